@@ -267,9 +267,9 @@ func TestCertificatesCannotBeMade(t *testing.T) {
 	agenttest.Do(t, os.Chmod(filepath.Join(dir, "default", "ca-ca.pem"), 0o644))
 	r := start()
 	got := agenttest.Pass(r)
-	if len(got) != 2 || !strings.HasPrefix(got[0], "error Dataplane/default/web: no new config could be made, "+
-		"the proxy keeps what it has: mtls.backends[0] (ca): ") || !strings.HasPrefix(got[1],
-		"error Mesh/default: no certificates can be made, proxies keep those that they have: mtls.backends[0] (ca): ") ||
+	if len(got) != 2 || !strings.HasPrefix(got[0], "error Dataplane/default/web: no new config can be computed, "+
+		"so the proxy keeps its current one: mtls.backends[0] (ca): ") || !strings.HasPrefix(got[1],
+		"error Mesh/default: no certificates can be issued, so proxies keep their current ones: mtls.backends[0] (ca): ") ||
 		!strings.Contains(got[1], "is open to others") {
 		t.Errorf("%q", got)
 	}

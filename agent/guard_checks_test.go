@@ -192,7 +192,7 @@ func TestCheckPanics(t *testing.T) {
 	})
 	got := agenttest.Pass(r)
 	if len(got) != 1 || !strings.HasPrefix(got[0],
-		"error Dataplane/default/web-0: its config could not be checked and is sent unchecked: internal error: oh") {
+		"error Dataplane/default/web-0: its config cannot be checked and is sent unchecked: internal error: oh") {
 		t.Errorf("problems: %q", got)
 	}
 	if p.Of("default.web-0") == nil || len(p.Withheld["default.web-0"]) != 0 {

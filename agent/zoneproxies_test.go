@@ -100,8 +100,8 @@ func TestEgressProblems(t *testing.T) {
 	r := reconcile.New(reconcile.Options{Store: s, Publisher: p})
 	got := strings.Join(agenttest.Pass(r), "\n")
 	for _, want := range []string{
-		"error ZoneEgress/named: no new config could be made, " +
-			"the proxy keeps what it has: ZoneEgress/named: networking.address: an egress cannot listen at",
+		"error ZoneEgress/named: no new config can be computed, " +
+			"so the proxy keeps its current one: ZoneEgress/named: networking.address: an egress cannot listen at",
 		"warning ZoneEgress/named: networking.address: \"egress.example.com\" is not an IP address",
 	} {
 		if !strings.Contains(got, want) {

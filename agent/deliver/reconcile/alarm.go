@@ -2,13 +2,13 @@ package reconcile
 
 import "time"
 
-// lookAtClock bounds how long an alarm sleeps: timers stand still while a machine is suspended, and
-// clocks are set.
-const lookAtClock = time.Minute
+// maxSleep limits the sleep of an alarm: timers stop while a machine is suspended, and clocks can
+// be set.
+const maxSleep = time.Minute
 
-// alarm goes off at a time of the clock on the wall. It belongs to one goroutine.
+// alarm fires at a wall-clock time. It is not safe for concurrent use.
 type alarm struct {
-	C     <-chan time.Time // has a value when it is time to ask rings
+	C     <-chan time.Time // receives a value when rings must be called
 	now   func() time.Time
 	timer *time.Timer
 	at    time.Time
@@ -20,17 +20,17 @@ func newAlarm(now func() time.Time) *alarm {
 	return &alarm{C: t.C, now: now, timer: t}
 }
 
-// set sets the alarm; the zero time is never.
+// set sets the alarm; the zero time disables it.
 func (a *alarm) set(at time.Time) {
 	a.at = at
 	if at.IsZero() {
 		a.timer.Stop()
 		return
 	}
-	a.timer.Reset(max(0, min(at.Sub(a.now()), lookAtClock)))
+	a.timer.Reset(max(0, min(at.Sub(a.now()), maxSleep)))
 }
 
-// rings reports whether the time has come, and goes on waiting if not.
+// rings reports whether the time has come. If not, it continues to wait.
 func (a *alarm) rings() bool {
 	if a.at.IsZero() || a.now().Before(a.at) {
 		a.set(a.at)

@@ -12,10 +12,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// IdentityDir is where authorities and certificates are kept, below paths.state.
+// IdentityDir is the directory of authorities and certificates below paths.state.
 const IdentityDir = "identity"
 
-// beginCertificates brings the authorities of all meshes with mTLS up to the present.
+// beginCertificates updates the authorities of all meshes with mTLS.
 func (p *pass) beginCertificates(meshes map[string]*generate.Mesh) {
 	k := p.r.o.Certificates
 	k.Begin()
@@ -28,9 +28,9 @@ func (p *pass) beginCertificates(meshes map[string]*generate.Mesh) {
 			return k.Mesh(name, m.View.Spec.MTLS)
 		})
 		if errors.Is(err, identity.ErrSpreading) {
-			p.problem(key, api.SeverityWarning, "proxies get certificates in some seconds: "+err.Error())
+			p.problem(key, api.SeverityWarning, "proxies get certificates within seconds: "+err.Error())
 		} else if err != nil {
-			p.problem(key, api.SeverityError, "no certificates can be made, proxies keep those that they have: "+err.Error())
+			p.problem(key, api.SeverityError, "no certificates can be issued, so proxies keep their current ones: "+err.Error())
 		}
 		for _, w := range warnings {
 			p.problem(key, api.SeverityWarning, w)
@@ -38,8 +38,7 @@ func (p *pass) beginCertificates(meshes map[string]*generate.Mesh) {
 	}
 }
 
-// secrets returns what a proxy proves itself with; nil when its mesh has no mTLS, or has no such
-// dataplane.
+// secrets returns the certificate of a proxy, or nil if its mesh has no mTLS or no such dataplane.
 func (p *pass) secrets(in generate.Input) (*identity.Secrets, error) {
 	if in.View.Spec.MTLSEnabled() == nil || in.Flavor != node.FlavorEnvoy {
 		return nil, nil
@@ -55,20 +54,19 @@ func (p *pass) secrets(in generate.Input) (*identity.Secrets, error) {
 	return p.r.o.Certificates.Proxy(in.View.Name, in.Name, in.View.ProxyTags(dp))
 }
 
-// endCertificates forgets the certificates of dataplanes that are gone, and notes when the next
-// pass is due.
+// endCertificates drops the certificates of deleted dataplanes, and schedules the next pass.
 func (p *pass) endCertificates(meshes map[string]*generate.Mesh) {
 	p.r.renewAt = p.r.o.Certificates.End(func(mesh, dataplane string) bool {
 		m := meshes[mesh]
-		return m != nil && (m.View.Dataplane(dataplane) != nil || p.atBorder(dataplane))
+		return m != nil && (m.View.Dataplane(dataplane) != nil || p.isZoneProxy(dataplane))
 	})
 }
 
 var certificatesDesc = prometheus.NewDesc("nearside_certificate_expiration_timestamp_seconds",
-	"Time at which certificates of a mesh end: of the authority that signs, and the first of the connected proxies'.",
+	"Expiration time of a mesh's certificates: of the signing authority, and the earliest of connected proxies.",
 	[]string{"mesh", "certificate"}, nil)
 
-// certificates says when certificates end, whenever metrics are read.
+// certificates exports the expiration times as metrics.
 type certificates struct{ keeper *identity.Keeper }
 
 func (c certificates) Describe(ch chan<- *prometheus.Desc) { ch <- certificatesDesc }
@@ -79,7 +77,7 @@ func (c certificates) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Issued returns the certificate that a proxy was given, and whether it has one.
+// Issued returns the certificate issued to a proxy, if there is one.
 func (r *Reconciler) Issued(mesh, name string) (identity.Issued, bool) {
 	return r.o.Certificates.Issued(mesh, name)
 }

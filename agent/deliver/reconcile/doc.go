@@ -1,6 +1,6 @@
-// Package reconcile keeps the proxies of the node in line with the store.
+// Package reconcile keeps the proxies of the node up to date with the store.
 //
-// One loop, triggered by level, derives every mesh and every connected proxy from one snapshot of
-// the store, checks what is new, and publishes what changed. A fault in one proxy or policy never
-// stops another.
+// One level-triggered loop derives every mesh and every connected proxy from one snapshot of the
+// store, checks new configs, and publishes changed ones. A fault in one proxy or policy never
+// affects another.
 package reconcile

@@ -18,39 +18,38 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// CheckFunc says what the client of a proxy would make of its config, given what it has, as
-// [generate.Proxy.Check] does.
+// CheckFunc returns the problems that a client would have with its config, given its previous one,
+// like [generate.Proxy.Check].
 type CheckFunc func(p *generate.Proxy, c *check.Checker, had *draft.Sealed) []finding.Finding
 
-// verdict is what the check has said about a config, and what is published of it. It stands until
-// the proxy gets another config or, where not all is sent or checked, its client has accepted other
-// listeners.
+// verdict is the result of checking a config, and the config to publish. It is valid until the
+// proxy gets another config or, if resources are withheld or unchecked, its client has accepted
+// other listeners.
 type verdict struct {
 	of        *draft.Sealed
 	build     *finding.Build    // of the client
 	host      *finding.Host     // of the client
-	listeners []*draft.Resource // that the client had
-	publish   *generate.Proxy   // its Sealed has other forms of what is withheld, or goes without
+	listeners []*draft.Resource // previous listeners of the client
+	publish   *generate.Proxy   // config with other versions of withheld resources, or without them
 	withheld  []draft.Withheld
 	warnings  []finding.Finding // at most maxProxyWarnings
-	more      int               // warnings beyond those
-	failed    string            // why there is no verdict, "" when there is
+	more      int               // number of further warnings
+	failed    string            // why the check failed, or ""
 }
 
-// Bounds of what is told of warnings, which never keep a resource from being sent.
+// Limits of reported warnings. Warnings never prevent a resource from being sent.
 const (
 	maxProxyWarnings = 10
 	maxWarnings      = 100
 )
 
-// check brings the verdict of a proxy up to its config. A config that was checked is not checked
-// again.
+// check updates the verdict of a proxy. It does not check the same config again.
 func (p *pass) check(key node.Key, s *proxyState) {
 	v := &s.verdict
-	ref, _ := node.ParseRef(key.ID) // the proxy exists, so it can be read
+	ref, _ := node.ParseRef(key.ID) // valid, because the proxy exists
 	checked := p.offered.of(ref.Mesh, ref.Name, key.Flavor)
 	listeners := p.r.o.Publisher.Listeners(key)
-	build := p.build(key) // it differs where the proxy is of a zone, or keeps its config
+	build := p.build(key) // may differ for a zone proxy, or if the proxy keeps its config
 	host := p.r.host(key, s, build)
 	if build != s.proxy.Build || host != s.proxy.Host {
 		next := *s.proxy
@@ -85,7 +84,7 @@ func (p *pass) check(key node.Key, s *proxyState) {
 	s.sent = p.logs(key, who, s)
 }
 
-// build returns what the client of a proxy says of itself; nil where that is not known.
+// build returns the build of a proxy's client, or nil if it is unknown.
 func (p *pass) build(key node.Key) *finding.Build {
 	if p.r.o.Build == nil {
 		return nil
@@ -93,7 +92,7 @@ func (p *pass) build(key node.Key) *finding.Build {
 	return p.r.o.Build(key)
 }
 
-// stillFit reports whether a verdict by which all was sent also stands for the next config.
+// stillFit reports whether a verdict without withheld resources is also valid for the next config.
 func (r *Reconciler) stillFit(key node.Key, v *verdict, proxy *generate.Proxy) bool {
 	about := func(f finding.Finding) bool { return f.Type == draft.TypeEndpoint }
 	if v.of == nil || v.failed != "" || v.more > 0 || len(v.withheld) > 0 || slices.ContainsFunc(v.warnings, about) {
@@ -103,15 +102,15 @@ func (r *Reconciler) stillFit(key node.Key, v *verdict, proxy *generate.Proxy) b
 		return proxy.StillFit(r.checker, v.of), nil
 	})
 	if err != nil {
-		r.checker = &check.Checker{} // it may have been left half-changed
+		r.checker = &check.Checker{} // it may be inconsistent
 	}
 	return fit
 }
 
-// checkConfig checks a config against what the client has: what was published last, and the
-// listeners that it has accepted last where there are any, since an address is free only once it
-// has let go of it. What the check of an API write has found is taken from there. A config that
-// cannot be checked is published as it is.
+// checkConfig checks a config against the previous config of the client: the last published one,
+// and the listeners that it has accepted, because an address is free only after the client has
+// released it. It uses the findings of a pre-write check if available. A config that cannot be
+// checked is published unchanged.
 func (r *Reconciler) checkConfig(key node.Key, s *proxyState, listeners []*draft.Resource,
 	checked *change.Checked) verdict {
 	began := time.Now()
@@ -138,9 +137,9 @@ func (r *Reconciler) checkConfig(key node.Key, s *proxyState, listeners []*draft
 	})
 	r.checkSeconds.Observe(time.Since(began).Seconds())
 	if err != nil {
-		r.checker = &check.Checker{} // it may have been left half-changed
+		r.checker = &check.Checker{} // it may be inconsistent
 		v.publish = s.proxy
-		v.failed = fmt.Sprintf("its config could not be checked and is sent unchecked: %v", err)
+		v.failed = fmt.Sprintf("its config cannot be checked and is sent unchecked: %v", err)
 		return v
 	}
 	for _, f := range findings {
@@ -155,25 +154,25 @@ func (r *Reconciler) checkConfig(key node.Key, s *proxyState, listeners []*draft
 	return v
 }
 
-// defectError is a panic in a pure function: an internal error that one input brought to light.
+// defectError is a panic in a pure function, caused by an internal error.
 type defectError struct{ what string }
 
-// maxPanic bounds what a panic says, in bytes.
+// maxPanic limits the text of a panic, in bytes.
 const maxPanic = 2 << 10
 
 func (e *defectError) Error() string {
-	return fmt.Sprintf("internal error: %v; the log has the stack, please report it", e.what)
+	return fmt.Sprintf("internal error: %v; the log contains the stack, please report it", e.what)
 }
 
-// guard calls f and turns a panic into an error, so that one mesh or proxy never harms another.
+// guard calls f and converts a panic to an error, so that one mesh or proxy cannot affect another.
 func guard[T any](log *slog.Logger, what string, f func() (T, error)) (out T, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			said := clip.Text(fmt.Sprint(v), maxPanic) // it may quote what it met
-			log.Error("a defect was met; what it concerns keeps its last state",
-				"at", what, "panic", said, "stack", string(debug.Stack()))
+			text := clip.Text(fmt.Sprint(v), maxPanic) // may quote its input
+			log.Error("internal error; the affected object keeps its last config",
+				"at", what, "panic", text, "stack", string(debug.Stack()))
 			var none T
-			out, err = none, &defectError{said}
+			out, err = none, &defectError{text}
 		}
 	}()
 	return f()

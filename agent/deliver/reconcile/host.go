@@ -9,14 +9,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// demands are what the config of a proxy takes from its host, remembered as long as its listeners
-// and clusters stay.
+// demands are the requirements of a config on its host, cached while its listeners and clusters are
+// unchanged.
 type demands struct {
 	check.Demands
 	listeners, clusters string // versions
 }
 
-// host returns what is known of the host of a proxy's Envoy; nil where the client is none.
+// host returns what is known about the host of a proxy's Envoy, or nil for other clients.
 func (r *Reconciler) host(key node.Key, s *proxyState, build *finding.Build) *finding.Host {
 	if build == nil || r.o.Host == nil {
 		return nil
@@ -28,30 +28,30 @@ func (r *Reconciler) host(key node.Key, s *proxyState, build *finding.Build) *fi
 			return r.checker.Demands(s.proxy.Snapshot()), nil
 		})
 		if err != nil {
-			r.checker = &check.Checker{} // it may have been left half-changed
+			r.checker = &check.Checker{} // it may be inconsistent
 		}
 		s.demands = demands{d, listeners, clusters}
 	}
 	return r.o.Host(key, s.demands.Files)
 }
 
-// ownFiles is how many files an Envoy may have open beside the sockets of its listeners before it
-// serves anybody: 29 with one worker, 4 more for each further one, and logs.
+// ownFiles is the number of files that an Envoy needs in addition to listener sockets: 29 with one
+// worker, 4 for each further worker, and logs.
 const ownFiles = 64
 
-// oldestEnvoy is the oldest minor version of Envoy 1 that configs are tested with (docs/xds.md).
+// oldestEnvoy is the oldest tested minor version of Envoy 1 (docs/xds.md).
 const oldestEnvoy = 36
 
-// buildWarning says that an Envoy is too old; "" where it is not, or does not say.
+// buildWarning returns a warning if an Envoy is too old, or "".
 func buildWarning(b *finding.Build) string {
 	if b == nil || !b.Version.Below(1, oldestEnvoy) {
 		return ""
 	}
-	return fmt.Sprintf("its Envoy %s is older than 1.%d, the oldest that configs are made for and tested with: it may "+
-		"reject them or act otherwise than explain says. Upgrade it", b.Version, oldestEnvoy)
+	return fmt.Sprintf("its Envoy %s is older than 1.%d, the oldest supported version: it may "+
+		"reject configs or behave differently than explain says. Upgrade it", b.Version, oldestEnvoy)
 }
 
-// hostWarnings says what on the host breaks an Envoy without a rejection.
+// hostWarnings returns warnings about the host that an Envoy would not report as a rejection.
 func hostWarnings(h *finding.Host, d *demands) (out []string) {
 	if h == nil {
 		return nil
@@ -60,12 +60,12 @@ func hostWarnings(h *finding.Host, d *demands) (out []string) {
 	if need := uint64(d.Sockets)*uint64(workers) + uint64(4*workers+len(d.Files)+ownFiles); h.OpenFiles > 0 &&
 		need > h.OpenFiles {
 		out = append(out, fmt.Sprintf(
-			"its Envoy may open %d files, and %d listeners with %d workers take about %d: it ends when it can open no more. "+
+			"its Envoy may open %d files, and %d listeners with %d workers need about %d: it exits at the limit. "+
 				"Raise LimitNOFILE of its unit (or ulimit -Hn), or start it with a lower --concurrency", h.OpenFiles, d.Sockets,
 			workers, need))
 	}
 	if h.Resolver != "" && d.Names {
-		out = append(out, h.Resolver+": it reads that file again only when a server refuses, "+
+		out = append(out, h.Resolver+": Envoy reads this file again only if a server refuses a query, "+
 			"so host names of its clusters may not resolve. Restart the Envoy")
 	}
 	return out

@@ -59,7 +59,7 @@ func TestHostOfAnEnvoy(t *testing.T) {
 	got := agenttest.Pass(r)
 	if len(got) != 2 || !strings.HasPrefix(got[0], "warning Dataplane/default/web: /etc/resolv.conf names b, ") ||
 		!strings.Contains(got[0], "Restart the Envoy") || !strings.HasPrefix(got[1],
-		"warning Dataplane/default/web: its Envoy may open 67 files, and 4 listeners with 2 workers take about 81: ") ||
+		"warning Dataplane/default/web: its Envoy may open 67 files, and 4 listeners with 2 workers need about 81: ") ||
 		!strings.Contains(got[1], "LimitNOFILE") {
 		t.Errorf("limits and names: %q", got)
 	}

@@ -12,26 +12,26 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Logs makes ready what the loggers of Envoys write to. It is called by the goroutine that runs the
-// passes.
+// Logs prepares the destinations of Envoy's loggers. Only the goroutine that runs the passes calls
+// it.
 type Logs interface {
-	// Prepare is told what the config of a node's client writes to, before the config is published,
-	// and returns why some of it is not ready, by the ID of the pipe. It waits but a moment: what
-	// takes longer is not ready yet. Who answers asks for another pass when something has changed.
+	// Prepare receives the log destinations of a node's config before the config is published. It
+	// returns why some are not ready, by pipe ID. It does not wait long: slow destinations are not
+	// ready yet. The implementation requests another pass when something has changed.
 	Prepare(key node.Key, pipes []draft.Pipe) map[string]string
-	// Left says that a node has no config any more.
+	// Left means that a node no longer has a config.
 	Left(key node.Key)
 }
 
-// cut is a config without the loggers that cannot be used.
-type cut struct {
+// reduced is a config without loggers whose destination is not ready.
+type reduced struct {
 	of      *generate.Proxy
-	missing map[string]string // by the ID of the pipe
-	made    *generate.Proxy
+	missing map[string]string // by pipe ID
+	config  *generate.Proxy
 }
 
-// logs returns what is published of a config that was found fit: all of it, but for loggers that
-// would stop the Envoy or be rejected, since what they write to cannot be made ready.
+// logs returns the config to publish: the checked config without loggers that would block the Envoy
+// or be rejected, because their destination is not ready.
 func (p *pass) logs(key node.Key, who resource.Key, s *proxyState) *generate.Proxy {
 	proxy := s.verdict.publish
 	if p.r.o.Logs == nil || key.Flavor == node.FlavorGRPC {
@@ -39,7 +39,7 @@ func (p *pass) logs(key node.Key, who resource.Key, s *proxyState) *generate.Pro
 	}
 	missing := p.r.o.Logs.Prepare(key, proxy.Sealed.Pipes)
 	if len(missing) == 0 {
-		s.cut = cut{}
+		s.reduced = reduced{}
 		return proxy
 	}
 	for i := range proxy.Sealed.Pipes {
@@ -48,29 +48,29 @@ func (p *pass) logs(key node.Key, who resource.Key, s *proxyState) *generate.Pro
 			s.problem(who, api.SeverityWarning, missingText(pipe, why))
 		}
 	}
-	if s.cut.of == proxy && maps.Equal(s.cut.missing, missing) {
-		return s.cut.made
+	if s.reduced.of == proxy && maps.Equal(s.reduced.missing, missing) {
+		return s.reduced.config
 	}
-	made := *proxy
+	config := *proxy
 	sealed, err := guard(p.r.o.Log, "loggers of proxy "+key.ID, func() (*draft.Sealed, error) {
 		return proxy.Sealed.Without(func(id string) bool { return missing[id] != "" }), nil
 	})
-	if err != nil { // nothing of it is published rather than a logger that stops the Envoy
+	if err != nil { // rather publish nothing than a logger that blocks the Envoy
 		s.problem(who, api.SeverityError,
-			fmt.Sprintf("its access logs could not be left out, the proxy keeps what it has: %v", err))
+			fmt.Sprintf("its access logs cannot be disabled, so the proxy keeps its current config: %v", err))
 		return nil
 	}
-	made.Sealed = sealed
-	s.cut = cut{of: proxy, missing: missing, made: &made}
-	return &made
+	config.Sealed = sealed
+	s.reduced = reduced{of: proxy, missing: missing, config: &config}
+	return &config
 }
 
-// missingText says what follows from a pipe that is not ready.
+// missingText describes the effect of a destination that is not ready.
 func missingText(pipe *draft.Pipe, why string) string {
 	if pipe.Kind == draft.PipeOTLP {
-		return fmt.Sprintf("the records of %s for %s go from Envoy to the collector without the agent, "+
-			"and are lost while it is away: %s", pipe.Policy, clip.Value(pipe.Target), why)
+		return fmt.Sprintf("Envoy sends the records of %s for %s directly to the collector, "+
+			"so they are lost while it is unavailable: %s", pipe.Policy, clip.Value(pipe.Target), why)
 	}
-	return fmt.Sprintf("the access log of %s to %s %s is left out: %s",
+	return fmt.Sprintf("the access log of %s to %s %s is disabled: %s",
 		pipe.Policy, pipe.Kind, clip.Value(pipe.Target), why)
 }

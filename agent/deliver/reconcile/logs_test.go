@@ -87,7 +87,7 @@ func TestLogsAreReadyFirst(t *testing.T) {
 	got := agenttest.Pass(r)
 	if len(got) != 1 ||
 		!strings.HasPrefix(got[0], "warning Dataplane/default/web: the access log of MeshAccessLog/default/logs to tcp ") ||
-		!strings.HasSuffix(got[0], "one:1 is left out: FIFO: it is a directory; remove it") {
+		!strings.HasSuffix(got[0], "one:1 is disabled: FIFO: it is a directory; remove it") {
 		t.Errorf("problems: %q", got)
 	}
 	less := p.Of("default.web")
@@ -105,7 +105,7 @@ func TestLogsAreReadyFirst(t *testing.T) {
 
 	l.missing["/var/log/a"], l.missing["otel:4317"] = "no room", "no socket"
 	if got := agenttest.Pass(r); len(got) != 3 ||
-		!strings.Contains(strings.Join(got, "\n"), "go from Envoy to the collector without the agent") {
+		!strings.Contains(strings.Join(got, "\n"), "directly to the collector, so they are lost while it is unavailable") {
 		t.Errorf("problems: %q", got)
 	}
 	if got := mentions(p.Of("default.web")); !slices.Equal(got, []string{"accesslog"}) { // the cluster of the collector

@@ -31,7 +31,7 @@ func TestPanicShowsNoKey(t *testing.T) {
 		} {
 			var log bytes.Buffer
 			_, err := guard(slog.New(handler(&log)), "a test", func() (int, error) { panic(v) })
-			if err == nil || !strings.Contains(log.String(), "a defect was met") ||
+			if err == nil || !strings.Contains(log.String(), "the affected object keeps its last config") ||
 				!strings.Contains(log.String(), "panic_internal_test.go") {
 				t.Fatalf("%T: %v, %s", v, err, log.String())
 			}

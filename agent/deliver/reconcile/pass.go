@@ -16,11 +16,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// Pass brings the proxies in line with the store once. It must not run beside Run or another Pass.
+// Pass updates the proxies once. It must not run concurrently with Run or another Pass.
 func (r *Reconciler) Pass() { r.pass(func() bool { return false }) }
 
-// pass is one pass. After each slice it asks whether it is cut short, and then leaves what is left
-// to the next one. It reports whether nothing was left.
+// pass runs one pass. After each slice it calls cut, and stops if that returns true. It reports
+// whether it served all proxies.
 func (r *Reconciler) pass(cut func() bool) (whole bool) {
 	began := r.o.Now()
 	r.busy.Store(began.UnixNano())
@@ -35,7 +35,7 @@ func (r *Reconciler) pass(cut func() bool) (whole bool) {
 	if r.o.Awaited != nil {
 		p.awaited = r.o.Awaited()
 	}
-	snap := r.o.Store.Snapshot() // after these, so that what the streams brought is in it
+	snap := r.o.Store.Snapshot() // after Awaited, so that it contains what streams have stored
 	p.revision, p.set = snap.Revision(), snap.Set()
 	due := p.derive()
 	p.beginCertificates(p.meshes)
@@ -68,46 +68,45 @@ func (r *Reconciler) pass(cut func() bool) (whole bool) {
 	return whole
 }
 
-// pass is the work of one Pass.
+// pass is the state of one pass.
 type pass struct {
 	r           *Reconciler
 	now         time.Time
 	lastStream  uint64          // see rollout.Config
-	awaited     map[string]bool // see Options
+	awaited     map[string]bool // see Options.Awaited
 	revision    uint64          // of the store
 	set         *resource.Set
 	meshes      map[string]*generate.Mesh
-	problems    []api.Problem // of meshes and, at the end, of proxies
-	switchAt    time.Time     // when the next step of switching mutual TLS is due; zero: never
-	leaveAt     time.Time     // when the next proxy is to be forgotten; zero: never
+	problems    []api.Problem // of meshes and, at the end, also of proxies
+	switchAt    time.Time     // next step of switching mutual TLS; zero: none
+	leaveAt     time.Time     // next time to forget a proxy; zero: none
 	switching   map[string]string
 	transitions map[string]*mesh.Transition // by mesh
-	switched    []string                    // meshes whose last step this is
+	switched    []string                    // meshes in their last step
 
 	connected       []node.Key
-	behind, waiting []node.Key // the rest of the proxies; see line
+	behind, waiting []node.Key // proxies still to be served; see line
 	publish         map[node.Key]rollout.Config
 	rechecked       bool
-	offered         *offer // nil: nothing is
+	offered         *offer // nil: none
 
-	found *change.Found // of the check, about connected proxies; nil before they are collected
+	found *change.Found // findings of the check on connected proxies; nil before collect
 }
 
-// offer is what proxies get by a change that is about to be stored, as whoever has checked it has
-// made it.
+// offer holds the configs computed by the pre-write check of a change.
 type offer struct {
-	revision uint64 // of the store before
+	revision uint64 // store revision before the change
 	proxies  map[generate.ProxyID]*change.Checked
 }
 
-// Offer gives the passes from now on the configs that the check of a change has made, and what it
-// has found in them. The change is about to be stored. The first whole pass after that forgets
-// them. The map must not be changed.
+// Offer passes configs and findings from the pre-write check of a change to the following passes.
+// The change is about to be stored. The first complete pass afterwards drops them. The caller must
+// not modify the map.
 func (r *Reconciler) Offer(proxies map[generate.ProxyID]*change.Checked) {
 	r.offered.Store(&offer{r.o.Store.Snapshot().Revision(), proxies})
 }
 
-// of returns what is offered for a client; nil: nothing is.
+// of returns the offered config of a client, or nil.
 func (o *offer) of(mesh, name string, flavor node.Flavor) *change.Checked {
 	if o == nil {
 		return nil
@@ -123,8 +122,8 @@ func (s *proxyState) problem(k resource.Key, severity, reason string) {
 	s.problems = append(s.problems, api.Problem{Resource: k.String(), Severity: severity, Reason: reason})
 }
 
-// derive derives the meshes of the snapshot. It returns when the next pass is due because virtual
-// addresses expire; zero means never.
+// derive derives the meshes of the snapshot. It returns when virtual addresses expire next, or
+// zero.
 func (p *pass) derive() (due time.Time) {
 	for _, m := range p.set.Kind("Mesh") {
 		p.transitions[m.Name] = p.transition(m)
@@ -132,9 +131,9 @@ func (p *pass) derive() (due time.Time) {
 	problems, stored := len(p.problems), false
 	if fixed := p.r.vips.storing(); !fixed {
 		p.meshes = p.buildMeshes(p.set, false)
-		due, stored = p.r.vips.keep(p.meshes, p.r.Trigger)
+		due, stored = p.r.vips.save(p.meshes, p.r.Trigger)
 	}
-	if !stored { // the disk stalls: continue without the new addresses until they are stored
+	if !stored { // the disk is slow: continue without the new addresses until they are stored
 		p.problems = p.problems[:problems]
 		p.meshes = p.buildMeshes(p.set, true)
 	}
@@ -142,32 +141,32 @@ func (p *pass) derive() (due time.Time) {
 	return due
 }
 
-// buildMeshes derives every mesh. One that cannot be derived keeps its last state.
+// buildMeshes derives every mesh. If that fails, a mesh keeps its last state.
 func (p *pass) buildMeshes(set *resource.Set, fixed bool) map[string]*generate.Mesh {
 	out := map[string]*generate.Mesh{}
-	madeAt := map[string]uint64{}
+	derivedAt := map[string]uint64{}
 	for _, m := range set.Kind("Mesh") {
 		prev := p.r.meshes[m.Name]
 		next, err := guard(p.r.o.Log, "mesh "+m.Name, func() (*generate.Mesh, error) {
 			return p.r.newMesh(set, m.Name, prev, p.transitions[m.Name], fixed)
 		})
-		madeAt[m.Name] = p.revision
-		if err == nil && next.View.Unaddressed { // not all of it is in force
-			madeAt[m.Name] = p.r.madeAt[m.Name]
+		derivedAt[m.Name] = p.revision
+		if err == nil && next.View.Unaddressed { // it lacks addresses
+			derivedAt[m.Name] = p.r.derivedAt[m.Name]
 		}
 		if err != nil {
 			p.problem(m.Key, api.SeverityError, err.Error())
 			if next = prev; next == nil {
 				continue
 			}
-			madeAt[m.Name] = p.r.madeAt[m.Name]
+			derivedAt[m.Name] = p.r.derivedAt[m.Name]
 		}
 		for _, w := range slices.Concat(next.View.Warnings, next.Policies.Warnings) {
 			p.problem(w.Resource, api.SeverityWarning, w.Reason)
 		}
 		out[m.Name] = next
 	}
-	p.r.madeAt = madeAt
+	p.r.derivedAt = derivedAt
 	maps.DeleteFunc(p.r.switching, func(name string, _ *switching) bool { return out[name] == nil })
 	return out
 }
@@ -196,16 +195,16 @@ func (p *pass) collect() {
 	p.problems = slices.Compact(p.problems)
 }
 
-// flush swaps in the result so far, and publishes what was made since the last time.
+// flush replaces the result, and publishes the configs since the last flush.
 func (p *pass) flush(problems []api.Problem, at time.Time) {
 	r, found := p.r, p.found
 	if last := r.last.Load(); found == nil && last != nil {
 		found = last.Found
 	}
 	r.last.Store(&status.Result{Revision: p.revision, Meshes: p.meshes, At: at, Took: at.Sub(p.now), Problems: problems,
-		Found: found, Proxies: r.made(), Published: p.published(),
+		Found: found, Proxies: r.configs(), Published: p.published(),
 		Zone: r.zone(), SystemCA: r.o.SystemCA, Switching: p.switching, Behind: len(p.behind) + len(p.waiting)})
-	if !p.rechecked { // as the state asks for it, once
+	if !p.rechecked { // once per pass, because it reads the result
 		p.rechecked = true
 		r.o.Recheck()
 	}
@@ -213,8 +212,7 @@ func (p *pass) flush(problems []api.Problem, at time.Time) {
 	p.publish = map[node.Key]rollout.Config{}
 }
 
-// Stored returns the revision at which what a proxy is made of was stored last, 0 where it is not
-// there.
+// Stored returns the latest revision of the resources of a proxy, or 0 if it does not exist.
 func Stored(s *store.Snapshot, ref node.Ref) uint64 {
 	rec, ok := s.Get(ref.Key())
 	if !ok {

@@ -19,10 +19,10 @@ func compareProblems(a, b api.Problem) int {
 	return 0
 }
 
-// maxLogged bounds the problems that one pass logs; the status has all.
+// maxLogged limits the problems that one pass logs; the status has all.
 const maxLogged = 20
 
-// logNew logs problems that the last pass did not have.
+// logNew logs problems that are new since the last pass.
 func (r *Reconciler) logNew(problems []api.Problem) {
 	now := make(map[api.Problem]bool, len(problems))
 	fresh := 0
@@ -41,7 +41,7 @@ func (r *Reconciler) logNew(problems []api.Problem) {
 		r.o.Log.Log(context.Background(), level, "problem with a resource", "resource", p.Resource, "reason", p.Reason)
 	}
 	if fresh > maxLogged {
-		r.o.Log.Warn("more problems with resources; nearside status lists all", "more", fresh-maxLogged)
+		r.o.Log.Warn("more problems with resources were not logged; nearside status lists all", "more", fresh-maxLogged)
 	}
 	r.logged = now
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// generate derives one proxy into s, which keeps what it has when that fails. It reports whether
-// the proxy exists.
+// generate derives one proxy into s, which stays unchanged on failure. It reports whether the proxy
+// exists.
 func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxyState) bool {
 	ref, err := node.ParseRef(key.ID)
 	if err != nil {
@@ -23,7 +23,7 @@ func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxy
 	}
 	meshName, name := ref.Mesh, ref.Name
 	m := meshes[meshName]
-	if m == nil || p.set.Get(ref.Key()) == nil { // a mesh that cannot be derived still has what was deleted
+	if m == nil || p.set.Get(ref.Key()) == nil { // a mesh with errors still contains deleted dataplanes
 		return false
 	}
 	began := time.Now()
@@ -44,22 +44,22 @@ func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxy
 		return false
 	}
 	if errors.Is(err, identity.ErrSpreading) {
-		return true // a warning of the mesh says so
+		return true // reported as a warning of the mesh
 	}
 	if err != nil {
 		p.defect(err)
 		s.problem(ref.Key(), api.SeverityError,
-			fmt.Sprintf("no new config could be made, the proxy keeps what it has: %v", err))
+			fmt.Sprintf("no new config can be computed, so the proxy keeps its current one: %v", err))
 		return true
 	}
-	s.proxy, s.revision = next, p.r.madeAt[meshName]
+	s.proxy, s.revision = next, p.r.derivedAt[meshName]
 	for _, w := range next.Warnings {
 		s.problem(w.Resource, api.SeverityWarning, w.Reason)
 	}
 	return true
 }
 
-// defect gives up what a defect may have left half-changed.
+// defect drops caches that an internal error may have left inconsistent.
 func (p *pass) defect(err error) {
 	var defect *defectError
 	if errors.As(err, &defect) {

@@ -26,132 +26,130 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// Publisher takes the configs that a [Reconciler] makes; [rollout.Proxies] is one.
+// Publisher publishes the configs of a [Reconciler]. [rollout.Proxies] implements it.
 type Publisher interface {
 	Connected() []node.Key
-	// Waiting returns the nodes with a stream that is served nothing yet, since when; see
+	// Waiting returns the nodes with a stream that has not been served yet, and since when; see
 	// [rollout.Proxies.Waiting].
 	Waiting() map[node.Key]time.Time
-	// LastStream is asked before a pass looks at anything else; see [rollout.Config.LastStream].
+	// LastStream is called before a pass reads any other state; see [rollout.Config.LastStream].
 	LastStream() uint64
-	// Listeners returns those that the client of a node has accepted last, sorted by name.
+	// Listeners returns the listeners that the client of a node has accepted, sorted by name.
 	Listeners(node.Key) []*draft.Resource
 	Publish(map[node.Key]rollout.Config)
 }
 
-// GenerateFunc makes the config of one proxy, as [generate.Generate] does.
+// GenerateFunc computes the config of one proxy, like [generate.Generate].
 type GenerateFunc func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error)
 
-// Options is what a [Reconciler] needs. Store and Publisher are required.
+// Options configures a [Reconciler]. Store and Publisher are required.
 type Options struct {
 	Store     *store.Store
 	Publisher Publisher
-	// Recheck ends the streams of clients that may no longer have the config. Nil: none end.
+	// Recheck closes the streams of clients that may no longer have a config. Nil: none.
 	Recheck func()
 	Zone    string
-	// AutoReachable derives from permissions what proxies reach.
+	// AutoReachable derives reachable services from permissions.
 	AutoReachable bool
-	// VIPs say how services get virtual addresses. The store remembers them; VIPFile is the file of an
-	// earlier version, which is read once. "": none.
+	// VIPs configures virtual addresses. The store persists them. VIPFile is a file of an earlier
+	// version, which is imported once; "": none.
 	VIPs    mesh.VIPOptions
 	VIPFile string
-	// FlatNetwork says that the dataplanes of other zones are reached directly, also where their zones
-	// have ingresses.
+	// FlatNetwork means that dataplanes in other zones are reached directly, even if their zones have
+	// ingresses.
 	FlatNetwork bool
-	RunDir      string           // where Envoys find what the agent makes for them; "": /run/nearside
-	Log         *slog.Logger     // nil: nothing is logged
+	RunDir      string           // directory of the agent's sockets for Envoys; "": /run/nearside
+	Log         *slog.Logger     // nil: no logs
 	Now         func() time.Time // nil: time.Now
-	// Passed is called after each pass. It must not block. Nil: nothing.
+	// Passed is called after each pass. It must not block. Nil: not called.
 	Passed func()
-	// Problems are those of the sources, added to each result. Nil: none.
+	// Problems returns the problems of the sources, which are added to each result. Nil: none.
 	Problems func() []api.Problem
-	// Room returns an error where there is no memory for one more proxy, which is then refused with
-	// it. It may call shed first, which gives up what the passes remember. Nil: there is room.
-	Room func(shed func()) error
-	// Forgot is called when something large has been forgotten. It must not block. Nil: nothing.
+	// Admit returns an error if there is no memory for another proxy, which is then refused with it.
+	// It may call shed first, which drops caches. Nil: no limit.
+	Admit func(shed func()) error
+	// Forgot is called after a large object was dropped. It must not block. Nil: not called.
 	Forgot func()
-	// Sidecars are what proxies of a mesh say that they reach, by dataplane. Nil: nothing.
+	// Sidecars returns the reachability annotations of a mesh's proxies by dataplane. Nil: none.
 	Sidecars func(mesh string) map[string]*resource.Reach
-	// Awaited are the node ids whose clients have brought what is not in the store yet, nor in
-	// conflict with it. Their configs stay as they are until it is, when [Reconciler.Trigger] is
-	// called. Nil: none.
+	// Awaited returns the IDs of nodes whose Dataplane is neither stored nor rejected yet. Their
+	// configs stay unchanged until then, when [Reconciler.Trigger] is called. Nil: none.
 	Awaited  func() map[string]bool
 	Registry prometheus.Registerer         // nil: no metrics
 	Generate GenerateFunc                  // nil: generate.Generate
-	Build    func(node.Key) *finding.Build // what the client of a node says of itself; nil: that is not known
-	// Host is what is known of the host of a node's client, whose config names these files. Nil:
-	// nothing is.
+	Build    func(node.Key) *finding.Build // returns the build of a node's client; nil: unknown
+	// Host returns what is known about the host of a node's client, including the given files of its
+	// config. Nil: nothing.
 	Host  func(key node.Key, files []string) *finding.Host
-	Logs  Logs      // nil: what loggers write to is there already
-	Check CheckFunc // nil: the check of [generate.Proxy]
-	// Certificates makes those of the proxies. Nil: one that keeps them in memory.
+	Logs  Logs      // nil: log destinations need no preparation
+	Check CheckFunc // nil: [generate.Proxy.Check]
+	// Certificates issues the certificates of proxies. Nil: they are kept in memory.
 	Certificates *identity.Keeper
-	// SystemCA is the file of the authorities that the system trusts, for services outside the mesh.
-	// "": none.
+	// SystemCA is the path of the system's CA bundle, for services outside the mesh. "": none.
 	SystemCA string
 
-	// Quiet is the least time from one pass to the next, and the pause that more triggers within it
-	// wait for. A trigger after a quiet time is served at once: sources wait themselves until a file
-	// is whole. Default 5 ms.
+	// Quiet is the minimum time between passes; further triggers within it wait. A trigger after a
+	// quiet period is served at once, because sources wait themselves until a file is complete.
+	// Default 5 ms.
 	Quiet   time.Duration
-	Ceiling time.Duration // from the first trigger that waits to the pass at the latest; default 100 ms
-	// Slice is how long a pass works for proxies that have a config, and then for those that wait for
-	// one, before it publishes what is done and looks whether something has changed; default 10 ms.
-	Slice time.Duration
-	Hold  time.Duration // of each step in which mutual TLS is switched; default 5 s
-	Keep  time.Duration // that the config of a proxy without a stream is remembered; default 1 min
+	Ceiling time.Duration // maximum delay of a pass after its first trigger; default 100 ms
+	// Slice is how long a pass serves proxies that have a config, and then those that wait for one,
+	// before it publishes and checks for changes; default 10 ms.
+	Slice       time.Duration
+	Hold        time.Duration // duration of each step of switching mutual TLS; default 5 s
+	ForgetAfter time.Duration // how long the config of a proxy without a stream is kept; default 1 min
 }
 
-// Reconciler keeps the proxies of the node in line with the store, in one loop that is triggered by
-// level: a pass looks at the present state and not at what has happened. A pass derives every mesh
-// and every connected proxy, each on its own: one that cannot be derived keeps what it had and
-// becomes a problem in the result. The result is swapped in, and what changed is published, slice
-// by slice: see [Options.Slice]. Where the state changes meanwhile, what is left is the business of
-// the next pass.
+// Reconciler keeps the proxies of the node up to date with the store in one level-triggered loop: a
+// pass uses the current state, not events. A pass derives every mesh and every connected proxy
+// independently: one that cannot be derived keeps its last state and becomes a problem in the
+// result. After each slice, the pass replaces the result and publishes changed configs; see
+// [Options.Slice]. If the state changes in the meantime, the next pass serves the remaining
+// proxies.
 type Reconciler struct {
 	o       Options
 	trigger chan struct{} // one slot
 	last    atomic.Pointer[status.Result]
-	// in Unix ns, when the pass under way began with the mesh or proxy that it is at; 0 between passes
+	// start of the current mesh or proxy of the pass, in Unix ns; 0 between passes
 	busy atomic.Int64
 
-	offered  atomic.Pointer[offer]
-	shedding atomic.Bool  // what the passes remember is given up with the next one
-	unroomed atomic.Int64 // proxies that were refused for want of memory
+	offered      atomic.Pointer[offer]
+	shedding     atomic.Bool  // the next pass drops caches
+	refusedCount atomic.Int64 // proxies refused because of memory
 
 	proxySeconds, checkSeconds, passSeconds prometheus.Histogram
 
 	plugins []policy.Plugin
-	vips    *vipKeeper
+	vips    *vipCache
 
-	// Of the goroutine that runs the passes.
+	// Used only by the goroutine that runs the passes.
 	meshes    map[string]*generate.Mesh
 	proxies   map[node.Key]*proxyState
 	memo      *generate.Memo
 	checker   *check.Checker
 	logged    map[api.Problem]bool
 	switching map[string]*switching // by mesh
-	madeAt    map[string]uint64     // by mesh: revision of the store that it was derived from
-	renewAt   time.Time             // when a pass is due for the sake of certificates or virtual addresses; zero: never
-	passes    uint64                // begun so far
-	refused   map[node.Key]refusal  // for want of memory
+	derivedAt map[string]uint64     // by mesh: store revision
+	renewAt   time.Time             // next pass for certificates or virtual addresses; zero: none
+	passes    uint64                // started so far
+	refused   map[node.Key]refusal  // refused because of memory
 }
 
 type proxyState struct {
 	proxy    *generate.Proxy
-	revision uint64    // of the store that proxy was made from
-	seen     time.Time // of the last pass in which it was connected
-	left     time.Time // of the first pass in which it was not; zero while it is
-	pass     uint64    // that has brought it up to date last, by its number
+	revision uint64    // store revision of proxy
+	seen     time.Time // last pass in which it was connected
+	left     time.Time // first pass in which it was not connected; zero while it is
+	pass     uint64    // number of the last pass that updated it
 	problems []api.Problem
 	verdict  verdict
 	demands  demands
-	fit      *draft.Sealed   // published last that the check has found fit; nil: nothing was
-	sent     *generate.Proxy // published last
-	cut      cut
+	fit      *draft.Sealed   // last published config that passed the check; nil: none
+	sent     *generate.Proxy // last published config
+	reduced  reduced
 }
 
-// New returns a reconciler that has done nothing yet.
+// New returns a reconciler. It does nothing before Run or Pass.
 func New(o Options) *Reconciler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -178,21 +176,21 @@ func New(o Options) *Reconciler {
 	o.Ceiling = cmp.Or(o.Ceiling, 100*time.Millisecond)
 	o.Slice = cmp.Or(o.Slice, 10*time.Millisecond)
 	o.Hold = cmp.Or(o.Hold, 5*time.Second)
-	o.Keep = cmp.Or(o.Keep, time.Minute)
+	o.ForgetAfter = cmp.Or(o.ForgetAfter, time.Minute)
 	buckets := []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
 	r := &Reconciler{
 		o: o, trigger: make(chan struct{}, 1), memo: generate.NewMemo(), checker: &check.Checker{},
 		plugins: kinds.Plugins(), vips: openVIPs(o.Store, o.VIPFile, o.VIPs, o.Now, o.Log),
-		meshes: map[string]*generate.Mesh{}, madeAt: map[string]uint64{}, switching: map[string]*switching{},
+		meshes: map[string]*generate.Mesh{}, derivedAt: map[string]uint64{}, switching: map[string]*switching{},
 		proxies: map[node.Key]*proxyState{}, refused: map[node.Key]refusal{},
 		proxySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "nearside_xds_generation_seconds", Help: "Time to make the config of one proxy.", Buckets: buckets}),
+			Name: "nearside_xds_generation_seconds", Help: "Time to compute the config of one proxy.", Buckets: buckets}),
 		checkSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nearside_xds_check_duration_seconds", Help: "Time to check the config of one proxy before it is sent.",
 			Buckets: buckets}),
 		passSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "nearside_reconcile_duration_seconds",
-			Help:    "Time of one pass over all meshes and connected proxies, or until a change has cut it short.",
+			Help:    "Duration of one pass over all meshes and connected proxies, or until a change interrupts it.",
 			Buckets: buckets}),
 	}
 	if o.Registry != nil {
@@ -201,19 +199,19 @@ func New(o Options) *Reconciler {
 	return r
 }
 
-// Last returns the result of the last pass, nil before the first.
+// Last returns the result of the last pass, or nil before the first.
 func (r *Reconciler) Last() *status.Result { return r.last.Load() }
 
-// Trigger asks for a pass soon. It never blocks.
+// Trigger requests a pass. It does not block.
 func (r *Reconciler) Trigger() {
 	select {
 	case r.trigger <- struct{}{}:
-	default: // one is asked for already
+	default: // already requested
 	}
 }
 
-// NewMesh derives a mesh from a set of resources as a pass does; see [generate.NewMesh]. It is safe
-// for use by many goroutines.
+// NewMesh derives a mesh from a set of resources like a pass; see [generate.NewMesh]. It is safe
+// for concurrent use.
 func (r *Reconciler) NewMesh(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
 	return r.newMesh(set, name, prev, nil, false)
 }
@@ -233,8 +231,8 @@ func (r *Reconciler) newMesh(set *resource.Set, name string, prev *generate.Mesh
 
 func (r *Reconciler) zone() string { return cmp.Or(r.o.Zone, mesh.DefaultZone) }
 
-// BusySince returns when the pass under way began with the mesh or proxy that it is at, the zero
-// time between passes.
+// BusySince returns when the pass started to process its current mesh or proxy, or the zero time
+// between passes.
 func (r *Reconciler) BusySince() time.Time {
 	if ns := r.busy.Load(); ns != 0 {
 		return time.Unix(0, ns)
@@ -242,7 +240,7 @@ func (r *Reconciler) BusySince() time.Time {
 	return time.Time{}
 }
 
-// Run makes passes until ctx ends, the first at once.
+// Run makes passes until ctx ends. The first one starts at once.
 func (r *Reconciler) Run(ctx context.Context) {
 	changed, stop := r.o.Store.Watch()
 	defer stop()
@@ -254,12 +252,12 @@ func (r *Reconciler) Run(ctx context.Context) {
 	for {
 		wait.Done()
 		if whole := r.pass(func() bool { return len(changed)+len(r.trigger) > 0 }); !whole {
-			take(changed)
-			take(r.trigger)
+			drain(changed)
+			drain(r.trigger)
 			if ctx.Err() != nil {
 				return
 			}
-			continue // what is left waits no longer for others that change
+			continue // the remaining proxies do not wait for further changes
 		}
 		renew.set(r.renewAt)
 		ended := time.Now()
@@ -280,8 +278,8 @@ func (r *Reconciler) Run(ctx context.Context) {
 	}
 }
 
-// take empties a channel with one slot.
-func take(ch <-chan struct{}) {
+// drain empties a channel with one slot.
+func drain(ch <-chan struct{}) {
 	select {
 	case <-ch:
 	default:

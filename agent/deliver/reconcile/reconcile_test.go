@@ -133,8 +133,8 @@ func TestReconcileMesh(t *testing.T) {
 	agenttest.ByAPI(t, s, "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: provided, "+
 		"conf: {cert: {secret: c}, key: {secret: k}}}]}\n")
 	if got := agenttest.Pass(r); len(got) != 4 || !strings.Contains(got[1], "error Dataplane/default/web: no new config "+
-		"could be made, the proxy keeps what it has: mtls.backends[0] (ca): conf.cert: ") ||
-		!strings.Contains(got[2], "error Mesh/default: no certificates can be made") || p.Has["default.web"] != web {
+		"can be computed, so the proxy keeps its current one: mtls.backends[0] (ca): conf.cert: ") ||
+		!strings.Contains(got[2], "error Mesh/default: no certificates can be issued") || p.Has["default.web"] != web {
 		t.Errorf("with a mesh that cannot be served: %q", got)
 	}
 	if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true,

@@ -10,10 +10,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// line puts the connected proxies in the order in which they are served: those behind have a
-// config, the one that was brought up to date the longest ago first; those waiting have none that
-// was made since they came, the one that was looked at the longest ago first, and the longest
-// waiting of those that nobody has looked at.
+// line sorts the connected proxies in the order in which they are served. Those in behind have a
+// config, and the least recently updated comes first. Those in waiting have had no config since
+// they connected; the least recently processed comes first, and the longest waiting of those never
+// processed.
 func (p *pass) line() {
 	r := p.r
 	since := r.o.Publisher.Waiting()
@@ -38,18 +38,18 @@ func (p *pass) line() {
 	slices.SortStableFunc(p.waiting, func(a, b node.Key) int {
 		return cmp.Or(cmp.Compare(pass(a), pass(b)), since[a].Compare(since[b]))
 	})
-	p.leave()
+	p.forgetGone()
 }
 
-// serve derives the connected proxies in slices. In each, those behind have their time first and
-// are published before those that wait have as much, so that neither keeps the other from it. It
-// reports whether all were served before it was cut short.
+// serve derives the connected proxies in slices. In each slice, proxies that are behind are served
+// and published first, then waiting proxies for the same time, so that neither blocks the other. It
+// reports whether all were served before cut returned true.
 func (p *pass) serve(cut func() bool, slice time.Duration) (whole bool) {
 	for {
-		p.some(&p.behind, slice)
+		p.serveSlice(&p.behind, slice)
 		if len(p.waiting) > 0 {
 			p.flushSome()
-			p.some(&p.waiting, slice)
+			p.serveSlice(&p.waiting, slice)
 		}
 		if len(p.behind)+len(p.waiting) == 0 {
 			return true
@@ -61,8 +61,8 @@ func (p *pass) serve(cut func() bool, slice time.Duration) (whole bool) {
 	}
 }
 
-// some serves proxies of a list until the time is up, and one at least.
-func (p *pass) some(list *[]node.Key, slice time.Duration) {
+// serveSlice serves proxies of a list until the slice ends, but at least one.
+func (p *pass) serveSlice(list *[]node.Key, slice time.Duration) {
 	until := time.Now().Add(slice)
 	for len(*list) > 0 {
 		key := (*list)[0]
@@ -75,19 +75,19 @@ func (p *pass) some(list *[]node.Key, slice time.Duration) {
 	}
 }
 
-// flushSome publishes what is made, in the middle of a pass.
+// flushSome publishes finished configs within a pass.
 func (p *pass) flushSome() {
 	if len(p.publish) == 0 {
 		return
 	}
 	var problems []api.Problem
 	if last := p.r.last.Load(); last != nil {
-		problems = last.Problems // those of this pass are known at its end
+		problems = last.Problems // problems of this pass are known only at its end
 	}
 	p.flush(problems, p.r.o.Now())
 }
 
-// proxy derives one proxy, and notes what is to be published.
+// proxy derives one proxy and records the config to publish.
 func (p *pass) proxy(key node.Key) {
 	s := p.r.proxies[key]
 	if s == nil {
@@ -101,7 +101,7 @@ func (p *pass) proxy(key node.Key) {
 	}
 	s.pass, s.problems = p.r.passes, nil
 	if known := p.generate(p.meshes, key, s); !known {
-		p.r.forget(key) // anyone may make up node ids, so nothing is kept of them
+		p.r.forget(key) // do not store state for arbitrary node IDs
 		p.publish[key] = rollout.Config{Revision: p.revision, LastStream: p.lastStream}
 		return
 	}

@@ -11,28 +11,27 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Phases in which the mutual TLS of a mesh is switched on, and in the other order off: each is safe
-// beside the one before and after it, so that proxies need not change at the same moment.
+// Phases of enabling mutual TLS in a mesh; disabling it uses the reverse order. Each phase is
+// compatible with the adjacent ones, so proxies need not change at the same time.
 const (
-	phaseOff      = iota // nobody uses TLS
-	phaseInbounds        // inbounds take TLS and plain text, clients send plain text
-	phaseClients         // inbounds take both, clients send TLS
-	phaseOn              // as the Mesh and its policies have it
+	phaseOff      = iota // no TLS
+	phaseInbounds        // inbounds accept TLS and plain text, clients send plain text
+	phaseClients         // inbounds accept both, clients send TLS
+	phaseOn              // the configured state
 )
 
-// switching is the mutual TLS of one mesh.
+// switching is the state of mutual TLS in one mesh.
 type switching struct {
 	phase int
 	since time.Time
-	done  time.Time      // when all proxies had been made for a phase, that of since where it is not before it
-	mtls  *resource.MTLS // of the Mesh when it was on last
-	// What the phase makes of the Mesh: of is the one that was looked at.
+	done  time.Time      // when all proxies were updated for a phase; valid if not before since
+	mtls  *resource.MTLS // last enabled configuration of the Mesh
+	// Result of the phase for the Mesh of.
 	of, spec *resource.Mesh
 }
 
-// transition says how the mutual TLS of a mesh is on the way to what the Mesh asks for; nil once it
-// is there. A mesh that is seen for the first time, or of which no proxy is connected, is there at
-// once.
+// transition returns the current transition of mutual TLS in a mesh, or nil if there is none. There
+// is none for a new mesh, or while no proxy is connected.
 func (p *pass) transition(m *resource.Resource) *mesh.Transition {
 	spec, ok := m.Spec.(*resource.Mesh)
 	if !ok {
@@ -58,23 +57,23 @@ func (p *pass) transition(m *resource.Resource) *mesh.Transition {
 	if target == phaseOn {
 		s.mtls = spec.MTLS
 	}
-	const said = "mutual TLS is being switched in steps of %s, so that no connection is lost: %s"
+	const format = "mutual TLS is being switched in steps of %s, so that no connection is lost: %s"
 	step := func(what string) string {
 		if p.switching == nil {
 			p.switching = map[string]string{}
 		}
-		p.switching[m.Name] = fmt.Sprintf(said, p.r.o.Hold, what)
+		p.switching[m.Name] = fmt.Sprintf(format, p.r.o.Hold, what)
 		return p.switching[m.Name]
 	}
 	if s.phase == target && s.done.Before(s.since) {
-		step("proxies are being sent the last one")
+		step("the last step is being sent to proxies")
 		p.switched = append(p.switched, m.Name)
 	}
 	if s.phase != target {
 		p.stepDue(s)
 		p.problem(m.Key, api.SeverityWarning, step([...]string{
-			phaseOff: "inbounds are next to take it", phaseInbounds: "inbounds take it, and proxies send each other plain text",
-			phaseClients: "proxies use it, and inbounds take plain text too", phaseOn: "proxies use it",
+			phaseOff: "inbounds will accept it next", phaseInbounds: "inbounds accept it, and proxies still send plain text",
+			phaseClients: "proxies use it, and inbounds still accept plain text", phaseOn: "proxies use it",
 		}[s.phase]))
 	}
 	if s.phase != phaseInbounds && s.phase != phaseClients {
@@ -86,7 +85,7 @@ func (p *pass) transition(m *resource.Resource) *mesh.Transition {
 	return &mesh.Transition{Spec: s.spec, PlainClients: s.phase == phaseInbounds}
 }
 
-// permissive is a Mesh with mutual TLS that takes plain text too.
+// permissive returns a Mesh with mutual TLS that also accepts plain text.
 func permissive(spec *resource.Mesh, mtls *resource.MTLS) *resource.Mesh {
 	out, with := *spec, *mtls
 	with.Backends = slices.Clone(mtls.Backends)
@@ -97,15 +96,14 @@ func permissive(spec *resource.Mesh, mtls *resource.MTLS) *resource.Mesh {
 	return &out
 }
 
-// stepDue has a pass made when the next step is due, which is a while after all proxies were made
-// for this one.
+// stepDue schedules a pass for the next step, o.Hold after all proxies were updated for this one.
 func (p *pass) stepDue(s *switching) {
 	if due := s.done.Add(p.r.o.Hold); !s.done.Before(s.since) && (p.switchAt.IsZero() || due.Before(p.switchAt)) {
 		p.switchAt = due
 	}
 }
 
-// endSteps takes note that all proxies were made for the steps that their meshes are at.
+// endSteps records that all proxies were updated for the current steps of their meshes.
 func (p *pass) endSteps() {
 	now := p.r.o.Now()
 	for name, s := range p.r.switching {
@@ -118,8 +116,7 @@ func (p *pass) endSteps() {
 	}
 }
 
-// endSwitching takes note that proxies are being sent the last step, up to which their meshes count
-// as switching.
+// endSwitching removes meshes from the result whose last step has been sent to proxies.
 func (p *pass) endSwitching() {
 	if len(p.switched) == 0 {
 		return

@@ -10,31 +10,30 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// vipKeeper remembers who has which virtual address, over passes and restarts. Readers may be many
-// goroutines; keep is called by the one that makes the passes.
-type vipKeeper struct {
+// vipCache holds the virtual addresses of services, and persists them in the store. Options is safe
+// for concurrent use; all other methods are called by the goroutine that runs the passes.
+type vipCache struct {
 	o     mesh.VIPOptions // without Known and Now
 	store *store.Store
 	log   *slog.Logger
 	now   func() time.Time
 
 	known  atomic.Pointer[map[string]*mesh.VIPs] // by mesh
-	served bool                                  // the first pass has had all its addresses
-	// of the goroutine that makes the passes; nil: all that is known is on disk
+	served bool                                  // the first pass has had all of its addresses
+	// used only by the goroutine that runs the passes; nil: all known addresses are on disk
 	pending *pendingVIPs
 }
 
-// pendingVIPs is a memory that is on its way to the disk.
+// pendingVIPs holds addresses that are being written to disk.
 type pendingVIPs struct {
 	next map[string]*mesh.VIPs
-	done chan struct{} // closed when it is there, or the disk has refused it
-	late atomic.Bool   // nobody waits for it any more
+	done chan struct{} // closed when they are on disk, or the write has failed
+	late atomic.Bool   // no pass waits for them anymore
 }
 
-// openVIPs reads what an earlier run has stored, or has written to the file of an earlier version,
-// which is removed.
-func openVIPs(s *store.Store, oldFile string, o mesh.VIPOptions, now func() time.Time, log *slog.Logger) *vipKeeper {
-	k := &vipKeeper{o: o, store: s, log: log, now: now}
+// openVIPs loads the stored addresses, or imports the file of an earlier version.
+func openVIPs(s *store.Store, oldFile string, o mesh.VIPOptions, now func() time.Time, log *slog.Logger) *vipCache {
+	k := &vipCache{o: o, store: s, log: log, now: now}
 	stored := s.Addresses()
 	if len(stored) == 0 && oldFile != "" {
 		stored = importVIPs(s, oldFile, log)
@@ -43,7 +42,7 @@ func openVIPs(s *store.Store, oldFile string, o mesh.VIPOptions, now func() time
 	for service, addresses := range stored {
 		name, e, err := decodeVIP(service + " " + addresses)
 		if err != nil {
-			log.Error("a stored virtual address cannot be used; the service may get another one",
+			log.Error("a stored virtual address is invalid; the service may get another one",
 				"service", service, "error", err)
 			continue
 		}
@@ -57,19 +56,18 @@ func openVIPs(s *store.Store, oldFile string, o mesh.VIPOptions, now func() time
 	return k
 }
 
-// Options are those of the next view of a mesh.
-func (k *vipKeeper) Options(name string) mesh.VIPOptions {
+// Options returns the options for the next view of a mesh.
+func (k *vipCache) Options(name string) mesh.VIPOptions {
 	o := k.o
 	o.Known, o.Now = (*k.known.Load())[name], k.now()
 	return o
 }
 
-// addressWait is how long a pass waits for the disk to take new addresses.
+// addressWait is how long a pass waits for new addresses to be written to disk.
 const addressWait = 100 * time.Millisecond
 
-// storing reports whether addresses are on their way to the disk still, which takes longer than a
-// pass waits.
-func (k *vipKeeper) storing() bool {
+// storing reports whether a write of addresses that took longer than addressWait is still pending.
+func (k *vipCache) storing() bool {
 	if k.pending == nil {
 		return false
 	}
@@ -83,18 +81,17 @@ func (k *vipKeeper) storing() bool {
 	}
 }
 
-// wait waits for addresses that are on their way to the disk.
-func (k *vipKeeper) wait() {
+// wait waits for a pending write.
+func (k *vipCache) wait() {
 	if k.pending != nil {
 		<-k.pending.done
 	}
 }
 
-// keep stores the addresses of a pass before any proxy is sent them, and returns when the next
-// pass is due because addresses expire; zero means never. stored is false if the disk takes too
-// long; keep then calls later once the addresses are stored. The next commit of the store writes
-// addresses that the disk refused.
-func (k *vipKeeper) keep(meshes map[string]*generate.Mesh, later func()) (due time.Time, stored bool) {
+// save stores the addresses of a pass before any proxy gets them. It returns when addresses expire
+// next, or zero. stored is false if the disk takes too long; then save calls later when the write
+// ends. Addresses whose write failed are written with the next commit of the store.
+func (k *vipCache) save(meshes map[string]*generate.Mesh, later func()) (due time.Time, stored bool) {
 	now := k.now()
 	before := *k.known.Load()
 	next := make(map[string]*mesh.VIPs, len(meshes))
@@ -122,7 +119,7 @@ func (k *vipKeeper) keep(meshes map[string]*generate.Mesh, later func()) (due ti
 		p := &pendingVIPs{next: next, done: make(chan struct{})}
 		k.pending = p
 		go func() {
-			_ = k.store.SetAddresses(changes) // what it says is in the health of the store
+			_ = k.store.SetAddresses(changes) // errors are part of the health of the store
 			close(p.done)
 			if p.late.Load() {
 				later()
@@ -137,10 +134,10 @@ func (k *vipKeeper) keep(meshes map[string]*generate.Mesh, later func()) (due ti
 	return due, true
 }
 
-// await waits a while for the disk, and without an end where nobody has been served yet: proxies
-// that have addresses from an earlier run would lose them. It reports whether the disk has taken
-// them.
-func (k *vipKeeper) await(p *pendingVIPs) bool {
+// await waits at most addressWait for a write, but without limit before any proxy was served:
+// proxies with addresses from an earlier run would lose them. It reports whether the write has
+// ended.
+func (k *vipCache) await(p *pendingVIPs) bool {
 	if first := !k.served; first {
 		k.served = true
 		<-p.done
@@ -155,14 +152,14 @@ func (k *vipKeeper) await(p *pendingVIPs) bool {
 	}
 	p.late.Store(true)
 	select {
-	case <-p.done: // before it knew
+	case <-p.done: // before it read late
 		return true
 	default:
 		return false
 	}
 }
 
-// changedVIPs adds what leads from one memory of a mesh to another one; nil is an empty one.
+// changedVIPs adds the changes between two sets of addresses of a mesh; nil is an empty set.
 func changedVIPs(changes map[string]string, name string, before, next *mesh.VIPs) {
 	if before == next {
 		return

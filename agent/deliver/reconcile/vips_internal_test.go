@@ -61,15 +61,15 @@ func TestStoredVIPs(t *testing.T) {
 // TestOldVIPFaults reads what no agent has written, or half of what one has.
 func TestOldVIPFaults(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
-		{"empty", "", "its beginning or its end is missing"},
-		{"another file", "hello\n", "its beginning or its end is missing"},
-		{"cut off in a line", oldVIPs[:60], "its beginning or its end is missing"},
-		{"cut off between lines", oldVIPs[:strings.Index(oldVIPs, "end")], "its beginning or its end is missing"},
-		{"a line is missing", strings.Replace(oldVIPs, "end 3", "end 4", 1), "its beginning or its end is missing"},
-		{"more behind the end", oldVIPs + "x\n", "its beginning or its end is missing"},
+		{"empty", "", "its header or its last line is missing"},
+		{"another file", "hello\n", "its header or its last line is missing"},
+		{"cut off in a line", oldVIPs[:60], "its header or its last line is missing"},
+		{"cut off between lines", oldVIPs[:strings.Index(oldVIPs, "end")], "its header or its last line is missing"},
+		{"a line is missing", strings.Replace(oldVIPs, "end 3", "end 4", 1), "its header or its last line is missing"},
+		{"more behind the end", oldVIPs + "x\n", "its header or its last line is missing"},
 		{"no address", oldVIPHead + "\"a\" \"\" \"b\" 240.1.2 - -\nend 1\n", "line 2: "},
 		{"no time", oldVIPHead + "\"a\" \"\" \"b\" - - soon\nend 1\n", "line 2: \"soon\" is not a time"},
-		{"no name", oldVIPHead + "\"a\" \"\" b - - -\nend 1\n", "line 2: a name in quotes is missing"},
+		{"no name", oldVIPHead + "\"a\" \"\" b - - -\nend 1\n", "line 2: a quoted name is missing"},
 		{"too many values", oldVIPHead + "\"a\" \"\" \"b\" - - - -\nend 1\n", "line 2: 4 values"},
 	} {
 		if _, err := decodeOldVIPs(c.text); err == nil || !strings.Contains(err.Error(), c.want) {

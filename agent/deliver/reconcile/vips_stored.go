@@ -18,9 +18,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// A virtual address is stored under mesh, kind and name of its service, each in quotes. The value
-// has both addresses and the time in Unix milliseconds when those of a service that is gone become
-// free, with "-" for none:
+// A virtual address is stored by the quoted mesh, kind, and name of its service. The value contains
+// both addresses, and the time in Unix milliseconds when the addresses of a deleted service become
+// free. "-" stands for none:
 //
 //	"default" "MeshService" "redis"	241.4.7.1 fd00:fd01::9ab:1 -
 //	"default" "" "web"	240.1.2.3 - 1790000000000
@@ -46,12 +46,12 @@ func vipAddresses(e mesh.VIPEntry) string {
 	return address(e.V4) + " " + address(e.V6) + " " + gone
 }
 
-// decodeVIP reads key and value, joined by a space.
+// decodeVIP parses a key and a value, joined by a space.
 func decodeVIP(text string) (meshName string, e mesh.VIPEntry, err error) {
 	for _, to := range []*string{&meshName, &e.Kind, &e.Name} {
 		quoted, err := strconv.QuotedPrefix(text)
 		if err != nil {
-			return "", e, errors.New("a name in quotes is missing")
+			return "", e, errors.New("a quoted name is missing")
 		}
 		if *to, err = strconv.Unquote(quoted); err != nil {
 			return "", e, err
@@ -60,7 +60,7 @@ func decodeVIP(text string) (meshName string, e mesh.VIPEntry, err error) {
 	}
 	values := strings.Split(text, " ")
 	if len(values) != 3 {
-		return "", e, fmt.Errorf("%d values stand behind the names; want 3", len(values))
+		return "", e, fmt.Errorf("%d values follow the names; want 3", len(values))
 	}
 	for i, to := range []*netip.Addr{&e.V4, &e.V6} {
 		if values[i] == noValue {
@@ -80,24 +80,24 @@ func decodeVIP(text string) (meshName string, e mesh.VIPEntry, err error) {
 	return meshName, e, nil
 }
 
-// OldVIPFile is where an earlier version remembered virtual addresses, below paths.state: a line
-// for each service between a head and the number of lines.
+// OldVIPFile is the file with virtual addresses of an earlier version, below paths.state: one line
+// per service between a header and the number of lines.
 const (
 	OldVIPFile = "vips"
 	oldVIPHead = "nearside-vips 1\n"
 	maxOldVIPs = 128 << 20 // bytes: a million services
 )
 
-// importVIPs stores what the file of an earlier version says and removes it. A file that cannot be
-// used is renamed.
+// importVIPs stores the addresses of an earlier version's file and removes it. It renames an
+// invalid file.
 func importVIPs(s *store.Store, path string, log *slog.Logger) map[string]string {
 	old, err := readOldVIPs(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		log.Error("the file of virtual addresses cannot be used and is renamed; services whose addresses met may get others",
-			"file", path, "to", path+".damaged", "error", err)
+		log.Error("the file of virtual addresses is invalid and is renamed; services with colliding addresses may get "+
+			"new ones", "file", path, "to", path+".damaged", "error", err)
 		err = os.Rename(path, path+".damaged")
 	default:
 		if err = s.SetAddresses(old); err == nil {
@@ -105,7 +105,7 @@ func importVIPs(s *store.Store, path string, log *slog.Logger) map[string]string
 		}
 	}
 	if err != nil {
-		log.Error("the file of virtual addresses of an earlier version cannot be replaced", "file", path, "error", err)
+		log.Error("cannot remove the file of virtual addresses of an earlier version", "file", path, "error", err)
 	}
 	return old
 }
@@ -126,9 +126,9 @@ func readOldVIPs(path string) (map[string]string, error) {
 func decodeOldVIPs(text string) (map[string]string, error) {
 	body, whole := strings.CutPrefix(text, oldVIPHead)
 	lines := strings.SplitAfter(body, "\n")
-	n := len(lines) - 2 // behind the last line end is nothing
+	n := len(lines) - 2 // the last element is empty
 	if !whole || n < 0 || lines[n] != fmt.Sprintf("end %d\n", n) || lines[n+1] != "" {
-		return nil, errors.New("its beginning or its end is missing")
+		return nil, errors.New("its header or its last line is missing")
 	}
 	out := make(map[string]string, n)
 	for i, line := range lines[:n] {

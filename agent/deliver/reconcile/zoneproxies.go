@@ -15,8 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// generateZone derives a proxy at the border of the zone from all meshes into s, which keeps what
-// it has when that fails. It reports whether the proxy exists.
+// generateZone derives a zone proxy from all meshes into s, which stays unchanged on failure. It
+// reports whether the proxy exists.
 func (p *pass) generateZone(meshes map[string]*generate.Mesh, key node.Key, ref node.Ref, s *proxyState) bool {
 	r := p.set.Get(ref.Key())
 	if r == nil {
@@ -37,7 +37,7 @@ func (p *pass) generateZone(meshes map[string]*generate.Mesh, key node.Key, ref 
 		return true
 	}
 	s.proxy, s.revision = next, p.revision
-	for _, at := range p.r.madeAt {
+	for _, at := range p.r.derivedAt {
 		s.revision = min(s.revision, at)
 	}
 	for _, w := range next.Warnings {
@@ -46,26 +46,26 @@ func (p *pass) generateZone(meshes map[string]*generate.Mesh, key node.Key, ref 
 	return true
 }
 
-// zoneSecrets returns what a proxy at the border of the zone proves itself with in each mesh with
-// mTLS. One that has none is a problem, and its connections fail; the others of the proxy do not.
+// zoneSecrets returns the certificate of a zone proxy for each mesh with mTLS. If one is missing,
+// that is a problem, and only the connections of that mesh fail.
 func (p *pass) zoneSecrets(meshes []*generate.Mesh, ref node.Ref, s *proxyState) map[string]*identity.Secrets {
 	out := map[string]*identity.Secrets{}
 	if ref.Type != node.ProxyEgress {
-		return out // it hands on what it cannot read
+		return out // a ZoneIngress forwards encrypted connections
 	}
 	for _, m := range meshes {
 		if m.View.Spec.MTLSEnabled() == nil {
 			continue
 		}
-		// A name that no dataplane has.
+		// No dataplane can have this name.
 		secrets, err := p.r.o.Certificates.Proxy(m.View.Name, ref.NodeID(),
 			map[string][]string{resource.TagService: {mesh.EgressService}})
 		if errors.Is(err, identity.ErrSpreading) {
-			continue // a warning of the mesh says so
+			continue // reported as a warning of the mesh
 		}
 		if err != nil {
 			s.problem(ref.Key(), api.SeverityError,
-				fmt.Sprintf("it has no certificate of mesh %q, whose connections fail: %v", m.View.Name, err))
+				fmt.Sprintf("it has no certificate for mesh %q, so its connections there fail: %v", m.View.Name, err))
 			continue
 		}
 		out[m.View.Name] = secrets
@@ -73,8 +73,8 @@ func (p *pass) zoneSecrets(meshes []*generate.Mesh, ref node.Ref, s *proxyState)
 	return out
 }
 
-// atBorder reports whether a certificate is that of a proxy at the border of the zone that exists.
-func (p *pass) atBorder(name string) bool {
+// isZoneProxy reports whether a certificate belongs to an existing zone proxy.
+func (p *pass) isZoneProxy(name string) bool {
 	ref, err := node.ParseRef(name)
 	return err == nil && ref.Type != node.ProxyDataplane && p.set.Get(ref.Key()) != nil
 }

@@ -35,7 +35,7 @@ func TestNoMemoryForMore(t *testing.T) {
 			docs = append(docs, crowdProxy(i, 1))
 		}
 		agenttest.ByAPI(t, s, strings.Join(docs, "\n---\n"))
-		r := reconcile.New(reconcile.Options{Store: s, Publisher: c, Room: func(shed func()) error {
+		r := reconcile.New(reconcile.Options{Store: s, Publisher: c, Admit: func(shed func()) error {
 			if short.Load() {
 				shed()
 				return errors.New("no memory")

@@ -5,9 +5,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// made returns the configs that clients were given, so that what a change would make of them can be
-// told from them.
-func (r *Reconciler) made() map[generate.ProxyID]*generate.Proxy {
+// configs returns the last computed configs of clients, to compare them with the configs after a
+// change.
+func (r *Reconciler) configs() map[generate.ProxyID]*generate.Proxy {
 	out := make(map[generate.ProxyID]*generate.Proxy, len(r.proxies))
 	for key, s := range r.proxies {
 		if mesh, name, err := node.ParseID(key.ID); err == nil && s.proxy != nil {
@@ -17,7 +17,7 @@ func (r *Reconciler) made() map[generate.ProxyID]*generate.Proxy {
 	return out
 }
 
-// published returns what was published for the clients that are connected.
+// published returns the published configs of connected clients.
 func (p *pass) published() map[node.Key]*generate.Proxy {
 	out := make(map[node.Key]*generate.Proxy, len(p.r.proxies))
 	for key, s := range p.r.proxies {
@@ -28,7 +28,7 @@ func (p *pass) published() map[node.Key]*generate.Proxy {
 	return out
 }
 
-// forget drops what is known of a proxy.
+// forget drops the state of a proxy.
 func (r *Reconciler) forget(key node.Key) {
 	if r.proxies[key] != nil {
 		delete(r.proxies, key)

@@ -9,23 +9,22 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// refusal is that of a proxy for which there was no memory.
+// refusal is a proxy that was refused because of memory.
 type refusal struct {
-	at     time.Time // the last one
+	at     time.Time // last refusal
 	reason string
 }
 
-// refusedFor is how long a refused proxy is listed after its client has asked last. Envoy asks
-// again after 30 s at most.
+// refusedFor is how long a refused proxy is listed after the last request of its client. Envoy
+// retries after 30 s at most.
 const refusedFor = 2 * time.Minute
 
-// refuse refuses a proxy that has no config yet where there is no memory for one more. It reports
-// whether it did.
+// refuse refuses a proxy without a config if there is no memory for it. It reports whether it did.
 func (p *pass) refuse(key node.Key, s *proxyState) bool {
-	if p.r.o.Room == nil || s.proxy != nil || !p.exists(key) {
+	if p.r.o.Admit == nil || s.proxy != nil || !p.exists(key) {
 		return false
 	}
-	err := p.r.o.Room(p.r.shed)
+	err := p.r.o.Admit(p.r.shed)
 	if err == nil {
 		delete(p.r.refused, key)
 		return false
@@ -35,14 +34,14 @@ func (p *pass) refuse(key node.Key, s *proxyState) bool {
 	return true
 }
 
-// exists says whether a node is stored: what is not known is told that, and is not what takes
-// memory.
+// exists reports whether the resource of a node exists. Unknown nodes use no memory and get another
+// error.
 func (p *pass) exists(key node.Key) bool {
 	ref, err := node.ParseRef(key.ID)
 	return err == nil && p.set.Get(ref.Key()) != nil
 }
 
-// reportRefused adds the proxies that are refused to the problems.
+// reportRefused adds a problem for each refused proxy.
 func (p *pass) reportRefused() {
 	now := p.r.o.Now()
 	for key, x := range p.r.refused {
@@ -54,32 +53,33 @@ func (p *pass) reportRefused() {
 			p.wake(until)
 		}
 	}
-	p.r.unroomed.Store(int64(len(p.r.refused)))
+	p.r.refusedCount.Store(int64(len(p.r.refused)))
 }
 
-// Refused returns how many proxies are refused since there is no memory for them.
-func (r *Reconciler) Refused() int { return int(r.unroomed.Load()) }
+// Refused returns the number of proxies refused because of memory.
+func (r *Reconciler) Refused() int { return int(r.refusedCount.Load()) }
 
-// Shed has the next pass, which is asked for, give up what is remembered to save work.
+// Shed makes the next pass drop caches, and requests it.
 func (r *Reconciler) Shed() {
 	r.shedding.Store(true)
 	r.Trigger()
 }
 
-// shed gives up what is remembered to save work, and all that is no longer in use.
+// shed drops caches and unused state.
 func (r *Reconciler) shed() {
 	r.checker = &check.Checker{}
 	r.memo.Sweep()
 	r.offered.Store(nil)
 	for key, s := range r.proxies {
-		if !s.left.IsZero() && r.o.Now().Sub(s.left) >= r.o.Keep/4 { // an Envoy that has lost its stream is back by then
+		// an Envoy that lost its stream has reconnected by then
+		if !s.left.IsZero() && r.o.Now().Sub(s.left) >= r.o.ForgetAfter/4 {
 			r.forget(key)
 		}
 	}
 }
 
-// leave forgets the proxies that have been gone for long enough.
-func (p *pass) leave() {
+// forgetGone drops proxies that have been disconnected for ForgetAfter.
+func (p *pass) forgetGone() {
 	for key, s := range p.r.proxies {
 		if s.seen.Equal(p.now) {
 			continue
@@ -87,7 +87,7 @@ func (p *pass) leave() {
 		if s.left.IsZero() {
 			s.left = p.now
 		}
-		if at := s.left.Add(p.r.o.Keep); p.now.Before(at) {
+		if at := s.left.Add(p.r.o.ForgetAfter); p.now.Before(at) {
 			p.wake(at)
 		} else {
 			p.r.forget(key)
@@ -95,7 +95,7 @@ func (p *pass) leave() {
 	}
 }
 
-// wake asks for a pass at a time.
+// wake schedules a pass.
 func (p *pass) wake(at time.Time) {
 	if p.leaveAt.IsZero() || at.Before(p.leaveAt) {
 		p.leaveAt = at
