@@ -183,7 +183,7 @@ func (a *Agent) logStreams() []api.LogStream {
 // logsCheck says what is wrong with access logs. None of that makes the node unready: traffic goes
 // on.
 func (a *Agent) logsCheck() api.Check {
-	trouble := a.logs.Trouble()
+	trouble := a.logs.Problems()
 	if why := a.receivers.Health(); why != "" {
 		trouble = append(trouble, why)
 	}

@@ -92,7 +92,7 @@ func TestReceiverCertificatesAreReplaced(t *testing.T) {
 	place("cert", []byte("garbage"))
 	agenttest.Eventually(t, "it is told", func() bool {
 		return strings.Contains(r.Receivers()[0].Health, "tls.cert and tls.key: ") &&
-			strings.Contains(r.Receivers()[0].Health, "the certificates before are served on")
+			strings.Contains(r.Receivers()[0].Health, "the previous certificates stay in use")
 	})
 	c, serial, err := dial(firstCA, firstKey)
 	agenttest.Do(t, err)

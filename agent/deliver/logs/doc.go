@@ -1,5 +1,4 @@
-// Package logs brings access logs from Envoys and from the network to rotated files and collectors:
-// it opens what the config names, gives each Envoy the FIFOs that its config mentions before the
-// Envoy hears of them, and says what became of the lines. The lines themselves are the matter of
-// package accesslog.
+// Package logs moves access logs from Envoys and the network to rotated files and collectors. It
+// opens the configured destinations, creates the FIFOs of a config before Envoy gets it, and
+// reports the state of all streams. Package accesslog handles the lines.
 package logs

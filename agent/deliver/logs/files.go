@@ -15,27 +15,25 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// Files opens each rotated file once, however many write into it. Its methods may be called at the
-// same time.
+// Files opens each rotated file once, for any number of writers. It is safe for concurrent use.
 type Files struct {
 	log *slog.Logger
 
 	mu     sync.Mutex // never held while a file waits for its disk
 	open   map[string]*SharedFile
-	opened chan *SharedFile // for Run; has room for all that may be open
-	closed rotation.Stats   // counts of files that are closed
+	opened chan *SharedFile // consumed by Run; has capacity for all open files
+	closed rotation.Stats   // counters of closed files
 }
 
-// mostFiles bounds the files that are open at a time.
-const mostFiles = 4096
+// maxFiles limits the number of open files.
+const maxFiles = 4096
 
-// NewFiles returns a registry without files.
+// NewFiles returns an empty registry.
 func NewFiles(log *slog.Logger) *Files {
-	return &Files{log: log, open: map[string]*SharedFile{}, opened: make(chan *SharedFile, mostFiles)}
+	return &Files{log: log, open: map[string]*SharedFile{}, opened: make(chan *SharedFile, maxFiles)}
 }
 
-// SharedFile is a rotated file that several may write into. Each who has it from [Files.Open] calls
-// Close once.
+// SharedFile is a rotated file with any number of users. Each user calls Close once.
 type SharedFile struct {
 	*rotation.File
 	path string
@@ -44,18 +42,17 @@ type SharedFile struct {
 	uses int // guarded by of.mu
 }
 
-// Path is that of the active file.
+// Path returns the path of the active file.
 func (s *SharedFile) Path() string { return s.path }
 
-// Open opens a file, or shares the one that is open. Whoever opens it again must ask for the same
-// limits and behavior.
+// Open opens a file, or returns the open one. All users must pass the same limits and behavior.
 func (fs *Files) Open(opts rotation.Options) (*SharedFile, error) {
 	path, err := filepath.Abs(opts.Path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", opts.Path, err)
 	}
-	// The directory may be reached by two paths; its name without links is the same. A directory that
-	// is a link itself is for rotation to refuse.
+	// Two paths may lead to the same directory, so resolve links above it. rotation refuses a
+	// directory that is a link itself.
 	if above, err := filepath.EvalSymlinks(filepath.Dir(filepath.Dir(path))); err == nil {
 		path = filepath.Join(above, filepath.Base(filepath.Dir(path)), filepath.Base(path))
 	}
@@ -63,15 +60,15 @@ func (fs *Files) Open(opts rotation.Options) (*SharedFile, error) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	if s := fs.open[path]; s != nil {
-		if !same(s.opts, opts) {
+		if !sameBehavior(s.opts, opts) {
 			return nil, otherLimits(path)
 		}
 		s.uses++
 		return s, nil
 	}
-	if len(fs.open) >= mostFiles {
-		return nil, fmt.Errorf("%s: %d log files are open, and no more are allowed; write several logs into one file",
-			path, mostFiles)
+	if len(fs.open) >= maxFiles {
+		return nil, fmt.Errorf("%s: the limit of %d open log files is reached; write several logs to one file",
+			path, maxFiles)
 	}
 	f, err := rotation.Open(opts)
 	if err != nil {
@@ -81,20 +78,21 @@ func (fs *Files) Open(opts rotation.Options) (*SharedFile, error) {
 	select {
 	case fs.opened <- s:
 	default:
-		return nil, errors.Join(fmt.Errorf("%s: more than %d log files were opened before they are run", path, mostFiles),
+		return nil, errors.Join(fmt.Errorf("%s: more than %d log files were opened before Run", path, maxFiles),
 			f.Close())
 	}
 	fs.open[path] = s
 	return s, nil
 }
 
-// same reports whether two users want the same of a file. Functions are not compared.
-func same(a, b rotation.Options) bool {
+// sameBehavior reports whether two users want the same limits and behavior. It does not compare
+// functions.
+func sameBehavior(a, b rotation.Options) bool {
 	return a.Limits == b.Limits && a.Group == b.Group && a.MinFree == b.MinFree && a.PurgeWhenFull == b.PurgeWhenFull &&
 		a.Compress == b.Compress && a.Sync == b.Sync && a.OnFull == b.OnFull
 }
 
-// SetLimits gives the file other limits, which its only user may do.
+// SetLimits changes the limits of the file. It fails if the file has other users.
 func (s *SharedFile) SetLimits(l rotation.Limits) error {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
@@ -109,11 +107,10 @@ func (s *SharedFile) SetLimits(l rotation.Limits) error {
 }
 
 func otherLimits(path string) error {
-	return fmt.Errorf("%s is open with other limits; give all that write into it the same, or another file", path)
+	return fmt.Errorf("%s is open with other limits; use the same limits everywhere, or another file", path)
 }
 
-// Close closes the file once nobody else uses it. A writer that waits then ends with
-// rotation.ErrClosed.
+// Close closes the file after its last user. Then waiting writers get rotation.ErrClosed.
 func (s *SharedFile) Close() error {
 	s.of.mu.Lock()
 	s.uses--
@@ -122,7 +119,7 @@ func (s *SharedFile) Close() error {
 	if !last {
 		return nil
 	}
-	// The path stays taken until the lock of the file is free.
+	// Keep the path in the list until the lock of the file is released.
 	err := s.File.Close()
 	s.of.mu.Lock()
 	if s.of.open[s.path] == s {
@@ -133,8 +130,8 @@ func (s *SharedFile) Close() error {
 	return err
 }
 
-// Run keeps the files, those that are opened meanwhile too, until ctx ends. It ends after those who
-// write.
+// Run runs all files, including those opened later, until ctx ends. Cancel ctx after all writers
+// have stopped.
 func (fs *Files) Run(ctx context.Context) error {
 	var g errgroup.Group
 	for {
@@ -144,7 +141,7 @@ func (fs *Files) Run(ctx context.Context) error {
 		case s := <-fs.opened:
 			g.Go(func() error {
 				if err := s.File.Run(ctx); err != nil && !errors.Is(err, rotation.ErrClosed) {
-					fs.log.Error("a log file is not kept", "file", s.path, "error", err)
+					fs.log.Error("maintenance of a log file failed", "file", s.path, "error", err)
 				}
 				return nil
 			})
@@ -152,7 +149,7 @@ func (fs *Files) Run(ctx context.Context) error {
 	}
 }
 
-// Stats returns the counts of the open files, by path.
+// Stats returns the counters of the open files by path.
 func (fs *Files) Stats() map[string]rotation.Stats {
 	fs.mu.Lock()
 	open := maps.Clone(fs.open)
@@ -164,8 +161,8 @@ func (fs *Files) Stats() map[string]rotation.Stats {
 	return out
 }
 
-// Total returns the counts of all files since the start, closed ones included, and the size of the
-// open ones.
+// Total returns the counters of all files since the start, including closed ones, and the total
+// size of the open ones.
 func (fs *Files) Total() rotation.Stats {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -177,13 +174,13 @@ func (fs *Files) Total() rotation.Stats {
 	return out
 }
 
-// add returns the counts that metrics show of two.
+// add returns the sum of the counters used in metrics.
 func add(a, b rotation.Stats, size int64) rotation.Stats {
 	return rotation.Stats{Bytes: a.Bytes + b.Bytes, Rotations: a.Rotations + b.Rotations, Outside: a.Outside + b.Outside,
 		Size: a.Size + size}
 }
 
-// Paths returns those of the open files.
+// Paths returns the paths of the open files.
 func (fs *Files) Paths() []string {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

@@ -6,9 +6,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Flush has the Envoy of a proxy write what it holds of its logs, and waits until what is in its
-// FIFOs by then was handed on. An Envoy may write a part of it a moment later. It is false for a
-// proxy that writes to no FIFO.
+// Flush makes the Envoy of a proxy flush its logs, and waits until the current data in its FIFOs is
+// delivered. Envoy may write some of it slightly later. Flush returns false for a proxy without
+// FIFOs.
 func (m *Manager) Flush(ctx context.Context, mesh, name string) (bool, error) {
 	m.mu.Lock()
 	pipes, ids := m.pipes, []string(nil)

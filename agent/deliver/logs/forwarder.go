@@ -6,10 +6,10 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/spool"
 )
 
-// Forwarder is an [spool.Forwarder] as [Output].
+// Forwarder adapts a [spool.Forwarder] to [Output].
 type Forwarder struct{ *spool.Forwarder }
 
-// Close implements [Output]. A forwarder that has run is closed already.
+// Close implements [Output]. After Run, it does nothing.
 func (f Forwarder) Close() error {
 	if err := f.Forwarder.Close(); !errors.Is(err, spool.ErrForwarding) {
 		return err

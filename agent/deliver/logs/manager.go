@@ -19,72 +19,70 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// Pipes makes, reads and removes FIFOs, each of one owner: a node. *fifo.Pipes does.
+// Pipes creates, reads, and removes FIFOs. The owner of a FIFO is a node. *fifo.Pipes implements
+// it.
 type Pipes interface {
-	// Set says which FIFOs an owner needs from now on, and returns why one of them is not there, held
-	// and read.
+	// Set sets the FIFOs that an owner needs. It returns an error or nil for each.
 	Set(owner string, want []fifo.Pipe) []error
-	// NewWriter says that a new process of the owner is about to open them.
+	// NewWriter means that a new process of the owner will open them.
 	NewWriter(owner string)
-	// Gone says that the owner needs none: they go once no process has them open.
+	// Gone means that the owner needs none. They are removed when no process has them open.
 	Gone(owner string)
-	// Flush waits until what is in the FIFOs of an owner has been handed on.
+	// Flush waits until the current data in an owner's FIFOs is delivered.
 	Flush(ctx context.Context, owner string) error
 	Run(ctx context.Context) error
 	Stats() map[string]fifo.Status // by path
 }
 
-// Options is what a [Manager] needs. Peer, Open, File and Forward are required.
+// Options configures a [Manager]. Peer, Open, File, and Forward are required.
 type Options struct {
-	Dir         string   // of the FIFOs: access below paths.run
-	Spool       string   // directory of what waits for collectors: spool below paths.state
+	Dir         string   // directory of the FIFOs: access below paths.run
+	Spool       string   // directory of spools for collectors: spool below paths.state
 	Logs        string   // paths.logs
-	Directories []string // further ones in which policies may name files
-	// Peer returns the process of a proxy; false where that is not known.
+	Directories []string // further directories for files named by policies
+	// Peer returns the process of a proxy, or false if it is unknown.
 	Peer func(node.Key) (access.Peer, bool)
-	// Changed is called when something is not as [Manager.Prepare] has said. It must not block. Nil:
-	// nobody is told.
+	// Changed is called when the last result of [Manager.Prepare] is outdated. It must not block. Nil:
+	// not called.
 	Changed func()
-	// Reopen has the Envoy of a node flush its logs and open them anew. Nil: nobody is asked.
+	// Reopen makes the Envoy of a node flush and reopen its logs. Nil: no request.
 	Reopen func(ctx context.Context, nodeID string) error
-	// Open opens the FIFOs of Dir. found says where the lines of one go that an earlier agent left;
-	// reopen asks for Reopen.
+	// Open opens the FIFOs of Dir. found returns the destination of a FIFO left by an earlier agent;
+	// reopen requests Reopen.
 	Open func(found func(path string, labels map[string]string) accesslog.Destination,
 		reopen func(owner string)) (Pipes, error)
-	// File opens a rotated file, or returns the one that is open, with these limits from now on.
+	// File opens a rotated file, or returns the open one, and sets its limits.
 	File func(path string, limits rotation.Limits) (Output, error)
-	// Forward opens the way to a collector of lines, whose spool has a directory of its own.
+	// Forward connects to a collector of lines. spool is a directory used only by it.
 	Forward func(address, spool string) (Output, error)
-	// Relay takes the records for OpenTelemetry collectors. Nil: they go to collectors directly.
+	// Relay receives records for OpenTelemetry collectors. Nil: Envoys send them directly.
 	Relay Relay
-	Log   *slog.Logger // nil: nothing is logged
+	Log   *slog.Logger // nil: no logs
 
-	// Patience is how long [Manager.Prepare] waits, default 250 ms; Every is the time from one look at
-	// all FIFOs to the next, default 5 s; Keep is how long the FIFOs stay that an earlier agent left
-	// for a proxy that does not come, default 10 min.
-	Patience, Every, Keep time.Duration
-	Proc                  string // "": /proc
+	// Patience limits how long [Manager.Prepare] waits, default 250 ms. Every is the interval of
+	// checks of all FIFOs, default 5 s. FoundFor is how long FIFOs of an earlier agent stay if their
+	// proxy does not connect, default 10 min.
+	Patience, Every, FoundFor time.Duration
+	Proc                      string // "": /proc
 }
 
-// Output takes lines to one file or collector.
+// Output delivers lines to one file or collector.
 type Output interface {
 	accesslog.Destination
 	Stats() accesslog.Stats
-	// Run works until ctx ends. It is called once.
+	// Run works until ctx ends. It must be called only once.
 	Run(ctx context.Context) error
-	// Close puts what is left on disk, after Run has ended or where it was not called.
+	// Close writes remaining lines to disk, after Run has ended or instead of Run.
 	Close() error
-	// Discard says, before Run ends or Close is called, that nobody will come back to it.
+	// Discard means that remaining data is not needed. It is called before Run ends, or before Close.
 	Discard()
 }
 
-// settleFor is how long a FIFO stays wanted that the config of a proxy does not name any more: an
-// earlier config with it may still be on its way to the Envoy, which would make a file in its
-// place.
-const settleFor = time.Minute
+// lingerFor is how long a FIFO stays after it was removed from the config of a proxy: an earlier
+// config may still be on its way to the Envoy, which would create a file instead.
+const lingerFor = time.Minute
 
-// Manager brings the logs of Envoys to their destinations. Its methods may be called at the same
-// time.
+// Manager delivers the logs of Envoys to their destinations. It is safe for concurrent use.
 type Manager struct {
 	o      Options
 	outs   *outputs
@@ -93,31 +91,31 @@ type Manager struct {
 	reopen *queue
 
 	mu      sync.Mutex
-	pipes   Pipes // nil: cannot be opened
-	broken  error // why
+	pipes   Pipes // nil: Open has failed
+	broken  error // error of Open
 	proxies map[string]*proxy
-	dirty   map[string]bool // proxies to look at
-	late    bool            // the last proxy that somebody waited for was not done in time
+	dirty   map[string]bool // proxies to update
+	late    bool            // the last proxy that Prepare waited for was not ready in time
 	opened  time.Time
 }
 
-// proxy is what one proxy writes to. The mu of the manager guards it.
+// proxy holds the destinations of one proxy, guarded by Manager.mu.
 type proxy struct {
-	pipes  []draft.Pipe
-	peer   access.Peer
-	known  bool // peer is
-	asked  uint64
-	done   uint64
-	ready  chan struct{}     // closed when done reaches asked; nil: it has
-	told   map[string]string // why not, by ID; of done
-	said   map[string]string // what Prepare has returned last
-	good   []draft.Pipe      // that are ready for peer
-	looked time.Time
+	pipes    []draft.Pipe
+	peer     access.Peer
+	known    bool // peer is known
+	asked    uint64
+	done     uint64
+	ready    chan struct{}     // closed when done reaches asked; nil: reached
+	missing  map[string]string // why not, by ID; of done
+	returned map[string]string // what Prepare has returned last
+	good     []draft.Pipe      // ready for peer
+	updated  time.Time
 
-	process string               // that has been given the FIFOs
+	process string               // process that got the FIFOs
 	recent  map[string]wantUntil // by path
 	left    bool
-	found   bool // by Open, and not prepared since
+	found   bool // found by Open, and not prepared since
 }
 
 type wantUntil struct {
@@ -125,15 +123,15 @@ type wantUntil struct {
 	until time.Time
 }
 
-// New returns a manager that reads on from the FIFOs that an earlier agent has left. Where that
-// cannot be, it is tried again, and [Manager.Prepare] says why.
+// New returns a manager that continues to read the FIFOs of an earlier agent. If they cannot be
+// opened, it retries, and [Manager.Prepare] returns the reason.
 func New(o Options) *Manager {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Patience = cmp.Or(o.Patience, 250*time.Millisecond)
 	o.Every = cmp.Or(o.Every, 5*time.Second)
-	o.Keep = cmp.Or(o.Keep, 10*time.Minute)
+	o.FoundFor = cmp.Or(o.FoundFor, 10*time.Minute)
 	o.Proc = cmp.Or(o.Proc, "/proc")
 	m := &Manager{o: o, wake: make(chan struct{}, 1), reopen: newQueue(), proxies: map[string]*proxy{},
 		dirty: map[string]bool{}, opened: time.Now()}
@@ -142,7 +140,7 @@ func New(o Options) *Manager {
 	return m
 }
 
-// open opens the FIFOs, if they are not.
+// open opens the FIFOs if they are not open.
 func (m *Manager) open() {
 	m.mu.Lock()
 	have := m.pipes != nil
@@ -155,7 +153,7 @@ func (m *Manager) open() {
 	defer m.mu.Unlock()
 	if err != nil {
 		if m.broken == nil || m.broken.Error() != err.Error() {
-			m.o.Log.Error("the FIFOs of access logs cannot be used; it is tried again", "dir", m.o.Dir, "error", err)
+			m.o.Log.Error("cannot open the access-log FIFOs; retrying", "dir", m.o.Dir, "error", err)
 		}
 		m.broken = err
 		return
@@ -163,7 +161,7 @@ func (m *Manager) open() {
 	m.pipes, m.broken = pipes, nil
 }
 
-// foundPipe is told of a FIFO that an earlier agent has left.
+// foundPipe returns the destination of a FIFO that an earlier agent has left.
 func (m *Manager) foundPipe(path string, labels map[string]string) accesslog.Destination {
 	pipe, ok := pipeOf(path, labels)
 	if !ok {
@@ -176,18 +174,18 @@ func (m *Manager) foundPipe(path string, labels map[string]string) accesslog.Des
 		p = &proxy{found: true, process: labels[labelProcess], recent: map[string]wantUntil{}}
 		m.proxies[id] = p
 	}
-	p.recent[path] = wantUntil{pipe, m.opened.Add(m.o.Keep)}
+	p.recent[path] = wantUntil{pipe, m.opened.Add(m.o.FoundFor)}
 	m.mu.Unlock()
 	to, err := m.outs.of(&pipe)
 	if err != nil {
-		m.o.Log.Warn("the lines of a FIFO wait", "path", path, "error", err)
+		m.o.Log.Warn("no destination for a FIFO; its lines wait", "path", path, "error", err)
 		return nil
 	}
 	return to
 }
 
-// Prepare makes ready what the loggers of a proxy's config write to, before that is published, and
-// returns why some of it is not, by the ID of the pipe. It waits but a moment.
+// Prepare prepares the log destinations of a proxy's config before the config is published. It
+// returns why some are not ready, by pipe ID. It waits at most Patience.
 func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) map[string]string {
 	peer, known := m.o.Peer(key)
 	m.mu.Lock()
@@ -201,16 +199,16 @@ func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) map[string]string {
 		m.proxies[key.ID] = p
 	}
 	same := known == p.known && samePeer(peer, p.peer) && draft.SamePipes(pipes, p.pipes) && !p.left
-	if same && p.done == p.asked && p.asked > 0 && (len(p.told) == 0 || time.Since(p.looked) < m.o.Patience) &&
-		time.Since(p.looked) < 2*m.o.Every {
-		p.said = p.told
-		return maps.Clone(p.told)
+	if same && p.done == p.asked && p.asked > 0 && (len(p.missing) == 0 || time.Since(p.updated) < m.o.Patience) &&
+		time.Since(p.updated) < 2*m.o.Every {
+		p.returned = p.missing
+		return maps.Clone(p.missing)
 	}
 	if known != p.known || !samePeer(peer, p.peer) {
 		p.good = nil
 	}
 	p.pipes, p.peer, p.known, p.left, p.found = pipes, peer, known, false, false
-	m.look(key.ID, p)
+	m.request(key.ID, p)
 	asked, ready := p.asked, p.ready
 	if !m.late {
 		m.mu.Unlock()
@@ -219,22 +217,22 @@ func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) map[string]string {
 		m.late = m.late || late
 	}
 	if p.done >= asked {
-		p.said = p.told
-		return maps.Clone(p.told)
+		p.returned = p.missing
+		return maps.Clone(p.missing)
 	}
-	p.said = map[string]string{}
+	p.returned = map[string]string{}
 	for i := range pipes {
 		if slices.ContainsFunc(p.good, func(g draft.Pipe) bool { return draft.SamePipes([]draft.Pipe{g}, pipes[i:i+1]) }) {
-			continue // what was ready is not taken away because something else hangs
+			continue // a pipe that was ready stays ready while others hang
 		}
-		p.said[pipes[i].ID()] = "it is not made ready in time; it is tried on. Look for a disk that hangs, " +
-			"and at the log of the agent"
+		p.returned[pipes[i].ID()] = "it is not ready in time; retrying. Check for a disk that hangs, " +
+			"and the agent's log"
 	}
-	return maps.Clone(p.said)
+	return maps.Clone(p.returned)
 }
 
-// look has a proxy looked at soon. The mu is held.
-func (m *Manager) look(id string, p *proxy) {
+// request schedules an update of a proxy. m.mu is held.
+func (m *Manager) request(id string, p *proxy) {
 	p.asked++
 	if p.ready == nil {
 		p.ready = make(chan struct{})
@@ -242,7 +240,7 @@ func (m *Manager) look(id string, p *proxy) {
 	m.dirty[id] = true
 	select {
 	case m.wake <- struct{}{}:
-	default: // it is awake
+	default: // already notified
 	}
 }
 
@@ -262,14 +260,14 @@ func samePeer(a, b access.Peer) bool {
 		(a.Local || a.Addr == b.Addr)
 }
 
-// Left says that a node has no config any more. Its FIFOs go once no process has them open; what is
-// in them is read.
+// Left means that a node no longer has a config. Its FIFOs are removed when no process has them
+// open; their data is still read.
 func (m *Manager) Left(key node.Key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p := m.proxies[key.ID]; p != nil && !p.left && !p.found {
 		p.left = true
-		m.look(key.ID, p)
+		m.request(key.ID, p)
 	}
 }
 
@@ -284,7 +282,7 @@ const (
 	labelLimits  = "limits"
 )
 
-// labelsOf are what a later agent has to know of a FIFO.
+// labelsOf returns the labels that a later agent needs.
 func labelsOf(id, process string, p *draft.Pipe) map[string]string {
 	return map[string]string{
 		labelNode: id, labelProcess: process, labelKind: string(p.Kind), labelTarget: p.Target, labelPrefix: p.Prefix,
@@ -292,8 +290,7 @@ func labelsOf(id, process string, p *draft.Pipe) map[string]string {
 	}
 }
 
-// pipeOf reads labels. The directory of FIFOs is the agent's, but a record may be of another
-// version.
+// pipeOf parses labels. A record may come from another version.
 func pipeOf(path string, labels map[string]string) (draft.Pipe, bool) {
 	p := draft.Pipe{Path: path, Kind: draft.PipeKind(labels[labelKind]), Target: labels[labelTarget],
 		Prefix: labels[labelPrefix], Backend: labels[labelBackend]}
@@ -303,13 +300,14 @@ func pipeOf(path string, labels map[string]string) (draft.Pipe, bool) {
 	return p, ok
 }
 
-// allowed says whether a policy may name a file, which the agent writes with its own rights.
+// allowed returns an error if a policy must not name a file, because the agent writes it with its
+// own rights.
 func (o *Options) allowed(path string) error {
 	for _, dir := range append([]string{o.Logs}, o.Directories...) {
 		if rel, err := filepath.Rel(dir, path); err == nil && rel != "." && filepath.IsLocal(rel) {
 			return nil
 		}
 	}
-	return errors.New("the agent writes files of policies only below its paths.logs (" + o.Logs +
-		") and accessLog.directories: give a path there, or add the directory to accessLog.directories")
+	return errors.New("policies may name files only below paths.logs (" + o.Logs +
+		") and accessLog.directories: use a path there, or add the directory to accessLog.directories")
 }

@@ -109,7 +109,7 @@ func TestHangs(t *testing.T) {
 			began := time.Now()
 			got := w.Prepare(key("web"), two)
 			if took := time.Since(began); took > most || len(got) != 1 ||
-				!strings.Contains(got[two[1].Path], "not made ready in time") {
+				!strings.Contains(got[two[1].Path], "not ready in time") {
 				t.Errorf("%d: %v after %v", i, got, took)
 			}
 		}
@@ -221,8 +221,8 @@ func TestPipesCannotBeOpened(t *testing.T) {
 		defer w.run()()
 		w.process("default.web", 10, 5)
 		if got := w.Prepare(key("web"), []draft.Pipe{tcp("a", "one:1")}); !strings.Contains(got["/run/nearside/access/a"],
-			"chmod 0750") || len(w.Trouble()) != 1 {
-			t.Errorf("%v; %v", got, w.Trouble())
+			"chmod 0750") || len(w.Problems()) != 1 {
+			t.Errorf("%v; %v", got, w.Problems())
 		}
 		w.lock(func() { w.opened = nil })
 		time.Sleep(5 * time.Second)

@@ -12,8 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// streamSum says which streams are summed up: those of a kind, and of one receiver, which the
-// config names.
+// streamSum identifies a sum of streams: by kind and, for receivers, by name.
 type streamSum struct{ kind, receiver string }
 
 var sumLabels = []string{"kind", "receiver"}
@@ -31,33 +30,33 @@ func (l streamSum) compare(m streamSum) int {
 }
 
 var (
-	logRecordsDesc = prometheus.NewDesc("nearside_log_records_total", "Lines that came into streams of access logs.",
+	logRecordsDesc = prometheus.NewDesc("nearside_log_records_total", "Lines received by access-log streams.",
 		sumLabels, nil)
-	logBytesDesc = prometheus.NewDesc("nearside_log_bytes_total", "Bytes that came into streams of access logs.",
+	logBytesDesc = prometheus.NewDesc("nearside_log_bytes_total", "Bytes received by access-log streams.",
 		sumLabels, nil)
 	logWrittenDesc = prometheus.NewDesc("nearside_log_records_written_total",
-		"Lines that were handed on, are in the file, or were acknowledged by the collector.", sumLabels, nil)
+		"Lines delivered, written to the file, or acknowledged by the collector.", sumLabels, nil)
 	logDroppedDesc = prometheus.NewDesc("nearside_log_records_dropped_total",
-		"Lines that were dropped.", append(sumLabels, "reason"), nil)
-	logSpooledDesc = prometheus.NewDesc("nearside_log_records_spooled", "Lines on disk that wait for their collector.",
+		"Dropped lines.", append(sumLabels, "reason"), nil)
+	logSpooledDesc = prometheus.NewDesc("nearside_log_records_spooled", "Lines on disk that wait for the collector.",
 		sumLabels, nil)
 	logInFlightDesc = prometheus.NewDesc("nearside_log_records_in_flight", "Lines in memory.", sumLabels, nil)
-	logSpoolDesc    = prometheus.NewDesc("nearside_log_spool_bytes", "Bytes of the spools on disk.", sumLabels, nil)
+	logSpoolDesc    = prometheus.NewDesc("nearside_log_spool_bytes", "Size of the spools on disk.", sumLabels, nil)
 	rotationsDesc   = prometheus.NewDesc("nearside_log_rotations_total",
-		"New log files; cause is size, or outside when others renamed, removed or changed the file.", []string{"cause"}, nil)
-	fileBytesDesc = prometheus.NewDesc("nearside_log_file_bytes", "Size of the active log files together.", nil, nil)
+		"New log files; cause is size, or outside if another process renamed, removed, or changed the file.",
+		[]string{"cause"}, nil)
+	fileBytesDesc = prometheus.NewDesc("nearside_log_file_bytes", "Total size of the active log files.", nil, nil)
 )
 
-// Collector are the metrics of access logs: of rotated files, and of the streams, summed up by kind
-// whenever metrics are read. Streams come and go, and their sums never fall: what one had counted
-// when it was seen last stays in them.
+// Collector exports the metrics of rotated files, and of streams summed by kind. The sums never
+// decrease: the last counters of a removed stream stay in them.
 type Collector struct {
 	files   *Files
 	streams func() []Stream
 
 	mu    sync.Mutex
-	seen  map[streamKey]Stream   // the last time
-	ended map[streamSum]*logSums // of those that are gone
+	seen  map[streamKey]Stream   // at the last collection
+	ended map[streamSum]*logSums // of removed streams
 }
 
 type streamKey struct {
@@ -70,7 +69,7 @@ func NewCollector(files *Files, streams func() []Stream) *Collector {
 	return &Collector{files: files, streams: streams}
 }
 
-// logSums are the counters of a kind.
+// logSums are the summed counters of streams.
 type logSums struct {
 	in, bytes, written uint64
 	dropped            map[accesslog.Cause]uint64
@@ -108,7 +107,7 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 		m.ended = map[streamSum]*logSums{}
 	}
 	for key, last := range m.seen {
-		if is, ok := now[key]; !ok || is.In < last.In { // gone, or another one of that name
+		if is, ok := now[key]; !ok || is.In < last.In { // removed, or replaced by a stream with the same name
 			of := sumOf(&last)
 			if m.ended[of] == nil {
 				m.ended[of] = &logSums{dropped: map[accesslog.Cause]uint64{}}

@@ -14,25 +14,26 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Relay takes log records of Envoys and brings them to OpenTelemetry collectors;
-// accesslog.OTLPRelay does. Calls of the first two do not overlap.
+// Relay receives log records from Envoys and forwards them to OpenTelemetry collectors. Calls of
+// SetRoute and RemoveRoute do not overlap.
 type Relay interface {
 	SetRoute(Route) error
 	RemoveRoute(authority string, discard bool) error
 	Stats() map[string]accesslog.Stats
 }
 
-// Route leads records to a collector, told from others by the :authority of the calls.
+// Route forwards records to a collector. It is selected by the :authority of calls.
 type Route struct {
 	Name, Authority string
 	Endpoint        string // host:port
-	Spool           string // directory of its own; "": none
-	// Allow says whether a user may send; known is false where the kernel does not say who it is.
+	Spool           string // directory used only by this route; "": none
+	// Allow returns an error if a user may not send. known is false if the kernel returned no
+	// credentials.
 	Allow func(known bool, uid uint32) error
 }
 
-// routes are the ways of records from proxies to collectors: one for each proxy and collector, told
-// by its authority. A route takes records of the user of its proxy alone.
+// routes manages the routes of log records: one per proxy and collector, identified by authority. A
+// route accepts records only from the user of its proxy.
 type routes struct {
 	o *Options
 
@@ -40,20 +41,20 @@ type routes struct {
 	routes map[string]*route // by authority
 }
 
-// route is one of them. The mu of the routes guards it.
+// route is one route, guarded by routes.mu.
 type route struct {
 	target string
-	node   string // "": an earlier agent has left it, and no proxy has asked for it
+	node   string // "": left by an earlier agent, and not requested by a proxy yet
 	uid    uint32
-	until  time.Time // that it stays without a proxy
+	until  time.Time // end of its lifetime without a proxy
 }
 
 func newRoutes(o *Options) *routes { return &routes{o: o, routes: map[string]*route{}} }
 
-// errNoRelay is why records go to their collector directly.
-var errNoRelay = errors.New("the agent's socket for them is not open; the log of the agent says why")
+// errNoRelay explains why records go directly to their collector.
+var errNoRelay = errors.New("the agent's OTLP socket is not open; see the agent's log")
 
-// set makes a route ready for the user of a proxy.
+// set creates or updates the route of a proxy.
 func (s *routes) set(id string, uid uint32, p *draft.Pipe) error {
 	if s.o.Relay == nil {
 		return errNoRelay
@@ -61,13 +62,13 @@ func (s *routes) set(id string, uid uint32, p *draft.Pipe) error {
 	s.mu.Lock()
 	have := s.routes[p.Route]
 	if have != nil {
-		have.node, have.uid, have.until = id, uid, time.Now().Add(settleFor)
+		have.node, have.uid, have.until = id, uid, time.Now().Add(lingerFor)
 	}
 	s.mu.Unlock()
-	if have != nil { // the authority is a hash over the target
+	if have != nil { // the authority contains a hash of the target
 		return nil
 	}
-	return s.add(p.Route, &route{target: p.Target, node: id, uid: uid, until: time.Now().Add(settleFor)})
+	return s.add(p.Route, &route{target: p.Target, node: id, uid: uid, until: time.Now().Add(lingerFor)})
 }
 
 func (s *routes) add(authority string, r *route) error {
@@ -84,22 +85,22 @@ func (s *routes) add(authority string, r *route) error {
 	return nil
 }
 
-// allow says whether a caller may send the records of a route.
+// allow returns an error if a caller may not send records of a route.
 func (s *routes) allow(r *route, known bool, uid uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case r.node == "":
-		return errors.New("no proxy has asked for this route since the agent started")
+		return errors.New("no proxy has requested this route since the agent started")
 	case !known:
-		return errors.New("the kernel does not say who calls")
+		return errors.New("the user of the caller is unknown")
 	case uid != r.uid:
-		return fmt.Errorf("the records of %s come from uid %d, and uid %d calls", r.node, r.uid, uid)
+		return fmt.Errorf("%s runs as uid %d, but the caller as uid %d", r.node, r.uid, uid)
 	}
 	return nil
 }
 
-// spoolDir is the directory of what waits for a collector, which tells both.
+// spoolDir returns the spool directory of a route. Its name contains the authority and the target.
 func (s *routes) spoolDir(authority, target string) string {
 	if s.o.Spool == "" {
 		return ""
@@ -107,12 +108,12 @@ func (s *routes) spoolDir(authority, target string) string {
 	return filepath.Join(s.o.Spool, string(draft.PipeOTLP)+"-"+escape(authority)+"-"+escape(target))
 }
 
-// openSpools sends on what an earlier agent has left.
+// openSpools opens the spools of an earlier agent.
 func (s *routes) openSpools() {
 	if s.o.Spool == "" || s.o.Relay == nil {
 		return
 	}
-	entries, _ := os.ReadDir(s.o.Spool) // what is wrong with it is told by who opens one in it
+	entries, _ := os.ReadDir(s.o.Spool) // errors are reported when a spool is opened
 	for _, e := range entries {
 		parts := strings.SplitN(e.Name(), "-", 3)
 		if len(parts) != 3 || parts[0] != string(draft.PipeOTLP) || !e.IsDir() {
@@ -123,13 +124,13 @@ func (s *routes) openSpools() {
 		if !ok || !is {
 			continue
 		}
-		if err := s.add(authority, &route{target: target, until: time.Now().Add(s.o.Keep)}); err != nil {
-			s.o.Log.Warn("what waits for a collector is left", "dir", e.Name(), "error", err)
+		if err := s.add(authority, &route{target: target, until: time.Now().Add(s.o.FoundFor)}); err != nil {
+			s.o.Log.Warn("cannot send the spooled records of a collector", "dir", e.Name(), "error", err)
 		}
 	}
 }
 
-// release removes the routes that no proxy needs and that hold nothing.
+// release removes routes that no proxy needs and that have no pending records.
 func (s *routes) release(used map[string]bool) {
 	if s.o.Relay == nil {
 		return
@@ -139,7 +140,7 @@ func (s *routes) release(used map[string]bool) {
 	s.mu.Lock()
 	for authority, r := range s.routes {
 		if st := stats[authority]; used[authority] {
-			r.until = now.Add(settleFor)
+			r.until = now.Add(lingerFor)
 		} else if now.After(r.until) && st.InFlight == 0 && st.Spooled == 0 {
 			delete(s.routes, authority)
 			unused = append(unused, authority)
@@ -148,12 +149,12 @@ func (s *routes) release(used map[string]bool) {
 	s.mu.Unlock()
 	for _, authority := range unused {
 		if err := s.o.Relay.RemoveRoute(authority, true); err != nil {
-			s.o.Log.Error("a route of log records has not ended well", "error", err)
+			s.o.Log.Error("cannot close a route of log records", "error", err)
 		}
 	}
 }
 
-// streams lists the routes.
+// streams returns the state of all routes.
 func (s *routes) streams() (list []Stream) {
 	if s.o.Relay == nil {
 		return nil

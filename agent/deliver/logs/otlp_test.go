@@ -66,7 +66,7 @@ func TestRoutes(t *testing.T) {
 		defer w.run()()
 		synctest.Wait()
 		w.expect("left", "route old.x old:1 otlp-old.x-old%3A1")
-		if err := r.routes["old.x"].Allow(true, 7); err == nil || !strings.Contains(err.Error(), "no proxy has asked") {
+		if err := r.routes["old.x"].Allow(true, 7); err == nil || !strings.Contains(err.Error(), "no proxy has requested") {
 			t.Errorf("a route that nobody has asked for: %v", err)
 		}
 		w.process("default.web", 10, 5)
@@ -92,7 +92,7 @@ func TestRoutes(t *testing.T) {
 		w.peers["default.web"] = access.Peer{Local: true, Foreign: true, UID: 65534, PID: 10}
 		w.mu.Unlock()
 		if got := w.Prepare(key("web"), []draft.Pipe{pipe}); !strings.Contains(got[pipe.Route],
-			"user of its Envoy is not known") {
+			"user of its Envoy is unknown") {
 			t.Errorf("a user that is not known: %v", got)
 		}
 		w.take()

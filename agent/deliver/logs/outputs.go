@@ -17,27 +17,26 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// outputs are the files and collectors that lines go to, each open once for all proxies of the
-// node.
+// outputs manages files and collectors. Each is open once for all proxies of the node.
 type outputs struct {
 	o *Options
 
 	mu   sync.Mutex
 	open map[outputKey]*output
-	ctx  context.Context // of the outputs; nil before run and after stop
+	ctx  context.Context // context of the outputs; nil before run and after stop
 }
 
 type outputKey struct {
 	kind   draft.PipeKind
-	target string // for a file its clean path
+	target string // clean path of a file
 }
 
-// output is one of them. The mu of the outputs guards it.
+// output is one file or collector, guarded by outputs.mu.
 type output struct {
 	Output
 	limits rotation.Limits
-	cancel context.CancelFunc // nil: it does not run
-	ended  chan struct{}      // closed when Run has ended
+	cancel context.CancelFunc // nil: not running
+	ended  chan struct{}      // closed when Run has returned
 }
 
 func newOutputs(o *Options) *outputs { return &outputs{o: o, open: map[outputKey]*output{}} }
@@ -49,7 +48,7 @@ func keyOf(p *draft.Pipe) outputKey {
 	return outputKey{p.Kind, p.Target}
 }
 
-// of returns where the lines of a pipe go, and opens it when it is the first to ask for that.
+// of returns the destination of a pipe, and opens it if necessary.
 func (s *outputs) of(p *draft.Pipe) (accesslog.Destination, error) {
 	out, err := s.get(keyOf(p), p.Rotation)
 	if err != nil {
@@ -61,7 +60,7 @@ func (s *outputs) of(p *draft.Pipe) (accesslog.Destination, error) {
 	return out, nil
 }
 
-// get opens an output, or returns the one that is open. It is called by one goroutine at a time.
+// get returns an output, and opens it if necessary. Calls must not overlap.
 func (s *outputs) get(key outputKey, limits rotation.Limits) (Output, error) {
 	if key.kind != draft.PipeFile {
 		limits = rotation.Limits{}
@@ -84,7 +83,7 @@ func (s *outputs) get(key outputKey, limits rotation.Limits) (Output, error) {
 	case draft.PipeTCP:
 		next, err = s.o.Forward(key.target, s.spoolDir(key))
 	default:
-		err = fmt.Errorf("there is no way to %q", key.kind)
+		err = fmt.Errorf("destination kind %q is unknown", key.kind)
 	}
 	if err != nil {
 		return nil, err
@@ -97,21 +96,20 @@ func (s *outputs) get(key outputKey, limits rotation.Limits) (Output, error) {
 	return next, nil
 }
 
-// limit gives a file that is open other limits. Lines go on to it with the old ones where that
-// fails.
+// limit changes the limits of an open file. If that fails, the old limits stay.
 func (s *outputs) limit(key outputKey, out *output, limits rotation.Limits) {
 	l, ok := out.Output.(interface{ SetLimits(rotation.Limits) error })
 	if !ok || out.limits == limits {
 		return
 	}
 	if err := l.SetLimits(limits); err != nil {
-		s.o.Log.Warn("a log file keeps its limits", "file", key.target, "error", err)
+		s.o.Log.Warn("cannot change the limits of a log file", "file", key.target, "error", err)
 		return
 	}
 	out.limits = limits
 }
 
-// start runs an output. The mu is held.
+// start runs an output. s.mu is held.
 func (s *outputs) start(out *output) {
 	if s.ctx == nil {
 		return
@@ -121,12 +119,12 @@ func (s *outputs) start(out *output) {
 	go func() {
 		defer close(out.ended)
 		if err := out.Run(ctx); err != nil && ctx.Err() == nil {
-			s.o.Log.Error("a destination of access logs has ended", "error", err)
+			s.o.Log.Error("access log destination stopped", "error", err)
 		}
 	}()
 }
 
-// run lets the outputs work until stop is called, first those whose spools an earlier agent has
+// run runs the outputs until stop is called, including those whose spools an earlier agent has
 // left.
 func (s *outputs) run(ctx context.Context) (stop func()) {
 	s.openSpools()
@@ -150,7 +148,7 @@ func (s *outputs) run(ctx context.Context) (stop func()) {
 	}
 }
 
-// end ends an output that is not in the list any more.
+// end stops an output that is no longer listed.
 func (s *outputs) end(key outputKey, out *output, unused bool) {
 	if unused {
 		out.Discard()
@@ -160,12 +158,12 @@ func (s *outputs) end(key outputKey, out *output, unused bool) {
 		<-out.ended
 	}
 	if err := out.Close(); err != nil {
-		s.o.Log.Error("a destination of access logs was not closed well", "kind", key.kind, "target", key.target,
+		s.o.Log.Error("cannot close an access log destination", "kind", key.kind, "target", key.target,
 			"error", err)
 	}
 }
 
-// spoolDir is the directory of the spool of a collector, which tells its address.
+// spoolDir returns the spool directory of a collector. Its name contains the address.
 func (s *outputs) spoolDir(key outputKey) string {
 	if s.o.Spool == "" {
 		return ""
@@ -173,14 +171,14 @@ func (s *outputs) spoolDir(key outputKey) string {
 	return filepath.Join(s.o.Spool, string(key.kind)+"-"+escape(key.target))
 }
 
-// openSpools opens the collectors for which an earlier agent has left lines.
+// openSpools opens the collectors with lines from an earlier agent.
 func (s *outputs) openSpools() {
 	if s.o.Spool == "" {
 		return
 	}
 	entries, err := os.ReadDir(s.o.Spool)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		s.o.Log.Error("what waits for collectors cannot be read", "dir", s.o.Spool, "error", err)
+		s.o.Log.Error("cannot read the spooled lines of collectors", "dir", s.o.Spool, "error", err)
 	}
 	for _, e := range entries {
 		kind, escaped, ok := strings.Cut(e.Name(), "-")
@@ -190,12 +188,12 @@ func (s *outputs) openSpools() {
 			continue
 		}
 		if _, err := s.get(key, rotation.Limits{}); err != nil {
-			s.o.Log.Warn("what waits for a collector is left", "dir", e.Name(), "error", err)
+			s.o.Log.Warn("cannot send the spooled lines of a collector", "dir", e.Name(), "error", err)
 		}
 	}
 }
 
-// escape makes a name of a directory that has no hyphen.
+// escape returns a directory name without hyphens.
 func escape(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "-", "%2D") }
 
 func unescapeName(name string) (string, bool) {
@@ -203,8 +201,8 @@ func unescapeName(name string) (string, bool) {
 	return s, err == nil && escape(s) == name
 }
 
-// release closes what nobody uses any more and holds nothing. It is called by the goroutine that
-// opens outputs.
+// release closes unused outputs without pending lines. Only the goroutine that opens outputs calls
+// it.
 func (s *outputs) release(used map[outputKey]bool) {
 	unused := map[outputKey]*output{}
 	s.mu.Lock()
@@ -220,7 +218,7 @@ func (s *outputs) release(used map[outputKey]bool) {
 	}
 }
 
-// streams lists the outputs.
+// streams returns the state of all outputs.
 func (s *outputs) streams() (list []Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,7 +230,7 @@ func (s *outputs) streams() (list []Stream) {
 	return list
 }
 
-// stripped takes a prefix off every line. Two with the same fields are equal.
+// stripped removes a prefix from every line. Values with equal fields are equal.
 type stripped struct {
 	to     accesslog.Destination
 	prefix string
@@ -249,18 +247,18 @@ func (s stripped) Write(ctx context.Context, batch []byte) (int, error) {
 	if n == len(short) {
 		return len(batch), err
 	}
-	taken := 0
+	written := 0
 	for line := range bytes.Lines(batch) {
 		if done == 0 {
 			break
 		}
-		taken += len(line)
+		written += len(line)
 		done--
 	}
-	return taken, err
+	return written, err
 }
 
-// usedBy returns what a list of pipes needs.
+// usedBy returns the outputs that pipes need.
 func usedBy(lists ...[]draft.Pipe) map[outputKey]bool {
 	used := map[outputKey]bool{}
 	for _, p := range slices.Concat(lists...) {

@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-// processOf names the process of a peer, for as long as the machine is up: its pid and when it
-// began. "" where it is not known.
+// processOf identifies the process of a peer by pid and start time, until the next reboot, or
+// returns "".
 func (m *Manager) processOf(p access.Peer) string {
 	if !p.Local || p.PID <= 0 {
 		return ""
@@ -26,24 +26,24 @@ func (m *Manager) processOf(p access.Peer) string {
 	return strconv.Itoa(int(p.PID)) + " " + start
 }
 
-// lives says whether a process is still there that processOf has named.
+// lives reports whether a process identified by processOf still exists.
 func (m *Manager) lives(process string) bool {
 	pid, start, ok := strings.Cut(process, " ")
 	return ok && filepath.IsLocal(pid) && m.startOf(pid) == start
 }
 
-// startOf returns when a process began, in clock ticks (proc_pid_stat(5), field 22); "" where there
-// is none. One that has ended and waits for its parent is none.
+// startOf returns the start time of a process in clock ticks (proc_pid_stat(5), field 22), or "" if
+// it does not exist or is a zombie.
 func (m *Manager) startOf(pid string) string {
 	b := m.readProc(pid + "/stat")
-	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // the name before may hold anything
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // the name before it may contain any character
 	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
 		return ""
 	}
 	return fields[19]
 }
 
-// maxProc bounds a file of /proc that is read, in bytes.
+// maxProc limits the size of a file read from /proc, in bytes.
 const maxProc = 4 << 20
 
 func (m *Manager) readProc(name string) []byte {
@@ -59,15 +59,15 @@ func (m *Manager) readProc(name string) []byte {
 	return b
 }
 
-// unreachable says why a proxy does not find what the agent makes in its run directory, and what to
-// do; "" where it does, or that is not certain.
+// unreachable returns why a proxy cannot access the agent's run directory, and a remedy, or "" if
+// it can or that is unknown.
 func (m *Manager) unreachable(p access.Peer, known bool) string {
-	const remedy = "connect its Envoy to the agent of its own host, over the xDS socket, " +
-		"or give a backend that the Envoy writes itself"
+	const remedy = "connect its Envoy to the agent of its host, over the xDS socket, " +
+		"or use a backend that the Envoy writes itself"
 	if !p.Local {
 		host, _, err := net.SplitHostPort(p.Addr)
 		if ip := net.ParseIP(host); err == nil && ip != nil && !ip.IsLoopback() {
-			return "its Envoy runs on another host (" + clip.Value(host) + "), where there is no " + m.o.Dir + ": " + remedy
+			return "its Envoy runs on another host (" + clip.Value(host) + "), without " + m.o.Dir + ": " + remedy
 		}
 		return ""
 	}
@@ -85,16 +85,17 @@ func (m *Manager) unreachable(p access.Peer, known bool) string {
 	if !ok || found && there == here {
 		return ""
 	}
-	return "its Envoy (pid " + pid + ") has a file system of its own, in which " + m.o.Dir +
-		" is not that of the agent: mount the agent's paths.run there under the same path"
+	return "its Envoy (pid " + pid + ") has another mount namespace, in which " + m.o.Dir +
+		" is not the agent's directory: mount the agent's paths.run there under the same path"
 }
 
-// place is a directory as the kernel knows it.
-type place struct{ device, path string }
+// location is the kernel's identity of a directory.
+type location struct{ device, path string }
 
-// mountOf finds in a mountinfo (proc_pid_mountinfo(5)) where a directory lies. Nothing on the file
-// system is touched, since a process may have mounted anything there.
-func mountOf(info []byte, dir string) (at place, ok bool) {
+// mountOf returns the location of a directory according to a mountinfo file
+// (proc_pid_mountinfo(5)). It does not access the file system, because a process may have mounted
+// anything there.
+func mountOf(info []byte, dir string) (at location, ok bool) {
 	longest := -1
 	for line := range strings.Lines(string(info)) {
 		f := strings.Fields(line)
@@ -106,13 +107,13 @@ func mountOf(info []byte, dir string) (at place, ok bool) {
 		if err != nil || rest != "." && !filepath.IsLocal(rest) || len(point) < longest {
 			continue
 		}
-		longest = len(point) // of several at one point the last counts
-		at, ok = place{f[2], filepath.Join(root, rest)}, true
+		longest = len(point) // the last mount at one point wins
+		at, ok = location{f[2], filepath.Join(root, rest)}, true
 	}
 	return at, ok
 }
 
-// unescape reads the octal forms of space, tab, line break and backslash.
+// unescape decodes the octal escapes of space, tab, newline, and backslash.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

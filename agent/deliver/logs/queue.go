@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// queue is a set of names that wait for somebody.
+// queue is a set of pending names.
 type queue struct {
 	wake chan struct{} // one slot
 
@@ -16,14 +16,14 @@ type queue struct {
 
 func newQueue() *queue { return &queue{wake: make(chan struct{}, 1), names: map[string]bool{}} }
 
-// add never blocks.
+// add adds a name. It does not block.
 func (q *queue) add(name string) {
 	q.mu.Lock()
 	q.names[name] = true
 	q.mu.Unlock()
 	select {
 	case q.wake <- struct{}{}:
-	default: // it is awake
+	default: // already notified
 	}
 }
 

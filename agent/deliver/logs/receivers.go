@@ -17,41 +17,41 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// openEach is the time between two tries to open a receiver that could not be opened.
+// openEach is the interval of attempts to open a receiver.
 const openEach = 5 * time.Second
 
-// ReceiversOptions are those of [Receivers]. All are needed.
+// ReceiversOptions configures [Receivers]. All fields are required.
 type ReceiversOptions struct {
 	Config *config.Config
 	Files  *Files
-	// ListenUnix opens a unix socket of the agent.
+	// ListenUnix opens a Unix socket of the agent.
 	ListenUnix func(ctx context.Context, s config.Socket) (net.Listener, error)
-	// ListenTCP opens one of a TCP address.
+	// ListenTCP opens a TCP socket.
 	ListenTCP func(ctx context.Context, address string) (net.Listener, error)
 	Log       *slog.Logger
 }
 
-// Receivers are those of accessLog.receivers. One that cannot be opened is tried again until it
-// can, and holds up neither the others nor the agent.
+// Receivers manages the receivers of accessLog.receivers. A receiver that cannot be opened is
+// retried, and does not affect others or the agent.
 type Receivers struct {
 	opts ReceiversOptions
 	all  []*receiver
 }
 
-// receiver is one of them.
+// receiver is one configured receiver.
 type receiver struct {
 	of  *Receivers
 	cfg config.Receiver
 
-	mu    sync.Mutex // held for moments
+	mu    sync.Mutex // held only briefly
 	file  *SharedFile
 	recv  *receive.Receiver
 	certs *certificates // nil: no TLS
 	addr  net.Addr
-	err   error // why it does not receive
+	err   error // why it is not receiving
 }
 
-// NewReceivers returns the receivers of a config. Nothing is opened.
+// NewReceivers returns the receivers of a config. It opens nothing.
 func NewReceivers(o ReceiversOptions) *Receivers {
 	out := &Receivers{opts: o}
 	for _, c := range o.Config.AccessLog.Receivers {
@@ -60,15 +60,14 @@ func NewReceivers(o ReceiversOptions) *Receivers {
 	return out
 }
 
-// OpenFiles opens the files, so that what an agent has that was killed is put in order before
-// anything comes.
+// OpenFiles opens the files, so that files left by a killed agent are repaired before lines arrive.
 func (r *Receivers) OpenFiles() {
 	for _, x := range r.all {
 		x.note(x.openFile())
 	}
 }
 
-// Listen opens the sockets whose files are open.
+// Listen opens the sockets of receivers with an open file.
 func (r *Receivers) Listen(ctx context.Context) {
 	for _, x := range r.all {
 		if x.hasFile() {
@@ -77,7 +76,7 @@ func (r *Receivers) Listen(ctx context.Context) {
 	}
 }
 
-// Run receives until ctx ends and all connections are drained. The files must be run for longer.
+// Run receives until ctx ends and all connections are drained. [Files.Run] must run longer.
 func (r *Receivers) Run(ctx context.Context) error {
 	var g errgroup.Group
 	for _, x := range r.all {
@@ -89,7 +88,7 @@ func (r *Receivers) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Close closes the files. It is for after Run, or in its place.
+// Close closes the files, after Run or instead of it.
 func (r *Receivers) Close() error {
 	var errs []error
 	for _, x := range r.all {
@@ -104,41 +103,41 @@ func (r *Receivers) Close() error {
 	return errors.Join(errs...)
 }
 
-// run receives, and before that tries to open what could not be opened.
+// run opens the receiver if necessary, and receives.
 func (x *receiver) run(ctx context.Context) {
-	for again := time.NewTicker(openEach); ; {
+	for retry := time.NewTicker(openEach); ; {
 		x.mu.Lock()
 		recv := x.recv
 		x.mu.Unlock()
 		if recv != nil {
-			again.Stop()
+			retry.Stop()
 			x.note(recv.Run(ctx))
 			return
 		}
 		select {
 		case <-ctx.Done():
-			again.Stop()
+			retry.Stop()
 			return
-		case <-again.C:
+		case <-retry.C:
 		}
 		err := x.openFile()
 		if err == nil {
 			if err = x.listen(ctx); err == nil {
-				x.of.opts.Log.Info("access logs are received now", "receiver", x.cfg.Name, "address", x.cfg.Address)
+				x.of.opts.Log.Info("receiving access logs", "receiver", x.cfg.Name, "address", x.cfg.Address)
 			}
 		}
 		x.note(err)
 	}
 }
 
-// note keeps why the receiver does not receive, and logs what is new of that.
+// note records why the receiver is not receiving, and logs a new error.
 func (x *receiver) note(err error) {
 	x.mu.Lock()
 	known := err != nil && x.err != nil && x.err.Error() == err.Error()
 	x.err = err
 	x.mu.Unlock()
 	if err != nil && !known {
-		x.of.opts.Log.Error("access logs are not received", "receiver", x.cfg.Name, "address", x.cfg.Address, "error", err)
+		x.of.opts.Log.Error("cannot receive access logs", "receiver", x.cfg.Name, "address", x.cfg.Address, "error", err)
 	}
 }
 
@@ -163,7 +162,7 @@ func (x *receiver) openFile() error {
 	return nil
 }
 
-// FileOptions are those of a file of access logs.
+// FileOptions returns the options of an access-log file.
 func FileOptions(c *config.Config, path string, limits rotation.Limits) rotation.Options {
 	a := &c.AccessLog
 	return rotation.Options{
@@ -202,16 +201,16 @@ func (x *receiver) listen(ctx context.Context) error {
 	return nil
 }
 
-// ReceiverStatus is what is known of a receiver.
+// ReceiverStatus is the status of a receiver.
 type ReceiverStatus struct {
 	Name    string `json:"name"`
-	Address string `json:"address"` // of the config, or where it listens
+	Address string `json:"address"` // configured, or actual TCP address
 	File    string `json:"file"`
 	receive.Status
 }
 
-// Status returns that of each receiver, in the order of the config. Health says what is wrong with
-// it or its file.
+// Status returns the status of each receiver, in the order of the config. Health describes problems
+// of the receiver or its file.
 func (r *Receivers) Status() []ReceiverStatus {
 	out := make([]ReceiverStatus, len(r.all))
 	for i, x := range r.all {
@@ -239,7 +238,7 @@ func (r *Receivers) Status() []ReceiverStatus {
 	return out
 }
 
-// Health says which receivers do not store what comes, and why; "" when all do.
+// Health describes the problems of all receivers, or returns "".
 func (r *Receivers) Health() string {
 	var out []string
 	for _, s := range r.Status() {
@@ -250,7 +249,7 @@ func (r *Receivers) Health() string {
 	return strings.Join(out, "; ")
 }
 
-// Streams returns what became of the lines of each receiver.
+// Streams returns the counters of each receiver.
 func (r *Receivers) Streams() []Stream {
 	var out []Stream
 	for _, s := range r.Status() {

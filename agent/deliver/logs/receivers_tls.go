@@ -11,37 +11,37 @@ import (
 	"time"
 )
 
-// certificatesEach is the least time between two looks at the files of certificates.
+// certificatesEach is the minimum interval of checks for changed files.
 const certificatesEach = time.Second
 
-// certificates are what a receiver serves TLS with, and whose clients it takes. The files are
-// looked at with each handshake, so that others in their place hold for the next connection. Where
-// they cannot be used, those before go on to hold.
+// certificates holds the TLS configuration of a receiver. Handshakes check the files for changes,
+// so new certificates apply to the next connection. If new files are invalid, the previous ones
+// stay in use.
 type certificates struct {
 	cert, key, clientCA string // paths
 	log                 *slog.Logger
 
-	mu     sync.Mutex
-	conf   *tls.Config
-	files  [3]os.FileInfo // that conf is from
-	looked time.Time
-	err    error // why the files that are there now are not used
+	mu      sync.Mutex
+	conf    *tls.Config
+	files   [3]os.FileInfo // files of conf
+	checked time.Time
+	err     error // why the current files are not used
 }
 
-// openCertificates reads the files; nil where there is to be no TLS.
+// openCertificates loads the files. It returns nil without TLS.
 func openCertificates(cert, key, clientCA string, log *slog.Logger) (*certificates, error) {
 	if cert == "" {
 		return nil, nil
 	}
-	c := &certificates{cert: cert, key: key, clientCA: clientCA, log: log, looked: time.Now()}
+	c := &certificates{cert: cert, key: key, clientCA: clientCA, log: log, checked: time.Now()}
 	c.files = c.stat()
 	var err error
 	c.conf, err = c.load()
 	return c, err
 }
 
-// server is the config of a server that asks for the certificates of each connection; nil for nil.
-// Sessions are not resumed, since that would go past another clientCA.
+// server returns a server config that gets the certificates for each connection, or nil. Sessions
+// are not resumed, because that would bypass a changed clientCA.
 func (c *certificates) server() *tls.Config {
 	if c == nil {
 		return nil
@@ -53,17 +53,17 @@ func (c *certificates) server() *tls.Config {
 		}}
 }
 
-// current returns what holds now, and why that is not what is in the files.
+// current returns the current configuration, and why it differs from the files.
 func (c *certificates) current() (*tls.Config, error) {
 	if c == nil {
 		return nil, nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.looked) < certificatesEach {
+	if time.Since(c.checked) < certificatesEach {
 		return c.conf, c.err
 	}
-	c.looked = time.Now()
+	c.checked = time.Now()
 	now := c.stat()
 	if sameFiles(now, c.files) {
 		c.err = nil
@@ -72,20 +72,20 @@ func (c *certificates) current() (*tls.Config, error) {
 	next, err := c.load()
 	if err != nil {
 		if c.err == nil {
-			c.log.Error("new certificates cannot be used, and those before are served on", "error", err)
+			c.log.Error("new certificates are invalid; the previous ones stay in use", "error", err)
 		}
-		c.err = fmt.Errorf("%w; the certificates before are served on", err)
+		c.err = fmt.Errorf("%w; the previous certificates stay in use", err)
 		return c.conf, c.err
 	}
 	c.conf, c.files, c.err = next, now, nil
-	c.log.Info("other certificates are served now", "cert", c.cert)
+	c.log.Info("certificates reloaded", "cert", c.cert)
 	return c.conf, nil
 }
 
 func (c *certificates) stat() (out [3]os.FileInfo) {
 	for i, path := range []string{c.cert, c.key, c.clientCA} {
 		if path != "" {
-			out[i], _ = os.Stat(path) // what is wrong with it is said by load
+			out[i], _ = os.Stat(path) // load reports the error
 		}
 	}
 	return out
@@ -104,10 +104,10 @@ func sameFiles(a, b [3]os.FileInfo) bool {
 	return true
 }
 
-// load reads the certificate of the receiver and the authorities of its clients.
+// load loads the certificate of the receiver and the CAs of its clients.
 func (c *certificates) load() (*tls.Config, error) {
 	if st, err := os.Stat(c.key); err == nil && st.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("tls.key: %s is open to others (mode %#o): make a new key with the mode 0600",
+		return nil, fmt.Errorf("tls.key: %s is accessible to other users (mode %#o): create a new key with mode 0600",
 			c.key, st.Mode().Perm())
 	}
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
@@ -124,7 +124,7 @@ func (c *certificates) load() (*tls.Config, error) {
 	}
 	out.ClientCAs, out.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
 	if !out.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, errors.New("tls.clientCA: " + c.clientCA + " holds no certificate in PEM")
+		return nil, errors.New("tls.clientCA: " + c.clientCA + " contains no PEM certificate")
 	}
 	return out, nil
 }

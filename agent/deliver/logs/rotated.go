@@ -10,8 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// RotatedFile is an open file that whoever has opened it keeps: it need not be run. *SharedFile is
-// one.
+// RotatedFile is an open file whose owner calls Run. *SharedFile implements it.
 type RotatedFile interface {
 	Append(ctx context.Context, batch []byte) (n, dropped int, err error)
 	Recover(p rotation.Extent, front []byte) int
@@ -24,19 +23,17 @@ type RotatedFile interface {
 type rotated struct {
 	file     RotatedFile
 	defaults rotation.Limits
-	fault    atomic.Pointer[error] // why the limits are not as they should be
+	fault    atomic.Pointer[error] // why new limits are not applied
 
 	written, dropped, bytes atomic.Uint64
 }
 
-// NewRotated returns the output of a file. Limits that a policy does not give are those of
-// defaults.
+// NewRotated returns the output of a file. defaults replace unset limits of a policy.
 func NewRotated(f RotatedFile, defaults rotation.Limits) Output {
 	return &rotated{file: f, defaults: defaults}
 }
 
-// SetLimits gives the file other limits, while lines come. Limits that it cannot have leave it as
-// it was.
+// SetLimits changes the limits of the file. Invalid limits change nothing.
 func (r *rotated) SetLimits(limits rotation.Limits) error {
 	if err := r.file.SetLimits(limits.Or(r.defaults)); err != nil {
 		r.fault.Store(&err)
@@ -62,8 +59,8 @@ func (r *rotated) Append(ctx context.Context, batch []byte) (done, dropped int, 
 	return done, dropped, err
 }
 
-// Recover returns how much of what was being written when an earlier agent was killed is in the
-// file, as [rotation.File.Recover].
+// Recover returns how much of the data being written when an earlier agent was killed is in the
+// file; see [rotation.File.Recover].
 func (r *rotated) Recover(p rotation.Extent, front []byte) int { return r.file.Recover(p, front) }
 
 // Stats implements [Output].
@@ -85,7 +82,7 @@ func (r *rotated) Stats() accesslog.Stats {
 	return s
 }
 
-// Run implements [Output]. The file is kept by whoever has opened it.
+// Run implements [Output]. The owner of the file runs it.
 func (r *rotated) Run(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
@@ -94,5 +91,5 @@ func (r *rotated) Run(ctx context.Context) error {
 // Close implements [Output].
 func (r *rotated) Close() error { return r.file.Close() }
 
-// Discard implements [Output]. A file stays.
+// Discard implements [Output]. It keeps the file.
 func (r *rotated) Discard() {}

@@ -8,42 +8,42 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// Kind says what a stream of lines is.
+// Kind is the kind of a stream.
 type Kind string
 
 // Kinds of streams.
 const (
-	KindFIFO      Kind = "fifo"      // what the Envoy of one proxy writes to one backend
-	KindReceiver  Kind = "receiver"  // what a receiver of the config takes from the network
-	KindForwarder Kind = "forwarder" // what goes to one collector, from all proxies of the node
-	KindFile      Kind = "file"      // what goes to one rotated file, from all proxies and receivers of the node
-	KindOTLP      Kind = "otlp"      // what goes to one OpenTelemetry collector
+	KindFIFO      Kind = "fifo"      // lines of one proxy for one backend
+	KindReceiver  Kind = "receiver"  // lines received from the network
+	KindForwarder Kind = "forwarder" // lines for one collector, from all proxies of the node
+	KindFile      Kind = "file"      // lines for one rotated file, from all proxies and receivers of the node
+	KindOTLP      Kind = "otlp"      // records for one OpenTelemetry collector
 )
 
-// Stream is one way that lines take, with what became of them. Lines of proxies and receivers pass
-// two: what they are read from, and the file or collector behind it, which others may share.
+// Stream is the state of a stream of lines. Lines of proxies and receivers pass through two
+// streams: their source, and the file or collector, which may be shared.
 type Stream struct {
-	// Name is unique among the streams of its kind: the path of a FIFO or file, the name of a
-	// receiver, the address of a collector.
+	// Name is unique within a kind: the path of a FIFO or file, the name of a receiver, or the address
+	// of a collector.
 	Name string `json:"name"`
 	Kind Kind   `json:"kind"`
-	// Mesh and Dataplane are whose lines those of a FIFO are, Backend is the name that the policy
-	// gives the backend, if any.
+	// Mesh and Dataplane identify the proxy of a FIFO. Backend is the name of the backend in the
+	// policy, if any.
 	Mesh      string `json:"mesh,omitempty"`
 	Dataplane string `json:"dataplane,omitempty"`
 	Backend   string `json:"backend,omitempty"`
-	// Destination is where the lines go: "file PATH", "tcp HOST:PORT", "otlp HOST:PORT".
+	// Destination is "file PATH", "tcp HOST:PORT", or "otlp HOST:PORT".
 	Destination string `json:"destination"`
-	// Holder says who besides the agent keeps a FIFO open, so that an Envoy loses nothing while the
-	// agent is away; "" for nobody.
+	// Holder is the process that keeps a FIFO open while the agent is down, so that no lines are lost;
+	// "" for none.
 	Holder string `json:"holder,omitempty"`
-	// Open reports whether some Envoy has a FIFO open for writing.
+	// Open reports whether an Envoy has a FIFO open for writing.
 	Open bool `json:"open,omitempty"`
 
 	accesslog.Stats
 }
 
-// DroppedLines returns how many lines of a stream were dropped, for whatever cause.
+// DroppedLines returns the number of dropped lines, for all causes.
 func (s *Stream) DroppedLines() (n uint64) {
 	for _, lines := range s.Dropped {
 		n += lines

@@ -9,8 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Streams returns what became of the lines: of each FIFO, and of each file and collector behind
-// them, sorted.
+// Streams returns the state of each FIFO, file, and collector, sorted.
 func (m *Manager) Streams() []Stream {
 	list := append(m.outs.streams(), m.routes.streams()...)
 	m.mu.Lock()
@@ -33,8 +32,8 @@ func (m *Manager) Streams() []Stream {
 	return list
 }
 
-// Holders says who keeps how many FIFOs open beside the agent. Without any the logs that an Envoy
-// writes while the agent is away are lost.
+// Holders returns the number of FIFOs by holder. Without a holder, lines written while the agent is
+// down are lost.
 func (m *Manager) Holders() map[string]int {
 	out := map[string]int{}
 	for _, s := range m.Streams() {
@@ -45,12 +44,12 @@ func (m *Manager) Holders() map[string]int {
 	return out
 }
 
-// Trouble says what is wrong, one text for each cause, sorted; nothing while all goes well.
-func (m *Manager) Trouble() []string {
+// Problems describes all problems, one text per cause, sorted.
+func (m *Manager) Problems() []string {
 	found := map[string]bool{}
 	m.mu.Lock()
 	if m.broken != nil {
-		found["the FIFOs of access logs cannot be used: "+m.broken.Error()] = true
+		found["the access-log FIFOs are unavailable: "+m.broken.Error()] = true
 	}
 	m.mu.Unlock()
 	for _, s := range m.Streams() {
@@ -58,8 +57,7 @@ func (m *Manager) Trouble() []string {
 			found[fmt.Sprintf("%s %s: %s", s.Kind, s.Name, s.Health)] = true
 		}
 		if s.Kind == KindFIFO && s.Holder == "" {
-			found["nobody but the agent keeps the FIFOs of access logs open: lines that Envoys write while the agent is away "+
-				"are lost"] = true
+			found["the access-log FIFOs have no holder: lines that Envoys write while the agent is down are lost"] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(found))

@@ -13,15 +13,15 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// How long the logs of all Envoys may take to be flushed when the agent stops, and at other times.
+// Timeouts for flushing the logs of all Envoys at shutdown, and of one Envoy.
 const (
 	stopFlush   = 2 * time.Second
-	reopenAfter = time.Second // that one Envoy may take to answer
+	reopenAfter = time.Second // one Envoy
 )
 
-// Run makes FIFOs ready, reads them and brings the lines to their destinations, until ctx ends.
-// Then it has the Envoys flush their logs, reads what there is, and puts all that it holds on disk.
-// What Envoys write from then on waits in the FIFOs.
+// Run creates and reads FIFOs, and delivers lines, until ctx ends. Then it makes the Envoys flush
+// their logs, reads the FIFOs, and writes all buffered lines to disk. Later lines wait in the
+// FIFOs.
 func (m *Manager) Run(ctx context.Context) error {
 	rest := context.WithoutCancel(ctx)
 	stopOutputs := m.outs.run(rest)
@@ -47,7 +47,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		go func() {
 			defer readers.Done()
 			if err := pipes.Run(reading); err != nil && reading.Err() == nil {
-				m.o.Log.Error("the FIFOs of access logs are not read any more; restart the agent", "error", err)
+				m.o.Log.Error("stopped reading the access-log FIFOs; restart the agent", "error", err)
 			}
 		}()
 	}
@@ -59,9 +59,9 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-m.wake:
 		case <-every.C:
 			read()
-			m.lookAtAll()
+			m.checkAll()
 		}
-		m.settleDirty()
+		m.updateDirty()
 	}
 	m.flushAll(rest)
 	stopReading()
@@ -71,7 +71,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// reopenLogs asks Envoys to open their logs anew when FIFOs were replaced.
+// reopenLogs asks Envoys to reopen their logs after FIFOs were replaced.
 func (m *Manager) reopenLogs(ctx context.Context) {
 	for {
 		select {
@@ -85,7 +85,7 @@ func (m *Manager) reopenLogs(ctx context.Context) {
 	}
 }
 
-// flush has one Envoy write what it holds.
+// flush makes one Envoy flush its logs.
 func (m *Manager) flush(ctx context.Context, id string) {
 	if m.o.Reopen == nil || ctx.Err() != nil {
 		return
@@ -93,11 +93,11 @@ func (m *Manager) flush(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, reopenAfter)
 	defer cancel()
 	if err := m.o.Reopen(ctx, id); err != nil && ctx.Err() == nil {
-		m.o.Log.Debug("an Envoy does not flush its logs", "node", id, "error", err)
+		m.o.Log.Debug("cannot flush the logs of an Envoy", "node", id, "error", err)
 	}
 }
 
-// flushAll has all Envoys write what they hold, and reads it.
+// flushAll makes all Envoys flush their logs, and reads the FIFOs.
 func (m *Manager) flushAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stopFlush)
 	defer cancel()
@@ -111,29 +111,29 @@ func (m *Manager) flushAll(ctx context.Context) {
 		return
 	}
 	var all sync.WaitGroup
-	for part := range slices.Chunk(ids, max(1, (len(ids)+7)/8)) { // eight at once
+	for chunk := range slices.Chunk(ids, max(1, (len(ids)+7)/8)) { // eight at a time
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			for _, id := range part {
+			for _, id := range chunk {
 				m.flush(ctx, id)
-				_ = pipes.Flush(ctx, id) // what is not read stays in the FIFO
+				_ = pipes.Flush(ctx, id) // unread data stays in the FIFO
 			}
 		}()
 	}
 	all.Wait()
 }
 
-// lookAtAll has all proxies looked at, and closes what nobody uses any more.
-func (m *Manager) lookAtAll() {
+// checkAll schedules an update of all proxies, and closes unused outputs.
+func (m *Manager) checkAll() {
 	m.mu.Lock()
 	now := time.Now()
 	for id, p := range m.proxies {
-		if p.found && now.After(m.opened.Add(m.o.Keep)) {
-			p.left = true // its proxy has not come
+		if p.found && now.After(m.opened.Add(m.o.FoundFor)) {
+			p.left = true // its proxy did not connect
 		}
 		if !p.found || p.left {
-			m.look(id, p)
+			m.request(id, p)
 		}
 	}
 	pipes := m.pipes
@@ -149,7 +149,7 @@ func (m *Manager) lookAtAll() {
 	if pipes == nil {
 		return
 	}
-	for path, st := range pipes.Stats() { // also of proxies that have left
+	for path, st := range pipes.Stats() { // includes FIFOs of proxies that have left
 		if p, ok := pipeOf(path, st.Labels); ok {
 			used[keyOf(&p)] = true
 		}
@@ -157,8 +157,8 @@ func (m *Manager) lookAtAll() {
 	m.outs.release(used)
 }
 
-// settleDirty makes ready what was asked for.
-func (m *Manager) settleDirty() {
+// updateDirty updates all requested proxies.
+func (m *Manager) updateDirty() {
 	changed := false
 	limits := m.limits()
 	for {
@@ -170,7 +170,7 @@ func (m *Manager) settleDirty() {
 			break
 		}
 		for _, id := range ids {
-			if m.settle(id, limits) {
+			if m.update(id, limits) {
 				changed = true
 			}
 		}
@@ -181,7 +181,8 @@ func (m *Manager) settleDirty() {
 	}
 }
 
-// limits are those of each file: of several proxies the first by name counts.
+// limits returns the limits of each file. If several proxies use a file, the first by name
+// determines them.
 func (m *Manager) limits() map[outputKey]rotation.Limits {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -197,8 +198,9 @@ func (m *Manager) limits() map[outputKey]rotation.Limits {
 	return out
 }
 
-// settle makes ready what one proxy needs, and reports whether that is not as was said.
-func (m *Manager) settle(id string, limits map[outputKey]rotation.Limits) (changed bool) {
+// update prepares the destinations of one proxy, and reports whether the result differs from the
+// last one returned by Prepare.
+func (m *Manager) update(id string, limits map[outputKey]rotation.Limits) (changed bool) {
 	m.mu.Lock()
 	p := m.proxies[id]
 	if p == nil {
@@ -210,23 +212,23 @@ func (m *Manager) settle(id string, limits map[outputKey]rotation.Limits) (chang
 	maps.DeleteFunc(p.recent, func(_ string, w wantUntil) bool { return now.After(w.until) })
 	for i := range list {
 		if list[i].Kind != draft.PipeOTLP {
-			p.recent[list[i].Path] = wantUntil{list[i], now.Add(settleFor)}
+			p.recent[list[i].Path] = wantUntil{list[i], now.Add(lingerFor)}
 		}
 	}
 	recent := maps.Clone(p.recent)
 	pipes, broken := m.pipes, m.broken
 	m.mu.Unlock()
 
-	told := map[string]string{}
+	missing := map[string]string{}
 	switch {
 	case left:
 		m.leave(id, pipes)
 	case pipes == nil:
 		for i := range list {
-			told[list[i].ID()] = "the agent cannot use " + m.o.Dir + ": " + broken.Error()
+			missing[list[i].ID()] = "the agent cannot use " + m.o.Dir + ": " + broken.Error()
 		}
 	default:
-		process = m.ready(id, &request{list, recent, limits, peer, known, process}, pipes, told)
+		process = m.prepare(id, &request{list, recent, limits, peer, known, process}, pipes, missing)
 	}
 
 	m.mu.Lock()
@@ -234,19 +236,19 @@ func (m *Manager) settle(id string, limits map[outputKey]rotation.Limits) (chang
 	if left && p.left && p.asked == asked {
 		delete(m.proxies, id)
 	}
-	p.done, p.told, p.looked, p.process = asked, told, now, process
+	p.done, p.missing, p.updated, p.process = asked, missing, now, process
 	if p.asked == p.done {
-		p.good = slices.DeleteFunc(slices.Clone(list), func(x draft.Pipe) bool { return told[x.ID()] != "" })
+		p.good = slices.DeleteFunc(slices.Clone(list), func(x draft.Pipe) bool { return missing[x.ID()] != "" })
 		if p.ready != nil {
 			close(p.ready)
 			p.ready = nil
 		}
 	}
 	m.late = false
-	return !left && p.said != nil && !maps.Equal(p.said, told)
+	return !left && p.returned != nil && !maps.Equal(p.returned, missing)
 }
 
-// leave gives up what a proxy has used.
+// leave releases the FIFOs of a proxy.
 func (m *Manager) leave(id string, pipes Pipes) {
 	m.reopen.add(id)
 	if pipes != nil {
@@ -254,22 +256,22 @@ func (m *Manager) leave(id string, pipes Pipes) {
 	}
 }
 
-// request is what a proxy needs.
+// request describes the needs of a proxy.
 type request struct {
 	pipes   []draft.Pipe
-	recent  map[string]wantUntil // these, and those that it needed a moment ago
+	recent  map[string]wantUntil // current pipes, and recently used ones
 	limits  map[outputKey]rotation.Limits
 	peer    access.Peer
 	known   bool
-	process string // that was given them last
+	process string // process that last got the FIFOs
 }
 
-// ready makes FIFOs and routes ready. What cannot be is told. It returns the process that has them
-// now.
-func (m *Manager) ready(id string, r *request, pipes Pipes, told map[string]string) string {
+// prepare creates FIFOs and routes, and records in missing why some are not ready. It returns the
+// process that has them now.
+func (m *Manager) prepare(id string, r *request, pipes Pipes, missing map[string]string) string {
 	if why := m.unreachable(r.peer, r.known); why != "" {
 		for i := range r.pipes {
-			told[r.pipes[i].ID()] = why
+			missing[r.pipes[i].ID()] = why
 		}
 		return r.process
 	}
@@ -286,10 +288,10 @@ func (m *Manager) ready(id string, r *request, pipes Pipes, told map[string]stri
 		now[r.pipes[i].Path] = true
 		if p := &r.pipes[i]; p.Kind == draft.PipeOTLP {
 			if uid < 0 {
-				told[p.ID()] = "the user of its Envoy is not known, whose records alone are taken: connect the Envoy over the " +
-					"xDS socket, as a user of this host"
+				missing[p.ID()] = "the user of its Envoy is unknown, and only this user may send records: connect the Envoy " +
+					"over the xDS socket, as a user of this host"
 			} else if err := m.routes.set(id, r.peer.UID, p); err != nil {
-				told[p.ID()] = err.Error()
+				missing[p.ID()] = err.Error()
 			}
 		}
 	}
@@ -302,7 +304,7 @@ func (m *Manager) ready(id string, r *request, pipes Pipes, told map[string]stri
 		to, err := m.outs.of(&p)
 		if err != nil {
 			if now[path] {
-				told[path] = err.Error()
+				missing[path] = err.Error()
 			}
 			continue
 		}
@@ -310,7 +312,7 @@ func (m *Manager) ready(id string, r *request, pipes Pipes, told map[string]stri
 	}
 	for i, err := range pipes.Set(id, want) {
 		if err != nil && now[want[i].Path] {
-			told[want[i].Path] = err.Error()
+			missing[want[i].Path] = err.Error()
 		}
 	}
 	return process

@@ -53,7 +53,7 @@ func TestAnswerOfANode(t *testing.T) {
 			got := a.do("POST", "/v1/wait", `{"type": "mt", "mesh": "default", "name": "all", "timeout": "0s", "scope": "mesh"}`)
 			var x api.Applied
 			if err := json.Unmarshal([]byte(got.body), &x); err != nil || x.State != api.StatePending || x.Proxies != 1 ||
-				len(x.LateNodes) != 1 || !strings.Contains(x.LateNodes[0].Reason, "is its response is invalid") {
+				len(x.LateNodes) != 1 || !strings.Contains(x.LateNodes[0].Reason, "its response is invalid") {
 				t.Errorf("%v %s", err, got.body)
 			}
 		})
