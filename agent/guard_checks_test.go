@@ -235,7 +235,7 @@ func TestUnfitZoneProxy(t *testing.T) {
 		agenttest.Do(t, err)
 		problems = whole.Problems
 		return slices.ContainsFunc(problems, func(p api.Problem) bool {
-			return p.Resource == "ZoneEgress/out" && strings.Contains(p.Reason, "no policy shapes it")
+			return p.Resource == "ZoneEgress/out" && strings.Contains(p.Reason, "no policy affects it")
 		})
 	})
 	agenttest.ByAPI(t, r.Store(), serviceBeyond(""))

@@ -77,7 +77,7 @@ func TestUnfitPolicy(t *testing.T) {
 			if len(whole.Problems) != 1 || whole.Problems[0].Resource != "MeshProxyPatch/default/bad" ||
 				whole.Problems[0].Severity != "error" || !strings.HasPrefix(whole.Problems[0].Reason,
 				"withheld from default.web: Listener outbound:127.0.0.1:20000: not sent: ") ||
-				!strings.Contains(whole.Problems[0].Reason, "it stays as it was accepted last") {
+				!strings.Contains(whole.Problems[0].Reason, "Envoy keeps the last accepted version") {
 				t.Errorf("problems: %+v", whole.Problems)
 			}
 			for labels, want := range map[string]float64{

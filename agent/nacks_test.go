@@ -165,7 +165,7 @@ func TestRejectedWithoutPolicy(t *testing.T) {
 	whole, err := r.Api().Status(t.Context())
 	agenttest.Do(t, err)
 	if len(whole.Problems) != 1 || whole.Problems[0].Resource != "Dataplane/default/web" ||
-		!strings.Contains(whole.Problems[0].Reason, "no policy shapes it") {
+		!strings.Contains(whole.Problems[0].Reason, "no policy affects it") {
 		t.Errorf("problems: %+v", whole.Problems)
 	}
 }

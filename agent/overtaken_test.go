@@ -75,7 +75,7 @@ func nackOvertakes(t *testing.T, reason string) {
 			continue
 		}
 		if found = true; p.Resource != want ||
-			strings.Contains(p.Reason, "no policy is its cause") != (want == "Dataplane/default/web") {
+			strings.Contains(p.Reason, "on the host of the Envoy, not in a policy") != (want == "Dataplane/default/web") {
 			t.Errorf("%s: %s; want it of %s", p.Resource, p.Reason, want)
 		}
 	}

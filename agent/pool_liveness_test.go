@@ -79,7 +79,7 @@ func TestAgentLost(t *testing.T) {
 	}
 
 	if p, err := b.Api().Proxy(t.Context(), "default", "web"); err != nil || p.State != api.StateElsewhere ||
-		p.Node != "a" || !strings.Contains(p.Reason, "whose agent does not answer") {
+		p.Node != "a" || !strings.Contains(p.Reason, "whose agent does not respond") {
 		t.Errorf("proxy %+v, %v", p, err)
 	}
 

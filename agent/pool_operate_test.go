@@ -163,7 +163,7 @@ func TestKeyChange(t *testing.T) {
 		for i, ring := range rings {
 			agenttest.Do(t, change(ring))
 			agenttest.Eventually(t, what+" is known", func() bool {
-				return strings.Count(agents[i].Logs.String(), "the keyring is read again") == stepsSoFar(what)
+				return strings.Count(agents[i].Logs.String(), "keyring reloaded") == stepsSoFar(what)
 			})
 			// Between each two nodes changes go through.
 			agenttest.Apply(t, agents[i].Agent, timeoutText("slow", fmt.Sprintf("%d.%ds", stepsSoFar(what), i+1)))

@@ -33,7 +33,7 @@ func (p *pass) generateZone(meshes map[string]*generate.Mesh, key node.Key, ref 
 	if err != nil {
 		p.defect(err)
 		s.problem(r.Key, api.SeverityError,
-			fmt.Sprintf("no new config could be made, the proxy keeps what it has: %v", err))
+			fmt.Sprintf("no new config can be computed, so the proxy keeps its current one: %v", err))
 		return true
 	}
 	s.proxy, s.revision = next, p.revision
