@@ -200,7 +200,7 @@ func TestKeyChange(t *testing.T) {
 	}
 	agenttest.Do(t, os.WriteFile(paths[0], []byte("nonsense\n"), 0o600))
 	agenttest.Eventually(t, "the check says so", func() bool {
-		return strings.Contains(checkOf(t, agents[0]), "the keyring has changed and is not taken")
+		return strings.Contains(checkOf(t, agents[0]), "the changed keyring is invalid")
 	})
 }
 

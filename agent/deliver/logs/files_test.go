@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// TestFilesAreShared: a path is opened once for all, also by another spelling, and closed with the
-// last of them.
+// TestFilesAreShared checks that a path is opened once for all users, also with another spelling,
+// and closed with the last one.
 func TestFilesAreShared(t *testing.T) {
 	files := logs.NewFiles(slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(context.Background())
@@ -74,7 +74,8 @@ func TestFilesAreShared(t *testing.T) {
 	}
 }
 
-// TestFilesDirectory: a directory that is a symbolic link is refused, and nothing stays open.
+// TestFilesDirectory checks that a symbolic link as directory is refused, and that no file stays
+// open.
 func TestFilesDirectory(t *testing.T) {
 	files := logs.NewFiles(slog.New(slog.DiscardHandler))
 	dir := t.TempDir()

@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 )
 
-// TestFlush has the Envoy of one proxy write what it holds, and then what is in its FIFOs read;
-// others are left alone.
+// TestFlush checks that the Envoy of one proxy flushes its logs before its FIFOs are read, and that
+// other proxies are not affected.
 func TestFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fail error

@@ -21,7 +21,7 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// world is what a manager works with, without files.
+// world is the environment of a manager, without files.
 type world struct {
 	t *testing.T
 	*logs.Manager
@@ -29,13 +29,13 @@ type world struct {
 	mu      sync.Mutex
 	calls   []string
 	fail    map[string]error // by path
-	hang    chan struct{}    // Set waits for it; nil: it does not
+	hang    chan struct{}    // Set blocks until it is closed; nil: Set does not block
 	peers   map[string]access.Peer
 	proc    string
 	changed int
 	stats   map[string]fifo.Status
 	outs    map[string]*out
-	left    map[string]map[string]string // labels of FIFOs that an earlier agent has left, by path
+	left    map[string]map[string]string // labels of FIFOs left by an earlier agent, by path
 	opened  error
 }
 
@@ -45,7 +45,7 @@ func (w *world) note(format string, args ...any) {
 	w.calls = append(w.calls, fmt.Sprintf(format, args...))
 }
 
-// take returns what was called since it was called last.
+// take returns the calls since the last take.
 func (w *world) take() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,7 +86,7 @@ func (w *world) Gone(owner string) {
 
 func (w *world) Flush(_ context.Context, owner string) error { w.note("read %s", owner); return nil }
 
-// reader is the world as pipes, whose Run is another one than that of the manager.
+// reader is the world as Pipes. Its Run differs from that of the manager.
 type reader struct{ *world }
 
 func (r reader) Run(ctx context.Context) error { <-ctx.Done(); r.note("reading ends"); return nil }
@@ -99,12 +99,12 @@ func (r reader) Stats() map[string]fifo.Status {
 
 // out is a destination.
 type out struct {
-	w    *world
-	name string
-	mu   sync.Mutex
-	got  string
-	busy bool
-	most int // bytes that it takes; 0: all
+	w     *world
+	name  string
+	mu    sync.Mutex
+	got   string
+	busy  bool
+	limit int // accepted bytes; 0: all
 
 	unused bool
 }
@@ -112,9 +112,9 @@ type out struct {
 func (o *out) Write(_ context.Context, b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.most > 0 && len(b) > o.most {
-		o.got += string(b[:o.most])
-		return o.most, errors.New("closed")
+	if o.limit > 0 && len(b) > o.limit {
+		o.got += string(b[:o.limit])
+		return o.limit, errors.New("closed")
 	}
 	o.got += string(b)
 	return len(b), nil
@@ -185,15 +185,15 @@ func newWorld(t *testing.T, edit func(*world, *logs.Options)) *world {
 	return w
 }
 
-// lock has f look at the world, or change it, while nobody else does.
+// lock runs f while nothing else accesses the world.
 func (w *world) lock(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f()
 }
 
-// told is how often somebody was told of a change.
-func (w *world) told() (n int) {
+// notified returns how often Changed was called.
+func (w *world) notified() (n int) {
 	w.lock(func() { n = w.changed })
 	return n
 }
@@ -206,7 +206,7 @@ func (w *world) run() (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// process has a proxy run as a process that began at some time; 0: it is not there any more.
+// process sets the process of a proxy and its start time; 0: it has ended.
 func (w *world) process(id string, pid int32, start int) {
 	w.t.Helper()
 	dir := filepath.Join(w.proc, fmt.Sprint(pid))
@@ -239,7 +239,7 @@ func file(name, path string) draft.Pipe {
 		Rotation: rotation.Limits{MaxFiles: 3}}
 }
 
-// expect compares the calls with those that are wanted.
+// expect compares the calls with the expected ones.
 func (w *world) expect(when string, want ...string) {
 	w.t.Helper()
 	if got := w.take(); got != strings.Join(want, "; ") {

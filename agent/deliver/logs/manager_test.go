@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 )
 
-// TestPrepare: when it returns, what is not told to be missing is there, and asking again costs
-// nothing until it is time to look.
+// TestPrepare checks that destinations are ready when Prepare returns, unless it reports them, and
+// that repeated calls cause no work until the next check.
 func TestPrepare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -38,7 +38,7 @@ func TestPrepare(t *testing.T) {
 		if got := w.Prepare(key("web"), good); len(got) != 0 {
 			t.Error(got)
 		}
-		w.expect("what is not named any more stays for a while", "set default.web [a:7 b:7 e:7]")
+		w.expect("a removed destination stays for a while", "set default.web [a:7 b:7 e:7]")
 		w.Prepare(key("web"), good)
 		w.expect("nothing new")
 
@@ -46,18 +46,18 @@ func TestPrepare(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		w.expect("looked after", "set default.web [a:7 b:7 e:7]")
-		if w.told() == 0 {
-			t.Error("what was said does not hold any more, and nobody is told")
+		if w.notified() == 0 {
+			t.Error("the result is outdated, but Changed was not called")
 		}
 		if got := w.Prepare(key("web"), good); len(got) != 1 || got[good[0].Path] != "it is a directory; remove it" {
 			t.Error(got)
 		}
-		before := w.told()
+		before := w.notified()
 		w.lock(func() { delete(w.fail, good[0].Path) })
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if w.told() == before {
-			t.Error("it works again, and nobody is told")
+		if w.notified() == before {
+			t.Error("the destination is ready again, but Changed was not called")
 		}
 		if got := w.Prepare(key("web"), good); len(got) != 0 {
 			t.Error(got)
@@ -71,8 +71,8 @@ func TestPrepare(t *testing.T) {
 	})
 }
 
-// TestNewProcess: FIFOs are cleared of half lines before a new process gets them, and never while
-// the old one lives.
+// TestNewProcess checks that partial lines in FIFOs are completed before a new process gets them,
+// and never while the old process lives.
 func TestNewProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -91,8 +91,8 @@ func TestNewProcess(t *testing.T) {
 	})
 }
 
-// TestHangs: what takes long holds up nobody for more than a moment, and takes nothing away that
-// was there.
+// TestHangs checks that a hanging destination blocks callers only briefly, and does not affect
+// ready ones.
 func TestHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -113,11 +113,11 @@ func TestHangs(t *testing.T) {
 				t.Errorf("%d: %v after %v", i, got, took)
 			}
 		}
-		before := w.told()
+		before := w.notified()
 		close(hang)
 		synctest.Wait()
-		if w.told() == before {
-			t.Error("it is ready, and nobody is told")
+		if w.notified() == before {
+			t.Error("the destination is ready, but Changed was not called")
 		}
 		if got := w.Prepare(key("web"), two); len(got) != 0 {
 			t.Error(got)
@@ -125,8 +125,8 @@ func TestHangs(t *testing.T) {
 	})
 }
 
-// TestOutputsAreShared: proxies share what they log to; it is closed once nobody needs it and it
-// holds nothing.
+// TestOutputsAreShared checks that proxies share outputs, and that an output is closed when it is
+// unused and has no pending lines.
 func TestOutputsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -169,8 +169,8 @@ func TestOutputsAreShared(t *testing.T) {
 	})
 }
 
-// TestLeftByAnEarlierAgent: its FIFOs are read on at once, and their process is known; those of a
-// proxy that does not come go.
+// TestLeftByAnEarlierAgent checks that FIFOs of an earlier agent are read at once, that their
+// process is known, and that FIFOs of a proxy that does not connect are removed.
 func TestLeftByAnEarlierAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		labels := func(node, kind, target string) map[string]string {
@@ -198,7 +198,7 @@ func TestLeftByAnEarlierAgent(t *testing.T) {
 		w.process("default.web", 10, 5)
 		w.Prepare(key("web"), []draft.Pipe{tcp("a", "one:1")})
 		w.expect("the same process", "set default.web [a:7]")
-		w.Left(key("gone")) // not known to be gone: its Envoy may come still
+		w.Left(key("gone")) // its Envoy may still connect
 		time.Sleep(9 * time.Minute)
 		synctest.Wait()
 		if got := w.take(); strings.Contains(got, "gone") || !strings.Contains(got, "close old:1") {
@@ -214,7 +214,8 @@ func TestLeftByAnEarlierAgent(t *testing.T) {
 	})
 }
 
-// TestPipesCannotBeOpened: no config names a FIFO then, and it is tried again.
+// TestPipesCannotBeOpened checks that the error is reported for each pipe, and that the manager
+// retries.
 func TestPipesCannotBeOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world, _ *logs.Options) { w.opened = errors.New("others may write to it; chmod 0750") })
@@ -227,14 +228,14 @@ func TestPipesCannotBeOpened(t *testing.T) {
 		w.lock(func() { w.opened = nil })
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if got := w.Prepare(key("web"), []draft.Pipe{tcp("a", "one:1")}); len(got) != 0 || w.told() == 0 {
+		if got := w.Prepare(key("web"), []draft.Pipe{tcp("a", "one:1")}); len(got) != 0 || w.notified() == 0 {
 			t.Errorf("%v", got)
 		}
 	})
 }
 
-// TestPrefix: what lines begin with in the FIFO does not reach the collector, however much it takes
-// at once.
+// TestPrefix checks that the prefix of lines in the FIFO is removed for the collector, however much
+// it accepts at once.
 func TestPrefix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		labels := map[string]string{"node": "default.web", "kind": "tcp", "target": "one:1", "prefix": "one:1;",
@@ -252,7 +253,7 @@ func TestPrefix(t *testing.T) {
 			w.outs["one:1"].got != "first\nsecond\nthird one:1;\n\n" {
 			t.Errorf("%d, %v: %q", n, err, w.outs["one:1"].got)
 		}
-		w.outs["one:1"].got, w.outs["one:1"].most = "", len("first\n")
+		w.outs["one:1"].got, w.outs["one:1"].limit = "", len("first\n")
 		if n, err := to.Write(t.Context(), []byte(batch)); n != len("one:1;first\n") || err == nil ||
 			w.outs["one:1"].got != "first\n" {
 			t.Errorf("%d, %v: %q", n, err, w.outs["one:1"].got)

@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 )
 
-// TestCollector has streams come, count, go and come back with the same name: sums by kind never
-// fall.
+// TestCollector checks that sums by kind never decrease while streams come, go, and return with the
+// same name.
 func TestCollector(t *testing.T) {
 	fifo := func(name string, in, written, dropped, inFlight uint64) logs.Stream {
 		return logs.Stream{Kind: logs.KindFIFO, Name: name, Stats: accesslog.Stats{In: in, BytesIn: 10 * in, Written: written,
@@ -31,7 +31,7 @@ func TestCollector(t *testing.T) {
 	}{
 		{"two", []logs.Stream{fifo("a", 10, 7, 1, 2), fifo("b", 5, 5, 0, 0)}, "15 12 1 2"},
 		{"one goes", []logs.Stream{fifo("a", 11, 10, 1, 0)}, "16 15 1 0"},
-		{"another of that name", []logs.Stream{fifo("a", 3, 3, 0, 0)}, "19 18 1 0"},
+		{"another one with that name", []logs.Stream{fifo("a", 3, 3, 0, 0)}, "19 18 1 0"},
 		{"none", nil, "19 18 1 0"},
 		{"nothing twice", nil, "19 18 1 0"},
 	} {

@@ -15,7 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-// relay notes the routes that it is given.
+// relay records its routes.
 type relay struct {
 	w      *world
 	mu     sync.Mutex
@@ -50,9 +50,9 @@ func (r *relay) Stats() map[string]accesslog.Stats {
 	return out
 }
 
-// TestRoutes: the records of a proxy are taken from its user alone; a route goes once no proxy
-// needs it and nothing waits, and what an earlier agent has left is sent, but nobody adds to it
-// before his proxy is there.
+// TestRoutes checks that records of a proxy are accepted only from its user, that a route is
+// removed when it is unused and has no pending records, and that records of an earlier agent are
+// sent, but not added to before the proxy connects.
 func TestRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spool := t.TempDir()
@@ -67,7 +67,7 @@ func TestRoutes(t *testing.T) {
 		synctest.Wait()
 		w.expect("left", "route old.x old:1 otlp-old.x-old%3A1")
 		if err := r.routes["old.x"].Allow(true, 7); err == nil || !strings.Contains(err.Error(), "no proxy has requested") {
-			t.Errorf("a route that nobody has asked for: %v", err)
+			t.Errorf("a route that no proxy has requested: %v", err)
 		}
 		w.process("default.web", 10, 5)
 		pipe := draft.Pipe{Path: "/run/nearside/otlp.sock", Kind: draft.PipeOTLP, Target: "otel:4317",
@@ -79,28 +79,28 @@ func TestRoutes(t *testing.T) {
 			"set default.web []")
 		allow := r.routes[pipe.Route].Allow
 		if allow(true, 7) != nil || allow(true, 8) == nil || allow(false, 7) == nil || allow(true, 0) == nil {
-			t.Error("another than the user of the proxy may send, or he may not")
+			t.Error("another user may send, or the user of the proxy may not")
 		}
 		w.mu.Lock()
 		w.peers["default.web"] = access.Peer{Local: true, UID: 9, PID: 10}
 		w.mu.Unlock()
 		w.Prepare(key("web"), []draft.Pipe{pipe})
 		if allow(true, 9) != nil || allow(true, 7) == nil {
-			t.Error("another user runs the proxy now")
+			t.Error("the new user of the proxy may not send, or the old one may")
 		}
 		w.mu.Lock()
 		w.peers["default.web"] = access.Peer{Local: true, Foreign: true, UID: 65534, PID: 10}
 		w.mu.Unlock()
 		if got := w.Prepare(key("web"), []draft.Pipe{pipe}); !strings.Contains(got[pipe.Route],
 			"user of its Envoy is unknown") {
-			t.Errorf("a user that is not known: %v", got)
+			t.Errorf("an unknown user: %v", got)
 		}
 		w.take()
 		w.Prepare(key("web"), nil)
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if got := w.take(); strings.Count(got, "no route") != 1 || !strings.Contains(got, "no route a-b.otlp.nearside true") {
-			t.Errorf("nobody needs it: %s", got)
+			t.Errorf("unused: %s", got)
 		}
 		r.mu.Lock()
 		delete(r.waits, "old.x")
@@ -108,12 +108,12 @@ func TestRoutes(t *testing.T) {
 		time.Sleep(20 * time.Minute)
 		synctest.Wait()
 		if got := w.take(); !strings.Contains(got, "no route old.x true") {
-			t.Errorf("it has sent all: %s", got)
+			t.Errorf("all sent: %s", got)
 		}
 	})
 }
 
-// TestNoRelay: records go to their collector where the agent takes none.
+// TestNoRelay checks that records go directly to their collector without a relay.
 func TestNoRelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)

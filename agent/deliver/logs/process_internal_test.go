@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-// TestUnreachable: who sees the agent's run directory is told from who does not without touching
-// what he has mounted.
+// TestUnreachable checks which processes can access the agent's run directory, without accessing
+// their mounts.
 func TestUnreachable(t *testing.T) {
 	const own = "21 1 8:1 / / rw - ext4 a rw\n22 21 0:20 / /run rw - tmpfs t rw\n"
 	for name, c := range map[string]struct {
@@ -69,7 +69,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestProcess: a process is known again by its pid and when it began, whatever its name is.
+// TestProcess checks that a process is identified by pid and start time, whatever its name is.
 func TestProcess(t *testing.T) {
 	m := &Manager{o: Options{Proc: "/proc"}}
 	own := m.processOf(access.Peer{Local: true, PID: int32(os.Getpid())})

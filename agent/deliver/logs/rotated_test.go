@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// TestRotatedLimits: other limits take effect while lines come, none of which is lost or repeated,
-// and limits that the file cannot have leave it as it was.
+// TestRotatedLimits checks that changed limits take effect while lines arrive, that no line is lost
+// or repeated, and that invalid limits change nothing.
 func TestRotatedLimits(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logs")
 	path := filepath.Join(dir, "a.log")
@@ -49,7 +49,7 @@ func TestRotatedLimits(t *testing.T) {
 	if err := limits.SetLimits(rotation.Limits{MaxFiles: 4}); err != nil {
 		t.Error(err)
 	}
-	refuse := errors.New("somebody else has it with other limits")
+	refuse := errors.New("the file has another user with other limits")
 	refusing.err = refuse
 	if err := limits.SetLimits(rotation.Limits{MaxFiles: 5}); !errors.Is(err, refuse) ||
 		!strings.Contains(f.Stats().Health, refuse.Error()) {
@@ -80,7 +80,7 @@ func TestRotatedLimits(t *testing.T) {
 	var _ accesslog.Destination = f
 }
 
-// refusing is a file that may refuse limits.
+// refusing is a file that can refuse limits.
 type refusing struct {
 	*rotation.File
 	err  error

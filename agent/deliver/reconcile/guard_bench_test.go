@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// BenchmarkPassOfFifty makes passes over 50 proxies with 200 outbounds each, all of which get
-// another config each time, with the check and without it.
+// BenchmarkPassOfFifty measures passes over 50 proxies with 200 outbounds each, whose configs all
+// change each time, with and without the check.
 func BenchmarkPassOfFifty(b *testing.B) {
 	for _, name := range []string{"checked", "unchecked"} {
 		b.Run(name, func(b *testing.B) {

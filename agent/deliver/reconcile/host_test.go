@@ -10,8 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestEnvoyThatIsTooOld: nobody finds out by rejections that an Envoy is older than what configs
-// are made for.
+// TestEnvoyThatIsTooOld checks the warning about an Envoy older than the oldest supported version.
 func TestEnvoyThatIsTooOld(t *testing.T) {
 	s := agenttest.Memory(t)
 	agenttest.ByAPI(t, s, agenttest.WebFile("svc-1"))
@@ -30,8 +29,8 @@ func TestEnvoyThatIsTooOld(t *testing.T) {
 	}
 }
 
-// TestHostOfAnEnvoy: a log that the Envoy of a proxy cannot open withholds the listener until it
-// can, from that proxy alone; what else on its host breaks it is a warning.
+// TestHostOfAnEnvoy checks that a log file that an Envoy cannot open withholds the listener, only
+// from this proxy and until the file can be opened. Other problems of its host are warnings.
 func TestHostOfAnEnvoy(t *testing.T) {
 	s := agenttest.Memory(t)
 	agenttest.ByAPI(t, s, agenttest.WebFile("svc-1", "svc-2", "far")+"---\n"+agenttest.DataplaneText("default",
@@ -47,7 +46,7 @@ func TestHostOfAnEnvoy(t *testing.T) {
 		Host: func(k node.Key, files []string) *finding.Host { asked[k.ID] = files; return hosts[k.ID] }})
 
 	if got := agenttest.Pass(r); got != nil || len(p.Withheld["default.web"]) != 0 {
-		t.Errorf("nothing is known: %q, withheld %v", got, p.Withheld)
+		t.Errorf("unknown host: %q, withheld %v", got, p.Withheld)
 	}
 	if got := strings.Join(asked["default.web"], " "); got != "/none/a.log" || len(asked["default.other"]) != 0 {
 		t.Errorf("asked about %v", asked)

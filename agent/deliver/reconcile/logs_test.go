@@ -16,7 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// logs makes nothing ready, says what it was told and when.
+// logs implements reconcile.Logs. It returns missing, and records the calls.
 type logs struct {
 	missing map[string]string // by target
 	asked   []string
@@ -39,7 +39,7 @@ func (l *logs) Prepare(key node.Key, pipes []draft.Pipe) map[string]string {
 
 func (l *logs) Left(key node.Key) { l.left = append(l.left, key.ID) }
 
-// ordered notes a publication among what the logs were asked.
+// ordered records publications together with the calls of logs.
 type ordered struct {
 	*agenttest.Publisher
 	l *logs
@@ -66,8 +66,8 @@ func mentions(s *draft.Sealed) (out []string) {
 	return out
 }
 
-// TestLogsAreReadyFirst: what loggers write to is asked for before a config is published, and a
-// logger whose pipe is not ready costs the proxy that logger alone, until it is.
+// TestLogsAreReadyFirst checks that destinations are prepared before a config is published, and
+// that a destination that is not ready disables only its logger, until it is ready.
 func TestLogsAreReadyFirst(t *testing.T) {
 	s := agenttest.TwoProxies(t)
 	agenttest.ByAPI(t, s, fmt.Sprintf(twoLogs, 3))
@@ -96,11 +96,11 @@ func TestLogsAreReadyFirst(t *testing.T) {
 		t.Errorf("published with %+v", less.Pipes)
 	}
 	if agenttest.Pass(r); p.Of("default.web") != less {
-		t.Error("nothing has changed, and another config is published")
+		t.Error("another config is published without a change")
 	}
 	if shown := r.Last().Published[node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}]; shown == nil ||
 		shown.Sealed != less {
-		t.Error("another config is shown than is published")
+		t.Error("the result has another config than the published one")
 	}
 
 	l.missing["/var/log/a"], l.missing["otel:4317"] = "no room", "no socket"
@@ -117,8 +117,8 @@ func TestLogsAreReadyFirst(t *testing.T) {
 	}
 }
 
-// TestLogsFollowTheConfig: other limits of a file are no other bytes and are told all the same; so
-// is that a proxy is gone.
+// TestLogsFollowTheConfig checks that changed limits of a file are passed to Logs although the
+// config has the same bytes, and that Logs is notified when a proxy is gone.
 func TestLogsFollowTheConfig(t *testing.T) {
 	s := agenttest.TwoProxies(t)
 	agenttest.ByAPI(t, s, fmt.Sprintf(twoLogs, 3))

@@ -15,7 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// problemsOf are the errors of the last pass.
+// problemsOf returns the errors of the last pass.
 func problemsOf(r *reconcile.Reconciler) (out []string) {
 	for _, p := range r.Last().Problems {
 		out = append(out, p.Severity+" "+p.Resource+" "+p.Reason)
@@ -23,9 +23,9 @@ func problemsOf(r *reconcile.Reconciler) (out []string) {
 	return out
 }
 
-// TestNoMemoryForMore has memory for two of four proxies. The two go on to be served and changed,
-// the others are refused and named, and taken when there is memory again. A node that is not known
-// is told that.
+// TestNoMemoryForMore uses memory for two of four proxies. These two are served and updated; the
+// others are refused and listed, and served when there is memory again. An unknown node gets
+// another error.
 func TestNoMemoryForMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var short atomic.Bool
@@ -63,18 +63,18 @@ func TestNoMemoryForMore(t *testing.T) {
 		agenttest.ByAPI(t, s, crowdProxy(0, 2))
 		time.Sleep(time.Second)
 		if after, _ := c.gets(crowdKey(0)); after == before {
-			t.Error("a proxy that is served is not changed any more")
+			t.Error("a served proxy is no longer updated")
 		}
-		c.leave(crowdKey(1)) // one that comes back at once has its place
+		c.leave(crowdKey(1)) // a proxy that reconnects at once is not refused
 		r.Trigger()
 		time.Sleep(time.Second)
 		c.connect(1, 2)
 		r.Trigger()
 		time.Sleep(time.Second)
 		if has, _ := c.gets(crowdKey(1)); has == nil {
-			t.Error("a proxy that comes back at once has lost its place")
+			t.Error("a proxy that reconnects at once is refused")
 		}
-		c.leave(crowdKey(3)) // it gives up
+		c.leave(crowdKey(3)) // it does not retry
 		short.Store(false)
 		r.Trigger()
 		time.Sleep(time.Second)
@@ -89,8 +89,8 @@ func TestNoMemoryForMore(t *testing.T) {
 	})
 }
 
-// TestGoneProxies: a proxy without a stream is forgotten after a minute, without any other event,
-// and not before.
+// TestGoneProxies checks that the state of a proxy without a stream is dropped after ForgetAfter,
+// not before, and without any other event.
 func TestGoneProxies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := agenttest.Memory(t), newCrowd()
@@ -106,7 +106,7 @@ func TestGoneProxies(t *testing.T) {
 		go r.Run(t.Context())
 		c.connect(0, 1)
 		r.Trigger()
-		time.Sleep(time.Hour) // a quiet one
+		time.Sleep(time.Hour) // without events
 		for _, step := range []struct {
 			gone         time.Duration
 			forgot, anew int
@@ -116,14 +116,14 @@ func TestGoneProxies(t *testing.T) {
 			time.Sleep(step.gone)
 			synctest.Wait()
 			if forgot != step.forgot {
-				t.Errorf("after %s forgotten %d times, want %d", step.gone, forgot, step.forgot)
+				t.Errorf("after %s dropped %d times, want %d", step.gone, forgot, step.forgot)
 			}
 			c.connect(0, 1)
 			r.Trigger()
 			time.Sleep(time.Second)
 			synctest.Wait()
 			if anew != step.anew {
-				t.Errorf("after %s made from nothing %d times, want %d", step.gone, anew, step.anew)
+				t.Errorf("after %s computed without a previous config %d times, want %d", step.gone, anew, step.anew)
 			}
 		}
 	})
@@ -136,7 +136,7 @@ func (c *crowd) leave(key node.Key) {
 	delete(c.has, key)
 }
 
-// refusals are the nodes that were refused, each once.
+// refusals returns the refused nodes, each once.
 func (c *crowd) refusals() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// countingServer counts how often all clients are walked.
+// countingServer counts calls of Progress.
 type countingServer struct {
 	rejects bool
 	walks   int
@@ -24,7 +24,7 @@ func (s *countingServer) Progress() []rollout.Progress { s.walks++; return nil }
 
 func (*countingServer) Attribute(draft.Rejection, []api.Blame, uint64) {}
 
-// TestNoRejectionsNoWalk: after a pass the clients are not walked where none rejects anything.
+// TestNoRejectionsNoWalk checks that clients are not examined if none rejects anything.
 func TestNoRejectionsNoWalk(t *testing.T) {
 	s, err := store.Open(store.Options{})
 	if err != nil {
@@ -37,7 +37,7 @@ func TestNoRejectionsNoWalk(t *testing.T) {
 	for i, want := range []int{0, 0, 1, 2, 2} {
 		server.rejects = want > server.walks
 		if n.look(t.Context()); server.walks != want {
-			t.Errorf("look %d: the clients were walked %d times, want %d", i, server.walks, want)
+			t.Errorf("look %d: the clients were examined %d times, want %d", i, server.walks, want)
 		}
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestOffered: the configs that the check of a change made are published once the change is
-// stored, and not before. They are neither made nor checked a second time. After another change
-// they are of no use, and what is published then is right all the same.
+// TestOffered checks that the configs computed by a pre-write check are published when the change
+// is stored, not before, and are neither computed nor checked again. After a different change they
+// are not used, and the published configs are still correct.
 func TestOffered(t *testing.T) {
 	s, p := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web")
 	checks := 0
@@ -48,16 +48,16 @@ func TestOffered(t *testing.T) {
 	made := offer(idle(7))
 	agenttest.Pass(r)
 	if p.Has["default.web"] != was {
-		t.Fatal("what is offered is published before it is stored")
+		t.Fatal("an offered config is published before the change is stored")
 	}
 	checks = 0
 	agenttest.ByAPI(t, s, idle(7))
 	agenttest.Pass(r)
 	if p.Has["default.web"] != made.Sealed {
-		t.Error("what was offered is made again")
+		t.Error("an offered config is computed again")
 	}
 	if checks != 0 {
-		t.Errorf("what was checked is checked again: %d times", checks)
+		t.Errorf("an offered config is checked again: %d times", checks)
 	}
 	other := offer(idle(8))
 	agenttest.ByAPI(t, s, idle(9))
@@ -65,9 +65,9 @@ func TestOffered(t *testing.T) {
 	want, err := id.In(r.Last().Meshes["default"], nil, generate.NewMemo())
 	agenttest.Do(t, err)
 	if got := p.Has["default.web"]; got.Versions != want.Sealed.Versions || got.Versions == other.Sealed.Versions {
-		t.Error("what was offered for another change is published")
+		t.Error("a config offered for another change is published")
 	}
 	if checks != 1 {
-		t.Errorf("a config that was made is checked %d times", checks)
+		t.Errorf("a computed config is checked %d times", checks)
 	}
 }

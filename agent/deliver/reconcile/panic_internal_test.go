@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/secrettest"
 )
 
-// TestPanicShowsNoKey: what a panic says of a resource, or quotes, is logged and told without keys.
+// TestPanicShowsNoKey checks that keys in a panic's value are neither logged nor returned.
 func TestPanicShowsNoKey(t *testing.T) {
 	_, key := secrettest.Authority(t, "x")
 	var leaks secrettest.Leaks

@@ -29,7 +29,7 @@ func TestReconcileWaitsForQuiet(t *testing.T) {
 		agenttest.ByAPI(t, s, agenttest.Meshes("a"))
 		synctest.Wait()
 		if n := p.Take(); n != 1 || r.Last().Revision != 1 {
-			t.Fatalf("%d passes at once, want 1: whoever changes the store has waited already; revision %d",
+			t.Fatalf("%d passes at once, want 1: sources have waited already; revision %d",
 				n, r.Last().Revision)
 		}
 		agenttest.ByAPI(t, s, agenttest.Meshes("b"))
@@ -46,7 +46,7 @@ func TestReconcileWaitsForQuiet(t *testing.T) {
 		if n := p.Take(); n != 1 || r.Last().Revision != 2 {
 			t.Fatalf("%d passes after a burst, want 1; revision %d", n, r.Last().Revision)
 		}
-		// Triggers without a pause are served at the ceiling.
+		// Triggers without a pause are served after Ceiling.
 		began := time.Now()
 		for p.Take() == 0 {
 			r.Trigger()
@@ -59,7 +59,7 @@ func TestReconcileWaitsForQuiet(t *testing.T) {
 	})
 }
 
-// TestReconcileIsolatesProxies has a generation that panics or fails for one proxy.
+// TestReconcileIsolatesProxies uses a generation that panics or fails for one proxy.
 func TestReconcileIsolatesProxies(t *testing.T) {
 	s, p, l := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web",
 		"default.other", "default.missing", "nomesh.web", "nonsense"), agenttest.NewLogs()
@@ -85,7 +85,7 @@ func TestReconcileIsolatesProxies(t *testing.T) {
 	}
 	agenttest.Pass(r)
 	if p.Touched["default.web"] != 1 || p.Touched["default.other"] != 1 {
-		t.Errorf("a pass without a change touches proxies: %v", p.Touched)
+		t.Errorf("a pass without a change publishes configs: %v", p.Touched)
 	}
 
 	mode = "panic"
@@ -96,7 +96,7 @@ func TestReconcileIsolatesProxies(t *testing.T) {
 		t.Errorf("problems: %q", got)
 	}
 	if p.Has["default.web"] != web || p.Has["default.other"] == other {
-		t.Error("the proxy with the fault did not keep its config, or the other one did not get its own")
+		t.Error("the proxy with the fault lost its config, or the other one did not get one")
 	}
 	if now := s.Snapshot().Revision(); p.Revision["default.web"] != now-2 || p.Revision["default.other"] != now ||
 		p.Revision["default.missing"] != now {
@@ -108,7 +108,7 @@ func TestReconcileIsolatesProxies(t *testing.T) {
 	logged := strings.Count(l.String(), "problem with a resource")
 	agenttest.Pass(r)
 	if n := strings.Count(l.String(), "problem with a resource"); n != logged {
-		t.Error("a problem that stays is logged again")
+		t.Error("an unchanged problem is logged again")
 	}
 
 	mode = ""
@@ -117,7 +117,7 @@ func TestReconcileIsolatesProxies(t *testing.T) {
 	}
 }
 
-// TestReconcileMesh has a mesh that cannot be served, goes and comes back.
+// TestReconcileMesh uses a mesh that cannot be served, is deleted, and returns.
 func TestReconcileMesh(t *testing.T) {
 	s, p := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web")
 	extra := api.Problem{Resource: "A", Severity: api.SeverityWarning, Reason: "extra"}
@@ -143,7 +143,7 @@ func TestReconcileMesh(t *testing.T) {
 	}
 	agenttest.Pass(r)
 	if p.Has["default.web"] != nil {
-		t.Error("a proxy of a mesh that is gone is not unknown")
+		t.Error("a proxy of a deleted mesh is not unknown")
 	}
 	agenttest.ByAPI(t, s, agenttest.Meshes("default"))
 	agenttest.Pass(r)
@@ -152,8 +152,8 @@ func TestReconcileMesh(t *testing.T) {
 	}
 }
 
-// TestReconcileAwaits: a proxy whose client has brought what is not in the store yet keeps what it
-// has.
+// TestReconcileAwaits checks that a proxy keeps its config while the Dataplane of its client is not
+// in the store yet.
 func TestReconcileAwaits(t *testing.T) {
 	s, p := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web", "default.other")
 	awaited := map[string]bool{"default.web": true}
@@ -165,6 +165,6 @@ func TestReconcileAwaits(t *testing.T) {
 	awaited = nil
 	agenttest.Pass(r)
 	if p.Has["default.web"] == nil {
-		t.Error("it is not published once nothing is awaited")
+		t.Error("its config is not published after the wait")
 	}
 }

@@ -18,16 +18,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// crowd is a publisher with many nodes. Each waits from when it is connected until a config is
-// published for it.
+// crowd is a publisher with many nodes. Each waits from its connection until a config is published
+// for it.
 type crowd struct {
 	mu      sync.Mutex
-	since   map[node.Key]time.Time // of the connected
+	since   map[node.Key]time.Time // of connected nodes
 	has     map[node.Key]*draft.Sealed
-	at      map[node.Key]time.Time // of the last publication of other bytes
-	order   []string               // of the first publications
-	nones   []string               // published as unknown
-	refused []string               // for want of memory
+	at      map[node.Key]time.Time // time of the last changed config
+	order   []string               // nodes in the order of their first config
+	nones   []string               // nodes published as unknown
+	refused []string               // nodes refused because of memory
 }
 
 func newCrowd() *crowd {
@@ -99,22 +99,21 @@ func (c *crowd) Publish(m map[node.Key]rollout.Config) {
 	}
 }
 
-// gets returns what a proxy has, and since when.
+// gets returns the config of a proxy, and when it was published.
 func (c *crowd) gets(key node.Key) (*draft.Sealed, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.has[key], c.at[key]
 }
 
-// served returns the proxies in the order in which they got a config first, and those that were
-// told that they are not known.
+// served returns the proxies in the order of their first config, and the unknown ones.
 func (c *crowd) served() (order, nones []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.order), slices.Clone(c.nones)
 }
 
-// startCrowd runs a reconciler of n Dataplanes, each of which takes 5 ms.
+// startCrowd runs a reconciler with n Dataplanes, each of which takes 5 ms.
 func startCrowd(t *testing.T, c *crowd, n int) (s *store.Store, trigger func()) {
 	t.Helper()
 	s = agenttest.Memory(t)
@@ -139,9 +138,9 @@ func crowdProxy(i, edition int) string {
 	return agenttest.DataplaneText("default", fmt.Sprintf("p%03d", i), fmt.Sprintf("10.%d.%d.%d", edition, i/250, i%250))
 }
 
-// TestChangeBesideStorm has 200 proxies connect at once, which is work for a second. A change of
-// one that is connected reaches it within slices, and those that wait are served in the order in
-// which they came.
+// TestChangeBesideStorm connects 200 proxies at once, which takes a second to serve. A change of a
+// connected proxy reaches it within a few slices, and waiting proxies are served in the order of
+// their connections.
 func TestChangeBesideStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd()
@@ -167,7 +166,7 @@ func TestChangeBesideStorm(t *testing.T) {
 			}
 			worst = max(worst, at.Sub(changed))
 		}
-		if worst > 30*time.Millisecond { // a slice for those that wait, one for those behind, and one proxy more for each
+		if worst > 30*time.Millisecond { // one slice for waiting proxies, one for those behind, and one more proxy each
 			t.Errorf("a change took %s", worst)
 		}
 		if order, _ := c.served(); len(order) < 100 || len(order) > 200 {
@@ -177,7 +176,7 @@ func TestChangeBesideStorm(t *testing.T) {
 		synctest.Wait()
 		order, nones := c.served()
 		if len(order) != 201 || len(nones) > 0 {
-			t.Fatalf("%d of 201 proxies have a config, %d were told that they are unknown", len(order), len(nones))
+			t.Fatalf("%d of 201 proxies have a config, %d are unknown", len(order), len(nones))
 		}
 		for i, id := range order[1:] {
 			if early := id > crowdKey(100).ID; early != (i < 100) {
@@ -186,13 +185,13 @@ func TestChangeBesideStorm(t *testing.T) {
 		}
 		_, last := c.gets(crowdKey(100))
 		if took := last.Sub(began); took > 1200*time.Millisecond {
-			t.Errorf("the last has waited %s", took)
+			t.Errorf("the last one waited %s", took)
 		}
 	})
 }
 
-// TestEndlessChanges changes all of 20 connected proxies again and again, sooner than they can be
-// made anew, while 20 others wait. Nobody starves, and in the end all have the last state.
+// TestEndlessChanges changes all of 20 connected proxies faster than they can be updated, while 20
+// others wait. No proxy starves, and all have the last state in the end.
 func TestEndlessChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd()
@@ -218,10 +217,10 @@ func TestEndlessChanges(t *testing.T) {
 			for i := range 40 {
 				has, at := c.gets(crowdKey(i))
 				if has == nil {
-					t.Fatalf("%s still waits", crowdKey(i).ID)
+					t.Fatalf("%s is still waiting", crowdKey(i).ID)
 				}
 				if old := changed.Sub(at); i < 20 && old > 250*time.Millisecond {
-					t.Fatalf("%s has had nothing new for %s", crowdKey(i).ID, old)
+					t.Fatalf("%s has not been updated for %s", crowdKey(i).ID, old)
 				}
 			}
 		}

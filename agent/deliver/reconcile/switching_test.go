@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestMutualTLSIsSwitchedInSteps: inbounds take TLS before clients use it, and plain text until
-// none sends it; and back.
+// TestMutualTLSIsSwitchedInSteps checks that inbounds accept TLS before clients use it, and accept
+// plain text until no client sends it; and the reverse.
 func TestMutualTLSIsSwitchedInSteps(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	s, p := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web", "default.other")
@@ -18,7 +18,7 @@ func TestMutualTLSIsSwitchedInSteps(t *testing.T) {
 	mesh := func(more string) { agenttest.ByAPI(t, s, "type: Mesh\nname: default\n"+more) }
 	const strict, open = "mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n",
 		"mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin, mode: PERMISSIVE}]}\n"
-	// state is whether inbounds take TLS, whether they take plain text, and whether clients use TLS.
+	// state returns whether inbounds accept TLS and plain text, and whether clients use TLS.
 	state := func() string {
 		view := r.Last().Meshes["default"].View
 		var out []string
@@ -46,11 +46,11 @@ func TestMutualTLSIsSwitchedInSteps(t *testing.T) {
 		}
 		if view := r.Last().Meshes["default"].View; view.Switching != strings.Contains(told,
 			"mutual TLS is being switched") && view.Switching {
-			t.Errorf("%q: switching is not told: %s", want, told)
+			t.Errorf("%q: switching is not reported: %s", want, told)
 		}
 		if why := r.Last().Switching["default"]; why != "" != strings.Contains(told, "mutual TLS is being switched") ||
 			!strings.Contains(told, why) {
-			t.Errorf("%q: it waits for %q, and what is told is %s", want, why, told)
+			t.Errorf("%q: waits for %q, reported: %s", want, why, told)
 		}
 	}
 	step(0, "plain")
@@ -67,14 +67,15 @@ func TestMutualTLSIsSwitchedInSteps(t *testing.T) {
 	mesh("")
 	step(time.Minute, "tls plain clients")
 	step(5*time.Second, "tls plain")
-	mesh(strict) // on second thought
+	mesh(strict) // reverted before the end
 	step(5*time.Second, "tls plain clients")
 	mesh("")
 	step(5*time.Second, "tls plain")
 	step(5*time.Second, "plain")
 	step(time.Minute, "plain")
 
-	// An agent that starts finds what is there, and where no proxy is connected nothing has to wait.
+	// After a restart, an agent continues with the current state. Without connected proxies, it need
+	// not wait.
 	mesh(strict)
 	r = reconcile.New(reconcile.Options{Store: s, Publisher: p, Now: func() time.Time { return now }})
 	step(0, "tls clients")

@@ -17,8 +17,8 @@ const (
 		"end 3\n"
 )
 
-// TestStoredVIPs takes one memory to another one by its changes, and reads the file of an earlier
-// version.
+// TestStoredVIPs applies the changes between two sets of addresses, and reads the file of an
+// earlier version.
 func TestStoredVIPs(t *testing.T) {
 	memory := mesh.NewVIPs([]mesh.VIPEntry{
 		{Kind: "MeshService", Name: "a \"b\"\n", V4: netip.MustParseAddr("241.4.7.1"),
@@ -58,7 +58,7 @@ func TestStoredVIPs(t *testing.T) {
 	}
 }
 
-// TestOldVIPFaults reads what no agent has written, or half of what one has.
+// TestOldVIPFaults reads files that are incomplete or were not written by an agent.
 func TestOldVIPFaults(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"empty", "", "its header or its last line is missing"},

@@ -20,7 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// tagVIP is the IPv4 address of a tag service in the last result.
+// tagVIP returns the IPv4 address of a tag service in the last result.
 func tagVIP(r *reconcile.Reconciler, name string) string {
 	s := r.Last().Meshes["default"].View.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: name})
 	if s == nil {
@@ -34,7 +34,7 @@ func taggedAt(name, service string) string {
 		"\nnetworking:\n  address: 10.0.0.1\n  inbound:\n  - {port: 80, tags: {kuma.io/service: " + service + "}}\n"
 }
 
-// fill leaves these documents in the store, and no other dataplane.
+// fill replaces the dataplanes in the store by documents.
 func fill(t *testing.T, s *store.Store, text string) {
 	t.Helper()
 	agenttest.ByAPI(t, s, text)
@@ -53,10 +53,9 @@ func fill(t *testing.T, s *store.Store, text string) {
 	}
 }
 
-// TestAddressesOutliveTheAgent gives two services of a range that holds just two addresses theirs
-// in the order in which they come. By name the later one would be first: so it is only by memory
-// that nobody moves when the agent starts anew, and that who is gone finds its address when it
-// comes back in time.
+// TestAddressesOutliveTheAgent gives two services addresses from a range of two, in their order of
+// arrival, which differs from the order of their names. So only persistence explains that they keep
+// them after a restart, and that a deleted service gets its address back if it returns in time.
 func TestAddressesOutliveTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *store.Store
@@ -86,8 +85,8 @@ func TestAddressesOutliveTheAgent(t *testing.T) {
 			t.Errorf("after a restart: zebra %s, ant %s; want %s and %s", tagVIP(r, "zebra"), tagVIP(r, "ant"), zebra, ant)
 		}
 
-		// A third one waits for the address of one that went, over a restart too, and no pass is asked
-		// for.
+		// A third service gets the address of a deleted one when it expires, also after a restart,
+		// without another trigger.
 		see(r, taggedAt("one", "zebra")+taggedAt("three", "bee"))
 		if got := tagVIP(r, "bee"); got != "invalid IP" {
 			t.Fatalf("bee has %s, which is zebra's or may be ant's again", got)
@@ -99,7 +98,7 @@ func TestAddressesOutliveTheAgent(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(50 * time.Minute)
 		if got := tagVIP(r, "bee"); got != "invalid IP" {
-			t.Errorf("bee has %s before the time is over", got)
+			t.Errorf("bee has %s before the address expired", got)
 		}
 		time.Sleep(20 * time.Minute)
 		if got := tagVIP(r, "bee"); got != ant {
@@ -113,7 +112,7 @@ func TestAddressesOutliveTheAgent(t *testing.T) {
 	})
 }
 
-// diskReader is a publisher that looks at what is on disk when it is given a config.
+// diskReader is a publisher that reads the stored addresses when it gets a config.
 type diskReader struct {
 	*agenttest.Publisher
 	path   string
@@ -135,7 +134,7 @@ func (p *diskReader) Publish(configs map[node.Key]rollout.Config) {
 	p.Publisher.Publish(configs)
 }
 
-// TestAddressesAreStoredFirst looks at what is on disk when a proxy hears of its first address.
+// TestAddressesAreStoredFirst checks that addresses are on disk when a proxy gets its first config.
 func TestAddressesAreStoredFirst(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "nearside.db")
 	s := storeAt(t, nil, path)
@@ -167,7 +166,7 @@ func storeAt(t *testing.T, before *store.Store, path string) *store.Store {
 	return s
 }
 
-// TestOldAddresses starts with the file of an earlier version: as it was written, and damaged.
+// TestOldAddresses starts with the file of an earlier version, valid and damaged.
 func TestOldAddresses(t *testing.T) {
 	dir := t.TempDir()
 	file, path := filepath.Join(dir, "vips"), filepath.Join(dir, "nearside.db")

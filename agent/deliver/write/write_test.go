@@ -21,14 +21,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// fixture is a writer for one connected proxy.
+// fixture is a writer with one connected proxy.
 type fixture struct {
 	t       *testing.T
 	store   *store.Store
 	writer  *write.Writer
-	checks  int                                    // of writes
-	during  func()                                 // each check; nil: nothing
-	offered []map[generate.ProxyID]*change.Checked // in their order
+	checks  int                                    // number of checks
+	during  func()                                 // called during each check; nil: nothing
+	offered []map[generate.ProxyID]*change.Checked // in order
 }
 
 // web is the connected proxy.
@@ -73,7 +73,7 @@ func (f *fixture) put(text string, q write.Request) (*api.Written, *api.Error) {
 	return f.writer.Write(f.t.Context(), &q)
 }
 
-// byFile changes another policy, as the directory does.
+// byFile changes another policy, like the directory source.
 func (f *fixture) byFile(n int) {
 	f.t.Helper()
 	_, err := f.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceFile, Detail: "a.yaml"},
@@ -81,7 +81,7 @@ func (f *fixture) byFile(n int) {
 	agenttest.Do(f.t, err)
 }
 
-// asStored checks that the last configs that were offered are those of what is stored now.
+// asStored checks that the last offered configs are those of the stored resources.
 func (f *fixture) asStored() {
 	f.t.Helper()
 	m, err := newMesh(f.store.Snapshot().Set(), "default", nil)
@@ -98,7 +98,8 @@ func idle(n int) string {
 		"from: [{targetRef: {kind: Mesh}, default: {connectionTimeout: %ds, idleTimeout: %ds}}]}}", n, n)
 }
 
-// TestWriteIsCheckedOnce: a write is checked once, and what the check has made is offered.
+// TestWriteIsCheckedOnce checks that a write is checked once, and that the computed configs are
+// offered.
 func TestWriteIsCheckedOnce(t *testing.T) {
 	f := newFixture(t)
 	out, e := f.put(idle(7), write.Request{})
@@ -121,8 +122,8 @@ func (f *fixture) key() resource.Key {
 	return resource.Key{Kind: "MeshTimeout", Mesh: "default", Name: "idle"}
 }
 
-// TestWriteWhileTheStoreChanges: a write is checked with what has come meanwhile. A store that
-// changes all the time does not keep it out.
+// TestWriteWhileTheStoreChanges checks that a write is checked together with changes made in the
+// meantime, and that a constantly changing store does not block it.
 func TestWriteWhileTheStoreChanges(t *testing.T) {
 	f := newFixture(t)
 	f.during = func() {
@@ -140,7 +141,8 @@ func TestWriteWhileTheStoreChanges(t *testing.T) {
 	}
 }
 
-// TestPreconditionsHoldForWhatIsThere: what another operator writes during the check counts.
+// TestPreconditionsHoldForWhatIsThere checks that preconditions apply to writes made during the
+// check.
 func TestPreconditionsHoldForWhatIsThere(t *testing.T) {
 	for _, when := range []int{1, 2} {
 		f := newFixture(t)
@@ -165,7 +167,7 @@ func TestPreconditionsHoldForWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestWriteByManyAtOnce: of writes that meet each other, the last one wins, unless one of them
+// TestWriteByManyAtOnce checks that of concurrent writes the last one wins, unless another write
 // always comes in between.
 func TestWriteByManyAtOnce(t *testing.T) {
 	f := newFixture(t)
