@@ -66,7 +66,7 @@ func (s *source) read(b []byte) (int, error) {
 // frame passes all data of a source to a destination, and retries transient errors.
 func frame(t testing.TB, l *Lines, s *source) {
 	t.Helper()
-	again := func(f func(context.Context) error) {
+	retry := func(f func(context.Context) error) {
 		for i := 0; ; i++ {
 			err := f(context.Background())
 			if err == nil {
@@ -82,7 +82,7 @@ func frame(t testing.TB, l *Lines, s *source) {
 	}
 	for {
 		_, err := l.Fill(s.read)
-		again(l.Flush)
+		retry(l.Flush)
 		if err == io.EOF {
 			break
 		}
@@ -92,7 +92,7 @@ func frame(t testing.TB, l *Lines, s *source) {
 			t.Fatal(err)
 		}
 	}
-	again(l.Finish)
+	retry(l.Finish)
 	if l.buf != nil {
 		t.Error("the buffer is not released")
 	}
@@ -122,7 +122,7 @@ func passing(turns []byte) func([]byte) (int, error) {
 
 func checkFramed(t testing.TB, input, steps, turns []byte, max int) {
 	t.Helper()
-	to := &collector{part: passing(turns)}
+	to := &collector{accept: passing(turns)}
 	count := &Counters{}
 	frame(t, &Lines{To: to, Count: count, Max: max}, &source{rest: input, steps: steps})
 	want, oversize, unterminated := naive(input, max)
@@ -219,7 +219,7 @@ func TestLinesWithoutMemory(t *testing.T) {
 
 // TestLinesInTurns checks that no batch exceeds Quantum, except a single longer line.
 func TestLinesInTurns(t *testing.T) {
-	to := &collector{part: func(b []byte) (int, error) {
+	to := &collector{accept: func(b []byte) (int, error) {
 		if len(b) > Quantum && bytes.Count(b, newline) > 1 {
 			t.Errorf("a batch has %d bytes", len(b))
 		}
@@ -259,7 +259,7 @@ func TestLinesIdle(t *testing.T) {
 // TestLinesDropped checks that dropped lines are counted, including a partial line.
 func TestLinesDropped(t *testing.T) {
 	count := &Counters{}
-	l := &Lines{To: &collector{part: func([]byte) (int, error) { return 0, errPassing }}, Count: count}
+	l := &Lines{To: &collector{accept: func([]byte) (int, error) { return 0, errPassing }}, Count: count}
 	s := &source{rest: []byte("one\ntwo\nthr")}
 	if _, err := l.Fill(s.read); err != nil {
 		t.Fatal(err)
@@ -297,7 +297,7 @@ func TestLinesDroppedByTheDestination(t *testing.T) {
 // TestDestinationTakesNothing checks that a destination that accepts nothing and returns no error
 // does not block its source forever.
 func TestDestinationTakesNothing(t *testing.T) {
-	l := &Lines{To: &collector{part: func([]byte) (int, error) { return 0, nil }}, Count: &Counters{}}
+	l := &Lines{To: &collector{accept: func([]byte) (int, error) { return 0, nil }}, Count: &Counters{}}
 	if _, err := l.Fill((&source{rest: []byte("one\n")}).read); err != nil {
 		t.Fatal(err)
 	}

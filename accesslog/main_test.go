@@ -14,15 +14,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type collector struct {
 	bytes.Buffer
 	batches int
-	// part, if set, returns how much of a batch is accepted, and the error.
-	part func(batch []byte) (int, error)
+	// accept, if set, returns how much of a batch is accepted, and the error.
+	accept func(batch []byte) (int, error)
 }
 
 func (c *collector) Write(_ context.Context, batch []byte) (int, error) {
 	c.batches++
 	n, err := len(batch), error(nil)
-	if c.part != nil {
-		n, err = c.part(batch)
+	if c.accept != nil {
+		n, err = c.accept(batch)
 	}
 	c.Buffer.Write(batch[:n])
 	return n, err

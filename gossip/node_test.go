@@ -330,8 +330,8 @@ func FuzzMeta(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := decodeMeta(m.encode()); err != nil || again != m || len(m.encode()) > 512 {
-			t.Errorf("%+v is encoded as %+v (%v)", m, again, err)
+		if decoded, err := decodeMeta(m.encode()); err != nil || decoded != m || len(m.encode()) > 512 {
+			t.Errorf("%+v is encoded as %+v (%v)", m, decoded, err)
 		}
 	})
 }

@@ -33,9 +33,9 @@ type directory struct {
 // it.
 func openDirectory(path string, gid int) (_ *directory, err error) {
 	dir, base := filepath.Dir(path), filepath.Base(path)
-	made := false
+	created := false
 	if err := os.Mkdir(dir, dirMode); err == nil {
-		made = true
+		created = true
 	} else if !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("create the log directory: %w; create its parent directory", err)
 	}
@@ -52,7 +52,7 @@ func openDirectory(path string, gid int) (_ *directory, err error) {
 			d.close()
 		}
 	}()
-	if made && gid != os.Getegid() {
+	if created && gid != os.Getegid() {
 		if err := d.f.Chown(-1, gid); err != nil {
 			return nil, fmt.Errorf("set the group of the log directory to %d: %w; run as a member of that group", gid, err)
 		}

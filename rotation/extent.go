@@ -106,27 +106,27 @@ func (f *File) backupOf(p Extent) *os.File {
 // batch. It returns how many bytes of whole lines are stored, and whether a partial line follows
 // them in the file.
 func recovered(stored []byte, p Extent, front []byte) (done int, torn bool) {
-	part := stored[:min(len(stored), p.Length)]
+	data := stored[:min(len(stored), p.Length)]
 	rest := front[min(p.Before, len(front)):]
-	if n := commonPrefix(part, rest); n > 0 &&
-		(n == len(part) || n == len(rest) || n == len(stored)-1 && stored[n] == '\n') {
+	if n := commonPrefix(data, rest); n > 0 &&
+		(n == len(data) || n == len(rest) || n == len(stored)-1 && stored[n] == '\n') {
 		// front begins with the batch. A partial line may have got an LF since.
-		if len(part) == p.Length && n >= min(len(part), len(rest)) {
+		if len(data) == p.Length && n >= min(len(data), len(rest)) {
 			return min(p.Before+p.Length, len(front)), false
 		}
-		whole := bytes.LastIndexByte(part[:n], '\n') + 1
+		whole := bytes.LastIndexByte(data[:n], '\n') + 1
 		return p.Before + whole, whole < len(stored)
 	}
-	if len(part) < p.Length {
+	if len(data) < p.Length {
 		return 0, false // a sender discards nothing before all is stored
 	}
 	for gone := 1; gone < p.Before+p.Length; gone++ { // number of bytes of the batch that the sender has discarded
-		left := part
+		left := data
 		tail := front
 		if gone <= p.Before {
 			tail = front[min(p.Before-gone, len(front)):]
 		} else {
-			left = part[gone-p.Before:]
+			left = data[gone-p.Before:]
 		}
 		if n := min(len(left), len(tail)); n > 0 && bytes.Equal(left[:n], tail[:n]) {
 			return min(p.Before+p.Length-gone, len(front)), false

@@ -37,8 +37,8 @@ func TestRecover(t *testing.T) {
 			rt.Fatalf("extents: %+v", extents)
 		}
 		front := batch + lines(300, 305) // the remaining data of the sender
-		if kept := rapid.IntRange(0, last.Length).Draw(rt, "kept"); kept < last.Length {
-			if err := os.Truncate(path, last.Offset+int64(kept)); err != nil {
+		if intact := rapid.IntRange(0, last.Length).Draw(rt, "kept"); intact < last.Length {
+			if err := os.Truncate(path, last.Offset+int64(intact)); err != nil {
 				rt.Fatal(err)
 			}
 		} else {
@@ -88,9 +88,9 @@ func TestRecoverOldExtents(t *testing.T) {
 		"negative":       {func(p *rotation.Extent) { p.Offset = -1 }, "one\ntwo\n", 0},
 		"too long":       {func(p *rotation.Extent) { p.Length = 1 << 40 }, "one\ntwo\n", 0},
 	} {
-		place := p
-		c.change(&place)
-		if n := f.Recover(place, []byte(c.front)); n != c.want {
+		extent := p
+		c.change(&extent)
+		if n := f.Recover(extent, []byte(c.front)); n != c.want {
 			t.Errorf("%s: %d, want %d", name, n, c.want)
 		}
 	}

@@ -131,12 +131,12 @@ func TestFullDiskDropsNewest(t *testing.T) {
 		}
 		write(t, f, "after\n")
 		got := strings.SplitAfter(read(t, path), "\n")
-		kept := sent - int(s.LinesDropped)
-		if strings.Join(got[:kept], "") != lines(0, kept) {
+		stored := sent - int(s.LinesDropped)
+		if strings.Join(got[:stored], "") != lines(0, stored) {
 			t.Error("the lines before the loss are not there")
 		}
 		want := fmt.Sprintf("# %d lines (%d bytes) were dropped from ", s.LinesDropped, s.BytesDropped)
-		if rest := got[kept:]; len(rest) != 3 || !strings.HasPrefix(rest[0], want) ||
+		if rest := got[stored:]; len(rest) != 3 || !strings.HasPrefix(rest[0], want) ||
 			!strings.HasSuffix(rest[0], "no space left on device\n") || rest[1] != "after\n" {
 			t.Errorf("after the loss: %q, want %q", rest, want)
 		}

@@ -208,8 +208,8 @@ func FuzzNames(f *testing.F) {
 		if name != want || stamp < 0 {
 			t.Errorf("%q of %q is read as %d, which makes %q", name, base, stamp, want)
 		}
-		if again, gz2, ok := rotation.ParseName(base, want); !ok || again != stamp || gz2 != gz {
-			t.Errorf("%q is read as %d, then as %d", name, stamp, again)
+		if reparsed, gz2, ok := rotation.ParseName(base, want); !ok || reparsed != stamp || gz2 != gz {
+			t.Errorf("%q is read as %d, then as %d", name, stamp, reparsed)
 		}
 		if name == base {
 			t.Errorf("the active file %q is a backup", name)

@@ -112,11 +112,11 @@ func Until(t testing.TB, f interface{ Stats() accesslog.Stats }, what string,
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	const patience = 2 * time.Minute
-	late, look := time.After(patience), time.NewTicker(2*time.Millisecond)
-	defer look.Stop()
+	late, tick := time.After(patience), time.NewTicker(2*time.Millisecond)
+	defer tick.Stop()
 	for !holds() {
 		select {
-		case <-look.C:
+		case <-tick.C:
 		case <-late:
 			t.Fatalf("not within %s: %s", patience, what)
 		}

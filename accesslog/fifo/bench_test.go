@@ -38,9 +38,9 @@ func BenchmarkFIFO(b *testing.B) {
 			}
 			defer f.Close()
 			ctx, cancel := context.WithCancel(context.Background())
-			kept := make(chan error)
-			go func() { kept <- f.Run(ctx) }()
-			defer func() { cancel(); <-kept }()
+			ended := make(chan error)
+			go func() { ended <- f.Run(ctx) }()
+			defer func() { cancel(); <-ended }()
 			dir := pipeDir(b)
 			ps, stop := startPipes(b, Options{Dir: dir, Group: -1})
 			defer stop()

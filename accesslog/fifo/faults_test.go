@@ -131,8 +131,8 @@ func TestPipeIOError(t *testing.T) {
 				// The first drop may have another cause: a slow destination.
 				put(t, w, line)
 				s, health := ps.Stats()[path], f.Stats().Health
-				told := onFull != rotation.Block || strings.Contains(s.Health, "input/output error")
-				return told && s.Dropped[accesslog.CauseDiskFull] > 0 && health != nil &&
+				reported := onFull != rotation.Block || strings.Contains(s.Health, "input/output error")
+				return reported && s.Dropped[accesslog.CauseDiskFull] > 0 && health != nil &&
 					strings.Contains(health.Error(), "input/output error")
 			})
 			if s := ps.Stats()[path]; s.Written != 1 {

@@ -17,7 +17,7 @@ func FuzzNote(f *testing.F) {
 		if extents == nil {
 			return
 		}
-		if again := encodeNote(fifo, extents...); !bytes.Equal(again[:], b) {
+		if encoded := encodeNote(fifo, extents...); !bytes.Equal(encoded[:], b) {
 			t.Errorf("%+v", extents)
 		}
 		if decodeNote([2]uint64{7, 9}, b) != nil {

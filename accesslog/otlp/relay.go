@@ -240,7 +240,7 @@ func (o *Relay) export(_ any, call grpc.ServerStream) error {
 }
 
 // route returns the route of a call. An unauthorized caller cannot find out whether a route exists.
-func (o *Relay) route(authority []string, who Peer) (*exporter, error) {
+func (o *Relay) route(authority []string, caller Peer) (*exporter, error) {
 	refused := status.Error(codes.PermissionDenied, "this caller may not send records to this authority")
 	if len(authority) != 1 {
 		return nil, refused
@@ -251,8 +251,8 @@ func (o *Relay) route(authority []string, who Peer) (*exporter, error) {
 	if e == nil {
 		return nil, refused
 	}
-	if err := e.route.Allow(who); err != nil {
-		e.refusals.log(e.log, who, err)
+	if err := e.route.Allow(caller); err != nil {
+		e.refusals.log(e.log, caller, err)
 		return nil, refused
 	}
 	return e, nil
@@ -264,11 +264,11 @@ type refusals struct {
 	last time.Time
 }
 
-func (r *refusals) log(log *slog.Logger, who Peer, err error) {
+func (r *refusals) log(log *slog.Logger, caller Peer, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := time.Now(); r.last.IsZero() || now.Sub(r.last) >= time.Minute {
 		r.last = now
-		log.Warn("otlp: caller refused", "uid", who.UID, "pid", who.PID, "error", err)
+		log.Warn("otlp: caller refused", "uid", caller.UID, "pid", caller.PID, "error", err)
 	}
 }

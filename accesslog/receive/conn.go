@@ -64,9 +64,9 @@ func (s *conn) serve(ctx context.Context) {
 	}
 	for {
 		_, err := read(ctx)
-		held := s.lines.Flush(ctx)
+		failed := s.lines.Flush(ctx)
 		s.endTurn()
-		if held != nil {
+		if failed != nil {
 			s.giveUp()
 			return
 		}

@@ -21,16 +21,16 @@ func Test24Polite(t *testing.T) {
 	var sent [conns]int
 	for id := range conns {
 		c := r.dial()
-		told := make(chan struct{})
+		closed := make(chan struct{})
 		go func() {
 			_, _ = c.Read(make([]byte, 1))
-			close(told)
+			close(closed)
 		}()
 		wg.Go(func() {
 			defer c.Close()
 			for {
 				select {
-				case <-told:
+				case <-closed:
 					return
 				default:
 				}

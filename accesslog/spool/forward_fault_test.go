@@ -99,8 +99,8 @@ func TestForwardReset(t *testing.T) {
 				t.Fatalf("line %d of the second connection is %.20q, not %d", i, line, from+i)
 			}
 		}
-		if again := max(0, 5000-from); s.Repeated < uint64(again) {
-			t.Errorf("%d lines were repeated, %+v", again, s)
+		if repeated := max(0, 5000-from); s.Repeated < uint64(repeated) {
+			t.Errorf("%d lines were repeated, %+v", repeated, s)
 		}
 	}
 }

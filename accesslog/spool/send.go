@@ -117,15 +117,15 @@ type sent struct {
 
 // stream is one connection to a collector.
 type stream struct {
-	f       *Forwarder
-	conn    net.Conn
-	gone    chan struct{} // closed when the collector closes the connection
-	goneErr error         // set before gone is closed
-	highest uint64
-	prefix  ackedPrefix
-	window  []sent
-	written int64 // bytes accepted by the local kernel
-	acked   int64 // bytes acknowledged by the collector's kernel
+	f        *Forwarder
+	conn     net.Conn
+	gone     chan struct{} // closed when the collector closes the connection
+	goneErr  error         // set before gone is closed
+	highest  uint64
+	prefix   ackedPrefix
+	window   []sent
+	accepted int64 // bytes accepted by the local kernel
+	acked    int64 // bytes acknowledged by the collector's kernel
 }
 
 // run sends until the connection breaks or ctx ends, and records acknowledgments.
@@ -205,7 +205,7 @@ func (s *stream) sendAll(ctx context.Context) error {
 
 // write sends a record without its acknowledged prefix.
 func (s *stream) write(ctx context.Context, r *Record) error {
-	w := sent{r: r, begin: s.written}
+	w := sent{r: r, begin: s.accepted}
 	if s.prefix.first == r.First && s.prefix.bytes <= len(r.Payload()) {
 		w.prefix = s.prefix
 	}
@@ -220,7 +220,7 @@ func (s *stream) write(ctx context.Context, r *Record) error {
 		n, err := s.conn.Write(rest)
 		before := rest
 		rest = rest[n:]
-		s.written += int64(n)
+		s.accepted += int64(n)
 		s.repeated(&w, before[:n])
 		if s.pollAcks() || n > 0 {
 			progress = time.Now()
@@ -248,7 +248,7 @@ func (s *stream) write(ctx context.Context, r *Record) error {
 // repeated counts lines that were just sent and had been sent before.
 func (s *stream) repeated(w *sent, bytesSent []byte) {
 	lines := accesslog.CountLines(bytesSent)
-	sentBefore := accesslog.CountLines(w.r.Payload()[:int(s.written-w.begin)+w.prefix.bytes-len(bytesSent)])
+	sentBefore := accesslog.CountLines(w.r.Payload()[:int(s.accepted-w.begin)+w.prefix.bytes-len(bytesSent)])
 	from, to := w.r.First+sentBefore, w.r.First+sentBefore+lines // half-open interval
 	if from <= s.highest && to > from {
 		s.f.backlog.Count.Repeated.Add(min(to-1, s.highest) - from + 1)
@@ -261,7 +261,7 @@ func (s *stream) pollAcks() bool {
 	if len(s.window) == 0 {
 		return false
 	}
-	acked := s.written
+	acked := s.accepted
 	if left, err := unacknowledged(s.conn); err != nil {
 		return false
 	} else if acked -= left; acked <= s.acked {

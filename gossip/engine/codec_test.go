@@ -136,11 +136,11 @@ func FuzzRecord(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := DecodeRecord(r.Encoded())
-		if err != nil || again.Version() != r.Version() || !bytes.Equal(again.Encoded(), b) {
+		decoded, err := DecodeRecord(r.Encoded())
+		if err != nil || decoded.Version() != r.Version() || !bytes.Equal(decoded.Encoded(), b) {
 			t.Errorf("encoding and decoding changed the record: %v", err)
 		}
-		if w, _, rel := Merge(r, again); w.Version() != r.Version() || rel != Superseded {
+		if w, _, rel := Merge(r, decoded); w.Version() != r.Version() || rel != Superseded {
 			t.Error("a record is in conflict with itself")
 		}
 	})
@@ -153,7 +153,7 @@ func FuzzManifest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := DecodeManifest(m.Encoded()); err != nil || again.Version() != m.Version() {
+		if decoded, err := DecodeManifest(m.Encoded()); err != nil || decoded.Version() != m.Version() {
 			t.Errorf("encoding and decoding changed the manifest: %v", err)
 		}
 	})

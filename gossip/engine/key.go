@@ -32,12 +32,12 @@ func (k Key) Validate() error {
 	if k.Kind == "" || k.Name == "" {
 		return fmt.Errorf("key %q: kind and name are required", k.String())
 	}
-	for _, part := range []struct{ field, value string }{{"kind", k.Kind}, {"mesh", k.Mesh}, {"name", k.Name}} {
-		if len(part.value) > maxKeyPart {
-			return fmt.Errorf("key: %s has %d bytes, at most %d are allowed", part.field, len(part.value), maxKeyPart)
+	for _, f := range []struct{ field, value string }{{"kind", k.Kind}, {"mesh", k.Mesh}, {"name", k.Name}} {
+		if len(f.value) > maxKeyPart {
+			return fmt.Errorf("key: %s has %d bytes, at most %d are allowed", f.field, len(f.value), maxKeyPart)
 		}
-		if strings.IndexFunc(part.value, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\ufffd' }) >= 0 {
-			return fmt.Errorf("key: %s %q holds control characters or is not UTF-8", part.field, part.value)
+		if strings.IndexFunc(f.value, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\ufffd' }) >= 0 {
+			return fmt.Errorf("key: %s %q holds control characters or is not UTF-8", f.field, f.value)
 		}
 	}
 	return nil

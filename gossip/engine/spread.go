@@ -205,8 +205,8 @@ func (e *Engine) sendSplit(to string, all message) {
 const headsEach = 4096
 
 func (e *Engine) sendHeads(to string, heads []Head) {
-	for part := range slices.Chunk(heads, headsEach) {
-		e.send(to, message{Have: part})
+	for chunk := range slices.Chunk(heads, headsEach) {
+		e.send(to, message{Have: chunk})
 	}
 }
 

@@ -68,20 +68,20 @@ func (p *pass) check(key node.Key, s *proxyState) {
 	if v.failed == "" {
 		s.fit = v.publish.Sealed
 	}
-	who := ref.Key()
+	owner := ref.Key()
 	if v.failed != "" {
-		s.problem(who, api.SeverityError, v.failed)
+		s.problem(owner, api.SeverityError, v.failed)
 	}
 	if text := buildWarning(build); text != "" {
-		s.problem(who, api.SeverityWarning, text)
+		s.problem(owner, api.SeverityWarning, text)
 	}
 	for _, text := range hostWarnings(host, &s.demands) {
-		s.problem(who, api.SeverityWarning, text)
+		s.problem(owner, api.SeverityWarning, text)
 	}
 	if v.more > 0 {
-		s.problem(who, api.SeverityWarning, plural.Count(v.more, "more warning")+" for this proxy")
+		s.problem(owner, api.SeverityWarning, plural.Count(v.more, "more warning")+" for this proxy")
 	}
-	s.sent = p.logs(key, who, s)
+	s.sent = p.logs(key, owner, s)
 }
 
 // build returns the build of a proxy's client, or nil if it is unknown.

@@ -32,7 +32,7 @@ type reduced struct {
 
 // logs returns the config to publish: the checked config without loggers that would block the Envoy
 // or be rejected, because their destination is not ready.
-func (p *pass) logs(key node.Key, who resource.Key, s *proxyState) *generate.Proxy {
+func (p *pass) logs(key node.Key, owner resource.Key, s *proxyState) *generate.Proxy {
 	proxy := s.verdict.publish
 	if p.r.o.Logs == nil || key.Flavor == node.FlavorGRPC {
 		return proxy
@@ -45,7 +45,7 @@ func (p *pass) logs(key node.Key, who resource.Key, s *proxyState) *generate.Pro
 	for i := range proxy.Sealed.Pipes {
 		pipe := &proxy.Sealed.Pipes[i]
 		if why, is := missing[pipe.ID()]; is {
-			s.problem(who, api.SeverityWarning, missingText(pipe, why))
+			s.problem(owner, api.SeverityWarning, missingText(pipe, why))
 		}
 	}
 	if s.reduced.of == proxy && maps.Equal(s.reduced.missing, missing) {
@@ -56,7 +56,7 @@ func (p *pass) logs(key node.Key, who resource.Key, s *proxyState) *generate.Pro
 		return proxy.Sealed.Without(func(id string) bool { return missing[id] != "" }), nil
 	})
 	if err != nil { // rather publish nothing than a logger that blocks the Envoy
-		s.problem(who, api.SeverityError,
+		s.problem(owner, api.SeverityError,
 			fmt.Sprintf("its access logs cannot be disabled, so the proxy keeps its current config: %v", err))
 		return nil
 	}

@@ -95,11 +95,11 @@ func TestGoneProxies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := agenttest.Memory(t), newCrowd()
 		agenttest.ByAPI(t, s, agenttest.Meshes("default")+"\n---\n"+crowdProxy(0, 1))
-		forgot, anew := 0, 0
+		forgot, fresh := 0, 0
 		r := reconcile.New(reconcile.Options{Store: s, Publisher: c, Forgot: func() { forgot++ },
 			Generate: func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
 				if prev == nil {
-					anew++
+					fresh++
 				}
 				return generate.Generate(in, prev, memo)
 			}})
@@ -108,8 +108,8 @@ func TestGoneProxies(t *testing.T) {
 		r.Trigger()
 		time.Sleep(time.Hour) // without events
 		for _, step := range []struct {
-			gone         time.Duration
-			forgot, anew int
+			gone          time.Duration
+			forgot, fresh int
 		}{{59 * time.Second, 0, 1}, {61 * time.Second, 1, 2}} {
 			c.leave(crowdKey(0))
 			r.Trigger()
@@ -122,8 +122,8 @@ func TestGoneProxies(t *testing.T) {
 			r.Trigger()
 			time.Sleep(time.Second)
 			synctest.Wait()
-			if anew != step.anew {
-				t.Errorf("after %s computed without a previous config %d times, want %d", step.gone, anew, step.anew)
+			if fresh != step.fresh {
+				t.Errorf("after %s computed without a previous config %d times, want %d", step.gone, fresh, step.fresh)
 			}
 		}
 	})

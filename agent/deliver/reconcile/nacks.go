@@ -63,7 +63,7 @@ func (n *NackWatch) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-n.trigger:
-			n.look(ctx)
+			n.evaluate(ctx)
 		}
 	}
 }
@@ -84,8 +84,8 @@ type blamed struct {
 	fields map[string]string                           // see attribute.BlameQuestion
 }
 
-// look evaluates all rejections without known causes.
-func (n *NackWatch) look(ctx context.Context) {
+// evaluate evaluates all rejections without known causes.
+func (n *NackWatch) evaluate(ctx context.Context) {
 	if !n.server.HasRejections() {
 		clear(n.known)
 		return

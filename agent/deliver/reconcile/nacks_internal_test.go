@@ -36,7 +36,7 @@ func TestNoRejectionsNoWalk(t *testing.T) {
 		slog.New(slog.DiscardHandler))
 	for i, want := range []int{0, 0, 1, 2, 2} {
 		server.rejects = want > server.walks
-		if n.look(t.Context()); server.walks != want {
+		if n.evaluate(t.Context()); server.walks != want {
 			t.Errorf("look %d: the clients were examined %d times, want %d", i, server.walks, want)
 		}
 	}

@@ -45,7 +45,7 @@ func TestOffered(t *testing.T) {
 		r.Offer(next)
 		return next[id].Proxy
 	}
-	made := offer(idle(7))
+	computed := offer(idle(7))
 	agenttest.Pass(r)
 	if p.Has["default.web"] != was {
 		t.Fatal("an offered config is published before the change is stored")
@@ -53,7 +53,7 @@ func TestOffered(t *testing.T) {
 	checks = 0
 	agenttest.ByAPI(t, s, idle(7))
 	agenttest.Pass(r)
-	if p.Has["default.web"] != made.Sealed {
+	if p.Has["default.web"] != computed.Sealed {
 		t.Error("an offered config is computed again")
 	}
 	if checks != 0 {

@@ -40,17 +40,17 @@ func TestMutualTLSIsSwitchedInSteps(t *testing.T) {
 	step := func(after time.Duration, want string) {
 		t.Helper()
 		now = now.Add(after)
-		told := strings.Join(agenttest.Pass(r), "\n")
+		problems := strings.Join(agenttest.Pass(r), "\n")
 		if got := state(); got != want {
 			t.Fatalf("it is %q, want %q", got, want)
 		}
-		if view := r.Last().Meshes["default"].View; view.Switching != strings.Contains(told,
+		if view := r.Last().Meshes["default"].View; view.Switching != strings.Contains(problems,
 			"mutual TLS is being switched") && view.Switching {
-			t.Errorf("%q: switching is not reported: %s", want, told)
+			t.Errorf("%q: switching is not reported: %s", want, problems)
 		}
-		if why := r.Last().Switching["default"]; why != "" != strings.Contains(told, "mutual TLS is being switched") ||
-			!strings.Contains(told, why) {
-			t.Errorf("%q: waits for %q, reported: %s", want, why, told)
+		if why := r.Last().Switching["default"]; why != "" != strings.Contains(problems, "mutual TLS is being switched") ||
+			!strings.Contains(problems, why) {
+			t.Errorf("%q: waits for %q, reported: %s", want, why, problems)
 		}
 	}
 	step(0, "plain")

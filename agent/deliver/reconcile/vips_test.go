@@ -38,13 +38,13 @@ func taggedAt(name, service string) string {
 func fill(t *testing.T, s *store.Store, text string) {
 	t.Helper()
 	agenttest.ByAPI(t, s, text)
-	keep := map[resource.Key]bool{}
+	wanted := map[resource.Key]bool{}
 	for _, r := range agenttest.Decoded(t, text) {
-		keep[r.Key] = true
+		wanted[r.Key] = true
 	}
 	var ops []store.Op
 	for _, d := range s.Snapshot().Set().Kind("Dataplane") {
-		if !keep[d.Key] {
+		if !wanted[d.Key] {
 			ops = append(ops, store.Op{Delete: d.Key})
 		}
 	}
@@ -179,17 +179,17 @@ func TestOldAddresses(t *testing.T) {
 		return r, l.String()
 	}
 	agenttest.Write(t, file, "nearside-vips 1\n\"default\"")
-	r, said := start()
-	if _, err := os.Stat(file + ".damaged"); err != nil || !strings.Contains(said, "renamed") ||
+	r, logged := start()
+	if _, err := os.Stat(file + ".damaged"); err != nil || !strings.Contains(logged, "renamed") ||
 		tagVIP(r, "web") == "none" {
-		t.Errorf("%v, logged %q", err, said)
+		t.Errorf("%v, logged %q", err, logged)
 	}
 
 	s = storeAt(t, s, filepath.Join(dir, "other.db"))
 	fill(t, s, "type: Mesh\nname: default\n"+taggedAt("one", "web"))
 	agenttest.Write(t, file, "nearside-vips 1\n\"default\" \"\" \"web\" 240.1.2.3 - -\nend 1\n")
-	if r, said = start(); tagVIP(r, "web") != "240.1.2.3" || said != "" {
-		t.Errorf("from the file: %s, logged %q", tagVIP(r, "web"), said)
+	if r, logged = start(); tagVIP(r, "web") != "240.1.2.3" || logged != "" {
+		t.Errorf("from the file: %s, logged %q", tagVIP(r, "web"), logged)
 	}
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Errorf("the file is still there: %v", err)

@@ -283,13 +283,13 @@ func (x *situation) whyLate(sub *subject, p *rollout.Progress) string {
 		return "the agent has not loaded its state yet"
 	case p.Revision < sub.revision:
 		if x.last != nil {
-			who := resource.Key{Kind: kindDataplane, Mesh: p.Mesh, Name: p.Name}.String()
+			owner := resource.Key{Kind: kindDataplane, Mesh: p.Mesh, Name: p.Name}.String()
 			if ref, err := node.ParseRef(p.Node.ID); err == nil {
-				who = ref.Key().String()
+				owner = ref.Key().String()
 			}
 			for _, prob := range x.last.Problems {
 				if prob.Severity == api.SeverityError &&
-					(prob.Resource == who || prob.Resource == (resource.Key{Kind: kindMesh, Name: p.Mesh}).String()) {
+					(prob.Resource == owner || prob.Resource == (resource.Key{Kind: kindMesh, Name: p.Mesh}).String()) {
 					return prob.Reason
 				}
 			}

@@ -18,18 +18,18 @@ import (
 
 // because lists the likely causes of a rejection as text, or returns "".
 func because(blame []api.Blame) string {
-	var who []string
+	var owner []string
 	for _, b := range api.Causes(blame) {
 		w := resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String()
 		if b.Field != "" {
 			w += " (" + b.Field + ")"
 		}
-		who = append(who, w)
+		owner = append(owner, w)
 	}
-	if len(who) == 0 {
+	if len(owner) == 0 {
 		return ""
 	}
-	return "; because of " + strings.Join(who, ", ")
+	return "; because of " + strings.Join(owner, ", ")
 }
 
 // maxProblemReason limits the client message in a problem, in bytes.
@@ -48,11 +48,11 @@ func (t *Tracker) Rejections() []api.Problem {
 		others  map[draft.ResourceID]bool // except the first
 	}
 	of := map[[2]string]*refusal{} // by resource, and by origin of the rejection
-	add := func(who, field string, r *draft.Rejection) {
-		p := of[[2]string{who, r.By}]
+	add := func(owner, field string, r *draft.Rejection) {
+		p := of[[2]string{owner, r.By}]
 		if p == nil {
 			p = &refusal{first: r, field: field, proxies: map[node.Key]bool{}, others: map[draft.ResourceID]bool{}}
-			of[[2]string{who, r.By}] = p
+			of[[2]string{owner, r.By}] = p
 		}
 		if p.first.Cause != (draft.ResourceID{}) && r.Node == p.first.Node && r.ID == p.first.Cause {
 			p.others[p.first.ID] = true
@@ -75,11 +75,11 @@ func (t *Tracker) Rejections() []api.Problem {
 				add(resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String(), b.Field, r)
 			}
 			if len(causes) == 0 {
-				who := resource.Key{Kind: kindDataplane, Mesh: r.Mesh, Name: r.Name}
+				owner := resource.Key{Kind: kindDataplane, Mesh: r.Mesh, Name: r.Name}
 				if ref, err := node.ParseRef(r.Node.ID); err == nil {
-					who = ref.Key()
+					owner = ref.Key()
 				}
-				add(who.String(), "", r)
+				add(owner.String(), "", r)
 			}
 		}
 	}

@@ -122,9 +122,9 @@ func TestRejections(t *testing.T) {
 			t.Errorf("%+v, want %q", got, c.want)
 			continue
 		}
-		for i, part := range c.want {
-			if text := got[0].Reason; i == 0 && got[0].Resource != part || i > 0 && !strings.Contains(text, part) {
-				t.Errorf("%+v, want %q", got[0], part)
+		for i, words := range c.want {
+			if text := got[0].Reason; i == 0 && got[0].Resource != words || i > 0 && !strings.Contains(text, words) {
+				t.Errorf("%+v, want %q", got[0], words)
 			}
 		}
 	}

@@ -82,12 +82,12 @@ func (w *Writer) Preview(ctx context.Context, q change.Question,
 // LeaveOut removes the parts of a diff that the caller does not want: "items", "patch".
 func LeaveOut(d *api.Diff, omit []string) {
 	for i := range d.Proxies {
-		for _, part := range [...]*api.PartDiff{&d.Proxies[i].Config, &d.Proxies[i].Rules} {
+		for _, section := range [...]*api.PartDiff{&d.Proxies[i].Config, &d.Proxies[i].Rules} {
 			if slices.Contains(omit, "items") {
-				part.Items = []api.ItemDiff{}
+				section.Items = []api.ItemDiff{}
 			}
 			if slices.Contains(omit, "patch") {
-				part.Patch = []jsonpatch.Operation{}
+				section.Patch = []jsonpatch.Operation{}
 			}
 		}
 	}
@@ -128,14 +128,15 @@ func refusal(q *Request, v *change.Verified) *api.Error {
 	e := api.NewError(api.StatusWouldBreak, api.ProblemWouldBreak, "Rejected, nothing stored",
 		"Envoy could not use the resulting config. Fix the listed problems")
 	for i := range list {
-		who, field, reason := list[i].Parts()
-		e.InvalidParameters = append(e.InvalidParameters, api.InvalidParameter{Document: who, Field: field, Reason: reason})
+		document, field, reason := list[i].Parts()
+		e.InvalidParameters = append(e.InvalidParameters,
+			api.InvalidParameter{Document: document, Field: field, Reason: reason})
 	}
 	return e
 }
 
-// written returns the response to a write.
-func (w *Writer) written(q *Request, d *decision, diff *api.Diff, v *change.Verified) *api.Written {
+// response returns the response to a write.
+func (w *Writer) response(q *Request, d *decision, diff *api.Diff, v *change.Verified) *api.Written {
 	out := &api.Written{Changes: d.changes, Warnings: []string{}, DryRun: q.DryRun, Diff: diff}
 	warn := func(text string) { out.Warnings = append(out.Warnings, text) }
 	if len(q.Delete) > 0 {

@@ -87,10 +87,10 @@ func TestLeaveOut(t *testing.T) {
 		full := api.PartDiff{Items: make([]api.ItemDiff, 1)}
 		d := &api.Diff{Proxies: []api.ProxyDiff{{Config: full, Rules: full}}}
 		write.LeaveOut(d, omit)
-		for _, part := range []api.PartDiff{d.Proxies[0].Config, d.Proxies[0].Rules} {
-			if (len(part.Items) == 0) != slices.Contains(omit, "items") ||
-				(part.Patch != nil) != slices.Contains(omit, "patch") {
-				t.Errorf("%q: %+v", omit, part)
+		for _, section := range []api.PartDiff{d.Proxies[0].Config, d.Proxies[0].Rules} {
+			if (len(section.Items) == 0) != slices.Contains(omit, "items") ||
+				(section.Patch != nil) != slices.Contains(omit, "patch") {
+				t.Errorf("%q: %+v", omit, section)
 			}
 		}
 	}

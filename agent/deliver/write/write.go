@@ -128,7 +128,7 @@ func (w *Writer) Write(ctx context.Context, q *Request) (*api.Written, *api.Erro
 			return nil, e
 		}
 		if q.DryRun {
-			return w.written(q, d, nil, v), nil
+			return w.response(q, d, nil, v), nil
 		}
 		if round == 0 && turn {
 			d.batch.On = d.on
@@ -136,7 +136,7 @@ func (w *Writer) Write(ctx context.Context, q *Request) (*api.Written, *api.Erro
 		stale, e := w.commit(q, d, next)
 		switch {
 		case e == nil:
-			return w.written(q, d, nil, v), nil
+			return w.response(q, d, nil, v), nil
 		case !stale || round == rounds-1:
 			return nil, e
 		}
@@ -157,7 +157,7 @@ func (w *Writer) previewed(ctx context.Context, q *Request, d *decision, diff *a
 		LeaveOut(diff, q.Omit)
 		v.Warnings = nil
 	}
-	return w.written(q, d, diff, v), nil
+	return w.response(q, d, diff, v), nil
 }
 
 // commit stores a decision completely or not at all. It reports stale if the content of the store

@@ -109,7 +109,8 @@ func TestApplied(t *testing.T) {
 		proxy rollout.Progress
 		want  string
 	}{
-		{proxy("web", 4, made(last)), "it has not acknowledged the response sent at 1970-01-01T00:00:00Z (cluster, listener)"},
+		{proxy("web", 4, made(last)),
+			"it has not acknowledged the response sent at 1970-01-01T00:00:00Z (cluster, listener)"},
 		{proxy("web", 4), "its config is being computed"},
 		{proxy("web", 4, func(p *rollout.Progress) { p.Revision = last }),
 			"its config is being sent, or it has not requested all of it yet"},

@@ -267,8 +267,8 @@ func TestDirChurn(t *testing.T) {
 // TestDirReadsOneFile changes two files, one of them through a hard link elsewhere, which causes no
 // event. The event of the other file does not lead to a read of the first.
 func TestDirReadsOneFile(t *testing.T) {
-	dir, elsewhere := t.TempDir(), t.TempDir()
-	silent := filepath.Join(elsewhere, "x")
+	dir, other := t.TempDir(), t.TempDir()
+	silent := filepath.Join(other, "x")
 	agenttest.Write(t, silent, agenttest.Meshes("b"))
 	agenttest.Do(t, os.Link(silent, filepath.Join(dir, "b.yaml")))
 	agenttest.Write(t, filepath.Join(dir, "a.yaml"), agenttest.Meshes("a"))
@@ -286,8 +286,8 @@ func TestDirReadsOneFile(t *testing.T) {
 	<-looked
 	write := func(name, text string) { // atomic
 		t.Helper()
-		agenttest.Write(t, filepath.Join(elsewhere, "next"), text)
-		agenttest.Do(t, os.Rename(filepath.Join(elsewhere, "next"), w.path(name)))
+		agenttest.Write(t, filepath.Join(other, "next"), text)
+		agenttest.Do(t, os.Rename(filepath.Join(other, "next"), w.path(name)))
 	}
 	agenttest.Write(t, silent, agenttest.Meshes("b+"))
 	write("a.yaml", agenttest.Meshes("a+", "c"))

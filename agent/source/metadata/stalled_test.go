@@ -166,11 +166,11 @@ func TestManyNodesAreOneBatch(t *testing.T) {
 // a conflict is known.
 func TestAwaited(t *testing.T) {
 	s := newStalling(t)
-	told := make(chan struct{}, 1)
+	changes := make(chan struct{}, 1)
 	e := newEnvoys(s.Store, func(o *metadata.Options) {
 		o.Changed = func() {
 			select {
-			case told <- struct{}{}:
+			case changes <- struct{}{}:
 			default:
 			}
 		}
@@ -184,7 +184,7 @@ func TestAwaited(t *testing.T) {
 		t.Error("it is not awaited before it is stored")
 	}
 	run(t, e)
-	agenttest.Await(t, "it is stored", told, func() bool { return !e.Awaited()["default.web"] })
+	agenttest.Await(t, "it is stored", changes, func() bool { return !e.Awaited()["default.web"] })
 	if agenttest.Has(s.Store) == "" {
 		t.Error("it is not in the store")
 	}
@@ -199,7 +199,7 @@ func TestAwaited(t *testing.T) {
 		t.Error("another one is not awaited")
 	}
 	release()
-	agenttest.Await(t, "it is stored", told, func() bool { return !e.Awaited()["default.web"] })
+	agenttest.Await(t, "it is stored", changes, func() bool { return !e.Awaited()["default.web"] })
 	agenttest.ByAPI(t, s.Store, agenttest.DataplaneText("default", "other", "10.9.9.9"))
 	agenttest.Do(t, e.Opened(stream(t, "default.other", agenttest.DataplaneText("default", "other", "10.0.0.1"))))
 	if e.Awaited()["default.other"] {
