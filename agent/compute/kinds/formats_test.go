@@ -10,7 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// formats is a mesh whose proxy backend-1 has two inbounds, and dials two services of each sort.
+// formats is a mesh whose proxy backend-1 has two inbounds and two outbounds of each kind.
 const formats = `
 {type: Mesh, name: default, meshServices: {mode: Everywhere}, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}
 ---
@@ -26,9 +26,8 @@ const formats = `
 ---
 `
 
-// TestNewFormsSayTheSame compares the config that a newer form makes with that of the older way to
-// say the same.
-func TestNewFormsSayTheSame(t *testing.T) {
+// TestEquivalentForms compares the config of a newer form with that of the equivalent older form.
+func TestEquivalentForms(t *testing.T) {
 	spec := func(kind, spec string) string { return "{type: " + kind + ", name: p, spec: {" + spec + "}}\n" }
 	const everyone, byLabels = "targetRef: {kind: Mesh}, ", "targetRef: {kind: Dataplane, labels: {app: backend}}, "
 	type pair struct{ what, older, newer string }
@@ -115,7 +114,7 @@ func TestNewFormsSayTheSame(t *testing.T) {
 		}
 		older, newer := config(p.older), config(p.newer)
 		if older != newer {
-			t.Errorf("%s: the older form makes\n%s\nthe newer\n%s", p.what, older, newer)
+			t.Errorf("%s: config of the older form:\n%s\nconfig of the newer form:\n%s", p.what, older, newer)
 		}
 		if newer == plain && p.what != "nobody" && p.what != "a port that one of them lacks" {
 			t.Errorf("%s: the policy has no effect", p.what)
@@ -123,8 +122,8 @@ func TestNewFormsSayTheSame(t *testing.T) {
 	}
 }
 
-// TestDataplaneOfNewerDocuments: the protocol of an inbound is a field, which counts before the
-// tag; the variant of xDS is kept.
+// TestDataplaneOfNewerDocuments checks that the field protocol of an inbound takes precedence over
+// the tag, and that the xDS variant is preserved.
 func TestDataplaneOfNewerDocuments(t *testing.T) {
 	const mesh = "{type: Mesh, name: default}\n---\n{type: Dataplane, name: web-1, networking: {address: 10.0.0.2, " +
 		"inbound: [{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 1001, " +
@@ -148,7 +147,7 @@ func TestDataplaneOfNewerDocuments(t *testing.T) {
 			}
 			if got := strings.Contains(string(config["type.googleapis.com/envoy.config.listener.v3.Listener"][listener]),
 				"http_connection_manager"); got != requests {
-				t.Errorf("%s: %s takes requests: %v", inbound, listener, got)
+				t.Errorf("%s: %s uses HTTP: %v", inbound, listener, got)
 			}
 		}
 	}
@@ -164,9 +163,9 @@ func TestDataplaneOfNewerDocuments(t *testing.T) {
 	}
 }
 
-// TestRulesThatAreRefused has a document for each way to write the newer forms wrongly, and for
-// older forms that are refused.
-func TestRulesThatAreRefused(t *testing.T) {
+// TestRejectedRules contains invalid documents in the newer forms, and documents in older forms
+// that are rejected.
+func TestRejectedRules(t *testing.T) {
 	const id = `{spiffeID: {type: Exact, value: "spiffe://default/web"}}`
 	allow := func(match string) string { return "rules: [{default: {allow: [" + match + "]}}]" }
 	for _, c := range []struct{ kind, spec, field, reason string }{
@@ -270,9 +269,9 @@ func TestRulesThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestNullsThatAreTaken has documents in which null is a field that is not given: messages of
-// protobuf, the form of Kubernetes, and values of any form.
-func TestNullsThatAreTaken(t *testing.T) {
+// TestNullValues contains documents in which null means an absent field: protobuf messages, the
+// Kubernetes format, and values of any type.
+func TestNullValues(t *testing.T) {
 	for _, doc := range []string{
 		"{type: Mesh, name: default, mtls: null, routing: {zoneEgress: null}}",
 		"{type: Timeout, name: p, sources: [{match: {kuma.io/service: '*'}}], " +
@@ -289,8 +288,8 @@ func TestNullsThatAreTaken(t *testing.T) {
 	}
 }
 
-// TestRulesComeBack writes newer forms as they were read.
-func TestRulesComeBack(t *testing.T) {
+// TestRulesRoundTrip checks that newer forms are encoded as they were decoded.
+func TestRulesRoundTrip(t *testing.T) {
 	for _, spec := range []string{
 		`"MeshTimeout","mesh":"default","name":"p","spec":{"targetRef":{"kind":"Dataplane","labels":{"a":"b"},"sectionName":"main"},"rules":[{"default":{"idleTimeout":"1m0s"}}]}}`,
 		`"MeshFaultInjection","mesh":"default","name":"p","spec":{"rules":[{"matches":[{"spiffeID":{"type":"Prefix","value":"spiffe://default/"}}],"default":{"http":[]}}]}}`,
@@ -304,7 +303,7 @@ func TestRulesComeBack(t *testing.T) {
 			continue
 		}
 		if out, err := resource.Marshal(rs[0]); err != nil || string(out) != doc {
-			t.Errorf("%s comes out as %s (%v)", doc, out, err)
+			t.Errorf("%s is encoded as %s (%v)", doc, out, err)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// wanted are the kinds that users are promised.
+// wanted are the kinds that the documentation promises.
 var wanted = strings.Fields(`
 	Mesh Dataplane MeshService MeshExternalService MeshMultiZoneService HostnameGenerator ExternalService ZoneEgress
 	ZoneIngress
@@ -29,7 +29,7 @@ func TestRegistryHoldsEveryKind(t *testing.T) {
 	for _, kind := range wanted {
 		d, ok := r.Lookup(kind)
 		if !ok || d.Kind != kind {
-			t.Errorf("%s is not known", kind)
+			t.Errorf("%s is unknown", kind)
 			continue
 		}
 		for _, name := range []string{d.Plural, strings.ToUpper(d.Plural), strings.ToLower(kind), d.Short} {
@@ -42,15 +42,15 @@ func TestRegistryHoldsEveryKind(t *testing.T) {
 		}
 	}
 	if n := len(r.All()); n != len(wanted) {
-		t.Errorf("%d kinds are registered, %d are promised", n, len(wanted))
+		t.Errorf("%d kinds are registered, want %d", n, len(wanted))
 	}
 	if len(kinds.Registry().All()) != len(wanted) {
 		t.Error("Registry and All differ")
 	}
 }
 
-// TestShapes decodes one policy of every place a targetRef can have, with a kind that is allowed
-// there and with one that no kind allows.
+// TestShapes decodes policies with a targetRef in every possible position, with a valid and an
+// invalid kind.
 func TestShapes(t *testing.T) {
 	r := kinds.Registry()
 	for _, d := range kinds.Policies() {
@@ -99,7 +99,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// noRefFault expects nothing wrong with the targetRefs of a document; its confs are none.
+// noRefFault checks that the targetRefs of a document are valid; its confs are empty.
 func noRefFault(t *testing.T, r *resource.Registry, doc string) {
 	t.Helper()
 	_, faults := r.Decode("", []byte(doc))
@@ -110,7 +110,7 @@ func noRefFault(t *testing.T, r *resource.Registry, doc string) {
 	}
 }
 
-// ref is a targetRef with the fields that its kind needs.
+// ref returns a targetRef with the fields that its kind requires.
 func ref(kind string) string {
 	switch kind {
 	case "Mesh":
@@ -132,14 +132,14 @@ func expectFault(t *testing.T, r *resource.Registry, doc, field, reason string) 
 	t.Errorf("%s\nwant a fault at %s with %q, got %v", doc, field, reason, faults)
 }
 
-// TestReferenceInputs decodes the inputs of the reference cases where they are at hand.
+// TestReferenceInputs decodes the inputs of the reference cases if they are available.
 func TestReferenceInputs(t *testing.T) {
 	files, err := filepath.Glob("../../../../shared/conformance/cases/*/input.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(files) == 0 {
-		t.Skip("the reference cases are not beside this repository")
+		t.Skip("the reference cases do not exist next to this repository")
 	}
 	r := kinds.Registry()
 	for _, f := range files {
@@ -155,7 +155,7 @@ func TestReferenceInputs(t *testing.T) {
 			t.Errorf("%s: no resource", f)
 		}
 	}
-	// What the shared shape and the core kinds must refuse; the rest belongs to the plugins.
+	// The shared shape and the core kinds must reject these; the plugins validate the rest.
 	shapes := []string{
 		"71-rb-invalid/invalid/bad-01", "71-rb-invalid/invalid/bad-02", "71-rb-invalid/invalid/bad-05",
 		"71-rb-invalid/invalid/bad-06", "45-mal-invalid/invalid/i12", "45-mal-invalid/invalid/i20",

@@ -8,7 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// routes is the config of filters in a route configuration.
+// routes is the per-route filter config of a route configuration.
 type routes struct {
 	VirtualHosts []struct {
 		Routes []struct {
@@ -25,9 +25,10 @@ type routes struct {
 	}
 }
 
-// TestLimitsWhereRoutesLeave: a RateLimit about an ExternalService limits what a TrafficRoute leads
-// there, in a split at that cluster alone, and nothing on an outbound that a MeshHTTPRoute leads.
-func TestLimitsWhereRoutesLeave(t *testing.T) {
+// TestExternalServiceLimits checks that a RateLimit for an ExternalService limits the routes of a
+// TrafficRoute to it, in a split only at its cluster, and has no effect on an outbound with a
+// MeshHTTPRoute.
+func TestExternalServiceLimits(t *testing.T) {
 	const docs = `
 {type: Mesh, name: default}
 ---
@@ -81,6 +82,6 @@ func TestLimitsWhereRoutesLeave(t *testing.T) {
 		t.Errorf("limits at %v", got)
 	}
 	if got := limits(docs + route); len(got) != 0 {
-		t.Errorf("beside a MeshHTTPRoute, which ends TrafficRoutes too: limits at %v", got)
+		t.Errorf("with a MeshHTTPRoute, which also supersedes TrafficRoutes: limits at %v", got)
 	}
 }

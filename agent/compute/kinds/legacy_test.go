@@ -6,14 +6,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 )
 
-// legacyDocument is a source-destination policy with a conf.
+// legacyDocument returns a source-destination policy with a conf.
 func legacyDocument(kind, conf string) string {
 	const all = `[{"match":{"kuma.io/service":"*"}}]`
 	return `{"type":"` + kind + `","mesh":"default","name":"p","sources":` + all + `,"destinations":` + all +
 		`,"conf":` + conf + `}`
 }
 
-// TestLegacyConfs: what a conf may say, by its faults: "" for none.
+// TestLegacyConfs validates confs and compares the faults; "" for none.
 func TestLegacyConfs(t *testing.T) {
 	r := kinds.Registry()
 	for _, c := range []struct{ kind, conf, field, reason string }{

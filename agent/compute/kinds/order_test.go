@@ -7,7 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// TestPermissionsBeforeLimits: whoever is denied is denied before a connection is counted.
+// TestPermissionsBeforeLimits checks that denied connections are not counted.
 func TestPermissionsBeforeLimits(t *testing.T) {
 	const docs = `
 {type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}
@@ -35,12 +35,12 @@ func TestPermissionsBeforeLimits(t *testing.T) {
 	}
 	if len(names) != 3 || names[0] != "envoy.filters.network.rbac" ||
 		names[1] != "envoy.extensions.filters.network.local_ratelimit.v3.LocalRateLimit" {
-		t.Errorf("the filters are %q", names)
+		t.Errorf("got filters %q", names)
 	}
 }
 
-// TestConnectionsAndHTTPDestinations: what a TrafficRoute says of requests is not for the
-// connections of a service of TCP.
+// TestConnectionsAndHTTPDestinations checks that the HTTP rules of a TrafficRoute do not apply to
+// connections of a TCP service.
 func TestConnectionsAndHTTPDestinations(t *testing.T) {
 	const docs = `
 {type: Mesh, name: default}
@@ -68,6 +68,6 @@ func TestConnectionsAndHTTPDestinations(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := l.FilterChains[0].Filters[0].TypedConfig.Cluster; got != "db" {
-		t.Errorf("connections go to %q", got)
+		t.Errorf("connections lead to %q", got)
 	}
 }

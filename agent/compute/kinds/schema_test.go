@@ -18,7 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/schema"
 )
 
-// commentsIn collects the comments on fields of all types below a directory of the agent.
+// commentsIn collects the comments on the fields of all types below a directory of the agent.
 func commentsIn(t *testing.T, root string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -61,7 +61,7 @@ func commentsIn(t *testing.T, root string) map[string]string {
 	return out
 }
 
-// forPeople is a comment without the name that the field has in the program.
+// forPeople returns a comment without the name of the Go field.
 func forPeople(field, text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	for _, verb := range []string{" is ", " are ", " says ", " lists "} {
@@ -75,7 +75,7 @@ func forPeople(field, text string) string {
 	return text
 }
 
-// TestComments holds the file of comments to the sources. UPDATE_GOLDEN=1 writes it anew.
+// TestComments compares the file of comments with the sources. UPDATE_GOLDEN=1 updates it.
 func TestComments(t *testing.T) {
 	all := commentsIn(t, "../../model/resource")
 	maps.Copy(all, commentsIn(t, "."))
@@ -103,16 +103,16 @@ func TestComments(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(text) != b.String() {
-		t.Error("comments.txt is not what the sources say: make golden writes it anew")
+		t.Error("comments.txt differs from the sources: run make golden")
 	}
 }
 
-// takes says whether a schema allows a document, as far as its types, enums and fields go, and
-// where it does not.
+// takes validates types, enums, and fields of a document against a schema. It returns the first
+// problem, or "".
 func takes(s map[string]any, v any, at string) string {
 	if list, ok := s["enum"].([]string); ok {
 		if text, isText := v.(string); !isText || !slices.Contains(list, text) {
-			return at + ": not of the enum"
+			return at + ": not in the enum"
 		}
 	}
 	switch v := v.(type) {
@@ -154,9 +154,9 @@ func takes(s map[string]any, v any, at string) string {
 	return ""
 }
 
-// TestSchemaTakesExamples: what the examples of the documents hold, the schemas allow, and every
-// kind has fields.
-func TestSchemaTakesExamples(t *testing.T) {
+// TestSchemaAcceptsExamples checks that the schemas accept all examples in the documentation, and
+// that every kind has fields.
+func TestSchemaAcceptsExamples(t *testing.T) {
 	pages, err := filepath.Glob("../../../docs/kinds/*.md")
 	if err != nil || len(pages) < 10 {
 		t.Fatalf("%d pages, %v", len(pages), err)

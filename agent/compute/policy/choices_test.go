@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// leading gives the plugins of an index destinations: MeshHTTPRoute those whose service and version
-// its routes name, as in backend=v1, and Old what its conf says in the same way of each outbound.
+// leading sets the destinations of an index's plugins. Routes of MeshHTTPRoute list services and
+// versions, such as backend=v1. The conf of Old does the same for each outbound.
 func leading(x *policy.Index) *policy.Index {
 	ref := func(s string) policy.BackendRef {
 		service, version, _ := strings.Cut(s, "=")
@@ -43,7 +43,7 @@ func leading(x *policy.Index) *policy.Index {
 	return x
 }
 
-// choicesOf renders choices among the endpoints of services.
+// choicesOf formats the choices among the endpoints of services.
 func choicesOf(c *policy.Choices, services ...string) string {
 	var out []string
 	for _, s := range services {
@@ -112,7 +112,7 @@ func TestChoices(t *testing.T) {
 			x := leading(indexOf(t, decode(t, dataplanes+c.docs), c.o))
 			got := policy.NewChoices(x.View, x)
 			if s := choicesOf(got, "backend", "none", "web"); sorted(s) != sorted(c.want) {
-				t.Errorf("%s, want %s", s, c.want)
+				t.Errorf("got %s, want %s", s, c.want)
 			}
 			if got.Cut != (resource.Key{}) {
 				t.Errorf("cut off at %s", got.Cut)
@@ -133,8 +133,8 @@ func sorted(s string) string {
 	return strings.Join(parts, " ")
 }
 
-// TestChoicesAreBounded: too many choices, and too many pairs of legacy policies and outbounds, are
-// cut off where it is said.
+// TestChoicesAreBounded checks that too many choices, and too many pairs of legacy policies and
+// outbounds, are cut off, and that Cut names the position.
 func TestChoicesAreBounded(t *testing.T) {
 	names := make([]string, 10_001)
 	for i := range names {
@@ -163,11 +163,12 @@ func TestChoicesAreBounded(t *testing.T) {
 		return of(p, outbound)
 	}
 	if c = policy.NewChoices(x.View, x); looked != 200_000 || c.Cut.Kind != "Old" {
-		t.Errorf("%d looked at, cut off at %s", looked, c.Cut)
+		t.Errorf("%d pairs examined, cut off at %s", looked, c.Cut)
 	}
 }
 
-// BenchmarkChoices is a mesh of 2,000 dataplanes with 20 outbounds each, half of which choose.
+// BenchmarkChoices uses a mesh of 2,000 dataplanes with 20 outbounds each, half of which have
+// choices.
 func BenchmarkChoices(b *testing.B) {
 	var docs strings.Builder
 	for i := range 2_000 {

@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// conf is that of the kinds in these tests.
+// conf is the conf of the test kinds.
 type conf struct {
 	A    string            `json:"a,omitempty"`
 	B    string            `json:"b,omitempty"`
@@ -29,7 +29,7 @@ type sub struct {
 
 func (*conf) Validate(*resource.Validator) {}
 
-// routes is the conf of the route kind in these tests: its routes go by their names.
+// routes is the conf of the test route kind. The names of its routes are in Names.
 type routes struct {
 	Names []string `json:"names,omitempty"`
 }
@@ -65,8 +65,8 @@ func plugins() []policy.Plugin {
 	}
 }
 
-// dataplanes are the proxies of these tests: web has two inbounds, backend two versions, gw is a
-// gateway, bare serves nothing.
+// dataplanes are the proxies of the tests: web has two inbounds, backend has two versions, gw is a
+// gateway, and bare has no inbound.
 const dataplanes = `
 type: Mesh
 name: default
@@ -120,12 +120,12 @@ func index(t testing.TB, doc string) *policy.Index {
 	return indexOf(t, decode(t, dataplanes+doc), policy.Options{})
 }
 
-// mesht is a policy of kind MeshT; the rest is the spec behind targetRef.
+// mesht returns a policy of kind MeshT; rest is the spec after targetRef.
 func mesht(name, target, rest string) string {
 	return fmt.Sprintf("{type: MeshT, name: %s, spec: {targetRef: %s, %s}}\n---\n", name, target, rest)
 }
 
-// show renders rules for comparison: subset, conf and origins.
+// show formats rules for comparison: subset, conf, and origins.
 func show(rs []*policy.Rule) string {
 	var lines []string
 	for _, r := range rs {

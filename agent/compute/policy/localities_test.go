@@ -6,7 +6,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 )
 
-func TestPlace(t *testing.T) {
+func TestAssign(t *testing.T) {
 	l := policy.NewLocalities(policy.Localities{
 		Zone:        "east",
 		Affinity:    []policy.Affinity{{Key: "node", Value: "n1", Weight: 90}, {Key: "rack", Value: "r1", Weight: 9}},
@@ -42,13 +42,13 @@ func TestLocalitiesKey(t *testing.T) {
 	spec := policy.Localities{Zone: "a", Failover: []policy.Failover{{Priority: 1, Zones: []string{"b", "c"}}}}
 	a, b := policy.NewLocalities(spec), policy.NewLocalities(*policy.NewLocalities(spec))
 	if a.Key() == "" || a.Key() != b.Key() {
-		t.Errorf("equal localities have the keys %q and %q", a.Key(), b.Key())
+		t.Errorf("equal localities have different keys %q and %q", a.Key(), b.Key())
 	}
 	spec.Failover = []policy.Failover{{Priority: 1, Zones: []string{`b", "c`}}}
 	if c := policy.NewLocalities(spec); a.Key() == c.Key() {
-		t.Errorf("different localities have one key: %s", c.Key())
+		t.Errorf("different localities have the same key: %s", c.Key())
 	}
 	if k := (*policy.Localities)(nil).Key(); k != "" {
-		t.Errorf("none has the key %q", k)
+		t.Errorf("nil localities have the key %q", k)
 	}
 }

@@ -46,7 +46,7 @@ func TestChangeExplains(t *testing.T) {
 	}
 }
 
-// old writes a legacy policy about connections that leave.
+// old returns an outbound legacy policy.
 func old(name, sources, destinations string) string {
 	return fmt.Sprintf("{type: Old, name: %s, sources: [%s], destinations: [%s], conf: {a: x}}\n---\n",
 		name, sources, destinations)
@@ -56,7 +56,7 @@ const anyService = "{match: {kuma.io/service: '*'}}"
 
 func service(s string) string { return fmt.Sprintf("{match: {kuma.io/service: %s}}", s) }
 
-// planned lists units as name, targetRef and destinations, the weakest first.
+// planned formats units as name, targetRef, and destinations, the weakest first.
 func planned(t *testing.T, in *policy.MigrateInput, o policy.PlanOptions) []string {
 	t.Helper()
 	var out []string
@@ -96,7 +96,8 @@ func TestPlan(t *testing.T) {
 			want: []string{"all {kind:Mesh} → *", "web {kind:MeshService,name:web} → *",
 				"v1 {kind:MeshServiceSubset,name:web,tags:{version:v1}} → *"}},
 		{name: "where the kinds are not, there is one", options: leaving,
-			// Both have one tag with a value and one without: the name decides, and a wins.
+			// Both have one tag with a value and one without, so the names decide, and a takes
+			// precedence.
 			docs: old("a", anyService, service("backend")) + old("b", service("web"), anyService),
 			want: []string{"b {kind:MeshSubset,tags:{service:web}} → *", "a {kind:MeshSubset} → backend"}},
 		{name: "destinations of several strengths part", options: leaving,
@@ -124,7 +125,8 @@ func TestPlan(t *testing.T) {
 			want: []string{"2-s {kind:MeshSubset,tags:{service:web}} → ",
 				"1-t {kind:MeshSubset,tags:{protocol:http,version:v1}} → "}},
 	} {
-		// Without the dataplane that serves nothing, which has targetRefs of its own.
+		// Remove the ignored inbound, because a dataplane without inbounds requires other
+		// targetRefs.
 		docs := strings.Replace(dataplanes, "state: Ignored, ", "", 1) + c.docs
 		x := indexOf(t, decode(t, docs), policy.Options{})
 		in := &policy.MigrateInput{Index: x, Policies: x.Policies("Old"), NameExists: func(kind, name string) bool {
@@ -136,16 +138,16 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-func TestPlanOfAMeshWithADataplaneThatServesNothing(t *testing.T) {
+func TestPlanWithBareDataplane(t *testing.T) {
 	x := index(t, old("x", anyService, anyService))
 	in := &policy.MigrateInput{Index: x, Policies: x.Policies("Old")}
 	want := []string{"x {kind:MeshSubset} → *"}
 	if diff := cmp.Diff(want, planned(t, in, policy.PlanOptions{Kinds: []string{"MeshT"}})); diff != "" {
-		t.Errorf("kind Mesh selects it, which the sources do not (-want +got):\n%s", diff)
+		t.Errorf("kind Mesh selects the dataplane, and the sources do not (-want +got):\n%s", diff)
 	}
 }
 
-func TestPlanLeavesOutWhatHasEnded(t *testing.T) {
+func TestPlanDropsSuperseded(t *testing.T) {
 	x := index(t, old("all", anyService, anyService)+old("web", service("web"), anyService)+
 		mesht("new", "{kind: MeshService, name: web}", "to: [{targetRef: {kind: Mesh}, default: {a: x}}]"))
 	in := &policy.MigrateInput{Index: x, Policies: x.Policies("Old")}
@@ -165,17 +167,17 @@ func TestPlanLeavesOutWhatHasEnded(t *testing.T) {
 	}
 }
 
-func TestNamesAreNames(t *testing.T) {
+func TestNamesAreValid(t *testing.T) {
 	long := strings.Repeat("x", 250)
 	x := index(t, old(long, service("Web_1.Svc:80")+","+service("web"), anyService)+old(long+"y", anyService, anyService))
 	in := &policy.MigrateInput{Index: x, Policies: x.Policies("Old")}
 	seen := map[string]bool{}
 	for _, u := range in.Plan(policy.PlanOptions{Kinds: []string{"MeshT"}}).Units {
 		if seen[u.Name] {
-			t.Errorf("%s stands twice", u.Name)
+			t.Errorf("%s is not unique", u.Name)
 		}
 		seen[u.Name] = true
-		// fails for what is no name
+		// decode fails if the name is invalid.
 		decode(t, mesht(u.Name, "{kind: Mesh}", "to: [{targetRef: {kind: Mesh}, default: {a: x}}]"))
 	}
 	if len(seen) != 3 {
@@ -188,9 +190,9 @@ func TestClosure(t *testing.T) {
 	got, whole := policy.Closure([]map[string]string{a, web, b, web}, 10)
 	want := []map[string]string{web, a, b, {"s": "web", "t": "a"}, {"s": "web", "t": "b"}}
 	if diff := cmp.Diff(want, got); diff != "" || !whole {
-		t.Errorf("whole %v (-want +got):\n%s", whole, diff)
+		t.Errorf("complete: %v (-want +got):\n%s", whole, diff)
 	}
 	if got, whole := policy.Closure([]map[string]string{a, web, b}, 4); whole || len(got) < 4 {
-		t.Errorf("five groups fit into four: %v", got)
+		t.Errorf("limit of four groups exceeded: %v", got)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestDisjoint shows that no client is held by two rules, and that each gets what merging the items
-// about it in order gives.
+// TestDisjoint checks that no two rules hold the same client, and that the rule of a client equals
+// the merge of the items that select it.
 func TestDisjoint(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		values := []string{"", "a", "b"}
@@ -59,7 +59,7 @@ func TestDisjoint(t *testing.T) {
 							got = rule.Conf.(*conf).Add
 						}
 					}
-					// Of the rules in the other form that hold the client, one is the same.
+					// The other form contains an identical rule that holds the client.
 					same := len(want) == 0
 					for _, rule := range in.Ordered() {
 						if holds(rule, client) {
@@ -67,7 +67,7 @@ func TestDisjoint(t *testing.T) {
 						}
 					}
 					if !same {
-						r.Fatalf("client %v: %v is not among the rules in order\n%s", client, want, show(in.Ordered()))
+						r.Fatalf("client %v: %v is not among the ordered rules\n%s", client, want, show(in.Ordered()))
 					}
 					if n > 1 || strings.Join(got, " ") != strings.Join(want, " ") {
 						r.Fatalf("client %v: %d rules, got %v, want %v\n%s", client, n, got, want, show(rules))
@@ -78,7 +78,7 @@ func TestDisjoint(t *testing.T) {
 	})
 }
 
-// holds reports whether a rule is about a client.
+// holds reports whether a rule selects a client.
 func holds(r *policy.Rule, client map[string]string) bool {
 	for _, tag := range r.Subset {
 		if (client[tag.Key] == tag.Value) == tag.Not {
@@ -88,8 +88,8 @@ func holds(r *policy.Rule, client map[string]string) bool {
 	return true
 }
 
-// TestOrdered has the form in which the reference shows rules: items that are never about one
-// client are not combined.
+// TestOrdered checks the form of the rules in Kuma: items that never select the same client are not
+// combined.
 func TestOrdered(t *testing.T) {
 	x := index(t, mesht("p", "{kind: Mesh}", `from: [
   {targetRef: {kind: Mesh}, default: {a: all}},
@@ -107,11 +107,11 @@ func TestOrdered(t *testing.T) {
 	}
 	if !rules[0].Subset.Overlaps(rules[4].Subset) || rules[0].Subset.Overlaps(rules[1].Subset) ||
 		rules[1].Subset.Overlaps(rules[4].Subset) {
-		t.Error("overlaps are wrong")
+		t.Error("Overlaps is wrong")
 	}
 }
 
-// everything renders all rules of all proxies.
+// everything formats all rules of all proxies.
 func everything(t testing.TB, x *policy.Index) string {
 	var b strings.Builder
 	for _, d := range x.View.Dataplanes() {
@@ -131,8 +131,8 @@ func everything(t testing.TB, x *policy.Index) string {
 	return b.String()
 }
 
-// TestManyAboutEverything merges policies about everything with those about one service at every
-// place between them.
+// TestManyAboutEverything merges policies for all services with policies for one service at every
+// position between them.
 func TestManyAboutEverything(t *testing.T) {
 	var doc strings.Builder
 	for i := range 9 {
@@ -145,7 +145,7 @@ func TestManyAboutEverything(t *testing.T) {
 	k := rulesOf(t, index(t, doc.String()), "web", "MeshT")
 	for i := range 9 {
 		var want, twice []string
-		for j := 8; j >= 0; j-- { // the name that comes first goes over the others
+		for j := 8; j >= 0; j-- { // alphabetically first names take precedence
 			if twice = append(twice, fmt.Sprintf("twice%d", j)); j == i {
 				want = append(want, fmt.Sprintf("own%d", i))
 			}
@@ -162,7 +162,7 @@ func TestManyAboutEverything(t *testing.T) {
 	}
 }
 
-// BenchmarkRules merges n policies about everything and n about one service each.
+// BenchmarkRules merges n policies for all services and n for one service each.
 func BenchmarkRules(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -13,8 +13,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRank merges policies from all ranks: the more specific goes over the less, then the role,
-// then the name that comes first; lists are replaced, or appended where the kind says so.
+// TestRank merges policies of all ranks: specific policies override general ones, then the role
+// decides, then the alphabetically first name. Lists are replaced, or appended if the kind requires
+// it.
 func TestRank(t *testing.T) {
 	to := func(a, rest string) string {
 		return "to: [{targetRef: {kind: Mesh}, default: {a: " + a + ", add: [" + a + "], " + rest + "}}]"
@@ -39,11 +40,12 @@ func TestRank(t *testing.T) {
 		t.Error(diff)
 	}
 	if len(k.ToResources) != 1 || k.ToResources[0].Resource.Kind != "Mesh" {
-		t.Errorf("rules about resources: %v", k.ToResources)
+		t.Errorf("rules for resources: %v", k.ToResources)
 	}
 }
 
-// TestTo finds the rule of each destination: tags, service resources, their ports, and routes.
+// TestTo checks the rule of each kind of destination: tags, service resources, their ports, and
+// routes.
 func TestTo(t *testing.T) {
 	x := index(t, `
 {type: MeshService, name: real, labels: {app: b}, spec: {selector: {dataplaneTags: {kuma.io/service: backend}}, ports: [{port: 80, name: main}, {port: 90, targetPort: 91}]}}
@@ -86,11 +88,11 @@ func TestTo(t *testing.T) {
 	}
 	if got := showRule(k.Outbound(port("", 90))); !strings.Contains(got, `"b":"all"`) ||
 		strings.Contains(got, `"a":"all"`) {
-		t.Errorf("the port of a service resource: %s", got)
+		t.Errorf("port of a service resource: %s", got)
 	}
 	for _, words := range [][]string{{"to[0]", `MeshService "nope"`}, {"to[1]", `MeshExternalService "out"`}} {
 		if !warned(k.Warnings, words...) {
-			t.Errorf("no warning with %q in %v", words, k.Warnings)
+			t.Errorf("no warning contains %q: %v", words, k.Warnings)
 		}
 	}
 	if rulesOf(t, x, "bare", "MeshP") != nil || (*policy.KindRules)(nil).Outbound(tag("x")) != nil ||
@@ -99,8 +101,8 @@ func TestTo(t *testing.T) {
 	}
 }
 
-// TestSectionNames names one port by name and by number: it is one rule, in which the stronger
-// policy decides.
+// TestSectionNames checks that a port named by name and by number has one rule, in which the
+// stronger policy takes precedence.
 func TestSectionNames(t *testing.T) {
 	service := "{type: MeshService, name: real, spec: {selector: {dataplaneTags: {kuma.io/service: backend}}, " +
 		"ports: [{port: 80, name: main}, {port: 90, targetPort: 91}]}}\n---\n"
@@ -113,7 +115,7 @@ func TestSectionNames(t *testing.T) {
 			mesht("strong", "{kind: Dataplane, name: web}", to(sections[1], "strong")))
 		k := rulesOf(t, x, "web", "MeshT")
 		if len(k.ToResources) != 1 || k.ToResources[0].Section != "main" {
-			t.Errorf("%v: not one rule for the port: %v", sections, k.ToResources)
+			t.Errorf("%v: want one rule for the port, got %v", sections, k.ToResources)
 		}
 		s := draft.Service{Kind: "MeshService", Resource: resource.Key{Kind: "MeshService", Mesh: "default", Name: "real"},
 			Section: "main", Port: 80}
@@ -123,7 +125,7 @@ func TestSectionNames(t *testing.T) {
 	}
 }
 
-// TestFrom tells clients apart: disjoint rules with negations, for each inbound.
+// TestFrom checks that the rules of each inbound for clients are disjoint, using negations.
 func TestFrom(t *testing.T) {
 	x := index(t, mesht("a", "{kind: Mesh}", `from: [
   {targetRef: {kind: Mesh}, default: {a: all}},
@@ -151,11 +153,11 @@ func TestFrom(t *testing.T) {
 		t.Errorf("warnings: %v", k.Warnings)
 	}
 	if k.InboundAll(0) != nil {
-		t.Error("a rule about some clients stands for all")
+		t.Error("a rule for some clients was returned for all clients")
 	}
 }
 
-// TestPartition keeps items that never meet apart, so that they do not multiply.
+// TestPartition checks that items without common clients are not combined.
 func TestPartition(t *testing.T) {
 	var items []string
 	for i := range 500 {
@@ -169,7 +171,8 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// TestOverflow bounds what tags can multiply to, keeps the strongest, and says so.
+// TestOverflow checks that the number of tag combinations is limited, with a warning, and that the
+// strongest policy remains.
 func TestOverflow(t *testing.T) {
 	var doc strings.Builder
 	for i := range 40 {
@@ -183,11 +186,11 @@ func TestOverflow(t *testing.T) {
 		t.Fatalf("overflow %v, %d rules, warnings %v", in.Overflow, len(in.Rules), k.Warnings)
 	}
 	if !strings.Contains(showRule(in.Rules[0]), `"a":"p00"`) {
-		t.Errorf("the strongest policy was left out: %s", showRule(in.Rules[0]))
+		t.Errorf("the strongest policy was dropped: %s", showRule(in.Rules[0]))
 	}
 }
 
-// TestFromRoute keeps what is said of the requests of a route apart.
+// TestFromRoute checks that rules for requests of a route are separate.
 func TestFromRoute(t *testing.T) {
 	x := index(t, "{type: MeshHTTPRoute, name: route, spec: {targetRef: {kind: Mesh}, "+
 		"to: [{targetRef: {kind: MeshService, name: backend}, names: [r1]}]}}\n---\n"+
@@ -198,27 +201,26 @@ func TestFromRoute(t *testing.T) {
 		t.Errorf("got %+v", in)
 	}
 	if rulesOf(t, x, "web", "MeshT") != nil {
-		t.Error("the route does not arrive at web")
+		t.Error("the route has no inbound rules at web")
 	}
 }
 
-// TestShadow leaves shadow policies out unless they are asked for, and lets them end legacy
-// policies only then.
+// TestShadow checks that shadow policies apply, and supersede legacy policies, only on request.
 func TestShadow(t *testing.T) {
 	rs := decode(t, dataplanes+"{type: MeshT, name: s, labels: {kuma.io/effect: shadow}, spec: {targetRef: {kind: "+
 		"Mesh}, to: [{targetRef: {kind: Mesh}, default: {a: x}}]}}\n---\n{type: Old, name: o, "+
 		"sources: [{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: '*'}}], conf: {a: old}}\n")
 	x := indexOf(t, rs, policy.Options{})
 	if r := x.Rules(x.View.Dataplane("web")); r.Kind("MeshT") != nil || r.LegacyOutbound("Old", "backend") == nil {
-		t.Error("a shadow policy acts")
+		t.Error("a shadow policy is active")
 	}
 	x = indexOf(t, rs, policy.Options{Shadow: true})
 	if r := x.Rules(x.View.Dataplane("web")); r.Kind("MeshT") == nil || r.LegacyOutbound("Old", "backend") != nil {
-		t.Error("a shadow policy does not act in shadow")
+		t.Error("a shadow policy is inactive with Shadow")
 	}
 }
 
-// TestLegacy ranks legacy policies by the tags that they name, then by name.
+// TestLegacy ranks legacy policies by their number of tags, then by name.
 func TestLegacy(t *testing.T) {
 	old := func(name, from, to string) string {
 		return fmt.Sprintf("{type: Old, name: %s, sources: [{match: {%s}}], destinations: [{match: {%s}}], "+
@@ -250,11 +252,11 @@ func TestLegacy(t *testing.T) {
 	}
 	if r.LegacyInbound("Old", 7) != nil || r.LegacyOutbound("Nope", "x") != nil ||
 		(*policy.Rules)(nil).LegacyProxy("OldP") != nil {
-		t.Error("what is not there gives something")
+		t.Error("absent policies return a result")
 	}
 }
 
-// TestOrderOfInput merges the same policies in any order of input to the same rules.
+// TestOrderOfInput checks that the order of input does not affect the rules.
 func TestOrderOfInput(t *testing.T) {
 	targets := []string{"{kind: Mesh}", "{kind: MeshSubset, tags: {version: v1}}", "{kind: MeshService, name: web}",
 		"{kind: Dataplane, name: web}"}

@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// reachWorld is a mesh whose permissions change.
+// reachWorld is a mesh with changing permissions.
 type reachWorld struct {
 	services []string
 	policies map[string]string
@@ -52,7 +52,7 @@ func (w *reachWorld) docs() []string {
 	return docs
 }
 
-// step changes something.
+// step makes a random change.
 func (w *reachWorld) step(rt *rapid.T) {
 	word := rapid.SampledFrom([]string{"a", "b", "c"})
 	switch rapid.IntRange(0, 6).Draw(rt, "step") {
@@ -84,9 +84,8 @@ func (w *reachWorld) step(rt *rapid.T) {
 	}
 }
 
-// permitted reads the specification once more, for one service and without any index: a stand-in
-// for the service, the permissions with their tags trimmed to those that it has, and what they say
-// to the client.
+// permitted implements the specification for one service without an index: it evaluates the service
+// like a proxy with its tags, using the permissions reduced to these tags.
 func permitted(x *policy.Index, s *mesh.Service) bool {
 	switch {
 	case s.External:
@@ -120,7 +119,7 @@ func permitted(x *policy.Index, s *mesh.Service) bool {
 		action := ""
 		for _, p := range x.Policies("MeshT") {
 			spec := p.Spec.(*resource.Policy)
-			if !standsFor(x, spec.TargetRef, tags) {
+			if !appliesTo(x, spec.TargetRef, tags) {
 				continue
 			}
 			for _, f := range spec.From {
@@ -147,7 +146,7 @@ func permitted(x *policy.Index, s *mesh.Service) bool {
 	return false
 }
 
-func standsFor(x *policy.Index, t *resource.TargetRef, tags map[string]string) bool {
+func appliesTo(x *policy.Index, t *resource.TargetRef, tags map[string]string) bool {
 	trimmed := func(want map[string]string) bool {
 		for k, v := range want {
 			if have, ok := tags[k]; ok && have != v {
@@ -181,16 +180,16 @@ func standsFor(x *policy.Index, t *resource.TargetRef, tags map[string]string) b
 	return false
 }
 
-// TestAutoReachableIsTheSpecification holds for random changes of permissions and services: what a
-// proxy reaches is what the algorithm gives when it is read once more; an index that follows
-// another is the same as a fresh one, and the order of documents has no meaning. What is told about
-// each service agrees with it.
+// TestAutoReachableIsTheSpecification applies random changes to permissions and services. It checks
+// that reachable services equal those of an independent implementation of the specification, that
+// an index derived from another equals a new one, that the order of documents has no effect, and
+// that the verdict for each service is consistent.
 func TestAutoReachableIsTheSpecification(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &reachWorld{services: []string{"a", "b"}, policies: map[string]string{}}
 		var x *policy.Index
 		var v *mesh.View
-		known := map[string]*resource.Resource{} // as a store keeps what did not change
+		known := map[string]*resource.Resource{} // unchanged resources are identical, as in a store
 		for range rapid.IntRange(1, 8).Draw(rt, "steps") {
 			w.step(rt)
 			docs := w.docs()
@@ -215,7 +214,7 @@ func TestAutoReachableIsTheSpecification(t *testing.T) {
 
 			follows, again := reachedBy(x), reachedBy(fresh)
 			if !slices.Equal(follows, again) {
-				rt.Fatalf("%s\nfollowing: %v\nfresh: %v", strings.Join(w.docs(), ""), follows, again)
+				rt.Fatalf("%s\nderived: %v\nnew: %v", strings.Join(w.docs(), ""), follows, again)
 			}
 			if a, b := x.ReachDigest(v.Dataplane("web")), fresh.ReachDigest(fresh.View.Dataplane("web")); a != b {
 				rt.Fatal("the digests differ")
@@ -228,7 +227,7 @@ func TestAutoReachableIsTheSpecification(t *testing.T) {
 				}
 				if told := reach.Of(s); told.Reachable != is || told.Reachable && told.Cause == mesh.CausePermission &&
 					told.By.Policy == nil {
-					rt.Fatalf("%s: reachable %v, told is %+v", s.ID.Name, is, told)
+					rt.Fatalf("%s: reachable %v, verdict %+v", s.ID.Name, is, told)
 				}
 			}
 		}

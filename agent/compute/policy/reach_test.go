@@ -10,7 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
-// reachable names the services that a dataplane has outbounds for.
+// reachable returns the names of the services for which a dataplane has outbounds.
 func reachable(t *testing.T, doc, dataplane string) string {
 	t.Helper()
 	x := indexOf(t, decode(t, doc), policy.Options{AutoReachable: true})
@@ -26,7 +26,7 @@ func reachable(t *testing.T, doc, dataplane string) string {
 	return strings.Join(out, " ")
 }
 
-// TestAutoReachable derives from permissions what a proxy reaches.
+// TestAutoReachable derives reachable services from permissions.
 func TestAutoReachable(t *testing.T) {
 	const tp = "transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001"
 	base := func(mtls, services, proxy string) string {
@@ -85,8 +85,8 @@ func TestAutoReachable(t *testing.T) {
 	}
 }
 
-// TestAutoReachableIsFollowed sees a permission that does not select the client: not by its rules,
-// but by what it reaches.
+// TestAutoReachableIsFollowed checks that a permission that does not select the client changes
+// ReachDigest and not the fingerprint of its rules.
 func TestAutoReachableIsFollowed(t *testing.T) {
 	const doc = "{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}\n---\n" +
 		"{type: Dataplane, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}], " +
@@ -101,19 +101,19 @@ func TestAutoReachableIsFollowed(t *testing.T) {
 	}
 	rules, reach := of(doc, true)
 	if r, with := of(doc+permission, true); r != rules || with == reach {
-		t.Error("a permission elsewhere is not seen, or concerns the rules")
+		t.Error("a permission of another proxy does not change ReachDigest, or changes the fingerprint")
 	}
 	if r, with := of(doc+permission, false); r != rules || with != [32]byte{} {
-		t.Error("a permission elsewhere concerns a proxy that does not depend on it")
+		t.Error("a permission of another proxy changes ReachDigest of a proxy that does not depend on it")
 	}
 	listed := strings.Replace(doc, "redirectPortOutbound: 15001",
 		"redirectPortOutbound: 15001, reachableServices: [a], reachableBackends: {refs: []}", 1)
 	if _, with := of(listed+permission, true); with != [32]byte{} {
-		t.Error("a permission concerns a proxy that lists what it reaches")
+		t.Error("a permission changes ReachDigest of a proxy that lists its reachable services")
 	}
 }
 
-// TestAutoReachableOfMesh takes the label of the mesh over the agent's config.
+// TestAutoReachableOfMesh checks that the label of the mesh overrides the agent's config.
 func TestAutoReachableOfMesh(t *testing.T) {
 	const doc = "{type: Mesh, name: default%s%s}\n---\n" +
 		"{type: Dataplane, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}], " +
@@ -143,8 +143,8 @@ func TestAutoReachableOfMesh(t *testing.T) {
 	}
 }
 
-// TestNamesAreNotTrimmed has services that select workloads by other tags than kuma.io/service: a
-// permission that calls a service by its name, or a dataplane, says nothing about them.
+// TestNamesAreNotTrimmed uses services that select workloads by tags other than kuma.io/service. A
+// permission that names a service, or a dataplane, does not apply to them.
 func TestNamesAreNotTrimmed(t *testing.T) {
 	const docs = reachBase + "{type: Dataplane, name: a, networking: {address: 10.0.1.1, inbound: [{port: 80, " +
 		"tags: {kuma.io/service: a, app: a}}]}}\n---\n" +
@@ -169,7 +169,7 @@ func TestNamesAreNotTrimmed(t *testing.T) {
 		}
 		slices.Sort(got)
 		if strings.Join(got, " ") != want {
-			t.Errorf("%s: reached are %v, want %s", top, got, want)
+			t.Errorf("%s: reachable are %v, want %s", top, got, want)
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestSelect looks at every kind of top-level targetRef: what it selects of which dataplane, and
-// why not.
+// TestSelect checks every kind of top-level targetRef: what it selects, and the reason if it
+// selects nothing.
 func TestSelect(t *testing.T) {
 	x := index(t, `
 {type: MeshService, name: backend-real, labels: {app: b}, spec: {selector: {dataplaneTags: {kuma.io/service: backend}}, ports: [{port: 80, name: main}, {port: 90, targetPort: 91}]}}
@@ -23,7 +23,7 @@ func TestSelect(t *testing.T) {
 	from := "from: [{targetRef: {kind: Mesh}, default: {a: x}}]"
 	for _, c := range []struct {
 		target, rest, dataplane string
-		inbounds                string // what is selected: "0 1", "gateway", "proxy" for the proxy alone
+		inbounds                string // what is selected: "0 1", "gateway", or "proxy" for only the proxy
 		why                     string
 	}{
 		{"{kind: Mesh}", to, "web", "0 1", ""},
@@ -80,7 +80,8 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// TestNamespaces lets a consumer's policy stay in its namespace, and a producer's not.
+// TestNamespaces checks that a consumer's policy applies only to its namespace, and a producer's to
+// all.
 func TestNamespaces(t *testing.T) {
 	x := index(t, "{type: Dataplane, name: mine.team-a, labels: {k8s.kuma.io/namespace: team-a}, "+
 		"networking: {address: 10.0.1.1, inbound: [{port: 80, tags: {kuma.io/service: mine}}]}}\n---\n")
@@ -102,7 +103,7 @@ func TestNamespaces(t *testing.T) {
 			t.Errorf("%s: selects %q, want %q", role, s, want)
 		}
 	}
-	// One of no namespace has none that it could be about.
+	// Policies without a namespace select nothing if their role requires one.
 	for role, want := range map[string]bool{"consumer": false, "workload-owner": false, "producer": true, "system": true} {
 		p := decode(t, "{type: MeshT, name: p, labels: {kuma.io/policy-role: "+role+
 			"}, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {a: x}}]}}")[0]
@@ -114,8 +115,8 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestOwnersLast ranks the owner of a workload over the consumer, and him over the producer,
-// whatever their names.
+// TestOwnersLast checks that policies of the workload's owner override those of the consumer, and
+// these override those of the producer, regardless of names.
 func TestOwnersLast(t *testing.T) {
 	doc := "{type: Dataplane, name: mine.team-a, labels: {k8s.kuma.io/namespace: team-a}, " +
 		"networking: {address: 10.0.1.1, inbound: [{port: 80, tags: {kuma.io/service: mine}}]}}\n---\n"

@@ -25,7 +25,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// host notes warnings. Nothing else of it is asked for.
+// host records warnings. The plugin uses no other method.
 type host struct {
 	policy.Host
 	warnings []string
@@ -49,7 +49,7 @@ func (h *host) Warn(k resource.Key, format string, args ...any) {
 	}
 }
 
-// contextOf is what a plugin sees of the dataplane "d".
+// contextOf returns the context of the dataplane "d".
 func contextOf(t testing.TB, docs string) (*policy.Context, *host) {
 	t.Helper()
 	rs, faults := kinds.Registry().Decode("", []byte(docs))
@@ -83,7 +83,7 @@ func item(target, path string) string {
 		", format: {type: Plain, plain: x}}}]}}"
 }
 
-// logs lists the paths that a chain logs to, each with the condition.
+// logs lists the paths of a chain's logs with their conditions.
 func logs(t *testing.T, list []*accesslogv3.AccessLog) []string {
 	t.Helper()
 	out := []string{}
@@ -102,7 +102,7 @@ func logs(t *testing.T, list []*accesslogv3.AccessLog) []string {
 	return out
 }
 
-// TestClients: clients are told apart by what they have shown, and by nothing else.
+// TestClients checks that clients are distinguished only by their certificates.
 func TestClients(t *testing.T) {
 	const (
 		web    = `connection.mtls && connection.uri_san_peer_certificate == "spiffe://default/web"`
@@ -162,8 +162,8 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// TestFIFOs: one FIFO for each collector of a proxy, whatever refers to it, and those of TrafficLog
-// apart.
+// TestFIFOs checks that each collector of a proxy has one FIFO, regardless of the number of
+// references, and that TrafficLog uses separate ones.
 func TestFIFOs(t *testing.T) {
 	const logging = "logging: {backends: [{name: a, type: tcp, conf: {address: 'one:1'}}, {name: b, type: file, " +
 		"conf: {path: /b}}], defaultBackend: a}\n"
@@ -174,7 +174,7 @@ func TestFIFOs(t *testing.T) {
 		"default: {backends: [{type: tcp, conf: {address: 'one:1'}}, {type: reference, name: nowhere}]}}]}\n"
 	legacy := "---\ntype: TrafficLog\nmesh: default\nname: t\nsources: [{match: {kuma.io/service: '*'}}]\n" +
 		"destinations: [{match: {kuma.io/service: '*'}}]\n"
-	// fifos are those that Envoy opens, each with the beginning of its lines up to the end of an
+	// fifos returns the FIFOs that Envoy opens, with the prefix of their lines up to the end of an
 	// address.
 	fifos := func(docs string) map[string]string {
 		ctx, _ := contextOf(t, docs)
@@ -201,7 +201,7 @@ func TestFIFOs(t *testing.T) {
 				address = ""
 			}
 			if was, known := paths[f.Path]; known && was != address {
-				t.Errorf("%s has lines for %q and %q", f.Path, was, address)
+				t.Errorf("%s receives lines for %q and %q", f.Path, was, address)
 			}
 			paths[f.Path] = address
 		}
@@ -221,8 +221,8 @@ func TestFIFOs(t *testing.T) {
 	}
 }
 
-// TestPipes: what lies behind the FIFOs and the socket of a proxy stands beside its config, once,
-// and never for a file that Envoy writes itself.
+// TestPipes checks that a config contains the destinations of FIFOs and socket once, and none for a
+// file that Envoy writes.
 func TestPipes(t *testing.T) {
 	const backends = "{type: Tcp, name: lines, tcp: {address: 'one:1'}}, {type: file, conf: {path: /own}}, {type: File, " +
 		"file: {path: /var/log/a, rotation: {maxFiles: 0, maxFileSize: 5}}}, " +
@@ -238,7 +238,7 @@ func TestPipes(t *testing.T) {
 	accesslog.Plugin().Apply(ctx, d)
 	s := draft.NewSealer(nil)
 	s.Add(d)
-	s.Add(&draft.Draft{Pipes: d.Pipes}) // another part
+	s.Add(&draft.Draft{Pipes: d.Pipes}) // another part of the config
 	sealed, faults := s.Finish()
 	if len(faults) > 0 || len(h.warnings) > 0 {
 		t.Fatal(faults, h.warnings)
@@ -257,7 +257,7 @@ func TestPipes(t *testing.T) {
 		t.Fatalf("(-want +got):\n%s", diff)
 	}
 
-	// Without a pipe its loggers are gone, and what remains is as it was.
+	// Without a pipe, its loggers are removed, and the rest is unchanged.
 	logs := func(s *draft.Sealed) (out []string) {
 		for _, r := range s.Resources[draft.RankListener] {
 			for _, p := range sealed.Pipes {
@@ -273,7 +273,7 @@ func TestPipes(t *testing.T) {
 		return out
 	}
 	if got := sealed.Without(func(string) bool { return false }); got != sealed {
-		t.Error("a config of which nothing is missing is made anew")
+		t.Error("a config without missing pipes was rebuilt")
 	}
 	less := sealed.Without(func(id string) bool {
 		return slices.ContainsFunc(sealed.Pipes, func(p draft.Pipe) bool {
@@ -283,18 +283,18 @@ func TestPipes(t *testing.T) {
 	want = []string{"in /own", "in /var/log/b", "in one:1", "in otel:4317", "two /own", "two /var/log/b", "two one:1",
 		"two otel:4317"}
 	if diff := cmp.Diff(want, logs(less)); diff != "" || len(less.Pipes) != 2 {
-		t.Errorf("%v left (-want +got):\n%s", less.Pipes, diff)
+		t.Errorf("remaining pipes %v (-want +got):\n%s", less.Pipes, diff)
 	}
 	if c := less.Resources[draft.RankCluster][0]; mentions(c, "otlp.sock") || !mentions(c, "otel") ||
 		less.Versions == sealed.Versions {
-		t.Errorf("the records of OpenTelemetry do not go to their collector: %s", c.Body())
+		t.Errorf("OpenTelemetry records do not go directly to the collector: %s", c.Body())
 	}
 	if len(logs(sealed)) != 10 {
-		t.Errorf("the config itself was changed: %v", logs(sealed))
+		t.Errorf("the original config was modified: %v", logs(sealed))
 	}
 }
 
-// TestPipeWarnings: what makes lines that cannot be trusted, or files that two write.
+// TestPipeWarnings checks warnings about forgeable lines and files with two writers.
 func TestPipeWarnings(t *testing.T) {
 	for name, c := range map[string]struct{ backends, want string }{
 		"forged": {"{type: File, file: {path: /a, format: {type: Plain, plain: 'a %QUERY_PARAM(x)%'}}}",
@@ -320,7 +320,7 @@ func TestPipeWarnings(t *testing.T) {
 	}
 }
 
-// BenchmarkOutbounds is a proxy with many outbounds that are all logged by name.
+// BenchmarkOutbounds uses a proxy with many logged outbounds whose format contains the destination.
 func BenchmarkOutbounds(b *testing.B) {
 	ctx, _ := contextOf(b, withoutMTLS+dataplane+"---\ntype: MeshAccessLog\nmesh: default\nname: q\n"+
 		"spec: {to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: /a}}]}}]}\n")

@@ -23,7 +23,7 @@ func templateOf(t *testing.T, text string) template {
 	return template{text: segs}
 }
 
-// TestFileLog: what is written directly is what the protobuf library writes.
+// TestFileLog checks that the direct encoding equals that of the protobuf library.
 func TestFileLog(t *testing.T) {
 	v := values{source: "a%b", destination: "web", direction: DirectionOutbound, address: "fd00::1", mesh: "m", zone: "z"}
 	text := templateOf(t, "%KUMA_SOURCE_ADDRESS% %KUMA_SOURCE_SERVICE% %% %DURATION%")
@@ -72,7 +72,7 @@ func TestFileLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(body) != cap(body) {
-			t.Errorf("%s: room for %d bytes, %d written", name, cap(body), len(body))
+			t.Errorf("%s: capacity of %d bytes for %d bytes", name, cap(body), len(body))
 		}
 		if err := got.ValidateAll(); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -83,20 +83,20 @@ func TestFileLog(t *testing.T) {
 	}
 }
 
-// TestDefaults: the formats that nobody wrote are ones that Envoy takes, and the one for
-// connections is about them.
+// TestDefaults checks that the default formats are valid and that the one for connections has no
+// operators for requests.
 func TestDefaults(t *testing.T) {
 	templateOf(t, defaultHTTP)
 	tcp := templateOf(t, defaultTCP)
 	if op := tcp.aboutRequests(); op != "" {
-		t.Errorf("the format for connections has %s", op)
+		t.Errorf("the format for connections contains %s", op)
 	}
 	seen := map[string]string{}
 	v := values{source: "1", destination: "2", direction: "3", address: "4", mesh: "5", zone: "6", workload: "7"}
 	for _, p := range placeholders {
 		s, format := v.of(p)
 		if format {
-			t.Errorf("%s is left to Envoy where nobody shows a certificate", p)
+			t.Errorf("%s is left to Envoy without client certificates", p)
 		}
 		if other, ok := seen[s]; ok || s == "" {
 			t.Errorf("%s has the value %q, as %s", p, s, other)
@@ -105,7 +105,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestPeer: what Envoy is left to say of a client is in words that it knows.
+// TestPeer checks that the formats for a peer are valid.
 func TestPeer(t *testing.T) {
 	v := values{source: unknownService, address: "192.168.0.1", peer: true}
 	for placeholder, operators := range map[string]string{
@@ -120,12 +120,12 @@ func TestPeer(t *testing.T) {
 		}
 		got := string(substitution.AppendFormat(nil, templateOf(t, "100%% %"+placeholder+"%").text, v.of))
 		if got != "100%% "+text {
-			t.Errorf("%s makes the format %q", placeholder, got)
+			t.Errorf("%s results in the format %q", placeholder, got)
 		}
 	}
 }
 
-// TestFIFOName: names are unique, fit where they must, and do not change.
+// TestFIFOName checks that names are unique, stable, and within their limit.
 func TestFIFOName(t *testing.T) {
 	seen := map[string]bool{}
 	for _, name := range []string{"web", strings.Repeat("a", 253), strings.Repeat("a", 252) + "b"} {
@@ -134,20 +134,20 @@ func TestFIFOName(t *testing.T) {
 				s := []string{addr, ""}
 				got := fifoName(room, resource.Key{Mesh: "default", Name: name}, s)
 				if again := fifoName(room, resource.Key{Mesh: "default", Name: name}, s); again != got {
-					t.Errorf("%q and then %q", got, again)
+					t.Errorf("unstable name: %q, then %q", got, again)
 				}
 				if len(got) > max(room, minFIFOName) || strings.Contains(got, "/") || !strings.HasPrefix(got, "nearside-") {
-					t.Errorf("room %d: %q with %d bytes", room, got, len(got))
+					t.Errorf("limit %d: %q has %d bytes", room, got, len(got))
 				}
 				key := fmt.Sprint(room, got)
 				if seen[key] {
-					t.Errorf("%q twice", got)
+					t.Errorf("%q is not unique", got)
 				}
 				seen[key] = true
 			}
 		}
 	}
-	// Names are part of what Envoy has open: a change makes every proxy open another FIFO.
+	// Envoy holds FIFOs open by name: a changed name makes every proxy open another FIFO.
 	if got, want := fifoName(200, resource.Key{Mesh: "default", Name: "web"}, []string{"127.0.0.1:5000", ""}),
 		"nearside-default.web-8e8c96e89c079624.fifo"; got != want {
 		t.Errorf("got %q, want %q", got, want)

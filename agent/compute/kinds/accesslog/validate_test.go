@@ -8,14 +8,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// to is a policy with one conf.
+// to returns a policy with one conf.
 func to(conf string) string {
 	return `{"type":"MeshAccessLog","mesh":"default","name":"l","spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"},"default":` + conf + `}]}}`
 }
 
 func backend(b string) string { return to(`{"backends":[` + b + `]}`) }
 
-// format is a policy with a format in the form of Kuma, value one in that of the design document.
+// format returns a policy with a format in Kuma's form, and value one in that of the design
+// document.
 func format(f string) string {
 	return backend(`{"type":"File","file":{"path":"/tmp/a","format":` + f + `}}`)
 }
@@ -199,7 +200,7 @@ func TestRefused(t *testing.T) {
 		{strings.Replace(to(`{"backends":[]}`), `"to":`,
 			`"from":[{"targetRef":{"kind":"MeshGatewayRoute","name":"r"},"default":{"backends":[]}}],"to":`, 1),
 			"spec.from[0].targetRef.kind", "MeshServiceSubset"},
-		// The examples of the design document that leave the backends open.
+		// Examples of the design document without backends.
 		{`{"type":"MeshAccessLog","mesh":"default","name":"some-logging","spec":{"targetRef":{"kind":"MeshService","name":"web-backend"},"from":[{"targetRef":{"kind":"MeshService","name":"web-frontend"}}]}}`,
 			"spec.from[0].default.backends", "missing"},
 		{`{"type":"MeshAccessLog","mesh":"default","name":"some-logging","spec":{"targetRef":{"kind":"MeshService","name":"web-backend"},"to":[{"targetRef":{"kind":"MeshService","name":"web-queue"}}]}}`,
@@ -243,17 +244,17 @@ func TestAccepted(t *testing.T) {
 		}
 		again, faults := kinds.Registry().Seal(res[0])
 		if len(faults) > 0 || again.Digest != res[0].Digest {
-			t.Errorf("%s: sealed again: %v, digest %x instead of %x", doc, faults, again.Digest, res[0].Digest)
+			t.Errorf("%s: decoded again: %v, digest %x instead of %x", doc, faults, again.Digest, res[0].Digest)
 		}
 		if b, err := resource.Marshal(res[0]); err != nil || strings.Contains(string(b), `\u0026`) ||
 			strings.Contains(string(b), "null") {
-			t.Errorf("%s: canonical form %s, %v", doc, b, err)
+			t.Errorf("%s: encoded as %s, %v", doc, b, err)
 		}
 	}
 }
 
-// FuzzFormat: a format or body from a document never panics, and what is accepted is read again in
-// the same way.
+// FuzzFormat checks that formats and bodies of documents never panic, and that accepted ones are
+// decoded again with the same result.
 func FuzzFormat(f *testing.F) {
 	for _, s := range []string{`{"type":"Plain","plain":"%DURATION%"}`,
 		`{"type":"json","value":[{"key":"a","value":"b"}]}`, `"x"`, `[]`, `{"type":"Json","json":[null]}`,
@@ -270,7 +271,7 @@ func FuzzFormat(f *testing.F) {
 			}
 			for _, r := range res {
 				if again, faults := registry.Seal(r); len(faults) > 0 || again.Digest != r.Digest {
-					t.Fatalf("%s: sealed again: %v", doc, faults)
+					t.Fatalf("%s: decoded again: %v", doc, faults)
 				}
 			}
 		}

@@ -14,7 +14,7 @@ import (
 
 func TestCases(t *testing.T) { kindtest.Run(t, "testdata", circuitbreaker.Plugin(legacykind.Kind())) }
 
-// to is a MeshCircuitBreaker for all destinations.
+// to returns a MeshCircuitBreaker for all destinations.
 func to(conf string) string {
 	return `{"type":"MeshCircuitBreaker","mesh":"default","name":"c","spec":{"to":[{"targetRef":{"kind":"Mesh"},"default":` + conf + `}]}}`
 }
@@ -92,8 +92,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTaken decodes confs that hold all there is and expects them out as they went in.
-func TestTaken(t *testing.T) {
+// TestRoundTrip decodes complete confs and checks that they are encoded unchanged.
+func TestRoundTrip(t *testing.T) {
 	const all = `{"connectionLimits":{"maxConnections":1,"maxConnectionPools":2,"maxPendingRequests":3,"maxRetries":4,"maxRequests":5},` + `"outlierDetection":{"disabled":false,"interval":"1s","baseEjectionTime":"2s","maxEjectionPercent":0,"splitExternalAndLocalErrors":true,` + `"detectors":{"totalFailures":{"consecutive":1},"gatewayFailures":{"consecutive":2},"localOriginFailures":{"consecutive":3},` +
 		`"successRate":{"minimumHosts":1,"requestVolume":2,"standardDeviationFactor":"1.33"},` +
 		`"failurePercentage":{"minimumHosts":1,"requestVolume":2,"threshold":100}},"healthyPanicThreshold":62.9}}`
@@ -123,7 +123,7 @@ func TestTaken(t *testing.T) {
 			conf = spec.Conf
 		}
 		if got, err := json.Marshal(conf); err != nil || string(got) != want {
-			t.Errorf("%s\ncomes out as %s (%v)", doc, got, err)
+			t.Errorf("%s\nis encoded as %s (%v)", doc, got, err)
 		}
 	}
 }

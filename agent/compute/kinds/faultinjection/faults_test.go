@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// oneFault is the conf of a legacy kind that holds a fault.
+// oneFault is the conf of a legacy kind with a fault.
 type oneFault struct{ Fault }
 
 func (c *oneFault) Validate(v *resource.Validator) { c.Check(v, true) }
@@ -45,8 +45,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// FuzzBandwidth checks that a limit is read as one number of one unit, never beyond what Envoy
-// multiplies it with, and that what is refused is given a reason.
+// FuzzBandwidth checks that a limit is parsed as a number with a unit, without overflow in Envoy,
+// and that a rejected limit has a reason.
 func FuzzBandwidth(f *testing.F) {
 	for _, s := range []string{
 		"50kbps", "50 kbps", "1 Mbps", "4294967295Gbps", "4294967296kbps", "0kbps", "kbps", " 1kbps", "1  kbps", "-1kbps",
@@ -59,17 +59,17 @@ func FuzzBandwidth(f *testing.F) {
 		for _, small := range []bool{false, true} {
 			kbps, reason := readBandwidth(s, small)
 			if (reason == "") != (kbps > 0) {
-				t.Fatalf("%q: %d kbps and the reason %q", s, kbps, reason)
+				t.Fatalf("%q: %d kbps with reason %q", s, kbps, reason)
 			}
 			if reason == "" && (!form.MatchString(s) || kbps > math.MaxUint32*1_000_000) {
-				t.Fatalf("%q is read as %d kbps", s, kbps)
+				t.Fatalf("%q is parsed as %d kbps", s, kbps)
 			}
 		}
 	})
 }
 
-// FuzzTagsRegex checks that the regular expression for any tags is one, and finds them in the
-// header that a proxy with these tags sends, whatever others it has.
+// FuzzTagsRegex checks that the regular expression for tags is valid and matches the header of any
+// proxy with these tags.
 func FuzzTagsRegex(f *testing.F) {
 	f.Add("kuma.io/service", "web", "team", "front")
 	f.Add("a", "1.2.3", "b", "x_y-z:1")

@@ -41,7 +41,7 @@ func TestValid(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(string(out), doc.conf) {
-			t.Errorf("%s comes out as %s", doc.conf, out)
+			t.Errorf("%s is encoded as %s", doc.conf, out)
 		}
 	}
 }

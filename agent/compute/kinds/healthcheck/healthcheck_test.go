@@ -18,13 +18,13 @@ func TestMigrations(t *testing.T) {
 	kindtest.RunMigrations(t, "testdata/migrate", healthcheck.Plugin(legacykind.Kind()))
 }
 
-// to is a MeshHealthCheck for all destinations.
+// to returns a MeshHealthCheck for all destinations.
 func to(conf string) string {
 	return `{"type":"MeshHealthCheck","mesh":"default","name":"h","spec":{"to":[{"targetRef":{"kind":"Mesh"},"default":` +
 		conf + `}]}}`
 }
 
-// with is one with a field beside a probe that is right.
+// with returns a policy with a field next to a valid probe.
 func with(field string) string { return to(`{"grpc":{},` + field + `}`) }
 
 func TestRefused(t *testing.T) {
@@ -83,8 +83,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTaken decodes confs that hold all there is and expects them out as they went in.
-func TestTaken(t *testing.T) {
+// TestRoundTrip decodes complete confs and checks that they are encoded unchanged.
+func TestRoundTrip(t *testing.T) {
 	for _, want := range []string{
 		`{"interval":"10s","timeout":"2s","unhealthyThreshold":3,"healthyThreshold":1,"initialJitter":"5s","intervalJitter":"6s",` +
 			`"intervalJitterPercent":10,"healthyPanicThreshold":"62.9","failTrafficOnPanic":true,"eventLogPath":"/tmp/health-check.log",` +
@@ -102,7 +102,7 @@ func TestTaken(t *testing.T) {
 			continue
 		}
 		if got, err := json.Marshal(res[0].Spec.(*resource.Policy).To[0].Conf); err != nil || string(got) != want {
-			t.Errorf("%s\ncomes out as %s (%v)", want, got, err)
+			t.Errorf("%s\nis encoded as %s (%v)", want, got, err)
 		}
 	}
 }

@@ -19,7 +19,7 @@ const (
 	maxAffinityTags = 9   // the sum of more default weights exceeds 32 bits
 )
 
-// Validate validates the conf by itself. checkPolicy validates the combination with targetRefs.
+// Validate validates the conf without its targetRefs. checkPolicy validates the combination.
 func (c *Conf) Validate(v *resource.Validator) {
 	c.LocalityAwareness.validate(v.Field("localityAwareness"))
 	c.LoadBalancer.validate(v.Field("loadBalancer"))

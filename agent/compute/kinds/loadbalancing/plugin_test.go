@@ -16,7 +16,7 @@ func TestCases(t *testing.T) { kindtest.Run(t, "testdata", loadbalancing.Plugin(
 
 const toBackend = `{"kind":"MeshService","name":"backend"}`
 
-// decode reads a policy with one to item.
+// decode decodes a policy with one to item.
 func decode(top, to, conf string) ([]*resource.Resource, resource.Faults) {
 	return kinds.Registry().Decode("", fmt.Appendf(nil,
 		`{"type":"MeshLoadBalancingStrategy","mesh":"default","name":"p","spec":{"targetRef":%s,"to":[{"targetRef":%s,"default":%s}]}}`, top, to, conf))
@@ -56,7 +56,7 @@ func TestAccepted(t *testing.T) {
 		}
 		out, err := json.Marshal(rs[0].Spec.(*resource.Policy).To[0].Conf)
 		if err != nil || !sameJSON(t, string(out), conf) {
-			t.Errorf("%s\ncomes out as %s (%v)", conf, out, err)
+			t.Errorf("%s\nis encoded as %s (%v)", conf, out, err)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// notes is a host that keeps the warnings.
+// notes is a host that records warnings.
 type notes struct {
 	policy.Host
 	list []string
@@ -48,7 +48,7 @@ func downstream(t *testing.T) *corev3.TransportSocket {
 	return socket(t, &tlsv3.DownstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{}})
 }
 
-// paramsOf returns the params of a socket in a short form.
+// paramsOf formats the params of a socket.
 func paramsOf(t *testing.T, s *corev3.TransportSocket) string {
 	t.Helper()
 	m, err := s.GetTypedConfig().UnmarshalNew()
@@ -64,7 +64,7 @@ func paramsOf(t *testing.T, s *corev3.TransportSocket) string {
 	return fmt.Sprintf("%d-%d %v", p.TlsMinimumProtocolVersion, p.TlsMaximumProtocolVersion, p.CipherSuites)
 }
 
-// proxy is a draft with two inbounds and two outbound clusters, made anew by each call.
+// proxy returns a new draft with two inbounds and two outbound clusters.
 func proxy(t *testing.T) *draft.Draft {
 	tcp := &draft.Chain{TLS: true, Message: &listenerv3.FilterChain{TransportSocket: downstream(t)}, TCP: &tcpv3.TcpProxy{
 		StatPrefix: "s", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "localhost:80"},
@@ -91,7 +91,7 @@ func proxy(t *testing.T) *draft.Draft {
 
 const dataplane = `{"type":"Dataplane","mesh":"default","name":"d","networking":{"address":"10.0.0.1","inbound":[{"port":80,"tags":{"kuma.io/service":"a"}},{"port":81,"name":"http","tags":{"kuma.io/service":"b"}}]}}`
 
-// applied lets policies, written as documents, edit a draft.
+// applied applies policies, given as documents, to a draft.
 func applied(t *testing.T, d *draft.Draft, mtls bool, docs ...string) *notes {
 	t.Helper()
 	reg, err := resource.NewRegistry(append(resource.Core(), Plugin().Kinds...)...)
@@ -162,13 +162,13 @@ func TestParams(t *testing.T) {
 			t.Errorf("%s: the cluster has %s, want %s", c.name, got, c.cluster)
 		}
 		if got := paramsOf(t, d.Clusters[1].Message.TransportSocket); got != "none" {
-			t.Errorf("%s: what lies outside the mesh has %s", c.name, got)
+			t.Errorf("%s: the external cluster has %s", c.name, got)
 		}
 		if len(n.list) != c.warnings {
 			t.Errorf("%s: %q", c.name, n.list)
 		}
 		if !proto.Equal(was, held) {
-			t.Errorf("%s: a socket that may be shared was changed", c.name)
+			t.Errorf("%s: a shared socket was modified", c.name)
 		}
 	}
 	d := proxy(t)
@@ -186,7 +186,7 @@ func TestMode(t *testing.T) {
 	}
 	applied(t, d, true, doc("a", `{"kind":"Dataplane","name":"d","sectionName":"http"}`, `{"mode":"Permissive"}`))
 	if !proto.Equal(whole(t, d.Listeners[0]), was[0]) {
-		t.Errorf("the inbound that no policy is about was changed: %v", whole(t, d.Listeners[0]))
+		t.Errorf("an inbound without a policy was modified: %v", whole(t, d.Listeners[0]))
 	}
 	open := whole(t, d.Listeners[1])
 	if len(open.FilterChains) != 3 || len(open.ListenerFilters) != 1 || open.ListenerFilters[0].Name != nameInspector {
@@ -211,17 +211,17 @@ func TestMode(t *testing.T) {
 	again := d.Listeners[1].Chains
 	applied(t, d, true, doc("a", `{"kind":"Mesh"}`, `{"mode":"Permissive"}`))
 	if len(d.Listeners[0].Chains) != 3 || len(d.Listeners[1].Chains) != 3 || d.Listeners[1].Chains[0] != again[0] {
-		t.Error("what is permissive is left as it is")
+		t.Error("a permissive inbound was modified")
 	}
 	applied(t, d, true, doc("a", `{"kind":"Mesh"}`, `{"mode":"Strict"}`))
 	for i, l := range d.Listeners {
 		if !proto.Equal(whole(t, l), was[i]) {
-			t.Errorf("strict again: %v\nwas %v", whole(t, l), was[i])
+			t.Errorf("after returning to strict: %v\nwant %v", whole(t, l), was[i])
 		}
 	}
 	plain := &draft.Listener{Kind: draft.Inbound, Message: &listenerv3.Listener{}, Chains: []*draft.Chain{{}}}
 	if err := setMode(plain, strict); err != nil || len(plain.Chains) != 1 {
-		t.Errorf("an inbound without mTLS was closed: %v", err)
+		t.Errorf("an inbound without mTLS was modified: %v", err)
 	}
 }
 

@@ -33,7 +33,7 @@ func TestValid(t *testing.T) {
 			continue
 		}
 		if out, err := resource.Marshal(res[0]); err != nil || string(out) != string(document(c.top, c.conf)) {
-			t.Errorf("%s comes out as %s (%v)", c.conf, out, err)
+			t.Errorf("%s is encoded as %s (%v)", c.conf, out, err)
 		}
 	}
 }

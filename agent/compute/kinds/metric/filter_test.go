@@ -13,9 +13,9 @@ func sidecar(profile string, include ...Selector) *Sidecar {
 	return &Sidecar{Profiles: &Profiles{AppendProfiles: &[]Profile{{Name: profile}}, Include: &include}}
 }
 
-// TestBasic: names of Envoy's statistics
-// (https://www.envoyproxy.io/docs/envoy/latest/operations/stats_overview) that the profile holds
-// and some that it does not.
+// TestBasic checks names of Envoy's statistics
+// (https://www.envoyproxy.io/docs/envoy/latest/operations/stats_overview) that the profile
+// includes, and some that it does not.
 func TestBasic(t *testing.T) {
 	var none *Sidecar
 	re := regexp.MustCompile(none.filter())
@@ -31,7 +31,7 @@ func TestBasic(t *testing.T) {
 		"server.days_until_first_cert_expiring", "control_plane.connected_state", "dns.cares.pending_resolutions",
 	} {
 		if !re.MatchString(name) {
-			t.Errorf("%s is left out", name)
+			t.Errorf("%s is not served", name)
 		}
 	}
 	for _, name := range []string{
@@ -69,9 +69,9 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestFilterHolds: whatever a selector selects by the name in Prometheus, the filter lets through
-// by Envoy's name. The name in Prometheus is made as Envoy does: parts that are labels go, and
-// other characters become underscores.
+// TestFilterHolds checks that the filter includes by Envoy's name every statistic that a selector
+// selects by its Prometheus name. It derives Prometheus names like Envoy: it removes segments that
+// become labels and replaces invalid characters by underscores.
 func TestFilterHolds(t *testing.T) {
 	other := regexp.MustCompile(`[^a-zA-Z0-9_]`)
 	rapid.Check(t, func(t *rapid.T) {
@@ -98,13 +98,13 @@ func TestFilterHolds(t *testing.T) {
 		}
 		pattern := sidecar(profileNone, q).filter()
 		if !regexp.MustCompile(pattern).MatchString(stat) {
-			t.Fatalf("%s %q selects %s, and %q leaves out %s", q.Type, q.Match, name, pattern, stat)
+			t.Fatalf("%s %q selects %s, and %q excludes %s", q.Type, q.Match, name, pattern, stat)
 		}
 	})
 }
 
-// TestQuery: the parameters stay what they are whatever query Envoy appends, as the first of a name
-// counts.
+// TestQuery checks that a query that Envoy appends does not change the parameters, of which the
+// first with a name applies.
 func TestQuery(t *testing.T) {
 	for _, more := range []string{"", "?a=b", "?usedonly=no&filter=x"} {
 		v, err := url.ParseQuery(query(nil) + more)

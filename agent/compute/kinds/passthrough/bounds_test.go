@@ -38,12 +38,13 @@ func octets(n int, format string) []string {
 	return out
 }
 
-// TestClosureIsBounded: what would not fit is closed and reported; what is written as it is stays.
+// TestClosureIsBounded checks that rules beyond the limit of the closure are dropped with a
+// warning, and that chains for the rules themselves remain.
 func TestClosureIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		docs           string
-		ranges         int // of chains that repeat others, with these chains; -1 for any
+		ranges         int // chains and ranges of the closure; -1 for any
 		allowed, close []conn
 	}{
 		{
@@ -65,7 +66,7 @@ func TestClosureIsBounded(t *testing.T) {
 				}
 				return out
 			}()...), -1,
-			// The first ports get what fits.
+			// The first ports use the budget.
 			[]conn{to("10.0.0.1:1", sendsBytes), to("10.0.0.1:1000", sendsBytes), to("1.1.1.1:100", sendsTLS, "a.com")},
 			[]conn{to("10.0.0.1:100", sendsBytes)},
 		},
@@ -74,7 +75,7 @@ func TestClosureIsBounded(t *testing.T) {
 			e, warnings := newEnvoy(t, base+c.docs)
 			reported := strings.Contains(strings.Join(warnings, "\n"), "more than 20000 filter chains and ranges")
 			if cut := len(c.close) > 0; cut != reported {
-				t.Errorf("cut is %t: %q", cut, warnings)
+				t.Errorf("limit exceeded is %t: %q", cut, warnings)
 			}
 			added := 0
 			for _, ch := range e.listeners[false].message.FilterChains {
@@ -99,10 +100,10 @@ func TestClosureIsBounded(t *testing.T) {
 	}
 }
 
-// TestRulesAreBounded: policies that are merged later lose.
+// TestRulesAreBounded checks that policies that are merged later are dropped.
 func TestRulesAreBounded(t *testing.T) {
 	docs := base
-	for i, n := range []int{10, 10_000, 10_000} { // of policies of one age, the last by name go first
+	for i, n := range []int{10, 10_000, 10_000} { // alphabetically last names are merged first
 		docs += matched(fmt.Sprintf("p%d", i), octets(n, fmt.Sprintf("tcp 10.%d.%%d.%%d:443", i))...)
 	}
 	e, warnings := newEnvoy(t, docs)
@@ -115,8 +116,8 @@ func TestRulesAreBounded(t *testing.T) {
 	}
 }
 
-// TestInspectedPorts: connections to services pass the listener too, and one that nothing is said
-// about by a match is not looked into.
+// TestInspectedPorts checks that connections on ports without matches are not inspected, including
+// those to services, which also pass the listener.
 func TestInspectedPorts(t *testing.T) {
 	for _, c := range []struct {
 		name, docs string
@@ -158,14 +159,14 @@ func TestInspectedPorts(t *testing.T) {
 			}
 			if l.message.ContinueOnListenerFiltersTimeout != c.shortly ||
 				(l.message.GetListenerFiltersTimeout().AsDuration() == 200*time.Millisecond) != c.shortly {
-				t.Errorf("it goes on after %v: %t; want that after 200 ms: %t", l.message.GetListenerFiltersTimeout().AsDuration(),
+				t.Errorf("the inspectors time out after %v: %t; want 200 ms: %t", l.message.GetListenerFiltersTimeout().AsDuration(),
 					l.message.ContinueOnListenerFiltersTimeout, c.shortly)
 			}
 		})
 	}
 }
 
-// TestSameBytes: the order of documents and of matches does not change what Envoy gets.
+// TestSameBytes checks that the order of documents and matches does not affect the config.
 func TestSameBytes(t *testing.T) {
 	docs := []string{
 		matched("a", "tls a.com:443", "tcp 10.0.0.1:443", "http b.com:80", "http *.b.com:80", "tcp 10.0.0.0/8"),
@@ -186,7 +187,7 @@ func TestSameBytes(t *testing.T) {
 	for range 20 {
 		docs = append(docs[1:], docs[0])
 		if !bytes.Equal(sealed(docs), first) {
-			t.Fatal("the same policies gave other bytes")
+			t.Fatal("the same policies result in different bytes")
 		}
 	}
 }
@@ -209,7 +210,7 @@ func (h *host) Warn(k resource.Key, format string, args ...any) {
 	h.warnings = append(h.warnings, k.Name+": "+fmt.Sprintf(format, args...))
 }
 
-// contextOf is what the plugin sees of the dataplane "d".
+// contextOf returns the context of the dataplane "d".
 func contextOf(t testing.TB, docs string) *policy.Context {
 	t.Helper()
 	rs, faults := kinds.Registry().Decode("", []byte(docs))
@@ -283,8 +284,7 @@ func TestInForce(t *testing.T) {
 	}
 }
 
-// TestOneMerge: the mode in force is that of the merged rule, as one policy that says the same
-// would have it.
+// TestOneMerge checks that the effective mode equals that of the merged rule.
 func TestOneMerge(t *testing.T) {
 	confs := []string{`{}`, `{"passthroughMode":"All"}`, `{"passthroughMode":"None"}`, `{"passthroughMode":"Matched"}`,
 		`{"enabled":true}`, `{"enabled":false}`, `{"enabled":false,"passthroughMode":"None"}`,
@@ -300,7 +300,7 @@ func TestOneMerge(t *testing.T) {
 				}
 				got, want := inForce(c).Mode, inForce(contextOf(t, mesh+policyOf("one", string(merged)))).Mode
 				if got != want {
-					t.Errorf("%s under %s: the mode %s is in force, but the merged rule %s says %s",
+					t.Errorf("%s and %s: effective mode %s, and the merged rule %s has mode %s",
 						weaker, stronger, got, merged, want)
 				}
 			}
@@ -308,7 +308,7 @@ func TestOneMerge(t *testing.T) {
 	}
 }
 
-// mixed are n matches of all kinds.
+// mixed returns n matches of all kinds.
 func mixed(n int) []string {
 	forms := []string{"tls n%d.example.com:443", "tls *.w%d.example.com:443", "tcp 10.1.%d.0/24:9000",
 		"http h%d.example.com:80", "tls 10.2.%d.1:443", "tcp 10.3.%d.1:22", "http 10.4.%d.1:8080", "tcp 10.5.%d.1:5432"}
@@ -323,7 +323,7 @@ func closed(name string) *draft.Cluster {
 	return &draft.Cluster{Kind: draft.PassthroughCluster, Message: &clusterv3.Cluster{Name: name}}
 }
 
-// BenchmarkPlugin is the work of the plugin for one proxy, without sealing.
+// BenchmarkPlugin measures the plugin for one proxy, without sealing.
 func BenchmarkPlugin(b *testing.B) {
 	c := contextOf(b, base+matched("p", mixed(200)...))
 	b.ReportAllocs()
@@ -341,8 +341,7 @@ func BenchmarkPlugin(b *testing.B) {
 	}
 }
 
-// manyMatches are 200 matches: of all kinds, and such that half of them have a closure over the
-// other half.
+// manyMatches returns 200 matches of all kinds. Half of them have a closure over the other half.
 func manyMatches() map[string][]string {
 	return map[string][]string{
 		"mixed":   mixed(200),
@@ -350,7 +349,7 @@ func manyMatches() map[string][]string {
 	}
 }
 
-// BenchmarkGenerate makes the whole config of a proxy with 200 matches.
+// BenchmarkGenerate generates the whole config of a proxy with 200 matches.
 func BenchmarkGenerate(b *testing.B) {
 	for name, matches := range manyMatches() {
 		b.Run(name, func(b *testing.B) {
@@ -363,7 +362,7 @@ func BenchmarkGenerate(b *testing.B) {
 	}
 }
 
-// BenchmarkCheck checks that config, by a checker that knows nothing.
+// BenchmarkCheck checks this config with an empty cache.
 func BenchmarkCheck(b *testing.B) {
 	for name, matches := range manyMatches() {
 		b.Run(name, func(b *testing.B) {

@@ -14,33 +14,32 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// real is the same proxy as the engine and the check of packages match and load see it: what a user
-// is told about a connection, and what the agent goes by when it decides whether a config may be
-// sent.
+// real is the same proxy for the packages match and check: match explains connections to users, and
+// check decides whether a config may be sent.
 type real struct {
 	config *match.Config
 	found  []finding.Finding
 }
 
-// generated is a config that was made.
+// generated is a generated config.
 type generated interface {
 	Snapshot() *engine.Snapshot
 	Check(*check.Checker, *draft.Sealed) []finding.Finding
 }
 
-// newReal checks the config of a proxy and fails the test where it would be held back.
+// newReal checks the config of a proxy. It fails the test if the config would be withheld.
 func newReal(t testing.TB, p generated) *real {
 	t.Helper()
 	r := &real{config: match.Open(p.Snapshot(), nil), found: p.Check(&check.Checker{}, nil)}
 	for _, f := range r.found {
 		if f.Severity.Blocks() {
-			t.Fatalf("it would be held back: %v", f)
+			t.Fatalf("the config would be withheld: %v", f)
 		}
 	}
 	return r
 }
 
-// decide follows a connection with the engine.
+// decide evaluates a connection with package match.
 func (r *real) decide(c conn) verdict {
 	first := map[string]match.FirstBytes{
 		sendsTLS: match.TLSHello, sendsHTTP1: match.HTTP11, sendsHTTP2: match.H2C, sendsHTTP10: match.HTTP10,
@@ -86,7 +85,7 @@ func (r *real) decide(c conn) verdict {
 	return v
 }
 
-// agree compares what the engine says of a connection with what is written here from the text.
+// agree compares the result of package match for a connection with that of this test's engine.
 func (e *envoy) agree(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -94,7 +93,7 @@ func (e *envoy) agree(t interface {
 	t.Helper()
 	v := e.decide(c)
 	if d := cmp.Diff(v, e.real.decide(c), cmp.AllowUnexported(verdict{})); d != "" {
-		t.Fatalf("%s: from the text (-) and by the engine (+):\n%s", c, d)
+		t.Fatalf("%s: test engine (-) and package match (+):\n%s", c, d)
 	}
 	return v
 }

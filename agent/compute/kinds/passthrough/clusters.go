@@ -107,7 +107,7 @@ func pin(c *clusterv3.Cluster, r *rule, dp *resource.Dataplane) {
 	}
 }
 
-// If the Mesh routes external traffic through zone egresses, so do the matches. The egress
+// If the Mesh routes external traffic through zone egresses, this includes the matches. The egress
 // identifies a match by the server name of the mTLS connection between proxies. For a match with a
 // single destination, an address or a domain on a given port, the egress has a cluster with this
 // destination. For other matches, the proxy passes the dialed address in a tunnel (HTTP/2 CONNECT,

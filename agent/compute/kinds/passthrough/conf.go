@@ -74,8 +74,8 @@ const (
 // maxMatches limits the matches of one policy.
 const maxMatches = 10_000
 
-// Validate validates every match by itself, and then the matches against each other. The result
-// does not depend on their order.
+// Validate validates each match, and then the matches against each other. The result does not
+// depend on their order.
 func (c *Conf) Validate(v *resource.Validator) {
 	if c.PassthroughMode != nil && v.Field("passthroughMode").OneOf(*c.PassthroughMode, ModeAll, ModeMatched, ModeNone) &&
 		c.Enabled != nil {

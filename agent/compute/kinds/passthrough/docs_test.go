@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// mesh and the dataplane "d", behind a transparent proxy.
+// mesh and the dataplane "d" with a transparent proxy.
 const (
 	base = "type: Mesh\nname: default\nnetworking: {outbound: {passthrough: false}}\n" +
 		"---\ntype: Dataplane\nmesh: default\nname: d\nnetworking: {address: 192.168.0.1, inbound: [{port: 8080, " +
 		"tags: {kuma.io/service: web, kuma.io/protocol: http}}], " +
 		"transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}}\n"
-	// database is a service whose servers may speak first.
+	// database is a service whose servers may send first.
 	database = "---\ntype: Dataplane\nmesh: default\nname: db\n" +
 		"networking: {address: 192.168.0.2, inbound: [{port: 3306, tags: {kuma.io/service: db, kuma.io/protocol: tcp}}]}\n"
 )
 
-// match reads "tls api.example.com:443", "tcp 10.0.0.0/8", "http [2001:db8::1]:80": protocol,
-// value, and a port or none.
+// matchText converts matches such as "tls api.example.com:443", "tcp 10.0.0.0/8", and "http
+// [2001:db8::1]:80": protocol, value, and an optional port.
 func matchText(s string) string {
 	protocol, value, _ := strings.Cut(s, " ")
 	port := ""
@@ -44,7 +44,7 @@ func matchText(s string) string {
 	return out + "}"
 }
 
-// matched is a policy about the dataplane alone, with matches in the form of match.
+// matched returns a policy for the dataplane with matches in the form of matchText.
 func matched(name string, matches ...string) string {
 	list := make([]string, len(matches))
 	for i, m := range matches {

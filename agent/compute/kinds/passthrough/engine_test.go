@@ -19,11 +19,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// What Envoy does with a connection, in the words of its documentation and sources: the listener
-// filters, then the levels of filter chain selection, each looked up once, then the virtual host.
-// It is written from the text alone and shares nothing with the code that makes the chains.
+// This file models Envoy's handling of a connection according to its documentation and sources: the
+// listener filters, then the levels of filter chain selection, each evaluated once, then the
+// virtual host. It shares no code with the plugin.
 
-// What a client sends first.
+// First bytes of a client.
 const (
 	sendsTLS     = "tls"
 	sendsHTTP1   = "http/1.1"
@@ -41,16 +41,16 @@ type conn struct {
 
 func (c conn) String() string { return fmt.Sprintf("%s %s %q", c.to, c.sends, c.name) }
 
-// verdict is where a connection ends.
+// verdict is the result for a connection.
 type verdict struct {
 	chain, cluster string
-	closedAt       string // the level at which nothing was found; "" where a chain was
-	refused        bool   // a virtual host answers by itself
+	closedAt       string // the level without a match; "" if a chain matches
+	refused        bool   // a virtual host responds directly
 }
 
 func (v verdict) allowed() bool { return v.cluster != "" }
 
-// envoy is a proxy with the listeners for passthrough.
+// envoy is a proxy with the passthrough listeners.
 type envoy struct {
 	listeners map[bool]*listener // by IPv6
 	clusters  map[string]*clusterv3.Cluster
@@ -60,11 +60,12 @@ type envoy struct {
 type listener struct {
 	message *listenerv3.Listener
 	ends    map[*listenerv3.FilterChain]end
-	// leaves are the chains by port, prefix, server name, transport and application protocol.
+	// leaves are the chains by port, prefix, server name, transport protocol, and application
+	// protocol.
 	leaves map[uint32]map[netip.Prefix]map[string]map[string]map[string]*listenerv3.FilterChain
 }
 
-// newEnvoy loads the config of the proxy "d" and fails the test where Envoy would reject it.
+// newEnvoy loads the config of the proxy "d". It fails the test if Envoy would reject it.
 func newEnvoy(t testing.TB, docs string) (*envoy, []string) {
 	t.Helper()
 	p := kindtest.Generator(t, []byte(docs), "d")()
@@ -98,7 +99,7 @@ func newEnvoy(t testing.TB, docs string) (*envoy, []string) {
 	return e, warnings
 }
 
-// load builds the tree of chains with the checks that Envoy makes.
+// load builds the tree of chains and performs Envoy's validation.
 func (l *listener) load(e *envoy) error {
 	l.leaves = map[uint32]map[netip.Prefix]map[string]map[string]map[string]*listenerv3.FilterChain{}
 	l.ends = map[*listenerv3.FilterChain]end{}
@@ -116,7 +117,7 @@ func (l *listener) load(e *envoy) error {
 				return fmt.Errorf("%s: bad range %v", c.Name, r)
 			}
 			if r.PrefixLen.GetValue() == 0 {
-				return fmt.Errorf("%s: which of /0 and no range wins is not specified", c.Name)
+				return fmt.Errorf("%s: the precedence of /0 and no range is not specified", c.Name)
 			}
 			prefixes = append(prefixes, netip.PrefixFrom(a, int(r.PrefixLen.GetValue())).Masked())
 		}
@@ -143,8 +144,7 @@ func (l *listener) load(e *envoy) error {
 	return nil
 }
 
-// resolves reports whether filters resolve the server name before the last one connects: the order
-// matters.
+// resolves reports whether filters resolve the server name before the last filter connects.
 func resolves(list []*listenerv3.Filter) bool {
 	want := []string{"set_filter_state", "sni_dynamic_forward_proxy", "rbac", "tcp_proxy"}
 	return slices.EqualFunc(list, want, func(f *listenerv3.Filter, name string) bool {
@@ -186,7 +186,7 @@ func child[K comparable, L comparable, V any](m map[K]map[L]V, k K) map[L]V {
 	return m[k]
 }
 
-// end is where a chain leads: to routes or to a cluster.
+// end is the target of a chain: routes or a cluster.
 type end struct {
 	routes  *routev3.RouteConfiguration
 	cluster string
@@ -202,7 +202,7 @@ func newEnd(a *anypb.Any) (end, error) {
 	return end{cluster: tcp.GetCluster()}, err
 }
 
-// check checks that what a chain leads to is there, and that no two virtual hosts have a domain.
+// check checks that the clusters of a chain exist and that no two virtual hosts share a domain.
 func (end end) check(e *envoy) error {
 	clusters := []string{end.cluster}
 	if end.routes != nil {
@@ -222,13 +222,13 @@ func (end end) check(e *envoy) error {
 	}
 	for _, name := range clusters {
 		if e.clusters[name] == nil {
-			return fmt.Errorf("it leads to %s, which is not there", name)
+			return fmt.Errorf("cluster %s does not exist", name)
 		}
 	}
 	return nil
 }
 
-// decide follows a connection.
+// decide evaluates a connection.
 func (e *envoy) decide(c conn) verdict {
 	l := e.listeners[c.to.Addr().Is6()]
 	transport, application, ok := l.inspect(c)
@@ -270,10 +270,10 @@ func (e *envoy) decide(c conn) verdict {
 	return e.follow(l.ends[chain], chain.Name, c)
 }
 
-// inspect runs the listener filters. False when one of them waits for a client that says nothing,
-// and closes.
+// inspect runs the listener filters. It returns false if one of them times out waiting for the
+// client and closes the connection.
 func (l *listener) inspect(c conn) (transport, application string, ok bool) {
-	port := l.message.GetAddress().GetSocketAddress().GetPortValue() // of the listener, until the destination is restored
+	port := l.message.GetAddress().GetSocketAddress().GetPortValue() // the listener's port, until the destination is restored
 	transport = "raw_buffer"
 	for _, f := range l.message.ListenerFilters {
 		kind := f.Name[strings.LastIndexByte(f.Name, '.')+1:]
@@ -286,7 +286,7 @@ func (l *listener) inspect(c conn) (transport, application string, ok bool) {
 		}
 		switch {
 		case c.sends == sendsNothing && l.message.ContinueOnListenerFiltersTimeout:
-			return transport, "", true // the filters behind it are left out
+			return transport, "", true // skips the following filters
 		case c.sends == sendsNothing:
 			return "", "", false
 		case kind == "tls_inspector" && c.sends == sendsTLS:
@@ -337,7 +337,7 @@ func byServerName[V any](names map[string]map[string]V, transport, name string) 
 	return names[""]
 }
 
-// follow goes through a chain.
+// follow evaluates a chain.
 func (e *envoy) follow(end end, chain string, c conn) verdict {
 	v := verdict{chain: chain}
 	cluster := end.cluster

@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// labelled is a policy of matched with a value of the label that pins.
+// labelled returns policies of matched with a value of the pinning label.
 func labelled(value, docs string) string {
 	return strings.Replace(docs, `"mesh":"default",`, `"mesh":"default","labels":{"nearside.io/dns-pinned":`+value+`},`, 1)
 }
 
-// TestPinnedClusters says which matches the label pins, and what the policies are told.
+// TestPinnedClusters checks which matches the label pins, and the warnings.
 func TestPinnedClusters(t *testing.T) {
 	const through = "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n" +
 		"routing: {zoneEgress: true}\nnetworking: {outbound: {passthrough: false}}\n"
@@ -22,7 +22,7 @@ func TestPinnedClusters(t *testing.T) {
 	for _, c := range []struct {
 		name, docs string
 		pinned     []string
-		warning    string // a part of one
+		warning    string // substring of a warning
 	}{
 		{"no label", base + matched("p", all...), nil, "p: appendMatch[0] (tls *.a.com, port 443), "},
 		{"false", base + labelled(`"false"`, matched("p", all...)), nil,
@@ -52,7 +52,7 @@ func TestPinnedClusters(t *testing.T) {
 				t.Errorf("pinned are %q, want %q", got, want)
 			}
 			if !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, c.warning) }) {
-				t.Errorf("no warning has %q:\n%s", c.warning, strings.Join(warnings, "\n"))
+				t.Errorf("no warning contains %q:\n%s", c.warning, strings.Join(warnings, "\n"))
 			}
 		})
 	}

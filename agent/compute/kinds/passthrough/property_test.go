@@ -10,10 +10,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// asked is one match as a naive reader understands it.
+// asked is a match in a straightforward interpretation.
 type asked struct {
 	protocol, value string
-	port            uint16 // 0: all
+	port            uint16 // 0 for all
 }
 
 func (a asked) text() string {
@@ -27,7 +27,7 @@ func (a asked) text() string {
 	return fmt.Sprintf("%s:%d", s, a.port)
 }
 
-// address returns the addresses of a match; false for a domain.
+// address returns the addresses of a match, or false for a domain.
 func (a asked) address() (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(a.value)
 	if err != nil {
@@ -47,8 +47,7 @@ func (a asked) requests() bool {
 	return a.protocol != "tls" && a.protocol != "tcp" && a.protocol != "mysql"
 }
 
-// admits is the reading of one match, whatever others there are. silent is true where nothing is
-// inspected.
+// admits evaluates one match regardless of others. silent is true on ports without inspection.
 func (a asked) admits(c conn, silent bool) bool {
 	if a.port != 0 && a.port != c.to.Port() {
 		return false
@@ -74,7 +73,7 @@ func (c conn) isRequest() bool {
 	return c.sends == sendsHTTP10 || c.sends == sendsHTTP1 || c.sends == sendsHTTP2
 }
 
-// names reports whether a name is of a domain.
+// names reports whether a name belongs to a domain.
 func names(domain, name string) bool {
 	domain, name = strings.ToLower(domain), strings.ToLower(name)
 	if below, ok := strings.CutPrefix(domain, "*"); ok {
@@ -92,7 +91,7 @@ var (
 	ports   = []uint16{0, 80, 443, 3306}
 )
 
-// connections are all those that the matches can tell apart, and some more.
+// connections returns all connections that matches can distinguish, and others.
 func connections() []conn {
 	var out []conn
 	for _, a := range []string{
@@ -114,7 +113,7 @@ func connections() []conn {
 	return out
 }
 
-// drawMatch draws a match that validation accepts. protocols are those that it may have.
+// drawMatch draws a valid match with one of protocols.
 func drawMatch(t *rapid.T, protocols []string) asked {
 	a := asked{protocol: rapid.SampledFrom(protocols).Draw(t, "protocol"), port: rapid.SampledFrom(ports).Draw(t, "port")}
 	if a.protocol == "tcp" || a.protocol == "mysql" || rapid.Bool().Draw(t, "by address") {
@@ -128,8 +127,8 @@ func drawMatch(t *rapid.T, protocols []string) asked {
 	return a
 }
 
-// drawPolicies draws matches, each in a policy of its own so that none contradicts another of its
-// policy, and the documents.
+// drawPolicies draws matches, each in a separate policy so that no policy contradicts itself. It
+// also returns the documents.
 func drawPolicies(t *rapid.T, protocols []string) ([]asked, string) {
 	list := make([]asked, rapid.IntRange(1, 12).Draw(t, "matches"))
 	docs := base
@@ -140,8 +139,8 @@ func drawPolicies(t *rapid.T, protocols []string) ([]asked, string) {
 	return list, docs
 }
 
-// silentFor reports whether nothing is inspected on the port of a connection: a match says that the
-// server speaks first, or none depends on what the client says.
+// silentFor reports whether the port of a connection is not inspected: either a match disables
+// inspection, or no match requires it.
 func silentFor(list []asked, c conn) bool {
 	needs := false
 	for _, a := range list {
@@ -162,8 +161,7 @@ func admitted(list []asked, c conn) bool {
 	return slices.ContainsFunc(list, func(a asked) bool { return a.admits(c, silentFor(list, c)) })
 }
 
-// TestSomeMatchAdmits: a connection is let through exactly when some match admits it, whatever
-// others there are.
+// TestSomeMatchAdmits checks that a connection is permitted if and only if some match admits it.
 func TestSomeMatchAdmits(t *testing.T) {
 	all := connections()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -172,7 +170,7 @@ func TestSomeMatchAdmits(t *testing.T) {
 		e, warnings := newEnvoy(t, docs)
 		for _, f := range e.real.found {
 			if f.Rule != 27 || !strings.Contains(strings.Join(warnings, "\n"), "shadowed") {
-				rt.Fatalf("%v\nthe check finds %v, of which no warning tells: %q", list, f, warnings)
+				rt.Fatalf("%v\nthe check finds %v without a warning: %q", list, f, warnings)
 			}
 		}
 		some := rapid.IntRange(0, 39).Draw(rt, "asked of the engine too")
@@ -191,7 +189,7 @@ func TestSomeMatchAdmits(t *testing.T) {
 	})
 }
 
-// reaches reports whether a cluster is that of a match that admits a connection.
+// reaches reports whether a cluster belongs to a match that admits a connection.
 func reaches(list []asked, c conn, cluster string) bool {
 	silent := strings.Contains(cluster, "_tcp_") // what it admits there is said by admitted
 	return slices.ContainsFunc(list, func(a asked) bool {
@@ -210,9 +208,9 @@ func reaches(list []asked, c conn, cluster string) bool {
 	})
 }
 
-// TestContradictionsCostNothingElse: whatever policies say against each other, Envoy takes what is
-// made of it, nothing is let through that no match admits, and what is not about requests is not
-// concerned.
+// TestContradictionsCostNothingElse checks that contradicting policies result in a valid config,
+// that no connection is permitted without a match, and that matches for other protocols are not
+// affected.
 func TestContradictionsCostNothingElse(t *testing.T) {
 	all := connections()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -221,17 +219,17 @@ func TestContradictionsCostNothingElse(t *testing.T) {
 		for _, c := range all {
 			v := e.decide(c)
 			if v.allowed() && !admitted(list, c) {
-				rt.Fatalf("%v\n%s is let through by %+v", list, c, v)
+				rt.Fatalf("%v\n%s is permitted by %+v", list, c, v)
 			}
 			other := func(a asked) bool { return !a.requests() && a.admits(c, silentFor(list, c)) }
 			if !v.allowed() && slices.ContainsFunc(list, other) && !c.isRequest() {
-				rt.Fatalf("%v\n%s: %+v, and a match that is not about requests admits it", list, c, v)
+				rt.Fatalf("%v\n%s: %+v, although a match for another protocol admits it", list, c, v)
 			}
 		}
 	})
 }
 
-// TestOrderDoesNotMatter: validation says the same of the matches of a policy in any order.
+// TestOrderDoesNotMatter checks that validation does not depend on the order of matches.
 func TestOrderDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(2, 8).Draw(rt, "matches")
@@ -241,7 +239,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		}
 		other := rapid.Permutation(texts).Draw(rt, "other order")
 		if a, b := len(faultsOf(matched("p", texts...))) > 0, len(faultsOf(matched("p", other...))) > 0; a != b {
-			rt.Fatalf("%q is refused: %t, %q: %t", texts, a, other, b)
+			rt.Fatalf("%q is rejected: %t, %q: %t", texts, a, other, b)
 		}
 	})
 }

@@ -20,7 +20,7 @@ func faultsOf(docs string) resource.Faults {
 	return faults
 }
 
-// entry is the conf of one match.
+// entry returns the conf of one match.
 func entry(m string) string { return `{"appendMatch":[` + m + `]}` }
 
 func entries(ms ...string) string {
@@ -57,7 +57,7 @@ func TestAccepted(t *testing.T) {
 		}
 		out, err := json.Marshal(rs[0].Spec.(*resource.Policy).Default)
 		if err != nil || !kindtest.SameJSON(t, string(out), conf) {
-			t.Errorf("%s\ncomes out as %s (%v)", conf, out, err)
+			t.Errorf("%s\nis encoded as %s (%v)", conf, out, err)
 		}
 	}
 }
@@ -122,7 +122,7 @@ func TestRefused(t *testing.T) {
 		{value("Domain", "a.com:443"), first + "value", "the field port"},
 		{value("Domain", "https://a.com"), first + "value", "the field port"},
 		{value("Domain", "bücher.example"), first + "value", "xn--"},
-		{value("Domain", "\u212aelvin.example"), first + "value", "xn--"}, // folds to an ASCII k
+		{value("Domain", "\u212aelvin.example"), first + "value", "xn--"}, // Kelvin sign, which folds to an ASCII k
 		{value("Domain", strings.Repeat("a", 64)+".com"), first + "value", "1 to 63"},
 		{value("Domain", strings.Repeat("a.", 127)+"a"), first + "value", "at most 253"},
 		{entries("tls a.com:443", "tls a.com:443"), second + "value", "appendMatch[0] is identical"},
@@ -153,8 +153,8 @@ func refused(t *testing.T, doc, field, reason string) {
 	t.Errorf("%s\nwant a fault at %s with %q, got %v", doc, field, reason, faults)
 }
 
-// TestWhoMayDo: mysql is not for all proxies of a mesh.
-func TestWhoMayDo(t *testing.T) {
+// TestMySQLForWholeMesh checks that mysql is rejected for all proxies of a mesh.
+func TestMySQLForWholeMesh(t *testing.T) {
 	conf := entries("tcp 10.0.0.1:80", "mysql 10.0.0.1:3306")
 	for ref, ok := range map[string]bool{
 		`null`:                  false,
@@ -180,7 +180,7 @@ func TestWhoMayDo(t *testing.T) {
 	}
 }
 
-// TestManyMatches: the bound is named, and what is within it is checked in no time.
+// TestManyMatches checks the limit, and that validation up to the limit is fast.
 func TestManyMatches(t *testing.T) {
 	list := make([]string, 10_001)
 	for i := range list {
@@ -193,7 +193,7 @@ func TestManyMatches(t *testing.T) {
 		"spec.default.appendMatch", "10001 matches are given, and at most 10000")
 }
 
-// FuzzMatch: what is accepted of one match is in force as it is written, and Envoy takes it.
+// FuzzMatch checks that an accepted match is effective and that Envoy accepts the result.
 func FuzzMatch(f *testing.F) {
 	for _, m := range []string{
 		"Domain a.com tls 443", "Domain *.a.com http 80", "Domain * tls 0", "IP 10.0.0.1 tcp 0",
@@ -206,7 +206,7 @@ func FuzzMatch(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, typ, value, protocol string, port uint32) {
 		if !utf8.ValidString(typ + value + protocol) {
-			return // JSON has none of these
+			return // not possible in JSON
 		}
 		m := map[string]any{"type": typ, "value": value, "protocol": protocol}
 		if port != 0 {

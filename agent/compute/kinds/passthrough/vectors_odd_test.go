@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestOddConnections has more vectors: names, addresses and ports as clients send them, and matches
-// as people write them.
+// TestOddConnections contains further connections: unusual names, addresses, and ports of clients,
+// and matches in unusual notations.
 func TestOddConnections(t *testing.T) {
 	names := matched("p", "tls a.com:443", "tls *.b.com:443", "tls XN--Bcher-kva.example.:443",
 		"tls _srv.a-1.c:443", "tls localhost:443", "tls *.example.*:443")
@@ -20,8 +20,8 @@ func TestOddConnections(t *testing.T) {
 	for _, v := range []struct {
 		name, docs string
 		conn       conn
-		want       string // cluster, without what all have in common
-		at         string // where it is closed
+		want       string // cluster without the common prefix
+		at         string // level at which it is closed
 	}{
 		{"a dot at the end of a name", names, to("1.1.1.1:443", sendsTLS, "a.com."), closed, "server-name"},
 		{"a dot in front", names, to("1.1.1.1:443", sendsTLS, ".a.com"), closed, "server-name"},
@@ -94,8 +94,8 @@ func TestOddConnections(t *testing.T) {
 	}
 }
 
-// TestTenThousandMatches: as many in one policy and over several, each of its own cluster, and
-// nothing is held back.
+// TestTenThousandMatches checks that many matches, in one policy and in several, each have a
+// cluster and that the config is not withheld.
 func TestTenThousandMatches(t *testing.T) {
 	several := ""
 	for i := range 10 {

@@ -13,7 +13,7 @@ func to(addr, sends string, name ...string) conn {
 	return conn{netip.MustParseAddrPort(addr), sends, strings.Join(name, "")}
 }
 
-// TestVectors decides single connections.
+// TestVectors evaluates single connections.
 func TestVectors(t *testing.T) {
 	a := matched("p", "tls api.example.com:443", "tcp 10.0.0.1:443")
 	b := matched("p", "tls *.example.com:443", "tls api.example.com:443", "tls *.eu.example.com:443")
@@ -118,15 +118,15 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestKnownDefects has what the reference accepts although Envoy rejects the listener or closes
-// what is permitted (N and V, as the design numbers them): refused when it is written, or it does
-// what it says.
+// TestKnownDefects contains policies that Kuma accepts although Envoy rejects the listener or
+// closes permitted connections (N and V, as numbered in the design). Here they are rejected, or
+// they work as written.
 func TestKnownDefects(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		docs string
-		// fault is a part of what the documents are refused with; else chains are those for IPv4, without
-		// what their names have in common, and warning is a part of one.
+		// fault is a substring of the fault of rejected documents. Otherwise chains are the IPv4
+		// chains without the common prefix, and warning is a substring of a warning.
 		fault   string
 		chains  []string
 		warning string
@@ -248,7 +248,7 @@ func TestKnownDefects(t *testing.T) {
 				to("1.1.1.1:82", sendsHTTP2, "c.com"), to("1.1.1.1:80", sendsBytes), to("1.1.1.1:80", sendsTLS, "a.com")},
 		},
 		{
-			// What a client encrypts of its hello (ECH) is not seen: the name is that of the outer hello.
+			// With an encrypted ClientHello (ECH), only the outer server name is visible.
 			name:   "V7 TLS without a name, or with the name of another in front",
 			docs:   matched("p", "tls a.com:443", "tls *.b.com:443", "tls 10.0.0.1:443"),
 			chains: []string{"tls_10.0.0.1_443", "tls_a.com_443", "tls_*.b.com_443"},
@@ -308,7 +308,7 @@ func TestKnownDefects(t *testing.T) {
 				t.Errorf("chains (-want +got):\n%s", d)
 			}
 			if c.warning != "" && !strings.Contains(strings.Join(warnings, "\n"), c.warning) {
-				t.Errorf("want a warning with %q, got %q", c.warning, warnings)
+				t.Errorf("no warning contains %q: %q", c.warning, warnings)
 			}
 			for _, conn := range c.allowed {
 				if v := e.agree(t, conn); !v.allowed() {
@@ -317,7 +317,7 @@ func TestKnownDefects(t *testing.T) {
 			}
 			for _, conn := range c.closed {
 				if v := e.agree(t, conn); v.allowed() {
-					t.Errorf("%s is let through: %+v", conn, v)
+					t.Errorf("%s is permitted: %+v", conn, v)
 				}
 			}
 		})

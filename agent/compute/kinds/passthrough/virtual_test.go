@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDomainsOfTCP: raw TCP to a domain is for policies that pin, for whole domains and for given
-// ports.
+// TestDomainsOfTCP checks that plain TCP to a domain requires the pinning label, a complete domain,
+// and a port.
 func TestDomainsOfTCP(t *testing.T) {
 	pin := func(matches ...string) string { return labelled(`"true"`, matched("p", matches...)) }
 	if f := faultsOf(pin("tcp db.example.com:5432", "tls db.example.com:443")); len(f) > 0 {
@@ -30,8 +30,8 @@ func TestDomainsOfTCP(t *testing.T) {
 	}
 }
 
-// TestDomainsThroughTheEgress: what leaves through the egress has no virtual addresses, and the
-// policy is told.
+// TestDomainsThroughTheEgress checks that domains for plain TCP have no virtual addresses through
+// an egress, with a warning.
 func TestDomainsThroughTheEgress(t *testing.T) {
 	const through = "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n" +
 		"routing: {zoneEgress: true}\nnetworking: {outbound: {passthrough: false}}\n"
@@ -39,7 +39,7 @@ func TestDomainsThroughTheEgress(t *testing.T) {
 		labelled(`"true"`, matched("p", "tcp db.example.com:5432", "tls db.example.com:443")))
 	for name := range e.clusters {
 		if strings.HasPrefix(name, "meshpassthrough_tcp") {
-			t.Errorf("there is a cluster %s", name)
+			t.Errorf("unexpected cluster %s", name)
 		}
 	}
 	if !slices.ContainsFunc(warnings, func(w string) bool {

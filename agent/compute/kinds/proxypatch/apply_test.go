@@ -18,20 +18,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// notes is a host that keeps the warnings.
+// notes is a host that records warnings.
 type notes struct {
 	policy.Host
 	list []string
 }
 
-// Claim: nothing was claimed before.
+// Claim always succeeds.
 func (n *notes) Claim(string, string) bool { return true }
 
 func (n *notes) Warn(k resource.Key, format string, args ...any) {
 	n.list = append(n.list, k.Name+": "+fmt.Sprintf(format, args...))
 }
 
-// planOf reads modifications as a policy of a name.
+// planOf decodes modifications as a policy with a name.
 func planOf(t testing.TB, name, modifications string) Plan {
 	t.Helper()
 	registry, err := resource.NewRegistry(append(resource.Core(), Plugin(policy.LegacyKind{}).Kinds...)...)
@@ -46,7 +46,7 @@ func planOf(t testing.TB, name, modifications string) Plan {
 	return Plan{Policy: rs[0], Changes: rs[0].Spec.(*resource.Policy).Default.(*Conf).changes()}
 }
 
-// part makes outbounds as the generator does: their messages share what is alike.
+// part returns outbounds that share equal messages, like those of the generator.
 func part(from, n int) *draft.Draft {
 	d := &draft.Draft{}
 	for i := from; i < from+n; i++ {
@@ -118,8 +118,8 @@ const everything = `
     - cluster: {operation: Add, value: "{name: added, type: STATIC, connectTimeout: 1s}"}
 `
 
-// TestParts: what is added is added with the last part, the rest is done in each; what the parts
-// and other proxies share stays as it is.
+// TestParts checks that resources are added with the last part, that each part is patched, and that
+// messages shared by parts and proxies are not modified.
 func TestParts(t *testing.T) {
 	shared := []proto.Message{draft.EDS, draft.HTTP2Options, draft.InternalAddresses, draft.PlainFilters[0].Packed,
 		normalize, validate}
@@ -167,13 +167,13 @@ func TestParts(t *testing.T) {
 	}
 	for i := range shared {
 		if !proto.Equal(before[i], shared[i]) {
-			t.Errorf("a shared message was changed to %v", shared[i])
+			t.Errorf("a shared message was modified: %v", shared[i])
 		}
 	}
 }
 
-// TestFaultLeavesDraft: a policy that fails leaves every resource as it was, to the byte, and says
-// why once.
+// TestFaultLeavesDraft checks that a failing policy leaves every resource unchanged, and that it
+// warns once for each kind of resource.
 func TestFaultLeavesDraft(t *testing.T) {
 	for name, mods := range map[string]string{
 		"cluster":        `    - cluster: {operation: Patch, jsonPatches: [{op: replace, path: /outlierDetection, value: {}}]}`,
@@ -199,7 +199,7 @@ func TestFaultLeavesDraft(t *testing.T) {
 				t.Fatal(faults)
 			}
 			if got.Versions != want.Versions {
-				t.Error("the config changed")
+				t.Error("the config was modified")
 			}
 			seen := map[string]bool{}
 			for _, w := range host.list {
@@ -218,7 +218,7 @@ func TestFaultLeavesDraft(t *testing.T) {
 	}
 }
 
-// TestUntouched: who is not concerned keeps the very messages.
+// TestUntouched checks that resources without changes keep their messages.
 func TestUntouched(t *testing.T) {
 	d := part(0, 3)
 	l, c := d.Listeners[1], d.Clusters[1]
@@ -229,15 +229,15 @@ func TestUntouched(t *testing.T) {
     - virtualHost: {operation: Remove, match: {name: none}}`
 	(&editor{c: &policy.Context{Host: &notes{}, Last: true}, d: d, plans: []Plan{planOf(t, "p", mods)}}).run()
 	if d.Listeners[1] != l || d.Clusters[1] != c || len(d.Listeners) != 3 {
-		t.Error("a resource that no change is about was replaced")
+		t.Error("a resource without changes was replaced")
 	}
 	if d.Clusters[0].Message.ConnectTimeout.GetSeconds() != 1 || !d.Listeners[0].Message.Freebind.GetValue() {
-		t.Error("a resource that a change is about was not changed")
+		t.Error("a matching resource was not modified")
 	}
 }
 
-// TestTags: the tags of a listener stay when a policy gives it further metadata, and are matched
-// afterwards.
+// TestTags checks that a listener keeps its tags if a policy adds metadata, and that later changes
+// match them.
 func TestTags(t *testing.T) {
 	d := part(0, 1)
 	mods := `    - listener: {operation: Patch, match: {origin: outbound}, value: "metadata: {filterMetadata: {x: {}}}"}
@@ -275,7 +275,7 @@ func BenchmarkPatch(b *testing.B) {
 	}
 }
 
-// TestOrder: policies act in their order, whether or not they name what they are about.
+// TestOrder checks that policies apply in order, whether or not they match by name.
 func TestOrder(t *testing.T) {
 	about := func(match, timeout string) string {
 		return `    - cluster: {operation: Patch, match: ` + match + `, value: "connectTimeout: ` + timeout + `"}`

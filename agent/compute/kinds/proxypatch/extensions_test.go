@@ -7,8 +7,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// TestImpliedExtensions: packages that the list of extensions does not name, since others of it
-// import them, are known.
+// TestImpliedExtensions checks that packages that are imported only indirectly are registered.
 func TestImpliedExtensions(t *testing.T) {
 	for _, name := range []protoreflect.FullName{
 		"envoy.config.trace.v3.DatadogRemoteConfig",

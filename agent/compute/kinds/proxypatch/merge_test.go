@@ -16,7 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// parsedOf reads a value of a message type as validation does.
+// parsedOf parses a value of a message type like validation.
 func parsedOf(t *testing.T, name, text string) parsed {
 	t.Helper()
 	mt, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(name))
@@ -38,8 +38,8 @@ const (
 	rawConfig    = `"@type": type.googleapis.com/envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer`
 )
 
-// TestMerge holds the cases in which merging is more than what the protobuf library does, and some
-// in which it is not. A wanted message that begins with an exclamation mark is part of the error.
+// TestMerge contains cases that differ from protobuf merging, and some that do not. A wanted
+// message that begins with an exclamation mark is part of the error.
 func TestMerge(t *testing.T) {
 	for name, c := range map[string]struct{ message, dst, src, want string }{
 		"fields over fields": {clusterName, `{name: a, altStatName: b}`, `{altStatName: c, respectDnsTtl: true}`,
@@ -99,7 +99,7 @@ func TestMerge(t *testing.T) {
 			before := proto.Clone(src.message)
 			err := merge(dst, src)
 			if diff := cmp.Diff(before, src.message, protocmp.Transform()); diff != "" {
-				t.Errorf("the value was changed: %s", diff)
+				t.Errorf("the value was modified: %s", diff)
 			}
 			if bad := strings.HasPrefix(c.want, "!"); bad {
 				want = c.want[1:]
@@ -118,7 +118,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestMergeSharesNothing changes what was merged and looks whether the value stays.
+// TestMergeSharesNothing checks that modifying the merged message does not modify the value.
 func TestMergeSharesNothing(t *testing.T) {
 	src := parsedOf(t, clusterName,
 		`{name: a, loadAssignment: {clusterName: a, endpoints: [{lbEndpoints: [{}]}]}, metadata: {filterMetadata: {m: {x: 1}}}, circuitBreakers: {thresholds: [{maxRequests: 1}]}, dnsResolvers: [{pipe: {path: p}}]}`)
@@ -150,12 +150,12 @@ func TestMergeSharesNothing(t *testing.T) {
 	}
 	scramble(dst.ProtoReflect())
 	if diff := cmp.Diff(before, src.message, protocmp.Transform()); diff != "" {
-		t.Errorf("the value changed with the message it was merged into: %s", diff)
+		t.Errorf("the value was modified through the merged message: %s", diff)
 	}
 }
 
-// FuzzPatchMessage applies patches to a listener: none panics, and what comes out obeys Envoy's
-// rules.
+// FuzzPatchMessage checks that applying patches to a listener does not panic and that results
+// satisfy Envoy's rules.
 func FuzzPatchMessage(f *testing.F) {
 	f.Add(`[{"op":"add","path":"/filterChains/0/filters/0/typedConfig/statPrefix","value":"y"}]`, `{"freebind": true}`)
 	f.Add(`[{"op":"move","from":"/filterChains/0","path":"/defaultFilterChain"},{"op":"remove","path":"/address"}]`,
@@ -177,11 +177,11 @@ func FuzzPatchMessage(f *testing.F) {
 				p.add(op)
 			}
 			if out, err := p.apply(m); err == nil && broken(out) != nil {
-				t.Errorf("%s: the message breaks a rule: %v", ops, broken(out))
+				t.Errorf("%s: the message violates a rule: %v", ops, broken(out))
 			}
 		}
 		if !proto.Equal(m, before) {
-			t.Fatalf("%s changed the message", ops)
+			t.Fatalf("%s modified the message", ops)
 		}
 		var faults []resource.Fault
 		v := resource.NewValidator("value", &faults)

@@ -17,7 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
-// TestSecretFields holds the list of secret fields to the fields that Envoy's API marks.
+// TestSecretFields compares the list of secret fields with the fields that Envoy's API marks as
+// sensitive.
 func TestSecretFields(t *testing.T) {
 	mark, err := protoregistry.GlobalTypes.FindExtensionByName("udpa.annotations.sensitive")
 	if err != nil {
@@ -34,8 +35,8 @@ func TestSecretFields(t *testing.T) {
 					continue
 				}
 				marked++
-				// The configuration of a provider of private keys has a name that many fields have; what holds
-				// it is hidden.
+				// The config of a private key provider has a common field name; its parent is
+				// hidden instead.
 				name := string(fd.Name())
 				if fd.FullName() == "envoy.extensions.transport_sockets.tls.v3.PrivateKeyProvider.typed_config" {
 					name = "private_key_provider"
@@ -66,7 +67,7 @@ func registry(t testing.TB) *resource.Registry {
 
 const (
 	password = "5ecre7-and-n07-random"
-	// tls is a part of a cluster, in YAML with a comment that holds a secret too.
+	// tls is part of a cluster, in YAML with a comment that also contains a secret.
 	tls = `transport_socket:
   name: envoy.transport_sockets.tls
   typed_config: # was: 5ecre7-and-n07-random-before
@@ -82,7 +83,7 @@ const (
 `
 )
 
-// patchOf is a policy with modifications.
+// patchOf returns a policy with modifications.
 func patchOf(modifications ...string) string {
 	return `{"type": "MeshProxyPatch", "mesh": "m", "name": "p", "spec": {"targetRef": {"kind": "Mesh"}, "default": {"appendModifications": [` +
 		strings.Join(modifications, ", ") + `]}}}`
@@ -113,8 +114,8 @@ func secretTemplate() string {
 		string(quoted) + `}]}}`
 }
 
-// TestSecretsOfPatches: what a patch holds of secrets is not shown, and is kept when the document
-// comes back.
+// TestSecretsOfPatches checks that secrets in a patch are hidden, and preserved if the displayed
+// document is stored again.
 func TestSecretsOfPatches(t *testing.T) {
 	r := registry(t)
 	plain := clusterPatch("z", "# a comment stays\nconnect_timeout: 5s\n")
@@ -133,28 +134,28 @@ func TestSecretsOfPatches(t *testing.T) {
 		}
 		for _, text := range []string{string(shown), fmt.Sprintf("%+v %#v", res, res.Spec), fmt.Sprintf("%+v", *res)} {
 			if strings.Contains(text, "5ecre7") || strings.Contains(text, "NWVjcmU3") {
-				t.Errorf("%s: shown: %s", name, text)
+				t.Errorf("%s: the secret is shown: %s", name, text)
 			}
 		}
 		if name == "text" && !strings.Contains(string(shown), "a comment stays") {
-			t.Errorf("a text without secrets is not as it was written: %s", shown)
+			t.Errorf("a text without secrets was modified: %s", shown)
 		}
 		if strings.Contains(name, "te") && !strings.Contains(string(shown), "/etc/key.pem") {
-			t.Errorf("%s: where a secret is kept is hidden: %s", name, shown)
+			t.Errorf("%s: the file name of a secret is hidden: %s", name, shown)
 		}
 		again, faults := r.DecodeOver(shown, func(resource.Key) *resource.Resource { return res })
 		if len(faults) > 0 || again[0].Digest != res.Digest {
-			t.Errorf("%s: written back: %v", name, faults)
+			t.Errorf("%s: storing the displayed document failed: %v", name, faults)
 		}
 		if _, faults := r.Decode("", shown); len(faults) != 1 ||
 			!strings.Contains(faults[0].Reason, "set the secret itself") {
-			t.Errorf("%s: without what is stored: %v", name, faults)
+			t.Errorf("%s: without the stored document: %v", name, faults)
 		}
 	}
 }
 
-// TestChangesBesideSecrets: a text may be changed beside the secrets that it keeps, and moved. What
-// was not there has none.
+// TestChangesBesideSecrets checks that other fields of a text can be changed and moved while its
+// secrets are preserved, and that new fields have no secrets.
 func TestChangesBesideSecrets(t *testing.T) {
 	r := registry(t)
 	text := func(name string) string { return strings.ReplaceAll(tls, "NAME", name) }
@@ -182,23 +183,24 @@ func TestChangesBesideSecrets(t *testing.T) {
 		"no modifcation": patchOf(jsonPatch("/a/password/inlineString", `"`+secret.Redacted+`"`)),
 	} {
 		if doc == string(shown) {
-			t.Fatalf("%s: nothing is changed", name)
+			t.Fatalf("%s: the change has no effect", name)
 		}
 		if _, faults := over(doc); len(faults) == 0 || !strings.Contains(faults.Error(), "set the secret itself") {
 			t.Errorf("%s: %v", name, faults)
 		}
 	}
-	// What a mark stands for is told by where it stands: at another path it would be shown.
+	// A marker is resolved by its path: at another path the secret would be shown.
 	stored = decodeOne(t, r, patchOf(jsonPatch("/a/password", `{"inlineString": "`+password+`"}`)))
 	got, faults := over(patchOf(jsonPatch("/a/note", `{"inlineString": "`+secret.Redacted+`"}`)))
 	if len(faults) == 0 {
 		if b, _ := resource.Marshal(got[0]); strings.Contains(string(b), password) {
-			t.Errorf("a secret moved to a field that is shown: %s", b)
+			t.Errorf("a secret was moved to a field that is shown: %s", b)
 		}
 	}
 }
 
-// TestFaultsOfSecretsDoNotQuote: a value that does not fit a secret field is not quoted.
+// TestFaultsOfSecretsDoNotQuote checks that messages do not contain invalid values of secret
+// fields.
 func TestFaultsOfSecretsDoNotQuote(t *testing.T) {
 	r := registry(t)
 	for name, doc := range map[string]string{

@@ -244,7 +244,7 @@ func ReadResource(v *resource.Validator, text, at, origin string) *Change {
 	return c
 }
 
-// structural reports whether a rule of package finding concerns the structure of a resource. A
+// structural reports whether a rule of package finding is about the structure of a resource. A
 // policy that violates one has no effect on the resource. Other violations, in values with a
 // special syntax and in references between resources, are found when the whole config is checked.
 func structural(rule int) bool {

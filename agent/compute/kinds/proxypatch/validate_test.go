@@ -9,12 +9,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// patch is a MeshProxyPatch with one modification.
+// patch returns a MeshProxyPatch with one modification.
 func patch(mod string) string {
 	return `{"type":"MeshProxyPatch","mesh":"default","name":"p","spec":{"default":{"appendModifications":[` + mod + `]}}}`
 }
 
-// with is a modification with a value as text.
+// with returns a modification with a text value.
 func with(target, op, match, value string) string {
 	text, _ := json.Marshal(value)
 	m := `{"operation":"` + op + `",`
@@ -24,7 +24,7 @@ func with(target, op, match, value string) string {
 	return patch(`{"` + target + `":` + m + `"value":` + string(text) + `}}`)
 }
 
-// patches is a modification with JSON Patches.
+// patches returns a modification with JSON Patches.
 func patches(target, name, ops string) string {
 	return patch(`{"` + target + `":{"operation":"Patch","match":{"name":"` + name + `"},"jsonPatches":[` + ops + `]}}`)
 }
@@ -43,10 +43,10 @@ const (
 	body  = `address: {socketAddress: {address: 1.2.3.4, portValue: 1}}`
 )
 
-// TestRefused: each document has one fault.
+// TestRefused contains documents with one fault each.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct{ doc, field, reason string }{
-		// The shape.
+		// Shape.
 		{`{"type":"MeshProxyPatch","mesh":"default","name":"p","spec":{}}`, "spec.default.appendModifications", "missing"},
 		{patch(``), "spec.default.appendModifications", "empty"},
 		{patch(`{}`), first, "give one of cluster, listener, networkFilter, httpFilter, virtualHost"},
@@ -69,7 +69,7 @@ func TestRefused(t *testing.T) {
 		{patch(`{"cluster":{"operation":"Remove","value":"name: x"}}`), first + ".cluster.value", "Remove has no"},
 		{patch(`{"httpFilter":{"operation":"Remove","jsonPatches":[{"op":"remove","path":"/name"}]}}`),
 			first + ".httpFilter.jsonPatches", "Remove has no"},
-		// What is matched.
+		// Matches.
 		{with("cluster", "Add", `{"name":"x"}`, "{name: x, type: STATIC}"), first + ".cluster.match", "no match"},
 		{with("listener", "Add", `{}`, "{name: x, filterChains: [{}], "+body+"}"), first + ".listener.match", "no match"},
 		{with("virtualHost", "Add", `{"name":"x"}`, "{name: x, domains: [x]}"), first + ".virtualHost.match.name",
@@ -85,7 +85,7 @@ func TestRefused(t *testing.T) {
 		{with("cluster", "Patch", `{"tags":{"a":"b"}}`, "connectTimeout: 1s"), first + ".cluster.match.tags", "unknown"},
 		{with("cluster", "Patch", `{"name":"a"}`, "{name: b, connectTimeout: 1s}"), first + ".cluster.value.name",
 			"cannot rename"},
-		// Values that are no messages.
+		// Values that are not messages.
 		{with("cluster", "Add", "", "{"), first + ".cluster.value", "line 1 of the text: not valid YAML"},
 		{with("cluster", "Patch", "", ""), first + ".cluster.value", "empty"},
 		{with("cluster", "Patch", "", "[1]"), first + ".cluster.value",
@@ -118,7 +118,7 @@ func TestRefused(t *testing.T) {
 			first + ".httpFilter.value.typedConfig.@type", "the type is missing"},
 		{with("httpFilter", "AddFirst", "", "{name: x, typedConfig: {"+lua+", inlineCod: x}}"),
 			first + ".httpFilter.value.typedConfig.inlineCod", `did you mean "inlineCode"`},
-		// Values that break the rules of fields.
+		// Values that violate field rules.
 		{with("cluster", "Add", "", "{type: STATIC}"), first + ".cluster.value.name", "at least 1"},
 		{with("cluster", "Add", "", "{name: x, type: STATIC, connectTimeout: 0s}"), first + ".cluster.value.connectTimeout",
 			"greater than 0s"},
@@ -142,7 +142,7 @@ func TestRefused(t *testing.T) {
 			"one of route, redirect"},
 		{with("virtualHost", "Add", "", "{name: v, domains: [x], routes: [{match: {prefix: /}, redirect: "+
 			"{responseCode: 9}}]}"), first + ".virtualHost.value.routes[0].redirect.responseCode", "defined enum values"},
-		// Whole messages that Envoy refuses although their fields are good.
+		// Messages that Envoy rejects although their fields are valid.
 		{with("cluster", "Add", "", "{name: x, type: EDS}"), first + ".cluster.value.edsClusterConfig",
 			"source of its endpoints"},
 		{with("cluster", "Add", "", "{name: x, type: ORIGINAL_DST}"), first + ".cluster.value.lbPolicy", "CLUSTER_PROVIDED"},
@@ -234,7 +234,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestAccepted holds documents that are good, and come out of the registry as they went in.
+// TestAccepted contains valid documents and checks that they are encoded unchanged.
 func TestAccepted(t *testing.T) {
 	for _, doc := range []string{
 		patch(`{"cluster":{"operation":"Remove"}}`),
@@ -244,7 +244,7 @@ func TestAccepted(t *testing.T) {
 		with("cluster", "Patch", "", `{typedExtensionProtocolOptions: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions: {"@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, commonHttpProtocolOptions: {}}}}`),
 		with("listener", "Add", "",
 			"{name: x, "+body+", filterChains: [{filters: [{name: t, typedConfig: {"+tcp+", statPrefix: s, cluster: c}}]}]}"),
-		// A terminal filter that is not the router.
+		// A terminal filter other than the router.
 		with("listener", "Add", "", "{name: x, "+body+
 			", filterChains: [{filters: [{name: envoy.filters.network.http_connection_manager, typedConfig: {"+hcm+
 			", statPrefix: h, routeConfig: {}, httpFilters: [{name: m, "+
@@ -280,7 +280,7 @@ func TestAccepted(t *testing.T) {
 		want, _ := json.Marshal(in)
 		got, _ := json.Marshal(back)
 		if string(want) != string(got) {
-			t.Errorf("%s came out as %s", want, got)
+			t.Errorf("%s is encoded as %s", want, got)
 		}
 	}
 }

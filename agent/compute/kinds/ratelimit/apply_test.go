@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// notes is a host that keeps the warnings.
+// notes is a host that records warnings.
 type notes struct {
 	policy.Host
 	list []string
@@ -23,8 +23,8 @@ func (n *notes) Warn(k resource.Key, format string, args ...any) {
 	n.list = append(n.list, k.Name+": "+fmt.Sprintf(format, args...))
 }
 
-// TestTooManyHeaders: each policy gives as many headers as Envoy takes, together they give more.
-// The rest is left out and the limit stays.
+// TestTooManyHeaders merges policies that together set more headers than Envoy accepts. The excess
+// is dropped and the limit remains.
 func TestTooManyHeaders(t *testing.T) {
 	list := make([]toolkit.HeaderValue, 9)
 	for i := range list {

@@ -41,7 +41,7 @@ func TestValid(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(string(out), conf) {
-			t.Errorf("%s comes out as %s", conf, out)
+			t.Errorf("%s is encoded as %s", conf, out)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func TestTargets(t *testing.T) {
 	expect(t, r, doc(`{"kind":"MeshSubset","tags":{"a":"b"},"proxyTypes":["Sidecar","Gateway"]}`, from("Mesh")),
 		"spec.from", "proxyTypes: [Sidecar]")
 	mesh := `"from":[{"targetRef":{"kind":"Mesh"},` + conf + `}]`
-	// tags may select sidecars alone
+	// Tags may select only sidecars.
 	for _, top := range []string{`{"kind":"Mesh","proxyTypes":["Sidecar"]}`, `{"kind":"MeshSubset","tags":{"a":"b"}}`} {
 		if _, faults := r.Decode("", doc(top, mesh)); len(faults) > 0 {
 			t.Errorf("%s: %v", top, faults)

@@ -9,13 +9,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// condition is one as a document has it.
+// condition returns a condition as in a document.
 func condition(text string) Condition {
 	b, _ := json.Marshal(text)
 	return Condition{resource.Raw{JSON: b}}
 }
 
-func TestEveryWordHasAMeaning(t *testing.T) {
+func TestKeywords(t *testing.T) {
 	for word, want := range httpWords() {
 		if c, bad := httpConditions([]Condition{condition(word)}); bad >= 0 || !slices.Equal(c.words, []string{want}) {
 			t.Errorf("%s: %+v, bad %d", word, c, bad)
@@ -34,8 +34,8 @@ func TestEveryWordHasAMeaning(t *testing.T) {
 	}
 }
 
-// FuzzConditions makes retry policies of any words: those that are taken make a message that
-// Envoy's rules allow, and no word gets into it but Envoy's.
+// FuzzConditions checks that accepted conditions result in a valid retry policy with only Envoy's
+// keywords.
 func FuzzConditions(f *testing.F) {
 	for _, seed := range []string{
 		`"5xx"`, `503`, `"503"`, `"HttpMethodGet"`, `"gateway-error,x"`, `-1`, `null`, `{}`, `"\u0000"`, `""`, `1e2`, ``,

@@ -20,12 +20,12 @@ func TestMigrations(t *testing.T) {
 
 const head = `{"type":"MeshRetry","mesh":"default","name":"r","spec":`
 
-// to is a MeshRetry for all destinations.
+// to returns a MeshRetry for all destinations.
 func to(conf string) string {
 	return head + `{"to":[{"targetRef":{"kind":"Mesh"},"default":` + conf + `}]}}`
 }
 
-// under is a MeshRetry below a top-level targetRef.
+// under returns a MeshRetry with a top-level targetRef.
 func under(top, kind, conf string) string {
 	ref := `{"kind":"` + kind + `"}`
 	if kind != "Mesh" {
@@ -107,9 +107,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTaken decodes confs that hold all there is and expects them out as they went in, statuses as
+// TestRoundTrip decodes complete confs and checks that they are encoded unchanged, with statuses as
 // strings.
-func TestTaken(t *testing.T) {
+func TestRoundTrip(t *testing.T) {
 	const common = `"numRetries":10,"perTryTimeout":"20s","backOff":{"baseInterval":"15s","maxInterval":"20m0s"},` +
 		`"rateLimitedBackOff":{"resetHeaders":[{"name":"retry-after","format":"Seconds"},{"name":"x-r","format":"UnixTimestamp"}],"maxInterval":"21m0s"},`
 	const all = `{"tcp":{"maxConnectAttempt":5},"http":{` + common +
@@ -134,7 +134,7 @@ func TestTaken(t *testing.T) {
 			continue
 		}
 		if got, err := json.Marshal(res[0].Spec.(*resource.Policy).To[0].Conf); err != nil || string(got) != want {
-			t.Errorf("%s\ncomes out as %s (%v)", doc, got, err)
+			t.Errorf("%s\nis encoded as %s (%v)", doc, got, err)
 		}
 	}
 }

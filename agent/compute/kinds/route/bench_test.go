@@ -8,8 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// manyRoutes is a mesh with a policy of n rules, which is close to the size that a document may
-// have.
+// manyRoutes returns a mesh with a policy of n rules, close to the maximum size of a document.
 func manyRoutes(n int) []byte {
 	var b strings.Builder
 	b.WriteString(fuzzMesh)
@@ -25,7 +24,7 @@ func manyRoutes(n int) []byte {
 	return []byte(b.String())
 }
 
-// manyOutbounds is a proxy with n outbounds under one TrafficRoute.
+// manyOutbounds returns a proxy with n outbounds and one TrafficRoute.
 func manyOutbounds(n int) []byte {
 	var b strings.Builder
 	b.WriteString(`{"type":"Mesh","name":"default"}
@@ -46,7 +45,8 @@ func manyOutbounds(n int) []byte {
 	return []byte(b.String())
 }
 
-// TestManyRoutes: a document of 5,000 rules makes 10,001 routes in the order of their prefixes.
+// TestManyRoutes checks that a document with 5,000 rules results in 10,001 routes in the order of
+// their prefixes.
 func TestManyRoutes(t *testing.T) {
 	p := kindtest.Generator(t, manyRoutes(5000), "web-01")()
 	if len(p.Warnings) > 0 {
@@ -61,7 +61,7 @@ func TestManyRoutes(t *testing.T) {
 		t.Errorf("%d routes, want 10,001", n)
 	}
 	if strings.Index(l, `"/r1000/"`) > strings.Index(l, `"/r100/"`) {
-		t.Error("a shorter prefix goes before a longer one")
+		t.Error("a shorter prefix precedes a longer one")
 	}
 }
 

@@ -9,18 +9,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// decode returns what is wrong with a policy.
+// decode returns the faults of a policy.
 func decode(kind, spec string) resource.Faults {
 	_, faults := kinds.Registry().Decode("", fmt.Appendf(nil, `{"type":%q,"name":"p",%s}`, kind, spec))
 	return faults
 }
 
-// httpRule is a MeshHTTPRoute with one rule.
+// httpRule returns a MeshHTTPRoute with one rule.
 func httpRule(rule string) string {
 	return `"spec":{"to":[{"targetRef":{"kind":"MeshService","name":"b"},"rules":[` + rule + `]}]}`
 }
 
-// match is a rule with one match, filter one with a filter and ref one with destinations.
+// match returns a policy with one match, filters one with filters, and refs one with destinations.
 func match(m string) string   { return httpRule(`{"matches":[` + m + `],"default":{}}`) }
 func filters(f string) string { return prefixed(`"filters":[` + f + `]`) }
 func refs(r string) string    { return prefixed(`"backendRefs":[` + r + `]`) }
@@ -28,13 +28,13 @@ func prefixed(do string) string {
 	return httpRule(`{"matches":[{"path":{"type":"PathPrefix","value":"/"}}],"default":{` + do + `}}`)
 }
 
-// conf is a TrafficRoute.
+// conf returns a TrafficRoute.
 func conf(c string) string {
 	return `"sources":[{"match":{"kuma.io/service":"*"}}],"destinations":[{"match":{"kuma.io/service":"*"}}],"conf":{` +
 		c + `}`
 }
 
-// legacyRule is a TrafficRoute with one rule about requests.
+// legacyRule returns a TrafficRoute with one HTTP rule.
 func legacyRule(r string) string {
 	return conf(`"destination":{"kuma.io/service":"*"},"http":[{"destination":{"kuma.io/service":"*"},` + r + `}]`)
 }
@@ -85,7 +85,7 @@ func TestRefused(t *testing.T) {
 			`{"type":"RequestHeaderModifier","requestHeaderModifier":{"set":[{"name":%q,"value":%q}]}}`, name, value))
 	}
 	for _, tt := range []struct{ kind, spec, field, reason string }{
-		// The shape.
+		// Shape.
 		{"MeshHTTPRoute", `"spec":{"to":[{"targetRef":{"kind":"Mesh"},"rules":[]}]}`,
 			"spec.to[0].targetRef.kind", "one destination"},
 		{"MeshHTTPRoute", `"spec":{"targetRef":{"kind":"MeshGateway","name":"e"},"to":[{"targetRef":{"kind":"MeshService","name":"b"},"rules":[]}]}`,
@@ -305,8 +305,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestBounds: what a rule repeats for every match is bounded as a whole, as a document of a few
-// kilobytes could otherwise fill the memory.
+// TestBounds checks that the expanded size of rules is limited, because a document of a few
+// kilobytes could otherwise exhaust the memory.
 func TestBounds(t *testing.T) {
 	list := func(n int, item string) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
 	many := func(matches, refs int) string {

@@ -19,8 +19,8 @@ const fuzzMesh = `{"type":"Mesh","name":"default"}
 ---
 `
 
-// FuzzPolicies: a document never makes the agent panic, and what validation accepts becomes
-// messages that Envoy's own rules accept, so that a policy never costs its proxy a listener.
+// FuzzPolicies checks that documents never cause a panic, and that accepted policies result in
+// valid messages, so that a policy never invalidates a listener.
 func FuzzPolicies(f *testing.F) {
 	for _, s := range []string{
 		match(`{"path":{"type":"PathPrefix","value":"/a"},"method":"GET","queryParams":[{"type":"Exact","name":"q","value":""}],"headers":[{"name":"a","type":"Absent"}]}`),
@@ -39,13 +39,13 @@ func FuzzPolicies(f *testing.F) {
 	f.Add("TrafficRoute", legacyRule(`"match":{"path":{"prefix":"/a"},"headers":{"a":{"regex":"."}}},"modify":{"path":{"rewritePrefix":"/"},"host":{"fromPath":{"pattern":"(.)","substitution":"\\1"}},"requestHeaders":{"add":[{"name":"a","value":"b"}]}}`))
 	f.Add("TrafficRoute", conf(`"split":[{"weight":1,"destination":{"kuma.io/service":"b","v":"*"}}],"loadBalancer":{"ringHash":{"hashFunction":"XX_HASH"}}`))
 	f.Fuzz(func(t *testing.T, kind, spec string) {
-		if !strings.Contains(spec, "---") { // another document would be what fails
+		if !strings.Contains(spec, "---") { // another document could fail
 			accepted(t, kind, spec)
 		}
 	})
 }
 
-// accepted expects of a policy that is accepted that the outbound b has its listener.
+// accepted checks that the outbound b has a listener if the policy is accepted.
 func accepted(t *testing.T, kind, spec string) {
 	doc := fmt.Sprintf("%s{\"type\":%q,\"name\":\"p\",%s}", fuzzMesh, kind, spec)
 	rs, faults := kinds.Registry().Decode("", []byte(doc))
@@ -61,17 +61,17 @@ func accepted(t *testing.T, kind, spec string) {
 		t.Fatal(err)
 	}
 	if _, ok := out["type.googleapis.com/envoy.config.listener.v3.Listener"]["outbound:127.0.0.1:10001"]; !ok {
-		t.Errorf("%s\ncosts the outbound its listener: %v", spec, p.Warnings)
+		t.Errorf("%s\nthe outbound has no listener: %v", spec, p.Warnings)
 	}
 	for _, w := range p.Warnings {
 		if strings.Contains(w.Reason, "it is left out") && strings.Contains(w.Reason, "Cluster") {
-			t.Errorf("%s\nis accepted, but then %v", spec, w)
+			t.Errorf("%s\nis accepted and causes a warning: %v", spec, w)
 		}
 	}
 }
 
-// FuzzValues puts a text into every place that takes one: what is accepted there is a listener that
-// Envoy takes.
+// FuzzValues inserts a string into every string field and checks that accepted values result in a
+// valid listener.
 func FuzzValues(f *testing.F) {
 	for _, s := range []string{
 		"", "/", "/a", "a", "A", "*", "a.b", "%", "%%", "%PROTOCOL%", "\\", "\\1", "\\\\", "\x00", "\n", "\x7f", "(", "(.)",

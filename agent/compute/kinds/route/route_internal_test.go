@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestRouteNames: the names of routes are Kuma's, as rules that are about a route show them.
+// TestRouteNames compares the names of routes with Kuma's, because rules for routes refer to them.
 func TestRouteNames(t *testing.T) {
 	c := &HTTPConf{Rules: []HTTPRule{
 		{Matches: []Match{*Everything()}},
@@ -28,7 +28,7 @@ func TestRouteNames(t *testing.T) {
 		{Matches: []Match{{Path: &PathMatch{Type: pathPrefix, Value: "/one"}},
 			{Path: &PathMatch{Type: exact, Value: "/two"}}}},
 	}}
-	want := []string{ // of Kuma 2.9
+	want := []string{ // from Kuma 2.9
 		"9Zuf5Tg79OuZcQITwBbQykxAk2u4fRKrwYn3//AL4Yo=",
 		"qkia/y/AY5Zs7L9JYty63CYSEyM8Gk1SNxtFyDGhJn8=",
 		"WTyekML+Vx9Om393nGSQ1/VWRjxADRmsqCwmmh9hsOY=",
@@ -40,7 +40,7 @@ func TestRouteNames(t *testing.T) {
 	}
 }
 
-// TestPrecedenceIsAnOrder: whatever the matches, sorting gives one result.
+// TestPrecedenceIsAnOrder checks that Compare is a strict weak order.
 func TestPrecedenceIsAnOrder(t *testing.T) {
 	var all []Match
 	for _, p := range []*PathMatch{
@@ -57,18 +57,18 @@ func TestPrecedenceIsAnOrder(t *testing.T) {
 		for j := range all {
 			a, b := &all[i], &all[j]
 			if a.Compare(b) != -b.Compare(a) {
-				t.Fatalf("%+v and %+v are each before the other", a, b)
+				t.Fatalf("%+v and %+v each precede the other", a, b)
 			}
 			for k := range all {
 				if c := &all[k]; a.Compare(b) <= 0 && b.Compare(c) <= 0 && a.Compare(c) > 0 {
-					t.Fatalf("%+v is before %+v, that before %+v, that before the first", a, b, c)
+					t.Fatalf("%+v precedes %+v, which precedes %+v, which precedes the first", a, b, c)
 				}
 			}
 		}
 	}
 }
 
-// takes reports whether Envoy takes a path by a match.
+// takes reports whether Envoy matches a path.
 func takes(m *routev3.RouteMatch, path string) bool {
 	switch s := m.PathSpecifier.(type) {
 	case *routev3.RouteMatch_Path:
@@ -81,8 +81,7 @@ func takes(m *routev3.RouteMatch, path string) bool {
 	return false
 }
 
-// FuzzPath: a match that is accepted takes the paths that it should, and makes messages that Envoy
-// takes.
+// FuzzPath checks that accepted matches select the right paths and result in valid messages.
 func FuzzPath(f *testing.F) {
 	for _, value := range []string{
 		"/", "/a", "/a/b", "/a.b", "//", "", "relative", "/a/", "/%2f", "/[0-9]+", "(", "/a?b=c",
@@ -109,32 +108,31 @@ func FuzzPath(f *testing.F) {
 					t.Errorf("%s %q: %v", kind, value, err)
 				}
 				if _, err := proto.Marshal(e); err != nil {
-					return // not UTF-8: no document can hold it
+					return // not UTF-8, so not possible in a document
 				}
 				if len(e.Headers) != 1 || e.Headers[0].Name != ":method" {
-					t.Errorf("%s %q: the method is lost", kind, value)
+					t.Errorf("%s %q: the method is missing", kind, value)
 				}
 				got = got || takes(e, path)
 			}
 			if strings.HasPrefix(path, "/") && !strings.Contains(path, "\n") && got != want() {
-				t.Errorf("%s %q takes %q: %v", kind, value, path, got)
+				t.Errorf("%s %q matches %q: %v", kind, value, path, got)
 			}
 		}
 	})
 }
 
-// FuzzSubstitution: what is accepted can be put in the place of a match, and a literal stands for
-// itself.
+// FuzzSubstitution checks that accepted substitutions are valid and that literals are unchanged.
 func FuzzSubstitution(f *testing.F) {
 	for _, s := range []string{"", "/a", `\0`, `\1\2`, `\3`, `\`, `a\\`, `\a`, `\\1`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if reason := substitutionFault(literal(s), 0); reason != "" {
-			t.Errorf("the literal of %q: %s", s, reason)
+			t.Errorf("literal of %q: %s", s, reason)
 		}
 		if got := substitute(literal(s), "match"); got != s {
-			t.Errorf("the literal of %q stands for %q", s, got)
+			t.Errorf("literal of %q results in %q", s, got)
 		}
 		if substitutionFault(s, 2) == "" {
 			substitute(s, "match", "one", "two") // does not index beyond the groups
@@ -142,7 +140,7 @@ func FuzzSubstitution(f *testing.F) {
 	})
 }
 
-// substitute does what RE2 does with a substitution.
+// substitute applies a substitution like RE2.
 func substitute(s string, groups ...string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -160,10 +158,10 @@ func substitute(s string, groups ...string) string {
 	return b.String()
 }
 
-// TestPercent: a percentage has the smallest denominator that holds it.
+// TestPercent checks that a percentage gets the smallest sufficient denominator.
 func TestPercent(t *testing.T) {
 	if fraction(nil) != nil {
-		t.Error("all requests are not a share of them")
+		t.Error("nil does not mean all requests")
 	}
 	for in, want := range map[float64]string{
 		0: "0/HUNDRED", 100: "100/HUNDRED", 99.9: "9990/TEN_THOUSAND", 0.01: "1/TEN_THOUSAND",

@@ -16,14 +16,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// TestRoutes shows the outbounds of the proxy web-01 with their routes in order, which the cases of
-// TestCases, where what has a name stands under it, do not tell. A line is a route: its match, what
-// happens, and the first letters of its name; then come the endpoints of the clusters, and the
-// warnings.
+// TestRoutes checks the order of routes of the proxy web-01, which TestCases does not, because it
+// identifies items by name. Each line is a route with its match, its action, and the first letters
+// of its name. The endpoints of clusters and the warnings follow.
 func TestRoutes(t *testing.T) {
 	kindtest.Cases(t, "testdata/routes/*.txtar", func(t *testing.T, file string, a *txtar.Archive) {
 		if len(a.Files) != 2 {
-			t.Fatalf("%d parts, want input.yaml and routes.txt", len(a.Files))
+			t.Fatalf("%d sections, want input.yaml and routes.txt", len(a.Files))
 		}
 		got := show(t, a.Files[0].Data)
 		if os.Getenv("UPDATE_GOLDEN") != "" {
@@ -34,7 +33,7 @@ func TestRoutes(t *testing.T) {
 			return
 		}
 		if diff := cmp.Diff(strings.Split(string(a.Files[1].Data), "\n"), strings.Split(got, "\n")); diff != "" {
-			t.Errorf("routes, UPDATE_GOLDEN=1 takes them over (-want +got):\n%s", diff)
+			t.Errorf("routes: UPDATE_GOLDEN=1 updates them (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -94,7 +93,7 @@ func showListener(b *strings.Builder, name string, v map[string]any) {
 	}
 }
 
-// line is JSON on one line, as it is read.
+// line formats JSON on one line.
 func line(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -105,7 +104,7 @@ func line(v any) string {
 	return strings.TrimSpace(b.String())
 }
 
-// addresses lists every address in a value.
+// addresses lists all addresses in a value.
 func addresses(v any) string {
 	out := ""
 	switch v := v.(type) {

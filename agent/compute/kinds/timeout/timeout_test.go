@@ -20,14 +20,14 @@ const (
 		`"destinations":[{"match":{"kuma.io/service":"*"}}],"conf":`
 )
 
-// to is a MeshTimeout for all destinations.
+// to returns a MeshTimeout for all destinations.
 func to(conf string) string {
 	return head + `{"to":[{"targetRef":{"kind":"Mesh"},"default":` + conf + `}]}}`
 }
 
 func legacy(conf string) string { return legacyHead + conf + `}` }
 
-// under is a MeshTimeout below a top-level targetRef.
+// under returns a MeshTimeout with a top-level targetRef.
 func under(top, kind, conf string) string {
 	ref := `{"kind":"` + kind + `"}`
 	if kind != "Mesh" {
@@ -89,9 +89,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTaken decodes confs that hold all there is and expects them out as they went in, durations in
-// Go's form.
-func TestTaken(t *testing.T) {
+// TestRoundTrip decodes complete confs and checks that they are encoded unchanged, with durations
+// in Go's format.
+func TestRoundTrip(t *testing.T) {
 	const all = `{"connectionTimeout":"2s","idleTimeout":"1h0m0s","http":{"requestTimeout":"0s","streamIdleTimeout":"1ms",` +
 		`"maxStreamDuration":"4s","maxConnectionDuration":"5s","requestHeadersTimeout":"500ms"}}`
 	const allLegacy = `{"connectTimeout":"1s","tcp":{"idleTimeout":"2s"},"http":{"requestTimeout":"3s","idleTimeout":"4s",` +
@@ -119,7 +119,7 @@ func TestTaken(t *testing.T) {
 			conf = spec.Conf
 		}
 		if got, err := json.Marshal(conf); err != nil || string(got) != want {
-			t.Errorf("%s\ncomes out as %s (%v)", doc, got, err)
+			t.Errorf("%s\nis encoded as %s (%v)", doc, got, err)
 		}
 	}
 }

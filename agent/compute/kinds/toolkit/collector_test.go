@@ -20,8 +20,8 @@ func TestParseCollector(t *testing.T) {
 	}
 }
 
-// FuzzParseCollector: whatever is accepted has a port that can be dialled and a host without
-// brackets and ports.
+// FuzzParseCollector checks that accepted collectors have a valid port and a host without brackets
+// and port.
 func FuzzParseCollector(f *testing.F) {
 	for _, s := range []string{"http://z:1/s?q#f", "otel:4317", "[fd00::1]:1", "fd00::1", "a:b:c", "]:1", "[]", ":"} {
 		f.Add(s)
@@ -30,7 +30,7 @@ func FuzzParseCollector(f *testing.F) {
 		c, err := toolkit.ParseCollector(s)
 		switch {
 		case err != nil && c != toolkit.Collector{}:
-			t.Errorf("%q: %+v beside the error %v", s, c, err)
+			t.Errorf("%q: %+v with the error %v", s, c, err)
 		case err == nil && (c.Port < 1 || c.Port > 65535):
 			t.Errorf("%q: port %d", s, c.Port)
 		case err == nil && strings.ContainsAny(c.Host, "[]"):

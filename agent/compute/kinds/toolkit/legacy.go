@@ -27,9 +27,9 @@ func LegacyOutbound[C any, P interface {
 }
 
 // MigrateOutbound converts each policy of a plan to a policy of the kind current, the weakest
-// first. convert returns the equivalent conf and notes what has no equivalent. override sets the
-// fields that a weaker policy sets and a stronger one does not, because targetRef policies are
-// merged and source-destination policies are not.
+// first. convert returns the equivalent conf and notes differences. override sets the fields that a
+// weaker policy sets and a stronger one does not, because targetRef policies are merged and
+// source-destination policies are not.
 func MigrateOutbound[Old, New any, P interface {
 	*New
 	resource.Conf

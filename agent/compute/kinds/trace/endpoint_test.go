@@ -20,7 +20,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever is accepted has a port that can be dialled.
+// FuzzParse checks that accepted URLs have a valid port.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"http://z:1/s?q#f", "https://[fd00::1%25eth0]:1", "otel:4317", "[fd00::1]:1", "fd00::1", "a:b:c", "]:1", "[]", ":",
@@ -31,7 +31,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		e, err := parseURL(s)
 		if err != nil && e != (endpoint{}) {
-			t.Errorf("%q: %+v beside the error %v", s, e, err)
+			t.Errorf("%q: %+v with the error %v", s, e, err)
 		}
 		if err == nil && (e.Port < 1 || e.Port > 65535) {
 			t.Errorf("%q: port %d", s, e.Port)

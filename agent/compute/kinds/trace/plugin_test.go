@@ -57,7 +57,7 @@ func TestAccepted(t *testing.T) {
 		}
 		out, err := json.Marshal(rs[0].Spec.(*resource.Policy).Default)
 		if err != nil || !kindtest.SameJSON(t, string(out), conf) {
-			t.Errorf("%s\ncomes out as %s (%v)", conf, out, err)
+			t.Errorf("%s\nis encoded as %s (%v)", conf, out, err)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package trafficpermission
 
-// What tests of this package use of its inside. They lie outside of it, as they need the legacy
-// kind too.
+// Internals for the external tests, which also need the legacy kind.
 const (
 	Deny            = deny
 	AllowShadowDeny = allowShadowDeny

@@ -23,7 +23,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// admits evaluates an RBAC message for a client with URIs in its certificate, as Envoy does.
+// admits evaluates RBAC rules for a client with URIs in its certificate, like Envoy.
 func admits(m *rbacv3.RBAC, uris []string) bool {
 	matched := false
 	for _, p := range m.GetPolicies() {
@@ -48,7 +48,7 @@ func holds(p *rbacv3.Principal, uris []string) bool {
 	panic(fmt.Sprintf("a principal of a kind that is not made here: %v", p))
 }
 
-// certificate is the URIs of a client with tags, as the mesh signs them.
+// certificate returns the URIs in the certificate of a client with tags.
 func certificate(tags map[string]string) []string {
 	uris := []string{"spiffe://default/" + tags[resource.TagService]}
 	for k, v := range tags {
@@ -61,14 +61,14 @@ func certificate(tags map[string]string) []string {
 
 func plugin() policy.Plugin { return trafficpermission.Plugin(legacykind.Kind()) }
 
-// apply lets the policies act on a draft, in the order of the generator.
+// apply applies the policies to a draft in the order of the generator.
 func apply(c *policy.Context, d *draft.Draft) {
 	plugin().Legacy[0].Apply(c, d)
 	plugin().Apply(c, d)
 }
 
-// rulesOf returns what documents say about the dataplane backend-1, which has the service "backend"
-// at its inbound.
+// rulesOf returns the rules of documents for the dataplane backend-1 with an inbound of service
+// "backend".
 func rulesOf(t *testing.T, docs ...string) *policy.Rules {
 	t.Helper()
 	reg, err := resource.NewRegistry(append(resource.Core(), plugin().Kinds[0], plugin().Legacy[0].Descriptor)...)
@@ -90,8 +90,8 @@ func rulesOf(t *testing.T, docs ...string) *policy.Rules {
 	return x.Rules(set.Get(resource.Key{Kind: "Dataplane", Mesh: "default", Name: "backend-1"}))
 }
 
-// TestForm has the cases in which Kuma's form of the rules is right, and those in which it would
-// admit whom a policy denies.
+// TestForm contains cases in which Kuma's form of the rules is correct, and cases in which it would
+// admit denied clients.
 func TestForm(t *testing.T) {
 	item := func(ref, action string) string {
 		return `{"targetRef":` + ref + `,"default":{"action":"` + action + `"}}`
@@ -126,9 +126,8 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// TestStrongestItemDecides makes policies at random and asks for every client whether the filters
-// admit whom the strongest item about the client admits, and nobody else; and the same of what is
-// only counted.
+// TestStrongestItemDecides creates random policies and checks that the filters admit exactly the
+// clients that the strongest item admits, and count exactly those that it counts.
 func TestStrongestItemDecides(t *testing.T) {
 	services, teams, zones := []string{"web", "api", "redis"}, []string{"front", "back"}, []string{"east", "west"}
 	actions := []string{"Allow", "Deny", "AllowWithShadowDeny"}
@@ -252,8 +251,8 @@ func TestLegacy(t *testing.T) {
 
 func view() *mesh.View { return &mesh.View{Name: "default", Spec: &resource.Mesh{}} }
 
-// inbound is a draft with one inbound that has a chain for peers with certificates, and one for
-// those without.
+// inbound returns a draft of an inbound with a chain for clients with certificates and one for
+// others.
 func inbound(http bool) *draft.Draft {
 	chain := func(tls bool) *draft.Chain {
 		if http {
@@ -269,17 +268,17 @@ func inbound(http bool) *draft.Draft {
 	}}
 }
 
-// TestWhereTheGuardStands: HTTP is guarded request by request, unless a TrafficPermission speaks,
-// which is about connections; in either case only where peers are known, only at inbounds, and
-// before everything else.
-func TestWhereTheGuardStands(t *testing.T) {
+// TestGuardPosition checks that HTTP requests are guarded individually, except with a
+// TrafficPermission, which guards connections. Guards are only at inbounds with client
+// certificates, before all other filters.
+func TestGuardPosition(t *testing.T) {
 	allowAll := `{"type":"MeshTrafficPermission","mesh":"default","name":"p","spec":{"targetRef":{"kind":"Mesh"},"from":[{"targetRef":{"kind":"Mesh"},"default":{"action":"Allow"}}]}}`
 	legacyAll := `{"type":"TrafficPermission","mesh":"default","name":"old","sources":[{"match":{"kuma.io/service":"*"}}],"destinations":[{"match":{"kuma.io/service":"*"}}]}`
 	for _, c := range []struct {
 		name    string
 		docs    []string
 		http    bool
-		request bool // guarded request by request
+		request bool // whether requests are guarded individually
 		policy  string
 	}{
 		{"http by a MeshTrafficPermission", []string{allowAll, legacyAll}, true, true, trafficpermission.Kind},
@@ -310,11 +309,11 @@ func TestWhereTheGuardStands(t *testing.T) {
 		}
 		for i, ch := range []*draft.Chain{d.Listeners[0].Chains[1], d.Listeners[1].Chains[0], d.Listeners[2].Chains[0]} {
 			if len(ch.Network) > 0 || c.http && len(ch.HTTP.Filters) != 1 {
-				t.Errorf("%s: unguarded chain %d has %v", c.name, i, ch)
+				t.Errorf("%s: chain %d without certificates has %v", c.name, i, ch)
 			}
 		}
 	}
 	if len(draft.PlainFilters) != 1 {
-		t.Error("the shared filters were changed")
+		t.Error("the shared filters were modified")
 	}
 }

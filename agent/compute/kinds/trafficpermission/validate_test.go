@@ -27,7 +27,7 @@ func TestValid(t *testing.T) {
 			continue
 		}
 		if out, err := resource.Marshal(res[0]); err != nil || string(out) != string(doc) {
-			t.Errorf("%s comes out as %s (%v)", doc, out, err)
+			t.Errorf("%s is encoded as %s (%v)", doc, out, err)
 		}
 	}
 	for _, top := range []string{
@@ -75,6 +75,6 @@ func TestInvalid(t *testing.T) {
 		}
 	}
 	if _, faults := r.Decode("", []byte(`{"type":"TrafficPermission","mesh":"default","name":"p","sources":[{"match":{"kuma.io/service":"*"}}],"destinations":[],"conf":{}}`)); len(faults) != 2 {
-		t.Errorf("a TrafficPermission has destinations and no conf: %v", faults)
+		t.Errorf("a valid TrafficPermission is rejected: %v", faults)
 	}
 }

@@ -151,7 +151,7 @@ func changes() []policy.Change {
 		out = append(out, policy.Change{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*/" + f,
 			Before: policy.Any, After: policy.Any,
 			Why: "the routes are sorted by the precedence of their matches, each with the action of its rule; " +
-				"the notes of the policy name what has no equivalent"})
+				"the notes of the policy list the differences"})
 	}
 	return out
 }
