@@ -42,7 +42,7 @@ func (c *Choices) Of(service string) []map[string]string {
 // be an index of the same view, or nil for no policies.
 func NewChoices(v *mesh.View, x *Index) *Choices {
 	c := &chooser{view: v, out: &Choices{}, seen: map[string]bool{}, found: map[string][]choice{},
-		written: map[string][]map[string]string{}}
+		explicit: map[string][]map[string]string{}}
 	for r, dp := range resource.Specs[*resource.Dataplane](v.Dataplanes()) {
 		for i := range dp.Networking.Outbound {
 			c.outbound(r, &dp.Networking.Outbound[i])
@@ -73,16 +73,16 @@ type choice struct {
 
 // chooser collects choices.
 type chooser struct {
-	view    *mesh.View
-	out     *Choices
-	n       int
-	found   map[string][]choice            // by service
-	seen    map[string]bool                // by key
-	written map[string][]map[string]string // tags of outbounds with more than the service tag, each once, by service
-	legacy  int                            // number of pairs examined
-	plain   []string                       // all tag services that a proxy can have an outbound to, sorted
-	key     []byte                         // scratch
-	names   []string                       // scratch
+	view     *mesh.View
+	out      *Choices
+	n        int
+	found    map[string][]choice            // by service
+	seen     map[string]bool                // by key
+	explicit map[string][]map[string]string // tags of outbounds with more than the service tag, each once, by service
+	legacy   int                            // number of pairs examined
+	plain    []string                       // all tag services that a proxy can have an outbound to, sorted
+	key      []byte                         // scratch
+	names    []string                       // scratch
 }
 
 // outbound adds the choice of an outbound of a dataplane.
@@ -92,10 +92,10 @@ func (c *chooser) outbound(r *resource.Resource, o *resource.Outbound) {
 	case o.BackendRef != nil || service == "":
 	case len(o.Tags) > 1:
 		if c.add(r.Key, service, o.Tags) {
-			c.written[service] = append(c.written[service], o.Tags)
+			c.explicit[service] = append(c.explicit[service], o.Tags)
 		}
-	case c.written[service] == nil:
-		c.written[service] = []map[string]string{} // may have no workload and be rerouted
+	case c.explicit[service] == nil:
+		c.explicit[service] = []map[string]string{} // may have no workload and be rerouted
 	}
 }
 
@@ -144,7 +144,7 @@ func (c *chooser) legacyPolicy(p *resource.Resource, spec *resource.LegacyPolicy
 			continue
 		}
 		if c.plain == nil {
-			c.plain = slices.Collect(maps.Keys(c.written))
+			c.plain = slices.Collect(maps.Keys(c.explicit))
 			for _, s := range c.view.Services() {
 				if s.ID.Kind == mesh.KindTag {
 					c.plain = append(c.plain, s.Tag)
@@ -171,7 +171,7 @@ func (c *chooser) legacyOutbounds(p *resource.Resource, l *LegacyKind, service s
 		c.refs(p, l.Destinations(p, tags))
 	}
 	look(map[string]string{resource.TagService: service})
-	for _, tags := range c.written[service] {
+	for _, tags := range c.explicit[service] {
 		look(tags)
 	}
 }

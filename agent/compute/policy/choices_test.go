@@ -117,8 +117,8 @@ func TestChoices(t *testing.T) {
 			if got.Cut != (resource.Key{}) {
 				t.Errorf("cut off at %s", got.Cut)
 			}
-			if s, again := choicesOf(got, "backend"), choicesOf(policy.NewChoices(x.View, x), "backend"); s != again {
-				t.Errorf("another order: %s, then %s", s, again)
+			if s, second := choicesOf(got, "backend"), choicesOf(policy.NewChoices(x.View, x), "backend"); s != second {
+				t.Errorf("another order: %s, then %s", s, second)
 			}
 		})
 	}
@@ -128,9 +128,9 @@ func TestChoices(t *testing.T) {
 }
 
 func sorted(s string) string {
-	parts := strings.Fields(s)
-	slices.Sort(parts)
-	return strings.Join(parts, " ")
+	words := strings.Fields(s)
+	slices.Sort(words)
+	return strings.Join(words, " ")
 }
 
 // TestChoicesAreBounded checks that too many choices, and too many pairs of legacy policies and

@@ -138,13 +138,13 @@ func showRule(r *policy.Rule) string {
 	if r == nil {
 		return "none"
 	}
-	var parts []string
+	var tags []string
 	for _, t := range r.Subset {
 		op := "="
 		if t.Not {
 			op = "!="
 		}
-		parts = append(parts, strings.TrimPrefix(t.Key, "kuma.io/")+op+t.Value)
+		tags = append(tags, strings.TrimPrefix(t.Key, "kuma.io/")+op+t.Value)
 	}
 	b, err := json.Marshal(r.Conf)
 	if err != nil {
@@ -154,7 +154,7 @@ func showRule(r *policy.Rule) string {
 	for _, o := range r.Origins {
 		from = append(from, fmt.Sprintf("%s[%d]", o.Policy.Name, o.Item))
 	}
-	return fmt.Sprintf("{%s} %s %s", strings.Join(parts, ","), b, strings.Join(from, " "))
+	return fmt.Sprintf("{%s} %s %s", strings.Join(tags, ","), b, strings.Join(from, " "))
 }
 
 func rulesOf(t testing.TB, x *policy.Index, dataplane, kind string) *policy.KindRules {

@@ -104,13 +104,14 @@ func (b *builder) warnForeign(it *item) {
 	if c, ok := it.conf.(MatchConf); ok {
 		list = c.ClientMatches()
 	}
-	own := resource.SPIFFEID(b.x.View.Name, "")
+	prefix := resource.SPIFFEID(b.x.View.Name, "")
 	for i := range list {
 		m := list[i].SpiffeID
-		if m == nil || strings.HasPrefix(m.Value, own) || m.Type == resource.MatchPrefix && strings.HasPrefix(own, m.Value) {
+		if m == nil || strings.HasPrefix(m.Value, prefix) ||
+			m.Type == resource.MatchPrefix && strings.HasPrefix(prefix, m.Value) {
 			continue
 		}
 		b.warnf(it.origin.Policy, "rules[%d]: no client has a SPIFFE ID like %s; SPIFFE IDs in this mesh are %sSERVICE, "+
-			"where SERVICE is the tag kuma.io/service", it.origin.Item, m.Value, own)
+			"where SERVICE is the tag kuma.io/service", it.origin.Item, m.Value, prefix)
 	}
 }

@@ -202,8 +202,9 @@ func Meet(a, b map[string]string) bool {
 }
 
 // Closure returns the selectors and their compatible combinations, each once, sorted by the number
-// of tags and then by the tags. whole is false if the result reached the limit and is incomplete.
-func Closure(list []map[string]string, limit int) (out []map[string]string, whole bool) {
+// of tags and then by the tags. complete is false if the result reached the limit and is
+// incomplete.
+func Closure(list []map[string]string, limit int) (out []map[string]string, complete bool) {
 	seen := map[string]bool{}
 	add := func(m map[string]string) {
 		if key := subsetOf(m).key(); !seen[key] {
@@ -214,14 +215,14 @@ func Closure(list []map[string]string, limit int) (out []map[string]string, whol
 	for _, m := range list {
 		add(m)
 	}
-	whole = len(out) <= limit
-	for i := 0; i < len(out) && whole; i++ {
-		for j := 0; j < i && whole; j++ {
+	complete = len(out) <= limit
+	for i := 0; i < len(out) && complete; i++ {
+		for j := 0; j < i && complete; j++ {
 			if a, b := out[i], out[j]; Meet(a, b) {
 				both := maps.Clone(a)
 				maps.Copy(both, b)
 				add(both)
-				whole = len(out) <= limit
+				complete = len(out) <= limit
 			}
 		}
 	}
@@ -231,7 +232,7 @@ func Closure(list []map[string]string, limit int) (out []map[string]string, whol
 		}
 		return subsetOf(a).compare(subsetOf(b))
 	})
-	return out, whole
+	return out, complete
 }
 
 // Ruled returns the policies of some kinds that select a dataplane.

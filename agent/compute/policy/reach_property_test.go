@@ -212,9 +212,9 @@ func TestAutoReachableIsTheSpecification(t *testing.T) {
 			rand.New(rand.NewSource(1)).Shuffle(len(docs), func(i, j int) { docs[i], docs[j] = docs[j], docs[i] })
 			fresh := indexOf(t, decode(t, strings.Join(docs, "")), policy.Options{AutoReachable: true})
 
-			follows, again := reachedBy(x), reachedBy(fresh)
-			if !slices.Equal(follows, again) {
-				rt.Fatalf("%s\nderived: %v\nnew: %v", strings.Join(w.docs(), ""), follows, again)
+			follows, want := reachedBy(x), reachedBy(fresh)
+			if !slices.Equal(follows, want) {
+				rt.Fatalf("%s\nderived: %v\nnew: %v", strings.Join(w.docs(), ""), follows, want)
 			}
 			if a, b := x.ReachDigest(v.Dataplane("web")), fresh.ReachDigest(fresh.View.Dataplane("web")); a != b {
 				rt.Fatal("the digests differ")
@@ -225,9 +225,9 @@ func TestAutoReachableIsTheSpecification(t *testing.T) {
 				if want := permitted(x, s); is != want {
 					rt.Fatalf("%s\n%s: reachable %v, want %v", strings.Join(w.docs(), ""), s.ID.Name, is, want)
 				}
-				if told := reach.Of(s); told.Reachable != is || told.Reachable && told.Cause == mesh.CausePermission &&
-					told.By.Policy == nil {
-					rt.Fatalf("%s: reachable %v, verdict %+v", s.ID.Name, is, told)
+				if verdict := reach.Of(s); verdict.Reachable != is || verdict.Reachable && verdict.Cause == mesh.CausePermission &&
+					verdict.By.Policy == nil {
+					rt.Fatalf("%s: reachable %v, verdict %+v", s.ID.Name, is, verdict)
 				}
 			}
 		}

@@ -129,17 +129,17 @@ func TestPeer(t *testing.T) {
 func TestFIFOName(t *testing.T) {
 	seen := map[string]bool{}
 	for _, name := range []string{"web", strings.Repeat("a", 253), strings.Repeat("a", 252) + "b"} {
-		for _, room := range []int{200, 85, 40, 35, 0, -50} {
+		for _, limit := range []int{200, 85, 40, 35, 0, -50} {
 			for _, addr := range []string{"a:1", "b:1"} {
 				s := []string{addr, ""}
-				got := fifoName(room, resource.Key{Mesh: "default", Name: name}, s)
-				if again := fifoName(room, resource.Key{Mesh: "default", Name: name}, s); again != got {
-					t.Errorf("unstable name: %q, then %q", got, again)
+				got := fifoName(limit, resource.Key{Mesh: "default", Name: name}, s)
+				if second := fifoName(limit, resource.Key{Mesh: "default", Name: name}, s); second != got {
+					t.Errorf("unstable name: %q, then %q", got, second)
 				}
-				if len(got) > max(room, minFIFOName) || strings.Contains(got, "/") || !strings.HasPrefix(got, "nearside-") {
-					t.Errorf("limit %d: %q has %d bytes", room, got, len(got))
+				if len(got) > max(limit, minFIFOName) || strings.Contains(got, "/") || !strings.HasPrefix(got, "nearside-") {
+					t.Errorf("limit %d: %q has %d bytes", limit, got, len(got))
 				}
-				key := fmt.Sprint(room, got)
+				key := fmt.Sprint(limit, got)
 				if seen[key] {
 					t.Errorf("%q is not unique", got)
 				}

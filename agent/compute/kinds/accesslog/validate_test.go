@@ -242,9 +242,9 @@ func TestAccepted(t *testing.T) {
 			t.Errorf("%s: %v", doc, faults)
 			continue
 		}
-		again, faults := kinds.Registry().Seal(res[0])
-		if len(faults) > 0 || again.Digest != res[0].Digest {
-			t.Errorf("%s: decoded again: %v, digest %x instead of %x", doc, faults, again.Digest, res[0].Digest)
+		second, faults := kinds.Registry().Seal(res[0])
+		if len(faults) > 0 || second.Digest != res[0].Digest {
+			t.Errorf("%s: decoded again: %v, digest %x instead of %x", doc, faults, second.Digest, res[0].Digest)
 		}
 		if b, err := resource.Marshal(res[0]); err != nil || strings.Contains(string(b), `\u0026`) ||
 			strings.Contains(string(b), "null") {
@@ -270,7 +270,7 @@ func FuzzFormat(f *testing.F) {
 				continue
 			}
 			for _, r := range res {
-				if again, faults := registry.Seal(r); len(faults) > 0 || again.Digest != r.Digest {
+				if second, faults := registry.Seal(r); len(faults) > 0 || second.Digest != r.Digest {
 					t.Fatalf("%s: decoded again: %v", doc, faults)
 				}
 			}

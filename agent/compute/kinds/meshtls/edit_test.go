@@ -208,9 +208,9 @@ func TestMode(t *testing.T) {
 	if m := open.FilterChains[2].FilterChainMatch; m.ApplicationProtocols[0] != "kuma" {
 		t.Error(m)
 	}
-	again := d.Listeners[1].Chains
+	chains := d.Listeners[1].Chains
 	applied(t, d, true, doc("a", `{"kind":"Mesh"}`, `{"mode":"Permissive"}`))
-	if len(d.Listeners[0].Chains) != 3 || len(d.Listeners[1].Chains) != 3 || d.Listeners[1].Chains[0] != again[0] {
+	if len(d.Listeners[0].Chains) != 3 || len(d.Listeners[1].Chains) != 3 || d.Listeners[1].Chains[0] != chains[0] {
 		t.Error("a permissive inbound was modified")
 	}
 	applied(t, d, true, doc("a", `{"kind":"Mesh"}`, `{"mode":"Strict"}`))

@@ -87,7 +87,7 @@ type applier struct {
 func (a *applier) warn(has func(*Conf) bool, format string, args ...any) {
 	for _, o := range slices.Backward(a.rule.Origins) {
 		if p, ok := o.Policy.Spec.(*resource.Policy); ok {
-			if own, ok := p.Default.(*Conf); ok && has(own) {
+			if conf, ok := p.Default.(*Conf); ok && has(conf) {
 				a.c.Host.Warn(o.Policy.Key, format, args...)
 				return
 			}

@@ -159,8 +159,8 @@ func TestInspectedPorts(t *testing.T) {
 			}
 			if l.message.ContinueOnListenerFiltersTimeout != c.shortly ||
 				(l.message.GetListenerFiltersTimeout().AsDuration() == 200*time.Millisecond) != c.shortly {
-				t.Errorf("the inspectors time out after %v: %t; want 200 ms: %t", l.message.GetListenerFiltersTimeout().AsDuration(),
-					l.message.ContinueOnListenerFiltersTimeout, c.shortly)
+				t.Errorf("the inspectors time out after %v: %t; want 200 ms: %t",
+					l.message.GetListenerFiltersTimeout().AsDuration(), l.message.ContinueOnListenerFiltersTimeout, c.shortly)
 			}
 		})
 	}

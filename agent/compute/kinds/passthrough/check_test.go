@@ -49,14 +49,14 @@ func (r *real) decide(c conn) verdict {
 	if c.to.Addr().Is6() {
 		entry = netip.MustParseAddrPort("[::1]:15001")
 	}
-	asked := &match.Conn{Dst: c.to, Src: netip.MustParseAddrPort("192.168.0.1:40000"), Entry: entry, First: first}
+	dialed := &match.Conn{Dst: c.to, Src: netip.MustParseAddrPort("192.168.0.1:40000"), Entry: entry, First: first}
 	var trace *match.Trace
 	switch c.sends {
 	case sendsHTTP1, sendsHTTP2, sendsHTTP10:
-		trace = r.config.Request(asked, &match.Request{Host: c.name})
+		trace = r.config.Request(dialed, &match.Request{Host: c.name})
 	default:
-		asked.SNI = c.name
-		trace = r.config.Connection(asked)
+		dialed.SNI = c.name
+		trace = r.config.Connection(dialed)
 	}
 	v := verdict{}
 	for _, s := range trace.Steps {

@@ -273,7 +273,8 @@ func (e *envoy) decide(c conn) verdict {
 // inspect runs the listener filters. It returns false if one of them times out waiting for the
 // client and closes the connection.
 func (l *listener) inspect(c conn) (transport, application string, ok bool) {
-	port := l.message.GetAddress().GetSocketAddress().GetPortValue() // the listener's port, until the destination is restored
+	// the listener's port, until the destination is restored
+	port := l.message.GetAddress().GetSocketAddress().GetPortValue()
 	transport = "raw_buffer"
 	for _, f := range l.message.ListenerFilters {
 		kind := f.Name[strings.LastIndexByte(f.Name, '.')+1:]

@@ -10,13 +10,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// asked is a match in a straightforward interpretation.
-type asked struct {
+// testMatch is a match in a straightforward interpretation.
+type testMatch struct {
 	protocol, value string
 	port            uint16 // 0 for all
 }
 
-func (a asked) text() string {
+func (a testMatch) text() string {
 	s := a.protocol + " " + a.value
 	if a.port == 0 {
 		return s
@@ -28,7 +28,7 @@ func (a asked) text() string {
 }
 
 // address returns the addresses of a match, or false for a domain.
-func (a asked) address() (netip.Prefix, bool) {
+func (a testMatch) address() (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(a.value)
 	if err != nil {
 		addr, err := netip.ParseAddr(a.value)
@@ -43,12 +43,12 @@ func (a asked) address() (netip.Prefix, bool) {
 	return p, true
 }
 
-func (a asked) requests() bool {
+func (a testMatch) requests() bool {
 	return a.protocol != "tls" && a.protocol != "tcp" && a.protocol != "mysql"
 }
 
 // admits evaluates one match regardless of others. silent is true on ports without inspection.
-func (a asked) admits(c conn, silent bool) bool {
+func (a testMatch) admits(c conn, silent bool) bool {
 	if a.port != 0 && a.port != c.to.Port() {
 		return false
 	}
@@ -114,8 +114,9 @@ func connections() []conn {
 }
 
 // drawMatch draws a valid match with one of protocols.
-func drawMatch(t *rapid.T, protocols []string) asked {
-	a := asked{protocol: rapid.SampledFrom(protocols).Draw(t, "protocol"), port: rapid.SampledFrom(ports).Draw(t, "port")}
+func drawMatch(t *rapid.T, protocols []string) testMatch {
+	a := testMatch{protocol: rapid.SampledFrom(protocols).Draw(t, "protocol"),
+		port: rapid.SampledFrom(ports).Draw(t, "port")}
 	if a.protocol == "tcp" || a.protocol == "mysql" || rapid.Bool().Draw(t, "by address") {
 		a.value = rapid.SampledFrom(addresses).Draw(t, "address")
 	} else {
@@ -129,8 +130,8 @@ func drawMatch(t *rapid.T, protocols []string) asked {
 
 // drawPolicies draws matches, each in a separate policy so that no policy contradicts itself. It
 // also returns the documents.
-func drawPolicies(t *rapid.T, protocols []string) ([]asked, string) {
-	list := make([]asked, rapid.IntRange(1, 12).Draw(t, "matches"))
+func drawPolicies(t *rapid.T, protocols []string) ([]testMatch, string) {
+	list := make([]testMatch, rapid.IntRange(1, 12).Draw(t, "matches"))
 	docs := base
 	for i := range list {
 		list[i] = drawMatch(t, protocols)
@@ -141,7 +142,7 @@ func drawPolicies(t *rapid.T, protocols []string) ([]asked, string) {
 
 // silentFor reports whether the port of a connection is not inspected: either a match disables
 // inspection, or no match requires it.
-func silentFor(list []asked, c conn) bool {
+func silentFor(list []testMatch, c conn) bool {
 	needs := false
 	for _, a := range list {
 		p, byAddress := a.address()
@@ -157,8 +158,8 @@ func silentFor(list []asked, c conn) bool {
 }
 
 // admitted reports whether some match admits a connection.
-func admitted(list []asked, c conn) bool {
-	return slices.ContainsFunc(list, func(a asked) bool { return a.admits(c, silentFor(list, c)) })
+func admitted(list []testMatch, c conn) bool {
+	return slices.ContainsFunc(list, func(a testMatch) bool { return a.admits(c, silentFor(list, c)) })
 }
 
 // TestSomeMatchAdmits checks that a connection is permitted if and only if some match admits it.
@@ -173,7 +174,7 @@ func TestSomeMatchAdmits(t *testing.T) {
 				rt.Fatalf("%v\nthe check finds %v without a warning: %q", list, f, warnings)
 			}
 		}
-		some := rapid.IntRange(0, 39).Draw(rt, "asked of the engine too")
+		some := rapid.IntRange(0, 39).Draw(rt, "testMatch of the engine too")
 		for i, c := range all {
 			v := e.decide(c)
 			if i%40 == some {
@@ -190,9 +191,9 @@ func TestSomeMatchAdmits(t *testing.T) {
 }
 
 // reaches reports whether a cluster belongs to a match that admits a connection.
-func reaches(list []asked, c conn, cluster string) bool {
+func reaches(list []testMatch, c conn, cluster string) bool {
 	silent := strings.Contains(cluster, "_tcp_") // what it admits there is said by admitted
-	return slices.ContainsFunc(list, func(a asked) bool {
+	return slices.ContainsFunc(list, func(a testMatch) bool {
 		protocol, port := a.protocol, fmt.Sprint(a.port)
 		if protocol == "mysql" {
 			protocol = "tcp"
@@ -221,7 +222,7 @@ func TestContradictionsCostNothingElse(t *testing.T) {
 			if v.allowed() && !admitted(list, c) {
 				rt.Fatalf("%v\n%s is permitted by %+v", list, c, v)
 			}
-			other := func(a asked) bool { return !a.requests() && a.admits(c, silentFor(list, c)) }
+			other := func(a testMatch) bool { return !a.requests() && a.admits(c, silentFor(list, c)) }
 			if !v.allowed() && slices.ContainsFunc(list, other) && !c.isRequest() {
 				rt.Fatalf("%v\n%s: %+v, although a match for another protocol admits it", list, c, v)
 			}

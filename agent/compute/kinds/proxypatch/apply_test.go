@@ -46,8 +46,8 @@ func planOf(t testing.TB, name, modifications string) Plan {
 	return Plan{Policy: rs[0], Changes: rs[0].Spec.(*resource.Policy).Default.(*Conf).changes()}
 }
 
-// part returns outbounds that share equal messages, like those of the generator.
-func part(from, n int) *draft.Draft {
+// draftPart returns outbounds that share equal messages, like those of the generator.
+func draftPart(from, n int) *draft.Draft {
 	d := &draft.Draft{}
 	for i := from; i < from+n; i++ {
 		name := fmt.Sprintf("s-%d", i)
@@ -131,7 +131,7 @@ func TestParts(t *testing.T) {
 	plans := []Plan{planOf(t, "p", everything)}
 	added := 0
 	for i := range 3 {
-		d := part(10*i, 10)
+		d := draftPart(10*i, 10)
 		(&editor{c: &policy.Context{Host: host, Last: i == 2}, d: d, plans: plans}).run()
 		for _, c := range d.Clusters {
 			if c.Message.Name == "added" {
@@ -187,12 +187,12 @@ func TestFaultLeavesDraft(t *testing.T) {
     - cluster: {operation: Patch, match: {origin: outbound}, value: "lbPolicy: CLUSTER_PROVIDED"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			want, faults := sealed(part(0, 5))
+			want, faults := sealed(draftPart(0, 5))
 			if len(faults) > 0 {
 				t.Fatal(faults)
 			}
 			host := &notes{}
-			d := part(0, 5)
+			d := draftPart(0, 5)
 			(&editor{c: &policy.Context{Host: host}, d: d, plans: []Plan{planOf(t, "p", mods)}}).run()
 			got, faults := sealed(d)
 			if len(faults) > 0 {
@@ -220,7 +220,7 @@ func TestFaultLeavesDraft(t *testing.T) {
 
 // TestUntouched checks that resources without changes keep their messages.
 func TestUntouched(t *testing.T) {
-	d := part(0, 3)
+	d := draftPart(0, 3)
 	l, c := d.Listeners[1], d.Clusters[1]
 	mods := `    - cluster: {operation: Patch, match: {name: s-0}, value: "connectTimeout: 1s"}
     - listener: {operation: Patch, match: {tags: {kuma.io/service: s-0}}, value: "freebind: true"}
@@ -239,7 +239,7 @@ func TestUntouched(t *testing.T) {
 // TestTags checks that a listener keeps its tags if a policy adds metadata, and that later changes
 // match them.
 func TestTags(t *testing.T) {
-	d := part(0, 1)
+	d := draftPart(0, 1)
 	mods := `    - listener: {operation: Patch, match: {origin: outbound}, value: "metadata: {filterMetadata: {x: {}}}"}
     - listener: {operation: Patch, match: {tags: {kuma.io/service: s-0}}, value: "freebind: true"}`
 	(&editor{c: &policy.Context{Host: &notes{}}, d: d, plans: []Plan{planOf(t, "p", mods)}}).run()
@@ -267,7 +267,7 @@ func BenchmarkPatch(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				b.StopTimer()
-				d := part(0, 1000)
+				d := draftPart(0, 1000)
 				b.StartTimer()
 				(&editor{c: &policy.Context{Host: &notes{}}, d: d, plans: p}).run()
 			}
@@ -287,7 +287,7 @@ func TestOrder(t *testing.T) {
 		"s-0: 2s, s-1: 0s":  {planOf(t, "a", about(`{name: s-9}`, "7s")), planOf(t, "b", named)},
 		"s-0: 2s, s-1: 11s": {planOf(t, "a", all), planOf(t, "b", about(`{name: s-1}`, "11s")+"\n"+named)},
 	} {
-		d := part(0, 2)
+		d := draftPart(0, 2)
 		(&editor{c: &policy.Context{Host: &notes{}}, d: d, plans: plans}).run()
 		got := fmt.Sprintf("s-0: %ds, s-1: %ds", d.Clusters[0].Message.ConnectTimeout.GetSeconds(),
 			d.Clusters[1].Message.ConnectTimeout.GetSeconds())

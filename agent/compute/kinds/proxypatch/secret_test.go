@@ -143,8 +143,8 @@ func TestSecretsOfPatches(t *testing.T) {
 		if strings.Contains(name, "te") && !strings.Contains(string(shown), "/etc/key.pem") {
 			t.Errorf("%s: the file name of a secret is hidden: %s", name, shown)
 		}
-		again, faults := r.DecodeOver(shown, func(resource.Key) *resource.Resource { return res })
-		if len(faults) > 0 || again[0].Digest != res.Digest {
+		stored, faults := r.DecodeOver(shown, func(resource.Key) *resource.Resource { return res })
+		if len(faults) > 0 || stored[0].Digest != res.Digest {
 			t.Errorf("%s: storing the displayed document failed: %v", name, faults)
 		}
 		if _, faults := r.Decode("", shown); len(faults) != 1 ||

@@ -79,7 +79,7 @@ func FuzzValues(f *testing.F) {
 	} {
 		f.Add(s)
 	}
-	places := []struct{ kind, spec string }{
+	fields := []struct{ kind, spec string }{
 		{"MeshHTTPRoute", match(`{"path":{"type":"Exact","value":@}}`)},
 		{"MeshHTTPRoute", match(`{"path":{"type":"PathPrefix","value":@}}`)},
 		{"MeshHTTPRoute", match(`{"path":{"type":"RegularExpression","value":@}}`)},
@@ -113,7 +113,7 @@ func FuzzValues(f *testing.F) {
 		if err != nil {
 			t.Skip()
 		}
-		for _, p := range places {
+		for _, p := range fields {
 			accepted(t, p.kind, strings.ReplaceAll(p.spec, "@", string(quoted)))
 		}
 	})

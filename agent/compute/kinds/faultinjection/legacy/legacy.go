@@ -78,7 +78,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	for _, r := range acting.Policies {
 		m.add(r)
 	}
-	groups, whole := policy.Closure(m.all(func(o *old) []map[string]string { return o.to }), maxGroups)
+	groups, complete := policy.Closure(m.all(func(o *old) []map[string]string { return o.to }), maxGroups)
 	groups = needed(groups, func(g map[string]string) []*old { return m.about(g) })
 	units := in.Group(groups, func(g map[string]string) string {
 		list := m.about(g)
@@ -101,7 +101,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		p := policy.Migrated{Kind: faultinjection.Kind, Name: u.Name,
 			Spec: &resource.Policy{TargetRef: toolkit.OfSidecars(u.Target)}}
 		policy.AddNote(&p.Notes, acting.Note)
-		if !whole {
+		if !complete {
 			policy.AddNote(&p.Notes, fmt.Sprintf("there are more than %d groups of inbounds, so some that several policies "+
 				"select have no policy", maxGroups))
 		}
@@ -203,8 +203,8 @@ func (m *migration) clients(list []*old, notes *[]string) []resource.PolicyItem 
 	for _, o := range list {
 		all = append(all, o.from...)
 	}
-	groups, whole := policy.Closure(all, maxGroups)
-	if !whole {
+	groups, complete := policy.Closure(all, maxGroups)
+	if !complete {
 		policy.AddNote(notes, fmt.Sprintf("there are more than %d groups of clients, so some that several policies select "+
 			"get the faults of only one", maxGroups))
 	}
