@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -58,7 +57,7 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 		Open: func(found func(string, map[string]string) accesslog.Destination, reopen func(string)) (logs.Pipes, error) {
 			o := fifo.Options{Dir: dir, Group: g.xds, Log: a.log, Found: found, Reopen: reopen}
 			if a.holder != nil {
-				o.Holder = fifos{a.holder}
+				o.Holder = a.holder
 			}
 			p, err := fifo.Open(o)
 			if err != nil {
@@ -151,12 +150,6 @@ func (a *Agent) openHolder(cfg *config.Config) {
 		a.holder = hold.Open(hold.Options{Dir: cfg.Paths.Run, Command: a.deps.Hold, Systemd: a.deps.Systemd, Log: a.log})
 	}
 }
-
-// fifos has FIFOs held under their paths.
-type fifos struct{ *hold.Keeper }
-
-// Hold implements [fifo.Holder].
-func (f fifos) Hold(path string, file *os.File) error { return f.Keep(path, file) }
 
 // streams are those of access logs.
 func (a *Agent) streams() []logs.Stream { return append(a.logs.Streams(), a.receivers.Streams()...) }

@@ -117,7 +117,7 @@ type Agent struct {
 	memory     *memory.Guard
 	logs       *logs.Manager
 	files      *logs.Files
-	holder     *hold.Keeper // of FIFOs and listening sockets while the agent is away; nil: nobody holds them
+	holder     *hold.Holder // of FIFOs and listening sockets while the agent is away; nil: nobody holds them
 	otlp       net.Listener // for relay; nil: it takes nothing
 	relay      *otlp.Relay
 	watchdog   *watchdog

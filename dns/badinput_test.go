@@ -132,7 +132,7 @@ func badManyClients(t *testing.T) {
 		if _, _, err := clients.WriteMsgUDPAddrPort(packed(t, m), appendSource(nil, addr(i)), c.addr); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.source(before, mdns.TypeA); got != fromOthers {
+		if got := c.source(before, mdns.TypeA); got != fromUpstream {
 			t.Fatalf("client %d: %s; %+v", i, sourceNames[got], c.f.Stats())
 		}
 	}
@@ -233,7 +233,7 @@ func badFloodMemory(t *testing.T) {
 		}
 		c.until("all have failed", func() bool {
 			c.clock.advance(50 * time.Millisecond)
-			c.f.Look()
+			c.f.RunDue()
 			return c.f.Stats().InFlight == 0
 		})
 		for range 5000 - int(refused) {
@@ -252,7 +252,7 @@ func badFloodMemory(t *testing.T) {
 	if st := c.f.Stats(); refused != 16000 || st.Refused.InFlight != 16000 || st.Cache.Bytes > 1<<20 {
 		t.Errorf("%d refused, counted %+v, the cache has %d bytes", refused, st.Refused, st.Cache.Bytes)
 	}
-	if n := c.srv.bySource(); n[fromNobody] != 16000 || n[fromOthers] != 4000 {
+	if n := c.srv.bySource(); n[fromNone] != 16000 || n[fromUpstream] != 4000 {
 		t.Errorf("counted by source: %v", n)
 	}
 }

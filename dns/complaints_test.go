@@ -43,7 +43,7 @@ func complaintTCOverTCP(t *testing.T) {
 	c.ask(clientKind{tcp: true}, "cut.example.org", mdns.TypeA)
 	c.until("an answer", func() bool {
 		c.clock.advance(1e6)
-		c.f.Look()
+		c.f.RunDue()
 		return len(c.replies) > 0
 	})
 	if m := c.answer(); m.Truncated || m.Rcode != mdns.RcodeServerFailure {

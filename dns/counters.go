@@ -6,19 +6,19 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// Where answers come from.
+// Sources of answers.
 const (
 	fromTable = iota
 	fromCache
-	fromOthers // sent on; how it ends is counted by the forwarder
-	fromNobody // refused, failed or dropped
+	fromUpstream // sent to an upstream; the forwarder counts the result
+	fromNone     // refused, failed, or dropped
 	sources
 )
 
-// sourceNames are labels of metrics.
+// sourceNames has the label values of metrics.
 var sourceNames = [sources]string{"local", "cache", "forwarded", "refused"}
 
-// Types that are counted apart.
+// Query types that are counted separately.
 const (
 	countA = iota
 	countAAAA
@@ -47,15 +47,15 @@ func countType(qtype uint16) int {
 	return countOther
 }
 
-// rcodes is how many codes are counted: those of the header, and BADVERS.
+// rcodes is the number of counted response codes: those of the header, and BADVERS.
 const rcodes = table.RcodeBadVers + 1
 
-// counters are those of one socket, or of all TCP connections. Most often one goroutine adds to
-// them, which costs little.
+// counters has the counters of one socket, or of all TCP connections. Usually only one goroutine
+// adds to them, so contention is rare.
 type counters struct {
 	n    [sources][countTypes][rcodes]atomic.Uint64
-	seen atomic.Uint32 // of those that may be sampled
-	_    [64]byte      // what others write is on another cache line
+	seen atomic.Uint32 // counts queries for sampling
+	_    [64]byte      // keeps the counters of other sockets off this cache line
 }
 
 // add counts a query.
@@ -71,11 +71,11 @@ func (s *Server) newCounters() *counters {
 	return c
 }
 
-// Count is how many queries had one fate.
+// Count is the number of queries with one source, type, and response code.
 type Count struct {
-	Source string // local, cache, forwarded or refused
-	Type   string // A, AAAA, SRV, PTR, HTTPS or other
-	Rcode  int    // of the reply, 16 being BADVERS; 0 for what was sent on, or dropped without one
+	Source string // local, cache, forwarded, or refused
+	Type   string // A, AAAA, SRV, PTR, HTTPS, or other
+	Rcode  int    // of the reply, 16 for BADVERS; 0 for forwarded and dropped queries
 	N      uint64
 }
 

@@ -192,7 +192,7 @@ func testServerWithoutEDNS(t *testing.T) {
 				c.until("an answer", func() bool {
 					if name == "silence" {
 						c.clock.advance(time.Millisecond)
-						c.f.Look()
+						c.f.RunDue()
 					}
 					return len(c.replies) > 0
 				})
@@ -254,7 +254,7 @@ func testServerThatAnswersOneQueryPerConnection(t *testing.T) {
 	for i := range n {
 		c.until("an answer", func() bool {
 			c.clock.advance(time.Millisecond)
-			c.f.Look()
+			c.f.RunDue()
 			return len(c.replies) > 0
 		})
 		if m := c.answer(); firstA(m) == "" {
@@ -294,7 +294,7 @@ func testBrokenTCPUpstream(t *testing.T) {
 			c.ask(clientKind{}, "a.example.org", mdns.TypeA)
 			c.until("an answer", func() bool {
 				c.clock.advance(time.Millisecond)
-				c.f.Look()
+				c.f.RunDue()
 				return len(c.replies) > 0
 			})
 			if m := c.answer(); firstA(m) != "192.0.2.1" {
@@ -352,7 +352,8 @@ func TestForwarderOptions(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"servers: 9 are given, at most 8 are allowed; remove some", "servers[8]: ", "inFlight: -1; 0 to 1048576 are allowed",
+		"servers: has 9 entries, at most 8 are allowed",
+		"servers[8]: ", "inFlight: -1 is out of range; 0 to 1048576 are allowed",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)

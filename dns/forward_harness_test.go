@@ -273,9 +273,9 @@ func (c *tester) send(k clientKind, name string, qtype uint16) ([]byte, bool) {
 	before := c.srv.bySource(qtype)
 	c.write(k.tcp, m)
 	switch c.source(before, qtype) {
-	case fromOthers:
+	case fromUpstream:
 		return nil, true
-	case fromNobody:
+	case fromNone:
 		return c.replyWith(binary.BigEndian.Uint16(m)), false
 	}
 	return c.replyWith(binary.BigEndian.Uint16(m)), true

@@ -45,7 +45,7 @@ func testLoopsAreSeen(t *testing.T) {
 	_, err := forward.New(forward.Options{Servers: []netip.AddrPort{own},
 		Own: func(a netip.AddrPort) bool { return a == own }})
 	if err == nil ||
-		!strings.Contains(err.Error(), "servers[0]: 127.0.0.1:53 is an address that this process itself listens on") {
+		!strings.Contains(err.Error(), "servers[0]: 127.0.0.1:53 is an address of this process") {
 		t.Errorf("an own address as a server: %v", err)
 	}
 }
@@ -101,7 +101,7 @@ func testFloodWithADeadServer(t *testing.T) {
 	}
 	c.until("all have failed", func() bool {
 		c.clock.advance(50 * time.Millisecond)
-		c.f.Look()
+		c.f.RunDue()
 		return c.f.Stats().InFlight == 0
 	})
 	for range 5000 + forward.MaxWaiters - 1 {
@@ -111,7 +111,7 @@ func testFloodWithADeadServer(t *testing.T) {
 	}
 	c.clock.advance(20 * time.Second)
 	c.until("the sockets are closed", func() bool {
-		c.f.Look()
+		c.f.RunDue()
 		return c.f.Sockets() == 0
 	})
 	if st := c.f.Stats(); st.Waiting != 0 || len(c.replies) != 0 {

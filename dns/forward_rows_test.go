@@ -32,9 +32,9 @@ func testAnswersStayCompressed(t *testing.T) {
 	if !bytes.Equal(got[table.HeaderLen+17+4:], sent[table.HeaderLen+17+4:end]) {
 		t.Errorf("the records are\n% x, want\n% x", got[table.HeaderLen:], sent[table.HeaderLen:end])
 	}
-	if again, _ := c.send(clientKind{}, "www.example.org", mdns.TypeA); !bytes.Equal(again[table.HeaderLen:],
+	if reused, _ := c.send(clientKind{}, "www.example.org", mdns.TypeA); !bytes.Equal(reused[table.HeaderLen:],
 		got[table.HeaderLen:]) {
-		t.Errorf("from the cache:\n% x, want\n% x", again, got)
+		t.Errorf("from the cache:\n% x, want\n% x", reused, got)
 	}
 }
 
@@ -165,14 +165,14 @@ func testManySourcePorts(t *testing.T) {
 	}
 	c.clock.advance(11 * time.Second)
 	second := ports(100)
-	again := 0
+	reused := 0
 	for p := range second {
 		if first[p] {
-			again++
+			reused++
 		}
 	}
-	if again > 2 { // the kernel may pick the same port once more
-		t.Errorf("%d of %d ports are used again 11 s later", again, len(second))
+	if reused > 2 { // the kernel may pick the same port once more
+		t.Errorf("%d of %d ports are used again 11 s later", reused, len(second))
 	}
 	uses := map[string]int{}
 	for range 30 {
@@ -185,7 +185,7 @@ func testManySourcePorts(t *testing.T) {
 	}
 	c.until("unused sockets are closed", func() bool {
 		c.clock.advance(11 * time.Second)
-		c.f.Look()
+		c.f.RunDue()
 		return c.f.Sockets() == 0
 	})
 }

@@ -61,7 +61,7 @@ func (c *tester) nextHit(hits chan hit) hit {
 	}
 	for c.hits++; sent() < c.hits; {
 		c.clock.advance(10 * time.Millisecond)
-		c.f.Look()
+		c.f.RunDue()
 	}
 	select {
 	case h := <-hits:
@@ -146,11 +146,11 @@ func testServerOptions(t *testing.T) {
 		h.next(t)
 		c.until("it fails", func() bool {
 			c.clock.advance(10 * time.Millisecond)
-			c.f.Look()
+			c.f.RunDue()
 			return len(c.replies) > 0
 		})
-		if took := time.Duration(c.clock.now() - start); took < time.Second || took > 1200*time.Millisecond {
-			t.Errorf("it fails after %v, want 1 s", took)
+		if elapsed := time.Duration(c.clock.now() - start); elapsed < time.Second || elapsed > 1200*time.Millisecond {
+			t.Errorf("it fails after %v, want 1 s", elapsed)
 		}
 		h.none(t)
 	})
@@ -167,22 +167,22 @@ func testDeadServersFailInTime(t *testing.T) {
 		start := c.clock.now()
 		c.until("it fails", func() bool {
 			c.clock.advance(10 * time.Millisecond)
-			c.f.Look()
+			c.f.RunDue()
 			return len(c.replies) > 0
 		})
-		took := time.Duration(c.clock.now() - start)
+		elapsed := time.Duration(c.clock.now() - start)
 		if m := c.answer(); m.Rcode != mdns.RcodeServerFailure || ede(m) != int(mdns.ExtendedErrorCodeNoReachableAuthority) {
 			t.Errorf("the client gets %v", m)
 		}
-		return took
+		return elapsed
 	}
-	if took := fails("a.example.org"); took < 3*time.Second || took > 4100*time.Millisecond {
-		t.Errorf("the first question fails after %v", took)
+	if elapsed := fails("a.example.org"); elapsed < 3*time.Second || elapsed > 4100*time.Millisecond {
+		t.Errorf("the first question fails after %v", elapsed)
 	}
 	fails("b.example.org")
 	fails("c.example.org")
-	if took := fails("d.example.org"); took < 1500*time.Millisecond || took > 1800*time.Millisecond {
-		t.Errorf("with servers that are down it fails after %v", took)
+	if elapsed := fails("d.example.org"); elapsed < 1500*time.Millisecond || elapsed > 1800*time.Millisecond {
+		t.Errorf("with servers that are down it fails after %v", elapsed)
 	}
 	// No blackout: the next question is asked all the same, and answered by who is back.
 	c.ask(clientKind{}, "e.example.org", mdns.TypeA)
@@ -207,7 +207,7 @@ func testSoleServerIsNeverBlackedOut(t *testing.T) {
 		n := 0
 		c.until("it fails", func() bool {
 			c.clock.advance(20 * time.Millisecond)
-			c.f.Look()
+			c.f.RunDue()
 			return len(c.replies) > 0
 		})
 		c.answer()
@@ -259,7 +259,7 @@ func testDeadServerIsProbed(t *testing.T) {
 			slow++
 			c.until("the other one is asked", func() bool {
 				c.clock.advance(10 * time.Millisecond)
-				c.f.Look()
+				c.f.RunDue()
 				return c.f.Stats().Servers[1].Queries > before
 			})
 		}
@@ -344,7 +344,7 @@ func testServerDiesAndComesBack(t *testing.T) {
 	c.ask(clientKind{size: 1232}, "b.example.org", mdns.TypeA)
 	c.until("it fails", func() bool {
 		c.clock.advance(10 * time.Millisecond)
-		c.f.Look()
+		c.f.RunDue()
 		return len(c.replies) > 0
 	})
 	if m := c.answer(); m.Rcode != mdns.RcodeServerFailure || ede(m) != int(mdns.ExtendedErrorCodeNetworkError) {
@@ -355,7 +355,7 @@ func testServerDiesAndComesBack(t *testing.T) {
 	c.ask(clientKind{}, "b.example.org", mdns.TypeA)
 	c.until("it is answered", func() bool {
 		c.clock.advance(10 * time.Millisecond)
-		c.f.Look()
+		c.f.RunDue()
 		return len(c.replies) > 0
 	})
 	if m := c.answer(); firstA(m) == "" {

@@ -30,7 +30,7 @@ func rowLocalDuringFlood(t *testing.T) {
 	if st := c.f.Stats(); refused != 30 || st.Refused.InFlight != 30 || st.InFlight != 50 {
 		t.Errorf("%d refused, counted %+v, in flight %d", refused, st.Refused, st.InFlight)
 	}
-	if n := c.srv.bySource(); n[fromTable] != 80 || n[fromNobody] != 30 || n[fromOthers] != 50 {
+	if n := c.srv.bySource(); n[fromTable] != 80 || n[fromNone] != 30 || n[fromUpstream] != 50 {
 		t.Errorf("counted by source: %v", n)
 	}
 }
@@ -89,9 +89,9 @@ func rowShare(t *testing.T) {
 	}
 	greedy, other := dial(own.String()), dial("127.0.0.1")
 	for i := range maxWaiting + 100 {
-		want := fromOthers
+		want := fromUpstream
 		if i >= maxWaiting {
-			want = fromNobody
+			want = fromNone
 		}
 		if got := send(greedy, i); got != want {
 			if st := f.Stats(); i >= maxWaiting && st.Failed > 0 {
@@ -100,7 +100,7 @@ func rowShare(t *testing.T) {
 			t.Fatalf("question %d of the greedy client: %s, want %s", i, sourceNames[got], sourceNames[want])
 		}
 	}
-	if got := send(other, 100000); got != fromOthers {
+	if got := send(other, 100000); got != fromUpstream {
 		t.Errorf("the question of another client: %s", sourceNames[got])
 	}
 }
@@ -171,7 +171,7 @@ func rowLookup(t *testing.T) {
 		"web.mesh":    "records mesh",
 		"nope.mesh":   "nxdomain mesh",
 		"mesh":        "nodata mesh",
-		"example.org": "elsewhere ",
+		"example.org": "forwarded ",
 	} {
 		outcome, below, err := names.Lookup(name, table.TypeA, nil)
 		if got := fmt.Sprintf("%s %s", outcome, below); err != nil || got != want {

@@ -121,7 +121,7 @@ func rowConflict(t *testing.T) {
 	hosts := []table.Host{host("web.mesh", "240.0.0.1"), host("WEB.mesh.", "240.0.0.2")}
 	for range 20 {
 		names, errs := table.New(meshOptions, hosts)
-		if len(errs) != 1 || errs[0].Error() != `host "WEB.mesh.": another host has the name already` {
+		if len(errs) != 1 || errs[0].Error() != `host "WEB.mesh.": another host already has the name` {
 			t.Fatalf("errors: %v", errs)
 		}
 		c := newMesh(t, nil)
@@ -166,7 +166,7 @@ func rowClassOpcodeCount(t *testing.T) {
 	response.Response = true
 	before := c.srv.bySource()
 	c.write(false, packed(t, response))
-	if c.source(before) != fromNobody {
+	if c.source(before) != fromNone {
 		t.Error("a response is taken for a query")
 	}
 	c.want("web.mesh", "A", 0, "web.mesh. 30 IN A 240.0.0.1")

@@ -15,24 +15,28 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// ServerOptions are those of a Server. The zero value refuses all that is not in its answers.
+// ServerOptions configures a Server. The zero value refuses all queries that the table does not
+// answer.
 type ServerOptions struct {
-	// Forwarder answers what is not in the answers; nil: it is refused.
+	// Forwarder answers the queries that the table does not; nil refuses them.
 	Forwarder *forward.Forwarder
-	// PastNot are addresses that answers past the table ([table.PastLabel]) do not have: whoever gives
-	// a name out cannot lead there by it.
-	PastNot []netip.Prefix
-	// MaxConns bounds the TCP connections, MaxPeerConns those of one address. 0 means 1024 and 256.
+	// PassthroughDeny lists addresses that are removed from answers to names with
+	// [table.PassthroughLabel], so that the owner of an external name cannot direct clients
+	// there.
+	PassthroughDeny []netip.Prefix
+	// MaxConns limits TCP connections, and MaxPeerConns those of one address. 0 means 1024 and
+	// 256.
 	MaxConns, MaxPeerConns int
-	// PeerRate bounds the queries of one address that are sent on in a second; what is more gets
-	// SERVFAIL. 0 means no bound. Clients on this host, of which many have one address, have none.
+	// PeerRate limits the forwarded queries per second and address. Queries beyond it get
+	// SERVFAIL. 0 means no limit. Clients on this host are exempt, because many share one
+	// address.
 	PeerRate int
-	// Idle is how long a TCP connection may be silent, or take for a query or to read a reply. 0 means
-	// 10 s.
+	// Idle is how long a TCP connection may be idle, and how long reading a query or writing a
+	// reply may take. 0 means 10 s.
 	Idle   time.Duration
-	Logger *slog.Logger // nil is silent
-	// Sampled is told of some queries once their reply is known; see [Server.Sample]. It is called on
-	// the way of the reply, and must not block. Nil: none is told of.
+	Logger *slog.Logger // nil discards
+	// Sampled is called with a sample of the answered queries; see [Server.Sample]. It runs
+	// before the reply is sent and must not block. It may be nil.
 	Sampled func(Sampled)
 }
 
@@ -43,19 +47,19 @@ type Server struct {
 	sample  atomic.Uint32 // see Sample
 	turn    atomic.Uint32
 	tcp     *counters
-	// When the server ends: how long queries that wait for others may take, and how long a connection
-	// may be silent.
+	// Limits for shutdown: how long forwarded queries may take, and how long an open connection
+	// may be idle.
 	drain, grace time.Duration
 
-	mu       sync.Mutex
-	counters []*counters
-	conns    int
-	byPeer   map[netip.Addr]int
-	waiting  shares
-	rates    rates
+	mu          sync.Mutex
+	counters    []*counters
+	conns       int
+	byPeer      map[netip.Addr]int
+	waiting     clientLimits
+	clientRates clientRates
 }
 
-// NewServer makes a server that has no answers yet: see [Server.Swap].
+// NewServer returns a server without answers; see [Server.Swap].
 func NewServer(o ServerOptions) *Server {
 	if o.MaxConns <= 0 {
 		o.MaxConns = 1024
@@ -75,22 +79,21 @@ func NewServer(o ServerOptions) *Server {
 	return s
 }
 
-// Swap puts other answers in the place of those that are there. Queries under way are answered by
-// the one or the other.
+// Swap replaces the answers. Queries in progress get either the old or the new ones.
 func (s *Server) Swap(a *table.Answers) { s.answers.Store(a) }
 
-// fate is what becomes of a query.
-type fate int
+// disposition is what happens to a query.
+type disposition int
 
 const (
-	replied fate = iota
-	later        // to.via gets the reply
-	silence      // there is no reply
+	replied disposition = iota
+	pending             // to.Via gets the reply later
+	noReply             // the client gets no reply
 )
 
-// handle answers a message, or sends it on. A reply is appended to out.
+// handle answers or forwards a message. It appends an immediate reply to out.
 func (s *Server) handle(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, turn uint32, c *counters,
-	out []byte) ([]byte, fate) {
+	out []byte) ([]byte, disposition) {
 	n := s.sample.Load()
 	if n == 0 || scatter(c.seen.Add(1))%n != 0 {
 		out, f, _ := s.decide(q, m, to, tcp, turn, c, out)
@@ -100,40 +103,40 @@ func (s *Server) handle(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, 
 	start := len(out)
 	out, f, source := s.decide(q, m, to, tcp, turn, c, out)
 	if f == replied {
-		s.tell(to, out[start:], source)
+		s.reportSample(to, out[start:], source)
 	}
 	return out, f
 }
 
-// decide is handle, and returns where the reply is from.
+// decide does the work of handle, and also returns the source of the reply.
 func (s *Server) decide(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, turn uint32, c *counters,
-	out []byte) ([]byte, fate, int) {
+	out []byte) ([]byte, disposition, int) {
 	start := len(out)
 	out, v := s.answers.Load().Resolve(q, m, to.Addr.Addr(), turn, tcp, out)
 	switch v {
 	case table.Dropped:
-		c.add(fromNobody, 0, table.RcodeSuccess)
-		return out, silence, fromNobody
+		c.add(fromNone, 0, table.RcodeSuccess)
+		return out, noReply, fromNone
 	case table.Failed:
 		rcode := rcodeOf(out[start:])
 		if rcode == table.RcodeSuccess {
-			rcode = table.RcodeBadVers // which is 0 in the header
+			rcode = table.RcodeBadVers // its low bits in the header are 0
 		}
-		c.add(fromNobody, q.Qtype, rcode)
-		return out, replied, fromNobody
+		c.add(fromNone, q.Qtype, rcode)
+		return out, replied, fromNone
 	case table.Accepted:
 		c.add(fromTable, q.Qtype, rcodeOf(out[start:]))
 		return out, replied, fromTable
 	}
-	if v == table.PastTable {
+	if v == table.PassthroughName {
 		return s.past(q, m, to, tcp, c, out)
 	}
-	return s.elsewhere(q, m, to, tcp, c, out)
+	return s.forward(q, m, to, tcp, c, out)
 }
 
-// elsewhere answers by the cache, or asks other servers.
-func (s *Server) elsewhere(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, c *counters,
-	out []byte) ([]byte, fate, int) {
+// forward answers from the cache, or asks an upstream.
+func (s *Server) forward(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, c *counters,
+	out []byte) ([]byte, disposition, int) {
 	start := len(out)
 	f, rcode := s.o.Forwarder, table.RcodeRefused
 	if f != nil {
@@ -143,21 +146,21 @@ func (s *Server) elsewhere(q *table.Query, m []byte, to forward.ReplyTo, tcp boo
 			return reply, replied, fromCache
 		}
 		rcode = table.RcodeServFail
-		if s.rates.take(to.Addr.Addr(), s.o.PeerRate, to.At) && s.waiting.take(to.Addr.Addr()) {
+		if s.clientRates.take(to.Addr.Addr(), s.o.PeerRate, to.At) && s.waiting.take(to.Addr.Addr()) {
 			if f.Ask(q, m, to) {
-				c.add(fromOthers, q.Qtype, table.RcodeSuccess)
-				return out, later, fromOthers
+				c.add(fromUpstream, q.Qtype, table.RcodeSuccess)
+				return out, pending, fromUpstream
 			}
-			s.waiting.giveBack(to.Addr.Addr())
+			s.waiting.release(to.Addr.Addr())
 		}
 	}
-	c.add(fromNobody, q.Qtype, rcode)
-	return q.Refuse(out, m, rcode), replied, fromNobody
+	c.add(fromNone, q.Qtype, rcode)
+	return q.Refuse(out, m, rcode), replied, fromNone
 }
 
 func rcodeOf(reply []byte) int { return int(reply[3] & 15) }
 
-// now is the time by which answers of the cache are fresh.
+// now returns the time for the age of cached answers.
 func (s *Server) now() int64 {
 	if s.o.Forwarder == nil {
 		return 0
@@ -165,16 +168,16 @@ func (s *Server) now() int64 {
 	return s.o.Forwarder.Now()
 }
 
-// When a server ends, queries that other servers are asked for may take so long, and what is on its
-// way over a connection: clients ask again for what comes later.
+// On shutdown, forwarded queries and messages in transit over a connection get this much time.
+// Clients repeat queries that take longer.
 const (
 	drainTime = 500 * time.Millisecond
 	graceTime = 100 * time.Millisecond
 )
 
-// ServeUDP answers what arrives on a socket until ctx ends, and closes the socket. Queries that
-// wait for other servers then get their reply if it comes within half a second and the forwarder
-// runs as long.
+// ServeUDP answers queries on a socket until ctx ends, then closes the socket. Before it returns,
+// it waits up to half a second for the replies to forwarded queries; the forwarder must run that
+// long.
 func (s *Server) ServeUDP(ctx context.Context, c *net.UDPConn) error {
 	defer c.Close()
 	var ended atomic.Bool

@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// shares bounds how many queries of one client wait for other servers, so that none takes all the
-// room. Clients are told apart by a hash of their addresses, so two may share one.
-type shares struct{ n [1024]atomic.Int32 }
+// clientLimits bounds the forwarded queries of each client that wait for a reply, so that one
+// client cannot use the whole capacity. Clients are identified by a hash of their address, so two
+// of them may share a limit.
+type clientLimits struct{ n [1024]atomic.Int32 }
 
-// maxWaiting is the share of one client that is not on this host, where many processes have one
-// address.
+// maxWaiting is the limit for one client. Clients on this host are exempt, because many processes
+// share one address.
 const maxWaiting = 2000
 
-func (s *shares) of(a netip.Addr) *atomic.Int32 { return &s.n[placeOf(a)] }
+func (s *clientLimits) of(a netip.Addr) *atomic.Int32 { return &s.n[bucketOf(a)] }
 
-// placeOf is a hash of an address of 10 bits.
-func placeOf(a netip.Addr) uint32 {
+// bucketOf returns a 10-bit hash of an address.
+func bucketOf(a netip.Addr) uint32 {
 	b := a.As16()
 	h := uint32(2166136261)
 	for _, c := range b {
@@ -26,7 +27,7 @@ func placeOf(a netip.Addr) uint32 {
 	return h >> 22
 }
 
-func (s *shares) take(a netip.Addr) bool {
+func (s *clientLimits) take(a netip.Addr) bool {
 	if a.IsLoopback() {
 		return true
 	}
@@ -38,30 +39,30 @@ func (s *shares) take(a netip.Addr) bool {
 	return true
 }
 
-func (s *shares) giveBack(a netip.Addr) {
+func (s *clientLimits) release(a netip.Addr) {
 	if !a.IsLoopback() {
 		s.of(a).Add(-1)
 	}
 }
 
-// rates bounds how many queries of one client are sent on in a second. Clients are told apart as by
-// shares.
-type rates struct{ n [1024]atomic.Int64 }
+// clientRates bounds the forwarded queries of each client per second. It identifies clients like
+// clientLimits.
+type clientRates struct{ n [1024]atomic.Int64 }
 
-// take reports whether a query may be sent on, of so many a second. What was not used in the last
-// second may be used at once.
-func (r *rates) take(a netip.Addr, perSecond int, now int64) bool {
+// take reports whether a client may forward another query. A client that forwarded nothing in the
+// last second may use a full second's queries at once.
+func (r *clientRates) take(a netip.Addr, perSecond int, now int64) bool {
 	if perSecond <= 0 || a.IsLoopback() {
 		return true
 	}
-	spent := &r.n[placeOf(a)] // until when the share is used up
+	usedUntil := &r.n[bucketOf(a)] // time until which the client has used up its rate
 	for {
-		old := spent.Load()
+		old := usedUntil.Load()
 		next := max(old, now) + int64(time.Second)/int64(perSecond)
 		if next-now > int64(time.Second) {
 			return false
 		}
-		if spent.CompareAndSwap(old, next) {
+		if usedUntil.CompareAndSwap(old, next) {
 			return true
 		}
 	}

@@ -9,17 +9,17 @@ import (
 	"os"
 )
 
-// Sockets are what a server answers on. Several for UDP on one address share its queries
-// (SO_REUSEPORT): each of them must be served, as the kernel gives each its part.
+// Sockets are the sockets of a server. Several UDP sockets on one address share its queries
+// (SO_REUSEPORT). The kernel distributes queries over all of them, so each must be served.
 type Sockets struct {
 	UDP []*net.UDPConn
 	TCP []*net.TCPListener
 }
 
-// FromFiles returns the sockets of files that were opened before: by systemd, or by a process that
-// holds them while this one starts again. What has queued up in them meanwhile is answered. The
-// files may be in any order; they stay open, and the caller's. One that is no bound socket for UDP
-// and no listening one for TCP is an error that names it.
+// FromFiles returns the sockets of files that systemd, or another process, opened earlier.
+// Queries that arrived in the meantime are answered. The files may be in any order. FromFiles
+// duplicates them, so the caller still closes them. A file that is neither a bound UDP socket nor
+// a listening TCP socket causes an error that names it.
 func FromFiles(files []*os.File) (s Sockets, err error) {
 	for i, f := range files {
 		if err := s.add(f); err != nil {
@@ -34,11 +34,11 @@ func (s *Sockets) add(f *os.File) error {
 		c, ok := p.(*net.UDPConn)
 		switch {
 		case !ok:
-			err = fmt.Errorf("a socket for %s is no place for DNS; pass one for UDP or TCP", p.LocalAddr().Network())
+			err = fmt.Errorf("sockets for %s are not supported; pass one for UDP or TCP", p.LocalAddr().Network())
 		case c.RemoteAddr() != nil:
 			err = fmt.Errorf("it is connected to %s; pass a socket that is only bound", c.RemoteAddr())
 		case c.LocalAddr().(*net.UDPAddr).Port == 0:
-			err = errors.New("it is bound to no port; bind it first")
+			err = errors.New("it is not bound to a port; bind it first")
 		}
 		if err != nil {
 			return errors.Join(err, p.Close())
@@ -48,14 +48,14 @@ func (s *Sockets) add(f *os.File) error {
 	}
 	l, err := net.FileListener(f)
 	if err != nil {
-		return fmt.Errorf("it is no socket of this host (%w); pass one for UDP or TCP", err)
+		return fmt.Errorf("it is not a network socket (%w); pass one for UDP or TCP", err)
 	}
 	t, ok := l.(*net.TCPListener)
 	switch {
 	case !ok:
-		err = fmt.Errorf("a listener for %s is no place for DNS; pass one for UDP or TCP", l.Addr().Network())
+		err = fmt.Errorf("listeners for %s are not supported; pass one for UDP or TCP", l.Addr().Network())
 	case !listens(t):
-		err = errors.New("it does not listen; call listen(2) first")
+		err = errors.New("it is not listening; call listen(2) first")
 	}
 	if err != nil {
 		return errors.Join(err, l.Close())
@@ -64,8 +64,8 @@ func (s *Sockets) add(f *os.File) error {
 	return nil
 }
 
-// Listen opens sockets for UDP and TCP on one address; several for UDP share its queries among
-// processors. With port 0 all get the same free one. Errors name the address.
+// Listen opens UDP and TCP sockets on one address. Several UDP sockets spread its queries over
+// processors. With port 0, all get the same free port. Errors name the address.
 func Listen(ctx context.Context, addr netip.AddrPort, udp int) ([]*net.UDPConn, net.Listener, error) {
 	var s Sockets
 	if err := s.Complete(ctx, addr, udp); err != nil {
@@ -74,9 +74,9 @@ func Listen(ctx context.Context, addr netip.AddrPort, udp int) ([]*net.UDPConn, 
 	return s.UDP, s.TCP[0], nil
 }
 
-// Complete opens what is missing of the sockets of an address, as [Listen] does: those for UDP
-// where there is none, and one for TCP. What was there stays as it is, in number too. After an
-// error too nothing else is there.
+// Complete opens the missing sockets of an address, like [Listen]: UDP sockets if there are none,
+// and one TCP socket. It does not change existing sockets or their number. If it fails, it closes
+// the sockets that it opened.
 func (s *Sockets) Complete(ctx context.Context, addr netip.AddrPort, udp int) error {
 	for try := 0; ; try++ {
 		now := *s
@@ -87,14 +87,14 @@ func (s *Sockets) Complete(ctx context.Context, addr netip.AddrPort, udp int) er
 		}
 		opened := Sockets{UDP: now.UDP[len(s.UDP):], TCP: now.TCP[len(s.TCP):]}
 		_ = opened.Close()
-		if addr.Port() != 0 || try == 50 { // a port that is free for TCP may be taken for UDP
+		if addr.Port() != 0 || try == 50 { // a port that is free for TCP may be in use for UDP
 			return fmt.Errorf("listen for DNS on %s: %w", addr, err)
 		}
 	}
 }
 
-// complete opens the socket for TCP first: where the address belongs to another process, those for
-// UDP would share its queries for a moment if that process has the same user.
+// complete opens the TCP socket first. If another process of the same user has the address, UDP
+// sockets would otherwise receive some of its queries for a moment.
 func (s *Sockets) complete(ctx context.Context, addr netip.AddrPort, udp int) error {
 	family := "4"
 	if addr.Addr().Is6() {
@@ -130,9 +130,9 @@ func (s *Sockets) complete(ctx context.Context, addr netip.AddrPort, udp int) er
 	return nil
 }
 
-// Files returns the sockets as files, for another process or [FromFiles]: first those for UDP, then
-// those for TCP. They are duplicates, and keep what queues up when the server has closed its own.
-// The caller closes them.
+// Files returns the sockets as files, for another process or [FromFiles]: first UDP, then TCP.
+// The files are duplicates, so queries still queue in them after the server closes its own
+// sockets. The caller closes them.
 func (s *Sockets) Files() (files []*os.File, err error) {
 	for _, c := range s.UDP {
 		f, ferr := c.File()
@@ -155,7 +155,8 @@ func (s *Sockets) Files() (files []*os.File, err error) {
 	return files, nil
 }
 
-// Close closes the sockets that nobody serves; a server closes its own.
+// Close closes the sockets. A server closes the sockets that it serves, so Close is only for
+// sockets without one.
 func (s *Sockets) Close() (err error) {
 	for _, c := range s.UDP {
 		err = errors.Join(err, c.Close())

@@ -161,9 +161,9 @@ func TestFilesThatAreNoSockets(t *testing.T) {
 	}
 	fine := file(good, good)
 	for want, f := range map[string]*os.File{
-		"no socket of this host": plain, "is connected to": file(connected.(*net.UDPConn), connected),
-		"is no place for DNS": file(unix, unix),
-		"it does not listen":  bare(syscall.SOCK_STREAM), "bound to no port": bare(syscall.SOCK_DGRAM),
+		"not a network socket": plain, "is connected to": file(connected.(*net.UDPConn), connected),
+		"are not supported":   file(unix, unix),
+		"it is not listening": bare(syscall.SOCK_STREAM), "not bound to a port": bare(syscall.SOCK_DGRAM),
 	} {
 		s, err := FromFiles([]*os.File{fine, f})
 		if err == nil || !strings.HasPrefix(err.Error(), "file 1 (") || !strings.Contains(err.Error(), want) ||
@@ -199,7 +199,7 @@ func TestServerStopsUnderAFlood(t *testing.T) {
 		_, _ = c.Write(m)
 	}
 	stop := Sockets{UDP: udp}.start(t, server)
-	for late := time.Now().Add(patience); server.bySource()[fromNobody] < 5000; runtime.Gosched() {
+	for late := time.Now().Add(patience); server.bySource()[fromNone] < 5000; runtime.Gosched() {
 		if time.Now().After(late) {
 			t.Fatal("the flood has ended")
 		}

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepare readies a socket before it is bound, so that no packet comes in before.
+// prepare sets socket options before the socket is bound, so that they hold for the first packet.
 func prepare(share bool) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		var err error
@@ -25,7 +25,7 @@ func prepare(share bool) func(network, address string, c syscall.RawConn) error 
 	}
 }
 
-// wantDestination is askDestination for a socket that somebody else has made.
+// wantDestination calls askDestination for a socket that was opened elsewhere.
 func wantDestination(c *net.UDPConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -36,18 +36,18 @@ func wantDestination(c *net.UDPConn) error {
 	return errors.Join(err, failed)
 }
 
-// askDestination asks for the address that each packet was sent to, which is that of the reply
-// (ip(7), RFC 3542).
+// askDestination requests the destination address of each packet, which is the source address of
+// the reply (ip(7), RFC 3542).
 func askDestination(fd int) error {
 	v4 := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
-	// one of them is for the other family
+	// One of the two options is for the other family.
 	if v6 := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1); v4 != nil && v6 != nil {
-		return fmt.Errorf("ask for the destination of packets: %w", errors.Join(v4, v6))
+		return fmt.Errorf("request the destination of packets: %w", errors.Join(v4, v6))
 	}
 	return nil
 }
 
-// listens reports whether a socket for TCP takes connections.
+// listens reports whether a TCP socket accepts connections.
 func listens(l *net.TCPListener) bool {
 	raw, err := l.SyscallConn()
 	if err != nil {
@@ -58,11 +58,11 @@ func listens(l *net.TCPListener) bool {
 	return cerr == nil && err == nil && on != 0
 }
 
-// The code below reads and writes structures of the kernel as 64-bit systems lay them out. This
-// does not compile on others.
+// The code below reads and writes kernel structures in the layout of 64-bit systems. This
+// constant does not compile on other systems.
 const _ = uint(unix.SizeofCmsghdr - 16)
 
-// Control messages are a header of 16 bytes (length, level, type), then a struct in_pktinfo
+// Control messages consist of a header of 16 bytes (length, level, type) and a struct in_pktinfo
 // (interface, local address, destination) or in6_pktinfo (destination, interface).
 const (
 	controlHeader = unix.SizeofCmsghdr
@@ -70,7 +70,7 @@ const (
 	pktinfo6Len   = unix.SizeofInet6Pktinfo
 )
 
-// destination reads the local address from control messages; zero where there is none.
+// destination returns the local address from control messages, or the zero Addr.
 func destination(b []byte) netip.Addr {
 	for len(b) >= controlHeader {
 		n := binary.NativeEndian.Uint64(b)
@@ -84,7 +84,7 @@ func destination(b []byte) netip.Addr {
 		case level == unix.IPPROTO_IPV6 && typ == unix.IPV6_PKTINFO && len(data) >= pktinfo6Len:
 			a := netip.AddrFrom16([16]byte(data[:16])).Unmap()
 			if a.IsLinkLocalUnicast() && a.Is6() {
-				return netip.Addr{} // the route of the client's scope decides
+				return netip.Addr{} // routing by the client's scope selects the source
 			}
 			return a
 		}
@@ -93,7 +93,7 @@ func destination(b []byte) netip.Addr {
 	return netip.Addr{}
 }
 
-// appendSource appends a control message that gives a packet its source.
+// appendSource appends a control message that sets the source address of a packet.
 func appendSource(b []byte, a netip.Addr) []byte {
 	head := func(size, level, typ int) {
 		b = binary.NativeEndian.AppendUint64(b, uint64(controlHeader+size))
@@ -106,7 +106,7 @@ func appendSource(b []byte, a netip.Addr) []byte {
 		v := a.As4()
 		b = append(b, 0, 0, 0, 0)
 		b = append(b, v[:]...)
-		b = append(b, 0, 0, 0, 0, 0, 0, 0, 0) // the rest, and up to a multiple of 8
+		b = append(b, 0, 0, 0, 0, 0, 0, 0, 0) // the destination, and padding to a multiple of 8
 	case a.Is6():
 		head(pktinfo6Len, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO)
 		v := a.As16()
@@ -116,7 +116,8 @@ func appendSource(b []byte, a netip.Addr) []byte {
 	return b
 }
 
-// passing reports whether an error on a socket is about an earlier packet.
+// passing reports whether a socket error is about an earlier packet, so that the socket is still
+// usable.
 func passing(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) ||
 		errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EMSGSIZE)

@@ -16,13 +16,13 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// maxPipelined is how many queries of one TCP connection are under way at a time (RFC 7766 section
-// 6.2.1.1).
+// maxPipelined is the maximum number of queries in progress on one TCP connection (RFC 7766
+// section 6.2.1.1).
 const maxPipelined = 100
 
-// ServeTCP answers the connections of a listener until ctx ends, and closes it. Queries of
-// connections that are open are answered for half a second more, those that are silent end sooner.
-// It returns when all of its goroutines have ended.
+// ServeTCP serves the connections of a listener until ctx ends, and closes the listener. Open
+// connections then get half a second for their queries; idle ones are closed earlier. ServeTCP
+// returns when all of its goroutines have ended.
 func (s *Server) ServeTCP(ctx context.Context, l net.Listener) error {
 	conns, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
@@ -43,7 +43,7 @@ func (s *Server) ServeTCP(ctx context.Context, l net.Listener) error {
 		case err == nil:
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return nil
-		default: // of this connection, or for want of descriptors
+		default: // an error of this connection, or no free descriptors
 			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
 			select {
 			case <-time.After(wait):
@@ -74,7 +74,7 @@ func peerOf(c net.Conn) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// admit counts a connection; false where there are too many.
+// admit counts a connection, or returns false if there are too many.
 func (s *Server) admit(a netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,24 +95,24 @@ func (s *Server) leave(a netip.Addr) {
 	}
 }
 
-// tcpConn is a connection. Who takes a slot may put one message into out, which has room for one of
-// each slot.
+// tcpConn is a client connection. The owner of a slot may send one message to out, which has a
+// capacity of one message per slot.
 type tcpConn struct {
 	s      *Server
 	slots  chan struct{}
 	out    chan []byte
-	ending atomic.Bool // the server ends
+	ending atomic.Bool // the server is shutting down
 }
 
-// Reply implements replier.
+// Reply implements [forward.Replier].
 func (t *tcpConn) Reply(to forward.ReplyTo, wire []byte) {
-	t.s.waiting.giveBack(to.Addr.Addr())
-	t.s.tell(to, wire, fromOthers)
+	t.s.waiting.release(to.Addr.Addr())
+	t.s.reportSample(to, wire, fromUpstream)
 	t.out <- bytes.Clone(wire)
 }
 
-// serveConn answers one connection until ctx ends; once the server ends it reads no more than what
-// is on its way. Replies go out as they come, in any order.
+// serveConn serves one connection until ctx ends. When the server context ends, it reads only
+// messages in transit. Replies are sent in the order in which they become available.
 func (s *Server) serveConn(server, ctx context.Context, c net.Conn, peer netip.AddrPort) {
 	t := &tcpConn{s: s, slots: make(chan struct{}, maxPipelined), out: make(chan []byte, maxPipelined)}
 	ctx, cancel := context.WithCancel(ctx)
@@ -130,7 +130,7 @@ func (s *Server) serveConn(server, ctx context.Context, c net.Conn, peer netip.A
 	})
 	t.read(ctx, c, peer)
 	soon()
-	// What is under way is answered still, as long as it may take.
+	// Queries in progress still get their replies.
 	linger := time.AfterFunc(s.o.Idle, cancel)
 	for range maxPipelined {
 		select {
@@ -145,7 +145,8 @@ func (s *Server) serveConn(server, ctx context.Context, c net.Conn, peer netip.A
 	_ = c.Close()
 }
 
-// read reads queries until the client ends, is silent for too long, or sends what is none.
+// read reads queries until the client closes the connection, is idle for too long, or sends an
+// invalid message.
 func (t *tcpConn) read(ctx context.Context, c net.Conn, peer netip.AddrPort) {
 	in := mdns.Conn{Conn: c}
 	var q table.Query
@@ -167,14 +168,14 @@ func (t *tcpConn) read(ctx context.Context, c net.Conn, peer netip.AddrPort) {
 		switch f {
 		case replied:
 			t.out <- reply
-		case silence: // it was no query
+		case noReply: // not a query
 			<-t.slots
 			return
 		}
 	}
 }
 
-// write writes replies until ctx ends or the client does not read.
+// write writes replies until ctx ends, or the client stops reading.
 func (t *tcpConn) write(ctx context.Context, c net.Conn) {
 	out := mdns.Conn{Conn: c}
 	for {
@@ -182,7 +183,7 @@ func (t *tcpConn) write(ctx context.Context, c net.Conn) {
 		wait := t.s.o.Idle
 		select {
 		case b = <-t.out:
-		case <-ctx.Done(): // what is answered already goes out
+		case <-ctx.Done(): // write replies that are ready
 			wait = min(wait, time.Second)
 			select {
 			case b = <-t.out:

@@ -8,23 +8,23 @@ import (
 	"github.com/nearside-mesh/nearside/dns/forward"
 )
 
-// maxQuery is how long a query over UDP may be. Longer ones are cut by the kernel, and are then no
-// queries.
+// maxQuery is the maximum length of a query over UDP. The kernel truncates longer messages, which
+// makes them invalid.
 const maxQuery = 4096
 
-// udpReplier sends replies that come later.
+// udpReplier sends the replies to forwarded queries.
 type udpReplier struct {
 	s       *Server
 	conn    *net.UDPConn
-	waiting atomic.Int64  // queries that get their reply later
-	none    chan struct{} // one slot: told when there are none
+	waiting atomic.Int64  // number of queries without a reply yet
+	none    chan struct{} // signals that waiting is 0; one slot
 }
 
 func (r *udpReplier) Reply(to forward.ReplyTo, wire []byte) {
-	r.s.waiting.giveBack(to.Addr.Addr())
-	r.s.tell(to, wire, fromOthers)
+	r.s.waiting.release(to.Addr.Addr())
+	r.s.reportSample(to, wire, fromUpstream)
 	var buf [64]byte
-	// A client that is gone, or a full buffer: as if the packet were lost.
+	// An error, such as a full buffer, is treated like a lost packet.
 	_, _, _ = r.conn.WriteMsgUDPAddrPort(wire, appendSource(buf[:0], to.Local), to.Addr)
 	if r.waiting.Add(-1) == 0 {
 		select {
@@ -34,7 +34,7 @@ func (r *udpReplier) Reply(to forward.ReplyTo, wire []byte) {
 	}
 }
 
-// drain waits for the replies that are to come, as long as they may take. Nothing is read any more.
+// drain waits for replies to forwarded queries, up to the limit for shutdown.
 func (r *udpReplier) drain() {
 	late := time.NewTimer(r.s.drain)
 	defer late.Stop()

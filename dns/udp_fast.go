@@ -15,7 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// batch is how many packets one call takes from the kernel or gives to it.
+// batch is the maximum number of packets per system call.
 const batch = 32
 
 // mmsghdr is struct mmsghdr of recvmmsg(2).
@@ -25,11 +25,11 @@ type mmsghdr struct {
 	_   uint32
 }
 
-// packets are those of one call, with all that the kernel wants to know of them.
+// packets has the buffers and headers of one system call.
 type packets struct {
 	hdrs  [batch]mmsghdr
 	iovs  [batch]unix.Iovec
-	names [batch]unix.RawSockaddrInet6 // the larger one of the two
+	names [batch]unix.RawSockaddrInet6 // large enough for both address families
 	oobs  [batch][64]byte
 	bufs  [batch][]byte
 }
@@ -47,7 +47,7 @@ func newPackets(size int) *packets {
 	return p
 }
 
-// ready makes room for n packets to be received.
+// ready prepares the headers to receive n packets.
 func (p *packets) ready(n int) {
 	for i := range n {
 		h := &p.hdrs[i].hdr
@@ -57,7 +57,7 @@ func (p *packets) ready(n int) {
 	}
 }
 
-// from is the sender of a packet.
+// from returns the sender of a packet.
 func (p *packets) from(i int) netip.AddrPort {
 	name := &p.names[i]
 	port := func(at *uint16) uint16 { return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(at))[:]) }
@@ -68,9 +68,9 @@ func (p *packets) from(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(name.Addr).Unmap(), port(&name.Port))
 }
 
-// fastLoop answers the packets of one socket. A call that the Go runtime is told about wakes a
-// thread that watches for long calls, which at a low rate costs more than the answer: these calls
-// never wait, so it is not told.
+// fastLoop answers the packets of one socket. It uses raw system calls that never block. An
+// ordinary system call would wake the runtime's monitor thread, which costs more than the answer
+// at a low rate.
 type fastLoop struct {
 	s       *Server
 	count   *counters
@@ -92,7 +92,7 @@ func (s *Server) serveUDP(c *net.UDPConn, count *counters, via *udpReplier, ende
 	}
 	l := &fastLoop{s: s, count: count, in: newPackets(maxQuery), out: newPackets(table.MaxUDP), via: via, ended: ended}
 	l.in.ready(batch)
-	err = raw.Read(l.run) // runs again whenever there is something to read
+	err = raw.Read(l.run) // calls run whenever the socket is readable
 	runtime.KeepAlive(l)
 	if l.err != nil {
 		return l.err
@@ -100,7 +100,7 @@ func (s *Server) serveUDP(c *net.UDPConn, count *counters, via *udpReplier, ende
 	return err
 }
 
-// run answers all that there is to read. False says that it waits for more.
+// run answers all readable packets. It returns false to wait for more.
 func (l *fastLoop) run(fd uintptr) bool {
 	for {
 		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&l.in.hdrs)), batch,
@@ -118,15 +118,15 @@ func (l *fastLoop) run(fd uintptr) bool {
 		l.in.ready(int(n))
 		switch {
 		case n < batch:
-			return false // what has come meanwhile wakes us again
-		case l.ended.Load(): // a flood leaves no time to wait
+			return false // the poller wakes the loop for packets that arrived meanwhile
+		case l.ended.Load(): // under a flood, no read ever waits
 			l.err = net.ErrClosed
 			return true
 		}
 	}
 }
 
-// answer answers n packets, and returns how many replies there are.
+// answer answers n packets, and returns the number of replies.
 func (l *fastLoop) answer(n int) (replies int) {
 	now := l.s.now()
 	for i := range n {
@@ -137,7 +137,7 @@ func (l *fastLoop) answer(n int) (replies int) {
 		to := forward.ReplyTo{Via: l.via, Addr: l.in.from(i), Local: destination(l.in.oobs[i][:h.hdr.Controllen]), At: now}
 		l.turn++
 		reply, f := l.s.handle(&l.q, l.in.bufs[i][:h.len], to, false, l.turn, l.count, l.out.bufs[replies][:0])
-		if f == later {
+		if f == pending {
 			l.via.waiting.Add(1)
 		}
 		if f != replied || len(reply) > table.MaxUDP {
@@ -153,7 +153,7 @@ func (l *fastLoop) answer(n int) (replies int) {
 	return replies
 }
 
-// send sends replies. What the kernel does not take is lost, as packets are.
+// send sends replies. Replies that the kernel does not accept are lost, as packets may be.
 func (l *fastLoop) send(fd uintptr, n int) {
 	for sent := 0; sent < n; {
 		done, _, errno := syscall.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&l.out.hdrs[sent])),
@@ -161,7 +161,7 @@ func (l *fastLoop) send(fd uintptr, n int) {
 		switch {
 		case errno == syscall.EINTR:
 		case errno != 0:
-			sent++ // the one that cannot be sent
+			sent++ // skip the packet that cannot be sent
 		default:
 			sent += int(done)
 		}

@@ -66,9 +66,9 @@ func testResolvConfIsWatched(t *testing.T) {
 		c.until("the problem is "+part, func() bool { return strings.Contains(c.f.Stats().Problem, part) })
 	}
 	write("v2/resolv.conf", "")
-	problem("no server is named")
+	problem("no usable name server")
 	write("v2/resolv.conf", "nameserver 127.0.0.66\n")
-	problem("127.0.0.66 is this process itself")
+	problem("127.0.0.66 is ignored: it is an address of this process")
 	is("127.0.0.13", "127.0.0.14")
 	if err := os.Remove(filepath.Join(dir, "v2/resolv.conf")); err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func testResolvConfIsWatched(t *testing.T) {
 	problem("no such file")
 	write("far/stub.conf", "nameserver 127.0.0.17\nnameserver 127.0.0.66\n")
 	is("127.0.0.17")
-	problem("127.0.0.66 is this process itself")
+	problem("127.0.0.66 is ignored: it is an address of this process")
 }
 
 // The cache survives a change of the servers, what is known of those that stay too, and questions

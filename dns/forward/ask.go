@@ -9,31 +9,32 @@ import (
 )
 
 var (
-	errNoRoom    = errors.New("too many questions are in flight to a server")
-	errNoServers = errors.New("all servers were tried")
+	errNoCapacity = errors.New("too many questions are in flight to a server")
+	errAllTried   = errors.New("all servers were tried")
 )
 
-// Cached appends the whole reply to a query to out, if there is an answer that is fresh enough: ID,
-// flags and question as the client has them, an OPT record if the query had one, at most room
-// bytes, which are not cut within a record. It allocates nothing where out has the room.
-func (f *Forwarder) Cached(q *table.Query, msg, out []byte, room int, now int64) ([]byte, bool) {
+// Cached appends the complete reply to a query to out, if the cache has a usable answer. The
+// reply has the ID, flags, and question of the client, and an OPT record if the query has one. It
+// has at most limit bytes and no partial records. Cached allocates nothing if out has enough
+// capacity.
+func (f *Forwarder) Cached(q *table.Query, msg, out []byte, limit int, now int64) ([]byte, bool) {
 	if f.Opts.CacheBytes < 0 {
 		return out, false
 	}
-	asked := question{name: q.Key(), qtype: q.Qtype, do: q.EDNS.Do, cd: q.Flags&table.FlagCD != 0}
-	by := asker{
+	key := question{name: q.Key(), qtype: q.Qtype, do: q.EDNS.Do, cd: q.Flags&table.FlagCD != 0}
+	by := client{
 		id: uint16(msg[0])<<8 | uint16(msg[1]), flags: q.Flags, question: msg[table.HeaderLen:q.End],
 		edns: q.EDNS.Present, do: q.EDNS.Do, trusted: f.trusted.Load(),
 	}
-	hash := f.cache.hash(&asked)
-	out, result := f.cache.appendReply(out, &asked, hash, &by, room, now)
+	hash := f.cache.hash(&key)
+	out, result := f.cache.appendReply(out, &key, hash, &by, limit, now)
 	if result == cachePrefetch {
-		f.prefetch(hash, &asked)
+		f.prefetch(hash, &key)
 	}
 	return out, result != cacheMissed
 }
 
-// prefetch asks for an answer anew that will soon end, for nobody in particular.
+// prefetch refreshes an answer that will soon expire.
 func (f *Forwarder) prefetch(hash uint64, q *question) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -45,12 +46,13 @@ func (f *Forwarder) prefetch(hash uint64, q *question) {
 	}
 }
 
-// Ask asks the servers; the reply goes to to.via once, later. It never blocks and keeps neither q
-// nor msg. False means that there will be no reply: too many questions are in flight, or too many
-// clients wait for this one. The caller answers SERVFAIL; the reason is counted here.
+// Ask forwards a query; to.Via gets the reply once, later. It does not block, and does not retain
+// q or msg. It returns false if there will be no reply, because too many questions are in flight
+// or too many clients wait for this one. The caller then answers SERVFAIL; the reason is already
+// counted.
 func (f *Forwarder) Ask(q *table.Query, msg []byte, to ReplyTo) bool {
-	asked := question{name: q.Key(), qtype: q.Qtype, do: q.EDNS.Do, cd: q.Flags&table.FlagCD != 0}
-	hash := f.cache.hash(&asked)
+	key := question{name: q.Key(), qtype: q.Qtype, do: q.EDNS.Do, cd: q.Flags&table.FlagCD != 0}
+	hash := f.cache.hash(&key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ctx == nil {
@@ -61,10 +63,10 @@ func (f *Forwarder) Ask(q *table.Query, msg []byte, to ReplyTo) bool {
 		f.looped(ch.server)
 		return false
 	}
-	s := f.slots.find(hash, &asked)
+	s := f.slots.find(hash, &key)
 	join := s != nil
 	if !join {
-		if s = f.slots.start(hash, &asked); s == nil {
+		if s = f.slots.start(hash, &key); s == nil {
 			f.counts.Refused.InFlight++
 			return false
 		}
@@ -73,7 +75,7 @@ func (f *Forwarder) Ask(q *table.Query, msg []byte, to ReplyTo) bool {
 	if w == nil {
 		if join {
 			f.counts.Refused.Waiters++
-		} else { // no room for any waiter
+		} else { // no waiter is free
 			f.counts.Refused.InFlight++
 			f.slots.detach(s)
 			f.slots.release(s)
@@ -85,7 +87,7 @@ func (f *Forwarder) Ask(q *table.Query, msg []byte, to ReplyTo) bool {
 		w.upper[i] = 0
 	}
 	for i, c := range msg[table.HeaderLen : q.End-4] {
-		if c >= 'A' && c <= 'Z' && c != asked.name[i] {
+		if c >= 'A' && c <= 'Z' && c != key.name[i] {
 			w.upper[i/64] |= 1 << (i % 64)
 		}
 	}
@@ -98,7 +100,7 @@ func (f *Forwarder) Ask(q *table.Query, msg []byte, to ReplyTo) bool {
 	return true
 }
 
-// start takes a slot and sends its question. nil where there is no room.
+// start takes a slot and sends its question. It returns nil if no slot is free.
 func (f *Forwarder) start(hash uint64, q *question) *slot {
 	s := f.slots.start(hash, q)
 	if s != nil {
@@ -119,7 +121,7 @@ func (f *Forwarder) begin(s *slot) {
 		total = min(total, max(p*rounds*int64(max(s.servers, 1)), int64(time.Second)))
 	}
 	s.endsAt = now + total
-	f.hurry()
+	f.speedUp()
 	if probe := f.probe(s); probe != nil {
 		use := s.use
 		if err := f.send(s, probe, sendOptions{probe: true}, now); s.use != use {
@@ -131,7 +133,7 @@ func (f *Forwarder) begin(s *slot) {
 	f.proceed(s, now)
 }
 
-// choose puts the servers of the present config in order for a slot.
+// choose selects and orders the servers of the current config for a slot.
 func (f *Forwarder) choose(s *slot) {
 	s.set = f.set
 	f.turn++
@@ -147,7 +149,7 @@ func (f *Forwarder) probe(s *slot) *server {
 	return s.set.probe(s.order[:s.servers], f.random())
 }
 
-// pick returns the next server to send to; nil when there is none any more.
+// pick returns the next server for a question, or nil if all were tried.
 func (s *slot) pick() *server {
 	n := s.servers
 	for n > 0 && s.sends < MaxSends {
@@ -163,8 +165,8 @@ func (s *slot) pick() *server {
 	return nil
 }
 
-// proceed sends a question to the next server, and to further ones where that fails at once. The
-// caller holds the lock, which is given up while sending.
+// proceed sends a question to the next server, and to further ones if sending fails immediately.
+// The caller holds the lock, which is released while sending.
 func (f *Forwarder) proceed(s *slot, now int64) {
 	use := s.use
 	for {
@@ -185,11 +187,11 @@ func (f *Forwarder) proceed(s *slot, now int64) {
 		if err == nil {
 			break
 		}
-		if noRoom(err) { // later, to the same server
+		if lacksCapacity(err) { // try the same server again later
 			s.step--
 			break
 		}
-		if s.step >= s.servers { // each has failed once: again after a while, as they may be starting
+		if s.step >= s.servers { // each server failed once: wait, because one may be starting
 			if s.step >= 2*s.servers && !s.outstanding() {
 				s.endsAt = now
 			}
@@ -199,8 +201,8 @@ func (f *Forwarder) proceed(s *slot, now int64) {
 	f.slots.schedule(s, now)
 }
 
-// lost goes on after a query was lost for sure. The caller holds the lock.
-func (f *Forwarder) lost(s *slot, now int64) {
+// queryLost handles a query that certainly gets no answer. The caller holds the lock.
+func (f *Forwarder) queryLost(s *slot, now int64) {
 	switch {
 	case s.step < s.servers:
 		f.proceed(s, now)
@@ -214,7 +216,7 @@ func (f *Forwarder) lost(s *slot, now int64) {
 	f.slots.schedule(s, now)
 }
 
-// pickable returns how many servers have not answered with a failure.
+// pickable returns the number of servers that did not answer with a failure.
 func (s *slot) pickable() (n int) {
 	for i := range s.servers {
 		if s.failed&(1<<i) == 0 {
@@ -224,7 +226,7 @@ func (s *slot) pickable() (n int) {
 	return n
 }
 
-// wait returns how long to wait for a server before the next one is asked.
+// wait returns how long to wait for a server before asking the next one.
 func (f *Forwarder) wait(s *slot, sv *server, round int) int64 {
 	least := f.timing.wait
 	if s.tcp {
@@ -237,29 +239,29 @@ func (f *Forwarder) wait(s *slot, sv *server, round int) int64 {
 	return w
 }
 
-// patience returns how long a server may take without being taken to be silent.
+// patience returns how long a server may take before it counts as silent.
 func (f *Forwarder) patience(s *slot, sv *server, least time.Duration) int64 {
 	return min(max(3*sv.srtt, int64(least)), int64(f.timing.allTried)/int64(max(s.servers, 1)))
 }
 
-// sendOptions say how a query is sent otherwise than usual.
+// sendOptions changes how a query is sent.
 type sendOptions struct{ lowered, plain, probe, tcp bool }
 
-// send sends the question of a slot to one server. The caller holds the lock, which is given up
+// send sends the question of a slot to one server. The caller holds the lock, which is released
 // while a datagram is sent.
 func (f *Forwarder) send(s *slot, sv *server, o sendOptions, now int64) error {
 	t := s.freeTry()
 	if t == nil || s.sends >= MaxSends {
-		return errNoServers
+		return errAllTried
 	}
 	s.sends++
 	sv.stats.Queries++
-	again := !sv.ednsKnown && s.asked(sv)
-	t.query = wireQuery{edns: !o.plain && now >= sv.plainUntil && !again, wants: s.set.trusted}
+	retried := !sv.ednsKnown && s.sentTo(sv)
+	t.query = wireQuery{edns: !o.plain && now >= sv.plainUntil && !retried, wants: s.set.trusted}
 	if !o.lowered && now >= sv.lowerUntil {
 		t.query.seed = f.random() | 1
 	}
-	t.at, t.lowered, t.plain, t.probe = now, o.lowered, o.plain || again, o.probe
+	t.at, t.lowered, t.plain, t.probe = now, o.lowered, o.plain || retried, o.probe
 	if s.tcp || o.tcp {
 		return f.sendTCP(s, sv, t, now)
 	}
@@ -269,12 +271,12 @@ func (f *Forwarder) send(s *slot, sv *server, o sendOptions, now int64) error {
 	}
 	id, ok := u.take(f.random, s.number)
 	if !ok {
-		return f.notSent(s, sv, errNoRoom)
+		return f.notSent(s, sv, errNoCapacity)
 	}
 	t.query.id, t.ch = id, &u.channel
 	sv.probing = sv.probing || o.probe
 	q := s.question()
-	var buf [maxAsked]byte
+	var buf [maxQueryLen]byte
 	wire := t.query.appendTo(buf[:0], &q)
 	use := s.use
 	f.mu.Unlock()
@@ -287,10 +289,11 @@ func (f *Forwarder) send(s *slot, sv *server, o sendOptions, now int64) error {
 	return err
 }
 
-// notSent counts a query that could not be sent. Want of room is no try.
+// notSent counts a query that could not be sent. It does not count as a try if a socket or an ID
+// was missing.
 func (f *Forwarder) notSent(s *slot, sv *server, err error) error {
-	if noRoom(err) {
-		f.counts.NoRoom++
+	if lacksCapacity(err) {
+		f.counts.NoSocket++
 		sv.stats.Queries--
 		s.sends--
 	} else {
@@ -299,13 +302,13 @@ func (f *Forwarder) notSent(s *slot, sv *server, err error) error {
 	return err
 }
 
-// noRoom reports whether an error is not the server's fault.
-func noRoom(err error) bool {
-	return errors.Is(err, errNoRoom) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+// lacksCapacity reports whether an error is not the server's fault.
+func lacksCapacity(err error) bool {
+	return errors.Is(err, errNoCapacity) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// asked reports whether a server was sent the question already.
-func (s *slot) asked(sv *server) bool {
+// sentTo reports whether the question is in flight to a server.
+func (s *slot) sentTo(sv *server) bool {
 	for i := range s.tries {
 		if ch := s.tries[i].ch; ch != nil && ch.server == sv {
 			return true
@@ -323,7 +326,7 @@ func (s *slot) freeTry() *try {
 	return nil
 }
 
-// end ends a try: its ID is free, and a socket that was only kept for it is closed.
+// end ends a try. It frees the ID, and closes a retired socket without other tries.
 func (f *Forwarder) end(t *try) {
 	ch := t.ch
 	if ch == nil {

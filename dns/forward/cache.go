@@ -15,56 +15,56 @@ import (
 
 const (
 	cacheShards = 16
-	entryBytes  = int(unsafe.Sizeof(cacheEntry{})) + 4 // with its place in the index
+	entryBytes  = int(unsafe.Sizeof(cacheEntry{})) + 4 // with its index slot
 
-	staleKept     = int64(24 * time.Hour)
-	failureKept   = int64(time.Second)      // RFC 9520 section 3.2
+	staleFor      = int64(24 * time.Hour)
+	failureFor    = int64(time.Second)      // RFC 9520 section 3.2
 	staleRecheck  = int64(30 * time.Second) // RFC 8767 section 5
-	hotHits       = 2                       // of an entry that is asked for anew before it ends
-	prefetchShare = 10                      // in the last tenth of its time
+	hotHits       = 2                       // of an entry that is refreshed before it expires
+	prefetchShare = 10                      // in the last tenth of its lifetime
 )
 
-// question is what answers are kept by. Name is in lower case.
+// question is the key of cached answers. The name is in lower case.
 type question struct {
 	name   []byte
 	qtype  uint16
 	do, cd bool
 }
 
-// cache keeps answers as they go out, by question, and those that have ended for a day more (RFC
-// 8767). Which answer makes room is decided by SIEVE (Zhang et al., NSDI 2024): names that are
-// asked for once do not displace those that are asked for often.
+// cache stores answers in wire form by question, and expired ones for another day (RFC 8767). It
+// evicts by SIEVE (Zhang et al., NSDI 2024), so names that are queried once do not evict names
+// that are queried often.
 type cache struct {
 	seed   maphash.Seed
-	era    atomic.Uint32 // counts changes of the servers: failures from before say nothing
+	era    atomic.Uint32 // counts changes of the servers, which invalidate earlier failures
 	shards [cacheShards]cacheShard
 }
 
-// cacheShard is a part of the cache, with its own lock.
+// cacheShard is a part of the cache with its own lock.
 type cacheShard struct {
 	mu      sync.Mutex
 	limit   int // bytes
 	used    int
-	index   []int32 // 1 + the first entry of those with the same low bits of the hash
+	index   []int32 // 1 + the first entry for the low bits of the hash
 	entries []cacheEntry
 	free    []int32
 	count   int
 	newest  int32
 	oldest  int32
-	hand    int32 // where the search for a victim goes on; -1 is the oldest
+	hand    int32 // where eviction continues; -1 is the oldest entry
 	stats   cacheStats
 }
 
 type cacheStats struct{ hits, stale, failures, misses, prefetches, inserted, evicted, tooLarge uint64 }
 
-// cacheEntry is an answer that is kept.
+// cacheEntry is a cached answer or failure.
 type cacheEntry struct {
 	hash              uint64
 	data              []byte
-	born, ends, retry int64 // until retry, a stale answer is given at once
-	next              int32 // in the index
+	born, ends, retry int64 // until retry, a stale answer is served immediately
+	next              int32 // in the hash chain
 	newer, older      int32
-	era               uint32 // of the failure, or of retry
+	era               uint32 // in which the failure or retry was set
 	size, ede         uint16
 	hits              uint8
 	do, cd            bool
@@ -97,18 +97,18 @@ func (c *cache) hash(q *question) uint64 {
 
 func (c *cache) shard(hash uint64) *cacheShard { return &c.shards[hash>>60] }
 
-// cacheResult is what the cache has for a question.
+// cacheResult is the result of a cache lookup.
 type cacheResult int
 
 const (
 	cacheMissed   cacheResult = iota
-	cacheFound                // an answer was appended
-	cachePrefetch             // and should be asked for anew
+	cacheFound                // a reply was appended
+	cachePrefetch             // a reply was appended, and the answer needs a refresh
 )
 
-// appendReply appends the reply to a client, if there is an answer that is fresh, or stale and not
-// to be asked for anew yet.
-func (c *cache) appendReply(out []byte, q *question, hash uint64, by *asker, room int,
+// appendReply appends the reply to a client if there is a fresh answer, or a stale one that need
+// not be checked yet.
+func (c *cache) appendReply(out []byte, q *question, hash uint64, by *client, limit int,
 	now int64) ([]byte, cacheResult) {
 	s := c.shard(hash)
 	s.mu.Lock()
@@ -122,7 +122,7 @@ func (c *cache) appendReply(out []byte, q *question, hash uint64, by *asker, roo
 	old := e.era != c.era.Load()
 	stale := now >= e.ends
 	switch {
-	case stale && (now >= e.retry || old || now >= e.ends+staleKept), e.failure && old:
+	case stale && (now >= e.retry || old || now >= e.ends+staleFor), e.failure && old:
 		s.stats.misses++
 		return out, cacheMissed
 	case stale:
@@ -135,7 +135,7 @@ func (c *cache) appendReply(out []byte, q *question, hash uint64, by *asker, roo
 	e.visited = true
 	e.hits = min(e.hits, math.MaxUint8-1) + 1
 	a := answer{data: e.data, size: int(e.size), ede: e.ede}
-	out = a.appendReply(out, by, e.age(now), room, stale)
+	out = a.appendReply(out, by, e.age(now), limit, stale)
 	if !stale && !e.failure && !e.refreshing && e.hits > hotHits && (e.ends-now)*prefetchShare < e.ends-e.born {
 		e.refreshing = true
 		s.stats.prefetches++
@@ -144,13 +144,13 @@ func (c *cache) appendReply(out []byte, q *question, hash uint64, by *asker, roo
 	return out, cacheFound
 }
 
-// appendStale appends a stale answer where there is one.
-func (c *cache) appendStale(out []byte, q *question, hash uint64, by *asker, room int, now int64) ([]byte, bool) {
+// appendStale appends a stale answer if there is one.
+func (c *cache) appendStale(out []byte, q *question, hash uint64, by *client, limit int, now int64) ([]byte, bool) {
 	s := c.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := s.find(hash, q)
-	if i < 0 || s.entries[i].failure || now >= s.entries[i].ends+staleKept {
+	if i < 0 || s.entries[i].failure || now >= s.entries[i].ends+staleFor {
 		return out, false
 	}
 	e := &s.entries[i]
@@ -158,48 +158,48 @@ func (c *cache) appendStale(out []byte, q *question, hash uint64, by *asker, roo
 	s.stats.stale++
 	stale := now >= e.ends
 	a := answer{data: e.data, size: int(e.size), ede: e.ede}
-	return a.appendReply(out, by, e.age(now), room, stale), true
+	return a.appendReply(out, by, e.age(now), limit, stale), true
 }
 
-// failed notes that no server has answered a question. An answer that was good stays and is given
-// while it is not time to ask anew; without one, the failure is kept for a second.
+// failed records that no server answered a question. A previous answer is retained and served as
+// stale until the next check. Without one, the failure is cached for a second.
 func (c *cache) failed(q *question, hash uint64, a answer, now int64) {
 	s := c.shard(hash)
 	s.mu.Lock()
 	if i := s.find(hash, q); i >= 0 && !s.entries[i].failure {
 		e := &s.entries[i]
 		e.refreshing = false
-		if now < e.ends+staleKept {
+		if now < e.ends+staleFor {
 			e.retry, e.era = now+staleRecheck, c.era.Load()
 			s.mu.Unlock()
 			return
 		}
 	}
-	if i := s.put(q, hash, a, now, now+failureKept, true); i >= 0 {
+	if i := s.put(q, hash, a, now, now+failureFor, true); i >= 0 {
 		s.entries[i].era = c.era.Load()
 	}
 	s.mu.Unlock()
 }
 
-// age returns how old an entry is, in seconds. A batch of queries may have been read before it was
-// kept.
+// age returns the age of an entry in seconds. It is not negative, although a batch of queries may
+// have arrived before the entry was added.
 func (e *cacheEntry) age(now int64) uint32 { return uint32(max(now-e.born, 0) / int64(time.Second)) }
 
-// recheckLater says that a stale answer is given at once for a while: the servers do not answer in
-// time. False: there is none.
+// recheckLater makes the cache serve a stale answer immediately for a while, because the servers
+// are slow. It returns false if there is no answer.
 func (c *cache) recheckLater(q *question, hash uint64, now int64) bool {
 	s := c.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := s.find(hash, q)
-	if i < 0 || s.entries[i].failure || now >= s.entries[i].ends+staleKept {
+	if i < 0 || s.entries[i].failure || now >= s.entries[i].ends+staleFor {
 		return false
 	}
 	s.entries[i].retry, s.entries[i].era = now+staleRecheck, c.era.Load()
 	return true
 }
 
-// put keeps an answer for some seconds, in the place of an older one.
+// put caches an answer for some seconds.
 func (c *cache) put(q *question, hash uint64, a answer, now int64, ttl uint32) {
 	s := c.shard(hash)
 	s.mu.Lock()
@@ -207,8 +207,7 @@ func (c *cache) put(q *question, hash uint64, a answer, now int64, ttl uint32) {
 	s.mu.Unlock()
 }
 
-// forget ends the time of what must not be kept any longer: the servers now give an answer that is
-// good for no time.
+// forget removes an answer. The servers now send one that must not be cached.
 func (c *cache) forget(q *question, hash uint64) {
 	s := c.shard(hash)
 	s.mu.Lock()
@@ -233,7 +232,7 @@ func (s *cacheShard) find(hash uint64, q *question) int32 {
 	return -1
 }
 
-// put keeps an answer, and returns its place; -1 where it is too large.
+// put adds an entry and returns its number, or -1 if it is too large.
 func (s *cacheShard) put(q *question, hash uint64, a answer, now, ends int64, failure bool) int32 {
 	if i := s.find(hash, q); i >= 0 {
 		s.remove(i)
@@ -274,8 +273,8 @@ func (s *cacheShard) put(q *question, hash uint64, a answer, now, ends int64, fa
 	return i
 }
 
-// evict removes the first entry, from the hand on towards newer ones, that was not asked for since
-// the hand last passed.
+// evict removes the first entry, from the hand towards newer ones, that was not used since the
+// hand last passed it.
 func (s *cacheShard) evict() {
 	i := s.hand
 	if i < 0 {

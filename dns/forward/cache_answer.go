@@ -10,9 +10,9 @@ import (
 const (
 	MaxTTL      = 7 * 24 * 3600 // RFC 8767 section 4
 	maxNegTTL   = 300
-	bareNegTTL  = 5 // of a negative answer without an SOA record: enough for the connections of one start
+	bareNegTTL  = 5 // for negative answers without an SOA record; enough for the connections of one program start
 	staleTTL    = 30
-	EdnsSize    = 1232 // what passes without fragments (DNS flag day 2020)
+	EdnsSize    = 1232 // passes without fragmentation (DNS flag day 2020)
 	BareOPT     = 11
 	noEDE       = math.MaxUint16
 	edeStale    = 3
@@ -21,24 +21,23 @@ const (
 	edeNetwork  = 23
 )
 
-// answer is what is passed on of a response: header, question in lower case and records, without
-// OPT, and behind these the places of the TTLs, two bytes each. It has no pointers of its own but
-// data.
+// answer is the forwarded part of a response: header, lower-case question, and records except
+// OPT, followed by the offsets of the TTLs, two bytes each.
 type answer struct {
 	data []byte
 	size int    // of the message in data
-	ede  uint16 // code of the extended error; noEDE without
+	ede  uint16 // extended error code, or noEDE
 }
 
-// asker is a client, as far as its reply depends on it.
-type asker struct {
+// client has what a reply depends on.
+type client struct {
 	id, flags uint16
-	question  []byte // with type and class, as the client has written the name
+	question  []byte // with type and class, in the client's spelling
 	edns, do  bool
-	trusted   bool // the servers' AD bit is passed on
+	trusted   bool // the servers' AD bit is forwarded
 }
 
-// failure packs an answer that has a code alone into b.
+// failure packs an answer without records into b.
 func failure(b, name []byte, qtype uint16, rcode int, ede uint16) answer {
 	b = append(b[:0], 0, 0, table.FlagQR>>8, byte(rcode), 0, 1, 0, 0, 0, 0, 0, 0)
 	b = append(b, name...)
@@ -49,13 +48,13 @@ func failure(b, name []byte, qtype uint16, rcode int, ede uint16) answer {
 
 func (a answer) rcode() int { return int(a.data[3] & 15) }
 
-// ttlAt returns the place of the TTL of a record.
+// ttlAt returns the offset of a record's TTL.
 func (a answer) ttlAt(i int) int { return int(binary.BigEndian.Uint16(a.data[a.size+2*i:])) }
 
-// records returns how many records there are.
+// records returns the number of records.
 func (a answer) records() int { return (len(a.data) - a.size) / 2 }
 
-// fit returns how many records fit into some bytes, and where the last of them ends.
+// fit returns how many records fit into a number of bytes, and the end of the last one.
 func (a answer) fit(qend, bytes int) (n, end int) {
 	if a.size <= bytes {
 		return a.records(), a.size
@@ -72,9 +71,9 @@ func (a answer) fit(qend, bytes int) (n, end int) {
 	return n, end
 }
 
-// appendReply appends the reply to a client, of at most room bytes. TTLs are those of age seconds
-// later, or short if the answer is stale.
-func (a answer) appendReply(out []byte, c *asker, age uint32, room int, stale bool) []byte {
+// appendReply appends the reply to a client, with at most limit bytes. It reduces TTLs by age
+// seconds. Stale answers get a short TTL.
+func (a answer) appendReply(out []byte, c *client, age uint32, limit int, stale bool) []byte {
 	ede := a.ede
 	if stale {
 		ede = edeStale
@@ -88,11 +87,11 @@ func (a answer) appendReply(out []byte, c *asker, age uint32, room int, stale bo
 			opt += 6
 		}
 	}
-	if a.size <= room && room == math.MaxUint16 && a.size+opt > room {
-		opt = 0 // over TCP there is nowhere else to send the client for more
+	if a.size <= limit && limit == math.MaxUint16 && a.size+opt > limit {
+		opt = 0 // the client of a TCP query cannot be referred elsewhere for the rest
 	}
 	start, qend := len(out), table.HeaderLen+len(c.question)
-	n, end := a.fit(qend, room-opt)
+	n, end := a.fit(qend, limit-opt)
 	out = append(out, a.data[:end]...)
 	b := out[start:]
 	binary.BigEndian.PutUint16(b, c.id)
@@ -101,12 +100,12 @@ func (a answer) appendReply(out []byte, c *asker, age uint32, room int, stale bo
 	if c.trusted && !stale && (c.do || c.flags&table.FlagAD != 0) {
 		flags |= uint16(a.data[3]) & table.FlagAD
 	}
-	left := n
+	remaining := n
 	for i := range 3 {
 		had := int(binary.BigEndian.Uint16(b[6+2*i:]))
-		has := min(had, left)
-		left -= has
-		if has < had && i < 2 { // what is missing of the last section is not needed (RFC 2181 section 9)
+		has := min(had, remaining)
+		remaining -= has
+		if has < had && i < 2 { // a missing additional record does not set TC (RFC 2181 section 9)
 			flags |= table.FlagTC
 		}
 		binary.BigEndian.PutUint16(b[6+2*i:], uint16(has))
@@ -130,7 +129,7 @@ func (a answer) appendReply(out []byte, c *asker, age uint32, room int, stale bo
 	return appendOPT(out, c.do, ede)
 }
 
-// appendOPT appends the OPT record of a message of ours, with an extended error if there is one.
+// appendOPT appends an OPT record, with an extended error unless ede is noEDE.
 func appendOPT(out []byte, do bool, ede uint16) []byte {
 	out = append(out, 0, 0, table.TypeOPT, EdnsSize>>8, EdnsSize&0xff, 0, 0, 0, 0, 0, 0)
 	n := len(out)

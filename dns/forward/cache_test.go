@@ -39,7 +39,7 @@ func cachedQuestion(t testing.TB, name string) (question, answer) {
 // names that are asked for once.
 func TestCacheIsBounded(t *testing.T) {
 	c := newCache(1 << 20)
-	by := asker{question: make([]byte, 4)}
+	by := client{question: make([]byte, 4)}
 	hot := map[string]bool{}
 	look := func(q *question) bool {
 		by.question = append(append(by.question[:0], q.name...), 0, 1, 0, 1)
@@ -91,7 +91,7 @@ func TestCacheAgainstModel(t *testing.T) {
 			c.forget(&q, h)
 			delete(model, name)
 		default:
-			by := asker{question: append(append([]byte(nil), q.name...), 0, 1, 0, 1)}
+			by := client{question: append(append([]byte(nil), q.name...), 0, 1, 0, 1)}
 			out, got := c.appendReply(nil, &q, h, &by, 512, 1)
 			want, ok := model[name]
 			if got != cacheMissed && (!ok || binary.BigEndian.Uint32(out[len(out)-4:]) != want) {

@@ -4,7 +4,7 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// detach ends the asking of a slot. By is the server that has answered; nil for none.
+// detach ends the tries of a slot. The argument by is the server that answered, or nil.
 func (f *Forwarder) detach(s *slot, by *server, now int64) {
 	for i := range s.tries {
 		t := &s.tries[i]
@@ -13,21 +13,21 @@ func (f *Forwarder) detach(s *slot, by *server, now int64) {
 		}
 		sv := t.ch.server
 		waited := now - t.at
-		silent := sv != by && waited >= f.patience(s, sv, f.timing.wait)
+		timedOut := sv != by && waited >= f.patience(s, sv, f.timing.wait)
 		for j := range i {
-			silent = silent && s.tries[j].seen != sv
+			timedOut = timedOut && s.tries[j].counted != sv
 		}
-		t.seen = sv
-		if silent {
-			sv.silent(waited)
+		t.counted = sv
+		if timedOut {
+			sv.timedOut(waited)
 			f.missed(sv)
 		}
 		f.end(t)
 	}
 	for i := range s.tries {
-		s.tries[i].seen = nil
+		s.tries[i].counted = nil
 	}
-	if by != nil { // the others' failure was theirs
+	if by != nil { // the question was answerable, so the failures were the servers' own
 		for i := range s.servers {
 			if sv := s.set.servers[s.order[i]]; s.failed&(1<<i) != 0 && sv != by {
 				f.missed(sv)
@@ -37,7 +37,8 @@ func (f *Forwarder) detach(s *slot, by *server, now int64) {
 	f.slots.detach(s)
 }
 
-// finish keeps an answer and passes it on. The caller holds the lock, which is given up meanwhile.
+// finish caches an answer and sends it to the waiters. The caller holds the lock, which is
+// released in between.
 func (f *Forwarder) finish(s *slot, by *server, w *worker, now int64) {
 	f.detach(s, by, now)
 	first := f.slots.takeWaiters(s)
@@ -58,7 +59,7 @@ func (f *Forwarder) finish(s *slot, by *server, w *worker, now int64) {
 	}
 	for c := first; c != nil; c = c.next {
 		var buf [table.MaxName + 4]byte
-		by := c.asker(&q, buf[:0], trusted)
+		by := c.client(&q, buf[:0], trusted)
 		w.out = a.appendReply(w.out[:0], &by, 0, c.to.Max, false)
 		c.to.Via.Reply(c.to, w.out)
 	}
@@ -67,7 +68,8 @@ func (f *Forwarder) finish(s *slot, by *server, w *worker, now int64) {
 	f.slots.release(s)
 }
 
-// expire does what is due for a slot. The caller holds the lock, which may be given up meanwhile.
+// expire handles a slot whose time has come. The caller holds the lock, which may be released in
+// between.
 func (f *Forwarder) expire(s *slot, now int64) {
 	use := s.use
 	if now >= s.endsAt {
@@ -92,8 +94,8 @@ func (f *Forwarder) expire(s *slot, now int64) {
 	f.slots.schedule(s, now)
 }
 
-// serveStale answers the waiters of a slot with what was an answer, if there is one. The question
-// goes on.
+// serveStale sends a stale answer to the waiters of a slot, if there is one. The question stays
+// in flight.
 func (f *Forwarder) serveStale(s *slot, now int64) {
 	if f.Opts.CacheBytes < 0 || s.waiters == nil {
 		return
@@ -102,12 +104,12 @@ func (f *Forwarder) serveStale(s *slot, now int64) {
 	if !f.cache.recheckLater(&q, s.hash, now) {
 		return
 	}
-	f.passOn(s, nil, now)
+	f.replyAll(s, nil, now)
 }
 
-// passOn answers the waiters of a slot with a stale answer, and without one with another answer, if
-// that is given. The caller holds the lock, which is given up meanwhile.
-func (f *Forwarder) passOn(s *slot, other *answer, now int64) {
+// replyAll sends a stale answer to the waiters of a slot. If there is none, it sends other, or
+// SERVFAIL if other is nil. The caller holds the lock, which is released in between.
+func (f *Forwarder) replyAll(s *slot, other *answer, now int64) {
 	q := s.question()
 	hash, trusted := s.hash, s.set.trusted
 	var name [table.MaxName]byte
@@ -117,7 +119,7 @@ func (f *Forwarder) passOn(s *slot, other *answer, now int64) {
 	w := f.worker()
 	for c := first; c != nil; c = c.next {
 		var buf [table.MaxName + 4]byte
-		by := c.asker(&q, buf[:0], trusted)
+		by := c.client(&q, buf[:0], trusted)
 		out, ok := f.cache.appendStale(w.out[:0], &q, hash, &by, c.to.Max, now)
 		if !ok {
 			a := other
@@ -135,7 +137,8 @@ func (f *Forwarder) passOn(s *slot, other *answer, now int64) {
 	f.slots.releaseWaiters(first)
 }
 
-// fail ends a question that has no answer. The caller holds the lock, which is given up meanwhile.
+// fail ends a question without an answer. The caller holds the lock, which is released in
+// between.
 func (f *Forwarder) fail(s *slot, now int64) {
 	rcode, ede := s.rcode, uint16(noEDE)
 	switch {
@@ -154,12 +157,12 @@ func (f *Forwarder) fail(s *slot, now int64) {
 	if f.Opts.CacheBytes >= 0 {
 		f.cache.failed(&q, s.hash, a, now)
 	}
-	f.passOn(s, &a, now)
+	f.replyAll(s, &a, now)
 	f.slots.release(s)
 }
 
-// asker describes a client, with the question as it has written it, which is made in buf.
-func (c *waiter) asker(q *question, buf []byte, trusted bool) asker {
+// client returns the client of a waiter. It builds the question in the client's spelling in buf.
+func (c *waiter) client(q *question, buf []byte, trusted bool) client {
 	buf = append(buf, q.name...)
 	for i := range buf {
 		if c.upper[i/64]&(1<<(i%64)) != 0 {
@@ -167,5 +170,5 @@ func (c *waiter) asker(q *question, buf []byte, trusted bool) asker {
 		}
 	}
 	buf = append(buf, byte(q.qtype>>8), byte(q.qtype), 0, table.ClassIN)
-	return asker{id: c.id, flags: c.flags, question: buf, edns: c.edns, do: c.do, trusted: trusted}
+	return client{id: c.id, flags: c.flags, question: buf, edns: c.edns, do: c.do, trusted: trusted}
 }

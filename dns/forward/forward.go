@@ -20,42 +20,42 @@ const (
 	maxInFlightLimit  = 1 << 20
 )
 
-// Options says whom a Forwarder asks, and how. The zero value asks the name servers of
-// /etc/resolv.conf.
+// Options configures a Forwarder. The zero value uses the name servers of /etc/resolv.conf.
 type Options struct {
-	// Servers are asked in this order. Where there are none, those of ResolvConf are, and that file is
-	// watched.
+	// Servers are the name servers in order of preference. If there are none, the Forwarder uses
+	// those of ResolvConf and watches the file.
 	Servers []netip.AddrPort
 	// ResolvConf is the path of the file; "" means /etc/resolv.conf.
 	ResolvConf string
-	// CacheBytes bounds the memory of cached answers; 0 means 4 MiB, less than 0 none at all.
+	// CacheBytes limits the memory for cached answers. 0 means 4 MiB, and a negative value
+	// disables the cache.
 	CacheBytes int
-	// InFlight bounds the questions that are asked at the same time; 0 means 10,000.
+	// InFlight limits the number of questions in flight; 0 means 10,000.
 	InFlight int
-	// Mark is set on all sockets (SO_MARK), so that a redirection of port 53 exempts them; 0 sets
-	// none.
+	// Mark is set on all sockets (SO_MARK), so that a redirection of port 53 can exempt them. 0
+	// sets no mark.
 	Mark uint32
-	// Own reports whether an address is one that this process listens on: such a server is refused.
-	// nil knows of none.
+	// Own reports whether this process listens on an address. Such servers are rejected. It may
+	// be nil.
 	Own func(netip.AddrPort) bool
-	// Logger is told about servers that change, fail and answer again; nil is silent.
+	// Logger gets changes of servers and their state; nil discards them.
 	Logger *slog.Logger
 
-	Clock  func() int64 // nanoseconds; nil is the monotonic clock
+	Clock  func() int64 // in nanoseconds; nil means the monotonic clock
 	Timing Timing
-	Port   uint16 // of the servers of ResolvConf; 0 is 53
+	Port   uint16 // of the servers in ResolvConf; 0 means 53
 }
 
-// Timing is how long things may take. Tests shorten it.
+// Timing has the time limits. Tests shorten them.
 type Timing struct {
-	Tick     time.Duration // between two looks at what is due
-	wait     time.Duration // the shortest time until the next server is asked
+	Tick     time.Duration // interval of RunDue while questions are in flight
+	wait     time.Duration // minimum time before the next server is asked
 	waitTCP  time.Duration
-	allTried time.Duration // in which each server is asked once
-	// until a stale answer is given (RFC 8767 section 5), or a failure if no server has answered
-	// lately
+	allTried time.Duration // time in which each server is asked once
+	// Time until a client gets a stale answer (RFC 8767 section 5), or a failure if all servers
+	// have failed.
 	client    time.Duration
-	total     time.Duration // until a failure is
+	total     time.Duration // time until a client gets a failure
 	Debounce  time.Duration // after a change of resolv.conf
 	Poll      time.Duration // of resolv.conf, where its changes are not noticed otherwise
 	dial      time.Duration // of a TCP connection
@@ -77,7 +77,7 @@ func (o *Options) Validate() error {
 	var errs []error
 	if len(o.Servers) > MaxServers {
 		errs = append(errs,
-			fmt.Errorf("servers: %d are given, at most %d are allowed; remove some", len(o.Servers), MaxServers))
+			fmt.Errorf("servers: has %d entries, at most %d are allowed", len(o.Servers), MaxServers))
 	}
 	for i, s := range o.Servers {
 		switch {
@@ -85,19 +85,20 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("servers[%d]: %s is not the address and port of a server", i, s))
 		case o.Own != nil && o.Own(s):
 			errs = append(errs,
-				fmt.Errorf("servers[%d]: %s is an address that this process itself listens on; name the server that it should ask",
+				fmt.Errorf("servers[%d]: %s is an address of this process; set it to another name server",
 					i, s))
 		}
 	}
 	if o.InFlight < 0 || o.InFlight > maxInFlightLimit {
 		errs = append(errs,
-			fmt.Errorf("inFlight: %d; 0 to %d are allowed, 0 being %d", o.InFlight, maxInFlightLimit, defaultInFlight))
+			fmt.Errorf("inFlight: %d is out of range; 0 to %d are allowed (0 means %d)",
+				o.InFlight, maxInFlightLimit, defaultInFlight))
 	}
 	return errors.Join(errs...)
 }
 
-// Forwarder asks name servers what no table answers, and keeps their answers. It is safe for
-// concurrent use, and one serves all listeners.
+// Forwarder forwards questions to name servers and caches the answers. It is safe for concurrent
+// use, also by several listeners.
 type Forwarder struct {
 	Opts    Options
 	timing  Timing
@@ -109,51 +110,51 @@ type Forwarder struct {
 	wake    chan struct{}
 	started chan struct{} // closed by Run
 	wg      sync.WaitGroup
-	trusted atomic.Bool // the servers' AD bit is passed on
+	trusted atomic.Bool // forward the servers' AD bit
 
 	mu      sync.Mutex
-	ctx     context.Context // of Run; nil before and after
+	ctx     context.Context // of Run; nil when Run is not running
 	rand    *rand.ChaCha8
 	slots   *slots
 	set     *serverSet
 	turn    int
 	pace    pace
-	locals  map[netip.AddrPort]*channel // by the local address of the socket
+	locals  map[netip.AddrPort]*channel // by local address of the socket
 	counts  forwardCounts
-	problem string // why there are no servers
+	problem string // why there are no servers; may be ""
 	search  []string
 	ndots   int
 }
 
-// pace is how often Run looks at what is due.
+// pace is how often Run handles due work.
 type pace int
 
 const (
 	paceNone pace = iota
-	paceSlow      // sockets have to be closed some time
+	paceSlow      // open sockets must be closed at some time
 	paceFast      // questions are in flight
 )
 
-// Replier sends a reply to a client. It is called once for each accepted query, from a goroutine of
-// the forwarder, and must not block. The wire is only valid during the call.
+// Replier sends a reply to a client. The forwarder calls Reply once per accepted query, from its
+// own goroutines. Reply must not block, and must not retain wire.
 type Replier interface {
 	Reply(to ReplyTo, wire []byte)
 }
 
-// ReplyTo is where a reply goes. The forwarder reads addr and max; the rest is for the listener
-// alone.
+// ReplyTo is the destination of a reply. The forwarder reads Via, Addr, and Max; the other fields
+// are for the listener.
 type ReplyTo struct {
 	Via     Replier
 	Addr    netip.AddrPort // of the client
 	Local   netip.Addr     // the address that the query was sent to
-	At      int64          // when it came, by the forwarder's clock
+	At      int64          // arrival time by the forwarder's clock
 	Tcp     bool
 	Sampled bool // see ServerOptions.Sampled
-	Max     int  // bytes that the reply may have: by the client's EDNS for UDP, 65535 for TCP
+	Max     int  // maximum length of the reply: from the client's EDNS for UDP, 65535 for TCP
 }
 
-// New makes a forwarder. It answers from its cache, and asks others while Run runs. A
-// resolv.conf that names no server is no error: one may come.
+// New returns a forwarder. It answers from its cache, and forwards queries while Run runs. A
+// resolv.conf without name servers is not an error, because they may be added later.
 func New(opts Options) (*Forwarder, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
@@ -205,7 +206,7 @@ func New(opts Options) (*Forwarder, error) {
 	return f, nil
 }
 
-// probeMark finds out whether marks can be set, rather than with the first query.
+// probeMark checks whether the process may set marks.
 func (f *Forwarder) probeMark() error {
 	c, err := f.dialer.Dial("udp", "127.0.0.1:53")
 	if err != nil {
@@ -214,11 +215,11 @@ func (f *Forwarder) probeMark() error {
 	return c.Close()
 }
 
-// Started is closed once Run asks: until then queries fail.
+// Started returns a channel that is closed when Run has started. Until then, queries fail.
 func (f *Forwarder) Started() <-chan struct{} { return f.started }
 
-// Run asks until the context ends, and returns when all of its goroutines and sockets have gone.
-// Queries in flight then get no answer. Call it once.
+// Run forwards queries until ctx ends, and returns when its goroutines have ended and its sockets
+// are closed. Queries in flight then get no answer. Call Run only once.
 func (f *Forwarder) Run(ctx context.Context) error {
 	f.mu.Lock()
 	f.ctx = ctx
@@ -238,7 +239,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 		case <-f.wake:
 		case <-timer.C:
 		}
-		switch f.Look() {
+		switch f.RunDue() {
 		case paceFast:
 			timer.Reset(f.timing.Tick)
 		case paceSlow:
@@ -252,8 +253,8 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	return nil
 }
 
-// Look does what is due, and says when to look again.
-func (f *Forwarder) Look() pace {
+// RunDue handles expired timers, and returns how often to call it.
+func (f *Forwarder) RunDue() pace {
 	now := f.clock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -277,8 +278,8 @@ func (f *Forwarder) Look() pace {
 	return f.pace
 }
 
-// hurry makes Run look as often as questions in flight need it. The caller holds the lock.
-func (f *Forwarder) hurry() {
+// speedUp makes Run handle timers at the pace of questions in flight. The caller holds the lock.
+func (f *Forwarder) speedUp() {
 	if f.pace == paceFast {
 		return
 	}
@@ -286,7 +287,7 @@ func (f *Forwarder) hurry() {
 	f.wakeUp()
 }
 
-// wakeUp makes Run look now.
+// wakeUp makes Run handle timers immediately.
 func (f *Forwarder) wakeUp() {
 	select {
 	case f.wake <- struct{}{}:
@@ -294,7 +295,7 @@ func (f *Forwarder) wakeUp() {
 	}
 }
 
-// stop closes all sockets, and forgets who waits.
+// stop closes all sockets and drops the waiters.
 func (f *Forwarder) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -313,14 +314,14 @@ func (f *Forwarder) stop() {
 	}
 }
 
-// Sockets returns how many sockets to servers are open.
+// Sockets returns the number of open sockets to servers.
 func (f *Forwarder) Sockets() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.locals)
 }
 
-// dismiss closes the sockets to a server, as soon as nothing is in flight on them.
+// dismiss retires the sockets to a server.
 func (f *Forwarder) dismiss(sv *server) {
 	for _, u := range sv.sockets {
 		if u != nil {
@@ -332,8 +333,8 @@ func (f *Forwarder) dismiss(sv *server) {
 	}
 }
 
-// Now is the clock of the cache, in nanoseconds of no particular beginning. A listener reads it
-// once for a batch.
+// Now returns the time of the cache's clock, in nanoseconds from an arbitrary start. A listener
+// reads it once per batch.
 func (f *Forwarder) Now() int64 { return f.clock() }
 
 func (f *Forwarder) random() uint64 { return f.rand.Uint64() }

@@ -6,7 +6,7 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// worker is what a goroutine needs to read and pass on answers.
+// worker has the reusable memory of a goroutine that reads and forwards replies.
 type worker struct {
 	in   []byte
 	r    response
@@ -17,7 +17,7 @@ type worker struct {
 
 func (f *Forwarder) worker() *worker { return f.workers.Get().(*worker) }
 
-// received takes a message from a server. Cut says that it was longer than what is here.
+// received handles a message from a server. The argument cut reports that the message was longer.
 func (f *Forwarder) received(ch *channel, w *worker, m []byte, cut bool) {
 	now := f.clock()
 	readable := w.r.read(m)
@@ -39,7 +39,7 @@ func (f *Forwarder) received(ch *channel, w *worker, m []byte, cut bool) {
 	case idOver:
 		sv.stats.Late++
 		if sv.down() {
-			f.log.Info("A name server answers again.", "server", sv.addr)
+			f.log.Info("Name server responds again", "server", sv.addr)
 		}
 		sv.fails = 0
 		return
@@ -64,12 +64,12 @@ func (f *Forwarder) received(ch *channel, w *worker, m []byte, cut bool) {
 			return
 		}
 	}
-	took := now - t.at
+	elapsed := now - t.at
 	switch {
 	case t.query.edns && w.r.refusesEDNS():
 		f.repeat(s, t, sendOptions{plain: true, lowered: t.lowered}, now)
 	case cut || w.r.Truncated:
-		f.answered(sv, took)
+		f.answered(sv, elapsed)
 		sv.stats.Truncated++
 		if ch.tcp != nil {
 			f.refusedBy(s, t, table.RcodeServFail, -1, now)
@@ -87,21 +87,21 @@ func (f *Forwarder) received(ch *channel, w *worker, m []byte, cut bool) {
 		}
 		f.refusedBy(s, t, rcode, w.r.ede(), now)
 	default:
-		f.answered(sv, took)
+		f.answered(sv, elapsed)
 		f.learn(sv, t, w.r.opt != nil, now)
 		f.finish(s, sv, w, now)
 	}
 }
 
-// answered notes that a server has answered.
-func (f *Forwarder) answered(sv *server, took int64) {
+// answered records an answer of a server.
+func (f *Forwarder) answered(sv *server, elapsed int64) {
 	if sv.down() {
-		f.log.Info("A name server answers again.", "server", sv.addr)
+		f.log.Info("Name server responds again", "server", sv.addr)
 	}
-	sv.answered(took)
+	sv.answered(elapsed)
 }
 
-// learn notes whether a server keeps the case of names and knows EDNS, by an answer that is good.
+// learn records, from a good answer, whether a server preserves case and supports EDNS.
 func (f *Forwarder) learn(sv *server, t *try, edns bool, now int64) {
 	switch {
 	case t.query.seed != 0:
@@ -109,7 +109,8 @@ func (f *Forwarder) learn(sv *server, t *try, edns bool, now int64) {
 	case t.lowered:
 		if sv.lowerSeen++; sv.lowerSeen >= Confirmed {
 			sv.lowerSeen, sv.lowerUntil = 0, now+int64(relearn)
-			f.log.Info("A name server does not keep the case of names: it is no longer checked.", "server", sv.addr)
+			f.log.Info("Name server does not preserve the case of names; replies are no longer checked for it",
+				"server", sv.addr)
 		}
 	}
 	switch {
@@ -118,14 +119,14 @@ func (f *Forwarder) learn(sv *server, t *try, edns bool, now int64) {
 	case t.plain:
 		if sv.plainSeen++; sv.plainSeen >= Confirmed {
 			sv.plainSeen, sv.plainUntil = 0, now+int64(relearn)
-			f.log.Info("A name server does not know EDNS: it is asked without.", "server", sv.addr)
+			f.log.Info("Name server does not support EDNS; queries to it are sent without", "server", sv.addr)
 		}
 	}
 }
 
 const relearn = time.Hour
 
-// try returns the try that an ID belongs to.
+// try returns the try with an ID, or nil.
 func (s *slot) try(ch *channel, id uint16) *try {
 	for i := range s.tries {
 		if t := &s.tries[i]; t.ch == ch && t.query.id == id {
@@ -135,12 +136,11 @@ func (s *slot) try(ch *channel, id uint16) *try {
 	return nil
 }
 
-// mismatched ignores a reply with another question. Where there are many, the question is asked
-// over TCP.
+// mismatched ignores a reply with another question. After several, the question is sent over TCP.
 func (f *Forwarder) mismatched(s *slot, t *try, now int64) {
 	sv := t.ch.server
 	sv.stats.Mismatched++
-	if t.ch.tcp != nil { // nobody else can have sent it
+	if t.ch.tcp != nil { // over TCP, the reply is from the server
 		f.refusedBy(s, t, table.RcodeServFail, -1, now)
 		return
 	}
@@ -151,13 +151,14 @@ func (f *Forwarder) mismatched(s *slot, t *try, now int64) {
 	}
 }
 
-// distrust asks over TCP what is in flight on a socket that somebody sends guesses to.
+// distrust repeats the questions in flight on a socket over TCP, because forged replies arrive on
+// it.
 func (f *Forwarder) distrust(ch *channel, now int64) {
 	if ch.tcp != nil {
 		f.retireStream(ch.tcp)
 		return
 	}
-	f.log.Warn("Forged replies arrive on a socket to a name server: its questions are asked over TCP.",
+	f.log.Warn("Forged replies received on a socket to a name server; its queries are repeated over TCP",
 		"server", ch.server.addr, "local", ch.udp.local)
 	f.retire(ch.udp)
 	for i := range ch.ids {
@@ -173,7 +174,7 @@ func (f *Forwarder) distrust(ch *channel, now int64) {
 	}
 }
 
-// repeat ends a try and sends the question to its server again, in another way.
+// repeat ends a try and sends the question to the same server with other options.
 func (f *Forwarder) repeat(s *slot, t *try, o sendOptions, now int64) {
 	sv := t.ch.server
 	f.end(t)
@@ -186,8 +187,8 @@ func (f *Forwarder) resend(s *slot, sv *server, o sendOptions, now int64) {
 	if s.use != use {
 		return
 	}
-	if err != nil && !noRoom(err) {
-		f.lost(s, now)
+	if err != nil && !lacksCapacity(err) {
+		f.queryLost(s, now)
 		return
 	}
 	if err != nil {
@@ -199,7 +200,7 @@ func (f *Forwarder) resend(s *slot, sv *server, o sendOptions, now int64) {
 	f.slots.schedule(s, now)
 }
 
-// refusedBy notes that a server has answered with a failure, and goes on with the next one.
+// refusedBy records a failure reply, and asks the next server.
 func (f *Forwarder) refusedBy(s *slot, t *try, rcode, ede int, now int64) {
 	sv := t.ch.server
 	sv.stats.Failures++
@@ -214,18 +215,17 @@ func (f *Forwarder) refusedBy(s *slot, t *try, rcode, ede int, now int64) {
 	probe := t.probe
 	f.end(t)
 	if probe && s.outstanding() {
-		return // the question is with another server, as usual
+		return // another server has the question too
 	}
 	if s.pickable() == 0 {
-		f.lost(s, now)
+		f.queryLost(s, now)
 		return
 	}
 	f.proceed(s, now)
 }
 
-// refused notes that the network says that a server cannot be reached. False when the socket has
-// been closed.
-func (f *Forwarder) refused(ch *channel, err error) bool {
+// socketError handles a network error. It returns false if the socket is closed.
+func (f *Forwarder) socketError(ch *channel, err error) bool {
 	now := f.clock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -238,22 +238,22 @@ func (f *Forwarder) refused(ch *channel, err error) bool {
 		s := f.slots.slot(ch.ids[i].slot)
 		if t := s.try(ch, ch.ids[i].id); t != nil {
 			f.end(t)
-			f.lost(s, now)
+			f.queryLost(s, now)
 		}
 	}
 	return ch.udp == nil || !ch.udp.closed
 }
 
-// networkError notes an error of the network.
+// networkError counts a network error.
 func (f *Forwarder) networkError(sv *server, err error) {
 	sv.stats.Errors++
 	f.missed(sv)
-	f.log.Debug("A name server cannot be reached.", "server", sv.addr, "error", err)
+	f.log.Debug("Name server is unreachable", "server", sv.addr, "error", err)
 }
 
-// missed notes that a server has not answered.
+// missed counts a question without an answer.
 func (f *Forwarder) missed(sv *server) {
 	if sv.fails++; sv.fails == Failing {
-		f.log.Warn("A name server does not answer: others are asked first.", "server", sv.addr)
+		f.log.Warn("Name server does not respond; other servers are asked first", "server", sv.addr)
 	}
 }

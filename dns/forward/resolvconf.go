@@ -16,21 +16,21 @@ const (
 	dnsPort       = 53
 )
 
-// Conf is what a resolv.conf says (resolv.conf(5)).
+// Conf is the content of a resolv.conf (resolv.conf(5)).
 type Conf struct {
 	servers  []netip.AddrPort
-	search   []string // for clients: what is forwarded is a whole name
+	search   []string // for clients; forwarded names are complete
 	ndots    int
-	Timeout  time.Duration // 0: not given
-	Attempts int           // 0: not given
+	Timeout  time.Duration // 0 if not set
+	Attempts int           // 0 if not set
 	Rotate   bool
 	UseTCP   bool
-	edns0    bool // we use EDNS in any case
+	edns0    bool // has no effect: queries always have EDNS
 	TrustAD  bool
-	faults   []string // lines that say nothing, with the reason
+	faults   []string // invalid lines with the reason
 }
 
-// parseResolvConf reads a resolv.conf. As libc does, it skips what it does not understand.
+// parseResolvConf parses a resolv.conf. Like libc, it skips unknown lines.
 func parseResolvConf(text []byte) Conf {
 	c := Conf{ndots: 1}
 	for n := 1; len(text) > 0; n++ {
@@ -75,7 +75,7 @@ func (c *Conf) addServer(line int, words []string) {
 		return
 	}
 	a = a.Unmap()
-	if a.IsUnspecified() { // this host, as for connect(2)
+	if a.IsUnspecified() { // this host, as in connect(2)
 		if a = netip.AddrFrom4([4]byte{127, 0, 0, 1}); words[0] == "::" {
 			a = netip.IPv6Loopback()
 		}
@@ -87,7 +87,7 @@ func (c *Conf) addServer(line int, words []string) {
 		}
 	}
 	if len(c.servers) == MaxServers {
-		c.fault(line, "nameserver %s is one too many: %d are used", a, MaxServers)
+		c.fault(line, "nameserver %s is ignored: at most %d are used", a, MaxServers)
 		return
 	}
 	c.servers = append(c.servers, s)
@@ -121,9 +121,9 @@ func (c *Conf) option(line int, o string) {
 	}
 }
 
-// Search returns the domains that the resolv.conf has clients append to names, and from how many
-// dots on a name is tried as it is first. What is asked of a forwarder is a whole name already.
-// Without a resolv.conf there is nothing to append.
+// Search returns the search domains of the resolv.conf, and the number of dots from which clients
+// try a name first without them. Forwarded names are already complete. Without a resolv.conf
+// there are no domains.
 func (f *Forwarder) Search() (domains []string, ndots int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

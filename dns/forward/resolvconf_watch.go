@@ -15,11 +15,11 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// maxLinks is how many links lead to a resolv.conf at the most.
+// maxLinks is the maximum number of links on the path to a resolv.conf.
 const maxLinks = 8
 
-// Apply makes servers those that are asked from now on. What is kept of a server that stays is what
-// was learnt about it; questions in flight to one that goes are sent to others.
+// Apply sets the servers. Servers that stay keep their state. Questions in flight to other
+// servers move to the new ones.
 func (f *Forwarder) Apply(servers []netip.AddrPort, c Conf, problem string) {
 	now := f.clock()
 	f.mu.Lock()
@@ -50,8 +50,8 @@ func (f *Forwarder) Apply(servers []netip.AddrPort, c Conf, problem string) {
 	}
 }
 
-// move gives a question in flight the present servers. It is sent to one of them soon where it is
-// with none.
+// move assigns the current servers to a question in flight, and schedules it if none of them has
+// it.
 func (f *Forwarder) move(s *slot, now int64) {
 	f.choose(s)
 	for i := range s.tries {
@@ -64,7 +64,7 @@ func (f *Forwarder) move(s *slot, now int64) {
 	f.slots.schedule(s, now)
 }
 
-// reload reads the resolv.conf. The servers stay as they are where it names none.
+// reload reads the resolv.conf. If the file has no usable server, the current servers stay.
 func (f *Forwarder) reload() {
 	c, err := readResolvConf(f.Opts.ResolvConf)
 	var problems []string
@@ -76,7 +76,7 @@ func (f *Forwarder) reload() {
 	for _, s := range c.servers {
 		s = netip.AddrPortFrom(s.Addr(), f.Opts.Port)
 		if f.Opts.Own != nil && f.Opts.Own(s) {
-			problems = append(problems, fmt.Sprintf("nameserver %s is this process itself and is not asked", s.Addr()))
+			problems = append(problems, fmt.Sprintf("nameserver %s is ignored: it is an address of this process", s.Addr()))
 			continue
 		}
 		servers = append(servers, s)
@@ -88,7 +88,7 @@ func (f *Forwarder) reload() {
 	}
 	f.mu.Unlock()
 	if len(servers) == 0 {
-		problems = append(problems, "no server is named that can be asked; add a line \"nameserver ADDRESS\"")
+		problems = append(problems, "no usable name server; add a line \"nameserver ADDRESS\"")
 	}
 	problem := ""
 	if len(problems) > 0 {
@@ -99,13 +99,13 @@ func (f *Forwarder) reload() {
 		f.problem = problem
 		f.mu.Unlock()
 		if problem != before {
-			f.log.Warn("There is no new list of name servers: the old one is kept.",
+			f.log.Warn("Cannot read the list of name servers; the previous list stays in use",
 				"problem", problem, "servers", len(had.servers))
 		}
 		return
 	}
 	if problem != "" && problem != before {
-		f.log.Warn("Lines of the list of name servers are not used.", "problem", problem)
+		f.log.Warn("Some lines of the list of name servers are ignored", "problem", problem)
 	}
 	same := had.rotate == c.Rotate && had.tcp == c.UseTCP && had.trusted == c.TrustAD &&
 		had.patience == int64(c.Timeout) && had.attempts == c.Attempts &&
@@ -117,10 +117,10 @@ func (f *Forwarder) reload() {
 		return
 	}
 	f.Apply(servers, c, problem)
-	f.log.Info("Name servers are read.", "file", f.Opts.ResolvConf, "servers", servers)
+	f.log.Info("Read the list of name servers", "file", f.Opts.ResolvConf, "servers", servers)
 }
 
-// readResolvConf reads a file that is no longer than it may be.
+// readResolvConf reads a file of limited size.
 func readResolvConf(path string) (Conf, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -131,17 +131,17 @@ func readResolvConf(path string) (Conf, error) {
 		return Conf{}, err
 	}
 	if len(text) > maxResolvConf {
-		return Conf{}, fmt.Errorf("it has more than %d bytes, which no list of name servers needs", maxResolvConf)
+		return Conf{}, fmt.Errorf("the file is larger than the limit of %d bytes", maxResolvConf)
 	}
 	return parseResolvConf(text), nil
 }
 
-// watch reads the resolv.conf again when it may have changed, until the context ends.
+// watch reloads the resolv.conf after changes, until ctx ends.
 func (f *Forwarder) watch(ctx context.Context) {
 	defer f.wg.Done()
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		f.log.Warn("Changes of the list of name servers are not noticed at once: it is read again and again.",
+		f.log.Warn("Cannot watch the list of name servers; it is read periodically",
 			"file", f.Opts.ResolvConf, "error", err, "every", f.timing.Poll)
 		f.poll(ctx)
 		return
@@ -150,26 +150,26 @@ func (f *Forwarder) watch(ctx context.Context) {
 	quiet := time.NewTimer(time.Hour)
 	defer quiet.Stop()
 	watched := map[string]bool{}
-	again := func() {
+	update := func() {
 		whole := f.rewatch(w, watched)
 		f.reload()
 		quiet.Stop()
-		if !whole { // a directory that is missing may come
+		if !whole { // a missing directory may be created later
 			quiet.Reset(f.timing.Poll)
 		}
 	}
-	again()
+	update()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-quiet.C:
-			again()
+			update()
 		case e, ok := <-w.Events:
 			if !ok {
 				return
 			}
-			if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) { // a file that is gone is no longer watched
+			if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) { // the watch of a removed file ends
 				delete(watched, e.Name)
 			}
 			quiet.Reset(f.timing.Debounce)
@@ -177,14 +177,14 @@ func (f *Forwarder) watch(ctx context.Context) {
 			if !ok {
 				return
 			}
-			f.log.Warn("Changes of the list of name servers may have been missed: it is read again.",
+			f.log.Warn("Changes of the list of name servers may be lost; it is read again",
 				"file", f.Opts.ResolvConf, "error", err)
 			quiet.Reset(f.timing.Debounce)
 		}
 	}
 }
 
-// poll is watch without notices.
+// poll reloads the resolv.conf periodically, for systems without a watcher.
 func (f *Forwarder) poll(ctx context.Context) {
 	every := time.NewTicker(f.timing.Poll)
 	defer every.Stop()
@@ -198,13 +198,13 @@ func (f *Forwarder) poll(ctx context.Context) {
 	}
 }
 
-// rewatch watches the directories through which a path leads, and the file itself, which a
-// container engine changes in place. False when the path leads nowhere yet.
+// rewatch watches the directories on a path, and the file itself, because container engines
+// change it in place. It returns false if a part of the path does not exist yet.
 func (f *Forwarder) rewatch(w *fsnotify.Watcher, watched map[string]bool) bool {
 	want := linkPath(f.Opts.ResolvConf)
 	for name := range watched {
 		if !slices.Contains(want, name) {
-			_ = w.Remove(name) // gone already, perhaps
+			_ = w.Remove(name) // it may no longer exist
 			delete(watched, name)
 		}
 	}
@@ -222,7 +222,7 @@ func (f *Forwarder) rewatch(w *fsnotify.Watcher, watched map[string]bool) bool {
 	return whole
 }
 
-// linkPath returns the directories that hold the links on the way to a file, and the file.
+// linkPath returns the directories of the links on the path to a file, and the file.
 func linkPath(path string) (out []string) {
 	add := func(name string) {
 		if !slices.Contains(out, name) {
@@ -253,7 +253,7 @@ func linkPath(path string) (out []string) {
 	return out
 }
 
-// firstLink splits a path at the first element that is a link.
+// firstLink splits a path at the first element that is a symbolic link.
 func firstLink(path string) (link, rest string, ok bool) {
 	elements := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	for i := range elements {

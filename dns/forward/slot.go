@@ -7,24 +7,23 @@ import (
 )
 
 const (
-	maxTries   = 8    // in flight for one question
-	MaxSends   = 16   // of one question
-	MaxWaiters = 1024 // for one answer: as many as ask for the same name while the agent restarts fit into its sockets
+	maxTries   = 8    // in flight per question
+	MaxSends   = 16   // per question
+	MaxWaiters = 1024 // per answer; enough for the queries for one name that queue in the sockets during a restart
 	chunk      = 256
 	wheelSize  = 256
 	never      = math.MaxInt64
 )
 
-// slot is a question that is asked, and who waits for the answer. Slots are used again and again;
-// all fields are guarded by the forwarder's lock, but a slot that has ended belongs to the
-// goroutine that answers its waiters.
+// slot is a question in flight and its waiters. Slots are reused. The forwarder's lock guards all
+// fields, except that a slot that has ended belongs to the goroutine that replies to its waiters.
 type slot struct {
 	number int32
-	use    uint32 // counts, so that a slot that is used anew is not taken for the old one
+	use    uint32 // changes when the slot is reused
 	asking bool
 
 	hash   uint64
-	next   int32 // 1 + the next slot with the same place in the index
+	next   int32 // 1 + the next slot in the hash chain
 	name   [table.MaxName]byte
 	len    int
 	qtype  uint16
@@ -32,36 +31,36 @@ type slot struct {
 
 	waiters *waiter
 	waiting int
-	served  bool // the time after which a stale answer is better than none has passed
+	served  bool // the time for a stale answer has passed
 
 	set     *serverSet
-	order   [MaxServers]uint8 // of the set's servers
+	order   [MaxServers]uint8 // indexes of the set's servers
 	servers int
-	step    int // how many servers the question was sent to by the order
+	step    int // number of sends in this order
 	sends   int
-	failed  uint16 // bits of servers that have answered with a code that another one need not share
-	tcp     bool   // no more datagrams
+	failed  uint16 // bits of servers that failed in a way that others may not
+	tcp     bool   // send over TCP only
 	wrong   int
 	tries   [maxTries]try
 	rcode   int
 	ede     int
-	// When to send to the next server, to serve a stale answer, and to end.
+	// Times to ask the next server, to serve a stale answer, and to fail.
 	sendAt, staleAt, endsAt int64
 
-	at           int64 // the first of these
-	bucket       int32 // of the wheel; -1 for none
-	before, then int32 // in the bucket; -1 for none
+	at                     int64 // the earliest of these
+	bucket                 int32 // of the wheel; -1 if not scheduled
+	bucketPrev, bucketNext int32 // neighbors in the bucket; -1 if none
 }
 
 // try is a query in flight.
 type try struct {
-	ch      *channel // nil: there is none
+	ch      *channel // nil if the try is unused
 	query   wireQuery
 	at      int64
-	lowered bool // sent in lower case, or
-	plain   bool // without EDNS, because the server seems to want that
+	lowered bool // sent in lower case
+	plain   bool // sent without EDNS
 	probe   bool
-	seen    *server // while tries are counted
+	counted *server // used while counting timeouts
 }
 
 // waiter is a client that waits for an answer.
@@ -69,7 +68,7 @@ type waiter struct {
 	to        ReplyTo
 	id, flags uint16
 	edns, do  bool
-	upper     [(table.MaxName + 63) / 64]uint64 // which letters of its question are in upper case
+	upper     [(table.MaxName + 63) / 64]uint64 // bit set of upper-case letters in its question
 	next      *waiter
 }
 
@@ -77,7 +76,7 @@ func (s *slot) question() question {
 	return question{name: s.name[:s.len], qtype: s.qtype, do: s.do, cd: s.cd}
 }
 
-// outstanding reports whether an answer may still come.
+// outstanding reports whether a try is in flight.
 func (s *slot) outstanding() bool {
 	for i := range s.tries {
 		if s.tries[i].ch != nil {
@@ -87,20 +86,20 @@ func (s *slot) outstanding() bool {
 	return false
 }
 
-// slots are the slots in use and the free ones, the waiters, and when something is due.
+// slots has the slots, the waiters, and the timer wheel.
 type slots struct {
-	limit   int
-	chunks  [][]slot
-	free    []int32
-	used    int
-	index   []int32
-	spare   *waiter // free ones
-	waiting int
+	limit       int
+	chunks      [][]slot
+	free        []int32
+	used        int
+	index       []int32
+	freeWaiters *waiter // list of free waiters
+	waiting     int
 
-	wheel [wheelSize + 1]int32 // the first slot of each tick; the last one is for what is due already
-	tick  int64                // length of one
-	done  int64                // the last tick that was looked at
-	wake  func()               // is told when something is due already
+	wheel [wheelSize + 1]int32 // first slot of each tick; the last bucket is already due
+	tick  int64                // length of a tick in nanoseconds
+	done  int64                // last handled tick
+	wake  func()               // called if a slot is due immediately
 }
 
 func newSlots(limit int, tick int64, wake func()) *slots {
@@ -117,7 +116,7 @@ func newSlots(limit int, tick int64, wake func()) *slots {
 
 func (t *slots) slot(i int32) *slot { return &t.chunks[i/chunk][i%chunk] }
 
-// find returns the slot that asks a question; nil where there is none.
+// find returns the slot of a question, or nil.
 func (t *slots) find(hash uint64, q *question) *slot {
 	for i := t.index[hash&uint64(len(t.index)-1)]; i > 0; {
 		s := t.slot(i - 1)
@@ -129,7 +128,7 @@ func (t *slots) find(hash uint64, q *question) *slot {
 	return nil
 }
 
-// start takes a slot for a question; nil where too many are in use.
+// start takes a slot for a question. It returns nil if too many are in use.
 func (t *slots) start(hash uint64, q *question) *slot {
 	if t.used >= t.limit {
 		return nil
@@ -146,15 +145,16 @@ func (t *slots) start(hash uint64, q *question) *slot {
 	t.used++
 	s := t.slot(i)
 	use := s.use
-	*s = slot{number: i, use: use, asking: true, hash: hash, qtype: q.qtype, do: q.do, cd: q.cd, bucket: -1, before: -1,
-		then: -1, sendAt: never}
+	*s = slot{number: i, use: use, asking: true, hash: hash, qtype: q.qtype, do: q.do, cd: q.cd, bucket: -1,
+		bucketPrev: -1,
+		bucketNext: -1, sendAt: never}
 	s.len = copy(s.name[:], q.name)
 	b := &t.index[hash&uint64(len(t.index)-1)]
 	s.next, *b = *b, i+1
 	return s
 }
 
-// detach ends the asking of a slot, which others then no longer find.
+// detach removes a slot from the index and the wheel.
 func (t *slots) detach(s *slot) {
 	p := &t.index[s.hash&uint64(len(t.index)-1)]
 	for *p != s.number+1 {
@@ -166,50 +166,50 @@ func (t *slots) detach(s *slot) {
 	s.use++
 }
 
-// release gives a slot back.
+// release returns a slot to the free list.
 func (t *slots) release(s *slot) {
 	s.set = nil
 	t.free = append(t.free, s.number)
 	t.used--
 }
 
-// join adds a client to those that wait for a slot.
+// join adds a waiter to a slot. It returns nil if there are too many.
 func (t *slots) join(s *slot) *waiter {
 	if s.waiting >= MaxWaiters || t.waiting >= 2*t.limit {
 		return nil
 	}
-	if t.spare == nil {
+	if t.freeWaiters == nil {
 		more := make([]waiter, chunk)
 		for i := range more {
-			more[i].next, t.spare = t.spare, &more[i]
+			more[i].next, t.freeWaiters = t.freeWaiters, &more[i]
 		}
 	}
-	w := t.spare
-	t.spare = w.next
+	w := t.freeWaiters
+	t.freeWaiters = w.next
 	w.next, s.waiters = s.waiters, w
 	s.waiting++
 	t.waiting++
 	return w
 }
 
-// takeWaiters takes the waiters off a slot.
+// takeWaiters removes and returns the waiters of a slot.
 func (t *slots) takeWaiters(s *slot) (first *waiter) {
 	first, s.waiters, s.waiting = s.waiters, nil, 0
 	return first
 }
 
-// releaseWaiters gives back a list of waiters.
+// releaseWaiters returns waiters to the free list.
 func (t *slots) releaseWaiters(first *waiter) {
 	for w := first; w != nil; {
 		next := w.next
-		*w = waiter{next: t.spare}
-		t.spare = w
+		*w = waiter{next: t.freeWaiters}
+		t.freeWaiters = w
 		t.waiting--
 		w = next
 	}
 }
 
-// schedule says when to look at a slot again.
+// schedule puts a slot on the wheel.
 func (t *slots) schedule(s *slot, now int64) {
 	at := min(s.sendAt, s.endsAt)
 	if !s.served {
@@ -223,13 +223,13 @@ func (t *slots) schedule(s *slot, now int64) {
 	if at <= now {
 		s.bucket = wheelSize
 		t.wake()
-	} else { // a time beyond the wheel is looked at more often than needed
+	} else { // slots beyond the wheel's end are checked early
 		tick := max(at/t.tick, now/t.tick, t.done) + 1
 		s.bucket = int32(min(tick, max(now/t.tick, t.done)+wheelSize-1) % wheelSize)
 	}
-	s.then = t.wheel[s.bucket]
-	if s.then >= 0 {
-		t.slot(s.then).before = s.number
+	s.bucketNext = t.wheel[s.bucket]
+	if s.bucketNext >= 0 {
+		t.slot(s.bucketNext).bucketPrev = s.number
 	}
 	t.wheel[s.bucket] = s.number
 }
@@ -238,18 +238,18 @@ func (t *slots) unschedule(s *slot) {
 	if s.bucket < 0 {
 		return
 	}
-	if s.before >= 0 {
-		t.slot(s.before).then = s.then
+	if s.bucketPrev >= 0 {
+		t.slot(s.bucketPrev).bucketNext = s.bucketNext
 	} else {
-		t.wheel[s.bucket] = s.then
+		t.wheel[s.bucket] = s.bucketNext
 	}
-	if s.then >= 0 {
-		t.slot(s.then).before = s.before
+	if s.bucketNext >= 0 {
+		t.slot(s.bucketNext).bucketPrev = s.bucketPrev
 	}
-	s.bucket, s.before, s.then = -1, -1, -1
+	s.bucket, s.bucketPrev, s.bucketNext = -1, -1, -1
 }
 
-// due returns a slot for which it is time, and takes it off the wheel; nil when there is no more.
+// due removes and returns a slot that is due, or nil.
 func (t *slots) due(now int64) *slot {
 	if i := t.wheel[wheelSize]; i >= 0 {
 		s := t.slot(i)
@@ -264,7 +264,7 @@ func (t *slots) due(now int64) *slot {
 		bucket := (t.done + 1) % wheelSize
 		for i := t.wheel[bucket]; i >= 0; {
 			s := t.slot(i)
-			i = s.then
+			i = s.bucketNext
 			if s.at <= now {
 				t.unschedule(s)
 				return s

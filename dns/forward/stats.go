@@ -5,69 +5,69 @@ import (
 	"time"
 )
 
-// Stats says what a forwarder has done since it was made, and how it stands.
+// Stats has the counters and the state of a forwarder.
 type Stats struct {
 	Cache   CacheStats
-	Servers []ServerStats // as the config has them
-	// Problem says why there is no server to ask, or which are not asked; "" for none.
+	Servers []ServerStats // in the order of the config
+	// Problem says why there is no server, or which servers are ignored; "" if all is well.
 	Problem string
 
-	InFlight, Waiting int // questions, and clients that wait for their answers
+	InFlight, Waiting int // questions, and clients that wait for answers
 
-	Asked      uint64 // questions that clients had, and no one else had asked
-	Coalesced  uint64 // queries that waited for the question of another one
+	Asked      uint64 // questions that were not yet in flight
+	Coalesced  uint64 // queries that waited for a question in flight
 	Prefetches uint64
-	Probes     uint64 // questions that were also sent to a server that is down or slow
+	Probes     uint64 // questions that were also sent to a slow or failed server
 	Failed     uint64 // questions without an answer
-	Distrusted uint64 // questions that were asked over TCP because of forged replies
-	Loops      uint64 // queries of ours that came back to us
-	NoRoom     uint64 // queries for which there was no socket or ID
+	Distrusted uint64 // questions that were repeated over TCP because of forged replies
+	Loops      uint64 // our own queries that came back
+	NoSocket   uint64 // queries without a free socket or ID
 	Refused    Refusals
 }
 
-// Refusals counts queries that were not sent on, by the reason.
+// Refusals counts queries that were not forwarded, by reason.
 type Refusals struct {
 	InFlight uint64 // too many questions were in flight
 	Waiters  uint64 // too many clients waited for the answer
-	Stopped  uint64 // the forwarder did not run
+	Stopped  uint64 // the forwarder was not running
 }
 
-// CacheStats counts look-ups of the cache by what it had, and its contents.
+// CacheStats counts cache lookups by result, and describes the contents.
 type CacheStats struct {
 	Hits, Stale, Failures, Misses uint64
 	Inserted, Evicted, TooLarge   uint64
 	Entries, Bytes                int
 }
 
-// ServerStats counts what was sent to a server, and how it has answered.
+// ServerStats counts queries to a server and its replies.
 type ServerStats struct {
 	Addr       netip.AddrPort
 	Down       bool
-	RTT        time.Duration // smoothed; 0 while unknown
+	RTT        time.Duration // smoothed; 0 if unknown
 	Queries    uint64
-	TCP        uint64 // of these
+	TCP        uint64 // queries over TCP
 	Answers    uint64
-	Failures   uint64 // replies with SERVFAIL, REFUSED or the like
+	Failures   uint64 // replies such as SERVFAIL and REFUSED
 	Timeouts   uint64
-	Errors     uint64 // of the network
+	Errors     uint64 // network errors
 	Late       uint64 // replies to questions that had ended
 	Mismatched uint64 // replies with another question
-	Forged     uint64 // replies with an ID that was not in use
+	Forged     uint64 // replies with an unknown ID
 	OtherCase  uint64 // replies with the question in another case
 	Malformed  uint64
 	Truncated  uint64
-	Took       time.Duration // by all answers together
-	// Latency counts answers by the number of bits of the microseconds that they took.
+	Elapsed    time.Duration // total for all answers
+	// Latency counts answers by the bit length of their latency in microseconds.
 	Latency [latencies]uint64
 }
 
-// forwardCounts are the counts of a forwarder itself.
+// forwardCounts has the counters of a forwarder that do not belong to a server.
 type forwardCounts struct {
-	Asked, Coalesced, Prefetches, Probes, Failed, Distrusted, Loops, NoRoom uint64
-	Refused                                                                 Refusals
+	Asked, Coalesced, Prefetches, Probes, Failed, Distrusted, Loops, NoSocket uint64
+	Refused                                                                   Refusals
 }
 
-// Stats returns how a forwarder stands.
+// Stats returns counters and state.
 func (f *Forwarder) Stats() Stats {
 	out := Stats{Cache: f.cache.stats()}
 	f.mu.Lock()
@@ -75,7 +75,7 @@ func (f *Forwarder) Stats() Stats {
 	c := &f.counts
 	out.Asked, out.Coalesced, out.Prefetches, out.Probes, out.Failed = c.Asked, c.Coalesced, c.Prefetches,
 		c.Probes, c.Failed
-	out.Distrusted, out.Loops, out.NoRoom, out.Refused = c.Distrusted, c.Loops, c.NoRoom, c.Refused
+	out.Distrusted, out.Loops, out.NoSocket, out.Refused = c.Distrusted, c.Loops, c.NoSocket, c.Refused
 	out.InFlight, out.Waiting, out.Problem = f.slots.used, f.slots.waiting, f.problem
 	for _, sv := range f.set.servers {
 		st := sv.stats
@@ -85,18 +85,18 @@ func (f *Forwarder) Stats() Stats {
 	return out
 }
 
-// leastShed is how many bytes of the cache are worth being given up: without it each name is asked
-// for anew.
+// leastShed is the minimum size of a cache that is worth dropping, because every name must then
+// be queried again.
 const leastShed = 4 << 20
 
-// Shed gives up the answers that are remembered, where they take much memory.
+// Shed drops the cached answers if they use much memory.
 func (f *Forwarder) Shed() {
 	if f.cache.stats().Bytes >= leastShed {
 		f.cache.drop()
 	}
 }
 
-// drop forgets all answers.
+// drop removes all answers.
 func (c *cache) drop() {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -125,12 +125,12 @@ func (c *cache) stats() (out CacheStats) {
 	return out
 }
 
-// looped notes that a query of ours has come back to us: the server, or something on the way to it,
+// looped counts one of our own queries that came back: the server, or a redirection on the way,
 // sends it here. The caller holds the lock.
 func (f *Forwarder) looped(sv *server) {
 	f.counts.Loops++
-	if f.counts.Loops&(f.counts.Loops-1) == 0 { // not for each
-		f.log.Error("A query to a name server has come back to this process; exempt its queries from the redirection of "+
-			"port 53 (a mark, or its user), or ask another server.", "server", sv.addr, "times", f.counts.Loops)
+	if f.counts.Loops&(f.counts.Loops-1) == 0 { // log only powers of two
+		f.log.Error("A query to a name server was redirected back to this process; exempt its queries from the "+
+			"redirection of port 53 (by mark or user), or use another server", "server", sv.addr, "times", f.counts.Loops)
 	}
 }

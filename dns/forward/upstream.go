@@ -8,35 +8,35 @@ import (
 )
 
 const (
-	MaxServers = 8 // of a resolv.conf; libc takes 3
+	MaxServers = 8 // in a resolv.conf; libc uses 3
 
 	idsPerChannel = 1024
-	maxInFlight   = idsPerChannel * 3 / 4 // of a channel, so that a free place is found soon
+	maxInFlight   = idsPerChannel * 3 / 4 // on a channel, so that a free ID is found quickly
 
-	Failing    = 3 // questions in a row without an answer, until a server is taken to be down
+	Failing    = 3 // consecutive questions without an answer after which a server counts as failed
 	maxSRTT    = int64(2 * time.Second)
 	nearBest   = int64(10 * time.Millisecond)
-	probeDown  = 16 // one in so many questions is also sent to a server that is down
-	probeSlow  = 64 // or that is slow
-	Confirmed  = 3  // times that a server has shown that it keeps no case, or knows no EDNS
-	maxWrong   = 3  // replies with another question than the one asked, until it is asked over TCP
-	MaxForged  = 16 // replies with an ID that was not asked with, until the questions of a socket are asked over TCP
+	probeDown  = 16 // one in this many questions is also sent to a failed server
+	probeSlow  = 64 // and to a slow server
+	Confirmed  = 3  // observations after which a server counts as ignoring case or EDNS
+	maxWrong   = 3  // replies with another question, after which the question is sent over TCP
+	MaxForged  = 16 // replies with an unknown ID, after which the questions of a socket are sent over TCP
 	latencies  = 24 // powers of two of microseconds
-	rttHistory = 8  // of which one is the newest
+	rttHistory = 8  // weight of the newest measurement is 1/8
 )
 
-// server is a name server. Its fields are guarded by the forwarder's lock.
+// server is a name server. The forwarder's lock guards its fields.
 type server struct {
-	addr       netip.AddrPort
-	sockets    [SocketsPerServer]*udpSocket
-	streams    []*stream
-	aloneUntil int64 // one question on each stream
+	addr        netip.AddrPort
+	sockets     [SocketsPerServer]*udpSocket
+	streams     []*stream
+	singleUntil int64 // until then, one question per stream
 
-	srtt    int64 // 0 while unknown
-	fails   int   // questions in a row without an answer
+	srtt    int64 // nanoseconds; 0 if unknown
+	fails   int   // consecutive questions without an answer
 	probing bool
 
-	ednsKnown  bool // it has answered a query with EDNS
+	ednsKnown  bool // the server has answered a query with EDNS
 	plainUntil int64
 	plainSeen  int
 	lowerUntil int64
@@ -45,40 +45,40 @@ type server struct {
 	stats ServerStats
 }
 
-// serverSet is what one reading of a config has named. It does not change.
+// serverSet has the servers and options of one version of the config. It is immutable.
 type serverSet struct {
 	servers  []*server
 	rotate   bool
 	tcp      bool // use-vc
 	trusted  bool // trust-ad
 	patience int64
-	attempts int // for each server; 0 is as many as there is time for
+	attempts int // per server; 0 means as many as time permits
 }
 
-// answered notes an answer that took so long.
-func (s *server) answered(took int64) {
-	took = max(took, 1)
+// answered records an answer and its latency.
+func (s *server) answered(elapsed int64) {
+	elapsed = max(elapsed, 1)
 	if s.srtt == 0 || s.fails > 0 {
-		s.srtt = took
+		s.srtt = elapsed
 	} else {
-		s.srtt += (took - s.srtt) / rttHistory
+		s.srtt += (elapsed - s.srtt) / rttHistory
 	}
 	s.srtt = max(s.srtt, 1)
 	s.fails = 0
 	s.stats.Answers++
-	s.stats.Took += time.Duration(took)
-	s.stats.Latency[min(bits.Len64(uint64(took/int64(time.Microsecond))), latencies-1)]++
+	s.stats.Elapsed += time.Duration(elapsed)
+	s.stats.Latency[min(bits.Len64(uint64(elapsed/int64(time.Microsecond))), latencies-1)]++
 }
 
-// silent notes that a question has had no answer for so long.
-func (s *server) silent(waited int64) {
+// timedOut records a question without an answer.
+func (s *server) timedOut(waited int64) {
 	s.stats.Timeouts++
 	s.srtt = min(max(2*s.srtt, waited), maxSRTT)
 }
 
 func (s *server) down() bool { return s.fails >= Failing }
 
-// rank says how a server stands to the best one: 0 as good, 1 slower, 2 down.
+// rank compares a server with the best one: 0 is as good, 1 is slower, 2 has failed.
 func (s *server) rank(best int64) int {
 	switch {
 	case s.down():
@@ -89,9 +89,8 @@ func (s *server) rank(best int64) int {
 	return 0
 }
 
-// order puts the servers in the order in which a question is sent to them: those that are as good
-// as the best one as the config has them, or in turn; then those that are slower, then those that
-// are down.
+// order appends the servers in the order of use. Servers that are about as good as the best one
+// come first, in the order of the config or in rotation, then slower ones, then failed ones.
 func (set *serverSet) order(out []uint8, turn int) []uint8 {
 	best := int64(-1)
 	for _, s := range set.servers {
@@ -120,8 +119,8 @@ func (set *serverSet) order(out []uint8, turn int) []uint8 {
 	return out
 }
 
-// probe returns a server beside the first of an order that is asked too, to see whether it is back;
-// nil is the rule.
+// probe returns a server that gets a copy of the question, to find out whether it works again. It
+// is usually nil.
 func (set *serverSet) probe(order []uint8, random uint64) *server {
 	best := set.servers[order[0]].srtt
 	for _, i := range order[1:] {
@@ -134,23 +133,23 @@ func (set *serverSet) probe(order []uint8, random uint64) *server {
 	return nil
 }
 
-// allDown reports whether no server has answered lately.
+// allDown reports whether all servers have failed.
 func (set *serverSet) allDown() bool {
 	return !slices.ContainsFunc(set.servers, func(s *server) bool { return !s.down() })
 }
 
-// channel is a socket to a server, with the questions that are in flight on it.
+// channel is a socket to a server with its questions in flight.
 type channel struct {
 	server   *server
-	udp      *udpSocket // one of these two
+	udp      *udpSocket // either udp or tcp is set
 	tcp      *stream
 	ids      [idsPerChannel]ident
 	inFlight int
 	forged   int
-	retired  bool // no new questions
+	retired  bool // takes no new questions
 }
 
-// ident is the use of an ID. Each has one place in the table, so that no search is needed.
+// ident is a used ID. The ID determines its position in the table.
 type ident struct {
 	slot  int32
 	id    uint16
@@ -162,10 +161,10 @@ type identState uint8
 const (
 	idUnused identState = iota
 	idInFlight
-	idOver // an answer that comes now is late
+	idOver // a reply is late
 )
 
-// take gives a question a random ID.
+// take assigns a random ID to a question.
 func (c *channel) take(random func() uint64, slot int32) (uint16, bool) {
 	if c.inFlight >= maxInFlight {
 		return 0, false
@@ -183,7 +182,7 @@ func (c *channel) take(random func() uint64, slot int32) (uint16, bool) {
 	return 0, false
 }
 
-// of returns the use of an ID; unused where there was none.
+// of returns the use of an ID, or the zero ident.
 func (c *channel) of(id uint16) ident {
 	if e := c.ids[id%idsPerChannel]; e.id == id {
 		return e

@@ -9,19 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// datagrams sends and receives on a connected socket. The system calls never block, and are made as
-// such: the runtime need not be told, which would wake its monitor for each of them.
+// datagrams sends and receives on a connected socket. It uses raw system calls that never block.
+// Ordinary system calls would wake the runtime's monitor thread each time.
 type datagrams struct {
 	conn *net.UDPConn
 	raw  syscall.RawConn
 
-	in      []byte // of the reader
+	in      []byte // buffer of the reader
 	n       int
 	failed  syscall.Errno
 	receive func(uintptr) bool
 
 	mu    sync.Mutex
-	out   [maxAsked]byte
+	out   [maxQueryLen]byte
 	size  int
 	errno syscall.Errno
 	send  func(uintptr)
@@ -54,8 +54,8 @@ func newDatagrams(conn *net.UDPConn) (*datagrams, error) {
 	return d, nil
 }
 
-// read waits for a datagram. It reports whether that was longer than b. An error of the network
-// does not end the use of the socket.
+// read waits for a datagram, and reports whether it was longer than b. The socket is usable after
+// a network error.
 func (d *datagrams) read(b []byte) (n int, cut bool, err error) {
 	d.in = b
 	if err := d.raw.Read(d.receive); err != nil {
@@ -67,7 +67,8 @@ func (d *datagrams) read(b []byte) (n int, cut bool, err error) {
 	return min(d.n, len(b)), d.n > len(b), nil
 }
 
-// write sends a datagram, or drops it where there is no room: it is a datagram, and is sent again.
+// write sends a datagram. If the socket buffer is full, it drops the datagram, which is then
+// repeated like a lost one.
 func (d *datagrams) write(b []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -81,5 +82,5 @@ func (d *datagrams) write(b []byte) error {
 	return nil
 }
 
-// Close ends read.
+// Close closes the socket, which ends read.
 func (d *datagrams) Close() error { return d.conn.Close() }

@@ -6,15 +6,15 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// maxAsked is the length of the longest query of ours.
-const maxAsked = table.HeaderLen + table.MaxName + 4 + BareOPT
+// maxQueryLen is the maximum length of a query to a server.
+const maxQueryLen = table.HeaderLen + table.MaxName + 4 + BareOPT
 
-// wireQuery is a query as it goes to a server.
+// wireQuery is a query to a server.
 type wireQuery struct {
 	id    uint16
-	seed  uint64 // of the case of the name's letters; 0 is lower case
+	seed  uint64 // for the case of the name's letters; 0 means lower case
 	edns  bool
-	wants bool // the AD bit
+	wants bool // set the AD bit
 }
 
 // appendTo appends the query for a question.
@@ -41,8 +41,8 @@ func (w wireQuery) appendTo(b []byte, q *question) []byte {
 	return b
 }
 
-// appendMixed appends a name in lower case with letters in upper case by the bits that follow from
-// a seed: what a forged reply has to guess too (draft-vixie-dnsext-dns0x20).
+// appendMixed appends a lower-case name with some letters in upper case, selected by a seed. A
+// forged reply must guess them (draft-vixie-dnsext-dns0x20).
 func appendMixed(b, name []byte, seed uint64) []byte {
 	start := len(b)
 	b = append(b, name...)
@@ -58,7 +58,7 @@ func appendMixed(b, name []byte, seed uint64) []byte {
 			bits = (bits ^ bits>>27) * 0x94d049bb133111eb
 			bits ^= bits >> 31
 		}
-		if bits&1 != 0 && c >= 'a' && c <= 'z' { // lengths are below 64, and no letters
+		if bits&1 != 0 && c >= 'a' && c <= 'z' { // length bytes are below 64 and thus not letters
 			b[start+i] = c - ('a' - 'A')
 		}
 		bits >>= 1
@@ -66,17 +66,17 @@ func appendMixed(b, name []byte, seed uint64) []byte {
 	return b
 }
 
-// echo says how the question of a reply compares with that of a query.
+// echo is the result of comparing the question of a reply with that of the query.
 type echo int
 
 const (
 	otherQuestion echo = iota
-	otherCase          // the letters' case differs
+	otherCase          // only the case of letters differs
 	noQuestion
 	sameQuestion
 )
 
-// echoes compares the question of a reply, byte by byte, with that of the query.
+// echoes compares the question of a reply with that of the query, byte by byte.
 func (w wireQuery) echoes(m []byte, q *question) echo {
 	end := table.HeaderLen + len(q.name)
 	switch {

@@ -168,7 +168,7 @@ func (r *response) answer(b, name []byte) (answer, uint32, error) {
 		return answer{}, 0, err
 	}
 	if len(wire) > math.MaxUint16 {
-		return answer{}, 0, errors.New("the answer is too long for a message")
+		return answer{}, 0, errors.New("the answer does not fit into a message")
 	}
 	copy(wire[table.HeaderLen:], name)
 	a := answer{size: len(wire), ede: noEDE}

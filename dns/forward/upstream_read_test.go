@@ -60,7 +60,7 @@ func FuzzResponse(f *testing.F) {
 			f.Add(packed(f, m), uint16(100))
 		}
 	}
-	f.Fuzz(func(t *testing.T, b []byte, room uint16) {
+	f.Fuzz(func(t *testing.T, b []byte, limit uint16) {
 		var r response
 		if !r.read(b) || !r.whole || len(r.Question) == 0 {
 			return
@@ -82,18 +82,18 @@ func FuzzResponse(f *testing.F) {
 		if got := unpacked(t, a.data[:a.size]); !equalRecords(want, got) {
 			t.Fatalf("the records are %v, want %v", got, want)
 		}
-		size := 512 + int(room)
-		by := asker{id: 7, question: b[table.HeaderLen:qend], edns: true}
+		size := 512 + int(limit)
+		by := client{id: 7, question: b[table.HeaderLen:qend], edns: true}
 		out := a.appendReply(nil, &by, 1, size, false)
 		if len(out) > size {
 			t.Fatalf("the reply has %d bytes, at most %d are allowed", len(out), size)
 		}
-		var again response
-		if !again.read(out) || !again.Truncated && !again.whole {
+		var retried response
+		if !retried.read(out) || !retried.Truncated && !retried.whole {
 			t.Fatalf("cannot read the reply % x", out)
 		}
 		out[2] &^= 2
-		if again.read(out); !again.whole {
+		if retried.read(out); !retried.whole {
 			t.Fatalf("cannot read the reply % x", out)
 		}
 		got := unpacked(t, out)

@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	MaxStreams      = 4
-	maxStreamsAlone = 16 // to a server that answers one query of a connection only
-	nextStream      = 64 // questions in flight on each stream, until one more is opened
-	streamStuck     = int64(time.Second)
+	MaxStreams       = 4
+	maxSingleStreams = 16 // to a server that answers only one query per connection
+	nextStream       = 64 // questions in flight per stream before another one is opened
+	streamStuck      = int64(time.Second)
 )
 
-// stream is a TCP connection to a server, for many questions at a time (RFC 7766).
+// stream is a TCP connection to a server for concurrent questions (RFC 7766).
 type stream struct {
 	channel
 	f    *Forwarder
-	wake chan struct{} // there is something to write
-	done chan struct{} // the stream ends
+	wake chan struct{} // signals data in out
+	done chan struct{} // closed to end the stream
 
-	// Guarded by the forwarder's lock.
+	// The forwarder's lock guards these fields.
 	out       []byte
 	ending    bool
 	connected bool
 	answers   int
-	deepest   int   // questions in flight at a time
-	answered  int64 // when it last brought an answer, or was opened
+	deepest   int   // maximum of inFlight
+	answered  int64 // time of the last answer, or of opening
 }
 
 // sendTCP sends a question over a stream. The caller holds the lock.
@@ -42,7 +42,7 @@ func (f *Forwarder) sendTCP(s *slot, sv *server, t *try, now int64) error {
 	}
 	id, ok := st.take(f.random, s.number)
 	if !ok {
-		return f.notSent(s, sv, errNoRoom)
+		return f.notSent(s, sv, errNoCapacity)
 	}
 	sv.stats.TCP++
 	t.query.id, t.ch = id, &st.channel
@@ -61,8 +61,8 @@ func (f *Forwarder) sendTCP(s *slot, sv *server, t *try, now int64) error {
 // stream returns a stream for the next question to a server.
 func (f *Forwarder) stream(sv *server, now int64) (*stream, error) {
 	most, depth := MaxStreams, maxInFlight
-	if now < sv.aloneUntil {
-		most, depth = maxStreamsAlone, 1
+	if now < sv.singleUntil {
+		most, depth = maxSingleStreams, 1
 	}
 	var best *stream
 	for _, st := range sv.streams {
@@ -75,7 +75,7 @@ func (f *Forwarder) stream(sv *server, now int64) (*stream, error) {
 		best != nil && len(sv.streams) >= most && best.inFlight < depth:
 		return best, nil
 	case len(sv.streams) >= most || f.ctx == nil:
-		return nil, errNoRoom
+		return nil, errNoCapacity
 	}
 	st := &stream{f: f, wake: make(chan struct{}, 1), done: make(chan struct{}), answered: now}
 	st.server, st.tcp = sv, st
@@ -85,7 +85,8 @@ func (f *Forwarder) stream(sv *server, now int64) (*stream, error) {
 	return st, nil
 }
 
-// retireStream takes a stream out of use. It is closed with the last question in flight on it.
+// retireStream stops sending questions over a stream. The stream is closed after its last
+// question in flight.
 func (f *Forwarder) retireStream(st *stream) {
 	st.retired = true
 	st.server.streams = slices.DeleteFunc(slices.Clone(st.server.streams), func(o *stream) bool { return o == st })
@@ -94,7 +95,7 @@ func (f *Forwarder) retireStream(st *stream) {
 	}
 }
 
-// finish makes a stream end. The caller holds the lock.
+// finish ends a stream. The caller holds the lock.
 func (st *stream) finish() {
 	if !st.ending {
 		st.ending = true
@@ -102,8 +103,7 @@ func (st *stream) finish() {
 	}
 }
 
-// suspect takes streams out of use that have brought nothing for long: the connection may be dead
-// without a word.
+// suspect retires streams without a recent answer, because the connection may be dead.
 func (f *Forwarder) suspect(s *slot, now int64) {
 	for i := range s.tries {
 		ch := s.tries[i].ch
@@ -115,7 +115,7 @@ func (f *Forwarder) suspect(s *slot, now int64) {
 	}
 }
 
-// run connects, and writes what is to be written until the stream ends.
+// run connects, and writes queries until the stream ends.
 func (st *stream) run(ctx context.Context) {
 	f := st.f
 	defer f.wg.Done()
@@ -141,7 +141,7 @@ func (st *stream) run(ctx context.Context) {
 	f.streamEnded(st, err)
 }
 
-// write writes until the stream ends.
+// write writes queries until the stream ends.
 func (st *stream) write(ctx context.Context, conn net.Conn, ended <-chan error) error {
 	var out []byte
 	for {
@@ -166,7 +166,7 @@ func (st *stream) write(ctx context.Context, conn net.Conn, ended <-chan error) 
 	}
 }
 
-// read reads until the connection is closed, by either side, or brings nothing for a while.
+// read reads replies until either side closes the connection, or it is idle for too long.
 func (st *stream) read(conn net.Conn, ended chan<- error) {
 	defer st.f.wg.Done()
 	w := st.f.worker()
@@ -190,7 +190,7 @@ func (st *stream) read(conn net.Conn, ended chan<- error) {
 	}
 }
 
-// streamEnded goes on with the questions that were in flight on a stream.
+// streamEnded handles the questions in flight on a stream that ended.
 func (f *Forwarder) streamEnded(st *stream, err error) {
 	now := f.clock()
 	f.mu.Lock()
@@ -203,16 +203,16 @@ func (f *Forwarder) streamEnded(st *stream, err error) {
 		return
 	}
 	sv := st.server
-	again := st.answers > 0 // it was good before: the connection was closed as a question was sent
+	retried := st.answers > 0 // the stream worked before, so the server closed an idle connection
 	switch {
 	case st.inFlight == 0:
 	case st.connected && st.deepest > 1:
 		// it closes after an answer, whatever else was asked; that may be seen as a reset before any
-		again = true
-		sv.aloneUntil = now + int64(relearn)
-		f.log.Info("A name server closes TCP connections with questions in flight: it is asked one on each.",
+		retried = true
+		sv.singleUntil = now + int64(relearn)
+		f.log.Info("Name server closes TCP connections with queries in flight; each connection gets one query",
 			"server", sv.addr)
-	case !again:
+	case !retried:
 		f.networkError(sv, err)
 	}
 	for i := range st.ids {
@@ -224,11 +224,11 @@ func (f *Forwarder) streamEnded(st *stream, err error) {
 		if t == nil {
 			continue
 		}
-		if again {
+		if retried {
 			f.repeat(s, t, sendOptions{tcp: true, plain: t.plain, lowered: t.lowered}, now)
 			continue
 		}
 		f.end(t)
-		f.lost(s, now)
+		f.queryLost(s, now)
 	}
 }

@@ -13,20 +13,19 @@ const (
 	SocketsPerServer = 16
 	usesPerSocket    = 1000
 
-	// receiveSize is the longest datagram that is read. A server that sends more than it was asked to
-	// is asked over TCP.
+	// receiveSize is the maximum length of a datagram. If a server sends a longer one, it is
+	// queried over TCP.
 	receiveSize = 4096
 )
 
-// udpSocket is a connected socket: the kernel only lets through what comes from the server's
-// address. It is used for a while and then replaced, so that who can see its port, as every local
-// user can, gains little by it.
+// udpSocket is a connected socket: the kernel drops packets from other addresses. It is replaced
+// after a while, because every local user can see its port.
 type udpSocket struct {
 	channel
 	f      *Forwarder
 	io     *datagrams
 	local  netip.AddrPort
-	place  int
+	index  int
 	opened int64
 	uses   int
 	closed bool
@@ -34,15 +33,15 @@ type udpSocket struct {
 
 // socket returns a socket for the next question to a server. The caller holds the lock.
 func (f *Forwarder) socket(sv *server, now int64) (*udpSocket, error) {
-	place := int(f.random() % SocketsPerServer)
-	s := sv.sockets[place]
+	index := int(f.random() % SocketsPerServer)
+	s := sv.sockets[index]
 	if s != nil && (s.uses >= usesPerSocket || now-s.opened >= int64(f.timing.socketAge) || s.inFlight >= maxInFlight) {
 		f.retire(s)
 		s = nil
 	}
 	if s == nil {
 		var err error
-		if s, err = f.openSocket(sv, place, now); err != nil {
+		if s, err = f.openSocket(sv, index, now); err != nil {
 			for _, other := range sv.sockets {
 				if other != nil && other.inFlight < maxInFlight {
 					return other, nil
@@ -56,7 +55,7 @@ func (f *Forwarder) socket(sv *server, now int64) (*udpSocket, error) {
 }
 
 // openSocket opens a socket and starts its reader.
-func (f *Forwarder) openSocket(sv *server, place int, now int64) (*udpSocket, error) {
+func (f *Forwarder) openSocket(sv *server, index int, now int64) (*udpSocket, error) {
 	conn, err := f.dialer.Dial("udp", sv.addr.String())
 	if err != nil {
 		return nil, err
@@ -66,26 +65,26 @@ func (f *Forwarder) openSocket(sv *server, place int, now int64) (*udpSocket, er
 		return nil, errors.Join(err, conn.Close())
 	}
 	local := conn.LocalAddr().(*net.UDPAddr).AddrPort()
-	s := &udpSocket{f: f, io: io, place: place, opened: now, local: netip.AddrPortFrom(local.Addr().Unmap(), local.Port())}
+	s := &udpSocket{f: f, io: io, index: index, opened: now, local: netip.AddrPortFrom(local.Addr().Unmap(), local.Port())}
 	s.server, s.udp = sv, s
-	sv.sockets[place] = s
+	sv.sockets[index] = s
 	f.locals[s.local] = &s.channel
 	f.wg.Add(1)
 	go s.read()
 	return s, nil
 }
 
-// retire takes a socket out of use. It is closed with the last question in flight on it.
+// retire stops the use of a socket. It is closed after its last question in flight.
 func (f *Forwarder) retire(s *udpSocket) {
 	if s.retired {
 		return
 	}
 	s.retired = true
-	s.server.sockets[s.place] = nil
+	s.server.sockets[s.index] = nil
 	f.closeIdle(s)
 }
 
-// closeIdle closes a socket that is out of use.
+// closeIdle closes a retired socket without questions in flight.
 func (f *Forwarder) closeIdle(s *udpSocket) {
 	if !s.retired || s.inFlight > 0 || s.closed {
 		return
@@ -93,11 +92,11 @@ func (f *Forwarder) closeIdle(s *udpSocket) {
 	s.closed = true
 	f.forgetLocal(&s.channel, s.local)
 	if err := s.io.Close(); err != nil {
-		f.log.Debug("A socket to a name server could not be closed.", "server", s.server.addr, "error", err)
+		f.log.Debug("Cannot close a socket to a name server", "server", s.server.addr, "error", err)
 	}
 }
 
-// forgetLocal forgets the local address of a socket.
+// forgetLocal removes the local address of a socket.
 func (f *Forwarder) forgetLocal(ch *channel, local netip.AddrPort) {
 	if f.locals[local] == ch {
 		delete(f.locals, local)
@@ -115,7 +114,7 @@ func (s *udpSocket) read() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			if !s.f.refused(&s.channel, err) {
+			if !s.f.socketError(&s.channel, err) {
 				return
 			}
 		default:
@@ -124,7 +123,7 @@ func (s *udpSocket) read() {
 	}
 }
 
-// controlMark returns what sets SO_MARK on new sockets; nil for none.
+// controlMark returns a function that sets SO_MARK on new sockets, or nil for mark 0.
 func controlMark(mark uint32) func(context.Context, string, string, syscall.RawConn) error {
 	if mark == 0 {
 		return nil
@@ -135,7 +134,7 @@ func controlMark(mark uint32) func(context.Context, string, string, syscall.RawC
 			return err
 		}
 		if failed != nil {
-			return fmt.Errorf("the mark %#x cannot be set on a socket (%w); give the process the capability CAP_NET_ADMIN",
+			return fmt.Errorf("cannot set the mark %#x on a socket (%w); add the capability CAP_NET_ADMIN",
 				mark, failed)
 		}
 		return nil

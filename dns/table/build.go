@@ -12,30 +12,32 @@ import (
 	"strings"
 )
 
-// Host is a name with what it resolves to.
+// Host is a name and its records.
 type Host struct {
-	// Name is a host name, or a wildcard like *.example.com.
+	// Name is a hostname, or a wildcard such as *.example.com.
 	Name  string
 	Addrs []netip.Addr // in the order of the first answer; at most 64
-	// Ports are those of the SRV records of the name; one with a name is also at _NAME._tcp.HOST.
+	// Ports are in the SRV records of the name. A named port also has SRV records at
+	// _NAME._tcp.HOST.
 	Ports []Port
-	// PTR is what a reverse name points to; such a name has nothing else. See [ReverseName].
+	// PTR is the target of a reverse name; see [ReverseName]. A host with a PTR has no other
+	// records.
 	PTR string
-	// Group is the number of what the name belongs to, for views. Everybody sees what is in 0.
+	// Group identifies the owner of the name for views. All clients see group 0.
 	Group uint32
 }
 
 // Port is a port of a host.
 type Port struct {
-	Name   string // "" for none
+	Name   string // may be ""
 	Number uint16
 }
 
-// Options are those of a table.
+// Options are the options of a table.
 type Options struct {
-	// Suffixes are names below which there is nothing but what the table has, like "mesh".
+	// Suffixes are owned by the table: names below them exist only if the table has them.
 	Suffixes []string
-	// TTL of all answers in seconds, the negative ones too. 0 stands for 30.
+	// TTL is the TTL in seconds of all answers, including negative ones. 0 means 30.
 	TTL uint32
 }
 
@@ -43,7 +45,8 @@ const (
 	defaultTTL = 30
 	MaxAddrs   = 64
 	MaxPorts   = 64
-	// maxDelta is how many names may differ from the base of a table before all are indexed anew.
+	// maxDelta is the number of names in the delta of a table beyond which the whole index is
+	// rebuilt.
 	maxDelta = 256
 )
 
@@ -91,13 +94,13 @@ func (t *Table) With(put []Host, remove []string) (*Table, []error) {
 	return &Table{ttl: t.ttl, base: x}, b.errs
 }
 
-// builder fills an index. With a base, the index only has the differences from it.
+// builder fills an index. With a base, the index has only the differences from it.
 type builder struct {
 	ttl  uint32
 	base *index
 	x    *index
 	errs []error
-	// Reused memory: a name, and the records of one host.
+	// Scratch space for a name and the records of one host.
 	buf  [2 * MaxName]byte
 	sets []rrset
 	body []byte
@@ -107,8 +110,8 @@ func (b *builder) errorf(format string, args ...any) {
 	b.errs = append(b.errs, fmt.Errorf(format, args...))
 }
 
-// find returns the number of a name's entry in the index, after a copy from the base if necessary;
-// -1 if there is none.
+// find returns the number of a name's entry in the index, or -1. It first copies the entry from
+// the base if necessary.
 func (b *builder) find(name []byte) int {
 	h := maphash.Bytes(b.x.seed, name)
 	i := b.x.find(name, h)
@@ -120,8 +123,7 @@ func (b *builder) find(name []byte) int {
 	return i
 }
 
-// make returns the number of a name's entry. It adds the entry and those of the parents if they are
-// missing.
+// make returns the number of a name's entry. It adds missing entries of the name and its parents.
 func (b *builder) make(name []byte) int {
 	i := b.find(name)
 	if i >= 0 && !b.x.names[i].gone() {
@@ -136,7 +138,7 @@ func (b *builder) make(name []byte) int {
 	return i
 }
 
-// release removes an entry that has become empty from its parents.
+// release updates the parents of an entry that has become empty.
 func (b *builder) release(name []byte, i int) {
 	for b.x.names[i].gone() {
 		name = name[1+name[0]:]
@@ -153,7 +155,7 @@ func (b *builder) release(name []byte, i int) {
 func (b *builder) own(suffix string) {
 	name, err := AppendName(b.buf[:0], suffix)
 	if err == nil && isWildcard(name) {
-		err = fmt.Errorf("%q is a wildcard; give the suffix alone", Clip(suffix))
+		err = fmt.Errorf("%q is a wildcard; use the suffix without \"*.\"", Clip(suffix))
 	}
 	if err != nil {
 		b.errorf("suffix %w", err)
@@ -167,7 +169,7 @@ func (b *builder) own(suffix string) {
 func (b *builder) remove(host string) {
 	name, err := AppendName(b.buf[:0], host)
 	if err != nil {
-		return // it was never there
+		return // an invalid name is in no table
 	}
 	i := b.find(name)
 	if i < 0 || b.x.names[i].flags&flagHost == 0 {
@@ -184,18 +186,18 @@ func (b *builder) add(h *Host) {
 	switch {
 	case err != nil:
 	case h.PTR != "" && len(h.Addrs)+len(h.Ports) > 0:
-		err = fmt.Errorf("%q: it has a PTR and other records; give these another name", Clip(h.Name))
+		err = fmt.Errorf("%q: a host with a PTR cannot have addresses or ports", Clip(h.Name))
 	case len(h.Addrs) > MaxAddrs:
-		err = fmt.Errorf("%q: it has %d addresses, at most %d are allowed", Clip(h.Name), len(h.Addrs), MaxAddrs)
+		err = fmt.Errorf("%q has %d addresses, at most %d are allowed", Clip(h.Name), len(h.Addrs), MaxAddrs)
 	case len(h.Ports) > MaxPorts:
-		err = fmt.Errorf("%q: it has %d ports, at most %d are allowed", Clip(h.Name), len(h.Ports), MaxPorts)
+		err = fmt.Errorf("%q has %d ports, at most %d are allowed", Clip(h.Name), len(h.Ports), MaxPorts)
 	}
 	if err != nil {
 		b.errorf("host %w", err)
 		return
 	}
 	if i := b.find(name); i >= 0 && b.x.names[i].flags&flagHost != 0 {
-		b.errorf("host %q: another host has the name already", Clip(h.Name))
+		b.errorf("host %q: another host already has the name", Clip(h.Name))
 		return
 	}
 	sets, err := b.setsOf(name, h)
@@ -216,7 +218,7 @@ func (b *builder) setsOf(name []byte, h *Host) ([]rrset, error) {
 	b.sets, b.body = b.sets[:0], b.body[:0]
 	for i := range h.Addrs {
 		if a := h.Addrs[i]; !a.IsValid() || a.Zone() != "" {
-			return nil, fmt.Errorf("%q is no address of a host; give one without a zone", a)
+			return nil, fmt.Errorf("%q is not a valid host address; use one without a zone", a)
 		}
 	}
 	for _, qtype := range [...]uint16{TypeA, TypeAAAA} {
@@ -258,9 +260,9 @@ func (b *builder) setsOf(name []byte, h *Host) ([]rrset, error) {
 	return b.sets, nil
 }
 
-// srv adds the SRV records of ports with the addresses of the host. For a named port, label is the
-// wire form of its label, which is in front of the records; the name in a question then begins with
-// label and _tcp.
+// srv adds the SRV records of ports, followed by the addresses of the host. For a named port,
+// label is the port's label in wire form and precedes the records; the question's name then
+// starts with the label and _tcp.
 func (b *builder) srv(qtype uint16, label string, host []byte, ports []Port, addrs []rrset) {
 	s, start := rrset{qtype: qtype}, len(b.body)
 	b.body = append(b.body, label...)
@@ -289,10 +291,10 @@ func (b *builder) srv(qtype uint16, label string, host []byte, ports []Port, add
 	b.sets = append(b.sets, s)
 }
 
-// pointer is a name that stands elsewhere in the message (RFC 1035 section 4.1.4).
+// pointer returns a compression pointer to a position in the message (RFC 1035 section 4.1.4).
 func pointer(at int) uint16 { return 0xc000 | uint16(at) }
 
-// record appends a record of the name in the question, except for its data.
+// record appends a record of the question's name, without its data.
 func (b *builder) record(qtype uint16, data int) {
 	b.body = binary.BigEndian.AppendUint16(b.body, pointer(HeaderLen))
 	b.body = binary.BigEndian.AppendUint16(b.body, qtype)
@@ -301,7 +303,7 @@ func (b *builder) record(qtype uint16, data int) {
 	b.body = binary.BigEndian.AppendUint16(b.body, uint16(data))
 }
 
-// portSets adds the records of named ports.
+// portSets adds the SRV records of named ports.
 func (b *builder) portSets(host []byte, h *Host, addrs []rrset) {
 	byLabel := map[string][]Port{}
 	for _, p := range h.Ports {
@@ -314,7 +316,7 @@ func (b *builder) portSets(host []byte, h *Host, addrs []rrset) {
 			err = errors.New("the name is too long")
 		}
 		if err != nil {
-			b.errorf("host %q, port %q: %w: it has no SRV record of its own", Clip(h.Name), Clip(p.Name), err)
+			b.errorf("host %q, port %q: %w; the port has no SRV record with its name", Clip(h.Name), Clip(p.Name), err)
 			continue
 		}
 		label = string(byte(len(label))) + label

@@ -1,10 +1,11 @@
-// Package table holds names with what they resolve to, and answers DNS queries from them.
+// Package table stores names with their records, and answers DNS queries from them.
 //
-// A [Table] is an immutable set of names, made from [Host] values and swapped as a whole. What is
-// in it, or below one of its own suffixes, is answered here alone. Names are compared without case
-// (RFC 4343) and come back as the client has written them; wildcards follow RFC 4592; negative
-// answers carry an SOA (RFC 2308). [Answers] adds which clients see which names.
+// A [Table] is an immutable set of names built from [Host] values; updates replace it as a whole.
+// Names in the table, or below its owned suffixes, are never forwarded. Names are compared
+// case-insensitively (RFC 4343) and returned as the client wrote them. Wildcards follow RFC 4592,
+// and negative answers have an SOA record (RFC 2308). [Answers] adds views: which clients see
+// which names.
 //
-// This is the hot path: a [Query] is read and answered without allocations and without another
+// This is the hot path: reading and answering a [Query] allocates nothing and uses no other
 // library. Everything here is pure.
 package table

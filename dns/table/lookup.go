@@ -1,24 +1,23 @@
 package table
 
-// Outcome is what a table says about a name and a type.
+// Outcome is the result of a lookup.
 type Outcome string
 
-// Outcomes of a look-up.
+// Lookup results.
 const (
-	OutcomeElsewhere Outcome = "elsewhere" // the table does not know: others are asked
+	OutcomeForwarded Outcome = "forwarded" // the table does not own the name: the query is forwarded
 	OutcomeRecords   Outcome = "records"
-	OutcomeNoData    Outcome = "nodata"   // the name is there, without such records
-	OutcomeNoName    Outcome = "nxdomain" // there is no such name
+	OutcomeNoData    Outcome = "nodata"   // the name exists, without records of this type
+	OutcomeNoName    Outcome = "nxdomain" // the name does not exist
 )
 
-// Lookup says what a table answers for a name and a type of records, for a view; nil is one that
-// sees everything. Below is the owned suffix that the name is below, "" for none. An error says
-// that there can be no such name.
+// Lookup returns the table's answer to a name and a record type, for a view. The result below is
+// the owned suffix of the name, or "". The error is not nil if the name is invalid.
 func (t *Table) Lookup(name string, qtype uint16, v *View) (out Outcome, below string, err error) {
 	var q Query
 	wire, err := AppendName(q.name[:0], name)
 	if err != nil {
-		return OutcomeElsewhere, "", err
+		return OutcomeForwarded, "", err
 	}
 	q.Qtype, q.len = qtype, len(wire)
 	for i := 0; wire[i] != 0; i += 1 + int(wire[i]) {
@@ -31,5 +30,5 @@ func (t *Table) Lookup(name string, qtype uint16, v *View) (out Outcome, below s
 			below = string(AppendText(nil, q.name[at:q.len]))
 		}
 	}
-	return [...]Outcome{OutcomeElsewhere, OutcomeRecords, OutcomeNoData, OutcomeNoName}[m.outcome], below, nil
+	return [...]Outcome{OutcomeForwarded, OutcomeRecords, OutcomeNoData, OutcomeNoName}[m.outcome], below, nil
 }

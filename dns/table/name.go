@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// MaxName is the length of a name on the wire, with the lengths of its labels and the root (RFC
+// MaxName is the maximum length of a name in wire form, including length bytes and the root (RFC
 // 1035 section 2.3.4).
 const MaxName = 255
 
-// AppendName appends the wire form of a name, in lower case. Labels hold letters, digits, '-' and
-// '_'; the first may be "*". A dot at the end is optional.
+// AppendName appends the wire form of a name in lower case. Labels may have letters, digits, '-',
+// and '_'; the first label may be "*". A final dot is optional.
 func AppendName(b []byte, name string) ([]byte, error) {
 	s := strings.TrimSuffix(name, ".")
 	start := len(b)
@@ -34,7 +34,7 @@ func AppendName(b []byte, name string) ([]byte, error) {
 	}
 	b = append(b, 0)
 	if n := len(b) - start; n > MaxName {
-		return b[:start], fmt.Errorf("%q: the name takes %d bytes, at most %d are allowed", Clip(name), n, MaxName)
+		return b[:start], fmt.Errorf("%q has %d bytes, at most %d are allowed", Clip(name), n, MaxName)
 	}
 	return b, nil
 }
@@ -42,7 +42,7 @@ func AppendName(b []byte, name string) ([]byte, error) {
 func checkLabel(label string, first bool) error {
 	switch {
 	case label == "":
-		return errors.New("a label is empty; remove a dot")
+		return errors.New("a label is empty; remove the extra dot")
 	case len(label) > 63:
 		return fmt.Errorf("a label has %d bytes, at most 63 are allowed", len(label))
 	case label == "*" && first:
@@ -71,8 +71,8 @@ func Clip(s string) string {
 	return s
 }
 
-// AppendText appends the text of a name on the wire, without the dot at its end. Bytes that are no
-// printing ASCII, dots and backslashes are escaped (RFC 1035 section 5.1).
+// AppendText appends the text form of a wire-format name without the final dot. It escapes dots,
+// backslashes, and bytes that are not printable ASCII (RFC 1035 section 5.1).
 func AppendText(b, wire []byte) []byte {
 	for i := 0; i < len(wire) && wire[i] != 0; {
 		n := int(wire[i])
@@ -111,8 +111,8 @@ func ReverseName(a netip.Addr) string {
 	return string(append(out, "ip6.arpa"...))
 }
 
-// ReverseSuffixes returns the suffixes of reverse names that hold all addresses of a prefix and no
-// others: one where the prefix ends between two labels, else up to 128 (IPv4) or 8 (IPv6) of them.
+// ReverseSuffixes returns the reverse-name suffixes that contain exactly the addresses of a
+// prefix: one if the prefix ends at a label boundary, otherwise up to 128 (IPv4) or 8 (IPv6).
 func ReverseSuffixes(p netip.Prefix) []string {
 	p = p.Masked()
 	step := 8
@@ -120,7 +120,7 @@ func ReverseSuffixes(p netip.Prefix) []string {
 		step = 4
 	}
 	bits := (p.Bits() + step - 1) / step * step
-	drop := p.Addr().BitLen()/step - bits/step // labels that are left out
+	drop := p.Addr().BitLen()/step - bits/step // number of labels to remove
 	a := p.Addr()
 	out := make([]string, 0, 1<<(bits-p.Bits()))
 	for range 1 << (bits - p.Bits()) {

@@ -2,7 +2,7 @@ package table
 
 import "encoding/binary"
 
-// Response codes, with those that need EDNS (RFC 6895).
+// Response codes, including those that need EDNS (RFC 6895).
 const (
 	RcodeSuccess  = 0
 	RcodeFormat   = 1
@@ -13,7 +13,7 @@ const (
 	RcodeBadVers  = 16
 )
 
-// Types and classes that are distinguished.
+// Types and classes with special handling.
 const (
 	TypeA     = 1
 	TypeSOA   = 6
@@ -42,22 +42,20 @@ const (
 	Opcodes   = 15 << 11
 )
 
-// Query is a message that was read as one. It is used again and again, and has no pointers of its
-// own.
+// Query is a parsed query. It is reused and shares no memory with the message.
 type Query struct {
 	Flags uint16
-	End   int // header and question are the first bytes of the message up to here
+	End   int // end of the question in the message; 0 if the question is unreadable
 	Qtype uint16
-	// name is the name asked for, in lower case on the wire, with the places at which its labels
-	// begin.
+	// The name of the question in lower-case wire form, and the start of each label.
 	name   [MaxName]byte
 	len    int
 	labels [128]uint8
-	depth  int // labels, without the root
+	depth  int // number of labels, without the root
 	EDNS   EDNS
 }
 
-// EDNS is what an OPT record says (RFC 6891).
+// EDNS has the fields of an OPT record (RFC 6891).
 type EDNS struct {
 	Present bool
 	Do      bool
@@ -65,21 +63,21 @@ type EDNS struct {
 	size    uint16
 }
 
-// verdict says what becomes of a message.
+// verdict says how to treat a message.
 type verdict int
 
 const (
 	Accepted verdict = iota
-	Dropped          // no answer at all: it is no query
-	Failed           // answered with a code, which read returns
+	Dropped          // not a query: no reply
+	Failed           // reply with an error code
 )
 
-// Key is the name asked for.
+// Key returns the lower-case wire form of the name.
 func (q *Query) Key() []byte { return q.name[:q.len] }
 
-// Read reads a message. With failed it returns the code of the answer; end is 0 where the question
-// could not be read, so that nothing of it is repeated. The message must not change while the query
-// is in use.
+// Read parses a message. If the verdict is Failed, it also returns the response code; End is 0 if
+// the question is unreadable and must not be repeated. The message must not change while the
+// query is in use.
 func (q *Query) Read(m []byte) (verdict, int) {
 	q.End, q.Qtype, q.len, q.depth, q.EDNS = 0, 0, 0, 0, EDNS{}
 	if len(m) < HeaderLen {
@@ -113,8 +111,8 @@ func (q *Query) Read(m []byte) (verdict, int) {
 	return Accepted, RcodeSuccess
 }
 
-// readName reads the name of the question, and returns where it ends; 0 where it is none. A
-// question is the first name of a message, so there is nothing that it could point to.
+// readName parses the name of the question and returns its end, or 0 if it is invalid. The
+// question has the first name of a message, so it cannot have compression pointers.
 func (q *Query) readName(m []byte) int {
 	at := HeaderLen
 	for {
@@ -140,8 +138,8 @@ func (q *Query) readName(m []byte) int {
 	}
 }
 
-// readRecords reads the records behind the question, of which only OPT counts. False for a message
-// that ends too early, or has two of it.
+// readRecords parses the records after the question and evaluates OPT. It returns false if the
+// message is too short or has a second OPT record.
 func (q *Query) readRecords(m []byte) bool {
 	others := int(binary.BigEndian.Uint16(m[6:])) + int(binary.BigEndian.Uint16(m[8:]))
 	all := others + int(binary.BigEndian.Uint16(m[10:]))
@@ -166,7 +164,7 @@ func (q *Query) readRecords(m []byte) bool {
 	return true
 }
 
-// SkipName returns where a name that may end in a pointer ends; 0 where it is none.
+// SkipName returns the end of a possibly compressed name, or 0 if it is invalid.
 func SkipName(m []byte, at int) int {
 	for at < len(m) {
 		switch n := int(m[at]); {

@@ -2,8 +2,8 @@ package table
 
 import "encoding/binary"
 
-// Sizes of messages over UDP, in bytes: what every client takes, and what goes through every
-// network in one packet (RFC 9715).
+// Message sizes over UDP, in bytes: the size that all clients accept, and the size that fits into
+// one packet on all networks (RFC 9715).
 const (
 	MinUDP = 512
 	MaxUDP = 1232
@@ -12,7 +12,7 @@ const (
 
 const optLen = 11
 
-// Limit is how long a reply may be.
+// Limit returns the maximum length of a reply.
 func (q *Query) Limit(tcp bool) int {
 	if tcp {
 		return MaxTCP
@@ -23,14 +23,14 @@ func (q *Query) Limit(tcp bool) int {
 	return max(MinUDP, min(int(q.EDNS.size), MaxUDP))
 }
 
-// Refuse appends a reply without records.
+// Refuse appends a reply with a response code and no records.
 func (q *Query) Refuse(out, m []byte, rcode int) []byte {
 	start := len(out)
 	out = q.head(out, m, rcode, 0)
 	return q.appendOPT(out, start, rcode)
 }
 
-// answer appends the answer of a table. turn says with which address a list of addresses begins.
+// answer appends the table's answer. turn selects the first address of a list.
 func (q *Query) answer(out, m []byte, t *Table, a match, turn uint32, limit int) []byte {
 	rcode := RcodeSuccess
 	if a.outcome == noName {
@@ -50,7 +50,7 @@ func (q *Query) answer(out, m []byte, t *Table, a match, turn uint32, limit int)
 	return q.appendOPT(out, start, rcode)
 }
 
-// head appends the header and the question, as the client has written it.
+// head appends the header, and the question as the client wrote it.
 func (q *Query) head(out, m []byte, rcode int, flags uint16) []byte {
 	start := len(out)
 	if q.End == 0 {
@@ -67,7 +67,7 @@ func (q *Query) head(out, m []byte, rcode int, flags uint16) []byte {
 	return out
 }
 
-// appendOPT appends the OPT record where the client has sent one.
+// appendOPT appends an OPT record if the query has one.
 func (q *Query) appendOPT(out []byte, start, rcode int) []byte {
 	if !q.EDNS.Present {
 		return out
@@ -82,8 +82,8 @@ func (q *Query) appendOPT(out []byte, start, rcode int) []byte {
 	return out
 }
 
-// records appends as many records as there is room for. Without room for all that were asked for TC
-// is set; further ones are left out in silence (RFC 2181 section 9).
+// records appends as many records as fit. If a record of the requested type does not fit, it sets
+// TC; additional records are omitted without TC (RFC 2181 section 9).
 func (q *Query) records(out []byte, start int, r *rrset, turn uint32, room int) []byte {
 	body := r.body
 	answers := len(body)
@@ -113,7 +113,7 @@ func (q *Query) records(out []byte, start int, r *rrset, turn uint32, room int) 
 	return out
 }
 
-// recordsLen is the length of the first records of a body.
+// recordsLen returns the length of the first records of a body.
 func recordsLen(body []byte, count int) (n int) {
 	for range count {
 		n += 12 + int(binary.BigEndian.Uint16(body[n+10:]))
@@ -121,7 +121,7 @@ func recordsLen(body []byte, count int) (n int) {
 	return n
 }
 
-// fitting returns how many records fit into some room, and their length.
+// fitting returns how many records fit into a number of bytes, and their length.
 func fitting(body []byte, room int) (count, n int) {
 	for n < len(body) {
 		next := n + 12 + int(binary.BigEndian.Uint16(body[n+10:]))
@@ -133,8 +133,8 @@ func fitting(body []byte, room int) (count, n int) {
 	return count, n
 }
 
-// appendSOA appends the authority of a negative answer (RFC 2308): of the suffix that begins at a
-// place of the message.
+// appendSOA appends the authority section of a negative answer (RFC 2308) for the suffix at a
+// position of the message.
 func (t *Table) appendSOA(out []byte, start, at int) []byte {
 	p := pointer(at)
 	out = binary.BigEndian.AppendUint16(out, p)

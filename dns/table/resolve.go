@@ -2,14 +2,15 @@ package table
 
 import "net/netip"
 
-// verdicts of resolve, beside those of read
+// Verdicts of Resolve, in addition to those of Read.
 const (
-	Forward   verdict = iota + Failed + 1
-	PastTable         // forward, for the name behind a label
+	Forward         verdict = iota + Failed + 1
+	PassthroughName         // forward the name behind the passthrough label
 )
 
-// Resolve answers a message as far as it can be without asking others: the reply is appended to
-// out. With forward the question is for others, with dropped nobody gets an answer.
+// Resolve answers a message from the table, and appends the reply to out. The caller forwards
+// queries with the verdict Forward or PassthroughName. Messages with the verdict Dropped get no
+// reply.
 func (a *Answers) Resolve(q *Query, m []byte, client netip.Addr, turn uint32, tcp bool, out []byte) ([]byte, verdict) {
 	v, rcode := q.Read(m)
 	switch v {
@@ -18,13 +19,13 @@ func (a *Answers) Resolve(q *Query, m []byte, client netip.Addr, turn uint32, tc
 	case Failed:
 		return q.Refuse(out, m, rcode), Failed
 	}
-	if q.isPast() {
-		if _, owned := a.Table.owner(q); !owned { // else nobody but the table knows of it
-			return out, PastTable
+	if q.isPassthrough() {
+		if _, owned := a.Table.owner(q); !owned { // names below owned suffixes exist only in the table
+			return out, PassthroughName
 		}
 	}
 	found := a.Table.lookup(q, a.view(client))
-	if found.outcome == elsewhere {
+	if found.outcome == unknown {
 		return out, Forward
 	}
 	if a.pending && found.outcome != positive {

@@ -5,46 +5,45 @@ import (
 	"math/bits"
 )
 
-// Table is a set of names with what they resolve to. It never changes; [Table.With] makes another
-// one. All methods may be called at the same time. The zero value and nil are empty tables.
+// Table is an immutable set of names and their records. [Table.With] returns a changed copy. It
+// is safe for concurrent use. The zero value and nil are empty tables.
 type Table struct {
 	ttl  uint32
 	base *index
-	// delta is consulted first; nil for none. It has the seed of base, and a name in it without sets,
-	// flags and children is gone.
+	// delta is searched before base; nil if there is none. It has the seed of base. An entry
+	// without sets, flags, and children hides a removed name of base.
 	delta *index
 }
 
-// Flags of a node.
+// Flags of an entry.
 const (
-	flagOwned = 1 << iota // a suffix below which there is nothing but what the table has
-	flagHost              // a name that somebody has given, other than one that only lies above such names
+	flagOwned = 1 << iota // a suffix that the table owns
+	flagHost              // a name of a host, not only a parent of names
 )
 
-// rrset is the records of a type, ready to follow a question: each begins with a pointer into the
-// question.
+// rrset has the records of one type in wire form. Each owner is a pointer into the question.
 type rrset struct {
 	qtype uint16
-	count uint16 // of the records of the type
-	more  uint16 // of the records for the additional section, which follow
+	count uint16 // number of records of the type
+	more  uint16 // number of additional records, which follow in body
 	body  []byte
 }
 
-// index finds nodes by their names. It is one array of places, hashed by open addressing, over
-// arrays without pointers.
+// index finds entries by name. It is a hash table with open addressing; its arrays hold no
+// pointers.
 type index struct {
 	seed  maphash.Seed
-	slots []uint64 // the upper half of the hash, and the number of the entry plus one
+	slots []uint64 // upper half of the hash, and entry number + 1
 	names []entry
 	sets  []set
-	bytes []byte // names, and the records of the sets
-	// wild and owned have a bit for each number of labels that the parent of a wildcard, or an owned
-	// suffix, has; the last bit is for all that are deeper.
+	bytes []byte // names and records
+	// Bit sets of label counts: of the parents of wildcards, and of owned suffixes. The last bit
+	// stands for all greater counts.
 	wild, owned uint64
 }
 
 type entry struct {
-	name     uint32 // where it begins in bytes
+	name     uint32 // offset in bytes
 	sets     uint32
 	group    uint32
 	children int32
@@ -53,7 +52,7 @@ type entry struct {
 	flags    uint8
 }
 
-// gone reports whether a name of a delta is not there any more.
+// gone reports whether the entry is empty, so that the name does not exist.
 func (e *entry) gone() bool { return e.nsets == 0 && e.flags == 0 && e.children == 0 }
 
 type set struct {
@@ -63,7 +62,7 @@ type set struct {
 
 func depthBit(labels int) uint64 { return 1 << min(labels, 63) }
 
-// find returns the number of an entry; -1 where there is none.
+// find returns the number of a name's entry, or -1.
 func (x *index) find(name []byte, h uint64) int {
 	if x == nil || len(x.slots) == 0 {
 		return -1
@@ -85,7 +84,7 @@ func (x *index) find(name []byte, h uint64) int {
 	}
 }
 
-// found is a name that a table has.
+// found is an entry of a table.
 type found struct {
 	x *index
 	e *entry
@@ -93,7 +92,7 @@ type found struct {
 
 func (f found) ok() bool { return f.e != nil }
 
-// get finds a name.
+// get finds the entry of a name.
 func (t *Table) get(name []byte) found {
 	var h uint64
 	switch {
@@ -114,7 +113,7 @@ func (t *Table) get(name []byte) found {
 	return found{}
 }
 
-// set returns the records of a type; false where the name has none.
+// set returns the records of a type, and false if there are none.
 func (f found) set(qtype uint16) (rrset, bool) {
 	for i := range f.e.nsets {
 		if s := &f.x.sets[f.e.sets+uint32(i)]; s.qtype == qtype {
@@ -124,7 +123,7 @@ func (f found) set(qtype uint16) (rrset, bool) {
 	return rrset{}, false
 }
 
-// first returns the records of the first type; false where the name has none at all.
+// first returns the records of the first type, and false if there are none.
 func (f found) first() (rrset, bool) {
 	if f.e.nsets == 0 {
 		return rrset{}, false
@@ -132,24 +131,24 @@ func (f found) first() (rrset, bool) {
 	return f.set(f.x.sets[f.e.sets].qtype)
 }
 
-// outcome is what a table says about a question.
+// outcome is the result of a lookup.
 type outcome int
 
 const (
-	elsewhere outcome = iota // the table does not know; others are asked
-	positive                 // records
-	noData                   // the name is there, without such records
-	noName                   // there is no such name
+	unknown  outcome = iota // the table does not own the name: the query is forwarded
+	positive                // records
+	noData                  // the name exists, without records of this type
+	noName                  // the name does not exist
 )
 
 // match is the answer of a table.
 type match struct {
 	outcome outcome
 	records rrset
-	suffix  int // where the name of the SOA begins in the name asked for: the owned suffix, else the name itself
+	suffix  int // offset of the SOA record's name in the question's name: the owned suffix, or the whole name
 }
 
-// lookup answers a question for a view; nil is one that sees everything.
+// lookup answers a question for a view.
 func (t *Table) lookup(q *Query, v *View) (m match) {
 	if t == nil || t.base == nil && t.delta == nil {
 		return match{}
@@ -173,7 +172,7 @@ func (t *Table) lookup(q *Query, v *View) (m match) {
 	}
 	switch {
 	case at.ok() && at.e.nsets == 0 && !owned:
-		return match{} // it only lies above a name of the table
+		return match{} // only a parent of names in the table
 	case at.ok():
 	case owned:
 		m.outcome = noName
@@ -198,13 +197,12 @@ func (t *Table) lookup(q *Query, v *View) (m match) {
 	return m
 }
 
-// port answers for _NAME._tcp.HOST, and for the name between the two; false where it is none of
-// them.
+// port answers questions for _NAME._tcp.HOST and _tcp.HOST. It returns false for other names.
 func (t *Table) port(q *Query, v *View) (rrset, bool) {
 	if q.depth < 2 || q.name[1] != '_' {
 		return rrset{}, false
 	}
-	at := 1 // of the label _tcp
+	at := 1 // index of the label _tcp
 	if string(q.name[:5]) == tcpLabel {
 		at = 0
 	}
@@ -233,10 +231,10 @@ func (t *Table) port(q *Query, v *View) (rrset, bool) {
 	return rrset{}, false
 }
 
-// tcpLabel is the label _tcp on the wire.
+// tcpLabel is the label _tcp in wire form.
 const tcpLabel = "\x04_tcp"
 
-// typePort is no type of DNS: the set holds the label of a named port, and its SRV records for the
+// typePort is not a DNS type. Its set has the label of a named port, and the SRV records of the
 // name with that label.
 const typePort = 0
 
@@ -249,9 +247,9 @@ func (t *Table) depths(of func(*index) uint64) (d uint64) {
 	return d
 }
 
-// wildcard finds the wildcard that stands for a name that is not there. Below an owned suffix it is
-// the one of the closest encloser, or none (RFC 4592 section 3.3.1). Elsewhere names that are not
-// in the table may exist all the same, so it is the longest one.
+// wildcard returns the wildcard that matches a name without an entry. Below an owned suffix, only
+// the wildcard of the closest encloser matches (RFC 4592 section 3.3.1). Elsewhere, upstreams may
+// have names that the table does not, so the longest wildcard matches.
 func (t *Table) wildcard(q *Query, owned bool, v *View) found {
 	depths := t.depths(func(x *index) uint64 { return x.wild })
 	if depths == 0 {
@@ -273,7 +271,7 @@ func (t *Table) wildcard(q *Query, owned bool, v *View) found {
 	return found{}
 }
 
-// Len returns the number of names that somebody has given.
+// Len returns the number of hosts.
 func (t *Table) Len() (n int) {
 	if t == nil {
 		return 0
@@ -286,7 +284,7 @@ func (t *Table) Len() (n int) {
 	return n
 }
 
-// each calls f with all entries and their indexes, in no order.
+// each calls f with all entries and their indexes, in no particular order.
 func (t *Table) each(f func(x *index, e *entry)) {
 	if t.delta != nil {
 		for i := range t.delta.names {
@@ -313,10 +311,10 @@ func (x *index) len() int {
 	return len(x.names)
 }
 
-// slotsFor is how many places there are for some names: at most half of them are taken.
+// slotsFor returns the size of a hash table that is at most half full.
 func slotsFor(names int) int { return 1 << bits.Len(uint(2*names)) }
 
-// newIndex returns an index with room for some names.
+// newIndex returns an index with capacity for a number of names.
 func newIndex(seed maphash.Seed, names int) *index {
 	return &index{seed: seed, slots: make([]uint64, slotsFor(names)), names: make([]entry, 0, names),
 		sets: make([]set, 0, names), bytes: make([]byte, 0, 64*names)}
@@ -324,7 +322,7 @@ func newIndex(seed maphash.Seed, names int) *index {
 
 func (x *index) name(e *entry) []byte { return x.bytes[e.name : e.name+uint32(e.nameLen)] }
 
-// insert adds an empty entry for a name that has none, and returns its number.
+// insert adds an empty entry for a new name, and returns its number.
 func (x *index) insert(name []byte) int {
 	if slots := slotsFor(len(x.names) + 1); slots > len(x.slots) {
 		x.slots = make([]uint64, slots)
@@ -349,7 +347,7 @@ func (x *index) place(name []byte, number int) {
 	x.slots[i] = h>>32<<32 | uint64(number+1)
 }
 
-// add adds a copy of another index's entry, and returns its number.
+// add copies an entry of another index, and returns its number.
 func (x *index) add(from *index, old *entry) int {
 	i := x.insert(from.name(old))
 	e := &x.names[i]
@@ -361,7 +359,8 @@ func (x *index) add(from *index, old *entry) int {
 	return i
 }
 
-// addSet adds the records of a type to the entry that got the last set, or to one without sets.
+// addSet adds the records of a type to an entry. The entry has no sets yet, or received the last
+// set.
 func (x *index) addSet(e *entry, s *rrset) {
 	if e.nsets == 0 {
 		e.sets = uint32(len(x.sets))

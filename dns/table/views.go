@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// View limits what a client gets. A nil view sees all hosts and addresses, except the hosts of
+// View limits what a client sees. A nil view sees all hosts and addresses, except the hosts of
 // groups from [Apart] on.
 type View struct {
 	All    bool     // sees all groups below Apart
-	V4, V6 bool     // the address families that the client gets
-	Apart  []uint32 // the groups from Apart on that the client sees
-	groups []uint64 // bit set of the groups that the client sees
+	V4, V6 bool     // visible address families
+	Apart  []uint32 // visible groups from Apart on
+	groups []uint64 // bit set of visible groups below Apart
 }
 
-// Apart is the first group that only views that name it see. For other clients, the table does not
-// have the hosts of these groups.
+// Apart is the first group that is visible only to views that list it. For other clients, hosts
+// of such groups are not in the table.
 const Apart = 1 << 31
 
-// NewView returns a view of both address families of some groups. All views see the group 0.
+// NewView returns a view of some groups with both address families. Every view sees group 0.
 func NewView(groups []uint32) *View {
 	v := &View{V4: true, V6: true}
 	for _, g := range groups {
@@ -36,7 +36,7 @@ func (v *View) Add(group uint32) {
 	v.groups[group/64] |= 1 << (group % 64)
 }
 
-// hides removes what the view does not see from the records of a type, and reports whether none are
+// hides removes invisible addresses from the records of a type, and reports whether no record is
 // left.
 func (v *View) hides(r *rrset) bool {
 	if v == nil || v.V4 && v.V6 {
@@ -55,8 +55,7 @@ func (v *View) sees(group uint32) bool {
 	return v == nil || v.All || group == 0 || int(group/64) < len(v.groups) && v.groups[group/64]&(1<<(group%64)) != 0
 }
 
-// Answers is what a resolver answers by itself: a table, and the views of clients by their
-// addresses. It does not change.
+// Answers is an immutable table with the views of clients, by their addresses.
 type Answers struct {
 	Table   *Table
 	views   map[netip.Addr]*View
@@ -64,21 +63,20 @@ type Answers struct {
 	pending bool
 }
 
-// PendingAnswers are those of the time before there is a table: names below the suffixes fail
-// (SERVFAIL), so that nobody is told that they do not exist. Hosts that are known already are
-// answered.
+// PendingAnswers returns the answers before a table exists. Names below the suffixes get
+// SERVFAIL, because clients would cache NXDOMAIN. Known hosts are answered.
 func PendingAnswers(suffixes []string, known ...Host) *Answers {
-	t, _ := New(Options{Suffixes: suffixes}, known) // a bad suffix or host is the matter of the table
+	t, _ := New(Options{Suffixes: suffixes}, known) // invalid suffixes and hosts are reported with the table
 	return &Answers{Table: t, pending: true}
 }
 
-// Others gives a view to clients whose addresses are in none.
+// Others returns a copy with a view for clients without their own view.
 func (a *Answers) Others(v *View) *Answers {
 	return &Answers{Table: a.Table, views: a.views, others: v, pending: a.pending}
 }
 
-// NewAnswers makes answers. A client whose address is not in views sees everything that is not
-// apart.
+// NewAnswers returns answers with views by client address. Other clients see everything except
+// groups from [Apart] on.
 func NewAnswers(t *Table, views map[netip.Addr]*View) *Answers {
 	a := &Answers{Table: t, views: make(map[netip.Addr]*View, len(views))}
 	for addr, v := range maps.All(views) {
@@ -96,7 +94,7 @@ func (a *Answers) view(client netip.Addr) *View {
 	return a.others
 }
 
-// owner returns where the longest owned suffix begins that the name is or is below; false for none.
+// owner returns the offset of the longest owned suffix in the name, and false if there is none.
 func (t *Table) owner(q *Query) (int, bool) {
 	if t == nil {
 		return 0, false

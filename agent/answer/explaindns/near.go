@@ -11,13 +11,13 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// because says who has a name, and by what.
+// because returns who owns a name, and why.
 func (x *dnsQuestion) because(n *names.Name, name string) string {
 	if n == nil {
 		if a, ok := addrOf(name); ok {
 			return fmt.Sprintf("the virtual address %s has this name", a)
 		}
-		return "the canary of the agent"
+		return "the name is the agent's canary"
 	}
 	service := fmt.Sprintf("%s %s of mesh %s", shownKind(n.Kind), n.Service(), n.Mesh)
 	switch n.Origin {
@@ -28,7 +28,7 @@ func (x *dnsQuestion) because(n *names.Name, name string) string {
 	case mesh.OriginVirtual:
 		return service + " has it from VirtualOutbound " + n.Generator.Name
 	case mesh.OriginPolicy:
-		return service + " gives it a virtual address, at which the proxies that it selects take connections"
+		return service + " gives it a virtual address, on which the proxies that it selects listen"
 	}
 	return service + " has it by its tag kuma.io/service"
 }
@@ -36,21 +36,22 @@ func (x *dnsQuestion) because(n *names.Name, name string) string {
 func (x *dnsQuestion) empty(n *names.Name) string {
 	switch {
 	case n == nil:
-		return "there are only names below it"
+		return "the table has only names below it"
 	case len(n.Addrs) == 0:
-		return x.because(n, n.Name) + ", and has no virtual address"
+		return x.because(n, n.Name) + ", but has no virtual address"
 	}
-	return fmt.Sprintf("%s, and no address of the families that the client is told: %s",
+	return fmt.Sprintf("%s, but has no address of the families that the client gets: %s",
 		x.because(n, n.Name), strings.Join(x.out.Client.Families, ", "))
 }
 
-// missing says why there is no such name. n is there where the client alone does not see it.
+// missing explains why a name does not exist. n is the owner of a name that only this client does
+// not see, or nil.
 func (x *dnsQuestion) missing(name, below string, n *names.Name) string {
 	if everybody, _, _ := x.answer.Lookup(name, table.TypeA, nil); n != nil && everybody != table.OutcomeNoName {
-		return fmt.Sprintf("%s, and the dataplane does not reach it: dns.reachableOnly hides it", x.because(n, n.Name))
+		return fmt.Sprintf("%s, but the dataplane cannot reach it: dns.reachableOnly hides it", x.because(n, n.Name))
 	}
 	if n != nil {
-		return fmt.Sprintf("%s %s of mesh %s has no port of this name", shownKind(n.Kind), n.Service(), n.Mesh)
+		return fmt.Sprintf("%s %s of mesh %s has no port with this name", shownKind(n.Kind), n.Service(), n.Mesh)
 	}
 	why := "it is below " + below
 	for _, s := range x.in.Table.Suffixes {
@@ -71,10 +72,10 @@ func (x *dnsQuestion) missing(name, below string, n *names.Name) string {
 	return why
 }
 
-// maxNearNames is how many names a misspelt one is compared with.
+// maxNearNames is the maximum number of names that are compared with a misspelled name.
 const maxNearNames = 1024
 
-// near lists names below a suffix that the client sees.
+// near returns names below a suffix that the client may see.
 func (x *dnsQuestion) near(below string) (out []string) {
 	for _, n := range x.in.Table.Names {
 		if strings.HasSuffix(n.Name, "."+below) && (x.in.Visible == nil || x.in.Visible(NameKey(n))) &&
@@ -85,7 +86,7 @@ func (x *dnsQuestion) near(below string) (out []string) {
 	return out
 }
 
-// reachable says whether the dataplane reaches the owner of a name at its virtual address.
+// reachable explains whether the dataplane can reach the owner of a name at its virtual address.
 func (x *dnsQuestion) reachable(n *names.Name) *explain.Why {
 	switch {
 	case x.proxy == nil:
@@ -93,7 +94,7 @@ func (x *dnsQuestion) reachable(n *names.Name) *explain.Why {
 	case x.proxy.Mesh != n.Mesh:
 		return &explain.Why{
 			Cause: mesh.CauseNoAddress,
-			Reason: fmt.Sprintf("the address is one of mesh %s, and the proxy of mesh %s does not listen there",
+			Reason: fmt.Sprintf("the address belongs to mesh %s, and a proxy of mesh %s does not listen on it",
 				n.Mesh, x.proxy.Mesh),
 		}
 	}
@@ -111,7 +112,7 @@ func (x *dnsQuestion) reachable(n *names.Name) *explain.Why {
 		verdict := reach.Of(s)
 		why := explain.WhyReach(x.mesh.Policies, x.spec, s, verdict)
 		if verdict.Cause == mesh.CauseOutbound {
-			why.Reachable, why.Reason = false, why.Reason+", at an address of its own, and the proxy does not listen at this one"
+			why.Reachable, why.Reason = false, why.Reason+", at a different address, and the proxy does not listen on this one"
 		}
 		if out == nil || why.Reachable && !out.Reachable {
 			out = &why

@@ -8,9 +8,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 )
 
-// outside says what the proxy of the dataplane makes of a name that others resolve: whether
-// policies permit it by name, and whether the address that the workload gets then counts. "" where
-// no policy names it.
+// outside explains how the dataplane's proxy treats a name outside the mesh: which policies
+// permit it, and where the proxy sends its connections. It returns "" if no policy mentions the
+// name.
 func (x *dnsQuestion) outside(name string) string {
 	if x.proxy == nil {
 		return ""
@@ -32,7 +32,7 @@ func (x *dnsQuestion) outside(name string) string {
 				on = fmt.Sprintf("on port %d", p.Port)
 			}
 			out = append(out,
-				fmt.Sprintf("for %s %s the proxy leads to %s (%s %s)", p.Protocol, on, p.Reaches, list[i].Type, p.Value))
+				fmt.Sprintf("for %s %s the proxy connects to %s (%s %s)", p.Protocol, on, p.Reaches, list[i].Type, p.Value))
 		}
 	}
 	return strings.Join(slices.Compact(out), "; ")

@@ -16,35 +16,36 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// Resolver is the state of the resolver of a node, with the names that it answers itself.
+// Resolver is the state of a node's resolver, with its names.
 type Resolver struct {
 	api.DNSStatus
-	Table *names.Table // nil: none was made yet
-	// Search and Ndots are those of the resolv.conf of the node.
+	Table *names.Table // nil before the first table
+	// Search and Ndots are from the node's resolv.conf.
 	Search []string
 	Ndots  int
 }
 
-// DNSInput is what an answer about a name is made of.
+// DNSInput is the input of an explanation.
 type DNSInput struct {
 	Resolver
 	Meshes map[string]*generate.Mesh // by name
-	// Visible says of whose claims to names is told. Nil: of all.
+	// Visible reports whether the user may see a resource's claims to names. nil means that all
+	// are visible.
 	Visible func(resource.Key) bool
 }
 
-// Bounds of a [explain.DNSQuestion].
+// Limits of a [explain.DNSQuestion].
 const (
 	maxSearch = 32
 	maxNdots  = 15
 )
 
-// dnsQuestion is one that is worked on.
+// dnsQuestion is a question in progress.
 type dnsQuestion struct {
 	in     *DNSInput
 	answer *table.Table
 	view   *table.View
-	// The dataplane that asks, with its spec and mesh; nil for none.
+	// The dataplane of the client, with its spec and mesh; nil if there is none.
 	proxy  *resource.Resource
 	spec   *resource.Dataplane
 	mesh   *generate.Mesh
@@ -52,8 +53,8 @@ type dnsQuestion struct {
 	out    *DNS
 }
 
-// Name says why a name resolves as it does. The error is a [explain.QuestionError] where the
-// question makes no sense.
+// Name explains how a name resolves. The error is a [explain.QuestionError] if the question is
+// invalid.
 func Name(in DNSInput, q *explain.DNSQuestion) (*DNS, error) {
 	name := strings.ToLower(q.Name)
 	if a, err := netip.ParseAddr(name); err == nil {
@@ -91,7 +92,7 @@ func Name(in DNSInput, q *explain.DNSQuestion) (*DNS, error) {
 	return x.out, nil
 }
 
-// dataplane finds out what the resolver tells the workload of a dataplane.
+// dataplane sets the client to the workload of a dataplane.
 func (x *dnsQuestion) dataplane(in, name string) error {
 	m := x.in.Meshes[in]
 	if m == nil {
@@ -110,15 +111,15 @@ func (x *dnsQuestion) dataplane(in, name string) error {
 	c.Dataplane = &ref
 	v, local := x.in.Table.ViewOf(names.Mesh{View: m.View, Policies: m.Policies}, r)
 	if !local {
-		c.Note = "its proxy is not connected to this node: this is what it would be told"
+		c.Note = "its proxy is not connected to this node: these are the answers that it would get"
 	}
 	addr, err := netip.ParseAddr(spec.Networking.Address)
 	switch {
 	case err != nil:
-		c.Note = fmt.Sprintf("networking.address %q is no IP address, by which alone the resolver knows workloads",
+		c.Note = fmt.Sprintf("networking.address %q is not an IP address, so the resolver cannot identify the workload",
 			spec.Networking.Address)
 	case addr.IsLoopback():
-		c.Note = "many workloads ask from a loopback address: all are told everything"
+		c.Note = "workloads with a loopback address cannot be distinguished: all of them see all names"
 	default:
 		c.Address = addr.String()
 	}
@@ -132,13 +133,13 @@ func (x *dnsQuestion) dataplane(in, name string) error {
 		c.Families = []string{resource.IPFamilyIPv4}
 	}
 	if n := len(v.Dataplanes); n > 1 {
-		c.Note = fmt.Sprintf("%d dataplanes have the address %s, and see what any of them does", n, v.Addr)
+		c.Note = fmt.Sprintf("%d dataplanes have the address %s; each sees the names of all of them", n, v.Addr)
 	}
 	return nil
 }
 
-// ask asks for a name as the resolver of libc does: with the search list where it has few dots,
-// until something is found.
+// ask queries a name like the resolver of libc: it applies the search list to names with few
+// dots, and stops at the first result.
 func (x *dnsQuestion) ask(name string) {
 	c := &x.out.Client
 	whole := strings.HasSuffix(name, ".")
@@ -154,7 +155,7 @@ func (x *dnsQuestion) ask(name string) {
 	} else {
 		list = append(list, name)
 	}
-	found := map[string]string{} // outcome → the first name with it
+	found := map[string]string{} // outcome → first name with it
 	for _, n := range list {
 		step := x.step(n)
 		x.out.Steps = append(x.out.Steps, step)
@@ -168,11 +169,11 @@ func (x *dnsQuestion) ask(name string) {
 	last := x.out.Steps[len(x.out.Steps)-1]
 	switch first := found[DNSForwarded]; {
 	case last.Outcome == DNSResolves && first != "":
-		x.out.Verdict, x.out.Reason = DNSResolves, fmt.Sprintf("%s, unless others know %s", last.Reason, first)
+		x.out.Verdict, x.out.Reason = DNSResolves, fmt.Sprintf("%s, unless an upstream knows %s", last.Reason, first)
 	case last.Outcome == DNSResolves:
 		x.out.Verdict, x.out.Reason = DNSResolves, last.Reason
 	case first != "":
-		x.out.Verdict, x.out.Reason = DNSForwarded, "others decide: the agent asks upstreams for "+first
+		x.out.Verdict, x.out.Reason = DNSForwarded, "upstreams decide: the agent forwards the query for "+first
 	default:
 		for _, o := range [...]string{DNSFails, DNSEmpty, DNSNone} {
 			if n := found[o]; n != "" {
@@ -184,13 +185,13 @@ func (x *dnsQuestion) ask(name string) {
 	}
 }
 
-// step says what becomes of one name.
+// step explains the result of one query.
 func (x *dnsQuestion) step(name string) DNSStep {
 	out := DNSStep{Name: name, Outcome: DNSNone, Records: []DNSRecord{}}
 	t := x.in.Table
 	outcome, below, err := x.answer.Lookup(name, table.TypeA, x.view)
 	if err != nil {
-		out.Reason = "there can be no such name: " + err.Error()
+		out.Reason = "the name is invalid: " + err.Error()
 		return out
 	}
 	out.Suffix = below
@@ -210,14 +211,15 @@ func (x *dnsQuestion) step(name string) DNSStep {
 	}
 	switch {
 	case below != "" && t.Pending:
-		out.Outcome, out.Reason = DNSFails, "there is no mesh yet, so that nobody can say which names there are below "+below
-	case outcome == table.OutcomeElsewhere:
-		out.Outcome, out.Reason = DNSForwarded, "no name of the meshes, and below none of their suffixes: upstreams are asked"
+		out.Outcome, out.Reason = DNSFails, "there is no mesh yet, so it is unknown which names exist below "+below
+	case outcome == table.OutcomeForwarded:
+		out.Outcome, out.Reason = DNSForwarded,
+			"not a name of the meshes, and not below one of their suffixes: the query is forwarded"
 		if n != nil && n.Origin == mesh.OriginPolicy {
-			out.Reason += "; " + x.because(n, name) + ", and not that of this client"
+			out.Reason += "; " + x.because(n, name) + ", but the proxy of this client does not"
 		}
-		if behind, ok := strings.CutPrefix(name, table.Past("")); ok {
-			out.Reason = "upstreams are asked for " + behind + ", whatever names the meshes have"
+		if behind, ok := strings.CutPrefix(name, table.Passthrough("")); ok {
+			out.Reason = "the query for " + behind + " is forwarded, regardless of the names of the meshes"
 		}
 		for _, s := range t.Unowned {
 			if strings.HasSuffix(name, "."+s.Name) {
@@ -238,7 +240,7 @@ func (x *dnsQuestion) step(name string) DNSStep {
 	return out
 }
 
-// dnsHost is the name of the host in _PORT._tcp.HOST, else the name itself.
+// dnsHost returns HOST for _PORT._tcp.HOST, and other names unchanged.
 func dnsHost(name string) string {
 	if strings.HasPrefix(name, "_") {
 		if _, host, ok := strings.Cut(name, "._tcp."); ok {
@@ -280,7 +282,7 @@ func (x *dnsQuestion) records(name, qtype string) (out []DNSRecord) {
 	return out
 }
 
-// addrOf is the address of a reverse name.
+// addrOf returns the address of a reverse name.
 func addrOf(name string) (netip.Addr, bool) {
 	if v4, ok := strings.CutSuffix(name, ".in-addr.arpa"); ok {
 		parts := strings.Split(v4, ".")

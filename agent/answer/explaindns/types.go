@@ -12,43 +12,43 @@ import (
 
 // Verdicts about a name.
 const (
-	DNSResolves  = "resolves"  // by the agent itself
-	DNSForwarded = "forwarded" // others are asked
-	DNSNone      = "nxdomain"  // there is no such name
-	DNSEmpty     = "nodata"    // the name is there, without addresses
+	DNSResolves  = "resolves"  // the agent answers
+	DNSForwarded = "forwarded" // upstreams decide
+	DNSNone      = "nxdomain"  // the name does not exist
+	DNSEmpty     = "nodata"    // the name exists, without addresses
 	DNSFails     = "servfail"  // there is no mesh yet
 )
 
-// DNS says why a name resolves as it does.
+// DNS explains how a name resolves.
 type DNS struct {
 	Name    string    `json:"name"`
 	Verdict string    `json:"verdict"`
 	Reason  string    `json:"reason"`
 	Client  DNSClient `json:"client"`
-	Steps   []DNSStep `json:"steps"` // the names that the client asks for, in order; never null
+	Steps   []DNSStep `json:"steps"` // queried names, in order; never null
 }
 
-// DNSClient is who asks.
+// DNSClient describes the client.
 type DNSClient struct {
 	Dataplane *api.Ref `json:"dataplane,omitempty"`
-	Address   string   `json:"address,omitempty"` // by which the resolver knows it
-	// it is told all names, not only those of services that the dataplane reaches
+	Address   string   `json:"address,omitempty"` // address by which the resolver identifies the client
+	// whether the client sees all names, not only those of services that its dataplane reaches
 	All      bool     `json:"all"`
-	Families []string `json:"families"` // of the addresses that it is told
+	Families []string `json:"families"` // address families that the client gets
 	Note     string   `json:"note,omitempty"`
 	Search   []string `json:"search"`
 	Ndots    int      `json:"ndots"`
 }
 
-// DNSStep is one name that the client asks for.
+// DNSStep is one queried name.
 type DNSStep struct {
 	Name    string       `json:"name"`
 	Outcome string       `json:"outcome"` // a verdict
 	Reason  string       `json:"reason"`
-	Suffix  string       `json:"suffix,omitempty"` // owned, that the name is below
+	Suffix  string       `json:"suffix,omitempty"` // owned suffix of the name
 	Records []DNSRecord  `json:"records"`
-	Owner   *api.DNSName `json:"owner,omitempty"` // who has the name
-	// whether the dataplane reaches it there; absent without dataplane or owner
+	Owner   *api.DNSName `json:"owner,omitempty"` // owner of the name
+	// whether the dataplane reaches the owner there; absent without a dataplane or an owner
 	Reachable *explain.Why `json:"reachable,omitempty"`
 }
 
@@ -65,8 +65,8 @@ func shownKind(kind string) string {
 	return kind
 }
 
-// NameKey names the resource whose permissions hold for a name: that of its service. That of a tag
-// counts as a MeshService of its name.
+// NameKey returns the resource whose permissions apply to a name: its service. A tag service
+// counts as the MeshService with its name.
 func NameKey(n *names.Name) resource.Key { return serviceKey(n.Kind, n.Mesh, n.Service()) }
 
 func serviceKey(kind, in, name string) resource.Key {
@@ -76,7 +76,8 @@ func serviceKey(kind, in, name string) resource.Key {
 	return resource.Key{Kind: kind, Mesh: in, Name: name}
 }
 
-// DNSNameOf returns a name with the claims of services that are visible; nil for all.
+// DNSNameOf converts a name with its competing claims. The function visible reports which
+// services the user may see; nil means all.
 func DNSNameOf(n *names.Name, claims *names.Claims, visible func(resource.Key) bool) api.DNSName {
 	out := api.DNSName{Name: n.Name, Mesh: n.Mesh, Kind: shownKind(n.Kind), Service: n.Service(),
 		Addresses: append([]netip.Addr{}, n.Addrs...), Ports: []api.DNSPort{},
@@ -86,7 +87,7 @@ func DNSNameOf(n *names.Name, claims *names.Claims, visible func(resource.Key) b
 	}
 	for _, c := range claims.Of(n) {
 		if visible != nil && !visible(serviceKey(c.Kind, c.Mesh, c.Service)) {
-			out.Contested = append(out.Contested, api.DNSClaim{Why: "you may not look into the service"})
+			out.Contested = append(out.Contested, api.DNSClaim{Why: "you do not have permission to view the service"})
 			continue
 		}
 		out.Contested = append(out.Contested, api.DNSClaim{Mesh: c.Mesh, Kind: shownKind(c.Kind), Service: c.Service,

@@ -5,7 +5,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// CheckConfig reports limits of the query log that are out of their bounds.
+// CheckConfig reports invalid limits of the query log.
 func CheckConfig(cfg *config.Config) (out resource.Faults) {
 	if err := cfg.DNS.QueryLog.Limits.Validate("dns.queryLog."); err != nil {
 		out = append(out, resource.Fault{Reason: err.Error()})

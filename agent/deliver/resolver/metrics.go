@@ -14,27 +14,27 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	requestsDesc = desc("nearside_dns_requests_total", "DNS queries by the type of records and by what became of them.",
+	requestsDesc = desc("nearside_dns_requests_total", "DNS queries by record type and result.",
 		"type", "result")
-	upstreamDesc = desc("nearside_dns_upstream_request_duration_seconds", "Time until an upstream has answered.")
+	upstreamDesc = desc("nearside_dns_upstream_request_duration_seconds", "Time until an upstream responded.")
 	failuresDesc = desc("nearside_dns_upstream_failures_total",
-		"Questions to upstreams without an answer that counts.", "reason")
+		"Queries to upstreams without a valid answer.", "reason")
 	refusedDesc = desc("nearside_dns_forward_refused_total",
-		"Queries that were not sent to upstreams, and answered with SERVFAIL.", "reason")
-	loopsDesc   = desc("nearside_dns_loops_total", "Queries to upstreams that have come back to the agent.")
-	flightDesc  = desc("nearside_dns_in_flight", "Questions to upstreams that wait for their answer.")
-	cacheDesc   = desc("nearside_dns_cache_lookups_total", "Look-ups in the cache of answers of upstreams.", "result")
-	evictedDesc = desc("nearside_dns_cache_evictions_total", "Answers that were dropped for others.")
-	entriesDesc = desc("nearside_dns_cache_entries", "Answers of upstreams that are kept.")
-	bytesDesc   = desc("nearside_dns_cache_bytes", "Memory of these.")
-	namesDesc   = desc("nearside_dns_names", "Names of the meshes that the resolver answers, without reverse names.")
-	tablesDesc  = desc("nearside_dns_tables_total", "Tables of names that were put in the place of another one.", "by")
-	loggedDesc  = desc("nearside_dns_query_log_records_total", "Queries that the query log has written.")
+		"Queries that were answered with SERVFAIL instead of being forwarded.", "reason")
+	loopsDesc   = desc("nearside_dns_loops_total", "Queries to upstreams that were redirected back to the agent.")
+	flightDesc  = desc("nearside_dns_in_flight", "Queries to upstreams in flight.")
+	cacheDesc   = desc("nearside_dns_cache_lookups_total", "Lookups in the cache of upstream answers.", "result")
+	evictedDesc = desc("nearside_dns_cache_evictions_total", "Cached answers that were evicted.")
+	entriesDesc = desc("nearside_dns_cache_entries", "Cached upstream answers.")
+	bytesDesc   = desc("nearside_dns_cache_bytes", "Memory of cached upstream answers.")
+	namesDesc   = desc("nearside_dns_names", "Names of the meshes in the resolver's table, without reverse names.")
+	tablesDesc  = desc("nearside_dns_tables_total", "Name tables that replaced another one.", "by")
+	loggedDesc  = desc("nearside_dns_query_log_records_total", "Records written to the query log.")
 	droppedDesc = desc("nearside_dns_query_log_records_dropped_total",
-		"Queries that were to be logged and are not.", "reason")
+		"Query log records that were dropped.", "reason")
 )
 
-// firstBucket is the first of the powers of two of microseconds that are told: 64 µs.
+// firstBucket is the exponent of the first bucket: 2^6 = 64 µs.
 const firstBucket = 6
 
 // Describe implements [prometheus.Collector].
@@ -45,8 +45,7 @@ func (r *Resolver) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements [prometheus.Collector]. The counters are those of the resolver itself, summed
-// up now.
+// Collect implements [prometheus.Collector]. It reads the resolver's own counters.
 func (r *Resolver) Collect(ch chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, n uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
@@ -74,7 +73,7 @@ func (r *Resolver) Collect(ch chan<- prometheus.Metric) {
 	count(refusedDesc, f.Refused.InFlight, "in-flight")
 	count(refusedDesc, f.Refused.Waiters, "waiters")
 	count(refusedDesc, f.Refused.Stopped, "stopped")
-	count(refusedDesc, f.NoRoom, "no-socket")
+	count(refusedDesc, f.NoSocket, "no-socket")
 	count(loopsDesc, f.Loops)
 	gauge(flightDesc, f.InFlight)
 	count(cacheDesc, f.Cache.Hits, "hit")
@@ -84,7 +83,7 @@ func (r *Resolver) Collect(ch chan<- prometheus.Metric) {
 	count(evictedDesc, f.Cache.Evicted)
 	gauge(entriesDesc, f.Cache.Entries)
 	gauge(bytesDesc, f.Cache.Bytes)
-	all := r.past.sum(f.Servers)
+	all := r.upstreamTotals.sum(f.Servers)
 	count(failuresDesc, all.Failures, "rcode")
 	count(failuresDesc, all.Timeouts, "timeout")
 	count(failuresDesc, all.Errors, "network")
@@ -94,21 +93,21 @@ func (r *Resolver) Collect(ch chan<- prometheus.Metric) {
 	buckets, total := map[float64]uint64{}, uint64(0)
 	for i, n := range all.Latency {
 		total += n
-		if i >= firstBucket && i < len(all.Latency)-1 { // the last one has no bound
+		if i >= firstBucket && i < len(all.Latency)-1 { // the last bucket has no upper bound
 			buckets[(time.Duration(1<<i) * time.Microsecond).Seconds()] = total
 		}
 	}
-	ch <- prometheus.MustNewConstHistogram(upstreamDesc, total, all.Took.Seconds(), buckets)
+	ch <- prometheus.MustNewConstHistogram(upstreamDesc, total, all.Elapsed.Seconds(), buckets)
 }
 
-// upstreams keeps what servers have counted that are no longer asked, so that sums never fall.
+// upstreams adds the counters of removed upstreams, so that sums never decrease.
 type upstreams struct {
 	mu   sync.Mutex
-	seen []forward.ServerStats // the last time
-	gone forward.ServerStats   // of those that were replaced
+	seen []forward.ServerStats // at the last call
+	gone forward.ServerStats   // total of removed upstreams
 }
 
-// sum adds up what all servers have counted.
+// sum returns the total of all upstreams.
 func (u *upstreams) sum(now []forward.ServerStats) forward.ServerStats {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -136,7 +135,7 @@ func add(to, s *forward.ServerStats) {
 	to.Malformed += s.Malformed
 	to.Mismatched += s.Mismatched
 	to.Forged += s.Forged
-	to.Took += s.Took
+	to.Elapsed += s.Elapsed
 	for i, n := range s.Latency {
 		to.Latency[i] += n
 	}

@@ -83,7 +83,7 @@ func TestQueryLogThatCannotBeWritten(t *testing.T) {
 		}
 	}
 	agenttest.Await(t, "the log says so", n.logs.Ch, func() bool {
-		return strings.Contains(n.logs.String(), "the query log cannot be opened")
+		return strings.Contains(n.logs.String(), "cannot open the query log")
 	})
 	if c := n.Check(); !c.Degraded || !strings.HasPrefix(c.Reason, "dns.queryLog: ") {
 		t.Errorf("check: %+v", c)

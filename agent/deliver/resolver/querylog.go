@@ -18,20 +18,20 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// Bounds of the query log.
+// Limits of the query log.
 const (
-	logMemory = 1 << 20         // bytes of lines that wait to be written
-	reopen    = 5 * time.Second // after the file could not be opened or written
-	maxWrite  = 64 << 10        // bytes of lines in one write, so that files are not much larger than their limit
+	logMemory   = 1 << 20         // bytes of lines waiting to be written
+	reopenDelay = 5 * time.Second // delay after a failed open or write
+	maxWrite    = 64 << 10        // bytes per write, so that files exceed their limit only slightly
 )
 
-// Reasons of dropped lines, the values of a label.
+// Values of the reason label for dropped lines.
 const (
-	droppedFull = "full" // the file takes no lines, and memory is full
+	droppedFull = "full" // memory is full because the file accepts no lines
 	droppedStop = "stopped"
 )
 
-// queryLog is the log of queries. Lines wait in memory until the one goroutine of run writes them.
+// queryLog is the log of queries. Lines wait in memory until run writes them.
 type queryLog struct {
 	path   string
 	limits rotation.Limits
@@ -46,9 +46,9 @@ type queryLog struct {
 	file            atomic.Pointer[rotation.Plain]
 	problem         atomic.Pointer[string]
 
-	mu    sync.Mutex // held for moments
+	mu    sync.Mutex // held only briefly
 	lines []byte
-	count uint64 // of lines
+	count uint64 // number of lines
 }
 
 func newQueryLog(o Options) *queryLog {
@@ -59,31 +59,31 @@ func newQueryLog(o Options) *queryLog {
 
 func (l *queryLog) setSample(n uint32) { l.sample.Store(n) }
 
-// entry is one line of the log.
+// entry is a line of the log.
 type entry struct {
 	Time     string  `json:"time"`
 	Client   string  `json:"client"`
 	Protocol string  `json:"protocol"` // udp or tcp
 	Name     string  `json:"name"`
 	Type     string  `json:"type"`
-	Source   string  `json:"source"` // local, cache, forwarded or refused
+	Source   string  `json:"source"` // local, cache, forwarded, or refused
 	Rcode    string  `json:"rcode"`
 	Answers  int     `json:"answers"`
 	Bytes    int     `json:"bytes"`
-	Seconds  float64 `json:"seconds,omitempty"` // until an upstream had answered
+	Seconds  float64 `json:"seconds,omitempty"` // latency of the upstream
 }
 
-// add takes one query over. It never waits but for a moment.
+// add adds a query. It does not block.
 func (l *queryLog) add(q dns.Sampled) {
 	e := entry{Time: l.now().UTC().Format("2006-01-02T15:04:05.000000Z"), Client: q.Client.String(), Protocol: "udp",
 		Name: q.Name, Type: typeName(q.Type),
-		Source: q.Source, Rcode: rcodeName(q.Rcode), Answers: q.Answers, Bytes: q.Size, Seconds: q.Took.Seconds()}
+		Source: q.Source, Rcode: rcodeName(q.Rcode), Answers: q.Answers, Bytes: q.Size, Seconds: q.Elapsed.Seconds()}
 	if q.TCP {
 		e.Protocol = "tcp"
 	}
 	line, err := json.Marshal(&e)
 	if err != nil {
-		return // texts and numbers always encode
+		return // strings and numbers always encode
 	}
 	l.mu.Lock()
 	fits := len(l.lines)+len(line) < logMemory
@@ -102,16 +102,16 @@ func (l *queryLog) add(q dns.Sampled) {
 	}
 }
 
-// take returns what waits. The room of spent is used again.
-func (l *queryLog) take(spent []byte) (lines []byte, count uint64) {
+// take returns the waiting lines. It reuses buffer for further ones.
+func (l *queryLog) take(buffer []byte) (lines []byte, count uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lines, count = l.lines, l.count
-	l.lines, l.count = spent[:0], 0
+	l.lines, l.count = buffer[:0], 0
 	return lines, count
 }
 
-// run writes what comes until ctx ends.
+// run writes lines until ctx ends.
 func (l *queryLog) run(ctx context.Context) {
 	for {
 		select {
@@ -125,20 +125,20 @@ func (l *queryLog) run(ctx context.Context) {
 			l.pause(ctx)
 			continue
 		}
-		keep, stop := context.WithCancel(ctx)
+		runCtx, stop := context.WithCancel(ctx)
 		var g errgroup.Group
-		g.Go(func() error { f.Run(keep); return nil })
+		g.Go(func() error { f.Run(runCtx); return nil })
 		l.write(ctx, f)
 		stop()
 		_ = g.Wait() // Run returns no error
 	}
 }
 
-// pause waits before another try, or until ctx ends.
+// pause waits before another attempt, or until ctx ends.
 func (l *queryLog) pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(reopen):
+	case <-time.After(reopenDelay):
 		select {
 		case l.wake <- struct{}{}:
 		default:
@@ -146,24 +146,24 @@ func (l *queryLog) pause(ctx context.Context) {
 	}
 }
 
-// giveBack puts lines that were taken before those that have come since.
-func (l *queryLog) giveBack(lines []byte, count uint64) {
+// requeue puts lines back in front of newer ones.
+func (l *queryLog) requeue(lines []byte, count uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lines, l.count = append(slices.Clip(lines), l.lines...), l.count+count
 }
 
-// write writes what waits and what comes, until ctx ends. Lines that the file does not take wait.
+// write writes lines until ctx ends. Lines that the file does not accept are retried.
 func (l *queryLog) write(ctx context.Context, f *rotation.Plain) {
-	var spent []byte
+	var buffer []byte
 	for ctx.Err() == nil {
-		lines, count := l.take(spent)
+		lines, count := l.take(buffer)
 		n, err := l.writeTo(f, lines)
-		spent = lines
+		buffer = lines
 		if err != nil {
-			l.log.Error("the query log cannot be written", "file", l.path, "error", err)
-			l.giveBack(lines[n:], count-uint64(bytes.Count(lines[:n], []byte{'\n'})))
-			spent = nil
+			l.log.Error("cannot write the query log", "file", l.path, "error", err)
+			l.requeue(lines[n:], count-uint64(bytes.Count(lines[:n], []byte{'\n'})))
+			buffer = nil
 			l.pause(ctx)
 			continue
 		}
@@ -175,8 +175,7 @@ func (l *queryLog) write(ctx context.Context, f *rotation.Plain) {
 	}
 }
 
-// writeTo writes lines in pieces, counts those that are whole, and returns how many bytes were
-// written.
+// writeTo writes and counts lines, and returns the number of bytes written.
 func (l *queryLog) writeTo(f *rotation.Plain, lines []byte) (done int, err error) {
 	for done < len(lines) && err == nil {
 		piece := lines[done:min(done+maxWrite, len(lines))]
@@ -191,7 +190,7 @@ func (l *queryLog) writeTo(f *rotation.Plain, lines []byte) (done int, err error
 	return done, err
 }
 
-// open opens the file, or returns nil where that fails.
+// open opens the file, or returns nil on failure.
 func (l *queryLog) open() *rotation.Plain {
 	f, err := rotation.OpenPlain(rotation.Options{Path: l.path, Limits: l.limits, Group: l.group})
 	if err == nil {
@@ -201,12 +200,12 @@ func (l *queryLog) open() *rotation.Plain {
 	}
 	why := "dns.queryLog: " + err.Error()
 	if was := l.problem.Swap(&why); was == nil || *was != why {
-		l.log.Error("the query log cannot be opened", "file", l.path, "error", err)
+		l.log.Error("cannot open the query log", "file", l.path, "error", err)
 	}
 	return nil
 }
 
-// finish writes what is left, also where the end came before the file was opened.
+// finish writes the remaining lines. It opens the file if necessary.
 func (l *queryLog) finish() {
 	lines, count := l.take(nil)
 	f := l.file.Load()
@@ -221,11 +220,11 @@ func (l *queryLog) finish() {
 		l.discarded.Add(count - uint64(bytes.Count(lines[:n], []byte{'\n'})))
 	}
 	if err := f.Close(); err != nil {
-		l.log.Error("the query log was not closed in order", "file", l.path, "error", err)
+		l.log.Error("cannot close the query log", "file", l.path, "error", err)
 	}
 }
 
-// status is how the log stands.
+// status returns the state of the log.
 func (l *queryLog) status() *api.DNSQueryLog {
 	out := &api.DNSQueryLog{File: l.path, Sample: l.sample.Load(), Written: l.written.Load(),
 		Dropped: l.full.Load() + l.discarded.Load()}
@@ -239,7 +238,7 @@ func (l *queryLog) status() *api.DNSQueryLog {
 	return out
 }
 
-// typeName is the name of a type of records, TYPE… where it has none here (RFC 3597).
+// typeName returns the name of a record type, or TYPE and its number (RFC 3597).
 func typeName(t uint16) string {
 	switch t {
 	case 1:
@@ -270,7 +269,7 @@ func typeName(t uint16) string {
 	return "TYPE" + strconv.Itoa(int(t))
 }
 
-// rcodeName is the name of a response code (RFC 1035, RFC 2136).
+// rcodeName returns the name of a response code (RFC 1035, RFC 2136).
 func rcodeName(r int) string {
 	list := [...]string{"NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED"}
 	if r < len(list) {

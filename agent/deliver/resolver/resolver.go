@@ -24,28 +24,28 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Options are those of a [Resolver]. Config and Last are required.
+// Options configures a [Resolver]. Config and Last are required.
 type Options struct {
 	Config *config.Config
-	// Last returns the result of the last reconciliation, nil before the first.
+	// Last returns the result of the last reconciliation, or nil before the first one.
 	Last func() *status.Result
-	// Sockets opens the sockets. Nil: one whose sockets nobody holds.
+	// Sockets opens the sockets. If it is nil, no other process holds them.
 	Sockets *sockets.Book
-	// ResolvConf names the upstreams where the config names none. "": /etc/resolv.conf.
+	// ResolvConf has the upstreams if the config has none; "" means /etc/resolv.conf.
 	ResolvConf string
-	// Mark is set on the queries of the agent (SO_MARK), so that a redirection of port 53 exempts
-	// them; 0 sets none. Without the right to it they have none.
+	// Mark is set on the agent's queries (SO_MARK), so that a redirection of port 53 can exempt
+	// them. 0 sets none, and so does a missing permission.
 	Mark  uint32
-	Group string           // of the files of the query log, name or number; "": that of the process
-	Log   *slog.Logger     // nil: discard
-	Now   func() time.Time // nil: time.Now
+	Group string           // name or ID of the group of query log files; "" means the process's group
+	Log   *slog.Logger     // nil discards
+	Now   func() time.Time // nil means time.Now
 }
 
-// Resolver is the DNS server of an agent. Its methods may be called at the same time, but for Open
+// Resolver is the DNS server of an agent. Its methods are safe for concurrent use, except Open
 // and Run.
 type Resolver struct {
 	o       Options
-	addrs   []netip.AddrPort // that the config names
+	addrs   []netip.AddrPort // addresses in the config
 	server  *dns.Server
 	forward *forward.Forwarder
 	queries *queryLog
@@ -53,43 +53,43 @@ type Resolver struct {
 	changed chan struct{} // one slot
 	keys    atomic.Pointer[keys]
 
-	mu     sync.Mutex // held while a table is made
-	table  atomic.Pointer[names.Table]
-	made   keys         // that the table was made with
-	answer *table.Table // of table
+	mu        sync.Mutex // held while a table is built
+	table     atomic.Pointer[names.Table]
+	tableKeys keys         // the keys that the table was built with
+	answer    *table.Table // the resolver's form of table
 
 	state atomic.Pointer[state]
-	swaps [2]atomic.Uint64 // tables that were made as a whole, and by what has changed
+	swaps [2]atomic.Uint64 // numbers of rebuilt and of updated tables
 
-	sets []*sockets.Set // of the addresses that it listens on
+	sets []*sockets.Set // for the listening addresses
 
-	past upstreams // what servers have counted that are gone
+	upstreamTotals upstreams // counters of upstreams
 }
 
-// keys are those of the config that may change while the agent runs.
+// keys has the config keys that may change while the agent runs.
 type keys struct {
 	names names.Options
 	ttl   uint32
 }
 
-// state is what became of the sockets.
+// state is the state of the sockets.
 type state struct {
 	listen []string
-	reason string // why it does not listen
-	failed string // why a socket is gone
+	reason string // why the resolver does not listen
+	failed string // why a socket failed
 }
 
-// bytesOfAnswer is what an answer of an upstream takes in memory, as dns.cacheSize counts it, and
-// leastCache is the least memory of a cache.
+// bytesOfAnswer is the memory of a cached answer for dns.cacheSize. leastCache is the minimum
+// size of the cache.
 const (
 	bytesOfAnswer = 400
 	leastCache    = 256 << 10
 )
 
-// maxSockets is how many sockets share the queries of one address.
+// maxSockets is the maximum number of sockets per address.
 const maxSockets = 4
 
-// New checks the options. It reads the list of upstreams and opens nothing.
+// New validates the options and reads the list of upstreams. It opens no sockets.
 func New(o Options) (*Resolver, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -121,23 +121,24 @@ func New(o Options) (*Resolver, error) {
 			return nil, fmt.Errorf("dns.upstreams: %w", err)
 		}
 	}
-	r.server = dns.NewServer(dns.ServerOptions{Forwarder: r.forward, PastNot: notPast(o.Config), PeerRate: cfg.ClientRate,
-		Logger: o.Log, Sampled: r.queries.add})
+	r.server = dns.NewServer(dns.ServerOptions{Forwarder: r.forward, PassthroughDeny: passthroughDeny(o.Config),
+		PeerRate: cfg.ClientRate,
+		Logger:   o.Log, Sampled: r.queries.add})
 	r.Configure(o.Config)
 	r.server.Swap(table.PendingAnswers(cfg.Suffixes))
 	return r, nil
 }
 
-// notPast are the addresses that a domain must not lead a proxy to: this host and its link, groups,
-// and virtual addresses.
-func notPast(c *config.Config) []netip.Prefix {
+// passthroughDeny returns the addresses that an external name must not direct a proxy to: this
+// host and its link, multicast groups, and virtual addresses.
+func passthroughDeny(c *config.Config) []netip.Prefix {
 	return names.NotPast(c.VIPs.Options().Ranges.Prefixes())
 }
 
-// Server answers by the table of the resolver. It may serve further sockets.
+// Server returns the DNS server with the resolver's table, for additional sockets.
 func (r *Resolver) Server() *dns.Server { return r.server }
 
-// Configure takes over the live keys of a config.
+// Configure applies the keys of a config that may change at run time.
 func (r *Resolver) Configure(c *config.Config) {
 	d := &c.DNS
 	// #nosec G115 -- bounded by the config
@@ -150,16 +151,16 @@ func (r *Resolver) Configure(c *config.Config) {
 	r.Trigger()
 }
 
-// Trigger asks for a new table soon. It never blocks.
+// Trigger requests a new table. It does not block.
 func (r *Resolver) Trigger() {
 	select {
 	case r.changed <- struct{}{}:
-	default: // one is asked for already
+	default: // already requested
 	}
 }
 
-// Update makes the table of the last reconciliation, where it is another one, and answers by it
-// from now on.
+// Update builds the table of the last reconciliation if it differs from the current one, and
+// serves it.
 func (r *Resolver) Update() {
 	if len(r.addrs) == 0 {
 		return
@@ -168,11 +169,11 @@ func (r *Resolver) Update() {
 	defer r.mu.Unlock()
 	k, before := r.keys.Load(), r.table.Load()
 	next := names.Build(k.names, meshes(r.o.Last()), before)
-	if next == before && k.ttl == r.made.ttl {
+	if next == before && k.ttl == r.tableKeys.ttl {
 		return
 	}
 	change := next.Since(before)
-	change.Whole = change.Whole || r.answer == nil || k.ttl != r.made.ttl
+	change.Whole = change.Whole || r.answer == nil || k.ttl != r.tableKeys.ttl
 	var faults []error
 	if change.Whole {
 		r.answer, faults = table.New(table.Options{Suffixes: next.OwnedSuffixes(), TTL: k.ttl}, next.Hosts())
@@ -182,7 +183,7 @@ func (r *Resolver) Update() {
 		r.swaps[1].Add(1)
 	}
 	for _, err := range faults {
-		r.o.Log.Error("a name of the meshes is not answered", "error", err)
+		r.o.Log.Error("a name of the meshes is not served", "error", err)
 	}
 	if next.Pending {
 		r.server.Swap(table.PendingAnswers(next.OwnedSuffixes(), next.Hosts()...))
@@ -193,11 +194,11 @@ func (r *Resolver) Update() {
 		}
 		r.server.Swap(table.NewAnswers(r.answer, views).Others(next.OthersView().DNS()))
 	}
-	r.made = *k
+	r.tableKeys = *k
 	r.table.Store(next)
 }
 
-// meshes returns the meshes of a result, with the dataplanes whose proxies are on this node.
+// meshes returns the meshes of a result with the dataplanes whose proxies are on this node.
 func meshes(last *status.Result) (out []names.Mesh) {
 	if last == nil {
 		return nil
@@ -212,17 +213,17 @@ func meshes(last *status.Result) (out []names.Mesh) {
 	return out
 }
 
-// meshOf returns a mesh as names are made of it.
+// meshOf converts a mesh for the names package.
 func meshOf(m *generate.Mesh, local []string) names.Mesh {
 	return names.Mesh{View: m.View, Policies: m.Policies, Local: unique(local)}
 }
 
-// Run answers until ctx ends, and returns when all of its goroutines have ended and its sockets are
-// closed. It then answers what it has read already; what waits in sockets that somebody holds is
-// for the next agent.
+// Run serves queries until ctx ends. It returns when its goroutines have ended and its sockets
+// are closed. Queries that it has read are still answered. Queries that queue in sockets held by
+// another process are for the next agent.
 func (r *Resolver) Run(ctx context.Context) error {
 	if len(r.sets) == 0 {
-		return nil // also where the config changes: dns.listen is not live
+		return nil // dns.listen is not live, so a changed config opens no sockets
 	}
 	var g errgroup.Group
 	logging, endLog := context.WithCancel(context.WithoutCancel(ctx))
@@ -231,7 +232,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 	asking, endAsking := context.WithCancel(context.WithoutCancel(ctx))
 	var others errgroup.Group
 	others.Go(func() error { return r.forward.Run(asking) })
-	<-r.forward.Started() // queries may wait already
+	<-r.forward.Started() // queries may already be queued
 	for _, s := range r.sets {
 		for _, c := range s.UDP {
 			g.Go(func() error { r.ended(r.server.ServeUDP(ctx, c)); return nil })
@@ -249,13 +250,13 @@ func (r *Resolver) Run(ctx context.Context) error {
 	return errors.Join(err, log.Wait())
 }
 
-// Check is how the resolver stands, for the health of the agent. None of it makes the node unready.
+// Check returns the resolver's health. A problem degrades the node but does not make it unready.
 func (r *Resolver) Check() api.Check {
 	c := api.Check{Name: "dns", OK: true}
 	s := r.State()
 	switch {
 	case s.State == api.DNSOff && len(r.addrs) == 0:
-		c.Reason = "there is no resolver: dns.listen is empty"
+		c.Reason = "the resolver is off: dns.listen is empty"
 		return c
 	case s.Reason != "":
 		c.Reason = s.Reason

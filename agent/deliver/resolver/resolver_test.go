@@ -138,7 +138,7 @@ func TestPortInUse(t *testing.T) {
 		n.Update()
 		err := n.Open(t.Context())
 		port := at[strings.LastIndexByte(at, ':')+1:]
-		if want := fmt.Sprintf(`dns.listen: %s cannot be opened: another process listens there; find it with "ss -lntup 'sport = :%s'" and stop it, or set dns.listen to another address, or to "" for no resolver`,
+		if want := fmt.Sprintf(`dns.listen: %s cannot be opened: another process listens on it; find it with "ss -lntup 'sport = :%s'" and stop it, or set dns.listen to another address, or to "" to disable the resolver`,
 			at, port); err == nil || err.Error() != want {
 			t.Errorf("%s: %v\nwant %s", network, err, want)
 		}
@@ -149,8 +149,8 @@ func TestPortInUse(t *testing.T) {
 		if err := n.Run(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if s := n.State(); s.State != api.DNSOff || !strings.Contains(s.Reason, "another process listens there") ||
-			!n.Check().Degraded || s.Table == nil || !strings.Contains(n.logs.String(), "there is no resolver") {
+		if s := n.State(); s.State != api.DNSOff || !strings.Contains(s.Reason, "another process listens on it") ||
+			!n.Check().Degraded || s.Table == nil || !strings.Contains(n.logs.String(), "the resolver is off") {
 			t.Errorf("%s: state %q: %s\n%s", network, s.State, s.Reason, n.logs)
 		}
 	}
@@ -273,7 +273,7 @@ func TestResolvConf(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := r.State()
-	if want := file + ": nameserver 127.0.0.1 is this process itself and is not asked"; !strings.HasPrefix(s.Problem,
+	if want := file + ": nameserver 127.0.0.1 is ignored: it is an address of this process"; !strings.HasPrefix(s.Problem,
 		want) || s.Ndots != 3 || strings.Join(s.Search, " ") != "corp example.com" {
 		t.Errorf("problem %q, want %q; search %v, ndots %d", s.Problem, want, s.Search, s.Ndots)
 	}

@@ -13,12 +13,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
 )
 
-// Open opens the sockets. Where the address is the default and cannot be opened, the resolver is
-// off, and says why.
+// Open opens the sockets. If opening the default address fails, the resolver is off, and its
+// state has the reason. For a configured address, Open returns the error.
 func (r *Resolver) Open(ctx context.Context) error {
-	defer func() { // also where there is no resolver any more
+	defer func() { // even if the resolver is off
 		if err := r.o.Sockets.ReleaseUnused(); err != nil {
-			r.o.Log.Warn("sockets of addresses that dns.listen had before are still held", "error", err)
+			r.o.Log.Warn("sockets of earlier dns.listen addresses are still held", "error", err)
 		}
 	}()
 	if len(r.addrs) == 0 {
@@ -37,7 +37,7 @@ func (r *Resolver) Open(ctx context.Context) error {
 			now.listen = append(now.listen, set.Addr().String())
 			continue
 		case i > 0 && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)):
-			r.o.Log.Warn("the host has no IPv6 for the resolver", "address", a, "error", err)
+			r.o.Log.Warn("the resolver does not listen on IPv6", "address", a, "error", err)
 			continue
 		}
 		r.Close()
@@ -45,7 +45,7 @@ func (r *Resolver) Open(ctx context.Context) error {
 		if r.o.Config.DNS.Given {
 			return err
 		}
-		r.o.Log.Warn("there is no resolver", "error", err)
+		r.o.Log.Warn("the resolver is off", "error", err)
 		r.state.Store(&state{reason: err.Error()})
 		return nil
 	}
@@ -53,30 +53,30 @@ func (r *Resolver) Open(ctx context.Context) error {
 	return nil
 }
 
-// refused says why an address cannot be opened, and what to do.
+// refused returns an error with the reason why an address cannot be opened, and what to do.
 func refused(a netip.AddrPort, err error) error {
-	why, hint := err.Error(), "set dns.listen to another address, or to \"\" for no resolver"
+	why, hint := err.Error(), "set dns.listen to another address, or to \"\" to disable the resolver"
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		why, hint = "another process listens there",
+		why, hint = "another process listens on it",
 			fmt.Sprintf("find it with \"ss -lntup 'sport = :%d'\" and stop it, or %s", a.Port(), hint)
 	case errors.Is(err, syscall.EACCES):
 		why, hint = "permission denied",
-			"a port below 1024 takes the capability CAP_NET_BIND_SERVICE; give it to the agent, or "+hint
+			"ports below 1024 require the capability CAP_NET_BIND_SERVICE; add it to the agent, or "+hint
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		why = "no interface of the host has the address"
+		why = "no interface of this host has the address"
 	}
 	return fmt.Errorf("dns.listen: %s cannot be opened: %s; %s", a, why, hint)
 }
 
-// ServeUDP answers on another socket while Run runs, until ctx ends.
+// ServeUDP serves another socket until ctx ends. Run must be running.
 func (r *Resolver) ServeUDP(ctx context.Context, c *net.UDPConn) error {
 	r.awaitForwarder(ctx)
 	return r.server.ServeUDP(ctx, c)
 }
 
-// awaitForwarder waits until queries that are to be sent on can be: they may have waited for the
-// agent.
+// awaitForwarder waits until queries can be forwarded. Some may be queued since before the agent
+// started.
 func (r *Resolver) awaitForwarder(ctx context.Context) {
 	if r.forward == nil {
 		return
@@ -87,13 +87,13 @@ func (r *Resolver) awaitForwarder(ctx context.Context) {
 	}
 }
 
-// ServeTCP answers on another listener while Run runs, until ctx ends.
+// ServeTCP serves another listener until ctx ends. Run must be running.
 func (r *Resolver) ServeTCP(ctx context.Context, l net.Listener) error {
 	r.awaitForwarder(ctx)
 	return r.server.ServeTCP(ctx, l)
 }
 
-// Close closes the sockets. It is for an agent that does not come to Run.
+// Close closes the sockets. Call it only if Run is not called.
 func (r *Resolver) Close() {
 	for _, s := range r.sets {
 		_ = s.Close()
@@ -101,8 +101,8 @@ func (r *Resolver) Close() {
 	r.sets = nil
 }
 
-// Held asks whether who asks while the agent restarts waits for the next one: somebody holds all
-// sockets.
+// Held reports whether another process holds all sockets, so that queries during a restart wait
+// for the next agent.
 func (r *Resolver) Held() bool {
 	for _, s := range r.sets {
 		if !s.Held() {
@@ -112,7 +112,7 @@ func (r *Resolver) Held() bool {
 	return len(r.sets) > 0
 }
 
-// holder says who holds the sockets; "" for nobody.
+// holder returns the names of the processes that hold the sockets, or "" if a socket has none.
 func (r *Resolver) holder() string {
 	var by []string
 	for _, s := range r.sets {
@@ -125,18 +125,18 @@ func (r *Resolver) holder() string {
 	return strings.Join(unique(by), " and ")
 }
 
-// ended notes that a socket is gone before its time.
+// ended records that a socket failed.
 func (r *Resolver) ended(err error) {
 	if err == nil {
 		return
 	}
-	r.o.Log.Error("a socket of the resolver is gone; restart the agent", "error", err)
+	r.o.Log.Error("a socket of the resolver failed; restart the agent", "error", err)
 	next := *r.state.Load()
 	next.failed = err.Error()
 	r.state.Store(&next)
 }
 
-// follow makes tables until ctx ends.
+// follow updates the table until ctx ends.
 func (r *Resolver) follow(ctx context.Context) {
 	for {
 		select {

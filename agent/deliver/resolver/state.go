@@ -16,7 +16,7 @@ func unique(list []string) []string {
 	return slices.Compact(list)
 }
 
-// State returns how the resolver stands, and its table.
+// State returns the state of the resolver, with its table.
 func (r *Resolver) State() explaindns.Resolver {
 	k, now := r.keys.Load(), r.state.Load()
 	out := explaindns.Resolver{Table: r.table.Load(), DNSStatus: api.DNSStatus{
@@ -38,7 +38,7 @@ func (r *Resolver) State() explaindns.Resolver {
 		out.State, out.Reason = api.DNSFailed, now.failed+"; restart the agent"
 	case out.Table == nil || out.Table.Pending:
 		out.State, out.Reason = api.DNSPending,
-			"there is no mesh yet, so that names below the suffixes of the meshes fail; apply a Mesh"
+			"there is no mesh yet, so names below the suffixes of the meshes fail; apply a Mesh"
 	}
 	return out
 }
@@ -48,8 +48,9 @@ func (r *Resolver) addUpstreams(out *explaindns.Resolver) {
 	out.Problem = f.Problem
 	out.Search, out.Ndots = r.forward.Search()
 	if f.Loops > 0 {
-		out.Problem = join(out.Problem, fmt.Sprintf("queries of the agent have come back to it %d times: exempt them from "+
-			"the redirection of port 53, or ask another server", f.Loops))
+		out.Problem = joinReasons(out.Problem,
+			fmt.Sprintf("%d queries of the agent were redirected back to it: exempt them from "+
+				"the redirection of port 53, or use another server", f.Loops))
 	}
 	down := 0
 	for i := range f.Servers {
@@ -62,14 +63,14 @@ func (r *Resolver) addUpstreams(out *explaindns.Resolver) {
 			Answers: s.Answers, Failures: s.Failures, Timeouts: s.Timeouts})
 	}
 	if down > 0 && down == len(f.Servers) {
-		out.Problem = join(out.Problem, "no upstream answers, so that only names of the meshes and what is cached resolve; "+
-			"look at dns.upstreams, or at resolv.conf")
+		out.Problem = joinReasons(out.Problem, "no upstream responds, so only names of the meshes and cached names resolve; "+
+			"check dns.upstreams or resolv.conf")
 	}
 	out.Cache = api.DNSCache{Entries: f.Cache.Entries, Bytes: f.Cache.Bytes, Hits: f.Cache.Hits,
 		Misses: f.Cache.Misses}
 }
 
-func join(a, b string) string {
+func joinReasons(a, b string) string {
 	if a == "" {
 		return b
 	}
@@ -102,7 +103,7 @@ func addTable(out *api.DNSStatus, t *names.Table) {
 	}
 }
 
-// results sums up the queries by what became of them.
+// results groups query counts by type and result.
 func results(counts []dns.Count) map[[2]string]uint64 {
 	out := map[[2]string]uint64{}
 	for _, c := range counts {
@@ -111,7 +112,7 @@ func results(counts []dns.Count) map[[2]string]uint64 {
 	return out
 }
 
-// result is the value of a label.
+// result returns the value of the result label.
 func result(c *dns.Count) string {
 	switch c.Source {
 	case "local":
@@ -137,7 +138,7 @@ func result(c *dns.Count) string {
 	return "error"
 }
 
-// Line is the resolver in the status.
+// Line returns the resolver's part of the agent status.
 func (r *Resolver) Line() *api.DNSLine {
 	s := r.State()
 	out := &api.DNSLine{State: s.State, Reason: s.Reason, Listen: s.Listen, Holder: s.Holder, Names: s.Names,
@@ -148,7 +149,7 @@ func (r *Resolver) Line() *api.DNSLine {
 	return out
 }
 
-// Shed gives up the answers that are remembered, where they take much memory.
+// Shed drops cached answers if they use much memory.
 func (r *Resolver) Shed() {
 	if r.forward != nil {
 		r.forward.Shed()

@@ -1,8 +1,8 @@
-// Package hold keeps open files of the agent while it is away: FIFOs, so that those who write into
-// them neither hang nor lose anything, and listening sockets, which the next agent takes back. They
-// are held by the descriptor store of systemd where there is one that takes them, and else by a
-// process of its own, which [Serve] runs.
+// Package hold keeps files of the agent open while it restarts: FIFOs, so that writers neither
+// block nor lose data, and listening sockets, which the next agent takes over. systemd's
+// descriptor store holds the files if it accepts them, otherwise a separate process that runs
+// [Serve].
 //
-// A file has a name. What an earlier agent has kept under a name is still kept when this one keeps
-// the same file under it, and given up when it is another file.
+// Each file has a name. If a new agent holds the same file under the same name, the held file
+// stays; if it holds another file under this name, that one replaces it.
 package hold

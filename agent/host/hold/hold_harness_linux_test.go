@@ -79,31 +79,31 @@ func readers(t *testing.T, path string) bool {
 }
 
 // keep has a file kept, and closes the own descriptor.
-func keep(t *testing.T, k *Keeper, name string, f *os.File) {
+func hold(t *testing.T, k *Holder, name string, f *os.File) {
 	t.Helper()
-	if err := k.Keep(name, f); err != nil {
+	if err := k.Hold(name, f); err != nil {
 		t.Fatal(err)
 	}
 	f.Close()
 }
 
 // end ends a keeper as its agent's end does.
-func end(k *Keeper) {
+func end(k *Holder) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = k.Run(ctx)
 }
 
 // holders are functions that open a keeper again and again, each as the next agent does.
-func holders(t *testing.T) map[string]func(*testing.T) *Keeper {
-	return map[string]func(*testing.T) *Keeper{
-		"process": func() func(*testing.T) *Keeper {
+func holders(t *testing.T) map[string]func(*testing.T) *Holder {
+	return map[string]func(*testing.T) *Holder{
+		"process": func() func(*testing.T) *Holder {
 			run := t.TempDir()
-			return func(t *testing.T) *Keeper { return Open(Options{Dir: run, Command: selfCommand(t, run)}) }
+			return func(t *testing.T) *Holder { return Open(Options{Dir: run, Command: selfCommand(t, run)}) }
 		}(),
-		"systemd": func() func(*testing.T) *Keeper {
+		"systemd": func() func(*testing.T) *Holder {
 			run, s := t.TempDir(), newFakeSystemd(t, 10)
-			return func(t *testing.T) *Keeper { return Open(Options{Dir: run, Systemd: s.start(t)}) }
+			return func(t *testing.T) *Holder { return Open(Options{Dir: run, Systemd: s.start(t)}) }
 		}(),
 	}
 }

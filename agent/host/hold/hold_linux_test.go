@@ -19,7 +19,7 @@ func TestProcess(t *testing.T) {
 	run := t.TempDir()
 	k := Open(Options{Dir: run, Command: selfCommand(t, run)})
 	path := filepath.Join(run, "a")
-	keep(t, k, path, newFIFO(t, path))
+	hold(t, k, path, newFIFO(t, path))
 	first := k.process.pid.Load()
 	if !readers(t, path) || !strings.Contains(k.By(path), "nearside hold (pid ") || k.By("other") != "" {
 		t.Fatalf("held by %q", k.By(path))
@@ -35,7 +35,7 @@ func TestProcess(t *testing.T) {
 		t.Fatal("nobody holds after the agent")
 	}
 	k = Open(Options{Dir: run}) // of the next agent
-	keep(t, k, path, openFIFO(t, path))
+	hold(t, k, path, openFIFO(t, path))
 	pid := k.process.pid.Load()
 	if names, err := k.process.names(); err != nil || !slices.Equal(names, []string{path}) {
 		t.Errorf("held: %q, %v", names, err)
@@ -69,7 +69,7 @@ func TestTakenSockets(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				keep(t, k, name, f)
+				hold(t, k, name, f)
 			}
 			tcp.Close()
 			udp.Close()
@@ -117,7 +117,7 @@ func TestTakenSockets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			keep(t, k, "dns/udp/127.0.0.1:53", f) // as each agent does with what it has
+			hold(t, k, "dns/udp/127.0.0.1:53", f) // as each agent does with what it has
 			defer p.Close()
 			b := make([]byte, 100)
 			if n, _, err := p.ReadFrom(b); err != nil || string(b[:n]) != "query" {
@@ -159,9 +159,9 @@ func TestSocketsWithoutAnAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	udp.Close()
-	keep(t, k, "dns/udp/a", f)
+	hold(t, k, "dns/udp/a", f)
 	path := filepath.Join(run, "a")
-	keep(t, k, path, newFIFO(t, path))
+	hold(t, k, path, newFIFO(t, path))
 	if got := k.Names("dns/"); !slices.Equal(got, []string{"dns/udp/a"}) || !k.Holds("dns/udp/a") || k.Holds("dns/udp/b") {
 		t.Errorf("names %q", got)
 	}
@@ -194,7 +194,7 @@ func TestHolderThatDoesNotServe(t *testing.T) {
 	k := Open(Options{Dir: run, Command: []string{"/bin/false"}})
 	path := filepath.Join(run, "a")
 	began := time.Now()
-	if err := k.Keep(path, newFIFO(t, path)); err == nil || !strings.Contains(err.Error(), "has ended (exit status 1)") ||
+	if err := k.Hold(path, newFIFO(t, path)); err == nil || !strings.Contains(err.Error(), "has ended (exit status 1)") ||
 		k.By(path) != "" || k.Holds(path) {
 		t.Errorf("%v, held by %q", err, k.By(path))
 	}
@@ -220,7 +220,7 @@ func TestReleaseUnused(t *testing.T) {
 					t.Fatal(err)
 				}
 				c.Close()
-				keep(t, k, name, f)
+				hold(t, k, name, f)
 			}
 			end(k)
 			k = open(t)
@@ -235,7 +235,7 @@ func TestReleaseUnused(t *testing.T) {
 				t.Fatal(err)
 			}
 			other.Close()
-			keep(t, k, names[1], f)
+			hold(t, k, names[1], f)
 			if err := k.ReleaseUnused("dns/"); err != nil {
 				t.Fatal(err)
 			}
@@ -263,11 +263,11 @@ func TestReplacedAndRemoved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, k := t.TempDir(), open(t)
 			path, moved := filepath.Join(dir, "a"), filepath.Join(dir, "moved")
-			keep(t, k, path, newFIFO(t, path))
+			hold(t, k, path, newFIFO(t, path))
 			if err := os.Rename(path, moved); err != nil {
 				t.Fatal(err)
 			}
-			keep(t, k, path, newFIFO(t, path))
+			hold(t, k, path, newFIFO(t, path))
 			until(t, "the replaced one is given up", func() bool { return !readers(t, moved) })
 			if !readers(t, path) {
 				t.Fatal("the new one is not held")
@@ -332,17 +332,17 @@ func TestNotHeld(t *testing.T) {
 		"file":       writing,
 		"writer":     writer,
 	} {
-		if err := k.Keep("/x", f); err == nil {
+		if err := k.Hold("/x", f); err == nil {
 			t.Errorf("the keeper takes a %s", name)
 		}
-		if err := k.process.keep("/x", f); err == nil {
+		if err := k.process.hold("/x", f); err == nil {
 			t.Errorf("the process takes a %s", name)
 		}
-		k.process.forget("/x")
+		k.process.release("/x")
 		f.Close()
 	}
 	for _, name := range []string{"", "a\nb", "\x00", strings.Repeat("x", maxName+1)} {
-		if err := k.Keep(name, fifo); err == nil {
+		if err := k.Hold(name, fifo); err == nil {
 			t.Errorf("%q is a name", name)
 		}
 	}
@@ -381,12 +381,12 @@ func TestProcessIsStartedAgain(t *testing.T) {
 	k := Open(Options{Dir: run,
 		Command: append([]string{"/bin/sh", "-c", `echo >>"$0"; shift; exec "$@"`, tries, ""}, selfCommand(t, run)...)})
 	path := filepath.Join(run, "a")
-	kept := make(chan error)
+	held := make(chan error)
 	fifo := newFIFO(t, path)
-	go func() { kept <- k.Keep(path, fifo) }()
+	go func() { held <- k.Hold(path, fifo) }()
 	until(t, "two tries", func() bool { b, _ := os.ReadFile(tries); return len(b) >= 2 })
 	lock.Close() // the process that ended
-	if err := <-kept; err != nil {
+	if err := <-held; err != nil {
 		t.Fatal(err)
 	}
 	fifo.Close()

@@ -18,17 +18,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process holds files in a process of its own, which [Serve] runs. It is found by its socket, or
-// started, and outlives this one. Where it crashes, another one is started and gets all files
-// again, as long as run runs.
+// process is the client of a holder process that runs [Serve]. It finds the process by its
+// socket, or starts it. The holder process outlives the agent. If it crashes, run starts another
+// one, which gets all files again.
 type process struct {
 	dir     string
 	command []string
-	pid     atomic.Int32 // 0: it is not known to run
+	pid     atomic.Int32 // 0 if no process is known to run
 
-	mu    sync.Mutex // held while it is asked
+	mu    sync.Mutex // held during requests
 	conn  *net.UnixConn
-	tried time.Time // when it was started last, and did not answer
+	tried time.Time // time of the last start without a response
 	files map[string]*os.File
 }
 
@@ -40,14 +40,14 @@ func newProcess(dir string, command []string) *process {
 }
 
 const (
-	processStart = 10 * time.Second // until a process that was started answers
-	startAgain   = time.Second / 2  // the longest pause until one is started again that has found another one
+	processStart = 10 * time.Second // time limit for a new process to respond
+	restartDelay = time.Second / 2  // longest pause before another start, if the new process found an older one
 	processCall  = 5 * time.Second
 	processCheck = 5 * time.Second
 )
 
-// keep has the process hold a file. This one has a copy, for the next process.
-func (p *process) keep(name string, f *os.File) error {
+// hold makes the process hold a file. It retains a copy for the next process.
+func (p *process) hold(name string, f *os.File) error {
 	own, err := duplicate(f)
 	if err != nil {
 		return err
@@ -59,14 +59,14 @@ func (p *process) keep(name string, f *os.File) error {
 	}
 	p.files[name] = own
 	if p.conn == nil {
-		return p.connect(true) // which gives it all files
+		return p.connect(true) // connect sends all files
 	}
 	_, _, err = p.call(opHold, name, own)
 	return err
 }
 
-// forget gives up what the process holds under a name, where there is a process.
-func (p *process) forget(name string) error {
+// forget releases a file of the process. It does not start the process.
+func (p *process) release(name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f := p.files[name]; f != nil {
@@ -74,13 +74,13 @@ func (p *process) forget(name string) error {
 		delete(p.files, name)
 	}
 	if p.connect(false) != nil {
-		return nil // what does not run holds nothing
+		return nil // a process that does not run holds nothing
 	}
 	_, _, err := p.call(opRelease, name, nil)
 	return err
 }
 
-// take returns a copy of what the process holds, nil where it does not.
+// take returns a copy of a held file, or nil.
 func (p *process) take(name string) *os.File {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +94,7 @@ func (p *process) take(name string) *os.File {
 	return f
 }
 
-// names returns the names of all that is held, sorted.
+// names returns the sorted names of the held files.
 func (p *process) names() (out []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +113,7 @@ func (p *process) names() (out []string, err error) {
 	}
 }
 
-// String says who holds, for a status.
+// String describes the holder, for the status.
 func (p *process) String() string {
 	if pid := p.pid.Load(); pid > 0 {
 		return fmt.Sprintf("nearside hold (pid %d)", pid)
@@ -121,7 +121,7 @@ func (p *process) String() string {
 	return "nearside hold (not running)"
 }
 
-// run sees to it that the process is there until the context ends.
+// run checks the process until ctx ends, and restarts it if necessary.
 func (p *process) run(ctx context.Context) {
 	tick := time.NewTicker(processCheck)
 	defer tick.Stop()
@@ -131,7 +131,7 @@ func (p *process) run(ctx context.Context) {
 			p.close()
 			return
 		case <-tick.C:
-			_ = p.check() // what it says is in String
+			_ = p.check() // String reports the error
 		}
 	}
 }
@@ -146,7 +146,7 @@ func (p *process) close() {
 	clear(p.files)
 }
 
-// check asks the process whether it is there, and starts another one where it is not.
+// check starts another process if the current one does not respond.
 func (p *process) check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,20 +162,20 @@ func (p *process) check() error {
 	return p.connect(true)
 }
 
-// connect finds or starts the process, and gives it all files where it is not the one that had
-// them.
+// connect finds or starts the process. It sends all files to a new process.
 func (p *process) connect(start bool) error {
 	if p.conn != nil {
 		return nil
 	}
 	err := p.dial()
-	if err != nil && start && len(p.command) > 0 && time.Since(p.tried) >= processCheck { // each file asks for it
+	// each file would cause an attempt
+	if err != nil && start && len(p.command) > 0 && time.Since(p.tried) >= processCheck {
 		if err = p.start(); err != nil {
 			p.tried = time.Now()
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("the process that holds files cannot be reached at %s/%s: %w; run nearside hold --dir %s",
+		return fmt.Errorf("cannot connect to the holder process at %s/%s: %w; run nearside hold --dir %s",
 			p.dir, socketName, err, p.dir)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.files)) {
@@ -192,7 +192,7 @@ func (p *process) dial() error {
 		return err
 	}
 	defer unix.Close(d)
-	name := fmt.Sprintf("/proc/self/fd/%d/%s", d, socketName) // short, whatever the length of dir
+	name := fmt.Sprintf("/proc/self/fd/%d/%s", d, socketName) // a short path for any length of dir
 	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: name, Net: "unixpacket"})
 	if err != nil {
 		return err
@@ -214,8 +214,8 @@ func (p *process) disconnect() {
 	}
 }
 
-// start starts the process in a session of its own, so that what ends this one does not reach it.
-// One that finds another one at its end ends too, and is started again.
+// start starts the process in its own session, so that signals for this process do not reach it.
+// A process that finds another holder ends, and start tries again.
 func (p *process) start() error {
 	ctx, cancel := context.WithTimeout(context.Background(), processStart)
 	defer cancel()
@@ -236,7 +236,7 @@ func (p *process) start() error {
 		case <-tick.C:
 			continue
 		case failed := <-ended:
-			if failed != nil || pause > startAgain {
+			if failed != nil || pause > restartDelay {
 				return fmt.Errorf("%s has ended (%v): %w", strings.Join(p.command, " "), failed, err)
 			}
 		}
@@ -251,7 +251,7 @@ func (p *process) start() error {
 	}
 }
 
-// spawn runs the process. The channel is told how it has ended.
+// spawn runs the process. The channel receives its exit error.
 func (p *process) spawn() (ended chan error, err error) {
 	cmd := exec.Command(p.command[0], p.command[1:]...)
 	cmd.Dir = "/"
@@ -265,8 +265,7 @@ func (p *process) spawn() (ended chan error, err error) {
 	return ended, nil
 }
 
-// call sends a request and reads its answer. After an error of the connection there is none any
-// more.
+// call sends a request and reads the response. It closes the connection after an error.
 func (p *process) call(op byte, name string, f *os.File) (text string, got *os.File, err error) {
 	b, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*4))
 	_ = p.conn.SetDeadline(time.Now().Add(processCall))
@@ -297,7 +296,7 @@ func (p *process) call(op byte, name string, f *os.File) (text string, got *os.F
 		return "", nil, err
 	case n < 2 || b[0] != version:
 		p.disconnect()
-		return "", nil, errors.New("the process that holds files speaks another version; stop it, and it is started anew")
+		return "", nil, errors.New("the holder process has another protocol version; stop it, and the agent starts a new one")
 	case b[1] != statusOK:
 		return "", nil, errors.New(string(b[2:n]))
 	}

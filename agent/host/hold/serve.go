@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What goes over the socket of a holder: one message for a request and one for its answer. A
-// request is the version, the operation and a name; with opHold a descriptor comes along. An answer
-// is the version, the status and a text; with opTake a descriptor comes along where there is one.
+// The protocol of a holder's socket has one message per request and response. A request has the
+// version, the operation, and a name; opHold also passes a descriptor. A response has the
+// version, the status, and a text; opTake also passes a descriptor if there is one.
 const (
 	version    = 1
 	socketName = "hold.sock"
@@ -27,7 +27,7 @@ const (
 	opHold    = 'h'
 	opRelease = 'r'
 	opTake    = 't'
-	opList    = 'l' // answers with the names after the one given, each with an LF, as many as fit
+	opList    = 'l' // returns the names after the given one, each followed by an LF, as many as fit
 
 	statusOK     = 0
 	statusFailed = 1
@@ -36,12 +36,12 @@ const (
 	maxHeld    = 4096
 	maxConns   = 16
 
-	// SocketTime is how long sockets are held without an agent: who asks at one that nobody reads
-	// waits, and goes on at once where there is none.
+	// SocketTime is how long sockets are held without an agent. Clients of a held socket wait,
+	// but fail immediately if there is no socket.
 	SocketTime = 20 * time.Second
 )
 
-// ErrHeldElsewhere is for a run directory that has a holder already.
+// ErrHeldElsewhere says that the run directory already has a holder.
 var ErrHeldElsewhere = errors.New("another holder serves this directory")
 
 // request is a decoded request.
@@ -55,7 +55,7 @@ func decodeRequest(b []byte) (request, error) {
 	case len(b) < 2:
 		return request{}, errors.New("the request is too short")
 	case b[0] != version:
-		return request{}, fmt.Errorf("the request has version %d; this holder knows %d", b[0], version)
+		return request{}, fmt.Errorf("the request has version %d; this holder supports %d", b[0], version)
 	}
 	r := request{op: b[1], name: string(b[2:])}
 	switch {
@@ -67,18 +67,18 @@ func decodeRequest(b []byte) (request, error) {
 	return r, checkName(r.name)
 }
 
-// server keeps descriptors.
+// server holds descriptors.
 type server struct {
-	away  time.Duration // SocketTime
+	away  time.Duration // SocketTime, shorter in tests
 	mu    sync.Mutex
 	held  map[string]*os.File
 	conns atomic.Int32
 }
 
-// Serve keeps files open for a [Keeper], by a socket in a directory, until the context ends, the
-// directory is gone, or for the time idle it holds nothing and nobody is connected; 0: forever.
-// Sockets it gives up when nobody has been connected for [SocketTime]. It returns ErrHeldElsewhere
-// where another one serves the directory.
+// Serve holds files for a [Holder] at a socket in a directory. It returns when ctx ends, when the
+// directory is removed, or when it has held nothing for the time idle without connections; 0
+// means no such limit. It releases sockets when no agent has been connected for [SocketTime]. It
+// returns ErrHeldElsewhere if another holder serves the directory.
 func Serve(ctx context.Context, dir string, idle time.Duration) error {
 	return serve(ctx, dir, idle, SocketTime)
 }
@@ -86,7 +86,7 @@ func Serve(ctx context.Context, dir string, idle time.Duration) error {
 func serve(ctx context.Context, dir string, idle, away time.Duration) error {
 	d, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("open the run directory %s: %w; make it, or name another with --dir", dir, err)
+		return fmt.Errorf("open the run directory %s: %w; create it, or use --dir for another one", dir, err)
 	}
 	defer unix.Close(d)
 	lock, err := unix.Openat(d, lockName, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -100,7 +100,7 @@ func serve(ctx context.Context, dir string, idle, away time.Duration) error {
 	if err := unix.Unlinkat(d, socketName, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("remove %s/%s: %w", dir, socketName, err)
 	}
-	path := fmt.Sprintf("/proc/self/fd/%d/%s", d, socketName) // short, whatever the length of dir
+	path := fmt.Sprintf("/proc/self/fd/%d/%s", d, socketName) // a short path for any length of dir
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
 		return fmt.Errorf("listen on %s/%s: %w", dir, socketName, err)
@@ -146,7 +146,7 @@ func serve(ctx context.Context, dir string, idle, away time.Duration) error {
 	}
 }
 
-// trustedPeer reports whether the other side is of this user or root.
+// trustedPeer reports whether the peer runs as this user or root.
 func trustedPeer(c *net.UnixConn) bool {
 	cred := peerOf(c)
 	return cred != nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
@@ -164,7 +164,7 @@ func peerOf(c *net.UnixConn) (cred *unix.Ucred) {
 	return cred
 }
 
-// watch ends the holder once nobody needs it.
+// watch stops the holder when it is no longer needed.
 func (s *server) watch(ctx context.Context, cancel func(), dir int, ino uint64, idle time.Duration) {
 	every := max(s.away/4, time.Millisecond)
 	if idle > 0 {
@@ -181,7 +181,7 @@ func (s *server) watch(ctx context.Context, cancel func(), dir int, ino uint64, 
 		}
 		var st unix.Stat_t
 		if err := unix.Fstatat(dir, socketName, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Ino != ino {
-			cancel() // the directory is gone, or nobody can find this holder any more
+			cancel() // the directory is removed, or clients cannot find this holder anymore
 			return
 		}
 		switch {
@@ -216,7 +216,7 @@ func (s *server) closeAll() {
 	s.held = nil
 }
 
-// closeSockets gives up what is no FIFO, unless an agent has come.
+// closeSockets releases everything except FIFOs, unless an agent is connected.
 func (s *server) closeSockets() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,7 +237,7 @@ func isSocket(f *os.File) bool {
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK
 }
 
-// serve answers one connection.
+// serve handles one connection.
 func (s *server) serve(c *net.UnixConn) {
 	b, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*4))
 	for {
@@ -277,7 +277,7 @@ func (s *server) serve(c *net.UnixConn) {
 	}
 }
 
-// receivedFiles returns the descriptors that came with a message.
+// receivedFiles returns the descriptors of a message.
 func receivedFiles(oob []byte, name string) (out []*os.File) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -296,8 +296,8 @@ func receivedFiles(oob []byte, name string) (out []*os.File) {
 	return out
 }
 
-// answer does what a request says. A file that is kept is nil in files afterwards. The one that is
-// given is a copy.
+// answer handles a request. It sets a file that it holds to nil in files. A returned file is a
+// copy.
 func (s *server) answer(b []byte, files []*os.File) (text string, give *os.File, err error) {
 	r, err := decodeRequest(b)
 	if err != nil {

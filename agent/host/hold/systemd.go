@@ -19,18 +19,18 @@ import (
 // Systemd is the descriptor store of systemd for this process (sd_pid_notify_with_fds(3),
 // "FDSTORE=1").
 //
-// Systemd says nothing of what it does not take. So after each file a probe is sent, and asked for:
-// where the probe was kept, there was space for the file.
+// systemd does not report descriptors that it rejects. Therefore a probe is stored after each
+// file: if systemd accepts the probe, it also had space for the file.
 type Systemd struct {
 	socket string                // NOTIFY_SOCKET
-	found  map[string][]*os.File // by FDNAME: what this process got at its start
+	found  map[string][]*os.File // files received at startup, by FDNAME
 }
 
-// FromEnvironment returns the descriptor store of the systemd that has started this process, with
-// what it has given to it; nil where there is none, or one before version 248, which drops FIFOs
-// from its store once nobody writes into them. Files with one of the names are those of socket
-// units (FileDescriptorName=) and no part of the store, and are there with every version. It unsets
-// the variables by which files are given, and is called once.
+// FromEnvironment returns the descriptor store of the systemd that started this process, with the
+// stored files. It returns nil if there is none, or if systemd is older than version 248, which
+// drops FIFOs without writers from its store. Files with one of the given names belong to socket
+// units (FileDescriptorName=), not to the store, and are returned for every version.
+// FromEnvironment unsets the environment variables of passed files; call it only once.
 func FromEnvironment(names ...string) (store *Systemd, sockets []*os.File) {
 	files := activation.Files(true)
 	socket := os.Getenv("NOTIFY_SOCKET")
@@ -42,7 +42,7 @@ func FromEnvironment(names ...string) (store *Systemd, sockets []*os.File) {
 		case slices.Contains(names, f.Name()):
 			sockets = append(sockets, f)
 		case none:
-			_ = f.Close() // nobody would read it, and who writes into it would wait
+			_ = f.Close() // without a reader, writers of the FIFO would block
 		default:
 			stored = append(stored, f)
 		}
@@ -53,7 +53,7 @@ func FromEnvironment(names ...string) (store *Systemd, sockets []*os.File) {
 	return newSystemd(socket, stored), sockets
 }
 
-// newSystemd returns the store behind a socket. The files are called by their FDNAMEs.
+// newSystemd returns the store behind a socket. Files are named by their FDNAME.
 func newSystemd(socket string, files []*os.File) *Systemd {
 	s := &Systemd{socket: socket, found: map[string][]*os.File{}}
 	for _, f := range files {
@@ -69,10 +69,10 @@ const (
 	systemdCall = 5 * time.Second
 )
 
-var errStoreFull = errors.New("its descriptor store is switched off or full (FileDescriptorStoreMax=)")
+var errStoreFull = errors.New("its descriptor store is disabled or full (FileDescriptorStoreMax=)")
 
-// fdName makes a name that systemd allows: printable ASCII without a colon. One that is too long is
-// hashed.
+// fdName converts a name to one that systemd allows: printable ASCII without a colon. It hashes
+// names that are too long.
 func fdName(name string) string {
 	if e := escaped(name); len(e) <= maxFDName && !strings.HasPrefix(name, "nearside-") {
 		return e
@@ -93,12 +93,12 @@ func escaped(name string) string {
 	return b.String()
 }
 
-// plainName is the name that fdName has made a name of; "" for a hash.
+// plainName reverses fdName; it returns "" for a hash.
 func plainName(fdName string) string {
 	if strings.HasPrefix(fdName, hashedName) {
 		return ""
 	}
-	name, err := url.PathUnescape(fdName) // which knows the same escapes
+	name, err := url.PathUnescape(fdName) // reads the same escapes
 	if err != nil {
 		return ""
 	}
@@ -107,8 +107,8 @@ func plainName(fdName string) string {
 
 func (s *Systemd) has(fdName string) bool { return len(s.found[fdName]) > 0 }
 
-// keep has systemd hold a file, unless it does.
-func (s *Systemd) keep(fdName string, f *os.File) error {
+// hold stores a file unless systemd already has it.
+func (s *Systemd) hold(fdName string, f *os.File) error {
 	have := s.found[fdName]
 	if len(have) == 1 && sameFile(have[0], f) {
 		return nil
@@ -123,7 +123,7 @@ func (s *Systemd) keep(fdName string, f *os.File) error {
 		err = s.probe()
 	}
 	if err != nil {
-		_ = s.send("FDSTOREREMOVE=1\nFDNAME=" + fdName) // it may be there
+		_ = s.send("FDSTOREREMOVE=1\nFDNAME=" + fdName) // it may be stored despite the error
 		return fmt.Errorf("systemd: %w", err)
 	}
 	own, err := duplicate(f)
@@ -134,7 +134,7 @@ func (s *Systemd) keep(fdName string, f *os.File) error {
 	return nil
 }
 
-// take returns a copy of what systemd holds.
+// take returns a copy of a stored file.
 func (s *Systemd) take(fdName string) *os.File {
 	if !s.has(fdName) {
 		return nil
@@ -154,12 +154,12 @@ func (s *Systemd) remove(fdName string) error {
 	return s.send("FDSTOREREMOVE=1\nFDNAME=" + fdName)
 }
 
-// store sends a file. FDPOLL=0 has a FIFO stay in the store that nobody writes into.
+// store sends a file. With FDPOLL=0, a FIFO without writers stays in the store.
 func (s *Systemd) store(fdName string, fd int) error {
 	return s.send("FDSTORE=1\nFDPOLL=0\nFDNAME="+fdName, fd)
 }
 
-// probe asks whether the store had space for one more file than it has.
+// probe checks whether the store has space for one more file.
 func (s *Systemd) probe() error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -187,7 +187,7 @@ func (s *Systemd) probe() error {
 	return errors.Join(err, s.send("FDSTOREREMOVE=1\nFDNAME="+probeName))
 }
 
-// barrier waits until systemd has worked on all that was sent.
+// barrier waits until systemd has processed all messages.
 func (s *Systemd) barrier() error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -201,7 +201,7 @@ func (s *Systemd) barrier() error {
 	}
 	_ = r.SetReadDeadline(time.Now().Add(systemdCall))
 	if _, err := r.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("it has not answered for %s", systemdCall)
+		return fmt.Errorf("it did not respond within %s", systemdCall)
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func (s *Systemd) send(state string, fds ...int) error {
 	return nil
 }
 
-// close closes the copies of this process. What systemd holds stays.
+// close closes this process's copies. The stored files stay.
 func (s *Systemd) close() {
 	for _, files := range s.found {
 		for _, f := range files {

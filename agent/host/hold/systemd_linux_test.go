@@ -83,15 +83,15 @@ func (s *fakeSystemd) message(text string, oob []byte) {
 	}
 	switch {
 	case fields["FDSTOREREMOVE"] == "1" && name != "":
-		keep := s.stored[:0]
+		hold := s.stored[:0]
 		for _, x := range s.stored {
 			if x.name == name {
 				unix.Close(x.fd)
 			} else {
-				keep = append(keep, x)
+				hold = append(hold, x)
 			}
 		}
-		s.stored = keep
+		s.stored = hold
 	case fields["FDSTORE"] == "1" && name != "" && fields["FDPOLL"] == "0":
 		for len(fds) > 0 && len(s.stored) < s.max {
 			s.stored = append(s.stored, storedFD{name, fds[0]})
@@ -139,7 +139,7 @@ func TestSystemd(t *testing.T) {
 		filepath.Join(dir, strings.Repeat("d", 200), strings.Repeat("e", 100))}
 	k := Open(Options{Systemd: s.start(t)})
 	for _, path := range paths {
-		keep(t, k, path, newFIFO(t, path))
+		hold(t, k, path, newFIFO(t, path))
 		if !readers(t, path) || k.By(path) != "systemd" {
 			t.Errorf("%s is held by %q", path, k.By(path))
 		}
@@ -151,7 +151,7 @@ func TestSystemd(t *testing.T) {
 			if !readers(t, path) { // a writer comes and goes each time
 				t.Fatalf("nobody holds %s", path)
 			}
-			keep(t, k, path, openFIFO(t, path))
+			hold(t, k, path, openFIFO(t, path))
 		}
 		end(k)
 	}
@@ -182,7 +182,7 @@ func TestSystemdIsFull(t *testing.T) {
 			by := map[bool]int{}
 			paths := []string{filepath.Join(run, "1"), filepath.Join(run, "2"), filepath.Join(run, "3"), filepath.Join(run, "4")}
 			for _, path := range paths {
-				keep(t, k, path, newFIFO(t, path))
+				hold(t, k, path, newFIFO(t, path))
 				if !readers(t, path) {
 					t.Errorf("nobody holds %s", path)
 				}
@@ -202,7 +202,7 @@ func TestSystemdIsFull(t *testing.T) {
 			s.mu.Unlock()
 			k = Open(Options{Dir: run, Systemd: s.start(t)})
 			for _, path := range paths {
-				keep(t, k, path, openFIFO(t, path))
+				hold(t, k, path, openFIFO(t, path))
 				if by := k.By(path); by != "systemd" {
 					t.Errorf("held by %q", by)
 				}
@@ -226,7 +226,7 @@ func TestSystemdIsGone(t *testing.T) {
 	run := t.TempDir()
 	k := Open(Options{Dir: run, Command: selfCommand(t, run), Systemd: newSystemd(filepath.Join(run, "nobody"), nil)})
 	path := filepath.Join(run, "a")
-	keep(t, k, path, newFIFO(t, path))
+	hold(t, k, path, newFIFO(t, path))
 	if !readers(t, path) || !strings.HasPrefix(k.By(path), "nearside hold (pid ") {
 		t.Errorf("held by %q", k.By(path))
 	}

@@ -30,9 +30,9 @@ const prefix = "dns/"
 // maxHeld is how many sockets of an address and protocol are looked for.
 const maxHeld = 64
 
-// Holder keeps files by name while the agent is away. hold.Keeper is one.
+// Holder keeps files by name while the agent is away. hold.Holder is one.
 type Holder interface {
-	Keep(name string, f *os.File) error
+	Hold(name string, f *os.File) error
 	Take(name string) (*os.File, bool)
 	Release(name string) error
 	ReleaseUnused(prefix string) error // what was neither taken nor kept
@@ -232,7 +232,7 @@ func (s *Set) keepAll() error {
 		}
 		defer f.Close()
 		kept = append(kept, name)
-		return b.holder.Keep(name, f)
+		return b.holder.Hold(name, f)
 	}
 	var errs []error
 	if !s.unit[0] {

@@ -316,7 +316,7 @@ type hostile struct {
 
 var errNo = errors.New("no")
 
-func (h hostile) Keep(string, *os.File) error  { return errNo }
+func (h hostile) Hold(string, *os.File) error  { return errNo }
 func (h hostile) Take(string) (*os.File, bool) { return h.give(), true }
 func (h hostile) Release(string) error         { return errNo }
 func (h hostile) ReleaseUnused(string) error   { return errNo }

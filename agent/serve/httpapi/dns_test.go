@@ -92,7 +92,7 @@ func TestNames(t *testing.T) {
 	a.want(a.do(http.MethodGet, "/v1/dns?name=web.mesh", "", as("viewer")), 200,
 		`"contested":[{"mesh":"other","kind":"ServiceTag","service":"web","origin":"tag","why":"mesh default takes precedence over other by its name"}]`)
 	if r := a.do(http.MethodGet, "/v1/dns?name=web.mesh", "", as("team")); strings.Contains(r.body, "other") ||
-		!strings.Contains(r.body, "you may not look into the service") {
+		!strings.Contains(r.body, "you do not have permission to view the service") {
 		t.Errorf("somebody sees a service that he may not look into: %s", r.body)
 	}
 }

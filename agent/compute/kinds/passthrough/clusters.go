@@ -93,7 +93,7 @@ func pin(c *clusterv3.Cluster, r *rule, dp *resource.Dataplane) {
 	c.DnsLookupFamily = lookupFamily(dp)
 	name := r.domain
 	if r.resolved != "" {
-		name = table.Past(r.resolved)
+		name = table.Passthrough(r.resolved)
 	}
 	c.LoadAssignment = &endpointv3.ClusterLoadAssignment{
 		ClusterName: c.Name,

@@ -21,7 +21,7 @@ func (m *Match) virtual() string {
 		return ""
 	}
 	t, err := parseTarget(m.Type, m.Value)
-	if err != nil || t.kind != domainTarget || t.never() || len(table.Past(t.domain)) > maxDomain {
+	if err != nil || t.kind != domainTarget || t.never() || len(table.Passthrough(t.domain)) > maxDomain {
 		return ""
 	}
 	return t.domain

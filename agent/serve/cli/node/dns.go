@@ -81,7 +81,7 @@ func checkDNS(ctx context.Context, env *command.Env, t *selfTest) {
 		t.add(checkWarn, "dns", "give this command the right to look at /v1/dns", "%v", err)
 		return
 	case err != nil && d.Reason == "dns.listen is empty":
-		t.add(CheckOK, "dns", "", "there is no resolver: dns.listen is empty")
+		t.add(CheckOK, "dns", "", "the resolver is off: dns.listen is empty")
 		return
 	case err != nil:
 		t.add(checkWarn, "dns", "the reason says what to do; docs/dns.md has more", "%v", err)

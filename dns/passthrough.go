@@ -12,47 +12,47 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// past asks the other servers for the name behind the label.
+// passthrough forwards a query for the name behind the label.
 func (s *Server) past(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, c *counters,
-	out []byte) ([]byte, fate, int) {
-	const label = table.HeaderLen + 1 + len(table.PastLabel)
+	out []byte) ([]byte, disposition, int) {
+	const label = table.HeaderLen + 1 + len(table.PassthroughLabel)
 	var behind table.Query
 	short := slices.Concat(m[:table.HeaderLen], m[label:])
-	// as a compressed name of a record behind the question may have it
+	// A question with a compressed name is invalid without the label.
 	if v, _ := behind.Read(short); v != table.Accepted {
-		c.add(fromNobody, q.Qtype, table.RcodeFormat)
-		return q.Refuse(out, m, table.RcodeFormat), replied, fromNobody
+		c.add(fromNone, q.Qtype, table.RcodeFormat)
+		return q.Refuse(out, m, table.RcodeFormat), replied, fromNone
 	}
-	r := &pastReplier{via: to.Via, label: string(m[table.HeaderLen+1 : label]), not: s.o.PastNot}
+	r := &aliasReplier{via: to.Via, label: string(m[table.HeaderLen+1 : label]), not: s.o.PassthroughDeny}
 	to.Via = r
 	start := len(out)
-	out, f, source := s.elsewhere(&behind, short, to, tcp, c, out)
+	out, f, source := s.forward(&behind, short, to, tcp, c, out)
 	if f == replied {
 		out = append(out[:start], r.renamed(out[start:], q.Limit(tcp))...)
 	}
 	return out, f, source
 }
 
-// pastReplier passes replies on as those to the name with the label.
-type pastReplier struct {
+// aliasReplier changes replies about a name into replies about the name with the label.
+type aliasReplier struct {
 	via   forward.Replier
 	label string
 	not   []netip.Prefix
 }
 
-func (r *pastReplier) Reply(to forward.ReplyTo, wire []byte) {
+func (r *aliasReplier) Reply(to forward.ReplyTo, wire []byte) {
 	to.Via = r.via
 	r.via.Reply(to, r.renamed(wire, to.Max))
 }
 
-// renamed returns a reply as one to the name with the label, of which the name that was asked for
-// is an alias. It has no more than some bytes.
-func (r *pastReplier) renamed(wire []byte, most int) []byte {
+// renamed returns a reply for the name with the label, in which that name is an alias of the
+// original name. The reply has at most the given number of bytes.
+func (r *aliasReplier) renamed(wire []byte, most int) []byte {
 	var m mdns.Msg
 	if err := m.Unpack(wire); err != nil || len(m.Question) != 1 {
 		return failedReply(wire)
 	}
-	m.AuthenticatedData = false // nobody has signed the alias
+	m.AuthenticatedData = false // the alias is not signed
 	q := &m.Question[0]
 	behind := q.Name
 	q.Name = r.label + "." + behind
@@ -66,7 +66,7 @@ func (r *pastReplier) renamed(wire []byte, most int) []byte {
 		for _, rr := range m.Answer {
 			alias.Hdr.Ttl = min(alias.Hdr.Ttl, rr.Header().Ttl)
 			if strings.EqualFold(rr.Header().Name, behind) {
-				rr.Header().Name = behind // one spelling for all, which compresses
+				rr.Header().Name = behind // one spelling compresses better
 			}
 		}
 		m.Answer = slices.Insert(m.Answer, 0, mdns.RR(alias))
@@ -90,7 +90,7 @@ func addressOf(rr mdns.RR) (a netip.Addr, ok bool) {
 	return a.Unmap(), ok
 }
 
-// failedReply is SERVFAIL without a question, in the place of a reply that cannot be read.
+// failedReply returns SERVFAIL without a question, for a reply that cannot be read.
 func failedReply(wire []byte) []byte {
 	out := slices.Clone(wire[:table.HeaderLen])
 	binary.BigEndian.PutUint16(out[2:], binary.BigEndian.Uint16(out[2:])&^15|table.RcodeServFail)

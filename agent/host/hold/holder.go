@@ -14,68 +14,68 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options are those of [Open].
+// Options are the options of [Open].
 type Options struct {
-	// Dir is the run directory of the agent, where the socket of the process is.
+	// Dir is the agent's run directory. It contains the holder process's socket.
 	Dir string
-	// Command, with its arguments up to --dir, is what is started where systemd does not take a file
-	// and no process serves Dir: the path of this program, "hold", "--dir". Empty: nothing is started,
-	// and somebody else has to run it.
+	// Command is the command line up to --dir that starts the holder process: the path of this
+	// program, "hold", "--dir". It is used if systemd does not accept a file and no process
+	// serves Dir. If it is empty, the process must be started separately.
 	Command []string
-	Systemd *Systemd     // of [FromEnvironment]; nil: there is none
-	Log     *slog.Logger // nil: nothing is logged
+	Systemd *Systemd     // from [FromEnvironment]; nil without systemd
+	Log     *slog.Logger // nil discards
 }
 
-// Keeper keeps files by their names. Its methods may be called at the same time.
-type Keeper struct {
+// Holder keeps files open by name. It is safe for concurrent use.
+type Holder struct {
 	log     *slog.Logger
 	systemd *Systemd
 	process *process
 
-	change sync.Mutex      // held while systemd or the process is asked; taken before mu; guards used
-	used   map[string]bool // names that this process has kept or taken
+	change sync.Mutex      // serializes requests to systemd and the process; taken before mu; guards used
+	used   map[string]bool // names that this process has held or taken
 
-	mu   sync.Mutex // held for moments
-	kept map[string]place
-	full bool // systemd has refused one, which was logged
+	mu   sync.Mutex // held only briefly
+	held map[string]location
+	full bool // systemd rejected a file, and this was logged
 }
 
-// place says who holds a file.
-type place int
+// location says where a file is held.
+type location int
 
 const (
-	inSystemd place = iota + 1
+	inSystemd location = iota + 1
 	inProcess
 )
 
-// Open returns a keeper. Nobody is asked yet.
-func Open(o Options) *Keeper {
+// Open returns a Holder. It sends no requests yet.
+func Open(o Options) *Holder {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	k := &Keeper{log: o.Log, systemd: o.Systemd, kept: map[string]place{}, used: map[string]bool{},
+	k := &Holder{log: o.Log, systemd: o.Systemd, held: map[string]location{}, used: map[string]bool{},
 		process: newProcess(o.Dir, o.Command)}
-	if k.systemd != nil && k.systemd.has(probeName) { // an earlier agent was killed while it asked
+	if k.systemd != nil && k.systemd.has(probeName) { // an earlier agent was killed during a probe
 		_ = k.systemd.remove(probeName)
 	}
 	return k
 }
 
-// maxName bounds a name, in bytes.
+// maxName is the maximum length of a name in bytes.
 const maxName = 4096
 
 func checkName(name string) error {
 	if name == "" || len(name) > maxName || strings.ContainsAny(name, "\n\x00") {
-		return fmt.Errorf("the name of a held file has %d bytes, or an LF or NUL in it; use 1 to %d bytes without these",
+		return fmt.Errorf("the name of a held file has %d bytes or contains LF or NUL; use 1 to %d bytes without them",
 			len(name), maxName)
 	}
 	return nil
 }
 
-// Keep has a file kept until Release, also when this process ends. It may be a FIFO that is open
-// for reading, a listening socket, or a datagram socket. The caller may close it afterwards. What
-// was kept under the name before is given up, unless it is the same file.
-func (k *Keeper) Keep(name string, f *os.File) error {
+// Hold holds a file until Release, even after this process ends. It may be a FIFO that is open
+// for reading, a listening socket, or a datagram socket. The caller may close it afterwards. Hold
+// replaces a different file that was held under the same name.
+func (k *Holder) Hold(name string, f *os.File) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
@@ -85,30 +85,30 @@ func (k *Keeper) Keep(name string, f *os.File) error {
 	k.change.Lock()
 	defer k.change.Unlock()
 	k.used[name] = true
-	by, err := k.keep(name, f)
+	by, err := k.hold(name, f)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if delete(k.kept, name); err == nil {
-		k.kept[name] = by
+	if delete(k.held, name); err == nil {
+		k.held[name] = by
 	}
 	return err
 }
 
-func (k *Keeper) keep(name string, f *os.File) (place, error) {
+func (k *Holder) hold(name string, f *os.File) (location, error) {
 	if k.systemd == nil {
-		return inProcess, k.process.keep(name, f)
+		return inProcess, k.process.hold(name, f)
 	}
-	err := k.systemd.keep(fdName(name), f)
+	err := k.systemd.hold(fdName(name), f)
 	if err == nil {
-		return inSystemd, k.process.forget(name) // it may have it from an agent that systemd has not run
+		return inSystemd, k.process.release(name) // the process may hold it for an agent that ran without systemd
 	}
 	k.mu.Lock()
-	told := k.full
+	logged := k.full
 	k.full = true
 	k.mu.Unlock()
-	other := k.process.keep(name, f)
-	if !told && other == nil {
-		k.log.Warn("systemd does not hold a file over restarts of the agent; nearside hold does, "+
+	other := k.process.hold(name, f)
+	if !logged && other == nil {
+		k.log.Warn("systemd does not hold a file during restarts of the agent; nearside hold does, "+
 			"which a unit without KillMode=process ends with the agent. "+
 			"Set FileDescriptorStoreMax= in the unit to more than the number of FIFOs and listening sockets", "name", name,
 			"error", err)
@@ -119,9 +119,9 @@ func (k *Keeper) keep(name string, f *os.File) (place, error) {
 	return inProcess, nil
 }
 
-// Take returns what an earlier process has kept under a name; false where there is nothing. It is
-// still kept then.
-func (k *Keeper) Take(name string) (*os.File, bool) {
+// Take returns the file that an earlier process held under a name, and false if there is none.
+// The file stays held.
+func (k *Holder) Take(name string) (*os.File, bool) {
 	if checkName(name) != nil {
 		return nil, false
 	}
@@ -137,9 +137,9 @@ func (k *Keeper) Take(name string) (*os.File, bool) {
 	return f, f != nil
 }
 
-// Names returns the names that begin with a text of all that earlier processes and this one have
-// kept, sorted. Names that systemd takes as a hash alone are not among them.
-func (k *Keeper) Names(prefix string) []string {
+// Names returns the sorted names with a prefix that this process and earlier ones have held. It
+// does not return names that systemd only knows as a hash.
+func (k *Holder) Names(prefix string) []string {
 	k.change.Lock()
 	defer k.change.Unlock()
 	found := map[string]bool{}
@@ -161,10 +161,10 @@ func (k *Keeper) Names(prefix string) []string {
 	return out
 }
 
-// Holds asks who keeps the file of a name whether he does.
-func (k *Keeper) Holds(name string) bool {
+// Holds asks the holder whether it still has the file of a name.
+func (k *Holder) Holds(name string) bool {
 	k.mu.Lock()
-	by := k.kept[name]
+	by := k.held[name]
 	k.mu.Unlock()
 	switch by {
 	case inSystemd:
@@ -181,30 +181,30 @@ func (k *Keeper) Holds(name string) bool {
 	return false
 }
 
-// Release gives up what is kept under a name. Nothing may be.
-func (k *Keeper) Release(name string) error {
+// Release stops holding a file. It does nothing if there is none.
+func (k *Holder) Release(name string) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
 	k.change.Lock()
 	defer k.change.Unlock()
 	k.mu.Lock()
-	by := k.kept[name]
-	delete(k.kept, name)
+	by := k.held[name]
+	delete(k.held, name)
 	k.mu.Unlock()
 	var err error
 	if k.systemd != nil && (by == inSystemd || k.systemd.has(fdName(name))) {
 		err = k.systemd.remove(fdName(name))
 	}
 	if by != inSystemd {
-		err = errors.Join(err, k.process.forget(name))
+		err = errors.Join(err, k.process.release(name))
 	}
 	return err
 }
 
-// ReleaseRemoved gives up FIFOs of earlier agents that have no name in any directory any more, so
-// that who still writes into one gets an error instead of waiting for ever.
-func (k *Keeper) ReleaseRemoved() error {
+// ReleaseRemoved releases FIFOs of earlier agents that were deleted from their directory. Their
+// writers then get an error instead of blocking forever.
+func (k *Holder) ReleaseRemoved() error {
 	k.change.Lock()
 	defer k.change.Unlock()
 	var errs []error
@@ -222,16 +222,16 @@ func (k *Keeper) ReleaseRemoved() error {
 			continue
 		}
 		if anyRemoved([]*os.File{f}) {
-			err = errors.Join(err, k.process.forget(name))
+			err = errors.Join(err, k.process.release(name))
 		}
 		f.Close()
 	}
 	return errors.Join(append(errs, err)...)
 }
 
-// ReleaseUnused gives up what earlier agents have kept under names with a prefix, and this one has
-// neither kept nor taken: sockets of addresses that its config does not have any more.
-func (k *Keeper) ReleaseUnused(prefix string) error {
+// ReleaseUnused releases files of earlier agents whose names have a prefix and were neither held
+// nor taken by this process. Those are sockets of addresses that are no longer in the config.
+func (k *Holder) ReleaseUnused(prefix string) error {
 	k.change.Lock()
 	defer k.change.Unlock()
 	used := map[string]bool{}
@@ -249,7 +249,7 @@ func (k *Keeper) ReleaseUnused(prefix string) error {
 	names, err := k.process.names()
 	for _, name := range names {
 		if strings.HasPrefix(name, prefix) && !k.used[name] {
-			err = errors.Join(err, k.process.forget(name))
+			err = errors.Join(err, k.process.release(name))
 		}
 	}
 	return errors.Join(append(errs, err)...)
@@ -266,10 +266,10 @@ func anyRemoved(files []*os.File) bool {
 	return false
 }
 
-// By says who holds a file that was kept, for a status; "" for nobody.
-func (k *Keeper) By(name string) string {
+// By returns what holds a file, for the status; "" if nothing does.
+func (k *Holder) By(name string) string {
 	k.mu.Lock()
-	by, full := k.kept[name], k.full
+	by, full := k.held[name], k.full
 	k.mu.Unlock()
 	switch {
 	case by == inSystemd:
@@ -282,8 +282,9 @@ func (k *Keeper) By(name string) string {
 	return ""
 }
 
-// Run sees to it that the process is there while it holds anything, until the context ends.
-func (k *Keeper) Run(ctx context.Context) error {
+// Run restarts the holder process when it ends while it should hold files. It returns when ctx
+// ends.
+func (k *Holder) Run(ctx context.Context) error {
 	k.process.run(ctx)
 	k.change.Lock()
 	defer k.change.Unlock()
@@ -293,7 +294,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// control calls fn with a descriptor, without making it a blocking one.
+// control calls fn with a descriptor, without making it blocking.
 func control(f *os.File, fn func(fd int) error) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -303,11 +304,11 @@ func control(f *os.File, fn func(fd int) error) error {
 	return errors.Join(failed, err)
 }
 
-var errNotHoldable = errors.New("what is to be held is neither a FIFO that is open for reading, " +
-	"nor a listening socket, nor a datagram socket")
+var errNotHoldable = errors.New("only FIFOs that are open for reading, listening sockets, " +
+	"and datagram sockets can be held")
 
-// holdable says why a descriptor is not held: a holder that took anything would keep connections
-// and files open for whoever asks.
+// holdable returns an error for descriptors that must not be held. Otherwise any local process of
+// the user could have files and connections kept open.
 func holdable(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

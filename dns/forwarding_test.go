@@ -11,7 +11,7 @@ import (
 
 // TestTogether: what the table does not know is asked of a server once, and then comes from the
 // cache, over UDP and TCP.
-func TestTogether(t *testing.T) {
+func TestForwarding(t *testing.T) {
 	up := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
 		q.Reply(t, mdns.RcodeSuccess, []string{q.name() + " 60 IN A 192.0.2.1"})
 	})

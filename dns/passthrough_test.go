@@ -14,7 +14,7 @@ import (
 
 // TestPast: a name with the label is asked of the servers although the table has it; what comes
 // back is an alias of what they know.
-func TestPast(t *testing.T) {
+func TestPassthrough(t *testing.T) {
 	const name = "db.example.com"
 	up := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
 		switch strings.ToLower(q.name()) {
@@ -36,7 +36,7 @@ func TestPast(t *testing.T) {
 		}
 	})
 	c := newTester(t, forward.Options{}, up)
-	c.srv.o.PastNot = []netip.Prefix{netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("fd00:fd00::/29")}
+	c.srv.o.PassthroughDeny = []netip.Prefix{netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("fd00:fd00::/29")}
 	c.swap(host(name, "240.0.0.1"), host("in.mesh", "240.0.0.2"))
 	for _, times := range []string{"asked", "cached"} {
 		for _, k := range kinds {
@@ -48,21 +48,22 @@ func TestPast(t *testing.T) {
 		}
 	}
 	c.want(name, "A", 0, name+". 30 IN A 240.0.0.1")
-	if m := c.query(clientKind{}, table.Past("inside.example.com"), mdns.TypeA); m.Rcode != 0 || len(m.Answer) != 0 {
+	if m := c.query(clientKind{}, table.Passthrough("inside.example.com"), mdns.TypeA); m.Rcode != 0 ||
+		len(m.Answer) != 0 {
 		t.Errorf("addresses that it must not lead to: %v", m)
 	}
-	if m := c.query(clientKind{}, table.Past("none.example.com"), mdns.TypeA); m.Rcode != mdns.RcodeNameError ||
-		len(m.Ns) != 1 || m.Question[0].Name != table.Past("none.example.com.") {
+	if m := c.query(clientKind{}, table.Passthrough("none.example.com"), mdns.TypeA); m.Rcode != mdns.RcodeNameError ||
+		len(m.Ns) != 1 || m.Question[0].Name != table.Passthrough("none.example.com.") {
 		t.Errorf("a name that does not exist: %v", m)
 	}
-	if m := c.query(clientKind{}, table.Past("many.example.com"), mdns.TypeA); !m.Truncated {
+	if m := c.query(clientKind{}, table.Passthrough("many.example.com"), mdns.TypeA); !m.Truncated {
 		t.Errorf("more than a packet has room for: %v", m)
 	}
-	if m := c.query(clientKind{tcp: true}, table.Past("many.example.com"), mdns.TypeA); m.Truncated ||
+	if m := c.query(clientKind{tcp: true}, table.Passthrough("many.example.com"), mdns.TypeA); m.Truncated ||
 		len(m.Answer) != 201 {
 		t.Errorf("over TCP: %d records", len(m.Answer))
 	}
-	if m := c.query(clientKind{}, table.Past("in.mesh"), mdns.TypeA); m.Rcode != mdns.RcodeNameError {
+	if m := c.query(clientKind{}, table.Passthrough("in.mesh"), mdns.TypeA); m.Rcode != mdns.RcodeNameError {
 		t.Errorf("a name of the mesh is nothing that others know: %v", m)
 	}
 }
@@ -108,9 +109,9 @@ func apart(groups ...uint32) *table.View {
 
 // FuzzPast: whatever a reply holds, the renamed one is a message of at most the given size with the
 // same id, or fails.
-func FuzzPast(f *testing.F) {
+func FuzzPassthrough(f *testing.F) {
 	f.Add(packed(f, new(mdns.Msg).SetQuestion("db.example.com.", mdns.TypeA)), 512)
-	r := &pastReplier{label: table.PastLabel}
+	r := &aliasReplier{label: table.PassthroughLabel}
 	f.Fuzz(func(t *testing.T, wire []byte, most int) {
 		if len(wire) < table.HeaderLen || most < table.MinUDP || most > table.MaxTCP {
 			return
