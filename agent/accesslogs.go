@@ -82,7 +82,7 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 			if err != nil {
 				return nil, err
 			}
-			return logs.Forwarder{Forwarder: f}, nil
+			return f, nil
 		},
 	})
 }

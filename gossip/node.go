@@ -3,6 +3,7 @@ package gossip
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -86,7 +87,7 @@ func New(o Options) (*Node, error) {
 			return nil, fmt.Errorf("gossip: keys: %w", err)
 		}
 	}
-	e, act := newEngine(o, saved)
+	e, act := engine.New(engine.Config{Self: o.Self, Name: o.Name, Random: rand.IntN, Limits: o.Limits}, time.Now(), saved)
 	n.engine, n.member = e, e.Member()
 	n.meta = meta{node: o.Self, epoch: e.Stats().Epoch, name: o.Name, zone: o.Zone, version: o.Version}
 	n.loadRoster(saved)

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/netip"
-	"time"
 
 	"github.com/hashicorp/memberlist"
 
@@ -109,7 +107,3 @@ type noStorage struct{}
 
 func (noStorage) Load() ([]engine.Op, error) { return nil, nil }
 func (noStorage) Write([]engine.Op) error    { return nil }
-
-func newEngine(o Options, saved []engine.Op) (*engine.Engine, engine.Actions) {
-	return engine.New(engine.Config{Self: o.Self, Name: o.Name, Random: rand.IntN, Limits: o.Limits}, time.Now(), saved)
-}

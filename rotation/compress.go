@@ -108,7 +108,7 @@ func (f *File) compressOne(b backup, pause func() error) error {
 	}
 	err = pack(out, plain, markOf(st), pause)
 	if err == nil && f.opts.Sync != SyncNever {
-		err = syncFile(out)
+		err = SyncFile(out)
 	}
 	err = errors.Join(err, out.Close())
 	renamed := false
@@ -124,7 +124,7 @@ func (f *File) compressOne(b backup, pause func() error) error {
 		return err
 	}
 	if f.opts.Sync != SyncNever {
-		if err := syncFile(f.dir.f); err != nil {
+		if err := SyncFile(f.dir.f); err != nil {
 			return err
 		}
 	}

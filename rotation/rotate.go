@@ -133,7 +133,7 @@ func (f *File) retire(r retired) {
 // finish syncs a file if requested, and closes it.
 func (f *File) finish(r retired) {
 	if r.sync {
-		if err := syncFile(r.f); err != nil {
+		if err := SyncFile(r.f); err != nil {
 			f.count.syncErrors.Add(1)
 			f.faults.set(faultSync,
 				fmt.Errorf("cannot sync %s, so its last lines may be lost on a power failure: %w", r.f.Name(), err))

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Intervals of Run.
@@ -146,7 +148,7 @@ func (f *File) sync() {
 	}
 	var err error
 	if dirty {
-		err = syncFile(file)
+		err = SyncFile(file)
 		f.mu.Lock()
 		if f.f != file {
 			err = nil // it was retired in the meantime, which includes a sync
@@ -154,16 +156,16 @@ func (f *File) sync() {
 		f.mu.Unlock()
 	}
 	if dirDirty {
-		err = errors.Join(err, syncFile(f.dir.f))
+		err = errors.Join(err, SyncFile(f.dir.f))
 	}
 	f.noteSync(err, dirty, dirDirty)
 }
 
 // syncLocked is like sync, but called within a write.
 func (f *File) syncLocked() {
-	err := syncFile(f.f)
+	err := SyncFile(f.f)
 	if f.dirDirty {
-		err = errors.Join(err, syncFile(f.dir.f))
+		err = errors.Join(err, SyncFile(f.dir.f))
 	}
 	if f.dirty, f.dirDirty = false, false; err != nil {
 		f.count.syncErrors.Add(1)
@@ -187,14 +189,15 @@ func (f *File) noteSync(err error, dirty, dirDirty bool) {
 	f.dirty, f.dirDirty = f.dirty || dirty, f.dirDirty || dirDirty
 }
 
-// syncFile syncs a file. Another goroutine may close it at the same time.
-func syncFile(file *os.File) error {
+// SyncFile flushes the data and size of a file to disk, but not its times. Another goroutine may
+// close the file at the same time.
+func SyncFile(file *os.File) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var failed error
-	if err := raw.Control(func(fd uintptr) { failed = datasync(int(fd)) }); err != nil {
+	if err := raw.Control(func(fd uintptr) { failed = unix.Fdatasync(int(fd)) }); err != nil {
 		return err
 	}
 	if failed != nil {

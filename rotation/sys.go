@@ -18,9 +18,6 @@ func renameNoReplace(dir int, from, to string) error {
 	return err
 }
 
-// datasync flushes the data and size of a file to disk, but not its times.
-func datasync(fd int) error { return unix.Fdatasync(fd) }
-
 // freeBytes returns the free space available to this user.
 func freeBytes(fd int) (int64, error) {
 	var st unix.Statfs_t

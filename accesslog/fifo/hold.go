@@ -2,14 +2,15 @@ package fifo
 
 import "os"
 
-// NoHolder returns a [Holder] that holds nothing, so FIFOs have no reader while this process is
-// down. It is meant for tests and for programs that live as long as their writers.
-func NoHolder() Holder { return none }
+// NoHolder is a [Holder] that holds nothing, so FIFOs have no reader while this process is down. It
+// is meant for tests and for programs that live as long as their writers.
+type NoHolder struct{}
 
-var none Holder = noHolder{}
+// Hold does nothing.
+func (NoHolder) Hold(string, *os.File) error { return nil }
 
-type noHolder struct{}
+// Release does nothing.
+func (NoHolder) Release(string) error { return nil }
 
-func (noHolder) Hold(string, *os.File) error { return nil }
-func (noHolder) Release(string) error        { return nil }
-func (noHolder) By(string) string            { return "" }
+// By returns "".
+func (NoHolder) By(string) string { return "" }

@@ -131,7 +131,7 @@ func (o Options) normalized() (Options, error) {
 		o.Log = slog.Default()
 	}
 	if o.Holder == nil {
-		o.Holder = NoHolder()
+		o.Holder = NoHolder{}
 	}
 	return o, nil
 }

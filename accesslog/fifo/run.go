@@ -50,7 +50,7 @@ func (ps *Pipes) Run(ctx context.Context) error {
 	ps.ran, ps.ctx = true, reading
 	pipes := slices.Collect(maps.Values(ps.pipes))
 	ps.mu.Unlock()
-	if ps.opts.Holder == NoHolder() {
+	if ps.opts.Holder == (NoHolder{}) {
 		ps.opts.Log.Warn("no process holds the access-log FIFOs while the agent is down: lines are lost when it stops, " +
 			"and an Envoy that starts in that time hangs")
 	}

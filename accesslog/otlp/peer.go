@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 )
@@ -57,6 +58,22 @@ func peerOf(ctx context.Context) Peer {
 		}
 	}
 	return Peer{}
+}
+
+// unixPeer returns the credentials of the process that opened a connection.
+func unixPeer(conn *net.UnixConn) Peer {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return Peer{}
+	}
+	var cred *unix.Ucred
+	var failed error
+	if err := raw.Control(
+		func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil ||
+		failed != nil {
+		return Peer{}
+	}
+	return Peer{Known: true, UID: cred.Uid, GID: cred.Gid, PID: cred.Pid}
 }
 
 // limitedListener limits the number of open connections. It closes connections above the limit at

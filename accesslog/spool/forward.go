@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,8 +41,7 @@ type Forwarder struct {
 	opts    ForwarderOptions
 	backlog *Backlog
 	log     *slog.Logger
-	running atomic.Bool
-	end     sync.Once
+	ended   atomic.Bool            // Run or Close was called
 	fault   atomic.Pointer[string] // why the collector is unavailable
 }
 
@@ -85,31 +83,23 @@ func CheckAddress(field, address string) error {
 	return nil
 }
 
-// ErrForwarding is returned if Run or Close was already called.
-var ErrForwarding = errors.New("Run or Close was already called")
-
 // Run sends lines until ctx ends. Then it waits up to StopGrace for acknowledgments, writes lines
 // in memory to disk, and closes the spool. Stop sources first.
 func (f *Forwarder) Run(ctx context.Context) error {
-	if f.running.Swap(true) {
-		return ErrForwarding
+	if f.ended.Swap(true) {
+		return errors.New("Run or Close was already called")
 	}
-	var err error
-	f.end.Do(func() { err = f.backlog.Run(ctx, f.send) })
-	return err
+	return f.backlog.Run(ctx, f.send)
 }
 
-// Close closes a forwarder without running it. Lines in memory go to disk.
+// Close closes a forwarder without running it. Lines in memory go to disk. After Run, it does
+// nothing.
 func (f *Forwarder) Close() error {
-	if f.running.Swap(true) {
-		return ErrForwarding
+	if f.ended.Swap(true) {
+		return nil
 	}
-	var err error
-	f.end.Do(func() {
-		f.backlog.Close()
-		err = f.backlog.Finish()
-	})
-	return err
+	f.backlog.Close()
+	return f.backlog.Finish()
 }
 
 // Discard makes Run or Close drop remaining lines with [accesslog.CauseRemoved] and remove the

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // Intervals of syncing. After a kill, lines acknowledged within the last cursorEach may be sent
@@ -106,11 +107,11 @@ func (b *Backlog) syncFiles() error {
 	b.mu.Unlock()
 	var err error
 	for _, f := range retired {
-		err = errors.Join(err, datasync(f))
+		err = errors.Join(err, rotation.SyncFile(f))
 		f.Close()
 	}
 	if dirty && out != nil {
-		if e := datasync(out); e != nil && !errors.Is(e, os.ErrClosed) { // closed: its lines are finished
+		if e := rotation.SyncFile(out); e != nil && !errors.Is(e, os.ErrClosed) { // closed: its lines are finished
 			err = errors.Join(err, e)
 		}
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -22,6 +23,10 @@ func (k Key) String() string {
 		return k.Kind + " " + k.Name
 	}
 	return k.Kind + " " + k.Mesh + "/" + k.Name
+}
+
+func (k Key) compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Mesh, o.Mesh), cmp.Compare(k.Name, o.Name))
 }
 
 // maxKeyPart limits each field of a key, in bytes.

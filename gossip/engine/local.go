@@ -121,15 +121,8 @@ func (e *Engine) Records() []*Record {
 			out = append(out, en.record)
 		}
 	}
-	sortRecords(out)
+	slices.SortFunc(out, func(a, b *Record) int { return a.Key.compare(b.Key) })
 	return out
-}
-
-func sortRecords(l []*Record) {
-	slices.SortFunc(l, func(a, b *Record) int {
-		return cmp.Or(cmp.Compare(a.Key.Kind, b.Key.Kind), cmp.Compare(a.Key.Mesh, b.Key.Mesh),
-			cmp.Compare(a.Key.Name, b.Key.Name))
-	})
 }
 
 // Manifest returns the manifest of a node, or nil.
@@ -177,7 +170,7 @@ func (e *Engine) Conflicts() []*Conflict { return e.conflicts.all() }
 // Limbo returns records that may have been deleted long ago. A Put of the same key removes them.
 func (e *Engine) Limbo() []*Record {
 	out := slices.Collect(maps.Values(e.limbo))
-	sortRecords(out)
+	slices.SortFunc(out, func(a, b *Record) int { return a.Key.compare(b.Key) })
 	return out
 }
 

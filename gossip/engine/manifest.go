@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -83,10 +82,7 @@ func (m *Manifest) head() Head { return Head{m.Node.slot(), m.Version()} }
 // seal sorts the entries, encodes the manifest, and returns it with raw and digest set.
 func (m Manifest) seal() (*Manifest, error) {
 	entries := slices.Clone(m.Entries)
-	slices.SortFunc(entries, func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(a.Key.Kind, b.Key.Kind), cmp.Compare(a.Key.Mesh, b.Key.Mesh),
-			cmp.Compare(a.Key.Name, b.Key.Name))
-	})
+	slices.SortFunc(entries, func(a, b Entry) int { return a.Key.compare(b.Key) })
 	c := appendBytes(nil, manifestNode, m.Node[:])
 	c = appendText(c, manifestName, m.Name)
 	c = appendFixed(c, manifestOrder, m.Order)

@@ -43,14 +43,6 @@ type Stream struct {
 	accesslog.Stats
 }
 
-// DroppedLines returns the number of dropped lines, for all causes.
-func (s *Stream) DroppedLines() (n uint64) {
-	for _, lines := range s.Dropped {
-		n += lines
-	}
-	return n
-}
-
 // sortStreams sorts streams by kind and name.
 func sortStreams(list []Stream) {
 	slices.SortFunc(list, func(a, b Stream) int {

@@ -294,7 +294,7 @@ func (s *Source) targets(o *gossip.Owned) (out []target) {
 			out = append(out, target{key, at})
 		}
 	}
-	slices.SortFunc(out, func(a, b target) int { return cmp.Or(compareKeys(a.key, b.key), a.at.Compare(b.at)) })
+	slices.SortFunc(out, func(a, b target) int { return cmp.Or(a.key.Compare(b.key), a.at.Compare(b.at)) })
 	return out[:min(len(out), reachMax)]
 }
 

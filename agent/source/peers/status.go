@@ -126,7 +126,7 @@ func (s *Source) Check() api.Check {
 		what string
 	}{{s.waiting, "pool resources not in force on this node"}, {s.clashes, "names claimed by several nodes"}} {
 		if len(x.list) > 0 {
-			first := slices.SortedFunc(maps.Keys(x.list), compareKeys)[0]
+			first := slices.SortedFunc(maps.Keys(x.list), resource.Key.Compare)[0]
 			report(true, "%s: %d, the first is %s: %s", x.what, len(x.list), first, x.list[first])
 		}
 	}

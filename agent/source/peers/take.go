@@ -219,7 +219,7 @@ func (s *Source) owned(snap *store.Snapshot, all []gossip.Owned) (out []store.Op
 			out = append(out, store.Op{Delete: rec.Key, Source: rec.Source})
 		}
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(wanted), compareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(wanted), resource.Key.Compare) {
 		w := wanted[key]
 		have, known := snap.Get(key)
 		from := store.Source{Kind: store.SourcePeer, Detail: w.node}
@@ -232,10 +232,6 @@ func (s *Source) owned(snap *store.Snapshot, all []gossip.Owned) (out []store.Op
 		}
 	}
 	return out
-}
-
-func compareKeys(a, b resource.Key) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
 }
 
 // apply applies operations to the store. Conflicts with other sources are skipped; the change of

@@ -144,7 +144,7 @@ func (s *Source) Told() (others, without int) {
 
 // trustItems returns the items with this node's authorities, sorted.
 func (s *Source) trustItems() (out []engine.OwnItem) {
-	for _, key := range slices.SortedFunc(maps.Keys(s.trust.own), compareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(s.trust.own), resource.Key.Compare) {
 		if body, err := s.trust.own[key].Encode(); err == nil { // encoding never fails
 			out = append(out, engine.OwnItem{Key: engine.Key(key), Body: body})
 		}
