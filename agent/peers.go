@@ -74,11 +74,11 @@ func (x authorities) Others() *identity.Others {
 	return x.a.peers.Others()
 }
 
-func (x authorities) Told() (others, without int) {
+func (x authorities) Announced() (others, without int) {
 	if x.a.peers == nil {
 		return 0, 0
 	}
-	return x.a.peers.Told()
+	return x.a.peers.Announced()
 }
 
 // startPeers makes the agent a member of the pool; stop ends that and waits.

@@ -135,7 +135,7 @@ func (t *Tracker) insightMTLS(snap *store.Snapshot, dp resource.Key) *api.Insigh
 	if !ok {
 		return nil
 	}
-	out := &api.InsightMTLS{Until: c.Until.UTC(), At: c.At.UTC(), Made: c.Made, IssuedBackend: c.Backend,
+	out := &api.InsightMTLS{Until: c.Until.UTC(), At: c.At.UTC(), Made: c.Number, IssuedBackend: c.Backend,
 		SupportedBackends: []string{}}
 	if res := snap.Set().Get(resource.Key{Kind: kindMesh, Name: dp.Mesh}); res != nil {
 		if m, ok := res.Spec.(*resource.Mesh); ok && m.MTLS != nil {

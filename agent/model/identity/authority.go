@@ -14,35 +14,35 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxAuthorities bounds the authorities of one backend: one that signs, its successor, and what
-// clocks that jump leave.
+// maxAuthorities limits the authorities of one backend: the signing one, its successor, and
+// leftovers of clock jumps.
 const maxAuthorities = 4
 
-// retry is how long a write or read that failed is left alone.
+// retry is the delay after a failed read or write.
 const retry = 30 * time.Second
 
-// authority is one that is trusted.
+// authority is a trusted certificate authority.
 type authority struct {
 	*pair
-	backend  string
-	since    time.Time // when it began to be trusted
-	told     bool      // other nodes are being told
-	spreadAt time.Time // when they had it; zero: that is not known
-	replaced time.Time // when its owner put another one in its place; zero: it is in force
+	backend   string
+	since     time.Time // start of the trust
+	announced bool      // announced to other nodes
+	spreadAt  time.Time // when all other nodes had it; zero if unknown
+	replaced  time.Time // when its owner replaced it; zero while in force
 }
 
 func (a *authority) valid(now time.Time) bool {
 	return !now.Before(a.cert.NotBefore) && now.Before(a.cert.NotAfter)
 }
 
-// settledAt is when every proxy has had the time to learn of it.
+// settledAt returns the time by which every proxy knows the authority.
 func (a *authority) settledAt() time.Time {
-	return a.since.Add(min(settle, a.cert.NotAfter.Sub(a.cert.NotBefore)/20))
+	return a.since.Add(min(settlingTime, a.cert.NotAfter.Sub(a.cert.NotBefore)/20))
 }
 
 func (a *authority) settled(now time.Time) bool { return !now.Before(a.settledAt()) }
 
-// trust returns what others are to trust, as PEM.
+// trust returns the certificates to trust, as PEM.
 func (a *authority) trust() []byte {
 	out := certBlock(a.cert)
 	for _, c := range a.above {
@@ -51,23 +51,23 @@ func (a *authority) trust() []byte {
 	return out
 }
 
-// backend is the authorities of one backend of a mesh.
+// backend holds the authorities of one backend of a mesh.
 type backend struct {
 	mesh, name, kind string
-	list             []*authority // by age, the oldest first
+	list             []*authority // oldest first
 
-	// Of a builtin one.
+	// Fields of a builtin backend.
 	loaded, dirty bool
 	retryAt       time.Time
-	notes         []string // what was wrong with its file
+	notes         []string // faults of its file
 	unwritten     error
 
-	// Of a provided one.
+	// Fields of a provided backend.
 	source source
 }
 
-// refresh brings the authorities up to the present. It fails when there is none; what is wrong
-// besides is a warning.
+// refresh updates the authorities. It fails if there is none; other problems are returned as
+// warnings.
 func (b *backend) refresh(k *Keeper, spec *resource.MTLSBackend) ([]string, error) {
 	if spec.Type == resource.BackendProvided {
 		return b.refreshProvided(k, spec)
@@ -87,28 +87,28 @@ func (b *backend) refreshBuiltin(k *Keeper, spec *resource.MTLSBackend) ([]strin
 	warnings := slices.Clone(b.notes)
 	newest := b.newest(k.now)
 	if newest == nil || !k.now.Before(rootRenewal(newest.since, newest.cert.NotAfter)) {
-		made, err := b.make(k, spec)
+		created, err := b.make(k, spec)
 		switch {
 		case err != nil && newest == nil:
 			return nil, err
 		case err != nil:
-			warnings = append(warnings, fmt.Sprintf("no successor of the authority can be made: %v", err))
+			warnings = append(warnings, fmt.Sprintf("creating the authority's successor failed: %v", err))
 			k.due(k.now.Add(retry))
 		default:
-			newest = made
+			newest = created
 		}
 	}
 	k.due(rootRenewal(newest.since, newest.cert.NotAfter))
 	b.remember(k)
 	if b.unwritten != nil {
 		warnings = append(warnings,
-			fmt.Sprintf("its authority is in memory alone, and a restart makes another one, because it cannot be written: %v; "+
+			fmt.Sprintf("its authority cannot be saved and will be replaced at a restart: %v; "+
 				"free space, or give the agent's user access to the directory", b.unwritten))
 	}
 	return warnings, nil
 }
 
-// newest returns the youngest authority that is valid, nil for none.
+// newest returns the youngest valid authority, or nil.
 func (b *backend) newest(now time.Time) *authority {
 	for _, a := range slices.Backward(b.list) {
 		if a.valid(now) {
@@ -118,8 +118,8 @@ func (b *backend) newest(now time.Time) *authority {
 	return nil
 }
 
-// load reads the file once. A damaged one is set aside: its proxies are on this node and get new
-// certificates in one go, which is better than none.
+// load reads the file once. A damaged file is moved aside. All proxies of this node then get new
+// certificates at once, which is better than none.
 func (b *backend) load(k *Keeper) error {
 	if b.loaded {
 		return nil
@@ -136,10 +136,10 @@ func (b *backend) load(k *Keeper) error {
 			b.list = nil
 			note := fmt.Sprintf("its authority was damaged (%v)", err)
 			if to, err := k.vault.setAside(file); err == nil {
-				note += " and is set aside as " + to
+				note += " and was moved to " + to
 			}
-			b.notes = []string{note + "; a new one is made"}
-			k.o.Log.Error("a certificate authority was damaged; a new one is made", "mesh", b.mesh, "backend", b.name,
+			b.notes = []string{note + "; a new one was created"}
+			k.o.Log.Error("a certificate authority was damaged; a new one was created", "mesh", b.mesh, "backend", b.name,
 				"file", k.vault.path(file), "error", err)
 		}
 	}
@@ -158,17 +158,17 @@ func (b *backend) make(k *Keeper, spec *resource.MTLSBackend) (*authority, error
 	}
 	p, err := newRoot(b.mesh, b.name, int(conf.RSABits), span(life, rootLife), k.now)
 	if err != nil {
-		return nil, fmt.Errorf("no certificate authority can be made: %w", err)
+		return nil, fmt.Errorf("creating a certificate authority failed: %w", err)
 	}
 	a := &authority{pair: p, backend: b.name, since: k.now}
 	b.list = append(b.list, a)
 	b.list = b.list[max(0, len(b.list)-maxAuthorities):]
 	b.dirty, b.retryAt = true, time.Time{}
-	k.o.Log.Info("a certificate authority is made", "mesh", b.mesh, "backend", b.name, "expires", p.cert.NotAfter)
+	k.o.Log.Info("certificate authority created", "mesh", b.mesh, "backend", b.name, "expires", p.cert.NotAfter)
 	return a, nil
 }
 
-// remember writes the authorities when they have changed.
+// remember saves the authorities if they have changed.
 func (b *backend) remember(k *Keeper) {
 	if !b.dirty {
 		return
@@ -190,7 +190,7 @@ func (b *backend) remember(k *Keeper) {
 	b.dirty = false
 }
 
-// encodeRoots writes authorities as PEM, each certificate followed by its key.
+// encodeRoots encodes authorities as PEM, each certificate followed by its key.
 func encodeRoots(list []*authority) ([]byte, error) {
 	var out []byte
 	for _, a := range list {
@@ -203,7 +203,7 @@ func encodeRoots(list []*authority) ([]byte, error) {
 	return out, nil
 }
 
-// parseRoots reads what encodeRoots has written.
+// parseRoots parses the result of encodeRoots.
 func parseRoots(data []byte, mesh, name string) ([]*authority, error) {
 	var out []*authority
 	for len(bytes.TrimSpace(data)) > 0 {
@@ -213,7 +213,7 @@ func parseRoots(data []byte, mesh, name string) ([]*authority, error) {
 		}
 		key, rest := pem.Decode(rest)
 		if key == nil {
-			return nil, errors.New("a certificate has no key behind it")
+			return nil, errors.New("a certificate has no key after it")
 		}
 		data = rest
 		p, err := parsePair(pem.EncodeToMemory(cert), pem.EncodeToMemory(key))
@@ -224,7 +224,7 @@ func parseRoots(data []byte, mesh, name string) ([]*authority, error) {
 			return nil, err
 		}
 		if p.cert.Subject.String() != rootSubject(mesh, name).String() {
-			return nil, fmt.Errorf("it is the one of %s", p.cert.Subject)
+			return nil, fmt.Errorf("it belongs to %s", p.cert.Subject)
 		}
 		out = append(out, &authority{pair: p, backend: name, since: p.cert.NotBefore.Add(backdate)})
 		if len(out) > maxAuthorities {
@@ -238,21 +238,21 @@ func parseRoots(data []byte, mesh, name string) ([]*authority, error) {
 }
 
 const (
-	// backdate lets proxies whose clocks are behind accept what is new.
+	// backdate makes new certificates valid for proxies whose clocks are behind.
 	backdate = time.Minute
-	// settle is how long an authority is trusted before it signs, so that every proxy knows it when it
-	// meets the first certificate.
-	settle = time.Minute
-	// overlap is how long an authority stays trusted that its owner has put another one in place of.
+	// settlingTime is the time for which an authority is trusted before it signs, so that every proxy
+	// knows it before the first certificate is used.
+	settlingTime = time.Minute
+	// overlap is the time for which a replaced authority remains trusted.
 	overlap = 10 * time.Minute
 
 	proxyLife = 24 * time.Hour            // default of dpCert.rotation.expiration
 	rootLife  = 10 * 365 * 24 * time.Hour // default of conf.caCert.expiration
-	leastLife = time.Minute               // of a certificate; proxies would do nothing but take new ones
+	leastLife = time.Minute               // of a certificate; below it, proxies would be busy with renewals
 	mostLife  = 100 * 365 * 24 * time.Hour
 )
 
-// span bounds a configured life; 0 stands for a default.
+// span bounds a configured lifetime; 0 selects the default.
 func span(configured, otherwise time.Duration) time.Duration {
 	if configured == 0 {
 		configured = otherwise
@@ -260,12 +260,13 @@ func span(configured, otherwise time.Duration) time.Duration {
 	return min(max(configured, leastLife), mostLife)
 }
 
-// rootRenewal is when an authority gets a successor: at four fifths of its life.
+// rootRenewal returns the time at which an authority gets a successor: after four fifths of its
+// lifetime.
 func rootRenewal(from, until time.Time) time.Time { return from.Add(until.Sub(from) / 5 * 4) }
 
-// proxyRenewal is when the certificate of a proxy is replaced: between 72 and 80 percent of its
-// life, at a place that depends on the name of the proxy alone, so that those of a node are not all
-// replaced at once.
+// proxyRenewal returns the time at which the certificate of a proxy is replaced: after 72 to 80
+// percent of its lifetime. The exact time depends only on the name of the proxy, so that the
+// certificates of a node are not all replaced at once.
 func proxyRenewal(from, until time.Time, proxy string) time.Time {
 	h := fnv.New32a()
 	h.Write([]byte(proxy))
@@ -274,8 +275,8 @@ func proxyRenewal(from, until time.Time, proxy string) time.Time {
 	return from.Add(life/5*4 - early)
 }
 
-// systemAuthorities are the files in which systems keep the authorities that they trust: Debian and
-// Alpine, Fedora, SUSE, OpenELEC.
+// systemAuthorities are the files with the system's trusted authorities: Debian and Alpine, Fedora,
+// SUSE, OpenELEC.
 var systemAuthorities = [...]string{
 	"/etc/ssl/certs/ca-certificates.crt",
 	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -284,7 +285,7 @@ var systemAuthorities = [...]string{
 	"/etc/ssl/cert.pem",
 }
 
-// SystemCA returns the file of the authorities that the system trusts; "" where none is found.
+// SystemCA returns the file with the system's trusted authorities, or "".
 func SystemCA() string {
 	for _, path := range systemAuthorities {
 		if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {

@@ -16,19 +16,19 @@ import (
 	"time"
 )
 
-// maxCertificate bounds the certificate of a proxy in bytes: BoringSSL, Envoy's TLS library, takes
-// chains of 100 KB.
+// maxCertificate limits the certificate of a proxy in bytes. BoringSSL, Envoy's TLS library,
+// accepts chains of up to 100 KB.
 const maxCertificate = 64 << 10
 
-// pair is a certificate with its key and what the certificate's chain holds above it.
+// pair is a certificate with its key, and the chain above it.
 type pair struct {
 	cert  *x509.Certificate
 	above []*x509.Certificate
 	key   crypto.Signer
 }
 
-// certPEM returns the certificate and those above it that are not self-signed: what a peer may not
-// have.
+// certPEM returns the certificate and the certificates above it that are not self-signed, which a
+// peer may lack.
 func (p *pair) certPEM() []byte {
 	out := certBlock(p.cert)
 	for _, c := range p.above {
@@ -56,8 +56,7 @@ func selfSigned(c *x509.Certificate) bool {
 	return bytes.Equal(c.RawSubject, c.RawIssuer) && c.CheckSignatureFrom(c) == nil
 }
 
-// parsePair reads a PEM chain and the key of its first certificate. Its errors do not quote what
-// they read.
+// parsePair parses a PEM chain and the key of its first certificate. Errors do not quote the input.
 func parsePair(certPEM, keyPEM []byte) (*pair, error) {
 	t, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
@@ -82,13 +81,14 @@ func parsePair(certPEM, keyPEM []byte) (*pair, error) {
 	return p, nil
 }
 
-// checkAuthority says what keeps a pair from signing for proxies (X509-SVID, sections 4.1 and 4.3).
+// checkAuthority returns an error if a pair cannot sign for proxies (X509-SVID, sections 4.1 and
+// 4.3).
 func checkAuthority(p *pair) error {
 	switch c := p.cert; {
 	case !c.IsCA:
-		return errors.New("the certificate is not one of an authority: make one with the basic constraint CA:TRUE")
+		return errors.New("the certificate is not an authority's: create one with the basic constraint CA:TRUE")
 	case c.KeyUsage&x509.KeyUsageCertSign == 0:
-		return errors.New("the certificate may not sign others: make one with the key usage keyCertSign")
+		return errors.New("the certificate cannot sign others: create one with the key usage keyCertSign")
 	case c.KeyUsage&x509.KeyUsageKeyAgreement != 0:
 		return errors.New("the certificate has the key usage keyAgreement, which an authority must not have: make " +
 			"one without")
@@ -98,16 +98,16 @@ func checkAuthority(p *pair) error {
 		return nil
 	case *rsa.PublicKey:
 		if n := key.N.BitLen(); n < 2048 {
-			return fmt.Errorf("the RSA key has %d bits: make one with at least 2048", n)
+			return fmt.Errorf("the RSA key has %d bits: create one with at least 2048", n)
 		}
 		return nil
 	default:
-		return fmt.Errorf("a key of type %T is not served: make an ECDSA or RSA key", key)
+		return fmt.Errorf("a key of type %T is not supported: create an ECDSA or RSA key", key)
 	}
 }
 
-// newRoot makes an authority: an RSA key of the given size, or with 0 one of ECDSA P-256, and its
-// certificate.
+// newRoot creates an authority: a key and its certificate. The key is RSA of the given size, or
+// ECDSA P-256 for 0.
 func newRoot(mesh, backend string, rsaBits int, life time.Duration, now time.Time) (*pair, error) {
 	uris, err := parseNames([]string{"spiffe://" + mesh})
 	if err != nil {
@@ -135,13 +135,13 @@ func newRoot(mesh, backend string, rsaBits int, life time.Duration, now time.Tim
 	return sign(t, &pair{cert: t, key: key}, key)
 }
 
-// rootSubject names the mesh and the backend of an authority. It is compared when one is read, so
-// that a file in the wrong place is seen.
+// rootSubject names the mesh and the backend of an authority. parseRoots compares it to detect a
+// file in the wrong place.
 func rootSubject(mesh, backend string) pkix.Name {
 	return pkix.Name{Organization: []string{"nearside"}, OrganizationalUnit: []string{backend}, CommonName: mesh}
 }
 
-// newProxy makes the certificate of a proxy, which ends with that of the authority at the latest.
+// newProxy creates the certificate of a proxy. It expires no later than the authority.
 func newProxy(authority *pair, names []string, life time.Duration, now time.Time) (*pair, error) {
 	uris, err := parseNames(names)
 	if err != nil {
@@ -156,7 +156,7 @@ func newProxy(authority *pair, names []string, life time.Duration, now time.Time
 		until = authority.cert.NotAfter
 	}
 	p, err := sign(&x509.Certificate{
-		URIs:                  uris, // a certificate without subject is known by these alone
+		URIs:                  uris, // the only identity of a certificate without a subject
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              until,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
@@ -167,7 +167,7 @@ func newProxy(authority *pair, names []string, life time.Duration, now time.Time
 		return nil, err
 	}
 	if n := len(p.cert.Raw); n > maxCertificate {
-		return nil, fmt.Errorf("the certificate would have %d bytes, and at most %d are allowed: give the dataplane fewer "+
+		return nil, fmt.Errorf("the certificate would have %d bytes, but at most %d are allowed: give the dataplane fewer "+
 			"or shorter tags", n, maxCertificate)
 	}
 	if !selfSigned(authority.cert) {
@@ -176,7 +176,7 @@ func newProxy(authority *pair, names []string, life time.Duration, now time.Time
 	return p, nil
 }
 
-// sign makes the certificate of a key, with a random serial number.
+// sign creates the certificate of a key, with a random serial number.
 func sign(t *x509.Certificate, by *pair, key crypto.Signer) (*pair, error) {
 	der, err := x509.CreateCertificate(rand.Reader, t, by.cert, key.Public(), by.key)
 	if err != nil {

@@ -14,22 +14,24 @@ import (
 
 func (w *world) file(name string) string { return filepath.Join(w.dir, "default", name) }
 
-// warned returns the warnings of the last pass as one text.
+// warned returns the warnings of the last pass as one string.
 func (w *world) warned() string { return strings.Join(w.warn, "\n") }
 
-// TestRefusedFiles: what others could have read or written is not used, and the message says what
-// to do.
+// TestRefusedFiles checks that files that others can read or write are rejected with the remedy.
 func TestRefusedFiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(w *world) error
 		want  string
 	}{
 		"readable": {func(w *world) error { return os.Chmod(w.file("ca-ca.pem"), 0o640) },
-			"ca-ca.pem is open to others (mode 0640), and it holds a private key: if nobody has read or changed it, " +
-				"change its mode to 0600; else remove it"},
-		"writable":  {func(w *world) error { return os.Chmod(w.file("ca-ca.pem"), 0o602) }, "is open to others (mode 0602)"},
-		"directory": {func(w *world) error { return os.Chmod(w.dir, 0o755) }, "identity is open to others (mode 0755)"},
-		"mesh":      {func(w *world) error { return os.Chmod(w.file(""), 0o770) }, "default is open to others (mode 0770)"},
+			"ca-ca.pem is accessible to other users (mode 0640) and contains a private key: if no other user read or " +
+				"changed it, change its mode to 0600; else remove it"},
+		"writable": {func(w *world) error { return os.Chmod(w.file("ca-ca.pem"), 0o602) },
+			"is accessible to other users (mode 0602)"},
+		"directory": {func(w *world) error { return os.Chmod(w.dir, 0o755) },
+			"identity is accessible to other users (mode 0755)"},
+		"mesh": {func(w *world) error { return os.Chmod(w.file(""), 0o770) },
+			"default is accessible to other users (mode 0770)"},
 		"link": {func(w *world) error {
 			return errors.Join(os.Rename(w.file("ca-ca.pem"), w.file("x")), os.Symlink("x", w.file("ca-ca.pem")))
 		}, "ca-ca.pem is a symbolic link"},
@@ -64,7 +66,7 @@ func TestRefusedFiles(t *testing.T) {
 	}
 }
 
-// TestMendedFile: a refused file is used as soon as it is mended, without a restart.
+// TestMendedFile checks that a rejected file is used as soon as it is fixed, without a restart.
 func TestMendedFile(t *testing.T) {
 	w := newWorld(t)
 	first := w.one(builtin("ca"))
@@ -83,7 +85,8 @@ func TestMendedFile(t *testing.T) {
 	}
 }
 
-// TestDamagedAuthority: it is set aside and named, and all proxies get new certificates in one go.
+// TestDamagedAuthority checks that a damaged file is moved aside and named, and that all proxies
+// get new certificates at once.
 func TestDamagedAuthority(t *testing.T) {
 	good := newWorld(t)
 	good.one(builtin("ca"))
@@ -123,7 +126,7 @@ func TestDamagedAuthority(t *testing.T) {
 				t.Errorf("what was damaged is not kept: %v", err)
 			}
 			if !strings.Contains(w.warned(), "its authority was damaged (") ||
-				!strings.Contains(w.warned(), "set aside as "+w.file("ca-ca.pem.damaged")) {
+				!strings.Contains(w.warned(), "was moved to "+w.file("ca-ca.pem.damaged")) {
 				t.Errorf("got warnings %q", w.warn)
 			}
 			w.start()
@@ -134,7 +137,7 @@ func TestDamagedAuthority(t *testing.T) {
 	}
 }
 
-// TestDamagedCertificate costs its proxy a new one.
+// TestDamagedCertificate checks that a damaged certificate is replaced for its proxy only.
 func TestDamagedCertificate(t *testing.T) {
 	for name, spoil := range map[string]func(w *world) error{
 		"short":    func(w *world) error { return os.Truncate(w.file("proxy-web.pem"), 300) },
@@ -163,18 +166,19 @@ func TestDamagedCertificate(t *testing.T) {
 	}
 }
 
-// TestDirectoryTakesNoFile: the keeper goes on in memory, says so, and writes when it can.
+// TestDirectoryTakesNoFile checks that without a writable directory the keeper continues in memory,
+// warns, and saves later.
 func TestDirectoryTakesNoFile(t *testing.T) {
 	w := newWorld(t)
 	base := filepath.Dir(w.dir)
-	w.dir = filepath.Join(base, "file", "identity") // what stands in its place takes no file, whoever the agent runs as
+	w.dir = filepath.Join(base, "file", "identity") // a file in place of the directory rejects writes by any user
 	if err := os.WriteFile(filepath.Join(base, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.start()
 	first := w.one(builtin("ca"))
-	if !strings.Contains(w.warned(), "mtls.backends[0] (ca): its authority is in memory alone, "+
-		"and a restart makes another one, because it cannot be written: ") {
+	if !strings.Contains(w.warned(), "mtls.backends[0] (ca): its authority cannot be saved "+
+		"and will be replaced at a restart: ") {
 		t.Errorf("got warnings %q", w.warn)
 	}
 	if got := w.next.Sub(w.now); got > 30*time.Second {
@@ -205,8 +209,8 @@ func TestFullDisk(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &lim); err != nil {
 		t.Skip(err)
 	}
-	// A limit of the size of files ends a write in the middle, as a full disk does. Others of this
-	// process write nothing meanwhile.
+	// A limit on the size of files interrupts a write like a full disk does. No other test writes
+	// at the same time.
 	none := lim
 	none.Cur = 64
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &none); err != nil {
@@ -225,7 +229,7 @@ func TestFullDisk(t *testing.T) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("halves of files are left: %v, %v", left, err)
 	}
-	if !strings.Contains(w.log.String(), "certificates cannot be written") {
+	if !strings.Contains(w.log.String(), "certificates cannot be saved") {
 		t.Errorf("nobody is told: %s", w.log.String())
 	}
 	w.start()
@@ -234,7 +238,7 @@ func TestFullDisk(t *testing.T) {
 	w.trusts(third, second)
 }
 
-// TestLeftovers: what an interrupted write has left is removed.
+// TestLeftovers checks that leftovers of interrupted writes are removed.
 func TestLeftovers(t *testing.T) {
 	w := newWorld(t)
 	w.one(builtin("ca"))

@@ -5,11 +5,11 @@ import (
 	"io"
 )
 
-// What holds keys is written by fmt, whatever the verb, and so by slog, as what it is about. The
-// methods stand on the values, so that pointers have them too; JSON forms have no fields, since
-// none is exported.
+// Types with keys print only a description, for every verb of fmt and so for slog. The methods have
+// value receivers, so that pointers have them too. JSON forms are empty because no field is
+// exported.
 
-// Format writes the names in the certificate.
+// Format prints the names in the certificate.
 func (p pair) Format(f fmt.State, _ rune) {
 	who := "no certificate"
 	if p.cert != nil {
@@ -18,12 +18,12 @@ func (p pair) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, who)
 }
 
-// Format writes the backend.
+// Format prints the backend.
 func (a authority) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "an authority of the backend "+a.backend)
 }
 
-// Format writes the dataplane.
+// Format prints the dataplane.
 func (p proxy) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "the certificate of the dataplane "+p.mesh+"/"+p.name)
 }

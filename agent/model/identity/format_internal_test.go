@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestNothingPrintsAKey writes everything that holds a key with every verb and with both handlers
+// TestNothingPrintsAKey prints every type that holds a key with every verb and with both handlers
 // of slog.
 func TestNothingPrintsAKey(t *testing.T) {
 	p, err := newRoot("default", "ca", 0, time.Hour, time.Now())

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// FuzzParseRoots: what is read is written as it was, whatever stands in the file.
+// FuzzParseRoots checks that parsed contents of a file encode to the same bytes.
 func FuzzParseRoots(f *testing.F) {
 	p, err := newRoot("default", "ca", 0, time.Hour, time.Unix(1e9, 0))
 	if err != nil {
@@ -26,19 +26,19 @@ func FuzzParseRoots(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := encodeRoots(list)
+		encoded, err := encodeRoots(list)
 		if err != nil || len(list) == 0 || len(list) > maxAuthorities {
 			t.Fatalf("%d authorities: %v", len(list), err)
 		}
-		if back, err := parseRoots(again, "default", "ca"); err != nil || len(back) != len(list) ||
+		if back, err := parseRoots(encoded, "default", "ca"); err != nil || len(back) != len(list) ||
 			!bytes.Equal(back[0].cert.Raw, list[0].cert.Raw) {
 			t.Fatalf("what was written is not read: %v", err)
 		}
 	})
 }
 
-// FuzzFileOf: a name of any form leads to a file in the directory of its mesh, and names of
-// resources come back.
+// FuzzFileOf checks that any name maps to a file in the directory of its mesh, and that names of
+// resources survive the round trip.
 func FuzzFileOf(f *testing.F) {
 	f.Add("default", "web")
 	f.Add("..", "../../etc/passwd")

@@ -41,13 +41,13 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// start is a restart of the agent.
+// start simulates a restart of the agent.
 func (w *world) start() {
 	w.k = identity.Open(identity.Options{Dir: w.dir, Now: func() time.Time { return w.now },
 		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 }
 
-// builtin is a mesh with builtin backends, of which the first is enabled.
+// builtin returns a mesh with builtin backends. The first one is enabled.
 func builtin(names ...string) *resource.MTLS {
 	m := &resource.MTLS{EnabledBackend: names[0]}
 	for _, n := range names {
@@ -60,7 +60,7 @@ func tags(service string) map[string][]string {
 	return map[string][]string{resource.TagService: {service}, "team": {"front"}, resource.TagZone: {"east"}}
 }
 
-// ask makes one pass over the meshes for proxies whose service has their name.
+// ask runs one pass over the meshes. The proxies have the names of their services.
 func (w *world) ask(mesh string, m *resource.MTLS, names ...string) map[string]*identity.Secrets {
 	w.t.Helper()
 	out, err := w.try(mesh, m, names...)
@@ -99,7 +99,7 @@ func (w *world) try(mesh string, m *resource.MTLS, names ...string) (map[string]
 
 func (w *world) one(m *resource.MTLS) *identity.Secrets { return w.ask("default", m, "web")["web"] }
 
-// leaf parses what a proxy has, and checks that key and certificate belong together.
+// leaf parses a proxy's certificate, and checks that it matches the key.
 func leaf(t *testing.T, s *identity.Secrets) *x509.Certificate {
 	t.Helper()
 	pair, err := tls.X509KeyPair(s.Certificate(), s.Key())
@@ -113,7 +113,7 @@ func leaf(t *testing.T, s *identity.Secrets) *x509.Certificate {
 	return c
 }
 
-// believes says why a proxy does not accept the certificate of another one.
+// believes returns the reason why a proxy rejects the certificate of another one.
 func (w *world) believes(s, peer *identity.Secrets) error {
 	roots, between := x509.NewCertPool(), x509.NewCertPool()
 	roots.AppendCertsFromPEM(s.Authorities())
@@ -132,11 +132,11 @@ func (w *world) trusts(s, peer *identity.Secrets) {
 
 func blocks(b []byte) int { return bytes.Count(b, []byte("BEGIN CERTIFICATE")) }
 
-// own is an authority that an organisation runs itself.
+// own is an authority that an organization runs itself.
 type own struct {
 	cert *x509.Certificate
 	key  any
-	pem  []byte // certificate and what is above it
+	pem  []byte // certificate and chain
 }
 
 func (o own) keyPEM(t *testing.T) []byte {
@@ -147,7 +147,7 @@ func (o own) keyPEM(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// newOwn makes a root, or with a parent what it has signed.
+// newOwn returns a root, or with a parent an intermediate authority.
 func newOwn(t *testing.T, name string, until time.Time, parent *own, edit func(*x509.Certificate)) own {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -195,7 +195,7 @@ func sign(t *testing.T, name string, until time.Time, parent *own, key, public a
 	return out
 }
 
-// keyOf makes the source of a key of one that is not secret.
+// keyOf returns the key source that corresponds to a data source.
 func keyOf(d *resource.DataSource) *resource.KeySource {
 	if d == nil {
 		return nil

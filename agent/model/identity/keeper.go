@@ -1,18 +1,16 @@
-// Package identity makes and keeps what the proxies of a node prove themselves with under mutual
-// TLS: an authority for each backend of a mesh, and from it a certificate for each proxy, with the
-// names that its tags give it.
+// Package identity creates and stores the mTLS identities of a node's proxies: an authority for
+// each backend of a mesh, and a certificate for each proxy with the names from its tags.
 //
-// It promises:
-//   - A private key is in memory and in files that the agent's user alone can read. A file that
-//     others could read, or could have written, is refused. Keys are in no message, log line or
-//     error.
-//   - What is valid stays: after a restart proxies have the certificates that they had.
-//   - Certificates are renewed at four fifths of their life at the latest, each proxy at a time of
-//     its own. An authority is trusted for a while before it signs, and as long as something that
-//     it has signed is valid.
-//   - A disk that takes no file costs nothing but the promise of the second point.
+// Guarantees:
+//   - Private keys are in memory and in files that only the agent's user can read. A file that
+//     others can read or write is rejected. No message, log line, or error contains a key.
+//   - Valid certificates remain in use: after a restart, proxies have the same certificates.
+//   - Certificates are renewed after at most four fifths of their lifetime, at different times for
+//     different proxies. An authority is trusted for a while before it signs, and as long as a
+//     certificate that it signed is valid.
+//   - If the disk rejects writes, only the second guarantee is lost.
 //
-// Names, times and certificates are pure functions; [Keeper] holds the state, and reads the clock
+// Names, times, and certificates are pure functions. [Keeper] holds the state, and reads the clock
 // and the files.
 package identity
 
@@ -29,63 +27,63 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Options are what a [Keeper] needs. The zero value keeps everything in memory.
+// Options configures a [Keeper]. The zero value keeps everything in memory.
 type Options struct {
-	Dir string           // where authorities and certificates are kept; made when it is missing; "": nowhere
+	Dir string           // directory of authorities and certificates, created if missing; "" stores nothing
 	Now func() time.Time // nil: time.Now
-	Log *slog.Logger     // nil: nothing is logged
-	// Pool exchanges authorities with other nodes. Nil: there are none.
+	Log *slog.Logger     // nil disables logging
+	// Pool exchanges authorities with other nodes; nil if there are none.
 	Pool Pool
 }
 
-// Keeper makes certificates, keeps them, and says when it wants to be asked again.
+// Keeper creates and stores certificates, and reports when the next pass is due.
 //
-// It is used in passes: Begin, then Mesh for each mesh with mutual TLS, then Proxy for each proxy
-// of it, then End. One goroutine at a time may do so; Expiries and Issued may be called at any
-// time.
+// A pass consists of Begin, then Mesh for each mesh with mutual TLS, then Proxy for each of its
+// proxies, then End. Only one goroutine at a time may run a pass. Expiries and Issued are safe for
+// concurrent use.
 type Keeper struct {
 	o     Options
 	vault vault
 
-	now, next  time.Time // of the pass; next is the zero time when nothing is due
+	now, next  time.Time // of the pass; next is zero if nothing is due
 	meshes     map[string]*meshState
 	proxies    map[string]*proxy // by file
-	unwritten  bool              // the last certificate of a proxy could not be written
+	unwritten  bool              // the last certificate of a proxy could not be saved
 	writeAgain time.Time
 	expiries   atomic.Pointer[[]Expiry]
 	issued     atomic.Pointer[map[[2]string]Issued] // by mesh and name
 }
 
-// meshState is what is trusted in a mesh, and who signs.
+// meshState holds the trust bundle and the signer of a mesh.
 type meshState struct {
 	name     string
 	spec     *resource.MTLS
 	seen     bool // in this pass
 	backends map[string]*backend
-	signer   *authority // nil: none can
-	err      error      // why
+	signer   *authority // nil if no authority can sign
+	err      error      // why there is no signer
 	spreads  bool       // its first authority waits for other nodes
 	trust    []byte     // PEM
 	life     time.Duration
 
-	// What trust was made from, where there is a pool.
+	// Inputs of trust, with a pool.
 	own        []byte
 	others     *Others
-	trustUntil time.Time // when something of it ends; zero: never
+	trustUntil time.Time // when the first of them expires; zero: never
 }
 
-// Issued is the certificate that a proxy has.
+// Issued describes the certificate of a proxy.
 type Issued struct {
-	Backend string    // that has signed it; "": not known any more
-	At      time.Time // when it was made
+	Backend string    // signing backend; "" if it is no longer known
+	At      time.Time // creation time
 	Until   time.Time
-	Made    int // how many were made for the proxy, this one included
+	Number  int // number of certificates created for the proxy, including this one
 }
 
-// Expiry says when something ends.
+// Expiry is the expiry of a certificate.
 type Expiry struct {
 	Mesh  string
-	What  string // ExpiryAuthority: the one that signs; ExpiryProxy: the first of the proxies'
+	What  string // ExpiryAuthority: the signing authority; ExpiryProxy: the first proxy certificate to expire
 	Until time.Time
 }
 
@@ -95,7 +93,7 @@ const (
 	ExpiryProxy     = "proxy"
 )
 
-// Open returns a keeper with the certificates that are in the directory.
+// Open returns a keeper with the certificates in the directory.
 func Open(o Options) *Keeper {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -110,7 +108,7 @@ func Open(o Options) *Keeper {
 	return k
 }
 
-// Begin begins a pass.
+// Begin starts a pass.
 func (k *Keeper) Begin() {
 	k.now, k.next = k.o.Now().UTC(), time.Time{}
 	for _, st := range k.meshes {
@@ -121,17 +119,17 @@ func (k *Keeper) Begin() {
 	}
 }
 
-// due asks for a pass at a time.
+// due requests a pass at time t.
 func (k *Keeper) due(t time.Time) {
 	if k.next.IsZero() || t.Before(k.next) {
 		k.next = t
 	}
 }
 
-// Mesh brings the authorities of a mesh, in which mutual TLS is enabled, up to the present. All
-// backends that the mesh lists are trusted, so that another one can be enabled without an
-// interruption; the enabled one signs. Warnings say what is wrong with some of it. It fails when no
-// certificates can be made; proxies keep those that they have.
+// Mesh updates the authorities of a mesh with mutual TLS. All listed backends are trusted, so that
+// switching the enabled backend causes no interruption; the enabled backend signs. The warnings
+// describe partial failures. Mesh fails if no certificate can be created; proxies then keep their
+// certificates.
 func (k *Keeper) Mesh(name string, m *resource.MTLS) (warnings []string, err error) {
 	st := k.meshes[name]
 	if st == nil {
@@ -171,7 +169,7 @@ func (k *Keeper) Mesh(name string, m *resource.MTLS) (warnings []string, err err
 	case st.signer == nil && st.err == nil && st.spreads:
 		st.err = fmt.Errorf("mtls.enabledBackend: %q: %w", m.EnabledBackend, ErrSpreading)
 	case st.signer == nil && st.err == nil:
-		st.err = fmt.Errorf("mtls.enabledBackend: %q has no authority that is valid", m.EnabledBackend)
+		st.err = fmt.Errorf("mtls.enabledBackend: %q has no valid authority", m.EnabledBackend)
 	case st.signer != nil && st.err != nil:
 		warnings = append(warnings, fmt.Sprintf("%v: %q signs instead", st.err, st.signer.backend))
 		st.err = nil
@@ -179,21 +177,21 @@ func (k *Keeper) Mesh(name string, m *resource.MTLS) (warnings []string, err err
 	return warnings, st.err
 }
 
-// proxySpan is how long certificates of proxies are valid.
+// proxySpan returns the lifetime of proxy certificates.
 func proxySpan(spec *resource.MTLSBackend, at string, warnings []string) (time.Duration, []string) {
 	var configured time.Duration
 	if spec.DPCert != nil {
-		configured, _ = spec.DPCert.Rotation.Lifetime() // checked when the mesh was written
+		configured, _ = spec.DPCert.Rotation.Lifetime() // validated when the mesh was written
 	}
 	life := span(configured, proxyLife)
 	if configured != 0 && configured < life {
 		warnings = append(warnings,
-			fmt.Sprintf("%s: dpCert.rotation.expiration: %v is less than the least, %v, which is taken", at, configured, life))
+			fmt.Sprintf("%s: dpCert.rotation.expiration: %v is below the minimum, %v, which is used", at, configured, life))
 	}
 	return life, warnings
 }
 
-// bundle is what the mesh trusts, in the order in which it lists its backends.
+// bundle returns the trusted certificates of the mesh, in the order of its backends.
 func (st *meshState) bundle(m *resource.MTLS) []byte {
 	var out []byte
 	for i := range m.Backends {
@@ -207,8 +205,8 @@ func (st *meshState) bundle(m *resource.MTLS) []byte {
 	return out
 }
 
-// choose returns the authority that signs: of the enabled backend, the youngest that every proxy
-// knows. Where proxies have yet to learn of it, the one that has signed until now goes on.
+// choose returns the signing authority: the youngest of the enabled backend that every proxy knows.
+// Until proxies know it, the previous one continues to sign.
 func (st *meshState) choose(k *Keeper) *authority {
 	st.spreads = false
 	b := st.backends[st.spec.EnabledBackend]
@@ -246,7 +244,7 @@ func (st *meshState) trusts(a *authority) bool {
 	return b != nil && slices.Contains(b.list, a)
 }
 
-// issuer returns the trusted authority that has signed a certificate, or nil.
+// issuer returns the trusted authority that signed a certificate, or nil.
 func (st *meshState) issuer(p *pair) *authority {
 	for i := range st.spec.Backends {
 		for _, a := range slices.Backward(st.backends[st.spec.Backends[i].Name].list) {
@@ -258,24 +256,23 @@ func (st *meshState) issuer(p *pair) *authority {
 	return nil
 }
 
-// End ends a pass. exists says whether a dataplane is still there; what belongs to one that has
-// been gone for some time is removed. It returns when the next pass is due at the latest, the zero
-// time for never.
+// End ends a pass. exists reports whether a dataplane exists; files of a dataplane that has been
+// gone for some time are removed. End returns the time when the next pass is due, or the zero time.
 func (k *Keeper) End(exists func(mesh, dataplane string) bool) (next time.Time) {
 	maps.DeleteFunc(k.meshes, func(_ string, st *meshState) bool { return !st.seen })
 	k.tell()
 	k.sweep(exists)
 	k.measure()
 	if !k.next.IsZero() && !k.next.After(k.now) {
-		k.next = k.now.Add(retry) // what could not be done now is not tried again at once
+		k.next = k.now.Add(retry) // a failed action is not retried at once
 	}
 	return k.next
 }
 
-// Expiries returns when certificates end, as of the last pass, sorted by mesh and what they are.
+// Expiries returns the expiries as of the last pass, sorted by mesh and kind.
 func (k *Keeper) Expiries() []Expiry { return *k.expiries.Load() }
 
-// Issued returns the certificate that a proxy has, as of the last pass, and whether there is one.
+// Issued returns the certificate of a proxy as of the last pass; false if there is none.
 func (k *Keeper) Issued(mesh, name string) (Issued, bool) {
 	x, ok := (*k.issued.Load())[[2]string{mesh, name}]
 	return x, ok
@@ -286,7 +283,7 @@ func (k *Keeper) measure() {
 	first, issued := map[string]time.Time{}, map[[2]string]Issued{}
 	for _, p := range k.proxies {
 		if p.used && p.pair != nil {
-			x := Issued{At: p.issued(), Until: p.until(), Made: p.made}
+			x := Issued{At: p.issued(), Until: p.until(), Number: p.number}
 			if p.issuer != nil {
 				x.Backend = p.issuer.backend
 			}

@@ -21,7 +21,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestCertificate looks at the certificate of a proxy as its peers do.
+// TestCertificate checks the certificate of a proxy as its peers do.
 func TestCertificate(t *testing.T) {
 	w := newWorld(t)
 	got := w.ask("default", builtin("ca-1"), "web", "backend")
@@ -52,7 +52,7 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// TestExpirationIsHonoured: lives and key sizes of the mesh are those of the certificates.
+// TestExpirationIsHonoured checks that certificates have the lifetimes and key sizes of the mesh.
 func TestExpirationIsHonoured(t *testing.T) {
 	w := newWorld(t)
 	m := builtin("ca-1")
@@ -70,7 +70,7 @@ func TestExpirationIsHonoured(t *testing.T) {
 	if k, ok := root.PublicKey.(*rsa.PublicKey); !ok || k.N.BitLen() != 2048 || root.NotAfter.Sub(w.now) != 240*time.Hour {
 		t.Errorf("the authority has a %T and is valid until %v", root.PublicKey, root.NotAfter)
 	}
-	// A shorter life is in force at once, a longer one from the next certificate on.
+	// A shorter lifetime applies at once, a longer one from the next certificate.
 	shorter := builtin("ca-1")
 	shorter.Backends[0].DPCert = &resource.DPCert{Rotation: &resource.Rotation{Expiration: "1h"}}
 	if got := leaf(t, w.one(shorter)).NotAfter.Sub(w.now); got != time.Hour {
@@ -88,7 +88,8 @@ func TestExpirationIsHonoured(t *testing.T) {
 	}
 }
 
-// TestNothingChangesWithoutAReason: the same pointer in every pass, the same bytes after a restart.
+// TestNothingChangesWithoutAReason checks that each pass returns the same pointer, and a restart
+// the same bytes.
 func TestNothingChangesWithoutAReason(t *testing.T) {
 	w := newWorld(t)
 	m := builtin("ca-1", "ca-2")
@@ -98,15 +99,15 @@ func TestNothingChangesWithoutAReason(t *testing.T) {
 		t.Error("the secrets are another value in the next pass")
 	}
 	w.start()
-	again := w.one(m)
-	if !bytes.Equal(first.Certificate(), again.Certificate()) || !bytes.Equal(first.Key(), again.Key()) ||
-		!bytes.Equal(first.Authorities(), again.Authorities()) {
+	unchanged := w.one(m)
+	if !bytes.Equal(first.Certificate(), unchanged.Certificate()) || !bytes.Equal(first.Key(), unchanged.Key()) ||
+		!bytes.Equal(first.Authorities(), unchanged.Authorities()) {
 		t.Error("a restart changed the secrets")
 	}
-	// How many there were is known over restarts.
-	for made := 1; made <= 3; made++ {
-		if is, ok := w.k.Issued("default", "web"); !ok || is.Made != made {
-			t.Errorf("%d certificates were made, want %d", is.Made, made)
+	// The number of certificates survives restarts.
+	for number := 1; number <= 3; number++ {
+		if is, ok := w.k.Issued("default", "web"); !ok || is.Number != number {
+			t.Errorf("%d certificates were created, want %d", is.Number, number)
 		}
 		w.now = w.now.Add(24 * time.Hour)
 		w.one(m)
@@ -115,8 +116,7 @@ func TestNothingChangesWithoutAReason(t *testing.T) {
 	}
 }
 
-// TestRenewal walks through the life of a certificate in steps of the times that the keeper asks
-// for.
+// TestRenewal steps through the life of a certificate at the times when passes are due.
 func TestRenewal(t *testing.T) {
 	w := newWorld(t)
 	m := builtin("ca-1")
@@ -152,8 +152,8 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestRenewalOfAuthority: the successor is trusted before it signs, and the authority is until it
-// ends.
+// TestRenewalOfAuthority checks that the successor is trusted before it signs, and that the old
+// authority is trusted until it expires.
 func TestRenewalOfAuthority(t *testing.T) {
 	w := newWorld(t)
 	m := builtin("ca-1")
@@ -163,26 +163,26 @@ func TestRenewalOfAuthority(t *testing.T) {
 	w.now = w.now.Add(80*24*time.Hour - time.Second)
 	before := w.one(m)
 	if blocks(before.Authorities()) != 1 {
-		t.Fatal("the successor is made too early")
+		t.Fatal("the successor is created too early")
 	}
 	w.now = w.now.Add(time.Second)
-	made := w.one(m)
-	if blocks(made.Authorities()) != 2 || !bytes.Equal(made.Certificate(), before.Certificate()) {
+	renewed := w.one(m)
+	if blocks(renewed.Authorities()) != 2 || !bytes.Equal(renewed.Certificate(), before.Certificate()) {
 		t.Errorf("the successor is not trusted in advance: %d authorities, new certificate %v",
-			blocks(made.Authorities()), !bytes.Equal(made.Certificate(), before.Certificate()))
+			blocks(renewed.Authorities()), !bytes.Equal(renewed.Certificate(), before.Certificate()))
 	}
 	if got := w.next.Sub(w.now); got != time.Minute {
 		t.Errorf("the next pass is due after %v, want when the successor may sign", got)
 	}
 	w.now = w.now.Add(time.Minute)
-	w.start() // also a restart
+	w.start() // with a restart
 	fresh := w.ask("default", m, "web", "other")
-	w.trusts(made, fresh["other"])
-	w.trusts(fresh["other"], made)
+	w.trusts(renewed, fresh["other"])
+	w.trusts(fresh["other"], renewed)
 	if err := w.believes(first, fresh["other"]); err == nil {
 		t.Error("the old authority signs still")
 	}
-	// Certificates of the old authority are renewed in their own time, before it ends.
+	// Certificates of the old authority are renewed at their usual time, before it expires.
 	for w.now.Before(end) {
 		s := w.one(m)
 		w.trusts(s, s)
@@ -193,13 +193,13 @@ func TestRenewalOfAuthority(t *testing.T) {
 	}
 }
 
-// TestSwitchOfBackend: what a mesh lists is trusted, so that one can be listed, then enabled, then
-// the other removed.
+// TestSwitchOfBackend checks that listed backends are trusted, so that one can be listed, then
+// enabled, and then the other one removed.
 func TestSwitchOfBackend(t *testing.T) {
 	w := newWorld(t)
 	a := w.one(builtin("ca-1"))
 
-	// Both in one edit: the new one is trusted first.
+	// With both changes in one edit, the new backend is trusted first.
 	both := builtin("ca-2", "ca-1")
 	b := w.one(both)
 	if blocks(b.Authorities()) != 2 || !bytes.Equal(a.Certificate(), b.Certificate()) {
@@ -213,17 +213,17 @@ func TestSwitchOfBackend(t *testing.T) {
 	w.trusts(b, c)
 	w.trusts(c, b)
 
-	// What is not listed any more is not trusted any more.
+	// A removed backend is no longer trusted.
 	d := w.one(builtin("ca-2"))
 	if !bytes.Equal(c.Certificate(), d.Certificate()) || w.believes(d, a) == nil {
 		t.Error("a backend that was removed is trusted still, or the certificate was replaced")
 	}
-	// Back again, with the authority that it had.
+	// After it is added back, it has the same authority.
 	e := w.one(builtin("ca-1"))
 	w.trusts(a, e)
 }
 
-// TestMeshes are apart.
+// TestMeshes checks that meshes do not trust each other.
 func TestMeshes(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.ask("default", builtin("ca"), "web")["web"], w.ask("other", builtin("ca"), "web")["web"]
@@ -235,11 +235,11 @@ func TestMeshes(t *testing.T) {
 		got = append(got, e.Mesh+" "+e.What)
 	}
 	if diff := cmp.Diff([]string{"default authority", "other authority", "other proxy"}, got); diff != "" {
-		t.Error(diff) // the last pass asked for the proxy of one mesh alone
+		t.Error(diff) // the last pass asked for the proxy of only one mesh
 	}
 }
 
-// TestTagsChange: the names in the certificate are those of the tags.
+// TestTagsChange checks that the names in the certificate follow the tags.
 func TestTagsChange(t *testing.T) {
 	w := newWorld(t)
 	m := builtin("ca")
@@ -279,13 +279,13 @@ func TestTagsChange(t *testing.T) {
 			t.Errorf("got %v, want an error with %s", err, bad)
 		}
 	}
-	if again, err := ask(more); err != nil || again != b {
+	if unchanged, err := ask(more); err != nil || unchanged != b {
 		t.Errorf("after a failure: %v", err)
 	}
 }
 
-// TestClockJumps: a certificate that is not valid at the time is replaced, whichever way the clock
-// went.
+// TestClockJumps checks that a certificate is replaced when a clock jump in either direction makes
+// it invalid.
 func TestClockJumps(t *testing.T) {
 	w := newWorld(t)
 	m := builtin("ca")
@@ -303,7 +303,7 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// TestGoneDataplanes: certificates of dataplanes that are gone are removed, but not at once.
+// TestGoneDataplanes checks that certificates of removed dataplanes are deleted, but not at once.
 func TestGoneDataplanes(t *testing.T) {
 	w := newWorld(t)
 	m := builtin("ca")
@@ -337,7 +337,7 @@ func TestGoneDataplanes(t *testing.T) {
 	if l := files(); len(l) != 2 || slices.Contains(l, filepath.Join(w.dir, "default", "proxy-web.pem")) {
 		t.Errorf("got %v, want no file of web", l)
 	}
-	// One that nobody asks for goes when it has expired.
+	// An unused certificate is deleted when it has expired.
 	w.now = w.now.Add(25 * time.Hour)
 	w.ask("default", m, "backend")
 	if l := files(); len(l) != 1 {
@@ -345,7 +345,7 @@ func TestGoneDataplanes(t *testing.T) {
 	}
 }
 
-// TestFilesArePrivate looks at every file and directory that is made.
+// TestFilesArePrivate checks the modes of all created files and directories.
 func TestFilesArePrivate(t *testing.T) {
 	w := newWorld(t)
 	w.ask("default", builtin("ca-1", "ca-2"), "web", "backend")
@@ -373,7 +373,7 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
-// TestNoKeyIsShown prints the secrets in every way that fmt, JSON and the log have.
+// TestNoKeyIsShown prints the secrets with fmt, JSON, and slog in all ways.
 func TestNoKeyIsShown(t *testing.T) {
 	w := newWorld(t)
 	s := w.one(builtin("ca"))

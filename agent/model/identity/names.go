@@ -11,15 +11,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Tag returns the name that the certificates of proxies with a tag hold.
+// Tag returns the name for a tag in certificates of proxies.
 func Tag(key, value string) string { return "kuma://" + key + "/" + value }
 
-// Names returns the names in the certificate of a proxy with the given tags: the SPIFFE ID of each
-// of its services, and one for each value of each tag, sorted. It fails when there is no service,
-// or when a name is not a URI.
+// Names returns the sorted names in the certificate of a proxy with the given tags: the SPIFFE ID
+// of each of its services, and one name for each value of each tag. It fails if there is no service
+// or a name is not a URI.
 func Names(mesh string, tags map[string][]string) ([]string, error) {
 	if len(tags[resource.TagService]) == 0 {
-		return nil, fmt.Errorf("no inbound in use has the tag %s, which is what a proxy proves itself with: give one the tag",
+		return nil, fmt.Errorf("no inbound has the tag %s, which a proxy's certificate needs: add the tag",
 			resource.TagService)
 	}
 	var out []string
@@ -34,21 +34,21 @@ func Names(mesh string, tags map[string][]string) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// parseNames returns names as a certificate holds them. Others match them byte by byte, so that one
-// which would be written in another way, with an escape for example, is none.
+// parseNames returns names in the form that certificates contain. Peers match them byte by byte, so
+// a name whose URI form differs, for example by an escape, is invalid.
 func parseNames(names []string) ([]*url.URL, error) {
 	out := make([]*url.URL, len(names))
 	for i, n := range names {
 		u, err := url.Parse(n)
 		if err != nil || u.String() != n {
-			return nil, fmt.Errorf("%q is not a URI, and so no certificate can hold it: rename the mesh, tag or value", n)
+			return nil, fmt.Errorf("%q is not a URI, so a certificate cannot contain it: rename the mesh, tag, or value", n)
 		}
 		out[i] = u
 	}
 	return out, nil
 }
 
-// namesOf returns the names that a certificate holds.
+// namesOf returns the names in a certificate.
 func namesOf(uris []*url.URL) []string {
 	out := make([]string, len(uris))
 	for i, u := range uris {
@@ -57,34 +57,33 @@ func namesOf(uris []*url.URL) []string {
 	return out
 }
 
-// Secrets is what one proxy gets: what it proves itself with, and whom it believes. It is
-// immutable; as long as nothing has changed, the keeper returns the same pointer.
+// Secrets holds the certificate, key, and trusted authorities of one proxy. It is immutable. The
+// keeper returns the same pointer until something changes.
 type Secrets struct {
 	chain, key, authorities []byte
 	until                   time.Time
 }
 
-// Certificate returns the proxy's certificate and what leads from it to an authority, as PEM. It
-// must not be changed.
+// Certificate returns the proxy's certificate and the chain to an authority, as PEM. Callers must
+// not modify it.
 func (s *Secrets) Certificate() []byte { return s.chain }
 
-// Key returns the private key, as PEM. It must not be changed, shown or logged.
+// Key returns the private key as PEM. Callers must not modify, print, or log it.
 func (s *Secrets) Key() []byte { return s.key }
 
-// Authorities returns the certificates that those of other proxies are checked against, as PEM. It
-// must not be changed.
+// Authorities returns the authorities that other proxies' certificates are verified against, as
+// PEM. Callers must not modify it.
 func (s *Secrets) Authorities() []byte { return s.authorities }
 
-// String says until when the certificate is valid, and nothing secret.
+// String returns the expiry of the certificate and no secret.
 func (s Secrets) String() string {
 	return fmt.Sprintf("certificate valid until %s", s.until.UTC().Format(time.RFC3339))
 }
 
-// Format writes the same as String, so that no verb of fmt shows a key.
+// Format prints String for every verb, so that fmt never prints a key.
 func (s Secrets) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
-// Placeholder returns what stands for the secrets of a proxy where a config is computed but not
-// served.
+// Placeholder returns secrets for configs that are computed but not served.
 func Placeholder() *Secrets { return placeholder }
 
 var placeholder = &Secrets{chain: []byte(notHere), key: []byte(notHere), authorities: []byte(notHere)}

@@ -7,9 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Notes says what an agent would have to say about the backends of a mesh in which mutual TLS is
-// enabled, as far as that shows in the Mesh alone: not about files, nor about authorities that
-// agents have made.
+// Notes returns the warnings about the backends of a mesh with mutual TLS that follow from the Mesh
+// itself. They do not cover files or authorities that agents have created.
 func Notes(m *resource.MTLS, now time.Time) (out []string) {
 	for i := range m.Backends {
 		spec := &m.Backends[i]
@@ -36,31 +35,31 @@ func Notes(m *resource.MTLS, now time.Time) (out []string) {
 	return out
 }
 
-// backendAt names a backend of a mesh.
+// backendAt returns the field path of a backend.
 func backendAt(m *resource.MTLS, i int) string {
 	return fmt.Sprintf("mtls.backends[%d] (%s)", i, m.Backends[i].Name)
 }
 
-// unusable is a warning about a backend that does not sign.
+// unusable returns the warning about a backend that cannot sign.
 func unusable(at string, err error) string {
-	return fmt.Sprintf("%s: %v: what it has signed is not trusted", at, err)
+	return fmt.Sprintf("%s: %v: certificates signed by it are not trusted", at, err)
 }
 
-// inTime fails for an authority that is not valid at a time.
+// inTime returns an error if an authority is not valid at a time.
 func inTime(p *pair, now time.Time) error {
 	switch {
 	case !now.Before(p.cert.NotAfter):
-		return fmt.Errorf("conf.cert: the certificate has expired at %s: give another one",
+		return fmt.Errorf("conf.cert: the certificate expired at %s: set another one",
 			p.cert.NotAfter.UTC().Format(time.RFC3339))
 	case now.Before(p.cert.NotBefore):
-		return fmt.Errorf("conf.cert: the certificate is valid from %s on: set the clock, or give another one",
+		return fmt.Errorf("conf.cert: the certificate is not valid before %s: set the clock, or another certificate",
 			p.cert.NotBefore.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
-// ending is a warning about an authority that is valid for the last fifth of its time.
+// ending returns the warning about an authority in the last fifth of its lifetime.
 func ending(p *pair) string {
-	return fmt.Sprintf("conf.cert: the certificate of the authority expires at %s: list a backend with another "+
+	return fmt.Sprintf("conf.cert: the authority's certificate expires at %s: list a backend with another "+
 		"one in time", p.cert.NotAfter.UTC().Format(time.RFC3339))
 }

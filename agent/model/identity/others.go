@@ -18,37 +18,39 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Pool exchanges the authorities of builtin backends with the other nodes of a mesh: each node
-// makes its own, and the proxies of all trust all of them. Keys never leave a node.
+// Pool exchanges the authorities of builtin backends with the other nodes of a mesh. Each node
+// creates its authorities, and the proxies of all nodes trust all of them. Keys never leave a node.
 type Pool interface {
-	// Tell gives others all authorities of this node.
+	// Tell announces all authorities of this node.
 	Tell([]Authorities)
-	// Others are those of other nodes. Whoever calls gets the same value until something has changed.
+	// Others returns the authorities of other nodes. It returns the same pointer until something
+	// changes.
 	Others() *Others
-	// Told returns how many other nodes are there, and how many of them do not have what was told.
-	Told() (others, without int)
+	// Announced returns the number of other nodes, and the number of those without the last
+	// announcement.
+	Announced() (others, without int)
 }
 
-// Authorities are those of one builtin backend of one node, and what they need to be trusted
-// elsewhere.
+// Authorities holds the authorities of one builtin backend of one node, with the data that other
+// nodes need to trust them.
 type Authorities struct {
 	Mesh, Backend string
 	Certificates  [][]byte // DER, the oldest first
-	// Life is how long certificates are valid that these sign: for so long they are trusted after
-	// their node has given them up.
+	// Life is the lifetime of certificates that these authorities sign. Other nodes trust them for
+	// this time after their node has dropped them.
 	Life time.Duration
-	// Until is when the last certificate that these have signed ends; zero: they are in use.
+	// Until is when the last certificate signed by them expires; zero while they are in use.
 	Until time.Time
 }
 
-// authoritiesBody is how authorities travel.
+// authoritiesBody is the wire form of Authorities.
 type authoritiesBody struct {
 	Certificates string     `json:"certificates"` // PEM
 	LifeSeconds  int64      `json:"lifeSeconds"`
 	Until        *time.Time `json:"until,omitempty"`
 }
 
-// Encode returns what [ParseAuthorities] reads.
+// Encode returns the form that [ParseAuthorities] accepts.
 func (a *Authorities) Encode() ([]byte, error) {
 	b := authoritiesBody{LifeSeconds: int64(a.Life / time.Second)}
 	if !a.Until.IsZero() {
@@ -61,12 +63,12 @@ func (a *Authorities) Encode() ([]byte, error) {
 	return json.Marshal(b)
 }
 
-// maxOther bounds an authority of another node in bytes: one with an RSA key of 8192 bits has 2.5
+// maxOther limits an authority of another node in bytes. One with an RSA key of 8192 bits has 2.5
 // KiB.
 const maxOther = 8 << 10
 
-// ParseAuthorities reads the authorities that another node has of a backend. It refuses what a node
-// would not make: the proxies here are to trust it.
+// ParseAuthorities parses the authorities of another node's backend. It rejects any that a node
+// would not create, because local proxies will trust them.
 func ParseAuthorities(mesh, backend string, body []byte) (*Authorities, error) {
 	var b authoritiesBody
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -97,7 +99,7 @@ func ParseAuthorities(mesh, backend string, body []byte) (*Authorities, error) {
 
 func checkOther(mesh, backend string, block *pem.Block) error {
 	if block.Type != "CERTIFICATE" {
-		return fmt.Errorf("it is of the type %.32q, want CERTIFICATE", block.Type)
+		return fmt.Errorf("it has the type %.32q, want CERTIFICATE", block.Type)
 	}
 	if n := len(block.Bytes); n > maxOther {
 		return fmt.Errorf("it has %d bytes, at most %d are allowed", n, maxOther)
@@ -108,13 +110,13 @@ func checkOther(mesh, backend string, block *pem.Block) error {
 	}
 	switch {
 	case c.Subject.String() != rootSubject(mesh, backend).String():
-		return fmt.Errorf("it is the one of %.128q", c.Subject)
+		return fmt.Errorf("it belongs to %.128q", c.Subject)
 	case len(c.URIs) != 1 || c.URIs[0].String() != "spiffe://"+mesh:
-		return fmt.Errorf("it is not of the trust domain %q", mesh)
+		return fmt.Errorf("it does not belong to the trust domain %q", mesh)
 	case !c.IsCA || !c.BasicConstraintsValid || c.KeyUsage&x509.KeyUsageCertSign == 0:
-		return errors.New("it may not sign others")
+		return errors.New("it cannot sign certificates")
 	case !selfSigned(c):
-		return errors.New("it has not signed itself")
+		return errors.New("it is not self-signed")
 	}
 	switch key := c.PublicKey.(type) {
 	case *ecdsa.PublicKey:
@@ -126,25 +128,25 @@ func checkOther(mesh, backend string, block *pem.Block) error {
 			return nil
 		}
 	}
-	return errors.New("its key is of another sort than nodes make")
+	return errors.New("nodes create no keys of its type")
 }
 
-// maxOthers bounds the authorities of other nodes in one backend.
+// maxOthers limits the authorities of other nodes in one backend.
 const maxOthers = 8192
 
 // other is one authority of another node.
 type other struct {
 	cert  *x509.Certificate
-	until time.Time // when nothing that it has signed is valid any more
+	until time.Time // when the last certificate signed by it expires
 }
 
-// Others are the authorities of other nodes. It is immutable.
+// Others holds the authorities of other nodes. It is immutable.
 type Others struct {
 	backends map[[2]string][]other // by mesh and backend, sorted
-	over     map[[2]string]int     // how many are not trusted since there are too many
+	over     map[[2]string]int     // number of authorities that are not trusted because of the limit
 }
 
-// NewOthers returns the authorities of other nodes, each once.
+// NewOthers returns the authorities of other nodes without duplicates.
 func NewOthers(list []*Authorities) *Others {
 	o := &Others{backends: map[[2]string][]other{}, over: map[[2]string]int{}}
 	for _, a := range list {
@@ -152,7 +154,7 @@ func NewOthers(list []*Authorities) *Others {
 		for _, der := range a.Certificates {
 			c, err := x509.ParseCertificate(der)
 			if err != nil {
-				continue // it was parsed before
+				continue // already validated
 			}
 			until := c.NotAfter
 			if !a.Until.IsZero() && a.Until.Before(until) {
@@ -172,23 +174,23 @@ func NewOthers(list []*Authorities) *Others {
 	return o
 }
 
-// noOthers are those of an agent without a pool.
+// noOthers is used by an agent without a pool.
 var noOthers = NewOthers(nil)
 
-// Equal reports whether two say the same.
+// Equal reports whether both hold the same authorities.
 func (o *Others) Equal(x *Others) bool {
 	return maps.Equal(o.over, x.over) && maps.EqualFunc(o.backends, x.backends, func(a, b []other) bool {
 		return slices.EqualFunc(a, b, func(a, b other) bool { return a.until.Equal(b.until) && a.cert.Equal(b.cert) })
 	})
 }
 
-// compareCerts orders authorities the same on every node, the oldest first.
+// compareCerts sorts authorities the same way on every node, the oldest first.
 func compareCerts(a, b *x509.Certificate) int {
 	return cmp.Or(a.NotBefore.Compare(b.NotBefore), bytes.Compare(a.Raw, b.Raw))
 }
 
-// refreshTrust makes what the mesh trusts anew where something of it has changed: its own
-// authorities, and in builtin backends those of other nodes.
+// refreshTrust rebuilds the mesh's trust bundle if an input has changed: its own authorities, and
+// in builtin backends those of other nodes.
 func (st *meshState) refreshTrust(k *Keeper) (warnings []string) {
 	own, others := st.bundle(st.spec), noOthers
 	if k.o.Pool != nil {
@@ -244,14 +246,14 @@ func (st *meshState) refreshTrust(k *Keeper) (warnings []string) {
 	return warnings
 }
 
-// changesAt notes when an authority of another node is not trusted any more.
+// changesAt records the time when the trust in another node's authority ends.
 func (st *meshState) changesAt(t time.Time) {
 	if st.trustUntil.IsZero() || t.Before(st.trustUntil) {
 		st.trustUntil = t
 	}
 }
 
-// tell gives other nodes the authorities that this one has made.
+// tell announces the authorities of this node.
 func (k *Keeper) tell() {
 	if k.o.Pool == nil {
 		return
@@ -269,7 +271,7 @@ func (k *Keeper) tell() {
 			a := Authorities{Mesh: name, Backend: b.name, Life: life}
 			for _, x := range b.list {
 				a.Certificates = append(a.Certificates, x.cert.Raw)
-				x.told = true
+				x.announced = true
 			}
 			out = append(out, a)
 		}
@@ -277,31 +279,31 @@ func (k *Keeper) tell() {
 	k.o.Pool.Tell(out)
 }
 
-// ErrSpreading says that no certificates are made yet since other nodes are to know the authority
-// first. It takes some seconds at most.
-var ErrSpreading = errors.New("the other nodes are being told of the authority of this one")
+// ErrSpreading means that no certificate is created yet, because other nodes must know the
+// authority first. This takes a few seconds at most.
+var ErrSpreading = errors.New("this node's authority is being announced to other nodes")
 
 const (
-	// spreading is how long a first authority waits at most until other nodes have it. It is less than
-	// a step in which mutual TLS is switched.
+	// spreading is the maximum time for which a first authority waits for other nodes. It is less
+	// than one step of an mTLS switch.
 	spreading = 4 * time.Second
-	// spreadLook is how often is looked whether they have it.
+	// spreadLook is the interval for checking whether other nodes have it.
 	spreadLook = 200 * time.Millisecond
-	// spreadServe is how long their proxies have to take it.
+	// spreadServe is the time for their proxies to receive it.
 	spreadServe = time.Second
 )
 
-// spreads reports whether a first authority is still to wait until other nodes have it.
+// spreads reports whether a first authority still waits for other nodes.
 func (a *authority) spreads(k *Keeper) bool {
 	age := k.now.Sub(a.since)
 	if k.o.Pool == nil || age < 0 || age >= spreading {
 		return false
 	}
-	others, without := k.o.Pool.Told()
+	others, without := k.o.Pool.Announced()
 	if others == 0 {
 		return false
 	}
-	if a.told && a.spreadAt.IsZero() && without == 0 {
+	if a.announced && a.spreadAt.IsZero() && without == 0 {
 		a.spreadAt = k.now
 	}
 	if !a.spreadAt.IsZero() && !k.now.Before(a.spreadAt.Add(spreadServe)) {

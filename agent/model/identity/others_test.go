@@ -13,19 +13,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// pool is that of one node, and what the test has others say.
+// pool is the pool of one node, with settable authorities of other nodes.
 type pool struct {
-	told            []identity.Authorities
+	announced       []identity.Authorities
 	others          *identity.Others
 	nodes, ignorant int
 }
 
-func (p *pool) Tell(list []identity.Authorities)   { p.told = list }
+func (p *pool) Tell(list []identity.Authorities)   { p.announced = list }
 func (p *pool) Others() *identity.Others           { return p.others }
-func (p *pool) Told() (others, without int)        { return p.nodes, p.ignorant }
+func (p *pool) Announced() (others, without int)   { return p.nodes, p.ignorant }
 func (p *pool) hear(list ...*identity.Authorities) { p.others = identity.NewOthers(list) }
 
-// inPool is a world of a node in a pool.
+// inPool returns the world of a node in a pool.
 func inPool(t *testing.T) (*world, *pool) {
 	w, p := newWorld(t), &pool{others: identity.NewOthers(nil)}
 	w.k = identity.Open(identity.Options{Dir: w.dir, Now: func() time.Time { return w.now }, Pool: p,
@@ -33,10 +33,10 @@ func inPool(t *testing.T) (*world, *pool) {
 	return w, p
 }
 
-// travel is what others make of what a node has told.
+// travel returns a node's announcement as other nodes parse it.
 func travel(t *testing.T, p *pool, until time.Time) (out []*identity.Authorities) {
 	t.Helper()
-	for _, a := range p.told {
+	for _, a := range p.announced {
 		a.Until = until
 		body, err := a.Encode()
 		if err != nil {
@@ -54,8 +54,8 @@ func travel(t *testing.T, p *pool, until time.Time) (out []*identity.Authorities
 	return out
 }
 
-// TestOthers: the proxies of two nodes with a builtin backend trust each other, in the same bytes,
-// and for as long as something is valid.
+// TestOthers checks that the proxies of two nodes with a builtin backend trust each other, with the
+// same bytes, as long as a certificate is valid.
 func TestOthers(t *testing.T) {
 	m := builtin("one", "two")
 	a, pa := inPool(t)
@@ -77,8 +77,8 @@ func TestOthers(t *testing.T) {
 		t.Error("new secrets without a reason")
 	}
 
-	// A node that goes gives a time; until then it is trusted, and a pass is due when it is not any
-	// more.
+	// A leaving node announces an end time. Its authority is trusted until then, and a pass is due
+	// at that time.
 	until := a.now.Add(time.Hour)
 	pa.hear(travel(t, pb, until)...)
 	a.trusts(a.one(m), y)
@@ -92,12 +92,12 @@ func TestOthers(t *testing.T) {
 		t.Error("trusted for too long")
 	}
 
-	// What others have never signs here.
+	// Authorities of other nodes never sign here.
 	pa.hear(travel(t, pb, time.Time{})...)
-	if got := leaf(t, a.one(m)); got.CheckSignatureFrom(mustParse(t, pa.told[0].Certificates[0])) != nil {
+	if got := leaf(t, a.one(m)); got.CheckSignatureFrom(mustParse(t, pa.announced[0].Certificates[0])) != nil {
 		t.Error("somebody else's authority has signed")
 	}
-	// A provided backend of the same name trusts its own alone.
+	// A provided backend of the same name trusts only its configured authority.
 	root := newOwn(t, "root", a.now.Add(time.Hour*1000), nil, nil)
 	p := provided(&resource.DataSource{Inline: root.pem}, &resource.DataSource{Inline: root.keyPEM(t)})
 	p.EnabledBackend, p.Backends[0].Name = "one", "one"
@@ -115,8 +115,8 @@ func mustParse(t *testing.T, der []byte) *x509.Certificate {
 	return c
 }
 
-// TestOthersFirst: a first authority signs once the other nodes had the time to trust it, and not
-// later than after four seconds.
+// TestOthersFirst checks that a first authority signs after the other nodes had time to trust it,
+// but no later than after four seconds.
 func TestOthersFirst(t *testing.T) {
 	for name, c := range map[string]struct {
 		ignorantFor, want time.Duration
@@ -137,8 +137,8 @@ func TestOthersFirst(t *testing.T) {
 				if err == nil {
 					break
 				}
-				if !strings.Contains(err.Error(), "being told") || len(p.told) != 1 {
-					t.Fatal(err, p.told)
+				if !strings.Contains(err.Error(), "being announced") || len(p.announced) != 1 {
+					t.Fatal(err, p.announced)
 				}
 				if d := w.next.Sub(w.now); d <= 0 || d > time.Second {
 					t.Fatalf("the next pass is due in %v", d)
@@ -152,20 +152,20 @@ func TestOthersFirst(t *testing.T) {
 	}
 	w, p := inPool(t)
 	p.nodes = 0
-	w.one(builtin("one")) // nobody has to know
+	w.one(builtin("one")) // no other node has to know
 	w, _ = inPool(t)
 	w.one(builtin("one"))
 	w.now = w.now.Add(time.Minute)
 	p = &pool{others: identity.NewOthers(nil), nodes: 3, ignorant: 3}
 	w.k = identity.Open(identity.Options{Dir: w.dir, Now: func() time.Time { return w.now }, Pool: p})
-	w.one(builtin("one")) // others know it from before the restart
+	w.one(builtin("one")) // other nodes know it from before the restart
 }
 
-// TestHostileAuthorities: what a node would not make is not trusted.
+// TestHostileAuthorities checks that authorities that no node creates are not trusted.
 func TestHostileAuthorities(t *testing.T) {
 	w, p := inPool(t)
 	w.one(builtin("one"))
-	good := mustParse(t, p.told[0].Certificates[0])
+	good := mustParse(t, p.announced[0].Certificates[0])
 	foreign := newOwn(t, "root", w.now.Add(time.Hour), nil, nil)
 	domain := newOwn(t, "root", w.now.Add(time.Hour), nil, func(c *x509.Certificate) { c.Subject = good.Subject })
 	noCA := newOwn(t, "root", w.now.Add(time.Hour), nil, func(c *x509.Certificate) {
@@ -193,14 +193,14 @@ func TestHostileAuthorities(t *testing.T) {
 		body          []byte
 		want          string
 	}{
-		"another mesh":     {"other", "one", self, "it is the one of"},
-		"another backend":  {"default", "two", self, "it is the one of"},
-		"any root":         {"default", "one", body(string(foreign.pem)), "it is the one of"},
+		"another mesh":     {"other", "one", self, "it belongs to"},
+		"another backend":  {"default", "two", self, "it belongs to"},
+		"any root":         {"default", "one", body(string(foreign.pem)), "it belongs to"},
 		"no trust domain":  {"default", "one", body(string(domain.pem)), "trust domain"},
-		"no authority":     {"default", "one", body(string(noCA.pem)), "may not sign"},
-		"signed by others": {"default", "one", body(string(signed.pem)), "has not signed itself"},
+		"no authority":     {"default", "one", body(string(noCA.pem)), "cannot sign"},
+		"signed by others": {"default", "one", body(string(signed.pem)), "is not self-signed"},
 		"giant":            {"default", "one", body(string(giant.pem)), "at most 8192"},
-		"a key":            {"default", "one", body(string(foreign.keyPEM(t))), "of the type"},
+		"a key":            {"default", "one", body(string(foreign.keyPEM(t))), "has the type"},
 		"no PEM":           {"default", "one", body("x"), "no PEM"},
 		"no JSON":          {"default", "one", []byte("x"), "cannot be read"},
 	} {

@@ -12,11 +12,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// recheck is how often files that somebody else writes are looked at.
+// recheck is the interval for checking files that the agent does not write.
 const recheck = time.Minute
 
-// source is where a provided authority was read from, so that it is read again when that has
-// changed.
+// source identifies the input of a provided authority, to detect changes.
 type source struct {
 	conf      *resource.MTLSConf
 	cert, key stamp
@@ -24,7 +23,7 @@ type source struct {
 	err       error
 }
 
-// stamp tells versions of a file apart.
+// stamp identifies a version of a file.
 type stamp struct {
 	inode    uint64
 	size     int64
@@ -61,9 +60,9 @@ func (b *backend) refreshProvided(k *Keeper, spec *resource.MTLSBackend) ([]stri
 	case now == nil && b.source.err != nil:
 		return nil, b.source.err
 	case now == nil:
-		return nil, errors.New("the certificate of the authority has expired or is not valid yet: give another one")
+		return nil, errors.New("the authority's certificate has expired or is not valid yet: set another one")
 	case b.source.err != nil:
-		return []string{fmt.Sprintf("%v: the authority that was read before stays in force", b.source.err)}, nil
+		return []string{fmt.Sprintf("%v: the previous authority remains in force", b.source.err)}, nil
 	}
 	for _, a := range b.list {
 		if !a.replaced.IsZero() {
@@ -78,7 +77,7 @@ func (b *backend) refreshProvided(k *Keeper, spec *resource.MTLSBackend) ([]stri
 	return []string{ending(now.pair)}, nil
 }
 
-// changed reports whether what an authority is read from may have changed since it was.
+// changed reports whether the input of an authority may have changed.
 func (b *backend) changed(k *Keeper, conf *resource.MTLSConf) bool {
 	if b.source.conf != conf {
 		return true
@@ -90,7 +89,7 @@ func (b *backend) changed(k *Keeper, conf *resource.MTLSConf) bool {
 	return b.source.err != nil || b.source.cert != stampOf(conf.Cert.File) || b.source.key != stampOf(conf.Key.File)
 }
 
-// read takes the authority in. One that cannot be used leaves that in force which is.
+// read reads the authority. If it is unusable, the current one remains in force.
 func (b *backend) read(k *Keeper, conf *resource.MTLSConf) {
 	b.source = source{conf: conf, cert: stampOf(conf.Cert.File), key: stampOf(conf.Key.File), checkAt: k.now.Add(recheck)}
 	p, err := providedPair(conf)
@@ -103,7 +102,7 @@ func (b *backend) read(k *Keeper, conf *resource.MTLSConf) {
 	a := &authority{pair: p, backend: b.name}
 	if n := len(b.list); n > 0 {
 		if last := b.list[n-1]; last.cert.Equal(p.cert) {
-			last.pair = p // the chain above may be another one
+			last.pair = p // the chain above may have changed
 			return
 		}
 		a.since = k.now
@@ -115,7 +114,7 @@ func (b *backend) read(k *Keeper, conf *resource.MTLSConf) {
 	}
 	b.list = append(b.list, a)
 	b.list = b.list[max(0, len(b.list)-maxAuthorities):]
-	k.o.Log.Info("a certificate authority is read", "mesh", b.mesh, "backend", b.name, "expires", p.cert.NotAfter)
+	k.o.Log.Info("certificate authority loaded", "mesh", b.mesh, "backend", b.name, "expires", p.cert.NotAfter)
 }
 
 func providedPair(conf *resource.MTLSConf) (*pair, error) {
@@ -137,8 +136,8 @@ func providedPair(conf *resource.MTLSConf) (*pair, error) {
 	return p, nil
 }
 
-// readSource returns the bytes of a data source; those of a key are not read from a file that
-// others than its owner can read or write.
+// readSource returns the bytes of a data source. It does not read a key from a file that users
+// other than its owner can read or write.
 func readSource(d *resource.DataSource, secret bool) ([]byte, error) {
 	switch {
 	case len(d.Inline) > 0:
@@ -146,8 +145,8 @@ func readSource(d *resource.DataSource, secret bool) ([]byte, error) {
 	case d.InlineString != "":
 		return []byte(d.InlineString), nil
 	case d.File == "":
-		return nil, fmt.Errorf("the secret %q cannot be read: this agent holds no secrets; use file, inline or inlineString",
-			d.Secret)
+		return nil, fmt.Errorf("the secret %q cannot be read: this agent stores no secrets; use file, inline, "+
+			"or inlineString", d.Secret)
 	}
 	f, err := files.OpenRegular(d.File)
 	if err != nil {
@@ -160,8 +159,8 @@ func readSource(d *resource.DataSource, secret bool) ([]byte, error) {
 		return nil, err
 	case secret && st.Mode().Perm()&0o077 != 0:
 		return nil, &refusedError{d.File,
-			fmt.Sprintf("is open to others than its owner (mode %#o), and it holds a private key", st.Mode().Perm()),
-			fmt.Sprintf("make a new key, give the file to the user %d that the agent runs as, and change its mode to 0600",
+			fmt.Sprintf("is accessible to users other than its owner (mode %#o) and contains a private key", st.Mode().Perm()),
+			fmt.Sprintf("create a new key, make the agent's user %d the owner of the file, and change its mode to 0600",
 				os.Geteuid())}
 	}
 	return readAll(f)

@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestProvided: authorities that somebody else runs.
+// TestProvided checks authorities that the operator provides.
 func TestProvided(t *testing.T) {
 	w := newWorld(t)
 	until := w.now.Add(8 * 365 * 24 * time.Hour)
@@ -32,7 +32,7 @@ func TestProvided(t *testing.T) {
 			if err := c.CheckSignatureFrom(o.cert); err != nil || c.NotAfter.Sub(w.now) != 24*time.Hour {
 				t.Errorf("signed by %v until %v: %v", c.Issuer, c.NotAfter, err)
 			}
-			// One who trusts the root alone follows the chain.
+			// A peer that trusts only the root follows the chain.
 			pool, between := x509.NewCertPool(), x509.NewCertPool()
 			pool.AddCert(root.cert)
 			pool.AddCert(big.cert)
@@ -51,7 +51,7 @@ func TestProvided(t *testing.T) {
 	}
 }
 
-// TestProvidedFaults: each says what is wrong with which field and what to do.
+// TestProvidedFaults checks that each error names the field, the fault, and the remedy.
 func TestProvidedFaults(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	until := now.Add(8 * 365 * 24 * time.Hour)
@@ -80,23 +80,23 @@ func TestProvidedFaults(t *testing.T) {
 	notCA, notCAKey := with(until, func(c *x509.Certificate) { c.IsCA = false })
 	noSign, noSignKey := with(until, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign })
 	agree, agreeKey := with(until, func(c *x509.Certificate) { c.KeyUsage |= x509.KeyUsageKeyAgreement })
-	past, pastKey := with(now.Add(-time.Second), nil)
+	expired, expiredKey := with(now.Add(-time.Second), nil)
 	future, futureKey := with(now.Add(20*365*24*time.Hour), nil)
 	small, smallKey := inline(newRSA(t, 1024, until))
 	for want, c := range map[string][2]*resource.DataSource{
-		"conf.cert and conf.key are not a certificate and its key":                  {cert, otherKey},
-		"conf.cert: the certificate is not one of an authority":                     {notCA, notCAKey},
-		"conf.cert: the certificate may not sign others":                            {noSign, noSignKey},
-		"the key usage keyAgreement":                                                {agree, agreeKey},
-		"conf.cert: the certificate has expired at 2026-03-01T11:59:59Z":            {past, pastKey},
-		"conf.cert: the certificate is valid from ":                                 {future, futureKey},
-		"conf.cert: the RSA key has 1024 bits: make one with at least 2048":         {small, smallKey},
-		`conf.key: the secret "s" cannot be read: this agent holds no secrets; use`: {cert, {Secret: "s"}},
-		"conf.cert: stat /does/not/exist":                                           {{File: "/does/not/exist"}, key},
-		"open.pem is open to others than its owner (mode 0644)":                     {cert, {File: open}},
-		"group.pem is open to others than its owner (mode 0640)":                    {cert, {File: group}},
-		"not a regular file; put a file in its place":                               {cert, {File: fifo}},
-		"conf.cert and conf.key are missing":                                        {nil, nil},
+		"conf.cert and conf.key are not a certificate and its key":                   {cert, otherKey},
+		"conf.cert: the certificate is not an authority's":                           {notCA, notCAKey},
+		"conf.cert: the certificate cannot sign others":                              {noSign, noSignKey},
+		"the key usage keyAgreement":                                                 {agree, agreeKey},
+		"conf.cert: the certificate expired at 2026-03-01T11:59:59Z":                 {expired, expiredKey},
+		"conf.cert: the certificate is not valid before ":                            {future, futureKey},
+		"conf.cert: the RSA key has 1024 bits: create one with at least 2048":        {small, smallKey},
+		`conf.key: the secret "s" cannot be read: this agent stores no secrets; use`: {cert, {Secret: "s"}},
+		"conf.cert: stat /does/not/exist":                                            {{File: "/does/not/exist"}, key},
+		"open.pem is accessible to users other than its owner (mode 0644)":           {cert, {File: open}},
+		"group.pem is accessible to users other than its owner (mode 0640)":          {cert, {File: group}},
+		"not a regular file; put a file in its place":                                {cert, {File: fifo}},
+		"conf.cert and conf.key are missing":                                         {nil, nil},
 	} {
 		w := newWorld(t)
 		_, err := w.try("default", provided(c[0], c[1]), "web")
@@ -107,7 +107,7 @@ func TestProvidedFaults(t *testing.T) {
 			t.Errorf("the error shows too much: %v", err)
 		}
 	}
-	// One that is listed but not enabled costs its trust alone.
+	// A faulty backend that is listed but not enabled only loses its trust.
 	w := newWorld(t)
 	m := provided(cert, key)
 	m.Backends = append(m.Backends, resource.MTLSBackend{Name: "bad", Type: resource.BackendProvided,
@@ -118,7 +118,7 @@ func TestProvidedFaults(t *testing.T) {
 	}
 }
 
-// TestProvidedFiles are read again when they change; the two authorities overlap.
+// TestProvidedFiles checks that changed files are read and that the two authorities overlap.
 func TestProvidedFiles(t *testing.T) {
 	w := newWorld(t)
 	until := w.now.Add(8 * 365 * 24 * time.Hour)
@@ -143,7 +143,7 @@ func TestProvidedFiles(t *testing.T) {
 
 	put(b, []byte("half a key"))
 	w.now = w.next
-	if w.one(m) != first || !strings.Contains(w.warned(), "the authority that was read before stays in force") {
+	if w.one(m) != first || !strings.Contains(w.warned(), "the previous authority remains in force") {
 		t.Errorf("with a broken file: warnings %q", w.warn)
 	}
 	put(b, b.keyPEM(t))
@@ -163,7 +163,7 @@ func TestProvidedFiles(t *testing.T) {
 	if s := w.one(m); blocks(s.Authorities()) != 1 {
 		t.Error("the one that was replaced is trusted still")
 	}
-	// Near its end somebody is told.
+	// Near the expiry there is a warning.
 	w.now = until.Add(-time.Hour)
 	s := w.one(m)
 	if c := leaf(t, s); !c.NotAfter.Equal(until) || !strings.Contains(w.warned(), "expires at") {

@@ -8,25 +8,25 @@ import (
 )
 
 const (
-	// maxProxies bounds the certificates that are kept: more than there can be proxies on a node.
+	// maxProxies limits the stored certificates. It is more than the number of proxies on a node.
 	maxProxies = 16384
-	// keepGone is how long a certificate outlives its dataplane: Envoys bring theirs, and are
-	// restarted.
+	// keepGone is the time for which a certificate is stored after its dataplane is gone, because
+	// an Envoy that sends its dataplane may restart.
 	keepGone = 10 * time.Minute
 )
 
 // proxy is the certificate of one proxy.
 type proxy struct {
-	mesh, name string // "" when it was read from a file that does not tell, until it is asked for
+	mesh, name string // "" for a certificate from a file with a hashed name, until its first use
 	file       string
-	pair       *pair // nil: none yet
+	pair       *pair // nil before the first certificate
 	names      []string
-	issuer     *authority // nil: not looked for yet, or not trusted
+	issuer     *authority // nil if not searched yet, or not trusted
 	key        []byte
 	secrets    *Secrets
 	used       bool // in this pass
-	dirty      bool // not on disk
-	made       int  // certificates, by this process
+	dirty      bool // not saved
+	number     int  // number of certificates created
 	goneSince  time.Time
 }
 
@@ -41,9 +41,9 @@ func (p *proxy) issued() time.Time { return p.pair.cert.NotBefore.Add(backdate) 
 
 func (p *proxy) renewal() time.Time { return proxyRenewal(p.issued(), p.until(), p.file) }
 
-// Proxy returns the secrets of a proxy with the given tags, made anew when those that it has are
-// due, have other names or come from an authority that signs no longer. Mesh must have been called
-// for the mesh in this pass. It fails when there are none that are valid.
+// Proxy returns the secrets of a proxy with the given tags. It creates a new certificate if the
+// current one is due, has other names, or comes from an authority that no longer signs. Call Mesh
+// for the mesh earlier in the same pass. Proxy fails if there is no valid certificate.
 func (k *Keeper) Proxy(mesh, name string, tags map[string][]string) (*Secrets, error) {
 	st := k.meshes[mesh]
 	if st == nil || !st.seen {
@@ -57,7 +57,7 @@ func (k *Keeper) Proxy(mesh, name string, tags map[string][]string) (*Secrets, e
 	p := k.proxies[file]
 	if p == nil {
 		if len(k.proxies) >= maxProxies {
-			return nil, fmt.Errorf("the agent keeps %d certificates, which is the most it may: remove dataplanes that are "+
+			return nil, fmt.Errorf("the agent stores %d certificates, the maximum: remove dataplanes that are "+
 				"not used", len(k.proxies))
 		}
 		p = &proxy{file: file}
@@ -80,10 +80,10 @@ func (k *Keeper) Proxy(mesh, name string, tags map[string][]string) (*Secrets, e
 	return p.secrets, nil
 }
 
-// stale says why a certificate has to be replaced, "" when it need not be.
+// stale returns the reason for replacing a certificate, or "".
 func (p *proxy) stale(k *Keeper, st *meshState, names []string) string {
 	if p.pair == nil {
-		return "it has none"
+		return "no certificate yet"
 	}
 	if p.issuer == nil || !st.trusts(p.issuer) {
 		p.issuer = st.issuer(p.pair)
@@ -92,21 +92,21 @@ func (p *proxy) stale(k *Keeper, st *meshState, names []string) string {
 	case !slices.Equal(p.names, names):
 		return "its tags have changed"
 	case k.now.Before(p.pair.cert.NotBefore) || !k.now.Before(p.until()):
-		return "it is not valid at this time"
+		return "it is not valid now"
 	case p.issuer == nil:
-		return "its authority is not trusted any more"
+		return "its authority is no longer trusted"
 	case st.signer != nil &&
 		(p.issuer.backend != st.signer.backend || !p.issuer.replaced.IsZero() && p.issuer != st.signer):
 		return "another authority signs"
 	case !k.now.Before(p.renewal()):
 		return "it is due"
 	case p.until().Sub(p.issued()) > st.life+time.Second:
-		return "it is valid for longer than the mesh wants"
+		return "its lifetime exceeds that of the mesh"
 	}
 	return ""
 }
 
-// renew makes a certificate. Where that fails and the present one is good, it stays.
+// renew creates a certificate. On failure the current certificate stays in use while it is valid.
 func (k *Keeper) renew(p *proxy, st *meshState, names []string, reason string) error {
 	fresh, key, err := issue(st, names, k.now)
 	if err != nil {
@@ -116,10 +116,10 @@ func (k *Keeper) renew(p *proxy, st *meshState, names []string, reason string) e
 		}
 		return err
 	}
-	k.o.Log.Debug("a certificate is made", "mesh", p.mesh, "dataplane", p.name, "reason", reason,
+	k.o.Log.Debug("certificate created", "mesh", p.mesh, "dataplane", p.name, "reason", reason,
 		"expires", fresh.cert.NotAfter)
 	p.pair, p.key, p.names, p.issuer, p.secrets, p.dirty = fresh, key, names, st.signer, nil, true
-	p.made++
+	p.number++
 	return nil
 }
 
@@ -129,14 +129,14 @@ func issue(st *meshState, names []string, now time.Time) (*pair, []byte, error) 
 	}
 	p, err := newProxy(st.signer.pair, names, st.life, now)
 	if err != nil {
-		return nil, nil, fmt.Errorf("no certificate can be made: %w", err)
+		return nil, nil, fmt.Errorf("creating a certificate failed: %w", err)
 	}
 	key, err := p.keyPEM()
 	return p, key, err
 }
 
-// keepProxy writes a certificate that is not on disk. It does not wait for the disk: one that is
-// lost is made again.
+// keepProxy saves a certificate without waiting for the disk, because a lost certificate is simply
+// recreated.
 func (k *Keeper) keepProxy(p *proxy) {
 	if !p.dirty {
 		return
@@ -145,10 +145,10 @@ func (k *Keeper) keepProxy(p *proxy) {
 		k.due(k.writeAgain)
 		return
 	}
-	content := slices.Concat(fmt.Appendf(nil, madeLine+"\n", p.made), p.pair.certPEM(), p.key)
+	content := slices.Concat(fmt.Appendf(nil, madeLine+"\n", p.number), p.pair.certPEM(), p.key)
 	if err := k.vault.write(p.file, content, false); err != nil {
 		if !k.unwritten {
-			k.o.Log.Warn("certificates cannot be written; they are in memory, and a restart makes others",
+			k.o.Log.Warn("certificates cannot be saved and will be replaced at a restart",
 				"file", k.vault.path(p.file), "error", err)
 		}
 		k.unwritten, k.writeAgain = true, k.now.Add(retry)
@@ -156,17 +156,16 @@ func (k *Keeper) keepProxy(p *proxy) {
 		return
 	}
 	if k.unwritten {
-		k.o.Log.Info("certificates can be written again")
+		k.o.Log.Info("certificates can be saved again")
 	}
 	p.dirty, k.unwritten = false, false
 }
 
-// madeLine stands in front of the certificate in its file: how many there were, this one included.
-// Readers of PEM pass over it.
+// madeLine precedes the certificate in its file and holds the number of certificates created so
+// far. PEM readers skip it.
 const madeLine = "certificates made for this proxy: %d"
 
-// loadProxies reads the certificates that are kept. One that cannot be used is made again when it
-// is asked for.
+// loadProxies reads the stored certificates. An unusable one is recreated on its next use.
 func (k *Keeper) loadProxies() {
 	bad := 0
 	var first error
@@ -184,7 +183,7 @@ func (k *Keeper) loadProxies() {
 		k.proxies[file] = p
 	}
 	if bad > 0 {
-		k.o.Log.Warn("certificates of proxies cannot be used; others are made when they are asked for",
+		k.o.Log.Warn("stored certificates of proxies are unusable and will be replaced on their next use",
 			"files", bad, "first", first)
 	}
 }
@@ -199,21 +198,20 @@ func (p *proxy) load(v *vault) error {
 		return fmt.Errorf("it is damaged: %w", err)
 	}
 	if read.cert.IsCA || len(read.cert.URIs) == 0 {
-		return errors.New("it is damaged: it is not the certificate of a proxy")
+		return errors.New("it is damaged: it is not a proxy certificate")
 	}
 	key, err := read.keyPEM()
 	if err != nil {
 		return err
 	}
 	p.pair, p.key, p.names = read, key, namesOf(read.cert.URIs)
-	if _, err := fmt.Sscanf(string(data[:min(len(data), 64)]), madeLine, &p.made); err != nil || p.made < 1 {
-		p.made = 1 // it was written before they were counted
+	if _, err := fmt.Sscanf(string(data[:min(len(data), 64)]), madeLine, &p.number); err != nil || p.number < 1 {
+		p.number = 1 // written before certificates were counted
 	}
 	return nil
 }
 
-// sweep removes certificates of dataplanes that are gone, and those that nobody asks for and that
-// have expired.
+// sweep removes the certificates of removed dataplanes, and unused expired ones.
 func (k *Keeper) sweep(exists func(mesh, dataplane string) bool) {
 	for file, p := range k.proxies {
 		expired := !p.used && !k.now.Before(p.until())
@@ -232,7 +230,7 @@ func (k *Keeper) sweep(exists func(mesh, dataplane string) bool) {
 			continue
 		}
 		if err := k.vault.remove(file); err != nil {
-			k.o.Log.Warn("a certificate of a dataplane that is gone cannot be removed", "file", k.vault.path(file), "error", err)
+			k.o.Log.Warn("the certificate of a removed dataplane cannot be deleted", "file", k.vault.path(file), "error", err)
 			k.due(k.now.Add(retry))
 			continue
 		}

@@ -15,38 +15,37 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// Modes of what the vault makes. Whoever else could read a key could be the proxy.
+// Modes of created files. Anyone who can read a key can act as the proxy.
 const (
 	dirMode  = 0o700
 	fileMode = 0o600
 )
 
-// maxFile bounds a file that is read, in bytes.
+// maxFile limits the size of a file in bytes.
 const maxFile = 1 << 20
 
-// Names of files: ca-BACKEND.pem and proxy-DATAPLANE.pem in a directory for each mesh.
+// File names: ca-BACKEND.pem and proxy-DATAPLANE.pem, in a directory for each mesh.
 const (
 	caPrefix    = "ca"
 	proxyPrefix = "proxy"
 	suffix      = ".pem"
-	tempPrefix  = "." // of files that are being written
+	tempPrefix  = "." // prefix of unfinished files
 	aside       = ".damaged"
 )
 
-// vault keeps files with keys below a directory; "" keeps nothing. Files are named by their path
-// below it.
+// vault stores files with keys in a directory; with "" it stores nothing. Files are named by their
+// relative path.
 type vault struct{ root string }
 
-// refusedError is a file or directory whose content may be known to others, or be theirs.
+// refusedError is the error for a file or directory that others can read or write.
 type refusedError struct{ path, reason, remedy string }
 
 func (e *refusedError) Error() string {
 	return fmt.Sprintf("%s %s: %s", e.path, e.reason, e.remedy)
 }
 
-// fileOf names the file of an authority or a proxy. Names are those of resources; one that is long
-// or unusual is replaced by its hash, behind an underscore, with which no name of a resource
-// begins.
+// fileOf returns the file name for an authority or a proxy. A long or unusual name is replaced by
+// its hash after an underscore, with which no resource name begins.
 func fileOf(mesh, prefix, name string) string {
 	return filepath.Join(element("", mesh, ""), element(prefix+"-", name, suffix))
 }
@@ -60,8 +59,8 @@ func element(before, name, after string) string {
 	return before + name + after
 }
 
-// proxyOf returns the mesh and the dataplane that a file belongs to; ok is false for other files. A
-// name that was hashed comes back as "".
+// proxyOf returns the mesh and the dataplane of a file; ok is false for other files. For a hashed
+// name it returns "".
 func proxyOf(file string) (mesh, name string, ok bool) {
 	dir, base := filepath.Split(file)
 	mesh = filepath.Clean(dir)
@@ -78,8 +77,8 @@ func proxyOf(file string) (mesh, name string, ok bool) {
 
 func (v *vault) path(file string) string { return filepath.Join(v.root, file) }
 
-// read returns the content of a file. The error is fs.ErrNotExist when there is none, and
-// a *refusedError when others than the agent's user could have read or written it.
+// read returns the content of a file. The error is fs.ErrNotExist if there is none, and a
+// *refusedError if users other than the agent's can read or write it.
 func (v *vault) read(file string) ([]byte, error) {
 	if v.root == "" {
 		return nil, fs.ErrNotExist
@@ -94,7 +93,7 @@ func (v *vault) read(file string) ([]byte, error) {
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
-		return nil, &refusedError{path, "is a symbolic link", "put the file itself in its place, or remove it"}
+		return nil, &refusedError{path, "is a symbolic link", "replace it with the file itself, or remove it"}
 	}
 	if err != nil {
 		return nil, err
@@ -110,7 +109,7 @@ func (v *vault) read(file string) ([]byte, error) {
 	return readAll(f)
 }
 
-// readAll reads a file that is not too large.
+// readAll reads a file up to the size limit.
 func readAll(f *os.File) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(data) > maxFile {
@@ -128,7 +127,7 @@ func private(path string, dir bool) error {
 	return ours(path, st, dir)
 }
 
-// ours checks that something is a file or directory that is of use to the agent's user alone.
+// ours checks that only the agent's user can access a file or directory.
 func ours(path string, st fs.FileInfo, dir bool) error {
 	switch {
 	case dir && !st.IsDir():
@@ -136,13 +135,14 @@ func ours(path string, st fs.FileInfo, dir bool) error {
 	case !dir && !st.Mode().IsRegular():
 		return &refusedError{path, "is not a regular file", "move it away"}
 	case st.Mode().Perm()&0o077 != 0 && dir:
-		return &refusedError{path, fmt.Sprintf("is open to others (mode %#o)", st.Mode().Perm()),
-			fmt.Sprintf("if nobody has used that, change its mode to %#o; else remove it, and new certificates are made",
-				dirMode)}
+		return &refusedError{path, fmt.Sprintf("is accessible to other users (mode %#o)", st.Mode().Perm()),
+			fmt.Sprintf("if no other user used this access, change its mode to %#o; else remove it, "+
+				"and the agent creates new certificates", dirMode)}
 	case st.Mode().Perm()&0o077 != 0:
-		return &refusedError{path, fmt.Sprintf("is open to others (mode %#o), and it holds a private key", st.Mode().Perm()),
-			fmt.Sprintf("if nobody has read or changed it, change its mode to %#o; else remove it, and a new one is made",
-				fileMode)}
+		return &refusedError{path,
+			fmt.Sprintf("is accessible to other users (mode %#o) and contains a private key", st.Mode().Perm()),
+			fmt.Sprintf("if no other user read or changed it, change its mode to %#o; else remove it, "+
+				"and the agent creates a new one", fileMode)}
 	}
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok && int(sys.Uid) != os.Geteuid() {
 		return &refusedError{path, fmt.Sprintf("belongs to the user %d, not to the agent's user %d", sys.Uid, os.Geteuid()),
@@ -151,8 +151,7 @@ func ours(path string, st fs.FileInfo, dir bool) error {
 	return nil
 }
 
-// write puts a file in place of what is there, in one step. With sync it returns once the file is
-// on the disk.
+// write replaces a file atomically. With sync it returns after the file is on disk.
 func (v *vault) write(file string, data []byte, sync bool) error {
 	if v.root == "" {
 		return nil
@@ -195,7 +194,7 @@ func syncDir(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// setAside renames a file that cannot be used, over one that was set aside before.
+// setAside renames an unusable file and replaces an earlier renamed one.
 func (v *vault) setAside(file string) (string, error) {
 	to := v.path(file) + aside
 	return to, os.Rename(v.path(file), to)
@@ -208,17 +207,17 @@ func (v *vault) remove(file string) error {
 	if err := os.Remove(v.path(file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_ = os.Remove(filepath.Dir(v.path(file))) // when it was the last one
+	_ = os.Remove(filepath.Dir(v.path(file))) // fails unless the directory is empty
 	return nil
 }
 
-// files lists the files of proxies. What an interrupted write has left is removed.
+// files lists the files of proxies, and removes leftovers of interrupted writes.
 func (v *vault) files() []string {
 	if v.root == "" {
 		return nil
 	}
 	var out []string
-	meshes, _ := os.ReadDir(v.root) // what cannot be listed has nothing to offer
+	meshes, _ := os.ReadDir(v.root) // an unreadable directory counts as empty
 	for _, m := range meshes {
 		if !m.IsDir() {
 			continue

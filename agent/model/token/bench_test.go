@@ -8,8 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
-// BenchmarkVerify is what one token costs: one that is valid, and those that are wrong, which
-// anybody may send.
+// BenchmarkVerify measures the verification of a valid token and of invalid ones, which any client
+// may send.
 func BenchmarkVerify(b *testing.B) {
 	c := newClock()
 	k, dir := open(b, c)

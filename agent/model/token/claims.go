@@ -10,16 +10,16 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Audiences: what a token is for.
+// Audiences of tokens.
 const (
 	AudienceXDS = "nearside-xds" // Envoys and other xDS clients
 	AudienceAPI = "nearside-api" // clients of the HTTP API
 )
 
-// MaxValidity is the longest time that a token can be valid.
+// MaxValidity is the longest validity of a token.
 const MaxValidity = 10 * 365 * 24 * time.Hour
 
-// Bounds of claims, in bytes and items.
+// Limits of claims, in bytes and items.
 const (
 	maxMesh     = 63
 	maxName     = 253
@@ -28,23 +28,23 @@ const (
 	maxServices = 64
 )
 
-// Claims are what a token says.
+// Claims are the claims of a token.
 type Claims struct {
-	ID      string // jti; Create makes one of 128 random bits
-	Subject string // sub: who has the token, for logs and roles
-	// Mesh and Name say which xDS node ids the token may take: MESH.NAME, where Name is a glob on
-	// names of Dataplanes such as "web-*". The proxy of a ZoneEgress or ZoneIngress has no mesh; its
-	// Name is "egress.GLOB" or "ingress.GLOB". Both are empty in a token for the API, and Name is
-	// never empty in one for xDS. See [Claims.NodeIDs].
+	ID      string // jti; Create generates it from 128 random bits
+	Subject string // sub: the holder of the token, for logs and roles
+	// Mesh and Name select the xDS node ids that the token allows: MESH.NAME, where Name is a glob
+	// on names of Dataplanes such as "web-*". A proxy of a ZoneEgress or ZoneIngress has no mesh;
+	// its Name is "egress.GLOB" or "ingress.GLOB". Both are empty in a token for the API. Name is
+	// never empty in a token for xDS. See [Claims.NodeIDs].
 	Mesh, Name string
-	Services   []string // globs on the kuma.io/service values that a Dataplane in the node metadata may claim; empty: none
+	Services   []string // globs on the kuma.io/service values allowed in node metadata; empty: none
 	Audience   string   // AudienceXDS or AudienceAPI
-	KeyID      string   // kid of the key that signed it
-	// Seconds are the unit of Issued, NotBefore and Expires.
+	KeyID      string   // kid of the signing key
+	// Issued, NotBefore, and Expires have a resolution of one second.
 	Issued, NotBefore, Expires time.Time
 }
 
-// NodeIDs is a glob on the xDS node ids that the token may take, such as "default.web-*"; "" for
+// NodeIDs returns a glob on the allowed xDS node ids, such as "default.web-*"; "" if there are
 // none.
 func (c *Claims) NodeIDs() string {
 	if c.Audience != AudienceXDS || c.Name == "" {
@@ -53,14 +53,14 @@ func (c *Claims) NodeIDs() string {
 	return c.Mesh + "." + c.Name
 }
 
-// Prefixes of Claims.Name in tokens for the proxies of ZoneEgresses and ZoneIngresses.
+// Prefixes of Claims.Name in tokens for ZoneEgresses and ZoneIngresses.
 const (
 	EgressName  = "egress."
 	IngressName = "ingress."
 )
 
-// Check reports what is wrong with the claims that a user gives, all at once: each error names the
-// claim, its value and what is allowed. Create refuses what Check does.
+// Check reports all faults in the claims that a user sets. Each error names the claim, its value,
+// and the allowed values. Create rejects the same claims.
 func (c *Claims) Check() error {
 	var faults []error
 	fault := func(claim, value, allowed string) {
@@ -72,7 +72,7 @@ func (c *Claims) Check() error {
 	switch c.Audience {
 	case AudienceAPI:
 		if c.Mesh != "" || c.Name != "" || len(c.Services) > 0 {
-			faults = append(faults, errors.New("a token for the API has no mesh, name or services: leave them out"))
+			faults = append(faults, errors.New("a token for the API has no mesh, name, or services: remove them"))
 		}
 	case AudienceXDS:
 		if c.Mesh != "" && (len(c.Mesh) > maxMesh || !only(c.Mesh, "-_", false) || !between(c.Mesh)) {
@@ -101,7 +101,7 @@ func (c *Claims) Check() error {
 	return errors.Join(faults...)
 }
 
-// zoneProxy reports whether a name is that of proxies that have no mesh.
+// zoneProxy reports whether a name belongs to a zone proxy, which has no mesh.
 func zoneProxy(name string) bool {
 	for _, prefix := range [...]string{EgressName, IngressName} {
 		if rest, ok := strings.CutPrefix(name, prefix); ok && rest != "" {
@@ -111,8 +111,8 @@ func zoneProxy(name string) bool {
 	return false
 }
 
-// only reports whether s has lower-case letters, digits and the characters of extra alone, and
-// capitals where allowed.
+// only reports whether s consists of lower-case letters, digits, the characters of extra, and
+// capitals if allowed.
 func only(s, extra string, capitals bool) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -128,18 +128,18 @@ func between(s string) bool { return lowerOrDigit(s[0]) && lowerOrDigit(s[len(s)
 
 func lowerOrDigit(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
 
-// payload is the body of a token. What anybody may put into one costs little to decode before its
-// signature is verified: lists stay bytes until then.
+// payload is the body of a token. Decoding a hostile body before its signature is verified must be
+// cheap, so lists remain bytes until then.
 type payload struct {
 	jwt.RegisteredClaims
-	Audience audience        `json:"aud"` // in place of a list
+	Audience audience        `json:"aud"` // a single audience, not a list
 	Mesh     string          `json:"mesh,omitempty"`
 	Name     string          `json:"name,omitempty"`
 	Services json.RawMessage `json:"services,omitempty"`
 }
 
-// audience is the one audience of a token. A list (RFC 7519, section 4.1.3) is in no token of this
-// package.
+// audience is the single audience of a token. This package creates no token with a list (RFC 7519,
+// section 4.1.3).
 type audience string
 
 func (c *Claims) payload() (*payload, error) {
@@ -159,7 +159,7 @@ func (c *Claims) payload() (*payload, error) {
 	return p, err
 }
 
-// claims returns what the token says.
+// claims returns the claims of the token.
 func (p *payload) claims(kid string) (Claims, error) {
 	c := Claims{
 		ID: p.ID, Subject: p.Subject, Mesh: p.Mesh, Name: p.Name, Audience: string(p.Audience), KeyID: kid,
@@ -171,8 +171,8 @@ func (p *payload) claims(kid string) (Claims, error) {
 	return c, json.Unmarshal(p.Services, &c.Services)
 }
 
-// at is the time of a claim in UTC; zero where it is missing, or in a year that no text form of
-// times has (RFC 3339).
+// at returns the time of a claim in UTC. It is zero if the claim is missing, or if its year has no
+// RFC 3339 form.
 func at(d *jwt.NumericDate) time.Time {
 	if d == nil || d.UTC().Year() < 0 || d.UTC().Year() > 9999 {
 		return time.Time{}

@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
-// TestConcurrency: verification goes on while keys are made and removed and tokens revoked, by two
-// openers.
+// TestConcurrency verifies tokens while two Keys of one directory create and remove keys and revoke
+// tokens.
 func TestConcurrency(t *testing.T) {
 	_, dir := open(t, &clock{})
 	k := token.Open(dir, nil, time.Now)
@@ -48,7 +48,7 @@ func TestConcurrency(t *testing.T) {
 				if err := by.Revoke(kid, time.Now().Add(time.Hour)); err != nil {
 					t.Error(err)
 				}
-				made, err := by.Create(web(), time.Hour)
+				created, err := by.Create(web(), time.Hour)
 				if err != nil {
 					t.Error(err)
 					return
@@ -56,7 +56,7 @@ func TestConcurrency(t *testing.T) {
 				if by == command {
 					continue
 				}
-				if _, err := by.Verify(made, token.AudienceXDS); err != nil {
+				if _, err := by.Verify(created, token.AudienceXDS); err != nil {
 					t.Errorf("the own token: %v", err)
 				}
 				if list, _ := by.List(); len(list) > 3 {

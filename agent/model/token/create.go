@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/files"
 )
 
-// Create makes a token with these claims that is valid from now on for some time; the id, the key
-// and the times of c do not count. The newest key signs; when there is none, the first is made.
+// Create returns a token with the given claims that is valid from now for validFor. It ignores the
+// id, key, and times in c. The newest key signs. If there is no key, Create generates one.
 func (k *Keys) Create(c Claims, validFor time.Duration) (string, error) {
 	if err := c.Check(); err != nil {
 		return "", err
@@ -30,7 +30,7 @@ func (k *Keys) Create(c Claims, validFor time.Duration) (string, error) {
 		}
 		if len(s.list) == 0 {
 			if s.err != nil {
-				return s.err // a key that is refused is no reason to make another one in silence
+				return s.err // a rejected key must not be replaced silently
 			}
 			if err := addKey(dir, s, k.now()); err != nil {
 				return err
@@ -65,7 +65,7 @@ func sign(c *Claims, key ed25519.PrivateKey) (string, error) {
 	return text, err
 }
 
-// Rotate makes a new key, which signs from now on, and returns its id. Tokens of the others stay
+// Rotate generates a key that signs from now on, and returns its id. Tokens of other keys remain
 // valid until [Keys.Remove].
 func (k *Keys) Rotate() (kid string, err error) {
 	err = k.change(true, func(dir *files.Private, s *state) error {
@@ -78,14 +78,14 @@ func (k *Keys) Rotate() (kid string, err error) {
 	return kid, err
 }
 
-// ErrNoSuchKey is for a signing key that does not exist.
-var ErrNoSuchKey = errors.New("there is no such signing key; nearside token keys lists them")
+// ErrNoSuchKey is the error for a signing key that does not exist.
+var ErrNoSuchKey = errors.New("the signing key does not exist; nearside token keys lists all keys")
 
-// Remove removes a key: its tokens are not valid any more. The key that signs is not removed while
-// there are others.
+// Remove removes a key, which invalidates its tokens. The signing key can be removed only if it is
+// the only one.
 func (k *Keys) Remove(kid string) error {
 	return k.change(false, func(dir *files.Private, s *state) error {
-		// Its file need not be one that can be used.
+		// The key's file may be invalid.
 		if _, ok := keyTime(kid); !ok {
 			return fmt.Errorf("%s: %w", quote(kid), ErrNoSuchKey)
 		}
@@ -98,7 +98,7 @@ func (k *Keys) Remove(kid string) error {
 				continue
 			}
 			if len(s.list) > 1 && s.list[0].ID == kid {
-				return fmt.Errorf("signing key %s signs new tokens: make another one first, with: nearside token rotate", kid)
+				return fmt.Errorf("signing key %s signs new tokens: create another one first, with: nearside token rotate", kid)
 			}
 			return dir.Remove(e.Name())
 		}
@@ -106,10 +106,10 @@ func (k *Keys) Remove(kid string) error {
 	})
 }
 
-// addKey makes a key and puts it first in the list.
+// addKey generates a key and adds it at the head of the list.
 func addKey(dir *files.Private, s *state, now time.Time) error {
 	if len(s.list) >= maxKeys {
-		return fmt.Errorf("there are %d signing keys, which is the most: remove one whose tokens have expired, "+
+		return fmt.Errorf("there are %d signing keys, the maximum: remove one whose tokens have expired, "+
 			"with: nearside token rotate --remove KID", len(s.list))
 	}
 	_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -129,11 +129,11 @@ func addKey(dir *files.Private, s *state, now time.Time) error {
 	return nil
 }
 
-// change changes the directory while no other process does, from a state that is its own. With
-// create it is made when it does not exist.
+// change modifies the directory under a lock between processes. do gets a private copy of the
+// state. With create, a missing directory is created.
 func (k *Keys) change(create bool, do func(*files.Private, *state) error) error {
 	err := k.changed(create, do)
-	k.reread() // what was written counts at once in this process
+	k.reread() // the change is visible to this process at once
 	return err
 }
 

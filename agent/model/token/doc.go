@@ -1,22 +1,20 @@
-// Package token makes and verifies the tokens that say who an Envoy or a client of the API is: JSON
-// Web Tokens (RFC 7519) signed with Ed25519 (EdDSA, RFC 8037) by keys of the agent's own, verified
-// without asking anybody.
+// Package token creates and verifies tokens for Envoys and API clients: JSON Web Tokens (RFC 7519),
+// signed with Ed25519 (EdDSA, RFC 8037) by the agent's keys and verified offline.
 //
-// It promises:
-//   - One algorithm. A token with another one, "none" among them, is refused whatever its
-//     signature.
-//   - What can be refused cheaply is: size, form, algorithm, key, audience and times are looked at
-//     before the signature.
-//   - Private keys are in files that the agent's user alone can read, and in memory only while one
-//     signs. A file that others could have read, or have written, is refused with the remedy.
-//     Neither a key nor a token is in an error or log line.
-//   - What one process changes in the directory, another one that verifies knows within about a
-//     second.
-//   - Revoked tokens stay revoked: when the list of revocations cannot be read, no token is
-//     accepted.
+// Guarantees:
+//   - There is one algorithm. A token with another one, including "none", is rejected regardless of
+//     its signature.
+//   - Cheap checks come first: size, form, algorithm, key, audience, and times are checked before
+//     the signature.
+//   - Private keys are in files that only the agent's user can read, and in memory only while one
+//     signs. A file that others can read or write is rejected with the remedy. Neither a key nor a
+//     token appears in an error or log line.
+//   - Another process that verifies tokens sees a change of the directory within about a second.
+//   - Revoked tokens stay revoked: if the list of revocations cannot be read, all tokens are
+//     rejected.
 //
-// A token with the audience [AudienceXDS] is for Envoys: Claims.Mesh and Claims.Name say which
-// proxies it may be, and Claims.Services which services a Dataplane in its node metadata may claim.
-// One with [AudienceAPI] is for clients of the API and names a subject alone. Globs have one
-// special character: "*" stands for any number of characters.
+// A token with the audience [AudienceXDS] is for Envoys: Claims.Mesh and Claims.Name select the
+// proxies that it may act as, and Claims.Services the services that a Dataplane in its node
+// metadata may claim. A token with [AudienceAPI] is for API clients and has only a subject. Globs
+// have one special character: "*" matches any number of characters.
 package token

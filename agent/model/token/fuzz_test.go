@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
-// FuzzVerify: no text is taken for a token but those that Create makes, and no message holds a part
-// of it.
+// FuzzVerify checks that only tokens from Create are accepted, and that no message contains a part
+// of the token.
 func FuzzVerify(f *testing.F) {
 	c := newClock()
 	k, _ := open(f, c)
@@ -53,8 +53,8 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// FuzzFiles: whatever the files below the directory hold, no token but the good one is accepted,
-// and what they hold is in no message.
+// FuzzFiles checks that only the valid token is accepted for any contents of the files in the
+// directory, and that no message contains them.
 func FuzzFiles(f *testing.F) {
 	c := newClock()
 	k, dir := open(f, c)

@@ -22,14 +22,14 @@ import (
 // Dir is the name of the directory below paths.state.
 const Dir = "tokens"
 
-// How often the directory is looked at, at most: for what verifies, and for a token whose key is
-// not known.
+// Minimum intervals between reads of the directory: for verification, and for a token with an
+// unknown key.
 const (
 	checkEvery        = time.Second
 	checkUnknownEvery = 100 * time.Millisecond
 )
 
-// unsettled is how long after a change another one may leave no trace in the times of files.
+// unsettled is the time after a change during which another change may not alter the files' times.
 const unsettled = 100 * time.Millisecond
 
 const (
@@ -38,30 +38,30 @@ const (
 	maxKeys     = 16
 )
 
-// pemType is that of PKCS#8 (RFC 7468, section 10).
+// pemType is the PEM type of PKCS#8 (RFC 7468, section 10).
 const pemType = "PRIVATE KEY"
 
-// Keys are the signing keys below a directory and the list of revoked tokens. All methods are safe
-// for concurrent use, and several processes may have the same directory open.
+// Keys holds the signing keys in a directory and the list of revoked tokens. All methods are safe
+// for concurrent use, and several processes may open the same directory.
 type Keys struct {
 	dir    string
 	log    *slog.Logger
 	now    func() time.Time
 	parser *jwt.Parser
 
-	read  sync.Mutex // held by whoever looks at the directory; readers do not wait for it, but for the first one
+	read  sync.Mutex // held while the directory is read; only the first reader waits for it
 	state atomic.Pointer[state]
 }
 
-// state is what was read last. It does not change.
+// state holds the results of the last read. It is immutable.
 type state struct {
-	checked  time.Time // when the directory was looked at
-	stamp    string    // of its files then
-	settled  bool      // a later change shows in the stamp
+	checked  time.Time // when the directory was read
+	stamp    string    // of its files at that time
+	settled  bool      // any later change alters the stamp
 	keys     map[string]ed25519.PublicKey
-	list     []Key                // the newest first
-	revoked  map[string]time.Time // token id → until
-	err      error                // what of the directory is refused or cannot be read
+	list     []Key                // newest first
+	revoked  map[string]time.Time // token id → end of the revocation
+	err      error                // rejected or unreadable parts of the directory
 	unusable error                // why no token can be verified
 }
 
@@ -69,12 +69,12 @@ type state struct {
 type Key struct {
 	ID      string
 	Created time.Time
-	Signs   bool // new tokens; the others only verify
+	Signs   bool // signs new tokens; all other keys only verify
 }
 
-// Open returns the keys below a directory, which need not exist before a token is made. now is the
-// clock; log is told when what is refused or cannot be read changes. Nothing is read before the
-// first call of a method.
+// Open returns the keys of a directory. The directory may be missing until the first token is
+// created. now is the clock. Changes of the set of rejected or unreadable files are logged to log.
+// Nothing is read before the first method call.
 func Open(dir string, log *slog.Logger, now func() time.Time) *Keys {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -85,18 +85,18 @@ func Open(dir string, log *slog.Logger, now func() time.Time) *Keys {
 	return &Keys{dir: dir, log: log, now: now, parser: newParser()}
 }
 
-// Err says what of the directory is refused or cannot be read, with the remedy; nil when all is
-// well.
+// Err describes the rejected or unreadable parts of the directory, with the remedy; nil if there
+// are none.
 func (k *Keys) Err() error { return k.current(checkEvery).err }
 
-// List returns the signing keys, the newest first.
+// List returns the signing keys, newest first.
 func (k *Keys) List() ([]Key, error) {
 	s := k.reread()
 	return append([]Key(nil), s.list...), s.err
 }
 
-// current returns what is known, after a look at the directory when the last one is longer ago. It
-// waits for the disk only when nothing is known.
+// current returns the state. It reads the directory first if the last read is older than every.
+// Only the first call waits for the disk.
 func (k *Keys) current(every time.Duration) *state {
 	s := k.state.Load()
 	if s == nil {
@@ -122,14 +122,14 @@ func (s *state) fresh(now time.Time, every time.Duration) bool {
 	return d >= 0 && d < every
 }
 
-// reread looks at the directory now.
+// reread reads the directory now.
 func (k *Keys) reread() *state {
 	k.read.Lock()
 	defer k.read.Unlock()
 	return k.load(k.state.Load())
 }
 
-// load looks at the directory, and reads what is in it when it has changed. The lock is held.
+// load lists the directory and reads its files if they have changed. The caller holds the lock.
 func (k *Keys) load(last *state) *state {
 	s := k.loaded(last)
 	s.checked = k.now()
@@ -169,8 +169,8 @@ func (k *Keys) loaded(last *state) *state {
 	return s
 }
 
-// failed is the state when the directory cannot be read: what is refused counts for nothing, and a
-// fault of the disk leaves what was known.
+// failed returns the state if the directory cannot be read. A rejected directory counts as empty;
+// after a disk fault the last state remains.
 func failed(last *state, err error) *state {
 	err = fmt.Errorf("signing keys of tokens: %w", err)
 	var refused *files.RefusedError
@@ -182,7 +182,7 @@ func failed(last *state, err error) *state {
 	return &s
 }
 
-// look lists the directory, with a stamp that is another one when a file has changed.
+// look lists the directory and returns a stamp that differs if a file has changed.
 func look(dir *files.Private) (entries []fs.FileInfo, stamp string, settled bool, err error) {
 	self, err := dir.Stat()
 	if err != nil {
@@ -205,11 +205,12 @@ func look(dir *files.Private) (entries []fs.FileInfo, stamp string, settled bool
 	return entries, b.String(), time.Since(newest) > unsettled, nil
 }
 
-// readState reads the files. One that the disk does not give keeps what was read of it before.
+// readState reads the files. For a file that the disk fails to return, it retains the last
+// contents.
 func readState(dir *files.Private, entries []fs.FileInfo, last *state) *state {
 	s := &state{keys: map[string]ed25519.PublicKey{}}
 	var faults []error
-	for i := len(entries) - 1; i >= 0; i-- { // names begin with the time, so the newest comes first
+	for i := len(entries) - 1; i >= 0; i-- { // names begin with the time, so the newest is last
 		kid, ok := strings.CutSuffix(entries[i].Name(), keySuffix)
 		created, known := keyTime(kid)
 		if !ok || !known {
@@ -226,7 +227,7 @@ func readState(dir *files.Private, entries []fs.FileInfo, last *state) *state {
 		}
 		public, err := readPublic(dir, kid)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed meanwhile
+			continue // removed in the meantime
 		}
 		if err != nil {
 			faults = append(faults, err)
@@ -251,7 +252,7 @@ func readState(dir *files.Private, entries []fs.FileInfo, last *state) *state {
 	return s
 }
 
-// keptKey returns the key that was read before, unless its file is refused or holds no key.
+// keptKey returns the key from the last state, unless its file is rejected or contains no key.
 func keptKey(last *state, kid string, err error) ed25519.PublicKey {
 	var refused *files.RefusedError
 	if last == nil || errors.As(err, &refused) || errors.Is(err, errNoKey) {
@@ -260,9 +261,9 @@ func keptKey(last *state, kid string, err error) ed25519.PublicKey {
 	return last.keys[kid]
 }
 
-// errNoKey is for a file that is no signing key.
+// errNoKey is the error for a file that is not a signing key.
 var errNoKey = errors.New("not a signing key (a PKCS#8 PEM block with an Ed25519 key); restore the file, " +
-	"or remove it and make new tokens")
+	"or remove it and create new tokens")
 
 func readPublic(dir *files.Private, kid string) (ed25519.PublicKey, error) {
 	key, err := readPrivate(dir, kid)
@@ -284,7 +285,7 @@ func readPrivate(dir *files.Private, kid string) (ed25519.PrivateKey, error) {
 	return key, nil
 }
 
-// parseKey reads one signing key, and nothing beside it.
+// parseKey parses one signing key without any other content.
 func parseKey(data []byte) (ed25519.PrivateKey, error) {
 	block, rest := pem.Decode(data)
 	if block == nil || block.Type != pemType || strings.TrimSpace(string(rest)) != "" {

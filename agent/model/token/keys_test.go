@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
-// TestOtherProcess: what another process changes is known within a second.
+// TestOtherProcess checks that a change by another process is visible within a second.
 func TestOtherProcess(t *testing.T) {
 	c := newClock()
 	agent, dir := open(t, c)
@@ -26,7 +26,7 @@ func TestOtherProcess(t *testing.T) {
 	command := token.Open(dir, nil, c.now)
 	text := create(t, command, web(), time.Hour)
 	_, err := agent.Verify(text, token.AudienceXDS)
-	wantReason(t, err, text, token.UnknownKey) // it has just looked
+	wantReason(t, err, text, token.UnknownKey) // the directory was read just before
 	c.advance(100 * time.Millisecond)
 	claims, err := agent.Verify(text, token.AudienceXDS)
 	if err != nil {
@@ -56,17 +56,17 @@ func TestOtherProcess(t *testing.T) {
 	wantReason(t, err, text, token.UnknownKey)
 }
 
-// TestRotate: the newest key signs, the others verify until they are removed.
+// TestRotate checks that the newest key signs, and that the others verify until they are removed.
 func TestRotate(t *testing.T) {
 	c := newClock()
 	k, dir := open(t, c)
 	old := create(t, k, web(), time.Hour)
 	first, _ := token.Decode(old)
-	second, err := k.Rotate() // in the same second
+	second, err := k.Rotate() // within the same second
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.advance(-time.Hour) // the clock was set back: the newest key is still the last one made
+	c.advance(-time.Hour) // the clock was set back: the last created key still counts as the newest
 	third, err := k.Rotate()
 	if err != nil {
 		t.Fatal(err)
@@ -116,8 +116,7 @@ func TestRotate(t *testing.T) {
 	checkModes(t, dir)
 }
 
-// TestRecheck: a token in use ends with its time, its key, or by revocation, as one that is shown
-// anew.
+// TestRecheck checks that a token in use ends like a new one: by its time, its key, or revocation.
 func TestRecheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(t *testing.T, clock *clock, k *token.Keys, c token.Claims)
@@ -149,7 +148,7 @@ func TestRecheck(t *testing.T) {
 	}
 }
 
-// checkModes holds everything in a directory to its mode.
+// checkModes checks the mode of each file in a directory.
 func checkModes(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.Walk(dir, func(path string, st os.FileInfo, err error) error {
@@ -213,7 +212,7 @@ func TestRevoke(t *testing.T) {
 	checkModes(t, dir)
 }
 
-// TestRevokedIsBounded: a list that is full says what to do instead.
+// TestRevokedIsBounded checks the error and remedy for a full list.
 func TestRevokedIsBounded(t *testing.T) {
 	c := newClock()
 	k, dir := open(t, c)
@@ -239,17 +238,18 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// TestFaultyFiles: what others may have read or written, and what is damaged, is refused with the
-// remedy; what was not touched goes on.
+// TestFaultyFiles checks that damaged files, and files that others can read or write, are rejected
+// with the remedy, and that the other files remain usable.
 func TestFaultyFiles(t *testing.T) {
 	const kept = token.Reason("")
 	for name, c := range map[string]struct {
-		// damage is done to the directory, the file of the newer of two keys, or the list of revocations.
+		// damage damages the directory, the file of the newer of two keys, or the list of
+		// revocations.
 		damage func(t *testing.T, dir, key, revoked string)
-		old    token.Reason // what then happens to a token of the older key
-		fresh  token.Reason // ... and in an agent that has just started
-		newer  token.Reason // ... and to one of the newer key
-		want   []string     // of the error
+		old    token.Reason // result for a token of the older key
+		fresh  token.Reason // the same in a newly started agent
+		newer  token.Reason // result for a token of the newer key
+		want   []string     // substrings of the error
 	}{
 		"key open to others": {func(t *testing.T, _, key, _ string) { must(t, os.Chmod(key, 0o644)) }, kept, kept,
 			token.UnknownKey, []string{"0644", "0600"}},
@@ -351,7 +351,7 @@ func TestFaultyFiles(t *testing.T) {
 	}
 }
 
-// TestRefusedKeyIsNotReplaced: a token is not made with a new key because the only one is refused.
+// TestRefusedKeyIsNotReplaced checks that Create generates no new key if the only one is rejected.
 func TestRefusedKeyIsNotReplaced(t *testing.T) {
 	k, dir := open(t, newClock())
 	claims, err := token.Decode(create(t, k, web(), time.Hour))
@@ -360,7 +360,7 @@ func TestRefusedKeyIsNotReplaced(t *testing.T) {
 	if _, err := k.Create(web(), time.Hour); err == nil || !strings.Contains(err.Error(), "0644") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := k.Rotate(); err != nil { // that is what to do, with Remove
+	if _, err := k.Rotate(); err != nil { // the remedy, together with Remove
 		t.Error(err)
 	}
 	must(t, k.Remove(claims.KeyID))

@@ -12,23 +12,23 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/files"
 )
 
-// revokedFile lists the revoked tokens, one to a line: id and the time until which it is revoked.
+// revokedFile lists the revoked tokens, one per line: the id and the end of the revocation.
 const revokedFile = "revoked"
 
-// Bounds of that file.
+// Limits of that file.
 const (
 	maxRevoked      = 10000
 	maxRevokedBytes = 1 << 20
 )
 
-// Revocation is one token that is refused until some time, when it has expired anyway.
+// Revocation is a revoked token. It ends when the token has expired.
 type Revocation struct {
 	ID    string
 	Until time.Time
 }
 
-// Revoke makes a token invalid by its id. until is when it expires or later: the entry is forgotten
-// then. The id need not be one that was ever used.
+// Revoke revokes a token by its id. until is the token's expiry or a later time, after which the
+// entry is dropped. The id may be unknown.
 func (k *Keys) Revoke(id string, until time.Time) error {
 	if !validID(id) {
 		return fmt.Errorf("token id %s: want 1 to %d letters, digits, '-' and '_'", quote(id), maxID)
@@ -53,14 +53,14 @@ func (k *Keys) Revoke(id string, until time.Time) error {
 			list[id] = until
 		}
 		if len(list) > maxRevoked {
-			return fmt.Errorf("%d tokens are revoked, which is the most: rotate the signing key and remove the old one "+
+			return fmt.Errorf("%d tokens are revoked, the maximum: rotate the signing key and remove the old one "+
 				"instead, with: nearside token rotate --remove KID", maxRevoked)
 		}
 		return dir.Write(revokedFile, formatRevoked(list))
 	})
 }
 
-// Revocations returns the tokens that are revoked now, by id.
+// Revocations returns the currently revoked tokens, sorted by id.
 func (k *Keys) Revocations() ([]Revocation, error) {
 	s := k.reread()
 	var out []Revocation
@@ -93,8 +93,8 @@ func readRevoked(dir *files.Private) (map[string]time.Time, error) {
 	return parseRevoked(string(data))
 }
 
-// parseRevoked reads the list. One line that cannot be read makes the whole list unknown, and so
-// does a last line that is cut.
+// parseRevoked parses the list. A single invalid line, or a truncated last line, makes the whole
+// list unusable.
 func parseRevoked(text string) (map[string]time.Time, error) {
 	out := map[string]time.Time{}
 	n := 0
@@ -104,10 +104,10 @@ func parseRevoked(text string) (map[string]time.Time, error) {
 		until, err := time.Parse(time.RFC3339, when)
 		if !ok || err != nil || !validID(id) || !strings.HasSuffix(line, "\n") {
 			return nil, fmt.Errorf("line %d of the file %s cannot be read: restore the file, "+
-				"or remove the line if you know what it revoked; until then no token is accepted", n, revokedFile)
+				"or remove the line if you know its token; until then no token is accepted", n, revokedFile)
 		}
 		if len(out) == maxRevoked {
-			return nil, fmt.Errorf("the file %s has more than %d lines: remove what has expired; "+
+			return nil, fmt.Errorf("the file %s has more than %d lines: remove expired entries; "+
 				"until then no token is accepted", revokedFile, maxRevoked)
 		}
 		out[id] = until

@@ -20,20 +20,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
-// web is what most tests make tokens for.
+// web returns the claims that most tests use.
 func web() token.Claims {
 	return token.Claims{Subject: "default.web", Mesh: "default", Name: "web-*", Services: []string{"web", "web_*"},
 		Audience: token.AudienceXDS}
 }
 
-// clock is a time that a test moves.
+// clock is a settable clock.
 type clock struct{ t time.Time }
 
 func (c *clock) now() time.Time          { return c.t }
 func (c *clock) advance(d time.Duration) { c.t = c.t.Add(d) }
 func newClock() *clock                   { return &clock{time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)} }
 
-// open returns keys below a new directory.
+// open returns keys in a new directory.
 func open(t testing.TB, c *clock) (*token.Keys, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "state", token.Dir)
@@ -49,7 +49,8 @@ func create(t testing.TB, k *token.Keys, c token.Claims, validFor time.Duration)
 	return text
 }
 
-// wantReason checks why a token is refused, and that the message holds no part of it.
+// wantReason checks the reason for rejecting a token, and that the message contains no piece of the
+// token.
 func wantReason(t *testing.T, err error, text string, want token.Reason) {
 	t.Helper()
 	var refused *token.Error
@@ -64,9 +65,9 @@ func wantReason(t *testing.T, err error, text string, want token.Reason) {
 
 func checkMessage(t *testing.T, err error, text string) {
 	t.Helper()
-	for part := range strings.SplitSeq(text, ".") {
-		if len(part) > 8 && strings.Contains(err.Error(), part) {
-			t.Errorf("the message holds a part of the token: %v", err)
+	for piece := range strings.SplitSeq(text, ".") {
+		if len(piece) > 8 && strings.Contains(err.Error(), piece) {
+			t.Errorf("the message holds a piece of the token: %v", err)
 		}
 	}
 	if len(err.Error()) > 400 || strings.ContainsFunc(err.Error(), func(r rune) bool { return r < ' ' || r == 0x7f }) {
@@ -74,7 +75,7 @@ func checkMessage(t *testing.T, err error, text string) {
 	}
 }
 
-// signingKey reads the key that signs, for tokens that Create does not make.
+// signingKey reads the signing key, to sign tokens that Create does not produce.
 func signingKey(t testing.TB, k *token.Keys, dir string) (ed25519.PrivateKey, string) {
 	t.Helper()
 	list, err := k.List()
@@ -155,7 +156,7 @@ func TestCreateRefuses(t *testing.T) {
 		"many services":  {func(c *token.Claims) { c.Services = make([]string, 65) }, "65 globs"},
 		"no audience":    {func(c *token.Claims) { c.Audience = "" }, "audience"},
 		"other audience": {func(c *token.Claims) { c.Audience = "x" }, token.AudienceXDS},
-		"API with mesh":  {func(c *token.Claims) { c.Audience = token.AudienceAPI }, "leave them out"},
+		"API with mesh":  {func(c *token.Claims) { c.Audience = token.AudienceAPI }, "remove them"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claims := web()
@@ -183,7 +184,8 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// TestVerifyRefuses: each token is refused for its reason, whether or not its signature is right.
+// TestVerifyRefuses checks that each token is rejected for its reason, with a valid or invalid
+// signature.
 func TestVerifyRefuses(t *testing.T) {
 	c := newClock()
 	k, dir := open(t, c)
@@ -223,7 +225,7 @@ func TestVerifyRefuses(t *testing.T) {
 	spki := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 	_, foreign, _ := ed25519.GenerateKey(nil)
 	cut := func(s string, n int) string { return s[:len(s)-n] }
-	other := func(s string) string { // with another character in the middle
+	other := func(s string) string { // changes a character in the middle
 		b := []byte(s)
 		if b[len(b)/2] == 'A' {
 			b[len(b)/2] = 'B'
@@ -300,8 +302,8 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 }
 
-// TestLeeway: a clock that is 30 s ahead is no reason to refuse a token, and it expires to the
-// second.
+// TestLeeway checks that a clock that is 30 s ahead causes no rejection, and that expiry is exact
+// to the second.
 func TestLeeway(t *testing.T) {
 	c := newClock()
 	k, _ := open(t, c)

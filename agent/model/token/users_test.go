@@ -35,8 +35,8 @@ func mkfifo(t *testing.T, path string) {
 	must(t, syscall.Mkfifo(path, 0o600))
 }
 
-// TestRootForAnotherUser: what root makes for the agent of another user belongs to that user, whose
-// agent reads it.
+// TestRootForAnotherUser checks that files that root creates for an agent of another user belong to
+// that user and are readable by the agent.
 func TestRootForAnotherUser(t *testing.T) {
 	needRoot(t)
 	state, err := os.MkdirTemp("", "token")
@@ -62,7 +62,7 @@ func TestRootForAnotherUser(t *testing.T) {
 		t.Errorf("another user: %s, %v", out, err)
 	}
 
-	// The agent's user cannot make root write elsewhere.
+	// The agent's user must not be able to redirect root's writes.
 	must(t, os.Rename(dir, dir+"2"))
 	victim := t.TempDir()
 	must(t, os.Symlink(victim, dir))
@@ -85,10 +85,10 @@ func TestRootForAnotherUser(t *testing.T) {
 	}
 }
 
-// as verifies a token in a process of another user, and returns what it says.
+// as verifies a token in a process of another user and returns the output.
 func as(t *testing.T, uid uint32, dir, text string) (string, error) {
 	t.Helper()
-	// Its own executable, which may lie where that user cannot look.
+	// /proc/self/exe works even if the other user cannot access the executable's directory.
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestOtherUser$", "-test.count=1")
 	cmd.Env = []string{"TOKEN_DIR=" + dir, "TOKEN=" + text}
 	cmd.Dir = "/"
@@ -98,7 +98,7 @@ func as(t *testing.T, uid uint32, dir, text string) (string, error) {
 	return said, err
 }
 
-// TestOtherUser is the process of another user.
+// TestOtherUser runs in the process of another user.
 func TestOtherUser(t *testing.T) {
 	dir := os.Getenv("TOKEN_DIR")
 	if dir == "" {

@@ -10,22 +10,22 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Bounds of a token, in bytes. A signature of Ed25519 has 64 bytes, which are 86 in base64url.
+// Limits of a token in bytes. An Ed25519 signature has 64 bytes, which are 86 in base64url.
 const (
 	MaxBytes       = 8 << 10
 	maxHeader      = 512
 	signatureBytes = 86
 )
 
-// leeway is how far the clock of the node that made a token may be ahead of the clock that it is
-// verified by.
+// leeway is the maximum by which the clock of the creating node may be ahead of the verifying
+// node's.
 const leeway = 30 * time.Second
 
-// algorithm is the only one.
+// algorithm is the only accepted algorithm.
 const algorithm = "EdDSA"
 
-// Verify checks a token for an audience and returns what it says. The error is an *[Error]. It is
-// safe for concurrent use, and a call in a second at most looks at the disk.
+// Verify verifies a token for an audience and returns its claims. The error is an *[Error]. Verify
+// is safe for concurrent use, and reads the disk at most once per second.
 func (k *Keys) Verify(text, audience string) (Claims, error) {
 	kid, err := header(text)
 	if err != nil {
@@ -34,7 +34,7 @@ func (k *Keys) Verify(text, audience string) (Claims, error) {
 	s := k.current(checkEvery)
 	_, known := s.keys[kid]
 	if !known {
-		s = k.current(checkUnknownEvery) // its key may be new
+		s = k.current(checkUnknownEvery) // the key may be new
 		_, known = s.keys[kid]
 	}
 	switch {
@@ -45,7 +45,7 @@ func (k *Keys) Verify(text, audience string) (Claims, error) {
 	}
 	var p payload
 	_, err = k.parser.ParseWithClaims(text, &p, func(t *jwt.Token) (any, error) {
-		kid, _ = t.Header["kid"].(string) // of the parser that also checks the signature
+		kid, _ = t.Header["kid"].(string) // as seen by the parser that also verifies the signature
 		key, ok := s.keys[kid]
 		if !ok {
 			return nil, unknownKey(kid)
@@ -61,13 +61,13 @@ func (k *Keys) Verify(text, audience string) (Claims, error) {
 	c, err := p.claims(kid)
 	if err != nil || c.Check() != nil {
 		return Claims{}, refuse(Malformed,
-			"its claims are none that nearside signs; make a new one with: nearside token create")
+			"its claims are not those of nearside; create a new one with: nearside token create")
 	}
 	return c, nil
 }
 
-// refusal turns the errors of the parser into ours. Their texts are not repeated, as they may hold
-// parts of the token.
+// refusal converts errors of the parser. It does not quote them, because they may contain parts of
+// the token.
 func refusal(err error) error {
 	var refused *Error
 	switch {
@@ -80,22 +80,22 @@ func refusal(err error) error {
 }
 
 func malformed(what string) *Error {
-	return refuse(Malformed, "%s; give a token of nearside token create, whole and alone", what)
+	return refuse(Malformed, "%s; give exactly one complete token from nearside token create", what)
 }
 
-// unavailable is what a peer is told; [Keys.Err] says more.
+// unavailable returns the error for peers; [Keys.Err] has the details.
 func unavailable() *Error {
 	return refuse(Unavailable,
 		"the agent cannot read its signing keys or the list of revoked tokens; on its node, nearside token keys says why")
 }
 
 func unknownKey(kid string) *Error {
-	return refuse(UnknownKey, "no signing key %s is known; the key was removed, or another agent made the token",
+	return refuse(UnknownKey, "signing key %s is unknown; the key was removed, or another agent created the token",
 		quote(kid))
 }
 
-// Decode returns what a token says without verifying any of it, the signature and the times
-// included. The error is an *[Error].
+// Decode returns the claims of a token without any verification, including signature and times. The
+// error is an *[Error].
 func Decode(text string) (Claims, error) {
 	kid, err := header(text)
 	if err != nil {
@@ -112,8 +112,8 @@ func Decode(text string) (Claims, error) {
 	return c, nil
 }
 
-// Bearer returns the token in the values of an authorization header (RFC 6750, section 2.1); ok is
-// false where there are several, or another scheme.
+// Bearer returns the token in the values of an authorization header (RFC 6750, section 2.1). ok is
+// false if there are several values or another scheme.
 func Bearer(values []string) (text string, ok bool) {
 	if len(values) != 1 {
 		return "", false
@@ -123,24 +123,24 @@ func Bearer(values []string) (text string, ok bool) {
 }
 
 func newParser() *jwt.Parser {
-	// The claims are checked by admit, before the signature.
+	// admit checks the claims before the signature.
 	return jwt.NewParser(jwt.WithValidMethods([]string{algorithm}), jwt.WithStrictDecoding(),
 		jwt.WithoutClaimsValidation())
 }
 
-// header checks the form of a token and its header, and returns the id of the key. It costs little
-// whatever the text is.
+// header checks the form and the header of a token, and returns the id of its key. It is cheap for
+// any text.
 func header(text string) (kid string, err error) {
 	if len(text) > MaxBytes {
 		return "", refuse(Malformed, "it has more than %d bytes", MaxBytes)
 	}
-	if !only(text, "-_.", true) { // decoders of base64 skip line ends
-		return "", malformed("it has characters that no token has")
+	if !only(text, "-_.", true) { // base64 decoders skip line breaks
+		return "", malformed("it contains characters that are invalid in a token")
 	}
 	first, rest, ok := strings.Cut(text, ".")
 	_, signature, ok2 := strings.Cut(rest, ".")
 	if !ok || !ok2 || strings.Contains(signature, ".") {
-		return "", malformed("it does not have three parts with dots between")
+		return "", malformed("it does not have three parts separated by dots")
 	}
 	if len(first) > maxHeader {
 		return "", malformed("its header is too long")
@@ -158,12 +158,12 @@ func header(text string) (kid string, err error) {
 	case h.Kid == nil || *h.Kid == "":
 		return "", malformed("its header names no signing key (kid)")
 	case len(signature) != signatureBytes:
-		return "", malformed("its signature is cut or not one of Ed25519")
+		return "", malformed("its signature is truncated or not Ed25519")
 	}
 	return *h.Kid, nil
 }
 
-// admit checks the claims for which no signature is needed.
+// admit checks the claims that need no signature.
 func (s *state) admit(p *payload, audience string, now time.Time) *Error {
 	switch {
 	case p.Audience == "":
@@ -180,29 +180,29 @@ func (s *state) admit(p *payload, audience string, now time.Time) *Error {
 	}
 	for _, begins := range [...]*jwt.NumericDate{p.NotBefore, p.IssuedAt} {
 		if begins != nil && begins.After(now.Add(leeway)) {
-			return refuse(NotYetValid, "it is valid from %s on, and it is %s here; check the clocks",
+			return refuse(NotYetValid, "it is not valid before %s, and the time here is %s; check the clocks",
 				begins.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 		}
 	}
 	return nil
 }
 
-// standing checks what can change while a token is in use.
+// standing checks the conditions that can change while a token is in use.
 func (s *state) standing(id string, expires, now time.Time) *Error {
 	if !now.Before(expires) {
-		return refuse(Expired, "it expired at %s; make a new one with: nearside token create",
+		return refuse(Expired, "it expired at %s; create a new one with: nearside token create",
 			expires.UTC().Format(time.RFC3339))
 	}
 	if until, ok := s.revoked[id]; ok && now.Before(until) {
-		return refuse(Revoked, "it was revoked; make a new one with: nearside token create")
+		return refuse(Revoked, "it was revoked; create a new one with: nearside token create")
 	}
 	return nil
 }
 
-// Recheck says whether a token that Verify has accepted still is: for connections that outlive the
-// call, at a fraction of the cost. The error is an *[Error] when the token has expired or was
-// revoked, when its key was removed, or when keys or revocations cannot be read. Like Verify it is
-// safe for concurrent use and looks at the disk once a second at most.
+// Recheck checks a token that Verify has accepted before, at a fraction of the cost, for
+// connections that outlive the call. The error is an *[Error] if the token has expired or was
+// revoked, if its key was removed, or if keys or revocations cannot be read. Like Verify it is safe
+// for concurrent use and reads the disk at most once per second.
 func (k *Keys) Recheck(c *Claims) error {
 	s := k.current(checkEvery)
 	if s.unusable != nil {

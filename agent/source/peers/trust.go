@@ -129,7 +129,7 @@ func retired(a *identity.Authorities, now time.Time) *identity.Authorities {
 }
 
 // Told implements [identity.Pool].
-func (s *Source) Told() (others, without int) {
+func (s *Source) Announced() (others, without int) {
 	for _, m := range s.node.Members() {
 		if m.Self || m.State != gossip.StateAlive {
 			continue
