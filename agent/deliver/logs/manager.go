@@ -107,7 +107,7 @@ type proxy struct {
 	asked    uint64
 	done     uint64
 	ready    chan struct{}     // closed when done reaches asked; nil: reached
-	missing  map[string]string // why not, by ID; of done
+	missing  map[string]string // why a destination is not ready, by its ID; belongs to done
 	returned map[string]string // what Prepare has returned last
 	good     []draft.Pipe      // ready for peer
 	updated  time.Time

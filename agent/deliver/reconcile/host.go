@@ -16,7 +16,7 @@ type demands struct {
 	listeners, clusters string // versions
 }
 
-// host returns what is known about the host of a proxy's Envoy, or nil for other clients.
+// host describes the host of a proxy's Envoy, or nil for other clients.
 func (r *Reconciler) host(key node.Key, s *proxyState, build *finding.Build) *finding.Host {
 	if build == nil || r.o.Host == nil {
 		return nil

@@ -16,7 +16,7 @@ type refusal struct {
 }
 
 // refusedFor is how long a refused proxy is listed after the last request of its client. Envoy
-// retries after 30 s at most.
+// retries within 30 s.
 const refusedFor = 2 * time.Minute
 
 // refuse refuses a proxy without a config if there is no memory for it. It reports whether it did.

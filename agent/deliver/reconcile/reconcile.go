@@ -78,8 +78,8 @@ type Options struct {
 	Registry prometheus.Registerer         // nil: no metrics
 	Generate GenerateFunc                  // nil: generate.Generate
 	Build    func(node.Key) *finding.Build // returns the build of a node's client; nil: unknown
-	// Host returns what is known about the host of a node's client, including the given files of its
-	// config. Nil: nothing.
+	// Host describes the host of a node's client, including the given files of its config. Nil: hosts
+	// are unknown.
 	Host  func(key node.Key, files []string) *finding.Host
 	Logs  Logs      // nil: log destinations need no preparation
 	Check CheckFunc // nil: [generate.Proxy.Check]
@@ -129,7 +129,7 @@ type Reconciler struct {
 	checker   *check.Checker
 	logged    map[api.Problem]bool
 	switching map[string]*switching // by mesh
-	derivedAt map[string]uint64     // by mesh: store revision
+	derivedAt map[string]uint64     // store revision of the last derivation, by mesh
 	renewAt   time.Time             // next pass for certificates or virtual addresses; zero: none
 	passes    uint64                // started so far
 	refused   map[node.Key]refusal  // refused because of memory
