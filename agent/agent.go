@@ -130,9 +130,9 @@ type Agent struct {
 	receivers  *logs.Receivers
 	dnsSockets *sockets.Book
 	resolver   *resolver.Resolver
-	peers      *peers.Source     // nil: the agent stands alone
-	keeper     *intercept.Keeper // of redirections to the resolver
-	notes      []api.Check       // what is not as configured since the start
+	peers      *peers.Source      // nil: the agent stands alone
+	keeper     *intercept.Renewer // of redirections to the resolver
+	notes      []api.Check        // what is not as configured since the start
 	sockets    *activated
 }
 

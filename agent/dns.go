@@ -50,14 +50,14 @@ func (a *Agent) openResolver(cfg *config.Config, g groups) (err error) {
 // forDNS reports whether a file of a socket unit is for the resolver.
 func forDNS(f *os.File) bool { return f.Name() == sockets.UnitUDP || f.Name() == sockets.UnitTCP }
 
-// openKeeper makes what keeps redirections alive: those of DNS only where the resolver listens.
-func (a *Agent) openKeeper(cfg *config.Config) error {
-	o := intercept.KeeperOptions{Dir: filepath.Join(cfg.Paths.Run, intercept.DirName), Sockets: a.dnsSockets,
-		Stay: a.resolver.Held, Log: a.log}
+// openRenewer creates the renewer of redirections. It renews DNS only if the resolver listens.
+func (a *Agent) openRenewer(cfg *config.Config) error {
+	o := intercept.RenewerOptions{Dir: filepath.Join(cfg.Paths.Run, intercept.DirName), Sockets: a.dnsSockets,
+		Held: a.resolver.Held, Log: a.log}
 	if len(a.resolver.State().Listen) > 0 {
 		o.Resolver = a.resolver
 	}
-	a.keeper = intercept.NewKeeper(o)
+	a.keeper = intercept.NewRenewer(o)
 	if err := a.deps.Metrics.Register(interceptions{a.keeper}); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
@@ -134,7 +134,7 @@ var interceptionsDesc = prometheus.NewDesc("nearside_dns_interceptions",
 		"partly (one family of addresses), waiting (names go to the real servers), or tcp-only.", []string{"state"}, nil)
 
 // interceptions counts the redirections whenever metrics are read.
-type interceptions struct{ *intercept.Keeper }
+type interceptions struct{ *intercept.Renewer }
 
 func (i interceptions) Describe(ch chan<- *prometheus.Desc) { ch <- interceptionsDesc }
 

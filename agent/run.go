@@ -137,7 +137,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		httpapi.Access{Roles: a.roles, Token: secret, Verify: a.verifyClient, Proxies: cfg.XDS.Access}))
 	if err == nil {
 		a.api.Store(api)
-		err = a.openKeeper(cfg)
+		err = a.openRenewer(cfg)
 	}
 	if err != nil {
 		ls.close()

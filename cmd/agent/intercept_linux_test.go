@@ -81,7 +81,7 @@ func TestInterceptCommands(t *testing.T) {
 		t.Errorf("--dry-run left %v, %v", list, err)
 	}
 	if _, errs := run(command.ExitTimeout, append(append([]string{"install", "--wait", "1ms"}, flags...),
-		at...)...); !strings.Contains(errs, "no agent keeps it alive") {
+		at...)...); !strings.Contains(errs, "no agent renews the redirection") {
 		t.Errorf("installed without an agent: %s", errs)
 	}
 	out, errs := run(command.ExitNo, append([]string{"status", "-o", "json"}, at...)...)
@@ -111,7 +111,7 @@ func TestInterceptFaults(t *testing.T) {
 		code int
 		want string
 	}{
-		{"install --dns=false", command.ExitUsage, "nothing is to be redirected"},
+		{"install --dns=false", command.ExitUsage, "nothing is redirected"},
 		{"install --dns-port 53", command.ExitUsage, "--dns-port: 53"},
 		{"install --dns-port 0", command.ExitUsage, "--dns-port is 0"},
 		{"install --user nobody-of-that-name", command.ExitUsage, `there is no user "nobody-of-that-name"`},

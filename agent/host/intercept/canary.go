@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canaryTime is how long an answer of the resolver may take.
+// canaryTime is the time limit for a response of the resolver.
 const canaryTime = 800 * time.Millisecond
 
-// A canary that is to be redirected goes to port 53 of a loopback address that nobody uses: it
-// leaves the host in no case. IPv6 has one such address alone.
+// canaryServer returns port 53 of an unused loopback address, so that a canary that is not
+// redirected does not leave the host. IPv6 has only one loopback address.
 func canaryServer(v6 bool) netip.AddrPort {
 	if v6 {
 		return netip.AddrPortFrom(netip.IPv6Loopback(), 53)
@@ -36,17 +36,18 @@ func loopback(v6 bool, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
 }
 
-// Canary is the fate of one question for the canary's name.
+// Canary is the result of one query for the canary name.
 type Canary struct {
 	Family   string `json:"family"` // IPv4 or IPv6
 	Protocol string `json:"protocol"`
-	// Redirected says that the agent has answered a question to another server.
+	// Redirected reports whether the agent answered the query, although it was sent to another
+	// server.
 	Redirected bool   `json:"redirected"`
-	Reason     string `json:"reason,omitempty"` // why not
+	Reason     string `json:"reason,omitempty"` // why it was not redirected
 }
 
-// SendCanaries asks for the canary's name in a namespace, over both protocols and families, as a
-// user; -1 is the user of this process.
+// SendCanaries queries the canary name in a namespace as a user, over both protocols and both
+// families. The uid -1 stands for the user of this process.
 func SendCanaries(ctx context.Context, n *Namespace, uid int) ([]Canary, error) {
 	var out []Canary
 	err := n.Do(func() error {
@@ -85,16 +86,16 @@ func becomeUser(uid int) (back func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if now, _ := unix.SetfsuidRetUid(-1); now != uid { // the call tells nothing of failure
+	if now, _ := unix.SetfsuidRetUid(-1); now != uid { // the call does not report errors
 		return nil, explain(fmt.Errorf("ask as uid %d: %w", uid, syscall.EPERM), unix.CAP_SETUID)
 	}
 	return func() { _, _ = unix.SetfsuidRetUid(own) }, nil
 }
 
-// errNotOurs says that somebody else has answered.
-var errNotOurs = errors.New("another server has answered")
+// errNotOurs means that another server responded.
+var errNotOurs = errors.New("another server responded")
 
-// ask asks a server for the canary's name. Nil: the agent has answered.
+// ask queries a server for the canary name. It returns nil if the agent answered.
 func ask(ctx context.Context, network string, at netip.AddrPort) error {
 	ctx, cancel := context.WithTimeout(ctx, canaryTime)
 	defer cancel()
@@ -112,24 +113,24 @@ func ask(ctx context.Context, network string, at netip.AddrPort) error {
 
 func setMark(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, Mark) }
 
-// sendMarked sends a question as the agent sends its own, and waits for no answer.
+// sendMarked sends a query with the agent's mark. It does not wait for a response.
 func sendMarked(ctx context.Context, v6 bool) error {
 	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		return errors.Join(c.Control(func(fd uintptr) { err = setMark(int(fd)) }), err)
 	}}
 	c, err := d.DialContext(ctx, "udp", canaryServer(v6).String())
 	if err != nil {
-		return explain(fmt.Errorf("mark the agent's own queries: %w", err), unix.CAP_NET_ADMIN)
+		return explain(fmt.Errorf("set the mark of the agent's own queries: %w", err), unix.CAP_NET_ADMIN)
 	}
 	defer c.Close()
 	_, err = c.Write(canaryQuery(uint16(rand.Uint32())))
-	if errors.Is(err, unix.EPERM) { // a ruleset drops it
+	if errors.Is(err, unix.EPERM) { // a ruleset dropped the packet
 		return nil
 	}
 	return err
 }
 
-// exchange asks over a connection, and reads the reply.
+// exchange sends a query over a connection, and reads the response.
 func exchange(ctx context.Context, c net.Conn, stream bool) error {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -152,7 +153,7 @@ func exchange(ctx context.Context, c net.Conn, stream bool) error {
 			if err != nil {
 				return err
 			}
-			if n >= 2 && bytes.Equal(b[:2], q[:2]) { // else a late reply to an earlier one
+			if n >= 2 && bytes.Equal(b[:2], q[:2]) { // otherwise it is a late response to an earlier query
 				return checkCanary(q, b[:n])
 			}
 		}
@@ -170,18 +171,18 @@ func exchange(ctx context.Context, c net.Conn, stream bool) error {
 	return checkCanary(q[2:], b[:size])
 }
 
-// canaryQuery is a question for the address of the canary's name.
+// canaryQuery returns a query for the address of the canary name.
 func canaryQuery(id uint16) []byte {
 	q := binary.BigEndian.AppendUint16(nil, id)
 	q = append(q, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0) // recursion desired, one question
 	for label := range strings.SplitSeq(canaryName, ".") {
 		q = append(append(q, byte(len(label))), label...)
 	}
-	return append(q, 0, 0, 1, 0, 1) // A, of the internet
+	return append(q, 0, 0, 1, 0, 1) // type A, class IN
 }
 
-// checkCanary reports whether a reply is that of the agent: the question again, and one record with
-// the canary's address.
+// checkCanary returns nil if a response is from the agent: it has the question, and one record
+// with the canary address.
 func checkCanary(q, reply []byte) error {
 	tail := append([]byte{0, 4}, canaryAddr().AsSlice()...)
 	if len(reply) < len(q)+len(tail) || !bytes.Equal(reply[:2], q[:2]) || reply[2]&0x80 == 0 || reply[3]&0x0f != 0 ||

@@ -11,19 +11,19 @@ import (
 	"syscall"
 )
 
-// maxDepth is how deep below the root a chosen cgroup may lie.
+// maxDepth is the maximum depth of a selected cgroup below the root.
 const maxDepth = 32
 
-// Cgroup is a cgroup of version 2. The kernel compares the ID, which a cgroup that is made anew
-// under the same path does not have.
+// Cgroup is a cgroup of version 2. The kernel compares the ID. A cgroup that is recreated under
+// the same path has another ID.
 type Cgroup struct {
-	Path string // below the root, without a slash at the beginning
-	ID   uint64 // 0: it does not exist
+	Path string // below the root, without a leading slash
+	ID   uint64 // 0 if it does not exist
 }
 
 func levelOf(path string) int { return strings.Count(path, "/") + 1 }
 
-// cgroupRoot finds where the cgroup2 file system is mounted.
+// cgroupRoot returns the mount point of the cgroup2 file system.
 func cgroupRoot() (string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -40,8 +40,8 @@ func cgroupRoot() (string, error) {
 		"use --user, or mount it: mount -t cgroup2 none /sys/fs/cgroup")
 }
 
-// CgroupPath makes the path of a cgroup one below the root, whether it is given from there or in
-// the file system.
+// CgroupPath returns the path of a cgroup below the root. The argument may be relative to the
+// root or a path in the file system.
 func CgroupPath(path string) (string, error) {
 	root, err := cgroupRoot()
 	if err != nil {
@@ -54,7 +54,7 @@ func CgroupPath(path string) (string, error) {
 	return strings.TrimPrefix(filepath.Clean(path), "/"), nil
 }
 
-// findCgroups returns the cgroups of some paths as they are now.
+// findCgroups returns the current cgroups at some paths.
 func findCgroups(paths []string) ([]Cgroup, error) {
 	if len(paths) == 0 {
 		return nil, nil
@@ -71,7 +71,7 @@ func findCgroups(paths []string) ([]Cgroup, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("look at cgroup %s: %w", p, err)
+			return nil, fmt.Errorf("read cgroup %s: %w", p, err)
 		}
 		out[i].ID = st.Sys().(*syscall.Stat_t).Ino
 	}

@@ -138,7 +138,7 @@ func TestLoop(t *testing.T) {
 		"\t\tudp dport 53 redirect to :15053\n\t}\n}\n", "nft", "-f", "-")
 	w.install(t, intercept.Spec{DNSPort: 15053})
 	p := w.agent(t, w.node)
-	p.awaitNext("come back to it")
+	p.awaitNext("redirected back to it")
 	if rules := w.node.rules(t); strings.Contains(rules, "elements") {
 		t.Errorf("the redirection was not ended:\n%s", rules)
 	}

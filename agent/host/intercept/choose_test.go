@@ -117,10 +117,10 @@ func TestCgroups(t *testing.T) {
 		t.Errorf("notes on a cgroup that does not exist: %q", out.Notes)
 	}
 	p := w.agent(t, w.node)
-	seen := p.await("state=active", 0)
+	cgroups := p.await("state=active", 0)
 	for _, when := range []string{"made", "made anew"} {
 		makeCgroup()
-		seen = p.await(fmt.Sprintf("{%s %d}", path, inode(t, at)), seen)
+		cgroups = p.await(fmt.Sprintf("{%s %d}", path, inode(t, at)), cgroups)
 		for _, server := range []string{outsideV4, outsideV6, "127.0.0.53"} {
 			if out := inCgroup(server); !strings.Contains(out, outsideV4+" ") {
 				t.Errorf("%s, in the cgroup, by %s: %q", when, server, out)
@@ -132,7 +132,7 @@ func TestCgroups(t *testing.T) {
 		if err := os.Remove(at); err != nil {
 			t.Fatal(err)
 		}
-		seen = p.await(fmt.Sprintf("{%s 0}", path), seen)
+		cgroups = p.await(fmt.Sprintf("{%s 0}", path), cgroups)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestPodEnds(t *testing.T) {
 	}
 	p.awaitNext("state=active")
 	pod.close()
-	p.awaitNext("network namespace is gone")
+	p.awaitNext("network namespace no longer exists")
 	if list, err := os.ReadDir(w.dir); err != nil || len(list) != 1 {
 		t.Errorf("records after the end of the pod: %v, %v", list, err)
 	}

@@ -13,42 +13,42 @@ import (
 
 type flow = netlink.ConntrackFlow
 
-// entries chooses entries of conntrack.
+// entries selects conntrack entries.
 type entries func(*flow) bool
 
 // MatchConntrackFlow implements [netlink.CustomConntrackFilter].
 func (e entries) MatchConntrackFlow(f *flow) bool { return e(f) }
 
-// established is the state of a connection over TCP in conntrack that both sides have agreed to.
+// established is the conntrack state of an established TCP connection.
 const established = 3
 
-// forget deletes entries of conntrack in a namespace.
-func forget(n *Namespace, which entries) (uint, error) {
+// deleteEntries deletes conntrack entries in a namespace.
+func deleteEntries(n *Namespace, which entries) (uint, error) {
 	ns := n.handle
 	if n.Path == "" {
 		ns = netns.None()
 	}
 	h, err := netlink.NewHandleAt(ns, unix.NETLINK_NETFILTER)
 	if err != nil {
-		return 0, explain(fmt.Errorf("talk to conntrack in %s: %w", n, err), unix.CAP_SYS_ADMIN)
+		return 0, explain(fmt.Errorf("connect to conntrack in %s: %w", n, err), unix.CAP_SYS_ADMIN)
 	}
 	defer h.Close()
 	var total uint
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		count, err := h.ConntrackDeleteFilters(netlink.ConntrackTable, family, which)
 		total += count
-		// an entry that has just ended
+		// The entry may have expired in the meantime.
 		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return total, explain(fmt.Errorf("delete entries of conntrack in %s: %w", n, err), unix.CAP_NET_ADMIN)
+			return total, explain(fmt.Errorf("delete conntrack entries in %s: %w", n, err), unix.CAP_NET_ADMIN)
 		}
 	}
 	return total, nil
 }
 
-// openStreams are connections over TCP of this namespace to name servers that are not redirected.
-// Without its entry, the next segment of one goes where new ones go, and is answered with a reset:
-// the client connects again, and is redirected. UDP needs no such thing, since redirected queries
-// are in a zone of their own.
+// openStreams selects this namespace's TCP connections to name servers that are not redirected.
+// When the entry is deleted, the next segment takes the way of new connections and is answered
+// with a reset. The client then reconnects and is redirected. UDP does not need this, because
+// redirected queries have their own zone.
 func openStreams(n *Namespace) (entries, error) {
 	var own []net.IP
 	err := n.Do(func() error {
@@ -70,8 +70,8 @@ func openStreams(n *Namespace) (entries, error) {
 	}, nil
 }
 
-// redirected are connections and queries that a spec has redirected: without the table nobody would
-// translate them any more, and they would hang.
+// redirected selects the connections and queries that a spec redirects. Without the table they
+// are no longer translated, and would hang.
 func redirected(s *Spec) entries {
 	return func(f *flow) bool {
 		to := f.Reverse.SrcPort

@@ -82,7 +82,7 @@ func TestEnvoy(t *testing.T) {
 	shows("redirected", "web::"+outsideV4+":8080::", "real::"+realV4+":80::")
 	name(otherV4)
 	shows("after a change of resolv.conf", "web::"+outsideV4+":8080::", "real::"+other+":80::")
-	if r, err := intercept.Look(t.Context(), w.ns, w.dir); err != nil || r.State != intercept.StateActive ||
+	if r, err := intercept.Inspect(t.Context(), w.ns, w.dir); err != nil || r.State != intercept.StateActive ||
 		r.Counts.Queries == 0 {
 		t.Errorf("the report: %+v, %v", r, err)
 	}
@@ -130,7 +130,7 @@ func TestTCP(t *testing.T) {
 			t.Errorf("uid %d to %s: %s, want %s", c.uid, c.to, got, c.want)
 		}
 	}
-	if r, err := intercept.Look(t.Context(), w.ns, w.dir); err != nil || r.Counts.Connections == 0 ||
+	if r, err := intercept.Inspect(t.Context(), w.ns, w.dir); err != nil || r.Counts.Connections == 0 ||
 		r.Counts.Inbound == 0 {
 		t.Errorf("the report: %+v, %v", r, err)
 	}

@@ -7,17 +7,17 @@ import (
 	"os"
 )
 
-// Installed says what [Install] did.
+// Installed is the result of [Install].
 type Installed struct {
 	Ruleset *Ruleset `json:"-"`
-	// Notes are what a user should know: what the kernel lacks without harm, and cgroups that do not
+	// Notes are for the user: optional kernel features that are missing, and cgroups that do not
 	// exist.
 	Notes []string `json:"notes,omitempty"`
-	// Ended counts the open connections that were ended, so that they are made anew.
+	// Ended is the number of connections that were reset so that clients reconnect.
 	Ended uint `json:"ended"`
 }
 
-// Plan makes the ruleset for a namespace without loading it.
+// Plan returns the ruleset for a namespace without loading it.
 func Plan(s *Spec) (*Installed, error) {
 	s.Normalize()
 	if err := s.Validate(); err != nil {
@@ -30,22 +30,23 @@ func Plan(s *Spec) (*Installed, error) {
 	out := &Installed{Ruleset: NewRuleset(s, cgroups, true)}
 	for _, c := range cgroups {
 		if c.ID == 0 {
-			out.Notes = append(out.Notes, fmt.Sprintf("the cgroup %s does not exist; the agent adds it when it does", c.Path))
+			out.Notes = append(out.Notes,
+				fmt.Sprintf("the cgroup %s does not exist; the agent adds it when it is created", c.Path))
 		}
 	}
 	return out, nil
 }
 
-// Install loads the ruleset of a spec in a namespace, in the place of one that is there, and writes
-// the record for the agent in dir, which is [DirName] below its run directory. DNS is redirected
-// once the agent has seen the record.
+// Install loads the ruleset of a spec in a namespace, replacing an earlier one, and writes the
+// record for the agent to dir, which is [DirName] below the agent's run directory. The
+// redirection of DNS starts when the agent reads the record.
 func Install(n *Namespace, s *Spec, dir string) (*Installed, error) {
 	out, err := Plan(s)
 	if err != nil {
 		return nil, err
 	}
 	if err := makeRecordDir(dir); err != nil {
-		return nil, err // before anything is redirected
+		return nil, err // fail before anything is redirected
 	}
 	unlock, err := lockRecords(dir)
 	if err != nil {
@@ -68,21 +69,21 @@ func Install(n *Namespace, s *Spec, dir string) (*Installed, error) {
 		if err != nil {
 			return out, err
 		}
-		if out.Ended, err = forget(n, which); err != nil {
+		if out.Ended, err = deleteEntries(n, which); err != nil {
 			return out, err
 		}
 	}
-	if before.Inode != 0 { // what went to ports that nobody redirects to any more
+	if before.Inode != 0 { // entries of ports that are no longer used
 		was := redirected(&before.Spec)
 		now := redirected(s)
-		ended, err := forget(n, func(f *flow) bool { return was(f) && !now(f) })
+		ended, err := deleteEntries(n, func(f *flow) bool { return was(f) && !now(f) })
 		out.Ended += ended
 		return out, err
 	}
 	return out, nil
 }
 
-// load loads the ruleset, and does without what a kernel may lack.
+// load loads the ruleset, without optional features that the kernel lacks.
 func (out *Installed) load(n *Namespace, s *Spec) error {
 	err := out.Ruleset.load(n)
 	var needs *NeedsError
@@ -101,13 +102,13 @@ func (out *Installed) load(n *Namespace, s *Spec) error {
 		return err
 	}
 	out.Notes = append(out.Notes,
-		fmt.Sprintf("the kernel lacks timeouts of conntrack by rule (module nfnetlink_cttimeout, "+
-			"CONFIG_NF_CT_NETLINK_TIMEOUT): each redirected query is remembered for 30 s instead of %d", udpEntryTime))
+		fmt.Sprintf("the kernel lacks conntrack timeouts per rule (module nfnetlink_cttimeout, "+
+			"CONFIG_NF_CT_NETLINK_TIMEOUT): conntrack retains each redirected query for 30 s instead of %d s", udpEntryTime))
 	return nil
 }
 
-// restore loads what a record says once more, as after "nft flush ruleset". It reports whether the
-// record is still there.
+// restore reloads the ruleset of a record, for example after "nft flush ruleset". It reports
+// whether the record still exists.
 func (r *Record) restore(n *Namespace, dir string) (bool, error) {
 	unlock, err := lockRecords(dir)
 	if err != nil {
@@ -116,7 +117,7 @@ func (r *Record) restore(n *Namespace, dir string) (bool, error) {
 	defer unlock()
 	now, err := readRecord(recordPath(dir, r.Inode))
 	if err != nil || !now.equal(r) {
-		return false, ignoreMissing(err) // somebody else has taken it away
+		return false, ignoreMissing(err) // another process removed it
 	}
 	out, err := Plan(&now.Spec)
 	if err != nil {
@@ -125,8 +126,8 @@ func (r *Record) restore(n *Namespace, dir string) (bool, error) {
 	return true, out.load(n, &now.Spec)
 }
 
-// Uninstall deletes the table and the record, and ends the connections that were redirected. It
-// reports whether there was anything.
+// Uninstall deletes the table and the record, and resets the redirected connections. It reports
+// whether anything was installed.
 func Uninstall(n *Namespace, dir string) (bool, error) {
 	path := recordPath(dir, n.Inode)
 	if _, err := os.Stat(dir); err == nil {
@@ -138,7 +139,7 @@ func Uninstall(n *Namespace, dir string) (bool, error) {
 	}
 	r, err := readRecord(path)
 	if err != nil {
-		// as far as is known
+		// best guess without a record
 		r = &Record{Spec: Spec{DNSPort: DefaultDNSPort, Outbound: DefaultOutboundPort, Inbound: DefaultInboundPort}}
 	}
 	was, err := unload(n)
@@ -146,7 +147,7 @@ func Uninstall(n *Namespace, dir string) (bool, error) {
 		return false, err
 	}
 	if was {
-		if _, err := forget(n, redirected(&r.Spec)); err != nil {
+		if _, err := deleteEntries(n, redirected(&r.Spec)); err != nil {
 			return was, err
 		}
 	}

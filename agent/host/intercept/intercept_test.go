@@ -124,12 +124,12 @@ func TestNames(t *testing.T) {
 	})
 
 	p = w.agent(t, w.node)
-	seen := p.await("state=active", 0)
+	cgroups := p.await("state=active", 0)
 	everywhere(outsideV4, "started once more")
 	if was, err := intercept.Uninstall(w.ns, w.dir); err != nil || !was {
 		t.Fatalf("uninstall: %v, %v", was, err)
 	}
-	p.await("interception was uninstalled", seen)
+	p.await("interception was uninstalled", cgroups)
 	everywhere("NXDOMAIN", "uninstalled")
 	sockets("NXDOMAIN", "uninstalled")
 	if after := w.node.run(t, "", "nft", "list", "ruleset"); after != before {

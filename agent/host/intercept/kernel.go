@@ -16,19 +16,19 @@ func nftTable() *nftables.Table {
 	return &nftables.Table{Name: Table, Family: nftables.TableFamilyINet}
 }
 
-// open opens a connection to nftables of a namespace.
+// open opens a connection to nftables in a namespace.
 func (n *Namespace) open(opts ...nftables.ConnOption) (*nftables.Conn, error) {
 	if n.Path != "" {
-		opts = append(opts, nftables.WithNetNSFd(int(n.handle))) // which takes a capability
+		opts = append(opts, nftables.WithNetNSFd(int(n.handle))) // requires a capability
 	}
 	c, err := nftables.New(opts...)
 	if err != nil {
-		return nil, explain(fmt.Errorf("talk to nftables in %s: %w", n, err), unix.CAP_SYS_ADMIN)
+		return nil, explain(fmt.Errorf("connect to nftables in %s: %w", n, err), unix.CAP_SYS_ADMIN)
 	}
 	return c, nil
 }
 
-// tableOf returns our table; nil where it is not there.
+// tableOf returns our table, or nil if it does not exist.
 func tableOf(c *nftables.Conn) (*nftables.Table, error) {
 	t, err := c.ListTableOfFamily(Table, nftables.TableFamilyINet)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && t == nil {
@@ -40,7 +40,7 @@ func tableOf(c *nftables.Conn) (*nftables.Table, error) {
 	return t, nil
 }
 
-// liveFamilies returns the families whose DNS is redirected now, by NFPROTO.
+// liveFamilies returns the families whose DNS is currently redirected, by NFPROTO.
 func liveFamilies(c *nftables.Conn) ([]byte, error) {
 	s, err := c.GetSetByName(nftTable(), liveSet)
 	if err != nil {
@@ -67,9 +67,8 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// load puts the ruleset in the place of what is in the table, in one transaction. Chains stay, and
-// so does the set that the agent renews: a packet that is under way meets either the old rules or
-// the new ones in each chain, and never none.
+// load replaces the content of the table in one transaction. Chains and the set that the agent
+// renews stay in place, so each packet meets either the old or the new rules of a chain.
 func (r *Ruleset) load(n *Namespace) error {
 	c, err := n.open()
 	if err != nil {
@@ -86,7 +85,7 @@ func (r *Ruleset) load(n *Namespace) error {
 	return nil
 }
 
-// contents are what is in the table.
+// contents is the content of the table.
 type contents struct {
 	chains []*nftables.Chain
 	sets   []*nftables.Set
@@ -123,8 +122,8 @@ func contentsOf(c *nftables.Conn) (*contents, error) {
 	return out, nil
 }
 
-// clear takes away what is there and is not wanted, and all rules. It returns which set of those
-// wanted stays.
+// clear removes all rules, and everything that the ruleset does not have. It returns which of the
+// ruleset's sets stay.
 func (r *Ruleset) clear(c *nftables.Conn, has *contents) (stays string) {
 	t := nftTable()
 	for _, x := range has.chains {
@@ -145,7 +144,7 @@ func (r *Ruleset) clear(c *nftables.Conn, has *contents) (stays string) {
 	return stays
 }
 
-// is reports whether the kernel has the chain at its place.
+// is reports whether the kernel has the same chain.
 func (x *chain) is(k *nftables.Chain) bool {
 	return k.Name == x.name && k.Type == x.typ && k.Hooknum != nil && *k.Hooknum == *x.hooknum && k.Priority != nil &&
 		*k.Priority == x.priority
@@ -175,16 +174,16 @@ func (r *Ruleset) add(c *nftables.Conn, has *contents) {
 		}
 		def := s.def
 		def.Table, def.Name = t, s.name
-		_ = c.AddSet(&def, s.elements) // what it could refuse is not built here
+		_ = c.AddSet(&def, s.elements) // the arguments are always valid
 	}
 	for _, x := range r.chains {
 		prio := x.priority
 		accept := nftables.ChainPolicyAccept
 		ch := c.AddChain(&nftables.Chain{Name: x.name, Table: t, Type: x.typ, Hooknum: x.hooknum, Priority: &prio,
 			Policy: &accept})
-		for _, parts := range x.rules {
+		for _, clauses := range x.rules {
 			var exprs []expr.Any
-			for _, p := range parts {
+			for _, p := range clauses {
 				exprs = append(exprs, p.exprs...)
 			}
 			c.AddRule(&nftables.Rule{Table: t, Chain: ch, Exprs: exprs})
@@ -199,8 +198,8 @@ func liveElements(families []byte) (out []nftables.SetElement) {
 	return out
 }
 
-// refresh keeps DNS of some families redirected for another [LiveTime]. An element that is there
-// has its time only when it is made anew.
+// refresh redirects DNS of some families for another [LiveTime]. To extend the time of an
+// element, it must be deleted and added.
 func refresh(c *nftables.Conn, families []byte) error {
 	s := &nftables.Set{Table: nftTable(), Name: liveSet, KeyType: nftables.TypeNFProto, HasTimeout: true}
 	if len(families) == 0 {
@@ -214,7 +213,7 @@ func refresh(c *nftables.Conn, families []byte) error {
 	return c.Flush()
 }
 
-// disarm ends the redirection of DNS at once.
+// disarm ends the redirection of DNS immediately.
 func disarm(c *nftables.Conn) error {
 	s := &nftables.Set{Table: nftTable(), Name: liveSet, KeyType: nftables.TypeNFProto, HasTimeout: true}
 	both := liveElements([]byte{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6})
@@ -224,7 +223,7 @@ func disarm(c *nftables.Conn) error {
 	return ignoreMissing(c.Flush())
 }
 
-// packets sums what the rules of a chain have counted.
+// packets returns the sum of the counters of a chain's rules.
 func packets(c *nftables.Conn, chain string) (uint64, error) {
 	rules, err := c.GetRules(nftTable(), &nftables.Chain{Name: chain, Table: nftTable()})
 	if err != nil {
@@ -241,7 +240,7 @@ func packets(c *nftables.Conn, chain string) (uint64, error) {
 	return n, nil
 }
 
-// setCgroups makes the sets of cgroups hold those that exist now, in one transaction.
+// setCgroups sets the elements of the cgroup sets in one transaction.
 func setCgroups(c *nftables.Conn, paths []string, found []Cgroup) error {
 	r := &Ruleset{}
 	r.cgroupSets(paths, found)
@@ -258,7 +257,7 @@ func setCgroups(c *nftables.Conn, paths []string, found []Cgroup) error {
 	return c.Flush()
 }
 
-// unload deletes the table. It reports whether it was there.
+// unload deletes the table, and reports whether it existed.
 func unload(n *Namespace) (bool, error) {
 	c, err := n.open()
 	if err != nil {
@@ -275,7 +274,7 @@ func unload(n *Namespace) (bool, error) {
 	return true, nil
 }
 
-// feature is something that a kernel may lack.
+// feature is a kernel feature that may be missing.
 type feature struct {
 	name, remedy string
 	needed       func(*Spec) bool
@@ -291,9 +290,9 @@ func features() []feature {
 		return c.AddChain(&nftables.Chain{Name: "x", Table: t, Type: nftables.ChainTypeFilter,
 			Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityRaw})
 	}
-	rule := func(c *nftables.Conn, ch *nftables.Chain, parts ...part) {
+	rule := func(c *nftables.Conn, ch *nftables.Chain, clauses ...clause) {
 		var exprs []expr.Any
-		for _, p := range parts {
+		for _, p := range clauses {
 			exprs = append(exprs, p.exprs...)
 		}
 		c.AddRule(&nftables.Rule{Table: ch.Table, Chain: ch, Exprs: exprs})
@@ -312,19 +311,19 @@ func features() []feature {
 			_ = c.AddSet(&nftables.Set{Table: t, Name: "x", KeyType: nftables.TypeNFProto, HasTimeout: true},
 				liveElements([]byte{unix.NFPROTO_IPV4}))
 		}},
-		{"conntrack zones", "load the module nft_ct (CONFIG_NFT_CT), of a kernel with CONFIG_NF_CONNTRACK_ZONES",
+		{"conntrack zones", "load the module nft_ct (CONFIG_NFT_CT) of a kernel with CONFIG_NF_CONNTRACK_ZONES",
 			withDNS, func(c *nftables.Conn, t *nftables.Table) {
 				rule(c, filterChain(c, t), setZone())
 			}},
 		{"matching sockets by cgroup", "use Linux 5.13 or newer with the module nft_socket (CONFIG_NFT_SOCKET), " +
-			"or choose by --user", func(s *Spec) bool { return len(s.Cgroups) > 0 },
+			"or use --user", func(s *Spec) bool { return len(s.Cgroups) > 0 },
 			func(c *nftables.Conn, t *nftables.Table) {
-				rule(c, filterChain(c, t), part{"", []expr.Any{&expr.Socket{Key: expr.SocketKeyCgroupv2, Level: 1, Register: 1}}})
+				rule(c, filterChain(c, t), clause{"", []expr.Any{&expr.Socket{Key: expr.SocketKeyCgroupv2, Level: 1, Register: 1}}})
 			}},
 	}
 }
 
-// MissingError says what the kernel lacks.
+// MissingError means that the kernel lacks a feature.
 type MissingError struct {
 	err    error
 	what   string
@@ -334,11 +333,11 @@ type MissingError struct {
 func (e *MissingError) Error() string { return fmt.Sprintf("the kernel lacks %s: %v", e.what, e.err) }
 func (e *MissingError) Unwrap() error { return e.err }
 
-// Hint says what to do.
+// Hint returns the remedy.
 func (e *MissingError) Hint() string { return e.remedy }
 
-// probe finds out what the kernel lacks for a spec. Each try is a transaction that takes back what
-// it makes: it leaves nothing.
+// probe returns an error if the kernel lacks a feature that the spec needs. Each test is a
+// transaction that is rolled back.
 func probe(n *Namespace, s *Spec) error {
 	for _, f := range features() {
 		if !f.needed(s) {

@@ -96,7 +96,7 @@ func runAgent(dir string) error {
 		}
 		wg.Go(func() { _ = s.ServeTCP(serving, tcp) })
 	}
-	err = intercept.NewKeeper(intercept.KeeperOptions{Dir: dir, Resolver: s, Log: log}).Run(ctx)
+	err = intercept.NewRenewer(intercept.RenewerOptions{Dir: dir, Resolver: s, Log: log}).Run(ctx)
 	end() // the redirection has ended before the resolver
 	wg.Wait()
 	return err

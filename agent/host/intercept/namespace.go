@@ -16,18 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownPath is the network namespace of this process: that of the thread that looks, since another
-// thread, the first one too, may be visiting another namespace.
+// ownPath is the network namespace of the calling thread. The path of another thread, even of the
+// first one, would be wrong while that thread is in another namespace.
 const ownPath = "/proc/thread-self/ns/net"
 
-// Namespace is a network namespace that is open. Close it: it lives as long as it is open.
+// Namespace is an open network namespace. It exists until it is closed.
 type Namespace struct {
-	Path   string // "" for that of this process
-	Inode  uint64 // tells namespaces apart
+	Path   string // "" for the namespace of this process
+	Inode  uint64 // identifies the namespace
 	handle netns.NsHandle
 }
 
-// NamespacePath makes a name as ip-netns(8) knows it a path, and leaves paths alone.
+// NamespacePath returns the path of a namespace that ip-netns(8) knows by name. It returns paths
+// unchanged.
 func NamespacePath(name string) string {
 	if name == "" || filepath.Base(name) != name {
 		return name
@@ -35,7 +36,7 @@ func NamespacePath(name string) string {
 	return filepath.Join("/run/netns", name)
 }
 
-// OpenNamespace opens the namespace at a path; "" is that of this process.
+// OpenNamespace opens the namespace at a path; "" is the namespace of this process.
 func OpenNamespace(path string) (*Namespace, error) {
 	at := path
 	if at == "" {
@@ -60,14 +61,15 @@ func OpenNamespace(path string) (*Namespace, error) {
 	return n, nil
 }
 
-// namespaceInode looks at a path without opening it: a device or a FIFO in its place does no harm.
+// namespaceInode returns the inode at a path without opening it, because opening a device or FIFO
+// may block or have side effects.
 func namespaceInode(path string) (uint64, error) {
 	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, fmt.Errorf("--netns: there is no network namespace at %s: %w", path, fs.ErrNotExist)
 	}
 	if err != nil {
-		return 0, explain(fmt.Errorf("look at the network namespace %s: %w", path, err), unix.CAP_SYS_PTRACE)
+		return 0, explain(fmt.Errorf("read the network namespace %s: %w", path, err), unix.CAP_SYS_PTRACE)
 	}
 	var fsys unix.Statfs_t
 	if err := unix.Statfs(path, &fsys); err != nil || fsys.Type != unix.NSFS_MAGIC {
@@ -77,10 +79,10 @@ func namespaceInode(path string) (uint64, error) {
 	return st.Sys().(*syscall.Stat_t).Ino, nil
 }
 
-// Close lets go of the namespace.
+// Close closes the namespace.
 func (n *Namespace) Close() { _ = n.handle.Close() }
 
-// String names the namespace for people.
+// String describes the namespace.
 func (n *Namespace) String() string {
 	if n.Path == "" {
 		return "this network namespace"
@@ -88,7 +90,8 @@ func (n *Namespace) String() string {
 	return "the network namespace " + n.Path
 }
 
-// gone reports whether the path leads elsewhere by now, as when a pod has ended.
+// gone reports whether the path no longer leads to the namespace, for example because its pod
+// ended.
 func (n *Namespace) gone() bool {
 	if n.Path == "" {
 		return false
@@ -97,8 +100,8 @@ func (n *Namespace) gone() bool {
 	return err != nil || inode != n.Inode
 }
 
-// Do runs f on a thread in the namespace: sockets that it opens and programs that it starts are
-// there. A thread that cannot go back ends with its goroutine.
+// Do runs f on a thread in the namespace. Sockets that f opens and programs that it starts belong
+// to the namespace. If the thread cannot return to its namespace, it ends with its goroutine.
 func (n *Namespace) Do(f func() error) error {
 	if n.Path == "" {
 		return f()
@@ -125,7 +128,7 @@ func (n *Namespace) Do(f func() error) error {
 	return <-done
 }
 
-// NeedsError says that the process lacks a capability.
+// NeedsError means that the process lacks a capability.
 type NeedsError struct {
 	err        error
 	capability string
@@ -136,13 +139,13 @@ func (e *NeedsError) Error() string {
 }
 func (e *NeedsError) Unwrap() error { return e.err }
 
-// Hint says what to do.
+// Hint returns the remedy.
 func (e *NeedsError) Hint() string {
-	return "run it as root, or give it " + e.capability +
+	return "run it as root, or add the capability " + e.capability +
 		" (systemd: AmbientCapabilities; in a container: securityContext.capabilities.add)"
 }
 
-// explain names the capability that a refused call needs.
+// explain adds the required capability to a permission error.
 func explain(err error, capability Capability) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -150,17 +153,17 @@ func explain(err error, capability Capability) error {
 	return &NeedsError{err, capability.String()}
 }
 
-// Capability is a right of a process.
+// Capability is a Linux capability.
 type Capability int
 
-// What interception needs: NetAdmin to change nftables and to mark the agent's queries, SysAdmin to
-// enter other network namespaces.
+// Capabilities for interception: NetAdmin to change nftables and to mark the agent's queries,
+// SysAdmin to enter other network namespaces.
 const (
 	NetAdmin Capability = unix.CAP_NET_ADMIN
 	SysAdmin Capability = unix.CAP_SYS_ADMIN
 )
 
-// String is the name of the capability.
+// String returns the name of the capability.
 func (c Capability) String() string {
 	switch c {
 	case NetAdmin:
@@ -175,7 +178,7 @@ func (c Capability) String() string {
 	return fmt.Sprintf("capability %d", int(c))
 }
 
-// Missing returns those capabilities that a process of this host does not have.
+// Missing returns the capabilities that a process on this host lacks.
 func Missing(pid int, want ...Capability) ([]Capability, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

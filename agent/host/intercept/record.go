@@ -18,14 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DirName is the directory of records, below paths.run.
+// DirName is the directory of records below paths.run.
 const DirName = "intercept"
 
 const maxRecord = 64 << 10 // bytes
 
-// Record tells the agent of an installation. It lies in a file named after the namespace.
+// Record describes an installation for the agent. Its file is named after the inode of the
+// namespace.
 type Record struct {
-	// Netns is the path of the network namespace as the agent sees it; "": that of the agent.
+	// Netns is the path of the network namespace for the agent; "" is the agent's own namespace.
 	Netns string `json:"netns,omitempty"`
 	Inode uint64 `json:"inode"`
 	Spec  Spec   `json:"spec"`
@@ -35,14 +36,14 @@ func recordPath(dir string, inode uint64) string {
 	return filepath.Join(dir, fmt.Sprintf("%d.json", inode))
 }
 
-// equal reports whether two records say the same.
+// equal reports whether two records are equal.
 func (r *Record) equal(o *Record) bool {
 	a, err := json.Marshal(r)
 	b, oerr := json.Marshal(o)
 	return err == nil && oerr == nil && bytes.Equal(a, b)
 }
 
-// write puts the record in a directory, in the place of one for the same namespace.
+// write writes the record to a directory, replacing one for the same namespace.
 func (r *Record) write(dir string) error {
 	if err := makeRecordDir(dir); err != nil {
 		return err
@@ -57,23 +58,23 @@ func (r *Record) write(dir string) error {
 	return nil
 }
 
-// makeRecordDir makes the directory, for the user whose run directory it is in. That one has to be
-// there: it belongs to the agent.
+// makeRecordDir creates the directory for the owner of the run directory. The run directory must
+// exist, because it belongs to the agent.
 func makeRecordDir(dir string) error {
 	err := os.Mkdir(dir, 0o755)
 	if err == nil {
-		err = giveAway(dir)
+		err = chownToOwner(dir)
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make the directory of records: %w; start the agent first, "+
-			"or name its run directory with --run-dir", err)
+		return fmt.Errorf("create the directory of records: %w; start the agent first, "+
+			"or set its run directory with --run-dir", err)
 	}
 	return checkOwner(dir)
 }
 
-// giveAway gives a directory that root has just made to the owner of the one that it is in, who is
-// the agent's user.
-func giveAway(dir string) error {
+// chownToOwner changes the owner of a new directory to that of its parent, which is the agent's
+// user.
+func chownToOwner(dir string) error {
 	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return err
@@ -82,8 +83,8 @@ func giveAway(dir string) error {
 	return f.Chown(ownerOf(filepath.Dir(dir)), -1)
 }
 
-// ownerOf returns the user that root gives files in a directory to; -1, for nobody else, where this
-// is not root.
+// ownerOf returns the user who should own files in a directory if this process is root, and
+// otherwise -1.
 func ownerOf(dir string) int {
 	st, err := os.Stat(dir)
 	if err != nil || os.Geteuid() != 0 {
@@ -92,12 +93,12 @@ func ownerOf(dir string) int {
 	return int(st.Sys().(*syscall.Stat_t).Uid)
 }
 
-// lockRecords waits until no other process changes what is installed.
+// lockRecords waits until no other process changes the installations.
 func lockRecords(dir string) (unlock func(), err error) {
 	path := filepath.Join(dir, ".lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err == nil {
-		err = f.Chown(ownerOf(dir), -1) // what is there already stays as it is: it may be a link
+		err = f.Chown(ownerOf(dir), -1) // do not change an existing file: it may be a link
 	} else if errors.Is(err, fs.ErrExist) {
 		f, err = os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	}
@@ -111,8 +112,9 @@ func lockRecords(dir string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// checkOwner refuses what others than root, this user and the owner of the directory may have
-// written: a record has the agent enter a namespace. The run directory is the agent's.
+// checkOwner returns an error if users other than root, this user, and the owner of the directory
+// could have written the file. A record makes the agent enter a namespace, and the run directory
+// belongs to the agent.
 func checkOwner(path string) error {
 	st, err := os.Lstat(path)
 	if err != nil {
@@ -127,8 +129,8 @@ func checkOwner(path string) error {
 	case st.Mode()&fs.ModeSymlink != 0:
 		return fmt.Errorf("%s is a symbolic link; remove it", path)
 	case uid != 0 && int(uid) != os.Geteuid() && uid != above.Sys().(*syscall.Stat_t).Uid:
-		return fmt.Errorf("%s belongs to uid %d, and only what belongs to root or the agent's user is trusted; remove it, "+
-			"or give it to root", path, uid)
+		return fmt.Errorf("%s belongs to uid %d, but only files of root and the agent's user are trusted; remove it, "+
+			"or change its owner to root", path, uid)
 	case st.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("%s has the mode %04o, so that others may write to it; run chmod go-w %s",
 			path, st.Mode().Perm(), path)
@@ -136,8 +138,8 @@ func checkOwner(path string) error {
 	return nil
 }
 
-// readRecords reads all records of a directory, by namespace. Those with faults are left out, and
-// the errors say why.
+// readRecords returns all records of a directory by namespace, and an error for each unreadable
+// one.
 func readRecords(dir string) ([]Record, []error) {
 	if err := checkOwner(dir); err != nil {
 		return nil, asErrors(ignoreMissing(err))
@@ -195,10 +197,10 @@ func readRecord(path string) (*Record, error) {
 	return r, nil
 }
 
-// decodeRecord reads a record strictly.
+// decodeRecord decodes a record strictly.
 func decodeRecord(b []byte) (*Record, error) {
 	if len(b) > maxRecord {
-		return nil, fmt.Errorf("a record has at most %d bytes", maxRecord)
+		return nil, fmt.Errorf("the record is larger than %d bytes", maxRecord)
 	}
 	d := json.NewDecoder(strings.NewReader(string(b)))
 	d.DisallowUnknownFields()
@@ -207,7 +209,7 @@ func decodeRecord(b []byte) (*Record, error) {
 		return nil, fmt.Errorf("no record: %w", err)
 	}
 	if d.More() {
-		return nil, errors.New("there is something after the record")
+		return nil, errors.New("unexpected data after the record")
 	}
 	if r.Netns != "" && (!filepath.IsAbs(r.Netns) || strings.Contains(r.Netns, "\x00")) {
 		return nil, fmt.Errorf("netns: %q is not absolute", r.Netns)

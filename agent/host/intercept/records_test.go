@@ -29,10 +29,10 @@ func TestRecords(t *testing.T) {
 	}{
 		"8.json":  {`{"inode": 9, "spec": {"dnsPort": 15053}}`, "inode is 9", 0o644},
 		"10.json": {`{"inode": 10, "spec": {"dnsPort": 15053}, "more": 1}`, "unknown field", 0o644},
-		"11.json": {`{"inode": 11, "spec": {}}`, "nothing is to be redirected", 0o644},
+		"11.json": {`{"inode": 11, "spec": {}}`, "nothing is redirected", 0o644},
 		"12.json": {`{"inode": 12, "spec": {"dnsPort": 15053}}`, "chmod go-w", 0o666},
 		"13.json": {`{"inode": 13, "netns": "pod", "spec": {"dnsPort": 15053}}`, "not absolute", 0o644},
-		"14.json": {strings.Repeat(" ", maxRecord) + `{}`, "at most", 0o644},
+		"14.json": {strings.Repeat(" ", maxRecord) + `{}`, "larger than", 0o644},
 		"15.json": {`{"inode": 15, "spec": {"dnsPort": 15053}} {}`, "after the record", 0o644},
 	} {
 		at := filepath.Join(dir, name)
@@ -156,20 +156,20 @@ func TestValidate(t *testing.T) {
 		want string // "" for none
 	}{
 		{Spec{DNSPort: 15053}, ""},
-		{Spec{}, "nothing is to be redirected"},
+		{Spec{}, "nothing is redirected"},
 		{Spec{DNSPort: 53}, "--dns-port: 53"},
 		{Spec{Outbound: 15001}, "--envoy-user is required"},
-		{Spec{Outbound: 15001, Inbound: 15001, EnvoyUsers: []uint32{1}}, "tells them apart"},
+		{Spec{Outbound: 15001, Inbound: 15001, EnvoyUsers: []uint32{1}}, "distinguishes them by port"},
 		{Spec{DNSPort: 15001, Outbound: 15001, EnvoyUsers: []uint32{1}}, "must differ"},
 		{Spec{Inbound: 15006, Users: []uint32{1}}, "whole network namespace"},
-		{Spec{DNSPort: 15053, Users: []uint32{1}, ExcludeUsers: []uint32{1}}, "both name uid 1"},
-		{Spec{DNSPort: 15053, Cgroups: []string{"."}}, "names the root"},
+		{Spec{DNSPort: 15053, Users: []uint32{1}, ExcludeUsers: []uint32{1}}, "both have uid 1"},
+		{Spec{DNSPort: 15053, Cgroups: []string{"."}}, "is the root cgroup"},
 		{Spec{DNSPort: 15053, Cgroups: []string{"../../x"}}, "not the path of a cgroup"},
 		{Spec{DNSPort: 15053, Cgroups: []string{`a" }`}}, "not the path of a cgroup"},
 		{Spec{DNSPort: 15053, Cgroups: []string{strings.Repeat("a/", 32) + "a"}}, "33 levels deep"},
 		{Spec{DNSPort: 15053, Users: make([]uint32, 257)}, "--user has 257 values"},
-		{Spec{Inbound: 1, ExcludeInboundCIDRs: []netip.Prefix{prefix("0.0.0.0/0")}}, "no network to exclude"},
-		{Spec{Inbound: 1, ExcludeInboundPorts: []uint16{0}}, "0 is no port"},
+		{Spec{Inbound: 1, ExcludeInboundCIDRs: []netip.Prefix{prefix("0.0.0.0/0")}}, "is not a valid network"},
+		{Spec{Inbound: 1, ExcludeInboundPorts: []uint16{0}}, "0 is not a valid port"},
 	} {
 		err := c.spec.Validate()
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {

@@ -12,41 +12,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// States that only who looks from outside knows.
+// States that the agent cannot see itself.
 const (
 	StateNone   = "none"   // nothing is installed
-	StateBroken = "broken" // the rules are there, and a canary is not redirected by them
+	StateBroken = "broken" // the rules are loaded, but a canary was not redirected
 )
 
-// Report is what is in the kernel about one namespace.
+// Report is the state of the kernel for one namespace.
 type Report struct {
 	Netns string `json:"netns,omitempty"`
 	Inode uint64 `json:"inode"`
 	State string `json:"state"`
-	// Families are those whose DNS is redirected.
+	// Families are the redirected address families.
 	Families []string `json:"families,omitempty"`
 	Reason   string   `json:"reason,omitempty"`
-	Spec     *Spec    `json:"spec,omitempty"` // of the record; absent: there is none
+	Spec     *Spec    `json:"spec,omitempty"` // from the record; nil without one
 	Counts   Counts   `json:"counts"`
 	Canaries []Canary `json:"canaries,omitempty"`
 }
 
-// Counts say how much was redirected since the installation.
+// Counts are numbers since the installation.
 type Counts struct {
 	Queries     uint64 `json:"queries"`     // over UDP
-	Connections uint64 `json:"connections"` // over TCP, those to name servers too
+	Connections uint64 `json:"connections"` // over TCP, including connections to name servers
 	Inbound     uint64 `json:"inbound"`
 }
 
-// Good reports whether everything that is installed is at work.
+// Good reports whether everything that is installed works.
 func (r *Report) Good() bool { return r.State == StateActive || r.State == StateTCPOnly }
 
-// Records reads the records of a directory. What cannot be read is left out, and the errors say
-// why.
+// Records returns the records of a directory, and an error for each unreadable one.
 func Records(dir string) ([]Record, []error) { return readRecords(dir) }
 
-// Look reports on a namespace, and sends canaries where DNS is redirected.
-func Look(ctx context.Context, n *Namespace, dir string) (*Report, error) {
+// Inspect reports on a namespace. If DNS is redirected, it sends canaries.
+func Inspect(ctx context.Context, n *Namespace, dir string) (*Report, error) {
 	out := &Report{Netns: n.Path, Inode: n.Inode, State: StateNone}
 	rec, err := readRecord(recordPath(dir, n.Inode))
 	switch {
@@ -91,50 +90,51 @@ func Look(ctx context.Context, n *Namespace, dir string) (*Report, error) {
 	case out.Spec == nil:
 		out.State = StateWaiting
 		if out.Reason == "" {
-			out.Reason = "there is a table inet " + Table + " and no record of it in " + dir +
-				"; name the run directory of the agent with --run-dir, or install it again"
+			out.Reason = "the table inet " + Table + " has no record in " + dir +
+				"; set the agent's run directory with --run-dir, or install again"
 		}
 		return out, nil
 	case out.Spec.DNSPort == 0:
 		out.State = StateTCPOnly
 		return out, nil
 	case len(live) == 0:
-		out.State, out.Reason = StateWaiting, "no agent keeps it alive, so that names are asked of the real servers: it is "+
-			"not running, lacks a capability, or its resolver does not answer; nearside check and the agent's log say which"
+		out.State, out.Reason = StateWaiting,
+			"no agent renews the redirection, so queries go to the real servers: the agent is "+
+				"not running, lacks a capability, or its resolver does not respond; see nearside check and the agent's log"
 		return out, nil
 	case len(live) == 1:
-		out.State, out.Reason = StatePartly, "the resolver does not answer for the other family; the agent's log says why"
+		out.State, out.Reason = StatePartly, "the resolver does not respond for the other family; see the agent's log"
 	default:
 		out.State = StateActive
 	}
 	return out, out.sendCanaries(ctx, n)
 }
 
-// sendCanaries asks as somebody whose names are redirected.
+// sendCanaries sends canaries as a user whose queries are redirected.
 func (r *Report) sendCanaries(ctx context.Context, n *Namespace) error {
 	uid, ok := r.Spec.canaryUser()
 	if !ok {
-		return nil // only processes of cgroups are redirected
+		return nil // only processes in cgroups are redirected
 	}
 	list, err := SendCanaries(ctx, n, uid)
 	if err != nil {
 		return err
 	}
 	r.Canaries = list
-	var lost []string
+	var reasons []string
 	for _, c := range list {
 		if !c.Redirected && slices.Contains(r.Families, c.Family) {
-			lost = append(lost, c.Reason)
+			reasons = append(reasons, c.Reason)
 		}
 	}
-	if len(lost) > 0 {
-		r.State, r.Reason = StateBroken, "the rules are there, and a question to another server did not come to the agent; "+
-			"look for a ruleset that takes it first in nft list ruleset: "+strings.Join(lost, "; ")
+	if len(reasons) > 0 {
+		r.State, r.Reason = StateBroken, "the rules are loaded, but a query to another server did not reach the agent; "+
+			"find the ruleset that precedes them with nft list ruleset: "+strings.Join(reasons, "; ")
 	}
 	return nil
 }
 
-// canaryUser chooses a user whose names are redirected; -1 is that of this process.
+// canaryUser selects a user whose queries are redirected. -1 is the user of this process.
 func (s *Spec) canaryUser() (uid int, ok bool) {
 	switch {
 	case len(s.Users) > 0:
@@ -151,5 +151,5 @@ func (s *Spec) canaryUser() (uid int, ok bool) {
 	return uid, true
 }
 
-// overflowUID is a user that everybody has and nobody is.
+// overflowUID is an unprivileged user that exists on all systems.
 const overflowUID = 65534

@@ -21,8 +21,8 @@ const (
 	loopChain    = "loop"
 )
 
-// part is a piece of a rule, in the syntax of nft and as the kernel has it.
-type part struct {
+// clause is a part of a rule, in the syntax of nft and as kernel expressions.
+type clause struct {
 	text  string
 	exprs []expr.Any
 }
@@ -32,7 +32,7 @@ type set struct {
 	name, typ, flags string // in the syntax of nft
 	def              nftables.Set
 	elements         []nftables.SetElement
-	texts            []string // the elements in the syntax of nft
+	texts            []string // elements in the syntax of nft
 }
 
 type chain struct {
@@ -42,18 +42,19 @@ type chain struct {
 	hooknum  *nftables.ChainHook
 	prio     string
 	priority nftables.ChainPriority
-	rules    [][]part
+	rules    [][]clause
 }
 
-// Ruleset is a table that is not yet loaded. [Ruleset.String] is what nft -f takes for it.
+// Ruleset is a table that is not yet loaded. [Ruleset.String] returns input for nft -f.
 type Ruleset struct {
-	timeouts bool // conntrack forgets redirected queries after udpEntryTime
+	timeouts bool // conntrack drops redirected queries after udpEntryTime
 	sets     []set
 	chains   []chain
 }
 
-// NewRuleset makes the ruleset of a valid spec. Without timeouts it does without what a kernel may
-// lack. Cgroups that do not exist have no elements; the agent adds them when they do.
+// NewRuleset returns the ruleset of a valid spec. With timeouts false, it omits features that a
+// kernel may lack. Cgroups that do not exist have no elements; the agent adds them when they are
+// created.
 func NewRuleset(s *Spec, cgroups []Cgroup, timeouts bool) *Ruleset {
 	r := &Ruleset{timeouts: timeouts && s.DNSPort != 0}
 	if s.DNSPort != 0 {
@@ -84,24 +85,23 @@ func NewRuleset(s *Spec, cgroups []Cgroup, timeouts bool) *Ruleset {
 	return r
 }
 
-// zone decides about each packet of UDP to port 53 whether it is redirected, before conntrack sees
-// it.
+// zone assigns the conntrack zone to UDP packets that are redirected, before conntrack sees them.
 func (r *Ruleset) zone(s *Spec) chain {
 	c := chain{name: zoneChain, typ: nftables.ChainTypeFilter, hook: "output", hooknum: nftables.ChainHookOutput,
 		prio: "raw", priority: *nftables.ChainPriorityRaw}
-	// replies, and what is asked of the resolver directly, since its replies look the same
+	// Exclude replies, and queries sent directly to the resolver, whose replies look the same.
 	for _, side := range []string{"sport", "dport"} {
 		c.add(outside("oifname", "lo"), port(unix.IPPROTO_UDP, side, s.DNSPort), setZone())
 	}
 	r.exempt(&c)
-	for _, who := range r.chosen() {
-		c.add(append(append([]part{isLive(), port(unix.IPPROTO_UDP, "dport", 53)}, who...), counter(), setZone())...)
+	for _, who := range r.selectors() {
+		c.add(append(append([]clause{isLive(), port(unix.IPPROTO_UDP, "dport", 53)}, who...), counter(), setZone())...)
 	}
 	return c
 }
 
-// loop stops the agent's own queries where another ruleset sends them back to it, behind all
-// redirections. The agent reads its counters.
+// loop drops the agent's own queries if another ruleset redirects them back to the agent. It runs
+// after all redirections. The agent reads its counters.
 func (r *Ruleset) loop(s *Spec) chain {
 	c := chain{name: loopChain, typ: nftables.ChainTypeFilter, hook: "output", hooknum: nftables.ChainHookOutput,
 		prio: "filter", priority: *nftables.ChainPriorityFilter}
@@ -111,7 +111,7 @@ func (r *Ruleset) loop(s *Spec) chain {
 	return c
 }
 
-// output redirects what processes of the namespace send.
+// output redirects outgoing packets of the namespace.
 func (r *Ruleset) output(s *Spec) chain {
 	c := chain{name: outputChain, typ: nftables.ChainTypeNAT, hook: "output", hooknum: nftables.ChainHookOutput,
 		prio: fmt.Sprint(priority), priority: priority}
@@ -120,12 +120,12 @@ func (r *Ruleset) output(s *Spec) chain {
 			c.add(inZone(), nfproto(unix.NFPROTO_IPV4), setTimeout("dns4"))
 			c.add(inZone(), nfproto(unix.NFPROTO_IPV6), setTimeout("dns6"))
 		}
-		c.add(inZone(), port(unix.IPPROTO_UDP, "dport", 53), redirect(s.DNSPort)) // and not the replies
+		c.add(inZone(), port(unix.IPPROTO_UDP, "dport", 53), redirect(s.DNSPort)) // but not the replies
 	}
 	r.exempt(&c)
 	if s.DNSPort != 0 {
-		for _, who := range r.chosen() {
-			c.add(append(append([]part{isLive(), port(unix.IPPROTO_TCP, "dport", 53)}, who...), counter(),
+		for _, who := range r.selectors() {
+			c.add(append(append([]clause{isLive(), port(unix.IPPROTO_TCP, "dport", 53)}, who...), counter(),
 				redirect(s.DNSPort))...)
 		}
 	}
@@ -136,10 +136,10 @@ func (r *Ruleset) output(s *Spec) chain {
 		c.add(port(unix.IPPROTO_TCP, "dport", 53), verdict(expr.VerdictReturn, "return")) // to the real server
 	}
 	back := verdict(expr.VerdictReturn, "return")
-	// Envoy reaches the workload from an address of its own.
+	// Envoy connects to the workload from a dedicated address.
 	c.add(address("saddr", "", netip.MustParsePrefix("127.0.0.6/32")), back)
 	c.add(address("saddr", "", netip.MustParsePrefix("::6/128")), back)
-	if s.Inbound != 0 { // what Envoy sends to an address of its own workload arrives there as from others
+	if s.Inbound != 0 { // a connection from Envoy to its own workload's address counts as inbound
 		for _, self := range []string{"127.0.0.0/8", "::1/128"} {
 			c.add(byUser("envoy_users"), outside("oifname", "lo"), address("daddr", "!= ", netip.MustParsePrefix(self)),
 				l4proto(unix.IPPROTO_TCP), redirect(s.Inbound))
@@ -148,13 +148,13 @@ func (r *Ruleset) output(s *Spec) chain {
 	c.add(byUser("envoy_users"), back)
 	c.add(outside("oifname", "lo"), back)
 	r.exclude(&c, "excluded_outbound", "daddr")
-	for _, who := range r.chosen() {
-		c.add(append(append([]part{l4proto(unix.IPPROTO_TCP)}, who...), counter(), redirect(s.Outbound))...)
+	for _, who := range r.selectors() {
+		c.add(append(append([]clause{l4proto(unix.IPPROTO_TCP)}, who...), counter(), redirect(s.Outbound))...)
 	}
 	return c
 }
 
-// inbound redirects connections that arrive.
+// inbound redirects incoming connections.
 func (r *Ruleset) inbound(s *Spec) chain {
 	c := chain{name: inboundChain, typ: nftables.ChainTypeNAT, hook: "prerouting", hooknum: nftables.ChainHookPrerouting,
 		prio: fmt.Sprint(priority), priority: priority}
@@ -164,7 +164,7 @@ func (r *Ruleset) inbound(s *Spec) chain {
 	return c
 }
 
-// exempt lets go of what the agent and excluded users send.
+// exempt skips packets of the agent and of excluded users.
 func (r *Ruleset) exempt(c *chain) {
 	back := verdict(expr.VerdictReturn, "return")
 	c.add(marked(), back)
@@ -173,38 +173,38 @@ func (r *Ruleset) exempt(c *chain) {
 	}
 }
 
-// exclude lets go of ports and networks.
+// exclude skips excluded ports and networks.
 func (r *Ruleset) exclude(c *chain, sets, side string) {
 	back := verdict(expr.VerdictReturn, "return")
 	if name := sets + "_ports"; r.has(name) {
-		c.add(part{"tcp dport @" + name, append(l4proto(unix.IPPROTO_TCP).exprs,
+		c.add(clause{"tcp dport @" + name, append(l4proto(unix.IPPROTO_TCP).exprs,
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 			&expr.Lookup{SourceRegister: 1, SetName: name})}, back)
 	}
 	for _, v := range []string{"4", "6"} {
 		if name := sets + "_ip" + v; r.has(name) {
 			proto, load := loadAddress(side, v == "6")
-			c.add(part{map[string]string{"4": "ip ", "6": "ip6 "}[v] + side + " @" + name,
+			c.add(clause{map[string]string{"4": "ip ", "6": "ip6 "}[v] + side + " @" + name,
 				append(proto, load, &expr.Lookup{SourceRegister: 1, SetName: name})}, back)
 		}
 	}
 }
 
-// chosen returns for each way to be chosen the parts of a rule that match it.
-func (r *Ruleset) chosen() (out [][]part) {
+// selectors returns the clauses that match each kind of selected process.
+func (r *Ruleset) selectors() (out [][]clause) {
 	if r.has("users") {
-		out = append(out, []part{byUser("users")})
+		out = append(out, []clause{byUser("users")})
 	}
 	for _, s := range r.sets {
 		var level uint32
 		if n, _ := fmt.Sscanf(s.name, "cgroups_%d", &level); n == 1 {
-			out = append(out, []part{{fmt.Sprintf("socket cgroupv2 level %d @%s", level, s.name),
+			out = append(out, []clause{{fmt.Sprintf("socket cgroupv2 level %d @%s", level, s.name),
 				[]expr.Any{&expr.Socket{Key: expr.SocketKeyCgroupv2, Level: level, Register: 1},
 					&expr.Lookup{SourceRegister: 1, SetName: s.name}}}})
 		}
 	}
 	if out == nil {
-		return [][]part{nil}
+		return [][]clause{nil}
 	}
 	return out
 }
@@ -249,7 +249,7 @@ func (r *Ruleset) prefixSets(name string, list []netip.Prefix) {
 		}
 		s.texts = append(s.texts, p.String())
 		s.elements = append(s.elements, nftables.SetElement{Key: p.Addr().AsSlice()})
-		if end := beyond(p); end.IsValid() {
+		if end := after(p); end.IsValid() {
 			s.elements = append(s.elements, nftables.SetElement{Key: end.AsSlice(), IntervalEnd: true})
 		}
 	}
@@ -257,8 +257,8 @@ func (r *Ruleset) prefixSets(name string, list []netip.Prefix) {
 	r.addSet(v6)
 }
 
-// beyond returns the first address after a prefix; not valid where there is none.
-func beyond(p netip.Prefix) netip.Addr {
+// after returns the first address after a prefix, or an invalid one if there is none.
+func after(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	for i := p.Bits(); i < len(b)*8; i++ {
 		b[i/8] |= 0x80 >> (i % 8)
@@ -290,14 +290,14 @@ func (r *Ruleset) cgroupSets(paths []string, found []Cgroup) {
 
 func cgroupSet(level int) string { return fmt.Sprintf("cgroups_%d", level) }
 func cgroupKey(id uint64) []byte { return binary.NativeEndian.AppendUint64(nil, id) }
-func (r *Ruleset) addSet(s set) { // an empty one is not needed
+func (r *Ruleset) addSet(s set) { // empty sets are not needed
 	if len(s.texts) > 0 {
 		r.sets = append(r.sets, s)
 	}
 }
-func (c *chain) add(parts ...part) { c.rules = append(c.rules, parts) }
+func (c *chain) add(clauses ...clause) { c.rules = append(c.rules, clauses) }
 
-// String is the ruleset in the syntax of nft, in the place of one that is there.
+// String returns the ruleset in the syntax of nft. It replaces an existing table.
 func (r *Ruleset) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "table inet %[1]s\ndelete table inet %[1]s\ntable inet %[1]s {\n", Table)

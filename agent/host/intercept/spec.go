@@ -13,46 +13,48 @@ import (
 )
 
 const (
-	// Table is the table in which everything is, of the family inet.
+	// Table is the name of the table, of the family inet.
 	Table = "nearside"
-	// Mark is on the agent's own queries (SO_MARK). It has no bit that kube-proxy, Cilium, Calico or
-	// Tailscale read.
+	// Mark is on the agent's own queries (SO_MARK). It has no bit that kube-proxy, Cilium,
+	// Calico, or Tailscale use.
 	Mark = 0x3073
-	// Zone is the conntrack zone of redirected UDP: a socket that stays open is redirected from its
-	// next query on, and no longer once the agent is gone, whatever conntrack remembers of its queries
-	// before.
+	// Zone is the conntrack zone of redirected UDP. Because of it, the redirection of an open
+	// socket starts and ends with its next query, regardless of conntrack entries of earlier
+	// queries.
 	Zone = 0x6e73
-	// LiveTime is how long the redirection of DNS outlives the agent; RefreshTime is how often the
-	// agent renews it.
+	// LiveTime is how long the redirection of DNS outlives the agent. RefreshTime is how often
+	// the agent renews it.
 	LiveTime    = 2500 * time.Millisecond
 	RefreshTime = time.Second
 
-	// DefaultDNSPort is that of the resolver, on 127.0.0.1 and ::1.
+	// DefaultDNSPort is the port of the resolver on 127.0.0.1 and ::1.
 	DefaultDNSPort = 15053
-	// DefaultOutboundPort and DefaultInboundPort are where an Envoy takes redirected connections.
+	// DefaultOutboundPort and DefaultInboundPort are the ports of Envoy for redirected
+	// connections.
 	DefaultOutboundPort, DefaultInboundPort = 15001, 15006
 
-	udpEntryTime = 5 // seconds that conntrack keeps a redirected query
+	udpEntryTime = 5 // seconds that conntrack retains a redirected query
 	priority     = -110
-	maxItems     = 256 // of each list
+	maxItems     = 256 // per list
 )
 
-// Spec says what is redirected. Lists are sorted by [Spec.Normalize].
+// Spec describes what is redirected. [Spec.Normalize] sorts the lists.
 type Spec struct {
-	// DNSPort is the port of the resolver on the loopback addresses; 0: DNS is left alone.
+	// DNSPort is the port of the resolver on the loopback addresses; 0 means that DNS is not
+	// redirected.
 	DNSPort uint16 `json:"dnsPort,omitempty"`
-	// Users and Cgroups are whose DNS and outbound TCP is redirected; with neither, that of the whole
-	// namespace. Cgroups are paths below the root of the cgroup2 file system, without a slash at the
-	// beginning.
+	// Users and Cgroups select the processes whose DNS and outbound TCP is redirected. If both
+	// are empty, the whole namespace is redirected. Cgroups are paths below the root of the
+	// cgroup2 file system, without a leading slash.
 	Users   []uint32 `json:"users,omitempty"`
 	Cgroups []string `json:"cgroups,omitempty"`
 	// ExcludeUsers are never redirected.
 	ExcludeUsers []uint32 `json:"excludeUsers,omitempty"`
-	// Outbound and Inbound are the ports of Envoy for connections that leave and that arrive; 0: they
-	// are left alone.
+	// Outbound and Inbound are the ports of Envoy for outgoing and incoming connections; 0 means
+	// that they are not redirected.
 	Outbound uint16 `json:"outbound,omitempty"`
 	Inbound  uint16 `json:"inbound,omitempty"`
-	// EnvoyUsers are the users that Envoy runs as: their connections are not redirected to it, while
+	// EnvoyUsers are the users that run Envoy. Their connections are not redirected to Envoy, but
 	// their DNS is redirected.
 	EnvoyUsers           []uint32       `json:"envoyUsers,omitempty"`
 	ExcludeOutboundPorts []uint16       `json:"excludeOutboundPorts,omitempty"`
@@ -61,8 +63,7 @@ type Spec struct {
 	ExcludeInboundCIDRs  []netip.Prefix `json:"excludeInboundCIDRs,omitempty"`  // by source
 }
 
-// Normalize sorts the lists and removes what is in them twice, so that the same choice has the same
-// ruleset.
+// Normalize sorts the lists and removes duplicates, so that equal choices have equal rulesets.
 func (s *Spec) Normalize() {
 	for _, l := range []*[]uint32{&s.Users, &s.ExcludeUsers, &s.EnvoyUsers} {
 		slices.Sort(*l)
@@ -77,8 +78,8 @@ func (s *Spec) Normalize() {
 	s.ExcludeOutboundCIDRs, s.ExcludeInboundCIDRs = outermost(s.ExcludeOutboundCIDRs), outermost(s.ExcludeInboundCIDRs)
 }
 
-// outermost sorts prefixes and leaves out those that lie in another one: the intervals of a set
-// must not overlap.
+// outermost sorts prefixes and removes those inside another one, because intervals of a set must
+// not overlap.
 func outermost(list []netip.Prefix) (out []netip.Prefix) {
 	for i := range list {
 		list[i] = list[i].Masked()
@@ -97,39 +98,39 @@ func outermost(list []netip.Prefix) (out []netip.Prefix) {
 	return out
 }
 
-// Validate names every fault by its flag.
+// Validate returns all errors, each with the name of its flag.
 func (s *Spec) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if s.DNSPort == 0 && s.Outbound == 0 && s.Inbound == 0 {
-		fault("nothing is to be redirected: leave --dns on, or add --outbound or --inbound")
+		fault("nothing is redirected: enable --dns, or add --outbound or --inbound")
 	}
 	if s.DNSPort == 53 {
-		fault("--dns-port: 53 is the port that is redirected; name the port that the agent listens on (dns.listen), "+
+		fault("--dns-port: 53 is the redirected port; use the port that the agent listens on (dns.listen), "+
 			"such as %d", DefaultDNSPort)
 	}
 	if s.Outbound != 0 && s.Outbound == s.Inbound {
-		fault("--outbound and --inbound are both %d; Envoy tells them apart by the port", s.Outbound)
+		fault("--outbound and --inbound are both %d; Envoy distinguishes them by port", s.Outbound)
 	}
 	if s.DNSPort != 0 && (s.DNSPort == s.Outbound || s.DNSPort == s.Inbound) {
 		fault("--dns-port is %d, a port of Envoy; they must differ", s.DNSPort)
 	}
 	if s.Outbound != 0 && len(s.EnvoyUsers) == 0 {
-		fault("--envoy-user is required with --outbound: without it Envoy's own connections are sent back to it, for ever")
+		fault("--envoy-user is required with --outbound: without it, Envoy's own connections would be redirected back to it")
 	}
 	if s.Inbound != 0 && len(s.Users)+len(s.Cgroups) > 0 {
-		fault("--inbound is for a whole network namespace: who takes a connection is not known when it arrives; " +
-			"remove --user and --cgroup")
+		fault("--inbound applies to a whole network namespace, because the receiver of an incoming connection is not " +
+			"yet known; remove --user and --cgroup")
 	}
 	for _, u := range s.Users {
 		if slices.Contains(s.ExcludeUsers, u) {
-			fault("--user and --exclude-user both name uid %d; remove one", u)
+			fault("--user and --exclude-user both have uid %d; remove one", u)
 		}
 	}
 	for _, c := range s.Cgroups {
 		switch depth := len(strings.Split(c, "/")); {
 		case c == "" || c == ".":
-			fault("--cgroup names the root, which holds every process; leave --cgroup out to choose the whole namespace")
+			fault("--cgroup is the root cgroup, which contains all processes; omit --cgroup to select the whole namespace")
 		case c != path.Clean(c) || strings.HasPrefix(c, "/") || strings.HasPrefix(c, "..") ||
 			strings.ContainsAny(c, "\"\n\\"):
 			fault("--cgroup: %q is not the path of a cgroup, such as system.slice/app.service", c)
@@ -154,7 +155,7 @@ func (s *Spec) Validate() error {
 	}{{"--exclude-outbound-cidr", s.ExcludeOutboundCIDRs}, {"--exclude-inbound-cidr", s.ExcludeInboundCIDRs}} {
 		for _, p := range l.list {
 			if !p.IsValid() || p.Bits() == 0 || p.Addr().Is4In6() {
-				fault("%s: %s is no network to exclude; give one such as 10.0.0.0/8", l.flag, p)
+				fault("%s: %s is not a valid network; use one such as 10.0.0.0/8", l.flag, p)
 			}
 		}
 	}
@@ -163,13 +164,13 @@ func (s *Spec) Validate() error {
 		list []uint16
 	}{{"--exclude-outbound-port", s.ExcludeOutboundPorts}, {"--exclude-inbound-port", s.ExcludeInboundPorts}} {
 		if slices.Contains(l.list, 0) {
-			fault("%s: 0 is no port; 1 to 65535 are allowed", l.flag)
+			fault("%s: 0 is not a valid port; 1 to 65535 are allowed", l.flag)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// String says what is redirected of whom.
+// String describes what is redirected, and for which processes.
 func (s *Spec) String() string {
 	var what, who []string
 	if s.DNSPort != 0 {
@@ -193,12 +194,12 @@ func (s *Spec) String() string {
 	return strings.Join(what, ", ") + " of " + strings.Join(who, ", ")
 }
 
-// The canary is a name that no server but the agent can resolve: "invalid" exists nowhere (RFC
-// 6761), and its address is for documentation (RFC 5737).
+// canaryName can only be resolved by the agent: "invalid" never exists in DNS (RFC 6761), and the
+// canary's address is for documentation (RFC 5737).
 const canaryName = "canary.nearside.invalid"
 
 func canaryAddr() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 53}) }
 
-// CanaryHost has to be in the table of the agent's resolver, for everybody: who gets its address
-// has asked the agent.
+// CanaryHost must be in the table of the agent's resolver for all clients: whoever gets its
+// address has queried the agent.
 func CanaryHost() table.Host { return table.Host{Name: canaryName, Addrs: []netip.Addr{canaryAddr()}} }

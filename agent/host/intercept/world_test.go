@@ -183,13 +183,13 @@ func (w *world) install(t testing.TB, s intercept.Spec) *intercept.Installed {
 
 // process is an agent that runs.
 type process struct {
-	t    testing.TB
-	cmd  *exec.Cmd
-	mu   sync.Mutex
-	log  []string
-	bell chan struct{} // closed at the next line
-	end  chan struct{}
-	seen int // lines, by awaitNext
+	t       testing.TB
+	cmd     *exec.Cmd
+	mu      sync.Mutex
+	log     []string
+	bell    chan struct{} // closed at the next line
+	end     chan struct{}
+	cgroups int // lines, by awaitNext
 }
 
 // agent starts an agent in a namespace, which answers there on the default port.
@@ -278,7 +278,7 @@ func (p *process) await(text string, from int) int {
 // awaitNext waits for a text after the one that it waited for last.
 func (p *process) awaitNext(text string) {
 	p.t.Helper()
-	p.seen = p.await(text, p.seen)
+	p.cgroups = p.await(text, p.cgroups)
 }
 
 // stop ends the agent with a signal, and waits.

@@ -289,7 +289,7 @@ func (f *interceptFlags) await(ctx context.Context, n *intercept.Namespace, dir 
 	t := time.NewTicker(100 * time.Millisecond)
 	defer t.Stop()
 	for {
-		r, err := intercept.Look(context.WithoutCancel(ctx), n, dir)
+		r, err := intercept.Inspect(context.WithoutCancel(ctx), n, dir)
 		if err != nil || r.Good() || r.State == intercept.StateBroken {
 			return r, err
 		}

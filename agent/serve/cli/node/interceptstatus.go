@@ -106,7 +106,7 @@ func allReports(ctx context.Context, env *command.Env, p *netnsFlags) (*reports,
 		if err != nil {
 			return nil, err
 		}
-		r, err := intercept.Look(ctx, n, dir)
+		r, err := intercept.Inspect(ctx, n, dir)
 		n.Close()
 		if err != nil {
 			return nil, err

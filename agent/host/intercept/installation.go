@@ -17,30 +17,29 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
 )
 
-// loopEvery is after how many refreshes it is looked whether the agent's own queries come back to
-// it.
-const loopEvery = 30
+// loopInterval is the number of refreshes between two checks for loops.
+const loopInterval = 30
 
-// errGone says that a namespace has ended.
-var errGone = errors.New("the network namespace is gone")
+// errGone means that the network namespace no longer exists.
+var errGone = errors.New("the network namespace no longer exists")
 
-// attended is one namespace whose DNS is kept redirected.
-type attended struct {
-	k    *Keeper
-	r    *Record
-	n    *Namespace
-	nft  *nftables.Conn
-	seen []Cgroup
-	// One connected socket for each family, to the resolver itself.
-	probes [2]net.Conn
-	loops  int    // refreshes until the next look for a loop
-	armed  []byte // the families whose DNS was redirected last
-	sets   []*sockets.Set
-	shared bool // the resolver's own sockets are of this namespace
+// installation is a namespace whose redirection is renewed.
+type installation struct {
+	k       *Renewer
+	r       *Record
+	n       *Namespace
+	nft     *nftables.Conn
+	cgroups []Cgroup
+	// A connected socket to the resolver for each family.
+	probes      [2]net.Conn
+	loops       int    // refreshes until the next check for a loop
+	redirecting []byte // the families that were redirected last
+	sets        []*sockets.Set
+	shared      bool // the resolver's own sockets are in this namespace
 }
 
-// attend keeps one installation alive until ctx ends, or until something fails.
-func (k *Keeper) attend(ctx context.Context, r *Record, tick <-chan time.Time) error {
+// run renews the redirection of one installation until ctx ends or an error occurs.
+func (k *Renewer) run(ctx context.Context, r *Record, tick <-chan time.Time) error {
 	n, err := OpenNamespace(r.Netns)
 	if errors.Is(err, fs.ErrNotExist) {
 		return errGone
@@ -53,10 +52,10 @@ func (k *Keeper) attend(ctx context.Context, r *Record, tick <-chan time.Time) e
 		if r.Netns != "" {
 			return errGone
 		}
-		return fmt.Errorf("the record is for another network namespace than that of the agent; " +
-			"run nearside intercept install --netns PATH, with a path that the agent can open")
+		return fmt.Errorf("the record is for a different network namespace than the agent's; " +
+			"run nearside intercept install --netns PATH with a path that the agent can open")
 	}
-	a := &attended{k: k, r: r, n: n}
+	a := &installation{k: k, r: r, n: n}
 	if a.nft, err = n.open(nftables.AsLasting()); err != nil {
 		return err
 	}
@@ -68,7 +67,7 @@ func (k *Keeper) attend(ctx context.Context, r *Record, tick <-chan time.Time) e
 	switch {
 	case r.Spec.DNSPort == 0:
 	case k.o.Resolver == nil:
-		return errors.New("the agent has no resolver that names could be redirected to; nearside check says why")
+		return errors.New("the agent has no resolver; run nearside check for the reason")
 	default:
 		if err := a.listen(ctx, serving, &wg); err != nil {
 			return err
@@ -91,27 +90,27 @@ func (k *Keeper) attend(ctx context.Context, r *Record, tick <-chan time.Time) e
 	}
 }
 
-// end ends the redirection, before the resolver ends. Where the sockets are held it is left to the
-// next agent, with all the time that there is.
-func (a *attended) end(ctx context.Context) {
+// end ends the redirection before the resolver stops. If the sockets are held, it instead renews
+// the redirection once more, so that the next agent has the full LiveTime to start.
+func (a *installation) end(ctx context.Context) {
 	var err error
 	switch cause := context.Cause(ctx); {
-	case len(a.armed) == 0 || errors.Is(cause, errReplaced):
+	case len(a.redirecting) == 0 || errors.Is(cause, errReplaced):
 		return
 	case ctx.Err() != nil && !errors.Is(cause, errRemoved) && a.held():
-		err = refresh(a.nft, a.armed)
+		err = refresh(a.nft, a.redirecting)
 	default:
 		err = disarm(a.nft)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		a.k.log.Warn("the redirection of DNS was not ended at once; it ends by itself",
+		a.k.log.Warn("cannot end the redirection of DNS immediately; it expires",
 			"netns", a.r.Netns, "within", LiveTime, "error", err)
 	}
 }
 
-// held asks whether all sockets that names are redirected to are held over a restart.
-func (a *attended) held() bool {
-	if stay := a.k.o.Stay; a.shared && (stay == nil || !stay()) {
+// held reports whether all sockets that receive redirected queries are held during a restart.
+func (a *installation) held() bool {
+	if held := a.k.o.Held; a.shared && (held == nil || !held()) {
 		return false
 	}
 	for _, s := range a.sets {
@@ -122,25 +121,25 @@ func (a *attended) held() bool {
 	return true
 }
 
-// listen opens sockets for the resolver in the namespace, where nobody has done so: the agent's own
-// are of its own namespace.
-func (a *attended) listen(ctx, serving context.Context, wg *sync.WaitGroup) error {
+// listen opens sockets for the resolver in the namespace, unless the agent's own sockets are
+// there.
+func (a *installation) listen(ctx, serving context.Context, wg *sync.WaitGroup) error {
 	serve := func(what string, f func() error) {
 		wg.Go(func() {
 			if err := f(); err != nil {
-				a.k.log.Warn("DNS is not served in a network namespace", "netns", a.r.Netns, "socket", what, "error", err)
+				a.k.log.Warn("cannot serve DNS in a network namespace", "netns", a.r.Netns, "socket", what, "error", err)
 			}
 		})
 	}
 	return a.n.Do(func() error {
 		for _, v6 := range []bool{false, true} {
 			at := loopback(v6, a.r.Spec.DNSPort)
-			s, err := a.k.o.Sockets.Open(ctx, place(a.n.Inode), at, 1)
+			s, err := a.k.o.Sockets.Open(ctx, namespaceKey(a.n.Inode), at, 1)
 			switch {
-			case errors.Is(err, unix.EADDRINUSE): // the canary tells whether it is us
+			case errors.Is(err, unix.EADDRINUSE): // answers checks whether it is this agent
 				a.shared = true
 			case err != nil && v6:
-				continue // there is no IPv6
+				continue // the namespace has no IPv6
 			case err != nil:
 				return fmt.Errorf("interception of DNS: %w", err)
 			default:
@@ -158,8 +157,8 @@ func (a *attended) listen(ctx, serving context.Context, wg *sync.WaitGroup) erro
 	})
 }
 
-// refresh renews the redirection of the families whose resolver answers.
-func (a *attended) refresh(ctx context.Context) error {
+// refresh renews the redirection of the families for which the resolver responds.
+func (a *installation) refresh(ctx context.Context) error {
 	if err := a.renewCgroups(); err != nil {
 		return err
 	}
@@ -193,7 +192,7 @@ func (a *attended) refresh(ctx context.Context) error {
 		return explain(fmt.Errorf("renew the redirection of DNS: %w", err), unix.CAP_NET_ADMIN)
 	}
 	if len(families) > 0 {
-		a.armed = families
+		a.redirecting = families
 	}
 	if err := a.checkLoop(ctx, families); err != nil {
 		return err
@@ -209,8 +208,8 @@ func (a *attended) refresh(ctx context.Context) error {
 	return nil
 }
 
-// answers reports whether the resolver answers in the namespace.
-func (a *attended) answers(ctx context.Context, i int, v6 bool) error {
+// answers returns nil if the resolver responds in the namespace.
+func (a *installation) answers(ctx context.Context, i int, v6 bool) error {
 	if a.probes[i] == nil {
 		err := a.n.Do(func() (err error) {
 			a.probes[i], err = net.Dial("udp", loopback(v6, a.r.Spec.DNSPort).String())
@@ -224,13 +223,13 @@ func (a *attended) answers(ctx context.Context, i int, v6 bool) error {
 	ctx, cancel := context.WithTimeout(ctx, canaryTime)
 	defer cancel()
 	if err := exchange(ctx, a.probes[i], false); err != nil {
-		return fmt.Errorf("%s is not redirected: no resolver of this agent answers on %s: %w",
+		return fmt.Errorf("%s is not redirected: the agent's resolver does not respond on %s: %w",
 			familyName(v6), loopback(v6, a.r.Spec.DNSPort), err)
 	}
 	return nil
 }
 
-func (a *attended) closeProbes() {
+func (a *installation) closeProbes() {
 	for _, c := range a.probes {
 		if c != nil {
 			_ = c.Close()
@@ -238,17 +237,17 @@ func (a *attended) closeProbes() {
 	}
 }
 
-// checkLoop sees to it that queries with the agent's mark are not redirected: they would come back
-// to the agent for ever. They pass all rulesets before they are sent, and one that is led astray is
-// counted and stopped.
-func (a *attended) checkLoop(ctx context.Context, families []byte) error {
+// checkLoop returns an error if another ruleset redirects queries with the agent's mark, which
+// would return to the agent forever. Its probes pass all rulesets, and the loop chain counts and
+// drops redirected ones.
+func (a *installation) checkLoop(ctx context.Context, families []byte) error {
 	if len(families) == 0 {
 		return nil
 	}
 	if a.loops--; a.loops > 0 {
 		return nil
 	}
-	a.loops = loopEvery
+	a.loops = loopInterval
 	before, err := packets(a.nft, loopChain)
 	if err != nil {
 		return fmt.Errorf("read the counters of the chain %s: %w", loopChain, err)
@@ -266,37 +265,37 @@ func (a *attended) checkLoop(ctx context.Context, families []byte) error {
 	if after, err := packets(a.nft, loopChain); err != nil || after == before {
 		return err
 	}
-	return fmt.Errorf("the agent's own queries come back to it: another ruleset redirects port 53 to the port %d "+
-		"although they have the mark %#x; look for it in nft list ruleset", a.r.Spec.DNSPort, Mark)
+	return fmt.Errorf("the agent's own queries are redirected back to it: another ruleset redirects port 53 to port %d "+
+		"despite their mark %#x; find it with nft list ruleset", a.r.Spec.DNSPort, Mark)
 }
 
-// renewCgroups follows cgroups that were made anew, or made at last.
-func (a *attended) renewCgroups() error {
+// renewCgroups updates the sets after cgroups were created or recreated.
+func (a *installation) renewCgroups() error {
 	found, err := findCgroups(a.r.Spec.Cgroups)
 	if err != nil {
 		return err
 	}
-	if slices.Equal(found, a.seen) {
+	if slices.Equal(found, a.cgroups) {
 		return nil
 	}
 	if err := setCgroups(a.nft, a.r.Spec.Cgroups, found); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // refresh sees it
+			return nil // the table is missing; refresh reloads it
 		}
 		return explain(fmt.Errorf("renew the cgroups: %w", err), unix.CAP_NET_ADMIN)
 	}
-	a.seen = found
-	a.k.log.Info("the cgroups of interception were renewed", "netns", a.r.Netns, "cgroups", fmt.Sprint(found))
+	a.cgroups = found
+	a.k.log.Info("updated the cgroups of interception", "netns", a.r.Netns, "cgroups", fmt.Sprint(found))
 	return nil
 }
 
-// restore loads the table that somebody has deleted.
-func (a *attended) restore(families []byte) error {
+// restore reloads a table that another program deleted.
+func (a *installation) restore(families []byte) error {
 	there, err := a.r.restore(a.n, a.k.o.Dir)
 	if err != nil || !there {
 		return err
 	}
-	a.k.set(a.r, StateWaiting, nil, "the table inet "+Table+" was deleted by another program; it is loaded again")
-	a.seen = nil // the table has those that exist now, or a moment ago
+	a.k.set(a.r, StateWaiting, nil, "the table inet "+Table+" was deleted by another program and is reloaded")
+	a.cgroups = nil // the table has the cgroups of a moment ago
 	return refresh(a.nft, families)
 }

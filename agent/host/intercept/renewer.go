@@ -17,34 +17,34 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
 )
 
-// Resolver serves the sockets that a [Keeper] opens, as dns.Server does.
+// Resolver serves the sockets that a [Renewer] opens. dns.Server implements it.
 type Resolver interface {
 	ServeUDP(context.Context, *net.UDPConn) error
 	ServeTCP(context.Context, net.Listener) error
 }
 
-// KeeperOptions are those of a Keeper.
-type KeeperOptions struct {
-	// Dir is the directory of records, [DirName] below paths.run.
+// RenewerOptions configures a Renewer.
+type RenewerOptions struct {
+	// Dir is the directory of records: [DirName] below paths.run.
 	Dir string
-	// Resolver answers in the namespaces of pods, and on the loopback addresses of the agent's own
-	// that nobody else serves. Its table has to have the [CanaryHost]. Nil: there is none, and no DNS
-	// is kept redirected.
+	// Resolver serves the namespaces of pods, and loopback addresses that the agent does not
+	// already serve. Its table must have the [CanaryHost]. If it is nil, DNS is not redirected.
 	Resolver Resolver
-	// Sockets opens those that the resolver is served at. Nil: one whose sockets nobody holds.
+	// Sockets opens the resolver's sockets. If it is nil, they are not held during restarts.
 	Sockets *sockets.Book
-	// Stay says whether somebody holds the resolver's own sockets until the next agent. It is asked
-	// when Run ends: DNS stays redirected then where all sockets are held. Nil: nobody does.
-	Stay func() bool
-	Log  *slog.Logger // nil is silent
+	// Held reports whether the resolver's own sockets stay open until the next agent starts. It
+	// is called when Run ends. If all sockets stay open, DNS stays redirected. nil means that
+	// they are closed.
+	Held func() bool
+	Log  *slog.Logger // nil discards
 }
 
-// States of an installation, as the agent has them.
+// States of an installation, as seen by the agent.
 const (
 	StateActive  = "active"   // DNS is redirected
-	StatePartly  = "partly"   // one family is
-	StateWaiting = "waiting"  // DNS goes to the real servers, and Reason says why
-	StateTCPOnly = "tcp-only" // only TCP is redirected, which the agent need not keep alive
+	StatePartly  = "partly"   // one family is redirected
+	StateWaiting = "waiting"  // DNS goes to the real servers; Reason says why
+	StateTCPOnly = "tcp-only" // only TCP is redirected, which needs no renewal
 )
 
 // Status is the state of one installation.
@@ -52,24 +52,24 @@ type Status struct {
 	Netns    string   `json:"netns,omitempty"`
 	Inode    uint64   `json:"inode"`
 	State    string   `json:"state"`
-	Families []string `json:"families,omitempty"` // whose DNS is redirected
+	Families []string `json:"families,omitempty"` // redirected address families
 	Reason   string   `json:"reason,omitempty"`
 }
 
-// Keeper keeps the redirection of DNS alive while the agent's resolver answers, follows cgroups,
-// and loads tables again that other programs delete. It is safe for concurrent use.
-type Keeper struct {
-	o   KeeperOptions
+// Renewer renews redirections of DNS while the agent's resolver responds, updates cgroups, and
+// reloads tables that other programs delete. It is safe for concurrent use.
+type Renewer struct {
+	o   RenewerOptions
 	log *slog.Logger
 
 	mu     sync.Mutex
-	states map[uint64]Status // by namespace
-	faults []error           // of records
+	states map[uint64]Status // by inode of the namespace
+	faults []error           // errors of records
 }
 
-// NewKeeper makes a keeper. It does nothing before Run.
-func NewKeeper(o KeeperOptions) *Keeper {
-	k := &Keeper{o: o, log: o.Log, states: map[uint64]Status{}}
+// NewRenewer returns a renewer. It does nothing before Run.
+func NewRenewer(o RenewerOptions) *Renewer {
+	k := &Renewer{o: o, log: o.Log, states: map[uint64]Status{}}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}
@@ -79,8 +79,8 @@ func NewKeeper(o KeeperOptions) *Keeper {
 	return k
 }
 
-// Status returns the state of each installation, sorted, and the faults of records.
-func (k *Keeper) Status() ([]Status, []error) {
+// Status returns the sorted states of the installations, and the errors of records.
+func (k *Renewer) Status() ([]Status, []error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var out []Status
@@ -91,11 +91,10 @@ func (k *Keeper) Status() ([]Status, []error) {
 	return out, slices.Clone(k.faults)
 }
 
-// Run follows the records and keeps redirections alive until ctx ends. It then ends them, so that
-// names are asked of the real servers while the resolver still answers, and returns when that is
-// done. Where somebody holds the sockets they stay, for [LiveTime] at most: what is asked meanwhile
-// is for the next agent.
-func (k *Keeper) Run(ctx context.Context) error {
+// Run renews the redirections of all records until ctx ends. It then ends them while the resolver
+// still responds, so that queries go to the real servers, and returns. If the sockets are held,
+// the redirections stay for up to [LiveTime], and the next agent answers the queries in between.
+func (k *Renewer) Run(ctx context.Context) error {
 	if err := makeRecordDir(k.o.Dir); err != nil {
 		return fmt.Errorf("interception of DNS: %w", err)
 	}
@@ -107,11 +106,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 	if err := w.Add(k.o.Dir); err != nil {
 		return fmt.Errorf("watch %s: %w", k.o.Dir, err)
 	}
-	k.releaseOthers()
+	k.releaseUninstalled()
 	running := map[uint64]*running{}
 	defer func() {
 		for _, r := range running {
-			<-r.done // they have the same context
+			<-r.done // their context is derived from ctx
 		}
 	}()
 	for {
@@ -124,49 +123,49 @@ func (k *Keeper) Run(ctx context.Context) error {
 				return nil
 			}
 		case err := <-w.Errors:
-			k.log.Warn("the watch of records of interception failed; all are read again", "dir", k.o.Dir, "error", err)
+			k.log.Warn("watching interception records failed; all records are read again", "dir", k.o.Dir, "error", err)
 		}
 	}
 }
 
-// place is the name of a namespace for sockets that are held.
-func place(inode uint64) string { return strconv.FormatUint(inode, 10) }
+// namespaceKey returns the name of a namespace for held sockets.
+func namespaceKey(inode uint64) string { return strconv.FormatUint(inode, 10) }
 
-// releaseOthers gives up the sockets of namespaces that are not intercepted any more.
-func (k *Keeper) releaseOthers() {
+// releaseUninstalled releases the sockets of namespaces without an installation.
+func (k *Renewer) releaseUninstalled() {
 	records, faults := readRecords(k.o.Dir)
 	if len(faults) > 0 {
-		return // they may be of these
+		return // the sockets may belong to an unreadable record
 	}
-	var places []string
+	var keys []string
 	for i := range records {
 		if k.o.Resolver != nil && records[i].Spec.DNSPort != 0 {
-			places = append(places, place(records[i].Inode))
+			keys = append(keys, namespaceKey(records[i].Inode))
 		}
 	}
-	if err := k.o.Sockets.ReleasePlaces(places); err != nil {
-		k.log.Warn("sockets of namespaces that were uninstalled are still held", "error", err)
+	if err := k.o.Sockets.ReleasePlaces(keys); err != nil {
+		k.log.Warn("sockets of uninstalled namespaces are still held", "error", err)
 	}
 }
 
-// running is a goroutine that takes care of one installation.
+// running is the goroutine of one installation.
 type running struct {
 	record Record
 	stop   context.CancelCauseFunc
 	done   chan struct{}
 }
 
-// What ends the care of one installation alone.
+// Causes that stop a single installation.
 var (
 	errRemoved  = errors.New("uninstalled")
-	errReplaced = errors.New("installed anew") // at the same port
+	errReplaced = errors.New("reinstalled") // with the same port
 )
 
-// follow has a goroutine for each record.
-func (k *Keeper) follow(ctx context.Context, now map[uint64]*running) {
+// follow starts and stops goroutines, so that each record has one.
+func (k *Renewer) follow(ctx context.Context, now map[uint64]*running) {
 	records, faults := readRecords(k.o.Dir)
 	for _, err := range faults {
-		k.log.Warn("a record of interception is left out", "error", err)
+		k.log.Warn("an interception record is ignored", "error", err)
 	}
 	k.mu.Lock()
 	k.faults = faults
@@ -175,7 +174,7 @@ func (k *Keeper) follow(ctx context.Context, now map[uint64]*running) {
 		i := slices.IndexFunc(records, func(x Record) bool { return x.Inode == inode })
 		ended := false
 		select {
-		case <-r.done: // its namespace is gone
+		case <-r.done: // the namespace no longer exists
 			ended = true
 		default:
 		}
@@ -203,13 +202,13 @@ func (k *Keeper) follow(ctx context.Context, now map[uint64]*running) {
 		go func() {
 			defer close(r.done)
 			defer stop(nil)
-			k.keep(own, &r.record)
+			k.maintain(own, &r.record)
 		}()
 	}
 }
 
-// set notes the state of an installation, and logs what has changed.
-func (k *Keeper) set(r *Record, state string, families []string, reason string) {
+// set records the state of an installation, and logs changes.
+func (k *Renewer) set(r *Record, state string, families []string, reason string) {
 	s := Status{Netns: r.Netns, Inode: r.Inode, State: state, Families: families, Reason: reason}
 	k.mu.Lock()
 	was, known := k.states[r.Inode]
@@ -226,30 +225,30 @@ func (k *Keeper) set(r *Record, state string, families []string, reason string) 
 		"reason", reason)
 }
 
-func (k *Keeper) unset(r *Record) {
+func (k *Renewer) unset(r *Record) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.states, r.Inode)
 }
 
-// keep takes care of one installation until ctx ends or its namespace is gone. What fails is tried
-// again.
-func (k *Keeper) keep(ctx context.Context, r *Record) {
+// maintain runs one installation until ctx ends or its namespace no longer exists. After an error
+// it tries again.
+func (k *Renewer) maintain(ctx context.Context, r *Record) {
 	defer k.unset(r)
 	t := time.NewTicker(RefreshTime)
 	defer t.Stop()
 	for {
-		err := k.attend(ctx, r, t.C)
+		err := k.run(ctx, r, t.C)
 		if errors.Is(err, errGone) || errors.Is(context.Cause(ctx), errRemoved) {
-			if err := k.o.Sockets.ReleasePlace(place(r.Inode)); err != nil {
+			if err := k.o.Sockets.ReleasePlace(namespaceKey(r.Inode)); err != nil {
 				k.log.Warn("sockets of a network namespace are still held", "netns", r.Netns, "error", err)
 			}
 		}
 		if errors.Is(err, errGone) {
 			if err := os.Remove(recordPath(k.o.Dir, r.Inode)); err != nil {
-				k.log.Warn("the record of a network namespace that is gone cannot be removed", "netns", r.Netns, "error", err)
+				k.log.Warn("cannot remove the record of a network namespace that no longer exists", "netns", r.Netns, "error", err)
 			}
-			k.log.Info("interception ends: the network namespace is gone", "netns", r.Netns)
+			k.log.Info("interception ended: the network namespace no longer exists", "netns", r.Netns)
 			return
 		}
 		if ctx.Err() != nil {
