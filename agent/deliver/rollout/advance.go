@@ -38,7 +38,7 @@ var errOverrun = status.Error(codes.Internal, "more responses than the stream ca
 // have referred to them. The mu of the node is held.
 func (st *Stream) advance() {
 	n := st.proxy
-	if !n.ready || n.cfg == nil || !st.isLookedAt() || st.ended || st.subscribing {
+	if !n.ready || n.cfg == nil || !st.isPublishedFor() || st.ended || st.subscribing {
 		return
 	}
 	var behind [draft.NumTypes]bool // types with additions that cannot be sent yet
@@ -65,7 +65,7 @@ func (st *Stream) advance() {
 		waiting = waiting || c.waiting
 		switch {
 		case c.empty():
-			settled := w.settleHoldings(c.base, w.quiet(n.cfg), c.waiting)
+			settled := w.clearHoldings(c.base, w.quiet(n.cfg), c.waiting)
 			w.base, w.owed = c.base, false
 			n.confirm(w, settled)
 		case !w.open, c.adds() && (st.mustWait(w, behind) || st.awaitsClusters(w)),
@@ -114,7 +114,7 @@ func (st *Stream) watchWarming() bool {
 		return false
 	}
 	if st.warmTimer == nil && !st.warmForced {
-		st.warmTimer = time.AfterFunc(st.proxy.all.opts.WarmWait, func() {
+		st.warmTimer = time.AfterFunc(st.proxy.proxies.opts.WarmWait, func() {
 			n := st.proxy
 			n.mu.Lock()
 			defer n.unlock()
@@ -230,7 +230,7 @@ func (st *Stream) awaitRemoval(waiting bool) {
 	if st.removalTimer != nil {
 		return
 	}
-	st.removalTimer = time.AfterFunc(st.proxy.all.opts.RemovalWait, func() {
+	st.removalTimer = time.AfterFunc(st.proxy.proxies.opts.RemovalWait, func() {
 		st.proxy.mu.Lock()
 		defer st.proxy.mu.Unlock()
 		st.removalTimer = nil
@@ -246,17 +246,17 @@ func (st *Stream) hand(w *typeWatch, c change) {
 	n := st.proxy
 	quiet := w.quiet(n.cfg)
 	t := &Response{w: w, Rank: w.rank, Send: c.send, Removed: c.removed, base: c.base, owed: w.owed,
-		list: n.cfg.Versions[w.rank], madeAt: n.cameUp[w.rank]}
-	t.settled = w.settleHoldings(c.base, quiet, c.waiting)
+		list: n.cfg.Versions[w.rank], madeAt: n.firstRevision[w.rank]}
+	t.settled = w.clearHoldings(c.base, quiet, c.waiting)
 	switch {
-	case !w.spoken || c.answer || quiet || onlyDue(t.settled, c):
+	case !w.responded || c.answer || quiet || onlyDue(t.settled, c):
 		t.cause = causeRequest
 	case !c.adds():
 		t.cause = causeRemoval
 	default:
 		t.cause, t.Published = causePush, n.pushedAt
 	}
-	w.spoken = true
+	w.responded = true
 	t.Version = st.version(w, c.base)
 	w.owed, w.open, w.ticket = false, false, t
 	if w.rank == draft.RankCluster && st.proxy.key.Flavor == node.FlavorEnvoy {

@@ -9,46 +9,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// maxDraining bounds the forms of listeners that a node remembers while they drain, in bytes.
-const maxDraining = 4 << 20
-
-// drainSlack is what Envoy may begin to drain later than it acknowledges, since a new form of a
-// listener warms first.
-const drainSlack = 5 * time.Second
-
-// drainingListener is a form of a listener that an Envoy has let go of, while connections may still
-// use it: Envoy keeps them on the old filter chains until these have drained.
-type drainingListener struct {
-	name     string
-	form     *draft.Resource   // nil: not known, since it was sent by an agent before
-	clusters []*draft.Resource // see handover
-	revision uint64            // of the store with which it was let go
-	until    time.Time
-
-	// What follows was found of the present form of the listener, and is looked up again for another
-	// one.
-	current       *draft.Resource
-	toTCP, guards bool // it took requests and takes connections now; it has filters that say who may
-}
-
-// compare looks at what drains and at the present form of the listener. Both are read anew for each
-// list otherwise, which takes milliseconds where a policy has changed a thousand listeners.
-func (d *drainingListener) compare(current *draft.Resource) {
-	if d.current != nil && d.current.Version == current.Version {
-		return
-	}
-	d.current = current
-	d.toTCP = d.form != nil && becomesTCP(d.form, current)
-	d.guards = draft.Guards(current)
-}
-
-// bridging is what a form of a resource for the time of draining was made from.
-type bridging struct{ resource, by, older *draft.Resource }
-
 // drainListeners takes note of the forms of listeners that an Envoy has let go of with what it has
 // accepted now.
 func (n *proxy) drainListeners(before, now []*draft.Resource) {
-	if n.all.opts.DrainTime <= 0 || !n.client.Envoy {
+	if n.proxies.opts.DrainTime <= 0 || !n.client.Envoy {
 		return
 	}
 	draft.Compare(before, now, func(old, _ *draft.Resource) {
@@ -60,21 +24,12 @@ func (n *proxy) drainListeners(before, now []*draft.Resource) {
 			n.drain(d)
 		}
 	})
-	size := 0
-	for i, d := range slices.Backward(n.draining) {
-		if d.form == nil {
-			continue
-		}
-		if size += d.form.Len(); size > maxDraining {
-			n.draining = slices.Delete(n.draining, 0, i+1)
-			break
-		}
-	}
+	n.drainState.trim()
 }
 
 // drain takes note of a form of a listener that drains from now on.
 func (n *proxy) drain(d drainingListener) {
-	d.revision, d.until = n.revision, n.all.opts.Now().Add(n.all.opts.DrainTime+drainSlack)
+	d.revision, d.until = n.revision, n.proxies.opts.Now().Add(n.proxies.opts.DrainTime+drainSlack)
 	n.draining = append(n.draining, d)
 }
 
@@ -83,19 +38,19 @@ func (n *proxy) drain(d drainingListener) {
 // forms are not known, nor which clusters these lead to. It keeps all clusters for the time of
 // draining then.
 func (n *proxy) resumeDrains(w *typeWatch, want []*draft.Resource) {
-	if !w.delta || !n.client.Envoy || n.all.opts.DrainTime <= 0 {
+	if !w.delta || !n.client.Envoy || n.proxies.opts.DrainTime <= 0 {
 		return
 	}
 	var routes []string
 	for name, h := range w.over {
-		if h.kind != holdsVersion || draft.Find(n.accepted[w.rank], name) != nil {
+		if h.kind != holdsVersion || n.acceptedForm(w.rank, name) != nil {
 			continue
 		}
 		r := draft.Find(want, name)
 		switch {
 		case r != nil && r.Version == h.version:
 		case w.rank == draft.RankCluster && r == nil:
-			n.leaveUntil = n.all.opts.Now().Add(n.all.opts.DrainTime + drainSlack)
+			n.leaveUntil = n.proxies.opts.Now().Add(n.proxies.opts.DrainTime + drainSlack)
 		case w.rank == draft.RankListener && r != nil:
 			n.drain(drainingListener{name: name})
 		case w.rank == draft.RankRoute && r != nil:
@@ -109,25 +64,12 @@ func (n *proxy) resumeDrains(w *typeWatch, want []*draft.Resource) {
 	}
 }
 
-// leavesStrays says whether an Envoy keeps what it said it has of a type and the config has not:
-// what drains may need it.
-func (n *proxy) leavesStrays(rank int) bool {
-	return rank != draft.RankListener && n.leaveUntil.After(n.all.opts.Now())
-}
-
 // retainDrained puts into the lists what listeners that still drain refer to and the config has no
 // longer: without their clusters, requests and connections on them would fail. The lists are looked
 // at again when the next has drained.
 func (n *proxy) retainDrained() {
-	now := n.all.opts.Now()
-	n.draining = slices.DeleteFunc(n.draining, func(d drainingListener) bool { return !d.until.After(now) })
-	var forms []*draft.Resource
-	for _, d := range n.draining {
-		if d.form != nil {
-			forms = append(forms, d.form)
-		}
-	}
-	if len(forms) > 0 {
+	now := n.proxies.opts.Now()
+	if forms := n.prune(now); len(forms) > 0 {
 		n.lists = draft.Retain(&n.lists, forms, &n.accepted)
 	}
 	n.bridge()
@@ -196,23 +138,11 @@ func (n *proxy) bridge() {
 	}
 }
 
-// armDrainTimer has the lists looked at again when the next listener has drained, or need not wait
-// for others any longer.
+// armDrainTimer starts the timer that updates the lists when the next listener has drained, or no
+// longer waits for other proxies.
 func (n *proxy) armDrainTimer(now time.Time) {
-	n.stopDrainTimer()
-	var next time.Time
-	note := func(t time.Time) {
-		if t.After(now) && (next.IsZero() || t.Before(next)) {
-			next = t
-		}
-	}
-	for _, d := range n.draining {
-		note(d.until)
-	}
-	for _, h := range n.handovers {
-		note(h.until)
-	}
-	note(n.leaveUntil)
+	n.drainState.stopTimer()
+	next := n.drainState.next(now)
 	if next.IsZero() {
 		return
 	}
@@ -225,11 +155,4 @@ func (n *proxy) armDrainTimer(now time.Time) {
 			n.noteAnswered()
 		}
 	})
-}
-
-func (n *proxy) stopDrainTimer() {
-	if n.drainTimer != nil {
-		n.drainTimer.Stop()
-		n.drainTimer = nil
-	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // keepGone is how many nodes without a stream are remembered.
-const keepGone = 256
+const maxGone = 256
 
 // awaitGone has what clients had that are gone forgotten when the time has come. The mu is held.
 func (p *Proxies) awaitGone() {
@@ -40,7 +40,7 @@ func (p *Proxies) forgetAccepted(after time.Duration) {
 	for _, n := range p.gone {
 		if time.Since(n.leftAt) >= after && n.remembers() {
 			n.mu.Lock()
-			n.accepted, n.against = draft.Lists{}, nil
+			n.accepted, n.checkedAgainst = draft.Lists{}, nil
 			n.mu.Unlock()
 			forgot = true
 		}
@@ -58,13 +58,13 @@ func (n *proxy) remembers() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.streams) == 0 && !n.rejects &&
-		(len(n.against) > 0 || slices.ContainsFunc(n.accepted[:], func(l []*draft.Resource) bool { return len(l) > 0 }))
+		(len(n.checkedAgainst) > 0 || n.hasAccepted())
 }
 
 // forget drops the nodes that are gone beyond keepGone, first those that never had a config. The mu
 // is held.
 func (p *Proxies) forget() {
-	for len(p.gone) > keepGone {
+	for len(p.gone) > maxGone {
 		i := max(0, slices.IndexFunc(p.gone, func(n *proxy) bool {
 			n.mu.Lock()
 			defer n.mu.Unlock()

@@ -20,20 +20,20 @@ type handover struct {
 }
 
 // takeSides works out which listeners wait for the other side, when the config has changed.
-func (n *proxy) takeSides() {
-	was, now := n.handovers, n.all.opts.Now()
+func (n *proxy) planHandovers() {
+	was, now := n.handovers, n.proxies.opts.Now()
 	n.handovers = nil
-	if !n.client.Envoy || n.all.opts.HandoverTime <= 0 || n.cfg == nil ||
+	if !n.client.Envoy || n.proxies.opts.HandoverTime <= 0 || n.cfg == nil ||
 		draft.SameList(n.accepted[draft.RankListener], n.cfg.Resources[draft.RankListener]) {
 		return
 	}
 	draft.Compare(n.accepted[draft.RankListener], n.cfg.Resources[draft.RankListener], func(old, next *draft.Resource) {
-		if old == nil || next == nil || !goesSecond(old, next) {
+		if old == nil || next == nil || !changesSecond(old, next) {
 			return
 		}
 		h := was[old.Name]
 		if h == nil || h.from.Version != old.Version {
-			h = &handover{from: old, until: now.Add(n.all.opts.HandoverTime)}
+			h = &handover{from: old, until: now.Add(n.proxies.opts.HandoverTime)}
 			if strings.HasPrefix(old.Name, inboundPrefix) {
 				h.clusters = draft.LeadsTo(old, &n.accepted)
 			}
@@ -53,7 +53,7 @@ const (
 
 // goesSecond says whether the protocol of a port changes in the way in which the other side has to
 // change first.
-func goesSecond(old, next *draft.Resource) bool {
+func changesSecond(old, next *draft.Resource) bool {
 	address, inbound := strings.CutPrefix(old.Name, inboundPrefix)
 	if !inbound {
 		var ok bool
@@ -80,23 +80,12 @@ func becomesTCP(old, next *draft.Resource) bool {
 	return tcp && !http
 }
 
-// handoverUntil is when the last of the listeners that wait for the other side goes on; zero where
-// none waits.
-func (n *proxy) handoverUntil() (last time.Time) {
-	for _, h := range n.handovers {
-		if h.until.After(last) && h.until.After(n.all.opts.Now()) {
-			last = h.until
-		}
-	}
-	return last
-}
-
 // awaitOthers puts the forms that listeners keep for a while among those that go in the place of
 // the config's.
-func (n *proxy) awaitOthers(old *draft.Lists) {
-	now := n.all.opts.Now()
+func (n *proxy) holdHandovers(old *draft.Lists) {
+	now := n.proxies.opts.Now()
 	for name, h := range n.handovers {
-		a := draft.Find(n.accepted[draft.RankListener], name)
+		a := n.acceptedForm(draft.RankListener, name)
 		if !h.until.After(now) || a == nil || a.Version != h.from.Version {
 			continue
 		}

@@ -1,79 +1,9 @@
 package rollout
 
 import (
-	"time"
-
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
-	"github.com/nearside-mesh/nearside/agent/model/api"
 )
-
-// rejection says that a client rejected a resource in certain bytes, or that the check of the agent
-// withholds it.
-type rejection struct {
-	resource *draft.Resource // as it was refused
-	reason   string
-	at       time.Time
-	check    bool             // the check withholds it, and the client has not seen it
-	rule     int              // of the check
-	cause    draft.ResourceID // see [draft.Withheld]
-	leftOut  bool             // withheld, and the config has nothing in its place
-	unsent   bool             // left out, and nothing is sent in its place
-	// suspect says that the client rejected a response with it without naming a resource, and it is
-	// not known yet for which; alone that it rejected one with nothing else beside it that was new.
-	// See [trial].
-	suspect, alone bool
-	retry          retry
-	// suspectIn is the version of the list that was rejected without naming the resource, which is
-	// suspected as long as the list stands; "" for one that was named.
-	suspectIn string
-	// since is the newest revision of the store with which the client took the type in whole before it
-	// had trouble with the resource, 0 when none is known. madeAt is the one with which the list came
-	// up that was rejected.
-	since, madeAt uint64
-	overtakes     bool // the client had accepted these bytes before
-	// came is the version that the client had at the start of its watch and has in the place of these
-	// bytes; "" for none. It lacks the resource when it has told the watch what it has, and that is
-	// not among it. Both hold for that watch alone.
-	came   string
-	lacks  bool
-	cameTo *typeWatch
-
-	attributed   bool // blame has been worked out, be it that there is none
-	attributedAt uint64
-	blame        []api.Blame
-}
-
-// noteCame takes from the response that was rejected, or from the rejection before, what the client
-// came with.
-func (rej *rejection) noteCame(t *Response, last *rejection) {
-	name := rej.resource.Name
-	switch version := t.came[name]; {
-	case !t.w.delta:
-	case version != "":
-		rej.came, rej.cameTo = version, t.w
-	case last != nil && last.cameTo == t.w:
-		if last.came != rej.resource.Version {
-			rej.came, rej.lacks, rej.cameTo = last.came, last.lacks, t.w
-		}
-	case draft.Find(t.before, name) == nil:
-		rej.lacks, rej.cameTo = true, t.w
-	}
-}
-
-// isRejected says whether the client is known to reject a resource in these bytes.
-func (n *proxy) isRejected(rank int, r *draft.Resource) bool {
-	rej, ok := n.rejected[rank][r.Name]
-	return ok && rej.resource.Version == r.Version
-}
-
-// isHeld says whether the form of a rejected resource that was accepted last stays in its place.
-func (n *proxy) isHeld(rank int, rej *rejection) bool {
-	if rej.suspect {
-		return n.isHeldBack(rank, rej)
-	}
-	return !rej.retry.sent
-}
 
 // hold works out the lists that the client should have: those of the config, with the last accepted
 // bytes in place of those that it is known to reject (ENVOY rule P2), and with what these bytes
@@ -95,7 +25,7 @@ func (n *proxy) hold() {
 	for rank := range draft.Types {
 		rejections += len(n.rejected[rank]) + len(n.withheld[rank])
 		for name, rej := range n.rejected[rank] {
-			r, a := draft.Find(n.cfg.Resources[rank], name), draft.Find(n.accepted[rank], name)
+			r, a := n.configured(rank, name), n.acceptedForm(rank, name)
 			if r != nil && a != nil && r.Version == rej.resource.Version && a.Version != r.Version && n.isHeld(rank, rej) {
 				old[rank] = append(old[rank], a)
 			}
@@ -104,7 +34,7 @@ func (n *proxy) hold() {
 			if !u.leftOut {
 				continue
 			}
-			form := draft.Find(n.accepted[rank], name)
+			form := n.acceptedForm(rank, name)
 			if form == nil && n.foreign[rank] {
 				form = u.resource
 			}
@@ -120,12 +50,12 @@ func (n *proxy) hold() {
 		some = some || len(old[rank]) > 0
 		rejections += len(n.waiting[rank])
 	}
-	n.all.countRejections(n, rejections > 0)
-	n.armRetry()
+	n.proxies.countRejections(n, rejections > 0)
+	n.scheduleRetry()
 	if some {
 		n.lists = draft.Substitute(&n.cfg.Resources, &old, &n.accepted)
 	}
-	for rank, names := range n.spared {
+	for rank, names := range n.excluded {
 		if len(names) > 0 {
 			n.lists[rank] = draft.Merge(n.lists[rank], nil, func(name string) bool { _, is := names[name]; return is })
 		}
@@ -135,19 +65,19 @@ func (n *proxy) hold() {
 
 // reconsider forgets rejections that the change from one config to another has made pointless, and
 // those of resources that may be taken now, since something that they refer to has come up.
-func (n *proxy) reconsider(old, cfg *draft.Sealed) {
+func (n *proxy) dropObsoleteRejections(old, cfg *draft.Sealed) {
 	for rank, names := range n.rejected {
 		for name, rej := range names {
 			r := draft.Find(cfg.Resources[rank], name)
 			switch {
 			case r == nil:
 				delete(names, name)
-			case r.Version != rej.resource.Version && n.moved(rank, rej, r):
+			case r.Version != rej.resource.Version && n.bytesChanged(rank, rej, r):
 			case r.Version != rej.resource.Version, rej.suspectIn != "" && rej.suspectIn != cfg.Versions[rank]:
 				delete(names, name)
 			case old != nil && !rej.suspect && needMet(rank, r, old, cfg):
 				if rej.alone {
-					n.isolate(rank, name, rej)
+					n.tryAlone(rank, name, rej)
 				} else {
 					delete(names, name)
 				}

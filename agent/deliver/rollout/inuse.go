@@ -37,26 +37,26 @@ func (p *Proxies) InUse(key node.Key) *InUse {
 	lists := n.lists
 	out := &InUse{Resources: &lists, Held: n.rejections()}
 	for rank := range draft.Types {
-		trouble := n.troubles(rank)
-		if len(trouble) == 0 {
+		rej := n.notInForce(rank)
+		if len(rej) == 0 {
 			continue
 		}
 		var last []*draft.Resource // of those that it has in another form; lists are sorted
 		for _, r := range n.accepted[rank] {
 			// What it accepted and has rejected since, started anew, it does not have any more.
-			if t := trouble[r.Name]; t != nil && !(t.overtakes && t.resource.Version == r.Version) {
+			if t := rej[r.Name]; t != nil && !(t.overtakes && t.resource.Version == r.Version) {
 				last = append(last, r)
 			}
 		}
 		lists[rank] = draft.Merge(lists[rank], last, func(name string) bool {
-			t := trouble[name]
+			t := rej[name]
 			return t != nil && (!t.check || t.leftOut) // else the config has an older form in its place
 		})
 	}
-	now := n.all.opts.Now()
+	now := n.proxies.opts.Now()
 	for _, d := range n.draining {
 		if d.until.After(now) {
-			out.Draining = append(out.Draining, Draining{d.form.Name, d.until})
+			out.Draining = append(out.Draining, Draining{d.name, d.until})
 		}
 	}
 	return out

@@ -10,16 +10,16 @@ import (
 // holdBack puts together what of the config waits: the accepted forms that go in place of suspects
 // and of what needs them, by rank, and the names that are left out where there is no such form.
 func (n *proxy) holdBack(old *draft.Lists) {
-	n.spared, n.delayed = [draft.NumTypes]map[string]struct{}{}, [draft.NumTypes]bool{}
+	n.excluded, n.delayed = [draft.NumTypes]map[string]struct{}{}, [draft.NumTypes]bool{}
 	clusters := map[string]struct{}{} // that the client has in no form
 	for rank, names := range n.rejected {
 		for name, rej := range names {
-			r, a := draft.Find(n.cfg.Resources[rank], name), draft.Find(n.accepted[rank], name)
+			r, a := n.configured(rank, name), n.acceptedForm(rank, name)
 			if r == nil || r.Version != rej.resource.Version || a != nil && a.Version != r.Version {
 				continue
 			}
 			if n.isHeldBack(rank, rej) {
-				n.spare(rank, name)
+				n.exclude(rank, name)
 			}
 			if rank == draft.RankCluster && (rej.alone || rej.suspect) {
 				clusters[name] = struct{}{}
@@ -27,19 +27,11 @@ func (n *proxy) holdBack(old *draft.Lists) {
 		}
 	}
 	n.awaitClusters(old, clusters)
-	n.awaitOthers(old)
-}
-
-// spare leaves a name out of lists, and has the client keep what it has under it.
-func (n *proxy) spare(rank int, name string) {
-	if n.spared[rank] == nil {
-		n.spared[rank] = map[string]struct{}{}
-	}
-	n.spared[rank][name] = struct{}{}
+	n.holdHandovers(old)
 }
 
 // awaitClusters has listeners and routes wait for the clusters that they need and the client does
-// not have, of which some are known to be in trouble. One that the client has in another form stays
+// not have, of which some are known to be in rej. One that the client has in another form stays
 // in that, also until a new cluster is acknowledged. One that is new waits for those that are
 // suspected alone: a cluster that is on its way comes first anyway, and where one is rejected for
 // good the rest of the listener still serves.
@@ -60,7 +52,7 @@ func (n *proxy) awaitClusters(old *draft.Lists, clusters map[string]struct{}) {
 	}
 	for _, rank := range []int{draft.RankListener, draft.RankRoute} {
 		for _, r := range n.cfg.Resources[rank] {
-			a := draft.Find(n.accepted[rank], r.Name)
+			a := n.acceptedForm(rank, r.Name)
 			if a != nil && a.Version == r.Version || n.rejected[rank][r.Name] != nil || n.withheld[rank][r.Name] != nil {
 				continue
 			}
@@ -68,20 +60,20 @@ func (n *proxy) awaitClusters(old *draft.Lists, clusters map[string]struct{}) {
 			if !ok {
 				continue
 			}
-			trouble := n.rejected[draft.RankCluster][name]
+			rej := n.rejected[draft.RankCluster][name]
 			switch {
 			case a != nil:
 				if _, ok := firstCluster(a, clusters); ok {
 					continue // it is no better
 				}
 				old[rank] = append(old[rank], a)
-				if trouble != nil && trouble.alone {
-					n.await(rank, before[rank][r.Name], r, trouble)
+				if rej != nil && rej.alone {
+					n.waitForCluster(rank, before[rank][r.Name], r, rej)
 				} else {
 					n.delayed[rank] = true
 				}
-			case trouble != nil && trouble.suspect:
-				n.spare(rank, r.Name)
+			case rej != nil && rej.suspect:
+				n.exclude(rank, r.Name)
 				n.delayed[rank] = true
 			}
 		}
@@ -113,14 +105,15 @@ func (n *proxy) hasAllClusters() bool {
 
 // await notes that a listener or a route keeps its accepted form, since it would lead to a cluster
 // that the client rejects.
-func (n *proxy) await(rank int, was *rejection, r *draft.Resource, cluster *rejection) {
+func (n *proxy) waitForCluster(rank int, was *rejection, r *draft.Resource, cluster *rejection) {
 	if n.waiting[rank] == nil {
 		n.waiting[rank] = map[string]*rejection{}
 	}
 	cause := draft.ResourceID{TypeURL: draft.TypeCluster, Name: cluster.resource.Name}
 	if was == nil || was.resource.Version != r.Version || was.cause != cause {
 		was = &rejection{resource: r, reason: "it needs the cluster " + cause.Name + ", which is rejected: " + cluster.reason,
-			at: n.all.opts.Now(), cause: cause, since: n.rejectedSince(rank, r.Name), madeAt: n.cameUp[rank]}
+			at: n.proxies.opts.Now(), cause: cause, since: n.rejectedSince(rank, r.Name, n.acceptedRevision[rank]),
+			madeAt: n.firstRevision[rank]}
 	}
 	n.waiting[rank][r.Name] = was
 }

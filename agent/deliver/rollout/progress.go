@@ -43,21 +43,6 @@ type Drain struct {
 // maxDrains bounds the drains of a [Progress]; the newest are named.
 const maxDrains = 16
 
-// drains returns what drains, by revision.
-func (n *proxy) drains() (out []Drain) {
-	now := n.all.opts.Now()
-	for _, d := range n.draining {
-		switch last := len(out) - 1; {
-		case !d.until.After(now):
-		case last >= 0 && out[last].Revision == d.revision:
-			out[last].Until = d.until
-		default:
-			out = append(out, Drain{d.revision, d.until})
-		}
-	}
-	return out[max(0, len(out)-maxDrains):]
-}
-
 // OldUntil is when the last connection that may be on filter chains from before a revision has
 // drained; zero where none is left.
 func (p *Progress) OldUntil(revision uint64, now time.Time) time.Time {
@@ -90,14 +75,14 @@ func (n *proxy) noteAnswered() {
 			switch {
 			case !w.answered():
 				all = false
-			case n.goOn(rank), n.delayed[rank]:
+			case n.pruneTrial(rank), n.delayed[rank]:
 				all = false
 			case w.quiet(n.cfg): // answered, if not with a yes
 			default:
 				if c := st.pending(w); !c.empty() || c.waiting {
 					all = false
 				} else {
-					n.takenRevision[rank] = n.revision
+					n.acceptedRevision[rank] = n.revision
 				}
 			}
 		}
@@ -107,7 +92,7 @@ func (n *proxy) noteAnswered() {
 	if all {
 		n.answered = n.revision
 	}
-	n.all.watchers.notify()
+	n.proxies.watchers.notify()
 }
 
 // answered says that no response is on its way to the client or unanswered by it.
@@ -117,8 +102,9 @@ func (w *typeWatch) answered() bool {
 
 // progress returns how far the node is. The mu of the node is held.
 func (n *proxy) progress(connected bool) Progress {
+	now := n.proxies.opts.Now()
 	p := Progress{Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, State: n.state(connected), Opened: n.client.Opened,
-		Rejected: n.rejections(), Draining: n.drains(), HandoverUntil: n.handoverUntil()}
+		Rejected: n.rejections(), Draining: n.drains(now), HandoverUntil: n.handoverUntil(now)}
 	if n.cfg != nil {
 		p.Revision, p.Answered = n.revision, n.answered
 	}
@@ -141,18 +127,18 @@ func (n *proxy) progress(connected bool) Progress {
 func (n *proxy) rejections() []draft.Rejection {
 	var out []draft.Rejection
 	for rank := range draft.Types {
-		for name, rej := range n.troubles(rank) {
+		for name, rej := range n.notInForce(rank) {
 			r := draft.Rejection{
 				Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, ID: draft.ResourceID{TypeURL: draft.Types[rank], Name: name},
 				Resource: rej.resource, Reason: rej.reason, Suspect: rej.suspect, Retry: rej.retry.at, Time: rej.at, By: rej.by(),
 				Rule: rej.rule, Cause: rej.cause, Since: rej.since, MadeAt: rej.madeAt, Overtakes: rej.overtakes,
 				Blame: slices.Clone(rej.blame), Attributed: rej.attributed, AttributedAt: rej.attributedAt,
 			}
-			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
+			if a := n.acceptedForm(rank, name); a != nil && a.Version != rej.resource.Version {
 				r.Accepted = a
 			}
 			if r.Accepted == nil {
-				r.Older, r.Lacks = n.came(rank, name, rej)
+				r.Older, r.Lacks = n.initialVersion(rank, name, rej)
 			}
 			out = append(out, r)
 		}
@@ -166,14 +152,14 @@ func (n *proxy) rejections() []draft.Rejection {
 // came returns the version of a resource that a stream came with, other than the one that was
 // refused, and which the client is left; or that it lacks the resource, as it has said at the start
 // what it has.
-func (n *proxy) came(rank int, name string, rej *rejection) (version string, lacks bool) {
+func (n *proxy) initialVersion(rank int, name string, rej *rejection) (version string, lacks bool) {
 	for _, st := range n.streams {
 		w := st.watches[rank]
 		if w == nil {
 			continue
 		}
-		if rej.cameTo == w {
-			return rej.came, rej.lacks
+		if rej.initialOf == w {
+			return rej.initialVersion, rej.lacks
 		}
 		if h, ok := w.over[name]; ok && h.kind == holdsVersion && h.version != rej.resource.Version {
 			return h.version, false
@@ -232,7 +218,7 @@ func (p *Proxies) Attribute(r draft.Rejection, blame []api.Blame, revision uint6
 		return
 	}
 	n.mu.Lock()
-	if rej := n.troubles(rank)[r.ID.Name]; rej != nil && rej.resource.Version == r.Resource.Version {
+	if rej := n.notInForce(rank)[r.ID.Name]; rej != nil && rej.resource.Version == r.Resource.Version {
 		rej.attributed, rej.attributedAt, rej.blame = true, revision, slices.Clone(blame)
 		if !rej.check && ReasonOfHost(rej.reason) {
 			for i := range rej.blame {

@@ -186,7 +186,7 @@ func (p *Proxies) Publish(configs map[node.Key]Config) {
 		}
 		n.mu.Lock()
 		if cfg.Refused != nil {
-			n.turnAway(cfg)
+			n.endRefused(cfg)
 		} else if n.setConfig(cfg, time.Now()) {
 			n.refresh()
 		}
@@ -242,7 +242,7 @@ func (p *Proxies) Unserved() (nodes int, since time.Time) {
 		n.mu.Lock()
 		counted := false
 		for _, st := range n.streams {
-			if st.number == 0 || st.isLookedAt() {
+			if st.number == 0 || st.isPublishedFor() {
 				continue
 			}
 			if !counted {

@@ -98,7 +98,7 @@ func schedule(was *rejection, r *draft.Resource, reason string, now time.Time) r
 
 // armRetry has the timer of the node run out when the next rejected resource is to be tried again.
 // The mu of the node is held.
-func (n *proxy) armRetry() {
+func (n *proxy) scheduleRetry() {
 	if n.retryTimer != nil {
 		n.retryTimer.Stop()
 		n.retryTimer = nil
@@ -106,26 +106,19 @@ func (n *proxy) armRetry() {
 	if n.cfg == nil || len(n.streams) == 0 {
 		return
 	}
-	var first time.Time
-	for _, names := range n.rejected {
-		for _, rej := range names {
-			if rej.retry.attempt > 0 && !rej.retry.sent && (first.IsZero() || rej.retry.at.Before(first)) {
-				first = rej.retry.at
-			}
-		}
-	}
+	first := n.nextRetry()
 	if first.IsZero() {
 		return
 	}
-	n.retryTimer = time.AfterFunc(max(0, first.Sub(n.all.opts.Now())), func() {
+	n.retryTimer = time.AfterFunc(max(0, first.Sub(n.proxies.opts.Now())), func() {
 		n.mu.Lock()
 		defer n.unlock()
-		n.tryAgain(n.all.opts.Now())
+		n.retryDue(n.proxies.opts.Now())
 	})
 }
 
 // tryAgain sends what is due once more. The mu of the node is held.
-func (n *proxy) tryAgain(now time.Time) {
+func (n *proxy) retryDue(now time.Time) {
 	if n.cfg == nil {
 		return
 	}
@@ -136,7 +129,7 @@ func (n *proxy) tryAgain(now time.Time) {
 			}
 			rej.retry.sent = true
 			if rej.alone {
-				n.isolate(rank, name, rej)
+				n.tryAlone(rank, name, rej)
 			}
 			for _, st := range n.streams {
 				if w := st.watches[rank]; w != nil && w.sub != nil && w.wants(name) {
@@ -152,15 +145,15 @@ func (n *proxy) tryAgain(now time.Time) {
 }
 
 // said is the reason of a rejection, with what the agent does about it, as seen at a time.
-func (r *rejection) said(now time.Time) string {
+func (r *rejection) reasonAt(now time.Time) string {
 	if r.suspect && !r.retry.sent {
 		return r.reason + "; no resource is named, so those that were new are tried in parts"
 	}
-	return r.reason + r.retry.said(now)
+	return r.reason + r.retry.reasonAt(now)
 }
 
 // said says when a resource is tried again, as seen at a time; "" where it is not.
-func (r retry) said(now time.Time) string {
+func (r retry) reasonAt(now time.Time) string {
 	switch {
 	case r.attempt == 0:
 		return ""

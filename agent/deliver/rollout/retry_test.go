@@ -25,7 +25,7 @@ func TestRetryAfter(t *testing.T) {
 	if (schedule(nil, r, "nonsense", now) != retry{}) {
 		t.Error("what stays wrong is tried again")
 	}
-	if got := (&rejection{reason: "r", retry: retry{attempt: 2, at: now.Add(10 * time.Second)}}).said(
+	if got := (&rejection{reason: "r", retry: retry{attempt: 2, at: now.Add(10 * time.Second)}}).reasonAt(
 		now.Add(3 * time.Second)); got != "r; rejected, tried again in 7 s (attempt 2)" {
 		t.Errorf("said %q", got)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -19,20 +18,16 @@ const (
 // introduce takes note of who opened a stream. What another peer said is not held against this one,
 // else whoever comes first could keep resources from the proxy; another version of the client may
 // take what the last one rejected. The mu of the node is held.
-func (n *proxy) introduce(st *Stream) {
+func (n *proxy) setClient(st *Stream) {
 	if known := !n.client.Opened.IsZero(); known && n.client.Peer.Holder() != st.client.Peer.Holder() {
 		for rank := range n.accepted {
 			n.setAccepted(rank, nil)
 		}
-		clear(n.rejected[:])
-		clear(n.since[:])
-		clear(n.takenRevision[:])
-		clear(n.types[:])
-		clear(n.sentBy[:]) // of the streams of whoever it was: they may not have ended yet
-		clear(n.waiting[:])
+		n.rejectionState.reset()
+		n.syncState.reset()
 		clear(n.foreign[:])
 	} else if known && n.client.Version != st.client.Version {
-		clear(n.rejected[:])
+		n.forgetRejected()
 	}
 	n.hold() // as the last client
 	if len(n.streams) == 1 {
@@ -42,30 +37,11 @@ func (n *proxy) introduce(st *Stream) {
 	n.record(api.Event{Kind: "connected", Reason: st.client.Peer.String()}, nil)
 }
 
-// record puts an event into the ring. Of a ticket the type and, unless the event names some, the
-// resources are taken.
+// record records an event of the client.
 func (n *proxy) record(e api.Event, t *Response) {
-	n.all.watchers.changes.Add(1)
-	e.Time = n.all.opts.Now()
-	if t != nil {
-		e.TypeURL = draft.Types[t.w.rank]
-		if e.Resources == nil {
-			for _, r := range t.Send[:min(len(t.Send), maxEventNames)] {
-				e.Resources = append(e.Resources, r.Name)
-			}
-			e.Resources = append(e.Resources, t.Removed[:min(len(t.Removed), maxEventNames-len(e.Resources))]...)
-		}
-	}
-	e.Resources = firstNames(e.Resources, maxEventNames)
-	for i, name := range e.Resources {
-		e.Resources[i] = clip.PrintableText(name, maxEventName) // the client may have asked for anything
-	}
-	if len(n.events) < maxEvents {
-		n.events = append(n.events, e)
-		return
-	}
-	n.events[n.nextEv] = e
-	n.nextEv = (n.nextEv + 1) % maxEvents
+	n.proxies.watchers.changes.Add(1)
+	e.Time = n.proxies.opts.Now()
+	n.syncState.add(e, t)
 }
 
 // state is what the client is at. The mu of the node is held.
@@ -79,16 +55,6 @@ func (n *proxy) state(connected bool) string {
 		return api.StateUnknown
 	}
 	return api.StateServing
-}
-
-// countResources brings up to date how many resources the client has of each type. That is asked
-// for less often than resources are sent.
-func (n *proxy) countResources() {
-	for rank, w := range n.sentBy {
-		if w != nil {
-			n.types[rank].Resources = w.count()
-		}
-	}
 }
 
 // snapshot returns the status of a node. The mu of the node is held.
@@ -111,17 +77,17 @@ func (n *proxy) snapshot(connected bool) api.ProxyStatus {
 			nack.Policies = slices.Clone(nack.Policies)
 			for _, name := range nack.Resources {
 				if rej := n.rejected[rank][name]; rej != nil && rej.retry.attempt > 0 {
-					nack.Reason += rej.retry.said(n.all.opts.Now())
+					nack.Reason += rej.retry.reasonAt(n.proxies.opts.Now())
 					break
 				}
 			}
 			t.NACK = &nack
 		}
 		t.Held = []api.HeldResource{}
-		for name, rej := range n.troubles(rank) {
+		for name, rej := range n.notInForce(rank) {
 			h := api.HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: rej.by(), Rule: rej.rule,
-				Reason: rej.said(n.all.opts.Now()), Time: rej.at, Retry: rej.retry.at, Policies: blameOf(rej)}
-			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
+				Reason: rej.reasonAt(n.proxies.opts.Now()), Time: rej.at, Retry: rej.retry.at, Policies: blameOf(rej)}
+			if a := n.acceptedForm(rank, name); a != nil && a.Version != rej.resource.Version {
 				h.AcceptedVersion = a.Version
 			}
 			t.Held = append(t.Held, h)
@@ -133,10 +99,7 @@ func (n *proxy) snapshot(connected bool) api.ProxyStatus {
 	for _, st := range n.streams {
 		p.InSync = p.InSync && st.inSync()
 	}
-	p.Events = append(slices.Clone(n.events[n.nextEv:]), n.events[:n.nextEv]...)
-	for i := range p.Events {
-		p.Events[i].Resources = slices.Clone(p.Events[i].Resources)
-	}
+	p.Events = n.history()
 	return p
 }
 

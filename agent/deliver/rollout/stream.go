@@ -63,7 +63,7 @@ func (p *Proxies) Join(key node.Key, ref node.Ref, c Client, t Transport) *Strea
 	defer p.mu.Unlock()
 	n := p.nodes[key]
 	if n == nil {
-		n = &proxy{all: p, key: key, ref: ref}
+		n = &proxy{proxies: p, key: key, ref: ref}
 		p.nodes[key] = n
 	}
 	st := &Stream{proxy: n, client: c, transport: t}
@@ -77,7 +77,7 @@ func (p *Proxies) Join(key node.Key, ref node.Ref, c Client, t Transport) *Strea
 // Open lets a stream in.
 func (st *Stream) Open() {
 	n := st.proxy
-	p := n.all
+	p := n.proxies
 	p.mu.Lock()
 	n.connected++
 	if n.connected == 1 {
@@ -90,7 +90,7 @@ func (st *Stream) Open() {
 	// Ready may have been called since the stream joined.
 	n.ready = p.ready
 	st.number = p.lastStream.Add(1)
-	n.introduce(st)
+	n.setClient(st)
 	st.watchGrace()
 	n.mu.Unlock()
 	p.mu.Unlock()
@@ -102,17 +102,13 @@ func (st *Stream) Open() {
 // [Proxies.Left] follows. A node without streams is remembered for a while if one was ever let in.
 func (st *Stream) Leave() (last bool) {
 	n, wasOpened := st.proxy, st.number > 0
-	p := n.all
+	p := n.proxies
 	p.mu.Lock()
 	n.mu.Lock()
 	n.countResources()
 	st.end()
 	n.streams = slices.DeleteFunc(n.streams, func(o *Stream) bool { return o == st })
-	for rank, w := range n.sentBy {
-		if w != nil && w == st.watches[rank] {
-			n.sentBy[rank] = nil
-		}
-	}
+	n.syncState.leave(&st.watches)
 	alone := len(n.streams) == 0
 	if wasOpened {
 		n.record(api.Event{Kind: "disconnected"}, nil)
@@ -159,10 +155,10 @@ func (st *Stream) end() {
 // isLookedAt says whether what was published last for the node was made with what this stream
 // brought, and from the state that its peer found. Until then nothing is known of it, not even that
 // there is nothing. The mu of the node is held.
-func (st *Stream) isLookedAt() bool { return st.number > 0 && st.number <= st.proxy.looked }
+func (st *Stream) isPublishedFor() bool { return st.number > 0 && st.number <= st.proxy.publishedFor }
 
 // waits says that a stream is served nothing yet. The mu of the node is held.
-func (st *Stream) waits() bool { return st.number > 0 && (st.proxy.cfg == nil || !st.isLookedAt()) }
+func (st *Stream) waits() bool { return st.number > 0 && (st.proxy.cfg == nil || !st.isPublishedFor()) }
 
 // watchGrace starts the grace of a stream whose node is not known, and stops it once it is. The mu
 // of the node is held.
@@ -174,8 +170,8 @@ func (st *Stream) watchGrace() {
 			st.graceTimer.Stop()
 			st.graceTimer = nil
 		}
-	case n.ready && st.isLookedAt() && st.graceTimer == nil && !st.ended:
-		st.graceTimer = time.AfterFunc(n.all.opts.UnknownGrace, st.endGrace)
+	case n.ready && st.isPublishedFor() && st.graceTimer == nil && !st.ended:
+		st.graceTimer = time.AfterFunc(n.proxies.opts.UnknownGrace, st.endGrace)
 	}
 }
 
@@ -186,7 +182,7 @@ func (st *Stream) endGrace() {
 	n := st.proxy
 	n.mu.Lock()
 	known := n.cfg != nil
-	if !known && !st.ended && n.all.opts.Stored(n.ref) > n.revision {
+	if !known && !st.ended && n.proxies.opts.Stored(n.ref) > n.revision {
 		st.graceTimer, known = nil, true
 		st.watchGrace()
 	}
@@ -201,7 +197,7 @@ func (st *Stream) endGrace() {
 // awaitAck bounds how long the client may leave a response unanswered; progress says that it has
 // just answered one. The mu of the node is held.
 func (st *Stream) awaitAck(progress bool) {
-	timeout := st.proxy.all.opts.AckTimeout
+	timeout := st.proxy.proxies.opts.AckTimeout
 	outstanding := slices.ContainsFunc(st.watches[:], func(w *typeWatch) bool { return w != nil && len(w.unacked) > 0 })
 	switch {
 	case !outstanding && st.ackTimer != nil:

@@ -108,7 +108,7 @@ func (st *Stream) Sent(t *Response, nonce string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	w := t.w
-	t.noteCame()
+	t.noteInitialVersions()
 	t.nonce, t.settled = nonce, nil
 	if w.ticket == t {
 		w.ticket = nil

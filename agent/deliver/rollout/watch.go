@@ -45,10 +45,10 @@ type typeWatch struct {
 	base []*draft.Resource // what the client was brought up to, as far as it is subscribed
 	over map[string]holding
 
-	fresh   bool   // nothing was compared or sent yet
-	claimed string // state of the world: the version that the client said it has, while fresh
-	owed    bool   // the subscription needs an answer even if there is nothing to say
-	spoken  bool   // a response was made
+	fresh     bool   // nothing was compared or sent yet
+	claimed   string // state of the world: the version that the client said it has, while fresh
+	owed      bool   // the subscription needs an answer even if there is nothing to say
+	responded bool   // a response was made
 
 	// quietFor is the version of the list whose response was rejected: as long as it stands only due
 	// names are sent.
@@ -70,27 +70,27 @@ type Response struct {
 	Version   string
 	Published time.Time // when its config was published; zero when it answers a request
 
-	w       *typeWatch
-	cause   string
-	base    []*draft.Resource  // what the client has afterwards
-	before  []*draft.Resource  // what it had when this was sent
-	list    string             // version of the config's list that it was made from
-	madeAt  uint64             // revision of the store with which that list came up
-	owed    bool               // it gives the answer that was owed
-	warms   bool               // it has clusters that are new to the client
-	settled map[string]holding // it accounts for these
-	came    map[string]string  // versions that the client came with, of what is sent in others; set once it is sent
-	nonce   string
+	w              *typeWatch
+	cause          string
+	base           []*draft.Resource  // what the client has afterwards
+	before         []*draft.Resource  // what it had when this was sent
+	list           string             // version of the config's list that it was made from
+	madeAt         uint64             // revision of the store with which that list came up
+	owed           bool               // it gives the answer that was owed
+	warms          bool               // it has clusters that are new to the client
+	settled        map[string]holding // it accounts for these
+	initialVersion map[string]string  // versions that the client came with, of what is sent in others; set once it is sent
+	nonce          string
 }
 
 // noteCame keeps of what the ticket accounts for the versions that the client came with.
-func (t *Response) noteCame() {
+func (t *Response) noteInitialVersions() {
 	for _, r := range t.Send {
 		if h, ok := t.settled[r.Name]; ok && h.kind == holdsVersion && h.version != r.Version {
-			if t.came == nil {
-				t.came = map[string]string{}
+			if t.initialVersion == nil {
+				t.initialVersion = map[string]string{}
 			}
-			t.came[r.Name] = h.version
+			t.initialVersion[r.Name] = h.version
 		}
 	}
 }
@@ -205,9 +205,9 @@ func (w *typeWatch) changeTo(want []*draft.Resource, quiet bool, mayRemove func(
 	}
 	var c change
 	var gone []*draft.Resource // the client has them, by the list, and should not
-	left, overGone := w.surplus(want)
+	left, holdingsGone := w.surplus(want)
 	canRemove := true
-	if len(left)+len(overGone) > 0 {
+	if len(left)+len(holdingsGone) > 0 {
 		if canRemove = mayRemove(); !canRemove {
 			want = draft.Merge(want, left, nil)
 			c.waiting = true
@@ -239,7 +239,7 @@ func (w *typeWatch) changeTo(want []*draft.Resource, quiet bool, mayRemove func(
 	for _, r := range gone {
 		c.removed = append(c.removed, r.Name)
 	}
-	for _, name := range overGone {
+	for _, name := range holdingsGone {
 		switch h := w.over[name]; {
 		case !w.delta:
 			// There is no way to say "removed" but the absence from an answer.
@@ -296,13 +296,13 @@ func (w *typeWatch) surplus(want []*draft.Resource) (left []*draft.Resource, ove
 			for j < len(want) && want[j].Name < r.Name {
 				j++
 			}
-			if (j == len(want) || want[j].Name != r.Name) && w.wants(r.Name) && !w.proxy.isSpared(w.rank, r.Name) {
+			if (j == len(want) || want[j].Name != r.Name) && w.wants(r.Name) && !w.proxy.isExcluded(w.rank, r.Name) {
 				left = append(left, r)
 			}
 		}
 	}
 	for name, h := range w.over {
-		if draft.Find(want, name) == nil && draft.Find(left, name) == nil && !w.isLeftAlone(name, h) {
+		if draft.Find(want, name) == nil && draft.Find(left, name) == nil && !w.isLeftUnchanged(name, h) {
 			over = append(over, name)
 		}
 	}
@@ -329,9 +329,9 @@ func (w *typeWatch) whole(list []*draft.Resource, wanted bool) []*draft.Resource
 }
 
 // settleHoldings takes the holdings that a change accounts for out of the watch and returns them.
-func (w *typeWatch) settleHoldings(base []*draft.Resource, quiet, waiting bool) (settled map[string]holding) {
+func (w *typeWatch) clearHoldings(base []*draft.Resource, quiet, waiting bool) (settled map[string]holding) {
 	stays := func(name string, h holding) bool {
-		return quiet && h.kind != holdsDue || (waiting && h.kind != holdsDue || w.isLeftAlone(name, h)) &&
+		return quiet && h.kind != holdsDue || (waiting && h.kind != holdsDue || w.isLeftUnchanged(name, h)) &&
 			draft.Find(base, name) == nil
 	}
 	some := false

@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -31,11 +30,12 @@ func (n *proxy) withhold(list []draft.Withheld, now time.Time) {
 			if was == nil || was.resource.Version != w.Resource.Version {
 				names[rank] = append(names[rank], name)
 			}
-			was = &rejection{check: true, resource: w.Resource, at: now, since: n.rejectedSince(rank, name), madeAt: n.revision,
+			was = &rejection{check: true, resource: w.Resource, at: now,
+				since: n.rejectedSince(rank, name, n.acceptedRevision[rank]), madeAt: n.revision,
 				cause: w.Cause}
 		}
 		was.rule, was.reason, was.leftOut = w.Rule, clip.PrintableText(w.Reason, maxReason),
-			draft.Find(n.cfg.Resources[rank], name) == nil
+			n.configured(rank, name) == nil
 		n.withheld[rank][name] = was
 	}
 	for rank, list := range names {
@@ -43,7 +43,7 @@ func (n *proxy) withhold(list []draft.Withheld, now time.Time) {
 			continue
 		}
 		reason := n.withheld[rank][list[0]].reason
-		n.all.metrics.refused.WithLabelValues(typeLabels[rank]).Add(float64(len(list)))
+		n.proxies.metrics.refused.WithLabelValues(typeLabels[rank]).Add(float64(len(list)))
 		n.record(api.Event{Kind: "held", TypeURL: draft.Types[rank], Version: n.cfg.Versions[rank], Reason: reason,
 			Resources: list, Count: len(list)}, nil)
 		n.logLater("resources are withheld from a proxy", "node", n.key.ID, "flavor", n.key.Flavor,
@@ -51,39 +51,12 @@ func (n *proxy) withhold(list []draft.Withheld, now time.Time) {
 	}
 }
 
-// by says who found the resource unusable.
-func (r *rejection) by() string {
-	if r.check {
-		return api.HeldByCheck
-	}
-	return api.HeldByProxy
-}
-
-// rejectedSince returns rejection.since of a name: from now on, if it was not rejected before.
-func (n *proxy) rejectedSince(rank int, name string) uint64 {
-	if n.since[rank] == nil {
-		n.since[rank] = map[string]uint64{}
-	}
-	if _, known := n.since[rank][name]; !known {
-		n.since[rank][name] = n.takenRevision[rank]
-	}
-	return n.since[rank][name]
-}
-
-// leavesAlone says whether a client is left what it said it has under a name, in bytes that are not
-// known, as after a restart of the agent: it is a resource that is withheld and left out, or may be
-// something that such a one needs.
-func (n *proxy) leavesAlone(rank int, name string) bool {
-	if u := n.withheld[rank][name]; u != nil && u.unsent || n.leavesStrays(rank) {
-		return true
-	}
-	return slices.ContainsFunc(draft.Referrers[rank], func(r int) bool { return n.unsent[r] })
-}
-
-// isLeftAlone is leavesAlone for a holding of the watch.
-func (w *typeWatch) isLeftAlone(name string, h holding) bool {
-	return h.kind == holdsVersion && w.proxy.leavesAlone(w.rank, name) ||
-		h.kind != holdsDue && w.proxy.isSpared(w.rank, name)
+// isLeftAlone reports whether a client keeps what it has under a name although the list does not
+// have it: it said that it has it in unknown bytes, as after a restart of the agent, and something
+// withheld or draining may need it, or a trial excludes the name.
+func (w *typeWatch) isLeftUnchanged(name string, h holding) bool {
+	return h.kind == holdsVersion && (w.proxy.leavesUnsent(w.rank, name) ||
+		w.proxy.leavesStrays(w.rank, w.proxy.proxies.opts.Now())) || h.kind != holdsDue && w.proxy.isExcluded(w.rank, name)
 }
 
 // confirm takes what a client said it has for accepted where the config came to have the same.
@@ -107,41 +80,12 @@ func (n *proxy) setAccepted(rank int, list []*draft.Resource) {
 	}
 	n.accepted[rank] = list
 	if n.outdated() {
-		n.all.opts.Changed()
+		n.proxies.opts.Changed()
 	}
 }
 
 // outdated says that something was withheld in the light of other listeners than those that the
 // client has accepted last.
 func (n *proxy) outdated() bool {
-	return n.cfg != nil && len(n.checked) > 0 && !draft.SameList(n.against, n.accepted[draft.RankListener])
-}
-
-// heldBy counts the resources of a type that the client rejects, and those that the check withholds
-// from it.
-func (n *proxy) heldBy(rank int) (proxy, check int) {
-	for name := range n.rejected[rank] {
-		if n.withheld[rank][name] == nil {
-			proxy++
-		}
-	}
-	proxy += len(n.waiting[rank])
-	return proxy, len(n.withheld[rank])
-}
-
-// troubles returns the rejections of a type by name, in any order: those of the check, and those of
-// the client beside them.
-func (n *proxy) troubles(rank int) map[string]*rejection {
-	if len(n.withheld[rank])+len(n.waiting[rank]) == 0 {
-		return n.rejected[rank]
-	}
-	out := map[string]*rejection{}
-	maps.Copy(out, n.waiting[rank])
-	maps.Copy(out, n.withheld[rank])
-	for name, r := range n.rejected[rank] {
-		if out[name] == nil {
-			out[name] = r
-		}
-	}
-	return out
+	return n.cfg != nil && len(n.checked) > 0 && !draft.SameList(n.checkedAgainst, n.accepted[draft.RankListener])
 }

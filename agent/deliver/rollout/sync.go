@@ -1,0 +1,91 @@
+package rollout
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+)
+
+// syncState is how far a client is with its config, as the status reports it. It is guarded by the
+// mu of the proxy.
+type syncState struct {
+	pushedAt         time.Time              // publication of the config
+	answered         uint64                 // newest revision whose config the client has answered completely
+	acceptedRevision [draft.NumTypes]uint64 // newest revision of which it has accepted a type completely
+	firstRevision    [draft.NumTypes]uint64 // first revision with the present list of a type
+
+	types  [draft.NumTypes]*api.TypeStatus
+	sentBy [draft.NumTypes]*typeWatch // watch of the last response; nil if its stream has ended
+	events []api.Event                // a ring of maxEvents; the oldest event is at nextEv
+	nextEv int
+}
+
+// status returns the status of a type. It creates it on first use.
+func (s *syncState) status(rank int) *api.TypeStatus {
+	if s.types[rank] == nil {
+		s.types[rank] = &api.TypeStatus{TypeURL: draft.Types[rank]}
+	}
+	return s.types[rank]
+}
+
+// add adds an event. The type and, unless the event has some, the resources are those of a
+// response, which may be nil.
+func (s *syncState) add(e api.Event, t *Response) {
+	if t != nil {
+		e.TypeURL = draft.Types[t.w.rank]
+		if e.Resources == nil {
+			for _, r := range t.Send[:min(len(t.Send), maxEventNames)] {
+				e.Resources = append(e.Resources, r.Name)
+			}
+			e.Resources = append(e.Resources, t.Removed[:min(len(t.Removed), maxEventNames-len(e.Resources))]...)
+		}
+	}
+	e.Resources = firstNames(e.Resources, maxEventNames)
+	for i, name := range e.Resources {
+		e.Resources[i] = clip.PrintableText(name, maxEventName) // a client can ask for any name
+	}
+	if len(s.events) < maxEvents {
+		s.events = append(s.events, e)
+		return
+	}
+	s.events[s.nextEv] = e
+	s.nextEv = (s.nextEv + 1) % maxEvents
+}
+
+// history returns a copy of the events, the oldest first.
+func (s *syncState) history() []api.Event {
+	out := append(slices.Clone(s.events[s.nextEv:]), s.events[:s.nextEv]...)
+	for i := range out {
+		out[i].Resources = slices.Clone(out[i].Resources)
+	}
+	return out
+}
+
+// countResources updates the number of resources that the client has of each type. It is called
+// when a status is read, which is less frequent than responses.
+func (s *syncState) countResources() {
+	for rank, w := range s.sentBy {
+		if w != nil {
+			s.types[rank].Resources = w.count()
+		}
+	}
+}
+
+// leave forgets the watches of a stream that ends.
+func (s *syncState) leave(watches *[draft.NumTypes]*typeWatch) {
+	for rank, w := range s.sentBy {
+		if w != nil && w == watches[rank] {
+			s.sentBy[rank] = nil
+		}
+	}
+}
+
+// reset forgets everything about a client but its events.
+func (s *syncState) reset() {
+	clear(s.acceptedRevision[:])
+	clear(s.types[:])
+	clear(s.sentBy[:]) // their streams may still be open
+}
