@@ -210,14 +210,19 @@ func (r *rawConn) frame(kind, flags byte, stream uint32, payload []byte) {
 	r.write(append(binary.BigEndian.AppendUint32(head, stream), payload...))
 }
 
-// begin opens a stream and sends the beginning of a request of a size.
-func (r *rawConn) begin(size int) {
+// open opens a stream and returns its number.
+func (r *rawConn) open() uint32 {
 	text := func(s string) []byte { return append([]byte{byte(len(s))}, s...) }
 	path := "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 	r.frame(1, 4, r.stream, slices.Concat([]byte{0x83, 0x86, 0x44}, text(path), []byte{0x41}, text("agent"), []byte{0x5f},
 		text("application/grpc"), []byte{0x40}, text("te"), text("trailers")))
-	r.frame(0, 0, r.stream, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size)), make([]byte, 1000)...))
 	r.stream += 2
+	return r.stream - 2
+}
+
+// begin opens a stream and sends the beginning of a request of a size.
+func (r *rawConn) begin(size int) {
+	r.frame(0, 0, r.open(), append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size)), make([]byte, 1000)...))
 	synctest.Wait()
 }
 
