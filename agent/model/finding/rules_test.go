@@ -16,14 +16,12 @@ import (
 func TestRulesAreDocumented(t *testing.T) {
 	const page = "../../../docs/rules.md"
 	var b strings.Builder
-	b.WriteString(`# Rules of the check
-
-Every config is checked against these rules before it is sent. A message of the check ends with the number and title of
-its rule. ` + "`reject`" + `: Envoy refuses the resource. ` + "`unusable`" + `: Envoy loads it, and it never works. ` +
-		"`warning`" + `: Envoy uses it
-in another way than it reads. ` + "`lint`" + `: it could be written better. The first two withhold the resource; see
-[the check](operations.md#the-check).
-
+	b.WriteString("# Rules of the check\n\n" +
+		"Every config is checked against these rules before it is sent. A finding ends with the number and\n" +
+		"title of its rule. `reject`: Envoy rejects the resource. `unusable`: Envoy loads it, but it can\n" +
+		"never work. `warning`: it works in another way than expected. `lint`: a better form exists. The\n" +
+		"first two withhold the resource: [the check](operations.md#the-check).\n" +
+		`
 | rule | severity | title | not checked because |
 |---|---|---|---|
 `)
