@@ -43,7 +43,7 @@ func TestSecretsStayInside(t *testing.T) {
 			p.says("the agent is ready")
 			p.http = unixHTTP(p.socket())
 			p.http.Transport.(*http.Transport).DisableKeepAlives = false // thousands of requests, one after the other
-			exposed := dir + "/resources/filed.yaml holds a secret and is open to others than its owner (mode 0644)"
+			exposed := dir + "/resources/filed.yaml holds a secret and is accessible to users other than its owner (mode 0644)"
 			if _, text := p.command("status"); !strings.Contains(text, exposed) {
 				t.Errorf("status does not say that %s: %s", exposed, text)
 			}
@@ -81,7 +81,7 @@ func TestSecretsStayInside(t *testing.T) {
 				t.Fatal(err)
 			}
 			refused := launch(t, dir, nil, set...)
-			refused.says("nearside.db is open to others than its owner (mode 0644)", "0600")
+			refused.says("nearside.db is accessible to users other than its owner (mode 0644)", "0600")
 			<-refused.ended
 			if err := os.Chmod(dir+"/state/nearside.db", 0o600); err != nil {
 				t.Fatal(err)

@@ -9,16 +9,15 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Addresses returns the virtual addresses that the agent has stored, as text by a key of its own
-// choice.
+// Addresses returns the stored virtual addresses, as text by a key that the caller chose.
 func (s *Store) Addresses() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.addresses)
 }
 
-// SetAddresses stores addresses; "" deletes one. They are on disk when it returns nil. What the
-// disk does not take is stored in memory, and written with the next commit.
+// SetAddresses stores addresses; "" deletes one. They are on disk when it returns nil. If the disk
+// rejects them, they stay in memory and are written with the next commit.
 func (s *Store) SetAddresses(changes map[string]string) error {
 	if err := s.noteAddresses(changes); err != nil {
 		return err
@@ -34,7 +33,7 @@ func (s *Store) noteAddresses(changes map[string]string) error {
 	}
 	for k, v := range changes {
 		if k == "" || len(k) > maxKey {
-			return fmt.Errorf("the key of an address has %d bytes; at least 1 and at most %d are allowed", len(k), maxKey)
+			return fmt.Errorf("the key of an address has %d bytes; 1 to %d are allowed", len(k), maxKey)
 		}
 		if v == "" {
 			delete(s.addresses, k)
@@ -77,7 +76,7 @@ func (l *loaded) loadAddresses(tx *bolt.Tx) error {
 		if content, ok := unsealed(string(k), v); ok {
 			l.addresses[string(k)] = string(content)
 		} else {
-			l.damaged = append(l.damaged, move{bucketAddresses, slices.Clone(k), errors.New("the checksum is not as written")})
+			l.damaged = append(l.damaged, move{bucketAddresses, slices.Clone(k), errors.New("the checksum is wrong")})
 		}
 		return nil
 	})

@@ -34,7 +34,7 @@ func addresses(s *store.Store) string {
 	return strings.Join(out, " ")
 }
 
-// TestAddresses stores addresses over a restart, in a file of an earlier version too.
+// TestAddresses checks that addresses survive a restart, also in a file of an earlier version.
 func TestAddresses(t *testing.T) {
 	path := filled(t, 1)
 	s := open(t, path)
@@ -58,7 +58,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestDamagedAddress sets a damaged address aside; the others are there.
+// TestDamagedAddress checks that a damaged address is quarantined and the others remain.
 func TestDamagedAddress(t *testing.T) {
 	path := tempPath(t)
 	s := open(t, path)
@@ -78,7 +78,7 @@ func TestDamagedAddress(t *testing.T) {
 	want(t, "addresses", addresses(s), "b=2")
 }
 
-// TestAddressesWithoutDisk has the disk take no writes, and the file go away.
+// TestAddressesWithoutDisk makes the disk reject writes, and removes the file.
 func TestAddressesWithoutDisk(t *testing.T) {
 	path := tempPath(t)
 	s := open(t, path)

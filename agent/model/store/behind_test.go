@@ -12,13 +12,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// slowDisk is a disk that can be made to stall or to fail at the end of a transaction.
+// slowDisk is a disk that can stall or fail at the end of a transaction.
 type slowDisk struct {
 	gate atomic.Pointer[chan error]
 	in   chan struct{} // a transaction waits
 }
 
-// stall has transactions wait until release is called, with what they end in.
+// stall makes transactions wait until release is called with their result.
 func (d *slowDisk) stall() (release func(error)) {
 	gate := make(chan error)
 	d.gate.Store(&gate)
@@ -46,26 +46,26 @@ func slow(t *testing.T) (*store.Store, *slowDisk, string) {
 	return openWith(t, o), d, path
 }
 
-// inFlight begins a write and returns when it waits for the disk.
-func inFlight(t *testing.T, s *store.Store, d *slowDisk, name, text string) (release func(error), written chan error) {
+// inFlight starts a write and returns when it waits for the disk.
+func inFlight(t *testing.T, s *store.Store, d *slowDisk, name, text string) (release func(error), done chan error) {
 	t.Helper()
-	release, written = d.stall(), make(chan error, 1)
+	release, done = d.stall(), make(chan error, 1)
 	go func() {
 		_, err := put(s, api, name, text)
-		written <- err
+		done <- err
 	}()
 	<-d.in
-	return release, written
+	return release, done
 }
 
-// TestWriteThatWaitsForTheDisk has files change while a write over the API waits: they are seen, it
-// is not.
+// TestWriteThatWaitsForTheDisk changes files while an API write waits: the changes are visible, and
+// the write is not.
 func TestWriteThatWaitsForTheDisk(t *testing.T) {
 	s, d, path := slow(t)
 	mustPut(t, s, fileA, "f", "1")
 	ch, stop := s.Watch()
 	defer stop()
-	release, written := inFlight(t, s, d, "a", "1")
+	release, done := inFlight(t, s, d, "a", "1")
 	if _, err := put(s, fileA, "f", "2"); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestWriteThatWaitsForTheDisk(t *testing.T) {
 		t.Errorf("health: %+v", h)
 	}
 	release(nil)
-	if err := <-written; err != nil {
+	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 	healthy(t, s)
@@ -93,16 +93,16 @@ func TestWriteThatWaitsForTheDisk(t *testing.T) {
 	want(t, "revision", s.Snapshot().Revision(), 4)
 }
 
-// TestWriteThatFailsBehind has the disk fail a write over the API after files have changed.
+// TestWriteThatFailsBehind makes the disk fail an API write after files have changed.
 func TestWriteThatFailsBehind(t *testing.T) {
 	s, d, path := slow(t)
 	mustPut(t, s, fileA, "f", "1")
-	release, written := inFlight(t, s, d, "a", "1")
+	release, done := inFlight(t, s, d, "a", "1")
 	if _, err := put(s, fileA, "f", "2"); err != nil {
 		t.Fatal(err)
 	}
 	release(errors.New("fsync: input/output error"))
-	refused(t, <-written, "input/output error")
+	refused(t, <-done, "input/output error")
 	want(t, "contents", contents(s), "f=2@3 file:/etc/a.yaml")
 	if err := s.Flush(); err != nil {
 		t.Fatal(err)
@@ -113,16 +113,16 @@ func TestWriteThatFailsBehind(t *testing.T) {
 	want(t, "history", revisions(s, "a"), "")
 }
 
-// TestWriteThatIsOvertaken has a file create what a write over the API is about to create.
+// TestWriteThatIsOvertaken makes a file create the resource that an API write is about to create.
 func TestWriteThatIsOvertaken(t *testing.T) {
 	s, d, path := slow(t)
-	release, written := inFlight(t, s, d, "a", "api")
+	release, done := inFlight(t, s, d, "a", "api")
 	if _, err := put(s, fileA, "a", "file"); err != nil {
 		t.Fatal(err)
 	}
 	release(nil)
 	var conflict *store.ConflictError
-	if err := <-written; !errors.As(err, &conflict) {
+	if err := <-done; !errors.As(err, &conflict) {
 		t.Fatalf("error %v", err)
 	}
 	healthy(t, s)
@@ -132,8 +132,8 @@ func TestWriteThatIsOvertaken(t *testing.T) {
 	want(t, "history", revisions(s, "a"), "2:file")
 }
 
-// TestChangesAreWrittenBehind has many changes while one transaction waits: they are seen, and the
-// next transaction has them all. Close waits for it.
+// TestChangesAreWrittenBehind makes many changes while one transaction waits: they are visible, and
+// the next transaction contains all of them. Close waits for it.
 func TestChangesAreWrittenBehind(t *testing.T) {
 	s, d, path := slow(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -168,7 +168,7 @@ func TestChangesAreWrittenBehind(t *testing.T) {
 	want(t, "history", revisions(s, "f0"), "1:0 4:3 7:6 10:9 13:12 16:15 19:18 22:21 25:24 28:27")
 }
 
-// TestRunWrites has Run write a change by itself, and try again a disk that failed.
+// TestRunWrites checks that Run writes a change, and retries a disk that failed.
 func TestRunWrites(t *testing.T) {
 	s, d, path := slow(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -193,7 +193,7 @@ func TestRunWrites(t *testing.T) {
 	want(t, "copy", contents(crashed(t, path)), "a=1@1 file:/etc/a.yaml")
 }
 
-// crashed opens a copy of the file of an open store, as it would be found after a crash.
+// crashed opens a copy of an open store's file, which is its state after a crash.
 func crashed(t *testing.T, path string) *store.Store {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -207,8 +207,7 @@ func crashed(t *testing.T, path string) *store.Store {
 	return open(t, copied)
 }
 
-// TestRevisionsAfterACrash has changes of files lost, with revisions that were shown: none is
-// handed out again.
+// TestRevisionsAfterACrash loses changes of files with visible revisions: no revision is reused.
 func TestRevisionsAfterACrash(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a hundred thousand revisions, one after the other")
@@ -231,7 +230,7 @@ func TestRevisionsAfterACrash(t *testing.T) {
 	if r := mustPut(t, after, fileA, "f0", "2"); r.Revision <= shown {
 		t.Errorf("revision %d after the crash, %d was shown before it", r.Revision, shown)
 	}
-	// More than the file allows for: the milliseconds since 1970 are beyond.
+	// Beyond the mark, revisions continue from the milliseconds since 1970.
 	for round := 2; s.Snapshot().Revision() < 1e12; round++ {
 		for i := range ops {
 			ops[i].Put = res(fmt.Sprintf("f%d", i), fmt.Sprint(round))

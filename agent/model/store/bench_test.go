@@ -9,7 +9,7 @@ import (
 
 const benchSize = 3000
 
-// batch is benchSize puts of texts that are new in each round.
+// batch returns benchSize puts with different texts in each round.
 func batch(round int) store.Batch {
 	b := store.Batch{Source: fileA}
 	for i := range benchSize {

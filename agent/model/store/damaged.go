@@ -12,39 +12,40 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Damaged is a resource whose present content cannot be read. It is not in force, and no earlier
-// revision of it is: what it says now may be the opposite. It stays so until somebody writes or
-// deletes it, or the version that can read it runs.
+// Damaged is a resource whose current content cannot be read. It is not in force, and neither is an
+// earlier revision, because the lost content may have been the opposite. It remains damaged until
+// it is written or deleted, or until a version that can read it runs.
 type Damaged struct {
 	Key    resource.Key
 	Reason string
-	Since  time.Time // UTC; when it was found
+	Since  time.Time // UTC; time of discovery
 
-	stored bool // on disk it is marked as damaged
+	stored bool // marked as damaged on disk
 }
 
-// damagedBody is what the file says of one. That it says anything counts: a body that is damaged
-// itself still marks the resource.
+// damagedBody is the stored form of a mark. Its existence counts: even a mark with a damaged body
+// marks the resource.
 type damagedBody struct {
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"`
 }
 
-// damagedSeal keeps the checksums of this bucket apart from others.
+// damagedSeal separates the checksums of this bucket from those of others.
 const damagedSeal = bucketDamaged + "\x00"
 
-// Damaged returns what is known of a resource that cannot be read.
+// Damaged returns the details of a resource that cannot be read.
 func (s *Snapshot) Damaged(k resource.Key) (Damaged, bool) {
 	d, ok := s.damaged[k]
 	return d, ok
 }
 
-// AllDamaged returns the resources that cannot be read, by kind, mesh and name.
+// AllDamaged returns the resources that cannot be read, sorted by kind, mesh, and name.
 func (s *Snapshot) AllDamaged() []Damaged {
 	return slices.SortedFunc(maps.Values(s.damaged), func(a, b Damaged) int { return a.Key.Compare(b.Key) })
 }
 
-// healed returns what is still damaged after changes: what somebody has written or deleted is not.
+// healed returns the resources that are still damaged after changes. A write or deletion heals a
+// resource.
 func healed(damaged map[resource.Key]Damaged, changes []entry) map[resource.Key]Damaged {
 	out, copied := damaged, false
 	for _, e := range changes {
@@ -59,8 +60,8 @@ func healed(damaged map[resource.Key]Damaged, changes []entry) map[resource.Key]
 	return out
 }
 
-// marks are those of the next transaction: new ones, all where the file lacks them, but not of what
-// p changes. s.mu is held.
+// marks returns the marks for the next transaction: new ones, or all if the file is new, without
+// the resources that p changes. The caller holds s.mu.
 func (s *Store) marks(p *plan) []Damaged {
 	if !s.state.full && len(s.state.marks) == 0 {
 		return nil
@@ -98,7 +99,7 @@ func putDamaged(tx *bolt.Tx, list []Damaged) error {
 	return nil
 }
 
-// unmark removes the mark of a resource that was written or deleted.
+// unmark removes the mark of a resource after a write or deletion.
 func unmark(tx *bolt.Tx, key []byte) error {
 	if b := tx.Bucket([]byte(bucketDamaged)); b != nil {
 		return b.Delete(key)

@@ -64,7 +64,7 @@ func TestDiskThatTakesNoWrites(t *testing.T) {
 	mustPut(t, s, fileB, "new", "1")
 	want(t, "signals", len(ch), 1)
 	h := s.Health()
-	if h.Persistent || !errors.Is(h.Err, full) || h.Pending != 3 { // without "mine", whose write was refused
+	if h.Persistent || !errors.Is(h.Err, full) || h.Pending != 3 { // "mine" is missing because its write was rejected
 		t.Fatalf("health: %+v", h)
 	}
 	want(t, "history", revisions(s, "theirs"), fmt.Sprintf("2:1 %d:2 %d:3", second.Revision, third.Revision))
@@ -113,7 +113,7 @@ func TestRecoveryByTheNextWrite(t *testing.T) {
 	want(t, "history", revisions(s, "a"), history)
 }
 
-// TestCommitThatFailsLate has a commit fail of which nobody can say whether it is on disk.
+// TestCommitThatFailsLate fails a commit that may or may not be on disk.
 func TestCommitThatFailsLate(t *testing.T) {
 	path := tempPath(t)
 	s := open(t, path)
@@ -152,8 +152,8 @@ func TestPanicOfTheDisk(t *testing.T) {
 	want(t, "history", revisions(s, "a"), "1:1")
 }
 
-// TestFileDamagedWhileOpen breaks the file below a store, which then writes all it knows to a fresh
-// one.
+// TestFileDamagedWhileOpen damages the file of an open store. The store then writes its whole
+// content to a new file.
 func TestFileDamagedWhileOpen(t *testing.T) {
 	path := tempPath(t)
 	s := open(t, path)
@@ -199,8 +199,7 @@ func TestDirectoryThatIsMissing(t *testing.T) {
 	want(t, "contents", contents(s), before)
 }
 
-// TestStateThatAppearsLater has the file of an earlier run show up below a store that started
-// without it.
+// TestStateThatAppearsLater starts a store without the file of an earlier run, which appears later.
 func TestStateThatAppearsLater(t *testing.T) {
 	old, err := os.ReadFile(filled(t, 1))
 	if err != nil {
@@ -232,7 +231,7 @@ func TestDirectoryInPlaceOfTheFile(t *testing.T) {
 	mustPut(t, s, fileA, "a", "1")
 }
 
-// mount puts a small tmpfs on a directory.
+// mount mounts a small tmpfs on a directory.
 func mount(t *testing.T, data string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -12,31 +12,31 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Buckets: meta has the format and the mark; records the present resources by recordKey; history
-// their revisions by historyKey; vips who has which virtual address; quarantine the values that
-// could not be loaded, by the name of their bucket, NUL and their key; damaged, by recordKey, why a
-// resource cannot be read.
+// Buckets. meta holds the format and the mark; records the current resources by recordKey; history
+// their revisions by historyKey; vips the owners of virtual addresses; quarantine the values that
+// could not be loaded, by the name of their bucket, NUL, and their key; damaged the reasons why
+// resources cannot be read, by recordKey.
 const (
 	bucketMeta       = "meta"
 	bucketRecords    = "records"
 	bucketHistory    = "history"
-	bucketAddresses  = "vips" // missing until there is one
+	bucketAddresses  = "vips" // created on first use
 	bucketQuarantine = "quarantine"
-	bucketDamaged    = "damaged" // missing until there is one
+	bucketDamaged    = "damaged" // created on first use
 
 	metaFormat = "format"
-	metaMark   = "revision" // the highest revision that may have been handed out: 8 bytes, big endian
+	metaMark   = "revision" // upper bound of all assigned revisions: 8 bytes, big endian
 
 	format = "1"
 
-	// quarantineLimit bounds the quarantine, and what Health says about it.
+	// quarantineLimit limits the quarantine, and the list in Health.
 	quarantineLimit = 1000
 )
 
-// errNotOurs is a file that is whole, but not a state file of this program.
+// errNotOurs is the error for an intact file that is not a state file of this program.
 var errNotOurs = errors.New("the file lacks the buckets of a state file")
 
-// edit is all that is to be written of one resource.
+// edit holds all writes for one resource.
 type edit struct {
 	key     resource.Key
 	record  []byte // the value; nil: delete
@@ -47,7 +47,7 @@ type edit struct {
 // rawValue is one key and value of a bucket.
 type rawValue struct{ key, value []byte }
 
-// move takes a value to the quarantine.
+// move moves a value to the quarantine.
 type move struct {
 	bucket string
 	key    []byte
@@ -57,7 +57,7 @@ type move struct {
 // writeSet is one transaction.
 type writeSet struct {
 	mark      uint64
-	through   uint64 // all that is pending up to this revision is part of it
+	through   uint64 // the transaction includes all pending changes up to this revision
 	moves     []move
 	marks     []Damaged
 	forget    []resource.Key
@@ -65,7 +65,7 @@ type writeSet struct {
 	addresses map[string]string // by key; "": delete
 }
 
-// create makes the buckets of a new file.
+// create creates the buckets of a new file.
 func (d *disk) create() error {
 	return guard(func() error {
 		return d.db.Update(func(tx *bolt.Tx) error {
@@ -82,7 +82,7 @@ func (d *disk) create() error {
 	})
 }
 
-// write makes one transaction of w, on disk when it returns nil.
+// write runs one transaction. It is on disk when write returns nil.
 func (d *disk) write(w writeSet) error {
 	return guard(func() error {
 		return d.db.Update(func(tx *bolt.Tx) error {
@@ -129,14 +129,14 @@ func (e edit) write(records, history *bolt.Bucket) error {
 	return errors.Join(err, trim(history, key, HistoryLimit))
 }
 
-// trim leaves the latest keep revisions below a record key.
-func trim(history *bolt.Bucket, key []byte, keep int) error {
+// trim deletes all but the latest limit revisions of a record key.
+func trim(history *bolt.Bucket, key []byte, limit int) error {
 	var keys [][]byte
 	c := history.Cursor()
 	for k, _ := c.Seek(key); k != nil && bytes.HasPrefix(k, key); k, _ = c.Next() {
 		keys = append(keys, k)
 	}
-	for _, k := range keys[:max(0, len(keys)-keep)] {
+	for _, k := range keys[:max(0, len(keys)-limit)] {
 		if err := history.Delete(slices.Clone(k)); err != nil {
 			return err
 		}
@@ -144,7 +144,7 @@ func trim(history *bolt.Bucket, key []byte, keep int) error {
 	return nil
 }
 
-// quarantine moves values aside; when it is full, the first in the order of their keys are dropped.
+// quarantine moves values to the quarantine. If that is full, it drops the first values by key.
 func quarantine(tx *bolt.Tx, moves []move) error {
 	if len(moves) == 0 {
 		return nil
@@ -163,7 +163,7 @@ func quarantine(tx *bolt.Tx, moves []move) error {
 	return trim(q, nil, quarantineLimit)
 }
 
-// history reads the revisions of one resource, oldest first.
+// history returns the revisions of one resource, oldest first.
 func (d *disk) history(k resource.Key) (out []rawValue, err error) {
 	prefix := recordKey(k)
 	err = guard(func() error {
@@ -186,18 +186,18 @@ func putMeta(tx *bolt.Tx, key string, content []byte) error {
 	return nil
 }
 
-// getMeta returns false for a value that is missing or damaged.
+// getMeta returns false if a value is missing or damaged.
 func getMeta(tx *bolt.Tx, key string) ([]byte, bool) {
 	return unsealed(key, tx.Bucket([]byte(bucketMeta)).Get([]byte(key)))
 }
 
-// sealed makes a value of the meta bucket, or of an address: a CRC-32C over key and content (4
-// bytes, big endian) and the content.
+// sealed returns a value of the meta bucket, or of an address: a CRC-32C over key and content (4
+// bytes, big endian), and the content.
 func sealed(key string, content []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, checksum([]byte(key), content)), content...)
 }
 
-// unsealed returns the content of a value, false when it is damaged.
+// unsealed returns the content of a value, or false if it is damaged.
 func unsealed(key string, v []byte) ([]byte, bool) {
 	if len(v) < 4 || binary.BigEndian.Uint32(v) != checksum([]byte(key), v[4:]) {
 		return nil, false

@@ -19,7 +19,7 @@ func TestDamagedFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	written := contents(open(t, source))
+	original := contents(open(t, source))
 	garbage := make([]byte, 100_000)
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range garbage {
@@ -69,7 +69,7 @@ func TestDamagedFiles(t *testing.T) {
 				t.Fatal("nothing is salvaged")
 			} else {
 				for _, l := range strings.Split(got, "\n") {
-					if !strings.Contains(written+"\n", l+"\n") {
+					if !strings.Contains(original+"\n", l+"\n") {
 						t.Fatalf("%q was never in force", l)
 					}
 				}
@@ -105,7 +105,7 @@ func TestTwoDamagedFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := options(path)
-		o.Now = clock() // the same second each time
+		o.Now = clock() // always the same second
 		s := openWith(t, o)
 		names[s.Health().SetAside] = true
 		if err := s.Close(); err != nil {
@@ -115,8 +115,8 @@ func TestTwoDamagedFiles(t *testing.T) {
 	want(t, "files set aside", len(names), 3)
 }
 
-// TestFlippedBytes flips one byte anywhere: the store opens, and every record that it has is one
-// that was written.
+// TestFlippedBytes flips one byte at any position: the store opens, and contains only records that
+// were original.
 func TestFlippedBytes(t *testing.T) {
 	t.Parallel()
 	source := filled(t, 10)
@@ -125,7 +125,7 @@ func TestFlippedBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := open(t, source)
-	valid := map[string]bool{"a=first@41 api": true} // before the last commits, should their meta page be lost
+	valid := map[string]bool{"a=first@41 api": true} // state before the last commits, in case their meta page is lost
 	for _, l := range strings.Split(contents(s), "\n") {
 		valid[l] = true
 	}

@@ -43,7 +43,7 @@ func TestRestart(t *testing.T) {
 	h := s.History(key("d"))
 	want(t, "deletion", h[1], full[1])
 
-	// Owners, revisions and unchanged content are the same after the restart.
+	// Owners, revisions, and unchanged content survive the restart.
 	if _, err := put(s, api, "b", "x"); err == nil {
 		t.Fatal("the owner is lost")
 	}
@@ -144,7 +144,7 @@ func filled(t testing.TB, n int) string {
 	return path
 }
 
-// TestDowngrade opens a file with a codec that does not know a kind, and again with one that does.
+// TestDowngrade opens a file with a codec that lacks a kind, and then with one that has it.
 func TestDowngrade(t *testing.T) {
 	path := filled(t, 1)
 	old := options(path)

@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// TestExposedFileIsRefused: a state file that others could have read is not used in silence; with
-// its mode set it is.
+// TestExposedFileIsRefused checks that a state file that others can read is rejected until its mode
+// is fixed.
 func TestExposedFileIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "nearside.db")
 	s := open(t, path)

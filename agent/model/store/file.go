@@ -16,22 +16,23 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// lockWait is how long Open waits for another process to let go of the file, as on a quick restart.
+// lockWait is the time that Open waits for another process to unlock the file, for example during a
+// quick restart.
 const lockWait = time.Second
 
-// ErrLocked is wrapped by the error of Open when another process has the state file open.
+// ErrLocked is wrapped by the error of Open if another process has the state file open.
 var ErrLocked = errors.New("another process has it open: stop the other agent, " +
-	"or give this one a paths.state of its own")
+	"or give this one a separate paths.state")
 
-// FormatError says that a state file was written by a newer version.
+// FormatError is the error for a state file of a newer version.
 type FormatError struct {
 	Path   string
 	Format string
 }
 
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("%s has format %q and this version knows %q alone: run the version that wrote it, "+
-		"or move the file away to start without what was written over the API", e.Path, e.Format, format)
+	return fmt.Sprintf("%s has format %q, and this version supports only %q: run the version that wrote it, "+
+		"or move the file away to start without resources that were written over the API", e.Path, e.Format, format)
 }
 
 // brokenError is a panic of bbolt, or a fault in its memory map.
@@ -39,9 +40,9 @@ type brokenError struct{ cause any }
 
 func (e *brokenError) Error() string { return fmt.Sprintf("the state file is broken: %v", e.cause) }
 
-// guard runs fn and turns panics into a *brokenError. bbolt panics on inconsistent pages; a page
-// that the disk does not deliver is a fault in the memory map, which ends the process unless asked
-// otherwise.
+// guard runs fn and converts panics into a *brokenError. bbolt panics on inconsistent pages. A page
+// that the disk cannot deliver is a fault in the memory map, which would end the process without
+// SetPanicOnFault.
 func guard(fn func() error) (err error) {
 	old := debug.SetPanicOnFault(true)
 	defer func() {
@@ -56,22 +57,22 @@ func guard(fn func() error) (err error) {
 // disk is an open state file.
 type disk struct {
 	db   *bolt.DB
-	file *os.File // the same that db has, with the lock on it
+	file *os.File // the file that db has open, with its lock
 	path string
 }
 
-// outcome is what opening a file came to beside the disk.
+// outcome holds the results of opening a file, besides the disk.
 type outcome struct {
-	fresh  bool                    // the file is new: it has no content
-	empty  bool                    // it was there, but had no bytes
+	fresh  bool                    // the file is new and without content
+	empty  bool                    // the file existed but was empty
 	aside  string                  // new name of a damaged file
-	damage error                   // what was wrong with it
-	saved  *salvaged               // what of it is in the new one; nil: nothing
-	newer  map[resource.Key]uint64 // as of loaded
-	loaded *loaded                 // the content
+	damage error                   // why the file is damaged
+	saved  *salvaged               // content salvaged into the new file; nil if none
+	newer  map[resource.Key]uint64 // like loaded.newer
+	loaded *loaded                 // content of the file
 }
 
-// openDisk opens the file for writing, creates it when it is missing and puts a damaged one aside.
+// openDisk opens the file for writing. It creates a missing file, and moves a damaged one aside.
 func openDisk(path string, now time.Time) (*disk, outcome, error) {
 	var o outcome
 	for {
@@ -87,9 +88,9 @@ func openDisk(path string, now time.Time) (*disk, outcome, error) {
 			return d, o, nil
 		}
 		if o.aside != "" {
-			return nil, o, fmt.Errorf("a fresh file is damaged: %w", damage)
+			return nil, o, fmt.Errorf("a new file is damaged: %w", damage)
 		}
-		// The lock is let go of after the rename: nobody else can take the file for a good one.
+		// The lock is released after the rename, so that no other process can use the damaged file.
 		o.aside, err = o.replace(f, path, now)
 		f.Close()
 		if err != nil {
@@ -99,8 +100,8 @@ func openDisk(path string, now time.Time) (*disk, outcome, error) {
 	}
 }
 
-// accept hands a locked file to bbolt if it is whole. On error the file is closed; on damage it is
-// left open, so that its lock holds.
+// accept passes a locked file to bbolt if it is intact. On error it closes the file. On damage it
+// leaves the file open, so that the lock holds.
 func (o *outcome) accept(f *os.File, path string, created bool) (d *disk, damage, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -123,7 +124,7 @@ func (o *outcome) accept(f *os.File, path string, created bool) (d *disk, damage
 	if err == nil {
 		o.loaded, err = d.load()
 	}
-	if err == nil && o.loaded == nil { // no buckets yet
+	if err == nil && o.loaded == nil { // the file has no buckets yet
 		o.fresh, o.loaded = true, &loaded{markKnown: true}
 		err = d.create()
 	}
@@ -144,12 +145,12 @@ func (o *outcome) accept(f *os.File, path string, created bool) (d *disk, damage
 	}
 	f.Close()
 	if o.fresh {
-		_ = os.Truncate(path, 0) // half a new file would be taken for a damaged one
+		_ = os.Truncate(path, 0) // an incomplete new file would look damaged
 	}
 	return nil, nil, err
 }
 
-// openReadOnly opens a file that cannot be written.
+// openReadOnly reads a file that cannot be written.
 func openReadOnly(path string) (*loaded, error) {
 	f, _, err := lockFile(path, os.O_RDONLY)
 	if err != nil {
@@ -178,7 +179,7 @@ func openReadOnly(path string) (*loaded, error) {
 	return l, err
 }
 
-// openBolt gives a locked file to bbolt, which locks it once more to no effect and closes it on
+// openBolt opens a locked file with bbolt, which locks it again without effect and closes it on
 // error.
 func openBolt(f *os.File, path string, readOnly bool) (*disk, error) {
 	d := &disk{file: f, path: path}
@@ -196,21 +197,19 @@ func openBolt(f *os.File, path string, readOnly bool) (*disk, error) {
 	return d, nil
 }
 
-// close ends the use of a file that works.
+// close closes an intact file.
 func (d *disk) close() error {
 	return guard(d.db.Close)
 }
 
-// abandon ends the use of a broken file: bbolt may hold locks of its own that a proper close would
-// wait for. The memory map stays, and with it the open file, so that the lock on it has to be given
-// back by hand.
+// abandon releases a broken file. A regular close could wait for locks that bbolt holds. The memory
+// map stays, and with it the open file, so abandon has to release its lock explicitly.
 func (d *disk) abandon() {
 	_ = syscall.Flock(int(d.file.Fd()), syscall.LOCK_UN)
 	_ = d.file.Close()
 }
 
-// moved reports whether the path names another file by now, or none: writes would be lost with the
-// old one.
+// moved reports whether the path no longer names this file, so that writes to it would be lost.
 func (d *disk) moved() bool {
 	here, err := d.file.Stat()
 	if err != nil {
@@ -223,8 +222,8 @@ func (d *disk) moved() bool {
 	return !os.SameFile(here, there)
 }
 
-// lockFile opens a file and locks it: against all for writing (it is created when it is missing),
-// against writers for reading.
+// lockFile opens and locks a file: exclusively for writing, and creates it if it is missing, or
+// shared for reading.
 func lockFile(path string, flag int) (f *os.File, created bool, err error) {
 	how := syscall.LOCK_EX
 	if flag == os.O_RDONLY {
@@ -237,7 +236,7 @@ func lockFile(path string, flag int) (f *os.File, created bool, err error) {
 			f, err = os.OpenFile(path, flag|os.O_CREATE|os.O_EXCL, 0o600)
 			created = err == nil
 			if errors.Is(err, fs.ErrExist) && time.Now().Before(deadline) {
-				continue // someone else was faster
+				continue // another process created it first
 			}
 		}
 		if err != nil {
@@ -264,7 +263,7 @@ func lockFile(path string, flag int) (f *os.File, created bool, err error) {
 	}
 }
 
-// private refuses a file that others than its owner can read or write.
+// private rejects a file that users other than its owner can read or write.
 func private(f *os.File) error {
 	st, err := f.Stat()
 	if err != nil {
@@ -276,8 +275,7 @@ func private(f *os.File) error {
 	return nil
 }
 
-// replace sets a damaged file aside, and puts a new one in its place in the same step where
-// something of the old one can be read.
+// replace moves a damaged file aside. If some of it can be read, a new file replaces it atomically.
 func (o *outcome) replace(f *os.File, path string, now time.Time) (aside string, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -291,7 +289,7 @@ func (o *outcome) replace(f *os.File, path string, now time.Time) (aside string,
 			return "", err
 		}
 		rename = func(from, to string) error {
-			if err := os.Link(from, to); err != nil { // the name has a file all the time
+			if err := os.Link(from, to); err != nil { // the path always names a file
 				if err := os.Rename(from, to); err != nil {
 					return err
 				}

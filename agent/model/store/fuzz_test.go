@@ -21,18 +21,18 @@ func FuzzValue(f *testing.F) {
 	}
 	f.Add([]byte{}, []byte{1, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
 	f.Fuzz(func(t *testing.T, key, value []byte) {
-		again, err := store.Unwrap(key, value)
+		rewrapped, err := store.Unwrap(key, value)
 		if err != nil {
 			return
 		}
-		if twice, err := store.Unwrap(key, again); err != nil || !bytes.Equal(twice, again) {
-			t.Fatalf("%q became %q and then %q: %v", value, again, twice, err)
+		if twice, err := store.Unwrap(key, rewrapped); err != nil || !bytes.Equal(twice, rewrapped) {
+			t.Fatalf("%q became %q and then %q: %v", value, rewrapped, twice, err)
 		}
 	})
 }
 
-// FuzzPages changes a whole state file: the check of its pages ends, and what it accepts can be
-// opened.
+// FuzzPages changes a whole state file: the check of its pages terminates, and an accepted file can
+// be opened.
 func FuzzPages(f *testing.F) {
 	good, err := os.ReadFile(filled(f, 6))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// note is a kind of the tests: a text.
+// note is the kind that the tests use: a text.
 type note struct{ Text string }
 
 func (note) Validate(*resource.Validator) {}
@@ -87,7 +87,7 @@ func mustPut(t testing.TB, s *store.Store, src store.Source, name, text string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = s.Flush() // its error is in Health
+	_ = s.Flush() // Health has the error
 	return r
 }
 
@@ -97,11 +97,11 @@ func mustDel(t testing.TB, s *store.Store, src store.Source, name string) store.
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = s.Flush() // its error is in Health
+	_ = s.Flush() // Health has the error
 	return r
 }
 
-// tempPath is a state file in a directory that does not exist otherwise.
+// tempPath returns the path of a state file in a new directory.
 func tempPath(t testing.TB) string { return filepath.Join(t.TempDir(), "state.db") }
 
 func options(path string) store.Options {
@@ -131,7 +131,7 @@ func reopen(t testing.TB, s *store.Store, path string) *store.Store {
 	return open(t, path)
 }
 
-// contents is "name=text@revision owner" of all records, in order.
+// contents formats all records in order: "name=text@revision owner".
 func contents(s *store.Store) string {
 	var out []string
 	for _, r := range s.Snapshot().Records() {
@@ -140,7 +140,7 @@ func contents(s *store.Store) string {
 	return strings.Join(out, "\n")
 }
 
-// revisions is "revision:text" of a history, "-" for a deletion.
+// revisions formats a history: "revision:text", with "-" for a deletion.
 func revisions(s *store.Store, name string) string {
 	var out []string
 	for _, r := range s.History(key(name)) {
@@ -167,13 +167,13 @@ func healthy(t testing.TB, s *store.Store) {
 	}
 }
 
-// logged is a logger and what it wrote.
+// logged returns a logger and its output.
 func logged() (*slog.Logger, *bytes.Buffer) {
 	var b bytes.Buffer
 	return slog.New(slog.NewTextHandler(&b, nil)), &b
 }
 
-// clock is a time that moves one second with each look.
+// clock returns a clock that advances one second per call.
 func clock() func() time.Time {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 678, time.FixedZone("CET", 3600))
 	return func() time.Time { now = now.Add(time.Second); return now }

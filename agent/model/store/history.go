@@ -9,32 +9,32 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Revision is one state that a resource was in.
+// Revision is one past or current state of a resource.
 type Revision struct {
 	Revision uint64
 	Time     time.Time // UTC
 	Source   Source
 	Author   string
 	Deleted  bool
-	Resource *resource.Resource // nil when Deleted
+	Resource *resource.Resource // nil if Deleted
 }
 
-// pending is what the disk does not know of one resource yet.
+// pending holds the changes of one resource that are not on disk.
 type pending struct {
 	entries []entry  // the latest HistoryLimit, oldest first
 	burned  []uint64 // revisions that a failed commit may have left on disk
-	newest  uint64   // the highest revision when it was changed last: a commit that goes so far leaves nothing pending
+	newest  uint64   // revision of the last change: a commit up to it leaves nothing pending
 }
 
-// tomb is a deleted resource whose history is kept.
+// tomb is a deleted resource with a stored history.
 type tomb struct {
 	revision uint64 // of the deletion
-	source   string // kind of source that deleted it
+	source   string // kind of the deleting source
 }
 
-// History returns the latest HistoryLimit revisions of a resource, oldest first, deletions
-// included; also of a resource that was deleted and of one that was created anew since. Revisions
-// on disk that cannot be decoded are left out.
+// History returns the latest HistoryLimit revisions of a resource, oldest first. It includes
+// deletions, and covers deleted and recreated resources. It omits revisions on disk that cannot be
+// decoded.
 func (s *Store) History(key resource.Key) []Revision {
 	s.mu.Lock()
 	d, top, unseen := s.disk, s.revision, s.unseen
@@ -57,7 +57,7 @@ func (s *Store) History(key resource.Key) []Revision {
 			}
 		}
 	}
-	// A commit between the two reads leaves revisions in both.
+	// After a commit between the two reads, some revisions are in both.
 	for _, e := range recent {
 		byRevision[e.Revision.Revision] = e.Revision
 	}
@@ -67,7 +67,7 @@ func (s *Store) History(key resource.Key) []Revision {
 	return out[max(0, len(out)-HistoryLimit):]
 }
 
-// appendHistory retains changes that are not on disk. s.mu is held.
+// appendHistory retains changes that are not on disk. The caller holds s.mu.
 func (s *Store) appendHistory(changes []entry) {
 	for _, e := range changes {
 		s.pendingOf(e.key).add(e)
@@ -82,7 +82,7 @@ func (p *pending) add(e entry) {
 	p.newest = e.Revision.Revision
 }
 
-// burn remembers revisions of a failed commit. s.mu is held.
+// burn records the revisions of a failed commit. The caller holds s.mu.
 func (s *Store) burn(changes []entry) {
 	for _, e := range changes {
 		p := s.pendingOf(e.key)
@@ -91,7 +91,7 @@ func (s *Store) burn(changes []entry) {
 	}
 }
 
-// pendingOf is called with s.mu held.
+// pendingOf returns the pending changes of a resource. The caller holds s.mu.
 func (s *Store) pendingOf(key resource.Key) *pending {
 	p := s.backlog[key]
 	if p == nil {
@@ -101,8 +101,8 @@ func (s *Store) pendingOf(key resource.Key) *pending {
 	return p
 }
 
-// bury keeps the list of deleted resources and drops the oldest histories beyond the limit. s.mu is
-// held.
+// bury updates the list of deleted resources, and drops the oldest histories beyond the limit. The
+// caller holds s.mu.
 func (s *Store) bury(changes []entry) {
 	buried := false
 	for _, e := range changes {
@@ -118,7 +118,7 @@ func (s *Store) bury(changes []entry) {
 	}
 }
 
-// evict drops the oldest histories of deleted resources beyond the limit. s.mu is held.
+// evict drops the oldest histories of deleted resources beyond the limit. The caller holds s.mu.
 func (s *Store) evict() {
 	count := map[string]int{}
 	over := false
@@ -143,14 +143,14 @@ func (s *Store) evict() {
 	}
 }
 
-// forgetKey drops the history of a resource. s.mu is held.
+// forgetKey drops the history of a resource. The caller holds s.mu.
 func (s *Store) forgetKey(k resource.Key) {
 	if s.opt.Path == "" {
 		delete(s.backlog, k)
 		return
 	}
 	if p := s.backlog[k]; p != nil {
-		p.entries, p.newest = nil, s.revision // the key stays: its record on disk has to go
+		p.entries, p.newest = nil, s.revision // the key remains, so that the commit deletes its record on disk
 	}
 	s.forget = append(s.forget, k)
 }

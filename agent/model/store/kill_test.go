@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// child writes until it is killed. Each batch changes two resources alike, and now and then deletes
-// a third; each line of its output is a batch that was acknowledged.
+// child writes until it is killed. Each batch makes the same change to two resources, and sometimes
+// deletes a third. Each line of its output is an acknowledged batch.
 func child(path string) int {
 	s, err := store.Open(options(path))
 	if err != nil {
@@ -34,15 +34,15 @@ func child(path string) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		// One write to the pipe: whoever reads the line knows that Apply has returned.
+		// A single write to the pipe ensures that a complete line means that Apply has returned.
 		if _, err := os.Stdout.WriteString(fmt.Sprintf("%d %s %d\n", rs[0].Revision, name, n)); err != nil {
 			return 1
 		}
 	}
 }
 
-// TestKill kills a writer with SIGKILL at random moments and checks that what it acknowledged is
-// there.
+// TestKill kills a writer with SIGKILL at random times, and checks that all acknowledged writes
+// exist.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	rounds := 200
@@ -51,7 +51,7 @@ func TestKill(t *testing.T) {
 	}
 	path := tempPath(t)
 	r := rand.New(rand.NewPCG(uint64(os.Getpid()), 1))
-	model := map[resource.Key][]uint64{} // revisions seen at the end of the last round, of all keys
+	model := map[resource.Key][]uint64{} // revisions of all keys at the end of the last round
 	var lastRevision uint64
 	for round := range rounds {
 		acked := killed(t, path, r.IntN(12))
@@ -92,7 +92,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// killed runs the writer, kills it after so many lines and returns all lines that it wrote.
+// killed runs the writer, kills it after the given number of lines, and returns all lines that it
+// wrote.
 func killed(t *testing.T, path string, after int) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -114,7 +115,7 @@ func killed(t *testing.T, path string, after int) []string {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for sc.Scan() { // what it wrote before it died
+	for sc.Scan() { // output before the kill
 		lines = append(lines, sc.Text())
 	}
 	_ = cmd.Wait() // killed
@@ -124,8 +125,8 @@ func killed(t *testing.T, path string, after int) []string {
 	return lines
 }
 
-// whole checks that batches are there whole or not at all, that each record is the last of its
-// history, that histories have no gap against the last round, and remembers them.
+// whole checks that batches are atomic, that each record is the last of its history, and that
+// histories have no gap since the last round. It updates the model.
 func whole(t *testing.T, s *store.Store, model map[resource.Key][]uint64) {
 	t.Helper()
 	snap := s.Snapshot()

@@ -13,19 +13,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// loaded is the content of a file, its checksums verified and its resources not yet decoded.
+// loaded is the content of a file. Checksums are verified, but resources are not decoded.
 type loaded struct {
 	mark      uint64
-	markKnown bool // false: the mark is damaged
+	markKnown bool // false if the mark is damaged
 	records   []rawValue
 	last      map[resource.Key]*lastRevision
 	damaged   []move
 	marked    map[resource.Key]Damaged
 	addresses map[string]string
 
-	// Something of the bucket is lost, so that a name may be missing in it.
+	// A part of the bucket is lost, so names may be missing.
 	recordsLost, historyLost bool
-	// newer are revisions of a change that the file has lost. Nil where there is no sign of one.
+	// newer holds revisions of a change that the file has lost; nil if there is no sign of one.
 	newer map[resource.Key]uint64
 }
 
@@ -33,11 +33,11 @@ type loaded struct {
 type lastRevision struct {
 	rawValue
 	damage error // why it cannot be read
-	count  int   // revisions of the resource
+	count  int   // number of revisions of the resource
 }
 
-// load reads a file. It returns nil for one that has no buckets, as a crash right after its
-// creation leaves it.
+// load reads a file. It returns nil if the file has no buckets, which happens after a crash during
+// its creation.
 func (d *disk) load() (l *loaded, err error) {
 	err = guard(func() error {
 		return d.db.View(func(tx *bolt.Tx) (err error) {
@@ -54,7 +54,7 @@ func load(tx *bolt.Tx, path string) (*loaded, error) {
 	if tx.Bucket([]byte(bucketMeta)) == nil {
 		return nil, errNotOurs
 	}
-	// A format that is damaged was not written by a newer version.
+	// No newer version wrote a damaged format.
 	if f, ok := getMeta(tx, metaFormat); ok && string(f) != format {
 		return nil, &FormatError{Path: path, Format: string(f)}
 	}
@@ -90,7 +90,7 @@ func load(tx *bolt.Tx, path string) (*loaded, error) {
 	return l, l.scanHistory(tx.Bucket([]byte(bucketHistory)))
 }
 
-// scanHistory finds damaged revisions and the last one of each resource.
+// scanHistory finds damaged revisions, and the last revision of each resource.
 func (l *loaded) scanHistory(b *bolt.Bucket) error {
 	l.last = map[resource.Key]*lastRevision{}
 	var last lastRevision
@@ -125,12 +125,12 @@ func (l *loaded) scanHistory(b *bolt.Bucket) error {
 	return err
 }
 
-// adopt makes the content of a file that of the store. It is called once, while nobody else has the
-// store.
+// adopt initializes the store with the content of a file. It is called once, before the store is
+// shared.
 //
-// A resource is in force as its record says. Where that cannot be read, the last revision of its
-// history stands in for it, provided that the history is whole. All else is [Damaged]: of what was
-// lost nobody knows whether it was a deletion.
+// The record of a resource determines its content. If the record cannot be read, the last revision
+// of an intact history replaces it. All other resources are [Damaged], because a lost revision may
+// have been a deletion.
 func (s *Store) adopt(l *loaded) {
 	x := &loading{s: s, l: l, records: &table{}, damaged: map[resource.Key]Damaged{}}
 	for _, m := range l.damaged {
@@ -141,7 +141,7 @@ func (s *Store) adopt(l *loaded) {
 	for _, v := range l.records {
 		k, err := parseRecordKey(v.key)
 		if err != nil {
-			continue // load leaves none of these
+			continue // load returns none of these
 		}
 		inRecords[k] = true
 		x.record(k, v)
@@ -164,7 +164,7 @@ func (s *Store) adopt(l *loaded) {
 		}
 		x.records.put(k, nil)
 		delete(s.tombs, k)
-		s.backlog[k] = &pending{} // the record on disk goes
+		s.backlog[k] = &pending{} // deletes the record on disk
 		x.mark(k, errNewerOnDisk, true)
 	}
 	s.revision = l.mark
@@ -172,7 +172,7 @@ func (s *Store) adopt(l *loaded) {
 	s.snap.Store(newSnapshot(l.mark, x.records, x.damaged))
 }
 
-// loading is the work of [Store.adopt].
+// loading holds the state of [Store.adopt].
 type loading struct {
 	s       *Store
 	l       *loaded
@@ -180,8 +180,8 @@ type loading struct {
 	damaged map[resource.Key]Damaged
 }
 
-// mark says that a resource cannot be read. For what a later version may be able to read nothing is
-// stored.
+// mark marks a resource that cannot be read. If a later version may be able to read it, the mark is
+// not stored.
 func (x *loading) mark(k resource.Key, reason error, stored bool) {
 	if _, ok := x.damaged[k]; ok {
 		return
@@ -192,16 +192,16 @@ func (x *loading) mark(k resource.Key, reason error, stored bool) {
 	}
 	d.stored = stored
 	x.damaged[k] = d
-	x.s.opt.Log.Error("a resource cannot be read and is not in force; roll it back, write it again or delete it",
+	x.s.opt.Log.Error("a resource cannot be read and is not in force; roll it back, rewrite it, or delete it",
 		"resource", k.String(), "reason", d.Reason)
 }
 
 var (
-	errNoDeletion  = errors.New("its last revision is lost: neither its content nor its deletion is there")
+	errNoDeletion  = errors.New("its last revision, a change or a deletion, is lost")
 	errNewerOnDisk = errors.New("the last change of the file is lost, and with it a later revision")
 )
 
-// record takes a record over, or what can be found out of it.
+// record adopts a record, or the part of it that can be read.
 func (x *loading) record(k resource.Key, v rawValue) {
 	last := x.l.last[k]
 	mark, marked := x.l.marked[k]
@@ -210,16 +210,16 @@ func (x *loading) record(k resource.Key, v rawValue) {
 	}
 	e, err := decodeEntry(x.s.opt.Decode, k, v.key, v.value)
 	if err == nil && e.Deleted {
-		err = errors.New("a record that says that it is deleted")
+		err = errors.New("the record is marked as deleted")
 	}
 	if err == nil {
 		x.records.put(k, e.record())
-		if marked { // a version that knows no marks has written it
+		if marked { // a version without marks has written it
 			delete(x.damaged, k)
 			x.s.pendingOf(k)
 		}
 		if last == nil || last.damage != nil || !bytes.Equal(last.key, historyKey(k, e.Revision.Revision)) {
-			x.s.pendingOf(k).add(e) // so that the history does not end in an older one
+			x.s.pendingOf(k).add(e) // so that the history does not end with an older revision
 		}
 		return
 	}
@@ -230,7 +230,7 @@ func (x *loading) record(k resource.Key, v rawValue) {
 	case ok:
 		x.records.put(k, r)
 	case last == nil && !x.l.historyLost && !whole:
-		// Nothing else knows the name: it is that of another resource, damaged.
+		// No other value has this name, so it is the damaged name of another resource.
 	default:
 		x.mark(k, err, !whole)
 	}
@@ -241,15 +241,15 @@ func (x *loading) record(k resource.Key, v rawValue) {
 	}
 }
 
-// absent finds out what has become of a resource that has a history and no record.
+// absent handles a resource with a history but without a record.
 func (x *loading) absent(k resource.Key) {
 	if _, marked := x.damaged[k]; marked {
 		return
 	}
 	last := x.l.last[k]
 	if last.damage != nil {
-		// Who was deleted has two revisions at least: a single one is that of another resource, its name
-		// damaged.
+		// A deleted resource has at least two revisions. A single revision belongs to another
+		// resource whose name is damaged.
 		if last.count > 1 || x.l.recordsLost {
 			x.mark(k, last.damage, true)
 		}
@@ -269,8 +269,7 @@ func (x *loading) absent(k resource.Key) {
 	x.s.opt.Log.Warn("restored a resource from its history", "resource", k.String(), "revision", r.Revision)
 }
 
-// restored makes a record from the last revision of a resource, if that is known, and has it
-// written with the next commit.
+// restored returns a record from the last known revision of a resource. The next commit writes it.
 func (x *loading) restored(k resource.Key) (*Record, bool) {
 	last := x.l.last[k]
 	if last == nil || last.damage != nil || x.l.historyLost {
@@ -284,7 +283,7 @@ func (x *loading) restored(k resource.Key) (*Record, bool) {
 	return e.record(), true
 }
 
-// quarantine has a value moved with the next commit and tells about it.
+// quarantine moves a value with the next commit, and logs it.
 func (s *Store) quarantine(m move, restored bool) {
 	s.state.moves = append(s.state.moves, m)
 	name := fmt.Sprintf("%q", m.key)
@@ -297,14 +296,14 @@ func (s *Store) quarantine(m move, restored bool) {
 }
 
 func (s *Store) notice(q Quarantined) {
-	s.opt.Log.Error("a stored value cannot be loaded and is kept aside", "bucket", q.Bucket, "key", q.Key,
+	s.opt.Log.Error("a stored value cannot be loaded and was quarantined", "bucket", q.Bucket, "key", q.Key,
 		"reason", q.Reason, "restored", q.Restored)
 	if len(s.state.quarantined) < quarantineLimit {
 		s.state.quarantined = append(s.state.quarantined, q)
 	}
 }
 
-// readHistory returns what is on disk of a resource's history and can be decoded.
+// readHistory returns the decodable revisions of a resource on disk.
 func (s *Store) readHistory(d *disk, key resource.Key) []entry {
 	raw, err := d.history(key)
 	if err != nil {

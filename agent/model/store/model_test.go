@@ -12,17 +12,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// modelRecord is what the model knows of one resource.
+// modelRecord is the model of one resource.
 type modelRecord struct {
 	text     string
 	source   store.Source
 	revision uint64
 }
 
-// model is a store as a map.
+// model is a store implemented as a map.
 type model struct {
 	records map[string]modelRecord
-	history map[string][]modelRecord // text "" for a deletion
+	history map[string][]modelRecord // text "" is a deletion
 	highest uint64
 }
 
@@ -34,8 +34,7 @@ func (m model) clone() model {
 	return c
 }
 
-// apply makes an op under a source and says whether it is allowed. The revision is filled in by
-// fix.
+// apply applies an op of a source, and reports whether it is allowed. fix sets the revision.
 func (m *model) apply(src store.Source, op store.Op) bool {
 	name := op.Delete.Name
 	if op.Put != nil {
@@ -92,13 +91,13 @@ func TestModel(t *testing.T) {
 					if rapid.IntRange(0, 4).Draw(rt, "conditional") == 0 {
 						have := m.records[name].revision
 						if rapid.Bool().Draw(rt, "wrong") {
-							have += 1 << 60 // also beyond what an earlier op of the batch gets
+							have += 1 << 60 // also beyond the revisions of earlier ops in the batch
 						}
 						op.IfRevision = &have
 					}
 					ops = append(ops, op)
 				}
-				// The disk decides which revisions come next when it fails: take them from the store.
+				// When the disk fails, it determines the next revisions: take them from the store.
 				tryOut := m.clone()
 				allowed := true
 				for _, op := range ops {
@@ -130,7 +129,7 @@ func TestModel(t *testing.T) {
 					rt.Fatalf("revision %d after %d", s.Snapshot().Revision(), before.Revision())
 				}
 				for _, op := range ops {
-					// A condition on a revision that an earlier op of the batch made was checked above.
+					// A condition on a revision of an earlier op in the batch was checked above.
 					op.IfRevision = nil
 					m.apply(src, op)
 				}

@@ -9,7 +9,7 @@ import (
 	"io"
 )
 
-// The structure of a bbolt file, as far as it takes to say that bbolt can work on it
+// Structure of a bbolt file, as far as necessary to verify that bbolt can use it
 // (go.etcd.io/bbolt/internal/common: page.go, meta.go, bucket.go; format version 2, host byte
 // order).
 const (
@@ -29,9 +29,9 @@ const (
 
 var order = binary.NativeEndian
 
-// checkPages reads every page that is in use and says whether the file is whole: both its trees and
-// its list of free pages. bbolt itself trusts its file: on a damaged one it panics, reads beyond
-// the mapping, or overwrites pages that are in use. size is the length of the file in bytes.
+// checkPages reads every page in use and verifies that the trees and the list of free pages are
+// intact. bbolt trusts its file: with a damaged one it panics, reads beyond the mapping, or
+// overwrites pages in use. size is the length of the file in bytes.
 func checkPages(r io.ReaderAt, size int64) error {
 	m, _, err := newestMeta(r, size)
 	if err != nil {
@@ -50,11 +50,11 @@ func checkPages(r io.ReaderAt, size int64) error {
 
 type meta struct {
 	pageSize, root, freelist, pages, txid uint64
-	there                                 uint64 // pages that the file has
+	there                                 uint64 // number of pages in the file
 }
 
-// newestMeta picks the meta page that bbolt will pick, and says whether the other one is there too:
-// else it may have been a later one.
+// newestMeta returns the meta page that bbolt will use, and whether the other one is valid too. An
+// invalid one may have been newer.
 func newestMeta(r io.ReaderAt, size int64) (best *meta, both bool, err error) {
 	var first error
 	valid := 0
@@ -117,7 +117,7 @@ type checker struct {
 // page reads a page with its overflow and marks it as used.
 func (c *checker) page(id uint64) (b []byte, flags uint16, count int, err error) {
 	if id < 2 || id >= c.meta.pages {
-		return nil, 0, 0, fmt.Errorf("page %d is referred to, pages 2 to %d exist", id, c.meta.pages-1)
+		return nil, 0, 0, fmt.Errorf("page %d is referenced, but only pages 2 to %d exist", id, c.meta.pages-1)
 	}
 	head := make([]byte, pageHeader)
 	if _, err := c.r.ReadAt(head, int64(id*c.meta.pageSize)); err != nil {
@@ -125,7 +125,7 @@ func (c *checker) page(id uint64) (b []byte, flags uint16, count int, err error)
 	}
 	overflow := uint64(order.Uint32(head[12:]))
 	if got := order.Uint64(head); got != id || overflow >= c.meta.pages-id {
-		return nil, 0, 0, fmt.Errorf("page %d says that it is page %d with %d more", id, got, overflow)
+		return nil, 0, 0, fmt.Errorf("page %d claims to be page %d with %d overflow pages", id, got, overflow)
 	}
 	for i := id; i <= id+overflow; i++ {
 		if c.seen[i] {
@@ -140,8 +140,8 @@ func (c *checker) page(id uint64) (b []byte, flags uint16, count int, err error)
 	return b, order.Uint16(b[8:]), int(order.Uint16(b[10:])), nil
 }
 
-// tree checks the pages of one bucket below page id. Its keys lie in [low, high); nil means no
-// bound.
+// tree checks the pages of one bucket below page id. Its keys are in [low, high); nil means
+// unbounded.
 func (c *checker) tree(id uint64, low, high []byte, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("page %d: the tree is deeper than %d", id, maxDepth)
@@ -214,8 +214,8 @@ func (c *checker) leaf(b []byte, count int, low, high []byte, depth int) error {
 	return sorted(keys, low, high)
 }
 
-// bucket checks the value of a bucket entry: root page and sequence, and, where the root is 0, a
-// leaf in place.
+// bucket checks the value of a bucket entry: root page and sequence, and an inline leaf if the root
+// is 0.
 func (c *checker) bucket(value []byte, depth int) error {
 	if len(value) < 16 {
 		return fmt.Errorf("%d bytes", len(value))
@@ -225,12 +225,12 @@ func (c *checker) bucket(value []byte, depth int) error {
 	}
 	inline := value[16:]
 	if len(inline) < pageHeader || order.Uint16(inline[8:]) != flagLeaf || depth > maxDepth {
-		return errors.New("its page in place is no leaf")
+		return errors.New("its inline page is not a leaf")
 	}
 	return c.leaf(inline, int(order.Uint16(inline[10:])), nil, nil, depth+1)
 }
 
-// freelist checks that no free page is in use or free twice: bbolt would overwrite it.
+// freelist checks that no free page is in use or listed twice, because bbolt would overwrite it.
 func (c *checker) freelist() error {
 	if c.meta.freelist == noFreelist {
 		return errors.New("the list of free pages is missing")
@@ -250,14 +250,14 @@ func (c *checker) freelist() error {
 	for i := range count {
 		id := order.Uint64(ids[8*i:])
 		if id < 2 || id >= c.meta.pages || c.seen[id] {
-			return fmt.Errorf("page %d is listed as free, but is in use, listed twice or beyond the end", id)
+			return fmt.Errorf("page %d is listed as free, but is in use, listed twice, or beyond the end", id)
 		}
 		c.seen[id] = true
 	}
 	return nil
 }
 
-// element returns the page from element i on; positions in it count from there.
+// element returns the page from element i. Positions in an element are relative to it.
 func element(page []byte, i, count int) ([]byte, error) {
 	if pageHeader+count*elementSize > len(page) {
 		return nil, fmt.Errorf("%d elements in %d bytes", count, len(page))
@@ -285,8 +285,8 @@ func slice(b []byte, from, n uint64) ([]byte, error) {
 	return b[from : from+n], nil
 }
 
-// sorted checks that keys ascend within [low, high), from low on where there is one: bbolt finds
-// the place of a page in the branch above by its first key, and would write that page twice.
+// sorted checks that keys ascend within [low, high) and begin with low if it is set. bbolt finds a
+// page in its parent by the first key, and would otherwise write that page twice.
 func sorted(keys [][]byte, low, high []byte) error {
 	for i, k := range keys {
 		switch {

@@ -11,11 +11,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// reserved is how many revisions beyond those that are on disk the file allows for.
+// reserved is the number of revisions beyond those on disk that the mark allows.
 const reserved = 100_000
 
-// diskState is what the store knows of its file. Store.commits is held for changes, and Store.mu
-// too where readers are told of it.
+// diskState is the state of the file. Changes require Store.commits, and also Store.mu if readers
+// see them.
 type diskState struct {
 	err         error // why writes do not reach the disk
 	setAside    string
@@ -23,16 +23,16 @@ type diskState struct {
 	quarantined []Quarantined
 	lastPersist time.Time
 
-	base      uint64    // the mark on disk, as it was loaded or written; changed with both locks held
-	attempted uint64    // the mark of the last commit, which may be on disk although it failed
-	full      bool      // the file lacks everything: it is new, while the store has content
-	moves     []move    // to the quarantine, with the next commit
-	marks     []Damaged // of resources that cannot be read, with the next commit
+	base      uint64    // mark on disk, as loaded or written; changes require both locks
+	attempted uint64    // mark of the last commit, which may be on disk although it failed
+	full      bool      // the file is new and lacks all content of the store
+	moves     []move    // moves to the quarantine in the next commit
+	marks     []Damaged // marks of damaged resources in the next commit
 
-	beforeWrite, afterWrite func() error // make a commit fail, in tests
+	beforeWrite, afterWrite func() error // fail commits in tests
 }
 
-// load opens the file and takes its content over, or goes on without.
+// load opens the file and adopts its content, or continues without it.
 func (s *Store) load() error {
 	d, o, err := openDisk(s.opt.Path, s.now())
 	s.noteOutcome(o)
@@ -49,7 +49,7 @@ func (s *Store) load() error {
 			s.state.base = l.mark
 			s.state.lastPersist = s.now()
 		case rerr != nil && !errors.Is(rerr, fs.ErrNotExist):
-			err = fmt.Errorf("%w; it cannot be read either: %w", err, rerr)
+			err = fmt.Errorf("%w; reading it failed too: %w", err, rerr)
 		}
 		s.degrade(err)
 		return nil
@@ -61,12 +61,12 @@ func (s *Store) load() error {
 	if o.aside != "" || o.empty || !o.loaded.markKnown || o.loaded.newer != nil {
 		s.skipRevisions()
 	}
-	_ = s.flush() // what it says is in Health
+	_ = s.flush() // Health has the error
 	return nil
 }
 
-// openFile opens the file again after it could not be opened, broke or was moved. s.commits is
-// held.
+// openFile reopens the file after it could not be opened, broke, or was moved. The caller holds
+// s.commits.
 func (s *Store) openFile() error {
 	if s.disk != nil && s.disk.moved() {
 		s.opt.Log.Error("the state file was moved or deleted while it was open", "path", s.opt.Path)
@@ -86,8 +86,8 @@ func (s *Store) openFile() error {
 		s.state.moves = nil
 	} else if mark != s.state.base && mark != s.state.attempted {
 		_ = d.close()
-		return fmt.Errorf("%s holds revisions up to %d that this agent has not loaded (it knows %d): restart the agent to "+
-			"load them", s.opt.Path, mark, s.state.base)
+		return fmt.Errorf("%s contains revisions up to %d, but this agent has loaded only those up to %d: restart the "+
+			"agent to load them", s.opt.Path, mark, s.state.base)
 	}
 	s.setDisk(d)
 	return nil
@@ -99,14 +99,14 @@ func (s *Store) noteOutcome(o outcome) {
 		s.mu.Lock()
 		s.state.setAside, s.state.salvaged = o.aside, o.saved != nil
 		s.mu.Unlock()
-		found := "nothing of it could be read"
+		found := "none of it could be read"
 		if o.saved != nil {
-			found = fmt.Sprintf("all but %d pages of it are in the new one", o.saved.lost)
+			found = fmt.Sprintf("the new one contains all but %d of its pages", o.saved.lost)
 		}
-		s.opt.Log.Error("the state file is damaged; it was renamed and a fresh one is used",
+		s.opt.Log.Error("the state file is damaged; it was renamed and replaced by a new one",
 			"path", s.opt.Path, "renamed", o.aside, "damage", o.damage, "found", found)
 	case o.empty:
-		s.opt.Log.Warn("the state file has no content; it is used as a fresh one", "path", s.opt.Path)
+		s.opt.Log.Warn("the state file is empty; it is used as a new one", "path", s.opt.Path)
 	}
 }
 
@@ -130,14 +130,14 @@ func (s *Store) setDisk(d *disk) {
 	s.report()
 }
 
-// skipRevisions leaves a gap so that no revision that was shown without being on disk, or whose
-// record on disk is lost, is handed out again. Revisions count changes; the milliseconds since 1970
-// are beyond every count so far.
+// skipRevisions leaves a gap, so that no revision that was visible but not on disk, or whose record
+// is lost, is assigned a second time. Revisions count changes; the milliseconds since 1970 exceed
+// every count.
 func (s *Store) skipRevisions() {
 	s.revision = max(s.revision, uint64(s.now().UnixMilli()))
 }
 
-// degrade takes note of why the disk takes no writes. s.commits is held.
+// degrade records why the disk accepts no writes. The caller holds s.commits.
 func (s *Store) degrade(err error) error {
 	s.mu.Lock()
 	first := s.state.err == nil
@@ -147,13 +147,13 @@ func (s *Store) degrade(err error) error {
 	s.report()
 	s.mu.Unlock()
 	if first {
-		s.opt.Log.Error("the state is not written to disk: changes of files and Envoys go on in memory, "+
-			"API writes are refused", "path", s.opt.Path, "error", err)
+		s.opt.Log.Error("the state is not written to disk: changes of files and Envoys stay in memory, "+
+			"API writes are rejected", "path", s.opt.Path, "error", err)
 	}
 	return err
 }
 
-// encode makes the body of a change, once.
+// encode encodes the body of a change, once.
 func (s *Store) encode(e *entry) (err error) {
 	if e.Resource == nil || e.body != nil {
 		return nil
@@ -167,7 +167,7 @@ func (s *Store) encode(e *entry) (err error) {
 	return nil
 }
 
-// flush writes what is pending, if anything. s.commits is held.
+// flush writes pending changes. The caller holds s.commits.
 func (s *Store) flush() error {
 	if s.opt.Path == "" {
 		return nil
@@ -191,8 +191,7 @@ func (s *Store) flush() error {
 	return s.commit(w)
 }
 
-// mark is what the file is to say of revisions: a closed store hands none out any more. s.mu is
-// held.
+// mark returns the mark to store. A closed store assigns no more revisions. The caller holds s.mu.
 func (s *Store) mark() uint64 {
 	if s.closed {
 		return s.revision
@@ -200,12 +199,12 @@ func (s *Store) mark() uint64 {
 	return s.revision + reserved
 }
 
-// markOff reports whether the mark on disk has to be written for its own sake. s.mu is held.
+// markOff reports whether the mark on disk must be rewritten. The caller holds s.mu.
 func (s *Store) markOff() bool {
 	return s.closed && s.state.base != s.revision || s.state.base < s.revision+reserved/2
 }
 
-// commit makes one transaction. s.commits is held.
+// commit runs one transaction. The caller holds s.commits.
 func (s *Store) commit(w writeSet) error {
 	s.state.attempted = w.mark
 	if err := s.write(w); err != nil {
@@ -227,8 +226,8 @@ func (s *Store) commit(w writeSet) error {
 	s.state.err, s.state.base, s.state.full, s.state.moves, s.state.marks = nil, w.mark, false, nil, nil
 	s.state.lastPersist = s.now()
 	s.forget = slices.Clone(s.forget[len(w.forget):])
-	// What came while it was written stays.
-	maps.DeleteFunc(s.unwritten, func(k, v string) bool { written, ok := w.addresses[k]; return ok && written == v })
+	// Changes that arrived during the write remain.
+	maps.DeleteFunc(s.unwritten, func(k, v string) bool { value, ok := w.addresses[k]; return ok && value == v })
 	for k, p := range s.backlog {
 		p.entries = slices.DeleteFunc(p.entries, func(e entry) bool { return e.Revision.Revision <= w.through })
 		if p.burned = nil; p.newest <= w.through {
@@ -252,8 +251,8 @@ func (s *Store) write(w writeSet) error {
 	return nil
 }
 
-// writeSet gathers one transaction: what is pending, and the changes of p, which may be nil. Both
-// locks are held.
+// writeSet returns one transaction: pending changes, and the changes of p, which may be nil. The
+// caller holds both locks.
 func (s *Store) writeSet(p *plan) (writeSet, error) {
 	w := writeSet{mark: s.mark(), through: s.revision, moves: s.state.moves, marks: s.marks(p), forget: s.forget,
 		addresses: maps.Clone(s.unwritten)}

@@ -11,7 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxKey bounds kind, mesh and name together, in bytes; a key of bbolt holds 32 KiB.
+// maxKey limits the total length of kind, mesh, and name in bytes. A key of bbolt may have 32 KiB.
 const maxKey = 16 << 10
 
 func (b Batch) validate() error {
@@ -23,15 +23,15 @@ func (b Batch) validate() error {
 			return fmt.Errorf("batch.Ops[%d]: exactly one of Put and Delete must be set", i)
 		}
 		if op.Source != (Source{}) && op.Source.Kind != b.Source.Kind {
-			return fmt.Errorf("batch.Ops[%d].Source: a batch of kind %q cannot carry an op of kind %q",
+			return fmt.Errorf("batch.Ops[%d].Source: a batch of kind %q cannot contain an op of kind %q",
 				i, b.Source.Kind, op.Source.Kind)
 		}
 		k := op.key()
 		if k.Kind == "" || k.Name == "" {
-			return fmt.Errorf("batch.Ops[%d]: the key %q has no kind or no name", i, k)
+			return fmt.Errorf("batch.Ops[%d]: the key %q lacks a kind or a name", i, k)
 		}
 		if strings.ContainsRune(k.Kind+k.Mesh+k.Name, 0) {
-			return fmt.Errorf("batch.Ops[%d]: the key %q holds a NUL", i, k)
+			return fmt.Errorf("batch.Ops[%d]: the key %q contains a NUL", i, k)
 		}
 		if n := len(k.Kind) + len(k.Mesh) + len(k.Name); n > maxKey {
 			return fmt.Errorf("batch.Ops[%d]: the key has %d bytes, at most %d are allowed", i, n, maxKey)
@@ -50,15 +50,15 @@ func (o Op) key() resource.Key {
 	return o.Delete
 }
 
-// entry is one revision with what a record needs besides.
+// entry is one revision with the additional fields of a record.
 type entry struct {
 	Revision
 	key     resource.Key
 	created time.Time
-	body    []byte // the encoded resource; nil when it was not encoded yet, and of a deletion
+	body    []byte // encoded resource; nil before encoding and for a deletion
 }
 
-// record returns the record that the entry made, nil for a deletion.
+// record returns the record of the entry; nil for a deletion.
 func (e entry) record() *Record {
 	if e.Deleted {
 		return nil
@@ -73,15 +73,15 @@ func entryOf(r *Record) entry {
 		Source: r.Source, Author: r.Author, Resource: r.Resource}}
 }
 
-// plan is what a batch comes to.
+// plan is the result of a batch.
 type plan struct {
 	records  []Record // one per op
-	changes  []entry  // in order; empty when the batch changes nothing
-	next     *table   // the content after it; nil when the batch changes nothing
-	revision uint64   // the highest handed out after it
+	changes  []entry  // in order; empty if the batch changes nothing
+	next     *table   // content after the batch; nil if it changes nothing
+	revision uint64   // highest revision after the batch
 }
 
-// seen returns the changes as those who watch them see them.
+// seen returns the changes in the form that watchers get.
 func (p *plan) seen() []Change {
 	out := make([]Change, len(p.changes))
 	for i, e := range p.changes {
@@ -90,7 +90,8 @@ func (p *plan) seen() []Change {
 	return out
 }
 
-// plan works a batch out without doing any of it. s.mu is held. The plan is never nil.
+// plan computes the result of a batch without applying it. The result is never nil. The caller
+// holds s.mu.
 func (s *Store) plan(b Batch) (*plan, error) {
 	switch {
 	case s.closed:
@@ -102,7 +103,7 @@ func (s *Store) plan(b Batch) (*plan, error) {
 	current := s.Snapshot().records
 	p := &plan{revision: s.revision, records: make([]Record, 0, len(b.Ops))}
 	var conflicts []Conflict
-	var first error // of the others
+	var first error // of the other errors
 	for _, op := range b.Ops {
 		key := op.key()
 		old := current.get(key)
@@ -138,7 +139,7 @@ func (s *Store) plan(b Batch) (*plan, error) {
 			p.records = append(p.records, *r)
 			continue
 		}
-		gone := Record{Resource: &resource.Resource{Key: key}, Source: src} // of a damaged one nothing else is known
+		gone := Record{Resource: &resource.Resource{Key: key}, Source: src} // all that is known of a damaged resource
 		if old != nil {
 			gone = *old
 		}
@@ -154,13 +155,13 @@ func (s *Store) plan(b Batch) (*plan, error) {
 	return p, nil
 }
 
-// damagedUntil reports whether a resource cannot be read and no change of the plan is about it.
+// damagedUntil reports whether a resource is damaged and the plan does not change it.
 func (s *Store) damagedUntil(p *plan, k resource.Key) bool {
 	_, damaged := s.Snapshot().damaged[k]
 	return damaged && !slices.ContainsFunc(p.changes, func(e entry) bool { return e.key == k })
 }
 
-// check compares an op with the record that it changes, nil when there is none.
+// check compares an op with the record that it changes; old may be nil.
 func (o Op) check(old *Record) error {
 	if old == nil && o.Put == nil {
 		return &NotFoundError{Key: o.Delete}

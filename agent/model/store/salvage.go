@@ -13,16 +13,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// salvaged is what can be read of a damaged file. Its values have checksums of their own, which the
-// load of the new file looks at.
+// salvaged is the readable part of a damaged file. The load of the new file verifies the checksums
+// of the values.
 type salvaged struct {
 	values                   map[string][]rawValue // by bucket
-	lost                     int                   // pages
+	lost                     int                   // number of lost pages
 	recordsLost, historyLost bool
 }
 
-// salvage reads all pages that are in use, whatever leads to them. It returns nil where that cannot
-// be told: a page that is not in use has earlier revisions, of which none must come back.
+// salvage reads all pages in use, even those that no tree reaches. It returns nil if the pages in
+// use are unknown, because an unused page contains earlier revisions, which must not be restored.
 func salvage(r io.ReaderAt, size int64) *salvaged {
 	m, _, err := newestMeta(r, size)
 	if err != nil || m.pages > m.there+1<<16 {
@@ -55,7 +55,7 @@ func salvage(r io.ReaderAt, size int64) *salvaged {
 			s.lost++
 			s.lose(whose[id])
 		}
-		// What follows is the rest of the page, as far as it is no page of its own.
+		// The rest of the page follows, up to the next valid page.
 		end := id + overflow
 		for id++; id < m.pages && !unused[id]; id++ {
 			if _, _, own := readPage(r, m, id); own == nil {
@@ -76,22 +76,22 @@ func salvage(r io.ReaderAt, size int64) *salvaged {
 	}
 	for _, v := range s.values[bucketMeta] {
 		if f, ok := unsealed(metaFormat, v.value); ok && string(v.key) == metaFormat && string(f) != format {
-			return nil // of another version
+			return nil // written by another version
 		}
 	}
 	return s
 }
 
-// lose notes that a page of a bucket is lost; "" stands for one that nobody refers to.
+// lose records that a page of a bucket is lost; "" means an unknown bucket.
 func (s *salvaged) lose(bucket string) {
 	s.recordsLost = s.recordsLost || bucket == bucketRecords || bucket == ""
 	s.historyLost = s.historyLost || bucket == bucketHistory || bucket == ""
 }
 
-// readPage reads a page with its overflow, whose number is returned.
+// readPage reads a page with its overflow, and returns the number of overflow pages.
 func readPage(r io.ReaderAt, m *meta, id uint64) (b []byte, overflow uint64, err error) {
 	if id >= m.there {
-		return nil, 0, fmt.Errorf("page %d is behind the end of the file", id)
+		return nil, 0, fmt.Errorf("page %d is beyond the end of the file", id)
 	}
 	head := make([]byte, pageHeader)
 	if _, err := r.ReadAt(head, int64(id*m.pageSize)); err != nil {
@@ -99,7 +99,7 @@ func readPage(r io.ReaderAt, m *meta, id uint64) (b []byte, overflow uint64, err
 	}
 	overflow = uint64(order.Uint32(head[12:]))
 	if order.Uint64(head) != id || overflow >= min(m.pages, m.there)-id {
-		return nil, 0, fmt.Errorf("page %d is not what it says", id)
+		return nil, 0, fmt.Errorf("page %d has another number in its header", id)
 	}
 	b = make([]byte, (overflow+1)*m.pageSize)
 	if _, err := r.ReadAt(b, int64(id*m.pageSize)); err != nil {
@@ -108,7 +108,7 @@ func readPage(r io.ReaderAt, m *meta, id uint64) (b []byte, overflow uint64, err
 	return b, overflow, nil
 }
 
-// page takes the values of a page.
+// page salvages the values of a page.
 func (s *salvaged) page(b []byte) error {
 	count := int(order.Uint16(b[10:]))
 	switch flags := order.Uint16(b[8:]); flags {
@@ -121,7 +121,7 @@ func (s *salvaged) page(b []byte) error {
 	}
 }
 
-// leaf takes what it can. Buckets that stand in place are read too.
+// leaf salvages the readable values, including those of inline buckets.
 func (s *salvaged) leaf(b []byte, count, depth int) error {
 	var first error
 	for i := range count {
@@ -140,7 +140,7 @@ func (s *salvaged) leaf(b []byte, count, depth int) error {
 	return first
 }
 
-// value finds out which bucket a value is of, by its key and its checksum.
+// value determines the bucket of a value by its key and checksum.
 func (s *salvaged) value(k, v []byte) error {
 	put := func(bucket string) {
 		s.values[bucket] = append(s.values[bucket], rawValue{slices.Clone(k), slices.Clone(v)})
@@ -154,7 +154,7 @@ func (s *salvaged) value(k, v []byte) error {
 			return len(k) > len(b) && string(k[:len(b)+1]) == b+"\x00"
 		})
 	if _, err := verify(k, v); err != nil && !isSealed && !isMark && !quarantined {
-		s.lose("") // its key may be damaged, and with it what tells the buckets apart
+		s.lose("") // the key may be damaged, and with it the bucket
 	}
 	switch {
 	case quarantined:
@@ -170,12 +170,12 @@ func (s *salvaged) value(k, v []byte) error {
 	case historyErr == nil:
 		put(bucketHistory)
 	default:
-		return errors.New("a value of no bucket")
+		return errors.New("the value belongs to no bucket")
 	}
 	return nil
 }
 
-// bucketsOf walks the trees as far as they go, and returns whose a page is.
+// bucketsOf walks the intact trees and returns the bucket of each page.
 func bucketsOf(r io.ReaderAt, m *meta) map[uint64]string {
 	out := map[uint64]string{}
 	var walk func(id uint64, bucket string, depth int)
@@ -208,9 +208,8 @@ func bucketsOf(r io.ReaderAt, m *meta) map[uint64]string {
 	return out
 }
 
-// lostChange returns the highest revisions of resources in all pages, also those that are not in
-// use, where a meta page is damaged: they tell whether the file has gone back to what was before
-// its last change. Else it returns nil.
+// lostChange returns the highest revisions of resources in all pages, used or not, if a meta page
+// is damaged. They show whether the file has lost its last change. Otherwise it returns nil.
 func lostChange(r io.ReaderAt, size int64) map[resource.Key]uint64 {
 	m, both, err := newestMeta(r, size)
 	if err != nil || both {
@@ -219,7 +218,7 @@ func lostChange(r io.ReaderAt, size int64) map[resource.Key]uint64 {
 	all := &salvaged{values: map[string][]rawValue{}}
 	for id := uint64(2); id < min(m.pages, m.there); id++ {
 		if b, _, err := readPage(r, m, id); err == nil {
-			_ = all.page(b) // what is not in use may be anything
+			_ = all.page(b) // unused pages may contain anything
 		}
 	}
 	out := map[resource.Key]uint64{}
@@ -233,7 +232,7 @@ func lostChange(r io.ReaderAt, size int64) map[resource.Key]uint64 {
 	return out
 }
 
-// store writes what was salvaged into a new file beside path, and returns its name.
+// store writes the salvaged values into a new file next to path, and returns its name.
 func (s *salvaged) store(path string) (name string, err error) {
 	name = path + ".salvaged"
 	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -252,7 +251,7 @@ func (s *salvaged) store(path string) (name string, err error) {
 	}
 	if err = errors.Join(err, d.close()); err != nil {
 		_ = os.Remove(name)
-		return "", fmt.Errorf("what can be read of %s cannot be written: %w", path, err)
+		return "", fmt.Errorf("writing the readable content of %s failed: %w", path, err)
 	}
 	return name, nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Snapshot is the content of a store at one moment. It is immutable.
+// Snapshot is the immutable content of a store at one time.
 type Snapshot struct {
 	revision uint64
 	records  *table
@@ -23,13 +23,13 @@ func newSnapshot(revision uint64, records *table, damaged map[resource.Key]Damag
 	return s
 }
 
-// Snapshot returns the present content. It costs one atomic load.
+// Snapshot returns the current content. It costs one atomic load.
 func (s *Store) Snapshot() *Snapshot { return s.snap.Load() }
 
-// Revision is the revision of the last change; 0 when there was none.
+// Revision returns the revision of the last change; 0 if there was none.
 func (s *Snapshot) Revision() uint64 { return s.revision }
 
-// Len is the number of records.
+// Len returns the number of records.
 func (s *Snapshot) Len() int { return s.records.count }
 
 // Get returns the record with that key.
@@ -41,13 +41,13 @@ func (s *Snapshot) Get(k resource.Key) (Record, bool) {
 	return *r, true
 }
 
-// Set returns the resources. It is built at the first call and shared by all.
+// Set returns the resources. It is built at the first call and shared by all callers.
 func (s *Snapshot) Set() *resource.Set { return s.set() }
 
-// Records returns all records, sorted by kind, mesh and name. The slice must not be changed.
+// Records returns all records, sorted by kind, mesh, and name. Callers must not modify the slice.
 func (s *Snapshot) Records() []Record { return s.sorted() }
 
-// BySource returns the records of one kind of source, sorted by kind, mesh and name.
+// BySource returns the records of one kind of source, sorted by kind, mesh, and name.
 func (s *Snapshot) BySource(kind string) []Record {
 	var out []Record
 	for _, r := range s.sorted() {

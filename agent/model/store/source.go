@@ -5,18 +5,18 @@ const (
 	SourceFile  = "file"  // Detail: path of the file
 	SourceAPI   = "api"   // Detail: ""
 	SourceEnvoy = "envoy" // Detail: node id
-	// Of other nodes.
-	SourceGossip = "gossip" // what operators have written on another node; Detail: its name
-	SourcePeer   = "peer"   // what belongs to another node; Detail: its name
+	// Sources of other nodes.
+	SourceGossip = "gossip" // written by operators on another node; Detail: its name
+	SourcePeer   = "peer"   // owned by another node; Detail: its name
 )
 
-// Source is where a resource comes from. Two sources are the same when both fields are.
+// Source is the origin of a resource. Two sources are equal if both fields are.
 type Source struct {
-	Kind   string `json:"kind"`             // SourceFile, SourceAPI or SourceEnvoy
-	Detail string `json:"detail,omitempty"` // path of the file, "", node id
+	Kind   string `json:"kind"`             // SourceFile, SourceAPI, or SourceEnvoy
+	Detail string `json:"detail,omitempty"` // path of the file, "", or node id
 }
 
-// Operators reports whether operators write what is of the source, here or on another node.
+// Operators reports whether operators write the resources of the source, here or on another node.
 func (s Source) Operators() bool { return s.Kind == SourceAPI || s.Kind == SourceGossip }
 
 // String returns "file:/etc/nearside/resources/a.yaml", "api", "envoy:default.web".
@@ -27,12 +27,11 @@ func (s Source) String() string {
 	return s.Kind + ":" + s.Detail
 }
 
-// yieldsTo reports whether what s owns may be changed by another source. All files have one reader,
-// who decides between them, so a resource can move from one file to another without being deleted
-// in between.
+// yieldsTo reports whether another source may change the resources of s. One reader decides between
+// all files, so a resource can move from one file to another without a deletion in between.
 //
-// What operators write is changed on any node. What is of this node takes precedence over what
-// others say of theirs, and files over what operators wrote elsewhere.
+// Operators may change their resources on any node. Resources of this node take precedence over
+// those that other nodes claim, and files over resources that operators wrote elsewhere.
 func (s Source) yieldsTo(o Source) bool {
 	switch s.Kind {
 	case SourceFile:

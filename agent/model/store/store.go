@@ -1,29 +1,27 @@
-// Package store holds the resources of the agent: the only mutable state that its parts share.
+// Package store holds the resources of the agent, the only mutable state that its parts share.
 //
-// Every write, whatever its source, is a Batch; it is applied whole or not at all, and gets
-// revisions that grow and are never used twice. A durable batch, such as a write over the API, is
-// on disk (bbolt, one transaction with fsync) before Apply returns and before any reader sees it.
-// Other batches, such as those of files and Envoys, are seen first and written behind, by Run:
-// after a crash their content is read again from where it came. So that a
-// revision that was shown is not handed out again then, the file says up to which one the store may
-// go, and a start after a crash goes on behind that. Where the disk fails or its file is lost,
-// revisions go on from the milliseconds since 1970.
+// Every write is a Batch, whatever its source. A batch is applied atomically and gets increasing
+// revisions that are never reused. A durable batch, such as an API write, is on disk (bbolt, one
+// transaction with fsync) before Apply returns and before readers see it. Other batches, such as
+// those of files and Envoys, are visible first, and Run writes them later: after a crash their
+// content is read again from its origin. So that a restart does not reuse a revision that was
+// visible, the file stores an upper bound of revisions, and a start after a crash continues above
+// it. If the disk fails or its file is lost, revisions continue from the milliseconds since 1970.
 //
 // A reader takes a Snapshot, which is immutable and never waits for a writer. A watcher has a
-// one-slot channel that says that something changed, not what.
+// one-slot channel that signals a change but not its content.
 //
-// Each resource belongs to the source that created it, until that source deletes it; only from file
-// to file can it move. The last HistoryLimit revisions of each resource are kept, deletions
-// included; of deleted resources the histories of the latest TombstoneLimit within each kind of
-// source.
+// Each resource belongs to the source that created it until that source deletes it. It can move
+// only between files. The last HistoryLimit revisions of each resource are stored, including
+// deletions. For deleted resources, the latest TombstoneLimit histories of each kind of source are
+// stored.
 //
-// Faults of the disk do not stop the agent. A damaged file is renamed, and what can be read of it
-// is put into a fresh one; a value that is damaged or cannot be decoded is put aside and named, and
-// no earlier revision takes its place; while the disk takes no writes, resources of files and
-// Envoys go on in memory and are written when it takes them again, and only API writes are refused.
-// Health tells about all of it.
+// Disk faults do not stop the agent. A damaged file is renamed, and its readable content is copied
+// to a new file. A value that is damaged or cannot be decoded is quarantined and reported, and no
+// earlier revision replaces it. While the disk rejects writes, resources of files and Envoys stay
+// in memory and are written later, and only API writes are rejected. Health reports all of this.
 //
-// The package starts no goroutine. Where nobody runs Run, what is not durable is written with the
+// The package starts no goroutine. Without Run, batches that are not durable are written with the
 // next durable batch, by Flush, and by Close.
 package store
 
@@ -38,78 +36,77 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// HistoryLimit is the number of revisions kept of each resource.
+// HistoryLimit is the number of stored revisions of each resource.
 const HistoryLimit = 20
 
-// TombstoneLimit is the number of deleted resources, by kind of the source that deleted them, whose
-// history is kept.
+// TombstoneLimit is the number of deleted resources with a stored history, for each kind of
+// deleting source.
 const TombstoneLimit = 500
 
-// Record is a resource as it is stored.
+// Record is a stored resource.
 type Record struct {
 	*resource.Resource
 	Revision uint64    // of its last change
 	Created  time.Time // UTC
 	Modified time.Time // UTC, of its last change
-	Source   Source    // its owner
+	Source   Source    // owner
 	Author   string    // of its last change
 }
 
 // Op is one change. Exactly one of Put and Delete is set.
 type Op struct {
-	Put    *resource.Resource // sealed: its Digest decides whether it is a change
+	Put    *resource.Resource // sealed; an equal Digest means no change
 	Delete resource.Key
-	// Source of this op alone, when set: a batch can carry the changes of several files.
+	// Source overrides the source of the batch for this op if set, so that a batch can contain the
+	// changes of several files.
 	Source Source
-	Author string // of this op alone, when set
-	// IfRevision, when set, is the revision that the caller changes from: 0 where the resource must
-	// not exist yet.
+	Author string // overrides the author of the batch if set
+	// IfRevision, if set, is the revision that the resource must have; 0 if it must not exist.
 	IfRevision *uint64
 }
 
-// Batch is a list of changes that are applied in order, all or none.
+// Batch is a list of changes that are applied atomically and in order.
 type Batch struct {
 	Source Source // required
-	Author string // who asked for it; free text, may be empty
+	Author string // free text; may be empty
 	Ops    []Op
-	// Durable batches are on disk, and shared where the store is (see [Options].Share), before they
-	// are seen. A batch for which that fails is refused. The others are written behind.
+	// Durable batches are on disk, and shared if the store is (see [Options].Share), before readers
+	// see them. A batch is rejected if that fails. Other batches are written later.
 	Durable bool
-	// On is the content that the batch was decided on: where the store has other content, Apply
-	// returns ErrMoved. Nil: whatever there is.
+	// On is the content that the batch was decided on. If the store has other content, Apply
+	// returns ErrMoved. Nil accepts any content.
 	On *Snapshot
 }
 
-// Options of a store. The zero value is a store in memory.
+// Options configures a store. The zero value is a store in memory.
 type Options struct {
-	// Path of the state file, "" for a store that keeps everything in memory. Its directory must
-	// exist. The file is created with mode 0600.
+	// Path is the state file; "" selects a store in memory. Its directory must exist. The file is
+	// created with mode 0600.
 	Path string
-	// Encode and Decode are the codec of resources on disk; both are required with a Path. Decode must
-	// give back a sealed resource with the same key, and may get any bytes.
+	// Encode and Decode are the codec of resources on disk. Both are required with a Path. Decode
+	// must return a sealed resource with the same key, and must accept any bytes.
 	Encode func(*resource.Resource) ([]byte, error)
 	Decode func([]byte) (*resource.Resource, error)
-	Log    *slog.Logger     // nil: nothing is logged
+	Log    *slog.Logger     // nil disables logging
 	Now    func() time.Time // nil: time.Now
-	// Sync is called at the end of each transaction, which fails with its error, in tests of slow
-	// disks. Nil: not called.
+	// Sync is called at the end of each transaction, which fails with its error. It simulates slow
+	// disks in tests; may be nil.
 	Sync func() error
-	// Share is given the changes of a durable batch before they are on disk, and stores them where
-	// other nodes have them too: its error refuses the batch. Nil: they are for this node alone.
+	// Share gets the changes of a durable batch before they are on disk, and stores them for other
+	// nodes. Its error rejects the batch. Nil: changes stay on this node.
 	Share func([]Change) error
-	// Changed is told of all changes in their order, while no other one can be made: it must not
-	// block. Nil: not called.
+	// Changed gets all changes in order, under a lock: it must not block. May be nil.
 	Changed func([]Change)
 }
 
-// Change is a change of one resource that readers see.
+// Change is a visible change of one resource.
 type Change struct {
 	Revision
 	Key     resource.Key
-	Created bool // it was not there before
+	Created bool // the resource did not exist before
 }
 
-// Validate reports what is missing.
+// Validate returns an error about missing options.
 func (o Options) Validate() error {
 	if o.Path != "" && (o.Encode == nil || o.Decode == nil) {
 		return errors.New("store options: Encode and Decode are required when Path is set")
@@ -117,40 +114,40 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Store is safe for use by many goroutines.
+// Store is safe for concurrent use.
 type Store struct {
 	opt   Options
-	dirty chan struct{} // one slot: something is pending
+	dirty chan struct{} // one slot: changes are pending
 
-	commits sync.Mutex // one transaction at a time; taken before mu, and held over the disk
+	commits sync.Mutex // one transaction at a time; locked before mu, and held during disk writes
 
-	mu       sync.Mutex // never held over the disk
+	mu       sync.Mutex // never held during disk writes
 	closed   bool       // mu
-	revision uint64     // mu; the highest handed out
-	// mu; revisions after the first and up to the second are of a write over the API that is not on
-	// disk yet
+	revision uint64     // mu; highest assigned revision
+	// mu; revisions above the first and up to the second belong to an API write that is not on disk
+	// yet
 	unseen  [2]uint64
-	tombs   map[resource.Key]tomb     // mu; deleted resources that have a history
-	forget  []resource.Key            // mu; histories to drop with the next commit
-	backlog map[resource.Key]*pending // mu; what memory knows and the disk does not
-	since   time.Time                 // mu; when the oldest of it came, or later; zero without any
-	disk    *disk                     // mu and commits for changes; nil while no file is open for writing
+	tombs   map[resource.Key]tomb     // mu; deleted resources with a history
+	forget  []resource.Key            // mu; histories to drop in the next commit
+	backlog map[resource.Key]*pending // mu; changes that are not on disk
+	since   time.Time                 // mu; lower bound of their age; zero if there are none
+	disk    *disk                     // changes require mu and commits; nil while no file is open for writing
 	state   diskState
 	snap    atomic.Pointer[Snapshot]
 	health  atomic.Pointer[Health]
 
 	addresses map[string]string // mu
-	unwritten map[string]string // mu; changes of addresses that are not on disk; "": deleted
+	unwritten map[string]string // mu; changes of addresses that are not on disk; "" deletes one
 
 	watchMu  sync.Mutex
 	watchers map[chan struct{}]struct{} // watchMu
 }
 
-// Open returns a store with everything loaded that is on disk.
+// Open returns a store with the content on disk.
 //
-// It fails when another process has the file open, when the file is of a newer format and when
-// others than its owner can read or write it. A damaged file, a full or read-only disk or an
-// unreadable directory is no failure: see Health.
+// It fails if another process has the file open, if the file has a newer format, or if users other
+// than its owner can read or write it. A damaged file, a full or read-only disk, or an unreadable
+// directory is not an error: see Health.
 func Open(opt Options) (*Store, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
@@ -185,16 +182,15 @@ func Open(opt Options) (*Store, error) {
 	return s, nil
 }
 
-// Apply makes the changes of b in order, all or none, and returns one record per op: the resource
-// as it is now, or as it was before its deletion with the revision, time and author of the
-// deletion.
+// Apply applies the changes of b atomically and in order. It returns one record per op: the current
+// resource, or the deleted one with the revision, time, and author of the deletion.
 //
-// A put of the content that is there already changes nothing: no revision, no write. The revision
-// of a later op of the same batch counts from the ops before it.
+// A put of unchanged content changes nothing: it gets no revision and causes no write. IfRevision
+// of an op refers to the result of earlier ops in the batch.
 //
 // Errors: *ConflictError, *NotFoundError, *RevisionError, ErrMoved, *DurabilityError and
-// *ShareError (of durable batches), ErrClosed, and plain ones for a batch that is not well-formed
-// or cannot be encoded.
+// *ShareError (for durable batches), ErrClosed, and plain errors for a batch that is malformed or
+// cannot be encoded.
 func (s *Store) Apply(b Batch) ([]Record, error) {
 	if err := b.validate(); err != nil {
 		return nil, err
@@ -204,7 +200,7 @@ func (s *Store) Apply(b Batch) ([]Record, error) {
 		p, err := s.plan(b)
 		s.mu.Unlock()
 		if err != nil || len(p.changes) == 0 {
-			return p.records, err // whatever the disk is at
+			return p.records, err // without waiting for the disk
 		}
 		return s.applyDurably(b)
 	}
@@ -218,14 +214,14 @@ func (s *Store) Apply(b Batch) ([]Record, error) {
 	return p.records, nil
 }
 
-// prepare plans a batch and encodes its changes. s.mu is held. The plan is never nil.
+// prepare plans a batch and encodes its changes. The plan is never nil. The caller holds s.mu.
 func (s *Store) prepare(b Batch) (*plan, error) {
 	p, err := s.plan(b)
 	if err != nil || s.opt.Path == "" {
 		return p, err
 	}
 	if mark := s.state.base; s.revision <= mark && p.revision > mark {
-		s.skipRevisions() // the file does not allow for these revisions
+		s.skipRevisions() // the mark does not allow these revisions
 		if p, err = s.plan(b); err != nil {
 			return p, err
 		}
@@ -238,15 +234,14 @@ func (s *Store) prepare(b Batch) (*plan, error) {
 	return p, nil
 }
 
-// applyDurably applies a batch that is not seen before it is on disk. Meanwhile s.mu is free: what
-// files and Envoys change is seen at once.
+// applyDurably applies a batch that becomes visible only after it is on disk. Meanwhile s.mu is
+// free, so that changes of files and Envoys are visible at once.
 func (s *Store) applyDurably(b Batch) ([]Record, error) {
 	s.commits.Lock()
 	defer s.commits.Unlock()
 	refuse := func(err error) ([]Record, error) { return nil, &DurabilityError{Path: s.opt.Path, Err: err} }
 	if s.state.err != nil {
-		// Only the transition to a disk that takes no writes leaves a commit behind of which nobody knows
-		// whether it is on disk.
+		// Only the first failing write leaves a commit behind that may or may not be on disk.
 		if err := s.flush(); err != nil {
 			return refuse(err)
 		}
@@ -292,8 +287,8 @@ func (s *Store) applyDurably(b Batch) ([]Record, error) {
 		s.mu.Unlock()
 		return refuse(err)
 	case overtaken:
-		// What came in between was seen with later revisions. The batch gets revisions behind these; its
-		// content is on disk, so from here on it can be seen.
+		// Changes in between are visible with later revisions. The batch gets revisions above them.
+		// Its content is on disk, so it can become visible now.
 		b.On = nil
 		if p, err = s.prepare(b); err == nil {
 			s.appendHistory(p.changes)
@@ -304,12 +299,12 @@ func (s *Store) applyDurably(b Batch) ([]Record, error) {
 	}
 	s.mu.Unlock()
 	if overtaken {
-		_ = s.flush() // what it says is in Health
+		_ = s.flush() // Health has the error
 	}
 	return p.records, err
 }
 
-// swap makes a plan what readers see. s.mu is held.
+// swap publishes a plan to readers. The caller holds s.mu.
 func (s *Store) swap(p *plan) {
 	if len(p.changes) == 0 {
 		return
@@ -328,7 +323,7 @@ func (s *Store) swap(p *plan) {
 	}
 }
 
-// retryEvery is how often a disk that takes no writes is tried again.
+// retryEvery is the interval for retrying a disk that rejects writes.
 const retryEvery = 5 * time.Second
 
 // Run writes behind what changes, all that has come meanwhile in one transaction, until ctx ends.
@@ -341,8 +336,7 @@ func (s *Store) Run(ctx context.Context) {
 			return
 		case <-s.dirty:
 		case <-t.C:
-			// Nothing may be pending on a disk that takes no writes; that it takes them again is found out
-			// all the same.
+			// Without pending changes, this still detects a disk that accepts writes again.
 			if h := s.Health(); h.Pending == 0 && h.Err == nil {
 				continue
 			}
@@ -353,8 +347,8 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// Close writes what is pending, if it can, and ends the store. Snapshots stay valid; Apply and
-// Flush return ErrClosed.
+// Close writes pending changes if possible and closes the store. Snapshots remain valid. Apply and
+// Flush then return ErrClosed.
 func (s *Store) Close() error {
 	s.commits.Lock()
 	defer s.commits.Unlock()
@@ -368,5 +362,5 @@ func (s *Store) Close() error {
 	return errors.Join(s.flush(), s.detach())
 }
 
-// now is the time of a change: UTC, without the monotonic part, as it will read from disk.
+// now returns the time of a change in UTC without the monotonic part, as it is read from disk.
 func (s *Store) now() time.Time { return s.opt.Now().Round(0).UTC() }

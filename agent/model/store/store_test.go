@@ -108,7 +108,7 @@ func TestConflicts(t *testing.T) {
 	want(t, "contents", contents(s), before)
 	want(t, "revision", s.Snapshot().Revision(), 3)
 
-	// Whoever deletes what is theirs leaves it to all.
+	// After the owner has deleted a resource, any source may create it.
 	mustDel(t, s, fileA, "a")
 	want(t, "new owner", mustPut(t, s, api, "a", "two").Source, api)
 	want(t, "by source", len(s.Snapshot().BySource(store.SourceAPI)), 2)
@@ -133,8 +133,8 @@ func TestFilesOfOneBatch(t *testing.T) {
 	}
 }
 
-// TestMoveBetweenFiles has two files exchange what they hold in one batch, and a resource of
-// another source among what is to be moved, which keeps all of it from happening.
+// TestMoveBetweenFiles swaps the resources of two files in one batch. A resource of another source
+// in the batch rejects all of it.
 func TestMoveBetweenFiles(t *testing.T) {
 	s := memory(t)
 	mustPut(t, s, fileA, "a", "one")
@@ -205,8 +205,8 @@ func TestIfRevision(t *testing.T) {
 	want(t, "history", revisions(s, "a"), "1:x 2:y 3:z 4:-")
 }
 
-// TestDecidedOnOtherContent: a batch that was decided on a snapshot is applied to that content
-// only, durable or not. What changes while it is written to disk does not matter.
+// TestDecidedOnOtherContent checks that a batch that was decided on a snapshot applies only to that
+// content, durable or not. Changes during the write to disk do not matter.
 func TestDecidedOnOtherContent(t *testing.T) {
 	s, d, _ := slow(t)
 	on := func(snap *store.Snapshot, name string, durable bool) error {
@@ -223,14 +223,14 @@ func TestDecidedOnOtherContent(t *testing.T) {
 		}
 	}
 	release := d.stall()
-	written, before := make(chan error), s.Snapshot()
-	go func() { written <- on(before, "c", true) }()
+	result, before := make(chan error), s.Snapshot()
+	go func() { result <- on(before, "c", true) }()
 	<-d.in
 	if _, err := put(s, fileA, "f", "1"); err != nil {
 		t.Fatal(err)
 	}
 	release(nil)
-	if err := <-written; err != nil {
+	if err := <-result; err != nil {
 		t.Fatal(err)
 	}
 	want(t, "contents", contents(s), "a0=x@1 api\na1=x@2 api\nc=x@5 api\nf=1@4 file:/etc/a.yaml")
@@ -247,7 +247,7 @@ func TestMalformedBatches(t *testing.T) {
 		{store.Batch{Ops: []store.Op{{Put: res("a", "x")}}}, "batch.Source.Kind is empty"},
 		{store.Batch{Source: api, Ops: []store.Op{{Put: res("a", "x")}, {}}}, "batch.Ops[1]: exactly one of Put and Delete"},
 		{store.Batch{Source: api, Ops: []store.Op{{Put: res("a", "x"), Delete: key("a")}}}, "batch.Ops[0]: exactly one"},
-		{store.Batch{Source: api, Ops: []store.Op{{Delete: resource.Key{Kind: "Note"}}}}, "no kind or no name"},
+		{store.Batch{Source: api, Ops: []store.Op{{Delete: resource.Key{Kind: "Note"}}}}, "lacks a kind or a name"},
 		{store.Batch{Source: api, Ops: []store.Op{{Put: res("a\x00b", "x")}}}, "NUL"},
 		{store.Batch{Source: api, Ops: []store.Op{{Put: res(strings.Repeat("a", 40000), "x")}}}, "at most 16384"},
 		{store.Batch{Source: api, Ops: []store.Op{{Put: unsealed}}}, "seal it first"},
@@ -323,7 +323,7 @@ func TestHistoryInMemory(t *testing.T) {
 	tombstones(t, s)
 }
 
-// tombstones deletes more than the limit and checks which histories are left.
+// tombstones deletes more resources than the limit, and checks the remaining histories.
 func tombstones(t *testing.T, s *store.Store) {
 	t.Helper()
 	mustPut(t, s, fileA, "kept", "x")
@@ -338,7 +338,7 @@ func tombstones(t *testing.T, s *store.Store) {
 			t.Fatal(err)
 		}
 	}
-	mustPut(t, s, api, "next", "x") // the drop goes with the next commit
+	mustPut(t, s, api, "next", "x") // the next commit drops them
 	want(t, "oldest", len(s.History(key("n0000"))), 0)
 	want(t, "last beyond the limit", len(s.History(key("n0009"))), 0)
 	want(t, "first within the limit", len(s.History(key("n0010"))), 2)

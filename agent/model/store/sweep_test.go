@@ -14,8 +14,8 @@ import (
 
 var sweepBits = flag.Int("bits", 2, "bits to flip in each page of the sweep")
 
-// lived makes a state file with resources that were changed, deleted and created again, and returns
-// what is in force in the end, "" where a resource is deleted.
+// lived creates a state file with resources that were changed, deleted, and recreated. It returns
+// the final contents, with "" for deleted resources.
 func lived(t testing.TB) (path string, truth map[string]string) {
 	t.Helper()
 	path, truth = tempPath(t), map[string]string{}
@@ -52,8 +52,8 @@ func lived(t testing.TB) (path string, truth map[string]string) {
 	return path, truth
 }
 
-// inForce checks that a store has no earlier revision in force and nothing that was deleted, and
-// lists what it lacks.
+// inForce checks that a store contains no earlier revision and no deleted resource, and returns the
+// missing ones.
 func inForce(t testing.TB, what string, s *store.Store, truth map[string]string) (lacks []string) {
 	t.Helper()
 	snap := s.Snapshot()
@@ -77,9 +77,9 @@ func inForce(t testing.TB, what string, s *store.Store, truth map[string]string)
 	return lacks
 }
 
-// TestFlippedBits flips bits in each page of a state file in turn, and clears the page: nothing old
-// comes back, nor anything that was deleted, whether at the next start or at a later one, and what
-// is lost is named for as long as it is.
+// TestFlippedBits flips bits in each page of a state file in turn, and clears the page. No earlier
+// revision or deleted resource comes back at the next start or later, and lost resources stay in
+// the report.
 func TestFlippedBits(t *testing.T) {
 	t.Parallel()
 	source, truth := lived(t)
@@ -104,7 +104,7 @@ func TestFlippedBits(t *testing.T) {
 			}
 			bad := bytes.Clone(good)
 			bad[at+bit/8] ^= 1 << (bit % 8)
-			if i == bits { // nothing of the page is left
+			if i == bits { // the whole page is cleared
 				clear(bad[at : at+page])
 				bit = -1
 			}
@@ -124,8 +124,8 @@ func TestFlippedBits(t *testing.T) {
 			}
 			for n := range 2 {
 				s = reopen(t, s, path)
-				if again := inForce(t, what+", started again", s, truth); len(again) != len(lacks) {
-					t.Errorf("%s: %d resources are damaged after %d restarts, %d before", what, len(again), n+1, len(lacks))
+				if reopened := inForce(t, what+", started again", s, truth); len(reopened) != len(lacks) {
+					t.Errorf("%s: %d resources are damaged after %d restarts, %d before", what, len(reopened), n+1, len(lacks))
 				}
 			}
 			for _, name := range lacks {

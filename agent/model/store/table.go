@@ -7,18 +7,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// shards is the number of parts of a table: a change copies one of them.
+// shards is the number of shards of a table. A change copies one of them.
 const shards = 64
 
-// table maps keys to records. It is copied on write, shard by shard; once published it is not
-// changed any more.
+// table maps keys to records. It is copied on write, shard by shard, and immutable once published.
 type table struct {
 	parts [shards]map[resource.Key]*Record
-	own   [shards]bool // the part belongs to this table alone
+	own   [shards]bool // the shard is not shared with another table
 	count int
 }
 
-// shard picks a part by FNV-1a over the name, which is what differs most between keys.
+// shard returns the shard of a key, by FNV-1a over the name, which varies most between keys.
 func shard(k resource.Key) int {
 	h := uint32(2166136261)
 	for i := range len(k.Name) {
@@ -27,12 +26,12 @@ func shard(k resource.Key) int {
 	return int((h ^ h>>16) % shards)
 }
 
-// copy returns a table that can be changed. It shares its parts until they are.
+// copy returns a table for changes. It shares its shards until they are modified.
 func (t *table) copy() *table { return &table{parts: t.parts, count: t.count} }
 
 func (t *table) get(k resource.Key) *Record { return t.parts[shard(k)][k] }
 
-// all yields the records in no order.
+// all yields the records in no fixed order.
 func (t *table) all() iter.Seq[*Record] {
 	return func(yield func(*Record) bool) {
 		for _, p := range t.parts {

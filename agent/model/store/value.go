@@ -12,9 +12,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// A value on disk is, in this order: the layout (1 byte), CRC-32C over the bucket key and all that
-// follows (4 bytes, big endian), length of the header (uvarint), header (JSON), encoded resource
-// (to the end; nothing for a deletion).
+// A value on disk consists of the layout (1 byte), a CRC-32C over the bucket key and all that
+// follows (4 bytes, big endian), the length of the header (uvarint), the header (JSON), and the
+// encoded resource (to the end; empty for a deletion).
 const valueLayout = 1
 
 // valueHead is the length of layout and checksum.
@@ -22,8 +22,8 @@ const valueHead = 1 + 4
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// header is what a value says beside the resource. Fields that it does not know are ignored, so
-// that fields can be added without a new format.
+// header holds the fields of a value besides the resource. Unknown fields are ignored, so that
+// fields can be added without a new format.
 type header struct {
 	Revision uint64    `json:"revision"`
 	Created  time.Time `json:"created"`
@@ -33,7 +33,7 @@ type header struct {
 	Deleted  bool      `json:"deleted,omitempty"`
 }
 
-// wrap makes a value for a bucket key.
+// wrap returns the value for a bucket key.
 func wrap(key []byte, h header, body []byte) ([]byte, error) {
 	head, err := json.Marshal(h)
 	if err != nil {
@@ -48,22 +48,22 @@ func wrap(key []byte, h header, body []byte) ([]byte, error) {
 	return v, nil
 }
 
-// verify checks layout and checksum and returns what follows them.
+// verify checks layout and checksum, and returns the rest.
 func verify(key, value []byte) ([]byte, error) {
 	if len(value) < valueHead {
-		return nil, fmt.Errorf("the value has %d bytes, at least %d are needed", len(value), valueHead)
+		return nil, fmt.Errorf("the value has %d bytes, at least %d are required", len(value), valueHead)
 	}
 	if value[0] != valueLayout {
-		return nil, fmt.Errorf("the value has layout %d, only %d is known", value[0], valueLayout)
+		return nil, fmt.Errorf("the value has layout %d, only %d is supported", value[0], valueLayout)
 	}
 	rest := value[valueHead:]
 	if sum := binary.BigEndian.Uint32(value[1:]); sum != checksum(key, rest) {
-		return nil, fmt.Errorf("the checksum is %08x, not %08x as written", checksum(key, rest), sum)
+		return nil, fmt.Errorf("the checksum is %08x, but %08x was stored", checksum(key, rest), sum)
 	}
 	return rest, nil
 }
 
-// unwrap checks a value and takes it apart. The body shares the memory of value.
+// unwrap verifies a value and splits it. The body shares the memory of value.
 func unwrap(key, value []byte) (h header, body []byte, err error) {
 	rest, err := verify(key, value)
 	if err != nil {
@@ -88,7 +88,7 @@ func checksum(key, rest []byte) uint32 {
 	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, rest)
 }
 
-// recordKey is kind, mesh and name, each ended by NUL, which none of them holds.
+// recordKey returns kind, mesh, and name, each terminated by NUL, which none of them contains.
 func recordKey(k resource.Key) []byte {
 	b := make([]byte, 0, len(k.Kind)+len(k.Mesh)+len(k.Name)+3+8)
 	for _, s := range []string{k.Kind, k.Mesh, k.Name} {
@@ -97,8 +97,8 @@ func recordKey(k resource.Key) []byte {
 	return b
 }
 
-// historyKey is the record key and the revision, so that a resource's revisions stand together in
-// order.
+// historyKey returns the record key and the revision, so that a resource's revisions are adjacent
+// and in order.
 func historyKey(k resource.Key, revision uint64) []byte {
 	return binary.BigEndian.AppendUint64(recordKey(k), revision)
 }
@@ -106,14 +106,14 @@ func historyKey(k resource.Key, revision uint64) []byte {
 func parseRecordKey(b []byte) (resource.Key, error) {
 	parts := bytes.Split(b, []byte{0})
 	if len(parts) != 4 || len(parts[0]) == 0 || len(parts[2]) == 0 || len(parts[3]) != 0 {
-		return resource.Key{}, fmt.Errorf("%q is no key of a record", b)
+		return resource.Key{}, fmt.Errorf("%q is not the key of a record", b)
 	}
 	return resource.Key{Kind: string(parts[0]), Mesh: string(parts[1]), Name: string(parts[2])}, nil
 }
 
 func parseHistoryKey(b []byte) (resource.Key, uint64, error) {
 	if len(b) < 8 {
-		return resource.Key{}, 0, fmt.Errorf("%q is no key of a revision", b)
+		return resource.Key{}, 0, fmt.Errorf("%q is not the key of a revision", b)
 	}
 	k, err := parseRecordKey(b[:len(b)-8])
 	if err != nil {
@@ -122,7 +122,7 @@ func parseHistoryKey(b []byte) (resource.Key, uint64, error) {
 	return k, binary.BigEndian.Uint64(b[len(b)-8:]), nil
 }
 
-// decodeEntry reads a value of either bucket.
+// decodeEntry decodes a value of either bucket.
 func decodeEntry(decode func([]byte) (*resource.Resource, error), k resource.Key, key, value []byte) (entry, error) {
 	h, body, err := unwrap(key, value)
 	if err != nil {
@@ -137,12 +137,12 @@ func decodeEntry(decode func([]byte) (*resource.Resource, error), k resource.Key
 		return entry{}, fmt.Errorf("resource: %w", err)
 	}
 	if e.Resource.Key != k {
-		return entry{}, fmt.Errorf("the value holds %s", e.Resource.Key)
+		return entry{}, fmt.Errorf("the value contains %s", e.Resource.Key)
 	}
 	return e, nil
 }
 
-// encodeEntry makes the value of an entry.
+// encodeEntry encodes the value of an entry.
 func encodeEntry(e entry, key, body []byte) ([]byte, error) {
 	return wrap(key, header{Revision: e.Revision.Revision, Created: e.created, Modified: e.Time, Source: e.Source,
 		Author: e.Author, Deleted: e.Deleted}, body)

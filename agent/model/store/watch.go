@@ -2,10 +2,10 @@ package store
 
 import "sync"
 
-// Watch returns a channel that has a value in it after every change that was not received yet; many
-// changes become one value. A watcher that takes its first Snapshot after Watch and one more after
-// each value received misses nothing. stop ends the watch; it may be called more than once. The
-// channel is never closed.
+// Watch returns a channel that receives a value after every change; several unreceived changes are
+// merged into one value. A watcher misses nothing if it takes a Snapshot after Watch, and one after
+// each received value. stop ends the watch and may be called more than once. The channel is never
+// closed.
 func (s *Store) Watch() (changed <-chan struct{}, stop func()) {
 	ch := make(chan struct{}, 1)
 	s.watchMu.Lock()
@@ -24,7 +24,7 @@ func (s *Store) notify() {
 	for ch := range s.watchers {
 		select {
 		case ch <- struct{}{}:
-		default: // the watcher has not taken the last one: it will see this change with it
+		default: // the watcher has not received the last value: it will see this change too
 		}
 	}
 }
