@@ -270,7 +270,7 @@ func TestCertificatesCannotBeMade(t *testing.T) {
 	if len(got) != 2 || !strings.HasPrefix(got[0], "error Dataplane/default/web: no new config can be computed, "+
 		"so the proxy keeps its current one: mtls.backends[0] (ca): ") || !strings.HasPrefix(got[1],
 		"error Mesh/default: no certificates can be issued, so proxies keep their current ones: mtls.backends[0] (ca): ") ||
-		!strings.Contains(got[1], "is open to others") {
+		!strings.Contains(got[1], "is accessible to other users") {
 		t.Errorf("%q", got)
 	}
 	agenttest.Do(t, os.Chmod(filepath.Join(dir, "default", "ca-ca.pem"), 0o600))

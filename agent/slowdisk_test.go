@@ -126,7 +126,7 @@ func TestNewServiceWhileDiskStalls(t *testing.T) {
 	st, err := r.Api().Status(t.Context())
 	agenttest.Do(t, err)
 	if !slices.ContainsFunc(st.Problems, func(p api.Problem) bool {
-		return strings.Contains(p.Reason, `"fresh"`) && strings.Contains(p.Reason, "the state directory")
+		return strings.Contains(p.Reason, `"fresh"`) && strings.Contains(p.Reason, "the state disk")
 	}) {
 		t.Errorf("the status does not say why it has none: %+v", st.Problems)
 	}
