@@ -124,10 +124,10 @@ func statementsOf(r *resource.Resource) []statement {
 	for i := range spec.To {
 		add("to", fmt.Sprintf("spec.to[%d].default", i), &spec.To[i].TargetRef, spec.To[i].Conf)
 	}
-	arriving, field := spec.Arriving(), spec.ArrivingField()
-	for i := range arriving {
-		if len(arriving[i].Matches) == 0 { // others are about clients of their own
-			add("from", fmt.Sprintf("spec.%s[%d].default", field, i), &arriving[i].TargetRef, arriving[i].Conf)
+	items, field := spec.InboundItems(), spec.InboundField()
+	for i := range items {
+		if len(items[i].Matches) == 0 { // others are about clients of their own
+			add("from", fmt.Sprintf("spec.%s[%d].default", field, i), &items[i].TargetRef, items[i].Conf)
 		}
 	}
 	add("default", "spec.default", nil, spec.Default)

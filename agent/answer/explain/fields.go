@@ -133,7 +133,7 @@ func itemOf(p *resource.Resource, in List, i int) (resource.Conf, Source) {
 		s.Field = "spec.default"
 		return spec.Default, s
 	case From:
-		list, name = spec.Arriving(), spec.ArrivingField()
+		list, name = spec.InboundItems(), spec.InboundField()
 	}
 	s.Field = fmt.Sprintf("spec.%s[%d]", name, i)
 	if spec.Shape == nil || !spec.Shape.Inline {

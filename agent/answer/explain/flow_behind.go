@@ -283,7 +283,7 @@ func (a *about) entry(plugin *policy.Plugin, k *policy.KindRules) (policy.Decisi
 // arrivingOf is the list of a policy that says something of clients.
 func arrivingOf(r *resource.Resource) string {
 	if spec, ok := r.Spec.(*resource.Policy); ok {
-		return "spec." + spec.ArrivingField()
+		return "spec." + spec.InboundField()
 	}
 	return "spec.from"
 }

@@ -17,12 +17,12 @@ func (b *builder) from(list []matched) {
 	for i := range list {
 		p, spec := list[i].policy, list[i].spec
 		separate := len(spec.Rules) > 0 && spec.Shape != nil && spec.Shape.NewRuleConf != nil
-		arriving := spec.Arriving()
-		for j := range arriving {
-			if arriving[j].Conf == nil {
+		items := spec.InboundItems()
+		for j := range items {
+			if items[j].Conf == nil {
 				continue
 			}
-			it := item{origin: Origin{p, j}, ref: &arriving[j].TargetRef, conf: arriving[j].Conf, matches: arriving[j].Matches}
+			it := item{origin: Origin{p, j}, ref: &items[j].TargetRef, conf: items[j].Conf, matches: items[j].Matches}
 			b.warnForeign(&it)
 			if !b.client(&it) {
 				continue

@@ -80,14 +80,14 @@ func TestChoices(t *testing.T) {
 		o          policy.Options
 		want       string
 	}{
-		{name: "nobody chooses", docs: outbounds("{port: 1, tags: {kuma.io/service: backend}}")},
+		{name: "no tag besides the service", docs: outbounds("{port: 1, tags: {kuma.io/service: backend}}")},
 		{name: "an outbound, twice", docs: outbounds("{port: 1, tags: {kuma.io/service: backend, version: v1, a: b}}, " +
 			"{port: 2, tags: {a: b, version: v1, kuma.io/service: backend}}"),
 			want: "backend{a=b,version=v1}"},
-		{name: "what is alike when it is run together", docs: outbounds("{port: 1, tags: {kuma.io/service: backend, a: b, " +
+		{name: "tags that are equal only when joined", docs: outbounds("{port: 1, tags: {kuma.io/service: backend, a: b, " +
 			"c: d}}, {port: 2, tags: {kuma.io/service: backend, a: bc, d: d}}"),
 			want: "backend{a=b,c=d} backend{a=bc,d=d}"},
-		{name: "a route, of what nothing offers too", docs: httpRoute("r", "backend=v1, none=v2", ""),
+		{name: "a route, including a subset without endpoints", docs: httpRoute("r", "backend=v1, none=v2", ""),
 			want: "backend{version=v1} none{version=v2}"},
 		{name: "a route and an outbound", docs: httpRoute("r", "backend=v1, backend=v2", "") +
 			outbounds("{port: 1, tags: {kuma.io/service: backend, version: v1}}"),

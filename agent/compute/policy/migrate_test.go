@@ -76,50 +76,50 @@ func planned(t *testing.T, in *policy.MigrateInput, o policy.PlanOptions) []stri
 }
 
 func TestPlan(t *testing.T) {
-	leaving := policy.PlanOptions{Kinds: []string{"MeshT"}}
-	arriving := policy.PlanOptions{Kinds: []string{"MeshT"}, Inbound: true}
+	outbound := policy.PlanOptions{Kinds: []string{"MeshT"}}
+	inbound := policy.PlanOptions{Kinds: []string{"MeshT"}, Inbound: true}
 	for _, c := range []struct {
 		name, docs string
 		options    policy.PlanOptions
 		taken      []string
 		want       []string
 	}{
-		{name: "names that are in order stay", options: leaving,
+		{name: "names that are in order are kept", options: outbound,
 			docs: old("a-backend", anyService, service("backend")) + old("b", anyService, anyService),
 			want: []string{"b {kind:Mesh} → *", "a-backend {kind:Mesh} → backend"}},
-		{name: "the strongest gets the first number", options: leaving,
+		{name: "the policy that takes precedence gets the first number", options: outbound,
 			docs: old("all", anyService, anyService) + old("to-backend", anyService, service("backend")),
 			want: []string{"2-all {kind:Mesh} → *", "1-to-backend {kind:Mesh} → backend"}},
-		{name: "kinds of targetRef that are in order stay", options: leaving,
+		{name: "targetRef kinds that are in order are kept", options: outbound,
 			docs: old("all", anyService, anyService) + old("web", service("web"), anyService) +
 				old("v1", "{match: {kuma.io/service: web, version: v1}}", anyService),
 			want: []string{"all {kind:Mesh} → *", "web {kind:MeshService,name:web} → *",
 				"v1 {kind:MeshServiceSubset,name:web,tags:{version:v1}} → *"}},
-		{name: "where the kinds are not, there is one", options: leaving,
+		{name: "kinds that are out of order are replaced by one kind", options: outbound,
 			// Both have one tag with a value and one without, so the names decide, and a takes
 			// precedence.
 			docs: old("a", anyService, service("backend")) + old("b", service("web"), anyService),
 			want: []string{"b {kind:MeshSubset,tags:{service:web}} → *", "a {kind:MeshSubset} → backend"}},
-		{name: "destinations of several strengths part", options: leaving,
+		{name: "destinations of different precedence are split", options: outbound,
 			docs: old("x", anyService, anyService+","+service("backend")),
 			want: []string{"x-all-2 {kind:Mesh} → *", "x-all {kind:Mesh} → backend"}},
-		{name: "a source that another one covers is not needed", options: leaving,
+		{name: "a source that another one covers is not needed", options: outbound,
 			docs: old("x", anyService+","+service("web"), anyService),
 			want: []string{"x {kind:Mesh} → *"}},
-		{name: "but where another policy stands between the two", options: leaving,
+		{name: "a covered source is needed when another policy comes between", options: outbound,
 			docs: old("x", anyService+","+service("web"), anyService) + old("y", anyService, service("backend")),
 			want: []string{"2-x-all {kind:Mesh} → *", "1-y {kind:Mesh} → backend", "1-x-web {kind:MeshService,name:web} → *"}},
-		{name: "destinations with tags are none", options: leaving,
+		{name: "destinations with other tags are not migrated", options: outbound,
 			docs: old("x", anyService, "{match: {kuma.io/service: backend, version: v1}}")},
-		{name: "values take the place of a star", options: leaving,
+		{name: "listed values replace a star", options: outbound,
 			docs: old("x", "{match: {kuma.io/service: '*', version: '*'}}", anyService),
 			want: []string{"x-v1 {kind:MeshSubset,tags:{version:v1}} → *", "x-v2 {kind:MeshSubset,tags:{version:v2}} → *"}},
-		{name: "a name that is taken is passed over", options: leaving, taken: []string{"x", "x-2"},
+		{name: "a name already in use is skipped", options: outbound, taken: []string{"x", "x-2"},
 			docs: old("x", anyService, anyService), want: []string{"x-3 {kind:Mesh} → *"}},
-		{name: "inbounds of different services do not compete", options: arriving,
+		{name: "inbounds of different services do not compete", options: inbound,
 			docs: old("b", anyService, service("web")) + old("a", anyService, service("backend")),
 			want: []string{"b {kind:MeshService,name:web} → ", "a {kind:MeshService,name:backend} → "}},
-		{name: "more tags go over a service", options: arriving,
+		{name: "more tags take precedence over a service", options: inbound,
 			docs: old("s", anyService, service("web")) +
 				old("t", anyService, "{match: {kuma.io/service: '*', version: v1, kuma.io/protocol: http}}"),
 			want: []string{"2-s {kind:MeshSubset,tags:{service:web}} → ",

@@ -55,9 +55,9 @@ func (in *MigrateInput) Plan(o PlanOptions) *Plan {
 		spec := r.Spec.(*resource.LegacyPolicy)
 		var units []*Unit
 		if o.Inbound {
-			units = in.arriving(r, spec)
+			units = in.inboundUnits(r, spec)
 		} else {
-			units = in.leaving(r, spec)
+			units = in.outboundUnits(r, spec)
 		}
 		if len(units) == 0 {
 			p.Without = append(p.Without,
@@ -184,8 +184,8 @@ func FirstNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// arriving returns a unit for each selector of the destinations.
-func (in *MigrateInput) arriving(r *resource.Resource, spec *resource.LegacyPolicy) []*Unit {
+// inboundUnits returns a unit for each selector of the destinations.
+func (in *MigrateInput) inboundUnits(r *resource.Resource, spec *resource.LegacyPolicy) []*Unit {
 	var out []*Unit
 	for i := range spec.Destinations {
 		list, note := in.Expand(spec.Destinations[i].Match)
@@ -196,9 +196,9 @@ func (in *MigrateInput) arriving(r *resource.Resource, spec *resource.LegacyPoli
 	return out
 }
 
-// leaving returns a unit for each selector of the sources: one for all destinations and one for the
-// named ones, because these differ in rank.
-func (in *MigrateInput) leaving(r *resource.Resource, spec *resource.LegacyPolicy) []*Unit {
+// outboundUnits returns a unit for each selector of the sources: one for all destinations and one
+// for the named ones, because these differ in rank.
+func (in *MigrateInput) outboundUnits(r *resource.Resource, spec *resource.LegacyPolicy) []*Unit {
 	all := false
 	var to, ignored []string
 	for i := range spec.Destinations {

@@ -85,7 +85,7 @@ func (s *selector) top(p *resource.Resource, spec *resource.Policy) Selection {
 	}
 	for r, rs := range resource.Specs[*resource.Policy](routes) {
 		var out Selection
-		if len(spec.Arriving()) > 0 {
+		if len(spec.InboundItems()) > 0 {
 			out = s.routeInbounds(r, rs)
 		} else {
 			out = s.top(r, &resource.Policy{TargetRef: rs.TargetRef})

@@ -117,7 +117,7 @@ func (p *Policy) Validate(v *Validator) {
 	p.validateItems(v.Field("from"), s, p.From, s.From, true)
 	p.validateRules(v.Field("rules"), s)
 	p.validateItems(v.Field("to"), s, p.To, s.To, false)
-	if !s.Default && !s.Inline && len(p.Arriving()) == 0 && len(p.To) == 0 {
+	if !s.Default && !s.Inline && len(p.InboundItems()) == 0 && len(p.To) == 0 {
 		switch {
 		case len(s.From) > 0 && len(s.To) > 0:
 			v.Faultf("the policy is empty: give from, to or both")
@@ -155,8 +155,8 @@ func (p *Policy) validateTop(v *Validator, s *PolicyShape) {
 	case slices.Contains(s.TopFromOnly, kind) && len(p.To) > 0:
 		at.Field("kind").Faultf("%s matches inbound traffic and allows only from: move to into another "+
 			"policy, or give one of %s", kind, strings.Join(s.Top, ", "))
-	case slices.Contains(s.TopToOnly, kind) && len(p.Arriving()) > 0:
-		field := p.ArrivingField()
+	case slices.Contains(s.TopToOnly, kind) && len(p.InboundItems()) > 0:
+		field := p.InboundField()
 		v.Field(field).Faultf("a policy on %s has no %s: remove it, or give a targetRef of %s",
 			kind, field, strings.Join(s.Top, ", "))
 	}

@@ -102,16 +102,16 @@ func notInSPIFFEID(r rune) bool {
 	return r >= 0x80 || !alnum(byte(r)) && !strings.ContainsRune(".-_~%:/", r)
 }
 
-// Arriving returns the items for inbound traffic: those of rules, or those of from.
-func (p *Policy) Arriving() []PolicyItem {
+// InboundItems returns the items for inbound traffic: those of rules, or those of from.
+func (p *Policy) InboundItems() []PolicyItem {
 	if len(p.Rules) > 0 {
 		return p.Rules
 	}
 	return p.From
 }
 
-// ArrivingField is the name of the list that Arriving returns.
-func (p *Policy) ArrivingField() string {
+// InboundField is the name of the list that InboundItems returns.
+func (p *Policy) InboundField() string {
 	if len(p.Rules) > 0 {
 		return "rules"
 	}

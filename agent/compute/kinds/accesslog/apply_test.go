@@ -122,11 +122,13 @@ func TestClients(t *testing.T) {
 		"one service and the others": {withMTLS + from("p", everyone+", "+item("kind: MeshService, name: web", "/web")),
 			[]string{"/web " + web, "/all !(" + web + ")"}, []string{"/web " + web, "/all !(" + web + ")"},
 			[]string{"/all"}, nil},
-		"a part of a service": {withMTLS + from("p", item("kind: MeshServiceSubset, name: web, tags: {version: v2}", "/v2")),
+		"a subset of a service": {withMTLS +
+			from("p", item("kind: MeshServiceSubset, name: web, tags: {version: v2}", "/v2")),
 			[]string{"/v2 " + web + " && " + v2}, []string{}, []string{},
 			[]string{"p: clients of TCP connections cannot be identified by the tag version, so items that require it have " +
 				"no effect there; use only kuma.io/service"}},
-		"a part, and everyone": {withMTLS + from("p", everyone+", "+item("kind: MeshSubset, tags: {version: v2}", "/v2")),
+		"a subset and the whole mesh": {withMTLS +
+			from("p", everyone+", "+item("kind: MeshSubset, tags: {version: v2}", "/v2")),
 			[]string{"/v2 " + v2, "/all !(" + v2 + ")"}, []string{"/all"}, []string{"/all"},
 			[]string{"p: clients of TCP connections cannot be identified by the tag version, so items that require it have " +
 				"no effect there; use only kuma.io/service"}},
@@ -301,7 +303,7 @@ func TestPipeWarnings(t *testing.T) {
 			"can forge lines of this log; use a JSON format"},
 		"json": {"{type: File, file: {path: /a, format: {type: Json, json: [{key: a, value: '%QUERY_PARAM(x)%'}]}}}",
 			""},
-		"two ways": {"{type: File, file: {path: /a}}, {type: File, file: {path: /a, rotation: {}}}",
+		"two backends to one path": {"{type: File, file: {path: /a}}, {type: File, file: {path: /a, rotation: {}}}",
 			"Envoy continues to write to the rotated file"},
 		"two limits": {"{type: File, file: {path: /a, rotation: {maxFiles: 1}}}, {type: File, file: {path: /a, " +
 			"rotation: {maxFiles: 2}}}", "one of them has no effect"},

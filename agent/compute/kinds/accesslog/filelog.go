@@ -93,7 +93,7 @@ func (r *resolver) eachRule(f func(rule *policy.Rule, list string)) {
 		return
 	}
 	for i := range k.From {
-		arriving := func(rules []*policy.Rule, matched []*policy.MatchRule) {
+		inbound := func(rules []*policy.Rule, matched []*policy.MatchRule) {
 			for _, m := range matched {
 				f(&m.Rule, "from")
 			}
@@ -101,9 +101,9 @@ func (r *resolver) eachRule(f func(rule *policy.Rule, list string)) {
 				f(rule, "from")
 			}
 		}
-		arriving(k.From[i].Rules, k.From[i].Matched)
+		inbound(k.From[i].Rules, k.From[i].Matched)
 		for j := range k.From[i].Routes {
-			arriving(k.From[i].Routes[j].Rules, k.From[i].Routes[j].Matched)
+			inbound(k.From[i].Routes[j].Rules, k.From[i].Routes[j].Matched)
 		}
 	}
 	for _, rule := range k.To {

@@ -233,7 +233,7 @@ func (r *resolver) sinks(rule *policy.Rule, list string) []sink {
 		s, reason := r.refer(b)
 		if reason != "" {
 			if spec, ok := from.Policy.Spec.(*resource.Policy); ok && list == "from" {
-				list = spec.ArrivingField()
+				list = spec.InboundField()
 			}
 			r.warnf(from.Policy.Key, "%s[%d].default.backends[%d] was dropped: %s", list, from.Item, i, reason)
 			continue

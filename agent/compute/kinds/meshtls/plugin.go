@@ -45,13 +45,13 @@ func check(p *resource.Policy, v *resource.Validator) {
 	if wholeMesh(p) {
 		return
 	}
-	arriving := p.Arriving()
-	for i := range arriving {
-		c, ok := arriving[i].Conf.(*Conf)
+	items := p.InboundItems()
+	for i := range items {
+		c, ok := items[i].Conf.(*Conf)
 		if !ok {
 			continue
 		}
-		at := v.Field(p.ArrivingField()).Index(i).Field("default")
+		at := v.Field(p.InboundField()).Index(i).Field("default")
 		if c.TLSVersion != nil {
 			at.Field("tlsVersion").Faultf("tlsVersion requires a targetRef of kind Mesh, " +
 				"because all proxies must agree on it: move it into a policy on the Mesh")
@@ -122,7 +122,7 @@ func ofMesh(c *policy.Context, rules *policy.KindRules) (*Conf, []*resource.Reso
 			continue
 		}
 		owners = append(owners, p)
-		for _, it := range spec.Arriving() {
+		for _, it := range spec.InboundItems() {
 			if it.Conf != nil {
 				confs = append(confs, it.Conf)
 			}

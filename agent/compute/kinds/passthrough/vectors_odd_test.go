@@ -26,7 +26,7 @@ func TestOddConnections(t *testing.T) {
 		{"a dot at the end of a name", names, to("1.1.1.1:443", sendsTLS, "a.com."), closed, "server-name"},
 		{"a dot in front", names, to("1.1.1.1:443", sendsTLS, ".a.com"), closed, "server-name"},
 		{"a name below an exact one", names, to("1.1.1.1:443", sendsTLS, "x.a.com"), closed, "server-name"},
-		{"a name that ends alike", names, to("1.1.1.1:443", sendsTLS, "xa.com"), closed, "server-name"},
+		{"a name with the same ending", names, to("1.1.1.1:443", sendsTLS, "xa.com"), closed, "server-name"},
 		{"below a wildcard", names, to("1.1.1.1:443", sendsTLS, "x.b.com"), "tls_*.b.com_443", up},
 		{"below a wildcard in capitals", names, to("1.1.1.1:443", sendsTLS, "X.B.COM"), "tls_*.b.com_443", up},
 		{"an empty part below a wildcard, since Envoy keeps wildcards as .b.com",

@@ -100,7 +100,7 @@ func TestVectors(t *testing.T) {
 			verdict{chain: "http_80", cluster: "http_a.com_80"}},
 		{"IPv6: and beside networks of TLS", v6, to("[2001:db8::5]:80", sendsHTTP1, "a.com"),
 			verdict{chain: "http_80_closure", cluster: "http_a.com_80"}},
-		{"IPv4 is not concerned by networks of IPv6", v6, to("10.0.0.1:443", sendsTLS, "b.com"),
+		{"IPv6 networks do not affect IPv4", v6, to("10.0.0.1:443", sendsTLS, "b.com"),
 			verdict{closedAt: "destination-port"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {

@@ -61,7 +61,7 @@ func TestMerge(t *testing.T) {
 			`{common_lb_config: {ignore_new_hosts_until_first_hc: false}}`,
 			`{commonLbConfig: {closeConnectionsOnHostSetChange: true}}`},
 		"an explicit default of an enum": {clusterName, `{lbPolicy: RING_HASH}`, `{lbPolicy: ROUND_ROBIN}`, `{}`},
-		"null says nothing":              {clusterName, `{lbPolicy: RING_HASH}`, `{lbPolicy: null}`, `{lbPolicy: RING_HASH}`},
+		"null changes nothing":           {clusterName, `{lbPolicy: RING_HASH}`, `{lbPolicy: null}`, `{lbPolicy: RING_HASH}`},
 		"items are appended": {clusterName,
 			`{healthChecks: [{timeout: 1s, interval: 1s, healthyThreshold: 1, unhealthyThreshold: 1, tcpHealthCheck: {}}]}`,
 			`{healthChecks: [{timeout: 2s, interval: 1s, healthyThreshold: 1, unhealthyThreshold: 1, tcpHealthCheck: {}}]}`,

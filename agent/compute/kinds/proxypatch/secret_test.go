@@ -178,9 +178,9 @@ func TestChangesBesideSecrets(t *testing.T) {
 		t.Errorf("%s", s)
 	}
 	for name, doc := range map[string]string{
-		"another name":   strings.ReplaceAll(string(shown), `\"b\"`, `\"d\"`),
-		"another place":  strings.ReplaceAll(string(shown), "common_tls_context", "commonTlsContext"),
-		"no modifcation": patchOf(jsonPatch("/a/password/inlineString", `"`+secret.Redacted+`"`)),
+		"another name":      strings.ReplaceAll(string(shown), `\"b\"`, `\"d\"`),
+		"key in camel case": strings.ReplaceAll(string(shown), "common_tls_context", "commonTlsContext"),
+		"no modifcation":    patchOf(jsonPatch("/a/password/inlineString", `"`+secret.Redacted+`"`)),
 	} {
 		if doc == string(shown) {
 			t.Fatalf("%s: the change has no effect", name)

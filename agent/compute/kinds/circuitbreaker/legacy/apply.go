@@ -87,7 +87,7 @@ func halves(policies []*resource.Resource) (limits, outlier bool) {
 		if !ok {
 			continue
 		}
-		for _, item := range slices.Concat(spec.Arriving(), spec.To) {
+		for _, item := range slices.Concat(spec.InboundItems(), spec.To) {
 			if conf, ok := item.Conf.(*circuitbreaker.Conf); ok {
 				limits = limits || conf.ConnectionLimits != nil
 				outlier = outlier || conf.OutlierDetection != nil

@@ -51,7 +51,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 			ratelimit.Divide(ch.HTTP, list)
 		}
 	}
-	x := leaving{c: c, limits: map[*resource.Resource]*anypb.Any{}}
+	x := outboundLimiter{c: c, limits: map[*resource.Resource]*anypb.Any{}}
 	for l := range toolkit.Listeners(d, draft.Outbound) {
 		if toolkit.SupersedingRoute(c.Rules, l.Service) != nil {
 			continue

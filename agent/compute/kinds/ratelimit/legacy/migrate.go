@@ -25,12 +25,12 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	some.Policies = nil
 	noted, byService := map[*resource.Resource]string{}, map[string][]*resource.Resource{}
 	for _, r := range in.Policies {
-		beyond := beyondMesh(in, r)
-		if beyond != "" && !arrives(in, r) {
-			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: r.Key, Why: beyond})
+		note := externalNote(in, r)
+		if note != "" && !selectsInbounds(in, r) {
+			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: r.Key, Why: note})
 			continue
 		}
-		noted[r] = beyond
+		noted[r] = note
 		spec, ok := r.Spec.(*resource.LegacyPolicy)
 		if !ok || toolkit.SelectsAll(spec.Sources) {
 			some.Policies = append(some.Policies, r)
@@ -45,7 +45,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		byService[service] = append(byService[service], r)
 	}
 	for _, service := range slices.Sorted(maps.Keys(byService)) {
-		if other := beside(in, service, byService); other != "" {
+		if other := otherLimited(in, service, byService); other != "" {
 			for _, r := range byService[service] {
 				out.Without = append(out.Without, policy.WithoutSuccessor{Policy: r.Key, Why: fmt.Sprintf(noMatch+
 					"a dataplane of %s also belongs to %s, whose clients have another limit, and MeshRateLimit may select another "+
@@ -155,15 +155,15 @@ func byCertificate(in *policy.MigrateInput, sources []resource.LegacySelector) (
 // permissive reports whether a MeshTLS makes inbounds accept plain text.
 func permissive(r *resource.Resource) bool {
 	spec, ok := r.Spec.(*resource.Policy)
-	return ok && slices.ContainsFunc(spec.Arriving(), func(it resource.PolicyItem) bool {
+	return ok && slices.ContainsFunc(spec.InboundItems(), func(it resource.PolicyItem) bool {
 		conf, err := json.Marshal(it.Conf) // the type belongs to another plugin
 		return err != nil || bytes.Contains(conf, []byte(`"mode":"Permissive"`))
 	})
 }
 
-// beside returns another service with a limit for its clients that shares a dataplane with service;
-// "" if there is none.
-func beside(in *policy.MigrateInput, service string, byService map[string][]*resource.Resource) string {
+// otherLimited returns another service with a limit for its clients that shares a dataplane with
+// service; "" if there is none.
+func otherLimited(in *policy.MigrateInput, service string, byService map[string][]*resource.Resource) string {
 	for _, d := range in.Index.View.Dataplanes() {
 		names := in.Index.View.ProxyTags(d.Spec.(*resource.Dataplane))[resource.TagService]
 		if !slices.Contains(names, service) {
@@ -178,9 +178,9 @@ func beside(in *policy.MigrateInput, service string, byService map[string][]*res
 	return ""
 }
 
-// beyondMesh returns a note if a policy limits ExternalServices, which has no successor; "" if it
+// externalNote returns a note if a policy limits ExternalServices, which has no successor; "" if it
 // does not.
-func beyondMesh(in *policy.MigrateInput, r *resource.Resource) string {
+func externalNote(in *policy.MigrateInput, r *resource.Resource) string {
 	var names []string
 	for _, s := range in.Index.View.Services() {
 		if s.ID.Kind == mesh.KindTag && s.Outside != nil && policy.LegacyReaches(r, s.ID.Name) {
@@ -196,8 +196,8 @@ func beyondMesh(in *policy.MigrateInput, r *resource.Resource) string {
 			"policy is deleted", policy.FirstNames(names))
 }
 
-// arrives reports whether a policy selects connections to some dataplane.
-func arrives(in *policy.MigrateInput, r *resource.Resource) bool {
+// selectsInbounds reports whether a policy selects connections to some dataplane.
+func selectsInbounds(in *policy.MigrateInput, r *resource.Resource) bool {
 	return slices.ContainsFunc(in.Index.View.Dataplanes(), func(d *resource.Resource) bool {
 		return in.Index.SelectLegacy(r, d, true).Selected
 	})
@@ -224,18 +224,19 @@ func override(h, weak *ratelimit.HTTP, notes *[]string) {
 // changes explains the differences between the config of MeshRateLimit and RateLimit. narrow is
 // true if limits for some clients have no successor, matches if some limits match certificates.
 func changes(narrow, matches bool) []policy.Change {
-	arriving := "the limit applies to all requests, so clients with tags need no separate route"
+	inboundWhy := "the limit applies to all requests, so clients with tags need no separate route"
 	if narrow {
-		arriving = fmt.Sprintf("limits for all clients need no separate route, and limits for some clients end, because %s "+
-			"does not identify clients by tags", ratelimit.Kind)
+		inboundWhy = fmt.Sprintf("limits for all clients need no separate route, and limits for some clients end, "+
+			"because %s does not identify clients by tags", ratelimit.Kind)
 	}
 	if matches {
-		arriving += "; limits for the clients of a service match the SPIFFE ID in their certificates instead of the tags " +
+		inboundWhy += "; limits for the clients of a service match the SPIFFE ID in their certificates instead of the tags " +
 			"that they send"
 	}
-	leaving := "the limit of requests that leave the mesh ends, because " + ratelimit.Kind + " applies only to inbounds"
+	outboundWhy := "the limit of requests that leave the mesh ends, because " + ratelimit.Kind +
+		" applies only to inbounds"
 	var out []policy.Change
-	for _, c := range []struct{ listener, why string }{{"inbound:*", arriving}, {"outbound:*", leaving}} {
+	for _, c := range []struct{ listener, why string }{{"inbound:*", inboundWhy}, {"outbound:*", outboundWhy}} {
 		manager := "Listener/" + c.listener +
 			"/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/"
 		for _, path := range []string{

@@ -13,10 +13,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// leaving limits the requests of one proxy to services outside the mesh. Its policies are already
-// selected by their sources, so routes need no matcher. Only the policy whose sources and
+// outboundLimiter limits the requests of one proxy to services outside the mesh. Its policies are
+// already selected by their sources, so routes need no matcher. Only the policy whose sources and
 // destinations have the most tags applies.
-type leaving struct {
+type outboundLimiter struct {
 	c      *policy.Context
 	limits map[*resource.Resource]*anypb.Any
 }
@@ -25,7 +25,7 @@ type leaving struct {
 func isOutside(s *mesh.Service) bool { return s.ID.Kind == mesh.KindTag && s.External }
 
 // limit adds limits to the routes that lead to services outside the mesh.
-func (x *leaving) limit(h *draft.HTTP) {
+func (x *outboundLimiter) limit(h *draft.HTTP) {
 	if h == nil || h.Routes == nil {
 		return
 	}
@@ -54,7 +54,7 @@ func (x *leaving) limit(h *draft.HTTP) {
 }
 
 // of returns the limit of requests to a cluster, or nil.
-func (x *leaving) of(cluster string) *anypb.Any {
+func (x *outboundLimiter) of(cluster string) *anypb.Any {
 	s := x.c.View.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: cluster})
 	// The cluster's name may end with a hash of tags.
 	if i := strings.LastIndexByte(cluster, '-'); s == nil && i > 0 {
