@@ -95,7 +95,7 @@ func auditIDs(t *testing.T, file string, killed int) map[string]int {
 	t.Helper()
 	code, out, errs := runMain("logs", "audit", "-o", "json", "--file", file)
 	torn := 0
-	said, _ := strings.CutPrefix(errs, file+": lines left out, since they are no events: ")
+	said, _ := strings.CutPrefix(errs, file+": lines skipped because they are not audit events: ")
 	if _, err := fmt.Sscanln(said, &torn); said != "" && (err != nil || fmt.Sprintln(torn) != said) ||
 		code != command.ExitOK || torn > killed {
 		t.Fatalf("exit code %d: %s", code, errs)

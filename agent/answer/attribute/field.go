@@ -12,12 +12,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxFieldTrials bounds the configs that are made to find one field.
+// maxFieldTrials limits the configs that are generated to find one field.
 const maxFieldTrials = 48
 
-// Field returns the innermost field of a policy of a mesh that holds all of what matters: it goes
-// down the document as long as there is one part, and only one, without which gone is true of the
-// config. It is "" for none. Parts without which the document is not valid cannot be tried.
+// Field returns the path of the innermost field of a policy that has the whole effect. It descends
+// into the document while exactly one child is such that gone returns true for the config generated
+// without it. It returns "" if there is no such field. It cannot test a child that the document
+// needs to be valid.
 func (s *Search) Field(m *generate.Mesh, policy *resource.Resource, gone func(*generate.Proxy) bool) string {
 	if s.Decode == nil {
 		return ""
@@ -35,7 +36,7 @@ func (s *Search) Field(m *generate.Mesh, policy *resource.Resource, gone func(*g
 	return strings.TrimPrefix(f.path.String(), ".")
 }
 
-// fieldSearch goes down one policy.
+// fieldSearch is the search within one policy.
 type fieldSearch struct {
 	*Search
 	mesh   *generate.Mesh
@@ -44,11 +45,11 @@ type fieldSearch struct {
 	gone   func(*generate.Proxy) bool
 	tried  int
 	tokens []string
-	path   strings.Builder // tokens, as documents are written: .spec.to[0].default
+	path   strings.Builder // path to the current value in document syntax: .spec.to[0].default
 }
 
-// selects reports whether a field, at some depth, says which proxies and services a policy is
-// about: without it the policy would be about others.
+// selects reports whether the field at this depth selects the proxies or services of a policy.
+// Without such a field the policy would apply to others.
 func selects(name string, depth int) bool {
 	switch name {
 	case "targetRef":
@@ -59,7 +60,7 @@ func selects(name string, depth int) bool {
 	return false
 }
 
-// down goes on from a value that holds all of what matters.
+// down continues the search within v, which has the whole effect.
 func (f *fieldSearch) down(v any) {
 	object, isObject := v.(map[string]any)
 	list, _ := v.([]any)
@@ -78,7 +79,7 @@ func (f *fieldSearch) down(v any) {
 			continue
 		}
 		if found != "" {
-			return // it takes more than one
+			return // more than one child is needed
 		}
 		found = name
 	}
@@ -96,7 +97,7 @@ func (f *fieldSearch) down(v any) {
 	f.down(list[i])
 }
 
-// matters reports whether what is searched for is gone without a part of the policy.
+// matters reports whether the effect disappears if the policy lacks the child name.
 func (f *fieldSearch) matters(name string) bool {
 	if f.tried++; f.tried > maxFieldTrials || f.Spent() {
 		return false

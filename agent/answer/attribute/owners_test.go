@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// TestOwners asks which policies shape which resources: of two that say the same neither is an
-// owner.
+// TestOwners checks which policies shape which resources. If two policies set the same value,
+// neither is an owner.
 func TestOwners(t *testing.T) {
 	m, _ := fixture(t, `
 {type: Mesh, name: default}

@@ -14,40 +14,44 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Bounds of the search for the policies behind rejected resources, of one proxy.
+// Limits of the search for the policies behind the rejected resources of one proxy.
 const (
-	maxTrials = 256 // configs that are made
-	maxBlamed = 16  // policies that are named for one resource
-	maxFields = 3   // of these, for the first ones the field is searched for
+	maxTrials = 256 // configs generated
+	maxBlamed = 16  // policies reported for one resource
+	maxFields = 3   // policies for which the field is searched, the most likely first
 	maxPaths  = 8
 )
 
-// BlameQuestion asks which policies shape resources that a client of one proxy rejects.
+// BlameQuestion asks which policies shape the resources that an Envoy rejected or the check
+// withheld.
 type BlameQuestion struct {
-	Mesh     *generate.Mesh // in force
-	Name     string         // of the dataplane
+	Mesh     *generate.Mesh // the current mesh
+	Name     string         // name of the dataplane
 	Flavor   node.Flavor
 	Rejected []draft.Rejection
-	// Made is the config that was made for the client last; nil where it is not known.
-	Made *generate.Proxy
-	// Revision is that of the last change of a policy, 0 for one that is not known. Nil: none is.
+	// Last is the config that was last computed for the proxy; nil if unknown.
+	Last *generate.Proxy
+	// Revision returns the revision of the last change of a policy, 0 if unknown. It may be nil.
 	Revision func(resource.Key) uint64
-	// Decode reads one resource of its canonical form. Nil: no fields are searched for.
+	// Decode reads the canonical JSON of a resource; nil disables the search for fields.
 	Decode func([]byte) (*resource.Resource, error)
-	// Fields, when not nil, remembers the fields that were found, so that they are not searched for
-	// again for other proxies that reject the same.
+	// Fields caches the fields found, so that they are not searched for again for other proxies
+	// with the same rejection. It may be nil.
 	Fields map[string]string
 }
 
-// FindBlame returns the policies that shape rejected resources, the most likely cause first: those
-// without which a resource would have the bytes that were accepted last, then those that were
-// changed since, then the others; of the same evidence those that act last, which see what all
-// others have made. Where some were changed since, the others are not searched for. A resource that
-// no policy shapes has an empty list; one that has other bytes in the config of the mesh by now has
-// none.
+// FindBlame returns the policies that shape rejected resources, the most likely cause first:
 //
-// Of what the agent's own check withholds those come first without which it does not. What follows
-// from another withheld resource alone is attributed to the policies behind that one.
+//   - policies without which a resource would equal the last accepted version;
+//   - policies that changed since the resource was accepted;
+//   - all other policies.
+//
+// Among equal evidence, policies that are applied later come first. If a changed policy explains a
+// resource, the others are not tried. A resource that no policy shapes has an empty list. A
+// resource whose bytes have changed since the rejection is not in the result.
+//
+// For a resource that the agent's check withholds, policies without which the check accepts it come
+// first. A resource that is withheld only because of another one has the policies of that one.
 func FindBlame(q BlameQuestion) (map[draft.ResourceID][]api.Blame, error) {
 	if q.Fields == nil {
 		q.Fields = map[string]string{}
@@ -56,7 +60,7 @@ func FindBlame(q BlameQuestion) (map[draft.ResourceID][]api.Blame, error) {
 	s.Search = Search{ID: generate.ProxyID{Mesh: q.Mesh.View.Name, Name: q.Name, Flavor: q.Flavor},
 		Memo: generate.NewMemo(), Decode: q.Decode,
 		Spent: func() bool { return s.Trials >= maxTrials }}
-	s.Prev = q.Made
+	s.Prev = q.Last
 	var err error
 	if s.now, err = s.In(q.Mesh); err != nil {
 		return nil, err
@@ -71,7 +75,7 @@ func FindBlame(q BlameQuestion) (map[draft.ResourceID][]api.Blame, error) {
 		}
 	}
 	if byCheck {
-		s.had = had(s.now, q.Rejected)
+		s.accepted = acceptedConfig(s.now, q.Rejected)
 	}
 	s.withheld = s.refused(s.now)
 	s.try()
@@ -96,9 +100,9 @@ type blameSearch struct {
 	now      *generate.Proxy // the config with all policies
 	suspects []suspect
 	checker  check.Checker
-	// what the client has, as far as that is known; nil when nothing is asked of the check
-	had *generate.Proxy
-	// what the check refuses of the config with all policies, nil when nothing is asked of it
+	// the accepted forms, as far as known; nil if no suspect is withheld by the check
+	accepted *generate.Proxy
+	// resources that the check rejects with all policies active; nil like accepted
 	withheld map[draft.ResourceID]bool
 	out      map[draft.ResourceID][]api.Blame
 }
@@ -111,35 +115,36 @@ type suspect struct {
 
 type owner struct {
 	policy   *resource.Resource
-	place    int             // in the order of acting
-	makes    generate.Change // from the resource as it would be without the policy
+	order    int             // index in the order of application
+	change   generate.Change // from the resource without the policy to the current one
 	evidence string
 }
 
-// refused returns what the check refuses of a config, nil when no suspect is one of the check.
+// refused returns the resources of a config that the check rejects, nil if no suspect is withheld
+// by the check.
 func (s *blameSearch) refused(p *generate.Proxy) map[draft.ResourceID]bool {
-	if s.had == nil {
+	if s.accepted == nil {
 		return nil
 	}
 	out := map[draft.ResourceID]bool{}
-	for _, r := range generate.Withheld(p.Check(&s.checker, s.had.Sealed)) {
+	for _, r := range generate.Withheld(p.Check(&s.checker, s.accepted.Sealed)) {
 		out[r.ID] = true
 	}
 	return out
 }
 
-// changed reports whether a policy was changed since a resource was accepted.
+// changed reports whether a policy changed after the suspect was last accepted.
 func (s *blameSearch) changed(r *suspect, p *resource.Resource) bool {
 	return r.Since > 0 && s.q.Revision != nil && s.q.Revision(p.Key) > r.Since
 }
 
-// open reports whether nothing but that policies shape it is known of a suspect.
+// open reports whether no policy with strong evidence has been found for the suspect.
 func (r *suspect) open() bool {
 	return !slices.ContainsFunc(r.owners, func(o owner) bool { return o.evidence != api.BlameShapes })
 }
 
-// try leaves out the policies that were changed, and the others where that explains nothing; those
-// that act last first.
+// try tests the changed policies, and then the others for suspects without an explanation. Policies
+// that are applied last are tested first.
 func (s *blameSearch) try() {
 	var changed, others []Candidate
 	acting := Acting(s.q.Mesh, s.ID)
@@ -170,8 +175,8 @@ func (s *blameSearch) try() {
 	}
 }
 
-// evidence says how much speaks for it that a policy is the cause; without is the suspect as it
-// would be without it.
+// evidence classifies how strongly a policy is the cause. without is the suspect's resource in the
+// config without the policy.
 func (s *blameSearch) evidence(r *suspect, policy *resource.Resource, without *draft.Resource,
 	refused map[draft.ResourceID]bool) string {
 	alone := without == nil && r.Accepted == nil ||
@@ -188,20 +193,20 @@ func (s *blameSearch) evidence(r *suspect, policy *resource.Resource, without *d
 	return api.BlameShapes
 }
 
-// conclude ranks the owners of a suspect and finds the fields and paths.
+// conclude ranks the owners of a suspect and finds their fields and paths.
 func (s *blameSearch) conclude(r *suspect) error {
 	rank := func(o owner) int {
 		return slices.Index([]string{api.BlameAlone, api.BlameChanged, api.BlameShapes}, o.evidence)
 	}
 	slices.SortStableFunc(r.owners, func(a, b owner) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.place, a.place))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.order, a.order))
 	})
 	list := []api.Blame{}
 	for i, o := range r.owners[:min(len(r.owners), maxBlamed)] {
 		b := api.Blame{Type: o.policy.Kind, Mesh: o.policy.Mesh, Name: o.policy.Name, Evidence: o.evidence, Paths: []string{}}
 		if i < maxFields {
 			var err error
-			if b.Paths, err = pathsOf(&o.makes, maxPaths); err != nil {
+			if b.Paths, err = pathsOf(&o.change, maxPaths); err != nil {
 				return err
 			}
 			b.Field = s.field(o.policy)
@@ -212,10 +217,11 @@ func (s *blameSearch) conclude(r *suspect) error {
 	return nil
 }
 
-// field returns the innermost field of a policy that holds all of what shapes the suspects; of
-// those that the check withholds for this policy alone, all of what is withheld.
+// field returns the innermost field of a policy without which the suspects would have different
+// bytes. For suspects that are withheld because of this policy only, it is the field without which
+// the check accepts them.
 func (s *blameSearch) field(policy *resource.Resource) string {
-	key := fmt.Sprintf("%s %x", policy.Key, policy.Digest) // the same on proxies that reject resources of the same role
+	key := fmt.Sprintf("%s %x", policy.Key, policy.Digest) // equal for proxies that reject resources with the same role
 	evidence := map[draft.ResourceID]string{}
 	for _, r := range s.suspects {
 		if i := slices.IndexFunc(r.owners, func(o owner) bool { return o.policy == policy }); i >= 0 {
@@ -240,7 +246,7 @@ func (s *blameSearch) field(policy *resource.Resource) string {
 	return s.q.Fields[key]
 }
 
-// role is a name without the address of the proxy: inbound:10.0.0.1:80 is inbound:80.
+// role returns a resource name without the proxy's address: inbound:10.0.0.1:80 becomes inbound:80.
 func role(name string) string {
 	first, _, _ := strings.Cut(name, ":")
 	if last := strings.LastIndexByte(name, ':'); last > len(first) {
@@ -249,10 +255,9 @@ func role(name string) string {
 	return name
 }
 
-// had returns a config that holds, in place of what a client rejects of p and of what is withheld
-// from it, the forms that it accepted last. It is there to be compared with: its lists have no
-// versions.
-func had(p *generate.Proxy, rejected []draft.Rejection) *generate.Proxy {
+// acceptedConfig returns p with each rejected resource replaced by the form that the client
+// accepted last. Use it only for comparison: the versions of its lists are not set.
+func acceptedConfig(p *generate.Proxy, rejected []draft.Rejection) *generate.Proxy {
 	form := make(map[draft.ResourceID]*draft.Resource, len(rejected))
 	for i := range rejected {
 		form[rejected[i].ID] = rejected[i].Accepted

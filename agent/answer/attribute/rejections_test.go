@@ -41,7 +41,7 @@ const badPatch = `
   {listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:20000'}, value: "perConnectionBufferLimitBytes: 1"}}]}}}
 `
 
-// fixture is a mesh, the config of web in it, and a registry to decode with.
+// fixture returns a mesh and the config of web in it.
 func fixture(t *testing.T, docs string) (*generate.Mesh, *generate.Proxy) {
 	t.Helper()
 	rs, faults := kinds.Registry().Decode("", []byte(docs))
@@ -59,8 +59,8 @@ func fixture(t *testing.T, docs string) (*generate.Mesh, *generate.Proxy) {
 	return m, p
 }
 
-// TestFindBlameByVersion: what an Envoy rejects is found in the config as it is made for an Envoy
-// of its version.
+// TestFindBlameByVersion checks that the search generates the config for the version of the Envoy
+// that rejected a resource.
 func TestFindBlameByVersion(t *testing.T) {
 	const log = "---\n{type: MeshAccessLog, mesh: default, name: log, spec: {targetRef: {kind: Mesh}, to: [{targetRef: " +
 		"{kind: Mesh}, default: {backends: [{type: OpenTelemetry, openTelemetry: {endpoint: collector}}]}}]}}\n"
@@ -71,7 +71,7 @@ func TestFindBlameByVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	listener := draft.ResourceID{TypeURL: draft.TypeListener, Name: "outbound:127.0.0.1:20000"}
-	q := attribute.BlameQuestion{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy, Made: made,
+	q := attribute.BlameQuestion{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy, Last: made,
 		Rejected: []draft.Rejection{{ID: listener, Resource: made.Resource(listener)}}}
 	blame, err := attribute.FindBlame(q)
 	if err != nil {
@@ -82,7 +82,7 @@ func TestFindBlameByVersion(t *testing.T) {
 	}
 }
 
-// TestFindBlame asks for the policies behind rejected resources.
+// TestFindBlame checks the policies found for rejected resources.
 func TestFindBlame(t *testing.T) {
 	_, before := fixture(t, blameMesh)
 	m, now := fixture(t, blameMesh+badPatch)

@@ -1,10 +1,9 @@
-// Package attribute finds the policies behind a part of a proxy's config by leaving policies out:
-// one without which the part would be different is behind it. A [Search] makes the config again
-// without each candidate, within bounds, and asks its caller what became of what is searched for;
-// it also finds the innermost field of a policy that matters.
+// Package attribute finds the policies behind a part of a proxy's config. It generates the config
+// without each candidate policy: if the part differs, the policy contributes to it. A [Search]
+// limits the number of these trials and can also find the innermost field of a policy that matters.
 //
-// The package is pure. Each trial costs one config, so that it is for questions and never for every
-// pass.
+// The package is pure. Each trial generates a whole config, so use it to answer questions, not in
+// the reconcile loop.
 package attribute
 
 import (
@@ -17,29 +16,29 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxPolicies bounds the policies that are left out of the config of one proxy.
+// maxPolicies limits the policies that [Owners] tries for one proxy.
 const maxPolicies = 256
 
-// Candidate is a resource that may be behind something.
+// Candidate is a resource that may be a cause.
 type Candidate struct {
 	Key      resource.Key
-	Resource *resource.Resource    // as it acts; nil: it does not act any more
-	Mesh     func() *generate.Mesh // without it; nil where there is no such mesh
+	Resource *resource.Resource    // in its active form; nil: no longer active
+	Mesh     func() *generate.Mesh // the mesh without it; nil if that mesh does not exist
 }
 
-// Search makes the config of one proxy in meshes that differ in what acts.
+// Search generates the config of one proxy in variants of a mesh.
 type Search struct {
 	ID   generate.ProxyID
 	Memo *generate.Memo
-	Prev *generate.Proxy // a config of the proxy that is like those to be made; nil: none
-	// reads a resource of its canonical form; nil: no fields are searched for
+	Prev *generate.Proxy // a similar config of the proxy, to reuse; nil: none
+	// Decode reads the canonical JSON of a resource; nil disables the search for fields.
 	Decode func([]byte) (*resource.Resource, error)
-	Spent  func() bool // no further config may be made
-	Trials int         // configs made so far
+	Spent  func() bool // reports whether the limit of trials is reached
+	Trials int         // configs generated so far
 }
 
-// Acting returns the policies that act on a proxy in a mesh, which may be nil, in the order in
-// which they act.
+// Acting returns the policies that apply to a proxy, in the order in which they are applied. The
+// mesh may be nil.
 func Acting(m *generate.Mesh, id generate.ProxyID) []*resource.Resource {
 	if m == nil || m.Policies == nil || m.View.Dataplane(id.Name) == nil || id.Flavor == node.FlavorGRPC {
 		return nil
@@ -47,16 +46,15 @@ func Acting(m *generate.Mesh, id generate.ProxyID) []*resource.Resource {
 	return m.Policies.Match(m.View.Dataplane(id.Name)).Policies()
 }
 
-// Of returns a policy that acts in a mesh as a candidate.
+// Of returns an active policy of a mesh as a candidate.
 func Of(m *generate.Mesh, r *resource.Resource) Candidate {
 	return Candidate{Key: r.Key, Resource: r, Mesh: func() *generate.Mesh { return m.Without(r.Key) }}
 }
 
-// Try makes the config without each candidate and gives it to judge, with the mesh that it is made
-// in, until judge returns false or no further config may be made. The config is nil where the
-// dataplane does not exist without the candidate. A candidate without which no config can be made
-// is passed over: nothing can be said about it.
-func (s *Search) Try(list []Candidate, judge func(c *Candidate, m *generate.Mesh, p *generate.Proxy) bool) {
+// Try generates the config without each candidate and calls visit with it and its mesh, until visit
+// returns false or the limit of trials is reached. The config is nil if the dataplane does not
+// exist without the candidate. Try skips a candidate if generation without it fails.
+func (s *Search) Try(list []Candidate, visit func(c *Candidate, m *generate.Mesh, p *generate.Proxy) bool) {
 	for i := range list {
 		if s.Spent() {
 			return
@@ -65,22 +63,22 @@ func (s *Search) Try(list []Candidate, judge func(c *Candidate, m *generate.Mesh
 		if m == nil {
 			continue
 		}
-		if p, err := s.In(m); err == nil && !judge(&list[i], m, p) {
+		if p, err := s.In(m); err == nil && !visit(&list[i], m, p) {
 			return
 		}
 	}
 }
 
-// In makes the config of the proxy in a mesh.
+// In generates the config of the proxy in a mesh.
 func (s *Search) In(m *generate.Mesh) (*generate.Proxy, error) {
 	s.Trials++
 	return s.ID.In(m, s.Prev, s.Memo)
 }
 
-// Owners returns the policies that shape resources of a proxy's config: those without which a
-// resource would have other bytes or would not exist, and those that remove it. Only resources that
-// want admits are looked at. The policies of a resource are in the order in which their kinds act;
-// where too many select the proxy, the first of them are passed over.
+// Owners returns the policies that shape the resources of a proxy's config: without such a policy,
+// the resource would have different bytes, not exist, or not have been removed. It considers only
+// resources that want accepts. The policies of a resource are in the order in which they are
+// applied. If more than maxPolicies select the proxy, the first ones are skipped.
 func Owners(m *generate.Mesh, id generate.ProxyID,
 	want func(draft.ResourceID) bool) (map[draft.ResourceID][]resource.Key, error) {
 	s := Search{ID: id, Memo: generate.NewMemo(), Spent: func() bool { return false }}
@@ -106,7 +104,7 @@ func Owners(m *generate.Mesh, id generate.ProxyID,
 	return out, nil
 }
 
-// pathsOf returns the places of a resource that a change is about, for people.
+// pathsOf returns at most most paths that a change affects, for display.
 func pathsOf(c *generate.Change, most int) ([]string, error) {
 	out := []string{}
 	if c.From == nil {

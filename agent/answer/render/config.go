@@ -11,26 +11,27 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// ConfigOptions says which config of a proxy is shown.
+// ConfigOptions selects which config of a proxy is shown.
 type ConfigOptions struct {
-	Shadow   bool // the one that would be computed if shadow policies acted
-	Computed bool // the one that was computed, with what the check withholds
-	Diff     bool // with the patch that leads from the current config to the one that is shown
+	Shadow   bool // the config that shadow policies would produce
+	Computed bool // the computed config, including resources that the check withholds
+	Diff     bool // add a patch from the current config to the one shown
 
-	Rendered generate.RenderCache // of resources that were shown before; nil: none
+	Rendered generate.RenderCache // cache of rendered resources; nil: none
 }
 
-// ProxyConfig renders what the Envoy of a dataplane gets in a mesh, as _config and `inspect
-// dataplane` show it, and what was left out of it. That is published, or, where it is nil since
-// nobody is connected, what would be.
+// ProxyConfig renders the config of a dataplane's Envoy in a mesh and returns the warnings of its
+// generation. The API path _config and the command inspect dataplane show it. published is the
+// config that the Envoy has; if it is nil because no Envoy is connected, ProxyConfig computes the
+// config that would be published.
 //
-// It is pure, but for the cache. The error is a *generate.NotFoundError when the mesh has no such
+// It is pure except for the cache. It returns a *generate.NotFoundError if the mesh has no such
 // dataplane.
 func ProxyConfig(m *generate.Mesh, name string, published *generate.Proxy,
 	o ConfigOptions) (*api.Config, []mesh.Warning, error) {
 	var memo *generate.Memo
 	if o.Diff && o.Shadow {
-		memo = generate.NewMemo() // most of two configs is the same
+		memo = generate.NewMemo() // the two configs have most parts in common
 	}
 	in := generate.Input{Name: name, Flavor: node.FlavorEnvoy}
 	if published != nil {
@@ -52,7 +53,7 @@ func ProxyConfig(m *generate.Mesh, name string, published *generate.Proxy,
 	}
 	from, shown := published, published
 	switch {
-	case o.Shadow: // two computed configs are compared: the check would hide what shadow policies change
+	case o.Shadow: // compare computed configs: the check could withhold what the shadow policies change
 		shadow, err := computed, error(nil)
 		if s := m.Shadow(); s != m || shadow == nil {
 			shadow, err = compute(s)
@@ -84,7 +85,7 @@ func ProxyConfig(m *generate.Mesh, name string, published *generate.Proxy,
 	return c, shown.Warnings, nil
 }
 
-// firstPublished returns what would be published of a config for a client that has nothing yet.
+// firstPublished returns the config that a new client would get: p without withheld resources.
 func firstPublished(p *generate.Proxy) *generate.Proxy {
 	var checker check.Checker
 	check := func(p *generate.Proxy) []finding.Finding { return p.Check(&checker, nil) }
@@ -92,9 +93,9 @@ func firstPublished(p *generate.Proxy) *generate.Proxy {
 	return out
 }
 
-// ZoneConfig renders what the Envoy of a proxy at the border of a zone gets, as _config and
-// `inspect zoneegress` show it, and what was left out of it; see [ProxyConfig]. It is pure, but for
-// the cache, which may be nil.
+// ZoneConfig renders the config of a zone proxy's Envoy and returns the warnings of its generation.
+// The API path _config and the command inspect zoneegress show it; see [ProxyConfig]. It is pure
+// except for the cache, which may be nil.
 func ZoneConfig(in generate.ZoneInput, published *generate.Proxy, computed bool,
 	cache generate.RenderCache) (*api.Config, []mesh.Warning, error) {
 	p := published

@@ -7,9 +7,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Savings computes what proxies save by not reaching all services. The zero value is ready; it
-// computes the size of the config for each sort of services once. It is not safe for concurrent
-// use.
+// Savings computes how much smaller a proxy's config is because the proxy does not reach all
+// services. It measures each serviceSort of a mesh once and caches the result. The zero value is
+// ready to use. It is not safe for concurrent use.
 type Savings struct {
 	weights map[weightKey]int
 }
@@ -19,23 +19,23 @@ type weightKey struct {
 	sort serviceSort
 }
 
-// serviceSort is services whose configs have about the same size.
+// serviceSort groups services whose configs have about the same size.
 type serviceSort struct {
 	kind string
 	http bool
 }
 
-// maxSample bounds the services of a sort that are weighed.
+// maxSample limits the services of one serviceSort that are measured.
 const maxSample = 16
 
-// Of returns what a dataplane of a mesh saves; nil when it cannot be said.
+// Of returns the saving of a dataplane, or nil if the dataplane or its policies are unknown.
 func (x *Savings) Of(m *generate.Mesh, name string) *api.Saving {
 	dp := m.View.Dataplane(name)
 	if dp == nil || m.Policies == nil {
 		return nil
 	}
 	var out api.Saving
-	spared := map[serviceSort][]*mesh.Service{}
+	omitted := map[serviceSort][]*mesh.Service{}
 	reach, mode := m.Policies.Reach(dp), m.View.Spec.ServicesMode()
 	for _, s := range m.View.Services() {
 		switch v := reach.Of(s); {
@@ -44,21 +44,22 @@ func (x *Savings) Of(m *generate.Mesh, name string) *api.Saving {
 		case v.Cause != mesh.CauseNotListed && v.Cause != mesh.CauseNoPermission:
 		case s.ID.Kind != mesh.KindTag && mode == resource.MeshServicesReachableBackends,
 			s.ID.Kind == mesh.KindMeshService && mode == resource.MeshServicesDisabled:
-			// The mode leaves it out where it is not listed.
+			// The mode of the mesh omits services that are not listed, so listing saves nothing.
 		default:
 			k := serviceSort{s.ID.Kind, s.Protocol.HTTP()}
-			spared[k] = append(spared[k], s)
+			omitted[k] = append(omitted[k], s)
 		}
 	}
 	out.Of = out.Clusters
-	for sort, list := range spared {
+	for sort, list := range omitted {
 		out.Of += len(list)
 		out.Bytes += len(list) * x.weight(m, name, sort, list)
 	}
 	return &out
 }
 
-// weight is the mean size of the config for a service of a sort, of a sample spread over the list.
+// weight returns the mean config size of a service of a sort in bytes, measured on a sample spread
+// over the list.
 func (x *Savings) weight(m *generate.Mesh, name string, sort serviceSort, list []*mesh.Service) int {
 	key := weightKey{m.View.Name, sort}
 	if w, ok := x.weights[key]; ok {

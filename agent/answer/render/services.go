@@ -11,9 +11,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// ServicesOptions choose among the services of a mesh; a zero field chooses all.
+// ServicesOptions selects services of a mesh; a zero field matches all.
 type ServicesOptions struct {
-	Kind string // KindServiceTag or the kind of a resource
+	Kind string // api.KindServiceTag or the kind of a resource
 	Name string
 }
 
@@ -25,8 +25,8 @@ func (o *ServicesOptions) want(s *mesh.Service) bool {
 	return (o.Kind == "" || o.Kind == kind) && (o.Name == "" || o.Name == name)
 }
 
-// Services lists the services of a view as _services and `inspect services` show them, sorted
-// by kind and name: those of tags and those that are derived among them. It is pure.
+// Services lists the services of a view, sorted by kind and name, including tag services and
+// derived services. The API path _services and the command inspect services show them. It is pure.
 func Services(v *mesh.View, o ServicesOptions) []api.Service {
 	reasons := map[resource.Key][]string{}
 	for _, w := range v.Warnings {
@@ -38,7 +38,7 @@ func Services(v *mesh.View, o ServicesOptions) []api.Service {
 		if !o.want(s) {
 			continue
 		}
-		k := [2]string{s.ID.Kind, s.Tag + s.Resource.Name} // one of the two is empty
+		k := [2]string{s.ID.Kind, s.Tag + s.Resource.Name} // one of the two names is empty
 		i, known := at[k]
 		if !known {
 			i = len(out)
@@ -76,8 +76,8 @@ func servicePort(s *mesh.Service) api.ServicePort {
 	return p
 }
 
-// Hostnames lists the names that a real service of a view has; false when there is no such
-// service.
+// Hostnames lists the hostnames of a service resource in a view. It returns false if there is no
+// such service.
 func Hostnames(v *mesh.View, kind, name string) (*api.Hostnames, bool) {
 	out := &api.Hostnames{Items: []api.HostnameItem{}}
 	found := false
@@ -101,7 +101,7 @@ func Hostnames(v *mesh.View, kind, name string) (*api.Hostnames, bool) {
 	return out, found
 }
 
-// service begins a [api.Service] from its first port.
+// service converts the first port of a service to an [api.Service] without ports.
 func service(v *mesh.View, s *mesh.Service) api.Service {
 	out := api.Service{Kind: s.ID.Kind, Mesh: v.Name, Name: s.Resource.Name, Derived: s.Derived, Labels: s.Labels,
 		VIPs: []netip.Addr{}, Hostnames: []api.ServiceHostname{}, Ports: []api.ServicePort{}, Reasons: []string{}}
@@ -122,7 +122,7 @@ func service(v *mesh.View, s *mesh.Service) api.Service {
 	return out
 }
 
-// Kinds lists the kinds of a registry in its order.
+// Kinds lists the kinds of a registry in registry order.
 func Kinds(reg *resource.Registry) []api.Kind {
 	out := []api.Kind{}
 	for _, d := range reg.All() {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// BenchmarkUsage reads lines of the default format of a proxy that sees many services.
+// BenchmarkUsage counts lines of the default format for a proxy with many services.
 func BenchmarkUsage(b *testing.B) {
 	for _, n := range []int{10, 1000} {
 		b.Run(fmt.Sprint(n, " services"), func(b *testing.B) {

@@ -9,54 +9,55 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/logline"
 )
 
-// vote is what one family of formats says of a line.
+// vote is the interpretation of a line by one family of formats.
 type vote struct {
-	outlets []*outlet // that may have logged it; none for words that are of no listener
-	// backends are those that the line names and to which no listener leads, as of one that is gone.
+	listeners []*listener // listeners that may have logged the line; empty if its words match no listener
+	// backends are services that the line names although no listener leads to them, for example
+	// because it was removed.
 	backends []int
-	name     string // words of no listener
+	name     string // words that match no listener
 	to       netip.AddrPort
 }
 
-// vote narrows the listeners whose words a line has by what else it says. Each value counts only
-// where it fits one of them: what a line says of the past may be no longer so, and the host is the
-// client's word.
+// vote narrows the listeners whose words match a line by the other values of the line. A value is
+// ignored if no listener matches it: the line may be older than the config, and clients choose the
+// host.
 func (u *Usage) vote(f *family, e logline.Entry) vote {
 	v := vote{name: strings.Join(e.Words, " ")}
 	for _, i := range e.Members {
-		if !slices.Contains(v.outlets, f.outlets[i]) {
-			v.outlets = append(v.outlets, f.outlets[i])
+		if !slices.Contains(v.listeners, f.listeners[i]) {
+			v.listeners = append(v.listeners, f.listeners[i])
 		}
 	}
-	if len(v.outlets) == 0 && f.out {
+	if len(v.listeners) == 0 && f.out {
 		for _, w := range e.Words {
 			v.backends = append(v.backends, u.lookup.named[w]...)
 		}
 		return v
 	}
-	narrow := func(fits func(*outlet) bool) bool {
-		var left []*outlet
-		for _, o := range v.outlets {
+	narrow := func(fits func(*listener) bool) bool {
+		var left []*listener
+		for _, o := range v.listeners {
 			if fits(o) {
 				left = append(left, o)
 			}
 		}
 		if len(left) > 0 {
-			v.outlets = left
+			v.listeners = left
 		}
 		return len(left) > 0
 	}
 	for _, i := range [...]int{atRawCluster, atCluster} {
 		c := e.Values[i]
-		if told(c) && !narrow(func(o *outlet) bool { return o.clusters[c] }) && f.out && len(u.lookup.cluster[c]) > 0 {
+		if hasValue(c) && !narrow(func(o *listener) bool { return o.clusters[c] }) && f.out && len(u.lookup.cluster[c]) > 0 {
 			return vote{backends: u.lookup.cluster[c]}
 		}
 	}
 	local, isLocal := addrPort(e.Values[atLocal])
 	if isLocal {
 		v.to = local
-		if !narrow(func(o *outlet) bool { return o.way != past && o.address == local }) { // no listener has it
-			narrow(func(o *outlet) bool { return o.way == past })
+		if !narrow(func(o *listener) bool { return o.direction != passthrough && o.address == local }) { // no listener has this address
+			narrow(func(o *listener) bool { return o.direction == passthrough })
 		}
 	}
 	for _, i := range [...]int{atRemote, atHost} {
@@ -64,27 +65,27 @@ func (u *Usage) vote(f *family, e logline.Entry) vote {
 			if !isLocal {
 				v.to = host
 			}
-			narrow(func(o *outlet) bool { return o.hosts[host] })
+			narrow(func(o *listener) bool { return o.hosts[host] })
 		}
 	}
-	if authority := strings.ToLower(e.Values[atAuthority]); told(authority) {
+	if authority := strings.ToLower(e.Values[atAuthority]); hasValue(authority) {
 		host, port, _ := strings.Cut(authority, ":")
-		narrow(func(o *outlet) bool {
+		narrow(func(o *listener) bool {
 			return o.names[host] && (port == "" || port == strconv.Itoa(int(o.address.Port())))
 		})
 	}
 	return v
 }
 
-// told reports whether a value is one: Envoy writes "-" where it has none.
-func told(s string) bool { return s != "" && s != "-" }
+// hasValue reports whether Envoy logged a value; it writes "-" for a missing one.
+func hasValue(s string) bool { return s != "" && s != "-" }
 
-// decide joins what the families say whose line it may be.
+// decide combines the votes of all families into one verdict.
 func (u *Usage) decide(votes []vote) verdict {
-	var from []*outlet
+	var from []*listener
 	var to netip.AddrPort
 	var backends []int
-	is := map[way]bool{}
+	is := map[direction]bool{}
 	name := ""
 	add := func(list []int) {
 		for _, i := range list {
@@ -94,7 +95,7 @@ func (u *Usage) decide(votes []vote) verdict {
 		}
 	}
 	for _, v := range votes {
-		for _, o := range v.outlets {
+		for _, o := range v.listeners {
 			if !slices.Contains(from, o) {
 				from = append(from, o)
 			}
@@ -102,7 +103,7 @@ func (u *Usage) decide(votes []vote) verdict {
 		if v.to.IsValid() {
 			to = v.to
 		}
-		if len(v.outlets) == 0 {
+		if len(v.listeners) == 0 {
 			name = v.name
 		}
 		if add(v.backends); len(v.backends) > 0 {
@@ -111,47 +112,48 @@ func (u *Usage) decide(votes []vote) verdict {
 	}
 	if len(from)+len(backends) == 0 {
 		if strings.TrimSpace(name) == "" {
-			return verdict{fate: foreign}
+			return verdict{outcome: foreign}
 		}
-		return verdict{fate: unknown, name: name}
+		return verdict{outcome: unknown, name: name}
 	}
 	for _, o := range from {
-		is[o.way] = true
+		is[o.direction] = true
 		add(o.backends)
 	}
 	slices.Sort(backends)
 	switch {
 	case len(is) > 1:
-		return verdict{fate: ambiguous}
+		return verdict{outcome: ambiguous}
 	case is[inbound]:
-		return verdict{fate: arrived}
-	case is[past]:
-		return u.pastMesh(from, to)
+		return verdict{outcome: arrived}
+	case is[passthrough]:
+		return u.decidePassthrough(from, to)
 	case !u.sameName(backends):
-		return verdict{fate: ambiguous}
+		return verdict{outcome: ambiguous}
 	}
-	return verdict{fate: used, backends: backends}
+	return verdict{outcome: used, backends: backends}
 }
 
-// sameName reports whether services go by one name: a value of kuma.io/service and the MeshService
-// that it is, or the ports of one resource. A line that may be about any of them counts for all.
+// sameName reports whether all backends have the same name, such as a kuma.io/service value and its
+// MeshService, or the ports of one resource. A line that matches several of them counts for each.
 func (u *Usage) sameName(backends []int) bool {
 	return !slices.ContainsFunc(backends, func(i int) bool {
 		return u.backends.Items[i].Name != u.backends.Items[backends[0]].Name
 	})
 }
 
-// pastMesh looks whose address was dialled. A listener of its own has the address in it.
-func (u *Usage) pastMesh(from []*outlet, to netip.AddrPort) verdict {
+// decidePassthrough classifies a line by the address that the client dialed. A separate listener
+// for one address has it in its own address.
+func (u *Usage) decidePassthrough(from []*listener, to netip.AddrPort) verdict {
 	if !to.IsValid() && len(from) == 1 && from[0].address.IsValid() &&
 		!strings.HasPrefix(from[0].name, prefixPassthrough) {
 		to = from[0].address
 	}
 	if list := u.lookup.virtual[to]; len(list) > 0 && u.sameName(list) {
-		return verdict{fate: used, backends: list}
+		return verdict{outcome: used, backends: list}
 	}
 	if len(u.lookup.instance[to]) > 0 {
-		return verdict{fate: instance, to: to}
+		return verdict{outcome: instance, to: to}
 	}
-	return verdict{fate: outside}
+	return verdict{outcome: outside}
 }

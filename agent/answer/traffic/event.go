@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// event is what is shown of an event of audit.k8s.io/v1.
+// event holds the displayed fields of an audit.k8s.io/v1 event.
 type event struct {
 	Kind   string `json:"kind"`
 	Time   string `json:"stageTimestamp"`
@@ -24,7 +24,7 @@ type event struct {
 	Annotations map[string]string
 }
 
-// text is the event in one line: time, user, verb, object, code, and what went wrong.
+// text formats the event as one line: time, user, verb, object, code, and message.
 func (e *event) text() string {
 	object := e.URI
 	if e.Object.Resource != "" {
@@ -38,7 +38,7 @@ func (e *event) text() string {
 	}
 	message := e.Status.Message
 	if n := e.Annotations["nearside.io/dropped"]; n != "" {
-		message = fmt.Sprintf("events that are missing here: %s, from %s to %s",
+		message = fmt.Sprintf("events missing here: %s, from %s to %s",
 			n, e.Annotations["nearside.io/dropped-since"], e.Annotations["nearside.io/dropped-until"])
 	}
 	fields := []string{e.Time, e.User.Username, e.Verb, object, strconv.Itoa(e.Status.Code)}
@@ -46,7 +46,7 @@ func (e *event) text() string {
 		fields[4] = ""
 	}
 	for i := range fields {
-		fields[i] = strings.ReplaceAll(clip.Printable(cmp.Or(fields[i], "-")), " ", "\\x20") // one field stays one
+		fields[i] = strings.ReplaceAll(clip.Printable(cmp.Or(fields[i], "-")), " ", "\\x20") // keep it one field
 	}
 	if message != "" {
 		fields = append(fields, clip.Printable(message))

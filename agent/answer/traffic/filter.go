@@ -13,35 +13,35 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// Filter says which lines are shown. The zero value shows all.
+// Filter selects the lines to show. The zero value selects all.
 type Filter struct {
-	Audit  bool // the files are audit logs: lines that are no events are left out
+	Audit  bool // the files are audit logs; lines that are not events are skipped
 	Since  time.Time
 	Codes  []Codes  // nil: all
-	Fields []string // of JSON lines, with the code; empty: the usual ones
-	Mesh   string   // of events of the audit log; "" for all
+	Fields []string // fields of JSON lines that may hold the code; empty: the usual ones
+	Mesh   string   // of audit log events; "" for all
 }
 
-// Codes is a range of status codes, with both ends.
+// Codes is an inclusive range of status codes.
 type Codes struct{ First, Last int }
 
-// skip decides on the lines of one file, and counts those about which nothing can be told.
-type skip struct {
+// selector selects lines of one file and counts lines that it cannot classify.
+type selector struct {
 	filter  *Filter
 	formats *Formats
-	current bool // all that was there was read: what comes is new
-	within  bool // a long line
-	shown   bool // and it is shown
-	failed  bool // the file cannot be read on
+	current bool // the reader reached the end of the file; later lines are new
+	within  bool // in the middle of a long line
+	shown   bool // the long line is shown
+	failed  bool // the file can no longer be read
 
-	noTime, noStatus, noEvent int // lines
+	noTime, noStatus, noEvent int // lines without this information
 }
 
-// maxEvent bounds the lines of the audit log that are looked at; events are shorter.
+// maxEvent limits the length of audit log lines in bytes. Events are shorter.
 const maxEvent = 1 << 20
 
-// shows reports whether a line is shown; of the parts of a long line, the first decides.
-func (s *skip) shows(line rotation.Line) bool {
+// shows reports whether a line is shown. The first part of a long line decides for all parts.
+func (s *selector) shows(line rotation.Line) bool {
 	if s.within {
 		s.within = line.More
 		return s.shown
@@ -51,7 +51,7 @@ func (s *skip) shows(line rotation.Line) bool {
 	return s.shown
 }
 
-func (s *skip) decide(line rotation.Line) bool {
+func (s *selector) decide(line rotation.Line) bool {
 	f := s.filter
 	if f.Audit {
 		return s.event(line)
@@ -102,11 +102,11 @@ func (s *skip) decide(line rotation.Line) bool {
 }
 
 // event decides on a line of the audit log.
-func (s *skip) event(line rotation.Line) bool {
+func (s *selector) event(line rotation.Line) bool {
 	f := s.filter
 	var x event
 	if line.Open && bytes.HasPrefix(line.Text, []byte("{")) && !json.Valid(line.Text) {
-		return false // it is being written
+		return false // the event is still being written
 	}
 	if line.More || len(line.Text) > maxEvent || json.Unmarshal(line.Text, &x) != nil || x.Kind != "Event" {
 		s.noEvent++
@@ -137,13 +137,13 @@ func (f *Filter) takes(code int) bool {
 	return false
 }
 
-// Fields of JSON lines that have the status code or the time, unless others are told.
+// JSON fields that may hold the status code or the time, in order of preference.
 var (
 	statusFields = []string{"response_code", "responseCode", "status_code", "status", "code"}
 	timeFields   = []string{"start_time", "time", "timestamp", "@timestamp", "ts"}
 )
 
-// fieldCode returns the code of a JSON line. Fields that contradict each other tell nothing.
+// fieldCode returns the status code of a JSON line. It returns false if two fields differ.
 func fieldCode(fields map[string]json.RawMessage, names []string) (int, bool) {
 	if len(names) == 0 {
 		names = statusFields
@@ -168,15 +168,15 @@ func fieldCode(fields map[string]json.RawMessage, names []string) (int, bool) {
 	return code, found
 }
 
-// codeOf reads a status code; Envoy writes 0 where nothing was answered.
+// codeOf parses a status code. Envoy writes 0 if there was no response.
 func codeOf(text string) (int, bool) {
 	n, err := strconv.Atoi(text)
 	return n, err == nil && len(text) <= 3 && text[0] != '+' && n >= 0
 }
 
-// The default format of requests, as kinds/accesslog has it: what stands before the request, and
-// what stands around the code. Clients choose the path and some of what is quoted, so that the
-// second may be there more than once.
+// Regular expressions for the default HTTP format of kinds/accesslog: the text before the request
+// and the text around the code. Clients choose the path and some quoted values, so defaultPart may
+// match more than once.
 var (
 	defaultHead = regexp.MustCompile(`^\[[0-9T:.Z-]+\] [^ "]+ "`)
 	defaultPart = regexp.MustCompile(
@@ -184,8 +184,8 @@ var (
 	defaultTail = regexp.MustCompile(`" "[^"]*" "[^"]*" "[^" ]+" "[^" ]+"$`)
 )
 
-// defaultCode returns the code of a line of the default format of requests, and nothing where it
-// may be that of a client's making.
+// defaultCode returns the status code of a line in the default HTTP format. It returns false if a
+// client may have forged the code.
 func defaultCode(line []byte) (int, bool) {
 	if !defaultHead.Match(line) || !defaultTail.Match(line) {
 		return 0, false
@@ -197,7 +197,7 @@ func defaultCode(line []byte) (int, bool) {
 	return codeOf(string(line[at[2]:at[3]]))
 }
 
-// timeOf returns the time of a line of an access log.
+// timeOf returns the time of an access log line.
 func timeOf(line []byte, fields map[string]json.RawMessage) (time.Time, bool) {
 	if fields == nil {
 		if len(line) == 0 || line[0] != '[' {
@@ -222,7 +222,7 @@ func timeOf(line []byte, fields map[string]json.RawMessage) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// ParseSince reads a time, or a duration before now, in which d is a day.
+// ParseSince parses a time, or a duration before now. The duration may use d for days.
 func ParseSince(text string, now time.Time) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return at, nil
@@ -236,13 +236,13 @@ func ParseSince(text string, now time.Time) (time.Time, error) {
 	}
 	d, err := time.ParseDuration(rest)
 	if err != nil || d < 0 || d > maxDays*24*time.Hour || total+d <= 0 {
-		return time.Time{}, fmt.Errorf("%q is neither a duration above 0, like 10m, 2h or 7d, of at most %d days, "+
-			"nor a time like 2026-01-31T12:00:00Z", text, maxDays)
+		return time.Time{}, fmt.Errorf("%q is not a duration above 0, such as 10m, 2h, or 7d, of at most %d days "+
+			"or a time such as 2026-01-31T12:00:00Z", text, maxDays)
 	}
 	return now.Add(-total - d), nil
 }
 
-// ParseCodes reads codes, classes and ranges, with commas between.
+// ParseCodes parses a comma-separated list of codes, classes, and ranges.
 func ParseCodes(text string) ([]Codes, error) {
 	var out []Codes
 	for part := range strings.SplitSeq(text, ",") {
@@ -262,7 +262,8 @@ func ParseCodes(text string) ([]Codes, error) {
 			r.Last = r.First
 		}
 		if !ok {
-			return nil, fmt.Errorf("%q is neither a code, like 503, nor a class, like 5xx, nor a range, like 200-299", part)
+			return nil, fmt.Errorf("%q is not a code such as 503, a class such as 5xx, "+
+				"or a range such as 200-299", part)
 		}
 		out = append(out, r)
 	}

@@ -9,13 +9,13 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// standard is a line of the default format of requests.
+// standard returns a line in the default HTTP format.
 func standard(path, code, agent string) string {
 	return `[2026-11-23T10:00:00.000Z] default "GET ` + path + ` HTTP/1.1" ` + code + ` - 0 2 15 14 "-" "` + agent +
 		`" "-" "7d1e" "backend" "web" "backend" "192.0.2.1" "192.0.2.2:80"`
 }
 
-// TestStatus is what code a line has, "?" where it cannot be told.
+// TestStatus checks the status code of a line, "?" if unknown.
 func TestStatus(t *testing.T) {
 	for _, c := range []struct{ name, line, want string }{
 		{"default format", standard("/", "503", "curl/8"), "503"},
@@ -50,24 +50,24 @@ func TestStatus(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := &skip{filter: &Filter{Codes: codes}}
+			s := &selector{filter: &Filter{Codes: codes}}
 			shown := s.shows(rotation.Line{Text: []byte(c.line)})
 			if shown != (c.want == want) || (s.noStatus == 1) != (c.want == "?") {
-				t.Errorf("%s: shown for %s: %v, not told: %d", c.name, code, shown, s.noStatus)
+				t.Errorf("%s: shown for %s: %v, unknown: %d", c.name, code, shown, s.noStatus)
 			}
 		}
 	}
-	own := &skip{filter: &Filter{Codes: []Codes{{500, 599}}, Fields: []string{"http.status"}}}
+	own := &selector{filter: &Filter{Codes: []Codes{{500, 599}}, Fields: []string{"http.status"}}}
 	if !own.shows(rotation.Line{Text: []byte(`{"http.status":502,"status":200}`)}) ||
 		own.shows(rotation.Line{Text: []byte(`{"status":502}`)}) || own.noStatus != 1 {
-		t.Errorf("the field that is named is not looked at: %+v", own)
+		t.Errorf("the named field is not read: %+v", own)
 	}
 }
 
-// TestLongLines has lines in parts: the first decides, and what cannot be told of it is counted
-// once.
+// TestLongLines checks long lines that are read in parts: the first part decides, and unknown lines
+// are counted once.
 func TestLongLines(t *testing.T) {
-	s := &skip{filter: &Filter{Codes: []Codes{{0, 999}}}}
+	s := &selector{filter: &Filter{Codes: []Codes{{0, 999}}}}
 	for _, part := range []rotation.Line{
 		{Text: []byte(`{"status":200,"a":"`), More: true}, {Text: []byte(`{"status":200}`), More: true},
 		{Text: []byte(`{"status":200}`)},
@@ -77,15 +77,15 @@ func TestLongLines(t *testing.T) {
 		}
 	}
 	if s.noStatus != 1 || !s.shows(rotation.Line{Text: []byte(`{"status":200}`)}) {
-		t.Errorf("not told: %d", s.noStatus)
+		t.Errorf("unknown: %d", s.noStatus)
 	}
-	all := &skip{filter: &Filter{}}
+	all := &selector{filter: &Filter{}}
 	if !all.shows(rotation.Line{Text: []byte("a"), More: true}) || !all.shows(rotation.Line{Text: []byte("b")}) {
-		t.Error("without a filter a part is left out")
+		t.Error("a part is skipped without a filter")
 	}
 }
 
-// TestSince is which lines are older, by their format.
+// TestSince checks which lines are older than a time, by their format.
 func TestSince(t *testing.T) {
 	since := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 	for _, c := range []struct{ line, want string }{
@@ -100,7 +100,7 @@ func TestSince(t *testing.T) {
 		{"[", "?"},
 		{"2026-11-23T10:00:00Z a", "?"},
 	} {
-		s := &skip{filter: &Filter{Since: since}}
+		s := &selector{filter: &Filter{Since: since}}
 		shown, got := s.shows(rotation.Line{Text: []byte(c.line)}), "old"
 		if shown {
 			got = "shown"
@@ -112,12 +112,12 @@ func TestSince(t *testing.T) {
 		}
 		s.current = true
 		if !s.shows(rotation.Line{Text: []byte(c.line)}) {
-			t.Errorf("%s: came in while it was followed, and is left out", c.line)
+			t.Errorf("%s: skipped although it is newer than the end of the file", c.line)
 		}
 	}
 }
 
-// TestFlags is what --since and --status take.
+// TestFlags checks the values of --since and --status.
 func TestFlags(t *testing.T) {
 	now := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 	for text, want := range map[string]string{
@@ -143,14 +143,14 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// FuzzDecide reads any line: nothing panics, each line is shown, left out or counted, and a code
-// that is told is one of three digits.
+// FuzzDecide reads arbitrary lines: each is shown, skipped, or counted, and a code has three digits
+// at most.
 func FuzzDecide(f *testing.F) {
 	f.Add([]byte(standard("/", "503", "x")), false)
 	f.Add([]byte(`{"status":"503","time":"2026-11-23T10:00:00Z"}`), false)
 	f.Add([]byte(`{"kind":"Event","stageTimestamp":"2026-11-23T10:00:00.000000Z","responseStatus":{"code":403}}`), true)
 	f.Fuzz(func(t *testing.T, line []byte, audit bool) {
-		s := &skip{filter: &Filter{Audit: audit, Since: time.Unix(0, 0), Codes: []Codes{{0, 999}}, Mesh: ""}}
+		s := &selector{filter: &Filter{Audit: audit, Since: time.Unix(0, 0), Codes: []Codes{{0, 999}}, Mesh: ""}}
 		shown := s.shows(rotation.Line{Text: line})
 		if n := s.noTime + s.noStatus + s.noEvent; n > 1 || shown && n > 0 {
 			t.Errorf("shown %v, counted %d", shown, n)
@@ -161,8 +161,7 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// TestFilterFormats is what code and time lines of known formats have, "?" where they cannot be
-// told.
+// TestFilterFormats checks the code and the time of lines in known formats, "?" if unknown.
 func TestFilterFormats(t *testing.T) {
 	formats, reasons := NewFormats([]logline.Format{
 		{Text: "%REQ(:PATH)% %START_TIME%|%RESPONSE_CODE%|backend\n"},
@@ -183,16 +182,16 @@ func TestFilterFormats(t *testing.T) {
 		{`{"answer":503,"status":503,"x":1}`, "503", "?"}, // by the usual fields
 		{standard("/", "503", "x"), "503", "late"},
 		{"a 503 b", "?", "?"},
-		{"503 200", "?", "?"}, // of two formats
+		{"503 200", "?", "?"}, // ambiguous: matches two formats
 	} {
-		s := &skip{filter: &Filter{Codes: []Codes{{503, 503}}}, formats: formats}
+		s := &selector{filter: &Filter{Codes: []Codes{{503, 503}}}, formats: formats}
 		code := "503"
 		if !s.shows(rotation.Line{Text: []byte(c.line)}) {
 			if code = "other"; s.noStatus > 0 {
 				code = "?"
 			}
 		}
-		s = &skip{filter: &Filter{Since: time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)}, formats: formats}
+		s = &selector{filter: &Filter{Since: time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)}, formats: formats}
 		when := "late"
 		if !s.shows(rotation.Line{Text: []byte(c.line)}) {
 			if when = "early"; s.noTime > 0 {
@@ -203,12 +202,12 @@ func TestFilterFormats(t *testing.T) {
 			t.Errorf("%s: code %s, %s; want %s, %s", c.line, code, when, c.code, c.when)
 		}
 	}
-	s := &skip{filter: &Filter{Codes: []Codes{{200, 200}}, Fields: []string{"status"}}, formats: formats}
+	s := &selector{filter: &Filter{Codes: []Codes{{200, 200}}, Fields: []string{"status"}}, formats: formats}
 	if !s.shows(rotation.Line{Text: []byte(`{"answer":503,"status":"200"}`)}) {
-		t.Error("the field that is named is not looked at")
+		t.Error("the named field is not read")
 	}
 	if f, reasons := NewFormats([]logline.Format{{Text: "%RESPONSE_CODE% %QUERY_PARAM(a)%"}}); f != nil ||
 		len(reasons) != 1 {
-		t.Errorf("lines that clients can forge are read: %q", reasons)
+		t.Errorf("forgeable lines are read: %q", reasons)
 	}
 }

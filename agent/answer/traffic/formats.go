@@ -9,21 +9,21 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/logline"
 )
 
-// Formats read the time and the status code of lines by the formats that wrote them. Nil knows
-// none.
+// Formats reads the time and the status code of lines by the formats of the loggers that wrote
+// them. A nil *Formats recognizes no line.
 type Formats struct {
 	families []*logline.Family
 }
 
-// The operators that are asked for, by their index.
+// Indexes of the operators that are read.
 const (
 	askTime = iota
 	askCode
 )
 
-// NewFormats prepares to read the lines of a file. It says of which formats it cannot tell the
-// status code, each reason once. Nothing is told of lines of a file into which clients can write
-// some.
+// NewFormats returns a reader for the lines of a file with these formats. The reasons explain, once
+// each, why the status code cannot be read from some formats. If clients can forge lines of the
+// file, it returns nil with a reason.
 func NewFormats(list []logline.Format) (f *Formats, reasons []string) {
 	said := map[string]bool{}
 	say := func(text string) {
@@ -51,8 +51,8 @@ func NewFormats(list []logline.Format) (f *Formats, reasons []string) {
 	return &Formats{families}, reasons
 }
 
-// read returns the code and the time of a line. Where it may be of several formats that contradict
-// each other nothing is told.
+// read returns the code and the time of a line. If formats that match the line contradict each
+// other, the value is not returned.
 func (f *Formats) read(line []byte) (code int, hasCode bool, at time.Time, hasTime bool) {
 	if f == nil {
 		return
@@ -75,11 +75,11 @@ func (f *Formats) read(line []byte) (code int, hasCode bool, at time.Time, hasTi
 	return code, hasCode && !contradiction, at, hasTime && !other
 }
 
-// FormatList collects formats by the path of the file that their lines are in.
+// FormatList maps the path of a file to the formats of its lines.
 type FormatList map[string][]logline.Format
 
-// Add adds the formats of the loggers in a config, by type URL and name, that write to one of some
-// files or FIFOs: files says in which file their lines are.
+// Add adds the formats of the loggers in a config that write to the given files or FIFOs. files
+// maps the path of a logger to the file that contains its lines.
 func (l FormatList) Add(config Config, files map[string]string) error {
 	listeners := config[envoy.KindListener.URL()]
 	for _, name := range slices.Sorted(maps.Keys(listeners)) {

@@ -13,11 +13,11 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// maxLine is the longest line that is counted, in bytes.
+// maxLine is the length in bytes above which a line is not parsed.
 const maxLine = 64 << 10
 
-// eachLine calls take for each line that next returns, until io.EOF. A line longer than maxLine is
-// passed once, as its first part, with long set.
+// eachLine calls take for each line that next returns, until io.EOF. For a line longer than
+// maxLine, it calls take once, with the first part and long set.
 func eachLine(next func() (rotation.Line, error), take func(text []byte, long bool)) error {
 	within := false
 	for {
@@ -34,8 +34,7 @@ func eachLine(next func() (rotation.Line, error), take func(text []byte, long bo
 	}
 }
 
-// stream returns a function that reads the lines of r, as [rotation.Reader.Next] reads those of
-// files.
+// stream returns a function that reads the lines of r like [rotation.Reader.Next].
 func stream(r io.Reader) func() (rotation.Line, error) {
 	in := bufio.NewReaderSize(r, maxLine)
 	return func() (rotation.Line, error) {
@@ -52,10 +51,10 @@ func stream(r io.Reader) func() (rotation.Line, error) {
 	}
 }
 
-// Span is the time between the first and the last of some lines, zero where no line has a time.
+// Span is the time between the first and the last of some lines; zero if no line has a time.
 type Span struct{ First, Last time.Time }
 
-// add extends the span to a time; the zero time changes nothing.
+// add extends the span to include a time; the zero time is ignored.
 func (s *Span) add(at time.Time) {
 	if !at.IsZero() && (s.First.IsZero() || at.Before(s.First)) {
 		s.First = at
@@ -65,7 +64,7 @@ func (s *Span) add(at time.Time) {
 	}
 }
 
-// Times is a [Span] in documents, "" where no line has a time.
+// Times is a [Span] in documents; empty if no line has a time.
 type Times struct {
 	First string `json:"first,omitempty"`
 	Last  string `json:"last,omitempty"`
@@ -78,7 +77,7 @@ func (s *Span) times() Times {
 	return Times{s.First.UTC().Format(time.RFC3339), s.Last.UTC().Format(time.RFC3339)}
 }
 
-// String is the span as it follows a number of connections.
+// String formats the times as a suffix to a number of connections.
 func (t Times) String() string {
 	switch {
 	case t.First == "":
@@ -89,13 +88,13 @@ func (t Times) String() string {
 	return " from " + t.First + " to " + t.Last
 }
 
-// addrPort reads an address, IPv4 also where it is mapped into IPv6.
+// addrPort parses an address and converts IPv4-mapped IPv6 to IPv4.
 func addrPort(s string) (netip.AddrPort, bool) {
 	a, err := netip.ParseAddrPort(s)
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), err == nil
 }
 
-// yamlText is a document as YAML with comments, as people write it.
+// yamlText encodes a document as YAML, including comments.
 func yamlText(doc any) (string, error) {
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)

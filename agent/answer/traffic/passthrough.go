@@ -12,46 +12,45 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/plural"
 )
 
-// PassthroughOptions say what a proposal is about.
+// PassthroughOptions selects the proxy and the extent of a proposal.
 type PassthroughOptions struct {
 	Mesh, Dataplane string
-	Name            string // of the policy; "" for the one that the first match suggests
-	Limit           int    // of destinations that are looked at
-	// Wildcards is how many hosts of one domain are joined into a match for the whole domain, 0 for
-	// never.
+	Name            string // of the policy; "": the name that the first suggestion has
+	Limit           int    // maximum number of destinations to check
+	// Wildcards is the number of hosts of a domain from which one match for the whole domain
+	// replaces them; 0: never.
 	Wildcards int
 }
 
-// PassthroughProposal is what would let refused connections out. Lists are never null.
+// PassthroughProposal describes a policy that permits refused connections. Lists are never null.
 type PassthroughProposal struct {
 	Mesh      string    `json:"mesh"`
 	Dataplane string    `json:"dataplane"`
-	Refused   int       `json:"refused"` // connections in the log
+	Refused   int       `json:"refused"` // refused connections in the log
 	Matches   []Match   `json:"matches"`
-	Allowed   []Refused `json:"allowed"`     // by the policies in force now
-	Left      []Refused `json:"notProposed"` // that no match lets out
+	Allowed   []Refused `json:"allowed"`     // permitted by the current policies
+	Left      []Refused `json:"notProposed"` // no match can permit them
 	More      int       `json:"more"`        // destinations beyond the limit
-	Long      int       `json:"longLines"`   // lines of the log that were left out
+	Long      int       `json:"longLines"`   // log lines that were too long to read
 	Forgotten int       `json:"forgotten"`   // connections to rare destinations that are not counted
-	// Policy is what to apply, as YAML with comments; "" where there are no matches.
+	// Policy is the proposed policy as YAML with comments; "" if there are no matches.
 	Policy string `json:"policy"`
 }
 
-// Match permits connections, with those that were refused.
+// Match is a match of the policy with the refused connections that it would permit.
 type Match struct {
 	Type     string `json:"type" yaml:"type"`
 	Value    string `json:"value" yaml:"value"`
 	Port     uint32 `json:"port" yaml:"port"`
 	Protocol string `json:"protocol" yaml:"protocol"`
-	// ClosedAt is the level of the choice of a filter chain at which nothing fits, "" where none is
-	// chosen.
+	// ClosedAt is the filter chain criterion at which no chain matches; "" if no chain is selected.
 	ClosedAt    string `json:"closedAt,omitempty" yaml:"-"`
 	Connections int    `json:"connections" yaml:"-"`
 	Times       `yaml:"-"`
-	// Note is what to look at before it is applied, "" for nothing.
+	// Note says what to check before applying the match; "" for nothing.
 	Note string `json:"note,omitempty" yaml:"-"`
 
-	wildcard string // for all hosts of its domain; "" where it must not be widened
+	wildcard string // match for all hosts of its domain; "" if the match must not be widened
 }
 
 // Refused is a destination for which nothing is proposed.
@@ -63,17 +62,17 @@ type Refused struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Ask answers what becomes of a connection.
+// Ask explains a connection under the current policies.
 type Ask func(explain.ConnectionQuestion) (*explain.Flow, error)
 
 const (
 	typeDomain = "Domain"
-	noteAny    = "the log does not say what was spoken: keep tls or tcp"
+	noteAny    = "the log does not record the protocol: keep either tls or tcp"
 )
 
-// ProposePassthrough asks about each destination, and proposes a match for each that is refused
-// still and that a match lets out. The policy is that which the answers suggest, with all of their
-// matches.
+// ProposePassthrough checks each destination and proposes a match if the connection is still
+// refused and a match can permit it. The policy is the first suggested one, with the matches of all
+// suggestions.
 func ProposePassthrough(c *Refusals, o PassthroughOptions, ask Ask) (*PassthroughProposal, error) {
 	all := c.Destinations()
 	p := &PassthroughProposal{Mesh: o.Mesh, Dataplane: o.Dataplane, Refused: c.Refused, Matches: []Match{},
@@ -142,8 +141,7 @@ func (d *Destination) refused(reason string) Refused {
 		Reason: reason}
 }
 
-// suggested reads the match out of a policy that an answer suggests; nil where it suggests no
-// match.
+// suggested extracts the match from a suggested policy; nil if it has no single match.
 func suggested(text string) (*yaml.Node, *Match, error) {
 	if text == "" {
 		return nil, nil, nil
@@ -163,7 +161,7 @@ func suggested(text string) (*yaml.Node, *Match, error) {
 	return doc, m, nil
 }
 
-// matchesOf is the list of matches of a policy; nil for none.
+// matchesOf returns the YAML node of the matches of a policy; nil if absent.
 func matchesOf(doc *yaml.Node) *yaml.Node {
 	for _, k := range []string{"spec", "default", "appendMatch"} {
 		if doc = field(doc, k); doc == nil {
@@ -185,12 +183,12 @@ func field(n *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// same reports whether two matches permit the same.
+// same reports whether two matches permit the same connections.
 func (m *Match) same(n *Match) bool {
 	return m.Type == n.Type && m.Value == n.Value && m.Port == n.Port && m.Protocol == n.Protocol
 }
 
-// add adds a match, or counts it with one that permits the same.
+// add appends a match or adds its counts to an equal one.
 func (p *PassthroughProposal) add(m Match) {
 	i := slices.IndexFunc(p.Matches, func(n Match) bool { return n.same(&m) })
 	if i < 0 {
@@ -206,8 +204,9 @@ func (p *PassthroughProposal) add(m Match) {
 	was.Note = cmp.Or(was.Note, m.Note)
 }
 
-// join puts one match for a domain in the place of those for many hosts of it. Whoever knows the
-// names of the meshes says for which hosts there is one.
+// join replaces the matches for at least least hosts of a domain by one match for the domain. The
+// explanation of a connection decides whether its host may be widened, since it knows the names of
+// the meshes.
 func (p *PassthroughProposal) join(least int) {
 	wide := func(m *Match) *Match {
 		if m.Type != typeDomain || m.wildcard == "" {
@@ -226,7 +225,7 @@ func (p *PassthroughProposal) join(least int) {
 	for _, m := range was {
 		if w := wide(&m); w != nil && hosts[*w] >= least {
 			w.ClosedAt, w.Connections, w.Times = m.ClosedAt, m.Connections, m.Times
-			w.Note = fmt.Sprintf("instead of %d hosts; it lets every host of the domain out",
+			w.Note = fmt.Sprintf("replaces %d hosts; it permits every host of the domain",
 				hosts[Match{Type: w.Type, Value: w.Value, Port: w.Port, Protocol: w.Protocol}])
 			m = *w
 		}
@@ -235,8 +234,7 @@ func (p *PassthroughProposal) join(least int) {
 	slices.SortStableFunc(p.Matches, func(a, b Match) int { return cmp.Compare(b.Connections, a.Connections) })
 }
 
-// write writes the policy: a suggested one with all of the matches, and comments that say what they
-// are for.
+// write renders doc, a suggested policy, with all matches and comments that explain them.
 func (p *PassthroughProposal) write(doc *yaml.Node, name string) error {
 	list := matchesOf(doc)
 	list.Content, list.Style = nil, 0
@@ -248,7 +246,7 @@ func (p *PassthroughProposal) write(doc *yaml.Node, name string) error {
 		n.Style = yaml.FlowStyle
 		n.HeadComment = plural.Count(m.Connections, "connection") + m.Times.String()
 		if m.ClosedAt != "" {
-			n.HeadComment += "; nothing fits at " + m.ClosedAt
+			n.HeadComment += "; no filter chain matches at " + m.ClosedAt
 		}
 		if m.Note != "" {
 			n.HeadComment += "; " + m.Note
@@ -263,7 +261,7 @@ func (p *PassthroughProposal) write(doc *yaml.Node, name string) error {
 	return err
 }
 
-// String is the destination with what the log says of it.
+// String describes the destination with the number and times of its connections.
 func (r *Refused) String() string {
 	s := r.Address
 	if r.ServerName != "" {

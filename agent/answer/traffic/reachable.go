@@ -11,84 +11,85 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// ReachableOptions say what is proposed beside what was used.
+// ReachableOptions selects which services are proposed in addition to the used ones.
 type ReachableOptions struct {
-	Permitted bool // what permissions allow
-	Keep      bool // what is listed today
+	Permitted bool // services that permissions allow
+	Keep      bool // services that are currently listed
 }
 
-// Why a service is proposed, or not.
+// Reasons why a service is proposed or not.
 const (
 	WhyUsed      = "used"
-	WhyUnlogged  = "not logged"      // no log shows whether it is used, and it is reachable today
-	WhyListed    = "listed"          // today, and --keep is given, or the list would be empty and mean all
-	WhyPermitted = "permitted"       // and --permitted is given
-	WhyDenied    = "not permitted"   // it was used: not proposed
+	WhyUnlogged  = "not logged"      // not logged but reachable today: proposed
+	WhyListed    = "listed"          // listed today, with --keep, or because an empty list would mean all services: proposed
+	WhyPermitted = "permitted"       // with --permitted: proposed
+	WhyDenied    = "not permitted"   // used but denied: not proposed
 	WhyUnused    = "not used"        // listed today: not proposed
-	WhyNever     = "never used"      // a permission allows it: not proposed
-	WhyOutbound  = "listed outbound" // it was used, by an outbound of the Dataplane, which needs no entry: not proposed
+	WhyNever     = "never used"      // allowed by a permission: not proposed
+	WhyOutbound  = "listed outbound" // used through an outbound of the Dataplane, which needs no entry: not proposed
 )
 
-// ReachableProposal is what a Dataplane is to list as reachable. Lists are never null.
+// ReachableProposal proposes the reachable services of a Dataplane. Lists are never null.
 type ReachableProposal struct {
 	Mesh      string `json:"mesh"`
 	Dataplane string `json:"dataplane"`
-	// ReachableServices is proposed for networking.transparentProxying.reachableServices, and
-	// ReachableBackends for reachableBackends.refs; null where that field is not to be there.
+	// ReachableServices is proposed for networking.transparentProxying.reachableServices and
+	// ReachableBackends for reachableBackends.refs. Null means that the field should be absent.
 	ReachableServices []string                       `json:"reachableServices"`
 	ReachableBackends []resource.ReachableBackendRef `json:"reachableBackends"`
-	// Fragment is that as YAML with comments; "" where there is nothing to propose.
+	// Fragment contains both as YAML with comments; "" if nothing is proposed.
 	Fragment string     `json:"fragment"`
-	Backends []Evidence `json:"backends"` // what is proposed, then what is not
-	Direct   []Direct   `json:"direct"`   // instances that were dialled past the mesh
-	Unknown  []Unknown  `json:"unknown"`  // names in lines that are no services of the mesh
+	Backends []Evidence `json:"backends"` // proposed services, then the others
+	Direct   []Direct   `json:"direct"`   // instances dialed by their own address
+	Unknown  []Unknown  `json:"unknown"`  // names in lines that are not services of the mesh
 	Lines    LineCounts `json:"lines"`
 	Notes    []string   `json:"notes"`
 }
 
-// Evidence is what speaks for a service.
+// Evidence is the usage of a service with the decision about it.
 type Evidence struct {
 	explain.Destination
 	Proposed bool   `json:"proposed"`
 	Why      string `json:"why"`
 	Lines    int    `json:"lines"`
-	Shared   int    `json:"shared"` // of these, lines that may be about another service of the same name
+	Shared   int    `json:"shared"` // lines that may be about another service of the same name
 	Times
 	Permission string `json:"permission"` // allowed, denied or open
 	Reachable  bool   `json:"reachable"`  // today
-	// Unlisted is true for what was used, and may be, though a list of the Dataplane keeps it out.
+	// Unlisted is set if the service was used and is permitted, but the Dataplane's list excludes
+	// it.
 	Unlisted bool   `json:"unlisted"`
 	Reason   string `json:"reason"` // why it is reachable today or not
 }
 
-// Direct is an instance that was dialled by its own address.
+// Direct is an instance that the workload dialed by its own address.
 type Direct struct {
 	Address  netip.AddrPort        `json:"address"`
 	Lines    int                   `json:"lines"`
-	Backends []explain.Destination `json:"backends"` // whose instance it is
+	Backends []explain.Destination `json:"backends"` // services with this instance
 	Times
 }
 
-// Unknown is a name that is no service of the mesh.
+// Unknown is a name that is not a service of the mesh.
 type Unknown struct {
 	Name  string `json:"name"`
 	Lines int    `json:"lines"`
 	Times
 }
 
-// Unlisted reports whether something was used that a list of the Dataplane keeps out.
+// Unlisted reports whether a used service is excluded by a list of the Dataplane.
 func (p *ReachableProposal) Unlisted() bool {
 	return slices.ContainsFunc(p.Backends, func(e Evidence) bool { return e.Unlisted })
 }
 
-// Propose says what the Dataplane is to list.
+// Propose computes the services that the Dataplane should list.
 func (u *Usage) Propose(o ReachableOptions) (*ReachableProposal, error) {
 	b := u.backends
 	p := &ReachableProposal{Mesh: b.Mesh, Dataplane: b.Name, Backends: []Evidence{}, Direct: []Direct{},
 		Unknown: []Unknown{},
 		Lines:   u.Lines, Notes: []string{}}
 	logged := map[int]coverage{}
-	for _, x := range u.outlets {
+	for _, x := range u.listeners {
 		for _, i := range x.backends {
 			if was, ok := logged[i]; !ok || x.logged < was {
 				logged[i] = x.logged
@@ -140,7 +141,7 @@ func (u *Usage) Propose(o ReachableOptions) (*ReachableProposal, error) {
 		}
 		items, evidence[i] = append(items, i), e
 	}
-	u.keepServices(p, items, evidence)
+	u.retainServices(p, items, evidence)
 	p.lists(b, items, evidence, len(u.hits) > 0 || o.Permitted || o.Keep)
 	for _, i := range items {
 		p.Backends = append(p.Backends, *evidence[i])
@@ -162,8 +163,8 @@ func (u *Usage) Propose(o ReachableOptions) (*ReachableProposal, error) {
 	return p, p.write(b, items, evidence)
 }
 
-// excluded reports whether the mode of the mesh leaves a service out, whatever is listed: a value
-// of kuma.io/service is then none.
+// excluded reports whether the mesh's mode excludes a service regardless of lists: kuma.io/service
+// values are not services then.
 func excluded(x *explain.CallableBackend) bool {
 	return x.Kind == mesh.KindTag && x.Cause == mesh.CauseMode
 }
@@ -179,29 +180,29 @@ func compareDestinations(a, b explain.Destination) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port))
 }
 
-// keepServices keeps the values of kuma.io/service that are listed today where none else is
-// proposed: a list of them cannot be empty, and without one all would be reachable.
-func (u *Usage) keepServices(p *ReachableProposal, items []int, evidence map[int]*Evidence) {
+// retainServices keeps the currently listed kuma.io/service values if no other is proposed. An
+// empty list is not possible: without a list, all values are reachable.
+func (u *Usage) retainServices(p *ReachableProposal, items []int, evidence map[int]*Evidence) {
 	tag := func(i int) bool { return u.backends.Items[i].Kind == mesh.KindTag }
 	if !u.backends.ListsServices ||
 		slices.ContainsFunc(items, func(i int) bool { return tag(i) && evidence[i].Proposed }) {
 		return
 	}
-	kept := false
+	retained := false
 	for _, i := range items {
 		if e := evidence[i]; tag(i) && e.Why == WhyUnused {
-			e.Proposed, e.Why, kept = true, WhyListed, true
+			e.Proposed, e.Why, retained = true, WhyListed, true
 		}
 	}
-	if kept {
-		p.note("no value of kuma.io/service was used; those of reachableServices are kept, " +
-			"since an empty list of them means all")
+	if retained {
+		p.note("no value of kuma.io/service was used; reachableServices is unchanged, " +
+			"because an empty list means all services")
 	}
 }
 
 func (p *ReachableProposal) note(text string) { p.Notes = append(p.Notes, text) }
 
-// lists sets the lists, where there is anything to go by.
+// lists sets the lists of the proposal if there is evidence.
 func (p *ReachableProposal) lists(b *explain.Backends, items []int, evidence map[int]*Evidence, any bool) {
 	if !any {
 		return
@@ -230,7 +231,7 @@ func (p *ReachableProposal) lists(b *explain.Backends, items []int, evidence map
 		return
 	}
 	if tags && len(p.ReachableServices) == 0 {
-		p.note("no value of kuma.io/service was used; without reachableServices all of them stay reachable, " +
-			"since an empty list of them means all")
+		p.note("no value of kuma.io/service was used; without reachableServices all values remain reachable, " +
+			"because an empty list means all services")
 	}
 }

@@ -16,7 +16,8 @@ const (
 		"name: %s}, from: [{targetRef: {kind: Mesh}, default: {action: %s}}]}}\n"
 )
 
-// TestLists: what is listed today, what permissions say, and what no log tells of.
+// TestLists checks proposals for listed services, permitted services, and services that are not
+// logged.
 func TestLists(t *testing.T) {
 	permissions := fmt.Sprintf(allow, "a", "backend", "Allow") + fmt.Sprintf(allow, "b", "cart", "Allow")
 	some := ", reachableBackends: {refs: [{kind: MeshService, name: backend}, {kind: MeshService, name: orders, " +
@@ -68,7 +69,7 @@ func TestLists(t *testing.T) {
 			world{mode: "Everywhere", lists: ", reachableServices: [db], reachableBackends: {refs: []}"},
 			traffic.ReachableOptions{},
 			[]string{tcp(1, "external", "VIP-cart")}, "cart used 1 unlisted; |; db not used 0"},
-		{"services are kept", world{mode: "Everywhere", lists: ", reachableServices: [db], reachableBackends: {refs: []}"},
+		{"services are retained", world{mode: "Everywhere", lists: ", reachableServices: [db], reachableBackends: {refs: []}"},
 			traffic.ReachableOptions{}, []string{tcp(1, "external", "VIP-orders.shop")},
 			"MeshService/orders.shop:80 used 1 unlisted; db listed 0; |"},
 		{"nothing", world{}, traffic.ReachableOptions{}, []string{"x"}, "|"},
@@ -89,7 +90,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestFragment: what is proposed is a valid part of the Dataplane, and with it exactly that is
+// TestFragment checks that the proposed fragment is valid and makes exactly the proposed services
 // reachable.
 func TestFragment(t *testing.T) {
 	w := world{mode: "Everywhere"}

@@ -8,7 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
-// fragment is the part of a Dataplane that is proposed.
+// fragment is the proposed part of a Dataplane.
 type fragment struct {
 	Networking struct {
 		TransparentProxying struct {
@@ -18,7 +18,7 @@ type fragment struct {
 	} `yaml:"networking"`
 }
 
-// entry is one of reachableBackends.refs, in the order in which its fields are written.
+// entry is an entry of reachableBackends.refs; its fields are in output order.
 type entry struct {
 	Kind      string `yaml:"kind"`
 	Name      string `yaml:"name"`
@@ -26,8 +26,8 @@ type entry struct {
 	Port      uint32 `yaml:"port"`
 }
 
-// write writes the fragment. Text of lines never gets into it: names are those of the mesh, and
-// comments are numbers and times.
+// write renders the fragment. It never copies text from log lines: names come from the mesh, and
+// comments contain only numbers and times.
 func (p *ReachableProposal) write(b *explain.Backends, items []int, evidence map[int]*Evidence) error {
 	if len(p.ReachableServices) == 0 && p.ReachableBackends == nil {
 		return nil
@@ -69,15 +69,15 @@ func (p *ReachableProposal) write(b *explain.Backends, items []int, evidence map
 	return err
 }
 
-// comment says what speaks for an entry.
+// comment explains why an entry is proposed.
 func (e *Evidence) comment() string {
 	switch {
 	case e.Why == WhyUnlogged:
-		return "not logged: whether it is used cannot be told"
+		return "not logged, so its use is unknown"
 	case e.Why == WhyListed:
-		return "listed before; no line is about it"
+		return "listed before; not used in the logs"
 	case e.Why == WhyPermitted:
-		return "permitted; no line is about it"
+		return "permitted; not used in the logs"
 	case e.Last != "":
 		return plural.Form(e.Lines, "1 line, at ", "%d lines, the last at ") + e.Last
 	}

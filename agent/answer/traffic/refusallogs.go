@@ -10,17 +10,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/logline"
 )
 
-// RefusalLog is a logger that writes refused connections, among others.
+// RefusalLog is a logger that writes refused connections, possibly among others.
 type RefusalLog struct {
-	Path string // of the file or FIFO; "" for a logger that writes none
-	// Reason says why its lines cannot be read, "" where they can.
+	Path string // of the file or FIFO; "" if the logger writes to neither
+	// Reason says why its lines cannot be read; "" if they can.
 	Reason string
 
-	closed bool // of a closed passthrough, which takes connections and ends them
+	closed bool // logger of a closed passthrough, which accepts connections and closes them
 	read   *logline.Reader
 }
 
-// The refusedOperators that are asked for, by their index.
+// Indexes into refusedOperators.
 const (
 	refusedAt = iota
 	refusedFlags
@@ -36,9 +36,8 @@ var refusedOperators = []string{
 	refusedNoTLS: "DYNAMIC_METADATA(envoy.filters.listener.tls_inspector:failure_reason)",
 }
 
-// RefusalLogs lists the loggers of a proxy's config that write refused connections: those of the
-// listeners of the passthrough, and of its chain where that leads nowhere. Resources are by their
-// type URL and name.
+// RefusalLogs lists the loggers in a proxy's config that write refused connections: those of
+// passthrough listeners, and those of the passthrough filter chain if it has no destination.
 func RefusalLogs(config Config) ([]*RefusalLog, error) {
 	var out []*RefusalLog
 	listeners := config[envoy.KindListener.URL()]
@@ -51,7 +50,7 @@ func RefusalLogs(config Config) ([]*RefusalLog, error) {
 			return nil, err
 		}
 		for i := range loggers {
-			if l := &loggers[i]; l.Listener || l.Cluster == name { // what a chain sends elsewhere is not refused
+			if l := &loggers[i]; l.Listener || l.Cluster == name { // connections to other clusters are not refused
 				out = append(out, newLog(l))
 			}
 		}
@@ -62,7 +61,7 @@ func RefusalLogs(config Config) ([]*RefusalLog, error) {
 func newLog(l *logline.Logger) *RefusalLog {
 	out := &RefusalLog{Path: l.Path, closed: !l.Listener}
 	if out.Path == "" {
-		out.Reason = "it writes no lines to a file"
+		out.Reason = "it does not write to a file"
 		return out
 	}
 	read, err := logline.NewReader(l.Format, nil, refusedOperators...)
@@ -76,7 +75,7 @@ func newLog(l *logline.Logger) *RefusalLog {
 	return out
 }
 
-// lacking says what a format lacks for what is asked of it.
+// lacking returns an error if a format lacks a required operator or hides its value.
 func lacking(r *logline.Reader) error {
 	for i := range refusedOperators {
 		if err := r.Hidden(i); err != nil {
@@ -85,10 +84,10 @@ func lacking(r *logline.Reader) error {
 	}
 	switch {
 	case !r.Has(refusedDestination):
-		return fmt.Errorf("its format has no %%%s%%, so it does not say where connections were to go; add it",
+		return fmt.Errorf("its format has no %%%s%%, so the destinations are unknown; add it",
 			refusedOperators[refusedDestination])
 	case !r.Has(refusedFlags):
-		return fmt.Errorf("its format has no %%%s%%, so it does not say which connections were refused; add it",
+		return fmt.Errorf("its format has no %%%s%%, so the refused connections are unknown; add it",
 			refusedOperators[refusedFlags])
 	}
 	return nil

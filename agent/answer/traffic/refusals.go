@@ -9,19 +9,18 @@ import (
 	"time"
 )
 
-// What clients have spoken, as far as the log says.
+// Protocols of clients, as far as the log records them.
 const (
 	SpokeTLS   = "tls"
 	SpokePlain = "plain"
-	SpokeAny   = "" // nothing has looked, or the log does not say
+	SpokeAny   = "" // unknown: not inspected or not logged
 )
 
-// Destination is what connections were refused for.
+// Destination is the destination of refused connections.
 type Destination struct {
-	// ServerName is the host name that clients gave, in lower case; "" where they gave none that is
-	// one.
+	// ServerName is the server name (SNI) in lower case; "" if clients sent none or an invalid one.
 	ServerName string
-	// Address is what they dialled: of those with a name, the last of several.
+	// Address is the dialed address; if clients with a server name dialed several, the last one.
 	Address netip.AddrPort
 	Spoke   string
 	Count   int
@@ -29,29 +28,30 @@ type Destination struct {
 }
 
 const (
-	// maxKept is how many destinations are remembered: at twice as many the rarest are forgotten.
-	maxKept = 10_000
+	// maxDestinations is how many destinations are retained when their number reaches twice this
+	// limit. The most frequent ones are retained.
+	maxDestinations = 10_000
 )
 
-// destinationKey tells destinations apart: a server name with its port, else the address with what
-// was spoken.
+// destinationKey identifies a destination: a server name with its port, or an address with the
+// protocol.
 type destinationKey struct {
 	name  string
 	to    netip.AddrPort
 	spoke string
 }
 
-// Refusals counts refused connections.
+// Refusals counts refused connections by destination.
 type Refusals struct {
-	Lines     int // that were read
-	Refused   int // connections
-	Long      int // lines that were too long, and were left out
-	Forgotten int // connections to rare destinations that were forgotten, so that memory stays bounded
+	Lines     int // lines read
+	Refused   int // refused connections
+	Long      int // lines that were too long and were skipped
+	Forgotten int // connections to rare destinations that were evicted to limit memory
 
 	by map[destinationKey]*Destination
 }
 
-// Read reads the lines of a log. A line counts when one of the formats has written it.
+// Read counts the lines of a log. A line counts if it matches one of the formats.
 func (c *Refusals) Read(r io.Reader, formats []*RefusalLog) error {
 	return eachLine(stream(r), func(text []byte, long bool) {
 		if c.Lines++; long {
@@ -74,9 +74,9 @@ func (c *Refusals) line(line []byte, formats []*RefusalLog) {
 	}
 }
 
-// refused reports whether an entry is of a connection that the passthrough refused: Envoy notes NR
-// where no filter chain takes a connection, and UH where it is sent to a cluster without endpoints,
-// as that of a closed passthrough.
+// refused reports whether the passthrough refused the connection of an entry. Envoy logs NR if no
+// filter chain matches, and UH if the cluster has no endpoints, such as the cluster of a closed
+// passthrough.
 func (l *RefusalLog) refused(v []string) bool {
 	flags := strings.Split(v[refusedFlags], ",")
 	if l.closed {
@@ -91,7 +91,7 @@ func (c *Refusals) add(v []string) {
 		return
 	}
 	d := Destination{Address: to, Count: 1}
-	at, _ := time.Parse(time.RFC3339Nano, v[refusedAt]) // zero for none
+	at, _ := time.Parse(time.RFC3339Nano, v[refusedAt]) // zero if missing
 	d.Span.add(at)
 	name := strings.ToLower(v[refusedServerName])
 	switch {
@@ -113,8 +113,8 @@ func (c *Refusals) add(v []string) {
 		if c.by == nil {
 			c.by = map[destinationKey]*Destination{}
 		}
-		if len(c.by) >= 2*maxKept {
-			c.forget()
+		if len(c.by) >= 2*maxDestinations {
+			c.evict()
 		}
 		c.by[k] = &d
 		return
@@ -124,10 +124,10 @@ func (c *Refusals) add(v []string) {
 	was.Span.add(at)
 }
 
-// forget drops all but the most frequent destinations.
-func (c *Refusals) forget() {
-	drop := map[Destination]bool{} // no two are equal: they differ in what they are counted by
-	for _, d := range c.Destinations()[maxKept:] {
+// evict removes all but the maxDestinations most frequent destinations.
+func (c *Refusals) evict() {
+	drop := map[Destination]bool{} // values are unique because their keys differ
+	for _, d := range c.Destinations()[maxDestinations:] {
 		drop[d] = true
 		c.Forgotten += d.Count
 	}
@@ -138,7 +138,7 @@ func (c *Refusals) forget() {
 	}
 }
 
-// Destinations lists what was refused, the most frequent first, of those the latest.
+// Destinations lists the destinations by descending count, and then by descending time.
 func (c *Refusals) Destinations() []Destination {
 	out := make([]Destination, 0, len(c.by))
 	for _, d := range c.by {
@@ -151,8 +151,8 @@ func (c *Refusals) Destinations() []Destination {
 	return out
 }
 
-// isHost reports whether a server name is a host name (RFC 1123, with the underscores that are in
-// use) and no address.
+// isHost reports whether a server name is a host name (RFC 1123, with underscores, which are in
+// use) and not an address.
 func isHost(s string) bool {
 	if _, err := netip.ParseAddr(s); err == nil || len(s) > 253 {
 		return false

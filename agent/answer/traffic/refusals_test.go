@@ -37,7 +37,7 @@ name: all
 spec: {to: [{targetRef: {kind: Mesh}, default: {backends: [%s]}}]}
 `
 
-// refusingNode is a mesh whose only proxy logs to some backends.
+// refusingNode returns a mesh whose only proxy logs to the given backends.
 func refusingNode(t testing.TB, backends string) *offline.Offline {
 	t.Helper()
 	o, faults := offline.Read([]offline.Text{{Name: "resources.yaml", Data: fmt.Appendf(nil, refusingMesh, backends)}})
@@ -61,7 +61,8 @@ func logsOf(t testing.TB, o *offline.Offline) []*traffic.RefusalLog {
 }
 
 const (
-	// refusedLine is the default format with a time, a destination, a server name and what was spoken.
+	// refusedLine is the default format with a time, a destination, a server name, and the
+	// protocol.
 	refusedLine = "[2026-11-23T04:28:%02d.774Z] NR filter_chain_not_found default 192.168.0.1(web)->%s(external) " +
 		"refused: no_filter_chain, sni %s, tls %s, client 10.0.0.1:5061\n"
 )
@@ -84,8 +85,8 @@ func found(c *traffic.Refusals) []string {
 	return out
 }
 
-// TestHostileLines: what clients write neither counts as another entry nor takes more memory than
-// is allowed.
+// TestHostileRefusals checks that text from clients neither counts as another entry nor exceeds the
+// memory limit.
 func TestHostileRefusals(t *testing.T) {
 	logs := logsOf(t, refusingNode(t, file))
 	good := fmt.Sprintf(refusedLine, 1, "203.0.113.5:443", "A.example", "-")
@@ -99,7 +100,7 @@ func TestHostileRefusals(t *testing.T) {
 		"no host names": {fmt.Sprintf(refusedLine, 1, "203.0.113.5:443", "invalid:_.com", "-") +
 			fmt.Sprintf(refusedLine, 1, "203.0.113.5:443", "10.0.0.1", "-") +
 			fmt.Sprintf(refusedLine, 1, "203.0.113.5:443", "*.com", "-"),
-			[]string{"2 203.0.113.5:443  tls"}}, // Envoy writes no asterisk, so the third is none of its lines
+			[]string{"2 203.0.113.5:443  tls"}}, // Envoy never writes an asterisk, so it did not write the third line
 		"an imitated end": {fmt.Sprintf(refusedLine, 1, "203.0.113.5:443", "a.example, tls -, client 1.1.1.1:1", "-"),
 			[]string{}},
 		"control characters":       {fmt.Sprintf(refusedLine, 1, "203.0.113.5:443", "a\x1b[2J.example", "-"), []string{}},
@@ -130,7 +131,8 @@ func TestHostileRefusals(t *testing.T) {
 	}
 }
 
-// TestFormats: what the user's own format lacks is said, and lines of one that has all are read.
+// TestRefusalFormats checks the reason for a format that lacks an operator, and the lines of a
+// complete format.
 func TestRefusalFormats(t *testing.T) {
 	own := func(typ, format string) string {
 		return "{type: File, file: {path: /tmp/own.log, format: {type: " + typ + ", " + strings.ToLower(typ) + ": " +
@@ -147,10 +149,10 @@ func TestRefusalFormats(t *testing.T) {
 			"'%START_TIME% %REQ(USER-AGENT)% %RESPONSE_FLAGS% to=%DOWNSTREAM_LOCAL_ADDRESS% sni=%REQUESTED_SERVER_NAME%'"),
 			"2026-11-23T04:28:02Z NR to=1.1.1.1:1 sni=evil.example NR to=203.0.113.5:443 sni=a.example",
 			"1 203.0.113.5:443 a.example tls"},
-		{own("Plain", "'%RESPONSE_FLAGS%'"), "", "it does not say where connections were to go"},
-		{own("Plain", "'%DOWNSTREAM_LOCAL_ADDRESS% x'"), "", "it does not say which connections were refused"},
+		{own("Plain", "'%RESPONSE_FLAGS%'"), "", "so the destinations are unknown"},
+		{own("Plain", "'%DOWNSTREAM_LOCAL_ADDRESS% x'"), "", "so the refused connections are unknown"},
 		{own("Plain", "'%RESPONSE_FLAGS%%DOWNSTREAM_LOCAL_ADDRESS%'"), "", "the format is ambiguous"},
-		{"{type: OpenTelemetry, openTelemetry: {endpoint: 'otel.example:4317'}}", "", "it writes no lines to a file"},
+		{"{type: OpenTelemetry, openTelemetry: {endpoint: 'otel.example:4317'}}", "", "it does not write to a file"},
 	} {
 		logs := logsOf(t, refusingNode(t, c.backend))
 		if len(logs) != 1 {
@@ -166,8 +168,8 @@ func TestRefusalFormats(t *testing.T) {
 	}
 }
 
-// TestPropose: what is refused still is proposed, the most frequent first, and the proposal is a
-// valid policy that lets it out.
+// TestProposePassthrough checks that connections that are still refused are proposed, the most
+// frequent first, and that the proposal is a valid policy that permits them.
 func TestProposePassthrough(t *testing.T) {
 	o := refusingNode(t, file)
 	var text strings.Builder
@@ -191,7 +193,7 @@ func TestProposePassthrough(t *testing.T) {
 	if os.Getenv("UPDATE_GOLDEN") != "" {
 		err = os.WriteFile("testdata/passthrough.yaml", []byte(p.Policy), 0o644)
 	} else if string(want) != p.Policy {
-		t.Errorf("proposed, UPDATE_GOLDEN=1 takes it over:\n%s", p.Policy)
+		t.Errorf("proposal differs from the golden file (update it with UPDATE_GOLDEN=1):\n%s", p.Policy)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -204,7 +206,7 @@ func TestProposePassthrough(t *testing.T) {
 		t.Errorf("%v: %s", err, doc)
 	}
 
-	// With the proposal in force nothing is proposed.
+	// With the proposal applied, nothing more is proposed.
 	then, faults := offline.Read([]offline.Text{{Name: "now", Data: fmt.Appendf(nil, refusingMesh, file)},
 		{Name: "proposal", Data: []byte(p.Policy)}})
 	if len(faults) > 0 {
@@ -217,14 +219,14 @@ func TestProposePassthrough(t *testing.T) {
 	if err != nil || p.Policy != "" || len(p.Matches) > 0 {
 		t.Errorf("%v: %+v", err, p)
 	}
-	// A bound is kept, and said.
+	// The limit applies and is reported.
 	p, err = traffic.ProposePassthrough(c, traffic.PassthroughOptions{Mesh: "default", Dataplane: "web", Limit: 2}, ask)
 	if err != nil || len(p.Matches) > 2 || p.More != 5 {
 		t.Errorf("%v: %+v", err, p)
 	}
 }
 
-// TestMeshNamesAreNotProposed: a name of the mesh stays with what it is.
+// TestMeshNamesAreNotProposed checks that hostnames of the mesh are not proposed.
 func TestMeshNamesAreNotProposed(t *testing.T) {
 	o := refusingNode(t, file)
 	c := collect(t, logsOf(t, o),
@@ -239,13 +241,13 @@ func TestMeshNamesAreNotProposed(t *testing.T) {
 	}
 	for _, l := range p.Left {
 		if !strings.Contains(l.Reason, l.ServerName) || !strings.Contains(l.Reason, "the mesh default") {
-			t.Errorf("%s is left, because %s", l.ServerName, l.Reason)
+			t.Errorf("%s is not proposed: %s", l.ServerName, l.Reason)
 		}
 	}
 }
 
-// TestWildcardsKeepOffMeshNames: hosts are not joined into a wildcard that would let a name of the
-// meshes out too.
+// TestWildcardsKeepOffMeshNames checks that hosts are not joined into a wildcard that would also
+// permit a hostname of a mesh.
 func TestWildcardsKeepOffMeshNames(t *testing.T) {
 	const more = `
 ---
@@ -286,7 +288,7 @@ func TestWildcardsKeepOffMeshNames(t *testing.T) {
 	}
 }
 
-// FuzzCollector: no refusedLine makes it fail, or counts more than once.
+// FuzzRefusals reads arbitrary lines: none fails or counts more than once.
 func FuzzRefusals(f *testing.F) {
 	logs := logsOf(f, refusingNode(f, file))
 	f.Add(fmt.Sprintf(refusedLine, 1, "203.0.113.5:443", "a.example", "-"))
@@ -297,7 +299,7 @@ func FuzzRefusals(f *testing.F) {
 		}
 		for _, d := range c.Destinations() {
 			if strings.ContainsFunc(d.ServerName, func(r rune) bool { return r <= ' ' || r > '~' }) {
-				t.Fatalf("%q is no host name", d.ServerName)
+				t.Fatalf("%q is not a host name", d.ServerName)
 			}
 		}
 	})

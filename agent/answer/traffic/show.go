@@ -14,54 +14,53 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// atOnce is how many lines of a file are read before the next file has its turn, where files are
-// followed.
-const atOnce = 1000
+// linesPerTurn is how many lines of a file are read before the next file, when files are followed.
+const linesPerTurn = 1000
 
-// ShowOptions say what is read and where it is shown. Paths, Out, Note and Failed are required.
+// ShowOptions says what to read and where to write it. Paths, Out, Note, and Failed are required.
 type ShowOptions struct {
-	Paths  []string // of the active files
-	Follow bool     // wait for more lines, until the context ends
-	// More returns the paths that are to be followed now, of which those that are new are added; nil:
-	// there will be none. It is asked every [MoreEach], and may wait no longer than that.
+	Paths  []string // paths of the active files
+	Follow bool     // wait for more lines until the context ends
+	// More returns the paths of files to follow; new ones are added. Nil means that no files are
+	// added. It is called every [MoreEach] and must not block longer than that.
 	More   func() []string
 	Filter Filter
-	// Formats are those of the lines of files, by their paths, as far as they are known. Of lines of
-	// others the usual ones are tried.
+	// Formats has the known formats of lines by the path of their file. Lines of other files are
+	// parsed with the usual formats.
 	Formats map[string]*Formats
-	JSON    bool // one object for each line: an event as it is, {"file", "entry"} or {"file", "line"} otherwise
-	Escape  bool // control characters in lines, for a terminal
+	JSON    bool // one object per line: the event, {"file", "entry"}, or {"file", "line"}
+	Escape  bool // escape control characters, for a terminal
 	Out     io.Writer
-	// Note is told what is no data: which file lines are of, where there are several, and at the end
-	// what was not shown and why.
+	// Note receives notes for the user: the file of the following lines, if there are several
+	// files, and at the end how many lines were skipped and why.
 	Note func(text string)
-	// Failed is told of a file that cannot be read, or not on.
+	// Failed is called for a file that cannot be read any further.
 	Failed func(path string, err error)
 }
 
-// file is one of the files that are read.
+// file is an open log file.
 type file struct {
-	path   string
-	reader *rotation.Reader // nil: closed
-	skip   *skip
+	path     string
+	reader   *rotation.Reader // nil: closed
+	selector *selector
 }
 
-// output shows lines.
+// output writes lines to Out.
 type output struct {
 	o      *ShowOptions
-	at     string // the file whose lines come
-	within bool   // a long line goes on
-	err    error  // the first of Out
+	at     string // path of the file whose lines are written
+	within bool   // in the middle of a long line
+	err    error  // the first error of Out
 }
 
-// MoreEach is how often more files are looked for.
+// MoreEach is the interval between calls of [ShowOptions.More].
 const MoreEach = 2 * time.Second
 
-// mostFiles bounds the files that are followed.
+// mostFiles limits the number of followed files.
 const mostFiles = 1024
 
-// Show writes the lines of files, file by file, and then, if they are followed, those that come.
-// The error is that of Out; a context that ends is none.
+// Show writes the lines of files, one file after another, and then follows them if required. It
+// returns the first error of Out; the end of the context is not an error.
 func Show(ctx context.Context, o ShowOptions) error {
 	out := &output{o: &o}
 	var files []*file
@@ -86,17 +85,17 @@ func Show(ctx context.Context, o ShowOptions) error {
 	return out.err
 }
 
-// open begins to read a file.
+// open opens a file and appends it to files.
 func (out *output) open(files []*file, path string) []*file {
 	r, err := rotation.NewReader(rotation.ReaderOptions{Path: path, Since: out.o.Filter.Since, Follow: out.o.Follow})
 	if err != nil {
 		out.o.Failed(path, err)
 		return files
 	}
-	return append(files, &file{path, r, &skip{filter: &out.o.Filter, formats: out.o.Formats[path]}})
+	return append(files, &file{path, r, &selector{filter: &out.o.Filter, formats: out.o.Formats[path]}})
 }
 
-// more adds the files that have come. One that cannot be read is told once.
+// more opens the files that were added. Failed is called once for a file that cannot be read.
 func (out *output) more(files []*file) []*file {
 	for _, path := range out.o.More() {
 		if len(out.o.Paths) < mostFiles && !slices.Contains(out.o.Paths, path) {
@@ -107,7 +106,7 @@ func (out *output) more(files []*file) []*file {
 	return files
 }
 
-// follow shows the lines that come, and returns the files that were read.
+// follow writes new lines until the context ends, and returns all opened files.
 func (out *output) follow(ctx context.Context, files []*file) []*file {
 	t := time.NewTicker(rotation.PollEach)
 	defer t.Stop()
@@ -135,25 +134,25 @@ func (out *output) follow(ctx context.Context, files []*file) []*file {
 	return files
 }
 
-func (x *file) failed() bool { return x.skip.failed }
+func (x *file) failed() bool { return x.selector.failed }
 
-// read shows some lines, and reports whether there may be more now.
+// read writes up to linesPerTurn lines and reports whether there may be more already.
 func (x *file) read(ctx context.Context, out *output) bool {
 	if x.failed() || ctx.Err() != nil {
 		return false
 	}
-	for range atOnce {
+	for range linesPerTurn {
 		line, err := x.reader.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			x.skip.current = true
+			x.selector.current = true
 			return false
 		case err != nil:
-			x.skip.failed = true
+			x.selector.failed = true
 			out.o.Failed(x.path, err)
 			return false
 		}
-		if x.skip.shows(line) {
+		if x.selector.shows(line) {
 			out.line(x.path, line)
 		}
 		if out.err != nil {
@@ -163,26 +162,26 @@ func (x *file) read(ctx context.Context, out *output) bool {
 	return true
 }
 
-// report says what was not shown, and why.
+// report calls note with the number of skipped lines and files, by reason.
 func (x *file) report(note func(string)) {
 	s := x.reader.Stats()
 	for _, n := range []struct {
 		count int
 		what  string
 	}{
-		{x.skip.noTime, "lines left out, since their time cannot be told"},
-		{x.skip.noStatus, "lines left out, since their status cannot be told"},
-		{x.skip.noEvent, "lines left out, since they are no events"},
-		{s.Missed, "rotated files that were removed before they could be read"},
-		{s.Truncated, "times that it was truncated by others meanwhile"},
-		{s.Replaced, "times that it was removed or replaced by others meanwhile"},
+		{x.selector.noTime, "lines skipped because their time is unknown"},
+		{x.selector.noStatus, "lines skipped because their status is unknown"},
+		{x.selector.noEvent, "lines skipped because they are not audit events"},
+		{s.Missed, "rotated files removed before they could be read"},
+		{s.Truncated, "truncations by another program while reading"},
+		{s.Replaced, "removals or replacements by another program while reading"},
 	} {
 		if n.count > 0 {
 			note(fmt.Sprintf("%s: %s: %d", x.path, n.what, n.count))
 		}
 	}
 	for _, err := range s.Unread {
-		note(fmt.Sprintf("%s: not read to its end: %v", x.path, err))
+		note(fmt.Sprintf("%s: not read completely: %v", x.path, err))
 	}
 }
 
@@ -192,7 +191,7 @@ func (out *output) write(b []byte) {
 	}
 }
 
-// line shows a line, or a part of a long one.
+// line writes a line, or a part of a long one.
 func (out *output) line(path string, line rotation.Line) {
 	o := out.o
 	if !o.JSON && len(o.Paths) > 1 && out.at != path {
@@ -210,7 +209,7 @@ func (out *output) line(path string, line rotation.Line) {
 		out.write(append(out.safe(jsonLine(path, line.Text)), '\n'))
 	case o.Filter.Audit:
 		var x event
-		_ = json.Unmarshal(line.Text, &x) // the filter has seen that it is one
+		_ = json.Unmarshal(line.Text, &x) // the filter accepts only valid events
 		out.write([]byte(x.text()))
 	default:
 		text := out.safe(line.Text)
@@ -221,8 +220,8 @@ func (out *output) line(path string, line rotation.Line) {
 	}
 }
 
-// safe returns a copy of text, escaped where that is asked for. JSON may have characters of C1 or
-// such that turn the direction of text.
+// safe returns a copy of text, escaped if required. JSON text may contain C1 control characters and
+// characters that change the direction of text.
 func (out *output) safe(text []byte) []byte {
 	if !out.o.Escape {
 		return bytes.Clone(text)
@@ -230,7 +229,7 @@ func (out *output) safe(text []byte) []byte {
 	return []byte(clip.Printable(string(text)))
 }
 
-// jsonLine is a line of an access log as JSON.
+// jsonLine encodes an access log line as a JSON object.
 func jsonLine(path string, text []byte) []byte {
 	doc := struct {
 		File  string          `json:"file"`
@@ -247,7 +246,7 @@ func jsonLine(path string, text []byte) []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if enc.Encode(doc) != nil {
-		return nil // cannot be: all of it is text or valid
+		return nil // unreachable: every field is a string or valid JSON
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }

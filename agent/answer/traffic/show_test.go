@@ -39,7 +39,7 @@ func zipped(text string) string {
 	return b.String()
 }
 
-// run reads and returns what was shown and what was said.
+// run shows the files and returns the output and the notes.
 func run(t *testing.T, o traffic.ShowOptions) (shown, said string) {
 	t.Helper()
 	var out, notes strings.Builder
@@ -63,7 +63,7 @@ const events = `{"kind":"Event","auditID":"1","verb":"create","user":{"username"
 nothing
 `
 
-// TestShow reads files with their backups, as text, as JSON and for a terminal.
+// TestShow shows files with their backups as text, as JSON, and for a terminal.
 func TestShow(t *testing.T) {
 	dir := t.TempDir()
 	a, b, log := dir+"/a.log", dir+"/b.log", dir+"/audit.log"
@@ -87,7 +87,7 @@ func TestShow(t *testing.T) {
 			"{\"a\":\"\u009b\u202e\"}\n1\n2\n3\n{\"status\":200}\n\x1b[31m\xff\n", "==> B <==\n==> A <==\n"},
 		{"JSON", traffic.ShowOptions{Paths: []string{b, a}, JSON: true, Filter: traffic.Filter{Since: time.Date(2026, 1, 3, 0,
 			0, 0, 0, time.UTC), Codes: []traffic.Codes{{First: 200, Last: 200}}}}, "",
-			"B: lines left out, since their time cannot be told: 1\nA: lines left out, since their time cannot be told: 3\n"},
+			"B: lines skipped because their time is unknown: 1\nA: lines skipped because their time is unknown: 3\n"},
 		{"JSON, all", traffic.ShowOptions{Paths: []string{a}, JSON: true}, `{"file":"A","line":"1"}
 {"file":"A","line":"2"}
 {"file":"A","line":"3"}
@@ -96,33 +96,33 @@ func TestShow(t *testing.T) {
 `, ""},
 		{"status",
 			traffic.ShowOptions{Paths: []string{a}, Filter: traffic.Filter{Codes: []traffic.Codes{{First: 200, Last: 299}}}},
-			"{\"status\":200}\n", "A: lines left out, since their status cannot be told: 4\n"},
+			"{\"status\":200}\n", "A: lines skipped because their status is unknown: 4\n"},
 		{"one is missing", traffic.ShowOptions{Paths: []string{dir + "/none.log", b}}, "{\"a\":\"\u009b\u202e\"}\n",
 			"DIR/none.log: file does not exist\n==> B <==\n"},
 		{"audit", traffic.ShowOptions{Paths: []string{log}, Filter: traffic.Filter{Audit: true}},
 			`2026-11-23T10:00:00.000000Z root create meshtimeouts/default/slow 201
 2026-11-23T10:00:01.000000Z a\x20b\x1b[31m get /v1/status 403 may not\nforge
-2026-11-23T10:00:02.000000Z system:nearside drop - - events that are missing here: 17, from x to y
-`, "LOG: lines left out, since they are no events: 1\n"},
+2026-11-23T10:00:02.000000Z system:nearside drop - - events missing here: 17, from x to y
+`, "LOG: lines skipped because they are not audit events: 1\n"},
 		{"audit, an event that is being written",
 			traffic.ShowOptions{Paths: []string{dir + "/now.log"}, Filter: traffic.Filter{Audit: true}}, "", ""},
 		{"audit of a mesh", traffic.ShowOptions{Paths: []string{log}, Filter: traffic.Filter{Audit: true, Mesh: "default"}},
 			"2026-11-23T10:00:00.000000Z root create meshtimeouts/default/slow 201\n",
-			"LOG: lines left out, since they are no events: 1\n"},
+			"LOG: lines skipped because they are not audit events: 1\n"},
 		{"audit by status and time, JSON",
 			traffic.ShowOptions{Paths: []string{log}, JSON: true, Filter: traffic.Filter{Audit: true,
 				Since: time.Date(2026, 11, 23, 10, 0, 1, 0, time.UTC), Codes: []traffic.Codes{{First: 400, Last: 599}}}},
-			strings.Split(events, "\n")[1] + "\n", "LOG: lines left out, since they are no events: 1\n"},
+			strings.Split(events, "\n")[1] + "\n", "LOG: lines skipped because they are not audit events: 1\n"},
 	} {
 		shown, said := run(t, c.o)
 		names := strings.NewReplacer(a, "A", b, "B", log, "LOG", dir, "DIR")
 		if shown, said = names.Replace(shown), names.Replace(said); shown != c.shown || said != c.said {
-			t.Errorf("%s:\n%q\nwant\n%q\nsaid\n%q\nwant\n%q", c.name, shown, c.shown, said, c.said)
+			t.Errorf("%s:\n%q\nwant\n%q\nnotes\n%q\nwant\n%q", c.name, shown, c.shown, said, c.said)
 		}
 	}
 }
 
-// safe is a buffer for a reader and a writer.
+// safe is a buffer for concurrent use.
 type safe struct {
 	mu      sync.Mutex
 	b       bytes.Buffer
@@ -159,8 +159,8 @@ func (s *safe) await(t *testing.T, want string) {
 	}
 }
 
-// TestFollow follows two files, one of which does not exist yet and one of which is rotated
-// meanwhile, until the context ends.
+// TestFollow follows two files until the context ends. One does not exist at first, and one is
+// rotated meanwhile.
 func TestFollow(t *testing.T) {
 	dir := t.TempDir()
 	a, b := dir+"/a.log", dir+"/b.log"
@@ -187,8 +187,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFollowMore follows what comes to be followed while the program runs, beginning with nothing,
-// each file once.
+// TestFollowMore starts with no files and follows files that are added later, each once.
 func TestFollowMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -221,7 +220,7 @@ func TestFollowMore(t *testing.T) {
 		write(t, dir+"/file", "")
 		set(dir+"/b.log", dir+"/a.log", dir+"/file/c.log")
 		step("1\n2\n3\n")
-		set() // they go on, as long as something is written
+		set() // more output appears for as long as something is written
 		write(t, dir+"/a.log", "4\n")
 		step("1\n2\n3\n4\n")
 		cancel()
@@ -230,18 +229,18 @@ func TestFollowMore(t *testing.T) {
 		}
 		if got, want := strings.ReplaceAll(said.String(), dir, "DIR"),
 			"DIR/file/c.log failed\n==> DIR/b.log <==\n==> DIR/a.log <==\n"; got != want {
-			t.Errorf("said: %q, want %q", got, want)
+			t.Errorf("notes: %q, want %q", got, want)
 		}
 	})
 }
 
-// broken is where nothing can be shown.
+// broken is a writer that always fails.
 type broken struct{ writes int }
 
 func (b *broken) Write([]byte) (int, error) { b.writes++; return 0, errors.New("closed") }
 
-// TestShowEndsWithItsOutput stops at the first line that cannot be shown, also where files are
-// followed.
+// TestShowEndsWithItsOutput checks that Show stops at the first write error, also when it follows
+// files.
 func TestShowEndsWithItsOutput(t *testing.T) {
 	path := t.TempDir() + "/a.log"
 	write(t, path, strings.Repeat("x\n", 5000))

@@ -15,24 +15,24 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// Bounds of what is remembered.
+// Limits of the state of a Usage.
 const (
-	maxVerdicts = 10_000 // what lines have come to, by what they say
-	maxUnknown  = 100    // names that are no services of the mesh
-	maxDirect   = 1000   // addresses that were dialled past the mesh
+	maxVerdicts = 10_000 // cached verdicts, by the values of a line
+	maxUnknown  = 100    // names that are not services of the mesh
+	maxDirect   = 1000   // dialed addresses of instances
 )
 
-// LineCounts counts lines by what became of them.
+// LineCounts counts lines by their outcome.
 type LineCounts struct {
 	Read    int `json:"read"`
-	Used    int `json:"used"`    // of traffic to services of the mesh
-	Outside int `json:"outside"` // of traffic to addresses that no service of the mesh has
-	Inbound int `json:"inbound"` // of traffic that arrived
-	Old     int `json:"old"`     // from before --since
-	// What cannot be told, by its reason: lines of no format of the proxy, such as those of others;
-	// lines that may be about several services; lines about names that are no services of the mesh, or
-	// about more addresses and names than are remembered; lines without a time where that is asked
-	// for; and lines that are too long.
+	Used    int `json:"used"`    // traffic to services of the mesh
+	Outside int `json:"outside"` // traffic to addresses outside the mesh
+	Inbound int `json:"inbound"` // traffic to the workload
+	Old     int `json:"old"`     // lines before --since
+	// Lines that are not attributed, by reason: lines that match no format of the proxy; lines that
+	// match several services; names that are not services of the mesh; lines beyond the limits of
+	// remembered addresses and names; lines without a time although --since is given; and lines
+	// that are too long.
 	Foreign   int `json:"foreign"`
 	Ambiguous int `json:"ambiguous"`
 	Unknown   int `json:"unknown"`
@@ -41,10 +41,10 @@ type LineCounts struct {
 	Long      int `json:"long"`
 }
 
-// Seen is how often and when.
+// Seen counts lines with their time span.
 type Seen struct {
 	Lines  int
-	Shared int // of these, lines that may be about another service of the same name
+	Shared int // lines that may be about another service of the same name
 	Span
 }
 
@@ -53,7 +53,7 @@ func (s *Seen) add(at time.Time) {
 	s.Span.add(at)
 }
 
-// lookup finds services by address, name and cluster.
+// lookup finds the indexes of services by address, name, and cluster.
 type lookup struct {
 	virtual, instance map[netip.AddrPort][]int
 	named, cluster    map[string][]int
@@ -79,8 +79,8 @@ func newLookup(b *explain.Backends) lookup {
 
 func listenersOf(c Config) map[string]json.RawMessage { return c[envoy.KindListener.URL()] }
 
-// ReadFile reads a file with those that were rotated from it. The lines are of some logs. It
-// returns what of it was not read.
+// ReadFile counts the lines of a file and its rotated backups, written by logs. It returns the
+// errors of backups that it could not read completely.
 func (u *Usage) ReadFile(path string, logs []*Log) (unread []error, err error) {
 	r, err := rotation.NewReader(rotation.ReaderOptions{Path: path, Since: u.since, MaxLine: maxLine})
 	if err != nil {
@@ -94,13 +94,13 @@ func (u *Usage) ReadFile(path string, logs []*Log) (unread []error, err error) {
 	return r.Stats().Unread, nil
 }
 
-// Read reads lines of some logs.
+// Read counts the lines of r, which logs wrote.
 func (u *Usage) Read(r io.Reader, logs []*Log) error {
 	u.watch(logs)
 	return eachLine(stream(r), u.take(logs))
 }
 
-// take returns what counts the lines of some logs.
+// take returns a function that counts lines of logs.
 func (u *Usage) take(logs []*Log) func(text []byte, long bool) {
 	return func(text []byte, long bool) {
 		if long {
@@ -112,7 +112,7 @@ func (u *Usage) take(logs []*Log) func(text []byte, long bool) {
 	}
 }
 
-// watch notes whose traffic is in logs that are read.
+// watch records the listeners whose traffic is in the logs.
 func (u *Usage) watch(logs []*Log) {
 	for _, l := range logs {
 		for _, f := range l.families {
@@ -120,7 +120,7 @@ func (u *Usage) watch(logs []*Log) {
 				continue
 			}
 			for _, i := range f.Members {
-				o := f.outlets[i]
+				o := f.listeners[i]
 				if o.logged = max(o.logged, some); f.full[o] {
 					o.logged = all
 				}
@@ -129,11 +129,11 @@ func (u *Usage) watch(logs []*Log) {
 	}
 }
 
-// fate is what becomes of a line.
-type fate int
+// outcome is the class of a line.
+type outcome int
 
 const (
-	used fate = iota
+	used outcome = iota
 	outside
 	instance
 	arrived
@@ -142,15 +142,15 @@ const (
 	unknown
 )
 
-// verdict is what a line has come to.
+// verdict is the interpretation of a line.
 type verdict struct {
-	fate     fate
+	outcome  outcome
 	backends []int
 	to       netip.AddrPort // of an instance
-	name     string         // that is no service
+	name     string         // name of an unknown service
 }
 
-// Line counts one line of some logs.
+// Line counts one line of logs.
 func (u *Usage) Line(line []byte, logs []*Log) {
 	u.Lines.Read++
 	var key strings.Builder
@@ -207,7 +207,7 @@ func (u *Usage) Line(line []byte, logs []*Log) {
 }
 
 func (u *Usage) count(v verdict, at time.Time) {
-	switch v.fate {
+	switch v.outcome {
 	case used:
 		u.Lines.Used++
 		for _, i := range v.backends {
@@ -220,9 +220,9 @@ func (u *Usage) count(v verdict, at time.Time) {
 			}
 		}
 	case instance:
-		keep(u, u.direct, v.to, maxDirect, &u.Lines.Outside, at)
+		countUpTo(u, u.direct, v.to, maxDirect, &u.Lines.Outside, at)
 	case unknown:
-		keep(u, u.unknown, clip.Value(v.name), maxUnknown, &u.Lines.Unknown, at)
+		countUpTo(u, u.unknown, clip.Value(v.name), maxUnknown, &u.Lines.Unknown, at)
 	case outside:
 		u.Lines.Outside++
 	case arrived:
@@ -234,8 +234,9 @@ func (u *Usage) count(v verdict, at time.Time) {
 	}
 }
 
-// keep remembers so many, and counts lines about more.
-func keep[K comparable](u *Usage, in map[K]*Seen, k K, most int, counter *int, at time.Time) {
+// countUpTo counts a line under k if k is known or fewer than most keys are. Otherwise it counts
+// the line as More.
+func countUpTo[K comparable](u *Usage, in map[K]*Seen, k K, most int, counter *int, at time.Time) {
 	if in[k] == nil {
 		if len(in) >= most {
 			u.Lines.More++

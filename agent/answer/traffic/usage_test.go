@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/traffic"
 )
 
-// resources is a mesh whose proxy web logs what leaves and what arrives.
+// resources is a mesh whose proxy web logs outbound and inbound traffic.
 const resources = `type: Mesh
 name: default
 meshServices: {mode: %s}
@@ -89,7 +89,7 @@ func trafficOf(t testing.TB, docs string, o time.Time) *traffic.Usage {
 	return x
 }
 
-// proposal is what lines come to.
+// proposal returns the proposal after counting lines.
 func (w world) proposal(t testing.TB, o traffic.ReachableOptions, lines ...string) *traffic.ReachableProposal {
 	t.Helper()
 	x := w.traffic(t, time.Time{})
@@ -107,7 +107,7 @@ func (w world) proposal(t testing.TB, o traffic.ReachableOptions, lines ...strin
 	return p
 }
 
-// summary is what is proposed, and behind a bar the rest, each with its reason and lines.
+// summary lists the proposed services and, after a bar, the others with reasons and line counts.
 func summary(p *traffic.ReachableProposal) string {
 	var proposed, rest []string
 	for _, e := range p.Backends {
@@ -140,8 +140,8 @@ func tcp(second int, destination, host string) string {
 		second, host, destination)
 }
 
-// TestUsageFormats: the service is told by whatever the format says of it, and where it does not,
-// the line is left out.
+// TestUsageFormats checks that any operator that identifies the service is used, and that lines
+// without one are not counted for a service.
 func TestUsageFormats(t *testing.T) {
 	const json = "{type: File, file: {path: /tmp/a.log, format: {type: Json, json: [{key: to, value: " +
 		"'%KUMA_DESTINATION_SERVICE%'}, {key: at, value: '%START_TIME%'}, {key: agent, value: '%REQ(USER-AGENT)%'}]}}}"
@@ -168,7 +168,7 @@ func TestUsageFormats(t *testing.T) {
 			"MeshService/orders.shop:81 used 1; |"},
 		{"by the address that was dialled", world{to: plain("%DOWNSTREAM_LOCAL_ADDRESS%")}, []string{"VIP-DB",
 			"192.0.2.3:5432", "203.0.113.1:80"}, "MeshService/db:5432 used 1; |; 192.0.2.3:5432 [MeshService/db:5432] 1"},
-		// 192.0.2.4:80 is of two services
+		// two services have 192.0.2.4:80
 		{"by instance", world{to: plain("to %UPSTREAM_HOST%")}, []string{"to 192.0.2.3:5432", "to 192.0.2.4:80", "to -"},
 			"MeshService/db:5432 used 1; |"},
 		{"by host", world{mode: "Disabled", to: plain("%REQ(:AUTHORITY)%")},
@@ -191,7 +191,7 @@ func TestUsageFormats(t *testing.T) {
 	}
 }
 
-// vip is the address that workloads dial for a service.
+// vip returns the address that workloads dial for a service.
 func vip(t testing.TB, w world, name string) string {
 	t.Helper()
 	if w.mode == "" {
@@ -212,8 +212,8 @@ func vip(t testing.TB, w world, name string) string {
 	return ""
 }
 
-// TestHostileUsage: what clients write becomes no service, no entry and no YAML, and takes no more
-// memory than is allowed.
+// TestHostileUsage checks that text from clients becomes no service, entry, or YAML, and does not
+// exceed the memory limit.
 func TestHostileUsage(t *testing.T) {
 	const evil = `db", "192.0.2.1" "-"`
 	with := func(agent string) string {
@@ -267,13 +267,13 @@ func TestHostileUsage(t *testing.T) {
 	}
 }
 
-// TestForgeableFormats: a log into which clients can write lines is not read, though other formats
-// in it are good.
+// TestForgeableFormats checks that a log into which clients can write lines is not read, even if
+// its other formats are safe.
 func TestForgeableFormats(t *testing.T) {
 	x := world{to: plain("%KUMA_DESTINATION_SERVICE%"), from: plain("%QUERY_PARAM(a)%")}.traffic(t,
 		time.Time{})
 	if _, err := x.Readable(); err == nil ||
-		!strings.Contains(err.Error(), "/tmp/a.log: a text format of it has %QUERY_PARAM(a)%") {
+		!strings.Contains(err.Error(), "/tmp/a.log: one of its text formats has %QUERY_PARAM(a)%") {
 		t.Error(err)
 	}
 	x = world{to: plain("%REQ(A)% %KUMA_DESTINATION_SERVICE% %REQ(B)%")}.traffic(t, time.Time{})
@@ -286,12 +286,12 @@ func TestForgeableFormats(t *testing.T) {
 		t.Errorf("%+v", x.Logs[0])
 	}
 	x = world{to: "{type: OpenTelemetry, openTelemetry: {endpoint: otel}}"}.traffic(t, time.Time{})
-	if _, err := x.Readable(); err == nil || !strings.Contains(err.Error(), "it writes no lines to a file") {
+	if _, err := x.Readable(); err == nil || !strings.Contains(err.Error(), "it does not write to a file") {
 		t.Error(err)
 	}
 }
 
-// TestLegacyLogs: the lines that a collector keeps of a TrafficLog do not begin with its address,
+// TestLegacyLogs checks that the collector's lines of a TrafficLog do not begin with its address,
 // as those in the FIFO do.
 func TestLegacyLogs(t *testing.T) {
 	docs := fmt.Sprintf(resources, "Disabled", "logging: {defaultBackend: c, backends: [{name: c, type: tcp, "+
@@ -316,7 +316,7 @@ func TestLegacyLogs(t *testing.T) {
 	}
 }
 
-// TestFiles reads a file with those that were rotated from it, and leaves out what is older.
+// TestFiles reads a file with its rotated backups and skips older lines.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	old, err := os.Create(dir + "/a-2026-11-23T10-00-09.000.log.gz")
@@ -363,11 +363,11 @@ func TestFiles(t *testing.T) {
 		}
 	}
 	if _, err := (world{}).traffic(t, time.Time{}).ReadFile(dir+"/none.log", nil); err == nil {
-		t.Error("a file that is not there is read")
+		t.Error("a missing file is read")
 	}
 }
 
-// FuzzUsage: each line is counted once, and nothing but services of the mesh is proposed.
+// FuzzUsage checks that each line is counted once and that only services of the mesh are proposed.
 func FuzzUsage(f *testing.F) {
 	f.Add(http(1, "backend", "192.0.2.2:80"))
 	f.Add(tcp(1, "external", "192.0.2.3:5432"))

@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/logline"
 )
 
-// The operators that are asked for, by their index.
+// Indexes into operators.
 const (
 	atTime = iota
 	atCluster
@@ -33,52 +33,51 @@ var operators = []string{
 
 // Log is a file or FIFO that loggers of the proxy write to.
 type Log struct {
-	Path string // "" for loggers that write none
-	// Reason says why its lines cannot be read, "" where they can, and Hints what is not told by some
-	// of its formats.
+	Path string // "" for loggers that write to no file
+	// Reason says why its lines cannot be read; "" if they can.
 	Reason string
 	Hints  []string
 
 	families []*family
 }
 
-// family is loggers of one log with formats that differ in words alone.
+// family is a set of loggers of one log whose formats differ only in literal words.
 type family struct {
 	*logline.Family
-	outlets []*outlet // by member of the formats
-	out     bool      // of traffic that leaves
-	names   bool      // its lines say where traffic went
-	full    map[*outlet]bool
+	listeners []*listener // by member of the formats
+	out       bool        // outbound traffic
+	names     bool        // its lines identify the destination
+	full      map[*listener]bool
 }
 
-// Usage counts the lines of one proxy by the services that they are about.
+// Usage counts the lines of one proxy by service.
 type Usage struct {
-	Logs []*Log // that the config names, sorted by path
+	Logs []*Log // of the config, sorted by path
 
-	backends *explain.Backends
-	outlets  []*outlet
-	lookup   lookup
-	since    time.Time // older lines are not counted; zero for none
+	backends  *explain.Backends
+	listeners []*listener
+	lookup    lookup
+	since     time.Time // older lines are not counted; zero: all are
 
 	Lines    LineCounts
-	hits     map[int]*Seen            // by backend
-	direct   map[netip.AddrPort]*Seen // instances that were dialled past the mesh
+	hits     map[int]*Seen            // by index into backends.Items
+	direct   map[netip.AddrPort]*Seen // instances dialed by their own address
 	unknown  map[string]*Seen
 	verdicts map[string]verdict
 }
 
-// NewUsage reads the config of a proxy that sees the services in b. Lines older than since are not
-// counted; the zero time counts all.
+// NewUsage returns a counter for the proxy with this config, which sees the services in b. Lines
+// older than since are not counted; the zero time counts all.
 func NewUsage(config Config, b *explain.Backends, since time.Time) (*Usage, error) {
-	list, err := outlets(config, b)
+	list, err := parseListeners(config, b)
 	if err != nil {
 		return nil, err
 	}
-	u := &Usage{backends: b, outlets: list, since: since, lookup: newLookup(b), hits: map[int]*Seen{},
+	u := &Usage{backends: b, listeners: list, since: since, lookup: newLookup(b), hits: map[int]*Seen{},
 		direct: map[netip.AddrPort]*Seen{}, unknown: map[string]*Seen{}, verdicts: map[string]verdict{}}
 	type entry struct {
-		outlet *outlet
-		logger logline.Logger
+		listener *listener
+		logger   logline.Logger
 	}
 	byPath := map[string][]entry{}
 	listeners := listenersOf(config)
@@ -90,7 +89,7 @@ func NewUsage(config Config, b *explain.Backends, since time.Time) (*Usage, erro
 		for _, l := range loggers {
 			l.Format.Text = withoutPrefix(l.Path, l.Format.Text)
 			switch {
-			case x.way == past && strings.HasPrefix(x.name, prefixPassthrough):
+			case x.direction == passthrough && strings.HasPrefix(x.name, prefixPassthrough):
 				l.Format.Name = external
 			case len(x.backends) > 0:
 				l.Format.Name = b.Items[x.backends[0]].Name
@@ -102,13 +101,13 @@ func NewUsage(config Config, b *explain.Backends, since time.Time) (*Usage, erro
 		log := &Log{Path: p}
 		u.Logs = append(u.Logs, log)
 		if p == "" {
-			log.Reason = "it writes no lines to a file"
+			log.Reason = "it does not write to a file"
 			continue
 		}
 		for _, e := range entries {
 			if op := e.logger.Format.Forgeable(); op != "" && log.Reason == "" {
-				log.Reason = fmt.Sprintf("a text format of it has %s, with which clients can forge its lines; "+
-					"give a JSON format, or remove it", op)
+				log.Reason = fmt.Sprintf("one of its text formats has %s, with which clients can forge lines; "+
+					"use a JSON format, or remove the operator", op)
 			}
 		}
 		if log.Reason != "" {
@@ -118,22 +117,22 @@ func NewUsage(config Config, b *explain.Backends, since time.Time) (*Usage, erro
 			var formats []logline.Format
 			var of []entry
 			for _, e := range entries {
-				if out == (e.outlet.way != inbound) {
+				if out == (e.listener.direction != inbound) {
 					formats, of = append(formats, e.logger.Format), append(of, e)
 				}
 			}
 			families, faults := logline.Families(formats, operators...)
 			for i, err := range faults {
 				if err != nil {
-					log.hint(fmt.Sprintf("%s: %v", of[i].outlet.name, err))
+					log.hint(fmt.Sprintf("%s: %v", of[i].listener.name, err))
 				}
 			}
 			for _, f := range families {
-				x := &family{Family: f, outlets: make([]*outlet, len(formats)), out: out, full: map[*outlet]bool{}}
+				x := &family{Family: f, listeners: make([]*listener, len(formats)), out: out, full: map[*listener]bool{}}
 				for _, i := range f.Members {
-					x.outlets[i] = of[i].outlet
+					x.listeners[i] = of[i].listener
 					if !of[i].logger.Filtered && !of[i].logger.Listener {
-						x.full[of[i].outlet] = true
+						x.full[of[i].listener] = true
 					}
 				}
 				x.tell(log)
@@ -141,7 +140,7 @@ func NewUsage(config Config, b *explain.Backends, since time.Time) (*Usage, erro
 			}
 		}
 		if !slices.ContainsFunc(log.families, func(f *family) bool { return f.out }) {
-			log.Reason = "nothing of the traffic that leaves the workload is logged there"
+			log.Reason = "it contains no outbound traffic of the workload"
 			if len(log.Hints) > 0 {
 				log.Reason = strings.Join(log.Hints, "; ")
 			}
@@ -151,7 +150,7 @@ func NewUsage(config Config, b *explain.Backends, since time.Time) (*Usage, erro
 	return u, nil
 }
 
-// external is what the passthrough has in the place of a service.
+// external is the service name that passthrough listeners log.
 const external = "external"
 
 func (l *Log) hint(text string) {
@@ -160,16 +159,17 @@ func (l *Log) hint(text string) {
 	}
 }
 
-// maxHints bounds what is said of the formats of one log.
+// maxHints limits the hints about the formats of one log.
 const maxHints = 8
 
-// tell finds out whether the lines of a family say where traffic went, and says why they do not.
+// tell determines whether the lines of a family identify the destination, and adds a hint if they
+// do not.
 func (f *family) tell(log *Log) {
 	if !f.out {
 		return
 	}
 	told, why := f.Words()
-	one := !slices.ContainsFunc(f.Members, func(i int) bool { return f.outlets[i] != f.outlets[f.Members[0]] })
+	one := !slices.ContainsFunc(f.Members, func(i int) bool { return f.listeners[i] != f.listeners[f.Members[0]] })
 	f.names = told || one
 	for _, i := range []int{atCluster, atRawCluster, atLocal, atHost, atRemote, atAuthority} {
 		f.names = f.names || f.Has(i)
@@ -179,12 +179,13 @@ func (f *family) tell(log *Log) {
 	case why != nil:
 		log.hint(why.Error())
 	default:
-		log.hint("a format does not say where traffic went; add %KUMA_DESTINATION_SERVICE%, " +
-			"%UPSTREAM_CLUSTER% or %UPSTREAM_HOST%")
+		log.hint("a format does not contain the destination; add %KUMA_DESTINATION_SERVICE%, " +
+			"%UPSTREAM_CLUSTER%, or %UPSTREAM_HOST%")
 	}
 }
 
-// addressed is the beginning of the lines in a FIFO for a collector, which does not get it.
+// addressed matches the address that begins each line in a FIFO for a collector; the collector's
+// lines do not contain it.
 var addressed = regexp.MustCompile(`^[^ %;]+:[0-9]+;`)
 
 func withoutPrefix(file, text string) string {
@@ -194,7 +195,7 @@ func withoutPrefix(file, text string) string {
 	return text
 }
 
-// Readable returns the logs whose lines can be read, and an error where there is none.
+// Readable returns the logs that can be read, and an error if there is none.
 func (u *Usage) Readable() ([]*Log, error) {
 	var out []*Log
 	var reasons []string
@@ -213,10 +214,10 @@ func (u *Usage) Readable() ([]*Log, error) {
 	case len(u.Logs) == 0:
 		return nil, ErrNotLogged
 	case len(out) == 0:
-		return nil, fmt.Errorf("no log of the proxy can be read:\n%s", strings.Join(reasons, "\n"))
+		return nil, fmt.Errorf("no log of the proxy is readable:\n%s", strings.Join(reasons, "\n"))
 	}
 	return out, nil
 }
 
-// ErrNotLogged is that of a proxy whose config has no access loggers.
-var ErrNotLogged = errors.New("the proxy logs nothing")
+// ErrNotLogged reports that the proxy's config has no access loggers.
+var ErrNotLogged = errors.New("the proxy has no access loggers")

@@ -110,7 +110,7 @@ func (w *walk) choose() *Trace {
 	case DefaultIndex:
 		w.chain = w.at.Below("defaultFilterChain")
 		step.Choice = chainLabel(w.match.Chain, "default filter chain")
-		step.note("nothing fits at %s", w.match.At)
+		step.note("no filter chain matches at %s", w.match.At)
 	default:
 		w.chain = w.at.Below("filterChains", strconv.Itoa(w.match.Index))
 		step.Choice = ChainName(w.match.Chain, w.match.Index)

@@ -176,7 +176,7 @@ func (n *NackWatch) findBlame(w *blameWork, found *blamed) bool {
 		var err error
 		blame, err = guard(n.log, "rejections of "+w.p.Node.ID, func() (map[draft.ResourceID][]api.Blame, error) {
 			return attribute.FindBlame(attribute.BlameQuestion{
-				Mesh: w.mesh, Name: w.p.Name, Flavor: w.p.Node.Flavor, Made: w.config, Rejected: w.p.Rejected,
+				Mesh: w.mesh, Name: w.p.Name, Flavor: w.p.Node.Flavor, Last: w.config, Rejected: w.p.Rejected,
 				Decode: n.registry.DecodeOne, Fields: found.fields,
 				Revision: func(k resource.Key) uint64 { rec, _ := w.snap.Get(k); return rec.Revision },
 			})

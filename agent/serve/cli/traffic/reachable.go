@@ -231,7 +231,7 @@ func (f *reachableFlags) readOwn(ctx context.Context, env *command.Env, t *traff
 			return err
 		}
 	}
-	return command.Hinted(fmt.Errorf("no log of the proxy can be read:\n%w", errors.Join(failed...)),
+	return command.Hinted(fmt.Errorf("no log of the proxy is readable:\n%w", errors.Join(failed...)),
 		"give a file with its lines: --log FILE")
 }
 
@@ -271,7 +271,7 @@ func keepsLines(path string) error {
 func readTraffic(env *command.Env, t *traffic.Usage, path string, logs []*traffic.Log) error {
 	unread, err := t.ReadFile(path, logs)
 	for _, err := range unread {
-		text.Printf(env.Stderr, "warning: %s: not read to its end: %v\n", path, err)
+		text.Printf(env.Stderr, "warning: %s: not read completely: %v\n", path, err)
 	}
 	return err
 }

@@ -12,37 +12,37 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// way is which way the traffic of a listener goes.
-type way int
+// direction is the direction of a listener's traffic.
+type direction int
 
 const (
-	toService way = iota // from the workload to a service of the mesh
-	past                 // from the workload to addresses that no service has, as far as the proxy knows
-	inbound              // to the workload
+	toService   direction = iota // from the workload to a service of the mesh
+	passthrough                  // from the workload to addresses that belong to no service known to the proxy
+	inbound                      // to the workload
 )
 
-// outlet is a listener of the proxy.
-type outlet struct {
-	name     string
-	way      way
-	address  netip.AddrPort
-	backends []int           // of explain.Backends.Items
-	clusters map[string]bool // that it leads to, by each of their names
-	hosts    map[netip.AddrPort]bool
-	names    map[string]bool // host names of its backends
-	logged   coverage
+// listener is a listener of the proxy with the values that log lines may contain.
+type listener struct {
+	name      string
+	direction direction
+	address   netip.AddrPort
+	backends  []int           // indexes into explain.Backends.Items
+	clusters  map[string]bool // clusters it leads to, including their alternative names
+	hosts     map[netip.AddrPort]bool
+	names     map[string]bool // host names of its backends
+	logged    coverage
 }
 
-// coverage says how much of the traffic of a listener is in the logs that were read.
+// coverage is how much of a listener's traffic the logs contain.
 type coverage int
 
 const (
 	nothing coverage = iota
-	some             // the loggers leave out entries
+	some             // the loggers filter entries
 	all
 )
 
-// names of listeners begin so.
+// Prefixes of listener names.
 const (
 	prefixInbound     = "inbound:"
 	prefixOutbound    = "outbound:"
@@ -52,7 +52,7 @@ const (
 // Config is the config of a proxy: resources as JSON, by type URL and name.
 type Config = map[string]map[string]json.RawMessage
 
-// The parts of Envoy's resources that are looked at.
+// The parts of Envoy's resources that are read.
 type (
 	socketAddress struct {
 		SocketAddress struct {
@@ -92,8 +92,8 @@ func (a *assignment) hosts() []netip.AddrPort {
 	return out
 }
 
-// outlets reads the listeners of a config, sorted by name.
-func outlets(config Config, b *explain.Backends) ([]*outlet, error) {
+// parseListeners reads the listeners of a config, sorted by name.
+func parseListeners(config Config, b *explain.Backends) ([]*listener, error) {
 	byAddress := map[netip.AddrPort][]int{}
 	for i := range b.Items {
 		for _, a := range b.Items[i].Addresses {
@@ -108,7 +108,7 @@ func outlets(config Config, b *explain.Backends) ([]*outlet, error) {
 		}
 		clusters[name] = c
 	}
-	var out []*outlet
+	var out []*listener
 	listeners := config[envoy.KindListener.URL()]
 	for _, name := range slices.Sorted(maps.Keys(listeners)) {
 		var head struct {
@@ -121,15 +121,15 @@ func outlets(config Config, b *explain.Backends) ([]*outlet, error) {
 		if err := json.Unmarshal(listeners[name], &doc); err != nil {
 			return nil, fmt.Errorf("listener %s: %w", name, err)
 		}
-		o := &outlet{name: name, way: past, clusters: map[string]bool{}, hosts: map[netip.AddrPort]bool{},
+		o := &listener{name: name, direction: passthrough, clusters: map[string]bool{}, hosts: map[netip.AddrPort]bool{},
 			names: map[string]bool{}}
 		o.address, _ = head.Address.addrPort()
 		switch {
 		case strings.HasPrefix(name, prefixInbound):
-			o.way = inbound
+			o.direction = inbound
 		case strings.HasPrefix(name, prefixOutbound) && !strings.HasPrefix(name, prefixPassthrough) &&
 			len(byAddress[o.address]) > 0:
-			o.way, o.backends = toService, byAddress[o.address]
+			o.direction, o.backends = toService, byAddress[o.address]
 		}
 		led := map[string]bool{}
 		leads(doc, led, func(routes string) {
@@ -145,7 +145,7 @@ func outlets(config Config, b *explain.Backends) ([]*outlet, error) {
 			}
 			own := clusters[c]
 			var eds assignment
-			_ = json.Unmarshal(config[envoy.KindEndpoint.URL()][c], &eds) // none: it has no such endpoints
+			_ = json.Unmarshal(config[envoy.KindEndpoint.URL()][c], &eds) // without EDS it stays empty
 			for _, h := range append(own.LoadAssignment.hosts(), eds.hosts()...) {
 				o.hosts[h] = true
 			}
@@ -160,8 +160,8 @@ func outlets(config Config, b *explain.Backends) ([]*outlet, error) {
 	return out, nil
 }
 
-// leads collects the names of clusters in a part of a config, and hands on those of route
-// configurations.
+// leads collects the names of clusters in a part of a config and calls routes with the names of
+// route configurations.
 func leads(v any, into map[string]bool, routes func(string)) {
 	switch v := v.(type) {
 	case []any:
