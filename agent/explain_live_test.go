@@ -76,9 +76,9 @@ func TestExplainAfterOvertakenAck(t *testing.T) {
 		says    string
 	}{
 		"started anew": {false, explain.HasNothing,
-			"it accepted that form before and came back without it; it has nothing in its place"},
-		"with the old form": {true, explain.HasOlder, "an older form that it came with decides (version OLD), " +
-			"which is not known here: nearside proxy config web shows it"},
+			"Envoy accepted this version before and reconnected without it; Envoy has no other version"},
+		"with the old form": {true, explain.HasOlder, "Envoy uses an older version (OLD) from before it connected; " +
+			"run nearside proxy config web to show it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})

@@ -38,7 +38,7 @@ func TestLogsKnowTheFormatsInForce(t *testing.T) {
 	}
 	// Without the agent nothing is known of the format.
 	if out, errs := output(t, "", command.ExitOK, "logs", "--file", w.dir+"/logs/web.log", "--status", "200"); out != "" ||
-		!strings.Contains(errs, fmt.Sprintf("status cannot be told: %d", 3)) {
+		!strings.Contains(errs, fmt.Sprintf("status is unknown: %d", 3)) {
 		t.Errorf("%s%s", out, errs)
 	}
 }

@@ -12,23 +12,24 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// What permissions say of the use of a service.
+// Permissions to use a service.
 const (
 	PermissionAllowed = "allowed"
 	PermissionDenied  = "denied"
-	// PermissionOpen is that of a service that no permission can be about, and of all in a mesh that
-	// keeps nobody out.
+	// PermissionOpen means that permissions cannot apply to the service or are not enforced in the
+	// mesh.
 	PermissionOpen = "open"
 )
 
-// Backends is GET /v1/dataplanes/{mesh}/{name}/backends: every service of the mesh as one dataplane
-// sees it, sorted as [mesh.View.Services] is. Lists are never null.
+// Backends is the response of GET /v1/dataplanes/{mesh}/{name}/backends: the services of the mesh
+// as seen by one dataplane, in the order of [mesh.View.Services]. Lists are never null.
 type Backends struct {
-	Mesh        string `json:"mesh"`
-	Name        string `json:"name"`
-	Mode        string `json:"mode"`             // meshServices.mode of the mesh
-	Transparent bool   `json:"transparentProxy"` // the dataplane has one; without it no list has an effect
-	// ListsServices and ListsBackends say of what the dataplane has a list: reachableServices,
+	Mesh string `json:"mesh"`
+	Name string `json:"name"`
+	Mode string `json:"mode"` // meshServices.mode of the mesh
+	// whether the dataplane has a transparent proxy; without one, lists have no effect
+	Transparent bool `json:"transparentProxy"`
+	// ListsServices and ListsBackends say whether the dataplane has the lists reachableServices and
 	// reachableBackends.
 	ListsServices bool              `json:"listsServices"`
 	ListsBackends bool              `json:"listsBackends"`
@@ -36,25 +37,25 @@ type Backends struct {
 	Items         []CallableBackend `json:"items"`
 }
 
-// CallableBackend is one service of [Backends]; of service resources, one port.
+// CallableBackend is a service of [Backends], or a port of a service resource.
 type CallableBackend struct {
 	Destination
 	Why
 	Permission   string  `json:"permission"`
-	PermissionBy *Source `json:"permissionBy,omitempty"` // the permission that decides, where one does
-	// Ref is an entry for reachableBackends.refs that selects it and, as a rule, nothing else; absent
-	// for a value of kuma.io/service, which is listed in reachableServices.
+	PermissionBy *Source `json:"permissionBy,omitempty"` // the deciding permission, if any
+	// Ref is an entry for reachableBackends.refs that selects the backend and usually nothing else.
+	// It is absent for a kuma.io/service value, which is listed in reachableServices.
 	Ref     *resource.ReachableBackendRef `json:"ref,omitempty"`
 	Cluster string                        `json:"cluster"`
-	// that workloads dial: virtual ones, and those of outbounds that the dataplane lists
+	// Addresses that workloads dial: virtual addresses and those of the dataplane's outbounds.
 	Addresses []netip.AddrPort `json:"addresses"`
-	// of instances in reach; those behind other zones are not among them
+	// Endpoints are the addresses of instances, except for those behind other zones.
 	Endpoints []netip.AddrPort `json:"endpoints"`
 	Hostnames []string         `json:"hostnames"`
 }
 
-// ProxyBackends lists the services of a mesh as a dataplane sees them. It is pure. The error is
-// an *generate.NotFoundError when the mesh has no such dataplane.
+// ProxyBackends lists the services of a mesh as seen by a dataplane. It is pure. It returns a
+// *generate.NotFoundError if the mesh has no such dataplane.
 func ProxyBackends(m *generate.Mesh, name string) (*Backends, error) {
 	dataplane := m.View.Dataplane(name)
 	if dataplane == nil {
@@ -119,7 +120,7 @@ func ProxyBackends(m *generate.Mesh, name string) (*Backends, error) {
 	return out, nil
 }
 
-// permission says whether the dataplane may use the service.
+// permission sets whether the dataplane may use the service.
 func (x *CallableBackend) permission(m *generate.Mesh, dataplane *resource.Resource, s *mesh.Service,
 	permitted *policy.Permissions) {
 	x.Permission = PermissionOpen
@@ -147,7 +148,7 @@ func (x *CallableBackend) permission(m *generate.Mesh, dataplane *resource.Resou
 	}
 }
 
-// refTo names one port of a service resource.
+// refTo returns a reference to one port of a service resource.
 func refTo(s *mesh.Service) *resource.ReachableBackendRef {
 	port := s.Port
 	ref := &resource.ReachableBackendRef{Kind: s.ID.Kind, Name: s.Resource.Name, Port: &port}

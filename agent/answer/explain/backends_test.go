@@ -58,7 +58,8 @@ func backendsOf(t *testing.T, docs string) map[string]explain.CallableBackend {
 	return out
 }
 
-// TestBackends: what a proxy may call, by whose permission, and how it is listed.
+// TestBackends checks which services a proxy may call, which permission decides, and how to list
+// them.
 func TestBackends(t *testing.T) {
 	legacy := func(name, source, destination string) string {
 		return fmt.Sprintf("---\n{type: TrafficPermission, mesh: default, name: %s, sources: [{match: %s}], "+
@@ -109,7 +110,7 @@ func TestBackends(t *testing.T) {
 		len(tag.Hostnames) == 0 {
 		t.Errorf("%+v", tag)
 	}
-	// What an entry names is what is reached with it alone.
+	// An entry makes exactly its backend reachable.
 	for name, x := range got {
 		if x.Ref == nil {
 			continue

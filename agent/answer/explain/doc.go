@@ -1,14 +1,15 @@
 // Package explain says why a proxy behaves as it does.
 //
-// A [Proxy] explains policies: which select a dataplane, which of their fields are in force and
-// which others took their place. A [Traffic] explains connections and requests: the way of one
-// through the proxies of both ends, what was chosen at each step and what was not, the policies
-// behind it, and for one that is denied the change of a policy that allows it.
+// A [Proxy] explains policies: which policies select a dataplane, which of their fields are in
+// effect, and which fields override the others. A [Traffic] explains connections and requests: the
+// path through the proxies of both ends, the choice at each step and the rejected candidates, the
+// policies behind each choice, and, for a denied connection, a policy change that would allow it.
 //
-// An explanation reads what was decided and decides nothing itself: it asks package policy, looks
-// into finished rules, and has package match follow finished configs. No kind of policies is known
-// here by name: what a step follows from and what may be suggested, plugins say. A change is
-// suggested only when the same connection or request is allowed with it. The package promises that
-// its documents are stable (fields are added, never renamed or removed), that the same input gives
-// the same bytes, and that every denial has a reason in words. The package is pure.
+// An explanation makes no decisions itself: it queries package policy, reads finished rules, and
+// lets package match follow finished configs. The package does not know policy kinds by name:
+// plugins report which policies are behind a step and which changes to suggest. A change is
+// suggested only after a check that it allows the same connection or request.
+//
+// Documents are stable (fields are added, never renamed or removed), the same input gives the same
+// bytes, and each denial has a reason in words. The package is pure.
 package explain

@@ -8,8 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// TestWithoutEffect: what nothing takes precedence over, and what has no effect all the same, is
-// not in force.
+// TestWithoutEffect checks that fields without effect are not reported as effective, even if
+// nothing overrides them.
 func TestWithoutEffect(t *testing.T) {
 	const (
 		mesh = "{type: Mesh, name: default}\n"

@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// The kinds of these tests: Tune merges in every way that a conf can ask for, Lane has routes,
-// Whole is about the proxy, Dead has no effect yet; OldTune and OldGate are legacy, and Tune ends
+// The kinds of these tests: Tune merges in every supported way, Lane has routes, Whole applies to
+// the proxy, and Dead has no effect yet. OldTune and OldGate are legacy kinds; Tune replaces
 // OldTune.
 type (
 	tuneConf struct {
@@ -84,7 +84,8 @@ func plugins() []policy.Plugin {
 			}, {
 				Descriptor: resource.LegacyDescriptor("OldLane", "old-lanes", "",
 					resource.LegacyShape{NewConf: func() resource.Conf { return &tuneConf{} }}),
-				// A route ends all of it where it leads, a Dead the field a everywhere.
+				// A route supersedes the whole policy for its destination, a Dead supersedes field
+				// a everywhere.
 				SupersededBy: func(r *policy.Rules, s draft.Service, path string) *resource.Resource {
 					if rule := r.Kind("MeshHTTPRoute").Outbound(s); rule != nil {
 						return rule.Origins[len(rule.Origins)-1].Policy
@@ -138,7 +139,7 @@ func decode(t testing.TB, docs string) *resource.Set {
 	return resource.NewSet(rs)
 }
 
-// proxy prepares the explanation of a dataplane of the mesh default.
+// proxy returns the explanation of a dataplane of mesh default.
 func proxy(t testing.TB, set *resource.Set, name string, warnings ...mesh.Warning) *explain.Proxy {
 	t.Helper()
 	v, err := mesh.Build(set, "default", mesh.Options{}, nil)
@@ -152,8 +153,9 @@ func proxy(t testing.TB, set *resource.Set, name string, warnings ...mesh.Warnin
 	return p
 }
 
-// TestExplanations asks the questions of the cases in testdata: the comment holds them line by
-// line, "KIND/NAME DATAPLANE" or "all DATAPLANE", and the file answers what is said.
+// TestExplanations explains the policies of the cases in testdata. The comment of a case has one
+// question per line, "KIND/NAME DATAPLANE" or "all DATAPLANE"; the file answers has the expected
+// text.
 func TestExplanations(t *testing.T) {
 	kindtest.Cases(t, "testdata/*.txtar", func(t *testing.T, file string, ar *txtar.Archive) {
 		if len(ar.Files) != 2 || ar.Files[0].Name != "resources.yaml" || ar.Files[1].Name != "answers" {
@@ -177,7 +179,7 @@ func TestExplanations(t *testing.T) {
 			kind, policyName, _ := strings.Cut(what, "/")
 			r := set.Get(resource.Key{Kind: kind, Mesh: "default", Name: policyName})
 			if r == nil {
-				t.Fatalf("there is no %s", what)
+				t.Fatalf("%s does not exist", what)
 			}
 			write(&got, p.Policy(r))
 		}
@@ -194,7 +196,7 @@ func TestExplanations(t *testing.T) {
 	})
 }
 
-// write is an explanation in a form that can be read at a glance.
+// write formats an explanation for reading.
 func write(b *strings.Builder, x explain.Policy) {
 	fmt.Fprintf(b, "%s/%s on %s: selected %v, effect %s: %s\n", x.Policy.Type, x.Policy.Name, x.Dataplane.Name, x.Selected,
 		x.Effect, x.Reason)
@@ -244,7 +246,7 @@ const web = `
   outbound: [{port: 10001, tags: {kuma.io/service: backend}}, {port: 10002, tags: {kuma.io/service: redis}}]}}
 `
 
-// TestDocument pins the shape of the JSON.
+// TestDocument checks the JSON form.
 func TestDocument(t *testing.T) {
 	set := decode(t, web+`
 ---
@@ -272,7 +274,8 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// TestWarnings shows what others have noted about a policy, each line once.
+// TestWarnings checks that warnings of other packages about a policy are included without
+// duplicates.
 func TestWarnings(t *testing.T) {
 	set := decode(t, web+`
 ---
@@ -293,15 +296,15 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestWrittenSince asks about a policy that is not the one that the configs were made with.
-func TestWrittenSince(t *testing.T) {
+// TestChangedPolicy explains a policy that has changed since the configs were computed.
+func TestChangedPolicy(t *testing.T) {
 	doc := func(a int) string {
 		return web +
 			fmt.Sprintf("\n---\n{type: Tune, name: t, spec: {to: [{targetRef: {kind: Mesh}, default: {a: %d}}]}}\n", a)
 	}
 	before, after := decode(t, doc(1)), decode(t, doc(2))
 	x := proxy(t, before, "web").Policy(after.Get(resource.Key{Kind: "Tune", Mesh: "default", Name: "t"}))
-	if x.Selected || x.Effect != explain.EffectNone || !strings.Contains(x.Reason, "before it was last written") ||
+	if x.Selected || x.Effect != explain.EffectNone || !strings.Contains(x.Reason, "the policy changed after") ||
 		len(x.Items) > 0 {
 		t.Errorf("%+v", x)
 	}

@@ -9,49 +9,49 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// List is the part of a policy that items stand in.
+// List is a list of items in a policy.
 type List string
 
-// The lists of a policy; From stands for rules too, of which a policy has but one. A policy with a
-// default has no items; what it says counts as item 0.
+// The lists of a policy. From also stands for rules, because a policy has only one of the two. A
+// policy with spec.default has no list; its default is item 0.
 const (
 	To      List = "to"
 	From    List = "from"
 	Default List = "default"
 )
 
-// Source is a place in a policy.
+// Source identifies a conf in a policy.
 type Source struct {
 	Type string `json:"type"`
 	Mesh string `json:"mesh"`
 	Name string `json:"name"`
-	// Field is where the conf begins, "spec.to[0].default": with the path of a value behind it, the
-	// value's own place.
+	// Field is the path of the conf, such as "spec.to[0].default". Append the path of a value to
+	// get the path of the value in the document.
 	Field string `json:"field"`
 }
 
-// Field is a field of a merged conf, with all policies that set it.
+// Field is a field of a merged conf with all policies that set it.
 type Field struct {
-	Path  string          `json:"path"`  // in the conf, "http.requestTimeout"; lists count as one value
-	Value json.RawMessage `json:"value"` // in force
-	By    []Source        `json:"by"`    // where it comes from; several for a list that was joined
-	Over  []Overridden    `json:"over"`  // what was set and is not in force, in the order of merging
+	Path  string          `json:"path"`  // in the conf, such as "http.requestTimeout"; a list counts as one value
+	Value json.RawMessage `json:"value"` // the effective value
+	By    []Source        `json:"by"`    // its sources; several for a merged list
+	Over  []Overridden    `json:"over"`  // overridden values, in merge order
 }
 
-// Overridden is a value that another one took the place of.
+// Overridden is a value that another source overrides.
 type Overridden struct {
 	Source
 	Value json.RawMessage `json:"value"`
 }
 
-// itemID names an item of a policy.
+// itemID identifies an item of a policy.
 type itemID struct {
 	policy resource.Key
 	in     List
 	item   int
 }
 
-// item is one of those that a rule was merged from.
+// item is an item that a rule was merged from.
 type item struct {
 	source Source
 	conf   resource.Conf
@@ -67,7 +67,7 @@ func (it *item) value(path string) json.RawMessage {
 	return nil
 }
 
-// items reads items of policies, each once: many rules are merged from the same ones.
+// items caches the decoded items, since many rules share them.
 type items map[itemID]*item
 
 func (m items) get(p *resource.Resource, in List, i int) *item {
@@ -87,7 +87,7 @@ type decided struct {
 	by []*item
 }
 
-// decide finds, for each field of a merged conf, where its value comes from.
+// decide returns the source of each field of a rule's merged conf.
 func (m items) decide(r *policy.Rule, in List) []decided {
 	if r == nil {
 		return nil
@@ -104,14 +104,14 @@ func (m items) decide(r *policy.Rule, in List) []decided {
 			}
 		}
 		out[i].leaf = l
-		for _, j := range bearers(of, setters, l) {
+		for _, j := range contributors(of, setters, l) {
 			out[i].by = append(out[i].by, of[j])
 		}
 	}
 	return out
 }
 
-// of returns the items that a rule was merged from, each over the ones before.
+// of returns the items of a rule in merge order: later ones override earlier ones.
 func (m items) of(r *policy.Rule, in List) []*item {
 	out := make([]*item, len(r.Origins))
 	for i, o := range r.Origins {
@@ -120,7 +120,7 @@ func (m items) of(r *policy.Rule, in List) []*item {
 	return out
 }
 
-// itemOf returns the conf of an item and its place.
+// itemOf returns the conf of an item and its source.
 func itemOf(p *resource.Resource, in List, i int) (resource.Conf, Source) {
 	s := Source{Type: p.Kind, Mesh: p.Mesh, Name: p.Name}
 	spec, ok := p.Spec.(*resource.Policy)
@@ -145,12 +145,12 @@ func itemOf(p *resource.Resource, in List, i int) (resource.Conf, Source) {
 	return list[i].Conf, s
 }
 
-// maxJoined bounds the items that are merged again, each left out once, to see whom a joined list
-// comes from. Beyond it, all that set the list are named.
+// maxJoined limits the number of items for which the sources of a merged list are computed. This
+// takes one merge per item. Beyond the limit, all items that set the list are returned.
 const maxJoined = 64
 
-// bearers returns those of the setters of a field, by index, that its value comes from.
-func bearers(of []*item, setters []int, l leaf) []int {
+// contributors returns the indexes of the setters that a field's value comes from.
+func contributors(of []*item, setters []int, l leaf) []int {
 	if len(setters) < 2 {
 		return setters
 	}
@@ -161,7 +161,7 @@ func bearers(of []*item, setters []int, l leaf) []int {
 	if len(of) > maxJoined {
 		return setters
 	}
-	// The list is not the last one alone: items were added to those before, or merged with them.
+	// The list is merged from several items. An item contributes if the list changes without it.
 	var out []int
 	for _, without := range setters {
 		confs := make([]resource.Conf, 0, len(of)-1)
@@ -175,7 +175,7 @@ func bearers(of []*item, setters []int, l leaf) []int {
 			out = append(out, without)
 		}
 	}
-	if len(out) == 0 { // what each adds, another adds too
+	if len(out) == 0 { // each entry comes from several items
 		return last
 	}
 	return out

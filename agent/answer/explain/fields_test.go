@@ -8,11 +8,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 )
 
-// TestFields shows where the fields of a merged conf come from.
+// TestFields checks the sources of the fields of a merged conf.
 func TestFields(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		confs []string // of policies p0, p1, …, each over the ones before
+		confs []string // of policies p0, p1, …; later ones override earlier ones
 		want  string
 	}{
 		{"one", []string{"{a: 1, deep: {c: 2}}"}, "a=1 by 0; deep.c=2 by 0"},
@@ -40,7 +40,8 @@ func TestFields(t *testing.T) {
 			for i, c := range tc.confs {
 				docs += fmt.Sprintf("\n---\n{type: Whole, name: p%d, spec: {default: %s}}", i, c)
 			}
-			// Of equal reach the name that comes first in the alphabet is the strongest.
+			// If policies select equally specifically, the first name in alphabetical order takes
+			// precedence.
 			docs = rename(docs, len(tc.confs))
 			p := proxy(t, decode(t, docs), "web")
 			var got []string
@@ -72,7 +73,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// rename turns the names of n policies around.
+// rename reverses the names of n policies.
 func rename(docs string, n int) string {
 	for i := range n {
 		docs = strings.Replace(docs, fmt.Sprintf("name: p%d,", i), fmt.Sprintf("name: q%d,", n-1-i), 1)
@@ -80,7 +81,7 @@ func rename(docs string, n int) string {
 	return docs
 }
 
-// number is the place of a policy in the order of merging.
+// number returns the index of a policy in merge order.
 func number(t *testing.T, s explain.Source, n int) string {
 	t.Helper()
 	var i int

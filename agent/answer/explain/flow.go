@@ -20,29 +20,29 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Traffic explains connections and requests of the dataplanes of one mesh. It makes the config of
-// each of them once, when it is first needed, and is for one goroutine.
+// Traffic explains connections and requests of the dataplanes of one mesh. It generates the config
+// of a dataplane on first use. It is not safe for concurrent use.
 type Traffic struct {
 	mesh    *generate.Mesh
 	memo    *generate.Memo
 	proxies map[string]*flowProxy
 	inbound map[netip.AddrPort]inboundOf
-	// egresses are those of the zone by their address, nil where none is there, once they were needed.
+	// egresses caches the zone's egresses by address; nil for an address without one.
 	egresses map[netip.AddrPort]*flowProxy
 	shadow   *Traffic
 
-	// Build returns what the Envoy of a dataplane says of itself, nil where that is not known. Nil: of
-	// none it is.
+	// Build returns the build information that the Envoy of a dataplane reports, or nil if unknown.
+	// It may be nil.
 	Build func(dataplane string) *finding.Build
-	// OtherMesh reports whether a dataplane of another mesh is at an address. Nil: that is not known.
+	// OtherMesh reports whether a dataplane of another mesh has the address. It may be nil.
 	OtherMesh func(netip.AddrPort) bool
-	// Names returns the names of all meshes, nil where none were made yet. Nil: names of the mesh and
-	// those that end in .mesh alone are known.
+	// Names returns the names of all meshes, or nil if they have not been computed. If Names is
+	// nil, only names of this mesh and names that end in .mesh are known.
 	Names func() *names.Table
-	live  func(dataplane string) *Live // nil: the config that is made decides
+	live  func(dataplane string) *Live // nil: use the computed config
 }
 
-// flowProxy is a dataplane whose config is followed.
+// flowProxy is a dataplane with its config.
 type flowProxy struct {
 	dataplane *resource.Resource
 	spec      *resource.Dataplane
@@ -51,37 +51,37 @@ type flowProxy struct {
 	outbounds []mesh.Outbound
 	rules     *policy.Rules // nil: the mesh has no policies
 	clusters  map[string]*clusterFacts
-	live      *Live                               // nil: snapshot is what was made
-	made      *match.Config                       // that the Envoy has not as it is; nil where nothing is held
-	owners    map[draft.ResourceID][]resource.Key // once they were needed
+	live      *Live                               // nil: snapshot is the computed config
+	computed  *match.Config                       // the computed config if Envoy does not have all of it; else nil
+	owners    map[draft.ResourceID][]resource.Key // computed on first use
 }
 
-// inboundOf is the inbound of a dataplane at an address.
+// inboundOf identifies the inbound of a dataplane.
 type inboundOf struct {
 	dataplane string
-	listener  netip.AddrPort // where the dataplane itself has it
+	listener  netip.AddrPort // address of the inbound's listener
 }
 
-// NewTraffic prepares explanations.
+// NewTraffic returns a Traffic for the mesh.
 func NewTraffic(m *generate.Mesh) *Traffic {
 	return &Traffic{mesh: m, memo: generate.NewMemo(), proxies: map[string]*flowProxy{}}
 }
 
-// Connection explains a connection. It fails with a [QuestionError], and with a
-// [generate.NotFoundError] when the mesh has no such dataplane.
+// Connection explains a connection. It returns a [QuestionError], or a [generate.NotFoundError] if
+// the mesh has no such dataplane.
 func (t *Traffic) Connection(q *ConnectionQuestion) (*Flow, error) {
 	return t.ask(&q.Target, func(d *dialled) (*inquiry, error) {
 		in := &inquiry{first: match.PlainBytes}
 		if q.Silent {
 			if q.TLS {
-				return nil, &QuestionError{"silent", "is true, and a client of TLS speaks first: leave one of the two out"}
+				return nil, &QuestionError{"silent", "cannot be true with tls, because a TLS client speaks first"}
 			}
 			in.first = match.ServerFirst
 		}
 		if !q.TLS {
 			if q.SNI != nil || len(q.ALPN) > 0 {
 				return nil, &QuestionError{"tls",
-					"is false, and sni and alpn are parts of a TLS handshake: set it, or leave them out"}
+					"must be true for sni and alpn, which are parts of a TLS handshake"}
 			}
 			return in, nil
 		}
@@ -101,7 +101,7 @@ func (t *Traffic) Connection(q *ConnectionQuestion) (*Flow, error) {
 	})
 }
 
-// Request explains a request. It fails as [Traffic.Connection] does.
+// Request explains a request. It returns the same errors as [Traffic.Connection].
 func (t *Traffic) Request(q *RequestQuestion) (*Flow, error) {
 	return t.ask(&q.Target, func(d *dialled) (*inquiry, error) {
 		req := &match.Request{Method: cmp.Or(q.Method, "GET"), Path: cmp.Or(q.Path, "/"), Host: authority(q.To)}
@@ -112,13 +112,13 @@ func (t *Traffic) Request(q *RequestQuestion) (*Flow, error) {
 			return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
 		}) {
 			return nil, &QuestionError{"method",
-				fmt.Sprintf("%q is no method: letters, digits and -_.!#$%%&'*+^`|~ are possible", clip.Text(q.Method, maxShown))}
+				fmt.Sprintf("%q is not a method: use letters, digits, and -_.!#$%%&'*+^`|~", clip.Text(q.Method, maxShown))}
 		}
 		for i, h := range q.Headers {
 			switch {
 			case h.Name == "" || strings.HasPrefix(h.Name, ":") || strings.ContainsAny(h.Name+h.Value, "\r\n\x00"):
 				return nil, &QuestionError{fmt.Sprintf("headers[%d]", i),
-					fmt.Sprintf("%q: %q cannot be sent; give a header by its name",
+					fmt.Sprintf("%q: %q is not a valid header; give its name and value",
 						clip.Text(h.Name, maxShown), clip.Text(h.Value, maxShown))}
 			case strings.EqualFold(h.Name, "host"):
 				req.Host = h.Value
@@ -129,7 +129,7 @@ func (t *Traffic) Request(q *RequestQuestion) (*Flow, error) {
 		in := &inquiry{first: match.HTTP11, req: req}
 		switch {
 		case q.HTTP2 && q.HTTP10:
-			return nil, &QuestionError{"http10", "is true beside http2: leave one of the two out"}
+			return nil, &QuestionError{"http10", "cannot be true with http2"}
 		case q.HTTP2:
 			in.first = match.H2C
 		case q.HTTP10:
@@ -139,14 +139,14 @@ func (t *Traffic) Request(q *RequestQuestion) (*Flow, error) {
 	})
 }
 
-// authority is the host of a request to HOST:PORT, without the port that http has by itself (RFC
-// 9110, section 7.2).
+// authority returns the Host of a request to HOST:PORT without the default port of http (RFC 9110,
+// section 7.2).
 func authority(to string) string {
 	host, _ := strings.CutSuffix(to, ":80")
 	return host
 }
 
-// inquiry is a question as the client's side of it.
+// inquiry describes what the client sends.
 type inquiry struct {
 	first match.FirstBytes
 	sni   string
@@ -168,14 +168,14 @@ func (t *Traffic) ask(target *Target, read func(*dialled) (*inquiry, error)) (*F
 		return nil, err
 	}
 	missing, why := p.unreachable(t, &d)
-	flow := t.nowhere(p, &d)
+	flow := t.noDestination(p, &d)
 	if flow == nil {
 		flow = t.follow(p, &d, in)
-		t.noPort(flow, &d)
+		t.explainUnusedPort(flow, &d)
 		if missing != nil {
-			t.notReached(p, flow, missing, why)
+			t.explainUnreachable(p, flow, missing, why)
 		} else if flow.Verdict != VerdictAllowed {
-			t.notAdmittedOutside(p, flow)
+			t.explainDeniedOutside(p, flow)
 		}
 		if flow.Verdict != VerdictAllowed {
 			flow.Suggest = t.suggest(p, target, &d, in, flow)
@@ -189,7 +189,7 @@ func (t *Traffic) ask(target *Target, read func(*dialled) (*inquiry, error)) (*F
 	return flow, nil
 }
 
-// withShadow adds the answer with the shadow policies in force.
+// withShadow adds the explanation with shadow policies active.
 func (t *Traffic) withShadow(flow *Flow, target *Target, read func(*dialled) (*inquiry, error)) error {
 	if t.shadow == nil {
 		if m := t.mesh.Shadow(); m == t.mesh {
@@ -209,7 +209,7 @@ func (t *Traffic) withShadow(flow *Flow, target *Target, read func(*dialled) (*i
 	return nil
 }
 
-// firstDifference returns the first step of which two flows have another outcome, "" for none.
+// firstDifference returns the first step at which two flows differ; "" if they are equal.
 func firstDifference(a, b *Flow) string {
 	if at := stepDifference(&a.Way, &b.Way); at != "" {
 		return at
@@ -229,18 +229,18 @@ func stepDifference(a, b *Way) string {
 	n := min(len(a.Steps), len(b.Steps))
 	for i := range n {
 		s, o := &a.Steps[i], &b.Steps[i]
-		// the same one, with endpoints or without
+		// the same choice also differs if the note says that its endpoints differ
 		if s.At != o.At || s.Chose != o.Chose || s.At == "cluster" && s.Note != o.Note {
 			return s.At
 		}
 	}
 	for _, s := range slices.Concat(a.Steps[n:], b.Steps[n:]) {
-		return s.At // one of the two ends before
+		return s.At // one flow has additional steps
 	}
 	return ""
 }
 
-// proxy makes the config of a dataplane.
+// proxy returns the dataplane and generates its config on first use.
 func (t *Traffic) proxy(name string) (*flowProxy, error) {
 	if p, ok := t.proxies[name]; ok {
 		return p, nil
@@ -261,7 +261,7 @@ func (t *Traffic) proxy(name string) (*flowProxy, error) {
 	}
 	p.config = match.Open(p.snapshot, facts)
 	if t.live != nil {
-		p.use(t.live(name), facts)
+		p.useLive(t.live(name), facts)
 	}
 	p.outbounds, _ = t.mesh.View.Outbounds(r)
 	if t.mesh.Policies != nil {
@@ -271,8 +271,8 @@ func (t *Traffic) proxy(name string) (*flowProxy, error) {
 	return p, nil
 }
 
-// follow goes the whole way: through the proxy of the client, and those of the servers that it
-// leads to.
+// follow explains the whole path: through the proxy of the client and the proxies of the servers
+// behind it.
 func (t *Traffic) follow(p *flowProxy, d *dialled, in *inquiry) *Flow {
 	conn := p.connect(d.dst)
 	conn.First, conn.SNI, conn.ALPN = in.first, in.sni, in.alpn
@@ -287,14 +287,14 @@ func (t *Traffic) follow(p *flowProxy, d *dialled, in *inquiry) *Flow {
 	}
 	if trace.Outcome == match.NoListener && !p.redirected() && !d.dst.Addr().IsLoopback() {
 		flow.Verdict = VerdictAllowed
-		flow.Reason = fmt.Sprintf("the dataplane has no transparent proxy and no outbound at %s: the connection does not "+
-			"go through its proxy, and nothing of the mesh decides about it", d.dst)
+		flow.Reason = fmt.Sprintf("the dataplane has no transparent proxy and no outbound at %s: the connection "+
+			"bypasses its proxy, so no policy applies", d.dst)
 		return flow
 	}
 	if flow.Verdict == VerdictAllowed {
-		t.plainAddress(p, flow, d)
-		t.serve(p, flow, in)
-		t.beyond(flow, d)
+		t.noteBypasses(p, flow, d)
+		t.followServers(p, flow, in)
+		t.noteOtherProxies(flow, d)
 	}
 	return flow
 }
@@ -306,7 +306,7 @@ func (p *flowProxy) trace(conn *match.Conn, req *match.Request) *match.Trace {
 	return p.config.Request(conn, req)
 }
 
-// outboundAt finds the outbound whose listener took the connection, nil for none.
+// outboundAt returns the outbound whose listener accepted the connection, or nil.
 func (p *flowProxy) outboundAt(trace *match.Trace) *mesh.Outbound {
 	if trace.Listener == nil {
 		return nil

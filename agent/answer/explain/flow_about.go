@@ -12,22 +12,21 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
-// about is one way through one proxy, and what the mesh knows of it.
+// about is the path through one proxy with its context in the mesh.
 type about struct {
 	t        *Traffic
 	p        *flowProxy
 	trace    *match.Trace
 	dst      netip.AddrPort
 	in       *inquiry
-	outbound *mesh.Outbound // whose listener took it; nil for none
-	inbound  int            // index of the inbound whose listener took it, -1 for none
-	client   *flowProxy     // of an inbound
-	// egress is true for the proxy of an egress, whose destination policies speak of as if it were
-	// inbound 0.
+	outbound *mesh.Outbound // whose listener accepted the connection; nil if none
+	inbound  int            // index of the inbound whose listener accepted it; -1 if none
+	client   *flowProxy     // for an inbound
+	// egress is true for the proxy of an egress. Policies treat its destination as inbound 0.
 	egress bool
 }
 
-// way tells a trace in the words of the mesh.
+// way converts the trace to a [Way].
 func (a *about) way(conn *match.Conn) *Way {
 	tr := a.trace
 	f := &Way{
@@ -64,26 +63,26 @@ func (a *about) way(conn *match.Conn) *Way {
 		f.Reason = fmt.Sprintf("%s at %s", tr.Outcome, stepName(tr.At))
 	}
 	if tr.Outcome == match.Broken && a.in.req == nil && a.in.first != match.TLSHello {
-		f.Reason += "; to see what becomes of requests, ask for a request"
+		f.Reason += "; explain a request instead to see how HTTP is routed"
 	}
-	f.Reason += a.because(f)
+	f.Reason += a.denialReason(f)
 	if tr.Outcome == match.Answered && tr.At == match.LevelRoute && f.Verdict == VerdictDenied &&
 		isPassthrough(f.Listener) {
-		f.Reason += fmt.Sprintf("; the proxy lets requests out on this port, and none to the host %s",
+		f.Reason += fmt.Sprintf("; the proxy permits requests on this port, but none to host %s",
 			clip.Text(a.in.req.Host, maxShown))
 	}
 	f.Accepted = a.p.live != nil
-	a.held(f, conn)
+	a.addHeld(f, conn)
 	for _, d := range f.disturbances() {
 		f.Reason += "; " + d
 	}
-	a.silence(f, conn)
+	a.explainSilence(f, conn)
 	f.collect()
 	return f
 }
 
-// because names the policies by which a filter said no, "" where none did.
-func (a *about) because(f *Way) string {
+// denialReason names the policies by which a filter denied the client; "" if none did.
+func (a *about) denialReason(f *Way) string {
 	if a.trace.Outcome != match.Denied || a.client == nil {
 		return ""
 	}
@@ -99,13 +98,13 @@ func (a *about) because(f *Way) string {
 		by = append(by, p.String())
 	}
 	if len(by) == 0 {
-		return fmt.Sprintf("; no policy lets %s in", client)
+		return fmt.Sprintf("; no policy allows %s", client)
 	}
-	return fmt.Sprintf("; what decides about %s: %s", client, strings.Join(by, ", "))
+	return fmt.Sprintf("; policies for %s: %s", client, strings.Join(by, ", "))
 }
 
-// verdict reads the outcome. A connection that a cluster does not take is closed; a request gets an
-// answer.
+// verdict converts the outcome. If a cluster does not accept a connection, it is closed; a request
+// gets a response.
 func (a *about) verdict() string {
 	switch a.trace.Outcome {
 	case match.Accepted, match.Forwarded:
@@ -125,7 +124,7 @@ func (a *about) verdict() string {
 	return VerdictClosed
 }
 
-// closedAt names a level of the choice of a filter chain.
+// closedAt returns the name of a filter chain criterion.
 func closedAt(l match.Level) string {
 	switch {
 	case l >= match.LevelDirectSourceIP && l <= match.LevelSourcePort:
@@ -136,7 +135,7 @@ func closedAt(l match.Level) string {
 	return ""
 }
 
-// stepName names the question of a step: as Envoy names the field of a level, in the singular.
+// stepName returns the name of a step: Envoy's field name in the singular.
 func stepName(l match.Level) string {
 	switch l {
 	case match.LevelOriginalDst:
@@ -154,7 +153,7 @@ func stepName(l match.Level) string {
 func (a *about) step(s *match.Step) FlowStep {
 	out := FlowStep{
 		At: stepName(s.Level), Saw: s.Input, Chose: s.Choice, Candidates: s.Candidates, Eliminated: []Eliminated{},
-		More: s.More, Note: s.Note, Policies: a.behind(s),
+		More: s.More, Note: s.Note, Policies: a.policiesBehind(s),
 	}
 	for _, e := range s.Eliminated {
 		out.Eliminated = append(out.Eliminated, Eliminated(e))
@@ -174,7 +173,7 @@ func (a *about) target(t *match.Target, listener string) FlowCluster {
 	return out
 }
 
-// logs adds the access logs, and a step about them.
+// logs adds the access logs and a step for them.
 func (a *about) logs(f *Way) {
 	step := FlowStep{At: stepName(match.LevelAccessLog), Eliminated: []Eliminated{}}
 	var sinks []string
@@ -189,11 +188,11 @@ func (a *about) logs(f *Way) {
 		return
 	}
 	step.Chose = strings.Join(sinks, ", ")
-	step.Policies = a.behind(&match.Step{Level: match.LevelAccessLog})
+	step.Policies = a.policiesBehind(&match.Step{Level: match.LevelAccessLog})
 	f.Steps = append(f.Steps, step)
 }
 
-// collect lists the policies of the steps, each once.
+// collect sets the policies of all steps without duplicates.
 func (f *Way) collect() {
 	f.Policies = []api.FlowPolicy{}
 	for i := range f.Steps {

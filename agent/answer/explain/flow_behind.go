@@ -23,13 +23,13 @@ import (
 
 const kindMesh = "Mesh"
 
-// behind lists what a step follows from.
-func (a *about) behind(s *match.Step) []api.FlowPolicy {
+// policiesBehind lists the policies and fields that a step follows from.
+func (a *about) policiesBehind(s *match.Step) []api.FlowPolicy {
 	out := []api.FlowPolicy{}
 	switch {
 	case s.Level == match.LevelListener || s.Level == match.LevelOriginalDst:
 		out = append(out, a.destination()...)
-	case a.passing() && (s.Level == match.LevelChain || s.Level == a.trace.At || s.Level == match.LevelVirtualHost ||
+	case a.toOutside() && (s.Level == match.LevelChain || s.Level == a.trace.At || s.Level == match.LevelVirtualHost ||
 		s.Level == match.LevelCluster):
 		out = append(out, a.outside()...)
 	case s.Level == match.LevelTransportSocket:
@@ -55,8 +55,8 @@ func (a *about) behind(s *match.Step) []api.FlowPolicy {
 	return unique(out)
 }
 
-// outside lists what decides about a destination outside of the mesh: the Mesh where no policy
-// does.
+// outside lists the policies that decide about a destination outside the mesh, or the Mesh if there
+// are none.
 func (a *about) outside() []api.FlowPolicy {
 	for p := range a.t.plugins() {
 		if p.Outside != nil {
@@ -68,7 +68,7 @@ func (a *about) outside() []api.FlowPolicy {
 	return []api.FlowPolicy{a.mesh("networking.outbound.passthrough")}
 }
 
-// flow is what plugins see of the way.
+// flow returns the path as plugins see it.
 func (a *about) flow() *policy.Flow {
 	f := &policy.Flow{
 		Context:  *(&policy.Context{View: a.t.mesh.View, Rules: a.p.rules}).WithDataplane(a.p.dataplane, a.p.spec),
@@ -81,7 +81,7 @@ func (a *about) flow() *policy.Flow {
 	return f
 }
 
-// plugins are those that act on the mesh, none where it has no policies.
+// plugins iterates over the plugins of the mesh; there are none if it has no policies.
 func (t *Traffic) plugins() iter.Seq[*policy.Plugin] {
 	return func(yield func(*policy.Plugin) bool) {
 		if x := t.mesh.Policies; x != nil {
@@ -94,8 +94,8 @@ func (t *Traffic) plugins() iter.Seq[*policy.Plugin] {
 	}
 }
 
-// ownersOf lists the policies without which the listener or cluster of a step would have other
-// bytes. It is found out once for the proxy.
+// ownersOf returns the policies that shape the listener or cluster of a step. They are computed
+// once per proxy.
 func (p *flowProxy) ownersOf(m *generate.Mesh, s *match.Step) []resource.Key {
 	if s.Place == nil || s.Level != match.LevelListener && s.Level != match.LevelCluster {
 		return nil
@@ -106,15 +106,15 @@ func (p *flowProxy) ownersOf(m *generate.Mesh, s *match.Step) []resource.Key {
 			return id.TypeURL == envoy.KindListener.URL() || id.TypeURL == envoy.KindCluster.URL()
 		})
 		if err != nil {
-			return nil // the config was made before, and is made no other way
+			return nil // unreachable: the same generation has succeeded before
 		}
 		p.owners = owners
 	}
 	return p.owners[draft.ResourceID{TypeURL: s.Place.Type, Name: s.Place.Resource}]
 }
 
-// passing reports whether the connection goes to no service of the mesh.
-func (a *about) passing() bool {
+// toOutside reports whether the connection goes to a destination outside the mesh.
+func (a *about) toOutside() bool {
 	return a.trace.Listener != nil && isPassthrough(a.trace.Listener.Resource)
 }
 
@@ -144,7 +144,7 @@ func originsOf(list []policy.FieldRef) []api.FlowPolicy {
 	return out
 }
 
-// destination is what says that there is an outbound or inbound, never nil.
+// destination returns the fields that define the outbound or inbound, never nil.
 func (a *about) destination() []api.FlowPolicy {
 	none := []api.FlowPolicy{}
 	n := &a.p.spec.Networking
@@ -166,11 +166,11 @@ func (a *about) destination() []api.FlowPolicy {
 	if k := a.outbound.Service.Resource; k != (resource.Key{}) {
 		return []api.FlowPolicy{policyOf(k, "spec.ports")}
 	}
-	return none // the virtual address of a tag
+	return none // a virtual address of a tag service
 }
 
-// merged lists the items of the policies of a kind that are merged into the rule about what the
-// flow is about, or the legacy policies that apply to it.
+// merged lists the policy items of a kind that are merged into the rule for the flow, or the legacy
+// policies that apply to it.
 func (a *about) merged(kind string) []policy.FieldRef {
 	var out []policy.FieldRef
 	rules, k := a.p.rules, a.p.rules.Kind(kind)
@@ -195,8 +195,8 @@ func (a *about) merged(kind string) []policy.FieldRef {
 			}
 		}
 	}
-	if a.passing() {
-		items(k.ServiceRule(&mesh.Service{}), To) // what is said of all destinations
+	if a.toOutside() {
+		items(k.ServiceRule(&mesh.Service{}), To) // the rule for all destinations
 	}
 	if a.inbound < 0 {
 		return out
@@ -205,12 +205,12 @@ func (a *about) merged(kind string) []policy.FieldRef {
 	rule := a.clientRule(k)
 	if decided, by := a.entry(plugin, k); decided == policy.Denied ||
 		decided == policy.Admitted && (rule == nil || plugin.Admits(rule.Conf)) {
-		rule = by // else from decides: whom it denies, entries of rules do not allow
+		rule = by // otherwise from decides: rules cannot allow a client that it denies
 	}
 	items(rule, From)
 	for i, p := range rules.LegacyInbound(kind, a.inbound) {
 		if i > 0 && !legacy.AllApply {
-			break // the strongest alone counts
+			break // only the strongest applies
 		}
 		field := legacyField
 		if spec, ok := p.Spec.(*resource.LegacyPolicy); ok && spec.Conf == nil {
@@ -219,14 +219,14 @@ func (a *about) merged(kind string) []policy.FieldRef {
 		out = append(out, policy.FieldRef{Resource: p.Key, Field: field})
 	}
 	if len(out) == 0 && plugin.Admits != nil && k.Inbound(a.inbound) != nil {
-		for _, p := range k.Policies { // none of them is about the client
+		for _, p := range k.Policies { // none of them matches the client
 			out = append(out, policy.FieldRef{Resource: p.Key, Field: arrivingOf(p)})
 		}
 	}
 	return out
 }
 
-// clientRule is the rule of a kind about the client of an inbound.
+// clientRule returns the rule of a kind for the client of an inbound.
 func (a *about) clientRule(k *policy.KindRules) *policy.Rule {
 	in := k.Inbound(a.inbound)
 	if in == nil || a.client == nil {
@@ -262,8 +262,8 @@ func holds(s policy.Subset, tags policy.Subset) bool {
 	return true
 }
 
-// entry is the entry of rules that decides about the client of an inbound, of kinds in which none
-// overrides another.
+// entry returns the entry of rules that decides about the client of an inbound, for kinds whose
+// entries are not merged.
 func (a *about) entry(plugin *policy.Plugin, k *policy.KindRules) (policy.Decision, *policy.Rule) {
 	in := k.Inbound(a.inbound)
 	if in == nil || len(in.Entries) == 0 || a.client == nil || plugin == nil || plugin.Decide == nil {
@@ -280,7 +280,7 @@ func (a *about) entry(plugin *policy.Plugin, k *policy.KindRules) (policy.Decisi
 	return d, in.Entries[i]
 }
 
-// arrivingOf is the list of a policy that says something of clients.
+// arrivingOf returns the name of a policy's list for clients.
 func arrivingOf(r *resource.Resource) string {
 	if spec, ok := r.Spec.(*resource.Policy); ok {
 		return "spec." + spec.InboundField()

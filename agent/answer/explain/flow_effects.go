@@ -10,18 +10,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// FlowEffect is what may happen on the way through a proxy to some of the connections or requests
-// that take it.
+// FlowEffect is something that a proxy may do to some connections or requests on the path.
 type FlowEffect struct {
-	Kind    string  `json:"kind"`             // abort, delay, bandwidth, rate-limit, timeout or retry
-	Percent float64 `json:"percent"`          // of the connections or requests
-	Status  uint32  `json:"status,omitempty"` // of the response that Envoy gives then
+	Kind    string  `json:"kind"`             // abort, delay, bandwidth, rate-limit, timeout, or retry
+	Percent float64 `json:"percent"`          // of connections or requests
+	Status  uint32  `json:"status,omitempty"` // status of the response that Envoy generates
 	Text    string  `json:"text"`             // "10 % aborted with 503"
-	// Policies are what it follows from, empty where it is what holds without a policy.
+	// Policies are the policies behind the effect; empty if it is a default.
 	Policies []api.FlowPolicy `json:"policies"`
 }
 
-// String is the effect with its policies.
+// String returns the text with the policies.
 func (e *FlowEffect) String() string {
 	text := e.Text
 	for i, p := range e.Policies {
@@ -30,45 +29,45 @@ func (e *FlowEffect) String() string {
 	return text
 }
 
-// Upstream is a request as a cluster gets it.
+// Upstream is a request in the form that a cluster receives.
 type Upstream = match.Upstream
 
-// FlowMirror is a cluster that gets a copy of the request.
+// FlowMirror is a cluster that receives a copy of the request.
 type FlowMirror struct {
 	Cluster string    `json:"cluster"`
-	Percent float64   `json:"percent"`           // of the requests
+	Percent float64   `json:"percent"`           // of requests
 	Missing bool      `json:"missing,omitempty"` // the config has no such cluster
-	Request *Upstream `json:"request"`           // as it gets there
+	Request *Upstream `json:"request"`           // as sent to the cluster
 }
 
-// String says how many requests go where.
+// String describes the share of requests and the cluster.
 func (m *FlowMirror) String() string {
 	text := fmt.Sprintf("%s of the requests -> %s", match.PercentText(m.Percent), m.Cluster)
 	if m.Missing {
-		text += " (there is no such cluster)"
+		text += " (the cluster does not exist)"
 	}
 	return text
 }
 
-// FlowWait is what becomes of a client that waits for the server to speak first.
+// FlowWait describes a client that waits for the server to send first.
 type FlowWait struct {
 	Filter string `json:"filter"`          // the listener filter that waits for bytes of the client
-	After  string `json:"after,omitempty"` // when Envoy gives up, as in "200ms"; "" for never
-	Closes bool   `json:"closes"`          // the connection is closed then; else it goes on
+	After  string `json:"after,omitempty"` // timeout of the filter, such as "200ms"; "": none
+	Closes bool   `json:"closes"`          // the connection is closed after the timeout; otherwise it continues
 }
 
-// String says it of a client.
+// String completes a sentence about the client.
 func (w *FlowWait) String() string {
 	switch {
 	case w.After == "":
-		return fmt.Sprintf("waits at %s without an end", w.Filter)
+		return fmt.Sprintf("waits indefinitely at %s", w.Filter)
 	case w.Closes:
-		return fmt.Sprintf("waits %s at %s and is closed then", w.After, w.Filter)
+		return fmt.Sprintf("waits %s at %s, and then its connection is closed", w.After, w.Filter)
 	}
-	return fmt.Sprintf("waits %s at %s and goes on then", w.After, w.Filter)
+	return fmt.Sprintf("waits %s at %s, and then continues", w.After, w.Filter)
 }
 
-// effects adds what may happen on the way, each with what it follows from.
+// effects adds the effects of the path with the policies behind them.
 func (a *about) effects(f *Way) {
 	tr := a.trace
 	f.Location = tr.Location
@@ -99,14 +98,14 @@ func (a *about) effects(f *Way) {
 	}
 }
 
-// disturbances are the effects that a client notices, in words: faults and limits.
+// disturbances returns texts for the faults and limits, which clients notice.
 func (f *Way) disturbances() []string {
 	var out []string
 	for i := range f.Effects {
 		switch e := &f.Effects[i]; e.Kind {
 		case string(match.EffectTimeout), string(match.EffectRetry):
 		default:
-			if e.Status == 0 || e.Status != f.Status { // else it is the reason itself
+			if e.Status == 0 || e.Status != f.Status { // otherwise it is the reason already
 				out = append(out, e.String())
 			}
 		}
@@ -114,9 +113,8 @@ func (f *Way) disturbances() []string {
 	return out
 }
 
-// wait says what becomes of a client that waits for the server to speak first, from the way of one;
-// nil where nothing holds it up. It is closed in the end where it is let go on and nothing takes
-// it.
+// wait returns the delay of a client that waits for the server to send first, or nil if there is
+// none. Its connection closes after the delay if the filter closes it or nothing accepts it.
 func (a *about) wait(tr *match.Trace) *FlowWait {
 	if tr.Wait == nil {
 		return nil
@@ -129,9 +127,9 @@ func (a *about) wait(tr *match.Trace) *FlowWait {
 	return w
 }
 
-// silence adds what becomes of a client that waits for the server, to the way of one that does so
-// or of one that sends bytes of its own.
-func (a *about) silence(f *Way, conn *match.Conn) {
+// explainSilence adds the delay of a client that waits for the server to the path of such a client,
+// or of a client that sends plain bytes.
+func (a *about) explainSilence(f *Way, conn *match.Conn) {
 	who := "the client"
 	tr := a.trace
 	switch {
@@ -148,8 +146,8 @@ func (a *about) silence(f *Way, conn *match.Conn) {
 	}
 }
 
-// disturb adds what servers do to some of the requests to the reason, each once.
-func (f *Flow) disturb() {
+// appendDisturbances adds the faults and limits of the servers to the reason, without duplicates.
+func (f *Flow) appendDisturbances() {
 	var said []string
 	for i := range f.Servers {
 		s := &f.Servers[i]
@@ -163,7 +161,7 @@ func (f *Flow) disturb() {
 			}
 		}
 		if s.Wait != nil && !strings.Contains(f.Reason, s.Wait.String()) {
-			f.Reason += fmt.Sprintf("; at %s a client that waits for the server to speak %s", s.Dataplane.Name, s.Wait)
+			f.Reason += fmt.Sprintf("; at %s, a client that waits for the server to speak %s", s.Dataplane.Name, s.Wait)
 		}
 	}
 }

@@ -11,12 +11,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// anyCA stands for the authorities that the system of an egress trusts, which an explanation does
-// not depend on.
+// anyCA is the file of trusted authorities of an egress. Explanations do not depend on it.
 const anyCA = "/"
 
-// egressAt makes the config of the egress of the zone that listens at an address, as far as it is
-// of the mesh; nil for none.
+// egressAt returns the zone egress at an address with the config for this mesh; nil if there is
+// none.
 func (t *Traffic) egressAt(at netip.AddrPort) *flowProxy {
 	if p, ok := t.egresses[at]; ok {
 		return p
@@ -46,18 +45,18 @@ func (t *Traffic) egressAt(at netip.AddrPort) *flowProxy {
 	return p
 }
 
-// leave follows what the proxy of a client sends to a service outside of the mesh through an
-// egress.
-func (t *Traffic) leave(client, egress *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry,
+// throughEgress follows a connection from a client's proxy through an egress to a service outside
+// the mesh.
+func (t *Traffic) throughEgress(client, egress *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry,
 	passed *match.Upstream, to mesh.Outbound) *Way {
 	as := *egress
 	for _, e := range to.Service.Outside.Subset(to.Subset) {
 		if o := t.mesh.Policies.Outside(e.Resource.Key); o != nil {
-			as.rules = o.Rules // as if the service were inbound 0 of a dataplane
+			as.rules = o.Rules // the rules treat the service as inbound 0
 			break
 		}
 	}
-	conn, in := t.sent(client, &as, at, facts, in, passed)
+	conn, in := t.serverConn(client, &as, at, facts, in, passed)
 	a := &about{t: t, p: &as, trace: as.trace(conn, in.req), dst: at, in: in, client: client, egress: true}
 	return a.way(conn)
 }

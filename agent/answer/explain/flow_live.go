@@ -13,71 +13,70 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Live is what the Envoy of a dataplane has, as far as the agent that serves it knows.
+// Live is the config that the Envoy of a dataplane has, as far as its agent knows.
 type Live struct {
-	// Resources are those that it has, or is being sent; of what it rejects or what is withheld from
-	// it, the form that it accepted last.
+	// Resources are the resources that Envoy has or is receiving. For a rejected or withheld
+	// resource, this is the last accepted version.
 	Resources *envoy.Snapshot
-	Held      []Held // what it has another form of, or nothing
+	Held      []Held // resources of which Envoy has another version or none
 	Draining  []Draining
 }
 
-// Held is a resource that an Envoy does not have as it was made.
+// Held is a resource whose computed version Envoy does not have.
 type Held struct {
 	ID     draft.ResourceID
 	Reason string
-	Check  bool   // it is withheld by the check, and not rejected by the Envoy
-	Older  string // the version of an older form that it came with, which is in force and not known; "" for none
-	Lacks  bool   // it has told what it came with, and this is not among it
-	// Overtaken says that it had accepted this form before, and came back without it.
+	Check  bool   // withheld by the check, not rejected by Envoy
+	Older  string // unknown older version from before Envoy connected, which is in use; "" if none
+	Lacks  bool   // Envoy has reported its versions, and this resource is not among them
+	// Overtaken means that Envoy had accepted this version before and reconnected without it.
 	Overtaken bool
 }
 
-// Draining is a listener that was changed: connections that were open may use its old filter
-// chains.
+// Draining is a listener that has changed. Older connections may use its previous filter chains.
 type Draining struct {
 	Listener string
 	Until    time.Time
 }
 
-// FlowHeld is a part of the config on the way that the Envoy does not have as it was made.
+// FlowHeld is a resource on the path whose computed version Envoy does not have.
 type FlowHeld struct {
 	Type   string `json:"type"` // "listener"
 	Name   string `json:"name"`
 	By     string `json:"by"`  // HeldByEnvoy or HeldByCheck
-	Has    string `json:"has"` // HasAccepted, HasOlder or HasNothing
+	Has    string `json:"has"` // HasAccepted, HasOlder, or HasNothing
 	Reason string `json:"reason"`
 }
 
-// Who holds a resource, and what the Envoy has in its place.
+// Values of the fields By and Has of [FlowHeld].
 const (
-	HeldByEnvoy = "envoy" // rejected
-	HeldByCheck = "check" // withheld
+	HeldByEnvoy = "envoy" // rejected by Envoy
+	HeldByCheck = "check" // withheld by the check
 	HasAccepted = "accepted"
 	HasOlder    = "older"
 	HasNothing  = "nothing"
 )
 
-// UseLive makes explanations go by what Envoys have: live returns nil for a dataplane whose Envoy
-// is not connected, and then the config that is made decides. Suggestions and shadow policies
-// always go by what is made. It must be called before the first question.
+// UseLive makes explanations use the config that Envoys have. live returns nil if the Envoy of a
+// dataplane is not connected; the computed config is used then. Suggestions and shadow policies
+// always use computed configs. Call it before the first question.
 func (t *Traffic) UseLive(live func(dataplane string) *Live) { t.live = live }
 
-// use puts what the Envoy has in the place of what was made.
-func (p *flowProxy) use(l *Live, facts *finding.Facts) {
+// useLive replaces the computed config by the one that Envoy has.
+func (p *flowProxy) useLive(l *Live, facts *finding.Facts) {
 	if l == nil || l.Resources == nil {
 		return
 	}
 	p.live, p.snapshot = l, l.Resources
 	if len(l.Held) > 0 {
-		p.made = p.config
+		p.computed = p.config
 	}
 	p.config = match.Open(p.snapshot, facts)
 }
 
-// held adds what of the way the Envoy does not have as it was made, and until when connections from
-// before a change live on.
-func (a *about) held(f *Way, conn *match.Conn) {
+// addHeld adds the resources on the path whose computed version Envoy does not have, and the time
+// until which older connections are served.
+func (a *about) addHeld(f *Way, conn *match.Conn) {
 	l := a.p.live
 	if l == nil {
 		return
@@ -90,39 +89,39 @@ func (a *about) held(f *Way, conn *match.Conn) {
 		}
 	}
 	if f.OldUntil != nil {
-		f.Reason += fmt.Sprintf("; listener %s was changed, and connections from before may use its old filter chains "+
+		f.Reason += fmt.Sprintf("; listener %s has changed, and older connections may use its previous filter chains "+
 			"until %s", f.Listener, f.OldUntil.UTC().Format(time.RFC3339))
 	}
-	if a.p.made == nil {
+	if a.p.computed == nil {
 		return
 	}
-	made := a.p.made.Connection(conn)
+	computed := a.p.computed.Connection(conn)
 	if a.in.req != nil {
-		made = a.p.made.Request(conn, a.in.req)
+		computed = a.p.computed.Request(conn, a.in.req)
 	}
-	parts := slices.Concat(partsOf(a.trace), partsOf(made))
+	parts := slices.Concat(partsOf(a.trace), partsOf(computed))
 	for _, h := range l.Held {
 		if !slices.Contains(parts, h.ID) {
 			continue
 		}
 		out := FlowHeld{Type: nameOfType(h.ID.TypeURL), Name: h.ID.Name, By: HeldByEnvoy, Has: HasNothing, Reason: h.Reason}
-		by, has := "rejected by Envoy", "it has nothing in its place"
+		by, has := "rejected by Envoy", "Envoy has no other version"
 		if h.Check {
 			out.By, by = HeldByCheck, "withheld from Envoy"
 		}
 		switch {
 		case h.Older != "":
-			out.Has, has = HasOlder, fmt.Sprintf("an older form that it came with decides (version %s), which is not known "+
-				"here: nearside proxy config %s shows it", clip.Text(h.Older, maxShown), clip.Value(f.Dataplane.Name))
+			out.Has, has = HasOlder, fmt.Sprintf("Envoy uses an older version (%s) from before it connected; "+
+				"run nearside proxy config %s to show it", clip.Text(h.Older, maxShown), clip.Value(f.Dataplane.Name))
 		case h.Overtaken && h.Lacks:
-			has = "it accepted that form before and came back without it; it has nothing in its place"
+			has = "Envoy accepted this version before and reconnected without it; Envoy has no other version"
 		case h.Overtaken:
-			has = "it accepted that form before and does not have it any more; in its place it has one that it came with, " +
-				"or nothing"
+			has = "Envoy accepted this version before but no longer has it; it uses a version from before it connected, " +
+				"or none"
 		}
 		for k := range envoy.NumKinds {
 			if k.URL() == h.ID.TypeURL && a.p.snapshot.Find(k, h.ID.Name) != nil {
-				out.Has, has = HasAccepted, "the form that it accepted last decides"
+				out.Has, has = HasAccepted, "Envoy uses the version that it accepted last"
 			}
 		}
 		f.Held = append(f.Held, out)
@@ -131,7 +130,7 @@ func (a *about) held(f *Way, conn *match.Conn) {
 	}
 }
 
-// partsOf lists the resources that a way goes through.
+// partsOf lists the resources on a path.
 func partsOf(tr *match.Trace) []draft.ResourceID {
 	var out []draft.ResourceID
 	add := func(p *finding.Place) {
@@ -151,7 +150,7 @@ func partsOf(tr *match.Trace) []draft.ResourceID {
 	return out
 }
 
-// nameOfType is how messages call a type of Envoy's resources.
+// nameOfType returns the name of an Envoy resource type for messages.
 func nameOfType(url string) string {
 	switch url {
 	case envoy.KindListener.URL():
@@ -166,9 +165,9 @@ func nameOfType(url string) string {
 	return match.ShortURL(url)
 }
 
-// plainAddress says that what passes outside of the mesh is a service of it, which the dataplane
-// dials by an address that it knows nothing of.
-func (t *Traffic) plainAddress(p *flowProxy, flow *Flow, d *dialled) {
+// noteBypasses notes that the destination is a service of the mesh although the dataplane has no
+// outbound for its address.
+func (t *Traffic) noteBypasses(p *flowProxy, flow *Flow, d *dialled) {
 	if !isPassthrough(flow.Listener) || flow.Verdict != VerdictAllowed {
 		return
 	}
@@ -191,7 +190,7 @@ func (t *Traffic) plainAddress(p *flowProxy, flow *Flow, d *dialled) {
 		}
 	}
 	if len(flow.Bypasses) > 0 {
-		flow.Reason += fmt.Sprintf("; it leaves as a plain address: the dataplane has no outbound for %s there, "+
-			"so that nothing that policies say of it applies", clip.Value(flow.Bypasses[0]))
+		flow.Reason += fmt.Sprintf("; the dataplane has no outbound for %s at this address, "+
+			"so its policies do not apply", clip.Value(flow.Bypasses[0]))
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 )
 
-// secured is a mesh with mutual TLS: web dials the HTTP service backend, with two dataplanes, and
+// secured is a mesh with mTLS: web calls the HTTP service backend, which has two dataplanes, and
 // the TCP service db.
 const secured = `type: Mesh
 name: default
@@ -48,13 +48,13 @@ networking:
   transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}
 `
 
-// permission is a MeshTrafficPermission with one item.
+// permission returns a MeshTrafficPermission with one item.
 func permission(name, top, from, action string) string {
 	return "---\n{type: MeshTrafficPermission, mesh: default, name: " + name + ", spec: {targetRef: " + top +
 		", from: [{targetRef: " + from + ", default: {action: " + action + "}}]}}\n"
 }
 
-// TestPermissions asks for connections and requests in a mesh with mutual TLS.
+// TestPermissions explains connections and requests in a mesh with mTLS.
 func TestPermissions(t *testing.T) {
 	const (
 		mesh, backend, db = "{kind: Mesh}", "{kind: MeshService, name: backend}", "{kind: MeshService, name: db}"
@@ -70,9 +70,9 @@ func TestPermissions(t *testing.T) {
 		behind                   []string // of the permissions
 		suggest                  string   // a part of it, "" for none
 	}{
-		{"nobody speaks", "", request, "denied", nil, "targetRef: {kind: MeshService, name: backend}\n  from:\n" +
+		{"no permission", "", request, "denied", nil, "targetRef: {kind: MeshService, name: backend}\n  from:\n" +
 			"  - targetRef: {kind: MeshService, name: web}\n    default: {action: Allow}\n"},
-		{"nobody speaks of connections", "", connect, "denied", nil, "targetRef: {kind: MeshService, name: db}"},
+		{"no permission for connections", "", connect, "denied", nil, "targetRef: {kind: MeshService, name: db}"},
 		{"allowed", permission("p", backend, web, "Allow"), request, "allowed", []string{"p spec.from[0].default"}, ""},
 		{"allowed to connect", permission("p", db, web, "Allow"), connect, "allowed", []string{"p spec.from[0].default"}, ""},
 		{"allowed by a tag", permission("p", db, "{kind: MeshSubset, tags: {team: front}}", "Allow"), connect,
@@ -110,7 +110,7 @@ func TestPermissions(t *testing.T) {
 				}
 			}
 			if !slices.Equal(behind, tc.behind) {
-				t.Errorf("behind it is %q, want %q", behind, tc.behind)
+				t.Errorf("policies behind it are %q, want %q", behind, tc.behind)
 			}
 			if (tc.suggest == "") != (flow.Suggest == "") || !strings.Contains(flow.Suggest, tc.suggest) {
 				t.Errorf("the suggestion is\n%s\nwant %q in it", flow.Suggest, tc.suggest)
@@ -118,19 +118,19 @@ func TestPermissions(t *testing.T) {
 			if flow.Suggest != "" {
 				docs := tc.docs
 				if strings.Contains(flow.Suggest, "name: old\n") {
-					docs = "" // it takes the place of the one that is there
+					docs = "" // the suggestion replaces the existing policy
 				}
 				then, err := question(t, tc.ask).ask(explain.NewTraffic(meshOf(t, secured+docs+"---\n"+flow.Suggest)))
 				if err != nil || then.Verdict != "allowed" {
-					t.Errorf("with the change it is %v, %v", then, err)
+					t.Errorf("with the suggestion applied: %v, %v", then, err)
 				}
 			}
 		})
 	}
 }
 
-// Of several servers the verdict is theirs only when they are of one mind.
-func TestServersThatDisagree(t *testing.T) {
+// TestServersDisagree checks that the verdict of the servers counts only if it is the same for all.
+func TestServersDisagree(t *testing.T) {
 	docs := secured + permission("all", "{kind: Mesh}", "{kind: Mesh}", "Allow") +
 		permission("two", "{kind: Dataplane, name: backend-2}", "{kind: MeshService, name: web}", "Deny")
 	flow, err := question(t, "request backend:80").ask(explain.NewTraffic(meshOf(t, docs)))
@@ -138,24 +138,24 @@ func TestServersThatDisagree(t *testing.T) {
 		t.Fatal(err)
 	}
 	if flow.Verdict != "allowed" || len(flow.Servers) != 2 ||
-		!strings.Contains(flow.Reason, "1 of the 2 servers that were looked at refuse it, as backend-2") {
+		!strings.Contains(flow.Reason, "1 of the 2 servers checked reject it, such as backend-2") {
 		t.Errorf("%s: %s, %d servers", flow.Verdict, flow.Reason, len(flow.Servers))
 	}
 }
 
-// TestDestinations asks for what is there and what is not.
+// TestDestinations explains existing and missing destinations.
 func TestDestinations(t *testing.T) {
 	docs := secured + permission("all", "{kind: Mesh}", "{kind: Mesh}", "Allow")
 	for _, tc := range []struct{ ask, verdict, listener, reason string }{
 		{"request 127.0.0.1:10001", "allowed", "outbound:127.0.0.1:10001", "cluster backend gets it"},
-		// nothing answers names of the mesh without a redirection
+		// without redirection, names of the mesh do not resolve to a listener
 		{"request backend.mesh:80", "closed", "", "no listener is bound"},
 		{"connection db:1", "allowed", "outbound:127.0.0.1:10002", "cluster db gets it"},
 		{"connection nothing:80", "closed", "outbound:127.0.0.1:10003", "has no endpoints"},
 		{"connection 127.0.0.1:9", "closed", "", "no listener is bound to 127.0.0.1:9"},
-		{"connection 198.51.100.1:443 tls", "allowed", "", "does not go through its proxy"},
-		{"connection example.com:443 tls", "allowed", "", "does not go through its proxy"},
-		{"connection backend:80", "closed", "outbound:127.0.0.1:10001", "ask for a request"},
+		{"connection 198.51.100.1:443 tls", "allowed", "", "the connection bypasses its proxy"},
+		{"connection example.com:443 tls", "allowed", "", "the connection bypasses its proxy"},
+		{"connection backend:80", "closed", "outbound:127.0.0.1:10001", "explain a request instead"},
 	} {
 		flow, err := question(t, tc.ask).ask(explain.NewTraffic(meshOf(t, docs)))
 		if err != nil {
@@ -169,8 +169,8 @@ func TestDestinations(t *testing.T) {
 	}
 }
 
-// A question that makes no sense is refused with the field, the value and the remedy.
-func TestFaultyQuestions(t *testing.T) {
+// TestInvalidQuestions checks that an error names the field, the value, and the remedy.
+func TestInvalidQuestions(t *testing.T) {
 	traffic := explain.NewTraffic(meshOf(t, secured))
 	for ask, want := range map[string]string{
 		"connection backend":                            `to: "backend" is not HOST:PORT`,
@@ -179,13 +179,13 @@ func TestFaultyQuestions(t *testing.T) {
 		"connection backend:0":                          `to: the port "0" is not a number from 1 to 65535`,
 		"connection backend:65536":                      `to: the port "65536" is not a number from 1 to 65535`,
 		"connection backend:http":                       `to: the port "http" is not a number`,
-		"connection b*ckend:80":                         `to: the host "b*ckend" is no name`,
-		"connection bäcker.example:80":                  `in its xn-- form`,
-		"connection a..b:80":                            `it has an empty part`,
-		"connection 10.0.0.1:80 ip=10.0.0.2":            `ip: "10.0.0.2" is given beside the address`,
+		"connection b*ckend:80":                         `to: the host "b*ckend" is not a host name`,
+		"connection bäcker.example:80":                  `use the xn-- form`,
+		"connection a..b:80":                            `it has an empty label`,
+		"connection 10.0.0.1:80 ip=10.0.0.2":            `ip: "10.0.0.2" cannot be set because to contains the address`,
 		"connection backend:80 ip=x":                    `ip: "x" is not an IP address`,
-		"connection backend:80 sni=a_ä":                 `sni: "a_ä" is no name`,
-		"request backend:80 method=G(T":                 `method: "G(T" is no method`,
+		"connection backend:80 sni=a_ä":                 `sni: "a_ä" is not a host name`,
+		"request backend:80 method=G(T":                 `method: "G(T" is not a method`,
 		"request backend:80 path=x":                     `path: "x" does not begin with a slash`,
 		"request backend:80 :authority=x":               `headers[0]: ":authority"`,
 		"connection " + strings.Repeat("a", 300) + ":1": `has 300 bytes; at most 253 are allowed`,
@@ -199,7 +199,7 @@ func TestFaultyQuestions(t *testing.T) {
 	sni := "a"
 	if _, err := traffic.Connection(&explain.ConnectionQuestion{Target: explain.Target{From: "web", To: "a:1"},
 		SNI: &sni}); err == nil {
-		t.Error("a server name without TLS is taken")
+		t.Error("a server name without TLS is accepted")
 	}
 	var missing *generate.NotFoundError
 	if _, err := question(t, "connection a:1 from=nobody").ask(traffic); !errors.As(err, &missing) {
@@ -207,8 +207,8 @@ func TestFaultyQuestions(t *testing.T) {
 	}
 }
 
-// An answer is there in a millisecond once the configs are: of 200 entries, and through both
-// proxies of a mesh.
+// BenchmarkFlow measures an explanation with computed configs: with 200 entries, and through both
+// proxies of a mesh. It takes about a millisecond.
 func BenchmarkFlow(b *testing.B) {
 	var entries []string
 	for i := range 200 {
@@ -230,7 +230,7 @@ func BenchmarkFlow(b *testing.B) {
 	}
 }
 
-// A patch is behind the resources that it changes, and no others.
+// TestPatches checks that a patch is reported only for the resources that it changes.
 func TestPatches(t *testing.T) {
 	docs := secured + permission("all", "{kind: Mesh}", "{kind: Mesh}", "Allow") + `---
 type: MeshProxyPatch
@@ -253,19 +253,20 @@ spec:
 				if p.Type == "MeshProxyPatch" {
 					got++
 					if s.At != "cluster" || p.Name != "quick" || p.Field != "spec.default.appendModifications" {
-						t.Errorf("%s: the step %s is by %s", ask, s.At, p)
+						t.Errorf("%s: step %s has policy %s", ask, s.At, p)
 					}
 				}
 			}
 		}
 		if got != want {
-			t.Errorf("%s: %d steps are by the patch, want %d", ask, got, want)
+			t.Errorf("%s: %d steps have the patch as policy, want %d", ask, got, want)
 		}
 	}
 }
 
-// Who goes to a server of the mesh past its service has no certificate, and does not come in.
-func TestPastTheService(t *testing.T) {
+// TestServerWithoutOutbound checks that a connection to a server's own address has no certificate
+// and is denied.
+func TestServerWithoutOutbound(t *testing.T) {
 	docs := secured + permission("all", "{kind: Mesh}", "{kind: Mesh}", "Allow") + `---
 type: Dataplane
 mesh: default
@@ -281,7 +282,7 @@ networking:
 		"request 10.0.0.2:80 from=job http2":    false,
 		"connection 10.0.0.2:80 from=job tls":   false,
 		"connection 192.0.2.4:5432 from=job":    false,
-		"connection 198.51.100.9:5432 from=job": true, // a stranger decides for himself
+		"connection 198.51.100.9:5432 from=job": true, // a dataplane outside the mesh decides itself
 	} {
 		flow, err := question(t, ask).ask(explain.NewTraffic(meshOf(t, docs)))
 		if err != nil {
@@ -296,8 +297,7 @@ networking:
 	}
 }
 
-// FuzzTarget asks about whatever can be written: there is an answer, or an error that names the
-// field.
+// FuzzTarget asks about arbitrary targets: the result is a flow or an error that names the field.
 func FuzzTarget(f *testing.F) {
 	for _, seed := range []string{
 		"a:1", "[::1]:80", "10.0.0.1:443", "[fe80::1%eth0]:1", "[::ffff:1.2.3.4]:5", "a.:7", "*:1", ":", "a:+1",
@@ -324,10 +324,10 @@ func FuzzTarget(f *testing.F) {
 	})
 }
 
-// TestServersThatClose: where the proxy of a server closes the connection instead of answering,
-// that of the client answers; and a client that waits for a server to speak hears it although it is
-// denied, under mutual TLS as without.
-func TestServersThatClose(t *testing.T) {
+// TestServerClosesConnection checks that the client's proxy responds if the server's proxy closes
+// the connection, and that a client that waits for the server gets its first bytes even if it is
+// denied, with and without mTLS.
+func TestServerClosesConnection(t *testing.T) {
 	const old = "---\n{type: TrafficPermission, mesh: default, name: old, sources: [{match: {kuma.io/service: db}}], " +
 		"destinations: [{match: {kuma.io/service: backend}}]}\n"
 	ask := func(docs, text string) *explain.Flow {

@@ -11,19 +11,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
-// beyond says that servers whose config is not known here decide too: those of another mesh or
-// another zone.
-func (t *Traffic) beyond(flow *Flow, d *dialled) {
+// noteOtherProxies notes that proxies whose config is unknown here also decide: those of another
+// mesh or another zone.
+func (t *Traffic) noteOtherProxies(flow *Flow, d *dialled) {
 	if flow.Verdict != VerdictAllowed || len(flow.Servers) > 0 {
 		return
 	}
 	if isPassthrough(flow.Listener) && t.OtherMesh != nil && t.OtherMesh(d.dst) {
-		flow.Beyond = "it goes to a dataplane of another mesh, and whether that lets it in is not known here"
+		flow.Beyond = "the destination is a dataplane of another mesh, whose decision is unknown here"
 	}
 	for i := range flow.Clusters {
 		for _, at := range flow.Clusters[i].Addresses {
 			if zone := t.zoneAt(at); flow.Beyond == "" && zone != "" {
-				flow.Beyond = fmt.Sprintf("it leaves for the zone %s, and whether the proxies there let it in is not known here",
+				flow.Beyond = fmt.Sprintf("the destination is in the zone %s, and the decision of its proxies is unknown here",
 					zone)
 			}
 		}
@@ -33,7 +33,7 @@ func (t *Traffic) beyond(flow *Flow, d *dialled) {
 	}
 }
 
-// zoneAt is the other zone to which an endpoint of the mesh belongs, "" for none.
+// zoneAt returns the other zone that an endpoint belongs to; "" if none.
 func (t *Traffic) zoneAt(address string) string {
 	for _, s := range t.mesh.View.Services() {
 		if s.Endpoints == nil {
@@ -49,12 +49,12 @@ func (t *Traffic) zoneAt(address string) string {
 	return ""
 }
 
-// notAdmittedOutside tells that a cluster is without endpoints because no permission lets the
-// dataplane go where it leads.
-func (t *Traffic) notAdmittedOutside(p *flowProxy, flow *Flow) {
+// explainDeniedOutside explains that a cluster has no endpoints because no permission lets the
+// dataplane use the destination.
+func (t *Traffic) explainDeniedOutside(p *flowProxy, flow *Flow) {
 	for i := range flow.Clusters {
 		c := &flow.Clusters[i]
-		o, ok := t.leads(flow.about.outbound, c.Name)
+		o, ok := t.outsideService(flow.about.outbound, c.Name)
 		if c.Endpoints > 0 || c.Missing || !ok || !t.mesh.Denied(p.dataplane, o) {
 			continue
 		}
@@ -66,10 +66,10 @@ func (t *Traffic) notAdmittedOutside(p *flowProxy, flow *Flow) {
 				for _, p := range policies {
 					names = append(names, p.String())
 				}
-				flow.Reason += fmt.Sprintf("; the service lies outside the mesh, and no permission lets %s go there: its proxy "+
-					"has no endpoint of it", p.dataplane.Name)
+				flow.Reason += fmt.Sprintf("; the service is outside the mesh, and no permission allows %s to use it, so its "+
+					"proxy has no endpoint for it", p.dataplane.Name)
 				if len(names) > 0 {
-					flow.Reason += "; what decides: " + strings.Join(names, ", ")
+					flow.Reason += "; decided by: " + strings.Join(names, ", ")
 				}
 				flow.Policies = unique(append(flow.Policies, policies...))
 				flow.outside, flow.missed, flow.closed = by, o.Service, by.Kind == mesh.KindMeshExternalService
@@ -79,9 +79,9 @@ func (t *Traffic) notAdmittedOutside(p *flowProxy, flow *Flow) {
 	}
 }
 
-// leads finds the service outside of the mesh that a cluster is of, by the outbound that took the
-// connection or by the name of the cluster.
-func (t *Traffic) leads(from *mesh.Outbound, cluster string) (mesh.Outbound, bool) {
+// outsideService returns the service outside the mesh that a cluster belongs to. It uses the name
+// of the cluster, or the outbound that accepted the connection.
+func (t *Traffic) outsideService(from *mesh.Outbound, cluster string) (mesh.Outbound, bool) {
 	for _, kind := range []string{mesh.KindTag, mesh.KindMeshExternalService} {
 		if s := t.mesh.View.Service(mesh.ServiceID{Kind: kind, Name: cluster}); s != nil && s.Outside != nil {
 			return mesh.Outbound{Service: s}, true
@@ -93,7 +93,7 @@ func (t *Traffic) leads(from *mesh.Outbound, cluster string) (mesh.Outbound, boo
 	return mesh.Outbound{}, false
 }
 
-// admitting lists the policies that say who may use a destination outside of the mesh.
+// admitting lists the policies that decide who may use a destination outside the mesh.
 func (t *Traffic) admitting(o *policy.Outside) []api.FlowPolicy {
 	if o.Kind == mesh.KindMeshExternalService {
 		return []api.FlowPolicy{{Ref: api.Ref{Type: kindMesh, Name: o.View.Name},
@@ -106,7 +106,7 @@ func (t *Traffic) admitting(o *policy.Outside) []api.FlowPolicy {
 		}
 		for _, l := range plugin.Legacy {
 			for _, r := range o.Rules.LegacyInbound(l.Kind, 0) {
-				return []api.FlowPolicy{policyOf(r.Key, "sources")} // the strongest alone counts
+				return []api.FlowPolicy{policyOf(r.Key, "sources")} // only the strongest applies
 			}
 		}
 		for _, d := range plugin.Kinds {
@@ -120,8 +120,7 @@ func (t *Traffic) admitting(o *policy.Outside) []api.FlowPolicy {
 	return out
 }
 
-// ofDestination is what a plugin sees of a denial outside of the mesh: what is said of the
-// destination.
+// ofDestination returns the flow with the rules of the destination outside the mesh.
 func ofDestination(f *policy.Flow, o *policy.Outside) *policy.Flow {
 	out := *f
 	out.Rules, out.Inbound = o.Rules, 0

@@ -8,8 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 )
 
-// TestPermissionsOutside: what permissions keep a dataplane from outside of the mesh is told, with
-// those that decide and a change that allows it.
+// TestPermissionsOutside checks explanations of destinations outside the mesh that permissions
+// deny, with the deciding policies and a suggestion.
 func TestPermissionsOutside(t *testing.T) {
 	const api = "---\n{type: ExternalService, mesh: default, name: es, tags: {kuma.io/service: nothing, " +
 		"kuma.io/protocol: http}, networking: {address: 'api.example.com:443'}}\n"
@@ -18,15 +18,15 @@ func TestPermissionsOutside(t *testing.T) {
 	through := strings.NewReplacer("type: builtin}]}", "type: builtin}]}\nrouting: {zoneEgress: true}").Replace(secured) +
 		"---\n{type: ZoneEgress, name: out, networking: {address: 10.0.0.9, port: 10002}}\n"
 	for _, tc := range []struct{ name, docs, verdict, reason, suggest string }{
-		{"nobody speaks", "", "denied", "no permission lets web go there: its proxy has no endpoint of it",
+		{"no permission", "", "denied", "no permission allows web to use it, so its proxy has no endpoint for it",
 			"targetRef: {kind: MeshService, name: nothing}\n  from:\n  - targetRef: {kind: MeshService, name: web}\n"},
-		{"others may", permission("p", "{kind: MeshService, name: nothing}", "{kind: MeshService, name: other}", "Allow"),
-			"denied", "what decides: MeshTrafficPermission/default/p spec.from", "name: allow-web-to-nothing"},
-		{"nobody may", permission("p", "{kind: Mesh}", "{kind: Mesh}", "Deny"),
-			"denied", "what decides: MeshTrafficPermission/default/p spec.from", "name: allow-web-to-nothing"},
-		{"legacy, others may", legacy, "denied", "what decides: TrafficPermission/default/old sources",
+		{"others are allowed", permission("p", "{kind: MeshService, name: nothing}", "{kind: MeshService, name: other}", "Allow"),
+			"denied", "decided by: MeshTrafficPermission/default/p spec.from", "name: allow-web-to-nothing"},
+		{"all are denied", permission("p", "{kind: Mesh}", "{kind: Mesh}", "Deny"),
+			"denied", "decided by: MeshTrafficPermission/default/p spec.from", "name: allow-web-to-nothing"},
+		{"legacy, others are allowed", legacy, "denied", "decided by: TrafficPermission/default/old sources",
 			"sources:\n- match: {kuma.io/service: other}\n- match: {kuma.io/service: web}\n"},
-		{"everybody may", permission("p", "{kind: Mesh}", "{kind: Mesh}", "Allow"), "allowed", "", ""},
+		{"all are allowed", permission("p", "{kind: Mesh}", "{kind: Mesh}", "Allow"), "allowed", "", ""},
 	} {
 		for _, mesh := range []string{secured, through} {
 			flow, err := question(t, "request 127.0.0.1:10003").ask(explain.NewTraffic(meshOf(t, mesh+api+tc.docs)))
@@ -52,8 +52,7 @@ func TestPermissionsOutside(t *testing.T) {
 	}
 }
 
-// TestMeshNamesAreNotLetOut: no answer advises to let a name of the meshes out as a domain; it says
-// what the name is.
+// TestMeshNamesAreNotLetOut checks that names of meshes are never suggested as external domains.
 func TestMeshNamesAreNotLetOut(t *testing.T) {
 	const more = "---\n{type: MeshPassthrough, mesh: default, name: p, spec: {default: {passthroughMode: None}}}\n" +
 		"---\n{type: HostnameGenerator, name: g, spec: {selector: {meshService: {matchLabels: {kuma.io/service: queue}}}, " +
@@ -75,10 +74,10 @@ func TestMeshNamesAreNotLetOut(t *testing.T) {
 		"connection queue.mesh:5672 ip=203.0.113.5": "queue.mesh is a name of MeshService/queue:5672 in the " +
 			"mesh default",
 		"connection 203.0.113.5:443 sni=nobody.mesh": "no service of the mesh default has the name nobody.mesh, " +
-			"and names below mesh are of the meshes alone",
-		"connection 203.0.113.5:443 sni=nobody.svc.example.com": "names below svc.example.com are of the meshes alone",
+			"and names below mesh are reserved for meshes",
+		"connection 203.0.113.5:443 sni=nobody.svc.example.com": "names below svc.example.com are reserved for meshes",
 		"request db.mesh:80 ip=203.0.113.5":                     "db.mesh is a name of",
-		"request 203.0.113.5:80 host=nobody.corp.example":       "names below corp.example are of the meshes alone",
+		"request 203.0.113.5:80 host=nobody.corp.example":       "names below corp.example are reserved for meshes",
 		"request elsewhere.example:80 ip=203.0.113.5":           "",
 		"connection 203.0.113.5:443 sni=corp.example.com":       "",
 		"connection 203.0.113.5:443 sni=nobody.mesh.example":    "",

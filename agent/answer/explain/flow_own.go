@@ -9,10 +9,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
-// ofMesh says what a name is that the meshes have or that they alone can have, and why the
-// dataplane does not reach that by it; "" for one that may be outside. Such a name is never a
-// domain to let out: its traffic would leave the mesh, and nothing is there.
-func (t *Traffic) ofMesh(p *flowProxy, host string, port uint16) string {
+// meshNameReason says what a name is that belongs to a mesh or is reserved for meshes, and why the
+// dataplane does not reach it; "" if the name may be external. Such a name must not be suggested as
+// an external domain: the traffic would leave the mesh and have no destination.
+func (t *Traffic) meshNameReason(p *flowProxy, host string, port uint16) string {
 	v, table := t.mesh.View, t.table()
 	isNamed := namedBy(v, host)
 	var is *mesh.Service
@@ -29,8 +29,8 @@ func (t *Traffic) ofMesh(p *flowProxy, host string, port uint16) string {
 	}
 	switch {
 	case has != "":
-		return fmt.Sprintf("%s is a name of the mesh %s: dial %s, where the proxy has it, instead of letting it out",
-			host, v.Name, has)
+		return fmt.Sprintf("%s is a name of the mesh %s: dial %s, the address of its outbound, "+
+			"instead of permitting an external host", host, v.Name, has)
 	case is != nil:
 		why := "the dataplane has no outbound for it"
 		if t.mesh.Policies != nil {
@@ -44,19 +44,19 @@ func (t *Traffic) ofMesh(p *flowProxy, host string, port uint16) string {
 	case v.Hostname(host) != nil:
 		return fmt.Sprintf("%s is a name of %s in the mesh %s, and the dataplane has no outbound for it",
 			host, v.Hostname(host).Resource, v.Name)
-	case table.Find(host) != nil: // who asks may not be allowed to see more of it
-		return fmt.Sprintf("%s is a name of another mesh, which the dataplane is not in", host)
+	case table.Find(host) != nil: // the user may not be permitted to see more
+		return fmt.Sprintf("%s is a name of a mesh that the dataplane does not belong to", host)
 	}
 	for _, suffix := range append(table.OwnedSuffixes(), meshSuffix[1:]) {
 		if host == suffix || below(host, suffix) {
-			return fmt.Sprintf("no service of the mesh %s has the name %s, and names below %s are of the meshes alone",
+			return fmt.Sprintf("no service of the mesh %s has the name %s, and names below %s are reserved for meshes",
 				v.Name, host, suffix)
 		}
 	}
 	return ""
 }
 
-// table has the names of all meshes, as far as they are known.
+// table returns the names of all meshes, if known.
 func (t *Traffic) table() *names.Table {
 	if t.Names != nil {
 		if all := t.Names(); all != nil {
@@ -66,11 +66,11 @@ func (t *Traffic) table() *names.Table {
 	return &names.Table{}
 }
 
-// below reports whether a name is one of the names below a domain.
+// below reports whether a name is a subdomain of a domain.
 func below(name, domain string) bool { return strings.HasSuffix(name, "."+domain) }
 
-// wildcard is the match for all hosts of the domain that a host is in; "" where that would also
-// take a name that the meshes have or that they alone can have, or all of a top-level domain.
+// wildcard returns a match for all hosts in the domain of host. It returns "" if the match would
+// include a top-level domain or a name that belongs to a mesh or is reserved for meshes.
 func (t *Traffic) wildcard(host string) string {
 	_, domain, _ := strings.Cut(host, ".")
 	if !strings.Contains(domain, ".") {

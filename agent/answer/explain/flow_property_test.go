@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 )
 
-// rule is an entry of a MeshPassthrough as a test reads it.
+// rule is an entry of a MeshPassthrough.
 type rule struct {
 	protocol, kind, value string
 	port                  uint16
@@ -20,7 +20,7 @@ type rule struct {
 
 func (r rule) String() string { return fmt.Sprintf("%s %s %s %d", r.protocol, r.kind, r.value, r.port) }
 
-// attempt is a connection: TLS with a server name, or a request with a host, or else plain bytes.
+// attempt is a connection: TLS with a server name, a request with a host, or plain bytes.
 type attempt struct {
 	to      netip.AddrPort
 	tls     bool
@@ -38,8 +38,8 @@ func (a attempt) String() string {
 	return fmt.Sprintf("connection %s", a.to)
 }
 
-// silent reports whether nothing looks at what a client says on the port of an attempt, since no
-// entry depends on it.
+// silent reports whether the proxy does not inspect the client's bytes on the port of the attempt,
+// because no entry depends on them.
 func (a attempt) silent(rules []rule) bool {
 	return !slices.ContainsFunc(rules, func(r rule) bool {
 		family := r.kind == "Domain" || strings.Contains(r.value, ":") == a.to.Addr().Is6()
@@ -47,8 +47,8 @@ func (a attempt) silent(rules []rule) bool {
 	})
 }
 
-// admits is what an entry promises, read off its documentation: tls is for TLS, tcp for what is not
-// and for all on a port that is silent, http for requests.
+// admits reports whether an entry permits an attempt according to its documentation: tls permits
+// TLS, tcp permits other bytes and everything on a silent port, and http permits requests.
 func (r rule) admits(a attempt, silent bool) bool {
 	if r.port != 0 && r.port != a.to.Port() {
 		return false
@@ -79,10 +79,10 @@ func (r rule) admits(a attempt, silent bool) bool {
 	return r.value == a.name
 }
 
-// TestSomeRuleAdmitsIt makes entries and connections at random: a connection is allowed exactly
-// when an entry admits it, whatever other entries there are, and the entry that is named is one of
-// those that do.
-func TestSomeRuleAdmitsIt(t *testing.T) {
+// TestAllowedByEntries generates random entries and connections. A connection must be allowed
+// exactly if an entry permits it, independent of the other entries, and the reported entry must be
+// one that permits it.
+func TestAllowedByEntries(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 11))
 	pick := func(list ...string) string { return list[random.IntN(len(list))] }
 	ports := []uint16{0, 80, 443, 8080}
@@ -115,7 +115,7 @@ func TestSomeRuleAdmitsIt(t *testing.T) {
 		}
 		docs := redirected(entries...)
 		if _, faults := registry.Decode("", []byte(docs)); len(faults) > 0 {
-			continue // entries that contradict each other are refused
+			continue // contradicting entries are refused
 		}
 		sets++
 		traffic := explain.NewTraffic(meshOf(t, docs))
@@ -146,12 +146,12 @@ func TestSomeRuleAdmitsIt(t *testing.T) {
 			}
 			for _, p := range flow.Policies {
 				if p.Type == "MeshPassthrough" && len(want) > 0 && !want[p.Field] {
-					t.Fatalf("%s: %s is named, admitted by %v of\n%s", a, p.Field, want, strings.Join(entries, "\n"))
+					t.Fatalf("%s: %s is reported, but admitted by %v of\n%s", a, p.Field, want, strings.Join(entries, "\n"))
 				}
 			}
 		}
 	}
 	if yes < 120 || yes > 600 {
-		t.Errorf("%d of %d connections are allowed: the choice of the test is bad", yes, 12*sets)
+		t.Errorf("%d of %d connections are allowed: the random input is not representative", yes, 12*sets)
 	}
 }

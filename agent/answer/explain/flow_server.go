@@ -19,17 +19,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxServers bounds the ends of a connection that are looked at.
+// maxServers limits the servers whose proxies are explained.
 const maxServers = 8
 
-// clusterFacts is what matters of a cluster.
+// clusterFacts holds the relevant settings of a cluster.
 type clusterFacts struct {
-	pinned bool // it looks its addresses up in the DNS
-	http2  bool // it is spoken to in HTTP/2
+	pinned bool // resolves its addresses by DNS
+	http2  bool // uses HTTP/2 upstream
 	tls    *tlsv3.UpstreamTlsContext
 }
 
-// cluster returns what matters of a cluster of the config, nil for one that is not there.
+// cluster returns the settings of a cluster of the config, or nil if there is no such cluster.
 func (p *flowProxy) cluster(name string) *clusterFacts {
 	if f, ok := p.clusters[name]; ok {
 		return f
@@ -57,8 +57,8 @@ func (p *flowProxy) cluster(name string) *clusterFacts {
 	return f
 }
 
-// serve follows the way on, through the proxies of the servers.
-func (t *Traffic) serve(client *flowProxy, flow *Flow, in *inquiry) {
+// followServers continues the path through the proxies of the servers.
+func (t *Traffic) followServers(client *flowProxy, flow *Flow, in *inquiry) {
 	for i := range flow.Clusters {
 		c := &flow.Clusters[i]
 		facts := client.cluster(c.Name)
@@ -68,9 +68,9 @@ func (t *Traffic) serve(client *flowProxy, flow *Flow, in *inquiry) {
 				continue
 			}
 			if e := t.egressAt(at); e != nil {
-				if o, outside := t.leads(flow.about.outbound, c.Name); outside && o.Service.Egress &&
+				if o, outside := t.outsideService(flow.about.outbound, c.Name); outside && o.Service.Egress &&
 					len(flow.Servers) < maxServers {
-					flow.Servers = append(flow.Servers, *t.leave(client, e, at, facts, in, c.Request, o))
+					flow.Servers = append(flow.Servers, *t.throughEgress(client, e, at, facts, in, c.Request, o))
 				}
 				continue
 			}
@@ -84,15 +84,15 @@ func (t *Traffic) serve(client *flowProxy, flow *Flow, in *inquiry) {
 			if err != nil {
 				continue
 			}
-			flow.Servers = append(flow.Servers, *t.arrive(client, server, to.listener, facts, in, c.Request))
+			flow.Servers = append(flow.Servers, *t.throughServer(client, server, to.listener, facts, in, c.Request))
 		}
 	}
-	flow.sumServers()
-	flow.disturb()
+	flow.mergeServers()
+	flow.appendDisturbances()
 }
 
-// sumServers takes the verdict of the servers where none of them allows it.
-func (f *Flow) sumServers() {
+// mergeServers sets the verdict to that of the servers if all of them deny the flow.
+func (f *Flow) mergeServers() {
 	denied := 0
 	var first *Way
 	for i := range f.Servers {
@@ -106,40 +106,41 @@ func (f *Flow) sumServers() {
 	case 0:
 	case len(f.Servers):
 		f.Verdict, f.Flag, f.Status, f.ClosedAt = first.Verdict, first.Flag, first.Status, first.ClosedAt
-		f.Reason = fmt.Sprintf("the proxy of the client lets it out, and that of %s does not let it in: %s",
+		f.Reason = fmt.Sprintf("the client's proxy forwards it, but the proxy of %s rejects it: %s",
 			first.Dataplane.Name, first.Reason)
 		if f.Route != "" && f.Status == 0 {
-			f.cutOff()
+			f.connectionClosed()
 		}
 	default:
-		f.Reason += fmt.Sprintf("; %d of the %d servers that were looked at refuse it, as %s: %s",
+		f.Reason += fmt.Sprintf("; %d of the %d servers checked reject it, such as %s: %s",
 			denied, len(f.Servers), first.Dataplane.Name, first.Reason)
 	}
 }
 
-// cutOff is the outcome of a request whose connection the proxy of the server closes: that of the
-// client answers.
-func (f *Flow) cutOff() {
+// connectionClosed sets the outcome of a request whose connection the server's proxy closes: the
+// client's proxy responds with an error.
+func (f *Flow) connectionClosed() {
 	f.Verdict, f.Status, f.Flag = VerdictDenied, 503, "UC"
 	if f.ClosedAt != "" {
-		f.Flag = "UF" // before it was established
+		f.Flag = "UF" // before the connection was established
 	}
-	f.Reason += "; it closes the connection, and the proxy of the client answers with 503"
+	f.Reason += "; it closes the connection, so the client's proxy responds with 503"
 }
 
-// arrive follows what the proxy of the client sends through the proxy of a server: a request as the
-// cluster gets it, and what the client has sent where its proxy passes it on untouched.
-func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry,
+// throughServer follows a connection from the client's proxy through the proxy of a server: the
+// request as the cluster receives it, or the bytes of the client if its proxy forwards them
+// unchanged.
+func (t *Traffic) throughServer(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry,
 	passed *match.Upstream) *Way {
-	conn, in := t.sent(client, server, at, facts, in, passed)
+	conn, in := t.serverConn(client, server, at, facts, in, passed)
 	trace := server.trace(conn, in.req)
 	a := &about{t: t, p: server, trace: trace, dst: at, in: in, client: client, inbound: server.inboundIndex(at)}
 	return a.way(conn)
 }
 
-// sent is the connection that the proxy of the client makes to that of a server, and what is asked
-// of it there.
-func (t *Traffic) sent(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry,
+// serverConn returns the connection from the client's proxy to the server's proxy and the
+// data on it.
+func (t *Traffic) serverConn(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry,
 	passed *match.Upstream) (*match.Conn, *inquiry) {
 	conn := &match.Conn{Dst: at, Src: netip.AddrPortFrom(client.addressFor(at.Addr()), clientPort), First: in.first,
 		SNI: in.sni, ALPN: in.alpn}
@@ -168,7 +169,7 @@ func (t *Traffic) sent(client, server *flowProxy, at netip.AddrPort, facts *clus
 	return conn, in
 }
 
-// inboundAt finds the inbound of the mesh at an address.
+// inboundAt returns the inbound of the mesh at an address.
 func (t *Traffic) inboundAt(at netip.AddrPort) (inboundOf, bool) {
 	if t.inbound == nil {
 		t.inbound = map[netip.AddrPort]inboundOf{}
@@ -200,7 +201,7 @@ func HasInbound(m *generate.Mesh, at netip.AddrPort) bool {
 	return ok
 }
 
-// inboundIndex finds the inbound of the dataplane at an address, -1 for none.
+// inboundIndex returns the index of the dataplane's inbound at an address; -1 if there is none.
 func (p *flowProxy) inboundIndex(at netip.AddrPort) int {
 	n := &p.spec.Networking
 	return slices.IndexFunc(n.Inbound, func(in resource.Inbound) bool {
@@ -209,10 +210,10 @@ func (p *flowProxy) inboundIndex(at netip.AddrPort) int {
 	})
 }
 
-// services are the values of kuma.io/service that a dataplane proves itself with, sorted.
+// services returns the kuma.io/service values in the certificates of a dataplane, sorted.
 func (t *Traffic) services(p *flowProxy) []string {
 	return t.mesh.View.ProxyTags(p.spec)[resource.TagService]
 }
 
-// isPassthrough reports whether a listener is that of connections to what the mesh does not know.
+// isPassthrough reports whether a listener is for connections to destinations outside the mesh.
 func isPassthrough(listener string) bool { return strings.HasPrefix(listener, "outbound:passthrough:") }

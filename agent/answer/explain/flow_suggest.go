@@ -13,9 +13,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// suggest returns the smallest change of a policy with which what fails is allowed, as YAML, "" for
-// none. Each change that plugins propose is tried on the mesh. None lets a name of the meshes out:
-// the reason then says what the name is.
+// suggest returns a minimal policy that would allow the flow, as YAML, or "" if there is none. It
+// tests each proposal of the plugins on the mesh. A name of a mesh is never permitted as an
+// external host; the reason then says what the name is.
 func (t *Traffic) suggest(p *flowProxy, target *Target, d *dialled, in *inquiry, flow *Flow) string {
 	denial := t.denial(p, d, flow)
 	reg, err := t.registry()
@@ -24,7 +24,7 @@ func (t *Traffic) suggest(p *flowProxy, target *Target, d *dialled, in *inquiry,
 	}
 	if denial.Reason == policy.NotLetOut {
 		for _, host := range []string{denial.Host, d.host} {
-			if own := t.ofMesh(p, strings.ToLower(strings.TrimSuffix(host, ".")), d.dst.Port()); host != "" && own != "" {
+			if own := t.meshNameReason(p, strings.ToLower(strings.TrimSuffix(host, ".")), d.dst.Port()); host != "" && own != "" {
 				flow.Reason += "; " + own
 				return ""
 			}
@@ -61,7 +61,7 @@ func (t *Traffic) suggest(p *flowProxy, target *Target, d *dialled, in *inquiry,
 	return ""
 }
 
-// registry knows the kinds of the mesh.
+// registry returns a registry with the kinds of the mesh.
 func (t *Traffic) registry() (*resource.Registry, error) {
 	kinds := resource.Core()
 	for p := range t.plugins() {
@@ -73,7 +73,7 @@ func (t *Traffic) registry() (*resource.Registry, error) {
 	return resource.NewRegistry(kinds...)
 }
 
-// denial says at what a flow fails, nil where no policy could change that.
+// denial describes why a flow is denied; nil if no policy could allow it.
 func (t *Traffic) denial(p *flowProxy, d *dialled, flow *Flow) *policy.Denial {
 	a, out := flow.about, &policy.Denial{Missed: flow.missed, AnyAddress: d.any, Client: t.services(p)}
 	server := slices.IndexFunc(flow.Servers, func(s Way) bool { return s.Verdict == VerdictDenied })
@@ -92,7 +92,7 @@ func (t *Traffic) denial(p *flowProxy, d *dialled, flow *Flow) *policy.Denial {
 		out.Reason = policy.NotReached
 	case isPassthrough(flow.Listener):
 		if slices.ContainsFunc(p.outbounds, func(o mesh.Outbound) bool { return o.Address == d.dst.Addr() }) {
-			return nil // the address is one of the mesh, and nothing is behind it outside
+			return nil // an address of the mesh has no destination outside
 		}
 		out.Reason = policy.NotLetOut
 	case a.in.req != nil && flow.Verdict == VerdictDenied && len(flow.Servers) == 0:
@@ -104,22 +104,21 @@ func (t *Traffic) denial(p *flowProxy, d *dialled, flow *Flow) *policy.Denial {
 	return out
 }
 
-// decidedByRules reports whether a filter that knows the client denied, and not a route.
+// decidedByRules reports whether a filter with policies denied the request, rather than a route.
 func decidedByRules(f *Way) bool {
 	return f.Status == 403 || slices.ContainsFunc(f.Steps, func(s FlowStep) bool {
 		return (s.At == "http-filter" || s.At == "network-filter") && len(s.Policies) > 0
 	})
 }
 
-// plainScalar is a string that needs no quotes, but those that YAML knows as another value; YAML
-// 1.1 knows more of them.
+// Strings that need no quotes in YAML, and the values that YAML 1.1 reads as booleans.
 var (
 	plainScalar  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
 	yaml11Truths = regexp.MustCompile(`(?i)^(y|n|yes|no|on|off)$`)
 )
 
-// yamlOf writes JSON as YAML. A mapping of plain values stands on one line, but one that is the
-// whole document does not where block is true. Nil for what is no JSON.
+// yamlOf converts JSON to YAML. A mapping of scalars is written on one line, unless it is the whole
+// document and block is true. It returns nil if text is not JSON.
 func yamlOf(text []byte, block bool) []byte {
 	var doc yaml.Node
 	if yaml.Unmarshal(text, &doc) != nil {
@@ -151,10 +150,10 @@ func yamlOf(text []byte, block bool) []byte {
 	return out.Bytes()
 }
 
-// inline is a value as YAML on one line.
+// inline returns a value as YAML on one line.
 func inline(v any) string { return strings.TrimSpace(string(yamlOf(jsonOf(v), false))) }
 
-// hostOf is the host of an authority without its port, in lower case.
+// hostOf returns the host of an authority in lower case, without the port.
 func hostOf(authority string) string {
 	host := authority
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.IndexByte(host[i:], ']') < 0 {

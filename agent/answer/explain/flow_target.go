@@ -15,29 +15,28 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// anyAddress stands for the address of a name that is not known here: one that no rule names
-// (TEST-NET-1, RFC 5737).
+// anyAddress represents an unknown address that no rule matches (TEST-NET-1, RFC 5737).
 const anyAddress = "192.0.2.1"
 
-// clientPort stands for the port that a client gets of its kernel (RFC 6335, section 6).
+// clientPort represents an ephemeral port of a client (RFC 6335, section 6).
 const clientPort = 49152
 
-// maxShown bounds what of a question is repeated in an error, in bytes.
+// maxShown limits the bytes of a question that an error repeats.
 const maxShown = 100
 
-// maxHost bounds a host name, as the DNS does (RFC 1035, section 2.3.4).
+// maxHost is the longest host name in DNS (RFC 1035, section 2.3.4).
 const maxHost = 253
 
-// dialled is what a workload dials.
+// dialled is the destination that a workload dials.
 type dialled struct {
-	host string         // as the client has it, in lower case
+	host string         // as the client specifies it, in lower case
 	name bool           // the host is a name
-	dst  netip.AddrPort // what the kernel sees
-	note string         // how the one became the other
-	any  bool           // nobody knows the address, and one stands for it that no rule names
+	dst  netip.AddrPort // as the kernel sees it
+	note string         // how dst was derived from host
+	any  bool           // the address is unknown; dst is anyAddress
 }
 
-// dial reads a target and finds the address, of a name by the outbounds of the dataplane.
+// dial reads a target and finds the address of a name in the outbounds of the dataplane.
 func (p *flowProxy) dial(v *mesh.View, t *Target) (dialled, error) {
 	host, port, err := splitTarget(t.To)
 	if err != nil {
@@ -49,7 +48,7 @@ func (p *flowProxy) dial(v *mesh.View, t *Target) (dialled, error) {
 		d.host = addr.String()
 		if t.IP != "" {
 			return dialled{}, &QuestionError{"ip",
-				fmt.Sprintf("%q is given beside the address %s: leave one of the two out, or give a name in to", t.IP, host)}
+				fmt.Sprintf("%q cannot be set because to contains the address %s; use a name in to or omit ip", t.IP, host)}
 		}
 		d.dst = netip.AddrPortFrom(addr, port)
 		return d, nil
@@ -72,12 +71,12 @@ func splitTarget(to string) (string, uint16, error) {
 	host, text, err := net.SplitHostPort(to)
 	if _, bare, is := strings.Cut(to, "://"); is && bare != "" {
 		bare, _, _ = strings.Cut(bare, "/")
-		return "", 0, &QuestionError{"to", fmt.Sprintf("%q is a URL, not HOST:PORT; leave its scheme and path out: %s",
+		return "", 0, &QuestionError{"to", fmt.Sprintf("%q is a URL, not HOST:PORT; omit its scheme and path: %s",
 			clip.Text(to, maxShown), clip.Text(bare, maxShown))}
 	}
 	if err != nil || host == "" {
 		return "", 0, &QuestionError{"to",
-			fmt.Sprintf("%q is not HOST:PORT; give an address as [IPv6]:PORT, IPv4:PORT or NAME:PORT", clip.Text(to, maxShown))}
+			fmt.Sprintf("%q is not HOST:PORT; use [IPv6]:PORT, IPv4:PORT, or NAME:PORT", clip.Text(to, maxShown))}
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || port == 0 {
@@ -87,28 +86,28 @@ func splitTarget(to string) (string, uint16, error) {
 	return host, uint16(port), nil
 }
 
-// parseIP reads an address as a kernel dials it: an IPv4 address within IPv6 is IPv4.
+// parseIP parses an address as a kernel dials it: IPv4-mapped IPv6 becomes IPv4.
 func parseIP(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	return a.Unmap().WithZone(""), err
 }
 
-// hostFault says why something is no host name, "" when it is one.
+// hostFault says why a string is not a host name; "" if it is one.
 func hostFault(s string) string {
 	if len(s) > maxHost {
 		return fmt.Sprintf("has %d bytes; at most %d are allowed", len(s), maxHost)
 	}
 	if strings.Trim(s, "-_.0123456789abcdefghijklmnopqrstuvwxyz") != "" {
-		return "is no name: letters, digits, hyphens, underscores and dots are allowed; " +
-			"write one of another script in its xn-- form"
+		return "is not a host name: letters, digits, hyphens, underscores, and dots are allowed; " +
+			"use the xn-- form for other scripts"
 	}
 	if s == "" || strings.HasPrefix(s, ".") || strings.Contains(s, "..") {
-		return "is no name: it has an empty part"
+		return "is not a host name: it has an empty label"
 	}
 	return ""
 }
 
-// resolve finds the address behind a name.
+// resolve finds the address of a name.
 func (p *flowProxy) resolve(v *mesh.View, d *dialled, port uint16) {
 	var known []*mesh.Outbound
 	isNamed := namedBy(v, d.host)
@@ -119,8 +118,8 @@ func (p *flowProxy) resolve(v *mesh.View, d *dialled, port uint16) {
 	}
 	if len(known) == 0 {
 		d.dst, d.any = netip.AddrPortFrom(netip.MustParseAddr(anyAddress), port), true
-		d.note = fmt.Sprintf("the address of %s is not known here: %s stands for one that no rule names; "+
-			"give the one that the client dials (ip) to be sure", d.host, anyAddress)
+		d.note = fmt.Sprintf("the address of %s is unknown: %s represents an address that no rule matches; "+
+			"set ip to the address that the client dials", d.host, anyAddress)
 		return
 	}
 	o := known[0]
@@ -132,16 +131,16 @@ func (p *flowProxy) resolve(v *mesh.View, d *dialled, port uint16) {
 	case o.Port == uint32(port):
 		d.note = fmt.Sprintf("%s has the address %s", d.host, o.Address)
 	case v.Hostname(d.host) != nil || strings.HasSuffix(d.host, ".mesh"):
-		// A name of the mesh is looked up, and the port stays what the client says.
+		// A name of the mesh is resolved by DNS, which does not change the port.
 		d.dst = netip.AddrPortFrom(o.Address, port)
-		d.note = fmt.Sprintf("%s has the address %s, where the service is at port %d", d.host, o.Address, o.Port)
+		d.note = fmt.Sprintf("%s has the address %s, on which the service uses port %d", d.host, o.Address, o.Port)
 	default:
 		d.note = fmt.Sprintf("the workload reaches %s at %s", d.host, d.dst)
 	}
 }
 
-// namedBy returns what tells the outbounds that are asked for by a name: those of the service that
-// owns it in the mesh, else those that workloads call so.
+// namedBy returns a filter for the outbounds with a hostname: those of the service that owns it in
+// the mesh, or else those that workloads call by it.
 func namedBy(v *mesh.View, host string) func(*mesh.Outbound) bool {
 	h, apart := v.Hostname(host), v.HostAddresses()
 	if h == nil {
@@ -163,7 +162,7 @@ func namedBy(v *mesh.View, host string) func(*mesh.Outbound) bool {
 	}
 }
 
-// namesOf lists the names by which an outbound is asked for.
+// namesOf lists the names of an outbound.
 func namesOf(o *mesh.Outbound) []string {
 	s := o.Service
 	out := []string{s.ID.Name}
@@ -173,7 +172,7 @@ func namesOf(o *mesh.Outbound) []string {
 		}
 	}
 	if s.Tag != "" {
-		// Tags made of Kubernetes names have underscores where names of hosts have dots.
+		// Tags derived from Kubernetes names have underscores where host names have dots.
 		out = append(out, strings.ReplaceAll(s.Tag, "_", "."))
 	}
 	if s.Outside != nil && s.ID.Kind == mesh.KindTag {
@@ -184,17 +183,17 @@ func namesOf(o *mesh.Outbound) []string {
 	return out
 }
 
-// connect is the connection of the workload as it reaches its proxy.
+// connect returns the connection of the workload as it arrives at its proxy.
 func (p *flowProxy) connect(dst netip.AddrPort) *match.Conn {
 	c := &match.Conn{Dst: dst, Src: netip.AddrPortFrom(p.addressFor(dst.Addr()), clientPort)}
 	if p.redirected() {
-		// A redirection of the kernel gives connections of the host a loopback address.
+		// Kernel redirection gives connections of the host itself a loopback address.
 		c.Entry = netip.AddrPortFrom(loopback(dst.Addr()), uint16(p.spec.Networking.TransparentProxying.RedirectPortOutbound))
 	}
 	return c
 }
 
-// addressFor is the address that a workload dials others from.
+// addressFor returns the source address of a workload's connections.
 func (p *flowProxy) addressFor(dst netip.Addr) netip.Addr {
 	if dst.IsLoopback() {
 		return dst
@@ -212,15 +211,16 @@ func loopback(like netip.Addr) netip.Addr {
 	return netip.IPv6Loopback()
 }
 
-// redirected reports whether what the workload dials comes to its proxy whatever the address.
+// redirected reports whether connections of the workload to any address are redirected to its
+// proxy.
 func (p *flowProxy) redirected() bool {
 	tp := p.spec.Networking.TransparentProxying
 	return tp != nil && tp.RedirectPortOutbound != 0
 }
 
-// unreachable finds the service of the mesh that is dialled and that the dataplane does not reach,
-// by its name or its address, and why that is so; nil for none. The address of a name that nobody
-// knows becomes that of the service.
+// unreachable returns the service of the mesh that is dialed by name or address but that the
+// dataplane does not reach, and the reason; nil if there is none. If the address of the name is
+// unknown, it becomes that of the service.
 func (p *flowProxy) unreachable(t *Traffic, d *dialled) (*mesh.Service, policy.ReachVerdict) {
 	none := policy.ReachVerdict{}
 	if t.mesh.Policies == nil {
@@ -248,20 +248,20 @@ func (p *flowProxy) unreachable(t *Traffic, d *dialled) (*mesh.Service, policy.R
 	}
 	if found != nil && d.any {
 		d.dst, d.any = netip.AddrPortFrom(found.VIP, d.dst.Port()), false
-		d.note = fmt.Sprintf("%s has the address %s, where the dataplane has no outbound", d.host, found.VIP)
+		d.note = fmt.Sprintf("%s has the address %s, for which the dataplane has no outbound", d.host, found.VIP)
 	}
 	return found, why
 }
 
-// isOutside reports whether a name is that of a host outside of the mesh, which is looked up where
-// the mesh says nothing of it.
+// isOutside reports whether a name is the host of a service outside the mesh, which is resolved
+// normally if the mesh does not resolve it.
 func isOutside(s *mesh.Service, host string) bool {
 	return s.Outside != nil &&
 		slices.ContainsFunc(s.Outside.List, func(e mesh.Endpoint) bool { return strings.ToLower(e.Address) == host })
 }
 
-// noPort tells that what is dialled is another port of a virtual address.
-func (t *Traffic) noPort(flow *Flow, d *dialled) {
+// explainUnusedPort explains a connection to an unused port of a virtual address.
+func (t *Traffic) explainUnusedPort(flow *Flow, d *dialled) {
 	var name string
 	var ports []string
 	for _, s := range t.mesh.View.Services() {
@@ -294,27 +294,27 @@ func (t *Traffic) noPort(flow *Flow, d *dialled) {
 	if name == "" || !isPassthrough(flow.Listener) || flow.Verdict != VerdictAllowed {
 		return
 	}
-	flow.unanswered()
-	flow.Reason = fmt.Sprintf("nothing is at port %d of the virtual address of %s; its ports are %s",
+	flow.noAnswer()
+	flow.Reason = fmt.Sprintf("port %d of the virtual address of %s is not in use; available ports: %s",
 		d.dst.Port(), name, strings.Join(ports, ", "))
 }
 
-// unanswered is the outcome of what leaves for a virtual address, behind which nothing is outside
-// of the mesh.
-func (f *Flow) unanswered() {
+// noAnswer sets the outcome of a connection to a virtual address from passthrough: nothing outside
+// the mesh has that address.
+func (f *Flow) noAnswer() {
 	switch {
 	case !isPassthrough(f.Listener) || f.Verdict != VerdictAllowed:
-	case f.Route != "": // the proxy answers a request
+	case f.Route != "": // the proxy responds to a request
 		f.Verdict, f.Flag, f.Status = VerdictDenied, "UF", 503
 	default:
 		f.Verdict, f.Flag = VerdictClosed, "UF"
 	}
 }
 
-// notReached tells that what is dialled is a service that the dataplane does not reach. Nothing is
-// behind its address outside of the mesh, so that nothing answers what passes.
-func (t *Traffic) notReached(p *flowProxy, flow *Flow, s *mesh.Service, v policy.ReachVerdict) {
-	flow.unanswered()
+// explainUnreachable explains that the dataplane does not reach the dialed service. Nothing outside
+// the mesh has its address, so a connection through passthrough gets no response.
+func (t *Traffic) explainUnreachable(p *flowProxy, flow *Flow, s *mesh.Service, v policy.ReachVerdict) {
+	flow.noAnswer()
 	if flow.Verdict == VerdictAllowed {
 		flow.Verdict = VerdictUnreachable
 	}

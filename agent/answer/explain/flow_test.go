@@ -19,7 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// meshOf makes a mesh of documents, with all kinds that there are.
+// meshOf builds a mesh from documents of any kind.
 func meshOf(t testing.TB, docs string) *generate.Mesh {
 	t.Helper()
 	rs, faults := kinds.Registry().Decode("resources.yaml", []byte(docs))
@@ -33,7 +33,7 @@ func meshOf(t testing.TB, docs string) *generate.Mesh {
 	return m
 }
 
-// asked is a question of a test.
+// asked is a question of a test case.
 type asked struct {
 	Connection *explain.ConnectionQuestion `json:"connection"`
 	Request    *explain.RequestQuestion    `json:"request"`
@@ -46,7 +46,7 @@ func (q *asked) ask(t *explain.Traffic) (*explain.Flow, error) {
 	return t.Connection(q.Connection)
 }
 
-// TestFlows compares whole documents: each ask/NAME has its want/NAME.
+// TestFlows compares complete documents: each file ask/NAME has an expected want/NAME.
 func TestFlows(t *testing.T) {
 	kindtest.Cases(t, "testdata/flow/*.txtar", func(t *testing.T, name string, ar *txtar.Archive) {
 		var traffic *explain.Traffic
@@ -72,7 +72,7 @@ func TestFlows(t *testing.T) {
 			}
 			got := text(t, traffic, &q)
 			if again := text(t, explain.NewTraffic(meshOf(t, resources(ar))), &q); again != got {
-				t.Errorf("%s: the same question has two answers", n)
+				t.Errorf("%s: the same question gives different answers", n)
 			}
 			if os.Getenv("UPDATE_GOLDEN") == "" && got != want[n] {
 				t.Errorf("%s: got\n%s\nwant\n%s", n, got, want[n])
@@ -108,7 +108,7 @@ func text(t *testing.T, traffic *explain.Traffic, q *asked) string {
 	if err := enc.Encode(flow); err != nil {
 		t.Fatal(err)
 	}
-	// A line for each step, server, cluster and part, so that differences can be read.
+	// One line per step, server, cluster, and other part makes differences readable.
 	return strings.TrimPrefix(regexp.MustCompile(`"(reason|dataplane|clusters|closedAt|steps|accessLogs|effects|mirrors|servers|suggest|shadow|parts)":|"listener":"[^"]*","filterChain|\{"(at|verdict)":`).
 		ReplaceAllString(b.String(), "\n$0"), "\n")
 }

@@ -8,44 +8,46 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
-// What becomes of a connection or request.
+// Verdicts about a connection or request.
 const (
 	VerdictAllowed = "allowed"
-	VerdictDenied  = "denied" // a filter chain takes it, and a filter or a route denies it
-	VerdictClosed  = "closed" // nothing takes it: the client sees the connection refused, closed or reset
-	// Before any connection: no service has the name, and the dataplane has no outbound for the
-	// service of that name.
+	VerdictDenied  = "denied" // a filter chain matches, but a filter or route denies it
+	VerdictClosed  = "closed" // nothing accepts it: the client's connection is refused, closed, or reset
+	// Verdicts before a connection: no service has the name, or the dataplane has no outbound for
+	// the service with the name.
 	VerdictUnknownHost = "unknown host"
 	VerdictUnreachable = "unreachable"
 )
 
-// Target is what a question is about: who dials what.
+// Target identifies the client and the destination of a question.
 type Target struct {
 	Mesh string `json:"mesh"`         // "" means default
-	From string `json:"from"`         // the dataplane whose workload dials
-	To   string `json:"to"`           // HOST:PORT; the host is an IP or a name
-	IP   string `json:"ip,omitempty"` // what the client dials where the host is a name
-	// Shadow asks for the answer with the shadow policies in force too.
+	From string `json:"from"`         // dataplane of the client
+	To   string `json:"to"`           // HOST:PORT; the host is an IP address or a name
+	IP   string `json:"ip,omitempty"` // the address that the client dials if the host is a name
+	// Shadow also asks for the result with shadow policies active.
 	Shadow bool `json:"shadow,omitempty"`
 }
 
-// ConnectionQuestion asks about a connection: plain bytes that are not HTTP, or TLS.
+// ConnectionQuestion asks about a connection that carries TLS or plain bytes other than HTTP.
 type ConnectionQuestion struct {
 	Target
 	TLS bool `json:"tls,omitempty"`
-	// Silent is a client that waits for the server to speak, as those of MySQL and SMTP.
+	// Silent means that the client waits for the server to send first, as MySQL and SMTP clients
+	// do.
 	Silent bool `json:"silent,omitempty"`
-	// SNI is the server name of the TLS handshake: nil for the host, where it is a name; "" for none.
+	// SNI is the server name in the TLS handshake. Null means the host if it is a name; "" means
+	// none.
 	SNI  *string  `json:"sni,omitempty"`
-	ALPN []string `json:"alpn,omitempty"` // of the TLS handshake, the preferred first
+	ALPN []string `json:"alpn,omitempty"` // ALPN protocols in the TLS handshake, in order of preference
 }
 
 // RequestQuestion asks about an HTTP request without TLS.
 type RequestQuestion struct {
 	Target
 	Method  string   `json:"method,omitempty"`  // "" means GET
-	Path    string   `json:"path,omitempty"`    // with the query; "" means /
-	Headers []Header `json:"headers,omitempty"` // one named host takes the place of HOST:PORT
+	Path    string   `json:"path,omitempty"`    // including the query; "" means /
+	Headers []Header `json:"headers,omitempty"` // a header named host replaces HOST:PORT
 	HTTP2   bool     `json:"http2,omitempty"`
 	HTTP10  bool     `json:"http10,omitempty"` // HTTP/1.0
 }
@@ -56,94 +58,93 @@ type Header struct {
 	Value string `json:"value"`
 }
 
-// Flow is what becomes of a connection or request, and why. The way is that through the proxy of
-// the client; verdict, reason, flag and policies are about all of it.
+// Flow explains the path of a connection or request. The Way is the path through the client's
+// proxy; its verdict, reason, flag, and policies apply to the whole flow.
 type Flow struct {
 	Way
-	// Servers are the ends of it in the mesh whose config is known here, and the egresses by which it
-	// leaves, at most maxServers: where all of them say no, the verdict is theirs.
+	// Servers are the paths through the proxies of the servers whose config is known and through
+	// the egresses, at most maxServers. The verdict is
+	// denied if all of them deny the flow.
 	Servers []Way `json:"servers"`
-	// Suggest is the smallest change of a policy with which the verdict is another, as YAML; "" for
-	// none.
+	// Suggest is a minimal policy, as YAML, that would allow the flow; "" if there is none.
 	Suggest string `json:"suggest"`
-	// Wildcard is a match for all hosts of the domain that the suggested match is for one host of,
-	// as *.example.com; "" where there is none that leaves the names of the meshes alone.
+	// Wildcard is a match such as *.example.com for all hosts of the domain of the suggested match;
+	// "" if none is possible without also matching names of a mesh.
 	Wildcard string `json:"wildcard,omitempty"`
-	// Shadow is the same with the shadow policies in force, and Parts the first difference: the step
-	// of which the two have another outcome, "" for none.
+	// Shadow is the flow with shadow policies active. Parts is the first step at which the two
+	// differ; "" if they do not.
 	Shadow *Flow  `json:"shadow,omitempty"`
 	Parts  string `json:"parts,omitempty"`
 
-	// Bypasses are services of the mesh at an address that the dataplane dials without an outbound for
-	// them: nothing that policies say of them applies to what leaves.
+	// Bypasses are services of the mesh at the dialed address if the dataplane has no outbound for
+	// them. Their policies do not apply to the connection.
 	Bypasses []string `json:"bypasses,omitempty"`
 
-	// Beyond says who else decides, and that what it decides is not known here; "" for nobody.
+	// Beyond says which other proxies decide whose config is unknown here; "" if there are none.
 	Beyond string `json:"beyond,omitempty"`
 
-	missed  *mesh.Service   // that is dialled and that the dataplane does not reach; nil for none
-	outside *policy.Outside // that no permission lets the dataplane use; nil for none
-	closed  bool            // no policy would let it reach that
+	missed  *mesh.Service   // dialed service that the dataplane does not reach; nil if none
+	outside *policy.Outside // dialed destination that no permission lets the dataplane use; nil if none
+	closed  bool            // no policy could make the destination reachable
 }
 
-// Way is the way through one proxy. Lists are never null; those that most ways do not have are left
-// out where they are empty.
+// Way is the path through one proxy. Lists are never null, except for those that are usually empty;
+// these are omitted if empty.
 type Way struct {
 	Verdict     string        `json:"verdict"`
 	Reason      string        `json:"reason"`
-	Dataplane   api.Ref       `json:"dataplane"` // whose proxy it is; a ZoneEgress where it leaves through one
-	Address     string        `json:"address"`   // that is dialled
+	Dataplane   api.Ref       `json:"dataplane"` // whose proxy it is, or a ZoneEgress
+	Address     string        `json:"address"`   // the dialed address
 	Listener    string        `json:"listener"`
 	FilterChain string        `json:"filterChain"`
 	VirtualHost string        `json:"virtualHost"`
 	Route       string        `json:"route"`
-	Clusters    []FlowCluster `json:"clusters"` // that may get it
-	// ClosedAt is the level of the choice of a filter chain at which nothing fitted, "" for none.
+	Clusters    []FlowCluster `json:"clusters"` // possible destinations
+	// ClosedAt is the filter chain criterion at which no chain matches; "" if a chain matches.
 	ClosedAt   string           `json:"closedAt"`
-	Flag       string           `json:"flag,omitempty"`   // the response flag that Envoy logs
-	Status     uint32           `json:"status,omitempty"` // of the response that Envoy gives itself
+	Flag       string           `json:"flag,omitempty"`   // response flag that Envoy logs
+	Status     uint32           `json:"status,omitempty"` // status of a response that Envoy generates
 	Steps      []FlowStep       `json:"steps"`
-	Policies   []api.FlowPolicy `json:"policies"` // those of the steps, each once
+	Policies   []api.FlowPolicy `json:"policies"` // of all steps, without duplicates
 	AccessLogs []api.FlowLog    `json:"accessLogs"`
 
 	Location string       `json:"location,omitempty"` // of a redirect
-	Effects  []FlowEffect `json:"effects,omitempty"`  // faults, limits, timeouts and retries on the way
+	Effects  []FlowEffect `json:"effects,omitempty"`  // faults, limits, timeouts, and retries
 	Mirrors  []FlowMirror `json:"mirrors,omitempty"`
-	// Wait is of a client that waits for the server to speak, for connections of plain bytes: nil
-	// where nothing holds it up.
+	// Wait says how long a client of a plain connection waits if it expects the server to send
+	// first; null if it is not delayed.
 	Wait *FlowWait `json:"wait,omitempty"`
-	// Accepted is true where the answer is that of what the Envoy has, and Held what of it is not as
-	// it was made. Else the config that is made decides.
+	// Accepted is true if the explanation uses the config that Envoy has, and Held lists its
+	// differences from the computed config. Otherwise the explanation uses the computed config.
 	Accepted bool       `json:"accepted,omitempty"`
 	Held     []FlowHeld `json:"held,omitempty"`
-	// OldUntil is until when connections from before a change of the listener may use its old filter
-	// chains, nil where none is known.
+	// OldUntil is the time until which older connections may use the previous filter chains of the
+	// listener; null if unknown.
 	OldUntil *time.Time `json:"oldUntil,omitempty"`
 
 	about *about
 }
 
-// FlowCluster is a cluster that may get a connection or request.
+// FlowCluster is a cluster that may receive the connection or request.
 type FlowCluster struct {
 	Name   string `json:"name"`
-	Weight uint32 `json:"weight"` // of Total
+	Weight uint32 `json:"weight"` // out of Total
 	Total  uint32 `json:"total"`
-	// Pinned is true where the cluster finds its addresses by itself: the one that the client has
-	// dialled does not matter.
+	// Pinned is true if the cluster resolves its own addresses, so the dialed address is not used.
 	Pinned    bool     `json:"pinned"`
 	Missing   bool     `json:"missing,omitempty"` // the config has no such cluster
-	Endpoints int      `json:"endpoints"`         // how many
-	Addresses []string `json:"addresses"`         // the first of them
-	// Request is the request as the cluster gets it, but for what Envoy adds by itself; nil for a
-	// connection.
+	Endpoints int      `json:"endpoints"`         // number of endpoints
+	Addresses []string `json:"addresses"`         // the first endpoints
+	// Request is the request as sent to the cluster, without the headers that Envoy always adds;
+	// null for a connection.
 	Request *Upstream `json:"request,omitempty"`
 }
 
-// FlowStep is the answer to one question on the way.
+// FlowStep is one decision on the path.
 type FlowStep struct {
 	At         string           `json:"at"`
-	Saw        string           `json:"saw,omitempty"` // what was looked up
-	Chose      string           `json:"chose"`         // "" where nothing fitted
+	Saw        string           `json:"saw,omitempty"` // the value that was matched
+	Chose      string           `json:"chose"`         // "" if nothing matched
 	Candidates []string         `json:"candidates,omitempty"`
 	Eliminated []Eliminated     `json:"eliminated"`
 	More       int              `json:"more,omitempty"` // candidates that are not listed
@@ -151,17 +152,17 @@ type FlowStep struct {
 	Policies   []api.FlowPolicy `json:"policies"`
 }
 
-// Eliminated is a candidate that fell.
+// Eliminated is a candidate that did not match.
 type Eliminated struct {
 	Name string `json:"name"`
 	Why  string `json:"why"`
 }
 
-// QuestionError says what is wrong with a question.
+// QuestionError reports an invalid question.
 type QuestionError struct {
-	Field  string // "to"
+	Field  string // name of the field, such as "to"
 	Reason string
 }
 
-// Error names the field.
+// Error returns the field and the reason.
 func (e *QuestionError) Error() string { return e.Field + ": " + e.Reason }

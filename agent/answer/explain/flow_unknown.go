@@ -11,13 +11,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
-// meshSuffix ends names that the mesh alone can have.
+// meshSuffix is the suffix of names reserved for meshes.
 const meshSuffix = ".mesh"
 
-// nowhere is the answer for a name that leads nowhere from a dataplane: that of a service for which
-// it has no outbound, or one that could only be that of a service and is not. It is nil for what
-// may be outside of the mesh.
-func (t *Traffic) nowhere(p *flowProxy, d *dialled) *Flow {
+// noDestination explains a name without a destination: the dataplane has no outbound for its
+// service, or the name can only be a service name and no service has it. It returns nil if the host
+// may be outside the mesh.
+func (t *Traffic) noDestination(p *flowProxy, d *dialled) *Flow {
 	if !d.any {
 		return nil
 	}
@@ -35,9 +35,9 @@ func (t *Traffic) nowhere(p *flowProxy, d *dialled) *Flow {
 		reason := fmt.Sprintf("%s is a service of the mesh %s, and the dataplane has no outbound for it",
 			d.host, t.mesh.View.Name)
 		if !p.redirected() {
-			reason += " and no transparent proxy: add an outbound, and dial its address"
+			reason += " and no transparent proxy: add an outbound and dial its address"
 		}
-		return p.leads(d, VerdictUnreachable, reason)
+		return p.noConnection(d, VerdictUnreachable, reason)
 	}
 	if strings.Contains(d.host, ".") && !strings.HasSuffix(d.host, meshSuffix) {
 		return nil
@@ -47,15 +47,15 @@ func (t *Traffic) nowhere(p *flowProxy, d *dialled) *Flow {
 	if near := strict.Nearest(strings.TrimSuffix(d.host, meshSuffix), slices.Compact(names)); near != "" {
 		reason += fmt.Sprintf("; did you mean %s?", near)
 	} else {
-		reason += "; nearside inspect services lists them"
+		reason += "; run nearside inspect services to list them"
 	}
-	return p.leads(d, VerdictUnknownHost,
-		reason+"; if it is a host outside of the mesh, give the address that the client dials (ip)")
+	return p.noConnection(d, VerdictUnknownHost,
+		reason+"; if the host is outside the mesh, set ip to the address that the client dials")
 }
 
-// leads is an answer before any listener.
-func (p *flowProxy) leads(d *dialled, verdict, reason string) *Flow {
-	step := FlowStep{At: "address", Saw: d.host, Note: "the name leads nowhere", Eliminated: []Eliminated{},
+// noConnection returns a flow that ends before any listener.
+func (p *flowProxy) noConnection(d *dialled, verdict, reason string) *Flow {
+	step := FlowStep{At: "address", Saw: d.host, Note: "the name has no address here", Eliminated: []Eliminated{},
 		Policies: []api.FlowPolicy{}}
 	return &Flow{Way: Way{Verdict: verdict, Reason: reason, Dataplane: api.RefOf(p.dataplane.Key),
 		Address:  d.host + ":" + strconv.Itoa(int(d.dst.Port())),

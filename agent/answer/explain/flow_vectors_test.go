@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 )
 
-// redirected is a mesh with a dataplane whose connections are redirected, and a MeshPassthrough
-// with these entries, "tls Domain api.example.com 443" (port 0: all).
+// redirected returns a mesh with a transparent proxy and a MeshPassthrough with these entries, such
+// as "tls Domain api.example.com 443" (port 0: all).
 func redirected(entries ...string) string {
 	out := `type: Mesh
 name: default
@@ -51,7 +51,7 @@ spec:
 	return out
 }
 
-// question reads "connection TO [tls] [sni=…] [alpn=…] [ip=…]" and "request TO [host=…] [path=…]
+// question parses "connection TO [tls] [sni=…] [alpn=…] [ip=…]" and "request TO [host=…] [path=…]
 // [http2] …".
 func question(t testing.TB, line string) *asked {
 	t.Helper()
@@ -93,9 +93,9 @@ func question(t testing.TB, line string) *asked {
 	return q
 }
 
-// TestVectors has the cases of Envoy's choice of a filter chain through whole documents: the chain,
-// the cluster and what is behind it, with the rule that whatever an entry admits is admitted
-// whatever other entries there are.
+// TestVectors runs the cases for Envoy's choice of a filter chain through complete documents: the
+// chain, the cluster, and the policy behind it. An entry permits its connections whatever other
+// entries exist.
 func TestVectors(t *testing.T) {
 	const entry = "spec.default.appendMatch[%d]"
 	a := redirected("tls Domain api.example.com 443", "tcp IP 10.0.0.1 443")
@@ -113,8 +113,8 @@ func TestVectors(t *testing.T) {
 	for _, tc := range []struct {
 		name, docs, ask string
 		verdict         string
-		cluster         string // that gets it
-		entry           int    // that is behind, -1 for none
+		cluster         string // the expected cluster
+		entry           int    // index of the deciding entry, -1 for none
 		closedAt        string
 	}{
 		{"1", a, "connection 10.0.0.9:443 sni=api.example.com", "allowed", "meshpassthrough_tls_api.example.com_443", 0, ""},
@@ -197,15 +197,15 @@ func TestVectors(t *testing.T) {
 				want = []string{"spec.default.passthroughMode"}
 			}
 			if !slices.Equal(behind, want) {
-				t.Errorf("behind it is %v, want %v", behind, want)
+				t.Errorf("policies behind it are %v, want %v", behind, want)
 			}
 			if (flow.Verdict == "allowed") != (flow.Suggest == "") {
-				t.Errorf("%s, and the suggestion is %q", flow.Verdict, flow.Suggest)
+				t.Errorf("%s with suggestion %q", flow.Verdict, flow.Suggest)
 			}
 			if flow.Suggest != "" {
 				then, err := question(t, tc.ask).ask(explain.NewTraffic(meshOf(t, tc.docs+"---\n"+flow.Suggest)))
 				if err != nil || then.Verdict != "allowed" {
-					t.Errorf("with the change it is %v, %v:\n%s", then, err, flow.Suggest)
+					t.Errorf("with the suggestion applied: %v, %v:\n%s", then, err, flow.Suggest)
 				}
 			}
 		})
@@ -220,13 +220,13 @@ func clusters(f *explain.Flow) []string {
 	return out
 }
 
-// A name that is allowed goes to what the proxy looks up, so that a server name which is put on
-// another address reaches only the server of that name.
+// TestSpoofedServerName checks that an allowed name goes to the address that the proxy resolves. A
+// server name sent to another address reaches only the named server.
 func TestSpoofedServerName(t *testing.T) {
 	docs := redirected("tls Domain api.example.com 443", "tls Domain *.example.org 443", "tls CIDR 10.9.0.0/16 443")
 	for ask, pinned := range map[string]bool{
 		"connection 203.0.113.66:443 sni=api.example.com": true,
-		"connection 203.0.113.66:443 sni=www.example.org": false, // nobody knows where a wildcard is
+		"connection 203.0.113.66:443 sni=www.example.org": false, // the address of a wildcard host is unknown
 		"connection 10.9.0.1:443 sni=evil.example":        false,
 	} {
 		flow, err := question(t, ask).ask(explain.NewTraffic(meshOf(t, docs)))
@@ -238,7 +238,7 @@ func TestSpoofedServerName(t *testing.T) {
 			t.Errorf("%s: %+v, want pinned %v", ask, c, pinned)
 		}
 		if own := slices.Contains(c.Addresses, "203.0.113.66:443"); own && pinned {
-			t.Errorf("%s: it reaches the address that was dialled: %v", ask, c.Addresses)
+			t.Errorf("%s: the dialed address is used: %v", ask, c.Addresses)
 		}
 	}
 }

@@ -20,9 +20,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// ProxyInForce says what of the policies is in force for a dataplane as a whole, in the order in
-// which kinds act. It is pure. The error is an *generate.NotFoundError when the mesh has no such
-// dataplane.
+// ProxyInForce returns settings that apply to a whole dataplane, in the order in which the kinds
+// are applied. It is pure. It returns a *generate.NotFoundError if the mesh has no such dataplane.
 func ProxyInForce(m *generate.Mesh, name string) ([]api.InForce, error) {
 	dp := m.View.Dataplane(name)
 	if dp == nil {
@@ -47,7 +46,7 @@ func ProxyInForce(m *generate.Mesh, name string) ([]api.InForce, error) {
 		one := api.InForce{Type: found.Kind, Mode: found.Mode, Decides: writtenIn(found.Decides),
 			Permits: make([]api.Permit, 0, len(found.Permits))}
 		if logs == nil && len(found.Permits) > 0 {
-			logs = map[string][]api.FlowLog{} // none where its config cannot be made, which other views tell
+			logs = map[string][]api.FlowLog{} // empty if generation fails, which other views report
 			if config, err := generate.Generate(generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}, nil,
 				nil); err == nil {
 				logs = logsByCluster(config)
@@ -55,15 +54,15 @@ func ProxyInForce(m *generate.Mesh, name string) ([]api.InForce, error) {
 		}
 		for j := range found.Permits {
 			p := &found.Permits[j]
-			made := api.Permit{
+			permit := api.Permit{
 				Protocol: p.Protocol, Value: p.Value, Port: p.Port, Cluster: p.Cluster, Pinned: p.Pinned, Reaches: p.Reaches,
 				IPv4: p.IPv4, IPv6: p.IPv6, AccessLogs: []api.FlowLog{}, Policies: []api.FlowPolicy{},
 			}
-			made.AccessLogs = append(made.AccessLogs, logs[p.Cluster]...)
+			permit.AccessLogs = append(permit.AccessLogs, logs[p.Cluster]...)
 			for _, w := range p.Sources {
-				made.Policies = append(made.Policies, writtenIn(w))
+				permit.Policies = append(permit.Policies, writtenIn(w))
 			}
-			one.Permits = append(one.Permits, made)
+			one.Permits = append(one.Permits, permit)
 		}
 		out = append(out, one)
 	}
@@ -74,9 +73,9 @@ func writtenIn(w policy.FieldRef) api.FlowPolicy {
 	return api.FlowPolicy{Ref: api.RefOf(w.Resource), Field: w.Field}
 }
 
-// logsByCluster lists the access logs of a config under the clusters whose connections and requests
-// they tell of, as far as these are named in listeners. Of the logs of one cluster that go to the
-// same sink the first is listed.
+// logsByCluster lists the access logs of a config by the clusters whose traffic they log, as far as
+// listeners name the clusters. If several logs of a cluster have the same sink, only the first is
+// listed.
 func logsByCluster(config *generate.Proxy) map[string][]api.FlowLog {
 	l := loggedBy{}
 	snapshot := config.Snapshot()
@@ -105,7 +104,7 @@ func logsByCluster(config *generate.Proxy) map[string][]api.FlowLog {
 
 type loggedBy map[string][]api.FlowLog
 
-// chain lists the logs of a chain; routes returns those that RDS serves under a name.
+// chain adds the logs of a filter chain. routes returns the RDS route configuration with a name.
 func (l loggedBy) chain(c *listenerv3.FilterChain, routes func(string) *routev3.RouteConfiguration, logs []api.FlowLog,
 	listener, at string) {
 	for i, f := range c.GetFilters() {
@@ -153,7 +152,7 @@ func (l loggedBy) add(cluster string, logs []api.FlowLog) {
 	}
 }
 
-// logsOf adds access logs to those around them.
+// logsOf appends access logs to those of the enclosing scope.
 func logsOf(around []api.FlowLog, list []*accesslogv3.AccessLog, listener, at string) []api.FlowLog {
 	out := slices.Clip(around)
 	for i, a := range list {

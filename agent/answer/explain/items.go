@@ -11,12 +11,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// item says what became of an item of a policy.
+// item explains the effect of an item of a policy.
 func (p *Proxy) item(r *resource.Resource, in List, i int, t *resource.TargetRef, about *Policy) Item {
 	it := p.items.get(r, in, i)
 	out := Item{Field: it.source.Field, TargetRef: t, Places: []Place{}}
 	if t != nil {
-		out.About = words(t)
+		out.About = targetText(t)
 	}
 	for _, at := range p.placesOf(r.Kind)[itemID{r.Key, in, i}] {
 		place := *at.place
@@ -26,7 +26,7 @@ func (p *Proxy) item(r *resource.Resource, in List, i int, t *resource.TargetRef
 	}
 	switch {
 	case len(out.Places) == 0:
-		out.Reason = p.unplaced(in, t, about)
+		out.Reason = p.noPlaceReason(in, t, about)
 	case len(it.leaves) == 0:
 		out.Reason = "the conf is empty"
 	}
@@ -34,7 +34,7 @@ func (p *Proxy) item(r *resource.Resource, in List, i int, t *resource.TargetRef
 	return out
 }
 
-// sets says which fields of an item are in force in a rule.
+// sets returns the fields of an item with their effect in a rule.
 func (p *Proxy) sets(rule *policy.Rule, in List, it *item) []Set {
 	merged := p.decide(rule, in)
 	out := make([]Set, len(it.leaves))
@@ -42,7 +42,7 @@ func (p *Proxy) sets(rule *policy.Rule, in List, it *item) []Set {
 		s := &out[i]
 		*s = Set{Path: l.path, Value: l.value, Effect: EffectNone, By: []Source{}}
 		j := slices.IndexFunc(merged, func(d decided) bool { return d.path == l.path })
-		if j < 0 { // the value is a mapping in one policy and none in the other: the later took its place
+		if j < 0 { // a mapping overrides a scalar, or the reverse
 			j = slices.IndexFunc(merged, func(d decided) bool {
 				return strings.HasPrefix(d.path, l.path) || strings.HasPrefix(l.path, d.path)
 			})
@@ -61,8 +61,8 @@ func (p *Proxy) sets(rule *policy.Rule, in List, it *item) []Set {
 	return out
 }
 
-// unplaced says why no rule of the proxy was made from an item.
-func (p *Proxy) unplaced(in List, t *resource.TargetRef, about *Policy) string {
+// noPlaceReason explains why no rule of the proxy contains an item.
+func (p *Proxy) noPlaceReason(in List, t *resource.TargetRef, about *Policy) string {
 	var isPolicy bool
 	if t != nil {
 		plugin, _, _ := pluginOf(p.index, t.Kind)
@@ -70,17 +70,17 @@ func (p *Proxy) unplaced(in List, t *resource.TargetRef, about *Policy) string {
 	}
 	switch {
 	case in == From && len(about.Inbounds) == 0:
-		return "no inbound is selected, and from is about connections that arrive"
+		return "from applies to inbounds, but no inbound is selected"
 	case in == From:
-		return fmt.Sprintf("no client can be told by %s; the warnings say more", words(t))
+		return fmt.Sprintf("clients cannot be identified by %s; see the warnings", targetText(t))
 	case in == To && len(p.services) == 0:
 		return "the dataplane has no outbounds"
 	case in == To && about.Route != nil:
 		return "no outbound of the dataplane has the route"
 	case in == To && isPolicy:
-		return fmt.Sprintf("no request of the dataplane takes %s", words(t))
+		return fmt.Sprintf("no request of the dataplane uses %s", targetText(t))
 	case in == To:
-		return fmt.Sprintf("no outbound of the dataplane leads to %s", words(t))
+		return fmt.Sprintf("no outbound of the dataplane leads to %s", targetText(t))
 	}
 	return ""
 }
@@ -101,7 +101,8 @@ func (out *Policy) sum() {
 	}
 }
 
-// limit takes a field of the policy, "" for all of them, out of force, or in part, in all places.
+// limit marks a field of the policy, or all fields if f.Field is "", as having no effect, or a
+// partial effect, in all places.
 func (out *Policy) limit(f policy.NoEffect) {
 	for i := range out.Items {
 		it := &out.Items[i]
@@ -128,7 +129,7 @@ func effectOf(fields []Set) string {
 	return sumOf(fields, func(s Set) string { return s.Effect })
 }
 
-// sumOf is all or none where every part is, else part.
+// sumOf returns all or none if each part has that effect, and part otherwise.
 func sumOf[T any](parts []T, effect func(T) string) string {
 	all, none := true, true
 	for _, p := range parts {
@@ -157,8 +158,8 @@ func destinationOf(s *mesh.Service) Destination {
 	return Destination{Kind: s.ID.Kind, Name: s.Resource.Name, Port: s.Port}
 }
 
-// words names a targetRef: its kind, name and what else it says. Nil is the whole mesh.
-func words(t *resource.TargetRef) string {
+// targetText formats a targetRef with its kind, name, and selectors. Nil is the whole mesh.
+func targetText(t *resource.TargetRef) string {
 	if t == nil {
 		return "Mesh"
 	}
@@ -186,7 +187,7 @@ func words(t *resource.TargetRef) string {
 	return out
 }
 
-// clientsText names the clients that an entry of rules is about.
+// clientsText formats the clients that an entry of rules applies to.
 func clientsText(list []resource.ClientMatch) string {
 	out := make([]string, len(list))
 	for i := range list {
@@ -195,18 +196,17 @@ func clientsText(list []resource.ClientMatch) string {
 	return strings.Join(out, ", ")
 }
 
-// tagRoute is the matcher of rules about the requests of one route; its value is the hash in
+// tagRoute is the matcher of rules for the requests of one route. Its value is the hash in
 // httpMatches of _rules.
 const tagRoute = "__rule-matches-hash__"
 
-// placed is a rule that an item went into, and what of the proxy it is about.
+// placed is a rule that contains an item, with the part of the proxy that it applies to.
 type placed struct {
 	rule  *policy.Rule
 	place *Place // shared by all items of the rule
 }
 
-// placesOf returns the rules of a kind that concern the proxy, by the items that they were merged
-// from.
+// placesOf returns the rules of a kind for the proxy by the items that they contain.
 func (p *Proxy) placesOf(kind string) map[itemID][]placed {
 	out, ok := p.places[kind]
 	if ok {
@@ -219,7 +219,7 @@ func (p *Proxy) placesOf(kind string) map[itemID][]placed {
 		return out
 	}
 	if k.Proxy != nil {
-		p.put(kind, Default, k.Proxy, Place{On: OnProxy})
+		p.addPlace(kind, Default, k.Proxy, Place{On: OnProxy})
 	}
 	for i := range k.From {
 		f := &k.From[i]
@@ -228,20 +228,20 @@ func (p *Proxy) placesOf(kind string) map[itemID][]placed {
 			continue
 		}
 		for _, m := range f.Matched {
-			p.put(kind, From, &m.Rule, Place{On: OnInbound, Inbound: &at[0], Match: &m.Match})
+			p.addPlace(kind, From, &m.Rule, Place{On: OnInbound, Inbound: &at[0], Match: &m.Match})
 		}
 		for _, r := range f.Entries {
-			p.put(kind, From, r, Place{On: OnInbound, Inbound: &at[0]})
+			p.addPlace(kind, From, r, Place{On: OnInbound, Inbound: &at[0]})
 		}
 		for _, r := range f.Rules {
-			p.put(kind, From, r, Place{On: OnInbound, Inbound: &at[0], Matchers: r.Subset})
+			p.addPlace(kind, From, r, Place{On: OnInbound, Inbound: &at[0], Matchers: r.Subset})
 		}
 		for _, route := range f.Routes {
 			for _, m := range route.Matched {
-				p.put(kind, From, &m.Rule, Place{On: OnInbound, Inbound: &at[0], Route: route.Route.Name, Match: &m.Match})
+				p.addPlace(kind, From, &m.Rule, Place{On: OnInbound, Inbound: &at[0], Route: route.Route.Name, Match: &m.Match})
 			}
 			for _, r := range route.Rules {
-				p.put(kind, From, r, Place{On: OnInbound, Inbound: &at[0], Route: route.Route.Name, Matchers: r.Subset})
+				p.addPlace(kind, From, r, Place{On: OnInbound, Inbound: &at[0], Route: route.Route.Name, Matchers: r.Subset})
 			}
 		}
 	}
@@ -250,16 +250,15 @@ func (p *Proxy) placesOf(kind string) map[itemID][]placed {
 	return out
 }
 
-// put notes a rule for each of its items.
-func (p *Proxy) put(kind string, in List, r *policy.Rule, place Place) {
+// addPlace registers a rule for each of its items.
+func (p *Proxy) addPlace(kind string, in List, r *policy.Rule, place Place) {
 	for _, o := range r.Origins {
 		id := itemID{o.Policy.Key, in, o.Item}
 		p.places[kind][id] = append(p.places[kind][id], placed{r, &place})
 	}
 }
 
-// outbounds notes the rules that outbounds of the proxy take, each with its outbounds, and returns
-// them.
+// outbounds registers the rules that apply to outbounds of the proxy and returns them.
 func (p *Proxy) outbounds(k *policy.KindRules) map[*policy.Rule]bool {
 	var order []*policy.Rule
 	groups, taken := map[*policy.Rule][]Destination{}, map[*policy.Rule]bool{}
@@ -275,20 +274,20 @@ func (p *Proxy) outbounds(k *policy.KindRules) map[*policy.Rule]bool {
 		groups[r] = append(groups[r], destinationOf(s))
 	}
 	for _, r := range order {
-		p.put(k.Kind, To, r, Place{On: OnOutbounds, Outbounds: groups[r]})
+		p.addPlace(k.Kind, To, r, Place{On: OnOutbounds, Outbounds: groups[r]})
 	}
 	return taken
 }
 
-// routes notes the rules about requests of single routes of the proxy. The same is said by the
-// resource of a route and by its hash; the hash counts where there is no resource.
+// routes registers the rules for requests of single routes of the proxy. A rule may exist both for
+// the resource of a route and for its hash; the hash is used only if there is no resource.
 func (p *Proxy) routes(k *policy.KindRules, taken map[*policy.Rule]bool) {
 	known := map[itemID]bool{}
 	for _, r := range k.ToResources {
 		if routes := p.rules.Kind(r.Resource.Kind); routes == nil || taken[&r.Rule] || !selects(routes, r.Resource) {
 			continue
 		}
-		p.put(k.Kind, To, &r.Rule, Place{On: OnRoute, Route: r.Resource.Name})
+		p.addPlace(k.Kind, To, &r.Rule, Place{On: OnRoute, Route: r.Resource.Name})
 		for _, o := range r.Origins {
 			known[itemID{o.Policy.Key, To, o.Item}] = true
 		}
@@ -322,7 +321,7 @@ func (p *Proxy) routes(k *policy.KindRules, taken map[*policy.Rule]bool) {
 	}
 }
 
-// selects reports whether a policy is among those that select the proxy.
+// selects reports whether the policies that select the proxy include key.
 func selects(k *policy.KindRules, key resource.Key) bool {
 	return slices.ContainsFunc(k.Policies, func(p *resource.Resource) bool { return p.Key == key })
 }

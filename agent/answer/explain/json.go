@@ -10,28 +10,27 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// leaf is a value that is no mapping.
+// leaf is a value that is not a mapping, or an empty mapping.
 type leaf struct {
 	path  string
 	value json.RawMessage
 }
 
-// leavesOf returns the values of a conf in the order in which it is written. An empty mapping is a
-// value.
+// leavesOf returns the values of a conf in document order.
 func leavesOf(c resource.Conf) []leaf {
 	if c == nil {
 		return nil
 	}
 	doc := jsonOf(c)
 	if doc == nil {
-		return nil // a decoded conf always has a JSON form
+		return nil // unreachable: a decoded conf has a JSON form
 	}
 	var out []leaf
 	walk(doc, "", &out)
 	return out
 }
 
-// jsonOf is the compact JSON of a value, without HTML escapes; nil when it has none.
+// jsonOf returns the compact JSON of a value without HTML escapes, or nil if it has none.
 func jsonOf(v any) json.RawMessage {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -67,7 +66,7 @@ func walk(doc json.RawMessage, path string, out *[]leaf) {
 	}
 }
 
-// join appends a key to a path, in the way that faults of documents name fields.
+// join appends a key to a path in the notation of decoding errors.
 func join(path, key string) string {
 	if key == "" || bytes.ContainsFunc([]byte(key), func(r rune) bool {
 		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
@@ -80,15 +79,15 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// remains says how much of a value is left in what it became: of a list those entries that are,
-// perhaps with more in them, entries there.
+// remains says how much of a value is left in the merged value. An entry of a list is left if the
+// merged list has an entry that contains it.
 func remains(own, merged json.RawMessage) string {
 	if bytes.Equal(own, merged) {
 		return EffectAll
 	}
 	var a, b []json.RawMessage
 	if json.Unmarshal(own, &a) != nil || json.Unmarshal(merged, &b) != nil {
-		return EffectAll // it was found to decide the value
+		return EffectAll // unreachable for other values: own decided the merged value
 	}
 	left := 0
 	for _, x := range a {
@@ -102,17 +101,17 @@ func remains(own, merged json.RawMessage) string {
 	return EffectPart
 }
 
-// within reports whether all that x says, y says too. Both are written by the same types, so that
-// equal values are equal bytes.
+// within reports whether y contains all values of x. Both have the same type, so equal values have
+// equal bytes.
 func within(x, y json.RawMessage) bool {
 	var a, b []leaf
 	walk(x, "", &a)
 	walk(y, "", &b)
-	if len(a) == 0 || len(b) == 0 { // not mappings, or empty ones
+	if len(a) == 0 || len(b) == 0 { // not mappings, or empty
 		return bytes.Equal(x, y) || len(a) == 0 && len(x) > 0 && x[0] == '{' && len(y) > 0 && y[0] == '{'
 	}
 	for _, l := range a {
-		empty := string(l.value) == "{}" // as is every mapping of that name
+		empty := string(l.value) == "{}" // contained in any mapping with its path
 		if !slices.ContainsFunc(b, func(m leaf) bool {
 			return m.path == l.path && bytes.Equal(m.value, l.value) || empty && strings.HasPrefix(m.path, l.path+".")
 		}) {

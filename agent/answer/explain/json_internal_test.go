@@ -8,7 +8,7 @@ import (
 func TestRemains(t *testing.T) {
 	for _, tc := range []struct{ own, merged, want string }{
 		{`[1]`, `[1]`, EffectAll},
-		{`"x"`, `"y"`, EffectAll}, // whoever asks knows that it decides
+		{`"x"`, `"y"`, EffectAll}, // the caller knows that it decides
 		{`["a"]`, `["a","b"]`, EffectAll},
 		{`["a","c"]`, `["a","b"]`, EffectPart},
 		{`["a"]`, `["b"]`, EffectPart},

@@ -9,11 +9,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// legacyField is where the conf of a legacy policy stands.
+// legacyField is the path of the conf of a legacy policy.
 const legacyField = "conf"
 
-// legacy explains a source-destination policy (legacy): nothing is merged there, of the policies
-// for one connection one rules alone.
+// legacy explains a source-destination (legacy) policy. These are not merged: one policy decides
+// about a connection.
 func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) {
 	spec, ok := r.Spec.(*resource.LegacyPolicy)
 	if !ok {
@@ -21,7 +21,7 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 		return
 	}
 	sel := p.index.SelectLegacy(r, p.dataplane, k.Inbound)
-	leaves := p.leaves(r, k)
+	leaves := p.actsOutbound(r, k)
 	if !sel.Selected && !leaves {
 		out.Reason = sel.Why
 		return
@@ -29,8 +29,8 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 	for _, kind := range k.ReplacedBy {
 		if by := p.rules.Kind(kind); by != nil && len(by.Policies) > 0 {
 			last := by.Policies[len(by.Policies)-1]
-			out.Reason = fmt.Sprintf("superseded by %s: as long as a policy of kind %s selects the dataplane, "+
-				"those of kind %s do not act on it", last.Key, kind, r.Kind)
+			out.Reason = fmt.Sprintf("superseded by %s: while a policy of kind %s selects the dataplane, "+
+				"%s policies do not apply to it", last.Key, kind, r.Kind)
 			return
 		}
 	}
@@ -39,7 +39,7 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 	case len(spec.Selectors) > 0:
 		out.Reason = "selectors match the dataplane"
 	case !sel.Selected:
-		out.Reason = "sources match the dataplane, and destinations services outside of the mesh"
+		out.Reason = "sources match the dataplane, and destinations match services outside the mesh"
 	case k.Inbound:
 		out.Reason = "destinations match inbounds of the dataplane"
 	default:
@@ -64,7 +64,7 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 		for i, in := range sel.Inbounds {
 			list := p.rules.LegacyInbound(r.Kind, in)
 			if !slices.ContainsFunc(list, func(o *resource.Resource) bool { return o.Key == r.Key }) {
-				continue // it does not act, which is said elsewhere
+				continue // inactive, which is reported separately
 			}
 			rules := list[0]
 			if k.AllApply {
@@ -78,24 +78,24 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 	default:
 		p.legacyOutbounds(r, k, own, add)
 		if len(it.Places) == 0 {
-			it.Reason = "no outbound of the dataplane leads to what destinations match"
+			it.Reason = "no outbound of the dataplane leads to a service that destinations match"
 		}
 	}
 	it.Effect = sumOf(it.Places, func(pl Place) string { return pl.Effect })
 	out.Items = append(out.Items, it)
 }
 
-// leaves reports whether a policy about connections that arrive acts on some that leave the mesh at
-// the dataplane.
-func (p *Proxy) leaves(r *resource.Resource, k *policy.LegacyKind) bool {
+// actsOutbound reports whether a policy for inbound connections also applies to connections that
+// leave the mesh at this dataplane.
+func (p *Proxy) actsOutbound(r *resource.Resource, k *policy.LegacyKind) bool {
 	return k.OutboundToo != nil && p.index.SelectLegacy(r, p.dataplane, false).Selected &&
 		slices.ContainsFunc(p.services, func(s *mesh.Service) bool {
 			return k.OutboundToo(s) && policy.LegacyReaches(r, s.ID.Name)
 		})
 }
 
-// legacySets says which fields of a legacy policy are in force where a policy of its kind, itself
-// or another, rules. A targetRef policy that keeps a field from acting takes precedence over both.
+// legacySets returns the fields of a legacy policy r with their effect, where the policy named by
+// rules applies. A targetRef policy that supersedes a field takes precedence.
 func legacySets(own []leaf, r, rules *resource.Resource, superseded func(path string) *resource.Resource) []Set {
 	out := make([]Set, 0, len(own))
 	for _, l := range own {
@@ -117,8 +117,8 @@ func legacySets(own []leaf, r, rules *resource.Resource, superseded func(path st
 	return out
 }
 
-// legacyOutbounds finds the outbounds that a policy could rule. Those where the same became of it
-// stand together.
+// legacyOutbounds adds the outbounds that a policy could apply to. Outbounds with the same result
+// are grouped.
 func (p *Proxy) legacyOutbounds(r *resource.Resource, k *policy.LegacyKind, own []leaf, add func(Place, []Set)) {
 	type group struct {
 		to     []Destination
@@ -134,7 +134,7 @@ func (p *Proxy) legacyOutbounds(r *resource.Resource, k *policy.LegacyKind, own 
 			continue
 		}
 		fields := legacySets(own, r, rules, func(path string) *resource.Resource { return k.SupersededAt(p.rules, s, path) })
-		i := slices.IndexFunc(groups, func(g *group) bool { return slices.EqualFunc(g.fields, fields, sameFate) })
+		i := slices.IndexFunc(groups, func(g *group) bool { return slices.EqualFunc(g.fields, fields, sameResult) })
 		if i < 0 {
 			i = len(groups)
 			groups = append(groups, &group{fields: fields})
@@ -146,7 +146,7 @@ func (p *Proxy) legacyOutbounds(r *resource.Resource, k *policy.LegacyKind, own 
 	}
 }
 
-// sameFate reports whether the same became of a field of one policy at two places.
-func sameFate(a, b Set) bool {
+// sameResult reports whether a field has the same effect and sources in two places.
+func sameResult(a, b Set) bool {
 	return a.Path == b.Path && a.Effect == b.Effect && slices.Equal(a.By, b.By)
 }

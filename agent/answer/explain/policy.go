@@ -12,14 +12,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Proxy explains one dataplane. It keeps what it has worked out, and is for one goroutine.
+// Proxy explains the policies of one dataplane and caches intermediate results. It is not safe for
+// concurrent use.
 type Proxy struct {
 	index     *policy.Index
 	rules     *policy.Rules
 	dataplane *resource.Resource
 	spec      *resource.Dataplane
 	warnings  []mesh.Warning
-	services  []*mesh.Service // that the workload can dial, each once
+	services  []*mesh.Service // services that the workload can call, without duplicates
 	items     items
 	decided   map[ruleID][]decided
 	places    map[string]map[itemID][]placed // by kind
@@ -30,8 +31,8 @@ type ruleID struct {
 	in   List
 }
 
-// NewProxy prepares the explanation of a dataplane of the index's mesh. Warnings are those of its
-// generated config; nil is allowed.
+// NewProxy returns an explanation of a dataplane of the index's mesh. warnings are those of its
+// generated config; they may be nil.
 func NewProxy(x *policy.Index, dataplane *resource.Resource, warnings []mesh.Warning) (*Proxy, error) {
 	spec, ok := dataplane.Spec.(*resource.Dataplane)
 	if !ok {
@@ -54,14 +55,13 @@ func NewProxy(x *policy.Index, dataplane *resource.Resource, warnings []mesh.War
 	return p, nil
 }
 
-// Index is what the dataplane's policies were selected from.
+// Index returns the index of the mesh's policies.
 func (p *Proxy) Index() *policy.Index { return p.index }
 
-// Rules are what all policies say about the dataplane.
+// Rules returns the merged rules for the dataplane.
 func (p *Proxy) Rules() *policy.Rules { return p.rules }
 
-// Fields returns the fields of the merged conf of a rule, in the order in which it is written, each
-// with where it comes from.
+// Fields returns the fields of a rule's merged conf with their sources, in document order.
 func (p *Proxy) Fields(r *policy.Rule, in List) []Field {
 	out := []Field{}
 	if r == nil {
@@ -95,8 +95,8 @@ func (p *Proxy) decide(r *policy.Rule, in List) []decided {
 	return d
 }
 
-// Warnings returns what is to be said about the policies of a kind, or with a name about one
-// policy, sorted.
+// Warnings returns the sorted warnings about the policies of a kind, or about one policy if name is
+// not "".
 func (p *Proxy) Warnings(kind, name string) []string {
 	out := []string{}
 	for _, w := range p.warnings {
@@ -112,9 +112,9 @@ func (p *Proxy) Warnings(kind, name string) []string {
 	return slices.Compact(out)
 }
 
-// Policies explains every policy that acts and selects the dataplane, in the order in which kinds
-// act, of one kind the strongest last. Legacy policies that a targetRef policy supersedes are among
-// them.
+// Policies explains each active policy that selects the dataplane, in the order in which the kinds
+// are applied and, within a kind, in ascending precedence. It includes legacy policies that a
+// targetRef policy supersedes.
 func (p *Proxy) Policies() []Policy {
 	out := []Policy{}
 	for i := range p.index.Plugins {
@@ -129,7 +129,7 @@ func (p *Proxy) Policies() []Policy {
 		for j := range plugin.Legacy {
 			l := &plugin.Legacy[j]
 			for _, r := range p.index.Policies(l.Kind) {
-				if p.index.SelectLegacy(r, p.dataplane, l.Inbound).Selected || p.leaves(r, l) {
+				if p.index.SelectLegacy(r, p.dataplane, l.Inbound).Selected || p.actsOutbound(r, l) {
 					out = append(out, p.Policy(r))
 				}
 			}
@@ -138,8 +138,8 @@ func (p *Proxy) Policies() []Policy {
 	return out
 }
 
-// Policy explains one policy of the mesh: whether it selects the dataplane, and what of it is in
-// force.
+// Policy explains one policy of the mesh: whether it selects the dataplane and how much of it is in
+// effect.
 func (p *Proxy) Policy(r *resource.Resource) Policy {
 	out := Policy{
 		Policy: api.RefOf(r.Key), Dataplane: api.RefOf(p.dataplane.Key), Shadow: r.Shadow(), Effect: EffectNone,
@@ -154,12 +154,12 @@ func (p *Proxy) Policy(r *resource.Resource) Policy {
 	}
 	switch {
 	case !p.acts(r):
-		p.idle(r, &out)
+		p.inactive(r, &out)
 	case desc == nil:
-		out.Selected, out.Reason = false, r.Kind+" is not a kind of policy"
+		out.Selected, out.Reason = false, r.Kind+" is not a policy kind"
 	case desc.Inert && out.Selected:
 		out.Warnings = append(out.Warnings,
-			fmt.Sprintf("%s is stored and checked, but this version does not act on it", r.Kind))
+			fmt.Sprintf("%s is stored and validated, but this version does not apply it", r.Kind))
 		out.limit(policy.NoEffect{})
 	}
 	if !out.Selected {
@@ -177,8 +177,8 @@ func (p *Proxy) Policy(r *resource.Resource) Policy {
 	return out
 }
 
-// pluginOf finds the plugin of a kind and what it declares about it; nil where the kind is not one
-// of policies. The last is nil for a kind of targetRef policies.
+// pluginOf returns the plugin of a kind and the descriptor of the kind; nil if it is not a policy
+// kind. The last result is nil for a targetRef kind.
 func pluginOf(x *policy.Index, kind string) (*policy.Plugin, *resource.Descriptor, *policy.LegacyKind) {
 	for i := range x.Plugins {
 		plugin := &x.Plugins[i]
@@ -196,23 +196,23 @@ func pluginOf(x *policy.Index, kind string) (*policy.Plugin, *resource.Descripto
 	return nil, nil, nil
 }
 
-// acts reports whether the index counts a policy.
+// acts reports whether the index uses this version of the policy.
 func (p *Proxy) acts(r *resource.Resource) bool {
 	return slices.ContainsFunc(p.index.Policies(r.Kind), func(o *resource.Resource) bool {
 		return o.Key == r.Key && o.Digest == r.Digest
 	})
 }
 
-// idle says why a policy does not act.
-func (p *Proxy) idle(r *resource.Resource, out *Policy) {
-	why := "the configs in force were made before it was last written; repeat the request in a moment"
+// inactive explains why a policy is not active.
+func (p *Proxy) inactive(r *resource.Resource, out *Policy) {
+	why := "the policy changed after the current configs were computed; repeat the request in a moment"
 	if r.Shadow() {
 		why = "it is a shadow policy: the label " + resource.LabelEffect + ": " + resource.EffectShadow +
-			" keeps it from acting"
+			" keeps it inactive"
 		if out.Selected {
-			why += "; without the label it would act: " + out.Reason
+			why += "; without the label it would apply: " + out.Reason
 		} else {
-			why += ", and without the label it would not act either: " + out.Reason
+			why += "; without the label it would not apply either: " + out.Reason
 		}
 	}
 	out.Selected, out.Reason = false, why
@@ -253,7 +253,7 @@ func (p *Proxy) current(r *resource.Resource, out *Policy) {
 	}
 }
 
-// selects says in words what a policy selects, and by what.
+// selects describes what a policy selects.
 func (p *Proxy) selects(t *resource.TargetRef, sel policy.Selection) string {
 	n := len(p.spec.Networking.Inbound)
 	var what string
@@ -265,9 +265,9 @@ func (p *Proxy) selects(t *resource.TargetRef, sel policy.Selection) string {
 	default:
 		what = "the dataplane"
 	}
-	out := fmt.Sprintf("targetRef %s selects %s", words(t), what)
+	out := fmt.Sprintf("targetRef %s selects %s", targetText(t), what)
 	if sel.Route != nil {
-		out += fmt.Sprintf(", for the requests of %s alone", sel.Route.Key)
+		out += fmt.Sprintf(", only for requests of %s", sel.Route.Key)
 	}
 	return out
 }
@@ -283,9 +283,9 @@ func (p *Proxy) inbounds(list []int) []Inbound {
 	return out
 }
 
-// ProxyPolicies lists the policies that select a dataplane, with what of them is in force, and what
-// the dataplane reaches; backend is as for [Proxy.Reach]. It is pure. The error is
-// an *generate.NotFoundError when the mesh has no such dataplane.
+// ProxyPolicies lists the policies that select a dataplane with their effect, and the reachability
+// of services; backend is as for [Proxy.Reach]. It is pure. It returns a *generate.NotFoundError if
+// the mesh has no such dataplane.
 func ProxyPolicies(m *generate.Mesh, name, backend string) (*Policies, []mesh.Warning, error) {
 	p, warnings, err := explainProxy(m, name)
 	if err != nil {
@@ -307,9 +307,9 @@ func ProxyPolicies(m *generate.Mesh, name, backend string) (*Policies, []mesh.Wa
 	return out, warnings, nil
 }
 
-// PolicyOn says whether a policy selects a dataplane and what of it is in force, or why not. The
-// policy need not be one that acts. backend is as for [Proxy.ReachBy]. It is pure. The error is
-// an *generate.NotFoundError when the mesh has no such dataplane.
+// PolicyOn explains the effect of a policy on a dataplane. The policy need not be active. backend
+// is as for [Proxy.ReachBy]. It is pure. It returns a *generate.NotFoundError if the mesh has no
+// such dataplane.
 func PolicyOn(m *generate.Mesh, policy *resource.Resource, dataplane, backend string) (*Policy, error) {
 	p, _, err := explainProxy(m, dataplane)
 	if err != nil {

@@ -20,7 +20,7 @@ const services = `
 {type: Dataplane, name: redis, networking: {address: 192.0.2.3, inbound: [{port: 80, tags: {kuma.io/service: redis}}]}}
 `
 
-// randomPolicies makes policies that meet in every field.
+// randomPolicies returns policies that overlap in each field.
 func randomPolicies(r *rand.Rand) []string {
 	pick := func(list ...string) string { return list[r.IntN(len(list))] }
 	conf := func() string {
@@ -57,8 +57,7 @@ func randomPolicies(r *rand.Rand) []string {
 	return out
 }
 
-// says is what the policies say to the proxy: about it, about each destination, and about each
-// client.
+// says returns the merged confs for the proxy, for each destination, and for each client.
 func says(t *testing.T, p *explain.Proxy) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -100,9 +99,9 @@ func says(t *testing.T, p *explain.Proxy) map[string]string {
 	return out
 }
 
-// TestEffectIsTrue holds explanations against what happens: a policy without effect can go without
-// anything changing, one whose fields are all alone in their places cannot, and every field comes
-// from a policy that sets it.
+// TestEffectIsTrue checks explanations against results: removing a policy without effect changes
+// nothing, removing a policy whose fields have no other source changes something, and each field
+// comes from a policy that sets it.
 func TestEffectIsTrue(t *testing.T) {
 	none, some := 0, 0
 	for seed := range uint64(150) {
@@ -129,7 +128,7 @@ func TestEffectIsTrue(t *testing.T) {
 				}
 			default:
 				if !x.Selected || len(x.Items) == 0 {
-					t.Fatalf("seed %d: %s: an effect of nothing: %+v", seed, x.Policy, x)
+					t.Fatalf("seed %d: %s: an effect without an item: %+v", seed, x.Policy, x)
 				}
 				if !same {
 					some++
@@ -139,7 +138,7 @@ func TestEffectIsTrue(t *testing.T) {
 		sourcesAreTrue(t, seed, p)
 	}
 	if none < 50 || some < 50 {
-		t.Errorf("%d policies without and %d with an effect: the test says little", none, some)
+		t.Errorf("%d policies without and %d with an effect: the sample is too small", none, some)
 	}
 }
 

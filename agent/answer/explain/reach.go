@@ -10,35 +10,35 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Bounds of a [Reachability].
+// Limits of a [Reachability].
 const (
 	maxReachGroups   = 50
 	maxReachExamples = 4
 	maxReachItems    = 100
 )
 
-// Reachability says which services of the mesh a dataplane reaches, and why. Lists are never null.
+// Reachability says which services of the mesh a dataplane reaches and why. Lists are never null.
 type Reachability struct {
-	Total     int `json:"total"` // services; of real services, each port
+	Total     int `json:"total"` // services; each port of a service resource counts
 	Reachable int `json:"reachable"`
-	// Auto says whether permissions restrict what proxies of the mesh reach, and AutoBy by what that
-	// is so.
+	// Auto says whether permissions restrict the services that proxies of the mesh reach, and
+	// AutoBy says what enables this.
 	Auto   bool   `json:"auto"`
 	AutoBy string `json:"autoBy"`
-	// Groups are the services by reason: those that are reachable first, of these the largest first.
-	// MoreGroups counts those that are left out.
+	// Groups are the services by reason: reachable ones first, then by descending size. MoreGroups
+	// counts the omitted groups.
 	Groups     []BackendGroup `json:"groups"`
 	MoreGroups int            `json:"moreGroups,omitempty"`
-	// Items are the services that were asked for by name. MoreItems counts those that are left out.
+	// Items are the services requested by name. MoreItems counts the omitted ones.
 	Items     []Backend `json:"items"`
 	MoreItems int       `json:"moreItems,omitempty"`
 }
 
-// BackendGroup is services that are reachable, or not, for one reason.
+// BackendGroup is a set of services that are reachable, or not, for the same reason.
 type BackendGroup struct {
 	Why
 	Count    int           `json:"count"`
-	Examples []Destination `json:"examples"` // the first by name
+	Examples []Destination `json:"examples"` // the first services by name
 }
 
 // Backend is one service.
@@ -51,19 +51,19 @@ type Backend struct {
 type Why struct {
 	Reachable bool       `json:"reachable"`
 	Cause     mesh.Cause `json:"cause"`
-	Field     string     `json:"field,omitempty"`  // of the dataplane, or of the mesh, that decides
+	Field     string     `json:"field,omitempty"`  // field of the dataplane or mesh that decides
 	Policy    *Source    `json:"policy,omitempty"` // the permission that decides
 	Reason    string     `json:"reason"`
 }
 
-// Reach says what the dataplane reaches. backend asks for services by name: NAME, KIND/NAME or
-// KIND/NAME:PORT; "" asks for none. by, when it is not nil, leaves in the groups that a policy
-// decides about.
+// Reach returns the reachability of services from the dataplane. backend selects items by NAME,
+// KIND/NAME, or KIND/NAME:PORT; "" selects none. If by is not nil, the groups contain only services
+// that this policy decides about.
 func (p *Proxy) Reach(backend string, by *resource.Resource) *Reachability {
 	out := &Reachability{Groups: []BackendGroup{}, Items: []Backend{}}
 	out.Auto, out.AutoBy = p.index.AutoReachable()
 	reach := p.index.Reach(p.dataplane)
-	groups := map[reachGroup]int{} // index in out.Groups
+	groups := map[reachGroup]int{} // index into out.Groups
 	for _, s := range p.index.View.Services() {
 		v := reach.Of(s)
 		out.Total++
@@ -91,7 +91,7 @@ func (p *Proxy) Reach(backend string, by *resource.Resource) *Reachability {
 			g.Examples = append(g.Examples, destinationOf(s))
 		}
 	}
-	// Groups that tie stay in the order of their first service.
+	// Groups that compare equal keep the order of their first service.
 	slices.SortStableFunc(out.Groups, func(a, b BackendGroup) int {
 		if a.Reachable != b.Reachable && a.Reachable {
 			return -1
@@ -106,7 +106,7 @@ func (p *Proxy) Reach(backend string, by *resource.Resource) *Reachability {
 	return out
 }
 
-// reachGroup tells reasons apart.
+// reachGroup is the key of a [BackendGroup].
 type reachGroup struct {
 	reachable bool
 	cause     mesh.Cause
@@ -115,7 +115,7 @@ type reachGroup struct {
 	by        policy.Origin
 }
 
-// isBackend reports whether a service goes by a name.
+// isBackend reports whether a service has a name.
 func isBackend(s *mesh.Service, name string) bool {
 	if s.ID.Kind == mesh.KindTag {
 		return s.Tag == name
@@ -127,7 +127,7 @@ func isBackend(s *mesh.Service, name string) bool {
 
 const tpPath = "networking.transparentProxying"
 
-// WhyReach puts a verdict about a service that a dataplane reaches, or not, into words.
+// WhyReach converts a reachability verdict to text.
 func WhyReach(x *policy.Index, dataplane *resource.Dataplane, s *mesh.Service, v policy.ReachVerdict) Why {
 	out := Why{Reachable: v.Reachable, Cause: v.Cause}
 	tp := cmp.Or(dataplane.Networking.TransparentProxying, &resource.TransparentProxying{})
@@ -145,7 +145,7 @@ func WhyReach(x *policy.Index, dataplane *resource.Dataplane, s *mesh.Service, v
 	at := fmt.Sprintf("%s[%d]", list, v.Entry)
 	switch v.Cause {
 	case mesh.CauseOpen:
-		out.Reason = "nothing restricts what the dataplane reaches of this sort"
+		out.Reason = "services of this kind are not restricted"
 	case mesh.CauseListed:
 		out.Field, out.Reason = at, "listed in "+at
 	case mesh.CauseLabels:
@@ -154,39 +154,38 @@ func WhyReach(x *policy.Index, dataplane *resource.Dataplane, s *mesh.Service, v
 		out.Field = fmt.Sprintf("networking.outbound[%d]", v.Entry)
 		out.Reason = out.Field + " leads to it"
 	case mesh.CausePermission:
-		out.Reason = fmt.Sprintf("admitted by %s/%s %s", out.Policy.Type, out.Policy.Name, out.Policy.Field)
+		out.Reason = fmt.Sprintf("allowed by %s/%s %s", out.Policy.Type, out.Policy.Name, out.Policy.Field)
 	case mesh.CauseNoSubject:
-		out.Reason = "no permission can be about it, so that it stays reachable"
+		out.Reason = "permissions cannot apply to it, so it remains reachable"
 	case mesh.CauseNoPermission:
-		out.Reason = "no permission admits the dataplane"
+		out.Reason = "no permission allows the dataplane"
 		if out.Policy != nil {
-			out.Reason = fmt.Sprintf("not admitted: %s/%s %s decides", out.Policy.Type, out.Policy.Name, out.Policy.Field)
+			out.Reason = fmt.Sprintf("denied by %s/%s %s", out.Policy.Type, out.Policy.Name, out.Policy.Field)
 		}
 	case mesh.CauseNotListed:
-		has := cmp.Or(map[int]string{0: "none", 1: "one entry"}[entries], fmt.Sprintf("%d entries", entries))
+		has := cmp.Or(map[int]string{0: "no entries", 1: "1 entry"}[entries], fmt.Sprintf("%d entries", entries))
 		out.Field, out.Reason = list, fmt.Sprintf("not listed in %s, which has %s", list, has)
 		if s.ID.Kind != mesh.KindTag && tp.ReachableBackends == nil {
-			out.Reason = "the dataplane restricts itself to " + tpPath + ".reachableServices, and has no reachableBackends"
+			out.Reason = "the dataplane has only " + tpPath + ".reachableServices and no reachableBackends"
 		}
 	case mesh.CauseMode:
 		out.Field = "meshServices.mode"
-		out.Reason = fmt.Sprintf("the mode of the mesh, %s, leaves it out", x.View.Spec.ServicesMode())
+		out.Reason = fmt.Sprintf("meshServices.mode %s of the mesh excludes it", x.View.Spec.ServicesMode())
 		if x.View.Spec.ServicesMode() == resource.MeshServicesReachableBackends {
-			out.Reason += " where " + tpPath + ".reachableBackends does not list it"
+			out.Reason += " unless " + tpPath + ".reachableBackends lists it"
 		}
 	case mesh.CauseNoAddress:
 		out.Reason = "it has no virtual address"
 	case mesh.CauseNoEgress:
-		out.Reason = "it is outside of the mesh, and the zone has no egress that leads there"
+		out.Reason = "it is outside the mesh, and the zone has no egress for it"
 	case mesh.CauseNoProxy:
 		out.Reason = "the dataplane has no transparent proxy and no outbound to it"
 	}
 	return out
 }
 
-// ReachBy adds to the explanation of a policy what the dataplane reaches by it: of a permission the
-// services that it decides about, and those that are asked for by name, with what decides about
-// them.
+// ReachBy sets the reachability in the explanation of a policy: the services that a permission
+// decides about, and the services selected by backend.
 func (p *Proxy) ReachBy(r *resource.Resource, backend string, out *Policy) {
 	on, _ := p.index.AutoReachable()
 	plugin, _, _ := pluginOf(p.index, r.Kind)

@@ -7,8 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 )
 
-// transparent is a mesh in which permissions restrict what web reaches, with a list of its own for
-// real services.
+// transparent is a mesh in which permissions restrict what web reaches, and web lists service
+// resources.
 const transparent = `type: Mesh
 name: default
 labels: {nearside.io/auto-reachable-backends: "true"}
@@ -28,7 +28,7 @@ networking:
 {type: Dataplane, mesh: default, name: q-1, networking: {address: 10.0.0.3, inbound: [{port: 5672, tags: {kuma.io/service: queue}}], transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}}}
 `
 
-// TestReach says for every service why a dataplane reaches it or not, by reason and one by one.
+// TestReach checks the reason why each service is reachable or not, grouped and per service.
 func TestReach(t *testing.T) {
 	m := meshOf(t, transparent+permission("p", "{kind: MeshService, name: db}", "{kind: MeshService, name: web}", "Allow")+
 		permission("q", "{kind: MeshService, name: queue}", "{kind: Mesh}", "Deny"))
@@ -42,11 +42,11 @@ func TestReach(t *testing.T) {
 		got = append(got, g.Examples[0].String()+": "+g.Reason)
 	}
 	want := []string{
-		"db: admitted by MeshTrafficPermission/p spec.from[0]",
+		"db: allowed by MeshTrafficPermission/p spec.from[0]",
 		"MeshService/db:5432: listed in networking.transparentProxying.reachableBackends.refs[0]",
 		"MeshService/queue:5672: listed in networking.transparentProxying.reachableBackends.refs[1]",
-		"web: no permission admits the dataplane",
-		"queue: not admitted: MeshTrafficPermission/q spec.from[0] decides",
+		"web: no permission allows the dataplane",
+		"queue: denied by MeshTrafficPermission/q spec.from[0]",
 		"MeshService/web:80: not listed in networking.transparentProxying.reachableBackends.refs, which has 2 entries",
 	}
 	for _, w := range want {
@@ -59,24 +59,24 @@ func TestReach(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	if by := p.Reach("", m.Policies.Policies("MeshTrafficPermission")[0]); len(by.Groups) != 1 || by.Groups[0].Count != 1 {
-		t.Errorf("by one policy: %+v", by.Groups)
+		t.Errorf("groups of one policy: %+v", by.Groups)
 	}
 }
 
-// TestDialUnreachable asks for connections to services that the proxy has no config for.
+// TestDialUnreachable explains connections to services that are not in the proxy's config.
 func TestDialUnreachable(t *testing.T) {
 	const listed = "reachableBackends: {refs: [{kind: MeshService, name: db}, {kind: MeshService, name: queue}]}"
 	for ask, c := range map[string]struct{ mode, lists, reason, suggest string }{
 		"connection db:5432": {"Exclusive", "",
-			"the dataplane does not reach MeshService/db:5432: no permission admits the dataplane",
+			"the dataplane does not reach MeshService/db:5432: no permission allows the dataplane",
 			"targetRef: {kind: MeshService, name: db}\n  from:\n  - targetRef: {kind: MeshService, name: web}"},
 		"connection queue:5672": {"Exclusive", "reachableServices: [db]",
-			"the dataplane does not reach MeshService/queue:5672: the dataplane restricts itself to " +
-				"networking.transparentProxying.reachableServices, and has no reachableBackends; to reach it, " +
+			"the dataplane does not reach MeshService/queue:5672: the dataplane has only " +
+				"networking.transparentProxying.reachableServices and no reachableBackends; to reach it, " +
 				"add {kind: MeshService, name: queue, port: 5672} to networking.transparentProxying.reachableBackends.refs", ""},
 		"connection web.mesh:1": {"Disabled", "reachableServices: [db]",
 			"the dataplane does not reach web: not listed in networking.transparentProxying.reachableServices, " +
-				"which has one entry; to reach it, add web to networking.transparentProxying.reachableServices", ""},
+				"which has 1 entry; to reach it, add web to networking.transparentProxying.reachableServices", ""},
 	} {
 		docs := strings.Replace(transparent, "mode: Everywhere", "mode: "+c.mode, 1)
 		docs = strings.Replace(docs, ", "+listed, strings.TrimSuffix(", "+c.lists, ", "), 1)
@@ -97,8 +97,7 @@ func TestDialUnreachable(t *testing.T) {
 	}
 }
 
-// TestReachedOutbounds counts of the outbounds that a policy is about those alone that the proxy
-// has.
+// TestReachedOutbounds checks that a policy lists only outbounds that the proxy has.
 func TestReachedOutbounds(t *testing.T) {
 	docs := strings.Replace(transparent, "refs: [{kind: MeshService, name: db}, {kind: MeshService, name: queue}]",
 		"refs: []", 1)
@@ -112,12 +111,12 @@ func TestReachedOutbounds(t *testing.T) {
 	got := p.Policy(m.Policies.Policies("MeshTimeout")[0])
 	if len(got.Outbounds) != 1 || got.Outbounds[0].String() != "db" || len(got.Items) != 1 ||
 		len(got.Items[0].Places) != 1 || len(got.Items[0].Places[0].Outbounds) != 1 {
-		t.Errorf("%+v; want db alone, which the permission admits", got)
+		t.Errorf("%+v; want only db, which the permission allows", got)
 	}
 }
 
-// TestReachOrder lists groups that tie in the same order each time: web reaches as many values of
-// kuma.io/service as MeshServices, both because nothing restricts it.
+// TestReachOrder checks that groups that compare equal have a stable order: web reaches as many
+// kuma.io/service values as MeshServices, both without restriction.
 func TestReachOrder(t *testing.T) {
 	docs := strings.Replace(transparent, `labels: {nearside.io/auto-reachable-backends: "true"}`+"\n", "", 1)
 	docs = strings.Replace(docs,
@@ -130,7 +129,7 @@ func TestReachOrder(t *testing.T) {
 		}
 		groups := p.Reach("", nil).Groups
 		if len(groups) != 2 || groups[0].Reason != groups[1].Reason || groups[0].Examples[0].String() != "db" {
-			t.Fatalf("%+v; want db and what is like it first, then MeshService/db", groups)
+			t.Fatalf("%+v; want the group with db first, then MeshService/db", groups)
 		}
 	}
 }

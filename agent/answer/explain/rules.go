@@ -15,17 +15,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// RulesOptions says what a [Rules] document holds beside the rules.
+// RulesOptions selects what a [Rules] document contains in addition to the rules.
 type RulesOptions struct {
-	Shadow bool // the rules that there would be if shadow policies acted
-	Diff   bool // the patch that leads from the current rules to those shown
-	Fields bool // of each rule, which policy each field comes from
+	Shadow bool // show the rules that would apply with shadow policies
+	Diff   bool // add a patch from the current rules to those shown
+	Fields bool // add the source of each field
 }
 
-// ProxyRules renders what the policies say about a dataplane together, as _rules and `inspect
-// dataplane` show it. The warnings returned beside it are those that have no place in the document.
+// ProxyRules renders the merged rules for a dataplane. The API path _rules and the command inspect
+// dataplane show them. It also returns the warnings that have no place in the document.
 //
-// It is pure. The error is an *generate.NotFoundError when the mesh has no such dataplane.
+// It is pure. It returns a *generate.NotFoundError if the mesh has no such dataplane.
 func ProxyRules(m *generate.Mesh, name string, o RulesOptions) (*Rules, []mesh.Warning, error) {
 	shown := m
 	if o.Shadow {
@@ -57,7 +57,7 @@ func ProxyRules(m *generate.Mesh, name string, o RulesOptions) (*Rules, []mesh.W
 	return doc, warnings, nil
 }
 
-// proxyRules renders the rules that act in a mesh.
+// proxyRules renders the rules of m for a dataplane.
 func proxyRules(m *generate.Mesh, name string, fields bool) (*Rules, []mesh.Warning, error) {
 	p, warnings, err := explainProxy(m, name)
 	if err != nil {
@@ -72,8 +72,8 @@ func proxyRules(m *generate.Mesh, name string, fields bool) (*Rules, []mesh.Warn
 	return doc, warnings, nil
 }
 
-// RulesByKind renders the rules of every kind, sorted by kind and without warnings; a mesh or a
-// dataplane that does not exist has none. Its config need not be possible.
+// RulesByKind renders the rules of each kind, sorted by kind and without warnings. It returns nil
+// if the mesh or the dataplane does not exist, and works even if no config can be generated.
 func RulesByKind(m *generate.Mesh, name string) ([]KindRules, error) {
 	if m == nil || m.Policies == nil || m.View.Dataplane(name) == nil {
 		return nil, nil
@@ -89,8 +89,8 @@ func RulesByKind(m *generate.Mesh, name string) ([]KindRules, error) {
 	return out, nil
 }
 
-// explainProxy prepares what is to be said about a dataplane. When its config cannot be made, that
-// is one of the warnings: what policies say of it does not depend on that.
+// explainProxy prepares the explanation of a dataplane. If its config cannot be generated, the
+// error becomes a warning, because the rules do not depend on the config.
 func explainProxy(m *generate.Mesh, name string) (*Proxy, []mesh.Warning, error) {
 	dp := m.View.Dataplane(name)
 	if dp == nil {
@@ -132,8 +132,8 @@ func newRulesView(m *generate.Mesh, p *Proxy, fields bool) *rulesView {
 		metas: map[*resource.Resource]ResourceMeta{}}
 }
 
-// kinds renders the rules of every kind, sorted by kind, and shows each to also, in the order in
-// which kinds act.
+// kinds renders the rules of each kind, sorted by kind, and calls also for each in the order in
+// which the kinds are applied.
 func (r *rulesView) kinds(also func(*policy.KindRules)) []KindRules {
 	out := []KindRules{}
 	for _, plugin := range r.p.Index().Plugins {
@@ -169,7 +169,7 @@ func (r *rulesView) kind(k *policy.KindRules) KindRules {
 		}
 		out.ToResourceRules = append(out.ToResourceRules, rr)
 	}
-	dp, _ := r.dataplane.Spec.(*resource.Dataplane) // NewProxy has looked
+	dp, _ := r.dataplane.Spec.(*resource.Dataplane) // NewProxy has checked the type
 	for i := range k.From {
 		f := &k.From[i]
 		if dp == nil || f.Inbound >= len(dp.Networking.Inbound) {
@@ -204,7 +204,7 @@ func (r *rulesView) kind(k *policy.KindRules) KindRules {
 	return out
 }
 
-// entries are those of spec.rules about an inbound.
+// entries returns the entries of spec.rules that apply to an inbound.
 func (r *rulesView) entries(k *policy.KindRules, inbound int) []InboundRule {
 	var out []InboundRule
 	for _, p := range k.Policies {
@@ -222,8 +222,8 @@ func (r *rulesView) entries(k *policy.KindRules, inbound int) []InboundRule {
 	return out
 }
 
-// byTags are the rules about destinations by tags. Where tags are no services, those about
-// resources say the same.
+// byTags returns the rules for destinations by tags. If tags are not services in this mesh, the
+// rules by resource cover all destinations.
 func (r *rulesView) byTags(k *policy.KindRules) []*policy.Rule {
 	if r.view.Spec.ServicesMode() == resource.MeshServicesExclusive {
 		return nil
@@ -231,8 +231,8 @@ func (r *rulesView) byTags(k *policy.KindRules) []*policy.Rule {
 	return k.To
 }
 
-// byResources are the rules about resources. Where all services are tags, what is said of a route,
-// which is a policy, stands with the tags.
+// byResources returns the rules for resources. If all services are tag services, rules for a route,
+// which is a policy, are shown with the tag rules.
 func (r *rulesView) byResources(k *policy.KindRules) []*policy.ResourceRule {
 	if len(r.byTags(k)) == 0 ||
 		slices.ContainsFunc(r.view.Services(), func(s *mesh.Service) bool { return s.ID.Kind != mesh.KindTag }) {
@@ -251,12 +251,12 @@ func (r *rulesView) tagRule(t *policy.Rule, in List) TagRule {
 	return out
 }
 
-// maxApart bounds the rules that one with many negations is shown as.
+// maxApart limits the rules that a rule with many negations is expanded to.
 const maxApart = 64
 
-// clients renders rules about clients. One that is about those with none of several values of a tag
-// is shown as one rule for each value: that is the form that tools know, and since the rules about
-// the values come before, the first that holds a client is the same.
+// clients renders rules for clients. A rule that excludes several values of a tag is expanded into
+// one rule per value, since tools expect that form. The result is equivalent: the rules for the
+// excluded values come first, so the first rule that matches a client is the same.
 func (r *rulesView) clients(rules []*policy.Rule, route *ResourceMeta) []TagRule {
 	out := make([]TagRule, 0, len(rules))
 	for _, t := range rules {
@@ -271,9 +271,10 @@ func (r *rulesView) clients(rules []*policy.Rule, route *ResourceMeta) []TagRule
 	return out
 }
 
-// apart returns subsets with at most one condition on each tag, which together hold what s holds.
+// apart splits a subset into subsets with at most one condition per tag that together contain the
+// same elements.
 func apart(s policy.Subset) []policy.Subset {
-	var groups []policy.Subset // the conditions on each tag, which stand together
+	var groups []policy.Subset // conditions grouped by tag
 	for i, t := range s {
 		if i > 0 && t.Key == s[i-1].Key {
 			groups[len(groups)-1] = append(groups[len(groups)-1], t)
@@ -297,7 +298,7 @@ func apart(s policy.Subset) []policy.Subset {
 	return out
 }
 
-// origins names the policies of a rule in the order in which they were merged, each once.
+// origins returns the policies of a rule in merge order without duplicates.
 func (r *rulesView) origins(t *policy.Rule) []ResourceMeta {
 	out := []ResourceMeta{}
 	seen := map[resource.Key]bool{}
@@ -317,23 +318,23 @@ func (r *rulesView) fieldsOf(t *policy.Rule, in List) []Field {
 	return r.p.Fields(t, in)
 }
 
-// meta is a resource with the labels that all resources of the mesh have beside their own.
+// meta describes a resource, including the labels that the view adds.
 func (r *rulesView) meta(res *resource.Resource) ResourceMeta {
 	m, ok := r.metas[res]
-	if !ok { // many rules have the same origins
+	if !ok { // cached, since many rules have the same origins
 		m = ResourceMeta{Labels: r.view.Labels(res), Mesh: res.Mesh, Name: res.Name, Type: res.Kind}
 		r.metas[res] = m
 	}
 	return m
 }
 
-// target is the resource that a rule is about.
+// target describes the resource that a rule applies to.
 func (r *rulesView) target(t *policy.ResourceRule) ResourceMeta {
-	if t.Resource.Kind == kindMesh { // all destinations: the mesh stands for them, without labels
+	if t.Resource.Kind == kindMesh { // the mesh, without labels, represents all destinations
 		return ResourceMeta{Labels: map[string]string{}, Name: t.Resource.Name, Type: kindMesh}
 	}
 	res := resource.Resource{Key: t.Resource, Labels: t.Labels}
-	for _, p := range r.p.Index().Policies(t.Resource.Kind) { // a route is a policy
+	for _, p := range r.p.Index().Policies(t.Resource.Kind) { // routes are policies
 		if p.Key == t.Resource {
 			res = *p
 		}
@@ -350,13 +351,14 @@ func confOf(t *policy.Rule) json.RawMessage {
 		shown = s.Shown()
 	}
 	b, err := json.Marshal(shown)
-	if err != nil { // a decoded conf always has a JSON form
+	if err != nil { // unreachable: a decoded conf has a JSON form
 		return json.RawMessage("null")
 	}
 	return b
 }
 
-// httpMatches lists the routes of a kind by the names that matchers of other rules give them.
+// httpMatches lists the matches of the routes of a kind by hash, as used in the matchers of other
+// rules.
 func httpMatches(k *policy.KindRules) []HTTPMatch {
 	var out []HTTPMatch
 	add := func(r *policy.Rule) {

@@ -9,61 +9,60 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// How much of what a policy says is in force.
+// Effects: how much of a policy, an item, or a field is in effect.
 const (
 	EffectAll  = "all"
 	EffectPart = "part"
 	EffectNone = "none"
 )
 
-// Where the items of a policy are about something of a proxy.
+// Values of [Place.On]: to what the rule of an item applies.
 const (
-	OnProxy     = "proxy"     // the proxy as a whole
-	OnInbound   = "inbound"   // connections and requests that arrive
-	OnOutbounds = "outbounds" // connections and requests that leave
-	OnRoute     = "route"     // requests of one route among those that leave
+	OnProxy     = "proxy"     // the whole proxy
+	OnInbound   = "inbound"   // inbound connections and requests
+	OnOutbounds = "outbounds" // outbound connections and requests
+	OnRoute     = "route"     // outbound requests of one route
 )
 
-// Policy is what a policy does on one dataplane. Lists are never null.
+// Policy describes the effect of a policy on a dataplane. Lists are never null.
 type Policy struct {
 	Policy    api.Ref `json:"policy"`
 	Dataplane api.Ref `json:"dataplane"`
-	Legacy    bool    `json:"legacy"` // a source-destination policy
-	Shadow    bool    `json:"shadow"` // labelled kuma.io/effect: shadow
-	// Selected is true when the policy selects the dataplane and acts on it. Reason says by what, or
-	// why not.
+	Legacy    bool    `json:"legacy"` // true for source-destination policies
+	Shadow    bool    `json:"shadow"` // labeled kuma.io/effect: shadow
+	// Selected is true if the policy selects the dataplane and is active. Reason says what selects
+	// it or why it is not selected.
 	Selected bool   `json:"selected"`
 	Reason   string `json:"reason"`
-	// Inbounds are those that are selected, Outbounds the destinations that something of the policy is
-	// about, in force or not. Gateway is true for a delegated gateway, which has no inbounds. Route is
-	// the route whose requests alone the policy is about.
+	// Inbounds are the selected inbounds. Outbounds are the destinations that an item applies to,
+	// in effect or not. Gateway is true for a delegated gateway, which has no inbounds. Route is
+	// set if the policy applies only to requests of that route.
 	Inbounds  []Inbound     `json:"inbounds"`
 	Outbounds []Destination `json:"outbounds"`
 	Gateway   bool          `json:"gateway"`
 	Route     *api.Ref      `json:"route,omitempty"`
-	Effect    string        `json:"effect"` // EffectAll, EffectPart or EffectNone
-	Items     []Item        `json:"items"`  // in the order of the document; empty when not selected
+	Effect    string        `json:"effect"` // EffectAll, EffectPart, or EffectNone
+	Items     []Item        `json:"items"`  // in document order; empty if not selected
 	Warnings  []string      `json:"warnings"`
-	// Reach is, where permissions restrict what proxies reach, what the dataplane reaches or not by
-	// this one, and the services that were asked for.
+	// Reach is set if permissions restrict reachability. It lists the services that this policy
+	// decides about and the requested services.
 	Reach *Reachability `json:"reach,omitempty"`
 }
 
-// Inbound is a port that the workload serves.
+// Inbound is a port of the workload.
 type Inbound struct {
 	Port uint32 `json:"port"`
 	Name string `json:"name,omitempty"`
 }
 
-// Destination is a service that the workload can dial. Kind is empty for a value of
-// kuma.io/service.
+// Destination is a service that the workload can call. Kind is empty for a kuma.io/service value.
 type Destination struct {
 	Kind string `json:"kind,omitempty"`
 	Name string `json:"name"`
-	Port uint32 `json:"port,omitempty"` // of a real service
+	Port uint32 `json:"port,omitempty"` // of a service resource
 }
 
-// String returns the service, or KIND/NAME:PORT.
+// String returns the service name, or KIND/NAME:PORT.
 func (d Destination) String() string {
 	if d.Kind == "" {
 		return d.Name
@@ -71,34 +70,35 @@ func (d Destination) String() string {
 	return fmt.Sprintf("%s/%s:%d", d.Kind, d.Name, d.Port)
 }
 
-// Item is an entry of from or to, spec.default, or the conf of a legacy policy.
+// Item is an entry of from, to, or rules, spec.default, or the conf of a legacy policy.
 type Item struct {
-	Field     string              `json:"field"` // where its conf begins in the document, "spec.to[0].default"
+	Field     string              `json:"field"` // path of its conf in the document, such as "spec.to[0].default"
 	TargetRef *resource.TargetRef `json:"targetRef,omitempty"`
-	About     string              `json:"about,omitempty"` // the targetRef in words
+	About     string              `json:"about,omitempty"` // the targetRef as text
 	Effect    string              `json:"effect"`
-	// why nothing of it is in force, where the places do not say so
+	// Reason says why nothing of the item is in effect, if the places do not show it.
 	Reason string  `json:"reason,omitempty"`
 	Places []Place `json:"places"`
 }
 
-// Place is one rule that an item went into.
+// Place is a rule that the item is part of.
 type Place struct {
-	On        string        `json:"on"`                  // OnProxy, OnInbound, OnOutbounds or OnRoute
-	Inbound   *Inbound      `json:"inbound,omitempty"`   // of OnInbound
-	Outbounds []Destination `json:"outbounds,omitempty"` // of OnOutbounds, and OnRoute where they are known
-	// of OnRoute, and OnInbound for the requests of one route: its name or hash
+	On        string        `json:"on"`                  // OnProxy, OnInbound, OnOutbounds, or OnRoute
+	Inbound   *Inbound      `json:"inbound,omitempty"`   // for OnInbound
+	Outbounds []Destination `json:"outbounds,omitempty"` // for OnOutbounds, and for OnRoute if known
+	// Route is the name or hash of the route, for OnRoute and for rules of OnInbound that apply to
+	// one route.
 	Route    string                `json:"route,omitempty"`
-	Matchers []policy.Tag          `json:"matchers,omitempty"` // of OnInbound: which clients; none: all
-	Match    *resource.ClientMatch `json:"match,omitempty"`    // of OnInbound: which clients, by their certificates
+	Matchers []policy.Tag          `json:"matchers,omitempty"` // for OnInbound: tags of the clients; none: all clients
+	Match    *resource.ClientMatch `json:"match,omitempty"`    // for OnInbound: clients by certificate
 	Effect   string                `json:"effect"`
-	Fields   []Set                 `json:"fields"` // what the item sets, in the order in which it is written
+	Fields   []Set                 `json:"fields"` // fields that the item sets, in document order
 }
 
 // Set is a field that an item sets.
 type Set struct {
-	Path   string          `json:"path"` // in the conf, "http.requestTimeout"; "" for the whole of one without fields
+	Path   string          `json:"path"` // path in the conf, such as "http.requestTimeout"; "" for a conf without fields
 	Value  json.RawMessage `json:"value"`
-	Effect string          `json:"effect"` // EffectPart: some entries of a list are in force
-	By     []Source        `json:"by"`     // what else its place is taken by, or a list was joined with
+	Effect string          `json:"effect"` // EffectPart: some entries of a list are in effect
+	By     []Source        `json:"by"`     // sources that override the field or that a list was merged with
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestYAML: what is written reads as the same value, on lines as people write them.
+// TestYAML checks that the output parses to the same value and has the usual layout.
 func TestYAML(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"spec":{"targetRef":{"kind":"Dataplane","name":"web"},"to":[{"default":{"a":[1,{"b":"x"}]}}]}}`: "spec:\n  " +

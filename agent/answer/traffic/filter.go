@@ -236,7 +236,7 @@ func ParseSince(text string, now time.Time) (time.Time, error) {
 	}
 	d, err := time.ParseDuration(rest)
 	if err != nil || d < 0 || d > maxDays*24*time.Hour || total+d <= 0 {
-		return time.Time{}, fmt.Errorf("%q is not a duration above 0, such as 10m, 2h, or 7d, of at most %d days "+
+		return time.Time{}, fmt.Errorf("%q is not a duration above 0, such as 10m, 2h, or 7d, of at most %d days, "+
 			"or a time such as 2026-01-31T12:00:00Z", text, maxDays)
 	}
 	return now.Add(-total - d), nil

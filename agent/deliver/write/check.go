@@ -177,7 +177,7 @@ func (w *Writer) inert(out *api.Written) {
 		if d, ok := w.Registry.Lookup(c.Type); !ok || !d.Inert || c.Action == api.ActionUnchanged {
 			continue
 		}
-		text := c.Type + " is stored and checked, but this version does not act on it: " +
+		text := c.Type + " is stored and validated, but this version does not apply it: " +
 			"proxies get the same config as without it"
 		if !slices.Contains(out.Warnings, text) {
 			out.Warnings = append(out.Warnings, text)

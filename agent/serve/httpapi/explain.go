@@ -115,7 +115,7 @@ func (s *Server) explainPolicy(r *http.Request, q *explain.PolicyQuestion) (*exp
 	case !ok:
 		return nil, invalidField("policy.type", "%q is no kind of resource", q.Type)
 	case !d.Policy:
-		return nil, invalidField("policy.type", "%s is not a kind of policy", d.Kind)
+		return nil, invalidField("policy.type", "%s is not a policy kind", d.Kind)
 	case q.Name == "":
 		return nil, invalidField("policy.name", "is empty; name the policy")
 	case q.Dataplane == "":

@@ -227,7 +227,7 @@ func TestExplain(t *testing.T) {
 	a.want(ask(strings.Replace(question, `"mesh":"default",`, "", 1)), 200, got.body)
 
 	a.put(store.Source{Kind: store.SourceAPI}, timeout("6s"))
-	a.want(ask(question), 200, `"selected":false`, "before it was last written", `"items":[]`)
+	a.want(ask(question), 200, `"selected":false`, "the policy changed after", `"items":[]`)
 
 	for body, parts := range map[string][]string{
 		``:                                     {"empty"},
@@ -238,7 +238,7 @@ func TestExplain(t *testing.T) {
 		question + question:                    {"more than one"},
 		`{"policy":{"type":"nope","name":"t1","dataplane":"w"}}`: {`"field":"policy.type"`, `\"nope\" is no kind`},
 		`{"policy":{"type":"dp","name":"web","dataplane":"web"}}`: {`"field":"policy.type"`,
-			"Dataplane is not a kind of policy"},
+			"Dataplane is not a policy kind"},
 		`{"policy":{"type":"mt","dataplane":"web"}}`: {`"field":"policy.name"`},
 		`{"policy":{"type":"mt","name":"t1"}}`:       {`"field":"policy.dataplane"`},
 	} {

@@ -180,7 +180,7 @@ func TestInertKindsAreNamed(t *testing.T) {
 	doc := fmt.Sprintf(timeoutUp, "1s")
 	a.want(a.do("PUT", "/meshes/default", meshDoc), 201, `"warnings":[]`)
 	a.want(a.do("PUT", "/meshes/default/meshtimeouts/t1", doc), 201,
-		"MeshTimeout is stored and checked, but this version does not act on it")
+		"MeshTimeout is stored and validated, but this version does not apply it")
 	a.want(a.do("PUT", "/meshes/default/meshtimeouts/t1", doc), 200, `"warnings":[]`)
 	a.want(a.do("GET", "/v1/status", ""), 200, `"inert"`)
 }

@@ -65,7 +65,7 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 			return err
 		}
 		if !r.Kind.Policy {
-			return command.Usagef("%s is not a kind of policy", r.Kind.Kind)
+			return command.Usagef("%s is not a policy kind", r.Kind.Kind)
 		}
 		q := explain.PolicyQuestion{Type: r.Kind.Kind, Mesh: env.Mesh, Name: r.Name, Dataplane: dataplane, Backend: backend}
 		return command.Show(env, *format, func(w io.Writer, x *explain.Policy) {
