@@ -83,7 +83,7 @@ func serverTLS(cfg *config.Config) (*tls.Config, error) {
 		return nil, nil
 	}
 	if st, err := os.Stat(c.Key); err == nil && st.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("xds.tls.key: %s is open to others (mode %#o): make a new key with the mode 0600",
+		return nil, fmt.Errorf("xds.tls.key: %s is accessible to other users (mode %#o): make a new key with the mode 0600",
 			c.Key, st.Mode().Perm())
 	}
 	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)

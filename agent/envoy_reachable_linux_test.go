@@ -64,7 +64,7 @@ func TestReachableByTraffic(t *testing.T) {
 	})
 	agenttest.Eventually(t, "the Envoy has the service", func() bool { return visit(t, virtual["db"], "", false) })
 
-	// suggest proposes by one of the two logs, once the lines say what is wanted.
+	// suggest proposes by one of the two logs, once the lines say what is expected.
 	suggest := func(path, want string) *traffic.ReachableProposal {
 		t.Helper()
 		config, err := api.Config(t.Context(), "default", "web", render.ConfigOptions{})

@@ -62,7 +62,7 @@ func TestExplainGoesByTheEnvoy(t *testing.T) {
 	waitFor(t, r, "meshproxypatch", "bad")
 	f = ask("127.0.0.1:20000")
 	if f.OldUntil == nil || !f.OldUntil.After(before) || f.Held != nil ||
-		!strings.Contains(f.Reason, "connections from before may use its old filter chains until ") {
+		!strings.Contains(f.Reason, "older connections may use its previous filter chains until ") {
 		t.Errorf("a listener that was changed: %s; %v, %+v", f.Reason, f.OldUntil, f.Held)
 	}
 }

@@ -82,11 +82,11 @@ func runWith(args []string) (code int, stdout, stderr string) {
 }
 
 // A name that leads nowhere in the mesh is not "allowed".
-func TestExplainNameThatLeadsNowhere(t *testing.T) {
+func TestExplainUnknownName(t *testing.T) {
 	t.Parallel()
 	for to, want := range map[string]string{
 		"nosuch:80": "unknown host: no service of the mesh default has the name nosuch; " +
-			"nearside inspect services lists them",
+			"run nearside inspect services to list them",
 		"backen:80":      "unknown host: no service of the mesh default has the name backen; did you mean backend?",
 		"backnd.mesh:80": "unknown host: no service of the mesh default has the name backnd.mesh; did you mean backend?",
 		"web:80": "unreachable: the dataplane does not reach web: the dataplane has no transparent proxy and no " +

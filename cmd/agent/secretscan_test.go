@@ -43,7 +43,7 @@ func TestSecretsStayInside(t *testing.T) {
 			p.says("the agent is ready")
 			p.http = unixHTTP(p.socket())
 			p.http.Transport.(*http.Transport).DisableKeepAlives = false // thousands of requests, one after the other
-			exposed := dir + "/resources/filed.yaml holds a secret and is accessible to users other than its owner (mode 0644)"
+			exposed := dir + "/resources/filed.yaml contains a secret and is accessible to other users (mode 0644)"
 			if _, text := p.command("status"); !strings.Contains(text, exposed) {
 				t.Errorf("status does not say that %s: %s", exposed, text)
 			}

@@ -1,2 +1,2 @@
-// Package envoybin asks a real Envoy about configs, where there is one.
+// Package envoybin validates configs with a real Envoy, if one is available.
 package envoybin

@@ -16,32 +16,31 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
-	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// Binary is an Envoy of this host that is asked about configs, in its validate mode: it loads
-// a config and opens no socket. Make one for each question; it must not be used by two goroutines
-// at once.
+// Binary is an Envoy executable that validates configs. In its validate mode, Envoy loads a config
+// but opens no sockets. Use one Binary per request; it is not safe for concurrent use.
 type Binary struct {
-	Path    string        // of the program
-	Timeout time.Duration // for one config; 0: 10 s
-	Most    int           // configs that are tried, each distinct one once; 0: 64
+	Path    string        // of the executable
+	Timeout time.Duration // per config; 0: 10 s
+	Most    int           // maximum number of distinct configs; 0: 64
 
-	known map[[sha256.Size]byte][]finding.Finding
-	runs  int
-	told  bool // that there were more than Most
-	certs *throwaway
+	known         map[[sha256.Size]byte][]finding.Finding
+	runs          int
+	limitReported bool // the error about more than Most configs was returned
+	certs         *throwaway
 }
 
-// EnvoyVariable names the environment variable with the path of the Envoy that is asked.
+// EnvoyVariable is the environment variable with the path of the Envoy executable.
 const EnvoyVariable = "ENVOY_BIN"
 
-// Find returns the Envoy that the environment names, and with onPath where it names none the
-// one on the PATH; nil for none. A name that leads to no program is an error.
+// Find returns the Envoy named by [EnvoyVariable]. If the variable is not set, Find looks for envoy
+// on the PATH if onPath is true, and otherwise returns nil. It is an error if the executable does
+// not exist.
 func Find(getenv func(string) string, onPath bool) (*Binary, error) {
 	name := getenv(EnvoyVariable)
 	if name == "" && onPath {
@@ -52,33 +51,33 @@ func Find(getenv func(string) string, onPath bool) (*Binary, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return nil, fmt.Errorf("no Envoy can be asked: %w; set %s to the path of one", err, EnvoyVariable)
+		return nil, fmt.Errorf("Envoy not found: %w; set %s to its path", err, EnvoyVariable)
 	}
 	return &Binary{Path: path}, nil
 }
 
-// Try has the Envoy load the config of a proxy: what it refuses is a finding with
-// [change.RuleOfEnvoy]. An error says why nothing was found out. Configs beyond Most are one error
-// together, and then nothing.
+// Try validates the config of a proxy. If Envoy rejects it, the result is a finding with the rule
+// [change.RuleOfEnvoy]. An error says why the config was not validated. The first config beyond
+// Most is an error; later ones return no findings.
 func (e *Binary) Try(ctx context.Context, p *generate.Proxy) ([]finding.Finding, error) {
 	return e.TrySnapshot(ctx, p.Mesh, p.Name, p.Snapshot())
 }
 
-// TrySnapshot is Try for the resources of a proxy.
+// TrySnapshot is like Try for the resources of a proxy.
 func (e *Binary) TrySnapshot(ctx context.Context, mesh, name string, s *envoy.Snapshot) ([]finding.Finding, error) {
 	cfg, err := staticFrom(s)
 	if err != nil {
-		return nil, fmt.Errorf("the Envoy was not asked: %w", err)
+		return nil, fmt.Errorf("Envoy did not validate the config: %w", err)
 	}
 	return e.try(ctx, mesh, name, cfg)
 }
 
-// TryConfig is Try for a config as the API shows it. Where a key is hidden in it, a certificate
-// that is made up stands in its place.
+// TryConfig is like Try for a config in the form of the API. A generated certificate replaces
+// hidden keys.
 func (e *Binary) TryConfig(ctx context.Context, mesh, name string, c *api.Config) ([]api.Finding, error) {
 	cfg, err := staticFromJSON(c.XDS)
 	if err != nil {
-		return nil, fmt.Errorf("the Envoy was not asked: %w", err)
+		return nil, fmt.Errorf("Envoy did not validate the config: %w", err)
 	}
 	found, err := e.try(ctx, mesh, name, cfg)
 	var out []api.Finding
@@ -90,7 +89,7 @@ func (e *Binary) TryConfig(ctx context.Context, mesh, name string, c *api.Config
 	return out, err
 }
 
-// try has the Envoy load a config, unless it has done so before.
+// try validates a config, or returns the cached result for it.
 func (e *Binary) try(ctx context.Context, mesh, proxy string, cfg *staticConfig) ([]finding.Finding, error) {
 	e.Timeout = cmp.Or(e.Timeout, 10*time.Second)
 	if e.Most == 0 {
@@ -104,27 +103,26 @@ func (e *Binary) try(ctx context.Context, mesh, proxy string, cfg *staticConfig)
 	}
 	name, text, err := cfg.bootstrap(mesh, proxy, e.certs)
 	if err != nil {
-		return nil, fmt.Errorf("the Envoy was not asked: the config cannot be written down: %w", err)
+		return nil, fmt.Errorf("Envoy did not validate the config: encoding failed: %w", err)
 	}
 	sum := sha256.Sum256(text)
 	if out, ok := e.known[sum]; ok {
 		return out, nil
 	}
 	if e.runs >= e.Most {
-		if e.told {
+		if e.limitReported {
 			return nil, nil
 		}
-		e.told = true
-		return nil, fmt.Errorf("%s was asked about %s; this one and further ones were not tried", e.Path,
-			plural.Count(e.runs, "config"))
+		e.limitReported = true
+		return nil, fmt.Errorf("%s: the limit of configs (%d) is reached; the remaining configs were not validated",
+			e.Path, e.runs)
 	}
 	e.runs++
-	said, refused, err := e.run(ctx, name, text)
-	if err == nil && refused && strings.Contains(said, "JSON") {
-		// As JSON it takes no field and no type that it does not know. Over xDS it passes over such a
-		// field.
+	output, refused, err := e.run(ctx, name, text)
+	if err == nil && refused && strings.Contains(output, "JSON") {
+		// Envoy rejects unknown fields and types in JSON, but ignores unknown fields over xDS.
 		if text, err = cfg.wire(); err == nil {
-			said, refused, err = e.run(ctx, "envoy.pb", text, "--allow-unknown-static-fields")
+			output, refused, err = e.run(ctx, "envoy.pb", text, "--allow-unknown-static-fields")
 		}
 	}
 	if err != nil {
@@ -132,7 +130,7 @@ func (e *Binary) try(ctx context.Context, mesh, proxy string, cfg *staticConfig)
 	}
 	var out []finding.Finding
 	if refused {
-		message, place := complaint(said, cfg)
+		message, place := complaint(output, cfg)
 		out = []finding.Finding{{Rule: change.RuleOfEnvoy, Severity: finding.Reject, Place: place, Message: message}}
 	}
 	if e.known == nil {
@@ -142,20 +140,20 @@ func (e *Binary) try(ctx context.Context, mesh, proxy string, cfg *staticConfig)
 	return out, nil
 }
 
-// Runs is how often the Envoy was started.
+// Runs returns the number of times that Envoy was started.
 func (e *Binary) Runs() int { return e.runs }
 
-// run starts Envoy on a config and returns what it has said when it refuses the config.
+// run starts Envoy to validate a config and returns its output if it rejects the config.
 func (e *Binary) run(ctx context.Context, name string, text []byte,
-	more ...string) (said string, refused bool, err error) {
+	more ...string) (output string, refused bool, err error) {
 	dir, err := os.MkdirTemp("", "nearside-envoy-")
 	if err != nil {
-		return "", false, fmt.Errorf("the Envoy was not asked: %w", err)
+		return "", false, fmt.Errorf("Envoy did not validate the config: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, name)
 	if err := os.WriteFile(file, text, 0o600); err != nil {
-		return "", false, fmt.Errorf("the Envoy was not asked: %w", err)
+		return "", false, fmt.Errorf("Envoy did not validate the config: %w", err)
 	}
 	limited, cancel := context.WithTimeout(ctx, e.Timeout)
 	defer cancel()
@@ -164,7 +162,7 @@ func (e *Binary) run(ctx context.Context, name string, text []byte,
 		append([]string{"--mode", "validate", "--log-level", "warning", "-c", file}, more...)...)
 	cmd.Dir, cmd.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that all of it can be ended
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // to kill its child processes too
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	err = cmd.Run()
@@ -173,27 +171,27 @@ func (e *Binary) run(ctx context.Context, name string, text []byte,
 	case err == nil:
 		return "", false, nil
 	case ctx.Err() != nil:
-		return "", false, fmt.Errorf("the Envoy gave no complete answer: %w", context.Cause(ctx))
+		return "", false, fmt.Errorf("Envoy did not finish validating: %w", context.Cause(ctx))
 	case limited.Err() != nil:
-		return "", false, fmt.Errorf("%s has no answer after %s", e.Path, e.Timeout)
+		return "", false, fmt.Errorf("%s did not finish within %s", e.Path, e.Timeout)
 	case errors.As(err, &exit) && exit.ExitCode() > 0:
 		return string(bytes.ReplaceAll(out.b, []byte(file), []byte(name))), true, nil
 	}
-	return "", false, fmt.Errorf("%s did not end well: %w", e.Path, err)
+	return "", false, fmt.Errorf("%s failed: %w", e.Path, err)
 }
 
-// lastBytes keeps the end of what is written.
+// lastBytes is a writer that retains the last maxOutput bytes.
 type lastBytes struct{ b []byte }
 
-// maxSaid bounds what is kept of the output of an Envoy.
-const maxSaid = 64 << 10
+// maxOutput limits the retained output of Envoy, in bytes.
+const maxOutput = 64 << 10
 
 var _ io.Writer = (*lastBytes)(nil)
 
 func (w *lastBytes) Write(p []byte) (int, error) {
-	w.b = append(w.b, p[max(0, len(p)-maxSaid):]...)
-	if len(w.b) > maxSaid {
-		w.b = append(w.b[:0], w.b[len(w.b)-maxSaid:]...)
+	w.b = append(w.b, p[max(0, len(p)-maxOutput):]...)
+	if len(w.b) > maxOutput {
+		w.b = append(w.b[:0], w.b[len(w.b)-maxOutput:]...)
 	}
 	return len(p), nil
 }

@@ -25,7 +25,7 @@ func complained() *staticConfig {
 
 func TestComplaint(t *testing.T) {
 	head := "[2025-01-01 00:00:00.000][1][critical][main] [source/server/config_validation/server.cc:66] "
-	for _, c := range []struct{ said, message, kind, name string }{
+	for _, c := range []struct{ output, message, kind, name string }{
 		{head + "error initializing configuration 'envoy.json': Error adding/updating listener(s) inbound:10.0.0.1:80: bad " +
 			"filter\n", "Error adding/updating listener(s) inbound:10.0.0.1:80: bad filter", "Listener", "inbound:10.0.0.1:80"},
 		{head + "error initializing configuration 'envoy.json': cluster backend-v2: no endpoints",
@@ -45,14 +45,14 @@ func TestComplaint(t *testing.T) {
 		{"[x][warning] cluster backend\n[x][error][config] Protobuf message (type A reason\n  INVALID) has unknown\x00 " +
 			"fields\n[x][info] exiting\n", "Protobuf message (type A reason INVALID) has unknown  fields", "", ""},
 		{"envoy: cannot execute\n", "envoy: cannot execute", "", ""},
-		{"  \n\n", "it refuses the config and does not say why", "", ""},
-		{"", "it refuses the config and does not say why", "", ""},
+		{"  \n\n", "Envoy rejects the config without a reason", "", ""},
+		{"", "Envoy rejects the config without a reason", "", ""},
 		{"[", "[", "", ""},
 	} {
-		message, place := complaint(c.said, complained())
+		message, place := complaint(c.output, complained())
 		kind := place.Type[strings.LastIndexByte(place.Type, '.')+1:]
 		if message != c.message || kind != c.kind || place.Resource != c.name {
-			t.Errorf("%q\nis %q about %s %s\nwant %q about %s %s", c.said, message, kind, place.Resource, c.message,
+			t.Errorf("%q\nis %q about %s %s\nwant %q about %s %s", c.output, message, kind, place.Resource, c.message,
 				c.kind, c.name)
 		}
 	}
@@ -65,10 +65,10 @@ func TestComplaint(t *testing.T) {
 func FuzzComplaint(f *testing.F) {
 	f.Add("[2025][1][critical][main] [a.cc:1] error initializing configuration 'x': cluster backend: bad", "backend")
 	f.Add("[[[]]]\n\r\n]", "")
-	f.Fuzz(func(t *testing.T, said, name string) {
+	f.Fuzz(func(t *testing.T, output, name string) {
 		cfg := complained()
 		cfg.clusters = append(cfg.clusters, &clusterv3.Cluster{Name: name})
-		message, place := complaint(said, cfg)
+		message, place := complaint(output, cfg)
 		if message == "" || len(message) > maxComplaint+3 || strings.ContainsAny(message, "\n\r\x00") {
 			t.Errorf("message %q", message)
 		}
@@ -76,19 +76,19 @@ func FuzzComplaint(f *testing.F) {
 			t.Errorf("place %+v", place)
 		}
 		if place.Resource != "" && !strings.Contains(message, place.Resource) && place.Resource != "inbound:10.0.0.1:80" {
-			t.Errorf("%q does not stand in %q", place.Resource, message)
+			t.Errorf("%q is not in %q", place.Resource, message)
 		}
 	})
 }
 
 func TestLastBytes(t *testing.T) {
 	var w lastBytes
-	for _, s := range []string{"a", strings.Repeat("b", maxSaid), strings.Repeat("c", 3*maxSaid), "end"} {
+	for _, s := range []string{"a", strings.Repeat("b", maxOutput), strings.Repeat("c", 3*maxOutput), "end"} {
 		if n, err := w.Write([]byte(s)); n != len(s) || err != nil {
 			t.Fatal(n, err)
 		}
 	}
-	if len(w.b) != maxSaid || !strings.HasSuffix(string(w.b), "ccend") {
+	if len(w.b) != maxOutput || !strings.HasSuffix(string(w.b), "ccend") {
 		t.Errorf("%d bytes", len(w.b))
 	}
 }

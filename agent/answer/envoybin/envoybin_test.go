@@ -17,8 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// verified has every part of a config that a static one has to be made of: mTLS, routes, endpoints,
-// logs.
+// verified contains all parts that a static config must convert: mTLS, routes, endpoints, and logs.
 const verified = `
 type: Mesh
 name: default
@@ -50,11 +49,11 @@ name: t
 spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 5s}}]}
 `
 
-// fakeEnvoy is a program that does what a script says; the config is the file $5.
+// fakeEnvoy returns a program that runs a script; the config is the file $5.
 func fakeEnvoy(t *testing.T, script string) *envoybin.Binary {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "envoy")
-	syscall.ForkLock.RLock() // a process that starts meanwhile would keep the file open, and it could not be run
+	syscall.ForkLock.RLock() // otherwise a new process could inherit the open file, and running it would fail
 	err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755)
 	syscall.ForkLock.RUnlock()
 	if err != nil {
@@ -76,7 +75,7 @@ func newOffline(t *testing.T, docs string) *offline.Offline {
 	return o
 }
 
-func TestEnvoyIsAskedAboutAStaticConfig(t *testing.T) {
+func TestEnvoyValidatesStaticConfig(t *testing.T) {
 	seen := t.TempDir()
 	e := fakeEnvoy(t, `[ "$1 $2 $3 $4 $5" = "--mode validate --log-level warning -c" ] || exit 9
 cp "$6" `+seen+`/$$.json
@@ -89,7 +88,7 @@ echo "configuration '$6' OK"
 	}
 	mode, _ := os.ReadFile(seen + "/mode")
 	if !strings.HasPrefix(string(mode), "-rw------- ") {
-		t.Errorf("others can read the config: %s", mode)
+		t.Errorf("other users can read the config: %s", mode)
 	}
 	files, _ := filepath.Glob(seen + "/*.json")
 	if len(files) != 2 {
@@ -120,7 +119,7 @@ echo "configuration '$6' OK"
 	}
 }
 
-func TestWhatEnvoyRefusesIsAFinding(t *testing.T) {
+func TestEnvoyRejectionIsFinding(t *testing.T) {
 	e := fakeEnvoy(t, `if grep -q 192.0.2.1 "$6" && grep -q '"late"' "$6"; then
 echo "[2025-01-01 00:00:00.000][1][warning][main] [source/server/server.cc:1] cluster backend is odd"
 echo "[2025-01-01 00:00:00.000][1][critical][main] [source/server/config_validation/server.cc:66] error initializing configuration '$6': Error adding listener named 'inbound:192.0.2.1:8080':" >&2
@@ -152,10 +151,10 @@ spec:
 	}
 }
 
-func TestEnvoyThatDoesNotAnswer(t *testing.T) {
+func TestEnvoyFails(t *testing.T) {
 	for _, c := range []struct{ name, script, want string }{
-		{"hangs", "sleep 1000 & wait", "has no answer after 50ms"},
-		{"dies", "kill -9 $$", "did not end well: signal: killed"},
+		{"hangs", "sleep 1000 & wait", "did not finish within 50ms"},
+		{"dies", "kill -9 $$", "failed: signal: killed"},
 	} {
 		e := fakeEnvoy(t, c.script)
 		e.Timeout = time.Minute
@@ -167,19 +166,19 @@ func TestEnvoyThatDoesNotAnswer(t *testing.T) {
 			t.Errorf("%s: %v %+v", c.name, err, v)
 		}
 	}
-	// The caller has no more time.
+	// The caller's context has ended.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if v, err := newOffline(t, verified).Verify(ctx, offline.VerifyOptions{Envoy: fakeEnvoy(t, "exit 0")}); err == nil {
-		t.Errorf("an answer although there was no time: %+v", v)
+		t.Errorf("a result although the context has ended: %+v", v)
 	}
 }
 
-func TestEnvoyIsAskedAFewTimes(t *testing.T) {
+func TestEnvoyRunLimit(t *testing.T) {
 	e := fakeEnvoy(t, "exit 0")
 	e.Most = 1
 	v, err := newOffline(t, verified).Verify(t.Context(), offline.VerifyOptions{Envoy: e})
-	if err != nil || e.Runs() != 1 || len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "was asked about 1 config") {
+	if err != nil || e.Runs() != 1 || len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "the limit of configs (1) is reached") {
 		t.Errorf("%d runs, %v: %+v", e.Runs(), err, v)
 	}
 }
@@ -188,17 +187,17 @@ func TestFindEnvoy(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	none := func(string) string { return "" }
 	if e, err := envoybin.Find(none, false); e != nil || err != nil {
-		t.Errorf("nobody asked for one: %v %v", e, err)
+		t.Errorf("ENVOY_BIN is not set: %v %v", e, err)
 	}
 	if _, err := envoybin.Find(none, true); err == nil || !strings.Contains(err.Error(), "set ENVOY_BIN") {
-		t.Errorf("none on the PATH: %v", err)
+		t.Errorf("no Envoy on the PATH: %v", err)
 	}
 	if _, err := envoybin.Find(func(string) string { return "/nowhere/envoy" }, false); err == nil {
-		t.Error("a path that leads nowhere")
+		t.Error("a missing executable is found")
 	}
 }
 
-// TestRealEnvoy asks the Envoy of this machine, where there is one.
+// TestRealEnvoy validates a config with the Envoy of this machine, if there is one.
 func TestRealEnvoy(t *testing.T) {
 	e, err := envoybin.Find(os.Getenv, true)
 	if err != nil {
@@ -211,14 +210,14 @@ func TestRealEnvoy(t *testing.T) {
 }
 
 func TestOfflineVerify(t *testing.T) {
-	// A mesh that is not among the files, and none at all.
+	// A mesh that is missing in the files, and no mesh at all.
 	v, err := newOffline(t, strings.ReplaceAll(verified, "type: Mesh\nname: default", "type: Mesh\nname: other")).
 		Verify(t.Context(), offline.VerifyOptions{})
 	if err != nil || v.Proxies != 0 || !slices.Equal(v.Notes,
 		[]string{`mesh "default" is not among the resources, so none of its dataplanes was checked`}) {
 		t.Errorf("%v: %+v", err, v)
 	}
-	// What several documents do together is told with all of them.
+	// A finding that several documents cause together names all of them.
 	cluster := `
 ---
 type: MeshProxyPatch
@@ -241,13 +240,13 @@ spec:
 	var again *offline.Verified
 	if again, err = newOffline(t, verified+strings.ReplaceAll(cluster, "NAME", "one")+strings.ReplaceAll(cluster,
 		"NAME", "two")).Verify(t.Context(), offline.VerifyOptions{}); err != nil || again.Faults[0] != f {
-		t.Errorf("%v: another answer: %+v", err, again)
+		t.Errorf("%v: different result: %+v", err, again)
 	}
 }
 
-// A config as the API shows it, in which keys are hidden, is made whole with a certificate that is
-// made up.
-func TestEnvoyIsAskedAboutAConfigThatIsShown(t *testing.T) {
+// TestEnvoyValidatesShownConfig checks that a config in the form of the API gets a generated
+// certificate for its hidden keys.
+func TestEnvoyValidatesShownConfig(t *testing.T) {
 	c, _, err := newOffline(t, verified).Config("", "default", "web", render.ConfigOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -269,6 +268,6 @@ func TestEnvoyIsAskedAboutAConfigThatIsShown(t *testing.T) {
 	}
 	c.XDS["x"] = map[string]json.RawMessage{"y": json.RawMessage("{}")}
 	if _, err := e.TryConfig(t.Context(), "default", "web", c); err == nil {
-		t.Error("a type that nobody knows")
+		t.Error("an unknown type is accepted")
 	}
 }

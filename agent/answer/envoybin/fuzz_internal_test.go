@@ -27,11 +27,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// TestEnvoyFuzz compares the check with an Envoy: both are asked about odd but plausible inputs.
-// ENVOY_FUZZ_N is the number of inputs, 0 or unset skips the test, ENVOY_FUZZ_SEED says which ones,
-// ENVOY_FUZZ_ONLY is the group of all of them. ENVOY_BIN names the Envoy. It fails where more than
-// one input in a hundred is sent and rejected, or withheld though the Envoy takes it. What Envoy
-// loads and can never use (severity unusable) is withheld on purpose and does not count.
+// TestEnvoyFuzz compares the check with an Envoy on unusual but plausible inputs. ENVOY_FUZZ_N is
+// the number of inputs (0 or unset skips the test), ENVOY_FUZZ_SEED the seed, ENVOY_FUZZ_ONLY an
+// optional group of inputs, and ENVOY_BIN the Envoy. The test fails if more than 1 % of the inputs
+// are sent and rejected, or withheld although Envoy accepts them. Config that Envoy loads but can
+// never use (severity unusable) is withheld on purpose and does not count.
 func TestEnvoyFuzz(t *testing.T) {
 	n, _ := strconv.Atoi(os.Getenv("ENVOY_FUZZ_N"))
 	if n == 0 {
@@ -40,7 +40,7 @@ func TestEnvoyFuzz(t *testing.T) {
 	seed, _ := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_FUZZ_SEED"), "1"), 10, 64)
 	found, err := Find(os.Getenv, true)
 	if err != nil || found == nil {
-		t.Skipf("there is no Envoy to compare with: set %s (%v)", EnvoyVariable, err)
+		t.Skipf("no Envoy to compare with: set %s (%v)", EnvoyVariable, err)
 	}
 	path := program(found.Path)
 	version := versionOf(t, path)
@@ -55,7 +55,7 @@ func TestEnvoyFuzz(t *testing.T) {
 		wg.Go(func() {
 			for i := range next {
 				trials[i] = newTrial(rand.New(rand.NewPCG(seed, uint64(i))), bases)
-				trials[i].judge(t, e, version)
+				trials[i].run(t, e, version)
 			}
 		})
 	}
@@ -67,18 +67,18 @@ func TestEnvoyFuzz(t *testing.T) {
 	report(t, trials)
 }
 
-// trial is one input with what is said of it.
+// trial is one input with its results.
 type trial struct {
 	group, what string
 	snapshot    *envoy.Snapshot
 	all         []finding.Finding
-	found       []finding.Finding // that block
-	said        string            // by an Envoy that rejects it
+	found       []finding.Finding // blocking findings
+	said        string            // message of an Envoy that rejects it
 	rejected    bool
 }
 
-// judge asks both.
-func (x *trial) judge(t *testing.T, e *Binary, version string) {
+// run checks the input and validates it with Envoy.
+func (x *trial) run(t *testing.T, e *Binary, version string) {
 	if x.snapshot == nil {
 		return
 	}
@@ -89,7 +89,7 @@ func (x *trial) judge(t *testing.T, e *Binary, version string) {
 		}
 	}
 	cfg, err := staticFrom(x.snapshot)
-	if err != nil { // then nobody can send it
+	if err != nil { // the input cannot be sent
 		x.said, x.rejected = err.Error(), true
 		return
 	}
@@ -104,7 +104,7 @@ func (x *trial) judge(t *testing.T, e *Binary, version string) {
 	}
 }
 
-// withheld reports whether the check says that Envoy rejects the input.
+// withheld reports whether the check predicts that Envoy rejects the input.
 func (x *trial) withheld() bool {
 	return slices.ContainsFunc(x.found, func(f finding.Finding) bool { return f.Severity == finding.Reject })
 }
@@ -138,7 +138,7 @@ func report(t *testing.T, trials []*trial) {
 			t.Logf("FALSE ACCEPT %s: %s\n  Envoy: %.300s", x.group, x.what, x.said)
 		case !x.rejected && x.withheld():
 			f := x.found[0]
-			t.Logf("FALSE HOLD %s: %s\n  rule %d: %s%s: %.300s", x.group, x.what, f.Rule, f.Resource, f.Pointer, f.Message)
+			t.Logf("FALSE WITHHOLD %s: %s\n  rule %d: %s%s: %.300s", x.group, x.what, f.Rule, f.Resource, f.Pointer, f.Message)
 		}
 	}
 	var b strings.Builder
@@ -161,14 +161,14 @@ func report(t *testing.T, trials []*trial) {
 		countRules(t, trials)
 	}
 	if sum.accepts*100 > sum.all || sum.holds*100 > sum.all {
-		t.Errorf("more than 1 %% of %d inputs: %d are sent and rejected, %d are withheld though Envoy takes them",
+		t.Errorf("more than 1 %% of %d inputs: %d are sent and rejected, %d are withheld although Envoy accepts them",
 			sum.all, sum.accepts, sum.holds)
 	}
 }
 
-// countRules writes by rule in how many inputs it fires, in how many no other rule withholds a
-// resource, and how many of these the Envoy rejects. That a cluster is missing (31) is a
-// consequence where another rule withholds it.
+// countRules logs for each rule the number of inputs with a finding, the number of inputs in which
+// no other rule withholds a resource, and how many of these Envoy rejects. A missing cluster (31)
+// is a consequence if another rule withholds the cluster.
 func countRules(t *testing.T, trials []*trial) {
 	counts := map[int][3]int{}
 	for _, x := range trials {
@@ -210,7 +210,7 @@ func fuzzFacts(version string) *finding.Facts {
 		StaticClusters: bootstrap.StaticClusters(), RE2Limit: math.MaxUint32, SecretsLater: true}
 }
 
-// fuzzBases are real proxies' configs of which neither the check nor the Envoy has anything to say.
+// fuzzBases are configs of real proxies without findings that Envoy accepts.
 func fuzzBases(t *testing.T, path string) []*envoy.Snapshot {
 	var out []*envoy.Snapshot
 	e := &Binary{Path: path, Most: math.MaxInt}
@@ -224,7 +224,7 @@ func fuzzBases(t *testing.T, path string) []*envoy.Snapshot {
 	}
 	kindtest.InputOf(t, "rich", []byte(richMesh)).Proxies(t, node.FlavorEnvoy, add)
 	if len(out) < 2 {
-		t.Fatal("the config that most inputs are made of is not fit")
+		t.Fatal("the config for most inputs is not valid")
 	}
 	for i, in := range kindtest.OwnInputs(t) {
 		if i%12 == 0 {
@@ -234,7 +234,7 @@ func fuzzBases(t *testing.T, path string) []*envoy.Snapshot {
 	return out
 }
 
-// program is the Envoy itself where a package of Python starts it.
+// program returns the Envoy executable if path is a Python wrapper.
 func program(path string) string {
 	real, _ := filepath.EvalSymlinks(path)
 	inside, _ := filepath.Glob(filepath.Join(filepath.Dir(cmp.Or(real, path)),
@@ -259,7 +259,7 @@ func resources(s *envoy.Snapshot) []proto.Message {
 	return out
 }
 
-// sealed is the config of messages; nil where one cannot be packed.
+// sealed encodes messages as a config; nil if one cannot be encoded.
 func sealed(list []proto.Message) *envoy.Snapshot {
 	out := &envoy.Snapshot{}
 	for _, m := range list {

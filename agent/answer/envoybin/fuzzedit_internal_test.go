@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// visit calls fn with a message and all in it, those in Any too, which are packed anew where fn
-// reports a change.
+// visit calls fn with a message and all nested messages, including packed ones. It packs a message
+// again if fn reports a change.
 func visit(m protoreflect.Message, fn func(protoreflect.Message) bool) (changed bool) {
 	if a, ok := m.Interface().(*anypb.Any); ok {
 		inner, err := a.UnmarshalNew()
@@ -50,7 +50,7 @@ func visit(m protoreflect.Message, fn func(protoreflect.Message) bool) (changed 
 	return changed
 }
 
-// editOne calls fn with one message of a type, which it may change; false where there is none.
+// editOne calls fn with a random message that fits. It returns false if there is none.
 func editOne(r *rand.Rand, list []proto.Message, fits func(protoreflect.Message) bool,
 	fn func(protoreflect.Message)) bool {
 	count := 0
@@ -84,7 +84,7 @@ func editOne(r *rand.Rand, list []proto.Message, fits func(protoreflect.Message)
 
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
-// versionOf asks an Envoy for its version, as 1.36.2.
+// versionOf returns the version of an Envoy, such as 1.36.2.
 func versionOf(t *testing.T, path string) string {
 	out, err := exec.Command(path, "--version").Output()
 	v := regexp.MustCompile(`/(\d+\.\d+\.\d+)`).FindSubmatch(out)

@@ -1,6 +1,6 @@
 package envoybin
 
-// extensions are packed messages of many categories, with what they need at least.
+// extensions are packed messages of many categories with their required fields.
 var extensions = []string{
 	t + `envoy.extensions.filters.http.cors.v3.Cors"}`,
 	t + `envoy.extensions.filters.http.router.v3.Router"}`,

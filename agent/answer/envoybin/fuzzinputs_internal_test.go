@@ -19,7 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// newTrial makes an input.
+// newTrial returns a random input.
 func newTrial(r *rand.Rand, bases []*envoy.Snapshot) *trial {
 	for range 100 {
 		var x *trial
@@ -38,7 +38,7 @@ func newTrial(r *rand.Rand, bases []*envoy.Snapshot) *trial {
 	return &trial{group: "none"}
 }
 
-// snippetTrial merges a value into a part of a config, as a MeshProxyPatch does.
+// snippetTrial merges a value into a part of a config, like a MeshProxyPatch.
 func snippetTrial(r *rand.Rand, bases []*envoy.Snapshot) *trial {
 	s := pick(r, snippets...)
 	text := fill(r, s.value)
@@ -64,7 +64,7 @@ func snippetTrial(r *rand.Rand, bases []*envoy.Snapshot) *trial {
 			}
 			part := m.New().Interface()
 			if failed = fromJSON(part, text); failed == nil {
-				for i := range m.Descriptor().Oneofs().Len() { // a later choice takes the place of an earlier one
+				for i := range m.Descriptor().Oneofs().Len() { // the new choice replaces the current one
 					o := m.Descriptor().Oneofs().Get(i)
 					if part.ProtoReflect().WhichOneof(o) != nil && m.WhichOneof(o) != nil {
 						m.Clear(m.WhichOneof(o))
@@ -76,14 +76,14 @@ func snippetTrial(r *rand.Rand, bases []*envoy.Snapshot) *trial {
 	if !ok {
 		return nil
 	}
-	if failed != nil { // a patch with such a value is refused
+	if failed != nil { // patches with this value are refused
 		return &trial{group: "refused", what: s.target + " " + text + ": " + failed.Error()}
 	}
 	return &trial{group: s.group, what: string(name[strings.LastIndexByte(string(name), '.')+1:]) + " " + text,
 		snapshot: sealed(list)}
 }
 
-// fieldTrial gives a field of any message an odd value.
+// fieldTrial sets a random field to an unusual value.
 func fieldTrial(r *rand.Rand, bases []*envoy.Snapshot) *trial {
 	list := resources(pick(r, bases...))
 	x := &trial{group: "fields"}
@@ -132,7 +132,7 @@ func fieldTrial(r *rand.Rand, bases []*envoy.Snapshot) *trial {
 	return x
 }
 
-// oddValues returns an odd value of a field, nil for a field of another form.
+// oddValues returns an unusual value for a field, or nil for unsupported fields.
 func oddValues(r *rand.Rand, f protoreflect.FieldDescriptor, m protoreflect.Message) *protoreflect.Value {
 	var v protoreflect.Value
 	if f.IsList() || f.IsMap() || f.Name() == "leds_cluster_locality_config" || f.Name() == "stats_matcher" ||
@@ -184,7 +184,7 @@ func oddDuration(r *rand.Rand) string {
 		"9223372036s", "9223372035s", "9223372035.999s", "9223372037s", "315576000000s", "-1s")
 }
 
-// policyTrial is a plain policy with odd values.
+// policyTrial returns a policy with unusual values.
 func policyTrial(r *rand.Rand) *trial {
 	text := fill(r, pick(r, policies...))
 	x := &trial{group: "policies", what: strings.Join(strings.Fields(text), " ")}
@@ -206,14 +206,14 @@ func policyTrial(r *rand.Rand) *trial {
 	return x
 }
 
-// fill puts odd values into the places of a text.
+// fill replaces the placeholders of a text by unusual values.
 func fill(r *rand.Rand, text string) string {
 	for {
 		head, rest, found := strings.Cut(text, "{{")
 		if !found {
 			return text
 		}
-		kind, tail := place(rest)
+		kind, tail := placeholder(rest)
 		text = head + oddText(r, kind) + tail
 	}
 }
@@ -287,8 +287,8 @@ func oddText(r *rand.Rand, kind string) string {
 	return kind
 }
 
-// place splits a text behind the two braces that begin a place at the two that end it.
-func place(text string) (kind, tail string) {
+// placeholder splits the text after an opening {{ at the matching }}.
+func placeholder(text string) (kind, tail string) {
 	depth := 2
 	for i, c := range text {
 		switch c {
@@ -303,7 +303,7 @@ func place(text string) (kind, tail string) {
 	panic("a place has no end: " + text)
 }
 
-// choices splits a text at the bars that stand in no braces.
+// choices splits a text at vertical bars outside braces.
 func choices(text string) []string {
 	var out []string
 	depth, from := 0, 0

@@ -1,6 +1,6 @@
 package envoybin
 
-// richMesh has every part of a config that inputs change.
+// richMesh contains each part of a config that inputs change.
 const richMesh = `
 type: Mesh
 name: default
@@ -67,7 +67,7 @@ name: all
 spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {action: Allow}}]}
 `
 
-// policies are plain policies with places for odd values.
+// policies are policies with placeholders for unusual values.
 var policies = []string{
 	head("MeshTimeout", `{targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: {{godur}}, idleTimeout: {{godur}}, http: {requestTimeout: {{godur}}, streamIdleTimeout: {{godur}}, maxStreamDuration: {{godur}}, maxConnectionDuration: {{godur}}}}}]}`),
 	head("MeshTimeout", `{targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {connectionTimeout: {{godur}}, idleTimeout: {{godur}}, http: {requestHeadersTimeout: {{godur}}}}}]}`),

@@ -6,8 +6,8 @@ import (
 
 var fuzzOnly = os.Getenv("ENVOY_FUZZ_ONLY")
 
-// snippet is a value that is merged into a message of a type, with places for odd values. The
-// target HttpFilter stands for a filter before all others.
+// snippet is a value with placeholders that is merged into a message of the target type. The target
+// HttpFilter means a filter before all others.
 type snippet struct{ group, target, value string }
 
 const (

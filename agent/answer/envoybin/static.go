@@ -41,21 +41,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// staticConfig is a config that is put into a bootstrap, so that an Envoy loads it without a
-// server.
+// staticConfig is a config that Envoy loads from a bootstrap file instead of a server.
 type staticConfig struct {
 	listeners []*listenerv3.Listener
 	clusters  []*clusterv3.Cluster
 	secrets   []*tlsv3.Secret
 	endpoints map[string]*endpointv3.ClusterLoadAssignment
 	routes    map[string]*routev3.RouteConfiguration
-	made      *bootstrapv3.Bootstrap // by bootstrap
+	built     *bootstrapv3.Bootstrap // set by the method bootstrap
 }
 
-// hiddenKey stands for what the API does not show.
+// hiddenKey replaces keys that the API hides.
 const hiddenKey = "hidden"
 
-// add returns the message of a further resource, to be filled.
+// add returns an empty message for another resource.
 func (s *staticConfig) add(kind envoy.Kind, name string) proto.Message {
 	m := kind.New()
 	switch m := m.(type) {
@@ -78,7 +77,7 @@ func newStaticConfig() *staticConfig {
 		routes: map[string]*routev3.RouteConfiguration{}}
 }
 
-// staticFrom decodes a config.
+// staticFrom decodes the config of a snapshot.
 func staticFrom(s *envoy.Snapshot) (*staticConfig, error) {
 	out := newStaticConfig()
 	for k, list := range s {
@@ -91,16 +90,16 @@ func staticFrom(s *envoy.Snapshot) (*staticConfig, error) {
 	return out, nil
 }
 
-// staticFromJSON reads a config as the API shows it.
+// staticFromJSON decodes a config in the form of the API.
 func staticFromJSON(x api.XDS) (*staticConfig, error) {
 	out := newStaticConfig()
-	// In a field of bytes it has to be base64, in a text it may be anything.
+	// In a bytes field the placeholder must be base64; in a string field it may be any text.
 	hidden := []byte(`"` + base64.StdEncoding.EncodeToString([]byte(hiddenKey)) + `"`)
 	for _, typeURL := range slices.Sorted(maps.Keys(x)) {
 		kind := slices.Index(envoy.KindURLs[:], typeURL)
 		for _, name := range slices.Sorted(maps.Keys(x[typeURL])) {
 			if kind < 0 {
-				return nil, fmt.Errorf("resources of type %s are not known", typeURL)
+				return nil, fmt.Errorf("resource type %s is unknown", typeURL)
 			}
 			text := bytes.ReplaceAll(x[typeURL][name], []byte(`"`+redact.Redacted+`"`), hidden)
 			if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text,
@@ -112,13 +111,13 @@ func staticFromJSON(x api.XDS) (*staticConfig, error) {
 	return out, nil
 }
 
-// maxSteps bounds how deep fields and messages are nested; protobuf itself takes 10,000 messages.
+// maxSteps limits the nesting of fields and messages. Protobuf itself allows 10,000 messages.
 const maxSteps = 500
 
-// bootstrap returns a file for Envoy, by its name and content: JSON, or the wire form where the
-// program does not know a message in it. Nothing in it asks a server: endpoints stand in their
-// clusters, routes in their listeners, secrets among the static ones, as certificates that are good
-// for nothing else. Logs go nowhere.
+// bootstrap returns the name and the content of a bootstrap file for Envoy: JSON, or the wire
+// format if the program does not know a message type in it. Envoy contacts no server for it:
+// clusters contain their endpoints, listeners contain their routes, and secrets are static with
+// generated certificates. Access logs go to /dev/null.
 func (s *staticConfig) bootstrap(mesh, name string, certs *throwaway) (file string, text []byte, err error) {
 	b := &bootstrapv3.Bootstrap{
 		Node: &corev3.Node{Id: mesh + "." + name, Cluster: name},
@@ -136,7 +135,7 @@ func (s *staticConfig) bootstrap(mesh, name string, certs *throwaway) (file stri
 		b.StaticResources.Clusters = append(b.StaticResources.Clusters,
 			&clusterv3.Cluster{Name: c, ConnectTimeout: durationpb.New(time.Second)})
 	}
-	err = protorange.Range(b.ProtoReflect(), func(p protopath.Values) error { // into what is packed, too
+	err = protorange.Range(b.ProtoReflect(), func(p protopath.Values) error { // includes packed messages
 		if p.Len() > maxSteps {
 			return fmt.Errorf("fields are nested more than %d deep", maxSteps)
 		}
@@ -148,7 +147,7 @@ func (s *staticConfig) bootstrap(mesh, name string, certs *throwaway) (file stri
 	if err != nil {
 		return "", nil, err
 	}
-	s.made = b
+	s.built = b
 	if text, err := (protojson.MarshalOptions{}).Marshal(b); err == nil {
 		return "envoy.json", text, nil
 	}
@@ -156,12 +155,12 @@ func (s *staticConfig) bootstrap(mesh, name string, certs *throwaway) (file stri
 	return "envoy.pb", text, err
 }
 
-// wire is what bootstrap has made, in the wire form.
+// wire returns the last bootstrap in wire format.
 func (s *staticConfig) wire() ([]byte, error) {
-	return proto.MarshalOptions{Deterministic: true}.Marshal(s.made)
+	return proto.MarshalOptions{Deterministic: true}.Marshal(s.built)
 }
 
-// replaceServers takes out of a message what would ask a server.
+// replaceServers replaces references to servers in a message by static values.
 func (s *staticConfig) replaceServers(m proto.Message, certs *throwaway) {
 	switch m := m.(type) {
 	case *hcmv3.HttpConnectionManager:
@@ -170,7 +169,7 @@ func (s *staticConfig) replaceServers(m proto.Message, certs *throwaway) {
 			if r := s.routes[rds.RouteConfigName]; r != nil {
 				route = proto.CloneOf(r)
 			}
-			if route.ValidateClusters == nil { // as over RDS
+			if route.ValidateClusters == nil { // the default for RDS
 				route.ValidateClusters = wrapperspb.Bool(false)
 			}
 			m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: route}
@@ -192,7 +191,7 @@ func (s *staticConfig) replaceServers(m proto.Message, certs *throwaway) {
 			}
 		}
 	case *filelogv3.FileAccessLog:
-		m.Path = "/dev/null" // that of the proxy may be on another host
+		m.Path = "/dev/null" // the proxy's path may not exist on this host
 	case *clusterv3.Cluster:
 		if m.GetType() != clusterv3.Cluster_EDS {
 			return
@@ -232,7 +231,7 @@ func inline(b []byte) *corev3.DataSource {
 	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: b}}
 }
 
-// throwaway is a certificate with its key that stand for those of a proxy.
+// throwaway is a certificate with its key that replaces those of a proxy.
 type throwaway struct{ cert, key []byte } // PEM
 
 func newThrowaway() (*throwaway, error) {

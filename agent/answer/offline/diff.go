@@ -11,26 +11,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// ResourceKey names a resource.
-type ResourceKey = resource.Key
-
-// SchemaVersion is the newest version of Kuma whose documents are known.
-const SchemaVersion = resource.SchemaVersion
-
-// DiffOptions says what is compared with a set, and for which proxies.
+// DiffOptions describes a change of a set of resources and selects proxies.
 type DiffOptions struct {
-	Put       *Offline      // what would be created or changed; nil: nothing
-	Delete    []ResourceKey // what would be deleted
-	Shadow    bool          // afterwards shadow policies act like the others
-	Mesh      string        // only proxies of this mesh; "": all
-	Dataplane string        // only the proxies of this name; "": all
-	NoPatches bool          // the patches are left empty, which spares work
+	Put       *Offline       // resources to create or change; nil: none
+	Delete    []resource.Key // resources to delete
+	Shadow    bool           // after the change, shadow policies are active
+	Mesh      string         // only proxies of this mesh; "": all
+	Dataplane string         // only the proxies of this name; "": all
+	NoPatches bool           // omit the patches, which is faster
 
-	Progress func(done, all int) // is called after each proxy; nil: nothing is
+	Progress func(done, all int) // called after each proxy; may be nil
 }
 
-// Diff computes what would change on the proxies of a zone, as an agent with these resources would
-// answer.
+// Diff computes what a change would alter in the configs of a zone's proxies, as an agent with
+// these resources would.
 func (o *Offline) Diff(ctx context.Context, zone string, with DiffOptions) (*api.Diff, error) {
 	q := change.Question{
 		Set: o.set, Delete: with.Delete, Shadow: with.Shadow, Mesh: with.Mesh, Dataplane: with.Dataplane,
@@ -42,7 +36,7 @@ func (o *Offline) Diff(ctx context.Context, zone string, with DiffOptions) (*api
 	}
 	d, v, err := change.Compare(ctx, ctx, q)
 	if e := (*api.Error)(nil); errors.As(err, &e) {
-		return nil, errors.New(e.Error()) // there is no agent that could be asked for more
+		return nil, errors.New(e.Error()) // omit the details that only clients of an agent use
 	}
 	if err != nil {
 		return nil, err

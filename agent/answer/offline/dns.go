@@ -10,20 +10,21 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
-// ExplainDNS says why a name resolves as it does on a node in a zone whose config is the default,
-// with all meshes of the set.
+// ExplainDNS says why a name resolves as it does on a node in a zone. The node has the default
+// config and all meshes of the set.
 func (o *Offline) ExplainDNS(zone string, q explain.DNSQuestion) (*explaindns.DNS, error) {
 	table, meshes, err := o.table(zone, q.Mesh, q.Dataplane)
 	if err != nil {
 		return nil, err
 	}
 	if len(meshes) == 0 {
-		return nil, errors.New("there is no Mesh among the resources given; add one")
+		return nil, errors.New("the given resources contain no Mesh; add one")
 	}
 	return explaindns.Name(explaindns.DNSInput{Meshes: meshes, Resolver: explaindns.Resolver{Table: table}}, &q)
 }
 
-// table makes the names of all meshes of the set, on a node with a dataplane; "" for none.
+// table returns the names of all meshes of the set for a node with a dataplane, or without one if
+// dataplane is "".
 func (o *Offline) table(zone, in, dataplane string) (*names.Table, map[string]*generate.Mesh, error) {
 	meshes := map[string]*generate.Mesh{}
 	var list []names.Mesh

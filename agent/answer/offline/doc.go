@@ -1,3 +1,4 @@
-// Package offline computes without an agent what an agent would serve: configs, rules, differences,
-// explanations, findings of the check and migrations. It calls the functions that the agent calls.
+// Package offline computes, without an agent, the results that an agent would serve: configs,
+// rules, diffs, explanations, check findings, and migrations. It calls the same functions as the
+// agent.
 package offline

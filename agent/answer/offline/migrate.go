@@ -16,72 +16,72 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// MigrateOptions say what is migrated.
+// MigrateOptions selects what to migrate.
 type MigrateOptions struct {
 	Zone       string   // "" means mesh.DefaultZone
-	Mesh       string   // must exist
-	Kinds      []string // of source-destination policies (legacy), as documents name them; empty: all
-	Dataplanes []string // whose configs are compared; empty: all of the mesh
+	Mesh       string   // required
+	Kinds      []string // source-destination (legacy) kinds, as in the type field; empty: all
+	Dataplanes []string // dataplanes whose configs are compared; empty: all of the mesh
 }
 
-// Migration is the successors of the legacy policies of a mesh, and what they change.
+// Migration contains the successors of a mesh's legacy policies and the changes that they cause.
 type Migration struct {
 	Mesh     string           `json:"mesh"`
 	Policies []MigratedPolicy `json:"policies"`
-	// Without are the legacy policies that have no successor.
+	// Without lists the legacy policies without a successor.
 	Without    []MigrationSource `json:"without"`
 	Dataplanes []MigratedProxy   `json:"dataplanes"`
-	Warnings   []string          `json:"warnings"` // that the new policies bring
+	Warnings   []string          `json:"warnings"` // new warnings that the new policies cause
 }
 
 // MigratedPolicy is a new policy.
 type MigratedPolicy struct {
 	Type string `json:"type"`
 	Name string `json:"name"`
-	// Stored is true when a shadow policy with this type and name is there already: applying this one
-	// takes its place.
+	// Stored is true if a shadow policy with this type and name exists; applying the new policy
+	// replaces it.
 	Stored   bool            `json:"stored,omitempty"`
-	From     []string        `json:"from"` // the legacy policies, as Kind/mesh/name
+	From     []string        `json:"from"` // the legacy policies as Kind/mesh/name
 	Notes    []string        `json:"notes"`
-	Resource json.RawMessage `json:"resource"` // its universal form, labelled kuma.io/effect: shadow
+	Resource json.RawMessage `json:"resource"` // in universal format, labeled kuma.io/effect: shadow
 }
 
-// MigrationSource is a legacy policy without a successor, and why it has none.
+// MigrationSource is a legacy policy without a successor and the reason.
 type MigrationSource struct {
 	Policy string `json:"policy"` // Kind/mesh/name
 	Why    string `json:"why"`
 }
 
-// MigratedProxy is what becomes of the config of one proxy.
+// MigratedProxy contains the changes in the config of one proxy.
 type MigratedProxy struct {
 	Name string `json:"name"`
-	// Live is what changes when the new policies lose their label, Deleted what changes when the
-	// legacy ones are deleted after that. Both are RFC 6902 patches of the document that _config has
-	// in xds.
+	// Live contains the changes after the new policies lose their shadow label, and Deleted the
+	// changes after the legacy policies are then deleted. Both are RFC 6902 patches of the xds
+	// document of _config.
 	Live    []MigrationChange `json:"live"`
 	Deleted []MigrationChange `json:"deleted"`
 }
 
-// MigrationChange is one operation of a patch, and why it is there.
+// MigrationChange is one operation of a patch with its reasons.
 type MigrationChange struct {
 	Op    string          `json:"op"`
 	Path  string          `json:"path"`
 	Value json.RawMessage `json:"value,omitempty"`
-	// Type is the URL of the resource's type, Name its name, and Field the field in it, as
-	// [api.FieldDiff] names it.
+	// Type is the type URL of the resource, Name its name, and Field the changed field in the
+	// notation of [api.FieldDiff].
 	Type  string `json:"type"`
 	Name  string `json:"name"`
 	Field string `json:"field"`
-	// Before is what was there, absent for nothing.
+	// Before is the previous value; absent if there was none.
 	Before json.RawMessage `json:"before,omitempty"`
-	// Why is empty for a change that no kind has a reason for: one that has to be looked at.
+	// Why is empty if no plugin has a reason for the change; the user should review it.
 	Why []string `json:"why"`
-	// Same is true where Envoy does the same as before.
+	// Same is true if the change does not affect Envoy's behavior.
 	Same bool `json:"same"`
 }
 
-// Migrate makes new policies of the legacy ones of a mesh, and shows what they change. Shadow
-// policies that are there already are left out of account.
+// Migrate derives new policies from the legacy policies of a mesh and shows their effect. Existing
+// shadow policies are ignored.
 func (o *Offline) Migrate(opts MigrateOptions) (*Migration, error) {
 	g := migration{opts: opts, out: &Migration{
 		Mesh: opts.Mesh, Policies: []MigratedPolicy{}, Without: []MigrationSource{}, Dataplanes: []MigratedProxy{},
@@ -117,7 +117,7 @@ func (o *Offline) Migrate(opts MigrateOptions) (*Migration, error) {
 	return g.out, g.compare(now, live, deleted)
 }
 
-// migration makes one [Migration].
+// migration holds the state of [Offline.Migrate].
 type migration struct {
 	opts    MigrateOptions
 	out     *Migration
@@ -128,8 +128,8 @@ func (g *migration) mesh(list []*resource.Resource, p policy.Options) (*generate
 	return generate.NewMesh(resource.NewSet(list), g.opts.Mesh, mesh.Options{Zone: g.opts.Zone}, kinds.Plugins(), p, nil)
 }
 
-// policies makes the new policies, and lists the legacy ones that they stand for or that have no
-// effect.
+// policies derives the new policies. gone contains the legacy policies that they replace or that
+// have no effect.
 func (g *migration) policies(now *generate.Mesh,
 	stored *resource.Set) (added []*resource.Resource, gone map[resource.Key]bool, err error) {
 	gone = map[resource.Key]bool{}
@@ -175,8 +175,8 @@ func (g *migration) policies(now *generate.Mesh,
 	return added, gone, nil
 }
 
-// shadow makes the resource of a new policy, by way of its document, so that it is what applying
-// the document gives.
+// shadow returns the resource of a new policy. It decodes the document of the policy, so the
+// resource equals the one that applying the document would create.
 func (g *migration) shadow(reg *resource.Registry, p *policy.Migrated) (*resource.Resource, []byte, error) {
 	doc, err := resource.Marshal(&resource.Resource{
 		Key:    resource.Key{Kind: p.Kind, Mesh: g.opts.Mesh, Name: p.Name},
@@ -192,13 +192,14 @@ func (g *migration) shadow(reg *resource.Registry, p *policy.Migrated) (*resourc
 	}
 	rs, faults := reg.Decode("", doc)
 	if len(faults) > 0 || len(rs) != 1 {
-		return nil, nil, fmt.Errorf("%s/%s, which was made of %s, is not valid; write it by hand, and report this: %w",
+		return nil, nil, fmt.Errorf("internal error: %s/%s, derived from %s, is not valid; "+
+			"write it manually and report this: %w",
 			p.Kind, p.Name, strings.Join(from, ", "), faults.Err())
 	}
 	return rs[0], doc, nil
 }
 
-// compare shows what changes for each dataplane.
+// compare records the changes for each dataplane.
 func (g *migration) compare(now, live, deleted *generate.Mesh) error {
 	names := g.opts.Dataplanes
 	if len(names) == 0 {

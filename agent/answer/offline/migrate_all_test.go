@@ -56,8 +56,8 @@ tracing: {defaultBackend: zipkin, backends: [{name: zipkin, type: zipkin, sampli
 {type: VirtualOutbound, name: versions, selectors: [{match: {kuma.io/service: "*"}}], conf: {host: "{{.version}}.{{ .s }}.internal", port: "81", parameters: [{name: s, tagKey: kuma.io/service}, {name: version}]}}
 `
 
-// TestMigrateEverything migrates a mesh with every legacy kind: each line that changes has a
-// reason, and what has no successor too.
+// TestMigrateEverything migrates a mesh with every legacy kind and checks that each change and each
+// policy without a successor has a reason.
 func TestMigrateEverything(t *testing.T) {
 	doc := strings.ReplaceAll(everyLegacyKind,
 		"SOURCES", `sources: [{match: {kuma.io/service: "*"}}], destinations: [{match: {kuma.io/service: "*"}}]`)
@@ -82,13 +82,13 @@ func TestMigrateEverything(t *testing.T) {
 	}
 	for _, kind := range offline.Kinds() {
 		if (kind.Legacy || kind.Kind == "VirtualOutbound") && !slices.Contains(done, kind.Kind) {
-			t.Errorf("nothing is said of %s", kind.Kind)
+			t.Errorf("%s is not reported", kind.Kind)
 		}
 	}
 	for policy, why := range map[string]string{
 		"VirtualOutbound/default/short":    `a HostnameGenerator with the template "{{ .DisplayName }}.internal"`,
 		"RateLimit/default/outside":        "nothing replaces the limit of requests to services outside the mesh (payments)",
-		"VirtualOutbound/default/versions": "its names hold the values of version",
+		"VirtualOutbound/default/versions": "its names contain the values of version",
 	} {
 		if !strings.Contains(without[policy], why) {
 			t.Errorf("%s: %s", policy, without[policy])

@@ -13,9 +13,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 )
 
-// explainer follows a patch from one config to another and finds the reasons for its operations.
+// explainer applies a patch from one config to another step by step and finds the reasons for its
+// operations.
 type explainer struct {
-	docs    map[string]map[string]any // the resources by type and name, as the operations before have left them
+	docs    map[string]map[string]any // resources by type and name, after the operations so far
 	changes []policy.Change
 }
 
@@ -34,7 +35,7 @@ func newExplainer(from *generate.Proxy, changes []policy.Change) (*explainer, er
 	return &explainer{docs: docs, changes: changes}, nil
 }
 
-// next explains one operation and carries it out.
+// next explains one operation and applies it.
 func (e *explainer) next(op jsonpatch.Operation) (MigrationChange, error) {
 	out := MigrationChange{Op: op.Op, Path: op.Path, Why: []string{}}
 	tokens, err := jsonpatch.ParsePointer(op.Path)
@@ -51,7 +52,7 @@ func (e *explainer) next(op jsonpatch.Operation) (MigrationChange, error) {
 		after, out.Value = op.Value, jsonpatch.Compact(op.Value)
 	}
 	switch list := e.docs[out.Type]; {
-	case len(tokens) == 1: // all resources of a type
+	case len(tokens) == 1: // all resources of the type
 		if list != nil {
 			before = list
 		}
@@ -90,9 +91,9 @@ func (e *explainer) next(op jsonpatch.Operation) (MigrationChange, error) {
 	return out, nil
 }
 
-// find follows the tokens of an operation in a resource. It returns the way in the form that
-// changes are explained in and in the form for people, and what is at its end before the operation,
-// nil for nothing.
+// find follows the tokens of an operation in a resource. It returns the path in the notation of
+// [policy.Change], the path for display, and the value at the path before the operation, nil if
+// absent.
 func find(at any, tokens []string, op jsonpatch.Operation) (path []string, field string, before any, err error) {
 	var words strings.Builder
 	for i, t := range tokens {
@@ -105,7 +106,7 @@ func find(at any, tokens []string, op jsonpatch.Operation) (path []string, field
 			n, err := strconv.Atoi(t)
 			added := i == len(tokens)-1 && op.Op == jsonpatch.Add
 			if err != nil || n < 0 || n >= len(v) && !added {
-				return nil, "", nil, fmt.Errorf("%s: there is no item %s", op.Path, t)
+				return nil, "", nil, fmt.Errorf("%s: item %s does not exist", op.Path, t)
 			}
 			var name string
 			if added {
@@ -116,7 +117,7 @@ func find(at any, tokens []string, op jsonpatch.Operation) (path []string, field
 			path = append(path, name)
 			words.WriteString("[" + name + "]")
 		default:
-			return nil, "", nil, fmt.Errorf("%s: nothing is at %s", op.Path, t)
+			return nil, "", nil, fmt.Errorf("%s: %s does not exist", op.Path, t)
 		}
 	}
 	if op.Op == jsonpatch.Add {
@@ -125,8 +126,8 @@ func find(at any, tokens []string, op jsonpatch.Operation) (path []string, field
 	return path, strings.TrimPrefix(words.String(), "."), at, nil
 }
 
-// itemName is what an item of a list goes by: its name where no other has it, else its index,
-// shown.
+// itemName returns the name of a list item. If the name is missing or not unique, it is, or
+// contains, the index shown.
 func itemName(list []any, i, shown int) string {
 	name := func(v any) string {
 		o, _ := jsonpatch.Open(v).(map[string]any)
@@ -145,9 +146,8 @@ func itemName(list []any, i, shown int) string {
 	return own
 }
 
-// why returns the reasons for a change of a value, nil for none, to another one; and whether Envoy
-// does the same. Where no reason is about the value as a whole there must be one for each field in
-// it.
+// why returns the reasons for a change of a value (nil: absent) and whether Envoy behaves the same.
+// If no reason covers the whole value, each changed field needs one.
 func (e *explainer) why(path []string, before, after any) (why []string, same bool) {
 	a, b := map[string]string{}, map[string]string{}
 	for _, s := range []struct {
@@ -196,7 +196,7 @@ func (e *explainer) why(path []string, before, after any) (why []string, same bo
 	return why, same && len(why) > 0
 }
 
-// reason returns the first change of which both hold.
+// reason returns the first change that explains the values and for which also returns true.
 func (e *explainer) reason(path []string, before, after string, also func(*policy.Change) bool) *policy.Change {
 	for i := range e.changes {
 		if c := &e.changes[i]; c.Explains(path, before, after) && also(c) {
@@ -206,8 +206,8 @@ func (e *explainer) reason(path []string, before, after string, also func(*polic
 	return nil
 }
 
-// flatten writes the JSON of every field below a value under its way, in which parts stand behind
-// NULs.
+// flatten adds the JSON of each field below a value under its path. Each element of the path is
+// preceded by NUL.
 func flatten(v any, way string, into map[string]string) {
 	switch v := jsonpatch.Open(v).(type) {
 	case map[string]any:
@@ -231,7 +231,7 @@ func flatten(v any, way string, into map[string]string) {
 	}
 }
 
-// decoded is a value without parts that are JSON still; nil for none.
+// decoded parses JSON; "" is nil.
 func decoded(s string) (any, error) {
 	if s == "" {
 		return nil, nil

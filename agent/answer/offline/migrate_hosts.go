@@ -8,11 +8,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// kindVirtualOutbound is a legacy kind that no policy replaces.
+// kindVirtualOutbound is the legacy kind that no policy replaces.
 const kindVirtualOutbound = "VirtualOutbound"
 
-// hosts says of each VirtualOutbound of the mesh what names services instead. All stay in force: no
-// shadow policy can stand for one, and deleting one is safe once nobody asks for its names.
+// hosts says for each VirtualOutbound of the mesh how to define its hostnames instead. The
+// VirtualOutbounds remain active: there are no shadow policies for them, and one can be deleted
+// when its names are no longer used.
 func (g *migration) hosts(stored *resource.Set) {
 	if len(g.opts.Kinds) > 0 && !slices.Contains(g.opts.Kinds, kindVirtualOutbound) {
 		return
@@ -24,7 +25,7 @@ func (g *migration) hosts(stored *resource.Set) {
 	}
 }
 
-// insteadOfHosts says what gives the names of a VirtualOutbound when services are resources.
+// insteadOfHosts says how to define the names of a VirtualOutbound for services that are resources.
 func insteadOfHosts(o *resource.VirtualOutbound) string {
 	template, others := o.Conf.Host, []string{}
 	for i := range o.Conf.Parameters {
@@ -41,12 +42,12 @@ func insteadOfHosts(o *resource.VirtualOutbound) string {
 			others = append(others, p.Tag())
 		}
 	}
-	const stays = "it stays in force, and no policy replaces it: "
+	const stays = "it remains active, because no policy replaces it: "
 	if len(others) > 0 {
-		return fmt.Sprintf(stays+"its names hold the values of %s, which HostnameGenerators do not know; write a "+
-			"MeshService for each value, with spec.selector.dataplaneTags and the port %s, and name them by their labels",
+		return fmt.Sprintf(stays+"its names contain the values of %s, which HostnameGenerators do not support; create "+
+			"a MeshService for each value, with spec.selector.dataplaneTags and the port %s, and name them by their labels",
 			strings.Join(others, " and "), o.Conf.Port)
 	}
-	return fmt.Sprintf(stays+"write MeshServices with the port %s, and a HostnameGenerator with the template %q",
+	return fmt.Sprintf(stays+"create MeshServices with the port %s and a HostnameGenerator with the template %q",
 		o.Conf.Port, template)
 }

@@ -48,8 +48,8 @@ func TestMigratedPermissions(t *testing.T) {
 	})
 }
 
-// admits reports whether the RBAC filters of a listener admit a client with a certificate for some
-// names.
+// admits reports whether the RBAC filters of a listener admit a client with a certificate for the
+// URIs.
 func admits(t *testing.T, l *listenerv3.Listener, uris []string) bool {
 	t.Helper()
 	check := func(r *rbacv3.RBAC) bool {
@@ -124,7 +124,7 @@ func TestMigratedFaults(t *testing.T) {
 	})
 }
 
-// faults lists the faults that a request with some tags can meet, in their order.
+// faults lists the faults that may apply to a request with the tags, in order.
 func faults(t *testing.T, l *listenerv3.Listener, tags string) string {
 	var out []string
 	for _, f := range l.FilterChains[0].Filters {

@@ -19,8 +19,8 @@ func TestMigratedRoutes(t *testing.T) {
 	property(t, "TrafficRoute", false, func(r *rand.Rand) []string {
 		var out []string
 		for i := range 1 + r.IntN(5) {
-			// Routes stay among services that speak HTTP, or among those that do not: else what is a request
-			// changes.
+			// Routes lead from HTTP services to HTTP services or from TCP to TCP. Otherwise
+			// requests would become connections.
 			services := pick(r, []string{"web", "api"}, []string{"db", "queue"})
 			to := pick(r, services...)
 			conf := fmt.Sprintf(`{"destination":{"kuma.io/service":%q}}`, pick(r, "*", to, pick(r, services...)))

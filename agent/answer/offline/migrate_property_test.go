@@ -26,14 +26,14 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// These tests migrate random legacy policies and compare what Envoy makes of the configs before,
-// with the new policies live, and with the legacy ones deleted.
+// These tests migrate random legacy policies and compare the behavior of Envoy in three states:
+// before, with the new policies live, and with the legacy policies deleted.
 
-// rounds is the number of random migrations of each kind.
+// rounds is the number of random migrations per kind.
 const rounds = 8
 
-// workloads is a mesh of five services: some dataplanes have tags, one has two inbounds, one is a
-// gateway.
+// workloads returns a mesh of five services. Some dataplanes have tags, one has two inbounds, and
+// one is a gateway.
 func workloads(r *rand.Rand, mtls bool) []string {
 	m := `{"type":"Mesh","name":"default"}`
 	if mtls {
@@ -48,7 +48,7 @@ func workloads(r *rand.Rand, mtls bool) []string {
 	inbound := func(port int, s string) string {
 		tags := map[string]string{"kuma.io/service": s, "kuma.io/protocol": protocols[s]}
 		if s == "rpc" {
-			tags["team"] = "b" // each value occurs: only what does is filled in where a selector takes any
+			tags["team"] = "b" // each value occurs, because a selector that matches any value expands to the existing ones
 		} else if r.IntN(2) == 0 {
 			tags["team"] = pick(r, "a", "b")
 		}
@@ -71,7 +71,7 @@ func workloads(r *rand.Rand, mtls bool) []string {
 
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
-// selectors makes a list of selectors, with tags beside the service where these can match.
+// selectors returns a list of selectors with additional tags where these can match.
 func selectors(r *rand.Rand, tags bool) string {
 	var out []string
 	for range 1 + r.IntN(2) {
@@ -85,7 +85,7 @@ func selectors(r *rand.Rand, tags bool) string {
 	return "[" + strings.Join(out, ",") + "]"
 }
 
-// legacy makes a policy. The names are such that their order differs from that of the strength.
+// legacy returns a policy. The order of names differs from the precedence.
 func legacy(r *rand.Rand, i int, kind string, arrives bool, conf string) string {
 	if conf != "" {
 		conf = `,"conf":` + conf
@@ -94,7 +94,7 @@ func legacy(r *rand.Rand, i int, kind string, arrives bool, conf string) string 
 		kind, 'a'+rune(r.IntN(26)), i, selectors(r, true), selectors(r, arrives), conf)
 }
 
-// fields makes an object of those of some fields that chance takes.
+// fields returns an object with a random subset of the fields.
 func fields(r *rand.Rand, all ...string) string {
 	var out []string
 	for _, f := range all {
@@ -111,7 +111,8 @@ func fields(r *rand.Rand, all ...string) string {
 func span(r *rand.Rand, name string) string { return fmt.Sprintf(`%q:"%ds"`, name, 1+r.IntN(500)) }
 func num(r *rand.Rand, name string) string  { return fmt.Sprintf(`%q:%d`, name, 1+r.IntN(90)) }
 
-// steps are the meshes before a migration, with the new policies live, and without the legacy ones.
+// steps are the meshes before a migration, with the new policies live, and without the legacy
+// policies.
 type steps [3]*generate.Mesh
 
 func migrated(t *testing.T, docs []string, kind string) (steps, *offline.Migration) {
@@ -148,7 +149,7 @@ func migrated(t *testing.T, docs []string, kind string) (steps, *offline.Migrati
 	return out, m
 }
 
-// property runs random migrations and compares what facts says of each proxy.
+// property runs random migrations and compares the facts of each proxy.
 func property(t *testing.T, kind string, mtls bool, make func(r *rand.Rand) []string,
 	facts func(t *testing.T, p *generate.Proxy) map[string]string) {
 	for seed := range uint64(rounds) {
@@ -210,8 +211,8 @@ func TestMigratedTimeouts(t *testing.T) {
 	}, timeoutFacts)
 }
 
-// timeoutFacts is the limits that are in force, wherever they stand: those for idle connections at
-// the cluster, those for idle streams at the route or else the listener.
+// timeoutFacts returns the effective timeouts: idle timeouts of connections from the cluster, and
+// of streams from the route or the listener.
 func timeoutFacts(t *testing.T, p *generate.Proxy) map[string]string {
 	out := map[string]string{}
 	say := func(key string, d *durationpb.Duration, otherwise time.Duration) {
@@ -266,8 +267,7 @@ func TestMigratedCircuitBreakers(t *testing.T) {
 				num(r, "maxRetries"))
 			parts := []string{span(r, "interval"), span(r, "baseEjectionTime"), num(r, "maxEjectionPercent")}
 			halves := []string{`"detectors":` + detectors, `"thresholds":` + limits}
-			// Without a detector of deviations errors that are split are Envoy's own affair, which no policy
-			// can say.
+			// Without a deviation detector, splitting errors cannot be expressed by a policy.
 			if strings.Contains(detectors, "standardDeviation") {
 				parts = append(parts, `"splitExternalAndLocalErrors":true`)
 				halves = append(halves[:1], pick(r, halves[1:], nil)...)
@@ -281,7 +281,7 @@ func TestMigratedCircuitBreakers(t *testing.T) {
 	}, breakerFacts)
 }
 
-// breakerFacts is what Envoy does by limits and detectors, defaults filled in.
+// breakerFacts returns the effective limits and detectors, including defaults.
 func breakerFacts(t *testing.T, p *generate.Proxy) map[string]string {
 	out := map[string]string{}
 	for _, c := range clustersOf(t, p) {
@@ -302,7 +302,8 @@ func breakerFacts(t *testing.T, p *generate.Proxy) map[string]string {
 		say("retries", limits.MaxRetries, 3)
 		o := c.OutlierDetection
 		detects := false
-		// detector says its numbers, but of one that is off or never finds anything that it is off.
+		// detector records the numbers of an active detector. A detector that can never eject a
+		// host counts as inactive.
 		detector := func(what string, on *wrapperspb.UInt32Value, byDefault bool, numbers func()) {
 			active := o != nil && (on == nil && byDefault || on.GetValue() > 0)
 			if active {
@@ -337,7 +338,7 @@ func breakerFacts(t *testing.T, p *generate.Proxy) map[string]string {
 			say("failure threshold", o.FailurePercentageThreshold, 85)
 		})
 		if !detects {
-			continue // what follows counts for nothing
+			continue // the other settings have no effect
 		}
 		say("percent", o.MaxEjectionPercent, 10)
 		out[c.Name+" split"] = fmt.Sprint(o.SplitExternalLocalOriginErrors)

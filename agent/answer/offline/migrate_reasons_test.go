@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 )
 
-// TestMigrationReasons migrates the cases of legacy kinds: each difference that is left has a
-// reason.
+// TestMigrationReasons migrates the cases of legacy kinds and checks that each remaining difference
+// has a reason.
 func TestMigrationReasons(t *testing.T) {
 	for _, kind := range []string{"ratelimit", "retry", "healthcheck", "trace"} {
 		var files []string

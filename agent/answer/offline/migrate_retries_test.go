@@ -23,8 +23,8 @@ func TestMigratedRetries(t *testing.T) {
 			http := fields(r, num(r, "numRetries"), span(r, "perTryTimeout"), pause(), `"retriableStatusCodes":[409,500]`,
 				`"retriableMethods":["GET"]`,
 				`"retryOn":[`+pick(r, `"all_5xx"`, `"reset","retriable_4xx"`, `"retriable_headers"`)+`]`)
-			// Calls always have conditions: the default ones cannot all be written over those of a weaker
-			// policy.
+			// gRPC always has conditions: a policy cannot remove the default conditions of one with
+			// lower precedence.
 			grpc := fields(r, num(r, "numRetries"), span(r, "perTryTimeout"), pause())
 			grpc = grpc[:len(grpc)-1] + `,"retryOn":["` + pick(r, "cancelled", "internal") + `"]}`
 			out = append(out, legacy(r, i, "Retry", false,
@@ -34,7 +34,7 @@ func TestMigratedRetries(t *testing.T) {
 	}, retryFacts)
 }
 
-// retryFacts is what Envoy tries again, defaults filled in.
+// retryFacts returns the effective retry policies, including defaults.
 func retryFacts(t *testing.T, p *generate.Proxy) map[string]string {
 	out := map[string]string{}
 	for _, l := range listenersOf(t, p) {

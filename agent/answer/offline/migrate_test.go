@@ -40,7 +40,7 @@ func migrate(t *testing.T, o *offline.Offline, opts offline.MigrateOptions) *off
 	return m
 }
 
-// live lists what changes on a dataplane when the new policies are live.
+// live lists the changes on a dataplane after the new policies are live.
 func live(m *offline.Migration, dataplane string) []string {
 	var out []string
 	for _, p := range m.Dataplanes {
@@ -74,8 +74,8 @@ func TestMigrateChangesNothing(t *testing.T) {
 	}
 }
 
-// TestMigrateTimeouts expects the changes that the specification lists, of which it counts the two
-// fields of the inbound cluster as one.
+// TestMigrateTimeouts checks the changes that the specification lists. It counts the two fields of
+// the inbound cluster as one.
 func TestMigrateTimeouts(t *testing.T) {
 	o := guide(t, "base/mesh.yaml", "base/dataplanes.yaml", "timeout.yaml", "route-all.yaml")
 	m := migrate(t, o, offline.MigrateOptions{Kinds: []string{"Timeout"}})
@@ -140,8 +140,8 @@ func TestMigrateFaults(t *testing.T) {
 	}
 }
 
-// TestMigrateAgain finds the policies of an earlier run: stored as shadow policies they are made
-// anew under the same names, and live ones end the legacy policies.
+// TestMigrateAgain checks a migration after an earlier one: stored shadow policies are created
+// again with the same names, and active ones supersede the legacy policies.
 func TestMigrateAgain(t *testing.T) {
 	files := []string{"base/mesh.yaml", "base/dataplanes.yaml", "timeout.yaml"}
 	first := migrate(t, guide(t, files...), offline.MigrateOptions{})
@@ -181,7 +181,7 @@ func TestMigrateAgain(t *testing.T) {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff(live(first, "frontend"), live(shadow, "frontend")); diff != "" {
-		t.Errorf("what is stored counts (-first +again):\n%s", diff)
+		t.Errorf("stored shadow policies change the result (-first +second):\n%s", diff)
 	}
 	acting := with(func(s string) string { return strings.Replace(s, `,"labels":{"kuma.io/effect":"shadow"}`, "", 1) })
 	if len(acting.Policies) > 0 || len(acting.Without) != 3 {
@@ -194,8 +194,8 @@ func TestMigrateAgain(t *testing.T) {
 	}
 }
 
-// TestMigrateBesideOthers shows a change that no kind has a reason for: a policy of the new kind
-// acts already.
+// TestMigrateBesideOthers checks a change without a reason: a policy of the new kind is already
+// active.
 func TestMigrateBesideOthers(t *testing.T) {
 	o, faults := offline.Read([]offline.Text{{Name: "x", Data: []byte(`
 {type: Mesh, name: default}

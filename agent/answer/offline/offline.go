@@ -10,7 +10,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/base/files"
-	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/base/workers"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
@@ -22,53 +21,54 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/schema"
 )
 
-// Text is one file of resources, or what else holds them.
+// Text is a file or another source of resource documents.
 type Text struct {
-	Name string // for faults
+	Name string // for errors
 	Data []byte
-	Mode fs.FileMode // of the file; 0: it is none
-	// Shown is true for what an agent has shown, or is to get: a mark for a secret may stand there for
+	Mode fs.FileMode // of the file; 0 if it is not a file
+	// Shown is true if an agent printed the text or is going to read it: a placeholder may replace
 	// secrets.
 	Shown bool
 }
 
-// Offline is a set of resources that is worked on without a running agent, by the same code.
+// Offline is a set of resources to work on without a running agent, with the same code.
 type Offline struct {
-	list []*resource.Resource // in the order given
+	list []*resource.Resource // in input order
 	set  *resource.Set
-	from map[resource.Key]place
+	from map[resource.Key]origin
 
-	exposed map[string]string // files with secrets that others may read: what to do
+	exposed map[string]string // what to do about files with secrets that others can read, by file
 
-	// AutoReachable derives from permissions what proxies reach, as mesh.autoReachableBackends of the
-	// agent does.
+	// AutoReachable derives reachability from permissions, like mesh.autoReachableBackends of the
+	// agent.
 	AutoReachable bool
-	// FlatNetwork reaches the dataplanes of other zones directly, as mesh.flatNetwork of the agent
-	// does.
+	// FlatNetwork makes dataplanes of other zones directly reachable, like mesh.flatNetwork of the
+	// agent.
 	FlatNetwork bool
-	// ReachableOnly hides names of services that a dataplane does not reach, as dns.reachableOnly of
-	// the agent does.
+	// ReachableOnly hides names of services that a dataplane does not reach, like dns.reachableOnly
+	// of the agent.
 	ReachableOnly bool
 }
 
-// place is where a resource stands. The document is its number in a file without faults.
-type place struct {
+// origin is where a resource is defined. document counts only the valid documents of the file from
+// 1.
+type origin struct {
 	file     string
 	document int
 }
 
-// in says where that is for who looks at a file.
-func (p place) in(file string) string {
+// in describes the origin in an error about file.
+func (p origin) in(file string) string {
 	if p.file == file {
 		return fmt.Sprintf("document %d", p.document)
 	}
 	return fmt.Sprintf("document %d of %s", p.document, p.file)
 }
 
-// Read decodes texts in the order given. It returns every fault of every text; when there are any,
-// the set holds what is good. A resource that stands twice is a fault.
+// Read decodes texts in order. It returns all faults of all texts; the set contains the valid
+// resources. A duplicate resource is a fault.
 func Read(texts []Text) (*Offline, resource.Faults) {
-	o := &Offline{from: map[resource.Key]place{}, exposed: map[string]string{}}
+	o := &Offline{from: map[resource.Key]origin{}, exposed: map[string]string{}}
 	var faults resource.Faults
 	reg := kinds.Registry().On(workers.All(), workers.Each)
 	for _, t := range texts {
@@ -84,16 +84,17 @@ func Read(texts []Text) (*Offline, resource.Faults) {
 		}
 		for i, r := range rs {
 			if first, twice := o.from[r.Key]; twice {
-				if at := (place{t.Name, i + 1}); first == at {
+				if at := (origin{t.Name, i + 1}); first == at {
 					faults = append(faults, resource.Fault{File: t.Name, Resource: r.Key.String(),
-						Reason: fmt.Sprintf("%s stands twice, because the file is given twice", r.Key)})
+						Reason: fmt.Sprintf("%s is a duplicate, because the file is given twice", r.Key)})
 					continue
 				}
 				faults = append(faults, resource.Fault{File: t.Name, Resource: r.Key.String(),
-					Reason: fmt.Sprintf("%s stands in document %d here and in %s; keep one of the two", r.Key, i+1, first.in(t.Name))})
+					Reason: fmt.Sprintf("%s is defined in document %d and in %s; remove one of them",
+						r.Key, i+1, first.in(t.Name))})
 				continue
 			}
-			o.from[r.Key] = place{t.Name, i + 1}
+			o.from[r.Key] = origin{t.Name, i + 1}
 			o.list = append(o.list, r)
 		}
 	}
@@ -101,10 +102,10 @@ func Read(texts []Text) (*Offline, resource.Faults) {
 	return o, faults
 }
 
-// Len is the number of resources.
+// Len returns the number of resources.
 func (o *Offline) Len() int { return len(o.list) }
 
-// Keys returns the keys of the resources, in the order of the files.
+// Keys returns the keys of the resources in input order.
 func (o *Offline) Keys() []resource.Key {
 	out := make([]resource.Key, len(o.list))
 	for i, r := range o.list {
@@ -113,7 +114,7 @@ func (o *Offline) Keys() []resource.Key {
 	return out
 }
 
-// Stream returns the resources as one stream of canonical documents, in the order given.
+// Stream returns the resources as a stream of canonical documents in input order.
 func (o *Offline) Stream() ([]byte, error) {
 	var out []byte
 	for _, r := range o.list {
@@ -126,12 +127,12 @@ func (o *Offline) Stream() ([]byte, error) {
 	return out, nil
 }
 
-// mesh derives a mesh of the set.
+// mesh returns a mesh of the set as seen in a zone.
 func (o *Offline) mesh(zone, name string) (*generate.Mesh, error) {
 	return o.newMesh(zone)(o.set, name, nil)
 }
 
-// newMesh derives meshes as an agent in a zone does.
+// newMesh returns a function that derives meshes like an agent in a zone.
 func (o *Offline) newMesh(zone string) change.NewMesh {
 	return func(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
 		return generate.NewMesh(set, name, mesh.Options{Zone: zone, FlatNetwork: o.FlatNetwork}, kinds.Plugins(),
@@ -139,8 +140,7 @@ func (o *Offline) newMesh(zone string) change.NewMesh {
 	}
 }
 
-// Config computes what the Envoy of a dataplane in a zone would get, and what was left out of it
-// and why.
+// Config computes the config for a dataplane's Envoy in a zone. It also returns the warnings.
 func (o *Offline) Config(zone, meshName, dataplane string,
 	include render.ConfigOptions) (*api.Config, []string, error) {
 	return view(o, zone, meshName, func(m *generate.Mesh) (*api.Config, []mesh.Warning, error) {
@@ -149,8 +149,8 @@ func (o *Offline) Config(zone, meshName, dataplane string,
 	})
 }
 
-// Rules computes what the policies say about a dataplane in a zone, and what is to be said beside
-// the rules.
+// Rules computes the merged rules for a dataplane in a zone. It also returns the warnings that are
+// not part of the rules.
 func (o *Offline) Rules(zone, meshName, dataplane string,
 	include explain.RulesOptions) (*explain.Rules, []string, error) {
 	return view(o, zone, meshName, func(m *generate.Mesh) (*explain.Rules, []mesh.Warning, error) {
@@ -158,15 +158,16 @@ func (o *Offline) Rules(zone, meshName, dataplane string,
 	})
 }
 
-// Policies lists the policies that select a dataplane in a zone and says what it reaches, of
-// services by the name backend each, and what is to be said beside the list.
+// Policies lists the policies that select a dataplane in a zone and the services it reaches.
+// backend selects services by name to explain. It also returns the warnings that are not part of
+// the list.
 func (o *Offline) Policies(zone, meshName, dataplane, backend string) (*explain.Policies, []string, error) {
 	return view(o, zone, meshName, func(m *generate.Mesh) (*explain.Policies, []mesh.Warning, error) {
 		return explain.ProxyPolicies(m, dataplane, backend)
 	})
 }
 
-// Backends lists the services of a mesh in a zone as a dataplane sees them.
+// Backends lists the services of a mesh in a zone as seen by a dataplane.
 func (o *Offline) Backends(zone, meshName, dataplane string) (*explain.Backends, error) {
 	m, err := o.mesh(zone, meshName)
 	if err != nil {
@@ -175,7 +176,7 @@ func (o *Offline) Backends(zone, meshName, dataplane string) (*explain.Backends,
 	return explain.ProxyBackends(m, dataplane)
 }
 
-// view shows something of a mesh in a zone, with warnings as commands show them.
+// view calls show with a mesh in a zone and formats the warnings.
 func view[T any](o *Offline, zone, name string,
 	show func(*generate.Mesh) (*T, []mesh.Warning, error)) (*T, []string, error) {
 	m, err := o.mesh(zone, name)
@@ -186,7 +187,7 @@ func view[T any](o *Offline, zone, name string,
 	return out, lines(warnings), err
 }
 
-// ExplainPolicy says what a policy does on a dataplane in a zone. The type is the name of its kind.
+// ExplainPolicy explains the effect of a policy on a dataplane in a zone.
 func (o *Offline) ExplainPolicy(zone string, q explain.PolicyQuestion) (*explain.Policy, error) {
 	m, err := o.mesh(zone, q.Mesh)
 	if err != nil {
@@ -195,12 +196,12 @@ func (o *Offline) ExplainPolicy(zone string, q explain.PolicyQuestion) (*explain
 	key := resource.Key{Kind: q.Type, Mesh: q.Mesh, Name: q.Name}
 	r := o.set.Get(key)
 	if r == nil {
-		return nil, fmt.Errorf("%s does not exist: it is not among the %s given", key, plural.Count(o.Len(), "resource"))
+		return nil, fmt.Errorf("%s does not exist in the given resources", key)
 	}
 	return explain.PolicyOn(m, r, q.Dataplane, q.Backend)
 }
 
-// ExplainConnection says what becomes of a connection of a dataplane in a zone.
+// ExplainConnection explains a connection of a dataplane in a zone.
 func (o *Offline) ExplainConnection(zone string, q explain.ConnectionQuestion) (*explain.Flow, error) {
 	m, err := o.mesh(zone, q.Mesh)
 	if err != nil {
@@ -209,7 +210,7 @@ func (o *Offline) ExplainConnection(zone string, q explain.ConnectionQuestion) (
 	return o.traffic(zone, m).Connection(&q)
 }
 
-// ExplainRequest says what becomes of an HTTP request of a dataplane in a zone.
+// ExplainRequest explains an HTTP request of a dataplane in a zone.
 func (o *Offline) ExplainRequest(zone string, q explain.RequestQuestion) (*explain.Flow, error) {
 	m, err := o.mesh(zone, q.Mesh)
 	if err != nil {
@@ -221,21 +222,18 @@ func (o *Offline) ExplainRequest(zone string, q explain.RequestQuestion) (*expla
 func (o *Offline) traffic(zone string, m *generate.Mesh) *explain.Traffic {
 	t := explain.NewTraffic(m)
 	t.Names = func() *names.Table {
-		table, _, _ := o.table(zone, "", "") // a mesh that cannot be made has no names
+		table, _, _ := o.table(zone, "", "") // without names if a mesh cannot be derived
 		return table
 	}
 	return t
 }
 
-// Kinds lists the kinds that this program knows.
+// Kinds lists the known kinds.
 func Kinds() []api.Kind { return render.Kinds(kinds.Registry()) }
 
-// SchemaField is one field of a kind.
-type SchemaField = schema.Field
-
-// Schema describes a kind as JSON Schema, and as a list of its fields. It is false for a kind that
+// Schema returns the JSON Schema of a kind and a list of its fields. It returns false if the kind
 // does not exist.
-func Schema(kind string) (map[string]any, []SchemaField, bool) {
+func Schema(kind string) (map[string]any, []schema.Field, bool) {
 	d, ok := kinds.Registry().Lookup(kind)
 	if !ok {
 		return nil, nil, false
@@ -244,7 +242,7 @@ func Schema(kind string) (map[string]any, []SchemaField, bool) {
 	return s, schema.Fields(s), true
 }
 
-// lines writes warnings as commands show them, each once.
+// lines formats warnings for output without duplicates.
 func lines(warnings []mesh.Warning) []string {
 	var out []string
 	seen := map[string]bool{}
@@ -257,15 +255,15 @@ func lines(warnings []mesh.Warning) []string {
 	return out
 }
 
-// Dataplane returns the JSON of the one Dataplane that the set must hold, for the node metadata of
-// its Envoy.
+// Dataplane returns the JSON of a Dataplane for the node metadata of its Envoy. The set must
+// contain only this Dataplane.
 func (o *Offline) Dataplane(meshName, name string) ([]byte, error) {
 	if len(o.list) != 1 {
-		return nil, fmt.Errorf("%d resources are given; give the Dataplane alone", len(o.list))
+		return nil, fmt.Errorf("%d resources are given, but only the Dataplane is allowed", len(o.list))
 	}
 	want := resource.Key{Kind: "Dataplane", Mesh: meshName, Name: name}
 	if r := o.list[0]; r.Key != want {
-		return nil, fmt.Errorf("%s is given, %s is wanted; fix the file, or --name and --mesh", r.Key, want)
+		return nil, fmt.Errorf("%s is given, %s is expected; fix the file or --name and --mesh", r.Key, want)
 	}
 	doc, err := resource.Marshal(o.list[0])
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 )
 
-// manyDataplanes are n Dataplanes, ten of each service, in the form that people write.
+// manyDataplanes returns n Dataplanes, ten per service, in the usual YAML layout.
 func manyDataplanes(n int) string {
 	var b strings.Builder
 	b.WriteString("type: Mesh\nname: default\n")
@@ -21,7 +21,7 @@ func manyDataplanes(n int) string {
 	return b.String()
 }
 
-// square are n services whose proxies reach each other.
+// square returns n services whose proxies reach each other.
 func square(n int) string {
 	var b strings.Builder
 	b.WriteString("type: Mesh\nname: default\n")
@@ -51,7 +51,7 @@ func validate(b *testing.B, text string) {
 	b.ReportMetric(b.Elapsed().Seconds()/float64(b.N), "s")
 }
 
-// BenchmarkValidate is the whole of nearside validate.
+// BenchmarkValidate measures nearside validate.
 func BenchmarkValidate(b *testing.B) {
 	for _, n := range []int{5000, 10_000, 20_000, 40_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) { validate(b, manyDataplanes(n)) })
@@ -59,7 +59,7 @@ func BenchmarkValidate(b *testing.B) {
 	b.Run("1000x1000", func(b *testing.B) { validate(b, square(1000)) })
 }
 
-// BenchmarkDiff is nearside diff -f --against, with the patches, where all is new.
+// BenchmarkDiff measures nearside diff -f --against with patches, where all proxies are new.
 func BenchmarkDiff(b *testing.B) {
 	for _, n := range []int{5000, 10_000, 20_000, 40_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -76,7 +76,7 @@ func BenchmarkDiff(b *testing.B) {
 	}
 }
 
-// BenchmarkRead decodes what people have written.
+// BenchmarkRead measures decoding.
 func BenchmarkRead(b *testing.B) {
 	text := manyDataplanes(10_000)
 	b.SetBytes(int64(len(text)))

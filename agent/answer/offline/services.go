@@ -5,7 +5,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// Services lists the services that a mesh in a zone would have.
+// Services lists the services of a mesh in a zone.
 func (o *Offline) Services(zone, meshName string) ([]api.Service, error) {
 	m, err := o.mesh(zone, meshName)
 	if err != nil {

@@ -21,27 +21,24 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// VerifyOptions says how the configs of a set are checked.
+// VerifyOptions configures [Offline.Verify].
 type VerifyOptions struct {
 	Zone     string
-	Envoy    *envoybin.Binary    // is asked too; nil: none
-	Progress func(done, all int) // is called after each proxy; nil: nothing is
+	Envoy    *envoybin.Binary    // a real Envoy that also validates the configs; nil: none
+	Progress func(done, all int) // called after each proxy; may be nil
 }
 
-// Finding is something that the check has to say about a config.
-type Finding = api.Finding
-
-// Verified is what the check has to say about the configs of a set.
+// Verified contains the result of checking the configs of a set.
 type Verified struct {
-	Proxies  int             // whose config was checked
-	Findings []Finding       // not null; those that block first
-	Faults   resource.Faults // those that block, each with the file and document of its cause
-	Warnings resource.Faults // the others
-	Notes    []string        // what could not be checked, and why
+	Proxies  int             // number of checked configs
+	Findings []api.Finding   // not null; blocking ones first
+	Faults   resource.Faults // blocking findings with file and document of the cause
+	Warnings resource.Faults // other findings
+	Notes    []string        // what could not be checked and why
 }
 
-// Verify makes the configs of all dataplanes of the set and checks them as an agent does before it
-// sends them. It stops when ctx ends, with its error.
+// Verify generates the configs of all dataplanes of the set and checks them like an agent before it
+// sends them. It returns the error of ctx if ctx ends.
 func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, error) {
 	q := change.Question{Put: o.list, Progress: with.Progress, NewMesh: o.newMesh(with.Zone),
 		Decode: kinds.Registry().DecodeOne,
@@ -102,10 +99,10 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 	return out, nil
 }
 
-// maxWarnings bounds what is told of resources without effect.
+// maxWarnings limits the warnings about resources without effect.
 const maxWarnings = 10_000
 
-// verifyZones adds what is to be said about the proxies at the border of the zone.
+// verifyZones checks the configs of the zone proxies and adds the result to found.
 func (o *Offline) verifyZones(zone string, found *change.Verified) error {
 	var list []*resource.Resource
 	for _, t := range []node.Type{node.ProxyEgress, node.ProxyIngress} {
@@ -142,7 +139,7 @@ func (o *Offline) verifyZones(zone string, found *change.Verified) error {
 			found.Findings = append(found.Findings, f)
 		}
 	}
-	slices.SortStableFunc(found.Findings, func(a, b Finding) int { // those that block first
+	slices.SortStableFunc(found.Findings, func(a, b api.Finding) int { // blocking findings first
 		switch {
 		case a.Blocks() == b.Blocks():
 			return 0
@@ -154,8 +151,8 @@ func (o *Offline) verifyZones(zone string, found *change.Verified) error {
 	return nil
 }
 
-// fault is a finding at its first cause; the others are in the reason.
-func (o *Offline) fault(f *Finding) resource.Fault {
+// fault converts a finding to a fault at its first cause. The reason names the other causes.
+func (o *Offline) fault(f *api.Finding) resource.Fault {
 	out := resource.Fault{Reason: f.Reason(func(r api.Ref) string {
 		if at, ours := o.from[r.Key()]; ours {
 			return fmt.Sprintf(" (%s, document %d)", at.file, at.document)

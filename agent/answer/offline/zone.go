@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/nearside-mesh/nearside/agent/answer/render"
-	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
@@ -13,13 +12,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// ZoneConfig computes what the Envoy of a proxy at the border of a zone would get, and what was
-// left out of it and why.
+// ZoneConfig computes the config for the Envoy of a zone proxy. It also returns the warnings.
 func (o *Offline) ZoneConfig(zone string, ref node.Ref) (*api.Config, []string, error) {
 	r := o.set.Get(ref.Key())
 	if r == nil {
-		return nil, nil, fmt.Errorf("%s does not exist: it is not among the %s given",
-			ref.Key(), plural.Count(o.Len(), "resource"))
+		return nil, nil, fmt.Errorf("%s does not exist in the given resources", ref.Key())
 	}
 	in, err := o.zoneInput(zone)
 	if err != nil {
@@ -37,7 +34,7 @@ func (o *Offline) ZoneConfig(zone string, ref node.Ref) (*api.Config, []string, 
 	return c, lines(append(warnings, more...)), nil
 }
 
-// zoneInput is what configs of proxies at the border of a zone are made from, but for the proxy.
+// zoneInput returns the input for the configs of zone proxies, without the proxy.
 func (o *Offline) zoneInput(zone string) (generate.ZoneInput, error) {
 	in := generate.ZoneInput{Zone: cmp.Or(zone, mesh.DefaultZone), Flavor: node.FlavorEnvoy, SystemCA: identity.SystemCA()}
 	for _, r := range o.set.Kind("Mesh") {

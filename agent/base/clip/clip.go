@@ -1,18 +1,18 @@
-// Package clip shortens text from documents and peers for messages, and makes it safe to show.
+// Package clip shortens text from documents and peers for messages and makes it safe to print.
 package clip
 
 import (
 	"strings"
 )
 
-// Short is the length in bytes that a value has in a message at most.
+// Short is the maximum length in bytes of a value in a message.
 const Short = 60
 
-// maxSearched bounds the bytes of a text in which secrets are looked for, beyond its limit.
+// maxSearched limits the bytes beyond the limit of a text that are searched for secrets.
 const maxSearched = 64 << 10
 
-// Text cuts s to at most limit bytes of whole characters and marks the cut with an ellipsis. What
-// looks like a private key is taken out; see [Secrets].
+// Text cuts s to at most limit bytes without splitting a character and marks the cut with an
+// ellipsis. It replaces private keys; see [Secrets].
 func Text(s string, limit int) string {
 	cut := len(s) > limit+maxSearched
 	if s = Secrets(s[:min(len(s), limit+maxSearched)]); len(s) <= limit && !cut {
@@ -27,5 +27,5 @@ func Text(s string, limit int) string {
 // Value is [Text] with the limit [Short].
 func Value(s string) string { return Text(s, Short) }
 
-// PrintableText is [Text] for what a peer or a file says: see [Printable].
+// PrintableText is [Text] for text from a peer or a file; see [Printable].
 func PrintableText(s string, limit int) string { return Text(Printable(Text(s, limit)), limit) }

@@ -6,14 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// Printable returns s with everything escaped that a terminal or a reader of lines would act upon
-// instead of showing it: control characters, line ends among them, characters that are invisible or
-// turn the direction of the text (Unicode's categories C and Z, spaces aside), and bytes that are
-// not UTF-8. The escapes are those of Go: \n, \x1b, \u202e.
+// Printable escapes the characters of s that a terminal or a line reader would interpret: control
+// characters including line ends, invisible characters, characters that change the text direction
+// (Unicode categories C and Z, except for the space), and bytes that are not UTF-8. The escapes are
+// those of Go: \n, \x1b, \u202e.
 //
-// Text without such characters stays as it is, backslashes too, so that Printable of its own result
-// changes nothing. The result is one line of valid UTF-8. It is for people and cannot be turned
-// back.
+// Other text, including backslashes, is unchanged, so Printable is idempotent. The result is one
+// line of valid UTF-8. It is for display; the escapes are ambiguous.
 func Printable(s string) string {
 	at := unprintable(s)
 	if at < 0 {
@@ -33,7 +32,8 @@ func Printable(s string) string {
 	return b.String()
 }
 
-// unprintable returns where the first character is that has to be escaped; negative: nowhere.
+// unprintable returns the index of the first character to escape, or a negative number if there is
+// none.
 func unprintable(s string) int {
 	for i, r := range s {
 		if r >= ' ' && r < 0x7f {

@@ -2,7 +2,7 @@ package clip
 
 import "strings"
 
-// Redacted stands for what [Secrets] takes out of a text.
+// Redacted replaces the secrets that [Secrets] finds.
 const Redacted = "[redacted]"
 
 const (
@@ -10,14 +10,14 @@ const (
 	pemEnd   = "-----END "
 	pemKey   = "PRIVATE KEY-----"
 
-	// leastKey is the length from which on a word may be a part of a key in base64.
+	// leastKey is the minimum length of a word that may be part of a base64 key.
 	leastKey = 24
 )
 
-// Secrets takes out of a text what looks like a private key: blocks of PEM, also when they are cut
-// off, and words that look like base64 of random bytes. It is for texts that others write, such as
-// the messages of an Envoy, and for faults, which quote what they are about. Names, paths, and
-// hashes in hexadecimal stay.
+// Secrets replaces private keys in a text by [Redacted]: PEM blocks, including truncated ones, and
+// words that look like base64 of random bytes. Use it for text from other programs, such as Envoy's
+// messages, and for errors that quote a document. Names, paths, and hexadecimal hashes are
+// unchanged.
 func Secrets(s string) string {
 	if len(s) < leastKey {
 		return s
@@ -27,13 +27,13 @@ func Secrets(s string) string {
 		begin := strings.Index(s, pemBegin)
 		head := -1
 		if begin >= 0 {
-			if head = strings.Index(s[begin:], pemKey); head > 60 { // the label of a block is short: this is a later one
+			if head = strings.Index(s[begin:], pemKey); head > 60 { // labels are short, so this is the label of a later block
 				head = -1
 			}
 		}
 		if head < 0 {
 			if end := strings.Index(s, pemEnd); end >= 0 && strings.Contains(s[end:], pemKey) && (begin < 0 || end < begin) {
-				b.WriteString(Redacted) // the end of a block whose begin is cut off
+				b.WriteString(Redacted) // the end of a block without a beginning
 				s = s[end+len(pemEnd):]
 				continue
 			}
@@ -60,7 +60,7 @@ func Secrets(s string) string {
 // words replaces the words that look like keys.
 func words(s string) string {
 	var b strings.Builder
-	kept := 0 // up to here s is in b
+	copied := 0 // s[:copied] is in b
 	for i := 0; i < len(s); {
 		if class(s[i]) == 0 {
 			i++
@@ -71,17 +71,17 @@ func words(s string) string {
 			i++
 		}
 		if looksRandom(s[from:i]) {
-			b.WriteString(s[kept:from] + Redacted)
-			kept = i
+			b.WriteString(s[copied:from] + Redacted)
+			copied = i
 		}
 	}
-	if kept == 0 {
+	if copied == 0 {
 		return s
 	}
-	return b.String() + s[kept:]
+	return b.String() + s[copied:]
 }
 
-// class tells the letters of base64 in both alphabets apart, 0 for others.
+// class returns the character class of a base64 character in either alphabet, and 0 for others.
 func class(c byte) byte {
 	switch {
 	case 'A' <= c && c <= 'Z':
@@ -96,19 +96,19 @@ func class(c byte) byte {
 	return 0
 }
 
-// leastBreaks is how many breaks make a part of a word look random: base64 of random bytes has nine
-// on average there, and a name that people write has one or two.
+// leastBreaks is the number of breaks from which a part of a word looks random. Base64 of random
+// bytes has nine on average, and names have one or two.
 const leastBreaks = 5
 
-// looksRandom reports whether a part of a word has the mixture of letters that base64 makes of
-// random bytes. What people write has its capital letters at the beginning of words and its digits
-// in a row; anything else is a break.
+// looksRandom reports whether a part of a word mixes characters like base64 of random bytes. Names
+// have upper case at the beginning of words and digits in groups; any other change of class is a
+// break.
 func looksRandom(word string) bool {
 	if len(word) < leastKey || !strings.ContainsAny(word, "0123456789") {
 		return false
 	}
-	breaks := make([]int, len(word)+1) // before each place
-	small := 0                         // letters in the row of small letters before a place
+	breaks := make([]int, len(word)+1) // before each index
+	small := 0                         // number of lower-case letters in a row
 	for i := range len(word) {
 		breaks[i+1] = breaks[i]
 		c := class(word[i])

@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// TestSecrets takes keys out of texts in the forms in which they come, whole and cut off.
+// TestSecrets checks that keys are redacted in all their forms, complete and truncated.
 func TestSecrets(t *testing.T) {
 	for range 50 {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -48,7 +48,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestSecretsStay are texts that hold none.
+// TestSecretsStay checks texts that contain no secrets.
 func TestSecretsStay(t *testing.T) {
 	for _, s := range []string{
 		"", "short", "no filter chain fits at server_names: Envoy closes the connection",

@@ -1,30 +1,30 @@
-// Package debounce waits for a quiet time after a burst of events.
+// Package debounce waits for a quiet period after a burst of events.
 package debounce
 
 import "time"
 
-// Timer waits for a quiet time after a burst of events, and no longer than a ceiling after the
-// first of them. It belongs to one goroutine.
+// Timer waits for a quiet period after events, but not longer than a ceiling after the first one.
+// It is not safe for concurrent use.
 type Timer struct {
-	C <-chan time.Time // has a value when it is time to act
+	C <-chan time.Time // receives a value when the wait is over
 
 	quiet, ceiling time.Duration
 	timer          *time.Timer
-	latest         time.Time // when to act at the latest; zero while nothing is due
+	latest         time.Time // latest time to act; zero if no event is pending
 }
 
-// New returns a timer that acts after quiet, and at the latest ceiling after the first event.
+// New returns a timer with the given quiet period and ceiling.
 func New(quiet, ceiling time.Duration) *Timer {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return &Timer{C: t.C, quiet: quiet, ceiling: ceiling, timer: t}
 }
 
-// Due notes an event.
+// Due records an event.
 func (d *Timer) Due() { d.DueIn(d.quiet) }
 
-// DueIn is Due for an event that waits for another time than the quiet time where no other one
-// waits already.
+// DueIn records an event with a different wait. The quiet period applies if another event is
+// already pending.
 func (d *Timer) DueIn(wait time.Duration) {
 	now := time.Now()
 	if d.latest.IsZero() {
@@ -35,11 +35,11 @@ func (d *Timer) DueIn(wait time.Duration) {
 	d.timer.Reset(max(0, min(wait, d.latest.Sub(now))))
 }
 
-// Done says that everything noted so far is being acted on.
+// Done clears all recorded events, because the caller handles them now.
 func (d *Timer) Done() {
 	d.latest = time.Time{}
 	d.timer.Stop()
 }
 
-// Stop ends the timer.
+// Stop stops the timer.
 func (d *Timer) Stop() { d.timer.Stop() }

@@ -1,2 +1,3 @@
-// Package files opens files that others may have made, and keeps files that others must not read.
+// Package files safely opens files that other users may have created, and manages files that other
+// users must not read.
 package files

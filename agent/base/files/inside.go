@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// ErrLeadsOut is for a symbolic link that is absolute or leads out of its directory.
+// ErrLeadsOut reports a symbolic link that is absolute or leads out of its directory.
 var ErrLeadsOut = errors.New("the symbolic link leads out of its directory")
 
-// OpenRegularInside is [OpenRegular] for a file whose symbolic links must stay in its directory,
-// for directories of those who may not read all that the process can. Nothing outside of the
-// directory is opened, whenever links change.
+// OpenRegularInside is like [OpenRegular], but symbolic links must not lead out of the directory of
+// the file. Use it for directories whose owners have fewer rights than the process. It never opens
+// a file outside the directory, even if links change concurrently.
 func OpenRegularInside(name string) (*os.File, error) {
 	root, err := os.OpenRoot(filepath.Dir(name))
 	if err != nil {
@@ -29,8 +29,8 @@ func OpenRegularInside(name string) (*os.File, error) {
 	return f, err
 }
 
-// leadsOut tells what the system says of a file from what [os.Root] says of a link, which has no
-// error number.
+// leadsOut returns system errors unchanged, and [ErrLeadsOut] for the error of [os.Root] about a
+// link, which has no error number.
 func leadsOut(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

@@ -8,30 +8,31 @@ import (
 	"syscall"
 )
 
-// errNotRegular is for what stands in the place of a file.
+// errNotRegular is wrapped by errors about other file types.
 var errNotRegular = errors.New("not a regular file")
 
-// Exposed says what to do about a file that holds a secret, by its mode; "" where nobody but its
-// owner can read or write it.
+// Exposed says what to do about a file with a secret, depending on its mode; "" if only its owner
+// can access it.
 func Exposed(mode fs.FileMode) string {
 	if mode&0o077 == 0 {
 		return ""
 	}
-	return fmt.Sprintf("holds a secret and is open to others than its owner (mode %#o): give the file to the agent's "+
-		"user and change its mode to 0600, or give the key as a file of its own", mode)
+	return fmt.Sprintf("contains a secret and is accessible to other users (mode %#o): change its owner to the agent's "+
+		"user and its mode to 0600, or move the key to a separate file", mode)
 }
 
-// OpenRegular opens a regular file, or what a symbolic link leads to when that is one. It never
-// blocks: a pipe or device is refused unopened where possible.
+// OpenRegular opens a regular file or a symbolic link to one. It never blocks: it does not open
+// pipes and devices, except for a race, in which it opens them without blocking.
 func OpenRegular(name string) (*os.File, error) {
 	return openRegular(name, func() (fs.FileInfo, error) { return os.Stat(name) },
 		func(flags int) (*os.File, error) { return os.OpenFile(name, flags, 0) })
 }
 
-// openRegular looks at what stands under a name, opens it without blocking, and looks again.
+// openRegular checks the file type, opens the file without blocking, and checks the type again.
 func openRegular(name string, stat func() (fs.FileInfo, error),
 	open func(flags int) (*os.File, error)) (*os.File, error) {
-	// Opening a device can have effects, so what it is comes first; it may be another one at the open.
+	// Opening a device can have side effects, so check the type first. The file may be replaced
+	// before it is opened.
 	if st, err := stat(); err != nil {
 		return nil, err
 	} else if err := regular(name, st); err != nil {
@@ -66,5 +67,5 @@ func regular(name string, st fs.FileInfo) error {
 	case m&fs.ModeDevice != 0:
 		what = "a device"
 	}
-	return fmt.Errorf("%s is %s, %w; put a file in its place or rename it", name, what, errNotRegular)
+	return fmt.Errorf("%s is %s, %w; replace it by a regular file or rename it", name, what, errNotRegular)
 }

@@ -12,36 +12,36 @@ import (
 	"syscall"
 )
 
-// Modes of what a [Private] makes.
+// Modes of directories and files that [Private] creates.
 const (
 	privateDirMode  = 0o700
 	privateFileMode = 0o600
 )
 
-// tempPrefix begins the names of files that are being written.
+// tempPrefix is the prefix of temporary file names.
 const tempPrefix = "."
 
-// RefusedError is about a file or directory whose content others may know or may have written.
+// RefusedError reports a file or directory that other users may have read or written.
 type RefusedError struct{ Path, Reason, Remedy string }
 
 func (e *RefusedError) Error() string { return e.Path + " " + e.Reason + ": " + e.Remedy }
 
-// Private is an open directory with secrets that its owner alone can use. No symbolic link is
-// followed, neither in its place nor in it, and everything is done relative to the open directory:
-// whoever moves it away meanwhile leads no file to another place.
+// Private is an open directory with secrets that only its owner can access. Symbolic links are not
+// followed, neither to the directory nor in it. All operations are relative to the open directory,
+// so moving it does not redirect them.
 //
-// The directory and its files must belong to the user of the process or to root. For root it may be
-// the directory of another user, when the directory above shows that it is no stranger's: it
-// belongs to that user too, or to root and nobody else writes there. What root writes is given to
-// that user. A Private is for one goroutine.
+// The directory and its files must belong to the user of the process or to root. If the process
+// runs as root, the directory may belong to another user if the parent directory shows that this is
+// intended: it belongs to that user too, or it belongs to root and only root can write to it. Files
+// that root writes are then given to that user. A Private is not safe for concurrent use.
 type Private struct {
 	path string
 	root *os.Root
-	self *os.File // the directory itself, for locks and syncs
+	self *os.File // the directory itself, for locking and syncing
 	own  owner
 }
 
-// owner is whom files belong to.
+// owner is the owner of files.
 type owner struct{ uid, gid int }
 
 func ownerOf(st fs.FileInfo) owner {
@@ -51,8 +51,8 @@ func ownerOf(st fs.FileInfo) owner {
 	return owner{os.Geteuid(), os.Getegid()}
 }
 
-// OpenPrivate opens a directory. The error is fs.ErrNotExist when there is none, fs.ErrPermission
-// when this user may not open it, and a *[RefusedError] when others may have used it.
+// OpenPrivate opens a directory. It returns fs.ErrNotExist if it does not exist, fs.ErrPermission
+// if the user may not open it, and a *[RefusedError] if other users may have accessed it.
 func OpenPrivate(path string) (*Private, error) {
 	above, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
@@ -62,8 +62,7 @@ func OpenPrivate(path string) (*Private, error) {
 	return openPrivate(above, path)
 }
 
-// MakePrivate is [OpenPrivate] for a directory that is made when it does not exist, with the one
-// above it.
+// MakePrivate is like [OpenPrivate], but creates the directory and its parent if they do not exist.
 func MakePrivate(path string) (*Private, error) {
 	parent := filepath.Dir(path)
 	if err := os.MkdirAll(filepath.Dir(parent), 0o755); err != nil {
@@ -89,23 +88,24 @@ func MakePrivate(path string) (*Private, error) {
 	return openPrivate(above, path)
 }
 
-// giveToOwnerAbove gives a directory that root has just made to the owner of the one above.
+// giveToOwnerAbove changes the owner of a directory that root has created to the owner of its
+// parent.
 func giveToOwnerAbove(above *os.Root, base string) error {
 	st, err := above.Stat(".")
 	if err != nil {
 		return err
 	}
-	made, err := above.Open(base)
+	created, err := above.Open(base)
 	if err != nil {
 		return err
 	}
-	defer made.Close()
-	is, err := made.Stat()
-	if err != nil || !is.IsDir() { // replaced meanwhile, which openPrivate reports
+	defer created.Close()
+	is, err := created.Stat()
+	if err != nil || !is.IsDir() { // replaced concurrently, which openPrivate reports
 		return err
 	}
 	own := ownerOf(st)
-	return made.Chown(own.uid, own.gid)
+	return created.Chown(own.uid, own.gid)
 }
 
 func openPrivate(above *os.Root, path string) (*Private, error) {
@@ -115,7 +115,7 @@ func openPrivate(above *os.Root, path string) (*Private, error) {
 		return nil, err
 	}
 	if before.Mode()&fs.ModeSymlink != 0 {
-		return nil, &RefusedError{path, "is a symbolic link", "put the directory itself in its place, or remove it"}
+		return nil, &RefusedError{path, "is a symbolic link", "replace it by the directory or remove it"}
 	}
 	if !before.IsDir() {
 		return nil, &RefusedError{path, "is not a directory", "move it away"}
@@ -147,7 +147,8 @@ func openPrivate(above *os.Root, path string) (*Private, error) {
 	return p, nil
 }
 
-// ownedAsAbove reports whether the owner of a directory is no stranger to the one above.
+// ownedAsAbove reports whether the parent directory shows that the owner of a directory is
+// intended.
 func ownedAsAbove(above *os.Root, st fs.FileInfo) bool {
 	up, err := above.Stat(".")
 	if err != nil {
@@ -157,11 +158,11 @@ func ownedAsAbove(above *os.Root, st fs.FileInfo) bool {
 	return own.uid == ownerOf(st).uid || own.uid == 0 && up.Mode().Perm()&0o022 == 0
 }
 
-// Close ends the use of the directory and frees its lock.
+// Close closes the directory and releases its lock.
 func (p *Private) Close() error { return errors.Join(p.self.Close(), p.root.Close()) }
 
-// Lock waits until no other process, and no other Private, has the directory locked.
-// [Private.Close] frees it.
+// Lock waits for an exclusive lock of the directory among all processes and Privates.
+// [Private.Close] releases it.
 func (p *Private) Lock() error {
 	for {
 		if err := syscall.Flock(int(p.self.Fd()), syscall.LOCK_EX); err != syscall.EINTR {
@@ -170,11 +171,11 @@ func (p *Private) Lock() error {
 	}
 }
 
-// Stat returns what is known of the directory itself.
+// Stat returns the file info of the directory.
 func (p *Private) Stat() (fs.FileInfo, error) { return p.self.Stat() }
 
-// List returns the files of the directory by name, links as links. Names that begin with a dot are
-// left out.
+// List returns the files of the directory by name without following links. It omits names that
+// begin with a dot.
 func (p *Private) List() ([]fs.FileInfo, error) {
 	dir, err := p.root.Open(".")
 	if err != nil {
@@ -193,7 +194,7 @@ func (p *Private) List() ([]fs.FileInfo, error) {
 		}
 		st, err := p.root.Lstat(name)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed meanwhile
+			continue // removed concurrently
 		}
 		if err != nil {
 			return nil, err
@@ -203,10 +204,11 @@ func (p *Private) List() ([]fs.FileInfo, error) {
 	return out, nil
 }
 
-// Read returns the content of a file of at most limit bytes. The error is fs.ErrNotExist when there
-// is none, and a *[RefusedError] when it is no regular file or others may have read or written it.
+// Read returns the content of a file of at most limit bytes. It returns fs.ErrNotExist if the file
+// does not exist, and a *[RefusedError] if it is not a regular file or other users may have
+// accessed it.
 func (p *Private) Read(name string, limit int) (data []byte, err error) {
-	for range 3 { // it may be replaced while it is opened
+	for range 3 { // another process may replace it while it is opened
 		if data, err = p.read(name, limit); !errors.Is(err, errReplaced) {
 			break
 		}
@@ -214,7 +216,7 @@ func (p *Private) Read(name string, limit int) (data []byte, err error) {
 	return data, err
 }
 
-var errReplaced = errors.New("replaced while it was opened; try again")
+var errReplaced = errors.New("replaced while it was being opened; try again")
 
 func (p *Private) read(name string, limit int) ([]byte, error) {
 	path := filepath.Join(p.path, name)
@@ -243,15 +245,15 @@ func (p *Private) read(name string, limit int) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
 	if err == nil && len(data) > limit {
 		return nil, &RefusedError{path, fmt.Sprintf("has more than %d bytes", limit),
-			"it is not what belongs here; move it away"}
+			"it does not belong here; move it away"}
 	}
 	return data, err
 }
 
-// Write puts a file in place of what is there, in one step, and returns once it is on the disk.
+// Write replaces a file atomically and returns after it is on disk.
 func (p *Private) Write(name string, data []byte) error {
 	temp := tempPrefix + name
-	if err := p.root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a write that was interrupted
+	if err := p.root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by an interrupted write
 		return err
 	}
 	f, err := p.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, privateFileMode)
@@ -270,13 +272,13 @@ func (p *Private) Write(name string, data []byte) error {
 		err = p.root.Rename(temp, name)
 	}
 	if err != nil {
-		_ = p.root.Remove(temp) // the error before says more
+		_ = p.root.Remove(temp) // err is more specific
 		return err
 	}
 	return p.self.Sync()
 }
 
-// Remove removes a file; one that does not exist is no error.
+// Remove removes a file. It is not an error if the file does not exist.
 func (p *Private) Remove(name string) error {
 	if err := p.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -284,7 +286,7 @@ func (p *Private) Remove(name string) error {
 	return p.self.Sync()
 }
 
-// give hands to the owner what root has made.
+// give changes the owner of a file that root has created.
 func (p *Private) give(f *os.File) error {
 	if p.own.uid == os.Geteuid() {
 		return nil
@@ -292,19 +294,19 @@ func (p *Private) give(f *os.File) error {
 	return f.Chown(p.own.uid, p.own.gid)
 }
 
-// check holds a file or directory to its type, mode and owner.
+// check checks the type, the mode, and the owner of a file or directory.
 func (p *Private) check(path string, st fs.FileInfo, mode fs.FileMode) error {
 	dir := mode == privateDirMode
 	switch {
 	case st.Mode()&fs.ModeSymlink != 0:
-		return &RefusedError{path, "is a symbolic link", "put the file itself in its place, or remove it"}
+		return &RefusedError{path, "is a symbolic link", "replace it by the file or remove it"}
 	case dir && !st.IsDir():
 		return &RefusedError{path, "is not a directory", "move it away"}
 	case !dir && !st.Mode().IsRegular():
 		return &RefusedError{path, "is not a regular file", "move it away"}
 	case st.Mode().Perm()&0o077 != 0:
-		return &RefusedError{path, fmt.Sprintf("is open to others (mode %04o)", st.Mode().Perm()),
-			fmt.Sprintf("if nobody has read or changed it, change its mode to %04o; else remove it", mode)}
+		return &RefusedError{path, fmt.Sprintf("is accessible to other users (mode %04o)", st.Mode().Perm()),
+			fmt.Sprintf("if no other user has read or changed it, change its mode to %04o; otherwise remove it", mode)}
 	}
 	if uid := ownerOf(st).uid; uid != 0 && uid != os.Geteuid() && uid != p.own.uid {
 		return &RefusedError{path, fmt.Sprintf("belongs to the user %d, not to the agent's user %d", uid, p.own.uid),

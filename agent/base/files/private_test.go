@@ -30,9 +30,9 @@ func must(t *testing.T, err error) {
 func TestPrivate(t *testing.T) {
 	p, path := private(t)
 	must(t, p.Write("b", []byte("one")))
-	must(t, p.Write("b", []byte("two"))) // in place of it
+	must(t, p.Write("b", []byte("two"))) // replaces the file
 	must(t, p.Write("a", nil))
-	must(t, os.WriteFile(filepath.Join(path, ".c"), nil, 0o600)) // of a write that was interrupted
+	must(t, os.WriteFile(filepath.Join(path, ".c"), nil, 0o600)) // left by an interrupted write
 	must(t, p.Write("c", []byte("three")))
 	list, err := p.List()
 	must(t, err)
@@ -66,7 +66,7 @@ func TestPrivate(t *testing.T) {
 	}
 }
 
-// TestPrivateStaysInside: no name leads out of the directory.
+// TestPrivateStaysInside checks that no name leads out of the directory.
 func TestPrivateStaysInside(t *testing.T) {
 	p, path := private(t)
 	outside := filepath.Join(filepath.Dir(path), "outside")
@@ -87,13 +87,13 @@ func TestPrivateStaysInside(t *testing.T) {
 		}
 	}
 	must(t, p.Write("new", []byte("y")))
-	must(t, p.Write("link", []byte("y"))) // the link goes, not what it leads to
+	must(t, p.Write("link", []byte("y"))) // replaces the link, not its target
 	if data, err := os.ReadFile(outside); err != nil || string(data) != "x" {
 		t.Errorf("outside: %q, %v", data, err)
 	}
 }
 
-// TestPrivateLock: whoever has the lock is alone, until it closes.
+// TestPrivateLock checks that only one Private holds the lock until it is closed.
 func TestPrivateLock(t *testing.T) {
 	first, path := private(t)
 	must(t, first.Lock())

@@ -8,28 +8,27 @@ import (
 	"strings"
 )
 
-// maxCopied is how many values the copy operations of one patch may add in all, so that a short
-// patch cannot make a huge document.
+// maxCopied limits the number of values that the copy operations of a patch add in total, so that a
+// short patch cannot create a huge document.
 const maxCopied = 1 << 20
 
-// Options loosens the rules of RFC 6902 for patches that people write by hand against documents
-// that leave out what is empty.
+// Options relaxes RFC 6902 for patches that users write for documents without empty values.
 type Options struct {
-	// CreateParents lets add make what its path leads through: where a member of an object is absent
-	// or null, a list when the next token is an index or "-", else an object.
+	// CreateParents makes add create missing or null parents: a list if the next token is an index
+	// or "-", otherwise an object.
 	CreateParents bool
-	// IgnoreAbsent lets remove succeed where there is nothing.
+	// IgnoreAbsent makes remove succeed if the value does not exist.
 	IgnoreAbsent bool
 }
 
-// Error says which operation of a patch failed and why.
+// Error reports which operation of a patch failed and why.
 type Error struct {
-	Index     int // of the operation
+	Index     int // index of the operation
 	Operation Operation
 	Err       error
 }
 
-// Error names the operation, its path and the reason.
+// Error returns the operation, its path, and the reason.
 func (e *Error) Error() string {
 	return fmt.Sprintf("operation %d (%s %s): %v", e.Index, short(e.Operation.Op), short(e.Operation.Path), e.Err)
 }
@@ -37,11 +36,11 @@ func (e *Error) Error() string {
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Apply returns the document that the patch makes of doc, which stays as it is. When an operation
-// fails the result is an *Error, and nothing was applied (RFC 6902 section 5).
+// Apply returns the result of applying the patch to doc, which it does not modify. If an operation
+// fails, Apply returns an *Error and no document (RFC 6902 section 5).
 func (p Patch) Apply(doc any) (any, error) { return p.ApplyWith(doc, Options{}) }
 
-// ApplyWith is Apply with looser rules.
+// ApplyWith is Apply with relaxed rules.
 func (p Patch) ApplyWith(doc any, o Options) (any, error) {
 	a := applier{Options: o, doc: clone(doc)}
 	for i, op := range p {
@@ -52,7 +51,7 @@ func (p Patch) ApplyWith(doc any, o Options) (any, error) {
 	return a.doc, nil
 }
 
-// applier holds a document of its own, which it changes in place.
+// applier modifies its own copy of a document.
 type applier struct {
 	Options
 	doc    any
@@ -101,7 +100,7 @@ func (a *applier) apply(op Operation) error {
 		}
 		return a.move(from, path)
 	}
-	return fmt.Errorf("%q is not an operation: give add, remove, replace, move, copy or test", short(op.Op))
+	return fmt.Errorf("%q is not an operation: use add, remove, replace, move, copy, or test", short(op.Op))
 }
 
 func (a *applier) copy(from, path []string) error {
@@ -110,15 +109,16 @@ func (a *applier) copy(from, path []string) error {
 		return fmt.Errorf("from: %w", err)
 	}
 	if a.copied += weight(v, maxCopied+1); a.copied > maxCopied {
-		return fmt.Errorf("the patch copies more than %d values: copy less", maxCopied)
+		return fmt.Errorf("the patch copies more than %d values", maxCopied)
 	}
 	return a.add(path, clone(v), false)
 }
 
-// move is a remove and an add; the place must not lie inside what is moved (RFC 6902 section 4.4).
+// move removes a value and adds it elsewhere. A value cannot move into itself (RFC 6902 section
+// 4.4).
 func (a *applier) move(from, path []string) error {
 	if len(path) > len(from) && slices.Equal(path[:len(from)], from) {
-		return fmt.Errorf("%q lies inside %q, so it cannot be moved there",
+		return fmt.Errorf("%q is inside %q, so the value cannot be moved there",
 			short(FormatPointer(path)), short(FormatPointer(from)))
 	}
 	if slices.Equal(from, path) {
@@ -145,8 +145,7 @@ func (a *applier) find(path []string) (any, error) {
 	return v, nil
 }
 
-// edit replaces the object or list that a path ends in by what change makes of it, given the last
-// token.
+// edit replaces the parent of a path's last token by the result of change.
 func (a *applier) edit(path []string, parents bool, change func(in any, token string) (any, error)) error {
 	last := len(path) - 1
 	var descend func(v any, i int) (any, error)
@@ -178,7 +177,7 @@ func (a *applier) edit(path []string, parents bool, change func(in any, token st
 	return err
 }
 
-// add puts a value at a path: it sets a member, or inserts an item.
+// add adds a value at a path: it sets a member or inserts an item.
 func (a *applier) add(path []string, v any, parents bool) error {
 	if len(path) == 0 {
 		a.doc = v
@@ -193,7 +192,7 @@ func (a *applier) add(path []string, v any, parents bool) error {
 			if token == "-" {
 				return append(in, v), nil
 			}
-			i, err := place(in, token, len(in))
+			i, err := itemIndex(in, token, len(in))
 			if err != nil {
 				return nil, err
 			}
@@ -203,7 +202,7 @@ func (a *applier) add(path []string, v any, parents bool) error {
 	})
 }
 
-// remove takes the value at a path out and returns it.
+// remove removes the value at a path and returns it.
 func (a *applier) remove(path []string) (v any, err error) {
 	if len(path) == 0 {
 		v, a.doc = a.doc, nil
@@ -233,7 +232,7 @@ func child(v any, token string) (any, error) {
 		}
 		return nil, absentError(fmt.Sprintf("the object has no member %q", short(token)))
 	case []any:
-		i, err := place(v, token, len(v)-1)
+		i, err := itemIndex(v, token, len(v)-1)
 		if err != nil {
 			return nil, err
 		}
@@ -243,7 +242,7 @@ func child(v any, token string) (any, error) {
 	}
 }
 
-// setChild replaces a member or item that is there.
+// setChild replaces an existing member or item.
 func setChild(v any, token string, to any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -254,42 +253,42 @@ func setChild(v any, token string, to any) {
 	}
 }
 
-// makeChild makes a member that is absent or null, or the item behind the last one, as something
-// that the next token can lead into, and returns the value.
+// makeChild creates a container for the next token if the member is missing or null, or as the item
+// after the last one. It returns the value.
 func makeChild(v any, token, next string) any {
-	var made any = map[string]any{}
+	var created any = map[string]any{}
 	if _, err := index(next); err == nil || next == "-" {
-		made = []any{}
+		created = []any{}
 	}
 	switch v := v.(type) {
 	case map[string]any:
 		if plain(v[token]) == nil {
-			v[token] = made
+			v[token] = created
 		}
 	case []any:
 		if i, err := index(token); err == nil && i == len(v) {
-			return append(v, made)
+			return append(v, created)
 		}
 	}
 	return v
 }
 
-// place reads the index of an item up to last.
-func place(list []any, token string, last int) (int, error) {
+// itemIndex parses a list index of at most last.
+func itemIndex(list []any, token string, last int) (int, error) {
 	if token == "-" {
-		return 0, absentError(`"-" is the place behind the last item: only add, copy and move can go there`)
+		return 0, absentError(`"-" is the position after the last item: only add, copy, and move can use it`)
 	}
 	i, err := index(token)
 	if err != nil {
 		return 0, err
 	}
 	if i > last {
-		return 0, absentError(fmt.Sprintf("the list has %d items, so there is no place %d", len(list), i))
+		return 0, absentError(fmt.Sprintf("index %d is out of range: the list length is %d", i, len(list)))
 	}
 	return i, nil
 }
 
-// clone copies a value, but for raw parts, which nobody changes.
+// clone copies a value except for raw parts, which are immutable.
 func clone(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -308,7 +307,7 @@ func clone(v any) any {
 	return v
 }
 
-// weight counts the values in a value, or says at least limit when there are more.
+// weight returns the number of values in a value. It stops counting at limit.
 func weight(v any, limit int) int {
 	sum := 1
 	children := slices.Values([]any(nil))
@@ -326,12 +325,12 @@ func weight(v any, limit int) int {
 	return sum
 }
 
-// absentError says that there is nothing at a path.
+// absentError reports that there is no value at a path.
 type absentError string
 
 func (e absentError) Error() string { return string(e) }
 
-// at says where in the document a step failed.
+// at adds the path to an error.
 func at(path []string, err error) error {
 	if len(path) == 0 {
 		return err
@@ -339,7 +338,7 @@ func at(path []string, err error) error {
 	return fmt.Errorf("at %s: %w", short(FormatPointer(path)), err)
 }
 
-// show names a value in a message: scalars as they are, containers by what they are.
+// show formats a value for a message: scalars by value, containers by type.
 func show(v any) string {
 	switch v := plain(v).(type) {
 	case nil:

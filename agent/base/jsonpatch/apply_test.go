@@ -27,8 +27,8 @@ func text(t testing.TB, v any) string {
 	return string(b)
 }
 
-// TestApply holds the cases of RFC 6902, appendix A, and those that its text implies. An
-// expectation that begins with an exclamation mark is part of the error.
+// TestApply runs the cases of RFC 6902, appendix A, and others that its text implies. An
+// exclamation mark precedes the expected part of an error.
 func TestApply(t *testing.T) {
 	for name, c := range map[string]struct{ doc, patch, want string }{
 		"A.1 add a member": {`{"foo":"bar"}`, `[{"op":"add","path":"/baz","value":"qux"}]`,
@@ -67,14 +67,14 @@ func TestApply(t *testing.T) {
 		"add the document":      {`{"a":1}`, `[{"op":"add","path":"","value":[2]}]`, `[2]`},
 		"add at the end":        {`[1]`, `[{"op":"add","path":"/1","value":2}]`, `[1,2]`},
 		"add behind the end": {`[1]`, `[{"op":"add","path":"/2","value":2}]`,
-			`!the list has 1 items, so there is no place 2`},
-		"leading zero":   {`[1,2]`, `[{"op":"add","path":"/01","value":2}]`, `!"01" is not the index of a list`},
-		"negative index": {`[1,2]`, `[{"op":"remove","path":"/-1"}]`, `!"-1" is not the index of a list`},
-		"exponent index": {`[1,2]`, `[{"op":"remove","path":"/1e0"}]`, `!"1e0" is not the index of a list`},
+			`!index 2 is out of range: the list length is 1`},
+		"leading zero":   {`[1,2]`, `[{"op":"add","path":"/01","value":2}]`, `!"01" is not a list index`},
+		"negative index": {`[1,2]`, `[{"op":"remove","path":"/-1"}]`, `!"-1" is not a list index`},
+		"exponent index": {`[1,2]`, `[{"op":"remove","path":"/1e0"}]`, `!"1e0" is not a list index`},
 		"huge index": {`[1,2]`, `[{"op":"remove","path":"/18446744073709551616"}]`,
-			`!is not the index of a list`},
+			`!is not a list index`},
 		"dash as a member":      {`{"-":1}`, `[{"op":"remove","path":"/-"}]`, `{}`},
-		"remove behind the end": {`[1]`, `[{"op":"remove","path":"/-"}]`, `!"-" is the place behind the last item`},
+		"remove behind the end": {`[1]`, `[{"op":"remove","path":"/-"}]`, `!"-" is the position after the last item`},
 		"remove nothing": {`{"a":{}}`, `[{"op":"remove","path":"/a/b"}]`,
 			`!operation 0 (remove /a/b): at /a: the object has no member "b"`},
 		"replace nothing":          {`{}`, `[{"op":"replace","path":"/a","value":1}]`, `!the object has no member "a"`},
@@ -82,16 +82,16 @@ func TestApply(t *testing.T) {
 		"empty token":              {`{"":{"":1}}`, `[{"op":"replace","path":"//","value":2}]`, `{"":{"":2}}`},
 		"through a scalar":         {`{"a":"x"}`, `[{"op":"add","path":"/a/b","value":2}]`, `!at /a: "x" has no members`},
 		"no slash":                 {`{}`, `[{"op":"add","path":"a","value":2}]`, `!"a" does not begin with a slash`},
-		"bad escape":               {`{}`, `[{"op":"add","path":"/~2","value":2}]`, `!followed by neither 0 nor 1`},
-		"escape at the end":        {`{}`, `[{"op":"add","path":"/a~","value":2}]`, `!followed by neither 0 nor 1`},
+		"bad escape":               {`{}`, `[{"op":"add","path":"/~2","value":2}]`, `!not followed by 0 or 1`},
+		"escape at the end":        {`{}`, `[{"op":"add","path":"/a~","value":2}]`, `!not followed by 0 or 1`},
 		"unknown operation":        {`{}`, `[{"op":"merge","path":"/a","value":2}]`, `!"merge" is not an operation`},
 		"no value":                 {`{}`, `[{"op":"add","path":"/a"}]`, `!the member value is missing`},
 		"null value":               {`{"a":1}`, `[{"op":"replace","path":"/a","value":null}]`, `{"a":null}`},
 		"no from":                  {`{}`, `[{"op":"copy","path":"/a"}]`, `!the member from is missing`},
 		"no path":                  {`{}`, `[{"op":"remove"}]`, `!needs the members op and path`},
 		"not a list":               {`{}`, `{"op":"remove","path":"/a"}`, `!not a JSON Patch`},
-		"move into its own child":  {`{"a":{"b":{}}}`, `[{"op":"move","from":"/a","path":"/a/b/c"}]`, `!lies inside "/a"`},
-		"move the document":        {`{"a":1}`, `[{"op":"move","from":"","path":"/b"}]`, `!lies inside ""`},
+		"move into its own child":  {`{"a":{"b":{}}}`, `[{"op":"move","from":"/a","path":"/a/b/c"}]`, `!is inside "/a"`},
+		"move the document":        {`{"a":1}`, `[{"op":"move","from":"","path":"/b"}]`, `!is inside ""`},
 		"move to a neighbour":      {`{"a":1}`, `[{"op":"move","from":"/a","path":"/ab"}]`, `{"ab":1}`},
 		"move onto itself":         {`{"a":1}`, `[{"op":"move","from":"/a","path":"/a"}]`, `{"a":1}`},
 		"move nothing onto itself": {`{}`, `[{"op":"move","from":"/a","path":"/a"}]`, `!the object has no member "a"`},
@@ -143,18 +143,18 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestApplyWith shows the looser rules.
+// TestApplyWith checks the relaxed rules.
 func TestApplyWith(t *testing.T) {
 	loose := jsonpatch.Options{CreateParents: true, IgnoreAbsent: true}
 	for name, c := range map[string]struct{ doc, patch, want string }{
 		"parents": {`{}`, `[{"op":"add","path":"/a/b/c","value":1}]`, `{"a":{"b":{"c":1}}}`},
 		"a list among parents": {`{"a":null}`,
 			`[{"op":"add","path":"/a/0/b","value":1},{"op":"add","path":"/a/-","value":2}]`, `{"a":[{"b":1},2]}`},
-		"no gaps in lists": {`{}`, `[{"op":"add","path":"/a/1/b","value":1}]`, `!the list has 0 items`},
+		"no gaps in lists": {`{}`, `[{"op":"add","path":"/a/1/b","value":1}]`, `!the list length is 0`},
 		"a scalar stays":   {`{"a":1}`, `[{"op":"add","path":"/a/b","value":1}]`, `!1 has no members`},
 		"remove nothing": {`{"a":{},"l":[]}`, `[{"op":"remove","path":"/a/b/c"},{"op":"remove","path":"/l/0"}]`,
 			`{"a":{},"l":[]}`},
-		"remove at no index": {`{"l":[]}`, `[{"op":"remove","path":"/l/x"}]`, `!"x" is not the index of a list`},
+		"remove at no index": {`{"l":[]}`, `[{"op":"remove","path":"/l/x"}]`, `!"x" is not a list index`},
 		"replace nothing":    {`{}`, `[{"op":"replace","path":"/a","value":1}]`, `!the object has no member "a"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestApplyIsBounded(t *testing.T) {
 	}
 }
 
-// TestApplyRaw looks into raw parts and leaves those alone that no operation touches.
+// TestApplyRaw checks that raw parts are decoded only if an operation refers to something inside.
 func TestApplyRaw(t *testing.T) {
 	doc := map[string]any{"a": json.RawMessage(`{"x": 1}`), "b": json.RawMessage(`{"y":  2}`), "c": json.RawMessage(`{`)}
 	p := jsonpatch.Patch{{Op: jsonpatch.Replace, Path: "/a/x", Value: true},
@@ -210,7 +210,7 @@ func TestApplyRaw(t *testing.T) {
 	}
 }
 
-// TestOperationJSON writes and reads each operation.
+// TestOperationJSON encodes and decodes each operation.
 func TestOperationJSON(t *testing.T) {
 	for _, want := range []string{
 		`{"op":"add","path":"/a","value":null}`, `{"op":"replace","path":"","value":{"x":[1]}}`,
@@ -227,8 +227,8 @@ func TestOperationJSON(t *testing.T) {
 	}
 }
 
-// FuzzApply shows that no patch and no document makes a panic, and that the document stays as it
-// was.
+// FuzzApply checks that patches and documents cause no panic, and that the document is not
+// modified.
 func FuzzApply(f *testing.F) {
 	f.Add(`{"a":[1,{"b":null}]}`, `[{"op":"copy","from":"/a","path":"/a/-"},{"op":"move","from":"/a/0","path":"/b"},{"op":"test","path":"/b","value":1e0}]`, true)
 	f.Add(`[[]]`,

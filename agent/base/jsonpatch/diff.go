@@ -10,15 +10,14 @@ import (
 	"strings"
 )
 
-// Diff returns the patch that leads from a to b: applied to a it gives b, and it is empty when they
-// are equal. It uses add, remove and replace alone, and the same values give the same patch.
+// Diff returns the patch from a to b: applied to a, it gives b. It is empty if they are equal. It
+// uses only add, remove, and replace, and is deterministic.
 //
-// The patch is made to be read. Objects are compared member by member. Lists are compared by what
-// their items are known by: a member "name", or another one of a few, that tells all items apart,
-// else by equality; so an item that was inserted shifts nothing. An object or list of which nothing
-// has stayed is replaced as a whole where that takes fewer operations; this is not done for the
-// document itself and its members, so that documents of the form {kind: {name: value}} are compared
-// name by name.
+// The patch is made for reading. Objects are compared by member. List items are matched by a member
+// such as "name" that identifies all items, and otherwise by equality, so an inserted item does not
+// shift the others. If an object or list has no unchanged parts, it is replaced as a whole if that
+// takes fewer operations. This does not apply to the document itself and its members, so documents
+// of the form {kind: {name: value}} are compared by name.
 func Diff(a, b any) Patch {
 	var d differ
 	d.diff(a, b)
@@ -31,12 +30,12 @@ type differ struct {
 	depth int
 }
 
-// named is the depth below which objects and lists may be replaced as a whole.
+// named is the depth from which objects and lists may be replaced as a whole.
 const named = 2
 
-// diff adds the operations that lead from a to b at the path, and reports whether something was
-// kept.
-func (d *differ) diff(a, b any) (kept bool) {
+// diff adds the operations from a to b at the current path and reports whether the values have
+// common parts.
+func (d *differ) diff(a, b any) (shared bool) {
 	ra, isRaw := a.(json.RawMessage)
 	if rb, ok := b.(json.RawMessage); ok && isRaw && bytes.Equal(ra, rb) {
 		return true
@@ -46,16 +45,16 @@ func (d *differ) diff(a, b any) (kept bool) {
 	case map[string]any:
 		if y, ok := plain(b).(map[string]any); ok {
 			if sameType(x, y) {
-				kept = d.objects(x, y)
+				shared = d.objects(x, y)
 			} else {
 				d.replace(b)
 			}
-			return d.whole(from, kept, b)
+			return d.whole(from, shared, b)
 		}
 	case []any:
 		if y, ok := plain(b).([]any); ok {
-			kept = d.lists(x, y)
-			return d.whole(from, kept, b)
+			shared = d.lists(x, y)
+			return d.whole(from, shared, b)
 		}
 	}
 	if Equal(a, b) {
@@ -65,10 +64,10 @@ func (d *differ) diff(a, b any) (kept bool) {
 	return false
 }
 
-// typeMember says what an object is, in the JSON form of protobuf messages.
+// typeMember is the type of an object in the JSON form of protobuf messages.
 const typeMember = "@type"
 
-// sameType is false for objects that say that they are different things.
+// sameType is false if the objects have different types.
 func sameType(a, b map[string]any) bool {
 	s, ok := a[typeMember].(string)
 	t, also := b[typeMember].(string)
@@ -79,19 +78,19 @@ func (d *differ) replace(b any) {
 	d.out = append(d.out, Operation{Op: Replace, Path: string(d.path), Value: b})
 }
 
-// whole replaces the operations since from by a single one where nothing was kept.
-func (d *differ) whole(from int, kept bool, b any) bool {
+// whole replaces the operations since from by a single replace if nothing is shared.
+func (d *differ) whole(from int, shared bool, b any) bool {
 	switch {
-	case len(d.out) == from: // equal, be it empty
+	case len(d.out) == from: // equal, even if empty
 		return true
-	case !kept && d.depth >= named && len(d.out)-from > 1:
+	case !shared && d.depth >= named && len(d.out)-from > 1:
 		d.out = slices.Delete(d.out, from, len(d.out))
 		d.replace(b)
 	}
-	return kept
+	return shared
 }
 
-func (d *differ) objects(a, b map[string]any) (kept bool) {
+func (d *differ) objects(a, b map[string]any) (shared bool) {
 	for _, k := range union(a, b) {
 		x, had := a[k]
 		y, has := b[k]
@@ -101,13 +100,13 @@ func (d *differ) objects(a, b map[string]any) (kept bool) {
 		case !had:
 			d.out = append(d.out, Operation{Op: Add, Path: d.join(k), Value: y})
 		case d.in(k, x, y) && k != typeMember:
-			kept = true
+			shared = true
 		}
 	}
-	return kept
+	return shared
 }
 
-// union returns the keys of two objects, sorted.
+// union returns the sorted keys of two objects.
 func union(a, b map[string]any) []string {
 	keys := slices.AppendSeq(make([]string, 0, len(a)), maps.Keys(a))
 	for k := range b {
@@ -119,22 +118,22 @@ func union(a, b map[string]any) []string {
 	return keys
 }
 
-// in is diff one level deeper.
+// in calls diff one level deeper.
 func (d *differ) in(token string, a, b any) bool {
 	n := len(d.path)
 	d.path = appendToken(d.path, token)
 	d.depth++
-	kept := d.diff(a, b)
+	shared := d.diff(a, b)
 	d.path = d.path[:n]
 	d.depth--
-	return kept
+	return shared
 }
 
 func (d *differ) join(token string) string {
 	return string(appendToken(slices.Clip(d.path), token))
 }
 
-// Equal compares two values as RFC 6902 section 4.6 has it: numbers by their value, objects without
+// Equal compares two values as defined in RFC 6902 section 4.6: numbers by value, objects without
 // regard to order.
 func Equal(a, b any) bool {
 	ra, isRaw := a.(json.RawMessage)
@@ -154,10 +153,10 @@ func Equal(a, b any) bool {
 		b := plain(b)
 		return a == b || sameNumber(a, b)
 	}
-	return false // no JSON value
+	return false // not a JSON value
 }
 
-// plain decodes a raw part. What is not JSON stays as it is and equals nothing but the same bytes.
+// plain decodes a raw part. Invalid JSON is returned unchanged and equals only the same bytes.
 func plain(v any) any {
 	raw, ok := v.(json.RawMessage)
 	if !ok {
@@ -170,22 +169,22 @@ func plain(v any) any {
 	return d
 }
 
-// sameNumber compares two numbers by their value.
+// sameNumber compares two numbers by value.
 func sameNumber(a, b any) bool {
 	x, y := rational(a), rational(b)
 	return x != nil && y != nil && x.Cmp(y) == 0
 }
 
-// maxExponent bounds the exponents of numbers that are compared: 1e999999999 has a billion digits.
+// maxExponent limits the exponents of numbers that are compared: 1e999999999 has a billion digits.
 const maxExponent = 1000
 
-// rational returns the value of a number, nil for other values and for numbers beyond
+// rational returns the value of a number, or nil for other values and for numbers beyond
 // [maxExponent].
 func rational(v any) *big.Rat {
 	var text string
 	switch v := v.(type) {
 	case float64:
-		return new(big.Rat).SetFloat64(v) // nil for what is not finite
+		return new(big.Rat).SetFloat64(v) // nil if not finite
 	case json.Number:
 		text = string(v)
 	}

@@ -11,8 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 )
 
-// TestDiff shows what patches look like: below a document of the form {kind: {name: value}}, as
-// they are used.
+// TestDiff checks patches of documents of the form {kind: {name: value}}.
 func TestDiff(t *testing.T) {
 	for name, c := range map[string]struct{ a, b, want string }{
 		"equal":                {`{"a":[1,{"b":null}]}`, `{"a":[1.0,{"b":null}]}`, ``},
@@ -103,7 +102,7 @@ func leads(t interface {
 	}
 }
 
-// values generates documents in which the same names and values come up again and again.
+// values generates documents with repeated names and values.
 func values() *rapid.Generator[any] {
 	names := rapid.SampledFrom([]string{"name", "id", "a", "b", "c/d", "~", "", "@type"})
 	scalar := rapid.OneOf(
@@ -137,7 +136,7 @@ func values() *rapid.Generator[any] {
 	return deeper(4)
 }
 
-// TestDiffLeads is the promise: the difference applied to one value gives the other.
+// TestDiffLeads checks that applying the patch from a to b to a gives b.
 func TestDiffLeads(t *testing.T) {
 	v := values()
 	rapid.Check(t, func(t *rapid.T) {
@@ -154,7 +153,7 @@ func TestDiffLeads(t *testing.T) {
 	})
 }
 
-// TestDiffAsJSON is the promise for who reads patch and documents from the wire.
+// TestDiffAsJSON checks the same after encoding and decoding the patch and the documents.
 func TestDiffAsJSON(t *testing.T) {
 	v := values()
 	rapid.Check(t, func(t *rapid.T) {
@@ -175,7 +174,8 @@ func TestDiffAsJSON(t *testing.T) {
 	})
 }
 
-// TestDiffIsShort bounds the patch for one change in a long list by the change, not by the list.
+// TestDiffIsShort checks that the length of a patch for one change does not depend on the length of
+// the list.
 func TestDiffIsShort(t *testing.T) {
 	list := func(skip int) []any {
 		out := []any{}
@@ -193,7 +193,7 @@ func TestDiffIsShort(t *testing.T) {
 	}
 }
 
-// FuzzDiff compares any two JSON documents.
+// FuzzDiff compares two arbitrary JSON documents.
 func FuzzDiff(f *testing.F) {
 	f.Add(`[{"name":"a"},{"name":"b"}]`, `[{"name":"b","x":[1,2,2]},{"name":"a"}]`)
 	f.Add(`{"a":[1,1,2,{"@type":"x"}]}`, `{"a":[2,1,1e0,{"@type":"y"}]}`)
@@ -210,7 +210,7 @@ func FuzzDiff(f *testing.F) {
 	})
 }
 
-// BenchmarkDiff compares the configs of a proxy with 1000 clusters and listeners of which three
+// BenchmarkDiff compares the configs of a proxy with 1000 clusters and listeners, three of which
 // differ, as raw JSON.
 func BenchmarkDiff(b *testing.B) {
 	const listener = `{"name":"outbound:%d","address":{"socketAddress":{"address":"10.0.0.1","portValue":%d}},"filterChains":[{"filters":[{"name":"hcm",` +

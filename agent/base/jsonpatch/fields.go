@@ -10,20 +10,21 @@ import (
 
 // FieldChange is a value that differs between two documents.
 type FieldChange struct {
-	// "spec.to[0].default.idleTimeout"; items of lists by name where they have one
+	// Path is a field path such as "spec.to[0].default.idleTimeout". Items of lists are identified
+	// by name if they have one.
 	Path   string          `json:"path"`
-	Before json.RawMessage `json:"before,omitempty"` // absent when there was nothing
-	After  json.RawMessage `json:"after,omitempty"`  // absent when there is nothing
+	Before json.RawMessage `json:"before,omitempty"` // absent if the field did not exist
+	After  json.RawMessage `json:"after,omitempty"`  // absent if the field does not exist any more
 }
 
-// Fields returns what a patch changes in a document, with paths for people. The document is changed
-// on the way. Of the tokens of each pointer the first skip lead to the document.
+// Fields returns the changes of a patch with readable paths. It applies the patch to the document
+// in place. skip is the number of pointer tokens that lead to the document.
 func Fields(document any, patch Patch, skip int) []FieldChange {
 	out := make([]FieldChange, 0, len(patch))
 	for i := range patch {
 		tokens, err := ParsePointer(patch[i].Path)
 		if err != nil || len(tokens) < skip {
-			continue // Diff writes no such pointers
+			continue // Diff returns no such pointers
 		}
 		var words strings.Builder
 		var before any
@@ -40,7 +41,7 @@ func Fields(document any, patch Patch, skip int) []FieldChange {
 	return out
 }
 
-// FieldsBetween returns the fields in which two JSON documents differ.
+// FieldsBetween returns the differences between two JSON documents.
 func FieldsBetween(from, to []byte) ([]FieldChange, error) {
 	a, err := Decode(from)
 	if err != nil {
@@ -53,8 +54,8 @@ func FieldsBetween(from, to []byte) ([]FieldChange, error) {
 	return Fields(a, Diff(a, b), 0), nil
 }
 
-// follow goes down a path to what an operation is about, writes the path in words and carries the
-// operation out. It returns what the value has become, and what was at the end of the path.
+// follow descends to the target of an operation, appends the readable path to words, and applies
+// the operation. It returns the new value of v and the previous value of the target.
 func follow(v any, tokens []string, op *Operation, words *strings.Builder) (next, before any) {
 	if len(tokens) == 0 {
 		return op.Value, v
@@ -97,7 +98,7 @@ func follow(v any, tokens []string, op *Operation, words *strings.Builder) (next
 	return v, nil
 }
 
-// WriteKey adds a member of an object to a path.
+// WriteKey appends a member of an object to a path.
 func WriteKey(words *strings.Builder, key string) {
 	if key == "" || strings.ContainsAny(key, ".[]/ ") {
 		words.WriteString("[" + key + "]")
@@ -106,18 +107,18 @@ func WriteKey(words *strings.Builder, key string) {
 	words.WriteString("." + key)
 }
 
-// writeItem adds an item of a list to a path: by its name, else by its place.
-func writeItem(words *strings.Builder, item any, place int) {
+// writeItem appends an item of a list to a path, by name or by index.
+func writeItem(words *strings.Builder, item any, index int) {
 	if o, ok := Open(item).(map[string]any); ok {
 		if name, ok := o["name"].(string); ok && name != "" {
 			words.WriteString("[" + name + "]")
 			return
 		}
 	}
-	words.WriteString("[" + strconv.Itoa(place) + "]")
+	words.WriteString("[" + strconv.Itoa(index) + "]")
 }
 
-// Open decodes a part of a document that is still in its JSON form, one level of it.
+// Open decodes one level of a raw part.
 func Open(v any) any {
 	if raw, ok := v.(json.RawMessage); ok {
 		v, _ = Decode(raw)
@@ -125,7 +126,7 @@ func Open(v any) any {
 	return v
 }
 
-// Compact writes a JSON value on one line.
+// Compact returns the JSON of a value on one line.
 func Compact(v any) json.RawMessage {
 	if raw, ok := v.(json.RawMessage); ok {
 		return raw
@@ -133,7 +134,7 @@ func Compact(v any) json.RawMessage {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil { // a decoded value always has a JSON form
+	if err := enc.Encode(v); err != nil { // unreachable: a decoded value has a JSON form
 		return json.RawMessage("null")
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))

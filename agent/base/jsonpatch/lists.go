@@ -7,13 +7,12 @@ import (
 	"strconv"
 )
 
-// pair is an item of the old list and the one of the new list that it becomes.
+// pair matches an item of the old list to an item of the new list, by index.
 type pair struct{ a, b int }
 
-// lists compares two lists. The operations are applied one after the other, so what is removed goes
-// first, from the end; then the new list is walked from its beginning, and everything before the
-// walker is as it shall be.
-func (d *differ) lists(a, b []any) (kept bool) {
+// lists compares two lists. Operations are applied in order, so it first removes items from the
+// end. Then it walks through the new list; all items before the current one are final.
+func (d *differ) lists(a, b []any) (shared bool) {
 	pairs := match(a, b)
 	next := len(pairs) - 1
 	for i := len(a) - 1; i >= 0; i-- {
@@ -27,17 +26,17 @@ func (d *differ) lists(a, b []any) (kept bool) {
 	for j, y := range b {
 		if next < len(pairs) && pairs[next].b == j {
 			if d.in(strconv.Itoa(j), a[pairs[next].a], y) {
-				kept = true
+				shared = true
 			}
 			next++
 			continue
 		}
 		d.out = append(d.out, Operation{Op: Add, Path: d.join(strconv.Itoa(j)), Value: y})
 	}
-	return kept
+	return shared
 }
 
-// match pairs the items of two lists in an order that both have.
+// match returns pairs of items that are in the same order in both lists.
 func match(a, b []any) []pair {
 	pairs := make([]pair, 0, min(len(a), len(b)))
 	for len(pairs) < min(len(a), len(b)) && Equal(a[len(pairs)], b[len(pairs)]) {
@@ -55,8 +54,8 @@ func match(a, b []any) []pair {
 	return pairs
 }
 
-// middle pairs what lies between the equal beginnings and ends; from is the index of its first
-// item. The whole lists decide what the items are known by.
+// middle matches the items between the equal beginnings and ends; from is the index of the first of
+// them. The complete lists decide which member identifies items.
 func middle(a, b []any, from int, wholeA, wholeB []any) []pair {
 	if len(a) == 0 || len(b) == 0 {
 		return nil
@@ -65,7 +64,7 @@ func middle(a, b []any, from int, wholeA, wholeB []any) []pair {
 		return shift(anchors(x[from:from+len(a)], y[from:from+len(b)]), from)
 	}
 	if len(a) == 1 && len(b) == 1 {
-		return []pair{{from, from}} // as what follows would find, without looking into them
+		return []pair{{from, from}} // equal to the result of the general case, without comparing contents
 	}
 	return shift(fill(anchors(contents(a), contents(b)), len(a), len(b)), from)
 }
@@ -78,8 +77,8 @@ func shift(pairs []pair, by int) []pair {
 	return pairs
 }
 
-// names returns what the items of both lists are known by: a member that all have as a string, of
-// which no two of a list have the same. Nil when there is none.
+// names returns identifiers for the items of both lists: a string member that all items have and
+// that is unique within each list. It returns nil if there is none.
 func names(a, b []any) (x, y []string) {
 	for _, key := range [...]string{"name", "id", "key", "type"} {
 		if x = distinct(a, key); x != nil {
@@ -91,7 +90,8 @@ func names(a, b []any) (x, y []string) {
 	return nil, nil
 }
 
-// distinct returns a member of each item, nil where one has no such string or two have the same.
+// distinct returns a member of each item, or nil if an item has no such string or the values are
+// not unique.
 func distinct(list []any, key string) []string {
 	out := make([]string, len(list))
 	seen := make(map[string]bool, len(list))
@@ -106,35 +106,34 @@ func distinct(list []any, key string) []string {
 	return out
 }
 
-// contents returns what items without a name are known by: their content, and which one of several
-// equal ones it is. Two forms of one value only make a patch longer.
+// contents returns identifiers for items without a name: the content with a counter for equal
+// items. If equal values have different text, the patch is longer but still correct.
 func contents(list []any) []string {
 	out := make([]string, len(list))
 	seen := make(map[string]int, len(list))
 	for i, v := range list {
-		text, _ := json.Marshal(v) // what has no JSON form is equal to nothing
+		text, _ := json.Marshal(v) // values without a JSON form are not equal to anything
 		out[i] = fmt.Sprintf("%d/%s", seen[string(text)], text)
 		seen[string(text)]++
 	}
 	return out
 }
 
-// anchors pairs items with the same id, as many as can be paired in the order of both lists: of the
-// items that both have, those on a longest increasing subsequence of their places. Ids are distinct
-// within a list.
+// anchors matches items with equal IDs, as many as possible in the order of both lists: those on a
+// longest increasing subsequence of positions. IDs must be unique within a list.
 func anchors(a, b []string) []pair {
-	place := make(map[string]int, len(b))
+	position := make(map[string]int, len(b))
 	for j, id := range b {
-		place[id] = j
+		position[id] = j
 	}
 	var common []pair
 	for i, id := range a {
-		if j, ok := place[id]; ok {
+		if j, ok := position[id]; ok {
 			common = append(common, pair{i, j})
 		}
 	}
-	// ends[n] is the index in common of the smallest end of a sequence of n+1 pairs; before links each
-	// pair to the one that it follows.
+	// ends[n] is the index in common of the smallest end of a sequence of n+1 pairs. before links
+	// each pair to its predecessor.
 	var ends []int
 	before := make([]int, len(common))
 	for i, p := range common {
@@ -160,8 +159,8 @@ func anchors(a, b []string) []pair {
 	return out
 }
 
-// fill pairs, between two anchors, the items that are left, in their order: they are taken for
-// changed ones.
+// fill matches the remaining items between anchors in order, because they are probably changed
+// versions of each other.
 func fill(anchors []pair, a, b int) []pair {
 	out := make([]pair, 0, min(a, b))
 	i, j := 0, 0

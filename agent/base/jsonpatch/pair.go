@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 )
 
-// DecodePair reads two JSON values that are to be compared, as [Decode] does each of them, but
-// leaves objects and lists that are alike in both as an [encoding/json.RawMessage], and those that
-// only one of them has: of two versions of a document that is most.
+// DecodePair decodes two JSON values for comparison. The result is the same as from [Decode],
+// except that objects and lists that are equal in both, or exist only in one of them, remain an
+// [encoding/json.RawMessage]. In two versions of a document, most parts are equal.
 func DecodePair(a, b []byte) (x, y any, err error) {
 	if !json.Valid(a) || !json.Valid(b) {
 		return both(a, b, Decode)
@@ -15,7 +15,7 @@ func DecodePair(a, b []byte) (x, y any, err error) {
 	return pairOf(bytes.TrimSpace(a), bytes.TrimSpace(b), maxPairDepth)
 }
 
-// both reads two values.
+// both calls read for two values.
 func both[T any](a, b []byte, read func([]byte) (T, error)) (x, y T, err error) {
 	if x, err = read(a); err == nil {
 		y, err = read(b)
@@ -23,11 +23,11 @@ func both[T any](a, b []byte, read func([]byte) (T, error)) (x, y T, err error) 
 	return x, y, err
 }
 
-// maxPairDepth is how deep values are taken apart: every level is gone through once more. What lies
-// deeper is decoded.
+// maxPairDepth limits the depth to which values are split, since each level scans the text again.
+// Deeper values are decoded.
 const maxPairDepth = 50
 
-// pairOf is DecodePair for valid values without space around them.
+// pairOf is DecodePair for valid values without surrounding space.
 func pairOf(a, b []byte, depth int) (x, y any, err error) {
 	switch {
 	case depth == 0:
@@ -37,7 +37,7 @@ func pairOf(a, b []byte, depth int) (x, y any, err error) {
 	case a[0] == '[' && b[0] == '[' && !bytes.Equal(a, b):
 		return listPair(a, b, depth-1)
 	}
-	return both(a, b, part)
+	return both(a, b, shallow)
 }
 
 func objectPair(a, b []byte, depth int) (x, y any, err error) {
@@ -58,7 +58,7 @@ func objectPair(a, b []byte, depth int) (x, y any, err error) {
 	return m, n, nil
 }
 
-// listPair opens the objects in both lists, whose names are looked at.
+// listPair also splits objects that only one list has, because Diff reads their names.
 func listPair(a, b []byte, depth int) (x, y any, err error) {
 	l, m, err := both(a, b, items)
 	if err != nil {
@@ -92,8 +92,8 @@ func listPair(a, b []byte, depth int) (x, y any, err error) {
 	return l, m, nil
 }
 
-// part decodes a valid value that holds no others, and leaves objects and lists as they are.
-func part(b []byte) (any, error) {
+// shallow decodes a valid scalar and returns objects and lists as raw parts.
+func shallow(b []byte) (any, error) {
 	switch b[0] {
 	case '{', '[':
 		return json.RawMessage(b), nil
@@ -109,7 +109,7 @@ func part(b []byte) (any, error) {
 	return json.Number(b), nil
 }
 
-// members splits a valid object into its members; of two with one name the later stays.
+// members splits a valid object into its members. For duplicate names, the last one applies.
 func members(b []byte) (map[string]any, error) {
 	out := map[string]any{}
 	for i := next(b, 1); b[i] != '}'; i = next(b, i) {
@@ -121,9 +121,9 @@ func members(b []byte) (map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		i = next(b, next(b, end)+1) // past the colon
+		i = next(b, next(b, end)+1) // skip the colon
 		end = skip(b, i)
-		if out[name], err = part(b[i:end:end]); err != nil {
+		if out[name], err = shallow(b[i:end:end]); err != nil {
 			return nil, err
 		}
 		i = end
@@ -139,7 +139,7 @@ func items(b []byte) ([]any, error) {
 			i = next(b, i+1)
 		}
 		end := skip(b, i)
-		v, err := part(b[i:end:end])
+		v, err := shallow(b[i:end:end])
 		if err != nil {
 			return nil, err
 		}
@@ -149,11 +149,11 @@ func items(b []byte) ([]any, error) {
 	return out, nil
 }
 
-// text reads a string literal.
+// text decodes a string literal.
 func text(b []byte) (string, error) {
 	plain := b[1 : len(b)-1]
 	for _, c := range plain {
-		if c == '\\' || c >= 0x80 { // bytes that are no UTF-8 are replaced
+		if c == '\\' || c >= 0x80 { // invalid UTF-8 is replaced
 			var s string
 			err := json.Unmarshal(b, &s)
 			return s, err
@@ -162,7 +162,7 @@ func text(b []byte) (string, error) {
 	return string(plain), nil
 }
 
-// next is the index of the first byte from i on that is no space.
+// next returns the index of the first non-space byte from i.
 func next(b []byte, i int) int {
 	for b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r' {
 		i++
@@ -170,7 +170,7 @@ func next(b []byte, i int) int {
 	return i
 }
 
-// skip is the index behind the value that begins at i.
+// skip returns the index after the value that begins at i.
 func skip(b []byte, i int) int {
 	switch b[i] {
 	case '"':
@@ -198,7 +198,7 @@ func skip(b []byte, i int) int {
 	return i
 }
 
-// skipText is the index behind the string literal that begins at i.
+// skipText returns the index after the string literal that begins at i.
 func skipText(b []byte, i int) int {
 	for i++; ; i++ {
 		n := bytes.IndexByte(b[i:], '"')

@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 )
 
-// whole decodes every part of a value.
+// whole decodes all parts of a value.
 func whole(t *testing.T, v any) any {
 	t.Helper()
 	switch v := v.(type) {
@@ -35,7 +35,7 @@ func whole(t *testing.T, v any) any {
 	return v
 }
 
-// checkPair holds DecodePair to what Decode and Diff say of the same values.
+// checkPair compares DecodePair with Decode and Diff on the same values.
 func checkPair(t *testing.T, a, b string) {
 	t.Helper()
 	x, errX := jsonpatch.Decode([]byte(a))
@@ -86,7 +86,7 @@ func TestDecodePair(t *testing.T) {
 		checkPair(t, p[0], p[1])
 		checkPair(t, p[1], p[0])
 	}
-	for _, n := range []int{49, 50, 51, 200} { // deeper than values are taken apart
+	for _, n := range []int{49, 50, 51, 200} { // deeper than maxPairDepth
 		nested := func(v string) string { return strings.Repeat(`{"a":[`, n/2) + v + strings.Repeat(`]}`, n/2) }
 		checkPair(t, nested(`{"x":1}`), nested(`{"x":2}`))
 	}
@@ -96,7 +96,7 @@ func TestDecodePair(t *testing.T) {
 	}
 	for _, v := range []any{x, y} {
 		if _, raw := v.(map[string]any)["same"].(json.RawMessage); !raw {
-			t.Errorf("what is alike was decoded: %v", v)
+			t.Errorf("equal parts were decoded: %v", v)
 		}
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// UnmarshalJSON reads an operation. Members that RFC 6902 does not define are ignored, as it wants;
-// one that is missing or of the wrong type is an error, and so are an unknown operation and a
-// malformed pointer. Numbers are kept as [encoding/json.Number].
+// UnmarshalJSON decodes an operation. It ignores members that RFC 6902 does not define. A missing
+// or mistyped member, an unknown operation, and a malformed pointer are errors. Numbers are decoded
+// as [encoding/json.Number].
 func (o *Operation) UnmarshalJSON(b []byte) error {
 	var in struct {
 		Op    *string         `json:"op"`
@@ -43,7 +43,7 @@ func (o *Operation) UnmarshalJSON(b []byte) error {
 		}
 	case Remove:
 	default:
-		return fmt.Errorf("%q is not an operation: give add, remove, replace, move, copy or test", short(o.Op))
+		return fmt.Errorf("%q is not an operation: use add, remove, replace, move, copy, or test", short(o.Op))
 	}
 	if _, err := ParsePointer(o.Path); err != nil {
 		return fmt.Errorf("path: %w", err)
@@ -51,7 +51,7 @@ func (o *Operation) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Parse reads a JSON Patch document, as the cases of RFC 6902 are written.
+// Parse decodes a JSON Patch document in the notation of RFC 6902.
 func Parse(b []byte) (Patch, error) {
 	var p Patch
 	if err := json.Unmarshal(b, &p); err != nil {

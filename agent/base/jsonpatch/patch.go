@@ -1,15 +1,13 @@
-// Package jsonpatch applies JSON Patch documents (RFC 6902) to JSON values and finds the patch that
-// leads from one value to another.
+// Package jsonpatch applies JSON Patch documents (RFC 6902) to JSON values and computes patches
+// between values.
 //
-// A value is what encoding/json decodes into an any: nil, bool, string, float64 or
-// [encoding/json.Number], map[string]any and []any. A part of a value may also be
-// an [encoding/json.RawMessage]: it stands for the value that it holds and is decoded only when
-// something in it is looked at, so that large documents whose parts are alike are compared as
-// bytes.
+// A value has the types that encoding/json decodes into an any: nil, bool, string, float64 or
+// [encoding/json.Number], map[string]any, and []any. Parts of a value may also be an
+// [encoding/json.RawMessage], which represents the encoded value. It is decoded only if an
+// operation refers to something inside, so large documents with equal parts are compared as bytes.
 //
-// Values are never changed: results share what is alike with the values that they were made from,
-// and must not be changed either. The package is pure, and no input makes it panic or use memory
-// out of proportion.
+// Values are not modified. Results share unmodified parts with the input and must not be modified
+// either. The package is pure; no input causes a panic or disproportionate memory use.
 package jsonpatch
 
 import (
@@ -24,7 +22,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// The operations of RFC 6902 section 4.
+// Operations of RFC 6902 section 4.
 const (
 	Add     = "add"
 	Remove  = "remove"
@@ -37,15 +35,15 @@ const (
 // Operation is one step of a patch.
 type Operation struct {
 	Op    string
-	Path  string // JSON Pointer of the place
-	From  string // JSON Pointer of the source, of move and copy
-	Value any    // of add, replace and test; nil is null
+	Path  string // JSON Pointer of the target
+	From  string // JSON Pointer of the source, for move and copy
+	Value any    // for add, replace, and test; nil is null
 }
 
-// Patch is a JSON Patch document: operations that are applied in their order.
+// Patch is a JSON Patch document. Operations are applied in order.
 type Patch []Operation
 
-// MarshalJSON writes the members that the operation has.
+// MarshalJSON encodes the members that the operation uses.
 func (o Operation) MarshalJSON() ([]byte, error) {
 	out := struct {
 		Op    string  `json:"op"`
@@ -62,7 +60,7 @@ func (o Operation) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// Decode reads one JSON value, numbers as [encoding/json.Number] so that none loses a digit.
+// Decode decodes one JSON value with numbers as [encoding/json.Number], so no digit is lost.
 func Decode(b []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
@@ -71,13 +69,13 @@ func Decode(b []byte) (any, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the JSON value")
+		return nil, errors.New("unexpected data after the JSON value")
 	}
 	return v, nil
 }
 
-// ParsePointer splits a JSON Pointer (RFC 6901) into its unescaped tokens; "" is the whole document
-// and has none. It fails when the pointer does not begin with a slash, or when a tilde is not
+// ParsePointer splits a JSON Pointer (RFC 6901) into unescaped tokens; "" is the whole document and
+// has none. It returns an error if the pointer does not begin with a slash or if a tilde is not
 // followed by 0 or 1.
 func ParsePointer(s string) ([]string, error) {
 	if s == "" {
@@ -89,7 +87,7 @@ func ParsePointer(s string) ([]string, error) {
 	tokens := strings.Split(s[1:], "/")
 	for i, t := range tokens {
 		if strings.Count(t, "~") != strings.Count(t, "~0")+strings.Count(t, "~1") {
-			return nil, fmt.Errorf("%q: the tilde in %q is followed by neither 0 nor 1: write ~0 for a tilde and ~1 for a slash",
+			return nil, fmt.Errorf("%q: the tilde in %q is not followed by 0 or 1: use ~0 for a tilde and ~1 for a slash",
 				short(s), short(t))
 		}
 		tokens[i] = strings.ReplaceAll(strings.ReplaceAll(t, "~1", "/"), "~0", "~")
@@ -111,16 +109,16 @@ func appendToken(b []byte, token string) []byte {
 	return append(append(b, '/'), token...)
 }
 
-// index reads a token as the index of a list: digits without a leading zero (RFC 6901 section 4).
+// index parses a token as a list index: digits without a leading zero (RFC 6901 section 4).
 func index(token string) (int, error) {
 	n, err := strconv.ParseUint(token, 10, 30)
 	if err != nil || token[0] == '0' && len(token) > 1 {
-		return 0, fmt.Errorf("%q is not the index of a list: digits without a leading zero", short(token))
+		return 0, fmt.Errorf("%q is not a list index: use digits without a leading zero", short(token))
 	}
 	return int(n), nil
 }
 
 const maxShown = 120
 
-// short shortens what a message shows.
+// short shortens a value for a message.
 func short(s string) string { return clip.Text(s, maxShown) }

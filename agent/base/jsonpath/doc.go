@@ -1,5 +1,5 @@
-// Package jsonpath prints what a template finds in a document: text with queries of RFC 9535
-// between braces, as kubectl takes it.
+// Package jsonpath prints values of a document by a template: text with RFC 9535 queries in braces,
+// as in kubectl.
 package jsonpath
 
 import (
@@ -14,24 +14,23 @@ import (
 	"github.com/theory/jsonpath"
 )
 
-// Template is text with queries.
+// Template is text with queries:
 //
-//	{.items[*].name}                         values, with spaces between
-//	{range .items[*]}{.name}{"\n"}{end}      a part for each value, relative to which its queries are
-//	{"\n"}                                   a text
+//	{.items[*].name}                         values, separated by spaces
+//	{range .items[*]}{.name}{"\n"}{end}      repeated for each value; queries inside are relative to it
+//	{"\n"}                                   text
 //
-// "$" or "@" at the beginning of a query may be left out, and so may the braces around a single
-// one.
+// "$" or "@" at the beginning of a query is optional, and so are the braces around a single query.
 type Template []step
 
 type step struct {
 	text  string
 	query *jsonpath.Path // nil: text
-	sort  bool           // what it finds has no order of its own
-	each  Template       // of a range; nil: the values themselves are printed
+	sort  bool           // the order of results is not defined by the query
+	each  Template       // body of a range; nil: print the values
 }
 
-// Parse reads a template. The error quotes what is wrong.
+// Parse parses a template. The error quotes the invalid part.
 func Parse(text string) (Template, error) {
 	if !strings.Contains(text, "{") {
 		text = "{" + text + "}"
@@ -43,7 +42,7 @@ func Parse(text string) (Template, error) {
 	return t, err
 }
 
-// parseSteps reads up to the end, or to the {end} of a range.
+// parseSteps parses up to the end, or to the {end} of a range.
 func parseSteps(text string, inRange bool) (out Template, rest string, err error) {
 	for text != "" {
 		before, after, found := strings.Cut(text, "{")
@@ -69,7 +68,7 @@ func parseSteps(text string, inRange bool) (out Template, rest string, err error
 		case strings.HasPrefix(inside, `"`):
 			s, err := strconv.Unquote(inside)
 			if err != nil {
-				return nil, "", fmt.Errorf("%.64s is no text between quotes", inside)
+				return nil, "", fmt.Errorf("%.64s is not a quoted string", inside)
 			}
 			out = append(out, step{text: s})
 		case strings.HasPrefix(inside, "range "):
@@ -97,7 +96,7 @@ func parseSteps(text string, inRange bool) (out Template, rest string, err error
 	return out, "", nil
 }
 
-// closing finds the brace that closes, which is not between quotes.
+// closing returns the index of the closing brace outside quotes, or -1.
 func closing(text string) int {
 	quote := byte(0)
 	for i := 0; i < len(text); i++ {
@@ -125,7 +124,7 @@ func parseQuery(text string) (step, error) {
 	return step{query: p, sort: strings.ContainsAny(query, "*?") || strings.Contains(query, "..")}, nil
 }
 
-// Print writes what a template makes of a document, and a line end where it has none.
+// Print writes the expansion of a template with a document, followed by a line end if it has none.
 func (t Template) Print(w io.Writer, v any) error {
 	text, err := json.Marshal(v)
 	var doc any

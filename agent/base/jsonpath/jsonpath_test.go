@@ -39,7 +39,7 @@ func TestTemplate(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"{.items[*}": "items", "{.a": "no closing brace", "{range .a}x": `no "{end}"`, "{end}": `without a "{range`,
-		`{"a\q"}`: "no text between quotes", "{}x{": "no closing brace", "{.a-b}": "a-b",
+		`{"a\q"}`: "is not a quoted string", "{}x{": "no closing brace", "{.a-b}": "a-b",
 	} {
 		if _, err := jsonpath.Parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", text, err, want)
@@ -47,7 +47,7 @@ func TestTemplate(t *testing.T) {
 	}
 }
 
-// FuzzTemplate: no template ends the program, and the same one prints the same.
+// FuzzTemplate checks that templates cause no panic and print the same text each time.
 func FuzzTemplate(f *testing.F) {
 	f.Add(`{range .items[*]}{.name}{"\n"}{end}`)
 	f.Add(`{..['a','b']}{.x[1:2]}`)

@@ -43,8 +43,8 @@ func packedAs(t testing.TB, m proto.Message) *anypb.Any {
 	return a
 }
 
-// TestJSON shows what comes out, and what of several values holds. Parts are put one behind the
-// other.
+// TestJSON checks the rendered JSON, also for messages with repeated fields. The parts are
+// concatenated.
 func TestJSON(t *testing.T) {
 	filename := &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: "f"}}
 	dynamic := &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{Address: "::",
@@ -117,7 +117,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestRefuses names where a message cannot be rendered, and why.
+// TestRefuses checks the path and the reason in errors.
 func TestRefuses(t *testing.T) {
 	field := func(n protowire.Number, body ...byte) []byte { return join([]record{textRecord(n, body)}) }
 	cluster := (&clusterv3.Cluster{}).ProtoReflect().Type()
@@ -143,7 +143,7 @@ func TestRefuses(t *testing.T) {
 			"signs of seconds and nanos do not match"},
 		{"type", cluster, encoded(t, &clusterv3.Cluster{TransportSocket: &corev3.TransportSocket{
 			ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: &anypb.Any{TypeUrl: "x/no.Such"}}}}),
-			`transportSocket: typedConfig: the type "x/no.Such" is not known`},
+			`transportSocket: typedConfig: the type "x/no.Such" is unknown`},
 		{"no type", cluster, encoded(t, &clusterv3.Cluster{TransportSocket: &corev3.TransportSocket{
 			ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: &anypb.Any{Value: []byte{1}}}}}),
 			"type_url is not set"},
@@ -154,7 +154,7 @@ func TestRefuses(t *testing.T) {
 			if got, err := r.JSON(c.t, c.wire); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %s, %v, want an error with %q", got, err, c.want)
 			}
-			// A renderer goes on as if nothing had been.
+			// The renderer remains usable after an error.
 			if got, err := r.JSON(cluster, field(1, 'a')); err != nil || string(got) != `{"name":"a"}` {
 				t.Errorf("after that: %s, %v", got, err)
 			}
@@ -162,7 +162,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestDepth nests messages as deep as is allowed, and one deeper, in each way in which they can be.
+// TestDepth nests messages up to the limit and one level deeper, in each possible way.
 func TestDepth(t *testing.T) {
 	list := (&structpb.ListValue{}).ProtoReflect().Type()
 	anyType := (&anypb.Any{}).ProtoReflect().Type()
@@ -177,7 +177,7 @@ func TestDepth(t *testing.T) {
 	inAny := func(b []byte) []byte {
 		return join([]record{textRecord(1, []byte("/google.protobuf.Any")), textRecord(2, b)})
 	}
-	// A member that is replaced is gone through as deep.
+	// Nesting in a replaced member counts too.
 	lost := func(b []byte) []byte {
 		return join([]record{textRecord(1, join([]record{textRecord(6, b), {4, protowire.VarintType, []byte{1}}}))})
 	}
@@ -186,7 +186,7 @@ func TestDepth(t *testing.T) {
 		t       protoreflect.MessageType
 		good, x []byte
 	}{
-		{"list", list, nest(49, inList), nest(50, inList)}, // each level is a list and a value; the innermost is a list
+		{"list", list, nest(49, inList), nest(50, inList)}, // each level has a list and a value; the innermost is a list
 		{"any", anyType, nest(99, inAny), nest(100, inAny)},
 		{"lost", list, lost(nest(48, inList)), lost(nest(49, inList))},
 		{"hostile", list, nil, nest(2000, inList)},

@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/redact"
 )
 
-// rare is what the language has and Envoy's API has little or nothing of: groups, enums that do not
-// begin at zero, texts that need not be UTF-8, keys of every kind.
+// rare uses features of protobuf that Envoy's API rarely or never uses: groups, enums that do not
+// begin at zero, strings that are not UTF-8, and map keys of all kinds.
 const rare = `
 name: "rare.proto" package: "rare" syntax: "proto2"
 enum_type { name: "Level" value { name: "HIGH" number: 3 } value { name: "LOW" number: -2 } }
@@ -72,7 +72,7 @@ message_type {
   }
 }`
 
-// editions is the same for the successor of both versions of the language.
+// editions is the equivalent of rare in protobuf editions.
 const editions = `
 name: "editions.proto" package: "editions" syntax: "editions" edition: EDITION_2023
 message_type {
@@ -96,7 +96,7 @@ func dynamic(t testing.TB, file string) protoreflect.MessageType {
 	return dynamicpb.NewMessageType(d.Messages().Get(0))
 }
 
-// TestRareParts renders random messages of what Envoy's API does not use.
+// TestRareParts renders random messages with features that Envoy's API does not use.
 func TestRareParts(t *testing.T) {
 	for _, file := range []string{rare, editions} {
 		mt := dynamic(t, file)
@@ -126,8 +126,8 @@ func TestRareParts(t *testing.T) {
 	}
 }
 
-// TestTextThatIsNone gives a text that is no UTF-8 to fields that must be text and to one that need
-// not, alone and with a value after it that replaces it.
+// TestTextThatIsNone sets invalid UTF-8 in string fields, with and without a later value that
+// replaces it.
 func TestTextThatIsNone(t *testing.T) {
 	for _, file := range []string{rare, editions} {
 		mt := dynamic(t, file)

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// hide replaces the secret values of a message at that depth and reports whether it changed
-// anything. In a hidden message all values are secret but those that are shown.
+// hide replaces the secret values of a message at a nesting depth and reports whether it changed
+// anything. In a hidden message, all values are secret unless their field is shown.
 func (r *Renderer) hide(m protoreflect.Message, depth int, hidden bool) (changed bool, err error) {
 	fields := m.Descriptor().Fields()
 	switch m.Descriptor().FullName() {
@@ -21,7 +21,7 @@ func (r *Renderer) hide(m protoreflect.Message, depth int, hidden bool) (changed
 		}
 		return hidden, nil
 	case "google.protobuf.StringValue", "google.protobuf.BytesValue":
-		if hidden { // also an empty one
+		if hidden { // even if empty
 			m.Set(fields.ByName("value"), redactedValue(fields.ByName("value")))
 		}
 		return hidden, nil
@@ -61,7 +61,7 @@ func (r *Renderer) hideField(m protoreflect.Message, fd protoreflect.FieldDescri
 		v.Map().Range(func(k protoreflect.MapKey, mv protoreflect.Value) bool {
 			c := hidden
 			if value.Message() != nil {
-				c, err = r.hide(mv.Message(), depth+2, hidden) // the entry is a message too
+				c, err = r.hide(mv.Message(), depth+2, hidden) // a map entry is a message too
 			} else if hidden {
 				v.Map().Set(k, redactedValue(value))
 			}
@@ -92,7 +92,7 @@ func (r *Renderer) hideField(m protoreflect.Message, fd protoreflect.FieldDescri
 	return hidden, nil
 }
 
-// hideAny hides what is secret in a packed message.
+// hideAny hides the secret values of a packed message.
 func (r *Renderer) hideAny(m protoreflect.Message, depth int, hidden bool) (changed bool, err error) {
 	fields := m.Descriptor().Fields()
 	url, value := m.Get(fields.ByName("type_url")).String(), fields.ByName("value")
@@ -101,7 +101,7 @@ func (r *Renderer) hideAny(m protoreflect.Message, depth int, hidden bool) (chan
 	}
 	t, err := protoregistry.GlobalTypes.FindMessageByURL(url)
 	if err != nil {
-		return false, fmt.Errorf("the type %q is not known: %w", url, plain(err))
+		return false, fmt.Errorf("the type %q is unknown: %w", url, plain(err))
 	}
 	inner := t.New()
 	if err := unmarshal(inner, m.Get(value).Bytes(), maxDepth-depth); err != nil {
@@ -115,7 +115,7 @@ func (r *Renderer) hideAny(m protoreflect.Message, depth int, hidden bool) (chan
 	return true, err
 }
 
-// hides reports whether the values of a field are secret, in a message that is hidden or not.
+// hides reports whether the values of a field are secret in a message.
 func (r *Renderer) hides(fd protoreflect.FieldDescriptor, hidden bool) bool {
 	secrecy, known := r.known[fd]
 	if !known {
@@ -132,8 +132,7 @@ func (r *Renderer) hides(fd protoreflect.FieldDescriptor, hidden bool) bool {
 	}
 }
 
-// suspectsOf returns the fields of a message that are secret, or that hold messages which may have
-// such fields.
+// suspectsOf returns the fields of a message that are secret or may contain secret fields.
 func (r *Renderer) suspectsOf(d protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor {
 	list, known := r.suspects[d]
 	if known {
@@ -153,12 +152,12 @@ func (r *Renderer) suspectsOf(d protoreflect.MessageDescriptor) []protoreflect.F
 	return list
 }
 
-// harmless reports whether a type has no secret fields and no fields that could hold other messages
-// with secrets.
+// harmless reports whether a message type has neither secret fields nor fields that may contain
+// secrets.
 func (r *Renderer) harmless(d protoreflect.MessageDescriptor) bool {
 	switch d.FullName() {
 	case "google.protobuf.Struct", "google.protobuf.ListValue", "google.protobuf.Value":
-		return true // they hold each other and nothing else
+		return true // contain only each other
 	case "google.protobuf.Any":
 		return false
 	}

@@ -39,7 +39,7 @@ var served = []proto.Message{
 	&tlsv3.Secret{},
 }
 
-// linked lists every message type of the program, by name.
+// linked lists all message types of the program by name.
 func linked() []protoreflect.MessageType {
 	var out []protoreflect.MessageType
 	protoregistry.GlobalTypes.RangeMessages(func(t protoreflect.MessageType) bool {
@@ -52,10 +52,10 @@ func linked() []protoreflect.MessageType {
 	return out
 }
 
-// random makes messages.
+// random generates messages.
 type random struct {
 	*rand.Rand
-	types []protoreflect.MessageType // of what is packed
+	types []protoreflect.MessageType // types for packed messages
 }
 
 func newRandom(seed uint64) *random { return &random{rand.New(rand.NewPCG(seed, 1)), linked()} }
@@ -64,7 +64,7 @@ func (r *random) one(n int) bool { return r.IntN(n) == 0 }
 
 func pick[T any](r *random, of ...T) T { return of[r.IntN(len(of))] }
 
-// fill sets some fields of a message, as deep as it may go.
+// fill sets some fields of a message up to a nesting depth.
 func (r *random) fill(m protoreflect.Message, depth int) {
 	fields := m.Descriptor().Fields()
 	switch m.Descriptor().FullName() {
@@ -80,7 +80,7 @@ func (r *random) fill(m protoreflect.Message, depth int) {
 		m.Set(fields.ByNumber(1), protoreflect.ValueOfInt64(seconds))
 		m.Set(fields.ByNumber(2), protoreflect.ValueOfInt32(nanos))
 		return
-	case "google.protobuf.Value": // nothing set has no JSON form
+	case "google.protobuf.Value": // an empty Value has no JSON form
 		fd := fields.Get(r.IntN(fields.Len()))
 		if depth <= 0 && fd.Message() != nil {
 			fd = fields.ByName("string_value")
@@ -127,7 +127,7 @@ func (r *random) pack(m protoreflect.Message, depth int) {
 		return
 	}
 	t := r.types[r.IntN(len(r.types))]
-	if r.one(3) { // those with a form of their own are few
+	if r.one(3) { // types with a special JSON form are rare
 		t, _ = protoregistry.GlobalTypes.FindMessageByName(pick[protoreflect.FullName](r,
 			"google.protobuf.Any", "google.protobuf.Duration", "google.protobuf.Struct", "google.protobuf.StringValue",
 			"google.protobuf.Empty", "google.protobuf.UInt32Value", "google.protobuf.FieldMask"))
@@ -176,7 +176,7 @@ func (r *random) set(m protoreflect.Message, fd protoreflect.FieldDescriptor, de
 	}
 }
 
-// scalar makes a value, often one at a bound.
+// scalar returns a random value, often a limit of its type.
 func (r *random) scalar(fd protoreflect.FieldDescriptor) protoreflect.Value {
 	i := pick(r, 0, 1, -1, math.MaxInt32, math.MinInt32, math.MaxInt64, math.MinInt64, int64(r.Uint64()), r.Int64N(1000))
 	f := pick(r, 0, math.Copysign(0, -1), 1, 0.1, -2.5, 1e-6, 1e-7, 1e-10, 1e21, 123456789012, math.MaxFloat64,
@@ -214,11 +214,11 @@ func (r *random) scalar(fd protoreflect.FieldDescriptor) protoreflect.Value {
 	}
 }
 
-// record is one field of a wire form.
+// record is one field in wire format.
 type record struct {
 	num  protowire.Number
 	typ  protowire.Type
-	body []byte // with its length, where it has one
+	body []byte // including its length, if any
 }
 
 func records(b []byte) []record {
@@ -250,9 +250,9 @@ func textRecord(num protowire.Number, body []byte) record {
 	return record{num, protowire.BytesType, protowire.AppendBytes(nil, body)}
 }
 
-// mangle rewrites the wire form of a message: fields in another order, messages in parts, lists
-// packed and unpacked, values that others replace, members of a oneof that come too late, fields
-// that nobody knows. Often the result means something else, and now and then nothing.
+// mangle rewrites a message in wire format: reordered fields, split messages, packed and unpacked
+// lists, replaced values, duplicate members of a oneof, and unknown fields. The result often has a
+// different meaning and is sometimes invalid.
 func (r *random) mangle(d protoreflect.MessageDescriptor, wire []byte, depth int) []byte {
 	var out []record
 	for _, f := range records(wire) {
@@ -280,7 +280,7 @@ func (r *random) mangle(d protoreflect.MessageDescriptor, wire []byte, depth int
 		case fd.IsList() && f.typ == protowire.BytesType && fd.Kind() != protoreflect.StringKind &&
 			fd.Kind() != protoreflect.BytesKind && r.one(2):
 			packed, _ := protowire.ConsumeBytes(f.body)
-			for len(packed) > 0 { // one value by one
+			for len(packed) > 0 { // unpack the values
 				n := protowire.ConsumeFieldValue(f.num, wireOf(fd), packed)
 				if n < 0 {
 					break
@@ -311,7 +311,7 @@ func (r *random) mangle(d protoreflect.MessageDescriptor, wire []byte, depth int
 	return join(out)
 }
 
-// other makes another value of a field.
+// other returns a different value for a field.
 func (r *random) other(fd protoreflect.FieldDescriptor) record {
 	if wireOf(fd) != protowire.BytesType {
 		return record{fd.Number(), wireOf(fd), []byte{1, 0, 0, 0, 0, 0, 0, 0}[:map[protowire.Type]int{protowire.VarintType: 1,
@@ -333,7 +333,7 @@ func wireOf(fd protoreflect.FieldDescriptor) protowire.Type {
 	}
 }
 
-// packed returns a message of any type in an Any, as bytes.
+// packed returns a random message in an Any, encoded.
 func (r *random) packed(depth int) []byte {
 	a := &anypb.Any{}
 	r.pack(a.ProtoReflect(), depth)

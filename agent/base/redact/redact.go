@@ -1,8 +1,8 @@
-// Package redact renders protobuf messages as JSON, with the values of secret fields replaced.
+// Package redact renders protobuf messages as JSON and replaces the values of secret fields.
 //
-// The output is what google.golang.org/protobuf/encoding/protojson writes, without white space. The
-// same bytes give the same output. Bytes that proto.Unmarshal refuses are an error, and so are
-// messages that lie more than 100 deep, packed ones included: Envoy does not load them either.
+// The output equals that of google.golang.org/protobuf/encoding/protojson without white space. The
+// same bytes give the same output. Input that proto.Unmarshal rejects is an error, and so are
+// messages nested more than 100 deep, including packed ones, which Envoy does not load either.
 package redact
 
 import (
@@ -17,37 +17,36 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// maxDepth bounds the nesting of messages. It is the limit of the C++ library that Envoy is built
-// with, which counts anew in each google.protobuf.Any; here it holds for all of them together.
+// maxDepth limits the nesting of messages. It is the limit of the C++ library in Envoy, which
+// restarts the count in each google.protobuf.Any; here it applies to the total depth.
 const maxDepth = 100
 
-var errDepth = fmt.Errorf("messages lie more than %d deep in each other", maxDepth)
+var errDepth = fmt.Errorf("messages are nested more than %d deep", maxDepth)
 
 // Secrecy says whether the value of a field is shown.
 type Secrecy uint8
 
 const (
-	Inherit Secrecy = iota // as the message that the field is in; the outermost is shown
-	Hide                   // texts and bytes become Redacted, at any depth, and other values are removed
+	Inherit Secrecy = iota // like the enclosing message; the outermost message is shown
+	Hide                   // strings and bytes become Redacted at any depth; other values are removed
 	Show
 )
 
-// Redacted replaces secret texts, and its bytes replace secret bytes.
+// Redacted replaces secret strings; its bytes replace secret bytes.
 const Redacted = "[redacted]"
 
-// Renderer renders messages. It remembers the fields of message types, so one renderer should serve
+// Renderer renders messages. It caches information about message types, so use one Renderer for
 // many messages. It is not safe for concurrent use.
 type Renderer struct {
 	secrecy func(protoreflect.FieldDescriptor) Secrecy
 	scratch []byte
 	compact bytes.Buffer
 	known   map[protoreflect.FieldDescriptor]Secrecy
-	// suspects are the fields by message type that hold a secret, or a message that may.
+	// suspects caches, by message type, the fields that are secret or may contain secrets.
 	suspects map[protoreflect.MessageDescriptor][]protoreflect.FieldDescriptor
 }
 
-// New returns a renderer. secrecy must give the same answer for the same field; nil shows all of
-// them.
+// New returns a renderer. secrecy must be deterministic; nil shows all fields.
 func New(secrecy func(protoreflect.FieldDescriptor) Secrecy) *Renderer {
 	if secrecy == nil {
 		secrecy = func(protoreflect.FieldDescriptor) Secrecy { return Inherit }
@@ -59,9 +58,9 @@ func New(secrecy func(protoreflect.FieldDescriptor) Secrecy) *Renderer {
 	}
 }
 
-// JSON returns the JSON form of a message of type t whose wire form is given. Types in
-// google.protobuf.Any and extensions are those that are linked into the program. A value without a
-// JSON form, such as a duration out of range, is an error.
+// JSON returns the JSON form of a message of type t in wire format. Types in google.protobuf.Any
+// and extensions must be linked into the program. A value without a JSON form, such as a duration
+// out of range, is an error.
 func (r *Renderer) JSON(t protoreflect.MessageType, wire []byte) (json.RawMessage, error) {
 	m := t.New()
 	if err := unmarshal(m, wire, maxDepth); err != nil {
@@ -76,7 +75,7 @@ func (r *Renderer) JSON(t protoreflect.MessageType, wire []byte) (json.RawMessag
 	}
 	r.scratch = text
 	r.compact.Reset()
-	err = json.Compact(&r.compact, text) // protojson varies its white space from build to build
+	err = json.Compact(&r.compact, text) // the white space of protojson varies between builds
 	return bytes.Clone(r.compact.Bytes()), err
 }
 
@@ -94,8 +93,7 @@ func unmarshal(m protoreflect.Message, wire []byte, depth int) error {
 	return fmt.Errorf("the bytes are not a valid message: %w", plain(err))
 }
 
-// plain returns an error of the protobuf library without its prefix, whose white space varies from
-// build to build.
+// plain removes the prefix of a protobuf error, whose white space varies between builds.
 func plain(err error) error {
 	text := strings.ReplaceAll(err.Error(), "\u00a0", " ")
 	return errors.New(strings.ReplaceAll(text, "proto: ", ""))

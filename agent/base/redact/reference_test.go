@@ -19,11 +19,11 @@ import (
 
 var errPanic = errors.New("the protobuf library panics")
 
-// reference renders a message as the protobuf library does. edit may change it before.
+// reference renders a message with the protobuf library. edit may change it before.
 func reference(t protoreflect.MessageType, wire []byte, edit func(protoreflect.Message)) (_ []byte, err error) {
 	defer func() {
-		// Its reader of messages without Go types does so when the key of a map entry comes again with a
-		// wrong wire type.
+		// The library panics on messages without Go types if a map key is repeated with a wrong
+		// wire type.
 		if p := recover(); p != nil {
 			err = errPanic
 		}
@@ -40,14 +40,14 @@ func reference(t protoreflect.MessageType, wire []byte, edit func(protoreflect.M
 		return nil, err
 	}
 	var b bytes.Buffer
-	err = json.Compact(&b, j) // protojson varies its white space
+	err = json.Compact(&b, j) // the white space of protojson varies
 	return b.Bytes(), err
 }
 
-// tooDeep is the one error that the library does not know.
-const tooDeep = "messages lie more than 100 deep"
+// tooDeep is the only error that the library does not return.
+const tooDeep = "messages are nested more than 100 deep"
 
-// compare holds a renderer against the library. It reports whether the message has a JSON form.
+// compare compares a renderer with the library. It returns whether the message has a JSON form.
 func compare(t *testing.T, r *redact.Renderer, mt protoreflect.MessageType, wire []byte,
 	edit func(protoreflect.Message)) bool {
 	t.Helper()
@@ -72,8 +72,8 @@ func compare(t *testing.T, r *redact.Renderer, mt protoreflect.MessageType, wire
 	return true
 }
 
-// TestLikeTheLibrary renders random messages of the served types, and of all others packed in an
-// Any: as the library has encoded them, and as nobody would.
+// TestLikeTheLibrary renders random messages of the served types, and of other types packed in an
+// Any, in the encoding of the library and in unusual encodings.
 func TestLikeTheLibrary(t *testing.T) {
 	rounds := uint64(1200)
 	if testing.Short() {
@@ -110,7 +110,7 @@ func TestLikeTheLibrary(t *testing.T) {
 	t.Logf("%d messages were rendered, %d were refused", rendered[true], rendered[false])
 }
 
-// FuzzJSON renders arbitrary bytes as one of the served types, or as an Any.
+// FuzzJSON renders arbitrary bytes as one of the served types or as an Any.
 func FuzzJSON(f *testing.F) {
 	types := []protoreflect.MessageType{(*anypb.Any)(nil).ProtoReflect().Type()}
 	for _, m := range served {
@@ -134,8 +134,8 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// TestPartsAreMerged puts the parts of a message together in every order of its fields; the output
-// stays what it is.
+// TestPartsAreMerged splits a message and joins the parts in each order. The output must not
+// change.
 func TestPartsAreMerged(t *testing.T) {
 	mt := served[1].ProtoReflect().Type()
 	m := mt.New()

@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/redact"
 )
 
-// some declares some fields secret, and some within them not.
+// some hides some fields and shows some fields inside them.
 func some(fd protoreflect.FieldDescriptor) redact.Secrecy {
 	if fd.FullName().Parent().Parent() == "google.protobuf" {
 		return redact.Inherit
@@ -29,7 +29,7 @@ func some(fd protoreflect.FieldDescriptor) redact.Secrecy {
 	}
 }
 
-// conceal does to a message what hiding does to its JSON form.
+// conceal changes a message in the way that a renderer hides its values.
 func conceal(m protoreflect.Message, secrecy func(protoreflect.FieldDescriptor) redact.Secrecy, hidden bool) {
 	fields := m.Descriptor().Fields()
 	switch name := m.Descriptor().FullName(); {
@@ -102,8 +102,8 @@ func hiddenValue(fd protoreflect.FieldDescriptor) protoreflect.Value {
 	}
 }
 
-// TestSecretsLikeTheLibrary hides fields of random messages, and holds the result against the same
-// messages with the values taken out.
+// TestSecretsLikeTheLibrary hides fields of random messages and compares the result with concealed
+// messages rendered by the library.
 func TestSecretsLikeTheLibrary(t *testing.T) {
 	r := redact.New(some)
 	rendered := 0
@@ -118,7 +118,7 @@ func TestSecretsLikeTheLibrary(t *testing.T) {
 		want, wantErr := reference(m.Type(), wire, func(m protoreflect.Message) { conceal(m, some, false) })
 		got, err := r.JSON(m.Type(), wire)
 		switch {
-		case wantErr != nil: // a value without a JSON form; concealed ones are fit
+		case wantErr != nil: // a value without a JSON form that conceal may have removed
 			if err == nil {
 				t.Fatalf("seed %d: rendered %s\nthe library says %v", seed, got, wantErr)
 			}
@@ -133,7 +133,8 @@ func TestSecretsLikeTheLibrary(t *testing.T) {
 	}
 }
 
-// TestNothingSecretShows marks every text of random messages, hides all, and looks for the mark.
+// TestNothingSecretShows marks all strings of random messages, hides all fields, and searches for
+// the mark.
 func TestNothingSecretShows(t *testing.T) {
 	const mark = "SECRET-"
 	hide := func(protoreflect.FieldDescriptor) redact.Secrecy { return redact.Hide }
@@ -184,7 +185,8 @@ func TestNothingSecretShows(t *testing.T) {
 			continue
 		}
 		marked += n
-		// Base64 of three bytes at a time: the mark and whatever follows begin alike.
+		// In base64, a string that begins with the mark begins with the encoded mark, for each 3
+		// bytes.
 		if strings.Contains(string(got), mark) ||
 			strings.Contains(string(got), base64.StdEncoding.EncodeToString([]byte(mark[:6]))) {
 			t.Fatalf("seed %d: %s", seed, got)

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Check walks the whole tree once and reports what is wrong whatever its types: duplicate keys (the
-// first one stays), nesting, NUL characters.
+// Check walks the whole tree once and reports faults that do not depend on types: duplicate keys
+// (the first one is used), too deep nesting, and NUL characters.
 func (d *Decoder) Check(n *Node) { d.check(n, 1) }
 
 func (d *Decoder) check(n *Node, depth int) {
@@ -22,7 +22,7 @@ func (d *Decoder) check(n *Node, depth int) {
 			if d.inSecret() {
 				what = "the text"
 			}
-			d.Faultf(n.Line, "%s holds a NUL character; remove it", what)
+			d.Faultf(n.Line, "%s contains a NUL character; remove it", what)
 		}
 	case List:
 		for i, it := range n.Items {
@@ -35,7 +35,7 @@ func (d *Decoder) check(n *Node, depth int) {
 		for i := range n.Pairs {
 			p := &n.Pairs[i]
 			if strings.IndexByte(p.Key, 0) >= 0 {
-				d.Faultf(p.Line, "the key %s holds a NUL character; remove it", Quote(p.Key))
+				d.Faultf(p.Line, "the key %s contains a NUL character; remove it", Quote(p.Key))
 			}
 			d.enterUser(p.Key)
 			d.check(p.Value, depth+1)
@@ -49,7 +49,7 @@ func (d *Decoder) duplicates(n *Node) {
 	if len(n.Pairs) > 16 {
 		seen = make(map[string]int, len(n.Pairs))
 	}
-	kept := n.Pairs[:0:len(n.Pairs)]
+	unique := n.Pairs[:0:len(n.Pairs)]
 	for i := range n.Pairs {
 		p := n.Pairs[i]
 		first := 0
@@ -58,16 +58,16 @@ func (d *Decoder) duplicates(n *Node) {
 			if first == 0 {
 				seen[p.Key] = p.Line
 			}
-		} else if j := slices.IndexFunc(kept, func(q Pair) bool { return q.Key == p.Key }); j >= 0 {
-			first = kept[j].Line
+		} else if j := slices.IndexFunc(unique, func(q Pair) bool { return q.Key == p.Key }); j >= 0 {
+			first = unique[j].Line
 		}
 		if first != 0 {
 			d.enterUser(p.Key)
-			d.Faultf(p.Line, "the key is given twice, first in line %d; remove one", first)
+			d.Faultf(p.Line, "duplicate key, first defined in line %d; remove one", first)
 			d.Leave()
 			continue
 		}
-		kept = append(kept, p)
+		unique = append(unique, p)
 	}
-	n.Pairs = kept
+	n.Pairs = unique
 }

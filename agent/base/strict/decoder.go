@@ -10,34 +10,34 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// Decoder fills Go values from the nodes of one document and collects every fault on the way. The
-// zero value is not ready for use; see [New].
+// Decoder decodes the nodes of one document into Go values and collects all faults. Use [New] to
+// create one.
 type Decoder struct {
 	Hooks
 	Faults Faults
 	Types  Types // may be shared by the decoders of a stream
-	Depth  int   // of nesting that is allowed
-	NoNull bool  // no field may be null; else null leaves a field as it was
-	// Placeholders is true where types may accept a mark that stands for a value of theirs.
+	Depth  int   // maximum nesting
+	NoNull bool  // reject null; otherwise null leaves a field unchanged
+	// Placeholders allows types to accept a placeholder instead of a value.
 	Placeholders bool
-	// Top names what else is known at the top of the document, for messages.
+	// Top lists additional keys that are known at the top of the document, for messages.
 	Top []string
 
-	path []step
-	more int // faults beyond maxFaults, counted and not kept
+	path    []step
+	dropped int // number of faults beyond maxFaults
 }
 
-// Hooks let the user of a decoder take part in the work. Each may be nil.
+// Hooks customizes a decoder. Each hook may be nil.
 type Hooks struct {
-	// Unknown returns the reason of the fault for a key that is none of the known ones.
+	// Unknown returns the reason of the fault for an unknown key.
 	Unknown func(d *Decoder, p *Pair, known []string) string
-	// Secret reports whether a field of that name holds a secret. Faults do not quote secrets.
+	// Secret reports whether a field of that name contains a secret. Faults do not quote secrets.
 	Secret func(name string) bool
-	// Strings returns the map for the pairs of a mapping of strings, nil to have it decoded.
+	// Strings returns the map for the pairs of a mapping of strings, or nil to decode it normally.
 	Strings func(d *Decoder, pairs []Pair) map[string]string
-	// Before returns the node to decode a field of a struct from, nil after a fault.
+	// Before returns the node from which to decode a field of a struct, or nil after a fault.
 	Before func(d *Decoder, f *Field, n *Node, t reflect.Type) *Node
-	// After checks a field of a struct that was decoded; clean says that this gave no fault.
+	// After checks a decoded field of a struct. clean is true if decoding it caused no faults.
 	After func(d *Decoder, f *Field, n *Node, v reflect.Value, clean bool)
 }
 
@@ -50,8 +50,8 @@ func New(lim Limits, types Types, hooks Hooks) Decoder {
 type step struct {
 	name  string
 	index int
-	kind  uint8  // stepField, stepKey or stepIndex
-	field *Field // nil where it is not known
+	kind  uint8  // stepField, stepKey, or stepIndex
+	field *Field // nil if unknown
 }
 
 const (
@@ -60,22 +60,22 @@ const (
 	stepIndex
 )
 
-// maxFaults bounds what one document reports; a hostile one could otherwise cost more in messages
-// than in bytes.
+// maxFaults limits the faults of one document, because a malicious document could otherwise cause
+// more bytes of messages than it has itself.
 const maxFaults = 1000
 
-// Enter steps into a field for the faults until Leave.
+// Enter adds a field to the path of faults until Leave.
 func (d *Decoder) Enter(field string) { d.path = append(d.path, step{name: field}) }
 
-// EnterItem steps into an item of a list for the faults until Leave.
+// EnterItem adds a list index to the path of faults until Leave.
 func (d *Decoder) EnterItem(i int) { d.path = append(d.path, step{index: i, kind: stepIndex}) }
 
-// Leave undoes the last Enter or EnterItem.
+// Leave removes the last element of the path.
 func (d *Decoder) Leave() { d.path = d.path[:len(d.path)-1] }
 
 func (d *Decoder) enterKey(key string) { d.path = append(d.path, step{name: key, kind: stepKey}) }
 
-// enterUser steps into a field with a name from the document, which may hold anything.
+// enterUser adds a field name from the document, which may contain any character.
 func (d *Decoder) enterUser(name string) {
 	for i := range len(name) {
 		c := name[i]
@@ -106,32 +106,31 @@ func (d *Decoder) Path() string {
 	return b.String()
 }
 
-// AtTop reports whether the value being decoded is the document or a field of it.
+// AtTop reports whether the value being decoded is the document or one of its fields.
 func (d *Decoder) AtTop() bool { return len(d.path) <= 1 }
 
-// Below reports whether a field of that name is around the value being decoded.
+// Below reports whether the value being decoded is inside a field of that name.
 func (d *Decoder) Below(field string) bool {
 	return slices.ContainsFunc(d.path, func(s step) bool { return s.kind == stepField && s.name == field })
 }
 
-// inSecret reports whether the value being decoded is a secret by the names of the fields around
-// it, also where these are misspelt so far that no type knows them.
+// inSecret reports whether the value being decoded is a secret according to the names of the
+// enclosing fields. This includes misspelled fields that no type knows.
 func (d *Decoder) inSecret() bool {
 	return d.Secret != nil &&
 		slices.ContainsFunc(d.path, func(s step) bool { return s.kind != stepIndex && d.Secret(s.name) })
 }
 
-// full reports, and counts, that a further fault will not be kept.
+// full reports whether the limit of faults is reached, and then counts the dropped fault.
 func (d *Decoder) full() bool {
 	if len(d.Faults) < maxFaults {
 		return false
 	}
-	d.more++
+	d.dropped++
 	return true
 }
 
-// Faultf reports a fault of the value being decoded. What looks like a private key is left out of
-// it.
+// Faultf reports a fault of the value being decoded. It redacts text that looks like a private key.
 func (d *Decoder) Faultf(line int, format string, args ...any) {
 	if !d.full() {
 		d.Add(Fault{Line: line, Field: d.Path(), Reason: clip.Secrets(fmt.Sprintf(format, args...))})
@@ -147,9 +146,9 @@ func (d *Decoder) Add(f Fault) {
 
 // Finish returns all faults in the order of their lines.
 func (d *Decoder) Finish() Faults {
-	if d.more > 0 {
+	if d.dropped > 0 {
 		d.Faults = append(d.Faults, Fault{Line: d.Faults[len(d.Faults)-1].Line,
-			Reason: fmt.Sprintf("%d further faults of this document are not shown", d.more)})
+			Reason: fmt.Sprintf("faults of this document that are not shown: %d", d.dropped)})
 	}
 	slices.SortStableFunc(d.Faults, func(a, b Fault) int { return a.Line - b.Line })
 	return d.Faults
@@ -157,7 +156,7 @@ func (d *Decoder) Finish() Faults {
 
 const wholeNumber = "a whole number"
 
-// WrongType reports a value of another type than the one that is wanted.
+// WrongType reports a value that does not have the expected type.
 func (d *Decoder) WrongType(n *Node, want string) {
 	if last := len(d.path) - 1; want == wholeNumber && last >= 0 && d.path[last].field != nil &&
 		d.path[last].field.Max > 0 {
@@ -165,23 +164,23 @@ func (d *Decoder) WrongType(n *Node, want string) {
 	}
 	switch {
 	case d.inSecret():
-		d.Faultf(n.Line, "%s is given, %s is wanted", n.Kind, want)
+		d.Faultf(n.Line, "%s is given, %s is expected", n.Kind, want)
 	case want == "a string" && (n.Kind == Bool || n.Kind == Int || n.Kind == Float):
-		d.Faultf(n.Line, "%s is %s, a string is wanted: write it in quotes, %q", n.Show(), n.Kind, Short(n.Text))
+		d.Faultf(n.Line, "%s is %s, a string is expected: write it in quotes, %q", n.Show(), n.Kind, Short(n.Text))
 	case want == "a boolean" && n.Kind == String:
-		d.Faultf(n.Line, "%s is a string, a boolean is wanted: write true or false without quotes", n.Show())
+		d.Faultf(n.Line, "%s is a string, a boolean is expected: write true or false without quotes", n.Show())
 	case n.Kind == String && strings.HasPrefix(want, wholeNumber) && new(Node).setInt(n.Text):
-		d.Faultf(n.Line, "%s is a string, %s is wanted: write it without quotes", n.Show(), want)
+		d.Faultf(n.Line, "%s is a string, %s is expected: write it without quotes", n.Show(), want)
 	case n.Kind == String:
-		d.Faultf(n.Line, "%s is a string, %s is wanted", n.Show(), want)
+		d.Faultf(n.Line, "%s is a string, %s is expected", n.Show(), want)
 	case n.Kind == Mapping || n.Kind == List:
-		d.Faultf(n.Line, "%s is given, %s is wanted", n.Kind, want)
+		d.Faultf(n.Line, "%s is given, %s is expected", n.Kind, want)
 	default:
-		d.Faultf(n.Line, "%s is %s, %s is wanted", n.Show(), n.Kind, want)
+		d.Faultf(n.Line, "%s is %s, %s is expected", n.Show(), n.Kind, want)
 	}
 }
 
-// Is reports whether a node is of a kind, and a fault where it is not.
+// Is reports whether a node is of a kind, and reports a fault otherwise.
 func (d *Decoder) Is(n *Node, kind Kind, want string) bool {
 	if n.Kind != kind {
 		d.WrongType(n, want)
@@ -189,10 +188,10 @@ func (d *Decoder) Is(n *Node, kind Kind, want string) bool {
 	return n.Kind == kind
 }
 
-// Null reports a fault for a field that is null, unless null stands for a field that is not given.
+// Null reports a fault for a null field, unless null means that the field is not set.
 func (d *Decoder) Null(line int) {
 	if d.NoNull {
-		d.Faultf(line, "null is no value here: give one, or remove the field")
+		d.Faultf(line, "null is not allowed; set a value or remove the field")
 	}
 }
 
@@ -206,8 +205,8 @@ func (d *Decoder) Decode(n *Node, into any) {
 	d.value(n, v.Elem())
 }
 
-// Fields decodes the fields of a mapping that are given. Those that are refused belong to other
-// documents of the same kind.
+// Fields decodes the fields of a mapping. Fields in refused are valid only in other documents of
+// the same kind.
 func (d *Decoder) Fields(n *Node, known, refused []string, decode func(f *Pair)) {
 	if !d.Is(n, Mapping, "a mapping") {
 		return
@@ -232,7 +231,7 @@ func (d *Decoder) Fields(n *Node, known, refused []string, decode func(f *Pair))
 	}
 }
 
-// OnlyKnown reports the key of a pair, which is none of those known.
+// OnlyKnown reports an unknown key.
 func (d *Decoder) OnlyKnown(p *Pair, known []string) {
 	if d.full() {
 		return
@@ -267,7 +266,7 @@ func (d *Decoder) value(n *Node, v reflect.Value) {
 		v.Set(reflect.New(t.Elem()))
 		d.value(n, v.Elem())
 		if e := v.Elem(); e.Kind() == reflect.Slice && e.IsNil() && n.Kind == List {
-			e.Set(reflect.MakeSlice(e.Type(), 0, 0)) // a pointer to a list distinguishes an empty one from none
+			e.Set(reflect.MakeSlice(e.Type(), 0, 0)) // a pointer to a list distinguishes an empty list from a missing one
 		}
 		return
 	}
@@ -301,7 +300,7 @@ func (d *Decoder) value(n *Node, v reflect.Value) {
 			v.Set(reflect.ValueOf(n.plain(goNumber)))
 			return
 		}
-		d.Faultf(n.Line, "cannot be decoded: %s is not a type of documents", t)
+		d.Faultf(n.Line, "cannot be decoded: documents do not support %s", t)
 	default:
 		d.scalar(n, v)
 	}

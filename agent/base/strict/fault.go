@@ -1,13 +1,12 @@
-// Package strict reads YAML and JSON documents strictly into typed values.
+// Package strict decodes YAML and JSON documents strictly into typed values.
 //
-// A document becomes a tree of nodes with their lines, and the tree fills plain Go structs by their
-// json tags. Every fault is collected, with its line, its field path, the value, what is allowed
-// and the remedy: unknown and repeated keys, values of another type, and what the user of the
-// package checks in addition ([Hooks]). Limits bound what a document may cost before anything is
-// allocated for it. Reflection stays here; what it fills is typed.
+// A document becomes a tree of nodes with line numbers, and the tree is decoded into Go structs by
+// their json tags. All faults are collected with line, field path, value, allowed values, and
+// remedy: unknown and duplicate keys, values of the wrong type, and the checks that the caller adds
+// ([Hooks]). Limits are enforced before memory is allocated. Only this package uses reflection to
+// decode.
 //
-// The package is pure and knows neither resources nor the agent's config, which are both read with
-// it.
+// The package is pure and independent of resources and the agent's config, which both use it.
 package strict
 
 import (
@@ -15,19 +14,18 @@ import (
 	"strings"
 )
 
-// Fault is one thing wrong with a document, in words that name the place, the value and what is
-// allowed.
+// Fault describes one error in a document: its location, the value, and the allowed values.
 type Fault struct {
-	File     string `json:"file,omitempty"`     // as given to Decode; "" when there is none
-	Document int    `json:"document,omitempty"` // 1-based index in the stream; 0 when the whole stream is meant
-	Line     int    `json:"line,omitempty"`     // 1-based in the file; 0 when not known
-	Resource string `json:"resource,omitempty"` // Kind/mesh/name where it could be read
-	Field    string `json:"field,omitempty"`    // field path, "spec.default.appendMatch[0].port"
-	Reason   string `json:"reason"`             // the value, what is wrong, what is allowed, the remedy
+	File     string `json:"file,omitempty"`     // as passed to Decode; "" if unknown
+	Document int    `json:"document,omitempty"` // 1-based index in the stream; 0 if the fault concerns the whole stream
+	Line     int    `json:"line,omitempty"`     // 1-based line in the file; 0 if unknown
+	Resource string `json:"resource,omitempty"` // Kind/mesh/name, if it could be decoded
+	Field    string `json:"field,omitempty"`    // field path, such as "spec.default.appendMatch[0].port"
+	Reason   string `json:"reason"`             // the value, the error, what is allowed, and the remedy
 }
 
-// String returns "file:line: document 2 (Kind/mesh/name): field: reason" with the parts that are
-// known.
+// String formats the fault as "file:line: document 2 (Kind/mesh/name): field: reason", without
+// unknown parts.
 func (f Fault) String() string {
 	var b strings.Builder
 	if f.File != "" {
@@ -53,16 +51,16 @@ func (f Fault) String() string {
 	return b.String()
 }
 
-// Within reports whether a field path is another one or lies below it.
+// Within reports whether a field path equals another one or is below it.
 func Within(path, of string) bool {
 	rest, ok := strings.CutPrefix(path, of)
 	return ok && of != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// Faults is a list of faults; a non-empty one is an error.
+// Faults is a list of faults. It implements error if it is not empty.
 type Faults []Fault
 
-// Error joins the faults, one per line.
+// Error returns the faults, one per line.
 func (fs Faults) Error() string {
 	lines := make([]string, len(fs))
 	for i, f := range fs {
@@ -71,7 +69,7 @@ func (fs Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Err returns nil for an empty list, so that it can be returned as an error.
+// Err returns nil for an empty list.
 func (fs Faults) Err() error {
 	if len(fs) == 0 {
 		return nil

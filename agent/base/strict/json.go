@@ -8,26 +8,27 @@ import (
 	"unicode/utf8"
 )
 
-// jsonReader reads JSON (RFC 8259) into nodes. Machines write JSON, and reading it directly is
-// several times faster than reading it as the YAML that it also is. The YAML parser and its
-// messages handle whatever this reader rejects.
+// jsonReader parses JSON (RFC 8259) into nodes. Programs send JSON, and this reader is several
+// times faster than the YAML parser, which also accepts JSON. The YAML parser handles input that
+// this reader rejects and reports its errors.
 type jsonReader struct {
 	src          []byte
 	pos, line    int
 	depth, limit int
-	budget       int    // nodes
-	spare        []Node // allocated in advance
+	budget       int    // remaining number of nodes
+	spare        []Node // preallocated nodes
 }
 
-// JSON reads a JSON document that the program has made; nil where it is none.
+// JSON parses a JSON document that the program itself has encoded. It returns nil if the document
+// is invalid.
 func JSON(doc []byte) *Node {
 	const deep = 1000
 	n, _, _ := parseJSON(doc, 1, Limits{Depth: deep}, len(doc))
 	return n
 }
 
-// parseJSON reads one value at the start of src. It returns nil when src does not begin with valid
-// JSON within the limits, else the value, its number of bytes, and the last line.
+// parseJSON parses one value at the start of src. It returns the value, its length in bytes, and
+// the last line, or nil if src does not begin with valid JSON within the limits.
 func parseJSON(src []byte, line int, lim Limits, budget int) (n *Node, used int, lastLine int) {
 	r := jsonReader{src: src, line: line, limit: lim.Depth, budget: budget}
 	if n = r.value(); n == nil {
@@ -36,7 +37,7 @@ func parseJSON(src []byte, line int, lim Limits, budget int) (n *Node, used int,
 	return n, r.pos, r.line
 }
 
-// next skips white space and returns the character behind it, 0 at the end.
+// next skips white space and returns the next character, or 0 at the end.
 func (r *jsonReader) next() byte {
 	for ; r.pos < len(r.src); r.pos++ {
 		switch c := r.src[r.pos]; c {
@@ -50,7 +51,7 @@ func (r *jsonReader) next() byte {
 	return 0
 }
 
-// node returns a node of one value. Nodes are allocated in groups.
+// node returns a new node for one value. Nodes are allocated in batches.
 func (r *jsonReader) node() *Node {
 	if len(r.spare) == 0 {
 		r.spare = make([]Node, 16)
@@ -100,8 +101,8 @@ func (r *jsonReader) word(w string) bool {
 	return true
 }
 
-// text reads a string. It leaves strings with a replacement character to the YAML parser, since
-// this character may stand for bytes that are not UTF-8.
+// text parses a string. It rejects strings with a replacement character, which may represent
+// invalid UTF-8, so that the YAML parser handles them.
 func (r *jsonReader) text() (string, bool) {
 	start, ascii := r.pos+1, true
 	for i := start; i < len(r.src); i++ {
@@ -123,7 +124,7 @@ func (r *jsonReader) text() (string, bool) {
 	return "", false
 }
 
-// escaped reads a string that begins at start and has an escape at i.
+// escaped parses a string that begins at start and has an escape at i.
 func (r *jsonReader) escaped(start, i int) (text string, ok bool) {
 	for ; i < len(r.src) && r.src[i] != '"'; i++ {
 		if r.src[i] == '\\' {
@@ -137,7 +138,7 @@ func (r *jsonReader) escaped(start, i int) (text string, ok bool) {
 	return text, !strings.ContainsRune(text, utf8.RuneError)
 }
 
-// digits skips digits and returns how many.
+// digits skips digits and returns their number.
 func (r *jsonReader) digits() int {
 	start := r.pos
 	for r.pos < len(r.src) && '0' <= r.src[r.pos] && r.src[r.pos] <= '9' {
@@ -146,7 +147,7 @@ func (r *jsonReader) digits() int {
 	return r.pos - start
 }
 
-// skip skips one of two characters.
+// skip skips one character if it is a or b.
 func (r *jsonReader) skip(a, b byte) bool {
 	if r.pos < len(r.src) && (r.src[r.pos] == a || r.src[r.pos] == b) {
 		r.pos++

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// sameJSON compares the reader of JSON with encoding/json: both reject a text, or both read the
-// same nodes.
+// sameJSON compares the JSON reader with encoding/json: both must reject a text or return the same
+// nodes.
 func sameJSON(t *testing.T, text string, lim Limits, budget int) (valid bool) {
 	t.Helper()
 	got, used, line := parseJSON([]byte(text), 3, lim, budget)
@@ -54,25 +54,26 @@ func FuzzJSON(f *testing.F) {
 		f.Add(text, 50)
 	}
 	f.Fuzz(func(t *testing.T, text string, budget int) {
-		// At the top, encoding/json reads "00" as two numbers; documents are collections.
+		// At the top level, encoding/json reads "00" as two numbers. Documents are objects or
+		// lists.
 		if top := strings.TrimLeft(text, " \t\r\n"); top != "" && (top[0] == '{' || top[0] == '[') {
 			sameJSON(t, text, Limits{Depth: 5}, budget)
 		}
 	})
 }
 
-// jsonParser reads JSON as encoding/json does, for comparison.
+// jsonParser parses JSON with encoding/json for comparison.
 type jsonParser struct {
 	src    []byte
 	dec    *json.Decoder
-	pos    int // as far as lines are counted
+	pos    int // position up to which lines are counted
 	line   int
 	depth  int
 	limit  int // of depth
-	budget int // nodes
+	budget int // remaining nodes
 }
 
-// parseAnyJSON is parseJSON by means of encoding/json.
+// parseAnyJSON is parseJSON implemented with encoding/json.
 func parseAnyJSON(src []byte, line int, lim Limits, budget int) (n *Node, used int, lastLine int) {
 	p := jsonParser{src: src, dec: json.NewDecoder(bytes.NewReader(src)), line: line, limit: lim.Depth, budget: budget}
 	p.dec.UseNumber()
@@ -82,8 +83,7 @@ func parseAnyJSON(src []byte, line int, lim Limits, budget int) (n *Node, used i
 	return n, p.pos, p.line
 }
 
-// token returns the next token, nil at the end and for what is not JSON. Null is a value of its
-// own.
+// token returns the next token, or nil at the end or for invalid JSON. Null is a separate value.
 func (p *jsonParser) token() json.Token {
 	t, err := p.dec.Token()
 	end := int(p.dec.InputOffset())
@@ -109,7 +109,7 @@ func (p *jsonParser) value(t json.Token) *Node {
 	case json.Delim:
 		return p.collection(n, t)
 	case string:
-		// A replacement character may stand for what is not UTF-8.
+		// A replacement character may represent invalid UTF-8.
 		n.Kind, n.Text = String, t
 		if strings.ContainsRune(t, utf8.RuneError) {
 			return nil

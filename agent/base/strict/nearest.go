@@ -2,7 +2,7 @@ package strict
 
 import "strings"
 
-// Nearest returns the name that a misspelt one was likely meant to be, "" when none is near.
+// Nearest returns the known name that is most similar to a misspelled one; "" if none is similar.
 func Nearest(name string, names []string) string {
 	if len(name) > 64 {
 		return ""
@@ -16,8 +16,8 @@ func Nearest(name string, names []string) string {
 	return best
 }
 
-// editDistance counts the insertions, deletions, substitutions and swaps of neighbours between two
-// names (optimal string alignment).
+// editDistance returns the number of insertions, deletions, substitutions, and swaps of neighbors
+// between two names (optimal string alignment).
 func editDistance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {

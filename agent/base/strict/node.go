@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// Kind is the JSON type of a node. JSON and YAML documents become the same tree.
+// Kind is the JSON type of a node. JSON and YAML documents have the same kinds of nodes.
 type Kind uint8
 
 // Kinds of nodes.
@@ -27,23 +27,23 @@ const (
 	Mapping
 )
 
-// String is the kind with its article, for messages.
+// String returns the kind with its article, for messages.
 func (k Kind) String() string {
 	return [...]string{"null", "a boolean", "a number", "a number", "a string", "a list", "a mapping"}[k]
 }
 
-// Node is one value of a document with its line. A YAML alias shares the node of its anchor, so the
-// tree is a graph without cycles; parsers bound its size with all aliases expanded.
+// Node is a value of a document with its line. YAML aliases share the node of their anchor, so the
+// tree is an acyclic graph. Parsers limit its size with aliases expanded.
 type Node struct {
 	Kind  Kind
 	Line  int
-	Size  int    // nodes below and including this one, aliases expanded
-	Text  string // scalars: "true", a decimal number, the string
-	Pairs []Pair // mappings, in document order
+	Size  int    // number of nodes including this one, with aliases expanded
+	Text  string // of scalars: "true", a decimal number, or the string
+	Pairs []Pair // of mappings, in document order
 	Items []*Node
 }
 
-// Pair is one entry of a mapping.
+// Pair is an entry of a mapping.
 type Pair struct {
 	Key   string
 	Line  int
@@ -63,7 +63,7 @@ func (n *Node) Get(key string) *Node {
 	return nil
 }
 
-// Show quotes a node for a message, cut to a length that fits one.
+// Show formats a node for a message and shortens it.
 func (n *Node) Show() string {
 	switch n.Kind {
 	case List, Mapping:
@@ -78,16 +78,16 @@ func (n *Node) Show() string {
 
 const maxShown = 80
 
-// Short cuts a text to a length that fits a message.
+// Short shortens text for a message.
 func Short(s string) string { return clip.Text(s, maxShown) }
 
 // Quote is [Short] in quotes.
 func Quote(s string) string { return fmt.Sprintf("%q", Short(s)) }
 
-// stepPattern is a step of a field path: a quoted key, a name or an index.
+// stepPattern matches a step of a field path: a quoted key, a name, or an index.
 var stepPattern = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[^.\[\]"]+`)
 
-// Steps returns the names, keys and indexes of a field path.
+// Steps returns the names, keys, and indexes of a field path.
 func Steps(path string) []string {
 	steps := stepPattern.FindAllString(path, -1)
 	for i, step := range steps {
@@ -98,8 +98,8 @@ func Steps(path string) []string {
 	return steps
 }
 
-// Find returns the node at a field path and the line of its key or item; nil, with the line of the
-// deepest node that exists on the path, where there is none.
+// Find returns the node at a field path and the line of its key or item. If it does not exist, Find
+// returns nil and the line of the deepest existing node on the path.
 func (n *Node) Find(path string) (found *Node, line int) {
 	line = n.Line
 	for _, step := range Steps(path) {
@@ -114,13 +114,14 @@ func (n *Node) Find(path string) (found *Node, line int) {
 	return n, line
 }
 
-// LineOf returns the line of the deepest node that exists on a field path.
+// LineOf returns the line of the deepest existing node on a field path.
 func (n *Node) LineOf(path string) int {
 	_, line := n.Find(path)
 	return line
 }
 
-// Mapped returns a mapping or list with other values; the same node where all are unchanged.
+// Mapped returns a mapping or list with each value replaced by the result of the function. It
+// returns the same node if nothing changes.
 func (n *Node) Mapped(value func(key string, i int, v *Node) *Node) *Node {
 	out := *n
 	out.Pairs, out.Items = slices.Clone(n.Pairs), slices.Clone(n.Items)
@@ -139,13 +140,13 @@ func (n *Node) Mapped(value func(key string, i int, v *Node) *Node) *Node {
 	return &out
 }
 
-// Canonical returns a node as canonical JSON: keys sorted, no white space, no HTML escapes.
+// Canonical returns a node as canonical JSON: sorted keys, no white space, no HTML escapes.
 func (n *Node) Canonical() []byte {
-	b, _ := MarshalJSON(n.plain(func(n *Node) any { return json.Number(n.Text) })) // a node always has a JSON form
+	b, _ := MarshalJSON(n.plain(func(n *Node) any { return json.Number(n.Text) })) // cannot fail: a node has a JSON form
 	return b
 }
 
-// JSON returns a tree as JSON, in the order in which it was read.
+// JSON returns a tree as JSON in document order.
 func (n *Node) JSON() []byte {
 	var b bytes.Buffer
 	n.write(&b)
@@ -180,8 +181,8 @@ func (n *Node) write(b *bytes.Buffer) {
 	}
 }
 
-// plain returns a node as encoding/json would: map[string]any, []any, string, bool, nil, and what
-// number returns.
+// plain converts a node to the types of encoding/json: map[string]any, []any, string, bool, nil,
+// and the result of number.
 func (n *Node) plain(number func(*Node) any) any {
 	switch n.Kind {
 	case String:
@@ -206,7 +207,7 @@ func (n *Node) plain(number func(*Node) any) any {
 	return nil
 }
 
-// goNumber returns a number as int64, uint64 or float64.
+// goNumber returns a number as int64, uint64, or float64.
 func goNumber(n *Node) any {
 	if i, err := strconv.ParseInt(n.Text, 10, 64); err == nil {
 		return i
@@ -218,7 +219,7 @@ func goNumber(n *Node) any {
 	return f
 }
 
-// setInt gives an integer its canonical text; false where the text is none of 64 bits.
+// setInt sets the canonical text of an integer. It returns false if text is not a 64-bit integer.
 func (n *Node) setInt(text string) bool {
 	n.Kind = Int
 	if i, err := strconv.ParseInt(text, 0, 64); err == nil {
@@ -230,7 +231,8 @@ func (n *Node) setInt(text string) bool {
 	return err == nil
 }
 
-// setFloat gives a float its canonical text; a whole number that an int64 holds becomes an integer.
+// setFloat sets the canonical text of a float. A whole number that a float64 represents exactly
+// becomes an integer.
 func (n *Node) setFloat(f float64) {
 	if f == math.Trunc(f) && math.Abs(f) < 1<<53 {
 		n.Kind, n.Text = Int, strconv.FormatInt(int64(f), 10)
@@ -239,7 +241,7 @@ func (n *Node) setFloat(f float64) {
 	n.Kind, n.Text = Float, strconv.FormatFloat(f, 'g', -1, 64)
 }
 
-// MarshalJSON is encoding/json without HTML escapes: a < in a pattern stays readable.
+// MarshalJSON is like json.Marshal without HTML escapes, so a < in a pattern remains readable.
 func MarshalJSON(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)

@@ -7,25 +7,25 @@ import (
 	"unicode/utf8"
 )
 
-// Limits bounds what parsing accepts. Zero fields mean the defaults.
+// Limits limits what the parser accepts. Zero fields mean the defaults.
 type Limits struct {
-	// FileBytes is the size of a whole stream, checked before anything is parsed. Default 16 MiB.
+	// FileBytes is the maximum size of a stream, checked before parsing. Default 16 MiB.
 	FileBytes int
-	// DocumentBytes is the size of one document: of its text and of the resource's canonical JSON,
+	// DocumentBytes is the maximum size of a document's text and of the resource's canonical JSON,
 	// which aliases can make larger than the text. Default 1 MiB.
 	DocumentBytes int
-	// Documents in a stream. Default 100,000.
+	// Documents is the maximum number of documents in a stream. Default 100,000.
 	Documents int
-	// Depth of nesting. Default 64.
+	// Depth is the maximum nesting depth. Default 64.
 	Depth int
-	// Nodes is the number of values in a stream with YAML aliases expanded; one document may use a
-	// sixteenth of it. Default 4,000,000.
+	// Nodes is the maximum number of values in a stream with YAML aliases expanded. One document
+	// may use a sixteenth of it. Default 4,000,000.
 	Nodes int
-	// WrittenNumbers is true where numbers of YAML keep the text that they are written with.
+	// WrittenNumbers retains the original text of numbers in YAML.
 	WrittenNumbers bool
 }
 
-// WithDefaults returns the limits with the defaults filled in.
+// WithDefaults returns the limits with defaults for zero fields.
 func (l Limits) WithDefaults() Limits {
 	return Limits{
 		FileBytes:      cmp.Or(max(l.FileBytes, 0), 16<<20),
@@ -37,26 +37,26 @@ func (l Limits) WithDefaults() Limits {
 	}
 }
 
-// DocumentShare is the part of a stream's node budget that one document may use.
+// DocumentShare is the divisor of [Limits.Nodes] that gives the limit of one document.
 const DocumentShare = 16
 
-// DocumentNodes is the number of nodes that one document may have.
+// DocumentNodes returns the maximum number of nodes of a document.
 func (l Limits) DocumentNodes() int { return l.Nodes / DocumentShare }
 
-// Chunk is the text of one document of a stream. JSON documents without markers between them are
-// one chunk.
+// Chunk is the text of one document of a stream, or of several JSON documents without markers
+// between them.
 type Chunk struct {
 	text []byte
-	line int // of its first byte in the stream, 1-based
+	line int // line of the first byte in the stream, 1-based
 }
 
-// Split cuts a stream at the document markers of YAML. Markers cannot stand inside a value (YAML
-// 1.2.2, rule c-forbidden), so one broken document does not take the others with it. Chunks without
-// content are left out.
+// Split splits a stream at YAML document markers. A marker cannot be part of a value (YAML 1.2.2,
+// rule c-forbidden), so an invalid document does not affect the others. Chunks without content are
+// skipped.
 func Split(data []byte, yield func(Chunk) bool) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	line, start, startLine := 1, 0, 1
-	content := false // whether the chunk has more than comments, directives and white space
+	content := false // whether the chunk contains more than comments, directives, and white space
 	flush := func(end int) bool {
 		ok := true
 		if content {
@@ -78,14 +78,14 @@ func Split(data []byte, yield func(Chunk) bool) {
 			if !flush(pos) {
 				return
 			}
-			start, startLine = pos, line // the marker's own line may hold content
+			start, startLine = pos, line // the marker's line may contain content
 			content = hasContent(l[3:])
 		case marker(l, "..."):
 			if !flush(pos) {
 				return
 			}
 			start, startLine = end, line+1
-		case !content && l[0] == '%': // a directive belongs to the next marker; the core schema needs none
+		case !content && l[0] == '%': // directives belong to the next document; the core schema ignores them
 			start, startLine = end, line+1
 		case !content:
 			content = hasContent(l)
@@ -105,19 +105,19 @@ func hasContent(line []byte) bool {
 	return len(line) > 0 && line[0] != '#'
 }
 
-// Document is one parsed document of a stream, or the reason why there is none.
+// Document is a parsed document of a stream, or the fault that prevents parsing.
 type Document struct {
-	Index int   // 1-based; 0 where the stream as a whole has a fault
-	Root  *Node // nil when Fault is set, and for an empty document
+	Index int   // 1-based; 0 for a fault of the whole stream
+	Root  *Node // nil if Fault is set, and for an empty document
 	Fault *Fault
 }
 
-// Stream yields the documents of a stream in order. A fault that concerns the stream as a whole is
-// yielded with index 0 and ends it.
+// Stream yields the documents of a stream in order. A fault of the whole stream has index 0 and
+// ends the iteration.
 func Stream(data []byte, lim Limits, yield func(Document) bool) {
 	if len(data) > lim.FileBytes {
 		yield(Document{Fault: &Fault{Reason: fmt.Sprintf(
-			"%d bytes are more than the %d that one file may have; split it", len(data), lim.FileBytes)}})
+			"the file has %d bytes, but only %d are allowed; split it", len(data), lim.FileBytes)}})
 		return
 	}
 	index, nodes := 0, lim.Nodes
@@ -137,21 +137,21 @@ func Stream(data []byte, lim Limits, yield func(Document) bool) {
 		budget := min(nodes, lim.DocumentNodes())
 		if budget <= 0 {
 			yield(Document{Fault: &Fault{Line: c.line, Reason: fmt.Sprintf(
-				"the file has too many values, aliases expanded (at most %d); split it", lim.Nodes)}})
+				"the file has too many values with aliases expanded (at most %d); split it", lim.Nodes)}})
 			return false
 		}
 		return c.Parse(lim, func() int { return min(nodes, budget) }, emit)
 	})
 }
 
-// One reads the one document of a text; nil for an empty text.
+// One parses a text with a single document. It returns nil for an empty text.
 func One(text []byte, lim Limits) (root *Node, fault *Fault) {
 	Stream(text, lim, func(d Document) bool {
 		switch {
 		case d.Fault != nil:
 			fault = d.Fault
 		case d.Index > 1:
-			fault = &Fault{Reason: "several documents are given, the second one here: give one"}
+			fault = &Fault{Reason: "only one document is allowed; the second one begins here"}
 			if d.Root != nil {
 				fault.Line = d.Root.Line
 			}
@@ -166,15 +166,14 @@ func One(text []byte, lim Limits) (root *Node, fault *Fault) {
 	return root, nil
 }
 
-// Parse yields the documents of a chunk, each within the number of nodes that budget returns before
-// it.
+// Parse yields the documents of a chunk. budget returns the maximum number of nodes of the next
+// document.
 func (c Chunk) Parse(lim Limits, budget func() int, yield func(Document) bool) bool {
 	text, line := c.text, c.line
 	if marker(text, "---") {
 		text = text[3:]
 	}
-	// JSON values may follow each other with nothing but white space between them, as jq and loggers
-	// write them.
+	// JSON values may follow each other without a separator, as in the output of jq and loggers.
 	for isJSON(text) {
 		n, used, last := parseJSON(text, line, lim, budget())
 		if n == nil || used > lim.DocumentBytes {
@@ -188,7 +187,7 @@ func (c Chunk) Parse(lim Limits, budget func() int, yield func(Document) bool) b
 			return true
 		}
 	}
-	if len(text) == len(c.text)-3 { // nothing was taken: the marker may carry an anchor or a block scalar
+	if len(text) == len(c.text)-3 { // nothing was parsed: the marker may be followed by an anchor or a block scalar
 		text = c.text
 	}
 	return yield(parseChunk(text, line, lim, budget()))
@@ -202,7 +201,7 @@ func isJSON(text []byte) bool {
 func parseChunk(text []byte, line int, lim Limits, budget int) Document {
 	if len(text) > lim.DocumentBytes {
 		return Document{Fault: &Fault{Line: line, Reason: fmt.Sprintf(
-			"%d bytes are more than the %d that one document may have", len(text), lim.DocumentBytes)}}
+			"the document has %d bytes, but only %d are allowed", len(text), lim.DocumentBytes)}}
 	}
 	if !utf8.Valid(text) {
 		for i := 0; i < len(text); {

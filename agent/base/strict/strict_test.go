@@ -10,7 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// span is a type that reads nodes in its own way.
+// span is a type that decodes itself from nodes.
 type span struct{ time.Duration }
 
 func (s *span) DecodeNode(d *strict.Decoder, n *strict.Node) {
@@ -24,14 +24,14 @@ func (s *span) DecodeNode(d *strict.Decoder, n *strict.Node) {
 	s.Duration = v
 }
 
-// raw is a type that keeps any value.
+// raw is a type that accepts any value.
 type raw struct{ JSON string }
 
 func (r *raw) DecodeNode(_ *strict.Decoder, n *strict.Node) { r.JSON = string(n.Canonical()) }
 
 func (r *raw) DecodesNull() {}
 
-// decode decodes the one document of a file.
+// decode decodes a file with one document.
 func decode(file string, data []byte, into any) (faults strict.Faults) {
 	lim := strict.Limits{}.WithDefaults()
 	root, fault := strict.One(data, lim)
@@ -102,22 +102,22 @@ NoTag: x
 		"nme: x":                       `agent.yaml:1: nme: unknown field "nme"; did you mean "name"?`,
 		"hidden: 1":                    `hidden: unknown field "hidden"`,
 		"Hidden: x":                    `unknown field "Hidden"`,
-		"api: {sizes: [200]}":          `api.sizes[0]: 200 is out of range: a whole number of 8 bits is wanted`,
+		"api: {sizes: [200]}":          `api.sizes[0]: 200 is out of range: a whole number of 8 bits is expected`,
 		"api: {ages: {a: 70000}}":      `api.ages["a"]: 70000 is out of range: a whole number from 0 to 65535`,
-		"api: {ratio: x}":              `api.ratio: "x" is a string, a number is wanted`,
-		"on: 'yes'":                    `on: "yes" is a string, a boolean is wanted: write true or false`,
-		"wait: 10":                     `wait: 10 is a number, a duration is wanted`,
-		"api: {sizes: ['1']}":          `api.sizes[0]: "1" is a string, a whole number is wanted: write it without quotes`,
-		"ptr: x":                       `ptr: "x" is a string, a mapping is wanted; its fields: address, sizes, ratio, extra, ages`,
+		"api: {ratio: x}":              `api.ratio: "x" is a string, a number is expected`,
+		"on: 'yes'":                    `on: "yes" is a string, a boolean is expected: write true or false`,
+		"wait: 10":                     `wait: 10 is a number, a duration is expected`,
+		"api: {sizes: ['1']}":          `api.sizes[0]: "1" is a string, a whole number is expected: write it without quotes`,
+		"ptr: x":                       `ptr: "x" is a string, a mapping is expected; its fields: address, sizes, ratio, extra, ages`,
 		"when: soon":                   `when: "soon": `,
-		"when: 1":                      `when: 1 is a number, a string is wanted`,
+		"when: 1":                      `when: 1 is a number, a string is expected`,
 		"bytes: 1":                     `a string in base64`,
-		"name: a\nname: b":             `agent.yaml:2: name: the key is given twice, first in line 1`,
-		"name: a\n---\nname: b":        `agent.yaml:3: several documents are given, the second one here: give one`,
-		"[]":                           `a list is given, a mapping is wanted`,
+		"name: a\nname: b":             `agent.yaml:2: name: duplicate key, first defined in line 1`,
+		"name: a\n---\nname: b":        `agent.yaml:3: only one document is allowed; the second one begins here`,
+		"[]":                           `a list is given, a mapping is expected`,
 		"name: [":                      `not valid YAML`,
 		"\"a\\nb\": 1\n":               `["a\nb"]: unknown field`,
-		"api: {extra: {a: 1, a: 2}}\n": `api.extra.a: the key is given twice`,
+		"api: {extra: {a: 1, a: 2}}\n": `api.extra.a: duplicate key`,
 	} {
 		var c config
 		if got := decode("agent.yaml", []byte(in), &c).Error(); !strings.Contains(got, want) {
@@ -128,6 +128,6 @@ NoTag: x
 		t.Errorf("an empty document: %v", faults)
 	}
 	if faults := decode("", []byte("{}"), c); len(faults) == 0 {
-		t.Error("a value that is no pointer was accepted")
+		t.Error("a value that is not a pointer was accepted")
 	}
 }

@@ -8,29 +8,28 @@ import (
 	"strings"
 )
 
-// NodeDecoder is a type that reads nodes in its own way.
+// NodeDecoder is implemented by types that decode themselves from nodes.
 type NodeDecoder interface {
 	DecodeNode(d *Decoder, n *Node)
 }
 
-// nullDecoder is a [NodeDecoder] for which null is a value.
+// nullDecoder is a [NodeDecoder] that accepts null.
 type nullDecoder interface{ DecodesNull() }
 
 // Field describes a field of a struct to the hooks of a decoder.
 type Field struct {
 	Name  string            // in documents
 	Tag   reflect.StructTag // of the Go field
-	Check string            // its tag of that name
-	Max   int               // its tag of that name; 0 for none
+	Check string            // value of the tag "check"
+	Max   int               // value of the tag "max"; 0 if not set
 	index []int
 }
 
-// Types caches what decoders need to know of the types that they fill. It is not safe for
-// concurrent use.
+// Types caches information about the types that decoders fill. It is not safe for concurrent use.
 type Types map[reflect.Type]*typeInfo
 
 type typeInfo struct {
-	node, null, text bool // decodes nodes, null too; decodes text
+	node, null, text bool // decodes nodes; accepts null; decodes text
 	fields           []Field
 }
 
@@ -40,13 +39,12 @@ var (
 	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// IsValue reports whether a type reads documents in its own way, so that its fields are none of the
-// document.
+// IsValue reports whether a type decodes itself, so its Go fields are not fields of the document.
 func IsValue(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(nodeDecoderType) || IsText(t)
 }
 
-// IsText reports whether a type reads strings in its own way.
+// IsText reports whether a type decodes itself from strings.
 func IsText(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(textUnmarshalerType) && !p.Implements(nodeDecoderType)
@@ -67,10 +65,10 @@ func (ts Types) of(t reflect.Type) *typeInfo {
 	return ti
 }
 
-// FieldsOf returns the fields of a struct in documents, those of embedded structs too.
+// FieldsOf returns the document fields of a struct, including those of embedded structs.
 func FieldsOf(t reflect.Type) []Field {
 	var out []Field
-	for _, f := range reflect.VisibleFields(t) { // those of embedded structs follow these
+	for _, f := range reflect.VisibleFields(t) { // fields of embedded structs follow
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name != "-" && f.IsExported() && (name != "" || !f.Anonymous) {
 			limit, _ := strconv.Atoi(f.Tag.Get("max"))
@@ -80,7 +78,7 @@ func FieldsOf(t reflect.Type) []Field {
 	return out
 }
 
-// In returns the field of a struct type.
+// In returns the Go field in a struct type and the struct that declares it.
 func (f *Field) In(t reflect.Type) (field reflect.StructField, holder reflect.Type) {
 	holder = t
 	if above := f.index[:len(f.index)-1]; len(above) > 0 {
@@ -107,10 +105,10 @@ func (ti *typeInfo) names() []string {
 	return names
 }
 
-// fewFields is how many fields a message lists.
+// fewFields is the maximum number of fields that a message lists.
 const fewFields = 8
 
-// list lists the fields for a message, "" where there are none or many.
+// list returns a suffix for messages that lists the fields; "" if there are none or too many.
 func (ti *typeInfo) list() string {
 	if len(ti.fields) == 0 || len(ti.fields) > fewFields {
 		return ""

@@ -12,11 +12,11 @@ func (d *Decoder) mapping(n *Node, v reflect.Value) {
 		return
 	}
 	if t.Key().Kind() != reflect.String {
-		d.Faultf(n.Line, "cannot be decoded: the keys of %s are not strings", t)
+		d.Faultf(n.Line, "cannot be decoded: %s does not have string keys", t)
 		return
 	}
 	if len(n.Pairs) == 0 {
-		v.SetZero() // absent and empty are one: the canonical form has no empty maps
+		v.SetZero() // the canonical form does not contain empty maps
 		return
 	}
 	if m, ok := v.Addr().Interface().(*map[string]string); ok {
@@ -35,7 +35,8 @@ func (d *Decoder) mapping(n *Node, v reflect.Value) {
 	v.Set(out)
 }
 
-// strings decodes the most common map of all, tags and labels, without reflection.
+// strings decodes a map of strings, such as tags and labels, without reflection, since it is the
+// most common map.
 func (d *Decoder) strings(n *Node) map[string]string {
 	if d.Strings != nil {
 		if out := d.Strings(d, n.Pairs); out != nil {
@@ -112,7 +113,7 @@ func (d *Decoder) scalar(n *Node, v reflect.Value) {
 		}
 		i, err := strconv.ParseInt(n.Text, 10, v.Type().Bits())
 		if err != nil {
-			d.Faultf(n.Line, "%s is out of range: a whole number of %d bits is wanted", n.Show(), v.Type().Bits())
+			d.Faultf(n.Line, "%s is out of range: a whole number of %d bits is expected", n.Show(), v.Type().Bits())
 			return
 		}
 		v.SetInt(i)
@@ -122,7 +123,7 @@ func (d *Decoder) scalar(n *Node, v reflect.Value) {
 		}
 		u, err := strconv.ParseUint(n.Text, 10, v.Type().Bits())
 		if err != nil {
-			d.Faultf(n.Line, "%s is out of range: a whole number from 0 to %d is wanted",
+			d.Faultf(n.Line, "%s is out of range: a whole number from 0 to %d is expected",
 				n.Show(), ^uint64(0)>>(64-v.Type().Bits()))
 			return
 		}
@@ -139,6 +140,6 @@ func (d *Decoder) scalar(n *Node, v reflect.Value) {
 		}
 		v.SetFloat(f)
 	default:
-		d.Faultf(n.Line, "cannot be decoded: %s is not a type of documents", v.Type())
+		d.Faultf(n.Line, "cannot be decoded: documents do not support %s", v.Type())
 	}
 }

@@ -15,10 +15,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parseYAML reads the one document in text. It returns nil for an empty one.
+// parseYAML parses the only document in text. It returns nil for an empty document.
 func parseYAML(text []byte, firstLine int, lim Limits, budget int) (n *Node, err *Fault) {
-	// The YAML library reports its own errors by panic and recovers only those it knows; input must
-	// never stop the agent.
+	// The YAML library panics on its own errors and recovers only from those it knows. Input must
+	// not crash the agent.
 	defer func() {
 		if p := recover(); p != nil {
 			n, err = nil, &Fault{Line: firstLine, Reason: fmt.Sprintf("not valid YAML: %v", p)}
@@ -33,7 +33,7 @@ func parseYAML(text []byte, firstLine int, lim Limits, budget int) (n *Node, err
 	}
 	if e := dec.Decode(&rest); e == nil {
 		return nil, &Fault{Line: firstLine + rest.Line - 1,
-			Reason: "a second document follows; separate documents by a line with ---"}
+			Reason: "a second document follows; separate documents with a line ---"}
 	} else if !errors.Is(e, io.EOF) {
 		return nil, yamlError(e, nil, firstLine)
 	}
@@ -48,10 +48,10 @@ func parseYAML(text []byte, firstLine int, lim Limits, budget int) (n *Node, err
 	return n, nil
 }
 
-// yamlLine is how the library's errors begin.
+// yamlLine matches the beginning of the library's errors.
 var yamlLine = regexp.MustCompile(`^line (\d+): `)
 
-// yamlReason splits what the library says into the line that it names, 0 for none, and the reason.
+// yamlReason splits an error of the library into the line (0 if missing) and the reason.
 func yamlReason(e error) (line int, reason string) {
 	reason = strings.TrimPrefix(e.Error(), "yaml: ")
 	if m := yamlLine.FindStringSubmatch(reason); m != nil {
@@ -61,16 +61,16 @@ func yamlReason(e error) (line int, reason string) {
 	return line, reason
 }
 
-// maxSearched bounds the text of which it is searched where the fault is, in bytes: it is parsed up
-// to log2(lines) times.
+// maxSearched limits the size in bytes of a text in which lineOfFault searches; the search parses
+// the text up to log2(lines) times.
 const maxSearched = 1 << 20
 
-// misplaced are faults of which the library names the line where the mapping or list begins that
-// cannot go on.
+// misplaced lists errors for which the library reports the line where the enclosing mapping or list
+// begins.
 var misplaced = [...]string{"did not find expected key", "did not find expected '-' indicator"}
 
-// lineOfFault returns the line at which the library stops: the first lines of a text have the same
-// fault from there on.
+// lineOfFault returns the line at which the library stops: the number of lines from which on a
+// prefix of the text has the same error.
 func lineOfFault(text []byte, reason string) int {
 	lines := bytes.SplitAfter(text, []byte("\n"))
 	return 1 + sort.Search(len(lines)-1, func(n int) bool {
@@ -84,8 +84,7 @@ func lineOfFault(text []byte, reason string) int {
 	})
 }
 
-// yamlError is the fault of what the library says. text is what it was read from, nil where that is
-// not known.
+// yamlError converts an error of the library to a fault. text is the parsed text; nil if unknown.
 func yamlError(e error, text []byte, firstLine int) *Fault {
 	msg := strings.TrimPrefix(e.Error(), "yaml: ")
 	line, reason := yamlReason(e)
@@ -93,7 +92,7 @@ func yamlError(e error, text []byte, firstLine int) *Fault {
 	hint := ""
 	if slices.Contains(misplaced[:], reason) && len(text) > 0 && len(text) <= maxSearched {
 		out.Line = lineOfFault(text, reason) + firstLine - 1
-		hint = "; look at the indentation and the quotes of this line"
+		hint = "; check the indentation and the quotes of this line"
 	}
 	out.Reason = "not valid YAML: " + Short(out.Reason) + hint
 	if strings.Contains(msg, "cannot start any token") && strings.Contains(msg, `'\t'`) ||
@@ -103,12 +102,12 @@ func yamlError(e error, text []byte, firstLine int) *Fault {
 	return out
 }
 
-// yamlBuilder turns a YAML tree into nodes: aliases and merge keys resolved, size and depth
-// bounded.
+// yamlBuilder converts a YAML tree to nodes. It resolves aliases and merge keys and limits size and
+// depth.
 type yamlBuilder struct {
 	offset  int
 	lim     Limits
-	budget  int // nodes that may still be used
+	budget  int // remaining number of nodes
 	anchors map[*yaml.Node]*Node
 	err     *Fault
 }
@@ -120,11 +119,11 @@ func (b *yamlBuilder) fail(y *yaml.Node, format string, args ...any) *Node {
 	return &Node{Line: y.Line + b.offset, Size: 1}
 }
 
-// spend takes n nodes from the budget.
+// spend deducts n nodes from the budget.
 func (b *yamlBuilder) spend(y *yaml.Node, n int) bool {
 	if n > b.budget {
-		b.fail(y, "the document has too many values, aliases expanded (at most %d in one document); "+
-			"repeat less by alias or split it", b.lim.DocumentNodes())
+		b.fail(y, "the document has too many values with aliases expanded (at most %d); "+
+			"use fewer aliases or split it", b.lim.DocumentNodes())
 		return false
 	}
 	b.budget -= n
@@ -141,10 +140,10 @@ func (b *yamlBuilder) build(y *yaml.Node, depth int) *Node {
 	if y.Kind == yaml.AliasNode {
 		n, ok := b.anchors[y.Alias]
 		if !ok || n == nil {
-			return b.fail(y, "the alias %s stands inside its own anchor", Quote(y.Value))
+			return b.fail(y, "the alias %s is inside its own anchor", Quote(y.Value))
 		}
 		b.spend(y, n.Size)
-		// Depth below an alias: the tree is shared, so the depth is checked where it is walked.
+		// The depth below an alias is checked when the tree is walked, since the node is shared.
 		return n
 	}
 	if !b.spend(y, 1) {
@@ -211,8 +210,8 @@ func (b *yamlBuilder) mapping(n *Node, y *yaml.Node, depth int) {
 	}
 }
 
-// merge adds the entries of merged mappings that the mapping does not have itself; the first one
-// wins (https://yaml.org/type/merge.html).
+// merge adds the entries of merged mappings whose keys the mapping does not have. The first one
+// takes precedence (https://yaml.org/type/merge.html).
 func (b *yamlBuilder) merge(n *Node, y *yaml.Node, merges []*Node) {
 	have := make(map[string]bool, len(n.Pairs))
 	for _, p := range n.Pairs {
@@ -225,7 +224,7 @@ func (b *yamlBuilder) merge(n *Node, y *yaml.Node, merges []*Node) {
 		case List:
 			for _, it := range m.Items {
 				if it.Kind != Mapping {
-					b.fail(y, "the merge key << takes a mapping or a list of mappings, not %s", it.Kind)
+					b.fail(y, "the merge key << requires a mapping or a list of mappings, not %s", it.Kind)
 					return
 				}
 			}
@@ -243,7 +242,7 @@ func (b *yamlBuilder) merge(n *Node, y *yaml.Node, merges []*Node) {
 				n.Size += p.Value.Size
 			}
 		default:
-			b.fail(y, "the merge key << takes a mapping or a list of mappings, not %s", m.Kind)
+			b.fail(y, "the merge key << requires a mapping or a list of mappings, not %s", m.Kind)
 			return
 		}
 	}
@@ -254,7 +253,7 @@ func (b *yamlBuilder) scalar(n *Node, y *yaml.Node) {
 	switch y.ShortTag() {
 	case "!!str", "!!timestamp":
 		n.Kind = String
-	case "!!merge": // a value that looks like the merge key
+	case "!!merge": // a value that equals the merge key
 		n.Kind = String
 	case "!!null":
 		n.Kind, n.Text = Null, ""

@@ -1,5 +1,4 @@
-// Package workers spreads work that takes long over processors, so that it is done sooner and
-// leaves some to others.
+// Package workers spreads long-running work over processors without starving other goroutines.
 package workers
 
 import (
@@ -10,13 +9,13 @@ import (
 	"sync/atomic"
 )
 
-// Each calls do with every number from 0 to n-1 and returns when all calls have. The caller's
-// goroutine is one of the workers, which are numbered from 0; no two calls at once have the same
-// worker. With one worker, or one item, no goroutine is started. Between two calls a worker lets
-// others run that wait for its processor.
+// Each calls do with every number from 0 to n-1 and returns when all calls have returned. The
+// workers are numbered from 0, and concurrent calls have different worker numbers. The calling
+// goroutine is worker 0; with one worker or one item, Each starts no goroutine. Between calls, a
+// worker yields its processor.
 //
-// Where do panics on a worker, that is the error, with the first of them and where it was: a
-// goroutine that panics would end the process.
+// If do panics, Each returns an error with the first panic and its stack, because a panic in
+// another goroutine would end the process.
 func Each(workers, n int, do func(worker, i int)) error {
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
@@ -48,9 +47,9 @@ func Each(workers, n int, do func(worker, i int)) error {
 	return nil
 }
 
-// All is a worker for each processor of this process: of a command that does nothing else.
+// All returns the number of processors, for commands that do nothing else.
 func All() int { return runtime.GOMAXPROCS(0) }
 
-// Spare is a worker for each processor but one, and at least one: of a process that has other work,
-// which must not wait.
+// Spare returns the number of processors minus one, and at least one, for processes with other work
+// that must not wait.
 func Spare() int { return max(1, runtime.GOMAXPROCS(0)-1) }

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestEach has every number done once, and no worker two at a time.
+// TestEach checks that each number is handled once and that no worker has two calls at a time.
 func TestEach(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 1000} {
 		for _, most := range []int{0, 1, 3, 64} {
@@ -37,7 +37,7 @@ func TestEach(t *testing.T) {
 	}
 }
 
-// TestEachRunsTogether has as many calls under way as there are workers: each waits for the others.
+// TestEachRunsTogether checks that all workers run concurrently: each call waits for the others.
 func TestEachRunsTogether(t *testing.T) {
 	const most = 4
 	var arrived atomic.Int64
@@ -53,7 +53,7 @@ func TestEachRunsTogether(t *testing.T) {
 	}
 }
 
-// TestEachSurvives returns a panic of any worker as an error, after all workers have ended.
+// TestEachSurvives checks that a panic of a worker becomes an error after all workers have ended.
 func TestEachSurvives(t *testing.T) {
 	var running atomic.Int64
 	err := workers.Each(3, 100, func(_, i int) {

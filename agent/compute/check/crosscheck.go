@@ -195,7 +195,7 @@ func (s *set) refer(k envoy.Kind, r *ref, place finding.Place, prev *envoy.Snaps
 		return blocks
 	case r.secret != "" && target.checked.secret != "" && target.checked.secret != r.secret:
 		s.out = append(s.out, finding.Finding{Rule: 97, Severity: finding.Reject, Place: place,
-			Message: fmt.Sprintf("secret %q is %s, and %s is wanted", clip.Value(r.name), target.checked.secret, r.secret)})
+			Message: fmt.Sprintf("secret %q is %s, but %s is expected", clip.Value(r.name), target.checked.secret, r.secret)})
 		return true
 	}
 	return false

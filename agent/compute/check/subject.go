@@ -59,7 +59,7 @@ type ref struct {
 	rule     int
 	severity finding.Severity // of a reference that leads nowhere
 	what     string           // what happens then
-	secret   string           // of a reference to a secret: the kind that is wanted
+	secret   string           // of a reference to a secret: the kind that is expected
 }
 
 // bind is an address that a listener owns.

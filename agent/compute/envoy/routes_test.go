@@ -155,7 +155,7 @@ func TestRouteMatches(t *testing.T) {
 		{"no client certificate", with(func(m *routev3.RouteMatch) {
 			m.TlsContext = &routev3.RouteMatch_TlsContextMatchOptions{Presented: wrapperspb.Bool(true)}
 		}), match.Request{}, false},
-		{"no client certificate, and none is wanted", with(func(m *routev3.RouteMatch) {
+		{"no client certificate, and none is expected", with(func(m *routev3.RouteMatch) {
 			m.TlsContext = &routev3.RouteMatch_TlsContextMatchOptions{Presented: wrapperspb.Bool(false),
 				Validated: wrapperspb.Bool(false)}
 		}), match.Request{}, true},

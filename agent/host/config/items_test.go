@@ -150,12 +150,12 @@ func TestConfigItemFaults(t *testing.T) {
 			`:3: api.roles[0].subjects[0].usr: is not a key of the config; did you mean api.roles[0].subjects[0].user?`,
 			`:3: api.roles[0].allow[0].kinds: is empty; give at least one item`,
 			`:3: api.roles[0].allow[0].verbs: is not a list; write [a, b]`,
-			`:5: api.roles[1].name: the key is given twice, first in line 4; remove one`,
+			`:5: api.roles[1].name: duplicate key, first defined in line 4; remove one`,
 			`:6: api.roles[1].template: "viewr" is not known; one of mesh-operator, observability, viewer`,
 			`:8: api.roles[1].subjects[0].group: "a b" is neither a name nor a number`,
 			`:8: api.roles[1].subjects[0].cgroup: "x" is not a path of a cgroup`,
-			`:8: api.roles[1].subjects[0].user: 0x10 is a number, a string is wanted: write it in quotes, "0x10"`,
-			`:9: api.roles[1].subjects[1]: "web" is a string, a mapping is wanted; its fields: user, group, uid, token, cgroup`,
+			`:8: api.roles[1].subjects[0].user: 0x10 is a number, a string is expected: write it in quotes, "0x10"`,
+			`:9: api.roles[1].subjects[1]: "web" is a string, a mapping is expected; its fields: user, group, uid, token, cgroup`,
 			`:10: api.roles[1].subjects[2]: the item is empty; give it a value or remove it; its fields: user, group, uid, token, cgroup`,
 		}},
 		{name: "missing keys", file: "api: {roles: [{allow: [{meshes: [a]}]}]}\n",
@@ -187,7 +187,7 @@ func TestConfigItemFaults(t *testing.T) {
 		{name: "no directory in a list", file: "resources: {dir: []}\n",
 			want: []string{"resources.dir: is empty; give at least one item"}},
 		{name: "a directory of the wrong type", file: "resources: {dir: 7}\n",
-			want: []string{"resources.dir: 7 is a number, a string is wanted: write it in quotes, \"7\""}},
+			want: []string{"resources.dir: 7 is a number, a string is expected: write it in quotes, \"7\""}},
 		{name: "too many directories", set: []string{"resources.dir=[" + strings.Repeat("{path: /x},", 17) + "]"},
 			want: []string{"resources.dir: has 17 items; at most 16 are allowed"}},
 		{name: "TCP on a network", set: []string{"xds.tcp=10.0.0.1:1"}, want: []string{
@@ -203,7 +203,7 @@ func TestConfigItemFaults(t *testing.T) {
 			want: []string{"xds.tls.cert: \"/c\" has no private key; set xds.tls.key too"}},
 		{name: "aliases of aliases", file: "api: {roles: [&r {name: a, allow: [&a {kinds: &k [" + strings.Repeat("x,", 200) +
 			"], verbs: *k}" + strings.Repeat(",*a", 250) + "]}" + strings.Repeat(",*r", 60) + "]}\n",
-			want: []string{"too many values, aliases expanded (at most 131072 in one document)"}},
+			want: []string{"too many values with aliases expanded (at most 131072)"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, _, got := agenttest.LoadConfig(t, c.file, c.env, c.set)

@@ -95,7 +95,7 @@ func TestProvidedFaults(t *testing.T) {
 		"conf.cert: stat /does/not/exist":                                            {{File: "/does/not/exist"}, key},
 		"open.pem is accessible to users other than its owner (mode 0644)":           {cert, {File: open}},
 		"group.pem is accessible to users other than its owner (mode 0640)":          {cert, {File: group}},
-		"not a regular file; put a file in its place":                                {cert, {File: fifo}},
+		"not a regular file; replace it by a regular file":                           {cert, {File: fifo}},
 		"conf.cert and conf.key are missing":                                         {nil, nil},
 	} {
 		w := newWorld(t)

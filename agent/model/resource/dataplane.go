@@ -314,7 +314,7 @@ func serviceNames(v *Validator, list []string) {
 		case s == "":
 			at.Faultf("the name of a service is empty")
 		case s != "*" && !tagChars(s, false):
-			at.Faultf("%s is not the name of a service: a value of the tag %s is wanted", strict.Quote(s), TagService)
+			at.Faultf("%s is not the name of a service: a value of the tag %s is expected", strict.Quote(s), TagService)
 		}
 	}
 }

@@ -233,15 +233,15 @@ func TestFaultsDoNotQuoteKeys(t *testing.T) {
 			`unknown field "keyy": it is not known in the schema of Kuma 2.13; did you mean "key"`},
 		"misspelt below": {conf("      key:\n        inlineStrin: |\n            " + indented),
 			`unknown field "inlineStrin"`},
-		"text for a mapping": {conf("      key: |\n            " + indented), "a string is given, a mapping is wanted"},
+		"text for a mapping": {conf("      key: |\n            " + indented), "a string is given, a mapping is expected"},
 		"not base64":         {conf("      key:\n        inline: |\n            " + indented), "is not base64"},
-		"list":               {conf(`      key: {inlineString: ["` + flat + `"]}`), "a list is given, a string is wanted"},
+		"list":               {conf(`      key: {inlineString: ["` + flat + `"]}`), "a list is given, a string is expected"},
 		"mapping": {conf(`      key: {inlineString: {"` + flat + `": 1}}`),
-			"a mapping is given, a string is wanted"},
+			"a mapping is given, a string is expected"},
 		"as a field":      {conf(`      key: {"` + flat + `": 1}`), "unknown field"},
 		"line as a field": {conf("      key:\n        inlineString: x\n        " + lines[1] + ": x\n"), "unknown field"},
 		"twice": {conf("      key:\n        inlineString: |\n            " + indented +
-			"\n        inlineString: |\n            " + indented), "given twice"},
+			"\n        inlineString: |\n            " + indented), "duplicate key"},
 		"two sources": {conf("      key:\n        file: /x\n        inlineString: |\n            " + indented),
 			"2 sources are given"},
 		"not indented": {conf("      key:\n        inlineString: |\n" + string(key)), "not valid YAML"},
@@ -256,7 +256,7 @@ func TestFaultsDoNotQuoteKeys(t *testing.T) {
 		"number of a tag": {"type: ExternalService\nname: e\ntags: {kuma.io/service: \"" + flat +
 			"\"}\nnetworking: {address: \"" + flat + "\"}\n", "tags"},
 		"password": {`{type: ExternalService, name: e, tags: {kuma.io/service: e}, networking: {address: "e:1", tls: {clientKey: hunter2-hunter2-hunter2}}}`,
-			"mapping is wanted"},
+			"mapping is expected"},
 	} {
 		_, faults := r.Decode("f.yaml", []byte(c.doc))
 		if len(faults) == 0 || !strings.Contains(faults.Error(), c.want) {

@@ -151,7 +151,7 @@ func secretOf(d *strict.Decoder, n *strict.Node, want string) (string, bool) {
 	case n.Kind == strict.Null:
 		return "", false
 	case n.Kind != strict.String:
-		d.Faultf(n.Line, "%s is given, %s is wanted", n.Kind, want)
+		d.Faultf(n.Line, "%s is given, %s is expected", n.Kind, want)
 		return "", false
 	case IsRedacted(n.Text):
 		mark(d, n)

@@ -102,5 +102,5 @@ func TestCheckAsksEnvoy(t *testing.T) {
 		"(said by Envoy), on default/web\n     hint: ")
 	agenttest.Write(t, dir+"/envoy", "#!/bin/sh\nkill -9 $$\n")
 	out, _ = output(t, socket, command.ExitOK, "check", "--envoy")
-	agenttest.Contains(t, out, "WARN envoy: default/web: ", "did not end well")
+	agenttest.Contains(t, out, "WARN envoy: default/web: ", "failed: signal")
 }

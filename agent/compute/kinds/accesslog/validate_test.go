@@ -38,7 +38,7 @@ func TestRefused(t *testing.T) {
 	long := strings.Repeat(`{"type":"File","file":{"path":"/a"}},`, 65)
 	for _, c := range []struct{ doc, field, reason string }{
 		{to(`{}`), conf + ".backends", "[] to disable the log"},
-		{to(`{"backends":null}`), conf + ".backends", "null is no value here"},
+		{to(`{"backends":null}`), conf + ".backends", "null is not allowed"},
 		{to(`{"filtering":{}}`), conf + ".backends", "missing"},
 		{backend(long[:len(long)-1]), conf + ".backends", "at most 64"},
 		{backend(`{}`), first + ".type", "missing"},

@@ -53,7 +53,7 @@ func TestInvalid(t *testing.T) {
 			"Allow, Deny, AllowWithShadowDeny"},
 		{`{"kind":"Mesh"}`, item(`{"kind":"Mesh"}`, `{"action":"DENY_WITH_SHADOW_ALLOW"}`), "spec.from[0].default.action",
 			"not allowed"},
-		{`{"kind":"Mesh"}`, item(`{"kind":"Mesh"}`, `{"action":true}`), "spec.from[0].default.action", "a string is wanted"},
+		{`{"kind":"Mesh"}`, item(`{"kind":"Mesh"}`, `{"action":true}`), "spec.from[0].default.action", "a string is expected"},
 		{`{"kind":"Mesh"}`, item(`{"kind":"Mesh"}`, `{"acton":"Deny"}`), "spec.from[0].default.acton",
 			`did you mean "action"`},
 		{`{"kind":"Mesh"}`, item(`{"kind":"Dataplane"}`, `{"action":"Deny"}`), "spec.from[0].targetRef.kind",

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -83,7 +82,7 @@ type BuildInfo struct {
 
 // Build returns the version, and the commit that the Go command recorded.
 func (env *Env) Build() BuildInfo {
-	b := BuildInfo{Product: "nearside", Version: env.Program.Version, Schema: offline.SchemaVersion, Go: runtime.Version(),
+	b := BuildInfo{Product: "nearside", Version: env.Program.Version, Schema: resource.SchemaVersion, Go: runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		if v := info.Main.Version; b.Version == "" && v != "(devel)" {

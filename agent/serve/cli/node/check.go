@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
-	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -281,7 +280,7 @@ func checkEnvoy(ctx context.Context, env *command.Env, t *selfTest, bin *envoybi
 			continue
 		}
 		cfg, err := env.Client().Config(ctx, p.Mesh, p.Name, render.ConfigOptions{})
-		var found []offline.Finding
+		var found []api.Finding
 		if err == nil {
 			found, err = bin.TryConfig(ctx, p.Mesh, p.Name, cfg)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
@@ -160,14 +161,14 @@ func Compare(ctx context.Context, env *command.Env, d *Comparison) (*api.Diff, e
 }
 
 // keys parses the values of --delete.
-func keys(env *command.Env, list []string, kinds func() ([]api.Kind, error)) ([]offline.ResourceKey, error) {
-	var out []offline.ResourceKey
+func keys(env *command.Env, list []string, kinds func() ([]api.Kind, error)) ([]resource.Key, error) {
+	var out []resource.Key
 	for _, s := range list {
 		r, err := command.ResolveAmong(env, []string{s}, kinds)
 		if err != nil {
 			return nil, fmt.Errorf("--delete %s: %w", s, err)
 		}
-		out = append(out, offline.ResourceKey{Kind: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name})
+		out = append(out, resource.Key{Kind: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name})
 	}
 	return out, nil
 }

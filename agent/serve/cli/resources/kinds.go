@@ -13,6 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/schema"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
@@ -65,12 +66,12 @@ still be refused, for fields that exclude each other for example: nearside valid
 		if err != nil {
 			return err
 		}
-		schema, fields, _ := offline.Schema(kind.Kind)
+		doc, fields, _ := offline.Schema(kind.Kind)
 		if at != "" {
-			below := slices.DeleteFunc(slices.Clone(fields), func(f offline.SchemaField) bool { return !under(at, f.Path) })
+			below := slices.DeleteFunc(slices.Clone(fields), func(f schema.Field) bool { return !under(at, f.Path) })
 			if len(below) == 0 {
 				near := ""
-				if n := strict.Nearest(at, text.Each(fields, func(f offline.SchemaField) string { return f.Path })); n != "" {
+				if n := strict.Nearest(at, text.Each(fields, func(f schema.Field) string { return f.Path })); n != "" {
 					near = "; did you mean " + n + "?"
 				}
 				return command.Usagef("%s has no field %q%s; nearside schema %s lists them",
@@ -79,15 +80,15 @@ still be refused, for fields that exclude each other for example: nearside valid
 			fields = below
 		}
 		switch {
-		case command.PrintedNames(env, *format, fields, func(f offline.SchemaField) string { return f.Path }):
+		case command.PrintedNames(env, *format, fields, func(f schema.Field) string { return f.Path }):
 			return nil
 		case command.IsDocument(*format) && at != "":
 			return command.Usagef("-o %s is the schema of the whole kind; leave %q out", *format, "."+at)
 		}
 		return command.Show(env, *format, func(w io.Writer, _ map[string]any) {
-			text.Rows(w, fields, func(f offline.SchemaField) []string { return []string{f.Path, f.Type, f.About} },
+			text.Rows(w, fields, func(f schema.Field) []string { return []string{f.Path, f.Type, f.About} },
 				"FIELD", "TYPE", "DESCRIPTION")
-		})(schema, nil)
+		})(doc, nil)
 	}
 	return cmd
 }

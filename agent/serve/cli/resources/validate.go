@@ -9,6 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/base/plural"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -16,14 +17,14 @@ import (
 
 // Validation is the document of "validate -o json".
 type Validation struct {
-	Valid     bool              `json:"valid"`
-	Files     int               `json:"files"`
-	Resources int               `json:"resources"` // valid ones
-	Faults    resource.Faults   `json:"faults"`
-	Warnings  resource.Faults   `json:"warnings"` // warnings about documents and configs
-	Proxies   int               `json:"proxies"`  // whose config was checked
-	Findings  []offline.Finding `json:"findings"` // of the check, faults first
-	Notes     []string          `json:"notes"`    // what could not be checked
+	Valid     bool            `json:"valid"`
+	Files     int             `json:"files"`
+	Resources int             `json:"resources"` // valid ones
+	Faults    resource.Faults `json:"faults"`
+	Warnings  resource.Faults `json:"warnings"` // warnings about documents and configs
+	Proxies   int             `json:"proxies"`  // whose config was checked
+	Findings  []api.Finding   `json:"findings"` // of the check, faults first
+	Notes     []string        `json:"notes"`    // what could not be checked
 }
 
 func validateCommand(env *command.Env) *cobra.Command {
@@ -70,7 +71,7 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 		if len(faults) == 0 && o.Len() == 0 {
 			return command.ErrNothing
 		}
-		v := &offline.Verified{Findings: []offline.Finding{}}
+		v := &offline.Verified{Findings: []api.Finding{}}
 		if len(faults) == 0 && !noProxies {
 			if v, err = verify(cmd.Context(), env, o, askEnvoy); err != nil {
 				return err

@@ -13,21 +13,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// maxComplaint bounds the message of a finding, in bytes.
+// maxComplaint limits the message of a finding, in bytes.
 const maxComplaint = 2000
 
-// complaint reads why an Envoy refuses a config: its words, and the resource that they are about
-// where they name one.
-func complaint(said string, cfg *staticConfig) (string, finding.Place) {
-	message := reason(said)
+// complaint extracts the error message from Envoy's output and the resource that it names, if any.
+func complaint(output string, cfg *staticConfig) (string, finding.Place) {
+	message := reason(output)
 	return message, cfg.about(message)
 }
 
-// reason finds the words of an Envoy that end its output. It logs lines of the form
-// "[time][thread][level][component] [file:line] text", where a text may go on over several lines.
-func reason(said string) string {
+// reason extracts the error message. Log lines have the form "[time][thread][level][component]
+// [file:line] text", and a text may span several lines.
+func reason(output string) string {
 	var entries []string
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(output) {
 		line = strings.TrimRight(line, "\r\n")
 		if strings.HasPrefix(line, "[") || len(entries) == 0 {
 			entries = append(entries, line)
@@ -37,7 +36,7 @@ func reason(said string) string {
 	}
 	entries = slices.DeleteFunc(entries, func(e string) bool { return strings.TrimSpace(e) == "" })
 	if len(entries) == 0 {
-		return "it refuses the config and does not say why"
+		return "Envoy rejects the config without a reason"
 	}
 	best := entries[len(entries)-1]
 	for _, mark := range []string{"[critical]", "[error]"} {
@@ -46,7 +45,7 @@ func reason(said string) string {
 			break
 		}
 	}
-	for strings.HasPrefix(best, "[") { // the head of the line
+	for strings.HasPrefix(best, "[") { // the prefix of the line
 		_, rest, found := strings.Cut(best, "]")
 		if !found {
 			break
@@ -67,19 +66,18 @@ func reason(said string) string {
 	if len(best) > maxComplaint {
 		best = strings.ToValidUTF8(best[:maxComplaint], "") + "…"
 	}
-	return cmp.Or(strings.TrimSpace(best), "it refuses the config and does not say why")
+	return cmp.Or(strings.TrimSpace(best), "Envoy rejects the config without a reason")
 }
 
-// about returns the resource that a text names: the one of the longest name that stands in it as a
-// whole, of two with one name the one whose type the text names. A listener may be named by its
-// address.
+// about returns the resource that a text names. It prefers the longest name, and among resources of
+// one name the one whose type the text names. The text may name a listener by its address.
 func (s *staticConfig) about(text string) finding.Place {
 	var best finding.Place
 	lower := strings.ToLower(text)
 	take := func(kind envoy.Kind, name string) {
 		longer := len(name) > len(best.Resource)
 		if name != "" && (longer || len(name) == len(best.Resource) && strings.Contains(lower, words[kind.URL()]) &&
-			!strings.Contains(lower, words[best.Type])) && standsIn(text, name) {
+			!strings.Contains(lower, words[best.Type])) && containsWord(text, name) {
 			best = finding.Place{Type: kind.URL(), Resource: name}
 		}
 	}
@@ -100,19 +98,19 @@ func (s *staticConfig) about(text string) finding.Place {
 	}
 	for _, l := range s.listeners {
 		a := l.GetAddress().GetSocketAddress()
-		if a != nil && standsIn(text, net.JoinHostPort(a.Address, strconv.FormatUint(uint64(a.GetPortValue()), 10))) {
+		if a != nil && containsWord(text, net.JoinHostPort(a.Address, strconv.FormatUint(uint64(a.GetPortValue()), 10))) {
 			return finding.Place{Type: envoy.KindListener.URL(), Resource: l.Name}
 		}
 	}
 	return finding.Place{}
 }
 
-// words are what messages call resources, by type.
+// words are the names of resource types in messages.
 var words = map[string]string{envoy.KindListener.URL(): "listener", envoy.KindCluster.URL(): "cluster",
 	envoy.KindRoute.URL(): "route", envoy.KindSecret.URL(): "secret"}
 
-// standsIn reports whether a name stands in a text and is not a part of a longer word.
-func standsIn(text, name string) bool {
+// containsWord reports whether a text contains a name that is not part of a longer word.
+func containsWord(text, name string) bool {
 	word := func(s string) bool {
 		if s == "" {
 			return false
