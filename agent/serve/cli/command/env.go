@@ -82,7 +82,8 @@ type BuildInfo struct {
 
 // Build returns the version, and the commit that the Go command recorded.
 func (env *Env) Build() BuildInfo {
-	b := BuildInfo{Product: "nearside", Version: env.Program.Version, Schema: resource.SchemaVersion, Go: runtime.Version(),
+	b := BuildInfo{Product: "nearside", Version: env.Program.Version, Schema: resource.SchemaVersion,
+		Go:       runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		if v := info.Main.Version; b.Version == "" && v != "(devel)" {
