@@ -194,7 +194,8 @@ func (r *Registry) Seal(res *Resource) (*Resource, Faults) {
 // result is the name of the resource for messages.
 func (r *Registry) document(d *decoder, root *strict.Node) (*Resource, string) {
 	if root.Kind != strict.Mapping {
-		d.Faultf(root.Line, "%s is not a resource: a mapping with type and name, or apiVersion, kind and metadata, is expected",
+		d.Faultf(root.Line, "%s is not a resource: a mapping with type and name, or apiVersion, kind and metadata, "+
+			"is expected",
 			root.Show())
 		return nil, ""
 	}
