@@ -178,7 +178,8 @@ func TestEnvoyRunLimit(t *testing.T) {
 	e := fakeEnvoy(t, "exit 0")
 	e.Most = 1
 	v, err := newOffline(t, verified).Verify(t.Context(), offline.VerifyOptions{Envoy: e})
-	if err != nil || e.Runs() != 1 || len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "the limit of configs (1) is reached") {
+	if err != nil || e.Runs() != 1 || len(v.Notes) != 1 ||
+		!strings.Contains(v.Notes[0], "the limit of configs (1) is reached") {
 		t.Errorf("%d runs, %v: %+v", e.Runs(), err, v)
 	}
 }

@@ -20,7 +20,7 @@ func TestPermissionsOutside(t *testing.T) {
 	for _, tc := range []struct{ name, docs, verdict, reason, suggest string }{
 		{"no permission", "", "denied", "no permission allows web to use it, so its proxy has no endpoint for it",
 			"targetRef: {kind: MeshService, name: nothing}\n  from:\n  - targetRef: {kind: MeshService, name: web}\n"},
-		{"others are allowed", permission("p", "{kind: MeshService, name: nothing}", "{kind: MeshService, name: other}", "Allow"),
+		{"others allowed", permission("p", "{kind: MeshService, name: nothing}", "{kind: MeshService, name: other}", "Allow"),
 			"denied", "decided by: MeshTrafficPermission/default/p spec.from", "name: allow-web-to-nothing"},
 		{"all are denied", permission("p", "{kind: Mesh}", "{kind: Mesh}", "Deny"),
 			"denied", "decided by: MeshTrafficPermission/default/p spec.from", "name: allow-web-to-nothing"},

@@ -24,7 +24,8 @@ func (t *Traffic) suggest(p *flowProxy, target *Target, d *dialled, in *inquiry,
 	}
 	if denial.Reason == policy.NotLetOut {
 		for _, host := range []string{denial.Host, d.host} {
-			if own := t.meshNameReason(p, strings.ToLower(strings.TrimSuffix(host, ".")), d.dst.Port()); host != "" && own != "" {
+			own := t.meshNameReason(p, strings.ToLower(strings.TrimSuffix(host, ".")), d.dst.Port())
+			if host != "" && own != "" {
 				flow.Reason += "; " + own
 				return ""
 			}

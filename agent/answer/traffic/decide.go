@@ -56,7 +56,7 @@ func (u *Usage) vote(f *family, e logline.Entry) vote {
 	local, isLocal := addrPort(e.Values[atLocal])
 	if isLocal {
 		v.to = local
-		if !narrow(func(o *listener) bool { return o.direction != passthrough && o.address == local }) { // no listener has this address
+		if !narrow(func(o *listener) bool { return o.direction != passthrough && o.address == local }) {
 			narrow(func(o *listener) bool { return o.direction == passthrough })
 		}
 	}

@@ -21,7 +21,7 @@ type ReachableOptions struct {
 const (
 	WhyUsed      = "used"
 	WhyUnlogged  = "not logged"      // not logged but reachable today: proposed
-	WhyListed    = "listed"          // listed today, with --keep, or because an empty list would mean all services: proposed
+	WhyListed    = "listed"          // listed today, with --keep, or because an empty list would mean all: proposed
 	WhyPermitted = "permitted"       // with --permitted: proposed
 	WhyDenied    = "not permitted"   // used but denied: not proposed
 	WhyUnused    = "not used"        // listed today: not proposed

@@ -69,7 +69,7 @@ func TestLists(t *testing.T) {
 			world{mode: "Everywhere", lists: ", reachableServices: [db], reachableBackends: {refs: []}"},
 			traffic.ReachableOptions{},
 			[]string{tcp(1, "external", "VIP-cart")}, "cart used 1 unlisted; |; db not used 0"},
-		{"services are retained", world{mode: "Everywhere", lists: ", reachableServices: [db], reachableBackends: {refs: []}"},
+		{"services retained", world{mode: "Everywhere", lists: ", reachableServices: [db], reachableBackends: {refs: []}"},
 			traffic.ReachableOptions{}, []string{tcp(1, "external", "VIP-orders.shop")},
 			"MeshService/orders.shop:80 used 1 unlisted; db listed 0; |"},
 		{"nothing", world{}, traffic.ReachableOptions{}, []string{"x"}, "|"},
