@@ -88,8 +88,8 @@ func TestConflicts(t *testing.T) {
 		{fileB, []string{"Note/default/b belongs to api and cannot be changed by file:/etc/b.yaml: delete it over the API",
 			"Note/default/c belongs"}},
 		{fileA, []string{"Note/default/b belongs", "Note/default/c belongs"}},
-		{envoy, []string{"Note/default/a belongs to file:/etc/a.yaml and cannot be changed by envoy:default.web: take it " +
-			"out of /etc/a.yaml", "Note/default/b belongs"}},
+		{envoy, []string{"Note/default/a belongs to file:/etc/a.yaml and cannot be changed by envoy:default.web: " +
+			"remove it from /etc/a.yaml", "Note/default/b belongs"}},
 		{store.Source{Kind: store.SourceEnvoy, Detail: "other"}, []string{"a", "b", "c"}},
 	} {
 		err := all(c.src)
