@@ -20,7 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// badInput is what clients, name servers and files do that they must not.
+// badInput has tests of invalid input from clients, name servers, and files.
 var badInput = map[string]func(*testing.T){
 	"compression_loops_in_queries":                badLoops,
 	"compression_loops_in_answers":                testMalformedAnswers,
@@ -62,7 +62,7 @@ func badLoops(t *testing.T) {
 			}
 		}
 	}
-	// A loop in the owner of a record that nobody needs costs nothing, and does no harm.
+	// A pointer loop in the owner of an irrelevant record is harmless.
 	loop := binary.BigEndian.AppendUint16(nil, 0xc000|uint16(len(question)))
 	loop = append(loop, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0)
 	m := append(bytes.Clone(question), loop...)
@@ -103,8 +103,8 @@ func badLongNames(t *testing.T) {
 	}
 }
 
-// Ten thousand clients wait at the same time, for 2,500 names; each gets its own answer to its own
-// address, however its letters were written.
+// Ten thousand clients wait for 2,500 names at the same time. Each gets its own answer at its own
+// address, with the question in its own spelling.
 func badManyClients(t *testing.T) {
 	if appendSource(nil, netip.MustParseAddr("127.0.0.1")) == nil {
 		t.Skip("packets cannot be sent from many addresses here")
@@ -172,9 +172,10 @@ func badManyClients(t *testing.T) {
 	}
 }
 
-// A client that asks and does not read is closed, and costs others nothing.
+// The server closes the connection of a client that does not read. Other clients are not
+// affected.
 func badSlowReaders(t *testing.T) {
-	// The others are busy clients, and may take long between two steps on a loaded machine.
+	// The other clients are busy, and may be slow on a loaded machine.
 	r := serve(t, ServerOptions{Idle: 2 * time.Second}, "127.0.0.1:0", webHost, manyHost("many.mesh", 64))
 	m := framedForTest(packed(t, new(mdns.Msg).SetQuestion("many.mesh.", mdns.TypeA)))
 	block := bytes.Repeat(m, 1000)
@@ -213,8 +214,8 @@ func badSlowReaders(t *testing.T) {
 	}
 }
 
-// Under a flood of names that nobody answers, memory is that of the slots and of the cache's bytes,
-// and what is refused is counted.
+// During a flood of unanswered names, memory is limited by the slots and the size of the cache,
+// and refused queries are counted.
 func badFloodMemory(t *testing.T) {
 	c := newTester(t, forward.Options{InFlight: 1000, CacheBytes: 1 << 20},
 		newScripted(t, "127.0.0.1:0", func(*upstreamQuery) {}))
@@ -257,7 +258,7 @@ func badFloodMemory(t *testing.T) {
 	}
 }
 
-// randomMessages are queries with faults, the same each time.
+// randomMessages returns queries with faults. The sequence is always the same.
 func randomMessages(n int) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		r := rand.New(rand.NewPCG(5, 6))
@@ -287,17 +288,18 @@ func randomMessages(n int) iter.Seq[[]byte] {
 	}
 }
 
-// packetJudge sends messages to a server over UDP, and compares what comes back with what the parts
-// of the server say and what miekg/dns reads.
-type packetJudge struct {
+// packetChecker sends messages to a server over UDP. It compares the replies with those of the
+// table and with miekg/dns.
+type packetChecker struct {
 	a    *table.Answers
 	conn net.Conn
 	n    uint16
 }
 
-func newPacketJudge(t testing.TB) *packetJudge {
-	j := &packetJudge{a: table.NewAnswers(mustTable(t, meshOptions, table.Host{Name: "web.mesh", Addrs: addrs("240.0.0.1"),
-		Ports: []table.Port{{Name: "http", Number: 80}}}, host("*.w.mesh", "240.0.0.2"), host("sentinel.mesh", "240.0.0.3")),
+func newPacketChecker(t testing.TB) *packetChecker {
+	j := &packetChecker{a: table.NewAnswers(mustTable(t, meshOptions,
+		table.Host{Name: "web.mesh", Addrs: addrs("240.0.0.1"),
+			Ports: []table.Port{{Name: "http", Number: 80}}}, host("*.w.mesh", "240.0.0.2"), host("sentinel.mesh", "240.0.0.3")),
 		nil)}
 	s := NewServer(ServerOptions{})
 	s.Swap(j.a)
@@ -315,7 +317,7 @@ func newPacketJudge(t testing.TB) *packetJudge {
 	return j
 }
 
-func (j *packetJudge) check(t testing.TB, m []byte) {
+func (j *packetChecker) check(t testing.TB, m []byte) {
 	if len(m) > 4096+100 {
 		return
 	}
@@ -362,17 +364,17 @@ func (j *packetJudge) check(t testing.TB, m []byte) {
 }
 
 func fuzzServer(t *testing.T, messages iter.Seq[[]byte]) {
-	j := newPacketJudge(t)
+	j := newPacketChecker(t)
 	for m := range messages {
 		j.check(t, m)
 	}
 }
 
-// FuzzServer sends any bytes to a server over UDP.
+// FuzzServer sends arbitrary bytes to a server over UDP.
 func FuzzServer(f *testing.F) {
 	for m := range randomMessages(50) {
 		f.Add(m)
 	}
-	j := newPacketJudge(f)
+	j := newPacketChecker(f)
 	f.Fuzz(func(t *testing.T, m []byte) { j.check(t, m) })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// benchHosts are names like those of a mesh, each with an address.
+// benchHosts returns n hosts with names as in a mesh and one address each.
 func benchHosts(n int) (hosts []table.Host) {
 	for i := range n {
 		hosts = append(hosts, table.Host{Name: fmt.Sprintf("svc-%05d.ns-%02d.svc.mesh.local", i, i%50),
@@ -24,7 +24,7 @@ func benchHosts(n int) (hosts []table.Host) {
 
 var benchOptions = table.Options{Suffixes: []string{"mesh.local"}}
 
-// BenchmarkAnswer is the cost of an answer without the network, and of counting it alone.
+// BenchmarkAnswer measures an answer without the network, and the counting of one query.
 func BenchmarkAnswer(b *testing.B) {
 	a := table.NewAnswers(mustTable(b, benchOptions, benchHosts(10000)...), nil)
 	out, c := make([]byte, 0, table.MaxUDP), new(counters)
@@ -48,8 +48,8 @@ func BenchmarkAnswer(b *testing.B) {
 	})
 }
 
-// BenchmarkSwap answers 20,000 queries a second while 10,000 names are swapped 100 times a run, and
-// reports what is lost.
+// BenchmarkSwap sends 20,000 queries per second while 10,000 names are swapped 100 times per run,
+// and reports lost queries.
 func BenchmarkSwap(b *testing.B) {
 	hosts := benchHosts(10000)
 	server := NewServer(ServerOptions{})

@@ -7,8 +7,8 @@ import (
 	mdns "github.com/miekg/dns"
 )
 
-// A reply that is longer than 512 bytes is cut for a client without EDNS, with TC, and is whole
-// over TCP: neither is a failure.
+// A reply of more than 512 bytes is truncated with TC for a client without EDNS, and complete
+// over TCP. Neither is a failure.
 func complaintLongReply(t *testing.T) {
 	var forwarded []string
 	for i := range 64 {
@@ -27,8 +27,8 @@ func complaintLongReply(t *testing.T) {
 	}
 }
 
-// A server whose answer is cut is asked over TCP; if that is cut too, the client over TCP is not
-// told to come over TCP.
+// A server with a truncated answer is queried over TCP. If that answer is truncated too, a TCP
+// client does not get TC.
 func complaintTCOverTCP(t *testing.T) {
 	c := newMesh(t, func(q *upstreamQuery) {
 		b := q.pack(t, 0, []string{q.name() + " 60 IN A 192.0.2.1"})
@@ -51,7 +51,7 @@ func complaintTCOverTCP(t *testing.T) {
 	}
 }
 
-// Clients that ask for both families take the name to be gone where one of the answers says
+// Clients that query both address families treat a name as nonexistent if one of the replies is
 // NXDOMAIN.
 func complaintAAAA(t *testing.T) {
 	c := newMesh(t, nil, host("web.mesh", "240.0.0.1"), host("*.w.mesh", "240.0.0.2"),
@@ -65,8 +65,7 @@ func complaintAAAA(t *testing.T) {
 	}
 }
 
-// Two queries that leave one socket at the same time, as those of glibc do, both get their answers,
-// whatever their order.
+// Two simultaneous queries from one socket, as glibc sends them, both get answers in any order.
 func complaintPairs(t *testing.T) {
 	c := newMesh(t, func(q *upstreamQuery) {
 		if q.Question[0].Qtype == mdns.TypeAAAA {
@@ -92,7 +91,7 @@ func complaintPairs(t *testing.T) {
 	}
 }
 
-// A thousand questions to a slow server are in flight at a time, and all are answered.
+// A thousand queries to a slow server are in flight at the same time, and all are answered.
 func complaintCap(t *testing.T) {
 	h := newHeld()
 	c := newMesh(t, h.do)

@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/dns/forward"
 )
 
-// Row 52: TTLs count down to the second, without a floor, each by itself.
+// Row 52: each TTL counts down to the second, without a minimum.
 func testTTLsCountDown(t *testing.T) {
 	s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
 		q.Reply(t, 0, []string{"a.example.org. 300 IN CNAME b.example.org.", "b.example.org. 7 IN A 192.0.2.1"})
@@ -33,8 +33,8 @@ func testTTLsCountDown(t *testing.T) {
 	c.answer()
 }
 
-// A TTL of 0 is passed on and not kept; one with the highest bit set is 0 (RFC 2181); a long one
-// has a limit.
+// A TTL of 0 is forwarded and the answer is not cached. A TTL with the highest bit set is 0 (RFC
+// 2181). Long TTLs are limited.
 func testOddTTLs(t *testing.T) {
 	ttls := map[string]uint32{"zero": 0, "high": 1<<31 + 5, "long": 1 << 30}
 	s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
@@ -58,7 +58,8 @@ func testOddTTLs(t *testing.T) {
 	}
 }
 
-// Row 53, and answers without an SOA that would be asked for with each connection.
+// Row 53, and negative answers without an SOA record, which would otherwise be queried for each
+// connection.
 func testNegativeAnswersAreKept(t *testing.T) {
 	type answer struct {
 		rcode     int
@@ -107,7 +108,7 @@ func testNegativeAnswersAreKept(t *testing.T) {
 	}
 }
 
-// Row 53: a failure is kept for a second (RFC 9520), with the server's reason.
+// Row 53: a failure is cached for a second (RFC 9520), with the server's reason.
 func testFailuresAreKeptForASecond(t *testing.T) {
 	h := newHeld()
 	s := newScripted(t, "127.0.0.1:0", h.do)
@@ -154,7 +155,7 @@ func testStaleAnswers(t *testing.T) {
 	c.answer()
 	c.clock.advance(61 * time.Second)
 
-	// The servers come first; only when they take too long is it time for what there was.
+	// Servers are asked first. The stale answer is sent only if they are slow.
 	c.ask(k, "a.example.org", mdns.TypeA)
 	q := h.next(t)
 	if len(c.replies) > 0 {
@@ -162,12 +163,14 @@ func testStaleAnswers(t *testing.T) {
 	}
 	c.clock.advance(1750 * time.Millisecond)
 	stale(c.answer())
-	// From then on at once, and the question goes on meanwhile: its answer counts.
+	// Further queries get the stale answer immediately. The question stays in flight, and its
+	// answer counts.
 	stale(c.hit(k, "a.example.org", mdns.TypeA))
 	q.Reply(t, 0, []string{"a.example.org. 60 IN A 192.0.2.2"})
 	c.until("the late answer is kept", func() bool { return firstA(c.hit(k, "a.example.org", mdns.TypeA)) == "192.0.2.2" })
 
-	// A question that fails: stale at once for 30 s, then the servers are asked again.
+	// After a failed question, stale answers are sent immediately for 30 s. Then the servers are
+	// asked again.
 	c.clock.advance(61 * time.Second)
 	c.ask(k, "a.example.org", mdns.TypeA)
 	for len(h) > 0 {
@@ -188,12 +191,12 @@ func testStaleAnswers(t *testing.T) {
 	h.none(t)
 	c.clock.advance(11 * time.Second)
 	c.ask(k, "a.example.org", mdns.TypeA)
-	// NXDOMAIN is an answer, and ends what was.
+	// NXDOMAIN is an answer, and replaces the stale one.
 	h.next(t).Reply(t, 3, nil, soa60)
 	if m := c.answer(); m.Rcode != mdns.RcodeNameError {
 		t.Errorf("want NXDOMAIN, got %v", m)
 	}
-	// After a day it is gone.
+	// After a day, the stale answer is removed.
 	c.clock.advance(25 * time.Hour)
 	c.ask(k, "a.example.org", mdns.TypeA)
 	c.clock.advance(5 * time.Second)
@@ -202,7 +205,7 @@ func testStaleAnswers(t *testing.T) {
 	}
 }
 
-// Row 55: a name that is asked for often is asked for anew before it ends, once.
+// Row 55: an answer that is used often is refreshed once before it expires.
 func testPrefetch(t *testing.T) {
 	h := newHeld()
 	s := newScripted(t, "127.0.0.1:0", h.do)
@@ -236,8 +239,9 @@ func testPrefetch(t *testing.T) {
 	}
 }
 
-// Rows 56 and 57, and coalescing keys that are too coarse: what differs in name, type, DO or CD is
-// another question; what does not is asked once, and each client gets its own ID and case.
+// Rows 56 and 57, and coalescing with too coarse keys: queries that differ in name, type, DO, or
+// CD are separate questions. Equal queries are sent once, and each client gets its own ID and
+// spelling.
 func testCoalescing(t *testing.T) {
 	h := newHeld()
 	s := newScripted(t, "127.0.0.1:0", h.do)
@@ -298,8 +302,8 @@ func testCoalescing(t *testing.T) {
 	}
 }
 
-// Row 57: AD only from servers that are trusted, and only for who wants to know; OPT is between two
-// hops.
+// Row 57: AD is forwarded only from trusted servers, and only to clients that request it. OPT is
+// not forwarded.
 func testADAndOPT(t *testing.T) {
 	for _, trust := range []bool{false, true} {
 		var asked atomic.Bool

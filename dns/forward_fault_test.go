@@ -18,9 +18,9 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// Replies that lie about themselves are no answers, and another server is asked.
+// Malformed replies are rejected, and another server is asked.
 func testMalformedAnswers(t *testing.T) {
-	faults := map[string]func(b []byte, rr int) []byte{ // rr is where the first record begins
+	faults := map[string]func(b []byte, rr int) []byte{ // rr is the offset of the first record
 		"cut":        func(b []byte, rr int) []byte { return b[:len(b)-1] },
 		"count":      func(b []byte, rr int) []byte { b[7]++; return b },
 		"loop":       func(b []byte, rr int) []byte { binary.BigEndian.PutUint16(b[rr:], 0xc000|uint16(rr)); return b },
@@ -73,7 +73,7 @@ func testMalformedAnswers(t *testing.T) {
 	}
 }
 
-// A server that sends noise, and noise alone.
+// A server sends only noise.
 func testNoise(t *testing.T) {
 	h := newHeld()
 	c := newTester(t, forward.Options{}, newScripted(t, "127.0.0.1:0", h.do))
@@ -105,8 +105,8 @@ func testNoise(t *testing.T) {
 	}
 }
 
-// 64 kB over TCP reach a client over TCP; a client over UDP gets TC. What is as long is kept as far
-// as the cache has room for such.
+// A reply of 64 kB over TCP reaches a client over TCP, and a client over UDP gets TC. The cache
+// stores such an answer only if it is large enough.
 func testLongestAnswers(t *testing.T) {
 	text := strings.Repeat("x", 250)
 	s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
@@ -123,7 +123,7 @@ func testLongestAnswers(t *testing.T) {
 				Ttl: 60}, Txt: []string{text}})
 		}
 		b := packed(t, m)
-		for len(b) < 65535 { // to the last byte: records of nothing
+		for len(b) < 65535 { // pad to the maximum size with unknown records
 			n := min(65535-len(b)-12, 500)
 			b = append(b, 0xc0, 12, 0xff, 0, 0, 1, 0, 0, 0, 60, byte(n>>8), byte(n))
 			b = append(b, make([]byte, n)...)
@@ -136,7 +136,7 @@ func testLongestAnswers(t *testing.T) {
 		for _, k := range []clientKind{{tcp: true}, {tcp: true, size: 1232}} {
 			c.send(k, "big.example.org", mdns.TypeTXT)
 			if bytes > forward.DefaultCacheBytes && k.size > 0 {
-				break // it is in the cache
+				break // the answer is cached
 			}
 			if b := c.wire(); len(b) != 65535 || b[2]&2 != 0 {
 				t.Errorf("%+v: %d bytes, flags %x", k, len(b), b[2:4])
@@ -154,7 +154,7 @@ func testLongestAnswers(t *testing.T) {
 	}
 }
 
-// A server that knows no EDNS, in each of the ways there are, is asked without.
+// A server without EDNS support, in any of its forms, is queried without EDNS.
 func testServerWithoutEDNS(t *testing.T) {
 	ways := map[string]func(q *upstreamQuery){
 		"FORMERR": func(q *upstreamQuery) { q.send(append([]byte{q.raw[0], q.raw[1], 0x80, 1}, make([]byte, 8)...)) },
@@ -207,7 +207,7 @@ func testServerWithoutEDNS(t *testing.T) {
 	}
 }
 
-// TCP upstream: many questions on few connections, answers in any order.
+// Over TCP, many questions share few connections, and answers may arrive in any order.
 func TestUpstreamTCPIsPipelined(t *testing.T) {
 	h := newHeld()
 	s := newScripted(t, "127.0.0.1:0", h.do)
@@ -238,8 +238,8 @@ func TestUpstreamTCPIsPipelined(t *testing.T) {
 	}
 }
 
-// A server that closes a connection after one answer is asked over many; none of the questions is
-// lost.
+// A server that closes each connection after one answer is queried over many connections. No
+// question is lost.
 func testServerThatAnswersOneQueryPerConnection(t *testing.T) {
 	s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
 		answerA(t, "60")(q)
@@ -263,8 +263,8 @@ func testServerThatAnswersOneQueryPerConnection(t *testing.T) {
 	}
 }
 
-// A server whose TCP connections break, or are refused, or say nothing, costs a question no more
-// than its time; another one answers.
+// A server whose TCP connections break, are refused, or stay silent delays a question only for
+// the time limit. Another server answers.
 func testBrokenTCPUpstream(t *testing.T) {
 	for name, do := range map[string]func(q *upstreamQuery){
 		"closes":   func(q *upstreamQuery) { q.hang() },
@@ -304,8 +304,8 @@ func testBrokenTCPUpstream(t *testing.T) {
 	}
 }
 
-// Load: with thousands of questions at a time, answered in any order and over used ports, each
-// client gets its own answer.
+// With thousands of concurrent questions, answered in any order over reused ports, each client
+// gets its own answer.
 func testEachClientGetsItsOwnAnswer(t *testing.T) {
 	h := newHeld()
 	c := newTester(t, forward.Options{CacheBytes: -1}, newScripted(t, "127.0.0.1:0", h.do),
@@ -339,7 +339,7 @@ func testEachClientGetsItsOwnAnswer(t *testing.T) {
 	}
 }
 
-// Options that make no forwarder say what is wrong.
+// Invalid options cause errors that name the fault.
 func TestForwarderOptions(t *testing.T) {
 	var o forward.Options
 	if err := o.Validate(); err != nil {

@@ -19,10 +19,10 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// patience is how long a test waits for what has to come.
+// patience is the time limit for expected events.
 const patience = 2 * time.Minute
 
-// fakeClock stands still unless it is told to go on.
+// fakeClock only advances when a test says so.
 type fakeClock struct{ ns atomic.Int64 }
 
 func (c *fakeClock) now() int64              { return c.ns.Load() }
@@ -37,13 +37,13 @@ type tester struct {
 	clock   *fakeClock
 	replies chan []byte
 	stop    func()
-	hits    uint64 // that nextHit has returned
+	hits    uint64 // hits that nextHit returned
 	udp     *net.UDPConn
-	tcp     net.Conn // nil until it is needed
+	tcp     net.Conn // nil until first used
 	readers sync.WaitGroup
 }
 
-// quickTiming looks at what is due all the time; the clock decides.
+// quickTiming handles timers very often, because the clock is fake.
 func quickTiming() forward.Timing {
 	tm := forward.DefaultTiming()
 	tm.Tick = 5 * time.Millisecond
@@ -100,7 +100,7 @@ func newTester(t testing.TB, opts forward.Options, servers ...*scripted) *tester
 	return c
 }
 
-// client returns a socket at an address of this host whose replies are the tester's.
+// client returns a socket at an address of this host. The tester receives its replies.
 func (c *tester) client(at string) *net.UDPConn {
 	c.t.Helper()
 	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(at)}, net.UDPAddrFromAddrPort(c.addr))
@@ -155,8 +155,7 @@ func (c *tester) write(tcp bool, m []byte) {
 	}
 }
 
-// bySource returns how many queries there were, by where their answers come from: of one type,
-// which is much less to look at, or of all.
+// bySource returns the number of queries by source, for one type or for all. One type is faster.
 func (s *Server) bySource(of ...uint16) (n [sources]uint64) {
 	types := []int{countA, countAAAA, countSRV, countPTR, countHTTPS, countOther}
 	if len(of) > 0 {
@@ -176,15 +175,14 @@ func (s *Server) bySource(of ...uint16) (n [sources]uint64) {
 	return n
 }
 
-// source waits for the server to have one query more than before, of a type or of any, and returns
-// where its answer is from.
+// source waits until the server has counted another query, and returns the source of its answer.
 func (c *tester) source(before [sources]uint64, of ...uint16) int {
 	c.t.Helper()
 	late := time.Now().Add(patience)
 	for looks := 0; ; looks++ {
 		if looks < 5 {
 			runtime.Gosched()
-		} else { // the server may need this processor
+		} else { // let the server run
 			<-time.After(100 * time.Microsecond)
 		}
 		now := c.srv.bySource(of...)
@@ -233,9 +231,9 @@ func (c *tester) until(what string, ok func() bool) {
 	}
 }
 
-// udp and tcp are clients; clientEDNS is one with EDNS.
+// clientKind describes a client: its protocol, and whether it uses EDNS.
 type clientKind struct {
-	size   uint16 // of EDNS; 0 without
+	size   uint16 // EDNS buffer size; 0 without EDNS
 	do, cd bool
 	ad     bool
 	tcp    bool
@@ -265,8 +263,7 @@ func (k clientKind) room() int {
 	return 512
 }
 
-// send sends a query. It returns the reply if there is one at once, and whether the query was
-// accepted.
+// send sends a query. It returns an immediate reply, and whether the query was accepted.
 func (c *tester) send(k clientKind, name string, qtype uint16) ([]byte, bool) {
 	c.t.Helper()
 	m := k.message(c.t, name, qtype)
@@ -281,7 +278,7 @@ func (c *tester) send(k clientKind, name string, qtype uint16) ([]byte, bool) {
 	return c.replyWith(binary.BigEndian.Uint16(m)), true
 }
 
-// ask is send for a query that is not in the cache.
+// ask sends a query that is not in the cache.
 func (c *tester) ask(k clientKind, name string, qtype uint16) {
 	c.t.Helper()
 	if out, ok := c.send(k, name, qtype); out != nil || !ok {
@@ -315,7 +312,7 @@ func (c *tester) unpack(b []byte) *mdns.Msg {
 	return m
 }
 
-// hit returns the answer of the cache, which has one.
+// hit returns an answer that must be in the cache.
 func (c *tester) hit(k clientKind, name string, qtype uint16) *mdns.Msg {
 	c.t.Helper()
 	out, ok := c.send(k, name, qtype)
@@ -325,7 +322,7 @@ func (c *tester) hit(k clientKind, name string, qtype uint16) *mdns.Msg {
 	return c.unpack(out)
 }
 
-// query asks, and returns the reply from wherever it comes.
+// query sends a query, and returns the reply from any source.
 func (c *tester) query(k clientKind, name string, qtype uint16) *mdns.Msg {
 	c.t.Helper()
 	out, ok := c.send(k, name, qtype)
@@ -338,7 +335,7 @@ func (c *tester) query(k clientKind, name string, qtype uint16) *mdns.Msg {
 	return c.answer()
 }
 
-// ede returns the extended error of a message; -1 without.
+// ede returns the extended error code of a message, or -1.
 func ede(m *mdns.Msg) int {
 	if o := m.IsEdns0(); o != nil {
 		for _, x := range o.Option {
@@ -350,7 +347,7 @@ func ede(m *mdns.Msg) int {
 	return -1
 }
 
-// firstA returns the first address of an answer; "" without.
+// firstA returns the first address of an answer, or "".
 func firstA(m *mdns.Msg) string {
 	for _, rr := range m.Answer {
 		if a, ok := rr.(*mdns.A); ok {

@@ -17,7 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// Row 63: a query of ours that comes back is refused at once, and said so; own addresses are no
+// Row 63: one of our own queries that comes back is refused and logged. Own addresses cannot be
 // servers.
 func testLoopsAreSeen(t *testing.T) {
 	var at atomic.Pointer[tester]
@@ -50,7 +50,7 @@ func testLoopsAreSeen(t *testing.T) {
 	}
 }
 
-// Row 64: without a server clients are told so, and what comes later is used.
+// Row 64: without servers, queries fail immediately. Servers that are configured later are used.
 func testWithoutServers(t *testing.T) {
 	file := t.TempDir() + "/resolv.conf"
 	s := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
@@ -71,9 +71,9 @@ func testWithoutServers(t *testing.T) {
 	}
 }
 
-// Rows 67 and 68, the cap of 150 queries of others, and growth under a dead server: a fixed number
-// of questions is in flight, each over one of few sockets; what is too much is refused and counted;
-// then all is as it was.
+// Rows 67 and 68, the cap of 150 queries in other resolvers, and growth with a dead server: the
+// number of questions in flight and of sockets is limited. Further queries are refused and
+// counted. Afterwards everything works.
 func testFloodWithADeadServer(t *testing.T) {
 	c := newTester(t, forward.Options{InFlight: 5000}, newScripted(t, "127.0.0.1:0", func(*upstreamQuery) {}))
 	before := runtime.NumGoroutine()
@@ -119,7 +119,7 @@ func testFloodWithADeadServer(t *testing.T) {
 	}
 }
 
-// Row 71: what is done is counted by server, with latencies.
+// Row 71: statistics per server, with latencies.
 func testStats(t *testing.T) {
 	h := newHeld()
 	s := newScripted(t, "127.0.0.1:0", h.do)

@@ -16,7 +16,7 @@ import (
 
 const soa60 = "example.org. 900 IN SOA ns.example.org. host.example.org. 1 7200 900 86400 60"
 
-// Row 43: answers keep the form that the server has given them, with its pointers.
+// Row 43: forwarded answers keep their compression.
 func testAnswersStayCompressed(t *testing.T) {
 	wires := make(chan []byte, 10)
 	s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
@@ -28,7 +28,7 @@ func testAnswersStayCompressed(t *testing.T) {
 	c := newTester(t, forward.Options{}, s)
 	c.ask(clientKind{}, "www.example.org", mdns.TypeA)
 	got, sent := c.wire(), <-wires
-	end := len(sent) - forward.BareOPT // our own query had EDNS, the client's had not
+	end := len(sent) - forward.BareOPT // our query has EDNS, but the client's does not
 	if !bytes.Equal(got[table.HeaderLen+17+4:], sent[table.HeaderLen+17+4:end]) {
 		t.Errorf("the records are\n% x, want\n% x", got[table.HeaderLen:], sent[table.HeaderLen:end])
 	}
@@ -38,8 +38,7 @@ func testAnswersStayCompressed(t *testing.T) {
 	}
 }
 
-// Row 44: a server that sends more than fits is no fault; the client gets what fits, and TC.
-// Row 42.
+// Rows 42 and 44: a server may send more than requested. The client gets as much as fits, and TC.
 func testServerThatIgnoresSizes(t *testing.T) {
 	for _, n := range []int{55, 180} { // 900 and 3,000 bytes
 		var answer []string
@@ -75,8 +74,8 @@ func testServerThatIgnoresSizes(t *testing.T) {
 
 func must(b []byte, _ bool) []byte { return b }
 
-// Rows 45 and 46: our own queries have EDNS with 1232 bytes; a cut answer is asked for over TCP,
-// and its result kept.
+// Rows 45 and 46: our queries have EDNS with 1232 bytes. A truncated answer is queried over TCP,
+// and the result is cached.
 func testTruncatedAnswersAreAskedForOverTCP(t *testing.T) {
 	var answer []string
 	for i := range 300 {
@@ -104,7 +103,8 @@ func testTruncatedAnswersAreAskedForOverTCP(t *testing.T) {
 	if !slices.Equal([]bool{<-over, <-over}, []bool{false, true}) {
 		t.Error("the server was not asked over UDP, then TCP")
 	}
-	// A client over UDP is sent to TCP, and there gets everything: TC over TCP would be a dead end.
+	// A client over UDP gets TC, and the complete answer over TCP. TC over TCP would be a dead
+	// end.
 	if m := c.hit(clientKind{size: 1232}, "big.example.org", mdns.TypeAAAA); !m.Truncated {
 		t.Error("no TC over UDP")
 	}
@@ -113,7 +113,7 @@ func testTruncatedAnswersAreAskedForOverTCP(t *testing.T) {
 	}
 }
 
-// Row 48: the ID is never that of the client, nor does one follow from another.
+// Row 48: IDs differ from those of clients, and are not predictable.
 func testFreshRandomIDs(t *testing.T) {
 	h := newHeld()
 	s := newScripted(t, "127.0.0.1:0", h.do)
@@ -141,7 +141,8 @@ func testFreshRandomIDs(t *testing.T) {
 	}
 }
 
-// Row 49, and the ports that a local user can read in /proc/net/udp: many, and none for long.
+// Row 49, and local users who read ports in /proc/net/udp: there are many ports, and each is used
+// only for a short time.
 func testManySourcePorts(t *testing.T) {
 	h := newHeld()
 	s := newScripted(t, "127.0.0.1:0", h.do)
@@ -171,7 +172,7 @@ func testManySourcePorts(t *testing.T) {
 			reused++
 		}
 	}
-	if reused > 2 { // the kernel may pick the same port once more
+	if reused > 2 { // the kernel may select the same port
 		t.Errorf("%d of %d ports are used again 11 s later", reused, len(second))
 	}
 	uses := map[string]int{}
@@ -190,7 +191,7 @@ func testManySourcePorts(t *testing.T) {
 	})
 }
 
-// Row 50 and spoofing: what does not fit is ignored and counted, and the wait goes on.
+// Row 50 and spoofing: wrong replies are ignored and counted, and the question stays in flight.
 func testForgedRepliesAreIgnored(t *testing.T) {
 	h := newHeld()
 	s := newScripted(t, "127.0.0.1:0", h.do)
@@ -217,7 +218,7 @@ func testForgedRepliesAreIgnored(t *testing.T) {
 		st := c.f.Stats().Servers[0]
 		return st.Forged == 10 && st.Mismatched == 3 && st.Malformed == 3
 	})
-	q = h.next(t) // after three with the right ID, TCP
+	q = h.next(t) // over TCP after three replies with the right ID
 	if !q.tcp {
 		t.Error("asked again, but not over TCP")
 	}
@@ -230,7 +231,7 @@ func testForgedRepliesAreIgnored(t *testing.T) {
 	}
 }
 
-// A flood of guesses makes the questions of that socket go over TCP.
+// If many forged replies arrive on a socket, its questions are sent over TCP.
 func testFloodOfForgedReplies(t *testing.T) {
 	h := newHeld()
 	s := newScripted(t, "127.0.0.1:0", h.do)
@@ -257,8 +258,8 @@ func testFloodOfForgedReplies(t *testing.T) {
 	}
 }
 
-// Row 51: the case of letters is random, has to come back, and is given up for a server that does
-// not keep it.
+// Row 51: the case of letters is random and must match in the reply. Servers that do not preserve
+// it are detected.
 func testMixedCaseUpstream(t *testing.T) {
 	h := newHeld()
 	s := newScripted(t, "127.0.0.1:0", h.do)
@@ -269,7 +270,7 @@ func testMixedCaseUpstream(t *testing.T) {
 	if got := q.Question[0].Name; got == name || strings.ToLower(got) != name {
 		t.Errorf("the server is asked for %q", got)
 	}
-	// The right ID with another case is no answer.
+	// A reply with the right ID and another case is not accepted.
 	lowered := func(q *upstreamQuery, addr string) {
 		m := new(mdns.Msg)
 		m.SetReply(q.Msg)
@@ -308,8 +309,7 @@ func testMixedCaseUpstream(t *testing.T) {
 	}
 }
 
-// The client's own case comes back, whatever the server was asked with: from the server and from
-// the cache.
+// Replies from servers and from the cache have the client's own spelling.
 func testCaseOfTheClientComesBack(t *testing.T) {
 	s := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
 	c := newTester(t, forward.Options{}, s)

@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/dns/forward"
 )
 
-// group starts servers at several addresses with one script, which is told who is asked.
+// group starts several servers with one script, which gets the server's number.
 func group(t testing.TB, n int, do func(i int, q *upstreamQuery)) []*scripted {
 	var out []*scripted
 	for i := range n {
@@ -26,7 +26,7 @@ type hit struct {
 	q      *upstreamQuery
 }
 
-// Row 58: the servers are asked in their order, all of them, then again.
+// Row 58: all servers are asked in order, then again.
 func testAllServersAreAskedInOrder(t *testing.T) {
 	hits := make(chan hit, 100)
 	c := newTester(t, forward.Options{}, group(t, 3, func(i int, q *upstreamQuery) { hits <- hit{i, q} })...)
@@ -42,15 +42,14 @@ func testAllServersAreAskedInOrder(t *testing.T) {
 	if want := []int{0, 1, 2, 0, 1, 2}; !slices.Equal(order, want) {
 		t.Errorf("asked %v, want %v", order, want)
 	}
-	// An answer of one counts.
+	// The answer of any server counts.
 	c.nextHit(hits).q.Reply(t, 0, []string{"a.example.org. 60 IN A 192.0.2.1"})
 	if got := firstA(c.answer()); got != "192.0.2.1" {
 		t.Errorf("the client gets %q", got)
 	}
 }
 
-// nextHit returns the next query that comes to a server, and lets no more time pass than that
-// takes.
+// nextHit returns the next query to a server, and advances the clock only as much as necessary.
 func (c *tester) nextHit(hits chan hit) hit {
 	c.t.Helper()
 	sent := func() (n uint64) {
@@ -72,7 +71,7 @@ func (c *tester) nextHit(hits chan hit) hit {
 	}
 }
 
-// Late answers: one that comes after the next server was asked is as good.
+// An answer that arrives after the next server was asked is accepted.
 func testLateAnswerCounts(t *testing.T) {
 	hits := make(chan hit, 100)
 	c := newTester(t, forward.Options{}, group(t, 2, func(i int, q *upstreamQuery) { hits <- hit{i, q} })...)
@@ -156,8 +155,8 @@ func testServerOptions(t *testing.T) {
 	})
 }
 
-// Row 59: what no server answers fails in time, with the reason; when servers were known to be
-// dead, as soon as a stale answer would come.
+// Row 59: questions without an answer fail in time, with the reason. If all servers are known to
+// be dead, they fail when a stale answer would be sent.
 func testDeadServersFailInTime(t *testing.T) {
 	hits := make(chan hit, 1000)
 	c := newTester(t, forward.Options{}, group(t, 2, func(i int, q *upstreamQuery) { hits <- hit{i, q} })...)
@@ -184,7 +183,7 @@ func testDeadServersFailInTime(t *testing.T) {
 	if elapsed := fails("d.example.org"); elapsed < 1500*time.Millisecond || elapsed > 1800*time.Millisecond {
 		t.Errorf("with servers that are down it fails after %v", elapsed)
 	}
-	// No blackout: the next question is asked all the same, and answered by who is back.
+	// The next question is sent nevertheless, and a server that works again answers.
 	c.ask(clientKind{}, "e.example.org", mdns.TypeA)
 	for {
 		if h := <-hits; h.q.name() == "e.example.org." {
@@ -197,9 +196,8 @@ func testDeadServersFailInTime(t *testing.T) {
 	}
 }
 
-// Row 60: a sole server is asked with every question, however long it was silent, and again while
-// there is time.
-func testSoleServerIsNeverBlackedOut(t *testing.T) {
+// Row 60: a sole server gets every question, however long it was silent, and repeatedly.
+func testSoleServerIsAlwaysAsked(t *testing.T) {
 	h := newHeld()
 	c := newTester(t, forward.Options{}, newScripted(t, "127.0.0.1:0", h.do))
 	for i := range 10 {
@@ -229,9 +227,9 @@ func testSoleServerIsNeverBlackedOut(t *testing.T) {
 	}
 }
 
-// Row 60, and one dead server that makes each look-up slow: after the first questions the one that
-// answers comes first; the other is tried with few questions, one at a time, and is first again
-// when it is back.
+// Row 60, and slow lookups because of one dead server: after the first questions, the working
+// server comes first. The other one gets few questions, one at a time, and comes first again when
+// it works.
 func testDeadServerIsProbed(t *testing.T) {
 	var dead atomic.Bool
 	dead.Store(true)
@@ -250,12 +248,12 @@ func testDeadServerIsProbed(t *testing.T) {
 		n++
 		c.ask(clientKind{}, fmt.Sprintf("n%d.example.org", n), mdns.TypeA)
 	}
-	const questions = 1500 // at least one in 64 of them tries it
+	const questions = 1500 // at least one in 64 reaches it
 	slow := 0
 	for range questions {
 		before := c.f.Stats().Servers[1].Queries
 		next()
-		if c.f.Stats().Servers[1].Queries == before { // the dead one was asked first
+		if c.f.Stats().Servers[1].Queries == before { // the dead server was asked first
 			slow++
 			c.until("the other one is asked", func() bool {
 				c.clock.advance(10 * time.Millisecond)
@@ -280,7 +278,7 @@ func testDeadServerIsProbed(t *testing.T) {
 	})
 }
 
-// A server that fails while another one does not is asked less.
+// A server that fails more often than others is asked less.
 func testFailingServerIsPassedOver(t *testing.T) {
 	for _, rcode := range []int{mdns.RcodeServerFailure, mdns.RcodeRefused, mdns.RcodeNotImplemented} {
 		var asked atomic.Int32
@@ -302,7 +300,7 @@ func testFailingServerIsPassedOver(t *testing.T) {
 		}
 		c.stop()
 	}
-	// Where all fail, their code comes back.
+	// If all servers fail, their response code is returned.
 	c := newTester(t, forward.Options{}, group(t, 2, func(_ int, q *upstreamQuery) {
 		q.Reply(t, mdns.RcodeRefused, nil)
 	})...)
@@ -311,7 +309,7 @@ func testFailingServerIsPassedOver(t *testing.T) {
 	}
 }
 
-// A server that does not resolve for us is not believed when it only knows others.
+// The referral of a server that does not resolve for us is not an answer.
 func testLameServer(t *testing.T) {
 	c := newTester(t, forward.Options{}, group(t, 2, func(i int, q *upstreamQuery) {
 		if i == 1 {
@@ -328,14 +326,15 @@ func testLameServer(t *testing.T) {
 	}
 }
 
-// A server that is not there at all: the kernel says so, and nobody waits. It dies and comes back.
+// If the kernel reports that a server is unreachable, no query waits for it. The server stops and
+// starts again.
 func testServerDiesAndComesBack(t *testing.T) {
 	s := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
 	other := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
 	c := newTester(t, forward.Options{}, s, other)
 	c.query(clientKind{}, "a.example.org", mdns.TypeA)
 	s.stop()
-	for i := range 40 { // the clock stands still: only what the kernel says can help
+	for i := range 40 { // the clock does not advance, so only the kernel's errors count
 		if m := c.query(clientKind{}, fmt.Sprintf("n%d.example.org", i), mdns.TypeA); firstA(m) == "" {
 			t.Fatalf("the client gets %v", m)
 		}

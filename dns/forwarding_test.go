@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/dns/forward"
 )
 
-// TestTogether: what the table does not know is asked of a server once, and then comes from the
-// cache, over UDP and TCP.
+// TestForwarding: a name outside the table is queried once, and then comes from the cache, over
+// UDP and TCP.
 func TestForwarding(t *testing.T) {
 	up := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
 		q.Reply(t, mdns.RcodeSuccess, []string{q.name() + " 60 IN A 192.0.2.1"})

@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// TestPast: a name with the label is asked of the servers although the table has it; what comes
-// back is an alias of what they know.
+// TestPassthrough: a name with the label is forwarded although the table has the name behind it.
+// The reply is an alias of the upstream's answer.
 func TestPassthrough(t *testing.T) {
 	const name = "db.example.com"
 	up := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
@@ -76,7 +76,7 @@ func listed(list []mdns.RR) string {
 	return strings.Join(out, "; ")
 }
 
-// TestApart: hosts of a group that is apart are in the table for those alone whose view names it.
+// TestApart: only clients whose view lists a group from Apart on see its hosts.
 func TestApart(t *testing.T) {
 	c := newTester(t, forward.Options{}, newScripted(t, "127.0.0.1:0", answerA(t, "60")))
 	names := mustTable(t, meshOptions,
@@ -102,13 +102,13 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// apart returns a view that also sees some groups that are apart.
+// apart returns a view with additional groups from Apart on.
 func apart(groups ...uint32) *table.View {
 	return &table.View{All: true, V4: true, V6: true, Apart: groups}
 }
 
-// FuzzPast: whatever a reply holds, the renamed one is a message of at most the given size with the
-// same id, or fails.
+// FuzzPassthrough: for any upstream reply, the renamed reply is a message of at most the given
+// size with the same ID, or SERVFAIL.
 func FuzzPassthrough(f *testing.F) {
 	f.Add(packed(f, new(mdns.Msg).SetQuestion("db.example.com.", mdns.TypeA)), 512)
 	r := &aliasReplier{label: table.PassthroughLabel}

@@ -60,7 +60,7 @@ func rowViews(t *testing.T) {
 	}
 }
 
-// One client cannot take all the room for questions that wait.
+// One client cannot use the whole capacity for forwarded queries.
 func rowShare(t *testing.T) {
 	own := ownAddress(t)
 	f, err := forward.New(
@@ -127,8 +127,8 @@ func rowCounts(t *testing.T) {
 	}
 }
 
-// Queries that are told of are spread over all of them: with pairs of A and AAAA, one in two is not
-// one type alone.
+// Samples are spread over all queries: with pairs of A and AAAA queries, every second query is
+// not always of one type.
 func rowSampled(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string]int{}
@@ -155,7 +155,7 @@ func rowSampled(t *testing.T) {
 			}
 		}
 	}
-	ask(5) // none
+	ask(5) // not sampled
 	srv.Sample(2)
 	ask(200)
 	stop()
@@ -180,8 +180,8 @@ func rowLookup(t *testing.T) {
 	}
 }
 
-// One client cannot have more than its part of what the name servers are asked in a second; others,
-// and what is known here, do not suffer.
+// The forwarded queries of one client per second are limited. Other clients and local answers are
+// not affected.
 func rowRate(t *testing.T) {
 	own := ownAddress(t)
 	clock := &fakeClock{}
@@ -222,7 +222,8 @@ func rowRate(t *testing.T) {
 	}
 }
 
-// runForwarder runs a forwarder until the test ends, and returns once it takes questions.
+// runForwarder runs a forwarder until the test ends. It returns when the forwarder accepts
+// queries.
 func runForwarder(t *testing.T, f *forward.Forwarder) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup

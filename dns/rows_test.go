@@ -89,7 +89,7 @@ func rowSRV(t *testing.T) {
 	c := newMesh(t, nil,
 		table.Host{Name: "web.mesh", Addrs: addrs("240.0.0.1", "fd00::1"),
 			Ports: []table.Port{{Name: "http", Number: 80}, {Name: "", Number: 9000}}},
-		// the same address with another port
+		// Another host may have the same address with another port.
 		table.Host{Name: "other.mesh", Addrs: addrs("240.0.0.1"), Ports: []table.Port{{Name: "http", Number: 81}}})
 	extra := []string{"web.mesh. 30 IN A 240.0.0.1", "web.mesh. 30 IN AAAA fd00::1"}
 	c.want("web.mesh", "SRV", 0,
@@ -98,7 +98,7 @@ func rowSRV(t *testing.T) {
 		append([]string{"_http._tcp.web.mesh. 30 IN SRV 0 0 80 web.mesh."}, extra...)...)
 	c.want("other.mesh", "SRV", 0, "other.mesh. 30 IN SRV 0 0 81 other.mesh.", "other.mesh. 30 IN A 240.0.0.1")
 	c.want("_grpc._tcp.web.mesh", "SRV", 3, soaOf("mesh."))
-	c.want("web.mesh", "ANY", 0, "web.mesh. 30 IN A 240.0.0.1") // one set (RFC 8482)
+	c.want("web.mesh", "ANY", 0, "web.mesh. 30 IN A 240.0.0.1") // only one record set (RFC 8482)
 }
 
 func rowPTR(t *testing.T) {
@@ -133,7 +133,7 @@ func rowConflict(t *testing.T) {
 	}
 }
 
-// raw sends a message that need be none, and returns the reply.
+// raw sends arbitrary bytes, and returns the reply.
 func (c *tester) raw(tcp bool, m []byte) *mdns.Msg {
 	c.t.Helper()
 	c.write(tcp, m)
@@ -220,8 +220,7 @@ func rowSize(t *testing.T) {
 	}
 }
 
-// A reply that can be given at once does not wait for one that was asked for before it on the same
-// connection.
+// An immediate reply does not wait for an earlier query on the same connection.
 func rowOutOfOrder(t *testing.T) {
 	h := newHeld()
 	c := newMesh(t, h.do, host("web.mesh", "240.0.0.1"))
@@ -265,8 +264,8 @@ func rowConnsOfOneSource(t *testing.T) {
 	}
 }
 
-// A client that follows a search list learns from NXDOMAIN at once that a name is not below the
-// mesh, and is given no alias.
+// A client with a search list gets NXDOMAIN immediately for names that are not below the mesh,
+// and no alias.
 func rowSearch(t *testing.T) {
 	h := newHeld()
 	c := newMesh(t, h.do, host("web.mesh", "240.0.0.1"))
@@ -293,5 +292,5 @@ func rowPending(t *testing.T) {
 		}
 	}
 	c.swap(host("web.mesh", "240.0.0.1"))
-	c.want("web.mesh", "A", 0, "web.mesh. 30 IN A 240.0.0.1") // the failure is nowhere kept
+	c.want("web.mesh", "A", 0, "web.mesh. 30 IN A 240.0.0.1") // the failure is not cached
 }

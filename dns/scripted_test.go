@@ -15,20 +15,20 @@ import (
 	mdns "github.com/miekg/dns"
 )
 
-// upstreamQuery is a query as it has reached a scripted server.
+// upstreamQuery is a query that arrived at a scripted server.
 type upstreamQuery struct {
 	*mdns.Msg
 	raw  []byte
 	from net.Addr
 	tcp  bool
 	send func(wire []byte)
-	hang func() // ends the TCP connection
+	hang func() // closes the TCP connection
 }
 
-// name returns the name asked for in lower case.
+// name returns the lower-case name of the question.
 func (q *upstreamQuery) name() string { return strings.ToLower(q.Question[0].Name) }
 
-// Reply sends a reply with records in zone text.
+// Reply sends a reply with records in zone file syntax.
 func (q *upstreamQuery) Reply(t testing.TB, rcode int, answer []string, authority ...string) {
 	t.Helper()
 	q.send(q.pack(t, rcode, answer, authority...))
@@ -55,7 +55,7 @@ func packed(t testing.TB, m *mdns.Msg) []byte {
 	return b
 }
 
-// records reads lines of zone text.
+// records parses records in zone file syntax.
 func records(t testing.TB, lines ...string) (out []mdns.RR) {
 	t.Helper()
 	for _, l := range lines {
@@ -69,7 +69,7 @@ func records(t testing.TB, lines ...string) (out []mdns.RR) {
 	return out
 }
 
-// scripted is a name server that does as its script says, over UDP and TCP on one port.
+// scripted is a name server that follows a script, over UDP and TCP on one port.
 type scripted struct {
 	t    testing.TB
 	addr netip.AddrPort
@@ -78,12 +78,12 @@ type scripted struct {
 	tcp  net.Listener
 	wg   sync.WaitGroup
 
-	mu    sync.Mutex
-	conns map[net.Conn]bool
-	made  int // TCP connections
+	mu       sync.Mutex
+	conns    map[net.Conn]bool
+	accepted int // number of TCP connections
 }
 
-// newScripted starts a server on a loopback address; port 0 takes a free one.
+// newScripted starts a server on a loopback address. Port 0 selects a free port.
 func newScripted(t testing.TB, at string, do func(*upstreamQuery)) *scripted {
 	t.Helper()
 	s := &scripted{t: t, do: do, conns: map[net.Conn]bool{}, addr: netip.MustParseAddrPort(at)}
@@ -94,7 +94,7 @@ func newScripted(t testing.TB, at string, do func(*upstreamQuery)) *scripted {
 
 func (s *scripted) start() {
 	s.t.Helper()
-	for range 100 { // until a port is free for both
+	for range 100 { // until a port is free for both protocols
 		udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(s.addr))
 		if err != nil {
 			s.t.Fatal(err)
@@ -114,7 +114,7 @@ func (s *scripted) start() {
 	s.t.Fatal("no port is free for UDP and TCP")
 }
 
-// stop ends the server, as if it had died.
+// stop stops the server abruptly.
 func (s *scripted) stop() {
 	_ = s.udp.Close()
 	_ = s.tcp.Close()
@@ -150,7 +150,7 @@ func (s *scripted) serveTCP() {
 		}
 		s.mu.Lock()
 		s.conns[c] = true
-		s.made++
+		s.accepted++
 		s.mu.Unlock()
 		s.wg.Go(func() { s.serveConn(c) })
 	}
@@ -195,19 +195,19 @@ func (s *scripted) handle(q *upstreamQuery) {
 	s.do(q)
 }
 
-// connections returns how many TCP connections there have been.
+// connections returns the number of accepted TCP connections.
 func (s *scripted) connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.made
+	return s.accepted
 }
 
-// answerA answers any question with one address.
+// answerA returns a script that answers every question with one address.
 func answerA(t testing.TB, ttl string) func(*upstreamQuery) {
 	return func(q *upstreamQuery) { q.Reply(t, 0, []string{q.Question[0].Name + " " + ttl + " IN A 192.0.2.1"}) }
 }
 
-// held is a script that keeps queries until the test looks at them.
+// held is a script that stores queries for the test.
 type held chan *upstreamQuery
 
 func newHeld() held { return make(held, 20000) }

@@ -72,7 +72,7 @@ func testUDPAndTCP(t *testing.T) {
 		at := host.String()
 		switch listen {
 		case "0.0.0.0:0":
-			at = "127.0.0.9" // the reply must leave from there, or the client would not take it
+			at = "127.0.0.9" // the reply must come from this address, or the client would reject it
 		case "[::]:0":
 			at = "::1"
 		}
@@ -140,7 +140,7 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// testPipelining: many queries in one segment, and one byte at a time, get all their replies.
+// testPipelining: many queries in one segment, or in tiny segments, get all their replies.
 func testPipelining(t *testing.T) {
 	r := serve(t, ServerOptions{}, "127.0.0.1:0", webHost)
 	const n = 3 * maxPipelined
@@ -165,7 +165,7 @@ func testPipelining(t *testing.T) {
 			_ = c.(*net.TCPConn).CloseWrite()
 		}()
 		_ = c.SetReadDeadline(time.Now().Add(2 * time.Minute))
-		got, err := io.ReadAll(c) // the server closes when all is said
+		got, err := io.ReadAll(c) // the server closes the connection after the last reply
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,8 +184,8 @@ func testPipelining(t *testing.T) {
 	}
 }
 
-// testTCPLimits: silent clients, those that send no queries and those that do not read are closed;
-// too many are not let in.
+// testTCPLimits: clients that are idle, send invalid data, or do not read are disconnected.
+// Connections beyond the limit are refused.
 func testTCPLimits(t *testing.T) {
 	r := serve(t, ServerOptions{Idle: 50 * time.Millisecond, MaxConns: 3}, "127.0.0.1:0", webHost)
 	closed := func(send []byte) {
@@ -203,9 +203,9 @@ func testTCPLimits(t *testing.T) {
 			t.Errorf("%d bytes, %v", len(b), err)
 		}
 	}
-	closed(nil)                                        // silent
+	closed(nil)                                        // idle
 	closed([]byte{0})                                  // half a length
-	closed([]byte{0, 3, 1, 2, 3})                      // no message
+	closed([]byte{0, 3, 1, 2, 3})                      // too short for a message
 	closed(append([]byte{0, 12}, make([]byte, 11)...)) // half a message
 	response := make([]byte, 14)
 	response[1], response[4] = 12, 0x80

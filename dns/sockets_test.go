@@ -21,7 +21,7 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// start serves sockets until the function that it returns is called.
+// start serves sockets until the returned function is called.
 func (s Sockets) start(t *testing.T, server *Server) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -37,8 +37,8 @@ func (s Sockets) start(t *testing.T, server *Server) (stop func()) {
 	return stop
 }
 
-// Row 66: while no server is there, queries queue up in sockets that somebody holds, and the next
-// server answers them, over UDP and TCP.
+// Row 66: queries wait in held sockets while no server runs, and the next server answers them,
+// over UDP and TCP.
 func testSocketsOutliveAServer(t *testing.T) {
 	udp, tcp, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), 3)
 	if err != nil {
@@ -119,8 +119,8 @@ func testSocketsOutliveAServer(t *testing.T) {
 	}
 }
 
-// What is no socket for DNS is refused by its place.
-func TestFilesThatAreNoSockets(t *testing.T) {
+// Errors for unsuitable files have the number of the file.
+func TestFilesThatAreNotSockets(t *testing.T) {
 	plain, err := os.Create(t.TempDir() + "/file")
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func TestFilesThatAreNoSockets(t *testing.T) {
 	}
 }
 
-// A server ends though packets come without a pause: each that is answered makes two more.
+// A server stops although packets keep arriving: each reply triggers two more queries.
 func TestServerStopsUnderAFlood(t *testing.T) {
 	udp, tcp, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), 1)
 	if err != nil {
@@ -215,9 +215,9 @@ func TestServerStopsUnderAFlood(t *testing.T) {
 	}
 }
 
-// A server that ends answers what it has read, and what is on its way over connections; the sockets
-// of the next one are not touched.
-func TestServerEndsInOrder(t *testing.T) {
+// A server that stops answers the queries that it has read, and those in transit over
+// connections. It does not touch the next server's sockets.
+func TestServerShutdown(t *testing.T) {
 	upstream, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +275,7 @@ func TestServerEndsInOrder(t *testing.T) {
 	}
 	ended := make(chan struct{})
 	go func() { defer close(ended); stop() }()
-	for { // the listener is closed first
+	for { // the listener closes first
 		c, err := net.Dial("tcp", at)
 		if err != nil {
 			break

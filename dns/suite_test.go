@@ -17,9 +17,9 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// rows are what a resolver of a mesh must do, numbered as in the project's comparison of resolvers.
-// Each goes through real sockets: of a server, of its clients, and of name servers that follow a
-// script.
+// rows are the required features of a mesh resolver, with the numbers of the project's comparison
+// of resolvers. Each test uses real sockets: of a server, of its clients, and of scripted name
+// servers.
 var rows = map[string]func(*testing.T){
 	"30_addresses_from_a_table_that_is_swapped":        rowAddresses,
 	"31_other_family_is_NODATA":                        rowOtherFamily,
@@ -57,7 +57,7 @@ var rows = map[string]func(*testing.T){
 	"58_all_servers_in_order":                          testAllServersAreAskedInOrder,
 	"58_options":                                       testServerOptions,
 	"59_dead_servers_fail_in_time":                     testDeadServersFailInTime,
-	"60_sole_server_is_never_blacked_out":              testSoleServerIsNeverBlackedOut,
+	"60_sole_server_is_never_blacked_out":              testSoleServerIsAlwaysAsked,
 	"60_one_probe_at_a_time":                           testDeadServerIsProbed,
 	"61_resolv_conf_is_watched":                        testResolvConfIsWatched,
 	"62_search_and_ndots":                              rowSearch,
@@ -80,13 +80,13 @@ var rows = map[string]func(*testing.T){
 	"76_malformed_answers":                             testMalformedAnswers,
 }
 
-// rowsElsewhere are the rows that are not the matter of this package, with where they are shown.
-var rowsElsewhere = map[int]string{
+// rowsOutside are the rows that other packages test.
+var rowsOutside = map[int]string{
 	74: "the interception: UDP and TCP of port 53 are redirected",
 	75: "the interception: conntrack entries are deleted on install and uninstall",
 }
 
-// complaints are what users of other resolvers complain of.
+// complaints are problems that users of other resolvers report.
 var complaints = map[string]func(*testing.T){
 	"reply_over_512_without_EDNS":      complaintLongReply,
 	"TC_over_TCP":                      complaintTCOverTCP,
@@ -99,7 +99,7 @@ var complaints = map[string]func(*testing.T){
 	"mixed_case_is_NXDOMAIN":           rowCase,
 	"one_dead_name_server":             testDeadServerIsProbed,
 	"one_failing_name_server":          testFailingServerIsPassedOver,
-	"health_check_blackout":            testSoleServerIsNeverBlackedOut,
+	"health_check_blackout":            testSoleServerIsAlwaysAsked,
 	"stale_answers":                    testStaleAnswers,
 	"growth_under_a_dead_upstream":     badFloodMemory,
 	"mismatch_on_reused_ports_at_load": testEachClientGetsItsOwnAnswer,
@@ -120,11 +120,11 @@ func TestRows(t *testing.T) { runAll(t, rows) }
 
 func TestComplaints(t *testing.T) { runAll(t, complaints) }
 
-// shownBy has the test that has run a function, and how it ended. Rows, complaints and bad input
-// are often shown by one function, which runs once and ends all of them alike.
-var shownBy = map[uintptr]shown{}
+// testedBy has the first test that ran a function, and its result. Rows, complaints, and bad
+// input often share a function, which runs only once.
+var testedBy = map[uintptr]testedIn{}
 
-type shown struct {
+type testedIn struct {
 	name            string
 	failed, skipped bool
 }
@@ -133,8 +133,8 @@ func runAll(t *testing.T, all map[string]func(*testing.T)) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t.Run(name, func(t *testing.T) {
 			show := reflect.ValueOf(all[name]).Pointer()
-			switch by, ran := shownBy[show]; {
-			case !ran || by.name == t.Name(): // -count runs it again
+			switch by, ran := testedBy[show]; {
+			case !ran || by.name == t.Name(): // repeated by -count
 			case by.failed:
 				t.Fatalf("%s has failed", by.name)
 			case by.skipped:
@@ -143,14 +143,14 @@ func runAll(t *testing.T, all map[string]func(*testing.T)) {
 				t.Logf("shown by %s", by.name)
 				return
 			}
-			t.Cleanup(func() { shownBy[show] = shown{t.Name(), t.Failed(), t.Skipped()} })
+			t.Cleanup(func() { testedBy[show] = testedIn{t.Name(), t.Failed(), t.Skipped()} })
 			all[name](t)
 		})
 	}
 }
 
-// No row is left out.
-func TestRowsAreWhole(t *testing.T) {
+// Every row has a test.
+func TestRowsAreComplete(t *testing.T) {
 	seen := map[int]bool{}
 	for name := range rows {
 		for _, part := range strings.Split(name, "_") {
@@ -162,17 +162,17 @@ func TestRowsAreWhole(t *testing.T) {
 		}
 	}
 	for n := 30; n <= 76; n++ {
-		if seen[n] == (rowsElsewhere[n] != "") {
-			t.Errorf("row %d: tested here: %v, elsewhere: %q", n, seen[n], rowsElsewhere[n])
+		if seen[n] == (rowsOutside[n] != "") {
+			t.Errorf("row %d: tested here: %v, elsewhere: %q", n, seen[n], rowsOutside[n])
 		}
 	}
 }
 
-// kinds are the ways in which clients ask.
+// kinds are the kinds of clients.
 var kinds = []clientKind{{}, {size: 1232}, {tcp: true}, {tcp: true, size: 4096}}
 
-// newMesh is a tester whose server has names below the suffix mesh and reverse names of
-// 240.0.0.0/8. What it asks of others is a failure of the test unless a script is given.
+// newMesh returns a tester whose server has names below the suffix mesh, and reverse names of
+// 240.0.0.0/8. Forwarded queries fail the test unless a script is given.
 func newMesh(t *testing.T, do func(*upstreamQuery), hosts ...table.Host) *tester {
 	t.Helper()
 	if do == nil {
@@ -193,7 +193,7 @@ func (c *tester) swap(hosts ...table.Host) {
 	c.srv.Swap(table.NewAnswers(mustTable(c.t, meshOptions, hosts...), nil))
 }
 
-// want asks in all ways and compares what comes back: records of all sections as text.
+// want sends a query in all ways, and compares the records of all sections in text form.
 func (c *tester) want(name, qtype string, rcode int, lines ...string) {
 	c.t.Helper()
 	typ, ok := mdns.StringToType[qtype]
@@ -218,7 +218,7 @@ func host(name string, list ...string) table.Host {
 	return table.Host{Name: name, Addrs: addrs(list...)}
 }
 
-// manyHost has more addresses than go into a packet of 512 bytes.
+// manyHost returns a host with more addresses than fit into 512 bytes.
 func manyHost(name string, n int) table.Host {
 	h := table.Host{Name: name}
 	for i := range n {
@@ -227,7 +227,7 @@ func manyHost(name string, n int) table.Host {
 	return h
 }
 
-// ownAddress returns an address of this host that is not a loopback one.
+// ownAddress returns an address of this host that is not a loopback address.
 func ownAddress(t *testing.T) netip.Addr {
 	t.Helper()
 	list, err := net.InterfaceAddrs()

@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/dns/forward"
 )
 
-// Row 61: each way in which the file changes is seen; a file without a server leaves the old ones
-// in force, and so does one that is gone.
+// Row 61: each kind of file change is noticed. If the file is missing or has no server, the
+// previous servers stay.
 func testResolvConfIsWatched(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -24,7 +24,7 @@ func testResolvConfIsWatched(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	link := func(to, name string) { // replaces
+	link := func(to, name string) { // replaces a link
 		t.Helper()
 		tmp := filepath.Join(dir, name+".tmp")
 		if err := os.Symlink(to, tmp); err != nil {
@@ -57,9 +57,9 @@ func testResolvConfIsWatched(t *testing.T) {
 		c.until(fmt.Sprintf("the servers are %v", want), func() bool { return slices.Equal(servers(), want) })
 	}
 	is("127.0.0.11")
-	link("v2", "..data") // as for a ConfigMap
+	link("v2", "..data") // like a ConfigMap
 	is("127.0.0.12")
-	write("v2/resolv.conf", "nameserver 127.0.0.13\nnameserver 127.0.0.14\n") // in place
+	write("v2/resolv.conf", "nameserver 127.0.0.13\nnameserver 127.0.0.14\n") // changed in place
 	is("127.0.0.13", "127.0.0.14")
 	problem := func(part string) {
 		t.Helper()
@@ -82,15 +82,15 @@ func testResolvConfIsWatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("127.0.0.16")
-	link(filepath.Join(dir, "far", "stub.conf"), "resolv.conf") // leads nowhere yet
+	link(filepath.Join(dir, "far", "stub.conf"), "resolv.conf") // the target does not exist yet
 	problem("no such file")
 	write("far/stub.conf", "nameserver 127.0.0.17\nnameserver 127.0.0.66\n")
 	is("127.0.0.17")
 	problem("127.0.0.66 is ignored: it is an address of this process")
 }
 
-// The cache survives a change of the servers, what is known of those that stay too, and questions
-// in flight go to others.
+// A change of servers preserves the cache and the state of servers that stay. Questions in flight
+// move to the new servers.
 func TestChangeOfServers(t *testing.T) {
 	h := newHeld()
 	old := newScripted(t, "127.0.0.1:0", h.do)

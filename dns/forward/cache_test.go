@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// cachedQuestion is a question with an answer of one address, as a response would make it.
+// cachedQuestion returns a question, and an answer with one address.
 func cachedQuestion(t testing.TB, name string) (question, answer) {
 	t.Helper()
 	wire, err := table.AppendName(nil, name)
@@ -35,8 +35,8 @@ func cachedQuestion(t testing.TB, name string) (question, answer) {
 	return question{name: wire, qtype: mdns.TypeA}, a
 }
 
-// The cache keeps to its bytes whatever comes, and what is asked for often stays through a flood of
-// names that are asked for once.
+// The cache never exceeds its size, and names that are used often survive a flood of names that
+// are used once.
 func TestCacheIsBounded(t *testing.T) {
 	c := newCache(1 << 20)
 	by := client{question: make([]byte, 4)}
@@ -73,7 +73,7 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 }
 
-// The cache is a map with bounds: after any operations, what it finds is what was put last.
+// After any operations, the cache either has the last answer that was put, or none.
 func TestCacheAgainstModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	c := newCache(200 << 10)
@@ -116,7 +116,7 @@ func TestCacheAgainstModel(t *testing.T) {
 	}
 }
 
-// loopback is a replier that lets one question after the other be asked.
+// loopback is a Replier that signals each reply.
 type loopback chan struct{}
 
 func (l loopback) Reply(ReplyTo, []byte) { l <- struct{}{} }
@@ -155,8 +155,7 @@ func TestForwardAllocations(t *testing.T) {
 	}
 }
 
-// benchForwarder is a forwarder with a server that answers with little work: the query with one
-// record.
+// benchForwarder returns a forwarder with a fast server that answers each query with one record.
 func benchForwarder(t testing.TB) (*Forwarder, func()) {
 	s := echoServer(t)
 	f, err := New(Options{Servers: s})
@@ -188,7 +187,7 @@ func BenchmarkHit(b *testing.B) {
 	}
 }
 
-// BenchmarkMiss has 64 questions in flight; the time includes that of the server.
+// BenchmarkMiss has 64 questions in flight. Its time includes the server.
 func BenchmarkMiss(b *testing.B) {
 	f, stop := benchForwarder(b)
 	defer stop()

@@ -72,7 +72,7 @@ func DefaultTiming() Timing {
 	}
 }
 
-// Validate reports what is wrong with the options.
+// Validate returns an error for invalid options.
 func (o *Options) Validate() error {
 	var errs []error
 	if len(o.Servers) > MaxServers {

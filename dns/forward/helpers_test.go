@@ -15,7 +15,7 @@ func packed(t testing.TB, m *mdns.Msg) []byte {
 	return b
 }
 
-// records reads lines of zone text.
+// records parses records in zone file syntax.
 func records(t testing.TB, lines ...string) (out []mdns.RR) {
 	t.Helper()
 	for _, l := range lines {

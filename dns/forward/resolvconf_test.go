@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Rows 58 and 62: all that resolv.conf(5) has is read; what is no use is named.
+// Rows 58 and 62: all keywords of resolv.conf(5) are parsed, and invalid lines are reported.
 func TestParseResolvConf(t *testing.T) {
 	c := parseResolvConf([]byte("# a comment\n; another\nnameserver 192.0.2.1\nnameserver\t192.0.2.2 # local\n" +
 		"nameserver fe80::1%eth0\nnameserver 192.0.2.1\nnameserver 0.0.0.0\nnameserver ::\n" +

@@ -77,7 +77,7 @@ func FuzzResponse(f *testing.F) {
 		want := unpacked(t, b)
 		a, _, err := r.answer(nil, wire)
 		if err != nil {
-			t.Skip(err) // with other compression, the message would be too long
+			t.Skip(err) // repacked, the message would be too long
 		}
 		if got := unpacked(t, a.data[:a.size]); !equalRecords(want, got) {
 			t.Fatalf("the records are %v, want %v", got, want)
@@ -129,7 +129,7 @@ func equalRecords(a, b []mdns.RR) bool {
 	})
 }
 
-// FuzzEcho compares our comparison of questions with a plain one.
+// FuzzEcho compares echoes with a simpler comparison of questions.
 func FuzzEcho(f *testing.F) {
 	f.Add("www.example.org", uint64(5), byte(3))
 	f.Fuzz(func(t *testing.T, name string, seed uint64, flip byte) {

@@ -7,12 +7,12 @@ import (
 	"unsafe"
 )
 
-// bytesUsed returns how much memory an index takes.
+// bytesUsed returns the memory of an index.
 func (x *index) bytesUsed() int {
 	return cap(x.bytes) + cap(x.slots)*8 + cap(x.names)*int(unsafe.Sizeof(entry{})) + cap(x.sets)*int(unsafe.Sizeof(set{}))
 }
 
-// BenchmarkTable is what a change of names costs: 10,000 anew, and one of 10,000.
+// BenchmarkTable measures a rebuild of 10,000 names, and a change of one of them.
 func BenchmarkTable(b *testing.B) {
 	hosts := benchHosts(10000)
 	b.Run("10000", func(b *testing.B) {
@@ -34,7 +34,7 @@ func BenchmarkTable(b *testing.B) {
 	})
 }
 
-// benchHosts are names like those of a mesh, each with an address.
+// benchHosts returns n hosts with names as in a mesh and one address each.
 func benchHosts(n int) (hosts []Host) {
 	for i := range n {
 		hosts = append(hosts, Host{Name: fmt.Sprintf("svc-%05d.ns-%02d.svc.mesh.local", i, i%50),

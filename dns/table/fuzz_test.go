@@ -7,7 +7,7 @@ import (
 	mdns "github.com/miekg/dns"
 )
 
-// FuzzResolve gives any bytes to a table, and lets another library read the query and the reply.
+// FuzzResolve resolves arbitrary bytes, and parses the query and the reply with miekg/dns.
 func FuzzResolve(f *testing.F) {
 	many := Host{Name: "many.mesh", Ports: []Port{{"http", 80}}}
 	for i := range MaxAddrs {
@@ -62,7 +62,7 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// FuzzName compares texts of names with the other library.
+// FuzzName compares the text form of names with miekg/dns.
 func FuzzName(f *testing.F) {
 	f.Add("web.mesh")
 	f.Add("*.svc.mesh.")

@@ -26,7 +26,7 @@ func mustTable(t testing.TB, o Options, hosts ...Host) *Table {
 	return table
 }
 
-// ask sends one query through a table, and returns what a client reads.
+// ask sends a query through a table, and returns the parsed reply.
 func ask(t testing.TB, a *Answers, tcp bool, change func(*mdns.Msg), name string, qtype uint16) (*mdns.Msg, verdict) {
 	t.Helper()
 	m := new(mdns.Msg).SetQuestion(name, qtype)
@@ -185,7 +185,7 @@ func TestEDNS(t *testing.T) {
 	}
 	a := NewAnswers(mustTable(t, Options{Suffixes: []string{"mesh"}}, many), nil)
 	for _, tc := range []struct {
-		size      uint16 // 0: no EDNS
+		size      uint16 // 0 means no EDNS
 		tcp       bool
 		truncated bool
 		most      int
@@ -267,7 +267,7 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestWith: a table that was changed step by step answers as one that was made at once.
+// TestWith: a table after many changes gives the same answers as a new one.
 func TestWith(t *testing.T) {
 	o := Options{Suffixes: []string{"mesh", "svc.mesh"}}
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestMark: queries of the agent have the mark, where the agent may set it.
+// TestMark: the agent's queries have the mark if the agent may set it.
 func TestMark(t *testing.T) {
 	n := newNode(t, oneMesh)
 	r, err := resolver.New(resolver.Options{Config: n.cfg, Last: n.last.Load, Mark: 7})

@@ -22,7 +22,7 @@ import (
 	"github.com/nearside-mesh/nearside/dns"
 )
 
-// TestQueryLog: one query of so many, as JSON, with what upstreams took.
+// TestQueryLog: a sample of the queries is logged as JSON, with the latency of upstreams.
 func TestQueryLog(t *testing.T) {
 	up, _ := upstream(t)
 	n := newNode(t, oneMesh+dataplane("default", "a", "10.0.0.1", "api", ""), "dns.upstreams="+up,
@@ -60,7 +60,7 @@ func TestQueryLog(t *testing.T) {
 		}
 		got = append(got, fmt.Sprint(e.Protocol, e.Name, e.Type, e.Source, e.Rcode, e.Answers))
 	}
-	// One of two on average: which, the client cannot choose.
+	// Half of the queries are logged on average. Clients cannot predict which.
 	logged := strings.Join(got, " ")
 	local, others := strings.Count(logged, "tcpAPI.meshAlocalNOERROR1"), strings.Count(logged, "tcpwww.example.comA")
 	if few, many := each/4, each*3/4; local < few || local > many || others < few || others > many ||
@@ -72,7 +72,7 @@ func TestQueryLog(t *testing.T) {
 	}
 }
 
-// TestQueryLogThatCannotBeWritten keeps no answer back, and is told.
+// TestQueryLogThatCannotBeWritten: replies are not delayed, and the problem is reported.
 func TestQueryLogThatCannotBeWritten(t *testing.T) {
 	n := newNode(t, oneMesh, "dns.queryLog.sample=1")
 	agenttest.Write(t, filepath.Join(n.cfg.Paths.Logs, "dns"), "not a directory")
@@ -94,8 +94,8 @@ func TestQueryLogThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestQueriesThatWait: what was asked before the agent was there is answered by what it knows then:
-// with no mesh yet names of the meshes fail, and the rest is forwarded.
+// TestQueriesThatWait: queries that arrived before the agent started are answered with the
+// current data. Without a mesh, names of the meshes fail, and other queries are forwarded.
 func TestQueriesThatWait(t *testing.T) {
 	for docs, want := range map[string]string{"": "SERVFAIL", oneMesh: "NXDOMAIN"} {
 		up, _ := upstream(t)
@@ -131,8 +131,8 @@ func TestQueriesThatWait(t *testing.T) {
 	}
 }
 
-// TestQueriesThatWaitElsewhere: likewise on sockets that others open, as in the namespaces of pods,
-// whoever is faster.
+// TestQueriesThatWaitElsewhere: the same on sockets that other components open, as in the
+// namespaces of pods, in any order of startup.
 func TestQueriesThatWaitElsewhere(t *testing.T) {
 	up, _ := upstream(t)
 	for range 20 {
@@ -162,8 +162,8 @@ func TestQueriesThatWaitElsewhere(t *testing.T) {
 	}
 }
 
-// TestQueriesOfNobody: a socket that is full of queries whose clients are gone is emptied, and who
-// asks after them is answered.
+// TestQueriesOfNobody: a socket full of queries from clients that no longer exist is emptied, and
+// later clients get answers.
 func TestQueriesOfNobody(t *testing.T) {
 	up, asked := upstream(t)
 	book, at := given(t)
@@ -196,7 +196,7 @@ func TestQueriesOfNobody(t *testing.T) {
 	}
 }
 
-// TestExplained: what explanations say of names is what the resolver answers.
+// TestExplained: explanations of names match the resolver's answers.
 func TestExplained(t *testing.T) {
 	up, _ := upstream(t)
 	docs := oneMesh + "---\ntype: Mesh\nname: b\n" + dataplane("default", "a", "10.0.0.1", "api", "") +
@@ -246,8 +246,7 @@ func TestExplained(t *testing.T) {
 	}
 }
 
-// TestClientRate: queries of one address that are above the rate fail, and names of the meshes
-// resolve as before.
+// TestClientRate: queries of one address beyond the rate fail. Names of the meshes still resolve.
 func TestClientRate(t *testing.T) {
 	list, err := net.InterfaceAddrs()
 	agenttest.Do(t, err)

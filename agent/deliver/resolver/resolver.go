@@ -33,8 +33,8 @@ type Options struct {
 	Sockets *sockets.Book
 	// ResolvConf has the upstreams if the config has none; "" means /etc/resolv.conf.
 	ResolvConf string
-	// Mark is set on the agent's queries (SO_MARK), so that a redirection of port 53 can exempt
-	// them. 0 sets none, and so does a missing permission.
+	// Mark is set on the agent's queries (SO_MARK), so that a redirection of port 53 can exempt them.
+	// With 0, or without the permission to set it, the queries have no mark.
 	Mark  uint32
 	Group string           // name or ID of the group of query log files; "" means the process's group
 	Log   *slog.Logger     // nil discards

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
 
-// node is a resolver that runs, with the result of the last reconciliation.
+// node is a running resolver with the result of the last reconciliation.
 type node struct {
 	*resolver.Resolver
 	t    *testing.T
@@ -45,7 +45,7 @@ type node struct {
 	stop func() error
 }
 
-// newNode makes a resolver that asks upstream, with keys of the config that take precedence.
+// newNode returns a resolver with a scripted upstream. The given config keys take precedence.
 func newNode(t *testing.T, docs string, set ...string) *node {
 	t.Helper()
 	n := &node{t: t, logs: agenttest.NewLogs()}
@@ -65,7 +65,7 @@ func newNode(t *testing.T, docs string, set ...string) *node {
 	return n
 }
 
-// reconcile is what the loop does: new meshes, with the given dataplanes on this node.
+// reconcile simulates a reconciliation: new meshes, with the given dataplanes on this node.
 func (n *node) reconcile(docs string, local ...string) {
 	n.t.Helper()
 	if docs == "" {
@@ -92,7 +92,7 @@ func (n *node) reconcile(docs string, local ...string) {
 	n.last.Store(last)
 }
 
-// run opens the sockets and answers until the test ends.
+// run opens the sockets and serves queries until the test ends.
 func (n *node) run() *node {
 	n.t.Helper()
 	n.Update()
@@ -109,7 +109,7 @@ func (n *node) run() *node {
 	return n
 }
 
-// ask returns the answer to a question: the code, and the data of the records.
+// ask returns the answer to a question: the response code and the data of the records.
 func (n *node) ask(network, name string, qtype uint16) string {
 	n.t.Helper()
 	return askAt(n.t, n.State().Listen[0], network, name, qtype)
@@ -138,8 +138,8 @@ func answerAt(at, network, name string, qtype uint16, wait time.Duration) (strin
 	return strings.Join(out, " "), nil
 }
 
-// becomes asks until the answer is another one; tables are made beside the queries. As clients do,
-// it asks again where no answer comes: a socket whose buffer is full takes no query.
+// becomes repeats a query until the answer is as expected, because tables are built
+// asynchronously. Lost queries are repeated too, because a full socket buffer drops them.
 func (n *node) becomes(name string, qtype uint16, want string) {
 	n.t.Helper()
 	late := time.After(patience)
@@ -168,7 +168,7 @@ func dataplane(in, name, address, service, more string) string {
 
 const oneMesh = "type: Mesh\nname: default\n"
 
-// upstream answers every name with one address, and counts.
+// upstream answers every name with one address, and counts queries.
 func upstream(t *testing.T) (addr string, asked *atomic.Int32) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -197,7 +197,7 @@ func reverse(addr string) string {
 	return strings.TrimSuffix(name, ".")
 }
 
-// gather returns the metrics of a collector by name and labels; of a histogram the count.
+// gather returns the metrics of a collector by name and labels, and the counts of histograms.
 func gather(t *testing.T, c prometheus.Collector) map[string]float64 {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -230,8 +230,8 @@ func gather(t *testing.T, c prometheus.Collector) map[string]float64 {
 	return out
 }
 
-// given returns the sockets of an address as a socket unit has them, in which queries wait before
-// there is an agent.
+// given returns the sockets of an address as a socket unit passes them. Queries queue in them
+// before there is an agent.
 func given(t *testing.T) (book *sockets.Book, at string) {
 	t.Helper()
 	udp, tcp, err := dns.Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), 1)
@@ -250,7 +250,7 @@ func given(t *testing.T) (book *sockets.Book, at string) {
 	return sockets.New(sockets.Options{Given: named}), tcp.Addr().String()
 }
 
-// remade is the resolver of the node with other sockets.
+// remade returns the node's resolver with other sockets.
 func (n *node) remade(book *sockets.Book) *resolver.Resolver {
 	n.t.Helper()
 	r, err := resolver.New(resolver.Options{Config: n.cfg, Last: n.last.Load, Sockets: book, Log: n.logs.Logger()})

@@ -19,8 +19,8 @@ import (
 
 const patience = 2 * time.Minute
 
-// TestAnswers: names of the meshes over UDP and TCP, the rest from upstreams, owned suffixes from
-// nobody else, and changes.
+// TestAnswers: names of the meshes over UDP and TCP, forwarded names, owned suffixes, and
+// changes.
 func TestAnswers(t *testing.T) {
 	up, asked := upstream(t)
 	n := newNode(t, oneMesh+dataplane("default", "a", "10.0.0.1", "api", ""), "dns.upstreams="+up).run()
@@ -72,8 +72,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestPending: while there is no mesh, names of the meshes fail, and others are asked of upstreams.
-// The canary is answered: redirections to the resolver are in force without a mesh, too.
+// TestPending: without a mesh, names of the meshes fail, and other names are forwarded. The
+// canary resolves, because redirections are also active without a mesh.
 func TestPending(t *testing.T) {
 	up, _ := upstream(t)
 	n := newNode(t, "", "dns.upstreams="+up).run()
@@ -99,10 +99,10 @@ func TestPending(t *testing.T) {
 	n.becomes("api.mesh", miekg.TypeA, "SERVFAIL")
 }
 
-// TestLive: keys that take effect without a restart.
+// TestLive: live keys take effect without a restart.
 func TestLive(t *testing.T) {
 	n := newNode(t, oneMesh+dataplane("default", "a", "10.0.0.1", "api", "")).run()
-	n.becomes("x.corp", miekg.TypeA, "SERVFAIL") // no upstream answers
+	n.becomes("x.corp", miekg.TypeA, "SERVFAIL") // no upstream responds
 	next := *n.cfg
 	next.DNS.Suffixes, next.DNS.TTL = []string{"mesh", "corp"}, 77
 	n.Configure(&next)
@@ -115,7 +115,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// TestPortInUse: an address that was set is needed, the default is not.
+// TestPortInUse: a configured address is required, the default address is not.
 func TestPortInUse(t *testing.T) {
 	for _, network := range []string{"udp", "tcp"} {
 		var at string
@@ -162,7 +162,7 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// TestBothFamilies: localhost is both loopback addresses, with one port.
+// TestBothFamilies: localhost means both loopback addresses with one port.
 func TestBothFamilies(t *testing.T) {
 	n := newNode(t, oneMesh, "dns.listen=localhost:0").run()
 	listen := n.State().Listen
@@ -183,7 +183,7 @@ func TestBothFamilies(t *testing.T) {
 	}
 }
 
-// ownAddress is an address of this host that is no loopback address.
+// ownAddress returns an address of this host that is not a loopback address.
 func ownAddress(t *testing.T) netip.Addr {
 	t.Helper()
 	list, err := net.InterfaceAddrs()
@@ -199,8 +199,8 @@ func ownAddress(t *testing.T) netip.Addr {
 	return netip.Addr{}
 }
 
-// TestViews: a workload that asks from the address of its dataplane is told what it reaches; others
-// are told everything.
+// TestViews: a workload with its dataplane's address sees what the dataplane can reach. Other
+// clients see everything.
 func TestViews(t *testing.T) {
 	own := ownAddress(t)
 	docs := oneMesh + dataplane("default", "a", own.String(), "api", "  transparentProxying: {redirectPortInbound: "+
@@ -225,8 +225,8 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestFamilies: a proxy that takes IPv4 alone hides the IPv6 addresses of names from its workload,
-// in every kind of answer.
+// TestFamilies: a proxy that only supports IPv4 hides the IPv6 addresses of names from its
+// workload, in all kinds of answers.
 func TestFamilies(t *testing.T) {
 	own := ownAddress(t)
 	tp := "  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001, ipFamilyMode: %s}\n"
@@ -260,7 +260,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestResolvConf: a server that is the resolver itself is not asked, and it is said why.
+// TestResolvConf: a name server that is the resolver itself is ignored and reported.
 func TestResolvConf(t *testing.T) {
 	n := newNode(t, oneMesh)
 	dir := t.TempDir()

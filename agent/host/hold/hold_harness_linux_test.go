@@ -32,7 +32,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// selfCommand is the holder as a process: this program.
+// selfCommand returns the command line of this test program as a holder process.
 func selfCommand(t *testing.T, dir string) []string {
 	t.Helper()
 	self, err := os.Executable()
@@ -42,7 +42,7 @@ func selfCommand(t *testing.T, dir string) []string {
 	return []string{"/usr/bin/env", "GORACE=atexit_sleep_ms=0", holderVariable + "=" + dir, self}
 }
 
-// newFIFO makes a FIFO and opens it for reading.
+// newFIFO creates a FIFO and opens it for reading.
 func newFIFO(t *testing.T, path string) *os.File {
 	t.Helper()
 	if err := unix.Mkfifo(path, 0o600); err != nil {
@@ -63,8 +63,8 @@ func openFIFO(t *testing.T, path string) *os.File {
 	return os.NewFile(uintptr(fd), path)
 }
 
-// readers reports whether anybody has a FIFO open for reading: without one the kernel refuses a
-// writer that does not wait.
+// readers reports whether a process has a FIFO open for reading: without one, the kernel refuses
+// a nonblocking writer.
 func readers(t *testing.T, path string) bool {
 	t.Helper()
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -78,7 +78,7 @@ func readers(t *testing.T, path string) bool {
 	return true
 }
 
-// keep has a file kept, and closes the own descriptor.
+// hold makes a holder hold a file, and closes the file.
 func hold(t *testing.T, k *Holder, name string, f *os.File) {
 	t.Helper()
 	if err := k.Hold(name, f); err != nil {
@@ -87,14 +87,14 @@ func hold(t *testing.T, k *Holder, name string, f *os.File) {
 	f.Close()
 }
 
-// end ends a keeper as its agent's end does.
+// end closes a Holder like the end of its agent.
 func end(k *Holder) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = k.Run(ctx)
 }
 
-// holders are functions that open a keeper again and again, each as the next agent does.
+// holders returns functions that open a Holder, once per call, like successive agents.
 func holders(t *testing.T) map[string]func(*testing.T) *Holder {
 	return map[string]func(*testing.T) *Holder{
 		"process": func() func(*testing.T) *Holder {

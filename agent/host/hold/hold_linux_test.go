@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestProcess: a process holds FIFOs; it is killed, and another one gets them; the next agent finds
-// it; with nothing to hold it ends.
+// TestProcess: a process holds FIFOs. If it is killed, another one gets them, and the next agent
+// finds it. It ends when it has nothing to hold.
 func TestProcess(t *testing.T) {
 	run := t.TempDir()
 	k := Open(Options{Dir: run, Command: selfCommand(t, run)})
@@ -34,7 +34,7 @@ func TestProcess(t *testing.T) {
 	if !readers(t, path) {
 		t.Fatal("nobody holds after the agent")
 	}
-	k = Open(Options{Dir: run}) // of the next agent
+	k = Open(Options{Dir: run}) // the next agent
 	hold(t, k, path, openFIFO(t, path))
 	pid := k.process.pid.Load()
 	if names, err := k.process.names(); err != nil || !slices.Equal(names, []string{path}) {
@@ -47,8 +47,8 @@ func TestProcess(t *testing.T) {
 	until(t, "the end of the process", func() bool { return unix.Kill(int(pid), 0) != nil })
 }
 
-// TestTakenSockets: listening sockets come back by name to the next agent, by either holder, with
-// the connections and the packets that have come meanwhile.
+// TestTakenSockets: both kinds of holders return listening sockets by name to the next agent,
+// with the connections and packets that arrived in between.
 func TestTakenSockets(t *testing.T) {
 	for name, open := range holders(t) {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestTakenSockets(t *testing.T) {
 			tcp.Close()
 			udp.Close()
 			end(k)
-			conn, err := net.Dial("tcp", tcp.Addr().String()) // nobody accepts
+			conn, err := net.Dial("tcp", tcp.Addr().String()) // it stays in the backlog
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +117,7 @@ func TestTakenSockets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			hold(t, k, "dns/udp/127.0.0.1:53", f) // as each agent does with what it has
+			hold(t, k, "dns/udp/127.0.0.1:53", f) // each agent holds its sockets again
 			defer p.Close()
 			b := make([]byte, 100)
 			if n, _, err := p.ReadFrom(b); err != nil || string(b[:n]) != "query" {
@@ -136,8 +136,8 @@ func TestTakenSockets(t *testing.T) {
 	}
 }
 
-// TestSocketsWithoutAnAgent: a process gives up sockets when no agent comes back, and keeps FIFOs;
-// then it ends as it does with nothing.
+// TestSocketsWithoutAnAgent: a process releases sockets if no agent returns, and keeps FIFOs.
+// Without FIFOs, it ends.
 func TestSocketsWithoutAnAgent(t *testing.T) {
 	run := t.TempDir()
 	ended := make(chan error, 1)
@@ -172,7 +172,7 @@ func TestSocketsWithoutAnAgent(t *testing.T) {
 		}
 		return err != nil
 	}
-	for began := time.Now(); time.Since(began) < 100*time.Millisecond; { // as long as there is an agent
+	for began := time.Now(); time.Since(began) < 100*time.Millisecond; { // while an agent is connected
 		if !taken() {
 			t.Fatal("the socket is given up")
 		}
@@ -188,7 +188,8 @@ func TestSocketsWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// TestHolderThatDoesNotServe: where what is started ends at once, nobody waits for it.
+// TestHolderThatDoesNotServe: if the started process ends immediately, the agent does not wait
+// for it.
 func TestHolderThatDoesNotServe(t *testing.T) {
 	run := t.TempDir()
 	k := Open(Options{Dir: run, Command: []string{"/bin/false"}})
@@ -204,7 +205,7 @@ func TestHolderThatDoesNotServe(t *testing.T) {
 	end(k)
 }
 
-// TestReleaseUnused: sockets that the next agent has no use for are given up, and others are not.
+// TestReleaseUnused: sockets that the next agent does not use are released, and others are not.
 func TestReleaseUnused(t *testing.T) {
 	for name, open := range holders(t) {
 		t.Run(name, func(t *testing.T) {
@@ -256,8 +257,8 @@ func TestReleaseUnused(t *testing.T) {
 	}
 }
 
-// TestReplacedAndRemoved: another file under a name takes the place of the one that was held; one
-// that has no name in a directory any more is given up.
+// TestReplacedAndRemoved: a new file under a name replaces the held one. A deleted FIFO is
+// released.
 func TestReplacedAndRemoved(t *testing.T) {
 	for name, open := range holders(t) {
 		t.Run(name, func(t *testing.T) {
@@ -297,7 +298,7 @@ func TestReplacedAndRemoved(t *testing.T) {
 	}
 }
 
-// TestNotHeld: files that a holder has no business with are refused, whoever asks.
+// TestNotHeld: unsuitable files are refused.
 func TestNotHeld(t *testing.T) {
 	run := t.TempDir()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -354,7 +355,7 @@ func TestNotHeld(t *testing.T) {
 	}
 }
 
-// FuzzRequest: only what is well-formed changes anything.
+// FuzzRequest: invalid requests change nothing.
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte{version, opHold, '/', 'a'})
 	f.Add([]byte{version, opTake, 'x'})
@@ -366,8 +367,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// TestProcessIsStartedAgain: a process that is started while another one is about to end, and that
-// ends because of it, is not the last try.
+// TestProcessIsStartedAgain: if a process ends because of an earlier one, another one is started.
 func TestProcessIsStartedAgain(t *testing.T) {
 	run := t.TempDir()
 	lock, err := os.OpenFile(filepath.Join(run, lockName), os.O_RDWR|os.O_CREATE, 0o600)
@@ -385,7 +385,7 @@ func TestProcessIsStartedAgain(t *testing.T) {
 	fifo := newFIFO(t, path)
 	go func() { held <- k.Hold(path, fifo) }()
 	until(t, "two tries", func() bool { b, _ := os.ReadFile(tries); return len(b) >= 2 })
-	lock.Close() // the process that ended
+	lock.Close() // held by the earlier process
 	if err := <-held; err != nil {
 		t.Fatal(err)
 	}

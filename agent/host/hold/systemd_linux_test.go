@@ -14,9 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeSystemd does with messages what systemd 252 does: it closes what its store has no room for
-// without a word. It takes nothing that is not sent with FDPOLL=0, since systemd gives such up when
-// it hangs up.
+// fakeSystemd behaves like systemd 252: it silently closes descriptors for which its store has no
+// space. It rejects descriptors without FDPOLL=0, because systemd drops those after a hangup.
 type fakeSystemd struct {
 	path string
 	max  int
@@ -103,7 +102,7 @@ func (s *fakeSystemd) message(text string, oob []byte) {
 	}
 }
 
-// start starts a process of the unit: it gets copies of what is stored.
+// start returns the store of a new process of the unit, with copies of the stored files.
 func (s *fakeSystemd) start(t *testing.T) *Systemd {
 	t.Helper()
 	s.mu.Lock()
@@ -128,8 +127,8 @@ func (s *fakeSystemd) names() (out []string) {
 	return out
 }
 
-// TestSystemd: FIFOs are held over the agent's end, also while nobody writes; the next agent keeps
-// them without storing any twice, and names that systemd does not allow are made to be.
+// TestSystemd: systemd holds FIFOs after the agent's end, even without writers. The next agent
+// does not store them again. Names that systemd does not allow are converted.
 func TestSystemd(t *testing.T) {
 	s, dir := newFakeSystemd(t, 10), t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, strings.Repeat("d", 200)), 0o700); err != nil {
@@ -148,7 +147,7 @@ func TestSystemd(t *testing.T) {
 	for range 3 {
 		k = Open(Options{Systemd: s.start(t)})
 		for _, path := range paths {
-			if !readers(t, path) { // a writer comes and goes each time
+			if !readers(t, path) { // a writer opens and closes it each time
 				t.Fatalf("nobody holds %s", path)
 			}
 			hold(t, k, path, openFIFO(t, path))
@@ -170,10 +169,11 @@ func TestSystemd(t *testing.T) {
 	end(k)
 }
 
-// TestSystemdIsFull: what systemd does not take the process holds, which is logged once; the status
-// says who holds what. With a larger limit the next agent gives it to systemd.
+// TestSystemdIsFull: the process holds files that systemd rejects, which is logged once. The
+// status has the holder of each file. With a larger limit, the next agent stores the files in
+// systemd.
 func TestSystemdIsFull(t *testing.T) {
-	for most, inSystemd := range map[int]int{0: 0, 1: 0, 3: 2} { // one place is for the probe
+	for most, inSystemd := range map[int]int{0: 0, 1: 0, 3: 2} { // one slot is for the probe
 		t.Run(fmt.Sprint(most), func(t *testing.T) {
 			s, run := newFakeSystemd(t, most), t.TempDir()
 			var log bytes.Buffer
@@ -221,7 +221,7 @@ func TestSystemdIsFull(t *testing.T) {
 	}
 }
 
-// TestSystemdIsGone: a manager that has ended takes nothing, and the process does.
+// TestSystemdIsGone: without a manager, the process holds the files.
 func TestSystemdIsGone(t *testing.T) {
 	run := t.TempDir()
 	k := Open(Options{Dir: run, Command: selfCommand(t, run), Systemd: newSystemd(filepath.Join(run, "nobody"), nil)})
@@ -236,8 +236,8 @@ func TestSystemdIsGone(t *testing.T) {
 	end(k)
 }
 
-// TestFromEnvironment: only the systemd that has started this process, and is new enough to say so,
-// is used.
+// TestFromEnvironment: the store is used only if systemd started this process and is recent
+// enough.
 func TestFromEnvironment(t *testing.T) {
 	own := fmt.Sprint(os.Getpid())
 	for name, c := range map[string]struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 )
 
-// BenchmarkLookup asks the agent directly, and through the redirection: over one socket, and over
-// one for each question as libc does.
+// BenchmarkLookup queries the agent directly and through the redirection: over one socket, and
+// over a new socket per query like libc.
 func BenchmarkLookup(b *testing.B) {
 	w := newWorld(b)
 	w.install(b, intercept.Spec{DNSPort: 15053})

@@ -11,7 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 )
 
-// TestPrintedIsLoaded compares what is loaded with what nft makes of the text that is printed.
+// TestPrintedIsLoaded compares the loaded ruleset with that of nft for the printed text.
 func TestPrintedIsLoaded(t *testing.T) {
 	inbound := whole()
 	inbound.Users, inbound.Inbound, inbound.ExcludeInboundPorts = nil, 15006, []uint16{22}
@@ -53,7 +53,7 @@ func TestPrintedIsLoaded(t *testing.T) {
 	}
 }
 
-// TestForeignRules keeps what others have loaded, and is loaded again where others delete it.
+// TestForeignRules: other rulesets stay unchanged, and a deleted table is reloaded.
 func TestForeignRules(t *testing.T) {
 	w := newWorld(t)
 	w.node.run(t, foreign, "nft", "-f", "-")
@@ -65,8 +65,7 @@ func TestForeignRules(t *testing.T) {
 	}
 	p := w.agent(t, w.node)
 	p.awaitNext("state=active")
-	// Another installation takes the place of the one that is there, and names are redirected all the
-	// while.
+	// A new installation replaces the current one, and names stay redirected in the meantime.
 	done, failed := make(chan struct{}), make(chan string, 1)
 	go func() {
 		defer close(failed)
@@ -108,7 +107,7 @@ func TestForeignRules(t *testing.T) {
 	}
 }
 
-// TestTCPRulesStay has a table without DNS loaded again too: connections must not pass by the
+// TestTCPRulesStay: a table without DNS is reloaded too, because connections must not bypass the
 // Envoy.
 func TestTCPRulesStay(t *testing.T) {
 	w := newWorld(t)
@@ -131,7 +130,7 @@ func TestTCPRulesStay(t *testing.T) {
 	}
 }
 
-// TestLoop has another ruleset send the agent's own queries back to it.
+// TestLoop: another ruleset redirects the agent's own queries back to it.
 func TestLoop(t *testing.T) {
 	w := newWorld(t)
 	w.node.run(t, "table inet loop {\n\tchain output {\n\t\ttype nat hook output priority -120;\n"+

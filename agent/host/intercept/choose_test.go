@@ -16,7 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 )
 
-// redirectedFor tells over which families and protocols a user's canaries come to the agent.
+// redirectedFor returns the families and protocols for which a user's canaries reach the agent.
 func (w *world) redirectedFor(t *testing.T, uid int) string {
 	t.Helper()
 	list, err := intercept.SendCanaries(t.Context(), w.ns, uid)
@@ -69,7 +69,7 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestCgroups has names of one cgroup redirected, and of one that takes its place.
+// TestCgroups: names of one cgroup are redirected, and of its replacement.
 func TestCgroups(t *testing.T) {
 	w := newWorld(t)
 	var root string
@@ -117,10 +117,10 @@ func TestCgroups(t *testing.T) {
 		t.Errorf("notes on a cgroup that does not exist: %q", out.Notes)
 	}
 	p := w.agent(t, w.node)
-	cgroups := p.await("state=active", 0)
+	line := p.await("state=active", 0)
 	for _, when := range []string{"made", "made anew"} {
 		makeCgroup()
-		cgroups = p.await(fmt.Sprintf("{%s %d}", path, inode(t, at)), cgroups)
+		line = p.await(fmt.Sprintf("{%s %d}", path, inode(t, at)), line)
 		for _, server := range []string{outsideV4, outsideV6, "127.0.0.53"} {
 			if out := inCgroup(server); !strings.Contains(out, outsideV4+" ") {
 				t.Errorf("%s, in the cgroup, by %s: %q", when, server, out)
@@ -132,7 +132,7 @@ func TestCgroups(t *testing.T) {
 		if err := os.Remove(at); err != nil {
 			t.Fatal(err)
 		}
-		cgroups = p.await(fmt.Sprintf("{%s 0}", path), cgroups)
+		line = p.await(fmt.Sprintf("{%s 0}", path), line)
 	}
 }
 
@@ -154,7 +154,7 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// whole is a spec that uses everything.
+// whole returns a spec that uses all features.
 func whole() intercept.Spec {
 	return intercept.Spec{DNSPort: 15053, Users: []uint32{1234, 33}, ExcludeUsers: []uint32{0, 998}, Outbound: 15001,
 		EnvoyUsers:           []uint32{5678},
@@ -163,7 +163,7 @@ func whole() intercept.Spec {
 			netip.MustParsePrefix("224.0.0.0/3"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("ff00::/8")}}
 }
 
-// TestPods has the agent answer in the namespaces of others, and let go of them when they end.
+// TestPods: the agent serves the namespaces of pods, and releases them when the pods end.
 func TestPods(t *testing.T) {
 	w := newWorld(t)
 	p := w.agent(t, w.node)
@@ -195,7 +195,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestPodEnds gives back the namespace of a pod that has ended.
+// TestPodEnds: the agent releases the namespace of a pod that ended.
 func TestPodEnds(t *testing.T) {
 	w := newWorld(t)
 	p := w.agent(t, w.node)
@@ -217,7 +217,7 @@ func TestPodEnds(t *testing.T) {
 	}
 }
 
-// TestWithoutRights says which capability is missing, and leaves nothing.
+// TestWithoutRights: errors name the missing capability, and nothing is installed.
 func TestWithoutRights(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join("/tmp", fmt.Sprintf("nearside-test-%d", os.Getpid()))
@@ -252,7 +252,7 @@ func TestWithoutRights(t *testing.T) {
 	if rules := w.node.rules(t); rules != "" {
 		t.Errorf("left behind:\n%s", rules)
 	}
-	// An agent without the right says so, and names go to the real servers.
+	// An agent without the capability reports it, and names go to the real servers.
 	cmd = exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), asInstaller+"="+w.dir)
 	var installed []byte

@@ -26,12 +26,12 @@ static_resources:
      load_assignment: {cluster_name: real, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: real.example, port_value: 80}}}}]}]}}
 `
 
-// TestEnvoy has an Envoy resolve the names of its clusters, which keeps its sockets open, and
-// follow what becomes of them.
+// TestEnvoy: an Envoy, which keeps its sockets open, resolves the names of its clusters with and
+// without redirection.
 func TestEnvoy(t *testing.T) {
 	path := envoytest.Find(t)
 	w := newWorld(t)
-	const other = "203.0.113.8" // of real.example, by the other server
+	const other = "203.0.113.8" // of real.example, from the other server
 	realServer(t, w.outside, otherV4+":53",
 		table.Host{Name: "real.example", Addrs: []netip.Addr{netip.MustParseAddr(other)}})
 	conf := filepath.Join(t.TempDir(), "resolv.conf")
@@ -59,7 +59,7 @@ func TestEnvoy(t *testing.T) {
 	}
 	shows := func(when string, want ...string) {
 		t.Helper()
-		tick, limit := time.NewTicker(50*time.Millisecond), time.After(2*time.Minute) // Envoy tells nobody what it resolves
+		tick, limit := time.NewTicker(50*time.Millisecond), time.After(2*time.Minute) // Envoy does not report its lookups
 		defer tick.Stop()
 		for {
 			_, clusters := e.Admin("/clusters")
@@ -88,7 +88,7 @@ func TestEnvoy(t *testing.T) {
 	}
 }
 
-// TestTCP redirects connections as an Envoy needs it.
+// TestTCP: connections are redirected as an Envoy requires.
 func TestTCP(t *testing.T) {
 	w := newWorld(t)
 	w.agent(t, w.node)
@@ -120,7 +120,7 @@ func TestTCP(t *testing.T) {
 		{w.node, me, "127.0.0.1:80", "workload"},
 		{w.node, me, nodeV4 + ":80", "workload"},
 		{w.node, 5678, outsideV4 + ":80", "outside"},
-		{w.node, 5678, nodeV4 + ":80", "inbound"}, // its own workload by its address
+		{w.node, 5678, nodeV4 + ":80", "inbound"}, // its own workload at its own address
 		{w.node, 5678, "127.0.0.1:80", "workload"},
 		{w.outside, me, nodeV4 + ":80", "inbound"},
 		{w.outside, me, "[" + nodeV6 + "]:80", "inbound"},
@@ -145,7 +145,7 @@ func TestTCP(t *testing.T) {
 	}
 }
 
-// greet says a text to whoever connects.
+// greet sends a text to every client.
 func (w *world) greet(t *testing.T, n *netNS, at, text string) {
 	t.Helper()
 	var l net.Listener

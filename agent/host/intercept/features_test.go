@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFeatures tries what a kernel may lack, in a namespace of its own, and leaves nothing there.
+// TestFeatures probes for missing kernel features in a new namespace, and leaves nothing there.
 func TestFeatures(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: network namespaces and nftables need root")
 	}
 	done := make(chan struct{})
-	go func() { // a thread that has left its namespace ends with its goroutine
+	go func() { // a thread in another namespace ends with its goroutine
 		defer close(done)
 		runtime.LockOSThread()
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

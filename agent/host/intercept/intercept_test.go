@@ -14,12 +14,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 )
 
-// servers are the name servers that clients are told of.
+// servers returns the name servers of the clients.
 func servers() []string {
 	return []string{outsideV4 + ":53", "[" + outsideV6 + "]:53", "127.0.0.53:53"}
 }
 
-// foreign is a ruleset of somebody else, who tracks connections.
+// foreign is a ruleset of another program with connection tracking.
 const foreign = `table inet filter {
 	chain input {
 		type filter hook input priority filter; policy drop;
@@ -36,7 +36,7 @@ table ip nat {
 }
 `
 
-// TestNames follows names through an installation from its beginning to its end.
+// TestNames checks lookups before, during, and after an installation.
 func TestNames(t *testing.T) {
 	w := newWorld(t)
 	w.node.run(t, foreign, "nft", "-f", "-")
@@ -54,13 +54,13 @@ func TestNames(t *testing.T) {
 			}
 		}
 	}
-	var kept []*mdns.Conn // sockets that stay open all the time
+	var open []*mdns.Conn // sockets that stay open during the test
 	for _, server := range servers() {
-		kept = append(kept, w.node.socket(t, "udp", server))
+		open = append(open, w.node.socket(t, "udp", server))
 	}
 	sockets := func(mesh, when string) {
 		t.Helper()
-		for i, c := range kept {
+		for i, c := range open {
 			if got := lookup(c, "web.mesh", mdns.TypeA); got != mesh {
 				t.Errorf("%s: web.mesh over an open socket to %s: %s, want %s", when, servers()[i], got, mesh)
 			}
@@ -91,7 +91,7 @@ func TestNames(t *testing.T) {
 	t.Run("killed", func(t *testing.T) {
 		start := time.Now()
 		p.stop(syscall.SIGKILL)
-		for _, c := range kept {
+		for _, c := range open {
 			for lookupWithin(100*time.Millisecond, c, "web.mesh", mdns.TypeA) != "NXDOMAIN" {
 				if took := time.Since(start); took > 3*time.Second {
 					t.Fatalf("after %v names are still not asked of the real servers", took)
@@ -124,12 +124,12 @@ func TestNames(t *testing.T) {
 	})
 
 	p = w.agent(t, w.node)
-	cgroups := p.await("state=active", 0)
+	line := p.await("state=active", 0)
 	everywhere(outsideV4, "started once more")
 	if was, err := intercept.Uninstall(w.ns, w.dir); err != nil || !was {
 		t.Fatalf("uninstall: %v, %v", was, err)
 	}
-	p.await("interception was uninstalled", cgroups)
+	p.await("interception was uninstalled", line)
 	everywhere("NXDOMAIN", "uninstalled")
 	sockets("NXDOMAIN", "uninstalled")
 	if after := w.node.run(t, "", "nft", "list", "ruleset"); after != before {
@@ -148,7 +148,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestPrograms has programs resolve that know nothing of it.
+// TestPrograms: programs that are unaware of the redirection resolve names.
 func TestPrograms(t *testing.T) {
 	w := newWorld(t)
 	w.install(t, intercept.Spec{DNSPort: 15053})
@@ -201,9 +201,9 @@ func TestPrograms(t *testing.T) {
 					t.Errorf("a look-up that began after the kill: %v: %s", err, out)
 				}
 			})
-			again := w.agent(t, w.node) // for the other one
-			again.await("state=active", 0)
-			again.stop(syscall.SIGKILL)
+			second := w.agent(t, w.node) // for the other program
+			second.await("state=active", 0)
+			second.stop(syscall.SIGKILL)
 		}
 	})
 	t.Run("musl", func(t *testing.T) {
@@ -213,8 +213,8 @@ func TestPrograms(t *testing.T) {
 	})
 }
 
-// muslProgram compiles a program that prints the first IPv4 address of a name; "" where there is no
-// compiler.
+// muslProgram compiles a program that prints the first IPv4 address of a name. It returns ""
+// without a compiler.
 func muslProgram(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("musl-gcc"); err != nil {

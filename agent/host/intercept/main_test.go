@@ -22,12 +22,12 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// Variables that make the test binary a program of its own.
+// Variables that make the test binary run as another program.
 const (
 	asAgent     = "INTERCEPT_TEST_AGENT"   // the directory of records
-	asInstaller = "INTERCEPT_TEST_INSTALL" // likewise
-	resolvConf  = "INTERCEPT_TEST_RESOLV"  // of the agent
-	ownPort     = "INTERCEPT_TEST_PORT"    // of the agent in its own namespace; 0: none
+	asInstaller = "INTERCEPT_TEST_INSTALL" // the directory of records
+	resolvConf  = "INTERCEPT_TEST_RESOLV"  // for the agent
+	ownPort     = "INTERCEPT_TEST_PORT"    // port of the agent in its own namespace; 0 for none
 )
 
 func TestMain(m *testing.M) {
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// The mesh that the agent knows.
+// meshHosts returns the mesh that the agent knows.
 func meshHosts() []table.Host {
 	return []table.Host{
 		{Name: "web.mesh", Addrs: []netip.Addr{netip.MustParseAddr(outsideV4), netip.MustParseAddr(outsideV6)}},
@@ -61,15 +61,15 @@ func meshHosts() []table.Host {
 	}
 }
 
-// runAgent is the resolver and the keeper, as the agent has them, until SIGTERM. What it logs goes
-// to standard output.
+// runAgent runs the resolver and the renewer like an agent, until SIGTERM. It logs to standard
+// output.
 func runAgent(dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
 	o := forward.Options{ResolvConf: os.Getenv(resolvConf), CacheBytes: -1, Mark: intercept.Mark, Logger: log}
 	fwd, err := forward.New(o)
-	if err != nil { // it may not mark its questions
+	if err != nil { // setting the mark may not be permitted
 		o.Mark = 0
 		fwd, err = forward.New(o)
 	}
@@ -97,12 +97,12 @@ func runAgent(dir string) error {
 		wg.Go(func() { _ = s.ServeTCP(serving, tcp) })
 	}
 	err = intercept.NewRenewer(intercept.RenewerOptions{Dir: dir, Resolver: s, Log: log}).Run(ctx)
-	end() // the redirection has ended before the resolver
+	end() // end the redirection before the resolver
 	wg.Wait()
 	return err
 }
 
-// realServer answers as a server that knows nothing of the mesh.
+// realServer is a name server outside the mesh.
 func realServer(t testing.TB, n *netNS, at string, hosts ...table.Host) {
 	t.Helper()
 	names, errs := table.New(table.Options{Suffixes: []string{"mesh", "invalid", "example"}, TTL: 1}, hosts)

@@ -72,7 +72,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestAgentsUser leaves the directory and the lock to the agent's user, where root installs.
+// TestAgentsUser: if root installs, the agent's user owns the directory and the lock.
 func TestAgentsUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: giving files away needs root")
@@ -130,8 +130,8 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzCanary has a server answer whatever it likes: it is not taken for the agent unless it gives
-// the canary's address.
+// FuzzCanary: a server with arbitrary responses does not count as the agent unless it returns the
+// canary address.
 func FuzzCanary(f *testing.F) {
 	q := canaryQuery(7)
 	good := append([]byte(nil), q...)
@@ -153,7 +153,7 @@ func TestValidate(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	for _, c := range []struct {
 		spec Spec
-		want string // "" for none
+		want string // "" if valid
 	}{
 		{Spec{DNSPort: 15053}, ""},
 		{Spec{}, "nothing is redirected"},

@@ -38,7 +38,7 @@ const (
 	maxItems     = 256 // per list
 )
 
-// Spec describes what is redirected. [Spec.Normalize] sorts the lists.
+// Spec describes a redirection. [Spec.Normalize] sorts the lists.
 type Spec struct {
 	// DNSPort is the port of the resolver on the loopback addresses; 0 means that DNS is not
 	// redirected.
@@ -170,7 +170,7 @@ func (s *Spec) Validate() error {
 	return errors.Join(errs...)
 }
 
-// String describes what is redirected, and for which processes.
+// String describes the redirected traffic and the selected processes.
 func (s *Spec) String() string {
 	var what, who []string
 	if s.DNSPort != 0 {
@@ -200,6 +200,6 @@ const canaryName = "canary.nearside.invalid"
 
 func canaryAddr() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 53}) }
 
-// CanaryHost must be in the table of the agent's resolver for all clients: whoever gets its
-// address has queried the agent.
+// CanaryHost returns the canary, which must be in the table of the agent's resolver for all
+// clients. A client that gets its address has queried the agent.
 func CanaryHost() table.Host { return table.Host{Name: canaryName, Addrs: []netip.Addr{canaryAddr()}} }

@@ -26,8 +26,8 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// netNS is a network namespace in which a thread lives. It is gone with the thread and with what
-// was opened in it.
+// netNS is a network namespace with its thread. It ends with the thread and everything that was
+// opened in it.
 type netNS struct {
 	path string
 	work chan func()
@@ -111,7 +111,7 @@ func (n *netNS) open(t testing.TB) *intercept.Namespace {
 	return x
 }
 
-// rules are what nft lists, without what counts and runs.
+// rules returns the ruleset as listed by nft, without counters and timers.
 func (n *netNS) rules(t testing.TB) string {
 	t.Helper()
 	return stable(n.run(t, "", "nft", "list", "ruleset"))
@@ -123,9 +123,9 @@ func stable(rules string) string { return moving.ReplaceAllString(rules, "$1") }
 
 const (
 	outsideV4, outsideV6 = "10.88.0.1", "fd88::1"
-	otherV4              = "10.88.0.9" // another server outside
+	otherV4              = "10.88.0.9" // another external server
 	nodeV4, nodeV6       = "10.88.0.2", "fd88::2"
-	realV4, realV6       = "203.0.113.7", "2001:db8::7" // of real.example, by the real servers
+	realV4, realV6       = "203.0.113.7", "2001:db8::7" // of real.example, from the real servers
 )
 
 func realHosts() []table.Host {
@@ -133,7 +133,7 @@ func realHosts() []table.Host {
 		Addrs: []netip.Addr{netip.MustParseAddr(realV4), netip.MustParseAddr(realV6)}}}
 }
 
-// world is a node on a link with what is outside of it, where the real name servers are.
+// world is a node that is linked to an external network with the real name servers.
 type world struct {
 	outside, node *netNS
 	ns            *intercept.Namespace // of the node
@@ -149,7 +149,7 @@ func newWorld(t testing.TB) *world {
 	w.outside.run(t,
 		fmt.Sprintf("addr add %s/24 dev node\naddr add %s/24 dev node\naddr add %s/64 dev node nodad\nlink set node up\n",
 			outsideV4, otherV4, outsideV6), "ip", "-batch", "-")
-	// asking for a neighbour costs a second where the question is lost
+	// If the first packet is lost, neighbor discovery takes a second.
 	for _, a := range []string{outsideV4, otherV4, outsideV6} {
 		w.node.run(t, "", "ip", "neigh", "add", a, "lladdr", "02:00:00:00:00:01", "dev", "eth0")
 	}
@@ -161,7 +161,7 @@ func newWorld(t testing.TB) *world {
 	realServer(t, w.outside, "["+outsideV6+"]:53", realHosts()...)
 	realServer(t, w.node, "127.0.0.53:53", realHosts()...)
 	w.ns = w.node.open(t)
-	for _, server := range []string{outsideV4 + ":53", "[" + outsideV6 + "]:53"} { // a new link loses packets for a moment
+	for _, server := range []string{outsideV4 + ":53", "[" + outsideV6 + "]:53"} { // a new link may lose packets at first
 		c := w.node.socket(t, "udp", server)
 		for range 100 {
 			if lookupWithin(100*time.Millisecond, c, "real.example", mdns.TypeA) == realV4 {
@@ -181,18 +181,18 @@ func (w *world) install(t testing.TB, s intercept.Spec) *intercept.Installed {
 	return out
 }
 
-// process is an agent that runs.
+// process is a running agent.
 type process struct {
-	t       testing.TB
-	cmd     *exec.Cmd
-	mu      sync.Mutex
-	log     []string
-	bell    chan struct{} // closed at the next line
-	end     chan struct{}
-	cgroups int // lines, by awaitNext
+	t    testing.TB
+	cmd  *exec.Cmd
+	mu   sync.Mutex
+	log  []string
+	bell chan struct{} // closed at the next log line
+	end  chan struct{}
+	line int // after the last match of awaitNext
 }
 
-// agent starts an agent in a namespace, which answers there on the default port.
+// agent starts an agent in a namespace. It listens on the default port.
 func (w *world) agent(t testing.TB, in *netNS, env ...string) *process {
 	t.Helper()
 	conf := filepath.Join(t.TempDir(), "resolv.conf")
@@ -202,7 +202,7 @@ func (w *world) agent(t testing.TB, in *netNS, env ...string) *process {
 	return w.start(t, in, exec.Command(os.Args[0]), append([]string{resolvConf + "=" + conf, ownPort + "=15053"}, env...))
 }
 
-// agentAs starts an agent in the node that another user runs, from a copy of this program.
+// agentAs starts an agent on the node as another user, from a copy of this program.
 func (w *world) agentAs(t testing.TB, program string, uid uint32) *process {
 	t.Helper()
 	cmd := exec.Command(program)
@@ -251,7 +251,7 @@ func (w *world) start(t testing.TB, in *netNS, cmd *exec.Cmd, env []string) *pro
 	return p
 }
 
-// await waits until the agent has logged a text, from a line on. It returns the line after that.
+// await waits until the agent has logged a text, from a line on. It returns the following line.
 func (p *process) await(text string, from int) int {
 	p.t.Helper()
 	timeout := time.After(2 * time.Minute)
@@ -275,20 +275,19 @@ func (p *process) await(text string, from int) int {
 	}
 }
 
-// awaitNext waits for a text after the one that it waited for last.
+// awaitNext waits for a text after the previous one.
 func (p *process) awaitNext(text string) {
 	p.t.Helper()
-	p.cgroups = p.await(text, p.cgroups)
+	p.line = p.await(text, p.line)
 }
 
-// stop ends the agent with a signal, and waits.
+// stop sends a signal to the agent, and waits until it ends.
 func (p *process) stop(s syscall.Signal) {
 	_ = p.cmd.Process.Signal(s)
 	<-p.end
 }
 
-// socket opens a connection in the namespace. UDP ones stay as they are when the redirection
-// changes.
+// socket opens a connection in the namespace. UDP sockets stay open when the redirection changes.
 func (n *netNS) socket(t testing.TB, network, server string) *mdns.Conn {
 	t.Helper()
 	var c net.Conn
@@ -301,7 +300,7 @@ func (n *netNS) socket(t testing.TB, network, server string) *mdns.Conn {
 	return &mdns.Conn{Conn: c}
 }
 
-// lookup asks over a connection and returns the address, or what became of the question.
+// lookup sends a query over a connection, and returns the address or the error.
 func lookup(c *mdns.Conn, name string, kind uint16) string {
 	return lookupWithin(2*time.Second, c, name, kind)
 }
@@ -329,7 +328,7 @@ func lookupWithin(patience time.Duration, c *mdns.Conn, name string, kind uint16
 	}
 }
 
-// ask asks over a new connection.
+// ask sends a query over a new connection.
 func (n *netNS) ask(t testing.TB, network, server, name string, kind uint16) string {
 	t.Helper()
 	c := n.socket(t, network, server)
@@ -337,7 +336,7 @@ func (n *netNS) ask(t testing.TB, network, server, name string, kind uint16) str
 	return lookup(c, name, kind)
 }
 
-// with runs a program in the namespace with a resolv.conf of its own.
+// with runs a program in the namespace with a given resolv.conf.
 func (n *netNS) with(t testing.TB, conf string, name string, args ...string) (string, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "resolv.conf")
@@ -348,7 +347,7 @@ func (n *netNS) with(t testing.TB, conf string, name string, args ...string) (st
 		append([]string{"-m", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, file, name}, args...)...)
 }
 
-// entries lists conntrack's entries of the namespace that a text is in.
+// entries returns the namespace's conntrack entries that contain a text.
 func (n *netNS) entries(t testing.TB, text string) (out []string) {
 	t.Helper()
 	var b []byte
@@ -361,7 +360,7 @@ func (n *netNS) entries(t testing.TB, text string) (out []string) {
 	return out
 }
 
-// serveHTTP answers every request at an address with a text.
+// serveHTTP answers all requests to an address with a text.
 func (n *netNS) serveHTTP(t testing.TB, at, text string) {
 	t.Helper()
 	var l net.Listener
@@ -378,7 +377,7 @@ func (n *netNS) serveHTTP(t testing.TB, at, text string) {
 	t.Cleanup(func() { _ = s.Close(); <-done })
 }
 
-// greeting connects as a user and returns what is said.
+// greeting connects as a user, and returns the text that the server sends.
 func (n *netNS) greeting(t testing.TB, uid int, to string) string {
 	t.Helper()
 	var c net.Conn

@@ -1,4 +1,4 @@
-// Command dnsserve answers DNS with this package alone: for measurements beside other servers.
+// Command dnsserve answers DNS without an agent, for measurements.
 //
 //	go build -o dnsserve ./dns/testdata/dnsserve
 //	dnsserve -addr 127.0.0.1:5300 -hosts hosts.txt -suffix mesh.local
