@@ -12,22 +12,22 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// Bounds of what is kept of the extensions that clients list. A stock Envoy lists about 500, 400 of
-// them with a type.
+// Limits for the extensions that clients report. A stock Envoy reports about 500, 400 of them with
+// a type.
 const (
-	maxBuilds     = 64   // lists
-	maxExtensions = 2048 // of one list; a longer one is passed over
-	maxTypeName   = 256  // bytes; a longer name is passed over
+	maxBuilds     = 64   // number of cached builds
+	maxExtensions = 2048 // of one build; a longer list is ignored
+	maxTypeName   = 256  // in bytes; a longer name is ignored
 )
 
-// builds are what Envoys say of themselves. Envoys of one build share one. It is safe for
-// concurrent use.
+// builds caches the Envoy builds that clients report. Envoys of the same build share one. It is
+// safe for concurrent use.
 type builds struct {
 	mu    sync.Mutex
 	known map[[sha256.Size]byte]*finding.Build
 }
 
-// of returns what a client says of itself in its node, nil for one that does not say its version.
+// of returns the build that a client reports in its node, nil if it does not report its version.
 func (b *builds) of(n *core.Node) *finding.Build {
 	version := finding.ParseVersion(userAgentVersion(n))
 	if !version.Known() || n.GetUserAgentName() != "envoy" {
@@ -63,8 +63,8 @@ func (b *builds) of(n *core.Node) *finding.Build {
 	return out
 }
 
-// eachExtension calls fn with the category and the type of each config that a client has compiled
-// in.
+// eachExtension calls fn with the category and the type of each extension that a client has
+// compiled in and enabled.
 func eachExtension(n *core.Node, fn func(category, typeName string)) {
 	for _, e := range n.GetExtensions() {
 		for _, name := range e.GetTypeUrls() {
@@ -75,7 +75,7 @@ func eachExtension(n *core.Node, fn func(category, typeName string)) {
 	}
 }
 
-// userAgentVersion returns the version that a client says it has.
+// userAgentVersion returns the version that a client reports, "" for none.
 func userAgentVersion(n *core.Node) string {
 	if v := n.GetUserAgentVersion(); v != "" {
 		return v

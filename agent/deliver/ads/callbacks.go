@@ -20,40 +20,40 @@ var (
 	_ rollout.Transport   = (*adsStream)(nil)
 )
 
-// OnDeltaStreamOpen implements delta.Callbacks; the stream was opened before.
+// OnDeltaStreamOpen implements delta.Callbacks. The stream is already open.
 func (st *adsStream) OnDeltaStreamOpen(context.Context, int64, string) error { return nil }
 
-// OnDeltaStreamClosed implements delta.Callbacks; the stream is closed after.
+// OnDeltaStreamClosed implements delta.Callbacks. The stream is closed later.
 func (st *adsStream) OnDeltaStreamClosed(int64, *core.Node) {}
 
-// OnStreamOpen implements sotw.Callbacks; the stream was opened before.
+// OnStreamOpen implements sotw.Callbacks. The stream is already open.
 func (st *adsStream) OnStreamOpen(context.Context, int64, string) error { return nil }
 
-// OnStreamClosed implements sotw.Callbacks; the stream is closed after.
+// OnStreamClosed implements sotw.Callbacks. The stream is closed later.
 func (st *adsStream) OnStreamClosed(int64, *core.Node) {}
 
-// OnStreamDeltaRequest checks a request and takes its acknowledgement or rejection, before the
-// handler looks at it.
+// OnStreamDeltaRequest checks a request and handles its acknowledgement or rejection before the
+// handler reads it.
 func (st *adsStream) OnStreamDeltaRequest(_ int64, req *discovery.DeltaDiscoveryRequest) error {
-	st.takeCost()
+	st.nextCost()
 	if err := st.checkNode(req.GetNode()); err != nil {
 		return err
 	}
 	has := req.InitialResourceVersions
-	req.InitialResourceVersions = nil // so that the handler does not keep them as well
+	req.InitialResourceVersions = nil // so that the handler does not store them
 	rank, err := st.checkType(req.GetTypeUrl())
 	if err != nil || rank < 0 {
-		// So that the handler keeps no names, of which there is no bound.
+		// The handler stores names without a limit.
 		req.ResourceNamesSubscribe, req.ResourceNamesUnsubscribe = nil, nil
 		return err
 	}
 	return st.rollout.Request(rank, answerOf(req.GetResponseNonce(), req.GetErrorDetail()), has)
 }
 
-// OnStreamRequest checks a request and takes its acknowledgement or rejection, before the handler
-// looks at it.
+// OnStreamRequest checks a request and handles its acknowledgement or rejection before the handler
+// reads it.
 func (st *adsStream) OnStreamRequest(_ int64, req *discovery.DiscoveryRequest) error {
-	st.takeCost()
+	st.nextCost()
 	if err := st.checkNode(req.GetNode()); err != nil {
 		return err
 	}
@@ -69,13 +69,13 @@ func answerOf(nonce string, fault *rpcstatus.Status) rollout.Answer {
 	return rollout.Answer{Nonce: nonce, Rejected: fault != nil, Reason: fault.GetMessage()}
 }
 
-// OnStreamDeltaResponse takes note of a response that goes out now.
+// OnStreamDeltaResponse records a response that is about to be sent.
 func (st *adsStream) OnStreamDeltaResponse(_ int64, _ *discovery.DeltaDiscoveryRequest,
 	resp *discovery.DeltaDiscoveryResponse) {
 	st.sent(resp.GetNonce())
 }
 
-// OnStreamResponse takes note of a response that goes out now.
+// OnStreamResponse records a response that is about to be sent.
 func (st *adsStream) OnStreamResponse(_ context.Context, _ int64, _ *discovery.DiscoveryRequest,
 	resp *discovery.DiscoveryResponse) {
 	st.sent(resp.GetNonce())
@@ -103,7 +103,7 @@ func (st *adsStream) CreateDeltaWatch(req *discovery.DeltaDiscoveryRequest, sub 
 				return false
 			}
 		})
-	st.keepCost(rank)
+	st.chargeType(rank)
 	return cancel, err
 }
 
@@ -114,7 +114,7 @@ func (st *adsStream) CreateWatch(req *discovery.DiscoveryRequest, sub cache.Subs
 	if rank < 0 {
 		return nil, nil
 	}
-	if c := st.watches[rank]; c != nil { // the names of the last request, which these replace
+	if c := st.watches[rank]; c != nil { // these names replace those of the last request
 		st.release(c.charged)
 		c.charged = 0
 	}
@@ -126,6 +126,6 @@ func (st *adsStream) CreateWatch(req *discovery.DiscoveryRequest, sub cache.Subs
 			return false
 		}
 	})
-	st.keepCost(rank)
+	st.chargeType(rank)
 	return cancel, err
 }

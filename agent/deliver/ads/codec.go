@@ -2,18 +2,18 @@ package ads
 
 import (
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // registers the codec that responses fall back to
+	_ "google.golang.org/grpc/encoding/proto" // registers the fallback codec
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 )
 
-// sharedCodec encodes discovery responses around the resources in them, which are encoded already:
-// see [encodings]. Of requests it decodes what is used. Everything else is done as usual.
+// sharedCodec encodes discovery responses from resources that are already encoded; see [encodings].
+// It decodes only the used fields of requests. Other messages use the standard codec.
 type sharedCodec struct{ encoding.CodecV2 }
 
 func newSharedCodec() sharedCodec { return sharedCodec{encoding.GetCodecV2("proto")} }
 
-// outgoing is a discovery response: a message that has no resources, and these as they stand in it.
+// outgoing is a discovery response: a message without resources, and the encoded resources.
 type outgoing struct {
 	rest      proto.Message
 	resources mem.BufferSlice

@@ -11,7 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// Field numbers of the messages that are written here.
+// Field numbers of the messages that are encoded here.
 const (
 	fieldResources       = 2 // DiscoveryResponse, DeltaDiscoveryResponse
 	fieldResourceVersion = 1 // envoy.service.discovery.v3.Resource
@@ -21,24 +21,23 @@ const (
 	fieldAnyValue        = 2
 )
 
-// encodings remembers how lists of resources stand in responses, by type and protocol, for as long
-// as some client is being sent the last one. A policy that changes a thousand clusters changes them
-// for many proxies: they are encoded once, and what waits to be written to a thousand slow clients
-// is the same bytes.
+// encodings caches the last encoded list of resources by type and protocol while it is being sent.
+// A policy that changes a thousand clusters changes them for many proxies. They are encoded once,
+// and responses that wait for a thousand slow clients share the bytes.
 type encodings [2][draft.NumTypes]struct {
 	mu   sync.Mutex
 	last weak.Pointer[encoded]
 }
 
-// encoded is resources as they stand in a response.
+// encoded is a list of resources as encoded in a response.
 type encoded struct {
 	of     []*draft.Resource
-	pieces mem.BufferSlice // some dozens of bytes for each resource, and the body of the resource itself
-	joined mem.BufferSlice // the same in one piece, once a second client gets it; nil before
+	pieces mem.BufferSlice // for each resource a header of some dozens of bytes, and its body
+	joined mem.BufferSlice // the same in one buffer, once a second client receives it; nil before
 }
 
-// of returns resources of a type as they stand in a response, and what the caller keeps until it is
-// sent.
+// of returns resources of a type as encoded in a response, and a value that the caller keeps alive
+// until they are sent.
 func (e *encodings) of(delta bool, rank int, list []*draft.Resource) (mem.BufferSlice, *encoded) {
 	if len(list) == 0 {
 		return nil, nil
@@ -47,7 +46,7 @@ func (e *encodings) of(delta bool, rank int, list []*draft.Resource) (mem.Buffer
 	if delta {
 		at = &e[1][rank]
 	}
-	if rank == draft.RankSecret { // those are of one proxy, and not copied
+	if rank == draft.RankSecret { // secrets belong to one proxy, and are not copied
 		return encodeResources(delta, rank, list), nil
 	}
 	at.mu.Lock()
@@ -63,8 +62,8 @@ func (e *encodings) of(delta bool, rank int, list []*draft.Resource) (mem.Buffer
 	return out.pieces, out
 }
 
-// encodeResources returns the field of resources in a response. Bodies are not copied, and must not
-// change.
+// encodeResources returns the resources field of a response. It does not copy the bodies, which
+// must not change.
 func encodeResources(delta bool, rank int, list []*draft.Resource) mem.BufferSlice {
 	url := draft.Types[rank]
 	bodies, own := make([][]byte, len(list)), 0
@@ -97,7 +96,7 @@ func encodeResources(delta bool, rank int, list []*draft.Resource) mem.BufferSli
 	return out
 }
 
-// encodedSize is how many bytes a resource takes in a response.
+// encodedSize returns the size in bytes of a resource in a response.
 func encodedSize(delta bool, url string, r *draft.Resource, body int) int {
 	size := anySize(url, body)
 	if delta {
@@ -106,7 +105,7 @@ func encodedSize(delta bool, url string, r *draft.Resource, body int) int {
 	return protowire.SizeTag(fieldResources) + protowire.SizeBytes(size)
 }
 
-// resourceSize is the size of an envoy.service.discovery.v3.Resource around a packed message.
+// resourceSize returns the size of an envoy.service.discovery.v3.Resource around a packed message.
 func resourceSize(r *draft.Resource, packed int) int {
 	return textSize(fieldResourceName, r.Name) + textSize(fieldResourceVersion, r.Version) +
 		protowire.SizeTag(fieldResourceBody) + protowire.SizeBytes(packed)

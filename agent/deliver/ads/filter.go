@@ -7,20 +7,20 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// filter appends to dst what is used of an encoded message and says whether the message is intact.
-// Nil keeps all.
+// filter appends the used fields of an encoded message to dst, and reports whether the message is
+// valid. A nil filter uses all fields.
 type filter func(dst, raw []byte) (out []byte, ok bool)
 
 // field is one field of an encoded message.
 type field struct {
 	num   protowire.Number
 	typ   protowire.Type
-	whole []byte // with its tag
-	value []byte // of a length-delimited field, without the length; nil for others
+	whole []byte // including the tag
+	value []byte // value of a length-delimited field, without the length; nil for others
 }
 
-// fieldsOf yields the fields of an encoded message. After the last one ok says whether the message
-// is intact.
+// fieldsOf yields the fields of an encoded message. Afterwards ok reports whether the message is
+// valid.
 func fieldsOf(raw []byte, ok *bool) iter.Seq[field] {
 	return func(yield func(field) bool) {
 		*ok = true
@@ -47,7 +47,7 @@ func fieldsOf(raw []byte, ok *bool) iter.Seq[field] {
 	}
 }
 
-// onlyFields keeps the fields with these numbers, each by its filter.
+// onlyFields returns a filter for the fields with these numbers, each with its own filter.
 func onlyFields(kept map[protowire.Number]filter) filter {
 	return func(dst, raw []byte) (_ []byte, ok bool) {
 		for f := range fieldsOf(raw, &ok) {
@@ -68,7 +68,7 @@ func onlyFields(kept map[protowire.Number]filter) filter {
 	}
 }
 
-// Field numbers of google.protobuf.Struct, its entries and google.protobuf.Value.
+// Field numbers of google.protobuf.Struct, its map entries, and google.protobuf.Value.
 const (
 	fieldStructFields = 1
 	fieldEntryKey     = 1
@@ -79,8 +79,8 @@ const (
 	fieldListValue    = 6
 )
 
-// onlyTexts keeps those fields of a google.protobuf.Struct that lie at one of the paths: texts as
-// they are, and in the place of anything else null, which a reader finds to be no text either.
+// onlyTexts returns a filter for the fields of a google.protobuf.Struct at the given paths. Strings
+// are used, all other values are replaced by null.
 func onlyTexts(paths [][]string) filter {
 	return func(dst, raw []byte) (_ []byte, ok bool) {
 		for f := range fieldsOf(raw, &ok) {
@@ -94,12 +94,12 @@ func onlyTexts(paths [][]string) filter {
 				switch e.num {
 				case fieldEntryKey:
 					if len(e.value) > maxKeyBytes {
-						key = "" // no path has it
+						key = "" // matches no path
 					} else {
 						key = string(e.value)
 					}
 				case fieldEntryValue:
-					value = append(value[:len(value):len(value)], e.value...) // of several the last of each field counts
+					value = append(value[:len(value):len(value)], e.value...) // if a field is repeated, the last one counts
 				}
 			}
 			if !intact {
@@ -119,11 +119,11 @@ func onlyTexts(paths [][]string) filter {
 	}
 }
 
-// maxKeyBytes bounds the names that are looked for in metadata.
+// maxKeyBytes is the maximum length of a used key in the metadata.
 const maxKeyBytes = 256
 
-// pathsBelow returns what follows a key in those paths that begin with it, and whether there are
-// any.
+// pathsBelow returns the remainders of the paths that begin with a key, and whether there are such
+// paths.
 func pathsBelow(paths [][]string, key string) (below [][]string, used bool) {
 	for _, p := range paths {
 		if p[0] == key {
@@ -136,10 +136,10 @@ func pathsBelow(paths [][]string, key string) (below [][]string, used bool) {
 	return below, used
 }
 
-// onlyText returns a google.protobuf.Value with what is used of it: a text, or where there are
-// paths below it, what lies at these.
+// onlyText returns the used part of a google.protobuf.Value: a string, or, if paths are given, the
+// fields at these paths.
 func onlyText(below [][]string, raw []byte) (value []byte, ok bool) {
-	var last field // of a oneof the last one counts
+	var last field // the last member of a oneof counts
 	for f := range fieldsOf(raw, &ok) {
 		if f.num >= fieldNullValue && f.num <= fieldListValue {
 			last = f

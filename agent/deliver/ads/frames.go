@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// HTTP/2 as far as it is followed here (RFC 9113), and gRPC's messages in it: a byte that says
-// whether a message is compressed, its length in four bytes, and the message.
+// The parts of HTTP/2 (RFC 9113) that are parsed here, and the prefix of gRPC messages: one byte
+// for compression and four bytes for the length.
 const (
 	prefaceBytes     = 24
 	frameHeaderBytes = 9
@@ -21,36 +21,36 @@ const (
 	flagPadded    = 0x8
 )
 
-// frames follows the bytes that a client sends on one connection and tells of the messages in it.
-// It checks nothing but what would lead it astray: the HTTP/2 server behind it does.
+// frames parses the bytes that a client sends on one connection and reports the gRPC messages in
+// them. It validates only what it needs, because the HTTP/2 server validates the rest.
 type frames struct {
 	begin func(size int) (reserved int64, err error) // a message of this size begins
-	drop  func(reserved int64)                       // a message that began is complete no more
-	full  func(reserved int64)                       // it is complete
+	drop  func(reserved int64)                       // an incomplete message was dropped
+	full  func(reserved int64)                       // a message is complete
 
-	maxPartial int // messages under way at a time
+	maxPartial int // maximum number of incomplete messages
 
-	preface int // bytes seen
+	preface int // number of bytes read
 	head    [frameHeaderBytes]byte
-	have    int // bytes of head
-	left    int // bytes of the frame to come
-	pad     int // of which at the end are padding
+	have    int // number of bytes in head
+	left    int // remaining bytes of the frame
+	pad     int // padding bytes among them
 	padded  bool
 	stream  uint32
 	partial map[uint32]message // by stream
 }
 
-// message is one that is not complete.
+// message is an incomplete message.
 type message struct {
 	prefix   [prefixBytes]byte
-	have     int // bytes of prefix
-	left     int // bytes to come
+	have     int // number of bytes in prefix
+	left     int // remaining bytes
 	reserved int64
 }
 
 var errPadding = errors.New("xds: a frame has more padding than bytes")
 
-// feed takes what was read next.
+// feed parses the next bytes of the connection.
 func (f *frames) feed(p []byte) error {
 	if n := min(prefaceBytes-f.preface, len(p)); n > 0 {
 		f.preface += n
@@ -95,7 +95,7 @@ func (f *frames) endFrame() {
 	}
 }
 
-// payload takes the next bytes of a frame and returns how many.
+// payload parses bytes of the present frame and returns their number.
 func (f *frames) payload(p []byte) (n int, err error) {
 	if f.padded {
 		f.padded, f.pad = false, int(p[0])
@@ -114,7 +114,7 @@ func (f *frames) payload(p []byte) (n int, err error) {
 	return n, err
 }
 
-// data takes the next bytes of the messages of a stream.
+// data parses bytes of the messages of a stream.
 func (f *frames) data(p []byte) error {
 	m, known := f.partial[f.stream]
 	for len(p) > 0 {
@@ -152,13 +152,13 @@ func (f *frames) data(p []byte) error {
 		f.partial = map[uint32]message{}
 	case !known && len(f.partial) >= f.maxPartial:
 		f.drop(m.reserved)
-		return fmt.Errorf("xds: more than %d messages are under way on one connection", f.maxPartial)
+		return fmt.Errorf("xds: more than %d messages are incomplete on one connection", f.maxPartial)
 	}
 	f.partial[f.stream] = m
 	return nil
 }
 
-// forget drops the message that is under way on a stream.
+// forget drops the incomplete message of a stream.
 func (f *frames) forget(stream uint32) {
 	if m, known := f.partial[stream]; known {
 		delete(f.partial, stream)

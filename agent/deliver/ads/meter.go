@@ -13,38 +13,38 @@ import (
 )
 
 const (
-	// connStreams bounds the streams of one connection. An Envoy uses one.
+	// connStreams is the maximum number of streams of one connection. An Envoy uses one.
 	connStreams = 100
-	// streamWindow is what a client may send on a stream that nobody reads, in bytes (HTTP/2 flow
-	// control); connWindow is that of a connection.
+	// streamWindow is the number of bytes that a client may send on a stream from which the server
+	// does not read (HTTP/2 flow control). connWindow is that of a connection.
 	streamWindow = 64 << 10
 	connWindow   = 256 << 10
-	// requestWait is how long a large request waits for those of its peer that are under way, and
-	// requestStall how long these may stay without one that is complete.
+	// requestWait is how long a large request waits for other large requests of its peer.
+	// requestStall is how long these may remain without progress.
 	requestWait  = 10 * time.Second
 	requestStall = 30 * time.Second
 )
 
-// meteredConn is a connection whose large requests are counted while they are read. The gRPC server
-// holds a message until it is whole, be it of RecvBytes, and a peer may have thousands under way:
-// before one that is larger than the window of its stream is read, its size is taken off what the
-// peer may have. It is given back when the request is decoded, or the stream or connection has
-// ended.
+// meteredConn is a connection that reserves memory for large requests. A gRPC server buffers a
+// message of up to RecvBytes until it is complete, and a peer can send thousands at the same time.
+// Before meteredConn reads a message that is larger than the window of its stream, it reserves the
+// size from the limit of the peer. The reservation ends when the request is decoded, or when the
+// stream or connection ends. TestLimitsOfGRPC shows why the limits of gRPC do not suffice.
 type meteredConn struct {
 	net.Conn
 	s      *Server
 	owner  *owner
-	frames frames          // of the goroutine that reads
-	open   context.Context // ends with the connection
+	frames frames          // used by the goroutine that reads
+	open   context.Context // canceled when the connection is closed
 	end    context.CancelFunc
 
 	mu       sync.Mutex
-	reserved int64       // bytes of large requests, under way or complete and not decoded
-	partial  int64       // of these the ones under way
-	stall    *time.Timer // runs while there are some
+	reserved int64       // bytes of large requests that are incomplete or not decoded
+	partial  int64       // bytes of the incomplete ones
+	stall    *time.Timer // runs while reserved is not 0
 }
 
-// meter counts a connection in, if its peer may have one more.
+// meter returns a metered connection, or an error if the peer has too many connections.
 func (s *Server) meter(c net.Conn, p access.Peer) (*meteredConn, error) {
 	limit := s.opts.MaxPeerConns
 	if p.Root() {
@@ -54,7 +54,7 @@ func (s *Server) meter(c net.Conn, p access.Peer) (*meteredConn, error) {
 	o := s.ownerOf(p)
 	if o.conns >= limit {
 		s.mu.Unlock()
-		s.cut(o, "too-many-connections", "a peer has too many xDS connections; no more of it are taken")
+		s.cut(o, "too-many-connections", "a peer has too many xDS connections; further ones are refused")
 		return nil, fmt.Errorf("xds: %s has %d connections", o.name, limit)
 	}
 	o.conns++
@@ -65,7 +65,7 @@ func (s *Server) meter(c net.Conn, p access.Peer) (*meteredConn, error) {
 	return m, nil
 }
 
-// cut counts a connection that is refused or ended, and logs the first one of the peer.
+// cut counts a connection that is refused or closed, and logs the first one of a peer.
 func (s *Server) cut(o *owner, reason, message string) {
 	s.metrics.closed.WithLabelValues(reason).Inc()
 	o.warned.Do(func() { s.opts.Log.Warn(message, "peer", o.name) })
@@ -88,7 +88,7 @@ func (m *meteredConn) Close() error {
 		m.mu.Lock()
 		first := m.open.Err() == nil
 		m.end()
-		m.giveBack(m.reserved)
+		m.release(m.reserved)
 		m.mu.Unlock()
 		if first {
 			m.s.mu.Lock()
@@ -100,13 +100,13 @@ func (m *meteredConn) Close() error {
 	return m.Conn.Close()
 }
 
-// isLarge says whether a request of this size is counted. One that is larger than RecvBytes is not
-// read at all.
+// isLarge reports whether a reservation is necessary for a request of this size. gRPC does not read
+// requests that are larger than RecvBytes.
 func (m *meteredConn) isLarge(size int) bool {
 	return size > streamWindow && size <= m.s.opts.RecvBytes
 }
 
-// begin takes what a large request needs off the account of the peer, and waits for it if need be.
+// begin reserves memory for a large request. It waits if other requests of the peer use all of it.
 func (m *meteredConn) begin(size int) (reserved int64, err error) {
 	if !m.isLarge(size) {
 		return 0, nil
@@ -117,9 +117,10 @@ func (m *meteredConn) begin(size int) (reserved int64, err error) {
 		defer cancel()
 		if err := m.owner.requests.Acquire(ctx, n); err != nil {
 			if m.open.Err() == nil {
-				m.s.cut(m.owner, "too-many-bytes", "a peer has too many large xDS requests under way; a connection of it is closed")
+				m.s.cut(m.owner,
+					"too-many-bytes", "a peer sends too many large xDS requests at a time; one of its connections is closed")
 			}
-			return 0, fmt.Errorf("xds: the requests of %s that are under way take too many bytes", m.owner.name)
+			return 0, fmt.Errorf("xds: the pending requests of %s have too many bytes", m.owner.name)
 		}
 	}
 	m.mu.Lock()
@@ -146,21 +147,21 @@ func (m *meteredConn) drop(reserved int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.partial -= min(reserved, m.partial)
-	m.giveBack(reserved)
+	m.release(reserved)
 }
 
-// decoded gives back what a request has taken that is decoded now.
+// decoded releases the reservation of a decoded request.
 func (m *meteredConn) decoded(size int) {
 	if m == nil || !m.isLarge(size) {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.giveBack(int64(size))
+	m.release(int64(size))
 }
 
-// giveBack returns bytes to the account. The mu is held.
-func (m *meteredConn) giveBack(n int64) {
+// release releases bytes. The caller holds mu.
+func (m *meteredConn) release(n int64) {
 	if n = min(n, m.reserved); n > 0 {
 		m.owner.requests.Release(n)
 	}
@@ -175,28 +176,28 @@ func (m *meteredConn) giveBack(n int64) {
 	}
 }
 
-// stalled ends a connection whose requests do not become whole. Those that are whole and were not
-// asked for, as on a stream that has ended, are forgotten.
+// stalled closes a connection whose large requests make no progress. Complete requests that were
+// never decoded, for example on a stream that has ended, are released.
 func (m *meteredConn) stalled() {
 	m.mu.Lock()
 	partial := m.partial
 	if partial == 0 {
-		m.giveBack(m.reserved)
+		m.release(m.reserved)
 	}
 	m.mu.Unlock()
 	if partial > 0 {
-		m.s.cut(m.owner, "too-slow", "a large xDS request of a peer does not go on; its connection is closed")
+		m.s.cut(m.owner, "too-slow", "a large xDS request of a peer makes no progress; its connection is closed")
 		_ = m.Close()
 	}
 }
 
-// meteredCredentials makes a meteredConn of each connection, once it is known who it is of.
+// meteredCredentials wraps each connection in a meteredConn when its peer is known.
 type meteredCredentials struct {
 	credentials.TransportCredentials
 	s *Server
 }
 
-// meteredInfo is what the credentials found out, with the connection that it is about.
+// meteredInfo is the result of the handshake with the metered connection.
 type meteredInfo struct {
 	credentials.AuthInfo
 	conn *meteredConn
@@ -221,8 +222,8 @@ func (c meteredCredentials) Clone() credentials.TransportCredentials {
 	return meteredCredentials{c.TransportCredentials.Clone(), c.s}
 }
 
-// unmetered returns the context of a call with the AuthInfo that the credentials gave, and the
-// connection of the call.
+// unmetered returns the context of a call with the original AuthInfo, and the connection of the
+// call.
 func unmetered(ctx context.Context) (context.Context, *meteredConn) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

@@ -182,7 +182,7 @@ func TestNackAllSuspect(t *testing.T) {
 	half := c.want("LDS 1 2")
 	held := typeStatus(t, a.status("default.web"), lds).Held
 	if len(held) != 2 || held[0].Name != "b" || held[1].Name != "c" ||
-		!strings.Contains(held[0].Reason, "tried in parts") {
+		!strings.Contains(held[0].Reason, "sent again in groups") {
 		t.Errorf("held: %+v", held)
 	}
 	if p := a.progress("default.web"); len(p.Rejected) != 2 || !p.Rejected[0].Suspect {

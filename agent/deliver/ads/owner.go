@@ -12,26 +12,26 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// rootFactor is how many times as much memory root may take as any other peer.
+// rootFactor multiplies the memory limits for root.
 const rootFactor = 4
 
-// owner is what all connections and streams of one peer hold together; see Peer.owner.
+// owner accounts for all connections and streams of one peer; see Peer.Owner.
 type owner struct {
 	name string
 
 	// Guarded by the mu of the server.
 	conns   int
 	streams int
-	silent  int // streams without a request so far
+	silent  int // streams that have not sent a request
 
 	maxKept  int64
-	kept     atomic.Int64        // what the names of its requests and subscriptions cost, in bytes
-	requests *semaphore.Weighted // bytes of its large requests that are under way
-	warned   sync.Once           // that it had too many of these
+	kept     atomic.Int64        // size in bytes of the names of its requests and subscriptions
+	requests *semaphore.Weighted // limits the bytes of large requests
+	warned   sync.Once           // a refused or closed connection was logged
 }
 
-// ownerOf returns the account of a peer, which is made when it is the first of its. The mu is held;
-// dropOwner follows when a connection or stream ends.
+// ownerOf returns the account of a peer. It creates the account if there is none. The caller holds
+// mu, and calls dropOwner when the connection or stream ends.
 func (s *Server) ownerOf(p access.Peer) *owner {
 	name := p.Owner()
 	o := s.owners[name]
@@ -47,14 +47,15 @@ func (s *Server) ownerOf(p access.Peer) *owner {
 	return o
 }
 
-// dropOwner forgets an account that nothing is held on. The mu is held.
+// dropOwner removes an account without connections and streams. The caller holds mu.
 func (s *Server) dropOwner(o *owner) {
 	if o.conns == 0 && o.streams == 0 {
 		delete(s.owners, o.name)
 	}
 }
 
-// admit counts a stream in, if it may be opened. The mu is held.
+// admit adds a stream, or returns an error and its metric label if there are too many. The caller
+// holds mu.
 func (s *Server) admit(st *adsStream) (reason string, err error) {
 	o := s.ownerOf(st.peer)
 	defer s.dropOwner(o)
@@ -62,14 +63,15 @@ func (s *Server) admit(st *adsStream) (reason string, err error) {
 	case s.stopping:
 		return "", status.Error(codes.Unavailable, "the agent is stopping")
 	case len(s.streams) >= int(s.opts.MaxStreams):
-		return "too-many", status.Errorf(codes.ResourceExhausted, "%d streams are open, no more are taken", s.opts.MaxStreams)
+		return "too-many", status.Errorf(codes.ResourceExhausted, "%d streams are open, which is the maximum",
+			s.opts.MaxStreams)
 	case st.peer.Root():
 	case o.streams >= int(s.opts.MaxPeerStreams):
-		return "too-many-of-peer", status.Errorf(codes.ResourceExhausted, "%s has %d streams open, no more of it are taken",
+		return "too-many-of-peer", status.Errorf(codes.ResourceExhausted, "%s has %d streams open, which is the maximum",
 			o.name, s.opts.MaxPeerStreams)
 	case o.silent >= int(s.opts.MaxPeerSilent):
 		return "too-many-of-peer", status.Errorf(codes.ResourceExhausted,
-			"%s has %d streams open without a request, no more of it are taken", o.name, s.opts.MaxPeerSilent)
+			"%s has %d streams open without a request, which is the maximum", o.name, s.opts.MaxPeerSilent)
 	}
 	s.nextID++
 	st.id, st.owner = s.nextID, o
@@ -80,7 +82,7 @@ func (s *Server) admit(st *adsStream) (reason string, err error) {
 	return "", nil
 }
 
-// dismiss counts a stream out. The mu is held.
+// dismiss removes a stream. The caller holds mu.
 func (s *Server) dismiss(st *adsStream) {
 	delete(s.streams, st)
 	st.owner.streams--
@@ -104,13 +106,13 @@ func (st *adsStream) receiveFirst(str grpc.ServerStream, msg proto.Message) erro
 	return err
 }
 
-// isRefused says whether an error of receive is about the request and not about the connection.
+// isRefused reports whether an error of receive concerns the request and not the connection.
 func isRefused(err error) bool {
 	code := status.Code(err)
 	return code == codes.ResourceExhausted || code == codes.InvalidArgument
 }
 
-// charges is what the names of one stream cost.
+// charges is the size of the names of one stream.
 type charges struct {
 	mu     sync.Mutex
 	bytes  int64
@@ -125,7 +127,7 @@ func (c *charges) close(o *owner) {
 	c.bytes = 0
 }
 
-// charge puts bytes on the account of the peer, unless it has too many.
+// charge adds bytes to the account of the peer. It fails if this exceeds the limit.
 func (st *adsStream) charge(n int64) error {
 	if n == 0 {
 		return nil
@@ -138,15 +140,16 @@ func (st *adsStream) charge(n int64) error {
 	}
 	if now := o.kept.Add(n); now > o.maxKept {
 		o.kept.Add(-n)
-		return status.Errorf(codes.ResourceExhausted, "the names that the streams of %s ask for take %d bytes in memory, "+
-			"and this request %d more: at most %d are taken; reduce what its proxies reach, or run them as several users",
+		return status.Errorf(codes.ResourceExhausted, "the names to which the streams of %s subscribe take %d bytes, "+
+			"and this request takes %d more; at most %d are allowed: reduce what its proxies reach, "+
+			"or run them as several users",
 			o.name, now-n, n, o.maxKept)
 	}
 	c.bytes += n
 	return nil
 }
 
-// release takes bytes off the account again.
+// release removes bytes from the account.
 func (st *adsStream) release(n int64) {
 	if n == 0 {
 		return
@@ -160,10 +163,10 @@ func (st *adsStream) release(n int64) {
 	}
 }
 
-// takeCost makes the cost of the request that the handler looks at now the stream's present one.
-// What is left of the last one is released: nothing of that request was kept. It is called from the
-// goroutine of the stream alone.
-func (st *adsStream) takeCost() {
+// nextCost makes the cost of the request that the handler reads now the present cost of the stream.
+// It releases the remaining cost of the previous request, of which nothing was stored. It is called
+// only by the goroutine of the stream.
+func (st *adsStream) nextCost() {
 	st.release(st.cost)
 	st.cost = 0
 	select {
@@ -172,15 +175,15 @@ func (st *adsStream) takeCost() {
 	}
 }
 
-// namesCost is what the names of one type cost, in bytes.
+// namesCost is the size of the names of one type in bytes.
 type namesCost struct {
-	charged, counted int64 // as charged; as counted last
-	countedPending   bool  // some names were pending then
+	charged, counted int64 // charged to the peer; at the last count
+	countedPending   bool  // some names were pending at the last count
 }
 
-// keepCost puts the cost of the present request on the account of its type, whose subscription has
-// its names now.
-func (st *adsStream) keepCost(rank int) {
+// chargeType adds the cost of the present request to that of its type, because the subscription
+// stores the names.
+func (st *adsStream) chargeType(rank int) {
 	c := st.watches[rank]
 	if c == nil {
 		c = &namesCost{}
@@ -191,7 +194,7 @@ func (st *adsStream) keepCost(rank int) {
 	if c.charged <= 2*c.counted+64<<10 && (!c.countedPending || st.rollout.HasPending(rank)) {
 		return
 	}
-	// Some names were counted twice, are given up or were settled.
+	// Some names were counted twice, or were removed or answered since.
 	count, bytes := st.rollout.Names(rank)
 	now := min(int64(bytes)+int64(count)*nameBytes, c.charged)
 	st.release(c.charged - now)

@@ -29,10 +29,10 @@ type peerInfo struct {
 // AuthType implements credentials.AuthInfo.
 func (peerInfo) AuthType() string { return "peer" }
 
-// peerCredentials asks the kernel who connected to a unix socket. On other connections it speaks
-// TLS when it has a config for that, and takes the names of a verified client certificate.
+// peerCredentials identifies the peer of a Unix socket by the kernel. On other connections it uses
+// TLS if it is configured, and takes the names of a verified client certificate.
 type peerCredentials struct {
-	cgroup bool // the cgroups of peers are asked for
+	cgroup bool // also determine the cgroup of the peer
 	tls    *tls.Config
 }
 
@@ -43,8 +43,8 @@ func (peerCredentials) ClientHandshake(context.Context, string, net.Conn) (net.C
 	return nil, nil, errServerOnly
 }
 
-// ServerHandshake implements credentials.TransportCredentials. A unix socket whose peer cannot be
-// told is refused.
+// ServerHandshake implements credentials.TransportCredentials. It fails for a Unix socket whose
+// peer is unknown.
 func (c peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	info := peerInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}
 	p, err := access.PeerOf(conn, c.cgroup)
@@ -67,7 +67,7 @@ func (c peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.A
 	return conn, info, nil
 }
 
-// certificateNames are those of a client certificate that was verified.
+// certificateNames returns the names of a verified client certificate.
 func certificateNames(state *tls.ConnectionState) (out []string) {
 	if len(state.VerifiedChains) == 0 {
 		return nil
@@ -90,7 +90,7 @@ func (c peerCredentials) Clone() credentials.TransportCredentials { return c }
 // OverrideServerName implements credentials.TransportCredentials; it has no meaning here.
 func (peerCredentials) OverrideServerName(string) error { return nil }
 
-// peerOf returns the peer of a stream, as of its connection.
+// peerOf returns the peer of the connection of a stream.
 func peerOf(ctx context.Context) access.Peer {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -102,7 +102,7 @@ func peerOf(ctx context.Context) access.Peer {
 	return access.Peer{Addr: p.Addr.String()}
 }
 
-// authenticate adds the verified token to the peer of a stream, if it has sent one.
+// authenticate verifies the token of a stream, if there is one, and adds it to the peer.
 func (s *Server) authenticate(ctx context.Context, p *access.Peer) error {
 	values := metadata.ValueFromIncomingContext(ctx, "authorization")
 	if len(values) == 0 || s.opts.Verify == nil {
@@ -110,7 +110,8 @@ func (s *Server) authenticate(ctx context.Context, p *access.Peer) error {
 	}
 	text, ok := token.Bearer(values)
 	if !ok {
-		return status.Error(codes.Unauthenticated, "the metadata authorization is not one value of the form \"Bearer TOKEN\"")
+		return status.Error(codes.Unauthenticated,
+			"the metadata authorization must be one value of the form \"Bearer TOKEN\"")
 	}
 	claims, err := s.opts.Verify(p, text)
 	if err != nil {
@@ -123,7 +124,7 @@ func (s *Server) authenticate(ctx context.Context, p *access.Peer) error {
 	return nil
 }
 
-// authorize asks whether a peer may be a proxy.
+// authorize returns what a peer may do as a proxy, or an error if it may not be that proxy.
 func (s *Server) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
 	if s.opts.Authorize == nil {
 		return access.Grant{Rule: "no rules", Bring: true, Services: []string{"*"}, Tags: []string{"*"}}, nil
@@ -135,8 +136,8 @@ func (s *Server) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
 	return g, nil
 }
 
-// Recheck ends the streams whose peers may no longer be the proxies that they are, as when a
-// Dataplane got the label of another user. Call it before [Server.Publish].
+// Recheck ends the streams whose peers may no longer use their node id, for example because the
+// label of a Dataplane names another user. Call it before [rollout.Proxies.Publish].
 func (s *Server) Recheck() {
 	s.mu.Lock()
 	var open []*adsStream
@@ -154,22 +155,22 @@ func (s *Server) Recheck() {
 	}
 }
 
-// Refused returns what was refused so far.
+// Refused returns the refusals so far.
 func (s *Server) Refused() api.Refusals {
 	s.refusedMu.Lock()
 	defer s.refusedMu.Unlock()
 	return s.refused
 }
 
-// refuse counts a stream that is refused under a reason.
+// refuse counts a refused stream under a reason.
 func (s *Server) refuse(p access.Peer, id, reason string, err error) {
 	s.metrics.closed.WithLabelValues(reason).Inc()
-	if reason != "refused" || status.Code(err) == codes.PermissionDenied { // else what it brings is malformed
+	if reason != "refused" || status.Code(err) == codes.PermissionDenied { // otherwise the request is malformed
 		s.note(p, id, err)
 	}
 }
 
-// note remembers the latest refusal, and logs the first of each second.
+// note records a refusal, and logs the first one of each second.
 func (s *Server) note(p access.Peer, id string, err error) {
 	s.refusedMu.Lock()
 	now := s.opts.Now()

@@ -8,7 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// claim is the hold of a peer on a node id, as long as it has a stream under it.
+// claim records which peer uses a node id. It exists as long as the peer has a stream with the id.
 type claim struct {
 	id      string
 	ref     node.Ref
@@ -16,14 +16,15 @@ type claim struct {
 	streams int
 }
 
-// register puts a stream under its node, unless another peer uses the node id.
+// register adds a stream to its node. It fails if another peer uses the node id, unless the new
+// peer is root, which takes over.
 func (s *Server) register(st *adsStream, key node.Key, ref node.Ref) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.claims[key.ID]
 	if c != nil && c.peer.Holder() != st.peer.Holder() {
 		if !st.peer.Root() {
-			return status.Errorf(codes.PermissionDenied, "node id %q is in use by %s; %s may not take it",
+			return status.Errorf(codes.PermissionDenied, "node id %q is in use by %s; %s may not use it",
 				key.ID, c.peer, st.peer)
 		}
 		for other := range s.streams {
@@ -45,7 +46,7 @@ func (s *Server) register(st *adsStream, key node.Key, ref node.Ref) error {
 	return nil
 }
 
-// unregister takes a stream off its node and reports whether it was the last one that was let in.
+// unregister removes a stream from its node and reports whether it was the last opened stream.
 func (s *Server) unregister(st *adsStream) (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

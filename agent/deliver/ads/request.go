@@ -13,24 +13,25 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 )
 
-// Bounds of one request. RecvBytes bounds all of it.
+// Limits for one request. RecvBytes limits its total size.
 const (
-	maxRequestBytes  = 1 << 20   // but for the names and versions of resources
-	maxMetadataBytes = 256 << 10 // of the node's metadata, as encoded
-	// nameBytes is what the server takes a name to cost beside its letters, in bytes: where it lies
-	// decoded, in the subscription and among the holdings.
+	maxRequestBytes  = 1 << 20   // without the names and versions of resources
+	maxMetadataBytes = 256 << 10 // encoded metadata of the node
+	// nameBytes is the estimated memory for a name in bytes, in addition to its characters:
+	// decoded, in the subscription, and as a holding.
 	nameBytes = 128
 )
 
-// incoming is a request as the codec reads it for a stream: only what the server uses is decoded.
+// incoming is a request to be decoded by the codec, which decodes only the used fields.
 type incoming struct {
 	st    *adsStream
-	first bool // of its stream; only the metadata of that one is used
+	first bool // first of its stream; only its metadata is used
 	msg   proto.Message
-	err   error // why the request is refused
+	err   error // reason to refuse the request
 }
 
-// receive reads the next request of a stream into msg. A request that is refused has a gRPC status.
+// receive reads the next request of a stream into msg. The error for a refused request has a gRPC
+// status.
 func receive(str grpc.ServerStream, st *adsStream, first bool, msg proto.Message) error {
 	in := incoming{st: st, first: first, msg: msg}
 	if err := str.RecvMsg(&in); err != nil {
@@ -39,10 +40,10 @@ func receive(str grpc.ServerStream, st *adsStream, first bool, msg proto.Message
 	return in.err
 }
 
-// requestFields are the field numbers of a request whose handling differs.
+// requestFields are the numbers of the fields of a request that are measured separately.
 type requestFields struct {
 	node  protowire.Number
-	names []protowire.Number // and versions
+	names []protowire.Number // names and versions
 }
 
 var (
@@ -50,13 +51,14 @@ var (
 	sotwFields  = requestFields{node: 2, names: []protowire.Number{3}}
 )
 
-// requestFilters say what of a request is decoded: all that the server uses.
+// requestFilters select the fields of requests that are decoded.
 type requestFilters struct{ delta, sotw filter }
 
-// newRequestFilters returns the filters for requests of whose node metadata the fields at these
-// paths are used. What a client says of itself is used of the first request of a stream.
+// newRequestFilters returns the filters for requests. metadata lists the paths of the used fields
+// of the node's metadata. The extensions of a client are used only in the first request of a
+// stream.
 func newRequestFilters(metadata [][]string, first bool) *requestFilters {
-	version := onlyFields(map[protowire.Number]filter{1: nil}) // of a BuildVersion
+	version := onlyFields(map[protowire.Number]filter{1: nil}) // BuildVersion
 	// category, disabled, type_urls
 	extension := onlyFields(map[protowire.Number]filter{2: nil, 5: nil, 6: nil})
 	// id, metadata, user agent
@@ -65,7 +67,7 @@ func newRequestFilters(metadata [][]string, first bool) *requestFilters {
 		fields[9] = extension
 	}
 	node := onlyFields(fields)
-	fault := onlyFields(map[protowire.Number]filter{1: nil, 2: nil}) // without its details
+	fault := onlyFields(map[protowire.Number]filter{1: nil, 2: nil}) // without details
 	return &requestFilters{
 		// type_url, resource_names_subscribe, resource_names_unsubscribe, initial_resource_versions,
 		// response_nonce
@@ -75,7 +77,7 @@ func newRequestFilters(metadata [][]string, first bool) *requestFilters {
 	}
 }
 
-// decode reads a request. What is wrong with it is left in err.
+// decode decodes a request. It sets err if the request is refused.
 func (in *incoming) decode(raw []byte) {
 	fields, filters := sotwFields, in.st.srv.later
 	if in.first {
@@ -87,7 +89,7 @@ func (in *incoming) decode(raw []byte) {
 	}
 	size, ok := measure(raw, fields)
 	if !ok {
-		in.err = status.Error(codes.InvalidArgument, "the request is not a discovery request: its encoding is broken")
+		in.err = status.Error(codes.InvalidArgument, "the request is not a valid discovery request")
 		return
 	}
 	if in.err = size.check(); in.err != nil {
@@ -105,33 +107,33 @@ func (in *incoming) decode(raw []byte) {
 	in.st.costs <- size.cost()
 }
 
-// requestSize is what a request has of each that is bounded.
+// requestSize is the size of a request by what is limited.
 type requestSize struct {
-	names     int // names of resources, and versions
-	nameBytes int // of them, as encoded
-	metadata  int // bytes of the node's metadata, as encoded
-	rest      int // bytes of all but the names
+	names     int // number of resource names and versions
+	nameBytes int // their encoded size
+	metadata  int // encoded size of the node's metadata
+	rest      int // encoded size of everything but the names
 }
 
-// cost is what the names of the request cost in memory.
+// cost returns the memory for the names of the request in bytes.
 func (s requestSize) cost() int64 { return int64(s.nameBytes) + int64(s.names)*nameBytes }
 
 func (s requestSize) check() error {
 	switch {
 	case s.metadata > maxMetadataBytes:
-		return status.Errorf(codes.InvalidArgument, "the metadata of the node has %d bytes, "+
-			"at most %d are taken: shorten node.metadata in the bootstrap", s.metadata, maxMetadataBytes)
+		return status.Errorf(codes.InvalidArgument, "the metadata of the node has %d bytes; "+
+			"at most %d are allowed: shorten node.metadata in the bootstrap", s.metadata, maxMetadataBytes)
 	case s.rest > maxRequestBytes:
-		return status.Errorf(codes.InvalidArgument, "the request has %d bytes beside the names of resources, "+
-			"at most %d are taken: shorten node in the bootstrap", s.rest, maxRequestBytes)
+		return status.Errorf(codes.InvalidArgument, "the request has %d bytes beside the names of resources; "+
+			"at most %d are allowed: shorten node in the bootstrap", s.rest, maxRequestBytes)
 	case s.names > rollout.MaxNames:
-		return status.Errorf(codes.ResourceExhausted, "the request has %d names of resources, "+
-			"at most %d are taken: reduce what the proxy reaches", s.names, rollout.MaxNames)
+		return status.Errorf(codes.ResourceExhausted, "the request has %d names of resources; "+
+			"at most %d are allowed: reduce what the proxy reaches", s.names, rollout.MaxNames)
 	}
 	return nil
 }
 
-// measure returns the sizes of a request; ok is false when it is broken.
+// measure returns the size of a request. ok reports whether the encoding is valid.
 func measure(raw []byte, of requestFields) (s requestSize, ok bool) {
 	for f := range fieldsOf(raw, &ok) {
 		switch {
@@ -156,8 +158,7 @@ func measure(raw []byte, of requestFields) (s requestSize, ok bool) {
 	return s, ok
 }
 
-// withoutNode puts a node of nothing but the id in the place of the one of a request, since the
-// stream handlers keep it.
+// withoutNode reduces the node of a request to its id, because the stream handlers store it.
 func (st *adsStream) withoutNode(req any) {
 	switch r := req.(type) {
 	case *discovery.DeltaDiscoveryRequest:

@@ -89,7 +89,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		in := incoming{st: st, first: true, msg: got}
 		in.decode(raw)
-		st.takeCost()
+		st.nextCost()
 		err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(raw, whole)
 		if in.err != nil {
 			if err == nil && len(raw) < 1<<10 {

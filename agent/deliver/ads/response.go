@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 )
 
-// The stream handlers keep the request of a response only for its type URL, so one per type serves
-// all streams and no request stays in memory.
+// The stream handlers store the request of a response for its type URL. One request per type for
+// all streams avoids that they store the requests of clients.
 type stubRequests struct {
 	sotw  [draft.NumTypes]*discovery.DiscoveryRequest
 	delta [draft.NumTypes]*discovery.DeltaDiscoveryRequest
@@ -26,11 +26,11 @@ func newStubRequests() *stubRequests {
 	return s
 }
 
-// noResources is what the handlers are told of the resources that a client has: the watch knows it
-// better. The map is fresh each time because a handler may write to it.
+// noResources returns the resources of a client for the handlers: none, because package rollout
+// tracks them. It returns a new map, because a handler may write to it.
 func noResources() map[string]string { return map[string]string{} }
 
-// deltaResponse is a response as the delta handler wants it.
+// deltaResponse adapts a response to the delta handler.
 type deltaResponse struct {
 	st *adsStream
 	t  *rollout.Response
@@ -38,7 +38,7 @@ type deltaResponse struct {
 
 var _ cache.DeltaResponse = deltaResponse{}
 
-// GetDeltaDiscoveryResponse makes the response without its resources, which [adsStream.deliver]
+// GetDeltaDiscoveryResponse returns the response without its resources, which [adsStream.deliver]
 // adds.
 func (r deltaResponse) GetDeltaDiscoveryResponse() (*discovery.DeltaDiscoveryResponse, error) {
 	r.st.sending = r.t
@@ -55,7 +55,7 @@ func (r deltaResponse) GetNextVersionMap() map[string]string    { return noResou
 func (r deltaResponse) GetReturnedResources() map[string]string { return noResources() }
 func (r deltaResponse) GetContext() context.Context             { return r.st.ctx }
 
-// sotwResponse is a response as the state-of-the-world handler wants it.
+// sotwResponse adapts a response to the state-of-the-world handler.
 type sotwResponse struct {
 	st *adsStream
 	t  *rollout.Response
@@ -63,7 +63,7 @@ type sotwResponse struct {
 
 var _ cache.Response = sotwResponse{}
 
-// GetDiscoveryResponse makes the response without its resources, which [adsStream.deliver] adds.
+// GetDiscoveryResponse returns the response without its resources, which [adsStream.deliver] adds.
 func (r sotwResponse) GetDiscoveryResponse() (*discovery.DiscoveryResponse, error) {
 	r.st.sending = r.t
 	return &discovery.DiscoveryResponse{TypeUrl: draft.Types[r.t.Rank], VersionInfo: r.t.Version}, nil

@@ -25,54 +25,57 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
-// ServerOptions holds what a Server needs. The zero value works: it logs nowhere, tells nobody and
-// has the default bounds.
+// ServerOptions are the options of a Server. The zero value is valid: it logs nothing, calls
+// nothing, and has the default limits.
 type ServerOptions struct {
-	// Log takes what an operator should know; nil discards.
+	// Log receives log entries; nil discards them.
 	Log *slog.Logger
-	// Now is the clock of the times in status; nil is time.Now.
+	// Now is the clock for times in the status; nil is time.Now.
 	Now func() time.Time
-	// Handler is told of streams; nil for none.
+	// Handler is called when streams open and end; nil for none.
 	Handler StreamHandler
-	// Authorize says whether a peer may be a proxy, and what it may do as one. Its error is passed on
-	// to the client as PERMISSION_DENIED. It must not block. Nil: everybody may be everything.
+	// Authorize returns what a peer may do as a proxy. The client receives its error as
+	// PERMISSION_DENIED. It must not block. Nil permits everything.
 	Authorize func(*access.Peer, node.Ref) (access.Grant, error)
-	// Verify returns what a token of a peer says. Its error is passed on to the client as
-	// UNAUTHENTICATED, unless it has a gRPC status. Nil: tokens are not looked at.
+	// Verify returns the claims of the token of a peer. The client receives its error as
+	// UNAUTHENTICATED, unless it has a gRPC status. Nil ignores tokens.
 	Verify func(*access.Peer, string) (*token.Claims, error)
-	// Cgroups says that Authorize looks at the cgroups of peers.
+	// Cgroups is set if Authorize uses the cgroups of peers.
 	Cgroups bool
-	// TLS is spoken on TCP; nil: plain text.
+	// TLS is the TLS config for TCP connections; nil uses plain text.
 	TLS *tls.Config
-	// Registry takes the metrics nearside_xds_* of streams; nil leaves them unregistered.
+	// Registry registers the nearside_xds_* metrics of streams; nil leaves them unregistered.
 	Registry prometheus.Registerer
 
-	// FirstRequestTimeout is how long a new stream may stay silent; default 10 s.
+	// FirstRequestTimeout is how long a new stream may send no request. The default is 10 s.
 	FirstRequestTimeout time.Duration
-	// StopTimeout bounds the graceful end of Serve; default 2 s.
+	// StopTimeout bounds the graceful end of Serve. The default is 2 s.
 	StopTimeout time.Duration
-	// MaxStreams bounds the streams of the server; default 4096. One connection has at most 100.
+	// MaxStreams is the maximum number of streams. The default is 4096. One connection has at most
+	// 100.
 	MaxStreams uint32
-	// MaxPeerConns bounds the connections of one peer, a uid or an address; root may have four times
-	// as many. Default 3072.
+	// MaxPeerConns is the maximum number of connections of one peer, which is a uid or an address.
+	// Root may have four times as many. The default is 3072.
 	MaxPeerConns int
-	// MaxPeerStreams bounds the streams of one peer, so that nobody can shut the others out; root is
-	// not bound. Default three quarters of MaxStreams: all Envoys of a node may share a uid.
+	// MaxPeerStreams is the maximum number of streams of one peer, so that no peer blocks the
+	// others. It does not apply to root. The default is three quarters of MaxStreams, because all
+	// Envoys of a node may share a uid.
 	MaxPeerStreams uint32
-	// RecvBytes bounds one request in bytes; default 4 MiB. Beside the names of resources it has 1 MiB
-	// at most.
+	// RecvBytes is the maximum size of a request in bytes. The default is 4 MiB. Everything but the
+	// names of resources is limited to 1 MiB.
 	RecvBytes int
-	// MaxPeerBytes bounds what the subscriptions of one peer take in memory, in bytes; root has four
-	// times as much. Default 256 MiB.
+	// MaxPeerBytes is the maximum memory for the subscriptions of one peer in bytes. Root has four
+	// times as much. The default is 256 MiB.
 	MaxPeerBytes int64
-	// MaxPeerRequests bounds the requests of one peer that are larger than 64 KiB and under way at a
-	// time, in bytes; root has four times as much. More wait for these. Default 32 MiB.
+	// MaxPeerRequests is the maximum size of the concurrent requests of one peer that are larger
+	// than 64 KiB, in bytes. Root has four times as much. Further requests wait. The default is 32
+	// MiB.
 	MaxPeerRequests int64
-	// MaxPeerSilent bounds the streams of one peer without a request so far; root is not bound.
-	// Default a quarter of MaxPeerStreams.
+	// MaxPeerSilent is the maximum number of streams of one peer that have sent no request. It does
+	// not apply to root. The default is a quarter of MaxPeerStreams.
 	MaxPeerSilent uint32
-	// Metadata are the paths of the fields of the node metadata that the handler reads, which are
-	// texts. No others are decoded.
+	// Metadata lists the paths of the string fields of the node metadata that the handler reads.
+	// Others are not decoded.
 	Metadata [][]string
 }
 
@@ -95,25 +98,25 @@ func (o ServerOptions) withDefaults() ServerOptions {
 	return o
 }
 
-// StreamHandler is told when the stream of a node opens and ends, from the goroutine of the stream.
+// StreamHandler is called when the stream of a node opens and ends, by the goroutine of the stream.
 // It may block briefly and may call Publish.
 type StreamHandler interface {
-	// Opened is called with the node of the first request, before anything is answered. An error
-	// refuses the stream and is passed on to the client with its gRPC status.
+	// Opened is called with the node of the first request before any response is sent. An error
+	// refuses the stream. The client receives it with its gRPC status.
 	Opened(access.Stream) error
-	// Closed is called once when a stream ends whose Opened returned nil.
+	// Closed is called once when a stream ends for which Opened returned nil.
 	Closed(access.Stream)
 }
 
-// Server is the aggregated discovery service. Make it with NewServer; its methods may be called
-// from any goroutine.
+// Server is the aggregated discovery service. It is safe for concurrent use. Create it with
+// NewServer.
 type Server struct {
 	opts         ServerOptions
 	proxies      *rollout.Proxies
 	metrics      *serverMetrics
 	stubs        *stubRequests
 	encoded      encodings
-	first, later *requestFilters // of the first request of a stream, of the others
+	first, later *requestFilters // for the first request of a stream, and for later ones
 	builds       builds
 
 	wg sync.WaitGroup // stream goroutines
@@ -121,15 +124,15 @@ type Server struct {
 	refusedMu sync.Mutex
 	refused   api.Refusals // guarded by refusedMu
 
-	mu       sync.Mutex // taken before the locks of proxies; guards all below
+	mu       sync.Mutex // locked before the locks of proxies; guards all fields below
 	stopping bool
 	nextID   int64
 	streams  map[*adsStream]struct{}
-	owners   map[string]*owner // of streams and connections, by Peer.owner
-	claims   map[string]*claim // by node id: who holds it
+	owners   map[string]*owner // by Peer.Owner
+	claims   map[string]*claim // by node id
 }
 
-// NewServer returns a server that gives proxies what p says.
+// NewServer returns a server that sends the configs of p.
 func NewServer(p *rollout.Proxies, o ServerOptions) *Server {
 	o = o.withDefaults()
 	return &Server{
@@ -145,10 +148,10 @@ func NewServer(p *rollout.Proxies, o ServerOptions) *Server {
 	}
 }
 
-// Serve accepts connections on the listeners until ctx ends, then tells the streams, waits
-// StopTimeout for them to end and cuts the rest. It returns nil after ctx ended, else the error of
-// the listener that failed. All listeners are closed and all goroutines have ended when it returns.
-// Call it once.
+// Serve accepts connections on the listeners until ctx is done. Then it ends the streams, waits up
+// to StopTimeout, and closes the remaining connections. It returns nil after ctx is done, or the
+// error of the listener that failed. When it returns, all listeners are closed and all goroutines
+// have ended. Call it once.
 func (s *Server) Serve(ctx context.Context, ls ...net.Listener) error {
 	gs := grpc.NewServer(
 		grpc.Creds(meteredCredentials{peerCredentials{s.opts.Cgroups, s.opts.TLS}, s}),
@@ -156,14 +159,13 @@ func (s *Server) Serve(ctx context.Context, ls ...net.Listener) error {
 		grpc.MaxConcurrentStreams(min(s.opts.MaxStreams, connStreams)),
 		grpc.MaxRecvMsgSize(s.opts.RecvBytes),
 		grpc.MaxHeaderListSize(64<<10),
-		// Static, so that no peer makes them grow to 16 MiB by sending fast.
+		// Static windows do not grow to 16 MiB for a peer that sends fast.
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
-		grpc.ReadBufferSize(8<<10), // of each connection, for requests, which are small
+		grpc.ReadBufferSize(8<<10), // per connection; requests are small
 		grpc.ConnectionTimeout(5*time.Second),
 		grpc.WaitForHandlers(true),
-		// A peer that is gone without a word is noticed after 40 s, and idle connections do not stay for
-		// ever.
+		// A peer that disappears is detected after 40 s. Idle connections are closed.
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 5 * time.Minute, Time: 30 * time.Second,
 			Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),

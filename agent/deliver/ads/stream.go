@@ -24,7 +24,7 @@ import (
 )
 
 // adsStream is one stream of a client. It is the cache and the callbacks of its own stream handler,
-// so nothing has to be looked up by stream.
+// so no lookup by stream is necessary.
 type adsStream struct {
 	srv   *Server
 	id    int64
@@ -32,36 +32,36 @@ type adsStream struct {
 	peer  access.Peer
 	start time.Time
 
-	// ctx ends the stream handler; killed ends the call even while the handler is stuck in a send.
+	// ctx ends the stream handler. killed ends the call even if the handler is blocked in a send.
 	ctx      context.Context
 	cancel   context.CancelFunc
 	killOnce sync.Once
 	killed   chan struct{}
 	killErr  error  // set before killed is closed
-	killedBy string // as killErr
+	killedBy string // set with killErr
 
-	conn    *meteredConn // nil without a connection, in tests
+	conn    *meteredConn // nil in tests without a connection
 	owner   *owner
 	charges charges
-	costs   chan int64 // of the requests that are read, in turn; see decode and takeCost
+	costs   chan int64 // costs of the requests that were read, in order; see decode and nextCost
 
-	// Set by open, then constant.
+	// Set by open, constant afterwards.
 	key     node.Key
 	client  rollout.Client
-	grant   access.Grant // as of open
+	grant   access.Grant // at the time of open
 	rollout *rollout.Stream
 
 	claim *claim // guarded by the mu of the server
-	asked bool   // guarded by the mu of the server: there was a request
+	asked bool   // whether a request was read; guarded by the mu of the server
 
-	// Used by the goroutine of the stream alone.
-	sending *rollout.Response
-	watches [draft.NumTypes]*namesCost // of the types that are subscribed to
-	cost    int64                      // of the request that the handler looks at, as far as no watch has it
-	strange map[string]struct{}        // types that are asked for but not served
+	// Used only by the goroutine of the stream.
+	sending  *rollout.Response
+	watches  [draft.NumTypes]*namesCost // of the subscribed types
+	cost     int64                      // cost of the present request that is not charged to a type yet
+	unserved map[string]struct{}        // requested types that are not served
 }
 
-// adsService is the gRPC service; the methods of Server stay free of it.
+// adsService is the gRPC service, so that its methods are not methods of Server.
 type adsService struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 	s *Server
@@ -101,8 +101,8 @@ func (a *adsService) StreamAggregatedResources(
 	})
 }
 
-// options returns those of the stream handlers. An empty list means "everything" only of listeners
-// and clusters, and never from gRPC clients.
+// options returns the options of the stream handlers. An empty list of names means all resources
+// only for listeners and clusters, and not for gRPC clients.
 func (st *adsStream) options() []config.XDSOption {
 	if st.key.Flavor == node.FlavorGRPC {
 		return []config.XDSOption{config.DeactivateLegacyWildcard()}
@@ -111,8 +111,8 @@ func (st *adsStream) options() []config.XDSOption {
 		draft.TypeRoute})}
 }
 
-// serveStream runs a stream in a goroutine of its own, so that the call can end while a send is
-// stuck: its end is what frees the send.
+// serveStream runs a stream in a separate goroutine, so that the call can end while a send is
+// blocked. The end of the call unblocks the send.
 func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStream) error) error {
 	ctx, conn := unmetered(ctx)
 	st := &adsStream{srv: s, delta: delta, peer: peerOf(ctx), conn: conn, killed: make(chan struct{}),
@@ -159,7 +159,7 @@ func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStrea
 	select {
 	case <-st.killed:
 		if st.killedBy != "stopping" {
-			s.opts.Log.Info("the server ended the xDS stream", "stream", st.id, "peer", st.peer.String(), "reason", st.killedBy,
+			s.opts.Log.Info("server ended the xDS stream", "stream", st.id, "peer", st.peer.String(), "reason", st.killedBy,
 				"error", st.killErr)
 		}
 		return st.killErr
@@ -168,11 +168,11 @@ func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStrea
 	}
 }
 
-// End ends a stream with an error, once; reason is the label under which it is counted. It does not
-// wait; the call logs it.
+// End ends a stream with an error. Only the first call has an effect. reason is the metric label.
+// End does not wait.
 func (st *adsStream) End(reason string, err error) {
 	st.killOnce.Do(func() {
-		st.srv.metrics.closed.WithLabelValues(reason).Inc() // before the client learns of it
+		st.srv.metrics.closed.WithLabelValues(reason).Inc() // before the client receives the error
 		st.killErr, st.killedBy = err, reason
 		close(st.killed)
 		st.cancel()
@@ -182,7 +182,7 @@ func (st *adsStream) End(reason string, err error) {
 // HasEnded reports whether the stream has ended or is about to.
 func (st *adsStream) HasEnded() bool { return st.ctx.Err() != nil }
 
-// open registers the stream under the node of its first request and tells the handler.
+// open registers the stream under the node of its first request and calls the handler.
 func (st *adsStream) open(info *core.Node) error {
 	s := st.srv
 	ref, err := node.ParseRef(info.GetId())
@@ -217,23 +217,23 @@ func (st *adsStream) open(info *core.Node) error {
 	return nil
 }
 
-// describe returns what the handler is told of the stream.
+// describe returns the description of the stream for the handler.
 func (st *adsStream) describe(info *core.Node) access.Stream {
 	return access.Stream{ID: st.id, Node: info, Key: st.key, Peer: st.peer, Grant: st.grant, Delta: st.delta}
 }
 
-// close takes the stream off its node.
+// close removes the stream from its node.
 func (st *adsStream) close() {
 	last := st.srv.unregister(st)
 	if st.srv.opts.Handler != nil {
 		st.srv.opts.Handler.Closed(st.describe(nil))
 	}
-	if last { // after the handler, so that whoever looks now finds it up to date
+	if last { // after the handler, so that the next pass sees its changes
 		st.srv.proxies.Left()
 	}
 }
 
-// checkNode refuses a request that names another node than the first one did.
+// checkNode returns an error for a request with another node id than the first one.
 func (st *adsStream) checkNode(node *core.Node) error {
 	if node == nil || node.GetId() == st.key.ID {
 		return nil
@@ -242,9 +242,9 @@ func (st *adsStream) checkNode(node *core.Node) error {
 		st.key.ID, clip.PrintableText(node.GetId(), 317))
 }
 
-// checkType returns the rank of a type, -1 for one that is not served. A client may ask for some of
-// those in vain. Secrets hold private keys. They leave the agent over the unix socket, and over TLS
-// to a client that has proved who it is.
+// checkType returns the rank of a type, -1 for a type that is not served. A client may request some
+// of those. Secrets contain private keys, so they are sent only over the Unix socket, and over TLS
+// to authenticated clients.
 func (st *adsStream) checkType(url string) (int, error) {
 	rank := draft.Rank(url)
 	withheld := rank == draft.RankSecret && !mayHaveSecrets(&st.peer)
@@ -254,17 +254,17 @@ func (st *adsStream) checkType(url string) (int, error) {
 	if rank >= 0 || url == "" {
 		return rank, nil
 	}
-	if _, ok := st.strange[url]; !ok {
-		if len(st.strange) >= 32 || len(url) > 1024 {
-			return rank, status.Errorf(codes.InvalidArgument, "too many types that are not served, the last is %s",
+	if _, ok := st.unserved[url]; !ok {
+		if len(st.unserved) >= 32 || len(url) > 1024 {
+			return rank, status.Errorf(codes.InvalidArgument, "too many requested types are not served; the last is %s",
 				clip.PrintableText(url, 200))
 		}
-		if st.strange == nil {
-			st.strange = map[string]struct{}{}
+		if st.unserved == nil {
+			st.unserved = map[string]struct{}{}
 		}
-		st.strange[url] = struct{}{}
+		st.unserved[url] = struct{}{}
 		if withheld {
-			st.srv.opts.Log.Warn("a client asks for certificates over TCP, where they are sent over TLS alone and to clients "+
+			st.srv.opts.Log.Warn("a client requests certificates over TCP, which are sent only over TLS and to clients "+
 				"with a token or a certificate; set xds.tls, or connect its Envoy to the unix socket",
 				"node", st.key.ID, "peer", st.peer.String())
 		} else {
@@ -278,29 +278,29 @@ func mayHaveSecrets(p *access.Peer) bool {
 	return p.Local || p.Encrypted && (p.Token != nil || len(p.Names) > 0)
 }
 
-// exchange is the connection of a stream of either protocol.
+// exchange is the gRPC stream of either protocol.
 type exchange[Req, Resp any] interface {
 	grpc.ServerStream
 	Recv() (*Req, error)
 	Send(*Resp) error
 }
 
-// wire is the connection as the handler of the protocol sees it.
+// wire is the gRPC stream for the stream handler.
 type wire[Req, Resp any] struct {
 	exchange[Req, Resp]
 	st    *adsStream
 	first *Req
 }
 
-// Recv returns the next request, the one that was read before first. One that is refused ends the
-// stream.
+// Recv returns the next request, beginning with the first one, which was read before. A refused
+// request ends the stream.
 func (w *wire[Req, Resp]) Recv() (*Req, error) {
 	req := w.first
 	if w.first = nil; req == nil {
 		req = new(Req)
 		if err := receive(w.exchange, w.st, false, any(req).(proto.Message)); err != nil {
 			if isRefused(err) {
-				w.st.End("bad-request", err) // the handler ends without saying why
+				w.st.End("bad-request", err) // the handler ends without an error
 			}
 			return nil, err
 		}
@@ -309,13 +309,13 @@ func (w *wire[Req, Resp]) Recv() (*Req, error) {
 	return req, nil
 }
 
-// Send sends one response.
+// Send sends a response.
 func (w *wire[Req, Resp]) Send(resp *Resp) error {
 	return w.st.deliver(any(resp).(proto.Message), w.SendMsg)
 }
 
-// deliver sends a response with the resources of its ticket, and measures how long after the
-// publication of its config that was done.
+// deliver sends a response with its resources, and measures the time since the publication of the
+// config.
 func (st *adsStream) deliver(resp proto.Message, send func(any) error) error {
 	t := st.sending
 	if st.sending = nil; t == nil {

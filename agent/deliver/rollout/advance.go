@@ -12,10 +12,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// needs lists, by rank, the types that the resources of one may need: while one of those has
-// additions that cannot be sent yet, its own wait. Endpoints are among them because those of an
-// updated cluster belong to the new form of it; but those that the client has asked for never wait,
-// see Stream.mustWait.
+// needs lists, by rank, the types to which the resources of a type may refer. While one of these
+// types has additions that cannot be sent yet, additions to the type wait. Endpoints wait for
+// clusters because the endpoints of an updated cluster belong to its new version, except for those
+// that the client has requested; see Stream.mustWait.
 var needs = [draft.NumTypes][]int{
 	draft.RankCluster:  {draft.RankSecret},
 	draft.RankEndpoint: {draft.RankCluster},
@@ -26,16 +26,16 @@ var needs = [draft.NumTypes][]int{
 // Causes of a response.
 const (
 	causePush    = "the config changed"
-	causeRequest = "the client asked"
-	causeRemoval = "what referred to it has moved on"
+	causeRequest = "the client requested it"
+	causeRemoval = "no resource refers to it any longer"
 )
 
-var errOverrun = status.Error(codes.Internal, "more responses than the stream can take")
+var errOverrun = status.Error(codes.Internal, "the stream has too many pending responses")
 
-// advance hands over every response that the stream can take now, in make-before-break order: a
-// type waits while one that it may refer to has additions that cannot be sent yet (its last
-// response is not acknowledged), and removals wait for the acknowledgement of the types that may
-// have referred to them. The mu of the node is held.
+// advance hands over every response that the stream can send now, in make-before-break order. A
+// type waits while a type to which it may refer has additions that cannot be sent yet, because its
+// last response is not acknowledged. Removals wait until the types that may have referred to the
+// resources are acknowledged. The caller holds the mu of the proxy.
 func (st *Stream) advance() {
 	n := st.proxy
 	if !n.ready || n.cfg == nil || !st.isPublishedFor() || st.ended || st.subscribing {
@@ -50,7 +50,7 @@ func (st *Stream) advance() {
 		if w.fresh {
 			st.begin(w)
 		}
-		// Once the list has moved on, coming back to it is a change like any other.
+		// After the list has changed, a return to the rejected list is a change like any other.
 		if w.quietFor != n.cfg.Versions[rank] {
 			w.quietFor = ""
 		}
@@ -79,10 +79,10 @@ func (st *Stream) advance() {
 	st.watchWarming()
 }
 
-// mustWait says whether additions to a type wait for those of a type that they may need. Envoy
-// acknowledges its clusters only once they are warm, for which it needs their endpoints: if those
-// waited for the acknowledgement, both would wait until the initial fetch of the endpoints times
-// out.
+// mustWait reports whether additions to a type wait for those of a type to which they may refer.
+// Envoy acknowledges its clusters only when they are warm, for which it needs their endpoints. If
+// the endpoints waited for the acknowledgement, both would wait until the initial fetch of the
+// endpoints times out.
 func (st *Stream) mustWait(w *typeWatch, behind [draft.NumTypes]bool) bool {
 	if w.rank == draft.RankEndpoint && w.asked() {
 		return false
@@ -127,7 +127,7 @@ func (st *Stream) watchWarming() bool {
 	return true
 }
 
-// quiet says that the client rejected the list as it stands (ENVOY rule P1).
+// quiet reports whether the client rejected the present list (ENVOY rule P1).
 func (w *typeWatch) quiet(cfg *draft.Sealed) bool {
 	return w.quietFor != "" && w.quietFor == cfg.Versions[w.rank]
 }
@@ -135,7 +135,8 @@ func (w *typeWatch) quiet(cfg *draft.Sealed) bool {
 // wanted returns the list that the client should have.
 func (st *Stream) wanted(w *typeWatch) []*draft.Resource { return st.proxy.lists[w.rank] }
 
-// begin compares what a client says it has at the start of a subscription with the config.
+// begin compares the resources that a client reports at the start of a subscription with the
+// config.
 func (st *Stream) begin(w *typeWatch) {
 	n := st.proxy
 	w.fresh = false
@@ -144,7 +145,7 @@ func (st *Stream) begin(w *typeWatch) {
 		n.hold()
 	}
 	if w.rank == draft.RankCluster && len(w.over) == 0 && w.claimed == "" && len(n.draining) > 0 {
-		n.draining = nil // it has just started
+		n.draining = nil // the Envoy has just started
 		n.hold()
 	}
 	n.resumeDrains(w, n.cfg.Resources[w.rank])
@@ -160,7 +161,7 @@ func (st *Stream) begin(w *typeWatch) {
 		}
 		for name, u := range n.withheld[w.rank] {
 			if h, ok := w.over[name]; u.leftOut && ok && h.version == u.resource.Version {
-				known = append(known, u.resource) // it took it from another agent
+				known = append(known, u.resource) // another agent has sent it
 			}
 		}
 		slices.SortFunc(known, draft.ByName)
@@ -187,12 +188,12 @@ func (st *Stream) begin(w *typeWatch) {
 	n.hold()
 }
 
-// pending returns what the client needs of a type now.
+// pending returns the change that the client needs for a type.
 func (st *Stream) pending(w *typeWatch) change {
 	return w.changeTo(st.wanted(w), w.quiet(st.proxy.cfg), func() bool { return st.mayRemove(w.rank) })
 }
 
-// mayRemove says whether all types that may refer to one have moved on.
+// mayRemove reports whether all types that may refer to a type have been updated.
 func (st *Stream) mayRemove(rank int) bool {
 	if st.removalForced {
 		return true
@@ -200,7 +201,8 @@ func (st *Stream) mayRemove(rank int) bool {
 	for _, r := range draft.Referrers[rank] {
 		w := st.watches[r]
 		if w == nil {
-			// On a reconnect Envoy asks for clusters first and for listeners at once after.
+			// After a reconnect, Envoy requests clusters first and listeners immediately
+			// afterwards.
 			if r == draft.RankListener && st.client.Envoy {
 				return false
 			}
@@ -216,8 +218,8 @@ func (st *Stream) mayRemove(rank int) bool {
 	return true
 }
 
-// awaitRemoval bounds how long removals wait, in case a client never acknowledges or keeps
-// rejecting a referrer.
+// awaitRemoval bounds how long removals wait for a client that never acknowledges or keeps
+// rejecting the resources that refer to them.
 func (st *Stream) awaitRemoval(waiting bool) {
 	if !waiting {
 		st.removalForced = false
@@ -240,8 +242,8 @@ func (st *Stream) awaitRemoval(waiting bool) {
 	})
 }
 
-// hand makes a ticket of a change and gives it to the goroutine of the stream. It never blocks: the
-// channel behind has room for more tickets than there are types, and each type has at most one.
+// hand turns a change into a response and passes it to the goroutine of the stream. It never
+// blocks: each type has at most one response, and the channel has capacity for all types.
 func (st *Stream) hand(w *typeWatch, c change) {
 	n := st.proxy
 	quiet := w.quiet(n.cfg)
@@ -268,7 +270,7 @@ func (st *Stream) hand(w *typeWatch, c change) {
 	}
 }
 
-// onlyDue says that a change holds nothing but answers to names that were asked for.
+// onlyDue reports whether a change consists of answers to requested names.
 func onlyDue(settled map[string]holding, c change) bool {
 	for _, r := range c.updated {
 		if settled[r.Name].kind != holdsDue {
@@ -283,11 +285,11 @@ func onlyDue(settled map[string]holding, c change) bool {
 	return true
 }
 
-// rewarm sends the endpoints of updated clusters again: Envoy warms an updated cluster anew and
-// waits for its endpoints although they have not changed. A state-of-the-world client asks for
-// them, at times with a nonce that is already stale; a delta client that still has the name does
-// not even ask. A client that comes back asks for endpoints before it has seen the clusters, so
-// what was sent of those until then is remembered.
+// rewarm marks the endpoints of updated clusters, so that they are sent although they have not
+// changed: Envoy warms an updated cluster and waits for its endpoints. A state-of-the-world client
+// requests them, sometimes with a stale nonce. A delta client that still has the name does not
+// request them. A client that reconnects requests endpoints before it receives the clusters, so the
+// names of these clusters are recorded until then.
 func (st *Stream) rewarm(clusters []*draft.Resource) {
 	w := st.watches[draft.RankEndpoint]
 	early := w == nil || w.fresh || w.sub == nil
@@ -310,7 +312,7 @@ func (st *Stream) rewarm(clusters []*draft.Resource) {
 	if len(st.warming) <= 2*len(st.proxy.cfg.Resources[draft.RankCluster]) {
 		return
 	}
-	// A client that never asks for endpoints: only those of the present clusters matter.
+	// The client never requests endpoints. Only those of the present clusters matter.
 	clear(st.warming)
 	for _, r := range st.proxy.cfg.Resources[draft.RankCluster] {
 		for _, name := range r.Refs().Names(envoy.KindEndpoint) {
@@ -319,9 +321,9 @@ func (st *Stream) rewarm(clusters []*draft.Resource) {
 	}
 }
 
-// version is the version of a response after which the client has a list. It is the one of the
-// config where the list is the config's, else a hash over what the client has, so that a client
-// which comes back with it is known to have just that.
+// version returns the version of a response after which the client has a list. It is the version of
+// the config if the list is that of the config. Otherwise it is a hash of what the client has, so
+// that the server recognizes it when the client reconnects.
 func (st *Stream) version(w *typeWatch, list []*draft.Resource) string {
 	cfg := st.proxy.cfg
 	if draft.SameList(list, cfg.Resources[w.rank]) && (w.delta || w.sub.IsWildcard() && len(w.over) == 0) {

@@ -6,9 +6,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// tryNext lets the next group of suspects be sent, when the client has answered all that it was
-// sent of the type, and says whether there is one. Names that the client has not subscribed to are
-// suspected no longer.
+// tryNext makes the next group of suspects ready to be sent if the client has answered all
+// responses of the type. It reports whether there is a group. Names to which the client is not
+// subscribed are no longer suspected.
 func (n *proxy) tryNext(w *typeWatch) bool {
 	t := &n.trials[w.rank]
 	if w.ticket != nil || len(w.unacked) > 0 || !n.pruneTrial(w.rank) || t.test != nil {
@@ -29,8 +29,8 @@ func (n *proxy) tryNext(w *typeWatch) bool {
 	return t.test != nil
 }
 
-// suspects returns the names of a response that was rejected without naming any: what the client
-// had not accepted before in these bytes, else all.
+// suspects returns the suspected names of a response that was rejected without a name: the
+// resources that the client had not accepted before in these bytes, or else all resources.
 func (n *proxy) newlySent(t *Response) map[string]struct{} {
 	out, rank := map[string]struct{}{}, t.w.rank
 	for _, r := range t.Send {
@@ -48,14 +48,14 @@ func (n *proxy) newlySent(t *Response) map[string]struct{} {
 	return out
 }
 
-// bisects says whether what a client rejects without a name is looked for. A state-of-the-world
-// client that came with a config of unknown bytes would lose with each half what it has of the
-// other.
+// bisects reports whether the server searches for the resource that a client rejects without naming
+// it. A state-of-the-world client that connected with an unknown config would lose the resources of
+// the other half with each response.
 func (n *proxy) bisects(w *typeWatch) bool { return !(w.full() && n.foreign[w.rank]) }
 
-// moved takes note that the bytes of a rejected resource have changed, and says whether it is still
-// suspected: what was tried or is on trial is tried again with nothing else beside it, so that it
-// harms no other.
+// bytesChanged records that the bytes of a rejected resource have changed, and reports whether it
+// is still suspected. A resource that was tried, or is on trial, is sent separately, so that it
+// affects no other resource.
 func (n *proxy) bytesChanged(rank int, rej *rejection, r *draft.Resource) bool {
 	if !rej.suspect && !rej.alone {
 		return false
@@ -70,8 +70,8 @@ func (n *proxy) bytesChanged(rank int, rej *rejection, r *draft.Resource) bool {
 	return true
 }
 
-// restore takes note that a client has kept what it had before a response that it rejected as a
-// whole.
+// restore records that a client has kept its previous resources, because it rejected a whole
+// response.
 func (w *typeWatch) restore(t *Response) {
 	var kept []*draft.Resource
 	for _, r := range t.Send {

@@ -1,12 +1,11 @@
-// Package rollout decides what each proxy is sent, when, and in which order. It holds what a proxy
-// has, what it rejected, what drains, and how far it is. It knows no connection: package ads is the
-// transport. It promises:
+// Package rollout decides what each proxy receives, when, and in which order. It stores what a
+// proxy has and has rejected, what drains, and the sync status. Package ads is the transport.
+// Guarantees:
 //
-//   - a client that already has a config is sent nothing, also after a restart of the agent:
-//     versions are content hashes;
-//   - what is referred to arrives before what refers to it, and is removed after it;
-//   - a stream is sent nothing that was made from the state before it was opened;
-//   - a rejected response is not repeated until the type changes, is then sent whole again, and
-//     what a proxy rejected is not forced on its successor: a new stream starts from the bytes that
-//     the proxy last accepted.
+//   - A client that already has the config receives nothing, also after a restart of the agent,
+//     because versions are content hashes.
+//   - A resource arrives before the resources that refer to it, and is removed after them.
+//   - A stream receives nothing that was generated from a state before it was opened.
+//   - A rejected response is not repeated until its type changes; then it is sent completely. A
+//     new stream starts with the bytes that the proxy accepted last.
 package rollout

@@ -9,8 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// drainListeners takes note of the forms of listeners that an Envoy has let go of with what it has
-// accepted now.
+// drainListeners records the listeners that an Envoy drains because it has accepted a new list.
 func (n *proxy) drainListeners(before, now []*draft.Resource) {
 	if n.proxies.opts.DrainTime <= 0 || !n.client.Envoy {
 		return
@@ -27,16 +26,15 @@ func (n *proxy) drainListeners(before, now []*draft.Resource) {
 	n.drainState.trim()
 }
 
-// drain takes note of a form of a listener that drains from now on.
+// drain records a listener that drains from now on.
 func (n *proxy) drain(d drainingListener) {
 	d.revision, d.until = n.revision, n.proxies.opts.Now().Add(n.proxies.opts.DrainTime+drainSlack)
 	n.draining = append(n.draining, d)
 }
 
-// resumeDrains takes note of what may drain in an Envoy that comes with a config of another agent,
-// or of this one before it was started anew: of the listeners that it has in other bytes the old
-// forms are not known, nor which clusters these lead to. It keeps all clusters for the time of
-// draining then.
+// resumeDrains records what may drain in an Envoy that connects with the config of another agent,
+// or of this agent before a restart. The old forms of its listeners and the clusters to which they
+// lead are unknown, so the Envoy keeps all clusters for the drain time.
 func (n *proxy) resumeDrains(w *typeWatch, want []*draft.Resource) {
 	if !w.delta || !n.client.Envoy || n.proxies.opts.DrainTime <= 0 {
 		return
@@ -64,9 +62,9 @@ func (n *proxy) resumeDrains(w *typeWatch, want []*draft.Resource) {
 	}
 }
 
-// retainDrained puts into the lists what listeners that still drain refer to and the config has no
-// longer: without their clusters, requests and connections on them would fail. The lists are looked
-// at again when the next has drained.
+// retainDrained adds the resources to which draining listeners refer, and that the config no longer
+// has, to the lists. Without these clusters, requests and connections on the listeners would fail.
+// The lists are updated again when the next listener has drained.
 func (n *proxy) retainDrained() {
 	now := n.proxies.opts.Now()
 	if forms := n.prune(now); len(forms) > 0 {
@@ -76,9 +74,9 @@ func (n *proxy) retainDrained() {
 	n.armDrainTimer(now)
 }
 
-// bridge puts into the lists the forms of resources that serve old filter chains as well as the new
-// ones: clusters of a listener that took requests and takes connections now, and routes that say
-// who may use them, so that it holds on open connections.
+// bridge adds forms of resources that serve both old and new filter chains to the lists: clusters
+// of a listener that changed from HTTP to TCP, and routes with the present RBAC rules, so that
+// these apply to open connections.
 func (n *proxy) bridge() {
 	made := n.bridged
 	n.bridged = nil
@@ -105,7 +103,7 @@ func (n *proxy) bridge() {
 	for _, h := range n.handovers {
 		speakAs(h.clusters)
 	}
-	for i := len(n.draining) - 1; i >= 0; i-- { // where several drain, what the newest needs
+	for i := len(n.draining) - 1; i >= 0; i-- { // the needs of the newest listener take precedence
 		d := &n.draining[i]
 		current := draft.Find(n.lists[draft.RankListener], d.name)
 		if current == nil || d.form == current {

@@ -7,14 +7,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// maxDraining bounds the forms of listeners that a node remembers while they drain, in bytes.
+// maxDraining bounds the size in bytes of the draining listeners that are recorded for a node.
 const maxDraining = 4 << 20
 
-// drainSlack is what Envoy may begin to drain later than it acknowledges, since a new form of a
+// drainSlack is the time by which Envoy may start to drain after it acknowledges, because a new
 // listener warms first.
 const drainSlack = 5 * time.Second
 
-// drainState is what an Envoy may still use although its config no longer has it. It is guarded by
+// drainState is what an Envoy may still use although the config no longer has it. It is guarded by
 // the mu of the proxy.
 type drainState struct {
 	draining   []drainingListener // the oldest first
@@ -24,23 +24,22 @@ type drainState struct {
 	drainTimer *time.Timer          // runs until the next of all these ends
 }
 
-// drainingListener is a form of a listener that an Envoy has let go of, while connections may still
-// use it: Envoy keeps them on the old filter chains until these have drained.
+// drainingListener is a former version of a listener. Envoy keeps connections on its filter chains
+// until they have drained.
 type drainingListener struct {
 	name     string
-	form     *draft.Resource   // nil: not known, since it was sent by an agent before
+	form     *draft.Resource   // nil if a previous agent sent it
 	clusters []*draft.Resource // see handover
-	revision uint64            // of the store with which it was let go
+	revision uint64            // revision of the store with which it was replaced
 	until    time.Time
 
-	// What follows was found of the present form of the listener, and is looked up again for another
-	// one.
+	// The result of compare with the present version of the listener.
 	current       *draft.Resource
-	toTCP, guards bool // it took requests and takes connections now; it has filters that say who may
+	toTCP, guards bool // it changed from HTTP to TCP; the present version has RBAC filters
 }
 
-// compare looks at what drains and at the present form of the listener. Both are read anew for each
-// list otherwise, which takes milliseconds where a policy has changed a thousand listeners.
+// compare compares the draining listener with the present one. It caches the result, because
+// parsing takes milliseconds if a policy has changed a thousand listeners.
 func (d *drainingListener) compare(current *draft.Resource) {
 	if d.current != nil && d.current.Version == current.Version {
 		return
@@ -50,7 +49,7 @@ func (d *drainingListener) compare(current *draft.Resource) {
 	d.guards = draft.Guards(current)
 }
 
-// bridging is what a form of a resource for the time of draining was made from.
+// bridging identifies the inputs of a resource form that bridge returns.
 type bridging struct{ resource, by, older *draft.Resource }
 
 // trim drops the oldest listeners if all take more than maxDraining bytes.

@@ -7,10 +7,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// keepGone is how many nodes without a stream are remembered.
+// maxGone is the maximum number of nodes without a stream that are remembered.
 const maxGone = 256
 
-// awaitGone has what clients had that are gone forgotten when the time has come. The mu is held.
+// awaitGone starts the timer that forgets the accepted resources of disconnected clients. The
+// caller holds mu.
 func (p *Proxies) awaitGone() {
 	if p.goneTimer != nil || p.stopped {
 		return
@@ -28,12 +29,13 @@ func (p *Proxies) awaitGone() {
 	}
 }
 
-// Shed forgets what clients had that are gone for a while already, for the sake of memory.
+// Shed frees memory: it forgets the accepted resources of clients that have been disconnected for a
+// while.
 func (p *Proxies) Shed() { p.forgetAccepted(p.opts.GoneTime / 4) }
 
-// forgetAccepted forgets what clients had that are gone for some time. Those that come back later
-// are like clients of an agent that was started anew: they bring the versions that they have, and
-// are sent what differs.
+// forgetAccepted forgets the accepted resources of clients that disconnected at least after ago. If
+// such a client reconnects, it reports the versions that it has, as after a restart of the agent,
+// and receives the difference.
 func (p *Proxies) forgetAccepted(after time.Duration) {
 	p.mu.Lock()
 	forgot := false
@@ -52,8 +54,8 @@ func (p *Proxies) forgetAccepted(after time.Duration) {
 	}
 }
 
-// remembers says whether there is something to forget of a node that is gone. What was accepted is
-// needed where something else was rejected.
+// remembers reports whether the accepted resources of a disconnected node can be forgotten. They
+// are needed if something is rejected.
 func (n *proxy) remembers() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -61,8 +63,8 @@ func (n *proxy) remembers() bool {
 		(len(n.checkedAgainst) > 0 || n.hasAccepted())
 }
 
-// forget drops the nodes that are gone beyond keepGone, first those that never had a config. The mu
-// is held.
+// forget removes disconnected nodes in excess of maxGone, first those that never had a config. The
+// caller holds mu.
 func (p *Proxies) forget() {
 	for len(p.gone) > maxGone {
 		i := max(0, slices.IndexFunc(p.gone, func(n *proxy) bool {
@@ -70,7 +72,8 @@ func (p *Proxies) forget() {
 			defer n.mu.Unlock()
 			return !n.served
 		}))
-		// A stream may just be on its way in; then its node stays, and opened takes it off the list.
+		// A stream may have joined but not opened yet. Then the node stays, and Open removes it
+		// from the list.
 		n := p.gone[i]
 		n.mu.Lock()
 		idle := len(n.streams) == 0

@@ -8,18 +8,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// handover is a listener that keeps its form for a while, since its protocol changes between HTTP
-// and TCP and the proxies at the other end of its connections have to change first. Between
-// proxies, requests travel as HTTP/2. An inbound for HTTP takes what clients of either form send,
-// and one for TCP would hand HTTP/2 to a workload that does not speak it. So the inbound becomes
-// HTTP before its clients do, and TCP after them.
+// handover is a listener that keeps its previous form for a while, because its protocol changes
+// between HTTP and TCP and the proxies at the other end must change first. Requests between proxies
+// use HTTP/2. An HTTP inbound accepts what clients of either form send, but a TCP inbound would
+// pass HTTP/2 to a workload that does not support it. So the inbound changes to HTTP before its
+// clients do, and to TCP after them.
 type handover struct {
 	from     *draft.Resource
 	until    time.Time
-	clusters []*draft.Resource // that an inbound leads to, as they are for its old form
+	clusters []*draft.Resource // clusters of an inbound, as its previous form uses them
 }
 
-// takeSides works out which listeners wait for the other side, when the config has changed.
+// planHandovers determines which listeners wait for the other side. It is called when the config
+// has changed.
 func (n *proxy) planHandovers() {
 	was, now := n.handovers, n.proxies.opts.Now()
 	n.handovers = nil
@@ -45,14 +46,14 @@ func (n *proxy) planHandovers() {
 	})
 }
 
-// What the names of listeners of ports begin with.
+// Prefixes of the names of listeners.
 const (
 	inboundPrefix  = "inbound:"
 	outboundPrefix = "outbound:"
 )
 
-// goesSecond says whether the protocol of a port changes in the way in which the other side has to
-// change first.
+// changesSecond reports whether the protocol of a port changes such that the other side must change
+// first.
 func changesSecond(old, next *draft.Resource) bool {
 	address, inbound := strings.CutPrefix(old.Name, inboundPrefix)
 	if !inbound {
@@ -62,7 +63,7 @@ func changesSecond(old, next *draft.Resource) bool {
 		}
 	}
 	if _, err := netip.ParseAddrPort(address); err != nil {
-		return false // of redirected traffic
+		return false // a listener for redirected traffic
 	}
 	if inbound {
 		return becomesTCP(old, next)
@@ -70,7 +71,7 @@ func changesSecond(old, next *draft.Resource) bool {
 	return becomesTCP(next, old)
 }
 
-// becomesTCP says whether a listener changes from HTTP to TCP.
+// becomesTCP reports whether a listener changes from HTTP to TCP.
 func becomesTCP(old, next *draft.Resource) bool {
 	http, tcp := draft.Speaks(old)
 	if !http || tcp {
@@ -80,8 +81,8 @@ func becomesTCP(old, next *draft.Resource) bool {
 	return tcp && !http
 }
 
-// awaitOthers puts the forms that listeners keep for a while among those that go in the place of
-// the config's.
+// holdHandovers adds the previous forms of listeners that wait for the other side to the lists that
+// replace those of the config.
 func (n *proxy) holdHandovers(old *draft.Lists) {
 	now := n.proxies.opts.Now()
 	for name, h := range n.handovers {

@@ -5,22 +5,22 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// hold works out the lists that the client should have: those of the config, with the last accepted
-// bytes in place of those that it is known to reject (ENVOY rule P2), and with what these bytes
-// refer to although the config has it no longer. What it rejects by name and never accepted in any
-// form is left as it is: there is nothing to protect, and with the next change it gets another
-// chance, since a port may be free by then. What it rejects whole responses for is left out; see
-// [trial].
+// hold computes the lists that the client should have: those of the config, in which the last
+// accepted bytes replace rejected resources (ENVOY rule P2), with the resources to which these
+// bytes refer and which the config no longer has. A resource that is rejected by name and was never
+// accepted stays in the lists: there is no form to protect, and it may be accepted with the next
+// change, for example because a port is free again. A resource for which whole responses are
+// rejected is excluded; see [trial].
 //
-// What is withheld and left out of the config is never taken from a client that has it. A
-// state-of-the-world client that came with a config of unknown bytes is sent it as it is: to leave
-// it out would remove it, while Envoy rejects it and keeps what it has.
+// A withheld resource that the config omits is never removed from a client that has it. A
+// state-of-the-world client that connected with an unknown config receives the withheld resource
+// unchanged: omitting it would remove it, whereas Envoy rejects it and keeps its present version.
 func (n *proxy) hold() {
 	if n.cfg == nil {
 		return
 	}
 	n.lists, n.unsent = n.cfg.Resources, [draft.NumTypes]bool{}
-	var old draft.Lists // in force beside the config
+	var old draft.Lists // forms that replace those of the config
 	some, rejections := false, 0
 	for rank := range draft.Types {
 		rejections += len(n.rejected[rank]) + len(n.withheld[rank])
@@ -63,8 +63,8 @@ func (n *proxy) hold() {
 	n.retainDrained()
 }
 
-// reconsider forgets rejections that the change from one config to another has made pointless, and
-// those of resources that may be taken now, since something that they refer to has come up.
+// dropObsoleteRejections forgets rejections of resources that have changed, and of those that may
+// be accepted now because a resource to which they refer has been added.
 func (n *proxy) dropObsoleteRejections(old, cfg *draft.Sealed) {
 	for rank, names := range n.rejected {
 		for name, rej := range names {
@@ -96,8 +96,8 @@ func (n *proxy) dropObsoleteRejections(old, cfg *draft.Sealed) {
 	}
 }
 
-// needMet says whether a change of the config brings something that a resource refers to: a cluster
-// that was missing, or another secret. The bytes of a cluster do not matter to what refers to it.
+// needMet reports whether a new config adds a cluster to which a resource refers, or changes one of
+// its secrets. Changes of a cluster do not affect the resources that refer to it.
 func needMet(rank int, r *draft.Resource, old, cfg *draft.Sealed) (met bool) {
 	refs := r.Refs()
 	for _, need := range needs[rank] {

@@ -7,22 +7,22 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// InUse is what a client has, as far as the server knows.
+// InUse is the state of a client as far as the server knows it.
 type InUse struct {
-	// Resources are those that it has accepted, or is being sent: of what it rejects or what is
-	// withheld from it, the form that it accepted last, or nothing.
+	// Resources are those that the client has accepted or is being sent. For a rejected or withheld
+	// resource this is the form that the client accepted last, or nothing.
 	Resources *draft.Lists
-	Held      []draft.Rejection // what it has another form of, or nothing; sorted by type and name
+	Held      []draft.Rejection // resources that the client has in another form or not at all, sorted by type and name
 	Draining  []Draining
 }
 
-// Draining is a listener of which a client has let a form go, while connections may still use it.
+// Draining is a listener of which a previous version may still have connections.
 type Draining struct {
 	Listener string
-	Until    time.Time // when the last of them has ended
+	Until    time.Time // end of the last connection
 }
 
-// InUse returns what the client of a node has, nil when none is connected or no config was
+// InUse returns the state of the client of a node, nil if no client is connected or no config was
 // published for it.
 func (p *Proxies) InUse(key node.Key) *InUse {
 	n := p.proxyOf(key)
@@ -41,16 +41,16 @@ func (p *Proxies) InUse(key node.Key) *InUse {
 		if len(rej) == 0 {
 			continue
 		}
-		var last []*draft.Resource // of those that it has in another form; lists are sorted
+		var last []*draft.Resource // accepted forms, sorted
 		for _, r := range n.accepted[rank] {
-			// What it accepted and has rejected since, started anew, it does not have any more.
+			// A client that restarted no longer has what it accepted before and has rejected since.
 			if t := rej[r.Name]; t != nil && !(t.overtakes && t.resource.Version == r.Version) {
 				last = append(last, r)
 			}
 		}
 		lists[rank] = draft.Merge(lists[rank], last, func(name string) bool {
 			t := rej[name]
-			return t != nil && (!t.check || t.leftOut) // else the config has an older form in its place
+			return t != nil && (!t.check || t.leftOut) // otherwise the config already contains an older form
 		})
 	}
 	now := n.proxies.opts.Now()

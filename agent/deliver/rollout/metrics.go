@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// metrics are those of all proxies. No label depends on a client.
+// metrics are the metrics of all proxies. No label depends on a client.
 type metrics struct {
 	nacks   *prometheus.CounterVec // type
 	refused *prometheus.CounterVec // type
@@ -20,19 +20,19 @@ type metrics struct {
 // typeLabels are the values of the label "type", by rank.
 var typeLabels = [...]string{"secret", "cluster", "endpoint", "listener", "route"}
 
-// newMetrics registers the metrics; held collects what is not in force.
+// newMetrics registers the metrics, including the collector of held resources.
 func newMetrics(r prometheus.Registerer, held prometheus.Collector, log *slog.Logger) *metrics {
 	m := &metrics{
 		nacks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nearside_xds_nacks_total", Help: "Responses that a proxy rejected, by resource type."}, []string{"type"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nearside_xds_refused_total",
-			Help: "Resources that the agent's own check has withheld from a proxy, by resource type."}, []string{"type"}),
+			Help: "Resources that the agent's check has withheld from a proxy, by resource type."}, []string{"type"}),
 		proxies: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "nearside_xds_connected_proxies", Help: "Nodes with an xDS stream, known or not."}),
 		wait: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "nearside_xds_wait_duration_seconds",
-			Help:    "From the opening of a stream to the publication of the config that it is served first.",
+			Help:    "Time from the opening of a stream to the publication of its first config.",
 			Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}}),
 	}
 	for _, t := range typeLabels {
@@ -50,14 +50,14 @@ func newMetrics(r prometheus.Registerer, held prometheus.Collector, log *slog.Lo
 }
 
 var heldDesc = prometheus.NewDesc("nearside_xds_held_resources",
-	"Resources that are not in force on connected proxies, by resource type and by whom: the proxy, which rejects them, "+
-		"or the agent's own check, which withholds them.", []string{"type", "by"}, nil)
+	"Resources that are not in force on connected proxies, by resource type and cause: rejected by the proxy, "+
+		"or withheld by the agent's check.", []string{"type", "by"}, nil)
 
-// held counts what is rejected or withheld, and who waits, whenever metrics are read.
+// held counts rejected and withheld resources, and waiting proxies, when metrics are read.
 type held struct{ p *Proxies }
 
 var unservedDesc = prometheus.NewDesc("nearside_xds_waiting_proxies",
-	"Connected nodes whose config has not been looked at since their newest stream came.", nil, nil)
+	"Connected nodes that wait for a publication since their newest stream was opened.", nil, nil)
 
 func (h held) Describe(ch chan<- *prometheus.Desc) { ch <- heldDesc; ch <- unservedDesc }
 

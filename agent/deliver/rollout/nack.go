@@ -9,14 +9,13 @@ import (
 )
 
 const (
-	maxReason    = 2 << 10  // bytes of a client's message that are kept
-	maxMessage   = 32 << 10 // bytes of it that are searched for names
+	maxReason    = 2 << 10  // size in bytes of the message of a client that is stored
+	maxMessage   = 32 << 10 // size in bytes of the message that is searched for names
 	maxNackNames = 64
 )
 
-// namesIn returns the names of those resources that a client's error message mentions. A name
-// counts where it stands by itself: not as a part of a longer word, nor of the longer name of
-// another resource.
+// namesIn returns the names of the resources that an error message of a client contains. A name
+// counts only as a whole word that is not part of the longer name of another resource.
 func namesIn(message string, resources []*draft.Resource) map[string]struct{} {
 	found := map[string]struct{}{}
 	if len(message) > maxMessage {
@@ -50,10 +49,10 @@ func namesIn(message string, resources []*draft.Resource) map[string]struct{} {
 	return found
 }
 
-// quotesWhole reports whether an Envoy that rejects a response with a message has taken nothing of
-// it, whatever names the message has. Envoy reads a response as a whole, and quotes the resource
-// that breaks a rule of its API, with all names in it. Of what it has read it takes listeners and
-// clusters one by one, and names those that it cannot take in words of its own.
+// quotesWhole reports whether an Envoy that rejects a response with this message has applied
+// nothing of the response. If a resource violates a rule of the API, Envoy quotes it with all names
+// in it and rejects the response. Otherwise Envoy applies listeners and clusters one by one, and
+// its message has a fixed prefix and the names of those that it could not apply.
 func quotesWhole(rank int, message string) bool {
 	if rank == draft.RankListener || rank == draft.RankCluster {
 		return !strings.HasPrefix(message, "Error adding/updating ")
@@ -61,7 +60,7 @@ func quotesWhole(rank int, message string) bool {
 	return strings.Contains(message, "Proto constraint validation failed")
 }
 
-// nameByte says whether a byte next to a name makes it a part of a longer word.
+// nameByte reports whether a byte next to a name makes the name part of a longer word.
 func nameByte(b byte) bool {
 	return b == '-' || b == '_' || b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' ||
 		b >= utf8.RuneSelf

@@ -7,11 +7,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// holdBack puts together what of the config waits: the accepted forms that go in place of suspects
-// and of what needs them, by rank, and the names that are left out where there is no such form.
+// holdBack determines which resources of the config wait: it adds the accepted forms that replace
+// suspects and the resources that need them to old, and excludes the names without an accepted
+// form.
 func (n *proxy) holdBack(old *draft.Lists) {
 	n.excluded, n.delayed = [draft.NumTypes]map[string]struct{}{}, [draft.NumTypes]bool{}
-	clusters := map[string]struct{}{} // that the client has in no form
+	clusters := map[string]struct{}{} // clusters that the client has in no form
 	for rank, names := range n.rejected {
 		for name, rej := range names {
 			r, a := n.configured(rank, name), n.acceptedForm(rank, name)
@@ -30,11 +31,10 @@ func (n *proxy) holdBack(old *draft.Lists) {
 	n.holdHandovers(old)
 }
 
-// awaitClusters has listeners and routes wait for the clusters that they need and the client does
-// not have, of which some are known to be in rej. One that the client has in another form stays
-// in that, also until a new cluster is acknowledged. One that is new waits for those that are
-// suspected alone: a cluster that is on its way comes first anyway, and where one is rejected for
-// good the rest of the listener still serves.
+// awaitClusters lets listeners and routes wait for clusters that they need and the client does not
+// have. A resource with an accepted form keeps it until the cluster is acknowledged. A new resource
+// waits only for suspected clusters: other clusters are sent before it, and if a cluster is
+// rejected for good, the other clusters of the listener still work.
 func (n *proxy) awaitClusters(old *draft.Lists, clusters map[string]struct{}) {
 	before := n.waiting
 	n.waiting = [draft.NumTypes]map[string]*rejection{}
@@ -64,7 +64,7 @@ func (n *proxy) awaitClusters(old *draft.Lists, clusters map[string]struct{}) {
 			switch {
 			case a != nil:
 				if _, ok := firstCluster(a, clusters); ok {
-					continue // it is no better
+					continue // the accepted form needs a missing cluster as well
 				}
 				old[rank] = append(old[rank], a)
 				if rej != nil && rej.alone {
@@ -81,8 +81,8 @@ func (n *proxy) awaitClusters(old *draft.Lists, clusters map[string]struct{}) {
 }
 
 // firstCluster returns the first of some clusters that a resource names. A cluster that Envoy
-// selects at run time is none of them: waiting for every cluster would delay the resource as long
-// as any cluster is rejected.
+// selects at run time does not count: otherwise the resource would wait as long as any cluster is
+// rejected.
 func firstCluster(r *draft.Resource, clusters map[string]struct{}) (name string, ok bool) {
 	for _, name := range r.Refs().Names(envoy.KindCluster) {
 		if _, ok := clusters[name]; ok {
@@ -92,8 +92,8 @@ func firstCluster(r *draft.Resource, clusters map[string]struct{}) (name string,
 	return "", false
 }
 
-// hasAllClusters says whether the client is sent all clusters, as Envoy, and not those alone that
-// its routes name.
+// hasAllClusters reports whether the client subscribes to all clusters, as Envoy does, and not only
+// to those that its routes name.
 func (n *proxy) hasAllClusters() bool {
 	for _, st := range n.streams {
 		if w := st.watches[draft.RankCluster]; w != nil && !w.fresh && w.wildcard {
@@ -103,8 +103,8 @@ func (n *proxy) hasAllClusters() bool {
 	return false
 }
 
-// await notes that a listener or a route keeps its accepted form, since it would lead to a cluster
-// that the client rejects.
+// waitForCluster records that a listener or route keeps its accepted form, because the new form
+// needs a rejected cluster.
 func (n *proxy) waitForCluster(rank int, was *rejection, r *draft.Resource, cluster *rejection) {
 	if n.waiting[rank] == nil {
 		n.waiting[rank] = map[string]*rejection{}

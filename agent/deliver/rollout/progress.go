@@ -10,41 +10,41 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Progress is how far one node is with its config: what [api.ProxyStatus] says in full, in little.
+// Progress is the sync status of one node: a short form of [api.ProxyStatus].
 type Progress struct {
 	Node     node.Key
 	Mesh     string
 	Name     string
-	State    string    // api.StateWaiting, api.StateUnknown, api.StateServing or api.StateDisconnected
-	Revision uint64    // of the store that its config was made from; 0 without a config
-	Opened   time.Time // when its newest stream was opened
-	// Answered is the newest revision whose config it has answered in whole: every type that it asks
-	// for is acknowledged, or rejected and then listed in Rejected. 0 until it has done so since it
-	// connected.
+	State    string    // api.StateWaiting, api.StateUnknown, api.StateServing, or api.StateDisconnected
+	Revision uint64    // revision of the store from which its config was generated; 0 without a config
+	Opened   time.Time // when the newest stream was opened
+	// Answered is the newest revision whose config the node has answered completely: every type to
+	// which it subscribes is acknowledged, or rejected and listed in Rejected. It is 0 until then
+	// after each connect.
 	Answered uint64
-	// Unanswered are the types with a response that it has not answered, in make-before-break order,
-	// and SentAt is when the first of these was sent.
+	// Unanswered lists the types with an unanswered response, in make-before-break order. SentAt is
+	// when the first of these was sent.
 	Unanswered []string
 	SentAt     time.Time
 	Rejected   []draft.Rejection // sorted by type and name
-	Draining   []Drain           // by revision, at most 16
-	// HandoverUntil is until when it keeps a listener whose protocol changes, so that the other side
-	// changes first; zero for none.
+	Draining   []Drain           // by revision, at most maxDrains
+	// HandoverUntil is the time until which the node keeps a listener whose protocol changes, so
+	// that the other side changes first; zero for none.
 	HandoverUntil time.Time
 }
 
-// Drain says that filter chains which a config of a revision has replaced may have open
-// connections. What holds on these at once is said in docs/xds.md.
+// Drain says that filter chains that a revision has replaced may have open connections. See
+// docs/xds.md for what applies to these immediately.
 type Drain struct {
 	Revision uint64
-	Until    time.Time // at the latest
+	Until    time.Time // latest end
 }
 
-// maxDrains bounds the drains of a [Progress]; the newest are named.
+// maxDrains is the maximum number of drains of a [Progress], the newest ones.
 const maxDrains = 16
 
-// OldUntil is when the last connection that may be on filter chains from before a revision has
-// drained; zero where none is left.
+// OldUntil returns when the last connection on filter chains from before a revision has drained;
+// zero if none is left.
 func (p *Progress) OldUntil(revision uint64, now time.Time) time.Time {
 	for _, d := range p.Draining {
 		if d.Revision >= revision && d.Until.After(now) {
@@ -54,8 +54,8 @@ func (p *Progress) OldUntil(revision uint64, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// noteAnswered takes note of what the client has answered by now. It is called whenever something
-// may have come to an end. The mu of the node is held.
+// noteAnswered records which config the client has answered. It is called whenever a client may
+// have finished. The caller holds the mu of the proxy.
 func (n *proxy) noteAnswered() {
 	if n.cfg == nil || len(n.streams) == 0 {
 		return
@@ -77,7 +77,7 @@ func (n *proxy) noteAnswered() {
 				all = false
 			case n.pruneTrial(rank), n.delayed[rank]:
 				all = false
-			case w.quiet(n.cfg): // answered, if not with a yes
+			case w.quiet(n.cfg): // answered with a rejection
 			default:
 				if c := st.pending(w); !c.empty() || c.waiting {
 					all = false
@@ -86,7 +86,7 @@ func (n *proxy) noteAnswered() {
 				}
 			}
 		}
-		// Envoy asks for listeners only when it has its clusters.
+		// Envoy requests listeners only after it has its clusters.
 		all = all && asked && !(st.client.Envoy && st.watches[draft.RankListener] == nil)
 	}
 	if all {
@@ -95,12 +95,12 @@ func (n *proxy) noteAnswered() {
 	n.proxies.watchers.notify()
 }
 
-// answered says that no response is on its way to the client or unanswered by it.
+// answered reports whether the client has answered all responses and none is about to be sent.
 func (w *typeWatch) answered() bool {
 	return !w.fresh && w.sub != nil && w.ticket == nil && len(w.unacked) == 0
 }
 
-// progress returns how far the node is. The mu of the node is held.
+// progress returns the sync status of the node. The caller holds the mu of the proxy.
 func (n *proxy) progress(connected bool) Progress {
 	now := n.proxies.opts.Now()
 	p := Progress{Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, State: n.state(connected), Opened: n.client.Opened,
@@ -123,7 +123,8 @@ func (n *proxy) progress(connected bool) Progress {
 	return p
 }
 
-// rejections returns what the client refuses. The mu of the node is held.
+// rejections returns the resources that are not in force at the client. The caller holds the mu of
+// the proxy.
 func (n *proxy) rejections() []draft.Rejection {
 	var out []draft.Rejection
 	for rank := range draft.Types {
@@ -149,9 +150,9 @@ func (n *proxy) rejections() []draft.Rejection {
 	return out
 }
 
-// came returns the version of a resource that a stream came with, other than the one that was
-// refused, and which the client is left; or that it lacks the resource, as it has said at the start
-// what it has.
+// initialVersion returns the version of a rejected resource that the client had when a stream
+// started and still has, or that the client lacks the resource according to the versions that it
+// reported.
 func (n *proxy) initialVersion(rank int, name string, rej *rejection) (version string, lacks bool) {
 	for _, st := range n.streams {
 		w := st.watches[rank]
@@ -168,11 +169,12 @@ func (n *proxy) initialVersion(rank int, name string, rej *rejection) (version s
 	return "", false
 }
 
-// HasRejections reports whether any client rejects something, or something is withheld from one:
-// whether the Rejected of a [Progress] is worth a look. It costs nothing.
+// HasRejections reports whether any resource is rejected by a client or withheld from it, so that
+// Progress.Rejected is not empty. It is cheap.
 func (p *Proxies) HasRejections() bool { return p.rejecting.Load() > 0 }
 
-// countRejections takes note of whether a node has rejections. The mu of the node is held.
+// countRejections updates the number of nodes with rejections. The caller holds the mu of the
+// proxy.
 func (p *Proxies) countRejections(n *proxy, has bool) {
 	if has == n.rejects {
 		return
@@ -184,20 +186,20 @@ func (p *Proxies) countRejections(n *proxy, has bool) {
 	}
 }
 
-// Progress returns how far all nodes are, connected or recently so, sorted by node id. It costs far
-// less than Status, and is worked out once after each change, for all who ask: the list must not be
-// changed.
+// Progress returns the sync status of all nodes that are connected or were recently, sorted by node
+// id. It is computed once after each change and shared, so the list must not be changed. It is much
+// cheaper than Status.
 func (p *Proxies) Progress() []Progress {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	changes := p.watchers.changes.Load() // before the nodes are looked at: what changes meanwhile is looked at again
+	changes := p.watchers.changes.Load() // read first, so that a concurrent change is not missed
 	if p.progress != nil && p.progressOf == changes {
 		return p.progress
 	}
 	out := make([]Progress, 0, len(p.nodes))
 	for _, n := range p.nodes {
 		if n.connected == 0 && n.leftAt.IsZero() {
-			continue // not let in yet
+			continue // not opened yet
 		}
 		n.mu.Lock()
 		out = append(out, n.progress(n.connected > 0))
@@ -208,9 +210,9 @@ func (p *Proxies) Progress() []Progress {
 	return out
 }
 
-// Attribute says which policies of a revision shape the resource of a rejection, the most likely
-// cause first; none is possible. It does nothing when the resource is not refused in these bytes
-// any more.
+// Attribute sets the policies of a revision that affect the resource of a rejection, the most
+// likely cause first. The list may be empty. Attribute does nothing if the resource is no longer
+// rejected in these bytes.
 func (p *Proxies) Attribute(r draft.Rejection, blame []api.Blame, revision uint64) {
 	n := p.proxyOf(r.Node)
 	rank := draft.Rank(r.ID.TypeURL)
@@ -231,11 +233,11 @@ func (p *Proxies) Attribute(r draft.Rejection, blame []api.Blame, revision uint6
 	p.watchers.notify()
 }
 
-// maxNackBlame bounds the policies that are named for a whole response.
+// maxNackBlame is the maximum number of policies that are listed for a response.
 const maxNackBlame = 16
 
-// blameNACK puts together who shapes the resources of a rejected response: of each first who comes
-// first there.
+// blameNACK lists the policies that affect the resources of a rejected response: first the most
+// likely cause of each resource, then the second one, and so on.
 func (n *proxy) blameNACK(rank int) {
 	nack := n.status(rank).NACK
 	if nack == nil {
@@ -260,5 +262,5 @@ func (n *proxy) blameNACK(rank int) {
 	}
 }
 
-// blameOf returns who shapes a rejected resource, as far as that is known.
+// blameOf returns the policies that affect a rejected resource, as far as they are known.
 func blameOf(rej *rejection) []api.Blame { return append([]api.Blame{}, rej.blame...) }

@@ -16,49 +16,50 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Options holds what Proxies need. The zero value works: it logs nowhere, tells nobody and has the
-// default bounds.
+// Options are the options of Proxies. The zero value is valid: it logs nothing, calls nothing, and
+// has the default limits.
 type Options struct {
-	// Log takes what an operator should know; nil discards.
+	// Log receives log entries; nil discards them.
 	Log *slog.Logger
-	// Now is the clock of the times in status; nil is time.Now.
+	// Now is the clock for times in the status; nil is time.Now.
 	Now func() time.Time
-	// Changed is called whenever a stream was let in, when the last one of a node has ended, and when
-	// a client from which something is withheld has accepted listeners. It must not block, nor call
-	// Proxies; nil for none.
+	// Changed is called when a stream is opened, when the last stream of a node ends, and when a
+	// client from which something is withheld accepts listeners. It must not block or call Proxies.
+	// Nil is a no-op.
 	Changed func()
-	// Stored returns the revision of the store at which a node came to be known last, 0 where it is
-	// not. Who was found not to be known at an earlier revision is not told so while the next look is
-	// on its way. It must not block, nor call Proxies. Nil: 0.
+	// Stored returns the revision of the store that added a node, 0 if the store does not have it.
+	// A node that was unknown at an earlier revision is not reported as unknown to its client
+	// before the next pass. Stored must not block or call Proxies. Nil returns 0.
 	Stored func(node.Ref) uint64
-	// Rejected is called whenever a client has rejected something. It must not block; nil for none.
+	// Rejected is called when a client has rejected something. It must not block. Nil is a no-op.
 	Rejected func()
-	// Registry takes the metrics nearside_xds_* of proxies; nil leaves them unregistered.
+	// Registry registers the nearside_xds_* metrics of proxies; nil leaves them unregistered.
 	Registry prometheus.Registerer
 
-	// UnknownGrace is how long a stream of a node that is published as unknown is held before it is
-	// told so; default 10 s.
+	// UnknownGrace is how long the stream of an unknown node stays open before it ends with an
+	// error. The default is 10 s.
 	UnknownGrace time.Duration
-	// RemovalWait bounds how long the removal of a cluster, endpoint or route waits for the
-	// acknowledgement of the listeners and routes that moved off it; default 15 s.
+	// RemovalWait bounds how long the removal of a cluster, endpoint, or route waits for the
+	// acknowledgement of the listeners and routes that referred to it. The default is 15 s.
 	RemovalWait time.Duration
-	// WarmWait bounds how long listeners and routes wait for the acknowledgement of clusters that are
-	// new to an Envoy, which it gives once they are warm; default 10 s.
+	// WarmWait bounds how long listeners and routes wait until an Envoy acknowledges clusters that
+	// are new to it, which it does when they are warm. The default is 10 s.
 	WarmWait time.Duration
-	// DrainTime is how long connections may stay on a listener that an Envoy has let go of: as long it
-	// keeps what that listener refers to. 0: no longer than it takes to acknowledge.
+	// DrainTime is how long connections may stay on a listener that an Envoy has replaced. The
+	// Envoy keeps the resources to which the listener refers for this time. 0 keeps them until the
+	// new listener is acknowledged.
 	DrainTime time.Duration
-	// HandoverTime is how long an Envoy goes on with a listener whose protocol changes, where others
-	// have to change first; see [handover]. 0: it does not.
+	// HandoverTime is how long an Envoy keeps a listener whose protocol changes if others must
+	// change first; see [handover]. 0 disables this.
 	HandoverTime time.Duration
-	// AckTimeout is how long a client may neither acknowledge nor reject what it was sent, be it that
-	// it does not read or does not answer, before the stream is closed; default 2 min.
+	// AckTimeout is how long a client may leave a response unanswered, whether it does not read it
+	// or does not answer, before the stream is closed. The default is 2 min.
 	AckTimeout time.Duration
-	// GoneTime is how long it is remembered what the client of a node without a stream has accepted;
-	// default 1 min. What it has rejected is remembered longer, together with what it had instead.
+	// GoneTime is how long the accepted resources of a node without a stream are remembered. The
+	// default is 1 min. Rejections are remembered longer, together with the accepted resources.
 	GoneTime time.Duration
-	// Forgot is called when what gone clients had is forgotten. It must not block, nor call Proxies.
-	// Nil: nothing.
+	// Forgot is called when accepted resources of disconnected clients are forgotten. It must not
+	// block or call Proxies. Nil is a no-op.
 	Forgot func()
 }
 
@@ -89,24 +90,24 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Proxies holds the state of all proxies that have, or had recently, an xDS stream. Make it with
-// New; its methods may be called from any goroutine.
+// Proxies holds the state of all proxies that have an xDS stream or had one recently. It is safe
+// for concurrent use. Create it with New.
 type Proxies struct {
 	opts     Options
 	metrics  *metrics
 	watchers watchers
 
-	rejecting  atomic.Int64  // proxies with rejections
-	lastStream atomic.Uint64 // number of streams that were let in
+	rejecting  atomic.Int64  // number of proxies with rejections
+	lastStream atomic.Uint64 // number of streams that were opened
 
-	mu        sync.Mutex // taken before a proxy's mu; guards all below
+	mu        sync.Mutex // locked before the mu of a proxy; guards all fields below
 	ready     bool
 	stopped   bool
 	nodes     map[node.Key]*proxy
-	gone      []*proxy    // those without a stream, the longest gone first
-	goneTimer *time.Timer // runs until the next of them is forgotten in part; see forgetAccepted
+	gone      []*proxy    // nodes without a stream, the longest disconnected first
+	goneTimer *time.Timer // runs until accepted resources are forgotten; see forgetAccepted
 
-	progress   []Progress // as worked out after progressOf changes
+	progress   []Progress // computed after progressOf changes
 	progressOf uint64
 }
 
@@ -118,7 +119,7 @@ func New(o Options) *Proxies {
 	return p
 }
 
-// Stop ends the timers of gone proxies. The streams have ended by then.
+// Stop stops the timers of disconnected proxies. All streams must have ended.
 func (p *Proxies) Stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,8 +129,8 @@ func (p *Proxies) Stop() {
 	}
 }
 
-// Ready lets the streams be served. Until it is called nothing is sent to anyone, so that a client
-// never takes an agent that has not loaded its state for an empty mesh.
+// Ready lets the streams receive responses. Nothing is sent before, so that no client mistakes an
+// agent that has not loaded its state for an empty mesh.
 func (p *Proxies) Ready() {
 	p.mu.Lock()
 	p.ready = true
@@ -147,38 +148,36 @@ func (p *Proxies) Ready() {
 	p.watchers.notify()
 }
 
-// Config is what Publish gives a node.
+// Config is the config of a node for Publish.
 type Config struct {
 	Sealed *draft.Sealed // nil: the node is unknown
-	// Refused ends the streams of a node without a config with RESOURCE_EXHAUSTED. Nil: it is not
-	// refused.
+	// Refused ends the streams of a node without a config with RESOURCE_EXHAUSTED. Nil does not.
 	Refused  error
-	Revision uint64 // of the store that it was made from, or from a later one without a difference
-	// LastStream is what [Proxies.LastStream] gave before anything was looked at that the config was
-	// made from. A stream that was let in later is not served with it, nor told that its node is
-	// unknown: it may have brought something, and what its peer did before it came may not be in it.
+	Revision uint64 // revision of the store from which it was generated, or a later one with the same result
+	// LastStream is the result of [Proxies.LastStream] before the inputs of the config were read. A
+	// stream that was opened later does not receive the config, and is not reported as unknown: the
+	// config may lack what the client brought, or what was changed before it connected.
 	LastStream uint64
-	// Withheld are the resources that the check does not let through, each once. Sealed has bytes in
-	// their place that it let through before, or nothing. It must not be changed.
+	// Withheld lists the resources that the check withholds, each once. Sealed has a form of them
+	// that was published before, or nothing. The list must not be changed.
 	Withheld []draft.Withheld
-	// Listeners is what [Proxies.Listeners] gave when it was worked out what to withhold. Where
-	// something is withheld and the client has accepted others since, no listener is sent until a
-	// config comes that was worked out with those.
+	// Listeners is the result of [Proxies.Listeners] from which Withheld was determined. If
+	// something is withheld and the client has accepted other listeners since, no listener is sent
+	// until a config based on these is published.
 	Listeners []*draft.Resource
 }
 
-// Publish sets the config of nodes, each at once. A nil config says that the node is unknown: a
-// connected client keeps what it has, is listed as unknown and is told after UnknownGrace. The
-// configs of other nodes stay as they are.
+// Publish sets the config of nodes, each atomically. Nil means that the node is unknown: a
+// connected client keeps its config, is listed as unknown, and receives an error after
+// UnknownGrace. The configs of other nodes stay unchanged.
 //
-// A node that is refused has its streams ended, where it has no config: that of one that is served
-// stays.
+// The streams of a refused node without a config are ended. A node with a config keeps it.
 //
-// The caller publishes the config of every node that Connected returns whenever Changed was called;
-// one that is the same as before costs a comparison of pointers. Configs of nodes that are not
-// connected are dropped: a node that comes back waits for a fresh one.
+// The caller publishes the config of every node of Connected whenever Changed is called. An
+// unchanged config costs a comparison of pointers. Configs of nodes that are not connected are
+// dropped: a node that reconnects waits for a new one.
 func (p *Proxies) Publish(configs map[node.Key]Config) {
-	var later []func() // log lines: no node waits for those of another one
+	var later []func() // log lines, which are written after all nodes are updated
 	for key, cfg := range configs {
 		n := p.proxyOf(key)
 		if n == nil {
@@ -214,8 +213,8 @@ func (p *Proxies) Connected() []node.Key {
 	return keys
 }
 
-// Waiting returns the nodes with a stream that is served nothing yet, since when it is there: those
-// without a config, and those whose last publication was made before it came.
+// Waiting returns the nodes with a stream that has received nothing yet, with the time when it was
+// opened: nodes without a config, and nodes whose last publication preceded the stream.
 func (p *Proxies) Waiting() map[node.Key]time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -232,9 +231,9 @@ func (p *Proxies) Waiting() map[node.Key]time.Time {
 	return out
 }
 
-// Unserved returns how many connected nodes nobody has looked at since their newest stream came,
-// and since when the first of these is there. It is the work that a slow machine is behind with: a
-// node that is not known is none of them.
+// Unserved returns the number of connected nodes for which nothing was published since their newest
+// stream was opened, and when the first of these streams was opened. It measures how far a slow
+// machine is behind; unknown nodes do not count.
 func (p *Proxies) Unserved() (nodes int, since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -258,12 +257,12 @@ func (p *Proxies) Unserved() (nodes int, since time.Time) {
 	return nodes, since
 }
 
-// LastStream returns the number of the stream that was let in last, 0 before the first. See
+// LastStream returns the number of the stream that was opened last, 0 before the first. See
 // [Config.LastStream].
 func (p *Proxies) LastStream() uint64 { return p.lastStream.Load() }
 
-// Peer returns who is at the other end of the newest stream of a node; false where there is none,
-// or its client is no Envoy.
+// Peer returns the peer of the newest stream of a node, false if there is none or its client is not
+// an Envoy.
 func (p *Proxies) Peer(key node.Key) (access.Peer, bool) {
 	n := p.proxyOf(key)
 	if n == nil {
@@ -274,8 +273,8 @@ func (p *Proxies) Peer(key node.Key) (access.Peer, bool) {
 	return n.client.Peer, len(n.streams) > 0 && n.client.Build != nil
 }
 
-// Build returns what the client of a node says of itself; nil where it is not known. It is not
-// changed.
+// Build returns the Envoy build that the client of a node reports, nil if it is unknown. It must
+// not be changed.
 func (p *Proxies) Build(key node.Key) *finding.Build {
 	n := p.proxyOf(key)
 	if n == nil {
@@ -286,8 +285,8 @@ func (p *Proxies) Build(key node.Key) *finding.Build {
 	return n.client.Build
 }
 
-// Listeners returns the listeners that the client of a node has accepted last, sorted by name. They
-// tell which addresses it has left. The list must not be changed.
+// Listeners returns the listeners that the client of a node accepted last, sorted by name. Their
+// addresses are in use. The list must not be changed.
 func (p *Proxies) Listeners(key node.Key) []*draft.Resource {
 	n := p.proxyOf(key)
 	if n == nil {
@@ -298,7 +297,7 @@ func (p *Proxies) Listeners(key node.Key) []*draft.Resource {
 	return n.accepted[draft.RankListener]
 }
 
-// proxyOf returns what is known of a node; nil where it was never connected and has no config.
+// proxyOf returns the state of a node, nil if it was never connected.
 func (p *Proxies) proxyOf(key node.Key) *proxy {
 	p.mu.Lock()
 	defer p.mu.Unlock()

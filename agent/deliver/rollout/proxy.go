@@ -22,7 +22,7 @@ type proxy struct {
 	key     node.Key
 	ref     node.Ref
 
-	// Guarded by the mu of all.
+	// Guarded by the mu of proxies.
 	connected int       // number of opened streams
 	leftAt    time.Time // end of the last stream
 
@@ -39,12 +39,14 @@ type proxy struct {
 	syncState
 }
 
-// logLater has a warning written when mu is free: nothing waits for whoever reads the log.
+// logLater schedules a warning that is logged when mu is free, so that a slow log does not delay
+// the proxy.
 func (n *proxy) logLater(message string, args ...any) {
 	n.later = append(n.later, func() { n.proxies.opts.Log.Warn(message, args...) })
 }
 
-// unlock frees mu and writes the log lines. The mu of the server must not be held.
+// unlock releases mu and writes the scheduled log lines. The caller must not hold the mu of
+// Proxies.
 func (n *proxy) unlock() {
 	later := n.later
 	n.later = nil
@@ -54,7 +56,7 @@ func (n *proxy) unlock() {
 	}
 }
 
-// setConfig puts a config, or nil for none, in force and says whether streams have to look at it.
+// setConfig sets the config, nil for an unknown node, and reports whether streams must be updated.
 func (n *proxy) setConfig(c Config, now time.Time) bool {
 	n.revision = c.Revision
 	old, cfg := n.cfg, c.Sealed
@@ -94,13 +96,13 @@ func (n *proxy) setConfig(c Config, now time.Time) bool {
 	n.planHandovers()
 	n.hold()
 	if n.outdated() {
-		n.proxies.opts.Changed() // the client has accepted others since somebody looked
+		n.proxies.opts.Changed() // the client has accepted other listeners since
 	}
 	return true
 }
 
-// turnAway ends the streams of a node that is refused, where it has no config, and those that it
-// was looked at for.
+// endRefused ends the streams of a refused node without a config for which the config was
+// published.
 func (n *proxy) endRefused(c Config) {
 	if n.cfg != nil {
 		return
@@ -112,16 +114,16 @@ func (n *proxy) endRefused(c Config) {
 	}
 }
 
-// dropConfig forgets the config when the last stream has ended: whoever comes next waits for what a
-// pass makes of the state by then. What the client has rejected and accepted is remembered.
+// dropConfig forgets the config after the last stream has ended: the next stream waits for a new
+// config. Rejections and accepted resources are remembered.
 func (n *proxy) dropConfig() {
 	n.resourceState.close(n.rejects)
 	n.scheduleRetry()
 	n.drainState.stopTimer()
 }
 
-// refresh lets the streams take what they can and starts or stops the grace of those without a
-// config.
+// refresh sends what the streams can receive, and starts or stops the grace period of streams
+// without a config.
 func (n *proxy) refresh() {
 	for _, st := range n.streams {
 		st.watchGrace()
@@ -129,7 +131,7 @@ func (n *proxy) refresh() {
 	}
 }
 
-// acknowledged takes note that a client accepted a response.
+// acknowledged records that a client accepted a response.
 func (n *proxy) acknowledged(t *Response) {
 	n.accept(t, func(*draft.Resource) bool { return true })
 	s := n.status(t.w.rank)
@@ -138,7 +140,7 @@ func (n *proxy) acknowledged(t *Response) {
 	n.record(api.Event{Kind: "ack", Version: t.Version, Nonce: t.nonce}, t)
 }
 
-// accept remembers the resources of a response that took admits as the last good ones.
+// accept records the resources of a response for which took returns true as accepted.
 func (n *proxy) accept(t *Response, took func(*draft.Resource) bool) {
 	rank := t.w.rank
 	var good []*draft.Resource
@@ -149,16 +151,16 @@ func (n *proxy) accept(t *Response, took func(*draft.Resource) bool) {
 		}
 	}
 	if t.w.sub.IsWildcard() && len(n.rejected[rank]) == 0 && len(good) == len(t.Send) && len(t.w.unacked) == 0 {
-		n.setAccepted(rank, t.base) // shared with the config, as a rule
+		n.setAccepted(rank, t.base) // usually shared with the config
 		return
 	}
 	n.setAccepted(rank, n.afterResponse(rank, good, t.Removed, t.base))
 }
 
-// refused takes note that a client rejected a response. A client applies the good resources of a
-// response and names the bad ones in its message: those named are taken as rejected and the others
-// as accepted. Where none is named, or Envoy only quotes names, nothing of it is in force: the
-// client has what it had, and whole is true. What was new is suspected then; see [trial].
+// refused records that a client rejected a response. A client applies the valid resources of a
+// response and names the others in its message: named resources are rejected, the others are
+// accepted. If the message names none, or Envoy only quotes names, the client has applied nothing
+// and whole is true. Then the new resources of the response are suspects; see [trial].
 func (n *proxy) refused(t *Response, reason string) (whole bool) {
 	rank, now := t.w.rank, n.proxies.opts.Now()
 	bad, suspectIn, message := namesIn(reason, t.Send), "", reason
@@ -182,15 +184,15 @@ func (n *proxy) refused(t *Response, reason string) (whole bool) {
 		if n.cfg != nil {
 			if c := n.configured(rank, r.Name); c == nil || c.Version != r.Version ||
 				suspectIn != "" && suspectIn != n.cfg.Versions[rank] {
-				continue // changed since
+				continue // it has changed since
 			}
 		}
 		rej := &rejection{resource: r, reason: reason, at: now, suspectIn: suspectIn,
 			since:  n.rejectedSince(rank, r.Name, n.acceptedRevision[rank]),
 			madeAt: t.madeAt}
 		if a := n.acceptedForm(rank, r.Name); a != nil && a.Version == r.Version {
-			// The client took these bytes before, as one does that was started anew where a port is in use
-			// by now. They are in force no longer.
+			// The client accepted these bytes before. After a restart it may reject them, for
+			// example because a port is in use. They are no longer in force.
 			rej.overtakes, rej.since, n.since[rank][r.Name] = true, 0, 0
 		}
 		rej.noteInitialVersions(t, n.rejected[rank][r.Name])
@@ -217,7 +219,7 @@ func (n *proxy) refused(t *Response, reason string) (whole bool) {
 	return whole
 }
 
-// delivered takes note that a response is on its way.
+// delivered records that a response is about to be sent.
 func (n *proxy) delivered(t *Response) {
 	s := n.status(t.w.rank)
 	s.SentVersion, s.SentAt, n.sentBy[t.w.rank] = t.Version, n.proxies.opts.Now(), t.w

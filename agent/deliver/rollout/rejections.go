@@ -9,8 +9,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// rejectionState is what of a config is not in force at a client: what the client rejected, what
-// the check withholds, and what waits for one of these. It is guarded by the mu of the proxy.
+// rejectionState holds the resources of a config that are not in force at a client: those that the
+// client rejected, those that the check withholds, and those that wait for one of them. It is
+// guarded by the mu of the proxy.
 type rejectionState struct {
 	rejected [draft.NumTypes]map[string]*rejection
 	withheld [draft.NumTypes]map[string]*rejection // by the check
@@ -18,7 +19,7 @@ type rejectionState struct {
 	since    [draft.NumTypes]map[string]uint64     // rejection.since, until the client accepts the resource
 
 	trials   [draft.NumTypes]trial
-	excluded [draft.NumTypes]map[string]struct{} // absent from lists during a trial; see isSpared
+	excluded [draft.NumTypes]map[string]struct{} // absent from lists during a trial; see isExcluded
 	delayed  [draft.NumTypes]bool                // some resources wait until the client has answered other types
 	unsent   [draft.NumTypes]bool                // a withheld resource is sent in no form; see leavesUnsent
 
@@ -29,44 +30,44 @@ type rejectionState struct {
 	rejects    bool        // whether the node is counted in Proxies.rejecting
 }
 
-// rejection says that a client rejected a resource in certain bytes, or that the check of the agent
-// withholds it.
+// rejection says that a client rejected a resource in certain bytes, or that the check withholds
+// it.
 type rejection struct {
-	resource *draft.Resource // as it was refused
+	resource *draft.Resource // the rejected version
 	reason   string
 	at       time.Time
-	check    bool             // the check withholds it, and the client has not seen it
-	rule     int              // of the check
+	check    bool             // the check withholds it; the client has not received it
+	rule     int              // number of the rule of the check
 	cause    draft.ResourceID // see [draft.Withheld]
-	leftOut  bool             // withheld, and the config has nothing in its place
-	unsent   bool             // left out, and nothing is sent in its place
-	// suspect says that the client rejected a response with it without naming a resource, and it is
-	// not known yet for which; alone that it rejected one with nothing else beside it that was new.
-	// See [trial].
+	leftOut  bool             // withheld, and the config has no other form of it
+	unsent   bool             // left out, and no other form is sent
+	// suspect is set if the client rejected a response without naming a resource, and the search
+	// for the cause has not finished. alone is set if the client rejected a response in which only
+	// this resource was new. See [trial].
 	suspect, alone bool
 	retry          retry
-	// suspectIn is the version of the list that was rejected without naming the resource, which is
-	// suspected as long as the list stands; "" for one that was named.
+	// suspectIn is the version of the list that was rejected without a name. The resource is
+	// suspected until the list changes. "" if the resource was named.
 	suspectIn string
-	// since is the newest revision of the store with which the client took the type in whole before it
-	// had trouble with the resource, 0 when none is known. madeAt is the one with which the list came
-	// up that was rejected.
+	// since is the newest revision of the store whose resources of this type the client accepted
+	// before the rejection, 0 if none is known. madeAt is the revision that introduced the rejected
+	// list.
 	since, madeAt uint64
 	overtakes     bool // the client had accepted these bytes before
-	// came is the version that the client had at the start of its watch and has in the place of these
-	// bytes; "" for none. It lacks the resource when it has told the watch what it has, and that is
-	// not among it. Both hold for that watch alone.
+	// initialVersion is the version that the client had when its watch started and still has; ""
+	// for none. lacks is set if the client reported its versions and this resource is not among
+	// them. Both apply only to that watch.
 	initialVersion string
 	lacks          bool
 	initialOf      *typeWatch
 
-	attributed   bool // blame has been worked out, be it that there is none
+	attributed   bool // blame was determined, and may be empty
 	attributedAt uint64
 	blame        []api.Blame
 }
 
-// noteCame takes from the response that was rejected, or from the rejection before, what the client
-// came with.
+// noteInitialVersions copies what the client had when it connected from the rejected response, or
+// from the previous rejection.
 func (rej *rejection) noteInitialVersions(t *Response, last *rejection) {
 	name := rej.resource.Name
 	switch version := t.initialVersion[name]; {
@@ -82,7 +83,7 @@ func (rej *rejection) noteInitialVersions(t *Response, last *rejection) {
 	}
 }
 
-// by says who found the resource unusable.
+// by returns what found the resource unusable, as the API names it.
 func (r *rejection) by() string {
 	if r.check {
 		return api.HeldByCheck
@@ -90,7 +91,7 @@ func (r *rejection) by() string {
 	return api.HeldByProxy
 }
 
-// isRejected says whether the client is known to reject a resource in these bytes.
+// isRejected reports whether the client rejects a resource in these bytes.
 func (s *rejectionState) isRejected(rank int, r *draft.Resource) bool {
 	rej, ok := s.rejected[rank][r.Name]
 	return ok && rej.resource.Version == r.Version
@@ -107,14 +108,14 @@ func (s *rejectionState) forgetAccepted(rank int, r *draft.Resource, current boo
 	}
 }
 
-// rejectedSince returns rejection.since of a name. For a name that was not rejected before, it is
-// taken, the newest revision of which the client has accepted the type.
-func (s *rejectionState) rejectedSince(rank int, name string, taken uint64) uint64 {
+// rejectedSince returns rejection.since of a name. For a name that was not rejected before, this is
+// accepted, the newest revision of which the client has accepted the type.
+func (s *rejectionState) rejectedSince(rank int, name string, accepted uint64) uint64 {
 	if s.since[rank] == nil {
 		s.since[rank] = map[string]uint64{}
 	}
 	if _, known := s.since[rank][name]; !known {
-		s.since[rank][name] = taken
+		s.since[rank][name] = accepted
 	}
 	return s.since[rank][name]
 }
@@ -150,8 +151,7 @@ func (s *rejectionState) reset() {
 	clear(s.waiting[:])
 }
 
-// heldBy counts the resources of a type that the client rejects, and those that the check withholds
-// from it.
+// heldBy returns how many resources of a type the client rejects, and how many the check withholds.
 func (s *rejectionState) heldBy(rank int) (proxy, check int) {
 	for name := range s.rejected[rank] {
 		if s.withheld[rank][name] == nil {
@@ -162,8 +162,8 @@ func (s *rejectionState) heldBy(rank int) (proxy, check int) {
 	return proxy, len(s.withheld[rank])
 }
 
-// notInForce returns the rejections of a type by name, in any order: those of the check, and those
-// of the client beside them.
+// notInForce returns the rejections of a type by name: those of the check, and those of the client
+// for other resources.
 func (s *rejectionState) notInForce(rank int) map[string]*rejection {
 	if len(s.withheld[rank])+len(s.waiting[rank]) == 0 {
 		return s.rejected[rank]

@@ -6,8 +6,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// resourceState is the config of a node, and the resources that its client has of it. It is guarded
-// by the mu of the proxy.
+// resourceState is the config of a node, and the resources that its client has accepted. It is
+// guarded by the mu of the proxy.
 type resourceState struct {
 	cfg      *draft.Sealed // nil while no stream is open
 	previous *draft.Sealed // cfg before the last stream ended, if something of it is rejected or withheld

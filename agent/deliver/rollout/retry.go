@@ -9,10 +9,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// passing are words of messages by which a client rejects a resource for something outside of it
-// that may pass: a port that is in use, a file or directory that is not there, a right that is
-// missing. Envoy says them of sockets (listener_manager, network), of access logs and of files that
-// a config names (filesystem); the errors are those of strerror(3).
+// passing lists parts of the messages with which a client rejects a resource for a reason on its
+// host that may pass: a port in use, a missing file or directory, or a missing permission. Envoy
+// reports them for sockets (listener_manager, network), access logs, and files that a config names
+// (filesystem). The errors are those of strerror(3).
 var passing = [...]string{
 	"cannot bind",
 	"failed to bind",
@@ -24,7 +24,7 @@ var passing = [...]string{
 	"No such device",
 	"unable to open file",
 	"unable to read file",
-	"Invalid path:", // what Envoy says of a file that is not there
+	"Invalid path:", // Envoy's message for a file that does not exist
 	"does not exist",
 	"Too many open files",
 	"No space left on device",
@@ -36,16 +36,15 @@ const (
 	lastRetry  = 5 * time.Minute
 )
 
-// retry says when a resource that was rejected for a passing reason is sent again without any
-// change.
+// retry is the schedule of a resource that was rejected for a reason that may pass.
 type retry struct {
-	attempt int       // the next, from 1 on; 0: it is not tried again
-	at      time.Time // when that is due
-	sent    bool      // it is under way
+	attempt int       // the next attempt, from 1; 0: no retry
+	at      time.Time // when the attempt is due
+	sent    bool      // the attempt has been sent
 }
 
-// ReasonOfHost says whether a client rejects something for what its host has or lacks: it may take
-// the same bytes later, and no policy is the cause.
+// ReasonOfHost reports whether a client rejects a resource because of the state of its host. It may
+// accept the same bytes later, and no policy is the cause.
 func ReasonOfHost(reason string) bool {
 	for _, words := range passing {
 		if strings.Contains(reason, words) {
@@ -55,7 +54,7 @@ func ReasonOfHost(reason string) bool {
 	return false
 }
 
-// retryAfter is how long the n-th attempt waits, from 1 on.
+// retryAfter returns the delay before an attempt, from 1.
 func retryAfter(n int) time.Duration {
 	d := firstRetry
 	for ; n > 1 && d < lastRetry; n-- {
@@ -64,8 +63,8 @@ func retryAfter(n int) time.Duration {
 	return min(d, lastRetry)
 }
 
-// reasonOf returns what a message says of one of the resources that it names: from its name on to
-// the next of them.
+// reasonOf returns the part of a message about one of the named resources: from its name to the
+// next name.
 func reasonOf(message, name string, names map[string]struct{}) string {
 	_, rest, ok := strings.Cut(clip.Text(message, maxMessage), name)
 	if !ok {
@@ -80,8 +79,8 @@ func reasonOf(message, name string, names map[string]struct{}) string {
 	return rest[:end]
 }
 
-// schedule says when a rejected resource is tried again; was is what was known of it before, nil
-// for nothing.
+// schedule returns the next retry of a rejected resource. was is the previous rejection, nil for
+// none.
 func schedule(was *rejection, r *draft.Resource, reason string, now time.Time) retry {
 	if !ReasonOfHost(reason) {
 		return retry{}
@@ -89,15 +88,14 @@ func schedule(was *rejection, r *draft.Resource, reason string, now time.Time) r
 	if was == nil || was.resource.Version != r.Version || was.retry.attempt == 0 {
 		return retry{attempt: 1, at: now.Add(retryAfter(1))}
 	}
-	if !was.retry.sent { // it went with another change
+	if !was.retry.sent { // it was sent with another change
 		return was.retry
 	}
 	next := was.retry.attempt + 1
 	return retry{attempt: next, at: now.Add(retryAfter(next))}
 }
 
-// armRetry has the timer of the node run out when the next rejected resource is to be tried again.
-// The mu of the node is held.
+// scheduleRetry starts the timer for the next retry. The caller holds the mu of the proxy.
 func (n *proxy) scheduleRetry() {
 	if n.retryTimer != nil {
 		n.retryTimer.Stop()
@@ -117,7 +115,7 @@ func (n *proxy) scheduleRetry() {
 	})
 }
 
-// tryAgain sends what is due once more. The mu of the node is held.
+// retryDue sends the resources whose retry is due. The caller holds the mu of the proxy.
 func (n *proxy) retryDue(now time.Time) {
 	if n.cfg == nil {
 		return
@@ -144,15 +142,15 @@ func (n *proxy) retryDue(now time.Time) {
 	n.noteAnswered()
 }
 
-// said is the reason of a rejection, with what the agent does about it, as seen at a time.
+// reasonAt returns the reason of a rejection, and when the agent retries it, as of a time.
 func (r *rejection) reasonAt(now time.Time) string {
 	if r.suspect && !r.retry.sent {
-		return r.reason + "; no resource is named, so those that were new are tried in parts"
+		return r.reason + "; the message names no resource, so new resources are sent again in groups"
 	}
 	return r.reason + r.retry.reasonAt(now)
 }
 
-// said says when a resource is tried again, as seen at a time; "" where it is not.
+// reasonAt returns when a resource is sent again as of a time, "" for never.
 func (r retry) reasonAt(now time.Time) string {
 	switch {
 	case r.attempt == 0:

@@ -14,9 +14,9 @@ const (
 	maxEventName  = 256 // bytes
 )
 
-// introduce takes note of who opened a stream. What another peer said is not held against this one,
-// else whoever comes first could keep resources from the proxy; another version of the client may
-// take what the last one rejected. The mu of the node is held.
+// setClient sets the client that opened a stream. Rejections by another peer are forgotten,
+// otherwise the first peer could withhold resources from the proxy. Another version of the client
+// may accept what the last one rejected. The caller holds the mu of the proxy.
 func (n *proxy) setClient(st *Stream) {
 	if known := !n.client.Opened.IsZero(); known && n.client.Peer.Holder() != st.client.Peer.Holder() {
 		for rank := range n.accepted {
@@ -28,9 +28,9 @@ func (n *proxy) setClient(st *Stream) {
 	} else if known && n.client.Version != st.client.Version {
 		n.forgetRejected()
 	}
-	n.hold() // as the last client
+	n.hold() // for the previous client
 	if len(n.streams) == 1 {
-		n.answered = 0 // it starts anew
+		n.answered = 0 // a new connection has answered nothing
 	}
 	n.client = st.client
 	n.record(api.Event{Kind: "connected", Reason: st.client.Peer.String()}, nil)
@@ -43,7 +43,7 @@ func (n *proxy) record(e api.Event, t *Response) {
 	n.syncState.add(e, t)
 }
 
-// state is what the client is at. The mu of the node is held.
+// state returns the state of the client for the API. The caller holds the mu of the proxy.
 func (n *proxy) state(connected bool) string {
 	switch {
 	case !connected:
@@ -56,7 +56,7 @@ func (n *proxy) state(connected bool) string {
 	return api.StateServing
 }
 
-// snapshot returns the status of a node. The mu of the node is held.
+// snapshot returns the status of a node. The caller holds the mu of the proxy.
 func (n *proxy) snapshot(connected bool) api.ProxyStatus {
 	p := api.ProxyStatus{UserAgent: n.client.UserAgent, Version: n.client.Version, Peer: n.client.Peer,
 		ConnectedAt: n.client.Opened, Delta: n.client.Delta}
@@ -102,11 +102,10 @@ func (n *proxy) snapshot(connected bool) api.ProxyStatus {
 	return p
 }
 
-// Status returns what is known of all nodes, connected or recently so, sorted by node id.
+// Status returns the status of all nodes that are connected or were recently, sorted by node id.
 func (p *Proxies) Status() []api.ProxyStatus { return p.status(func(*proxy) bool { return true }) }
 
-// StatusOf returns what is known of the nodes of one proxy, at most one per flavor. It costs what
-// these do.
+// StatusOf returns the status of the nodes of one proxy, at most one per flavor.
 func (p *Proxies) StatusOf(ref node.Ref) []api.ProxyStatus {
 	return p.status(func(n *proxy) bool { return n.ref == ref })
 }
@@ -117,7 +116,7 @@ func (p *Proxies) status(wanted func(*proxy) bool) []api.ProxyStatus {
 	out := []api.ProxyStatus{}
 	for _, n := range p.nodes {
 		if n.connected == 0 && n.leftAt.IsZero() || !wanted(n) {
-			continue // not let in yet, or not asked for
+			continue // not opened yet, or not wanted
 		}
 		n.mu.Lock()
 		out = append(out, n.snapshot(n.connected > 0))

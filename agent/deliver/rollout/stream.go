@@ -14,50 +14,51 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Client is who opened a stream.
+// Client describes the client of a stream.
 type Client struct {
 	Peer      access.Peer
-	UserAgent string         // as the client says, as all below
+	UserAgent string         // as the client reports it, like the fields below
 	Version   string         // of the user agent
-	Build     *finding.Build // nil where it is not known
+	Build     *finding.Build // nil if unknown
 	Envoy     bool
 	Delta     bool      // the stream speaks the delta protocol
 	Opened    time.Time // when the stream was opened
 }
 
-// Transport is the connection of a stream. Its methods are called with locks held: they do not
-// block, nor call back.
+// Transport is the connection of a stream. Its methods are called with locks held: they must not
+// block or call back.
 type Transport interface {
-	// End ends the stream with an error, once; reason is the label under which that is counted.
+	// End ends the stream with an error. Only the first call has an effect. reason is the metric
+	// label.
 	End(reason string, err error)
 	// HasEnded reports whether the stream has ended or is about to.
 	HasEnded() bool
 }
 
-// Stream is what one stream of a client asks for and has. Its methods are called by the goroutine
-// of the stream.
+// Stream is the subscriptions and resources of one stream of a client. Its methods are called by
+// the goroutine of the stream.
 type Stream struct {
 	proxy     *proxy
 	client    Client
 	transport Transport
-	number    uint64 // among those that were let in, from 1 on; 0 before
+	number    uint64 // number among the opened streams, from 1; 0 before Open
 
 	// Guarded by the mu of the proxy.
 	ended bool
-	// subscribing is set while the delta handler changes the subscription of a watch, which nobody may
-	// look at then; SubscribeDelta follows and makes up for what was missed.
+	// subscribing is set while the delta handler changes the subscription of a watch, which must
+	// not be read meanwhile. SubscribeDelta follows and updates the stream.
 	subscribing   bool
 	watches       [draft.NumTypes]*typeWatch
-	warming       map[string]struct{} // endpoints of clusters that were sent before endpoints were asked for
+	warming       map[string]struct{} // endpoints of clusters that were sent before the client subscribed to endpoints
 	graceTimer    *time.Timer
 	removalTimer  *time.Timer
 	removalForced bool
-	warmTimer     *time.Timer // runs while listeners or routes wait for clusters that warm
+	warmTimer     *time.Timer // runs while listeners or routes wait for warming clusters
 	warmForced    bool
-	ackTimer      *time.Timer // runs while a response is not acknowledged
+	ackTimer      *time.Timer // runs while a response is unanswered
 }
 
-// Join puts a stream under its node. It is served nothing until [Stream.Open].
+// Join adds a stream to its node. It receives nothing before [Stream.Open].
 func (p *Proxies) Join(key node.Key, ref node.Ref, c Client, t Transport) *Stream {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +75,7 @@ func (p *Proxies) Join(key node.Key, ref node.Ref, c Client, t Transport) *Strea
 	return st
 }
 
-// Open lets a stream in.
+// Open opens a stream, which receives responses from now on.
 func (st *Stream) Open() {
 	n := st.proxy
 	p := n.proxies
@@ -87,7 +88,7 @@ func (st *Stream) Open() {
 		}
 	}
 	n.mu.Lock()
-	// Ready may have been called since the stream joined.
+	// Ready may have been called after Join.
 	n.ready = p.ready
 	st.number = p.lastStream.Add(1)
 	n.setClient(st)
@@ -98,8 +99,8 @@ func (st *Stream) Open() {
 	p.opts.Changed()
 }
 
-// Leave takes a stream off its node and reports whether it was the last one that was let in: then
-// [Proxies.Left] follows. A node without streams is remembered for a while if one was ever let in.
+// Leave removes a stream from its node and reports whether it was the last opened stream. Then the
+// caller calls [Proxies.Left]. A node without streams is remembered for a while if one was opened.
 func (st *Stream) Leave() (last bool) {
 	n, wasOpened := st.proxy, st.number > 0
 	p := n.proxies
@@ -132,17 +133,17 @@ func (st *Stream) Leave() (last bool) {
 		n.mu.Lock()
 		p.countRejections(n, false)
 		n.mu.Unlock()
-		delete(p.nodes, n.key) // it was never let in
+		delete(p.nodes, n.key) // it was never opened
 	}
 	p.mu.Unlock()
 	p.watchers.notify()
 	return last
 }
 
-// Left has the next pass look at the nodes, since the last stream of one has ended.
+// Left triggers a pass after the last stream of a node has ended.
 func (p *Proxies) Left() { p.opts.Changed() }
 
-// end stops all that the stream has under way. The mu of the node is held.
+// end stops the timers of the stream. The caller holds the mu of the proxy.
 func (st *Stream) end() {
 	st.ended = true
 	for _, t := range []*time.Timer{st.graceTimer, st.removalTimer, st.warmTimer, st.ackTimer} {
@@ -152,16 +153,17 @@ func (st *Stream) end() {
 	}
 }
 
-// isLookedAt says whether what was published last for the node was made with what this stream
-// brought, and from the state that its peer found. Until then nothing is known of it, not even that
-// there is nothing. The mu of the node is held.
+// isPublishedFor reports whether the last publication for the node considered this stream and what
+// its client brought. Until then nothing is known about the node, not even that it is unknown. The
+// caller holds the mu of the proxy.
 func (st *Stream) isPublishedFor() bool { return st.number > 0 && st.number <= st.proxy.publishedFor }
 
-// waits says that a stream is served nothing yet. The mu of the node is held.
+// waits reports whether the stream waits for its first config. The caller holds the mu of the
+// proxy.
 func (st *Stream) waits() bool { return st.number > 0 && (st.proxy.cfg == nil || !st.isPublishedFor()) }
 
-// watchGrace starts the grace of a stream whose node is not known, and stops it once it is. The mu
-// of the node is held.
+// watchGrace starts the grace period of a stream whose node is unknown, and stops it when the node
+// is known. The caller holds the mu of the proxy.
 func (st *Stream) watchGrace() {
 	n := st.proxy
 	switch {
@@ -175,9 +177,8 @@ func (st *Stream) watchGrace() {
 	}
 }
 
-// endGrace tells the client of a node that is not known so. A node that has been stored since
-// somebody looked is known: that no pass has come to it yet is no fault of its client, however long
-// it takes.
+// endGrace ends the stream of an unknown node with an error. A node that was stored since the last
+// pass is known, although no pass has generated its config yet.
 func (st *Stream) endGrace() {
 	n := st.proxy
 	n.mu.Lock()
@@ -189,13 +190,13 @@ func (st *Stream) endGrace() {
 	n.mu.Unlock()
 	if !known {
 		st.transport.End("unknown", status.Errorf(codes.NotFound,
-			"node id %q is not known: %s; if it is there, nearside status says why no config could be made",
+			"node id %q is not known: %s; if it exists, nearside status shows why it has no config",
 			n.key.ID, n.ref.Remedy()))
 	}
 }
 
-// awaitAck bounds how long the client may leave a response unanswered; progress says that it has
-// just answered one. The mu of the node is held.
+// awaitAck bounds how long the client may leave a response unanswered. progress is set if it has
+// just answered one. The caller holds the mu of the proxy.
 func (st *Stream) awaitAck(progress bool) {
 	timeout := st.proxy.proxies.opts.AckTimeout
 	outstanding := slices.ContainsFunc(st.watches[:], func(w *typeWatch) bool { return w != nil && len(w.unacked) > 0 })
@@ -213,8 +214,8 @@ func (st *Stream) awaitAck(progress bool) {
 	}
 }
 
-// inSync says whether a stream has, and has acknowledged, the config in all types that it asked
-// for.
+// inSync reports whether the client has acknowledged the config in all types to which the stream
+// subscribes.
 func (st *Stream) inSync() bool {
 	if st.proxy.cfg == nil || st.subscribing {
 		return false

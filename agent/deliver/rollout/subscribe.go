@@ -11,18 +11,20 @@ import (
 )
 
 const (
-	// MaxNames bounds the names of one type that a stream may be subscribed to or say that it has.
+	// MaxNames is the maximum number of names of one type to which a stream may subscribe, or that
+	// it may report.
 	MaxNames = 200_000
-	// maxNameBytes bounds the length of all of them together.
+	// maxNameBytes is the maximum size in bytes of all these names together.
 	maxNameBytes = 16 << 20
-	// maxPrefixes bounds those that stand for all names below a prefix, since each name is compared
-	// with all of them.
+	// maxPrefixes is the maximum number of subscriptions to all names with a prefix. Each name is
+	// compared with all prefixes.
 	maxPrefixes = 64
-	// maxVersion bounds a version that a client says it has, in bytes. This server gives shorter ones.
+	// maxVersion is the maximum size in bytes of a version that a client reports. Versions of this
+	// server are shorter.
 	maxVersion = 128
 )
 
-// Subscription is what a stream asks for of one type. The maps must not be changed.
+// Subscription is the subscription of a stream to one type. The maps must not be changed.
 type Subscription interface {
 	SubscribedResources() map[string]struct{}
 	SubscribedPrefixes() map[string]struct{}
@@ -32,20 +34,20 @@ type Subscription interface {
 func checkPrefixes(sub Subscription) error {
 	if n := len(sub.SubscribedPrefixes()); n > maxPrefixes {
 		return status.Errorf(codes.ResourceExhausted,
-			"%d names of resources end with /*: at most %d are taken; ask for the resources by name", n, maxPrefixes)
+			"%d names of resources end with /*; at most %d are allowed: subscribe to the resources by name", n, maxPrefixes)
 	}
 	return nil
 }
 
-// Answer is what a request says of the response that it answers.
+// Answer is the part of a request that answers a response.
 type Answer struct {
-	Nonce    string // of the response; "" for none
-	Rejected bool   // by its error alone, never by a version (ENVOY rule 120)
+	Nonce    string // nonce of the response; "" for none
+	Rejected bool   // determined by the error of the request, never by its version (ENVOY rule 120)
 	Reason   string
 }
 
-// Request takes the answer in a request, before the handler looks at it. The first of a type may
-// say which versions of resources the client has.
+// Request handles the answer in a request before the handler reads the request. The first request
+// of a type may report the versions of the resources that the client has.
 func (st *Stream) Request(rank int, a Answer, has map[string]string) error {
 	n := st.proxy
 	n.mu.Lock()
@@ -60,7 +62,7 @@ func (st *Stream) Request(rank int, a Answer, has map[string]string) error {
 	st.watches[rank] = w
 	n.status(rank)
 	if len(has) > MaxNames {
-		return status.Errorf(codes.ResourceExhausted, "%d initial resource versions: at most %d are taken",
+		return status.Errorf(codes.ResourceExhausted, "%d initial resource versions; at most %d are allowed",
 			len(has), MaxNames)
 	}
 	for name, version := range has {
@@ -69,10 +71,10 @@ func (st *Stream) Request(rank int, a Answer, has map[string]string) error {
 	return nil
 }
 
-// resolve matches a request with the response that it answers, if any.
+// resolve finds the response that a request answers, if any, and records the answer.
 func (st *Stream) resolve(w *typeWatch, a Answer) {
 	if st.transport.HasEnded() {
-		return // as when another peer took over
+		return // for example, another peer has taken over the node id
 	}
 	for i, t := range w.unacked {
 		if t.nonce != a.Nonce || a.Nonce == "" {
@@ -89,8 +91,8 @@ func (st *Stream) resolve(w *typeWatch, a Answer) {
 			w.restore(t)
 			return
 		}
-		// P1: nothing more until the list changes. P3: then all of this response again, whatever its
-		// bytes.
+		// P1: send nothing until the list changes. P3: then send all resources of this response
+		// again, even if their bytes are unchanged.
 		w.quietFor = t.list
 		for _, r := range t.Send {
 			w.markStale(r.Name)
@@ -102,7 +104,7 @@ func (st *Stream) resolve(w *typeWatch, a Answer) {
 	}
 }
 
-// Sent makes a response that goes out now what the client has.
+// Sent records that a response is sent now, so that the client has its resources.
 func (st *Stream) Sent(t *Response, nonce string) {
 	n := st.proxy
 	n.mu.Lock()
@@ -123,9 +125,9 @@ func (st *Stream) Sent(t *Response, nonce string) {
 	st.advance()
 }
 
-// SubscribeDelta takes the subscription to a type as a request has changed it. push hands over a
-// response; it does not block, and says whether it has taken the response. It is called once at
-// most, before cancel.
+// SubscribeDelta updates the subscription to a type after a request. push hands over a response. It
+// does not block, and reports whether it accepted the response. It is called at most once, before
+// cancel.
 func (st *Stream) SubscribeDelta(rank int, sub Subscription, subscribe, unsubscribe []string,
 	push func(*Response) bool) (cancel func(), err error) {
 	n := st.proxy
@@ -165,7 +167,7 @@ func (st *Stream) SubscribeDelta(rank int, sub Subscription, subscribe, unsubscr
 		switch {
 		case name == "*" || w.fresh && sub.IsWildcard():
 		case sub.IsWildcard():
-			// The name stays subscribed by the wildcard and the client must hear how it stands.
+			// The wildcard still covers the name, so the client must receive its state.
 			w.setHolding(name, holding{kind: holdsDue})
 		default:
 			delete(w.over, name)
@@ -179,8 +181,8 @@ func (st *Stream) SubscribeDelta(rank int, sub Subscription, subscribe, unsubscr
 	}, nil
 }
 
-// Subscribe takes the subscription to a type as a state-of-the-world request has it, with the
-// version that the client says it has. push is as in [Stream.SubscribeDelta].
+// Subscribe updates the subscription to a type after a state-of-the-world request with the version
+// that the client reports. push is as in [Stream.SubscribeDelta].
 func (st *Stream) Subscribe(rank int, sub Subscription, version string,
 	push func(*Response) bool) (cancel func(), err error) {
 	n := st.proxy
@@ -215,25 +217,25 @@ func (st *Stream) Subscribe(rank int, sub Subscription, version string,
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		w.open = false
-		w.revoke() // the handler drops what waits in the channel
+		w.revoke() // the handler discards the response in the channel
 	}, nil
 }
 
-// listen lets responses of a type be handed over.
+// listen enables responses of a type.
 func (st *Stream) listen(w *typeWatch, push func(*Response) bool) {
 	w.push, w.open = push, true
 	st.advance()
 	st.proxy.noteAnswered()
 }
 
-// HasPending reports whether some names of a type wait to be answered or compared.
+// HasPending reports whether some names of a type are to be answered or compared.
 func (st *Stream) HasPending(rank int) bool {
 	st.proxy.mu.Lock()
 	defer st.proxy.mu.Unlock()
 	return len(st.watches[rank].over) > 0
 }
 
-// Names counts the names of a type that the stream holds, with their bytes.
+// Names returns the number of the names of a type that the stream stores, and their size in bytes.
 func (st *Stream) Names(rank int) (count, bytes int) {
 	st.proxy.mu.Lock()
 	defer st.proxy.mu.Unlock()

@@ -9,8 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// syncState is how far a client is with its config, as the status reports it. It is guarded by the
-// mu of the proxy.
+// syncState is the sync status of a client. It is guarded by the mu of the proxy.
 type syncState struct {
 	pushedAt         time.Time              // publication of the config
 	answered         uint64                 // newest revision whose config the client has answered completely

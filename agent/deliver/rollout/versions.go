@@ -7,8 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// listVersion is a content hash over the names and versions of those resources of a list that want
-// admits.
+// listVersion returns a content hash of the names and versions of the resources of a list for which
+// want returns true.
 func listVersion(list []*draft.Resource, want func(name string) bool) string {
 	h := sha256.New()
 	var buf []byte

@@ -8,82 +8,85 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// holding says what a client has under one name where that differs from, or is not yet in, the list
-// of its watch.
+// holding is what a client has under one name if that is not in the list of its watch, or differs
+// from it.
 type holding struct {
 	kind    holdingKind
-	version string // of holdsVersion
+	version string // for holdsVersion
 }
 
 type holdingKind uint8
 
 const (
-	// holdsVersion: the client said at the start of the stream that it has this version.
+	// holdsVersion: the client reported this version when the stream started.
 	holdsVersion holdingKind = iota
-	// holdsDue: the client asked for the name and must be answered, whatever it has.
+	// holdsDue: the client requested the name and must receive an answer, whatever it has.
 	holdsDue
-	// holdsStale: the client rejected the response with it; the next push sends it again.
+	// holdsStale: the client rejected the response with the name. The next change sends it again.
 	holdsStale
 )
 
-// typeWatch is what one stream knows and has of one type. It is guarded by the mu of the node.
+// typeWatch is the state of one type in a stream. It is guarded by the mu of the proxy.
 type typeWatch struct {
 	proxy *proxy
 	rank  int
 	delta bool
-	// sub is the subscription as the transport keeps it, nil before the first one. See
+	// sub is the subscription of the transport, nil before the first request. See
 	// Stream.subscribing.
 	sub      Subscription
-	bytes    int                 // delta: of the names, or more
-	wildcard bool                // it was one at the last request
+	bytes    int                 // delta: upper bound of the size of the names
+	wildcard bool                // whether the last request was a wildcard
 	names    map[string]struct{} // state of the world: the names of the last request
-	// open says that the handler waits for a response; push hands one over and is only called while
-	// open.
+	// open is set while the handler waits for a response. push hands one over and is only called
+	// while open is set.
 	open bool
 	push func(*Response) bool
 
-	base []*draft.Resource // what the client was brought up to, as far as it is subscribed
+	base []*draft.Resource // what the client has, as far as it is subscribed
 	over map[string]holding
 
 	fresh     bool   // nothing was compared or sent yet
-	claimed   string // state of the world: the version that the client said it has, while fresh
-	owed      bool   // the subscription needs an answer even if there is nothing to say
-	responded bool   // a response was made
+	claimed   string // state of the world: the version that the client reported, while fresh
+	owed      bool   // the subscription needs an answer, even if it is empty
+	responded bool   // a response was created
 
-	// quietFor is the version of the list whose response was rejected: as long as it stands only due
-	// names are sent.
+	// quietFor is the version of the list whose response was rejected. As long as the list has this
+	// version, only requested names are sent.
 	quietFor string
 
-	ticket  *Response   // handed to the stream, not yet sent
-	unacked []*Response // sent, neither accepted nor rejected; the oldest first
+	ticket  *Response   // handed to the stream, not sent yet
+	unacked []*Response // sent and unanswered, the oldest first
 }
 
-// maxUnacked bounds the responses of one type whose acknowledgement is awaited.
+// maxUnacked is the maximum number of unanswered responses of one type.
 const maxUnacked = 16
 
-// Response is one response on its way to the client and, once sent, the memory of it until it is
-// acknowledged. What is exported must not be changed.
+// Response is one response. It is stored until the client has answered it. Exported fields must not
+// be changed.
 type Response struct {
-	Rank      int // of its type
+	Rank      int // rank of its type
 	Send      []*draft.Resource
 	Removed   []string
 	Version   string
-	Published time.Time // when its config was published; zero when it answers a request
+	Published time.Time // when its config was published; zero if it answers a request
 
-	w              *typeWatch
-	cause          string
-	base           []*draft.Resource  // what the client has afterwards
-	before         []*draft.Resource  // what it had when this was sent
-	list           string             // version of the config's list that it was made from
-	madeAt         uint64             // revision of the store with which that list came up
-	owed           bool               // it gives the answer that was owed
-	warms          bool               // it has clusters that are new to the client
-	settled        map[string]holding // it accounts for these
-	initialVersion map[string]string  // versions that the client came with, of what is sent in others; set once it is sent
+	w       *typeWatch
+	cause   string
+	base    []*draft.Resource  // what the client has after the response
+	before  []*draft.Resource  // what the client had when it was sent
+	list    string             // version of the list of the config
+	madeAt  uint64             // revision of the store that introduced the list
+	owed    bool               // it is the answer that the subscription needed
+	warms   bool               // it has clusters that are new to the client
+	settled map[string]holding // holdings that it answers
+	// versions that the client reported, of resources that are sent in other versions; set when it is
+	// sent
+	initialVersion map[string]string
 	nonce          string
 }
 
-// noteCame keeps of what the ticket accounts for the versions that the client came with.
+// noteInitialVersions records the versions that the client reported for the resources of the
+// response.
 func (t *Response) noteInitialVersions() {
 	for _, r := range t.Send {
 		if h, ok := t.settled[r.Name]; ok && h.kind == holdsVersion && h.version != r.Version {
@@ -95,7 +98,7 @@ func (t *Response) noteInitialVersions() {
 	}
 }
 
-// wants says whether the client is subscribed to a name.
+// wants reports whether the client is subscribed to a name.
 func (w *typeWatch) wants(name string) bool {
 	if w.sub == nil {
 		return false
@@ -114,8 +117,8 @@ func (w *typeWatch) wants(name string) bool {
 	return false
 }
 
-// fits says whether the names of the subscription are not too long together after more were
-// subscribed to.
+// fits reports whether the names of the subscription are within maxNameBytes after more names were
+// added.
 func (w *typeWatch) fits(more []string) bool {
 	for _, name := range more {
 		w.bytes += len(name)
@@ -123,7 +126,7 @@ func (w *typeWatch) fits(more []string) bool {
 	if w.bytes <= maxNameBytes {
 		return true
 	}
-	// Some of those counted may be there twice, or no longer.
+	// Some names were counted twice, or were removed since.
 	w.bytes = 0
 	for name := range w.sub.SubscribedResources() {
 		w.bytes += len(name)
@@ -134,14 +137,14 @@ func (w *typeWatch) fits(more []string) bool {
 	return w.bytes <= maxNameBytes
 }
 
-// full says that a response of this type is the whole state: what is absent from it is removed
-// (state of the world, listeners and clusters only).
+// full reports whether a response of this type is the whole state, so that absent resources are
+// removed. This applies to listeners and clusters in the state-of-the-world protocol.
 func (w *typeWatch) full() bool {
 	t := draft.Types[w.rank]
 	return !w.delta && (t == draft.TypeCluster || t == draft.TypeListener)
 }
 
-// setHolding notes what the client has under a name.
+// setHolding sets what the client has under a name.
 func (w *typeWatch) setHolding(name string, h holding) {
 	if w.over == nil {
 		w.over = map[string]holding{}
@@ -149,7 +152,7 @@ func (w *typeWatch) setHolding(name string, h holding) {
 	w.over[name] = h
 }
 
-// dropUnwanted forgets the names that the client is not subscribed to.
+// dropUnwanted removes the names to which the client is not subscribed.
 func (w *typeWatch) dropUnwanted() {
 	for name := range w.over {
 		if !w.wants(name) {
@@ -158,15 +161,15 @@ func (w *typeWatch) dropUnwanted() {
 	}
 }
 
-// markStale notes that it is not known what a client has under a name, which it is told with the
-// next push.
+// markStale records that it is unknown what a client has under a name. The next change sends the
+// resource.
 func (w *typeWatch) markStale(name string) {
 	if h, ok := w.over[name]; !ok || h.kind != holdsDue {
 		w.setHolding(name, holding{kind: holdsStale})
 	}
 }
 
-// asked says that the client waits for an answer.
+// asked reports whether the client waits for an answer.
 func (w *typeWatch) asked() bool {
 	if w.owed {
 		return true
@@ -179,23 +182,25 @@ func (w *typeWatch) asked() bool {
 	return false
 }
 
-// change is what a client needs to get from what it has to a list.
+// change is the difference between what a client has and a list.
 type change struct {
-	send    []*draft.Resource // sorted by name; the whole state when the type is full
-	updated []*draft.Resource // those of send that the client does not have in these bytes
+	send    []*draft.Resource // sorted by name; all resources if the type is full
+	updated []*draft.Resource // resources of send that the client does not have in these bytes
 	removed []string          // sorted
 	base    []*draft.Resource // what the client has afterwards
-	answer  bool              // to be sent even if it is empty
-	waiting bool              // there are removals that wait for their referrers
+	answer  bool              // must be sent even if it is empty
+	waiting bool              // some removals wait for the resources that refer to them
 }
 
 func (c *change) empty() bool { return len(c.send) == 0 && len(c.removed) == 0 && !c.answer }
 
-// adds says that others may have to wait for it: it brings more than removals.
+// adds reports whether the change has more than removals, so that other types may have to wait for
+// it.
 func (c *change) adds() bool { return len(c.updated) > 0 || c.answer }
 
-// changeTo compares what the client has with the list it should have. mayRemove says whether
-// resources that are not in the list may be removed now; if not they stay and waiting is set.
+// changeTo returns the change from what the client has to the list that it should have. mayRemove
+// reports whether resources that are not in the list may be removed now. If not, they stay, and
+// waiting is set.
 func (w *typeWatch) changeTo(want []*draft.Resource, quiet bool, mayRemove func() bool) change {
 	if quiet {
 		return w.changeDue()
@@ -204,7 +209,7 @@ func (w *typeWatch) changeTo(want []*draft.Resource, quiet bool, mayRemove func(
 		return change{base: want, answer: w.owed, send: w.whole(want, w.owed)}
 	}
 	var c change
-	var gone []*draft.Resource // the client has them, by the list, and should not
+	var gone []*draft.Resource // resources of base that the client should not have
 	left, holdingsGone := w.surplus(want)
 	canRemove := true
 	if len(left)+len(holdingsGone) > 0 {
@@ -230,7 +235,7 @@ func (w *typeWatch) changeTo(want []*draft.Resource, quiet bool, mayRemove func(
 			have = w.base[i].Version
 		}
 		if h, ok := w.over[r.Name]; ok {
-			have = h.version // "" for those that are due or stale
+			have = h.version // "" for a name that is due or stale
 		}
 		if have != r.Version {
 			c.updated = append(c.updated, r)
@@ -242,7 +247,7 @@ func (w *typeWatch) changeTo(want []*draft.Resource, quiet bool, mayRemove func(
 	for _, name := range holdingsGone {
 		switch h := w.over[name]; {
 		case !w.delta:
-			// There is no way to say "removed" but the absence from an answer.
+			// This protocol expresses the removal only by absence from a response.
 			c.answer = c.answer || h.kind == holdsDue || w.full() && canRemove
 		case canRemove || h.kind == holdsDue:
 			c.removed = append(c.removed, name)
@@ -252,7 +257,7 @@ func (w *typeWatch) changeTo(want []*draft.Resource, quiet bool, mayRemove func(
 	c.removed = slices.Compact(c.removed)
 	c.send = c.updated
 	if !w.delta && !w.full() {
-		c.removed = nil // endpoints, routes and secrets are left to go with what refers to them
+		c.removed = nil // clients drop endpoints, routes, and secrets with the resources that refer to them
 	}
 	if w.full() {
 		c.send = w.whole(want, c.answer || len(c.updated) > 0 || len(c.removed) > 0)
@@ -263,7 +268,8 @@ func (w *typeWatch) changeTo(want []*draft.Resource, quiet bool, mayRemove func(
 	return c
 }
 
-// changeDue is changeTo after a rejection: only names that were asked for since are answered.
+// changeDue returns the change after a rejection, which answers only names that were requested
+// since.
 func (w *typeWatch) changeDue() change {
 	c := change{base: w.base}
 	for name, h := range w.over {
@@ -287,8 +293,9 @@ func (w *typeWatch) changeDue() change {
 	return c
 }
 
-// surplus returns what the client has and the list does not: resources of the base, and names of
-// holdings, both sorted and without those that it is not subscribed to or that are spared.
+// surplus returns what the client has and the list does not: resources of base, and names of
+// holdings. Both are sorted, and lack names to which the client is not subscribed or that are
+// excluded.
 func (w *typeWatch) surplus(want []*draft.Resource) (left []*draft.Resource, over []string) {
 	if !draft.SameList(w.base, want) {
 		j := 0
@@ -310,8 +317,7 @@ func (w *typeWatch) surplus(want []*draft.Resource) (left []*draft.Resource, ove
 	return left, over
 }
 
-// whole returns all resources of a list that the client is subscribed to, if they are to be sent
-// and the type is full.
+// whole returns all subscribed resources of a list if wanted is set and the type is full.
 func (w *typeWatch) whole(list []*draft.Resource, wanted bool) []*draft.Resource {
 	if !wanted || !w.full() {
 		return nil
@@ -328,7 +334,7 @@ func (w *typeWatch) whole(list []*draft.Resource, wanted bool) []*draft.Resource
 	return out
 }
 
-// settleHoldings takes the holdings that a change accounts for out of the watch and returns them.
+// clearHoldings removes the holdings that a change answers and returns them.
 func (w *typeWatch) clearHoldings(base []*draft.Resource, quiet, waiting bool) (settled map[string]holding) {
 	stays := func(name string, h holding) bool {
 		return quiet && h.kind != holdsDue || (waiting && h.kind != holdsDue || w.isLeftUnchanged(name, h)) &&
@@ -340,7 +346,7 @@ func (w *typeWatch) clearHoldings(base []*draft.Resource, quiet, waiting bool) (
 			break
 		}
 	}
-	if !some { // as a rule
+	if !some { // the usual case
 		settled, w.over = w.over, nil
 		return settled
 	}
@@ -357,7 +363,7 @@ func (w *typeWatch) clearHoldings(base []*draft.Resource, quiet, waiting bool) (
 	return settled
 }
 
-// revoke undoes the making of a ticket that will not be sent.
+// revoke undoes the creation of a response that will not be sent.
 func (w *typeWatch) revoke() {
 	t := w.ticket
 	if t == nil {
@@ -372,7 +378,7 @@ func (w *typeWatch) revoke() {
 	}
 }
 
-// count returns how many resources the client has.
+// count returns the number of resources that the client has.
 func (w *typeWatch) count() int {
 	if w.sub == nil || w.sub.IsWildcard() {
 		return len(w.base)

@@ -5,19 +5,19 @@ import (
 	"sync/atomic"
 )
 
-// watchers are those who want to know that something about the nodes has changed. The zero value
-// has none.
+// watchers are the channels to notify when the state of nodes changes. The zero value is ready for
+// use.
 type watchers struct {
-	changes atomic.Uint64 // of what is known of the nodes, counted while their mu is held or after
+	changes atomic.Uint64 // number of changes, incremented while the mu of the proxy is held or later
 
-	mu  sync.Mutex // taken last of all
+	mu  sync.Mutex // locked after all other locks
 	chs map[chan struct{}]struct{}
 }
 
-// Watch returns a channel that has a value in it after every change of [Proxies.Progress] that was
-// not received yet; many changes become one value. Who takes its first look after Watch and one
-// more after each value received misses nothing. stop ends the watch; it may be called more than
-// once. The channel is never closed.
+// Watch returns a channel that receives a value after a change of [Proxies.Progress]. Changes are
+// merged until the value is received. A caller that reads the progress after Watch, and again after
+// each value, misses no change. stop ends the watch and may be called more than once. The channel
+// is never closed.
 func (p *Proxies) Watch() (changed <-chan struct{}, stop func()) {
 	w := &p.watchers
 	ch := make(chan struct{}, 1)
@@ -34,7 +34,7 @@ func (p *Proxies) Watch() (changed <-chan struct{}, stop func()) {
 	})
 }
 
-// notify tells all watchers. It never blocks.
+// notify notifies all watchers. It never blocks.
 func (w *watchers) notify() {
 	w.changes.Add(1)
 	w.mu.Lock()
@@ -42,7 +42,7 @@ func (w *watchers) notify() {
 	for ch := range w.chs {
 		select {
 		case ch <- struct{}{}:
-		default: // the last one has not been received: this change is seen with it
+		default: // the pending value covers this change
 		}
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// withhold takes note of what the check withholds of the config in force. What was known of a
-// resource that is still withheld stays known.
+// withhold sets the resources of the config that the check withholds. For a resource that was
+// withheld before, time and blame stay.
 func (n *proxy) withhold(list []draft.Withheld, now time.Time) {
 	before := n.withheld
 	n.withheld, n.checked = [draft.NumTypes]map[string]*rejection{}, list
-	var names [draft.NumTypes][]string // of those that are new
+	var names [draft.NumTypes][]string // newly withheld names
 	for i := range list {
 		w := &list[i]
 		rank, name := draft.Rank(w.ID.TypeURL), w.ID.Name
@@ -51,15 +51,16 @@ func (n *proxy) withhold(list []draft.Withheld, now time.Time) {
 	}
 }
 
-// isLeftAlone reports whether a client keeps what it has under a name although the list does not
-// have it: it said that it has it in unknown bytes, as after a restart of the agent, and something
-// withheld or draining may need it, or a trial excludes the name.
+// isLeftUnchanged reports whether a client keeps what it has under a name that is not in the list.
+// It reported the name in unknown bytes, as after a restart of the agent, and a withheld or
+// draining resource may need it, or a trial excludes the name.
 func (w *typeWatch) isLeftUnchanged(name string, h holding) bool {
 	return h.kind == holdsVersion && (w.proxy.leavesUnsent(w.rank, name) ||
 		w.proxy.leavesStrays(w.rank, w.proxy.proxies.opts.Now())) || h.kind != holdsDue && w.proxy.isExcluded(w.rank, name)
 }
 
-// confirm takes what a client said it has for accepted where the config came to have the same.
+// confirm records resources as accepted that the client reported and that the config has in the
+// same version.
 func (n *proxy) confirm(w *typeWatch, settled map[string]holding) {
 	var same []*draft.Resource
 	for name, h := range settled {
@@ -73,7 +74,7 @@ func (n *proxy) confirm(w *typeWatch, settled map[string]holding) {
 	}
 }
 
-// setAccepted takes note of what the client has accepted last of a type.
+// setAccepted sets the resources of a type that the client accepted last.
 func (n *proxy) setAccepted(rank int, list []*draft.Resource) {
 	if rank == draft.RankListener {
 		n.drainListeners(n.accepted[rank], list)
@@ -84,8 +85,8 @@ func (n *proxy) setAccepted(rank int, list []*draft.Resource) {
 	}
 }
 
-// outdated says that something was withheld in the light of other listeners than those that the
-// client has accepted last.
+// outdated reports whether the client has accepted other listeners than those from which the
+// withheld resources were determined.
 func (n *proxy) outdated() bool {
 	return n.cfg != nil && len(n.checked) > 0 && !draft.SameList(n.checkedAgainst, n.accepted[draft.RankListener])
 }
