@@ -59,7 +59,7 @@ func TestAccess(t *testing.T) {
 		{"access whoami", command.ExitOK, `^WHO +ROLES +VERBS +BY\nuid=\d+ .*operator +get,list,inspect,create,update,delete +root and the agent's user may do everything\n$`, "^$"},
 		{"access can delete mesh default", command.ExitOK, `^yes\n$`, "^$"},
 		{"access can delete mesh/default -o json", command.ExitOK, `"action": "delete Mesh default/default"`, "^$"},
-		{"access can write mesh", command.ExitUsage, `^$`, `there is no verb "write"; one of get, list`},
+		{"access can write mesh", command.ExitUsage, `^$`, `there is no verb "write"; use one of get, list`},
 		{"access can get nothing", command.ExitFailed, `^$`, `query parameter kind: "nothing" is not possible`},
 		{"access list", command.ExitOK,
 			`ROLE +SUBJECTS +VERBS +KINDS +MESHES +NAMES\nreaders +uid 54000-54999 +get,list,inspect +\* +\* +\*\n` +

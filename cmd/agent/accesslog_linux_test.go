@@ -43,7 +43,7 @@ func loggingToFile(t *testing.T) *logging {
 
 // TestAccessLogSurvivesTheAgent restarts and kills the agent under load: each line is in the
 // rotated files exactly once. NEARSIDE_LOG_RESTARTS, NEARSIDE_LOG_KILLS and NEARSIDE_LOG_AWAY
-// (requests while the agent is away) make it longer.
+// (requests while the agent is down) make it longer.
 func TestAccessLogSurvivesTheAgent(t *testing.T) {
 	w := loggingToFile(t)
 	w.hold()

@@ -156,7 +156,7 @@ func TestDirectoriesOfOthers(t *testing.T) {
 	}
 }
 
-// What is no socket and no lock is neither followed nor opened nor changed.
+// What is not a socket and no lock is neither followed nor opened nor changed.
 func TestSpecialFilesAsSocketOrLock(t *testing.T) {
 	t.Parallel()
 	for what, put := range map[string]func(path, victim string) error{

@@ -185,7 +185,7 @@ func (p *dnsNode) awaitHolder() {
 		}
 		if time.Now().After(late) {
 			_, out, _ := p.agent.nearside("", "status")
-			p.t.Fatalf("nobody holds the sockets: %s", out)
+			p.t.Fatalf("no process holds the sockets: %s", out)
 		}
 	}
 }
@@ -336,7 +336,7 @@ func testRestarts(t *testing.T, pod bool, restarts int) {
 	}
 }
 
-// TestDNSWithoutAHolder: where nobody holds the sockets, a planned stop sends names to the real
+// TestDNSWithoutAHolder: where no process holds the sockets, a planned stop sends names to the real
 // servers before the sockets are closed, and after a kill they are asked again within 3 s.
 func TestDNSWithoutAHolder(t *testing.T) {
 	p := newDNSNode(t, false)
@@ -350,7 +350,7 @@ func TestDNSWithoutAHolder(t *testing.T) {
 	p.start()
 	p.intercepted(command.ExitOK, "install", "--wait", "1m")
 	if _, out, _ := p.agent.nearside("", "status"); !strings.Contains(out,
-		"its sockets are held by nobody while the agent is away") {
+		"sockets held by nothing while the agent is down") {
 		t.Errorf("status: %s", out)
 	}
 	if out := p.output("", "nearside", "check", "--socket", p.agent.socket()); !strings.Contains(out,

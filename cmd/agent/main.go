@@ -1,6 +1,5 @@
-// Command agent is nearside: the node-local agent and its command line in one binary.
-//
-// It passes flags and environment on; what it does is in agent and agent/serve/cli.
+// Command agent is nearside: the node agent and its command line in one binary. Packages agent and
+// agent/serve/cli implement both.
 package main
 
 import (
@@ -13,11 +12,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
-// version is set by the linker in releases: -X main.version=v1.2.3.
-var version string
+// version is the release. The Makefile and packaging/build read it from this line, and tests
+// compare it with CHANGELOG.md and the Helm chart. To override it, build with -X
+// main.version=VERSION.
+var version = "0.1.0"
 
-// commandGC is how much garbage a command may have, in percent of what is in use. It ends soon;
-// "run" keeps to gcPercent.
+// commandGC is GOGC for commands, which are short-lived. "run" uses gcPercent.
 const commandGC = 300
 
 func main() {
@@ -27,7 +27,7 @@ func main() {
 	os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 }
 
-// Main runs one command line and returns its exit code. Tests call it as main does.
+// Main runs one command line and returns its exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
 	p := command.Program{Version: version, CheckConfig: agent.CheckConfig, RunAgent: runAgent}
 	return cli.Main(p, args, stdin, stdout, stderr, env)

@@ -86,7 +86,7 @@ func TestWait(t *testing.T) {
 	d := start(t, quickTemp(t))
 	d.must(webDoc, "apply", "-f", "-")
 	agenttest.Contains(t, d.must("", "wait", "dp/web"),
-		"dataplane/web in mesh default applied: no connected proxy is touched")
+		"dataplane/web in mesh default applied: no connected proxy is affected")
 	p := d.connect("web", nil)
 	p.next()("")
 	agenttest.Contains(t, d.must("", "wait", "dp/web"),
@@ -116,7 +116,7 @@ func TestWait(t *testing.T) {
 	}
 	agenttest.Contains(t, errs, "error: meshtimeout/slow in mesh default is rejected",
 		"default/web: Listener inbound:192.0.2.1:8080: Error adding", "route: bad timeout", "    meshtimeout/slow "+
-			"spec.from[0].default.http.requestHeadersTimeout (changed since this was accepted last): filterChains[")
+			"spec.from[0].default.http.requestHeadersTimeout (changed after the last accepted version): filterChains[")
 	agenttest.Contains(t, d.must("", "get", "mt", "-o", "wide"),
 		"rejected by default/web: inbound:192.0.2.1:8080: Error adding")
 	agenttest.Contains(t, d.must("", "inspect", "dataplane", "web", "--type=status"),
@@ -152,7 +152,7 @@ func TestWait(t *testing.T) {
 		}
 	}
 	if code, _, errs := d.nearside("", "wait", "mt/x", "--scope", "mesh"); code != command.ExitFailed ||
-		!strings.Contains(errs, "this agent stands alone") {
+		!strings.Contains(errs, "this agent is not in a pool") {
 		t.Errorf("the mesh of an agent that stands alone: exit code %d: %s", code, errs)
 	}
 	if code, _, errs := d.nearside("", "wait", "mt/missing"); code != command.ExitFailed ||
@@ -198,7 +198,7 @@ func TestWaitOverRestart(t *testing.T) {
 	root.SetArgs([]string{"wait", "mt/slow", "--timeout", patience.String(), "--socket", d.socket()})
 	go func() { ended <- command.ExitCode(root.ExecuteContext(t.Context())) }()
 	agenttest.Eventually(t, "the command says whom it waits for", func() bool {
-		return strings.Contains(errs.String(), "waiting for meshtimeout/slow: 0 of 1 proxies have it, late is default/web")
+		return strings.Contains(errs.String(), "waiting for meshtimeout/slow: 0 of 1 proxy applied it, waiting for default/web")
 	})
 	if code := d.end(syscall.SIGTERM); code != 0 {
 		t.Fatalf("the agent ended with %d", code)

@@ -50,18 +50,18 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 	}
 	out, _ := output(t, socket, command.ExitNo, "check")
 	agenttest.Contains(t, out,
-		"WARN agent: nearside v1 on n answers, and this command is ", "     hint: restart the agent after an upgrade",
+		"WARN agent: nearside v1 on n responds, but this command is ", "     hint: restart the agent after an upgrade",
 		"WARN state: the state is kept in memory\n     hint: free space below paths.state",
 		"FAIL config: no config was made yet\n     hint: ",
-		"WARN inert: stored, but this version does not act on them: 1 Dataplane",
+		"WARN inert: stored, but this version ignores them: 1 Dataplane",
 		"WARN files: /r/a.yaml: vanished, its resources are retained until ",
-		"WARN secrets: /r/b.yaml holds a secret and is open\n     hint: a key that others could read may be known",
+		"WARN secrets: /r/b.yaml holds a secret and is open\n     hint: other users could read the key",
 		"ok   proxies: 1 rejected, 1 unknown",
 		"FAIL rejected: default/web: bad filter\n     hint: nearside inspect dataplane", "WARN unknown: default/lost",
 		"FAIL problems: MeshTimeout/default/t: left out\nFAIL problems: MeshTimeout/default/u: left out\n"+
-			"     hint: fix what is named", "WARN warnings: Dataplane/default/web: Listener x is shadowed",
-		"WARN clock: it says ", "it was set back", "WARN api-socket: ",
-		`mode 0666: everybody on the host may read all resources`+"\n     hint: set api.socket.mode to \"0660\"")
+			"     hint: fix the resource", "WARN warnings: Dataplane/default/web: Listener x is shadowed",
+		"WARN clock: the clock was set back: the time is ", "the clock was set back", "WARN api-socket: ",
+		`mode 0666: every user of the host may read all resources`+"\n     hint: set api.socket.mode to \"0660\"")
 	doc, _ := output(t, socket, command.ExitNo, "check", "-o", "json")
 	agenttest.Contains(t, doc, `"ok": false`, `"state": "FAIL"`, `"reason": "MeshTimeout/default/u: left out"`)
 	if err := os.Chmod(socket, 0o400); err != nil {
@@ -69,7 +69,7 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 	}
 	if os.Getuid() == 0 { // others cannot even ask
 		out, _ = output(t, socket, command.ExitNo, "check")
-		agenttest.Contains(t, out, "FAIL api-socket: ", "mode 0400: nobody can connect")
+		agenttest.Contains(t, out, "FAIL api-socket: ", "mode 0400: no user can connect")
 	}
 }
 

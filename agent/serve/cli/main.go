@@ -28,6 +28,7 @@ func Main(p command.Program, args []string, stdin io.Reader, stdout, stderr io.W
 	env.Stderr = text.Writer{W: stderr, Color: env.Terminal != nil && env.Colors()}
 	root := Root(env)
 	root.SetArgs(args)
+	wrapHelp(root, helpWidth(env, stdout))
 	root.SetIn(stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)

@@ -26,12 +26,14 @@ import (
 func Root(env *command.Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "nearside",
-		Short: "Service mesh from the node's side: the agent and its command line",
-		Long: `nearside computes Envoy configuration on the node, from resources in Kuma's formats, and serves it over xDS.
+		Short: "Compute and serve Envoy configuration on the node",
+		Long: `nearside computes Envoy configuration on the node from resources in Kuma's formats, and serves it
+over xDS.
 
-"nearside run" is the agent. All other commands are its clients, or work on files alone.
-Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage,
-65 invalid input document, 69 the agent is not reachable, 77 no permission.`,
+"nearside run" starts the agent. The other commands are clients of the agent, or work only on files.
+
+Exit codes: 0 success, 1 failure, 2 negative result, 3 timeout, 64 usage error, 65 invalid input
+document, 69 agent unreachable, 77 permission denied.`,
 		Example: `  nearside run --config /etc/nearside/agent.yaml
   nearside validate -f resources/
   nearside get dataplanes
@@ -40,13 +42,15 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 		SilenceUsage:  true,
 		Args:          command.Group,
 		RunE:          command.Help,
+
+		DisableFlagsInUseLine: true,
 	}
 	root.Version = env.Build().Version // for --version
 	root.PersistentFlags().StringVar(&env.Socket, "socket", "",
-		"unix socket of the agent (default: NEARSIDE_SOCKET, else "+client.DefaultSocket+")")
+		"Unix socket of the agent (default: NEARSIDE_SOCKET, else "+client.DefaultSocket+")")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if f := cmd.Flags().Lookup("mesh"); f != nil && f.Changed && f.Value.String() == "" {
-			return command.Usagef("--mesh is empty; name a mesh, or leave it out for %q", cmp.Or(f.DefValue, "all"))
+			return command.Usagef("--mesh is empty; give a mesh, or omit the flag for %q", cmp.Or(f.DefValue, "all"))
 		}
 		for _, name := range [...]string{"for", "type", "proxy-type", "output"} {
 			if f := cmd.Flags().Lookup(name); f != nil {
@@ -65,17 +69,18 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(slices.Concat(resources.Commands(env), proxies.Commands(env), traffic.Commands(env),
 		node.Commands(env), []*cobra.Command{versionCommand(env), completionCommand(env)})...)
-	argumentless(root)
+	rejectArguments(root)
+	groupCommands(root)
 	return root
 }
 
 // rejectArguments makes every command without an argument check refuse arguments.
-func argumentless(cmd *cobra.Command) {
+func rejectArguments(cmd *cobra.Command) {
 	if cmd.Args == nil {
 		cmd.Args = command.Args(0, 0, "no arguments")
 	}
 	for _, c := range cmd.Commands() {
-		argumentless(c)
+		rejectArguments(c)
 	}
 }
 
@@ -88,11 +93,11 @@ func flagError(cmd *cobra.Command, err error) error {
 	case cmd.HasAvailableSubCommands() && len(cmd.Flags().Args()) > 0:
 		return command.Group(cmd, cmd.Flags().Args())
 	case errors.As(err, &unknown) && len(unknown.GetSpecifiedShortnames()) > 0:
-		content := fmt.Sprintf("there is no flag -%s", unknown.GetSpecifiedName())
+		message := fmt.Sprintf("there is no flag -%s", unknown.GetSpecifiedName())
 		if unknown.GetSpecifiedName() == "n" && cmd.Flags().Lookup("mesh") != nil {
-			content += "; a mesh is named with -m"
+			message += "; use -m for the mesh"
 		}
-		return errors.New(content)
+		return errors.New(message)
 	case errors.As(err, &unknown):
 		var flags []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
@@ -100,12 +105,12 @@ func flagError(cmd *cobra.Command, err error) error {
 			return fmt.Errorf("%w; did you mean --%s?", err, near)
 		}
 	case errors.As(err, &invalid):
-		what, known := map[string]string{"duration": "a duration with its unit, such as 30s, 5m or 2h",
+		want, known := map[string]string{"duration": "a duration with a unit, such as 30s, 5m, or 2h",
 			"bool": "true or false",
 			"int":  "a whole number", "uint": "a whole number, 0 or more", "uint32": "a whole number, 0 or more",
 			"uint64": "a whole number, 0 or more"}[invalid.GetFlag().Value.Type()]
 		if known {
-			return fmt.Errorf("--%s %q is not possible; give %s", invalid.GetFlag().Name, invalid.GetValue(), what)
+			return fmt.Errorf("--%s %q is invalid; give %s", invalid.GetFlag().Name, invalid.GetValue(), want)
 		}
 	}
 	return err
@@ -115,9 +120,9 @@ func completionCommand(env *command.Env) *cobra.Command {
 	shells := []string{"bash", "fish", "powershell", "zsh"}
 	return &cobra.Command{
 		Use:   "completion SHELL",
-		Short: "Print the completion script of a shell: " + strings.Join(shells, ", "),
-		Long: `Prints a script that completes commands, flags, types and, from the running agent, the names of resources.
-SHELL is one of ` + strings.Join(shells, ", ") + ".",
+		Short: "Print a shell completion script",
+		Long: `Prints a script that completes commands, flags, types, and the names of resources. The names come
+from the running agent. SHELL is ` + strings.Join(shells, ", ") + ".",
 		Example: `  source <(nearside completion bash)
   nearside completion zsh > "${fpath[1]}/_nearside"
   nearside completion fish > ~/.config/fish/completions/nearside.fish`,
@@ -136,17 +141,24 @@ SHELL is one of ` + strings.Join(shells, ", ") + ".",
 			case "zsh":
 				return root.GenZshCompletion(env.Stdout)
 			}
-			return command.Usagef("%q is not a known SHELL; one of %s", args[0], strings.Join(shells, ", "))
+			return command.Usagef("unknown SHELL %q; use one of %s", args[0], strings.Join(shells, ", "))
 		},
 	}
 }
 
 func versionCommand(env *command.Env) *cobra.Command {
 	return command.Asking(env, &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version of this program",
+		Use:   "version",
+		Short: "Print the version",
+		Long: `Prints the version, the commit of the sources, the Go version, the platform, and the newest version
+of Kuma whose resources nearside reads.`,
 		Example: "  nearside version\n  nearside version -o json",
 	}, command.AsText, func(w io.Writer, b command.BuildInfo) {
-		text.Printf(w, "%s %s (%s, %s; documents of Kuma up to %s)\n", b.Product, b.Version, b.Go, b.Platform, b.Schema)
+		commit := ""
+		if b.Revision != "" {
+			commit = "commit " + text.Short(b.Revision, 12) + ", "
+		}
+		text.Printf(w, "%s %s (%s%s, %s; resources of Kuma up to %s)\n",
+			b.Product, b.Version, commit, b.Go, b.Platform, b.Schema)
 	}, func(context.Context, []string) (command.BuildInfo, error) { return env.Build(), nil })
 }

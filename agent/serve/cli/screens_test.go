@@ -89,7 +89,7 @@ func TestStatusScreen(t *testing.T) {
 		"from revision 2 in 5.0 ms", "1 disconnected", "FAIL /r/a.yaml:3: no good", "Mesh/m is managed by api",
 		"WARN /r/b.yaml: vanished, its resources are retained until 03:04:05.006", "WARN /r/c.yaml: empty, "+
 			"its resources are retained until the directory can be read", "problems   14 (2 above)", "… and 2 more",
-		"stored, but this version does not act on them: 1 Dataplane")
+		"stored, but this version ignores them: 1 Dataplane")
 	out, _ = output(t, socket, command.ExitNo, "status", "-o", "yaml")
 	agenttest.Contains(t, out, "ready: false")
 	out, errs := output(t, socket, command.ExitFailed, "healthcheck")

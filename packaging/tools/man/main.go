@@ -1,11 +1,8 @@
-// Command man writes the manual pages of nearside from what its commands say with --help. usage:
-// man BINARY DIR
+// Command man writes the manual pages of nearside from the --help output of its commands. usage: man
+// BINARY DIR
 //
-// Each command has a page: what it does, its usage, examples and flags, its exit status, the
-// variables that it reads and the pages beside it.
-//
-// It is a program of its own, so that nothing of it is in the product. The same binary gives the
-// same bytes.
+// Each command has a page with its description, usage, examples, flags, exit status, environment,
+// and related pages. The same binary produces the same bytes.
 package main
 
 import (
@@ -22,29 +19,30 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: man BINARY DIR")
 		os.Exit(64)
 	}
-	if err := (&manual{binary: os.Args[1], dir: os.Args[2]}).write("service mesh from the node's side"); err != nil {
+	if err := (&manual{binary: os.Args[1], dir: os.Args[2]}).write("node agent for Envoy meshes"); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-// command is one that the help of another lists: name and what it does.
+// command matches a line of help that lists a subcommand: its name and description.
 var command = regexp.MustCompile(`(?m)^  ([a-z][a-z-]*) +(\S.*)$`)
 
-// manual is the pages of a binary.
+// manual writes the pages of a binary.
 type manual struct {
 	binary, dir string
-	codes       string // exit codes of commands that do not name their own
+	codes       string // exit codes of commands whose help lists none
 }
 
-// environment is what clients of an agent read.
-const environment = `NEARSIDE_SOCKET   the unix socket of the agent, where --socket is not given
-NO_COLOR          no colours on a terminal`
+// environment describes the variables that all commands read.
+const environment = `NEARSIDE_SOCKET   Unix socket of the agent, unless --socket is given
+NO_COLOR          disables colors on a terminal`
 
-// write makes the page of a command, which does what short says, and those of the commands below
-// it.
+// write writes the page of a command and those of its subcommands. short describes the command.
 func (m *manual) write(short string, path ...string) error {
-	out, err := exec.Command(m.binary, append(path, "--help")...).Output()
+	help := exec.Command(m.binary, append(path, "--help")...)
+	help.Env = append(os.Environ(), "COLUMNS=80")
+	out, err := help.Output()
 	if err != nil {
 		return fmt.Errorf("%s %s --help: %w", m.binary, strings.Join(path, " "), err)
 	}
@@ -55,14 +53,14 @@ func (m *manual) write(short string, path ...string) error {
 	} else if codes == "" {
 		codes = m.codes
 	}
-	var below [][]string // commands that the help lists: name and what each does
+	var below [][]string // names and descriptions of subcommands
 	for _, s := range sections {
-		if s[0] == "Available Commands" {
-			for _, c := range command.FindAllStringSubmatch(s[1], -1) {
-				if c[1] != "help" {
-					below = append(below, c[1:])
-				}
-			}
+		switch s[0] {
+		case "Usage", "Examples", "Flags", "Global Flags":
+			continue
+		}
+		for _, c := range command.FindAllStringSubmatch(s[1], -1) { // a group of subcommands
+			below = append(below, c[1:])
 		}
 	}
 	name := page(path)
@@ -95,35 +93,35 @@ func (m *manual) write(short string, path ...string) error {
 	return nil
 }
 
-// page is the name of the page of a command.
+// page returns the name of a command's page.
 func page(path []string) string { return strings.Join(append([]string{"nearside"}, path...), "-") }
 
-// exitCodes takes the paragraph about exit codes, each in a line, out of what a command says of
-// itself.
+// exitCodes splits the paragraph about exit codes from the description of a command. codes has one
+// code per line.
 func exitCodes(about string) (rest, codes string) {
-	var keep []string
+	var paragraphs []string
 	for p := range strings.SplitSeq(about, "\n\n") {
 		before, list, ok := strings.Cut(p, "Exit codes:")
 		if !ok {
-			keep = append(keep, p)
+			paragraphs = append(paragraphs, p)
 			continue
 		}
 		if before = strings.TrimSpace(before); before != "" {
-			keep = append(keep, before)
+			paragraphs = append(paragraphs, before)
 		}
 		list = strings.TrimSuffix(strings.Join(strings.Fields(list), " "), ".")
 		codes = code.ReplaceAllString(list, "\n$1   ")
 	}
-	return strings.Join(keep, "\n\n"), strings.TrimSpace(codes)
+	return strings.Join(paragraphs, "\n\n"), strings.TrimSpace(codes)
 }
 
-// code begins what is said of an exit code.
+// code matches an exit code before its description.
 var code = regexp.MustCompile(`(?:^|, )(\d+) `)
 
-// heading is a line that begins a section of a help.
+// heading matches the first line of a section.
 var heading = regexp.MustCompile(`^([A-Z][A-Za-z ]+):$`)
 
-// split takes a help apart: what the command does, and its sections.
+// split splits help into the description of the command and its sections.
 func split(help string) (about string, sections [][2]string) {
 	for line := range strings.Lines(help) {
 		text := strings.TrimRight(line, "\n")
@@ -139,12 +137,12 @@ func split(help string) (about string, sections [][2]string) {
 	return strings.Trim(about, "\n"), sections
 }
 
-// literal shows a text as it is.
+// literal returns a text that troff does not fill.
 func literal(s string) string {
 	return ".nf\n" + escape(strings.Trim(s, "\n")) + "\n.fi\n"
 }
 
-// escape keeps troff from reading a text as its own.
+// escape escapes the control characters of troff.
 func escape(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
 	lines := strings.Split(s, "\n")

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestPages makes the pages of the nearside of this checkout: each command has one with all
-// sections, each page that one names is there, and man can show it where there is one.
+// TestPages writes the pages of this checkout. Every command has a page with all sections, all
+// references exist, and man accepts the pages if it is installed.
 func TestPages(t *testing.T) {
 	dir := t.TempDir()
 	binary := os.Getenv("NEARSIDE_BIN")
@@ -21,7 +21,7 @@ func TestPages(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
-	if err := (&manual{binary: binary, dir: dir}).write("service mesh from the node's side"); err != nil {
+	if err := (&manual{binary: binary, dir: dir}).write("node agent for Envoy meshes"); err != nil {
 		t.Fatal(err)
 	}
 	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))

@@ -3,6 +3,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -86,9 +87,6 @@ func (env *Env) Build() BuildInfo {
 		Go:       runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if v := info.Main.Version; b.Version == "" && v != "(devel)" {
-			b.Version = v
-		}
 		for _, s := range info.Settings {
 			switch s.Key {
 			case "vcs.revision":
@@ -98,14 +96,11 @@ func (env *Env) Build() BuildInfo {
 			}
 		}
 	}
-	if b.Version == "" {
-		b.Version = "dev"
-	}
 	return b
 }
 
 // Progress shows progress on a terminal until done is called. Without a terminal, update is nil.
-func Progress(env *Env, what string) (told func(n, all int), done func()) {
+func Progress(env *Env, what string) (update func(n, all int), done func()) {
 	if env.Terminal == nil {
 		return nil, func() {}
 	}
@@ -115,8 +110,8 @@ func Progress(env *Env, what string) (told func(n, all int), done func()) {
 // Long calls the agent with a client that shows progress.
 func Long[T any](env *Env, call func(*client.Client) (T, error)) (T, error) {
 	c := env.Client()
-	told, done := Progress(env, "looking at what changes on proxies")
+	update, done := Progress(env, "computing the changes on proxies")
 	defer done()
-	c.Progress = told
+	c.Progress = update
 	return call(c)
 }

@@ -33,24 +33,24 @@ type FileFlags struct {
 func (f *FileFlags) Add(cmd *cobra.Command, what string) {
 	f.Flag = "-f"
 	cmd.Flags().StringArrayVarP(&f.Paths, "file", "f", nil,
-		what+": a file, a folder (its *.yaml, *.yml and *.json) or - for standard input; repeatable")
-	cmd.Flags().BoolVarP(&f.Recursive, "recursive", "R", false, "also read the folders inside a folder")
+		what+": a file, a folder (its *.yaml, *.yml, and *.json), or - for standard input; repeatable")
+	cmd.Flags().BoolVarP(&f.Recursive, "recursive", "R", false, "also read subfolders")
 }
 
 // Read returns the content of the files. Files of a folder are sorted by name.
 func (f *FileFlags) Read(stdin io.Reader) ([]offline.Text, error) {
 	if len(f.Paths) == 0 {
-		return nil, Usagef("-f is missing: give a file, a folder or - for standard input")
+		return nil, Usagef("-f is missing: give a file, a folder, or - for standard input")
 	}
 	var out []offline.Text
 	seenStdin := false
 	for _, p := range f.Paths {
 		switch {
 		case p == "":
-			return nil, Usagef("%s is empty: give a file, a folder or - for standard input", f.Flag)
+			return nil, Usagef("%s is empty: give a file, a folder, or - for standard input", f.Flag)
 		case strings.HasPrefix(p, "http://"), strings.HasPrefix(p, "https://"):
-			return nil, Usagef("%s %s: URLs are not fetched; fetch it yourself, look at it, "+
-				"and hand it on: curl -fsS URL | nearside … %s -", f.Flag, p, f.Flag)
+			return nil, Usagef("%s %s: URLs are not supported; download and review the file, "+
+				"and pass it: curl -fsS URL | nearside … %s -", f.Flag, p, f.Flag)
 		}
 		if p == "-" {
 			if seenStdin {
@@ -74,7 +74,7 @@ func (f *FileFlags) Read(stdin io.Reader) ([]offline.Text, error) {
 				return nil, fmt.Errorf("%s %s: %w", f.Flag, p, err)
 			}
 			if len(files) == 0 {
-				return nil, fmt.Errorf("%s %s: the folder has no *.yaml, *.yml or *.json%s", f.Flag, p, f.deeper())
+				return nil, fmt.Errorf("%s %s: the folder has no *.yaml, *.yml, or *.json%s", f.Flag, p, f.deeper())
 			}
 		}
 		for _, file := range files {
@@ -93,7 +93,7 @@ func (f *FileFlags) deeper() string {
 	if f.Recursive {
 		return ""
 	}
-	return "; -R also looks into the folders inside"
+	return "; -R also reads subfolders"
 }
 
 // near returns a hint for a file that does not exist.
@@ -113,7 +113,7 @@ func (f *FileFlags) near(path string, err error) string {
 	if near := strict.Nearest(filepath.Base(path), names); near != "" {
 		return "; did you mean " + filepath.Join(dir, near) + "?"
 	}
-	return "; give the path of a file or folder that is there, or - for standard input"
+	return "; give the path of a file or folder, or - for standard input"
 }
 
 // folder returns the resource files of a folder. It skips hidden files, and with them the ..data of
@@ -168,7 +168,7 @@ func readAll(name string, r io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) > maxInput {
-		return nil, Exit(ExitInvalid, fmt.Errorf("%s has more than %d bytes; split it", name, maxInput))
+		return nil, Exit(ExitInvalid, fmt.Errorf("%s has more than %d bytes; split the file", name, maxInput))
 	}
 	return data, nil
 }
@@ -183,16 +183,16 @@ func Reason(err error) error {
 }
 
 // ErrNothing is the error for files without a resource.
-var ErrNothing = errors.New("the files hold no resource; a document of one has type, " +
-	"name and what the kind has: nearside schema KIND lists that")
+var ErrNothing = errors.New("the files contain no resource; a resource has a type, a name, " +
+	"and the fields of its kind, which nearside schema KIND lists")
 
 // StreamOf returns resources as the body of a request. It returns an error if they exceed the limit
 // of the API.
 func StreamOf(o *offline.Offline) ([]byte, error) {
 	stream, err := o.Stream()
 	if err == nil && len(stream) > api.MaxBody {
-		err = Exit(ExitInvalid, fmt.Errorf("the resources have %d bytes together, more than the %d that an agent takes at "+
-			"once: give their files one after the other, and split large ones", len(stream), api.MaxBody))
+		err = Exit(ExitInvalid, fmt.Errorf("the resources have %d bytes in total, more than the %d that an agent accepts in "+
+			"one request: apply the files one by one, and split large ones", len(stream), api.MaxBody))
 	}
 	return stream, err
 }
@@ -241,7 +241,7 @@ func ReachByEnv(env *Env, o *offline.Offline) error {
 // WriteSecret atomically replaces a file. Only the owner can read the new one.
 func WriteSecret(path string, data []byte) error {
 	if st, err := os.Lstat(path); err == nil && !st.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file; name a file that can be replaced", path)
+		return fmt.Errorf("%s is not a regular file; give a file that can be replaced", path)
 	}
 	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)),
 		renameio.WithStaticPermissions(0o600))

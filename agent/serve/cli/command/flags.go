@@ -38,7 +38,7 @@ func (c *choice) Check() error {
 		if n := strict.Nearest(*c.value, c.values); n != "" {
 			near = "; did you mean " + n + "?"
 		}
-		return Usagef("%s %q is not possible; one of %s%s", c.flag, *c.value, strings.Join(c.values, ", "), near)
+		return Usagef("%s %q is invalid; use one of %s%s", c.flag, *c.value, strings.Join(c.values, ", "), near)
 	}
 	return nil
 }
@@ -68,16 +68,21 @@ func OutputFlag(cmd *cobra.Command, formats ...string) *string {
 	to := new(string)
 	o := &outputValue{choice{to, "-o", formats}, formats[0]}
 	*to = formats[0]
-	shown := slices.Clone(outputFormats)
-	for _, f := range formats {
-		if !slices.Contains(shown, f) && (f != "text" || slices.Contains(formats, "table")) {
-			shown = append(shown, f)
-		}
-	}
-	cmd.Flags().VarP(o, "output", "o", "format: "+strings.Join(shown, ", ")+", "+JsonPath+"…")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(append(slices.Clone(shown), JsonPath),
+	cmd.Flags().VarP(o, "output", "o", "format: "+strings.Join(o.all(), ", ")+", "+JsonPath+"…")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(append(o.all(), JsonPath),
 		cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 	return to
+}
+
+// all returns the formats of the command, its default first, and then the aliases.
+func (o *outputValue) all() []string {
+	all := slices.Clone(o.values)
+	for _, f := range outputFormats {
+		if !slices.Contains(all, f) {
+			all = append(all, f)
+		}
+	}
+	return all
 }
 
 // Check validates the format and replaces an alias.
@@ -93,17 +98,11 @@ func (o *outputValue) Check() error {
 		return nil
 	case strings.HasPrefix(f, JsonPath):
 		if _, err := jsonpath.Parse(strings.TrimPrefix(f, JsonPath)); err != nil {
-			return Usagef("-o %s: %v; write it as kubectl takes it: -o 'jsonpath={.items[*].name}'", JsonPath, err)
+			return Usagef("-o %s: %v; use the syntax of kubectl: -o 'jsonpath={.items[*].name}'", JsonPath, err)
 		}
 		return nil
 	}
-	shown := slices.Clone(outputFormats)
-	for _, v := range o.values {
-		if v != "text" && !slices.Contains(shown, v) {
-			shown = append(shown, v)
-		}
-	}
-	return Usagef("-o %q is not possible; one of %s, %s…", *o.value, strings.Join(shown, ", "), JsonPath)
+	return Usagef("-o %q is invalid; use one of %s, %s…", *o.value, strings.Join(o.all(), ", "), JsonPath)
 }
 
 // IsDocument reports whether programs read a format.
@@ -146,17 +145,18 @@ func Group(cmd *cobra.Command, args []string) error {
 	case near != "":
 		return Usagef("there is no command %q in %s; did you mean %q?", args[0], cmd.CommandPath(), near)
 	case len(names) > mostListed:
-		return Usagef("there is no command %q in %s, whose help lists them", args[0], cmd.CommandPath())
+		return Usagef("there is no command %q in %s; its help lists the commands", args[0], cmd.CommandPath())
 	}
-	return Usagef("there is no command %q in %s; one of %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
+	return Usagef("there is no command %q in %s; use one of %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
 }
 
 // mostListed bounds the commands that an error lists.
 const mostListed = 10
 
-// Parent returns a command that only has subcommands.
+// Parent returns a command that only has subcommands. Its help has no usage line without one.
 func Parent(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
-	if cmd.RunE = Help; cmd.Args == nil {
+	cmd.RunE, cmd.DisableFlagsInUseLine = Help, true
+	if cmd.Args == nil {
 		cmd.Args = Group
 	}
 	cmd.AddCommand(children...)
@@ -203,8 +203,8 @@ type ConfigFlags struct {
 
 func (c *ConfigFlags) Add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.File, "config", "",
-		"config file (default: NEARSIDE_CONFIG, else "+config.DefaultConfigFile+" where it exists)")
-	cmd.Flags().StringArrayVar(&c.set, "set", nil, "key=value that takes precedence over file and environment; repeatable")
+		"config file (default: NEARSIDE_CONFIG, else "+config.DefaultConfigFile+" if it exists)")
+	cmd.Flags().StringArrayVar(&c.set, "set", nil, "key=value that overrides the file and the environment; repeatable")
 }
 
 func (c *ConfigFlags) Options(env *Env) config.LoadOptions {

@@ -81,7 +81,7 @@ func KindOf(ctx context.Context, env *Env, name string) (api.Kind, error) {
 		names, nerr := env.Client().Names(ctx, other.Plural, mesh, name)
 		if nerr == nil && slices.Contains(names, name) {
 			one := strings.ToLower(other.Kind)
-			return k, Usagef("%q is no TYPE, and the name of a %s; did you mean %s %s?", name, one, one, name)
+			return k, Usagef("%q is the name of a %s, not a TYPE; did you mean %s %s?", name, one, one, name)
 		}
 	}
 	return k, err
@@ -100,7 +100,7 @@ func Nearby(env *Env, err error) string {
 		if r.Mesh != "" {
 			meshes, err := env.Quick(CompletionTime).Names(ctx, "meshes", "", "")
 			if err == nil && len(meshes) > 0 && !slices.Contains(meshes, r.Mesh) {
-				return "the meshes are " + text.Some(meshes) + "; name one with -m"
+				return "the meshes are " + text.Some(meshes) + "; select one with -m"
 			}
 		}
 		if r.Name == "" {
@@ -110,7 +110,7 @@ func Nearby(env *Env, err error) string {
 		if near := strict.Nearest(r.Name, names); err == nil && near != "" {
 			return fmt.Sprintf("did you mean %s?", near)
 		}
-		return fmt.Sprintf("nearside get %s%s lists those that there are", r.Kind.Plural, meshOption(r.Mesh))
+		return fmt.Sprintf("nearside get %s%s lists the names", r.Kind.Plural, meshOption(r.Mesh))
 	}
 	return ""
 }
@@ -143,7 +143,7 @@ func FindKind(kinds []api.Kind, name string) (api.Kind, error) {
 	case strings.EqualFold(name, "services"), strings.EqualFold(name, "service"):
 		remedy = "nearside inspect services lists the services"
 	case strings.Contains(name, ","):
-		remedy = "one at a time: nearside " + "get " + strings.Split(name, ",")[0]
+		remedy = "list one type at a time: nearside get " + strings.Split(name, ",")[0]
 	}
 	return api.Kind{}, Usagef("there is no TYPE %q; %s", name, remedy)
 }

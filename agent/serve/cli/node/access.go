@@ -17,9 +17,10 @@ import (
 func accessCommand(env *command.Env) *cobra.Command {
 	return command.Parent(&cobra.Command{
 		Use:   "access",
-		Short: "Show who may do what",
-		Long: `Shows who the agent takes you for, what you may do, and which roles there are. The roles stand in api.roles of the
-agent's config; without any, whoever may open the socket may read, and members of its group may write.`,
+		Short: "Show roles and permissions",
+		Long: `Shows your identity, your permissions, and the roles of the agent. api.roles in the agent's config
+defines the roles. Without roles, every user who can open the socket may read, and root, the agent's
+user, and members of the socket's group may write.`,
 		Example: `  nearside access whoami
   nearside access can update meshtimeout slow
   nearside access list`,
@@ -29,7 +30,8 @@ agent's config; without any, whoever may open the socket may read, and members o
 func whoamiCommand(env *command.Env) *cobra.Command {
 	return command.Asking(env, &cobra.Command{
 		Use:     "whoami",
-		Short:   "Show who the agent takes you for, your roles, and the verbs that you may use",
+		Short:   "Show your identity, roles, and verbs",
+		Long:    `Shows the identity that the agent assigns to you, your roles, and the verbs that they allow.`,
 		Example: "  nearside access whoami\n  nearside access whoami -o json | jq .roles",
 	}, command.AsTable, text.Whoami, command.Call(env, (*client.Client).Whoami))
 }
@@ -40,9 +42,12 @@ var accessVerbs = [...]string{"get", "list", "inspect", "create", "update", "del
 func canCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "can VERB TYPE [NAME]",
-		Short: "Say whether you may do something",
-		Long: `Says yes or no, and why not. VERB is get, list, inspect (what the agent makes of resources: configs of proxies,
-explanations, diffs), create, update or delete. Without NAME it is about all names. The exit code is 0 for yes and 2 for no.`,
+		Short: "Check whether you may do something",
+		Long: `Prints yes, or no with the reason. VERB is get, list, inspect, create, update, or delete. The verb
+inspect covers what the agent computes from resources: proxy configs, explanations, and diffs.
+Without NAME, the answer covers all names.
+
+The exit code is 0 for yes and 2 for no.`,
 		Example: `  nearside access can update meshtimeout slow
   nearside access can inspect dataplane -m shop
   nearside access can delete mesh default && nearside delete mesh default`,
@@ -58,12 +63,12 @@ explanations, diffs), create, update or delete. Without NAME it is about all nam
 	return command.Asking(env, cmd, command.AsText, text.Can,
 		func(ctx context.Context, args []string) (*api.Can, error) {
 			if !slices.Contains(accessVerbs[:], args[0]) {
-				return nil, command.Usagef("there is no verb %q; one of %s", args[0], strings.Join(accessVerbs[:], ", "))
+				return nil, command.Usagef("there is no verb %q; use one of %s", args[0], strings.Join(accessVerbs[:], ", "))
 			}
 			kind, name, _ := strings.Cut(args[1], "/")
 			if len(args) == 3 {
 				if name != "" {
-					return nil, command.Usagef("%s names the resource already; leave out %q", args[1], args[2])
+					return nil, command.Usagef("%s already includes the name; omit %q", args[1], args[2])
 				}
 				name = args[2]
 			}
@@ -74,9 +79,9 @@ explanations, diffs), create, update or delete. Without NAME it is about all nam
 func accessListCommand(env *command.Env) *cobra.Command {
 	return command.Asking(env, &cobra.Command{
 		Use:   "list",
-		Short: "List the roles with their subjects and permissions, and who may be which proxy",
-		Long: `Lists the roles of api.roles with who has them and what they allow, and below them the items of xds.access with the
-proxies that each gives, in their order: the first that matches an Envoy decides.`,
+		Short: "List roles, and which peers may be which proxy",
+		Long: `Lists the roles of api.roles with their subjects and permissions, and the rules of xds.access with
+the proxies that each rule admits. The first rule that matches an Envoy applies.`,
 		Example: "  nearside access list\n  nearside access list -o yaml",
 	}, command.AsTable, func(w io.Writer, v *api.AccessList) { text.Access(w, env.Stderr, v) },
 		command.Call(env, (*client.Client).Access))

@@ -55,40 +55,42 @@ func checkCommand(env *command.Env) *cobra.Command {
 	var askEnvoy bool
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Test the agent and what depends on it",
-		Long: `Asks the running agent and looks at its sockets: one line for each check, "ok", "WARN" (it works, and needs a look) or
-"FAIL", with a hint below what is not ok. Exit code 2 when a check has failed, 69 when no agent answers.
+		Short: "Test the agent and its environment",
+		Long: `Tests the running agent and its sockets. Each check prints one line: "ok", "WARN" (works, but needs
+attention), or "FAIL". A hint follows the lines that are not ok.
 
-With ENVOY_BIN in the environment, that Envoy loads the config of each connected proxy in its validate mode, up to 64 of
-them; --envoy takes the envoy on the PATH where ENVOY_BIN is not set.
+With ENVOY_BIN in the environment, this Envoy validates the config of each connected proxy, up to 64
+proxies. --envoy uses the envoy on the PATH if ENVOY_BIN is unset.
 
-With -o json, standard output has {"ok", "checks": [{"name", "state", "reason", "hint"}]}.`,
+With -o json, the document is {"ok", "checks": [{"name", "state", "reason", "hint"}]}.
+
+The exit code is 2 if a check failed, and 69 if no agent responds.`,
 		Example: "  nearside check\n  nearside check -o json | jq '.checks[] | select(.state != \"ok\")'\n" +
 			"  ENVOY_BIN=/usr/bin/envoy nearside check",
 	}
-	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
+	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also validate with the envoy on the PATH, if ENVOY_BIN is unset")
 	return command.Asking(env, cmd, command.AsText, printChecks, func(ctx context.Context, _ []string) (*selfTest, error) {
 		return runSelfTest(ctx, env, askEnvoy)
 	}, func(t *selfTest) bool { return !t.OK })
 }
 
 // maxPerCheck bounds the lines that the text output prints for one check.
-const maxAlike = 10
+const maxPerCheck = 10
 
 func printChecks(w io.Writer, t *selfTest) {
-	alike := 0
+	n := 0
 	for i, c := range t.Checks {
 		last := i+1 == len(t.Checks) || t.Checks[i+1].Name != c.Name || t.Checks[i+1].Hint != c.Hint
-		if alike++; alike <= maxAlike {
+		if n++; n <= maxPerCheck {
 			text.Printf(w, "%-4s %s: %s\n", c.State, c.Name, text.OneLine(c.Reason))
 		}
 		if !last {
 			continue
 		}
-		if alike > maxAlike {
-			text.Printf(w, "     … and %d more, in nearside check -o yaml\n", alike-maxAlike)
+		if n > maxPerCheck {
+			text.Printf(w, "     … and %d more, in nearside check -o yaml\n", n-maxPerCheck)
 		}
-		if alike = 0; c.Hint != "" {
+		if n = 0; c.Hint != "" {
 			text.Printf(w, "     hint: %s\n", c.Hint)
 		}
 	}
@@ -96,21 +98,21 @@ func printChecks(w io.Writer, t *selfTest) {
 
 // uncheckedTimeout bounds the time that "check" waits for the agent to check the proxies that are
 // not connected.
-const lookTime = 30 * time.Second
+const uncheckedTimeout = 30 * time.Second
 
 // statusOfAll polls the status until the agent has checked all proxies, or until uncheckedTimeout
 // has passed.
 func statusOfAll(ctx context.Context, env *command.Env, c *client.Client) (*api.Status, error) {
-	told, done := command.Progress(env, "looking at proxies that are not connected")
+	update, done := command.Progress(env, "checking proxies that are not connected")
 	defer done()
 	all := 0
 	for begun := time.Now(); ; {
 		s, err := c.Status(ctx)
-		if err != nil || s.Unchecked == 0 || time.Since(begun) > lookTime {
+		if err != nil || s.Unchecked == 0 || time.Since(begun) > uncheckedTimeout {
 			return s, err
 		}
-		if all = max(all, s.Unchecked); told != nil {
-			told(all-s.Unchecked, all)
+		if all = max(all, s.Unchecked); update != nil {
+			update(all-s.Unchecked, all)
 		}
 	}
 }
@@ -133,11 +135,11 @@ func runSelfTest(ctx context.Context, env *command.Env, askEnvoy bool) (*selfTes
 	t := &selfTest{OK: true}
 	own := env.Build().Version
 	if s.Info.Version == own {
-		t.add(CheckOK, "agent", "", "%s %s on %s answers, up %s", s.Info.Product, s.Info.Version, s.Info.Node,
+		t.add(CheckOK, "agent", "", "%s %s on %s responds, up %s", s.Info.Product, s.Info.Version, s.Info.Node,
 			text.Age(s.Info.Started))
 	} else {
-		t.add(checkWarn, "agent", "restart the agent after an upgrade, or use the command that came with it",
-			"%s %s on %s answers, and this command is %s", s.Info.Product, s.Info.Version, s.Info.Node, own)
+		t.add(checkWarn, "agent", "restart the agent after an upgrade, or use the command of its version",
+			"%s %s on %s responds, but this command is %s", s.Info.Product, s.Info.Version, s.Info.Node, own)
 	}
 	checkReadiness(t, s)
 	checkFiles(t, s)
@@ -157,17 +159,18 @@ func runSelfTest(ctx context.Context, env *command.Env, askEnvoy bool) (*selfTes
 // detail.
 func checkReadiness(t *selfTest, s *api.Status) {
 	hints := map[string]string{
-		"state":  "free space below paths.state, or make it writable for the agent's user; nearside config show names it",
+		"state": "free space below paths.state, or make it writable for the agent's user; " +
+			"nearside config show prints the path",
 		"space":  "free space on that file system",
 		"config": "the agent is starting; its log says what it waits for",
-		"access": "docs/security.md says what each default protects; keep the key as it is when that is meant",
-		"tokens": "nearside token keys lists the keys; docs/tokens.md has more",
+		"access": "docs/security.md explains each default; leave the key unchanged if that is intended",
+		"tokens": "nearside token keys lists the keys; see docs/tokens.md",
 		"envoy":  "set ENVOY_BIN of the agent to the path of an Envoy, or unset it",
 	}
 	for _, c := range s.Checks {
 		hint := hints[c.Name]
 		if hint == "" {
-			hint = "the reason says what to do; docs/operations.md has more"
+			hint = "the reason says what to do; see docs/operations.md"
 		}
 		switch {
 		case c.Name == "resource-files", c.Name == "dns":
@@ -180,39 +183,39 @@ func checkReadiness(t *selfTest, s *api.Status) {
 		}
 	}
 	if n := len(s.Store.Inert); n > 0 {
-		t.add(checkWarn, "inert", "update nearside, or delete what has no effect",
-			"stored, but this version does not act on them: %s", text.Counts(s.Store.Inert))
+		t.add(checkWarn, "inert", "upgrade nearside, or delete the resources",
+			"stored, but this version ignores them: %s", text.Counts(s.Store.Inert))
 	}
 }
 
 // checkFiles reports resource files with faults, conflicts, or exposed secrets, and files that are
 // missing.
 func checkFiles(t *selfTest, s *api.Status) {
-	well := true
+	valid := true
 	for _, f := range s.Files {
 		if f.Exposed != "" {
-			t.add(checkWarn, "secrets", "a key that others could read may be known: make a new one", "%s %s", f.Path, f.Exposed)
+			t.add(checkWarn, "secrets", "other users could read the key: replace it", "%s %s", f.Path, f.Exposed)
 		}
 	}
 	for _, f := range s.Files {
 		const hint = "nearside validate -f checks a file before you add it"
 		for _, x := range f.Faults {
-			well = false
+			valid = false
 			t.add(checkFail, "files", hint, "%s", x)
 		}
 		for _, k := range slices.Sorted(maps.Keys(f.Conflicts)) {
-			well = false
+			valid = false
 			t.add(checkFail, "files", hint, "%s: %s is managed by %s", f.Path, k, f.Conflicts[k])
 		}
 	}
 	for _, f := range s.Files {
 		if f.Missing != "" {
-			well = false
+			valid = false
 			t.add(checkWarn, "files", "restore the file, or wait until its resources are removed",
 				"%s: %s, %s", f.Path, f.Missing, text.KeptUntil(f.KeptUntil))
 		}
 	}
-	if well {
+	if valid {
 		t.add(CheckOK, "files", "", "%d, all in force", len(s.Files))
 	}
 }
@@ -227,11 +230,11 @@ func checkProxies(t *selfTest, list []api.Proxy) {
 	t.add(CheckOK, "proxies", "", "%s", text.Counts(total))
 	for _, x := range []struct{ state, level, name, hint string }{
 		{"rejected", checkFail, "rejected",
-			"nearside inspect dataplane NAME -m MESH --type=status shows what is withheld and which policy causes it"},
+			"nearside inspect dataplane NAME -m MESH --type=status shows what is withheld, and which policy causes it"},
 		{"unknown", checkWarn,
 			"unknown", "apply the Dataplane, or start its Envoy with it: nearside bootstrap --dataplane FILE"},
-		{"pending", checkWarn, "pending", "this ends soon unless the proxy hangs; nearside inspect dataplane NAME -m MESH " +
-			"--type=status shows what is not acknowledged"},
+		{"pending", checkWarn, "pending", "the proxy should acknowledge soon, unless it hangs; " +
+			"nearside inspect dataplane NAME -m MESH --type=status shows what is not acknowledged"},
 	} {
 		if found := by[x.state]; len(found) > 0 {
 			names := text.Each(found[:min(len(found), 3)], func(p api.Proxy) string {
@@ -252,9 +255,9 @@ func checkProxies(t *selfTest, list []api.Proxy) {
 // checkProblems reports the problems that "nearside status" lists.
 func checkProblems(t *selfTest, s *api.Status) {
 	for _, x := range []struct{ severity, level, name, none, hint string }{
-		{api.SeverityError, checkFail, "problems", "nothing is dropped or withheld", "fix what is named; " +
-			"nearside inspect dataplane NAME -m MESH --type=status says what a proxy goes without"}, {api.SeverityWarning,
-			checkWarn, "warnings", "no warnings", "change what is named, or leave it where it is meant so"},
+		{api.SeverityError, checkFail, "problems", "nothing is dropped or withheld", "fix the resource; " +
+			"nearside inspect dataplane NAME -m MESH --type=status shows what a proxy lacks"}, {api.SeverityWarning,
+			checkWarn, "warnings", "no warnings", "change the resource, or leave it if it is intended"},
 	} {
 		none := true
 		for _, p := range s.Problems {
@@ -293,11 +296,11 @@ func checkEnvoy(ctx context.Context, env *command.Env, t *selfTest, bin *envoybi
 		for i := range found {
 			bad = true
 			t.add(checkFail, "envoy", "nearside inspect dataplane NAME --type=config shows the resource; "+
-				"fix the policy that causes it, and report that the check did not find it", "%s", found[i].Line())
+				"fix the policy that causes it, and report that the check missed it", "%s", found[i].Line())
 		}
 	}
 	if !bad {
-		t.add(CheckOK, "envoy", "", "%s takes the configs of %s that are connected", bin.Path, plural.Count(tried, "proxy"))
+		t.add(CheckOK, "envoy", "", "%s accepts the configs of %s", bin.Path, plural.Count(tried, "connected proxy"))
 	}
 }
 
@@ -307,16 +310,16 @@ const clockSlack = 2 * time.Second
 
 // checkClock reports a system clock that cannot be right.
 func checkClock(t *selfTest, s *api.Status, now time.Time) {
-	const hint = "set the clock of the host: certificates are valid for a time; " +
+	const hint = "set the clock of the host, because certificates are valid for a limited time; " +
 		"timedatectl shows whether it is synchronized"
 	switch {
 	case now.Year() < 2025: // before the first release: the clock was never set
-		t.add(checkFail, "clock", hint, "it says %s", now.UTC().Format(time.RFC3339))
+		t.add(checkFail, "clock", hint, "the time is %s", now.UTC().Format(time.RFC3339))
 	case s.Info.Started.After(now.Add(clockSlack)):
-		t.add(checkWarn, "clock", hint, "it says %s, and the agent was started at %s: it was set back",
+		t.add(checkWarn, "clock", hint, "the clock was set back: the time is %s, but the agent started at %s",
 			now.UTC().Format(time.RFC3339), s.Info.Started.UTC().Format(time.RFC3339))
 	case s.Reconcile != nil && s.Reconcile.At.After(now.Add(clockSlack)):
-		t.add(checkWarn, "clock", hint, "it says %s, and configs were made at %s: it was set back",
+		t.add(checkWarn, "clock", hint, "the clock was set back: the time is %s, but the last pass was at %s",
 			now.UTC().Format(time.RFC3339), s.Reconcile.At.UTC().Format(time.RFC3339))
 	default:
 		t.add(CheckOK, "clock", "", "the system clock is monotonic")
@@ -333,15 +336,15 @@ func checkSockets(t *selfTest, api string) {
 		case err != nil && x.name == "xds-socket":
 			continue // its path is configurable
 		case err != nil:
-			t.add(checkWarn, x.name, "give this command the right to look at it", "%v", err)
+			t.add(checkWarn, x.name, "run this command as a user who may access the socket", "%v", err)
 		case info.Mode()&os.ModeSocket == 0:
-			t.add(checkFail, x.name, "give the path of the socket with --socket", "%s is no socket", x.path)
-		case x.name == "api-socket" && info.Mode().Perm()&0o002 != 0 && everybodyEnters(x.path):
+			t.add(checkFail, x.name, "give the path of the socket with --socket", "%s is not a socket", x.path)
+		case x.name == "api-socket" && info.Mode().Perm()&0o002 != 0 && worldSearchable(x.path):
 			t.add(checkWarn, x.name, "set "+x.key+`.mode to "0660" and restart the agent`,
-				"%s has mode %04o: everybody on the host may read all resources", x.path, info.Mode().Perm())
+				"%s has mode %04o: every user of the host may read all resources", x.path, info.Mode().Perm())
 		case info.Mode().Perm()&0o200 == 0:
 			t.add(checkFail, x.name, "set "+x.key+".mode so that its owner may write, and restart the agent",
-				"%s has mode %04o: nobody can connect", x.path, info.Mode().Perm())
+				"%s has mode %04o: no user can connect", x.path, info.Mode().Perm())
 		default:
 			t.add(CheckOK, x.name, "", "%s has mode %04o", x.path, info.Mode().Perm())
 		}
@@ -349,7 +352,7 @@ func checkSockets(t *selfTest, api string) {
 }
 
 // worldSearchable reports whether all users may enter the directory of a socket.
-func everybodyEnters(path string) bool {
+func worldSearchable(path string) bool {
 	info, err := os.Stat(filepath.Dir(path))
 	return err == nil && info.Mode().Perm()&0o001 != 0
 }

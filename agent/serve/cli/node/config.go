@@ -21,13 +21,16 @@ func runCommand(env *command.Env) *cobra.Command {
 		Use:        "run",
 		SuggestFor: []string{"start", "serve", "agent", "daemon"},
 		Short:      "Run the agent in the foreground",
-		Long: `Runs the agent in the foreground until it gets SIGTERM or SIGINT, a second one to stop it at once; its log goes to
-standard error.
-SIGHUP makes it read its config again: what can change without a restart does, and the log says what cannot.
-Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearside or ./nearside-data, with state and logs below
-$XDG_STATE_HOME/nearside.`,
+		Long: `Runs the agent in the foreground until it receives SIGTERM or SIGINT. A second signal stops it at
+once. The log goes to standard error.
+
+On SIGHUP, the agent reloads its config. The log lists changed keys that need a restart.
+
+Without a config file and without root, the agent uses $XDG_RUNTIME_DIR/nearside or ./nearside-data,
+and keeps state and logs below $XDG_STATE_HOME/nearside.`,
 		Example: `  nearside run
-  nearside run --config /etc/nearside/agent.yaml --set node.zone=east --set log.level=debug`,
+  nearside run --config /etc/nearside/agent.yaml \
+    --set node.zone=east --set log.level=debug`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := c.Load(env)
 			if err != nil {
@@ -46,16 +49,18 @@ func checkConfigCommand(env *command.Env) *cobra.Command {
 	var c command.ConfigFlags
 	cmd := &cobra.Command{
 		Use:   "check-config [FILE]",
-		Short: "Validate the agent's own config",
-		Long: `Reads the config as "nearside run" would, environment and --set included, and prints every fault with its
-file, line and key on standard error. Exit code 65 when there is one.`,
+		Short: "Validate the agent's config",
+		Long: `Reads the config in the same way as "nearside run", including the environment and --set, and prints
+every fault with its file, line, and key to standard error.
+
+The exit code is 65 if the config has a fault.`,
 		Example: `  nearside check-config
   nearside check-config agent.yaml --set node.zone=east`,
 		Args: command.Args(0, 1, "at most one FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				if c.File != "" {
-					return command.Usagef("the file is given twice, as argument and with --config")
+					return command.Usagef("the file is given as an argument and with --config; use one of them")
 				}
 				c.File = args[0]
 			}
@@ -92,15 +97,15 @@ func configShowCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Print the effective config",
-		Long: `Prints the config that "nearside run" would use, with every default, as a file that it can read.
-With --origins, a comment behind each value says where it comes from: flag, env, file or default.`,
+		Long: `Prints the config that "nearside run" would use, including defaults, in the form of a config file.
+With --origins, a comment after each value gives its source: flag, env, file, or default.`,
 		Example: `  nearside config show
   nearside config show --origins --config agent.yaml
   nearside config show --origins -o json`,
 	}
 	format := command.OutputFlag(cmd, "yaml", "json")
 	c.Add(cmd)
-	cmd.Flags().BoolVar(&withOrigins, "origins", false, "say where each value comes from")
+	cmd.Flags().BoolVar(&withOrigins, "origins", false, "add the source of each value")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		cfg, origins, err := c.Load(env)
 		if err != nil {
@@ -147,11 +152,14 @@ func holdCommand(env *command.Env) *cobra.Command {
 	var stay bool
 	cmd := &cobra.Command{
 		Use:   "hold",
-		Short: "Hold FIFOs of access logs and listening sockets while the agent is away",
-		Long: `Keeps the FIFOs that Envoys write access logs into open while the agent restarts, so that no line is lost and no Envoy
-hangs, and the listening sockets that the next agent takes back. The agent starts it by itself where systemd does not hold
-them. It ends when it has held nothing for a minute, or when its directory is gone. Where the agent's container ends with all
-of its processes, run it in another one that shares the run directory, with --stay.`,
+		Short: "Hold FIFOs and listening sockets while the agent is down",
+		Long: `Keeps the FIFOs of access logs and the listening sockets open while the agent restarts, so that
+Envoys neither block nor lose log lines, and the next agent takes over the sockets. If systemd does
+not hold them, the agent starts this command itself.
+
+The command exits when it has held nothing for a minute, or when its directory is deleted. If all
+processes of the agent's container end with the agent, run this command with --stay in another
+container that shares the run directory.`,
 		Example: `  nearside hold --dir /run/nearside
   nearside hold --dir /run/nearside --stay`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -170,7 +178,7 @@ of its processes, run it in another one that shares the run directory, with --st
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "run directory of the agent, where the socket hold.sock is made")
-	cmd.Flags().BoolVar(&stay, "stay", false, "do not end while nothing is held")
+	cmd.Flags().StringVar(&dir, "dir", "", "run directory of the agent, for the socket hold.sock")
+	cmd.Flags().BoolVar(&stay, "stay", false, "keep running while nothing is held")
 	return cmd
 }

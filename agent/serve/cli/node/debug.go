@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/url"
 	"os"
 	"slices"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
@@ -24,9 +24,9 @@ import (
 func debugCommand(env *command.Env) *cobra.Command {
 	return command.Parent(&cobra.Command{
 		Use:   "debug",
-		Short: "Gather what helps to find a fault of the agent",
-		Long: "Gathers what helps to find a fault of the agent itself. What an Envoy does, " +
-			"nearside explain and nearside inspect say.",
+		Short: "Collect diagnostics of the agent",
+		Long: `Collects diagnostics of the agent itself. For the behavior of an Envoy, use "nearside explain" and
+"nearside inspect".`,
 		Example: "  nearside debug bundle\n  nearside debug loglevel debug\n" +
 			"  nearside debug pprof cpu --seconds 30 > cpu.pprof",
 	}, debugBundleCommand(env), debugLogLevelCommand(env), debugPprofCommand(env))
@@ -37,13 +37,13 @@ func debugPprofCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pprof PROFILE",
 		Short: "Print a profile of the agent for go tool pprof",
-		Long: `Prints a profile of the agent for "go tool pprof". PROFILE is cpu, which takes --seconds, or heap, allocs, goroutine,
-threadcreate, block or mutex.`,
+		Long: `Prints a profile of the agent for "go tool pprof". PROFILE is cpu, heap, allocs, goroutine,
+threadcreate, block, or mutex. A CPU profile takes --seconds.`,
 		Example: "  nearside debug pprof heap > heap.pprof\n" +
-			"  nearside debug pprof cpu --seconds 30 > cpu.pprof && go tool pprof -top cpu.pprof",
-		Args: command.Args(1, 1, "one profile: cpu, heap, allocs, goroutine, threadcreate, block or mutex"),
+			"  nearside debug pprof cpu > cpu.pprof && go tool pprof -top cpu.pprof",
+		Args: command.Args(1, 1, "one profile: cpu, heap, allocs, goroutine, threadcreate, block, or mutex"),
 	}
-	cmd.Flags().IntVar(&seconds, "seconds", seconds, "how long to look, for cpu; at most 30")
+	cmd.Flags().IntVar(&seconds, "seconds", seconds, "seconds of a cpu profile, at most 30")
 	cmd.RunE = func(cmd *cobra.Command, list []string) error {
 		c := client.New(env.Client().Socket(), time.Duration(seconds)*time.Second+30*time.Second)
 		out, err := c.Profile(cmd.Context(), list[0], seconds)
@@ -59,16 +59,16 @@ threadcreate, block or mutex.`,
 func debugLogLevelCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "loglevel [LEVEL]",
-		Short: "Print or change the level of the agent's log",
-		Long: `Prints the level of the agent's log, or changes it to debug, info, warn or error. The change is in force until the agent
-starts again or reads its config again (systemctl reload nearside).`,
+		Short: "Print or change the agent's log level",
+		Long: `Prints the log level of the agent, or changes it to debug, info, warn, or error. The change lasts
+until the agent restarts or reloads its config (systemctl reload nearside).`,
 		Example: "  nearside debug loglevel\n  nearside debug loglevel debug",
-		Args:    command.Args(0, 1, "at most one level: debug, info, warn or error"),
+		Args:    command.Args(0, 1, "at most one level: debug, info, warn, or error"),
 		RunE: func(cmd *cobra.Command, list []string) error {
 			if len(list) == 1 {
 				levels := []string{"debug", "info", "warn", "error"}
 				if !slices.Contains(levels, list[0]) {
-					return command.Usagef("%q is no level; one of %s", list[0], strings.Join(levels, ", "))
+					return command.Usagef("unknown level %q; use one of %s", list[0], strings.Join(levels, ", "))
 				}
 				if err := env.Client().SetLogLevel(cmd.Context(), list[0]); err != nil {
 					return err
@@ -115,12 +115,13 @@ func debugBundleCommand(env *command.Env) *cobra.Command {
 	file := ""
 	cmd := &cobra.Command{
 		Use:   "bundle",
-		Short: "Write status, resources, metrics and profiles into one file",
-		Long: `Writes a .tar.gz with what the agent says of itself: version, status, checks, proxies, services, members of the pool, DNS, streams of
-access logs, who may do what, metrics, all resources and two profiles. Keys and tokens in it are redacted, as they are everywhere; names,
-addresses and users are not: look at it before you give it away. What could not be had is in errors.txt, and the exit code is 1.
+		Short: "Write status, resources, metrics, and profiles to one file",
+		Long: `Writes a .tar.gz with diagnostics: version, status, checks, proxies, services, pool members, DNS,
+access-log streams, roles, metrics, all resources, and two profiles. Keys and tokens are redacted.
+Names, addresses, and users are not, so review the file before you share it.
 
-The file is readable for you alone. -O - writes it to standard output.`,
+If an item cannot be collected, errors.txt in the bundle has the reason, and the exit code is 1.
+Only you can read the file. -O - writes it to standard output.`,
 		Example: "  nearside debug bundle\n  nearside debug bundle -O - | tar -tz",
 	}
 	cmd.Flags().StringVarP(&file, "output-file", "O", "",
@@ -142,11 +143,11 @@ The file is readable for you alone. -O - writes it to standard output.`,
 			return err
 		}
 		if file != "-" {
-			text.Printf(env.Stdout, "%s: %d bytes; look at it before you give it away\n", file, len(out))
+			text.Printf(env.Stdout, "%s: %d bytes; review it before you share it\n", file, len(out))
 		}
 		if missing > 0 {
 			return command.Exit(command.ExitFailed,
-				fmt.Errorf("%d parts could not be had; errors.txt in the bundle says why", missing))
+				errors.New(plural.Count(missing, "item")+" could not be collected; errors.txt in the bundle says why"))
 		}
 		return nil
 	}

@@ -19,7 +19,7 @@ import (
 func dnsCommand(env *command.Env) *cobra.Command {
 	return command.Parent(&cobra.Command{
 		Use:     "dns",
-		Short:   "Ask the resolver of the agent, and list the names that it answers",
+		Short:   "Query the agent's resolver, and list its names",
 		Example: "  nearside dns lookup backend.mesh\n  nearside dns table",
 	}, dnsLookupCommand(env), dnsTableCommand(env))
 }
@@ -27,18 +27,20 @@ func dnsCommand(env *command.Env) *cobra.Command {
 func dnsTableCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "table [NAME]",
-		Short: "List the names of the meshes that the resolver answers, with the reason for each",
-		Long: `Lists the names that the resolver of the agent answers by itself, of all meshes or with -m of one: their addresses, the ports
-of their SRV records, the service that has the name and where it has it from: the status of its resource, a
-HostnameGenerator, or its tag. Below stand names that several services want, with who does not have them and why, and the
-suffixes that belong to the meshes: other names below these do not exist.
+		Short: "List the mesh names that the resolver answers",
+		Long: `Lists the names that the agent's resolver answers from its own table, for all meshes or with -m for
+one mesh: addresses, ports of SRV records, the service, and the source of the name. The source is
+the status of a resource, a HostnameGenerator, or a tag.
 
-The exit code is 2 when NAME is given and is not in the table.`,
+Names that several services claim, and the suffixes that belong to the meshes, follow the table.
+Other names below such a suffix do not exist.
+
+The exit code is 2 if NAME is given and not in the table.`,
 		Example: "  nearside dns table\n  nearside dns table backend.mesh -o yaml\n  nearside dns table -m shop -o name",
 		Args:    command.Args(0, 1, "at most one NAME"),
 	}
 	command.MeshFlag(env, cmd)
-	cmd.Flags().Lookup("mesh").Usage = "list the names of this mesh; without it those of all"
+	cmd.Flags().Lookup("mesh").Usage = "list only the names of this mesh"
 	format := command.OutputFlag(cmd, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		mesh, name := "", strings.Join(args, "")
@@ -62,7 +64,7 @@ func resolverAddress(ctx context.Context, env *command.Env) (string, *api.DNS, e
 	}
 	at, err := netip.ParseAddrPort(d.Listen[0])
 	if err != nil {
-		return "", d, fmt.Errorf("the agent tells no address of its resolver: %w", err)
+		return "", d, fmt.Errorf("the agent reports an invalid resolver address: %w", err)
 	}
 	switch addr := at.Addr(); {
 	case addr.IsUnspecified() && addr.Is4():
@@ -78,32 +80,32 @@ func checkDNS(ctx context.Context, env *command.Env, t *selfTest) {
 	server, d, err := resolverAddress(ctx, env)
 	switch {
 	case d == nil:
-		t.add(checkWarn, "dns", "give this command the right to look at /v1/dns", "%v", err)
+		t.add(checkWarn, "dns", "run this command as a user who may read /v1/dns", "%v", err)
 		return
 	case err != nil && d.Reason == "dns.listen is empty":
 		t.add(CheckOK, "dns", "", "the resolver is off: dns.listen is empty")
 		return
 	case err != nil:
-		t.add(checkWarn, "dns", "the reason says what to do; docs/dns.md has more", "%v", err)
+		t.add(checkWarn, "dns", "the reason says what to do; see docs/dns.md", "%v", err)
 		return
 	}
 	for _, network := range [...]string{"udp", "tcp"} {
 		got, err := lookup(ctx, server, network, d.Canary, "A")
 		switch {
 		case err != nil:
-			t.add(checkFail, "dns", "look at the log of the agent, and at firewalls of this host",
+			t.add(checkFail, "dns", "check the log of the agent, and the firewalls of this host",
 				"the resolver on %s does not answer over %s: %v", server, network, err)
 			return
 		case len(got.Answers) != 1 || got.Answers[0].Data != d.CanaryAddress.String():
-			t.add(checkFail, "dns", "another program may answer at dns.listen: look with ss -lnup, and choose another port",
-				"what answers on %s over %s is not this agent: %s has the answer %s with %d records",
-				server, network, d.Canary, got.Rcode, len(got.Answers))
+			t.add(checkFail, "dns", "another program may listen on dns.listen: check with ss -lnup, and use another port",
+				"the server on %s over %s is not this agent: the answer for %s is %s with %s",
+				server, network, d.Canary, got.Rcode, plural.Count(len(got.Answers), "record"))
 			return
 		}
 	}
 	switch {
 	case d.State != api.DNSServing:
-		t.add(checkWarn, "dns", "the reason says what to do; docs/dns.md has more", "%s", d.Reason)
+		t.add(checkWarn, "dns", "the reason says what to do; see docs/dns.md", "%s", d.Reason)
 	case d.QueryLog != nil && d.QueryLog.Problem != "":
 		t.add(checkWarn, "dns", "the reason says what to do", "%s", d.QueryLog.Problem)
 	default:
@@ -111,17 +113,17 @@ func checkDNS(ctx context.Context, env *command.Env, t *selfTest) {
 	}
 	switch {
 	case d.Holder == "":
-		t.add(checkWarn, "dns-sockets", "look at the log of the agent; docs/dns.md says who can hold them",
-			"nobody holds the sockets while the agent is away: look-ups fail then, or go to the real servers where they are "+
+		t.add(checkWarn, "dns-sockets", "check the log of the agent; docs/dns.md says what can hold the sockets",
+			"nothing holds the sockets while the agent is down: lookups then fail, or go to the real servers if they are "+
 				"redirected")
 	default:
-		t.add(CheckOK, "dns-sockets", "", "%s holds the sockets while the agent is away", d.Holder)
+		t.add(CheckOK, "dns-sockets", "", "%s holds the sockets while the agent is down", d.Holder)
 	}
 	switch {
 	case d.Problem != "":
-		t.add(checkWarn, "dns-upstreams", "set dns.upstreams, or fix resolv.conf; docs/dns.md has more", "%s", d.Problem)
+		t.add(checkWarn, "dns-upstreams", "set dns.upstreams, or fix resolv.conf; see docs/dns.md", "%s", d.Problem)
 	default:
-		t.add(CheckOK, "dns-upstreams", "", "other names are asked of %s",
+		t.add(CheckOK, "dns-upstreams", "", "other names go to %s",
 			strings.Join(text.Each(d.Upstreams, func(u api.DNSUpstream) string { return u.Address }), ", "))
 	}
 }

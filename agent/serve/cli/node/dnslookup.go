@@ -56,12 +56,15 @@ func dnsLookupCommand(env *command.Env) *cobra.Command {
 	var tcp bool
 	cmd := &cobra.Command{
 		Use:   "lookup NAME [A|AAAA|SRV|PTR]",
-		Short: "Ask the resolver of the agent for a name",
-		Long: `Asks the resolver of the agent, over UDP and where the answer is cut over TCP, as a client on this host does: for the addresses
-of both families without a type, for the name of an address where NAME is one. The name is asked for as it stands, without
-the search list of resolv.conf. nearside explain dns says why it resolves so.
+		Short: "Query the agent's resolver for a name",
+		Long: `Queries the agent's resolver as a client on this host does: over UDP, and over TCP if the answer is
+truncated. Without a type, it asks for A and AAAA records. If NAME is an address, it asks for the
+name of that address.
 
-The exit code is 2 when there are no records.`,
+The query does not use the search list of resolv.conf. "nearside explain dns" explains why a name
+resolves as it does.
+
+The exit code is 2 if there are no records.`,
 		Example: "  nearside dns lookup backend.mesh\n  nearside dns lookup backend.mesh SRV\n" +
 			"  nearside dns lookup 240.0.0.1 -o json",
 		Args: command.Args(1, 2, "NAME, and a type of records"),
@@ -72,7 +75,7 @@ The exit code is 2 when there are no records.`,
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	cmd.Flags().BoolVar(&tcp, "tcp", false, "ask over TCP at once")
+	cmd.Flags().BoolVar(&tcp, "tcp", false, "query over TCP")
 	ask := func(ctx context.Context, args []string) (*dnsAnswers, error) {
 		name, types := args[0], []string{"A", "AAAA"}
 		if addr, err := netip.ParseAddr(name); err == nil {
@@ -84,12 +87,13 @@ The exit code is 2 when there are no records.`,
 		if len(args) > 1 {
 			types = []string{strings.ToUpper(args[1])}
 			if !slices.Contains(lookupTypes[:], types[0]) {
-				return nil, command.Usagef("%q is no type that can be asked for; one of %s",
+				return nil, command.Usagef("unknown record type %q; use one of %s",
 					args[1], strings.Join(lookupTypes[:], ", "))
 			}
 		}
 		if _, ok := dns.IsDomainName(name); !ok {
-			return nil, command.Usagef("%q is no name: labels of up to 63 bytes with dots between, 255 bytes in all", name)
+			return nil, command.Usagef("%q is not a domain name: it has labels of up to 63 bytes, separated by dots, "+
+				"and up to 255 bytes in all", name)
 		}
 		server, _, err := resolverAddress(ctx, env)
 		if err != nil {
@@ -114,27 +118,27 @@ The exit code is 2 when there are no records.`,
 }
 
 func lookupText(w, notes io.Writer, x *dnsAnswers) {
-	var rest []string
+	var summaries []string
 	t := text.NewTable(w, "NAME", "TTL", "TYPE", "DATA")
 	for _, d := range x.Answers {
 		for _, r := range d.Answers {
 			t.Row(r.Name, fmt.Sprint(r.TTL), r.Type, r.Data)
 		}
-		from := "by asking others"
+		from := "from an upstream"
 		if d.Mesh {
-			from = "by itself"
+			from = "from the mesh"
 		}
-		line := fmt.Sprintf("%s: %s with %s, %s, in %.1f ms", d.Type, d.Rcode, plural.Count(len(d.Answers), "record"), from,
+		line := fmt.Sprintf("%s: %s with %s %s in %.1f ms", d.Type, d.Rcode, plural.Count(len(d.Answers), "record"), from,
 			d.Seconds*1000)
 		if d.Why != "" {
 			line += ": " + d.Why
 		}
-		rest = append(rest, line)
+		summaries = append(summaries, line)
 	}
 	if x.found() {
 		t.Flush()
 	}
-	for _, line := range rest {
+	for _, line := range summaries {
 		text.Printf(notes, "%s\n", line)
 	}
 }

@@ -40,8 +40,9 @@ type netnsFlags struct {
 
 func (p *netnsFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&p.netns, "netns", "", "network namespace: a path, or a name of ip netns (default: that of this command)")
-	f.IntVar(&p.pid, "pid", 0, "network namespace of this process")
+	f.StringVar(&p.netns, "netns", "",
+		"network namespace: a path, or a name of ip netns (default: the one of this command)")
+	f.IntVar(&p.pid, "pid", 0, "use the network namespace of this process")
 	p.addRunDir(cmd)
 }
 
@@ -63,11 +64,12 @@ func (p *netnsFlags) open() (*intercept.Namespace, error) {
 	case p.pid != 0 && path != "":
 		return nil, command.Usagef("--netns and --pid both name a network namespace; give one of them")
 	case p.pid < 0:
-		return nil, command.Usagef("--pid is %d; it has to be the number of a process", p.pid)
+		return nil, command.Usagef("--pid is %d; give the ID of a process", p.pid)
 	case p.pid > 0:
 		path = fmt.Sprintf("/proc/%d/ns/net", p.pid)
 	case path != "" && !filepath.IsAbs(path):
-		return nil, command.Usagef("--netns: %s is not absolute, and the agent has another working directory", path)
+		return nil, command.Usagef("--netns %s is a relative path; give an absolute one, "+
+			"because the agent has another working directory", path)
 	}
 	return intercept.OpenNamespace(path)
 }
@@ -89,48 +91,56 @@ func interceptInstallCommand(env *command.Env) *cobra.Command {
 	var f interceptFlags
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Redirect port 53 of a network namespace to the agent's resolver",
-		Long: `Loads the nftables table "inet nearside", in the place of one that is there, and tells the agent about it. UDP and TCP to port 53 over
-IPv4 and IPv6 then come to the agent's resolver, whichever server they are sent to: of all processes of the network
-namespace, or of users (--user) and cgroups (--cgroup). Nothing else is changed, and no file but the record for the agent is written.
+		Short: "Install the redirection in a network namespace",
+		Long: `Installs the nftables table "inet nearside", replaces an existing one, and records the installation
+for the agent. UDP and TCP traffic to port 53 then goes to the agent's resolver, over IPv4 and IPv6,
+for all processes of the network namespace, or only for some users (--user) and cgroups (--cgroup).
+The command changes nothing else, and writes only the record.
 
-The agent keeps the redirection alive. Without one, and 3 seconds after it is gone, names are asked of the real servers. In the network
-namespace of a pod the agent answers on sockets that it opens there.
+The agent keeps the redirection alive. Without an agent, names go to the real servers after 3
+seconds. In the network namespace of a pod, the agent answers on sockets that it opens there.
 
-With --outbound and --inbound, TCP is redirected to an Envoy too. This stays when the Envoy or the agent is gone.
+With --outbound and --inbound, TCP traffic is also redirected to an Envoy. This redirection remains
+when the Envoy or the agent stops.
 
-It needs root, or the capability CAP_NET_ADMIN, and CAP_SYS_ADMIN for --netns and --pid; the agent needs the same. Exit code 3 when DNS is
-not redirected after --wait, as when no agent runs: it will be once one does. Exit code 77 when a capability is missing.`,
+The command needs root, or the capabilities CAP_NET_ADMIN and, for --netns and --pid, CAP_SYS_ADMIN.
+The agent needs the same capabilities.
+
+The exit code is 3 if DNS is not redirected within --wait, for example because no agent runs; the
+redirection starts with the agent. It is 77 if a capability is missing.`,
 		Example: `  nearside intercept install --dry-run
   nearside intercept install --user app --user 1001
   nearside intercept install --netns /run/netns/pod7
   nearside intercept install --cgroup system.slice/shop.service
-  nearside intercept install --pid 4711 --outbound --inbound --envoy-user 5678 --exclude-inbound-port 22`,
-		Args: command.Args(0, 0, "no arguments: what is redirected is in flags"),
+  nearside intercept install --pid 4711 --outbound --inbound \
+    --envoy-user 5678 --exclude-inbound-port 22`,
+		Args: command.Args(0, 0, "no arguments: flags select what is redirected"),
 	}
 	f.add(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&f.dns, "dns", true, "redirect DNS")
-	flags.Uint16Var(&f.dnsPort, "dns-port", intercept.DefaultDNSPort, "port of the agent's resolver, that of dns.listen")
+	flags.Uint16Var(&f.dnsPort, "dns-port", intercept.DefaultDNSPort, "port of the agent's resolver, as in dns.listen")
 	flags.StringSliceVar(&f.users, "user", nil,
-		"user whose DNS and outbound TCP is redirected, by name or number; repeatable (default: everybody)")
-	flags.StringSliceVar(&f.cgroups, "cgroup", nil, "cgroup (version 2) whose processes' DNS and outbound TCP is "+
-		"redirected; repeatable. One that is made anew is followed")
-	flags.StringSliceVar(&f.excludeUsers, "exclude-user", nil, "user who is not redirected; repeatable")
-	flags.Uint16Var(&f.spec.Outbound, "outbound", 0, "redirect TCP connections that leave to this port of Envoy")
-	flags.Uint16Var(&f.spec.Inbound, "inbound", 0, "redirect TCP connections that arrive to this port of Envoy")
+		"user whose DNS and outbound TCP traffic is redirected, by name or UID; repeatable (default: all)")
+	flags.StringSliceVar(&f.cgroups, "cgroup", nil, "cgroup (version 2) whose DNS and outbound TCP traffic is "+
+		"redirected, also after it is recreated; repeatable")
+	flags.StringSliceVar(&f.excludeUsers, "exclude-user", nil, "user whose traffic is not redirected; repeatable")
+	flags.Uint16Var(&f.spec.Outbound, "outbound", 0, "redirect outbound TCP connections to this port of Envoy")
+	flags.Uint16Var(&f.spec.Inbound, "inbound", 0, "redirect inbound TCP connections to this port of Envoy")
 	flags.Lookup("outbound").NoOptDefVal, flags.Lookup("inbound").NoOptDefVal = fmt.Sprint(intercept.DefaultOutboundPort),
 		fmt.Sprint(intercept.DefaultInboundPort)
 	flags.StringSliceVar(&f.envoyUsers, "envoy-user", nil,
-		"user that Envoy runs as, whose connections are not redirected to it; required with --outbound")
-	flags.UintSliceVar(&f.outPorts, "exclude-outbound-port", nil, "port whose connections leave as they are; repeatable")
-	flags.UintSliceVar(&f.inPorts, "exclude-inbound-port", nil, "port whose connections arrive as they are; repeatable")
+		"user of Envoy, whose connections are not redirected; required with --outbound")
+	flags.UintSliceVar(&f.outPorts, "exclude-outbound-port", nil,
+		"port of outbound connections that are not redirected; repeatable")
+	flags.UintSliceVar(&f.inPorts, "exclude-inbound-port", nil,
+		"port of inbound connections that are not redirected; repeatable")
 	flags.StringSliceVar(&f.outCIDRs, "exclude-outbound-cidr", nil,
-		"network to which connections leave as they are; repeatable")
+		"destination network that is not redirected; repeatable")
 	flags.StringSliceVar(&f.inCIDRs, "exclude-inbound-cidr", nil,
-		"network from which connections arrive as they are; repeatable")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "print the ruleset in the syntax of nft, and load nothing")
-	flags.DurationVar(&f.wait, "wait", 3*time.Second, "how long to wait until DNS is redirected; 0 does not wait")
+		"source network that is not redirected; repeatable")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "print the ruleset in nft syntax, and install nothing")
+	flags.DurationVar(&f.wait, "wait", 3*time.Second, "time to wait until DNS is redirected; 0 does not wait")
 	format := command.OutputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return f.install(cmd.Context(), env, *format) }
 	return cmd
@@ -141,7 +151,7 @@ func (f *interceptFlags) resolve() error {
 	if f.dns {
 		f.spec.DNSPort = f.dnsPort
 		if f.dnsPort == 0 {
-			return command.Usagef("--dns-port is 0; 1 to 65535 are allowed, or --dns=false")
+			return command.Usagef("--dns-port is 0; give 1 to 65535, or --dns=false")
 		}
 	}
 	for _, err := range []error{
@@ -185,7 +195,7 @@ func parsed[T, U any](flag string, values []T, parse func(T) (U, error), to *[]U
 
 func portNumber(n uint) (uint16, error) {
 	if n == 0 || n > 65535 {
-		return 0, fmt.Errorf("%d is no port; 1 to 65535 are allowed", n)
+		return 0, fmt.Errorf("%d is not a port; give 1 to 65535", n)
 	}
 	return uint16(n), nil
 }
@@ -196,7 +206,7 @@ func network(s string) (netip.Prefix, error) {
 	}
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return p, fmt.Errorf("%q is no network; write it as 10.0.0.0/8 or fd00::/8", s)
+		return p, fmt.Errorf("%q is not a network; use the form 10.0.0.0/8 or fd00::/8", s)
 	}
 	return p, nil
 }
@@ -207,7 +217,7 @@ func userNumber(name string) (uint32, error) {
 	}
 	u, err := user.Lookup(name)
 	if err != nil {
-		return 0, fmt.Errorf("there is no user %q; name one of /etc/passwd, or give its number", name)
+		return 0, fmt.Errorf("there is no user %q; give the name of a user, or a UID", name)
 	}
 	n, err := strconv.ParseUint(u.Uid, 10, 32)
 	return uint32(n), err
@@ -238,7 +248,7 @@ func (f *interceptFlags) install(ctx context.Context, env *command.Env, format s
 		return err
 	}
 	defer n.Close()
-	if err := f.keepShells(n); err != nil {
+	if err := f.requireSSHExclusion(n); err != nil {
 		return err
 	}
 	dir := f.records(env)
@@ -266,7 +276,7 @@ func (f *interceptFlags) install(ctx context.Context, env *command.Env, format s
 
 // requireSSHExclusion refuses to redirect all inbound connections of the host, which would cut off
 // remote shells.
-func (f *interceptFlags) keepShells(n *intercept.Namespace) error {
+func (f *interceptFlags) requireSSHExclusion(n *intercept.Namespace) error {
 	if f.spec.Inbound == 0 || len(f.spec.ExcludeInboundPorts) > 0 {
 		return nil
 	}
@@ -276,8 +286,8 @@ func (f *interceptFlags) keepShells(n *intercept.Namespace) error {
 		host.Close()
 	}
 	if own {
-		return command.Usagef("--inbound redirects every connection that arrives here, remote shells too; name the port " +
-			"of yours with --exclude-inbound-port, such as 22, or another network namespace with --netns or --pid")
+		return command.Usagef("--inbound redirects all inbound connections of this host, including remote shells; exclude " +
+			"the port of your shell, such as --exclude-inbound-port 22, or select a network namespace with --netns or --pid")
 	}
 	return nil
 }

@@ -21,11 +21,11 @@ func interceptUninstallCommand(env *command.Env) *cobra.Command {
 	var p netnsFlags
 	cmd := &cobra.Command{
 		Use:   "uninstall",
-		Short: "End the redirection, and restore what was there",
-		Long: `Deletes the table "inet nearside" and the record for the agent, and ends the connections that were redirected, so that they are made
-anew. Exit code 0 also when there was nothing.`,
+		Short: "Remove the redirection",
+		Long: `Deletes the table "inet nearside" and the record for the agent, and closes redirected connections,
+so that clients reconnect. The exit code is 0 even if nothing was installed.`,
 		Example: "  nearside intercept uninstall\n  nearside intercept uninstall --netns /run/netns/pod7",
-		Args:    command.Args(0, 0, "no arguments: the network namespace is in --netns or --pid"),
+		Args:    command.Args(0, 0, "no arguments; select the network namespace with --netns or --pid"),
 	}
 	p.add(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
@@ -53,13 +53,16 @@ func interceptStatusCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what is redirected, and whether it works",
-		Long: `Shows each installation that the records of the agent name, or that of one network namespace with --netns or --pid: what is redirected of whom,
-and how much was. Where DNS is, canaries are sent to a server that nobody else would answer for, over UDP and TCP and both families.
+		Long: `Shows every recorded installation, or the one of a network namespace with --netns or --pid: what is
+redirected, for whom, and how often. For DNS, the command sends canary queries over UDP, TCP, IPv4,
+and IPv6 to an address that only the agent answers for.
 
-STATE is active, partly (one family is redirected), waiting (names go to the real servers), broken (a canary went astray), tcp-only, or
-none. Exit code 2 unless everything is active or tcp-only.`,
+STATE is active, partly (only one address family is redirected), waiting (names go to the real
+servers), broken (a canary query failed), tcp-only, or none.
+
+The exit code is 2 unless every installation is active or tcp-only.`,
 		Example: "  nearside intercept status\n  nearside intercept status --netns /run/netns/pod7 -o json",
-		Args:    command.Args(0, 0, "no arguments: the network namespace is in --netns or --pid"),
+		Args:    command.Args(0, 0, "no arguments; select the network namespace with --netns or --pid"),
 	}
 	p.add(cmd)
 	return command.Asking(env, cmd, command.AsTable, func(w io.Writer, l *reports) { printReports(w, env.Stderr, l) },
@@ -141,7 +144,7 @@ func printReports(w, notes io.Writer, l *reports) {
 func checkInterception(t *selfTest, socket string, pid int) {
 	records, errs := intercept.Records(filepath.Join(filepath.Dir(socket), intercept.DirName))
 	if err := errors.Join(errs...); err != nil {
-		t.add(checkWarn, "records", "nearside intercept install writes the record anew", "%v", err)
+		t.add(checkWarn, "records", "run nearside intercept install to rewrite the record", "%v", err)
 	}
 	if len(records) == 0 {
 		return
@@ -155,15 +158,15 @@ func checkInterception(t *selfTest, socket string, pid int) {
 	missing, err := intercept.Missing(pid, need...)
 	switch {
 	case err != nil:
-		t.add(checkWarn, "capabilities", "run nearside check on the host of the agent",
-			"the rights of the agent, process %d, cannot be read: %v", pid, err)
+		t.add(checkWarn, "capabilities", "run nearside check on the agent's host",
+			"the capabilities of the agent (pid %d) cannot be read: %v", pid, err)
 	case len(missing) > 0:
-		t.add(checkFail, "capabilities", "give it to the agent (systemd: AmbientCapabilities; "+
+		t.add(checkFail, "capabilities", "grant the capability to the agent (systemd: AmbientCapabilities; "+
 			"in a container: securityContext.capabilities.add), or run nearside intercept uninstall",
-			"%s installed and not at work: the agent lacks the capability %s", plural.Count(len(records), "redirection"),
+			"%s installed but inactive: the agent lacks the capability %s", plural.Count(len(records), "redirection"),
 			strings.Join(text.Texts(missing), " and "))
 	default:
-		t.add(CheckOK, "capabilities", "", "%s installed, and the agent may keep them alive; "+
-			"nearside intercept status says whether they work", plural.Count(len(records), "redirection"))
+		t.add(CheckOK, "capabilities", "", "the agent has the capabilities for %s; "+
+			"nearside intercept status shows whether interception works", plural.Count(len(records), "installed redirection"))
 	}
 }

@@ -16,12 +16,13 @@ import (
 func keyringCommand(env *command.Env) *cobra.Command {
 	return command.Parent(&cobra.Command{
 		Use:   "keyring",
-		Short: "Make, list and change the keys of the gossip pool",
-		Long: `The traffic of a gossip pool is encrypted with a key that all members have. These commands work on gossip.keyringFile, as root or as
-the agent's user; a running agent takes a change over within some seconds. Keys are named by their fingerprints.
+		Short: "Manage the encryption keys of the gossip pool",
+		Long: `A gossip pool encrypts its traffic with a key that all members share. These commands change
+gossip.keyringFile, as root or as the agent's user. A running agent applies changes within seconds.
+Commands identify keys by fingerprint.
 
-To change the key of a pool, add the new one on all nodes, use it on all nodes, and then remove the old one on all nodes. Wait between the
-steps until nearside members shows all as alive.`,
+To rotate the key of a pool, add the new key on all nodes, then use it on all nodes, and then remove
+the old one on all nodes. Between the steps, wait until "nearside members" shows all nodes as alive.`,
 		Example: "  nearside keyring generate > new.key\n  nearside keyring add < new.key\n" +
 			"  nearside keyring use 5c2f1e9ab0d34871\n  nearside keyring remove 9d1b7c60f2e85a34",
 	}, keyringGenerateCommand(env), keyringListCommand(env), keyringAddCommand(env), keyringUseCommand(env),
@@ -51,8 +52,8 @@ func keyringGenerateCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "generate",
 		Short: "Print a new key",
-		Long: "Prints a new key of 32 bytes, in base64. Who has it is a member of the pool, " +
-			"and may change everything: keep it as a secret.",
+		Long: `Prints a new 32-byte key in base64. Anyone with the key can join the pool and change every resource,
+so keep it secret.`,
 		Example: "  (umask 077; nearside keyring generate > new.key)",
 		RunE: func(*cobra.Command, []string) error {
 			key := make([]byte, 32)
@@ -70,9 +71,9 @@ func keyringListCommand(env *command.Env) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the keys by their fingerprints",
-		Long: `Lists the keys of the pool by their fingerprints. The first one encrypts, all decrypt. What other members have is not known here: ask
-on each of them.`,
+		Short: "List the keys by fingerprint",
+		Long: `Lists the fingerprints of the keys in this node's keyring. The first key encrypts, and all keys
+decrypt. Other members may have other keys, so run the command on each of them.`,
 		Example: "  nearside keyring list",
 	}
 	format := command.OutputFlag(cmd, command.AsTable...)
@@ -93,11 +94,12 @@ on each of them.`,
 func keyringAddCommand(env *command.Env) *cobra.Command {
 	return withKeyring(env, &cobra.Command{
 		Use:   "add < FILE",
-		Short: "Add a key that is read from the standard input",
-		Long: "Adds a key behind the others: it decrypts from then on, and encrypts once it is used. " +
-			"It is read from the standard input, since others see arguments. A keyring that does not exist is made.",
+		Short: "Add a key from standard input",
+		Long: `Adds a key to the end of the keyring. It decrypts at once, and encrypts after "nearside keyring
+use". The key comes from standard input because other users can see arguments. The command creates
+the keyring if it does not exist.`,
 		Example: "  nearside keyring generate | nearside keyring add\n  nearside keyring add < new.key",
-		Args:    command.Args(0, 0, "no arguments: the key is read from the standard input"),
+		Args:    command.Args(0, 0, "no arguments: the key comes from standard input"),
 	}, func(ring keyring.File, _ []string) error {
 		key, err := io.ReadAll(io.LimitReader(env.Stdin, 4096))
 		if err != nil {
@@ -114,9 +116,9 @@ func keyringAddCommand(env *command.Env) *cobra.Command {
 func keyringUseCommand(env *command.Env) *cobra.Command {
 	return keyringChange(env, &cobra.Command{
 		Use:   "use FINGERPRINT",
-		Short: "Let a key encrypt",
-		Long: "Lets a key encrypt what this node sends. All members must have it by then, or they do not understand this " +
-			"node.",
+		Short: "Encrypt with a key",
+		Long: `Encrypts the outgoing traffic of this node with a key. All members must have the key, or they cannot
+decrypt the traffic of this node.`,
 		Example: "  nearside keyring use 5c2f1e9ab0d34871",
 	}, "used", keyring.File.Use)
 }
@@ -125,8 +127,8 @@ func keyringRemoveCommand(env *command.Env) *cobra.Command {
 	return keyringChange(env, &cobra.Command{
 		Use:   "remove FINGERPRINT",
 		Short: "Remove a key",
-		Long: "Removes a key. No member may encrypt with it by then, or this node does not understand it. The key that " +
-			"encrypts here is not removed.",
+		Long: `Removes a key. If a member still encrypts with it, this node cannot decrypt its traffic. The key
+that encrypts on this node cannot be removed.`,
 		Example: "  nearside keyring remove 9d1b7c60f2e85a34",
 	}, "removed", keyring.File.Remove)
 }

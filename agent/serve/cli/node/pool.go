@@ -15,11 +15,12 @@ import (
 func joinCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "join HOST:PORT…",
-		Short: "Have the agent try members of the gossip pool at addresses",
-		Long: `Has the agent of this node try members of the gossip pool at addresses, beside those of gossip.join. One that answers is
-enough: from there on all know each other, also after restarts.
+		Short: "Contact members of the gossip pool at addresses",
+		Long: `Makes the agent contact members of the gossip pool at these addresses, in addition to gossip.join.
+One reachable member is enough: it announces all others, and the agent remembers them across
+restarts.
 
-The exit code is 1 where none has answered.`,
+The exit code is 1 if no member responds.`,
 		Example: "  nearside join 10.0.0.7:7946\n  nearside join mesh-a.example.com:7946 mesh-b.example.com:7946 -o json",
 		Args:    command.Args(1, 64, "1 to 64 addresses"),
 	}
@@ -27,14 +28,14 @@ The exit code is 1 where none has answered.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		for _, x := range args {
 			if _, _, err := net.SplitHostPort(x); err != nil {
-				return command.Usagef("%q is no host:port; give the port of gossip.bind, such as 10.0.0.7:7946", x)
+				return command.Usagef("%q is not HOST:PORT; give the address of gossip.bind, such as 10.0.0.7:7946", x)
 			}
 		}
 		got, err := env.Client().Join(cmd.Context(), args)
 		err = command.Show(env, *format, text.JoinedList)(got, err)
 		if err == nil && !slices.ContainsFunc(got.Items, func(x api.Joined) bool { return x.Reached }) {
-			err = command.Exit(command.ExitFailed, command.Hinted(fmt.Errorf("no member has answered"),
-				"look at the network, gossip.cluster and the keys: nearside keyring list, on both nodes"))
+			err = command.Exit(command.ExitFailed, command.Hinted(fmt.Errorf("no member responded"),
+				"check the network, gossip.cluster, and the keys (nearside keyring list) on both nodes"))
 		}
 		return err
 	}
@@ -45,22 +46,23 @@ func leaveCommand(env *command.Env) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "leave --yes",
-		Short: "Leave the gossip pool for good",
-		Long: `Has the agent tell the pool that its node goes for good: the others stop using its dataplanes at once, and do not wait for
-it. The agent goes on alone, and serves its Envoys with what it has, until it is stopped; started again it is a member again.
+		Short: "Leave the gossip pool permanently",
+		Long: `Announces to the pool that this node leaves permanently. Other nodes stop using its dataplanes at
+once, without waiting for it. The agent keeps serving its Envoys until it is stopped. After a
+restart, it rejoins the pool.
 
-It is for a node that is taken out of service. A restart needs nothing of the kind.`,
+Use this command when you decommission a node. A restart does not need it.`,
 		Example: "  nearside leave --yes && systemctl disable --now nearside",
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "say that you mean it (required)")
+	cmd.Flags().BoolVar(&yes, "yes", false, "confirm (required)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !yes {
-			return command.Usagef("--yes is missing: the other nodes will stop using the dataplanes of this node at once")
+			return command.Usagef("--yes is required: other nodes stop using the dataplanes of this node at once")
 		}
 		if err := env.Client().Leave(cmd.Context()); err != nil {
 			return err
 		}
-		text.Println(env.Stdout, "this node has left the pool; the agent goes on alone until it is stopped")
+		text.Println(env.Stdout, "this node has left the pool; the agent runs without the pool until it is stopped")
 		return nil
 	}
 	return cmd
@@ -69,10 +71,11 @@ It is for a node that is taken out of service. A restart needs nothing of the ki
 func forgetCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget NODE",
-		Short: "Drop what a dead node of the gossip pool owns",
-		Long: `Drops what a node owns that is dead and does not come back, on all members: its dataplanes, and the trust in its certificate
-authority. NODE is its name, or its id as nearside members -o json shows it. Without it that happens after 24 hours. A node that does come
-back is a member like any other.`,
+		Short: "Remove what a dead node owns from the pool",
+		Long: `Removes the dataplanes of a dead node, and the trust in its certificate authority, on all members.
+Use it for nodes that will not return. NODE is a name, or an id from "nearside members -o json".
+Without this command, the pool forgets a dead node after 24 hours. A node that returns is an
+ordinary member again.`,
 		Example: "  nearside forget node-7",
 		Args:    command.Args(1, 1, "NODE"),
 	}
@@ -80,7 +83,7 @@ back is a member like any other.`,
 		if err := env.Client().Forget(cmd.Context(), args[0]); err != nil {
 			return err
 		}
-		text.Println(env.Stdout, args[0]+" is forgotten")
+		text.Println(env.Stdout, args[0]+" was removed from the pool")
 		return nil
 	}
 	return cmd
@@ -90,12 +93,14 @@ func membersCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "members",
 		Short: "List the nodes of the gossip pool",
-		Long: `Lists the nodes of the gossip pool as the agent of this node sees them. STATE is alive, dead or left (it has said that it
-goes). REVISION names what the node had when it was asked last, which happens every few seconds: nodes with the same one have the
-same. IN-SYNC is yes where that is what this node has. CLOCK is how far its clock is ahead of the one here.
+		Long: `Lists the nodes of the gossip pool as this node's agent sees them. STATE is alive, dead, or left
+(the node announced that it leaves). REVISION identifies the resources that the node had when it was
+last asked, which happens every few seconds. Nodes with the same revision have the same resources.
+IN-SYNC is yes if the revision is that of this node. CLOCK is how far the node's clock is ahead of
+this one.
 
-The exit code is 1 where the agent stands alone, since gossip.bind is empty.`,
-		Example: "  nearside members\n  nearside members -o json | jq -r '.items[] | select(.state != \"alive\") | .name'",
+The exit code is 1 if gossip.bind is empty, so that the agent is in no pool.`,
+		Example: "  nearside members\n  nearside members -o json | jq -r '.items[] | select(.state == \"dead\") | .name'",
 	}
 	format := command.OutputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -107,8 +112,8 @@ The exit code is 1 where the agent stands alone, since gossip.bind is empty.`,
 			return err
 		}
 		if len(got.Items) == 0 {
-			return command.Exit(command.ExitFailed, command.Hinted(fmt.Errorf("this agent stands alone"),
-				"set gossip.bind, gossip.join and gossip.keyringFile to make it a member of a pool"))
+			return command.Exit(command.ExitFailed, command.Hinted(fmt.Errorf("this agent is not in a pool"),
+				"to join a pool, set gossip.bind, gossip.join, and gossip.keyringFile"))
 		}
 		text.Members(env.Stdout, got)
 		return nil

@@ -19,14 +19,16 @@ func statusCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the health of the agent on one screen",
-		Long: `Shows the stored resources, the sync status of the proxies and the problems. Exit code 2 when it is not ready; with --exit-code
-also when something is wrong: a check that has failed, a fault or conflict in a resource file, a resource that cannot be read, or a problem that is
-an error. What is only warned of does not count.`,
-		Example: "  nearside status\n  nearside status --exit-code >/dev/null || nearside status -o json | jq .problems",
+		Long: `Shows the stored resources, the sync status of the proxies, and the problems.
+
+The exit code is 2 if the agent is not ready. With --exit-code, it is also 2 for a failed check, a
+fault or conflict in a resource file, an unreadable resource, and a problem with severity error.
+Warnings do not count.`,
+		Example: "  nearside status\n  nearside status -o json | jq .problems",
 	}
 	var strict bool
 	cmd.Flags().BoolVar(&strict, "exit-code", false,
-		"exit code 2 also when something is wrong with an agent that is ready")
+		"also exit with 2 if a ready agent has errors")
 	return command.Asking(env, cmd, command.AsText, text.Status, command.Call(env, (*client.Client).Status),
 		func(s *api.Status) bool { return !s.Ready || strict && text.HasErrors(s) })
 }
@@ -36,14 +38,15 @@ func healthcheckCommand(env *command.Env) *cobra.Command {
 	var live bool
 	cmd := &cobra.Command{
 		Use:   "healthcheck",
-		Short: "Exit 0 when the agent is ready, else 1",
-		Long: `For probes of containers and service managers: exit code 0 when the agent is ready and 1 when it is not, does not
-answer in time or is not there. The reason is on standard error. --live asks whether it works at all, for liveness probes: an agent
-that is not ready may become so by itself, and a restart would not help it.`,
+		Short: "Exit with 0 if the agent is ready, else with 1",
+		Long: `This command is for probes of containers and service managers. The exit code is 0 if the agent is
+ready, and 1 if it is not ready, does not respond in time, or does not run. Standard error has the
+reason. --live only tests whether the agent works at all, for liveness probes: an agent that is not
+ready may become ready, and a restart would not help.`,
 		Example: "  nearside healthcheck --timeout 2s\n  nearside healthcheck --live",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout <= 0 {
-				return command.Usagef("--timeout %s is not possible; give a duration above 0", timeout)
+				return command.Usagef("--timeout %s is invalid; give a duration above 0", timeout)
 			}
 			ask, not := env.Quick(timeout).Ready, "ready"
 			if live {
@@ -63,8 +66,8 @@ that is not ready may become so by itself, and a restart would not help it.`,
 			return command.Silent(command.ExitFailed)
 		},
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long to wait for the answer")
-	cmd.Flags().BoolVar(&live, "live", false, "ask whether the agent works at all instead of whether it is ready")
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "time to wait for the answer")
+	cmd.Flags().BoolVar(&live, "live", false, "test liveness instead of readiness")
 	return cmd
 }
 

@@ -25,10 +25,10 @@ const defaultValidity = 720 * time.Hour
 func tokenCommand(env *command.Env) *cobra.Command {
 	return command.Parent(&cobra.Command{
 		Use:   "token",
-		Short: "Make, look at and revoke tokens of Envoys and API clients",
-		Long: `Tokens say who an Envoy or a client of the API is, where its user does not. They are signed by keys below paths.state
-and verified by the agent without asking anybody. These commands work on those files, as root or as the agent's user; a
-running agent knows what they change within a second.`,
+		Short: "Create, inspect, and revoke tokens of Envoys and API clients",
+		Long: `A token identifies an Envoy or an API client whose Unix user does not. Keys below paths.state sign
+the tokens, and the agent verifies them locally. These commands work on the key files, as root or as
+the agent's user. A running agent notices changes within a second.`,
 		Example: "  nearside token create --name 'web-*'\n  nearside token keys\n  nearside token revoke -f web.token",
 	}, tokenCreateCommand(env), tokenInspectCommand(env), tokenKeysCommand(env), tokenRotateCommand(env),
 		tokenRevokeCommand(env), tokenRevokedCommand(env))
@@ -47,7 +47,7 @@ func openKeys(env *command.Env, conf *command.ConfigFlags) (*token.Keys, error) 
 func notPermitted(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return command.Exit(command.ExitPermission, command.Hinted(err,
-			"run the command as root or as the agent's user; --config or --set paths.state=DIR name another agent"))
+			"run the command as root or as the agent's user; select another agent with --config or --set paths.state=DIR"))
 	}
 	return err
 }
@@ -93,49 +93,54 @@ func tokenCreateCommand(env *command.Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "create --name GLOB",
-		Short: "Make a token",
-		Long: `Prints a token alone, or with -o json what it says too. It is a secret: whoever has it is who it names.
+		Short: "Create a token",
+		Long: `Prints a token, or with -o json also its claims. A token is a secret: anyone who has it has the
+identity in it.
 
-A token for Envoys names the proxies that they may be: those whose node id is MESH.NAME for a name of the glob --name, in which
-"*" stands for any number of characters. --service names the values of kuma.io/service that a Dataplane in the Envoy's node
-metadata may claim; without it the Envoy may bring none. --proxy-type egress or ingress is for the proxies of
-ZoneEgresses and ZoneIngresses, which have no mesh.
-With --api the token is for a client of the HTTP API, and the roles of --subject say what it may do.
-The first token makes the first signing key.`,
+A token for Envoys names the proxies that they may be: those with a node ID MESH.NAME where NAME
+matches the glob --name. "*" matches any number of characters. --service lists the values of
+kuma.io/service that a Dataplane in the Envoy's node metadata may claim; without it, the Envoy may
+not bring a Dataplane. --proxy-type egress or ingress is for the proxies of ZoneEgresses and
+ZoneIngresses, which belong to no mesh.
+
+With --api, the token is for a client of the HTTP API, and the roles of --subject define its
+permissions.
+
+The first token also creates the first signing key.`,
 		Example: `  nearside token create --name 'web-*' --valid-for 720h --write web.token
   nearside token create -m shop --name cart --service cart -o json
   nearside token create --api --subject grafana --valid-for 8760h`,
-		Args: command.Args(0, 0, "no arguments; name the proxies with --name"),
+		Args: command.Args(0, 0, "no arguments; select the proxies with --name"),
 	}
 	command.MeshFlag(env, cmd)
 	conf.Add(cmd)
 	format := command.OutputFlag(cmd, "text", "json", "yaml")
 	fl := cmd.Flags()
 	fl.StringVar(&c.Name, "name", "",
-		"glob on names of Dataplanes, ZoneEgresses or ZoneIngresses (required, but with --api)")
-	command.ProxyTypeFlag(cmd, &typ, "type of the proxies: ")
+		"glob for names of Dataplanes, ZoneEgresses, or ZoneIngresses (required without --api)")
+	command.ProxyTypeFlag(cmd, &typ, "proxy type: ")
 	fl.StringArrayVar(&c.Services, "service", nil,
-		"glob on kuma.io/service values that a Dataplane in node metadata may claim; repeatable")
+		"glob for kuma.io/service values that a Dataplane in node metadata may claim; repeatable")
 	fl.StringVar(&c.Subject, "subject", "",
-		"who has the token, for logs and roles (default: MESH.NAME; required with --api)")
-	fl.BoolVar(&api, "api", false, "a token for a client of the HTTP API")
-	fl.DurationVar(&validFor, "valid-for", defaultValidity, "how long it is valid, at most 10 years")
-	fl.StringVar(&write, "write", "", "write the token to this file, with mode 0600, instead of standard output")
+		"owner of the token, for logs and roles (default: MESH.NAME; required with --api)")
+	fl.BoolVar(&api, "api", false, "create a token for a client of the HTTP API")
+	fl.DurationVar(&validFor, "valid-for", defaultValidity, "validity of the token, at most 10 years")
+	fl.StringVar(&write, "write", "", "write the token to this file with mode 0600, instead of to standard output")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		zone := typ == string(node.ProxyEgress) || typ == string(node.ProxyIngress)
 		switch {
 		case api && (c.Name != "" || len(c.Services) > 0 || fl.Changed("mesh") || fl.Changed("proxy-type")):
-			return command.Usagef("--name, --service, --mesh and --proxy-type do not go with --api")
+			return command.Usagef("--name, --service, --mesh, and --proxy-type cannot be used with --api")
 		case api && c.Subject == "":
-			return command.Usagef("--subject is missing: say who the token is for")
+			return command.Usagef("--subject is required: the owner of the token")
 		case !api && c.Name == "":
-			return command.Usagef("--name is missing: name the Dataplanes of the Envoys, such as 'web-*'")
+			return command.Usagef("--name is required: the Dataplanes of the Envoys, such as 'web-*'")
 		case !zone && typ != command.Dataplane:
-			return command.Usagef("--proxy-type %q is not possible; one of %s", typ, strings.Join(command.ProxyTypes(), ", "))
+			return command.Usagef("--proxy-type %q is invalid; use one of %s", typ, strings.Join(command.ProxyTypes(), ", "))
 		case zone && (fl.Changed("mesh") || len(c.Services) > 0):
-			return command.Usagef("--mesh and --service do not go with --proxy-type %s, which is for all meshes", typ)
+			return command.Usagef("--mesh and --service cannot be used with --proxy-type %s, which covers all meshes", typ)
 		case validFor <= 0 || validFor > token.MaxValidity:
-			return command.Usagef("--valid-for %s is not possible; give a duration above 0 and of at most %s (10 years)",
+			return command.Usagef("--valid-for %s is invalid; give a duration above 0 and at most %s (10 years)",
 				validFor, token.MaxValidity)
 		}
 		c.Audience = token.AudienceAPI
@@ -201,9 +206,10 @@ func tokenInspectCommand(env *command.Env) *cobra.Command {
 	var conf command.ConfigFlags
 	cmd := &cobra.Command{
 		Use:   "inspect FILE|-",
-		Short: "Show what a token says, and whether it is valid",
-		Long: `Decodes the token in a file, or with - on standard input, and verifies it as the agent does.
-The exit code is 2 when it is not valid; what it says is shown all the same and may be invented.`,
+		Short: "Show the claims of a token, and whether it is valid",
+		Long: `Decodes the token in a file, or with - from standard input, and verifies it as the agent does.
+
+The exit code is 2 if the token is invalid. Its claims are shown nevertheless, and may be forged.`,
 		Example: "  nearside token inspect web.token\n  nearside token create --name web | nearside token inspect - -o json",
 		Args:    command.Args(1, 1, "one FILE, or - for standard input"),
 	}

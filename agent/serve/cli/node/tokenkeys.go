@@ -22,8 +22,8 @@ func tokenKeysCommand(env *command.Env) *cobra.Command {
 	return listTokens(env, &cobra.Command{
 		Use:   "keys",
 		Short: "List the signing keys",
-		Long: "Lists the signing keys, the newest first. The newest signs; the others verify the tokens that they signed " +
-			"until they are removed.",
+		Long: `Lists the signing keys, newest first. The newest key signs. Older keys verify their tokens until you
+remove them.`,
 		Example: "  nearside token keys\n  nearside token keys -o json",
 	}, (*token.Keys).List, func(k token.Key) item { return item{k.ID, k.Created, k.Signs} },
 		[]string{"KEY", "CREATED", "SIGNS"}, func(k item) []string {
@@ -64,13 +64,14 @@ func tokenRotateCommand(env *command.Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "rotate",
-		Short: "Make a new signing key, or remove one",
-		Long: `Makes a new signing key, which signs from now on, and prints its id. Tokens of the other keys stay valid.
+		Short: "Create a signing key, or remove one",
+		Long: `Creates a signing key, which signs all further tokens, and prints its id. Tokens of the other keys
+stay valid.
 
-With --remove that key is removed, and its tokens are not valid any more: do it once they have been replaced, or at once when
-the key may be known to others. When it is the key that signs, a new one is made first.`,
+--remove deletes a key and invalidates its tokens. Replace the tokens first, unless the key is
+compromised. If the key is the one that signs, the command creates a new key first.`,
 		Example: "  nearside token rotate\n  nearside token rotate --remove 20260301-120000-0a1b2c3d",
-		Args:    command.Args(0, 0, "no arguments; name the key that goes with --remove"),
+		Args:    command.Args(0, 0, "no arguments; select the key with --remove"),
 	}
 	conf.Add(cmd)
 	cmd.Flags().StringVar(&remove, "remove", "", "id of the key to remove")
@@ -97,7 +98,7 @@ the key may be known to others. When it is the key that signs, a new one is made
 		if err := keys.Remove(remove); err != nil {
 			return notPermitted(err)
 		}
-		text.Printf(env.Stderr, "removed %s; the tokens that it signed are not valid any more\n", remove)
+		text.Printf(env.Stderr, "removed %s; the tokens that it signed are invalid\n", remove)
 		return nil
 	}
 	return cmd
@@ -110,29 +111,31 @@ func tokenRevokeCommand(env *command.Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "revoke ID|-f FILE",
-		Short: "Make a token invalid",
-		Long: `Makes one token invalid, by its id or by the token itself. The list of revoked tokens forgets it when the token has
-expired: of a token that is not given that time is not known, and --until says it; else it is in 10 years.`,
+		Short: "Revoke a token",
+		Long: `Revokes one token, given its id or the token itself. The list of revoked tokens drops an entry when
+the token expires. If you give only an id, set the expiry with --until; the default is 10 years from
+now.`,
 		Example: `  nearside token revoke -f web.token
-  nearside token revoke 0a1b2c3d4e5f60718293a4b5c6d7e8f9 --until 2026-12-31T00:00:00Z`,
+  nearside token revoke 0a1b2c3d4e5f60718293a4b5c6d7e8f9 \
+    --until 2026-12-31T00:00:00Z`,
 		Args: command.Args(0, 1, "one ID, or the token with -f"),
 	}
 	conf.Add(cmd)
 	fl := cmd.Flags()
 	fl.StringVarP(&file, "file", "f", "", "file with the token, or - for standard input")
-	fl.StringVar(&until, "until", "", "when the token expires, as 2026-12-31T00:00:00Z")
+	fl.StringVar(&until, "until", "", "expiry of the token, such as 2026-12-31T00:00:00Z")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		var id string
 		end := time.Now().Add(token.MaxValidity)
 		switch {
 		case (len(args) == 0) == (file == ""):
-			return command.Usagef("give the ID of a token, or the token with -f")
+			return command.Usagef("give either the ID of a token, or the token with -f")
 		case file != "" && until != "":
-			return command.Usagef("--until does not go with -f: the token says when it expires")
+			return command.Usagef("--until cannot be used with -f: the token contains its expiry")
 		case until != "":
 			t, err := time.Parse(time.RFC3339, until)
 			if err != nil || !t.After(time.Now()) || t.After(end) {
-				return command.Usagef("--until %q is not possible; give a time in the next 10 years, such as 2026-12-31T00:00:00Z",
+				return command.Usagef("--until %q is invalid; give a time in the next 10 years, such as 2026-12-31T00:00:00Z",
 					until)
 			}
 			end = t
@@ -174,7 +177,7 @@ func revocable(env *command.Env, keys *token.Keys, file string) (id string, unti
 	case refused.Reason == token.Unavailable:
 		return "", time.Time{}, notPermitted(keys.Err())
 	}
-	return "", time.Time{}, fmt.Errorf("%s: it need not be revoked: %w", file, err)
+	return "", time.Time{}, fmt.Errorf("%s: the token is already invalid: %w", file, err)
 }
 
 func tokenRevokedCommand(env *command.Env) *cobra.Command {
@@ -185,7 +188,7 @@ func tokenRevokedCommand(env *command.Env) *cobra.Command {
 	return listTokens(env, &cobra.Command{
 		Use:     "list-revoked",
 		Short:   "List the revoked tokens",
-		Long:    "Lists the ids of the revoked tokens, and until when each is kept in the list.",
+		Long:    `Lists the ids of the revoked tokens, and when the list drops each of them.`,
 		Example: "  nearside token list-revoked\n  nearside token list-revoked -o json",
 	}, (*token.Keys).Revocations, func(r token.Revocation) item { return item{r.ID, r.Until} }, []string{"ID", "UNTIL"},
 		func(r item) []string {

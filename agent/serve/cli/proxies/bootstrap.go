@@ -40,80 +40,92 @@ func bootstrapCommand(env *command.Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "bootstrap --name DPP",
-		Short: "Print the bootstrap of an Envoy",
-		Long: `Prints a bootstrap for Envoy 1.36 to 1.40: it takes its config by delta ADS over the agent's xDS socket under the
-node id MESH.NAME, which stays the same over restarts. It needs no running agent and holds no secret but a token.
+		Short: "Print the bootstrap config of an Envoy",
+		Long: `Prints a bootstrap config for Envoy 1.36 to 1.40. The Envoy connects to the agent's xDS socket with
+delta ADS, and its node ID is MESH.NAME. The command needs no running agent. The bootstrap contains
+no secret except a token.
 
-With --dataplane, the Envoy brings its Dataplane in its node metadata, and the agent has it as long as the Envoy is
-connected; without, the Dataplane comes from the resource directory or the API. With --dataplane-var address=10.1.2.3, {{ address }}
-in that file is the address: one file does for all pods of a Deployment.
-With --proxy-type egress or ingress it is for the proxy of a ZoneEgress or ZoneIngress of that name, which has no mesh; its
-node id is .egress.NAME or .ingress.NAME.
---annotations-file takes the downward API of Kubernetes (lines key="value") or a YAML mapping of strings. Of these
-kuma.io/reachable-backends and kuma.io/transparent-proxying-reachable-services say what the proxy reaches, and are checked.
-Envoy must be able to create its admin socket; --admin-socket "" leaves the admin interface out.
+With --dataplane, the Envoy brings its Dataplane in the node metadata, and the agent stores it while
+the Envoy is connected. Otherwise the Dataplane comes from the resource directory or the API.
+--dataplane-var address=10.1.2.3 replaces {{ address }} in the file, so that one file suits all pods
+of a Deployment.
 
---token-file takes a token of "nearside token create", which the Envoy then shows to the agent with each stream: the bootstrap
-holds a secret, and --write writes it with mode 0600.
---xds-address is for an agent that is reached over TCP, by TLS with --xds-ca; Envoy reads the files of --xds-ca, --xds-cert
-and --xds-key itself. Without --admin-socket there is no admin interface then.
+--proxy-type egress or ingress is for the proxy of a ZoneEgress or ZoneIngress, which belongs to no
+mesh. Its node ID is .egress.NAME or .ingress.NAME.
 
-Standard error has the command line to start that Envoy with. --stats-tags adds the tags that Kuma's dashboards select by; with
-1,000 services they cost an Envoy about twelve seconds of processor time at its start.`,
+--annotations-file reads a file of the Kubernetes downward API (lines key="value") or a YAML mapping
+of strings. kuma.io/reachable-backends and kuma.io/transparent-proxying-reachable-services restrict
+what the proxy reaches, and are validated.
+
+Envoy must be able to create its admin socket. --admin-socket "" disables the admin interface.
+
+--token-file adds a token from "nearside token create", which the Envoy sends with each stream. The
+bootstrap then contains a secret, and --write creates the file with mode 0600.
+
+--xds-address is for an agent that listens on TCP, with TLS if --xds-ca is given. Envoy itself reads
+the files of --xds-ca, --xds-cert, and --xds-key. The admin interface is then off unless
+--admin-socket is given.
+
+Standard error has the command line that starts the Envoy. --stats-tags adds the tags that Kuma's
+dashboards need. With 1,000 services, they cost an Envoy about twelve seconds of CPU time at
+startup.`,
 		Example: `  nearside bootstrap --name web > web.yaml && envoy -c web.yaml
-  nearside bootstrap --name web -m shop --dataplane web-dataplane.yaml --admin-socket /run/envoy/web.sock --write web.yaml
-  nearside bootstrap --name "$POD_NAME" --dataplane web.yaml --dataplane-var name="$POD_NAME" --dataplane-var address="$POD_IP"
-  nearside bootstrap --proxy-type egress --name egress-1 > egress.yaml && envoy -c egress.yaml
-  nearside bootstrap --name web --token-file web.token --xds-address agent.example.org:15443 --xds-ca ca.pem --write web.yaml`,
-		Args: command.Args(0, 0, "no arguments; name the proxy with --name"),
+  nearside bootstrap --name web -m shop --dataplane web-dataplane.yaml \
+    --admin-socket /run/envoy/web.sock --write web.yaml
+  nearside bootstrap --name "$POD_NAME" --dataplane web.yaml \
+    --dataplane-var name="$POD_NAME" --dataplane-var address="$POD_IP"
+  nearside bootstrap --proxy-type egress --name egress-1 > egress.yaml
+  nearside bootstrap --name web --token-file web.token \
+    --xds-address agent.example.org:15443 --xds-ca ca.pem --write web.yaml`,
+		Args: command.Args(0, 0, "no arguments; select the proxy with --name"),
 	}
 	command.MeshFlag(env, cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&o.Name, "name", "", "name of the Dataplane, ZoneEgress or ZoneIngress (required)")
-	command.ProxyTypeFlag(cmd, &typ, "type of the proxy: ")
+	fl.StringVar(&o.Name, "name", "", "name of the Dataplane, ZoneEgress, or ZoneIngress (required)")
+	command.ProxyTypeFlag(cmd, &typ, "proxy type: ")
 	fl.StringVar(&o.Cluster, "cluster", "", "node.cluster of the Envoy (default: the name)")
-	fl.StringVar(&dataplane, "dataplane", "", "file with the Dataplane that the Envoy brings")
+	fl.StringVar(&dataplane, "dataplane", "", "file with the Dataplane for the node metadata")
 	fl.StringArrayVar(&vars, "dataplane-var", nil,
-		"name=value that takes the place of {{ name }} in the file of --dataplane; repeatable")
+		"name=value that replaces {{ name }} in the file of --dataplane; repeatable")
 	fl.StringVar(&annotations, "annotations-file", "", "file with annotations for the node metadata")
-	fl.StringVar(&xds, "xds-socket", "", "xDS socket of the agent (default: xds.sock beside its API socket)")
-	fl.StringVar(&tokenFile, "token-file", "", "file with the token that the Envoy shows to the agent")
+	fl.StringVar(&xds, "xds-socket", "", "xDS socket of the agent (default: xds.sock next to its API socket)")
+	fl.StringVar(&tokenFile, "token-file", "", "file with the token that the Envoy sends")
 	fl.StringVar(&o.XDSAddress.Address, "xds-address", "",
-		"HOST:PORT of an agent that is reached over TCP, instead of the xDS socket")
+		"HOST:PORT of an agent that listens on TCP, instead of the xDS socket")
 	fl.StringVar(&o.XDSAddress.CA, "xds-ca", "",
-		"PEM file with the authorities of the agent's certificate; without it no TLS is spoken")
-	fl.StringVar(&o.XDSAddress.Cert, "xds-cert", "", "PEM file with the Envoy's certificate for the agent")
+		"PEM file with the authorities of the agent's certificate; without it, the connection is plain text")
+	fl.StringVar(&o.XDSAddress.Cert, "xds-cert", "", "PEM file with the client certificate of the Envoy")
 	fl.StringVar(&o.XDSAddress.Key, "xds-key", "", "PEM file with the private key of --xds-cert")
-	fl.StringVar(&admin, "admin-socket", "", "admin socket of the Envoy (default: envoy/UID/NODE-ID.sock beside the xDS "+
-		"socket, in the directory that the agent makes for the user)")
-	fl.StringVar(&runAs, "user", "", "user that runs the Envoy, by name or number (default: who runs this command)")
-	fl.StringVar(&o.Zone, "zone", "", "zone of the Envoy, its locality (default: NEARSIDE_NODE_ZONE, else default)")
+	fl.StringVar(&admin, "admin-socket", "", "admin socket of the Envoy (default: envoy/UID/NODE-ID.sock next to the xDS "+
+		"socket, in the directory that the agent creates for the user)")
+	fl.StringVar(&runAs, "user", "", "user that runs the Envoy, by name or UID (default: the caller)")
+	fl.StringVar(&o.Zone, "zone", "", "zone of the Envoy, as its locality (default: NEARSIDE_NODE_ZONE, else default)")
 	fl.Uint64Var(&o.MaxConnections, "max-connections", bootstrap.DefaultMaxConnections,
-		"connections of clients that the Envoy has at once; 0: no limit")
-	fl.Uint64Var(&heap, "max-heap", 0, "heap of the Envoy in MiB, from which on it refuses requests; 0: no limit")
-	fl.BoolVar(&o.StatsTags, "stats-tags", false, "add the tags of statistics that Kuma's dashboards select by")
+		"maximum number of downstream connections; 0: no limit")
+	fl.Uint64Var(&heap, "max-heap", 0, "heap size in MiB at which the Envoy refuses requests; 0: no limit")
+	fl.BoolVar(&o.StatsTags, "stats-tags", false, "add the statistics tags for Kuma's dashboards")
 	fl.StringVar(&write, "write", "", "write to this file instead of standard output")
 	_ = cmd.RegisterFlagCompletionFunc("name", command.CompleteNamesOf(env, "dataplanes"))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Name == "" {
-			return command.Usagef("--name is missing: name the Dataplane of the Envoy")
+			return command.Usagef("--name is required: the Dataplane of the Envoy")
 		}
 		switch typ {
 		case command.Dataplane:
 			o.Mesh = env.Mesh
 		case string(node.ProxyEgress), string(node.ProxyIngress):
 			if cmd.Flags().Changed("mesh") || dataplane != "" {
-				return command.Usagef("--mesh and --dataplane do not go with --proxy-type %s, which is for all meshes", typ)
+				return command.Usagef("--mesh and --dataplane cannot be used with --proxy-type %s, which covers all meshes", typ)
 			}
 			o.Type = node.Type(typ)
 		default:
-			return command.Usagef("--proxy-type %q is not possible; one of %s", typ, strings.Join(command.ProxyTypes(), ", "))
+			return command.Usagef("--proxy-type %q is invalid; use one of %s", typ, strings.Join(command.ProxyTypes(), ", "))
 		}
 		var err error
 		switch {
 		case o.XDSAddress.Address != "":
 			if xds != "" {
-				return command.Usagef("--xds-socket does not go with --xds-address")
+				return command.Usagef("--xds-socket and --xds-address exclude each other")
 			}
 			for _, path := range []*string{&o.XDSAddress.CA, &o.XDSAddress.Cert, &o.XDSAddress.Key} {
 				if *path != "" {
@@ -123,7 +135,7 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 				}
 			}
 		case o.XDSAddress != bootstrap.XDSAddress{}:
-			return command.Usagef("--xds-ca, --xds-cert and --xds-key take --xds-address")
+			return command.Usagef("--xds-ca, --xds-cert, and --xds-key require --xds-address")
 		default:
 			if xds == "" {
 				xds = filepath.Join(filepath.Dir(client.FindSocket(env.Socket, env.Getenv, os.Geteuid())), "xds.sock")
@@ -146,11 +158,11 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 			}
 		}
 		if dataplane != "" {
-			if o.Dataplane, err = brought(env, &o, dataplane, vars); err != nil {
+			if o.Dataplane, err = dataplaneFromFile(env, &o, dataplane, vars); err != nil {
 				return err
 			}
 		} else if len(vars) > 0 {
-			return command.Usagef("--dataplane-var takes --dataplane")
+			return command.Usagef("--dataplane-var requires --dataplane")
 		}
 		if annotations != "" {
 			if o.Annotations, err = readAnnotations(annotations); err != nil {
@@ -169,14 +181,15 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 			}
 			if o.XDSAddress.Address != "" && o.XDSAddress.CA == "" {
 				env.Warn(
-					[]string{"without --xds-ca the token is sent in clear text: whoever sees it on the network can be this proxy"})
+					[]string{"without --xds-ca, the token is sent in clear text: anyone who reads it on the network can impersonate " +
+						"this proxy"})
 			}
 		}
 		if !fl.Changed("zone") {
 			o.Zone = cmp.Or(env.Getenv(config.EnvName("node.zone")), "default")
 		}
 		if heap > maxHeap {
-			return command.Usagef("--max-heap %d is not possible; at most %d", heap, uint64(maxHeap))
+			return command.Usagef("--max-heap %d is invalid; at most %d is allowed", heap, uint64(maxHeap))
 		}
 		o.MaxHeapBytes = heap << 20
 		if dataplane == "" && typ == command.Dataplane && o.XDSAddress.Address == "" {
@@ -188,8 +201,8 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 		}
 		if write == "" {
 			if o.Token != "" {
-				text.Println(env.Stderr, "hint: the bootstrap holds the token, which is a secret: keep it in a file that the "+
-					"Envoy's user alone can read (--write FILE makes one)")
+				text.Println(env.Stderr, "hint: the bootstrap contains the token, which is a secret; store it in a file that only "+
+					"the Envoy's user can read (--write FILE creates one)")
 			}
 			if _, err = text.Verbatim(env.Stdout).Write(b); err == nil {
 				text.Printf(env.Stderr, "start the Envoy with: %s\n", startLine("FILE"))
@@ -203,14 +216,14 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 			err = os.WriteFile(write, b, 0o644)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("--write %s: its folder does not exist; make it with mkdir -p %s", write, filepath.Dir(write))
+			return fmt.Errorf("--write %s: the folder does not exist; create it with mkdir -p %s", write, filepath.Dir(write))
 		} else if err != nil {
 			return fmt.Errorf("--write %s: %w", write, command.Reason(err))
 		}
 		text.Printf(env.Stderr, "wrote %s; start the Envoy with: %s\n", write, startLine(write))
 		if o.Token != "" {
 			text.Println(env.Stderr,
-				"hint: the file holds the token and has the mode 0600; make it the Envoy's user's where that is another one")
+				"hint: the file contains the token and has mode 0600; if the Envoy runs as another user, change its owner")
 		}
 		return nil
 	}
@@ -224,11 +237,11 @@ func unknownDataplane(ctx context.Context, env *command.Env, name string) []stri
 	if err != nil || slices.Contains(names, name) {
 		return nil
 	}
-	content := fmt.Sprintf("mesh %s has no Dataplane %s yet, and the Envoy gets no config without one", env.Mesh, name)
+	warning := fmt.Sprintf("mesh %s has no Dataplane %s yet; until it exists, the Envoy gets no config", env.Mesh, name)
 	if near := strict.Nearest(name, names); near != "" {
-		content += fmt.Sprintf("; did you mean %s?", near)
+		warning += fmt.Sprintf("; did you mean %s?", near)
 	}
-	return []string{content}
+	return []string{warning}
 }
 
 // maxHeap is the largest --max-heap, in MiB.
@@ -253,8 +266,8 @@ func bootstrapToken(env *command.Env, file, nodeID string) (string, error) {
 		return "", command.Reason(err)
 	}
 	if mode := st.Mode().Perm(); st.Mode().IsRegular() && mode&0o007 != 0 {
-		return "", fmt.Errorf("everybody can use it (mode %04o): if nobody has read it, run chmod o= %s; "+
-			"else revoke the token and make a new one", mode, file)
+		return "", fmt.Errorf("every user can access it (mode %04o): run chmod o= %s; "+
+			"if another user may have read it, revoke the token and create a new one", mode, file)
 	}
 	content, err := command.ReadToken(env, file)
 	if err != nil {
@@ -265,15 +278,15 @@ func bootstrapToken(env *command.Env, file, nodeID string) (string, error) {
 		return "", err
 	}
 	if c.Audience != token.AudienceXDS {
-		return "", fmt.Errorf("the token is for %q, not for Envoys: make one with nearside token create --name %s",
+		return "", fmt.Errorf("the token is for %q, not for Envoys: create one with nearside token create --name %s",
 			c.Audience, nodeID)
 	}
 	if ok, err := path.Match(c.NodeIDs(), nodeID); err != nil || !ok {
-		return "", fmt.Errorf("the token is for the node ids %q, not for %q: make another one with nearside token create",
+		return "", fmt.Errorf("the token is for the node IDs %q, not for %q: create another one with nearside token create",
 			c.NodeIDs(), nodeID)
 	}
 	if !c.Expires.After(time.Now()) {
-		return "", fmt.Errorf("the token expired at %s: make another one with nearside token create",
+		return "", fmt.Errorf("the token expired at %s: create another one with nearside token create",
 			c.Expires.Format(time.RFC3339))
 	}
 	return content, nil
@@ -318,7 +331,8 @@ func mappedAnnotations(path string, data []byte) (map[string]string, error) {
 		var content string
 		if err := node.Decode(&content); err != nil {
 			faults = append(faults, resource.Fault{File: path, Line: node.Line, Field: fmt.Sprintf("annotations[%q]", key),
-				Reason: "it is not a text: as in Kubernetes, write its YAML as one text, behind a | and on lines of its own"})
+				Reason: "the value is not a string: as in Kubernetes, write structured values as a string, " +
+					"in a YAML block that starts with |"})
 			continue
 		}
 		out[key] = content

@@ -33,20 +33,20 @@ const maxVarValue = 253 // bytes, like a DNS name
 
 // dataplaneFromFile reads the Dataplane of --dataplane and substitutes the variables of
 // --dataplane-var.
-func brought(env *command.Env, o *bootstrap.Options, file string, assigned []string) ([]byte, error) {
+func dataplaneFromFile(env *command.Env, o *bootstrap.Options, file string, assigned []string) ([]byte, error) {
 	vars := map[string]string{}
 	for _, s := range assigned {
 		name, value, ok := strings.Cut(s, "=")
 		switch _, twice := vars[name]; {
 		case !ok || !varName.MatchString(name):
 			return nil,
-				command.Usagef("--dataplane-var %q is not possible; write it as name=value, where the name has letters, "+
-					"digits and _", s)
+				command.Usagef("--dataplane-var %q is invalid; use name=value, where the name consists of letters, "+
+					"digits, and _", s)
 		case twice:
 			return nil, command.Usagef("--dataplane-var %s is given twice", name)
 		case len(value) > maxVarValue || !varValue.MatchString(value):
-			return nil, command.Usagef("--dataplane-var %s: the value %.64q is not possible; 1 to %d letters, digits and . "+
-				"_ : / - are allowed, and it begins and ends with a letter or digit", name, value, maxVarValue)
+			return nil, command.Usagef("--dataplane-var %s: the value %.64q is invalid; give 1 to %d letters, digits, and . "+
+				"_ : / -, starting and ending with a letter or digit", name, value, maxVarValue)
 		}
 		vars[name] = value
 	}
@@ -65,7 +65,7 @@ func brought(env *command.Env, o *bootstrap.Options, file string, assigned []str
 	}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		if !used[name] {
-			return nil, command.Usagef("--dataplane-var %s: %s has no {{ %s }}; take the variable away, or use it",
+			return nil, command.Usagef("--dataplane-var %s: %s has no {{ %s }}; remove the variable, or use it",
 				name, file, name)
 		}
 	}
@@ -83,8 +83,8 @@ func brought(env *command.Env, o *bootstrap.Options, file string, assigned []str
 // fill substitutes variables, and records in used which of them occur.
 func fill(content []byte, vars map[string]string, used map[string]bool) ([]byte, error) {
 	var missing string
-	out := dataplaneVar.ReplaceAllFunc(content, func(place []byte) []byte {
-		name := string(dataplaneVar.FindSubmatch(place)[1])
+	out := dataplaneVar.ReplaceAllFunc(content, func(match []byte) []byte {
+		name := string(dataplaneVar.FindSubmatch(match)[1])
 		value, ok := vars[name]
 		if !ok && missing == "" {
 			missing = name
@@ -109,7 +109,7 @@ func adminSocket(env *command.Env, run, id, runAs string) (string, error) {
 		if _, err := strconv.ParseUint(runAs, 10, 32); err != nil {
 			u, err := user.Lookup(runAs)
 			if err != nil {
-				return "", command.Usagef("--user %q does not exist on this node; give a number, or --admin-socket PATH", runAs)
+				return "", command.Usagef("--user %q does not exist on this node; give a UID, or --admin-socket PATH", runAs)
 			}
 			uid = u.Uid
 		}
@@ -117,15 +117,15 @@ func adminSocket(env *command.Env, run, id, runAs string) (string, error) {
 	parent := filepath.Join(run, "envoy")
 	dir := filepath.Join(parent, uid)
 	path := filepath.Join(dir, id+".sock")
-	above, err := os.Lstat(parent)
+	parentInfo, err := os.Lstat(parent)
 	if err != nil { // the agent has not run yet, or this user may not look
-		text.Printf(env.Stderr, "warning: %s is not there yet; the agent makes it when it starts, for root, "+
-			"for its own user and for the users in xds.access\n", dir)
+		text.Printf(env.Stderr, "warning: %s does not exist yet; the agent creates it at startup for root, "+
+			"its own user, and the users in xds.access\n", dir)
 		return path, nil
 	}
-	if above.Mode().Perm()&0o022 != 0 || !above.IsDir() {
+	if parentInfo.Mode().Perm()&0o022 != 0 || !parentInfo.IsDir() {
 		return "", fmt.Errorf("other users may write to %s and could take the name of the admin socket; restart the agent, "+
-			"which closes it, or give --admin-socket PATH", parent)
+			"which corrects the mode, or give --admin-socket PATH", parent)
 	}
 	switch st, err := os.Lstat(dir); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -133,7 +133,7 @@ func adminSocket(env *command.Env, run, id, runAs string) (string, error) {
 		return "", fmt.Errorf("%w; give --admin-socket PATH", err)
 	case !st.IsDir() || st.Mode().Perm()&0o022 != 0 ||
 		strconv.FormatUint(uint64(st.Sys().(*syscall.Stat_t).Uid), 10) != uid:
-		return "", fmt.Errorf("%s is not a directory of the user %s alone: another user could take the name of the admin "+
+		return "", fmt.Errorf("%s does not belong only to the user %s: another user could take the name of the admin "+
 			"socket; restart the agent, which replaces it, or give --admin-socket PATH", dir, uid)
 	default:
 		return path, nil
@@ -146,7 +146,7 @@ func adminSocket(env *command.Env, run, id, runAs string) (string, error) {
 		return filepath.Join(own, id+".sock"), nil
 	}
 	return "", command.Usagef(
-		"the agent makes no directory for the admin sockets of the user %s below %s; give --admin-socket "+
-			"PATH in a directory of that user, or \"\" for none, or name the user in xds.access and restart the agent",
+		"the agent has no directory for admin sockets of the user %s below %s; give --admin-socket "+
+			"PATH in a directory of that user, or \"\" for none, or add the user to xds.access and restart the agent",
 		uid, parent)
 }

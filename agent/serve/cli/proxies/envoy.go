@@ -23,38 +23,39 @@ import (
 func proxyCommand(env *command.Env) *cobra.Command {
 	return command.Parent(&cobra.Command{
 		Use:   "proxy",
-		Short: "Ask the Envoy of a proxy about itself",
-		Long: `Asks an Envoy over its admin socket, through the agent that it takes its config from. An Envoy is asked only where its socket lies where
-nearside bootstrap puts it and the process behind it is the one that takes the config. Secrets are left out of what it says.`,
+		Short: "Query the Envoy of a proxy",
+		Long: `Queries an Envoy over its admin socket, through the agent that serves it. This works only if the
+socket is where "nearside bootstrap" puts it, and if the process behind it is the one that is
+connected to the agent. Secrets are removed from the output.`,
 		Example: "  nearside proxy stats web --filter upstream_cx_none_healthy\n  nearside proxy config web -o yaml",
 	}, proxyTextCommand(env, client.EnvoyStats, "Print the statistics of an Envoy", "name and value"),
 		proxyTextCommand(env, client.EnvoyClusters, "Print the clusters of an Envoy with their endpoints",
-			"cluster, endpoint and what is known of it"),
+			"cluster, endpoint, and property"),
 		proxyConfigCommand(env), proxyLogsCommand(env))
 }
 
 // target is the Envoy that a command queries.
-type asked struct {
+type target struct {
 	plural, mesh, name string
 }
 
 // proxyFlags adds the flags that select a proxy, and returns a function that reads them.
-func proxyFlags(env *command.Env, cmd *cobra.Command) func(args []string) (asked, error) {
+func proxyFlags(env *command.Env, cmd *cobra.Command) func(args []string) (target, error) {
 	command.MeshFlag(env, cmd)
 	typ := ""
-	command.ChoiceFlag(cmd, &typ, "proxy-type", "", "type of the proxy: ", command.ProxyTypes()...)
+	command.ChoiceFlag(cmd, &typ, "proxy-type", "", "proxy type: ", command.ProxyTypes()...)
 	cmd.Args = command.Args(1, 1, "the NAME of a dataplane, or of a zone proxy with --proxy-type")
 	cmd.ValidArgsFunction = command.CompleteNamesOf(env, "dataplanes")
-	return func(args []string) (asked, error) {
-		x := asked{"dataplanes", env.Mesh, args[0]}
+	return func(args []string) (target, error) {
+		x := target{"dataplanes", env.Mesh, args[0]}
 		if typ == command.Dataplane {
 			command.AboutDataplane(env, args[0])
 			return x, nil
 		}
 		if cmd.Flags().Changed("mesh") {
-			return x, command.Usagef("--mesh does not go with --proxy-type %s, which is for all meshes", typ)
+			return x, command.Usagef("--mesh cannot be used with --proxy-type %s, which covers all meshes", typ)
 		}
-		return asked{"zone" + typ + "es", "", args[0]}, nil
+		return target{"zone" + typ + "es", "", args[0]}, nil
 	}
 }
 
@@ -63,17 +64,17 @@ func proxyTextCommand(env *command.Env, what, short, line string) *cobra.Command
 	cmd := &cobra.Command{
 		Use:   what + " NAME",
 		Short: short,
-		Long: short + `, as its admin interface does: ` + line +
-			`, one a line. --filter leaves out lines that a regular expression does not match.`,
+		Long: short + " in the format of its admin interface: " + line +
+			", one per line. --filter prints only the lines that match a regular expression.",
 		Example: "  nearside proxy " + what + " web\n  nearside proxy " + what +
 			" web -m shop --filter '^backend'\n  nearside proxy " + what + " egress-1 --proxy-type egress",
 	}
 	find := proxyFlags(env, cmd)
-	cmd.Flags().StringVar(&filter, "filter", "", "print the lines that this regular expression matches")
+	cmd.Flags().StringVar(&filter, "filter", "", "print only lines that match this regular expression")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		match, err := regexp.Compile(filter)
 		if err != nil {
-			return command.Usagef("--filter %q is no regular expression: %v", filter, err)
+			return command.Usagef("--filter %q is not a regular expression: %v", filter, err)
 		}
 		x, err := find(args)
 		if err != nil {
@@ -98,13 +99,14 @@ func proxyConfigCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config NAME",
 		Short: "Print the config that an Envoy has",
-		Long: `Prints the config dump of an Envoy: its bootstrap and what it has of the agent, without private keys and other secrets. The config that
-the agent has for it is that of nearside inspect dataplane NAME --type=config.`,
+		Long: `Prints the config dump of an Envoy: its bootstrap and the config from the agent, without private
+keys and other secrets. "nearside inspect dataplane NAME --type=config" prints the config that the
+agent has for it.`,
 		Example: "  nearside proxy config web\n  nearside proxy config web --endpoints -o yaml\n" +
 			"  nearside proxy config web -o 'jsonpath={.configs[*].dynamicListeners[*].name}'",
 	}
 	find := proxyFlags(env, cmd)
-	cmd.Flags().BoolVar(&endpoints, "endpoints", false, "with the endpoints of clusters")
+	cmd.Flags().BoolVar(&endpoints, "endpoints", false, "include the endpoints of clusters")
 	format := command.OutputFlag(cmd, "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		x, err := find(args)
@@ -129,10 +131,12 @@ func proxyLogsCommand(env *command.Env) *cobra.Command {
 	var levels []string
 	cmd := &cobra.Command{
 		Use:   "logs NAME",
-		Short: "Print or change the levels of an Envoy's loggers",
-		Long: `Prints the level of each logger of an Envoy, or changes some: --level debug is for all, --level upstream=debug for one. The log itself
-is where the Envoy writes it, by default its standard error. A restart of the Envoy brings the levels of its command line back. Levels are
-` + strings.Join(api.LoggerLevels, ", ") + `. To change them takes the verb update on the Dataplane.`,
+		Short: "Print or change the log levels of an Envoy",
+		Long: `Prints the level of each logger of an Envoy, or changes levels: --level debug sets all loggers, and
+--level upstream=debug sets one. The log stays where the Envoy writes it, by default on its standard
+error. After a restart, the Envoy uses the levels of its command line.
+
+The levels are ` + strings.Join(api.LoggerLevels, ", ") + `. Changes require the verb update on the Dataplane.`,
 		Example: "  nearside proxy logs web\n  nearside proxy logs web --level upstream=debug --level router=debug\n" +
 			"  nearside proxy logs web --level info",
 	}
@@ -158,7 +162,7 @@ is where the Envoy writes it, by default its standard error. A restart of the En
 }
 
 // loggers reads and sets log levels. An unknown logger is an error.
-func loggers(ctx context.Context, env *command.Env, x asked, set map[string]string) (*api.Loggers, error) {
+func loggers(ctx context.Context, env *command.Env, x target, set map[string]string) (*api.Loggers, error) {
 	c := env.Client()
 	if len(set) > 0 {
 		now, err := c.EnvoyLoggers(ctx, x.plural, x.mesh, x.name, nil)
@@ -171,7 +175,8 @@ func loggers(ctx context.Context, env *command.Env, x asked, set map[string]stri
 				if n := strict.Nearest(name, slices.Sorted(maps.Keys(now.Levels))); n != "" {
 					near = fmt.Sprintf("; did you mean %s?", n)
 				}
-				return nil, command.Usagef("its Envoy has no logger %q%s; nearside proxy logs %s lists them", name, near, x.name)
+				return nil, command.Usagef("the Envoy has no logger %q%s; nearside proxy logs %s lists its loggers",
+					name, near, x.name)
 			}
 		}
 	}
@@ -187,7 +192,7 @@ func loggerLevels(list []string) (map[string]string, error) {
 			name, level = "", name
 		}
 		if one && name == "" || !slices.Contains(api.LoggerLevels, level) {
-			return nil, command.Usagef("--level %q is not possible; give LEVEL or LOGGER=LEVEL, with one of %s",
+			return nil, command.Usagef("--level %q is invalid; give LEVEL or LOGGER=LEVEL, with a level of %s",
 				l, strings.Join(api.LoggerLevels, ", "))
 		}
 		set[name] = level

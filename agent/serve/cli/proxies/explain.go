@@ -18,7 +18,7 @@ import (
 func explainCommand(env *command.Env) *cobra.Command {
 	return command.Parent(&cobra.Command{
 		Use:   "explain",
-		Short: "Say why a proxy behaves as it does",
+		Short: "Explain why a proxy behaves as it does",
 		Example: "  nearside explain connection --from web --to backend:80\n" +
 			"  nearside explain policy meshtimeout/slow --dataplane web",
 	}, explainConnectionCommand(env), explainRequestCommand(env), explainPolicyCommand(env),
@@ -30,15 +30,16 @@ func explainPolicyCommand(env *command.Env) *cobra.Command {
 	var dataplane, backend string
 	cmd := &cobra.Command{
 		Use:   "policy TYPE/NAME --dataplane NAME",
-		Short: "Say what a policy does on a dataplane, or why it does nothing",
-		Long: `Says whether a policy selects a dataplane, which of its fields are in force on which inbounds and outbounds, what
-has overridden the others, and what is without effect. When the policy does not act on the dataplane, it says why not.
+		Short: "Explain the effect of a policy on a dataplane",
+		Long: `Explains whether a policy selects a dataplane, which of its fields are in force on which inbounds
+and outbounds, which policies override the others, and which fields have no effect. If the policy
+does not act on the dataplane, the output says why.
 
-Where permissions restrict what proxies reach, a permission is told with the services that the dataplane reaches by it or
-not, and --backend adds what decides about one service.
+If permissions restrict what proxies reach, the explanation of a permission includes the services
+that the dataplane reaches because of it. --backend explains the decision for one service.
 
-The exit code is 0 when the policy is selected and 2 when it is not. With -f the answer is computed from these resources
-alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
+The exit code is 0 if the policy is selected, and 2 if it is not. With -f, the answer comes only
+from these resources, without an agent; NEARSIDE_NODE_ZONE sets the zone.`,
 		Example: `  nearside explain policy meshtimeout/slow --dataplane web
   nearside explain policy mt slow --dataplane web -m shop -o json
   nearside explain policy mt/slow --dataplane web -f resources/`,
@@ -46,9 +47,9 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 	}
 	command.ResourceFlags(env, cmd)
 	files.Add(cmd, "compute offline from these resources")
-	command.DataplaneFlag(env, cmd, &dataplane, "name of the dataplane; required")
+	command.DataplaneFlag(env, cmd, &dataplane, "name of the dataplane (required)")
 	cmd.Flags().StringVar(&backend, "backend", "",
-		"service of which is said whether the dataplane reaches it: NAME, KIND/NAME or KIND/NAME:PORT")
+		"also explain whether the dataplane reaches this service: NAME, KIND/NAME, or KIND/NAME:PORT")
 	format := command.OutputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if dataplane == "" {
@@ -86,28 +87,33 @@ func explainDNSCommand(env *command.Env) *cobra.Command {
 	var ndots int
 	cmd := &cobra.Command{
 		Use:   "dns NAME [--dataplane NAME]",
-		Short: "Say why a name resolves as it does",
-		Long: `Follows a name through the resolver of the agent: the names that a client asks for, one after the other, with the search list and
-ndots of its resolv.conf (without --search and --ndots those of the agent's), and what becomes of each: who has it and because of
-what, who else wants it and why he does not have it, or that it is below a suffix of the meshes and does not exist, or that upstreams
-are asked.
+		Short: "Explain why a name resolves as it does",
+		Long: `Follows a name through the agent's resolver: the names that a client queries in turn, given the
+search list and ndots of its resolv.conf, and the outcome of each query. The outcome is the service
+that owns the name, with the reason and other services that claim it, a missing name below a mesh
+suffix, or a query to upstreams. Without --search and --ndots, the command uses the agent's own
+resolv.conf.
 
-With --dataplane it is said what the workload of this dataplane is told, and whether its proxy leads from the address to the
-service.
+With --dataplane, the answer is for the workload of this dataplane, and says whether its proxy
+routes the address to the service.
 
-The exit code is 0 when the name resolves or upstreams are asked, and 2 when there is no such name or it has no address. With -f
-the answer is computed from these resources alone, all their meshes, without any agent and by the same code; the zone is then
-NEARSIDE_NODE_ZONE, and NEARSIDE_DNS_REACHABLEONLY=true stands for dns.reachableOnly.`,
+The exit code is 0 if the name resolves or goes to upstreams, and 2 if the name does not exist or
+has no address.
+
+With -f, the answer comes only from these resources, of all their meshes, without an agent.
+NEARSIDE_NODE_ZONE sets the zone, and NEARSIDE_DNS_REACHABLEONLY=true sets dns.reachableOnly.`,
 		Example: `  nearside explain dns backend.mesh
-  nearside explain dns backend --dataplane web --search default.svc.cluster.local,mesh --ndots 5
-  nearside explain dns backend.svc.mesh.local --dataplane web -f resources/ -o json`,
+  nearside explain dns backend --dataplane web \
+    --search default.svc.cluster.local,mesh --ndots 5
+  nearside explain dns backend.svc.mesh.local --dataplane web -f resources/`,
 		Args: command.Args(1, 1, "NAME"),
 	}
 	command.MeshFlag(env, cmd)
 	files.Add(cmd, "compute offline from these resources")
-	command.DataplaneFlag(env, cmd, &q.Dataplane, "name of the dataplane whose workload asks")
+	command.DataplaneFlag(env, cmd, &q.Dataplane, "name of the dataplane whose workload queries the name")
 	cmd.Flags().StringSliceVar(&q.Search, "search", nil, "search list of the client")
-	cmd.Flags().IntVar(&ndots, "ndots", 1, "dots from which on the client tries a name as it is first")
+	cmd.Flags().IntVar(&ndots, "ndots", 1,
+		"number of dots from which the client first tries a name without the search list")
 	format := command.OutputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q.Name, q.Mesh = args[0], env.Mesh

@@ -26,12 +26,12 @@ func (f *flowFlags) add(env *command.Env, cmd *cobra.Command) {
 	command.MeshFlag(env, cmd)
 	f.files.Add(cmd, "compute offline from these resources")
 	flags := cmd.Flags()
-	flags.StringVar(&f.target.From, "from", "", "name of the dataplane whose workload dials; required")
+	flags.StringVar(&f.target.From, "from", "", "name of the dataplane whose workload connects (required)")
 	flags.StringVar(&f.target.To, "to", "",
-		"what it dials, HOST:PORT; the host is an address, a name of the mesh or any other name; required")
-	flags.StringVar(&f.target.IP, "ip", "", "address that the workload dials for the name in --to")
+		"destination HOST:PORT; the host is an address, a mesh name, or any other name (required)")
+	flags.StringVar(&f.target.IP, "ip", "", "address that the workload uses for the name in --to")
 	flags.BoolVar(&f.target.Shadow, "shadow", false,
-		"also answer with the shadow policies in force, and show the first difference")
+		"also answer with shadow policies in force, and show the first difference")
 	command.CompleteDataplanes(env, cmd, "from", &env.Mesh)
 	f.format = command.OutputFlag(cmd, "text", "json", "yaml")
 }
@@ -42,7 +42,7 @@ func flow[Q any](cmd *cobra.Command, env *command.Env, f *flowFlags, q *Q, targe
 	compute func(*offline.Offline, string, Q) (*explain.Flow, error)) error {
 	switch {
 	case f.target.From == "":
-		return command.Usagef("--from is required: the dataplane whose workload dials")
+		return command.Usagef("--from is required: the dataplane whose workload connects")
 	case f.target.To == "":
 		return command.Usagef("--to is required: HOST:PORT")
 	}
@@ -86,35 +86,39 @@ func explainConnectionCommand(env *command.Env) *cobra.Command {
 	var sni string
 	cmd := &cobra.Command{
 		Use:   "connection --from DATAPLANE --to HOST:PORT",
-		Short: "Say what becomes of a connection, and why",
-		Long: `Follows a connection of a workload through its proxy, and through that of the server where it is a dataplane of the
-mesh: which listener takes it, what the listener filters see, at each level of the choice of a filter chain what was
-chosen, what was eliminated and why, the filters with the verdict about the client, the clusters, the access logs, and the
-policies behind each step. The verdict comes first; a denied connection ends with the smallest change of a policy
-that allows it, which was tried.
+		Short: "Explain what happens to a connection",
+		Long: `Follows a connection of a workload through its proxy, and through the proxy of the server if that is
+a dataplane of the mesh. The output shows the listener, what the listener filters detect, how the
+filter chain is selected and which chains are eliminated, the filters with their verdict about the
+client, the clusters, the access logs, and the policies behind each step. The verdict comes first.
+If the connection is denied, the output ends with the smallest policy change that allows it, which
+was tested.
 
-The client sends plain bytes that are not HTTP; with --tls it opens a TLS session, which --sni and --alpn imply. Without
---sni the server name is the host of --to, where that is a name; --sni "" sends none. With --silent the client sends nothing
-and waits for the server to speak, as those of MySQL and SMTP do; the answer about plain bytes says when such a client
-would wait.
+By default, the client sends plain bytes that are not HTTP. With --tls it opens a TLS session; --sni
+and --alpn imply --tls. Without --sni, the server name is the host of --to, if that is a name; --sni
+"" sends no server name. With --silent, the client waits for the server to speak first, like MySQL
+and SMTP clients. The answer for plain bytes says when such a client would wait.
 
-An agent answers by what the Envoy has: of what it rejected or what was withheld from it, the form that it accepted last.
-It says so, and until when connections from before a change may use the old filter chains.
+The agent answers for the config that the Envoy has. For a resource that the Envoy rejected, or that
+the agent withheld, this is the last accepted version. The answer says so, and how long older
+connections may still use the previous filter chains.
 
-The exit code is 0 when the connection is allowed and 2 when it is denied or closed. With -f the answer is computed from
-these resources alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
+The exit code is 0 if the connection is allowed, and 2 if it is denied or closed. With -f, the
+answer comes only from these resources, without an agent; NEARSIDE_NODE_ZONE sets the zone.`,
 		Example: `  nearside explain connection --from web --to backend:80
   nearside explain connection --from web --to db.example.com:3306 --silent
-  nearside explain connection --from web --to api.example.com:443 --tls --ip 203.0.113.7
-  nearside explain connection --from web --to 203.0.113.7:443 --sni api.example.com -f resources/ -o json`,
-		Args: command.Args(0, 0, "no arguments: the question is in the flags"),
+  nearside explain connection --from web --to api.example.com:443 --tls \
+    --ip 203.0.113.7
+  nearside explain connection --from web --to 203.0.113.7:443 \
+    --sni api.example.com -f resources/ -o json`,
+		Args: command.Args(0, 0, "no arguments; flags describe the connection"),
 	}
 	f.add(env, cmd)
-	cmd.Flags().BoolVar(&q.TLS, "tls", false, "the client speaks TLS")
-	cmd.Flags().BoolVar(&q.Silent, "silent", false, "the client waits for the server to speak")
+	cmd.Flags().BoolVar(&q.TLS, "tls", false, "the client opens a TLS session")
+	cmd.Flags().BoolVar(&q.Silent, "silent", false, "the client waits for the server to speak first")
 	cmd.Flags().StringVar(&sni, "sni", "", "server name of the TLS handshake")
 	cmd.Flags().StringSliceVar(&q.ALPN, "alpn", nil,
-		"application protocols of the TLS handshake, the preferred first (h2,http/1.1)")
+		"application protocols of the TLS handshake in order of preference, such as h2,http/1.1")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("sni") {
 			q.SNI, q.TLS = &sni, true
@@ -131,27 +135,32 @@ func explainRequestCommand(env *command.Env) *cobra.Command {
 	var headers []string
 	cmd := &cobra.Command{
 		Use:   "request --from DATAPLANE --to HOST:PORT",
-		Short: "Say what becomes of an HTTP request, and why",
-		Long: `Follows an HTTP request of a workload, without TLS of its own, through its proxy and that of the server: all that
-explain connection shows, and the HTTP filters, the virtual host, the route and the clusters with their weights, each with the
-path, host and headers that it gets; copies that other clusters get, the Location of a redirect; and faults, limits,
-timeouts and retries with the policies behind them.
+		Short: "Explain what happens to an HTTP request",
+		Long: `Follows an HTTP request of a workload through its proxy and the proxy of the server. The workload
+does not use TLS. In addition to the output of "explain connection", it shows the HTTP filters, the
+virtual host, the route, and the clusters with their weights, each with the path, host, and headers
+that it receives. It also shows mirrored requests, the Location of a redirect, and faults, limits,
+timeouts, and retries with their policies.
 
-The Host of the request is that of --to; --header host=NAME sends another one. The exit code is 0 when the request is
-allowed and 2 when it is denied or the connection is closed. With -f the answer is computed from these resources alone,
-without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
+The Host of the request is the host of --to; --header host=NAME overrides it.
+
+The exit code is 0 if the request is allowed, and 2 if it is denied or the connection is closed.
+With -f, the answer comes only from these resources, without an agent; NEARSIDE_NODE_ZONE sets the
+zone.`,
 		Example: `  nearside explain request --from web --to backend:80 --path /orders
-  nearside explain request --from web --to backend:80 --header connection=upgrade --header upgrade=websocket
-  nearside explain request --from web --to backend:80 --method POST --header x-user=7 --shadow
-  nearside explain request --from web --to www.example.com:80 -f resources/ -o json`,
-		Args: command.Args(0, 0, "no arguments: the question is in the flags"),
+  nearside explain request --from web --to backend:80 \
+    --header connection=upgrade --header upgrade=websocket
+  nearside explain request --from web --to backend:80 --method POST \
+    --header x-user=7 --shadow
+  nearside explain request --from web --to www.example.com:80 -f resources/`,
+		Args: command.Args(0, 0, "no arguments; flags describe the connection"),
 	}
 	f.add(env, cmd)
-	cmd.Flags().StringVar(&q.Method, "method", "GET", "method")
-	cmd.Flags().StringVar(&q.Path, "path", "/", "path, with the query")
+	cmd.Flags().StringVar(&q.Method, "method", "GET", "HTTP method")
+	cmd.Flags().StringVar(&q.Path, "path", "/", "path with query")
 	cmd.Flags().StringArrayVar(&headers, "header", nil, "header as name=value; repeatable")
-	cmd.Flags().BoolVar(&q.HTTP2, "http2", false, "the client speaks HTTP/2")
-	cmd.Flags().BoolVar(&q.HTTP10, "http10", false, "the client speaks HTTP/1.0")
+	cmd.Flags().BoolVar(&q.HTTP2, "http2", false, "the client uses HTTP/2")
+	cmd.Flags().BoolVar(&q.HTTP10, "http10", false, "the client uses HTTP/1.0")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, h := range headers {
 			name, value, ok := strings.Cut(h, "=")

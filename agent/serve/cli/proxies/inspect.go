@@ -24,7 +24,7 @@ import (
 func inspectCommand(env *command.Env) *cobra.Command {
 	return command.Parent(&cobra.Command{
 		Use:     "inspect",
-		Short:   "Show the config of proxies and whether they acknowledged it",
+		Short:   "Show the config and sync status of proxies",
 		Example: "  nearside inspect dataplanes\n  nearside inspect dataplane web --type=config -o json",
 		Args:    func(cmd *cobra.Command, args []string) error { return inspectGroup(env, cmd, args) },
 	}, inspectDataplanesCommand(env), inspectDataplaneCommand(env), inspectServicesCommand(env),
@@ -52,10 +52,10 @@ func inspectGroup(env *command.Env, cmd *cobra.Command, args []string) error {
 	case kerr != nil:
 		return err
 	case k.Policy:
-		return command.Usagef("%s shows proxies; what a %s does on one says nearside explain policy %s/NAME --dataplane NAME",
+		return command.Usagef("%s shows proxies; to explain a %s, use nearside explain policy %s/NAME --dataplane NAME",
 			cmd.CommandPath(), k.Kind, args[0])
 	default:
-		return command.Usagef("%s shows proxies; nearside get %s shows this type", cmd.CommandPath(), args[0])
+		return command.Usagef("%s shows proxies; to show this type, use nearside get %s", cmd.CommandPath(), args[0])
 	}
 }
 
@@ -64,16 +64,17 @@ func inspectDataplanesCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dataplanes",
 		Short: "List the proxies and their sync status",
-		Long: `Lists every Dataplane of a mesh and every client that asks this agent for config. STATE is synced, pending (an
-answer is outstanding), rejected (it rejected something and keeps its previous config), unknown (it asks for a Dataplane that
-does not exist), disconnected (no client on this node) or elsewhere (it belongs to another node of the pool).
+		Long: `Lists every Dataplane of a mesh, and every client that requests config from this agent. STATE is
+synced, pending (an answer is outstanding), rejected (the proxy rejected something and keeps its
+previous config), unknown (the client requests a Dataplane that does not exist), disconnected (no
+client on this node), or elsewhere (the Dataplane belongs to another node of the pool).
 
--o wide adds how many services each reaches of those that it would reach without lists and permissions (CLUSTERS), and
-about how many bytes of config that saves (SAVED).`,
+-o wide adds how many services each proxy reaches, out of those that it would reach without lists
+and permissions (CLUSTERS), and roughly how many bytes of config this saves (SAVED).`,
 		Example: "  nearside inspect dataplanes\n  nearside inspect dataplanes -A -o wide",
 	}
 	command.MeshFlag(env, cmd)
-	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
+	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list all meshes")
 	format := command.OutputFlag(cmd, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var include []string
@@ -121,16 +122,18 @@ func inspectDataplaneCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dataplane NAME",
 		Short: "Show the config of a proxy with its reasons, or its sync status",
-		Long: `Shows the xDS config of a proxy (--type=config), what its policies say together (--type=rules), which policies
-select it, what of them is in force and which services it reaches (--type=policies), or which versions it was sent, has acknowledged and rejected,
-and what it may reach outside the mesh (--type=status).
+		Long: `Shows one aspect of a proxy: its xDS config (--type=config), the merged rules of its policies
+(--type=rules), the policies that select it, with their effect, and the services that it reaches
+(--type=policies), or the versions that it was sent, acknowledged, and rejected, and the
+destinations outside the mesh that it may reach (--type=status).
 
-With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
-NEARSIDE_NODE_ZONE. --shadow includes the shadow policies, and --include=diff adds the RFC 6902 patch that leads from
-what is in force to what is shown; the table shows it in words, with the policy that causes each change. --computed shows
-the config as it was computed, with what the check withholds from the proxy. --include=fields
-adds to each rule which policy each of its fields comes from, which the table always has. -o json has the documents of
-the API.`,
+--shadow includes shadow policies. --include=diff adds an RFC 6902 patch from the current to the
+shown state; the table describes it in words, with the policy behind each change. --include=fields
+adds the policy behind each field of a rule, which the table always shows. --computed shows the
+config before the check withholds parts of it. -o json prints the documents of the API.
+
+With -f, the answer comes only from these resources, without an agent; NEARSIDE_NODE_ZONE sets the
+zone.`,
 		Example: `  nearside inspect dataplane web
   nearside inspect dataplane web --type=rules
   nearside inspect dataplane web --type=status
@@ -143,12 +146,12 @@ the API.`,
 	in.files.Add(cmd, "compute offline from these resources")
 	fl := cmd.Flags()
 	command.ChoiceFlag(cmd, &in.typ, "type", "", "what to show: ", typeConfig, typeRules, typePolicies, typeStatus)
-	fl.BoolVar(&in.dump, "config-dump", false, "the same as --type=config")
+	fl.BoolVar(&in.dump, "config-dump", false, "same as --type=config")
 	fl.BoolVar(&in.shadow, "shadow", false, "include shadow policies")
-	fl.BoolVar(&in.computed, "computed", false, "show the computed config, with what the check withholds")
-	fl.StringSliceVar(&in.include, "include", nil, "what to add: diff; of rules also fields")
+	fl.BoolVar(&in.computed, "computed", false, "show the computed config, including what the check withholds")
+	fl.StringSliceVar(&in.include, "include", nil, "what to add: diff, and for rules also fields")
 	fl.StringVar(&in.backend, "backend", "",
-		"service of which --type=policies says whether it is reached: NAME, KIND/NAME or KIND/NAME:PORT")
+		"with --type=policies, show whether this service is reached: NAME, KIND/NAME, or KIND/NAME:PORT")
 	_ = cmd.RegisterFlagCompletionFunc("include",
 		cobra.FixedCompletions([]string{"diff", "fields"}, cobra.ShellCompDirectiveNoFileComp))
 	format := command.OutputFlag(cmd, "table", "json", "yaml")
@@ -157,26 +160,26 @@ the API.`,
 			command.AboutDataplane(env, args[0])
 		}
 		if in.dump && fl.Changed("type") && in.typ != typeConfig {
-			return command.Usagef("--config-dump is the same as --type=config; leave one of the two out")
+			return command.Usagef("--config-dump is the same as --type=config; omit one of them")
 		}
 		if in.computed && (in.typ != typeConfig || in.shadow) {
-			return command.Usagef("--computed belongs to --type=config without --shadow, which is always computed")
+			return command.Usagef("--computed requires --type=config without --shadow, which always shows the computed config")
 		}
 		if in.backend != "" && in.typ != typePolicies {
-			return command.Usagef("--backend belongs to --type=policies")
+			return command.Usagef("--backend requires --type=policies")
 		}
 		switch in.typ {
 		case typeRules:
 			return inspectRules(env, cmd, &in, args[0], *format)
 		case typePolicies:
 			if in.shadow || len(in.include) > 0 {
-				return command.Usagef("--shadow and --include belong to --type=config and --type=rules")
+				return command.Usagef("--shadow and --include require --type=config or --type=rules")
 			}
 			return inspectPolicies(env, cmd, &in, args[0], *format)
 		case typeStatus:
 			if in.shadow || len(in.include) > 0 || len(in.files.Paths) > 0 {
-				return command.Usagef("--shadow, --include and -f do not go with --type=status, " +
-					"which is about what the agent has sent")
+				return command.Usagef("--shadow, --include, and -f cannot be used with --type=status, " +
+					"which shows what the agent has sent")
 			}
 			return command.Show(env, *format, text.ProxyStatus)(env.Client().Proxy(cmd.Context(), env.Mesh, args[0]))
 		}
@@ -189,7 +192,7 @@ the API.`,
 func (in *inspection) includes(item string, possible ...string) (bool, error) {
 	for _, i := range in.include {
 		if !slices.Contains(possible, i) {
-			return false, command.Usagef("--include %q is not possible; with --type=%s only %s can be included",
+			return false, command.Usagef("--include %q is invalid; --type=%s allows %s",
 				i, in.typ, strings.Join(possible, " and "))
 		}
 	}
@@ -243,10 +246,11 @@ func inspectZoneCommand(env *command.Env, t node.Type, plural string) *cobra.Com
 	cmd := &cobra.Command{
 		Use:   name + " NAME",
 		Short: "Show the config of a " + kind + ", or its sync status",
-		Long: `Shows the xDS config of the proxy of a ` + kind +
-			` (--type=config), which is made from all meshes, or which versions it
-was sent, has acknowledged and rejected (--type=status). With -f, the config is computed from these resources alone; the
-zone is then NEARSIDE_NODE_ZONE.`,
+		Long: `Shows the xDS config of the proxy of a ` + kind + `, computed from all meshes (--type=config), or
+the versions that it was sent, acknowledged, and rejected (--type=status).
+
+With -f, the config comes only from these resources, without an agent; NEARSIDE_NODE_ZONE sets the
+zone.`,
 		Example: "  nearside inspect " + name + " " + string(t) + "-1\n  nearside inspect " + name + " " + string(t) +
 			"-1 --type=status",
 		Args:              command.Args(1, 1, "the NAME of a "+kind),
@@ -258,7 +262,7 @@ zone is then NEARSIDE_NODE_ZONE.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if typ == typeStatus {
 			if len(files.Paths) > 0 {
-				return command.Usagef("-f does not go with --type=status, which is about what the agent has sent")
+				return command.Usagef("-f cannot be used with --type=status, which shows what the agent has sent")
 			}
 			return command.Show(env, *format, text.ProxyStatus)(env.Client().ZoneProxy(cmd.Context(), plural, args[0]))
 		}

@@ -16,20 +16,21 @@ func inspectServicesCommand(env *command.Env) *cobra.Command {
 	var files command.FileFlags
 	cmd := &cobra.Command{
 		Use:   "services",
-		Short: "List the services of a mesh with their addresses, names and endpoints",
-		Long: `Lists every service of a mesh as this node sees it: the values of kuma.io/service (ServiceTag), MeshServices, those that
-are made of tags among them (they are in no list of resources), MeshExternalServices and MeshMultiZoneServices. ENDPOINTS
-is how many take traffic, of how many, for each port. HOSTNAMES are those that a service has. Below the table stands what
-services lack, and why.
+		Short: "List the services of a mesh with addresses, names, and endpoints",
+		Long: `Lists every service of a mesh as this node sees it: values of kuma.io/service (ServiceTag),
+MeshServices, MeshExternalServices, and MeshMultiZoneServices. It includes MeshServices that are
+derived from tags, which are in no list of resources. ENDPOINTS is ready/total for each port.
+HOSTNAMES are the generated names. Missing names, ports, and endpoints follow the table, with
+reasons.
 
-With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
-NEARSIDE_NODE_ZONE.`,
+With -f, the answer comes only from these resources, without an agent; NEARSIDE_NODE_ZONE sets the
+zone.`,
 		Example: "  nearside inspect services\n  nearside inspect services -A -o wide\n" +
 			"  nearside inspect services -f resources/ -o json",
 	}
 	command.MeshFlag(env, cmd)
 	files.Add(cmd, "compute offline from these resources")
-	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
+	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list all meshes")
 	format := command.OutputFlag(cmd, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		mesh := env.Mesh
@@ -37,7 +38,7 @@ NEARSIDE_NODE_ZONE.`,
 			mesh = ""
 		}
 		if all && len(files.Paths) > 0 {
-			return command.Usagef("-f computes one mesh; leave -A out and name the mesh with -m")
+			return command.Usagef("-f computes one mesh; omit -A, and select the mesh with -m")
 		}
 		list, err := command.Answer(env, &files, func() ([]api.Service, error) {
 			return env.Client().Services(cmd.Context(), mesh, "", "")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
@@ -25,18 +26,19 @@ func applyCommand(env *command.Env) *cobra.Command {
 		Use:        "apply -f FILE|DIR|-",
 		SuggestFor: []string{"create", "put", "replace", "patch", "set"},
 		Short:      "Create or change resources",
-		Long: `Creates or changes resources. All documents are validated before the first is written, and all are written in one
-step: after a failure nothing has changed. What comes from the agent's resource directory, or from an Envoy, belongs
-there and is refused here.
+		Long: `Creates or changes resources. The command validates all documents first, and writes all of them in
+one step, so a failure changes nothing. The agent refuses changes to resources from its resource
+directory or from an Envoy; change those at their source.
 
---dry-run checks everything against what is stored and says what would change on each proxy; nearside diff says more.`,
+--dry-run checks the change against the stored resources, and shows what would change on each proxy.
+"nearside diff" shows more.`,
 		Example: `  nearside apply -f timeout.yaml
   nearside apply -R -f policies --dry-run
   nearside get mt -o yaml | sed 's/10s/15s/' | nearside apply -f -`,
-		Args: command.Args(0, 0, "no arguments; name files with -f"),
+		Args: command.Args(0, 0, "no arguments; select files with -f"),
 	}
 	f.Add(cmd, "resources to apply")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would change, and change nothing")
 	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o, err := command.ForAgent(env, &f)
@@ -69,25 +71,26 @@ func deleteCommand(env *command.Env) *cobra.Command {
 		Use:        "delete TYPE NAME | -f FILE|DIR|-",
 		SuggestFor: []string{"remove", "rm", "del"},
 		Short:      "Delete resources",
-		Long: `Deletes a resource that came over the API, or with -f all that files name, the last one first and meshes behind all others, one
-request each: what is deleted stays so when another one cannot be. Their history stays, so that rollback brings them back.`,
+		Long: `Deletes a resource that was created over the API. With -f, it deletes all resources in the files, in
+reverse order and meshes last, with one request each. If one of them cannot be deleted, the earlier
+ones stay deleted. "nearside rollback" restores deleted resources.`,
 		Example: "  nearside delete meshtimeout slow\n  nearside delete mt/slow -m shop --dry-run\n" +
 			"  nearside delete -f policies",
 		Args: command.Args(0, 2, "TYPE NAME or TYPE/NAME, or files with -f"),
 	}
 	command.ResourceFlags(env, cmd)
 	f.Add(cmd, "resources to delete")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be deleted and delete nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be deleted, and delete nothing")
 	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(f.Paths) > 0 {
 			if len(args) > 0 {
-				return command.Usagef("-f names what to delete, and so does %q: leave one of the two out", strings.Join(args, " "))
+				return command.Usagef("-f and %q both select resources; omit one of them", strings.Join(args, " "))
 			}
 			return deleteFiles(cmd.Context(), env, &f, *format, dryRun)
 		}
 		if len(args) == 0 {
-			return command.Usagef("name what to delete: TYPE NAME or TYPE/NAME, or files with -f")
+			return command.Usagef("give the resource to delete: TYPE NAME or TYPE/NAME, or files with -f")
 		}
 		r, err := command.Resolve(cmd.Context(), env, args)
 		if err != nil {
@@ -134,12 +137,12 @@ func deleteFiles(ctx context.Context, env *command.Env, f *command.FileFlags, fo
 		}
 		var p *api.Error
 		if dryRun && errors.As(err, &p) && p.Type == api.ProblemInUse {
-			all.Warnings = append(all.Warnings, fmt.Sprintf("%s is deleted if nothing is left in it by then: %s", k, p.Detail))
+			all.Warnings = append(all.Warnings, fmt.Sprintf("%s is deleted if it is empty by then: %s", k, p.Detail))
 			continue
 		}
 		if err != nil {
 			return errors.Join(written(env, format, text.DiffSummary)(all, nil),
-				fmt.Errorf("%d of %d are deleted: %w", i, len(keys), err))
+				fmt.Errorf("%d of %s deleted: %w", i, plural.Count(len(keys), "resource"), err))
 		}
 		all.Changes, all.Warnings = append(all.Changes, one.Changes...), append(all.Warnings, one.Warnings...)
 	}

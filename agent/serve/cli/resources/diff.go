@@ -19,7 +19,7 @@ import (
 // Exit codes of diff, as in diff(1). Errors with a specific exit code keep it.
 const (
 	exitDiffers = 1
-	exitTrouble = 2
+	exitFailed  = 2
 )
 
 // Comparison holds the flags of diff.
@@ -36,42 +36,43 @@ func diffCommand(env *command.Env) *cobra.Command {
 	var d Comparison
 	cmd := &cobra.Command{
 		Use:   "diff -f FILE|DIR|-…",
-		Short: "Show what files would change on the proxies, and store nothing",
-		Long: `Shows what would change on the proxies if these files were applied: resources, what the policies say together, and
-Envoy's config, each with the resource that causes it. Nothing is stored. With --delete, resources would be deleted too.
---shadow includes the stored shadow policies, as if their label were removed, with -f together with the files.
+		Short: "Show what files would change on the proxies",
+		Long: `Shows what would change on the proxies if you applied these files: the resources, the merged rules,
+and the Envoy config, each with the resource that causes the change. Nothing is stored. --delete
+also deletes resources. --shadow includes the stored shadow policies, as if their label were
+removed; it can be combined with -f.
 
-An agent compares the proxies that are connected to it, or every dataplane where none is. With --against the present
-resources come from files, no agent is asked, and all their dataplanes are compared; the zone is then NEARSIDE_NODE_ZONE.
--m and --dataplane look at fewer.
+An agent compares the proxies that are connected to it, or every dataplane if none is connected.
+With --against, the current resources come from files, no agent is needed, and all their dataplanes
+are compared; NEARSIDE_NODE_ZONE sets the zone. -m and --dataplane select fewer proxies.
 
--o text is for people, summary one line for each proxy, jsonpatch the patches (RFC 6902) of the configs by MESH/NAME,
-json and yaml the document of the API. Broken references and conflicts between policies that the change introduces
-are warnings on standard error.
+-o text is for people, summary prints one line for each proxy, jsonpatch prints the patches (RFC
+6902) of the configs by MESH/NAME, and json and yaml print the document of the API. Broken
+references and policy conflicts that the change introduces are warnings on standard error.
 
-Exit codes: 0 the config of no proxy changes, 1 that of some proxy changes, 2 failed, 64 usage, 65 invalid input
-document, 69 the agent is not reachable, 77 no permission.`,
+Exit codes: 0 no config changes, 1 some config changes, 2 failure, 64 usage error, 65 invalid input
+document, 69 agent unreachable, 77 permission denied.`,
 		Example: `  nearside diff -f timeout.yaml
   nearside diff -f timeout.yaml --dataplane web -o jsonpatch
   nearside diff --shadow -o summary
   nearside diff --delete meshtimeout/slow
   nearside diff -R -f changed/ --against resources/`,
-		Args: command.Args(0, 0, "no arguments; name files with -f"),
+		Args: command.Args(0, 0, "no arguments; select files with -f"),
 	}
 	fl := cmd.Flags()
 	fl.StringVarP(&d.Mesh, "mesh", "m", "",
-		"only proxies of this mesh (default: all); also the mesh of --delete (default: default)")
+		"compare only proxies of this mesh (default: all); also the mesh of --delete (default: default)")
 	_ = cmd.RegisterFlagCompletionFunc("mesh", command.CompleteMesh(env))
-	d.files.Add(cmd, "resources that would be applied")
+	d.files.Add(cmd, "resources to apply")
 	d.Against.Flag = "--against"
 	fl.StringArrayVar(&d.Against.Paths, "against", nil,
-		"compute offline against these present resources: a file, a folder or -; repeatable")
-	fl.StringArrayVar(&d.deletes, "delete", nil, "TYPE/NAME that would be deleted; repeatable")
+		"compute offline against these current resources: a file, a folder, or -; repeatable")
+	fl.StringArrayVar(&d.deletes, "delete", nil, "TYPE/NAME to delete; repeatable")
 	fl.BoolVar(&d.Shadow, "shadow", false, "include shadow policies")
-	fl.StringVar(&d.Dataplane, "dataplane", "", "only this dataplane, connected or not")
+	fl.StringVar(&d.Dataplane, "dataplane", "", "compare only this dataplane, connected or not")
 	command.CompleteDataplanes(env, cmd, "dataplane", &d.Mesh)
 	fl.BoolVar(&d.all, "all-nodes", false,
-		"every dataplane that the agent knows, of its own node or not (default: those that are connected to it)")
+		"compare all dataplanes that the agent knows, also those of other nodes (default: connected ones)")
 	format := command.OutputFlag(cmd, "text", "summary", "jsonpatch", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		env.Mesh = cmp.Or(d.Mesh, "default")
@@ -82,7 +83,7 @@ document, 69 the agent is not reachable, 77 no permission.`,
 		}
 		switch {
 		case err != nil:
-			return inTrouble(err)
+			return failedDiff(err)
 		case doc.Changed:
 			return command.Silent(exitDiffers)
 		}
@@ -92,9 +93,9 @@ document, 69 the agent is not reachable, 77 no permission.`,
 }
 
 // failedDiff changes exit code 1 to 2, because 1 means that configs differ.
-func inTrouble(err error) error {
+func failedDiff(err error) error {
 	if command.ExitCode(err) == command.ExitFailed {
-		return command.Exit(exitTrouble, err)
+		return command.Exit(exitFailed, err)
 	}
 	return err
 }
@@ -103,10 +104,10 @@ func inTrouble(err error) error {
 func Compare(ctx context.Context, env *command.Env, d *Comparison) (*api.Diff, error) {
 	switch {
 	case d.all && len(d.Against.Paths) > 0:
-		return nil, command.Usagef("--all-nodes is about an agent, and --against compares every dataplane of the files " +
-			"anyway; leave one of them out")
+		return nil, command.Usagef("--all-nodes requires an agent, and --against compares all dataplanes of the files; " +
+			"omit one of them")
 	case len(d.files.Paths) == 0 && len(d.deletes) == 0 && !d.Shadow:
-		return nil, command.Usagef("-f is missing: give files, or --shadow or --delete for what is stored")
+		return nil, command.Usagef("-f is missing: give files, or --shadow or --delete to compare stored resources")
 	case slices.Contains(d.files.Paths, "-") && slices.Contains(d.Against.Paths, "-"):
 		return nil, command.Usagef("-f - and --against - cannot both read standard input")
 	}
@@ -184,7 +185,7 @@ func printDiff(env *command.Env, d *api.Diff, format string) error {
 		patches := map[string]any{}
 		for _, p := range d.Proxies {
 			if p.Truncated {
-				return fmt.Errorf("the patches of all proxies are too many; ask for one with --dataplane")
+				return fmt.Errorf("the patches are too large; select one proxy with --dataplane")
 			}
 			if len(p.Config.Patch) > 0 {
 				patches[p.Mesh+"/"+p.Name] = p.Config.Patch

@@ -22,9 +22,10 @@ func editCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "edit TYPE NAME",
 		Short: "Change a resource in an editor",
-		Long: `Opens a resource in the editor that VISUAL or EDITOR names (vi without them), and applies what it is when the editor ends. Nothing is
-written when nothing was changed, when the editor fails, or when the resource was changed by somebody else meanwhile. What could not be
-applied stays in a file, which the message names. What comes from the resource directory is edited there.`,
+		Long: `Opens a resource in the editor of VISUAL or EDITOR, or else in vi, and applies the result. Nothing
+is written if you change nothing, if the editor fails, or if the resource was changed in the
+meantime. If the result cannot be applied, it stays in a file that the error names. Edit resources
+from the resource directory there.`,
 		Example: "  nearside edit meshtimeout slow\n  EDITOR='code --wait' nearside edit dataplane web -m shop",
 		Args:    command.Args(1, 2, "TYPE NAME or TYPE/NAME"),
 	}
@@ -40,11 +41,11 @@ applied stays in a file, which the message names. What comes from the resource d
 			return err
 		}
 		if kind, at, _ := strings.Cut(item.Meta.Source, ":"); kind != "api" && kind != "gossip" {
-			return fmt.Errorf("%s is managed by %s and is changed there: %s", text.TypeAndName(r.Kind.Kind, r.Name), kind,
+			return fmt.Errorf("%s is managed by %s; change it there: %s", text.TypeAndName(r.Kind.Kind, r.Name), kind,
 				cmp.Or(at, item.Meta.Source))
 		}
 		var before bytes.Buffer
-		text.Printf(&before, "# %s%s: save and leave the editor to apply it; leave it without a change to change nothing.\n",
+		text.Printf(&before, "# %s%s: save and exit to apply your changes; exit without changes to cancel.\n",
 			text.TypeAndName(r.Kind.Kind, r.Name), text.InMesh(r.Mesh))
 		if err := text.YAML(&before, item.Resource); err != nil {
 			return err
@@ -80,8 +81,8 @@ func replace(ctx context.Context, env *command.Env, item *api.Item, path string,
 		return nil, err
 	}
 	if k := o.Keys(); len(k) != 1 || k[0].Kind != d.Type || k[0].Mesh != d.Mesh || k[0].Name != d.Name {
-		return nil, command.Exit(command.ExitInvalid, fmt.Errorf("the file no longer holds %s and nothing else: type, "+
-			"mesh and name of a resource stay as they are", text.TypeAndName(d.Type, d.Name)))
+		return nil, command.Exit(command.ExitInvalid, fmt.Errorf("the file must contain only %s; the type, mesh, and name "+
+			"of a resource cannot be changed", text.TypeAndName(d.Type, d.Name)))
 	}
 	stream, err := o.Stream()
 	if err != nil {
@@ -110,7 +111,7 @@ func edited(ctx context.Context, env *command.Env, content []byte) (after []byte
 	}
 	if err := cmd.Run(); err != nil {
 		_ = os.Remove(path)
-		return nil, path, fmt.Errorf("the editor %q has failed (%w), so nothing is changed; set EDITOR to one that is there",
+		return nil, path, fmt.Errorf("the editor %q failed (%w), so nothing was changed; set EDITOR to an installed editor",
 			editor, err)
 	}
 	after, err = command.ReadFile(path)

@@ -22,12 +22,14 @@ func getCommand(env *command.Env) *cobra.Command {
 		Use:        "get TYPE [NAME]",
 		SuggestFor: []string{"list", "ls", "show", "describe"},
 		Short:      "List or show resources",
-		Long: `Lists the resources of a type in a mesh, or shows one. TYPE is a singular, plural or short name in any case;
-TYPE/NAME is possible too. -o yaml and -o json print what apply takes: one document of a resource; for a list, YAML
-has a stream of documents and JSON {"total", "items"}.
+		Long: `Lists the resources of a type in a mesh, or shows one of them. TYPE is a singular, plural, or short
+name, in any case. TYPE/NAME is also accepted. -o yaml and -o json print documents that "nearside
+apply" accepts. A list is a stream of documents in YAML, and {"total", "items"} in JSON.
 
---sort-by takes name, age, revision or a field (.spec.targetRef.kind), as -o jsonpath does. -w prints what is there and then, until Ctrl-C, each
-resource that is added, changed or deleted, or whose state changes: a table with a column CHANGE, or with -o json one line for each.`,
+--sort-by accepts name, age, revision, or a field such as .spec.targetRef.kind, in the syntax of -o
+jsonpath. -w prints the list, and then, until Ctrl-C, each resource that is added, changed, or
+deleted, or whose state changes. The table then has a column CHANGE, and -o json prints one line for
+each change.`,
 		Example: `  nearside get dataplanes
   nearside get meshtimeouts -A -o wide
   nearside get mt slow -m shop -o yaml
@@ -38,13 +40,13 @@ resource that is added, changed or deleted, or whose state changes: a table with
 		Args: command.Args(1, 2, "TYPE [NAME] or TYPE/NAME"),
 	}
 	command.ResourceFlags(env, cmd)
-	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
+	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list all meshes")
 	cmd.Flags().StringVarP(&labels, "selector", "l", "",
-		"list those with these labels, or tags of a dataplane: KEY=VALUE or KEY, with commas between them")
-	cmd.Flags().BoolVarP(&view.watch, "watch", "w", false, "go on with what changes")
-	cmd.Flags().BoolVar(&view.noHeaders, "no-headers", false, "leave the line of headers out")
+		"list those with these labels, or tags of a Dataplane: KEY=VALUE or KEY, separated by commas")
+	cmd.Flags().BoolVarP(&view.watch, "watch", "w", false, "keep printing changes")
+	cmd.Flags().BoolVar(&view.noHeaders, "no-headers", false, "omit the header line")
 	cmd.Flags().StringVar(&view.sortBy, "sort-by", "",
-		"name, age, revision or a field of the document: .spec.targetRef.kind")
+		"sort by name, age, revision, or a field such as .spec.targetRef.kind")
 	format := command.OutputFlag(cmd, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		chosen, err := parseSelector(labels)
@@ -57,10 +59,10 @@ resource that is added, changed or deleted, or whose state changes: a table with
 		view.format, view.chosen, view.labels = *format, chosen, labels
 		if len(args) == 2 || strings.Contains(args[0], "/") {
 			if all {
-				return command.Usagef("-A lists the resources of all meshes; leave it out to show one by NAME")
+				return command.Usagef("-A lists the resources of all meshes; omit it to show one by NAME")
 			}
 			if chosen != nil {
-				return command.Usagef("-l chooses among the resources of a list; leave it out to show one by NAME")
+				return command.Usagef("-l selects from a list; omit it to show one resource by NAME")
 			}
 			r, err := command.Resolve(cmd.Context(), env, args)
 			if err != nil {
@@ -274,7 +276,7 @@ type specPort struct{ Port uint32 }
 func readDocument(it api.Item) (*document, error) {
 	d := &document{}
 	if err := json.Unmarshal(it.Resource, d); err != nil {
-		return nil, fmt.Errorf("the agent has sent a resource that this command cannot read: %w", err)
+		return nil, fmt.Errorf("the agent sent a resource that this command cannot read: %w", err)
 	}
 	return d, nil
 }

@@ -17,8 +17,9 @@ func historyCommand(env *command.Env) *cobra.Command {
 		Use:        "history TYPE NAME",
 		SuggestFor: []string{"revisions", "rollout"},
 		Short:      "List the revisions of a resource",
-		Long: `Lists the latest revisions of a resource, oldest first, deletions included; also of one that is deleted. Each says
-what was changed, from which source (file, API, Envoy), by whom and when; -o yaml has the exact times and the content.`,
+		Long: `Lists the latest revisions of a resource, oldest first, including deletions. The resource may be
+deleted. Each revision has the changed fields, the source (file, API, Envoy), the author, and the
+time. -o yaml adds exact times and contents.`,
 		Example: "  nearside history meshtimeout slow\n  nearside history dataplane web -m shop -o yaml",
 		Args:    command.Args(1, 2, "TYPE NAME or TYPE/NAME"),
 	}
@@ -41,18 +42,18 @@ func rollbackCommand(env *command.Env) *cobra.Command {
 		Use:        "rollback TYPE NAME --to REVISION",
 		SuggestFor: []string{"undo", "revert", "restore"},
 		Short:      "Restore a revision of a resource",
-		Long: `Writes the content of an earlier revision as a new one. A resource that was deleted is there again. --dry-run shows
-what that would change on the proxies.`,
+		Long: `Writes the content of an earlier revision as a new revision. This also restores a deleted resource.
+--dry-run shows what would change on the proxies.`,
 		Example: "  nearside rollback meshtimeout slow --to 41 --dry-run\n  nearside rollback mt/slow --to 41",
 		Args:    command.Args(1, 2, "TYPE NAME or TYPE/NAME"),
 	}
 	command.ResourceFlags(env, cmd)
-	cmd.Flags().Uint64Var(&to, "to", 0, "revision, as history lists it (required)")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
+	cmd.Flags().Uint64Var(&to, "to", 0, "revision from \"nearside history\" (required)")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would change, and change nothing")
 	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if to == 0 {
-			return command.Usagef("--to REVISION is missing; nearside history %s lists the revisions", strings.Join(args, " "))
+			return command.Usagef("--to REVISION is required; nearside history %s lists the revisions", strings.Join(args, " "))
 		}
 		r, err := command.Resolve(cmd.Context(), env, args)
 		if err != nil {
@@ -69,13 +70,15 @@ what that would change on the proxies.`,
 func conflictsCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "conflicts",
-		Short: "List changes that lost against others made at the same time",
-		Long: `Lists versions of resources that are not in force, though nobody who knew them has replaced them. STATE is lost where two nodes
-changed a resource without knowing of each other, as during a cut: the later one is in force, and this is the other one. It is limbo
-where a node that was away for more than a week has a resource that may have been deleted meanwhile.
+		Short: "List changes that lost to concurrent changes",
+		Long: `Lists resource versions that lost to a concurrent write. STATE is lost if two nodes changed a
+resource without knowing of each other's change, for example while the network was partitioned: the
+later change is in force, and the list has the other one. STATE is limbo if a node that was away for
+more than a week has a resource that may have been deleted in the meantime.
 
-A node lists those that it had itself: ask on both sides of a cut. They are kept for seven days, and leave the list when the version is
-restored, or when somebody writes the resource who has seen both.`,
+A node lists only the versions that it had itself, so check both sides of a partition. A version
+stays in the list for seven days, or until it is restored, or until a writer that has seen both
+versions changes the resource.`,
 		Example: "  nearside conflicts\n  nearside conflicts show 019aaf3c5a810000-1f2e3d4c\n" +
 			"  nearside conflicts restore 019aaf3c5a810000-1f2e3d4c --dry-run",
 	}
@@ -87,7 +90,7 @@ func conflictsShowCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show ID",
 		Short:   "Show a version that lost",
-		Long:    "Shows the content of a version that is not in force, as nearside get shows that of the one which is.",
+		Long:    `Shows the content of a version that is not in force, in the format of "nearside get".`,
 		Example: "  nearside conflicts show 019aaf3c5a810000-1f2e3d4c",
 		Args:    command.Args(1, 1, "ID"),
 	}
@@ -119,14 +122,14 @@ func conflictsRestoreCommand(env *command.Env) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "restore ID",
-		Short: "Bring a version that lost into force",
-		Long: "Writes a version that is not in force as the newest one, on all nodes. " +
-			"--dry-run shows what that would change on the proxies of this node.",
+		Short: "Restore a version that lost",
+		Long: `Writes a version that lost as the newest one, on all nodes. --dry-run shows what would change on the
+proxies of this node.`,
 		Example: "  nearside conflicts restore 019aaf3c5a810000-1f2e3d4c --dry-run\n" +
 			"  nearside conflicts restore 019aaf3c5a810000-1f2e3d4c",
 		Args: command.Args(1, 1, "ID"),
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would change, and change nothing")
 	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return written(env, *format,

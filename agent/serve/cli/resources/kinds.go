@@ -22,8 +22,8 @@ func apiResourcesCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "api-resources",
 		Short: "List the types of resources",
-		Long: `Lists the types of resources that the agent knows, in the order in which policies act: the name of each for TYPE, its short name, kind,
-whether its resources belong to a mesh, and whether it is a policy or a legacy one.`,
+		Long: `Lists the types of resources in the order in which policies act: the name for TYPE, the short name,
+the kind, whether it belongs to a mesh, and whether it is a policy or a legacy policy.`,
 		Example: "  nearside api-resources\n  nearside api-resources -o json | jq -r '.[] | select(.policy) | .plural'",
 	}
 	format := command.OutputFlag(cmd, "table", "json", "yaml", "name")
@@ -44,13 +44,16 @@ func schemaCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema KIND[.FIELD]",
 		Short: "Show the fields of a kind, or its JSON Schema",
-		Long: `Lists the fields of a kind with their types and what they mean; with a field behind the kind those below it. "[]" stands for each
-item of a list. -o json prints a JSON Schema of the universal form, which editors take for completion and checks. A document that fits it may
-still be refused, for fields that exclude each other for example: nearside validate says so. It needs no agent.`,
+		Long: `Lists the fields of a kind with their types and descriptions. With KIND.FIELD, it lists the fields
+below one field. "[]" stands for each item of a list.
+
+-o json prints a JSON Schema of the universal format, for completion and validation in editors. The
+agent may still refuse a document that matches the schema, for example for fields that exclude each
+other; use "nearside validate" to check. The command needs no agent.`,
 		Example: `  nearside schema meshtimeout
   nearside schema meshpassthrough.spec.default
   nearside schema dataplane -o json > dataplane.schema.json`,
-		Args: command.Args(1, 1, "the KIND, or KIND.FIELD"),
+		Args: command.Args(1, 1, "KIND or KIND.FIELD"),
 		ValidArgsFunction: func(_ *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(given) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -74,7 +77,7 @@ still be refused, for fields that exclude each other for example: nearside valid
 				if n := strict.Nearest(at, text.Each(fields, func(f schema.Field) string { return f.Path })); n != "" {
 					near = "; did you mean " + n + "?"
 				}
-				return command.Usagef("%s has no field %q%s; nearside schema %s lists them",
+				return command.Usagef("%s has no field %q%s; nearside schema %s lists its fields",
 					kind.Kind, at, near, strings.ToLower(kind.Kind))
 			}
 			fields = below
@@ -83,7 +86,7 @@ still be refused, for fields that exclude each other for example: nearside valid
 		case command.PrintedNames(env, *format, fields, func(f schema.Field) string { return f.Path }):
 			return nil
 		case command.IsDocument(*format) && at != "":
-			return command.Usagef("-o %s is the schema of the whole kind; leave %q out", *format, "."+at)
+			return command.Usagef("-o %s prints the schema of the whole kind; omit %q", *format, "."+at)
 		}
 		return command.Show(env, *format, func(w io.Writer, _ map[string]any) {
 			text.Rows(w, fields, func(f schema.Field) []string { return []string{f.Path, f.Type, f.About} },
@@ -102,7 +105,7 @@ func under(at, path string) bool {
 
 // fileHint says where an edit that could not be applied is stored.
 func fileHint(path string) string {
-	return fmt.Sprintf("what you have written is in %s; correct it and run nearside apply -f %s", path, path)
+	return fmt.Sprintf("your changes are in %s; correct them, and run nearside apply -f %s", path, path)
 }
 
 // Commands returns the commands for resources.

@@ -34,14 +34,17 @@ func migrateCommand(env *command.Env) *cobra.Command {
 	var m migration
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Derive new policies from the legacy ones and show what they change",
-		Long: `Makes, for the legacy policies of a mesh, targetRef policies with the same meaning, labelled
-kuma.io/effect: shadow so that they touch no proxy, and shows what they change once they are live. Each change has its
-reason; one without is marked and needs a look. Nothing is stored: the policies go to standard output as a stream for
-apply, or with --write into files, and the report goes to standard error. -o json has both in one document.
+		Short: "Derive targetRef policies from legacy policies",
+		Long: `Derives targetRef policies with the same meaning from the legacy policies of a mesh. The new
+policies have the label kuma.io/effect: shadow, so that they affect no proxy. The report shows what
+changes when they take effect, with a reason for each change. Changes without a known reason are
+marked and need review.
 
-With -f the answer is computed from these resources alone, without any agent and by the same code; the zone is then
-NEARSIDE_NODE_ZONE. docs/migration.md describes the whole migration.`,
+Nothing is stored. The policies go to standard output for "nearside apply", or with --write to
+files, and the report goes to standard error. -o json prints both in one document.
+
+With -f, the answer comes only from these resources, without an agent; NEARSIDE_NODE_ZONE sets the
+zone. docs/migration.md describes the whole migration.`,
 		Example: `  nearside migrate --write policies/
   nearside migrate --type Timeout --dataplane web
   nearside migrate | nearside apply -f -
@@ -50,17 +53,17 @@ NEARSIDE_NODE_ZONE. docs/migration.md describes the whole migration.`,
 	command.MeshFlag(env, cmd)
 	m.files.Add(cmd, "compute offline from these resources")
 	fl := cmd.Flags()
-	fl.StringSliceVar(&m.types, "type", nil, "legacy TYPE to migrate; repeatable; default all")
+	fl.StringSliceVar(&m.types, "type", nil, "legacy type to migrate; repeatable (default: all)")
 	fl.StringSliceVar(&m.dataplanes, "dataplane", nil,
-		"dataplane whose config is compared; repeatable; default all of the mesh")
-	fl.StringVar(&m.dir, "write", "", "folder to write each new policy into, as a file of its own")
-	fl.BoolVar(&m.force, "force", false, "let --write replace files that hold something else")
+		"dataplane whose config is compared; repeatable (default: all of the mesh)")
+	fl.StringVar(&m.dir, "write", "", "folder for the new policies, one file each")
+	fl.BoolVar(&m.force, "force", false, "let --write overwrite files with other content")
 	command.CompleteDataplanes(env, cmd, "dataplane", &env.Mesh)
 	_ = cmd.MarkFlagDirname("write") // fails only for an undefined flag
 	format := command.OutputFlag(cmd, "yaml", "json", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if m.force && m.dir == "" {
-			return command.Usagef("--force belongs to --write, which is missing")
+			return command.Usagef("--force requires --write")
 		}
 		return migrate(cmd.Context(), env, &m, *format)
 	}
@@ -147,8 +150,8 @@ func stored(ctx context.Context, env *command.Env) (*offline.Offline, string, er
 				if err != nil {
 					return nil, "", err
 				}
-				return nil, "", fmt.Errorf("%s/%s holds a secret, which the agent does not show; "+
-					"migrate the files that it came from, with -f", k.Kind, d.Name)
+				return nil, "", fmt.Errorf("%s/%s contains a secret, which the agent does not return; "+
+					"migrate its files with -f", k.Kind, d.Name)
 			}
 			content.Data = append(append(content.Data, it.Resource...), "\n---\n"...)
 		}
@@ -156,7 +159,8 @@ func stored(ctx context.Context, env *command.Env) (*offline.Offline, string, er
 	}
 	o, faults := offline.Read(texts)
 	if err := faults.Err(); err != nil {
-		return nil, "", fmt.Errorf("what the agent holds is not understood; use the command of the agent's version: %w", err)
+		return nil, "", fmt.Errorf("the resources of the agent cannot be read; use the command of the agent's version: %w",
+			err)
 	}
 	return o, index.Zone, nil
 }
@@ -188,7 +192,7 @@ func writePolicies(env *command.Env, m *migration, out *offline.Migration, forma
 		files[name] = b.Bytes()
 	}
 	if len(taken) > 0 {
-		return fmt.Errorf("--write: %s is there and holds something else (%s in all); nothing was written: give another "+
+		return fmt.Errorf("--write: %s exists with other content (%s in total), so nothing was written; give another "+
 			"folder, or --force", taken[0], plural.Count(len(taken), "file"))
 	}
 	for _, name := range names {

@@ -32,33 +32,36 @@ func validateCommand(env *command.Env) *cobra.Command {
 	var noProxies, askEnvoy bool
 	cmd := &cobra.Command{
 		Use:   "validate -f FILE|DIR|-",
-		Short: "Check resources without any agent",
-		Long: `Decodes and validates resources as the agent does, without one. Every fault of every document is printed on
-standard error with file, line, document, field path and remedy; exit code 65 when there is one.
+		Short: "Validate resources without an agent",
+		Long: `Decodes and validates resources as the agent does, without an agent. It prints every fault to
+standard error with file, line, document, field path, and remedy.
 
-Where the documents are good, the configs of all Dataplanes among them are made and checked as an agent does before it
-sends them: what Envoy would reject or could not use is a fault of the document that causes it. A setting that Envoy would
-ignore or apply with another meaning is a warning. The zone is NEARSIDE_NODE_ZONE. --no-proxies leaves this out.
+If the documents are valid, the command computes and checks the configs of all Dataplanes among
+them, as an agent does before it sends them. What Envoy would reject or could not use is a fault of
+the document that causes it. A setting that Envoy would ignore or interpret differently is a
+warning. NEARSIDE_NODE_ZONE sets the zone. --no-proxies skips this step.
 
-With ENVOY_BIN in the environment, that Envoy loads the configs too, in its validate mode, up to 64 of them; --envoy takes
-the envoy on the PATH where ENVOY_BIN is not set. What it refuses is a fault. Log files are /dev/null for it, and
-certificates are placeholders.
+With ENVOY_BIN in the environment, that Envoy also validates the configs, up to 64 of them. --envoy
+uses the envoy on the PATH if ENVOY_BIN is unset. What it refuses is a fault. For this test, log
+files are /dev/null, and certificates are placeholders.
 
-With -o json, standard output has {"valid", "files", "resources", "faults": [{"file", "document", "line", "resource",
-"field", "reason"}], "warnings": [the same], "proxies", "findings", "notes"}.`,
+With -o json, the document is {"valid", "files", "resources", "faults": [{"file", "document",
+"line", "resource", "field", "reason"}], "warnings": [the same], "proxies", "findings", "notes"}.
+
+The exit code is 65 if there is a fault.`,
 		Example: `  nearside validate -f resources/
   nearside get meshtimeouts -o yaml | nearside validate -f -
   nearside validate -R -f policies -o json | jq .faults
   ENVOY_BIN=/usr/bin/envoy nearside validate -f resources/`,
-		Args: command.Args(0, 0, "no arguments; name files with -f"),
+		Args: command.Args(0, 0, "no arguments; select files with -f"),
 	}
-	f.Add(cmd, "resources to check")
-	cmd.Flags().BoolVar(&noProxies, "no-proxies", false, "check the documents alone, and no config that they make")
-	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
+	f.Add(cmd, "resources to validate")
+	cmd.Flags().BoolVar(&noProxies, "no-proxies", false, "validate only the documents, not the configs that they produce")
+	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also validate with the envoy on the PATH, if ENVOY_BIN is unset")
 	format := command.OutputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if noProxies && askEnvoy {
-			return command.Usagef("--envoy checks configs, and --no-proxies skips them; give one of the two")
+			return command.Usagef("--envoy checks configs, and --no-proxies skips them; give one of them")
 		}
 		input, err := f.Read(env.Stdin)
 		if err != nil {
@@ -95,7 +98,7 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 			switch {
 			case noProxies:
 			case v.Proxies == 0:
-				line += "; no config was checked, since there is no Dataplane of a mesh among them"
+				line += "; no config was checked, because there is no Dataplane with its Mesh"
 			default:
 				line += " and the configs of " + plural.Count(v.Proxies, "proxy")
 			}

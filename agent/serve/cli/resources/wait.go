@@ -23,18 +23,18 @@ func waitCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait TYPE/NAME",
 		Short: "Wait until the proxies have applied a change",
-		Long: `Waits until every connected proxy of this node that the resource touches has acknowledged its last change, or with
---for=gone its deletion. A policy touches the proxies that it selects and those that it selected before; any other
-resource may touch every proxy of its mesh.
+		Long: `Waits until every connected proxy of this node that a resource affects has acknowledged its last
+change, or with --for=gone its deletion. A policy affects the proxies that it selects and those that
+it selected before. Any other resource may affect every proxy of its mesh. The agent first reads
+resource files that were written before the command. The command also waits for an agent that
+restarts.
 
-A resource file that was written before the command is read first.
+With --scope mesh, the command also asks the living nodes of the gossip pool. Each must have the
+same version, and its proxies must have acknowledged it. Dead nodes are named, but not waited for.
 
-The exit code is 0 when all have, 2 when a proxy rejects what the resource makes (or when it is a shadow policy, which
-never acts), and 3 when the time is up; then those that are late are named with what they wait for. An agent that
-restarts meanwhile is waited for too.
-
-With --scope mesh the nodes of the gossip pool that are alive are asked as well: each must have the same version, and its
-proxies have acknowledged it. Nodes that are dead are named, and not waited for.`,
+The exit code is 0 if all proxies have applied the change. It is 2 if a proxy rejects a resulting
+resource, or if the policy is a shadow policy, which never acts. It is 3 after --timeout; the output
+then names the late proxies and what they wait for.`,
 		Example: `  nearside wait meshtimeout/slow --for=applied
   nearside apply -f slow.yaml && nearside wait mt/slow --timeout 1m
   nearside delete mt slow && nearside wait mt/slow --for=gone`,
@@ -44,17 +44,17 @@ proxies have acknowledged it. Nodes that are dead are named, and not waited for.
 	fl := cmd.Flags()
 	command.ChoiceFlag(cmd, &w.what, "for", "", "what to wait for: ", api.ForApplied, api.ForGone)
 	fl.StringVar(&w.scope, "scope", api.ScopeNode,
-		"whose proxies: those of this node, or mesh for those of all living nodes of the pool")
-	fl.DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait")
+		"whose proxies: node for this node, or mesh for all living nodes of the pool")
+	fl.DurationVar(&w.timeout, "timeout", 30*time.Second, "time to wait")
 	_ = cmd.RegisterFlagCompletionFunc("scope",
 		cobra.FixedCompletions([]string{api.ScopeNode, api.ScopeMesh}, cobra.ShellCompDirectiveNoFileComp))
 	format := command.OutputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case w.scope != api.ScopeNode && w.scope != api.ScopeMesh:
-			return command.Usagef("--scope %q is not possible; node or mesh", w.scope)
+			return command.Usagef("--scope %q is invalid; use node or mesh", w.scope)
 		case w.timeout <= 0:
-			return command.Usagef("--timeout %s is not possible; give a duration above 0", w.timeout)
+			return command.Usagef("--timeout %s is invalid; give a duration above 0", w.timeout)
 		}
 		return wait(cmd.Context(), env, &w, args, *format)
 	}
@@ -114,7 +114,7 @@ func follow(ctx context.Context, env *command.Env, w *waiting, r command.Referen
 		if w.last == nil || w.last.State != api.StatePending || ctx.Err() != nil {
 			return nil
 		}
-		w.show(env.Terminal, fmt.Sprintf("waiting for %s: %s", text.TypeAndName(r.Kind.Kind, r.Name), howFar(w.last)))
+		w.show(env.Terminal, fmt.Sprintf("waiting for %s: %s", text.TypeAndName(r.Kind.Kind, r.Name), progressLine(w.last)))
 		q.Late = nil
 		for _, p := range w.last.Late {
 			q.Late = append(q.Late, p.Mesh+"/"+p.Name)
@@ -181,15 +181,15 @@ func (w *waiting) show(terminal io.Writer, line string) {
 }
 
 // progressLine returns the progress in one line.
-func howFar(s *api.Applied) string {
+func progressLine(s *api.Applied) string {
 	if s.Proxies+s.LateTotal == 0 && s.Reason != "" {
 		return s.Reason
 	}
-	line := fmt.Sprintf("%d of %d proxies have it", s.Acknowledged, s.Acknowledged+s.LateTotal)
+	line := fmt.Sprintf("%d of %s applied it", s.Acknowledged, plural.Count(s.Acknowledged+s.LateTotal, "proxy"))
 	if len(s.Late) > 0 {
-		line += fmt.Sprintf(", late is %s/%s", s.Late[0].Mesh, s.Late[0].Name)
+		line += fmt.Sprintf(", waiting for %s/%s", s.Late[0].Mesh, s.Late[0].Name)
 	} else if len(s.LateNodes) > 0 {
-		line += ", late is node " + s.LateNodes[0].Name
+		line += ", waiting for node " + s.LateNodes[0].Name
 	}
 	return line
 }
@@ -221,7 +221,7 @@ func printWaited(env *command.Env, w *waiting, r command.Reference, format strin
 			text.Printf(env.Stderr, "  node %s: %s\n", n.Name, n.Reason)
 		}
 		if w.lost != nil {
-			text.Printf(env.Stderr, "  this is the last answer of the agent: %v\n", w.lost)
+			text.Printf(env.Stderr, "  the agent no longer responds, this is its last answer: %v\n", w.lost)
 		}
 		return command.Silent(command.ExitTimeout)
 	case api.StateRejected:
@@ -244,7 +244,7 @@ func printWaited(env *command.Env, w *waiting, r command.Reference, format strin
 	case s.Reason != "":
 		line += ": " + s.Reason
 	case s.Proxies == 0:
-		line += ": no connected proxy is touched"
+		line += ": no connected proxy is affected"
 	default:
 		line += fmt.Sprintf(": %s acknowledged revision %d", plural.Count(s.Acknowledged, "proxy"), s.Revision)
 	}
@@ -252,10 +252,10 @@ func printWaited(env *command.Env, w *waiting, r command.Reference, format strin
 		line += fmt.Sprintf("; on %s", plural.Count(s.Nodes, "node"))
 	}
 	if len(s.Unasked) > 0 {
-		line += "; not asked, since they are dead: " + strings.Join(s.Unasked, ", ")
+		line += "; not asked, because dead: " + strings.Join(s.Unasked, ", ")
 	}
 	if !s.OldUntil.IsZero() {
-		line += "; connections opened before may keep the filters of before until " + s.OldUntil.Local().Format("15:04:05")
+		line += "; older connections may use the previous filters until " + s.OldUntil.Local().Format("15:04:05")
 	}
 	text.Println(env.Stdout, line)
 	return nil

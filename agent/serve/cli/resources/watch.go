@@ -32,14 +32,14 @@ type listView struct {
 // check validates the flags.
 func (v *listView) check(format string) error {
 	if v.watch && (format == "yaml" || strings.HasPrefix(format, command.JsonPath)) {
-		return command.Usagef("-o %s does not go with -w; one of table, wide, json, name", format)
+		return command.Usagef("-o %s cannot be used with -w; use one of table, wide, json, name", format)
 	}
 	if strings.HasPrefix(v.sortBy, ".") || strings.HasPrefix(v.sortBy, "{") {
 		if _, err := jsonpath.Parse(v.sortBy); err != nil {
 			return command.Usagef("--sort-by: %v", err)
 		}
 	} else if !slices.Contains([]string{"", "name", "age", "revision"}, v.sortBy) {
-		return command.Usagef("--sort-by %q is not possible; give name, age, revision or a field: .spec.targetRef.kind",
+		return command.Usagef("--sort-by %q is invalid; give name, age, revision, or a field such as .spec.targetRef.kind",
 			v.sortBy)
 	}
 	return nil
@@ -105,7 +105,7 @@ func (v *listView) sorted(items []api.Item) ([]api.Item, error) {
 	}
 	if !found {
 		return nil, command.Usagef("--sort-by %s: no document of the list has that field; "+
-			"nearside schema KIND lists those of a kind", v.sortBy)
+			"nearside schema KIND lists the fields of a kind", v.sortBy)
 	}
 	slices.SortStableFunc(list, func(x, y keyed) int {
 		if x.isNum && y.isNum {
@@ -264,7 +264,7 @@ func parseSelector(content string) (selector, error) {
 	out := selector(strings.Split(content, ","))
 	for _, term := range out {
 		if key, _, _ := strings.Cut(term, "="); key == "" || strings.ContainsAny(key, "! ()") {
-			return nil, command.Usagef("-l %q is not possible; give KEY=VALUE or KEY, several with commas between them", content)
+			return nil, command.Usagef("-l %q is invalid; give KEY=VALUE or KEY, separated by commas", content)
 		}
 	}
 	return out, nil
@@ -297,12 +297,12 @@ func (s selector) chooses(d *document) bool {
 	}
 	for _, term := range s {
 		key, value, exact := strings.Cut(term, "=")
-		held := false
+		matched := false
 		for _, set := range sets {
 			got, ok := set[key]
-			held = held || ok && (!exact || got == value)
+			matched = matched || ok && (!exact || got == value)
 		}
-		if !held {
+		if !matched {
 			return false
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
@@ -41,12 +42,12 @@ func diffResources(w io.Writer, d *api.Diff) {
 		line := TypeAndName(r.Type, r.Name) + InMesh(r.Mesh) + " " + r.Action
 		switch {
 		case r.Action == "activated":
-			line = strings.TrimSuffix(line, r.Action) + "would act without its label kuma.io/effect: shadow"
+			line = strings.TrimSuffix(line, r.Action) + "would take effect without its label kuma.io/effect: shadow"
 		case r.Shadow && r.Action != "deleted":
 			line += ", a shadow policy"
 		}
 		if r.Owner != "" && r.Action != "activated" && r.Action != "unchanged" {
-			line += "; it is managed by " + r.Owner + "; change it there"
+			line += "; managed by " + r.Owner + ", change it there"
 		}
 		Println(w, line)
 		for _, f := range r.Fields {
@@ -63,11 +64,12 @@ func diffCount(d *api.Diff) string {
 			changed++
 		}
 	}
-	what := "dataplanes"
+	what := "dataplane"
 	if d.Scope == "connected" {
-		what = "connected proxies"
+		what = "connected proxy"
 	}
-	return fmt.Sprintf("%d of %d %s change", changed, d.Compared, what)
+	of := plural.Count(d.Compared, what)
+	return plural.Form(changed, "1 of "+of+" changes", "%d of "+of+" change")
 }
 
 // proxyDiffText returns the changes on one proxy.
@@ -77,20 +79,20 @@ func proxyDiffText(p *api.ProxyDiff) string {
 	case "created":
 		Println(&b, "  a new proxy")
 	case "deleted":
-		Println(&b, "  the proxy would be gone: a client that asks for it gets no config")
+		Println(&b, "  the proxy would be removed: its client gets no config")
 	case "failed":
-		Printf(&b, "  no config can be made, a client would keep what it has: %s\n", p.Error)
+		Printf(&b, "  no config can be computed, so a client keeps its current one: %s\n", p.Error)
 	case "unchanged":
 		Println(&b, "  the config stays the same")
 		if !p.Truncated && len(p.Rules.Items) == 0 {
-			Println(&b, "  the rules say the same, and come from other policies")
+			Println(&b, "  the rules stay the same, but come from other policies")
 		}
 	}
 	if p.Truncated {
-		Printf(&b, "  too many changes to list beside other proxies; --dataplane %s -m %s lists them\n", p.Name, p.Mesh)
+		Printf(&b, "  too many changes to list with other proxies; --dataplane %s -m %s lists them\n", p.Name, p.Mesh)
 	}
 	if p.Unattributed {
-		Printf(&b, "  too many resources to find the cause of each change; --dataplane %s -m %s may find it\n",
+		Printf(&b, "  too many resources to find the cause of each change; try --dataplane %s -m %s\n",
 			p.Name, p.Mesh)
 	}
 	ConfigItems(&b, &p.Config)
@@ -270,7 +272,7 @@ func DiffWarnings(notes io.Writer, d *api.Diff) {
 		}
 	}
 	if refused > 0 {
-		Println(notes, "apply would refuse this: Envoy could not use what it makes")
+		Println(notes, "apply would refuse this change: Envoy could not use the resulting config")
 	}
 }
 

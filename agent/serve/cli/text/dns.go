@@ -83,7 +83,7 @@ func DNSTable(w, notes io.Writer, d *api.DNS, format string) {
 
 // DNSExplanation writes for people why a name resolves as it does.
 func DNSExplanation(w io.Writer, x *explaindns.DNS) {
-	w, c := w, &x.Client
+	c := &x.Client
 	Printf(w, "%s: %s\n", x.Verdict, x.Reason)
 	if c.Dataplane != nil {
 		sees := "all names"
@@ -92,9 +92,9 @@ func DNSExplanation(w io.Writer, x *explaindns.DNS) {
 		}
 		asks := ""
 		if c.Address != "" {
-			asks = " asks from " + c.Address + " and"
+			asks = " sends queries from " + c.Address + " and"
 		}
-		Printf(w, "  client     %s%s is told %s, with %s addresses\n", c.Dataplane.String(), asks, sees,
+		Printf(w, "  client     %s%s gets %s, with %s addresses\n", c.Dataplane.String(), asks, sees,
 			strings.Join(c.Families, " and "))
 	}
 	if c.Note != "" {
@@ -105,7 +105,7 @@ func DNSExplanation(w io.Writer, x *explaindns.DNS) {
 	}
 	for i := range x.Steps {
 		s := &x.Steps[i]
-		Printf(w, "  asks for   %s -> %s: %s\n", s.Name, s.Outcome, s.Reason)
+		Printf(w, "  query      %s -> %s: %s\n", s.Name, s.Outcome, s.Reason)
 		for _, r := range s.Records {
 			Printf(w, "             %s %s\n", r.Type, r.Data)
 		}
@@ -115,11 +115,11 @@ func DNSExplanation(w io.Writer, x *explaindns.DNS) {
 			}
 		}
 		if r := s.Reachable; r != nil {
-			leads := "its proxy leads there"
+			leads := "its proxy reaches the service"
 			if !r.Reachable {
-				leads = "its proxy does not lead there"
+				leads = "its proxy does not reach the service"
 			}
-			Printf(w, "             %s\n", fmt.Sprintf("%s: %s", leads, r.Reason))
+			Printf(w, "             %s: %s\n", leads, r.Reason)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func (p *flowPrinter) flow(x *explain.Flow) {
 		p.way(s)
 	}
 	if x.Suggest != "" {
-		p.printf("\nThis would allow it:\n\n")
+		p.printf("\nThis change would allow it:\n\n")
 		for line := range strings.Lines(x.Suggest) {
 			p.printf("  %s\n", strings.TrimSuffix(line, "\n"))
 		}
@@ -82,7 +82,7 @@ func (p *flowPrinter) way(w *explain.Way) {
 		case c.Missing:
 			addresses = "there is no such cluster"
 		case c.Pinned:
-			addresses += " (looked up by the proxy, whatever was dialled)"
+			addresses += " (resolved by the proxy, regardless of the dialed address)"
 		}
 		t.Row("  "+c.Name, fmt.Sprintf("%d of %d", c.Weight, c.Total), fmt.Sprint(c.Endpoints), addresses)
 	}

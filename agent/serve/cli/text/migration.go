@@ -13,8 +13,7 @@ import (
 )
 
 // Migration writes the report of a migration for people.
-func Migration(notes io.Writer, m *offline.Migration) {
-	w := notes
+func Migration(w io.Writer, m *offline.Migration) {
 	if len(m.Policies)+len(m.Without) == 0 {
 		Printf(w, "no legacy policies act in mesh %s\n", m.Mesh)
 		return
@@ -22,7 +21,7 @@ func Migration(notes io.Writer, m *offline.Migration) {
 	for _, p := range m.Policies {
 		Printf(w, "%s/%s, from %s\n", p.Type, p.Name, strings.Join(p.From, ", "))
 		if p.Stored {
-			Println(w, "  a shadow policy of this name is stored: applying this one takes its place")
+			Println(w, "  a stored shadow policy has this name; this policy would replace it")
 		}
 		for _, n := range p.Notes {
 			Printf(w, "  note: %s\n", n)
@@ -34,7 +33,7 @@ func Migration(notes io.Writer, m *offline.Migration) {
 	for _, warning := range m.Warnings {
 		Printf(w, "warning: %s\n", warning)
 	}
-	changesText(w, "when the new policies are live",
+	changesText(w, "when the new policies take effect",
 		m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Live })
 	changesText(w, "when the legacy policies are deleted after that",
 		m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Deleted })
@@ -71,7 +70,8 @@ func changesText(w io.Writer, title string, proxies []offline.MigratedProxy,
 			continue
 		}
 		if shown++; shown > maxProxies {
-			Printf(w, "  … and %d more dataplanes; --dataplane NAME shows one, -o json all\n", changed-maxProxies)
+			Printf(w, "  … and %s; --dataplane NAME shows one, -o json all\n",
+				plural.Count(changed-maxProxies, "more dataplane"))
 			break
 		}
 		proxyChanges(w, proxies[i].Name, list)
@@ -91,7 +91,7 @@ func proxyChanges(w io.Writer, name string, list []offline.MigrationChange) {
 		switch {
 		case why == "":
 			open++
-			why = "LOOK AT THIS: no reason is known"
+			why = "REVIEW: no known reason"
 		case c.Same:
 			same++
 			why += " (Envoy does the same)"
@@ -108,7 +108,7 @@ func proxyChanges(w io.Writer, name string, list []offline.MigrationChange) {
 	Printf(w, "  %s: %s", name, plural.Count(len(list), "change"))
 	switch {
 	case open > 0:
-		Printf(w, ", %d to look at", open)
+		Printf(w, ", %d to review", open)
 	case same == len(list):
 		Printf(w, ", without effect")
 	}

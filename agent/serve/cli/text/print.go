@@ -24,7 +24,7 @@ type Layout string
 func Printf(w io.Writer, format string, args ...any) {
 	safe := make([]any, len(args))
 	for i, arg := range args {
-		safe[i] = value(arg)
+		safe[i] = printable(arg)
 	}
 	_, _ = fmt.Fprintf(w, format, safe...) // Main reports errors of standard output
 }
@@ -35,7 +35,7 @@ func Println(w io.Writer, args ...any) {
 }
 
 // printable returns an argument in the form that Printf formats.
-func value(arg any) any {
+func printable(arg any) any {
 	switch v := arg.(type) {
 	case bool, int, int64, uint32, uint64, float64, time.Duration:
 		return v
@@ -144,11 +144,11 @@ const progressEvery = 200 * time.Millisecond
 
 // Progress shows progress and the remaining time on one line of a terminal. update(0, 0) means that
 // the agent serves other requests first. done removes the line.
-func Progress(w io.Writer, what string, now func() time.Time) (told func(n, all int), done func()) {
+func Progress(w io.Writer, what string, now func() time.Time) (update func(n, all int), done func()) {
 	last, shown := now(), false
 	var begun time.Time // time and count of the first progress
 	first := 0
-	told = func(n, all int) {
+	update = func(n, all int) {
 		at := now()
 		if begun.IsZero() && n > 0 {
 			begun, first = at, n
@@ -167,7 +167,7 @@ func Progress(w io.Writer, what string, now func() time.Time) (told func(n, all 
 		fmt.Fprintf(w, "\r\033[K%s", line)
 		last, shown = at, true
 	}
-	return told, func() {
+	return update, func() {
 		if shown {
 			fmt.Fprint(w, "\r\033[K")
 		}

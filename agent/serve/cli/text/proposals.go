@@ -16,7 +16,7 @@ func RefusalsProposal(w, notes io.Writer, p *traffic.PassthroughProposal) {
 		Printf(notes, "nothing to propose; refused connections in the log: %d\n", p.Refused)
 	}
 	for i := range p.Allowed {
-		Printf(notes, "allowed by now: %s\n", p.Allowed[i].String())
+		Printf(notes, "already allowed: %s\n", p.Allowed[i].String())
 	}
 	for i := range p.Left {
 		Printf(notes, "not proposed: %s: %s\n", p.Left[i].String(), p.Left[i].Reason)
@@ -25,9 +25,9 @@ func RefusalsProposal(w, notes io.Writer, p *traffic.PassthroughProposal) {
 		count  int
 		format string
 	}{
-		{p.More, "destinations that were refused less often and are not looked at: %d; raise --limit\n"},
-		{p.Long, "warning: lines that are too long and were left out: %d\n"},
-		{p.Forgotten, "warning: connections to rare destinations that were not counted, since there are too many: %d\n"},
+		{p.More, "less frequent destinations that were not examined: %d; raise --limit\n"},
+		{p.Long, "warning: skipped lines that are too long: %d\n"},
+		{p.Forgotten, "warning: connections to rare destinations that were not counted, because there are too many: %d\n"},
 	} {
 		if n.count > 0 {
 			Printf(notes, n.format, n.count)
@@ -44,7 +44,7 @@ func ReachableProposal(w, notes io.Writer, p *traffic.ReachableProposal, table b
 	} else {
 		Printf(w, "%s", Layout(p.Fragment))
 		if p.Fragment == "" {
-			Printf(notes, "nothing to propose; lines that were read: %d, of traffic to services of the mesh: %d\n",
+			Printf(notes, "nothing to propose; lines read: %d, with traffic to services of the mesh: %d\n",
 				p.Lines.Read, p.Lines.Used)
 		}
 	}
@@ -59,7 +59,7 @@ func ReachableProposal(w, notes io.Writer, p *traffic.ReachableProposal, table b
 			}
 			why := e.Why
 			if e.Shared > 0 {
-				why += ", or another one of that name"
+				why += ", or another service with that name"
 			}
 			if e.Unlisted {
 				why += "; " + e.Reason
@@ -78,32 +78,32 @@ func ReachableProposal(w, notes io.Writer, p *traffic.ReachableProposal, table b
 func reachableNotes(notes io.Writer, p *traffic.ReachableProposal) {
 	for i := range p.Backends {
 		if e := &p.Backends[i]; e.Unlisted {
-			Printf(notes, "called and not reachable today: %s, %s: %s\n",
+			Printf(notes, "called but not reachable: %s, %s: %s\n",
 				e.Destination.String(), plural.Count(e.Lines, "line"), e.Reason)
 		} else if e.Why == traffic.WhyDenied {
-			Printf(notes, "called and not permitted: %s, %s; a MeshTrafficPermission has to allow it\n",
+			Printf(notes, "called but not permitted: %s, %s; allow it with a MeshTrafficPermission\n",
 				e.Destination.String(), plural.Count(e.Lines, "line"))
 		}
 	}
 	for _, d := range p.Direct {
-		Printf(notes, "called by the address of an instance, past the mesh: %s, %s, of %s; call the service by "+
+		Printf(notes, "called by instance address, bypassing the mesh: %s, %s, of %s; call the service by "+
 			"its name\n", d.Address, plural.Count(d.Lines, "line"), strings.Join(Texts(d.Backends), ", "))
 	}
 	for _, u := range p.Unknown {
-		Printf(notes, "no service of the mesh: %s, %s\n", u.Name, plural.Count(u.Lines, "line"))
+		Printf(notes, "not a service of the mesh: %s, %s\n", u.Name, plural.Count(u.Lines, "line"))
 	}
 	for _, n := range []struct {
 		count int
 		what  string
 	}{
-		{p.Lines.Foreign, "of no format of the proxy"},
-		{p.Lines.Ambiguous, "that may be about several services"},
+		{p.Lines.Foreign, "not in a format of the proxy"},
+		{p.Lines.Ambiguous, "ambiguous between several services"},
 		{p.Lines.NoTime, "without a time"},
-		{p.Lines.Long, "that are too long"},
-		{p.Lines.More, "about more names and addresses than are remembered"},
+		{p.Lines.Long, "too long"},
+		{p.Lines.More, "beyond the limit of names and addresses"},
 	} {
 		if n.count > 0 {
-			Printf(notes, "lines left out, %s: %d\n", n.what, n.count)
+			Printf(notes, "skipped lines, %s: %d\n", n.what, n.count)
 		}
 	}
 }

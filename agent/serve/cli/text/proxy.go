@@ -16,24 +16,24 @@ import (
 // Reach writes for people what a dataplane reaches: the number of services per reason, and those of
 // the question one by one.
 func Reach(w io.Writer, r *explain.Reachability, backend string) {
-	auto := "do not restrict that"
+	auto := "do not restrict reachability"
 	if r.Auto {
-		auto = "restrict that"
+		auto = "restrict reachability"
 	}
-	Printf(w, "REACHES %d of %d services; permissions %s: %s\n", r.Reachable, r.Total, auto, r.AutoBy)
+	Printf(w, "REACHES %d of %s; permissions %s: %s\n", r.Reachable, plural.Count(r.Total, "service"), auto, r.AutoBy)
 	if len(r.Groups) > 0 {
-		t := NewTable(w, "REACHABLE", "SERVICES", "REASON", "AS")
+		t := NewTable(w, "REACHABLE", "SERVICES", "REASON", "EXAMPLES")
 		for _, g := range r.Groups {
-			as := Some(Texts(g.Examples))
+			examples := Some(Texts(g.Examples))
 			if more := g.Count - len(g.Examples); more > 0 {
-				as = fmt.Sprintf("%s and %d more", as, more)
+				examples = fmt.Sprintf("%s and %d more", examples, more)
 			}
-			t.Row(YesNo(g.Reachable), fmt.Sprint(g.Count), g.Reason, as)
+			t.Row(YesNo(g.Reachable), fmt.Sprint(g.Count), g.Reason, examples)
 		}
 		t.Flush()
 	}
 	if r.MoreGroups > 0 {
-		Printf(w, "and %d more reasons; --backend says it of one service\n", r.MoreGroups)
+		Printf(w, "and %s; --backend explains one service\n", plural.Count(r.MoreGroups, "more reason"))
 	}
 	if backend == "" {
 		return
@@ -85,13 +85,13 @@ func blamed(b api.Blame) string {
 	}
 	switch b.Evidence {
 	case api.BlameAlone:
-		s += " (without it, this would be as it was accepted last)"
+		s += " (without it, the resource equals the last accepted version)"
 	case api.BlameChanged:
-		s += " (changed since this was accepted last)"
+		s += " (changed after the last accepted version)"
 	case api.BlameShapes:
-		s += " (it shapes this; nothing more speaks for it)"
+		s += " (shapes the resource; there is no further evidence)"
 	case api.BlameHost:
-		s += " (it shapes this, and is not the cause: the reason lies on the host of the Envoy)"
+		s += " (shapes the resource, but the cause is on the host of the Envoy)"
 	}
 	return s
 }
@@ -126,12 +126,12 @@ func ProxyStatus(w io.Writer, p *api.Proxy) {
 		}
 	}
 	if n := p.RefusedConnections; n != nil && *n > 0 {
-		Printf(w, "\nrefused: %d connections to destinations outside of the mesh since Envoy started; "+
-			"see nearside passthrough suggest --dataplane %s\n", *n, p.Name)
+		Printf(w, "\nrefused: %s to destinations outside the mesh since Envoy started; "+
+			"see nearside passthrough suggest --dataplane %s\n", plural.Count(int(*n), "connection"), p.Name)
 	}
 	if n, r := p.LogWritesFailed, p.LogReopensFailed; n != nil && r != nil && *n+*r > 0 {
-		Printf(w, "\nlost: %d writes to access logs and %d attempts to open them anew have failed since Envoy "+
-			"started, each with the loss of some lines\n", *n, *r)
+		Printf(w, "\nlost: Envoy failed to write access logs %d times and to reopen them %d times since it started; "+
+			"each failure lost lines\n", *n, *r)
 	}
 	inForce(w, p.InForce)
 }

@@ -168,11 +168,11 @@ func PolicyExplanation(w io.Writer, x *explain.Policy) {
 	verdict := "not selected"
 	switch {
 	case x.Selected && x.Effect == "all":
-		verdict = "selected, all of it is in force"
+		verdict = "selected, fully in force"
 	case x.Selected && x.Effect == "part":
-		verdict = "selected, part of it is in force"
+		verdict = "selected, partly in force"
 	case x.Selected:
-		verdict = "selected, nothing of it is in force"
+		verdict = "selected, not in force"
 	}
 	Printf(w, "%s on %s: %s\n  %s\n", x.Policy, x.Dataplane, verdict, x.Reason)
 	if len(x.Inbounds) > 0 {
@@ -236,9 +236,9 @@ func fieldState(effect, by string) string {
 	case effect == "all" && by == "":
 		return "in force"
 	case effect == "all":
-		return "in force, joined with " + by
+		return "in force, merged with " + by
 	case effect == "part":
-		return "in force in part, joined with " + by
+		return "partly in force, merged with " + by
 	case by == "":
 		return "not in force"
 	}

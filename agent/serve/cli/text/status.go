@@ -14,7 +14,7 @@ import (
 )
 
 // fileFaults counts the faults and conflicts of resource files.
-func inFiles(s *api.Status) (n int) {
+func fileFaults(s *api.Status) (n int) {
 	for _, f := range s.Files {
 		n += len(f.Faults) + len(f.Conflicts)
 	}
@@ -23,13 +23,13 @@ func inFiles(s *api.Status) (n int) {
 
 // HasErrors reports whether the status has more than warnings.
 func HasErrors(s *api.Status) bool {
-	return inFiles(s)+len(s.Store.Damaged) > 0 || s.Store.Error != "" ||
+	return fileFaults(s)+len(s.Store.Damaged) > 0 || s.Store.Error != "" ||
 		slices.ContainsFunc(s.Checks, func(c api.Check) bool { return !c.OK }) ||
 		slices.ContainsFunc(s.Problems, func(p api.Problem) bool { return p.Severity == api.SeverityError })
 }
 
 func Status(w io.Writer, s *api.Status) {
-	w, state := w, "ready"
+	state := "ready"
 	if !s.Ready {
 		state = "NOT READY"
 	}
@@ -51,7 +51,7 @@ func Status(w io.Writer, s *api.Status) {
 	}
 	Printf(w, "resources  %d at revision %d (%s)\n", total, s.Store.Revision, Counts(s.Store.Sources))
 	if len(s.Store.Inert) > 0 {
-		Printf(w, "  stored, but this version does not act on them: %s\n", Counts(s.Store.Inert))
+		Printf(w, "  stored, but this version ignores them: %s\n", Counts(s.Store.Inert))
 	}
 	if s.Store.Error != "" {
 		Printf(w, "  FAIL state on disk: %s\n", s.Store.Error)
@@ -60,37 +60,37 @@ func Status(w io.Writer, s *api.Status) {
 		Printf(w, "  a damaged state file was set aside as %s\n", s.Store.SetAside)
 	}
 	for _, d := range s.Store.Damaged {
-		Printf(w, "  FAIL damaged since %s and not in force: %s: %s\n", d.Since.Format(time.RFC3339),
+		Printf(w, "  FAIL damaged since %s, not in force: %s: %s\n", d.Since.Format(time.RFC3339),
 			strings.Join(slices.DeleteFunc([]string{d.Type, d.Mesh, d.Name}, func(s string) bool { return s == "" }), "/"),
 			d.Reason)
 	}
 	if r := s.Reconcile; r != nil {
-		Printf(w, "configs    made %s ago from revision %d in %.1f ms\n", Age(r.At), r.Revision, r.Seconds*1000)
+		Printf(w, "configs    computed %s ago from revision %d in %.1f ms\n", Age(r.At), r.Revision, r.Seconds*1000)
 	} else {
 		Println(w, "configs    none yet")
 	}
 	Printf(w, "proxies    %s\n", Counts(s.Proxies))
 	if r := s.Refused; r.Total > 0 {
-		Printf(w, "refused    %d streams, the latest %s ago: %s\n", r.Total, Age(r.At), r.Reason)
+		Printf(w, "refused    %s, the latest %s ago: %s\n", plural.Count(int(r.Total), "stream"), Age(r.At), r.Reason)
 	}
 	if list := s.RefusedConnections; len(list) > 0 {
 		first := Each(list[:min(len(list), 5)], func(p api.ProxyRefusals) string {
 			return fmt.Sprintf("%d by %s/%s", p.Count, p.Mesh, p.Name)
 		})
 		if more := len(list) - len(first); more > 0 {
-			first = append(first, fmt.Sprintf("and more by %d others", more))
+			first = append(first, "and more by "+plural.Count(more, "other"))
 		}
-		Printf(w, "outside    connections were refused: %s; see nearside passthrough suggest\n",
+		Printf(w, "outside    refused connections: %s; see nearside passthrough suggest\n",
 			strings.Join(first, ", "))
 	}
 	for _, holder := range slices.Sorted(maps.Keys(s.Holders)) {
 		n := s.Holders[holder]
 		if holder == "" {
 			Printf(w,
-				"FIFOs      %d of access logs, kept open by nobody but the agent: what Envoys log while it is away is lost\n", n)
+				"FIFOs      %d of access logs, open only in the agent: lines that Envoys log while it is down are lost\n", n)
 			continue
 		}
-		Printf(w, "FIFOs      %d of access logs, kept open by %s while the agent is away\n", n, holder)
+		Printf(w, "FIFOs      %d of access logs, held by %s while the agent is down\n", n, holder)
 	}
 	if l := s.LogLines; l != nil {
 		dropped, line := uint64(0), ""
@@ -110,11 +110,11 @@ func Status(w io.Writer, s *api.Status) {
 		case d.Reason != "":
 			Printf(w, "dns        %s on %s: %s\n", d.State, strings.Join(d.Listen, ", "), d.Reason)
 		default:
-			Printf(w, "dns        %d names on %s, queries: %s\n", d.Names, strings.Join(d.Listen, ", "),
+			Printf(w, "dns        %s on %s, queries: %s\n", plural.Count(d.Names, "name"), strings.Join(d.Listen, ", "),
 				Counts(d.Queries))
 		}
 		if d.State != api.DNSOff {
-			Printf(w, "  its sockets are held by %s while the agent is away\n", cmp.Or(d.Holder, "nobody"))
+			Printf(w, "  sockets held by %s while the agent is down\n", cmp.Or(d.Holder, "nothing"))
 		}
 	}
 	Printf(w, "files      %d\n", len(s.Files))
@@ -134,7 +134,7 @@ func Status(w io.Writer, s *api.Status) {
 	}
 	const most = 10
 	all, where := len(s.Problems), ""
-	if n := inFiles(s) + len(s.Store.Damaged); n > 0 {
+	if n := fileFaults(s) + len(s.Store.Damaged); n > 0 {
 		all, where = all+n, fmt.Sprintf(" (%d above)", n)
 	}
 	Printf(w, "problems   %d%s\n", all, where)
@@ -146,7 +146,7 @@ func Status(w io.Writer, s *api.Status) {
 		Printf(w, "  %s %s: %s\n", p.Severity, p.Resource, p.Reason)
 	}
 	if s.Unchecked > 0 {
-		Printf(w, "  %s: ask again\n", Unchecked(s))
+		Printf(w, "  %s: run the command again\n", Unchecked(s))
 	}
 }
 
@@ -160,7 +160,7 @@ func KeptUntil(t time.Time) string {
 
 // Unchecked says how many proxies the problems do not cover.
 func Unchecked(s *api.Status) string {
-	return plural.Count(s.Unchecked, "proxy") + " not connected, whose configs were not looked at yet"
+	return plural.Count(s.Unchecked, "disconnected proxy") + " not checked yet"
 }
 
 // Whoami writes the identity of the caller.
@@ -181,7 +181,7 @@ func Can(w io.Writer, c *api.Can) {
 	case c.Allowed:
 		Println(w, "yes")
 	case c.Partial:
-		Printf(w, "no, for some of them alone: %s\n", c.Reason)
+		Printf(w, "no, only for some of them: %s\n", c.Reason)
 	default:
 		Printf(w, "no: %s\n", c.Reason)
 	}
@@ -201,7 +201,7 @@ func Access(w, notes io.Writer, l *api.AccessList) {
 	}
 	if !l.Configured {
 		Println(w,
-			"no api.roles: whoever may open the socket may read, and root, the agent's user and the socket's group may write")
+			"no api.roles: users who can open the socket may read; root, the agent's user, and the socket's group may write")
 	}
 	for _, m := range l.Missing {
 		Printf(notes, "warning: %s\n", m)
@@ -209,7 +209,8 @@ func Access(w, notes io.Writer, l *api.AccessList) {
 	Println(w)
 	if !l.ProxiesConfigured {
 		Println(w,
-			"no xds.access: root and the agent's user may be every proxy, and the socket's group those with a stored Dataplane")
+			"no xds.access: root and the agent's user may be any proxy; the socket's group may be proxies with a stored "+
+				"Dataplane")
 		return
 	}
 	t = NewTable(w, "PEER", "NODES", "BRING", "SERVICES", "TAGS")
@@ -237,13 +238,13 @@ func Members(w io.Writer, x *api.Members) {
 			name += " (this node)"
 		}
 		if m.AgentLost {
-			state += " (its dataplanes answer)"
+			state += " (its dataplanes respond)"
 		}
 		switch {
 		case m.InSync:
 			sync = "yes"
 		case m.Lag >= 1:
-			sync = "for " + seconds(m.Lag, time.Second) + " not"
+			sync = "no, for " + seconds(m.Lag, time.Second)
 		}
 		return []string{name, state, m.Zone, m.Version, m.Address, m.Revision, sync, seconds(m.Ahead, time.Millisecond)}
 	}, "NAME", "STATE", "ZONE", "VERSION", "ADDRESS", "REVISION", "IN-SYNC", "CLOCK")

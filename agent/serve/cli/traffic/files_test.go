@@ -21,9 +21,9 @@ func TestUnreadableLogs(t *testing.T) {
 		want []string
 	}{
 		{&fs.PathError{Op: "open", Path: "/x/a.log", Err: fs.ErrPermission}, logAccess, command.ExitPermission,
-			[]string{"error: /x/a.log: permission denied\n", "hint: run the command as root, or become a member of the group"}},
+			[]string{"error: /x/a.log: permission denied\n", "hint: run the command as root, or join the group"}},
 		{&fs.PathError{Op: "open", Path: "/x/a.log", Err: fs.ErrNotExist}, logAudit, command.ExitFailed, []string{
-			"error: /x/a.log: there is no such file\n", "hint: an agent whose auditLog.profile is None writes no audit log",
+			"error: /x/a.log: there is no such file\n", "hint: if auditLog.profile is None, the agent writes no audit log",
 		}},
 		{&fs.PathError{Op: "open", Path: "/x/a.log", Err: fs.ErrNotExist}, logAccess, command.ExitFailed,
 			[]string{"error: /x/a.log: there is no such file\n"}},
@@ -50,7 +50,7 @@ func TestFilesBehind(t *testing.T) {
 	of, failed := filesBehind(logs, []api.LogStream{{Name: "/run/a.fifo", Destination: "file /var/log/c.log"},
 		{Name: "/run/b.fifo", Destination: "tcp one:1"}})
 	if len(of) != 2 || len(of["/var/log/c.log"]) != 2 || len(of["/run/d.fifo"]) != 1 || len(failed) != 1 ||
-		!strings.Contains(failed[0].Error(), "/run/b.fifo: its lines go to tcp one:1") {
+		!strings.Contains(failed[0].Error(), "/run/b.fifo: the lines go to tcp one:1") {
 		t.Errorf("%v %v", of, failed)
 	}
 }

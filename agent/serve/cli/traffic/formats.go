@@ -12,13 +12,14 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/answer/traffic"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
 // maxConfigs bounds the proxies whose log formats are requested.
-const formatsMost = 64
+const maxConfigs = 64
 
 // logFormats returns the log formats of some files by path, from the configs of the proxies that
 // write them. It reports formats that it cannot determine, and continues.
@@ -38,20 +39,20 @@ func logFormats(ctx context.Context, env *command.Env, streams []api.LogStream,
 		of[key][s.Name] = path
 	}
 	collected := traffic.FormatList{}
-	asked := 0
+	requested := 0
 	for _, key := range slices.SortedFunc(maps.Keys(of), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
-		if asked == formatsMost {
-			text.Printf(env.Stderr, "the formats of further proxies are not looked at: %d; name one with --dataplane\n",
-				len(of)-asked)
+		if requested == maxConfigs {
+			text.Printf(env.Stderr, "log formats of %s not requested; select one with --dataplane\n",
+				plural.Count(len(of)-requested, "more proxy"))
 			break
 		}
-		asked++
+		requested++
 		config, err := env.Client().Config(ctx, key[0], key[1], render.ConfigOptions{})
 		if err == nil {
 			err = collected.Add(config.XDS, of[key])
 		}
 		if err != nil {
-			text.Printf(env.Stderr, "the formats of %s/%s are not known: %v\n", key[0], key[1], err)
+			text.Printf(env.Stderr, "the log formats of %s/%s are unknown: %v\n", key[0], key[1], err)
 		}
 	}
 	out := map[string]*traffic.Formats{}
@@ -59,7 +60,7 @@ func logFormats(ctx context.Context, env *command.Env, streams []api.LogStream,
 		formats, reasons := traffic.NewFormats(collected[path])
 		out[path] = formats
 		for _, r := range reasons {
-			text.Printf(env.Stderr, "%s: status codes are not told of all lines: %s\n", path, r)
+			text.Printf(env.Stderr, "%s: the status code of some lines is unknown: %s\n", path, r)
 		}
 	}
 	return out

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/traffic"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -31,8 +32,8 @@ func (f *logsFlags) findDNS(ctx context.Context, env *command.Env) ([]string, er
 		return nil, err
 	case d.QueryLog == nil:
 		return nil, command.Exit(command.ExitPermission,
-			command.Hinted(errors.New("the log of DNS queries is for who may inspect everything"),
-				"ask for a role with the verb inspect on all kinds, meshes and names; nearside access whoami shows what you have"))
+			command.Hinted(errors.New("the DNS query log requires permission to inspect everything"),
+				"you need a role with the verb inspect on all kinds, meshes, and names; nearside access whoami shows your roles"))
 	}
 	return []string{d.QueryLog.File}, nil
 }
@@ -61,37 +62,41 @@ func logsCommand(env *command.Env) *cobra.Command {
 	var f logsFlags
 	cmd := &cobra.Command{
 		Use:   "logs [access|audit|dns]",
-		Short: "Read and follow access logs, the audit log and the log of DNS queries",
-		Long: `Reads the log files that the agent of this node writes, with the rotated and compressed ones, oldest line first: access
-logs by default, or the audit log of the API, or the log of DNS queries (dns.queryLog). Access logs are the files of MeshAccessLog backends with rotation, and of
-receivers; --file reads files without an agent, each with its rotated ones. Several files come one after the other.
+		Short: "Read access logs, the audit log, and the DNS query log",
+		Long: `Reads the log files that the agent of this node writes, including rotated and compressed ones,
+oldest line first: access logs by default, the audit log of the API, or the DNS query log
+(dns.queryLog). Access logs are the files of receivers and of MeshAccessLog backends with rotation.
+Several files follow one another. --file reads files without an agent, each with its rotated files.
 
---since is a duration (10m, 2h, 7d) or a time (RFC 3339), and --status takes codes and ranges (5xx, 503, 200-299). They are read by
-the formats that the proxies have in force, %START_TIME% and %RESPONSE_CODE%, of text as far as clients cannot shift them. Of other
-lines, and without an agent, the time is that of %START_TIME% at the beginning of a text line, or in a field time, start_time,
-timestamp, @timestamp or ts, and the code that of the default format, or in a field response_code, responseCode, status_code,
-status or code; --status-field names others. Lines that cannot be told are left out and counted on standard error; none
-is guessed. With -f lines without a time are shown once everything older was read.
+--since accepts a duration (10m, 2h, 7d) or a time (RFC 3339). --status accepts codes and ranges
+(5xx, 503, 200-299). The command finds time and code with the proxies' log formats, from
+%START_TIME% and %RESPONSE_CODE%, as far as clients cannot shift these fields. In other lines, and
+without an agent, the time is %START_TIME% at the start of a text line, or the JSON field time,
+start_time, timestamp, @timestamp, or ts. The code is that of the default format, or the JSON field
+response_code, responseCode, status_code, status, or code; --status-field names other fields. Lines
+whose time or code is unknown are omitted, and counted on standard error. With -f, lines without a
+time appear after all older lines are read.
 
-With -o json each line is a JSON object: of an access log {"file", "entry"} for lines that are JSON and {"file", "line"} for
-others; of the audit log the event as it is. On a terminal control characters are escaped; elsewhere lines stay byte by byte.`,
+With -o json, each line is a JSON object: {"file", "entry"} for JSON lines of access logs, {"file",
+"line"} for other lines, and the event itself for the audit log. On a terminal, control characters
+are escaped; otherwise lines are unchanged.`,
 		Example: `  nearside logs -f --dataplane web
   nearside logs access --since 10m --status 5xx
   nearside logs dns -f
   nearside logs audit --since 7d -o json | jq -r .user.username
   nearside logs --file /var/log/nearside/access/web.log --status 500-503`,
-		Args:      command.Args(0, 1, "at most one of access, audit and dns"),
+		Args:      command.Args(0, 1, "at most one of access, audit, and dns"),
 		ValidArgs: []string{logAccess, logAudit, logDNS},
 	}
 	command.MeshFlag(env, cmd)
-	cmd.Flags().Lookup("mesh").Usage = "mesh, with --dataplane; without it all (default of --dataplane: default)"
+	cmd.Flags().Lookup("mesh").Usage = "mesh (default: all; with --dataplane: default)"
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.follow, "follow", "f", false, "wait for more lines")
-	flags.StringVar(&f.since, "since", "", "leave out older lines: a duration or a time")
-	command.DataplaneFlag(env, cmd, &f.dataplane, "read the access logs of one dataplane")
-	flags.StringVar(&f.status, "status", "", "show lines with these status codes alone")
-	flags.StringArrayVar(&f.fields, "status-field", nil, "field of JSON lines with the status code; repeatable")
-	flags.StringArrayVar(&f.files, "file", nil, "read this file, without an agent; repeatable")
+	flags.StringVar(&f.since, "since", "", "omit older lines: a duration or a time")
+	command.DataplaneFlag(env, cmd, &f.dataplane, "read only the access logs of this dataplane")
+	flags.StringVar(&f.status, "status", "", "show only lines with these status codes")
+	flags.StringArrayVar(&f.fields, "status-field", nil, "JSON field with the status code; repeatable")
+	flags.StringArrayVar(&f.files, "file", nil, "read this file without an agent; repeatable")
 	f.format = new(string) // a stream of lines has fewer formats
 	command.ChoiceFlag(cmd, f.format, "output", "o", "format: ", "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -125,20 +130,20 @@ func (f *logsFlags) filter() (*traffic.Filter, error) {
 	case f.what == logDNS:
 		if f.dataplane != "" || f.mesh != "" || f.status != "" || len(f.fields) > 0 {
 			return nil,
-				command.Usagef("--dataplane, --mesh, --status and --status-field are not possible with the log of DNS queries")
+				command.Usagef("--dataplane, --mesh, --status, and --status-field cannot be used with the DNS query log")
 		}
 	case f.what != logAccess && f.what != logAudit:
-		return nil, command.Usagef("%q is no log; one of access, audit, dns", f.what)
+		return nil, command.Usagef("unknown log %q; use one of access, audit, dns", f.what)
 	case f.what == logAudit && f.dataplane != "":
-		return nil, command.Usagef("--dataplane is not possible with the audit log")
+		return nil, command.Usagef("--dataplane cannot be used with the audit log")
 	case f.what == logAudit && len(f.fields) > 0:
-		return nil, command.Usagef("--status-field is not possible with the audit log")
+		return nil, command.Usagef("--status-field cannot be used with the audit log")
 	case len(f.fields) > 0 && f.status == "":
-		return nil, command.Usagef("--status-field says where the code stands that --status asks for; give that too")
+		return nil, command.Usagef("--status-field requires --status")
 	case len(f.files) > 0 && f.dataplane != "":
-		return nil, command.Usagef("--dataplane asks the agent which files to read, and --file names them; give one of them")
+		return nil, command.Usagef("--dataplane selects files of the agent, and --file names a file; give one of them")
 	case len(f.files) > 0 && f.what == logAccess && f.mesh != "":
-		return nil, command.Usagef("--mesh is not possible with --file: lines of access logs do not say whose they are")
+		return nil, command.Usagef("--mesh cannot be used with --file: lines of access logs do not name their mesh")
 	}
 	filter := &traffic.Filter{Audit: f.what == logAudit, Fields: f.fields}
 	if filter.Audit {
@@ -160,8 +165,8 @@ func (f *logsFlags) filter() (*traffic.Filter, error) {
 			return nil, command.Usagef("--file %q is not the path of a file", path)
 		}
 		if strings.HasSuffix(path, ".gz") {
-			return nil, command.Usagef("--file %s is a compressed file; name the file that it was rotated from, "+
-				"with which it is read", path)
+			return nil, command.Usagef("--file %s is compressed; give the file that it was rotated from, "+
+				"which includes its rotated files", path)
 		}
 		if f.files[i], err = filepath.Abs(path); err != nil {
 			return nil, err
@@ -172,8 +177,8 @@ func (f *logsFlags) filter() (*traffic.Filter, error) {
 
 // Limits for asking Envoys to flush their logs.
 const (
-	flushMost = 16
-	flushWait = 2 * time.Second
+	maxFlushes = 16
+	flushWait  = 2 * time.Second
 )
 
 // find asks the agent for the files to read, and for the formats of their lines if the filter needs
@@ -195,12 +200,12 @@ func (f *logsFlags) find(ctx context.Context, env *command.Env,
 	if f.what == logAudit {
 		if got.AuditFile == "" {
 			return nil, nil, command.Exit(command.ExitPermission,
-				command.Hinted(errors.New("the audit log is for who may inspect everything"),
-					"ask for a role with the verb inspect on all kinds, meshes and names; nearside access whoami shows what you have"))
+				command.Hinted(errors.New("the audit log requires permission to inspect everything"),
+					"you need a role with the verb inspect on all kinds, meshes, and names; nearside access whoami shows your roles"))
 		}
 		return []string{got.AuditFile}, nil, nil
 	}
-	var paths, elsewhere []string
+	var paths, unread []string
 	var open []*api.LogStream
 	writers := map[string][]string{}
 	for i := range got.Items {
@@ -226,17 +231,14 @@ func (f *logsFlags) find(ctx context.Context, env *command.Env,
 		case ok && !slices.Contains(paths, path):
 			paths = append(paths, path)
 		case !ok && source:
-			elsewhere = append(elsewhere, s.Destination)
+			unread = append(unread, s.Destination)
 		}
 	}
 	slices.Sort(paths)
-	if n := len(elsewhere); n > 0 {
-		slices.Sort(elsewhere)
-		verb := "streams go elsewhere and are not read"
-		if n == 1 {
-			verb = "stream goes elsewhere and is not read"
-		}
-		text.Printf(env.Stderr, "%d %s: %s\n", n, verb, strings.Join(slices.Compact(elsewhere), ", "))
+	if n := len(unread); n > 0 {
+		slices.Sort(unread)
+		text.Printf(env.Stderr, "%s not read, because the destination is not a file: %s\n",
+			plural.Form(n, "1 stream is", "%d streams are"), strings.Join(slices.Compact(unread), ", "))
 	}
 	if len(paths) == 0 && !f.follow {
 		of := ""
@@ -246,14 +248,14 @@ func (f *logsFlags) find(ctx context.Context, env *command.Env,
 		case f.mesh != "":
 			of = " of mesh " + f.mesh
 		}
-		return nil, nil, command.Hinted(fmt.Errorf("there are no access logs%s in files of this agent", of),
-			"file backends of MeshAccessLog with rotation are written by the agent; "+
-				"--file PATH reads one that Envoy writes itself")
+		return nil, nil, command.Hinted(fmt.Errorf("this agent writes no access logs%s to files", of),
+			"the agent writes file backends of MeshAccessLog with rotation; "+
+				"--file PATH reads a file that Envoy writes itself")
 	}
 	if f.dataplane != "" {
 		for _, path := range paths {
 			if w := writers[path]; len(w) > 1 {
-				text.Printf(env.Stderr, "%s has the lines of others too: %s\n", path, strings.Join(w, ", "))
+				text.Printf(env.Stderr, "%s also has lines of other proxies: %s\n", path, strings.Join(w, ", "))
 			}
 		}
 	}
@@ -269,7 +271,7 @@ func (f *logsFlags) flush(ctx context.Context, env *command.Env, streams []*api.
 	asked := map[[2]string]bool{}
 	for _, s := range streams {
 		key := [2]string{s.Mesh, s.Dataplane}
-		if asked[key] || len(asked) == flushMost {
+		if asked[key] || len(asked) == maxFlushes {
 			continue
 		}
 		asked[key] = true
@@ -314,13 +316,13 @@ func unreadable(path string, err error, what string) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return command.Exit(command.ExitPermission, command.Hinted(fmt.Errorf("%s: permission denied", path), "run the "+
-			"command as root, or become a member of the group that may read the file"+groupOf(path)+" and log in again"))
+			"command as root, or join the group that may read the file"+groupOf(path)+" and log in again"))
 	case errors.Is(err, fs.ErrNotExist) && what == logAudit:
 		return command.Hinted(fmt.Errorf("%s: there is no such file", path),
-			"an agent whose auditLog.profile is None writes no audit log; nearside status says more")
+			"if auditLog.profile is None, the agent writes no audit log; see nearside status")
 	case errors.Is(err, fs.ErrNotExist) && what == logDNS:
 		return command.Hinted(fmt.Errorf("%s: there is no such file", path),
-			"queries are logged where dns.queryLog.sample is above 0, and the first one makes the file")
+			"the agent logs queries if dns.queryLog.sample is above 0, and creates the file with the first one")
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s: there is no such file", path)
 	}

@@ -23,7 +23,7 @@ import (
 func passthroughCommand(env *command.Env) *cobra.Command {
 	return command.Parent(&cobra.Command{
 		Use:     "passthrough",
-		Short:   "Work with what leaves the mesh",
+		Short:   "Work with connections that leave the mesh",
 		Example: "  nearside passthrough suggest --dataplane web",
 	}, passthroughSuggestCommand(env))
 }
@@ -43,43 +43,46 @@ func passthroughSuggestCommand(env *command.Env) *cobra.Command {
 	var f suggestFlags
 	cmd := &cobra.Command{
 		Use:   "suggest --dataplane NAME",
-		Short: "Propose matches for the connections that a proxy has refused",
-		Long: `Reads from access logs which connections to destinations outside of the mesh a proxy has refused, and proposes a
-MeshPassthrough that lets them out: for TLS with a server name the domain and the port, else the address and the port.
-The most frequent come first, with how many there were and when. Each match was tried; what the policies in force allow
-by now is not proposed again. Look at every line before you apply it: clients choose the names that they send.
+		Short: "Propose a policy for connections that a proxy refused",
+		Long: `Reads from access logs which connections to destinations outside the mesh a proxy refused, and
+proposes a MeshPassthrough that allows them: the domain and port for TLS with a server name, and
+otherwise the address and port. The most frequent ones come first, with counts and times. Each match
+was tested, and destinations that the current policies already allow are omitted. Review every line
+before you apply it, because clients choose the names that they send.
 
-The logs are the files to which the proxy's config writes refused connections, as a MeshAccessLog with backends for the
-target Mesh has it; --log names others with lines of the same formats, "-" is the standard input. A format needs
-%RESPONSE_FLAGS% and %DOWNSTREAM_LOCAL_ADDRESS%, and %REQUESTED_SERVER_NAME% for domains. A format in which clients could
-shift these values is refused.
+The logs are the files to which the proxy logs refused connections, from a MeshAccessLog with
+backends for the target Mesh. --log reads other files with lines in the same formats; "-" is
+standard input. A format needs %RESPONSE_FLAGS% and %DOWNSTREAM_LOCAL_ADDRESS%, and
+%REQUESTED_SERVER_NAME% for domains. Formats in which clients could shift these values are refused.
 
-The exit code is 0, also when there is nothing to propose. With -f config and answers are computed from these resources
-alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
+The exit code is 0 even if there is nothing to propose. With -f, config and answers come only from
+these resources, without an agent; NEARSIDE_NODE_ZONE sets the zone.`,
 		Example: `  nearside passthrough suggest --dataplane web
-  nearside passthrough suggest --dataplane web --log /var/log/mesh/web.log --limit 10 > allow.yaml
-  zcat web.log.*.gz | nearside passthrough suggest --dataplane web --log - --wildcards 5 -o json`,
-		Args: command.Args(0, 0, "no arguments: the dataplane is in --dataplane"),
+  nearside passthrough suggest --dataplane web --log web.log --limit 10
+  zcat web.log.*.gz |
+    nearside passthrough suggest --dataplane web --log - --wildcards 5 -o json`,
+		Args: command.Args(0, 0, "no arguments; select the dataplane with --dataplane"),
 	}
 	command.MeshFlag(env, cmd)
 	f.files.Add(cmd, "compute offline from these resources")
 	flags := cmd.Flags()
-	command.DataplaneFlag(env, cmd, &f.options.Dataplane, "name of the dataplane whose proxy refused; required")
+	command.DataplaneFlag(env, cmd, &f.options.Dataplane,
+		"name of the dataplane whose proxy refused connections (required)")
 	flags.StringArrayVar(&f.logs, "log", nil,
-		"file with lines of the log; repeatable (default: those of the proxy's config)")
-	flags.IntVar(&f.options.Limit, "limit", 50, fmt.Sprintf("how many destinations to look at, 1 to %d", maxLimit))
-	flags.IntVar(&f.options.Wildcards, "wildcards", 0, "join so many hosts of one domain into a match for all of its "+
-		"hosts, at least 2, unless a name of a mesh is in it; 0 never does")
-	flags.StringVar(&f.options.Name, "name", "", "name of the policy (default: after the first match)")
+		"log file; repeatable (default: the logs of the proxy's config)")
+	flags.IntVar(&f.options.Limit, "limit", 50, fmt.Sprintf("number of destinations to examine, 1 to %d", maxLimit))
+	flags.IntVar(&f.options.Wildcards, "wildcards", 0, "merge this many hosts of a domain (2 or more) into one match for "+
+		"the domain, unless it contains a mesh name; 0 never merges")
+	flags.StringVar(&f.options.Name, "name", "", "name of the policy (default: derived from the first match)")
 	f.format = command.OutputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch o := &f.options; {
 		case o.Dataplane == "":
 			return command.Usagef("--dataplane is required")
 		case o.Limit < 1 || o.Limit > maxLimit:
-			return command.Usagef("--limit is %d; 1 to %d is allowed", o.Limit, maxLimit)
+			return command.Usagef("--limit %d is invalid; give 1 to %d", o.Limit, maxLimit)
 		case o.Wildcards < 0 || o.Wildcards == 1:
-			return command.Usagef("--wildcards is %d; 0, or at least 2, is allowed", o.Wildcards)
+			return command.Usagef("--wildcards %d is invalid; give 0, or at least 2", o.Wildcards)
 		}
 		f.options.Mesh = env.Mesh
 		p, err := f.propose(cmd.Context(), env)
@@ -125,9 +128,8 @@ func (f *suggestFlags) propose(ctx context.Context, env *command.Env) (*traffic.
 // read reads the files of --log, or the logs of the config.
 func (f *suggestFlags) read(env *command.Env, logs []*traffic.RefusalLog) (*traffic.Refusals, error) {
 	if len(logs) == 0 {
-		return nil, command.Hinted(fmt.Errorf("the proxy of %s logs no refused connections", f.options.Dataplane),
-			"a MeshAccessLog with backends for the target Mesh in spec.to logs them, "+
-				"where passthrough is closed or has matches")
+		return nil, command.Hinted(fmt.Errorf("the proxy of %s does not log refused connections", f.options.Dataplane),
+			"if passthrough is off or has matches, a MeshAccessLog with backends for the target Mesh in spec.to logs them")
 	}
 	var paths, reasons []string
 	readable := false
@@ -195,7 +197,7 @@ func openLog(path string) (*os.File, error) {
 		return nil, errNoLog
 	case err == nil && !st.Mode().IsRegular():
 		return nil,
-			errors.New("it is not a regular file, and keeps no lines; give those that its reader has kept: --log FILE")
+			errors.New("not a regular file, so it stores no lines; give the file that its reader writes: --log FILE")
 	}
 	return os.Open(path)
 }

@@ -25,7 +25,7 @@ import (
 func reachableCommand(env *command.Env) *cobra.Command {
 	return command.Parent(&cobra.Command{
 		Use:     "reachable",
-		Short:   "Work with what a proxy reaches",
+		Short:   "Work with the services that a proxy reaches",
 		Example: "  nearside reachable suggest --dataplane web",
 	}, reachableSuggestCommand(env))
 }
@@ -44,35 +44,39 @@ func reachableSuggestCommand(env *command.Env) *cobra.Command {
 	var f reachableFlags
 	cmd := &cobra.Command{
 		Use:   "suggest --dataplane NAME",
-		Short: "Propose what a Dataplane is to list as reachable, by its access logs and permissions",
-		Long: `Reads from access logs which services the workload of a dataplane has called, and prints what its Dataplane is to list in
-networking.transparentProxying: reachableBackends for service resources, and reachableServices for values of
-kuma.io/service. What permissions deny is not proposed. A service of whose traffic no log tells stays listed where it is
-reachable today. On standard error stand a table of what speaks for each service, what is listed today and was not used,
-what permissions allow and was never used, and how many lines could not be told and why.
+		Short: "Propose the reachable services of a Dataplane",
+		Long: `Reads from access logs which services the workload of a dataplane calls, and prints the lists for
+networking.transparentProxying of its Dataplane: reachableBackends for service resources, and
+reachableServices for values of kuma.io/service. Services that permissions deny are omitted. A
+reachable service stays listed if no log covers its traffic.
 
-The logs are the files behind the loggers of the proxy's config, each with those that were rotated from it; --log names
-others with lines of the same formats, "-" is the standard input. A line counts for a service by its format: by the name
-that stands for %KUMA_DESTINATION_SERVICE%, else by %UPSTREAM_CLUSTER%, %DOWNSTREAM_LOCAL_ADDRESS%, %UPSTREAM_HOST% or
-%REQ(:AUTHORITY)%, as far as clients cannot shift these values. Only services of the mesh are proposed.
+Standard error has a table with the evidence for each service, the listed but unused services, the
+permitted but unused services, and the number of lines that could not be assigned, with reasons.
 
-The exit code is 2 where there is nothing to propose, and where the workload has called what a list of the Dataplane
-keeps out. With -f config and services are computed from these resources alone, without any agent and by the same code;
-the zone is then NEARSIDE_NODE_ZONE.`,
+The logs are the files behind the loggers of the proxy's config, each with its rotated files. --log
+reads other files with lines in the same formats; "-" is standard input. The format decides for
+which service a line counts: by the name in place of %KUMA_DESTINATION_SERVICE%, else by
+%UPSTREAM_CLUSTER%, %DOWNSTREAM_LOCAL_ADDRESS%, %UPSTREAM_HOST%, or %REQ(:AUTHORITY)%, as far as
+clients cannot shift these values. Only services of the mesh are proposed.
+
+The exit code is 2 if there is nothing to propose, or if the workload called a service that a list
+of the Dataplane excludes. With -f, config and services come only from these resources, without an
+agent; NEARSIDE_NODE_ZONE sets the zone.`,
 		Example: `  nearside reachable suggest --dataplane web
   nearside reachable suggest --dataplane web --since 7d --permitted > list.yaml
-  zcat web.log.*.gz | nearside reachable suggest --dataplane web -f resources/ --log - -o json`,
-		Args: command.Args(0, 0, "no arguments: the dataplane is in --dataplane"),
+  zcat web.log.*.gz |
+    nearside reachable suggest --dataplane web -f resources/ --log - -o json`,
+		Args: command.Args(0, 0, "no arguments; select the dataplane with --dataplane"),
 	}
 	command.MeshFlag(env, cmd)
 	f.files.Add(cmd, "compute offline from these resources")
 	flags := cmd.Flags()
-	command.DataplaneFlag(env, cmd, &f.dataplane, "name of the dataplane whose workload calls; required")
-	flags.StringArrayVar(&f.logs, "log", nil, "file with lines of the log, with those that were rotated from it; "+
-		"repeatable (default: those of the proxy's config)")
-	flags.StringVar(&f.since, "since", "", "leave out older lines: a duration or a time")
-	flags.BoolVar(&f.options.Permitted, "permitted", false, "propose what permissions allow, used or not")
-	flags.BoolVar(&f.options.Keep, "keep", false, "propose what is listed today, used or not")
+	command.DataplaneFlag(env, cmd, &f.dataplane, "name of the dataplane whose workload calls services (required)")
+	flags.StringArrayVar(&f.logs, "log", nil, "log file, with its rotated files; "+
+		"repeatable (default: the logs of the proxy's config)")
+	flags.StringVar(&f.since, "since", "", "omit older lines: a duration or a time")
+	flags.BoolVar(&f.options.Permitted, "permitted", false, "propose all permitted services, used or not")
+	flags.BoolVar(&f.options.Keep, "keep", false, "propose all listed services, used or not")
 	f.format = command.OutputFlag(cmd, "text", "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if f.dataplane == "" {
@@ -93,8 +97,8 @@ the zone is then NEARSIDE_NODE_ZONE.`,
 			case path == "" || strings.HasSuffix(path, "/"):
 				return command.Usagef("--log %q is not the path of a file", path)
 			case strings.HasSuffix(path, ".gz"):
-				return command.Usagef("--log %s is a compressed file; name the file that it was rotated from, "+
-					"with which it is read, or give its lines on standard input: zcat %s | … --log -", path, path)
+				return command.Usagef("--log %s is compressed; give the file that it was rotated from, which includes its "+
+					"rotated files, or its lines on standard input: zcat %s | … --log -", path, path)
 			}
 		}
 		if stdin > 1 {
@@ -137,8 +141,8 @@ func (f *reachableFlags) propose(ctx context.Context, env *command.Env,
 	}
 	if !backends.Transparent {
 		return nil, command.Hinted(fmt.Errorf("dataplane %s has no networking.transparentProxying, "+
-			"without which no list of what it reaches has an effect", f.dataplane),
-			"it gets config for the outbounds that it lists in networking.outbound, and for nothing else")
+			"so lists of reachable services have no effect", f.dataplane),
+			"it gets config only for the outbounds in networking.outbound")
 	}
 	t, err := traffic.NewUsage(config.XDS, backends, since)
 	if err != nil {
@@ -147,8 +151,8 @@ func (f *reachableFlags) propose(ctx context.Context, env *command.Env,
 	logs, err := t.Readable()
 	switch {
 	case errors.Is(err, traffic.ErrNotLogged):
-		return nil, command.Hinted(fmt.Errorf("the proxy of %s logs nothing", f.dataplane),
-			"a MeshAccessLog with backends for the target Mesh in spec.to logs what its workload calls")
+		return nil, command.Hinted(fmt.Errorf("the proxy of %s writes no access log", f.dataplane),
+			"a MeshAccessLog with backends for the target Mesh in spec.to logs the calls of its workload")
 	case err != nil:
 		return nil, err
 	}
@@ -245,7 +249,7 @@ func filesBehind(logs []*traffic.Log, streams []api.LogStream) (of map[string][]
 			file, ok := strings.CutPrefix(streams[i].Destination, "file ")
 			if !ok {
 				failed = append(failed,
-					fmt.Errorf("%s: its lines go to %s, and the agent keeps none", path, streams[i].Destination))
+					fmt.Errorf("%s: the lines go to %s, not to a file of the agent", path, streams[i].Destination))
 				continue
 			}
 			path = file
