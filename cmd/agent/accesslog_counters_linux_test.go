@@ -85,7 +85,8 @@ func TestAccessLogCounters(t *testing.T) {
 		lines int
 		said  string
 	}{
-		{"logs --dataplane web", command.ExitOK, requests, "1 stream is not read, because the destination is not a file: tcp " + away},
+		{"logs --dataplane web", command.ExitOK, requests,
+			"1 stream is not read, because the destination is not a file: tcp " + away},
 		{"logs access", command.ExitOK, requests, ""},
 		{"logs --dataplane nobody", command.ExitFailed, 0, "no access logs of dataplane nobody"},
 		{"logs --dataplane web --status 2xx", command.ExitOK, requests, ""},

@@ -141,9 +141,9 @@ func TestWait(t *testing.T) {
 	agenttest.Contains(t, errs,
 		"error: meshtimeout/shade in mesh default does not act: it is labelled kuma.io/effect: shadow")
 	for want, args := range map[string][]string{
-		`--scope "all" is not possible`: {"wait", "mt/x", "--scope", "all"},
-		`--for "ever" is not possible`:  {"wait", "mt/x", "--for", "ever"},
-		`--timeout -1s is not possible`: {"wait", "mt/x", "--timeout", "-1s"},
+		`--scope "all" is invalid`: {"wait", "mt/x", "--scope", "all"},
+		`--for "ever" is invalid`:  {"wait", "mt/x", "--for", "ever"},
+		`--timeout -1s is invalid`: {"wait", "mt/x", "--timeout", "-1s"},
 		`the NAME of the mt is missing`: {"wait", "mt"},
 		`there is no TYPE "nothing"`:    {"wait", "nothing/x"},
 	} {
@@ -153,7 +153,7 @@ func TestWait(t *testing.T) {
 	}
 	if code, _, errs := d.nearside("", "wait", "mt/x", "--scope", "mesh"); code != command.ExitFailed ||
 		!strings.Contains(errs, "this agent is not in a pool") {
-		t.Errorf("the mesh of an agent that stands alone: exit code %d: %s", code, errs)
+		t.Errorf("the mesh of an agent without a pool: exit code %d: %s", code, errs)
 	}
 	if code, _, errs := d.nearside("", "wait", "mt/missing"); code != command.ExitFailed ||
 		!strings.Contains(errs, "MeshTimeout/default/missing does not exist") {
@@ -198,7 +198,8 @@ func TestWaitOverRestart(t *testing.T) {
 	root.SetArgs([]string{"wait", "mt/slow", "--timeout", patience.String(), "--socket", d.socket()})
 	go func() { ended <- command.ExitCode(root.ExecuteContext(t.Context())) }()
 	agenttest.Eventually(t, "the command says whom it waits for", func() bool {
-		return strings.Contains(errs.String(), "waiting for meshtimeout/slow: 0 of 1 proxy applied it, waiting for default/web")
+		return strings.Contains(errs.String(),
+			"waiting for meshtimeout/slow: 0 of 1 proxy applied it, waiting for default/web")
 	})
 	if code := d.end(syscall.SIGTERM); code != 0 {
 		t.Fatalf("the agent ended with %d", code)

@@ -1,12 +1,12 @@
 package api
 
-// AccessLogs is GET /v1/accesslogs, sorted by kind and name. Who may not look into everything sees
-// the FIFOs of the dataplanes that he may look into.
+// AccessLogs is GET /v1/accesslogs, sorted by kind and name. A sender without permission to inspect
+// everything sees the FIFOs of the dataplanes that it may inspect.
 type AccessLogs struct {
 	Total int         `json:"total"`
 	Items []LogStream `json:"items"`
-	// AuditFile is where the audit log is, absent for who may not look into everything. It need not
-	// exist.
+	// AuditFile is the path of the audit log, which may not exist. It is absent without permission
+	// to inspect everything.
 	AuditFile string `json:"auditFile,omitempty"`
 }
 
@@ -19,42 +19,44 @@ const (
 	LogOTLP      = "otlp"
 )
 
-// LogStream is one way that lines of access logs take, with what became of them since the agent
-// began with it. Lines pass two: the FIFO or receiver that they are read from, where Written are
-// those that were handed on, and the file or collector behind it. Records for OpenTelemetry pass
-// the last alone. Once nothing is under way In = Written + Spooled + InFlight + all Dropped.
+// LogStream is one stage of the lines of access logs, with counters since the agent started the
+// stage. A line passes two stages: the FIFO or receiver that the agent reads, where Written counts
+// lines passed on, and the file or collector that it writes. OpenTelemetry records pass only the
+// second stage. When no line is in flight, In = Written + Spooled + InFlight + all Dropped.
 type LogStream struct {
 	Kind string `json:"kind"`
-	Name string `json:"name"` // path of a FIFO or file, name of a receiver, address of a collector; unique for its kind
-	// Mesh and Dataplane are whose lines those of a FIFO are, Backend is the name that the policy
-	// gives the backend, if any.
+	// path of a FIFO or file, name of a receiver, or address of a collector; unique for its kind
+	Name string `json:"name"`
+	// Mesh and Dataplane identify the writer of a FIFO. Backend is the name of the backend in the
+	// policy, if any.
 	Mesh        string `json:"mesh,omitempty"`
 	Dataplane   string `json:"dataplane,omitempty"`
 	Backend     string `json:"backend,omitempty"`
-	Destination string `json:"destination"`      // "file PATH", "tcp HOST:PORT" or "otlp HOST:PORT"
-	Holder      string `json:"holder,omitempty"` // who beside the agent keeps a FIFO open; absent: nobody
-	Open        bool   `json:"open,omitempty"`   // an Envoy has the FIFO open
+	Destination string `json:"destination"` // "file PATH", "tcp HOST:PORT", or "otlp HOST:PORT"
+	// process that holds the FIFO in addition to the agent; absent: none
+	Holder string `json:"holder,omitempty"`
+	Open   bool   `json:"open,omitempty"` // an Envoy has the FIFO open
 
-	In       uint64            `json:"in"` // lines, as the next ones
+	In       uint64            `json:"in"` // lines, like the next counters
 	Written  uint64            `json:"written"`
-	Spooled  uint64            `json:"spooled"`  // on disk, and wait for their collector
+	Spooled  uint64            `json:"spooled"`  // on disk, waiting for the collector
 	InFlight uint64            `json:"inFlight"` // in memory
 	Dropped  map[string]uint64 `json:"dropped"`  // by cause; never null
 
 	BytesIn uint64 `json:"bytesIn"`
 	// lines that ended with their writer and got their LF from the agent
 	Unterminated uint64  `json:"unterminated,omitempty"`
-	Oversize     uint64  `json:"oversize,omitempty"` // lines that are stored in several, since they are too long
+	Oversize     uint64  `json:"oversize,omitempty"` // lines that were split because they are too long
 	Repeated     uint64  `json:"repeated,omitempty"` // lines that were sent more than once
 	SpoolBytes   uint64  `json:"spoolBytes,omitempty"`
-	SpoolOldest  float64 `json:"spoolOldestSeconds,omitempty"` // age of the oldest line that waits
-	Health       string  `json:"health,omitempty"`             // what is wrong and what to do; absent while all goes well
+	SpoolOldest  float64 `json:"spoolOldestSeconds,omitempty"` // age of the oldest spooled line
+	Health       string  `json:"health,omitempty"`             // problem and remedy; absent if there is none
 }
 
-// LogLines sum up what became of the lines of access logs, in the status.
+// LogLines sums up the lines of access logs in the status.
 type LogLines struct {
 	Streams  int               `json:"streams"`
-	Read     uint64            `json:"read"`     // from FIFOs, receivers and over OTLP
+	Read     uint64            `json:"read"`     // from FIFOs, from receivers, and over OTLP
 	Written  uint64            `json:"written"`  // in files, or acknowledged by collectors
 	Spooled  uint64            `json:"spooled"`  //
 	InFlight uint64            `json:"inFlight"` //

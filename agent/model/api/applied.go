@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// States of an [Applied], beside StatePending and StateRejected.
+// States of an [Applied], in addition to StatePending and StateRejected.
 const (
-	StateApplied    = "applied"    // every connected proxy that it touches has acknowledged it; none may be touched
-	StateGone       = "gone"       // it does not exist, and every connected proxy that it touched has acknowledged that
-	StateShadow     = "shadow"     // a policy labelled kuma.io/effect: shadow, which touches no proxy
-	StateInert      = "inert"      // of a kind that this version does not act on
-	StateReplaced   = "replaced"   // a legacy policy that targetRef policies have ended wherever it would act
+	StateApplied = "applied" // every affected connected proxy has acknowledged it; there may be none
+	// the resource does not exist, and every affected connected proxy has acknowledged that
+	StateGone       = "gone"
+	StateShadow     = "shadow"     // a policy with the label kuma.io/effect: shadow, which affects no proxy
+	StateInert      = "inert"      // of a kind that this version ignores
+	StateReplaced   = "replaced"   // a legacy policy that targetRef policies replace wherever it would act
 	StateUnselected = "unselected" // a policy that selects no dataplane of the mesh
 )
 
@@ -21,62 +22,63 @@ type AppliedList struct {
 	Items []Applied `json:"items"`
 }
 
-// Applied says how far a resource is in force on the proxies that take their config from this
-// agent. Lists are never null.
+// Applied says how far the proxies connected to this agent have applied a resource. Lists are never
+// null.
 type Applied struct {
 	Type     string `json:"type"`
 	Mesh     string `json:"mesh,omitempty"`
 	Name     string `json:"name"`
-	Revision uint64 `json:"revision"` // of its last change, which may be its deletion
+	Revision uint64 `json:"revision"` // of the last change, which may be the deletion
 	State    string `json:"state"`
-	Reason   string `json:"reason,omitempty"` // why it is in that state, where that is not to be seen from the lists
-	// Selected is how many dataplanes of the mesh a policy selects, wherever their proxies are.
+	Reason   string `json:"reason,omitempty"` // why it is in this state, unless the lists show it
+	// Selected is how many dataplanes of the mesh a policy selects, on all nodes.
 	Selected int `json:"selected,omitempty"`
-	// Proxies is how many connected proxies it touches, Acknowledged how many of these have it.
+	// Proxies is how many connected proxies the resource affects, and Acknowledged how many of them
+	// have acknowledged it.
 	Proxies      int `json:"proxies"`
 	Acknowledged int `json:"acknowledged"`
-	// Late are those that have not answered, Rejected what clients refuse of it. LateTotal and
-	// RejectedTotal count all, also where the lists are cut short.
+	// Late are proxies that have not answered, and Rejected are resources that clients rejected.
+	// LateTotal and RejectedTotal count all of them, even if the lists are truncated.
 	LateTotal     int                `json:"lateTotal"`
 	Late          []LateProxy        `json:"late"`
 	RejectedTotal int                `json:"rejectedTotal"`
 	Rejected      []RejectedResource `json:"rejected"`
-	// OldUntil is when connections have drained that may be on filter chains from before its last
-	// change; zero where none is.
+	// OldUntil is when connections on previous filter chains have drained. It is zero if there are
+	// none.
 	OldUntil time.Time `json:"oldUntil,omitzero"`
-	// Nodes is how many nodes were asked with ScopeMesh, this one among them. LateNodes are those that
-	// do not have it yet or do not answer, Unasked those that are not alive.
+	// Nodes is how many nodes were asked with ScopeMesh, including this one. LateNodes have not
+	// applied the resource or do not respond. Unasked are not alive.
 	Nodes     int        `json:"nodes,omitempty"`
 	LateNodes []LateNode `json:"lateNodes,omitempty"`
 	Unasked   []string   `json:"unasked,omitempty"`
 }
 
-// LateNode is a node of the pool that is waited for.
+// LateNode is a node of the pool that has not applied the resource.
 type LateNode struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
 }
 
-// LateProxy is a proxy that has not answered yet.
+// LateProxy is a proxy that has not answered.
 type LateProxy struct {
 	Mesh   string `json:"mesh"`
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
 }
 
-// RejectedResource is a resource of a proxy's config that its client refused, or the check before
-// it.
+// RejectedResource is a resource of a proxy's config that its client rejected, or that the check
+// withheld.
 type RejectedResource struct {
 	Mesh     string `json:"mesh"`
 	Name     string `json:"name"` // of the dataplane
 	TypeURL  string `json:"typeUrl"`
 	Resource string `json:"resource"`
-	By       string `json:"by"` // "proxy", or "check": the agent's own check, so that the client was not sent it
+	By       string `json:"by"` // "proxy", or "check" if the agent's check withheld it
 	Reason   string `json:"reason"`
-	// Retry is when the client is sent it again without any change, since the reason may pass; zero
-	// for never.
+	// Retry is when the agent sends the resource again without a change, because the cause may be
+	// temporary. It is zero for never.
 	Retry    time.Time `json:"retry,omitzero"`
-	Policies []Blame   `json:"policies"` // that shape it, the most likely cause first
+	Policies []Blame   `json:"policies"` // that shape it, most likely cause first
 }
 
 // Wait is the body of POST /v1/wait.
@@ -84,18 +86,18 @@ type Wait struct {
 	Type string `json:"type"` // any name of the kind
 	Mesh string `json:"mesh,omitempty"`
 	Name string `json:"name"`
-	For  string `json:"for,omitempty"` // ForApplied, which "" means too, or ForGone
-	// Scope is ScopeNode, which "" means too, or ScopeMesh for the living nodes of the pool.
+	For  string `json:"for,omitempty"` // ForApplied (the default) or ForGone
+	// Scope is ScopeNode (the default), or ScopeMesh for the living nodes of the pool.
 	Scope string `json:"scope,omitempty"`
-	// Timeout is how long the answer may take; at most 25 s, which "" means too. "0s" asks how it
-	// stands now.
+	// Timeout bounds the time until the answer. The default and maximum is 25 s; "0s" returns the
+	// current state.
 	Timeout string `json:"timeout,omitempty"`
-	// Late are proxies, as MESH/NAME, that were late in the last answer: they are waited for although
-	// they are not connected, as after a restart of the agent.
+	// Late are the proxies, as MESH/NAME, that were late in the last answer. The agent waits for
+	// them even if they are disconnected, for example after a restart of the agent.
 	Late []string `json:"late,omitempty"`
 }
 
-// What can be waited for, and where.
+// Values of Wait.For and Wait.Scope.
 const (
 	ForApplied = "applied"
 	ForGone    = "gone"
@@ -104,8 +106,7 @@ const (
 	ScopeMesh = "mesh"
 )
 
-// RetrySaid says when a client is sent something again that it rejected for a reason that may pass;
-// "" for never.
+// RetrySaid says when the agent sends a rejected resource again; "" for never.
 func RetrySaid(at, now time.Time) string {
 	switch wait := at.Sub(now).Round(time.Second); {
 	case at.IsZero():

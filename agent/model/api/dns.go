@@ -5,63 +5,65 @@ import "net/netip"
 // States of the resolver.
 const (
 	DNSServing = "serving"
-	DNSPending = "pending" // names of the meshes fail, since there is no mesh yet
+	DNSPending = "pending" // mesh names fail, because there is no mesh yet
 	DNSOff     = "off"
-	DNSFailed  = "failed" // a socket is gone
+	DNSFailed  = "failed" // a socket failed
 )
 
-// DNSStatus is how the resolver stands.
+// DNSStatus is the state of the resolver.
 type DNSStatus struct {
 	State  string   `json:"state"`
-	Reason string   `json:"reason,omitempty"` // why it is not serving, or what is wrong with it, and what to do
+	Reason string   `json:"reason,omitempty"` // why it is not serving, or its problem and remedy
 	Listen []string `json:"listen"`           // UDP and TCP addresses
-	Holder string   `json:"holder,omitempty"` // who holds the sockets while the agent is away; absent: nobody
-	Names  int      `json:"names"`            // that it answers by itself, without reverse names
-	// Suffixes belong to the meshes: other names below them do not exist. Unowned are those that do
-	// not, though a generator ends names with them.
+	// process that holds the sockets while the agent is down; absent: none
+	Holder string `json:"holder,omitempty"`
+	Names  int    `json:"names"` // in its table, without reverse names
+	// Suffixes belong to the meshes: other names below them do not exist. Unowned suffixes do not,
+	// although a HostnameGenerator uses them.
 	Suffixes      []DNSSuffix   `json:"suffixes"`
 	Unowned       []DNSSuffix   `json:"unowned,omitempty"`
 	TTL           int           `json:"ttl"` // seconds
 	ReachableOnly bool          `json:"reachableOnly"`
-	Views         []DNSView     `json:"views"`     // addresses whose workloads are not told everything
+	Views         []DNSView     `json:"views"`     // addresses whose workloads do not see all names
 	Upstreams     []DNSUpstream `json:"upstreams"` // in the order of the config
 	Problem       string        `json:"problem,omitempty"`
-	// queries to upstreams have the mark that exempts them from redirections of port 53
+	// queries to upstreams have the mark that exempts them from the redirection of port 53
 	Marked        bool         `json:"marked"`
 	Cache         DNSCache     `json:"cache"`
 	Canary        string       `json:"canary"` // a name that only agents answer, with CanaryAddress
 	CanaryAddress netip.Addr   `json:"canaryAddress"`
-	QueryLog      *DNSQueryLog `json:"queryLog,omitempty"` // absent for who may not look into everything
+	QueryLog      *DNSQueryLog `json:"queryLog,omitempty"` // absent without permission to inspect everything
 }
 
 // DNSSuffix is a suffix of names.
 type DNSSuffix struct {
-	Name      string `json:"name"`
-	Origin    string `json:"origin"`              // config, generator, or range for the reverse names of virtual addresses
+	Name string `json:"name"`
+	// config, generator, or range for the reverse names of virtual addresses
+	Origin    string `json:"origin"`
 	Generator string `json:"generator,omitempty"` // name of the first HostnameGenerator
 	Reason    string `json:"reason,omitempty"`    // why it does not belong to the meshes
 }
 
-// DNSView is what the workloads behind one address are told.
+// DNSView is the view of the workloads at one address.
 type DNSView struct {
 	Address    netip.Addr `json:"address"`
 	Dataplanes []string   `json:"dataplanes"` // MESH/NAME
-	All        bool       `json:"all"`        // names, not only those of services that are reached
+	All        bool       `json:"all"`        // all names, not only those of reachable services
 	Families   []string   `json:"families"`   // IPv4, IPv6
 }
 
-// DNSUpstream is a name server that the rest is asked of.
+// DNSUpstream is a name server for other names.
 type DNSUpstream struct {
 	Address  string  `json:"address"`
 	Down     bool    `json:"down"`
-	RTT      float64 `json:"rttSeconds"` // smoothed; 0 while unknown
+	RTT      float64 `json:"rttSeconds"` // smoothed; 0 if unknown
 	Queries  uint64  `json:"queries"`
 	Answers  uint64  `json:"answers"`
 	Failures uint64  `json:"failures"` // replies with an error code
 	Timeouts uint64  `json:"timeouts"`
 }
 
-// DNSCache is the answers of upstreams that are kept.
+// DNSCache is the cache of upstream answers.
 type DNSCache struct {
 	Entries int    `json:"entries"`
 	Bytes   int    `json:"bytes"`
@@ -72,14 +74,14 @@ type DNSCache struct {
 // DNSQueryLog is the log of queries.
 type DNSQueryLog struct {
 	File    string `json:"file"`
-	Sample  uint32 `json:"sample"` // one query of so many is logged; 0: none
+	Sample  uint32 `json:"sample"` // one of this many queries is logged; 0: none
 	Written uint64 `json:"written"`
 	Dropped uint64 `json:"dropped"`
 	Problem string `json:"problem,omitempty"`
 }
 
-// DNS is GET /v1/dns?mesh=&name=: how the resolver stands, with a page of the names that it answers
-// by itself, sorted.
+// DNS is GET /v1/dns?mesh=&name=: the state of the resolver, with a page of the names in its table,
+// sorted.
 type DNS struct {
 	DNSStatus
 	Total int       `json:"total"` // of all pages
@@ -89,26 +91,27 @@ type DNS struct {
 
 // DNSLine is the resolver in the status.
 type DNSLine struct {
-	State   string            `json:"state"`
-	Reason  string            `json:"reason,omitempty"`
-	Listen  []string          `json:"listen"`
-	Holder  string            `json:"holder,omitempty"` // who holds the sockets while the agent is away; absent: nobody
+	State  string   `json:"state"`
+	Reason string   `json:"reason,omitempty"`
+	Listen []string `json:"listen"`
+	// process that holds the sockets while the agent is down; absent: none
+	Holder  string            `json:"holder,omitempty"`
 	Names   int               `json:"names"`
 	Queries map[string]uint64 `json:"queries"` // by result; never null
 }
 
-// DNSName is one name of a table, with the reason for which it resolves.
+// DNSName is one name of the table, with the reason why it resolves.
 type DNSName struct {
 	Name      string       `json:"name"`
 	Mesh      string       `json:"mesh"`
 	Kind      string       `json:"kind"`    // ServiceTag, or the kind of the service
-	Service   string       `json:"service"` // its name
+	Service   string       `json:"service"` // name of the service
 	Addresses []netip.Addr `json:"addresses"`
 	Ports     []DNSPort    `json:"ports"` // of the SRV records
 	Zone      string       `json:"zone,omitempty"`
 	Origin    string       `json:"origin"` // status, generator, tag
 	Generator string       `json:"generator,omitempty"`
-	// Contested lists who else wants the name.
+	// Contested lists other services that claim the name.
 	Contested []DNSClaim `json:"contested,omitempty"`
 }
 
@@ -125,5 +128,5 @@ type DNSClaim struct {
 	Service   string `json:"service"`
 	Origin    string `json:"origin"`
 	Generator string `json:"generator,omitempty"`
-	Why       string `json:"why"` // it does not have the name
+	Why       string `json:"why"` // why it does not have the name
 }

@@ -5,35 +5,35 @@ import (
 	"strings"
 )
 
-// Error is the body of an answer that is not a success: a problem document of RFC 9457 with the
-// member invalid_parameters that Kuma's tools read. Its media type is application/problem+json.
+// Error is the body of an unsuccessful answer: a problem document of RFC 9457, with the member
+// invalid_parameters that Kuma's tools read. Its media type is application/problem+json.
 type Error struct {
-	Type              string             `json:"type"` // "/problems/…", stable: what programs switch on
+	Type              string             `json:"type"` // "/problems/…": stable, for programs
 	Title             string             `json:"title"`
 	Status            int                `json:"status"`
 	Detail            string             `json:"detail"`
 	InvalidParameters []InvalidParameter `json:"invalid_parameters"`
-	Denied            []Denied           `json:"denied,omitempty"` // of the type [ProblemDenied]
+	Denied            []Denied           `json:"denied,omitempty"` // for the type [ProblemDenied]
 }
 
-// InvalidParameter is one field of a request that was refused.
+// InvalidParameter is an invalid field of a request.
 type InvalidParameter struct {
-	Document string `json:"document,omitempty"` // Kind/mesh/name, where the resource that is the cause has to be told
+	Document string `json:"document,omitempty"` // Kind/mesh/name, if the request has several resources
 	Field    string `json:"field"`
 	Reason   string `json:"reason"`
 }
 
-// Denied is one thing that a peer may not do, in a [Error] of the type [ProblemDenied].
+// Denied is a permission that the sender lacks, in an [Error] of the type [ProblemDenied].
 type Denied struct {
 	Who   string   `json:"who"`
 	Verb  string   `json:"verb"`
-	Kind  string   `json:"kind,omitempty"` // absent for what is about no kind
+	Kind  string   `json:"kind,omitempty"` // absent for requests without a kind
 	Mesh  string   `json:"mesh,omitempty"`
 	Name  string   `json:"name,omitempty"`
 	Roles []string `json:"roles"` // that would allow it
 }
 
-// Error returns the title, the detail and the fields that it does not name.
+// Error returns the title, the detail, and the invalid fields that the detail does not mention.
 func (e *Error) Error() string {
 	s := e.Title
 	if e.Detail != "" {
@@ -41,7 +41,7 @@ func (e *Error) Error() string {
 	}
 	for _, p := range e.InvalidParameters {
 		if strings.Contains(e.Detail, p.Reason) {
-			continue // told already
+			continue // the detail contains it
 		}
 		s += "\n  "
 		for _, where := range []string{p.Document, p.Field} {
@@ -79,18 +79,18 @@ const (
 	ProblemInternal   = "/problems/internal"
 )
 
-// ProgressHeader asks, in a request, for interim answers (102, RFC 2518 section 10.1) while it
-// takes long. Each of them has the header too: DONE/ALL, how many proxies of how many were looked
-// at, or ProgressWaits.
+// ProgressHeader in a request asks for interim answers (102, RFC 2518 section 10.1) during long
+// requests. Each of them has this header with DONE/ALL, the completed and the total number of
+// proxies, or with ProgressWaits.
 const ProgressHeader = "Nearside-Progress"
 
-// ProgressWaits is the value of the header while others are served first.
+// ProgressWaits is the value of the header while the agent serves other requests first.
 const ProgressWaits = "waiting"
 
-// MaxBody is how many bytes of a request body are read by default.
+// MaxBody is the default limit of a request body in bytes.
 const MaxBody = 16 << 20
 
-// Statuses of HTTP that packages without net/http give to problems.
+// HTTP statuses for packages without net/http.
 const (
 	StatusConflict    = 409
 	StatusWouldBreak  = 422
@@ -99,7 +99,7 @@ const (
 	StatusStorage     = 507
 )
 
-// NewError returns a problem. With args, the detail is a format.
+// NewError returns a problem. With args, detail is a format.
 func NewError(status int, typ, title, detail string, args ...any) *Error {
 	if len(args) > 0 {
 		detail = fmt.Sprintf(detail, args...)
@@ -107,18 +107,18 @@ func NewError(status int, typ, title, detail string, args ...any) *Error {
 	return &Error{Type: typ, Title: title, Status: status, Detail: detail, InvalidParameters: []InvalidParameter{}}
 }
 
-// NewNotFound says that something does not exist.
+// NewNotFound returns the problem of a missing object.
 func NewNotFound(detail string, args ...any) *Error {
 	return NewError(404, ProblemNotFound, "Not found", detail, args...)
 }
 
-// NewNotReady says that there is no result of a reconciliation yet.
+// NewNotReady returns the problem of a request before the first pass.
 func NewNotReady() *Error {
 	return NewError(StatusUnavailable, ProblemNotReady, "Not ready",
 		"the first configs are being computed; repeat the request in a moment")
 }
 
-// NewInvalid says that a request is not possible, with the fields that are wrong.
+// NewInvalid returns the problem of an invalid request, with its invalid fields.
 func NewInvalid(detail string, params ...InvalidParameter) *Error {
 	e := NewError(400, ProblemInvalid, "Invalid request", detail)
 	e.InvalidParameters = append(e.InvalidParameters, params...)

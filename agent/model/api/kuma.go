@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// Head is how documents begin that kumactl lists.
+// Head holds the common fields of documents that kumactl lists.
 type Head struct {
 	Type     string            `json:"type"`
 	Mesh     string            `json:"mesh,omitempty"`
@@ -12,15 +12,15 @@ type Head struct {
 	Labels   map[string]string `json:"labels,omitempty"`
 }
 
-// Insight is what is known of a proxy over its connections. Kuma counts all responses; these are
-// the types of resources as they are now.
+// Insight describes a proxy by its connections. Kuma counts all responses; this counts the current
+// types of resources.
 type Insight struct {
 	Subscriptions []Subscription `json:"subscriptions"`
 	MTLS          *InsightMTLS   `json:"mTLS,omitempty"`
 }
 
-// InsightMTLS is the certificate of a proxy. The number counts those that were made since the agent
-// was started, the first one with it.
+// InsightMTLS is the certificate of a proxy. The number counts the certificates issued since the
+// agent started, including the first one.
 type InsightMTLS struct {
 	Until             time.Time `json:"certificateExpirationTime"`
 	At                time.Time `json:"lastCertificateRegeneration"`
@@ -42,7 +42,7 @@ type Subscription struct {
 // SubscriptionStatus counts responses.
 type SubscriptionStatus struct {
 	LastUpdateTime *time.Time        `json:"lastUpdateTime,omitempty"`
-	Total          map[string]string `json:"total"` // 64 bits, as text
+	Total          map[string]string `json:"total"` // 64-bit numbers as text
 }
 
 // SubscriptionVersion has the versions of both sides.
@@ -55,7 +55,7 @@ type SubscriptionVersion struct {
 	} `json:"envoy"`
 }
 
-// Counts of proxies or resources.
+// Counts counts proxies or resources.
 type Counts struct {
 	Total             int `json:"total"`
 	Online            int `json:"online,omitempty"`
@@ -63,22 +63,22 @@ type Counts struct {
 	PartiallyDegraded int `json:"partiallyDegraded,omitempty"`
 }
 
-// MeshInsight counts what a mesh has.
+// MeshInsight counts the objects of a mesh.
 type MeshInsight struct {
 	Head
 	Dataplanes Counts            `json:"dataplanes"`
-	Policies   map[string]Counts `json:"policies"` // by kind; ExternalService is counted with them, as in Kuma
+	Policies   map[string]Counts `json:"policies"` // by kind, including ExternalService as in Kuma
 }
 
-// ServiceInsight says how a service stands.
+// ServiceInsight is the state of a service.
 type ServiceInsight struct {
 	Head
-	Status     string   `json:"status"` // online, partially_degraded, offline or not_available
+	Status     string   `json:"status"` // online, partially_degraded, offline, or not_available
 	Dataplanes Counts   `json:"dataplanes"`
 	Zones      []string `json:"zones,omitempty"`
 }
 
-// Attachment is what of a proxy policies act on: the proxy as a whole.
+// Attachment is what policies act on: the proxy as a whole.
 type Attachment struct {
 	Type    string            `json:"type"`
 	Name    string            `json:"name,omitempty"`
@@ -96,7 +96,7 @@ type Attached struct {
 	Attachments []Attachment `json:"attachments"`
 }
 
-// ResourceType is a kind for those who go through all.
+// ResourceType describes a kind for generic clients.
 type ResourceType struct {
 	Name                string          `json:"name"`
 	Path                string          `json:"path"`
@@ -108,7 +108,7 @@ type ResourceType struct {
 	Policy              *ResourcePolicy `json:"policy,omitempty"`
 }
 
-// ResourcePolicy is there for kinds of policies.
+// ResourcePolicy is set for policy kinds.
 type ResourcePolicy struct {
 	IsTargetRef bool `json:"isTargetRef"`
 }

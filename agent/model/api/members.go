@@ -17,20 +17,21 @@ const (
 // Member is a node of the pool.
 type Member struct {
 	Name    string    `json:"name"`
-	ID      string    `json:"id"` // for all its life
+	ID      string    `json:"id"` // permanent
 	Zone    string    `json:"zone"`
 	Version string    `json:"version"` // of its agent
 	Address string    `json:"address"`
-	State   string    `json:"state"` // [MemberAlive], [MemberDead] or [MemberLeft]
+	State   string    `json:"state"` // [MemberAlive], [MemberDead], or [MemberLeft]
 	Since   time.Time `json:"since"`
 	Self    bool      `json:"self"`
-	InSync  bool      `json:"inSync"` // when it was asked last, it had what this node has
+	InSync  bool      `json:"inSync"` // it had the resources of this node when it was last asked
 	Ahead   float64   `json:"ahead"`  // seconds by which its clock is ahead
-	// Revision names what it had when it was asked last: nodes with the same one have the same. Lag is
-	// for how many seconds it has had something else than this node.
+	// Revision identifies its resources when it was last asked: nodes with the same revision have
+	// the same resources. Lag is for how many seconds its resources have differed from those of
+	// this node.
 	Revision string  `json:"revision"`
 	Lag      float64 `json:"lag"`
-	// AgentLost says that the agent of a dead node alone is dead: dataplanes of the node answer.
+	// AgentLost says that only the agent of a dead node is down: dataplanes of the node respond.
 	AgentLost bool `json:"agentLost,omitempty"`
 }
 
@@ -41,10 +42,10 @@ type Members struct {
 
 // Join is the body of POST /v1/members/join.
 type Join struct {
-	Addresses []string `json:"addresses"` // host:port
+	Addresses []string `json:"addresses"` // HOST:PORT
 }
 
-// Joined says whether a member has answered at an address.
+// Joined says whether a member responded at an address.
 type Joined struct {
 	Address string `json:"address"`
 	Reached bool   `json:"reached"`
@@ -60,16 +61,15 @@ type Forget struct {
 	Node string `json:"node"` // name or id
 }
 
-// Conflict is a version of a resource that is not in force, though nobody who knew it has replaced
-// it.
+// Conflict is a version of a resource that lost to a concurrent write.
 type Conflict struct {
 	ID      string    `json:"id"`
 	State   string    `json:"state"` // ConflictLost or ConflictLimbo
 	Deleted bool      `json:"deleted,omitempty"`
 	Written time.Time `json:"written"`
-	Node    string    `json:"node"`             // that wrote it
-	Seen    time.Time `json:"seen,omitzero"`    // when this node saw that it had lost
-	Reason  string    `json:"reason,omitempty"` // why it cannot be restored here
+	Node    string    `json:"node"`             // that wrote the version
+	Seen    time.Time `json:"seen,omitzero"`    // when this node detected the conflict
+	Reason  string    `json:"reason,omitempty"` // why it cannot be restored on this node
 
 	Key      resource.Key       `json:"-"`
 	Resource *resource.Resource `json:"-"`
@@ -77,11 +77,12 @@ type Conflict struct {
 
 // States of a [Conflict].
 const (
-	ConflictLost  = "lost"  // against a version that another node made at the same time
-	ConflictLimbo = "limbo" // a node that was away for long has it, and it may have been deleted meanwhile
+	ConflictLost = "lost" // to a concurrent version of another node
+	// a node that was away for long has it, and it may have been deleted in the meantime
+	ConflictLimbo = "limbo"
 )
 
-// ConflictItem is a conflict as it is shown.
+// ConflictItem is a conflict in an answer.
 type ConflictItem struct {
 	Conflict
 	Type     string          `json:"type"`

@@ -2,14 +2,15 @@ package api
 
 import "github.com/nearside-mesh/nearside/agent/model/node"
 
-// States of a [Proxy], from the best to the one that most needs a look.
+// States of a [Proxy], best first.
 const (
-	StateSynced       = "synced"       // every type that was asked for is sent and acknowledged
-	StateElsewhere    = "elsewhere"    // the Dataplane belongs to another node of the pool, whose agent serves its client
-	StateDisconnected = "disconnected" // the Dataplane exists, but no client on this node takes its config
-	StatePending      = "pending"      // an answer to a config is outstanding
-	StateRejected     = "rejected"     // the client refused something and keeps what it had
-	StateUnknown      = "unknown"      // a client asks for a Dataplane that does not exist
+	StateSynced = "synced" // every requested type is sent and acknowledged
+	// the Dataplane belongs to another node of the pool, whose agent serves its client
+	StateElsewhere    = "elsewhere"
+	StateDisconnected = "disconnected" // the Dataplane exists, but has no client on this node
+	StatePending      = "pending"      // the answer to a config is outstanding
+	StateRejected     = "rejected"     // the client rejected something and keeps its previous config
+	StateUnknown      = "unknown"      // a client requests a Dataplane that does not exist
 )
 
 // Proxies is GET /v1/dataplanes, sorted by mesh and name.
@@ -18,39 +19,40 @@ type Proxies struct {
 	Items []Proxy `json:"items"`
 }
 
-// Proxy is GET /v1/dataplanes/{mesh}/{name}/status: one proxy and how far it is with its config.
+// Proxy is GET /v1/dataplanes/{mesh}/{name}/status: one proxy and its sync status.
 type Proxy struct {
-	Type      node.Type `json:"type,omitempty"` // of proxies at the border of a zone, which have no mesh
+	Type      node.Type `json:"type,omitempty"` // of zone proxies, which have no mesh
 	Mesh      string    `json:"mesh"`
 	Name      string    `json:"name"`
 	State     string    `json:"state"`
-	Reason    string    `json:"reason,omitempty"` // why it is in that state, and what to do
-	Dataplane bool      `json:"dataplane"`        // a Dataplane of that name exists
-	// of the pool that the Dataplane belongs to, when that is another one
-	Node     string        `json:"node,omitempty"`
-	Liveness string        `json:"liveness,omitempty"` // of that node: see [resource.LabelLiveness]
-	Clients  []ProxyStatus `json:"clients"`            // at most one per flavor, connected or recently so
-	Problems []Problem     `json:"problems"`           // with its Dataplane
-	// RefusedConnections is how many connections to destinations outside of the mesh its Envoy has
-	// refused since it started; null where the Envoy does not tell.
+	Reason    string    `json:"reason,omitempty"` // why it is in this state, and the remedy
+	Dataplane bool      `json:"dataplane"`        // a Dataplane with this name exists
+	// node of the pool that owns the Dataplane, if it is another one
+	Node     string `json:"node,omitempty"`
+	Liveness string `json:"liveness,omitempty"` // of that node; see [resource.LabelLiveness]
+	// at most one per flavor, connected or recently connected
+	Clients  []ProxyStatus `json:"clients"`
+	Problems []Problem     `json:"problems"` // with its Dataplane
+	// RefusedConnections is how many connections to destinations outside the mesh its Envoy has
+	// refused since it started. It is null if the Envoy does not report it.
 	RefusedConnections *uint64 `json:"refusedConnections"`
-	// LogWritesFailed is how many writes to access logs its Envoy has not been able to make since it
-	// started, each with the loss of some lines, and LogReopensFailed how often it could not open a
-	// log anew; null where the Envoy does not tell.
+	// LogWritesFailed is how many writes to access logs have failed since the Envoy started, each
+	// with the loss of some lines, and LogReopensFailed is how often reopening a log failed. They
+	// are null if the Envoy does not report them.
 	LogWritesFailed  *uint64 `json:"logWritesFailed"`
 	LogReopensFailed *uint64 `json:"logReopensFailed"`
-	// InForce is what policies let the proxy do as a whole, in the order in which they act. Not in
-	// lists of proxies.
+	// InForce is what policies let the proxy do as a whole, in the order in which they act. Lists
+	// of proxies omit it.
 	InForce []InForce `json:"inForce,omitempty"`
-	Reach   *Saving   `json:"reach,omitempty"` // with include=reach, of a Dataplane that exists
+	Reach   *Saving   `json:"reach,omitempty"` // with include=reach, for a Dataplane that exists
 }
 
-// Saving is what it saves a proxy that it does not reach all services.
+// Saving is what a proxy saves because it does not reach all services.
 type Saving struct {
-	Clusters int `json:"clusters"` // services that it reaches; of real services, each port
+	Clusters int `json:"clusters"` // services that it reaches; each port of a MeshService resource counts
 	Of       int `json:"of"`       // services that it would reach without lists and permissions
-	// Bytes is about how much larger its config would be: for each sort of service the mean size of
-	// some is taken.
+	// Bytes estimates how much larger its config would be, from the mean size of some services of
+	// each sort.
 	Bytes int `json:"bytes"`
 }
 
@@ -58,32 +60,32 @@ type Saving struct {
 type InForce struct {
 	Type    string     `json:"type"`
 	Mode    string     `json:"mode"`    // in the words of the kind
-	Decides FlowPolicy `json:"decides"` // what gives the mode
-	// Permits are what may be done where the mode leaves that to be said; never null.
+	Decides FlowPolicy `json:"decides"` // the policy that sets the mode
+	// Permits lists what is allowed, if the mode depends on it; never null.
 	Permits []Permit `json:"permits"`
 }
 
 // Permit is one thing that a proxy may do. Lists are never null.
 type Permit struct {
 	Protocol string `json:"protocol"`
-	Value    string `json:"value"`          // the destination, as policies write it
+	Value    string `json:"value"`          // the destination, in the form of the policy
 	Port     uint32 `json:"port,omitempty"` // 0: all ports
 	Cluster  string `json:"cluster"`        // whose statistics count it
-	// Pinned is true where the proxy looks the destination up by itself; Reaches says in words where
-	// it leads.
+	// Pinned is true if the proxy itself resolves the destination; Reaches describes where it
+	// leads.
 	Pinned     bool         `json:"pinned"`
 	Reaches    string       `json:"reaches"`
-	IPv4       bool         `json:"ipv4"` // the address families in which it acts
+	IPv4       bool         `json:"ipv4"` // the address families in which it applies
 	IPv6       bool         `json:"ipv6"`
 	AccessLogs []FlowLog    `json:"accessLogs"`
-	Policies   []FlowPolicy `json:"policies"` // that ask for it
+	Policies   []FlowPolicy `json:"policies"` // that request it
 }
 
-// Loggers is GET and PUT /v1/dataplanes/{mesh}/{name}/loggers: levels by the names of loggers; in
-// PUT, "" is for all.
+// Loggers is GET and PUT /v1/dataplanes/{mesh}/{name}/loggers: levels by logger. In PUT, "" stands
+// for all loggers.
 type Loggers struct {
 	Levels map[string]string `json:"levels"`
 }
 
-// LoggerLevels are the levels of an Envoy's loggers, from the one that says most.
+// LoggerLevels are the levels of an Envoy's loggers, most verbose first.
 var LoggerLevels = []string{"trace", "debug", "info", "warning", "error", "critical", "off"}

@@ -7,7 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 )
 
-// Info says who answers.
+// Info identifies the agent.
 type Info struct {
 	Product  string    `json:"product"` // "nearside"
 	Version  string    `json:"version"`
@@ -20,9 +20,9 @@ type Info struct {
 
 // Index is GET /.
 type Index struct {
-	Info           // the version with a mark for kumactl
+	Info           // the version with a suffix for kumactl
 	Tagline string `json:"tagline"`
-	// What kumactl shows.
+	// Shown by kumactl.
 	Hostname   string `json:"hostname"`
 	ClusterID  string `json:"clusterId"` // the zone
 	InstanceID string `json:"instanceId"`
@@ -37,13 +37,13 @@ type List struct {
 	Next  *string           `json:"next"` // path and query of the next page, null on the last
 }
 
-// Item is a resource with what the agent knows about it: meta=true.
+// Item is a resource with its metadata: meta=true.
 type Item struct {
 	Meta     Meta            `json:"meta"`
-	Resource json.RawMessage `json:"resource"` // its universal form
+	Resource json.RawMessage `json:"resource"` // in universal form
 }
 
-// Meta is what the agent knows about a resource beside its content.
+// Meta is the agent's metadata of a resource.
 type Meta struct {
 	Revision uint64    `json:"revision"`
 	ETag     string    `json:"etag"` // for If-Match
@@ -53,7 +53,7 @@ type Meta struct {
 	Modified time.Time `json:"modified"`
 }
 
-// Change is what a write did to one resource, or with dryRun would do.
+// Change is what a write did to one resource, or would do in a dry run.
 type Change struct {
 	Type     string `json:"type"`
 	Mesh     string `json:"mesh,omitempty"`
@@ -64,12 +64,12 @@ type Change struct {
 	Fields []jsonpatch.FieldChange `json:"fields,omitempty"`
 }
 
-// Written answers PUT, DELETE, POST /v1/apply and POST /v1/rollback.
+// Written answers PUT, DELETE, POST /v1/apply, and POST /v1/rollback.
 type Written struct {
 	Changes  []Change `json:"changes"` // in the order of the request
 	Warnings []string `json:"warnings"`
 	DryRun   bool     `json:"dryRun,omitempty"`
-	// of a dry run: what would change on proxies; absent while that cannot be said
+	// in a dry run, what would change on proxies; absent if unknown
 	Diff *Diff `json:"diff,omitempty"`
 }
 
@@ -78,7 +78,7 @@ type Rollback struct {
 	Type     string `json:"type"` // any name of the kind
 	Mesh     string `json:"mesh,omitempty"`
 	Name     string `json:"name"`
-	Revision uint64 `json:"revision"` // whose content comes back, as a new revision
+	Revision uint64 `json:"revision"` // revision to restore, as a new revision
 	DryRun   bool   `json:"dryRun,omitempty"`
 }
 
@@ -90,16 +90,16 @@ type History struct {
 	Items []Revision `json:"items"`
 }
 
-// Revision is one state that a resource was in.
+// Revision is one revision of a resource.
 type Revision struct {
 	Revision uint64    `json:"revision"`
 	Time     time.Time `json:"time"`
 	Source   string    `json:"source"`
 	Author   string    `json:"author,omitempty"`
-	// created, changed or deleted; of the oldest that is kept, "" when not known
+	// created, changed, or deleted; "" if unknown, for the oldest revision
 	Action   string          `json:"action"`
-	Resource json.RawMessage `json:"resource,omitempty"` // nil when it was deleted
-	// of changed: those that differ from the revision before; at most 64
+	Resource json.RawMessage `json:"resource,omitempty"` // null if it was deleted
+	// changed fields, compared with the previous revision; at most 64
 	Fields []jsonpatch.FieldChange `json:"fields,omitempty"`
 }
 
@@ -108,8 +108,9 @@ type XDS map[string]map[string]json.RawMessage
 
 // Config is GET /meshes/{mesh}/dataplanes/{name}/_config.
 type Config struct {
-	XDS  XDS                   `json:"xds"`
-	Diff []jsonpatch.Operation `json:"diff,omitzero"` // only with include=diff: from the current config to XDS
+	XDS XDS `json:"xds"`
+	// only with include=diff: from the current config to XDS
+	Diff []jsonpatch.Operation `json:"diff,omitzero"`
 }
 
 // Names is GET /v1/names: for completion.

@@ -2,39 +2,40 @@ package api
 
 import "net/netip"
 
-// KindServiceTag stands for services that are values of kuma.io/service and no resources.
+// KindServiceTag stands for services that are values of kuma.io/service and have no resource.
 const KindServiceTag = "ServiceTag"
 
-// Services is a page of GET /v1/services, sorted by mesh, kind and name.
+// Services is a page of GET /v1/services, sorted by mesh, kind, and name.
 type Services struct {
 	Total int       `json:"total"` // of all pages
 	Items []Service `json:"items"`
 	Next  *string   `json:"next"` // path and query of the next page, null on the last
 }
 
-// Service is one service of a mesh as this node sees it: what its resource says, and what was
-// computed beside it. Nothing of that is ever stored.
+// Service is one service of a mesh as this node sees it: its resource and computed fields, which
+// are never stored.
 type Service struct {
 	Kind string `json:"kind"` // KindServiceTag, or the kind of the resource
 	Mesh string `json:"mesh"`
 	Name string `json:"name"` // of the resource, or the tag
-	// a MeshService that is made of a tag; it is in no list of resources
+	// a MeshService derived from a tag; it is in no list of resources
 	Derived   bool              `json:"derived,omitempty"`
-	Labels    map[string]string `json:"labels,omitempty"` // with those that all resources have
+	Labels    map[string]string `json:"labels,omitempty"` // including those of all resources
 	VIPs      []netip.Addr      `json:"vips"`             // at which proxies listen for it
-	Hostnames []ServiceHostname `json:"hostnames"`        // that it has, and that it was to have
+	Hostnames []ServiceHostname `json:"hostnames"`        // generated and missing ones
 	Ports     []ServicePort     `json:"ports"`
-	Reasons   []string          `json:"reasons"` // what is not as it is written, and what to do
+	Reasons   []string          `json:"reasons"` // what is missing, and the remedy
 }
 
-// ServiceHostname is one name that a service was to have.
+// ServiceHostname is a generated or missing hostname of a service.
 type ServiceHostname struct {
-	Hostname  string `json:"hostname"`            // "" when a template gives none
+	Hostname  string `json:"hostname"`            // "" if a template yields none
 	Origin    string `json:"origin"`              // status, generator, tag
 	Generator string `json:"generator,omitempty"` // name of the HostnameGenerator
 	Generated bool   `json:"generated"`           // the service has the name
-	Reason    string `json:"reason"`              // Generated, Collision, TemplateError, InvalidName, LimitReached
-	Message   string `json:"message,omitempty"`   // why it does not, and what to do
+	// Generated, Collision, TemplateError, InvalidName, LimitReached
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"` // why it is missing, and the remedy
 }
 
 // ServicePort is one port of a service.
@@ -42,16 +43,16 @@ type ServicePort struct {
 	Port     uint32   `json:"port"` // at the virtual addresses
 	Name     string   `json:"name,omitempty"`
 	Protocol string   `json:"protocol"`
-	Cluster  string   `json:"cluster"` // as proxies have it
-	Ready    int      `json:"ready"`   // endpoints that take traffic
+	Cluster  string   `json:"cluster"` // in the config of proxies
+	Ready    int      `json:"ready"`   // endpoints that receive traffic
 	Total    int      `json:"total"`   // all endpoints
-	Zones    []string `json:"zones"`   // of the endpoints that take traffic, sorted
+	Zones    []string `json:"zones"`   // of the endpoints that receive traffic, sorted
 	TLS      string   `json:"tls,omitempty"`
 	Identity []string `json:"identities,omitempty"` // SPIFFE IDs of the endpoints, with mTLS
 }
 
-// Hostnames is GET /meshes/{mesh}/{plural}/{name}/_hostnames, in the form of the reference: the
-// names that a service has, sorted, and the zones in which they lead to it.
+// Hostnames is GET /meshes/{mesh}/{plural}/{name}/_hostnames, in the form of Kuma: the hostnames of
+// a service, sorted, and the zones in which they lead to it.
 type Hostnames struct {
 	Total int            `json:"total"`
 	Items []HostnameItem `json:"items"`

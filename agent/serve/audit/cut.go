@@ -1,15 +1,14 @@
 package audit
 
-// maxDepth bounds the containers that a cut document can have inside each other.
+// maxDepth bounds the nesting of a truncated document.
 const maxDepth = 200
 
-// Cut returns the beginning of a JSON document as a document that is valid and has at most limit
-// bytes: members and items behind the cut are missing, and so is a value that does not end before
-// it. The document may be cut off already. It returns nil where nothing is left, as of a single
-// long text.
+// Cut truncates a JSON document to a valid document of at most limit bytes. It drops members and
+// items after the limit, and a value that exceeds it. The input may already be truncated. Cut
+// returns nil if nothing remains, for example of one long string.
 func Cut(doc []byte, limit int) []byte {
-	var open []byte // what closes the containers that are open, the innermost last
-	var keep int    // up to here the document can be cut
+	var open []byte // closing brackets of the open containers, innermost last
+	var keep int    // last position where the document can be truncated
 	var closers []byte
 	mark := func(i int) {
 		if i+len(open) <= limit {
@@ -24,11 +23,11 @@ scan:
 			if len(open) == maxDepth {
 				break scan
 			}
-			open = append(open, c+2) // in ASCII the closing one is two places on
+			open = append(open, c+2) // in ASCII, the closing bracket is the opening one plus two
 			mark(i + 1)
 		case '}', ']':
 			if len(open) == 0 || open[len(open)-1] != c {
-				break scan // it is no JSON
+				break scan // not JSON
 			}
 			open = open[:len(open)-1]
 			if mark(i + 1); len(open) == 0 {

@@ -1,15 +1,13 @@
-// Package audit says what is logged of a request to the API, and how: profiles and levels, and the
-// event as one line of JSON in the shape of audit.k8s.io/v1, so that readers of Kubernetes' audit
-// logs read it.
+// Package audit defines what is logged of a request to the API: profiles and levels, and events as
+// single JSON lines in the shape of audit.k8s.io/v1, which readers of Kubernetes audit logs
+// understand.
 //
-// It is values and functions of them: who asks, when, and where the lines go is the matter of
-// others. Promises:
+// The package is pure. It guarantees:
 //
-//   - The line of an event is one line of valid UTF-8 and valid JSON of at most [MaxLine] bytes,
-//     whatever a client sends. In all texts but those of bodies, control characters and what turns
-//     the direction of text are escaped so that they can be shown.
-//   - What looks like a private key or a token is taken out of every text, and the values of query
-//     parameters that are named like a secret. What may hold a secret by its kind is never above
-//     the level Metadata: see [Request].
-//   - A body that is too long is cut to a document that is valid, and the event says so.
+//   - An event is one line of valid UTF-8 and valid JSON of at most [MaxLine] bytes, for any input.
+//     Except in bodies, it escapes control characters and characters that change the direction of
+//     text.
+//   - It redacts private keys and tokens in all texts, and query parameters with names of secrets.
+//     Requests that may contain a secret never exceed the level Metadata: see [Request].
+//   - It truncates a long body to a valid document, and marks the event.
 package audit

@@ -6,30 +6,32 @@ import (
 	"time"
 )
 
-// Stages of a request in which an event is made. RequestReceived is left out, as in OpenShift's
-// profiles.
+// Stages of a request that produce an event. As in OpenShift's profiles, RequestReceived is
+// omitted.
 const (
-	StageResponseStarted  = "ResponseStarted" // of requests that wait: before they do
+	StageResponseStarted  = "ResponseStarted" // before a request waits
 	StageResponseComplete = "ResponseComplete"
-	StagePanic            = "Panic" // the request met an internal error
+	StagePanic            = "Panic" // internal error
 )
 
 // Annotations of events.
 const (
-	AnnotationDecision  = "authorization.k8s.io/decision" // "allow" or "forbid"
-	AnnotationReason    = "authorization.k8s.io/reason"
-	AnnotationTruncated = "audit.k8s.io/truncated"   // "true" where a body was cut or left out for its length
-	AnnotationBytes     = "nearside.io/body-bytes"   // lengths of the bodies that were cut, before
-	AnnotationNoBody    = "nearside.io/body-omitted" // why there is no body though the level has one
-	AnnotationDryRun    = "nearside.io/dry-run"      // "true": nothing was to be stored
-	AnnotationResources = "nearside.io/resources"    // of a request about several: which
-	// what was stored, with revisions: "created MeshTimeout/default/slow@12"
+	AnnotationDecision = "authorization.k8s.io/decision" // "allow" or "forbid"
+	AnnotationReason   = "authorization.k8s.io/reason"
+	// "true" if a body was truncated or omitted because of its length
+	AnnotationTruncated = "audit.k8s.io/truncated"
+	AnnotationBytes     = "nearside.io/body-bytes"   // original lengths of truncated bodies
+	AnnotationNoBody    = "nearside.io/body-omitted" // why a body is omitted
+	AnnotationDryRun    = "nearside.io/dry-run"      // "true" for a dry run
+	AnnotationResources = "nearside.io/resources"    // resources of a request for several
+	// stored changes with revisions: "created MeshTimeout/default/slow@12"
 	AnnotationChanges = "nearside.io/changes"
-	AnnotationSource  = "nearside.io/source"  // of what did not come over the API: "file:PATH" or "envoy:NODE"
-	AnnotationDropped = "nearside.io/dropped" // events that are missing before this one
+	// source of a change outside the API: "file:PATH" or "envoy:NODE"
+	AnnotationSource  = "nearside.io/source"
+	AnnotationDropped = "nearside.io/dropped" // number of events missing before this one
 	AnnotationSince   = "nearside.io/dropped-since"
 	AnnotationUntil   = "nearside.io/dropped-until"
-	// refused requests of the same user or address before this one, of which no event was made
+	// number of earlier refused requests of the same user or address without an event
 	AnnotationOmitted = "nearside.io/suppressed"
 )
 
@@ -40,47 +42,46 @@ const (
 	ExtraCgroup    = "nearside.io/cgroup"
 	ExtraTransport = "nearside.io/transport" // "unix" or "tcp"
 	ExtraTokenID   = "nearside.io/token-id"
-	ExtraUID       = "nearside.io/uid" // of the process, where the user is that of a token
+	ExtraUID       = "nearside.io/uid" // of the process, if the user is that of a token
 )
 
-// Names of users that are no users of the system.
+// Names of users that are not system users.
 const (
-	UserAnonymous = "system:anonymous" // over TCP without a token that is right
+	UserAnonymous = "system:anonymous" // over TCP without a valid token
 	UserForeign   = "system:foreign"   // of another user namespace
 	UserAgent     = "system:nearside"  // the agent itself
-	UserFile      = "system:file:"     // and the path of a resource file
-	UserNode      = "system:node:"     // and the node id of an Envoy
+	UserFile      = "system:file:"     // followed by the path of a resource file
+	UserNode      = "system:node:"     // followed by the node ID of an Envoy
 
 	GroupAuthenticated   = "system:authenticated"
 	GroupUnauthenticated = "system:unauthenticated"
 )
 
-// VerbDrop is that of the event that says how many are missing.
+// VerbDrop is the verb of the event that reports missing events.
 const VerbDrop = "drop"
 
 // Event is one event. [Event.Append] bounds and escapes its texts.
 type Event struct {
 	Level      Level
-	ID         string // a UUID, the same in all events of a request
+	ID         string // UUID, the same in all events of a request
 	Stage      string
 	RequestURI string
 	Verb       string
 	User       User
 	SourceIPs  []string
 	UserAgent  string
-	Object     *ObjectRef // nil for what is not about a resource
+	Object     *ObjectRef // nil for requests without a resource
 	Status     *Status    // nil: none
-	// Request and Response are bodies in JSON without secrets, nil for none. Of a longer body they may
-	// be the beginning: RequestBytes and ResponseBytes are the lengths of the whole, 0 where it is all
-	// there.
+	// Request and Response are JSON bodies without secrets, or nil. If a body is truncated,
+	// RequestBytes or ResponseBytes is its full length, else 0.
 	Request, Response           json.RawMessage
 	RequestBytes, ResponseBytes int
 	Received                    time.Time
-	At                          time.Time // of the stage
+	At                          time.Time // time of the stage
 	Annotations                 map[string]string
 }
 
-// User is who asked.
+// User is the sender.
 type User struct {
 	Username string              `json:"username,omitempty"`
 	UID      string              `json:"uid,omitempty"`
@@ -88,7 +89,7 @@ type User struct {
 	Extra    map[string][]string `json:"extra,omitempty"`
 }
 
-// ObjectRef is what a request is about. The mesh stands in the place of the namespace.
+// ObjectRef is the resource of a request. The namespace is the mesh.
 type ObjectRef struct {
 	Resource    string `json:"resource,omitempty"` // plural of the kind
 	Mesh        string `json:"namespace,omitempty"`
@@ -110,11 +111,11 @@ type Status struct {
 	Metadata struct{} `json:"metadata"`
 	Status   string   `json:"status,omitempty"` // "Failure", or "" for a success
 	Message  string   `json:"message,omitempty"`
-	Reason   string   `json:"reason,omitempty"` // the last part of the problem's type
+	Reason   string   `json:"reason,omitempty"` // last element of the problem type
 	Code     int      `json:"code"`
 }
 
-// ID returns the form of a UUID (RFC 9562, version 4) of random bytes.
+// ID formats random bytes as a UUID (RFC 9562, version 4).
 func ID(b [16]byte) string {
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	h := hex.EncodeToString(b[:])
@@ -129,7 +130,7 @@ func (e *Event) Annotate(key, value string) {
 	e.Annotations[key] = value
 }
 
-// Dropped returns the event that says that events are missing.
+// Dropped returns the event that reports missing events.
 func Dropped(n int, since, until time.Time, id string) *Event {
 	e := &Event{Level: LevelMetadata, ID: id, Stage: StageResponseComplete, Verb: VerbDrop,
 		User: User{Username: UserAgent}, Received: since, At: until}

@@ -13,11 +13,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// Bounds of an event, in bytes before escaping, and in items.
+// Limits of an event, in bytes before escaping, and in items.
 const (
-	// MaxBody is how much of each body an event has.
+	// MaxBody bounds each body of an event.
 	MaxBody = 64 << 10
-	// MaxLine is the length that a line never has more than.
+	// MaxLine bounds the length of a line.
 	MaxLine = 512 << 10
 
 	maxVerb       = 32
@@ -26,10 +26,10 @@ const (
 	maxName       = 1 << 10
 	maxMessage    = 2 << 10
 	maxAnnotation = 4 << 10
-	maxItems      = 64 // groups, addresses, annotations, keys and values of extra
+	maxItems      = 64 // groups, addresses, annotations, and keys and values of extra
 )
 
-// line is the form of an event.
+// line is the JSON form of an event.
 type line struct {
 	Kind       string            `json:"kind"`
 	APIVersion string            `json:"apiVersion"`
@@ -84,23 +84,23 @@ func (e *Event) Append(dst []byte) []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(&x)
-	if err != nil || b.Len() > MaxLine { // bodies alone can be the cause
+	if err != nil || b.Len() > MaxLine { // only bodies can cause this
 		x.Request, x.Response = nil, nil
 		note(AnnotationTruncated, "true")
 		note(AnnotationNoBody, "the bodies cannot be part of the line")
 		x.Notes = notes
 		b.Reset()
-		_ = enc.Encode(&x) // texts always have a form
+		_ = enc.Encode(&x) // texts always encode
 	}
 	return append(dst, b.Bytes()...)
 }
 
-// body returns a body that an event can have, nil for none, and notes what became of it.
+// body returns the body for an event, or nil, and annotates truncation.
 func body(doc json.RawMessage, whole int, which string, note func(key, value string)) json.RawMessage {
 	if len(doc) == 0 {
 		return nil
 	}
-	if !utf8.Valid(doc) { // encoding/json takes it as it is
+	if !utf8.Valid(doc) { // encoding/json passes it through
 		doc = bytes.ToValidUTF8(doc, []byte("\ufffd"))
 	}
 	if whole == 0 && len(doc) <= MaxBody {
@@ -153,13 +153,13 @@ func texts(in map[string]string) map[string]string {
 	return out
 }
 
-// firstKeys are the keys of a map, at most maxItems.
+// firstKeys returns up to maxItems keys of a map.
 func firstKeys[V any](m map[string]V) []string {
 	keys := slices.Sorted(maps.Keys(m))
 	return keys[:min(len(keys), maxItems)]
 }
 
-// text bounds a text, takes secrets out of it, and escapes what is not to be shown as it is.
+// text bounds, redacts, and escapes a text.
 func text(s string, limit int) string {
 	if plain(s) && len(s) <= limit && len(s) < leastSecret {
 		return s
@@ -167,10 +167,10 @@ func text(s string, limit int) string {
 	return clip.PrintableText(withoutTokens(s[:min(len(s), 2*limit+leastSecret)]), limit)
 }
 
-// leastSecret is the length under which [clip.Secrets] finds nothing.
+// leastSecret is the minimum length of a secret that [clip.Secrets] detects.
 const leastSecret = 24
 
-// plain says whether a text is ASCII without control characters.
+// plain reports whether a text is ASCII without control characters.
 func plain(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] >= 0x7f {
@@ -180,10 +180,10 @@ func plain(s string) bool {
 	return true
 }
 
-// tokenBegin begins each JSON Web Token, whose header is an object in base64.
+// tokenBegin is the prefix of JSON Web Tokens, whose header is an object in base64.
 const tokenBegin = "eyJ"
 
-// withoutTokens takes JSON Web Tokens out of a text, whole or cut off.
+// withoutTokens redacts JSON Web Tokens, including truncated ones.
 func withoutTokens(s string) string {
 	for from := 0; ; {
 		at := strings.Index(s[from:], tokenBegin)
@@ -208,11 +208,11 @@ func inToken(c byte) bool {
 		c == '.' || c == '='
 }
 
-// secretNames are parts of the names of query parameters whose values are not logged.
+// secretNames are substrings of query parameters whose values are redacted.
 var secretNames = [...]string{"token", "secret", "password", "passwd", "credential", "authorization", "key",
 	"signature", "jwt"}
 
-// URI returns a path with its query as it may be logged.
+// URI returns a redacted path with its query.
 func URI(uri string) string {
 	uri = uri[:min(len(uri), 2*maxURI)]
 	path, query, ok := strings.Cut(uri, "?")
@@ -231,7 +231,7 @@ func URI(uri string) string {
 	return text(path+"?"+strings.Join(params, "&"), maxURI)
 }
 
-// unescaped replaces escapes of the form %2f as far as they are right.
+// unescaped decodes valid percent escapes.
 func unescaped(s string) string {
 	if !strings.Contains(s, "%") {
 		return s
@@ -250,7 +250,7 @@ func unescaped(s string) string {
 	return b.String()
 }
 
-// timeForm is that of metav1.MicroTime.
+// timeForm is the format of metav1.MicroTime.
 const timeForm = "2006-01-02T15:04:05.000000Z07:00"
 
 func stamp(t time.Time) string { return t.UTC().Format(timeForm) }

@@ -6,24 +6,23 @@ import (
 	"strings"
 )
 
-// Profile is a set of rules for what is logged. Names and meanings are those of the audit log
-// profiles of OpenShift.
+// Profile selects what is logged. Names and meanings are those of OpenShift's audit log profiles.
 type Profile string
 
 const (
 	ProfileNone          Profile = "None"               // nothing
 	ProfileDefault       Profile = "Default"            // metadata of all requests
-	ProfileWriteRequests Profile = "WriteRequestBodies" // and the bodies of requests that write, with their answers
-	// and the bodies of all requests about resources, with their answers
+	ProfileWriteRequests Profile = "WriteRequestBodies" // and the bodies of write requests and their answers
+	// and the bodies of all resource requests and their answers
 	ProfileAllRequests Profile = "AllRequestBodies"
 )
 
-// Profiles are all of them, the one that logs least first.
+// Profiles returns all profiles, least verbose first.
 func Profiles() []Profile {
 	return []Profile{ProfileNone, ProfileDefault, ProfileWriteRequests, ProfileAllRequests}
 }
 
-// ParseProfile returns the profile of a name.
+// ParseProfile parses a profile.
 func ParseProfile(name string) (Profile, error) {
 	if p := Profile(name); slices.Contains(Profiles(), p) {
 		return p, nil
@@ -37,12 +36,12 @@ type Level string
 
 const (
 	LevelNone            Level = "None"            // nothing
-	LevelMetadata        Level = "Metadata"        // who, when, what, and the outcome
+	LevelMetadata        Level = "Metadata"        // user, time, request, and outcome
 	LevelRequest         Level = "Request"         // and the body of the request
-	LevelRequestResponse Level = "RequestResponse" // and that of the answer
+	LevelRequestResponse Level = "RequestResponse" // and the body of the answer
 )
 
-// Verbs of requests about resources. Other requests have the HTTP method in small letters.
+// Verbs of resource requests. Other requests have the HTTP method in lower case.
 const (
 	VerbGet              = "get"
 	VerbList             = "list"
@@ -54,21 +53,21 @@ const (
 	VerbDeleteCollection = "deletecollection"
 )
 
-// writes are the verbs that change something.
+// writes are the verbs that change resources.
 var writes = [...]string{VerbCreate, VerbUpdate, VerbPatch, VerbDelete, VerbDeleteCollection}
 
-// Writes says whether a verb changes something.
+// Writes reports whether a verb changes resources.
 func Writes(verb string) bool { return slices.Contains(writes[:], verb) }
 
-// Request is what a profile decides by.
+// Request holds the properties of a request that determine its level.
 type Request struct {
 	Verb     string
-	Resource bool // it is about resources: any other one is never above Metadata
-	// Sensitive is set where a body may hold a secret or the config of a proxy: it is never above
-	// Metadata.
+	Resource bool // a resource request; other requests never exceed Metadata
+	// Sensitive is set if a body may contain a secret or the config of a proxy. The level never
+	// exceeds Metadata.
 	Sensitive bool
-	// Probe is set for the paths that machines ask every few seconds, /livez, /readyz and /metrics,
-	// where they were answered: these are not logged. A probe that is refused is.
+	// Probe is set for successful requests to /livez, /readyz, and /metrics, which are polled every
+	// few seconds and not logged. A refused probe is logged.
 	Probe bool
 }
 
@@ -85,8 +84,8 @@ func (p Profile) Level(r Request) Level {
 	return LevelMetadata
 }
 
-// Probe says whether a path is one that machines ask every few seconds.
+// Probe reports whether a path is polled every few seconds.
 func Probe(path string) bool { return path == "/livez" || path == "/readyz" || path == "/metrics" }
 
-// Method returns the verb of a request that is not about resources.
+// Method returns the verb of a request without a resource.
 func Method(httpMethod string) string { return text(strings.ToLower(httpMethod), maxVerb) }

@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
 )
 
-// Changed makes the events of changes that did not come over the API: of resource files and of
-// Envoys that bring Dataplanes. It never waits. plural returns the plural of a kind.
+// Changed records changes outside the API: of resource files, and of Envoys that bring Dataplanes.
+// It never blocks. plural returns the plural of a kind.
 func (l *Log) Changed(changes []store.Change, plural func(kind string) string) {
 	profile := l.Profile()
 	if profile == audit.ProfileNone {
@@ -23,7 +23,7 @@ func (l *Log) Changed(changes []store.Change, plural func(kind string) string) {
 	}
 }
 
-// changeEvent is the event of one change: as if its source had sent the request.
+// changeEvent returns the event of one change, as if its source had sent a request.
 func changeEvent(c *store.Change, profile audit.Profile, plural string) *audit.Event {
 	e := &audit.Event{
 		ID: newID(), Stage: audit.StageResponseComplete, RequestURI: resourcePath(plural, c.Key), Verb: audit.VerbUpdate,
@@ -55,7 +55,7 @@ func changeEvent(c *store.Change, profile audit.Profile, plural string) *audit.E
 	return e
 }
 
-// author is the user that a source counts as.
+// author returns the user for a source.
 func author(s store.Source) string {
 	switch s.Kind {
 	case store.SourceFile:
@@ -66,7 +66,7 @@ func author(s store.Source) string {
 	return "system:" + s.String()
 }
 
-// resourcePath is the path of a resource in the API.
+// resourcePath returns the path of a resource in the API.
 func resourcePath(plural string, k resource.Key) string {
 	if k.Mesh == "" {
 		return "/" + plural + "/" + k.Name
@@ -74,7 +74,7 @@ func resourcePath(plural string, k resource.Key) string {
 	return "/meshes/" + k.Mesh + "/" + plural + "/" + k.Name
 }
 
-// objectOf returns what names a resource in an event.
+// objectOf returns the reference to a resource in an event.
 func objectOf(plural string, k resource.Key) *audit.ObjectRef {
 	return &audit.ObjectRef{Resource: plural, Mesh: k.Mesh, Name: k.Name, APIGroup: audit.APIGroup,
 		APIVersion: audit.APIVersion}

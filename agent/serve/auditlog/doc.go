@@ -1,17 +1,13 @@
-// Package auditlog writes the events of the audit log into a rotated file, and decides what happens
-// where that fails.
+// Package auditlog writes audit events to a rotated file, and handles failures. It guarantees:
 //
-// Promises:
+//   - Only a request that has changed something waits for the disk, for at most [Options.Patience]:
+//     [Log.Store] returns after the event was written to the file. All other events are written in
+//     the background, within moments.
+//   - While the file accepts no events, [Log.Ready] returns an error, and the API refuses writes. The
+//     events of reads, files, and Envoys wait in memory, up to [Options.Memory] bytes. Further events
+//     are dropped and counted. When the file accepts events again, an event reports how many are
+//     missing.
+//   - A file that cannot be opened is retried every few seconds.
 //
-//   - Nobody waits for the disk but a request that has changed something, and that one
-//     [Options.Patience] at most: its event is handed to the system before [Log.Store] returns. All
-//     others are written behind, within moments.
-//   - While the file takes no events, [Log.Ready] says so, and the API refuses writes. Everything
-//     else goes on: the events of reads, files and Envoys wait in memory, up to [Options.Memory]
-//     bytes; then they are dropped and counted, and once the file takes events again, an event says
-//     how many are missing.
-//   - A file that cannot be opened is tried again every few seconds.
-//
-// The package starts no goroutine. [Log.Run] and [Log.Keep] are called in one each by whoever opens
-// the log.
+// The package starts no goroutine. The caller runs [Log.Run] and [Log.Keep] in one each.
 package auditlog

@@ -17,80 +17,79 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// Options are those of a [Log]. Path is required.
+// Options configures a [Log]. Path is required.
 type Options struct {
 	Path    string // of the active file; see [rotation.Options]
 	Limits  rotation.Limits
-	Group   string        // name or number of the group of the files; "" is that of the process
+	Group   string        // name or number of the file group; "" is that of the process
 	Profile audit.Profile // "" is None
-	// Patience is how long a request that has changed something waits for its event to be in the file;
-	// 2 s.
+	// Patience bounds the wait of a request that has changed something; 2 s.
 	Patience time.Duration
-	// Memory bounds the events that wait to be written, in bytes; 4 MiB.
+	// Memory bounds the pending events in bytes; 4 MiB.
 	Memory   int
 	Log      *slog.Logger          // nil: discard
 	Now      func() time.Time      // nil: time.Now
-	Registry prometheus.Registerer // nil: nothing is measured
+	Registry prometheus.Registerer // nil: no metrics
 }
 
 const (
-	// reserve is what requests that have changed something may go beyond Memory, in bytes.
+	// reserve is how far the events of changes may exceed Memory, in bytes.
 	reserve = 1 << 20
-	// openEvery is how often a file that cannot be opened is tried again.
+	// openEvery is the retry interval for a file that cannot be opened.
 	openEvery = 5 * time.Second
-	// stopTime is how long what is in memory is tried to be written at the end.
+	// stopTime bounds the final write at shutdown.
 	stopTime = 2 * time.Second
-	// stalledAfter is how long one write may take before the file counts as one that takes no events,
-	// and failedAfter where it is known to fail: a writer tries again several times within that.
+	// stalledAfter is the duration of one write after which the file counts as stalled; failedAfter
+	// applies if a write has failed. A writer retries several times within failedAfter.
 	stalledAfter = time.Second
 	failedAfter  = 100 * time.Millisecond
-	// leastSpace is what has to be free on the file system so that a write over the API is not
-	// refused, in bytes.
+	// leastSpace is the minimum free space on the file system, in bytes. Below it, the API refuses
+	// writes.
 	leastSpace = 1 << 20
-	// alarmTime is how long dropped events are an alarm.
+	// alarmTime is how long dropped events raise an alarm.
 	alarmTime = time.Hour
 )
 
-// Reasons of dropped events, the values of a label.
+// Values of the label reason.
 const (
-	droppedFull    = "full"    // the file takes no events, and memory is full
-	droppedStopped = "stopped" // the agent has ended before they were written, or they came after
-	droppedFlood   = "flood"   // refused requests of one user or address, too many in a short time
+	droppedFull    = "full"    // the file accepts no events, and memory is full
+	droppedStopped = "stopped" // the agent stopped before they were written, or they came later
+	droppedFlood   = "flood"   // too many refused requests of one user or address
 )
 
-// ErrNotWritten is what [Log.Store] returns for an event that is not in the file yet. It will be,
-// unless the process ends first.
+// ErrNotWritten is the error of [Log.Store] for an event that is not in the file yet. It will be
+// written unless the process ends first.
 var ErrNotWritten = errors.New("the audit log has not taken the event yet")
 
-// Log is the audit log. Its methods may be called at the same time.
+// Log is the audit log. It is safe for concurrent use.
 type Log struct {
 	opts    Options
 	profile atomic.Value // audit.Profile
 	limits  atomic.Pointer[rotation.Limits]
-	relimit atomic.Bool // limits are others than those of the file
+	relimit atomic.Bool // limits differ from those of the file
 	file    atomic.Pointer[rotation.File]
 	failed  atomic.Pointer[error] // why there is no file
-	opened  chan struct{}         // closed once there is a file
+	opened  chan struct{}         // closed when the file is open
 	wake    chan struct{}         // one slot: there is something to write or to open
 
 	written, refused prometheus.Counter
 	dropped          *prometheus.CounterVec
 
 	mu      sync.Mutex
-	lines   []byte // that wait
-	events  int    // in lines
+	lines   []byte // pending lines
+	events  int    // events in lines
 	waiters []chan struct{}
-	flying  int       // bytes that are being written
-	since   time.Time // when that write began, by the clock of the process; zero: none is under way
-	missing int       // events that were dropped since one has said so
-	first   time.Time // of these
+	flying  int       // bytes being written
+	since   time.Time // start of the write in progress (monotonic); zero: none
+	missing int       // events dropped since the last event that reported it
+	first   time.Time // time of the first one
 	total   uint64    // dropped since the start
-	last    time.Time // when one was dropped the last time
-	over    bool      // Run has ended
+	last    time.Time // time of the last dropped event
+	over    bool      // Run has returned
 }
 
-// New checks the options and opens the file, unless the profile is None. A file that cannot be
-// opened is no error: [Log.Ready] and [Log.Alarm] tell.
+// New validates the options and opens the file, unless the profile is None. It does not fail if the
+// file cannot be opened; [Log.Ready] and [Log.Alarm] report it.
 func New(o Options) (*Log, error) {
 	if o.Profile == "" {
 		o.Profile = audit.ProfileNone
@@ -156,7 +155,7 @@ func (l *Log) measure(reg prometheus.Registerer) error {
 	return nil
 }
 
-// open opens the file, where there is none. It is called by New and Run alone.
+// open opens the file if it is not open. Only New and Run call it.
 func (l *Log) open() {
 	if l.file.Load() != nil {
 		return
@@ -180,7 +179,7 @@ func (l *Log) open() {
 // Profile returns the profile in force.
 func (l *Log) Profile() audit.Profile { return l.profile.Load().(audit.Profile) }
 
-// SetProfile changes the profile from the next request on.
+// SetProfile changes the profile for later requests.
 func (l *Log) SetProfile(p audit.Profile) {
 	l.profile.Store(p)
 	if p == audit.ProfileNone {
@@ -189,8 +188,7 @@ func (l *Log) SetProfile(p audit.Profile) {
 	l.signal()
 }
 
-// SetLimits gives the file other limits, from the next write on. Limits that are out of their
-// bounds change nothing.
+// SetLimits changes the limits of the file before the next write. Invalid limits change nothing.
 func (l *Log) SetLimits(limits rotation.Limits) error {
 	if err := limits.Validate("auditLog."); err != nil {
 		return err
@@ -208,7 +206,7 @@ func (l *Log) signal() {
 	}
 }
 
-// Ready returns nil while the event of a change would be stored, else why not.
+// Ready returns nil if the event of a change would be stored, else the reason.
 func (l *Log) Ready() error {
 	if l.Profile() == audit.ProfileNone {
 		return nil
@@ -220,7 +218,7 @@ func (l *Log) Ready() error {
 	return nil
 }
 
-// stuck says why the file takes no events.
+// stuck returns why the file accepts no events.
 func (l *Log) stuck() error {
 	f := l.file.Load()
 	if f == nil {
@@ -252,7 +250,7 @@ func (l *Log) stuck() error {
 	return nil
 }
 
-// freeSpace is how many bytes the process may still write to the file system of a directory.
+// freeSpace returns the bytes that the process may still write to a file system.
 func freeSpace(dir string) (uint64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -265,12 +263,11 @@ func freeSpace(dir string) (uint64, error) {
 	return blocks * uint64(s.Bsize), nil // #nosec G115 -- sizes are not negative
 }
 
-// Record hands an event over to be written behind. It never waits.
+// Record queues an event. It never blocks.
 func (l *Log) Record(e *audit.Event) { l.add(e, nil) }
 
-// Store hands the event of a change over and returns once it is in the file, or an error wrapping
-// [ErrNotWritten] when that takes too long. The event is written then all the same, as soon as it
-// can be.
+// Store queues the event of a change, and returns once it is in the file. If that takes too long,
+// it returns an error wrapping [ErrNotWritten]; the event is still written later.
 func (l *Log) Store(e *audit.Event) error {
 	done := make(chan struct{})
 	if !l.add(e, done) {
@@ -289,7 +286,7 @@ func (l *Log) Store(e *audit.Event) error {
 	return ErrNotWritten
 }
 
-// add appends an event to what waits. done, when not nil, is closed once the event is in the file.
+// add queues an event. done, if not nil, is closed once the event is in the file.
 func (l *Log) add(e *audit.Event, done chan struct{}) bool {
 	line := e.Append(make([]byte, 0, 1<<10))
 	most := l.opts.Memory
@@ -316,7 +313,7 @@ func (l *Log) add(e *audit.Event, done chan struct{}) bool {
 	return false
 }
 
-// drop counts events that will not be in the file. l.mu is held.
+// drop counts lost events. l.mu is held.
 func (l *Log) drop(n int, reason string) {
 	now := l.opts.Now()
 	if l.missing == 0 {
@@ -328,11 +325,11 @@ func (l *Log) drop(n int, reason string) {
 	l.dropped.WithLabelValues(reason).Add(float64(n))
 }
 
-// Suppressed counts refused requests of which no event is made because there were too many. The
-// event that follows says so.
+// Suppressed counts a refused request without an event, because there were too many. The next event
+// reports it.
 func (l *Log) Suppressed() { l.dropped.WithLabelValues(droppedFlood).Inc() }
 
-// take returns what waits, with what is missing behind it.
+// take returns the pending lines, followed by a report of missing events.
 func (l *Log) take() (lines []byte, events int, waiters []chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -349,14 +346,14 @@ func (l *Log) take() (lines []byte, events int, waiters []chan struct{}) {
 	return lines, events, waiters
 }
 
-// landed notes that a write has ended.
+// landed records the end of a write.
 func (l *Log) landed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flying, l.since = 0, time.Time{}
 }
 
-// Alarm says what is wrong with the audit log and what to do, "" where nothing is.
+// Alarm returns the problem of the audit log and its remedy, or "".
 func (l *Log) Alarm() string {
 	if l.Profile() == audit.ProfileNone {
 		return "auditLog.profile is None: requests to the API leave no trace; set Default"
@@ -376,12 +373,12 @@ func (l *Log) Alarm() string {
 	return ""
 }
 
-// Path returns where the active file is.
+// Path returns the path of the active file.
 func (l *Log) Path() string { return l.opts.Path }
 
 // newID returns a random UUID.
 func newID() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // never fails
 	return audit.ID(b)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
 )
 
-// Run writes events until ctx ends, and then what is left. Call it once.
+// Run writes events until ctx ends, and then the rest. Call it once.
 func (l *Log) Run(ctx context.Context) {
 	retry := time.NewTicker(openEvery)
 	defer retry.Stop()
@@ -35,8 +35,8 @@ func (l *Log) Run(ctx context.Context) {
 	}
 }
 
-// write writes all that waits. What cannot be written before ctx ends goes back in front of what
-// has come meanwhile.
+// write writes all pending lines. Lines that cannot be written before ctx ends return to the front
+// of the queue.
 func (l *Log) write(ctx context.Context) {
 	f := l.file.Load()
 	if f == nil {
@@ -55,7 +55,7 @@ func (l *Log) write(ctx context.Context) {
 		}
 		n, err := f.Write(ctx, lines)
 		if err != nil {
-			l.giveBack(lines, n, events, waiters)
+			l.requeue(lines, n, events, waiters)
 			return
 		}
 		l.landed()
@@ -66,8 +66,8 @@ func (l *Log) write(ctx context.Context) {
 	}
 }
 
-// giveBack puts what is behind the first n bytes in front of what waits.
-func (l *Log) giveBack(lines []byte, n, events int, waiters []chan struct{}) {
+// requeue returns the lines after the first n bytes to the front of the queue.
+func (l *Log) requeue(lines []byte, n, events int, waiters []chan struct{}) {
 	stored := 0
 	for _, c := range lines[:n] {
 		if c == '\n' {
@@ -83,8 +83,7 @@ func (l *Log) giveBack(lines []byte, n, events int, waiters []chan struct{}) {
 	l.flying, l.since = 0, time.Time{}
 }
 
-// Keep does what rotation does by the clock, until ctx ends, and closes the file. Call it once, and
-// end it after [Log.Run].
+// Keep rotates the file by age until ctx ends. Call it once, and stop it after [Log.Run].
 func (l *Log) Keep(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -98,7 +97,7 @@ func (l *Log) Keep(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// Close closes the file, after Run and Keep have ended.
+// Close closes the file after Run and Keep have returned.
 func (l *Log) Close() error {
 	if f := l.file.Load(); f != nil {
 		return f.Close()

@@ -29,8 +29,8 @@ func helpWidth(env *command.Env, stdout io.Writer) int {
 	return min(max(cmp.Or(max(n, 0), maxHelpWidth), minHelpWidth), maxHelpWidth)
 }
 
-// wrapHelp makes root and its subcommands wrap their help. Unlike a usage template, a function keeps
-// text/template out of the binary.
+// wrapHelp makes root and its subcommands wrap their help. Unlike a usage template, a function
+// keeps text/template out of the binary.
 func wrapHelp(root *cobra.Command, width int) {
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
 		fmt.Fprintf(c.OutOrStdout(), "%s\n\n%s", wrap(cmp.Or(c.Long, c.Short+"."), width), c.UsageString())

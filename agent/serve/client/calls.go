@@ -13,24 +13,24 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// Index asks who answers.
+// Index returns the identity of the agent.
 func (c *Client) Index(ctx context.Context) (*api.Index, error) {
 	return call[api.Index](ctx, c, http.MethodGet, "/", nil, nil)
 }
 
-// Whoami asks who the agent takes the caller for, and what he may do.
+// Whoami returns the identity and the permissions of the caller.
 func (c *Client) Whoami(ctx context.Context) (*api.Whoami, error) {
 	return call[api.Whoami](ctx, c, http.MethodGet, "/v1/access/whoami", nil, nil)
 }
 
-// Can asks whether the caller may do something. An empty kind stands for what is about no kind, an
-// empty mesh and name for all of them.
+// Can reports whether the caller may do something. An empty kind stands for requests without a
+// kind, and an empty mesh or name for all of them.
 func (c *Client) Can(ctx context.Context, verb, kind, mesh, name string) (*api.Can, error) {
 	return call[api.Can](ctx, c, http.MethodGet, "/v1/access/can",
 		query("verb", verb, "kind", kind, "mesh", mesh, "name", name), nil)
 }
 
-// Access lists who may do what.
+// Access lists roles and proxy rules.
 func (c *Client) Access(ctx context.Context) (*api.AccessList, error) {
 	return call[api.AccessList](ctx, c, http.MethodGet, "/v1/access", nil, nil)
 }
@@ -44,12 +44,12 @@ func (c *Client) Kinds(ctx context.Context) ([]api.Kind, error) {
 	return k.Items, nil
 }
 
-// Get returns one resource. Kind is any of its names; mesh is empty for global kinds.
+// Get returns one resource. kind is any name of the kind, and mesh is empty for global kinds.
 func (c *Client) Get(ctx context.Context, kind, mesh, name string) (*api.Item, error) {
 	return call[api.Item](ctx, c, http.MethodGet, resourcePath(kind, mesh, name), flag("meta", true), nil)
 }
 
-// List returns the resources of a kind in a mesh, or with an empty mesh all of them, sorted by mesh
+// List returns the resources of a kind in a mesh, or in all meshes if mesh is empty, sorted by mesh
 // and name.
 func (c *Client) List(ctx context.Context, kind, mesh string) ([]api.Item, error) {
 	var out []api.Item
@@ -72,8 +72,8 @@ func (c *Client) List(ctx context.Context, kind, mesh string) ([]api.Item, error
 	}
 }
 
-// Apply creates or changes the resources of a stream of documents in one step. Omit are parts of
-// the diff of a dry run that are left empty: items, patch.
+// Apply creates or changes the resources in a stream of documents in one step. omit names parts of
+// a dry run's diff to leave empty: items, patch.
 func (c *Client) Apply(ctx context.Context, stream []byte, dryRun bool, omit ...string) (*api.Written, error) {
 	q := query("omit", strings.Join(omit, ","))
 	if dryRun {
@@ -82,7 +82,7 @@ func (c *Client) Apply(ctx context.Context, stream []byte, dryRun bool, omit ...
 	return call[api.Written](ctx, c, http.MethodPost, "/v1/apply", q, stream)
 }
 
-// Replace changes one resource that has not changed since it had an ETag.
+// Replace changes one resource if it still has the given ETag.
 func (c *Client) Replace(ctx context.Context, doc []byte, etag string) (*api.Written, error) {
 	out := new(api.Written)
 	if err := c.doIf(ctx, etag, http.MethodPost, "/v1/apply", nil, doc, out); err != nil {
@@ -105,12 +105,12 @@ func (c *Client) History(ctx context.Context, kind, mesh, name string) (*api.His
 	return call[api.History](ctx, c, http.MethodGet, p, nil, nil)
 }
 
-// Rollback makes an earlier revision the present one.
+// Rollback restores an earlier revision of a resource.
 func (c *Client) Rollback(ctx context.Context, r api.Rollback) (*api.Written, error) {
 	return ask[api.Written](ctx, c, "/v1/rollback", r)
 }
 
-// Config returns what the Envoy of a dataplane was sent, or would be.
+// Config returns the config of a dataplane's proxy.
 func (c *Client) Config(ctx context.Context, mesh, name string, o render.ConfigOptions) (*api.Config, error) {
 	q := url.Values{}
 	if o.Shadow {
@@ -125,8 +125,7 @@ func (c *Client) Config(ctx context.Context, mesh, name string, o render.ConfigO
 	return call[api.Config](ctx, c, http.MethodGet, path("meshes", mesh, "dataplanes", name, "_config"), q, nil)
 }
 
-// Rules returns what the policies say about a dataplane; include names what the document is to hold
-// besides.
+// Rules returns the merged rules of a dataplane. include names optional parts of the document.
 func (c *Client) Rules(ctx context.Context, mesh, name string, shadow bool, include ...string) (*explain.Rules, error) {
 	q := url.Values{"shadow": {strconv.FormatBool(shadow)}}
 	if len(include) > 0 {
@@ -146,23 +145,22 @@ func (c *Client) Backends(ctx context.Context, mesh, name string) (*explain.Back
 	return call[explain.Backends](ctx, c, http.MethodGet, path("v1", "dataplanes", mesh, name, "backends"), nil, nil)
 }
 
-// ExplainPolicy asks what a policy does on a dataplane.
+// ExplainPolicy explains the effect of a policy on a dataplane.
 func (c *Client) ExplainPolicy(ctx context.Context, q explain.PolicyQuestion) (*explain.Policy, error) {
 	return ask[explain.Policy](ctx, c, "/v1/explain", explain.Question{Policy: &q})
 }
 
-// ExplainConnection asks what becomes of a connection.
+// ExplainConnection explains what happens to a connection.
 func (c *Client) ExplainConnection(ctx context.Context, q explain.ConnectionQuestion) (*explain.Flow, error) {
 	return ask[explain.Flow](ctx, c, "/v1/explain", explain.Question{Connection: &q})
 }
 
-// ExplainRequest asks what becomes of an HTTP request.
+// ExplainRequest explains what happens to an HTTP request.
 func (c *Client) ExplainRequest(ctx context.Context, q explain.RequestQuestion) (*explain.Flow, error) {
 	return ask[explain.Flow](ctx, c, "/v1/explain", explain.Question{Request: &q})
 }
 
-// Applied says how far the policies of a kind are in force: those of a mesh and of a name, where
-// these are not empty.
+// Applied returns how far the policies of a kind are applied. An empty mesh or name selects all.
 func (c *Client) Applied(ctx context.Context, kind, mesh, name string) ([]api.Applied, error) {
 	l, err := call[api.AppliedList](ctx, c, http.MethodGet, path("v1", "applied", kind),
 		query("mesh", mesh, "name", name), nil)
@@ -172,36 +170,35 @@ func (c *Client) Applied(ctx context.Context, kind, mesh, name string) ([]api.Ap
 	return l.Items, nil
 }
 
-// Wait asks how far a resource is in force, and gets the answer when it is, when a proxy rejects
-// it, or when the time of the question is up.
+// Wait returns how far a resource is applied. It returns when the resource is applied, when a proxy
+// rejects it, or when the timeout of w has passed.
 func (c *Client) Wait(ctx context.Context, w api.Wait) (*api.Applied, error) {
 	return ask[api.Applied](ctx, c, "/v1/wait", w)
 }
 
-// Proxies lists the dataplanes and who asks for their config. With "reach" in include, what each
-// saves by not reaching all services is worked out.
+// Proxies lists the dataplanes and their clients. With "reach" in include, each proxy has its
+// savings from restricted reachability.
 func (c *Client) Proxies(ctx context.Context, include ...string) (*api.Proxies, error) {
 	return call[api.Proxies](ctx, c, http.MethodGet, "/v1/dataplanes", query("include", strings.Join(include, ",")), nil)
 }
 
-// Proxy returns one of them.
+// Proxy returns the status of one proxy.
 func (c *Client) Proxy(ctx context.Context, mesh, name string) (*api.Proxy, error) {
 	return call[api.Proxy](ctx, c, http.MethodGet, path("v1", "dataplanes", mesh, name, "status"), nil, nil)
 }
 
-// ZoneProxy returns a proxy at the border of a zone. Plural is that of its kind: zoneegresses or
-// zoneingresses.
+// ZoneProxy returns the status of a zone proxy. plural is zoneegresses or zoneingresses.
 func (c *Client) ZoneProxy(ctx context.Context, plural, name string) (*api.Proxy, error) {
 	return call[api.Proxy](ctx, c, http.MethodGet, path("v1", plural, name, "status"), nil, nil)
 }
 
-// ZoneConfig returns what its Envoy gets.
+// ZoneConfig returns the config of a zone proxy.
 func (c *Client) ZoneConfig(ctx context.Context, plural, name string) (*api.Config, error) {
 	return call[api.Config](ctx, c, http.MethodGet, path(plural, name, "_config"), nil, nil)
 }
 
-// Services lists the services of a mesh, or with an empty mesh those of all. Kind and name choose
-// among them where they are not empty.
+// Services lists the services of a mesh, or of all meshes if mesh is empty. A non-empty kind or
+// name filters the list.
 func (c *Client) Services(ctx context.Context, mesh, kind, name string) ([]api.Service, error) {
 	out := []api.Service{}
 	for {
@@ -217,15 +214,15 @@ func (c *Client) Services(ctx context.Context, mesh, kind, name string) ([]api.S
 	}
 }
 
-// Status returns the health of the agent and what it holds.
+// Status returns the health and the state of the agent.
 func (c *Client) Status(ctx context.Context) (*api.Status, error) {
 	return call[api.Status](ctx, c, http.MethodGet, "/v1/status", nil, nil)
 }
 
-// Ready returns the readiness checks; an agent that is not ready is no error.
+// Ready returns the readiness checks. An agent that is not ready is not an error.
 func (c *Client) Ready(ctx context.Context) (*api.Health, error) { return c.health(ctx, "/readyz") }
 
-// Live says whether the agent works at all: a restart would help where it does not.
+// Live returns the liveness checks. If one fails, a restart of the agent helps.
 func (c *Client) Live(ctx context.Context) (*api.Health, error) { return c.health(ctx, "/livez") }
 
 func (c *Client) health(ctx context.Context, path string) (*api.Health, error) {
@@ -237,8 +234,8 @@ func (c *Client) health(ctx context.Context, path string) (*api.Health, error) {
 	return &h, nil
 }
 
-// Names lists names that begin with a prefix: of the resources of a kind, or with an empty kind of
-// the kinds.
+// Names lists the resource names of a kind that start with a prefix, or the names of kinds if kind
+// is empty.
 func (c *Client) Names(ctx context.Context, kind, mesh, prefix string) ([]string, error) {
 	n, err := call[api.Names](ctx, c, http.MethodGet, "/v1/names",
 		query("kind", kind, "mesh", mesh, "prefix", prefix), nil)
@@ -248,7 +245,7 @@ func (c *Client) Names(ctx context.Context, kind, mesh, prefix string) ([]string
 	return n.Names, nil
 }
 
-// query has the parameters of pairs of a name and a value whose value is not empty.
+// query returns the parameters with a non-empty value. pairs alternates names and values.
 func query(pairs ...string) url.Values {
 	q := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -259,7 +256,7 @@ func query(pairs ...string) url.Values {
 	return q
 }
 
-// ask posts a document.
+// ask posts a document and returns the answer.
 func ask[T any](ctx context.Context, c *Client, p string, question any) (*T, error) {
 	body, err := json.Marshal(question)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package client talks to the agent's HTTP API over its unix socket.
+// Package client is a client of the agent's HTTP API on its Unix socket.
 //
-// Every call takes a context, makes at most one connection at a time and keeps none open. Errors
-// are typed, so that a command can tell its user what to do: [UnreachableError] when no agent
-// answers, [PermissionError] when it refuses the caller, and [api.Error] with the fields concerned
-// for everything else that it refuses.
+// Every call takes a context, makes at most one connection at a time, and keeps none open. Errors
+// are typed, so that a command can suggest a remedy: [UnreachableError] if no agent responds,
+// [PermissionError] if the agent denies the request, and [api.Error] with the invalid fields for
+// other refusals.
 package client
 
 import (
@@ -27,20 +27,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// UnreachableError says that no agent answers at a socket.
+// UnreachableError reports that no agent responds at a socket.
 type UnreachableError struct {
 	Socket string
 	Err    error
 }
 
-// Error names the socket and how to start an agent.
+// Error returns the socket and the cause.
 func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("no agent answers at %s: %v", e.Socket, e.Err)
 }
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// Hint says what to do about it.
+// Hint returns a remedy.
 func (e *UnreachableError) Hint() string {
 	if e.Socket != quickstartSocket && isSocket(quickstartSocket) {
 		return "there is the socket of an agent in this folder: export NEARSIDE_SOCKET=" + quickstartSocket
@@ -49,14 +49,14 @@ func (e *UnreachableError) Hint() string {
 		"with --socket or NEARSIDE_SOCKET"
 }
 
-// UnansweredError says that an agent is there and has not answered.
+// UnansweredError reports that the agent accepted a connection, but did not answer.
 type UnansweredError struct {
 	Socket string
 	Err    error
-	After  time.Duration // how long it said nothing; 0: it ended the connection
+	After  time.Duration // time without data; 0: the agent closed the connection
 }
 
-// Error names the socket and what has happened.
+// Error returns the socket and the cause.
 func (e *UnansweredError) Error() string {
 	if e.After > 0 {
 		return fmt.Sprintf("the agent at %s has said nothing for %s", e.Socket, e.After)
@@ -66,7 +66,7 @@ func (e *UnansweredError) Error() string {
 
 func (e *UnansweredError) Unwrap() error { return e.Err }
 
-// Hint says what to do about it.
+// Hint returns a remedy.
 func (e *UnansweredError) Hint() string {
 	if e.After > 0 {
 		return "it is there, and busy or held up: `nearside status` says with what; repeat the command in a moment"
@@ -75,20 +75,20 @@ func (e *UnansweredError) Hint() string {
 		"status` answers"
 }
 
-// PermissionError says that the caller may not do what it asked for.
+// PermissionError reports that the caller lacks a permission.
 type PermissionError struct {
 	Socket string
 	Err    error
 }
 
-// Error names the socket and who may.
+// Error returns the socket and the cause.
 func (e *PermissionError) Error() string {
 	return fmt.Sprintf("not permitted at %s: %v", e.Socket, e.Err)
 }
 
 func (e *PermissionError) Unwrap() error { return e.Err }
 
-// Hint says what to do about it.
+// Hint returns a remedy.
 func (e *PermissionError) Hint() string {
 	var p *api.Error
 	if errors.As(e.Err, &p) {
@@ -101,15 +101,14 @@ func (e *PermissionError) Hint() string {
 	return "run the command as root or as the agent's user, or become a member of the socket's group and log in again"
 }
 
-// maxAnswer bounds what is read of one answer: far more than any mesh, and no more than a command
-// may hold.
+// maxAnswer bounds the bytes of one answer. It exceeds the size of any real mesh.
 const maxAnswer = 512 << 20
 
-// Client talks to one agent. It is safe for use by many goroutines.
+// Client is a client of one agent. It is safe for concurrent use.
 type Client struct {
-	// Progress is called while the agent looks at what a change does to proxies, which may take long:
-	// for how many of how many it is done, 0 of 0 while it serves others first. Nil: nobody is told.
-	// It must not be changed while a call is under way.
+	// Progress is called while the agent computes the effects of a change on proxies, with the
+	// number of completed proxies and the total. Both are 0 while the agent serves other requests.
+	// It may be nil, and must not change during a call.
 	Progress func(done, all int)
 
 	socket  string
@@ -117,9 +116,8 @@ type Client struct {
 	http    *http.Client
 }
 
-// New returns a client of the agent behind a unix socket. It does not connect yet. A timeout of 0
-// is 30 s. It is that of a call; a call that the agent gives signs of life of goes on, and ends
-// when none has come for so long.
+// New returns a client for a Unix socket. It does not connect. timeout bounds the time without any
+// data from the agent, so a call that reports progress may take longer. The default is 30 s.
 func New(socket string, timeout time.Duration) *Client {
 	if timeout == 0 {
 		timeout = 30 * time.Second
@@ -142,8 +140,7 @@ func New(socket string, timeout time.Duration) *Client {
 	}}
 }
 
-// patient is a connection at whose other end something must be heard or taken within the timeout,
-// each time.
+// patient is a connection whose timeout applies to each read and write.
 type patient struct {
 	net.Conn
 	timeout time.Duration
@@ -163,20 +160,20 @@ func (c *patient) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Socket is the path that the client connects to.
+// Socket returns the path of the socket.
 func (c *Client) Socket() string { return c.socket }
 
-// do makes one request; into gets the JSON of a success, or with *[]byte its bytes, unless it is
-// nil. The status codes of also count as success.
+// do sends a request. On success, it decodes the JSON answer into "into", or stores the raw bytes
+// if into is a *[]byte. into may be nil. The status codes in also count as success.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte, into any,
 	also ...int) error {
 	return c.doIf(ctx, "", method, path, query, body, into, also...)
 }
 
-// doIf is do for a resource that must have an ETag; "": any.
+// doIf is do with an If-Match header, unless etag is empty.
 func (c *Client) doIf(ctx context.Context, etag, method, path string, query url.Values, body []byte, into any,
 	also ...int) error {
-	target := "http://nearside" + path // path is escaped already
+	target := "http://nearside" + path // path is already escaped
 	if len(query) > 0 {
 		target += "?" + query.Encode()
 	}
@@ -184,7 +181,7 @@ func (c *Client) doIf(ctx context.Context, etag, method, path string, query url.
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
-	req.Header.Set("User-Agent", "nearside") // in the audit log
+	req.Header.Set("User-Agent", "nearside") // for the audit log
 	if etag != "" {
 		req.Header.Set("If-Match", etag)
 	}

@@ -250,7 +250,7 @@ func TestWaitQuestions(t *testing.T) {
 		`{"type": "mt", "mesh": "default"}`:                                              `"field":"name"`,
 		`{"type": "mt", "name": "x"}`:                                                    `"field":"mesh"`,
 		`{"type": "mt", "mesh": "default", "name": "all", "for": "ever"}`:                `"field":"for"`,
-		`{"type": "mt", "mesh": "default", "name": "all", "scope": "mesh"}`:              `this agent stands alone`,
+		`{"type": "mt", "mesh": "default", "name": "all", "scope": "mesh"}`:              `this agent is not in a pool`,
 		`{"type": "mt", "mesh": "default", "name": "all", "scope": "world"}`:             `"field":"scope"`,
 		`{"type": "mt", "mesh": "default", "name": "all", "timeout": "1h"}`:              `a duration from 0s to 25s`,
 		`{"type": "mt", "mesh": "default", "name": "all", "timeout": "-1s"}`:             `"field":"timeout"`,

@@ -35,7 +35,7 @@ func (s *Server) members(w http.ResponseWriter, _ *http.Request) *api.Error {
 }
 
 func standsAlone() *api.Error {
-	return invalid("this agent stands alone; set gossip.bind, gossip.join and gossip.keyringFile to make it a member " +
+	return invalid("this agent is not in a pool; set gossip.bind, gossip.join and gossip.keyringFile to make it a member " +
 		"of a pool")
 }
 

@@ -83,7 +83,7 @@ func (s *Server) checkWait(q *api.Wait) (key resource.Key, timeout time.Duration
 	case "", api.ScopeNode:
 	case api.ScopeMesh:
 		if s.opts.Pool == nil {
-			return key, 0, invalidField("scope", "\"mesh\" is not possible: this agent stands alone; ask with \"node\"")
+			return key, 0, invalidField("scope", "\"mesh\" is not possible: this agent is not in a pool; ask with \"node\"")
 		}
 	default:
 		return key, 0, invalidField("scope", "%q is not possible; node or mesh", q.Scope)

@@ -154,7 +154,7 @@ func holdCommand(env *command.Env) *cobra.Command {
 		Use:   "hold",
 		Short: "Hold FIFOs and listening sockets while the agent is down",
 		Long: `Keeps the FIFOs of access logs and the listening sockets open while the agent restarts, so that
-Envoys neither block nor lose log lines, and the next agent takes over the sockets. If systemd does
+Envoys neither block nor lose log lines, and the next agent inherits the sockets. If systemd does
 not hold them, the agent starts this command itself.
 
 The command exits when it has held nothing for a minute, or when its directory is deleted. If all
