@@ -60,7 +60,7 @@ func TestAccess(t *testing.T) {
 		{"access can delete mesh default", command.ExitOK, `^yes\n$`, "^$"},
 		{"access can delete mesh/default -o json", command.ExitOK, `"action": "delete Mesh default/default"`, "^$"},
 		{"access can write mesh", command.ExitUsage, `^$`, `there is no verb "write"; use one of get, list`},
-		{"access can get nothing", command.ExitFailed, `^$`, `query parameter kind: "nothing" is not possible`},
+		{"access can get nothing", command.ExitFailed, `^$`, `query parameter kind: "nothing" is invalid`},
 		{"access list", command.ExitOK,
 			`ROLE +SUBJECTS +VERBS +KINDS +MESHES +NAMES\nreaders +uid 54000-54999 +get,list,inspect +\* +\* +\*\n` +
 				`team +user no-such-user; group 60000, uid 60000 +create,update +MeshTimeout +default +web-\*\n\nPEER .*\nuid 1000, certificate \*\.mesh +default\.web-\* +false`,

@@ -56,7 +56,7 @@ func TestReachableSuggestOfAnAgent(t *testing.T) {
 	if out != want {
 		t.Errorf("%s\nwant\n%s", out, want)
 	}
-	agenttest.Contains(t, errs, "warning: "+dir+"/fifo.log: it is not a regular file",
+	agenttest.Contains(t, errs, "warning: "+dir+"/fifo.log: not a regular file",
 		"warning: "+dir+"/gone.log: there is no such file", "MeshService/cart:81   2 ")
 	doc, _ := output(t, socket, command.ExitNo,
 		"reachable", "suggest", "--dataplane", "web", "--since", "2100-01-01T00:00:00Z", "-o", "yaml")

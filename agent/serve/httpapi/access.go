@@ -11,26 +11,26 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// guard is the outermost handler: it refuses what no client of this API sends, and keeps a defect
-// in one handler from ending more than its own request.
+// guard is the outermost handler. It refuses requests that no API client sends, and limits a panic
+// of a handler to its own request.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if v := recover(); v != nil {
 				recordOf(r).panicked = true
-				s.log.Error("api: a request met a defect", "method", r.Method, "path", r.URL.Path, "panic", v,
+				s.log.Error("api: internal error in a request", "method", r.Method, "path", r.URL.Path, "panic", v,
 					"stack", string(debug.Stack()))
-				writeError(w, problem(http.StatusInternalServerError, api.ProblemInternal, "Internal error",
-					"the agent met a defect while answering; its log has the details"))
+				writeError(w, api.NewError(http.StatusInternalServerError, api.ProblemInternal, "Internal error",
+					"the agent had an internal error; its log has the details"))
 			}
 		}()
 		if e := refuseBrowsers(r, !peerOf(r).Local); e != nil {
 			writeError(w, e)
 			return
 		}
-		// ServeMux would answer an unclean path with a redirect; no client of an API needs one.
+		// ServeMux would redirect an unclean path, which no API client needs.
 		if p := r.URL.Path; p == "" || p[0] != '/' || path.Clean(p) != p {
-			writeError(w, notFound("path %q is not clean; nothing is served there", p))
+			writeError(w, api.NewNotFound("path %q is not clean", p))
 			return
 		}
 		limitBody(w, r, s.limits.Body)
@@ -38,13 +38,13 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// refuseBrowsers answers requests that a web page could have caused: those that carry what only
-// browsers send, and over TCP those whose Host is a name other than localhost, which a page reaches
-// by rebinding a name of its own to a loopback address.
+// refuseBrowsers refuses requests that a web page could have caused: those with headers that only
+// browsers send, and over TCP those whose Host is a name other than localhost, because a page can
+// rebind its own name to a loopback address.
 func refuseBrowsers(r *http.Request, tcp bool) *api.Error {
 	refused := func(why string) *api.Error {
-		return problem(http.StatusForbidden, api.ProblemBrowser, "Browser request refused",
-			"%s; web pages may not use this API, use nearside or curl --unix-socket", why)
+		return api.NewError(http.StatusForbidden, api.ProblemBrowser, "Browser request refused",
+			"%s; web pages cannot use this API; use nearside or curl --unix-socket", why)
 	}
 	for _, h := range []string{"Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"} {
 		if v := r.Header.Values(h); len(v) > 0 {

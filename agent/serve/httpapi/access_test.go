@@ -127,7 +127,7 @@ func TestTCP(t *testing.T) {
 			a.want(a.do("GET", "/meshes", "", "Authorization: Bearer s3cret"), 401, "set api.tokenFile")
 			continue
 		}
-		a.want(a.do("PUT", "/meshes/default", meshDoc, "Authorization: Bearer wrong"), 401, "api.tokenFile is right")
+		a.want(a.do("PUT", "/meshes/default", meshDoc, "Authorization: Bearer wrong"), 401, "use the token of api.tokenFile")
 		a.want(a.do("PUT", "/meshes/default", meshDoc, right), 201)
 		a.want(a.do("GET", "/meshes", "", right), 200)
 		a.want(a.do("GET", "/v1/history/meshes/default", "", right), 200, `with the token \"token file\"`)

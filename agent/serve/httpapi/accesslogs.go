@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// logLines sums up streams: what goes in counts where lines come from, what was written where they
-// end.
+// logLines sums up streams. It counts input where lines enter the agent, and output where they
+// leave it.
 func logLines(streams []api.LogStream) *api.LogLines {
 	out := &api.LogLines{Streams: len(streams), Dropped: map[string]uint64{}}
 	for i := range streams {
@@ -19,7 +19,7 @@ func logLines(streams []api.LogStream) *api.LogLines {
 		if s.Kind == api.LogFIFO || s.Kind == api.LogReceiver || s.Kind == api.LogOTLP {
 			out.Read += s.In
 		}
-		if s.Kind != api.LogFIFO { // whose lines the stream of the file or collector has written
+		if s.Kind != api.LogFIFO { // counted by the stream of the file or collector
 			out.Written += s.Written
 		}
 		out.Spooled += s.Spooled
@@ -40,7 +40,8 @@ func (s *Server) logStreams(r *http.Request) []api.LogStream {
 	return only(s.opts.AccessLogs(), func(x api.LogStream) resource.Key {
 		return resource.Key{Kind: kindDataplane, Mesh: x.Mesh, Name: x.Dataplane}
 	}, func(k resource.Key) bool {
-		return whole || k.Mesh != "" && k.Name != "" && visible(k) // what is behind the FIFOs has lines of all
+		// destinations contain lines of all dataplanes
+		return whole || k.Mesh != "" && k.Name != "" && visible(k)
 	})
 }
 
@@ -57,7 +58,7 @@ func (s *Server) accessLogs(w http.ResponseWriter, r *http.Request) *api.Error {
 	return nil
 }
 
-// flushTime bounds how long an Envoy is waited for.
+// flushTime bounds the wait for an Envoy.
 const flushTime = 5 * time.Second
 
 // flushLogs is POST /v1/accesslogs/flush?mesh=&dataplane=.
@@ -68,7 +69,7 @@ func (s *Server) flushLogs(w http.ResponseWriter, r *http.Request) *api.Error {
 	case k.Mesh == "":
 		return invalidQuery("mesh", "", "name the mesh of the dataplane")
 	case k.Name == "":
-		return invalidQuery("dataplane", "", "name the dataplane whose Envoy is to write its logs")
+		return invalidQuery("dataplane", "", "name the dataplane whose Envoy flushes its logs")
 	}
 	if e := s.can(r, access.VerbInspect, k); e != nil {
 		return e
@@ -82,10 +83,10 @@ func (s *Server) flushLogs(w http.ResponseWriter, r *http.Request) *api.Error {
 	}
 	switch {
 	case !known:
-		return notFound("no Envoy of %s logs through this agent", k)
+		return api.NewNotFound("no Envoy of %s logs through this agent", k)
 	case err != nil:
-		return problem(http.StatusServiceUnavailable, api.ProblemNotReady, "Envoy did not answer",
-			"the Envoy of %s could not be made to write its logs: %s", k, err.Error())
+		return api.NewError(http.StatusServiceUnavailable, api.ProblemNotReady, "Envoy did not answer",
+			"the Envoy of %s could not flush its logs: %s", k, err.Error())
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

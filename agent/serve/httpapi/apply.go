@@ -20,8 +20,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// apply is POST /v1/apply: a stream of documents, all validated before the first is stored, all
-// stored in one step.
+// apply is POST /v1/apply. It validates all documents of a stream before it stores any, and stores
+// all in one step.
 func (s *Server) apply(w http.ResponseWriter, r *http.Request) *api.Error {
 	dry, e := boolQuery(r, "dryRun")
 	if e != nil {
@@ -46,7 +46,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) *api.Error {
 		return cmp.Or(nothing, e)
 	}
 	if len(rs) > 1 && (r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != "") {
-		return invalid("If-Match and If-None-Match are about one resource, the body holds " + strconv.Itoa(len(rs)))
+		return api.NewInvalid("If-Match and If-None-Match require one resource, but the body has " + strconv.Itoa(len(rs)))
 	}
 	out, e := s.write(r, write.Request{Put: rs, Kept: kept, DryRun: dry, Omit: slices.Collect(maps.Keys(omit))})
 	if e != nil {
@@ -57,14 +57,14 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) *api.Error {
 	return nil
 }
 
-// decodeAll decodes a stream of documents in which each resource stands once.
+// decodeAll decodes a stream of documents without duplicate resources.
 func (s *Server) decodeAll(body []byte) ([]*resource.Resource, keptSecrets, *api.Error) {
 	rs, kept, faults := s.decode(body)
 	seen := map[resource.Key]bool{}
 	for _, res := range rs {
 		if seen[res.Key] {
 			faults = append(faults,
-				resource.Fault{Resource: res.Key.String(), Reason: res.Key.String() + " stands in the stream twice; keep one"})
+				resource.Fault{Resource: res.Key.String(), Reason: res.Key.String() + " is in the stream twice; keep one"})
 		}
 		seen[res.Key] = true
 	}
@@ -72,7 +72,7 @@ func (s *Server) decodeAll(body []byte) ([]*resource.Resource, keptSecrets, *api
 		return nil, nil, invalidDocument(faults, true)
 	}
 	if len(rs) == 0 {
-		return nil, nil, invalid("the body holds no document; send resources as JSON or YAML")
+		return nil, nil, api.NewInvalid("the body has no document; send resources as JSON or YAML")
 	}
 	return rs, kept, nil
 }
@@ -87,7 +87,7 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) *api.Error {
 		return write.Missing(s.opts.Store.Snapshot(), a.key)
 	}
 	out := api.History{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Items: make([]api.Revision, 0, len(revs))}
-	there := len(revs) == store.HistoryLimit // else the first is the creation
+	there := len(revs) == store.HistoryLimit // else the first revision is the creation
 	for i, rev := range revs {
 		item := api.Revision{Revision: rev.Revision, Time: rev.Time, Source: rev.Source.String(), Author: rev.Author}
 		switch {
@@ -112,8 +112,8 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) *api.Error {
 	return nil
 }
 
-// rollback is POST /v1/rollback: the content of an earlier revision comes back as a new one. A
-// resource that was deleted is there again.
+// rollback is POST /v1/rollback. It writes the content of an earlier revision as a new one, which
+// also restores a deleted resource.
 func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *api.Error {
 	nothing := s.mayWriteNothing(w, r)
 	body, e := s.body(r)
@@ -129,7 +129,8 @@ func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *api.Error {
 		return cmp.Or(nothing, e)
 	}
 	s.aboutKey(r, key)
-	if e := s.mayWrite(r, s.opts.Store.Snapshot(), key); e != nil { // before anything is told of the resource
+	// checked before the answer reveals anything about the resource
+	if e := s.mayWrite(r, s.opts.Store.Snapshot(), key); e != nil {
 		return e
 	}
 	rev, e := s.revision(key, req.Revision)
@@ -144,11 +145,11 @@ func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *api.Error {
 	return nil
 }
 
-// named returns the key of a resource that a request names.
+// named returns the key of the resource in a request.
 func (s *Server) named(typ, mesh, name string) (resource.Key, *api.Error) {
 	d, ok := s.opts.Registry.Lookup(typ)
 	if !ok {
-		return resource.Key{}, invalidField("type", "%q is no kind of resource", typ)
+		return resource.Key{}, invalidField("type", "%q is not a kind", typ)
 	}
 	key := resource.Key{Kind: d.Kind, Mesh: mesh, Name: name}
 	switch {
@@ -162,7 +163,7 @@ func (s *Server) named(typ, mesh, name string) (resource.Key, *api.Error) {
 	return key, nil
 }
 
-// revision finds a state that a resource was in and can be in again.
+// revision finds a revision that can be restored.
 func (s *Server) revision(key resource.Key, number uint64) (store.Revision, *api.Error) {
 	revs := s.opts.Store.History(key)
 	if len(revs) == 0 {
@@ -172,7 +173,7 @@ func (s *Server) revision(key resource.Key, number uint64) (store.Revision, *api
 	for _, rev := range revs {
 		if rev.Revision == number {
 			if rev.Deleted {
-				return rev, invalidField("revision", "%d is the deletion of %s; delete it instead", number, key)
+				return rev, invalidField("revision", "%d is the deletion of %s; delete the resource instead", number, key)
 			}
 			return rev, nil
 		}
@@ -180,31 +181,30 @@ func (s *Server) revision(key resource.Key, number uint64) (store.Revision, *api
 			kept += " " + strconv.FormatUint(rev.Revision, 10)
 		}
 	}
-	return store.Revision{}, invalidField("revision", "%d is not in the history of %s, which has:%s", number, key, kept)
+	return store.Revision{}, invalidField("revision", "%d is not in the history of %s; its revisions are:%s", number, key, kept)
 }
 
 func invalidField(field, reason string, args ...any) *api.Error {
-	e := problem(http.StatusBadRequest, api.ProblemInvalid, "Invalid request", reason, args...)
+	e := api.NewError(http.StatusBadRequest, api.ProblemInvalid, "Invalid request", reason, args...)
 	e.InvalidParameters = append(e.InvalidParameters, api.InvalidParameter{Field: field, Reason: e.Detail})
 	e.Detail = field + ": " + e.Detail
 	return e
 }
 
-// decodeRequest reads a JSON body of this API: one document, no unknown field.
+// decodeRequest decodes a JSON body with one document and no unknown fields.
 func decodeRequest[T any](body []byte, into *T) *api.Error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return invalid("the body is not the JSON document expected: " + decodeReason(err))
+		return api.NewInvalid("the body is not the expected JSON document: " + decodeReason(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return invalid("the body has more than one JSON document; send one")
+		return api.NewInvalid("the body has more than one JSON document; send one")
 	}
 	return nil
 }
 
-// decodeReason words an error of encoding/json without the names of Go types, which a client does
-// not know.
+// decodeReason describes an error of encoding/json without names of Go types.
 func decodeReason(err error) string {
 	var wrong *json.UnmarshalTypeError
 	if !errors.As(err, &wrong) {

@@ -15,23 +15,23 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
 )
 
-// Auditor is the audit log. Its methods are called by many goroutines at once.
+// Auditor is the audit log. It is safe for concurrent use.
 type Auditor interface {
 	Profile() audit.Profile
-	// Ready returns why the event of a change could not be stored; the change is then refused.
+	// Ready returns why the event of a change could not be stored. The change is then refused.
 	Ready() error
-	// Record takes an event and never waits.
+	// Record queues an event, and never blocks.
 	Record(*audit.Event)
-	// Store takes the event of a change and waits, for a bounded time, until it is in the file. The
-	// error says that it is not yet.
+	// Store writes the event of a change. It waits for a bounded time until the event is in the
+	// file, and returns an error if it is not.
 	Store(*audit.Event) error
-	// Suppressed counts a refused request of which no event is made.
+	// Suppressed counts a refused request without an event.
 	Suppressed()
 }
 
 type recordKey struct{}
 
-// record is what is noted of a request for its event while it is answered.
+// record collects the data for the audit event of a request.
 type record struct {
 	profile  audit.Profile
 	id       string
@@ -40,18 +40,18 @@ type record struct {
 
 	op        operation
 	object    *audit.ObjectRef
-	probe     bool // a probe has been answered
-	sensitive bool // a body may hold a secret
-	decided   bool // it was asked whether the sender may
+	probe     bool // a probe was answered
+	sensitive bool // a body may contain a secret
+	decided   bool // the request was authorized or denied
 	panicked  bool
-	stored    bool // a change was stored: the answer waits for the event
+	stored    bool // a change was stored, so the answer waits for the event
 	dry       bool
 	problem   *api.Error
 	resources []*resource.Resource // of the body
 	changes   []api.Change
 }
 
-// recordOf returns the record of a request. Without an audit log it is one that nobody reads.
+// recordOf returns the record of a request. Without an audit log, it returns an unused record.
 func recordOf(r *http.Request) *record {
 	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
 		return rec
@@ -59,18 +59,18 @@ func recordOf(r *http.Request) *record {
 	return new(record)
 }
 
-// operation is what a route does, as an event has it.
+// operation is what a route does, in terms of an event.
 type operation struct {
-	verb     string // "" for the method
-	kind     string // of the resource; "": that of the path
+	verb     string // empty: the HTTP method
+	kind     string // of the resource; empty: from the path
 	sub      string // subresource
 	resource bool
 }
 
-// apiPrefix begins the paths that Kuma's API does not have.
+// apiPrefix starts the paths that are not in Kuma's API.
 const apiPrefix = "/" + "v1/"
 
-// operationOf reads what a route does from its method, path and need.
+// operationOf derives the operation from the method, path, and need of a route.
 func operationOf(x route) operation {
 	op := operation{kind: x.need.kind, resource: x.need.kind != "" || strings.Contains(x.pattern, "{plural}")}
 	switch x.pattern {
@@ -102,7 +102,7 @@ func operationOf(x route) operation {
 	return op
 }
 
-// routed notes which route answers.
+// routed records the route of a request.
 func (s *Server) routed(r *http.Request, x route) {
 	rec, ok := r.Context().Value(recordKey{}).(*record)
 	if !ok {
@@ -124,8 +124,7 @@ func (s *Server) routed(r *http.Request, x route) {
 	}
 	rec.about(d, resource.Key{Kind: d.Kind, Mesh: r.PathValue("mesh"), Name: r.PathValue("name")})
 	rec.object.Subresource = rec.op.sub
-	// The config of a proxy has names, addresses and certificates of everything that the proxy
-	// reaches.
+	// The config of a proxy contains names, addresses, and certificates of all reachable services.
 	rec.sensitive = rec.sensitive || rec.op.sub == "config"
 	if rec.op.verb == audit.VerbUpdate &&
 		!s.exists(resource.Key{Kind: d.Kind, Mesh: rec.object.Mesh, Name: rec.object.Name}) {
@@ -133,21 +132,21 @@ func (s *Server) routed(r *http.Request, x route) {
 	}
 }
 
-// about notes the resource that a request is about.
+// about records the resource of a request.
 func (rec *record) about(d resource.Descriptor, k resource.Key) {
 	rec.object = &audit.ObjectRef{Resource: d.Plural, Mesh: k.Mesh, Name: k.Name, APIGroup: audit.APIGroup,
 		APIVersion: audit.APIVersion}
 	rec.sensitive = rec.sensitive || secret.HeldBy(d.New())
 }
 
-// aboutKey is about for a resource that a body names.
+// aboutKey records the resource that a body names.
 func (s *Server) aboutKey(r *http.Request, k resource.Key) {
 	if d, ok := s.opts.Registry.Lookup(k.Kind); ok {
 		recordOf(r).about(d, k)
 	}
 }
 
-// writes notes what a request is to store.
+// writes records the resources that a request writes.
 func (s *Server) writes(r *http.Request, rs []*resource.Resource, dry bool) {
 	rec := recordOf(r)
 	rec.resources, rec.dry = rs, dry
@@ -159,7 +158,7 @@ func (s *Server) writes(r *http.Request, rs []*resource.Resource, dry bool) {
 	}
 }
 
-// wrote notes what was stored.
+// wrote records the stored changes.
 func (rec *record) wrote(changes ...api.Change) {
 	rec.stored, rec.changes = true, changes
 	created := true
@@ -173,13 +172,13 @@ func (rec *record) wrote(changes ...api.Change) {
 	}
 }
 
-// level is how much of a request is logged.
+// level returns how much of a request is logged.
 func (rec *record) level() audit.Level {
 	return rec.profile.Level(audit.Request{Verb: rec.op.verb, Resource: rec.op.resource, Sensitive: rec.sensitive,
 		Probe: rec.probe && !rec.panicked && (rec.problem == nil || rec.problem.Status == http.StatusServiceUnavailable)})
 }
 
-// audited makes one event of each request, when it is answered.
+// audited records one event for each request after its answer.
 func (s *Server) audited(next http.Handler) http.Handler {
 	if s.opts.Audit == nil {
 		return next
@@ -191,7 +190,7 @@ func (s *Server) audited(next http.Handler) http.Handler {
 			return
 		}
 		var id [16]byte
-		_, _ = rand.Read(id[:]) // it never fails
+		_, _ = rand.Read(id[:]) // never fails
 		rec := &record{profile: profile, id: audit.ID(id), received: time.Now(), peer: peerOf(r)}
 		w.Header().Set("Audit-Id", rec.id)
 		answer := &recorder{ResponseWriter: w, rec: rec}
@@ -201,7 +200,7 @@ func (s *Server) audited(next http.Handler) http.Handler {
 	})
 }
 
-// answered makes the event of a request, and sends an answer that has waited for it.
+// answered records the event of a request, and then sends a delayed answer.
 func (s *Server) answered(a *recorder, r *http.Request) {
 	defer a.send()
 	rec := a.rec
@@ -240,11 +239,11 @@ func (s *Server) answered(a *recorder, r *http.Request) {
 		return
 	}
 	if err := s.opts.Audit.Store(e); err != nil {
-		s.log.Error("api: a change was stored and its audit event is not in the file yet", "auditID", rec.id, "error", err)
+		s.log.Error("api: a change was stored, but its audit event is not in the file yet", "auditID", rec.id, "error", err)
 	}
 }
 
-// started makes the event of a request that is about to wait.
+// started records the event of a request that is about to wait.
 func (s *Server) started(r *http.Request) {
 	rec, ok := r.Context().Value(recordKey{}).(*record)
 	if !ok {
@@ -255,7 +254,7 @@ func (s *Server) started(r *http.Request) {
 	s.opts.Audit.Record(e)
 }
 
-// event makes an event of what is known of a request.
+// event returns an event with the data of a record.
 func (s *Server) event(rec *record, r *http.Request, stage string, level audit.Level) *audit.Event {
 	e := &audit.Event{Level: level, ID: rec.id, Stage: stage, RequestURI: r.URL.RequestURI(), Verb: rec.op.verb,
 		User:      s.accounts.user(&rec.peer),
@@ -293,7 +292,7 @@ func (s *Server) event(rec *record, r *http.Request, stage string, level audit.L
 	return e
 }
 
-// maxEnumerated is how many items an annotation lists.
+// maxEnumerated bounds the items of an annotation.
 const maxEnumerated = 50
 
 func enumerate[T any](list []T, text func(T) string) string {
@@ -311,9 +310,9 @@ func enumerate[T any](list []T, text func(T) string) string {
 	return b.String()
 }
 
-// bodies puts the bodies of the request and the answer into an event. What was no resource, or
-// could not be read as one, is left out: nobody knows what of it is a secret. Where something is
-// redacted, there is a secret, and the level is Metadata.
+// bodies adds the bodies of request and answer to an event. It omits bodies that could not be read
+// as resources, because they may contain secrets. If a body contains a redacted secret, the level
+// becomes Metadata.
 func (s *Server) bodies(e *audit.Event, a *recorder) {
 	rec := a.rec
 	switch {
@@ -321,7 +320,7 @@ func (s *Server) bodies(e *audit.Event, a *recorder) {
 		e.Request, e.RequestBytes = documents(rec.resources)
 	case audit.Writes(rec.op.verb) && rec.op.verb != audit.VerbDelete:
 		e.Level, e.Response = audit.LevelMetadata, nil
-		e.Annotate(audit.AnnotationNoBody, "it could not be read as resources")
+		e.Annotate(audit.AnnotationNoBody, "the body could not be read as resources")
 		return
 	}
 	if media := a.Header().Get("Content-Type"); media == "application/json" || media == "application/problem+json" {
@@ -332,7 +331,7 @@ func (s *Server) bodies(e *audit.Event, a *recorder) {
 	}
 	if redacted(e.Request) || redacted(e.Response) {
 		e.Level, e.Request, e.Response = audit.LevelMetadata, nil, nil
-		e.Annotate(audit.AnnotationNoBody, "it holds secrets")
+		e.Annotate(audit.AnnotationNoBody, "the body contains secrets")
 	}
 }
 
@@ -341,8 +340,8 @@ func redacted(doc []byte) bool {
 		bytes.Contains(doc, []byte("PRIVATE KEY"))
 }
 
-// documents returns resources as one JSON document, as far as an event has them, with the length of
-// the whole where that is longer.
+// documents returns resources as one JSON document, truncated for an event. whole is the full
+// length if it is truncated, else 0.
 func documents(rs []*resource.Resource) (doc []byte, whole int) {
 	if len(rs) == 1 {
 		doc, err := resource.Shown(rs[0])

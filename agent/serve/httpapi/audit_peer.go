@@ -16,26 +16,26 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
 )
 
-// recorder passes an answer on and notes what an event has of it. The answer to a change is sent by
-// send, behind its event.
+// recorder passes an answer through and records data for the event. It delays the answer to a
+// change until send, after the event.
 type recorder struct {
 	http.ResponseWriter
 	rec    *record
 	status int
 	length int          // of the body
-	body   bytes.Buffer // its beginning, or all of it where it waits
+	body   bytes.Buffer // the start of the body, or all of it if it is delayed
 	tee    bool
 	waits  bool
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap supports [http.ResponseController].
 func (a *recorder) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (a *recorder) WriteHeader(status int) {
 	if a.status != 0 {
 		return
 	}
-	if status < http.StatusOK { // an interim answer
+	if status < http.StatusOK { // interim response
 		a.ResponseWriter.WriteHeader(status)
 		return
 	}
@@ -60,26 +60,26 @@ func (a *recorder) Write(p []byte) (int, error) {
 	return a.ResponseWriter.Write(p)
 }
 
-// send sends an answer that has waited.
+// send sends a delayed answer.
 func (a *recorder) send() {
 	if !a.waits {
 		return
 	}
 	a.ResponseWriter.WriteHeader(a.status)
-	_, _ = a.ResponseWriter.Write(a.body.Bytes()) // a client that went away is not our failure
+	_, _ = a.ResponseWriter.Write(a.body.Bytes()) // ignores a client that disconnected
 }
 
 func (a *recorder) code() int { return cmp.Or(a.status, http.StatusOK) }
 
-// noteProblem notes why a request was refused, for its event.
+// noteProblem records the problem of a request for its event.
 func noteProblem(w http.ResponseWriter, e *api.Error) {
 	if a, ok := w.(*recorder); ok {
 		a.rec.problem = e
 	}
 }
 
-// limitBody bounds what is read of a body. net/http closes the connection of a larger one, for
-// which it takes its own writer.
+// limitBody bounds the body of a request. For a larger body, net/http closes the connection, which
+// requires its own writer.
 func limitBody(w http.ResponseWriter, r *http.Request, most int64) {
 	if a, ok := w.(*recorder); ok {
 		w = a.ResponseWriter
@@ -87,7 +87,7 @@ func limitBody(w http.ResponseWriter, r *http.Request, most int64) {
 	r.Body = http.MaxBytesReader(w, r.Body, most)
 }
 
-// addressOf is the address of a peer without its port, "" for a unix socket.
+// addressOf returns the address of a peer without its port, or "" for a Unix socket.
 func addressOf(p *access.Peer) string {
 	if p.Local {
 		return ""
@@ -99,7 +99,7 @@ func addressOf(p *access.Peer) string {
 	return host
 }
 
-// reason says in few words why a peer may do what it may.
+// reason returns in a few words why a peer is allowed.
 func (s *Server) reason(p *access.Peer) string {
 	roles := s.opts.Access.Roles
 	switch names := roles.Of(p); {
@@ -115,8 +115,8 @@ func (s *Server) reason(p *access.Peer) string {
 	return "open to all"
 }
 
-// accounts are the names of users and groups, remembered for a moment: to look them up is to read
-// files. The zero value is ready.
+// accounts caches the names of users and groups for a short time, because a lookup reads files. The
+// zero value is ready to use.
 type accounts struct {
 	mu    sync.Mutex
 	since time.Time
@@ -131,7 +131,7 @@ type accountKey struct {
 const (
 	accountTime = time.Minute
 	maxAccounts = 4096
-	maxGroups   = 32 // of a user that an event names
+	maxGroups   = 32 // of one user in an event
 )
 
 func (x *accounts) name(k accountKey) string {
@@ -162,7 +162,7 @@ func (x *accounts) name(k accountKey) string {
 	return name
 }
 
-// user is a peer as an event has it.
+// user returns a peer as the user of an event.
 func (x *accounts) user(p *access.Peer) audit.User {
 	u := audit.User{Extra: map[string][]string{}}
 	id := strconv.FormatUint(uint64(p.UID), 10)
@@ -208,8 +208,8 @@ func (x *accounts) user(p *access.Peer) audit.User {
 	return u
 }
 
-// refusalEvents bounds how many events refused requests of one user or address make, so that nobody
-// who may do nothing pushes what others did out of the log. The zero value is ready.
+// refusalEvents limits the events for refused requests by user or address, so that an unprivileged
+// client cannot push other events out of the log. The zero value is ready to use.
 type refusalEvents struct {
 	mu sync.Mutex
 	of map[string]*bucket
@@ -221,22 +221,22 @@ type bucket struct {
 	suppressed int
 }
 
-// So many events of refused requests an owner makes at once and in a second; so many owners are
-// remembered.
+// Limits of events for refused requests: burst and rate per second of an owner, and number of
+// owners.
 const (
 	refusalBurst  = 200
 	refusalRate   = 10
 	maxRefusalsOf = 1024
 )
 
-// allow says whether an event is made, and how many were not since the last one.
+// allow reports whether to record an event, and how many were suppressed since the last one.
 func (x *refusalEvents) allow(owner string, now time.Time) (suppressed int, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	b := x.of[owner]
 	if b == nil {
 		if len(x.of) >= maxRefusalsOf {
-			owner = "" // all others together
+			owner = "" // one bucket for all others
 			b = x.of[owner]
 		}
 		if x.of == nil {

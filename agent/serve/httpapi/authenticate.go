@@ -16,16 +16,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
-// Reasons of failed authentications, the values of a label.
+// Values of the label reason.
 const (
-	failedMalformed = "malformed" // an Authorization header that is not a bearer token
-	failedInvalid   = "invalid"   // a token that is not right
-	failedLimited   = "limited"   // not looked at, after too many that failed
+	failedMalformed = "malformed" // the Authorization header is not a bearer token
+	failedInvalid   = "invalid"   // a wrong token
+	failedLimited   = "limited"   // not verified after too many failures
 )
 
 func newAuthFailures(reg prometheus.Registerer) (*prometheus.CounterVec, error) {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nearside_api_auth_failures_total",
-		Help: "Requests to the API whose token was refused, by reason."}, []string{"reason"})
+		Help: "API requests with a refused token, by reason."}, []string{"reason"})
 	for _, reason := range [...]string{failedMalformed, failedInvalid, failedLimited} {
 		c.WithLabelValues(reason)
 	}
@@ -35,8 +35,8 @@ func newAuthFailures(reg prometheus.Registerer) (*prometheus.CounterVec, error) 
 	return c, reg.Register(c)
 }
 
-// identify returns the request with who sends it: the peer of the connection, with the token of the
-// Authorization header where there is one. Over TCP there has to be one.
+// identify adds the identity of the sender to a request: the peer of the connection, and the token
+// of the Authorization header, which TCP requires.
 func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request, *api.Error) {
 	p := peerOf(r)
 	headers := r.Header.Values("Authorization")
@@ -44,7 +44,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 		if p.Local {
 			return r, nil
 		}
-		return nil, unauthenticated(w, "over TCP it takes a token: send \"Authorization: Bearer TOKEN\"; "+s.whichToken())
+		return nil, unauthenticated(w, "requests over TCP require a token: send \"Authorization: Bearer TOKEN\"; "+s.whichToken())
 	}
 	text, ok := token.Bearer(headers)
 	c, err := s.verify(p.Owner(), text, ok)
@@ -52,8 +52,8 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 	case errors.Is(err, errLimited):
 		w.Header().Set("Retry-After", strconv.Itoa(int(access.RetryAfter.Seconds())))
 		w.Header().Set("Connection", "close")
-		return nil, problem(http.StatusTooManyRequests, api.ProblemLimited, "Too many failed attempts",
-			"%s has sent too many wrong tokens, so this one was not looked at; send the right one in a second", p.Owner())
+		return nil, api.NewError(http.StatusTooManyRequests, api.ProblemLimited, "Too many failed attempts",
+			"%s has sent too many wrong tokens, so this one was not verified; send the right one in a second", p.Owner())
 	case err != nil:
 		return nil, unauthenticated(w, err.Error()+"; "+s.whichToken())
 	}
@@ -64,15 +64,14 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 
 var errLimited = errors.New("too many failed attempts")
 
-// sameToken compares tokens in a time that tells nothing.
+// sameToken compares tokens in constant time.
 func sameToken(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// verify returns what a token says. The token of the token file is compared, which is as cheap as
-// the limit, and every other one is verified as long as the owner of the connection has not sent
-// too many wrong ones.
+// verify returns the claims of a token. It compares the token of the token file, and verifies other
+// tokens unless the owner of the connection has sent too many wrong ones.
 func (s *Server) verify(owner, text string, ok bool) (*token.Claims, error) {
 	if s.opts.Access.Token != "" && ok && sameToken(s.opts.Access.Token, text) {
 		return &token.Claims{Subject: access.StaticSubject}, nil
@@ -87,10 +86,10 @@ func (s *Server) verify(owner, text string, ok bool) (*token.Claims, error) {
 		return nil, err
 	}
 	if !ok {
-		return failed(failedMalformed, errors.New("the Authorization header is not \"Bearer TOKEN\", once"))
+		return failed(failedMalformed, errors.New("the request must have one Authorization header with \"Bearer TOKEN\""))
 	}
 	if s.opts.Access.Verify == nil {
-		return failed(failedInvalid, errors.New("the token is not right"))
+		return failed(failedInvalid, errors.New("the token is wrong"))
 	}
 	c, err := s.opts.Access.Verify(text)
 	if err != nil {
@@ -100,22 +99,22 @@ func (s *Server) verify(owner, text string, ok bool) (*token.Claims, error) {
 	return &c, nil
 }
 
-// whichToken says which tokens this server takes.
+// whichToken says which tokens the server accepts.
 func (s *Server) whichToken() string {
 	var which []string
 	if s.opts.Access.Verify != nil {
-		which = append(which, "nearside token create --api makes one")
+		which = append(which, "create one with nearside token create --api")
 	}
 	if s.opts.Access.Token != "" {
-		which = append(which, "the one of api.tokenFile is right")
+		which = append(which, "use the token of api.tokenFile")
 	}
 	if len(which) == 0 {
-		return "this agent has none, so set api.tokenFile, or use the unix socket"
+		return "this agent accepts no tokens; set api.tokenFile, or use the Unix socket"
 	}
-	return strings.Join(which, ", and ")
+	return strings.Join(which, ", or ")
 }
 
 func unauthenticated(w http.ResponseWriter, detail string) *api.Error {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="nearside"`)
-	return problem(http.StatusUnauthorized, api.ProblemToken, "Token needed", "%s", detail)
+	return api.NewError(http.StatusUnauthorized, api.ProblemToken, "Token needed", "%s", detail)
 }

@@ -13,43 +13,41 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// need is what a route takes of who calls it, before anything else is done. The zero value lets
-// nobody in.
+// need is the permission that a route requires. The zero value denies everyone.
 type need struct {
-	open      bool     // nothing: no token over TCP either
+	open      bool     // no permission, and no token over TCP
 	connected bool     // a connection, over TCP with a token
 	verbs     []string // one of these
-	kind      string   // what the verb is about; "": the path value plural, or no kind
-	// some is set where it is enough to be allowed some mesh or name: the handler asks about each that
-	// it shows or changes.
+	kind      string   // kind for the verb; empty: the path value plural, or no kind
+	// some is set if a permission for some mesh or name suffices. The handler then checks each
+	// object that it shows or changes.
 	some bool
 }
 
 var (
 	anyone    = need{open: true}
 	connected = need{connected: true}
-	// reader is for what is the same for all: somebody who may do anything at all may ask it.
+	// reader is for content that is the same for all senders with any permission.
 	reader = need{verbs: access.Verbs[:], some: true}
 	writer = need{verbs: []string{access.VerbCreate, access.VerbUpdate}, some: true}
 )
 
-// inspects is the need of a route that shows something about a kind, of which the path has mesh and
-// name.
+// inspects returns the need of a route that shows an object of a kind. The path has mesh and name.
 func inspects(kind string) need { return need{verbs: []string{access.VerbInspect}, kind: kind} }
 
-// updates is the need of a route that changes how a proxy of that kind is run.
+// updates returns the need of a route that changes the operation of a proxy.
 func updates(kind string) need { return need{verbs: []string{access.VerbUpdate}, kind: kind} }
 
-// ofPath is the need of a route about the resource or collection of its path.
+// ofPath returns the need of a route for the resource or collection in its path.
 func ofPath(verbs ...string) need { return need{verbs: verbs} }
 
-// orSome is the need that is met by being allowed some mesh or name.
+// orSome returns a need that a permission for some mesh or name satisfies.
 func (n need) orSome() need {
 	n.some = true
 	return n
 }
 
-// authorize refuses a request whose sender does not have what the route takes.
+// authorize refuses a request whose sender lacks the need of the route.
 func (s *Server) authorize(r *http.Request, n need) *api.Error {
 	rec := recordOf(r)
 	rec.decided = true
@@ -75,13 +73,13 @@ func (s *Server) authorize(r *http.Request, n need) *api.Error {
 		if err == nil {
 			return nil
 		}
-		// A change of something that the sender may see is an update.
+		// For a resource that the sender may see, the missing permission is update.
 		if refused == nil || verb == access.VerbUpdate && s.may(r, access.VerbGet, key) && s.exists(key) {
 			refused = err
 		}
 	}
 	if refused == nil {
-		refused = &access.ForbiddenError{Who: p.Account(), Reason: "this route is open to nobody"}
+		refused = &access.ForbiddenError{Who: p.Account(), Reason: "no permission allows this route"}
 	}
 	return denied(refused)
 }
@@ -91,7 +89,7 @@ func (s *Server) exists(k resource.Key) bool {
 	return ok
 }
 
-// can refuses a request whose sender may not do something to a resource.
+// can refuses a request whose sender lacks a permission for a resource.
 func (s *Server) can(r *http.Request, verb string, k resource.Key) *api.Error {
 	p := peerOf(r)
 	if err := s.opts.Access.Roles.Can(&p, access.ActionOn(verb, k)); err != nil {
@@ -100,16 +98,16 @@ func (s *Server) can(r *http.Request, verb string, k resource.Key) *api.Error {
 	return nil
 }
 
-// may is can as yes or no.
+// may reports whether the sender has a permission.
 func (s *Server) may(r *http.Request, verb string, k resource.Key) bool {
 	p := peerOf(r)
 	return s.opts.Access.Roles.May(&p, access.ActionOn(verb, k))
 }
 
-// visible returns which resources the sender may list or look into.
+// visible returns a function that reports which resources the sender may list or inspect.
 func (s *Server) visible(r *http.Request, verb string) func(resource.Key) bool {
 	p, roles := peerOf(r), s.opts.Access.Roles
-	all := map[string]bool{} // by kind: those of every mesh and name
+	all := map[string]bool{} // by kind: permission for every mesh and name
 	return func(k resource.Key) bool {
 		every, known := all[k.Kind]
 		if !known {
@@ -120,7 +118,7 @@ func (s *Server) visible(r *http.Request, verb string) func(resource.Key) bool {
 	}
 }
 
-// only returns the items of a list that are visible; the list itself stays as it is.
+// only returns the visible items of a list, without changing the list.
 func only[T any](list []T, key func(T) resource.Key, visible func(resource.Key) bool) []T {
 	hidden := func(x T) bool { return !visible(key(x)) }
 	if !slices.ContainsFunc(list, hidden) {
@@ -131,8 +129,8 @@ func only[T any](list []T, key func(T) resource.Key, visible func(resource.Key) 
 
 func resourceKey(r *resource.Resource) resource.Key { return r.Key }
 
-// mayWrite refuses to store resources unless the sender may store each of them; every one that he
-// may not is named.
+// mayWrite refuses to store resources unless the sender may store each of them. The answer names
+// all denied ones.
 func (s *Server) mayWrite(r *http.Request, snap *store.Snapshot, keys ...resource.Key) *api.Error {
 	p := peerOf(r)
 	var refused []error
@@ -152,11 +150,11 @@ func (s *Server) mayWrite(r *http.Request, snap *store.Snapshot, keys ...resourc
 	return denied(refused...)
 }
 
-// maxRefused bounds the body, in bytes, of who may write nothing.
+// maxRefused bounds the body of a sender that may write nothing, in bytes.
 const maxRefused = 64 << 10
 
-// mayWriteNothing returns the answer to who may not store any resource, and bounds what of his body
-// is read: that much, so that the answer can name what he may not store.
+// mayWriteNothing returns the answer for a sender that may not store any resource, and limits the
+// body. The body is still read, so that the answer can name the denied resources.
 func (s *Server) mayWriteNothing(w http.ResponseWriter, r *http.Request) *api.Error {
 	e := s.authorize(r, writer)
 	if e != nil {
@@ -165,8 +163,8 @@ func (s *Server) mayWriteNothing(w http.ResponseWriter, r *http.Request) *api.Er
 	return e
 }
 
-// mayPreview refuses to show what a change does unless the sender may look into the proxies that it
-// touches.
+// mayPreview refuses to show the effects of a change unless the sender may inspect the affected
+// proxies.
 func (s *Server) mayPreview(r *http.Request, q *change.Question) *api.Error {
 	at := map[string]bool{}
 	switch {
@@ -184,7 +182,7 @@ func (s *Server) mayPreview(r *http.Request, q *change.Question) *api.Error {
 		}
 	}
 	for mesh := range at {
-		if mesh == "" { // a kind of no mesh touches all
+		if mesh == "" { // a global kind affects all meshes
 			at = map[string]bool{"": true}
 			break
 		}
@@ -199,7 +197,8 @@ func (s *Server) mayPreview(r *http.Request, q *change.Question) *api.Error {
 	return nil
 }
 
-// mayDiff is mayPreview for somebody who does not write: the answer shows the stored resources too.
+// mayDiff is mayPreview for a sender that does not write: the answer also shows the stored
+// resources.
 func (s *Server) mayDiff(r *http.Request, q *change.Question) *api.Error {
 	if e := s.mayPreview(r, q); e != nil {
 		return e
@@ -212,11 +211,11 @@ func (s *Server) mayDiff(r *http.Request, q *change.Question) *api.Error {
 	return nil
 }
 
-// denied is the answer to what a peer may not do.
+// denied returns the answer for missing permissions.
 func denied(errs ...error) *api.Error {
-	e := problem(http.StatusForbidden, api.ProblemDenied, "Permission denied", "%s", errs[0].Error())
+	e := api.NewError(http.StatusForbidden, api.ProblemDenied, "Permission denied", "%s", errs[0].Error())
 	if len(errs) > 1 {
-		e.Detail = fmt.Sprintf("nothing was stored: %d of the documents may not be written by this user", len(errs))
+		e.Detail = fmt.Sprintf("nothing was stored: this user may not write %d of the documents", len(errs))
 	}
 	for _, err := range errs {
 		var f *access.ForbiddenError
@@ -225,7 +224,7 @@ func denied(errs ...error) *api.Error {
 		}
 		a := f.Action
 		if a.Kind == kindMesh {
-			a.Mesh = "" // it is in none; see [access.ActionOn]
+			a.Mesh = "" // a Mesh is in no mesh; see [access.ActionOn]
 		}
 		e.Denied = append(e.Denied,
 			api.Denied{Who: f.Who, Verb: a.Verb, Kind: a.Kind, Mesh: a.Mesh, Name: a.Name,

@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// diff is POST /v1/diff: a stream of documents, and in the query what else would change. It stores
-// nothing; whoever may look into the proxies may ask.
+// diff is POST /v1/diff: a stream of documents, with further changes in the query. It stores
+// nothing, and requires permission to inspect the proxies.
 func (s *Server) diff(w http.ResponseWriter, r *http.Request) *api.Error {
 	shadow, e := boolQuery(r, "shadow")
 	if e != nil {
@@ -31,7 +31,7 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request) *api.Error {
 	}{{"mesh", &q.Mesh}, {"dataplane", &q.Dataplane}} {
 		if v, ok := query[f.name]; ok {
 			if len(v) != 1 || v[0] == "" {
-				return invalidQuery(f.name, strings.Join(v, ","), "one name, or leave it out for all")
+				return invalidQuery(f.name, strings.Join(v, ","), "give one name, or omit it for all")
 			}
 			*f.to = v[0]
 		}
@@ -76,19 +76,19 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request) *api.Error {
 	return nil
 }
 
-// key reads TYPE/MESH/NAME, or TYPE/NAME of a global kind.
+// key parses TYPE/MESH/NAME, or TYPE/NAME of a global kind.
 func (s *Server) key(text string) (resource.Key, *api.Error) {
 	typ, rest, _ := strings.Cut(text, "/")
 	d, ok := s.opts.Registry.Lookup(typ)
 	if !ok {
-		return resource.Key{}, invalidQuery("delete", text, typ+" is no kind of resource")
+		return resource.Key{}, invalidQuery("delete", text, typ+" is not a kind")
 	}
 	k := resource.Key{Kind: d.Kind, Name: rest}
 	if d.Scope != resource.ScopeGlobal {
 		k.Mesh, k.Name, _ = strings.Cut(rest, "/")
 	}
 	if k.Name == "" || d.Scope != resource.ScopeGlobal && k.Mesh == "" {
-		return k, invalidQuery("delete", text, "TYPE/MESH/NAME, or TYPE/NAME of a kind that belongs to no mesh")
+		return k, invalidQuery("delete", text, "give TYPE/MESH/NAME, or TYPE/NAME for a global kind")
 	}
 	return k, nil
 }

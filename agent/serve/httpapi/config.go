@@ -24,7 +24,7 @@ func (s *Server) config(w http.ResponseWriter, r *http.Request) *api.Error {
 		return e
 	}
 	if computed && shadow {
-		return invalidQuery("computed", "true", "leave it out with shadow=true, which is always computed")
+		return invalidQuery("computed", "true", "omit it with shadow=true, which always shows the computed config")
 	}
 	include, e := includes(r, "diff")
 	if e != nil {
@@ -45,37 +45,37 @@ func (s *Server) config(w http.ResponseWriter, r *http.Request) *api.Error {
 	return nil
 }
 
-// mesh returns a mesh as the last reconciliation left it.
+// mesh returns a mesh of the last pass.
 func (s *Server) mesh(name string) (*generate.Mesh, *api.Error) {
 	return meshOf(s.opts.Last(), name)
 }
 
 func meshOf(last *status.Result, name string) (*generate.Mesh, *api.Error) {
 	if last == nil {
-		return nil, notReady()
+		return nil, api.NewNotReady()
 	}
 	m := last.Meshes[name]
 	if m == nil {
-		return nil, notFound("mesh %q does not exist", name)
+		return nil, api.NewNotFound("mesh %q does not exist", name)
 	}
 	return m, nil
 }
 
-// generationError is the answer when something of a proxy cannot be made.
+// generationError returns the answer if a proxy's config cannot be computed.
 func generationError(err error) *api.Error {
 	var missing *generate.NotFoundError
 	if errors.As(err, &missing) {
-		return notFound("%s", err.Error())
+		return api.NewNotFound("%s", err.Error())
 	}
-	return problem(http.StatusInternalServerError, api.ProblemGeneration, "No config", "%s", err.Error())
+	return api.NewError(http.StatusInternalServerError, api.ProblemGeneration, "No config", "%s", err.Error())
 }
 
-// includes reads the query parameter include, a list of what else a document is to hold.
+// includes parses the query parameter include, a list of optional parts of a document.
 func includes(r *http.Request, possible ...string) (map[string]bool, *api.Error) {
 	return itemsQuery(r, "include", "included", possible...)
 }
 
-// itemsQuery reads a query parameter that is a list.
+// itemsQuery parses a query parameter with a list.
 func itemsQuery(r *http.Request, name, done string, possible ...string) (map[string]bool, *api.Error) {
 	out := map[string]bool{}
 	for _, v := range r.URL.Query()[name] {

@@ -11,18 +11,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// profiles are those of [pprof.Lookup] that are given away: of memory, goroutines and waits. They
-// hold names of functions and numbers alone.
+// profiles are the available profiles of [pprof.Lookup]. They contain only function names and
+// numbers.
 var profiles = []string{"heap", "allocs", "goroutine", "threadcreate", "block", "mutex"}
 
-// profileCPU is the one that takes a while.
+// profileCPU is the CPU profile, which takes time.
 const profileCPU = "cpu"
 
-// maxProfile is the most seconds of one: less than a connection may take for an answer.
+// maxProfile bounds the duration in seconds. It is shorter than the write timeout of a connection.
 const maxProfile = 30
 
-// profile is GET /v1/debug/pprof?profile=&seconds=: a profile of the agent, as "go tool pprof"
-// reads it.
+// profile is GET /v1/debug/pprof?profile=&seconds=: a profile of the agent for "go tool pprof".
 func (s *Server) profile(w http.ResponseWriter, r *http.Request) *api.Error {
 	name := r.URL.Query().Get("profile")
 	if name == "" {
@@ -37,8 +36,8 @@ func (s *Server) profile(w http.ResponseWriter, r *http.Request) *api.Error {
 	case name == profileCPU:
 		if err := pprof.StartCPUProfile(&out); err != nil {
 			w.Header().Set("Retry-After", "1")
-			return problem(http.StatusTooManyRequests, api.ProblemLimited, "Too many requests",
-				"another CPU profile is being taken; repeat the request when it has ended")
+			return api.NewError(http.StatusTooManyRequests, api.ProblemLimited, "Too many requests",
+				"another CPU profile is running; repeat the request later")
 		}
 		select {
 		case <-time.After(time.Duration(seconds) * time.Second):
@@ -48,25 +47,25 @@ func (s *Server) profile(w http.ResponseWriter, r *http.Request) *api.Error {
 		pprof.StopCPUProfile()
 	case slices.Contains(profiles, name):
 		if err := pprof.Lookup(name).WriteTo(&out, 0); err != nil {
-			return problem(http.StatusInternalServerError, api.ProblemInternal, "Internal error", "the profile: %v", err)
+			return api.NewError(http.StatusInternalServerError, api.ProblemInternal, "Internal error", "the profile: %v", err)
 		}
 	default:
-		return invalidField("profile", "%.64q is none of %s, %s", name, profileCPU, strings.Join(profiles, ", "))
+		return invalidField("profile", "%.64q is not one of %s, %s", name, profileCPU, strings.Join(profiles, ", "))
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
-	_, _ = w.Write(out.Bytes()) // who has gone does not read it
+	_, _ = w.Write(out.Bytes()) // ignores a client that disconnected
 	return nil
 }
 
 func (s *Server) logLevel(w http.ResponseWriter, _ *http.Request) *api.Error {
 	if s.opts.Level == nil {
-		return notFound("the level of this log cannot be changed")
+		return api.NewNotFound("the log level cannot be changed")
 	}
 	writeJSON(w, http.StatusOK, api.LogLevel{Level: strings.ToLower(s.opts.Level.Level().String())})
 	return nil
 }
 
-// setLogLevel changes the level until the config is read again.
+// setLogLevel changes the level until the config is reloaded.
 func (s *Server) setLogLevel(w http.ResponseWriter, r *http.Request) *api.Error {
 	body, e := s.body(r)
 	if e != nil {
@@ -78,15 +77,15 @@ func (s *Server) setLogLevel(w http.ResponseWriter, r *http.Request) *api.Error 
 	}
 	levels := []string{"debug", "info", "warn", "error"}
 	if !slices.Contains(levels, q.Level) {
-		return invalidField("level", "%.64q is none of %s", q.Level, strings.Join(levels, ", "))
+		return invalidField("level", "%.64q is not one of %s", q.Level, strings.Join(levels, ", "))
 	}
 	if s.opts.Level == nil {
-		return notFound("the level of this log cannot be changed")
+		return api.NewNotFound("the log level cannot be changed")
 	}
 	if err := s.opts.Level.UnmarshalText([]byte(q.Level)); err != nil {
 		return invalidField("level", "%v", err)
 	}
-	s.log.Warn("api: the level of the log has changed until the config is read again",
+	s.log.Warn("api: the log level was changed until the next config reload",
 		"level", q.Level, "author", peerOf(r).Account())
 	return s.logLevel(w, r)
 }

@@ -151,7 +151,7 @@ func TestDiffFaults(t *testing.T) {
 		"?dataplane=":          {`"field":"dataplane"`},
 		"?omit=all":            {`"field":"omit"`, "only items and patch"},
 		"?delete=":             {`"field":"delete"`},
-		"?delete=x/y/z":        {`"field":"delete"`, "x is no kind"},
+		"?delete=x/y/z":        {`"field":"delete"`, "x is not a kind"},
 		"?delete=mt/t1":        {`"field":"delete"`, "TYPE/MESH/NAME"},
 		"?delete=mt/default/":  {`"field":"delete"`},
 		"?delete=mt/default/z": nil,
@@ -167,7 +167,7 @@ func TestDiffFaults(t *testing.T) {
 		"# nothing":                         {"no document"},
 		"{":                                 {"/problems/invalid-resource"},
 		slow("9x") + "\n---\n{a: b}":        {"connectionTimeout", `document 2`},
-		slow("9s") + "\n---\n" + slow("8s"): {"stands in the stream twice"},
+		slow("9s") + "\n---\n" + slow("8s"): {"is in the stream twice"},
 		"{type: Mesh, name: m, labels: {kuma.io/effect: shadow}}": {"kuma.io/effect"},
 	} {
 		a.want(a.do("POST", "/v1/diff", body), 400, parts...)

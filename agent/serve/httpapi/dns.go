@@ -15,8 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// dns is GET /v1/dns?mesh=&name=&size=&offset=. Who may not look into everything sees the names of
-// the services that he may look into.
+// dns is GET /v1/dns?mesh=&name=&size=&offset=. A sender without permission to inspect everything
+// sees the names of services that it may inspect.
 func (s *Server) dns(w http.ResponseWriter, r *http.Request) *api.Error {
 	q := r.URL.Query()
 	size, e := intQuery(r, "size", s.limits.PageSize, 0, maxPage)
@@ -57,7 +57,7 @@ func (s *Server) dns(w http.ResponseWriter, r *http.Request) *api.Error {
 	return nil
 }
 
-// chosen returns the names of a mesh, or one name; "" stands for all.
+// chosen returns the names of a mesh, or one name. An empty argument selects all.
 func chosen(t *names.Table, mesh, name string) []*names.Name {
 	list := t.Names
 	if name != "" {
@@ -75,7 +75,7 @@ func chosen(t *names.Table, mesh, name string) []*names.Name {
 // explainName answers a question about a name.
 func (s *Server) explainName(r *http.Request, q *explain.DNSQuestion) (*explaindns.DNS, *api.Error) {
 	if q.Name == "" {
-		return nil, invalidField("dns.name", "is empty; give the name that is looked up")
+		return nil, invalidField("dns.name", "is empty; give a name")
 	}
 	if q.Dataplane != "" {
 		if e := s.can(r, access.VerbInspect,
@@ -85,11 +85,11 @@ func (s *Server) explainName(r *http.Request, q *explain.DNSQuestion) (*explaind
 	}
 	last := s.opts.Last()
 	if last == nil || s.opts.DNS == nil {
-		return nil, notReady()
+		return nil, api.NewNotReady()
 	}
 	state := s.opts.DNS()
 	if state.Table == nil {
-		return nil, problem(http.StatusConflict, api.ProblemNotReady, "No resolver", "the agent has no resolver: %s",
+		return nil, api.NewError(http.StatusConflict, api.ProblemNotReady, "No resolver", "the agent has no resolver: %s",
 			state.Reason)
 	}
 	out, err := explaindns.Name(explaindns.DNSInput{Resolver: state, Meshes: last.Meshes,

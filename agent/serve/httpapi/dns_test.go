@@ -117,7 +117,7 @@ func TestExplainName(t *testing.T) {
 		{"viewer", `{"dns": {}}`, 400, `"field":"dns.name"`},
 		{"viewer", `{"dns": {"name": "a..b"}}`, 400, `"field":"dns.name"`},
 		{"viewer", `{"dns": {"name": "a", "ndots": 16}}`, 400, `"field":"dns.ndots"`},
-		{"viewer", `{"dns": {"name": "a"}, "request": {"from": "web", "to": "a:1"}}`, 400, "one of them alone"},
+		{"viewer", `{"dns": {"name": "a"}, "request": {"from": "web", "to": "a:1"}}`, 400, "only one of them"},
 		{"maker", `{"dns": {"name": "web.mesh"}}`, 403, "permission-denied"},
 	} {
 		a.want(a.do(http.MethodPost, "/v1/explain", c.body, as(c.who)), c.status, c.part)

@@ -1,23 +1,22 @@
-// Package httpapi is the agent's HTTP API: resources, what each proxy gets and whether it took it,
-// health, metrics.
+// Package httpapi implements the agent's HTTP API: resources, config and sync status of proxies,
+// health, and metrics.
 //
-// It speaks JSON over a unix socket, and on request over a loopback TCP address. Paths and
-// documents follow Kuma's, so that its users' tools work; what has no model there lies below /v1.
-// Promises:
+// It speaks JSON over a Unix socket, and optionally over a loopback TCP address. Paths and
+// documents follow Kuma's API, so that tools for Kuma work. Other paths are below /v1. It
+// guarantees:
 //
 //   - Every answer of an API path is JSON. An error is a problem document of RFC 9457
-//     (application/problem+json) with type, title, status, detail and, for bad input,
+//     (application/problem+json) with type, title, status, detail and, for invalid input,
 //     invalid_parameters [{field, reason}].
-//   - Every route says what it takes of who calls it; [access.Roles] decides. Who that is follows
-//     from the peer credentials of the connection (unix(7), SO_PEERCRED), or from a token, which
-//     TCP needs for all but /, /livez and /readyz. Lists have what the sender may see. Requests
-//     that look as if a browser had sent them are refused.
+//   - Every route declares the permission that it needs, and [access.Roles] decides. The identity of
+//     the sender is the peer credentials of the connection (unix(7), SO_PEERCRED), or a token, which
+//     TCP requires for all paths except /, /livez, and /readyz. Lists contain what the sender may see.
+//     Requests that look like those of a browser are refused.
 //   - All documents of a write are validated before the first is stored, and all are stored in one
 //     step.
-//   - Lists are sorted and answers deterministic; private keys appear nowhere.
-//   - Work is bounded, per request and per user: body, header and answer times, connections, wrong
-//     tokens.
+//   - Lists are sorted, answers are deterministic, and private keys never appear.
+//   - Work is bounded per request and per user: body, header, answer time, connections, wrong tokens.
 //
-// The part that computes an answer from a resource set ([render.ProxyConfig]) is pure, and commands
-// use it offline.
+// [render.ProxyConfig], which computes an answer from a resource set, is pure, and commands use it
+// offline.
 package httpapi

@@ -14,19 +14,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Envoy is one that is asked over its admin interface. What it says is what any process may have
-// said.
+// Envoy queries an Envoy over its admin interface. Its answers are untrusted.
 type Envoy interface {
-	// ConfigDump is the answer to /config_dump, with endpoints when these are asked for.
+	// ConfigDump returns the answer of /config_dump, optionally with endpoints.
 	ConfigDump(ctx context.Context, endpoints bool) ([]byte, error)
 	Stats(ctx context.Context) ([]byte, error)    // text
 	Clusters(ctx context.Context) ([]byte, error) // text
-	// Levels returns the levels of its loggers, after those in set have been given theirs; "" is for
-	// all.
+	// Levels sets the levels of loggers in set, where "" stands for all, and returns the levels of
+	// all loggers.
 	Levels(ctx context.Context, set map[string]string) (map[string]string, error)
 }
 
-// envoyOf finds the Envoy of a proxy that takes its config here.
+// envoyOf returns the Envoy of a proxy that is connected to this agent.
 func (s *Server) envoyOf(r *http.Request, t node.Type) (Envoy, *api.Error) {
 	ref := node.Ref{Type: t, Mesh: r.PathValue("mesh"), Name: r.PathValue("name")}
 	snap := s.opts.Store.Snapshot()
@@ -35,15 +34,15 @@ func (s *Server) envoyOf(r *http.Request, t node.Type) (Envoy, *api.Error) {
 		return nil, write.Missing(snap, ref.Key())
 	}
 	if zone := zoneOf(snap.Set().Get(ref.Key())); zone != "" && zone != s.opts.Info.Zone {
-		return nil, problem(http.StatusBadRequest, api.ProblemInvalid, "Its Envoy is in another zone",
-			"%s is in zone %s; ask an agent there, since an Envoy is asked on its own node", ref.Key(), zone)
+		return nil, api.NewError(http.StatusBadRequest, api.ProblemInvalid, "Envoy in another zone",
+			"%s is in zone %s; ask an agent in that zone", ref.Key(), zone)
 	}
 	i := slices.IndexFunc(p.Clients, func(c api.ProxyStatus) bool { return c.Flavor == node.FlavorEnvoy && c.Streams > 0 })
 	switch {
 	case s.opts.Envoy == nil:
-		return nil, unasked("this agent asks no Envoys")
+		return nil, unasked("this agent cannot query Envoys")
 	case i < 0 && p.Node != "":
-		return nil, unasked("%s belongs to the node %s; ask the agent there, since an Envoy is asked on its own node",
+		return nil, unasked("%s belongs to node %s; ask the agent of that node",
 			ref.Key(), p.Node)
 	case i < 0:
 		return nil, unasked("%s: %s", ref.Key(), p.Reason)
@@ -51,8 +50,7 @@ func (s *Server) envoyOf(r *http.Request, t node.Type) (Envoy, *api.Error) {
 	return s.opts.Envoy(&p.Clients[i]), nil
 }
 
-// zoneOf is the zone that a proxy at the border of a zone belongs to; "" for one that does not say,
-// and for all others.
+// zoneOf returns the zone of a zone proxy, or "" if it has none.
 func zoneOf(res *resource.Resource) string {
 	if res == nil {
 		return ""
@@ -66,17 +64,15 @@ func zoneOf(res *resource.Resource) string {
 	return ""
 }
 
-// unasked is the answer where an Envoy cannot be asked, with the status and title that Kuma has for
-// it.
+// unasked returns the answer for an Envoy that cannot be queried, with Kuma's status and title.
 func unasked(detail string, args ...any) *api.Error {
-	return problem(http.StatusInternalServerError, api.ProblemEnvoy, "Could not execute admin operation", detail, args...)
+	return api.NewError(http.StatusInternalServerError, api.ProblemEnvoy, "Could not execute admin operation", detail, args...)
 }
 
-const adminHint = "; an Envoy is asked where nearside bootstrap puts its admin socket (--admin-socket), " +
-	"and only when the process behind it is the one that takes the config"
+const adminHint = "; the agent queries the admin socket of nearside bootstrap (--admin-socket), " +
+	"and only if its process is the connected Envoy"
 
-// envoyConfig is GET …/dataplanes/{name}/xds?include_eds=: the config that an Envoy has, without
-// secrets.
+// envoyConfig is GET …/dataplanes/{name}/xds?include_eds=: the config of an Envoy, without secrets.
 func (s *Server) envoyConfig(t node.Type) handler {
 	return func(w http.ResponseWriter, r *http.Request) *api.Error {
 		endpoints, e := boolQuery(r, "include_eds")
@@ -87,7 +83,7 @@ func (s *Server) envoyConfig(t node.Type) handler {
 		if e != nil {
 			return e
 		}
-		select { // the config of a large mesh takes many times its size while it is read
+		select { // reading the config of a large mesh takes several times its size
 		case s.dumping <- struct{}{}:
 			defer func() { <-s.dumping }()
 		case <-r.Context().Done():
@@ -119,7 +115,7 @@ func (s *Server) envoyText(t node.Type, ask func(Envoy, context.Context) ([]byte
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(body) // who has gone does not read it
+		_, _ = w.Write(body) // ignores a client that disconnected
 		return nil
 	}
 }
@@ -137,11 +133,11 @@ func (s *Server) loggers(t node.Type, set bool) handler {
 				return e
 			}
 			if len(q.Levels) == 0 {
-				return invalidField("levels", `no level is given; "" is the name for all loggers`)
+				return invalidField("levels", `no level is given; "" stands for all loggers`)
 			}
 			for _, name := range slices.Sorted(maps.Keys(q.Levels)) {
 				if !slices.Contains(api.LoggerLevels, q.Levels[name]) {
-					return invalidField("levels", "%.64q is none of %s", q.Levels[name], strings.Join(api.LoggerLevels, ", "))
+					return invalidField("levels", "%.64q is not one of %s", q.Levels[name], strings.Join(api.LoggerLevels, ", "))
 				}
 			}
 		}

@@ -63,7 +63,7 @@ func (s *Server) backends(w http.ResponseWriter, r *http.Request) *api.Error {
 	return nil
 }
 
-// explain is POST /v1/explain. It changes nothing; whoever may look into the proxies may ask.
+// explain is POST /v1/explain. It changes nothing, and requires permission to inspect the proxies.
 func (s *Server) explain(w http.ResponseWriter, r *http.Request) *api.Error {
 	limitBody(w, r, maxQuestion)
 	body, e := s.body(r)
@@ -81,9 +81,9 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) *api.Error {
 		}
 	}
 	if asked != 1 {
-		return invalidField("policy", "or connection, request or dns is to be there, and one of them alone: ask about "+
+		return invalidField("policy", "or connection, request, or dns is required, and only one of them: send "+
 			"{\"policy\": {\"type\", \"mesh\", \"name\", \"dataplane\"}}, {\"connection\": {\"mesh\", \"from\", "+
-			"\"to\"}} {\"request\": {\"mesh\", \"from\", \"to\"}} or {\"dns\": {\"name\", \"mesh\", \"dataplane\"}}")
+			"\"to\"}}, {\"request\": {\"mesh\", \"from\", \"to\"}}, or {\"dns\": {\"name\", \"mesh\", \"dataplane\"}}")
 	}
 	if q.DNS != nil {
 		x, e := s.explainName(r, q.DNS)
@@ -113,7 +113,7 @@ func (s *Server) explainPolicy(r *http.Request, q *explain.PolicyQuestion) (*exp
 	d, ok := s.opts.Registry.Lookup(q.Type)
 	switch {
 	case !ok:
-		return nil, invalidField("policy.type", "%q is no kind of resource", q.Type)
+		return nil, invalidField("policy.type", "%q is not a kind", q.Type)
 	case !d.Policy:
 		return nil, invalidField("policy.type", "%s is not a policy kind", d.Kind)
 	case q.Name == "":
@@ -148,16 +148,16 @@ func (s *Server) explainPolicy(r *http.Request, q *explain.PolicyQuestion) (*exp
 	return x, nil
 }
 
-// oldConnections says until when connections may be on filter chains from before a revision.
+// oldConnections says until when connections may use filter chains from before a revision.
 func (s *Server) oldConnections(mesh, dataplane string, revision uint64) []string {
 	if s.opts.Progress == nil {
 		return nil
 	}
 	for _, p := range s.opts.Progress() {
 		if until := p.OldUntil(revision, time.Now()); p.Mesh == mesh && p.Name == dataplane && !until.IsZero() {
-			return []string{"connections that were opened before the last change may keep the filters of before until " +
+			return []string{"connections that were opened before the last change may use the previous filters until " +
 				until.UTC().Format(time.RFC3339) +
-				", when they have drained; routes and permissions for requests hold on them already"}
+				", when they have drained; routes and permissions for requests already apply to them"}
 		}
 	}
 	return nil

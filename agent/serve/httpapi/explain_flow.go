@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// explainFlow answers a question about a connection or a request. Of these one is worked on at a
-// time, as of comparisons: each makes configs of several proxies.
+// explainFlow answers a question about a connection or a request. It handles one question or
+// comparison at a time, because each computes the configs of several proxies.
 func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flow, *api.Error) {
 	target, member := &explain.Target{}, "connection"
 	if q.Connection != nil {
@@ -27,7 +27,7 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 		target, member = &q.Request.Target, "request"
 	}
 	if target.From == "" {
-		return nil, invalidField(member+".from", "is empty; name the dataplane whose workload dials")
+		return nil, invalidField(member+".from", "is empty; name the dataplane whose workload connects")
 	}
 	in := cmp.Or(target.Mesh, resource.DefaultMesh)
 	if e := s.can(r, access.VerbInspect, resource.Key{Kind: kindDataplane, Mesh: in, Name: target.From}); e != nil {
@@ -41,8 +41,8 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 	case s.comparing <- struct{}{}:
 		defer func() { <-s.comparing }()
 	case <-r.Context().Done():
-		return nil, problem(http.StatusServiceUnavailable, api.ProblemNotReady,
-			"Busy", "another question is being worked on; repeat the request in a moment")
+		return nil, api.NewError(http.StatusServiceUnavailable, api.ProblemNotReady,
+			"Busy", "the agent is working on another question; repeat the request in a moment")
 	}
 	traffic := explain.NewTraffic(m)
 	if s.opts.DNS != nil {
@@ -87,14 +87,14 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 	if e := s.mayFlow(r, out); e != nil {
 		return nil, e
 	}
-	// A store that has moved on since may have other resources under these names.
+	// A newer store may have other resources with these names.
 	if snap, last := s.opts.Store.Snapshot(), s.opts.Last(); last != nil && last.Revision == snap.Revision() {
 		revisions(out, snap)
 	}
 	return out, nil
 }
 
-// liveOf is what an Envoy has, for explanations.
+// liveOf returns the state of an Envoy for explanations.
 func liveOf(u *rollout.InUse) *explain.Live {
 	if u == nil {
 		return nil
@@ -111,8 +111,7 @@ func liveOf(u *rollout.InUse) *explain.Live {
 	return out
 }
 
-// mayFlow refuses an explanation that tells of proxies at the other end that the sender may not
-// look into.
+// mayFlow refuses an explanation with server proxies that the sender may not inspect.
 func (s *Server) mayFlow(r *http.Request, f *explain.Flow) *api.Error {
 	for i := range f.Servers {
 		d := f.Servers[i].Dataplane

@@ -42,7 +42,7 @@ func TestExplainFlows(t *testing.T) {
 		`{"connection":{"from":"client","to":"x:1","sni":"a"}}`:            {`"field":"connection.tls"`},
 		`{"connection":{"from":"client","to":"x:1","path":"/"}}`:           {"path"},
 		`{"request":{"from":"client","to":"x:1","path":"y"}}`:              {`"field":"request.path"`, `\"y\"`},
-		`{"connection":{"from":"a","to":"b:1"},"request":{"from":"a"}}`:    {`"field":"policy"`, "one of them alone"},
+		`{"connection":{"from":"a","to":"b:1"},"request":{"from":"a"}}`:    {`"field":"policy"`, "only one of them"},
 		`{"request":{"from":"client","to":"x:1","headers":[{"name":""}]}}`: {`"field":"request.headers[0]"`},
 	} {
 		a.want(ask(body), 400, parts...)

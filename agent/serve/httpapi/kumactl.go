@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// This file has what kumactl asks for beside resources. Its answers hold what kumactl prints;
-// docs/api.md says what is different.
+// This file implements the paths that kumactl requests in addition to resources. docs/api.md lists
+// the differences from Kuma.
 
 // overviews is GET …/_overview?tag=KEY:VALUE&gateway=true&name=.
 func (s *Server) overviews(kind string) handler {

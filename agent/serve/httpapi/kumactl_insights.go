@@ -15,14 +15,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// page is a list of anything.
+// page is a page of a list.
 type page[T any] struct {
 	Total int     `json:"total"`
 	Items []T     `json:"items"`
 	Next  *string `json:"next"`
 }
 
-// writePage answers with the page of a list that the query asks for, each item made by show.
+// writePage writes the page of a list that the query selects. show converts an item.
 func writePage[T, U any](s *Server, w http.ResponseWriter, r *http.Request, all []T,
 	show func(T) (U, *api.Error)) *api.Error {
 	size, offset, e := s.paging(r)
@@ -41,7 +41,7 @@ func writePage[T, U any](s *Server, w http.ResponseWriter, r *http.Request, all 
 	return nil
 }
 
-// asIs shows an item of a list as it is.
+// asIs returns an item unchanged, for writePage.
 func asIs[T any](x T) (T, *api.Error) { return x, nil }
 
 // meshInsights is GET /mesh-insights.
@@ -49,7 +49,7 @@ func (s *Server) meshInsights(w http.ResponseWriter, r *http.Request) *api.Error
 	return writePage(s, w, r, s.tracker.MeshInsights(s.opts.Store.Snapshot(), s.visible(r, access.VerbInspect)), asIs)
 }
 
-// serviceInsights is GET /meshes/{mesh}/service-insights: the services that tags make.
+// serviceInsights is GET /meshes/{mesh}/service-insights: the services from tags.
 func (s *Server) serviceInsights(w http.ResponseWriter, r *http.Request) *api.Error {
 	name := r.PathValue("mesh")
 	snap := s.opts.Store.Snapshot()
@@ -71,7 +71,7 @@ func (s *Server) serviceInsights(w http.ResponseWriter, r *http.Request) *api.Er
 	})
 }
 
-// sidecar is the kind of the answers about which policy selects which proxy.
+// sidecar is the kind in answers about policies and their proxies.
 const sidecar = "SidecarDataplane"
 
 // attached is GET /meshes/{mesh}/dataplanes/{name}/policies.
@@ -111,21 +111,21 @@ func (s *Server) attached(w http.ResponseWriter, r *http.Request) *api.Error {
 	return nil
 }
 
-// chooses says whether a policy selects a dataplane that is in the view of its mesh. One that is
-// only tried out selects nothing.
+// chooses reports whether a policy selects a dataplane in the view of its mesh. A shadow policy
+// selects nothing.
 func chooses(m *generate.Mesh, policy, dp *resource.Resource) bool {
 	return m.Policies != nil && m.View.Dataplane(dp.Name) != nil && !policy.Shadow() && status.Selects(m, policy, dp)
 }
 
-// attachedTo is GET /meshes/{mesh}/{plural}/{name}/dataplanes. As in Kuma, a policy that does not
-// exist selects nothing.
+// attachedTo is GET /meshes/{mesh}/{plural}/{name}/dataplanes. As in Kuma, a missing policy selects
+// nothing.
 func (s *Server) attachedTo(w http.ResponseWriter, r *http.Request) *api.Error {
 	a, e := s.address(r)
 	if e != nil {
 		return e
 	}
 	if _, known := s.opts.Registry.Lookup(a.desc.Kind); known && !a.desc.Policy {
-		return invalid(a.desc.Kind + " is no kind of policy")
+		return api.NewInvalid(a.desc.Kind + " is not a policy kind")
 	}
 	snap := s.opts.Store.Snapshot()
 	if e := write.MeshExists(snap, a.key.Mesh); e != nil {
@@ -170,8 +170,7 @@ func (s *Server) resourceTypes(w http.ResponseWriter, _ *http.Request) *api.Erro
 	return nil
 }
 
-// absentKinds are kinds of Kuma that nearside has not, by the paths of their lists. These are
-// empty.
+// absentKinds are kinds of Kuma that nearside does not support, by path. Their lists are empty.
 var absentKinds = map[string]resource.Descriptor{
 	"zones":             {Kind: "Zone", Plural: "zones", Scope: resource.ScopeGlobal},
 	"secrets":           {Kind: "Secret", Plural: "secrets", Scope: resource.ScopeMesh},
@@ -184,7 +183,7 @@ var absentKinds = map[string]resource.Descriptor{
 	"workloads":         {Kind: "Workload", Plural: "workloads", Scope: resource.ScopeMesh},
 }
 
-// lookup finds a kind by what paths call it: also with dashes, as Kuma's older paths have them.
+// lookup finds a kind by its name in a path. Like Kuma, it also accepts older names with dashes.
 func (s *Server) lookup(plural string) (d resource.Descriptor, known bool) {
 	for _, name := range []string{plural, strings.ReplaceAll(plural, "-", "")} {
 		if d, known = s.opts.Registry.Lookup(name); known {
@@ -195,13 +194,13 @@ func (s *Server) lookup(plural string) (d resource.Descriptor, known bool) {
 	return d, known
 }
 
-// noTokens answers those who ask for a token of Kuma's.
+// noTokens answers requests for Kuma tokens.
 func (s *Server) noTokens(http.ResponseWriter, *http.Request) *api.Error {
-	return problem(http.StatusBadRequest, api.ProblemInvalid, "No tokens over the API",
-		"the agent makes no tokens over its API; make one on the node with: nearside token create")
+	return api.NewError(http.StatusBadRequest, api.ProblemInvalid, "No tokens over the API",
+		"the API creates no tokens; create one on the node with: nearside token create")
 }
 
-// noZones is the list of zones: nearside has none to connect to.
+// noZones returns an empty list of zones.
 func (s *Server) noZones(w http.ResponseWriter, r *http.Request) *api.Error {
 	return writePage(s, w, r, []struct{}{}, asIs)
 }

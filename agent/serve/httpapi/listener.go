@@ -13,9 +13,9 @@ import (
 
 type peerKey struct{}
 
-// withPeer is the server's ConnContext: who connected was asked once, when the connection was
-// accepted. What the kernel says are the credentials at the time of connect(2), so a peer that
-// changes or ends afterwards does not change them.
+// withPeer is the ConnContext of the server. It adds the peer, which was determined when the
+// connection was accepted. The kernel reports the credentials at the time of connect(2), so later
+// changes or the end of the peer do not matter.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	if x, ok := c.(*peerConn); ok {
 		return context.WithValue(ctx, peerKey{}, x.peer)
@@ -23,19 +23,19 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// peerOf returns who sends a request: the peer of its connection, with its verified token. A
-// request that did not come through [Server.Serve] has a peer of which nothing is known.
+// peerOf returns the sender of a request: the peer of its connection, with its verified token.
+// Without [Server.Serve], the peer is unknown.
 func peerOf(r *http.Request) access.Peer {
 	p, _ := r.Context().Value(peerKey{}).(access.Peer)
 	return p
 }
 
-// refusedEvery is how often it is logged at most that connections are closed.
+// refusedEvery is the minimum interval between log messages about closed connections.
 const refusedEvery = 10 * time.Second
 
-// boundedListener closes connections beyond a number at once, instead of leaving them in the
-// backlog where the client could not tell a busy agent from a dead one. No user and no address gets
-// all of them, and some are kept for root and the agent's user.
+// boundedListener closes connections above a limit immediately. In the backlog, a client could not
+// distinguish a busy agent from a dead one. No user or address can use all connections, and some
+// are reserved for root and the agent's user.
 type boundedListener struct {
 	net.Listener
 	limits     Limits
@@ -44,9 +44,9 @@ type boundedListener struct {
 	log        *slog.Logger
 
 	mu      sync.Mutex
-	open    int            // guarded by mu, as all below
-	of      map[string]int // open, by owner
-	refused int            // since it was logged
+	open    int            // guarded by mu, like the fields below
+	of      map[string]int // open connections by owner
+	refused int            // since the last log message
 	logged  time.Time
 }
 
@@ -58,7 +58,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		}
 		p, err := access.PeerOf(c, l.asksCgroup)
 		if err != nil {
-			l.log.Warn("api: the kernel does not say who connected, so the peer may only do what everybody may", "error", err)
+			l.log.Warn("api: the kernel does not report the peer, so it only has the permissions of all users", "error", err)
 			p = access.Peer{Local: true, Foreign: true}
 		}
 		if out := l.admit(c, p); out != nil {
@@ -68,7 +68,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// admit counts a connection, or returns nil when there is no place for it.
+// admit counts a connection, or returns nil if the limit is reached.
 func (l *boundedListener) admit(c net.Conn, p access.Peer) net.Conn {
 	owner, most, each := p.Owner(), l.limits.Connections, l.limits.Connections
 	if !l.privileged(&p) {
@@ -79,7 +79,7 @@ func (l *boundedListener) admit(c net.Conn, p access.Peer) net.Conn {
 	if l.open >= most || l.of[owner] >= each {
 		l.refused++
 		if now := time.Now(); now.Sub(l.logged) >= refusedEvery {
-			l.log.Warn("api: connections were closed because too many are open", "socket", l.Addr().String(), "peer", owner,
+			l.log.Warn("api: connections were closed, because too many are open", "socket", l.Addr().String(), "peer", owner,
 				"open", l.open, "ofPeer", l.of[owner], "max", most, "maxOfPeer", each, "closed", l.refused)
 			l.logged, l.refused = now, 0
 		}
@@ -100,7 +100,7 @@ func (l *boundedListener) admit(c net.Conn, p access.Peer) net.Conn {
 	})}
 }
 
-// peerConn is a connection that is counted, with who is at its other end.
+// peerConn is a counted connection with its peer.
 type peerConn struct {
 	net.Conn
 	peer   access.Peer
@@ -112,14 +112,13 @@ func (c *peerConn) Close() error {
 	return c.Conn.Close()
 }
 
-// shares bounds how many requests of one kind an owner may have under way at once. The zero value
-// is ready.
+// shares bounds the concurrent requests of one kind by owner. The zero value is ready to use.
 type shares struct {
 	mu sync.Mutex
 	of map[string]int
 }
 
-// take returns what gives a place back, nil when the owner has its share.
+// take returns a function that releases the share, or nil if the owner has reached its limit.
 func (x *shares) take(owner string, most int) (release func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -10,19 +10,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// long is a request that may take longer than others: while it goes on, so do its deadlines.
+// long is a request that may take long. Signs of life extend its deadline.
 type long struct {
 	w     http.ResponseWriter
-	limit time.Duration // to write after the last sign of life
-	every time.Duration // between two of these
+	limit time.Duration // time to write after the last sign of life
+	every time.Duration // interval of signs of life
 	tells bool
 	next  time.Time
 }
 
 type longKey struct{}
 
-// longer serves requests that may take long. Whoever asked gets signs of life, and one that went
-// away ends the work: the context of the request ends.
+// longer serves requests that may take long. The client gets signs of life, and the work stops if
+// it disconnects, because the context of the request ends.
 func (s *Server) longer(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) *api.Error {
 		l := &long{w: w, limit: s.limits.WriteTime, every: s.limits.SignEvery,
@@ -32,14 +32,13 @@ func (s *Server) longer(h handler) handler {
 	}
 }
 
-// longOf returns what tells of a request; nil, which tells nothing, for one that is not
-// [Server.longer].
+// longOf returns the [long] of a request, or nil if it is not served by [Server.longer].
 func longOf(ctx context.Context) *long {
 	l, _ := ctx.Value(longKey{}).(*long)
 	return l
 }
 
-// sign tells how far the request is, when it is time to.
+// sign sends the progress at each interval.
 func (l *long) sign(text func() string) {
 	if l == nil {
 		return
@@ -57,26 +56,27 @@ func (l *long) sign(text func() string) {
 	}
 }
 
-// prolong gives the answer all of its time from now on.
+// prolong resets the deadline of the answer.
 func (l *long) prolong() {
 	if l != nil {
-		_ = http.NewResponseController(l.w).SetWriteDeadline(time.Now().Add(l.limit)) // a writer of tests has none
+		// unsupported by test writers
+		_ = http.NewResponseController(l.w).SetWriteDeadline(time.Now().Add(l.limit))
 	}
 }
 
-// Progress is for [change.Question].
+// Progress implements the progress of [change.Question].
 func (l *long) Progress(done, all int) {
 	l.sign(func() string { return fmt.Sprintf("%d/%d", done, all) })
 }
 
-// Turn waits until a slot is free, and reports whether it is taken.
+// Turn waits for a free slot, and reports whether it was acquired.
 func (l *long) Turn(ctx context.Context, slot chan<- struct{}) bool {
 	select {
 	case slot <- struct{}{}:
 		return true
 	default:
 	}
-	every := time.Hour // nobody is told
+	every := time.Hour // no signs of life
 	if l != nil {
 		every = l.every
 	}
@@ -94,12 +94,11 @@ func (l *long) Turn(ctx context.Context, slot chan<- struct{}) bool {
 	}
 }
 
-// bulkyBody is how large a body is, in bytes, of which one at a time is decoded: the resources take
-// ten times as much.
+// bulkyBody is the size in bytes above which only one body is decoded at a time. The decoded
+// resources take ten times as much memory.
 const bulkyBody = 1 << 20
 
-// bulky waits until a body may be decoded, and returns what is to be called when its resources are
-// not needed any more.
+// bulky waits until a body may be decoded. Call release when its resources are no longer needed.
 func (s *Server) bulky(r *http.Request, body []byte) (release func(), e *api.Error) {
 	if len(body) < bulkyBody {
 		return func() {}, nil

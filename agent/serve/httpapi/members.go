@@ -12,15 +12,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Pool is the gossip pool as the API needs it.
+// Pool is the gossip pool.
 type Pool interface {
 	status.Nodes
-	// Join tries addresses, and Leave ends the part of this node in the pool.
+	// Join contacts addresses. Leave removes this node from the pool.
 	Join(addrs []string) []api.Joined
 	Leave(ctx context.Context) error
-	// Forget drops a dead node by its name or id.
+	// Forget removes a dead node, given its name or id.
 	Forget(node string) error
-	// Conflicts returns versions of resources that are not in force, sorted.
+	// Conflicts returns resource versions that lost to a concurrent write, sorted.
 	Conflicts() []api.Conflict
 }
 
@@ -34,12 +34,11 @@ func (s *Server) members(w http.ResponseWriter, _ *http.Request) *api.Error {
 	return nil
 }
 
-func standsAlone() *api.Error {
-	return invalid("this agent is not in a pool; set gossip.bind, gossip.join and gossip.keyringFile to make it a member " +
-		"of a pool")
+func noPool() *api.Error {
+	return api.NewInvalid("this agent is not in a pool; to join one, set gossip.bind, gossip.join, and gossip.keyringFile")
 }
 
-// poolQuestion reads the body of a POST about the pool.
+// poolQuestion decodes the body of a POST about the pool.
 func poolQuestion[T any](s *Server, w http.ResponseWriter, r *http.Request, into *T) *api.Error {
 	limitBody(w, r, maxQuestion)
 	body, e := s.body(r)
@@ -50,7 +49,7 @@ func poolQuestion[T any](s *Server, w http.ResponseWriter, r *http.Request, into
 		return e
 	}
 	if s.opts.Pool == nil {
-		return standsAlone()
+		return noPool()
 	}
 	return nil
 }
@@ -65,11 +64,11 @@ func (s *Server) join(w http.ResponseWriter, r *http.Request) *api.Error {
 		return e
 	}
 	if n := len(q.Addresses); n == 0 || n > maxJoin {
-		return invalidField("addresses", "has %d entries; 1 to %d", n, maxJoin)
+		return invalidField("addresses", "has %d entries; give 1 to %d", n, maxJoin)
 	}
 	for _, a := range q.Addresses {
 		if _, _, err := net.SplitHostPort(a); err != nil {
-			return invalidField("addresses", "%q is no host:port", a)
+			return invalidField("addresses", "%q is not HOST:PORT", a)
 		}
 	}
 	writeJSON(w, http.StatusOK, api.JoinedList{Items: s.opts.Pool.Join(q.Addresses)})
@@ -79,10 +78,10 @@ func (s *Server) join(w http.ResponseWriter, r *http.Request) *api.Error {
 // leave is POST /v1/members/leave.
 func (s *Server) leave(w http.ResponseWriter, r *http.Request) *api.Error {
 	if s.opts.Pool == nil {
-		return standsAlone()
+		return noPool()
 	}
 	if err := s.opts.Pool.Leave(r.Context()); err != nil {
-		return problem(http.StatusInternalServerError, api.ProblemGeneration, "Not left", "%s", err.Error())
+		return api.NewError(http.StatusInternalServerError, api.ProblemGeneration, "Not left", "%s", err.Error())
 	}
 	writeJSON(w, http.StatusOK, struct{}{})
 	return nil
@@ -141,7 +140,7 @@ func (s *Server) restoreConflict(w http.ResponseWriter, r *http.Request) *api.Er
 		}
 		switch {
 		case c.Deleted:
-			return invalidField("id", "the version is a deletion; delete %s to have it in force", c.Key)
+			return invalidField("id", "the version is a deletion; delete %s instead", c.Key)
 		case c.Resource == nil:
 			return invalidField("id", "%s", c.Reason)
 		}
@@ -152,5 +151,5 @@ func (s *Server) restoreConflict(w http.ResponseWriter, r *http.Request) *api.Er
 		writeJSON(w, http.StatusOK, out)
 		return nil
 	}
-	return cmp.Or(nothing, notFound("no conflict has the id %q; nearside conflicts lists them", q.ID))
+	return cmp.Or(nothing, api.NewNotFound("no conflict has the id %q; nearside conflicts lists them", q.ID))
 }

@@ -19,101 +19,102 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
-// Options is what the API is built of. Functions are called once per request from many goroutines
-// at once; they must not block and the values they return must not change afterwards.
+// Options configures the API. Requests call the functions concurrently. They must not block, and
+// the returned values must not change.
 type Options struct {
-	write.Options // of what decides the writes; Rendered, Comparing and Auditable are set by [New]
+	write.Options // for writes; [New] sets Rendered, Comparing, and Auditable
 	Info          api.Info
-	// Proxies returns who asks for xDS, connected or recently so: [rollout.Proxies.Status]. Nil:
-	// nobody.
+	// Proxies returns the xDS clients, connected or recently connected: [rollout.Proxies.Status].
+	// Nil: none.
 	Proxies func() []api.ProxyStatus
-	// Refused returns the streams that were refused: [ads.Server.Refused]. Nil: none are shown.
+	// Refused returns the refused streams: [ads.Server.Refused]. Nil: none.
 	Refused func() api.Refusals
-	// Memory returns how the memory of the agent stands. Nil: that is not known.
+	// Memory returns the memory use of the agent. Nil: unknown.
 	Memory func() api.MemoryStatus
-	// Counts returns what each connected Envoy has counted, by node id; an Envoy that has not told is
-	// left out. It may take seconds. Nil: nobody is asked.
+	// Counts returns the counters of each connected Envoy by node ID, without Envoys that do not
+	// report. It may take seconds. Nil: none.
 	Counts func() map[string]api.ProxyCounts
-	// Envoy returns the Envoy that takes its config as a client. Nil: none is asked.
+	// Envoy returns the Envoy of a client. Nil: none can be queried.
 	Envoy func(*api.ProxyStatus) Envoy
-	// Certificate returns the certificate that a proxy was given by this agent, and false where it has
-	// none. Nil: no proxy has one.
+	// Certificate returns the certificate that this agent issued to a proxy, and false if there is
+	// none. Nil: none.
 	Certificate func(mesh, name string) (identity.Issued, bool)
 	// Holders returns [api.Status].Holders. Nil: there are no FIFOs.
 	Holders func() map[string]int
-	// AccessLogs returns the streams of access logs, sorted by kind and name. Nil: there are none.
+	// AccessLogs returns the streams of access logs, sorted by kind and name. Nil: none.
 	AccessLogs func() []api.LogStream
-	// FlushLogs has the Envoy of a dataplane write what it holds of its logs. It is false for one that
-	// does not log through the agent. It may take seconds, and no longer than its context. Nil: none
-	// does.
+	// FlushLogs asks the Envoy of a dataplane to flush its logs. It returns false for an Envoy that
+	// does not log through the agent. It may take seconds, but no longer than its context. Nil:
+	// none.
 	FlushLogs func(ctx context.Context, mesh, name string) (bool, error)
-	// DNS returns how the resolver stands, and DNSLine that for the status. Nil: there is none.
+	// DNS returns the state of the resolver, and DNSLine its part of the status. Nil: no resolver.
 	DNS     func() explaindns.Resolver
 	DNSLine func() *api.DNSLine
-	// Pool is the gossip pool. Nil: the agent stands alone.
+	// Pool is the gossip pool. Nil: none.
 	Pool Pool
 	// AuditFile is the path of the audit log.
 	AuditFile string
-	// ProxiesOf returns those of one proxy: [rollout.Proxies.StatusOf]. Nil: they are looked for in
-	// Proxies.
+	// ProxiesOf returns the clients of one proxy: [rollout.Proxies.StatusOf]. Nil: they are
+	// searched in Proxies.
 	ProxiesOf func(node.Ref) []api.ProxyStatus
-	// InUse returns what the Envoy of a node has: [rollout.Proxies.InUse]. Nil: nothing is known of
-	// any.
+	// InUse returns the state of a node's Envoy: [rollout.Proxies.InUse]. Nil: unknown.
 	InUse func(node.Key) *rollout.InUse
-	// Progress says how far these are, and Watch gives a channel that tells of changes of that:
-	// [rollout.Proxies.Progress] and [rollout.Proxies.Watch]. Nil: nobody is connected, nothing
-	// changes.
+	// Progress returns the progress of the clients, and Watch a channel that signals changes of it:
+	// [rollout.Proxies.Progress] and [rollout.Proxies.Watch]. Nil: no clients, no changes.
 	Progress func() []rollout.Progress
 	Watch    func() (changed <-chan struct{}, stop func())
-	// Files returns the state of every resource file, sorted by path. Nil: there is no resource
-	// directory.
+	// Files returns the state of every resource file, sorted by path. Nil: no resource directory.
 	Files func() []api.FileStatus
-	// CatchUp returns when what resource files hold now is stored, or cannot be. Nil: it always is.
+	// CatchUp returns when the current content of resource files is stored, or cannot be. Nil:
+	// returns at once.
 	CatchUp func(context.Context)
-	// Live and Ready return the checks behind /livez and /readyz. Nil: always well. No check of Ready
-	// may depend on other agents.
+	// Live and Ready return the checks of /livez and /readyz. Nil: always healthy. Checks of Ready
+	// must not depend on other agents.
 	Live, Ready func() []api.Check
 	Access      Access
-	// Audit is the audit log. Nil: there is none.
+	// Audit is the audit log. Nil: none.
 	Audit   Auditor
-	Metrics prometheus.Gatherer   // what /metrics serves; nil: /metrics is not found
-	Measure prometheus.Registerer // where the metrics of the API itself are registered; nil: nowhere
-	Level   *slog.LevelVar        // of Log; nil: it cannot be changed
+	Metrics prometheus.Gatherer   // source of /metrics; nil: /metrics is not found
+	Measure prometheus.Registerer // registry for the metrics of the API; nil: none
+	Level   *slog.LevelVar        // level of Log; nil: fixed
 	Limits  Limits
 }
 
-// Access says who may do what.
+// Access configures authentication and authorization.
 type Access struct {
 	Roles *access.Roles
-	// Token is the bearer token of api.tokenFile, whose subject is [access.StaticSubject]. Empty:
-	// there is none.
+	// Token is the bearer token of api.tokenFile, with the subject [access.StaticSubject]. Empty:
+	// none.
 	Token string
-	// Verify returns what a signed token for the API says, or why it is not right. The error is shown
-	// to who sent it. Nil: there are none.
+	// Verify returns the claims of a signed token for the API, or an error for its sender. Nil: no
+	// signed tokens.
 	Verify func(text string) (token.Claims, error)
-	// Proxies are the rules of xds.access, which are shown beside the roles. Nil: the default holds.
+	// Proxies are the rules of xds.access, for display with the roles. Nil: the default rules.
 	Proxies []access.ProxyRule
 }
 
-// Limits bounds the work for one client. Zero fields take the defaults named beside them.
+// Limits bounds the work for one client. Zero fields have the defaults in their comments.
 type Limits struct {
-	Body        int64         // bytes of a request body; 16 MiB
-	Header      int           // bytes of a request header; 64 KiB
-	HeaderTime  time.Duration // to read a request header; 5 s
-	ReadTime    time.Duration // to read a whole request; 30 s
-	WriteTime   time.Duration // to write an answer; 60 s
-	IdleTime    time.Duration // between two requests of a connection; 60 s
-	Connections int           // open at once, per listener; 256, of which one in 16 is for root and the agent's user
-	PerOwner    int           // of one user or address, root and the agent's user aside; a quarter of Connections
-	Waits       int           // of one user or address under way at once; 16
-	Comparisons int           // differences and explanations of one user or address, under way or in the queue; 8
-	Configs     int           // configs and rules of one user or address under way at once; 16
-	LookTime    time.Duration // of a status, to look at proxies that are not connected; 500 ms
-	SignEvery   time.Duration // between signs of life of a request that takes long; 500 ms
-	PageSize    int           // items of a list page when the request names no size; 100
+	Body       int64         // bytes of a request body; 16 MiB
+	Header     int           // bytes of a request header; 64 KiB
+	HeaderTime time.Duration // to read a request header; 5 s
+	ReadTime   time.Duration // to read a whole request; 30 s
+	WriteTime  time.Duration // to write an answer; 60 s
+	IdleTime   time.Duration // between two requests of a connection; 60 s
+	// open connections per listener; 256, of which 1/16 are reserved for root and the agent's user
+	Connections int
+	// open connections of one user or address, except root and the agent's user; a quarter of
+	// Connections
+	PerOwner    int
+	Waits       int           // concurrent waits of one user or address; 16
+	Comparisons int           // diffs and explanations of one user or address, running or queued; 8
+	Configs     int           // concurrent configs and rules of one user or address; 16
+	LookTime    time.Duration // time of a status for checks of disconnected proxies; 500 ms
+	SignEvery   time.Duration // interval of signs of life; 500 ms
+	PageSize    int           // default page size; 100
 }
 
-// reserved is how many connections are for root and the agent's user.
+// reserved returns the connections for root and the agent's user.
 func (l Limits) reserved() int { return l.Connections / 16 }
 
 func (l Limits) withDefaults() Limits {
@@ -146,7 +147,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Validate reports what is missing or out of range.
+// Validate reports missing and invalid options.
 func (o *Options) Validate() error {
 	var errs []error
 	if o.Registry == nil {

@@ -11,25 +11,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-func problem(status int, typ, title, detail string, args ...any) *api.Error {
-	return api.NewError(status, typ, title, detail, args...)
-}
-
-func notFound(detail string, args ...any) *api.Error { return api.NewNotFound(detail, args...) }
-
-func notReady() *api.Error { return api.NewNotReady() }
-
-func invalid(detail string, params ...api.InvalidParameter) *api.Error {
-	return api.NewInvalid(detail, params...)
-}
-
-// invalidQuery is the answer to a query parameter with a value it cannot have.
+// invalidQuery returns the answer for an invalid query parameter.
 func invalidQuery(name, value, allowed string) *api.Error {
-	reason := fmt.Sprintf("%q is not possible; %s", value, allowed)
-	return invalid("query parameter "+name+": "+reason, api.InvalidParameter{Field: name, Reason: reason})
+	reason := fmt.Sprintf("%q is invalid; %s", value, allowed)
+	return api.NewInvalid("query parameter "+name+": "+reason, api.InvalidParameter{Field: name, Reason: reason})
 }
 
-// writeError answers with a problem. What it quotes of a request may hold a key in the wrong place.
+// writeError writes a problem. It redacts secrets, because quoted parts of the request may contain
+// a misplaced key.
 func writeError(w http.ResponseWriter, e *api.Error) {
 	shown := *e
 	shown.Detail, shown.InvalidParameters = clip.Secrets(e.Detail), slices.Clone(e.InvalidParameters)
@@ -43,8 +32,7 @@ func writeError(w http.ResponseWriter, e *api.Error) {
 
 func writeJSON(w http.ResponseWriter, status int, v any) { writeBody(w, status, "application/json", v) }
 
-// marshal encodes an answer. A config is mostly JSON already, megabytes of it, which is taken as it
-// is.
+// marshal encodes an answer. Configs consist of megabytes of JSON, which it copies unchanged.
 func marshal(v any) ([]byte, error) {
 	c, ok := v.(*api.Config)
 	if !ok {
@@ -76,18 +64,18 @@ func marshal(v any) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// appendMember begins member i of an object.
+// appendMember starts member i of an object.
 func appendMember(b []byte, i int, name string) []byte {
 	if i > 0 {
 		b = append(b, ',')
 	}
-	quoted, _ := json.Marshal(name) // a string always has a form
+	quoted, _ := json.Marshal(name) // a string always encodes
 	return append(append(b, quoted...), ':')
 }
 
 func writeBody(w http.ResponseWriter, status int, media string, v any) {
 	body, err := marshal(v)
-	if err != nil { // a value of this package that does not marshal is a defect; the client still gets JSON
+	if err != nil { // internal error; the client still gets JSON
 		status, media = http.StatusInternalServerError, "application/problem+json"
 		body = []byte(`{"type":"` + api.ProblemInternal +
 			`","title":"Internal error","status":500,"detail":"the answer could not be encoded","invalid_parameters":[]}`)
@@ -97,5 +85,5 @@ func writeBody(w http.ResponseWriter, status int, media string, v any) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // a client that went away is not our failure
+	_, _ = w.Write(append(body, '\n')) // ignores a client that disconnected
 }

@@ -40,7 +40,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request) *api.Error {
 	snap, last := s.opts.Store.Snapshot(), s.opts.Last()
 	if p := s.tracker.One(snap, last, node.Ref{Mesh: mesh, Name: name}); p != nil {
 		if last != nil && last.Meshes[mesh] != nil {
-			p.InForce, _ = explain.ProxyInForce(last.Meshes[mesh], name) // nothing of a Dataplane that is not there
+			p.InForce, _ = explain.ProxyInForce(last.Meshes[mesh], name) // empty for a missing Dataplane
 		}
 		counted := []api.Proxy{*p}
 		s.addCounts(counted)
@@ -50,10 +50,10 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e := write.MeshExists(snap, mesh); e != nil {
 		return e
 	}
-	return notFound("mesh %q has no dataplane %q, and no client asks for it", mesh, name)
+	return api.NewNotFound("mesh %q has no dataplane %q, and no client requests it", mesh, name)
 }
 
-// addCounts asks the Envoys of proxies what they have counted.
+// addCounts adds the counters of Envoys to proxies.
 func (s *Server) addCounts(all []api.Proxy) {
 	if s.opts.Counts != nil {
 		status.AddCounts(all, s.opts.Counts())

@@ -22,29 +22,28 @@ const (
 	kindDataplane = "Dataplane"
 )
 
-// maxPage is the most items that a page may hold.
+// maxPage bounds the items of a page.
 const maxPage = 10_000
 
-// address is the resource, or with an empty Name the collection, that a path names.
+// address is the resource in a path, or a collection if Name is empty.
 type address struct {
 	desc resource.Descriptor
 	key  resource.Key
 }
 
-// address reads the path values plural, mesh and name. Kinds go by their plural, and by their other
-// names too.
+// address parses the path values plural, mesh, and name. It accepts any name of a kind.
 func (s *Server) address(r *http.Request) (address, *api.Error) {
 	plural, mesh, name := r.PathValue("plural"), r.PathValue("mesh"), r.PathValue("name")
 	d, ok := s.lookup(plural)
 	if !ok {
-		return address{}, notFound("there is no kind %q", plural)
+		return address{}, api.NewNotFound("there is no kind %q", plural)
 	}
 	a := address{desc: d, key: resource.Key{Kind: d.Kind, Mesh: mesh, Name: name}}
 	switch {
 	case d.Scope == resource.ScopeGlobal && mesh != "":
-		return a, notFound("%s belongs to no mesh; it is at /%s", d.Kind, d.Plural)
+		return a, api.NewNotFound("%s belongs to no mesh; it is at /%s", d.Kind, d.Plural)
 	case d.Scope == resource.ScopeMesh && mesh == "" && name != "":
-		return a, notFound("%s belongs to a mesh; it is at /meshes/{mesh}/%s/%s", d.Kind, d.Plural, url.PathEscape(name))
+		return a, api.NewNotFound("%s belongs to a mesh; it is at /meshes/{mesh}/%s/%s", d.Kind, d.Plural, url.PathEscape(name))
 	}
 	return a, nil
 }
@@ -76,8 +75,6 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) *api.Error {
 	writeJSON(w, http.StatusOK, doc)
 	return nil
 }
-
-// missing says what of a key is not there: the mesh or the resource.
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request) *api.Error {
 	a, e := s.address(r)
@@ -124,7 +121,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) *api.Error {
 	return nil
 }
 
-// document returns a record as an Item, or as its universal form with Kuma's two times.
+// document returns a record as an [api.Item], or as its universal form with Kuma's two times.
 func document(rec store.Record, meta bool) (json.RawMessage, *api.Error) {
 	doc, err := resource.Shown(rec.Resource)
 	if err != nil {
@@ -143,7 +140,7 @@ func document(rec store.Record, meta bool) (json.RawMessage, *api.Error) {
 }
 
 func encodeFailed(k resource.Key, err error) *api.Error {
-	return problem(http.StatusInternalServerError, api.ProblemInternal, "Internal error",
+	return api.NewError(http.StatusInternalServerError, api.ProblemInternal, "Internal error",
 		"%s cannot be encoded: %v", k, err)
 }
 
@@ -152,9 +149,9 @@ func metaOf(rec store.Record) api.Meta {
 		Created: rec.Created, Modified: rec.Modified}
 }
 
-// etag holds the revision and the beginning of the content hash: should the state file be lost and
-// revisions start again, a tag from before does not match by accident. Of a resource with secrets
-// it is the hash of what is shown, by which no secret can be guessed.
+// etag returns the revision and the start of the content hash. If the state file is lost and
+// revisions restart, an old tag does not match by accident. For a resource with secrets, it hashes
+// the redacted form, so that the hash reveals nothing.
 func etag(rec store.Record) string {
 	sum := [32]byte{}
 	copy(sum[:], rec.Digest[:])
@@ -166,8 +163,8 @@ func etag(rec store.Record) string {
 	return fmt.Sprintf(`"%d-%x"`, rec.Revision, sum[:4])
 }
 
-// tagListed reports whether a list of entity tags (RFC 9110, 13.1) holds one. A weak tag counts:
-// equal revisions are equal bytes.
+// tagListed reports whether a list of entity tags (RFC 9110, 13.1) contains a tag. Weak tags count,
+// because equal revisions have equal bytes.
 func tagListed(list, tag string) bool {
 	for t := range strings.SplitSeq(list, ",") {
 		t = strings.TrimPrefix(strings.TrimSpace(t), "W/")
@@ -178,7 +175,7 @@ func tagListed(list, tag string) bool {
 	return false
 }
 
-// boolQuery reads a query parameter that is true, false or absent; absent is false.
+// boolQuery parses a query parameter that is true, false, or absent; absent is false.
 func boolQuery(r *http.Request, name string) (bool, *api.Error) {
 	values, ok := r.URL.Query()[name]
 	if !ok {
@@ -192,11 +189,10 @@ func boolQuery(r *http.Request, name string) (bool, *api.Error) {
 			return false, nil
 		}
 	}
-	return false, invalidQuery(name, strings.Join(values, ","), "true or false, once")
+	return false, invalidQuery(name, strings.Join(values, ","), "give true or false, once")
 }
 
-// nextPage is the URL of the page that follows the one of so many items from offset, nil behind the
-// last.
+// nextPage returns the URL of the next page, or nil for the last one.
 func nextPage(r *http.Request, offset, size, total int) *string {
 	if size == 0 || offset+size >= total {
 		return nil
@@ -208,7 +204,7 @@ func nextPage(r *http.Request, offset, size, total int) *string {
 	return &next
 }
 
-// paging reads which page of a list is asked for.
+// paging parses the page of a list.
 func (s *Server) paging(r *http.Request) (size, offset int, e *api.Error) {
 	if size, e = intQuery(r, "size", s.limits.PageSize, 1, maxPage); e == nil {
 		offset, e = intQuery(r, "offset", 0, 0, 1<<31-1)
@@ -226,5 +222,5 @@ func intQuery(r *http.Request, name string, otherwise, low, high int) (int, *api
 			return v, nil
 		}
 	}
-	return 0, invalidQuery(name, strings.Join(values, ","), fmt.Sprintf("a whole number from %d to %d, once", low, high))
+	return 0, invalidQuery(name, strings.Join(values, ","), fmt.Sprintf("give one whole number from %d to %d", low, high))
 }

@@ -7,25 +7,24 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 )
 
-// Shed gives up what the server remembers to save work, but for what a check that is under way
-// needs.
+// Shed drops the caches of the server, except those that a running check needs.
 func (s *Server) Shed() {
 	s.rendered.Drop()
 	s.writer.Shed()
 }
 
-// Bounds of a [RenderCache], in bytes. The overhead of an entry bounds their number too.
+// Limits of a [RenderCache] in bytes. The overhead per entry also bounds the number of entries.
 const (
 	maxRendered      = 16 << 20
 	renderedOverhead = 160
 )
 
-// RenderCache is a [generate.RenderCache] of bounded size: rendering a config is most of the work
-// of showing it, and of two configs nearly everything is the same. The zero value is empty. It is
-// safe for concurrent use.
+// RenderCache is a [generate.RenderCache] of bounded size. Rendering takes most of the time to show
+// a config, and two configs have most resources in common. The zero value is empty. It is safe for
+// concurrent use.
 type RenderCache struct {
 	mu sync.Mutex
-	// When the recent entries take half of the space, they become the older ones, which are dropped.
+	// When the recent entries fill half of the cache, they replace the older ones.
 	recent, older map[generate.RenderKey]json.RawMessage
 	size          int // of recent
 }
@@ -44,7 +43,7 @@ func (c *RenderCache) Get(k generate.RenderKey) json.RawMessage {
 	return v
 }
 
-// Drop forgets all.
+// Drop removes all entries.
 func (c *RenderCache) Drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -208,7 +208,7 @@ func TestRoles(t *testing.T) {
 			[]string{"may not create MeshTimeout default/x"}},
 		{"team", "POST", "/v1/apply", mt("default", "web-3", "1s") + "\n---\n" + mt("default", "pay-3", "1s") + "\n---\n" +
 			mt("other", "web-1", "1s"), 403,
-			[]string{"nothing was stored: 2 of the documents", `"document":"MeshTimeout/default/pay-3"`,
+			[]string{"may not write 2 of the documents", `"document":"MeshTimeout/default/pay-3"`,
 				`"document":"MeshTimeout/other/web-1"`, "may not update MeshTimeout other/web-1"}},
 		{"ops", "GET", in + "web-3", "", 404, nil},
 		{"team", "POST", "/v1/apply", mt("default", "web-3", "1s"), 200, nil},

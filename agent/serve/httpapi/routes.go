@@ -17,14 +17,14 @@ import (
 // handler answers one method of one path with a document or a problem.
 type handler func(w http.ResponseWriter, r *http.Request) *api.Error
 
-// route is one method of one path, with what it takes of who calls it.
+// route is one method of one path, with the permission that it needs.
 type route struct {
 	method, pattern string
 	need            need
 	handle          handler
 }
 
-// table is every route of the API.
+// table returns all routes of the API.
 func (s *Server) table() []route {
 	const get, put, post, del = http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete
 	inspect, operate := ofPath(access.VerbInspect), ofPath(access.VerbUpdate)
@@ -135,13 +135,13 @@ func (s *Server) table() []route {
 func (s *Server) metrics() http.HandlerFunc {
 	h := promhttp.HandlerFor(s.opts.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	return func(w http.ResponseWriter, r *http.Request) {
-		answer := &buffered{ResponseWriter: w} // who reads slowly keeps no place
+		answer := &buffered{ResponseWriter: w} // so that a slow reader does not occupy a slot
 		h.ServeHTTP(answer, r)
 		answer.send()
 	}
 }
 
-// buffered holds back an answer until it is complete.
+// buffered buffers an answer until it is complete.
 type buffered struct {
 	http.ResponseWriter
 	status int
@@ -153,11 +153,11 @@ func (b *buffered) Write(p []byte) (int, error) { return b.body.Write(p) }
 
 func (b *buffered) send() {
 	b.ResponseWriter.WriteHeader(cmp.Or(b.status, http.StatusOK))
-	_, _ = b.ResponseWriter.Write(b.body.Bytes()) // a client that went away is not our failure
+	_, _ = b.ResponseWriter.Write(b.body.Bytes()) // ignores a client that disconnected
 }
 
-// routes is every path of the API. Methods are told apart here and not in the patterns, so that a
-// wrong one is answered by this package and in JSON.
+// routes returns the handler of all paths. It distinguishes methods itself instead of in the
+// patterns, so that the answer to a wrong method is JSON.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	paths := map[string]map[string]route{}
@@ -175,13 +175,13 @@ func (s *Server) routes() http.Handler {
 			writeError(w, e)
 			return
 		}
-		writeError(w, notFound("nothing is served at %q; the paths are in docs/api.md", r.URL.Path))
+		writeError(w, api.NewNotFound("there is no path %q; see docs/api.md", r.URL.Path))
 	})
 	return mux
 }
 
-// byMethod answers the methods of one path: first who asks is made out, then whether he may, then
-// the request is read.
+// byMethod serves the methods of one path. It authenticates and authorizes the sender before it
+// reads the request.
 func (s *Server) byMethod(methods map[string]route) http.Handler {
 	var allowed []string
 	for m := range methods {
@@ -195,7 +195,7 @@ func (s *Server) byMethod(methods map[string]route) http.Handler {
 	answer := func(w http.ResponseWriter, r *http.Request) *api.Error {
 		m := r.Method
 		if m == http.MethodHead {
-			m = http.MethodGet // net/http leaves the body out
+			m = http.MethodGet // net/http omits the body
 		}
 		x, ok := methods[m]
 		if ok {
@@ -209,8 +209,8 @@ func (s *Server) byMethod(methods map[string]route) http.Handler {
 		}
 		if !ok {
 			w.Header().Set("Allow", allow)
-			return problem(http.StatusMethodNotAllowed, api.ProblemMethod, "Method not allowed",
-				"%s is not possible at %q; allowed: %s", r.Method, r.URL.Path, allow)
+			return api.NewError(http.StatusMethodNotAllowed, api.ProblemMethod, "Method not allowed",
+				"%s is not allowed at %q; allowed: %s", r.Method, r.URL.Path, allow)
 		}
 		if e := s.authorize(r, x.need); e != nil {
 			return e
@@ -224,8 +224,7 @@ func (s *Server) byMethod(methods map[string]route) http.Handler {
 	})
 }
 
-// shared is a handler of which one user or address has a bounded number under way, so that nobody
-// holds up the others.
+// shared limits the concurrent requests of one user or address to a handler.
 func (s *Server) shared(x *shares, most int, h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) *api.Error {
 		p := peerOf(r)
@@ -235,8 +234,8 @@ func (s *Server) shared(x *shares, most int, h handler) handler {
 		release := x.take(p.Owner(), most)
 		if release == nil {
 			w.Header().Set("Retry-After", "1")
-			return problem(http.StatusTooManyRequests, api.ProblemLimited, "Too many requests",
-				"%s has %d such requests under way, which is the most; repeat it when one of them has ended", p.Owner(), most)
+			return api.NewError(http.StatusTooManyRequests, api.ProblemLimited, "Too many requests",
+				"%s has %d such requests in progress, which is the limit; repeat the request when one has ended", p.Owner(), most)
 		}
 		defer release()
 		return h(w, r)

@@ -236,7 +236,7 @@ func TestExplain(t *testing.T) {
 		`{"policy":{"type":"mt","named":"x"}}`: {"named"},
 		`{"connection":{}}`:                    {"connection"},
 		question + question:                    {"more than one"},
-		`{"policy":{"type":"nope","name":"t1","dataplane":"w"}}`: {`"field":"policy.type"`, `\"nope\" is no kind`},
+		`{"policy":{"type":"nope","name":"t1","dataplane":"w"}}`: {`"field":"policy.type"`, `\"nope\" is not a kind`},
 		`{"policy":{"type":"dp","name":"web","dataplane":"web"}}`: {`"field":"policy.type"`,
 			"Dataplane is not a policy kind"},
 		`{"policy":{"type":"mt","dataplane":"web"}}`: {`"field":"policy.name"`},

@@ -8,11 +8,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// keptSecrets are the revisions of the resources whose stored secrets a request keeps, because it
-// holds marks in their places.
+// keptSecrets are the revisions of resources whose stored secrets a request keeps, because the
+// request has redaction marks instead.
 type keptSecrets map[resource.Key]uint64
 
-// decode decodes a stream of documents. Marks keep the secrets of the present state.
+// decode decodes a stream of documents. Redaction marks keep the current secrets.
 func (s *Server) decode(body []byte) ([]*resource.Resource, keptSecrets, resource.Faults) {
 	snap, kept := s.opts.Store.Snapshot(), keptSecrets{}
 	rs, faults := s.opts.Registry.On(workers.Spare(), workers.Each).
@@ -34,8 +34,8 @@ func (s *Server) decode(body []byte) ([]*resource.Resource, keptSecrets, resourc
 	return rs, kept, faults
 }
 
-// unpaired finds certificates that are not those of a resource before and do not belong to the key
-// beside them: whoever keeps a key may change its certificate, and does not see the key.
+// unpaired finds changed certificates that do not match their kept key. A sender may change the
+// certificate of a key that it cannot see.
 func unpaired(r, before *resource.Resource) resource.Faults {
 	var out resource.Faults
 	old := map[string]bool{}
@@ -47,13 +47,13 @@ func unpaired(r, before *resource.Resource) resource.Faults {
 		}
 		if _, err := tls.X509KeyPair(chain, private); err != nil {
 			out = append(out, resource.Fault{Resource: r.Key.String(), Field: field,
-				Reason: "it is not the certificate of the key that is kept: give both, or the certificate of that key, in PEM"})
+				Reason: "the certificate does not match the stored key: give both, or a certificate of that key, in PEM"})
 		}
 	})
 	return out
 }
 
-// eachPair calls f for each certificate of a resource and the key beside it, with the field of the
+// eachPair calls f for each certificate of a resource and its key, with the field of the
 // certificate.
 func eachPair(r *resource.Resource, f func(field string, cert *resource.DataSource, key *resource.KeySource)) {
 	switch spec := r.Spec.(type) {
@@ -74,7 +74,7 @@ func eachPair(r *resource.Resource, f func(field string, cert *resource.DataSour
 	}
 }
 
-// inline returns what stands in the document itself, nil for none.
+// inline returns the inline data of a source, or nil.
 func inline(d *resource.DataSource) []byte {
 	switch {
 	case d == nil:

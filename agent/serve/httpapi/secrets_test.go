@@ -69,7 +69,7 @@ func TestSecretsOfTheAPI(t *testing.T) {
 	cut, _ := json.Marshal(string(cert))
 	wrong, _ := json.Marshal(string(otherCert))
 	a.want(do("PUT", path, strings.Replace(first.body, string(cut), string(wrong), 1)), 400, "mtls.backends[0].conf.cert",
-		"not the certificate of the key that is kept")
+		"the certificate does not match the stored key")
 
 	// Another key is a change that is seen and not shown.
 	second := providedMesh(otherCert, otherKey, "")

@@ -19,21 +19,21 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
-// Server answers the API. Make one with [New].
+// Server serves the API. Create it with [New].
 type Server struct {
 	opts    Options
 	limits  Limits
 	log     *slog.Logger
 	handler http.Handler
 
-	stopping chan struct{} // closed when Serve begins to end
-	stop     func()        // closes it, once
+	stopping chan struct{} // closed when Serve begins to stop
+	stop     func()        // closes stopping, once
 
-	comparing chan struct{} // one slot: who fills it may compare
+	comparing chan struct{} // one slot for comparisons
 	writer    *write.Writer
-	dumping   chan struct{} // whoever reads the config of an Envoy takes a slot
-	decoding  chan struct{} // one slot: who fills it may hold a large body and what it decodes to
-	saving    sync.Mutex    // held while it is computed what proxies save
+	dumping   chan struct{} // slots for reading the config of an Envoy
+	decoding  chan struct{} // one slot for decoding a large body
+	saving    sync.Mutex    // held while savings of proxies are computed
 	tracker   *status.Tracker
 	rendered  RenderCache
 
@@ -46,7 +46,7 @@ type Server struct {
 	refusalEvents refusalEvents
 }
 
-// New checks the options and builds the server. It opens nothing and starts nothing.
+// New validates the options and creates a server. It opens and starts nothing.
 func New(o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -70,22 +70,21 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Handler returns the API without the sockets. Requests that do not come through [Server.Serve]
-// count as those over TCP.
+// Handler returns the handler of the API. Requests that do not come through [Server.Serve] count as
+// TCP requests.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// drainTime is how long requests in flight may go on after the context has ended.
+// drainTime bounds the requests in flight after the context has ended.
 const drainTime = 5 * time.Second
 
-// Serve answers on every listener until the context ends or a listener fails, then lets requests in
-// flight finish, closes the listeners and returns once all its goroutines have ended. Connections
-// of unix sockets carry the peer's credentials; all others count as TCP.
+// Serve serves all listeners until the context ends or a listener fails. Then it lets requests in
+// flight finish, closes the listeners, and returns when all its goroutines have ended. Connections
+// of Unix sockets carry the credentials of the peer; all others count as TCP.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	return s.serve(ctx, "api", s.handler, listeners)
 }
 
-// ServeMetrics answers GET /metrics alone, and only requests with the token, as [Server.Serve] does
-// with all.
+// ServeMetrics serves only GET /metrics, and requires a token. Otherwise it is like [Server.Serve].
 func (s *Server) ServeMetrics(ctx context.Context, token string, listeners ...net.Listener) error {
 	if s.opts.Metrics == nil {
 		return errors.New("there are no metrics to serve")
@@ -93,7 +92,7 @@ func (s *Server) ServeMetrics(ctx context.Context, token string, listeners ...ne
 	return s.serve(ctx, "metrics", s.metricsAlone(token), listeners)
 }
 
-// metricsAlone is what ServeMetrics serves.
+// metricsAlone returns the handler of ServeMetrics.
 func (s *Server) metricsAlone(secret string) http.Handler {
 	metrics := s.metrics()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -101,13 +100,13 @@ func (s *Server) metricsAlone(secret string) http.Handler {
 		switch {
 		case secret == "" || !sameToken(secret, text):
 			s.failures.WithLabelValues(failedInvalid).Inc()
-			writeError(w, unauthenticated(w, "it takes the token of metrics.tokenFile: send \"Authorization: Bearer TOKEN\""))
+			writeError(w, unauthenticated(w, "metrics require the token of metrics.tokenFile: send \"Authorization: Bearer TOKEN\""))
 		case r.URL.Path != "/metrics":
-			writeError(w, notFound("nothing but /metrics is served here"))
+			writeError(w, api.NewNotFound("only /metrics is served here"))
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
 			w.Header().Set("Allow", "GET, HEAD")
 			writeError(w,
-				problem(http.StatusMethodNotAllowed, api.ProblemMethod, "Method not allowed", "metrics are read with GET"))
+				api.NewError(http.StatusMethodNotAllowed, api.ProblemMethod, "Method not allowed", "read metrics with GET"))
 		default:
 			metrics(w, r)
 		}
@@ -138,14 +137,14 @@ func (s *Server) serve(ctx context.Context, what string, handler http.Handler, l
 		})
 	}
 	<-ctx.Done()
-	s.stop() // requests that wait are answered now
+	s.stop() // answers waiting requests
 	stop, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer done()
 	if err := srv.Shutdown(stop); err != nil {
-		_ = srv.Close() // what has not finished in time is cut
+		_ = srv.Close() // aborts the remaining requests
 	}
 	for _, l := range listeners {
-		_ = l.Close() // one that Serve had not reached yet is not known to Shutdown
+		_ = l.Close() // a listener that Serve has not reached is unknown to Shutdown
 	}
 	wg.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {

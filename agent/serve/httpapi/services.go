@@ -28,12 +28,12 @@ func (s *Server) services(w http.ResponseWriter, r *http.Request) *api.Error {
 	}
 	last := s.opts.Last()
 	if last == nil {
-		return notReady()
+		return api.NewNotReady()
 	}
 	meshes := slices.Sorted(maps.Keys(last.Meshes))
 	if name := q.Get("mesh"); name != "" {
 		if last.Meshes[name] == nil {
-			return notFound("mesh %q does not exist", name)
+			return api.NewNotFound("mesh %q does not exist", name)
 		}
 		meshes = []string{name}
 	}
@@ -44,8 +44,8 @@ func (s *Server) services(w http.ResponseWriter, r *http.Request) *api.Error {
 	return writePage(s, w, r, only(all, serviceKey, s.visible(r, access.VerbInspect)), asIs)
 }
 
-// mayServices refuses somebody who may look into no service of a kind, or with an empty kind of
-// any.
+// mayServices refuses a sender that may inspect no service of a kind, or of any kind if kind is
+// empty.
 func (s *Server) mayServices(r *http.Request, kind, inMesh string) *api.Error {
 	p := peerOf(r)
 	kinds := []string{mesh.KindMeshService, mesh.KindMeshExternalService, mesh.KindMeshMultiZoneService}
@@ -65,7 +65,7 @@ func (s *Server) mayServices(r *http.Request, kind, inMesh string) *api.Error {
 	return denied(refused)
 }
 
-// serviceKey names the resource whose permissions hold for a service. That of a tag counts as a
+// serviceKey returns the resource whose permissions apply to a service. A tag counts as a
 // MeshService of its name.
 func serviceKey(x api.Service) resource.Key {
 	k := resource.Key{Kind: x.Kind, Mesh: x.Mesh, Name: x.Name}
@@ -75,7 +75,7 @@ func serviceKey(x api.Service) resource.Key {
 	return k
 }
 
-// serviceKind reads the name of a kind of services, in any of its forms.
+// serviceKind parses a kind of services.
 func (s *Server) serviceKind(name string) (string, *api.Error) {
 	if name == api.KindServiceTag {
 		return name, nil
@@ -88,20 +88,20 @@ func (s *Server) serviceKind(name string) (string, *api.Error) {
 		}
 	}
 	return "", invalidQuery("kind", name,
-		"only "+api.KindServiceTag+", MeshService, MeshExternalService and MeshMultiZoneService are kinds of services")
+		"only "+api.KindServiceTag+", MeshService, MeshExternalService, and MeshMultiZoneService are service kinds")
 }
 
 // hostnames is GET /meshes/{mesh}/{plural}/{name}/_hostnames.
 func (s *Server) hostnames(w http.ResponseWriter, r *http.Request) *api.Error {
 	d, ok := s.opts.Registry.Lookup(r.PathValue("plural"))
 	if !ok {
-		return notFound("there is no kind %q", r.PathValue("plural"))
+		return api.NewNotFound("there is no kind %q", r.PathValue("plural"))
 	}
 	switch d.Kind {
 	case mesh.KindMeshService, mesh.KindMeshExternalService, mesh.KindMeshMultiZoneService:
 	default:
-		return invalid(d.Plural +
-			" have no hostnames: only meshservices, meshexternalservices and meshmultizoneservices have")
+		return api.NewInvalid(d.Plural +
+			" have no hostnames; meshservices, meshexternalservices, and meshmultizoneservices do")
 	}
 	m, e := s.mesh(r.PathValue("mesh"))
 	if e != nil {
@@ -109,7 +109,7 @@ func (s *Server) hostnames(w http.ResponseWriter, r *http.Request) *api.Error {
 	}
 	out, found := render.Hostnames(m.View, d.Kind, r.PathValue("name"))
 	if !found {
-		return notFound("%s does not exist", resource.Key{Kind: d.Kind, Mesh: m.View.Name, Name: r.PathValue("name")})
+		return api.NewNotFound("%s does not exist", resource.Key{Kind: d.Kind, Mesh: m.View.Name, Name: r.PathValue("name")})
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil

@@ -14,14 +14,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// kumactlVersion marks the version at GET /: kumactl takes every server whose version holds the
-// word "preview" for one of its own kind, and does not compare versions.
+// kumactlVersion is a suffix of the version at GET /. kumactl accepts any server whose version
+// contains "preview", without comparing versions.
 const kumactlVersion = "+kuma.preview"
 
 func (s *Server) index(w http.ResponseWriter, _ *http.Request) *api.Error {
 	info := s.opts.Info
 	out := api.Index{Info: info, Tagline: info.Product, InstanceID: info.Instance, ClusterID: cmp.Or(info.Zone, "default")}
-	out.Hostname, _ = os.Hostname() // "" where the system does not say
+	out.Hostname, _ = os.Hostname() // "" if it is unknown
 	out.Version += kumactlVersion
 	writeJSON(w, http.StatusOK, out)
 	return nil
@@ -35,8 +35,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) *api.Error {
 	return health(w, r, s.opts.Ready)
 }
 
-// health answers 200 or 503. A failed check is always told with its reason; the good ones only with
-// verbose.
+// health answers 200 or 503. It lists failed checks always, and successful ones only with verbose.
 func health(w http.ResponseWriter, r *http.Request, checks func() []api.Check) *api.Error {
 	_, verbose := r.URL.Query()["verbose"]
 	out := api.Health{Status: "ok"}
@@ -83,7 +82,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *api.Error {
 		out.Checks = append(out.Checks, s.opts.Ready()...)
 		out.Ready = !slices.ContainsFunc(out.Checks, func(c api.Check) bool { return !c.OK })
 	}
-	if s.opts.Files != nil && whole { // a file may be about any resource
+	if s.opts.Files != nil && whole { // a file may contain any resource
 		out.Files = append(out.Files, s.opts.Files()...)
 	}
 	if s.opts.Memory != nil {
@@ -142,7 +141,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *api.Error {
 	return nil
 }
 
-// keyOf reads the form that [resource.Key.String] writes.
+// keyOf parses the form of [resource.Key.String].
 func keyOf(text string) resource.Key {
 	parts := strings.SplitN(text, "/", 3)
 	switch len(parts) {
@@ -154,8 +153,7 @@ func keyOf(text string) resource.Key {
 	return resource.Key{Kind: text}
 }
 
-// names is GET /v1/names?kind=&mesh=&prefix=: without kind the kinds, else the names of its
-// resources.
+// names is GET /v1/names?kind=&mesh=&prefix=: the names of resources, or of kinds without kind.
 func (s *Server) names(w http.ResponseWriter, r *http.Request) *api.Error {
 	q := r.URL.Query()
 	out := api.Names{Names: []string{}}
@@ -172,7 +170,7 @@ func (s *Server) names(w http.ResponseWriter, r *http.Request) *api.Error {
 	} else {
 		d, ok := s.opts.Registry.Lookup(kind)
 		if !ok {
-			return invalidQuery("kind", kind, "give the name of a kind; without it the kinds are listed")
+			return invalidQuery("kind", kind, "give the name of a kind, or omit it to list kinds")
 		}
 		mesh := q.Get("mesh")
 		if d.Scope != resource.ScopeMesh {

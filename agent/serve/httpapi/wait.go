@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// maxWait is how long one answer of POST /v1/wait may take: less than a connection may take for an
-	// answer.
+	// maxWait bounds one answer of POST /v1/wait. It is shorter than the write timeout of a
+	// connection.
 	maxWait = 25 * time.Second
 	// maxQuestion bounds the body of a question, in bytes.
 	maxQuestion = 1 << 20
 )
 
-// wait is POST /v1/wait: it answers when a resource is in force on all proxies that it touches,
-// when one rejects it, or how it stands when the time is up. It changes nothing; whoever may look
-// into the resource may ask.
+// wait is POST /v1/wait. It answers when all affected proxies have applied a resource, when one
+// rejects it, or when the time is up. It changes nothing, and requires permission to inspect the
+// resource.
 func (s *Server) wait(w http.ResponseWriter, r *http.Request) *api.Error {
 	limitBody(w, r, maxQuestion)
 	body, e := s.body(r)
@@ -49,7 +49,7 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) *api.Error {
 	case errors.Is(err, status.ErrStopped):
 		return stoppingError()
 	case err != nil:
-		return nil // the client went away
+		return nil // the client disconnected
 	case !there:
 		return write.Missing(s.opts.Store.Snapshot(), key)
 	}
@@ -57,7 +57,7 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) *api.Error {
 	return nil
 }
 
-// catchUp waits for resource files that were changed before a request.
+// catchUp waits for resource files that changed before a request.
 func (s *Server) catchUp(r *http.Request) {
 	if s.opts.CatchUp != nil {
 		s.opts.CatchUp(r.Context())
@@ -65,11 +65,11 @@ func (s *Server) catchUp(r *http.Request) {
 }
 
 func stoppingError() *api.Error {
-	return problem(http.StatusServiceUnavailable, api.ProblemNotReady, "Shutting down",
-		"the agent is shutting down; repeat the request once it is up again")
+	return api.NewError(http.StatusServiceUnavailable, api.ProblemNotReady, "Shutting down",
+		"the agent is shutting down; repeat the request when it runs again")
 }
 
-// checkWait reads a question.
+// checkWait validates a question.
 func (s *Server) checkWait(q *api.Wait) (key resource.Key, timeout time.Duration, e *api.Error) {
 	if key, e = s.named(q.Type, q.Mesh, q.Name); e != nil {
 		return key, 0, e
@@ -77,25 +77,25 @@ func (s *Server) checkWait(q *api.Wait) (key resource.Key, timeout time.Duration
 	switch q.For {
 	case "", api.ForApplied, api.ForGone:
 	default:
-		return key, 0, invalidField("for", "%q is not possible; applied or gone", q.For)
+		return key, 0, invalidField("for", "%q is invalid; use applied or gone", q.For)
 	}
 	switch q.Scope {
 	case "", api.ScopeNode:
 	case api.ScopeMesh:
 		if s.opts.Pool == nil {
-			return key, 0, invalidField("scope", "\"mesh\" is not possible: this agent is not in a pool; ask with \"node\"")
+			return key, 0, invalidField("scope", "\"mesh\" is invalid: this agent is not in a pool; use \"node\"")
 		}
 	default:
-		return key, 0, invalidField("scope", "%q is not possible; node or mesh", q.Scope)
+		return key, 0, invalidField("scope", "%q is invalid; use node or mesh", q.Scope)
 	}
 	if len(q.Late) > status.MaxLate {
-		return key, 0, invalidField("late", "has %d entries; at most %d", len(q.Late), status.MaxLate)
+		return key, 0, invalidField("late", "has %d entries; at most %d are allowed", len(q.Late), status.MaxLate)
 	}
 	timeout = maxWait
 	if q.Timeout != "" {
 		var err error
 		if timeout, err = time.ParseDuration(q.Timeout); err != nil || timeout < 0 || timeout > maxWait {
-			return key, 0, invalidField("timeout", "%q is not possible; a duration from 0s to %s", q.Timeout, maxWait)
+			return key, 0, invalidField("timeout", "%q is invalid; give a duration from 0s to %s", q.Timeout, maxWait)
 		}
 	}
 	return key, timeout, nil
@@ -106,7 +106,7 @@ func (s *Server) appliedList(w http.ResponseWriter, r *http.Request) *api.Error 
 	plural := r.PathValue("plural")
 	d, ok := s.opts.Registry.Lookup(plural)
 	if !ok {
-		return notFound("there is no kind %q", plural)
+		return api.NewNotFound("there is no kind %q", plural)
 	}
 	q, visible := r.URL.Query(), s.visible(r, access.VerbInspect)
 	writeJSON(w, http.StatusOK, s.tracker.List(d.Kind, func(k resource.Key) bool {
@@ -116,6 +116,6 @@ func (s *Server) appliedList(w http.ResponseWriter, r *http.Request) *api.Error 
 	return nil
 }
 
-// Answer answers what another agent of the pool asks, nil where it does not understand the
-// question.
+// Answer answers a question of another agent of the pool, or returns nil if it does not understand
+// it.
 func (s *Server) Answer(_ context.Context, question []byte) []byte { return s.tracker.Answer(question) }

@@ -29,9 +29,9 @@ func (s *Server) whoami(w http.ResponseWriter, r *http.Request) *api.Error {
 	case roles.List() != nil:
 		out.How = "no role of api.roles names this peer"
 	case p.Local:
-		out.How = "without api.roles whoever may open the socket may read, and members of its group may write"
+		out.How = "without api.roles, users who can open the socket may read, and members of its group may write"
 	default:
-		out.How = "without api.roles a token may read, and that of api.tokenFile may write"
+		out.How = "without api.roles, a token may read, and the token of api.tokenFile may write"
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil
@@ -45,12 +45,12 @@ func (s *Server) whetherCan(w http.ResponseWriter, r *http.Request) *api.Error {
 		known = known || v == a.Verb
 	}
 	if !known {
-		return invalidQuery("verb", a.Verb, "one of get, list, inspect, create, update, delete")
+		return invalidQuery("verb", a.Verb, "use one of get, list, inspect, create, update, delete")
 	}
 	if kind := q.Get("kind"); kind != "" {
 		d, ok := s.opts.Registry.Lookup(kind)
 		if !ok {
-			return invalidQuery("kind", kind, "give the name of a kind, or leave it out for what is about no kind")
+			return invalidQuery("kind", kind, "give the name of a kind, or omit it")
 		}
 		k := resource.Key{Kind: d.Kind, Mesh: a.Mesh, Name: a.Name}
 		if d.Scope == resource.ScopeGlobal {
@@ -64,7 +64,8 @@ func (s *Server) whetherCan(w http.ResponseWriter, r *http.Request) *api.Error {
 	out.Allowed = err == nil
 	if err != nil && roles.CanSome(&p, a) == nil {
 		out.Partial = true
-		out.Allowed = a.Verb == access.VerbList || a.Verb == access.VerbInspect // answered with what the peer may see
+		// the answer contains what the peer may see
+		out.Allowed = a.Verb == access.VerbList || a.Verb == access.VerbInspect
 	}
 	if err != nil && !out.Allowed {
 		out.Reason = err.Error()

@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// newWriter returns what decides the writes of the API.
+// newWriter returns the writer for API writes.
 func (s *Server) newWriter() *write.Writer {
 	o := s.opts.Options
 	o.Rendered, o.Comparing, o.Log = &s.rendered, s.comparing, s.log
@@ -24,14 +24,13 @@ func (s *Server) newWriter() *write.Writer {
 	return write.New(o)
 }
 
-// target returns what a write to one resource is about, and whether it is only asked what it would
-// do.
+// target returns the resource of a write, and whether it is a dry run.
 func (s *Server) target(r *http.Request) (a address, dry bool, e *api.Error) {
 	if a, e = s.address(r); e != nil {
 		return
 	}
 	if _, known := s.opts.Registry.Lookup(a.key.Kind); !known {
-		return a, false, notFound("there is no %s here: it is a kind that the agent does not have", a.key.Kind)
+		return a, false, api.NewNotFound("the agent does not support the kind %s", a.key.Kind)
 	}
 	dry, e = boolQuery(r, "dryRun")
 	return
@@ -79,7 +78,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) *api.Error {
 	return nil
 }
 
-// write has a write decided with the rights of the sender and the preconditions of the request.
+// write performs a write with the permissions of the sender and the preconditions of the request.
 func (s *Server) write(r *http.Request, q write.Request) (*api.Written, *api.Error) {
 	s.writes(r, q.Put, q.DryRun)
 	p := peerOf(r)
@@ -105,24 +104,24 @@ func (s *Server) body(r *http.Request) ([]byte, *api.Error) {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return nil, problem(http.StatusRequestEntityTooLarge, api.ProblemTooLarge, "Request too large",
-			"the body has more than %d bytes; split it", tooLarge.Limit)
+		return nil, api.NewError(http.StatusRequestEntityTooLarge, api.ProblemTooLarge, "Request too large",
+			"the body has more than %d bytes; split the request", tooLarge.Limit)
 	case err != nil:
-		return nil, invalid("the body could not be read: " + err.Error())
+		return nil, api.NewInvalid("the body could not be read: " + err.Error())
 	case len(b) == 0:
-		return nil, invalid("the body is empty; send a resource as JSON or YAML")
+		return nil, api.NewInvalid("the body is empty; send a resource as JSON or YAML")
 	}
 	return b, nil
 }
 
-// decodeOne decodes a body that must hold exactly the resource with that key.
+// decodeOne decodes a body with exactly the resource of a key.
 func (s *Server) decodeOne(want resource.Key, body []byte) (*resource.Resource, keptSecrets, *api.Error) {
 	rs, kept, faults := s.decode(body)
 	if len(faults) > 0 {
 		return nil, nil, invalidDocument(faults, len(rs)+len(faults) > 1)
 	}
 	if len(rs) != 1 {
-		return nil, nil, invalid("the body holds " + strconv.Itoa(len(rs)) + " documents; send one, or several to /v1/apply")
+		return nil, nil, api.NewInvalid("the body has " + strconv.Itoa(len(rs)) + " documents; send one, or several to /v1/apply")
 	}
 	var wrong []api.InvalidParameter
 	for _, f := range []struct{ field, have, want string }{
@@ -130,20 +129,20 @@ func (s *Server) decodeOne(want resource.Key, body []byte) (*resource.Resource, 
 	} {
 		if f.have != f.want {
 			wrong = append(wrong, api.InvalidParameter{Field: f.field,
-				Reason: strconv.Quote(f.have) + " does not agree with the path, which says " + strconv.Quote(f.want)})
+				Reason: strconv.Quote(f.have) + " does not match the path, which has " + strconv.Quote(f.want)})
 		}
 	}
 	if len(wrong) > 0 {
-		return nil, nil, invalid("the document is not the resource that the path names", wrong...)
+		return nil, nil, api.NewInvalid("the document is not the resource in the path", wrong...)
 	}
 	return rs[0], kept, nil
 }
 
-// invalidDocument answers with every fault. With many documents each reason begins with the one it
-// is about.
+// invalidDocument answers with all faults. If the request has several documents, each reason starts
+// with its document.
 func invalidDocument(faults resource.Faults, many bool) *api.Error {
-	e := problem(http.StatusBadRequest, api.ProblemDocument, "Invalid resource",
-		"nothing was stored; fix every field named")
+	e := api.NewError(http.StatusBadRequest, api.ProblemDocument, "Invalid resource",
+		"nothing was stored; fix the listed fields")
 	for _, f := range faults {
 		field := f.Field
 		f.Field = ""
@@ -159,18 +158,18 @@ func invalidDocument(faults resource.Faults, many bool) *api.Error {
 func preconditions(r *http.Request, rec store.Record, have bool) *api.Error {
 	if m := r.Header.Get("If-Match"); m != "" {
 		if !have {
-			return problem(http.StatusPreconditionFailed, api.ProblemStale, "Stale revision",
-				"there is nothing at %q that If-Match could name", r.URL.Path)
+			return api.NewError(http.StatusPreconditionFailed, api.ProblemStale, "Stale revision",
+				"If-Match requires a resource at %q, but there is none", r.URL.Path)
 		}
 		if tag := etag(rec); !tagListed(m, tag) {
-			return problem(http.StatusPreconditionFailed, api.ProblemStale, "Stale revision",
-				"%s has the ETag %s now, If-Match names %s: someone changed it since; read it again and repeat the change",
+			return api.NewError(http.StatusPreconditionFailed, api.ProblemStale, "Stale revision",
+				"%s has the ETag %s, but If-Match has %s: the resource was changed; read it again and repeat the change",
 				rec.Key, tag, m)
 		}
 	}
 	if m := r.Header.Get("If-None-Match"); m != "" && have && tagListed(m, etag(rec)) {
-		return problem(http.StatusPreconditionFailed, api.ProblemExists, "Already exists",
-			"%s exists already, at revision %d, and If-None-Match asks that it does not", rec.Key, rec.Revision)
+		return api.NewError(http.StatusPreconditionFailed, api.ProblemExists, "Already exists",
+			"%s already exists at revision %d, but If-None-Match requires that it does not", rec.Key, rec.Revision)
 	}
 	return nil
 }

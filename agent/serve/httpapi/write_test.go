@@ -40,12 +40,12 @@ func TestApply(t *testing.T) {
 		"\n---\n{type: Mesh, name: second, colour: red}\n---\n{type: Mesh, name: UPPER}\n"
 	a.want(a.do("POST", "/v1/apply", bad), 400, `"field":"colour"`, `"field":"name"`, "document 2 (Mesh/second)",
 		"document 3")
-	a.want(a.do("POST", "/v1/apply", meshDoc+"\n---\n"+meshDoc), 400, "Mesh/default stands in the stream twice")
+	a.want(a.do("POST", "/v1/apply", meshDoc+"\n---\n"+meshDoc), 400, "Mesh/default is in the stream twice")
 	a.want(a.do("POST", "/v1/apply", strings.Replace(timeout("9s"), "default", "other", 1)), 404, `mesh \"other\"`,
 		"create it first")
 	a.want(a.do("POST", "/v1/apply", "# nothing"), 400, "no document")
 	a.want(a.do("POST", "/v1/apply?dryRun=perhaps", meshDoc), 400, `"field":"dryRun"`)
-	a.want(a.do("POST", "/v1/apply", stream, `If-Match: "1"`), 400, "about one resource")
+	a.want(a.do("POST", "/v1/apply", stream, `If-Match: "1"`), 400, "require one resource")
 	a.want(a.do("POST", "/v1/apply", meshDoc, "If-None-Match: *"), 412)
 	if r := a.store.Snapshot().Revision(); r != 3 {
 		t.Errorf("revision %d after refused writes, want 3", r)
@@ -89,7 +89,7 @@ func TestHistoryAndRollback(t *testing.T) {
 
 	roll := func(f string, args ...any) answer { return a.do("POST", "/v1/rollback", fmt.Sprintf(f, args...)) }
 	a.want(roll(`{"type":"mt","mesh":"default","name":"t1","revision":4}`), 400, "is the deletion of")
-	a.want(roll(`{"type":"mt","mesh":"default","name":"t1","revision":9}`), 400, "which has: 2 3")
+	a.want(roll(`{"type":"mt","mesh":"default","name":"t1","revision":9}`), 400, "its revisions are: 2 3")
 	a.want(roll(`{"type":"mt","mesh":"default","name":"t1","revision":2,"dryRun":true}`), 200, `"created"`)
 	a.want(a.do("GET", at, ""), 404)
 	a.want(roll(`{"type":"mt","mesh":"default","name":"t1","revision":2}`), 200, `"revision":5`)
@@ -101,7 +101,7 @@ func TestHistoryAndRollback(t *testing.T) {
 		`{"type":"mt","mesh":"default","revision":1}`:                `"field":"name"`,
 		`{"type":"mt","colour":1}`:                                   "colour",
 		`{"type":"mt","mesh":"default","name":"t1","revision":1} {}`: "more than one",
-		`{`: "not the JSON document",
+		`{`: "not the expected JSON document",
 		``:  "empty",
 	} {
 		a.want(roll("%s", body), 400, part)

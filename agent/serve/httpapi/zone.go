@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// zoneConfig is GET /zoneegresses/{name}/_config, and the same of ingresses.
+// zoneConfig is GET /zoneegresses/{name}/_config, and the same for ingresses.
 func (s *Server) zoneConfig(t node.Type) handler {
 	return func(w http.ResponseWriter, r *http.Request) *api.Error {
 		computed, e := boolQuery(r, "computed")
@@ -18,12 +18,12 @@ func (s *Server) zoneConfig(t node.Type) handler {
 		}
 		last := s.opts.Last()
 		if last == nil {
-			return notReady()
+			return api.NewNotReady()
 		}
 		key := resource.Key{Kind: t.Kind(), Name: r.PathValue("name")}
 		res := s.opts.Store.Snapshot().Set().Get(key)
 		if res == nil {
-			return notFound("%s does not exist", key)
+			return api.NewNotFound("%s does not exist", key)
 		}
 		c, _, err := render.ZoneConfig(last.ZoneInput(res), last.PublishedOf(node.Ref{Type: t, Name: key.Name}), computed,
 			&s.rendered)
@@ -35,13 +35,13 @@ func (s *Server) zoneConfig(t node.Type) handler {
 	}
 }
 
-// zoneProxy is GET /v1/zoneegresses/{name}/status, and the same of ingresses.
+// zoneProxy is GET /v1/zoneegresses/{name}/status, and the same for ingresses.
 func (s *Server) zoneProxy(t node.Type) handler {
 	return func(w http.ResponseWriter, r *http.Request) *api.Error {
 		ref := node.Ref{Type: t, Name: r.PathValue("name")}
 		p := s.tracker.One(s.opts.Store.Snapshot(), s.opts.Last(), ref)
 		if p == nil {
-			return notFound("%s does not exist, and no client asks for it", ref.Key())
+			return api.NewNotFound("%s does not exist, and no client requests it", ref.Key())
 		}
 		if len(p.Clients) == 0 {
 			p.Reason += " --proxy-type " + string(t)
