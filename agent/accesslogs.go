@@ -28,17 +28,16 @@ import (
 const (
 	fifoDirName    = "access"
 	spoolDirName   = "spool"
-	otlpSocketName = "otlp.sock" // as the configs of Envoys name it
+	otlpSocketName = "otlp.sock" // also in the configs of Envoys
 )
 
-// spoolMemory bounds what all collectors together keep in memory before they use their spools, in
-// bytes.
+// spoolMemory bounds the memory that all collectors share before they use their spools, in bytes.
 const spoolMemory = 64 << 20
 
-// openLogs reads on from the FIFOs of Envoys, before anything is published.
+// openLogs resumes reading the FIFOs of Envoys, before anything is published.
 func (a *Agent) openLogs(cfg *config.Config, g groups) {
 	peer := func(key node.Key) (access.Peer, bool) {
-		p, _ := a.rollout.Peer(key) // also of one that has just gone, whose Envoy may write still
+		p, _ := a.rollout.Peer(key) // also for a recently disconnected Envoy, which may still write
 		return p, true
 	}
 	dir, spoolIn := filepath.Join(cfg.Paths.Run, fifoDirName), spoolOptions(&cfg.AccessLog.Spool)
@@ -87,8 +86,8 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 	})
 }
 
-// openRelay opens the socket for records. An agent without it goes on: they then go to their
-// collectors directly.
+// openRelay opens the socket for log records. If that fails, Envoys send records directly to their
+// collectors.
 func (a *Agent) openRelay(ctx context.Context, cfg *config.Config, g groups) {
 	s := config.Socket(cfg.XDS.Socket)
 	s.Path = filepath.Join(cfg.Paths.Run, otlpSocketName)
@@ -100,8 +99,8 @@ func (a *Agent) openRelay(ctx context.Context, cfg *config.Config, g groups) {
 	a.otlp, a.relay = l, otlp.NewRelay(otlp.Options{Log: a.log})
 }
 
-// spoolOptions returns the options of the spool in a directory. All spools share what they keep in
-// memory.
+// spoolOptions returns a function with the options of a spool directory. All spools share one
+// memory limit.
 func spoolOptions(c *config.Spool) func(dir string) spool.Options {
 	memory := spool.NewMemory(spoolMemory)
 	return func(dir string) spool.Options {
@@ -114,7 +113,7 @@ func spoolOptions(c *config.Spool) func(dir string) spool.Options {
 	}
 }
 
-// records is the relay as the manager has it.
+// records adapts the relay to [logs.Relay].
 type records struct {
 	*otlp.Relay
 	spool func(dir string) spool.Options
@@ -127,8 +126,8 @@ func (r records) SetRoute(x logs.Route) error {
 		Allow: func(p otlp.Peer) error { return x.Allow(p.Known, p.UID) }})
 }
 
-// runLogs brings lines to their destinations until ctx ends; files are kept until nobody writes
-// into them.
+// runLogs delivers log lines until ctx ends. It keeps the files open until all writers have
+// stopped.
 func (a *Agent) runLogs(ctx context.Context) error {
 	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var g errgroup.Group
@@ -144,7 +143,7 @@ func (a *Agent) runLogs(ctx context.Context) error {
 	return errors.Join(err, g.Wait())
 }
 
-// openHolder prepares who holds FIFOs and sockets while the agent is away, if anybody does.
+// openHolder creates the holder of FIFOs and sockets, if one is configured.
 func (a *Agent) openHolder(cfg *config.Config) {
 	if a.deps.Hold != nil || a.deps.Systemd != nil {
 		a.holder = hold.Open(hold.Options{Dir: cfg.Paths.Run, Command: a.deps.Hold, Systemd: a.deps.Systemd, Log: a.log})
@@ -154,7 +153,7 @@ func (a *Agent) openHolder(cfg *config.Config) {
 // streams are those of access logs.
 func (a *Agent) streams() []logs.Stream { return append(a.logs.Streams(), a.receivers.Streams()...) }
 
-// logStreams returns the streams of access logs as the API has them.
+// logStreams returns the streams of access logs as API documents.
 func (a *Agent) logStreams() []api.LogStream {
 	list := a.streams()
 	out := make([]api.LogStream, len(list))
@@ -173,8 +172,8 @@ func (a *Agent) logStreams() []api.LogStream {
 	return out
 }
 
-// logsCheck says what is wrong with access logs. None of that makes the node unready: traffic goes
-// on.
+// logsCheck reports problems of access logs. They do not affect readiness, because they do not stop
+// traffic.
 func (a *Agent) logsCheck() api.Check {
 	trouble := a.logs.Problems()
 	if why := a.receivers.Health(); why != "" {

@@ -12,18 +12,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 )
 
-// activated are the listening sockets that systemd has opened for the agent. Which key a socket is
-// for says the address that it listens at, so that the config alone decides what the agent serves,
-// and a unit cannot make it serve something else.
+// activated holds the listening sockets from systemd. Their addresses, not their names, decide
+// which config key they serve. So only the config decides what the agent serves, and a unit cannot
+// make it serve something else.
 type activated struct {
 	log *slog.Logger
-	at  map[string]*os.File // by what [address] makes of where they listen
+	at  map[string]*os.File // by [address]
 
 	mu   sync.Mutex
 	used []string // guarded by mu
 }
 
-// address is a map key: of a unix socket its path, of TCP the literal of address and port.
+// address returns a map key: the path of a Unix socket, or the literal IP address and port of TCP.
 func address(network, addr string) string {
 	if network == "unix" {
 		return "unix:" + addr
@@ -31,7 +31,7 @@ func address(network, addr string) string {
 	if p, err := netip.ParseAddrPort(addr); err == nil {
 		return "tcp:" + netip.AddrPortFrom(p.Addr().Unmap(), p.Port()).String()
 	}
-	return "tcp:" + addr // a host name; the kernel knows none
+	return "tcp:" + addr // a host name, which no socket of the kernel has
 }
 
 func newActivated(files []*os.File, log *slog.Logger) *activated {
@@ -46,13 +46,13 @@ func newActivated(files []*os.File, log *slog.Logger) *activated {
 			continue
 		}
 		a.at[address(l.Addr().Network(), l.Addr().String())] = f
-		_ = l.Close() // a copy; that of a unix socket leaves its file alone
+		_ = l.Close() // closes a copy, and does not remove the file of a Unix socket
 	}
 	return a
 }
 
-// take returns a listener on the socket at an address; nil where systemd has opened none. It may be
-// taken again.
+// take returns a listener on the socket at an address, or nil if systemd has not opened one. It may
+// be called again.
 func (a *activated) take(network, addr string) net.Listener {
 	at := address(network, addr)
 	f := a.at[at]
@@ -70,25 +70,25 @@ func (a *activated) take(network, addr string) net.Listener {
 	return l
 }
 
-// warn names the sockets that nothing in the config asks for: who connects there waits in vain.
+// warn logs sockets that no config key uses, because their clients would wait forever.
 func (a *activated) warn() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for at, f := range a.at {
-		if !slices.Contains(a.used, at) && f.Name() != "log" { // receivers are opened later
+		if !slices.Contains(a.used, at) && f.Name() != "log" { // receivers open later
 			a.log.Warn("systemd listens for the agent where the config names nothing; give the socket unit and the config the "+
 				"same address", "name", f.Name(), "address", at)
 		}
 	}
 }
 
-// listenUnix returns the socket that systemd has opened at the path, else it opens one.
+// listenUnix returns systemd's socket at the path, or opens one.
 func (a *Agent) listenUnix(ctx context.Context, s config.Socket, gid int) (net.Listener, error) {
 	l := a.sockets.take("unix", s.Path)
 	if l == nil {
 		u, err := listenUnix(ctx, s, gid)
 		if err != nil {
-			return nil, err // not u, which would be a listener that is not nil
+			return nil, err // returning u would be a non-nil interface
 		}
 		return u, nil
 	}
@@ -99,7 +99,7 @@ func (a *Agent) listenUnix(ctx context.Context, s config.Socket, gid int) (net.L
 	return l, nil
 }
 
-// listenTCP returns the socket that systemd has opened at the address, else it opens one.
+// listenTCP returns systemd's socket at the address, or opens one.
 func (a *Agent) listenTCP(ctx context.Context, addr string) (net.Listener, error) {
 	if l := a.sockets.take("tcp", addr); l != nil {
 		return l, nil

@@ -43,58 +43,55 @@ import (
 	"github.com/nearside-mesh/nearside/agent/source/peers"
 )
 
-// Deps is what an agent takes from its surroundings. The zero value is an agent that logs nothing,
-// measures into a registry of its own and cannot be told to reload.
+// Deps holds the dependencies of an agent. With the zero value, the agent logs nothing, uses a
+// private metrics registry, and cannot be reloaded.
 type Deps struct {
 	Log     *slog.Logger
-	Level   *slog.LevelVar // of Log; set to log.level at the start and on reload; nil: left alone
-	LogFile *LogFile       // that Log writes to beside stderr; nil: none
+	Level   *slog.LevelVar // level of Log; set to log.level at startup and reload; nil: unchanged
+	LogFile *LogFile       // destination of Log in addition to stderr; nil: none
 	Now     func() time.Time
 	Metrics *prometheus.Registry // nil: a new one
 	Version string               // of the program
-	// Hangup asks for a reload whenever a value arrives: SIGHUP, in the daemon. Nil: never.
+	// Hangup requests a reload with each value, such as SIGHUP. Nil: never.
 	Hangup <-chan os.Signal
-	// Reload says where the config is read again from.
+	// Reload is the source of the config for a reload.
 	Reload config.LoadOptions
-	// Notify tells the service manager of a change of state, as sd_notify(3). Nil: systemd, where
-	// NOTIFY_SOCKET is set.
+	// Notify sends a state to the service manager, as sd_notify(3). Nil: systemd, if NOTIFY_SOCKET
+	// is set.
 	Notify func(state string)
-	// Hold is the command line of the program that keeps the FIFOs of access logs open while the agent
-	// is away, up to its --dir, as [hold.Serve] does. Nil: none is started, and where Systemd is nil
-	// too lines that Envoys write meanwhile are lost.
+	// Hold is the command line, up to --dir, of the program that holds the FIFOs of access logs
+	// while the agent is down; see [hold.Serve]. Nil: none is started. If Systemd is nil too, lines
+	// that Envoys write in the meantime are lost.
 	Hold []string
-	// Systemd is the descriptor store of the systemd that has started the agent, with what an earlier
-	// agent has left in it.
+	// Systemd is the descriptor store of the service manager, with the files of an earlier agent.
 	Systemd *hold.Systemd
-	// Sockets are listening sockets that systemd has opened for the agent. Where one listens at an
-	// address of the config, it is served and no other is opened. They stay open, but for those named
+	// Sockets are listening sockets from systemd. The agent serves a socket that listens at an
+	// address of the config, instead of opening its own. The sockets stay open, except those named
 	// [sockets.UnitUDP] and [sockets.UnitTCP], which are for DNS.
 	Sockets []*os.File
-	// Stopping is called once when the agent begins to stop, before it waits for what is under way.
-	// Nil: nothing.
+	// Stopping is called once when the agent begins to stop, before it waits for work in progress.
+	// Nil: not called.
 	Stopping func()
-	// EnvoyBin is the path of an Envoy that is asked about the configs that writes over the API make.
-	// "": none.
+	// EnvoyBin is the path of an Envoy that validates the configs of API writes. Empty: none.
 	EnvoyBin string
-	// Generate replaces the making of configs in tests of faults. Nil: [generate.Generate].
+	// Generate replaces the generator in tests. Nil: [generate.Generate].
 	Generate reconcile.GenerateFunc
-	// Check replaces the check of configs in tests of what it does not know. Nil: that of
-	// [generate.Proxy].
+	// Check replaces the check in tests. Nil: the check of [generate.Proxy].
 	Check reconcile.CheckFunc
-	// Memory reads how much memory the process takes, in tests of what happens when it is short. Nil:
+	// Memory reads the memory use of the process; tests of memory pressure replace it. Nil:
 	// [memory.Read].
 	Memory func() memory.Use
-	// GCPercent is how much garbage there may be, in percent of what is in use, where that is much;
-	// see [memory.Pace]. 0: as the process has it.
+	// GCPercent is the ratio of garbage to live memory in percent, for large heaps; see
+	// [memory.Pace]. 0: unchanged.
 	GCPercent int
-	// Sync is called at the end of each transaction of the state file, which fails with its error, in
-	// tests of slow disks. Nil: not called.
+	// Sync is called at the end of each transaction of the state file, which fails with its error.
+	// Tests of slow disks use it. Nil: not called.
 	Sync func() error
 }
 
-// Agent is one agent. Make it with [New]; run it once with [Agent.Run].
+// Agent is one agent. Create it with [New], and run it once with [Agent.Run].
 type Agent struct {
-	cfg      atomic.Pointer[config.Config] // the live keys may change
+	cfg      atomic.Pointer[config.Config] // live keys may change
 	deps     Deps
 	log      *slog.Logger
 	registry *resource.Registry
@@ -103,12 +100,12 @@ type Agent struct {
 	started  time.Time
 
 	ready chan struct{} // closed once everything is served
-	// Set by Run before ready is closed, and not changed after.
+	// Run sets the following fields before it closes ready, and then never changes them.
 	store      *store.Store
 	dir        *directory.Source
 	envoys     *metadata.Source
 	reconciler *reconcile.Reconciler
-	api        atomic.Pointer[httpapi.Server] // nil before it is made
+	api        atomic.Pointer[httpapi.Server] // nil until it is created
 	rollout    *rollout.Proxies
 	xds        *ads.Server
 	nacks      *reconcile.NackWatch
@@ -125,7 +122,7 @@ type Agent struct {
 	proxies    *access.Proxies
 	roles      *access.Roles
 	tokens     *token.Keys
-	attempts   access.Limiter // of tokens for xDS
+	attempts   access.Limiter // limits token attempts over xDS
 	addrs      Addrs
 	receivers  *logs.Receivers
 	dnsSockets *sockets.Book
@@ -136,8 +133,8 @@ type Agent struct {
 	sockets    *activated
 }
 
-// Addrs is where an agent listens; a TCP address is nil where none is configured, and DNS is empty
-// without a resolver.
+// Addrs holds the listening addresses of an agent. A TCP address is nil if it is not configured,
+// and DNS is empty without a resolver.
 type Addrs struct {
 	DNS     []string
 	Gossip  netip.AddrPort // zero without a pool
@@ -148,8 +145,7 @@ type Addrs struct {
 	Metrics net.Addr
 }
 
-// CheckConfig reports what is wrong with a config as a whole, with the kinds of resources that it
-// names.
+// CheckConfig reports faults of a config as a whole, including unknown resource kinds.
 func CheckConfig(cfg *config.Config) resource.Faults {
 	var known []string
 	for _, d := range kinds.Registry().All() {
@@ -159,7 +155,7 @@ func CheckConfig(cfg *config.Config) resource.Faults {
 		resolver.CheckConfig(cfg)...)
 }
 
-// New returns an agent for the config. It checks, and touches nothing outside.
+// New returns an agent for a config. It validates the config, and has no side effects.
 func New(cfg *config.Config, d Deps) (*Agent, error) {
 	if err := CheckConfig(cfg).Err(); err != nil {
 		return nil, fmt.Errorf("config: %w", err)
@@ -188,15 +184,15 @@ func New(cfg *config.Config, d Deps) (*Agent, error) {
 	return a, nil
 }
 
-// Ready is closed once everything is loaded and all sockets answer.
+// Ready returns a channel that is closed once everything is loaded and all sockets are served.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
-// Addrs returns where the agent listens. It is empty before [Agent.Ready].
+// Addrs returns the listening addresses. It is empty before [Agent.Ready].
 func (a *Agent) Addrs() Addrs {
 	return whenReady(a, func() Addrs { return a.addrs })
 }
 
-// whenReady returns what get returns, and nothing before the agent is ready.
+// whenReady returns get(), or the zero value before the agent is ready.
 func whenReady[T any](a *Agent, get func() T) (v T) {
 	select {
 	case <-a.ready:
@@ -209,7 +205,7 @@ func whenReady[T any](a *Agent, get func() T) (v T) {
 // Config returns the config in force.
 func (a *Agent) Config() *config.Config { return a.cfg.Load() }
 
-// Metrics returns what /metrics serves.
+// Metrics returns the metrics of /metrics.
 func (a *Agent) Metrics() prometheus.Gatherer { return a.deps.Metrics }
 
 // Files returns the state of the resource files. It is empty before [Agent.Ready].
@@ -217,7 +213,7 @@ func (a *Agent) Files() []api.FileStatus {
 	return whenReady(a, func() []api.FileStatus { return a.dir.Files() })
 }
 
-// Last returns the result of the last reconciliation; nil before [Agent.Ready].
+// Last returns the result of the last pass, or nil before [Agent.Ready].
 func (a *Agent) Last() *status.Result {
 	return whenReady(a, func() *status.Result { return a.reconciler.Last() })
 }
@@ -232,7 +228,7 @@ func (a *Agent) Receivers() []logs.ReceiverStatus {
 	return whenReady(a, func() []logs.ReceiverStatus { return a.receivers.Status() })
 }
 
-// Store returns what the agent has stored; nil before [Agent.Ready], and closed after [Agent.Run].
+// Store returns the store. It is nil before [Agent.Ready], and closed after [Agent.Run].
 func (a *Agent) Store() *store.Store {
 	return whenReady(a, func() *store.Store { return a.store })
 }
@@ -242,7 +238,7 @@ func (a *Agent) setLevel(name string) {
 		return
 	}
 	var l slog.Level
-	if err := l.UnmarshalText([]byte(name)); err == nil { // Validate has seen it
+	if err := l.UnmarshalText([]byte(name)); err == nil { // Validate has checked it
 		a.deps.Level.Set(l)
 	}
 }
@@ -275,11 +271,11 @@ func (a *Agent) measure() error {
 	return nil
 }
 
-// minToken is the least length of a token in a file, in bytes.
+// minToken is the minimum length of a token in a file, in bytes.
 const minToken = 16
 
-// readToken reads the token file that a key of the config names, if any. One that others than its
-// owner may open is refused: they may have the token.
+// readToken reads the token file of a config key, if any. It refuses a file that other users may
+// open, because they may have the token.
 func readToken(key, path string) (string, error) {
 	if path == "" {
 		return "", nil

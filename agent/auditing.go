@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/auditlog"
 )
 
-// checkAudit reports limits of the audit log that are out of their bounds.
+// checkAudit reports invalid limits of the audit log.
 func checkAudit(cfg *config.Config) (out resource.Faults) {
 	if err := cfg.AuditLog.Limits.Validate("auditLog."); err != nil {
 		out = append(out, resource.Fault{Reason: err.Error()})
@@ -22,12 +22,12 @@ func checkAudit(cfg *config.Config) (out resource.Faults) {
 	return out
 }
 
-// startAudit opens the audit log and writes it until stop is called, which returns when all events
-// are written. A log that cannot be opened keeps nothing from the proxies; see [auditlog.New].
+// startAudit opens the audit log, and writes it until stop is called. stop returns when all events
+// are written. A log that cannot be opened does not affect proxies; see [auditlog.New].
 func (a *Agent) startAudit(cfg *config.Config, g groups) (stop func() error, err error) {
 	group := ""
 	if cfg.API.Roles == nil && g.api >= 0 {
-		group = strconv.Itoa(g.api) // who may read everything over the API; with roles, not every member of the group may
+		group = strconv.Itoa(g.api) // may read everything over the API; with roles, not all group members may
 	}
 	a.audit, err = auditlog.New(auditlog.Options{
 		Path: cfg.AuditLogPath(), Limits: cfg.AuditLog.Limits, Group: group,
@@ -53,7 +53,7 @@ func (a *Agent) startAudit(cfg *config.Config, g groups) (stop func() error, err
 	}, nil
 }
 
-// auditChanges makes the events of what comes from files and Envoys.
+// auditChanges records changes from files and Envoys.
 func (a *Agent) auditChanges(changes []store.Change) {
 	a.audit.Changed(changes, func(kind string) string {
 		d, _ := a.registry.Lookup(kind)

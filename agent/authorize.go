@@ -21,7 +21,7 @@ import (
 // groups are the groups of the two sockets; negative: none.
 type groups struct{ api, xds int }
 
-// openAccess makes what decides who may do what, and reads the keys of tokens.
+// openAccess creates the authorizers of proxies and API clients, and opens the signing keys.
 func (a *Agent) openAccess(cfg *config.Config, g groups) (err error) {
 	uid := uint32(os.Geteuid()) // #nosec G115 -- user ids are not negative
 	if a.proxies, err = access.NewProxies(access.ProxyOptions{Rules: cfg.XDS.Access, AgentUID: uid, GID: g.xds,
@@ -39,8 +39,8 @@ func (a *Agent) openAccess(cfg *config.Config, g groups) (err error) {
 	return nil
 }
 
-// authorize says whether a peer may be a proxy, by the Dataplane that is stored now. It is asked
-// for each stream, and again with each pass and every few seconds, since tokens end and are
+// authorize decides whether a peer may be a proxy, given the stored Dataplane. It is called for
+// each stream, and again with each pass and every few seconds, because tokens expire and are
 // revoked.
 func (a *Agent) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
 	if p.Token != nil {
@@ -60,7 +60,7 @@ func (a *Agent) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
 	return a.proxies.Decide(p, t)
 }
 
-// verifyProxy returns what a token says that an Envoy has sent.
+// verifyProxy returns the claims of an Envoy's token.
 func (a *Agent) verifyProxy(p *access.Peer, text string) (*token.Claims, error) {
 	if !a.attempts.Allow(p.Owner(), text) {
 		return nil, status.Errorf(codes.ResourceExhausted, "%s has sent too many wrong tokens; try again in %v",
@@ -75,8 +75,8 @@ func (a *Agent) verifyProxy(p *access.Peer, text string) (*token.Claims, error) 
 	return &c, nil
 }
 
-// serverTLS returns what xds.tcp speaks, nil for plain text. Clients may show a certificate, and
-// who shows one that is not of xds.tls.clientCA is refused.
+// serverTLS returns the TLS config of xds.tcp, or nil for plain text. Client certificates are
+// optional, but must be from xds.tls.clientCA.
 func serverTLS(cfg *config.Config) (*tls.Config, error) {
 	c := cfg.XDS.TLS
 	if c.Cert == "" {
@@ -105,7 +105,7 @@ func serverTLS(cfg *config.Config) (*tls.Config, error) {
 	return out, nil
 }
 
-// verifyClient returns what a token says that a client of the API has sent.
+// verifyClient returns the claims of an API client's token.
 func (a *Agent) verifyClient(text string) (token.Claims, error) {
 	return a.tokens.Verify(text, token.AudienceAPI)
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 )
 
-// logsMode is that of paths.logs: members of the groups of log files pass through.
+// logsMode is the mode of paths.logs. It lets members of the groups of log files pass.
 const logsMode = 0o751
 
-// makeDirs makes the directories that are missing. Only the one of the sockets is needed; without
-// the others the agent does less and says so.
+// makeDirs creates missing directories. Only the one of the sockets is required; without the
+// others, the agent logs a warning and does less.
 func (a *Agent) makeDirs(cfg *config.Config, g groups) {
 	run := max(socketDirMode(config.Socket(cfg.API.Socket)), socketDirMode(config.Socket(cfg.XDS.Socket)))
 	if g.api != g.xds {
-		run |= 0o001 // it has one group, and the members of the other one pass through
+		run |= 0o001 // it has one group, and members of the other group must pass
 	}
 	for _, d := range []struct {
 		path string

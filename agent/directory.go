@@ -12,11 +12,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 )
 
-// forAll reports whether a socket lets every user of the node in.
+// forAll reports whether a socket admits all users of the node.
 func forAll(c config.Socket) bool { return c.Mode&0o006 == 0o006 }
 
-// socketDirMode is the mode of a directory that is made for a socket. Who may use the socket must
-// be able to pass through; to list what else is there takes the group.
+// socketDirMode returns the mode of a new directory for a socket. Users of the socket must be able
+// to pass; only the group may list the directory.
 func socketDirMode(c config.Socket) fs.FileMode {
 	if forAll(c) {
 		return 0o751
@@ -24,8 +24,8 @@ func socketDirMode(c config.Socket) fs.FileMode {
 	return 0o750
 }
 
-// makeDir makes a directory with those above it. One that is there stays as it is; a new one gets
-// the group, when gid is not negative, so that its members reach what lies in it.
+// makeDir creates a directory and its parents. It does not change an existing one. A new one gets
+// the group gid, unless gid is negative, so that its members can enter it.
 func makeDir(dir string, mode fs.FileMode, gid int) error {
 	if st, err := os.Stat(dir); err == nil && st.IsDir() {
 		return nil
@@ -46,15 +46,15 @@ func makeDir(dir string, mode fs.FileMode, gid int) error {
 			return fmt.Errorf("give %s to its group: %w", dir, err)
 		}
 	}
-	return os.Chmod(dir, mode) // past the umask
+	return os.Chmod(dir, mode) // regardless of the umask
 }
 
-// unsafeDirError says why a directory is no place for sockets and keys.
+// unsafeDirError says why a directory is unsafe for sockets and keys.
 type unsafeDirError struct{ path, why string }
 
 func (e *unsafeDirError) Error() string { return e.path + " " + e.why }
 
-// checkDirs refuses to start where other users could exchange the sockets, the locks or the state.
+// checkDirs refuses to start if other users could replace the sockets, the locks, or the state.
 func checkDirs(cfg *config.Config) error {
 	for _, d := range []struct{ key, path string }{
 		{"paths.run", cfg.Paths.Run}, {"paths.state", cfg.Paths.State},
@@ -68,13 +68,13 @@ func checkDirs(cfg *config.Config) error {
 	return nil
 }
 
-// maxLinks is how many symbolic links a path may lead through, as in path_resolution(7).
+// maxLinks bounds the symbolic links of a path, as in path_resolution(7).
 const maxLinks = 40
 
-// checkDir refuses a directory that somebody besides root and the agent's user could exchange or
-// fill: each directory on the way, and each symbolic link, must be one of theirs, and other users
-// may write to it only where the sticky bit protects what is theirs. What does not exist yet is
-// fine below such directories. Members of a directory's group are trusted.
+// checkDir refuses a directory that a user other than root and the agent's user could replace or
+// fill. Each directory and symbolic link on the path must belong to one of them, and other users
+// may write to it only if the sticky bit protects their files. A path that does not exist yet is
+// safe below such directories. Members of a directory's group are trusted.
 func checkDir(dir string) error {
 	todo := strings.Split(strings.TrimPrefix(filepath.Clean(dir), "/"), "/")
 	at := "/"
@@ -112,19 +112,19 @@ func checkDir(dir string) error {
 		if len(todo) == 0 {
 			return nil
 		}
-		at = filepath.Join(at, todo[0]) // of a path without links, so that ".." is the directory above
+		at = filepath.Join(at, todo[0]) // at has no links, so ".." is its parent
 		todo = todo[1:]
 	}
 }
 
-// trusted reports whether files of a user are as good as the agent's own.
+// trusted reports whether a user's files are as trustworthy as the agent's own.
 func trusted(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
-// overflowUID is the user that the kernel shows for one without a number in the user namespace.
+// overflowUID is the user ID that the kernel reports for users without an ID in the user namespace.
 const overflowUID = 65534
 
-// unmapped reports whether a user is one outside of the agent's user namespace. Who it is cannot be
-// seen; in a container, the root of the host is one of them.
+// unmapped reports whether a user is outside the agent's user namespace. Its identity is unknown;
+// in a container, the root user of the host is one of them.
 func unmapped(uid uint32) bool {
 	if uid != overflowUID {
 		return false

@@ -20,11 +20,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// openResolver makes the resolver. It opens no socket.
+// openResolver creates the resolver. It opens no socket.
 func (a *Agent) openResolver(cfg *config.Config, g groups) (err error) {
 	group := ""
 	if cfg.API.Roles == nil && g.api >= 0 {
-		group = strconv.Itoa(g.api) // who may read everything over the API, as with the audit log
+		group = strconv.Itoa(g.api) // may read everything over the API, like the audit log
 	}
 	held := sockets.Options{Log: a.log}
 	for _, f := range a.deps.Sockets {
@@ -64,7 +64,7 @@ func (a *Agent) openRenewer(cfg *config.Config) error {
 	return nil
 }
 
-// runHeld runs what has files that outlive the agent, and who holds them, until ctx ends.
+// runHeld runs the parts whose files outlive the agent, and their holder, until ctx ends.
 func (a *Agent) runHeld(ctx context.Context) error {
 	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var holder errgroup.Group
@@ -79,8 +79,8 @@ func (a *Agent) runHeld(ctx context.Context) error {
 	return errors.Join(err, holder.Wait())
 }
 
-// runNames answers DNS until ctx ends. What is redirected to the resolver is no more before it
-// ends, unless somebody holds its sockets for the next agent.
+// runNames answers DNS until ctx ends. It removes the redirections before the resolver stops,
+// unless a holder keeps the sockets for the next agent.
 func (a *Agent) runNames(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -96,8 +96,8 @@ func (a *Agent) runNames(ctx context.Context) error {
 	return g.Wait()
 }
 
-// interceptionCheck says how redirections of DNS stand; nothing where there are none. None of it
-// makes the node unready.
+// interceptionCheck reports the state of DNS redirections, or nothing if there are none. It does
+// not affect readiness.
 func (a *Agent) interceptionCheck() []api.Check {
 	list, faults := a.keeper.Status()
 	if len(list)+len(faults) == 0 {

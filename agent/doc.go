@@ -1,13 +1,12 @@
-// Package agent is the daemon: its construction and one run group.
+// Package agent implements the daemon: its construction and its run group.
 //
-// [New] puts the parts together and [Agent.Run] runs them until its context ends. Two agents
-// live in one process when their paths differ. Promises:
+// [New] connects the parts, and [Agent.Run] runs them until its context ends. Two agents can run in
+// one process if their paths differ. Guarantees:
 //
-//   - Everything that is stored or lies in the resource directory is loaded before a socket opens.
-//   - Bad input never stops the agent or another proxy: the last good content stays in force and
-//     the fault becomes a status that names the file, the resource and the field.
-//   - Run returns only after every goroutine of the agent has ended; its sockets are gone, its
-//     locks free.
-//   - A second agent on the same state directory or socket is refused with the process id of the
-//     first.
+//   - The store and the resource directory are loaded before a socket opens.
+//   - Invalid input never stops the agent or other proxies: the last valid content stays in force, and
+//     the status names the file, the resource, and the field.
+//   - Run returns only after every goroutine of the agent has ended. It has then removed its sockets
+//     and released its locks.
+//   - A second agent with the same state directory or socket fails with the process ID of the first.
 package agent

@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 )
 
-// envoyDirName is the directory beside the xDS socket with a directory for each user that runs
+// envoyDirName is the directory next to the xDS socket with one directory for each user that runs
 // Envoys.
 const envoyDirName = "envoy"
 
@@ -21,13 +21,13 @@ func envoyDir(cfg *config.Config) string {
 	return filepath.Join(filepath.Dir(cfg.XDS.Socket.Path), envoyDirName)
 }
 
-// envoyDirMode lets everybody pass to a directory of his own, and nobody but the agent make one.
+// envoyDirMode lets all users pass to their own directory, and only the agent create directories.
 const envoyDirMode fs.FileMode = 0o711
 
-// makeEnvoyDirs makes a directory for the admin sockets of each user's Envoys: DIR/UID, which that
-// user alone can enter. Who could make names there could keep an Envoy from starting, or answer in
-// its place. An agent that does not run as root makes only that of its own user, since it cannot
-// give a directory away.
+// makeEnvoyDirs creates a directory DIR/UID for the admin sockets of each user's Envoys, which only
+// that user can enter. A user who could create files there could prevent an Envoy from starting, or
+// impersonate it. An agent without root creates only the directory of its own user, because it
+// cannot change owners.
 func makeEnvoyDirs(dir string, uids []uint32, log *slog.Logger) {
 	uids = slices.Clone(uids)
 	slices.Sort(uids)
@@ -48,8 +48,8 @@ func makeEnvoyDirs(dir string, uids []uint32, log *slog.Logger) {
 	}
 }
 
-// ownDir makes a directory of a user, or makes one that is there his. What somebody else put in its
-// place is removed.
+// ownDir creates a directory of a user, or changes the owner of an existing one. It removes
+// anything that another user has put in its place.
 func ownDir(dir string, uid uint32, mode fs.FileMode, log *slog.Logger) error {
 	st, err := os.Lstat(dir)
 	if err == nil && (!st.IsDir() || st.Sys().(*syscall.Stat_t).Uid != uid) {
@@ -72,5 +72,5 @@ func ownDir(dir string, uid uint32, mode fs.FileMode, log *slog.Logger) error {
 			return err
 		}
 	}
-	return os.Chmod(dir, mode) // past the umask; nobody else may write to the directory above
+	return os.Chmod(dir, mode) // regardless of the umask; no other user may write to the parent
 }

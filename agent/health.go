@@ -10,17 +10,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// stalledAfter is how long changes may be on their way to the disk before it counts as stalled.
+// stalledAfter is how long changes may wait for the disk before it counts as stalled.
 const stalledAfter = 10 * time.Second
 
-// live says whether the agent works at all: a restart would help where it does not.
+// live reports whether the agent works at all. If not, a restart helps.
 func (a *Agent) live() []api.Check {
 	reason := a.watchdog.reason()
 	return []api.Check{{Name: "reconcile", OK: reason == "", Reason: reason}}
 }
 
-// readiness says whether proxies get their config. What is worse than it should be without stopping
-// that, a full disk or a file with faults, is told as a reason and does not make the node unready.
+// readiness reports whether proxies get their config. Other problems, such as a full disk or a file
+// with faults, have a reason but do not make the node unready.
 func (a *Agent) readiness() []api.Check {
 	out := append([]api.Check{a.stateCheck(), a.spaceCheck(), a.filesCheck(), a.reconcileCheck(), a.memoryCheck(),
 		a.logsCheck(), a.resolver.Check()}, a.notes...)
@@ -125,10 +125,10 @@ func (a *Agent) reconcileCheck() api.Check {
 	return c
 }
 
-// minSpace is how much there should be free where the agent writes, in bytes.
+// minSpace is the recommended free space for the agent's files, in bytes.
 const minSpace = 64 << 20
 
-// spaceCheck tells when one of the agent's directories is nearly full, before a write fails.
+// spaceCheck warns before a directory of the agent is full.
 func (a *Agent) spaceCheck() api.Check {
 	c := api.Check{Name: "space", OK: true, Reason: "enough free space for state and logs"}
 	cfg := a.cfg.Load()
@@ -136,7 +136,7 @@ func (a *Agent) spaceCheck() api.Check {
 		free, err := freeSpace(d.path)
 		switch {
 		case err != nil:
-			continue // a directory that is not there is told by what needs it
+			continue // other checks report a missing directory
 		case free < minSpace:
 			c.Degraded = true
 			c.Reason = fmt.Sprintf("%s has %d MiB left, less than %d: writes to %s fail soon; free space",
@@ -147,8 +147,7 @@ func (a *Agent) spaceCheck() api.Check {
 	return c
 }
 
-// freeSpace is how many bytes those who are not root may still write to the file system of a
-// directory.
+// freeSpace returns the bytes that unprivileged users may still write to a file system.
 func freeSpace(dir string) (uint64, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

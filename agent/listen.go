@@ -20,8 +20,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 )
 
-// listenUnix opens a unix socket with the permissions and the group given. A socket file that
-// nobody answers on is replaced; one that somebody answers on is an error that names the process.
+// listenUnix opens a Unix socket with a mode and a group. It replaces a socket file without a
+// listener. If a process listens, the error names it.
 func listenUnix(ctx context.Context, c config.Socket, gid int) (*net.UnixListener, error) {
 	if len(c.Path) > config.MaxSocketBytes {
 		return nil, fmt.Errorf("socket %s: the path has %d bytes, and the system takes at most %d; set a shorter one",
@@ -35,8 +35,8 @@ func listenUnix(ctx context.Context, c config.Socket, gid int) (*net.UnixListene
 	}
 	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
-		// The file that bind makes takes the permissions of the descriptor, so nobody else gets in before
-		// the final ones are set (unix(7)).
+		// The file inherits the mode of the descriptor, so no other user can connect before the
+		// final mode is set (unix(7)).
 		if cerr := raw.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }); cerr != nil {
 			return cerr
 		}
@@ -54,9 +54,8 @@ func listenUnix(ctx context.Context, c config.Socket, gid int) (*net.UnixListene
 	return ul, nil
 }
 
-// share gives a socket that the agent made its group and mode. It works on what the path leads to
-// now, so that nobody who may write to the directory gets the mode onto another file by a symbolic
-// link.
+// share sets the group and mode of a socket. It works on the opened file, so that a user who may
+// write to the directory cannot redirect the change with a symbolic link.
 func share(path string, mode fs.FileMode, gid int) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -75,10 +74,10 @@ func share(path string, mode fs.FileMode, gid int) error {
 			return err
 		}
 	}
-	return os.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode) // fchmod takes no such descriptor
+	return os.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode) // fchmod does not support O_PATH descriptors
 }
 
-// clearStale removes the socket file that an agent left which was killed.
+// clearStale removes the socket file of an agent that was killed.
 func clearStale(ctx context.Context, path string) error {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -118,7 +117,7 @@ func clearStale(ctx context.Context, path string) error {
 	return nil
 }
 
-// peerOf returns the process that listens at the other end, nil when it is not known.
+// peerOf returns the process that listens at the other end, or nil if it is unknown.
 func peerOf(c net.Conn) (cred *unix.Ucred) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -136,9 +135,9 @@ func peerOf(c net.Conn) (cred *unix.Ucred) {
 	return cred
 }
 
-// groupID resolves the group of a socket. A group that does not exist, or that the agent's user may
-// not give files to, is a warning: then the agent's own group holds, which lets nobody in whom the
-// operator did not mean.
+// groupID resolves the group of a socket. If the group does not exist, or the agent's user may not
+// assign it, groupID logs a warning, and the agent's own group applies, which admits no additional
+// users.
 func groupID(key, name string, log *slog.Logger) int {
 	if name == "" {
 		return -1

@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile is a file that one process at a time holds, with its process id in it. The kernel frees
-// it when the process ends, however it ends; the file itself stays.
+// lockFile is a file that one process at a time locks. It contains the process ID. The kernel
+// releases the lock when the process ends; the file remains.
 type lockFile struct{ f *os.File }
 
-// lockedError says that another agent holds a lock.
+// lockedError reports that another agent holds a lock.
 type lockedError struct {
 	path string
-	pid  int // 0 when it is not known
+	pid  int // 0 if unknown
 }
 
 func (e *lockedError) Error() string {
@@ -34,11 +34,11 @@ func (e *lockedError) Error() string {
 		"paths.state)", who, e.path)
 }
 
-// lock takes the lock or says who has it. Only the agent's user and root can open the file, so that
-// nobody else can hold it. One that another user owns or holds, from a time when he could open it,
-// is replaced.
+// lock acquires the lock, or names its holder. Only root and the agent's user can open the file, so
+// no other user can lock it. lock replaces a file that another user owns, or still holds from a
+// time when it was accessible.
 func lock(path string, log *slog.Logger) (*lockFile, error) {
-	const attempts = 20 // each is lost to another agent that replaces the file at the same time
+	const attempts = 20 // each may be lost to another agent that replaces the file concurrently
 	for range attempts {
 		f, err := openLock(path)
 		if err != nil {
@@ -59,7 +59,7 @@ func lock(path string, log *slog.Logger) (*lockFile, error) {
 		case !isAt(f, path):
 			f.Close()
 		default:
-			// The id is for people; the lock holds without it, on a full disk too.
+			// The process ID is for people. The lock works without it, for example on a full disk.
 			_ = f.Truncate(0)
 			_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 			return &lockFile{f}, nil
@@ -68,12 +68,11 @@ func lock(path string, log *slog.Logger) (*lockFile, error) {
 	return nil, fmt.Errorf("lock %s: it changes all the time; remove it once no agent uses it", path)
 }
 
-// lockMode is for the agent's user alone: who can open a file can lock it, even one that he may
-// only read.
+// lockMode denies other users access, because a user who can only read a file can still lock it.
 const lockMode = 0o600
 
 func openLock(path string) (*os.File, error) {
-	// A pipe or a device may block or act when it is opened.
+	// Opening a pipe or a device may block or have side effects.
 	if st, err := os.Lstat(path); err == nil && !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("lock: %s is not a regular file (%s); remove it", path, st.Mode().Type())
 	}
@@ -84,8 +83,7 @@ func openLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// acquire takes the lock of an open file. It returns why the file has to be replaced, "" when it
-// has the lock.
+// acquire locks an open file. If the file must be replaced, foreign is the reason.
 func acquire(f *os.File, path string) (foreign string, err error) {
 	st, err := stat(f)
 	if err != nil {
@@ -119,9 +117,8 @@ func acquire(f *os.File, path string) (foreign string, err error) {
 	return "", &lockedError{path, pid}
 }
 
-// replaceLock puts a new file in the place of one that another user holds, or leaves that to
-// another agent. Agents that do so at once take turns: the new file is made under one name, and
-// locked, before it is moved.
+// replaceLock replaces a lock file that another user holds, or leaves that to another agent.
+// Concurrent agents take turns: the new file has a fixed name, and is locked before it is moved.
 func replaceLock(old *os.File, path string) error {
 	name := path + ".new"
 	fresh, err := openLock(name)
@@ -138,7 +135,7 @@ func replaceLock(old *os.File, path string) error {
 		if err := exchange(name, path); err != nil {
 			return fmt.Errorf("lock %s: replace it: %w; remove it once no agent uses it", path, err)
 		}
-		// Its holder may have let go of it, and another agent may have taken it before it was moved.
+		// The holder may have released it, and another agent may have acquired it before the move.
 		st, err := stat(old)
 		if err == nil && trusted(st.Uid) && syscall.Flock(int(old.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil &&
 			untrustedHolder(lockHolder(st), st) == "" {
@@ -151,7 +148,7 @@ func replaceLock(old *os.File, path string) error {
 	return nil
 }
 
-// exchange swaps two files in one step, so that the lock has a file at any time.
+// exchange swaps two files atomically, so that the lock file always exists.
 func exchange(a, b string) error {
 	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 }
@@ -161,15 +158,15 @@ func stat(f *os.File) (st unix.Stat_t, err error) {
 	return st, err
 }
 
-// isAt reports whether a path still leads to an open file.
+// isAt reports whether a path still refers to an open file.
 func isAt(f *os.File, path string) bool {
 	here, err1 := f.Stat()
 	there, err2 := os.Lstat(path)
 	return err1 == nil && err2 == nil && os.SameFile(here, there)
 }
 
-// lockHolder returns the process that took the lock of a file (flock(2)), 0 when /proc/locks does
-// not tell: that is so for one in another pid namespace.
+// lockHolder returns the process that holds the lock of a file (flock(2)), or 0 if /proc/locks does
+// not list it, as for another PID namespace.
 func lockHolder(st unix.Stat_t) int {
 	f, err := os.Open("/proc/locks")
 	if err != nil {
@@ -178,7 +175,8 @@ func lockHolder(st unix.Stat_t) int {
 	defer f.Close()
 	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
 	for s := bufio.NewScanner(f); s.Scan(); {
-		// 1: FLOCK ADVISORY WRITE 708 00:1a:9234 0 EOF; who waits for a lock has "->" behind the number.
+		// 1: FLOCK ADVISORY WRITE 708 00:1a:9234 0 EOF; a waiting process has "->" after the
+		// number.
 		p := strings.Fields(s.Text())
 		if len(p) < 6 || p[1] != "FLOCK" || p[5] != file {
 			continue
@@ -190,9 +188,9 @@ func lockHolder(st unix.Stat_t) int {
 	return 0
 }
 
-// untrustedHolder says why the process that took a lock is no agent: it runs for another user, or
-// it has ended and left the lock to a child, which an agent never does. It returns "" where that is
-// not known.
+// untrustedHolder returns why the process that holds a lock is not an agent: it runs as another
+// user, or it has ended and left the lock to a child, which an agent never does. It returns "" if
+// that is unknown.
 func untrustedHolder(pid int, st unix.Stat_t) string {
 	if pid == 0 {
 		return ""
@@ -207,15 +205,14 @@ func untrustedHolder(pid int, st unix.Stat_t) string {
 		if !ok {
 			continue
 		}
-		// The real user counts too: a program that runs with the rights of its owner may be handed an
-		// open file.
+		// The real user counts too: a setuid program may inherit an open file.
 		for _, s := range strings.Fields(ids) {
 			if uid, err := strconv.ParseUint(s, 10, 32); err == nil && !trusted(uint32(uid)) {
 				return fmt.Sprintf("a process of uid %d (pid %d) holds it", uid, pid)
 			}
 		}
 	}
-	// The id may belong to another process by now.
+	// The process ID may have been reused.
 	open, err := os.ReadDir(proc + "/fd")
 	if err != nil {
 		return ""
@@ -241,11 +238,11 @@ func readPID(f *os.File) int {
 	return pid
 }
 
-// release frees the lock. A nil lock is released already.
+// release releases the lock. It does nothing for a nil lock.
 func (l *lockFile) release() {
 	if l == nil {
 		return
 	}
 	_ = l.f.Truncate(0)
-	_ = l.f.Close() // frees the lock
+	_ = l.f.Close() // releases the lock
 }

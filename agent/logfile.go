@@ -9,17 +9,17 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// LogFile is the file of the agent's own log (log.file). A line that it does not take is counted,
-// and is on stderr in any case. It is safe for concurrent use.
+// LogFile is the file of the agent's log (log.file). It counts lines that it cannot write; they are
+// also on stderr. It is safe for concurrent use.
 type LogFile struct {
 	opts    rotation.Options
 	file    atomic.Pointer[rotation.Plain]
-	failed  atomic.Pointer[error] // of the last try to open it
+	failed  atomic.Pointer[error] // of the last attempt to open it
 	dropped atomic.Uint64
 }
 
-// OpenLogFile opens the file of the config, and returns nil where it names none. Where the file
-// cannot be opened, [LogFile.Health] has the reason, and the agent tries again each minute.
+// OpenLogFile opens the log file of a config, and returns nil if there is none. If opening fails,
+// [LogFile.Health] returns the reason, and the agent retries every minute.
 func OpenLogFile(cfg *config.Config) *LogFile {
 	if cfg.Log.File == "" {
 		return nil
@@ -43,7 +43,7 @@ func (l *LogFile) open() {
 	l.file.Store(f)
 }
 
-// Write writes a line of the log. It reports no error, since the line is on stderr too.
+// Write writes a line of the log. It never fails, because the line is also on stderr.
 func (l *LogFile) Write(line []byte) (int, error) {
 	f := l.file.Load()
 	if f == nil {
@@ -54,7 +54,7 @@ func (l *LogFile) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// run keeps the file until ctx ends; nil keeps none.
+// run rotates the file until ctx ends. It does nothing for a nil file.
 func (l *LogFile) run(ctx context.Context) {
 	for l != nil && l.file.Load() == nil {
 		select {
@@ -69,7 +69,7 @@ func (l *LogFile) run(ctx context.Context) {
 	}
 }
 
-// Health returns why the file takes no lines, nil where it does.
+// Health returns why the file accepts no lines, or nil if it does.
 func (l *LogFile) Health() error {
 	if err := l.failed.Load(); err != nil {
 		return *err
@@ -80,7 +80,7 @@ func (l *LogFile) Health() error {
 	return nil
 }
 
-// Dropped returns how many lines the file has not taken.
+// Dropped returns how many lines could not be written.
 func (l *LogFile) Dropped() uint64 { return l.dropped.Load() }
 
 // Close closes the file. Later lines are dropped.

@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// shed gives up what the agent remembers to save work.
+// shed drops the agent's caches.
 func (a *Agent) shed() {
 	a.rollout.Shed()
 	a.tags.Drop()
@@ -58,7 +58,7 @@ var (
 		"Proxies that are not served for want of memory, as long as they go on to ask.", nil, nil)
 )
 
-// memoryUse says how the memory stands, whenever metrics are read.
+// memoryUse collects the memory use.
 type memoryUse struct{ a *Agent }
 
 func (m memoryUse) Describe(ch chan<- *prometheus.Desc) {

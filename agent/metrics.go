@@ -12,7 +12,7 @@ var policiesDesc = prometheus.NewDesc("nearside_policies",
 	"Stored policies; state is active, rejected when a connected proxy refuses what the policy makes, shadow, "+
 		"or inert for kinds that this version does not act on.", []string{"kind", "state"}, nil)
 
-// policies counts the stored policies whenever metrics are read.
+// policies collects the number of stored policies.
 type policies struct{ a *Agent }
 
 func (p policies) Describe(ch chan<- *prometheus.Desc) { ch <- policiesDesc }
@@ -52,7 +52,7 @@ var (
 		"Time at which the last pass over all meshes ended; 0 when there was none.", nil, nil)
 )
 
-// conditions say how files and the last pass are, whenever metrics are read.
+// conditions collects the state of files and of the last pass.
 type conditions struct{ a *Agent }
 
 func (c conditions) Describe(ch chan<- *prometheus.Desc) {
@@ -79,7 +79,7 @@ func (c conditions) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// rejectedPolicies are those that connected proxies most likely reject something for.
+// rejectedPolicies returns the policies that most likely cause rejections by connected proxies.
 func rejectedPolicies(progress []rollout.Progress) map[resource.Key]bool {
 	out := map[resource.Key]bool{}
 	for _, p := range progress {

@@ -8,8 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// statusLine is the agent in one line, for "systemctl status". It names no resource: whoever may
-// ask systemd may not read all of them.
+// statusLine returns the state of the agent in one line for "systemctl status". It names no
+// resource, because users who may query systemd may not read all resources.
 func (a *Agent) statusLine() string {
 	connected, late, rejecting := 0, 0, 0
 	for _, p := range a.rollout.Progress() {

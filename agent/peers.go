@@ -17,7 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/source/peers"
 )
 
-// openPeers opens the pool, where the config names one.
+// openPeers opens the pool if the config has one.
 func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 	g := &cfg.Gossip
 	if g.Bind == "" {
@@ -48,7 +48,7 @@ func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 	return errors.Join(a.deps.Metrics.Register(poolMetrics{p}), a.deps.Metrics.Register(convergence))
 }
 
-// share puts what is written over the API into the pool.
+// share replicates API writes to the pool.
 func (a *Agent) share(changes []store.Change) error {
 	if a.peers == nil {
 		return nil
@@ -56,7 +56,7 @@ func (a *Agent) share(changes []store.Change) error {
 	return a.peers.Share(changes)
 }
 
-// authorities are exchanged with the pool once it is open.
+// authorities exchanges certificate authorities with the pool, once it is open.
 type authorities struct{ a *Agent }
 
 var noOthers = identity.NewOthers(nil)
@@ -81,7 +81,7 @@ func (x authorities) Announced() (others, without int) {
 	return x.a.peers.Announced()
 }
 
-// startPeers makes the agent a member of the pool; stop ends that and waits.
+// startPeers joins the pool. stop leaves it, and waits.
 func (a *Agent) startPeers(ctx context.Context) (stop func() error, err error) {
 	if a.peers == nil {
 		return func() error { return nil }, nil
@@ -95,7 +95,7 @@ func (a *Agent) startPeers(ctx context.Context) (stop func() error, err error) {
 	return func() error { cancel(); return wait() }, nil
 }
 
-// pool is what the API has of the pool; nil without one.
+// pool returns the pool for the API, or nil.
 func (a *Agent) pool() httpapi.Pool {
 	if a.peers == nil {
 		return nil
@@ -103,7 +103,7 @@ func (a *Agent) pool() httpapi.Pool {
 	return a.peers
 }
 
-// answer answers what other members ask, once there is somebody who can.
+// answer answers a question of another member, once the API exists.
 func (a *Agent) answer(ctx context.Context, question []byte) []byte {
 	if api := a.api.Load(); api != nil {
 		return api.Answer(ctx, question)
@@ -118,7 +118,7 @@ var (
 			"unsent ones were too many to wait, refused ones break the rules.", []string{"reason"}, nil)
 )
 
-// poolMetrics counts whenever metrics are read.
+// poolMetrics collects the metrics of the pool.
 type poolMetrics struct{ p *peers.Source }
 
 func (m poolMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- membersDesc; ch <- droppedDesc }

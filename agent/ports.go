@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// portTaken is the error of an address that cannot be opened; where another process has it, it
-// tells how to find that.
+// portTaken returns the error for an address that cannot be opened. If another process uses it, the
+// error says how to find that process.
 func portTaken(address string, err error) error {
 	_, port, split := net.SplitHostPort(address)
 	if split != nil || !errors.Is(err, syscall.EADDRINUSE) {

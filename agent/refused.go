@@ -15,34 +15,33 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// How Envoys are asked which connections they have refused, and which lines of their logs they have
-// lost.
+// Limits for reading the counters of Envoys.
 const (
-	refusedFor      = 5 * time.Second // what was read is good for so long
-	refusedPatience = time.Second     // Envoys that have not been asked by then are asked the next time
+	refusedFor      = 5 * time.Second // how long counters are cached
+	refusedPatience = time.Second     // time for one round; the remaining Envoys are asked in the next one
 	refusedAtOnce   = 8
 	refusedRetry    = time.Minute // after an Envoy did not answer
 )
 
-// refused counts the connections that the Envoys of this node have refused and the writes to logs
-// that have failed there. They are asked when somebody wants to know.
+// refused counts the refused connections and the failed log writes of this node's Envoys. It
+// queries the Envoys on demand.
 type refused struct {
 	proxies func() []api.ProxyStatus
 	ask     func(context.Context, *api.ProxyStatus) (api.ProxyCounts, error)
 	log     *slog.Logger
 
-	mu    sync.Mutex // held while Envoys are asked: who comes meanwhile gets what they answer
+	mu    sync.Mutex // held during queries, so that concurrent readers share the answers
 	at    time.Time
-	of    map[string]refusedBy // by node id, of those that are connected or were recently
-	total api.ProxyCounts      // never falls, whichever Envoys come, go and start anew
+	of    map[string]refusedBy // by node ID, connected or recently connected
+	total api.ProxyCounts      // monotonic, even if Envoys restart
 }
 
-// refusedBy is what one Envoy has answered.
+// refusedBy holds the counters of one Envoy.
 type refusedBy struct {
-	pid   int32 // of its process, which counts from 0
+	pid   int32 // of its process; counters start at 0 with it
 	known bool
 	count api.ProxyCounts
-	retry time.Time // it is not asked before
+	retry time.Time // not queried before this time
 }
 
 func newRefused(proxies func() []api.ProxyStatus, dir string, log *slog.Logger) *refused {
@@ -52,8 +51,8 @@ func newRefused(proxies func() []api.ProxyStatus, dir string, log *slog.Logger) 
 	}}
 }
 
-// read returns what each connected Envoy has counted, by node id, and the sum of all there have
-// been.
+// read returns the counters of each connected Envoy by node ID, and the total of all Envoys since
+// the start.
 func (r *refused) read() (map[string]api.ProxyCounts, api.ProxyCounts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +69,7 @@ func (r *refused) read() (map[string]api.ProxyCounts, api.ProxyCounts) {
 	return out, r.total
 }
 
-// refresh asks all connected Envoys. The mu is held.
+// refresh queries all connected Envoys. mu is held.
 func (r *refused) refresh() {
 	before := r.of
 	r.of = map[string]refusedBy{}
@@ -88,8 +87,8 @@ func (r *refused) refresh() {
 			due = append(due, p)
 		}
 	}
-	// Those that have answered go first, then those that were asked the longest ago, so that nobody
-	// keeps others from being asked.
+	// Envoys that have answered come first, then those that were queried longest ago, so that no
+	// Envoy starves others.
 	slices.SortStableFunc(due, func(a, b api.ProxyStatus) int {
 		x, y := r.of[a.NodeID], r.of[b.NodeID]
 		if x.known != y.known {
@@ -131,7 +130,7 @@ func (r *refused) refresh() {
 	}
 }
 
-// grown returns by how much a counter has grown that may have begun anew.
+// grown returns the increase of a counter that may have been reset.
 func grown(before, now uint64) uint64 {
 	if now < before {
 		return now
@@ -152,14 +151,14 @@ var (
 			"as far as these tell.", nil, nil)
 )
 
-// Describe implements prometheus.Collector.
+// Describe implements [prometheus.Collector].
 func (r *refused) Describe(ch chan<- *prometheus.Desc) {
 	ch <- refusedDesc
 	ch <- writesFailedDesc
 	ch <- reopensFailedDesc
 }
 
-// Collect implements prometheus.Collector.
+// Collect implements [prometheus.Collector].
 func (r *refused) Collect(ch chan<- prometheus.Metric) {
 	_, total := r.read()
 	ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(total.Refused))

@@ -5,13 +5,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
 )
 
-// Reload reads the config again, says what has changed, lets the live keys take effect and scans
-// the resource directory. A config with faults changes nothing.
+// Reload reads the config again, logs the changes, applies the live keys, and scans the resource
+// directory. A config with faults changes nothing.
 func (a *Agent) Reload(o config.LoadOptions) {
 	select {
 	case <-a.ready:
 	default:
-		return // it is being read right now
+		return // startup is reading it
 	}
 	a.dir.Rescan()
 	next, _, faults := config.Load(o)
@@ -39,11 +39,11 @@ func (a *Agent) Reload(o config.LoadOptions) {
 		a.audit.SetProfile(audit.Profile(live.AuditLog.Profile))
 	}
 	if live.AuditLog.Limits != now.AuditLog.Limits {
-		if err := a.audit.SetLimits(live.AuditLog.Limits); err != nil { // they were checked
+		if err := a.audit.SetLimits(live.AuditLog.Limits); err != nil { // already validated
 			a.log.Error("the limits of the audit log do not change", "error", err)
 		}
 	}
-	// Said last: who reads it finds it in force.
+	// Logged last, when the changes are in force.
 	for _, c := range changes {
 		if c.Live {
 			a.log.Info("config key has changed", "key", c.Key, "from", c.From, "to", c.To)

@@ -29,9 +29,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Run runs the agent until ctx ends, or until it cannot go on. It loads everything before it opens
-// a socket, and returns when all of its goroutines have ended, its sockets are gone and the store
-// is closed: nil after ctx ended. Call it once.
+// Run runs the agent until ctx ends or a fatal error occurs. It loads everything before it opens a
+// socket. It returns when all goroutines have ended, the sockets are removed, and the store is
+// closed; nil if ctx ended. Call it once.
 func (a *Agent) Run(ctx context.Context) (err error) {
 	a.started = a.deps.Now()
 	if a.deps.GCPercent > 0 {
@@ -66,7 +66,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopAudit()) }() // behind all that makes events
+	defer func() { err = errors.Join(err, stopAudit()) }() // after everything that records events
 	a.store, err = store.Open(store.Options{
 		Path: filepath.Join(cfg.Paths.State, stateFile), Log: a.log, Now: a.deps.Now,
 		Encode: resource.Marshal, Decode: a.decodeStored, Sync: a.deps.Sync, Share: a.share, Changed: a.auditChanges,
@@ -122,7 +122,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	a.reconciler.Pass()
 	a.resolver.Update()
 	a.rollout.Ready()
-	_ = a.store.Flush() // what it says is in Health
+	_ = a.store.Flush() // Health reports its errors
 
 	ls, err := a.listen(ctx, cfg, gids)
 	if err != nil {
@@ -186,8 +186,8 @@ const (
 	pidName   = "nearside.pid"
 )
 
-// locks takes the locks on the state and run directories. On a state directory that takes no file
-// the agent goes on in memory, so that the lock of the run directory must do.
+// locks locks the state and run directories. If the state directory is not writable, the agent runs
+// in memory, and only locks the run directory.
 func (a *Agent) locks(cfg *config.Config) (held []*lockFile, err error) {
 	for _, l := range []struct {
 		path   string
@@ -210,7 +210,7 @@ func (a *Agent) locks(cfg *config.Config) (held []*lockFile, err error) {
 	return held, nil
 }
 
-// decodeStored reads a resource that the store has on disk.
+// decodeStored decodes a resource from the state file.
 func (a *Agent) decodeStored(b []byte) (*resource.Resource, error) {
 	rs, faults := a.registry.Decode("", b)
 	if err := faults.Err(); err != nil {
@@ -222,12 +222,12 @@ func (a *Agent) decodeStored(b []byte) (*resource.Resource, error) {
 	return rs[0], nil
 }
 
-// handoverTime is how long proxies of this node wait for those of others when the protocol of a
-// service changes: as long as it may take until all agents have the change and their Envoys have
-// answered it.
+// handoverTime is how long proxies of this node wait for those of other nodes when the protocol of
+// a service changes. It covers the time until all agents have the change and their Envoys have
+// acknowledged it.
 const handoverTime = 5 * time.Second
 
-// build makes the parts that work on the store.
+// build creates the parts that work on the store.
 func (a *Agent) build(cfg *config.Config, g groups) error {
 	if err := a.measure(); err != nil {
 		return err
@@ -344,10 +344,10 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 	return ls, nil
 }
 
-// trimEvery is how often memory is looked after, and who may still have his stream.
+// trimEvery is the interval for checking memory and the authorization of streams.
 const trimEvery = 5 * time.Second
 
-// maintain gives back memory, ends streams whose tokens have ended, and answers hangups, until ctx
+// maintain releases memory, closes streams with expired tokens, and handles reloads, until ctx
 // ends.
 func (a *Agent) maintain(ctx context.Context) {
 	t := time.NewTicker(trimEvery)

@@ -2,23 +2,23 @@ package agent
 
 import "sync"
 
-// sharedTags are the tags of outbounds that are in use, or were, as [resource.Sharer].
+// sharedTags implements [resource.Sharer] for the tags of outbounds.
 type sharedTags struct {
 	mu    sync.Mutex
 	known map[string]map[string]string
 }
 
-// maxSharedTags bounds them: beyond it all are forgotten, and new ones shared.
+// maxSharedTags bounds the known tags. Beyond it, all are dropped.
 const maxSharedTags = 16_384
 
-// Drop forgets all; tags that are in use stay what they are.
+// Drop drops all known tags. Tags in use stay valid.
 func (s *sharedTags) Drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = nil
 }
 
-// Share returns the tags of a key, the known ones or those that are made now.
+// Share returns the known tags of a key, or adds those of made.
 func (s *sharedTags) Share(key []byte, made func() map[string]string) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

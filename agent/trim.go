@@ -6,20 +6,20 @@ import (
 	"runtime/metrics"
 )
 
-// trimmer gives memory back to the system after a burst of work, such as a mesh that is loaded or
-// many proxies that connect. Go's collector runs as memory is allocated: an agent that is idle
-// after a burst would keep its garbage for minutes, and it is idle nearly always.
+// trimmer returns memory to the system after a burst of work, for example after loading a mesh or
+// when many proxies connect. Go's collector runs on allocation, so an agent that is idle after a
+// burst, as it usually is, would keep its garbage for minutes.
 type trimmer struct {
-	last uint64 // bytes allocated up to the last look
-	done uint64 // bytes allocated up to the last trim
+	last uint64 // bytes allocated until the last check
+	done uint64 // bytes allocated until the last trim
 }
 
 const (
-	trimBurst = 32 << 20 // bytes allocated since the last trim that are worth another one
-	trimIdle  = 4 << 20  // bytes allocated between two looks by an agent that is idle
+	trimBurst = 32 << 20 // bytes since the last trim that justify another one
+	trimIdle  = 4 << 20  // bytes between two checks of an idle agent
 )
 
-// Due reports whether it is time to trim, given the bytes allocated since the start of the process.
+// Due reports whether to trim, given the bytes allocated since the start of the process.
 func (t *trimmer) Due(allocated uint64) bool {
 	idle := allocated-t.last < trimIdle
 	t.last = allocated
@@ -30,12 +30,12 @@ func (t *trimmer) Due(allocated uint64) bool {
 	return true
 }
 
-// look trims when it is due.
+// look trims if it is due.
 func (t *trimmer) look() {
 	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(s)
 	if s[0].Value.Kind() == metrics.KindUint64 && t.Due(s[0].Value.Uint64()) {
-		runtime.GC() // what lies in a sync.Pool outlives one collection
+		runtime.GC() // the content of a sync.Pool survives one collection
 		debug.FreeOSMemory()
 	}
 }

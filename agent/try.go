@@ -10,13 +10,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// Bounds of what an agent asks an Envoy for one write.
+// Limits for validating one write with an Envoy.
 const (
 	mostTries = 8
 	tryTime   = 3 * time.Second
 )
 
-// newTry asks the Envoy that the agent was given, one for each write; nil when it was given none.
+// newTry returns a function that creates a validator for one write with the configured Envoy, or
+// nil without one.
 func (a *Agent) newTry() func() change.Try {
 	if a.deps.EnvoyBin == "" {
 		return nil

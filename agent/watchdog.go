@@ -11,22 +11,21 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// stuckAfter is how long a reconciliation may take before the agent counts as stuck.
+// stuckAfter is how long a pass may take before the agent counts as stuck.
 const stuckAfter = 10 * time.Second
 
-// watchdog tells the service manager that the agent works, for as long as no reconciliation is
-// stuck, and logs where one that is stuck hangs.
+// watchdog notifies the service manager while no pass is stuck, and logs the stack of a stuck pass.
 type watchdog struct {
-	busySince func() time.Time // start of the reconciliation under way, the zero time between two
+	busySince func() time.Time // start of the current pass; zero between passes
 	now       func() time.Time
 	notify    func(state string)
-	timeout   time.Duration // within which the service manager wants to be told; 0: it does not
+	timeout   time.Duration // watchdog timeout of the service manager; 0: none
 	log       *slog.Logger
 
-	logged time.Time // start of the last reconciliation that was logged
+	logged time.Time // start of the last logged pass
 }
 
-// run looks until ctx ends: every second, or as often as the service manager needs it.
+// run checks until ctx ends, at least every second.
 func (w *watchdog) run(ctx context.Context) {
 	every := time.Second
 	if w.timeout > 0 {
@@ -58,7 +57,7 @@ func (w *watchdog) look() {
 	}
 }
 
-// stuck returns when a stuck reconciliation began and how long it has taken; 0 when none is stuck.
+// stuck returns the start and the duration of a stuck pass, or 0.
 func (w *watchdog) stuck() (since time.Time, took time.Duration) {
 	if since = w.busySince(); since.IsZero() {
 		return since, 0
@@ -69,7 +68,7 @@ func (w *watchdog) stuck() (since time.Time, took time.Duration) {
 	return since, took
 }
 
-// reason says that a reconciliation is stuck; "" when none is.
+// reason says that a pass is stuck, or returns "".
 func (w *watchdog) reason() string {
 	_, took := w.stuck()
 	if took == 0 {
@@ -78,11 +77,10 @@ func (w *watchdog) reason() string {
 	return fmt.Sprintf("one reconciliation takes %s already; restart the agent and report it", took.Round(time.Second))
 }
 
-// maxStacks bounds the stacks that are searched for the one of the reconciliation, in bytes.
+// maxStacks bounds the stacks to search, in bytes.
 const maxStacks = 16 << 20
 
-// passStack returns the stack of the goroutine that makes reconciliations, "" when it cannot be
-// told.
+// passStack returns the stack of the goroutine that runs passes, or "" if it is not found.
 func passStack() string {
 	for size := 1 << 20; size <= maxStacks; size *= 2 {
 		all := make([]byte, size)
