@@ -141,9 +141,9 @@ func TestWait(t *testing.T) {
 	agenttest.Contains(t, errs,
 		"error: meshtimeout/shade in mesh default does not act: it is labelled kuma.io/effect: shadow")
 	for want, args := range map[string][]string{
-		`--scope "all" is invalid`: {"wait", "mt/x", "--scope", "all"},
-		`--for "ever" is invalid`:  {"wait", "mt/x", "--for", "ever"},
-		`--timeout -1s is invalid`: {"wait", "mt/x", "--timeout", "-1s"},
+		`--scope "all" is invalid`:      {"wait", "mt/x", "--scope", "all"},
+		`--for "ever" is invalid`:       {"wait", "mt/x", "--for", "ever"},
+		`--timeout -1s is invalid`:      {"wait", "mt/x", "--timeout", "-1s"},
 		`the NAME of the mt is missing`: {"wait", "mt"},
 		`there is no TYPE "nothing"`:    {"wait", "nothing/x"},
 	} {
