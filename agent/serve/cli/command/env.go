@@ -83,9 +83,8 @@ type BuildInfo struct {
 
 // Build returns the version, and the commit that the Go command recorded.
 func (env *Env) Build() BuildInfo {
-	b := BuildInfo{Product: "nearside", Version: env.Program.Version, Schema: resource.SchemaVersion,
-		Go:       runtime.Version(),
-		Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b := BuildInfo{Product: "nearside", Version: cmp.Or(env.Program.Version, "dev"), Schema: resource.SchemaVersion,
+		Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			switch s.Key {
