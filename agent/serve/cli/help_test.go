@@ -102,8 +102,8 @@ func TestVersionNamesRelease(t *testing.T) {
 	}
 	p := command.Program{Version: string(m[1])}
 	for _, c := range []struct{ args, want string }{
-		{"version", "nearside " + p.Version + " ("}, {"--version", p.Version}, {"version -o json", `"version": "` + p.Version + `"`},
-		{"version -o json", `"go": "go1.`},
+		{"version", "nearside " + p.Version + " ("}, {"--version", p.Version},
+		{"version -o json", `"version": "` + p.Version + `"`}, {"version -o json", `"go": "go1.`},
 	} {
 		var out, errs bytes.Buffer
 		if code := Main(p, strings.Fields(c.args), nil, &out, &errs, nil); code != command.ExitOK ||

@@ -181,7 +181,8 @@ func (s *Server) revision(key resource.Key, number uint64) (store.Revision, *api
 			kept += " " + strconv.FormatUint(rev.Revision, 10)
 		}
 	}
-	return store.Revision{}, invalidField("revision", "%d is not in the history of %s; its revisions are:%s", number, key, kept)
+	return store.Revision{}, invalidField("revision", "%d is not in the history of %s; its revisions are:%s",
+		number, key, kept)
 }
 
 func invalidField(field, reason string, args ...any) *api.Error {

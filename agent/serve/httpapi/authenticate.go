@@ -44,7 +44,8 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 		if p.Local {
 			return r, nil
 		}
-		return nil, unauthenticated(w, "requests over TCP require a token: send \"Authorization: Bearer TOKEN\"; "+s.whichToken())
+		return nil, unauthenticated(w,
+			"requests over TCP require a token: send \"Authorization: Bearer TOKEN\"; "+s.whichToken())
 	}
 	text, ok := token.Bearer(headers)
 	c, err := s.verify(p.Owner(), text, ok)

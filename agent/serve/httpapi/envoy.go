@@ -66,7 +66,8 @@ func zoneOf(res *resource.Resource) string {
 
 // unasked returns the answer for an Envoy that cannot be queried, with Kuma's status and title.
 func unasked(detail string, args ...any) *api.Error {
-	return api.NewError(http.StatusInternalServerError, api.ProblemEnvoy, "Could not execute admin operation", detail, args...)
+	return api.NewError(http.StatusInternalServerError, api.ProblemEnvoy, "Could not execute admin operation",
+		detail, args...)
 }
 
 const adminHint = "; the agent queries the admin socket of nearside bootstrap (--admin-socket), " +

@@ -43,7 +43,8 @@ func (s *Server) address(r *http.Request) (address, *api.Error) {
 	case d.Scope == resource.ScopeGlobal && mesh != "":
 		return a, api.NewNotFound("%s belongs to no mesh; it is at /%s", d.Kind, d.Plural)
 	case d.Scope == resource.ScopeMesh && mesh == "" && name != "":
-		return a, api.NewNotFound("%s belongs to a mesh; it is at /meshes/{mesh}/%s/%s", d.Kind, d.Plural, url.PathEscape(name))
+		return a, api.NewNotFound("%s belongs to a mesh; it is at /meshes/{mesh}/%s/%s",
+			d.Kind, d.Plural, url.PathEscape(name))
 	}
 	return a, nil
 }

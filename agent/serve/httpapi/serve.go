@@ -100,7 +100,8 @@ func (s *Server) metricsAlone(secret string) http.Handler {
 		switch {
 		case secret == "" || !sameToken(secret, text):
 			s.failures.WithLabelValues(failedInvalid).Inc()
-			writeError(w, unauthenticated(w, "metrics require the token of metrics.tokenFile: send \"Authorization: Bearer TOKEN\""))
+			writeError(w,
+				unauthenticated(w, "metrics require the token of metrics.tokenFile: send \"Authorization: Bearer TOKEN\""))
 		case r.URL.Path != "/metrics":
 			writeError(w, api.NewNotFound("only /metrics is served here"))
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:

@@ -121,7 +121,8 @@ func (s *Server) decodeOne(want resource.Key, body []byte) (*resource.Resource, 
 		return nil, nil, invalidDocument(faults, len(rs)+len(faults) > 1)
 	}
 	if len(rs) != 1 {
-		return nil, nil, api.NewInvalid("the body has " + strconv.Itoa(len(rs)) + " documents; send one, or several to /v1/apply")
+		return nil, nil, api.NewInvalid("the body has " + strconv.Itoa(len(rs)) +
+			" documents; send one, or several to /v1/apply")
 	}
 	var wrong []api.InvalidParameter
 	for _, f := range []struct{ field, have, want string }{

@@ -1,5 +1,5 @@
-// Command man writes the manual pages of nearside from the --help output of its commands. usage: man
-// BINARY DIR
+// Command man writes the manual pages of nearside from the --help output of its commands. usage:
+// man BINARY DIR
 //
 // Each command has a page with its description, usage, examples, flags, exit status, environment,
 // and related pages. The same binary produces the same bytes.
