@@ -207,8 +207,8 @@ func TestSecretsStayOnTheNode(t *testing.T) {
 	if got := c.next(); got != "ClusterLoadAssignment backend" || len(c.secrets) > 0 {
 		t.Errorf("got %q and %d secrets", got, len(c.secrets))
 	}
-	if !strings.Contains(r.Logs.String(), "asks for certificates over TCP") {
-		t.Error("nobody is told")
+	if !strings.Contains(r.Logs.String(), "requests certificates over TCP") {
+		t.Error("the request is not logged")
 	}
 }
 

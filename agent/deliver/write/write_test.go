@@ -173,7 +173,7 @@ func TestWriteByManyAtOnce(t *testing.T) {
 	f := newFixture(t)
 	f.during = func() { agenttest.ByAPI(t, f.store, idle(f.checks)) }
 	_, e := f.put(idle(77), write.Request{})
-	if e == nil || e.Type != api.ProblemStale || !strings.Contains(e.Detail, "changed it since") || f.checks > 4 {
+	if e == nil || e.Type != api.ProblemStale || !strings.Contains(e.Detail, "because it was changed") || f.checks > 4 {
 		t.Errorf("%v, after %d checks", e, f.checks)
 	}
 }
