@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// What follows makes the forms of resources that an Envoy is sent while connections are on filter
-// chains that it has let go of. Each returns the resource as it is where it has nothing to change.
+// The functions below return the forms of resources that an Envoy receives while old filter chains
+// drain. Each returns the resource itself if there is nothing to change.
 
 // Speaks reports whether filter chains of a listener accept HTTP requests, and whether some accept
 // TCP connections.
@@ -57,18 +57,18 @@ func named(list []*Resource, names []string) (out []*Resource) {
 	return out
 }
 
-// FollowDownstream returns a cluster that speaks to its endpoints what the client speaks.
+// FollowDownstream returns a cluster that uses the HTTP version of the client for its endpoints.
 func FollowDownstream(cluster *Resource) *Resource { return speaking(cluster, downstreamField) }
 
-// SpeakAs returns a cluster that speaks the version of HTTP that another form of it spoke.
+// SpeakAs returns a cluster with the HTTP version of a previous form of it.
 func SpeakAs(cluster, before *Resource) *Resource {
 	packed := packedUnder(before.Body(), fieldHTTPOptions)[NameHTTPOptions]
 	_, version, _ := splitOptions(unpackAs(packed, httpOptionsURL))
 	return speaking(cluster, version)
 }
 
-// speaking returns a cluster with another version of HTTP in its options, as the field that says
-// it.
+// speaking returns a cluster with another HTTP version, which is an encoded field of its HTTP
+// options.
 func speaking(cluster *Resource, version []byte) *Resource {
 	body := cluster.Body()
 	packed, has := packedUnder(body, fieldHTTPOptions)[NameHTTPOptions]
@@ -87,7 +87,7 @@ func speaking(cluster *Resource, version []byte) *Resource {
 	return edited(cluster, appendPacked(slices.Clip(body), fieldHTTPOptions, NameHTTPOptions, httpOptionsURL, next))
 }
 
-// splitOptions splits HTTP options into the version of HTTP, which is a oneof, and all else.
+// splitOptions splits HTTP options into the HTTP version, which is a oneof, and the other fields.
 func splitOptions(options []byte) (rest, version []byte, ok bool) {
 	ok = eachField(options, func(n protowire.Number, field, _ []byte) {
 		if n >= fieldExplicitVersion && n <= fieldAutoVersion {
@@ -111,9 +111,9 @@ func Guards(listener *Resource) bool {
 	return false
 }
 
-// Guard returns routes with what the listener says now about who may use them, so that it holds on
-// the chains of an older form of the listener too, which have the same routes. Without an older
-// form it says so in any case.
+// Guard returns routes with the RBAC rules of the listener, so that these apply also to the filter
+// chains of an older form of the listener, which use the same routes. Without an older form it
+// always adds the rules.
 func Guard(routes, listener, older *Resource) *Resource {
 	now, before := guardsOf(listener, routes.Name), map[string][]byte{}
 	if older != nil {
@@ -123,7 +123,7 @@ func Guard(routes, listener, older *Resource) *Resource {
 	if !isMessage(body) {
 		return routes
 	}
-	patched := packedUnder(body, fieldRoutesPerFilter) // for all filter chains, which takes precedence
+	patched := packedUnder(body, fieldRoutesPerFilter) // for all filter chains; takes precedence
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		was, is := before[name]
 		if unchanged := older != nil && (!is || bytes.Equal(was, now[name])); unchanged || patched[name] != nil {

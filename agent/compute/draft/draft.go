@@ -15,19 +15,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Draft is the config of one proxy while it is made. The order of its lists has no meaning: sealing
-// sorts.
+// Draft is the config of one proxy while it is generated. The order of its lists has no meaning,
+// because sealing sorts them.
 type Draft struct {
 	Listeners []*Listener
 	Clusters  []*Cluster
-	Routes    []*routev3.RouteConfiguration // those served by RDS
+	Routes    []*routev3.RouteConfiguration // served by RDS
 	Endpoints []*endpointv3.ClusterLoadAssignment
-	// Ready holds resources by rank that were sealed before and are taken as they are.
+	// Ready holds resources by rank that are already sealed.
 	Ready [NumTypes][]*Resource
-	Pipes []Pipe // that loggers write to; one may be there more than once
+	Pipes []Pipe // destinations of loggers, possibly with duplicates
 }
 
-// ListenerKind says what a listener is there for.
+// ListenerKind is the purpose of a listener.
 type ListenerKind int
 
 const (
@@ -37,48 +37,48 @@ const (
 	OutboundPassthrough
 	DirectAccess
 	API           // for gRPC clients
-	OtherListener // what a policy needs for itself
+	OtherListener // created by a policy
 )
 
-// Service is the mesh name of what a listener or cluster leads to.
+// Service is the service to which a listener or cluster leads.
 type Service struct {
 	Kind     string // "" for a kuma.io/service tag, else the kind of the service resource
 	Name     string // value of the tag, or the cluster name of the service resource
-	Protocol string // "http", "http2", "grpc", "tcp" or "tls"
-	// Resource, Section and Port are of a service resource: its key, the name of its port ("" for
-	// none) and the number.
+	Protocol string // "http", "http2", "grpc", "tcp", or "tls"
+	// Resource, Section, and Port identify a service resource: its key, the name of its port (""
+	// for none), and the port number.
 	Resource resource.Key
 	Section  string
 	Port     uint32
-	External bool // its endpoints lie outside the mesh
-	Upgrades bool // requests may become WebSockets on the way there
+	External bool // its endpoints are outside the mesh
+	Upgrades bool // its requests may be upgraded to WebSockets
 }
 
-// Listener is one listener. Message holds everything but the filter chains.
+// Listener is a listener. Message holds everything but the filter chains.
 type Listener struct {
 	Kind    ListenerKind
-	Origin  string  // who made it, where Kind does not say; see MadeBy
-	Port    uint32  // of the inbound or outbound
+	Origin  string  // component that created it, if it does not follow from Kind; see MadeBy
+	Port    uint32  // port of the inbound or outbound
 	Inbound int     // index in networking.inbound of an Inbound, else 0
-	Service Service // behind an outbound; of an inbound, by its tag
-	// Tags are what the listener stands for; they become its metadata when it is sealed. Nil for none,
-	// must not be changed.
+	Service Service // service of an outbound; for an inbound, the service of its tag
+	// Tags become the metadata of the listener when it is sealed. Nil for none. They must not be
+	// changed.
 	Tags    map[string]string
 	Message *listenerv3.Listener
 	Chains  []*Chain
 
-	only [1]*listenerv3.FilterChain // room for the chain of most listeners
+	only [1]*listenerv3.FilterChain // preallocated for the chain of most listeners
 }
 
-// Chain is one filter chain. Its filters are Network, then the terminal filter: HTTP or TCP.
+// Chain is a filter chain. Its filters are Network followed by the terminal filter, HTTP or TCP.
 type Chain struct {
-	Message *listenerv3.FilterChain // match, name and transport socket; its filters stay empty; may be nil
-	TLS     bool                    // the peers have shown a certificate of the mesh
+	Message *listenerv3.FilterChain // match, name, and transport socket without filters; may be nil
+	TLS     bool                    // the peers have authenticated with a certificate of the mesh
 	Network []Extension
 	HTTP    *HTTP
 	TCP     *tcpv3.TcpProxy
 
-	last packedFilter // room for the terminal filter, which is the only one of most chains
+	last packedFilter // preallocated for the terminal filter, the only filter of most chains
 	only [1]*listenerv3.Filter
 }
 
@@ -86,48 +86,48 @@ type Chain struct {
 // routes.
 type HTTP struct {
 	Message *hcmv3.HttpConnectionManager
-	Filters []Extension // the router comes last
+	Filters []Extension // the router is the last one
 	Routes  *routev3.RouteConfiguration
-	Headers *Headers // added to requests besides those of Routes; nil for none
-	// Origins are, by the name of a route, the route policies that made it, the strongest last. Nil
-	// for none.
+	Headers *Headers // added to requests in addition to those of Routes; nil for none
+	// Origins holds, by the name of a route, the route policies that created it, in ascending
+	// precedence. Nil for none.
 	Origins map[string][]resource.Key
 }
 
-// ClusterKind says what a cluster leads to.
+// ClusterKind is the destination of a cluster.
 type ClusterKind int
 
 const (
-	OutboundCluster ClusterKind = iota // a service, or a part of its endpoints
+	OutboundCluster ClusterKind = iota // a service or a subset of its endpoints
 	InboundCluster                     // the workload
 	PassthroughCluster
-	OtherCluster // what a policy needs for itself
+	OtherCluster // created by a policy
 )
 
-// Cluster is one cluster. Message holds everything but the HTTP protocol options.
+// Cluster is a cluster. Message holds everything but the HTTP protocol options.
 type Cluster struct {
 	Kind    ClusterKind
-	Origin  string // who made it, where Kind does not say; see MadeBy
-	Inbound int    // of an InboundCluster: index in networking.inbound of the first inbound in front of it
+	Origin  string // component that created it, if it does not follow from Kind; see MadeBy
+	Inbound int    // for an InboundCluster, the index in networking.inbound of its first inbound
 	Service Service
 	Message *clusterv3.Cluster
-	// HTTP is nil for clusters that speak no HTTP. It may be one of the shared values of this package:
+	// HTTP is nil for clusters that do not use HTTP. It may be a shared value of this package, so
 	// use EditHTTP to change it.
 	HTTP *httpv3.HttpProtocolOptions
 }
 
-// Extension is a named filter, logger or the like, packed or not.
+// Extension is a named filter, logger, or similar extension, packed or not.
 type Extension struct {
 	Name    string
 	Message proto.Message // packed when the draft is sealed
-	Packed  *anypb.Any    // taken as it is when Message is nil; must not be changed
+	Packed  *anypb.Any    // used if Message is nil; must not be changed
 
-	Discovery *corev3.ExtensionConfigSource // of a filter whose configuration Envoy asks for; then there is no other
-	Optional  bool                          // of an HTTP filter
-	Disabled  bool                          // of an HTTP filter
+	Discovery *corev3.ExtensionConfigSource // of a filter whose config Envoy requests; excludes the others
+	Optional  bool                          // for HTTP filters
+	Disabled  bool                          // for HTTP filters
 }
 
-// EditHTTP returns the cluster's HTTP options for changing: a copy, when they are shared.
+// EditHTTP returns the HTTP options of the cluster for editing. It copies shared ones.
 func (c *Cluster) EditHTTP() *httpv3.HttpProtocolOptions {
 	switch c.HTTP {
 	case nil:

@@ -7,8 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// Lists are lists of sealed resources by rank of their type. Each is sorted by name and never
-// changed once made, so that all who hold one share it.
+// Lists are lists of sealed resources by rank of their type. Each is sorted by name and immutable,
+// so it can be shared.
 type Lists = envoy.Snapshot
 
 // Find returns the resource with a name, nil if the list has none. The list is sorted by name.
@@ -23,7 +23,7 @@ func search(list []*Resource, name string) (i int, found bool) {
 	return slices.BinarySearchFunc(list, name, func(r *Resource, name string) int { return strings.Compare(r.Name, name) })
 }
 
-// SameList says whether two lists are the same slice; two empty ones are.
+// SameList reports whether two lists are the same slice. Two empty lists are the same.
 func SameList(a, b []*Resource) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
@@ -31,9 +31,9 @@ func SameList(a, b []*Resource) bool {
 // ByName orders resources by name.
 func ByName(a, b *Resource) int { return strings.Compare(a.Name, b.Name) }
 
-// Merge returns base with the resources of over put in by name and those of the names in without
-// left out; nil leaves out none. Both lists are sorted; base is returned as it is when nothing
-// differs.
+// Merge returns base with the resources of over, which replace those of the same name, and without
+// the names for which without returns true. A nil function removes none. Both lists are sorted. If
+// nothing differs, Merge returns base itself.
 func Merge(base, over []*Resource, without func(name string) bool) []*Resource {
 	out := make([]*Resource, 0, len(base)+len(over))
 	differs := false
@@ -64,7 +64,8 @@ func Merge(base, over []*Resource, without func(name string) bool) []*Resource {
 	return slices.Clip(out)
 }
 
-// Referrers lists, by rank, the types whose resources may refer to one. The graph has no cycle.
+// Referrers lists, by rank, the types whose resources may refer to those of a type. The graph has
+// no cycle.
 var Referrers = [NumTypes][]int{
 	RankSecret:   {RankCluster, RankListener},
 	RankCluster:  {RankListener, RankRoute},
@@ -73,7 +74,7 @@ var Referrers = [NumTypes][]int{
 	RankRoute:    {RankListener},
 }
 
-// referrersFirst is the ranks from those that refer to others to those that are referred to.
+// referrersFirst lists the ranks such that each precedes the ranks to which its resources refer.
 var referrersFirst = [...]int{RankListener, RankRoute, RankCluster, RankEndpoint, RankSecret}
 
 // Substitute returns the lists of a config in which older resources, in any order, replace those of
@@ -101,7 +102,7 @@ func Retain(current *Lists, draining []*Resource, had *Lists) Lists {
 	return out
 }
 
-// missing returns the resources of had of whose names a list has none. Both are sorted by name.
+// missing returns the resources of had whose names a list does not have. Both are sorted by name.
 func missing(list, had []*Resource) (out []*Resource) {
 	if SameList(list, had) {
 		return nil
@@ -117,8 +118,8 @@ func missing(list, had []*Resource) (out []*Resource) {
 	return out
 }
 
-// referred returns the resources of some, a list of one rank that is sorted by name, to which the
-// resources of lists refer, directly or through other resources of some.
+// referred returns the resources of some to which the resources of lists refer, directly or through
+// other resources of some. All resources of some have one rank and are sorted by name.
 func referred(lists *Lists, rank int, some []*Resource) (out []*Resource) {
 	found := make([]bool, len(some))
 	all := false
@@ -151,14 +152,14 @@ func referred(lists *Lists, rank int, some []*Resource) (out []*Resource) {
 	return out
 }
 
-// Withheld is a resource of a config that is not sent, since the check of the agent finds that
-// Envoy could not use it.
+// Withheld is a resource of a config that is not sent, because the check finds that Envoy could not
+// use it.
 type Withheld struct {
 	ID       ResourceID
-	Resource *Resource // as it is in the config
-	Rule     int       // its number in the rules of the check
-	Reason   string    // for people: what Envoy would do, the place, the value, the bound and the remedy
-	// Cause is the withheld resource that this one needs and that alone is at fault; the zero value
-	// for none.
+	Resource *Resource // the version in the config
+	Rule     int       // number of the rule of the check
+	Reason   string    // for people: what Envoy would do, the field, the value, the limit, and the remedy
+	// Cause is the withheld resource to which this one refers and which causes the problem; the
+	// zero value for none.
 	Cause ResourceID
 }

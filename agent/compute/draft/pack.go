@@ -13,11 +13,11 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// typePrefix makes a type URL of a message's name.
+// typePrefix precedes the name of a message in a type URL.
 const typePrefix = "type.googleapis.com/"
 
-// The type URLs of the terminal filters and of HTTP options, and the connection manager's field for
-// inline routes.
+// Type URLs of the terminal filters and of HTTP options, and the number of the connection manager's
+// field for inline routes.
 const (
 	hcmURL           = typePrefix + "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 	tcpURL           = typePrefix + "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"
@@ -25,19 +25,19 @@ const (
 	fieldRouteConfig = 4
 )
 
-// rigour says whether messages are validated, by the rules that Envoy's API carries, before they
-// are encoded.
-type rigour bool
+// validation selects whether messages are validated by the rules of Envoy's API before they are
+// encoded.
+type validation bool
 
 const (
-	strict rigour = true
-	loose  rigour = false // so that what breaks a rule can be shown to the check, which holds it back
+	strict validation = true
+	loose  validation = false // so that the check can report and withhold an invalid message
 )
 
-// Pack returns the extension's configuration as Any.
+// Pack returns the config of the extension as an Any.
 func (e Extension) Pack() (*anypb.Any, error) { return e.pack(strict) }
 
-func (e Extension) pack(how rigour) (*anypb.Any, error) {
+func (e Extension) pack(how validation) (*anypb.Any, error) {
 	if e.Message == nil {
 		return e.Packed, nil
 	}
@@ -48,7 +48,7 @@ func (e Extension) pack(how rigour) (*anypb.Any, error) {
 	return &anypb.Any{TypeUrl: typePrefix + string(e.Message.ProtoReflect().Descriptor().FullName()), Value: body}, nil
 }
 
-// Pack returns the connection manager as Any, filters and inline routes included.
+// Pack returns the connection manager as an Any, including filters and inline routes.
 func (h *HTTP) Pack() (*anypb.Any, error) {
 	body, err := h.append(make([]byte, 0, 1024), inline, strict)
 	if err != nil {
@@ -57,14 +57,13 @@ func (h *HTTP) Pack() (*anypb.Any, error) {
 	return &anypb.Any{TypeUrl: hcmURL, Value: body}, nil
 }
 
-// inlineRoutes stands for routes that are encoded apart or served by RDS, as the rules want routes
-// to be there.
+// inlineRoutes satisfies the validation rules in place of routes that are encoded separately or
+// served by RDS.
 var inlineRoutes = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{}}
 
-// append appends the wire form, with the routes or, where rds is not [inline], the name under which
-// RDS serves them. What it borrows the message for is put back, so that a draft can be encoded and
-// then still be edited.
-func (h *HTTP) append(b []byte, rds string, how rigour) ([]byte, error) {
+// append appends the wire form with inline routes, or with the name rds under which the routes are
+// served. It changes the message temporarily, so the draft can be edited afterwards.
+func (h *HTTP) append(b []byte, rds string, how validation) ([]byte, error) {
 	addresses, routes := h.Message.InternalAddressConfig, h.Message.RouteSpecifier
 	defer func() {
 		h.Message.InternalAddressConfig, h.Message.RouteSpecifier, h.Message.HttpFilters = addresses, routes, nil
@@ -119,17 +118,17 @@ func (h *HTTP) append(b []byte, rds string, how rigour) ([]byte, error) {
 	return b, nil
 }
 
-// asField makes the bytes from an index on the value of a field.
+// asField turns the bytes from an index on into the value of a field.
 func asField(b []byte, from int, n protowire.Number) []byte {
-	var room [16]byte
-	head := protowire.AppendVarint(protowire.AppendTag(room[:0], n, protowire.BytesType), uint64(len(b)-from))
+	var buffer [16]byte
+	head := protowire.AppendVarint(protowire.AppendTag(buffer[:0], n, protowire.BytesType), uint64(len(b)-from))
 	return slices.Insert(b, from, head...)
 }
 
-// sameFilters reports whether a list is one of the shared ones.
+// sameFilters reports whether a list is a given shared list.
 func sameFilters(a, b []Extension) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
-// httpFilter is the filter around its packed configuration.
+// httpFilter returns the filter with its packed config.
 func (e Extension) httpFilter(a *anypb.Any) *hcmv3.HttpFilter {
 	f := &hcmv3.HttpFilter{Name: e.Name, IsOptional: e.Optional, Disabled: e.Disabled}
 	switch {
@@ -141,7 +140,7 @@ func (e Extension) httpFilter(a *anypb.Any) *hcmv3.HttpFilter {
 	return f
 }
 
-// Seal seals the cluster by itself. It fails where [Sealer.Add] would have a fault.
+// Seal seals a single cluster. It fails if [Sealer.Add] would report a fault.
 func (c *Cluster) Seal() (*Resource, error) {
 	body, err := appendCluster(nil, c, strict)
 	if err != nil {
@@ -150,8 +149,8 @@ func (c *Cluster) Seal() (*Resource, error) {
 	return NewResource(RankCluster, c.Message.GetName(), body), nil
 }
 
-// appendCluster appends the wire form of a cluster. What it borrows the message for is put back.
-func appendCluster(b []byte, c *Cluster, how rigour) ([]byte, error) {
+// appendCluster appends the wire form of a cluster. It changes the message temporarily.
+func appendCluster(b []byte, c *Cluster, how validation) ([]byte, error) {
 	endpoints := c.Message.EdsClusterConfig
 	defer func() {
 		c.Message.EdsClusterConfig = endpoints
@@ -195,9 +194,9 @@ func appendCluster(b []byte, c *Cluster, how rigour) ([]byte, error) {
 }
 
 // appendListener appends the wire form of a listener. rds has the name under which RDS serves the
-// routes of each chain; nil leaves all inline. scratch is room that may be used until it returns.
-// What it borrows the messages for is put back.
-func appendListener(b []byte, l *Listener, rds []string, scratch *[]byte, how rigour) ([]byte, error) {
+// routes of each chain; nil encodes all routes inline. scratch is a buffer for use until the
+// function returns. The messages are changed temporarily.
+func appendListener(b []byte, l *Listener, rds []string, scratch *[]byte, how validation) ([]byte, error) {
 	defer func() {
 		l.Message.FilterChains = nil
 		for _, c := range l.Chains {
@@ -222,15 +221,15 @@ func appendListener(b []byte, l *Listener, rds []string, scratch *[]byte, how ri
 		l.Message.FilterChains = append(l.Message.FilterChains, c.Message)
 	}
 	b, err := appendMessage(b, l.Message, how)
-	// Envoy replaces a listener whose metadata differs, and drains all its connections; nothing needs
-	// those of an inbound.
+	// Envoy replaces a listener whose metadata changes, and drains all its connections. The
+	// metadata of an inbound is not used.
 	if served := rds != nil; err == nil && l.Tags != nil && !(served && l.Kind == Inbound) {
 		b = appendListenerTags(b, l.Tags)
 	}
 	return b, err
 }
 
-// packedFilter is the messages around one packed network filter, allocated together.
+// packedFilter holds the messages around a packed network filter in one allocation.
 type packedFilter struct {
 	message listenerv3.Filter
 	config  listenerv3.Filter_TypedConfig
@@ -243,7 +242,7 @@ func (f *packedFilter) set(name string, a *anypb.Any) *listenerv3.Filter {
 	return &f.message
 }
 
-// filter is the network filter around its packed configuration.
+// filter returns the network filter with its packed config.
 func (e Extension) filter(a *anypb.Any) *listenerv3.Filter {
 	switch {
 	case e.Discovery != nil:
@@ -254,7 +253,7 @@ func (e Extension) filter(a *anypb.Any) *listenerv3.Filter {
 	return new(packedFilter).set(e.Name, a)
 }
 
-func packChain(c *Chain, rds string, scratch *[]byte, how rigour) error {
+func packChain(c *Chain, rds string, scratch *[]byte, how validation) error {
 	c.Message.Filters = c.only[:0]
 	for _, e := range c.Network {
 		a, err := e.pack(how)
@@ -284,7 +283,7 @@ func packChain(c *Chain, rds string, scratch *[]byte, how rigour) error {
 }
 
 // appendMessage validates a message and appends its deterministic wire form.
-func appendMessage(b []byte, m proto.Message, how rigour) ([]byte, error) {
+func appendMessage(b []byte, m proto.Message, how validation) ([]byte, error) {
 	if v, ok := m.(interface{ Validate() error }); ok && how == strict {
 		if err := v.Validate(); err != nil {
 			return b, err
@@ -303,16 +302,16 @@ const (
 	fieldFilterMetadata   = 1 // envoy.config.core.v3.Metadata
 	fieldStructFields     = 1 // google.protobuf.Struct
 	fieldStringValue      = 3 // google.protobuf.Value
-	fieldKey              = 1 // of a map entry
+	fieldKey              = 1 // map entry
 	fieldValue            = 2
 )
 
-// tagsNamespace is where a listener's metadata says which tags it stands for.
+// tagsNamespace is the key of a listener's metadata for its tags.
 const tagsNamespace = "io.kuma.tags"
 
-// AppendTag appends one entry of a google.protobuf.Struct, a string. Entries in the order of their
-// keys are what the protobuf library writes as deterministic form; building the messages first
-// costs many times as much.
+// AppendTag appends a string entry of a google.protobuf.Struct. If the caller appends entries in
+// the order of their keys, the result equals the deterministic encoding of the protobuf library, at
+// a fraction of the cost of building the messages.
 func AppendTag(b []byte, key, value string) []byte {
 	b = appendEntry(b, fieldStructFields, key, protowire.SizeTag(fieldStringValue)+protowire.SizeBytes(len(value)))
 	b = protowire.AppendTag(b, fieldStringValue, protowire.BytesType)
@@ -324,7 +323,7 @@ func AppendNamespace(b []byte, namespace string, tags []byte) []byte {
 	return append(appendEntry(b, fieldFilterMetadata, namespace, len(tags)), tags...)
 }
 
-// appendEntry appends one entry of a map up to its value, which has a number of bytes.
+// appendEntry appends a map entry up to its value, which has the given size in bytes.
 func appendEntry(b []byte, field protowire.Number, key string, value int) []byte {
 	n := protowire.SizeTag(fieldKey) + protowire.SizeBytes(len(key)) + protowire.SizeTag(fieldValue) +
 		protowire.SizeBytes(value)
@@ -336,11 +335,11 @@ func appendEntry(b []byte, field protowire.Number, key string, value int) []byte
 	return protowire.AppendVarint(b, uint64(value))
 }
 
-// appendListenerTags appends the metadata of a listener to its wire form. What the message holds
-// there already is merged by whoever reads it, as the wire format has it.
+// appendListenerTags appends the metadata of a listener to its wire form. Decoders merge it with
+// metadata that the message already has, as the wire format defines.
 func appendListenerTags(b []byte, tags map[string]string) []byte {
-	var room [8]string
-	keys := slices.AppendSeq(room[:0], maps.Keys(tags))
+	var buffer [8]string
+	keys := slices.AppendSeq(buffer[:0], maps.Keys(tags))
 	slices.Sort(keys)
 	scratch := make([]byte, 0, 512)
 	for _, k := range keys {

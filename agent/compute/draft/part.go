@@ -5,27 +5,27 @@ import (
 	"slices"
 )
 
-// Part is some of what a [Sealer] has sealed, immutable.
+// Part is a sequence of resources that a [Sealer] has sealed. It is immutable.
 type Part struct {
 	resources [NumTypes][]*Resource
 	pipes     []Pipe
 	headed    []headed
-	headers   *Headers // which the routes of headed add; nil: there are none of them
+	headers   *Headers // headers that the routes of headed add; nil for none
 }
 
-// headed is a list of routes that ends with the headers which it adds.
+// headed is a route configuration whose wire form ends with the headers that it adds.
 type headed struct {
-	at     int // in the list of routes
-	length int // in bytes, without the headers
+	at     int // index in the list of routes
+	length int // size in bytes without the headers
 }
 
-// Mark is a place in what a [Sealer] has sealed so far.
+// Mark is a position in the output of a [Sealer].
 type Mark struct {
 	resources             [NumTypes]int
 	pipes, faults, headed int
 }
 
-// Mark returns the present place.
+// Mark returns the current position.
 func (s *Sealer) Mark() Mark {
 	m := Mark{pipes: len(s.out.Pipes), faults: len(s.faults), headed: len(s.headed)}
 	for rank, list := range s.out.Resources {
@@ -34,7 +34,7 @@ func (s *Sealer) Mark() Mark {
 	return m
 }
 
-// Since returns what was sealed since a place, false where something of it has a fault.
+// Since returns what was sealed since a position. ok is false if some of it has a fault.
 func (s *Sealer) Since(m Mark) (p Part, ok bool) {
 	if len(s.faults) > m.faults {
 		return p, false
@@ -49,9 +49,9 @@ func (s *Sealer) Since(m Mark) (p Part, ok bool) {
 	return p, true
 }
 
-// AddPart adds what was sealed before, by this sealer or another one, with the headers that the
-// routes of this one add. It returns it as it is added: the same part where it has no routes with
-// headers, or the same ones. The headers must be valid, as [NewHeaders] returns them.
+// AddPart adds a part that this or another sealer has sealed. Its routes add the headers h, which
+// must be valid, as those of [NewHeaders] are. AddPart returns the added part, which is p itself if
+// none of its routes adds headers or the headers are the same.
 func (s *Sealer) AddPart(p *Part, h *Headers) *Part {
 	if p.headers != nil && !bytes.Equal(p.headers.field, h.field) {
 		p = s.withHeaders(p, h)
@@ -63,7 +63,8 @@ func (s *Sealer) AddPart(p *Part, h *Headers) *Part {
 	return p
 }
 
-// withHeaders returns a part whose routes add other headers. They end the wire form of each.
+// withHeaders returns a part whose routes add other headers. The headers are the last fields of the
+// wire form.
 func (s *Sealer) withHeaders(p *Part, h *Headers) *Part {
 	next := *p
 	next.headers = h

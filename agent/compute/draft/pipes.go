@@ -12,43 +12,42 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// PipeKind says what lies behind a pipe.
+// PipeKind is the kind of the destination of a pipe.
 type PipeKind string
 
 // Kinds of pipes.
 const (
 	PipeFile PipeKind = "file" // a rotated file that the agent writes
-	PipeTCP  PipeKind = "tcp"  // a collector of lines
+	PipeTCP  PipeKind = "tcp"  // a TCP collector of lines
 	PipeOTLP PipeKind = "otlp" // an OpenTelemetry collector
 )
 
-// Pipe is a way of the log entries of a proxy to the agent. It has to be there before an Envoy
-// hears of the loggers that use it: a FIFO that nobody reads stops the Envoy. What differs in a
-// pipe alone makes no difference to the bytes of the config.
+// Pipe transports log entries of a proxy to the agent. It must exist before an Envoy receives the
+// loggers that use it, because Envoy blocks on a FIFO without a reader. A change that affects only
+// pipes does not change the bytes of the config.
 type Pipe struct {
-	// Path is that of a FIFO of this proxy alone, or of the socket of the agent that takes the records
-	// of PipeOTLP.
+	// Path is the path of a FIFO that only this proxy uses, or of the agent's socket for PipeOTLP.
 	Path string
 	Kind PipeKind
 	// Target is the path of the file, or the host:port of the collector.
 	Target   string
-	Rotation rotation.Limits // of the file; rotation.Unset is that of the agent
-	Prefix   string          // that lines in the FIFO begin with, and not for the collector
-	// Backend is the name that the policy or the mesh gives it, "" for none, and Policy is who asks
-	// for it.
+	Rotation rotation.Limits // of the file; rotation.Unset uses the limits of the agent
+	Prefix   string          // prefix of the lines in the FIFO, which the collector does not receive
+	// Backend is the name of the backend in the policy or mesh, "" for none. Policy is the policy
+	// that created the pipe.
 	Backend string
 	Policy  resource.Key
-	// Route tells the records of PipeOTLP from those of others, Cluster is the cluster that they go
-	// through, and Direct is the form of that cluster that leads to the collector itself.
+	// Route identifies the records of PipeOTLP. Cluster is the cluster through which they are sent.
+	// Direct is the form of this cluster that leads directly to the collector.
 	Route   string
 	Cluster string
 	Direct  *Resource
 }
 
-// ID tells the pipe from others of its proxy.
+// ID identifies the pipe among those of its proxy.
 func (p *Pipe) ID() string { return cmp.Or(p.Route, p.Path) }
 
-// SamePipes reports whether two lists are the same.
+// SamePipes reports whether two lists are equal.
 func SamePipes(a, b []Pipe) bool {
 	return slices.EqualFunc(a, b, func(a, b Pipe) bool {
 		same := a.Direct == b.Direct || a.Direct != nil && b.Direct != nil && a.Direct.Version == b.Direct.Version
@@ -57,7 +56,7 @@ func SamePipes(a, b []Pipe) bool {
 	})
 }
 
-// orderPipes sorts pipes and keeps the first of those that are the same.
+// orderPipes sorts pipes and removes duplicates.
 func orderPipes(list []Pipe) []Pipe {
 	slices.SortStableFunc(list, func(a, b Pipe) int { return strings.Compare(a.ID(), b.ID()) })
 	return slices.CompactFunc(list, func(a, b Pipe) bool { return a.ID() == b.ID() })
@@ -83,9 +82,9 @@ func Pipes(own, other []Pipe, listeners []*Resource) []Pipe {
 	return orderPipes(slices.Concat(own, missing))
 }
 
-// Without returns the config without the loggers that write to some pipes, by their ID: a FIFO is
-// not mentioned any more, and the records of PipeOTLP go to their collector directly. The result
-// lists the pipes that are left. It is s where no pipe is one of these.
+// Without returns the config without the loggers that write to the pipes for which gone returns
+// true. Loggers that write to a FIFO are removed, and the records of PipeOTLP are sent directly to
+// their collector. The result has the remaining pipes. It is s itself if none is gone.
 func (s *Sealed) Without(gone func(id string) bool) *Sealed {
 	var fifos []string
 	var direct []*Resource
@@ -123,7 +122,7 @@ func (s *Sealed) Without(gone func(id string) bool) *Sealed {
 	return &out
 }
 
-// withoutFiles returns a listener without the loggers that write to some files.
+// withoutFiles returns a listener without the loggers that write to the given files.
 func withoutFiles(r *Resource, paths []string) *Resource {
 	logger := func(value []byte) ([]byte, bool) {
 		file := unpackAs(last(valuesAt(value, fieldLoggerConfig)), fileLogURL)

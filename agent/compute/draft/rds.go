@@ -11,26 +11,26 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// inline stands for the name of routes that are a part of their connection manager.
+// inline is the name for routes that are part of their connection manager.
 const inline = ""
 
-// Field numbers of the connection manager, and of its message Rds.
+// Field numbers of the connection manager and of its message Rds.
 const (
 	fieldRDS             = 3
 	fieldRouteConfigName = 2
 )
 
-// rdsSource is where routes come from, as field of the message Rds. A listener waits for its routes
-// however long that takes: until then the form of it that Envoy has goes on, and a new one takes no
-// connections that it could only answer with 404. Routes that Envoy rejects end the wait too.
+// rdsSource is the encoded source of routes in the message Rds. A listener waits for its routes
+// without a timeout: its previous form stays active until then, and a new listener accepts no
+// connections that it could only answer with 404. Envoy also stops waiting when it rejects the
+// routes.
 var rdsSource = field(&hcmv3.Rds{ConfigSource: &corev3.ConfigSource{
 	ResourceApiVersion:    corev3.ApiVersion_V3,
 	ConfigSourceSpecifier: ADS.ConfigSourceSpecifier,
 	InitialFetchTimeout:   &durationpb.Duration{},
 }})
 
-// appendRDS appends the field of a connection manager which says that its routes are served under a
-// name.
+// appendRDS appends the connection manager's field for routes that are served under a name.
 func appendRDS(b []byte, name string) []byte {
 	from := len(b)
 	b = append(b, rdsSource...)
@@ -39,9 +39,9 @@ func appendRDS(b []byte, name string) []byte {
 	return asField(b, from, fieldRDS)
 }
 
-// appendRoutes appends the wire form of the routes under a name. What it borrows the message for is
-// put back.
-func (h *HTTP) appendRoutes(b []byte, name string, how rigour) ([]byte, error) {
+// appendRoutes appends the wire form of the routes under a name. It changes the message
+// temporarily.
+func (h *HTTP) appendRoutes(b []byte, name string, how validation) ([]byte, error) {
 	own := h.Routes.Name
 	h.Routes.Name = name
 	b, err := appendMessage(b, h.Routes, how)
@@ -52,13 +52,14 @@ func (h *HTTP) appendRoutes(b []byte, name string, how rigour) ([]byte, error) {
 	return b, err
 }
 
-// escapeListener makes sure that the part of a listener in the name of routes ends at the first #.
+// escapeListener escapes the name of a listener in the name of routes, where it ends at the first
+// #.
 var escapeListener = strings.NewReplacer("%", "%25", "#", "%23")
 
-// routeNames appends, for each chain, the name under which its routes are served, and [inline] for
-// a chain without routes. It is the name of the listener for the chain that takes all connections,
-// else LISTENER#CHAIN, where CHAIN is the name of the chain, or what it matches where it has none.
-// So names neither move to another chain when some come or go, nor are two of a proxy the same.
+// routeNames appends, for each chain, the name under which its routes are served, or [inline] for a
+// chain without routes. The name is that of the listener for a chain that accepts all connections.
+// Otherwise it is LISTENER#CHAIN, where CHAIN is the name of the chain, or its match if it has no
+// name. So names are unique in a proxy, and do not change when other chains are added or removed.
 func (l *Listener) routeNames(names []string) []string {
 	listener := ""
 	for i, c := range l.Chains {
@@ -71,7 +72,7 @@ func (l *Listener) routeNames(names []string) []string {
 			if key := c.key(); key != "" {
 				name += "#" + key
 			}
-			// A name that ends in /* would stand for all names below it.
+			// A name that ends in /* would subscribe to all names with the prefix.
 			for n := i; name == "" || strings.HasSuffix(name, "/*") || slices.Contains(names, name); n++ {
 				name += "#" + strconv.Itoa(n)
 			}
@@ -81,8 +82,8 @@ func (l *Listener) routeNames(names []string) []string {
 	return names
 }
 
-// key tells the chain from the others of its listener: its name or, without one, the protocols that
-// it takes.
+// key identifies the chain in its listener: its name, or the protocols that it matches if it has no
+// name.
 func (c *Chain) key() string {
 	m := c.Message.GetFilterChainMatch()
 	if name := c.Message.GetName(); name != "" || m == nil {

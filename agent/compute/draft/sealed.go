@@ -1,8 +1,8 @@
-// Package draft holds a proxy's config while it is made, and its sealing.
+// Package draft holds the config of a proxy while it is generated, and seals it.
 //
-// A draft is Envoy's own messages, not yet packed into Any, keyed by mesh names. It is edited in
-// place by the steps that make it and sealed once: packed, sorted, validated and hashed. The
-// package is pure.
+// A draft consists of Envoy's messages, not yet packed into Any, with the names of the mesh. The
+// generator and plugins edit it in place. It is sealed once: packed, sorted, validated, and hashed.
+// The package is pure.
 package draft
 
 import (
@@ -24,9 +24,9 @@ const (
 	TypeSecret   = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 )
 
-// Types lists the type URLs in make-before-break order: what is referred to comes before what
-// refers to it (https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol, "Eventual
-// consistency considerations"). The index of a type in it is its rank.
+// Types lists the type URLs in make-before-break order: a type precedes those that refer to it
+// (https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol, "Eventual consistency
+// considerations"). The rank of a type is its index.
 var Types = [...]string{TypeSecret, TypeCluster, TypeEndpoint, TypeListener, TypeRoute}
 
 // NumTypes is the number of types served.
@@ -44,36 +44,37 @@ const (
 	RankRoute    = int(envoy.KindRoute)
 )
 
-// Resource is one sealed xDS resource. It is immutable and shared between proxies that have the
-// same bytes.
+// Resource is a sealed xDS resource. It is immutable and shared by proxies that have the same
+// bytes.
 type Resource = envoy.Resource
 
-// ResourceID names a resource of a proxy's config.
+// ResourceID identifies a resource in the config of a proxy.
 type ResourceID struct {
 	TypeURL string
 	Name    string
 }
 
-// Sealed is the finished config of one proxy, immutable.
+// Sealed is the sealed config of one proxy. It is immutable.
 type Sealed struct {
-	// Resources holds the resources by rank of their type (see Types), each list sorted by name.
+	// Resources holds the resources by rank of their type (see Types). Each list is sorted by name.
 	Resources envoy.Snapshot
-	// Versions holds, by rank, a content hash over names and versions of the list; "" never occurs.
+	// Versions holds, by rank, a content hash of the names and versions of the list. It is never
+	// "".
 	Versions [NumTypes]string
-	// Pipes are what its loggers write to and the agent reads, sorted, each once. They are no part of
-	// Resources or Versions.
+	// Pipes are the destinations of the loggers that the agent reads, sorted and unique. They do
+	// not affect Resources or Versions.
 	Pipes []Pipe
 }
 
-// With returns the config with other resources of a rank, as [Order] returns them.
+// With returns the config with other resources of a rank, as returned by [Order].
 func (s *Sealed) With(rank int, list []*Resource, version string) *Sealed {
 	out := *s
 	out.Resources[rank], out.Versions[rank] = list, version
 	return &out
 }
 
-// Sharing returns the config with the lists of another one where they are the same, and the other
-// one where all is.
+// Sharing returns the config with the lists of other that are equal, or other itself if everything
+// is equal.
 func (s *Sealed) Sharing(other *Sealed) *Sealed {
 	if s.Versions == other.Versions && SamePipes(s.Pipes, other.Pipes) {
 		return other
@@ -88,7 +89,7 @@ func (s *Sealed) Sharing(other *Sealed) *Sealed {
 }
 
 // Compare calls f for every name whose bytes differ between two lists that are sorted by name, in
-// the order of the names. A resource is nil where its list has none of that name.
+// the order of the names. A resource is nil if its list does not have the name.
 func Compare(a, b []*Resource, f func(a, b *Resource)) {
 	for len(a) > 0 || len(b) > 0 {
 		var x, y *Resource
@@ -113,18 +114,18 @@ func Compare(a, b []*Resource, f func(a, b *Resource)) {
 	}
 }
 
-// Fault is a resource that breaks Envoy's field rules, or that could not be sealed. The others of
-// the draft are not harmed.
+// Fault is a resource that violates the rules of Envoy's API or that could not be sealed. Other
+// resources are not affected.
 type Fault struct {
 	Type string // type URL
 	Name string
 	Err  error
-	// Left is true where the resource has no wire form, so that it is not in the config. Else it is,
-	// and must be held back: were it left out, the client would lose the form of it that it has.
+	// Left is set if the resource has no wire form and is not in the config. Otherwise it is in the
+	// config and must be withheld: if it were omitted, the client would remove its present version.
 	Left bool
 }
 
-// Error names the resource, what is wrong with it and what follows.
+// Error returns the resource, the fault, and the consequence.
 func (f Fault) Error() string {
 	follows := "Envoy would refuse it"
 	if f.Left {
@@ -135,14 +136,14 @@ func (f Fault) Error() string {
 
 func shortType(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
 
-// Sealer packs, validates, sorts and hashes drafts. A large config is made and sealed in parts,
-// each of which fits the caches of a processor and whose memory the next one can use.
+// Sealer packs, validates, sorts, and hashes drafts. Large configs are generated and sealed in
+// parts that fit into processor caches and reuse the same memory.
 //
-// Resources whose message breaks Envoy's own field rules (those that its API carries as validation
-// annotations) are returned as faults. Of several resources with one name the first is kept.
+// Resources that violate the validation rules of Envoy's API are returned as faults. If several
+// resources have the same name, the first is used.
 type Sealer struct {
-	// Inline leaves routes in their listeners, which is the form that plugins and patches edit. No
-	// Envoy is served it.
+	// Inline encodes routes in their listeners, the form that plugins and patches edit. It is never
+	// sent to an Envoy.
 	Inline bool
 
 	pool    *Pool
@@ -151,7 +152,7 @@ type Sealer struct {
 	scratch []byte
 	filters []byte
 	names   []string
-	headed  []headed // routes with headers, which are the same ones for all
+	headed  []headed // route configurations that add headers
 	headers *Headers
 }
 
@@ -169,20 +170,20 @@ func NewSealer(pool *Pool) *Sealer {
 	return s
 }
 
-// Grow makes room for n more resources of a type.
+// Grow reserves memory for n more resources of a type.
 func (s *Sealer) Grow(typeURL string, n int) {
 	rank := Rank(typeURL)
 	s.out.Resources[rank] = slices.Grow(s.out.Resources[rank], n)
 }
 
-// Add seals what a draft holds. Nothing of the draft is kept: its memory may be used again.
+// Add seals a draft. The memory of the draft can be reused afterwards.
 func (s *Sealer) Add(d *Draft) {
 	s.out.Pipes = append(s.out.Pipes, d.Pipes...)
 	for rank, list := range d.Ready {
 		s.out.Resources[rank] = append(s.out.Resources[rank], list...)
 	}
 	for _, c := range d.Clusters {
-		s.add(RankCluster, c.Message.GetName(), func(b []byte, how rigour) ([]byte, error) {
+		s.add(RankCluster, c.Message.GetName(), func(b []byte, how validation) ([]byte, error) {
 			return appendCluster(b, c, how)
 		})
 	}
@@ -190,24 +191,24 @@ func (s *Sealer) Add(d *Draft) {
 		s.addListener(l)
 	}
 	for _, e := range d.Endpoints {
-		s.add(RankEndpoint, e.GetClusterName(), func(b []byte, how rigour) ([]byte, error) {
+		s.add(RankEndpoint, e.GetClusterName(), func(b []byte, how validation) ([]byte, error) {
 			return appendMessage(b, e, how)
 		})
 	}
 	for _, r := range d.Routes {
-		s.add(RankRoute, r.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendMessage(b, r, how) })
+		s.add(RankRoute, r.GetName(), func(b []byte, how validation) ([]byte, error) { return appendMessage(b, r, how) })
 	}
 }
 
-// addListener seals a listener, and the routes of its chains as resources of their own, so that
-// Envoy takes other routes without draining the connections of the listener.
+// addListener seals a listener. The routes of its chains are separate resources, so that Envoy can
+// update them without draining the connections of the listener.
 func (s *Sealer) addListener(l *Listener) {
 	var rds []string
 	if !s.Inline {
 		s.names = l.routeNames(s.names[:0])
 		rds = s.names
 	}
-	s.add(RankListener, l.Message.GetName(), func(b []byte, how rigour) ([]byte, error) {
+	s.add(RankListener, l.Message.GetName(), func(b []byte, how validation) ([]byte, error) {
 		return appendListener(b, l, rds, &s.filters, how)
 	})
 	for i, name := range rds {
@@ -215,16 +216,16 @@ func (s *Sealer) addListener(l *Listener) {
 			continue
 		}
 		h, at := l.Chains[i].HTTP, len(s.out.Resources[RankRoute])
-		s.add(RankRoute, name, func(b []byte, how rigour) ([]byte, error) { return h.appendRoutes(b, name, how) })
+		s.add(RankRoute, name, func(b []byte, how validation) ([]byte, error) { return h.appendRoutes(b, name, how) })
 		if h.Headers != nil && len(s.out.Resources[RankRoute]) > at {
 			s.headed, s.headers = append(s.headed, headed{at, len(s.scratch) - len(h.Headers.field)}), h.Headers
 		}
 	}
 }
 
-// add seals one resource, whose wire form encode appends. One that breaks a rule is encoded without
-// the rules, with a fault.
-func (s *Sealer) add(rank int, name string, encode func(b []byte, how rigour) ([]byte, error)) {
+// add seals one resource, whose wire form encode appends. An invalid resource is encoded without
+// validation and reported as a fault.
+func (s *Sealer) add(rank int, name string, encode func(b []byte, how validation) ([]byte, error)) {
 	body, err := encode(s.scratch[:0], strict)
 	if err != nil {
 		fault := Fault{Type: Types[rank], Name: name, Err: err}
@@ -239,7 +240,7 @@ func (s *Sealer) add(rank int, name string, encode func(b []byte, how rigour) ([
 	s.out.Resources[rank] = append(s.out.Resources[rank], s.pool.Seal(rank, name, body))
 }
 
-// Finish returns the config and what is wrong in it. The sealer must not be used afterwards.
+// Finish returns the config and its faults. The sealer must not be used afterwards.
 func (s *Sealer) Finish() (*Sealed, []Fault) {
 	for rank, list := range s.out.Resources {
 		s.out.Resources[rank], s.out.Versions[rank] = Order(append([]*Resource(nil), list...))
@@ -250,7 +251,7 @@ func (s *Sealer) Finish() (*Sealed, []Fault) {
 	return s.out, s.faults
 }
 
-// versionBytes are those of the hash over a body that make its version.
+// versionBytes is the number of bytes of the hash of a body that form its version.
 const versionBytes = 16
 
 // NewResource seals the wire form of a message of a rank. The body must not be changed afterwards.
@@ -263,8 +264,8 @@ func versionOfBody(body []byte) string {
 	return hex.EncodeToString(sum[:versionBytes])
 }
 
-// Order sorts a list of sealed resources by name, drops later duplicates, and returns it with the
-// hash over its names and versions. The list is sorted in place.
+// Order sorts a list of sealed resources by name in place and removes duplicates. It returns the
+// list with the hash of its names and versions.
 func Order(list []*Resource) ([]*Resource, string) {
 	byName := func(a, b *Resource) int { return strings.Compare(a.Name, b.Name) }
 	if !slices.IsSortedFunc(list, byName) {
@@ -274,8 +275,7 @@ func Order(list []*Resource) ([]*Resource, string) {
 	return list, VersionOf(list)
 }
 
-// VersionOf returns the hash over the names and versions of a list that is ordered as [Order] does
-// it.
+// VersionOf returns the hash of the names and versions of a list that is ordered as by [Order].
 func VersionOf(list []*Resource) string {
 	h := sha256.New()
 	b := make([]byte, 0, 4096)

@@ -28,12 +28,12 @@ const (
 	NameTLS         = "envoy.transport_sockets.tls"
 )
 
-// websocket is the upgrade to a WebSocket, as its header names it.
+// websocket is the value of the Upgrade header for WebSockets.
 const websocket = "websocket"
 
-// A proxy has thousands of listeners and clusters that are alike but for a few names. What they
-// share stands here: it is one value that many drafts point to, validated and encoded once. Who
-// wants another value replaces the pointer; the values themselves are never changed.
+// A proxy has thousands of listeners and clusters that differ only in a few names. They point to
+// shared values, which are validated and encoded once. To use another value, replace the pointer.
+// Never change the shared values.
 var (
 	// HTTP1Options and HTTP2Options are the HTTP options of most clusters; see Cluster.EditHTTP.
 	HTTP1Options = explicit(&httpv3.HttpProtocolOptions_ExplicitHttpConfig{
@@ -46,30 +46,30 @@ var (
 			Http2ProtocolOptions: &corev3.Http2ProtocolOptions{},
 		},
 	})
-	// ADS is the source of everything that is discovered.
+	// ADS is the config source of all discovered resources.
 	ADS = &corev3.ConfigSource{
 		ResourceApiVersion:    corev3.ApiVersion_V3,
 		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
 	}
-	// EDS says that the endpoints of a cluster are discovered, under its own name.
+	// EDS is the config of clusters whose endpoints are discovered under the name of the cluster.
 	EDS = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ADS}
-	// InternalAddresses are the peers whose x-envoy headers are trusted.
+	// InternalAddresses are the addresses of peers whose x-envoy headers are trusted.
 	InternalAddresses = &hcmv3.HttpConnectionManager_InternalAddressConfig{CidrRanges: []*corev3.CidrRange{
 		{AddressPrefix: "10.0.0.0", PrefixLen: wrapperspb.UInt32(8)},
 		{AddressPrefix: "192.168.0.0", PrefixLen: wrapperspb.UInt32(16)},
 		{AddressPrefix: "172.16.0.0", PrefixLen: wrapperspb.UInt32(12)},
 		{AddressPrefix: "127.0.0.1", PrefixLen: wrapperspb.UInt32(32)},
 	}}
-	// WebSockets lets requests become WebSockets.
+	// WebSockets enables WebSocket upgrades.
 	WebSockets = []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: websocket}}
-	// NoWebSockets keeps those of one route from it.
+	// NoWebSockets disables WebSocket upgrades for a route.
 	NoWebSockets = []*routev3.RouteAction_UpgradeConfig{{UpgradeType: websocket, Enabled: wrapperspb.Bool(false)}}
-	// ExtendedCONNECT takes upgrades over HTTP/2 (RFC 8441).
+	// ExtendedCONNECT enables upgrades over HTTP/2 (RFC 8441).
 	ExtendedCONNECT = &corev3.Http2ProtocolOptions{AllowConnect: true}
-	// HTTP10 takes requests of HTTP/1.0, which Envoy answers with 426 by itself.
+	// HTTP10 accepts HTTP/1.0 requests, which Envoy answers with 426 by default.
 	HTTP10 = &corev3.Http1ProtocolOptions{AcceptHttp_10: true}
-	// PlainFilters and GRPCFilters are the HTTP filters of a listener without policies. Appending to
-	// them copies.
+	// PlainFilters and GRPCFilters are the HTTP filters of a listener without policies. append
+	// copies them.
 	PlainFilters = []Extension{{Name: NameRouter, Packed: router}}
 	GRPCFilters  = []Extension{{Name: NameGRPCStats,
 		Packed: packed(anypb.New(&grpcstatsv3.FilterConfig{EmitFilterState: true}))}, PlainFilters[0]}
@@ -77,8 +77,7 @@ var (
 	router = packed(anypb.New(&routerv3.Router{}))
 )
 
-// The shared values as fields of the message that holds them, ready to be appended to its wire
-// form.
+// The shared values as encoded fields of the messages that contain them.
 var (
 	http1Field = field(&clusterv3.Cluster{
 		TypedExtensionProtocolOptions: map[string]*anypb.Any{NameHTTPOptions: packed(anypb.New(HTTP1Options))},
@@ -104,7 +103,8 @@ func explicit(c *httpv3.HttpProtocolOptions_ExplicitHttpConfig) *httpv3.HttpProt
 	}
 }
 
-// packed and field drop the error of encoding a constant; TestConstants shows that there is none.
+// packed and field ignore the error of encoding a constant. TestConstants checks that there is
+// none.
 func packed(a *anypb.Any, _ error) *anypb.Any { return a }
 
 func field(m proto.Message) []byte {
@@ -120,17 +120,18 @@ func httpFilters(list []Extension) []*hcmv3.HttpFilter {
 	return out
 }
 
-// inspectionTime is how long inspectors wait for the first bytes of a client, where a server may
-// speak first.
+// inspectionTime is how long listener filters wait for the first bytes of a client if the server
+// may send first.
 var inspectionTime = durationpb.New(200 * time.Millisecond)
 
-// ServerMaySpeakFirst makes the inspectors of a listener give up soon: a connection that is silent
-// until then takes the chain of plain ones, instead of being closed after the 15 s of Envoy.
+// ServerMaySpeakFirst shortens the timeout of listener filters. A connection without data then uses
+// the filter chain for plain text, instead of being closed after Envoy's default of 15 s.
 func ServerMaySpeakFirst(l *listenerv3.Listener) {
 	l.ListenerFiltersTimeout, l.ContinueOnListenerFiltersTimeout = inspectionTime, true
 }
 
-// Headers are request headers that many route configurations add, validated and encoded once.
+// Headers are request headers that many route configurations add. They are validated and encoded
+// once.
 type Headers struct {
 	field []byte
 }
@@ -143,7 +144,7 @@ func (h *Headers) Bytes() []byte {
 	return h.field
 }
 
-// NewHeaders returns headers to add. It fails where a name or value is not allowed.
+// NewHeaders returns encoded headers. It fails if a name or value is invalid.
 func NewHeaders(list ...*corev3.HeaderValueOption) (*Headers, error) {
 	b, err := appendMessage(nil, &routev3.RouteConfiguration{RequestHeadersToAdd: list}, strict)
 	if err != nil {
@@ -152,13 +153,13 @@ func NewHeaders(list ...*corev3.HeaderValueOption) (*Headers, error) {
 	return &Headers{field: b}, nil
 }
 
-// ClosedStatName is the prefix of the statistics of a chain of TCP whose cluster has no endpoints
-// because policies close it. The chain is another one than before, so that Envoy drains the
-// connections that were opened then: they do not follow a cluster.
+// ClosedStatName returns the statistics prefix of a TCP filter chain whose cluster has no endpoints
+// because of policies. It differs from that of the open chain, so that Envoy replaces the chain and
+// drains the open connections, which a change of the cluster would not affect.
 func ClosedStatName(s string) string { return StatName(s) + "_closed" }
 
-// StatName makes the name of a cluster or listener fit for a statistic, as the reference does:
-// Envoy splits names at dots, and colons end up in none of its tags.
+// StatName converts the name of a cluster or listener to a valid statistics name as the reference
+// does: Envoy splits names at dots, and its tag patterns do not match colons.
 func StatName(s string) string {
 	if !strings.ContainsAny(s, ".:[]") {
 		return s

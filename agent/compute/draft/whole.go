@@ -16,26 +16,27 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// A draft keeps apart what Envoy's messages hold together, so that plugins find it. Who wants to
-// change a listener, cluster or connection manager as a whole takes it with Whole, changes the
-// message, which shares nothing with the draft, and gives it back with SetWhole.
+// A draft stores parts of Envoy's messages separately, so that plugins find them. To edit a whole
+// listener, cluster, or connection manager, call Whole, edit the returned message, which shares
+// nothing with the draft, and call SetWhole.
 
-// Whole returns the listener as Envoy gets it, with chains, filters, routes and tags. It fails
-// where sealing would.
+// Whole returns the complete message of the listener, with chains, filters, routes, and tags. It
+// fails if sealing would fail.
 func (l *Listener) Whole() (*listenerv3.Listener, error) {
 	out := &listenerv3.Listener{}
 	var scratch []byte
 	return out, decodeWhole(out)(appendListener(nil, l, nil, &scratch, strict))
 }
 
-// Whole returns the connection manager as Envoy gets it, with filters and inline routes. It fails
-// where sealing would.
+// Whole returns the complete message of the connection manager, with filters and inline routes. It
+// fails if sealing would fail.
 func (h *HTTP) Whole() (*hcmv3.HttpConnectionManager, error) {
 	out := &hcmv3.HttpConnectionManager{}
 	return out, decodeWhole(out)(h.append(nil, inline, strict))
 }
 
-// Whole returns the cluster as Envoy gets it, with the HTTP options. It fails where sealing would.
+// Whole returns the complete message of the cluster, with the HTTP options. It fails if sealing
+// would fail.
 func (c *Cluster) Whole() (*clusterv3.Cluster, error) {
 	out := &clusterv3.Cluster{}
 	return out, decodeWhole(out)(appendCluster(nil, c, strict))
@@ -50,8 +51,8 @@ func decodeWhole(out proto.Message) func([]byte, error) error {
 	}
 }
 
-// Copy returns a listener of which every field, also of its chains and connection managers, can be
-// given another value without changing l. The messages and lists themselves are shared.
+// Copy returns a shallow copy of the listener, its chains, and its connection managers. Fields of
+// the copy can be set without changing l. Messages and lists are shared.
 func (l *Listener) Copy() *Listener {
 	out := &Listener{Kind: l.Kind, Origin: l.Origin, Port: l.Port, Inbound: l.Inbound, Service: l.Service, Tags: l.Tags,
 		Message: l.Message,
@@ -66,7 +67,7 @@ func (l *Listener) Copy() *Listener {
 	return out
 }
 
-// Clone returns a chain that shares no message with c.
+// Clone returns a deep copy of the chain.
 func (c *Chain) Clone() *Chain {
 	out := &Chain{TLS: c.TLS, Network: slices.Clone(c.Network), Message: &listenerv3.FilterChain{}}
 	if c.Message != nil {
@@ -85,9 +86,9 @@ func (c *Chain) Clone() *Chain {
 	return out
 }
 
-// SetWhole takes a listener apart. Tags that differ from its own are a part of its metadata from
-// then on. The message must not be used afterwards. It fails, and leaves the draft as it was, where
-// a filter's configuration is not what its type URL says.
+// SetWhole replaces the listener by a complete message. Tags that differ from those of the listener
+// become part of its metadata. The message must not be used afterwards. If the config of a filter
+// does not match its type URL, SetWhole fails and does not change the draft.
 func (l *Listener) SetWhole(m *listenerv3.Listener) error {
 	chains := make([]*Chain, len(m.FilterChains))
 	for i, fc := range m.FilterChains {
@@ -105,8 +106,8 @@ func (l *Listener) SetWhole(m *listenerv3.Listener) error {
 	return nil
 }
 
-// takeTags takes the tags of the listener out of the metadata of a message, and reports whether it
-// has just these.
+// takeTags removes the tags of the listener from the metadata of a message. It reports whether the
+// message has exactly these tags.
 func (l *Listener) takeTags(m *listenerv3.Listener) bool {
 	of := m.GetMetadata().GetFilterMetadata()
 	fields := of[tagsNamespace].GetFields()
@@ -124,9 +125,9 @@ func (l *Listener) takeTags(m *listenerv3.Listener) bool {
 	return true
 }
 
-// newChain takes a filter chain apart, whose message must not be used afterwards. A connection
-// manager or TCP proxy that is the last filter becomes the terminal one; all others stay packed, as
-// Network.
+// newChain converts a filter chain, whose message must not be used afterwards. If the last filter
+// is a connection manager or TCP proxy, it becomes the terminal filter. The other filters stay
+// packed in Network.
 func newChain(m *listenerv3.FilterChain) (*Chain, error) {
 	c := &Chain{Message: m}
 	for i, f := range m.Filters {
@@ -153,7 +154,8 @@ func newChain(m *listenerv3.FilterChain) (*Chain, error) {
 	return c, nil
 }
 
-// SetWhole takes a connection manager apart. The message must not be used afterwards.
+// SetWhole replaces the connection manager by a complete message, which must not be used
+// afterwards.
 func (h *HTTP) SetWhole(m *hcmv3.HttpConnectionManager) {
 	h.Filters, h.Routes, h.Headers = make([]Extension, len(m.HttpFilters)), nil, nil
 	for i, f := range m.HttpFilters {
@@ -169,14 +171,14 @@ func (h *HTTP) SetWhole(m *hcmv3.HttpConnectionManager) {
 	h.Message = m
 }
 
-// NewHTTPFilter returns an HTTP filter as extension, packed as it is.
+// NewHTTPFilter returns an HTTP filter as a packed extension.
 func NewHTTPFilter(f *hcmv3.HttpFilter) Extension {
 	return Extension{Name: f.Name, Packed: f.GetTypedConfig(), Discovery: f.GetConfigDiscovery(), Optional: f.IsOptional,
 		Disabled: f.Disabled}
 }
 
-// SetWhole takes a cluster apart. The message must not be used afterwards. It fails, and leaves the
-// draft as it was, where the HTTP options are not what their type URL says.
+// SetWhole replaces the cluster by a complete message, which must not be used afterwards. If the
+// HTTP options do not match their type URL, SetWhole fails and does not change the draft.
 func (c *Cluster) SetWhole(m *clusterv3.Cluster) error {
 	var http *httpv3.HttpProtocolOptions
 	if a := m.TypedExtensionProtocolOptions[NameHTTPOptions]; a.GetTypeUrl() == httpOptionsURL {
@@ -190,7 +192,7 @@ func (c *Cluster) SetWhole(m *clusterv3.Cluster) error {
 	return nil
 }
 
-// The origins of what Kind says, by the names that patches match them with.
+// Origins that follow from Kind, by the names that patches match.
 const (
 	OriginInbound      = "inbound"
 	OriginOutbound     = "outbound"
@@ -198,7 +200,8 @@ const (
 	OriginDirectAccess = "direct-access"
 )
 
-// MadeBy names the part of the agent that the listener is of: Origin, else what Kind says.
+// MadeBy returns the component that created the listener: Origin, or the one that follows from
+// Kind.
 func (l *Listener) MadeBy() string {
 	by := [...]string{Inbound: OriginInbound, InboundPassthrough: OriginTransparent,
 		OutboundPassthrough: OriginTransparent,
@@ -206,8 +209,8 @@ func (l *Listener) MadeBy() string {
 	return cmp.Or(l.Origin, by[l.Kind], OriginOutbound)
 }
 
-// MadeBy names the part of the agent that the cluster is of: Origin, else what Kind says, "" for
-// OtherCluster.
+// MadeBy returns the component that created the cluster: Origin, or the one that follows from Kind,
+// "" for OtherCluster.
 func (c *Cluster) MadeBy() string {
 	by := [...]string{OutboundCluster: OriginOutbound, InboundCluster: OriginInbound,
 		PassthroughCluster: OriginTransparent, OtherCluster: ""}

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Resources that were sealed earlier are edited in their wire form: fields are exchanged, added, or
-// left out, and no message is decoded.
+// Sealed resources are edited in their wire form: fields are replaced, added, or removed without
+// decoding messages.
 
 // Field numbers of the messages that are edited here.
 const (
@@ -19,8 +19,8 @@ const (
 	fieldListenerChains, fieldListenerDefault, fieldListenerLogs = 3, 25, 22
 
 	fieldChainFilters    = 3 // envoy.config.listener.v3.FilterChain
-	fieldFilterName      = 1 // of a network filter and of an HTTP filter
-	fieldFilterConfig    = 4 // of a network filter and of an HTTP filter
+	fieldFilterName      = 1 // network filter and HTTP filter
+	fieldFilterConfig    = 4 // network filter and HTTP filter
 	fieldManagerRDS      = 3 // HttpConnectionManager
 	fieldManagerFilters  = 5
 	fieldManagerLogs     = 13
@@ -31,26 +31,26 @@ const (
 	fieldRoutesPerFilter = 16 // RouteConfiguration
 	fieldPerRouteRBAC    = 2  // RBACPerRoute
 	fieldHTTPOptions     = 36 // Cluster
-	fieldCommonTLS       = 1  // of both TLS contexts
+	fieldCommonTLS       = 1  // both TLS contexts
 	fieldTLSParams       = 1  // CommonTlsContext
 
-	// The members of the oneof of HttpProtocolOptions.
+	// Members of the oneof of HttpProtocolOptions.
 	fieldExplicitVersion, fieldAutoVersion = 3, 5
 )
 
-// Type URLs of what is looked for in other messages.
+// Type URLs of packed messages.
 const (
 	rbacURL         = typePrefix + "envoy.extensions.filters.http.rbac.v3.RBAC"
 	rbacPerRouteURL = typePrefix + "envoy.extensions.filters.http.rbac.v3.RBACPerRoute"
 	fileLogURL      = typePrefix + "envoy.extensions.access_loggers.file.v3.FileAccessLog"
 )
 
-// fieldEdits are edits of the fields of one message, by number. Each returns the next value of a
-// field, and false to leave it out.
+// fieldEdits are functions that edit the fields of a message, by number. Each returns the new
+// value, and false to remove the field.
 type fieldEdits map[protowire.Number]func(value []byte) (next []byte, stays bool)
 
-// apply returns a message with its fields edited, and b itself when no edit changes anything or b
-// is not a message.
+// apply returns a message with edited fields. It returns b itself if nothing changes or b is not a
+// message.
 func (edits fieldEdits) apply(b []byte) []byte {
 	out := make([]byte, 0, len(b))
 	whole := eachField(b, func(n protowire.Number, field, value []byte) {
@@ -72,11 +72,11 @@ func (edits fieldEdits) apply(b []byte) []byte {
 	return out
 }
 
-// inside edits the fields of a message that is the value of a field.
+// inside applies the edits to a message that is the value of a field.
 func (edits fieldEdits) inside(value []byte) ([]byte, bool) { return edits.apply(value), true }
 
-// eachField calls f for each field of a message, with the bytes of the whole field and its value,
-// nil for one that is not length-delimited. It returns false for bytes that are no message.
+// eachField calls f for each field of a message with the encoded field and its value, which is nil
+// if it is not length-delimited. It returns false for an invalid message.
 func eachField(b []byte, f func(n protowire.Number, field, value []byte)) bool {
 	for len(b) > 0 {
 		n, typ, tag := protowire.ConsumeTag(b)
@@ -98,10 +98,10 @@ func eachField(b []byte, f func(n protowire.Number, field, value []byte)) bool {
 	return true
 }
 
-// isMessage reports whether bytes are the wire form of some message.
+// isMessage reports whether b is the wire form of a message.
 func isMessage(b []byte) bool { return eachField(b, func(protowire.Number, []byte, []byte) {}) }
 
-// valuesAt returns the values of the fields that a path of field numbers leads to, in their order.
+// valuesAt returns the values of the fields at a path of field numbers, in order.
 func valuesAt(b []byte, path ...protowire.Number) (out [][]byte) {
 	eachField(b, func(n protowire.Number, _, value []byte) {
 		switch {
@@ -115,10 +115,10 @@ func valuesAt(b []byte, path ...protowire.Number) (out [][]byte) {
 	return out
 }
 
-// textAt returns the text that a path of field numbers leads to, "" for none.
+// textAt returns the string at a path of field numbers, "" for none.
 func textAt(b []byte, path ...protowire.Number) string { return string(last(valuesAt(b, path...))) }
 
-// last returns the value that counts of a field that occurs more than once.
+// last returns the effective value of a field that occurs several times.
 func last(values [][]byte) []byte {
 	if len(values) == 0 {
 		return nil
@@ -126,7 +126,7 @@ func last(values [][]byte) []byte {
 	return values[len(values)-1]
 }
 
-// unpackAs returns the message in an Any of a type, nil for another type.
+// unpackAs returns the message in an Any with a type URL, nil for another type URL.
 func unpackAs(packed []byte, url string) []byte {
 	if textAt(packed, fieldAnyURL) != url {
 		return nil
@@ -134,15 +134,15 @@ func unpackAs(packed []byte, url string) []byte {
 	return append([]byte{}, last(valuesAt(packed, fieldAnyValue))...)
 }
 
-// appendPacked appends an entry of a map of names to Any.
+// appendPacked appends an entry of a map from names to Any.
 func appendPacked(b []byte, field protowire.Number, name, url string, message []byte) []byte {
 	packed := protowire.AppendString(protowire.AppendTag(nil, fieldAnyURL, protowire.BytesType), url)
 	packed = protowire.AppendBytes(protowire.AppendTag(packed, fieldAnyValue, protowire.BytesType), message)
 	return append(appendEntry(b, field, name, len(packed)), packed...)
 }
 
-// WithTLSParams returns a packed TLS context with other parameters, and a itself when it has no
-// common part, in which they stand first.
+// WithTLSParams returns a packed TLS context with other parameters, or a itself if it has no common
+// TLS context.
 func WithTLSParams(a *anypb.Any, p *tlsv3.TlsParameters) (*anypb.Any, error) {
 	params, err := appendMessage(nil, p, strict)
 	if err != nil || len(valuesAt(a.GetValue(), fieldCommonTLS)) == 0 {
@@ -154,7 +154,7 @@ func WithTLSParams(a *anypb.Any, p *tlsv3.TlsParameters) (*anypb.Any, error) {
 	return &anypb.Any{TypeUrl: a.TypeUrl, Value: fieldEdits{fieldCommonTLS: common}.apply(a.Value)}, nil
 }
 
-// packedUnder returns the Any values of a map field, by name.
+// packedUnder returns the Any values of a map field by key.
 func packedUnder(b []byte, field protowire.Number) map[string][]byte {
 	out := map[string][]byte{}
 	for _, entry := range valuesAt(b, field) {
