@@ -64,7 +64,7 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 			}
 			if a.holder != nil {
 				if err := a.holder.ReleaseRemoved(); err != nil {
-					a.log.Warn("FIFOs that were removed are held on", "error", err)
+					a.log.Warn("the holder still holds removed FIFOs", "error", err)
 				}
 			}
 			return p, nil

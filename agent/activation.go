@@ -42,7 +42,7 @@ func newActivated(files []*os.File, log *slog.Logger) *activated {
 		}
 		l, err := net.FileListener(f)
 		if err != nil {
-			log.Warn("a file of systemd is not used, since it is no listening socket", "name", f.Name(), "error", err)
+			log.Warn("a file from systemd is ignored, because it is not a listening socket", "name", f.Name(), "error", err)
 			continue
 		}
 		a.at[address(l.Addr().Network(), l.Addr().String())] = f
@@ -61,7 +61,7 @@ func (a *activated) take(network, addr string) net.Listener {
 	}
 	l, err := net.FileListener(f)
 	if err != nil {
-		a.log.Warn("a socket of systemd cannot be used; the agent opens its own", "address", addr, "error", err)
+		a.log.Warn("a socket from systemd cannot be used; the agent opens its own", "address", addr, "error", err)
 		return nil
 	}
 	a.mu.Lock()
@@ -93,8 +93,8 @@ func (a *Agent) listenUnix(ctx context.Context, s config.Socket, gid int) (net.L
 		return u, nil
 	}
 	if err := share(s.Path, s.Mode, gid); err != nil {
-		a.log.Warn("a socket of systemd keeps the group and mode of its unit; set SocketUser= there to the agent's user",
-			"socket", s.Path, "error", err)
+		a.log.Warn("a socket from systemd keeps the group and mode of its unit; set SocketUser= in the unit to the "+
+			"agent's user", "socket", s.Path, "error", err)
 	}
 	return l, nil
 }

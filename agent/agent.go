@@ -172,7 +172,7 @@ func New(cfg *config.Config, d Deps) (*Agent, error) {
 	if d.Notify == nil {
 		d.Notify = func(state string) {
 			if _, err := daemon.SdNotify(false, state); err != nil {
-				d.Log.Warn("the service manager cannot be told", "state", state, "error", err)
+				d.Log.Warn("the service manager cannot be notified", "state", state, "error", err)
 			}
 		}
 	}
@@ -246,7 +246,7 @@ func (a *Agent) setLevel(name string) {
 // measure registers the metrics of the agent as a whole.
 func (a *Agent) measure() error {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nearside_build_info",
-		Help:        "Always 1; the version is in the label.",
+		Help:        "Always 1; the label has the version.",
 		ConstLabels: prometheus.Labels{"version": a.deps.Version}})
 	info.Set(1)
 	for _, c := range []prometheus.Collector{

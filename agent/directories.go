@@ -28,7 +28,7 @@ func (a *Agent) makeDirs(cfg *config.Config, g groups) {
 		{cfg.Paths.Logs, logsMode, -1},
 	} {
 		if err := makeDir(d.path, d.mode, d.gid); err != nil {
-			a.log.Warn("a directory cannot be made", "dir", d.path, "error", err)
+			a.log.Warn("a directory cannot be created", "dir", d.path, "error", err)
 		}
 	}
 }

@@ -104,7 +104,7 @@ func checkDir(dir string) error {
 			todo = append(strings.Split(to, "/"), todo...)
 		} else if st.Mode()&(fs.ModeSticky|0o002) == 0o002 {
 			return &unsafeDirError{at,
-				"may be written to by every user, who could take what the agent has below it; run chmod o-w " + at}
+				"is writable for all users, who could replace the agent's files below it; run chmod o-w " + at}
 		}
 		for len(todo) > 0 && (todo[0] == "" || todo[0] == ".") {
 			todo = todo[1:]

@@ -38,12 +38,12 @@ func makeEnvoyDirs(dir string, uids []uint32, log *slog.Logger) {
 	for _, uid := range slices.Compact(uids) {
 		own := filepath.Join(dir, strconv.FormatUint(uint64(uid), 10))
 		if int(uid) != os.Geteuid() && os.Geteuid() != 0 {
-			log.Debug("only root can make a directory for the admin sockets of another user; its Envoys need --admin-socket",
+			log.Debug("only root can create a directory for admin sockets of another user; its Envoys need --admin-socket",
 				"dir", own)
 			continue
 		}
 		if err := ownDir(own, uid, 0o700, log); err != nil {
-			log.Warn("a directory for the admin sockets of Envoys cannot be made", "dir", own, "error", err)
+			log.Warn("a directory for admin sockets of Envoys cannot be created", "dir", own, "error", err)
 		}
 	}
 }

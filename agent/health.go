@@ -31,7 +31,7 @@ func (a *Agent) readiness() []api.Check {
 	if f := a.deps.LogFile; f != nil {
 		if err := f.Health(); err != nil {
 			out = append(out, api.Check{Name: "log-file", OK: true, Degraded: true,
-				Reason: fmt.Sprintf("log.file: %v; %d lines went to stderr alone", err, f.Dropped())})
+				Reason: fmt.Sprintf("log.file: %v; lines written only to stderr: %d", err, f.Dropped())})
 		}
 	}
 	if why := a.audit.Alarm(); why != "" {
@@ -58,7 +58,7 @@ func (a *Agent) stateCheck() api.Check {
 			"back, or delete it", plural.Form(len(damaged), "1 resource cannot be read from the state file and is",
 			"%d resources cannot be read from the state file and are"), first.Key, first.Reason)
 	case len(h.Quarantined) > 0:
-		c.Reason = fmt.Sprintf("%s put aside, the first is %s: %s", plural.Form(len(h.Quarantined),
+		c.Reason = fmt.Sprintf("%s set aside, the first is %s: %s", plural.Form(len(h.Quarantined),
 			"1 stored value could not be loaded and is", "%d stored values could not be loaded and are"),
 			h.Quarantined[0].Key, h.Quarantined[0].Reason)
 	case h.Pending > 0 && a.deps.Now().Sub(h.PendingSince) > stalledAfter:
@@ -67,7 +67,7 @@ func (a *Agent) stateCheck() api.Check {
 	default:
 		c.Degraded, c.Reason = false, "every change is on disk"
 		if h.Pending > 0 {
-			c.Reason = plural.Form(h.Pending, "1 change is", "%d changes are") + " on the way to the disk"
+			c.Reason = plural.Form(h.Pending, "1 change is", "%d changes are") + " pending"
 		}
 	}
 	return c
@@ -91,7 +91,8 @@ func (a *Agent) filesCheck() api.Check {
 		one, many string
 	}{
 		{faulty, "1 file has faults", "%d files have faults"},
-		{missing, "1 file is gone or empty and kept for a moment", "%d files are gone or empty and kept for a moment"},
+		{missing, "1 file is missing or empty, and its content is retained",
+			"%d files are missing or empty, and their content is retained"},
 		{conflicts, "1 resource is in conflict", "%d resources are in conflict"},
 	} {
 		if x.n > 0 {
@@ -100,7 +101,7 @@ func (a *Agent) filesCheck() api.Check {
 	}
 	if len(what) > 0 {
 		c.Degraded = true
-		c.Reason = strings.Join(what, ", ") + "; nearside status lists what and why"
+		c.Reason = strings.Join(what, ", ") + "; see nearside status"
 	}
 	return c
 }

@@ -67,7 +67,7 @@ func share(path string, mode fs.FileMode, gid int) error {
 		return err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Geteuid() || st.Nlink != 1 {
-		return fmt.Errorf("somebody put something else in its place; let nobody else write to %s", filepath.Dir(path))
+		return fmt.Errorf("another user has replaced it; prevent other users from writing to %s", filepath.Dir(path))
 	}
 	if gid >= 0 {
 		if err := unix.Fchownat(fd, "", -1, gid, unix.AT_EMPTY_PATH); err != nil {
@@ -87,7 +87,7 @@ func clearStale(ctx context.Context, path string) error {
 		return fmt.Errorf("socket %s: %w", path, err)
 	}
 	if st.Mode()&fs.ModeSocket == 0 {
-		return fmt.Errorf("socket %s: there is something there that is not a socket (%s); remove it or set another path",
+		return fmt.Errorf("socket %s: the path is not a socket (%s); remove it, or use another path",
 			path, st.Mode().Type())
 	}
 	d := net.Dialer{Timeout: time.Second}
@@ -112,7 +112,7 @@ func clearStale(ctx context.Context, path string) error {
 		return fmt.Errorf("socket %s: somebody may still serve it: %w; remove it if that is not so", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("socket %s: remove the one that nobody serves: %w", path, err)
+		return fmt.Errorf("socket %s: remove the stale socket: %w", path, err)
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func groupID(key, name string, log *slog.Logger) int {
 		if slices.Contains(mine, gid) {
 			return gid
 		}
-		log.Warn("the agent's user is not in the group of a socket, so that it cannot give the socket to it",
+		log.Warn("the agent's user is not in the group of a socket, so it cannot assign the group",
 			"key", key, "group", name)
 		return -1
 	}

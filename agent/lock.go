@@ -30,7 +30,7 @@ func (e *lockedError) Error() string {
 	if e.pid != 0 {
 		who = fmt.Sprintf("another agent (pid %d)", e.pid)
 	}
-	return fmt.Sprintf("%s uses these paths already and holds %s: stop it, or give this one other paths (paths.run, "+
+	return fmt.Sprintf("%s already uses these paths and has locked %s: stop it, or use other paths (paths.run, "+
 		"paths.state)", who, e.path)
 }
 
@@ -50,7 +50,7 @@ func lock(path string, log *slog.Logger) (*lockFile, error) {
 			f.Close()
 			return nil, err
 		case foreign != "":
-			log.Warn("a lock file is replaced, since "+foreign, "file", path)
+			log.Warn("replacing a lock file: "+foreign, "file", path)
 			err = replaceLock(f, path)
 			f.Close()
 			if err != nil {
@@ -65,7 +65,7 @@ func lock(path string, log *slog.Logger) (*lockFile, error) {
 			return &lockFile{f}, nil
 		}
 	}
-	return nil, fmt.Errorf("lock %s: it changes all the time; remove it once no agent uses it", path)
+	return nil, fmt.Errorf("lock %s: the file keeps changing; remove it when no agent uses it", path)
 }
 
 // lockMode denies other users access, because a user who can only read a file can still lock it.
@@ -96,11 +96,11 @@ func acquire(f *os.File, path string) (foreign string, err error) {
 		return fmt.Sprintf("uid %d owns it", st.Uid), nil
 	}
 	if st.Nlink > 1 {
-		return "it has another name, under which it may be more than a lock", nil
+		return "it has another hard link", nil
 	}
 	if st.Mode&0o7777 != lockMode {
 		if err := f.Chmod(lockMode); err != nil {
-			return "", fmt.Errorf("lock: others may open %s and lock it: %w; run chmod 0600 %s", path, err, path)
+			return "", fmt.Errorf("lock: other users can open and lock %s: %w; run chmod 0600 %s", path, err, path)
 		}
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -198,7 +198,7 @@ func untrustedHolder(pid int, st unix.Stat_t) string {
 	proc := "/proc/" + strconv.Itoa(pid)
 	b, err := os.ReadFile(proc + "/status")
 	if err != nil {
-		return fmt.Sprintf("a process that has ended (pid %d) left it locked", pid)
+		return fmt.Sprintf("it is still locked for an ended process (pid %d)", pid)
 	}
 	for line := range strings.Lines(string(b)) {
 		ids, ok := strings.CutPrefix(line, "Uid:")
@@ -223,7 +223,7 @@ func untrustedHolder(pid int, st unix.Stat_t) string {
 			return ""
 		}
 	}
-	return fmt.Sprintf("a process that has ended (pid %d) left it locked", pid)
+	return fmt.Sprintf("it is still locked for an ended process (pid %d)", pid)
 }
 
 func readPID(f *os.File) int {

@@ -49,13 +49,13 @@ func (a *Agent) memoryCheck() api.Check {
 
 var (
 	memoryLimitDesc = prometheus.NewDesc("nearside_memory_limit_bytes",
-		"Memory that the agent keeps to; 0 without a limit.", nil, nil)
+		"Memory limit of the agent; 0 without a limit.", nil, nil)
 	memoryUseDesc = prometheus.NewDesc("nearside_memory_in_use_bytes",
-		"Memory in use as of the last collection of garbage.", nil, nil)
+		"Memory in use at the last garbage collection.", nil, nil)
 	memoryShedDesc = prometheus.NewDesc("nearside_memory_sheds_total",
-		"How often the agent has given up its caches for want of memory.", nil, nil)
+		"Number of times that the agent dropped its caches because memory was short.", nil, nil)
 	memoryShortDesc = prometheus.NewDesc("nearside_memory_refused_proxies",
-		"Proxies that are not served for want of memory, as long as they go on to ask.", nil, nil)
+		"Proxies that are refused because memory is short, while they keep connecting.", nil, nil)
 )
 
 // memoryUse collects the memory use.

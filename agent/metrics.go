@@ -45,11 +45,11 @@ func (p policies) Collect(ch chan<- prometheus.Metric) {
 
 var (
 	fileFaultsDesc = prometheus.NewDesc("nearside_resource_file_faults",
-		"Faults and conflicts in the resource files as they are now.", nil, nil)
-	problemsDesc = prometheus.NewDesc("nearside_problems", "Resources of which the last pass could make less than "+
-		"they ask for, by severity: error or warning.", []string{"severity"}, nil)
+		"Faults and conflicts in the current resource files.", nil, nil)
+	problemsDesc = prometheus.NewDesc("nearside_problems", "Resources that the last pass could not fully "+
+		"apply, by severity: error or warning.", []string{"severity"}, nil)
 	lastPassDesc = prometheus.NewDesc("nearside_reconcile_last_timestamp_seconds",
-		"Time at which the last pass over all meshes ended; 0 when there was none.", nil, nil)
+		"Time at which the last pass over all meshes ended; 0 if there was none.", nil, nil)
 )
 
 // conditions collects the state of files and of the last pass.

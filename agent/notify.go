@@ -29,7 +29,7 @@ func (a *Agent) statusLine() string {
 		said = "no proxy is connected"
 	}
 	if late > 0 {
-		said += fmt.Sprintf(", %d with config on its way", late)
+		said += fmt.Sprintf(", %d with pending config", late)
 	}
 	if rejecting > 0 {
 		said += fmt.Sprintf(", %d with rejected config", rejecting)
@@ -41,7 +41,7 @@ func (a *Agent) statusLine() string {
 		}
 	}
 	if len(bad) > 0 {
-		return "STATUS=" + said + "; degraded: " + strings.Join(bad, ", ") + " (nearside check says why)"
+		return "STATUS=" + said + "; degraded: " + strings.Join(bad, ", ") + " (see nearside check)"
 	}
 	return "STATUS=" + said + "; all is well"
 }

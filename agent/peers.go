@@ -31,8 +31,8 @@ func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 		}
 	}
 	convergence := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "nearside_gossip_convergence_seconds",
-		Help: "Time from the writing of a resource on another node, by that node's clock, " +
-			"to its being in force in the store of this one.",
+		Help: "Time from the write of a resource on another node, by that node's clock, " +
+			"until the store of this node has it.",
 		Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 600}})
 	p, err := peers.Open(ctx, peers.Options{
 		Store: a.store, Decode: a.decodeStored, Dir: cfg.Paths.State, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
@@ -114,8 +114,8 @@ func (a *Agent) answer(ctx context.Context, question []byte) []byte {
 var (
 	membersDesc = prometheus.NewDesc("nearside_gossip_members", "Members of the pool, by state.", []string{"state"}, nil)
 	droppedDesc = prometheus.NewDesc("nearside_gossip_messages_dropped_total",
-		"Messages of the pool that were lost here: busy ones came faster than they were worked on, "+
-			"unsent ones were too many to wait, refused ones break the rules.", []string{"reason"}, nil)
+		"Messages of the pool that this node lost: busy ones arrived faster than they were processed, "+
+			"unsent ones exceeded the queue, and refused ones were invalid.", []string{"reason"}, nil)
 )
 
 // poolMetrics collects the metrics of the pool.

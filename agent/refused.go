@@ -116,7 +116,7 @@ func (r *refused) refresh() {
 		by := r.of[p.NodeID]
 		if errs[i] != nil {
 			if by.retry.IsZero() {
-				r.log.Info("an Envoy does not tell which connections it refuses and which log lines it loses",
+				r.log.Info("an Envoy does not report refused connections and lost log lines",
 					"node", p.NodeID, "error", errs[i])
 			}
 			by.retry = time.Now().Add(refusedRetry)

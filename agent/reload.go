@@ -19,13 +19,13 @@ func (a *Agent) Reload(o config.LoadOptions) {
 		faults = CheckConfig(next)
 	}
 	if err := faults.Err(); err != nil {
-		a.log.Error("the config has faults and is not taken over", "faults", len(faults), "error", err)
+		a.log.Error("the config has faults and is not applied", "faults", len(faults), "error", err)
 		return
 	}
 	now := a.cfg.Load()
 	changes := now.Changes(next)
 	if len(changes) == 0 {
-		a.log.Info("the config was read again; nothing has changed")
+		a.log.Info("the config was reloaded; nothing changed")
 		return
 	}
 	live := *now
@@ -46,7 +46,7 @@ func (a *Agent) Reload(o config.LoadOptions) {
 	// Logged last, when the changes are in force.
 	for _, c := range changes {
 		if c.Live {
-			a.log.Info("config key has changed", "key", c.Key, "from", c.From, "to", c.To)
+			a.log.Info("config key changed", "key", c.Key, "from", c.From, "to", c.To)
 		} else {
 			a.log.Warn("config key has changed and needs a restart of the agent", "key", c.Key, "from", c.From, "to", c.To)
 		}

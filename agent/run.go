@@ -81,9 +81,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		}
 	}()
 	if h := a.store.Health(); h.SetAside != "" {
-		what := "nothing of it could be read: apply again what was written over the API"
+		what := "none of it could be read: repeat the writes over the API"
 		if h.Salvaged {
-			what = "what could be read of it is in use"
+			what = "its readable content is in use"
 		}
 		a.notes = append(a.notes, api.Check{Name: "state-file", OK: true, Degraded: true,
 			Reason: "the state file was damaged and is set aside as " + h.SetAside + "; " + what})
@@ -217,7 +217,7 @@ func (a *Agent) decodeStored(b []byte) (*resource.Resource, error) {
 		return nil, err
 	}
 	if len(rs) != 1 {
-		return nil, fmt.Errorf("the stored value holds %d resources, not one", len(rs))
+		return nil, fmt.Errorf("the stored value has %d resources instead of one", len(rs))
 	}
 	return rs[0], nil
 }
@@ -282,7 +282,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	}
 	timeout, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
-		a.log.Warn("the service manager's watchdog is not served: WATCHDOG_USEC or WATCHDOG_PID is no number", "error", err)
+		a.log.Warn("the service manager's watchdog is off: WATCHDOG_USEC or WATCHDOG_PID is not a number", "error", err)
 	}
 	a.watchdog = &watchdog{busySince: a.reconciler.BusySince, now: a.deps.Now, notify: a.deps.Notify,
 		timeout: timeout, log: a.log}
@@ -368,7 +368,7 @@ func (a *Agent) maintain(ctx context.Context) {
 			}
 		case <-a.deps.Hangup:
 			a.deps.Notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec() +
-				"STATUS=reading the config and the resources again")
+				"STATUS=reloading the config and the resources")
 			a.Reload(a.deps.Reload)
 			status = a.statusLine()
 			a.deps.Notify(daemon.SdNotifyReady + "\n" + status)

@@ -87,7 +87,7 @@ func (e *Event) Append(dst []byte) []byte {
 	if err != nil || b.Len() > MaxLine { // only bodies can cause this
 		x.Request, x.Response = nil, nil
 		note(AnnotationTruncated, "true")
-		note(AnnotationNoBody, "the bodies cannot be part of the line")
+		note(AnnotationNoBody, "the bodies exceed the length of a line")
 		x.Notes = notes
 		b.Reset()
 		_ = enc.Encode(&x) // texts always encode

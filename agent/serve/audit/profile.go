@@ -28,7 +28,7 @@ func ParseProfile(name string) (Profile, error) {
 		return p, nil
 	}
 	return ProfileNone,
-		fmt.Errorf("%.64q is no audit profile; use one of None, Default, WriteRequestBodies, AllRequestBodies", name)
+		fmt.Errorf("%.64q is not an audit profile; use one of None, Default, WriteRequestBodies, AllRequestBodies", name)
 }
 
 // Level is how much of a request is logged, as in audit.k8s.io/v1.

@@ -59,7 +59,7 @@ const (
 
 // ErrNotWritten is the error of [Log.Store] for an event that is not in the file yet. It will be
 // written unless the process ends first.
-var ErrNotWritten = errors.New("the audit log has not taken the event yet")
+var ErrNotWritten = errors.New("the audit log has not stored the event yet")
 
 // Log is the audit log. It is safe for concurrent use.
 type Log struct {
@@ -128,11 +128,11 @@ func New(o Options) (*Log, error) {
 
 func (l *Log) measure(reg prometheus.Registerer) error {
 	l.written = prometheus.NewCounter(prometheus.CounterOpts{Name: "nearside_audit_events_total",
-		Help: "Events that the audit log has written."})
+		Help: "Events written to the audit log."})
 	l.refused = prometheus.NewCounter(prometheus.CounterOpts{Name: "nearside_audit_writes_refused_total",
-		Help: "Writes over the API that were refused because the audit log could not have taken their events."})
+		Help: "API writes refused because the audit log could not store their events."})
 	l.dropped = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nearside_audit_events_dropped_total",
-		Help: "Events that are missing in the audit log, by reason."}, []string{"reason"})
+		Help: "Events missing in the audit log, by reason."}, []string{"reason"})
 	for _, r := range [...]string{droppedFull, droppedStopped, droppedFlood} {
 		l.dropped.WithLabelValues(r)
 	}
@@ -236,7 +236,7 @@ func (l *Log) stuck() error {
 			return fmt.Errorf("the audit log: %w", err)
 		}
 		if took >= stalledAfter {
-			return fmt.Errorf("the audit log: the disk has not taken an event for %s; look at the disk of %s",
+			return fmt.Errorf("the audit log: a write has been pending for %s; check the disk of %s",
 				took.Round(time.Second), l.opts.Path)
 		}
 	}
@@ -271,7 +271,7 @@ func (l *Log) Record(e *audit.Event) { l.add(e, nil) }
 func (l *Log) Store(e *audit.Event) error {
 	done := make(chan struct{})
 	if !l.add(e, done) {
-		return fmt.Errorf("%w: there is no place for it", ErrNotWritten)
+		return fmt.Errorf("%w: the queue is full", ErrNotWritten)
 	}
 	late := time.NewTimer(l.opts.Patience)
 	defer late.Stop()
@@ -367,7 +367,7 @@ func (l *Log) Alarm() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.total > 0 && l.opts.Now().Sub(l.last) < alarmTime {
-		return fmt.Sprintf("the audit log lost events: %d since the start, the last one at %s; the log of the agent says why",
+		return fmt.Sprintf("the audit log lost events: %d since the start, the last one at %s; see the agent's log",
 			l.total, l.last.UTC().Format(time.RFC3339))
 	}
 	return ""

@@ -28,7 +28,7 @@ func (l *Log) Run(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over = true; l.events > 0 {
-		l.opts.Log.Error("the audit log has lost events: they could not be written before the agent ended",
+		l.opts.Log.Error("the audit log lost events that could not be written before the agent stopped",
 			"events", l.events)
 		l.drop(l.events, droppedStopped)
 		l.lines, l.events, l.waiters = nil, 0, nil
@@ -92,7 +92,7 @@ func (l *Log) Keep(ctx context.Context) {
 	}
 	f := l.file.Load()
 	if err := f.Run(ctx); err != nil {
-		l.opts.Log.Error("the audit log is not kept", "error", err)
+		l.opts.Log.Error("rotation of the audit log failed", "error", err)
 	}
 	<-ctx.Done()
 }

@@ -69,10 +69,10 @@ func (e *UnansweredError) Unwrap() error { return e.Err }
 // Hint returns a remedy.
 func (e *UnansweredError) Hint() string {
 	if e.After > 0 {
-		return "it is there, and busy or held up: `nearside status` says with what; repeat the command in a moment"
+		return "the agent is busy; see `nearside status`, and repeat the command in a moment"
 	}
-	return "it may have been stopped or restarted meanwhile: its log says why; repeat the command once `nearside " +
-		"status` answers"
+	return "the agent may have stopped or restarted: see its log, and repeat the command when `nearside " +
+		"status` responds"
 }
 
 // PermissionError reports that the caller lacks a permission.
