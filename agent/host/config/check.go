@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-// checkText runs a check by its name in the tag of a key. It returns what is wrong with the text
-// and what is allowed, "" when nothing is wrong.
+// checkText runs the check with the name in a key's tag. It returns what is wrong with the text and
+// what is allowed, or "" if it is valid.
 func checkText(check, s string) string {
 	switch check {
 	case "name":
@@ -54,7 +54,7 @@ func checkText(check, s string) string {
 	return ""
 }
 
-// dnsName is a lower-case DNS name (RFC 1123, section 2.1), but for its length.
+// dnsName matches a lower-case DNS name (RFC 1123, section 2.1) regardless of its length.
 const dnsName = `^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)*[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
 
 func checkAddress(s string) string {
@@ -73,7 +73,7 @@ func checkAddress(s string) string {
 	return ""
 }
 
-// resolverAddrs returns what the address of the resolver stands for, or why it is none.
+// resolverAddrs returns the addresses that a resolver address represents, or why it is invalid.
 func resolverAddrs(s string) (out []netip.AddrPort, why string) {
 	if why := checkAddress(s); why != "" {
 		return nil, why
@@ -113,7 +113,7 @@ func checkReceiver(s string) string {
 	return ""
 }
 
-// unixPrefix is before the path of a unix socket.
+// unixPrefix precedes the path of a Unix socket.
 const unixPrefix = "unix:"
 
 func checkLoopback(s string) string {
@@ -128,7 +128,7 @@ func checkLoopback(s string) string {
 		"use 127.0.0.1:PORT or [::1]:PORT", s)
 }
 
-// Bounds of the ranges of virtual addresses, as lengths of prefixes.
+// Limits of the prefix lengths of virtual address ranges.
 const (
 	minVIPBits4, maxVIPBits4 = 4, 28
 	minVIPBits6, maxVIPBits6 = 32, 120

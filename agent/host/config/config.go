@@ -1,7 +1,7 @@
-// Package config is the agent's own config: its keys, defaults and bounds, and where each value
-// comes from.
+// Package config defines the agent's own config: its keys, defaults, and limits, and the source of
+// each value.
 //
-// [Load] reads flags, environment and file over the defaults and returns every fault at once.
+// [Load] reads flags, environment, and file over the defaults and returns all faults at once.
 package config
 
 import (
@@ -48,7 +48,7 @@ type Config struct {
 		Name string `json:"name" check:"name" required:"" max:"253" doc:"Name of this node, unique in the cluster. Default: the host name."`
 		Zone string `json:"zone" default:"default" check:"name" required:"" max:"63" doc:"Zone of this node."`
 	} `json:"node"`
-	// Paths holds the directories below which relative paths lie.
+	// Paths contains the base directories of relative paths.
 	Paths struct {
 		Run   string `json:"run" default:"/run/nearside" path:"." required:"" doc:"Directory of the sockets."`
 		State string `json:"state" default:"/var/lib/nearside" path:"." required:"" doc:"Directory of what survives a restart."`
@@ -83,7 +83,7 @@ type Config struct {
 		DrainTime int                `json:"drainTime" default:"600" max:"86400" doc:"Seconds that connections may stay on a listener that an Envoy has let go of. So long it keeps the clusters that this listener led to: at least Envoy's --drain-time-s, whose default is 600. 0: they go once Envoy has acknowledged the listeners."`
 		Access    []access.ProxyRule `json:"access" nil:"" max:"256" example:"[{user: envoy, nodes: [default.web]}]" doc:"Rules of who may be which proxy; the first that matches a peer decides, and none refuses. Absent: the default rules. []: everybody is refused."`
 	} `json:"xds"`
-	// Metrics is for those who collect metrics over the network.
+	// Metrics configures metrics over the network.
 	Metrics struct {
 		Listen    string `json:"listen" check:"address" doc:"TCP address that serves GET /metrics and nothing else, over plain HTTP and for the token of metrics.tokenFile. Empty: off; the API serves metrics too."`
 		TokenFile string `json:"tokenFile" path:"state" doc:"File with the bearer token that metrics.listen takes, below paths.state when relative."`
@@ -92,7 +92,8 @@ type Config struct {
 	AccessLog struct {
 		Receivers []Receiver      `json:"receivers" max:"64" example:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" doc:"Receivers of access-log lines, over TCP or a unix socket."`
 		Files     rotation.Limits `json:"files"` // of the file backends that the agent writes
-		// Directories are where policies may name files that the agent writes, beside paths.logs.
+		// Directories are additional directories, besides paths.logs, in which policies may name
+		// files that the agent writes.
 		Directories []string `json:"directories" path:"logs" max:"64" unique:"" doc:"Directories in which policies may name files that the agent writes (file backends with rotation), beside paths.logs; below it when relative. They must belong to root or the agent's user."`
 		Spool       Spool    `json:"spool"`
 		Group       string   `json:"group" check:"group" max:"32" doc:"Group of access-log files, by name or number; its members may read them. Empty: the agent's own group."`
@@ -101,12 +102,12 @@ type Config struct {
 		OnFull      string   `json:"onFull" default:"block" oneOf:"block,dropNewest" doc:"What happens to lines while the disk is full or fails: block makes senders wait, dropNewest drops and counts lines, and notes it in the file."`
 		Fsync       string   `json:"fsync" default:"second" oneOf:"second,batch,never" doc:"When lines are forced to the disk: once a second, with each batch, or when the system likes. A crash of the agent loses none in any case."`
 	} `json:"accessLog"`
-	// AuditLog is about the log of requests to the API.
+	// AuditLog configures the log of API requests.
 	AuditLog struct {
 		Profile         string `json:"profile" default:"Default" oneOf:"Default,WriteRequestBodies,AllRequestBodies,None" live:"" doc:"How much of the requests to the API is logged, in audit/audit.log below paths.logs: the metadata of all, the bodies of those that write too, or of all about resources too. None: nothing, which is warned about."`
 		rotation.Limits `live:""`
 	} `json:"auditLog"`
-	// Gossip is the pool of agents.
+	// Gossip configures the pool of agents.
 	Gossip struct {
 		Bind        string   `json:"bind" check:"address" doc:"Address of the gossip pool, over UDP and TCP: an IP address and a port, or :port for all addresses. Empty: the agent stands alone."`
 		Advertise   string   `json:"advertise" check:"address" doc:"IP address and port that others reach gossip.bind at. Empty: gossip.bind, or an address of the host."`
@@ -120,32 +121,32 @@ type Config struct {
 		Mode string `json:"mode" default:"off" oneOf:"off,warn,enforce" unbuilt:"checks no signatures" doc:"What happens to records without a valid signature."`
 		File string `json:"file" path:"state" unbuilt:"checks no signatures" doc:"Trust file, below paths.state when relative."`
 	} `json:"trust"`
-	// Mesh holds defaults of every mesh.
+	// Mesh contains defaults for all meshes.
 	Mesh struct {
 		AutoReachableBackends bool `json:"autoReachableBackends" doc:"Derive reachable backends from MeshTrafficPermission."`
 		FlatNetwork           bool `json:"flatNetwork" doc:"Reach the dataplanes of other zones directly, also where their zone has a ZoneIngress."`
 	} `json:"mesh"`
 	VIPs VIPs `json:"vips"`
-	// Log is about the agent's own log.
+	// Log configures the agent's own log.
 	Log Log `json:"log"`
-	// Identity is reserved for later.
+	// Identity is reserved for future use.
 	Identity struct{} `json:"identity"`
 }
 
-// AuditLogPath is where the audit log is.
+// AuditLogPath returns the path of the audit log.
 func (c *Config) AuditLogPath() string { return filepath.Join(c.Paths.Logs, "audit", "audit.log") }
 
-// Socket is a unix socket that the agent serves.
+// Socket is a Unix socket that the agent serves.
 type Socket struct {
 	Path  string
 	Mode  fs.FileMode // permission bits
 	Group string      // name or number; "": the agent's own
 }
 
-// DNS is about the resolver.
+// DNS configures the resolver.
 type DNS struct {
 	Listen string `json:"listen" default:"127.0.0.1:15053" check:"resolver" doc:"UDP and TCP address of the resolver, IP:port; localhost:port is 127.0.0.1 and ::1, and :port all addresses. Empty: off. Where the default cannot be opened, the agent goes on without a resolver; an address that was set is needed."`
-	// Given says that Listen is not the default.
+	// Given is true if Listen is set explicitly.
 	Given         bool     `json:"-"`
 	Upstreams     []string `json:"upstreams" check:"upstream" max:"8" doc:"Resolvers for other names, IP or IP:port. Empty: those of /etc/resolv.conf."`
 	CacheSize     int      `json:"cacheSize" default:"10000" max:"10000000" doc:"Answers of upstreams that are kept, with 400 bytes of memory each, and 256 KiB at least; 0 keeps none."`
@@ -157,7 +158,7 @@ type DNS struct {
 	QueryLog      QueryLog `json:"queryLog"`
 }
 
-// Log is about the agent's own log: on stderr always, and in a rotated file where one is named.
+// Log configures the agent's own log, which always goes to stderr and optionally to a rotated file.
 type Log struct {
 	Level  string `json:"level" default:"info" oneOf:"debug,info,warn,error" live:"" doc:"Least severity that is logged to stderr."`
 	Format string `json:"format" default:"text" oneOf:"text,json" doc:"Form of the log on stderr."`
@@ -165,27 +166,27 @@ type Log struct {
 	rotation.Limits
 }
 
-// QueryLog is about the log of DNS queries.
+// QueryLog configures the log of DNS queries.
 type QueryLog struct {
 	Sample int    `json:"sample" max:"1000000000" live:"" doc:"One of so many DNS queries is logged; 1: all, 0: none. It tells which workload asks for what."`
 	File   string `json:"file" default:"dns/queries.log" path:"logs" required:"" doc:"File of the query log, below paths.logs when relative."`
 	rotation.Limits
 }
 
-// Spool bounds what waits on disk for a collector of access logs.
+// Spool limits the access-log data that waits on disk for a collector.
 type Spool struct {
 	MaxSize int    `json:"maxSize" default:"1024" max:"1048576" doc:"Megabytes of access-log lines that wait on disk for each collector that is away or slow; 0: they wait in memory alone, 4 MB for each."`
 	MaxAge  int    `json:"maxAge" max:"87600" doc:"Hours that lines wait for their collector; 0: until it takes them."`
 	OnFull  string `json:"onFull" default:"dropOldest" oneOf:"dropOldest,dropNewest" doc:"Which lines are dropped when no more may wait."`
 }
 
-// ResourceDir is one directory of resource files.
+// ResourceDir is a directory of resource files.
 type ResourceDir struct {
 	Path string `json:"path" path:"." required:"" doc:"Directory of resource files, below the folder of the config file when relative."`
 	Role string `json:"role" check:"name" max:"63" doc:"Role whose permissions to create and update limit what its files may hold: one of api.roles or a built-in one. Empty: no limit."`
 }
 
-// String is the path, with the role where there is one.
+// String returns the path, with the role if there is one.
 func (d ResourceDir) String() string {
 	if d.Role == "" {
 		return d.Path
@@ -193,7 +194,7 @@ func (d ResourceDir) String() string {
 	return fmt.Sprintf("%s (role %s)", d.Path, d.Role)
 }
 
-// Receiver is one receiver of access-log lines.
+// Receiver is a receiver of access-log lines.
 type Receiver struct {
 	Name    string `json:"name" check:"name" required:"" unique:"" max:"63" doc:"Name of the receiver."`
 	Address string `json:"address" check:"receiver" required:"" unique:"" doc:"TCP address host:port it listens on, or unix:PATH for a socket, below paths.run when relative."`
@@ -209,8 +210,8 @@ type Receiver struct {
 	MaxConnections int `json:"maxConnections" default:"1024" max:"65536" doc:"Connections that are open at a time; more are closed at once and counted. 0: 1024. Each may take 64 KiB of memory, and all together 64 MiB more."`
 }
 
-// VIPs is about the virtual addresses of services. Each range is one IPv4 prefix, one IPv6 prefix,
-// or both; the family that is missing has its default.
+// VIPs configures the virtual addresses of services. Each range is an IPv4 prefix, an IPv6 prefix,
+// or both; a missing family has its default.
 type VIPs struct {
 	Families             string   `json:"families" default:"IPv4" oneOf:"IPv4,DualStack" doc:"Families of virtual addresses that transparent proxies listen at: IPv4 or DualStack. A mesh in which the transparent proxy of some dataplane takes IPv6 alone (ipFamilyMode) is DualStack in any case."`
 	ReleaseAfter         int      `json:"releaseAfter" default:"3600" max:"2592000" doc:"Seconds that the virtual address of a service that is gone stays its own."`
@@ -220,10 +221,10 @@ type VIPs struct {
 	MeshMultiZoneService []string `json:"meshMultiZoneService" default:"243.0.0.0/8,fd00:fd03::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of MeshMultiZoneServices: an IPv4 prefix, an IPv6 prefix, or both."`
 }
 
-// DefaultConfigFile is where a config is looked for when none is named.
+// DefaultConfigFile is the config file that is read if none is specified.
 const DefaultConfigFile = "/etc/nearside/agent.yaml"
 
-// defaults returns the config without any file, variable or flag.
+// defaults returns the config without a file, variables, or flags.
 func defaults(hostname string) *Config {
 	c := new(Config)
 	for _, f := range c.fields() {
@@ -233,12 +234,12 @@ func defaults(hostname string) *Config {
 	return c
 }
 
-// field is one key of the config.
+// field is a key of the config.
 type field struct {
-	path string // "api.socket.path"; "accessLog.receivers[0].name" for what stands in a list
+	path string // "api.socket.path", or "accessLog.receivers[0].name" for a key of a list item
 	tag  reflect.StructTag
-	at   reflect.Value // its place in a config
-	part bool          // a key of an item
+	at   reflect.Value // its value in a config
+	part bool          // the key belongs to a list item
 }
 
 func (f field) has(tag string) bool { _, ok := f.tag.Lookup(tag); return ok }
@@ -248,10 +249,10 @@ func (f field) max() int {
 	return n
 }
 
-// fields returns the keys of c, in the order of the documentation.
+// fields returns the keys of c in documentation order.
 func (c *Config) fields() []field { return fieldsOf(reflect.ValueOf(c).Elem(), "") }
 
-// fieldsOf returns the keys of a struct and of those in it.
+// fieldsOf returns the keys of a struct, including those of nested structs.
 func fieldsOf(v reflect.Value, prefix string) []field {
 	var out []field
 	for _, f := range keysOf(v, prefix) {
@@ -266,7 +267,7 @@ func fieldsOf(v reflect.Value, prefix string) []field {
 	return out
 }
 
-// keysOf returns what stands in one mapping: keys and, as structs, mappings of keys.
+// keysOf returns the entries of one mapping: keys, and nested mappings as structs.
 func keysOf(v reflect.Value, prefix string) []field {
 	var out []field
 	for i := range v.NumField() {
@@ -285,7 +286,7 @@ func keysOf(v reflect.Value, prefix string) []field {
 	return out
 }
 
-// under returns the key with what the tag of the struct that it stands in says of all keys there.
+// under returns the key with the tags that its struct sets for all keys.
 func (f field) under(tag reflect.StructTag) field {
 	if why := tag.Get("unbuilt"); why != "" && !f.has("unbuilt") {
 		f.tag += reflect.StructTag(fmt.Sprintf(" unbuilt:%q", why))
@@ -296,8 +297,8 @@ func (f field) under(tag reflect.StructTag) field {
 	return f
 }
 
-// items returns the keys of each item of a list of structs, nil of any other key. Lists in items
-// count as keys of these.
+// items returns the keys of each item of a list of structs, and nil for other keys. A list inside
+// an item is a key of the item.
 func (f field) items() [][]field {
 	if !f.hasItems() {
 		return nil
@@ -309,7 +310,7 @@ func (f field) items() [][]field {
 	return out
 }
 
-// hasItems says whether the key is a list of structs.
+// hasItems reports whether the key is a list of structs.
 func (f field) hasItems() bool {
 	return f.at.Kind() == reflect.Slice && f.at.Type().Elem().Kind() == reflect.Struct
 }
@@ -322,8 +323,8 @@ func (f field) itemKeys(item reflect.Value, i int) []field {
 	return keys
 }
 
-// unprivileged moves the default paths to where a user without rights on the system's directories
-// can write: state and logs below lasting, all else below base.
+// unprivileged sets default paths that a user without privileges can write: state and logs below
+// lasting, and the others below base.
 func (c *Config) unprivileged(base, lasting string) {
 	c.Paths.Run, c.Paths.State, c.Paths.Logs = filepath.Join(base, "run"), filepath.Join(lasting, "state"),
 		filepath.Join(lasting, "logs")
@@ -331,8 +332,8 @@ func (c *Config) unprivileged(base, lasting string) {
 	c.API.Socket.Group, c.XDS.Socket.Group = "", ""
 }
 
-// nodeName makes a host name a valid node name: lower case, with what DNS does not take replaced by
-// "-".
+// nodeName converts a host name to a valid node name: lower case, with invalid characters replaced
+// by "-".
 func nodeName(hostname string) string {
 	clean := regexp.MustCompile(`[^a-z0-9.-]`).ReplaceAllLiteralString(strings.ToLower(hostname), "-")
 	clean = strings.Trim(clean[:min(len(clean), 253)], "-.")
@@ -342,7 +343,7 @@ func nodeName(hostname string) string {
 	return clean
 }
 
-// Options returns the options that views are made with.
+// Options returns the options for mesh views.
 func (c *VIPs) Options() mesh.VIPOptions {
 	ranges := func(texts []string) (out mesh.VIPRange) {
 		for _, s := range texts {

@@ -252,7 +252,7 @@ func TestConfigFileThatIsNone(t *testing.T) {
 	}
 }
 
-// shown is what is shown of a config, which must be read back to the same.
+// shown returns the printed config and checks that it is read back to the same config.
 func shown(t *testing.T, cfg *config.Config, with config.Origins) string {
 	t.Helper()
 	text, err := cfg.YAML(with)
@@ -263,7 +263,7 @@ func shown(t *testing.T, cfg *config.Config, with config.Origins) string {
 	if faults != nil {
 		t.Fatalf("faults: %v\n%s", faults, text)
 	}
-	again.DNS.Given = cfg.DNS.Given // says where the value is from
+	again.DNS.Given = cfg.DNS.Given // describes the source of the value
 	if d := cmp.Diff(cfg, again); d != "" {
 		t.Errorf("(-shown +read):\n%s\n%s", d, text)
 	}
@@ -273,7 +273,7 @@ func shown(t *testing.T, cfg *config.Config, with config.Origins) string {
 	return string(text)
 }
 
-// TestConfigShow checks that what is shown is read back to the same.
+// TestConfigShow checks that a printed config is read back to the same config.
 func TestConfigShow(t *testing.T) {
 	cfg, origins, faults := agenttest.LoadConfig(t, "node: {zone: z}\n", nil,
 		[]string{"vips.tag=250.0.0.0/8", "api.socket.mode=0640"})

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// dnsPort is that of name servers.
+// dnsPort is the port of name servers.
 const dnsPort = 53
 
-// Addrs returns the addresses of the resolver; none where it is off.
+// Addrs returns the addresses of the resolver, or none if it is disabled.
 func (d *DNS) Addrs() []netip.AddrPort {
 	if d.Listen == "" {
 		return nil
@@ -27,11 +27,11 @@ func (d *DNS) Servers() []netip.AddrPort {
 	return out
 }
 
-// upstreamAddr reads an upstream that was checked.
+// upstreamAddr parses a validated upstream.
 func upstreamAddr(s string) netip.AddrPort {
 	a, err := netip.ParseAddrPort(s)
 	if err != nil {
-		addr, _ := netip.ParseAddr(s) // which it is then
+		addr, _ := netip.ParseAddr(s) // valid, because it was checked
 		a = netip.AddrPortFrom(addr, dnsPort)
 	}
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
@@ -45,11 +45,12 @@ func (d *DNS) Own(server netip.AddrPort) bool {
 	})
 }
 
-// checkDNS checks the resolver.
+// checkDNS checks the resolver config.
 func (c *Config) checkDNS(fault faultFunc) {
 	d := &c.DNS
 	if d.TTL < 1 {
-		fault("dns.ttl", "%d is not possible: clients would ask again for each connection; give 1 to 86400 seconds", d.TTL)
+		fault("dns.ttl", "%d is not allowed, because clients would repeat the query for each connection; "+
+			"use 1 to 86400 seconds", d.TTL)
 	}
 	seen := map[netip.AddrPort]int{}
 	for i, s := range d.Upstreams {
@@ -61,7 +62,7 @@ func (c *Config) checkDNS(fault faultFunc) {
 			fault(fmt.Sprintf("dns.upstreams[%d]", i), "%.64q is not the address of a server; give one", s)
 		case d.Own(a):
 			fault(fmt.Sprintf("dns.upstreams[%d]", i),
-				"%.64q is the resolver itself (dns.listen); name the server that it is to ask", s)
+				"%.64q is the resolver itself (dns.listen); use another server", s)
 		case twice:
 			fault(fmt.Sprintf("dns.upstreams[%d]", i), "%.64q is item [%d] too; name each server once", s, first)
 		}

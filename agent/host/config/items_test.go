@@ -94,8 +94,8 @@ func TestConfigItems(t *testing.T) {
 	}
 }
 
-// TestConfigItemsShow checks that what is shown of items is read back to the same, absent lists and
-// empty ones included.
+// TestConfigItemsShow checks that printed items are read back unchanged, including absent and empty
+// lists.
 func TestConfigItemsShow(t *testing.T) {
 	for name, file := range map[string]string{
 		"items": doors, "absent": "xds: {access: }\n",
@@ -219,7 +219,7 @@ func TestConfigItemFaults(t *testing.T) {
 	}
 }
 
-// TestConfigKinds: kinds that roles name are held to those that the agent knows.
+// TestConfigKinds checks that roles may name only known kinds.
 func TestConfigKinds(t *testing.T) {
 	cfg, _, faults := agenttest.LoadConfig(t, "", nil,
 		[]string{"api.roles=[{name: a, allow: [{kinds: [MeshTimeouts, Mesh, '*', Nothing], verbs: [get]}]}]"})
@@ -234,7 +234,7 @@ func TestConfigKinds(t *testing.T) {
 	}
 }
 
-// TestConfigUnbuilt: what has no effect in this version is refused, and its default is not.
+// TestConfigUnbuilt checks that unsupported values are rejected, except for the defaults.
 func TestConfigUnbuilt(t *testing.T) {
 	for set, want := range map[string]string{
 		"trust.mode=enforce": "trust.mode: enforce is not supported yet: this version checks no signatures; " +
@@ -260,7 +260,7 @@ func TestConfigUnbuilt(t *testing.T) {
 	}
 }
 
-// TestConfigWarnings: what is weaker than by default is said, and is no fault.
+// TestConfigWarnings checks the warnings about settings that are less secure than the default.
 func TestConfigWarnings(t *testing.T) {
 	for set, want := range map[string]string{
 		"xds.access=[]":                 "xds.access is []",
@@ -283,7 +283,7 @@ func TestConfigWarnings(t *testing.T) {
 	}
 }
 
-// splitSet splits pairs at spaces, but for those in a value that is a list.
+// splitSet splits pairs at spaces outside lists.
 func splitSet(s string) []string {
 	if strings.Contains(s, "[") {
 		return []string{s}
@@ -291,8 +291,8 @@ func splitSet(s string) []string {
 	return strings.Fields(s)
 }
 
-// TestSecretsAreNeeded: a pool takes keys, or the word that it has none, and metrics over the
-// network a token.
+// TestSecretsAreNeeded checks that a pool requires keys or gossip.insecure, and that metrics over
+// the network require a token.
 func TestSecretsAreNeeded(t *testing.T) {
 	for set, want := range map[string]string{
 		"metrics.listen=:9902": "metrics.tokenFile: is empty: whoever reaches :9902 would read " +

@@ -14,22 +14,22 @@ import (
 
 const (
 	maxPathBytes   = 4096
-	MaxSocketBytes = 107 // sun_path of unix(7), without the closing zero
+	MaxSocketBytes = 107 // sun_path of unix(7) without the terminating zero
 )
 
-// limits of config files. Numbers keep their text: modes are octal, and ids are texts.
+// limits of config files. Numbers keep their text, because modes are octal and IDs are strings.
 var limits = strict.Limits{FileBytes: maxConfigBytes, Nodes: maxConfigNodes * strict.DocumentShare,
 	WrittenNumbers: true}.WithDefaults()
 
-// newDecoder returns a decoder that obeys the tags of keys.
+// newDecoder returns a decoder that applies the tags of keys.
 func newDecoder() strict.Decoder {
 	return strict.New(limits, strict.Types{}, strict.Hooks{Unknown: unknownKey, Before: beforeKey, After: checkKey})
 }
 
-// unknownKey says that there is no such key, and which one is meant when one is near.
+// unknownKey reports an unknown key and suggests a similar one.
 func unknownKey(d *strict.Decoder, p *strict.Pair, known []string) string {
 	above, plain := strings.CutSuffix(d.Path(), p.Key)
-	if !plain { // a key in quotes
+	if !plain { // a quoted key
 		above = above[:strings.LastIndexByte(above, '[')] + "."
 	}
 	paths := make([]string, len(known))
@@ -39,7 +39,7 @@ func unknownKey(d *strict.Decoder, p *strict.Pair, known []string) string {
 	return "is not a key of the config" + suggest(above+p.Key, paths)
 }
 
-// suggest names the key that is meant, when one is near.
+// suggest suggests a similar key, if there is one.
 func suggest(key string, keys []string) string {
 	if near := strict.Nearest(key, keys); near != "" {
 		return fmt.Sprintf("; did you mean %s?", near)
@@ -49,7 +49,7 @@ func suggest(key string, keys []string) string {
 
 var modeType = reflect.TypeFor[fs.FileMode]()
 
-// beforeKey returns the node that a key is decoded from.
+// beforeKey returns the node from which to decode a key.
 func beforeKey(d *strict.Decoder, f *strict.Field, n *strict.Node, t reflect.Type) *strict.Node {
 	as := func(kind strict.Kind, text string) *strict.Node {
 		return &strict.Node{Kind: kind, Line: n.Line, Text: text}
@@ -84,7 +84,7 @@ func beforeKey(d *strict.Decoder, f *strict.Field, n *strict.Node, t reflect.Typ
 	return nil
 }
 
-// listForm shows what a list looks like.
+// listForm returns an example of a list.
 func listForm(f *strict.Field) string {
 	if example := f.Tag.Get("example"); example != "" {
 		return "it like " + example
@@ -92,7 +92,7 @@ func listForm(f *strict.Field) string {
 	return "[a, b]"
 }
 
-// itemTag returns the tags of a key of the items of a list.
+// itemTag returns the tags of a key of list items.
 func itemTag(list reflect.Type, key string) reflect.StructTag {
 	for _, f := range strict.FieldsOf(list.Elem()) {
 		if f.Name == key {
@@ -102,8 +102,8 @@ func itemTag(list reflect.Type, key string) reflect.StructTag {
 	return ""
 }
 
-// isNumber says whether a number without quotes is the id of a user or group. Forms that YAML reads
-// as another number than the digits say do not count.
+// isNumber reports whether an unquoted number is the ID of a user or group. Forms that YAML
+// interprets as a different number are excluded.
 func isNumber(check, text string) bool {
 	switch check {
 	case "account", "uidRange", "group":
@@ -130,7 +130,7 @@ func checkKey(d *strict.Decoder, f *strict.Field, n *strict.Node, v reflect.Valu
 	}
 }
 
-// checkList checks a list, and completes its items with defaults.
+// checkList checks a list and sets the defaults of its items.
 func checkList(d *strict.Decoder, f *strict.Field, n *strict.Node, v reflect.Value, clean bool) {
 	_, absent := f.Tag.Lookup("nil")
 	_, required := f.Tag.Lookup("required")
@@ -139,7 +139,7 @@ func checkList(d *strict.Decoder, f *strict.Field, n *strict.Node, v reflect.Val
 	case len(n.Items) > f.Max:
 		d.Faultf(n.Line, "has %d items; at most %d are allowed", len(n.Items), f.Max)
 	case absent && n.Kind == strict.List && len(n.Items) == 0:
-		v.Set(reflect.MakeSlice(v.Type(), 0, 0)) // differs from an absent one
+		v.Set(reflect.MakeSlice(v.Type(), 0, 0)) // different from an absent list
 	case required && len(n.Items) == 0:
 		d.Faultf(n.Line, "is empty; give at least one item")
 	case v.Type().Elem().Kind() == reflect.String:
@@ -161,8 +161,8 @@ func checkList(d *strict.Decoder, f *strict.Field, n *strict.Node, v reflect.Val
 	}
 }
 
-// completeItem sets the defaults of an item, and reports keys that are missing, and values that
-// only one item may have and that an earlier one has.
+// completeItem sets the defaults of an item. It reports missing keys, and values that must be
+// unique but equal those of an earlier item.
 func completeItem(d *strict.Decoder, n *strict.Node, list reflect.Value, i int) {
 	item, path := list.Index(i), d.Path()
 	clean := !slices.ContainsFunc(d.Faults, func(f strict.Fault) bool { return strict.Within(f.Field, path) })
@@ -185,8 +185,8 @@ func completeItem(d *strict.Decoder, n *strict.Node, list reflect.Value, i int) 
 	}
 }
 
-// checkTag returns what is wrong with a text by the tags of its key, "" when nothing is. An item is
-// one of a list of texts, which has the tags of the list.
+// checkTag returns what is wrong with a text according to the tags of its key, or "". item is true
+// for an item of a list of texts, which has the tags of the list.
 func checkTag(tag reflect.StructTag, s string, item bool) string {
 	limit := maxPathBytes
 	if n, _ := strconv.Atoi(tag.Get("max")); n > 0 && !item {
@@ -215,8 +215,8 @@ func checkTag(tag reflect.StructTag, s string, item bool) string {
 	return ""
 }
 
-// textNode returns what the text of a variable, a flag, or a default stands for. A list of texts is
-// written with commas between, and a list of items as YAML or JSON.
+// textNode converts the text of a variable, flag, or default to a node. A list of texts is
+// comma-separated, and a list of items is YAML or JSON.
 func (f field) textNode(s string) (*strict.Node, *strict.Fault) {
 	n := &strict.Node{Kind: strict.String, Text: s}
 	_, noInt := strconv.Atoi(s)
@@ -245,7 +245,7 @@ func (f field) textNode(s string) (*strict.Node, *strict.Fault) {
 	return n, nil
 }
 
-// nest returns the mapping of keys in which one key has a value.
+// nest returns a mapping in which one key has a value.
 func nest(key string, n *strict.Node) *strict.Node {
 	for _, step := range slices.Backward(strings.Split(key, ".")) {
 		n = &strict.Node{Kind: strict.Mapping, Pairs: []strict.Pair{{Key: step, Value: n}}}
@@ -253,7 +253,8 @@ func nest(key string, n *strict.Node) *strict.Node {
 	return n
 }
 
-// setDefault sets a key of a config, or of an item, to its default. A test decodes the defaults.
+// setDefault sets a key of a config or item to its default. A test checks that all defaults are
+// valid.
 func (f field) setDefault(in any) {
 	text := f.tag.Get("default")
 	if text == "" {

@@ -14,33 +14,32 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// LoadOptions says where a config comes from. The zero value reads [DefaultConfigFile], if there is
-// one, and no variables.
+// LoadOptions specifies the sources of a config. The zero value reads [DefaultConfigFile], if it
+// exists, and no variables.
 type LoadOptions struct {
-	File string   // "": DefaultConfigFile where it exists; a named file must exist
-	Env  []string // NAME=value as os.Environ returns them
-	Set  []string // key=value of --set, the later wins
-	// Warn is told of what is odd without being wrong, such as a variable that no key has. Nil: not
-	// told.
+	File string   // "": DefaultConfigFile if it exists; a specified file must exist
+	Env  []string // NAME=value, as returned by os.Environ
+	Set  []string // key=value of --set; later values override earlier ones
+	// Warn is called for unusual but valid input, such as a variable without a key. It may be nil.
 	Warn func(string)
 
-	// What a test replaces; the zero values ask the system.
+	// Overrides for tests; zero values query the system.
 	Dir      string // working directory
 	Hostname string
 	UID      func() int
 }
 
-// Origins says for each key where its value comes from: "flag", "env NAME", "file PATH:LINE" or
+// Origins maps each key to the source of its value: "flag", "env NAME", "file PATH:LINE", or
 // "default".
 type Origins map[string]string
 
-// EnvPrefix begins the name of every variable that sets a key.
+// EnvPrefix is the prefix of variables that set keys.
 const EnvPrefix = "NEARSIDE_"
 
-// autoReachable is the short form of mesh.autoReachableBackends.
+// autoReachable is the short form of the variable for mesh.autoReachableBackends.
 const autoReachable = EnvPrefix + "AUTO_REACHABLE_BACKENDS"
 
-// otherEnv are variables of the clients, which no key has.
+// otherEnv are variables of the clients, which do not set keys.
 var otherEnv = [...]string{EnvPrefix + "SOCKET", EnvPrefix + "CONFIG"}
 
 const (
@@ -48,24 +47,24 @@ const (
 	maxConfigNodes = 1 << 17
 )
 
-// EnvName returns the variable that sets a key: "accessLog.files.maxFiles" →
+// EnvName returns the variable that sets a key: accessLog.files.maxFiles becomes
 // NEARSIDE_ACCESSLOG_FILES_MAXFILES.
 func EnvName(key string) string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// Load reads the config: a flag wins over a variable, that over the file, that over the default. A
-// variable with an empty value does not count; "--set key=" sets the empty value. Relative paths
-// lie below their entry of paths; paths.* and resources.dir lie below the file's directory when
-// they stand in the file, else below the working directory. Without file and without root,
-// everything lies below $XDG_RUNTIME_DIR/nearside or ./nearside-data, but state and logs below
-// $XDG_STATE_HOME/nearside where that is set, or below ~/.local/state/nearside beside a runtime
-// directory (XDG Base Directory Specification).
+// Load reads the config. Flags override variables, variables override the file, and the file
+// overrides defaults. A variable with an empty value is ignored; "--set key=" sets the empty value.
+// Relative paths are below their entry of paths. For paths.* and resources.dir they are relative to
+// the directory of the file if set there, and otherwise to the working directory. Without a file
+// and without root, all paths are below $XDG_RUNTIME_DIR/nearside or ./nearside-data, except that
+// state and logs are below $XDG_STATE_HOME/nearside if it is set, or below ~/.local/state/nearside
+// if there is a runtime directory (XDG Base Directory Specification).
 //
-// All faults are returned at once; then the config is not to be used.
+// Load returns all faults at once. If there are any, the config must not be used.
 func Load(o LoadOptions) (*Config, Origins, strict.Faults) {
 	if o.Hostname == "" {
-		o.Hostname, _ = os.Hostname() // nodeName has a name for none
+		o.Hostname, _ = os.Hostname() // nodeName accepts an empty name
 	}
 	if o.Dir == "" {
 		if o.Dir, _ = os.Getwd(); o.Dir == "" {
@@ -97,8 +96,8 @@ type loader struct {
 	cfg     *Config
 	fields  []field // of cfg
 	origins Origins
-	bases   map[string]string       // key → directory that a relative path lies below
-	lines   map[string]strict.Fault // key → where it is set; a default has none
+	bases   map[string]string       // directory for relative paths, by key
+	lines   map[string]strict.Fault // where a key is set; defaults have no entry
 	faults  strict.Faults
 }
 
@@ -106,7 +105,7 @@ func (l *loader) fault(file, key, reason string) {
 	l.faults = append(l.faults, strict.Fault{File: file, Field: key, Reason: reason})
 }
 
-// file reads the config file, or notes that there is none.
+// file reads the config file, or sets the defaults for a missing one.
 func (l *loader) file() {
 	name, named := l.o.File, l.o.File != ""
 	if !named {
@@ -122,7 +121,7 @@ func (l *loader) file() {
 		l.noFile()
 		return
 	case errors.Is(err, fs.ErrNotExist):
-		l.fault(name, "", "there is no such config file; give the path of one that is there")
+		l.fault(name, "", "the config file does not exist; use the path of an existing file")
 		return
 	case err != nil:
 		l.fault(name, "", fmt.Sprintf("the config file cannot be read: %v", err))
@@ -136,7 +135,7 @@ func (l *loader) file() {
 	}
 }
 
-// apply sets the keys that a tree gives, but for those with faults, and takes the faults.
+// apply sets the keys of a tree that have no faults, and records the faults.
 func (l *loader) apply(root *strict.Node, file, base string, origin func(line int) string) {
 	given, d := new(Config), newDecoder()
 	d.Check(root)
@@ -154,7 +153,7 @@ func (l *loader) apply(root *strict.Node, file, base string, origin func(line in
 	}
 }
 
-// noFile moves the defaults to where a user may write.
+// noFile sets default paths that the user can write.
 func (l *loader) noFile() {
 	uid := os.Geteuid
 	if l.o.UID != nil {
@@ -168,7 +167,7 @@ func (l *loader) noFile() {
 	if dir := lookupEnv(l.o.Env, "XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		base = filepath.Join(dir, "nearside")
 		lasting = base
-		// what is in a runtime directory is gone when the user logs out
+		// the runtime directory is deleted when the user logs out
 		if home := lookupEnv(l.o.Env, "HOME"); filepath.IsAbs(home) {
 			lasting = filepath.Join(home, ".local", "state", "nearside")
 		}
@@ -179,7 +178,7 @@ func (l *loader) noFile() {
 	l.cfg.unprivileged(base, lasting)
 }
 
-// env takes over the variables.
+// env applies the variables.
 func (l *loader) env() {
 	for _, kv := range l.o.Env {
 		name, v, _ := strings.Cut(kv, "=")
@@ -190,7 +189,7 @@ func (l *loader) env() {
 		if name == autoReachable {
 			full = EnvName("mesh.autoReachableBackends")
 			if lookupEnv(l.o.Env, full) != "" {
-				continue // the full name takes precedence, wherever it stands
+				continue // the full name takes precedence regardless of order
 			}
 		}
 		i := slices.IndexFunc(l.fields, func(f field) bool { return EnvName(f.path) == full })
@@ -204,7 +203,7 @@ func (l *loader) env() {
 	}
 }
 
-// flags takes over --set.
+// flags applies --set.
 func (l *loader) flags() {
 	for _, kv := range l.o.Set {
 		key, v, ok := strings.Cut(kv, "=")
@@ -221,7 +220,7 @@ func (l *loader) flags() {
 	}
 }
 
-// set takes over the value of a variable or flag.
+// set applies the value of a variable or flag.
 func (l *loader) set(f field, v, file, origin string) {
 	n, fault := f.textNode(v)
 	if fault != nil {
@@ -231,7 +230,7 @@ func (l *loader) set(f field, v, file, origin string) {
 	l.apply(nest(f.path, n), file, l.o.Dir, func(int) string { return origin })
 }
 
-// take keeps the faults of a file, variable or flag.
+// take records the faults of a file, variable, or flag.
 func (l *loader) take(file string, faults strict.Faults) {
 	for _, f := range faults {
 		f.File = file
@@ -239,7 +238,7 @@ func (l *loader) take(file string, faults strict.Faults) {
 	}
 }
 
-// locate adds to faults of keys, or of parts of their values, where the keys are set.
+// locate adds the location of keys to faults of the keys or parts of their values.
 func (l *loader) locate(faults strict.Faults) strict.Faults {
 	for i := range faults {
 		f := &faults[i]
@@ -252,8 +251,8 @@ func (l *loader) locate(faults strict.Faults) strict.Faults {
 	return faults
 }
 
-// resolve makes paths absolute. The entries of paths come first. For the keys of an item, list is
-// the key of the list.
+// resolve makes paths absolute, beginning with the entries of paths. For the keys of an item, list
+// is the key of the list.
 func (l *loader) resolve(fields []field, list string) {
 	for _, f := range fields {
 		for _, keys := range f.items() {
@@ -297,7 +296,7 @@ func (l *loader) resolveText(f field, at reflect.Value, list string) {
 	at.SetString(filepath.Join(below, p))
 }
 
-// readConfig reads a regular file of bounded size.
+// readConfig reads a regular file of limited size.
 func readConfig(name string) ([]byte, error) {
 	switch st, err := os.Stat(name); {
 	case err != nil:
@@ -310,7 +309,7 @@ func readConfig(name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-// lookupEnv returns the value of a variable; the last one counts.
+// lookupEnv returns the value of a variable; the last one applies.
 func lookupEnv(env []string, name string) string {
 	for _, kv := range slices.Backward(env) {
 		if n, v, _ := strings.Cut(kv, "="); n == name {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// checkReceivers checks the receivers of access logs together.
+// checkReceivers checks the receivers of access logs for conflicts.
 func (c *Config) checkReceivers(fault faultFunc) {
 	files, sockets := map[string]int{}, map[string]string{
 		filepath.Clean(c.API.Socket.Path): "api.socket.path", filepath.Clean(c.XDS.Socket.Path): "xds.socket.path",

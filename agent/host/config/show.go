@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAML returns the config as a file that [Load] reads back to the same config. With origins, a
-// comment behind each key says where its value comes from.
+// YAML returns the config as a file that [Load] reads back to the same config. With origins, each
+// key has a comment with its source.
 func (c *Config) YAML(origins Origins) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
@@ -23,7 +23,7 @@ func (c *Config) YAML(origins Origins) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// node returns the value as YAML, which [Load] reads back.
+// node returns the value as YAML that [Load] reads back.
 func (f field) node() *yaml.Node {
 	if mode, ok := f.at.Interface().(fs.FileMode); ok {
 		return scalarNode(fmt.Sprintf("%04o", mode))
@@ -33,7 +33,7 @@ func (f field) node() *yaml.Node {
 	}
 	n := new(yaml.Node)
 	if err := n.Encode(f.at.Interface()); err != nil {
-		return scalarNode(err.Error()) // plain values always encode
+		return scalarNode(err.Error()) // unreachable: plain values can be encoded
 	}
 	if n.Kind == yaml.SequenceNode {
 		n.Style = yaml.FlowStyle
@@ -60,7 +60,7 @@ func (f field) listNode() *yaml.Node {
 	return out
 }
 
-// itemNode returns an item, or a section of one. It leaves out keys that are empty by default.
+// itemNode returns an item or a section of one, without keys that are empty by default.
 func itemNode(v reflect.Value) *yaml.Node {
 	out := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
 	for _, k := range keysOf(v, "") {
@@ -85,7 +85,7 @@ func scalarNode(v string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v}
 }
 
-// mappingNode returns a struct as a mapping, with the origins of its keys as comments.
+// mappingNode returns a struct as a mapping with the origins of its keys as comments.
 func mappingNode(v reflect.Value, prefix string, origins Origins) *yaml.Node {
 	out := &yaml.Node{Kind: yaml.MappingNode}
 	for _, f := range keysOf(v, prefix) {
@@ -106,17 +106,17 @@ func mappingNode(v reflect.Value, prefix string, origins Origins) *yaml.Node {
 	return out
 }
 
-// KeyInfo describes one key of the config.
+// KeyInfo describes a key of the config.
 type KeyInfo struct {
-	Path    string // "dns.cacheSize"
-	Env     string // "NEARSIDE_DNS_CACHESIZE"
+	Path    string // such as "dns.cacheSize"
+	Env     string // such as "NEARSIDE_DNS_CACHESIZE"
 	Doc     string
-	Default string    // as YAML; of a privileged agent
-	Live    bool      // a change takes effect on SIGHUP, without a restart
-	Items   []KeyInfo // keys of the items of a list, "xds.access[].user"; with Path and Doc alone
+	Default string    // as YAML, for a privileged agent
+	Live    bool      // applied on SIGHUP without a restart
+	Items   []KeyInfo // keys of list items, such as "xds.access[].user", with only Path and Doc
 }
 
-// Keys lists every key of the config in the order of the documentation.
+// Keys lists all keys of the config in documentation order.
 func Keys() []KeyInfo {
 	var out []KeyInfo
 	for _, f := range defaults("").fields() {
@@ -136,13 +136,13 @@ func (f field) itemInfos() (out []KeyInfo) {
 	return out
 }
 
-// render writes a value in one line of YAML.
+// render formats a value as one line of YAML.
 func (f field) render() string {
 	n := f.node()
 	n.Style |= yaml.FlowStyle
 	b, err := yaml.Marshal(n)
 	if err != nil {
-		return err.Error() // nodes of scalars always marshal
+		return err.Error() // unreachable: scalar nodes can be encoded
 	}
 	return strings.TrimSpace(string(b))
 }
@@ -153,12 +153,12 @@ func Schema() []byte {
 	root["$schema"], root["description"] = "https://json-schema.org/draft/2020-12/schema", "Config of the nearside agent."
 	b, err := json.MarshalIndent(root, "", "  ")
 	if err != nil {
-		return []byte(fmt.Sprintf("{%q: %q}", "$comment", err)) // plain maps and texts always marshal
+		return []byte(fmt.Sprintf("{%q: %q}", "$comment", err)) // unreachable: maps and strings can be encoded
 	}
 	return append(b, '\n')
 }
 
-// schemaOf returns the schema of a mapping: of a section, or of an item of a list.
+// schemaOf returns the schema of a mapping: a section or a list item.
 func schemaOf(v reflect.Value, prefix string, item bool) map[string]any {
 	props, required := map[string]any{}, []string{}
 	for _, f := range keysOf(v, prefix) {
@@ -237,15 +237,15 @@ func (f field) schema() map[string]any {
 	return s
 }
 
-// Change is one key whose value differs between two configs.
+// Change is a key whose value differs between two configs.
 type Change struct {
 	Key  string
 	From string
 	To   string
-	Live bool // takes effect without a restart
+	Live bool // applied without a restart
 }
 
-// Changes lists the keys that differ, in the order of the documentation.
+// Changes lists the keys that differ, in documentation order.
 func (c *Config) Changes(to *Config) []Change {
 	var out []Change
 	now := to.fields()

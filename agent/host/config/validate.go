@@ -13,12 +13,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-// faultFunc notes a fault of a key.
+// faultFunc records a fault of a key.
 type faultFunc func(key, format string, args ...any)
 
-// Validate reports what is wrong with the config as a whole: what [Load] cannot see at a single
-// key. A config that was put together by hand needs absolute paths. Kinds of resources in api.roles
-// are for [Config.CheckKinds].
+// Validate checks the config as a whole, in addition to the checks of single keys in [Load]. A
+// config that was not loaded must have absolute paths. [Config.CheckKinds] checks the resource
+// kinds in api.roles.
 func (c *Config) Validate() strict.Faults {
 	var out strict.Faults
 	fault := func(key, format string, args ...any) {
@@ -69,7 +69,7 @@ func checkPaths(fields []field, fault faultFunc) {
 	}
 }
 
-// checkUnbuilt refuses values that would have no effect in this version.
+// checkUnbuilt rejects values that this version does not support.
 func (c *Config) checkUnbuilt(fault faultFunc) {
 	usual := defaults("").fields()
 	for i, f := range c.fields() {
@@ -81,7 +81,7 @@ func (c *Config) checkUnbuilt(fault faultFunc) {
 	}
 }
 
-// checkXDS checks how xds.tcp is protected.
+// checkXDS checks the protection of xds.tcp and metrics.listen.
 func (c *Config) checkXDS(fault faultFunc) {
 	tls := &c.XDS.TLS
 	if tls.Key != "" && tls.Cert == "" {
@@ -106,7 +106,7 @@ func (c *Config) checkXDS(fault faultFunc) {
 	}
 }
 
-// checkAccess checks who may do what.
+// checkAccess checks access rules and resource directories.
 func (c *Config) checkAccess(fault faultFunc) {
 	_, err := access.NewProxies(access.ProxyOptions{Rules: c.XDS.Access, GID: -1})
 	splitFaults(err, fault)
@@ -142,13 +142,13 @@ func (c *Config) checkAccess(fault faultFunc) {
 	}
 }
 
-// isBelow says whether a path leads to something in a directory.
+// isBelow reports whether a path is inside a directory.
 func isBelow(path, dir string) bool {
 	rel, err := filepath.Rel(dir, path)
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// splitFaults notes what joined errors say, each of which begins with its field path.
+// splitFaults records the errors of a joined error. Each begins with its field path.
 func splitFaults(err error, fault faultFunc) {
 	if err == nil {
 		return
@@ -163,7 +163,7 @@ func splitFaults(err error, fault faultFunc) {
 	}
 }
 
-// CheckKinds reports kinds in api.roles that are not among those known.
+// CheckKinds reports unknown kinds in api.roles.
 func (c *Config) CheckKinds(known []string) (out strict.Faults) {
 	for i, r := range c.API.Roles {
 		for j, a := range r.Allow {
@@ -183,7 +183,7 @@ func (c *Config) CheckKinds(known []string) (out strict.Faults) {
 	return out
 }
 
-// Warnings lists what is weaker than by default, or has no effect, without being wrong.
+// Warnings lists settings that are less secure than the default or have no effect.
 func (c *Config) Warnings() (out []string) {
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if m := c.API.Socket.Mode; m&0o006 != 0 {
@@ -258,11 +258,11 @@ func (c *Config) Warnings() (out []string) {
 	return out
 }
 
-// everything says whether a pattern stands for any text.
+// everything reports whether a pattern matches any text.
 func everything(pattern string) bool { return pattern != "" && strings.Trim(pattern, "*") == "" }
 
-// isLoopback says whether an address host:port names a loopback address. A host name can change
-// what it stands for.
+// isLoopback reports whether an address host:port has a loopback IP. Host names do not count,
+// because they can change.
 func isLoopback(s string) bool {
 	host, _, err := net.SplitHostPort(s)
 	if err != nil {
@@ -272,8 +272,8 @@ func isLoopback(s string) bool {
 	return err == nil && a.IsLoopback()
 }
 
-// checkRanges checks the ranges of virtual addresses together. A family that is not written has its
-// default.
+// checkRanges checks the virtual address ranges for conflicts. A missing family has its default
+// range.
 func (c *Config) checkRanges(fault func(key, format string, args ...any)) {
 	type keyed struct {
 		key string
@@ -308,7 +308,7 @@ func (c *Config) checkRanges(fault func(key, format string, args ...any)) {
 	}
 }
 
-// checkGossip checks that a pool is closed to strangers, unless it is said to be open.
+// checkGossip checks that a pool is protected by keys unless it is explicitly insecure.
 func (c *Config) checkGossip(fault faultFunc) {
 	g := &c.Gossip
 	switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-// dial connects to the admin socket. The user can replace what lies in the directory at any time: a
-// link is not followed, and who answers must be the process that has the xDS stream.
+// dial connects to the admin socket. The user can replace files in the directory at any time, so
+// links are not followed, and the peer must be the process that has the xDS stream.
 func (e Envoy) dial(ctx context.Context) (net.Conn, error) {
 	path := filepath.Join(e.Dir, strconv.FormatUint(uint64(e.Peer.UID), 10), e.ID+".sock")
 	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -34,11 +34,11 @@ func (e Envoy) dial(ctx context.Context) (net.Conn, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || st.Uid != e.Peer.UID {
 		return nil, fmt.Errorf("%s is not a socket of uid %d", path, e.Peer.UID)
 	}
-	// what was looked at, whatever has its name by now
+	// connect to the checked file, even if its name has been reused
 	c, err := (&net.Dialer{}).DialContext(ctx, "unix", "/proc/self/fd/"+strconv.Itoa(fd))
 	if err != nil {
 		if errno := unix.Errno(0); errors.As(err, &errno) {
-			err = errno // without the path of the descriptor
+			err = errno // omit the path of the descriptor
 		}
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

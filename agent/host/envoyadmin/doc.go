@@ -1,7 +1,6 @@
-// Package envoyadmin asks Envoys over their admin sockets. An Envoy is asked only where its socket
-// is certain to be its own, and what it answers is taken for what any process may have said: an
-// answer is bounded in time and size, and one that is not well formed is an error. It starts no
-// goroutine.
+// Package envoyadmin queries Envoys over their admin sockets. It sends a request only if the socket
+// is certain to belong to the Envoy. Responses are untrusted: they are limited in time and size,
+// and malformed ones are errors. The package starts no goroutines.
 package envoyadmin
 
 import (
@@ -23,27 +22,27 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// bounds are those of one answer: how long it may take, and its bytes, header included.
+// bounds are the limits of a response: its time and its size in bytes, including the header.
 type bounds struct {
 	timeout time.Duration
 	most    int64
 }
 
-// short are the bounds of what is asked in the course of events.
+// short are the limits of automatic queries.
 var short = bounds{time.Second, 1 << 20}
 
-// maxCount bounds a counter: no Envoy comes that far, and sums stay within 64 bits.
+// maxCount limits a counter. Envoy counters never reach it, and sums of counters fit in 64 bits.
 const maxCount = 1 << 40
 
-// Envoy is one whose admin socket lies where the bootstrap puts it: DIR/UID/ID.sock, with the user
-// of its xDS stream.
+// Envoy is an Envoy with its admin socket at the path that the bootstrap sets: DIR/UID/ID.sock,
+// where UID is the user of its xDS stream.
 type Envoy struct {
-	Dir  string      // with a directory for each user, to which that user alone can write
-	ID   string      // its node id
-	Peer access.Peer // of its xDS stream
+	Dir  string      // contains a directory for each user, writable only by that user
+	ID   string      // node ID
+	Peer access.Peer // peer of its xDS stream
 }
 
-// checkPeers says whether who answers is who has the stream.
+// checkPeers returns an error if the peer of the admin socket is not the peer of the stream.
 func checkPeers(asked, stream access.Peer) error {
 	if asked.UID != stream.UID || asked.PID != stream.PID {
 		return fmt.Errorf("the admin socket is that of %s, the xDS stream that of %s", asked, stream)
@@ -51,23 +50,23 @@ func checkPeers(asked, stream access.Peer) error {
 	return nil
 }
 
-// get returns the body of the answer to a path.
+// get returns the body of the response for a path.
 func (e Envoy) get(ctx context.Context, path string) (string, error) {
 	body, err := e.ask(ctx, "GET", path, short)
 	return string(body), err
 }
 
-// ReopenLogs has the Envoy write all log lines that it holds and open its log files anew. It
-// answers before it has done so.
+// ReopenLogs makes Envoy flush and reopen its log files. Envoy responds before it has done so.
 func (e Envoy) ReopenLogs(ctx context.Context) error {
 	_, err := e.ask(ctx, "POST", "/reopen_logs", short)
 	return err
 }
 
-// ask returns the body of the answer to a request.
+// ask returns the body of the response to a request.
 func (e Envoy) ask(ctx context.Context, method, path string, b bounds) ([]byte, error) {
 	if !e.Peer.Local || e.Peer.Foreign || e.Peer.PID <= 0 {
-		return nil, fmt.Errorf("the admin socket of %s cannot be told: the xDS stream is that of %s", e.ID, e.Peer)
+		return nil, fmt.Errorf("the admin socket of %s cannot be identified: the xDS stream belongs to %s",
+			e.ID, e.Peer)
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
@@ -108,7 +107,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// counters returns the used counters of which the whole name matches a regular expression.
+// counters returns the used counters whose whole name matches a regular expression.
 func (e Envoy) counters(ctx context.Context, filter *regexp.Regexp) (map[string]uint64, error) {
 	body, err := e.get(ctx, "/stats?usedonly&type=Counters&filter="+url.QueryEscape(filter.String()))
 	if err != nil {
@@ -126,29 +125,28 @@ func (e Envoy) counters(ctx context.Context, filter *regexp.Regexp) (map[string]
 	return out, nil
 }
 
-// Counters of writes to log files whose lines are lost, and of attempts to open log files anew in
-// vain, after which lines are lost.
+// Counters of failed writes to log files, whose lines are lost, and of failed attempts to reopen
+// log files.
 const (
 	writeFailed  = "filesystem.write_failed"
 	reopenFailed = "filesystem.reopen_failed"
 )
 
-// wanted are the counters of failed writes, of connections that no filter chain takes, and of those
-// that are led to a cluster without endpoints, as a closed passthrough does.
+// wanted matches the counters of failed writes, of connections without a matching filter chain, and
+// of connections to a cluster without endpoints, which a closed passthrough uses.
 var wanted = regexp.MustCompile(`^(filesystem\.(write|reopen)_failed|listener\..+\.no_filter_chain_match|cluster\.outbound_passthrough_ipv[46]\.upstream_cx_none_healthy)$`)
 
-// passthrough is what the names of the listeners begin with at which connections to unknown
-// destinations arrive.
+// passthrough is the name prefix of the listeners for connections to unknown destinations.
 const passthrough = "outbound:passthrough:"
 
-// Counts returns what the Envoy has counted since it started.
+// Counts returns the counters since Envoy started.
 func (e Envoy) Counts(ctx context.Context) (api.ProxyCounts, error) {
 	stats, err := e.counters(ctx, wanted)
 	if err != nil {
 		return api.ProxyCounts{}, err
 	}
 	out := api.ProxyCounts{WritesFailed: stats[writeFailed], ReopensFailed: stats[reopenFailed]}
-	unchained := map[string]uint64{} // by the name that statistics have of a listener
+	unchained := map[string]uint64{} // by the listener's name in statistics
 	for name, v := range stats {
 		if at, ok := strings.CutPrefix(name, "listener."); ok {
 			unchained[strings.TrimSuffix(at, ".no_filter_chain_match")] = v

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// long are the bounds of what people ask for.
+// long are the limits of queries for users.
 var long = bounds{10 * time.Second, 64 << 20}
 
-// ConfigDump returns the config that the Envoy has, as JSON of envoy.admin.v3.ConfigDump, with its
-// endpoints when these are asked for. Envoy hides private keys in it, and no other secrets.
+// ConfigDump returns Envoy's config as JSON of envoy.admin.v3.ConfigDump, optionally with
+// endpoints. Envoy hides private keys in it, but no other secrets.
 func (e Envoy) ConfigDump(ctx context.Context, endpoints bool) ([]byte, error) {
 	path := "/config_dump"
 	if endpoints {
@@ -24,16 +24,16 @@ func (e Envoy) ConfigDump(ctx context.Context, endpoints bool) ([]byte, error) {
 	return e.ask(ctx, "GET", path, long)
 }
 
-// Stats returns its statistics, one a line.
+// Stats returns Envoy's statistics, one per line.
 func (e Envoy) Stats(ctx context.Context) ([]byte, error) { return e.ask(ctx, "GET", "/stats", long) }
 
-// Clusters returns its clusters with their endpoints and how these are, as text.
+// Clusters returns the clusters with the state of their endpoints as text.
 func (e Envoy) Clusters(ctx context.Context) ([]byte, error) {
 	return e.ask(ctx, "GET", "/clusters", long)
 }
 
-// Levels returns the level of each logger, after those in set have been given theirs; the name ""
-// in it is for all loggers.
+// Levels sets the levels of loggers and returns the levels of all loggers. In set, the name ""
+// means all loggers.
 func (e Envoy) Levels(ctx context.Context, set map[string]string) (map[string]string, error) {
 	var queries []string
 	if level, all := set[""]; all {
@@ -57,7 +57,7 @@ func (e Envoy) Levels(ctx context.Context, set map[string]string) (map[string]st
 	return parseLevels(string(body))
 }
 
-// parseLevels reads "  name: level" after a heading.
+// parseLevels parses lines "  name: level" after a heading.
 func parseLevels(body string) (map[string]string, error) {
 	out := map[string]string{}
 	for line := range strings.Lines(body) {
@@ -76,9 +76,8 @@ func parseLevels(body string) (map[string]string, error) {
 	return out, nil
 }
 
-// Levels of loggers, from the one that says most; "warn" and "err" are other names that Envoy
-// takes.
+// levels are the log levels in descending verbosity. Envoy also accepts "warn" and "err".
 var levels = []string{"trace", "debug", "info", "warning", "warn", "error", "err", "critical", "off"}
 
-// Level says whether that is a level of a logger.
+// Level reports whether name is a log level.
 func Level(name string) bool { return slices.Contains(levels, name) }

@@ -202,11 +202,11 @@ func TestWhoIsNotAsked(t *testing.T) {
 		"another process": {func(_ *testing.T, e *envoyadmin.Envoy, _ string) { e.Peer.PID++ },
 			"the xDS stream that of uid"},
 		"a process that is not known": {func(_ *testing.T, e *envoyadmin.Envoy, _ string) { e.Peer.PID = 0 },
-			"cannot be told"},
+			"cannot be identified"},
 		"over TCP": {func(_ *testing.T, e *envoyadmin.Envoy, _ string) { e.Peer = access.Peer{Addr: "127.0.0.1:1"} },
-			"cannot be told"},
+			"cannot be identified"},
 		"a user that is not known": {func(_ *testing.T, e *envoyadmin.Envoy, _ string) { e.Peer.Foreign = true },
-			"cannot be told"},
+			"cannot be identified"},
 		"another user": {func(_ *testing.T, e *envoyadmin.Envoy, _ string) { e.Peer.UID++ }, "no such file"},
 		"a link": {func(t *testing.T, _ *envoyadmin.Envoy, socket string) {
 			agenttest.Do(t, os.Rename(socket, socket+"2"))

@@ -1,8 +1,8 @@
 // Package keyring reads and changes the file with the keys of a gossip pool.
 //
-// A keyring is base64 keys of 16, 24 or 32 bytes, one a line. The first one encrypts, all decrypt.
-// A file that others than its owner may open is refused. Keys are named by fingerprints, and are in
-// no message, log line or error.
+// A keyring contains base64 keys of 16, 24, or 32 bytes, one per line. The first key encrypts, and
+// all keys decrypt. A file that other users can access is refused. Keys are identified by
+// fingerprints and never appear in messages, logs, or errors.
 package keyring
 
 import (
@@ -26,15 +26,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/files"
 )
 
-// maxKeys bounds the keys of a keyring.
+// maxKeys is the maximum number of keys.
 const maxKeys = 16
 
-// makeKey tells how to come to a key.
+// makeKey explains how to create a key.
 const makeKey = "make one with: nearside keyring generate"
 
-// Read reads a keyring: base64 keys of 16, 24 or 32 bytes, one a line. The first one encrypts, all
-// decrypt. Empty lines, and lines that begin with #, do not count. A file that others than its
-// owner may open is refused: they may have the keys.
+// Read reads a keyring. It ignores empty lines and lines that begin with #. It refuses a file that
+// other users can access, because they may have read the keys.
 func Read(path string) ([][]byte, error) {
 	f, err := files.OpenRegular(path)
 	if err != nil {
@@ -74,7 +73,7 @@ func Read(path string) ([][]byte, error) {
 	return out, nil
 }
 
-// parseKey reads one key. What it returns as an error does not hold the text.
+// parseKey parses one key. Errors do not contain the text.
 func parseKey(text string) ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(text)
 	switch n := len(key); {
@@ -86,26 +85,26 @@ func parseKey(text string) ([]byte, error) {
 	return key, nil
 }
 
-// Fingerprint names a key without telling it.
+// Fingerprint returns an identifier of a key that does not reveal the key.
 func Fingerprint(key []byte) string {
 	sum := sha256.Sum256(append([]byte("nearside gossip key\n"), key...))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Errors of a keyring.
+// Errors of [File].
 var (
 	ErrKeyThere = errors.New("the key is in the keyring already")
 	ErrNoKey    = errors.New("no key has that fingerprint; nearside keyring list shows them")
 	ErrLastKey  = errors.New("it is the key that encrypts; use another one first")
 )
 
-// File is the file of the keys of a pool. A running agent takes a change over within some seconds.
+// File is the keyring file of a pool. A running agent applies changes within a few seconds.
 type File struct{ path string }
 
-// Open returns the keyring in a file, which need not exist.
+// Open returns the keyring with the given path. The file need not exist.
 func Open(path string) File { return File{path} }
 
-// List returns the fingerprints of the keys, that of the one which encrypts first.
+// List returns the fingerprints of the keys; the first is that of the encrypting key.
 func (k File) List() ([]string, error) {
 	keys, err := Read(k.path)
 	if err != nil {
@@ -118,7 +117,7 @@ func (k File) List() ([]string, error) {
 	return out, nil
 }
 
-// Add adds a key (base64) behind the others, so that it is known before it is used, and returns its
+// Add appends a base64 key, so that members know it before it encrypts, and returns its
 // fingerprint.
 func (k File) Add(text string) (string, error) {
 	text = strings.TrimSpace(text)
@@ -135,7 +134,7 @@ func (k File) Add(text string) (string, error) {
 	})
 }
 
-// Use lets the key with a fingerprint encrypt.
+// Use makes the key with a fingerprint the encrypting key.
 func (k File) Use(id string) error {
 	return k.edit(false, func(lines []string) ([]string, error) {
 		i := place(lines, id)
@@ -162,7 +161,7 @@ func (k File) Remove(id string) error {
 	})
 }
 
-// keyOf returns the fingerprint of the key in a line, "" where there is none.
+// keyOf returns the fingerprint of the key in a line, or "" if there is none.
 func keyOf(line string) string {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(line))
 	if err != nil || len(key) == 0 {
@@ -175,7 +174,7 @@ func place(lines []string, id string) int {
 	return slices.IndexFunc(lines, func(l string) bool { return keyOf(l) == id })
 }
 
-// first returns the line of the key that encrypts, or the end.
+// first returns the index of the line with the encrypting key, or the number of lines.
 func first(lines []string) int {
 	if i := slices.IndexFunc(lines, func(l string) bool { return keyOf(l) != "" }); i >= 0 {
 		return i
@@ -183,12 +182,12 @@ func first(lines []string) int {
 	return len(lines)
 }
 
-// edit replaces the file in one step. Comments, owner and mode stay; a new file belongs to whom its
-// directory belongs to.
+// edit replaces the file atomically and preserves comments, owner, and mode. A new file gets the
+// owner of its directory.
 func (k File) edit(create bool, change func([]string) ([]string, error)) error {
 	like := k.path
 	var lines []string
-	_, err := Read(k.path) // it must be one that the agent takes
+	_, err := Read(k.path) // it must be valid for the agent
 	switch {
 	case err == nil:
 		b, err := os.ReadFile(k.path)

@@ -1,6 +1,5 @@
-// Package memory says how much memory the process may take and has in use, has caches given up
-// before it is short, and says then that there is none for more proxies. Nothing is bounded where
-// the process has no limit.
+// Package memory measures the memory of the process, evicts caches before it is short, and then
+// refuses more proxies. Without a memory limit it does nothing.
 package memory
 
 import (
@@ -15,33 +14,33 @@ import (
 	"time"
 )
 
-// Shares of the limit, in percent. What is in use is known as of the last collection: between
-// shortAt and the limit there is room for what is taken until the next one, for what is on its way
-// to proxies, and for the changes of those that are served.
+// Thresholds in percent of the limit. The live memory is known as of the last collection. The rest
+// above shortAt is for allocations until the next collection, data in flight, and changes of served
+// proxies.
 const (
-	shedAt  = 70 // from here on caches are given up
-	shortAt = 80 // from here on, where that does not suffice, no more proxies are taken
-	enough  = 70 // below it they are again
-	// mappedAt is how much Go may have from the system, live or not: it has been held to the limit in
-	// vain then.
+	shedAt  = 70 // caches are evicted above this
+	shortAt = 80 // no more proxies are accepted above this, if evicting caches does not help
+	enough  = 70 // proxies are accepted again below this
+	// mappedAt is the share of memory mapped by Go, live or not, above which the runtime has failed
+	// to respect the limit.
 	mappedAt = 105
 )
 
 const (
-	shedEvery = time.Minute // at most, while there is room
-	// while there is none, since what is in use is not known without a collection, and when something
-	// was freed
+	shedEvery = time.Minute // minimum interval while memory is not short
+	// minimum interval while memory is short, because the live memory is only known after a
+	// collection, and after memory was freed
 	collectEvery = 30 * time.Second
 )
 
-// Use is how much memory a process takes, in bytes.
+// Use is the memory use of a process in bytes.
 type Use struct {
-	Limit  uint64 // that Go's collector keeps to; 0: none
-	Live   uint64 // in use: live on the heap as of the last collection, and all that is not on the heap
-	Mapped uint64 // that Go has from the system
+	Limit  uint64 // limit of the garbage collector; 0: none
+	Live   uint64 // live heap as of the last collection plus memory outside the heap
+	Mapped uint64 // memory that Go has mapped
 }
 
-// Read reads how much this process takes.
+// Read returns the memory use of this process.
 func Read() Use {
 	s := []metrics.Sample{
 		{Name: "/gc/gomemlimit:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"},
@@ -63,28 +62,28 @@ func Read() Use {
 	return u
 }
 
-// reaches says whether so many percent of the limit are in use.
+// reaches reports whether live memory has reached a percentage of the limit.
 func (u Use) reaches(percent uint64) bool { return u.Limit > 0 && u.Live >= u.Limit/100*percent }
 
-// isShort says whether there is no memory for more.
+// isShort reports whether memory is short.
 func (u Use) isShort() bool {
 	return u.reaches(shortAt) || u.Limit > 0 && u.Mapped >= u.Limit/100*mappedAt
 }
 
-// Options is what a Guard needs.
+// Options configures a [Guard].
 type Options struct {
 	Read    func() Use       // nil: [Read]
-	Collect func()           // collects garbage and gives memory back; nil: that of Go
+	Collect func()           // collects garbage and returns memory to the system; nil: that of Go
 	Now     func() time.Time // nil: time.Now
-	Log     *slog.Logger     // nil: nothing is logged
-	Shed    func()           // gives up caches; nil: there are none. It must not call the guard.
-	Own     func()           // asks who calls [Guard.Room] to give up his own, as there; nil: nobody is asked
-	// told when it becomes short, and when it no longer is. Nil: nobody is. It must not call the
-	// guard.
+	Log     *slog.Logger     // nil: no logging
+	Shed    func()           // evicts caches; may be nil. It must not call the guard.
+	Own     func()           // asks the caller of [Guard.Room] to evict its caches; may be nil
+	// Changed is called when memory becomes short and when it no longer is. It may be nil and must
+	// not call the guard.
 	Changed func()
 }
 
-// Guard watches over the memory of a process. Its methods may be called from any goroutine.
+// Guard watches the memory of a process. It is safe for concurrent use.
 type Guard struct {
 	o Options
 
@@ -93,17 +92,17 @@ type Guard struct {
 	freed atomic.Bool
 
 	mu        sync.Mutex
-	shed      time.Time // when caches were given up last
-	collected time.Time // when a collection was made for the sake of room
+	shed      time.Time // last eviction of caches
+	collected time.Time // last collection to free memory
 }
 
-// ShortError says that there is no memory for more.
+// ShortError reports that there is no memory for more proxies.
 type ShortError struct {
-	Use   Use // when it became short
+	Use   Use // when memory became short
 	Since time.Time
 }
 
-// Error names the limit and the remedy.
+// Error returns the limit and the remedy.
 func (e *ShortError) Error() string {
 	return fmt.Sprintf("the agent has no memory for more proxies: %d MiB are in use of the %d MiB that it may take; "+
 		"those that are served stay so, and this one is served once there is memory again. "+
@@ -118,7 +117,7 @@ func New(o Options) *Guard {
 	}
 	if o.Collect == nil {
 		o.Collect = func() {
-			runtime.GC() // what lies in a sync.Pool outlives one collection
+			runtime.GC() // objects in a sync.Pool survive one collection
 			debug.FreeOSMemory()
 		}
 	}
@@ -140,18 +139,18 @@ func New(o Options) *Guard {
 	return &Guard{o: o}
 }
 
-// State is how the memory stands.
+// State is the state of the memory.
 type State struct {
 	Use
-	Short *ShortError // nil: there is room
-	Sheds uint64      // how often caches were given up
+	Short *ShortError // nil: memory is sufficient
+	Sheds uint64      // number of evictions
 }
 
-// State returns how the memory stands.
+// State returns the state of the memory.
 func (g *Guard) State() State { return State{g.o.Read(), g.short.Load(), g.sheds.Load()} }
 
-// Room returns nil where there is memory for one more proxy, else an error that says why it is not
-// taken. Before it becomes short it gives up all caches; own gives up those of the caller.
+// Room returns nil if there is memory for one more proxy, and a [ShortError] otherwise. It evicts
+// all caches before memory is short; own evicts those of the caller.
 func (g *Guard) Room(own func()) error {
 	u := g.o.Read()
 	short := g.short.Load()
@@ -171,14 +170,14 @@ func (g *Guard) Room(own func()) error {
 	return g.judge(u)
 }
 
-// Spare says whether there is memory for what only saves work.
+// Spare reports whether there is memory for caches.
 func (g *Guard) Spare() bool { return g.short.Load() == nil && !g.o.Read().reaches(shedAt) }
 
-// Freed says that something large is no longer in use.
+// Freed records that something large is no longer used.
 func (g *Guard) Freed() { g.freed.Store(true) }
 
-// Look is called now and then: it gives up caches where much is in use, finds out when there is
-// room again, and gives back what has been freed.
+// Look is called periodically. It evicts caches if much memory is used, detects when memory is
+// sufficient again, and returns freed memory.
 func (g *Guard) Look() {
 	u := g.o.Read()
 	g.mu.Lock()
@@ -214,8 +213,8 @@ func (g *Guard) collect() {
 	g.o.Collect()
 }
 
-// judge takes note of whether memory is short. It becomes so at one share of the limit and ceases
-// to be at a lower one.
+// judge updates whether memory is short. The state begins at one share of the limit and ends at a
+// lower one.
 func (g *Guard) judge(u Use) error {
 	short := g.short.Load()
 	switch {

@@ -6,12 +6,12 @@ import (
 	"runtime/metrics"
 )
 
-// maxSpared is how much garbage a small heap may have, in bytes: a collection costs as much for it
-// as for one that has more.
+// maxSpared limits the additional garbage of a small heap in bytes, since a collection has a fixed
+// cost.
 const maxSpared = 32 << 20
 
-// Percent is how much garbage there may be, in percent of what is live on the heap: percent of a
-// large heap, and of a small one as much as is live, up to 32 MiB.
+// Percent returns the GC percentage for a live heap size: percent for large heaps, and up to 100 %
+// for small ones, limited to 32 MiB of garbage.
 func Percent(live uint64, percent int) int {
 	if live == 0 {
 		return 100
@@ -19,8 +19,7 @@ func Percent(live uint64, percent int) int {
 	return max(percent, int(min(100, 100*maxSpared/live)))
 }
 
-// Pace has the process collect garbage as [Percent] says, from now on. It looks at the heap after
-// each collection.
+// Pace adjusts the GC percentage to [Percent] after each collection from now on.
 func Pace(percent int) {
 	p := &pace{percent: percent}
 	p.look()
@@ -32,7 +31,7 @@ type pace struct {
 	now     int
 }
 
-// await looks again after the next collection, which finds that nobody uses what is allocated here.
+// await runs look after the next collection, which frees the object allocated here.
 func (p *pace) await() {
 	runtime.AddCleanup(&struct{ _ [16]byte }{}, func(p *pace) {
 		p.look()

@@ -1,8 +1,8 @@
-// Package probe looks at what around an Envoy breaks it without a word in its config: files that it
-// may not open, limits of its process, name servers that have changed.
+// Package probe examines the environment of an Envoy for problems that its config does not show:
+// files that it cannot open, limits of its process, and changed name servers.
 //
-// A [Prober] is asked by the loop that makes configs and looks in a goroutine of its own, so that a
-// file system which hangs holds nobody up. It looks when an Envoy connects or gets another config,
-// and after that every few seconds; it tells when something has changed. What it cannot see it says
-// nothing about.
+// The loop that computes configs queries a [Prober], which works in a separate goroutine, so a
+// hanging file system does not block the loop. It examines an Envoy when it connects or gets a new
+// config, and every few seconds after that, and reports changes. It does not report what it cannot
+// determine.
 package probe

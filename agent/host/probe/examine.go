@@ -15,7 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// examine looks at the host of a proxy, in the goroutine of Run.
+// examine examines the host of a proxy. It runs in the goroutine of Run.
 func (p *Prober) examine(x *proxy, files []string) *finding.Host {
 	dir := filepath.Join(p.o.Root, "proc", strconv.Itoa(int(x.peer.PID)))
 	h := &finding.Host{OpenFiles: openFiles(dir), Workers: workers(dir)}
@@ -23,7 +23,7 @@ func (p *Prober) examine(x *proxy, files []string) *finding.Host {
 	its, itsErr := os.Readlink(filepath.Join(dir, "ns/mnt"))
 	known := err == nil && itsErr == nil
 	if known && its != own || x.peer.Foreign {
-		return h // what it sees is not what is here
+		return h // it has a different view of the file system
 	}
 	h.Guessed = !known
 	who := user{peer: x.peer, all: overrides(dir, x.peer.UID)}
@@ -46,13 +46,13 @@ func (p *Prober) examine(x *proxy, files []string) *finding.Host {
 	return h
 }
 
-// user is who opens files.
+// user is the user who opens files.
 type user struct {
 	peer access.Peer
-	all  bool // it may open any
+	all  bool // can open any file
 }
 
-// maxProc bounds a file of /proc that is read, in bytes.
+// maxProc limits the bytes read from a file in /proc.
 const maxProc = 64 << 10
 
 func readSmall(path string) []byte {
@@ -68,8 +68,8 @@ func readSmall(path string) []byte {
 	return b
 }
 
-// openFiles is the hard limit of open files of a process (proc_pid_limits(5)), to which Envoy
-// raises its soft one; 0 where it is not known or there is none.
+// openFiles returns the hard limit of open files of a process (proc_pid_limits(5)), to which Envoy
+// raises its soft limit. It returns 0 if the limit is unknown or there is none.
 func openFiles(dir string) uint64 {
 	for line := range bytes.Lines(readSmall(filepath.Join(dir, "limits"))) {
 		if rest, ok := bytes.CutPrefix(line, []byte("Max open files")); ok {
@@ -82,7 +82,7 @@ func openFiles(dir string) uint64 {
 	return 0
 }
 
-// workers counts the threads of an Envoy that serve connections, which it names wrk:worker_N.
+// workers returns the number of Envoy's worker threads, which are named wrk:worker_N.
 func workers(dir string) int {
 	tasks, err := os.ReadDir(filepath.Join(dir, "task"))
 	if err != nil {
@@ -97,7 +97,7 @@ func workers(dir string) int {
 	return n
 }
 
-// overrides reports whether a process may open files whatever their modes say: it has
+// overrides reports whether a process can open files regardless of their modes, because it has
 // CAP_DAC_OVERRIDE (capabilities(7)).
 func overrides(dir string, uid uint32) bool {
 	const dacOverride = 1
@@ -111,7 +111,8 @@ func overrides(dir string, uid uint32) bool {
 	return uid == 0
 }
 
-// nameServers are those of a resolv.conf(5), in order; "" where it cannot be read or names none.
+// nameServers returns the name servers of a resolv.conf(5) in order, or "" if there are none or it
+// cannot be read.
 func nameServers(path string) string {
 	var out []string
 	for line := range strings.Lines(string(readSmall(path))) {

@@ -15,12 +15,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// unwritable says why a user cannot open a file to append to it, making it where it is missing, and
-// what to do; "" where he can, or that is not certain.
+// unwritable says why a user cannot open a file for appending or create it, and what to do. It
+// returns "" if the user can, or if that is uncertain.
 func (p *Prober) unwritable(who user, name string) string {
 	name = filepath.Clean(name)
 	if !filepath.IsAbs(name) || below(name, "/dev") || below(name, "/proc") || p.o.Own != "" && below(name, p.o.Own) {
-		return "" // what it is depends on the process, or it is made when it is needed
+		return "" // depends on the process, or is created on demand
 	}
 	dir, err := filepath.EvalSymlinks(filepath.Join(p.o.Root, filepath.Dir(name)))
 	shown := clip.Value(filepath.Dir(name))
@@ -60,7 +60,7 @@ func (p *Prober) unwritable(who user, name string) string {
 		return ""
 	}
 	if _, err := os.Lstat(path); err == nil {
-		return "" // a link to what is missing; Envoy may be able to make it
+		return "" // a link to a missing file, which Envoy may be able to create
 	}
 	switch st, err := os.Stat(dir); {
 	case err != nil:
@@ -79,8 +79,8 @@ func below(path, dir string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// may reports whether the mode of a file lets a user do something, 1 to enter and 2 to write. Where
-// the file has an access list beside its mode, he may.
+// may reports whether the mode of a file permits a user to enter (1) or write (2) it. It returns
+// true for a file with an access control list.
 func (u user) may(path string, st fs.FileInfo, what fs.FileMode) bool {
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	if u.all || !ok {

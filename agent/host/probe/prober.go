@@ -13,49 +13,47 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Options is what a [Prober] needs. Peer is required.
+// Options configures a [Prober]. Peer is required.
 type Options struct {
-	// Peer returns the process of a proxy; false where it has no stream.
+	// Peer returns the process of a proxy, and false if the proxy has no stream.
 	Peer func(node.Key) (access.Peer, bool)
-	// Changed is called when something is not as [Prober.Host] has said. It must not block. Nil:
-	// nobody is told.
+	// Changed is called when the result of [Prober.Host] changes. It must not block. It may be nil.
 	Changed func()
-	// Own is a directory whose files the agent makes itself when they are needed: they are not looked
-	// at. "": none.
+	// Own is a directory whose files the agent creates on demand; they are not examined. "": none.
 	Own string
-	// Root is where the file system begins, with /proc and /etc; "": /.
+	// Root is the root of the file system with /proc and /etc; "": /.
 	Root string
-	// Every is the time from one look to the next, default 5 s; Patience is how long [Prober.Host]
-	// waits for the first look, default 100 ms.
+	// Every is the interval of examinations, by default 5 s. Patience is how long [Prober.Host]
+	// waits for the first examination, by default 100 ms.
 	Every, Patience time.Duration
 }
 
-// maxFiles bounds the files of one proxy that are looked at.
+// maxFiles limits the files of one proxy that are examined.
 const maxFiles = 64
 
-// Prober knows the hosts of proxies. It is safe for concurrent use.
+// Prober examines the hosts of proxies. It is safe for concurrent use.
 type Prober struct {
 	o    Options
 	wake chan struct{} // one slot
 
 	mu      sync.Mutex
 	proxies map[node.Key]*proxy
-	late    bool // the last look that somebody waited for was not done in time
+	late    bool // the last examination with a waiting caller was not done in time
 }
 
-// proxy is what is known of one. The mu of the prober guards all but servers.
+// proxy is the state of one proxy. The mu of the prober protects all fields except for servers.
 type proxy struct {
-	peer    access.Peer
-	files   []string
-	host    *finding.Host // nil before the first look
-	told    *finding.Host // what Host has returned last
-	pending chan struct{} // closed once files have been looked at, and nil from then on
-	waited  int           // calls of Host that wait for that
+	peer     access.Peer
+	files    []string
+	host     *finding.Host // nil before the first examination
+	returned *finding.Host // last result of Host
+	pending  chan struct{} // closed after the files have been examined, and then nil
+	waited   int           // calls of Host that wait for pending
 
-	servers string // name servers when the process was seen first; of the goroutine that looks
+	servers string // name servers when the process was first seen; used only by Run
 }
 
-// NewProber returns a prober that looks at nothing until [Prober.Run].
+// NewProber returns a prober that is inactive until [Prober.Run].
 func NewProber(o Options) *Prober {
 	o.Root = cmp.Or(o.Root, "/")
 	o.Every = cmp.Or(o.Every, 5*time.Second)
@@ -63,9 +61,9 @@ func NewProber(o Options) *Prober {
 	return &Prober{o: o, wake: make(chan struct{}, 1), proxies: map[node.Key]*proxy{}}
 }
 
-// Host returns what is known of the host of a proxy whose config names these files; nil where
-// nothing is. The result is the same pointer as long as nothing changes. The first call for a
-// process or for other files waits a moment.
+// Host returns the state of the host of a proxy whose config names these files, or nil if it is
+// unknown. The result is the same pointer as long as nothing changes. The first call for a process,
+// or with other files, waits for up to Patience.
 func (p *Prober) Host(key node.Key, files []string) *finding.Host {
 	peer, ok := p.o.Peer(key)
 	files = files[:min(len(files), maxFiles)]
@@ -86,16 +84,16 @@ func (p *Prober) Host(key node.Key, files []string) *finding.Host {
 		x.files = files
 		p.await(x)
 	}
-	x.told = x.host
+	x.returned = x.host
 	return x.host
 }
 
-// await asks for a look and waits until it is done, but not long: a file system may hang. The mu is
-// held.
+// await requests an examination and waits briefly for it, since a file system may hang. The caller
+// must hold mu.
 func (p *Prober) await(x *proxy) {
 	select {
 	case p.wake <- struct{}{}:
-	default: // it looks soon
+	default: // an examination is already requested
 	}
 	if p.late {
 		return
@@ -116,7 +114,7 @@ func (p *Prober) await(x *proxy) {
 	p.late = p.late || late
 }
 
-// Run looks until ctx ends.
+// Run examines hosts until ctx ends.
 func (p *Prober) Run(ctx context.Context) {
 	t := time.NewTicker(p.o.Every)
 	defer t.Stop()
@@ -132,7 +130,7 @@ func (p *Prober) Run(ctx context.Context) {
 	}
 }
 
-// look looks at the hosts of all proxies, or of those that were not looked at yet.
+// look examines the hosts of all proxies, or only those that are pending.
 func (p *Prober) look(all bool) {
 	p.mu.Lock()
 	proxies := maps.Clone(p.proxies)
@@ -156,12 +154,12 @@ func (p *Prober) look(all bool) {
 		}
 		if host != nil {
 			p.late = false
-			changed = changed || x.host != x.told && x.waited == 0
+			changed = changed || x.host != x.returned && x.waited == 0
 		}
 		if pending != nil && (host != nil || !connected) {
 			close(pending)
 			if x.pending = nil; !slices.Equal(x.files, files) {
-				x.pending = make(chan struct{}) // others came meanwhile, with another wake
+				x.pending = make(chan struct{}) // Host got other files concurrently and requested another examination
 			}
 		}
 		p.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 
 const pid = "77"
 
-// root makes a file system with a process 77 in the mount namespace of the test.
+// root creates a file system with a process 77 in the mount namespace of the test.
 func root(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -51,7 +51,7 @@ func namespace(t *testing.T, dir, process, name string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	_ = os.Remove(path) // there may be none
+	_ = os.Remove(path) // it may not exist
 	if err := os.Symlink(name, path); err != nil {
 		t.Fatal(err)
 	}
@@ -59,16 +59,16 @@ func namespace(t *testing.T, dir, process, name string) {
 
 func key(id string) node.Key { return node.Key{ID: id} }
 
-// peers are what a server would say.
+// peers are the peers that a server reports.
 type peers map[node.Key]access.Peer
 
 func (p peers) of(k node.Key) (access.Peer, bool) { x, ok := p[k]; return x, ok }
 
-// stranger is a process of a user who owns nothing.
+// stranger is a process of a user without files.
 var stranger = access.Peer{Local: true, UID: 4_000_001, GID: 4_000_001, Groups: []uint32{4_000_002}, PID: 77}
 
-// inBubble runs a prober in a bubble of fake time. later waits for the next look and returns how
-// often changes were told.
+// inBubble runs a prober with fake time. later waits for the next examination and returns the
+// number of reported changes.
 func inBubble(t *testing.T, o probe.Options, then func(p *probe.Prober, later func() int64)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -85,7 +85,7 @@ func inBubble(t *testing.T, o probe.Options, then func(p *probe.Prober, later fu
 	})
 }
 
-// TestFiles is the table of what an Envoy can open.
+// TestFiles checks which files an Envoy can open.
 func TestFiles(t *testing.T) {
 	dir := root(t)
 	write(t, dir, "log/open/there.log", "")
@@ -124,7 +124,7 @@ func TestFiles(t *testing.T) {
 	for _, c := range []struct {
 		file string
 		peer access.Peer
-		want string // "" for what can be opened, or is not known
+		want string // "" if the file can be opened or the result is unknown
 	}{
 		{"/log/open/a.log", stranger, ""},
 		{"/log/open/there.log", stranger, ""},
@@ -161,8 +161,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestRootOpensAll: a process that modes do not bind can open what is there, and nothing in what is
-// missing.
+// TestRootOpensAll checks that a process that is not restricted by modes can open existing files,
+// but nothing in missing directories.
 func TestRootOpensAll(t *testing.T) {
 	dir := root(t)
 	write(t, dir, "proc/77/status", "CapEff:\t000001ffffffffff\n")
@@ -178,8 +178,8 @@ func TestRootOpensAll(t *testing.T) {
 	})
 }
 
-// TestOtherNamespace: of files that the agent does not see nothing is said; where that is not known
-// it is a guess.
+// TestOtherNamespace checks that files that the agent does not see are not reported, and that
+// results are a guess if the namespace is unknown.
 func TestOtherNamespace(t *testing.T) {
 	dir := root(t)
 	k := key("default.web")
@@ -210,8 +210,8 @@ func TestOtherNamespace(t *testing.T) {
 	})
 }
 
-// TestChanges: what changes is told once, within the time from one look to the next, and what stays
-// keeps its pointer.
+// TestChanges checks that each change is reported once, within the interval of examinations, and
+// that unchanged results have the same pointer.
 func TestChanges(t *testing.T) {
 	dir := root(t)
 	k := key("default.web")
@@ -256,7 +256,7 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// TestSlowLook: a caller waits for a moment, once, and is told later.
+// TestSlowLook checks that a caller waits briefly, only once, and gets the result later.
 func TestSlowLook(t *testing.T) {
 	dir := root(t)
 	known := peers{key("a.a"): stranger, key("a.b"): stranger}

@@ -24,40 +24,40 @@ const (
 	UnitTCP = "dns-tcp"
 )
 
-// prefix begins the names of all that is held: dns/PLACE/PROTOCOL/ADDRESS/NUMBER.
+// prefix is the prefix of the names of held sockets: dns/PLACE/PROTOCOL/ADDRESS/NUMBER.
 const prefix = "dns/"
 
-// maxHeld is how many sockets of an address and protocol are looked for.
+// maxHeld is the maximum number of held sockets per address and protocol.
 const maxHeld = 64
 
-// Holder keeps files by name while the agent is away. hold.Holder is one.
+// Holder holds files by name while the agent does not run, such as hold.Holder.
 type Holder interface {
 	Hold(name string, f *os.File) error
 	Take(name string) (*os.File, bool)
 	Release(name string) error
-	ReleaseUnused(prefix string) error // what was neither taken nor kept
+	ReleaseUnused(prefix string) error // releases files that were neither taken nor held again
 	Names(prefix string) []string
 	Holds(name string) bool
 	By(name string) string
 }
 
-// Options are those of a Book. The zero value opens sockets that nobody holds.
+// Options configures a [Book]. The zero value opens sockets that are not held.
 type Options struct {
-	Holder Holder     // nil: nobody holds any
-	Given  []*os.File // of socket units, named UnitUDP and UnitTCP; the Book closes them
+	Holder Holder     // nil: sockets are not held
+	Given  []*os.File // sockets of socket units, named UnitUDP and UnitTCP; the Book closes them
 	Log    *slog.Logger
 }
 
-// Book opens sockets, and knows who holds them. Its methods may be called at the same time.
+// Book opens sockets and knows which process holds them. It is safe for concurrent use.
 type Book struct {
 	holder Holder
 	log    *slog.Logger
 
-	mu    sync.Mutex // held while files are taken
+	mu    sync.Mutex // protects given
 	given []*os.File
 }
 
-// New makes a Book.
+// New returns a Book.
 func New(o Options) *Book {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -65,26 +65,26 @@ func New(o Options) *Book {
 	return &Book{holder: o.Holder, log: o.Log, given: o.Given}
 }
 
-// Here is the place of the agent's own network namespace; others have the number of the namespace.
+// Here is the place name of the agent's own network namespace. Other places are namespace numbers.
 const Here = "here"
 
-// Set is the sockets of one address.
+// Set contains the sockets of one address.
 type Set struct {
 	dns.Sockets
 	book  *Book
 	place string
 	addr  netip.AddrPort
-	unit  [2]bool // UDP, TCP: systemd has given them
+	unit  [2]bool // UDP and TCP: given by systemd
 	taken []string
 
 	mu   sync.Mutex
-	kept []string // names
-	all  bool     // everything is kept, by whoever
+	held []string // names of held sockets
+	all  bool     // all sockets are held
 }
 
-// Open returns the sockets of an address: those that there are, and what is missing of them anew;
-// udp is how many there are to be for UDP then. All that there are have to be served: queries may
-// wait in each. It is called in the network namespace of the place, and nothing is held yet; see
+// Open returns the sockets of an address: existing ones, and new ones for those that are missing.
+// udp is the number of UDP sockets required. The caller must serve all of them, because queries may
+// wait in each. Call Open in the network namespace of the place. It does not hold the sockets; see
 // [Set.Keep].
 func (b *Book) Open(ctx context.Context, place string, addr netip.AddrPort, udp int) (*Set, error) {
 	s := &Set{book: b, place: place, addr: addr}
@@ -100,16 +100,16 @@ func (b *Book) Open(ctx context.Context, place string, addr netip.AddrPort, udp 
 		return nil, errors.Join(err, s.Sockets.Close())
 	}
 	if had > 0 {
-		b.log.Info("sockets of DNS are taken over, with the queries that wait in them", "address", s.Addr(), "place", place,
+		b.log.Info("DNS sockets taken over with their waiting queries", "address", s.Addr(), "place", place,
 			"udp", len(s.UDP), "taken", had)
 	}
 	return s, nil
 }
 
-// Addr is where the set listens.
+// Addr returns the address of the set.
 func (s *Set) Addr() netip.AddrPort { return s.TCP[0].Addr().(*net.TCPAddr).AddrPort() }
 
-// takeGiven takes the sockets of socket units that are for this address.
+// takeGiven takes the sockets of socket units for this address.
 func (s *Set) takeGiven() {
 	if s.place != Here {
 		return
@@ -120,7 +120,7 @@ func (s *Set) takeGiven() {
 	b.given = slices.DeleteFunc(b.given, func(f *os.File) bool {
 		got, err := s.adopt(f, f.Name() == UnitTCP)
 		if err != nil {
-			return false // it may be for another address; Unused tells
+			return false // it may be for another address; ReleaseUnused reports it
 		}
 		s.UDP, s.TCP = append(s.UDP, got.UDP...), append(s.TCP, got.TCP...)
 		s.unit[0], s.unit[1] = s.unit[0] || len(got.UDP) > 0, s.unit[1] || len(got.TCP) > 0
@@ -129,8 +129,8 @@ func (s *Set) takeGiven() {
 	})
 }
 
-// takeHeld takes the sockets that an earlier agent has left, of each protocol that systemd has
-// given none of.
+// takeHeld takes the sockets that an earlier agent left, for each protocol without a socket from
+// systemd.
 func (s *Set) takeHeld() {
 	b := s.book
 	if b.holder == nil {
@@ -149,7 +149,7 @@ func (s *Set) takeHeld() {
 			got, err := s.adopt(f, tcp)
 			_ = f.Close()
 			if err != nil {
-				b.log.Warn("a socket that is held is not what its name says, and is given up", "name", name, "error", err)
+				b.log.Warn("held socket does not match its name and is released", "name", name, "error", err)
 				_ = b.holder.Release(name)
 				continue
 			}
@@ -158,10 +158,10 @@ func (s *Set) takeHeld() {
 	}
 }
 
-// errOther is for a socket of another address.
+// errOther reports a socket of another address.
 var errOther = errors.New("it is bound to another address")
 
-// adopt makes a file a socket, if it is one for the address of the set.
+// adopt converts a file to a socket if it belongs to the address of the set.
 func (s *Set) adopt(f *os.File, tcp bool) (dns.Sockets, error) {
 	got, err := dns.FromFiles([]*os.File{f})
 	if err != nil {
@@ -195,27 +195,27 @@ func (s *Set) name(tcp bool, n int) string {
 
 func (s *Set) names() string { return prefix + s.place + "/" }
 
-// retryKeep is the time until what could not be kept is tried again.
-const retryKeep = 10 * time.Second
+// retryHold is the interval of retries to hold sockets.
+const retryHold = 10 * time.Second
 
-// Keep has the sockets held over the end of the agent, and returns when they are, there is nobody
-// who would, or ctx ends.
+// Keep holds the sockets beyond the end of the agent. It returns when they are held, when there is
+// no holder, or when ctx ends.
 func (s *Set) Keep(ctx context.Context) {
-	told := false
+	warned := false
 	for {
 		err := s.keepAll()
 		if err == nil {
 			return
 		}
-		if !told {
-			s.book.log.Warn("nobody holds the sockets of DNS while the agent is away; it tries again",
+		if !warned {
+			s.book.log.Warn("DNS sockets cannot be held during restarts; retrying",
 				"address", s.Addr(), "place", s.place, "error", err)
-			told = true
+			warned = true
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(retryKeep):
+		case <-time.After(retryHold):
 		}
 	}
 }
@@ -225,36 +225,36 @@ func (s *Set) keepAll() error {
 	if b.holder == nil {
 		return nil
 	}
-	var kept []string
-	keep := func(name string, f *os.File, err error) error {
+	var held []string
+	hold := func(name string, f *os.File, err error) error {
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		kept = append(kept, name)
+		held = append(held, name)
 		return b.holder.Hold(name, f)
 	}
 	var errs []error
 	if !s.unit[0] {
 		for i, c := range s.UDP {
 			f, err := c.File()
-			errs = append(errs, keep(s.name(false, i), f, err))
+			errs = append(errs, hold(s.name(false, i), f, err))
 		}
 	}
 	if !s.unit[1] {
 		for i, l := range s.TCP {
 			f, err := l.File()
-			errs = append(errs, keep(s.name(true, i), f, err))
+			errs = append(errs, hold(s.name(true, i), f, err))
 		}
 	}
 	err := errors.Join(errs...)
 	s.mu.Lock()
-	s.kept, s.all = kept, err == nil
+	s.held, s.all = held, err == nil
 	s.mu.Unlock()
 	return err
 }
 
-// By says who holds the sockets, for a status; "" for nobody.
+// By returns the names of the holders for a status, or "" if the sockets are not held.
 func (s *Set) By() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,44 +265,44 @@ func (s *Set) By() string {
 	if s.unit[0] || s.unit[1] {
 		by = append(by, "a socket unit of systemd")
 	}
-	for _, name := range s.kept {
+	for _, name := range s.held {
 		by = append(by, s.book.holder.By(name))
 	}
 	slices.Sort(by)
 	return strings.Join(slices.Compact(by), " and ")
 }
 
-// Held asks whether all sockets are held now: who asks at them waits then for the next agent.
+// Held reports whether all sockets are currently held, so queries wait for the next agent.
 func (s *Set) Held() bool {
 	s.mu.Lock()
-	kept, all := s.kept, s.all
+	held, all := s.held, s.all
 	s.mu.Unlock()
-	for _, name := range kept {
+	for _, name := range held {
 		all = all && s.book.holder.Holds(name)
 	}
 	return all
 }
 
-// Release has nobody hold the sockets any more. It closes none.
+// Release releases the sockets from the holder. It does not close them.
 func (s *Set) Release() error {
 	s.mu.Lock()
-	kept := s.kept
-	s.kept, s.all = nil, false
+	held := s.held
+	s.held, s.all = nil, false
 	s.mu.Unlock()
 	var errs []error
-	for _, name := range kept {
+	for _, name := range held {
 		errs = append(errs, s.book.holder.Release(name))
 	}
 	return errors.Join(errs...)
 }
 
-// ReleaseUnused gives up what earlier agents have left in this network namespace at addresses that
-// were not opened: they are no longer configured. What socket units have given for no address is
-// told, and closed.
+// ReleaseUnused releases sockets that earlier agents left in this network namespace at addresses
+// that are no longer configured. It reports and closes sockets of socket units that match no
+// address.
 func (b *Book) ReleaseUnused() error {
 	b.mu.Lock()
 	for _, f := range b.given {
-		b.log.Warn("a socket of a socket unit is for no address of dns.listen; queries to it are not answered",
+		b.log.Warn("the socket of a socket unit matches no address of dns.listen; queries to it are not answered",
 			"name", f.Name(), "address", addressOf(f))
 		_ = f.Close()
 	}
@@ -314,8 +314,8 @@ func (b *Book) ReleaseUnused() error {
 	return b.holder.ReleaseUnused(prefix + Here + "/")
 }
 
-// ReleasePlaces gives up what earlier agents have left in network namespaces that are not among
-// some places: sockets keep a namespace alive.
+// ReleasePlaces releases sockets that earlier agents left in network namespaces that are not in
+// but, because sockets keep a namespace alive.
 func (b *Book) ReleasePlaces(but []string) error {
 	return b.release(prefix, func(name string) bool {
 		place, _, _ := strings.Cut(strings.TrimPrefix(name, prefix), "/")
@@ -323,13 +323,13 @@ func (b *Book) ReleasePlaces(but []string) error {
 	})
 }
 
-// ReleasePlace gives up what is held in a network namespace.
+// ReleasePlace releases the sockets held for a network namespace.
 func (b *Book) ReleasePlace(place string) error {
 	return b.release(prefix+place+"/", func(string) bool { return false })
 }
 
-// releaseAddr gives up what was left at an address in other places: one of them may be this
-// namespace, by its number.
+// releaseAddr releases sockets left at an address in other places, since one of them may be this
+// namespace under its number.
 func (b *Book) releaseAddr(addr netip.AddrPort) (any bool) {
 	_ = b.release(prefix, func(name string) bool {
 		at := strings.Split(name, "/")

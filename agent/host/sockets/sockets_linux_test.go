@@ -300,7 +300,7 @@ func TestSocketUnit(t *testing.T) {
 				!s.Held() {
 				t.Errorf("held by %q", by)
 			}
-			if log := n.log.String(); strings.Count(log, "is for no address of dns.listen") != 1 ||
+			if log := n.log.String(); strings.Count(log, "matches no address of dns.listen") != 1 ||
 				!strings.Contains(log, "127.0.0.9:") {
 				t.Errorf("log: %s", log)
 			}
@@ -378,7 +378,7 @@ func TestHostileHolder(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			s.Keep(ctx)
-			if s.Held() || s.By() != "" || !strings.Contains(log.String(), "is not what its name says") {
+			if s.Held() || s.By() != "" || !strings.Contains(log.String(), "does not match its name") {
 				t.Errorf("held by %q; log: %s", s.By(), &log)
 			}
 			if err := b.ReleaseUnused(); !errors.Is(err, errNo) {
