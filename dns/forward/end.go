@@ -124,8 +124,8 @@ func (f *Forwarder) replyAll(s *slot, other *answer, now int64) {
 		if !ok {
 			a := other
 			if a == nil {
-				failed := failure(w.fail, q.name, q.qtype, table.RcodeServFail, edeNoServer)
-				w.fail, a = failed.data, &failed
+				failed := failure(nil, q.name, q.qtype, table.RcodeServFail, edeNoServer)
+				a = &failed
 			}
 			out = a.appendReply(out, &by, 0, c.to.Max, false)
 		}

@@ -12,7 +12,6 @@ type worker struct {
 	r    response
 	pack []byte
 	out  []byte
-	fail []byte
 }
 
 func (f *Forwarder) worker() *worker { return f.workers.Get().(*worker) }

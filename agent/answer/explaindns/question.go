@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	mdns "github.com/miekg/dns"
+
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
@@ -195,13 +197,8 @@ func (x *dnsQuestion) step(name string) DNSStep {
 		return out
 	}
 	out.Suffix = below
-	for _, q := range [...]struct {
-		qtype uint16
-		name  string
-	}{{table.TypeA, "A"}, {table.TypeAAAA, "AAAA"}, {table.TypeSRV, "SRV"}, {table.TypePTR, "PTR"}} {
-		if o, _, _ := x.answer.Lookup(name, q.qtype, x.view); o == table.OutcomeRecords {
-			out.Records = append(out.Records, x.records(name, q.name)...)
-		}
+	for _, qtype := range [...]uint16{table.TypeA, table.TypeAAAA, table.TypeSRV, table.TypePTR} {
+		out.Records = append(out.Records, x.records(name, qtype)...)
 	}
 	n := t.Find(dnsHost(name))
 	if n != nil {
@@ -250,34 +247,21 @@ func dnsHost(name string) string {
 	return name
 }
 
-// records returns the records of a type.
-func (x *dnsQuestion) records(name, qtype string) (out []DNSRecord) {
-	t := x.in.Table
-	add := func(data string) { out = append(out, DNSRecord{qtype, data}) }
-	n := t.Find(dnsHost(name))
-	switch {
-	case name == names.Canary:
-		add(names.CanaryAddr().String())
-	case qtype == "PTR":
-		if a, ok := addrOf(name); ok {
-			if to := t.Reverse(a); to != nil {
-				add(to.Name)
-			}
-		}
-	case n == nil:
-	case qtype == "SRV":
-		port, _, _ := strings.Cut(strings.TrimPrefix(name, "_"), ".")
-		for _, p := range n.Ports {
-			if n.Name == name || strings.EqualFold(p.Name, port) {
-				add(fmt.Sprintf("0 0 %d %s", p.Number, n.Name))
-			}
-		}
-	default:
-		for _, a := range n.Addrs {
-			if a.Is4() == (qtype == "A") {
-				add(a.String())
-			}
-		}
+// records returns the records of a type from the resolver's answer.
+func (x *dnsQuestion) records(name string, qtype uint16) (out []DNSRecord) {
+	wire, err := new(mdns.Msg).SetQuestion(mdns.Fqdn(name), qtype).Pack()
+	if err != nil {
+		return nil
+	}
+	var q table.Query
+	reply, _ := table.NewAnswers(x.answer, nil).Others(x.view).Resolve(&q, wire, netip.Addr{}, 0, true, nil)
+	var m mdns.Msg
+	if err := m.Unpack(reply); err != nil {
+		return nil
+	}
+	for _, rr := range m.Answer {
+		data := strings.TrimPrefix(rr.String(), rr.Header().String())
+		out = append(out, DNSRecord{mdns.TypeToString[qtype], strings.TrimSuffix(data, ".")})
 	}
 	return out
 }

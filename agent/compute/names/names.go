@@ -168,15 +168,6 @@ func (t *Table) Find(name string) *Name {
 	return t.Names[i]
 }
 
-// Reverse returns the name that the reverse name of an address points to, nil for none.
-func (t *Table) Reverse(a netip.Addr) *Name {
-	i, ok := slices.BinarySearchFunc(t.reverse, a.Unmap(), func(p pointer, a netip.Addr) int { return p.addr.Compare(a) })
-	if !ok {
-		return nil
-	}
-	return t.reverse[i].to
-}
-
 // newPart returns the names of a mesh: old where they are the same.
 func (t *Table) newPart(m *Mesh, old *part) *part {
 	v := m.View

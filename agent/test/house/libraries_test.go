@@ -16,7 +16,7 @@ func TestNamedLibrariesAreUsed(t *testing.T) {
 	}
 	for library, want := range map[string][]string{
 		"gopkg.in/natefinch/lumberjack.v2": {"rotation"},
-		"github.com/miekg/dns":             {"agent/serve/cli/node", "dns", "dns/forward"},
+		"github.com/miekg/dns":             {"agent/answer/explaindns", "agent/serve/cli/node", "dns", "dns/forward"},
 	} {
 		var got []string
 		tree.each(func(p *pkg, f *file) {
