@@ -291,7 +291,7 @@ func TestAuditLimitsChange(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, st.Size(), err)
 		}
 	}
-	reload("auditLog: {maxFileSize: 1, maxFiles: -1}\n", "is not taken over", "auditLog.maxFiles: -1", "set a value >= 0")
+	reload("auditLog: {maxFileSize: 1, maxFiles: -1}\n", "is not applied", "auditLog.maxFiles: -1", "set a value >= 0")
 	ask(1)
 	if now := auditFiles(t, dir); len(now) < len(files) {
 		t.Errorf("limits with a fault were taken over: %v", now)

@@ -263,7 +263,7 @@ func TestHangup(t *testing.T) {
 		t.Errorf("after the reload: zone %q, level %q", c.Node.Zone, c.Log.Level)
 	}
 	agenttest.Write(t, file, "nod: {}\n")
-	say("is not taken over", "nod: is not a key")
+	say("is not applied", "nod: is not a key")
 	if c := r.Config(); c.Log.Level != "debug" {
 		t.Errorf("a config with faults was taken over: %+v", c.Log)
 	}

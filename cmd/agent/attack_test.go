@@ -213,7 +213,7 @@ func TestLeftFilesAreReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := start(t, dir)
-	d.says("nearside.pid", "it has another name")
+	d.says("nearside.pid", "it has another hard link")
 	if b, err := os.ReadFile(dir + "/victim"); err != nil || string(b) != "as it was" {
 		t.Errorf("the file under the other name has %q now (%v)", b, err)
 	}
@@ -281,7 +281,7 @@ func TestAdminSocketsCannotBeTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code, _, errs := runWith(bootstrap); code != command.ExitFailed ||
-		!strings.Contains(errs, mine+" is not a directory of the user 0") {
+		!strings.Contains(errs, mine+" does not belong only to the user 0") {
 		t.Errorf("a directory of another user: exit code %d, %s", code, errs)
 	}
 	d := start(t, dir)

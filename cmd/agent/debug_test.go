@@ -154,12 +154,12 @@ func TestDeleteFiles(t *testing.T) {
 	}
 	agenttest.Contains(t, d.must(doc, "delete", "-f", "-"), "dataplane/web in mesh shop deleted", "mesh/shop deleted")
 	if code, _, errs := d.nearside(doc, "delete", "-f", "-"); code == command.ExitOK ||
-		!strings.Contains(errs, "0 of 2 are deleted") || !strings.Contains(errs, "does not exist") {
+		!strings.Contains(errs, "0 of 2 resources deleted") || !strings.Contains(errs, "does not exist") {
 		t.Errorf("once more: exit code %d: %s", code, errs)
 	}
 	for want, args := range map[string][]string{
-		"leave one of the two out": {"delete", "mesh", "shop", "-f", "-"},
-		"name what to delete":      {"delete"},
+		"omit one of them":            {"delete", "mesh", "shop", "-f", "-"},
+		"give the resource to delete": {"delete"},
 	} {
 		if code, _, errs := d.nearside(doc, args...); code != command.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%v: exit code %d: %s", args, code, errs)

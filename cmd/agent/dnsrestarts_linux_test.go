@@ -354,7 +354,7 @@ func TestDNSWithoutAHolder(t *testing.T) {
 		t.Errorf("status: %s", out)
 	}
 	if out := p.output("", "nearside", "check", "--socket", p.agent.socket()); !strings.Contains(out,
-		"WARN dns-sockets: nobody holds") {
+		"WARN dns-sockets: nothing holds") {
 		t.Errorf("check: %s", out)
 	}
 	if out := p.output("", "getent", "ahostsv4", "api.mesh"); !strings.HasPrefix(out, p.vip) {

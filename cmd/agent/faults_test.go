@@ -34,7 +34,7 @@ func TestHangup(t *testing.T) {
 	}
 	hangup("log: {level: debug}\nnode: {zone: two}\n", "key=log.level from=info to=debug",
 		"needs a restart of the agent\" key=node.zone from=one to=two")
-	hangup("log: {level: loud}\n", "is not taken over", "agent.yaml:1: log.level", "one of debug, info, warn, error")
+	hangup("log: {level: loud}\n", "is not applied", "agent.yaml:1: log.level", "one of debug, info, warn, error")
 	code, out, _ := d.nearside("", "status")
 	if code != command.ExitOK {
 		t.Errorf("status: exit code %d", code)

@@ -117,15 +117,15 @@ func TestInterceptFaults(t *testing.T) {
 		{"install --user nobody-of-that-name", command.ExitUsage, `there is no user "nobody-of-that-name"`},
 		{"install --outbound", command.ExitUsage, "--envoy-user is required"},
 		{"install --inbound --user 7", command.ExitUsage, "whole network namespace"},
-		{"install --exclude-inbound-port 70000", command.ExitUsage, "70000 is no port"},
-		{"install --exclude-outbound-cidr 10.0.0.0/33", command.ExitUsage, "is no network"},
-		{"install --netns run/netns/a", command.ExitUsage, "is not absolute"},
+		{"install --exclude-inbound-port 70000", command.ExitUsage, "70000 is not a port"},
+		{"install --exclude-outbound-cidr 10.0.0.0/33", command.ExitUsage, "is not a network"},
+		{"install --netns run/netns/a", command.ExitUsage, "is a relative path"},
 		{"install --netns /etc/hostname", command.ExitFailed, "is no network namespace"},
 		{"install --pid 4194305", command.ExitFailed, "there is no network namespace at /proc/4194305"},
 		{"install --pid -1", command.ExitUsage, "--pid is -1"},
 		{"install --pid 1 --netns /run/netns/a", command.ExitUsage, "give one of them"},
 		{"install --dns=false --inbound --run-dir " + filepath.Join(t.TempDir(), "none"), command.ExitUsage,
-			"remote shells too"},
+			"including remote shells"},
 	} {
 		code, _, errs := runMain(append([]string{"intercept"}, strings.Fields(c.args)...)...)
 		if code != c.code || !strings.Contains(errs, c.want) {

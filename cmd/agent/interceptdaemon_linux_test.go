@@ -64,7 +64,7 @@ func TestInterceptionByTheAgent(t *testing.T) {
 		t.Errorf("getent: %s", out)
 	}
 	if _, out, _ := d.nearside("", "check"); !strings.Contains(out, "ok   interception: 1 redirection is kept alive") ||
-		!strings.Contains(out, "ok   capabilities: 1 redirection") {
+		!strings.Contains(out, "1 installed redirection") {
 		t.Errorf("check: %s", out)
 	}
 	if out, err := exec.Command("curl", "-sS", "--unix-socket", d.socket(), "http://agent/metrics").Output(); err != nil ||
