@@ -59,7 +59,7 @@ func (c *cache) all(k envoy.Kind, list []*envoy.Resource) []*checked {
 		if out[i] == nil {
 			out[i] = c.get(k, r)
 			if j < len(last.list) && last.list[j].Name == r.Name {
-				j++ // another form of it
+				j++ // another form of the resource
 			}
 		}
 	}
@@ -67,7 +67,8 @@ func (c *cache) all(k envoy.Kind, list []*envoy.Resource) []*checked {
 	return out
 }
 
-// get checks a single resource, or derives its findings from a resource of the same shape.
+// get returns the findings of a single resource. It examines the first resource of each shape and
+// derives the findings of the others.
 func (c *cache) get(k envoy.Kind, r *envoy.Resource) *checked {
 	s := &c.shaper
 	if c.types[k] == nil || !s.take(k, c.types[k], r.Body()) || s.names[s.own] != r.Name {
@@ -87,10 +88,10 @@ func (c *cache) get(k envoy.Kind, r *envoy.Resource) *checked {
 	return out
 }
 
-// examine checks a resource by itself.
+// examine decodes a resource and checks it without regard to other resources.
 func (c *cache) examine(k envoy.Kind, r *envoy.Resource) *checked {
 	out := &checked{}
-	w := &walker{subject: &subject{place: finding.Place{Type: k.URL(), Resource: r.Name}, out: out}, cache: c}
+	w := &walker{subject: &subject{resource: finding.Place{Type: k.URL(), Resource: r.Name}, out: out}, cache: c}
 	m := k.New()
 	if err := decoding().Unmarshal(r.Body(), m); err != nil {
 		w.report(0, finding.Reject, "", "it cannot be decoded: %v", err)
@@ -102,18 +103,18 @@ func (c *cache) examine(k envoy.Kind, r *envoy.Resource) *checked {
 		}
 	}
 	if name := envoy.ResourceName(m); name != r.Name {
-		w.report(kinds[k].nameRule, finding.Reject, "", "the resource is named %q and sent as %q: give both one name",
+		w.report(kinds[k].nameRule, finding.Reject, "", "the resource is named %q but sent as %q: use one name",
 			clip.Value(name), clip.Value(r.Name))
 	}
 	w.root(m)
 	return out
 }
 
-// xdstpScheme begins names that Envoy reads as URLs.
+// xdstpScheme is the prefix of names that Envoy reads as URLs.
 const xdstpScheme = "xdstp:"
 
-// kinds are, by kind, the rule about a resource of another name than the one asked for, the one
-// about two of a name, and what messages call it.
+// kinds holds, by kind, the rule about a resource with another name than the requested one, the
+// rule about duplicate names, and the word for the kind in messages.
 var kinds = [envoy.NumKinds]struct {
 	nameRule, duplicateRule int
 	word                    string

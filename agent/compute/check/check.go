@@ -8,24 +8,24 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// Checker says what an Envoy would make of configs. It remembers what it found per resource
-// version, so that a config in which little changed is checked fast. The zero value is ready to
-// use; it must not be used by two goroutines at once. One checker may serve many proxies.
+// Checker finds what an Envoy would reject in configs. It caches findings by shape and those of the
+// last config, so checking a config with few changes is fast. The zero value is ready to use. A
+// Checker may serve many proxies but is not safe for concurrent use.
 type Checker struct {
 	cache cache
 	set   set
 }
 
-// Check checks a config of a proxy against the rules of [Rules]: each resource by itself with
-// everything that is packed in it, the resources against each other, and the step from prev, which
-// is what the proxy has accepted so far (nil or empty for a proxy that starts). facts may be nil.
-// The findings are sorted: by kind, name, severity, rule, pointer.
+// Check checks the config of a proxy against the rules of [Rules]: each resource with everything
+// that it packs, the resources against each other, and the step from prev, the config that the
+// proxy has accepted so far (nil or empty for a proxy that starts). facts may be nil. The findings
+// are sorted by kind, name, severity, rule, and pointer.
 //
-// A resource that has a finding which blocks is taken as not there when others refer to it, unless
-// prev has it in an older form, which then stays in force.
+// References treat a resource with a blocking finding as missing, unless prev has an older form of
+// it, which then stays active.
 //
-// Messages are decoded by the types that are linked into the program; an extension of a type that
-// is not, and is not among the facts, is one that Envoy does not know either.
+// Messages are decoded with the types linked into the program. Check assumes that Envoy does not
+// know any other type, unless the facts list it.
 func (c *Checker) Check(prev, next *envoy.Snapshot, facts *finding.Facts) []finding.Finding {
 	if prev == nil {
 		prev = &envoy.Snapshot{}
@@ -43,21 +43,20 @@ func (c *Checker) Check(prev, next *envoy.Snapshot, facts *finding.Facts) []find
 	return out
 }
 
-// Forget lets go of what was found of single resources. What is known of their shapes stays, and is
-// most of the work that is saved.
+// Forget drops the findings of the last config. Findings by shape stay, and save most of the work.
 func (c *Checker) Forget() {
 	c.cache.last = [envoy.NumKinds]results{}
 	c.set = set{}
 }
 
-// Demands are what a config takes from the host of its Envoy.
+// Demands lists what a config needs from the host of its Envoy.
 type Demands struct {
-	Files   []string // that Envoy opens for its logs, sorted
-	Sockets int      // listeners and their addresses, each of which has a socket for each worker
-	Names   bool     // Envoy's usual resolver looks host names up
+	Files   []string // log files that Envoy opens, sorted
+	Sockets int      // listener addresses; each has one socket per worker
+	Names   bool     // Envoy's default resolver resolves host names
 }
 
-// Demands returns what a config takes from the host of its Envoy.
+// Demands returns what a config needs from the host of its Envoy.
 func (c *Checker) Demands(s *envoy.Snapshot) (out Demands) {
 	c.cache.begin()
 	for _, l := range c.cache.all(envoy.KindListener, s[envoy.KindListener]) {
@@ -78,7 +77,7 @@ func (c *Checker) Demands(s *envoy.Snapshot) (out Demands) {
 	return out
 }
 
-// Check is [Checker.Check] without memory.
+// Check is like [Checker.Check] but caches nothing.
 func Check(prev, next *envoy.Snapshot, facts *finding.Facts) []finding.Finding {
 	var c Checker
 	return c.Check(prev, next, facts)
@@ -91,14 +90,14 @@ func compareFindings(a, b finding.Finding) int {
 		cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(a.Message, b.Message))
 }
 
-// Alone returns what is wrong with a resource by itself, whatever stands beside it.
-func (c *Checker) Alone(k envoy.Kind, r *envoy.Resource) []finding.Finding {
+// Single returns the findings of a resource, regardless of the other resources of its config.
+func (c *Checker) Single(k envoy.Kind, r *envoy.Resource) []finding.Finding {
 	c.cache.begin()
 	return c.cache.get(k, r).findings
 }
 
-// Plain reports whether there is nothing to say about a resource whatever stands beside it: nothing
-// is found in it, and it refers to nothing.
+// Plain reports whether a resource has no findings and no references, so that no other resource can
+// lead to a finding about it.
 func (c *Checker) Plain(k envoy.Kind, r *envoy.Resource) bool {
 	c.cache.begin()
 	found := c.cache.get(k, r)

@@ -11,32 +11,31 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// set checks the resources of a config against each other. A checker reuses its maps.
+// set checks the resources of a config against each other. Its maps are reused between checks.
 type set struct {
 	names  [envoy.NumKinds]map[string]status
 	owners map[string]owner
-	gone   map[string]bool // clusters that were reported as removed
-	// missing holds the extensions that Envoys of the build lack.
+	gone   map[string]bool // removed clusters that are already reported
+	// missing is the set of extensions that Envoys of the build lack.
 	build   *finding.Build
 	missing *uses
 	out     []finding.Finding
 }
 
-// status is what others can expect of a resource.
+// status is the state of a resource, for references to it.
 type status struct {
 	checked *checked
-	held    bool // it is not sent, and the proxy has no older form of it
+	held    bool // withheld, and the proxy has no older form
 }
 
-// owner is the listener of an address.
+// owner is the listener that has an address.
 type owner struct {
 	name    string
 	pointer string
-	leaves  bool // it will have another address
+	leaves  bool // moves to another address
 }
 
-// sendOrder is that in which what is held back is found: what is referred to before what refers to
-// it.
+// sendOrder lists the kinds so that a resource is checked before those that refer to it.
 var sendOrder = [...]envoy.Kind{envoy.KindSecret, envoy.KindEndpoint, envoy.KindCluster, envoy.KindRoute,
 	envoy.KindListener}
 
@@ -65,7 +64,7 @@ func (s *set) check(c *cache, prev, next *envoy.Snapshot, facts *finding.Facts,
 	return out
 }
 
-// one checks a resource in the light of those that were checked before.
+// one checks a resource against the kinds that are already checked.
 func (s *set) one(k envoy.Kind, r *envoy.Resource, before *checked, prev *envoy.Snapshot, facts *finding.Facts,
 	found *checked) {
 	if k == envoy.KindSecret && facts.SecretsLater {
@@ -80,10 +79,10 @@ func (s *set) one(k envoy.Kind, r *envoy.Resource, before *checked, prev *envoy.
 		s.out = append(s.out, found.newer...)
 		blocked = blocked || slices.ContainsFunc(found.newer, func(f finding.Finding) bool { return f.Severity.Blocks() })
 	}
-	place := finding.Place{Type: k.URL(), Resource: r.Name}
+	at := finding.Place{Type: k.URL(), Resource: r.Name}
 	report := func(rule int, severity finding.Severity, pointer, format string, args ...any) {
 		blocked = blocked || severity.Blocks()
-		p := place
+		p := at
 		p.Pointer = pointer
 		s.out = append(s.out,
 			finding.Finding{Rule: rule, Severity: severity, Place: p, Message: fmt.Sprintf(format, args...)})
@@ -93,12 +92,12 @@ func (s *set) one(k envoy.Kind, r *envoy.Resource, before *checked, prev *envoy.
 		return
 	}
 	for i := range found.refs {
-		if s.refer(k, &found.refs[i], place, prev, facts) {
+		if s.refer(k, &found.refs[i], at, prev, facts) {
 			blocked = true
 		}
 	}
 	if i := found.uses.first(s.missing); i >= 0 {
-		report(23, finding.Reject, "", "Envoy %s has no %s (%s): leave it out, or run an Envoy that has it",
+		report(23, finding.Reject, "", "Envoy %s has no %s (%s): remove it, or run an Envoy that has it",
 			facts.Build.Version, extensionList[i].name, extensionList[i].category)
 	}
 	for _, re := range found.regexes {
@@ -118,7 +117,7 @@ func (s *set) one(k envoy.Kind, r *envoy.Resource, before *checked, prev *envoy.
 	if h := facts.Host; h != nil {
 		for _, f := range found.files {
 			if why, bad := h.Unwritable[f.path]; bad && h.Guessed {
-				report(106, finding.Warning, f.pointer, "unless Envoy has a file system of its own, it cannot open %q: %s",
+				report(106, finding.Warning, f.pointer, "Envoy cannot open %q, unless it has another file system: %s",
 					clip.Value(f.path), why)
 			} else if bad {
 				report(106, finding.Reject, f.pointer, "Envoy cannot open %q: %s", clip.Value(f.path), why)
@@ -133,14 +132,13 @@ func (s *set) one(k envoy.Kind, r *envoy.Resource, before *checked, prev *envoy.
 		}
 	case envoy.KindCluster:
 		if slices.Contains(facts.StaticClusters, r.Name) {
-			report(91, finding.Unusable, "", "the bootstrap has a cluster %q, which no other can replace", clip.Value(r.Name))
+			report(91, finding.Unusable, "", "the bootstrap defines cluster %q, which cannot be replaced", clip.Value(r.Name))
 		}
 	}
 	s.names[k][r.Name] = status{checked: found, held: blocked && before == nil}
 }
 
-// bound cuts what was said about a resource, from an index on, to what one can read: the worst
-// stays.
+// bound truncates the findings about one resource, which start at from, to the most severe ones.
 func (s *set) bound(from int) {
 	if len(s.out)-from > maxFindings {
 		slices.SortStableFunc(s.out[from:], func(a, b finding.Finding) int { return int(a.Severity) - int(b.Severity) })
@@ -148,12 +146,12 @@ func (s *set) bound(from int) {
 	}
 }
 
-// refer follows a reference and reports whether it blocks.
-func (s *set) refer(k envoy.Kind, r *ref, place finding.Place, prev *envoy.Snapshot, facts *finding.Facts) bool {
-	place.Pointer = r.pointer
+// refer checks a reference and reports whether its findings block the resource.
+func (s *set) refer(k envoy.Kind, r *ref, at finding.Place, prev *envoy.Snapshot, facts *finding.Facts) bool {
+	at.Pointer = r.pointer
 	report := func(severity finding.Severity, format string, args ...any) bool {
 		s.out = append(s.out,
-			finding.Finding{Rule: r.rule, Severity: severity, Place: place, Message: fmt.Sprintf(format, args...)})
+			finding.Finding{Rule: r.rule, Severity: severity, Place: at, Message: fmt.Sprintf(format, args...)})
 		return severity.Blocks()
 	}
 	switch r.kind {
@@ -161,7 +159,7 @@ func (s *set) refer(k envoy.Kind, r *ref, place finding.Place, prev *envoy.Snaps
 		if slices.Contains(facts.Extensions, r.name) || facts.Build.Lists(strings.TrimPrefix(r.name, envoy.TypePrefix)) {
 			return false
 		}
-		return report(r.severity, "%q is no type that is known: %s", clip.Value(r.name), r.what)
+		return report(r.severity, "the type %q is unknown: %s", clip.Value(r.name), r.what)
 	case staticSecret:
 		return report(r.severity, "the bootstrap has no secret %q: %s", clip.Value(r.name), r.what)
 	case staticCluster:
@@ -184,26 +182,26 @@ func (s *set) refer(k envoy.Kind, r *ref, place finding.Place, prev *envoy.Snaps
 			}
 			s.gone[r.name] = true
 			s.out = append(s.out, finding.Finding{Rule: 90, Severity: finding.Unusable,
-				Place: finding.Place{Type: envoy.KindCluster.URL(), Resource: r.name}, Others: []finding.Place{place},
+				Place: finding.Place{Type: envoy.KindCluster.URL(), Resource: r.name}, Others: []finding.Place{at},
 				Message: fmt.Sprintf("cluster %q is removed while it is in use: %s", clip.Value(r.name), r.what)})
 		}
 		return report(r.severity, "%s %q does not exist: %s", kinds[r.kind].word, clip.Value(r.name), r.what)
 	case target.held:
-		blocks := report(r.severity, "%s %q is not sent, since Envoy could not use it: %s",
+		blocks := report(r.severity, "%s %q is withheld, because Envoy could not use it: %s",
 			kinds[r.kind].word, clip.Value(r.name), r.what)
 		s.out[len(s.out)-1].Others = []finding.Place{{Type: r.kind.URL(), Resource: r.name}}
 		return blocks
 	case r.secret != "" && target.checked.secret != "" && target.checked.secret != r.secret:
-		s.out = append(s.out, finding.Finding{Rule: 97, Severity: finding.Reject, Place: place,
+		s.out = append(s.out, finding.Finding{Rule: 97, Severity: finding.Reject, Place: at,
 			Message: fmt.Sprintf("secret %q is %s, but %s is expected", clip.Value(r.name), target.checked.secret, r.secret)})
 		return true
 	}
 	return false
 }
 
-// addresses finds listeners that want the same address. One that has it already keeps it, also
-// while another form of the listener is on its way or is held back: Envoy gives it to no other one
-// in the same update, not even where the two swap.
+// addresses reports listeners with the same address. A listener keeps its present address while
+// another form of it is pending or withheld: Envoy never moves an address to another listener
+// within one update, not even in a swap.
 func (s *set) addresses(list []*envoy.Resource, before, all []*checked) {
 	if s.owners == nil {
 		s.owners = make(map[string]owner, len(list))
@@ -214,7 +212,7 @@ func (s *set) addresses(list []*envoy.Resource, before, all []*checked) {
 			has := cmp.Or(before[i], &checked{})
 			wants := all[i].binds
 			if all[i].blocked {
-				wants = has.binds // it stays as it is
+				wants = has.binds // the listener keeps its present form
 			}
 			for _, b := range wants {
 				if settled == binds(has, b.address) {
@@ -236,7 +234,7 @@ func binds(l *checked, address string) bool {
 	return slices.ContainsFunc(l.binds, func(b bind) bool { return b.address == address })
 }
 
-// claim gives an address to a listener, or finds that another one has it.
+// claim records the listener of an address, or reports that another listener has the address.
 func (s *set) claim(name string, b bind) {
 	if b.port == 0 && !strings.HasPrefix(b.address, "unix:") {
 		return
@@ -247,13 +245,13 @@ func (s *set) claim(name string, b bind) {
 		return
 	}
 	if first.name == name && !first.leaves {
-		return // Envoy takes a further address that stands twice
+		return // Envoy accepts a duplicate additional address
 	}
-	message := fmt.Sprintf("listener %q has the address %s already: an address has one listener, bound or not",
+	message := fmt.Sprintf("listener %q already has the address %s: an address can have only one listener, bound or not",
 		clip.Value(first.name), clip.Value(b.address))
 	if first.leaves {
-		message = fmt.Sprintf("listener %q has the address %s and leaves it with this change: Envoy gives it to another "+
-			"one only after that; change the two one after the other, with a third address where they swap",
+		message = fmt.Sprintf("listener %q releases the address %s with this change, and Envoy assigns it to another "+
+			"listener only afterwards: change one listener at a time, and use a third address for a swap",
 			clip.Value(first.name), clip.Value(b.address))
 	}
 	s.out = append(s.out, finding.Finding{Rule: 10, Severity: finding.Reject,
@@ -271,9 +269,10 @@ func bindings(found *checked, facts *finding.Facts, report func(int, finding.Sev
 		key := strings.TrimPrefix(strings.TrimPrefix(b.address, "TCP "), "UDP ")
 		switch {
 		case facts.NoIPv6 && strings.Contains(b.host, ":"):
-			report(25, finding.Reject, b.pointer, "the host has no IPv6, and so no %s", b.host)
+			report(25, finding.Reject, b.pointer, "the host has no IPv6, so Envoy cannot bind %s", b.host)
 		case b.port != 0 && b.port < uint32(facts.LowestPort):
-			report(25, finding.Reject, b.pointer, "Envoy may not bind port %d: the lowest one is %d", b.port, facts.LowestPort)
+			report(25, finding.Reject, b.pointer, "Envoy may not bind port %d: the lowest allowed port is %d",
+				b.port, facts.LowestPort)
 		case b.special && facts.NoTransparent:
 			report(25, finding.Reject, b.pointer, "a transparent socket needs CAP_NET_ADMIN, which Envoy does not have")
 		case facts.Taken[key] != "":
@@ -282,7 +281,7 @@ func bindings(found *checked, facts *finding.Facts, report func(int, finding.Sev
 	}
 }
 
-// transition checks the step from one form of a listener to the next.
+// transition checks the change from one form of a listener to the next.
 func transition(before, after *checked, report func(int, finding.Severity, string, string, ...any)) {
 	if before.socket == after.socket || before.socket == "" {
 		return
@@ -292,15 +291,15 @@ func transition(before, after *checked, report func(int, finding.Severity, strin
 	switch {
 	case a != b:
 		report(11, finding.Reject, "/enableReusePort",
-			"reuse_port cannot change while a listener is updated (it was %s): give the listener another name", a)
+			"an update of a listener cannot change reuse_port (it was %s): give the listener another name", a)
 	case a == "false" && optionsBefore != optionsAfter:
 		report(12, finding.Reject, "/socketOptions",
-			"socket options cannot change while reuse_port is off: give the listener another name")
+			"an update of a listener cannot change socket options while reuse_port is off: give the listener another name")
 	}
 }
 
 // before returns, for each resource of next, the findings of the resource with the same name in
-// prev, or nil if there is none. Only those of listeners are used, so for a changed resource of
+// prev, or nil if there is none. Callers only use those of listeners, so for a changed resource of
 // another kind it returns the findings of next.
 func (c *cache) before(k envoy.Kind, prev, next []*envoy.Resource, all []*checked) []*checked {
 	out := make([]*checked, len(next))

@@ -1,7 +1,7 @@
-// Package check knows what Envoy rejects when it loads a config, and what it loads and can never
+// Package check finds what Envoy rejects when it loads a config, and what it loads but can never
 // use.
 //
-// [Checker] holds the resources of a proxy to the rules of package finding: one by one with all
-// that is packed in them, against each other, and against what the proxy has already. It is bounded
-// on any input and does not panic on any.
+// [Checker] applies the rules of package finding to the resources of a proxy: to each resource with
+// everything that it packs, to the resources against each other, and to the change from the config
+// that the proxy has. Its work is bounded for every input, and no input makes it panic.
 package check

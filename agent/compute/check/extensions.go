@@ -14,19 +14,19 @@ import (
 //go:embed extensions.txt
 var extensionText string
 
-// extension is a type of config that Envoys know in a category.
+// extension is a config type that Envoys know in a category.
 type extension struct {
 	category string
 	name     protoreflect.FullName
-	newer    bool // Envoy 1.36 does not have it
-	gone     bool // Envoy 1.39 does not have it any more
+	newer    bool // Envoy 1.36 lacks it
+	gone     bool // Envoy 1.39 removed it
 	listed   bool // Envoys list it in their Node
 }
 
-// extensionList is what is in extensions.txt.
+// extensionList is the content of extensions.txt.
 var extensionList = readExtensions(extensionText)
 
-// versioned are the indexes of what depends on the version alone, by name.
+// versioned holds, by name, the indexes of the extensions that depend only on Envoy's version.
 var versioned = func() map[string]int {
 	out := map[string]int{}
 	for i, e := range extensionList {
@@ -56,7 +56,7 @@ func readExtensions(text string) []extension {
 	return out
 }
 
-// uses are extensions that a resource has, as a set of indexes in extensionList.
+// uses is the set of extensions in a resource, as indexes in extensionList.
 type uses [8]uint64
 
 func (u *uses) add(i int) { u[i/64] |= 1 << (i % 64) }
@@ -66,7 +66,7 @@ func (u *uses) addAll(o *uses) {
 	}
 }
 
-// first returns the first extension that is in both, -1 for none.
+// first returns the first extension that is in both sets, or -1.
 func (u *uses) first(o *uses) int {
 	for i := range u {
 		if both := u[i] & o[i]; both != 0 {
@@ -76,8 +76,8 @@ func (u *uses) first(o *uses) int {
 	return -1
 }
 
-// missing are the extensions that an Envoy of a build does not have: by its own list, else by its
-// version.
+// missing returns the extensions that Envoys of a build lack, by the build's own list or else by
+// its version.
 func missing(b *finding.Build) *uses {
 	out := &uses{}
 	if b == nil {
@@ -96,7 +96,7 @@ func missing(b *finding.Build) *uses {
 	return out
 }
 
-// typeNames are the types of a category, as text.
+// typeNames returns the types of a category as strings.
 func typeNames(category string) []string {
 	var out []string
 	for _, e := range extensionList {

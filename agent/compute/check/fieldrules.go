@@ -10,19 +10,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// scope says which rules a walk applies.
+// scope selects the rules that a walk applies.
 type scope uint8
 
 const (
 	allRules   scope = iota
-	fieldsOnly       // those that the API carries as annotations
-	partOnly         // the same, of a message to merge into another one, which gives what this one leaves open
+	fieldsOnly       // the API's annotations
+	partOnly         // the API's annotations for a partial message, whose unset fields come from another one
 )
 
-// CheckFields checks a message and everything that is packed in it against the rules that Envoy's
-// API carries as annotations. A partial message is one to merge into another one: what it leaves
-// open is not missing, but the items of its lists are whole. The findings have no resource, and
-// pointers from the message on.
+// CheckFields checks a message, and everything that it packs, against the annotations of Envoy's
+// API. A partial message is merged into another one later: its unset fields are not missing, but
+// the items of its lists are complete. The findings name no resource, and their pointers start at
+// the message.
 func CheckFields(m proto.Message, partial bool) []finding.Finding {
 	w := &walker{subject: &subject{out: &checked{}}, cache: &cache{plans: newPlans()}, scope: fieldsOnly}
 	if partial {
@@ -32,8 +32,8 @@ func CheckFields(m proto.Message, partial bool) []finding.Finding {
 	return w.out.findings
 }
 
-// fieldRules applies the rules that Envoy's API carries as annotations, to a message and those in
-// it that are not packed. Envoy applies the same ones when it decodes.
+// fieldRules applies the annotations of Envoy's API to a message and its unpacked submessages, as
+// Envoy does when it decodes.
 func (w *walker) fieldRules(m proto.Message) {
 	v, ok := m.(interface{ ValidateAll() error })
 	if !ok {
@@ -44,7 +44,7 @@ func (w *walker) fieldRules(m proto.Message) {
 	}
 }
 
-// annotation is what generated validation returns for a field.
+// annotation is an error of generated validation about a field.
 type annotation interface {
 	Field() string
 	Reason() string
@@ -52,8 +52,8 @@ type annotation interface {
 	ErrorName() string
 }
 
-// annotated reports the faults in a validation error of a message, each at its field. m is nil
-// where it is not known.
+// annotated reports the faults in a validation error of a message, each at its field. m may be nil
+// if the message is unknown.
 func (w *walker) annotated(err error, at string, m protoreflect.Message, partial bool) {
 	if all, ok := err.(interface{ AllErrors() []error }); ok {
 		for _, e := range all.AllErrors() {
@@ -85,14 +85,14 @@ func (w *walker) annotated(err error, at string, m protoreflect.Message, partial
 	w.report(annotatedRule(message, e.Field()), finding.Reject, part, "%s", reason)
 }
 
-// byPriority is true for the lists whose items are merged with those of the same priority.
+// byPriority reports whether a list is merged item by item, by priority.
 func byPriority(f protoreflect.FieldDescriptor) bool {
 	return f.Parent().FullName() == "envoy.config.cluster.v3.CircuitBreakers"
 }
 
-// fieldOf finds a field as validation names it, "FilterChains[0]": as Go does, and oneofs like
-// fields. It returns the part of a JSON pointer for it, the field, nil where the message has no
-// such field, and the key or index.
+// fieldOf finds a field by its name in a validation error, such as "FilterChains[0]": the name in
+// Go, also for a oneof. It returns the field's part of a JSON pointer, the field, or nil if the
+// message has no such field, and the key or index.
 func fieldOf(field string, m protoreflect.Message) (string, protoreflect.FieldDescriptor, string) {
 	name, key, indexed := strings.Cut(field, "[")
 	var found protoreflect.FieldDescriptor
@@ -112,7 +112,7 @@ func fieldOf(field string, m protoreflect.Message) (string, protoreflect.FieldDe
 	return part + "/" + finding.PointerKey(key), found, key
 }
 
-// named finds a descriptor by the name that it has in Go.
+// named finds a descriptor by its Go name.
 func named[D protoreflect.Descriptor](list interface {
 	Len() int
 	Get(int) D
@@ -126,7 +126,7 @@ func named[D protoreflect.Descriptor](list interface {
 	return found
 }
 
-// choices names the fields of a oneof, "" for what is none.
+// choices lists the fields of a oneof, or returns "" for another name.
 func choices(d protoreflect.MessageDescriptor, name string) string {
 	o := named(d.Oneofs(), name)
 	if o == nil {
@@ -139,7 +139,7 @@ func choices(d protoreflect.MessageDescriptor, name string) string {
 	return "one of " + strings.Join(fields, ", ") + ": "
 }
 
-// messageIn returns the message in a field, nil where it cannot be found.
+// messageIn returns the message in a field, or nil.
 func messageIn(m protoreflect.Message, f protoreflect.FieldDescriptor, key string) protoreflect.Message {
 	switch {
 	case f == nil:
@@ -160,7 +160,7 @@ func messageIn(m protoreflect.Message, f protoreflect.FieldDescriptor, key strin
 	return nil
 }
 
-// annotatedRule is the number of a field's rule where it has one of its own, else 0.
+// annotatedRule returns the rule number of a field, or 0 if the field has no rule.
 func annotatedRule(message, field string) int {
 	name, _, _ := strings.Cut(field, "[")
 	switch message + "." + name {

@@ -4,15 +4,15 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// plans say, by type of message, which rule it has and which of its fields lead to a message with
-// one. A config is walked along them, so that what no rule asks about costs nothing.
+// plans holds, by message type, its rule and the fields that lead to a message with a rule. A walk
+// follows them, so messages without rules cost nothing.
 type plans struct {
 	rules map[protoreflect.FullName]ruleFunc
 	known map[protoreflect.MessageDescriptor]*plan
 	leads map[protoreflect.MessageDescriptor]bool
 }
 
-// plan is that of one type.
+// plan is the plan of one message type.
 type plan struct {
 	name   protoreflect.FullName
 	rule   ruleFunc
@@ -22,9 +22,9 @@ type plan struct {
 // planField is a field that leads to a message with a rule.
 type planField struct {
 	descriptor protoreflect.FieldDescriptor
-	name       string // in JSON
+	name       string // JSON name
 	kind       fieldKind
-	of         protoreflect.MessageDescriptor // of the message or of the map's values
+	of         protoreflect.MessageDescriptor // type of the message or of the map's values
 	slot       slot
 }
 
@@ -36,11 +36,11 @@ const (
 	mapped
 )
 
-// Messages that are looked at whatever holds them, and those that never are.
+// These messages are checked in every field, except that metadata is never checked.
 const (
 	nameAny      protoreflect.FullName = "google.protobuf.Any"
 	nameDuration protoreflect.FullName = "google.protobuf.Duration"
-	nameMetadata protoreflect.FullName = "envoy.config.core.v3.Metadata" // for filters and logs, which take any
+	nameMetadata protoreflect.FullName = "envoy.config.core.v3.Metadata" // may hold any message for filters and loggers
 )
 
 func newPlans() *plans {
@@ -66,7 +66,7 @@ func (p *plans) of(d protoreflect.MessageDescriptor) *plan {
 	return out
 }
 
-// messageOf returns the type of the messages in a field, nil for a field of another kind.
+// messageOf returns the message type of a field, or nil if it has none.
 func messageOf(f protoreflect.FieldDescriptor) (protoreflect.MessageDescriptor, fieldKind) {
 	switch {
 	case f.IsMap():
@@ -77,13 +77,13 @@ func messageOf(f protoreflect.FieldDescriptor) (protoreflect.MessageDescriptor, 
 	return f.Message(), single
 }
 
-// leadsSomewhere reports whether a type has a rule or holds a type that does.
+// leadsSomewhere reports whether a type has a rule or contains a type that does.
 func (p *plans) leadsSomewhere(d protoreflect.MessageDescriptor) bool {
 	if known, ok := p.leads[d]; ok {
 		return known
 	}
-	// Types hold each other in circles. All that is seen on the way leads nowhere if the first does
-	// not; if it does, only what is on the path to a rule is known for sure.
+	// Types are recursive. If the search finds nothing, no visited type leads to a rule; otherwise
+	// that is known only for the types on the path to the rule.
 	seen := map[protoreflect.MessageDescriptor]bool{}
 	if !p.search(d, seen) {
 		for s := range seen {

@@ -6,25 +6,24 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Filter chains that differ in what they match alone have the same filters, byte by byte: those for
-// a port or a prefix beside those for any, those of the listener for IPv4 beside that for IPv6.
-// Others differ in names alone. A filter is decoded and walked once in a check; where one of its
-// shape, or without a shape the same one, comes again, what was noted of it is noted again with
+// Many filter chains have the same filters byte for byte: those for a port or prefix and those for
+// any, or those of the IPv4 and the IPv6 listener. Others differ only in names. A check decodes and
+// walks a filter once. For the same filter, or another one of its shape, it copies the results with
 // other pointers and names.
 
 const (
-	maxRepeats     = 1 << 12 // filters of one check
-	maxRepeatBytes = 8 << 20 // of all of them
+	maxRepeats     = 1 << 12 // filters per check
+	maxRepeatBytes = 8 << 20 // their total size
 )
 
-// repeats are the filters of a check.
+// repeats caches the filters of a check.
 type repeats struct {
 	known        map[repeatKey]map[string]*noted // by shape or by bytes
 	count, bytes int
 	shaper       shaper
 }
 
-// repeatKey is what rules about a filter ask beside what it holds: all filters stand in a filter
+// repeatKey holds the rules' inputs besides the content of a filter. All filters are in a filter
 // chain of a listener.
 type repeatKey struct {
 	url    string
@@ -32,15 +31,15 @@ type repeatKey struct {
 	shaped bool
 }
 
-// noted is what was noted of a filter; its pointers begin at the filter.
+// noted holds the results of a filter. Its pointers are relative to the filter.
 type noted struct {
 	checked
 	origins []int // of refs, as in a template
-	// again is true for a filter with findings or other things: it is walked each time.
-	again bool
+	// rewalk is set if the filter must be walked each time, for example because it has findings.
+	rewalk bool
 }
 
-// repeated is unpack for a network filter.
+// repeated unpacks a network filter or reuses the results of an equal one.
 func (w *walker) repeated(a *anypb.Any, in slot) {
 	repeats := &w.cache.repeats
 	key := repeatKey{url: a.GetTypeUrl(), udp: w.out.udp()}
@@ -50,7 +49,7 @@ func (w *walker) repeated(a *anypb.Any, in slot) {
 		id = s.key
 	}
 	known := repeats.known[key][string(id)]
-	if known != nil && !known.again {
+	if known != nil && !known.rewalk {
 		w.note(known, s)
 		return
 	}
@@ -67,11 +66,11 @@ func (w *walker) repeated(a *anypb.Any, in slot) {
 	at := len(w.pointer(""))
 	n := &noted{checked: checked{uses: has, refs: slices.Clone(w.out.refs[refs:]),
 		regexes: slices.Clone(w.out.regexes[regexes:]), files: slices.Clone(w.out.files[files:])}}
-	n.again = w.weight()-len(w.out.refs)-len(w.out.regexes)-len(w.out.files) != rest
+	n.rewalk = w.weight()-len(w.out.refs)-len(w.out.regexes)-len(w.out.files) != rest
 	if key.shaped {
 		var sure bool
 		n.origins, sure = s.origins(n.refs, false)
-		n.again = n.again || !sure
+		n.rewalk = n.rewalk || !sure
 	}
 	n.pointers(func(p string) string { return p[at:] })
 	if repeats.known == nil {
@@ -85,7 +84,7 @@ func (w *walker) repeated(a *anypb.Any, in slot) {
 	repeats.bytes += len(id)
 }
 
-// pointers changes the pointers of what is noted.
+// pointers changes the pointers of all results.
 func (c *checked) pointers(change func(string) string) {
 	for i := range c.refs {
 		c.refs[i].pointer = change(c.refs[i].pointer)
@@ -98,7 +97,7 @@ func (c *checked) pointers(change func(string) string) {
 	}
 }
 
-// note notes a filter once more. The names of one with a shape are those of s.
+// note adds the results of a cached filter. The names of a filter with a shape come from s.
 func (w *walker) note(n *noted, s *shaper) {
 	refs, regexes, files := len(w.out.refs), len(w.out.regexes), len(w.out.files)
 	w.out.refs, w.out.regexes, w.out.files = append(w.out.refs, n.refs...), append(w.out.regexes, n.regexes...),

@@ -2,7 +2,7 @@ package check
 
 import "google.golang.org/protobuf/reflect/protoreflect"
 
-// messageRules are the rules by the type of message that they are about, wherever it stands.
+// messageRules returns the rules by message type. They apply wherever the message is.
 func messageRules() map[protoreflect.FullName]ruleFunc {
 	return map[protoreflect.FullName]ruleFunc{
 		"envoy.config.listener.v3.Listener":                                                 on(checkListener),

@@ -22,7 +22,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// checkChains checks how a listener tells its filter chains apart.
+// checkChains checks that a listener can distinguish its filter chains.
 func checkChains(s *subject, m *listenerv3.Listener) {
 	chains := m.GetFilterChains()
 	for i, c := range chains {
@@ -40,7 +40,7 @@ func checkChains(s *subject, m *listenerv3.Listener) {
 		checkChainMatcher(s, m)
 		return
 	}
-	if len(chains) < 2 && !mayCollideAlone(chains) {
+	if len(chains) < 2 && !mayCollideWithin(chains) {
 		return
 	}
 	index := match.IndexChains(chains)
@@ -50,19 +50,19 @@ func checkChains(s *subject, m *listenerv3.Listener) {
 		a, b := chains[c.First], chains[c.Second]
 		switch {
 		case c.First == c.Second:
-			s.report(4, finding.Reject, second, "filter chain %q asks twice for %s: remove one",
+			s.report(4, finding.Reject, second, "filter chain %q matches %s twice: remove one",
 				clip.Value(match.ChainName(b, c.Second)), c.Leaf)
 		case proto.Equal(a.GetFilterChainMatch(), b.GetFilterChainMatch()):
-			s.reportWith(others, 3, finding.Reject, second, "filter chains %q and %q ask for the same, %s: keep one",
+			s.reportWith(others, 3, finding.Reject, second, "filter chains %q and %q match the same connections, %s: keep one",
 				clip.Value(match.ChainName(a, c.First)), clip.Value(match.ChainName(b, c.Second)), c.Leaf)
 		default:
-			s.reportWith(others, 4, finding.Reject, second, "filter chains %q and %q both ask for %s: keep it in one",
+			s.reportWith(others, 4, finding.Reject, second, "filter chains %q and %q both match %s: keep it in one",
 				clip.Value(match.ChainName(a, c.First)), clip.Value(match.ChainName(b, c.Second)), c.Leaf)
 		}
 	}
 	if index.Full() {
 		s.report(4, finding.Warning, "filterChains",
-			"the filter chains ask for more than %d combinations: what lies beyond is not checked", match.MaxLeaves)
+			"the filter chains match more than %d combinations: the rest is not checked", match.MaxLeaves)
 	}
 	if len(index.Conflicts) == 0 {
 		for _, f := range match.FindShadows(m, index) {
@@ -71,8 +71,8 @@ func checkChains(s *subject, m *listenerv3.Listener) {
 	}
 }
 
-// mayCollideAlone reports whether a chain could ask for one thing twice.
-func mayCollideAlone(chains []*listenerv3.FilterChain) bool {
+// mayCollideWithin reports whether a single chain could match the same thing twice.
+func mayCollideWithin(chains []*listenerv3.FilterChain) bool {
 	for _, c := range chains {
 		m := c.GetFilterChainMatch()
 		if len(m.GetPrefixRanges()) > 1 || len(m.GetServerNames()) > 1 || len(m.GetApplicationProtocols()) > 1 ||
@@ -95,13 +95,13 @@ func checkMatch(s *subject, m *listenerv3.FilterChainMatch, at string) {
 			s.report(5, finding.Reject, at+"/serverNames/"+strconv.Itoa(i), "server name %q has a * that is not a whole first "+
 				"label: write *.example.com, or leave server_names out for any", clip.Value(name))
 		case strings.Contains(rest, "*"):
-			s.report(5, finding.Warning, at+"/serverNames/"+strconv.Itoa(i), "server name %q has a second *, which no name fits",
-				clip.Value(name))
+			s.report(5, finding.Warning, at+"/serverNames/"+strconv.Itoa(i),
+				"server name %q has a second *, so it never matches", clip.Value(name))
 		}
 	}
 }
 
-// checkRanges checks CIDR ranges, by the rule about them in that place.
+// checkRanges checks CIDR ranges and reports faults under the given rule.
 func checkRanges(s *subject, rule int, ranges []*corev3.CidrRange, at string) {
 	for i, r := range ranges {
 		if !plainRange(r) {
@@ -110,7 +110,7 @@ func checkRanges(s *subject, rule int, ranges []*corev3.CidrRange, at string) {
 	}
 }
 
-// plainRange reports whether there is nothing to say about a range. There can be very many of them.
+// plainRange reports whether a range is valid and canonical. It is a fast path for long lists.
 func plainRange(r *corev3.CidrRange) bool {
 	p, err := syntax.ParseRange(r)
 	return err == nil && r.GetPrefixLen() != nil && int(r.GetPrefixLen().GetValue()) <= p.Addr().BitLen()
@@ -122,15 +122,15 @@ func checkRange(s *subject, rule int, r *corev3.CidrRange, at string) {
 	case err != nil:
 		s.report(rule, finding.Reject, at+"/addressPrefix", "%v", err)
 	case length == nil:
-		s.report(rule, finding.Warning, at+"/prefixLen", "without a length Envoy reads %s as all addresses: give it one",
-			clip.Value(r.GetAddressPrefix()))
+		s.report(rule, finding.Warning, at+"/prefixLen",
+			"%s has no prefix_len, so Envoy reads it as all addresses: set prefix_len", clip.Value(r.GetAddressPrefix()))
 	case int(length.GetValue()) > p.Addr().BitLen():
-		s.report(rule, finding.Warning, at+"/prefixLen", "a length of %d is read as %d, the whole address %s",
+		s.report(rule, finding.Warning, at+"/prefixLen", "Envoy reads the prefix length %d as %d, the whole address %s",
 			length.GetValue(), p.Addr().BitLen(), p.Addr())
 	}
 }
 
-// checkChainMatcher checks a listener whose filter chains are chosen by a matcher.
+// checkChainMatcher checks a listener that chooses filter chains with a matcher.
 func checkChainMatcher(s *subject, m *listenerv3.Listener) {
 	names := map[string]int{}
 	for i, c := range m.GetFilterChains() {
@@ -141,7 +141,7 @@ func checkChainMatcher(s *subject, m *listenerv3.Listener) {
 			s.report(8, finding.Reject, at, "a filter chain that a matcher chooses needs a name")
 		case twice:
 			s.reportWith([]string{finding.Part("filterChains", first, "name")}, 8, finding.Reject, at,
-				"filter chain name %q is taken: names are unique where a matcher chooses by them", clip.Value(c.GetName()))
+				"filter chain name %q is used twice: names must be unique with filter_chain_matcher", clip.Value(c.GetName()))
 		default:
 			names[c.GetName()] = i
 		}
@@ -151,23 +151,23 @@ func checkChainMatcher(s *subject, m *listenerv3.Listener) {
 		name, is := strings.CutPrefix(input.GetTypeUrl(), match.NetworkInputs)
 		if _, known := match.NetworkInputNames[name]; (!is || !known) &&
 			!strings.HasPrefix(input.GetTypeUrl(), commonInputs) {
-			s.report(32, finding.Reject, at, "%s is no input of connections: give one of a type in %s*",
+			s.report(32, finding.Reject, at, "%s is not an input for connections: use a type in %s*",
 				match.ShortURL(input.GetTypeUrl()), strings.TrimPrefix(match.NetworkInputs, envoy.TypePrefix))
 		}
 	}, func(action *anypb.Any) {
 		name, ok := match.ChainNameOf(action)
 		if !ok {
-			s.report(33, finding.Reject, at, "the action is %s: a filter chain is named by a google.protobuf.StringValue",
+			s.report(33, finding.Reject, at, "the action is %s: name the filter chain with a google.protobuf.StringValue",
 				match.ShortURL(action.GetTypeUrl()))
 		} else if _, exists := names[name]; !exists {
-			s.report(9, finding.Unusable, at, "the matcher leads to the filter chain %q, "+
-				"which does not exist: its connections are closed, without the default chain", clip.Value(name))
+			s.report(9, finding.Unusable, at, "the matcher selects filter chain %q, which does not exist: Envoy closes its "+
+				"connections and does not use the default chain", clip.Value(name))
 		}
 	}, func(input *anypb.Any, key string) {
 		if strings.HasSuffix(input.GetTypeUrl(), "PortInput") {
 			if n, err := strconv.ParseUint(key, 10, 16); err != nil || strconv.FormatUint(n, 10) != key {
 				s.report(38, finding.Warning, at,
-					"no port is written %q: ports are compared as text, in decimal without zeros in front", clip.Value(key))
+					"%q is not a port: Envoy compares ports as text, in decimal without leading zeros", clip.Value(key))
 			}
 		}
 	})
@@ -176,11 +176,11 @@ func checkChainMatcher(s *subject, m *listenerv3.Listener) {
 	}
 }
 
-// commonInputs is the package of inputs that are there for connections and requests.
+// commonInputs is the package of matcher inputs for both connections and requests.
 const commonInputs = envoy.TypePrefix + "envoy.extensions.matching.common_inputs."
 
-// inspectMatcher calls functions with the inputs, actions and exact keys of a matcher and of those
-// in it, packed or not.
+// inspectMatcher calls functions with the inputs, actions, and exact-match keys of a matcher and of
+// its nested matchers.
 func inspectMatcher(m *xdsmatcherv3.Matcher, input func(*anypb.Any), action func(*anypb.Any),
 	key func(*anypb.Any, string)) error {
 	return protorange.Options{Stable: true}.Range(m.ProtoReflect(), func(p protopath.Values) error {
@@ -217,7 +217,7 @@ func checkIPMatcher(s *subject, m *xdsmatcherv3.IPMatcher) {
 				continue
 			}
 			if first, twice := seen[p.String()]; twice {
-				s.reportWith([]string{first}, 36, finding.Reject, at, "the range %s stands twice", p)
+				s.reportWith([]string{first}, 36, finding.Reject, at, "the range %s is listed twice", p)
 			} else {
 				seen[p.String()] = at
 			}
@@ -232,13 +232,13 @@ func checkServerNameMatcher(s *subject, m *xdsmatcherv3.ServerNameMatcher) {
 		for j, name := range d.GetDomains() {
 			at := finding.Part("domainMatchers", i, "domains", strconv.Itoa(j))
 			if first, twice := seen[name]; twice {
-				s.reportWith([]string{first}, 37, finding.Reject, at, "the domain %q stands twice", clip.Value(name))
+				s.reportWith([]string{first}, 37, finding.Reject, at, "the domain %q is listed twice", clip.Value(name))
 			} else {
 				seen[name] = at
 			}
 			rest := strings.TrimPrefix(name, "*.")
 			if name != "*" && (rest == "" || strings.Contains(rest, "*")) {
-				s.report(37, finding.Reject, at, "%q is no domain: write example.com, *.example.com or *", clip.Value(name))
+				s.report(37, finding.Reject, at, "%q is not a domain: use example.com, *.example.com, or *", clip.Value(name))
 			}
 		}
 	}

@@ -37,7 +37,7 @@ func checkCluster(s *subject, m *clusterv3.Cluster) {
 		at := "typedExtensionProtocolOptions/" + finding.PointerKey(key)
 		switch {
 		case protocolOptions[key] == "":
-			s.report(88, finding.Reject, at, "Envoy knows no protocol options %q: give %s", clip.Value(key), nameHTTPOptions)
+			s.report(88, finding.Reject, at, "Envoy has no protocol options %q: use %s", clip.Value(key), nameHTTPOptions)
 		case protocolOptions[key] != nameHTTPOptions &&
 			m.GetTypedExtensionProtocolOptions()[key].GetTypeUrl() != envoy.TypePrefix+protocolOptions[key]:
 			s.report(88, finding.Reject, at, "the options of %s are a %s", key, protocolOptions[key])
@@ -47,7 +47,7 @@ func checkCluster(s *subject, m *clusterv3.Cluster) {
 	}
 }
 
-// checkDiscovery checks where a cluster has its endpoints from.
+// checkDiscovery checks how a cluster discovers its endpoints.
 func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 	if m.GetClusterType() != nil {
 		return
@@ -78,19 +78,19 @@ func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 		}
 	case clusterv3.Cluster_ORIGINAL_DST:
 		if m.GetLbPolicy() != clusterv3.Cluster_CLUSTER_PROVIDED {
-			s.report(74, finding.Reject, "lbPolicy", "an ORIGINAL_DST cluster needs lb_policy CLUSTER_PROVIDED, and this has %s",
+			s.report(74, finding.Reject, "lbPolicy", "an ORIGINAL_DST cluster needs lb_policy CLUSTER_PROVIDED, but has %s",
 				m.GetLbPolicy())
 		}
 		if m.GetLoadAssignment() != nil {
 			s.report(76, finding.Reject,
-				"loadAssignment", "an ORIGINAL_DST cluster has no endpoints of its own: leave load_assignment out")
+				"loadAssignment", "an ORIGINAL_DST cluster has no endpoints: remove load_assignment")
 		}
 		if m.GetLbSubsetConfig() != nil {
-			s.report(76, finding.Reject, "lbSubsetConfig", "an ORIGINAL_DST cluster has no subsets: leave lb_subset_config out")
+			s.report(76, finding.Reject, "lbSubsetConfig", "an ORIGINAL_DST cluster has no subsets: remove lb_subset_config")
 		}
 		if o := m.GetOriginalDstLbConfig(); o.GetUseHttpHeader() && o.GetHttpHeaderName() != "" &&
 			!substitution.HeaderName(o.GetHttpHeaderName()) {
-			s.report(77, finding.Reject, "originalDstLbConfig/httpHeaderName", "%q is not the name of a header",
+			s.report(77, finding.Reject, "originalDstLbConfig/httpHeaderName", "%q is not a header name",
 				clip.Value(o.GetHttpHeaderName()))
 		}
 	default:
@@ -101,14 +101,14 @@ func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 		(m.GetType() == clusterv3.Cluster_STRICT_DNS || m.GetType() == clusterv3.Cluster_LOGICAL_DNS) {
 		if name, ok := strings.CutPrefix(r.GetTypedConfig().GetTypeUrl(), envoy.TypePrefix); ok &&
 			!slices.Contains(resolvers, name) {
-			s.report(23, finding.Reject, "typedDnsResolverConfig/typedConfig", "%s is no DNS resolver: give one of %s",
+			s.report(23, finding.Reject, "typedDnsResolverConfig/typedConfig", "%s is not a DNS resolver: use one of %s",
 				match.ShortURL(r.GetTypedConfig().GetTypeUrl()), strings.Join(resolvers, ", "))
 		}
 	}
 	if m.GetType() != clusterv3.Cluster_ORIGINAL_DST && m.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED &&
 		m.GetLoadBalancingPolicy() == nil {
 		s.report(75, finding.Reject,
-			"lbPolicy", "CLUSTER_PROVIDED is for cluster types that bring a load balancer, %s has none", m.GetType())
+			"lbPolicy", "CLUSTER_PROVIDED is for cluster types with a load balancer, and %s has none", m.GetType())
 	}
 	if m.GetType() == clusterv3.Cluster_LOGICAL_DNS {
 		if l := m.GetLoadAssignment().GetEndpoints(); len(l) != 1 || len(l[0].GetLbEndpoints()) != 1 {
@@ -117,8 +117,8 @@ func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 	}
 }
 
-// resolves reports whether a cluster has a host name that Envoy's usual resolver, c-ares, looks up
-// with the servers of the system.
+// resolves reports whether Envoy's default resolver, c-ares, resolves a host name of the cluster
+// with the system's servers.
 func resolves(m *clusterv3.Cluster) bool {
 	if m.GetType() != clusterv3.Cluster_STRICT_DNS && m.GetType() != clusterv3.Cluster_LOGICAL_DNS ||
 		m.GetTypedDnsResolverConfig() != nil || m.GetDnsResolutionConfig() != nil || len(m.GetDnsResolvers()) > 0 {
@@ -134,12 +134,11 @@ func resolves(m *clusterv3.Cluster) bool {
 	return false
 }
 
-// resolvers are the types of DNS resolvers. Envoy looks for the one of a cluster where the cluster
-// needs it.
+// resolvers lists the types of DNS resolvers. Envoy looks up the resolver of a cluster only if the
+// cluster uses it.
 var resolvers = typeNames("envoy.network.dns_resolver")
 
-// checkEndpointAddresses checks that the endpoints of a cluster are of the kind that its type
-// takes.
+// checkEndpointAddresses checks that the cluster's type accepts the addresses of its endpoints.
 func checkEndpointAddresses(s *subject, m *clusterv3.Cluster) {
 	dns := m.GetType() == clusterv3.Cluster_STRICT_DNS || m.GetType() == clusterv3.Cluster_LOGICAL_DNS
 	for i, l := range m.GetLoadAssignment().GetEndpoints() {
@@ -150,11 +149,11 @@ func checkEndpointAddresses(s *subject, m *clusterv3.Cluster) {
 			switch {
 			case dns && sa.GetResolverName() != "":
 				s.report(79, finding.Reject, at,
-					"a %s cluster resolves host names with DNS: give a socket address without resolver_name", m.GetType())
+					"a %s cluster resolves host names with DNS: use a socket address without resolver_name", m.GetType())
 			case a.GetAddress() == nil:
 				s.report(78, finding.Reject, at, "the endpoint has no address")
 			case !dns && sa != nil && hasPortName(sa):
-				s.report(78, finding.Reject, at, "port %q is no number: give port_value, or use STRICT_DNS",
+				s.report(78, finding.Reject, at, "port %q is not a number: set port_value, or use STRICT_DNS",
 					clip.Value(sa.GetNamedPort()))
 			case sa.GetNetworkNamespaceFilepath() != "":
 				s.report(78, finding.Reject, at, "endpoints have no network namespace: remove network_namespace_filepath")
@@ -219,23 +218,23 @@ func checkHTTPOptions(s *subject, m *httpv3.HttpProtocolOptions) {
 	}
 	s.contextual++
 	if http3 {
-		if s.place.Type == envoy.KindCluster.URL() && !strings.HasSuffix(s.transport, ".QuicUpstreamTransport") {
+		if s.resource.Type == envoy.KindCluster.URL() && !strings.HasSuffix(s.transport, ".QuicUpstreamTransport") {
 			s.report(87, finding.Reject, "explicitHttpConfig/http3ProtocolOptions",
 				"HTTP/3 needs a QuicUpstreamTransport transport socket")
 		}
 		return
 	}
-	if s.place.Type == envoy.KindCluster.URL() && (s.transport == "" || s.transport == match.RawBufferURL) {
+	if s.resource.Type == envoy.KindCluster.URL() && (s.transport == "" || s.transport == match.RawBufferURL) {
 		s.report(87, finding.Reject, "autoConfig",
 			"auto_config chooses the protocol by ALPN, which needs a TLS transport socket: use explicit_http_config")
 	}
 }
 
-// checkAssignment checks endpoints: what is dropped, and the sums of their weights.
+// checkAssignment checks dropped requests and the sums of the endpoints' weights.
 func checkAssignment(s *subject, m *endpointv3.ClusterLoadAssignment) {
 	checkDrops(s, m.GetPolicy().GetDropOverloads())
 	if s.inside("envoy.config.cluster.v3.Cluster") {
-		return // Envoy sums up the weights of EDS alone
+		return // Envoy sums only the weights of EDS endpoints
 	}
 	localities := map[uint32]uint64{}
 	for i, l := range m.GetEndpoints() {

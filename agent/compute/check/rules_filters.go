@@ -18,16 +18,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// terminality says whether a filter ends its chain.
+// terminality is whether a filter ends its chain.
 type terminality uint8
 
 const (
 	passes terminality = iota
 	ends
-	mayEnd // by its config, or by code that is not known here
+	mayEnd // depends on its config or on unknown code
 )
 
-// networkTerminality is that of a network filter, by type URL.
+// networkTerminality returns the terminality of a network filter by its type URL.
 func networkTerminality(url string) terminality {
 	switch strings.TrimPrefix(url, match.NetworkFilters) {
 	case "http_connection_manager.v3.HttpConnectionManager", "tcp_proxy.v3.TcpProxy", "echo.v3.Echo",
@@ -47,8 +47,8 @@ func networkTerminality(url string) terminality {
 	return mayEnd
 }
 
-// httpTerminality is that of an HTTP filter. All but a few pass requests on (measured with Envoy
-// 1.36.2 and 1.40.0).
+// httpTerminality returns the terminality of an HTTP filter. Nearly all forward requests (measured
+// with Envoy 1.36.2 and 1.40.0).
 func httpTerminality(url string) terminality {
 	switch strings.TrimPrefix(url, match.HttpFilters) {
 	case "router.v3.Router", "mcp_router.v3.McpRouter":
@@ -66,7 +66,7 @@ func checkFilterChain(s *subject, m *listenerv3.FilterChain) {
 		if !s.inside("envoy.config.listener.v3.ApiListener") &&
 			m.GetTransportSocket().GetName() != "envoy.transport_sockets.quic" {
 			s.report(22, finding.Unusable,
-				"filters", "a filter chain without filters closes its connections at once: give a terminal filter, as tcp_proxy")
+				"filters", "a filter chain without filters closes its connections at once: add a terminal filter such as tcp_proxy")
 		}
 		return
 	}
@@ -81,17 +81,17 @@ type filter interface {
 	GetConfigDiscovery() *corev3.ExtensionConfigSource
 }
 
-// checkFilters checks that a list of filters ends as it must: by the rule early no other is
-// terminal, by the rule late the last one is.
+// checkFilters checks that only the last filter of a list is terminal. It reports an earlier
+// terminal filter under the rule early, and a last filter that is not terminal under the rule late.
 func checkFilters[F filter](s *subject, filters []F, field, word, prefix, terminal string, early, late int,
 	of func(url string) terminality) {
-	moved := false // a terminal filter is to be moved to the end, which is enough
+	moved := false // moving a terminal filter to the end is enough
 	for i, f := range filters {
 		at := finding.Part(field, i)
 		http, _ := any(f).(*hcmv3.HttpFilter)
 		if f.GetTypedConfig() == nil {
 			if f.GetConfigDiscovery() == nil && !http.GetIsOptional() {
-				s.report(23, finding.Reject, at+"/typedConfig", "%s %q has no typed_config, by whose type Envoy finds it",
+				s.report(23, finding.Reject, at+"/typedConfig", "%s %q has no typed_config, and Envoy needs its type",
 					word, clip.Value(f.GetName()))
 			}
 			continue
@@ -99,7 +99,7 @@ func checkFilters[F filter](s *subject, filters []F, field, word, prefix, termin
 		kind := of(f.GetTypedConfig().GetTypeUrl())
 		last := i == len(filters)-1
 		switch {
-		case !strings.HasPrefix(f.GetTypedConfig().GetTypeUrl(), prefix): // another rule says what is wrong
+		case !strings.HasPrefix(f.GetTypedConfig().GetTypeUrl(), prefix): // another rule reports the type
 		case last && kind == passes && !moved:
 			s.report(late, finding.Reject, at, "the last %s, %q, is not terminal: add %s after it",
 				word, clip.Value(f.GetName()), terminal)
@@ -113,25 +113,25 @@ func checkFilters[F filter](s *subject, filters []F, field, word, prefix, termin
 	}
 }
 
-// checkTransportSocket checks that a transport socket says what it is, on its side.
+// checkTransportSocket checks the type of a transport socket and the side that it is for.
 func checkTransportSocket(s *subject, m *corev3.TransportSocket) {
 	url := m.GetTypedConfig().GetTypeUrl()
 	if url == "" {
-		s.report(23, finding.Reject, "typedConfig", "transport socket %q has no typed_config, by whose type Envoy finds it",
+		s.report(23, finding.Reject, "typedConfig", "transport socket %q has no typed_config, and Envoy needs its type",
 			clip.Value(m.GetName()))
 		return
 	}
 	switch {
 	case url == match.UpstreamTLSURL && s.inside("envoy.config.listener.v3.FilterChain"):
 		s.report(24, finding.Reject,
-			"typedConfig", "an UpstreamTlsContext is for clusters: a filter chain takes a DownstreamTlsContext")
+			"typedConfig", "an UpstreamTlsContext is for clusters: use a DownstreamTlsContext in a filter chain")
 	case url == match.DownstreamTLSURL && s.inside("envoy.config.cluster.v3.Cluster"):
 		s.report(24, finding.Reject,
-			"typedConfig", "a DownstreamTlsContext is for listeners: a cluster takes an UpstreamTlsContext")
+			"typedConfig", "a DownstreamTlsContext is for listeners: use an UpstreamTlsContext in a cluster")
 	}
 }
 
-// checkTCPProxy checks a TCP proxy and notes its clusters.
+// checkTCPProxy checks a TCP proxy and records its clusters.
 func checkTCPProxy(s *subject, m *tcpv3.TcpProxy) {
 	const then = "connections are reset"
 	if c := m.GetCluster(); c != "" {
@@ -143,8 +143,8 @@ func checkTCPProxy(s *subject, m *tcpv3.TcpProxy) {
 			b.GetMaxInterval().AsDuration(), b.GetBaseInterval().AsDuration())
 	}
 	if m.GetUpstreamConnectMode() != tcpv3.UpstreamConnectMode_IMMEDIATE && m.GetMaxEarlyDataBytes() == nil {
-		s.reportNewer(206, finding.Reject, "maxEarlyDataBytes", "upstream_connect_mode %s needs it: say how many bytes are "+
-			"read before the connection is made", m.GetUpstreamConnectMode())
+		s.reportNewer(206, finding.Reject, "maxEarlyDataBytes", "upstream_connect_mode %s requires it: set how many bytes "+
+			"Envoy reads before it connects", m.GetUpstreamConnectMode())
 	}
 	for i, w := range m.GetWeightedClusters().GetClusters() {
 		s.refer(envoy.KindCluster, w.GetName(), finding.Part("weightedClusters/clusters", i, "name"), 31,
@@ -152,11 +152,11 @@ func checkTCPProxy(s *subject, m *tcpv3.TcpProxy) {
 	}
 }
 
-// checkTunneling checks what a TCP proxy asks for when it tunnels.
+// checkTunneling checks the requests of a TCP proxy that tunnels.
 func checkTunneling(s *subject, m *tcpv3.TcpProxy_TunnelingConfig) {
 	checkFormatText(s, 68, m.GetHostname(), "hostname", m.GetFormatters()...)
 	if m.GetPostPath() != "" && !m.GetUsePost() {
-		s.report(206, finding.Reject, "postPath", "post_path goes with use_post: leave it out")
+		s.report(206, finding.Reject, "postPath", "post_path requires use_post: remove it")
 	}
 }
 
@@ -172,7 +172,7 @@ func checkManager(s *subject, m *hcmv3.HttpConnectionManager) {
 		name := m.GetRds().GetRouteConfigName()
 		then := "the listener waits for it until initial_fetch_timeout, then answers 404"
 		if t := m.GetRds().GetConfigSource().GetInitialFetchTimeout(); t != nil && t.AsDuration() == 0 {
-			then = "the listener would wait for it for ever, and take no connections"
+			then = "the listener would wait for it forever and accept no connections"
 		}
 		s.refer(envoy.KindRoute, name, "rds/routeConfigName", 113, finding.Unusable, then)
 	}
@@ -191,14 +191,14 @@ func checkManager(s *subject, m *hcmv3.HttpConnectionManager) {
 	if len(m.GetOriginalIpDetectionExtensions()) > 0 &&
 		(m.GetUseRemoteAddress().GetValue() || m.GetXffNumTrustedHops() > 0) {
 		s.report(46, finding.Reject, "originalIpDetectionExtensions",
-			"original_ip_detection_extensions do not go together with use_remote_address and xff_num_trusted_hops")
+			"original_ip_detection_extensions cannot be combined with use_remote_address and xff_num_trusted_hops")
 	}
 	if m.GetStripMatchingHostPort() && m.GetStripAnyHostPort() {
 		s.report(47, finding.Reject,
-			"stripMatchingHostPort", "strip_matching_host_port and strip_any_host_port do not go together: set one")
+			"stripMatchingHostPort", "strip_matching_host_port and strip_any_host_port cannot be combined: set one")
 	}
 	if m.GetCodecType() == hcmv3.HttpConnectionManager_HTTP3 && !s.inside("envoy.config.listener.v3.UdpListenerConfig") &&
-		s.place.Type == envoy.KindListener.URL() && !s.out.udp() {
+		s.resource.Type == envoy.KindListener.URL() && !s.out.udp() {
 		s.report(48, finding.Reject, "codecType", "HTTP/3 needs a QUIC listener: use AUTO on TCP")
 	}
 	checkRanges(s, 49, m.GetInternalAddressConfig().GetCidrRanges(), "internalAddressConfig/cidrRanges")
@@ -213,7 +213,8 @@ func checkHTTPFilters(s *subject, filters []*hcmv3.HttpFilter, field string, ear
 		httpTerminality)
 }
 
-// checkOverrideNames compares what routes say about filters with the filters that there are.
+// checkOverrideNames compares the per-route configs of filters with the filters of the connection
+// manager.
 func checkOverrideNames(s *subject, m *hcmv3.HttpConnectionManager) {
 	routes := m.GetRouteConfig()
 	if routes == nil {
@@ -230,10 +231,10 @@ func checkOverrideNames(s *subject, m *hcmv3.HttpConnectionManager) {
 			at := at + "/typedPerFilterConfig/" + finding.PointerKey(name)
 			switch {
 			case !exists:
-				s.report(52, finding.Lint, at, "there is no HTTP filter %q that this could be for", clip.Value(name))
+				s.report(52, finding.Lint, at, "there is no HTTP filter %q for this config", clip.Value(name))
 			case own != match.FilterConfigURL && url != "" && packageOf(own) != packageOf(url) &&
 				strings.HasPrefix(own, match.HttpFilters):
-				s.report(52, finding.Warning, at, "%s is not a config of the filter %q, which is a %s and passes over it",
+				s.report(52, finding.Warning, at, "%s is not a config for the filter %q, which is a %s and ignores it",
 					match.ShortURL(own), clip.Value(name), match.ShortURL(url))
 			}
 		}
@@ -251,7 +252,7 @@ func checkOverrideNames(s *subject, m *hcmv3.HttpConnectionManager) {
 	}
 }
 
-// packageOf is the package of a type URL.
+// packageOf returns the package of a type URL.
 func packageOf(url string) string {
 	i := strings.LastIndexByte(url, '.')
 	return url[:max(i, 0)]

@@ -31,9 +31,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// What follows is what Envoy 1.36.2 and 1.40.0 say about the configs of HTTP filters.
+// These rules are what Envoy 1.36.2 and 1.40.0 report about the configs of HTTP filters.
 
-// minFill is the shortest interval in which a token bucket is filled.
+// minFill is the shortest fill interval of a token bucket.
 const minFill = 50 * time.Millisecond
 
 func checkBucket(s *subject, b *typev3.TokenBucket, at string) {
@@ -43,7 +43,7 @@ func checkBucket(s *subject, b *typev3.TokenBucket, at string) {
 	}
 }
 
-// checkTokens checks any token bucket.
+// checkTokens checks a token bucket.
 func checkTokens(s *subject, m *typev3.TokenBucket) {
 	if m.GetMaxTokens() == 0 {
 		s.out.uses.add(versioned["TokenBucket.max_tokens of 0"])
@@ -68,7 +68,7 @@ func checkHTTPLimit(s *subject, m *httplimitv3.LocalRateLimit) {
 		}
 		if first, twice := seen[key.String()]; twice && !wildcard {
 			s.reportWith([]string{finding.Part("descriptors", first)}, 205, finding.Reject, at,
-				"the descriptor stands twice: remove one")
+				"the descriptor is listed twice: remove one")
 		}
 		seen[key.String()] = i
 	}
@@ -77,7 +77,7 @@ func checkHTTPLimit(s *subject, m *httplimitv3.LocalRateLimit) {
 func checkLua(s *subject, m *luav3.Lua) {
 	if m.GetInlineCode() != "" && m.GetDefaultSourceCode() != nil {
 		s.report(205, finding.Reject,
-			"inlineCode", "inline_code and default_source_code do not go together: keep default_source_code")
+			"inlineCode", "inline_code and default_source_code cannot be combined: keep default_source_code")
 	}
 	checkLuaCode(s, m.GetInlineCode(), "inlineCode")
 	if code, ok := inline(m.GetDefaultSourceCode()); ok {
@@ -124,13 +124,13 @@ func checkJWT(s *subject, m *jwtv3.JwtAuthentication) {
 			continue
 		}
 		if text := string(data); strings.Contains(text, "-----BEGIN") {
-			continue // a key in PEM
+			continue // a PEM key
 		}
-		s.report(205, finding.Reject, at, "it is no JSON Web Key Set with a key")
+		s.report(205, finding.Reject, at, "it is not a JSON Web Key Set with a key")
 	}
 }
 
-// checkJWTRequirement checks that the providers that a requirement names exist.
+// checkJWTRequirement checks that the providers of a requirement exist.
 func checkJWTRequirement(s *subject, m *jwtv3.JwtAuthentication, r *jwtv3.JwtRequirement, at string) {
 	provider := func(name, field string) {
 		if m.GetProviders()[name] == nil {
@@ -153,7 +153,7 @@ func checkJWTRequirement(s *subject, m *jwtv3.JwtAuthentication, r *jwtv3.JwtReq
 	}
 }
 
-// checkWasm checks a module. Stock Envoys have V8 and, for what is compiled in, the null runtime.
+// checkWasm checks a module. Stock Envoys have V8, and the null runtime for compiled-in modules.
 func checkWasm(s *subject, m *wasmv3.PluginConfig) {
 	vm := m.GetVmConfig()
 	if m.GetFailOpen() || m.GetFailurePolicy() == wasmv3.FailurePolicy_FAIL_OPEN {
@@ -164,13 +164,13 @@ func checkWasm(s *subject, m *wasmv3.PluginConfig) {
 	case runtime == "envoy.wasm.runtime.null":
 		if strings.HasPrefix(string(code), "\x00asm") {
 			s.report(205, finding.Reject, "vmConfig/code/local",
-				"the null runtime has the code compiled in: give the name of the plugin, or envoy.wasm.runtime.v8")
+				"the null runtime runs compiled-in code: set the name of the plugin, or use envoy.wasm.runtime.v8")
 		}
 	case runtime != "" && !strings.HasPrefix(runtime, "envoy.wasm.runtime."):
-		s.report(205, finding.Reject, "vmConfig/runtime", "there is no Wasm runtime %q: give envoy.wasm.runtime.v8",
+		s.report(205, finding.Reject, "vmConfig/runtime", "there is no Wasm runtime %q: use envoy.wasm.runtime.v8",
 			clip.Value(runtime))
 	case given && !strings.HasPrefix(string(code), "\x00asm\x01\x00\x00\x00"):
-		s.report(205, finding.Reject, "vmConfig/code/local", "it is no Wasm module")
+		s.report(205, finding.Reject, "vmConfig/code/local", "it is not a Wasm module")
 	case given && len(code) == 8:
 		s.report(205, finding.Reject, "vmConfig/code/local", "the Wasm module is empty")
 	}
@@ -178,11 +178,11 @@ func checkWasm(s *subject, m *wasmv3.PluginConfig) {
 
 func checkHealthFilter(s *subject, m *healthv3.HealthCheck) {
 	if m.GetCacheTime() != nil && !m.GetPassThroughMode().GetValue() {
-		s.report(205, finding.Reject, "cacheTime", "cache_time goes with pass_through_mode: leave it out")
+		s.report(205, finding.Reject, "cacheTime", "cache_time requires pass_through_mode: remove it")
 	}
 	if len(m.GetClusterMinHealthyPercentages()) > 0 && m.GetPassThroughMode().GetValue() {
 		s.report(205, finding.Reject, "clusterMinHealthyPercentages",
-			"cluster_min_healthy_percentages do not go together with pass_through_mode: leave one out")
+			"cluster_min_healthy_percentages cannot be combined with pass_through_mode: remove one")
 	}
 }
 
@@ -193,11 +193,11 @@ func checkHeaderToMetadata(s *subject, m *headerv3.Config) {
 			present := r.GetOnHeaderPresent()
 			switch {
 			case (r.GetHeader() == "") == (r.GetCookie() == ""):
-				s.report(205, finding.Reject, at, "give either header or cookie")
+				s.report(205, finding.Reject, at, "set either header or cookie")
 			case present == nil && r.GetOnHeaderMissing() == nil:
-				s.report(205, finding.Reject, at, "give on_header_present or on_header_missing")
+				s.report(205, finding.Reject, at, "set on_header_present or on_header_missing")
 			case r.GetOnHeaderMissing() != nil && r.GetOnHeaderMissing().GetValue() == "":
-				s.report(205, finding.Reject, at+"/onHeaderMissing/value", "what is taken for a missing header needs a value")
+				s.report(205, finding.Reject, at+"/onHeaderMissing/value", "the value for a missing header must not be empty")
 			case r.GetRemove() && r.GetOnHeaderMissing() != nil && present == nil:
 				s.report(205, finding.Reject, at+"/remove", "a header that is missing cannot be removed")
 			}
@@ -206,7 +206,7 @@ func checkHeaderToMetadata(s *subject, m *headerv3.Config) {
 	check(m.GetRequestRules(), "requestRules")
 	check(m.GetResponseRules(), "responseRules")
 	if len(m.GetRequestRules())+len(m.GetResponseRules()) == 0 {
-		s.report(205, finding.Reject, "", "there is no rule: give request_rules or response_rules")
+		s.report(205, finding.Reject, "", "there is no rule: set request_rules or response_rules")
 	}
 }
 
@@ -216,7 +216,7 @@ func checkBasicAuth(s *subject, m *basicv3.BasicAuth) {
 		return
 	}
 	if len(data) == 0 {
-		s.report(205, finding.Reject, "users", "it is empty: give at least one name and the hash of its password")
+		s.report(205, finding.Reject, "users", "it is empty: add at least one name with the hash of its password")
 	}
 	seen := map[string]bool{}
 	for line := range strings.Lines(string(data)) {
@@ -228,7 +228,7 @@ func checkBasicAuth(s *subject, m *basicv3.BasicAuth) {
 		sha, isSHA := strings.CutPrefix(hash, "{SHA}")
 		if !found || name == "" || !isSHA || len(sha) != 28 || seen[name] {
 			s.report(205, finding.Reject,
-				"users", "each line is a name of its own and the hash of a password, as name:{SHA} with 28 characters")
+				"users", "each line must be a different name with the hash of a password: name:{SHA} and 28 characters")
 			return
 		}
 		seen[name] = true
@@ -240,7 +240,7 @@ func checkAPIKeys(s *subject, m *apikeyv3.ApiKeyAuth) {
 	for i, c := range m.GetCredentials() {
 		if first, twice := seen[c.GetKey()]; twice {
 			s.reportWith([]string{finding.Part("credentials", first)}, 205, finding.Reject, finding.Part("credentials", i),
-				"the key stands twice: each client has its own")
+				"the key is listed twice: each client needs a different key")
 		}
 		seen[c.GetKey()] = i
 	}
@@ -258,7 +258,7 @@ func checkTranscoder(s *subject, m *transcoderv3.GrpcJsonTranscoder) {
 		return
 	}
 	if m.GetProtoDescriptor() != "" {
-		return // a file of its host
+		return // a file on Envoy's host
 	}
 	if err := proto.Unmarshal(data, &files); err != nil {
 		s.report(205, finding.Reject, "protoDescriptorBin", "it cannot be read as a FileDescriptorSet")
@@ -283,20 +283,20 @@ func checkIPTags(s *subject, m *iptagv3.IPTagging) {
 	}
 }
 
-// checkHTTP2 checks the options of HTTP/2.
+// checkHTTP2 checks HTTP/2 options.
 func checkHTTP2(s *subject, m *corev3.Http2ProtocolOptions) {
 	for i, p := range m.GetCustomSettingsParameters() {
 		at := finding.Part("customSettingsParameters", i)
 		switch id, value := p.GetIdentifier().GetValue(), p.GetValue().GetValue(); {
 		case id == 8:
-			s.report(206, finding.Reject, at, "the setting 8 has a field of its own: set allow_connect")
+			s.report(206, finding.Reject, at, "setting 8 has a separate field: set allow_connect")
 		case id == 2 && value == 1:
-			s.report(206, finding.Reject, at, "Envoy does not push: remove the setting 2")
+			s.report(206, finding.Reject, at, "Envoy does not push: remove setting 2")
 		}
 	}
 }
 
-// checkCommonHTTP checks options that connections of both sides have.
+// checkCommonHTTP checks options that apply to both downstream and upstream connections.
 func checkCommonHTTP(s *subject, m *corev3.HttpProtocolOptions) {
 	if m.GetMaxResponseHeadersKb() != nil && s.inside(hcmPackage+"HttpConnectionManager") {
 		s.report(206, finding.Reject,
@@ -308,14 +308,14 @@ func checkAdmission(s *subject, m *admissionv3.AdmissionControl) {
 	for i, r := range m.GetSuccessCriteria().GetHttpCriteria().GetHttpSuccessStatus() {
 		if r.GetStart() < 100 || r.GetEnd() > 600 || r.GetStart() > r.GetEnd() {
 			s.report(205, finding.Reject, finding.Part("successCriteria/httpCriteria/httpSuccessStatus", i),
-				"[%d, %d) is no range of statuses: they are in [100, 600)", r.GetStart(), r.GetEnd())
+				"[%d, %d) is not a range of statuses: use a range within [100, 600)", r.GetStart(), r.GetEnd())
 		}
 	}
 }
 
-// checkAuthzService checks where requests are authorized over HTTP.
+// checkAuthzService checks the server of HTTP authorization.
 func checkAuthzService(s *subject, m *authzv3.HttpService) {
 	if p := m.GetPathPrefix(); p != "" && p[0] != '/' {
-		s.report(205, finding.Reject, "pathPrefix", "%q is put before paths: it begins with /", clip.Value(p))
+		s.report(205, finding.Reject, "pathPrefix", "%q is a path prefix, so it must begin with /", clip.Value(p))
 	}
 }

@@ -16,21 +16,21 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// checkListener checks what is about a listener as a whole.
+// checkListener checks the fields of a listener itself.
 func checkListener(s *subject, m *listenerv3.Listener) {
 	if m.GetApiListener() == nil {
 		checkAddress(s, m)
 		if len(m.GetFilterChains()) == 0 && m.GetDefaultFilterChain() == nil && m.GetFcdsConfig() == nil &&
 			!isUDP(m.GetAddress()) {
-			s.report(2, finding.Reject, "filterChains", "there is no filter chain: give at least one, or a default one")
+			s.report(2, finding.Reject, "filterChains", "there is no filter chain: add one, or a default filter chain")
 		}
 	}
 	if m.GetApiListener() != nil {
 		s.report(23, finding.Reject,
-			"apiListener", "an API listener is for gRPC clients and Envoy Mobile: give an address and filter chains")
+			"apiListener", "an API listener is for gRPC clients and Envoy Mobile: set an address and filter chains")
 	}
 	if m.GetFcdsConfig() != nil && m.GetFilterChainMatcher() == nil {
-		s.reportNewer(2, finding.Reject, "fcdsConfig", "filter chains that are discovered need a filter_chain_matcher")
+		s.reportNewer(2, finding.Reject, "fcdsConfig", "discovered filter chains need a filter_chain_matcher")
 	}
 	checkBalance(s, m)
 	checkChains(s, m)
@@ -42,7 +42,7 @@ func isUDP(a *corev3.Address) bool {
 	return a.GetSocketAddress().GetProtocol() == corev3.SocketAddress_UDP
 }
 
-// checkAddress checks where a listener listens, and notes the addresses that it owns.
+// checkAddress checks and records the addresses of a listener.
 func checkAddress(s *subject, m *listenerv3.Listener) {
 	a := m.GetAddress()
 	if m.GetInternalListener() != nil {
@@ -51,7 +51,7 @@ func checkAddress(s *subject, m *listenerv3.Listener) {
 	}
 	if a == nil || a.GetAddress() == nil {
 		s.report(1, finding.Reject,
-			"address", "the listener has no address: give a socket address, a pipe or internal_listener")
+			"address", "the listener has no address: set a socket address, a pipe, or internal_listener")
 		return
 	}
 	if a.GetEnvoyInternalAddress() != nil {
@@ -59,7 +59,7 @@ func checkAddress(s *subject, m *listenerv3.Listener) {
 		return
 	}
 	if m.GetEnableMptcp() && (a.GetSocketAddress() == nil || isUDP(a)) {
-		s.report(15, finding.Reject, "enableMptcp", "Multipath TCP is for IP addresses and TCP alone")
+		s.report(15, finding.Reject, "enableMptcp", "Multipath TCP works only with IP addresses and TCP")
 	}
 	if isUDP(a) {
 		checkUDP(s, m)
@@ -68,7 +68,7 @@ func checkAddress(s *subject, m *listenerv3.Listener) {
 	for i, more := range m.GetAdditionalAddresses() {
 		at := finding.Part("additionalAddresses", i, "address")
 		if isUDP(more.GetAddress()) != isUDP(a) {
-			s.report(13, finding.Reject, at, "all addresses of a listener are of one protocol, and the first is %s",
+			s.report(13, finding.Reject, at, "all addresses of a listener must use one protocol, and the first uses %s",
 				protocolText(a))
 		}
 		own(s, m, more.GetAddress(), at)
@@ -82,7 +82,7 @@ func protocolText(a *corev3.Address) string {
 	return "TCP"
 }
 
-// own notes an address, and checks its form.
+// own records an address of a listener and checks its form.
 func own(s *subject, m *listenerv3.Listener, a *corev3.Address, at string) {
 	if p := a.GetPipe(); p != nil {
 		s.out.binds = append(s.out.binds, bind{address: "unix:" + p.GetPath(), pointer: s.pointer(at), binds: true})
@@ -93,11 +93,11 @@ func own(s *subject, m *listenerv3.Listener, a *corev3.Address, at string) {
 		return
 	}
 	if hasPortName(sa) {
-		s.report(1, finding.Reject, at+"/socketAddress/namedPort", "a listener's port is a number: give port_value")
+		s.report(1, finding.Reject, at+"/socketAddress/namedPort", "a listener's port must be a number: set port_value")
 		return
 	}
 	if sa.GetResolverName() != "" {
-		return // some extension knows
+		return // depends on an extension
 	}
 	addr, err := netip.ParseAddr(sa.GetAddress())
 	if err != nil {
@@ -109,8 +109,8 @@ func own(s *subject, m *listenerv3.Listener, a *corev3.Address, at string) {
 			"ipv4_compat is for :: and IPv4-mapped addresses, not for %s", addr)
 	}
 	if addr.Is4In6() && !sa.GetIpv4Compat() && match.BoundToPort(m) {
-		s.report(25, finding.Reject, at+"/socketAddress/address", "%s is an IPv4 address in IPv6 form, "+
-			"and Envoy binds it for IPv6 alone, which no system allows: write %s", addr, addr.Unmap())
+		s.report(25, finding.Reject, at+"/socketAddress/address",
+			"%s is an IPv4 address in IPv6 form, which no system lets Envoy bind for IPv6 only: use %s", addr, addr.Unmap())
 	}
 	host := addr.String()
 	s.out.binds = append(s.out.binds, bind{
@@ -120,7 +120,7 @@ func own(s *subject, m *listenerv3.Listener, a *corev3.Address, at string) {
 	})
 }
 
-// bindAddress is an address as it is told from others.
+// bindAddress returns the canonical form of an address.
 func bindAddress(udp bool, a netip.AddrPort) string {
 	if udp {
 		return "UDP " + a.String()
@@ -128,7 +128,7 @@ func bindAddress(udp bool, a netip.AddrPort) string {
 	return "TCP " + a.String()
 }
 
-// checkInternal checks a listener that connections come to from inside the proxy.
+// checkInternal checks a listener for connections from inside the proxy.
 func checkInternal(s *subject, m *listenerv3.Listener) {
 	if m.GetAddress() != nil && m.GetAddress().GetEnvoyInternalAddress() == nil {
 		s.report(16, finding.Reject, "address", "an internal listener has no address of its own")
@@ -139,12 +139,12 @@ func checkInternal(s *subject, m *listenerv3.Listener) {
 		"tcpFastOpenQueueLength": m.GetTcpFastOpenQueueLength() != nil, "transparent": m.GetTransparent() != nil,
 	} {
 		if set {
-			s.report(16, finding.Reject, field, "an internal listener has no socket that this could be set on")
+			s.report(16, finding.Reject, field, "an internal listener has no socket for this setting")
 		}
 	}
 }
 
-// checkUDP checks a listener for datagrams.
+// checkUDP checks a UDP listener.
 func checkUDP(s *subject, m *listenerv3.Listener) {
 	quic := m.GetUdpListenerConfig().GetQuicOptions() != nil
 	if !quic && len(m.GetFilterChains()) > 0 {
@@ -153,7 +153,7 @@ func checkUDP(s *subject, m *listenerv3.Listener) {
 	}
 	if m.GetEnableReusePort() != nil && !m.GetEnableReusePort().GetValue() {
 		s.report(18, finding.Reject,
-			"enableReusePort", "a UDP listener needs reuse_port as soon as Envoy runs more than one worker")
+			"enableReusePort", "a UDP listener needs reuse_port if Envoy runs more than one worker")
 	}
 	for i, c := range m.GetFilterChains() {
 		if quic && c.GetTransportSocket() == nil {
@@ -162,7 +162,7 @@ func checkUDP(s *subject, m *listenerv3.Listener) {
 		}
 		if n := len(c.GetFilters()); quic && n > 0 && c.GetFilters()[n-1].GetTypedConfig().GetTypeUrl() != match.HcmURL {
 			s.report(18, finding.Reject, finding.Part("filterChains", i, "filters", index(n-1)),
-				"with QUIC the last filter is an HTTP connection manager")
+				"with QUIC the last filter must be an HTTP connection manager")
 		}
 	}
 }
@@ -170,11 +170,11 @@ func checkUDP(s *subject, m *listenerv3.Listener) {
 func checkBalance(s *subject, m *listenerv3.Listener) {
 	if b := m.GetConnectionBalanceConfig(); b != nil && b.GetBalanceType() == nil {
 		s.report(19, finding.Reject,
-			"connectionBalanceConfig", "no balance type is given: give exact_balance, or leave the field out")
+			"connectionBalanceConfig", "no balance type is set: set exact_balance, or remove the field")
 	}
 }
 
-// socketText is what must stay as it is while a listener is updated.
+// socketText returns the settings that an update of a listener must not change.
 func socketText(m *listenerv3.Listener) string {
 	reuse := m.GetEnableReusePort() == nil || m.GetEnableReusePort().GetValue()
 	if m.GetEnableReusePort() == nil && m.GetReusePort() {
@@ -191,13 +191,12 @@ func socketText(m *listenerv3.Listener) string {
 // checkListenerFilter checks one listener filter.
 func checkListenerFilter(s *subject, m *listenerv3.ListenerFilter) {
 	if m.GetTypedConfig() == nil && m.GetConfigDiscovery() == nil {
-		s.report(23, finding.Reject, "typedConfig", "listener filter %q has no typed_config, by whose type Envoy finds it",
+		s.report(23, finding.Reject, "typedConfig", "listener filter %q has no typed_config, and Envoy needs its type",
 			clip.Value(m.GetName()))
 	}
 }
 
-// checkInspectors finds chains that no connection can come to, since the listener filter that they
-// need is not there.
+// checkInspectors reports chains that can never match because their listener filter is missing.
 func checkInspectors(s *subject, m *listenerv3.Listener) {
 	if m.GetFilterChainMatcher() != nil {
 		return
@@ -207,8 +206,8 @@ func checkInspectors(s *subject, m *listenerv3.Listener) {
 		restored = restored || f.GetTypedConfig().GetTypeUrl() == match.OriginalDstURL
 		if f.GetFilterDisabled() != nil && !restored && m.GetUseOriginalDst().GetValue() {
 			s.report(29, finding.Warning, finding.Part("listenerFilters", i, "filterDisabled"),
-				"this asks for the port before the original destination is restored, so it sees the port of the redirection: put "+
-					"original_dst first")
+				"this matches the port before original_dst restores the original destination, "+
+					"so it sees the redirected port: put original_dst first")
 		}
 	}
 	tls, http, known := match.InspectorsOf(m)
@@ -224,7 +223,7 @@ func checkInspectors(s *subject, m *listenerv3.Listener) {
 			dead++
 			report = append(report, func(sev finding.Severity) {
 				s.report(27, sev, finding.Part("filterChains", i, "filterChainMatch", field),
-					"no connection fits filter chain %q: %s", clip.Value(match.ChainName(c, i)), why)
+					"no connection matches filter chain %q: %s", clip.Value(match.ChainName(c, i)), why)
 			})
 		}
 	}

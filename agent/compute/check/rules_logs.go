@@ -23,7 +23,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// checkFileLog checks a log to a file and notes the file.
+// checkFileLog checks a file access log and records its file.
 func checkFileLog(s *subject, m *filelogv3.FileAccessLog) {
 	s.out.files = append(s.out.files, sink{s.pointer("path"), m.GetPath()})
 	checkFormatText(s, 105, m.GetFormat(), "format")
@@ -31,7 +31,7 @@ func checkFileLog(s *subject, m *filelogv3.FileAccessLog) {
 	checkJSONFormat(s, m.GetTypedJsonFormat(), "typedJsonFormat", nil)
 }
 
-// checkFormat checks a format wherever it stands: of a log, or of the body of a local reply.
+// checkFormat checks the format of a log or of a local reply's body.
 func checkFormat(s *subject, m *corev3.SubstitutionFormatString) {
 	rule := 105
 	if s.inside("envoy.extensions.filters.network.http_connection_manager.v3.LocalReplyConfig") {
@@ -45,22 +45,22 @@ func checkFormat(s *subject, m *corev3.SubstitutionFormatString) {
 	checkJSONFormat(s, m.GetJsonFormat(), "jsonFormat", formatters)
 }
 
-// checkCELFilter checks which logs an expression asks for.
+// checkCELFilter checks the expression of a log filter.
 func checkCELFilter(s *subject, m *celfilterv3.ExpressionFilter) {
 	if why := syntax.CELFault(m.GetExpression()); why != "" {
-		s.report(107, finding.Reject, "expression", "%q is no CEL expression: %s", clip.Value(m.GetExpression()), why)
+		s.report(107, finding.Reject, "expression", "%q is not a CEL expression: %s", clip.Value(m.GetExpression()), why)
 	}
 }
 
-// checkExtensionFilter checks that a filter of logs says what it is.
+// checkExtensionFilter checks the type of a log filter.
 func checkExtensionFilter(s *subject, m *accesslogv3.ExtensionFilter) {
 	if m.GetTypedConfig() == nil {
-		s.report(107, finding.Reject, "typedConfig", "filter %q has no typed_config, by whose type Envoy finds it",
+		s.report(107, finding.Reject, "typedConfig", "filter %q has no typed_config, and Envoy needs its type",
 			clip.Value(m.GetName()))
 	}
 }
 
-// checkFluentd checks a log to fluentd. Envoy looks for its cluster when it loads the log.
+// checkFluentd checks a fluentd access log. Envoy looks up its cluster when it loads the log.
 func checkFluentd(s *subject, m *fluentdv3.FluentdAccessLogConfig) {
 	s.refer(envoy.KindCluster, m.GetCluster(), "cluster", 108, finding.Reject, "Envoy looks for it when it loads the log")
 	checkJSONFormat(s, m.GetRecord(), "record", m.GetFormatters())
@@ -97,12 +97,12 @@ func checkJSONValue(s *subject, v *structpb.Value, at string, formatters []*core
 			checkJSONValue(s, e, at+"/"+index(i), formatters)
 		}
 	case *structpb.Value_BoolValue, *structpb.Value_NullValue:
-		s.report(105, finding.Warning, at, "older Envoys take no true, false or null in a JSON format: write it as a text")
+		s.report(105, finding.Warning, at, "older Envoys do not accept true, false, or null in a JSON format: use a string")
 	}
 }
 
-// checkTelemetryLog checks a log to an OpenTelemetry collector: texts are formats, and there are no
-// other plain values.
+// checkTelemetryLog checks an OpenTelemetry access log: strings are formats, and no other plain
+// values are allowed.
 func checkTelemetryLog(s *subject, m *otelv3.OpenTelemetryAccessLogConfig) {
 	checkTelemetryValue(s, m.GetBody(), "body")
 	for i, kv := range m.GetAttributes().GetValues() {
@@ -124,16 +124,16 @@ func checkTelemetryValue(s *subject, v *commonv1.AnyValue, at string) {
 			checkTelemetryValue(s, e, finding.Part(at+"/arrayValue/values", i))
 		}
 	default:
-		s.report(105, finding.Reject, at, "Envoy takes texts, lists and nested keys here: write the value as a text")
+		s.report(105, finding.Reject, at, "Envoy accepts only strings, lists, and nested keys here: use a string")
 	}
 }
 
-// checkEnvoyGRPC notes the cluster of a gRPC service. Envoy looks for it when it loads what uses
-// it.
+// checkEnvoyGRPC records the cluster of a gRPC service. Envoy looks it up when it loads the
+// service's user.
 func checkEnvoyGRPC(s *subject, m *corev3.GrpcService_EnvoyGrpc) {
 	if s.inside("envoy.config.core.v3.ApiConfigSource") {
 		s.refer(staticCluster, m.GetClusterName(), "clusterName", 81, finding.Reject,
-			"config can come from a cluster of the bootstrap alone")
+			"config can only come from a cluster of the bootstrap")
 		return
 	}
 	s.refer(envoy.KindCluster, m.GetClusterName(), "clusterName", 108, finding.Warning,
@@ -152,14 +152,14 @@ func checkHTTPURI(s *subject, m *corev3.HttpUri) {
 func checkAPISource(s *subject, m *corev3.ApiConfigSource) {
 	for i, c := range m.GetClusterNames() {
 		s.refer(staticCluster, c, finding.Part("clusterNames", i), 81, finding.Reject,
-			"config can come from a cluster of the bootstrap alone")
+			"config can only come from a cluster of the bootstrap")
 	}
 }
 
 func checkZipkin(s *subject, m *tracev3.ZipkinConfig)   { checkCollector(s, m.GetCollectorCluster()) }
 func checkDatadog(s *subject, m *tracev3.DatadogConfig) { checkCollector(s, m.GetCollectorCluster()) }
 
-// checkCollector notes the cluster that traces are sent to.
+// checkCollector records the cluster that receives traces.
 func checkCollector(s *subject, name string) {
 	if name != "" {
 		s.refer(envoy.KindCluster, name, "collectorCluster", 51, finding.Reject,

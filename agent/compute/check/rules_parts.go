@@ -20,13 +20,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// checkClusterParts checks parts of a cluster that have to go together (measured with Envoy 1.36.2
-// and 1.40.0).
+// checkClusterParts checks combinations of cluster fields (measured with Envoy 1.36.2 and 1.40.0).
 func checkClusterParts(s *subject, m *clusterv3.Cluster) {
 	if b := m.GetUpstreamBindConfig(); b.GetSourceAddress() == nil && len(b.GetExtraSourceAddresses())+
 		len(b.GetAdditionalSourceAddresses()) > 0 {
 		s.report(203, finding.Reject,
-			"upstreamBindConfig", "further source addresses stand beside a first one: give source_address")
+			"upstreamBindConfig", "additional source addresses need a first one: set source_address")
 	}
 	for i, a := range m.GetDnsResolvers() {
 		if sa := a.GetSocketAddress(); sa != nil && !isIP(sa) &&
@@ -44,7 +43,7 @@ func checkClusterParts(s *subject, m *clusterv3.Cluster) {
 		if t.GetMaxPendingRequests() != nil || t.GetMaxRequests() != nil || t.GetMaxRetries() != nil ||
 			t.GetMaxConnectionPools() != nil || t.GetRetryBudget() != nil || t.GetTrackRemaining() {
 			s.report(203, finding.Reject, finding.Part("circuitBreakers/perHostThresholds", i),
-				"a threshold of one host has max_connections alone: remove the other fields")
+				"a per-host threshold supports only max_connections: remove the other fields")
 		}
 	}
 	for i, sel := range m.GetLbSubsetConfig().GetSubsetSelectors() {
@@ -58,32 +57,31 @@ func checkClusterParts(s *subject, m *clusterv3.Cluster) {
 			}
 		case len(fallback) == 0 || slices.ContainsFunc(fallback, outside) || len(fallback) >= len(keys):
 			s.report(203, finding.Reject, at,
-				"fallback_keys_subset has some of the keys of the selector, and neither none nor all of them")
+				"fallback_keys_subset must have some, but not all, of the keys of the selector")
 		}
 	}
 	if m.GetLbPolicy() == clusterv3.Cluster_LOAD_BALANCING_POLICY_CONFIG && m.GetLoadBalancingPolicy() == nil {
 		s.report(203, finding.Reject,
-			"loadBalancingPolicy", "lb_policy is LOAD_BALANCING_POLICY_CONFIG: give load_balancing_policy")
+			"loadBalancingPolicy", "lb_policy is LOAD_BALANCING_POLICY_CONFIG: set load_balancing_policy")
 	}
 	if p := m.GetLoadBalancingPolicy(); p != nil {
 		known := func(p *clusterv3.LoadBalancingPolicy_Policy) bool {
 			name := strings.TrimPrefix(p.GetTypedExtensionConfig().GetTypedConfig().GetTypeUrl(), envoy.TypePrefix)
 			_, ok := balancers[protoreflect.FullName(name)]
-			return ok || !knownElsewhere(protoreflect.FullName(name)) && name != "" && !strings.HasPrefix(name, "envoy.") &&
+			return ok || !isKnownType(protoreflect.FullName(name)) && name != "" && !strings.HasPrefix(name, "envoy.") &&
 				!strings.HasPrefix(name, "google.")
 		}
 		if !slices.ContainsFunc(p.GetPolicies(), known) {
 			s.report(203, finding.Reject, "loadBalancingPolicy",
-				"none of the policies is one that Envoy knows: give one of a type in envoy.extensions.load_balancing_policies.*")
+				"Envoy knows none of the policies: use a type in envoy.extensions.load_balancing_policies.*")
 		}
 	}
 }
 
-// balancers are the types of load balancing policies. Envoy takes the first of a list that it
-// knows.
+// balancers lists the types of load balancing policies. Envoy uses the first one that it knows.
 var balancers = types([]string{"envoy.load_balancing_policies"})
 
-// checkBindConfig checks addresses that connections come from.
+// checkBindConfig checks source addresses of upstream connections.
 func checkBindConfig(s *subject, m *corev3.BindConfig) {
 	check := func(a *corev3.SocketAddress, at string) {
 		if a != nil && a.GetResolverName() == "" {
@@ -103,7 +101,7 @@ func checkBindConfig(s *subject, m *corev3.BindConfig) {
 		if b, err := netip.ParseAddr(a.GetAddress()); err == nil && firstErr == nil &&
 			(b.Is4() == first.Is4() || len(further) > 1) {
 			s.report(203, finding.Reject,
-				"sourceAddress", "there is one source address of each IP version, and %s is a further one", b)
+				"sourceAddress", "only one source address of each IP version is allowed, and %s is another one", b)
 			break
 		}
 	}
@@ -129,14 +127,14 @@ func checkEndpoint(s *subject, m *endpointv3.Endpoint) {
 			"endpoints have no network namespace: remove it")
 	}
 	if _, named := a.GetPortSpecifier().(*corev3.SocketAddress_NamedPort); named &&
-		s.place.Type == envoy.KindEndpoint.URL() {
-		s.report(78, finding.Reject, "address/socketAddress/namedPort", "port %q is no number: give port_value",
+		s.resource.Type == envoy.KindEndpoint.URL() {
+		s.report(78, finding.Reject, "address/socketAddress/namedPort", "port %q is not a number: set port_value",
 			clip.Value(a.GetNamedPort()))
 	}
 }
 
-// protocolOptions are the keys of typed_extension_protocol_options that Envoy knows beside that of
-// HTTP, with the type of each.
+// protocolOptions maps the keys of typed_extension_protocol_options that Envoy knows, besides HTTP,
+// to their types.
 var protocolOptions = map[string]string{
 	"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": nameHTTPOptions,
 	"envoy.upstreams.http.http_protocol_options":             nameHTTPOptions,
@@ -150,11 +148,11 @@ var protocolOptions = map[string]string{
 		"ThriftProtocolOptions",
 }
 
-// checkDrops checks which part of the requests is dropped.
+// checkDrops checks the percentages of dropped requests.
 func checkDrops(s *subject, drops []*endpointv3.ClusterLoadAssignment_Policy_DropOverload) {
 	if len(drops) > 1 {
 		s.report(203, finding.Reject, "policy/dropOverloads",
-			"there are %d categories of requests to drop, and Envoy takes one", len(drops))
+			"there are %d categories of requests to drop, but Envoy accepts only one", len(drops))
 		return
 	}
 	for i, d := range drops {
@@ -165,10 +163,10 @@ func checkDrops(s *subject, drops []*endpointv3.ClusterLoadAssignment_Policy_Dro
 	}
 }
 
-// checkSocketAddress checks who reads an address.
+// checkSocketAddress checks the resolver of an address.
 func checkSocketAddress(s *subject, m *corev3.SocketAddress) {
 	if r := m.GetResolverName(); r != "" && r != "envoy.ip" && !strings.HasPrefix(r, "envoy.resolvers.") {
-		s.report(1, finding.Reject, "resolverName", "there is no address resolver %q: leave resolver_name out", clip.Value(r))
+		s.report(1, finding.Reject, "resolverName", "there is no address resolver %q: remove resolver_name", clip.Value(r))
 	}
 }
 
@@ -178,19 +176,19 @@ func checkPipe(s *subject, m *corev3.Pipe) {
 	abstract := strings.HasPrefix(m.GetPath(), "@")
 	switch {
 	case len(m.GetPath()) > most:
-		s.report(1, finding.Reject, "path", "the path has %d bytes, at most %d fit into an address", len(m.GetPath()), most)
+		s.report(1, finding.Reject, "path", "the path has %d bytes, but an address holds at most %d", len(m.GetPath()), most)
 	case abstract && m.GetMode() != 0:
-		s.report(1, finding.Reject, "mode", "an abstract socket has no mode: leave it out")
+		s.report(1, finding.Reject, "mode", "an abstract socket has no mode: remove it")
 	}
 }
 
-// checkHealthChecks checks that a cluster can be probed as is asked for.
+// checkHealthChecks checks the health checks of a cluster.
 func checkHealthChecks(s *subject, m *clusterv3.Cluster) {
 	for i, h := range m.GetHealthChecks() {
 		at := finding.Part("healthChecks", i)
 		if h.GetGrpcHealthCheck() != nil && !speaksHTTP2(m) {
 			s.report(204, finding.Reject, at+"/grpcHealthCheck",
-				"gRPC is probed over HTTP/2, which the cluster is not configured for: give it http2_protocol_options")
+				"gRPC health checks use HTTP/2, but the cluster does not: set http2_protocol_options")
 		}
 		if p := h.GetTcpHealthCheck(); p != nil {
 			checkHex(s, p.GetSend(), at+"/tcpHealthCheck/send")
@@ -201,23 +199,23 @@ func checkHealthChecks(s *subject, m *clusterv3.Cluster) {
 		for j, r := range h.GetHttpHealthCheck().GetExpectedStatuses() {
 			if r.GetStart() < 100 || r.GetEnd() > 600 || r.GetStart() >= r.GetEnd() {
 				s.report(204, finding.Reject, finding.Part(at+"/httpHealthCheck/expectedStatuses", j),
-					"[%d, %d) is no range of statuses: they are in [100, 600)", r.GetStart(), r.GetEnd())
+					"[%d, %d) is not a range of statuses: use a range within [100, 600)", r.GetStart(), r.GetEnd())
 			}
 		}
 		for j, r := range h.GetHttpHealthCheck().GetRetriableStatuses() {
 			if r.GetStart() < 100 || r.GetEnd() > 600 || r.GetStart() >= r.GetEnd() {
 				s.report(204, finding.Reject, finding.Part(at+"/httpHealthCheck/retriableStatuses", j),
-					"[%d, %d) is no range of statuses: they are in [100, 600)", r.GetStart(), r.GetEnd())
+					"[%d, %d) is not a range of statuses: use a range within [100, 600)", r.GetStart(), r.GetEnd())
 			}
 		}
 	}
 }
 
-// checkHex checks what a TCP probe sends or expects.
+// checkHex checks the hexadecimal payloads of a TCP health check.
 func checkHex(s *subject, p *corev3.HealthCheck_Payload, at string) {
 	if text := p.GetText(); text != "" {
 		if _, err := hex.DecodeString(text); err != nil {
-			s.report(204, finding.Reject, at+"/text", "%q is no hexadecimal text with two digits for each byte",
+			s.report(204, finding.Reject, at+"/text", "%q is not hexadecimal text with two digits per byte",
 				clip.Value(text))
 		}
 	}
@@ -231,7 +229,7 @@ func speaksHTTP2(m *clusterv3.Cluster) bool {
 	}
 	var o httpv3.HttpProtocolOptions
 	if err := decoding().Unmarshal(options.GetValue(), &o); err != nil {
-		return true // another rule tells of it
+		return true // another rule reports it
 	}
 	explicit := o.GetExplicitHttpConfig()
 	return explicit == nil && (o.GetAutoConfig() != nil ||

@@ -22,32 +22,32 @@ func checkHTTPRBAC(s *subject, m *httprbacv3.RBAC) {
 
 func bothForms(s *subject, enforced, shadow bool) {
 	if enforced {
-		s.report(102, finding.Warning, "rules", "there is a matcher too, which takes the place of the rules: keep one")
+		s.report(102, finding.Warning, "rules", "the matcher overrides the rules: keep one of them")
 	}
 	if shadow {
 		s.report(102, finding.Warning,
-			"shadowRules", "there is a shadow matcher too, which takes the place of the rules: keep one")
+			"shadowRules", "the shadow matcher overrides the shadow rules: keep one of them")
 	}
 }
 
-// checkPermission checks one permission; those in it are checked by themselves.
+// checkPermission checks one permission. The walk checks nested permissions.
 func checkPermission(s *subject, m *rbacv3.Permission) {
 	switch r := m.GetRule().(type) {
 	case *rbacv3.Permission_DestinationIp:
 		checkRange(s, 101, r.DestinationIp, "destinationIp")
 	case *rbacv3.Permission_DestinationPortRange:
 		if r.DestinationPortRange.GetEnd() > 1<<16 {
-			s.report(101, finding.Reject, "destinationPortRange/end", "%d is above the last port: a range ends at 65536 at most",
-				r.DestinationPortRange.GetEnd())
+			s.report(101, finding.Reject, "destinationPortRange/end",
+				"%d is above the last port: a range must not end above 65536", r.DestinationPortRange.GetEnd())
 		}
 		if r.DestinationPortRange.GetEnd() <= r.DestinationPortRange.GetStart() {
-			s.report(101, finding.Reject, "destinationPortRange", "no port is in [%d, %d): the end must be above the start",
+			s.report(101, finding.Reject, "destinationPortRange", "[%d, %d) contains no port: the end must be above the start",
 				r.DestinationPortRange.GetStart(), r.DestinationPortRange.GetEnd())
 		}
 	}
 }
 
-// checkPrincipal checks one principal; those in it are checked by themselves.
+// checkPrincipal checks one principal. The walk checks nested principals.
 func checkPrincipal(s *subject, m *rbacv3.Principal) {
 	switch r := m.GetIdentifier().(type) {
 	case *rbacv3.Principal_SourceIp:
@@ -64,6 +64,6 @@ func checkRBACPolicy(s *subject, m *rbacv3.Policy) {
 		s.report(101, finding.Reject, "condition", "the condition is empty: remove it")
 	}
 	if m.GetCondition() != nil && m.GetCheckedCondition() != nil {
-		s.report(101, finding.Reject, "condition", "condition and checked_condition do not go together: keep one")
+		s.report(101, finding.Reject, "condition", "condition and checked_condition cannot be combined: keep one")
 	}
 }

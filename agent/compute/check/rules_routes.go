@@ -18,32 +18,31 @@ import (
 // anyMap is the type of typed_per_filter_config.
 type anyMap = map[string]*anypb.Any
 
-// checkRouteConfiguration checks what is about all virtual hosts, and the clusters that routes lead
-// to: whether Envoy looks for those is said here.
+// checkRouteConfiguration checks fields for all virtual hosts, and the clusters of routes, because
+// this message says whether Envoy validates those.
 func checkRouteConfiguration(s *subject, m *routev3.RouteConfiguration) {
 	x := match.IndexHosts(m.GetVirtualHosts())
 	for _, c := range x.Conflicts {
 		at := finding.Part("virtualHosts", c.Second, "domains", index(c.SecondOfDomain))
 		others := []string{finding.Part("virtualHosts", c.First)}
 		if c.Domain == "*" {
-			s.reportWith(others, 54, finding.Reject, at, "two virtual hosts take any domain: keep one *")
+			s.reportWith(others, 54, finding.Reject, at, "two virtual hosts match any domain: keep one *")
 			continue
 		}
-		s.reportWith(others, 53, finding.Reject, at, "the domain %q stands twice: Envoy compares domains without regard to "+
-			"case, and each has one virtual host", clip.Value(c.Domain))
+		s.reportWith(others, 53, finding.Reject, at,
+			"the domain %q is listed twice: Envoy ignores case, and a domain belongs to one virtual host", clip.Value(c.Domain))
 	}
 	names := map[string]int{}
 	for i, h := range m.GetVirtualHosts() {
 		if first, twice := names[h.GetName()]; twice && h.GetName() != "" {
 			s.reportWith([]string{finding.Part("virtualHosts", first)}, 55, finding.Warning, finding.Part("virtualHosts", i,
-				"name"), "the virtual host name %q is taken: the statistics of both are one", clip.Value(h.GetName()))
+				"name"), "the virtual host name %q is used twice: both hosts share their statistics", clip.Value(h.GetName()))
 		} else {
 			names[h.GetName()] = i
 		}
 	}
-	// For inline routes Envoy looks for the clusters unless it is told not to, for those of RDS only
-	// if it is told to.
-	validates := s.place.Type != envoy.KindRoute.URL()
+	// Envoy validates the clusters of inline routes by default, but not those of RDS routes.
+	validates := s.resource.Type != envoy.KindRoute.URL()
 	if v := m.GetValidateClusters(); v != nil {
 		validates = v.GetValue()
 	}
@@ -76,14 +75,14 @@ func checkRouteConfiguration(s *subject, m *routev3.RouteConfiguration) {
 	checkHeaderNames(s, m.GetResponseHeadersToRemove(), "responseHeadersToRemove")
 }
 
-// clusterRef notes a reference of a route.
+// clusterRef records the cluster of a route.
 func clusterRef(s *subject, name, at string, validates bool) {
 	if validates {
 		s.refer(envoy.KindCluster, name, at, 63, finding.Reject,
 			"Envoy looks for it when it loads the routes (validate_clusters)")
 		return
 	}
-	s.refer(envoy.KindCluster, name, at, 31, finding.Warning, "its requests are answered with 503")
+	s.refer(envoy.KindCluster, name, at, 31, finding.Warning, "Envoy answers its requests with 503")
 }
 
 func checkMirrors(s *subject, list []*routev3.RouteAction_RequestMirrorPolicy, at string, validates bool) {
@@ -125,7 +124,7 @@ func checkVirtualHost(s *subject, m *routev3.VirtualHost) {
 		if d != "*" &&
 			(strings.Contains(strings.Trim(d, "*"), "*") || strings.HasPrefix(d, "*") && strings.HasSuffix(d, "*")) {
 			s.report(56, finding.Warning, finding.Part("domains", i),
-				"of the stars in %q Envoy reads the first or the last as any text, and takes the others by letter", clip.Value(d))
+				"Envoy treats only the first or the last * of %q as a wildcard", clip.Value(d))
 		}
 	}
 	if m.GetMatcher() != nil && len(m.GetRoutes()) > 0 {
@@ -148,7 +147,7 @@ func checkRoute(s *subject, m *routev3.Route) {
 		"UriTemplateMatchConfig")
 	if strings.HasSuffix(a.GetPathRewritePolicy().GetTypedConfig().GetTypeUrl(), "UriTemplateRewriteConfig") && !template {
 		s.report(206, finding.Reject, "route/pathRewritePolicy",
-			"a path is rewritten by a URI template where it was matched by one: give path_match_policy")
+			"a URI template can only rewrite a path that a URI template matches: set path_match_policy")
 	}
 	rewrites := 0
 	for _, set := range []bool{a.GetPrefixRewrite() != "", a.GetRegexRewrite() != nil, a.GetPathRewritePolicy() != nil} {
@@ -158,7 +157,7 @@ func checkRoute(s *subject, m *routev3.Route) {
 	}
 	if rewrites > 1 {
 		s.report(65, finding.Reject,
-			"route", "prefix_rewrite, regex_rewrite and path_rewrite_policy do not go together: keep one")
+			"route", "prefix_rewrite, regex_rewrite, and path_rewrite_policy cannot be combined: keep one")
 	}
 }
 
@@ -174,29 +173,29 @@ func checkUpgrades(s *subject, a *routev3.RouteAction) {
 		}
 		seen[kind] = i
 		if u.GetConnectConfig() != nil && kind != "connect" && kind != "connect-udp" {
-			s.report(44, finding.Reject, at+"/connectConfig", "connect_config is for the upgrade CONNECT, and this is %q",
+			s.report(44, finding.Reject, at+"/connectConfig", "connect_config is for the upgrade CONNECT, but this is %q",
 				clip.Value(u.GetUpgradeType()))
 		}
 	}
 }
 
-// specifiers are the types of cluster specifiers.
+// specifiers lists the types of cluster specifiers.
 var specifiers = typeNames("envoy.router.cluster_specifier_plugin")
 
-// checkSpecifier checks an extension that chooses clusters.
+// checkSpecifier checks a cluster specifier extension.
 func checkSpecifier(s *subject, m *routev3.ClusterSpecifierPlugin) {
 	url := m.GetExtension().GetTypedConfig().GetTypeUrl()
 	if name := strings.TrimPrefix(url, envoy.TypePrefix); !m.GetIsOptional() && strings.HasPrefix(name, "envoy.") &&
 		!slices.Contains(specifiers, name) {
-		s.report(23, finding.Reject, "extension/typedConfig", "%s is no cluster specifier: give one of %s",
+		s.report(23, finding.Reject, "extension/typedConfig", "%s is not a cluster specifier: use one of %s",
 			match.ShortURL(url), strings.Join(specifiers, ", "))
 	}
 }
 
-// checkTemplateMatch checks the template of a path.
+// checkTemplateMatch checks a path template.
 func checkTemplateMatch(s *subject, m *templatev3.UriTemplateMatchConfig) {
 	if why := syntax.URITemplateFault(m.GetPathTemplate()); why != "" {
-		s.report(206, finding.Reject, "pathTemplate", "%q is no URI template: %s", clip.Value(m.GetPathTemplate()), why)
+		s.report(206, finding.Reject, "pathTemplate", "%q is not a URI template: %s", clip.Value(m.GetPathTemplate()), why)
 	}
 }
 
@@ -213,13 +212,14 @@ func checkWeightedCluster(s *subject, m *routev3.WeightedCluster) {
 	}
 	switch {
 	case total == 0:
-		s.report(60, finding.Reject, "clusters", "the weights sum up to 0: one must be above it")
+		s.report(60, finding.Reject, "clusters", "the weights sum up to 0: at least one must be positive")
 	case total > 1<<32-1:
-		s.report(61, finding.Reject, "clusters", "the weights sum up to %d, at most %d are allowed", total, uint64(1<<32-1))
+		s.report(61, finding.Reject, "clusters", "the weights sum up to %d, but at most %d is allowed",
+			total, uint64(1<<32-1))
 	}
 }
 
-// retryWords are the conditions of retry_on, for HTTP and for gRPC.
+// retryWords lists the conditions of retry_on, for HTTP and for gRPC.
 var retryWords = map[string]bool{
 	"5xx": true, "gateway-error": true, "connect-failure": true, "envoy-ratelimited": true, "retriable-4xx": true,
 	"refused-stream": true, "retriable-status-codes": true, "retriable-headers": true, "reset": true,
@@ -236,7 +236,7 @@ func checkRetryPolicy(s *subject, m *routev3.RetryPolicy) {
 	}
 	for word := range strings.SplitSeq(m.GetRetryOn(), ",") {
 		if word = strings.TrimSpace(word); word != "" && !retryWords[word] {
-			s.report(67, finding.Warning, "retryOn", "Envoy does not know the condition %q and passes over it", clip.Value(word))
+			s.report(67, finding.Warning, "retryOn", "Envoy ignores the unknown condition %q", clip.Value(word))
 		}
 	}
 }

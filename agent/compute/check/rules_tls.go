@@ -15,14 +15,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// checkCommonTLS checks what both sides of TLS have.
+// checkCommonTLS checks TLS settings that both sides have.
 func checkCommonTLS(s *subject, m *tlsv3.CommonTlsContext) {
 	if len(m.GetTlsCertificates()) > 0 && len(m.GetTlsCertificateSdsSecretConfigs()) > 0 {
-		s.report(94, finding.Reject, "tlsCertificates", "certificates are given here or by SDS, not both")
+		s.report(94, finding.Reject, "tlsCertificates", "certificates must be inline or come from SDS, not both")
 	}
 }
 
-// certificates is the number of certificates of a context.
+// certificates returns the number of certificates of a context.
 func certificates(m *tlsv3.CommonTlsContext) int {
 	return len(m.GetTlsCertificates()) + len(m.GetTlsCertificateSdsSecretConfigs())
 }
@@ -46,11 +46,11 @@ func checkDownstreamTLS(s *subject, m *tlsv3.DownstreamTlsContext) {
 
 func checkUpstreamTLS(s *subject, m *tlsv3.UpstreamTlsContext) {
 	if n := certificates(m.GetCommonTlsContext()); n > 1 {
-		s.report(93, finding.Reject, "commonTlsContext", "a client shows one certificate, and %d are given", n)
+		s.report(93, finding.Reject, "commonTlsContext", "a client uses one certificate, but %d are given", n)
 	}
 }
 
-// The kinds of secrets.
+// Kinds of secrets.
 const (
 	secretCertificate = "a certificate"
 	secretValidation  = "a validation context"
@@ -58,18 +58,18 @@ const (
 	secretGeneric     = "a generic secret"
 )
 
-// checkSDS notes a secret that the management server gives.
+// checkSDS records a secret that the management server provides.
 func checkSDS(s *subject, m *tlsv3.SdsSecretConfig) {
 	if m.GetSdsConfig() == nil && m.GetName() != "" {
 		s.refer(staticSecret, m.GetName(), "", 98, finding.Reject,
-			"without sds_config it is one of the bootstrap: give sds_config")
+			"without sds_config it is a secret of the bootstrap: set sds_config")
 		return
 	}
 	if c := m.GetSdsConfig(); c.GetAds() == nil && c.GetSelf() == nil || m.GetName() == "" {
 		return
 	}
 	s.refer(envoy.KindSecret, m.GetName(), "", 98, finding.Unusable,
-		"what needs it waits until initial_fetch_timeout, then cannot do TLS")
+		"its users wait until initial_fetch_timeout and then cannot use TLS")
 	r := &s.out.refs[len(s.out.refs)-1]
 	for i := len(s.path) - 1; i >= 0 && r.secret == ""; i-- {
 		switch s.path[i].field {
@@ -86,18 +86,18 @@ func checkSDS(s *subject, m *tlsv3.SdsSecretConfig) {
 // staticSecret is the kind of a reference to a secret of the bootstrap.
 const staticSecret = envoy.NumKinds + 2
 
-// checkTickets checks the keys of session tickets.
+// checkTickets checks session ticket keys.
 func checkTickets(s *subject, m *tlsv3.TlsSessionTicketKeys) {
 	const length = 80
 	for i, k := range m.GetKeys() {
 		if data, given := inline(k); given && len(data) != length {
-			s.report(92, finding.Reject, finding.Part("keys", i), "a session ticket key has %d bytes, and this has %d",
+			s.report(92, finding.Reject, finding.Part("keys", i), "a session ticket key has %d bytes, but this one has %d",
 				length, len(data))
 		}
 	}
 }
 
-// checkSecret notes what a secret is.
+// checkSecret records the kind of a secret.
 func checkSecret(s *subject, m *tlsv3.Secret) {
 	switch m.GetType().(type) {
 	case *tlsv3.Secret_TlsCertificate:
@@ -109,11 +109,11 @@ func checkSecret(s *subject, m *tlsv3.Secret) {
 	case *tlsv3.Secret_GenericSecret:
 		s.out.secret = secretGeneric
 	default:
-		s.report(97, finding.Reject, "", "the secret is empty: give a certificate or a validation context")
+		s.report(97, finding.Reject, "", "the secret is empty: set a certificate or a validation context")
 	}
 }
 
-// inline returns data that stands in the config, false where it is in a file or the environment.
+// inline returns inline data, or false for data in a file or an environment variable.
 func inline(d *corev3.DataSource) ([]byte, bool) {
 	switch v := d.GetSpecifier().(type) {
 	case *corev3.DataSource_InlineBytes:
@@ -124,8 +124,8 @@ func inline(d *corev3.DataSource) ([]byte, bool) {
 	return nil, false
 }
 
-// checkCertificate checks that a certificate can be read and is of the key. What is wrong is said
-// without the key.
+// checkCertificate checks that a certificate is readable and matches its key. The findings never
+// contain the key.
 func checkCertificate(s *subject, m *tlsv3.TlsCertificate) {
 	chain, given := inline(m.GetCertificateChain())
 	key, keyGiven := inline(m.GetPrivateKey())
@@ -144,11 +144,11 @@ func checkCertificate(s *subject, m *tlsv3.TlsCertificate) {
 	}
 }
 
-// checkValidation checks how the certificates of peers are checked.
+// checkValidation checks how peers' certificates are validated.
 func checkValidation(s *subject, m *tlsv3.CertificateValidationContext) {
 	if v := m.GetCustomValidatorConfig(); v != nil && !strings.HasPrefix(v.GetName(), "envoy.tls.cert_validator.") {
 		s.report(95, finding.Reject, "customValidatorConfig/name",
-			"there is no certificate validator %q: give envoy.tls.cert_validator.spiffe", clip.Value(v.GetName()))
+			"there is no certificate validator %q: use envoy.tls.cert_validator.spiffe", clip.Value(v.GetName()))
 	}
 	ca, given := inline(m.GetTrustedCa())
 	if given {
@@ -157,37 +157,37 @@ func checkValidation(s *subject, m *tlsv3.CertificateValidationContext) {
 		}
 	}
 	if s.inside("envoy.extensions.transport_sockets.tls.v3.CommonTlsContext.CombinedCertificateValidationContext") {
-		return // the authorities come from the secret
+		return // the CA certificates come from the secret
 	}
 	if m.GetTrustedCa() != nil || m.GetCaCertificateProviderInstance() != nil || m.GetSystemRootCerts() != nil ||
 		m.GetCustomValidatorConfig() != nil {
 		return
 	}
 	if len(m.GetMatchTypedSubjectAltNames()) > 0 || len(m.GetMatchSubjectAltNames()) > 0 {
-		s.report(95, finding.Reject, "", "names of peers are checked, but not who has certified them: give trusted_ca")
+		s.report(95, finding.Reject, "", "the names of peers are checked, but not the CA that certifies them: set trusted_ca")
 	}
 	if m.GetCrl() != nil {
-		s.report(95, finding.Reject, "crl", "a list of revoked certificates needs trusted_ca")
+		s.report(95, finding.Reject, "crl", "a certificate revocation list needs trusted_ca")
 	}
 }
 
-// checkSANMatcher checks which names of a peer are asked for.
+// checkSANMatcher checks a matcher of a peer's names.
 func checkSANMatcher(s *subject, m *tlsv3.SubjectAltNameMatcher) {
 	if m.GetSanType() == tlsv3.SubjectAltNameMatcher_OTHER_NAME && m.GetOid() == "" {
-		s.report(95, finding.Reject, "oid", "a name of type OTHER_NAME is told from others by its oid: give it")
+		s.report(95, finding.Reject, "oid", "a name of type OTHER_NAME needs oid")
 	}
 }
 
-// checkTLSParameters checks versions and ciphers.
+// checkTLSParameters checks TLS versions and cipher suites.
 func checkTLSParameters(s *subject, m *tlsv3.TlsParameters) {
 	low, high := m.GetTlsMinimumProtocolVersion(), m.GetTlsMaximumProtocolVersion()
 	if low != tlsv3.TlsParameters_TLS_AUTO && high != tlsv3.TlsParameters_TLS_AUTO && low > high {
 		s.report(96, finding.Unusable, "tlsMinimumProtocolVersion",
-			"the lowest version %s is above the highest, %s: Envoy loads it, and no handshake succeeds", low, high)
+			"the lowest version %s is above the highest, %s: Envoy loads it, but no handshake succeeds", low, high)
 	}
 	for i, a := range m.GetSignatureAlgorithms() {
 		if !signatureNames[a] {
-			s.report(96, finding.Reject, finding.Part("signatureAlgorithms", i), "BoringSSL knows no signature algorithm %q",
+			s.report(96, finding.Reject, finding.Part("signatureAlgorithms", i), "BoringSSL has no signature algorithm %q",
 				clip.Value(a))
 		}
 	}
@@ -198,18 +198,18 @@ func checkTLSParameters(s *subject, m *tlsv3.TlsParameters) {
 		for name := range strings.SplitSeq(strings.Trim(c, "[]"), "|") {
 			if !cipherNames[strings.TrimLeft(name, "!-+")] {
 				s.report(96, finding.Reject, finding.Part("cipherSuites", i),
-					"BoringSSL knows no cipher suite %q; those of TLS 1.3 are not configured", clip.Value(name))
+					"BoringSSL has no cipher suite %q (suites of TLS 1.3 are not configurable)", clip.Value(name))
 			}
 		}
 	}
 	for i, c := range m.GetEcdhCurves() {
 		if !curveNames[c] {
-			s.report(96, finding.Reject, finding.Part("ecdhCurves", i), "BoringSSL knows no group %q", clip.Value(c))
+			s.report(96, finding.Reject, finding.Part("ecdhCurves", i), "BoringSSL has no group %q", clip.Value(c))
 		}
 	}
 }
 
-// signatureNames are the signature algorithms that BoringSSL has.
+// signatureNames lists BoringSSL's signature algorithms.
 var signatureNames = map[string]bool{
 	"rsa_pkcs1_sha256": true, "rsa_pkcs1_sha384": true, "rsa_pkcs1_sha512": true, "ecdsa_secp256r1_sha256": true,
 	"ecdsa_secp384r1_sha384": true,
@@ -217,8 +217,7 @@ var signatureNames = map[string]bool{
 	"rsa_pss_rsae_sha512": true, "ed25519": true, "rsa_pkcs1_sha1": true, "ecdsa_sha1": true,
 }
 
-// cipherNames are the suites up to TLS 1.2 that BoringSSL has, and the groups of suites that it can
-// be given.
+// cipherNames lists BoringSSL's cipher suites up to TLS 1.2, and its names for groups of suites.
 var cipherNames = map[string]bool{
 	"ECDHE-ECDSA-AES128-GCM-SHA256": true, "ECDHE-RSA-AES128-GCM-SHA256": true, "ECDHE-ECDSA-AES256-GCM-SHA384": true,
 	"ECDHE-RSA-AES256-GCM-SHA384": true, "ECDHE-ECDSA-CHACHA20-POLY1305": true, "ECDHE-RSA-CHACHA20-POLY1305": true,
@@ -231,7 +230,7 @@ var cipherNames = map[string]bool{
 	"3DES": true, "PSK": true,
 }
 
-// curveNames are the groups that BoringSSL has.
+// curveNames lists BoringSSL's key exchange groups.
 var curveNames = map[string]bool{
 	"P-224": true, "P-256": true, "P-384": true, "P-521": true, "X25519": true, "X25519Kyber768Draft00": true,
 	"X25519MLKEM768": true, "MLKEM1024": true, "prime256v1": true, "secp384r1": true, "secp521r1": true,

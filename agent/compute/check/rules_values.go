@@ -21,8 +21,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// notedRegex is the size from which a regular expression is noted: half of Envoy's default limit,
-// since RE2's programs are not those of this package.
+// notedRegex is the program size from which a regular expression is recorded: half of Envoy's
+// default limit, because RE2's programs differ from those of this package.
 const notedRegex = 50
 
 func checkRegex(s *subject, m *matcherv3.RegexMatcher)       { checkPattern(s, m.GetRegex()) }
@@ -46,8 +46,8 @@ func checkPattern(s *subject, pattern string) {
 	}
 }
 
-// beyondLatin1 reports whether a pattern has an escape of a character above \xff. From 1.39 on
-// Envoys read patterns as Latin-1 and refuse it.
+// beyondLatin1 reports whether a pattern escapes a character above \xff. Since 1.39, Envoy reads
+// patterns as Latin-1 and rejects such an escape.
 func beyondLatin1(pattern string) bool {
 	for i := 0; i+1 < len(pattern); i++ {
 		if pattern[i] != '\\' {
@@ -64,31 +64,31 @@ func beyondLatin1(pattern string) bool {
 	return false
 }
 
-// checkHeaderMatcher checks a matcher for a header.
+// checkHeaderMatcher checks a header matcher.
 func checkHeaderMatcher(s *subject, m *routev3.HeaderMatcher) {
 	if r := m.GetRangeMatch(); r != nil && r.GetEnd() <= r.GetStart() {
-		s.report(70, finding.Warning, "rangeMatch", "no number is in [%d, %d): the end must be above the start",
+		s.report(70, finding.Warning, "rangeMatch", "[%d, %d) contains no number: the end must be above the start",
 			r.GetStart(), r.GetEnd())
 	}
 	if s.inside("envoy.extensions.filters.network.rbac.v3.RBAC") {
-		s.report(100, finding.Reject, "", "the network RBAC filter sees no headers: use the HTTP one")
+		s.report(100, finding.Reject, "", "the network RBAC filter sees no headers: use the HTTP RBAC filter")
 	}
 }
 
-// checkHeaderValueOption checks a header that is added.
+// checkHeaderValueOption checks a header to add.
 func checkHeaderValueOption(s *subject, m *corev3.HeaderValueOption) {
 	name := m.GetHeader().GetKey()
 	if (strings.HasPrefix(name, ":") || match.LowerASCII(name) == "host") &&
 		!s.inside("envoy.config.core.v3.GrpcService") {
 		s.report(68, finding.Reject, "header/key",
-			"%q cannot be changed: Envoy keeps pseudo-headers and Host to itself, use a rewrite", clip.Value(name))
+			"%q cannot be changed: Envoy reserves pseudo-headers and Host; use a rewrite", clip.Value(name))
 	}
 	if v := m.GetHeader().GetValue(); strings.Contains(v, "%") {
 		checkFormatText(s, 68, v, "header/value")
 	}
 }
 
-// checkHeaderNames checks headers that are removed.
+// checkHeaderNames checks headers to remove.
 func checkHeaderNames(s *subject, names []string, at string) {
 	for i, n := range names {
 		if strings.HasPrefix(n, ":") || match.LowerASCII(n) == "host" {
@@ -97,11 +97,11 @@ func checkHeaderNames(s *subject, names []string, at string) {
 	}
 }
 
-// formatterNames are commands that Envoy knows only where an entry in `formatters` brings them.
+// formatterNames lists commands that Envoy knows only if an entry in `formatters` provides them.
 var formatterNames = []string{"REQ_WITHOUT_QUERY", "FILE_CONTENT", "SECRET"}
 
-// checkFormatText checks a format string. Commands of formatters that are configured beside it are
-// taken as good.
+// checkFormatText checks a format string. It accepts all commands of the formatters that are
+// configured with it.
 func checkFormatText(s *subject, rule int, text, at string, formatters ...*corev3.TypedExtensionConfig) {
 	segments, err := substitution.ParseFormat(text)
 	for i := range segments {
@@ -115,7 +115,7 @@ func checkFormatText(s *subject, rule int, text, at string, formatters ...*corev
 	rest := text[min(fault.Pos, len(text)):]
 	for _, n := range formatterNames {
 		if strings.HasPrefix(rest, "%"+n) && len(formatters) > 0 {
-			severity = finding.Lint // and what stands behind it is not checked
+			severity = finding.Lint // the rest of the format is not checked
 		}
 	}
 	if severity == finding.Lint {
@@ -124,7 +124,7 @@ func checkFormatText(s *subject, rule int, text, at string, formatters ...*corev
 	s.report(rule, severity, at, "%v", fault)
 }
 
-// checkOperation checks the format of the name of a span.
+// checkOperation checks the format of a span name.
 func checkOperation(s *subject, text, at string) {
 	_, err := substitution.ParseFormat(text)
 	if fault := (*substitution.FormatError)(nil); errors.As(err, &fault) {
@@ -132,24 +132,24 @@ func checkOperation(s *subject, text, at string) {
 	}
 }
 
-// checkRouteTracing checks how a route names spans.
+// checkRouteTracing checks the span names of a route.
 func checkRouteTracing(s *subject, m *routev3.Tracing) {
 	checkOperation(s, m.GetOperation(), "operation")
 	checkOperation(s, m.GetUpstreamOperation(), "upstreamOperation")
 }
 
-// checkManagerTracing checks how an HTTP connection manager names spans.
+// checkManagerTracing checks the span names of an HTTP connection manager.
 func checkManagerTracing(s *subject, m *hcmv3.HttpConnectionManager_Tracing) {
 	checkOperation(s, m.GetOperation(), "operation")
 	checkOperation(s, m.GetUpstreamOperation(), "upstreamOperation")
 }
 
-// beyondGrammar reports whether checkSegment may have something to say about a segment.
+// beyondGrammar reports whether checkSegment may have a finding about a segment.
 func beyondGrammar(g substitution.Segment) bool {
 	return g.Newer() || g.Operator == "CEL" || g.Arg != "" && strings.HasSuffix(g.Operator, "_ADDRESS_WITHOUT_PORT")
 }
 
-// checkSegment checks what is not a matter of the grammar.
+// checkSegment checks a segment beyond the grammar.
 func checkSegment(s *subject, rule int, g *substitution.Segment, at string) {
 	switch {
 	case g.Newer():
@@ -159,7 +159,7 @@ func checkSegment(s *subject, rule int, g *substitution.Segment, at string) {
 	}
 	if g.Operator == "CEL" {
 		if why := syntax.CELFault(g.Arg); why != "" {
-			s.report(rule, finding.Reject, at, "%q is no CEL expression: %s", clip.Value(g.Arg), why)
+			s.report(rule, finding.Reject, at, "%q is not a CEL expression: %s", clip.Value(g.Arg), why)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func checkSegment(s *subject, rule int, g *substitution.Segment, at string) {
 // checkFraction checks a fraction.
 func checkFraction(s *subject, m *typev3.FractionalPercent) {
 	if uint64(m.GetNumerator()) > match.Denominator(m.GetDenominator()) {
-		s.report(104, finding.Warning, "numerator", "%d of %d is above the whole, which Envoy takes as always",
+		s.report(104, finding.Warning, "numerator", "%d of %d is more than the whole, and Envoy reads it as always",
 			m.GetNumerator(), match.Denominator(m.GetDenominator()))
 	}
 }
@@ -175,10 +175,10 @@ func checkFraction(s *subject, m *typev3.FractionalPercent) {
 // checkFault checks a fault injection filter.
 func checkFault(s *subject, m *faultv3.HTTPFault) {
 	if c := m.GetUpstreamCluster(); c != "" {
-		s.refer(envoy.KindCluster, c, "upstreamCluster", 103, finding.Warning, "the fault meets no request")
+		s.refer(envoy.KindCluster, c, "upstreamCluster", 103, finding.Warning, "the fault applies to no request")
 	}
 	if code := m.GetAbort().GetHttpStatus(); code != 0 && (code < 200 || code > 599) {
-		s.report(103, finding.Reject, "abort/httpStatus", "%d is no status that Envoy answers with: give one from 200 to 599",
+		s.report(103, finding.Reject, "abort/httpStatus", "Envoy cannot answer with status %d: use 200 to 599",
 			code)
 	}
 }

@@ -12,34 +12,33 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/substitution"
 )
 
-// A proxy with a thousand services has a thousand listeners that differ in names alone. A shape is
-// the wire form of a resource with its names taken out: of each only remains which others it is
-// equal to. Two resources of one shape have the same findings, if names are such that no rule asks
-// more of them than which are equal; what one of them refers to, the other refers to under its own
-// names. So of each shape one resource is decoded and checked, and for the others a walk over their
-// bytes is enough.
+// A proxy with a thousand services has a thousand listeners that differ only in names. The shape of
+// a resource is its wire form without names: it records only which names are equal to each other.
+// Resources of one shape have the same findings if rules depend on nothing but the equality of
+// names, and they have the same references under other names. So the check decodes one resource of
+// each shape, and only walks the bytes of the others.
 //
-// Which fields hold names is said in shapeTypes. Everything else belongs to the shape.
+// shapeTypes lists the fields that hold names. All other fields belong to the shape.
 
-// role is what a name is there for.
+// role is the meaning of a field for the shape.
 type role uint8
 
 const (
-	byShape     role = iota // not a name: its bytes belong to the shape
-	inside                  // a message in which there are names
+	byShape     role = iota // not a name; its bytes belong to the shape
+	inside                  // a message with names
 	packedIn                // a message in an Any, of one of several types
-	plainName               // that only has to be there
-	ownName                 // of the resource
-	refName                 // of another resource
-	domain                  // of a virtual host
-	format                  // a format string without a fault
-	ipv4                    // an address that the listener owns
-	hostAddress             // of an endpoint: an IP address or a host name, of which rules ask which it is
+	plainName               // a name without further meaning
+	ownName                 // the name of the resource
+	refName                 // the name of another resource
+	domain                  // the domain of a virtual host
+	format                  // a valid format string
+	ipv4                    // an address of the listener
+	hostAddress             // an endpoint's IP address or host name; rules depend on which it is
 	portNumber
-	metadata // that no rule looks at
+	metadata // not subject to any rule
 )
 
-// shapeType says which fields of a type of message hold names.
+// shapeType lists the fields of a message type that hold names.
 type shapeType struct {
 	fields []shapeField // by number
 	packed map[string]*shapeType
@@ -57,7 +56,7 @@ func (t *shapeType) field(n protowire.Number) shapeField {
 	return shapeField{}
 }
 
-// Bytes that begin no field, since no wire type has their low bits.
+// These bytes begin no field, because no wire type has their low bits.
 const (
 	markName  = 0x06
 	markInner = 0x07
@@ -65,34 +64,34 @@ const (
 )
 
 const (
-	maxNames     = 24  // of one resource
+	maxNames     = 24  // per resource
 	maxName      = 200 // bytes
 	maxShapes    = 1024
 	maxShapeSize = 8 << 10
 )
 
-// shaper takes names out of a resource.
+// shaper separates the names of a resource from its shape.
 type shaper struct {
 	key    []byte
-	names  []string // each once
-	refs   []int    // indexes of the names of refName
-	own    int      // index of the own name, -1 for none
+	names  []string // without duplicates
+	refs   []int    // indexes of the names with refName
+	own    int      // index of the resource's own name, or -1
 	ip     netip.Addr
 	port   uint32
-	ips    int // how many there were
+	ips    int // number of addresses
 	ports  int
 	failed bool
 }
 
-// take makes the shape of a resource, in s.key. It fails where the resource is not one of those
-// that it is made for.
+// take computes the shape of a resource in s.key. It returns false for a resource without a usable
+// shape.
 func (s *shaper) take(k envoy.Kind, t *shapeType, body []byte) bool {
 	*s = shaper{key: append(s.key[:0], byte(k)), names: s.names[:0], refs: s.refs[:0], own: -1}
 	s.message(t, body, 0)
 	return !s.failed && len(s.key) <= maxShapeSize && s.own >= 0
 }
 
-// takeInner is take for a message inside a resource, which has no name of its own.
+// takeInner computes the shape of a message inside a resource, which has no name.
 func (s *shaper) takeInner(t *shapeType, body []byte) bool {
 	if t == nil {
 		return false
@@ -178,7 +177,7 @@ func (s *shaper) value(f shapeField, tag, field, value []byte, depth int) {
 	s.key = append(s.key, field...)
 }
 
-// name takes out a name and puts in which name it is.
+// name removes a name and appends its index.
 func (s *shaper) name(r role, tag, value []byte) {
 	i := slices.IndexFunc(s.names, func(n string) bool { return n == string(value) })
 	if i < 0 {
@@ -208,7 +207,7 @@ func (s *shaper) takePort(tag, field []byte) {
 	s.key = append(append(s.key, markName), tag...)
 }
 
-// unpack goes into an Any in the form that everything writes: the type, then the value.
+// unpack computes the shape of an Any in its canonical form: the type URL, then the value.
 func (s *shaper) unpack(t *shapeType, tag, field, value []byte, depth int) {
 	num, typ, n := protowire.ConsumeTag(value)
 	if num != 1 || typ != protowire.BytesType {
@@ -236,7 +235,8 @@ func (s *shaper) unpack(t *shapeType, tag, field, value []byte, depth int) {
 	s.key = append(s.key, markEnd)
 }
 
-// isName accepts what no rule asks more about than what it is equal to.
+// isName reports whether rules treat a text as a name, so that only its equality with other names
+// matters.
 func isName(b []byte, domain bool) bool {
 	if len(b) == 0 || len(b) > maxName || strings.HasPrefix(string(b), xdstpScheme) {
 		return false
@@ -249,7 +249,7 @@ func isName(b []byte, domain bool) bool {
 	return true
 }
 
-// plainMetadata accepts metadata of a usual form, which can be decoded and which no rule refuses.
+// plainMetadata reports whether metadata is in a common form that decodes and breaks no rule.
 func plainMetadata(b []byte) bool {
 	return eachField(b, func(num protowire.Number, entry []byte) bool {
 		key := false
@@ -263,7 +263,7 @@ func plainMetadata(b []byte) bool {
 	})
 }
 
-// plainStruct accepts a google.protobuf.Struct of texts alone.
+// plainStruct reports whether b is a google.protobuf.Struct that holds only strings.
 func plainStruct(b []byte) bool {
 	return eachField(b, func(num protowire.Number, entry []byte) bool {
 		return num == 1 && eachField(entry, func(num protowire.Number, v []byte) bool {
@@ -278,8 +278,8 @@ func plainStruct(b []byte) bool {
 	})
 }
 
-// eachField calls fn with the fields of a message, all of which have a length, until it returns
-// false. It reports whether all were accepted.
+// eachField calls fn with the fields of a message until it returns false. It reports whether all
+// fields are length-delimited and fn accepted them.
 func eachField(b []byte, fn func(protowire.Number, []byte) bool) bool {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)

@@ -18,9 +18,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// shapeTypes returns, by kind, which fields hold names. A field may stand here if the rules ask
-// nothing of a text in it that isName admits, but which others it is equal to; a reference has to
-// stand as refName.
+// shapeTypes returns, by kind, the fields that hold names. A field may be listed if the rules
+// depend only on which names are equal, for every text that isName accepts. A reference must be
+// listed as refName.
 func shapeTypes() [envoy.NumKinds]*shapeType {
 	name := shapeField{role: plainName}
 	ref := shapeField{role: refName}
@@ -65,7 +65,7 @@ func shapeTypes() [envoy.NumKinds]*shapeType {
 			"matcher": in(typeWith(&matcherv3.StringMatcher{}, names{"exact": name})),
 		})),
 	}))
-	// assigned are endpoints; of those in a cluster rules ask whether they are named by IP addresses.
+	// Rules about the endpoints of a cluster depend on whether their addresses are IP addresses.
 	assigned := func(clusterName, address shapeField) *shapeType {
 		return typeWith(&endpointv3.ClusterLoadAssignment{}, names{
 			"cluster_name": clusterName,
@@ -98,15 +98,15 @@ func shapeTypes() [envoy.NumKinds]*shapeType {
 	})
 	endpoints := assigned(own, name)
 	var out [envoy.NumKinds]*shapeType
-	routesAlone := *routes
-	routesAlone.fields = append([]shapeField(nil), routes.fields...)
-	routesAlone.fields[1] = own
+	rootRoutes := *routes
+	rootRoutes.fields = append([]shapeField(nil), routes.fields...)
+	rootRoutes.fields[1] = own
 	out[envoy.KindListener], out[envoy.KindCluster], out[envoy.KindEndpoint], out[envoy.KindRoute] = listener, cluster,
-		endpoints, &routesAlone
+		endpoints, &rootRoutes
 	return out
 }
 
-// filterTypes are the types of network filters in a listener, by URL.
+// filterTypes returns the types of network filters in a listener, by URL.
 func filterTypes(listener *shapeType) map[string]*shapeType {
 	chains := (&listenerv3.Listener{}).ProtoReflect().Descriptor().Fields().ByName("filter_chains")
 	filters := chains.Message().Fields().ByName("filters")
@@ -114,17 +114,17 @@ func filterTypes(listener *shapeType) map[string]*shapeType {
 	return listener.field(chains.Number()).of.field(filters.Number()).of.field(config.Number()).of.packed
 }
 
-// names are fields by their name in the API.
+// names maps fields by their name in the API.
 type names = map[protoreflect.Name]shapeField
 
-// typed is a message that may be packed.
+// typed is a message that may be packed in an Any.
 type typed struct {
 	message proto.Message
 	names   names
 }
 
-// typeWith makes a shapeType of a message. A name that is not a field of it is passed over; a test
-// sees to that.
+// typeWith returns the shapeType of a message. It ignores names that are not fields of the message;
+// a test checks that there are none.
 func typeWith(m proto.Message, n names) *shapeType {
 	t := &shapeType{}
 	fields := m.ProtoReflect().Descriptor().Fields()
@@ -143,7 +143,7 @@ func typeWith(m proto.Message, n names) *shapeType {
 
 func in(t *shapeType) shapeField { return shapeField{role: inside, of: t} }
 
-// packing is a field with one of several messages packed.
+// packing returns a field with one of several packed messages.
 func packing(types ...typed) shapeField {
 	t := &shapeType{packed: map[string]*shapeType{}}
 	for _, p := range types {

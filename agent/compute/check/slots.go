@@ -7,16 +7,16 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// slot is a place for an extension, which decides what kind of extension Envoy looks for: an index
-// in slots. 0 takes any type that is known.
+// slot is an index in slots. It identifies the kind of extension that Envoy expects in a field.
+// Slot 0 accepts every known type.
 type slot uint8
 
-// Slots that depend on what is around them.
+// These slots depend on the messages around them.
 const (
 	networkFilterSlot slot = iota + 1
 	httpFilterSlot
 	upstreamFilterSlot
-	socketSlot // of which it is not known on which side it is
+	socketSlot // of unknown side
 	downstreamSocketSlot
 	upstreamSocketSlot
 	inputSlot
@@ -24,13 +24,14 @@ const (
 	networkInputSlot
 )
 
-// place is one slot. Envoy finds extensions by type among those of the slot's category.
-type place struct {
-	fields     []protoreflect.FullName // that are one
+// slotSpec describes one slot. Envoy looks up extensions by type among those of the slot's
+// categories.
+type slotSpec struct {
+	fields     []protoreflect.FullName // the fields of this slot
 	rule       int
-	what       string   // that another type is not
-	categories []string // as Envoy names them in its Node
-	packages   []string // of the types, where they are of no category
+	what       string   // for messages about another type
+	categories []string // names in Envoy's Node
+	packages   []string // packages of the types, if they have no category
 	types      map[protoreflect.FullName]int
 }
 
@@ -41,8 +42,8 @@ const (
 	routePkg    = "envoy.config.route.v3."
 )
 
-// slots are the places for extensions.
-var slots = withTypes([]place{
+// slots lists the slots for extensions.
+var slots = withTypes([]slotSpec{
 	0: {},
 	networkFilterSlot: {fields("envoy.config.listener.v3.Filter.typed_config"), 23, "network filter",
 		list("envoy.filters.network"), nil, nil},
@@ -161,7 +162,7 @@ var slots = withTypes([]place{
 func fields(names ...protoreflect.FullName) []protoreflect.FullName { return names }
 func list(names ...string) []string                                 { return names }
 
-func withTypes(list []place) []place {
+func withTypes(list []slotSpec) []slotSpec {
 	for i := range list {
 		if list[i].categories != nil {
 			list[i].types = types(list[i].categories)
@@ -170,7 +171,7 @@ func withTypes(list []place) []place {
 	return list
 }
 
-// slotOf is the slot of a field that holds an Any or a TypedExtensionConfig.
+// slotOf returns the slot of a field that holds an Any or a TypedExtensionConfig.
 func slotOf(f protoreflect.FieldDescriptor) slot {
 	for i := range slots {
 		if slices.Contains(slots[i].fields, f.FullName()) {
@@ -180,7 +181,7 @@ func slotOf(f protoreflect.FieldDescriptor) slot {
 	return 0
 }
 
-// at returns the slot for what is around it.
+// at returns the slot that applies within the messages around it.
 func (s slot) at(w *walker) slot {
 	switch s {
 	case httpFilterSlot:
@@ -203,20 +204,20 @@ func (s slot) at(w *walker) slot {
 		case w.inside("envoy.extensions.filters.network.rbac.v3.RBAC"):
 			return networkInputSlot
 		}
-		return 0 // rule 32 knows more
+		return 0 // rule 32 covers it
 	}
 	return s
 }
 
-// onRoutes reports whether a type of an HTTP filter is what a route says about the filter, which no
-// filter can be made of.
+// onRoutes reports whether a type is the per-route config of an HTTP filter, which cannot configure
+// the filter itself.
 func onRoutes(name protoreflect.FullName) bool {
 	return strings.HasSuffix(string(name), "PerRoute") || strings.HasSuffix(string(name), "PerRouteConfig") ||
 		name == httpFilters+"cors.v3.CorsPolicy"
 }
 
-// fit says how a type fits into a slot: its index in extensionList, -1 for one that needs none;
-// whether it does; and what it is not where it does not.
+// fit reports whether a type fits into a slot. It returns the index in extensionList, or -1 for a
+// type that needs none, and the reason if the type does not fit.
 func (s slot) fit(name protoreflect.FullName) (index int, ok bool, why string) {
 	of := &slots[s]
 	switch {
@@ -227,20 +228,20 @@ func (s slot) fit(name protoreflect.FullName) (index int, ok bool, why string) {
 	}):
 		return -1, true, ""
 	case of.types == nil:
-		return -1, false, "no " + of.what + ": give one of a type in " + of.packages[0] + "*"
+		return -1, false, "no " + of.what + ": use a type in " + of.packages[0] + "*"
 	}
 	index, ok = of.types[name]
 	if ok && (s == httpFilterSlot || s == upstreamFilterSlot) && onRoutes(name) {
-		return -1, false, "for routes: give the config of the filter itself"
+		return -1, false, "for routes: use the config of the filter itself"
 	}
 	if ok {
 		return index, true, ""
 	}
-	return -1, false, "no " + of.what + ": give " + of.examples()
+	return -1, false, "no " + of.what + ": use " + of.examples()
 }
 
-// examples names some types that fit.
-func (p *place) examples() string {
+// examples lists some types that fit.
+func (p *slotSpec) examples() string {
 	var names []string
 	for i, e := range extensionList {
 		if _, ok := p.types[e.name]; ok && slices.Contains(p.categories, e.category) && !onRoutes(e.name) && !e.newer &&
@@ -257,7 +258,7 @@ func (p *place) examples() string {
 	return "one of " + strings.Join(names, ", ")
 }
 
-// knownElsewhere reports whether Envoys know a type in some category.
-func knownElsewhere(name protoreflect.FullName) bool {
+// isKnownType reports whether Envoys know a type in any category.
+func isKnownType(name protoreflect.FullName) bool {
 	return slices.ContainsFunc(extensionList, func(e extension) bool { return e.name == name })
 }

@@ -13,42 +13,42 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// maxFindings bounds the findings about one resource.
+// maxFindings is the maximum number of findings about one resource.
 const maxFindings = 100
 
-// subject is a resource while it is checked by itself.
+// subject is the state of the check of one resource.
 type subject struct {
-	place finding.Place // of the resource
-	path  []pathElement
-	stack []protoreflect.FullName // of the messages around the present one, those in Any too
-	out   *checked
-	anys  int // how deep the present message is packed
-	// transport is the type of a cluster's transport socket. What depends on it counts as contextual:
-	// it cannot be remembered without it.
+	resource finding.Place // of the resource
+	path     []pathElement
+	stack    []protoreflect.FullName // types of the enclosing messages, including packed ones
+	out      *checked
+	anys     int // how deep the current message is packed
+	// transport is the type of a cluster's transport socket. Findings that depend on it count as
+	// contextual, so that they are not reused without it.
 	transport  string
 	contextual int
 }
 
-// pathElement is a field, with an index or a key where it is repeated.
+// pathElement is a field, with an index or a key if it is repeated.
 type pathElement struct {
 	field string // in lowerCamelCase
-	index int    // -1 for none
+	index int    // or -1
 	key   string // of a map
 }
 
-// checked is what is known of a resource by itself. It holds for every proxy.
+// checked holds the results for a single resource. They hold for every proxy.
 type checked struct {
 	findings []finding.Finding
-	newer    []finding.Finding // of Envoys from 1.37 on, which alone know the field
-	blocked  bool              // a finding blocks
+	newer    []finding.Finding // only for Envoy 1.37 and later, which know the field
+	blocked  bool              // a finding blocks the resource
 	refs     []ref
 	uses     uses // extensions
 	binds    []bind
 	regexes  []sized // the larger ones
-	files    []sink  // that Envoy opens for its logs
-	socket   string  // of a listener: what must stay as it is while it is updated
+	files    []sink  // log files that Envoy opens
+	socket   string  // of a listener: the settings that an update must not change
 	secret   string  // of a secret: its kind
-	resolves bool    // of a cluster: its host names are resolved by Envoy's usual resolver
+	resolves bool    // of a cluster: Envoy's default resolver resolves its host names
 }
 
 // ref is a reference to another resource.
@@ -57,14 +57,14 @@ type ref struct {
 	name     string
 	pointer  string
 	rule     int
-	severity finding.Severity // of a reference that leads nowhere
-	what     string           // what happens then
-	secret   string           // of a reference to a secret: the kind that is expected
+	severity finding.Severity // if the target is missing
+	what     string           // the consequence of a missing target
+	secret   string           // of a reference to a secret: the expected kind
 }
 
-// bind is an address that a listener owns.
+// bind is an address of a listener.
 type bind struct {
-	address string // as Envoy compares it
+	address string // in Envoy's canonical form
 	pointer string
 	host    string
 	port    uint32
@@ -73,19 +73,19 @@ type bind struct {
 	special bool // needs a capability
 }
 
-// sized is a regular expression with the size of its program.
+// sized is a regular expression with its program size.
 type sized struct {
 	pointer string
 	size    int
 }
 
-// sink is a file for a log.
+// sink is a log file.
 type sink struct {
 	pointer string
 	path    string
 }
 
-// pointer is the JSON pointer of the present message, with more keys behind it.
+// pointer returns the JSON pointer of the current message, with more appended.
 func (s *subject) pointer(more string) string {
 	var b strings.Builder
 	for _, e := range s.path {
@@ -107,12 +107,12 @@ func (s *subject) pointer(more string) string {
 	return b.String()
 }
 
-// report adds a finding about a part of the present message, "" for the whole.
+// report adds a finding about a part of the current message, or about all of it if part is "".
 func (s *subject) report(rule int, severity finding.Severity, part, format string, args ...any) {
 	s.reportWith(nil, rule, severity, part, format, args...)
 }
 
-// reportWith is report with further places, which are parts of the present message as well.
+// reportWith is like report and adds other parts of the current message.
 func (s *subject) reportWith(others []string, rule int, severity finding.Severity, part, format string, args ...any) {
 	if severity.Blocks() {
 		s.out.blocked = true
@@ -120,41 +120,41 @@ func (s *subject) reportWith(others []string, rule int, severity finding.Severit
 	if len(s.out.findings) >= maxFindings {
 		return
 	}
-	f := finding.Finding{Rule: rule, Severity: severity, Place: s.place, Message: fmt.Sprintf(format, args...)}
+	f := finding.Finding{Rule: rule, Severity: severity, Place: s.resource, Message: fmt.Sprintf(format, args...)}
 	f.Pointer = s.pointer(part)
 	for _, o := range others {
-		p := s.place
+		p := s.resource
 		p.Pointer = s.pointer(o)
 		f.Others = append(f.Others, p)
 	}
 	s.out.findings = append(s.out.findings, f)
 }
 
-// reportNewer is report for a fault in a field that older Envoys than 1.37 pass over.
+// reportNewer is like report for a field that Envoys before 1.37 ignore.
 func (s *subject) reportNewer(rule int, severity finding.Severity, part, format string, args ...any) {
 	if len(s.out.newer) < maxFindings {
-		at := s.place
+		at := s.resource
 		at.Pointer = s.pointer(part)
 		s.out.newer = append(s.out.newer,
 			finding.Finding{Rule: rule, Severity: severity, Place: at, Message: fmt.Sprintf(format, args...)})
 	}
 }
 
-// refer notes a reference from a part of the present message.
+// refer records a reference from a part of the current message.
 func (s *subject) refer(kind envoy.Kind, name, part string, rule int, severity finding.Severity, what string) {
 	s.out.refs = append(s.out.refs,
 		ref{kind: kind, name: name, pointer: s.pointer(part), rule: rule, severity: severity, what: what})
 }
 
-// inside reports whether the present message is inside one of a type.
+// inside reports whether a message of the given type encloses the current one.
 func (s *subject) inside(name protoreflect.FullName) bool {
 	return slices.Contains(s.stack, name)
 }
 
-// ruleFunc checks a message by itself.
+// ruleFunc checks a single message.
 type ruleFunc func(*subject, proto.Message)
 
-// on makes a ruleFunc of one for a type.
+// on adapts a check of one message type to a ruleFunc.
 func on[T proto.Message](check func(*subject, T)) ruleFunc {
 	return func(s *subject, m proto.Message) {
 		if t, ok := m.(T); ok {

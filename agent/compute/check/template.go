@@ -7,16 +7,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// template is what was found of the first resource of a shape, for the others.
+// template holds the results of the first resource of a shape, for the other resources.
 type template struct {
 	checked *checked
-	// refs are, by reference of the resource, the index of its name, -1 for one that belongs to the
+	// refs holds, for each reference, the index of its name, or -1 for a name that belongs to the
 	// shape.
 	refs []int
 }
 
-// newTemplate returns a template, nil where the findings cannot be told from the shape: those with
-// findings, and those of which it is not sure which names the references come from.
+// newTemplate returns a template, or nil if the results cannot be derived from the shape: if there
+// are findings, or if it is unclear which names the references use.
 func newTemplate(s *shaper, k envoy.Kind, c *checked) *template {
 	if len(c.findings)+len(c.newer) > 0 || len(c.binds) > 1 || s.ips != len(c.binds) || s.ports != len(c.binds) {
 		return nil
@@ -31,9 +31,8 @@ func newTemplate(s *shaper, k envoy.Kind, c *checked) *template {
 	return &template{checked: c, refs: refs}
 }
 
-// origins returns the indexes of the names that references come from, -1 for one that belongs to
-// the shape. It fails where that is not sure. The endpoints of a cluster may be asked for by its
-// own name.
+// origins returns, for each reference, the index of its name, or -1 for a name that belongs to the
+// shape. It fails if that is ambiguous. A cluster may refer to its endpoints by its own name.
 func (s *shaper) origins(refs []ref, cluster bool) ([]int, bool) {
 	out := make([]int, len(refs))
 	left := slices.Clone(s.refs)
@@ -47,15 +46,15 @@ func (s *shaper) origins(refs []ref, cluster bool) ([]int, bool) {
 		case j >= 0:
 			left = slices.Delete(left, j, j+1)
 		case cluster && r.kind == envoy.KindEndpoint && out[i] == s.own:
-			// Without a service name the endpoints are asked for by the cluster's own.
+			// A cluster without a service name refers to its endpoints by its own name.
 		default:
-			return nil, false // it comes from a field that belongs to the shape and is like a name by chance
+			return nil, false // the name also occurs in a field that belongs to the shape
 		}
 	}
 	return out, len(left) == 0
 }
 
-// rename gives references the names that they have in this resource, by their origins.
+// rename sets the names of references to those of this resource.
 func (s *shaper) rename(refs []ref, origins []int) {
 	for i, at := range origins {
 		if at >= 0 {
@@ -64,10 +63,10 @@ func (s *shaper) rename(refs []ref, origins []int) {
 	}
 }
 
-// with makes what is known of another resource of the shape.
+// with returns the results for another resource of the shape.
 func (t *template) with(s *shaper) *checked {
 	if len(t.refs) == 0 && len(t.checked.binds) == 0 {
-		return t.checked // nothing of it depends on names
+		return t.checked // the results do not depend on names
 	}
 	out := *t.checked
 	out.refs = slices.Clone(out.refs)

@@ -8,8 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// structured is a message in the form of JSON, as patches write extensions whose types they do not
-// have.
+// structured is a message in JSON form. Patches use it for extensions whose types they lack.
 type structured struct {
 	url   string
 	value *structpb.Struct
@@ -25,7 +24,7 @@ func typedStruct(m proto.Message) (structured, bool) {
 	return structured{}, false
 }
 
-// into reads the value as a message.
+// into decodes the value into a message.
 func (s structured) into(m proto.Message) error {
 	text, err := protojson.Marshal(s.value)
 	if err != nil {

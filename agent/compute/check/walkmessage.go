@@ -17,22 +17,22 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// maxSeconds is the longest duration that Envoy converts: nanoseconds fit into 63 bits (measured
-// with 1.36.2 and 1.40.0).
+// maxSeconds is the longest duration that Envoy can convert: nanoseconds must fit into 63 bits
+// (measured with 1.36.2 and 1.40.0).
 const maxSeconds = math.MaxInt64/1_000_000_000 - 1
 
-// maxPacked bounds how deep messages are packed into each other.
+// maxPacked is the maximum depth of packed messages.
 const maxPacked = 16
 
-// decoding is how Envoy's own library reads messages: nested at most 100 deep.
+// decoding returns the options of Envoy's decoder, which allows 100 levels of nesting.
 func decoding() proto.UnmarshalOptions { return proto.UnmarshalOptions{RecursionLimit: 100} }
 
-// walker checks a message and all that is in it.
+// walker checks a message and everything in it.
 type walker struct {
 	*subject
 	cache *cache
 	scope scope
-	typed slot // of the TypedExtensionConfig that the present message is
+	typed slot // slot of the TypedExtensionConfig that is the current message
 }
 
 // root checks the message of a resource.
@@ -41,7 +41,7 @@ func (w *walker) root(m proto.Message) {
 	w.message(m.ProtoReflect(), w.cache.plans.of(m.ProtoReflect().Descriptor()))
 }
 
-// message applies the rule of a message and goes on to those inside.
+// message applies the rule of a message and then walks its submessages.
 func (w *walker) message(m protoreflect.Message, p *plan) {
 	w.stack = append(w.stack, p.name)
 	if p.rule != nil && w.scope == allRules {
@@ -66,7 +66,7 @@ func (w *walker) message(m protoreflect.Message, p *plan) {
 			for j := range v.List().Len() {
 				at.index = j
 				w.value(v.List().Get(j).Message(), f)
-				at = &w.path[len(w.path)-1] // the slice may have grown
+				at = &w.path[len(w.path)-1] // append may have moved the slice
 			}
 			w.scope = was
 		case mapped:
@@ -104,7 +104,7 @@ func (w *walker) value(m protoreflect.Message, f *planField) {
 	case nameDuration:
 		if d, ok := m.Interface().(*durationpb.Duration); ok && w.scope == allRules &&
 			(d.GetSeconds() < 0 || d.GetNanos() < 0 || !d.IsValid() || d.GetSeconds() > maxSeconds) {
-			w.report(71, finding.Reject, "", "%ds %dns is no duration that Envoy reads: give one from 0s to %ds",
+			w.report(71, finding.Reject, "", "%ds %dns is not a duration that Envoy can read: use 0s to %ds",
 				d.GetSeconds(), d.GetNanos(), int64(maxSeconds))
 		}
 	default:
@@ -115,14 +115,13 @@ func (w *walker) value(m protoreflect.Message, f *planField) {
 	}
 }
 
-// isTyped reports whether a message is an extension with a name.
+// isTyped reports whether a message is a named extension.
 func isTyped(d protoreflect.MessageDescriptor) bool {
 	return d != nil &&
 		(d.FullName() == "envoy.config.core.v3.TypedExtensionConfig" || d.FullName() == "xds.core.v3.TypedExtensionConfig")
 }
 
-// packed checks a message in an Any: that its type is known and fits the place, and the message
-// itself.
+// packed checks an Any: whether its type is known and fits the slot, and the message itself.
 func (w *walker) packed(a *anypb.Any, in slot) {
 	if w.scope != allRules {
 		w.unpack(a, in)
@@ -135,7 +134,7 @@ func (w *walker) packed(a *anypb.Any, in slot) {
 	w.unpack(a, in)
 }
 
-// weight grows with everything that is noted of a resource.
+// weight returns a number that grows with every result of a resource.
 func (s *subject) weight() int {
 	return len(s.out.findings) + len(s.out.newer) + len(s.out.refs) + len(s.out.binds) + len(s.out.regexes) +
 		len(s.out.files) + s.contextual
@@ -156,10 +155,10 @@ func (w *walker) unpack(a *anypb.Any, in slot) {
 		switch index, fits, why := in.fit(name); {
 		case index >= 0:
 			w.out.uses.add(index)
-		case !fits && (slots[in].types == nil || knownElsewhere(name)):
+		case !fits && (slots[in].types == nil || isKnownType(name)):
 			w.report(slots[in].rule, finding.Reject, "", "%s is %s", match.ShortURL(url), why)
 			return
-		case !fits: // the Envoy may be built with it
+		case !fits: // a custom Envoy may contain it
 			w.refer(extensionType, envoy.TypePrefix+string(name), "", slots[in].rule, finding.Reject, "it is "+why)
 			return
 		}
@@ -170,12 +169,12 @@ func (w *walker) unpack(a *anypb.Any, in slot) {
 	w.message(m.ProtoReflect(), w.cache.plans.of(m.ProtoReflect().Descriptor()))
 }
 
-// decode reads what is packed; a TypedStruct is read as the message that it stands for.
+// decode decodes an Any. It decodes a TypedStruct as the message that it represents.
 func (w *walker) decode(a *anypb.Any) (proto.Message, bool) {
 	t, err := protoregistry.GlobalTypes.FindMessageByURL(a.GetTypeUrl())
 	if err != nil {
-		// Whether the Envoy knows it is a fact about the proxy.
-		w.refer(extensionType, a.GetTypeUrl(), "", 23, finding.Reject, "Envoy refuses a type that it does not know")
+		// The facts about the proxy say whether its Envoy knows the type.
+		w.refer(extensionType, a.GetTypeUrl(), "", 23, finding.Reject, "Envoy rejects a type that it does not know")
 		return nil, false
 	}
 	m := t.New().Interface()
@@ -186,7 +185,7 @@ func (w *walker) decode(a *anypb.Any) (proto.Message, bool) {
 	if inner, is := typedStruct(m); is {
 		t, err := protoregistry.GlobalTypes.FindMessageByURL(inner.url)
 		if err != nil {
-			w.refer(extensionType, inner.url, "", 23, finding.Reject, "Envoy refuses a type that it does not know")
+			w.refer(extensionType, inner.url, "", 23, finding.Reject, "Envoy rejects a type that it does not know")
 			return nil, false
 		}
 		m = t.New().Interface()
@@ -201,5 +200,5 @@ func (w *walker) decode(a *anypb.Any) (proto.Message, bool) {
 // extensionType is the kind of a reference to a type that the program does not know.
 const extensionType = envoy.NumKinds
 
-// index writes an index for a pointer.
+// index formats an index for a pointer.
 func index(i int) string { return strconv.Itoa(i) }

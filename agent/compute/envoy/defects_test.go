@@ -123,8 +123,8 @@ func TestServerFirstCostsAllPorts(t *testing.T) {
 	}
 	found := check.Check(nil, snapshot(t, l, originalDst("mysql"), originalDst("tls"), originalDst("domain")), nil)
 	want := map[string]string{
-		"/filterChains/1/filterChainMatch/transportProtocol": `no connection to port 3306 fits filter chain "tls": transport protocol tls needs the tls_inspector, which is off for port 3306`,
-		"/filterChains/2/filterChainMatch/serverNames":       `no connection fits filter chain "domain": server names need the tls_inspector, which is off for port 3306`,
+		"/filterChains/1/filterChainMatch/transportProtocol": `no connection to port 3306 matches filter chain "tls": transport protocol tls needs the tls_inspector, which is off for port 3306`,
+		"/filterChains/2/filterChainMatch/serverNames":       `no connection matches filter chain "domain": server names need the tls_inspector, which is off for port 3306`,
 	}
 	for _, f := range found {
 		if f.Rule != 27 || f.Severity != finding.Warning || want[f.Pointer] != f.Message {

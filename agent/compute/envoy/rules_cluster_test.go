@@ -71,7 +71,7 @@ func clusterCases() []ruleCase {
 		}},
 		{75, "for EDS", finding.Reject, "eds", "/lbPolicy", "EDS has none",
 			func(b *base) { b.eds.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED }},
-		{76, "endpoints", finding.Reject, "dst", "/loadAssignment", "leave load_assignment out", func(b *base) {
+		{76, "endpoints", finding.Reject, "dst", "/loadAssignment", "remove load_assignment", func(b *base) {
 			c := originalDst("dst")
 			c.LoadAssignment = endpoints("dst", "10.0.0.1", 80)
 			b.more = append(b.more, c)
@@ -81,7 +81,7 @@ func clusterCases() []ruleCase {
 			c.LbSubsetConfig = &clusterv3.Cluster_LbSubsetConfig{}
 			b.more = append(b.more, c)
 		}},
-		{77, "no header name", finding.Reject, "dst", "/originalDstLbConfig/httpHeaderName", "not the name", func(b *base) {
+		{77, "no header name", finding.Reject, "dst", "/originalDstLbConfig/httpHeaderName", "not a header name", func(b *base) {
 			c := originalDst("dst")
 			c.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{
 				OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{UseHttpHeader: true, HttpHeaderName: "a b"},
@@ -163,7 +163,7 @@ func clusterCases() []ruleCase {
 				}
 			}},
 		{203, "two addresses of one version", finding.Reject, "static", "/upstreamBindConfig/sourceAddress",
-			"further one", func(b *base) {
+			"another one", func(b *base) {
 				b.static.UpstreamBindConfig = &corev3.BindConfig{SourceAddress: address("10.0.0.2", 0).GetSocketAddress(),
 					AdditionalSourceAddresses: []*corev3.SocketAddress{address("10.0.0.1", 0).GetSocketAddress()}}
 			}},
@@ -215,7 +215,7 @@ func clusterCases() []ruleCase {
 			b.prev = func(*base) {}
 			b.without = []proto.Message{b.static}
 		}},
-		{91, "of the bootstrap", finding.Unusable, "static", "", "the bootstrap has",
+		{91, "of the bootstrap", finding.Unusable, "static", "", "the bootstrap defines",
 			func(b *base) { b.facts.StaticClusters = []string{"static"} }},
 		{92, "no PEM", finding.Reject, "ca", "/validationContext/trustedCa", "no certificate in PEM",
 			func(b *base) { b.ca.GetValidationContext().TrustedCa = inlineText("x") }},
@@ -283,7 +283,7 @@ func clusterCases() []ruleCase {
 			func(b *base) { b.without = []proto.Message{b.assigned} }},
 		{113, "no routes", finding.Unusable, "in", "/filterChains/2/filters/0/typedConfig/rds/routeConfigName",
 			`"rds"`, func(b *base) { b.without = []proto.Message{b.routes} }},
-		{113, "endpoints that are held back", finding.Unusable, "eds", "/edsClusterConfig", "is not sent",
+		{113, "endpoints that are held back", finding.Unusable, "eds", "/edsClusterConfig", "is withheld",
 			func(b *base) { b.assigned.Endpoints[0].Priority = 200 }},
 	}
 }

@@ -46,7 +46,7 @@ func httpCases() []ruleCase {
 		{31, "a route to nowhere", finding.Warning, "", route + "/route/cluster", `"gone"`,
 			func(b *base) { b.action().ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: "gone"} }},
 		{31, "a cluster that is held back", finding.Unusable, "", "/filterChains/1/filters/0/typedConfig/cluster",
-			"is not sent", func(b *base) { b.static.ConnectTimeout = durationpb.New(-1) }},
+			"is withheld", func(b *base) { b.static.ConnectTimeout = durationpb.New(-1) }},
 		{40, "a filter behind the router", finding.Reject, "", manager + "/httpFilters/0", "move it to the end",
 			func(b *base) {
 				b.hcm.HttpFilters = append(b.hcm.HttpFilters, httpFilter("cors", &corsv3.Cors{}))
@@ -72,7 +72,7 @@ func httpCases() []ruleCase {
 				b.hcm.UpgradeConfigs = []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket",
 					Filters: []*hcmv3.HttpFilter{httpFilter("cors", &corsv3.Cors{})}}}
 			}},
-		{46, "with use_remote_address", finding.Reject, "", manager + "/originalIpDetectionExtensions", "do not go together",
+		{46, "with use_remote_address", finding.Reject, "", manager + "/originalIpDetectionExtensions", "cannot be combined",
 			func(b *base) {
 				b.hcm.UseRemoteAddress = wrapperspb.Bool(true)
 				b.hcm.OriginalIpDetectionExtensions = []*corev3.TypedExtensionConfig{{Name: "x", TypedConfig: pack(&corsv3.Cors{})}}
@@ -106,7 +106,7 @@ func httpCases() []ruleCase {
 						&tracev3.ZipkinConfig{CollectorCluster: "gone", CollectorEndpoint: "/",
 							CollectorEndpointVersion: tracev3.ZipkinConfig_HTTP_JSON})}}}
 			}},
-		{52, "of another filter", finding.Warning, "", route + "/typedPerFilterConfig/cors", "not a config of",
+		{52, "of another filter", finding.Warning, "", route + "/typedPerFilterConfig/cors", "not a config for",
 			func(b *base) {
 				b.prepend(httpFilter("cors", &corsv3.Cors{}))
 				b.route().TypedPerFilterConfig = map[string]*anypb.Any{"cors": pack(&httprbacv3.RBACPerRoute{})}
@@ -126,9 +126,9 @@ func httpCases() []ruleCase {
 			func(b *base) { b.routes.VirtualHosts[0].Domains = []string{"web.com", "WEB.com"} }},
 		{54, "two stars", finding.Reject, "", routes + "/virtualHosts/1/domains/0", "any domain",
 			func(b *base) { b.inline().VirtualHosts[0].Domains = []string{"*"} }},
-		{55, "a name twice", finding.Warning, "", routes + "/virtualHosts/1/name", "is taken",
+		{55, "a name twice", finding.Warning, "", routes + "/virtualHosts/1/name", "is used twice",
 			func(b *base) { b.inline().VirtualHosts[1].Name = "web" }},
-		{56, "two stars in a domain", finding.Warning, "", routes + "/virtualHosts/0/domains/0", "by letter",
+		{56, "two stars in a domain", finding.Warning, "", routes + "/virtualHosts/0/domains/0", "as a wildcard",
 			func(b *base) { b.inline().VirtualHosts[0].Domains = []string{"*.web.com:*"} }},
 		{57, "not RE2", finding.Reject, "", route + "/match/safeRegex/regex", "RE2",
 			func(b *base) { b.route().Match = regexPath("(?=a)") }},
@@ -196,9 +196,9 @@ func httpCases() []ruleCase {
 			b.route().Match.Headers = []*routev3.HeaderMatcher{{Name: "x",
 				HeaderMatchSpecifier: &routev3.HeaderMatcher_RangeMatch{RangeMatch: &typev3.Int64Range{Start: 5, End: 5}}}}
 		}},
-		{71, "below zero", finding.Reject, "", route + "/route/timeout", "no duration",
+		{71, "below zero", finding.Reject, "", route + "/route/timeout", "not a duration",
 			func(b *base) { b.action().Timeout = &durationpb.Duration{Seconds: -1} }},
-		{71, "too long", finding.Reject, "", route + "/route/timeout", "no duration",
+		{71, "too long", finding.Reject, "", route + "/route/timeout", "not a duration",
 			func(b *base) { b.action().Timeout = &durationpb.Duration{Seconds: 315_576_000_001} }},
 		{99, "no principals", finding.Reject, "", manager + "/httpFilters/0/typedConfig/rules/policies/p/principals",
 			"at least 1", func(b *base) {
@@ -207,7 +207,7 @@ func httpCases() []ruleCase {
 				b.prepend(httpFilter("rbac", &httprbacv3.RBAC{Rules: rules}))
 			}},
 		{100, "a header", finding.Reject, "", "/filterChains/1/filters/0/typedConfig/rules/policies/p/principals/0/header",
-			"the HTTP one", func(b *base) {
+			"the HTTP RBAC filter", func(b *base) {
 				rules := allowAll()
 				rules.Policies["p"].Principals = []*rbacv3.Principal{
 					{Identifier: &rbacv3.Principal_Header{Header: &routev3.HeaderMatcher{Name: "x"}}},
@@ -275,7 +275,7 @@ func httpCases() []ruleCase {
 		{105, "null", finding.Warning, "", manager + "/accessLog/0/typedConfig/logFormat/jsonFormat/k~11", "older Envoys",
 			func(b *base) { b.json(structpb.NewNullValue()) }},
 		{105, "a number for OpenTelemetry", finding.Reject, "", manager +
-			"/accessLog/0/typedConfig/attributes/values/0/value", "as a text", func(b *base) {
+			"/accessLog/0/typedConfig/attributes/values/0/value", "use a string", func(b *base) {
 			b.log(&otelv3.OpenTelemetryAccessLogConfig{GrpcService: grpcService("static"), LogName: "x",
 				Attributes: &commonv1.KeyValueList{Values: []*commonv1.KeyValue{
 					{Key: "k", Value: &commonv1.AnyValue{Value: &commonv1.AnyValue_IntValue{IntValue: 1}}},

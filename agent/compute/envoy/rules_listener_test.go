@@ -114,7 +114,7 @@ func listenerCases() []ruleCase {
 				b.listener.FilterChains = append(b.listener.FilterChains, chain("one", "tcp 2001:db8::1 :81"), two)
 			}},
 		{4, "twice in one chain", finding.Reject, "", "/filterChains/1/filterChainMatch",
-			"asks twice", func(b *base) { b.match(1).ServerNames = []string{"a.com", "A.com"} }},
+			"matches destination port 80", func(b *base) { b.match(1).ServerNames = []string{"a.com", "A.com"} }},
 		{5, "a star inside", finding.Reject, "", "/filterChains/1/filterChainMatch/serverNames/0",
 			"first label", func(b *base) { b.match(1).ServerNames = []string{"a.*.com"} }},
 		{5, "a bare star", finding.Reject, "", "/filterChains/1/filterChainMatch/serverNames/0",
@@ -133,7 +133,7 @@ func listenerCases() []ruleCase {
 					PrefixLen: wrapperspb.UInt32(64)}}
 			}},
 		{7, "too long", finding.Warning, "", "/filterChains/0/filterChainMatch/directSourcePrefixRanges/0/prefixLen",
-			"read as 32", func(b *base) {
+			"as 32, the whole", func(b *base) {
 				b.match(0).DirectSourcePrefixRanges = []*corev3.CidrRange{{AddressPrefix: "10.0.0.1",
 					PrefixLen: wrapperspb.UInt32(64)}}
 			}},
@@ -145,7 +145,7 @@ func listenerCases() []ruleCase {
 			b.listener.FilterChainMatcher = ports("80", "secure")
 			b.listener.FilterChains[0].Name = ""
 		}},
-		{8, "a name twice", finding.Reject, "", "/filterChains/1/name", `"plain" is taken`, func(b *base) {
+		{8, "a name twice", finding.Reject, "", "/filterChains/1/name", `"plain" is used twice`, func(b *base) {
 			b.listener.FilterChainMatcher = ports("80", "plain")
 			b.listener.FilterChains[1].Name = "plain"
 		}},
@@ -187,7 +187,7 @@ func listenerCases() []ruleCase {
 		}},
 		{14, "IPv4", finding.Reject, "", "/address/socketAddress/ipv4Compat",
 			"0.0.0.0", func(b *base) { b.listener.Address.GetSocketAddress().Ipv4Compat = true }},
-		{15, "on a pipe", finding.Reject, "zz", "/enableMptcp", "TCP alone", func(b *base) {
+		{15, "on a pipe", finding.Reject, "zz", "/enableMptcp", "only with IP addresses and TCP", func(b *base) {
 			l := secondListener("zz", &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/run/x"}}})
 			l.EnableMptcp = true
 			b.more = append(b.more, l)
@@ -286,7 +286,7 @@ func listenerCases() []ruleCase {
 				b.listener.UseOriginalDst = wrapperspb.Bool(true)
 				b.listener.ListenerFilters[1] = listenerFilter("http", &httpinspectorv3.HttpInspector{}, 3306)
 			}},
-		{32, "an input of requests", finding.Reject, "", "/filterChainMatcher", "no input of connections", func(b *base) {
+		{32, "an input of requests", finding.Reject, "", "/filterChainMatcher", "not an input for connections", func(b *base) {
 			b.listener.FilterChainMatcher = exact(wrapperspb.String("x"),
 				map[string]*xdsmatcherv3.Matcher_OnMatch{"80": toChain("plain")})
 		}},
@@ -302,7 +302,7 @@ func listenerCases() []ruleCase {
 		}},
 		{36, "a range twice", finding.Reject, "",
 			"/filterChainMatcher/matcherTree/customMatch/typedConfig/rangeMatchers/0/ranges/1",
-			"10.0.0.0/8 stands twice", func(b *base) {
+			"10.0.0.0/8 is listed twice", func(b *base) {
 				b.listener.FilterChainMatcher = custom(&networkv3.DestinationIPInput{},
 					&xdsmatcherv3.IPMatcher{RangeMatchers: []*xdsmatcherv3.IPMatcher_IPRangeMatcher{{
 						Ranges: []*xdscorev3.CidrRange{xdsRange("10.0.0.0", 8), xdsRange("10.1.0.0", 8)}, OnMatch: toChain("plain"),
@@ -317,11 +317,11 @@ func listenerCases() []ruleCase {
 			}},
 		{37, "a domain twice", finding.Reject, "",
 			"/filterChainMatcher/matcherTree/customMatch/typedConfig/domainMatchers/0/domains/1",
-			"stands twice", func(b *base) {
+			"is listed twice", func(b *base) {
 				b.listener.FilterChainMatcher = custom(&networkv3.ServerNameInput{}, serverNames("a.com", "a.com"))
 			}},
 		{37, "a star inside", finding.Reject, "",
-			"/filterChainMatcher/matcherTree/customMatch/typedConfig/domainMatchers/0/domains/0", "no domain", func(b *base) {
+			"/filterChainMatcher/matcherTree/customMatch/typedConfig/domainMatchers/0/domains/0", "not a domain", func(b *base) {
 				b.listener.FilterChainMatcher = custom(&networkv3.ServerNameInput{}, serverNames("a.*"))
 			}},
 		{38, "a zero in front", finding.Warning, "", "/filterChainMatcher", `"080"`,

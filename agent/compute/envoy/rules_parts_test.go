@@ -58,7 +58,7 @@ func partCases() []ruleCase {
 			"/providers/a/remoteJwks/httpUri/uri", "https://"},
 		{"Wasm: no module", "wasm.v3.Wasm",
 			`"config": {"vmConfig": {"runtime": "envoy.wasm.runtime.v8", "code": {"local": {"inlineString": "x"}}}}`,
-			"/config/vmConfig/code/local", "no Wasm module"},
+			"/config/vmConfig/code/local", "not a Wasm module"},
 		{"Wasm: an empty module", "wasm.v3.Wasm",
 			`"config": {"vmConfig": {"runtime": "envoy.wasm.runtime.v8", "code": {"local": {"inlineBytes": "AGFzbQEAAAA="}}}}`,
 			"/config/vmConfig/code/local", "is empty"},
@@ -66,23 +66,23 @@ func partCases() []ruleCase {
 			`"config": {"vmConfig": {"runtime": "odd", "code": {"local": {"inlineString": "x"}}}}`,
 			"/config/vmConfig/runtime", "no Wasm runtime"},
 		{"Lua: two codes", "lua.v3.Lua", `"inlineCode": "x = 1", "defaultSourceCode": {"inlineString": "x = 1"}`,
-			"/inlineCode", "do not go together"},
+			"/inlineCode", "cannot be combined"},
 		{"token bucket: of a descriptor", "local_ratelimit.v3.LocalRateLimit",
 			`"statPrefix": "a", "descriptors": [{"entries": [{"key": "a", "value": "b"}], "tokenBucket": {"maxTokens": 1, "fillInterval": "0.010s"}}]`,
 			"/descriptors/0/tokenBucket/fillInterval", "below 50ms"},
 		{"token bucket: a descriptor twice", "local_ratelimit.v3.LocalRateLimit",
 			`"statPrefix": "a", "descriptors": [{"entries": [{"key": "a", "value": "b"}], "tokenBucket": {"maxTokens": 1, "fillInterval": "1s"}}, {"entries": [{"key": "a", "value": "b"}], "tokenBucket": {"maxTokens": 1, "fillInterval": "1s"}}]`,
-			"/descriptors/1", "stands twice"},
+			"/descriptors/1", "is listed twice"},
 		{"authorization: a prefix without a slash", "ext_authz.v3.ExtAuthz",
 			`"httpService": {"serverUri": {"uri": "http://a", "cluster": "static", "timeout": "1s"}, "pathPrefix": "a"}, "transportApiVersion": "V3"`,
-			"/httpService/pathPrefix", "begins with /"},
+			"/httpService/pathPrefix", "must begin with /"},
 		{"health: cached, but not passed through",
 			"health_check.v3.HealthCheck", `"passThroughMode": false, "cacheTime": "1s"`, "/cacheTime", "pass_through_mode"},
 		{"headers to metadata: no rule", "header_to_metadata.v3.Config", `"requestRules": []`, "", "no rule"},
 		{"users: none", "basic_auth.v3.BasicAuth", `"users": {"inlineString": ""}`, "/users", "empty"},
 		{"keys: one twice", "api_key_auth.v3.ApiKeyAuth",
 			`"credentials": [{"key": "k", "client": "a"}, {"key": "k", "client": "b"}], "keySources": [{"header": "a"}]`,
-			"/credentials/1", "stands twice"},
+			"/credentials/1", "is listed twice"},
 		{"transcoder: no such service", "grpc_json_transcoder.v3.GrpcJsonTranscoder",
 			`"protoDescriptorBin": "eHg=", "services": ["a"]`, "/services/0", `no service "a"`},
 	} {
@@ -135,7 +135,7 @@ func partCases() []ruleCase {
 			func(b *base) { proto.Merge(b.static, of(&clusterv3.Cluster{}, c.fields)) }})
 	}
 	return append(out, []ruleCase{
-		{203, "two categories to drop", finding.Reject, "eds", "/policy/dropOverloads", "takes one", func(b *base) {
+		{203, "two categories to drop", finding.Reject, "eds", "/policy/dropOverloads", "accepts only one", func(b *base) {
 			b.assigned.Policy = of(&endpointv3.ClusterLoadAssignment_Policy{},
 				`{"dropOverloads": [{"category": "a"}, {"category": "b"}]}`)
 		}},
@@ -156,7 +156,7 @@ func partCases() []ruleCase {
 			b.more = append(b.more, secondListener("zz", of(&corev3.Address{}, `{"pipe": {"path": "@x", "mode": 384}}`)))
 		}},
 		{25, "an IPv4 address in IPv6 form", finding.Reject, "zz", "/address/socketAddress/address",
-			"write 10.0.0.1", func(b *base) {
+			"use 10.0.0.1", func(b *base) {
 				b.more = append(b.more, secondListener("zz", address("::ffff:10.0.0.1", 1)))
 			}},
 		{16, "reuse_port", finding.Reject, "zz", "/enableReusePort", "no socket", func(b *base) {

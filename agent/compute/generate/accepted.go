@@ -5,8 +5,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// Accepted returns what an Envoy has of the config once it has taken all of it but the resources
-// that findings block.
+// Accepted returns the config that an Envoy has after it accepted p, except for the resources that
+// findings block.
 func (p *Proxy) Accepted(findings []finding.Finding) *Proxy {
 	blocked := map[draft.ResourceID]bool{}
 	for i := range findings {
@@ -20,8 +20,8 @@ func (p *Proxy) Accepted(findings []finding.Finding) *Proxy {
 	return p.substitute(&draft.Sealed{}, nil, blocked)
 }
 
-// SameConfig reports whether two proxies are sent the same but for their secrets, which are made
-// for each proxy. Nil is a config without resources.
+// SameConfig reports whether two proxies are sent the same config, apart from their secrets, which
+// are specific to each proxy. Nil is a config without resources.
 func SameConfig(a, b *Proxy) bool {
 	switch {
 	case a == nil || b == nil:

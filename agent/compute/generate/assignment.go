@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Field numbers of envoy.config.endpoint.v3 and what it holds, for the encoder below.
+// Field numbers of envoy.config.endpoint.v3 and the messages in it, for the encoder below.
 const (
 	fieldClusterName = 1 // ClusterLoadAssignment
 	fieldEndpoints   = 2
@@ -35,24 +35,25 @@ const (
 	fieldUInt32      = 1 // google.protobuf.UInt32Value
 )
 
-// The same endpoint tags select subsets and TLS contexts.
+// The same tags of an endpoint select subsets and TLS contexts.
 var endpointMetadata = []string{"envoy.lb", "envoy.transport_socket_match"}
 
-// assignment encodes a ClusterLoadAssignment, endpoints grouped by zone in the order of zone names.
-// Endpoints are the largest and most often rebuilt part of a mesh, and this is a third of the work
-// of building and marshalling messages; TestAssignmentIsCanonical holds it against them.
+// assignment encodes a ClusterLoadAssignment with its endpoints grouped by zone, in the order of
+// zone names. Endpoints are the largest and most often rebuilt part of a mesh, and encoding them
+// directly takes a third of the time of building and marshaling messages. TestAssignmentIsCanonical
+// compares the two.
 //
-// Endpoints on nodes that do not answer are unhealthy, as long as there are others.
+// Endpoints on unresponsive nodes are unhealthy, unless all nodes are unresponsive.
 type assignment struct {
-	some                               bool   // there are endpoints on nodes that answer
-	out, group, lb, inner, tags, entry []byte // scratch
+	some                               bool   // some node with endpoints responds
+	out, group, lb, inner, tags, entry []byte // scratch buffers
 }
 
 func (a *assignment) encode(cluster string, list []mesh.Endpoint, l *policy.Localities, f node.Flavor) []byte {
 	a.out = appendString(a.out[:0], fieldClusterName, cluster)
 	list = mesh.Distinct(list)
 	a.some = slices.ContainsFunc(list, func(e mesh.Endpoint) bool { return !e.Dead() })
-	if l != nil { // of a policy, and policies act on Envoys alone
+	if l != nil { // set by a policy, and policies apply only to Envoys
 		a.placed(list, l)
 		return slices.Clone(a.out)
 	}
@@ -80,7 +81,7 @@ func (a *assignment) encode(cluster string, list []mesh.Endpoint, l *policy.Loca
 	return slices.Clone(a.out)
 }
 
-// placed appends the endpoints in the groups that localities put them in, by priority and place.
+// placed appends the endpoints grouped by localities, in the order of priority and position.
 func (a *assignment) placed(list []mesh.Endpoint, l *policy.Localities) {
 	places, of := placesOf(list, l)
 	for _, p := range places {
@@ -114,13 +115,13 @@ func (a *assignment) placed(list []mesh.Endpoint, l *policy.Localities) {
 	}
 }
 
-// placement is where an endpoint goes, if anywhere.
+// placement is the group of an endpoint, if it has one.
 type placement struct {
 	policy.Locality
 	ok bool
 }
 
-// placesOf returns the groups in their order, and that of each endpoint.
+// placesOf returns the groups in order, and the placement of each endpoint.
 func placesOf(list []mesh.Endpoint, l *policy.Localities) (places []policy.Locality, of []placement) {
 	of = make([]placement, len(list))
 	for i := range list {
@@ -144,8 +145,8 @@ func zonesOf(list []mesh.Endpoint) []string {
 	return zones
 }
 
-// endpoint encodes one LbEndpoint into a.lb. Members of a oneof come last, as the protobuf library
-// writes them.
+// endpoint encodes one LbEndpoint into a.lb. Members of a oneof come last, as in the output of the
+// protobuf library.
 func (a *assignment) endpoint(e *mesh.Endpoint) {
 	a.lb = a.lb[:0]
 	if a.some && e.Dead() {

@@ -13,9 +13,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Check says what the Envoy of p would make of its config, given what it has accepted so far (nil
-// for one that starts); see [check.Checker]. A gRPC client that is its own proxy has rules of its
-// own, of which nothing is said.
+// Check returns what the Envoy of p would reject or could not use in its config, given the config
+// that it has accepted so far (nil for an Envoy that starts); see [check.Checker]. It returns
+// nothing for a proxyless gRPC client, which has different rules.
 func (p *Proxy) Check(c *check.Checker, accepted *draft.Sealed) []finding.Finding {
 	if p.Flavor == node.FlavorGRPC {
 		return nil
@@ -24,14 +24,14 @@ func (p *Proxy) Check(c *check.Checker, accepted *draft.Sealed) []finding.Findin
 	if accepted != nil {
 		prev = &accepted.Resources
 	}
-	// These hold for every Envoy that starts with the bootstrap of package bootstrap.
+	// These facts hold for every Envoy that starts with the bootstrap of package bootstrap.
 	return c.Check(prev, p.Snapshot(), &finding.Facts{Build: p.Build, Host: p.Host,
 		StaticClusters: bootstrap.StaticClusters(),
 		RE2Limit:       math.MaxUint32, SecretsLater: p.placeholders()})
 }
 
-// placeholders reports whether something in the config stands for a secret: nobody has yet made
-// one, and at the border of a zone what other meshes need is sent all the same.
+// placeholders reports whether the config has placeholder secrets: no certificates exist yet, or
+// some mesh of a zone proxy has none.
 func (p *Proxy) placeholders() bool {
 	if p.border != nil {
 		return slices.Contains(p.border.secrets, identity.Placeholder())
@@ -39,9 +39,9 @@ func (p *Proxy) placeholders() bool {
 	return p.secrets == identity.Placeholder()
 }
 
-// StillFit reports whether a config need not be checked where nothing of another one, was, is
-// withheld: the two differ in lists of endpoints alone, and those are good by themselves. It is
-// what most changes of a mesh come to, and cheap.
+// StillFit reports whether the check can be skipped because nothing of the previous config was
+// withheld, the two differ only in endpoint lists, and those have no findings. This cheap test
+// covers most changes of a mesh.
 func (p *Proxy) StillFit(c *check.Checker, was *draft.Sealed) bool {
 	rank := draft.Rank(draft.TypeEndpoint)
 	for i, v := range p.Sealed.Versions {

@@ -8,16 +8,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// Change is a resource of which two configs have different bytes, or which only one of them has.
+// Change is a resource whose bytes differ between two configs, or which only one of them has.
 type Change struct {
 	draft.ResourceID
-	From, To *draft.Resource // nil where a config does not have it
+	From, To *draft.Resource // nil if the config lacks it
 
 	rank int
 }
 
-// Difference returns what changes from one config of a proxy to another one, sorted by type and
-// name. Nil is a config without resources.
+// Difference returns the changed resources between two configs of a proxy, sorted by type and name.
+// Nil is a config without resources.
 func Difference(from, to *Proxy) []Change {
 	none := &Proxy{Sealed: &draft.Sealed{}}
 	if from == nil {
@@ -40,8 +40,7 @@ func Difference(from, to *Proxy) []Change {
 	return out
 }
 
-// Resource returns a resource of the config, nil for one that it does not have; a nil config has
-// none.
+// Resource returns a resource of the config, or nil if there is none. The config may be nil.
 func (p *Proxy) Resource(id draft.ResourceID) *draft.Resource {
 	if p == nil {
 		return nil
@@ -60,13 +59,13 @@ func (p *Proxy) Resource(id draft.ResourceID) *draft.Resource {
 	return list[i]
 }
 
-// Has reports whether the config has resources of a type; a nil config has none.
+// Has reports whether the config has resources of a type. The config may be nil.
 func (p *Proxy) Has(typeURL string) bool {
 	rank := draft.Rank(typeURL)
 	return p != nil && rank >= 0 && len(p.Sealed.Resources[rank]) > 0
 }
 
-// Both renders a changed resource as it was and as it is to be; what is not there is nil.
+// Both renders a changed resource before and after the change; nil stands for a missing resource.
 func (r *Renderer) Both(c *Change) (from, to json.RawMessage, err error) {
 	if c.From != nil {
 		if from, err = r.Render(c.rank, c.From); err != nil {

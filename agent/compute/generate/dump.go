@@ -17,9 +17,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
-// RedactDump returns what Envoy answers at /config_dump without its secrets: those that are hidden
-// in configs, and what an Envoy shows to prove itself, as the token in its bootstrap. A message of
-// a type that this program does not know is left out, with its name in its place.
+// RedactDump returns Envoy's answer to /config_dump without secrets: those that are hidden in
+// configs, and Envoy's own credentials, such as the token in its bootstrap. It replaces a message
+// of an unknown type with the name of the type.
 func RedactDump(body []byte) (json.RawMessage, error) {
 	marked, err := secrets()
 	if err != nil {
@@ -57,7 +57,7 @@ func RedactDump(body []byte) (json.RawMessage, error) {
 	return secret.WithoutKeys(out)
 }
 
-// withoutUnknown puts the name of a message of an unknown type in the place of the message.
+// withoutUnknown replaces messages of unknown types with the names of the types.
 func withoutUnknown(body []byte) ([]byte, error) {
 	var doc any
 	dec := json.NewDecoder(bytes.NewReader(body))

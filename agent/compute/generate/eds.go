@@ -10,13 +10,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// endpointRef is one EDS resource of a proxy: what it is made from beside the endpoints.
+// endpointRef is one EDS resource of a proxy, without its endpoints.
 type endpointRef struct {
 	cluster    string
-	service    mesh.ServiceID // zero for one that nothing offers, and for the egresses
+	service    mesh.ServiceID // zero for a service without endpoints, and for egresses
 	index      int            // of the service in most views
 	subset     map[string]string
-	localities *policy.Localities // nil: every place is as good
+	localities *policy.Localities // nil: no preference
 }
 
 // in returns the endpoints in a view.
@@ -38,7 +38,7 @@ func (r *endpointRef) in(v *mesh.View) *mesh.EndpointSet {
 
 var noEndpoints = &mesh.EndpointSet{}
 
-// refTo refers to the endpoints of a service.
+// refTo returns a reference to the endpoints of a service.
 func refTo(cluster string, s *mesh.Service, subset map[string]string) endpointRef {
 	out := endpointRef{cluster: cluster, subset: subset}
 	if s.Index >= 0 {
@@ -47,20 +47,20 @@ func refTo(cluster string, s *mesh.Service, subset map[string]string) endpointRe
 	return out
 }
 
-// refList is the EDS resources of a part, immutable.
+// refList lists the EDS resources of a part. It is immutable.
 type refList struct {
 	digest [32]byte
 	list   []endpointRef
 }
 
-// endpoints is the EDS resources of a proxy in a view, sorted by name.
+// endpoints holds the EDS resources of a proxy in a view, sorted by name.
 type endpoints struct {
 	lists   []*refList
 	list    []*draft.Resource
-	version string // of list
+	version string // of the list
 }
 
-// located returns the EDS resources that were referred to, with where they are preferred to be.
+// located returns the referenced EDS resources with their preferred localities.
 func (g *generator) located() []endpointRef {
 	for i := range g.refs {
 		g.refs[i].localities = g.localitiesOf(&g.refs[i])
@@ -68,7 +68,7 @@ func (g *generator) located() []endpointRef {
 	return g.refs
 }
 
-// digestOf is a hash over EDS resources.
+// digestOf returns a hash over EDS resources.
 func digestOf(refs []endpointRef) [32]byte {
 	d := newDigest()
 	for i := range refs {
@@ -79,8 +79,8 @@ func digestOf(refs []endpointRef) [32]byte {
 	return d.sum()
 }
 
-// newEndpoints makes EDS resources for a view. It returns last, which may be nil, where nothing of
-// it has changed.
+// newEndpoints builds the EDS resources for a view. It returns last, which may be nil, if nothing
+// changed.
 func newEndpoints(lists []*refList, v *mesh.View, f node.Flavor, memo *Memo, last *endpoints) *endpoints {
 	n := 0
 	for _, l := range lists {
@@ -112,7 +112,7 @@ func newEndpoints(lists []*refList, v *mesh.View, f node.Flavor, memo *Memo, las
 	return e
 }
 
-// withEndpoints returns the config with EDS resources, beside those that policies have added.
+// withEndpoints returns the config with EDS resources, in addition to those that policies added.
 func withEndpoints(s *draft.Sealed, e *endpoints, added []*draft.Resource) *draft.Sealed {
 	list, version := e.list, e.version
 	if len(added) > 0 {

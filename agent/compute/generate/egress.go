@@ -11,14 +11,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// egress makes the config of an egress. A destination lies outside a mesh, and proxies of the mesh
-// ask for it with mutual TLS; or in another zone, and their TLS passes on to the ingress there.
+// egress builds the config of an egress. Its destinations are either outside a mesh, and proxies of
+// the mesh connect to them with mutual TLS, or in another zone, and the proxies' TLS passes through
+// to the ingress there.
 type egress struct {
 	*border
 	spec *resource.ZoneEgress
 }
 
-// egressMesh is one mesh as an egress sees it.
+// egressMesh is one mesh from the egress's point of view.
 type egressMesh struct {
 	*Mesh
 	view   *mesh.View
@@ -26,10 +27,10 @@ type egressMesh struct {
 	chosen *policy.Choices
 	exits  []egressExit
 	beyond []arrival // in other zones
-	used   bool      // some chain is of this mesh
+	used   bool      // a chain belongs to this mesh
 }
 
-// egressChainParts are the messages of a chain, allocated together.
+// egressChainParts holds the messages of a chain, allocated at once.
 type egressChainParts struct {
 	chain   draft.Chain
 	message listenerv3.FilterChain
@@ -40,7 +41,7 @@ func (b *border) egress(spec *resource.ZoneEgress, prev *Proxy) (*Proxy, error) 
 	var meshes []*egressMesh
 	for _, m := range b.in.Meshes {
 		if m.View.Spec.MTLSEnabled() == nil {
-			continue // nobody could prove to be of it
+			continue // no client could prove that it belongs to the mesh
 		}
 		one := &egressMesh{Mesh: m, view: m.View, chosen: choicesOf(m), exits: exitsOf(m)}
 		for _, s := range m.View.Services() {
@@ -67,7 +68,7 @@ func (b *border) egress(spec *resource.ZoneEgress, prev *Proxy) (*Proxy, error) 
 	return b.seal(), err
 }
 
-// mesh adds what of a mesh leaves through the egress.
+// mesh adds the destinations of a mesh that are reached through the egress.
 func (e *egress) mesh(m *egressMesh) (err error) {
 	if m.tls, err = newMeshTLS(m.view); err != nil {
 		return err
@@ -96,7 +97,7 @@ func (e *egress) mesh(m *egressMesh) (err error) {
 	return nil
 }
 
-// egressFingerprint is a hash of all that an egress is made from but the secrets.
+// egressFingerprint returns a hash of all inputs of an egress except the secrets.
 func egressFingerprint(in *ZoneInput, meshes []*egressMesh) [sha256.Size]byte {
 	d := newZoneDigest(in)
 	d.add(in.SystemCA)

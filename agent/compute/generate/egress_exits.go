@@ -21,14 +21,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// egressExit is what some policy lets out.
+// egressExit is a destination that some policy lets out of the mesh.
 type egressExit struct {
 	policy.Exit
 	owner resource.Key // the first policy by name
 }
 
-// exitsOf lists what the policies of a mesh let out through egresses, sorted by server name, each
-// once.
+// exitsOf returns the destinations that the policies of a mesh let out through egresses, sorted by
+// server name and without duplicates.
 func exitsOf(m *Mesh) []egressExit {
 	if m.Policies == nil || !m.View.ThroughEgress() {
 		return nil
@@ -52,7 +52,7 @@ func exitsOf(m *Mesh) []egressExit {
 	return slices.CompactFunc(out, func(a, b egressExit) bool { return a.ServerName == b.ServerName })
 }
 
-// exit adds the chain and the cluster of what a policy lets out.
+// exit adds the chain and the cluster of an exit.
 func (e *egress) exit(m *egressMesh, x *egressExit) {
 	name := m.view.Name + ":" + x.Name
 	c := &draft.Cluster{Kind: draft.PassthroughCluster, Message: &clusterv3.Cluster{
@@ -64,7 +64,7 @@ func (e *egress) exit(m *egressMesh, x *egressExit) {
 		kind := clusterv3.Cluster_STATIC
 		if _, err := netip.ParseAddr(x.Host); err != nil {
 			kind = clusterv3.Cluster_STRICT_DNS
-			c.Message.WaitForWarmOnInit = sharedFalse // others are not held up by a name outside that does not resolve
+			c.Message.WaitForWarmOnInit = sharedFalse // an external name that does not resolve must not delay other clusters
 		}
 		resolve(c.Message, kind, e.spec.Networking.Address)
 		c.Message.LoadAssignment = assignmentOf(name, lbEndpoint(&mesh.Endpoint{Address: x.Host, Port: x.Port}))
@@ -88,7 +88,7 @@ func (e *egress) exit(m *egressMesh, x *egressExit) {
 	}
 }
 
-// tunnelEnd takes tunnels and hands on what comes out of them.
+// tunnelEnd returns the connection manager that terminates tunnels and forwards their content.
 func tunnelEnd(name string, routes []*routev3.Route) *draft.HTTP {
 	return &draft.HTTP{
 		Filters: draft.PlainFilters,
@@ -104,7 +104,7 @@ func tunnelEnd(name string, routes []*routev3.Route) *draft.HTTP {
 
 const upgradeConnect = "CONNECT"
 
-// tunnelRoutes let tunnels pass to the addresses and the port of an exit.
+// tunnelRoutes returns routes that let tunnels pass to the addresses and the port of an exit.
 func tunnelRoutes(x *policy.Exit, cluster string) ([]*routev3.Route, error) {
 	pass := &routev3.RouteAction{
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
@@ -145,21 +145,21 @@ func tunnelRoutes(x *policy.Exit, cluster string) ([]*routev3.Route, error) {
 	return []*routev3.Route{refused, route("ipv4", anyIPv4+":"+port), route("ipv6", anyIPv6+":"+port)}, nil
 }
 
-// Patterns (RE2) of addresses as Envoy writes them in front of a port: IPv4 with dots, IPv6 in the
-// form of RFC 5952 in brackets. Whatever fits a pattern of a prefix is an address within, or no
-// address at all. A matcher of prefixes would need the address in a header of its own, which then
-// could say something else than the one by which Envoy dials.
+// These RE2 patterns match addresses as Envoy writes them before a port: IPv4 with dots, and IPv6
+// in the form of RFC 5952 in brackets. Text that matches the pattern of a prefix is either an
+// address within it or no address at all. A prefix matcher would need the address in a separate
+// header, which could differ from the address that Envoy dials.
 const (
 	octet   = "(?:0|[1-9][0-9]{0,2})"
 	anyIPv4 = octet + `(?:\.` + octet + "){3}"
-	// anyIPv6 is global (2000::/3) and unique local (fc00::/7) addresses.
+	// anyIPv6 matches global (2000::/3) and unique local (fc00::/7) addresses.
 	anyIPv6 = `\[(?:[23][0-9a-f]{3}|f[cd][0-9a-f]{2}):[0-9a-f:]*\]`
-	// ownPattern is this host, its link and groups: 0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16,
-	// 224.0.0.0/3.
+	// ownPattern matches this host, its link, and multicast groups: 0.0.0.0/8, 127.0.0.0/8,
+	// 169.254.0.0/16, and 224.0.0.0/3.
 	ownPattern = `(?:0|127|169\.254|22[4-9]|2[3-9][0-9])\.`
 )
 
-// addressPattern is the pattern of the addresses of a prefix.
+// addressPattern returns the pattern of the addresses of a prefix.
 func addressPattern(p netip.Prefix) (string, error) {
 	if p.Addr().Is4() {
 		return ipv4Pattern(p), nil
@@ -187,9 +187,9 @@ func ipv4Pattern(p netip.Prefix) string {
 	return strings.Join(parts, `\.`)
 }
 
-// ipv6Pattern fails for prefixes of which an address may be written in several ways: where a part
-// between colons can be zero, or have zeros in front, the text of an address within does not begin
-// with that of the prefix.
+// ipv6Pattern returns the pattern of the addresses of an IPv6 prefix. It fails if an address within
+// the prefix may not begin with the text of the prefix: a group between colons could be zero or
+// have leading zeros.
 func ipv6Pattern(p netip.Prefix) (string, error) {
 	p = p.Masked()
 	if p.IsSingleIP() {
@@ -215,7 +215,7 @@ func ipv6Pattern(p netip.Prefix) (string, error) {
 		for shift := 12; shift >= 0; shift, left = shift-4, left-4 {
 			out.WriteString(nibble(group>>shift&0xf, left))
 		}
-		if i == 14 { // the last part
+		if i == 14 { // the last group
 			out.WriteString(`\]`)
 			return out.String(), nil
 		}
@@ -226,7 +226,7 @@ func ipv6Pattern(p netip.Prefix) (string, error) {
 	return out.String(), nil
 }
 
-// nibble is the pattern of one hexadecimal digit of which some bits are given.
+// nibble returns the pattern of a hexadecimal digit whose first bits are given.
 func nibble(value uint16, bits int) string {
 	switch {
 	case bits >= 4:

@@ -18,14 +18,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// unixScheme begins the address of a unix socket.
+// unixScheme is the prefix of a unix socket's address.
 const unixScheme = "unix://"
 
-// externalConnectTimeout is that of the reference for what lies outside the mesh.
+// externalConnectTimeout is Kuma's timeout for destinations outside the mesh.
 const externalConnectTimeout = 5 * time.Second
 
-// external adds the chains and clusters of one service outside a mesh: one for all its endpoints,
-// and one for each choice of tags that a proxy of the mesh makes.
+// external adds the chains and clusters of a service outside a mesh: one for all its endpoints, and
+// one for each tag combination that proxies of the mesh select.
 func (e *egress) external(m *egressMesh, s *mesh.Service) {
 	for _, subset := range m.subsets(s) {
 		o := &mesh.Outbound{Service: s, Subset: subset}
@@ -54,8 +54,8 @@ func (e *egress) external(m *egressMesh, s *mesh.Service) {
 	}
 }
 
-// decide lets through a chain who may use all that it leads to, and does to them what legacy
-// policies say.
+// decide guards a chain: only clients that may use everything behind it are admitted, and legacy
+// policies apply to them.
 func (e *egress) decide(m *egressMesh, ch *draft.Chain, list []mesh.Endpoint) {
 	var to []*policy.Outside
 	for i := range list {
@@ -67,7 +67,7 @@ func (e *egress) decide(m *egressMesh, ch *draft.Chain, list []mesh.Endpoint) {
 	m.Policies.AtEgress(to, ch, e.warn)
 }
 
-// owner is the resource that a service is made of, the first where there are several.
+// owner returns the resource that defines a service, or the first one if there are several.
 func (e *egress) owner(s *mesh.Service) resource.Key {
 	if s.Resource != (resource.Key{}) {
 		return s.Resource
@@ -78,8 +78,8 @@ func (e *egress) owner(s *mesh.Service) resource.Key {
 	return e.in.Resource.Key
 }
 
-// externalCluster makes the cluster of endpoints outside a mesh; nil where that cannot be as it was
-// asked for.
+// externalCluster returns the cluster of endpoints outside a mesh, or nil if its TLS settings
+// cannot be honored.
 func (e *egress) externalCluster(s *mesh.Service, name string, list []mesh.Endpoint) *draft.Cluster {
 	if s.ID.Kind != mesh.KindMeshExternalService {
 		return outsideCluster(name, list, e.spec.Networking.Address, e.warn)
@@ -96,7 +96,7 @@ func (e *egress) externalCluster(s *mesh.Service, name string, list []mesh.Endpo
 	c := &draft.Cluster{Message: &clusterv3.Cluster{Name: name}}
 	if spec.TLS != nil && spec.TLS.Enabled {
 		if err := externalTLS(c.Message, spec, list, e.in.SystemCA); err != nil {
-			// Plain text, or a server that is not verified, would be worse than one service less.
+			// Omitting a service is better than plain text or an unverified server.
 			e.warn(s.Resource, "spec.tls: %v: the service is left out", err)
 			return nil
 		}
@@ -114,8 +114,8 @@ func (e *egress) externalCluster(s *mesh.Service, name string, list []mesh.Endpo
 	return c
 }
 
-// oneKind returns the endpoints that one cluster can have, since Envoy resolves names in clusters
-// of names and addresses alone.
+// oneKind returns the endpoints that fit into one cluster, because Envoy resolves names only in
+// clusters without addresses.
 func (e *egress) oneKind(k resource.Key, list []mesh.Endpoint) ([]mesh.Endpoint, clusterv3.Cluster_DiscoveryType) {
 	unix := func(ep mesh.Endpoint) bool { return strings.HasPrefix(ep.Address, unixScheme) }
 	named := func(ep mesh.Endpoint) bool {
@@ -133,7 +133,7 @@ func (e *egress) oneKind(k resource.Key, list []mesh.Endpoint) ([]mesh.Endpoint,
 	return list, clusterv3.Cluster_STRICT_DNS
 }
 
-// externalEndpoint is one endpoint of a MeshExternalService.
+// externalEndpoint returns one endpoint of a MeshExternalService.
 func externalEndpoint(e *mesh.Endpoint) *endpointv3.LbEndpoint {
 	path, unix := strings.CutPrefix(e.Address, unixScheme)
 	if !unix {
@@ -144,13 +144,13 @@ func externalEndpoint(e *mesh.Endpoint) *endpointv3.LbEndpoint {
 	return out
 }
 
-// externalHTTP hands requests on to a service. Limits of time are the client's proxy's; those here
-// end what it has forgotten.
+// externalHTTP forwards requests to a service. The client's proxy sets the timeouts; those set here
+// only end requests that it forgot.
 func externalHTTP(s *mesh.Service, cluster string) *draft.HTTP {
 	route := prefixRoute(routeName, cluster)
 	route.GetRoute().HostRewriteSpecifier = &routev3.RouteAction_AutoHostRewrite{AutoHostRewrite: sharedTrue}
 	routes := routesOf("outbound:"+s.ID.Name, s.ID.Name, route)
-	routes.RequestHeadersToRemove = []string{tagsHeader} // what proxies tell each other does not leave the mesh
+	routes.RequestHeadersToRemove = []string{tagsHeader} // the mesh's internal headers must not leave it
 	return &draft.HTTP{
 		Filters: httpFilters(s.Protocol),
 		Message: &hcmv3.HttpConnectionManager{
@@ -161,7 +161,8 @@ func externalHTTP(s *mesh.Service, cluster string) *draft.HTTP {
 	}
 }
 
-// subsets are the choices of tags for which a service needs a chain, all endpoints first.
+// subsets returns the tag combinations of a service that need a chain. The first one selects all
+// endpoints.
 func (m *egressMesh) subsets(s *mesh.Service) []map[string]string {
 	out := []map[string]string{nil}
 	if s.ID.Kind == mesh.KindTag {
@@ -170,7 +171,7 @@ func (m *egressMesh) subsets(s *mesh.Service) []map[string]string {
 	return out
 }
 
-// chain makes a filter chain for connections of the proxies of the mesh that name a server.
+// chain returns a filter chain for connections of the mesh's proxies with a server name.
 func (m *egressMesh) chain(name, sni string) *draft.Chain {
 	p := &egressChainParts{}
 	p.chain = draft.Chain{TLS: true, Message: &p.message}

@@ -24,14 +24,13 @@ import (
 
 // Modes of spec.tls.verification of a MeshExternalService.
 const (
-	verifySkipSAN = "SkipSAN" // the certificate may be for another name
-	verifySkipCA  = "SkipCA"  // anybody may have signed it
+	verifySkipSAN = "SkipSAN" // the name in the certificate is not checked
+	verifySkipCA  = "SkipCA"  // the CA is not checked
 	verifySkipAll = "SkipAll"
 )
 
-// externalTLS gives a cluster the TLS contexts of a MeshExternalService: one for all endpoints, or
-// one for each where they are known by names of their own. It fails where TLS cannot be as safe as
-// was asked for.
+// externalTLS sets the TLS contexts of a MeshExternalService: one for all endpoints, or one for
+// each endpoint if their names differ. It fails if the requested level of security is not possible.
 func externalTLS(c *clusterv3.Cluster, spec *resource.MeshExternalService, list []mesh.Endpoint,
 	systemCA string) error {
 	t := spec.TLS
@@ -61,12 +60,12 @@ func externalTLS(c *clusterv3.Cluster, spec *resource.MeshExternalService, list 
 	return nil
 }
 
-// nameTag tells the TLS contexts of the endpoints of a service apart.
+// nameTag returns the tag that selects the TLS context of an endpoint.
 func nameTag(name string) map[string]string {
 	return map[string]string{resource.TagExternalServiceName: name}
 }
 
-// serverName is the name that the server at an endpoint is asked for.
+// serverName returns the server name to send to an endpoint.
 func serverName(t *resource.MeshExternalTLS, e *mesh.Endpoint) string {
 	if t.Verification != nil && t.Verification.ServerName != "" {
 		return strings.TrimSuffix(t.Verification.ServerName, ".")
@@ -123,7 +122,7 @@ func externalSocket(t *resource.MeshExternalTLS, name, systemCA string) (*corev3
 	return packTLS(ctx)
 }
 
-// wantedNames are the names of which the server has to prove one.
+// wantedNames returns the names of which the server must prove one.
 func wantedNames(v *resource.MeshExternalVerification, name string) []*tlsv3.SubjectAltNameMatcher {
 	var out []*tlsv3.SubjectAltNameMatcher
 	for _, s := range v.SubjectAltNames {
@@ -143,7 +142,7 @@ func wantedNames(v *resource.MeshExternalVerification, name string) []*tlsv3.Sub
 	return out
 }
 
-// hostNames match the name or the address of a server.
+// hostNames matches the DNS name or IP address of a server.
 func hostNames(m *matcherv3.StringMatcher) []*tlsv3.SubjectAltNameMatcher {
 	return []*tlsv3.SubjectAltNameMatcher{
 		{SanType: tlsv3.SubjectAltNameMatcher_DNS, Matcher: m}, {SanType: tlsv3.SubjectAltNameMatcher_IP_ADDRESS, Matcher: m},
@@ -168,7 +167,7 @@ func tlsVersion(s string) tlsv3.TlsParameters_TlsProtocol {
 	return tlsv3.TlsParameters_TLS_AUTO
 }
 
-// authorities reads certificates of authorities. Those in a file are not looked at.
+// authorities reads CA certificates. It does not read those in a file.
 func authorities(d *resource.DataSource) (*corev3.DataSource, error) {
 	out, err := dataSource(d)
 	if err != nil {
@@ -193,7 +192,7 @@ func authorities(d *resource.DataSource) (*corev3.DataSource, error) {
 	return out, nil
 }
 
-// clientPair reads what a client proves itself with. What is wrong is said without the key.
+// clientPair reads a client's certificate and key. Its errors never contain the key.
 func clientPair(cert *resource.DataSource, key *resource.KeySource) (*tlsv3.TlsCertificate, error) {
 	chain, err := dataSource(cert)
 	if err != nil {
@@ -211,8 +210,8 @@ func clientPair(cert *resource.DataSource, key *resource.KeySource) (*tlsv3.TlsC
 	return &tlsv3.TlsCertificate{CertificateChain: chain, PrivateKey: private}, nil
 }
 
-// externalCluster holds its endpoints itself: by name they are resolved by the proxy, else they are
-// static.
+// externalCluster adds a cluster that holds its endpoints itself. Envoy resolves host names; other
+// endpoints are static.
 func (g *generator) externalCluster(o *mesh.Outbound, name string, service draft.Service) {
 	c := outsideCluster(name, o.Service.Endpoints.Subset(o.Subset), g.dp.Networking.Address, g.Warn)
 	c.Service = service
@@ -220,7 +219,8 @@ func (g *generator) externalCluster(o *mesh.Outbound, name string, service draft
 	g.d.Clusters = append(g.d.Clusters, c)
 }
 
-// outsideCluster makes the cluster of endpoints outside the mesh for a proxy at an address.
+// outsideCluster returns the cluster of endpoints outside the mesh for a proxy with the given
+// address.
 func outsideCluster(name string, list []mesh.Endpoint, proxy string, warn warnFunc) *draft.Cluster {
 	c := &draft.Cluster{Message: &clusterv3.Cluster{Name: name}}
 	kind := clusterv3.Cluster_STATIC
@@ -230,7 +230,7 @@ func outsideCluster(name string, list []mesh.Endpoint, proxy string, warn warnFu
 			if tls := spec.Networking.TLS; tls != nil && tls.Enabled {
 				m, err := transportMatch(&e, tls)
 				if err != nil {
-					// Plain text where TLS was asked for would be worse than one endpoint less.
+					// Omitting an endpoint is better than plain text instead of the requested TLS.
 					warn(e.Resource.Key, "networking.tls: %v: the endpoint is left out", err)
 					continue
 				}
@@ -247,19 +247,19 @@ func outsideCluster(name string, list []mesh.Endpoint, proxy string, warn warnFu
 	return c
 }
 
-// warnFunc notes something that the owner of a resource should know.
+// warnFunc records a warning for the owner of a resource.
 type warnFunc func(k resource.Key, format string, args ...any)
 
-// resolve says how the endpoints of a cluster are found by a proxy at an address.
+// resolve sets how a proxy with the given address discovers the endpoints of a cluster.
 func resolve(c *clusterv3.Cluster, kind clusterv3.Cluster_DiscoveryType, proxy string) {
 	c.ClusterDiscoveryType = clusterType(kind)
 	if a, err := netip.ParseAddr(proxy); kind == clusterv3.Cluster_STRICT_DNS && (err != nil || a.Is4()) {
-		c.DnsLookupFamily = clusterv3.Cluster_V4_ONLY // a proxy without an IPv6 address cannot dial one
+		c.DnsLookupFamily = clusterv3.Cluster_V4_ONLY // a proxy without an IPv6 address cannot connect to one
 	}
 }
 
-// transportMatch is the TLS context of one endpoint, chosen by the endpoint's tags. Envoy offers
-// the ALPN protocol of the cluster's HTTP version by itself.
+// transportMatch returns the TLS context of one endpoint, which the endpoint's tags select. Envoy
+// itself offers the ALPN protocol of the cluster's HTTP version.
 func transportMatch(e *mesh.Endpoint, t *resource.ExternalTLS) (*clusterv3.Cluster_TransportSocketMatch, error) {
 	name := cmp.Or(t.ServerName, e.Address)
 	ctx := &tlsv3.UpstreamTlsContext{Sni: name, AllowRenegotiation: t.AllowRenegotiation}
@@ -295,7 +295,7 @@ func transportMatch(e *mesh.Endpoint, t *resource.ExternalTLS) (*clusterv3.Clust
 	return &clusterv3.Cluster_TransportSocketMatch{Name: e.Address, Match: endpointTags(e), TransportSocket: socket}, err
 }
 
-// dataSource hands the proxy the bytes, or the file to read them from.
+// dataSource returns inline bytes, or the file from which the proxy reads them.
 func dataSource(d *resource.DataSource) (*corev3.DataSource, error) {
 	switch {
 	case len(d.Inline) > 0:

@@ -9,11 +9,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Snapshot returns the config in the form in which package envoy reads it.
+// Snapshot returns the config in the form of package envoy.
 func (p *Proxy) Snapshot() *envoy.Snapshot { return &p.Sealed.Resources }
 
-// WithPolicies returns the mesh as it would be with these policies, each added or in the place of
-// the one of its key. They must belong to this mesh.
+// WithPolicies returns the mesh with these policies. Each is added or replaces the policy with the
+// same key. They must belong to this mesh.
 func (m *Mesh) WithPolicies(list ...*resource.Resource) *Mesh {
 	out := *m
 	out.set = resource.NewSet(slices.Concat(m.set.All(), list))
@@ -23,8 +23,8 @@ func (m *Mesh) WithPolicies(list ...*resource.Resource) *Mesh {
 	return &out
 }
 
-// CertificateNames returns the URIs in the certificate of a dataplane of the mesh, sorted; nil
-// where the mesh has no mTLS or the dataplane gets no certificate.
+// CertificateNames returns the URIs in the certificate of a dataplane, sorted, or nil if the mesh
+// has no mTLS or the dataplane gets no certificate.
 func (m *Mesh) CertificateNames(dataplane *resource.Resource) []string {
 	dp, ok := dataplane.Spec.(*resource.Dataplane)
 	if !ok || m.View.Spec.MTLSEnabled() == nil {

@@ -1,8 +1,8 @@
-// Package generate makes the config of a proxy: a view of the mesh, its policies and a proxy in, a
-// sealed config out.
+// Package generate computes the config of a proxy from a view of the mesh, its policies, and the
+// proxy.
 //
-// It is pure: the same input gives the same bytes on every node. What a [Memo] or an earlier result
-// saves is work, never a difference.
+// It is pure: the same input gives the same bytes on every node. A [Memo] or a previous result
+// saves work and never changes the result.
 package generate
 
 import (
@@ -18,18 +18,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Mesh is one mesh as the configs of its proxies are made from it.
+// Mesh holds the inputs of a mesh for the configs of its proxies.
 type Mesh struct {
 	View     *mesh.View
-	Policies *policy.Index // of the same view; nil: none
+	Policies *policy.Index // of the same view; nil if there are none
 
 	set     *resource.Set
 	options policy.Options
-	only    *[]mesh.Outbound // instead of what a dataplane reaches; nil: that
+	only    *[]mesh.Outbound // replaces the dataplane's reachable outbounds; nil: not set
 }
 
-// NewMesh derives a mesh from a set of resources. Parts of prev, which may be nil, whose inputs did
-// not change are used again. It fails when the set has no mesh of that name.
+// NewMesh derives a mesh from a set of resources. It reuses unchanged parts of prev, which may be
+// nil. It fails if the set has no mesh of that name.
 func NewMesh(set *resource.Set, name string, o mesh.Options, plugins []policy.Plugin, p policy.Options,
 	prev *Mesh) (*Mesh, error) {
 	var last *mesh.View
@@ -48,8 +48,8 @@ func NewMesh(set *resource.Set, name string, o mesh.Options, plugins []policy.Pl
 	return &Mesh{View: v, Policies: policy.NewIndex(plugins, set, v, again), set: set, options: p}, nil
 }
 
-// domains are the names outside of a mesh that its policies give virtual addresses, also shadow
-// policies: an address stays when they act.
+// domains returns the external names to which policies of a mesh assign virtual addresses. It
+// includes shadow policies, so that an address stays when they take effect.
 func domains(set *resource.Set, mesh string, plugins []policy.Plugin) (out []string) {
 	for i := range plugins {
 		if plugins[i].Domains == nil {
@@ -65,8 +65,8 @@ func domains(set *resource.Set, mesh string, plugins []policy.Plugin) (out []str
 	return slices.Compact(out)
 }
 
-// Shadow returns the mesh in which the policies that are labelled kuma.io/effect: shadow act like
-// the others. It is m where there are none.
+// Shadow returns the mesh with its shadow policies (label kuma.io/effect: shadow) in effect, or m
+// itself if there are none.
 func (m *Mesh) Shadow() *Mesh {
 	if m.Policies == nil || m.options.Shadow || !m.Policies.HasShadow {
 		return m
@@ -77,7 +77,7 @@ func (m *Mesh) Shadow() *Mesh {
 	return &out
 }
 
-// outbounds are what a dataplane may reach.
+// outbounds returns the destinations that a dataplane may reach.
 func (m *Mesh) outbounds(r *resource.Resource) ([]mesh.Outbound, []mesh.Warning) {
 	var list []mesh.Outbound
 	var warnings []mesh.Warning
@@ -96,7 +96,7 @@ func (m *Mesh) outbounds(r *resource.Resource) ([]mesh.Outbound, []mesh.Warning)
 	return list, warnings
 }
 
-// reach is a hash over what decides, beside the services, what a dataplane may reach.
+// reach returns a hash of the inputs, other than services, that decide what a dataplane may reach.
 func (m *Mesh) reach(r *resource.Resource) [32]byte {
 	if m.Policies == nil {
 		return [32]byte{}
@@ -104,52 +104,52 @@ func (m *Mesh) reach(r *resource.Resource) [32]byte {
 	return m.Policies.ReachDigest(r)
 }
 
-// Input is what the config of one proxy is made from.
+// Input holds the inputs of one proxy's config.
 type Input struct {
 	*Mesh
 	Name   string // of the dataplane
 	Flavor node.Flavor
-	// Build is what the Envoy says of itself; nil where that is not known. Then the config is one that
-	// all versions take.
+	// Build is what the Envoy reports about itself. If it is nil, the config suits all supported
+	// versions.
 	Build *finding.Build
-	// Secrets are what the proxy of a mesh with mTLS proves itself with. Equal pointers mean equal
-	// secrets. With nil, placeholders stand for them: such a config is to be looked at, and no Envoy
+	// Secrets are the certificates and keys of the proxy in a mesh with mTLS. Equal pointers mean
+	// equal secrets. If Secrets is nil, the config has placeholders: it is for display, and no Envoy
 	// accepts it.
 	Secrets *identity.Secrets
-	// Also is another config of the same proxy, made elsewhere with other things in mind, which may
-	// save as much as an earlier one; nil: there is none.
+	// Also is another config of the same proxy, computed elsewhere, that may be reused like prev; nil
+	// if there is none.
 	Also *Proxy
-	// Inline leaves routes in their listeners, which is the form that plugins and patches edit. No
-	// Envoy is served it.
+	// Inline leaves routes in their listeners, the form that plugins and patches edit. It is never
+	// served to an Envoy.
 	Inline bool
 }
 
 // Proxy is the generated config of one proxy.
 type Proxy struct {
-	Mesh   string // "" at the border of a zone
+	Mesh   string // "" for a zone proxy
 	Name   string
 	Flavor node.Flavor
 	Sealed *draft.Sealed
-	// Build is what the Envoy says of itself; nil where that is not known.
+	// Build is what the Envoy reports about itself, or nil.
 	Build *finding.Build
-	// Host is what is known of its process and its host, for the check; nil for nothing.
+	// Host is the known state of the Envoy's process and host for the check, or nil.
 	Host *finding.Host
-	// Warnings are about parts of the dataplane or the mesh that are not served as written.
+	// Warnings lists parts of the dataplane or the mesh that are not served as specified.
 	Warnings []mesh.Warning
 
-	frame     [32]byte // hash of what decides about the config beside the services
+	frame     [32]byte // hash of all inputs but services
 	catalog   [32]byte
-	reach     [32]byte  // hash of what decides about the outbounds beside the services
+	reach     [32]byte  // hash of the inputs that decide reachability, but services
 	keys      []partKey // of the outbounds
 	parts     []*part   // of the outbounds
 	endpoints *endpoints
-	added     []*draft.Resource // endpoints that policies have added
+	added     []*draft.Resource // endpoints that policies added
 	secrets   *identity.Secrets
-	notes     []mesh.Warning // of the generator; Warnings has those about the outbounds too
-	border    *zoneState     // of a proxy at the border of a zone, which has none of the above
+	notes     []mesh.Warning // of the generator; Warnings also has those about outbounds
+	border    *zoneState     // of a zone proxy, which has none of the above
 }
 
-// NotFoundError says that a mesh has no dataplane of a name.
+// NotFoundError reports that a mesh has no dataplane of a name.
 type NotFoundError struct{ Mesh, Name string }
 
 // Error names the dataplane and the remedy.
@@ -158,15 +158,15 @@ func (e *NotFoundError) Error() string {
 		"or start its Envoy with the Dataplane in its node metadata", e.Mesh, e.Name)
 }
 
-// Generate makes the config of one dataplane. It is pure but for memo, which only saves work and
-// memory: nil is allowed and gives the same bytes.
+// Generate computes the config of one dataplane. It is pure: memo only saves work and memory, and
+// may be nil.
 //
-// prev is the result of an earlier call for the same dataplane, or nil. Where nothing that it
-// depends on has changed its parts are used again; when nothing at all has changed, the returned
-// Sealed is the same pointer.
+// prev is the result of an earlier call for the same dataplane, or nil. Generate reuses its
+// unchanged parts. If nothing changed, the result has the same Sealed pointer.
 //
-// It fails with a NotFoundError when the view has no such dataplane, and when the dataplane cannot
-// be served at all. A part that cannot be served is left out and named in Warnings.
+// Generate fails with a NotFoundError if the view has no such dataplane, and if the dataplane
+// cannot be served at all. If only a part cannot be served, Generate omits it and reports it in
+// Warnings.
 func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 	v, name, f := in.View, in.Name, in.Flavor
 	r := v.Dataplane(name)
@@ -181,7 +181,7 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 	case b == nil:
 		in.Secrets = nil
 	case f == node.FlavorGRPC:
-		// Plain text where the mesh asks for mutual TLS would be worse than no config.
+		// Plain text would be worse than no config if the mesh requires mutual TLS.
 		return nil, fmt.Errorf("mesh %q enables mTLS (backend %q), for which a gRPC client takes no certificates from "+
 			"this agent: put an Envoy beside the client, or move its Dataplane to a mesh without mTLS", v.Name, b.Name)
 	case in.Secrets == nil:
@@ -191,7 +191,7 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 		fixed: directServices(v, r, dp),
 		p: &Proxy{Mesh: v.Name, Name: name, Flavor: f, Build: in.Build, catalog: v.Catalog, reach: in.reach(r),
 			secrets: in.Secrets}}
-	// A gRPC client that is its own proxy has no filter chains for policies to act on.
+	// A proxyless gRPC client has no filter chains for policies to change.
 	var match *policy.Match
 	if in.Policies != nil && f != node.FlavorGRPC {
 		match = in.Policies.Match(r)
@@ -208,8 +208,8 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 	return g.p, g.run(prev)
 }
 
-// reuse returns p with the endpoints of the view where nothing else has changed that the proxy
-// depends on; nil where its config has to be made.
+// reuse returns p with the view's endpoints if no other input of the proxy changed, or nil if the
+// config must be generated.
 func (g *generator) reuse(p *Proxy, in *Input, match *policy.Match) *Proxy {
 	if p == nil || p.border != nil || p.frame != g.p.frame {
 		return nil
@@ -230,7 +230,7 @@ func (g *generator) reuse(p *Proxy, in *Input, match *policy.Match) *Proxy {
 	return &next
 }
 
-// begin prepares a config that has to be made.
+// begin prepares the generation of a config.
 func (g *generator) begin(in *Input, prev *Proxy, match *policy.Match) (err error) {
 	if g.tls, err = newMeshTLS(g.v); err != nil {
 		return err
@@ -258,31 +258,31 @@ type generator struct {
 	dp       *resource.Dataplane
 	flavor   node.Flavor
 	memo     *Memo
-	d        *draft.Draft // the part that is being made
+	d        *draft.Draft // of the current part
 	sealer   *draft.Sealer
 	p        *Proxy
-	clusters map[string]bool        // names taken
+	clusters map[string]bool        // used names
 	locals   map[uint32]localTarget // behind localhost:PORT
-	headers  *draft.Headers         // of requests: x-kuma-tags; nil: it cannot carry the tags
-	tls      *meshTLS               // nil: the mesh has none
+	headers  *draft.Headers         // the request header x-kuma-tags; nil if it cannot hold the tags
+	tls      *meshTLS               // nil if the mesh has no mTLS
 
 	outlined  bool
 	reachable []mesh.Outbound
-	warnings  []mesh.Warning // about what is reachable
+	warnings  []mesh.Warning // about reachable services
 	keys      []partKey
-	fixed     []mesh.Instance // those that have listeners of their own
+	fixed     []mesh.Instance // instances with their own listeners
 
 	plugins []policy.Plugin
-	c       *policy.Context // nil: no policies act
-	claimed map[string]bool // what plugins have added by themselves
+	c       *policy.Context // nil: no policies apply
+	claimed map[string]bool // names that plugins have claimed
 
-	refs    []endpointRef // the EDS resources of the present part
-	lists   []*refList    // those of the parts
+	refs    []endpointRef // EDS resources of the current part
+	lists   []*refList    // EDS resources of all parts
 	permits *permits
 	parts   *partMaker
 
-	localities map[string]*policy.Localities // by cluster, where plugins have said some, or none
-	localFirst *policy.Localities            // the zone of the proxy, then the others
+	localities map[string]*policy.Localities // by cluster; set by plugins
+	localFirst *policy.Localities            // the proxy's zone, then the others
 }
 
 func (g *generator) warnf(format string, args ...any) { g.Warn(g.r.Key, format, args...) }
@@ -306,7 +306,7 @@ func (g *generator) run(prev *Proxy) error {
 	return nil
 }
 
-// seal packs the draft and adds the secrets, when something refers to them, and the endpoints.
+// seal seals the draft, and adds the endpoints, and the secrets if something refers to them.
 func (g *generator) seal(prev *Proxy) error {
 	if g.c != nil {
 		g.c.Last = true
@@ -336,15 +336,14 @@ func (g *generator) seal(prev *Proxy) error {
 	return nil
 }
 
-// flush lets the policies act on the part that was made, seals it and begins another one in its
-// place.
+// flush applies the policies to the current part, seals it, and begins the next one.
 func (g *generator) flush() {
 	g.apply()
 	g.sealer.Add(g.d)
 	*g.d = draft.Draft{Listeners: g.d.Listeners[:0], Clusters: g.d.Clusters[:0]}
 }
 
-// claim takes a cluster name; false when the present part has it.
+// claim reserves a cluster name. It returns false if the current part already has it.
 func (g *generator) claim(name string) bool {
 	if g.clusters[name] {
 		return false

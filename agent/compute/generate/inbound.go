@@ -19,8 +19,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// noServicePort is the port of an inbound that only carries tags: its workload serves nothing
-// (Kuma's convention for pods without a service).
+// noServicePort is the port of an inbound that only carries tags and serves nothing (Kuma's
+// convention for pods without a service).
 const noServicePort = 49151
 
 // inbounds adds a listener and a cluster for each port that the workload serves.
@@ -47,8 +47,8 @@ func (g *generator) inbounds() {
 	}
 }
 
-// used reports whether an inbound that is not ignored has the address and port of an ignored one,
-// and so its listener.
+// used reports whether an active inbound has the address and port of an ignored one, and so its
+// listener.
 func (g *generator) used(ignored *resource.Inbound) bool {
 	n := &g.dp.Networking
 	return slices.ContainsFunc(n.Inbound, func(in resource.Inbound) bool {
@@ -57,7 +57,7 @@ func (g *generator) used(ignored *resource.Inbound) bool {
 	})
 }
 
-// redirected reports whether a redirection of a mode takes connections to an address.
+// redirected reports whether redirection in a mode captures connections to an address.
 func redirected(mode string, addr netip.Addr) bool {
 	switch mode {
 	case resource.IPFamilyIPv4:
@@ -89,13 +89,13 @@ func (g *generator) inbound(index int, in *resource.Inbound, addr netip.Addr) {
 	g.localCluster(index, cluster, workload.host, port, service, protocol)
 }
 
-// localTarget is a port of the workload as an inbound reaches it, beside the number of the port.
+// localTarget identifies, with the port number, a workload port as an inbound reaches it.
 type localTarget struct {
 	host   string
 	speaks mesh.Protocol
 }
 
-// spokenTo is what a proxy speaks to a workload of a protocol: HTTP/1.1, HTTP/2 or bytes.
+// spokenTo returns the protocol that a proxy uses towards a workload: HTTP/1.1, HTTP/2, or TCP.
 func spokenTo(p mesh.Protocol) mesh.Protocol {
 	switch {
 	case !p.HTTP():
@@ -106,8 +106,8 @@ func spokenTo(p mesh.Protocol) mesh.Protocol {
 	return p
 }
 
-// localName names the cluster of a port of the workload. Inbounds share it as long as they reach
-// the port alike; the first one decides what the name without more stands for.
+// localName returns the cluster name of a workload port. Inbounds share a cluster if they reach the
+// port in the same way. The first inbound of a port gets the name without a suffix.
 func (g *generator) localName(port uint32, t localTarget) string {
 	name := fmt.Sprintf("localhost:%d", port)
 	if first, ok := g.locals[port]; ok && first != t {
@@ -120,7 +120,7 @@ func (g *generator) localName(port uint32, t localTarget) string {
 	return name
 }
 
-// bindToPort is nil, Envoy's default of true, unless connections reach the listener through the
+// bindToPort returns nil, Envoy's default of true, unless connections reach the listener through
 // redirection.
 func (g *generator) bindToPort() *wrapperspb.BoolValue {
 	if g.dp.Networking.TransparentProxying == nil {
@@ -129,10 +129,10 @@ func (g *generator) bindToPort() *wrapperspb.BoolValue {
 	return sharedFalse
 }
 
-// localCluster leads from an inbound, by its index, to the workload.
+// localCluster adds the cluster of the workload behind an inbound.
 func (g *generator) localCluster(inbound int, name, host string, port uint32, service draft.Service, p mesh.Protocol) {
 	if !g.claim(name) {
-		return // two inbounds that reach one port of the workload alike
+		return // another inbound reaches the port in the same way
 	}
 	c := &draft.Cluster{Kind: draft.InboundCluster, Inbound: inbound, Service: service, Message: &clusterv3.Cluster{
 		Name:                 name,
@@ -187,7 +187,7 @@ func httpFilters(p mesh.Protocol) []draft.Extension {
 	return draft.PlainFilters
 }
 
-// prefixRoute sends everything to one cluster, without a time limit of its own.
+// prefixRoute sends all requests to one cluster, without a timeout.
 func prefixRoute(name, cluster string) *routev3.Route {
 	a := &routev3.RouteAction{
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},

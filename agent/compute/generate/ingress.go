@@ -12,17 +12,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// arrival is a service, or a choice of its endpoints, that proxies ask a zone proxy for with a TLS
-// that passes through it unread: at an ingress those of other zones, at an egress those of its own.
+// arrival is a service, or a subset of its endpoints, that clients request from a zone proxy with
+// TLS passthrough: at an ingress the clients are in other zones, at an egress in its own zone.
 type arrival struct {
 	mesh     string
 	outbound mesh.Outbound
-	list     []mesh.Endpoint // of the zone; at an egress the ingresses of others
+	list     []mesh.Endpoint // in the zone; at an egress, the ingresses of other zones
 	owner    resource.Key
 }
 
-// ingress makes the config of an ingress: a destination is a service of its zone. Mutual TLS passes
-// through it unread, so that it has no secrets.
+// ingress builds the config of an ingress. Its destinations are the services of its zone. Mutual
+// TLS passes through, so an ingress needs no secrets.
 func (b *border) ingress(prev *Proxy) (*Proxy, error) {
 	arrivals, cut := b.in.arrivals()
 	b.p.border.fingerprint = ingressFingerprint(b.in, arrivals, cut)
@@ -44,13 +44,13 @@ func (b *border) ingress(prev *Proxy) (*Proxy, error) {
 	return b.seal(), nil
 }
 
-// cutChoices says where choices of tags were cut off.
+// cutChoices records where tag combinations were dropped.
 type cutChoices struct {
 	mesh string
 	from resource.Key
 }
 
-// arrivals lists what other zones can ask for, of all meshes with mutual TLS: without it there is
+// arrivals returns what other zones can request, of all meshes with mutual TLS; without it there is
 // no server name.
 func (in *ZoneInput) arrivals() (out []arrival, cut []cutChoices) {
 	for _, m := range in.Meshes {
@@ -80,7 +80,7 @@ func (in *ZoneInput) arrivals() (out []arrival, cut []cutChoices) {
 	return out, cut
 }
 
-// appendArrivals adds the endpoints of a service, and each choice among them.
+// appendArrivals adds the endpoints of a service, and each subset of them.
 func appendArrivals(out []arrival, meshName string, s *mesh.Service, list []mesh.Endpoint,
 	choices *policy.Choices) []arrival {
 	owner := s.Resource
@@ -99,7 +99,7 @@ func appendArrivals(out []arrival, meshName string, s *mesh.Service, list []mesh
 	return out
 }
 
-// arrival adds the chain, the cluster and the endpoints of one arrival.
+// arrival adds the chain, the cluster, and the endpoints of an arrival.
 func (b *border) arrival(a *arrival, enc *assignment) {
 	sni := b.serverName(a.mesh, &a.outbound, a.owner)
 	if sni == "" || !b.take(sni, a.owner) {
@@ -121,7 +121,7 @@ func (b *border) arrival(a *arrival, enc *assignment) {
 	})
 }
 
-// ingressFingerprint is a hash of all that an ingress is made from.
+// ingressFingerprint returns a hash of all inputs of an ingress.
 func ingressFingerprint(in *ZoneInput, arrivals []arrival, cut []cutChoices) [sha256.Size]byte {
 	d := newZoneDigest(in)
 	for _, c := range cut {

@@ -9,14 +9,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// ProxyID names the proxy of a dataplane and the kind of client that takes its config.
+// ProxyID identifies the proxy of a dataplane and the kind of its client.
 type ProxyID struct {
 	Mesh, Name string
 	Flavor     node.Flavor
 }
 
-// In makes the config of the proxy in a mesh, for the Envoy of prev; nil where the mesh, which may
-// be nil, has no such dataplane. The rest is as for [Generate].
+// In generates the config of the proxy in a mesh for the Envoy of prev. It returns nil if m is nil
+// or has no such dataplane. Otherwise it behaves like [Generate].
 func (id ProxyID) In(m *Mesh, prev *Proxy, memo *Memo) (*Proxy, error) {
 	if m == nil {
 		return nil, nil
@@ -33,7 +33,7 @@ func (id ProxyID) In(m *Mesh, prev *Proxy, memo *Memo) (*Proxy, error) {
 	return p, err
 }
 
-// Without is the mesh in which a policy does not act.
+// Without returns the mesh without the effect of a policy.
 func (m *Mesh) Without(k resource.Key) *Mesh {
 	out := *m
 	out.options.Without = k
@@ -41,8 +41,7 @@ func (m *Mesh) Without(k resource.Key) *Mesh {
 	return &out
 }
 
-// With is the mesh in which a policy, which must be one of the mesh, is another one of the same
-// key.
+// With returns the mesh with a policy replaced by another one of the same key.
 func (m *Mesh) With(r *resource.Resource) *Mesh {
 	all := m.set.All()
 	if i := slices.IndexFunc(all, func(o *resource.Resource) bool { return o.Key == r.Key }); i >= 0 {

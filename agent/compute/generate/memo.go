@@ -10,25 +10,25 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Memo holds parts of configs by their inputs, and sealed resources by their content, as long as
-// some proxy uses them. It is not safe for use by two goroutines at once. A nil Memo holds nothing.
+// Memo caches parts of configs by their inputs, and sealed resources by their content, for as long
+// as some proxy uses them. It is not safe for concurrent use. A nil Memo caches nothing.
 type Memo struct {
 	pool      *draft.Pool
 	parts     cache[partKey, part]
 	refs      cache[[32]byte, refList]
 	endpoints cache[endpointsKey, endpoints]
 	assigned  cache[assignKey, draft.Resource]
-	room      room // of one proxy after the other
+	room      room // reused for each proxy
 }
 
-// cache holds immutable values by a key that stands for all inputs, as long as something else
-// refers to them.
+// cache holds immutable values by a key over all their inputs, for as long as they are referenced
+// elsewhere.
 type cache[K comparable, V any] struct {
 	values map[K]weak.Pointer[V]
-	limit  int // entries at which those that nothing refers to are dropped
+	limit  int // number of entries at which unused ones are dropped
 }
 
-// minSweep is how many entries a cache has before it looks for unused ones.
+// minSweep is the minimum number of entries before a sweep.
 const minSweep = 4096
 
 func (c *cache[K, V]) get(k K) *V { return c.values[k].Value() }
@@ -44,21 +44,21 @@ func (c *cache[K, V]) put(k K, v *V) *V {
 	return v
 }
 
-// sweep drops unused entries. A map that has been larger keeps its memory, so there is a new one.
+// sweep drops unused entries. It makes a new map, because a map never shrinks.
 func (c *cache[K, V]) sweep() {
 	maps.DeleteFunc(c.values, func(_ K, p weak.Pointer[V]) bool { return p.Value() == nil })
 	c.values = maps.Clone(c.values)
 	c.limit = max(minSweep, 2*len(c.values))
 }
 
-// endpointsKey stands for the EDS resources of a proxy: equal pointers mean equal views.
+// endpointsKey identifies the EDS resources of a proxy. Equal pointers mean equal views.
 type endpointsKey struct {
 	refs   [32]byte
 	view   weak.Pointer[mesh.View]
 	flavor node.Flavor
 }
 
-// assignKey stands for a load assignment: equal pointers mean equal endpoints.
+// assignKey identifies a load assignment. Equal pointers mean equal endpoints.
 type assignKey struct {
 	set        weak.Pointer[mesh.EndpointSet]
 	cluster    string
@@ -69,7 +69,7 @@ type assignKey struct {
 // NewMemo returns an empty memo.
 func NewMemo() *Memo { return &Memo{pool: draft.NewPool()} }
 
-// sealed returns where resources are sealed; nil for a nil Memo.
+// sealed returns the pool for sealing, or nil for a nil Memo.
 func (m *Memo) sealed() *draft.Pool {
 	if m == nil {
 		return nil
@@ -93,7 +93,7 @@ func (m *Memo) keep(list ...*part) {
 	}
 }
 
-// refList returns EDS resources as a list that parts with the same ones share.
+// refList returns a list of EDS resources, shared between parts with the same ones.
 func (m *Memo) refList(refs []endpointRef) *refList {
 	l := &refList{digest: digestOf(refs), list: refs}
 	if m == nil {
@@ -105,8 +105,7 @@ func (m *Memo) refList(refs []endpointRef) *refList {
 	return m.refs.put(l.digest, l)
 }
 
-// endpointsOf returns the EDS resources of a proxy in a view; last are those that it had, nil for
-// none.
+// endpointsOf returns the EDS resources of a proxy in a view. last are its previous ones, or nil.
 func (m *Memo) endpointsOf(lists []*refList, v *mesh.View, f node.Flavor, last *endpoints) *endpoints {
 	if m == nil {
 		return newEndpoints(lists, v, f, m, last)
@@ -135,13 +134,13 @@ func (m *Memo) assignment(enc *assignment, ref *endpointRef, set *mesh.EndpointS
 	return m.assigned.put(k, m.pool.Seal(draft.RankEndpoint, ref.cluster, encode()))
 }
 
-// choices returns the choices of tags that proxies of a mesh may make.
+// choicesOf returns the tag combinations that proxies of a mesh may select.
 func choicesOf(m *Mesh) *policy.Choices { return policy.NewChoices(m.View, m.Policies) }
 
-// Rest lets go of the memory in which the last configs were made.
+// Rest releases the memory in which the last configs were built.
 func (m *Memo) Rest() { m.pool.Rest() }
 
-// Sweep drops all that nothing uses any more.
+// Sweep drops everything that is unused.
 func (m *Memo) Sweep() {
 	m.pool.Sweep()
 	m.parts.sweep()

@@ -20,7 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
-// Defaults that the reference gives proxies, in force until a timeout policy says otherwise.
+// These are Kuma's defaults, which timeout policies override.
 const (
 	localConnectTimeout       = 10 * time.Second
 	localIdleTimeout          = 2 * time.Hour
@@ -28,7 +28,7 @@ const (
 	passthroughConnectTimeout = 5 * time.Second
 )
 
-// Addresses from which a transparent proxy dials its workload, so that the redirection lets them
+// A transparent proxy connects to its workload from these addresses, which redirection lets
 // through.
 const (
 	inboundSourceV4 = "127.0.0.6"
@@ -37,8 +37,8 @@ const (
 
 const tagsHeader = "x-kuma-tags"
 
-// Messages that many drafts share. Who wants another value replaces the pointer; the messages are
-// never changed.
+// Many drafts share these messages. They are never modified; replace the pointer to use another
+// value.
 var (
 	sharedTrue  = wrapperspb.Bool(true)
 	sharedFalse = wrapperspb.Bool(false)
@@ -52,7 +52,7 @@ func socketAddress(host string, port uint32) *corev3.Address {
 	}}}
 }
 
-// inboundListener is a listener that others dial at an address.
+// inboundListener returns a listener for connections to an address.
 func inboundListener(addr netip.Addr, port uint32) *listenerv3.Listener {
 	return &listenerv3.Listener{
 		Name:             "inbound:" + hostPort(addr, port),
@@ -62,13 +62,13 @@ func inboundListener(addr netip.Addr, port uint32) *listenerv3.Listener {
 	}
 }
 
-// tcpTo hands connections on to a cluster; idle is nil for Envoy's own limit.
+// tcpTo returns a TCP proxy for a cluster. idle is nil for Envoy's default timeout.
 func tcpTo(stat, cluster string, idle *durationpb.Duration) *tcpv3.TcpProxy {
 	return &tcpv3.TcpProxy{StatPrefix: draft.StatName(stat), ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster},
 		IdleTimeout: idle}
 }
 
-// routesOf are routes for every host.
+// routesOf returns routes for a host.
 func routesOf(name, host string, routes ...*routev3.Route) *routev3.RouteConfiguration {
 	return &routev3.RouteConfiguration{
 		Name: name, ValidateClusters: sharedFalse,
@@ -76,7 +76,7 @@ func routesOf(name, host string, routes ...*routev3.Route) *routev3.RouteConfigu
 	}
 }
 
-// assignmentOf are the endpoints that a cluster holds itself.
+// assignmentOf returns the endpoints of a cluster that holds them itself.
 func assignmentOf(cluster string, list ...*endpointv3.LbEndpoint) *endpointv3.ClusterLoadAssignment {
 	out := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
 	if len(list) > 0 {
@@ -101,7 +101,7 @@ func bindTo(host string) *corev3.BindConfig {
 	}}
 }
 
-// originalDst is a cluster that dials the address the workload dialled.
+// originalDst returns a cluster that connects to the address that the workload dialed.
 func originalDst(name string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
@@ -111,7 +111,7 @@ func originalDst(name string) *clusterv3.Cluster {
 	}
 }
 
-// httpOptions are the upstream options of a cluster whose endpoints speak a protocol themselves.
+// httpOptions sets the upstream options of a cluster by the protocol of its endpoints.
 func httpOptions(c *draft.Cluster, p mesh.Protocol) {
 	switch p {
 	case mesh.ProtocolHTTP:
@@ -121,7 +121,7 @@ func httpOptions(c *draft.Cluster, p mesh.Protocol) {
 	}
 }
 
-// endpointTags are the tags that others see of an endpoint.
+// endpointTags returns the tags of an endpoint that other proxies see.
 func endpointTags(e *mesh.Endpoint) *structpb.Struct {
 	s := &structpb.Struct{Fields: map[string]*structpb.Value{}}
 	e.EachTag(func(k, v string) { s.Fields[k] = structpb.NewStringValue(v) })

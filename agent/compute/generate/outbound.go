@@ -19,11 +19,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
-// routeName is the name of the route that an outbound has while no policy adds others.
+// routeName is the name of an outbound's route, unless a policy adds other routes.
 const routeName = "default"
 
-// outboundParts is the messages of one outbound, allocated together: a proxy has thousands of
-// outbounds, and one allocation each is what makes them cheap.
+// outboundParts holds the messages of one outbound. They are allocated at once, because a proxy has
+// thousands of outbounds.
 type outboundParts struct {
 	draft    draft.Listener
 	chain    draft.Chain
@@ -46,7 +46,7 @@ type outboundParts struct {
 	tlsPacked   anypb.Any
 }
 
-// httpParts is what an HTTP outbound has besides.
+// httpParts holds the additional messages of an HTTP outbound.
 type httpParts struct {
 	http     draft.HTTP
 	manager  hcmv3.HttpConnectionManager
@@ -64,11 +64,11 @@ type httpParts struct {
 	duration durationpb.Duration
 }
 
-// room is the memory in which the messages of one part after the other are made.
+// room is the memory for the messages of a part, reused for the next part.
 type room struct {
 	parts []outboundParts
 	http  []httpParts
-	used  int // most of them that were used since the room was clear
+	used  int // maximum number used since the last clear
 }
 
 // roomFor returns the room of a memo, or a new one.
@@ -79,7 +79,7 @@ func (m *Memo) roomFor() *room {
 	return &m.room
 }
 
-// take clears what the next n outbounds need.
+// take clears the memory for the next n outbounds.
 func (r *room) take(n int) {
 	if r.parts == nil {
 		r.parts, r.http = make([]outboundParts, maxPart), make([]httpParts, maxPart)
@@ -89,18 +89,17 @@ func (r *room) take(n int) {
 	r.used = max(r.used, n)
 }
 
-// clear lets go of all that the messages refer to.
+// clear drops all references from the messages.
 func (r *room) clear() {
 	clear(r.parts[:r.used])
 	clear(r.http[:r.used])
 	r.used = 0
 }
 
-// partSize is how many outbounds are made and sealed at a time, more or less; see cutParts.
+// partSize is the approximate number of outbounds in a part; see cutParts.
 const partSize = 64
 
-// tagsHeader is the header by which proxies tell each other their tags; nil where it cannot carry
-// them.
+// tagsHeader returns the header in which proxies send their tags, or nil if it cannot hold them.
 func (g *generator) tagsHeader() *draft.Headers {
 	tags := mesh.TagString(g.v.ProxyTags(g.dp))
 	h, err := draft.NewHeaders(&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: tagsHeader, Value: tags}})
@@ -120,7 +119,7 @@ func (g *generator) outbounds() {
 	defer room.clear()
 	i := 0
 	for list := range cutParts(g.reachable) {
-		key, first := g.keys[i], i == 0 // the first one has what is beside the outbounds too
+		key, first := g.keys[i], i == 0 // the first part also contains everything that is not an outbound
 		if i++; !first && g.parts.again(key) {
 			continue
 		}
@@ -136,7 +135,7 @@ func (g *generator) outbounds() {
 	}
 }
 
-// outboundPart makes the outbounds of one part, in the memory given.
+// outboundPart builds the outbounds of one part in the given memory.
 func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, http []httpParts) {
 	bind := g.bindToPort()
 	for i := range list {
@@ -176,11 +175,11 @@ func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, ht
 	}
 }
 
-// serviceOf names a service in a draft.
+// serviceOf returns a service in the form of a draft.
 func (g *generator) serviceOf(s *mesh.Service) draft.Service {
 	out := namedService(s)
-	// Proxies of the mesh speak HTTP/2 with each other, in which inbounds take upgrades only where the
-	// mesh asks for it.
+	// Proxies of the mesh use HTTP/2 between each other, and inbounds accept upgrades over HTTP/2 only
+	// if the mesh enables it.
 	out.Upgrades = s.Protocol == mesh.ProtocolHTTP && (s.External || s.Egress || g.v.WebSockets)
 	return out
 }
@@ -192,7 +191,7 @@ func namedService(s *mesh.Service) draft.Service {
 	}
 }
 
-// fill makes the connection manager of an outbound.
+// fill builds the connection manager of an outbound.
 func (p *httpParts) fill(o *mesh.Outbound, cluster string, headers *draft.Headers, upgrades bool) *draft.HTTP {
 	name := o.Service.ID.Name
 	p.prefix.Prefix = "/"
@@ -219,8 +218,8 @@ func (p *httpParts) fill(o *mesh.Outbound, cluster string, headers *draft.Header
 	return &p.http
 }
 
-// clusterName is the name of the service, with a hash of the tags where the outbound wants a subset
-// of its endpoints.
+// clusterName returns the name of the service, with a hash of the tags if the outbound selects a
+// subset of its endpoints.
 func clusterName(o *mesh.Outbound) string {
 	if len(o.Subset) == 0 {
 		return o.Service.ID.Name
@@ -232,8 +231,8 @@ func clusterName(o *mesh.Outbound) string {
 	return o.Service.ID.Name + "-" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// serviceCluster adds the cluster of an outbound once: EDS for services of the mesh, else with its
-// endpoints.
+// serviceCluster adds the cluster of an outbound once. Services of the mesh use EDS; other clusters
+// hold their endpoints.
 func (g *generator) serviceCluster(o *mesh.Outbound, p *outboundParts, name string, service draft.Service) {
 	if !g.claim(name) {
 		return
@@ -247,22 +246,22 @@ func (g *generator) serviceCluster(o *mesh.Outbound, p *outboundParts, name stri
 		&p.clusterType, draft.EDS
 	g.tls.service(o, p)
 	if o.Service.Egress {
-		// The egress hands on what the service speaks, and knows no subsets by tags: the server name has
-		// them.
+		// The egress forwards the service's protocol and knows no subsets by tags: the server name
+		// selects them.
 		p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec}
 		httpOptions(&p.cluster, o.Service.Protocol)
 		g.d.Clusters = append(g.d.Clusters, &p.cluster)
 		g.refs = append(g.refs, refTo(name, o.Service, nil))
 		return
 	}
-	// Between the proxies of a mesh requests travel as HTTP/2, whatever the workloads speak.
+	// Proxies of a mesh send requests to each other over HTTP/2, whatever the workloads use.
 	p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec, HTTP: draft.HTTP2Options}
 	g.d.Clusters = append(g.d.Clusters, &p.cluster)
 	g.refs = append(g.refs, refTo(name, o.Service, o.Subset))
 }
 
-// apiListeners serves a gRPC client that is its own proxy: for xds:///SERVICE it asks for a
-// listener of that name (gRFC A27), follows it to the routes and on to cluster and endpoints.
+// apiListeners serves a proxyless gRPC client: for xds:///SERVICE it requests a listener of that
+// name (gRFC A27), then the routes, the cluster, and the endpoints.
 func (g *generator) apiListeners() {
 	for i := range g.reachable {
 		o := &g.reachable[i]

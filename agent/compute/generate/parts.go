@@ -16,29 +16,29 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// part is some outbounds of a proxy, made and sealed. It depends on its key alone, so that it
-// serves the next config of the same proxy and other proxies with the same inputs. It is immutable.
+// part is a sealed group of outbounds. Its key covers all inputs, so a part also serves the proxy's
+// next config and other proxies with the same inputs. It is immutable.
 type part struct {
 	key    partKey
 	sealed draft.Part
 	refs   *refList
-	notes  []mesh.Warning // those about the proxy itself have no key
+	notes  []mesh.Warning // without a key if about the proxy itself
 	tls    bool           // something refers to the secrets
 }
 
 // partKey is a hash over all inputs of a part.
 type partKey [32]byte
 
-// Sizes of parts, in outbounds. They end where the address of an outbound says so, so that one that
-// comes or goes in the middle leaves the parts behind it as they are. The first one is small: it is
-// made together with all that is not an outbound, each time.
+// Sizes of parts, in outbounds. The address of an outbound decides whether a part ends there, so
+// adding or removing an outbound leaves later parts unchanged. The first part is small, because it
+// is generated each time with everything that is not an outbound.
 const (
 	firstPart = partSize / 4
 	minPart   = partSize / 2
 	maxPart   = partSize * 2
 )
 
-// cutParts cuts a list of outbounds into parts.
+// cutParts divides a list of outbounds into parts.
 func cutParts(list []mesh.Outbound) func(yield func([]mesh.Outbound) bool) {
 	return func(yield func([]mesh.Outbound) bool) {
 		least := firstPart
@@ -60,13 +60,13 @@ func cutParts(list []mesh.Outbound) func(yield func([]mesh.Outbound) bool) {
 
 func placeOf(o *mesh.Outbound) uint32 {
 	h := fnv.New32a()
-	b, _ := o.Address.AppendBinary(make([]byte, 0, 24)) // that of an address never fails
+	b, _ := o.Address.AppendBinary(make([]byte, 0, 24)) // never fails for an address
 	_, _ = h.Write(binary.BigEndian.AppendUint32(b, o.Port))
 	return h.Sum32()
 }
 
-// frameKey is a hash over what decides about the config beside the services: all but the outbounds,
-// what routes lead to, the endpoints, and the secrets.
+// frameKey returns a hash over all inputs of a config except the outbounds, the destinations of
+// routes, the endpoints, and the secrets.
 func (g *generator) frameKey(in *Input, match *policy.Match) [32]byte {
 	d := newDigest()
 	d.bytes(g.v.Common[:])
@@ -79,7 +79,7 @@ func (g *generator) frameKey(in *Input, match *policy.Match) [32]byte {
 	return d.sum()
 }
 
-// inputs adds what parts of several proxies have in common when they are the same.
+// inputs adds the inputs that are common to parts of several proxies.
 func (g *generator) inputs(d *digest, in *Input, match *policy.Match) {
 	version := ""
 	if b := in.Build; b != nil {
@@ -93,7 +93,7 @@ func (g *generator) inputs(d *digest, in *Input, match *policy.Match) {
 	}
 }
 
-// partsBase is a hash over the inputs of all parts of a proxy beside their outbounds.
+// partsBase returns a hash over the inputs of all parts of a proxy, without their outbounds.
 func (g *generator) partsBase(in *Input, match *policy.Match) [32]byte {
 	d := newDigest()
 	d.bytes(g.v.Common[:])
@@ -117,14 +117,15 @@ func (g *generator) partsBase(in *Input, match *policy.Match) [32]byte {
 		}
 	})
 	if match.LegacyDestinations() {
-		// What they lead to depends on the tags of each outbound.
+		// The destinations depend on the tags of each outbound.
 		d.bytes(g.v.Catalog[:])
 		d.bytes(g.p.reach[:])
 	}
 	return d.sum()
 }
 
-// outline finds what the proxy reaches, cuts it into parts, and makes their keys.
+// outline finds the proxy's reachable outbounds, divides them into parts, and computes the keys of
+// the parts.
 func (g *generator) outline(in *Input, match *policy.Match) {
 	if g.outlined {
 		return
@@ -145,8 +146,8 @@ func (g *generator) outline(in *Input, match *policy.Match) {
 	}
 }
 
-// outbound adds all that a listener, a cluster, and routes are made from for an outbound. Endpoints
-// that are served by EDS are not among it.
+// outbound adds all inputs of the listener, the cluster, and the routes of an outbound. This
+// excludes endpoints that are served by EDS.
 func (d *digest) outbound(o *mesh.Outbound) {
 	s := o.Service
 	d.b = append(d.b, byte(o.Address.BitLen()))
@@ -175,13 +176,13 @@ func (d *digest) outbound(o *mesh.Outbound) {
 
 func (d *digest) pairs(m map[string]string) {
 	v, ok := m[resource.TagService]
-	alone := ok && len(m) == 1 // as in most
+	alone := ok && len(m) == 1 // as in most maps
 	if d.flags(alone); alone {
 		d.text(v)
 		return
 	}
 	d.number(len(m))
-	keys := make([]string, 0, 8) // on the stack: this runs for each outbound of each proxy
+	keys := make([]string, 0, 8) // stays on the stack: this runs for each outbound of each proxy
 	for k := range m {
 		keys = append(keys, k)
 	}
@@ -191,7 +192,7 @@ func (d *digest) pairs(m map[string]string) {
 	}
 }
 
-// tags adds all tags of a dataplane, by its inbounds and gateway.
+// tags adds all tags of the inbounds and the gateway of a dataplane.
 func (d *digest) tags(dp *resource.Dataplane) {
 	for i := range dp.Networking.Inbound {
 		d.pairs(dp.Networking.Inbound[i].Tags)
@@ -202,24 +203,24 @@ func (d *digest) tags(dp *resource.Dataplane) {
 	}
 }
 
-// dataplane adds all of a dataplane but its outbounds.
+// dataplane adds everything of a dataplane but its outbounds.
 func (d *digest) dataplane(r *resource.Resource, dp *resource.Dataplane) {
 	d.add(r.Key.String())
 	d.pairs(r.Labels)
 	rest := *dp
 	rest.Networking.Outbound = nil
 	b, err := json.Marshal(&rest)
-	if err != nil { // never of a decoded resource
+	if err != nil { // impossible for a decoded resource
 		b = r.Digest[:]
 	}
 	d.bytes(b)
 }
 
-// partMaker makes parts, or takes those that are there.
+// partMaker generates parts or reuses existing ones.
 type partMaker struct {
 	g *generator
 
-	now               *part // that is being made; nil: none is
+	now               *part // the part in progress, or nil
 	clusters, claimed map[string]bool
 	localities        map[string]*policy.Localities
 	refs              []endpointRef
@@ -227,7 +228,7 @@ type partMaker struct {
 	mark              draft.Mark
 }
 
-// again adds a part that was made before from the same inputs, and reports whether there is one.
+// again adds an existing part with the same inputs, and reports whether there is one.
 func (m *partMaker) again(key partKey) bool {
 	p := cmp.Or(m.g.memo.part(key.with(m.g.headers)), m.g.memo.part(key))
 	if p == nil {
@@ -252,7 +253,7 @@ func (m *partMaker) again(key partKey) bool {
 	return true
 }
 
-// with is the key of a part whose routes add headers of their own.
+// with returns the key of a part whose routes add the given headers.
 func (k partKey) with(h *draft.Headers) partKey {
 	d := newDigest()
 	d.bytes(k[:])
@@ -260,15 +261,15 @@ func (k partKey) with(h *draft.Headers) partKey {
 	return d.sum()
 }
 
-// keep remembers a part for the proxy, and for others with the same inputs.
+// keep adds a part to the proxy and caches it for others with the same inputs.
 func (m *partMaker) keep(p *part) {
 	m.g.p.parts = append(m.g.p.parts, p)
 	m.g.lists = append(m.g.lists, p.refs)
 	m.g.memo.keep(p)
 }
 
-// begin starts a part, which sees nothing of the others: what two of them add is there once when
-// the config is sealed.
+// begin starts a part. It does not see other parts: duplicates between parts are removed when the
+// config is sealed.
 func (m *partMaker) begin(key partKey, outbounds int) {
 	g := m.g
 	m.now = &part{key: key}
@@ -281,7 +282,7 @@ func (m *partMaker) begin(key partKey, outbounds int) {
 	}
 }
 
-// end keeps the part, unless something in it is invalid.
+// end finishes the part, and caches it unless something in it is invalid.
 func (m *partMaker) end() {
 	g, p := m.g, m.now
 	m.now = nil
@@ -299,7 +300,7 @@ func (m *partMaker) end() {
 	}
 }
 
-// note notes something that was said while a part is made.
+// note records a warning for the part in progress.
 func (m *partMaker) note(w mesh.Warning) {
 	if m == nil || m.now == nil || len(m.now.notes) >= maxNotes {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// permits says what one proxy may use of services outside of the mesh.
+// permits answers which services outside the mesh a proxy may use.
 type permits struct {
 	m      *Mesh
 	names  []string // in its certificate
@@ -19,17 +19,16 @@ func (m *Mesh) permits(dataplane *resource.Resource) *permits {
 	return &permits{m: m, names: m.CertificateNames(dataplane), denied: map[*mesh.Service]*mesh.Service{}}
 }
 
-// Denied reports whether policies keep a dataplane from all that an outbound leads to outside of
-// the mesh.
+// Denied reports whether policies deny a dataplane access to everything behind an outbound that is
+// outside the mesh.
 func (m *Mesh) Denied(dataplane *resource.Resource, o mesh.Outbound) bool {
 	return m.permits(dataplane).restrict(o).Service.Denied
 }
 
-// restrict returns an outbound with the endpoints outside of the mesh that the proxy may use. Where
-// it may use none, its service is one that nothing offers, with the protocol that it has.
+// restrict returns an outbound with only those endpoints outside the mesh that the proxy may use.
+// If there are none, its service becomes one without endpoints but with the same protocol.
 //
-// What goes through an egress arrives there as one destination, so that the proxy must be admitted
-// to all that is behind.
+// All endpoints behind an egress are one destination, so the proxy must be admitted to all of them.
 func (p *permits) restrict(o mesh.Outbound) mesh.Outbound {
 	s := o.Service
 	if s.Outside == nil {
@@ -58,7 +57,7 @@ func (p *permits) restrict(o mesh.Outbound) mesh.Outbound {
 	return o
 }
 
-// deny is a service without what is outside of the mesh.
+// deny returns a service without its endpoints outside the mesh.
 func (p *permits) deny(s *mesh.Service) *mesh.Service {
 	out, ok := p.denied[s]
 	if !ok {
@@ -71,8 +70,8 @@ func (p *permits) deny(s *mesh.Service) *mesh.Service {
 	return out
 }
 
-// Permissions says which services admit a dataplane, whether that restricts what it reaches or not;
-// nil where the mesh keeps nobody out.
+// Permissions returns which services admit a dataplane, whether or not that restricts its
+// outbounds. It returns nil if the mesh restricts nobody.
 func (m *Mesh) Permissions(dataplane *resource.Resource) *policy.Permissions {
 	if m.Policies == nil {
 		return nil

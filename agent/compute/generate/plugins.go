@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// routed asks the plugins for the chains of an outbound, and reports whether one has made them.
+// routed lets plugins build the chains of an outbound, and reports whether one did.
 func (g *generator) routed(o *mesh.Outbound, l *draft.Listener) bool {
 	if g.c == nil {
 		return false
@@ -34,7 +34,7 @@ func (g *generator) routed(o *mesh.Outbound, l *draft.Listener) bool {
 	return false
 }
 
-// self refers to what an outbound leads to.
+// self returns a reference to the destination of an outbound.
 func self(o *mesh.Outbound) policy.BackendRef {
 	if o.Service.ID.Kind == mesh.KindTag {
 		return policy.BackendRef{Kind: "MeshServiceSubset", Name: o.Service.Tag, Tags: o.Subset}
@@ -42,7 +42,7 @@ func self(o *mesh.Outbound) policy.BackendRef {
 	return policy.BackendRef{Kind: o.Service.ID.Kind, Name: o.Service.Resource.Name, Port: o.Service.Port}
 }
 
-// apply lets the policies act on the part that was made.
+// apply lets the policies change the current part.
 func (g *generator) apply() {
 	if g.c == nil {
 		return
@@ -60,7 +60,7 @@ func (g *generator) apply() {
 	}
 }
 
-// own is the destination of an outbound itself. from is the policy that leads there.
+// own returns the destination of an outbound. from is the policy that refers to it.
 func (g *generator) own(from *resource.Resource, o *mesh.Outbound) policy.Destination {
 	if o.Service.Index < 0 && !o.Service.Denied {
 		g.Warn(from.Key, nothingOffers, mesh.BackendRef(self(o)))
@@ -95,7 +95,7 @@ func (g *generator) Lookup(from *resource.Resource, ref policy.BackendRef) (draf
 	return g.serviceOf(o.Service), true
 }
 
-// backend finds what a reference leads to. The keys of parts have what it found.
+// backend resolves a reference. The keys of parts include the result.
 func (g *generator) backend(from *resource.Resource, ref policy.BackendRef) (mesh.Outbound, bool) {
 	o, ok := g.v.Backend(from, mesh.BackendRef(ref))
 	switch {
@@ -116,7 +116,7 @@ func (g *generator) Claim(typeURL, name string) bool {
 	return !g.isClaimed(typeURL + "\x00" + name)
 }
 
-// isClaimed reports whether plugins have claimed something, which has happened then.
+// isClaimed reports whether plugins have claimed a name.
 func (g *generator) isClaimed(key string) bool {
 	if g.claimed == nil {
 		g.claimed = map[string]bool{}
@@ -134,8 +134,8 @@ func (g *generator) Localities(cluster string, l *policy.Localities) {
 	g.localities[cluster] = l
 }
 
-// localitiesOf says where the endpoints of a cluster are preferred to be: what a plugin has said,
-// else in the zone of the proxy, where the mesh asks for that and for a MeshMultiZoneService.
+// localitiesOf returns the preferred localities of a cluster's endpoints: those of a plugin, or
+// else the proxy's zone first, if the mesh enables that and for a MeshMultiZoneService.
 func (g *generator) localitiesOf(ref *endpointRef) *policy.Localities {
 	if l, said := g.localities[ref.cluster]; said || g.flavor == node.FlavorGRPC {
 		return l
@@ -158,8 +158,8 @@ func (g *generator) localitiesOf(ref *endpointRef) *policy.Localities {
 // EnvoyFrom implements [policy.Host].
 func (g *generator) EnvoyFrom(major, minor uint32) bool { return g.p.Build.From(major, minor) }
 
-// egressEndpoints is the load assignment that clusters share which lead to the egresses. No service
-// has such a name.
+// egressEndpoints is the load assignment of all clusters that lead to egresses. No service can have
+// this name.
 const egressEndpoints = "egress/endpoints"
 
 // Egress implements [policy.Host].
@@ -173,7 +173,7 @@ func (g *generator) Egress(c *draft.Cluster, serverName string) {
 	}
 }
 
-// maxNotes bounds what is noted about one proxy.
+// maxNotes is the maximum number of warnings about one proxy.
 const maxNotes = 1000
 
 // Warn implements [policy.Host].
@@ -183,7 +183,7 @@ func (g *generator) Warn(k resource.Key, format string, args ...any) {
 	g.note(w)
 }
 
-// note notes a warning once.
+// note records a warning, unless it is already recorded.
 func (g *generator) note(w mesh.Warning) {
 	if len(g.p.notes) < maxNotes && !slices.Contains(g.p.notes, w) {
 		g.p.notes = append(g.p.notes, w)

@@ -13,25 +13,25 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
-// RenderKey names the content of a resource.
+// RenderKey identifies the content of a resource.
 type RenderKey struct{ TypeURL, Version string }
 
-// RenderCache remembers rendered resources. Nobody may change what it returns.
+// RenderCache caches rendered resources. Callers must not modify the result of Get.
 type RenderCache interface {
-	Get(RenderKey) json.RawMessage // nil: not known
+	Get(RenderKey) json.RawMessage // nil if unknown
 	Put(RenderKey, json.RawMessage)
 }
 
-// Renderer renders resources as JSON, with proto field names in lowerCamelCase. Private keys and
-// other secret values are replaced. The output is the same for the same resource. It must not be
-// used by two goroutines at once.
+// Renderer renders resources as JSON with proto field names in lowerCamelCase. It replaces private
+// keys and other secret values. The output is deterministic. A Renderer is not safe for concurrent
+// use.
 type Renderer struct {
 	redact *redact.Renderer
 	cache  RenderCache
 }
 
-// NewRenderer returns a renderer that remembers resources in a cache; nil: nowhere. It fails when
-// the program cannot tell which values are secret.
+// NewRenderer returns a renderer with a cache, which may be nil. It fails if the program cannot
+// identify secret fields.
 func NewRenderer(cache RenderCache) (*Renderer, error) {
 	secrecy, err := secrets()
 	if err != nil {
@@ -40,7 +40,7 @@ func NewRenderer(cache RenderCache) (*Renderer, error) {
 	return &Renderer{redact: redact.New(secrecy), cache: cache}, nil
 }
 
-// Render renders a resource of the type that has that rank. The error names both.
+// Render renders a resource of the type with the given rank. Errors name the type and the resource.
 func (r *Renderer) Render(rank int, res *draft.Resource) (json.RawMessage, error) {
 	key := RenderKey{draft.Types[rank], res.Version}
 	if r.cache != nil {
@@ -53,7 +53,7 @@ func (r *Renderer) Render(rank int, res *draft.Resource) (json.RawMessage, error
 		return nil, err
 	}
 	out, err := r.redact.JSON(t, res.Body())
-	if err == nil { // a patch may have moved one to where none is expected
+	if err == nil { // a patch may have put a key into an unexpected field
 		out, err = secret.WithoutKeys(out)
 	}
 	if err != nil {
@@ -65,7 +65,7 @@ func (r *Renderer) Render(rank int, res *draft.Resource) (json.RawMessage, error
 	return out, nil
 }
 
-// JSON is [Renderer.Config] without a cache.
+// JSON is like [Renderer.Config] without a cache.
 func (p *Proxy) JSON() (map[string]map[string]json.RawMessage, error) {
 	r, err := NewRenderer(nil)
 	if err != nil {
@@ -93,12 +93,13 @@ func (r *Renderer) Config(p *Proxy) (map[string]map[string]json.RawMessage, erro
 	return out, nil
 }
 
-// sensitive is the option by which Envoy's API marks fields with private keys and the like.
+// sensitive is the option with which Envoy's API marks fields that hold private keys and other
+// secrets.
 const sensitive = "udpa.annotations.sensitive"
 
-// secrets returns what is hidden when a config is shown: the fields that Envoy's API marks, but not
-// where a secret is kept. It fails when the program does not know the mark, so that nothing is
-// shown for want of it.
+// secrets returns which fields are hidden: those that Envoy's API marks, but not the location of a
+// secret. It fails if the program does not know the mark, so that secrets are never shown by
+// accident.
 func secrets() (func(protoreflect.FieldDescriptor) redact.Secrecy, error) {
 	mark, err := protoregistry.GlobalTypes.FindExtensionByName(sensitive)
 	if err != nil {

@@ -27,16 +27,16 @@ import (
 const (
 	upstreamTLSURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
 
-	// meshProtocol is what proxies of a mesh offer each other by ALPN. It tells their TLS from that of
-	// workloads.
+	// meshProtocol is the ALPN protocol between proxies of a mesh. It distinguishes their TLS from
+	// that of workloads.
 	meshProtocol     = "kuma"
 	nameTLSInspector = "envoy.filters.listener.tls_inspector"
 
-	// Values of transport_protocol, as Envoy's inspector tells them apart.
+	// Values of transport_protocol that Envoy's TLS inspector sets.
 	transportTLS   = "tls"
 	transportPlain = "raw_buffer"
 
-	maxSNI = 255 // bytes; a rule of Envoy's field
+	maxSNI = 255 // bytes; the limit of Envoy's field
 )
 
 // Field numbers of the TLS contexts, for the encoder below.
@@ -52,7 +52,7 @@ const (
 	fieldPrefix      = 2
 )
 
-// meshTLS makes the mutual TLS of one proxy. A nil one makes none.
+// meshTLS builds the mutual TLS of one proxy. A nil meshTLS builds none.
 type meshTLS struct {
 	view       *mesh.View
 	mesh       string
@@ -61,9 +61,9 @@ type meshTLS struct {
 	inspector  *listenerv3.ListenerFilter
 	used       bool // something refers to the secrets
 
-	// What the contexts of all clusters share, encoded.
+	// encoded fields that the contexts of all clusters share
 	common, trusted []byte
-	outer, inner    []byte // scratch
+	outer, inner    []byte // scratch buffers
 }
 
 func newMeshTLS(v *mesh.View) (*meshTLS, error) {
@@ -101,7 +101,7 @@ func newMeshTLS(v *mesh.View) (*meshTLS, error) {
 	}
 	deterministic := proto.MarshalOptions{Deterministic: true}
 	t.common, err = deterministic.Marshal(&tlsv3.CommonTlsContext{
-		// By itself Envoy stops at TLS 1.2 where it is the client.
+		// Envoy's default maximum for clients is TLS 1.2.
 		TlsParams:     &tlsv3.TlsParameters{TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3},
 		AlpnProtocols: []string{meshProtocol}, TlsCertificateSdsSecretConfigs: certificates,
 	})
@@ -114,7 +114,7 @@ func newMeshTLS(v *mesh.View) (*meshTLS, error) {
 	return t, err
 }
 
-// newTLSInspector makes the listener filter that tells TLS and its server name.
+// newTLSInspector returns the listener filter that detects TLS and its server name.
 func newTLSInspector() (*listenerv3.ListenerFilter, error) {
 	a, err := draft.Extension{Name: nameTLSInspector, Message: &inspectorv3.TlsInspector{}}.Pack()
 	if err != nil {
@@ -124,7 +124,7 @@ func newTLSInspector() (*listenerv3.ListenerFilter, error) {
 		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: a}}, nil
 }
 
-// packTLS makes the transport socket of a TLS context.
+// packTLS returns the transport socket of a TLS context.
 func packTLS(context proto.Message) (*corev3.TransportSocket, error) {
 	a, err := draft.Extension{Name: draft.NameTLS, Message: context}.Pack()
 	if err != nil {
@@ -137,12 +137,11 @@ func tlsSocket(a *anypb.Any) *corev3.TransportSocket {
 	return &corev3.TransportSocket{Name: draft.NameTLS, ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: a}}
 }
 
-// members is what the SPIFFE IDs of the mesh begin with.
+// members returns the common prefix of the mesh's SPIFFE IDs.
 func (t *meshTLS) members() string { return resource.SPIFFEID(t.mesh, "") }
 
-// chains makes the filter chains of an inbound, each with filters of its own. In permissive mode
-// connections that are not of the mesh are let through as they are: plain ones, and those with a
-// TLS of the workload's.
+// chains returns the filter chains of an inbound, each with separate filters. In permissive mode it
+// also lets through connections from outside the mesh, both plain text and the workload's own TLS.
 func (t *meshTLS) chains(l *listenerv3.Listener, make func() *draft.Chain) []*draft.Chain {
 	if t == nil {
 		return []*draft.Chain{make()}
@@ -168,8 +167,8 @@ func (t *meshTLS) chains(l *listenerv3.Listener, make func() *draft.Chain) []*dr
 	return append(out, secure)
 }
 
-// service gives the cluster of a service its TLS context, in the memory given, where proxies use
-// TLS towards it.
+// service sets the TLS context of a service's cluster, in the given memory, if proxies use TLS
+// towards it.
 func (t *meshTLS) service(o *mesh.Outbound, p *outboundParts) {
 	if t == nil || !o.Service.Egress && !t.view.UsesTLS(o.Service) {
 		return
@@ -181,8 +180,7 @@ func (t *meshTLS) service(o *mesh.Outbound, p *outboundParts) {
 	p.clusterSpec.TransportSocket = &p.tlsSocket
 }
 
-// anybody gives a cluster a TLS context that accepts every proxy of the mesh, for destinations that
-// are not known.
+// anybody sets a TLS context that accepts every proxy of the mesh, for unknown destinations.
 func (t *meshTLS) anybody(c *clusterv3.Cluster) {
 	if t != nil {
 		t.used = true
@@ -190,15 +188,15 @@ func (t *meshTLS) anybody(c *clusterv3.Cluster) {
 	}
 }
 
-// egress is the TLS context of connections to the egresses of the zone.
+// egress returns the TLS context of connections to the zone's egresses.
 func (t *meshTLS) egress(sni string) *corev3.TransportSocket {
 	t.used = true
 	return tlsSocket(&anypb.Any{TypeUrl: upstreamTLSURL,
 		Value: t.upstream(sni, resource.SPIFFEID(t.mesh, mesh.EgressService))})
 }
 
-// identities are what the proxies of a service prove themselves with; none for a service of which
-// no identity is known, behind which every proxy of the mesh may be.
+// identities returns the service identities of a service. It returns none if they are unknown, so
+// that every proxy of the mesh is accepted.
 func (t *meshTLS) identities(s *mesh.Service) []string {
 	switch {
 	case s.Egress:
@@ -209,9 +207,9 @@ func (t *meshTLS) identities(s *mesh.Service) []string {
 	return s.Identities
 }
 
-// upstream encodes an UpstreamTlsContext that accepts the given SPIFFE IDs, with none all of the
-// mesh. A proxy has thousands of these, and building the messages costs many times as much;
-// TestUpstreamTLSIsCanonical holds it against them.
+// upstream encodes an UpstreamTlsContext that accepts the given SPIFFE IDs, or all of the mesh if
+// there are none. A proxy has thousands of them, and building messages is many times slower.
+// TestUpstreamTLSIsCanonical compares the two.
 func (t *meshTLS) upstream(sni string, ids ...string) []byte {
 	t.outer = t.outer[:0]
 	if len(ids) == 0 {
@@ -240,8 +238,8 @@ func (t *meshTLS) appendSAN(b []byte, how protowire.Number, uri string) []byte {
 	return appendBytes(b, fieldTypedSANs, t.inner)
 }
 
-// sniOf is the server name that a client sends: zone ingresses of the reference route by it. It is
-// "" where it would be longer than Envoy allows.
+// sniOf returns the server name that a client sends. Kuma's zone ingresses route by it. It returns
+// "" if the name is longer than Envoy allows.
 func sniOf(meshName string, o *mesh.Outbound) string {
 	if o.Service.ID.Kind != mesh.KindTag {
 		return resourceSNI(meshName, o.Service)
@@ -259,8 +257,8 @@ func sniOf(meshName string, o *mesh.Outbound) string {
 	return sni
 }
 
-// resourceSNI names one port of a real service: a hash of the whole, then what fits into the labels
-// of a DNS name.
+// resourceSNI returns the server name of one port of a MeshService resource: a hash of everything,
+// then as much text as fits into the labels of a DNS name.
 func resourceSNI(meshName string, s *mesh.Service) string {
 	short := map[string]string{mesh.KindMeshService: "ms", mesh.KindMeshExternalService: "mes",
 		mesh.KindMeshMultiZoneService: "mzms"}[s.ID.Kind]
@@ -276,7 +274,7 @@ func resourceSNI(meshName string, s *mesh.Service) string {
 		label(meshName), short)
 }
 
-// Names of the secrets of a proxy: its own certificate, and those of the authorities of its mesh.
+// Names of a proxy's secrets: its certificate, and the CA certificates of its mesh.
 func identitySecret(mesh string) string  { return "identity_cert:secret:" + mesh }
 func authoritySecret(mesh string) string { return "mesh_ca:secret:" + mesh }
 
@@ -308,8 +306,7 @@ func inlineBytes(b []byte) *corev3.DataSource {
 	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: b}}
 }
 
-// withSecrets returns p with other secrets. Nothing but they changes, and p is returned where they
-// have not either.
+// withSecrets returns p with other secrets, or p itself if they are unchanged.
 func (p *Proxy) withSecrets(s *identity.Secrets, memo *Memo) (*Proxy, error) {
 	if s == p.secrets {
 		return p, nil
@@ -318,7 +315,7 @@ func (p *Proxy) withSecrets(s *identity.Secrets, memo *Memo) (*Proxy, error) {
 	next.secrets = s
 	old := p.Sealed.Resources[draft.RankSecret]
 	if len(old) == 0 {
-		return &next, nil // nothing of the config refers to them
+		return &next, nil // nothing in the config refers to them
 	}
 	list, err := secretResources(p.Mesh, s, memo)
 	if err != nil {

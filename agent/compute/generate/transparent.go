@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// family is one IP version: its name, the address that stands for all of it, and where a proxy
-// dials its workload from.
+// family is an IP version: its name, its unspecified address, and the address from which a proxy
+// connects to its workload.
 type family struct{ name, any, source string }
 
 func families(mode string) []family {
@@ -29,8 +29,8 @@ func families(mode string) []family {
 	return both
 }
 
-// transparent adds the listeners that redirected connections arrive at. Each hands connections to
-// the listener that owns their original destination, and passes the rest through.
+// transparent adds the listeners for redirected connections. Each passes a connection to the
+// listener with its original destination, or else through to that destination.
 func (g *generator) transparent() {
 	tp := g.dp.Networking.TransparentProxying
 	if tp == nil {
@@ -67,8 +67,8 @@ func (g *generator) transparent() {
 	}
 }
 
-// closed is a cluster without endpoints: what is sent there is reset, on purpose and visibly,
-// instead of by a reference that leads nowhere.
+// closed returns a cluster without endpoints. Envoy resets connections to it, which is more visible
+// than a reference to a missing cluster.
 func closed(name string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
@@ -92,11 +92,11 @@ func passthrough(kind draft.ListenerKind, name string, f family, port uint32,
 	}
 }
 
-// directAccessCluster dials what the workload dialled.
+// directAccessCluster connects to the address that the workload dialed.
 const directAccessCluster = "direct_access"
 
-// directServices are the instances of the services that a workload dials by their own addresses,
-// without its own.
+// directServices returns the instances of the services that a workload dials by their own
+// addresses, except its own.
 func directServices(v *mesh.View, r *resource.Resource, dp *resource.Dataplane) []mesh.Instance {
 	tp := dp.Networking.TransparentProxying
 	if tp == nil || len(tp.DirectAccessServices) == 0 {
@@ -107,12 +107,12 @@ func directServices(v *mesh.View, r *resource.Resource, dp *resource.Dataplane) 
 	})
 }
 
-// directAccess adds a listener for each instance of those services.
+// directAccess adds a listener for each of these instances.
 func (g *generator) directAccess() {
 	if len(g.fixed) == 0 {
 		return
 	}
-	taken := map[netip.AddrPort]bool{} // two listeners at one address would be refused
+	taken := map[netip.AddrPort]bool{} // Envoy rejects two listeners with one address
 	for _, o := range g.reachable {
 		taken[netip.AddrPortFrom(o.Address, uint16(o.Port))] = true
 	}

@@ -5,8 +5,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Weigh returns how many bytes the config of a dataplane for an Envoy has, in all resources and
-// without TLS secrets of its own, if it reached services at virtual addresses and nothing else.
+// Weigh returns the size in bytes of a dataplane's config for an Envoy that reaches only the given
+// services at their virtual addresses. This includes all resources but TLS secrets.
 func (m *Mesh) Weigh(name string, services []*mesh.Service) (int, error) {
 	outbounds := make([]mesh.Outbound, 0, len(services))
 	for _, s := range services {
@@ -23,7 +23,7 @@ func (m *Mesh) Weigh(name string, services []*mesh.Service) (int, error) {
 	return p.Bytes(), nil
 }
 
-// Bytes is the size of all resources of the config.
+// Bytes returns the size of all resources of the config.
 func (p *Proxy) Bytes() int {
 	n := 0
 	for _, list := range p.Sealed.Resources {

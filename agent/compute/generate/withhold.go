@@ -9,29 +9,29 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// Withhold returns the config of p as it is sent where a check of it has these findings, prev is
-// what was sent before (nil: nothing), and check looks at a config in the same light. Each resource
-// that has a finding which blocks is withheld: in its place stands the form that prev has of it,
-// with what that form refers to, or nothing. What is made is fit as a whole: what does not go with
-// such a form is withheld with it.
+// Withhold returns the config of p to send, given the findings of its check. prev is the config
+// sent before, or nil, and check checks a config in the same state. A resource with a blocking
+// finding is withheld: the previous form, with the resources that it refers to, replaces it, or it
+// is omitted. The result is valid as a whole, so resources that do not fit the previous form are
+// withheld as well.
 //
-// Where prev is what comes out, its Sealed is that of the result.
+// If the result equals prev, it has the same Sealed pointer.
 func (p *Proxy) Withhold(findings []finding.Finding, prev *draft.Sealed,
 	check func(*Proxy) []finding.Finding) (*Proxy, []draft.Withheld) {
 	if prev == nil {
 		prev = &draft.Sealed{}
 	}
 	var withheld []draft.Withheld
-	leftOut := map[draft.ResourceID]bool{} // true for those that prev cannot stand in for
+	leftOut := map[draft.ResourceID]bool{} // true if prev has no usable form either
 	for out := p; ; findings = check(out) {
 		more := false
 		for _, w := range Withheld(findings) {
 			if out.Resource(w.ID) == nil {
-				continue // it is told of what is removed that others need it
+				continue // removal of a resource that is still in use is reported separately
 			}
 			known := slices.ContainsFunc(withheld, func(o draft.Withheld) bool { return o.ID == w.ID })
 			if w.Resource = p.Resource(w.ID); known || w.Resource == nil {
-				leftOut[w.ID] = true // what prev has is not fit either
+				leftOut[w.ID] = true // the previous form is not valid either
 			} else {
 				withheld = append(withheld, w)
 				leftOut[w.ID] = draft.Find(prev.Resources[draft.Rank(w.ID.TypeURL)], w.ID.Name) == nil
@@ -45,8 +45,8 @@ func (p *Proxy) Withhold(findings []finding.Finding, prev *draft.Sealed,
 	}
 }
 
-// substitute returns the config with the forms that prev has in the place of what is withheld, and
-// without what is left out.
+// substitute returns the config with the previous forms of withheld resources, and without those
+// that are left out.
 func (p *Proxy) substitute(prev *draft.Sealed, withheld []draft.Withheld, leftOut map[draft.ResourceID]bool) *Proxy {
 	var older draft.Lists
 	for _, w := range withheld {
@@ -71,8 +71,8 @@ func (p *Proxy) substitute(prev *draft.Sealed, withheld []draft.Withheld, leftOu
 	return &next
 }
 
-// Withheld returns the resources that findings block, one for each. Of several findings the worst
-// is told; one that only follows from another withheld resource comes last.
+// Withheld returns the resources that findings block, each once. The reason is the most severe
+// finding; a finding that only follows from another withheld resource comes last.
 func Withheld(findings []finding.Finding) []draft.Withheld {
 	worst := map[draft.ResourceID]*finding.Finding{}
 	count := map[draft.ResourceID]int{}
@@ -100,13 +100,12 @@ func Withheld(findings []finding.Finding) []draft.Withheld {
 	return out
 }
 
-// follows says whether a finding is that something else is not sent.
+// follows reports whether a finding is the consequence of another withheld resource.
 func follows(f *finding.Finding) bool {
 	return len(f.Others) == 1 && f.Others[0].Type != f.Type && f.Others[0].Pointer == ""
 }
 
-// rootOf returns the resource that a finding follows from in the end, the zero value when it
-// follows from none.
+// rootOf returns the resource that ultimately causes a finding, or the zero value.
 func rootOf(f *finding.Finding, worst map[draft.ResourceID]*finding.Finding) (root draft.ResourceID) {
 	for range draft.Types {
 		if f == nil || !follows(f) {
@@ -121,7 +120,7 @@ func rootOf(f *finding.Finding, worst map[draft.ResourceID]*finding.Finding) (ro
 	return root
 }
 
-// reasonOf tells a finding to people, with how many more there are about the resource.
+// reasonOf describes a finding and the number of further findings about the resource.
 func reasonOf(f *finding.Finding, more int) string {
 	var b strings.Builder
 	b.WriteString("not sent: ")
@@ -137,7 +136,7 @@ func reasonOf(f *finding.Finding, more int) string {
 	return b.String()
 }
 
-// FindingText tells a finding without its resource: " at POINTER: MESSAGE (rule N: TITLE)".
+// FindingText describes a finding without its resource: " at POINTER: MESSAGE (rule N: TITLE)".
 func FindingText(f *finding.Finding) string {
 	var b strings.Builder
 	if f.Pointer != "" {

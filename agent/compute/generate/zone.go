@@ -17,29 +17,28 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// ZoneInput is what the config of a proxy at the border of a zone is made from.
+// ZoneInput holds the inputs of a zone proxy's config.
 type ZoneInput struct {
-	Resource *resource.Resource // the ZoneEgress or ZoneIngress
+	Resource *resource.Resource // a ZoneEgress or ZoneIngress
 	Zone     string             // of this node
-	Meshes   []*Mesh            // all of them, sorted by name
+	Meshes   []*Mesh            // all meshes, sorted by name
 	Flavor   node.Flavor
-	// Secrets are what the proxy proves itself with in each mesh with mTLS, by its name. Equal
-	// pointers mean equal secrets. For one that is missing a placeholder stands: such a config is to
-	// be looked at, and no Envoy accepts it.
+	// Secrets are the certificates and keys of the proxy in each mesh with mTLS, by mesh name. Equal
+	// pointers mean equal secrets. A missing entry becomes a placeholder: the config is for display,
+	// and no Envoy accepts it.
 	Secrets map[string]*identity.Secrets
-	// SystemCA is the file with the authorities that the system of the proxy trusts; "": there is
-	// none.
+	// SystemCA is the file with the system's CA certificates on the proxy's host, or "".
 	SystemCA string
 }
 
-// zoneState is what a proxy at the border of a zone is used again by.
+// zoneState decides whether the config of a zone proxy can be reused.
 type zoneState struct {
-	fingerprint [sha256.Size]byte // of all that it is made from but the secrets
-	meshes      []string          // whose secrets it has
+	fingerprint [sha256.Size]byte // hash of all inputs but the secrets
+	meshes      []string          // meshes with secrets in the config
 	secrets     []*identity.Secrets
 }
 
-// InZone reports whether the proxy of a resource at the border of a zone belongs to that zone.
+// InZone reports whether a zone proxy belongs to a zone.
 func InZone(r *resource.Resource, zone string) bool {
 	of := ""
 	switch spec := r.Spec.(type) {
@@ -51,7 +50,7 @@ func InZone(r *resource.Resource, zone string) bool {
 	return of == "" || of == zone
 }
 
-// secretsFor returns the secrets of meshes, a placeholder for those that are missing.
+// secretsFor returns the secrets of meshes, with placeholders for missing ones.
 func (in *ZoneInput) secretsFor(meshes []string) []*identity.Secrets {
 	out := make([]*identity.Secrets, len(meshes))
 	for i, m := range meshes {
@@ -62,11 +61,11 @@ func (in *ZoneInput) secretsFor(meshes []string) []*identity.Secrets {
 	return out
 }
 
-// GenerateZone makes the config of a proxy at the border of a zone. As [Generate] it is pure but
-// for memo, and the result is prev itself where nothing has changed.
+// GenerateZone computes the config of a zone proxy. Like [Generate], it is pure, and it returns
+// prev itself if nothing changed.
 //
-// It fails when the proxy cannot be served at all. A part that cannot be served is left out and
-// named in Warnings, with the resource that it is of.
+// It fails if the proxy cannot be served at all. If only a part cannot be served, it omits the part
+// and reports it in Warnings with the part's resource.
 func GenerateZone(in ZoneInput, prev *Proxy, memo *Memo) (*Proxy, error) {
 	if in.Flavor == node.FlavorGRPC {
 		return nil, fmt.Errorf("%s: a gRPC client cannot be a proxy for others: start an Envoy with the output of nearside "+
@@ -89,18 +88,17 @@ func GenerateZone(in ZoneInput, prev *Proxy, memo *Memo) (*Proxy, error) {
 	return nil, fmt.Errorf("%s: no proxy can be made of it", in.Resource.Key)
 }
 
-// What patches of Envoy's config know the resources of such proxies by.
+// Origins by which patches select the resources of zone proxies.
 const (
 	originEgress  = "egress"
 	originIngress = "ingress"
 )
 
-// maxBorderChains bounds the filter chains of a proxy at the border of a zone.
+// maxBorderChains is the maximum number of filter chains of a zone proxy.
 const maxBorderChains = 20_000
 
-// border makes the config of one proxy at the border of a zone: a listener with a filter chain for
-// each destination, told by the server name that other proxies ask for, and the clusters of these
-// destinations.
+// border builds the config of one zone proxy: a listener with a filter chain for each destination,
+// selected by the server name, and the clusters of these destinations.
 type border struct {
 	in       *ZoneInput
 	memo     *Memo
@@ -108,8 +106,8 @@ type border struct {
 	d        *draft.Draft
 	p        *Proxy
 	listener *draft.Listener
-	names    map[string]resource.Key // server names that are taken, in lower case
-	left     int                     // destinations beyond the bound
+	names    map[string]resource.Key // used server names, in lower case
+	left     int                     // destinations beyond the limit
 	noted    map[mesh.Warning]bool
 }
 
@@ -133,7 +131,7 @@ func newBorder(in *ZoneInput, origin, zone, address string, port uint32, memo *M
 	}, nil
 }
 
-// warn notes something once.
+// warn records a warning once.
 func (b *border) warn(k resource.Key, format string, args ...any) {
 	w := mesh.Warning{Resource: k, Reason: fmt.Sprintf(format, args...)}
 	if len(b.p.Warnings) < maxNotes && !b.noted[w] {
@@ -142,8 +140,8 @@ func (b *border) warn(k resource.Key, format string, args ...any) {
 	}
 }
 
-// serverName is the server name of a destination, in lower case; "", with a warning, where that
-// would be too long.
+// serverName returns the server name of a destination in lower case, or "", with a warning, if the
+// name is too long.
 func (b *border) serverName(meshName string, o *mesh.Outbound, owner resource.Key) string {
 	sni := strings.ToLower(sniOf(meshName, o))
 	if sni == "" {
@@ -153,8 +151,8 @@ func (b *border) serverName(meshName string, o *mesh.Outbound, owner resource.Ke
 	return sni
 }
 
-// take takes a server name in lower case. Envoy compares names in lower case, so that some services
-// cannot be told apart.
+// take reserves a server name in lower case. Envoy ignores case, so some services cannot be
+// distinguished.
 func (b *border) take(sni string, owner resource.Key) bool {
 	lost := "is left out of the " + b.origin
 	if b.origin == originIngress {
@@ -175,7 +173,7 @@ func (b *border) take(sni string, owner resource.Key) bool {
 	return false
 }
 
-// seal packs the draft. A listener without chains would be refused, so there is none.
+// seal seals the draft. It omits a listener without chains, which Envoy would reject.
 func (b *border) seal() *Proxy {
 	if b.left > 0 {
 		b.warn(b.in.Resource.Key, "more than %d services and choices of tags: %d are not reachable through the %s",
@@ -200,10 +198,10 @@ func (b *border) seal() *Proxy {
 	return b.p
 }
 
-// digest is a hash over texts, numbers and hashes, each told from the next.
+// digest hashes strings, numbers, and hashes with separators.
 type digest struct {
 	hash.Hash
-	b []byte // not yet in the hash
+	b []byte // not yet hashed
 }
 
 func newDigest() *digest { return &digest{Hash: sha256.New(), b: make([]byte, 0, 1024)} }
@@ -245,12 +243,12 @@ func (d *digest) sum() [sha256.Size]byte {
 	return [sha256.Size]byte(d.Sum(nil))
 }
 
-// tooManyChoices tells that not all choices of tags of a mesh were found.
+// tooManyChoices reports that some tag combinations of a mesh were not found.
 const tooManyChoices = "the outbounds and routes of mesh %q choose among endpoints by too many combinations of " +
 	"tags: those from %s on are not reachable through this proxy; use fewer"
 
-// reuseZone returns p with the present secrets, p itself when they are the same; nil when something
-// else has changed.
+// reuseZone returns p with the current secrets, p itself if they are unchanged, or nil if something
+// else changed.
 func (p *Proxy) reuseZone(in *ZoneInput, fingerprint [sha256.Size]byte, memo *Memo) (*Proxy, error) {
 	if p == nil || p.border == nil || p.border.fingerprint != fingerprint {
 		return nil, nil

@@ -206,7 +206,7 @@ func (sh *shadows) report(hidden int, inner *node, port, prefix key) {
 		if why, field := NeedsInspector(m, port.number, tls, http); why != "" {
 			// To say it again for the port would not help.
 			if own, _ := NeedsInspector(m, m.GetDestinationPort().GetValue(), tls, http); own == "" {
-				sh.add(27, at+"/"+field, nil, "no connection to port %s fits filter chain %q: %s",
+				sh.add(27, at+"/"+field, nil, "no connection to port %s matches filter chain %q: %s",
 					port, clip.Value(ChainName(sh.x.chains[hidden], hidden)), why)
 			}
 			return

@@ -17,9 +17,9 @@ func checkHeader(arg string) string {
 	case strings.Contains(alternative, "?"):
 		return "at most one alternative is allowed behind the name"
 	case !HeaderName(name):
-		return fmt.Sprintf("%q is not the name of a header", clip.Value(name))
+		return fmt.Sprintf("%q is not a header name", clip.Value(name))
 	case both && !HeaderName(alternative):
-		return fmt.Sprintf("%q is not the name of a header", clip.Value(alternative))
+		return fmt.Sprintf("%q is not a header name", clip.Value(alternative))
 	}
 	return ""
 }

@@ -271,7 +271,7 @@ func structuralFindings(c *check.Checker, d *draft.Draft) []finding.Finding {
 	}
 	for k := range envoy.NumKinds {
 		for _, r := range sealed.Resources[draft.Rank(k.URL())] {
-			out = append(out, c.Alone(k, (*envoy.Resource)(r))...)
+			out = append(out, c.Single(k, (*envoy.Resource)(r))...)
 		}
 	}
 	return slices.DeleteFunc(out, func(f finding.Finding) bool { return !structural(f.Rule) })
@@ -334,7 +334,7 @@ func checkWhole(v *resource.Validator, m proto.Message) bool {
 	var c check.Checker
 	for k := range envoy.NumKinds {
 		if strings.HasSuffix(k.URL(), "/"+string(m.ProtoReflect().Descriptor().FullName())) {
-			return report(v, slices.DeleteFunc(slices.Clone(c.Alone(k, r)), func(f finding.Finding) bool {
+			return report(v, slices.DeleteFunc(slices.Clone(c.Single(k, r)), func(f finding.Finding) bool {
 				return !structural(f.Rule)
 			}))
 		}

@@ -149,7 +149,7 @@ func TestRefused(t *testing.T) {
 		{with("cluster", "Add", "", "{name: x, type: STATIC, lbPolicy: CLUSTER_PROVIDED}"), first + ".cluster.value.lbPolicy",
 			"STATIC has none"},
 		{with("cluster", "Add", "", "{name: x, type: ORIGINAL_DST, lbPolicy: CLUSTER_PROVIDED, "+
-			"loadAssignment: {clusterName: x}}"), first + ".cluster.value.loadAssignment", "leave load_assignment out"},
+			"loadAssignment: {clusterName: x}}"), first + ".cluster.value.loadAssignment", "remove load_assignment"},
 		{with("cluster", "Add", "", "{name: x, type: LOGICAL_DNS}"), first + ".cluster.value.loadAssignment", "exactly one"},
 		{with("cluster", "Add", "", "{name: x, type: STATIC, loadAssignment: {clusterName: x, "+
 			"endpoints: [{lbEndpoints: [{endpoint: {address: {socketAddress: {address: a.b, portValue: 1}}}}]}]}}"),
@@ -157,7 +157,7 @@ func TestRefused(t *testing.T) {
 		{with("listener", "Add", "", "{name: x, filterChains: [{}]}"), first + ".listener.value.address", "no address"},
 		{with("listener", "Add", "", "{name: x, "+body+"}"), first + ".listener.value.filterChains", "no filter chain"},
 		{with("listener", "Add", "", "{name: x, "+body+", filterChains: [{}, {name: y}]}"),
-			first + ".listener.value.filterChains[1].filterChainMatch", "ask for the same"},
+			first + ".listener.value.filterChains[1].filterChainMatch", "match the same connections"},
 		{with("listener", "Add", "", "{name: x, "+body+", filterChains: [{filterChainMatch: {serverNames: [a.*.b]}}]}"),
 			first + ".listener.value.filterChains[0].filterChainMatch.serverNames[0]", "not a whole first label"},
 		{with("listener", "Add", "", "{name: x, "+body+", filterChains: [{filters: [{name: r, "+
