@@ -13,16 +13,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 )
 
-// key is a value that chains ask for at a level: a prefix, a number or a text. The zero value is
-// that of chains which do not ask for anything there.
+// key is a value that chains match at a level: a prefix, a number, or a text. The zero value is for
+// chains without a criterion at that level.
 type key struct {
 	text   string
 	prefix netip.Prefix
-	number uint32 // a port, or a type of sources whose name is the text
-	wild   bool   // a wildcard for server names, whose suffix is the text
+	number uint32 // a port, or a source type whose name is the text
+	wild   bool   // a server name wildcard whose suffix is the text
 }
 
-// String names the value as in Envoy's config.
+// String returns the value as in Envoy's config.
 func (k key) String() string {
 	switch {
 	case k.prefix.IsValid():
@@ -37,11 +37,11 @@ func (k key) String() string {
 	return anyValue
 }
 
-// anyValue is what a level shows for chains that do not ask for anything there.
+// anyValue is shown for chains without a criterion at a level.
 const anyValue = "any"
 
-// compareKeys puts the most specific first: long prefixes, low numbers, exact names, then wildcards
-// by their length. What asks for nothing comes last.
+// compareKeys orders the most specific keys first: long prefixes, low numbers, exact names, then
+// wildcards by length. The zero key comes last.
 func compareKeys(a, b key) int {
 	switch {
 	case a == b:
@@ -61,7 +61,7 @@ func compareKeys(a, b key) int {
 		cmp.Compare(a.number, b.number), strings.Compare(a.text, b.text))
 }
 
-// nameKey is the key of a server name, as it stands in the config or as a client sends it.
+// nameKey returns the key of a server name from the config or from a client.
 func nameKey(name string) key {
 	name = strings.ToLower(name)
 	if strings.HasPrefix(name, "*.") {
@@ -74,16 +74,16 @@ func nameKey(name string) key {
 type chainLevel struct {
 	Level
 	asks func(m *listenerv3.FilterChainMatch) bool
-	// appendKeys appends what a match asks for, without what cannot be read.
+	// appendKeys appends the values of a match and omits unreadable ones.
 	appendKeys func(b []key, m *listenerv3.FilterChainMatch) []key
-	// input is what of a connection is looked up.
+	// input returns the property of a connection that is looked up.
 	input func(s *Seen) string
-	// tries yields the keys that fit a connection, the most specific first, where prefixes have
-	// certain lengths.
+	// tries yields the keys that match a connection, the most specific first, given the lengths of
+	// prefixes.
 	tries func(s *Seen, lengths *[2][]int, yield func(key) bool)
 }
 
-// chainLevels are the criteria in the order in which Envoy asks.
+// chainLevels lists the criteria in Envoy's order.
 var chainLevels = [...]chainLevel{
 	{LevelDestinationPort,
 		func(m *listenerv3.FilterChainMatch) bool { return m.GetDestinationPort() != nil },
@@ -131,7 +131,7 @@ var chainLevels = [...]chainLevel{
 		func(m *listenerv3.FilterChainMatch) bool { return m.GetSourceType() != 0 },
 		func(b []key, m *listenerv3.FilterChainMatch) []key {
 			if _, known := listenerv3.FilterChainMatch_ConnectionSourceType_name[int32(m.GetSourceType())]; !known {
-				return b // the API's own rules refuse it
+				return b // annotations of the API forbid this value
 			}
 			return append(b, sourceKey(m.GetSourceType()))
 		},
@@ -151,8 +151,8 @@ var chainLevels = [...]chainLevel{
 	},
 }
 
-// addressLevel is a level of prefixes. An address that is not valid, as of a peer on a unix socket,
-// is held by 0.0.0.0/0 alone.
+// addressLevel returns a level of prefixes. An invalid address, such as that of a peer on a unix
+// socket, is only within 0.0.0.0/0.
 func addressLevel(l Level, ranges func(*listenerv3.FilterChainMatch) []*corev3.CidrRange,
 	addr func(*Seen) netip.AddrPort) chainLevel {
 	return chainLevel{l,
@@ -184,7 +184,7 @@ func keysOf[T any](b []key, list []T, of func(T) key) []key {
 
 func textKey(s string) key { return key{text: s} }
 
-// sourceKey is the key of a type of sources; any source is what asks for nothing.
+// sourceKey returns the key of a source type. The type ANY is the zero key.
 func sourceKey(t listenerv3.FilterChainMatch_ConnectionSourceType) key {
 	if t == listenerv3.FilterChainMatch_ANY {
 		return key{}
@@ -192,7 +192,7 @@ func sourceKey(t listenerv3.FilterChainMatch_ConnectionSourceType) key {
 	return key{text: t.String(), number: uint32(t)}
 }
 
-// wants lists what a match asks for, as it writes it; nothing where it asks for nothing.
+// wants returns the values of a match as written, or nothing if it has no criterion.
 func (l chainLevel) wants(m *listenerv3.FilterChainMatch) []string {
 	switch {
 	case !l.asks(m):
@@ -208,7 +208,7 @@ func (l chainLevel) wants(m *listenerv3.FilterChainMatch) []string {
 	return out
 }
 
-// fits reports whether what a match asks for holds of a connection, taken by itself.
+// fits reports whether one criterion of a match holds for a connection.
 func (l *indexLevel) fits(m *listenerv3.FilterChainMatch, s *Seen) bool {
 	wants := l.appendKeys(nil, m)
 	fits := !l.asks(m) || slices.Contains(wants, key{})

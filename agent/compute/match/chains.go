@@ -11,49 +11,48 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// MaxLeaves bounds the combinations of values that the filter chains of one listener may ask for:
-// repeated fields multiply. A bound of this package; Envoy has none.
+// MaxLeaves is the maximum number of value combinations of one listener's filter chains; repeated
+// fields multiply them. Envoy has no such limit.
 const MaxLeaves = 1 << 18
 
-// NoIndex stands for no filter chain, DefaultIndex for the default one.
+// NoIndex stands for no filter chain, and DefaultIndex for the default chain.
 const (
 	NoIndex      = -1
 	DefaultIndex = -2
 )
 
-// chainIndex is the tree by which Envoy finds a filter chain, one level for each kind of criterion
-// in the order in which it asks (FilterChainManagerImpl). The order of the chains in the listener
-// has no part in it. Levels at which no chain asks for anything are left out, except destination
-// port and IP.
+// chainIndex is the tree by which Envoy finds a filter chain, with one level for each criterion, in
+// Envoy's order (FilterChainManagerImpl). The order of the chains does not matter. The tree omits
+// levels without criteria, except destination port and IP.
 type chainIndex struct {
 	chains []*listenerv3.FilterChain
 	levels []*indexLevel
 	root   *node
 	leaves int
-	// conflicts are pairs of chains, each at most once, that ask for the same.
+	// Conflicts lists pairs of chains with the same criteria, each pair once.
 	Conflicts []conflict
 	paired    map[[2]int]bool
 }
 
-// conflict is two chains, or one with itself, that want the same connections. Envoy refuses the
-// listener.
+// conflict is a pair of chains, possibly one chain twice, that match the same connections. Envoy
+// rejects the listener.
 type conflict struct {
 	First, Second int
-	Leaf          string // what both want
+	Leaf          string // the value combination of both
 }
 
-// indexLevel is a level with the keys that chains ask for. Nodes know keys by their index; the
-// first is the zero key.
+// indexLevel is a level with the keys of all chains. Nodes refer to keys by index; the first is the
+// zero key.
 type indexLevel struct {
 	chainLevel
 	keys  []key
 	index map[key]int
-	// lengths are those of the prefixes, the longest first: of IPv4, of IPv6. There are few of them as
-	// a rule, which makes this faster than a trie of bits and smaller by far.
+	// lengths holds the prefix lengths of IPv4 and of IPv6, longest first. There are usually few of
+	// them, which makes this faster and much smaller than a bit trie.
 	lengths [2][]int
 }
 
-// enter returns the index of a key, which it adds where it is new.
+// enter returns the index of a key and adds a new one.
 func (l *indexLevel) enter(k key) int {
 	if i, known := l.index[k]; known {
 		return i
@@ -67,7 +66,7 @@ func (l *indexLevel) enter(k key) int {
 	return len(l.keys) - 1
 }
 
-// below returns the node below n that has a key, nil for none.
+// below returns the child of n with a key, or nil.
 func (l *indexLevel) below(n *node, k key) *node {
 	if i, known := l.index[k]; known {
 		return n.get(i)
@@ -75,16 +74,16 @@ func (l *indexLevel) below(n *node, k key) *node {
 	return nil
 }
 
-// sorted lists the edges of a node, the most specific first.
+// sorted returns the edges of a node, the most specific first.
 func (l *indexLevel) sorted(n *node) []edge {
 	return slices.SortedFunc(slices.Values(n.edges), func(a, b edge) int {
 		return compareKeys(l.keys[a.key], l.keys[b.key])
 	})
 }
 
-// ambiguous returns the prefix of length 0 that stands beside "no prefix" below a node. Envoy makes
-// 0.0.0.0/0 and ::/0 of the latter, and which of the two nodes it finds is not defined; here it is
-// the one with the prefix.
+// ambiguous returns the prefix of length 0 that coexists with "no prefix" below a node. Envoy turns
+// the latter into 0.0.0.0/0 and ::/0 and may find either node; this package uses the one with the
+// prefix.
 func (l *indexLevel) ambiguous(n *node) (key, bool) {
 	for _, a := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		if k := (key{prefix: netip.PrefixFrom(a, 0)}); l.below(n, k) != nil && n.get(0) != nil {
@@ -94,13 +93,13 @@ func (l *indexLevel) ambiguous(n *node) (key, bool) {
 	return key{}, false
 }
 
-// search looks for the key below a node that fits best. One is made for many searches.
+// search looks for the most specific matching key below a node. A search is reusable.
 type search struct {
 	level *indexLevel
 	in    *node
 	key   key
 	found *node
-	try   func(k key) bool // takes a key and goes on where nothing has it
+	try   func(k key) bool // takes a key; returns true if no chain has it
 }
 
 func newSearch() *search {
@@ -112,7 +111,7 @@ func newSearch() *search {
 	return q
 }
 
-// choose returns the key below a node that fits best, and what is below it; nil for none.
+// choose returns the most specific matching key below a node and its child, or nil.
 func (q *search) choose(l *indexLevel, n *node, s *Seen) (key, *node) {
 	q.level, q.in, q.found = l, n, nil
 	if len(n.edges) > 1 || n.get(0) == nil {
@@ -124,22 +123,22 @@ func (q *search) choose(l *indexLevel, n *node, s *Seen) (key, *node) {
 	return q.key, q.found
 }
 
-// node is one of the tree. Up to a few edges it is a list, which most nodes stay.
+// node is a node of the tree. Nodes with few edges, which most are, search them linearly.
 type node struct {
 	edges []edge
-	index map[int]int // of the edges by key, when they are many
+	index map[int]int // edges by key, if there are many
 	chain int         // of a leaf: the index of its chain
 }
 
 type edge struct {
-	key int // its index at the level
+	key int // index at the level
 	to  *node
 }
 
-// manyEdges is the number from which on a node has an index.
+// manyEdges is the number of edges from which a node has an index.
 const manyEdges = 8
 
-// get returns the node below a key, nil for none.
+// get returns the child with a key, or nil.
 func (n *node) get(k int) *node {
 	if n == nil {
 		return nil
@@ -156,7 +155,7 @@ func (n *node) get(k int) *node {
 	return n.edges[i].to
 }
 
-// at is get, and adds the node where it is new.
+// at returns the child with a key and adds a new one.
 func (n *node) at(k int) *node {
 	if known := n.get(k); known != nil {
 		return known
@@ -175,7 +174,7 @@ func (n *node) at(k int) *node {
 	return out
 }
 
-// collect calls fn with the index of every chain below, some of them several times.
+// collect calls fn with the index of every chain below, possibly several times.
 func (n *node) collect(fn func(chain int)) {
 	if n == nil {
 		return
@@ -188,9 +187,8 @@ func (n *node) collect(fn func(chain int)) {
 	}
 }
 
-// IndexChains makes the tree of a listener's chains. What cannot be read of a criterion is left
-// out: Envoy would refuse the listener, which the check reports. Of chains in conflict the first
-// stays.
+// IndexChains builds the tree of a listener's chains. It omits unreadable values: Envoy rejects the
+// listener, and the check reports it. Of conflicting chains the first one stays.
 func IndexChains(chains []*listenerv3.FilterChain) *chainIndex {
 	x := &chainIndex{chains: chains, root: &node{chain: NoIndex}}
 	for _, l := range chainLevels {
@@ -223,11 +221,11 @@ func family(a netip.Addr) int {
 	return 1
 }
 
-// Full reports whether chains were left out for there being too many leaves.
+// Full reports whether chains were omitted because there are too many leaves.
 func (x *chainIndex) Full() bool { return x.leaves >= MaxLeaves }
 
-// add enters what a chain wants below a node, at a depth; way is where in its wants the levels
-// above it are.
+// add inserts the values of a chain below a node at a depth. way holds the values chosen at the
+// levels above.
 func (x *chainIndex) add(n *node, chain int, wants [][]int, way []int, depth int) {
 	if depth < len(wants) {
 		for i, k := range wants[depth] {
@@ -253,7 +251,7 @@ func (x *chainIndex) add(n *node, chain int, wants [][]int, way []int, depth int
 	}
 }
 
-// leafText describes a combination of values that a chain asks for.
+// leafText describes a value combination of a chain.
 func (x *chainIndex) leafText(chain int, wants [][]int, way []int) string {
 	var texts [numLevels]string
 	for i, l := range x.levels {
@@ -279,8 +277,8 @@ func (x *chainIndex) leafText(chain int, wants [][]int, way []int) string {
 	return out
 }
 
-// find goes down the tree: the first value that exists at a level is final, there is no way back.
-// It returns the chain's index and LevelChain, or NoIndex and the level at which nothing fitted.
+// find descends the tree. The first existing value at a level is final: there is no backtracking.
+// It returns the chain's index and LevelChain, or NoIndex and the level at which nothing matched.
 func (x *chainIndex) find(s *Seen, rec *levels) (int, Level) {
 	rec.start(x)
 	n := x.root

@@ -13,21 +13,21 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// Config answers what a proxy with a certain config does with connections and requests. Resources
-// are decoded when they are first needed, so a config must not be used by two goroutines at once.
+// Config answers what a proxy does with connections and requests. It decodes resources on first use
+// and is not safe for concurrent use.
 type Config struct {
 	snapshot *envoy.Snapshot
 	facts    *finding.Facts
 
 	opened    bool
 	sockets   sockets
-	listeners []*Listener // by index in the snapshot, nil for those that were not needed yet
+	listeners []*Listener // by index in the snapshot; nil until needed
 	heads     []*listenerv3.Listener
 	routes    map[string]*Routes
 }
 
-// Open makes a config of a snapshot, which must not be changed. Resources that cannot be decoded
-// are as if they were not there; the check tells of them. facts may be nil.
+// Open returns the config of a snapshot, which must not be modified. It ignores resources that
+// cannot be decoded; the check reports them. facts may be nil.
 func Open(s *envoy.Snapshot, facts *finding.Facts) *Config {
 	if facts == nil {
 		facts = &finding.Facts{}
@@ -35,7 +35,7 @@ func Open(s *envoy.Snapshot, facts *finding.Facts) *Config {
 	return &Config{snapshot: s, facts: facts}
 }
 
-// open reads the addresses of all listeners, and nothing else of them.
+// open decodes only the addresses of all listeners.
 func (c *Config) open() {
 	if c.opened {
 		return
@@ -68,13 +68,13 @@ func (c *Config) listener(i int) *Listener {
 	return c.listeners[i]
 }
 
-// decode reads the resource of a name into a message, and reports whether there is one.
+// decode decodes the named resource into a message, and reports whether there is one.
 func (c *Config) decode(k envoy.Kind, name string, m proto.Message) bool {
 	r := c.snapshot.Find(k, name)
 	return r != nil && proto.Unmarshal(r.Body(), m) == nil
 }
 
-// routesOf returns the routes that RDS gives under a name, nil for none.
+// routesOf returns the RDS routes of a name, or nil.
 func (c *Config) routesOf(name string) *Routes {
 	if r, ok := c.routes[name]; ok {
 		return r
@@ -90,7 +90,7 @@ func (c *Config) routesOf(name string) *Routes {
 	return out
 }
 
-// cluster returns the cluster of a name, nil for none.
+// cluster returns the named cluster, or nil.
 func (c *Config) cluster(name string) *clusterv3.Cluster {
 	if m := (&clusterv3.Cluster{}); c.decode(envoy.KindCluster, name, m) {
 		return m
@@ -98,7 +98,7 @@ func (c *Config) cluster(name string) *clusterv3.Cluster {
 	return nil
 }
 
-// assignment returns the endpoints of a cluster, nil for none.
+// assignment returns the endpoints of a cluster, or nil.
 func (c *Config) assignment(m *clusterv3.Cluster) *endpointv3.ClusterLoadAssignment {
 	if m.GetType() != clusterv3.Cluster_EDS {
 		return m.GetLoadAssignment()
@@ -110,13 +110,13 @@ func (c *Config) assignment(m *clusterv3.Cluster) *endpointv3.ClusterLoadAssignm
 	return nil
 }
 
-// Connection follows a connection through listener filters, filter chain, network filters and,
-// where the chain forwards bytes, to the cluster.
+// Connection traces a connection through listener filters, the filter chain, network filters, and,
+// for TCP, to the cluster.
 func (c *Config) Connection(conn *Conn) *Trace {
 	return (&walk{config: c, conn: conn, trace: &Trace{}}).run()
 }
 
-// Request follows a request on a connection through all of that and the HTTP filters and routes.
+// Request traces a request on a connection, including HTTP filters and routes.
 func (c *Config) Request(conn *Conn, req *Request) *Trace {
 	if req == nil {
 		req = &Request{}

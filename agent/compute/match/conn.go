@@ -2,20 +2,19 @@ package match
 
 import "net/netip"
 
-// FirstBytes says what the client of a connection sends first, which is all that listener filters
-// can go by.
+// FirstBytes is what the client of a connection sends first. Listener filters see nothing else.
 type FirstBytes uint8
 
 const (
-	PlainBytes  FirstBytes = iota // bytes of a protocol of its own: neither TLS nor HTTP
+	PlainBytes  FirstBytes = iota // another protocol: neither TLS nor HTTP
 	TLSHello                      // a TLS ClientHello
 	HTTP10                        // an HTTP/1.0 request line
 	HTTP11                        // an HTTP/1.1 request line
 	H2C                           // the connection preface of HTTP/2 without TLS (RFC 9113, section 3.3)
-	ServerFirst                   // nothing: the client waits for the server to speak, as with MySQL and SMTP
+	ServerFirst                   // nothing: the client waits for the server, as with MySQL and SMTP
 )
 
-// String names it as in the flags of the commands.
+// String returns the name that command flags use.
 func (f FirstBytes) String() string {
 	switch f {
 	case PlainBytes:
@@ -34,36 +33,36 @@ func (f FirstBytes) String() string {
 	return "unknown"
 }
 
-// Conn is a connection as its client opens it. What an Envoy sees of it depends on the listener
-// filters that run.
+// Conn is a connection as the client opens it. The active listener filters decide how much of it
+// Envoy sees.
 type Conn struct {
-	Dst netip.AddrPort // what the client dialled; SO_ORIGINAL_DST of a redirected connection
-	Src netip.AddrPort // the client; what a PROXY protocol header names, where a listener reads one
-	// DirectSrc is the peer of the socket; the zero value stands for Src.
+	Dst netip.AddrPort // the dialed address; SO_ORIGINAL_DST of a redirected connection
+	Src netip.AddrPort // the client's address, or that in the PROXY protocol header if the listener reads one
+	// DirectSrc is the peer of the socket. The zero value means Src.
 	DirectSrc netip.AddrPort
-	// Entry is the socket that the kernel hands the connection to, as the port of a redirection; the
-	// zero value stands for Dst: nothing redirects.
+	// Entry is the socket that accepts the connection, for example the redirection port. The zero
+	// value means Dst, without redirection.
 	Entry netip.AddrPort
 	First FirstBytes
-	// Within is what a client of TLS sends first inside of it, for filter chains that terminate TLS;
-	// PlainBytes where that is not known.
+	// Within is what a TLS client sends first inside TLS, for chains that terminate TLS. It is
+	// PlainBytes if unknown.
 	Within FirstBytes
-	SNI    string   // of a TLS client, in any case; "" for none
-	ALPN   []string // of a TLS client, the preferred first
-	// Local is true where the client is known to be on the same host, whatever the addresses say.
+	SNI    string   // of a TLS client, in any case, or ""
+	ALPN   []string // of a TLS client, preferred first
+	// Local is true if the client is known to be on the same host, regardless of addresses.
 	Local bool
-	// Peer is what the client's certificate says, nil where it shows none.
+	// Peer is the identity in the client's certificate, or nil without a certificate.
 	Peer *Peer
 }
 
-// Peer is who a client's certificate says it is.
+// Peer is the identity in a client's certificate.
 type Peer struct {
-	URIs    []string // SANs of type URI, as a SPIFFE ID
+	URIs    []string // SANs of type URI, such as a SPIFFE ID
 	DNS     []string // SANs of type DNS
-	Subject string   // as RFC 2253 writes it
+	Subject string   // in the form of RFC 2253
 }
 
-// direct is the peer of the socket.
+// direct returns the peer of the socket.
 func (c *Conn) direct() netip.AddrPort {
 	if c.DirectSrc.IsValid() {
 		return c.DirectSrc
@@ -71,7 +70,7 @@ func (c *Conn) direct() netip.AddrPort {
 	return c.Src
 }
 
-// entry is the socket that the connection arrives at.
+// entry returns the socket that accepts the connection.
 func (c *Conn) entry() netip.AddrPort {
 	if c.Entry.IsValid() {
 		return c.Entry
@@ -79,7 +78,7 @@ func (c *Conn) entry() netip.AddrPort {
 	return c.Dst
 }
 
-// Header is one header of a request.
+// Header is a request header.
 type Header struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -87,12 +86,12 @@ type Header struct {
 
 // Request is an HTTP request on a connection.
 type Request struct {
-	Method  string // "" stands for GET
-	Host    string // Host or :authority, with its port where the client sends one
-	Path    string // with the query; "" stands for /
-	Scheme  string // "" stands for http, or https on TLS
+	Method  string // "" means GET
+	Host    string // Host or :authority, with the port if the client sends one
+	Path    string // with the query; "" means /
+	Scheme  string // "" means http, or https on TLS
 	Headers []Header
-	// Roll is the number that Envoy draws for a request, which decides between weighted clusters and
-	// about fractions; explanations list all clusters whatever it is.
+	// Roll is Envoy's random number for a request. It selects weighted clusters and decides fractions.
+	// Explanations list all clusters regardless of it.
 	Roll uint64
 }

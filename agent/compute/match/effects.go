@@ -25,7 +25,7 @@ const (
 	netLimitURL  = NetworkFilters + "local_ratelimit.v3.LocalRateLimit"
 )
 
-// What Envoy takes where the config says nothing.
+// Envoy's defaults.
 const (
 	routeTimeout   = 15 * time.Second
 	streamIdle     = 5 * time.Minute
@@ -34,44 +34,44 @@ const (
 	limitStatus    = 429
 )
 
-// EffectKind says what kind of thing may happen to a connection or request on its way.
+// EffectKind is the kind of an effect on a connection or request.
 type EffectKind string
 
-// The kinds of effects.
+// Kinds of effects.
 const (
 	EffectAbort     EffectKind = "abort"      // a fault: Envoy answers the request itself
 	EffectDelay     EffectKind = "delay"      // a fault
 	EffectBandwidth EffectKind = "bandwidth"  // a fault: the response is slowed down
-	EffectRateLimit EffectKind = "rate-limit" // what is above a rate is answered or closed
-	EffectTimeout   EffectKind = "timeout"    // what takes longer ends
-	EffectRetry     EffectKind = "retry"      // what fails is tried again
+	EffectRateLimit EffectKind = "rate-limit" // Envoy answers or closes what exceeds a rate
+	EffectTimeout   EffectKind = "timeout"    // Envoy ends what takes too long
+	EffectRetry     EffectKind = "retry"      // Envoy retries failures
 )
 
-// Effect is what may happen on the way to a part of all connections or requests that take it.
+// Effect is a possible effect on some of the connections or requests on the same path.
 type Effect struct {
 	Kind    EffectKind `json:"kind"`
-	Percent float64    `json:"percent"`          // of the connections or requests that it is about
-	Status  uint32     `json:"status,omitempty"` // of the response that Envoy gives then, 0 for none
-	Text    string     `json:"text"`             // one clause: "10 % aborted with 503"
-	Step    int        `json:"step"`             // index of the step that has it
+	Percent float64    `json:"percent"`          // of the affected connections or requests
+	Status  uint32     `json:"status,omitempty"` // of Envoy's response, or 0
+	Text    string     `json:"text"`             // one clause, such as "10 % aborted with 503"
+	Step    int        `json:"step"`             // index of the step that has the effect
 }
 
-// effect notes an effect of the next step.
+// effect records an effect of the next step.
 func (w *walk) effect(k EffectKind, percent float64, status uint32, format string, args ...any) {
 	w.trace.Effects = append(w.trace.Effects,
 		Effect{Kind: k, Percent: percent, Status: status, Text: fmt.Sprintf(format, args...), Step: len(w.trace.Steps)})
 }
 
-// percentOf is a fraction in percent, at most 100.
+// percentOf returns a fraction in percent, at most 100.
 func percentOf(f *typev3.FractionalPercent) float64 {
 	return min(100, float64(f.GetNumerator())*100/float64(Denominator(f.GetDenominator())))
 }
 
-// PercentText writes a percentage without zeros at its end: "0.5 %".
+// PercentText formats a percentage without trailing zeros, such as "0.5 %".
 func PercentText(p float64) string { return strconv.FormatFloat(p, 'g', -1, 64) + " %" }
 
-// fault evaluates a fault filter, with the config of the route in place of its own where there is
-// one. The result is the end where every request is aborted, or nil to go on.
+// fault evaluates a fault filter. The route's config replaces that of the filter. The result is the
+// end of the trace if every request is aborted, or nil.
 func (w *walk) fault(step *Step, config, special *anypb.Any, s *stream) *Trace {
 	m := &faultv3.HTTPFault{}
 	if special.GetTypeUrl() == faultURL {
@@ -131,7 +131,7 @@ func (w *walk) fault(step *Step, config, special *anypb.Any, s *stream) *Trace {
 	return w.end(Answered, LevelHTTPFilter, "FI", "a fault filter aborts every request with %d", status)
 }
 
-// httpLimit evaluates a local rate limit of requests.
+// httpLimit evaluates a local rate limit for requests.
 func (w *walk) httpLimit(step *Step, config, special *anypb.Any) {
 	m := &httplimitv3.LocalRateLimit{}
 	if special.GetTypeUrl() == httpLimitURL {
@@ -139,7 +139,7 @@ func (w *walk) httpLimit(step *Step, config, special *anypb.Any) {
 		step.note("the route has a limit of its own")
 	}
 	err := config.UnmarshalTo(m)
-	// Both fractions are drawn for each request; without them the filter does nothing.
+	// Envoy draws both fractions for each request. Without them the filter does nothing.
 	p := percentOf(m.GetFilterEnabled().GetDefaultValue()) * percentOf(m.GetFilterEnforced().GetDefaultValue()) / 100
 	switch {
 	case err != nil:
@@ -148,7 +148,7 @@ func (w *walk) httpLimit(step *Step, config, special *anypb.Any) {
 		step.note("it limits nothing")
 	default:
 		status := uint32(limitStatus)
-		if c := uint32(m.GetStatus().GetCode()); c >= 400 { // Envoy takes no other for a response to what is too much
+		if c := uint32(m.GetStatus().GetCode()); c >= 400 { // Envoy ignores lower statuses
 			status = c
 		}
 		w.effect(EffectRateLimit, p, status, "%s, more answered with %d", rateText(m.GetTokenBucket(), "requests"), status)
@@ -159,7 +159,7 @@ func (w *walk) httpLimit(step *Step, config, special *anypb.Any) {
 	w.step(*step)
 }
 
-// netLimit evaluates a local rate limit of connections.
+// netLimit evaluates a local rate limit for connections.
 func (w *walk) netLimit(step *Step, config *anypb.Any) {
 	m := &netlimitv3.LocalRateLimit{}
 	ok := config.UnmarshalTo(m) == nil && m.GetTokenBucket() != nil
@@ -181,8 +181,8 @@ func rateText(b *typev3.TokenBucket, what string) string {
 	return text
 }
 
-// limits notes the timeouts and retries of a request that is forwarded. They are effects of the
-// step of the route, which is the last one of its level.
+// limits records the timeouts and retries of a forwarded request as effects of the route's step,
+// the last one of its level.
 func (w *walk) limits(m *hcmv3.HttpConnectionManager, o overrides, upgrade string) {
 	at := 0
 	for i := range w.trace.Steps {
@@ -192,7 +192,7 @@ func (w *walk) limits(m *hcmv3.HttpConnectionManager, o overrides, upgrade strin
 	}
 	from := len(w.trace.Effects)
 	route := o.route.GetRoute()
-	if upgrade == "" { // an upgraded stream has no end of the request, from which the time of the route counts
+	if upgrade == "" { // an upgraded stream has no end of the request, at which the route's timeout starts
 		if d := durationOr(route.GetTimeout(), routeTimeout); d > 0 {
 			w.effect(EffectTimeout, 100, 504, "a request may take %s, then 504", timeText(d))
 		}
@@ -236,7 +236,7 @@ func retryText(r *routev3.RetryPolicy) string {
 	return text
 }
 
-// timeText writes a duration without the parts that are zero at its end: 1h for 1h0m0s.
+// timeText formats a duration without trailing zero units: 1h instead of 1h0m0s.
 func timeText(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

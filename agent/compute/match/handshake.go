@@ -15,7 +15,7 @@ const (
 	RawBufferURL     = envoy.TypePrefix + "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"
 )
 
-// handshake is the transport socket of the chain; the result is the end, or nil to go on.
+// handshake evaluates the transport socket of the chain. It returns the end of the trace, or nil.
 func (w *walk) handshake() *Trace {
 	socket := w.match.Chain.GetTransportSocket()
 	config := socket.GetTypedConfig()
@@ -43,7 +43,7 @@ func (w *walk) handshake() *Trace {
 	return nil
 }
 
-// refuses says why the handshake fails, "" where it does not.
+// refuses returns why the handshake fails, or "".
 func (w *walk) refuses(m *tlsv3.DownstreamTlsContext) string {
 	if w.conn.First != TLSHello {
 		return "the client speaks no TLS, which the filter chain wants"
@@ -73,8 +73,7 @@ func (w *walk) refuses(m *tlsv3.DownstreamTlsContext) string {
 	return ""
 }
 
-// hasName reports whether a matcher for names of one type fits the peer. Types other than URI and
-// DNS fit nobody here.
+// hasName reports whether a SAN matcher matches the peer. Only the types URI and DNS can match.
 func (p *Peer) hasName(m *tlsv3.SubjectAltNameMatcher) bool {
 	value := compileString(m.GetMatcher())
 	switch m.GetSanType() {

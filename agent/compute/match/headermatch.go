@@ -19,7 +19,7 @@ type headerMatch struct {
 	from, to int64
 	present  bool
 	invert   bool
-	asEmpty  bool // a missing header is like one without a value
+	asEmpty  bool // treat a missing header as empty
 }
 
 func compileHeader(m *routev3.HeaderMatcher) headerMatch {
@@ -41,13 +41,13 @@ func compileHeader(m *routev3.HeaderMatcher) headerMatch {
 		h.kind, h.from, h.to = 'r', s.RangeMatch.GetStart(), s.RangeMatch.GetEnd()
 	case *routev3.HeaderMatcher_PresentMatch:
 		h.kind, h.present = 'p', s.PresentMatch
-	default: // nothing said is the presence
+	default: // no specifier means presence
 		h.kind, h.present = 'p', true
 	}
 	return h
 }
 
-// matches evaluates the matcher. A header that is missing fits no value, inverted or not.
+// matches evaluates the matcher. A missing header matches no value, inverted or not.
 func (h *headerMatch) matches(s *stream) bool {
 	v, ok := s.header(h.name)
 	if !ok && h.asEmpty {
@@ -66,7 +66,7 @@ func (h *headerMatch) matches(s *stream) bool {
 	return h.value.fits(s, v) != h.invert
 }
 
-// text describes what the matcher wants.
+// text describes the matcher.
 func (h *headerMatch) text() string {
 	not := ""
 	if h.invert {

@@ -24,7 +24,7 @@ const (
 	FilterConfigURL  = envoy.TypePrefix + "envoy.config.route.v3.FilterConfig"
 )
 
-// http is the HTTP connection manager.
+// http evaluates the HTTP connection manager.
 func (w *walk) http(m *hcmv3.HttpConnectionManager, at finding.Place) *Trace {
 	w.logs(m.GetAccessLog(), at.Below("accessLog"))
 	switch first := w.conn.First; {
@@ -85,7 +85,7 @@ func (w *walk) http(m *hcmv3.HttpConnectionManager, at finding.Place) *Trace {
 	return t
 }
 
-// pass tells what the clusters get.
+// pass records the requests that the clusters receive.
 func (w *walk) pass(m RouteMatch, s *stream, o overrides) {
 	for i := range w.trace.Targets {
 		w.trace.Targets[i].Request = w.upstream(s, o, m.Clusters[i].entry, w.config.cluster(m.Clusters[i].Name))
@@ -95,8 +95,8 @@ func (w *walk) pass(m RouteMatch, s *stream, o overrides) {
 	}
 }
 
-// tellCertificate is what the connection manager says of the client's certificate in a header. The
-// hashes in it are not known.
+// tellCertificate sets the header in which the connection manager describes the client's
+// certificate. Hashes in it are unknown.
 func (s *stream) tellCertificate(m *hcmv3.HttpConnectionManager) {
 	how := m.GetForwardClientCertDetails()
 	if how == hcmv3.HttpConnectionManager_ALWAYS_FORWARD_ONLY {
@@ -122,7 +122,7 @@ func (s *stream) tellCertificate(m *hcmv3.HttpConnectionManager) {
 	s.certificate = own
 }
 
-// prepare changes the request as the connection manager does before it looks for a route.
+// prepare changes the request as the connection manager does before routing.
 func (w *walk) prepare(m *hcmv3.HttpConnectionManager, s *stream) {
 	s.tellCertificate(m)
 	if i := portStart(s.host); i >= 0 {
@@ -147,7 +147,7 @@ func (w *walk) prepare(m *hcmv3.HttpConnectionManager, s *stream) {
 	}
 }
 
-// routes returns the routes and their place, which is a resource of its own where RDS gives them.
+// routes returns the routes and their location, which is a separate resource with RDS.
 func (w *walk) routes(m *hcmv3.HttpConnectionManager, at finding.Place) (*Routes, finding.Place) {
 	if rds := m.GetRds(); rds != nil {
 		name := rds.GetRouteConfigName()
@@ -159,7 +159,7 @@ func (w *walk) routes(m *hcmv3.HttpConnectionManager, at finding.Place) (*Routes
 	return nil, at
 }
 
-// overrides are the places where filters can be configured for a request, the most specific first.
+// overrides holds the per-route filter configs of a request, the most specific first.
 type overrides struct {
 	route  *routev3.Route
 	host   *routev3.VirtualHost
@@ -177,7 +177,7 @@ func (o overrides) find(name string) *anypb.Any {
 	return nil
 }
 
-// httpFilters runs the HTTP filters in their order; the result is the end, or nil to go on.
+// httpFilters evaluates the HTTP filters in order. It returns the end of the trace, or nil.
 func (w *walk) httpFilters(filters []*hcmv3.HttpFilter, at finding.Place, s *stream, o overrides) *Trace {
 	for i, f := range filters {
 		config := f.GetTypedConfig()
@@ -223,8 +223,7 @@ func (w *walk) httpFilters(filters []*hcmv3.HttpFilter, at finding.Place, s *str
 	return nil
 }
 
-// httpRBAC evaluates an RBAC filter with the config of the route in place of its own, where there
-// is one.
+// httpRBAC evaluates an RBAC filter. The route's config replaces that of the filter.
 func (w *walk) httpRBAC(step *Step, config, special *anypb.Any, s *stream) *Trace {
 	m := &httprbacv3.RBAC{}
 	err := config.UnmarshalTo(m)
@@ -244,7 +243,7 @@ func (w *walk) httpRBAC(step *Step, config, special *anypb.Any, s *stream) *Trac
 		m.GetMatcher() != nil)
 }
 
-// evaluateShadow says what shadow rules decide, "" where there are none.
+// evaluateShadow returns the decision of shadow rules, or "" if there are none.
 func evaluateShadow(rules *rbacv3.RBAC, w *walk, s *stream) string {
 	if rules == nil {
 		return ""
@@ -257,7 +256,7 @@ func evaluateShadow(rules *rbacv3.RBAC, w *walk, s *stream) string {
 	return d.text()
 }
 
-// follow goes where the route leads.
+// follow continues with the action of the route.
 func (w *walk) follow(m RouteMatch) *Trace {
 	switch m.Outcome {
 	case NoHost:

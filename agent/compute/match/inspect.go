@@ -14,13 +14,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// Listener filters that are simulated, by type URL.
+// Type URLs of the supported listener filters.
 const (
 	OriginalDstURL    = envoy.TypePrefix + "envoy.extensions.filters.listener.original_dst.v3.OriginalDst"
 	tlsInspectorURL   = envoy.TypePrefix + "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector"
 	httpInspectorURL  = envoy.TypePrefix + "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector"
 	proxyProtocolURL  = envoy.TypePrefix + "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol"
-	inspectionTimeout = 15 * time.Second // Envoy's default of listener_filters_timeout
+	inspectionTimeout = 15 * time.Second // default of listener_filters_timeout
 )
 
 // ALPN values that the HTTP inspector sets.
@@ -30,22 +30,22 @@ const (
 	alpnH2C    = "h2c"
 )
 
-// socket is a connection on its way through the listener filters of one listener after another.
+// socket is a connection while it passes through listener filters.
 type socket struct {
 	seen     Seen
 	restored bool // the address is the original destination
-	late     bool // the time was up: the remaining listener filters are left out
+	late     bool // after the timeout; remaining listener filters are skipped
 	wait     *Wait
 }
 
-// newSocket is a connection as the kernel hands it over.
+// newSocket returns a connection as the kernel delivers it.
 func newSocket(c *Conn) *socket {
 	direct := unmap(c.direct())
 	return &socket{seen: Seen{Dst: unmap(c.entry()), Src: direct, Direct: direct, Local: c.Local}}
 }
 
-// inspect runs the listener filters over a connection, in their order, as far as what the client
-// sends allows. It reports what became of that: Accepted to go on, Denied or TimedOut.
+// inspect runs the listener filters in order, as far as the client's bytes allow. It returns
+// Accepted to continue, Denied, or TimedOut.
 func (s *socket) inspect(l *listenerv3.Listener, c *Conn, step *Step) Outcome {
 	s.late = false
 	for _, f := range l.GetListenerFilters() {
@@ -61,7 +61,7 @@ func (s *socket) inspect(l *listenerv3.Listener, c *Conn, step *Step) Outcome {
 		}
 	}
 	if l.GetUseOriginalDst().GetValue() {
-		s.restore(c, "use_original_dst", step) // Envoy adds this filter behind the others
+		s.restore(c, "use_original_dst", step) // Envoy appends this filter
 	}
 	return Accepted
 }
@@ -109,8 +109,8 @@ func (s *socket) run(config *anypb.Any, name string, l *listenerv3.Listener, c *
 	return Accepted
 }
 
-// restore is the original_dst filter: the address that the client dialled takes the place of that
-// which a redirection has put in.
+// restore evaluates the original_dst filter, which replaces the redirected address with the dialed
+// one.
 func (s *socket) restore(c *Conn, name string, step *Step) {
 	if dst := unmap(c.Dst); dst.IsValid() && dst != s.seen.Dst {
 		s.seen.Dst, s.restored = dst, true
@@ -118,7 +118,7 @@ func (s *socket) restore(c *Conn, name string, step *Step) {
 	}
 }
 
-// await is what becomes of a client that sends nothing at a filter that waits for bytes.
+// await returns the outcome for a client that sends nothing to a filter that waits for bytes.
 func (s *socket) await(name string, l *listenerv3.Listener, step *Step) Outcome {
 	timeout := inspectionTimeout
 	if d := l.GetListenerFiltersTimeout(); d != nil {
@@ -139,8 +139,8 @@ func (s *socket) await(name string, l *listenerv3.Listener, step *Step) Outcome 
 	return TimedOut
 }
 
-// readProxyHeader is the proxy_protocol filter. The client sends a header where the connection's
-// source is another than the peer of the socket.
+// readProxyHeader evaluates the proxy_protocol filter. The client sends a header if the
+// connection's source differs from the socket's peer.
 func (s *socket) readProxyHeader(config *anypb.Any, name string, l *listenerv3.Listener, c *Conn, step *Step) Outcome {
 	switch {
 	case c.DirectSrc.IsValid() && c.DirectSrc != c.Src:
@@ -158,12 +158,12 @@ func (s *socket) readProxyHeader(config *anypb.Any, name string, l *listenerv3.L
 	return Accepted
 }
 
-// MaxNesting bounds how deep predicates and matchers are followed. A bound of this package; Envoy's
-// is its stack.
+// MaxNesting is the maximum nesting of predicates and matchers that this package evaluates. Envoy
+// is limited only by its stack.
 const MaxNesting = 32
 
-// disabled evaluates a filter_disabled predicate at the moment when the filter is to run: the port
-// is the original one only where a filter before has restored it.
+// disabled evaluates a filter_disabled predicate when the filter runs. The port is the original one
+// only if an earlier filter has restored it.
 func disabled(p *listenerv3.ListenerFilterChainMatchPredicate, dst netip.AddrPort, depth int) bool {
 	if depth > MaxNesting {
 		return false
@@ -192,7 +192,7 @@ func disabled(p *listenerv3.ListenerFilterChainMatchPredicate, dst netip.AddrPor
 	return false
 }
 
-// filterName is the name of a listener filter, or what its type says.
+// filterName returns the name of a listener filter, or its type if it has no name.
 func filterName(f *listenerv3.ListenerFilter) string {
 	if f.GetName() != "" {
 		return clip.Value(f.GetName())
@@ -200,10 +200,10 @@ func filterName(f *listenerv3.ListenerFilter) string {
 	return ShortURL(f.GetTypedConfig().GetTypeUrl())
 }
 
-// ShortURL is the last part of a type's name.
+// ShortURL returns the last component of a type name.
 func ShortURL(url string) string { return clip.Value(url[strings.LastIndexByte(url, '.')+1:]) }
 
-// note adds a sentence to what is worth knowing. A nil step takes none.
+// note appends a sentence to the step's note. It does nothing if the step is nil.
 func (s *Step) note(format string, args ...any) {
 	if s == nil {
 		return

@@ -8,8 +8,8 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 )
 
-// InspectorsOf returns the inspectors of a listener, nil for none. They are not known where another
-// filter may set what they do.
+// InspectorsOf returns the TLS and HTTP inspectors of a listener, or nil. known is false if another
+// filter may have the same effect.
 func InspectorsOf(m *listenerv3.Listener) (tls, http *listenerv3.ListenerFilter, known bool) {
 	for _, f := range m.GetListenerFilters() {
 		switch f.GetTypedConfig().GetTypeUrl() {
@@ -25,8 +25,8 @@ func InspectorsOf(m *listenerv3.Listener) (tls, http *listenerv3.ListenerFilter,
 	return tls, http, true
 }
 
-// NeedsInspector says which listener filter a match needs that is not there or off for a port (0:
-// for any), and for what field.
+// NeedsInspector returns the listener filter that a match needs but that is missing, or disabled
+// for a port (0 means any port), and the field that needs it.
 func NeedsInspector(m *listenerv3.FilterChainMatch, port uint32,
 	tls, http *listenerv3.ListenerFilter) (why, field string) {
 	off := func(f *listenerv3.ListenerFilter) string {

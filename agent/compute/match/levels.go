@@ -7,10 +7,10 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 )
 
-// maxListed bounds the lists of a step; Step.More counts the rest.
+// maxListed is the maximum length of a step's lists. Step.More counts the omitted items.
 const maxListed = 48
 
-// levels notes the way down the tree of a listener's filter chains. A nil one notes nothing.
+// levels records the path through the tree of filter chains. A nil levels records nothing.
 type levels struct {
 	steps *[]Step
 	seen  *Seen
@@ -26,8 +26,8 @@ func (r *levels) start(x *chainIndex) {
 	x.root.collect(func(c int) { r.alive[c] = true })
 }
 
-// note adds a step: what was chosen below a node, and what is below that, nil where nothing fitted.
-// Levels at which no chain asks for anything are passed over: there is nothing to learn from them.
+// note adds a step: the chosen key below a node and its child, or nil if nothing matched. It skips
+// levels without criteria.
 func (r *levels) note(l *indexLevel, chosen key, n, next *node) {
 	if r == nil {
 		return
@@ -67,7 +67,7 @@ func (r *levels) note(l *indexLevel, chosen key, n, next *node) {
 	*r.steps = append(*r.steps, step)
 }
 
-// ChainName is the name of a chain, or its place in the list.
+// ChainName returns the name of a chain, or its position in the list.
 func ChainName(c *listenerv3.FilterChain, i int) string {
 	if c.GetName() != "" {
 		return c.GetName()
@@ -75,7 +75,7 @@ func ChainName(c *listenerv3.FilterChain, i int) string {
 	return fmt.Sprintf("#%d", i)
 }
 
-// whyNot says why a chain fell at a level where choice was taken, "" for nothing.
+// whyNot returns why a chain was eliminated at the level where choice was taken, or "".
 func whyNot(l *indexLevel, m *listenerv3.FilterChainMatch, s *Seen, choice string) string {
 	wants := l.wants(m)
 	own := strings.Join(wants[:min(len(wants), 8)], ", ")

@@ -8,17 +8,17 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 )
 
-// Listener finds the filter chain of a connection. It is made once of a listener's message, which
-// must not be changed, and then only read.
+// Listener finds the filter chain of a connection. It is built once from a message, which must not
+// be modified, and is immutable.
 type Listener struct {
 	Message *listenerv3.Listener
 	index   *chainIndex
-	matcher *matchTree     // takes the place of index, where there is one
-	byName  map[string]int // chains, for matcher
+	matcher *matchTree     // used instead of index if not nil
+	byName  map[string]int // chains for matcher
 }
 
-// NewListener makes the index of a listener. Any message will do: what Envoy would refuse is left
-// out.
+// NewListener returns the index of a listener. It accepts any message and ignores what Envoy would
+// reject.
 func NewListener(m *listenerv3.Listener) *Listener {
 	l := &Listener{Message: m}
 	if m.GetFilterChainMatcher() == nil {
@@ -35,23 +35,22 @@ func NewListener(m *listenerv3.Listener) *Listener {
 	return l
 }
 
-// Match is the filter chain that a listener chooses.
+// Match is the filter chain that a listener selects.
 type Match struct {
-	// Outcome is Accepted where there is a chain, else NoChain, or what the listener filters do:
-	// Denied or TimedOut.
+	// Outcome is Accepted if there is a chain. Otherwise it is NoChain, or the result of the listener
+	// filters: Denied or TimedOut.
 	Outcome Outcome
-	// Index is that of the chain in filter_chains, DefaultIndex for the default chain, NoIndex for
-	// none.
+	// Index is the chain's index in filter_chains, DefaultIndex for the default chain, or NoIndex.
 	Index int
 	Chain *listenerv3.FilterChain
-	// At is LevelChain, or the level at which nothing fitted: of a default chain, the level that led
-	// to it.
+	// At is LevelChain, or the level at which nothing matched. For the default chain, it is the level
+	// that led to it.
 	At   Level
-	Seen Seen // what the choice went by
+	Seen Seen // the input of the selection
 }
 
-// Find chooses the filter chain for a connection that this listener takes and does not hand to
-// another one.
+// Find selects the filter chain for a connection that this listener accepts and does not pass to
+// another listener.
 func (l *Listener) Find(c *Conn) Match {
 	s := newSocket(c)
 	if out := s.inspect(l.Message, c, nil); out != Accepted {
@@ -61,17 +60,17 @@ func (l *Listener) Find(c *Conn) Match {
 	return l.choose(&s.seen, nil)
 }
 
-// FindSeen is Find behind the listener filters.
+// FindSeen is like Find, but starts after the listener filters.
 func (l *Listener) FindSeen(s *Seen) Match { return l.choose(s, nil) }
 
-// setTransport sets what Envoy sets when no listener filter has found a transport protocol.
+// setTransport sets Envoy's default transport protocol if no listener filter has detected one.
 func (s *socket) setTransport() {
 	if s.seen.Transport == "" {
 		s.seen.Transport = transportRaw
 	}
 }
 
-// choose finds the chain, and notes the way where steps is not nil.
+// choose finds the chain, and records the path if steps is not nil.
 func (l *Listener) choose(s *Seen, steps *[]Step) Match {
 	m := Match{Seen: *s}
 	if l.index != nil {
@@ -95,7 +94,7 @@ func (l *Listener) choose(s *Seen, steps *[]Step) Match {
 	return m
 }
 
-// closedIndex stands for a connection that is closed although there may be a default chain.
+// closedIndex stands for a connection that is closed even if there is a default chain.
 const closedIndex = -3
 
 func (l *Listener) byMatcher(s *Seen, steps *[]Step) (int, Level) {
@@ -111,19 +110,19 @@ func (l *Listener) byMatcher(s *Seen, steps *[]Step) (int, Level) {
 	if i, found := l.byName[name]; ok && found {
 		return i, LevelChain
 	}
-	// The default chain stands in for a matcher that finds nothing, not for one that names a chain
-	// that is not there.
+	// Envoy uses the default chain if a matcher finds nothing, but not if it names a chain that does
+	// not exist.
 	return closedIndex, LevelMatcher
 }
 
-// sockets is the table of the TCP sockets of listeners, as Envoy keeps it to hand connections on.
+// sockets is Envoy's table of TCP listener sockets, which it uses to pass connections on.
 type sockets struct {
-	all   map[netip.AddrPort]int // index of the listener; also those that do not bind
+	all   map[netip.AddrPort]int // index of the listener, including those that do not bind
 	bound map[netip.AddrPort]int
 }
 
-// add enters a listener's addresses. Of two with the same one the first stays: Envoy refuses the
-// second.
+// add inserts a listener's addresses. Of duplicate addresses the first one stays, because Envoy
+// rejects the second.
 func (t *sockets) add(i int, l *listenerv3.Listener) {
 	binds := BoundToPort(l)
 	for _, a := range listenerAddresses(l) {
@@ -131,13 +130,13 @@ func (t *sockets) add(i int, l *listenerv3.Listener) {
 	}
 }
 
-// listenerSocket is an address of a listener that connections can come to.
+// listenerSocket is an address at which a listener can receive connections.
 type listenerSocket struct {
 	addr   netip.AddrPort
-	compat bool // an IPv6 socket that takes IPv4 too
+	compat bool // an IPv6 socket that also accepts IPv4
 }
 
-// listenerAddresses are the IP addresses of a TCP listener.
+// listenerAddresses returns the IP addresses of a TCP listener.
 func listenerAddresses(l *listenerv3.Listener) []listenerSocket {
 	var out []listenerSocket
 	add := func(a *corev3.SocketAddress) {
@@ -181,7 +180,7 @@ func (t *sockets) enter(i int, a listenerSocket, binds bool) {
 	}
 }
 
-// lookUp finds the listener of an address: the exact one, else the wildcard of its family.
+// lookUp finds the listener of an address: the exact one, or else the wildcard of its family.
 func lookUp(m map[netip.AddrPort]int, a netip.AddrPort) (int, bool) {
 	a = unmap(a)
 	if i, ok := m[a]; ok {
@@ -195,7 +194,7 @@ func lookUp(m map[netip.AddrPort]int, a netip.AddrPort) (int, bool) {
 	return i, ok
 }
 
-// outcomeText says what a match means.
+// outcomeText describes a match.
 func (m *Match) outcomeText() string {
 	switch {
 	case m.Outcome == Denied:

@@ -10,11 +10,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// NetworkInputs is the package of the inputs that a connection has.
+// NetworkInputs is the package of connection inputs.
 const NetworkInputs = envoy.TypePrefix + "envoy.extensions.matching.common_inputs.network.v3."
 
-// NetworkInputNames are the inputs that a filter_chain_matcher can have; true for those that are
-// evaluated here.
+// NetworkInputNames lists the inputs of a filter_chain_matcher. It is true for those that this
+// package evaluates.
 var NetworkInputNames = map[string]bool{
 	"DestinationIPInput": true, "DestinationPortInput": true, "SourceIPInput": true, "SourcePortInput": true,
 	"DirectSourceIPInput": true, "SourceTypeInput": true, "ServerNameInput": true, "TransportProtocolInput": true,
@@ -22,7 +22,7 @@ var NetworkInputNames = map[string]bool{
 	"NetworkNamespaceInput": false,
 }
 
-// input gives the inputs of a connection. They are strings, ports too.
+// input returns an input of a connection as a string, also for ports.
 func (s *Seen) input(config *anypb.Any) (value string, ok, known bool) {
 	name, is := strings.CutPrefix(config.GetTypeUrl(), NetworkInputs)
 	if !is || !NetworkInputNames[name] {
@@ -50,7 +50,7 @@ func (s *Seen) input(config *anypb.Any) (value string, ok, known bool) {
 	}
 }
 
-// ChainNameOf reads the action of a filter_chain_matcher: the name of a filter chain.
+// ChainNameOf returns the filter chain name in the action of a filter_chain_matcher.
 func ChainNameOf(action *anypb.Any) (string, bool) {
 	var name wrapperspb.StringValue
 	if err := action.UnmarshalTo(&name); err != nil {

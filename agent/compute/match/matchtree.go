@@ -21,48 +21,48 @@ type matchTree struct {
 	list []matchEntry
 
 	input    *anypb.Any
-	kind     byte // of the lookup: 'e'xact, 'p'refix, 'i'p ranges, server 'n'ames, 0 for none
+	kind     byte // of the lookup: 'e'xact, 'p'refix, 'i'p ranges, server 'n'ames; 0 for none
 	children map[string]*onMatch
-	longest  []string // keys of children, sorted; prefixes the longest first
+	longest  []string // sorted keys of children; prefixes by length, longest first
 	ranges   []matchRange
 
 	otherwise *onMatch
 }
 
-// matchEntry is one entry of a list.
+// matchEntry is an entry of a list.
 type matchEntry struct {
 	predicate *predicate
 	on        *onMatch
 }
 
-// matchRange is one range of an IPMatcher; they are tried the longest first, then in their order.
+// matchRange is a range of an IPMatcher. They are tried longest first, then in order.
 type matchRange struct {
 	prefix    netip.Prefix
 	exclusive bool
 	on        *onMatch
 }
 
-// onMatch is what a match leads to: an action, or a further tree. One to keep matching after is as
-// no match.
+// onMatch is the result of a match: an action or a nested tree. One with keep_matching counts as no
+// match.
 type onMatch struct {
 	action *anypb.Any
 	tree   *matchTree
 	keep   bool
 }
 
-// predicate is a compiled predicate: one input with a matcher, or the others combined.
+// predicate is a compiled predicate: one input with a matcher, or a combination of others.
 type predicate struct {
 	kind  byte // 's'ingle, 'a'nd, 'o'r, 'n'ot
 	parts []*predicate
 	input *anypb.Any
 	value stringMatch
-	// ranges are of a matcher for IP addresses.
+	// ranges belong to a matcher for IP addresses.
 	ranges []netip.Prefix
-	// unknown is the type of a matcher that is not evaluated here; it matches nothing.
+	// unknown is the type of an unsupported matcher, which matches nothing.
 	unknown string
 }
 
-// compileMatcher compiles a matcher; nil stands for one that is too deep.
+// compileMatcher compiles a matcher. It returns nil for one that is nested too deep.
 func compileMatcher(m *xdsmatcherv3.Matcher, depth int) *matchTree {
 	if m == nil || depth > MaxNesting {
 		return nil
@@ -97,7 +97,7 @@ func (t *matchTree) addChildren(m map[string]*xdsmatcherv3.Matcher_OnMatch, dept
 	slices.Sort(t.longest)
 }
 
-// addCustom compiles the matchers of IP ranges and of server names.
+// addCustom compiles matchers of IP ranges and of server names.
 func (t *matchTree) addCustom(c *xdscorev3.TypedExtensionConfig, depth int) {
 	m, err := c.GetTypedConfig().UnmarshalNew()
 	if err != nil {
@@ -181,15 +181,15 @@ func compileSingle(p *xdsmatcherv3.Matcher_MatcherList_Predicate_SinglePredicate
 	return out
 }
 
-// matchInputs gives the value of an input; ok is false where there is none, and known where nothing
-// here can tell.
+// matchInputs returns the value of an input. ok is false if there is none, and known is false if
+// this package cannot evaluate it.
 type matchInputs interface {
 	input(config *anypb.Any) (value string, ok, known bool)
 }
 
-// evaluate finds the action of a tree, nil for none. A match whose further tree finds nothing is as
-// no match: the search goes on, with the next entry of a list, the next shorter prefix, range or
-// name, then with on_no_match. Envoys before 1.35 end it there.
+// evaluate returns the action of a tree, or nil. If a nested tree finds nothing, its match counts
+// as no match: evaluation continues with the next list entry, the next shorter prefix, range, or
+// name, and then with on_no_match. Envoy before 1.35 stops there instead.
 func (t *matchTree) evaluate(in matchInputs, step func(Step)) *anypb.Any {
 	if t == nil {
 		return nil
@@ -258,9 +258,9 @@ func (t *matchTree) lookUp(in matchInputs, step func(Step)) *anypb.Any {
 	return nil
 }
 
-// fitting goes through what a value may lead to, in the order in which it is tried: prefixes and
-// ranges the longest first, an exclusive range only if it is the first of them, and of names the
-// exact one, then wildcards, then "*".
+// fitting yields the matches of a value in evaluation order: prefixes and ranges longest first, an
+// exclusive range only if it is the first one, and for names the exact one, then wildcards, then
+// "*".
 func (t *matchTree) fitting(value string) iter.Seq2[string, *onMatch] {
 	return func(yield func(string, *onMatch) bool) {
 		var keys []string
@@ -306,7 +306,7 @@ func (t *matchTree) fitting(value string) iter.Seq2[string, *onMatch] {
 	}
 }
 
-// candidates are the keys of the lookup, not more than a step lists.
+// candidates returns the keys of the lookup, as many as a step lists.
 func (t *matchTree) candidates() []string {
 	out := slices.Clone(t.longest)
 	for _, r := range t.ranges {
@@ -315,7 +315,7 @@ func (t *matchTree) candidates() []string {
 	return out[:min(len(out), maxListed)]
 }
 
-// holds evaluates a predicate. An input without a value fits no matcher.
+// holds evaluates a predicate. An input without a value matches nothing.
 func (p *predicate) holds(in matchInputs) bool {
 	if p == nil || p.unknown != "" {
 		return false
@@ -339,7 +339,7 @@ func (p *predicate) holds(in matchInputs) bool {
 	return err == nil && slices.ContainsFunc(p.ranges, func(r netip.Prefix) bool { return r.Contains(addr) })
 }
 
-// text describes what a predicate looks at.
+// text describes the input of a predicate.
 func (p *predicate) text(in matchInputs) string {
 	if p.kind != 's' {
 		return "predicate"

@@ -21,7 +21,7 @@ const (
 	stateURL       = NetworkFilters + "set_filter_state.v3.Config"
 )
 
-// networkFilters runs the network filters of the chain, in their order, up to the terminal one.
+// networkFilters evaluates the network filters of the chain in order, up to the terminal one.
 func (w *walk) networkFilters() *Trace {
 	for i, f := range w.match.Chain.GetFilters() {
 		config := f.GetTypedConfig()
@@ -71,8 +71,7 @@ func (w *walk) networkFilters() *Trace {
 		"the filter chain has no terminal filter that is known here: Envoy closes the connection")
 }
 
-// spoken is what filters see first of the client: what is within TLS where the chain has terminated
-// that.
+// spoken returns the first bytes that filters see: those inside TLS if the chain has terminated it.
 func (w *walk) spoken() FirstBytes {
 	if w.tls && w.conn.First == TLSHello {
 		return w.conn.Within
@@ -80,7 +79,7 @@ func (w *walk) spoken() FirstBytes {
 	return w.conn.First
 }
 
-// rbac notes what an RBAC filter decides; the result is the end, or nil to go on.
+// rbac records the decision of an RBAC filter. It returns the end of the trace, or nil.
 func (w *walk) rbac(step *Step, d Decision, shadow string, matcher bool) *Trace {
 	if matcher {
 		step.note("its matcher is not evaluated here")
@@ -109,7 +108,7 @@ func (w *walk) rbac(step *Step, d Decision, shadow string, matcher bool) *Trace 
 	return w.end(Denied, step.Level, "UAEX", "RBAC denies it: %s", d.text())
 }
 
-// tcp is the TCP proxy.
+// tcp evaluates the TCP proxy.
 func (w *walk) tcp(m *tcpv3.TcpProxy, at finding.Place) *Trace {
 	w.logs(m.GetAccessLog(), at.Below("accessLog"))
 	var clusters []WeightedCluster

@@ -13,19 +13,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 )
 
-// Decision is what RBAC rules say about a connection or request.
+// Decision is the decision of RBAC rules about a connection or request.
 type Decision struct {
 	Allowed bool
-	// Known is false where it depends on what is not evaluated here, as metadata or CEL; Allowed then
-	// is what holds if none of that fits.
+	// Known is false if the decision depends on conditions that this package does not evaluate, such
+	// as metadata or CEL. Allowed is then the decision if none of them match.
 	Known  bool
-	Policy string // the policy that fitted, "" for none
-	Action string // of the rules: ALLOW, DENY or LOG
+	Policy string // the matching policy, or ""
+	Action string // of the rules: ALLOW, DENY, or LOG
 }
 
-// EvaluateRBAC says what rules decide about a connection, and about a request on it where req is
-// not nil. tls says that the connection's TLS ends at this proxy, without which nobody is
-// authenticated. Policies are tried by name; the first that fits decides. Rules that are nil allow
+// EvaluateRBAC returns the decision of rules about a connection, or about a request on it if req is
+// not nil. tls reports that this proxy terminates the connection's TLS; otherwise clients are not
+// authenticated. Policies are tried by name, and the first match decides. Nil rules allow
 // everything.
 func EvaluateRBAC(rules *rbacv3.RBAC, seen *Seen, peer *Peer, tls bool, req *Request) Decision {
 	if req == nil {
@@ -78,7 +78,7 @@ type rbac struct {
 	depth  int
 }
 
-// policy fits when one permission, one principal and the condition do.
+// policy matches if a permission, a principal, and the condition match.
 func (e *rbac) policy(p *rbacv3.Policy) truth {
 	t := min(anyOf(p.GetPermissions(), e.permission), anyOf(p.GetPrincipals(), e.principal))
 	if p.GetCondition() != nil || p.GetCheckedCondition() != nil {
@@ -87,7 +87,7 @@ func (e *rbac) policy(p *rbacv3.Policy) truth {
 	return t
 }
 
-// nested follows a rule within a rule, as deep as is allowed.
+// nested evaluates a nested rule up to the maximum depth.
 func (e *rbac) nested(eval func() truth) truth {
 	if e.depth >= MaxNesting {
 		return unknown
@@ -156,8 +156,8 @@ func (e *rbac) principal(p *rbacv3.Principal) truth {
 	return unknown // metadata, filter state, extensions
 }
 
-// authenticated evaluates a principal name: one of the URI SANs has to fit, or one of the DNS SANs,
-// or the subject. Without TLS nobody is authenticated; without a name to match, TLS is enough.
+// authenticated evaluates a principal name: a URI SAN, or else a DNS SAN, or else the subject must
+// match. Without TLS nothing matches; without a name, TLS is sufficient.
 func (e *rbac) authenticated(name *matcherv3.StringMatcher) truth {
 	if !e.stream.tls {
 		return no
@@ -173,7 +173,7 @@ func (e *rbac) authenticated(name *matcherv3.StringMatcher) truth {
 		slices.ContainsFunc(e.stream.peer.DNS, m.matches) || m.matches(e.stream.peer.Subject))
 }
 
-// onRequest evaluates a rule about a request; without one it does not fit.
+// onRequest evaluates a rule about a request. It does not match without one.
 func (e *rbac) onRequest(fits func(*stream) bool) truth {
 	return truthOf(e.http && fits(e.stream))
 }
@@ -188,7 +188,7 @@ func inRange(r *corev3.CidrRange, a netip.Addr) truth {
 	return truthOf(err == nil && p.Contains(a))
 }
 
-// text says what was decided, for a step.
+// text describes the decision.
 func (d Decision) text() string {
 	var b strings.Builder
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 )
 
-// redirectStatus is the status that a redirect answers with.
+// redirectStatus returns the status of a redirect.
 func redirectStatus(a *routev3.RedirectAction) uint32 {
 	switch a.GetResponseCode() {
 	case routev3.RedirectAction_FOUND:
@@ -25,8 +25,7 @@ func redirectStatus(a *routev3.RedirectAction) uint32 {
 	return 301
 }
 
-// redirectTo is the Location that a redirect answers with. A port that belongs to the old scheme
-// goes with it.
+// redirectTo returns the Location of a redirect. A default port of the old scheme is removed.
 func redirectTo(a *routev3.RedirectAction, m *routev3.RouteMatch, s *stream) string {
 	scheme := s.scheme
 	if a.GetHttpsRedirect() {
@@ -71,8 +70,7 @@ func redirectTo(a *routev3.RedirectAction, m *routev3.RouteMatch, s *stream) str
 	return scheme + "://" + host + path + query
 }
 
-// rewrite replaces what a regular expression finds, everywhere, where \1 to \9 stand for its
-// groups.
+// rewrite replaces all matches of a regular expression. \1 to \9 refer to its groups.
 func rewrite(path, pattern, substitution string) string {
 	if _, _, err := syntax.CompileRegex(pattern); err != nil {
 		return path
@@ -96,7 +94,7 @@ func rewrite(path, pattern, substitution string) string {
 	return re.ReplaceAllString(path, template.String())
 }
 
-// matchedPrefix is what of the path a route has matched, for a rewrite of it.
+// matchedPrefix returns the part of the path that a route matched, for rewriting.
 func matchedPrefix(m *routev3.RouteMatch, path string) string {
 	switch p := m.GetPathSpecifier().(type) {
 	case *routev3.RouteMatch_Prefix:

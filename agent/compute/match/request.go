@@ -4,25 +4,25 @@ import (
 	"strings"
 )
 
-// stream is a request as the parts of an HTTP connection manager see it.
+// stream is a request inside an HTTP connection manager.
 type stream struct {
 	seen *Seen
 	peer *Peer
-	tls  bool // the connection's TLS ends here
+	tls  bool // this proxy terminates the connection's TLS
 
-	method, host, path, scheme string // path with the query
+	method, host, path, scheme string // path includes the query
 	headers                    map[string]string
 	names                      []string // of headers, in lower case, for messages
 	roll                       uint64
-	certificate                string // x-forwarded-client-cert as the connection manager makes it
-	cleared                    bool   // it takes the header away that the client may have sent
-	latin1                     bool   // regular expressions see bytes, as Latin-1, and not UTF-8
+	certificate                string // x-forwarded-client-cert as the connection manager sets it
+	cleared                    bool   // the connection manager removes the client's header
+	latin1                     bool   // regular expressions match bytes as Latin-1 instead of UTF-8
 }
 
 const certificateHeader = "x-forwarded-client-cert"
 
-// newStream takes a request on a connection. Several headers of one name are joined by commas, as
-// Envoy does to compare them.
+// newStream returns a request on a connection. Like Envoy, it joins headers of one name with commas
+// for comparison.
 func newStream(r *Request, s *Seen, peer *Peer, tls bool) *stream {
 	st := &stream{seen: s, peer: peer, tls: tls, method: r.Method, host: r.Host, path: r.Path, scheme: r.Scheme,
 		roll: r.Roll}
@@ -53,14 +53,14 @@ func newStream(r *Request, s *Seen, peer *Peer, tls bool) *stream {
 	return st
 }
 
-// internal says whether Envoy takes the request to come from inside the network, as far as the
-// client's address says so.
+// internal reports whether Envoy treats the request as internal, as far as the client's address
+// decides it.
 func (s *stream) internal() bool {
 	a := s.seen.Src.Addr()
 	return a.IsPrivate() || a.IsLoopback()
 }
 
-// header returns the value of a header, pseudo-headers among them.
+// header returns the value of a header or pseudo-header.
 func (s *stream) header(name string) (string, bool) {
 	switch name = LowerASCII(name); name {
 	case ":method":
@@ -80,7 +80,7 @@ func (s *stream) header(name string) (string, bool) {
 	return v, ok
 }
 
-// withoutQuery is a path without its query and fragment.
+// withoutQuery returns a path without its query and fragment.
 func withoutQuery(path string) string {
 	if i := strings.IndexAny(path, "?#"); i >= 0 {
 		return path[:i]
@@ -88,7 +88,7 @@ func withoutQuery(path string) string {
 	return path
 }
 
-// queryValue returns the first value of a query parameter, as it stands in the path.
+// queryValue returns the first value of a query parameter, unescaped as in the path.
 func queryValue(path, name string) (string, bool) {
 	_, query, _ := strings.Cut(path, "?")
 	query, _, _ = strings.Cut(query, "#")
@@ -103,13 +103,13 @@ func queryValue(path, name string) (string, bool) {
 	return "", false
 }
 
-// portStart is where the port begins in a host, with its colon; -1 for none.
+// portStart returns the index of the colon before the port of a host, or -1.
 func portStart(host string) int {
 	i := strings.LastIndexByte(host, ':')
 	if i < 0 || i == len(host)-1 {
 		return -1
 	}
-	// The colons of an IPv6 address are not before a port, unless it stands in brackets.
+	// Colons of an IPv6 address precede a port only after brackets.
 	if b := strings.LastIndexByte(host, ']'); b >= 0 && i < b || b < 0 && strings.Count(host, ":") > 1 {
 		return -1
 	}
@@ -121,8 +121,8 @@ func portStart(host string) int {
 	return i
 }
 
-// normalizePath takes dots out of a path as RFC 3986, section 5.2.4 has it, and slashes that lean
-// the other way. What else Envoy normalises, as the case of escapes, makes no difference here.
+// normalizePath removes dot segments (RFC 3986, section 5.2.4) and replaces backslashes. Envoy's
+// other normalizations, such as the case of escapes, make no difference here.
 func normalizePath(path string) string {
 	p := withoutQuery(path)
 	rest := path[len(p):]

@@ -12,7 +12,7 @@ import (
 
 // routeMatch is a compiled RouteMatch.
 type routeMatch struct {
-	kind          byte // 'p'refix, e'x'act path, 'r'egex, path 's'eparated prefix, 'c'onnect, 0 for another
+	kind          byte // 'p'refix, e'x'act path, 'r'egex, path 's'eparated prefix, 'c'onnect; 0 for others
 	path          string
 	regex         stringMatch
 	caseSensitive bool
@@ -43,7 +43,7 @@ func compileRouteMatch(m *routev3.RouteMatch) routeMatch {
 	return out
 }
 
-// matches reports whether a request fits, and why not where it does not.
+// matches reports whether a request matches, or the reason why not.
 func (m *routeMatch) matches(s *stream) (truth, string) {
 	if t, why := m.matchesPath(s); t != yes {
 		return t, why
@@ -81,7 +81,7 @@ func (m *routeMatch) matchesPath(s *stream) (truth, string) {
 	}
 	connect := s.method == methodConnect
 	if connect && m.kind != 'c' {
-		return no, "takes no CONNECT" // which has no path
+		return no, "takes no CONNECT" // CONNECT has no path
 	}
 	switch m.kind {
 	case 'p':
@@ -110,7 +110,7 @@ func (m *routeMatch) matchesPath(s *stream) (truth, string) {
 	return unknown, "its way of matching paths is not evaluated here"
 }
 
-// matchesRest evaluates what is rare.
+// matchesRest evaluates rarely used criteria.
 func (m *routeMatch) matchesRest(s *stream) (truth, string) {
 	if m.source.GetGrpc() != nil {
 		ct, _ := s.header("content-type")
@@ -142,7 +142,7 @@ func (m *routeMatch) matchesRest(s *stream) (truth, string) {
 	return yes, ""
 }
 
-// cookie returns the value of a cookie of the request.
+// cookie returns the value of a cookie in the request.
 func cookie(s *stream, name string) (string, bool) {
 	all, _ := s.header("cookie")
 	for part := range strings.SplitSeq(all, ";") {
@@ -154,8 +154,8 @@ func cookie(s *stream, name string) (string, bool) {
 	return "", false
 }
 
-// inFraction says whether a random number falls into a fraction. A numerator above the denominator
-// means always.
+// inFraction reports whether a random number is within a fraction. A numerator above the
+// denominator means always.
 func inFraction(f *typev3.FractionalPercent, roll uint64) bool {
 	return roll%Denominator(f.GetDenominator()) < uint64(f.GetNumerator())
 }

@@ -8,16 +8,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// Routes chooses the virtual host and the route of requests. It is made once of a message, which
-// must not be changed, and then only read.
+// Routes selects the virtual host and the route of requests. It is built once from a message, which
+// must not be modified, and is immutable.
 type Routes struct {
 	Message *routev3.RouteConfiguration
 	hosts   *hostIndex
 	routes  [][]routeMatch // by virtual host
 }
 
-// NewRoutes makes the index of a route configuration. Any message will do: what Envoy would refuse
-// is left out.
+// NewRoutes returns the index of a route configuration. It accepts any message and ignores what
+// Envoy would reject.
 func NewRoutes(m *routev3.RouteConfiguration) *Routes {
 	r := &Routes{Message: m, hosts: IndexHosts(m.GetVirtualHosts()),
 		routes: make([][]routeMatch, len(m.GetVirtualHosts()))}
@@ -30,36 +30,36 @@ func NewRoutes(m *routev3.RouteConfiguration) *Routes {
 	return r
 }
 
-// RouteMatch is what a request comes to.
+// RouteMatch is the result of routing a request.
 type RouteMatch struct {
-	// Outcome is Forwarded, Answered for a redirect or a direct response, NoHost or NoRoute.
+	// Outcome is Forwarded, Answered (a redirect or direct response), NoHost, or NoRoute.
 	Outcome Outcome
-	Host    int // index of the virtual host, NoIndex for none
-	Route   int // index of the route in it, NoIndex for none
+	Host    int // index of the virtual host, or NoIndex
+	Route   int // index of the route in it, or NoIndex
 	Domain  string
-	// Status and Location are of an answer.
+	// Status and Location are set for an answer.
 	Status   uint32
 	Location string
-	// Clusters may get the request, each with its weight; the weights sum up to Total.
+	// Clusters may receive the request. Total is the sum of their weights.
 	Clusters []WeightedCluster
 	Total    uint64
 }
 
-// WeightedCluster is one of the clusters that a route may choose.
+// WeightedCluster is a cluster that a route may choose.
 type WeightedCluster struct {
-	Name   string // "" where a header that is missing would name it
+	Name   string // "" if the header that names it is missing
 	Weight uint32
 	Chosen bool // by the request's Roll
 
 	entry *routev3.WeightedCluster_ClusterWeight // nil for the cluster of a route
 }
 
-// Find chooses the virtual host and the first route in it that fits.
+// Find selects the virtual host and its first matching route.
 func (r *Routes) Find(req *Request) RouteMatch {
 	return r.find(newStream(req, &Seen{}, nil, req.Scheme == "https"), nil)
 }
 
-// FindHost chooses the virtual host of a Host header alone.
+// FindHost selects a virtual host by the Host header.
 func (r *Routes) FindHost(host string) (index int, domain string) {
 	return r.hosts.find(r.hostOf(host))
 }
@@ -133,7 +133,7 @@ func routeName(r *routev3.Route, i int) string {
 	return fmt.Sprintf("#%d", i)
 }
 
-// act fills in what the route does.
+// act sets the action of the route.
 func (m *RouteMatch) act(route *routev3.Route, s *stream, step *Step) {
 	switch a := route.GetAction().(type) {
 	case *routev3.Route_Route:
@@ -148,7 +148,7 @@ func (m *RouteMatch) act(route *routev3.Route, s *stream, step *Step) {
 	}
 }
 
-// forward lists the clusters of a route action.
+// forward adds the clusters of a route action.
 func (m *RouteMatch) forward(a *routev3.RouteAction, s *stream, step *Step) {
 	m.Outcome = Forwarded
 	one := func(name string) {
@@ -178,7 +178,7 @@ func (m *RouteMatch) forward(a *routev3.RouteAction, s *stream, step *Step) {
 	}
 }
 
-// choose marks the cluster that a random number leads to.
+// choose marks the cluster that a random number selects.
 func (m *RouteMatch) choose(roll uint64) {
 	if m.Total == 0 {
 		return

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	maxShadows   = 16      // findings of one listener
-	shadowBudget = 1 << 15 // leaves that are looked at
+	maxShadows   = 16      // findings per listener
+	shadowBudget = 1 << 15 // leaves to compare
 )
 
-// shadows finds chains that do not get connections which they ask for, since another chain names a
-// more specific port or address: Envoy takes that and does not come back.
+// shadows finds chains that never receive some of their connections, because another chain has a
+// more specific port or address: Envoy selects that one and does not backtrack.
 type shadows struct {
 	m      *listenerv3.Listener
 	x      *chainIndex
@@ -30,16 +30,15 @@ type shadows struct {
 	search *search
 }
 
-// shadow is a finding about filter chains of a listener of which one hides another.
+// shadow is a finding about a filter chain that another one hides.
 type shadow struct {
 	Rule    int
-	At      string   // the part of the listener
-	Others  []string // further parts that have to do with it
+	At      string   // the location in the listener
+	Others  []string // related locations
 	Message string
 }
 
-// FindShadows returns the filter chains of a listener that do not get connections which they ask
-// for.
+// FindShadows returns the filter chains of a listener that other chains hide in whole or in part.
 func FindShadows(m *listenerv3.Listener, x *chainIndex) []shadow {
 	sh := &shadows{m: m, x: x, left: shadowBudget, found: map[[2]int]bool{}, search: newSearch()}
 	ports := x.levels[0].keys
@@ -59,7 +58,7 @@ func (sh *shadows) add(rule int, at string, others []string, format string, args
 	sh.out = append(sh.out, shadow{rule, at, others, fmt.Sprintf(format, args...)})
 }
 
-// withinPort compares each prefix with those that hold it.
+// withinPort compares each prefix with the prefixes that contain it.
 func (sh *shadows) withinPort(ips *node, port key) {
 	l := sh.x.levels[1]
 	p, both := l.ambiguous(ips)
@@ -81,8 +80,8 @@ func (sh *shadows) withinPort(ips *node, port key) {
 	}
 }
 
-// acrossPorts compares chains for any port with those of one port: there the former are not looked
-// at.
+// acrossPorts compares chains for any port with those for one port, for which Envoy ignores the
+// former.
 func (sh *shadows) acrossPorts(any, one *node, port key) {
 	l := sh.x.levels[1]
 	for _, e := range l.sorted(any) {
@@ -95,8 +94,7 @@ func (sh *shadows) acrossPorts(any, one *node, port key) {
 	}
 }
 
-// covering goes through the nodes below another that have prefixes that hold a prefix, itself among
-// them, the longest first.
+// covering yields the nodes of the prefixes that contain a prefix, including itself, longest first.
 func (l *indexLevel) covering(ips *node, p netip.Prefix) iter.Seq[*node] {
 	return func(yield func(*node) bool) {
 		if !p.IsValid() {
@@ -115,8 +113,8 @@ func (l *indexLevel) covering(ips *node, p netip.Prefix) iter.Seq[*node] {
 	}
 }
 
-// compare reports the chains of outer whose connections find nothing in inner, by what they ask
-// for. Both are nodes below the prefixes.
+// compare reports the chains of outer whose connections match nothing in inner. Both are nodes
+// below the prefixes.
 func (sh *shadows) compare(outer, inner *node, port, prefix key) {
 	type asked struct {
 		name, transport, protocol string
@@ -138,11 +136,11 @@ func (sh *shadows) compare(outer, inner *node, port, prefix key) {
 	}
 }
 
-// wildName stands for the labels that a wildcard leaves open. No name in a config has it.
+// wildName stands for the variable labels of a wildcard. It never occurs in a config.
 const wildName = "\x00"
 
-// below calls fn for each combination of server name, transport and application protocol that
-// chains below a node at a depth ask for, with s as a connection that has it.
+// below calls fn for each combination of server name, transport protocol, and application protocol
+// of the chains below a node at a depth. s is a matching connection.
 func (sh *shadows) below(n *node, s *Seen, depth int, fn func(n *node)) {
 	if depth == len(sh.x.levels) || sh.x.levels[depth].Level > LevelApplicationProtocol {
 		fn(n)
@@ -166,8 +164,8 @@ func (sh *shadows) below(n *node, s *Seen, depth int, fn func(n *node)) {
 	}
 }
 
-// admits reports whether a connection finds a chain below a node at a depth, whatever its source.
-// An empty transport protocol stands for every one.
+// admits reports whether a connection matches a chain below a node at a depth, regardless of its
+// source. An empty transport protocol stands for all of them.
 func (sh *shadows) admits(n *node, s *Seen, depth int) bool {
 	for ; n != nil && depth < len(sh.x.levels) && sh.x.levels[depth].Level <= LevelApplicationProtocol; depth++ {
 		if sh.x.levels[depth].Level == LevelTransportProtocol && s.Transport == "" {
@@ -186,11 +184,11 @@ func (sh *shadows) admits(n *node, s *Seen, depth int) bool {
 
 func (sh *shadows) report(hidden int, inner *node, port, prefix key) {
 	if hidden == NoIndex {
-		return // all below it could not be read
+		return // all of its values are unreadable
 	}
 	by := firstChain(inner)
 	if by == NoIndex {
-		by = hidden // the port is named by chains for other addresses alone
+		by = hidden // only chains for other addresses name the port
 	}
 	if sh.found[[2]int{hidden, by}] {
 		return
@@ -204,7 +202,7 @@ func (sh *shadows) report(hidden int, inner *node, port, prefix key) {
 	if tls, http, known := InspectorsOf(sh.m); known {
 		m := sh.x.chains[hidden].GetFilterChainMatch()
 		if why, field := NeedsInspector(m, port.number, tls, http); why != "" {
-			// To say it again for the port would not help.
+			// A second finding for the port would be redundant.
 			if own, _ := NeedsInspector(m, m.GetDestinationPort().GetValue(), tls, http); own == "" {
 				sh.add(27, at+"/"+field, nil, "no connection to port %s matches filter chain %q: %s",
 					port, clip.Value(ChainName(sh.x.chains[hidden], hidden)), why)
@@ -222,7 +220,7 @@ func (sh *shadows) report(hidden int, inner *node, port, prefix key) {
 		clip.Value(ChainName(sh.x.chains[hidden], hidden)), port, prefix)
 }
 
-// firstChain is the lowest index of the chains below a node, NoIndex for none.
+// firstChain returns the lowest index of the chains below a node, or NoIndex.
 func firstChain(n *node) int {
 	first := NoIndex
 	n.collect(func(c int) {

@@ -16,13 +16,13 @@ import (
 
 // stringMatch is a compiled StringMatcher. The zero value matches nothing.
 type stringMatch struct {
-	kind   byte // 'e'xact, 'p'refix, 's'uffix, 'c'ontains, 'r'egex, 0 for nothing
+	kind   byte // 'e'xact, 'p'refix, 's'uffix, 'c'ontains, 'r'egex; 0 for nothing
 	value  string
 	fold   bool
 	regexp *regexp.Regexp
 }
 
-// matches reports whether a value fits. Case is ignored for ASCII letters alone, as in Envoy.
+// matches reports whether a value matches. Like Envoy, it ignores case only for ASCII letters.
 func (m *stringMatch) matches(v string) bool {
 	if m.kind == 'r' {
 		return m.regexp != nil && m.regexp.MatchString(v)
@@ -43,8 +43,8 @@ func (m *stringMatch) matches(v string) bool {
 	return false
 }
 
-// fits is matches for a value of a request. Envoys from 1.39 on have RE2 read pattern and value as
-// Latin-1, so that a dot is one byte of a character; that makes a difference beyond ASCII alone.
+// fits is like matches for a value of a request. Since 1.39, Envoy's RE2 reads pattern and value as
+// Latin-1, so a dot matches one byte of a character. This matters only beyond ASCII.
 func (m *stringMatch) fits(s *stream, v string) bool {
 	if m.kind != 'r' || !s.latin1 || isASCII(v) && isASCII(m.value) {
 		return m.matches(v)
@@ -57,7 +57,7 @@ func isASCII(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf })
 }
 
-// fromLatin1 makes a character of each byte.
+// fromLatin1 converts each byte to a character.
 func fromLatin1(s string) string {
 	out := make([]rune, len(s))
 	for i := range len(s) {
@@ -111,8 +111,8 @@ func compileString(m *matcherv3.StringMatcher) stringMatch {
 	return stringMatch{}
 }
 
-// compileXDSString is compileString for the copy of the type in xds.type.matcher.v3, which has the
-// same wire form.
+// compileXDSString compiles a StringMatcher of xds.type.matcher.v3, which has the same wire form as
+// Envoy's.
 func compileXDSString(m *xdsmatcherv3.StringMatcher) stringMatch {
 	var out matcherv3.StringMatcher
 	if body, err := proto.Marshal(m); err != nil || proto.Unmarshal(body, &out) != nil {
@@ -121,7 +121,7 @@ func compileXDSString(m *xdsmatcherv3.StringMatcher) stringMatch {
 	return compileString(&out)
 }
 
-// LowerASCII is strings.ToLower for ASCII letters.
+// LowerASCII converts ASCII letters to lower case.
 func LowerASCII(s string) string {
 	for i := range len(s) {
 		if s[i] >= 'A' && s[i] <= 'Z' {

@@ -17,10 +17,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// maxEndpoints bounds the endpoints of a target.
+// maxEndpoints is the maximum number of listed endpoints of a target.
 const maxEndpoints = 64
 
-// forward lists the clusters that may get the connection or request.
+// forward records the clusters that may receive the connection or request.
 func (w *walk) forward(clusters []WeightedCluster, total uint64) *Trace {
 	reason := "no cluster gets it"
 	for _, c := range clusters {
@@ -54,7 +54,8 @@ func (w *walk) forward(clusters []WeightedCluster, total uint64) *Trace {
 	return w.end(Forwarded, LevelCluster, "", "one of %d clusters gets it, by weight", len(clusters))
 }
 
-// fill adds the cluster and its endpoints, and says why nothing can be sent there.
+// fill adds the cluster and its endpoints. It returns why the cluster cannot receive anything, or
+// "".
 func (w *walk) fill(t *Target) string {
 	m := w.config.cluster(t.Cluster)
 	if m == nil {
@@ -92,12 +93,12 @@ func (w *walk) fill(t *Target) string {
 	return ""
 }
 
-// forwardProxy is the type of clusters that resolve the name that a client gives.
+// forwardProxy is the type of clusters that resolve the name that a client sends.
 const forwardProxy = "envoy.clusters.dynamic_forward_proxy"
 
-// namedDestination is what such a cluster resolves: the Host of a request, else the server name.
-// Where the config sets no port, it is taken to be the one that was dialled, as the configs of the
-// agent have it.
+// namedDestination returns the name that a forward proxy cluster resolves: the request's Host, or
+// else the server name. If the config sets no port, it assumes the dialed port, as in the agent's
+// configs.
 func (w *walk) namedDestination() []string {
 	host, port, _ := net.SplitHostPort(w.socket.seen.Dst.String())
 	if name := w.socket.seen.ServerName; name != "" {
@@ -113,7 +114,7 @@ func (w *walk) namedDestination() []string {
 	return []string{net.JoinHostPort(clip.Value(LowerASCII(host)), port)}
 }
 
-// originalDestination is what a cluster dials that goes where the client wanted to go.
+// originalDestination returns the address to which an original destination cluster connects.
 func (w *walk) originalDestination(m *clusterv3.Cluster) []string {
 	lb := m.GetOriginalDstLbConfig()
 	host, port, _ := net.SplitHostPort(w.socket.seen.Dst.String())
@@ -134,7 +135,7 @@ func (w *walk) originalDestination(m *clusterv3.Cluster) []string {
 	return []string{net.JoinHostPort(host, port)}
 }
 
-// addressText writes an address.
+// addressText formats an address.
 func addressText(a *corev3.Address) string {
 	switch {
 	case a.GetPipe() != nil:
@@ -150,17 +151,17 @@ func addressText(a *corev3.Address) string {
 	return net.JoinHostPort(clip.Value(s.GetAddress()), port)
 }
 
-// Log is an access log that is written.
+// Log is an access log that records the connection or request.
 type Log struct {
 	finding.Place
 	Name string `json:"name"`           // of the logger
 	Sink string `json:"sink,omitempty"` // the file, or the type of the logger
-	// Conditional is true for a log with a filter, which decides when the connection or request has
-	// ended.
+	// Conditional is true for a log with a filter, which decides at the end of the connection or
+	// request.
 	Conditional bool `json:"conditional,omitempty"`
 }
 
-// logs notes access logs.
+// logs records access logs.
 func (w *walk) logs(list []*accesslogv3.AccessLog, at finding.Place) {
 	for i, l := range list {
 		w.log(l, at.Below(strconv.Itoa(i)), l.GetFilter() != nil)
@@ -176,11 +177,11 @@ func (w *walk) log(l *accesslogv3.AccessLog, at finding.Place, conditional bool)
 	w.trace.Logs = append(w.trace.Logs, Log{Place: at, Name: l.GetName(), Sink: sink, Conditional: conditional})
 }
 
-// flagNoChain is what Envoy notes of a connection that no filter chain takes.
+// flagNoChain is Envoy's response flag for a connection without a matching filter chain.
 const flagNoChain = "NR"
 
-// logsOfListener notes those that the listener itself writes: of every connection, or of those
-// alone that no filter chain takes.
+// logsOfListener records the listener's own access logs, for all connections or only for those
+// without a filter chain.
 func (w *walk) logsOfListener(noChain bool) {
 	for i, l := range w.listener.Message.GetAccessLog() {
 		conditional := l.GetFilter() != nil
@@ -194,8 +195,8 @@ func (w *walk) logsOfListener(noChain bool) {
 	}
 }
 
-// onlyNoChain reports whether a filter keeps entries of connections alone that no filter chain
-// takes, and whether it asks for more.
+// onlyNoChain reports whether a filter selects only connections without a filter chain, and whether
+// it has further conditions.
 func onlyNoChain(f *accesslogv3.AccessLogFilter) (only, more bool) {
 	if flags := f.GetResponseFlagFilter().GetFlags(); len(flags) == 1 && flags[0] == flagNoChain {
 		return true, false

@@ -6,16 +6,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// Level is a question that is answered on the way of a connection or request.
+// Level is a decision on the path of a connection or request.
 type Level uint8
 
-// The levels in the order in which they are asked. Those from LevelDestinationPort to
-// LevelSourcePort are the levels of a filter_chain_match; a listener with a filter_chain_matcher
-// asks LevelMatcher instead.
+// Levels in the order of decisions. Those from LevelDestinationPort to LevelSourcePort belong to
+// filter_chain_match. A listener with a filter_chain_matcher has LevelMatcher instead.
 const (
-	LevelListener            Level = iota // which listener takes the connection
-	LevelOriginalDst                      // whether it is handed to another one
-	LevelInspection                       // what the listener filters find out
+	LevelListener            Level = iota // the listener that accepts the connection
+	LevelOriginalDst                      // whether another listener takes over the connection
+	LevelInspection                       // the results of the listener filters
 	LevelDestinationPort                  //
 	LevelDestinationIP                    //
 	LevelServerName                       //
@@ -26,15 +25,15 @@ const (
 	LevelSourceIP                         //
 	LevelSourcePort                       //
 	LevelMatcher                          // one input of a matcher tree
-	LevelChain                            // the filter chain, as the outcome of the levels above
+	LevelChain                            // the filter chain, as the result of the levels above
 	LevelTransportSocket                  // the TLS handshake
 	LevelNetworkFilter                    //
 	LevelHTTPFilter                       //
 	LevelVirtualHost                      //
 	LevelRoute                            //
 	LevelCluster                          //
-	LevelEndpoints                        // for those who follow a target further
-	LevelAccessLog                        // likewise: a trace lists its logs apart
+	LevelEndpoints                        // for callers that examine a target further
+	LevelAccessLog                        // for callers; a trace lists its logs separately
 	numLevels
 )
 
@@ -45,7 +44,7 @@ var levelNames = [numLevels]string{
 	"cluster", "endpoints", "access_log",
 }
 
-// String names the level by Envoy's name of the field where there is one.
+// String returns Envoy's name of the field, if there is one.
 func (l Level) String() string {
 	if l < numLevels {
 		return levelNames[l]
@@ -53,53 +52,53 @@ func (l Level) String() string {
 	return "unknown"
 }
 
-// MarshalText is String, so that a level is a word in JSON.
+// MarshalText returns String, so that a level is a word in JSON.
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// Eliminated is a candidate that fell, and why.
+// Eliminated is a candidate that was not chosen, and the reason.
 type Eliminated struct {
-	Name string `json:"name"` // of the chain, virtual host or route, else its index
+	Name string `json:"name"` // of the chain, virtual host, or route, or else its index
 	Why  string `json:"why"`
 }
 
-// Step is the answer to one question.
+// Step is the result of one decision.
 type Step struct {
 	Level Level  `json:"level"`
-	Input string `json:"input,omitempty"` // what was looked up, as Envoy sees it; "" for nothing
-	// Candidates are the values that were there to be chosen, the most specific first. Long lists are
-	// cut; More counts what they and Eliminated leave out.
+	Input string `json:"input,omitempty"` // the looked-up value as Envoy sees it, or ""
+	// Candidates lists the available values, the most specific first. Long lists are cut; More counts
+	// the omitted items of this list and of Eliminated.
 	Candidates []string       `json:"candidates,omitempty"`
-	Choice     string         `json:"choice,omitempty"` // "" where nothing fitted
+	Choice     string         `json:"choice,omitempty"` // "" if nothing matched
 	Eliminated []Eliminated   `json:"eliminated,omitempty"`
 	More       int            `json:"more,omitempty"`
-	Place      *finding.Place `json:"place,omitempty"` // what was chosen, where it is a part of the config
-	Note       string         `json:"note,omitempty"`  // what else is worth knowing
+	Place      *finding.Place `json:"place,omitempty"` // location of the choice in the config
+	Note       string         `json:"note,omitempty"`  // additional information
 }
 
-// Outcome says what becomes of a connection or request.
+// Outcome is what happens to a connection or request.
 type Outcome uint8
 
 const (
-	// an HTTP connection manager takes the connection; what becomes of requests depends on them
+	// an HTTP connection manager accepts the connection; requests decide the rest
 	Accepted     Outcome = iota
-	Forwarded            // a cluster gets it
-	Answered             // Envoy answers it itself: a direct response, a redirect
-	Denied               // a filter refuses it
-	NoListener           // nothing listens there
+	Forwarded            // a cluster receives it
+	Answered             // Envoy answers with a direct response or a redirect
+	Denied               // a filter rejects it
+	NoListener           // no listener at the address
 	NoChain              // no filter chain matches: closed
-	HandshakeEnd         // TLS does not come about: closed
-	TimedOut             // the listener filters wait for bytes that do not come: closed
+	HandshakeEnd         // the TLS handshake fails: closed
+	TimedOut             // listener filters wait for bytes in vain: closed
 	NoHost               // no virtual host
 	NoRoute              // no route
-	NoCluster            // the cluster does not exist, or has no endpoint
-	Broken               // the chain cannot serve a connection, as one without filters: closed
+	NoCluster            // the cluster does not exist or has no endpoints
+	Broken               // the chain cannot serve connections, for example without filters: closed
 	numOutcomes
 )
 
 var outcomeNames = [numOutcomes]string{"accepted", "forwarded", "answered", "denied", "no_listener", "no_chain",
 	"handshake_failed", "timed_out", "no_virtual_host", "no_route", "no_cluster", "broken"}
 
-// String names the outcome.
+// String returns the name of the outcome.
 func (o Outcome) String() string {
 	if o < numOutcomes {
 		return outcomeNames[o]
@@ -107,41 +106,40 @@ func (o Outcome) String() string {
 	return "unknown"
 }
 
-// MarshalText is String, so that an outcome is a word in JSON.
+// MarshalText returns String, so that an outcome is a word in JSON.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// Target is a cluster that may get a connection or request.
+// Target is a cluster that may receive a connection or request.
 type Target struct {
 	Cluster string         `json:"cluster"`
 	Weight  uint32         `json:"weight"` // of Total
 	Total   uint32         `json:"total"`
-	Place   *finding.Place `json:"place,omitempty"` // of the cluster, nil where it does not exist
-	// Endpoints are the addresses it would dial, at most 64; for a cluster that dials the original
-	// destination, that.
+	Place   *finding.Place `json:"place,omitempty"` // of the cluster, or nil if it does not exist
+	// Endpoints lists the cluster's addresses, at most 64. For an original destination cluster, it
+	// holds that destination.
 	Endpoints []string `json:"endpoints,omitempty"`
-	More      int      `json:"more,omitempty"` // further endpoints
-	// Request is the request as it gets there, nil for a connection.
+	More      int      `json:"more,omitempty"` // number of further endpoints
+	// Request is the request that the cluster receives, or nil for a connection.
 	Request *Upstream `json:"request,omitempty"`
 }
 
-// Wait is what becomes of a client that waits for the server to speak, where a listener filter
-// waits for bytes of the client.
+// Wait describes a client that waits for the server to speak while a listener filter waits for the
+// client's bytes.
 type Wait struct {
 	Filter string        `json:"filter"`
-	After  time.Duration `json:"after"`  // 0: without an end
-	Closes bool          `json:"closes"` // and does not go on without what the filter would have found
+	After  time.Duration `json:"after"`  // 0 means forever
+	Closes bool          `json:"closes"` // instead of continuing without the filter's result
 }
 
-// Trace is the whole way of a connection or request through a config. It is the same for the same
-// input.
+// Trace is the path of a connection or request through a config. It is deterministic.
 type Trace struct {
 	Outcome Outcome `json:"outcome"`
-	// At is the level that decided, for outcomes other than Forwarded.
+	// At is the deciding level, unless the outcome is Forwarded.
 	At Level `json:"at"`
-	// Flag is the response flag that Envoy logs, "" for none: NR, NC, UH, UAEX…
+	// Flag is Envoy's response flag, such as NR, NC, UH, or UAEX, or "".
 	Flag   string `json:"flag,omitempty"`
-	Status uint32 `json:"status,omitempty"` // of the HTTP response that Envoy gives itself, 0 for none
-	Policy string `json:"policy,omitempty"` // the RBAC policy that decided, "" for none
+	Status uint32 `json:"status,omitempty"` // of Envoy's own HTTP response, or 0
+	Policy string `json:"policy,omitempty"` // the deciding RBAC policy, or ""
 	Reason string `json:"reason,omitempty"` // one sentence about the outcome
 	Steps  []Step `json:"steps"`
 
@@ -150,11 +148,11 @@ type Trace struct {
 	Route    *finding.Place `json:"route,omitempty"`
 	Targets  []Target       `json:"targets,omitempty"`
 	Mirrors  []Mirror       `json:"mirrors,omitempty"`
-	Logs     []Log          `json:"logs,omitempty"` // the access logs that would be written
+	Logs     []Log          `json:"logs,omitempty"` // access logs that would be written
 
-	// Effects are what may happen on the way, as faults and timeouts, in the order of the way.
+	// Effects lists possible effects on the path, such as faults and timeouts, in order.
 	Effects  []Effect `json:"effects,omitempty"`
 	Location string   `json:"location,omitempty"` // of a redirect
-	// Wait is of a client that waits for the server, nil where nothing holds it up.
+	// Wait applies to a client that waits for the server. It is nil if nothing delays it.
 	Wait *Wait `json:"wait,omitempty"`
 }

@@ -1,7 +1,7 @@
 package match
 
-// truth is the answer to a condition: some depend on what is not known here, as metadata that a
-// filter sets.
+// truth is the value of a condition. It is unknown if it depends on data that this package lacks,
+// such as metadata that a filter sets.
 type truth int8
 
 const (
@@ -19,7 +19,7 @@ func truthOf(b bool) truth {
 
 func (t truth) not() truth { return -t }
 
-// allOf is no as soon as one part is, and unknown if one is unknown. Nothing at all holds.
+// allOf is no if any part is no, else unknown if any part is unknown, else yes.
 func allOf[T any](parts []T, eval func(T) truth) truth {
 	out := yes
 	for _, p := range parts {
@@ -30,7 +30,7 @@ func allOf[T any](parts []T, eval func(T) truth) truth {
 	return out
 }
 
-// anyOf is yes as soon as one part is. Nothing at all does not hold.
+// anyOf is yes if any part is yes. It is no without parts.
 func anyOf[T any](parts []T, eval func(T) truth) truth {
 	out := no
 	for _, p := range parts {

@@ -16,15 +16,15 @@ import (
 
 const methodConnect = "CONNECT"
 
-// Statuses with which the connection manager turns requests away before any filter sees them.
+// Statuses with which the connection manager rejects requests before any filter.
 const (
 	statusLowVersion    = 426
 	statusUpgradeFailed = 403
 	statusBadRequest    = 400
 )
 
-// version turns away requests of HTTP/1.0 unless the connection manager takes them; the result is
-// the end, or nil to go on.
+// version rejects HTTP/1.0 requests unless the connection manager accepts them. It returns the end
+// of the trace, or nil.
 func (w *walk) version(m *hcmv3.HttpConnectionManager) *Trace {
 	options := m.GetHttpProtocolOptions()
 	switch {
@@ -42,9 +42,8 @@ func (w *walk) version(m *hcmv3.HttpConnectionManager) *Trace {
 	return nil
 }
 
-// upgradeOf returns the protocol that a request wants to change to, as in its Upgrade header, or
-// CONNECT; "" for none. Upgrades that Envoy ignores are taken out of the request: those to h2c, and
-// those that the options name.
+// upgradeOf returns the protocol of the request's Upgrade header, or CONNECT, or "". It removes
+// upgrades that Envoy ignores: those to h2c, and those that the options list.
 func (s *stream) upgradeOf(options *corev3.Http1ProtocolOptions, first FirstBytes) string {
 	if s.method == methodConnect {
 		return methodConnect
@@ -73,7 +72,7 @@ func (s *stream) upgradeOf(options *corev3.Http1ProtocolOptions, first FirstByte
 	return ""
 }
 
-// hasToken says whether a list with commas has a word, in any case.
+// hasToken reports whether a comma-separated list contains a word, ignoring case.
 func hasToken(list, word string) bool {
 	for part := range strings.SplitSeq(list, ",") {
 		if strings.EqualFold(strings.TrimSpace(part), word) {
@@ -83,9 +82,9 @@ func hasToken(list, word string) bool {
 	return false
 }
 
-// upgrade turns away requests for an upgrade that neither the route nor the connection manager
-// takes; one that has no route goes on to the filters, and to the answer that there is none. It
-// returns the filters that the request goes through, with their place.
+// upgrade rejects upgrades that neither the route nor the connection manager accepts. A request
+// without a route continues to the filters. It returns the filters of the request and their
+// location.
 func (w *walk) upgrade(m *hcmv3.HttpConnectionManager, at finding.Place, o overrides,
 	to string) ([]*hcmv3.HttpFilter, finding.Place, *Trace) {
 	own, place := m.GetHttpFilters(), at.Below("httpFilters")

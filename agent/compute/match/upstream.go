@@ -13,18 +13,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// Upstream is a request as a cluster gets it. What Envoy adds by itself, as x-request-id, is not in
-// it.
+// Upstream is a request as a cluster receives it, without headers that Envoy generates, such as
+// x-request-id.
 type Upstream struct {
 	Method  string   `json:"method"`
 	Host    string   `json:"host"`
 	Path    string   `json:"path"`
 	Headers []Header `json:"headers,omitempty"`
-	// Note says what is not evaluated here, "" for nothing.
+	// Note names parts that are not evaluated, or is "".
 	Note string `json:"note,omitempty"`
 }
 
-// Mirror is a cluster that gets a copy of a request, whose response nobody sees.
+// Mirror is a cluster that receives a copy of a request. Its response is discarded.
 type Mirror struct {
 	Cluster string         `json:"cluster"`
 	Percent float64        `json:"percent"` // of the requests
@@ -32,8 +32,8 @@ type Mirror struct {
 	Request *Upstream      `json:"request"`
 }
 
-// upstream is the request as a cluster of a route gets it: headers first, then host and path, as
-// Envoy's router goes about it.
+// upstream returns the request that a cluster of a route receives. Like Envoy's router, it changes
+// headers first, then host and path.
 func (w *walk) upstream(s *stream, o overrides, entry *routev3.WeightedCluster_ClusterWeight,
 	c *clusterv3.Cluster) *Upstream {
 	u := &Upstream{Method: s.method, Host: s.host, Path: s.path}
@@ -50,13 +50,13 @@ func (w *walk) upstream(s *stream, o overrides, entry *routev3.WeightedCluster_C
 	return u
 }
 
-// mutation is what one place of a config does to headers.
+// mutation holds the header changes of one part of a config.
 type mutation struct {
 	remove []string
 	add    []*corev3.HeaderValueOption
 }
 
-// mutations lists what changes headers, in the order in which Envoy applies it.
+// mutations returns the header changes in the order in which Envoy applies them.
 func (o overrides) mutations(entry *routev3.WeightedCluster_ClusterWeight) []mutation {
 	out := []mutation{
 		{entry.GetRequestHeadersToRemove(), entry.GetRequestHeadersToAdd()},
@@ -124,8 +124,8 @@ func (u *Upstream) note(format string, args ...any) {
 	u.Note = s.Note
 }
 
-// rewriteHost is what the route makes of the host. The name of an endpoint is that of the first
-// one, where several have names.
+// rewriteHost applies the route's host rewrite. If several endpoints have names, it uses the first
+// one.
 func (u *Upstream) rewriteHost(a *routev3.RouteAction, entry *routev3.WeightedCluster_ClusterWeight,
 	c *clusterv3.Cluster) {
 	host := entry.GetHostRewriteLiteral()
@@ -156,8 +156,8 @@ func (u *Upstream) rewriteHost(a *routev3.RouteAction, entry *routev3.WeightedCl
 	u.Host = host
 }
 
-// firstHostname is the name of the first endpoint of a cluster: the one that it is given, else the
-// one that is looked up.
+// firstHostname returns the name of a cluster's first endpoint: its hostname, or else the name that
+// is resolved.
 func firstHostname(c *clusterv3.Cluster) string {
 	looked := c.GetType() == clusterv3.Cluster_STRICT_DNS || c.GetType() == clusterv3.Cluster_LOGICAL_DNS
 	for _, l := range c.GetLoadAssignment().GetEndpoints() {
@@ -173,7 +173,7 @@ func firstHostname(c *clusterv3.Cluster) string {
 	return ""
 }
 
-// rewritePath is what the route makes of the path. The query stays.
+// rewritePath applies the route's path rewrite. The query stays.
 func (u *Upstream) rewritePath(r *routev3.Route) {
 	a := r.GetRoute()
 	path := withoutQuery(u.Path)
@@ -189,8 +189,8 @@ func (u *Upstream) rewritePath(r *routev3.Route) {
 	u.Path = path + query
 }
 
-// mirrors notes the clusters that get copies of the request: those of the route, else of the
-// virtual host, else of all routes.
+// mirrors records the clusters that receive copies of the request: those of the route, or else of
+// the virtual host, or else of all routes.
 func (w *walk) mirrors(o overrides, u *Upstream) {
 	list := o.route.GetRoute().GetRequestMirrorPolicies()
 	if len(list) == 0 {
@@ -219,7 +219,7 @@ func (w *walk) mirrors(o overrides, u *Upstream) {
 	}
 }
 
-// shadowHost is the host that Envoy gives to copies of requests.
+// shadowHost returns the host that Envoy sets in copies of requests.
 func shadowHost(host string) string {
 	port := ""
 	if i := portStart(host); i >= 0 {

@@ -14,18 +14,18 @@ import (
 // wildcard, else the longest prefix wildcard, else "*" (RouteMatcher).
 type hostIndex struct {
 	exact              map[string]int // by domain in lower case
-	suffixes, prefixes map[string]int // without their star
-	suffixLengths      []int          // in use, the longest first
+	suffixes, prefixes map[string]int // without the star
+	suffixLengths      []int          // used lengths, longest first
 	prefixLengths      []int
-	any                int // NoIndex for none
+	any                int // or NoIndex
 	Conflicts          []domainConflict
 }
 
-// domainConflict is a domain that stands twice. Envoy refuses the routes.
+// domainConflict is a duplicate domain. Envoy rejects the routes.
 type domainConflict struct {
 	Domain         string
 	First, Second  int // virtual hosts
-	SecondOfDomain int // index in the domains of the second
+	SecondOfDomain int // index in the second host's domains
 }
 
 func IndexHosts(hosts []*routev3.VirtualHost) *hostIndex {
@@ -63,7 +63,7 @@ func IndexHosts(hosts []*routev3.VirtualHost) *hostIndex {
 	return x
 }
 
-// addLength keeps a list of lengths sorted, the longest first.
+// addLength inserts a length into a list that is sorted longest first.
 func addLength(lengths []int, n int) []int {
 	i, found := slices.BinarySearchFunc(lengths, n, func(a, b int) int { return b - a })
 	if found {
@@ -72,7 +72,7 @@ func addLength(lengths []int, n int) []int {
 	return slices.Insert(lengths, i, n)
 }
 
-// find returns the index of the virtual host and the domain that was taken, NoIndex for none.
+// find returns the index of the virtual host and the matching domain, or NoIndex.
 func (x *hostIndex) find(host string) (int, string) {
 	if len(x.exact) > 0 || len(x.suffixes) > 0 || len(x.prefixes) > 0 {
 		if host == "" {
@@ -82,7 +82,7 @@ func (x *hostIndex) find(host string) (int, string) {
 		if i, ok := x.exact[host]; ok {
 			return i, host
 		}
-		// A wildcard stands for one byte at least.
+		// A wildcard matches at least one byte.
 		for _, n := range x.suffixLengths {
 			if n < len(host) {
 				if i, ok := x.suffixes[host[len(host)-n:]]; ok {
@@ -104,7 +104,7 @@ func (x *hostIndex) find(host string) (int, string) {
 	return NoIndex, ""
 }
 
-// domainFits reports whether a domain of a virtual host admits a host, taken by itself.
+// domainFits reports whether a single domain matches a host.
 func domainFits(domain, host string) bool {
 	domain, host = LowerASCII(domain), LowerASCII(host)
 	switch {
@@ -118,7 +118,7 @@ func domainFits(domain, host string) bool {
 	return domain == host
 }
 
-// hostStep is the step of the choice of a virtual host.
+// hostStep returns the step for the choice of a virtual host.
 func hostStep(hosts []*routev3.VirtualHost, host string, chosen int, domain string) Step {
 	step := Step{Level: LevelVirtualHost, Input: host}
 	for i, h := range hosts {

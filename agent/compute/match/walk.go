@@ -11,7 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// walk follows one connection, with or without a request, through a config.
+// walk traces one connection, with or without a request, through a config.
 type walk struct {
 	config *Config
 	conn   *Conn
@@ -23,7 +23,7 @@ type walk struct {
 	at       finding.Place // the listener
 	match    Match
 	chain    finding.Place
-	tls      bool // the chain ends the connection's TLS
+	tls      bool // the chain terminates the connection's TLS
 }
 
 func (w *walk) step(s Step) { w.trace.Steps = append(w.trace.Steps, s) }
@@ -68,7 +68,7 @@ func (w *walk) run() *Trace {
 	return w.choose()
 }
 
-// enter goes on in the listener at an index.
+// enter continues in the listener at an index.
 func (w *walk) enter(i int, addr netip.AddrPort) {
 	r := w.config.snapshot[envoy.KindListener][i]
 	w.listener = w.config.listener(i)
@@ -78,7 +78,7 @@ func (w *walk) enter(i int, addr netip.AddrPort) {
 	w.step(Step{Level: LevelListener, Input: addr.String(), Choice: r.Name, Place: &place})
 }
 
-// inspect runs the listener filters; the result is the end, or nil to go on.
+// inspect runs the listener filters. It returns the end of the trace, or nil.
 func (w *walk) inspect() *Trace {
 	step := Step{Level: LevelInspection, Input: w.conn.First.String()}
 	out := w.socket.inspect(w.listener.Message, w.conn, &step)
