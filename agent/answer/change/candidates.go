@@ -9,26 +9,26 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxCandidates bounds the resources of the change that are tried for one proxy.
+// maxCandidates is the maximum number of resources of the change that are tried for one proxy.
 const maxCandidates = 64
 
-// candidate is a resource of the change that may cause something.
+// candidate is a resource of the change that may cause an effect.
 type candidate struct {
 	ref     api.Ref
 	key     resource.Key
-	was, is *resource.Resource // as it acts before and after the change; nil: it does not
+	was, is *resource.Resource // as active before and after the change, or nil
 
 	without, alone attempt
 }
 
-// attempt is a mesh in which a part of the change was made.
+// attempt is a mesh with only a part of the change.
 type attempt struct {
 	mesh *generate.Mesh
 	done bool
 }
 
-// candidatesIn returns what of the change acts in a mesh, and reports whether the mesh has other
-// resources afterwards: a shadow policy may come and go without acting.
+// candidatesIn returns the resources of the change that affect a mesh. other reports whether the
+// mesh has other resources after the change, for example inactive shadow policies.
 func (s *states) candidatesIn(mesh string) (out []*candidate, other bool) {
 	for i := range s.resources {
 		r := &s.resources[i]
@@ -51,12 +51,12 @@ func (s *states) candidatesIn(mesh string) (out []*candidate, other bool) {
 	return out, other
 }
 
-// withoutOne is the mesh after the change, but for one resource; nil where there is none.
+// withoutOne returns the mesh after the change with one resource in its previous state, or nil.
 func (s *states) withoutOne(m *meshStates, c *candidate) *generate.Mesh {
 	return s.try(&c.without, m.to, func() *resource.Set { return exchange(s.after.All(), c.key, c.was) })
 }
 
-// aloneOne is the mesh before the change, but for one resource; nil where there is none.
+// aloneOne returns the mesh before the change with only one resource of the change applied, or nil.
 func (s *states) aloneOne(m *meshStates, c *candidate) *generate.Mesh {
 	return s.try(&c.alone, m.from, func() *resource.Set {
 		now := slices.DeleteFunc(s.Set.All(), func(r *resource.Resource) bool { return r.Shadow() })
@@ -82,7 +82,7 @@ func (s *states) try(a *attempt, prev *generate.Mesh, set func() *resource.Set) 
 	return m
 }
 
-// exchange puts another resource in the place of one; nil: none.
+// exchange returns a set in which a resource replaces another one, or removes it if by is nil.
 func exchange(list []*resource.Resource, k resource.Key, by *resource.Resource) *resource.Set {
 	list = slices.DeleteFunc(list, func(r *resource.Resource) bool { return r.Key == k })
 	if by != nil {
@@ -91,9 +91,9 @@ func exchange(list []*resource.Resource, k resource.Key, by *resource.Resource) 
 	return resource.NewSet(list)
 }
 
-// potential returns the candidates that can act on a proxy: of policies, those that select it, and
-// those of the kinds that these refer to. With more than maxCandidates it returns some more than
-// these: nobody looks for causes among so many.
+// potential returns the candidates that can affect a proxy: policies that select it, and resources
+// of the kinds that these refer to. If there are more than maxCandidates, it returns a few more
+// than that, and no causes are searched.
 func (x *proxyStates) potential() []*candidate {
 	named := map[string]bool{} // kinds that targetRefs name
 	selected := map[resource.Key]bool{}

@@ -10,9 +10,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// attribute finds out which resources of the change cause what: those without which it would not
-// come. What several cause alike, each by itself, is caused by each of them, and what only several
-// can cause is caused by all.
+// attribute finds the resources of the change that cause each effect: those without which it would
+// not occur. If each of several resources is sufficient, all are causes; if only several together
+// are, all of these are.
 func (d *differ) attribute(x *proxyDiffer, p *api.ProxyDiff) error {
 	list, all := x.potential(), effectsIn(p)
 	switch {
@@ -39,9 +39,9 @@ func (d *differ) attribute(x *proxyDiffer, p *api.ProxyDiff) error {
 	return nil
 }
 
-// find looks for the causes of effects among several candidates. An effect that another proxy has
-// shown in the same way, with the same candidates, has the same causes: most proxies of a node
-// differ in their names and addresses alone.
+// find searches for the causes of effects among candidates. The same effect on another proxy with
+// the same candidates has the same causes: most proxies of a node differ only in names and
+// addresses.
 func (d *differ) find(x *proxyDiffer, p *api.ProxyDiff, list []*candidate, all []effect) error {
 	key := x.alike(list)
 	var open []effect
@@ -55,7 +55,7 @@ func (d *differ) find(x *proxyDiffer, p *api.ProxyDiff, list []*candidate, all [
 	if len(open) == 0 {
 		return nil
 	}
-	if d.attempted && d.work+d.derived/4 >= d.MaxTried { // what a view costs, compared with a resource
+	if d.attempted && d.work+d.derived/4 >= d.MaxTried { // derived counts services; four cost as much as one resource
 		p.Unattributed = true
 		return nil
 	}
@@ -81,11 +81,11 @@ func (d *differ) find(x *proxyDiffer, p *api.ProxyDiff, list []*candidate, all [
 	return nil
 }
 
-// maxKnown bounds the effects whose causes are remembered.
+// maxKnown is the maximum number of effects with cached causes.
 const maxKnown = 100_000
 
-// alike returns a function that gives the texts of effects the same key on proxies of which the
-// same is to be said: what belongs to one proxy alone is left out.
+// alike returns a function that maps the text of an effect to a key, which is equal on proxies with
+// the same effect. It removes the names that belong to a single proxy.
 func (x *proxyDiffer) alike(list []*candidate) func(text string) string {
 	candidates := x.ProxyID.Mesh + "\x00"
 	for _, c := range list {
@@ -95,18 +95,17 @@ func (x *proxyDiffer) alike(list []*candidate) func(text string) string {
 	return func(text string) string { return candidates + mask.Replace(text) }
 }
 
-// effect is something that changes on a proxy and whose causes are searched for.
+// effect is a change of a proxy whose causes are searched for.
 type effect struct {
 	item itemID
-	text string // the same for what a part of the change does too
+	text string // equal for a part of the change with the same effect
 	by   *[]api.Ref
 }
 
-// itemID names a resource of a config, or a rule.
+// itemID identifies a resource of a config, or a rule.
 type itemID struct{ typ, name string }
 
-// effectText is the text of the effect that an item is created, changed or deleted, or with f of
-// the change of a field.
+// effectText describes the creation, change, or deletion of an item, or the change of its field f.
 func effectText(id itemID, action string, f *jsonpatch.FieldChange) string {
 	s := id.typ + "\x00" + id.name + "\x00" + action
 	if f != nil {
@@ -115,7 +114,7 @@ func effectText(id itemID, action string, f *jsonpatch.FieldChange) string {
 	return s
 }
 
-// effectsIn lists what changes on a proxy.
+// effectsIn returns the effects on a proxy.
 func effectsIn(p *api.ProxyDiff) []effect {
 	var out []effect
 	for _, part := range [...]*api.PartDiff{&p.Config, &p.Rules} {
@@ -134,11 +133,11 @@ func effectsIn(p *api.ProxyDiff) []effect {
 	return out
 }
 
-// outcome holds the texts of what a part of the change does to a proxy.
+// outcome is the set of effect texts of a part of the change.
 type outcome map[string]bool
 
-// credit names a cause of those effects that an outcome has, or has not. Without an outcome it is a
-// cause of all.
+// credit adds a cause to the effects that the outcome has, or lacks if has is false. With a nil
+// outcome, it adds the cause to all effects.
 func credit(list []effect, ref api.Ref, seen outcome, has bool) {
 	for _, e := range list {
 		if seen == nil || seen[e.text] == has {
@@ -147,7 +146,7 @@ func credit(list []effect, ref api.Ref, seen outcome, has bool) {
 	}
 }
 
-// uncredited are the effects without a cause.
+// uncredited returns the effects without a cause.
 func uncredited(list []effect) []effect {
 	return slices.DeleteFunc(slices.Clone(list), func(e effect) bool { return len(*e.by) > 0 })
 }
@@ -159,8 +158,8 @@ func distinct(list []api.Ref) []api.Ref {
 	return slices.Compact(list)
 }
 
-// attempt credits the candidates of effects: those without which an effect does not come, or with
-// alone those that bring it by themselves.
+// attempt credits candidates: those without which an effect does not occur, or, if alone is set,
+// those that suffice for it.
 func (d *differ) attempt(x *proxyDiffer, effects []effect, list []*candidate, alone bool) (err error) {
 	wanted := make(map[itemID]bool, len(effects))
 	for _, e := range effects {
@@ -195,8 +194,7 @@ func (d *differ) attempt(x *proxyDiffer, effects []effect, list []*candidate, al
 	return err
 }
 
-// outcome returns what becomes of some items of a proxy in a mesh, with the config that the proxy
-// has there.
+// outcome returns the effects on some items of a proxy, given its config in a mesh.
 func (d *differ) outcome(x *proxyDiffer, wanted map[itemID]bool, m *generate.Mesh, p *generate.Proxy) (outcome, error) {
 	changes := slices.DeleteFunc(generate.Difference(x.from, p), func(c generate.Change) bool {
 		return !wanted[itemID{c.TypeURL, c.Name}]

@@ -14,20 +14,21 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Verified is the answer: what would be new, told once for all proxies on which it is alike.
+// Verified is the result of a check: the new findings, each listed once for all proxies that share
+// it.
 type Verified struct {
-	Proxies  int           // looked at
-	Of       int           // that were to be looked at; more than Proxies when the check ended early
-	Findings []api.Finding // that were not there before: those that block, then warnings
-	Known    []api.Finding // of proxies that the change brings, what others had already
-	More     int           // findings and warnings beyond the bounds
+	Proxies  int           // checked proxies
+	Of       int           // proxies to check; more than Proxies if the check ended early
+	Findings []api.Finding // new findings: blocking ones, then warnings
+	Known    []api.Finding // findings of new proxies that other proxies already had
+	More     int           // number of findings and warnings beyond the limits
 	Notes    []api.Problem // what could not be checked
-	// Warnings are what the agent itself has to say about resources of the change: what of them has no
-	// effect, or another one than it reads.
+	// Warnings are the agent's warnings about resources of the change that have no effect, or another
+	// effect than specified.
 	Warnings []mesh.Warning
 }
 
-// Blocking returns those that Envoy refuses or cannot use.
+// Blocking returns the findings about resources that Envoy rejects or cannot use.
 func (v *Verified) Blocking() []api.Finding {
 	i := slices.IndexFunc(v.Findings, func(f api.Finding) bool { return !f.Blocks() })
 	if i < 0 {
@@ -39,11 +40,11 @@ func (v *Verified) Blocking() []api.Finding {
 // NotBlocking returns the findings that are warnings or lint: Envoy accepts the resource.
 func (v *Verified) NotBlocking() []api.Finding { return v.Findings[len(v.Blocking()):] }
 
-// verifier checks one proxy after the other.
+// verifier checks proxies one after the other.
 type verifier struct {
 	*states
 	ctx       context.Context
-	keys      []resource.Key // of the resources of the change, in the order of the question
+	keys      []resource.Key // resources of the change, in the order of the question
 	changed   map[resource.Key]bool
 	proxies   []generate.ProxyID
 	byKey     map[string]*group
@@ -60,8 +61,8 @@ func newVerifier(ctx context.Context) *verifier {
 		out:   Verified{Findings: []api.Finding{}, Known: []api.Finding{}, Notes: []api.Problem{}}}
 }
 
-// begin returns the proxies that are looked at: those that are compared, and the dataplanes of the
-// change, where they may differ from before.
+// begin returns the proxies to check: those to compare, and the dataplanes of the change whose
+// config may differ.
 func (v *verifier) begin(s *states, keys []resource.Key, compared []generate.ProxyID) []generate.ProxyID {
 	v.states, v.keys = s, keys
 	for _, k := range keys {
@@ -79,19 +80,19 @@ func (v *verifier) begin(s *states, keys []resource.Key, compared []generate.Pro
 	return v.proxies
 }
 
-// verifiedProxy is what there is to be said about a proxy.
+// verifiedProxy holds the results of a proxy.
 type verifiedProxy struct {
-	checked bool // its config after the change
+	checked bool // the config after the change was checked
 	notes   []api.Problem
-	newcome bool // the change brings it
+	newcome bool // the change creates the proxy
 	found   []finding.Finding
 }
 
-// exists reports whether the mesh of a proxy is there after the change.
+// exists reports whether the mesh of a proxy exists after the change.
 func (v *verifier) exists(x *proxyStates) bool { return v.after.Get(meshKey(x.ProxyID.Mesh)) != nil }
 
-// wants reports whether the config of a proxy after the change is to be checked. Without time left,
-// nothing is said of it.
+// wants reports whether to check the config of a proxy after the change. It returns false after the
+// deadline.
 func (v *verifier) wants(x *proxyStates) bool {
 	if v.ctx.Err() != nil || !v.exists(x) {
 		return false
@@ -118,7 +119,7 @@ func (v *verifier) look(w *worker, x *proxyStates) {
 	}
 	found := v.check(w, &w.checker, x, x.to)
 	if x.now != nil && !slices.ContainsFunc(found, func(f finding.Finding) bool { return f.Severity.Blocks() }) {
-		w.takes(x.to) // it is in force once the change is stored
+		w.takes(x.to) // it becomes active when the change is stored
 	}
 	found = slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Severity > finding.Warning })
 	switch {
@@ -130,7 +131,7 @@ func (v *verifier) look(w *worker, x *proxyStates) {
 	}
 }
 
-// take takes up what there is to be said about a proxy. It is called in the order of the proxies.
+// take collects the results of a proxy. It must be called in the order of the proxies.
 func (v *verifier) take(x *proxyStates) {
 	out := x.verified
 	if out == nil {
@@ -153,7 +154,7 @@ func (v *verifier) take(x *proxyStates) {
 	}
 }
 
-// findingsBefore returns what there is to say about a proxy before the change.
+// findingsBefore returns the findings of a proxy before the change.
 func (v *verifier) findingsBefore(w *worker, x *proxyStates) []finding.Finding {
 	if x.makeFrom(w); x.failedBefore != nil || x.from == nil {
 		return nil
@@ -161,8 +162,8 @@ func (v *verifier) findingsBefore(w *worker, x *proxyStates) []finding.Finding {
 	return v.check(w, &w.earlier, x, x.from)
 }
 
-// check asks the rules, and an Envoy, about a config of a proxy: what it has is known, or it starts
-// with the config.
+// check applies the rules, and possibly a real Envoy, to the config of a proxy, given its active
+// config or a fresh start.
 func (v *verifier) check(w *worker, by *check.Checker, x *proxyStates, p *generate.Proxy) []finding.Finding {
 	against := w.accepted(x.now, x.Fit != nil && x.Fit(x.ProxyID))
 	out := p.Check(by, against)
@@ -179,8 +180,8 @@ func (v *verifier) check(w *worker, by *check.Checker, x *proxyStates, p *genera
 	return append(out, tried...)
 }
 
-// accepted returns what the Envoy of a proxy has accepted of the config that is in force, all of
-// it where that is fit.
+// accepted returns the part of the active config that the proxy's Envoy has accepted, which is all
+// of it if fit is set.
 func (w *worker) accepted(now *generate.Proxy, fit bool) *draft.Sealed {
 	switch {
 	case now == nil:
@@ -191,7 +192,7 @@ func (w *worker) accepted(now *generate.Proxy, fit bool) *draft.Sealed {
 	return w.takenOf(now).Sealed
 }
 
-// takenOf returns what an Envoy has taken of a config.
+// takenOf returns the part of a config that an Envoy accepts.
 func (w *worker) takenOf(p *generate.Proxy) *generate.Proxy {
 	if w.whole[wholeKeyOf(p)] {
 		return p
@@ -203,7 +204,7 @@ func (w *worker) takenOf(p *generate.Proxy) *generate.Proxy {
 	return taken
 }
 
-// takes notes that an Envoy takes all of a config.
+// takes records that an Envoy accepts all of a config.
 func (w *worker) takes(p *generate.Proxy) {
 	if len(w.whole) >= maxWhole {
 		clear(w.whole)
@@ -211,12 +212,12 @@ func (w *worker) takes(p *generate.Proxy) {
 	w.whole[wholeKeyOf(p)] = true
 }
 
-// wholeKey is what decides about what an Envoy takes of a config, but for secrets, which are made
-// for each proxy.
+// wholeKey holds the inputs that decide which part of a config an Envoy accepts. Secrets do not
+// matter.
 type wholeKey struct {
 	versions [draft.NumTypes]string
 	build    *finding.Build
-	host     *finding.Host // nil: it has no say
+	host     *finding.Host // nil if it does not matter
 }
 
 func wholeKeyOf(p *generate.Proxy) wholeKey {
@@ -228,10 +229,10 @@ func wholeKeyOf(p *generate.Proxy) wholeKey {
 	return k
 }
 
-// maxNotes bounds what is told of that could not be checked, and of that has no effect.
+// maxNotes is the maximum number of listed notes and of listed warnings without effect.
 const maxNotes = 20
 
-// warnOf takes up what there is to be said about a mesh, once.
+// warnOf collects the warnings of a mesh once.
 func (v *verifier) warnOf(m *meshStates) {
 	if m.from != m.to && !m.checked {
 		m.checked = true
@@ -241,8 +242,7 @@ func (v *verifier) warnOf(m *meshStates) {
 	}
 }
 
-// warnOfOthers takes up what there is to be said about the meshes of the change that have no proxy
-// which was looked at.
+// warnOfOthers collects the warnings of changed meshes of which no proxy was checked.
 func (v *verifier) warnOfOthers() error {
 	for _, r := range v.after.Kind(kindMesh) {
 		if v.ctx.Err() != nil || v.Mesh != "" && r.Name != v.Mesh {
@@ -257,8 +257,8 @@ func (v *verifier) warnOfOthers() error {
 	return nil
 }
 
-// warn takes up what there is to be said about resources of the change, and about those that no
-// document has, such as a MeshService that is derived from tags, where it was not said before.
+// warn collects new warnings about resources of the change, and about resources without a document,
+// such as a MeshService that is derived from tags.
 func (v *verifier) warn(list []mesh.Warning, before map[mesh.Warning]bool) {
 	for _, w := range list {
 		switch {
@@ -272,7 +272,7 @@ func (v *verifier) warn(list []mesh.Warning, before map[mesh.Warning]bool) {
 	}
 }
 
-// note notes of a proxy what could not be checked.
+// note records why a proxy could not be checked.
 func (x *proxyStates) note(reason string) {
 	key := resource.Key{Kind: kindDataplane, Mesh: x.ProxyID.Mesh, Name: x.Name}
 	if x.verified != nil {

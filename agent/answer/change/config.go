@@ -14,43 +14,43 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// Config returns the patch (RFC 6902) that leads from one config of a proxy to another one, as
-// documents of the form that _config has in xds. It is not nil; it is empty when the configs are
-// equal. Resources with the same bytes are not looked at. Nil is a config without resources.
+// Config returns the JSON patch (RFC 6902) from one config of a proxy to another, as documents in
+// the form of xds in _config. It is empty, but not nil, if the configs are equal. Config skips
+// resources with the same bytes. Nil is a config without resources.
 func Config(r *generate.Renderer, from, to *generate.Proxy) (jsonpatch.Patch, error) {
 	return (&configDiffer{renderer: r}).patch(from, to, generate.Difference(from, to))
 }
 
-// configDiffer compares resources of configs. Many proxies have the same ones: what was compared
-// once is remembered.
+// configDiffer compares resources of configs. It caches results, because many proxies share
+// resources.
 type configDiffer struct {
 	renderer *generate.Renderer
-	pairs    map[pairKey]*pair // nil: nothing is remembered
+	pairs    map[pairKey]*pair // nil disables the cache
 	alike    map[alikeKey]*pair
-	// own is what is said of the proxy that is looked at, and of no other one, longest first: its
-	// services and addresses stand in most of its listeners. Where they are not in what changes, other
-	// proxies change in the same way.
+	// own holds the names of only the current proxy, longest first, such as its services and
+	// addresses, which occur in most of its listeners. If a change does not contain them, it is the
+	// same on other proxies.
 	own []string
 }
 
-// pairKey names two resources of one name by their content, which the name is part of.
+// pairKey identifies two resources of one name by content, which includes the name.
 type pairKey struct{ typeURL, from, to string }
 
-// alikeKey is two resources without what belongs to their proxy alone. Proxies whose names have one
-// length can share.
+// alikeKey identifies two resources without the names of their proxy. Proxies with names of the
+// same length can share it.
 type alikeKey struct {
 	typeURL  string
 	from, to [sha256.Size]byte
 }
 
-// pair is a resource as it was and as it is to be.
+// pair is a resource before and after a change.
 type pair struct {
 	patch  jsonpatch.Patch         // of {type URL: {name: resource}}
-	value  json.RawMessage         // the resource, when it is new
-	fields []jsonpatch.FieldChange // when it is in both; nobody may change them
+	value  json.RawMessage         // the resource, if it is new
+	fields []jsonpatch.FieldChange // if both exist; must not be modified
 }
 
-// maxPairs bounds what is remembered.
+// maxPairs is the maximum number of cached pairs.
 const maxPairs = 50_000
 
 // pair compares a resource.
@@ -72,7 +72,7 @@ func (d *configDiffer) pair(c *generate.Change) (*pair, error) {
 	return p, err
 }
 
-// compare compares a resource that was not compared for this proxy yet.
+// compare compares a resource that is not cached for this proxy.
 func (d *configDiffer) compare(c *generate.Change) (*pair, error) {
 	x, mayShare := alikeKey{typeURL: c.TypeURL}, d.alike != nil && len(d.own) > 0 && c.From != nil && c.To != nil
 	if mayShare {
@@ -107,15 +107,15 @@ func (d *configDiffer) compare(c *generate.Change) (*pair, error) {
 	return p, nil
 }
 
-// without hashes a resource without what belongs to the proxy alone.
+// without hashes a resource without the names of its proxy.
 func (d *configDiffer) without(body []byte) [sha256.Size]byte {
 	h := sha256.New()
 	writeWithout(h, body, d.own)
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// writeWithout writes what lies between the own words, each part with its length, and the number of
-// a word after each.
+// writeWithout writes the bytes between the proxy's own names, each with its length, and the index
+// of the name after it.
 func writeWithout(h hash.Hash, body []byte, own []string) {
 	if len(own) == 0 {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(body))))
@@ -134,7 +134,7 @@ func writeWithout(h hash.Hash, body []byte, own []string) {
 	}
 }
 
-// tells reports whether a pair of resources of a name has words of what belongs to the proxy alone.
+// tells reports whether a pair of resources contains names of the proxy.
 func (d *configDiffer) tells(name string, p *pair) bool {
 	return slices.ContainsFunc(d.own, func(s string) bool {
 		return strings.Contains(name, s) || slices.ContainsFunc(p.fields, func(f jsonpatch.FieldChange) bool {
@@ -143,8 +143,7 @@ func (d *configDiffer) tells(name string, p *pair) bool {
 	})
 }
 
-// patch joins the patches of the resources that change, which are sorted, to one of the whole
-// config.
+// patch joins the patches of changed resources, which are sorted, into a patch of the whole config.
 func (d *configDiffer) patch(from, to *generate.Proxy, changes []generate.Change) (jsonpatch.Patch, error) {
 	out := jsonpatch.Patch{}
 	for i := 0; i < len(changes); {
@@ -154,7 +153,7 @@ func (d *configDiffer) patch(from, to *generate.Proxy, changes []generate.Change
 			n++
 		}
 		path := jsonpatch.FormatPointer([]string{typeURL})
-		// A type without resources is not a member of the document.
+		// The document has no member for a type without resources.
 		switch all := map[string]any{}; {
 		case !to.Has(typeURL):
 			out = append(out, jsonpatch.Operation{Op: jsonpatch.Remove, Path: path})
@@ -179,7 +178,7 @@ func (d *configDiffer) patch(from, to *generate.Proxy, changes []generate.Change
 	return out, nil
 }
 
-// items tells what changes in a config, the causes left open.
+// items returns the changed items of a config without causes.
 func (d *configDiffer) items(changes []generate.Change) ([]changedItem, error) {
 	out := make([]changedItem, len(changes))
 	for i := range changes {
@@ -196,8 +195,7 @@ func (d *configDiffer) items(changes []generate.Change) ([]changedItem, error) {
 	return out, nil
 }
 
-// changedItem is a resource of a config, or a rule, that changes. The fields may belong to others
-// too.
+// changedItem is a changed resource or rule. Other items may share the fields.
 type changedItem struct {
 	typ, name, action string
 	fields            []jsonpatch.FieldChange
@@ -222,7 +220,7 @@ func newPart(items []changedItem) api.PartDiff {
 	return p
 }
 
-// list adds the items to a part, the causes left open.
+// listItems adds the items to a part without causes.
 func listItems(p *api.PartDiff, items []changedItem) {
 	for _, it := range items {
 		item := api.ItemDiff{Type: it.typ, Name: it.name, Action: it.action, Changes: make([]api.FieldDiff, len(it.fields)),
@@ -234,7 +232,7 @@ func listItems(p *api.PartDiff, items []changedItem) {
 	}
 }
 
-// actionOf says what becomes of something that was there and is to be there.
+// actionOf returns the action that leads from was to is.
 func actionOf(was, is bool) string {
 	switch {
 	case !was:
@@ -245,7 +243,7 @@ func actionOf(was, is bool) string {
 	return api.ActionChanged
 }
 
-// sizeOf is about how long a patch is.
+// sizeOf returns the approximate size of a patch in bytes.
 func sizeOf(p jsonpatch.Patch) int {
 	n := 0
 	for i := range p {

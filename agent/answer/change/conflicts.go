@@ -12,13 +12,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxConflicts bounds the conflicts that are told of one mesh.
+// maxConflicts is the maximum number of listed conflicts in one mesh.
 const maxConflicts = 100
 
-// conflicts finds policies of which one says nothing but what another one of the same rank says
-// otherwise: both select the same proxies by the same targetRef, both set a field for the same
-// targetRef, and only their names decide. Pairs with a resource of the change are looked at, others
-// are not its doing. Lists are left out: many kinds join them.
+// conflicts finds policies of the same rank that set the same fields to different values, so that
+// only their names decide: both select the same proxies with the same targetRef and set a field for
+// the same targetRef. At least one policy of a pair must belong to the change. Lists are ignored,
+// because many kinds merge them.
 func conflicts(m *generate.Mesh, of []*candidate) []mesh.Warning {
 	if m == nil || m.Policies == nil {
 		return nil
@@ -49,7 +49,7 @@ func conflicts(m *generate.Mesh, of []*candidate) []mesh.Warning {
 	return out
 }
 
-// rankOf is the same for policies between which only the name decides.
+// rankOf returns a key that is equal for policies whose precedence depends only on their names.
 func rankOf(r *resource.Resource) (string, bool) {
 	spec, ok := r.Spec.(*resource.Policy)
 	if !ok {
@@ -67,10 +67,9 @@ func rankOf(r *resource.Resource) (string, bool) {
 		r.Labels[resource.LabelNamespace], true
 }
 
-// conflictsIn compares policies of one rank, each stronger than the ones before, with those of the
-// change.
+// conflictsIn compares policies of one rank, in ascending precedence, with those of the change.
 func conflictsIn(list []*resource.Resource, concerned map[resource.Key]bool, most int) []mesh.Warning {
-	var said []statement // strongest last
+	var said []statement // highest precedence last
 	for _, r := range list {
 		said = append(said, statementsOf(r)...)
 	}
@@ -97,8 +96,8 @@ func conflictsIn(list []*resource.Resource, concerned map[resource.Key]bool, mos
 // statement is a field that a policy sets.
 type statement struct {
 	policy *resource.Resource
-	place  string // the same for two that exclude each other
-	field  string // where it is written
+	place  string // equal for two statements that exclude each other
+	field  string // path of the field
 	value  string
 }
 
@@ -126,7 +125,7 @@ func statementsOf(r *resource.Resource) []statement {
 	}
 	items, field := spec.InboundItems(), spec.InboundField()
 	for i := range items {
-		if len(items[i].Matches) == 0 { // others are about clients of their own
+		if len(items[i].Matches) == 0 { // others apply to some requests only
 			add("from", fmt.Sprintf("spec.%s[%d].default", field, i), &items[i].TargetRef, items[i].Conf)
 		}
 	}
@@ -142,7 +141,7 @@ func confJSON(conf resource.Conf) []byte {
 	return b
 }
 
-// scalars calls f for every value that lies in objects alone.
+// scalars calls f for every value that is not within a list.
 func scalars(v any, path string, f func(path, value string)) {
 	switch v := v.(type) {
 	case map[string]any:

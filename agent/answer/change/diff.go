@@ -13,10 +13,10 @@ import (
 // differ compares proxies one after the other.
 type differ struct {
 	*states
-	told      int  // differences in the answer
-	bytes     int  // of their patches, about
-	work      int  // done to find causes
-	attempted bool // causes of some proxy were searched for
+	told      int  // differences in the result
+	bytes     int  // approximate size of their patches
+	work      int  // work spent on finding causes
+	attempted bool // the causes of some proxy were searched for
 	known     map[string][]api.Ref
 	was, are  map[mesh.Warning]bool
 	out       api.Diff
@@ -30,7 +30,7 @@ func newDiffer() *differ {
 	}
 }
 
-// begin fails where the change is not possible, or is about nothing.
+// begin fails if the change is not possible or empty.
 func (d *differ) begin(s *states, scope string, proxies int) error {
 	d.states, d.out.Resources, d.out.Scope = s, s.resources, scope
 	switch e := s.checkMeshes(s.after); {
@@ -44,7 +44,7 @@ func (d *differ) begin(s *states, scope string, proxies int) error {
 	return api.NewNotFound("no mesh has a dataplane %q", s.Dataplane)
 }
 
-// warnings returns what there is to say about one state of a mesh.
+// warningsOf returns the warnings about one state of a mesh.
 func warningsOf(state *generate.Mesh) []mesh.Warning {
 	if state == nil {
 		return nil
@@ -55,17 +55,17 @@ func warningsOf(state *generate.Mesh) []mesh.Warning {
 	return slices.Concat(state.View.Warnings, state.Policies.Warnings)
 }
 
-// note adds warnings to those of one side.
+// note adds warnings to one side.
 func note(to map[mesh.Warning]bool, lists ...[]mesh.Warning) {
 	for _, w := range slices.Concat(lists...) {
 		to[w] = true
 	}
 }
 
-// maxWarnings bounds those that are told.
+// maxWarnings is the maximum number of listed warnings.
 const maxWarnings = 1000
 
-// finish adds what is to be said about all proxies together.
+// finish adds the results for all proxies.
 func (d *differ) finish() {
 	for _, m := range d.meshes {
 		if m.compared && m.from != m.to {

@@ -5,11 +5,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxFields bounds the fields that are listed for one resource.
+// maxFields is the maximum number of listed fields of one resource.
 const maxFields = 64
 
-// Fields returns the fields in which two states of a resource differ, at most 64, without their
-// secrets. A resource that has no document has no fields.
+// Fields returns the fields that differ between two states of a resource, at most 64, without
+// secrets. A resource without a document has no fields.
 func Fields(from, to *resource.Resource) []jsonpatch.FieldChange {
 	docs, err := resource.ShownPair(from, to)
 	if err != nil {

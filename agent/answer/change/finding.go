@@ -12,22 +12,22 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// RuleOfEnvoy is the number of the rule of findings that an Envoy has reported.
+// RuleOfEnvoy is the rule number of findings that an Envoy reported.
 const RuleOfEnvoy = -1
 
-// maxFindingProxies bounds the proxies that a finding names.
+// maxFindingProxies is the maximum number of proxies that a finding names.
 const maxFindingProxies = 3
 
-// group is what is found alike on several proxies.
+// group is a finding that several proxies share.
 type group struct {
 	finding api.Finding
-	found   finding.Finding // on the first
+	found   finding.Finding // on the first proxy
 	mesh    *meshStates
 	id      generate.ProxyID
 	known   bool
 }
 
-// add groups findings of a proxy.
+// add groups the findings of a proxy.
 func (v *verifier) add(m *meshStates, id generate.ProxyID, list []finding.Finding, known bool) {
 	mask := maskOf(ownNames(m.to, id.Name))
 	for i := range list {
@@ -51,10 +51,10 @@ func (v *verifier) add(m *meshStates, id generate.ProxyID, list []finding.Findin
 	}
 }
 
-// maxGroups bounds the findings that are kept while proxies are looked at.
+// maxGroups is the maximum number of findings that are held during a check.
 const maxGroups = 5000
 
-// Told is a finding of package load as it is told, without proxies and causes.
+// Told converts a finding for the API, without proxies and causes.
 func Told(f *finding.Finding) api.Finding {
 	out := api.Finding{Severity: f.Severity.String(), Rule: f.Rule, By: api.FoundByCheck, Place: f.Place,
 		Message: f.Message,
@@ -67,7 +67,8 @@ func Told(f *finding.Finding) api.Finding {
 	return out
 }
 
-// maskOf replaces the own names of a proxy, so that what is said of it is the same on others.
+// maskOf returns a replacer that removes the names of a proxy, so that texts are equal on other
+// proxies.
 func maskOf(own []string) *strings.Replacer {
 	var pairs []string
 	for i, name := range own {
@@ -76,15 +77,15 @@ func maskOf(own []string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// alikeFinding is the same for a finding on other proxies.
+// alikeFinding returns a key that is equal for the same finding on other proxies.
 func alikeFinding(f *finding.Finding, mask *strings.Replacer) string {
 	return fmt.Sprintf("%d\x00%d\x00%s\x00%s\x00%s\x00%s", f.Rule, f.Severity, f.Type, mask.Replace(f.Resource), f.Pointer,
 		mask.Replace(f.Message))
 }
 
-// fresh returns the findings of after that are not among those before: first the same is looked
-// for, then the same in another place of the resource, which an item more in a list may have moved,
-// then the same but for numbers.
+// fresh returns the findings in after that are not in before. It matches equal findings first, then
+// findings at another place of the resource, because a new list item may have moved them, then
+// findings that differ only in numbers.
 func fresh(before, after []finding.Finding) []finding.Finding {
 	numbers := regexp.MustCompile("[0-9]+")
 	words := func(f *finding.Finding) string {
@@ -114,15 +115,15 @@ func fresh(before, after []finding.Finding) []finding.Finding {
 	return after
 }
 
-// newcomer is a proxy that the change brings, with what is to be said about it.
+// newcomer is a proxy that the change creates, with its findings.
 type newcomer struct {
 	id    generate.ProxyID
 	mesh  *meshStates
 	found []finding.Finding
 }
 
-// sortNewcomers tells what is new with newcomers from what other proxies of their mesh have
-// already: one more replica of a service is not the cause of what is wrong with all.
+// sortNewcomers separates the new findings of newcomers from those that other proxies of the mesh
+// already have: one more replica of a service does not cause their problems.
 func (v *verifier) sortNewcomers() error {
 	known := map[string]map[string]bool{} // by mesh
 	for _, n := range v.newcomers {
@@ -147,7 +148,7 @@ func (v *verifier) sortNewcomers() error {
 	return nil
 }
 
-// knownIn is what there is to be said about the proxies of a mesh before the change.
+// knownIn returns the findings about the proxies of a mesh before the change.
 func (v *verifier) knownIn(name string, m *meshStates) (map[string]bool, error) {
 	out := map[string]bool{}
 	if m.from == nil {
@@ -178,13 +179,13 @@ func (v *verifier) knownIn(name string, m *meshStates) (map[string]bool, error) 
 			for _, n := range x.verified.notes {
 				v.note(n)
 			}
-			*part[i] = proxyStates{} // its configs are of no use any more
+			*part[i] = proxyStates{} // its configs are no longer needed
 		}
 	}
 	return out, nil
 }
 
-// finish finds the causes and sorts what is told.
+// finish finds the causes and sorts the result.
 func (v *verifier) finish() error {
 	if err := v.warnOfOthers(); err != nil {
 		return err

@@ -11,27 +11,27 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Bounds of the search for the causes of one finding.
+// Limits of the search for the causes of one finding.
 const (
 	maxCauses      = 8
-	maxCauseFields = 3 // of these, for the first ones the field is searched for
-	maxOthers      = 8 // resources of the change that are no policies and that are tried
+	maxCauseFields = 3 // causes for which the field is searched for
+	maxOthers      = 8 // other resources of the change that are tried
 )
 
-// causeSearch searches for the causes of one finding, on the first proxy that has it.
+// causeSearch searches for the causes of one finding on the first proxy that has it.
 type causeSearch struct {
 	attribute.Search
 	*verifier
 	g            *group
 	whole        *generate.Proxy // the config after the change
-	inField      bool            // parts of a policy are tried
+	inField      bool            // try parts of a policy
 	gone, shapes []api.Cause
-	resources    []*resource.Resource // of gone, as they are after the change; nil: not there
+	resources    []*resource.Resource // gone, as they are after the change; nil if missing
 }
 
-// causes returns the resources without which something would not be found: those of the change
-// first, and of the policies the one that acts last. Where it takes the absence of several, those
-// that shape the resource are named.
+// causes returns the resources without which a finding would not occur: those of the change first,
+// and of several policies the last one to apply. If several must be absent, it returns those that
+// shape the resource.
 func (v *verifier) causes(g *group) []api.Cause {
 	s := &causeSearch{verifier: v, g: g}
 	s.Search = attribute.Search{ID: g.id, Memo: v.crew[0].memo, Decode: v.Decode, Trials: v.trials,
@@ -40,11 +40,11 @@ func (v *verifier) causes(g *group) []api.Cause {
 	if s.Spent() {
 		return []api.Cause{}
 	}
-	s.whole, _ = g.id.In(g.mesh.to, nil, v.crew[0].memo) // it could be made before
+	s.whole, _ = g.id.In(g.mesh.to, nil, v.crew[0].memo) // this succeeded before
 	s.Prev = s.whole
 	acting := attribute.Acting(g.mesh.to, g.id)
 	tried := map[resource.Key]bool{}
-	// Policies of the change, those that do not act any more too.
+	// This includes policies of the change that no longer apply.
 	for _, list := range [...][]*resource.Resource{acting, attribute.Acting(g.mesh.from, g.id)} {
 		for _, r := range slices.Backward(list) {
 			if !tried[r.Key] {
@@ -78,7 +78,7 @@ func (v *verifier) causes(g *group) []api.Cause {
 	return append([]api.Cause{}, found...)
 }
 
-// change tries a resource, if it is one of the change.
+// change tries a resource of the change.
 func (s *causeSearch) change(k resource.Key) {
 	i := slices.IndexFunc(s.g.mesh.candidates, func(c *candidate) bool { return c.key == k })
 	if i < 0 || !s.changed[k] {
@@ -89,8 +89,8 @@ func (s *causeSearch) change(k resource.Key) {
 		Mesh: func() *generate.Mesh { return s.withoutOne(s.g.mesh, c) }}, true)
 }
 
-// others tries the resources of the change that are no policies until one is a cause: those that
-// are nearest to the proxy first.
+// others tries the resources of the change that are not policies until one is a cause, in order of
+// their distance to the proxy.
 func (s *causeSearch) others(own, mesh resource.Key) {
 	list := make([]resource.Key, 0, maxOthers)
 	for _, k := range append([]resource.Key{own, mesh}, s.keys...) {
@@ -103,7 +103,7 @@ func (s *causeSearch) others(own, mesh resource.Key) {
 		if len(s.gone) > 0 {
 			return
 		}
-		if (k == own || k == mesh) && s.Set.Get(k) == nil { // without it there is no proxy, and no finding
+		if (k == own || k == mesh) && s.Set.Get(k) == nil { // without it there is no proxy and no finding
 			s.found(k, s.after.Get(k), true, true)
 		} else {
 			s.change(k)
@@ -111,7 +111,7 @@ func (s *causeSearch) others(own, mesh resource.Key) {
 	}
 }
 
-// leaveOut finds out what becomes of the finding without a resource.
+// leaveOut tests the finding without a resource.
 func (s *causeSearch) leaveOut(c attribute.Candidate, ofChange bool) {
 	s.Search.Try([]attribute.Candidate{c}, func(c *attribute.Candidate, _ *generate.Mesh, p *generate.Proxy) bool {
 		gone, shapes := s.outcome(p)
@@ -131,8 +131,8 @@ func (s *causeSearch) found(k resource.Key, is *resource.Resource, ofChange, gon
 	}
 }
 
-// outcome reports whether the finding is gone in a config, or at least is about a resource with
-// other bytes. A proxy that does not exist has no findings.
+// outcome reports whether a config lacks the finding, or at least has other bytes for its resource.
+// A proxy that does not exist has no findings.
 func (s *causeSearch) outcome(p *generate.Proxy) (gone, shapes bool) {
 	if p == nil {
 		return true, false
@@ -147,7 +147,7 @@ func (s *causeSearch) outcome(p *generate.Proxy) (gone, shapes bool) {
 	switch {
 	case f.Rule != RuleOfEnvoy:
 		there = p.Check(&s.crew[0].checker, s.crew[0].accepted(s.states.of(s.g.id, s.g.mesh).now, false))
-	case s.inField || s.verifier.Try == nil: // an Envoy for each part would be too much
+	case s.inField || s.verifier.Try == nil: // asking an Envoy for each part would take too long
 		return shapes, shapes
 	default:
 		var err error

@@ -14,11 +14,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// batch is how many proxies each worker looks at before what was found is put together, in the
-// order of the proxies: their configs are held until then.
+// batch is the number of proxies per worker between two collections of results, which are made in
+// the order of the proxies. Their configs are held until then.
 const batch = 8
 
-// run looks at the proxies, for a check, and for a diff where d is not nil.
+// run checks the proxies, and compares them if d is not nil.
 func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 	if q.Set == nil {
 		q.Set = resource.NewSet(nil)
@@ -58,7 +58,7 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 				return err
 			}
 			x := s.of(id, m)
-			// What is compared is checked too, and both lists are sorted.
+			// Compared proxies are also checked; both lists are sorted.
 			if len(compared) > 0 && compared[0] == id {
 				x.compared = d != nil
 				compared = compared[1:]
@@ -106,28 +106,27 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 	return nil
 }
 
-// worker is what one of those needs that look at proxies: it remembers, and serves one at a time.
-// What is remembered saves work and changes no result.
+// worker holds the caches of one worker, which processes one proxy at a time. They save work and
+// never change a result.
 type worker struct {
 	memo    *generate.Memo
-	checker check.Checker // of the configs after the change
-	earlier check.Checker // of those before it: one that serves both would forget between the two
+	checker check.Checker // of configs after the change
+	earlier check.Checker // of configs before it; a shared checker would drop findings between the two
 	config  *configDiffer
-	whole   map[wholeKey]bool // configs of which an Envoy takes everything
+	whole   map[wholeKey]bool // configs that Envoy accepts completely
 }
 
-// Crew is workers that remember what they have made and checked, so that the next change of the
-// same proxies takes less work. It keeps the results of checks, and no configs. It serves one
-// question at a time.
+// Crew holds workers with their caches, so that the next change of the same proxies takes less
+// work. It holds results of checks, but no configs. It serves one question at a time.
 type Crew struct{ workers []*worker }
 
-// maxWhole bounds the configs of which a worker knows that they are whole.
+// maxWhole is the maximum number of configs that a worker records as accepted completely.
 const maxWhole = 4096
 
-// hire makes the workers, or takes those of the crew.
+// hire creates workers or uses those of the crew.
 func (s *states) hire(differ bool) error {
 	n := max(1, s.Workers)
-	if s.Each == nil || s.Try != nil || s.Frugal { // of an Envoy some configs are asked, the first ones
+	if s.Each == nil || s.Try != nil || s.Frugal { // an Envoy checks only the first configs, in order
 		n = 1
 	}
 	crew := cmp.Or(s.Crew, &Crew{})
@@ -148,7 +147,7 @@ func (s *states) hire(differ bool) error {
 	return nil
 }
 
-// each has the workers do something with every number below n. Then all have ended.
+// each calls do for every number below n on the workers, and waits for all of them.
 func (s *states) each(n int, do func(w *worker, i int)) error {
 	if s.Each == nil {
 		for i := range n {
@@ -159,28 +158,27 @@ func (s *states) each(n int, do func(w *worker, i int)) error {
 	return s.Each(len(s.crew), n, func(worker, i int) { do(s.crew[worker], i) })
 }
 
-// states derives what is there before and after the change.
+// states derives the states before and after the change.
 type states struct {
 	*Question
 	after     *resource.Set
 	resources []api.DiffResource
 	meshes    map[string]*meshStates
 	crew      []*worker // at least one
-	derived   int       // services of the meshes that were derived to find causes
+	derived   int       // services of the meshes derived to find causes
 }
 
-// meshStates is a mesh before and after the change; nil where it does not exist or nothing of the
-// change can act in it.
+// meshStates is a mesh before and after the change, or nil if it does not exist or the change
+// cannot affect it.
 type meshStates struct {
 	from, to   *generate.Mesh
-	candidates []*candidate // what of the change concerns the mesh
+	candidates []*candidate // the part of the change that concerns the mesh
 	policies   map[string]bool
-	compared   bool // a diff is about one of its proxies
-	checked    bool // its warnings were taken up by a check
+	compared   bool // a diff includes one of its proxies
+	checked    bool // a check has collected its warnings
 }
 
-// mesh returns both states of a mesh. Neither is derived where nothing of the change can act in the
-// mesh.
+// mesh returns both states of a mesh. It derives neither if the change cannot affect the mesh.
 func (s *states) mesh(name string) (*meshStates, error) {
 	if m := s.meshes[name]; m != nil {
 		return m, nil
@@ -225,7 +223,7 @@ func (s *states) mesh(name string) (*meshStates, error) {
 	return m, nil
 }
 
-// build derives a mesh of a set, nil when the set does not have it.
+// build derives a mesh of a set, or returns nil if the set does not have it.
 func (s *states) build(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
 	if set.Get(meshKey(name)) == nil {
 		return nil, nil
@@ -238,16 +236,16 @@ type proxyStates struct {
 	generate.ProxyID
 	*states
 	mesh                 *meshStates
-	now                  *generate.Proxy // in force; nil where that is not known
-	made                 bool            // from was made
-	from, to             *generate.Proxy // nil where it does not exist
+	now                  *generate.Proxy // active config, or nil if unknown
+	made                 bool            // from was generated
+	from, to             *generate.Proxy // nil if it does not exist
 	failedBefore, failed error
-	against              *draft.Sealed     // that the rules compared to with; nil: they were not asked
-	ruled                []finding.Finding // by the rules about to
+	against              *draft.Sealed     // the config that the rules compared to; nil if they were not applied
+	ruled                []finding.Finding // findings about to
 
 	compared bool // for a diff
 	verified *verifiedProxy
-	diff     *proxyDiffer // nil: there is nothing to compare
+	diff     *proxyDiffer // nil if there is nothing to compare
 	err      error        // of the comparison
 }
 
@@ -259,7 +257,7 @@ func (s *states) of(id generate.ProxyID, m *meshStates) *proxyStates {
 	return x
 }
 
-// makeFrom makes the config before the change, once.
+// makeFrom generates the config before the change once.
 func (x *proxyStates) makeFrom(w *worker) {
 	if !x.made {
 		x.made = true
@@ -267,8 +265,8 @@ func (x *proxyStates) makeFrom(w *worker) {
 	}
 }
 
-// worse returns why no config can be made after the change, where it could be made before it or
-// failed otherwise.
+// worse returns why the config cannot be generated after the change, unless it failed in the same
+// way before.
 func (x *proxyStates) worse(w *worker) error {
 	if x.failed == nil {
 		return nil
@@ -279,8 +277,8 @@ func (x *proxyStates) worse(w *worker) error {
 	return x.failed
 }
 
-// look makes both configs of a proxy, as far as they are needed, for those who ask. It writes to
-// the proxy alone.
+// look generates both configs of a proxy as needed and passes them to d and v. It modifies only the
+// proxy.
 func (x *proxyStates) look(w *worker, d *differ, v *verifier) {
 	compare, check := x.compared && x.mesh.from != x.mesh.to, v.wants(x)
 	if compare {
@@ -297,7 +295,7 @@ func (x *proxyStates) look(w *worker, d *differ, v *verifier) {
 	}
 }
 
-// same reports whether nothing but endpoints can differ in the configs of a proxy.
+// same reports whether the configs of a proxy can differ only in endpoints.
 func (m *meshStates) same(name string) bool {
 	if m.from == m.to {
 		return true
@@ -311,8 +309,8 @@ func (m *meshStates) same(name string) bool {
 		m.from.Policies.Match(p).Fingerprint == m.to.Policies.Match(q).Fingerprint
 }
 
-// ownNames returns what is said of a proxy and of no other one, longest first: its tags as it shows
-// them to others, its services and addresses.
+// ownNames returns names that belong to only one proxy, longest first: its advertised tags, its
+// services, and its addresses.
 func ownNames(m *generate.Mesh, name string) []string {
 	if m == nil || m.View.Dataplane(name) == nil {
 		return nil

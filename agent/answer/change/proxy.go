@@ -13,17 +13,17 @@ import (
 // proxyDiffer compares one proxy.
 type proxyDiffer struct {
 	*proxyStates
-	lost               error    // why no config can be made any more
-	own                []string // see ownNames; none where they differ
+	lost               error    // why its config can no longer be generated
+	own                []string // see ownNames; empty if they differ
 	changes            []generate.Change
 	config             []changedItem
-	patch              jsonpatch.Patch // nil: it was not made
+	patch              jsonpatch.Patch // nil until made
 	fromRules, toRules *ruleSet
 	rules              []changedItem
 	rulesPatch         jsonpatch.Patch
 }
 
-// look finds out what changes on a proxy.
+// look compares the states of a proxy.
 func (d *differ) look(w *worker, s *proxyStates) {
 	if s.from == nil && s.to == nil && s.failed == nil && s.failedBefore == nil {
 		return // it exists in neither state
@@ -43,13 +43,13 @@ func (d *differ) look(w *worker, s *proxyStates) {
 	}
 }
 
-// compare finds out what changes.
+// compare finds the changes.
 func (x *proxyDiffer) compare(w *worker) error {
 	w.config.own = x.own
 	x.changes = generate.Difference(x.from, x.to)
 	var err error
 	if x.config, err = w.config.items(x.changes); err != nil || x.Flavor == node.FlavorGRPC || x.mesh.same(x.Name) {
-		return err // the config for gRPC is made without policies
+		return err // configs for gRPC ignore policies
 	}
 	if x.fromRules, err = rulesOf(x.mesh.from, x.Name); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (x *proxyDiffer) compare(w *worker) error {
 	return err
 }
 
-// makePatch makes the patch of the config, once.
+// makePatch computes the patch of the config once.
 func (x *proxyDiffer) makePatch(w *worker) (err error) {
 	if x.patch == nil && !x.NoPatches {
 		w.config.own = x.own
@@ -73,8 +73,8 @@ func (x *proxyDiffer) makePatch(w *worker) (err error) {
 	return err
 }
 
-// take takes up what changes on a proxy. It is called in the order of the proxies. A nil differ
-// takes nothing.
+// take collects the changes of a proxy. It must be called in the order of the proxies. A nil differ
+// ignores them.
 func (d *differ) take(s *proxyStates) error {
 	if d == nil || !s.compared {
 		return nil
@@ -121,7 +121,7 @@ func (d *differ) take(s *proxyStates) error {
 	return nil
 }
 
-// tell puts what changes into words, with the causes.
+// tell fills in the changes with their causes.
 func (x *proxyDiffer) tell(d *differ, p *api.ProxyDiff) error {
 	p.Config, p.Rules = newPart(x.config), newPart(x.rules)
 	n := 0

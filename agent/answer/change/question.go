@@ -1,9 +1,9 @@
-// Package change computes what a change of the resources does to proxies: how their configs and
-// rules differ afterwards and which part of the change causes what ([api.Diff]), and what is newly
-// wrong with the configs and why ([Verified]). Both come from one pass over the proxies, in which
-// the config of each is made once before and once after the change.
+// Package change computes the effect of a change of the resources on proxies: how their configs and
+// rules differ, which part of the change causes each difference ([api.Diff]), and which new
+// problems the configs have and why ([Verified]). One pass over the proxies computes both, and
+// generates each config once before and once after the change.
 //
-// The package is pure: who asks may lend it workers. It changes nothing, and its work is bounded;
+// The package is pure; callers may provide workers. It modifies nothing, and its work is bounded,
 // see [Question].
 package change
 
@@ -27,75 +27,75 @@ const (
 	kindDataplane = "Dataplane"
 )
 
-// NewMesh derives a mesh from a set of resources. Parts of prev, which may be nil, may be reused.
+// NewMesh derives a mesh from a set of resources. It may reuse parts of prev, which may be nil.
 type NewMesh func(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error)
 
-// Try asks an Envoy about the config of a proxy. Its findings have [RuleOfEnvoy].
+// Try checks the config of a proxy with an Envoy. Its findings have [RuleOfEnvoy].
 type Try func(context.Context, *generate.Proxy) ([]finding.Finding, error)
 
-// Question is a change of the resources, and the proxies for which it is looked at.
+// Question is a change of the resources, and the proxies to examine.
 type Question struct {
-	Set    *resource.Set        // the present resources; nil: there are none
-	Put    []*resource.Resource // what would be created or changed; each key once
-	Delete []resource.Key       // what would be deleted
-	Shadow bool                 // afterwards shadow policies act like the others
+	Set    *resource.Set        // current resources; nil means none
+	Put    []*resource.Resource // resources to create or change; no duplicate keys
+	Delete []resource.Key       // resources to delete
+	Shadow bool                 // activate shadow policies after the change
 
 	NewMesh NewMesh
-	Made    map[string]*generate.Mesh // meshes that are made of Set already; nil: none
-	// InForce returns the config that a proxy has now, nil where none is known. It spares work, and
-	// the steps from that config to the new one are checked too. Nil: none is known.
+	Made    map[string]*generate.Mesh // meshes already derived from Set, or nil
+	// InForce returns the current config of a proxy, or nil if it is unknown. It saves work, and the
+	// change from that config is also checked. InForce may be nil.
 	InForce func(generate.ProxyID) *generate.Proxy
-	// Fit reports whether a check has found nothing in the config that is in force, so that its Envoy
-	// has taken all of it. Nil: that is found out.
+	// Fit reports whether a check found nothing in the active config, so that its Envoy has accepted
+	// all of it. If Fit is nil, the active config is checked.
 	Fit func(generate.ProxyID) bool
 
-	Rendered generate.RenderCache // of resources that were rendered before; nil: none
+	Rendered generate.RenderCache // cache of rendered resources, or nil
 
-	Mesh      string             // only proxies of this mesh; "": all
-	Dataplane string             // only the proxies of this name; "": all
-	All       bool               // proxies of all nodes: every dataplane, with Connected left empty
-	Connected []generate.ProxyID // without Dataplane, only these; where none is in the mesh: every dataplane
+	Mesh      string             // only proxies of this mesh; "" means all
+	Dataplane string             // only proxies with this name; "" means all
+	All       bool               // every dataplane of all nodes; Connected must be empty
+	Connected []generate.ProxyID // if Dataplane is empty, only these; if none is in the mesh, every dataplane
 
-	// Next is called with the config of each proxy after the change; nil: it is not.
+	// Next, if not nil, is called with the config of each proxy after the change.
 	Next func(generate.ProxyID, *Checked)
 
-	Progress func(done, all int) // is called after each proxy; nil: nothing is
-	// Each calls do for every number below n, on so many workers, and returns when all calls have:
-	// Each of package workers. InForce and Rendered are used by all of them at once. Nil: the caller's
-	// goroutine does everything.
+	Progress func(done, all int) // if not nil, called after each proxy
+	// Each calls do for every number below n on the given number of workers, and returns when all
+	// calls have returned, like Each of package workers. Workers call InForce and Rendered
+	// concurrently. If Each is nil, everything runs on the caller's goroutine.
 	Each    func(workers, n int, do func(worker, i int)) error
 	Workers int
-	// Frugal holds as little as possible at a time, where memory is short.
+	// Frugal reduces memory use at the cost of time.
 	Frugal bool
-	// Crew remembers work from one question to the next; nil: nothing is.
+	// Crew holds caches between questions, or is nil.
 	Crew *Crew
-	// NoPatches leaves the patches of the diff empty, which are most of the work where much changes.
+	// NoPatches omits the patches of the diff, which are most of the work of a large change.
 	NoPatches bool
 
-	// MaxTold bounds the differences that are listed for all proxies together; 200,000. MaxBytes
-	// bounds their patches, about; 128 MiB. MaxTried bounds the xDS resources that are made to find
-	// their causes; 60,000. The first proxy is always listed, with causes. MaxTrials bounds the
-	// configs that are made to find causes of findings; 512. MaxFindings those that are listed; 200.
-	// MaxWarnings what is told of resources without effect; 20. Zero takes the values named here.
+	// Limits; zero means the default. MaxTold limits the listed differences of all proxies (200,000),
+	// MaxBytes the approximate size of their patches (128 MiB), and MaxTried the xDS resources that
+	// are generated to find causes (60,000). The first proxy is always listed with causes. MaxTrials
+	// limits the configs that are generated to find causes of findings (512), MaxFindings the listed
+	// findings (200), and MaxWarnings the listed resources without effect (20).
 	MaxTold, MaxBytes, MaxTried, MaxTrials, MaxFindings, MaxWarnings int
 
-	// Decode reads a resource of its canonical form; nil: no fields are searched for as causes of
-	// findings.
+	// Decode decodes a resource from its canonical form. If it is nil, fields are not searched for
+	// causes.
 	Decode func([]byte) (*resource.Resource, error)
-	// Try asks an Envoy of this host about a config. What it finds is listed with the rest, its errors
-	// are notes. Nil: no Envoy is asked.
+	// Try, if not nil, checks configs with an Envoy on this host. Its findings are listed with the
+	// others, and its errors become notes.
 	Try Try
 }
 
-// Checked is the config of a proxy after a change, with what the rules find in it.
+// Checked is the config of a proxy after a change, with its findings.
 type Checked struct {
 	*generate.Proxy
-	against  *draft.Sealed // that the proxy has accepted; nil: the rules were not asked
+	against  *draft.Sealed // the config that the proxy has accepted; nil if the rules were not applied
 	findings []finding.Finding
 }
 
-// Check returns what the rules find in a config, given what its proxy has accepted, where that is
-// known of the same config.
+// Check returns the findings of a config, given the config that its proxy has accepted. known is
+// false if c does not have the result for these configs.
 func (c *Checked) Check(p *generate.Proxy, accepted *draft.Sealed) (_ []finding.Finding, known bool) {
 	if c == nil || c.against == nil || c.Sealed != p.Sealed || c.Build != p.Build ||
 		c.Host != p.Host && (c.Host.Matters() || p.Host.Matters()) {
@@ -109,9 +109,9 @@ func (c *Checked) Check(p *generate.Proxy, accepted *draft.Sealed) (_ []finding.
 	return c.findings, true
 }
 
-// Compare returns what a change does to proxies, and as [Verify] what is wrong with that. The error
-// is an [*api.Error] when the change is not possible or there is no such dataplane, and that of ctx
-// when it ends. The check ends with a context of its own.
+// Compare returns the effect of a change on proxies, and its new problems as [Verify] does. The
+// error is an [*api.Error] if the change is not possible or there is no such dataplane, or the
+// error of ctx. The check has a separate context.
 func Compare(ctx, check context.Context, q Question) (*api.Diff, *Verified, error) {
 	d, v := newDiffer(), newVerifier(check)
 	if err := q.run(ctx, d, v); err != nil {
@@ -120,10 +120,9 @@ func Compare(ctx, check context.Context, q Question) (*api.Diff, *Verified, erro
 	return &d.out, &v.out, nil
 }
 
-// Verify returns what a change makes that the Envoys of some proxies would refuse, could not use,
-// or would use otherwise than it reads, and what of the change is the cause. What exists before the
-// change already is not listed. When ctx ends, what was found until then is the answer. The error
-// is that of a mesh that cannot be derived.
+// Verify returns the new findings of a change, which are things that some Envoys would reject,
+// could not use, or would use otherwise than specified, and their causes. It does not list existing
+// findings. If ctx ends, Verify returns the findings so far. It fails if a mesh cannot be derived.
 func Verify(ctx context.Context, q Question) (*Verified, error) {
 	v := newVerifier(ctx)
 	if err := q.run(ctx, nil, v); err != nil {
@@ -134,7 +133,7 @@ func Verify(ctx context.Context, q Question) (*Verified, error) {
 
 func meshKey(name string) resource.Key { return resource.Key{Kind: kindMesh, Name: name} }
 
-// apply returns the set after the change, what becomes of each resource, and which resources
+// apply returns the set after the change, the action for each resource, and the resources that
 // differ, in the order of the question.
 func (q *Question) apply() (*resource.Set, []api.DiffResource, []resource.Key, *api.Error) {
 	out, differ := []api.DiffResource{}, []resource.Key{}
@@ -182,10 +181,10 @@ func (q *Question) apply() (*resource.Set, []api.DiffResource, []resource.Key, *
 	slices.SortStableFunc(out, func(a, b api.DiffResource) int {
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
 	})
-	return resource.NewSet(all), out, differ, nil // of two with one key the later stays
+	return resource.NewSet(all), out, differ, nil // of two resources with one key the later stays
 }
 
-// checkMeshes refuses what apply and delete would refuse: resources in a mesh that does not exist.
+// checkMeshes rejects resources in a mesh that does not exist, as apply and delete do.
 func (q *Question) checkMeshes(after *resource.Set) *api.Error {
 	for _, r := range q.Put {
 		if r.Mesh != "" && after.Get(meshKey(r.Mesh)) == nil {
@@ -210,7 +209,7 @@ func (q *Question) checkMeshes(after *resource.Set) *api.Error {
 	return nil
 }
 
-// proxies returns those that are compared, sorted by mesh and name.
+// proxies returns the proxies to compare, sorted by mesh and name.
 func (q *Question) proxies(after *resource.Set) (scope string, out []generate.ProxyID) {
 	add := func(id generate.ProxyID) {
 		if (q.Mesh == "" || id.Mesh == q.Mesh) && (q.Dataplane == "" || id.Name == q.Dataplane) {
@@ -231,11 +230,11 @@ func (q *Question) proxies(after *resource.Set) (scope string, out []generate.Pr
 			scope = api.ScopeNamed
 		}
 	}
-	// Of a proxy that is connected and stored, the first says what kind of client it has.
+	// If a proxy is connected and stored, the connected one determines the kind of its client.
 	return scope, distinctProxies(out)
 }
 
-// distinctProxies sorts proxies by mesh and name; of those with the same the first stays.
+// distinctProxies sorts proxies by mesh and name, and drops later duplicates.
 func distinctProxies(list []generate.ProxyID) []generate.ProxyID {
 	slices.SortStableFunc(list, func(a, b generate.ProxyID) int {
 		return cmp.Or(cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))

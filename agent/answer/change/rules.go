@@ -14,19 +14,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// ruleSet is what the policies say about a proxy, as it is compared.
+// ruleSet holds the rules that policies apply to a proxy, for comparison.
 type ruleSet struct {
 	kinds []explain.KindRules // sorted by kind, without warnings
-	rules []oneRule           // of all of them, in their order
+	rules []oneRule           // all rules, in order
 }
 
-// oneRule is a rule with whom it is about.
+// oneRule is a rule with its scope.
 type oneRule struct {
 	kind, about string
 	conf        json.RawMessage
 }
 
-// rulesOf returns the rules of a proxy; a mesh or a dataplane that is not there has none.
+// rulesOf returns the rules of a proxy. A missing mesh or dataplane has none.
 func rulesOf(m *generate.Mesh, name string) (*ruleSet, error) {
 	kinds, err := explain.RulesByKind(m, name)
 	out := &ruleSet{kinds: kinds}
@@ -36,7 +36,7 @@ func rulesOf(m *generate.Mesh, name string) (*ruleSet, error) {
 	return out, err
 }
 
-// list names the rules of a kind. Names of one kind are distinct.
+// list names the rules of a kind. Names within a kind are distinct.
 func (s *ruleSet) list(k *explain.KindRules) {
 	seen := map[string]int{}
 	add := func(conf json.RawMessage, about string) {
@@ -87,7 +87,7 @@ func (s *ruleSet) list(k *explain.KindRules) {
 	}
 }
 
-// aboutTags says in words what matchers hold.
+// aboutTags describes tags of matchers.
 func aboutTags(tags []policy.Tag, none string) string {
 	if len(tags) == 0 {
 		return none
@@ -103,8 +103,8 @@ func aboutTags(tags []policy.Tag, none string) string {
 	return strings.Join(out, ", ")
 }
 
-// ruleItems tells which rules change, the causes left open: of each kind those that there will be,
-// then those that will be gone.
+// ruleItems returns the changed rules without causes: for each kind, the rules after the change,
+// then the removed ones.
 func ruleItems(from, to *ruleSet) ([]changedItem, error) {
 	type id struct{ kind, about string }
 	was, is := map[id]json.RawMessage{}, map[id]bool{}
@@ -142,7 +142,7 @@ func ruleItems(from, to *ruleSet) ([]changedItem, error) {
 	return out, nil
 }
 
-// rulesPatch leads from the rules by kind to others.
+// rulesPatch returns the patch between two rule sets, by kind.
 func rulesPatch(from, to *ruleSet) (jsonpatch.Patch, error) {
 	var docs [2]any
 	for i, s := range [...]*ruleSet{from, to} {

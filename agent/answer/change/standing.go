@@ -16,29 +16,29 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Standing is what there is to be said about one proxy as it stands, whether a client takes its
-// config or not.
+// Standing holds the current problems of one proxy, whether or not a client is connected.
 type Standing struct {
-	Warnings []mesh.Warning    // what was left out or is not applied
-	Findings []finding.Finding // of the check; lint is none
-	Failed   error             // no config can be made
+	Warnings []mesh.Warning    // about what is omitted or has no effect
+	Findings []finding.Finding // of the check, without lint
+	Failed   error             // why the config cannot be generated
 }
 
-// Looker looks at proxies, one after the other. What it remembers saves work and changes no result.
+// Looker examines proxies one after the other. Its caches save work and never change a result.
 type Looker struct {
 	memo    *generate.Memo
 	checker check.Checker
 }
 
-// NewLooker returns one that remembers nothing yet.
+// NewLooker returns a Looker with empty caches.
 func NewLooker() *Looker { return &Looker{memo: generate.NewMemo()} }
 
-// Dataplane looks at the Envoy of a dataplane; at nothing where the mesh has none of that name.
+// Dataplane examines the Envoy of a dataplane. It returns the zero value if the mesh has no such
+// dataplane.
 func (l *Looker) Dataplane(m *generate.Mesh, name string) Standing {
 	return l.look(generate.ProxyID{Mesh: m.View.Name, Name: name, Flavor: node.FlavorEnvoy}.In(m, nil, l.memo))
 }
 
-// Zone looks at a proxy at the border of a zone.
+// Zone examines a zone proxy.
 func (l *Looker) Zone(in generate.ZoneInput) Standing {
 	return l.look(generate.GenerateZone(in, nil, l.memo))
 }
@@ -53,10 +53,11 @@ func (l *Looker) look(p *generate.Proxy, err error) Standing {
 	return Standing{Warnings: p.Warnings, Findings: found}
 }
 
-// Alike is the same for findings about proxies of a mesh that differ in addresses alone.
+// Alike returns a key that is equal for findings about proxies of a mesh that differ only in
+// addresses.
 func Alike(mesh string, f *finding.Finding) string {
 	kind, role := f.Type[strings.LastIndexByte(f.Type, '.')+1:], f.Resource
-	// inbound:10.0.0.1:80 is inbound:80 of another proxy.
+	// inbound:10.0.0.1:80 corresponds to inbound:80 of another proxy.
 	first, _, _ := strings.Cut(role, ":")
 	last := strings.LastIndexByte(role, ':')
 	alike := f.Message
@@ -67,20 +68,20 @@ func Alike(mesh string, f *finding.Finding) string {
 	return fmt.Sprintf("%s\x00%d\x00%s\x00%s\x00%s\x00%s", mesh, f.Rule, kind, role, f.Pointer, alike)
 }
 
-// Found groups findings that are alike on some proxies.
+// Found groups findings that proxies share.
 type Found struct {
 	by map[string]*found
 }
 
 type found struct {
-	who      resource.Key // the first of them
+	who      resource.Key // the first proxy
 	severity string
 	reason   string
-	more     int // of them
+	more     int // number of further proxies
 }
 
-// Add takes note of a finding about a proxy: of what is a warning, or of what blocks a proxy that
-// no client asks for.
+// Add records a finding about a proxy: a warning, or a blocking finding of a proxy without a
+// client.
 func (l *Found) Add(who resource.Key, f *finding.Finding) {
 	id := Alike(who.Mesh, f)
 	if s := l.by[id]; s != nil {
@@ -100,12 +101,12 @@ func (l *Found) Add(who resource.Key, f *finding.Finding) {
 	l.by[id] = s
 }
 
-// Has reports whether a finding like that was added; nil has none.
+// Has reports whether an equal finding was added. It returns false if l is nil.
 func (l *Found) Has(who resource.Key, f *finding.Finding) bool {
 	return l != nil && l.by[Alike(who.Mesh, f)] != nil
 }
 
-// Problems tells what was added, what is alike once, and at most so many.
+// Problems returns the recorded findings, shared ones once, up to a maximum number.
 func (l *Found) Problems(most int) []api.Problem {
 	var out []api.Problem
 	ids := slices.Sorted(maps.Keys(l.by))

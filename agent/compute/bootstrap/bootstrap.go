@@ -17,48 +17,49 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxSocketPath is the longest path of a unix socket in bytes (sun_path of unix(7) less the final
-// NUL).
+// maxSocketPath is the maximum length of a unix socket's path in bytes (sun_path of unix(7) without
+// the final NUL).
 const maxSocketPath = 107
 
-// xdsCluster is the cluster of the bootstrap that leads to the agent.
+// xdsCluster is the bootstrap's cluster for the agent.
 const xdsCluster = "nearside-xds"
 
-// StaticClusters returns the names of the clusters that the bootstrap has.
+// StaticClusters returns the names of the bootstrap's clusters.
 func StaticClusters() []string { return []string{xdsCluster, policy.AdminCluster} }
 
-// maxBootstrapPart bounds the Dataplane and the annotations of a bootstrap in bytes, so that both
-// together fit the metadata of a node that the agent takes.
+// maxBootstrapPart is the maximum size in bytes of the Dataplane and of the annotations, so that
+// both fit into the node metadata that the agent accepts.
 const maxBootstrapPart = 120 << 10
 
-// DefaultMaxConnections is how many connections an Envoy takes unless it is told otherwise.
+// DefaultMaxConnections is the default maximum number of an Envoy's connections.
 const DefaultMaxConnections = 50_000
 
-// Options says for which proxy a bootstrap is made.
+// Options holds the inputs of a bootstrap.
 type Options struct {
-	Type        node.Type  // at the border of a zone there is neither mesh nor Dataplane
+	Type        node.Type  // zone proxies have neither mesh nor Dataplane
 	Mesh, Name  string     // of the resource; see ProxyRef.NodeID
-	Cluster     string     // node.cluster: the service of the proxy; the name when empty
+	Cluster     string     // node.cluster: the service of the proxy, or its name if empty
 	XDSSocket   string     // absolute path of the agent's xDS socket, at most 107 bytes; empty with XDSAddress
-	XDSAddress  XDSAddress // where the agent is reached over TCP
-	Token       string     // sent to the agent with each stream (Authorization: Bearer); none when empty
-	AdminSocket string     // absolute path of Envoy's admin socket, at most 107 bytes; no admin when empty
-	// the Dataplane as JSON, which the agent then takes from the node metadata; none when empty
+	XDSAddress  XDSAddress // the agent's address over TCP
+	Token       string     // sent to the agent with each stream (Authorization: Bearer), or ""
+	AdminSocket string     // absolute path of Envoy's admin socket, at most 107 bytes, or "" for no admin interface
+	// Dataplane is the Dataplane as JSON, which the agent reads from the node metadata, or nil.
 	Dataplane   []byte
 	Annotations map[string]string // for the node metadata
-	Zone        string            // of the proxy, its locality; none when empty
-	// MaxConnections bounds the connections of clients that the Envoy has at once, MaxHeapBytes its
-	// heap: at 95 % it gives memory back, at 98 % it refuses requests. 0: no bound.
+	Zone        string            // of the proxy, its locality, or ""
+	// MaxConnections limits the Envoy's concurrent downstream connections, and MaxHeapBytes its heap:
+	// at 95 % Envoy releases memory, at 98 % it rejects requests. 0 means no limit.
 	MaxConnections, MaxHeapBytes uint64
-	// adds the tags of statistics that Kuma's dashboards use, which cost an Envoy time at its start
+	// StatsTags adds the tags of statistics that Kuma's dashboards use. They slow down the start of an
+	// Envoy.
 	StatsTags bool
 }
 
-// Render returns the bootstrap of an Envoy 1.36 to 1.40 as YAML: delta ADS over the unix socket
-// of the agent, a stable node id, a raised RE2 limit and the admin interface on a unix socket. An
-// Envoy whose agent is away waits for its first config and is not LIVE before, and is back within
-// two seconds of the agent. It holds no secret but the token. The same options give the same bytes.
-// Faults are reported all at once.
+// Render returns the bootstrap of an Envoy 1.36 to 1.40 as YAML: delta ADS over the agent's unix
+// socket, a stable node ID, a raised RE2 limit, and the admin interface on a unix socket. Without
+// an agent, an Envoy waits for its first config and is not LIVE. It reconnects within two seconds
+// once the agent is back. The bootstrap contains no secret except the token. The same options give
+// the same bytes. The error lists all faults.
 func Render(o Options) ([]byte, error) {
 	var faults []error
 	id := node.Ref{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()
@@ -142,7 +143,7 @@ func Render(o Options) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Parts that are the same for all proxies.
+// These parts are the same for all proxies.
 const (
 	adsText = `dynamic_resources:
   ads_config:
@@ -194,8 +195,8 @@ static_resources:
               pipe:
                 path: %s
 `
-	// Envoy refuses regular expressions whose RE2 program is larger than the runtime says, which is
-	// 100 unless it is raised.
+	// Envoy rejects regular expressions whose RE2 program is larger than this runtime value; the
+	// default is 100.
 	restText = `layered_runtime:
   layers:
   - name: nearside
@@ -212,7 +213,7 @@ const adminText = `admin:
       mode: 432 # 0660
 `
 
-// checkSocketPath refuses a path that Envoy could not use; it is never cut.
+// checkSocketPath rejects a path that Envoy cannot use. Paths are never truncated.
 func checkSocketPath(what, path string) error {
 	switch {
 	case !utf8.ValidString(path) || strings.ContainsRune(path, 0):
@@ -226,8 +227,8 @@ func checkSocketPath(what, path string) error {
 	return nil
 }
 
-// compactJSON returns a JSON object without needless space, keys and numbers as they were; "" for
-// nothing.
+// compactJSON returns a JSON object without insignificant space, with keys and numbers unchanged,
+// or "".
 func compactJSON(data []byte) (string, error) {
 	if len(data) == 0 {
 		return "", nil
@@ -261,6 +262,6 @@ func checkAnnotations(annotations map[string]string) error {
 	return faults.Err()
 }
 
-// yamlString quotes a string for YAML. The escapes of Go's ASCII form are all escapes of YAML's
-// double-quoted style (YAML 1.2, 5.7), given that the string is valid UTF-8.
+// yamlString quotes a string for YAML. All escapes of Go's ASCII form are also escapes of YAML's
+// double-quoted style (YAML 1.2, 5.7), if the string is valid UTF-8.
 func yamlString(s string) string { return strconv.QuoteToASCII(s) }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// writeOverload writes the overload manager, which bounds what clients can make of the Envoy.
+// writeOverload writes the overload manager, which limits the resources that clients can use.
 func (o *Options) writeOverload(b *bytes.Buffer) {
 	if o.MaxConnections == 0 && o.MaxHeapBytes == 0 {
 		return
@@ -39,7 +39,7 @@ const (
     - name: envoy.resource_monitors.fixed_heap
       threshold: {value: 0.98}
 `
-	// The names and patterns of Kuma, whose dashboards select by these tags.
+	// Kuma's dashboards select by these tags; the names and patterns are Kuma's.
 	statsTagsText = `stats_config:
   stats_tags:
   - {tag_name: name, regex: '^grpc\.((.+)\.)'}

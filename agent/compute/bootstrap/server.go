@@ -11,22 +11,23 @@ import (
 	"unicode/utf8"
 )
 
-// XDSAddress is where an agent is reached over TCP. The zero value is nowhere.
+// XDSAddress is the TCP address of an agent. The zero value is no address.
 type XDSAddress struct {
 	Address string // HOST:PORT
-	// CA is the absolute path of a PEM file with the authorities of the agent's certificate, which
-	// must be for the host of Address. Without it there is no TLS.
+	// CA is the absolute path of a PEM file with the CA certificates of the agent, whose certificate
+	// must be valid for the host of Address. TLS is off if CA is empty.
 	CA string
 	// Cert and Key are the absolute paths of PEM files with the Envoy's own certificate and private
-	// key; both or neither.
+	// key; set both or neither.
 	Cert, Key string
 }
 
-// maxToken bounds a token in bytes.
+// maxToken is the maximum length of a token in bytes.
 const maxToken = 8 << 10
 
-// checkToken refuses what is not three parts of base64url with dots between. Envoy replaces what
-// stands between percent signs in a header, and a token has none. The message does not repeat it.
+// checkToken rejects a token that is not three dot-separated parts of base64url. Envoy would
+// substitute text between percent signs in a header, which a valid token does not contain. The
+// error does not quote the token.
 func checkToken(token string) error {
 	allowed := func(r rune) bool {
 		return r == '.' || r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
@@ -43,11 +44,11 @@ func checkToken(token string) error {
 	return nil
 }
 
-// xdsServer is the way to the agent, checked.
+// xdsServer is the validated way to the agent.
 type xdsServer struct {
-	socket string // or
+	socket string // or an address
 	host   string
-	ip     bool // the host is an address
+	ip     bool // the host is an IP address
 	port   uint16
 	tls    XDSAddress
 }
@@ -74,7 +75,7 @@ func (o *Options) xdsServer() (xdsServer, error) {
 	}
 	s.host, s.port = host, uint16(n)
 	if ip, err := netip.ParseAddr(host); err == nil {
-		s.ip, s.host = true, ip.String() // as Envoy writes the addresses of certificates
+		s.ip, s.host = true, ip.String() // as Envoy formats the addresses in certificates
 		if ip.Zone() != "" || ip.IsUnspecified() {
 			return s, fmt.Errorf("address of the xDS server %q: want an address that can be dialed, without a zone", a.Address)
 		}
@@ -98,7 +99,7 @@ func (o *Options) xdsServer() (xdsServer, error) {
 	return s, errors.Join(faults...)
 }
 
-// validHost reports whether a text is an IP address or has the characters of a host name.
+// validHost reports whether a text is an IP address or consists of host name characters.
 func validHost(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return true
@@ -107,13 +108,13 @@ func validHost(host string) bool {
 		strings.Trim(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") == ""
 }
 
-// write writes the cluster behind its name.
+// write writes the cluster after its name.
 func (s xdsServer) write(b *bytes.Buffer) {
 	if s.socket != "" {
 		fmt.Fprintf(b, socketText, yamlString(s.socket))
 		return
 	}
-	kind := "LOGICAL_DNS\n    dns_lookup_family: ALL" // every address of the name is tried
+	kind := "LOGICAL_DNS\n    dns_lookup_family: ALL" // Envoy tries every address of the name
 	if s.ip {
 		kind = "STATIC"
 	}

@@ -1,7 +1,5 @@
-// Package envoy holds the resources of a proxy's config by kind, in the form in which its
-// subpackages read them: finding, what a check has to say; load, what Envoy rejects or can never
-// use; match, which way connections and requests go; substitution, the format strings of access
-// logs.
+// Package envoy holds the resources of a proxy's config by kind, in the form that packages check
+// and match read. It knows no mesh.
 //
-// The packages know no mesh. They are pure, bounded on any input, and do not panic on any.
+// It is pure, its work is bounded on every input, and no input makes it panic.
 package envoy

@@ -10,9 +10,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/substitution"
 )
 
-// Family is formats that differ in words alone, read together.
+// Family is a group of formats that differ only in words and are read at once.
 type Family struct {
-	Members []int // the formats, by their index among those given to [Families]
+	Members []int // indexes of the formats given to [Families]
 
 	reader *Reader
 	names  int
@@ -20,17 +20,17 @@ type Family struct {
 	by     map[string][]int // members by the words that differ
 }
 
-// Entry is what a line says.
+// Entry is the content of a line.
 type Entry struct {
-	Values []string // of the operators asked for, "" for one that is not read
-	// Members are those of the family whose line it may be: all that have these words. None has for
-	// words of no format, as the name of a service that is no longer there.
+	Values []string // of the requested operators; "" if one is not read
+	// Members lists the formats of the family that may have produced the line: those with these words.
+	// It is empty if no format has them, for example after a service was removed.
 	Members []int
-	Words   []string // in which the formats differ, as the line has them
+	Words   []string // words of the line in which the formats differ
 }
 
-// Families groups formats and prepares to read their lines for some operators, by name. faults
-// says, by index, which formats cannot be read at all; these are in no family.
+// Families groups formats and prepares to read operators, by name, from their lines. faults
+// explains, by index, which formats cannot be read; no family contains them.
 func Families(formats []Format, names ...string) (families []*Family, faults []error) {
 	faults = make([]error, len(formats))
 	parsed := make([]map[string][]piece, len(formats))
@@ -73,7 +73,7 @@ func Families(formats []Format, names ...string) (families []*Family, faults []e
 	return families, faults
 }
 
-// piece is an operator, a word of text or what stands between words.
+// piece is an operator, a word of text, or the text between words.
 type piece struct {
 	seg  substitution.Segment // of an operator
 	text string
@@ -109,7 +109,7 @@ func pieces(segs []substitution.Segment) []piece {
 	return out
 }
 
-// wordByte reports whether a character may be in the name of a service or a cluster, or in an
+// wordByte reports whether a character may occur in the name of a service or a cluster, or in an
 // address without brackets.
 func wordByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' ||
@@ -120,7 +120,7 @@ func newFamily(formats []Format, parsed []map[string][]piece, members []int, nam
 	f := &Family{Members: members, names: len(names), by: map[string][]int{}}
 	first := parsed[members[0]]
 	fields := map[string][]substitution.Segment{}
-	words := make([][]string, len(members)) // that differ
+	words := make([][]string, len(members)) // the differing words
 	asked := slices.Clone(names)
 	once := !slices.ContainsFunc(members, func(i int) bool { return occurrences(parsed[i], formats[i].Name) != 1 })
 	for _, key := range slices.Sorted(maps.Keys(first)) {
@@ -142,7 +142,7 @@ func newFamily(formats []Format, parsed []map[string][]piece, members []int, nam
 			case !differs:
 				text(p.text)
 			default:
-				name := "KUMA_DESTINATION_SERVICE" // nothing else differs between the listeners of a proxy, as a rule
+				name := "KUMA_DESTINATION_SERVICE" // usually the only difference between the listeners of a proxy
 				if n := len(asked) - len(names); n > 0 {
 					name = fmt.Sprintf("%s %d", name, n+1)
 				}
@@ -180,7 +180,7 @@ func occurrences(fields map[string][]piece, word string) int {
 	return n
 }
 
-// key joins the words that are read.
+// key joins the words of a line.
 func (f *Family) key(words []string) string {
 	var b strings.Builder
 	for i, w := range words {
@@ -192,15 +192,15 @@ func (f *Family) key(words []string) string {
 	return b.String()
 }
 
-// Has reports whether values of the operator with an index among those asked for are read.
+// Has reports whether values of the operator with the given index are read.
 func (f *Family) Has(i int) bool { return f.reader.Has(i) }
 
-// Hidden says why values of an operator that the formats have are not read; nil where they are, and
-// where they do not have it.
+// Hidden returns why the values of an operator in the formats are not read. It returns nil if they
+// are read, and if the formats lack the operator.
 func (f *Family) Hidden(i int) error { return f.reader.Hidden(i) }
 
-// Words reports whether the words in which the formats differ are read, and why they are not. A
-// family of one has none.
+// Words reports whether the words in which the formats differ are read, or why not. A family with
+// one member has none.
 func (f *Family) Words() (bool, error) {
 	var errs []error
 	for i := range f.words {
@@ -210,8 +210,8 @@ func (f *Family) Words() (bool, error) {
 	return f.words > 0 && err == nil, err
 }
 
-// Read returns what a line says. It is false for a line that none of the formats has written,
-// whatever the words in it.
+// Read returns the content of a line. It returns false for a line that none of the formats can have
+// produced, whatever its words.
 func (f *Family) Read(line []byte) (Entry, bool) {
 	values, ok := f.reader.Read(line)
 	if !ok {

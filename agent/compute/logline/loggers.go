@@ -7,17 +7,17 @@ import (
 
 // Logger is a file logger of a listener.
 type Logger struct {
-	Path   string // of the file or FIFO; "" for a logger of another sort
+	Path   string // of the file or FIFO; "" for another type of logger
 	Format Format
-	// Filtered is true where not every entry is logged.
+	// Filtered is true if only some entries are logged.
 	Filtered bool
-	// Listener is true for the log of the listener itself: of connections that no filter chain takes.
+	// Listener is true for the listener's own log of connections without a filter chain.
 	Listener bool
-	Cluster  string // that a TCP proxy of the chain leads to, if it is one
+	Cluster  string // the cluster of the chain's TCP proxy, or ""
 	Chain    int    // index of the filter chain; -1 for the default chain and the listener
 }
 
-// The parts of Envoy's resources that are looked at.
+// The relevant parts of Envoy's resources.
 type (
 	listener struct {
 		AccessLog          []logger `json:"accessLog"`
@@ -46,8 +46,8 @@ type (
 	}
 )
 
-// Loggers lists the access loggers of a listener, given as JSON: its own first, then those of the
-// filters of its chains.
+// Loggers returns the access loggers of a listener, given as JSON: its own first, then those in its
+// filter chains.
 func Loggers(name string, resource json.RawMessage) ([]Logger, error) {
 	var l listener
 	if err := json.Unmarshal(resource, &l); err != nil {

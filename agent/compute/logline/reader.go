@@ -11,18 +11,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/substitution"
 )
 
-// Format is that of a file logger: JSON where it is not nil, else Text.
+// Format is the format of a file logger: JSON if it is not nil, or else Text.
 type Format struct {
 	Text string
-	// JSON has the fields of a line. What is no string is a field whose value is not looked at.
+	// JSON has the fields of a line. Values that are not strings are ignored.
 	JSON map[string]any
-	// Name is a word that tells the format from others of its [Family]. Where it stands once in the
-	// format it is read as such, also where all of the family have the same; "" for none.
+	// Name is a word that identifies the format within its [Family], or "". If it occurs once in the
+	// format, it is read as such, even if all formats of the family have the same word.
 	Name string
 }
 
-// Forgeable returns an operator of a text format whose value a client can put line breaks into, ""
-// for none: a file with such lines may hold any others.
+// Forgeable returns an operator of a text format whose value can contain line breaks from a client,
+// or "". Any line of such a file may be forged.
 func (f *Format) Forgeable() string {
 	if f.JSON != nil {
 		return ""
@@ -39,8 +39,8 @@ func (f *Format) Forgeable() string {
 	return ""
 }
 
-// fields are the parts of a format that are read on their own: those of a JSON format by their key,
-// else one with the key "".
+// fields returns the parts of a format that are read separately: those of a JSON format by key, or
+// a single one with the key "".
 func (f *Format) fields(placeholders []string) (map[string][]substitution.Segment, error) {
 	out := map[string][]substitution.Segment{}
 	if f.JSON == nil {
@@ -62,22 +62,21 @@ func (f *Format) fields(placeholders []string) (map[string][]substitution.Segmen
 	return out, nil
 }
 
-// Reader reads the values of some operators out of lines.
+// Reader reads the values of some operators from lines.
 type Reader struct {
 	json  bool
 	known map[string]bool // fields of a JSON line
-	keys  []string        // of those that are read, sorted
+	keys  []string        // of the fields that are read, sorted
 	lines map[string]*substitution.Lines
 	names int
-	in    []string // by operator: the field that it is read from
+	in    []string // by operator: the field from which it is read
 	has   []bool
 	why   []error
 }
 
-// NewReader reads lines of a format for some operators, by name. An operator of which nothing
-// certain can be told counts as one that the format does not have; Hidden says why. placeholders
-// are names of operators that somebody has replaced by a name or an address before Envoy has seen
-// the format; they may be asked for too.
+// NewReader returns a reader of some operators, by name. An operator without a reliable value
+// counts as missing, and Hidden returns the reason. placeholders are names of operators that are
+// replaced by a name or an address before Envoy reads the format; they may be requested as well.
 func NewReader(f Format, placeholders []string, names ...string) (*Reader, error) {
 	fields, err := f.fields(placeholders)
 	if err != nil {
@@ -119,15 +118,15 @@ func newReader(f *Format, fields map[string][]substitution.Segment, names []stri
 	return r, nil
 }
 
-// Has reports whether values of the operator with an index among those asked for are read.
+// Has reports whether values of the operator with the given index are read.
 func (r *Reader) Has(i int) bool { return r.has[i] }
 
-// Hidden says why values of an operator that the format has are not read; nil where they are, and
-// where it does not have it.
+// Hidden returns why the values of an operator in the format are not read. It returns nil if they
+// are read, and if the format lacks the operator.
 func (r *Reader) Hidden(i int) error { return r.why[i] }
 
-// Read returns the values of the operators, "" for one that is not read. It is false for a line
-// that the format has not written.
+// Read returns the values of the operators; "" if one is not read. It returns false for a line that
+// the format cannot have produced.
 func (r *Reader) Read(line []byte) ([]string, bool) {
 	if !r.json {
 		return r.lines[""].Read(string(line))
@@ -147,7 +146,7 @@ func (r *Reader) Read(line []byte) ([]string, bool) {
 		if !ok {
 			return nil, false
 		}
-		if !there { // Envoy leaves out or writes null for what has no value
+		if !there { // Envoy omits a field without a value, or writes null
 			continue
 		}
 		values, ok := r.lines[key].Read(text)
@@ -163,7 +162,7 @@ func (r *Reader) Read(line []byte) ([]string, bool) {
 	return out, true
 }
 
-// fieldText is the value of a field as text: Envoy writes numbers as such.
+// fieldText returns the value of a field as text; Envoy writes numbers unquoted.
 func fieldText(raw json.RawMessage) (text string, there, ok bool) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return "", false, true

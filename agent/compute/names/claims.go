@@ -7,7 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Claim is a claim to a name that came to nothing.
+// Claim is a claim to a name that did not succeed.
 type Claim struct {
 	Mesh      string
 	Kind      string
@@ -17,14 +17,14 @@ type Claim struct {
 	Why       string
 }
 
-// Claims finds the claims to names, and keeps what it has looked through. The zero value is ready;
-// it is for one goroutine.
+// Claims finds the claims to names and caches them by mesh. The zero value is ready to use. It is
+// not safe for concurrent use.
 type Claims struct {
 	within map[*mesh.View]map[string][]Claim
 }
 
-// Of lists who else wants a name, and why he does not have it: other services of its mesh, then
-// those of other meshes.
+// Of returns the other claims to a name and why they failed: those of other services of its mesh,
+// then those of other meshes.
 func (x *Claims) Of(n *Name) []Claim {
 	if !n.Contested {
 		return nil
@@ -43,7 +43,7 @@ func (x *Claims) Of(n *Name) []Claim {
 	return out
 }
 
-// of lists the claims to the names of a mesh by its other services.
+// of returns the unsuccessful claims to the names of a mesh by services of the same mesh.
 func (x *Claims) of(v *mesh.View) map[string][]Claim {
 	if out, known := x.within[v]; known {
 		return out

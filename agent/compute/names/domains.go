@@ -12,15 +12,15 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// taken is a name outside of the mesh at whose virtual addresses the proxy of a dataplane of the
-// node takes connections.
+// taken is an external name for which the proxy of a local dataplane accepts connections at virtual
+// addresses.
 type taken struct {
 	dataplane, name string
 	v4, v6          netip.Addr
-	by              resource.Key // the first policy that asks for it
+	by              resource.Key // the first policy that requests it
 }
 
-// domains lists what is taken of the proxies of the node, by dataplane and name.
+// domains returns the external names of the node's proxies, sorted by dataplane and name.
 func (t *Table) domains(m *Mesh) (out []taken) {
 	if m.Policies == nil || !m.View.HasDomains() {
 		return nil
@@ -42,8 +42,8 @@ func (t *Table) domains(m *Mesh) (out []taken) {
 	return out
 }
 
-// domainsOf returns the names that the proxy of a dataplane takes, each with the first policy that
-// asks for it.
+// domainsOf returns the external names of a dataplane's proxy, each with the first policy that
+// requests it.
 func domainsOf(m *Mesh, r *resource.Resource) map[string]resource.Key {
 	spec, ok := r.Spec.(*resource.Dataplane)
 	if !ok {
@@ -79,14 +79,14 @@ func domainsOf(m *Mesh, r *resource.Resource) map[string]resource.Key {
 	return out
 }
 
-// kindDomain numbers domains among the groups. No service is of that kind.
+// kindDomain is the kind of domains among the groups. No service has this kind.
 const kindDomain = "domain"
 
 func (t *Table) domainGroup(mesh, name string) uint32 {
 	return table.Apart + t.groups.of(groupKey{mesh, kindDomain, name})
 }
 
-// addDomains adds the names outside of the mesh, but for those that are names of its services.
+// addDomains adds the external names, except those that are also names of services.
 func (p *part) addDomains(t *Table) {
 	had := len(p.names)
 	for i := range p.domains {
@@ -113,7 +113,7 @@ func (p *part) addDomains(t *Table) {
 	}
 }
 
-// apart tells clients of the names outside of the mesh that their proxies take.
+// apart records the external names of each client's proxy.
 func (p *part) apart(t *Table) {
 	for i := range p.clients {
 		c := &p.clients[i]
@@ -126,8 +126,8 @@ func (p *part) apart(t *Table) {
 	}
 }
 
-// commonDomains are the groups of the domains that the proxies of all dataplanes of the node take:
-// nothing tells those who ask from a loopback address apart.
+// commonDomains returns the groups of the domains that the proxies of all local dataplanes share:
+// clients with a loopback address cannot be distinguished.
 func (t *Table) commonDomains() (out []uint32) {
 	first := true
 	for _, p := range t.parts {
@@ -148,7 +148,7 @@ func (t *Table) commonDomains() (out []uint32) {
 	return out
 }
 
-// common returns what two sorted lists have in common.
+// common returns the intersection of two sorted lists.
 func common(a, b []uint32) (out []uint32) {
 	for _, x := range a {
 		if _, ok := slices.BinarySearch(b, x); ok {
@@ -158,11 +158,12 @@ func common(a, b []uint32) (out []uint32) {
 	return out
 }
 
-// NotPast are the addresses that a domain with virtual addresses must not lead to, with the ranges
-// of these.
+// NotPast returns the addresses to which a domain with virtual addresses must not resolve,
+// including the ranges of virtual addresses.
 func NotPast(ranges []netip.Prefix) []netip.Prefix { return append(policy.OwnAddresses(), ranges...) }
 
-// OthersView is the view of those whose address has none; nil for everything but domains.
+// OthersView returns the view for clients whose address has no view, or nil if they see everything
+// except domains.
 func (t *Table) OthersView() *View {
 	if len(t.Others) == 0 {
 		return nil

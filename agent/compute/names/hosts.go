@@ -13,7 +13,7 @@ func (p *pointer) host() table.Host {
 	return table.Host{Name: table.ReverseName(p.addr), PTR: p.to.Name, Group: p.to.Group}
 }
 
-// Hosts returns all that a resolver answers.
+// Hosts returns all names that a resolver answers.
 func (t *Table) Hosts() []table.Host {
 	out := make([]table.Host, 0, len(t.Names)+len(t.reverse)+1)
 	out = append(out, table.Host{Name: Canary, Addrs: []netip.Addr{CanaryAddr()}})
@@ -35,17 +35,17 @@ func (t *Table) OwnedSuffixes() []string {
 	return out
 }
 
-// Change is what leads from one table of a resolver to another one.
+// Change is the difference between two tables of a resolver.
 type Change struct {
-	Whole  bool // everything is made anew
+	Whole  bool // rebuild everything
 	Put    []table.Host
 	Remove []string
 }
 
-// maxChange is how many names may differ until everything is made anew.
+// maxChange is the number of changed names from which everything is rebuilt.
 const maxChange = 128
 
-// Since returns what has changed since another table, which may be nil.
+// Since returns the changes since another table, which may be nil.
 func (t *Table) Since(prev *Table) Change {
 	if prev == nil || prev.Pending || t.Pending ||
 		!slices.EqualFunc(t.Suffixes, prev.Suffixes, func(a, b Suffix) bool { return a.Name == b.Name }) {
@@ -71,7 +71,7 @@ func (t *Table) Since(prev *Table) Change {
 	return c
 }
 
-// differences walks along two sorted lists, and calls gone and put with what differs until one of
+// differences compares two sorted lists, and calls gone and put for each difference until one of
 // them returns false.
 func differences[T any](old, now []T, compare func(a, b T) int, same func(a, b T) bool, gone, put func(T) bool) {
 	for i, j := 0, 0; i < len(old) || j < len(now); {

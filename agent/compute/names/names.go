@@ -12,24 +12,24 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// Canary is a name that every table has, and nobody else: a query for it that is answered with
-// [CanaryAddr] has reached an agent.
+// Canary is a name that every agent's table has and no other server knows: a client that receives
+// [CanaryAddr] for it has reached an agent.
 const Canary = "canary.nearside.invalid"
 
-// CanaryAddr is the address of the canary. It is for documentation (RFC 5737), so that nobody is
-// ever sent there.
+// CanaryAddr is the address of the canary. It is reserved for documentation (RFC 5737), so no host
+// has it.
 func CanaryAddr() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 53}) }
 
-// Options say what belongs to the meshes beside the names of their services. The zero value owns no
-// suffix.
+// Options configures which names belong to the meshes, in addition to the names of their services.
+// The zero value owns no suffix.
 type Options struct {
-	// Suffixes are owned: below them there is nothing but what the table has.
+	// Suffixes are owned: all names below them that the table lacks do not exist.
 	Suffixes []string
 	// Generators adds the suffixes of HostnameGenerators.
 	Generators bool
 	// Ranges are those of virtual addresses. Their reverse names are owned.
 	Ranges []netip.Prefix
-	// ReachableOnly makes a view for each dataplane of the node that does not reach all services.
+	// ReachableOnly creates a view for each local dataplane that does not reach all services.
 	ReachableOnly bool
 }
 
@@ -38,33 +38,32 @@ func (o *Options) equal(p *Options) bool {
 		o.ReachableOnly == p.ReachableOnly
 }
 
-// Mesh is one mesh as names are made of it.
+// Mesh holds the inputs of one mesh.
 type Mesh struct {
 	View     *mesh.View
-	Policies *policy.Index // of the view; nil: no permission restricts what is reached
-	Local    []string      // dataplanes whose proxies are on this node, sorted
+	Policies *policy.Index // of the view; nil if no permission restricts reachability
+	Local    []string      // dataplanes with proxies on this node, sorted
 }
 
-// Name is a name that is answered.
+// Name is a name that the resolver answers.
 type Name struct {
 	mesh.Hostname // with the ports of the service
 	Mesh          string
-	Others        []*Name // of other meshes that claim the name and do not have it
+	Others        []*Name // unsuccessful claims of other meshes
 
 	view *mesh.View
 	rank int // of the mesh
 }
 
-// Service is the name of the service.
+// Service returns the name of the service.
 func (n *Name) Service() string { return n.Resource.Name + n.Tag }
 
-// Suffix is a suffix that belongs to the meshes, or that does not although a generator ends its
-// names with it.
+// Suffix is a suffix that the meshes own, or that a generator uses without owning it.
 type Suffix struct {
 	Name      string
-	Origin    string       // OriginConfig, OriginGenerator or OriginRange
+	Origin    string       // OriginConfig, OriginGenerator, or OriginRange
 	Generator resource.Key // of OriginGenerator
-	Reason    string       // why it does not belong to them; "" where it does
+	Reason    string       // why it is not owned, or ""
 }
 
 // Origins of suffixes.
@@ -74,14 +73,14 @@ const (
 	OriginRange     = "range" // of virtual addresses
 )
 
-// Table is all names of a node. It does not change.
+// Table holds all names of a node. It is immutable.
 type Table struct {
 	Names    []*Name  // sorted
-	Suffixes []Suffix // that are owned, sorted; those of ranges come last
-	Unowned  []Suffix // that are not, sorted
+	Suffixes []Suffix // owned, sorted; those of ranges come last
+	Unowned  []Suffix // not owned, sorted
 	Views    []View   // sorted by address
-	Others   []uint32 // groups of domains that all see whose address has no view; see [table.Apart]
-	// Pending says that there is no mesh yet, so that nobody can say which names there are.
+	Others   []uint32 // groups of domains that clients without a view see; see [table.Apart]
+	// Pending is true while there is no mesh, so that the names are unknown.
 	Pending bool
 
 	options Options
@@ -90,13 +89,13 @@ type Table struct {
 	groups  groups
 }
 
-// pointer is what the reverse name of an address points to.
+// pointer is the target of an address's reverse name.
 type pointer struct {
 	addr netip.Addr
 	to   *Name
 }
 
-// part is the names of one mesh.
+// part holds the names of one mesh.
 type part struct {
 	name      string
 	view      *mesh.View
@@ -109,8 +108,8 @@ type part struct {
 	clients   []client
 }
 
-// Build makes the table of a node. What of prev, which may be nil, still holds is used again: where
-// nothing has changed, prev is returned.
+// Build returns the table of a node. It reuses unchanged parts of prev, which may be nil. It
+// returns prev itself if nothing changed.
 func Build(o Options, meshes []Mesh, prev *Table) *Table {
 	if prev == nil {
 		prev = &Table{Pending: true}
@@ -145,7 +144,7 @@ func Build(o Options, meshes []Mesh, prev *Table) *Table {
 	return t
 }
 
-// part returns the names of a mesh, nil for none.
+// part returns the names of a mesh, or nil.
 func (t *Table) part(name string) *part {
 	i, ok := slices.BinarySearchFunc(t.parts, name, func(p *part, name string) int {
 		return strings.Compare(p.name, name)
@@ -156,7 +155,7 @@ func (t *Table) part(name string) *part {
 	return t.parts[i]
 }
 
-// Find returns the owner of a name, nil for none.
+// Find returns the owner of a name, or nil.
 func (t *Table) Find(name string) *Name {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	i, ok := slices.BinarySearchFunc(t.Names, name, func(n *Name, name string) int {
@@ -168,7 +167,7 @@ func (t *Table) Find(name string) *Name {
 	return t.Names[i]
 }
 
-// newPart returns the names of a mesh: old where they are the same.
+// newPart returns the names of a mesh, or old if they are unchanged.
 func (t *Table) newPart(m *Mesh, old *part) *part {
 	v := m.View
 	p := &part{name: v.Name, view: v, local: len(m.Local) > 0, hostnames: v.Hostnames(), catalog: v.Catalog,
@@ -188,12 +187,13 @@ func (t *Table) newPart(m *Mesh, old *part) *part {
 	return p
 }
 
-// sameList reports whether two lists are one; views share theirs while nothing of it changes.
+// sameList reports whether two lists are the same memory. Views share their lists while nothing
+// changes.
 func sameList(a, b []mesh.Hostname) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// make makes the names.
+// make creates the names.
 func (p *part) make(t *Table) {
 	rank := 1
 	if p.local {
@@ -213,7 +213,7 @@ func (p *part) make(t *Table) {
 	p.addDomains(t)
 }
 
-// ports returns those of the service that has a name.
+// ports returns the ports of the service that has a name.
 func ports(v *mesh.View, h *mesh.Hostname) []table.Port {
 	if h.Origin == mesh.OriginVirtual {
 		return h.Ports[:min(len(h.Ports), table.MaxPorts)]
@@ -235,7 +235,7 @@ func ports(v *mesh.View, h *mesh.Hostname) []table.Port {
 	return out
 }
 
-// compare says which of two claims to one name comes first.
+// compare orders two claims to a name by precedence.
 func (n *Name) compare(o *Name) int {
 	return cmp.Or(n.rank-o.rank, originRank(n.Origin)-originRank(o.Origin), strings.Compare(n.Mesh, o.Mesh))
 }
@@ -245,7 +245,7 @@ func originRank(o mesh.Origin) int {
 		mesh.OriginPolicy}, o)
 }
 
-// merge gives every name its owner.
+// merge selects the owner of each name.
 func (t *Table) merge() {
 	if len(t.parts) == 1 {
 		t.Names = t.parts[0].names
@@ -274,8 +274,8 @@ func (t *Table) merge() {
 	t.Names = out
 }
 
-// point finds out what the addresses of the names point to: of several names of a service the one
-// by which people know it.
+// point selects the names to which addresses point: for several names of a service, the best-known
+// one.
 func (t *Table) point() {
 	at := make(map[netip.Addr]int, len(t.Names))
 	for _, n := range t.Names {

@@ -9,11 +9,10 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// clusterDomain is where Kubernetes has its own names. A generator that ends names with it must not
-// hide those.
+// clusterDomain is the domain of Kubernetes. A generator with this suffix must not hide its names.
 const clusterDomain = "cluster.local"
 
-// own finds out which suffixes belong to the meshes.
+// own determines which suffixes the meshes own.
 func (t *Table) own(meshes []Mesh) {
 	owned := map[string]bool{}
 	for _, s := range t.options.Suffixes {
@@ -61,8 +60,8 @@ func (t *Table) own(meshes []Mesh) {
 	}
 }
 
-// generatedSuffix returns what all names of a template end with, from the first whole label on; ""
-// for nothing.
+// generatedSuffix returns the common suffix of all names of a template, starting at a whole label,
+// or "".
 func generatedSuffix(template string) string {
 	parts, err := resource.ParseHostnameTemplate(template)
 	if err != nil || len(parts) < 2 {

@@ -26,7 +26,7 @@ func (v *View) DNS() *table.View {
 	return &v.View
 }
 
-// View returns that of an address, nil for one that is told everything.
+// View returns the view of an address, or nil if it sees everything.
 func (t *Table) View(a netip.Addr) *View {
 	i, ok := slices.BinarySearchFunc(t.Views, a.Unmap(), func(v View, a netip.Addr) int { return v.Addr.Compare(a) })
 	if !ok {
@@ -35,8 +35,8 @@ func (t *Table) View(a netip.Addr) *View {
 	return &t.Views[i]
 }
 
-// ViewOf returns what the workload of a dataplane is told, nil for everything, and whether its
-// proxy is on this node. Where it is not, this is what it would be told.
+// ViewOf returns the view of a dataplane's workload, or nil if it sees everything, and whether its
+// proxy is on this node. If it is not, the view is what it would be on this node.
 func (t *Table) ViewOf(m Mesh, r *resource.Resource) (v *View, local bool) {
 	p := t.part(m.View.Name)
 	if p != nil && slices.ContainsFunc(p.seen, func(x localView) bool { return x.dataplane == r.Key }) {
@@ -57,17 +57,17 @@ func (t *Table) ViewOf(m Mesh, r *resource.Resource) (v *View, local bool) {
 	return &as.Views[0], false
 }
 
-// groups number services, so that a view is a set of bits. A service keeps its number while it is
-// there.
+// groups numbers services, so that a view is a bit set. The number of a service stays the same as
+// long as the service exists.
 type groups struct {
 	number map[groupKey]uint32
 	own    bool // number is not shared with another table
-	live   int  // that have a name
+	live   int  // those that have a name
 }
 
 type groupKey struct{ mesh, kind, name string }
 
-// of returns the number of a service; 0 is for what everybody sees.
+// of returns the number of a service. The number 0 is for names that every client sees.
 func (g *groups) of(k groupKey) uint32 {
 	n, ok := g.number[k]
 	if !ok {
@@ -84,18 +84,18 @@ func (g *groups) of(k groupKey) uint32 {
 	return n
 }
 
-// wasteful reports whether most numbers are of services that are gone.
+// wasteful reports whether most numbers belong to services that no longer exist.
 func (g *groups) wasteful() bool { return len(g.number) > 1024 && len(g.number) > 4*g.live }
 
-// localView is what the view of a dataplane of the node depends on.
+// localView holds the inputs of a local dataplane's view.
 type localView struct {
 	dataplane resource.Key
 	digest    resource.Digest
-	reach     [32]byte // of what permissions say
+	reach     [32]byte // from permissions
 	catalog   [32]byte
 }
 
-// client is a dataplane of the node that is not told everything.
+// client is a local dataplane with a restricted view.
 type client struct {
 	addr   netip.Addr
 	key    resource.Key
@@ -105,7 +105,7 @@ type client struct {
 	apart  []uint32
 }
 
-// localViews lists the dataplanes of the node.
+// localViews returns the local dataplanes.
 func (t *Table) localViews(m *Mesh) (out []localView) {
 	for _, name := range m.Local {
 		r := m.View.Dataplane(name)
@@ -124,8 +124,8 @@ func (t *Table) localViews(m *Mesh) (out []localView) {
 	return out
 }
 
-// clients works out what the dataplanes of the node are told. One whose address is no IP address is
-// told everything.
+// clients computes the views of the local dataplanes. A dataplane whose address is not an IP
+// address sees everything.
 func (t *Table) clients(m *Mesh, local []localView) (out []client) {
 	for i := range local {
 		r := m.View.Dataplane(local[i].dataplane.Name)
@@ -152,7 +152,7 @@ func (t *Table) clients(m *Mesh, local []localView) (out []client) {
 	return out
 }
 
-// restricted reports whether lists of a dataplane, the mode of its mesh or permissions decide what
+// restricted reports whether the dataplane's lists, the mesh's mode, or permissions restrict what
 // it reaches.
 func restricted(m *Mesh, dp *resource.Dataplane) bool {
 	services, backends := mesh.Lists(dp)
@@ -179,7 +179,8 @@ func (t *Table) reached(m *Mesh, r *resource.Resource) []uint32 {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// see makes the views. Dataplanes that share an address are told what any of them is.
+// see creates the views. Dataplanes with the same address share a view with the names of all of
+// them.
 func (t *Table) see() {
 	by := map[netip.Addr]*View{}
 	for _, p := range t.parts {

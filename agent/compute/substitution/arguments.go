@@ -24,7 +24,7 @@ func checkHeader(arg string) string {
 	return ""
 }
 
-// HeaderName accepts a token of RFC 9110 section 5.6.2, and the pseudo-headers of HTTP/2.
+// HeaderName reports whether s is a token of RFC 9110, section 5.6.2, or an HTTP/2 pseudo-header.
 func HeaderName(s string) bool {
 	s = strings.TrimPrefix(s, ":")
 	for i := range len(s) {

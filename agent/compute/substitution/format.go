@@ -8,26 +8,26 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// MaxFormat is the length in bytes of a format string, a bound of this package: Envoy has none.
+// MaxFormat is the maximum length of a format string in bytes. Envoy has no such limit.
 const MaxFormat = 64 << 10
 
-// maxLength is the bound of a ":LEN" that every Envoy can read: 32 bits.
+// maxLength is the maximum ":LEN" that every Envoy can read: 32 bits.
 const maxLength = 1<<32 - 1
 
-// Segment is a piece of a format string: text, or one operator.
+// Segment is a piece of a format string: text or an operator.
 type Segment struct {
 	Raw  string // as written
-	Text string // of text, with %% read as %
-	// Operator is the name of an operator, "" for text.
+	Text string // of text, with %% replaced by %
+	// Operator is the name of an operator, or "" for text.
 	Operator string
-	Arg      string // between the parentheses, "" for none
-	Length   int64  // to which the value is cut, -1 for no bound
-	// Placeholder is true for a name that somebody replaces before Envoy sees the format.
+	Arg      string // between the parentheses, or ""
+	Length   int64  // maximum length of the value, or -1
+	// Placeholder is true for a name that is replaced before Envoy reads the format.
 	Placeholder bool
 }
 
-// HTTP reports whether the operator has a value in the log of requests alone. In that of TCP
-// connections Envoy accepts it and prints "-" or 0.
+// HTTP reports whether the operator has a value only in logs of requests. In a log of TCP
+// connections, Envoy accepts it and prints "-" or 0.
 func (s *Segment) HTTP() bool {
 	op, ok := findOperator(s.Operator)
 	return ok && op.http
@@ -35,12 +35,12 @@ func (s *Segment) HTTP() bool {
 
 // FormatError is a fault in a format string.
 type FormatError struct {
-	Pos    int    // of the operator in the string, in bytes from 0, as in Envoy's own messages
+	Pos    int    // byte offset of the operator in the string, as in Envoy's messages
 	Reason string // what is wrong, and what is allowed
-	Near   string // the operator that was likely meant, "" when none is like it
+	Near   string // the probably intended operator, or ""
 }
 
-// Error says where the fault is, what it is and what was likely meant.
+// Error returns the position of the fault, the fault, and the probably intended operator.
 func (e *FormatError) Error() string {
 	s := fmt.Sprintf("at position %d: %s", e.Pos, e.Reason)
 	if e.Near != "" {
@@ -49,13 +49,13 @@ func (e *FormatError) Error() string {
 	return s
 }
 
-// ParseFormat reads a format string by the rules of Envoy's substitution formatter: "%%" is a
-// percent sign, and any other "%" begins an operator, %NAME%, %NAME(ARGUMENT)%, %NAME:LENGTH% or
-// %NAME(ARGUMENT):LENGTH%, that exists and takes what it is given. Where versions of Envoy differ,
-// what they all accept is accepted. placeholders are names without argument and length that
-// somebody replaces before Envoy sees the format.
+// ParseFormat parses a format string by the rules of Envoy's substitution formatter: "%%" is a
+// percent sign, and any other "%" begins a known operator with valid arguments: %NAME%,
+// %NAME(ARGUMENT)%, %NAME:LENGTH%, or %NAME(ARGUMENT):LENGTH%. It accepts what all supported
+// versions of Envoy accept. placeholders are names without argument and length that are replaced
+// before Envoy reads the format.
 //
-// The pieces, in order, make up the string. The error is a [*FormatError].
+// The segments, in order, make up the string. The error is a [*FormatError].
 func ParseFormat(s string, placeholders ...string) ([]Segment, error) {
 	if len(s) > MaxFormat {
 		return nil, &FormatError{Pos: MaxFormat,
@@ -84,7 +84,7 @@ func ParseFormat(s string, placeholders ...string) ([]Segment, error) {
 	return out, nil
 }
 
-// textLen is the length of the text that s begins with.
+// textLen returns the length of the text at the start of s.
 func textLen(s string) int {
 	n := 0
 	for n < len(s) {
@@ -99,7 +99,7 @@ func textLen(s string) int {
 	return n
 }
 
-// parseOperator reads the operator that s begins with.
+// parseOperator parses the operator at the start of s.
 func parseOperator(s string, placeholders []string) (Segment, *FormatError) {
 	seg, ok := scanOperator(s)
 	if !ok {
@@ -135,9 +135,9 @@ func parseOperator(s string, placeholders []string) (Segment, *FormatError) {
 	return seg, nil
 }
 
-// scanOperator takes %NAME[(ARGUMENT)][:LENGTH]% from the beginning of s. The argument ends at the
-// first parenthesis behind which the operator does, as in %CEL(f(x))%. A line break ends an
-// argument in no version.
+// scanOperator reads %NAME[(ARGUMENT)][:LENGTH]% from the start of s. The argument ends at the
+// first parenthesis after which the operator ends, as in %CEL(f(x))%. An argument never contains a
+// line break.
 func scanOperator(s string) (Segment, bool) {
 	seg := Segment{Length: -1}
 	at := 1
@@ -159,7 +159,7 @@ func scanOperator(s string) (Segment, bool) {
 	return seg, false
 }
 
-// end takes [:LENGTH]% from a position of s.
+// end reads [:LENGTH]% at a position of s.
 func (seg *Segment) end(s string, at int) bool {
 	length := int64(-1)
 	if at < len(s) && s[at] == ':' {
@@ -184,7 +184,7 @@ func (seg *Segment) end(s string, at int) bool {
 
 func nameByte(c byte) bool { return c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' }
 
-// notAnOperator says why no operator begins at a percent sign.
+// notAnOperator returns why no operator begins at a percent sign.
 func notAnOperator(s string, placeholders []string) *FormatError {
 	name := s[1:]
 	for i := range len(name) {
@@ -219,9 +219,9 @@ func notAnOperator(s string, placeholders []string) *FormatError {
 	return e
 }
 
-// AppendFormat appends the format string that the pieces make, with the values of placeholders in
-// their place. A value that is text stands there with its percent signs doubled, so that it cannot
-// be read as an operator; one that is a format itself stands there as it is.
+// AppendFormat appends the format string of the segments, with the values of placeholders. It
+// doubles percent signs in a value that is text, so that it cannot be read as an operator. It
+// inserts a value that is a format unchanged.
 func AppendFormat(b []byte, segs []Segment, value func(placeholder string) (v string, format bool)) []byte {
 	for i := range segs {
 		if !segs[i].Placeholder {

@@ -6,20 +6,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// Field is one entry of a JSON format, written as {key: value}.
+// Field is one entry of a JSON format, {key: value}.
 type Field struct {
-	Key   string // stands in the log as it is
-	Value string // a format string; one operator alone keeps its type, other text makes a string
+	Key   string // literal
+	Value string // a format string; a single operator retains its type, other text becomes a string
 }
 
 // JSONError is a fault in a JSON format.
 type JSONError struct {
 	Index int  // of the field
-	Key   bool // its key is meant, else its value
+	Key   bool // the fault is in the key, not in the value
 	Err   error
 }
 
-// Error names the part and what is wrong with it.
+// Error names the part and its fault.
 func (e *JSONError) Error() string {
 	part := "value"
 	if e.Key {
@@ -28,12 +28,12 @@ func (e *JSONError) Error() string {
 	return fmt.Sprintf("field %d: the %s: %v", e.Index, part, e.Err)
 }
 
-// Unwrap returns what is wrong with the part.
+// Unwrap returns the fault of the part.
 func (e *JSONError) Unwrap() error { return e.Err }
 
-// ParseJSONFormat reads the values of a JSON format, each as [ParseFormat] does. Keys are literal:
-// nothing in them is replaced. Envoy's message is a map, so of two equal keys one would be lost:
-// that is a fault here. The errors are [*JSONError], one for each field at most, in their order.
+// ParseJSONFormat parses the values of a JSON format like [ParseFormat]. Keys are literal.
+// Duplicate keys are a fault, because Envoy's message is a map and would lose one. The errors are
+// [*JSONError], at most one for each field, in order.
 func ParseJSONFormat(fields []Field, placeholders ...string) ([][]Segment, []*JSONError) {
 	var faults []*JSONError
 	seen := make(map[string]int, len(fields))

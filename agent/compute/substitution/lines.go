@@ -7,26 +7,24 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// Lines reads the values of operators back out of the lines that a format has written. It is safe
-// for concurrent use.
+// Lines extracts the values of operators from the lines of a format. It is safe for concurrent use.
 //
-// A line has whatever clients have sent, so a value is taken only where nothing that another one
-// holds can move it: the values before it, or those behind it up to the end of the line, all have
-// characters that the text next to them does not begin or end with. A format in which that is not
-// so of an operator that is asked for is refused.
+// Clients control parts of a line, so a value is accepted only if no other value can move it:
+// either all values before it, or all values after it, cannot contain the characters at the edge of
+// the adjacent text. A format in which this does not hold for a requested operator is rejected.
 type Lines struct {
 	segs   []Segment
-	left   int // so many segments are read from the left, the others from the right
-	right  int // from this one on
+	left   int // number of segments read from the left; the others are read from the right
+	right  int // first segment read from the right
 	wanted []int
-	hidden []error // by index of those asked for: why no value of it is certain
+	hidden []error // by requested index: why no value is reliable
 }
 
-// Name is the operator as it is written, without the percent signs.
+// Name returns the operator as written, without the percent signs.
 func (s *Segment) Name() string { return strings.Trim(s.Raw, "%") }
 
-// NewLines reads lines of a format for some operators, by name. The error says of which operator
-// nothing certain could be told.
+// NewLines returns a reader of some operators, by name. The error names an operator without a
+// reliable value.
 func NewLines(format []Segment, names ...string) (*Lines, error) {
 	l, err := NewLinesOfSome(format, names...)
 	if err != nil {
@@ -40,8 +38,8 @@ func NewLines(format []Segment, names ...string) (*Lines, error) {
 	return l, nil
 }
 
-// NewLinesOfSome is [NewLines] for callers that can do without: an operator of which nothing
-// certain could be told counts as one that the format does not have, and Hidden says why.
+// NewLinesOfSome is like [NewLines], but treats an operator without a reliable value as missing.
+// Hidden returns the reason.
 func NewLinesOfSome(format []Segment, names ...string) (*Lines, error) {
 	l := &Lines{segs: format, wanted: make([]int, len(names)), hidden: make([]error, len(names))}
 	for i := range format {
@@ -71,11 +69,11 @@ func NewLinesOfSome(format []Segment, names ...string) (*Lines, error) {
 	return l, nil
 }
 
-// Hidden says why nothing certain can be told of the operator with an index among those asked for;
-// nil where it can, and where the format does not have it.
+// Hidden returns why the requested operator with the given index has no reliable value. It returns
+// nil if it has one, and if the format lacks the operator.
 func (l *Lines) Hidden(i int) error { return l.hidden[i] }
 
-// fromLeft reports whether the end of a segment can be told by what follows it.
+// fromLeft reports whether the text after a segment reliably marks its end.
 func (l *Lines) fromLeft(i int) bool {
 	s := &l.segs[i]
 	if s.Operator == "" || i == len(l.segs)-1 {
@@ -85,7 +83,7 @@ func (l *Lines) fromLeft(i int) bool {
 	return next.Operator == "" && !s.may(next.Text[0])
 }
 
-// fromRight reports whether the beginning of a segment can be told by what stands before it.
+// fromRight reports whether the text before a segment reliably marks its start.
 func (l *Lines) fromRight(i int) bool {
 	s := &l.segs[i]
 	if s.Operator == "" || i == 0 {
@@ -95,7 +93,7 @@ func (l *Lines) fromRight(i int) bool {
 	return before.Operator == "" && !s.may(before.Text[len(before.Text)-1])
 }
 
-// blame says why what lies between left and right cannot be told, for an operator there.
+// blame returns why the segments between left and right are unreliable, for an operator among them.
 func (l *Lines) blame(at int) string {
 	s, next := &l.segs[l.left], &l.segs[min(l.left+1, len(l.segs)-1)]
 	switch {
@@ -107,11 +105,11 @@ func (l *Lines) blame(at int) string {
 	return fmt.Sprintf("its value may hold the text that follows it, %q", clip.Value(next.Text))
 }
 
-// Has reports whether the format has the operator with an index among those asked for.
+// Has reports whether the format has the requested operator with the given index.
 func (l *Lines) Has(i int) bool { return l.wanted[i] >= 0 }
 
-// Read returns the values of the operators asked for, "" for one that the format does not have. It
-// is false for a line that the format has not written.
+// Read returns the values of the requested operators; "" for one that the format lacks. It returns
+// false for a line that the format cannot have produced.
 func (l *Lines) Read(line string) ([]string, bool) {
 	values := make([]string, len(l.segs))
 	for i := range l.left {
@@ -152,7 +150,7 @@ func (l *Lines) Read(line string) ([]string, bool) {
 		if l.segs[i].Operator == "" {
 			continue
 		}
-		for j := range len(values[i]) { // what ends the line was taken as it is
+		for j := range len(values[i]) { // the end of the line was matched as text
 			if !l.segs[i].may(values[i][j]) {
 				return nil, false
 			}
@@ -167,8 +165,8 @@ func (l *Lines) Read(line string) ([]string, bool) {
 	return out, true
 }
 
-// What the values of operators are made of, "-" for none included. Those of others may hold
-// anything.
+// Character sets of operator values, including "-" for no value. Other operators may contain any
+// character.
 const (
 	digits   = "0123456789-"
 	instants = digits + "TZ:."
@@ -177,10 +175,10 @@ const (
 	hosts    = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._:-"
 )
 
-// may reports whether a value of the operator may hold a character.
+// may reports whether a value of the operator may contain a character.
 func (s *Segment) may(c byte) bool {
 	in := ""
-	if s.Placeholder { // the name of a service, a mesh or a zone, or an address
+	if s.Placeholder { // the name of a service, a mesh, or a zone, or an address
 		in = hosts
 	}
 	switch s.Operator {
@@ -191,7 +189,7 @@ func (s *Segment) may(c byte) bool {
 	case "RESPONSE_FLAGS", "RESPONSE_FLAGS_LONG":
 		in = flags
 	case "RESPONSE_CODE_DETAILS", "CONNECTION_TERMINATION_DETAILS":
-		if s.Arg == "" { // Envoy writes _ for what is white
+		if s.Arg == "" { // Envoy writes _ for white space
 			return c > ' ' && c != 0x7f
 		}
 	case "DOWNSTREAM_LOCAL_ADDRESS", "DOWNSTREAM_REMOTE_ADDRESS", "DOWNSTREAM_DIRECT_LOCAL_ADDRESS",
@@ -205,7 +203,7 @@ func (s *Segment) may(c byte) bool {
 			return true
 		}
 		in = hosts
-	case "UPSTREAM_CLUSTER", "UPSTREAM_CLUSTER_RAW": // a name of the config
+	case "UPSTREAM_CLUSTER", "UPSTREAM_CLUSTER_RAW": // a name in the config
 		return c > ' ' && c != '"' && c != 0x7f
 	case "DURATION", "BYTES_RECEIVED", "BYTES_SENT", "RESPONSE_CODE", "CONNECTION_ID", "DOWNSTREAM_LOCAL_PORT",
 		"DOWNSTREAM_REMOTE_PORT":

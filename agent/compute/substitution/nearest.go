@@ -1,10 +1,9 @@
 package substitution
 
-// nearest returns the known name that a name was likely meant to be, "" when none is like it. It
-// looks at operators and at further names; of equally near ones the first stands, operators in the
-// order of their names.
+// nearest returns the known name that was probably intended, or "". It considers operators and
+// further names. Of equally near names it returns the first one, operators in alphabetical order.
 func nearest(name string, further []string) string {
-	const longest = 64 // no operator is longer; a longer name is no slip of the hand
+	const longest = 64 // no operator is longer; a longer name is no typo
 	if len(name) > longest {
 		return ""
 	}
@@ -23,8 +22,8 @@ func nearest(name string, further []string) string {
 	return best
 }
 
-// distance is the number of bytes to insert, remove, replace or swap with a neighbour to make b of
-// a, or most when it is not below that.
+// distance returns the number of bytes to insert, remove, replace, or swap with a neighbor to turn
+// a into b, or most if it is not below that.
 func distance(a, b string, most int) int {
 	if d := len(a) - len(b); d >= most || -d >= most {
 		return most

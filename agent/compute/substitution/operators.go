@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// argRule says whether an operator takes an argument in parentheses.
+// argRule is whether an operator takes an argument in parentheses.
 type argRule uint8
 
 const (
@@ -19,13 +19,13 @@ type operator struct {
 	name   string
 	arg    argRule
 	length bool // :LENGTH is allowed
-	http   bool // has a value for requests alone
-	newer  bool // Envoy 1.36 does not know it
-	// check says what is wrong with an argument, "" for nothing.
+	http   bool // has a value only for requests
+	newer  bool // Envoy 1.36 lacks it
+	// check returns what is wrong with an argument, or "".
 	check func(arg string) string
 }
 
-// form is an example of the argument.
+// form returns an example of the argument.
 func (o *operator) form() string {
 	switch {
 	case strings.HasSuffix(o.name, "METADATA"):
@@ -54,11 +54,11 @@ func findOperator(name string) (*operator, bool) {
 	return &operators[i], true
 }
 
-// operators are those that Envoy knows without further formatters, sorted by name: the command
-// tables of http_specific_formatter.cc and stream_info_formatter.cc, and the built-in formatters,
-// as tried with Envoy 1.36.2 and 1.40.0. Names that need an entry in `formatters`
-// (REQ_WITHOUT_QUERY) are not among them, since nothing here can give one. Dynamic metadata takes
-// no length: the documentation shows one, Envoy 1.36 refuses it.
+// operators lists the operators that Envoy knows without additional formatters, sorted by name: the
+// command tables of http_specific_formatter.cc and stream_info_formatter.cc, and the built-in
+// formatters, tested with Envoy 1.36.2 and 1.40.0. It excludes names that need an entry in
+// `formatters` (REQ_WITHOUT_QUERY), which the agent cannot add. Dynamic metadata takes no length:
+// the documentation shows one, but Envoy 1.36 rejects it.
 var operators = sorted(slices.Concat(
 	list(operator{arg: argRequired, length: true, http: true, check: checkHeader},
 		"REQ", "RESP", "TRAILER", "STREAM_INFO_REQ"),
@@ -92,7 +92,7 @@ var operators = sorted(slices.Concat(
 		"UPSTREAM_PEER_CERT_V_END"),
 	list(operator{arg: argRequired, check: checkDuration}, "COMMON_DURATION"),
 	list(operator{arg: argRequired, check: checkMetadata}, "DYNAMIC_METADATA", "CLUSTER_METADATA", "UPSTREAM_METADATA"),
-	// Envoy lets the argument of a filter state be missing and then refuses it for its empty key.
+	// Envoy's parser accepts a filter state without an argument, but Envoy then rejects its empty key.
 	list(operator{arg: argRequired, length: true, check: checkFilterState}, "FILTER_STATE", "UPSTREAM_FILTER_STATE"),
 	list(operator{arg: argRequired, length: true}, "ENVIRONMENT"),
 	list(operator{},
@@ -120,7 +120,7 @@ var operators = sorted(slices.Concat(
 	list(operator{}, cross([]string{"DOWNSTREAM_TLS_", "UPSTREAM_TLS_"}, []string{"VERSION", "CIPHER", "SESSION_ID"})...),
 ))
 
-// list makes operators of one kind.
+// list returns operators of one kind.
 func list(kind operator, names ...string) []operator {
 	out := make([]operator, len(names))
 	for i, n := range names {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// CELFault says what is wrong with the syntax of an expression in the Common Expression Language,
-// "" for nothing. Names and types are not checked.
+// CELFault returns the syntax error in a Common Expression Language expression, or "". It does not
+// check names and types.
 func CELFault(text string) string {
 	p := &celParser{text: text}
 	p.expression(0)
@@ -16,10 +16,10 @@ func CELFault(text string) string {
 	return p.fault
 }
 
-// maxCELDepth is how deep expressions may be nested.
+// maxCELDepth is the maximum nesting of expressions.
 const maxCELDepth = 32
 
-// celParser reads one expression. After a fault it reads nothing more.
+// celParser parses one expression. It stops at the first fault.
 type celParser struct {
 	text  string
 	at    int
@@ -33,7 +33,7 @@ func (p *celParser) fail() {
 	p.at = len(p.text)
 }
 
-// peek is the next byte that is no space, 0 for the end.
+// peek returns the next byte that is not a space, or 0 at the end.
 func (p *celParser) peek() byte {
 	for p.at < len(p.text) && strings.IndexByte(" \t\r\n\f", p.text[p.at]) >= 0 {
 		p.at++
@@ -44,7 +44,7 @@ func (p *celParser) peek() byte {
 	return p.text[p.at]
 }
 
-// take takes a text if it comes next.
+// take consumes a text if it is next.
 func (p *celParser) take(s string) bool {
 	if p.peek(); strings.HasPrefix(p.text[p.at:], s) {
 		p.at += len(s)
@@ -53,7 +53,7 @@ func (p *celParser) take(s string) bool {
 	return false
 }
 
-// word takes a name, "" for none.
+// word consumes a name, or returns "".
 func (p *celParser) word() string {
 	p.peek()
 	from := p.at
@@ -65,7 +65,7 @@ func (p *celParser) word() string {
 
 func nameByte(c byte) bool { return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
-// operators of two operands, the longer ones first.
+// celOperators lists the binary operators, longer ones first.
 var celOperators = []string{"&&", "||", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "%"}
 
 func (p *celParser) expression(depth int) {
@@ -137,7 +137,7 @@ func (p *celParser) unary(depth int) {
 	p.members(depth)
 }
 
-// next is the byte that follows, 0 for none.
+// next returns the next byte, or 0 at the end.
 func (p *celParser) next() byte {
 	if p.at < len(p.text) {
 		return p.text[p.at]
@@ -167,7 +167,7 @@ func (p *celParser) members(depth int) {
 	}
 }
 
-// list takes what stands between brackets, with keys for a map.
+// list consumes the items between brackets, with keys for a map.
 func (p *celParser) list(end string, keys bool, depth int) {
 	for p.fault == "" && !p.take(end) {
 		p.expression(depth + 1)

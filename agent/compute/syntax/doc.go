@@ -1,4 +1,4 @@
-// Package syntax reads the texts within a config as Envoy does: ranges of addresses, regular
-// expressions, certificates in PEM, expressions in CEL, Lua scripts, and URI templates. What it
-// calls a fault is one for sure; it reads no more of a language than that needs.
+// Package syntax parses texts within a config as Envoy does: address ranges, regular expressions,
+// PEM certificates, CEL expressions, Lua scripts, and URI templates. It has no false positives: it
+// parses only as much of a language as it can judge with certainty.
 package syntax

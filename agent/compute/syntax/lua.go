@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// LuaFault says what is wrong with the blocks and brackets of a Lua script, "" for nothing. It
-// reads no more of the grammar than that: what it finds is a fault for sure.
+// LuaFault returns a fault in the blocks and brackets of a Lua script, or "". It checks nothing
+// else, so a reported fault is certain.
 func LuaFault(code string) string {
-	var open []string // what is to be closed, by its closing word
+	var open []string // open blocks, by their closing word
 	line := 1
 	for at := 0; at < len(code); {
 		rest := code[at:]
@@ -77,8 +77,8 @@ func LuaFault(code string) string {
 	return ""
 }
 
-// longBracket is the length of a text in long brackets that s begins with, 0 for none. One that has
-// no end goes to the end.
+// longBracket returns the length of the long-bracket text at the start of s, or 0. An unterminated
+// text extends to the end.
 func longBracket(s string) int {
 	if !strings.HasPrefix(s, "[") {
 		return 0

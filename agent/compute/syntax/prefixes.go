@@ -9,13 +9,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// ParseRange reads a CIDR range as Envoy does: the bits behind the length are cleared, a length
-// that is too large is cut, and one that is missing is 0.
+// ParseRange parses a CIDR range as Envoy does: it clears the host bits, clamps a length that is
+// too large, and treats a missing length as 0.
 func ParseRange(r *corev3.CidrRange) (netip.Prefix, error) {
 	return ParsePrefix(r.GetAddressPrefix(), r.GetPrefixLen().GetValue())
 }
 
-// ParsePrefix is ParseRange for a range in parts.
+// ParsePrefix is like ParseRange for an address and a length.
 func ParsePrefix(address string, length uint32) (netip.Prefix, error) {
 	a, err := netip.ParseAddr(address)
 	if err != nil || a.Zone() != "" {
@@ -24,7 +24,7 @@ func ParsePrefix(address string, length uint32) (netip.Prefix, error) {
 	return a.Prefix(int(min(length, uint32(a.BitLen()))))
 }
 
-// ParseRanges returns those ranges that can be read.
+// ParseRanges returns the valid ranges.
 func ParseRanges(rs []*corev3.CidrRange) []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(rs))
 	for _, r := range rs {

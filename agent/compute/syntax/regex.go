@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// MaxRegex is the length in bytes of a regular expression that is compiled here, a bound of this
-// package.
+// MaxRegex is the maximum length in bytes of a regular expression that this package compiles.
 const MaxRegex = 16 << 10
 
-// CompileRegex compiles a regular expression so that it matches whole values, as Envoy does with
-// RE2, and returns the size of its program. That of RE2 is of the same order, but not the same.
+// CompileRegex compiles a regular expression to match whole values, as Envoy does with RE2, and
+// returns its program size. The size in RE2 is similar, but not equal.
 func CompileRegex(pattern string) (*regexp.Regexp, int, error) {
 	if len(pattern) > MaxRegex {
 		return nil, 0, fmt.Errorf("the regular expression has %d bytes, at most %d are allowed", len(pattern), MaxRegex)
@@ -29,7 +28,7 @@ func CompileRegex(pattern string) (*regexp.Regexp, int, error) {
 		return nil, 0, err
 	}
 	if strings.Contains(pattern, `\Q`) {
-		pattern = parsed.String() // one that is not ended would take what is put around it
+		pattern = parsed.String() // an unterminated pattern would include the text around it
 	}
 	re, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
 	if err != nil {
@@ -38,7 +37,7 @@ func CompileRegex(pattern string) (*regexp.Regexp, int, error) {
 	return re, len(prog.Inst), nil
 }
 
-// withoutAnyByte replaces \C, any byte, which RE2 knows and package regexp does not, by any
+// withoutAnyByte replaces \C, which matches any byte in RE2 and which package regexp lacks, by any
 // character.
 func withoutAnyByte(pattern string) string {
 	var b strings.Builder

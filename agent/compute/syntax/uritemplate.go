@@ -2,8 +2,8 @@ package syntax
 
 import "strings"
 
-// URITemplateFault says what is wrong with the template of a path, "" for nothing: segments are
-// literal, * or a variable, and ** is the last one.
+// URITemplateFault returns what is wrong with a path template, or "". Segments are literal, *, or a
+// variable, and ** is only allowed as the last one.
 func URITemplateFault(text string) string {
 	if !strings.HasPrefix(text, "/") {
 		return "it begins with a slash"
