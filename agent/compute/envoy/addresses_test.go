@@ -33,16 +33,16 @@ func TestAddressesThatMove(t *testing.T) {
 		return snapshot(t, list...)
 	}
 	for _, c := range []struct{ prev, next, rejected, why string }{
-		{"a1 b2", "a2 b1", "a b", "with this change"},
-		{"a1 b2", "a2 b3", "a", "with this change"},
-		{"a1 b2", "a3 b1", "b", "with this change"},
-		{"a1", "a2 b1", "b", "with this change"},
+		{"a1 b2", "a2 b1", "a b", "with this change, and Envoy assigns it"},
+		{"a1 b2", "a2 b3", "a", "with this change, and Envoy assigns it"},
+		{"a1 b2", "a3 b1", "b", "with this change, and Envoy assigns it"},
+		{"a1", "a2 b1", "b", "with this change, and Envoy assigns it"},
 		{"a1 b2", "a2", "", ""},
 		{"b2", "a2", "", ""},
 		{"a1 b2", "a1 b1", "b", "already"},
 		{"a1 b2", "a2 b2", "a", "already"},
 		{"", "a1 b1", "b", "already"},
-		{"a1 b2 c3", "a2 b3 c1", "a b c", "with this change"},
+		{"a1 b2 c3", "a2 b3 c1", "a b c", "with this change, and Envoy assigns it"},
 	} {
 		var rejected []string
 		for _, f := range check.Check(listeners(c.prev), listeners(c.next), nil) {
