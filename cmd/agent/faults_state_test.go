@@ -16,7 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// mountTmpfs gives a file system of its own, which can be full or read-only.
+// mountTmpfs mounts a separate file system, which can be full or read-only.
 func mountTmpfs(t *testing.T, dir, options string) (remount func(flags uintptr, options string)) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -69,7 +69,7 @@ func TestHostOfAnEnvoy(t *testing.T) {
 	hosts["default.web"] = &finding.Host{OpenFiles: 81, Workers: 2, Guessed: true,
 		Unwritable: map[string]string{"/none/a.log": "it is a directory"}}
 	if got := agenttest.Pass(r); len(got) == 0 || !strings.Contains(got[0],
-		`unless Envoy has a file system of its own, it cannot open "/none/a.log": it is a directory`) ||
+		`Envoy cannot open "/none/a.log", unless it has another file system: it is a directory`) ||
 		len(p.Withheld["default.web"]) != 0 {
 		t.Errorf("a guess: %q, withheld %v", got, p.Withheld)
 	}
