@@ -81,13 +81,14 @@ func clusterCases() []ruleCase {
 			c.LbSubsetConfig = &clusterv3.Cluster_LbSubsetConfig{}
 			b.more = append(b.more, c)
 		}},
-		{77, "no header name", finding.Reject, "dst", "/originalDstLbConfig/httpHeaderName", "not a header name", func(b *base) {
-			c := originalDst("dst")
-			c.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{
-				OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{UseHttpHeader: true, HttpHeaderName: "a b"},
-			}
-			b.more = append(b.more, c)
-		}},
+		{77, "no header name", finding.Reject, "dst", "/originalDstLbConfig/httpHeaderName",
+			"not a header name", func(b *base) {
+				c := originalDst("dst")
+				c.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{
+					OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{UseHttpHeader: true, HttpHeaderName: "a b"},
+				}
+				b.more = append(b.more, c)
+			}},
 		{78, "a host name", finding.Reject, "static", "/loadAssignment/endpoints/0/lbEndpoints/0/endpoint/address",
 			"STRICT_DNS", func(b *base) {
 				b.static.LoadAssignment = endpoints("static", "example.com", 80)

@@ -286,10 +286,11 @@ func listenerCases() []ruleCase {
 				b.listener.UseOriginalDst = wrapperspb.Bool(true)
 				b.listener.ListenerFilters[1] = listenerFilter("http", &httpinspectorv3.HttpInspector{}, 3306)
 			}},
-		{32, "an input of requests", finding.Reject, "", "/filterChainMatcher", "not an input for connections", func(b *base) {
-			b.listener.FilterChainMatcher = exact(wrapperspb.String("x"),
-				map[string]*xdsmatcherv3.Matcher_OnMatch{"80": toChain("plain")})
-		}},
+		{32, "an input of requests", finding.Reject, "", "/filterChainMatcher", "not an input for connections",
+			func(b *base) {
+				b.listener.FilterChainMatcher = exact(wrapperspb.String("x"),
+					map[string]*xdsmatcherv3.Matcher_OnMatch{"80": toChain("plain")})
+			}},
 		{33, "another action", finding.Reject, "", "/filterChainMatcher", "StringValue", func(b *base) {
 			b.listener.FilterChainMatcher = exact(&networkv3.DestinationPortInput{}, map[string]*xdsmatcherv3.Matcher_OnMatch{
 				"80": {OnMatch: &xdsmatcherv3.Matcher_OnMatch_Action{Action: typedExtension("x", wrapperspb.UInt32(1))}},
