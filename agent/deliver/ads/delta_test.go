@@ -101,7 +101,7 @@ func TestDeltaResumeEnvoy(t *testing.T) {
 	c.wantAck("CDS -gone")
 }
 
-// TestOrder: what is referred to comes first and goes last.
+// TestOrder: resources arrive before those that refer to them, and are removed after them.
 func TestOrder(t *testing.T) {
 	a := serving(t, config("CDS:a=1", "CDS:old=1", "EDS:a=1", "EDS:old=1", "LDS:l=1", "RDS:r=1", "RDS:old=1"))
 	c := a.delta("default.web")

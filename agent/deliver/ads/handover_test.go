@@ -18,7 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// What tells listeners for requests from those for connections.
+// Body words that select the kind of a listener.
 const (
 	forHTTP = "for HTTP"
 	forTCP  = "for TCP"
@@ -198,7 +198,7 @@ func TestPermissionsReachOldFilterChains(t *testing.T) {
 		t.Errorf("nothing drains any longer, and %q is admitted by the routes", got)
 	}
 
-	// The Envoy comes to another agent while it drains.
+	// The Envoy connects to another agent while it drains.
 	b, clock := draining(t, closed)
 	d := b.delta("default.web")
 	d.node.UserAgentName = "envoy"

@@ -308,7 +308,7 @@ func typeStatus(t testing.TB, p api.ProxyStatus, typeURL string) api.TypeStatus 
 	return api.TypeStatus{}
 }
 
-// wait polls a condition that no event tells of, for a bounded time.
+// wait polls a condition for a bounded time.
 func (a *agent) wait(cond func() bool) {
 	a.t.Helper()
 	for end := time.Now().Add(patience); !cond(); runtime.Gosched() {
@@ -318,7 +318,7 @@ func (a *agent) wait(cond func() bool) {
 	}
 }
 
-// onOpen is a handler of Opened alone.
+// onOpen is a handler that implements only Opened.
 type onOpen func(access.Stream) error
 
 func (f onOpen) Opened(s access.Stream) error { return f(s) }

@@ -102,7 +102,7 @@ func TestHeldBackKeepsItsClusters(t *testing.T) {
 	if p := a.reached("default.web", 2); len(p.Rejected) != 1 || p.Rejected[0].Accepted == nil {
 		t.Errorf("progress: %+v", p)
 	}
-	// An Envoy that starts anew gets both.
+	// A restarted Envoy gets both.
 	d := a.delta("default.web")
 	d.subscribe(cds)
 	d.wantAck("CDS new=1 old=1")
@@ -179,7 +179,7 @@ func TestProgress(t *testing.T) {
 		bodyOf(lds, r.Accepted.Body()) != "2" || bodyOf(lds, r.Resource.Body()) != "3" {
 		t.Errorf("rejection: %+v", r)
 	}
-	// A proxy that comes anew has answered nothing yet.
+	// A proxy that reconnects has answered nothing yet.
 	if err := c.str.CloseSend(); err != nil {
 		t.Fatal(err)
 	}

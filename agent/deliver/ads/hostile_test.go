@@ -52,7 +52,7 @@ func TestClientThatNeverReads(t *testing.T) {
 	c.wantAck("LDS l=end")
 }
 
-// TestSilentStream: a stream that never says who it is does not stay.
+// TestSilentStream: a stream without a first request is closed.
 func TestSilentStream(t *testing.T) {
 	a := startAgent(t, options{FirstRequestTimeout: 20 * time.Millisecond})
 	a.delta("default.web").end(codes.DeadlineExceeded, "no request within")

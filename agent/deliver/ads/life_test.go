@@ -19,7 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// streamLog is a handler that tells of streams by channel.
+// streamLog is a handler that sends streams to channels.
 type streamLog struct {
 	opened, closed chan access.Stream
 	refuse         error

@@ -68,7 +68,7 @@ func TestNothingWaitsForTheLog(t *testing.T) {
 	}
 }
 
-// goOn runs a function beside the test and returns what waits for its end.
+// goOn runs a function concurrently and returns a function that waits for its end.
 func goOn(f func()) (wait func()) {
 	done := make(chan struct{})
 	go func() { defer close(done); f() }()

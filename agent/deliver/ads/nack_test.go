@@ -79,7 +79,7 @@ func TestNackDelta(t *testing.T) {
 	if len(ts.Held) != 1 || ts.Held[0].Name != "b" {
 		t.Errorf("held: %+v", ts.Held)
 	}
-	// The names of that response again, b in what was accepted of it.
+	// The names of that response again; b has its accepted form.
 	a.push(config("LDS:a=2", "LDS:b=2", "LDS:c=2"))
 	c.wantAck("LDS a=2 b=1 c=2")
 	// A name that is asked for is answered.

@@ -132,7 +132,7 @@ func TestRefusedClusterKeepsOld(t *testing.T) {
 	c.wantAck("RDS r=r.c")
 	a.push(config("CDS:c=2", "LDS:l=l.new", "RDS:r=r.c+"), "CDS:c", "LDS:l")
 	c.wantAck("RDS r=r.c+")
-	// An Envoy that starts anew gets what the last one had.
+	// A restarted Envoy gets the resources of the previous one.
 	d := a.delta("default.web")
 	d.subscribe(cds)
 	d.wantAck("CDS c=1 old=1")

@@ -56,7 +56,7 @@ func TestHostileMetadataIsNotExpanded(t *testing.T) {
 	}
 }
 
-// FuzzRequest compares what is decoded of a request with what all of it says.
+// FuzzRequest compares the decoded fields of a request with the complete message.
 func FuzzRequest(f *testing.F) {
 	node := &corev3.Node{Id: "default.web", UserAgentName: "envoy", ClientFeatures: []string{"f"},
 		Locality: &corev3.Locality{Zone: "z"},

@@ -19,7 +19,7 @@ func TestSotwSubscriptions(t *testing.T) {
 	c.wantAck("EDS ea1", "a")
 	c.ask(lds)
 	c.wantAck("LDS l1")
-	// A name more: it alone is answered.
+	// Only the additional name is answered.
 	c.ask(eds, "a", "b")
 	c.wantAck("EDS eb1", "a", "b")
 	// A name that does not exist is answered without it, and sent once it does.
