@@ -90,7 +90,7 @@ func TestReadinessCounts(t *testing.T) {
 	}
 	ready("all files are in force")
 	agenttest.Write(t, path("b.yaml"), "type: [")
-	ready(`"1 file has faults; nearside status`)
+	ready(`"1 file has faults; see nearside status`)
 	agenttest.Write(t, path("c.yaml"), agenttest.Meshes("x"))
 	ready(`"1 file has faults, 1 resource is in conflict;`)
 	agenttest.Write(t, path("d.yaml"), agenttest.Meshes("y")+"---\n")
@@ -98,7 +98,7 @@ func TestReadinessCounts(t *testing.T) {
 	agenttest.Write(t, path("c.yaml"), "type: {")
 	ready(`"2 files have faults, 2 resources are in conflict;`)
 	agenttest.Do(t, os.Remove(path("a.yaml")))
-	ready(`"2 files have faults; nearside status`)
+	ready(`"2 files have faults; see nearside status`)
 }
 
 // TestWritesOverTCP has a token file, whose token allows everything; without it nothing is
@@ -164,8 +164,8 @@ func TestMetricsOverTCP(t *testing.T) {
 		{"GET", "/metrics", token[1:], 401, "metrics.tokenFile"},
 		{"GET", "/metrics", token + "0", 401, "metrics.tokenFile"},
 		{"POST", "/metrics", token, 405, "GET"},
-		{"GET", "/meshes", token, 404, "nothing but /metrics"},
-		{"GET", "/v1/status", token, 404, "nothing but /metrics"},
+		{"GET", "/meshes", token, 404, "only /metrics is served"},
+		{"GET", "/v1/status", token, 404, "only /metrics is served"},
 		{"GET", "/v1/status", "", 401, "metrics.tokenFile"},
 	} {
 		status, body := r.Request(c.method, fmt.Sprintf("http://%s%s", r.Addrs().Metrics, c.path), "",

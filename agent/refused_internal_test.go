@@ -101,8 +101,8 @@ func TestRefusedByMany(t *testing.T) {
 		if of, total := r.read(); of[good.NodeID].Refused != 1 || total.Refused != 1 || len(of) != 1 {
 			t.Errorf("%v, %v in all", of, total)
 		}
-		if n := strings.Count(logs.String(), "does not tell"); n != len(proxies) {
-			t.Errorf("said %d times, want once of each of %d", n, len(proxies))
+		if n := strings.Count(logs.String(), "does not report refused connections"); n != len(proxies) {
+			t.Errorf("reported %d times, want once for each of %d", n, len(proxies))
 		}
 	})
 }
