@@ -8,22 +8,21 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestWeakenedDefaults: what gives more than the defaults do is written in the config, and told by
-// status.
+// TestWeakenedDefaults checks that status reports settings that are less secure than the defaults.
 func TestWeakenedDefaults(t *testing.T) {
 	for set, want := range map[string]string{
-		"api.socket.mode=0666":                       "api.socket.mode 0666 lets every user of the node in",
+		"api.socket.mode=0666":                       "api.socket.mode 0666 lets every user of the node connect and read",
 		"xds.socket.mode=0666":                       "xds.socket.mode 0666 lets every user of the node connect",
 		"xds.access=[]":                              "xds.access is []",
 		"api.roles=[]":                               "api.roles is []",
-		`xds.access=[{user: "61002", nodes: ["*"]}]`: "xds.access[0] lets the peers with user 61002 be every proxy",
-		`xds.access=[{cgroup: /a.slice, nodes: [a.b], bring: true, services: ["*"]}]`: "xds.access[0] lets the peers with " +
-			"cgroup /a.slice bring a Dataplane of any service",
+		`xds.access=[{user: "61002", nodes: ["*"]}]`: "xds.access[0] lets peers with user 61002 connect as any proxy",
+		`xds.access=[{cgroup: /a.slice, nodes: [a.b], bring: true, services: ["*"]}]`: "xds.access[0] lets " +
+			"peers with cgroup /a.slice bring a Dataplane of any service",
 		`xds.access=[{user: no-such-user, nodes: [a.b]}]`:                             `the user "no-such-user" does not exist`,
 		`api.roles=[{name: a, template: viewer, subjects: [{group: no-such-group}]}]`: `the group "no-such-group" does not exist`,
-		"gossip.bind=127.0.0.1:0&gossip.insecure=true": "gossip.insecure is true: whoever reaches 127.0.0.1:0 may change " +
-			"every resource",
-		"xds.tcp=127.0.0.1:0": "xds.tcp takes tokens in plain text",
+		"gossip.bind=127.0.0.1:0&gossip.insecure=true": "gossip.insecure is true: every host that reaches " +
+			"127.0.0.1:0 may change all resources",
+		"xds.tcp=127.0.0.1:0": "xds.tcp accepts tokens in plain text",
 		"xds.access=[{user: root, nodes: ['*'], bring: true, services: ['*']}]":           "",
 		"xds.access=[{user: \"61002\", nodes: [a.b], bring: true, services: [web]}]":      "",
 		"api.roles=[{name: a, template: viewer, subjects: [{user: root}, {uid: \"7\"}]}]": "",
@@ -51,5 +50,5 @@ func TestWeakenedDefaults(t *testing.T) {
 	}
 }
 
-// settings are those that stand in one text, with & between them.
+// settings splits settings that are separated by &.
 func settings(s string) []string { return strings.Split(s, "&") }

@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-// checkText runs the check with the name in a key's tag. It returns what is wrong with the text and
-// what is allowed, or "" if it is valid.
+// checkText runs the check with the given name. It returns a message for an invalid text, and ""
+// for a valid one.
 func checkText(check, s string) string {
 	switch check {
 	case "name":
@@ -23,7 +23,7 @@ func checkText(check, s string) string {
 		}
 	case "group":
 		if strings.ContainsAny(s, ": \t\n\x00/") {
-			return fmt.Sprintf("%.64q is not a group; give a name or a number", s)
+			return fmt.Sprintf("%.64q is not a group; use a name or a number", s)
 		}
 	case "address":
 		return checkAddress(s)
@@ -35,7 +35,7 @@ func checkText(check, s string) string {
 		if path, ok := strings.CutPrefix(s, "file:"); !ok {
 			return checkAddress(s)
 		} else if !filepath.IsAbs(path) {
-			return fmt.Sprintf("%.64q names no file; write file: and an absolute path", s)
+			return fmt.Sprintf("%.64q is not an absolute path after file:; use file:/PATH", s)
 		}
 	case "receiver":
 		return checkReceiver(s)
@@ -60,12 +60,12 @@ const dnsName = `^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)*[a-z0-9]([-a-z0-9]{0,61
 func checkAddress(s string) string {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
-		return fmt.Sprintf("%.64q is not host:port (an IPv6 address stands in brackets)", s)
+		return fmt.Sprintf("%.64q is not host:port (an IPv6 address needs brackets)", s)
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return fmt.Sprintf("%.64q has the port %.64q; want a number from 0 to 65535 (0: any free one)", s, port)
 	} else if n == 0 && host == "" {
-		return fmt.Sprintf("%.64q names neither host nor port; give at least one", s)
+		return fmt.Sprintf("%.64q has neither a host nor a port; set at least one", s)
 	}
 	if strings.ContainsAny(host, " \t\n/@\x00") {
 		return fmt.Sprintf("%.64q is not a host name or IP address", host)
@@ -104,11 +104,11 @@ func checkReceiver(s string) string {
 	case !unix:
 		return checkAddress(s)
 	case path == "" || strings.HasSuffix(path, "/"):
-		return fmt.Sprintf("%.64q names no socket; write unix:PATH", s)
+		return fmt.Sprintf("%.64q is not the path of a socket; use unix:PATH", s)
 	case strings.ContainsRune(path, 0):
-		return "holds a zero byte; give a path without one"
+		return "contains a zero byte; remove it"
 	case !filepath.IsAbs(path) && !filepath.IsLocal(path):
-		return fmt.Sprintf("%.64q leads out of paths.run; give an absolute path or one without ..", s)
+		return fmt.Sprintf("%.64q leads out of paths.run; use an absolute path or one without ..", s)
 	}
 	return ""
 }
@@ -143,17 +143,17 @@ func checkRange(s string) string {
 	}
 	switch {
 	case err != nil || p.Addr().Is4In6():
-		return fmt.Sprintf("%.64q is not a range of addresses; write it like 240.0.0.0/8 or fd00:fd00::/64", s)
+		return fmt.Sprintf("%.64q is not a range of addresses; use a prefix like 240.0.0.0/8 or fd00:fd00::/64", s)
 	case p != p.Masked():
-		return fmt.Sprintf("%.64q has bits behind its length of %d; write %s", s, p.Bits(), p.Masked())
+		return fmt.Sprintf("%.64q has bits set after the prefix length %d; use %s", s, p.Bits(), p.Masked())
 	case p.Bits() < low || p.Bits() > high:
-		return fmt.Sprintf("%.64q has the length /%d; want one from /%d to /%d", s, p.Bits(), low, high)
+		return fmt.Sprintf("%.64q has the prefix length /%d; allowed are /%d to /%d", s, p.Bits(), low, high)
 	}
 	for _, never := range [...]string{
 		"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "::/96", "fe80::/10", "ff00::/8",
 	} {
 		if n := netip.MustParsePrefix(never); n.Overlaps(p) {
-			return fmt.Sprintf("%.64q overlaps %s, where no service can listen; take another range", s, n)
+			return fmt.Sprintf("%.64q overlaps %s, where no service can listen; use another range", s, n)
 		}
 	}
 	return ""

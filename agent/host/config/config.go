@@ -21,28 +21,28 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// Config is the agent's own config with all defaults filled in and all paths absolute; [Load] reads
+// Config is the agent's own config with all defaults filled in and all paths absolute. [Load] reads
 // it.
 //
-// A field with its tags is a key. The decoder, the variables, --set, the JSON Schema, "config show"
-// and the checks of single values all read the tags:
+// Each field is a key. Its tags control the decoder, the variables, --set, the JSON Schema,
+// "config show", and the checks of single values:
 //
 //	json      name of the key
-//	doc       what it means, for docs/config.md and the schema
-//	default   value where nothing sets the key, written as in a variable
-//	check     check of the text, see [checkText]
-//	oneOf     allowed texts, with commas between
-//	max       bytes of a text, items of a list, or the largest number
-//	path      the text is a path below this entry of paths; ".": below the directory where it was written
-//	required  the text or list must not be empty; in an item, the key must be there
-//	unique    no two items of a list have the same value
-//	text      one item of the list may be written as a text, which is the value of this key
-//	nil       the list may be absent, which differs from an empty one
-//	example   what the list may look like, for messages
-//	live      a changed value takes effect on SIGHUP, without a restart
-//	unbuilt   why no value but the default has an effect in this version: "it ..."
+//	doc       description for docs/config.md and the schema
+//	default   value of a key that is not set, in the syntax of variables
+//	check     name of the check for the text, see [checkText]
+//	oneOf     allowed values, separated by commas
+//	max       maximum length of a text in bytes, number of list items, or number
+//	path      the text is a path relative to this key of paths; ".": to the directory of its source
+//	required  the text or list must not be empty; a list item must contain the key
+//	unique    all items of a list must have different values
+//	text      key of the items; a string instead of the list is one item with this key
+//	nil       an absent list differs from an empty one
+//	example   example of the list for messages
+//	live      SIGHUP applies a changed value, without a restart
+//	unbuilt   why this version supports only the default: "it ..."
 //
-// The items of a list are texts or structs with such tags, which may hold lists in turn.
+// List items are texts, or structs with the same tags, which may contain lists.
 type Config struct {
 	Node struct {
 		Name string `json:"name" check:"name" required:"" max:"253" doc:"Name of this node, unique in the cluster. Default: the host name."`
@@ -51,80 +51,80 @@ type Config struct {
 	// Paths contains the base directories of relative paths.
 	Paths struct {
 		Run   string `json:"run" default:"/run/nearside" path:"." required:"" doc:"Directory of the sockets."`
-		State string `json:"state" default:"/var/lib/nearside" path:"." required:"" doc:"Directory of what survives a restart."`
+		State string `json:"state" default:"/var/lib/nearside" path:"." required:"" doc:"Directory of data that survives a restart."`
 		Logs  string `json:"logs" default:"/var/log/nearside" path:"." required:"" doc:"Directory of log files."`
 	} `json:"paths"`
 	Resources struct {
-		Dir []ResourceDir `json:"dir" default:"/etc/nearside/resources" text:"path" required:"" max:"16" example:"[{path: /etc/nearside/resources}, {path: /srv/team, role: observability}]" doc:"Directory of resource files (*.yaml, *.yml, *.json), watched, or a list of directories with roles. What they hold is read-only over the API."`
+		Dir []ResourceDir `json:"dir" default:"/etc/nearside/resources" text:"path" required:"" max:"16" example:"[{path: /etc/nearside/resources}, {path: /srv/team, role: observability}]" doc:"Directory of resource files (*.yaml, *.yml, *.json), watched for changes, or a list of directories with roles. Their resources are read-only over the API."`
 	} `json:"resources"`
 	API struct {
 		Socket struct { // a Socket
 			Path  string      `json:"path" default:"nearside.sock" path:"run" check:"socket" required:"" doc:"Unix socket of the HTTP API, below paths.run when relative."`
 			Mode  fs.FileMode `json:"mode" default:"0660" doc:"Permissions of the API socket, octal."`
-			Group string      `json:"group" default:"nearside" check:"group" max:"32" doc:"Group of the API socket, by name or number; its members may write. Empty: the agent's own group."`
+			Group string      `json:"group" default:"nearside" check:"group" max:"32" doc:"Group of the API socket, by name or number; its members may write. Empty: the group of the agent."`
 		} `json:"socket"`
-		TCP       string        `json:"tcp" check:"loopback" doc:"Loopback address that serves the same API. It takes a token for anything but GET of /, /livez and /readyz. Empty: off."`
-		TokenFile string        `json:"tokenFile" path:"state" doc:"File with a bearer token that may read and write over TCP, below paths.state when relative."`
-		Roles     []access.Role `json:"roles" nil:"" max:"64" example:"[{name: ops, template: mesh-operator, subjects: [{group: ops}]}]" doc:"Roles: who may read and write which resources. Absent: who reaches the socket may read, and its group may write. []: root and the agent's user alone may do anything."`
+		TCP       string        `json:"tcp" check:"loopback" doc:"Loopback address that serves the same API. All requests except GET of /, /livez and /readyz need a token. Empty: off."`
+		TokenFile string        `json:"tokenFile" path:"state" doc:"File with a bearer token for reading and writing over TCP, below paths.state when relative."`
+		Roles     []access.Role `json:"roles" nil:"" max:"64" example:"[{name: ops, template: mesh-operator, subjects: [{group: ops}]}]" doc:"Roles that define which users may read and write which resources. Absent: everyone with access to the socket may read, and its group may write. []: only root and the user of the agent have access."`
 	} `json:"api"`
 	XDS struct {
 		Socket struct { // a Socket
-			Path  string      `json:"path" default:"xds.sock" path:"run" check:"socket" required:"" doc:"Unix socket that Envoys take their config from, below paths.run when relative."`
+			Path  string      `json:"path" default:"xds.sock" path:"run" check:"socket" required:"" doc:"Unix socket that serves config to Envoys (xDS), below paths.run when relative."`
 			Mode  fs.FileMode `json:"mode" default:"0660" doc:"Permissions of the xDS socket, octal."`
-			Group string      `json:"group" default:"nearside" check:"group" max:"32" doc:"Group of the xDS socket, by name or number; without xds.access its members may be the proxies of stored Dataplanes. Empty: the agent's own group."`
+			Group string      `json:"group" default:"nearside" check:"group" max:"32" doc:"Group of the xDS socket, by name or number; without xds.access, its members may connect as the proxies of stored Dataplanes. Empty: the group of the agent."`
 		} `json:"socket"`
-		TCP      string `json:"tcp" check:"address" doc:"TCP address for Envoys that cannot open the socket. They need a token or a client certificate unless xds.insecure is true; an address that is not loopback needs xds.tls. Private keys go over TLS alone, and not to peers without a token or certificate. Empty: off."`
-		Insecure bool   `json:"insecure" doc:"Peers on xds.tcp need neither token nor certificate, and any address may go without xds.tls."`
+		TCP      string `json:"tcp" check:"address" doc:"TCP address for Envoys that cannot open the socket. They need a token or a client certificate unless xds.insecure is true; an address that is not loopback needs xds.tls. Private keys are sent only over TLS, and only to peers with a token or certificate. Empty: off."`
+		Insecure bool   `json:"insecure" doc:"Peers on xds.tcp need neither a token nor a certificate, and xds.tls is optional for all addresses."`
 		TLS      struct {
-			Cert     string `json:"cert" path:"state" doc:"File with the certificate chain that xds.tcp serves TLS with, PEM, below paths.state when relative. Empty: no TLS."`
+			Cert     string `json:"cert" path:"state" doc:"File with the certificate chain for TLS on xds.tcp, PEM, below paths.state when relative. Empty: no TLS."`
 			Key      string `json:"key" path:"state" doc:"File with the private key of xds.tls.cert, PEM, below paths.state when relative."`
-			ClientCA string `json:"clientCA" path:"state" doc:"File with the authorities of client certificates, PEM, below paths.state when relative. Empty: no client certificates."`
+			ClientCA string `json:"clientCA" path:"state" doc:"File with the CA certificates for client certificates, PEM, below paths.state when relative. Empty: no client certificates."`
 		} `json:"tls"`
-		DrainTime int                `json:"drainTime" default:"600" max:"86400" doc:"Seconds that connections may stay on a listener that an Envoy has let go of. So long it keeps the clusters that this listener led to: at least Envoy's --drain-time-s, whose default is 600. 0: they go once Envoy has acknowledged the listeners."`
-		Access    []access.ProxyRule `json:"access" nil:"" max:"256" example:"[{user: envoy, nodes: [default.web]}]" doc:"Rules of who may be which proxy; the first that matches a peer decides, and none refuses. Absent: the default rules. []: everybody is refused."`
+		DrainTime int                `json:"drainTime" default:"600" max:"86400" doc:"Seconds for which an Envoy keeps the clusters of a removed listener, so that its open connections can end. Use at least Envoy's --drain-time-s, whose default is 600. 0: the clusters are removed as soon as Envoy has acknowledged the listeners."`
+		Access    []access.ProxyRule `json:"access" nil:"" max:"256" example:"[{user: envoy, nodes: [default.web]}]" doc:"Rules that define which peers may connect as which proxies. The first matching rule applies; peers without a matching rule are refused. Absent: the default rules. []: all peers are refused."`
 	} `json:"xds"`
 	// Metrics configures metrics over the network.
 	Metrics struct {
-		Listen    string `json:"listen" check:"address" doc:"TCP address that serves GET /metrics and nothing else, over plain HTTP and for the token of metrics.tokenFile. Empty: off; the API serves metrics too."`
-		TokenFile string `json:"tokenFile" path:"state" doc:"File with the bearer token that metrics.listen takes, below paths.state when relative."`
+		Listen    string `json:"listen" check:"address" doc:"TCP address that serves only GET /metrics, over plain HTTP, to clients with the token of metrics.tokenFile. Empty: off; the API also serves metrics."`
+		TokenFile string `json:"tokenFile" path:"state" doc:"File with the bearer token for metrics.listen, below paths.state when relative."`
 	} `json:"metrics"`
 	DNS       DNS `json:"dns"`
 	AccessLog struct {
 		Receivers []Receiver      `json:"receivers" max:"64" example:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" doc:"Receivers of access-log lines, over TCP or a unix socket."`
-		Files     rotation.Limits `json:"files"` // of the file backends that the agent writes
+		Files     rotation.Limits `json:"files"` // of file backends that the agent writes
 		// Directories are additional directories, besides paths.logs, in which policies may name
 		// files that the agent writes.
-		Directories []string `json:"directories" path:"logs" max:"64" unique:"" doc:"Directories in which policies may name files that the agent writes (file backends with rotation), beside paths.logs; below it when relative. They must belong to root or the agent's user."`
+		Directories []string `json:"directories" path:"logs" max:"64" unique:"" doc:"Directories in addition to paths.logs in which policies may name files that the agent writes (file backends with rotation); below paths.logs when relative. They must belong to root or the user of the agent."`
 		Spool       Spool    `json:"spool"`
-		Group       string   `json:"group" check:"group" max:"32" doc:"Group of access-log files, by name or number; its members may read them. Empty: the agent's own group."`
-		Compress    bool     `json:"compress" doc:"Rotated files of access logs are compressed with gzip."`
-		MinFree     int      `json:"minFree" max:"1048576" doc:"Megabytes that access logs leave free on their file system: with less, the disk counts as full; 0: no limit."`
-		OnFull      string   `json:"onFull" default:"block" oneOf:"block,dropNewest" doc:"What happens to lines while the disk is full or fails: block makes senders wait, dropNewest drops and counts lines, and notes it in the file."`
-		Fsync       string   `json:"fsync" default:"second" oneOf:"second,batch,never" doc:"When lines are forced to the disk: once a second, with each batch, or when the system likes. A crash of the agent loses none in any case."`
+		Group       string   `json:"group" check:"group" max:"32" doc:"Group of access-log files, by name or number; its members may read them. Empty: the group of the agent."`
+		Compress    bool     `json:"compress" doc:"Compress rotated access-log files with gzip."`
+		MinFree     int      `json:"minFree" max:"1048576" doc:"Megabytes that access logs leave free on their file system; with less free space the disk counts as full. 0: no limit."`
+		OnFull      string   `json:"onFull" default:"block" oneOf:"block,dropNewest" doc:"Handling of lines while the disk is full or fails: block makes senders wait; dropNewest drops and counts lines, and records the number in the file."`
+		Fsync       string   `json:"fsync" default:"second" oneOf:"second,batch,never" doc:"When lines are synced to disk: once a second, with each batch, or never (the kernel decides). A crash of the agent does not lose lines in any mode."`
 	} `json:"accessLog"`
 	// AuditLog configures the log of API requests.
 	AuditLog struct {
-		Profile         string `json:"profile" default:"Default" oneOf:"Default,WriteRequestBodies,AllRequestBodies,None" live:"" doc:"How much of the requests to the API is logged, in audit/audit.log below paths.logs: the metadata of all, the bodies of those that write too, or of all about resources too. None: nothing, which is warned about."`
+		Profile         string `json:"profile" default:"Default" oneOf:"Default,WriteRequestBodies,AllRequestBodies,None" live:"" doc:"What audit/audit.log below paths.logs contains of API requests: the metadata of all (Default), also the bodies of writes, or also the bodies of all resource requests. None: nothing; the agent logs a warning."`
 		rotation.Limits `live:""`
 	} `json:"auditLog"`
 	// Gossip configures the pool of agents.
 	Gossip struct {
-		Bind        string   `json:"bind" check:"address" doc:"Address of the gossip pool, over UDP and TCP: an IP address and a port, or :port for all addresses. Empty: the agent stands alone."`
-		Advertise   string   `json:"advertise" check:"address" doc:"IP address and port that others reach gossip.bind at. Empty: gossip.bind, or an address of the host."`
-		Join        []string `json:"join" check:"seed" max:"256" doc:"Members to join through, host:port, or file:PATH for a file with such addresses, one a line. Names are resolved, and files read, anew at each try."`
-		KeyringFile string   `json:"keyringFile" path:"state" doc:"File with the keys of the gossip traffic, base64, one a line, of which the first encrypts; below paths.state when relative. Who has a key is a member, and may change everything."`
-		Insecure    bool     `json:"insecure" doc:"The pool has no keys: everything is sent in the clear, and whoever reaches gossip.bind is a member."`
-		TCPOnly     bool     `json:"tcpOnly" doc:"The pool uses TCP alone, for networks that do not let UDP pass."`
-		Cluster     string   `json:"cluster" default:"default" check:"name" required:"" max:"63" doc:"Name of the cluster; agents of another cluster are not listened to."`
+		Bind        string   `json:"bind" check:"address" doc:"Address for the gossip pool, over UDP and TCP: an IP address and a port, or :port for all addresses. Empty: the agent joins no pool."`
+		Advertise   string   `json:"advertise" check:"address" doc:"IP address and port at which other members reach gossip.bind. Empty: gossip.bind, or an address of the host."`
+		Join        []string `json:"join" check:"seed" max:"256" doc:"Members to contact when joining, as host:port, or file:PATH for a file with one address per line. Each attempt resolves the names and reads the files again."`
+		KeyringFile string   `json:"keyringFile" path:"state" doc:"File with the keys for gossip traffic, base64, one per line; the first one encrypts. Below paths.state when relative. Anyone with a key can be a member and change all resources."`
+		Insecure    bool     `json:"insecure" doc:"Run the pool without keys: traffic is not encrypted, and any host that reaches gossip.bind can be a member."`
+		TCPOnly     bool     `json:"tcpOnly" doc:"Use only TCP for the pool, for networks that block UDP."`
+		Cluster     string   `json:"cluster" default:"default" check:"name" required:"" max:"63" doc:"Name of the cluster. Messages from agents of other clusters are ignored."`
 	} `json:"gossip"`
 	Trust struct {
-		Mode string `json:"mode" default:"off" oneOf:"off,warn,enforce" unbuilt:"checks no signatures" doc:"What happens to records without a valid signature."`
+		Mode string `json:"mode" default:"off" oneOf:"off,warn,enforce" unbuilt:"checks no signatures" doc:"Handling of records without a valid signature."`
 		File string `json:"file" path:"state" unbuilt:"checks no signatures" doc:"Trust file, below paths.state when relative."`
 	} `json:"trust"`
 	// Mesh contains defaults for all meshes.
 	Mesh struct {
 		AutoReachableBackends bool `json:"autoReachableBackends" doc:"Derive reachable backends from MeshTrafficPermission."`
-		FlatNetwork           bool `json:"flatNetwork" doc:"Reach the dataplanes of other zones directly, also where their zone has a ZoneIngress."`
+		FlatNetwork           bool `json:"flatNetwork" doc:"Connect to dataplanes of other zones directly, even if their zone has a ZoneIngress."`
 	} `json:"mesh"`
 	VIPs VIPs `json:"vips"`
 	// Log configures the agent's own log.
@@ -145,45 +145,45 @@ type Socket struct {
 
 // DNS configures the resolver.
 type DNS struct {
-	Listen string `json:"listen" default:"127.0.0.1:15053" check:"resolver" doc:"UDP and TCP address of the resolver, IP:port; localhost:port is 127.0.0.1 and ::1, and :port all addresses. Empty: off. Where the default cannot be opened, the agent goes on without a resolver; an address that was set is needed."`
+	Listen string `json:"listen" default:"127.0.0.1:15053" check:"resolver" doc:"UDP and TCP address of the resolver, IP:port; localhost:port is 127.0.0.1 and ::1, and :port all addresses. Empty: off. If the default address is not available, the agent runs without a resolver; if an address that was set is not available, the agent does not start."`
 	// Given is true if Listen is set explicitly.
 	Given         bool     `json:"-"`
-	Upstreams     []string `json:"upstreams" check:"upstream" max:"8" doc:"Resolvers for other names, IP or IP:port. Empty: those of /etc/resolv.conf."`
-	CacheSize     int      `json:"cacheSize" default:"10000" max:"10000000" doc:"Answers of upstreams that are kept, with 400 bytes of memory each, and 256 KiB at least; 0 keeps none."`
-	ClientRate    int      `json:"clientRate" max:"1000000" doc:"Queries of one address that are sent on to upstreams in a second; further ones fail (SERVFAIL). Loopback addresses have no bound, since many workloads share them. 0: none."`
-	TTL           int      `json:"ttl" default:"30" max:"86400" live:"" doc:"Seconds that clients may keep answers about names of the meshes, the negative ones too; at least 1."`
-	Suffixes      []string `json:"suffixes" default:"mesh" check:"name" max:"64" live:"" doc:"Suffixes that belong to the meshes: other names below them do not exist, and are never asked of upstreams."`
-	OwnGenerators bool     `json:"generatorSuffixes" default:"true" live:"" doc:"The suffixes with which HostnameGenerators end names belong to the meshes too, but for those of one label and those below cluster.local."`
-	ReachableOnly bool     `json:"reachableOnly" live:"" doc:"Workloads that ask from the address of a dataplane of this node resolve only the services that it reaches: its reachable backends, or those that its permissions admit it to."`
+	Upstreams     []string `json:"upstreams" check:"upstream" max:"8" doc:"Upstream resolvers for other names, IP or IP:port. Empty: those of /etc/resolv.conf."`
+	CacheSize     int      `json:"cacheSize" default:"10000" max:"10000000" doc:"Maximum number of cached answers from upstreams. The cache takes 400 bytes of memory for each, and at least 256 KiB. 0: no cache."`
+	ClientRate    int      `json:"clientRate" max:"1000000" doc:"Queries per second and client address that are forwarded to upstreams; further ones fail (SERVFAIL). Loopback addresses are not limited, because many workloads share them. 0: no limit."`
+	TTL           int      `json:"ttl" default:"30" max:"86400" live:"" doc:"Seconds for which clients may cache answers for mesh names, including negative ones; at least 1."`
+	Suffixes      []string `json:"suffixes" default:"mesh" check:"name" max:"64" live:"" doc:"Suffixes that belong to the meshes. Unknown names below them do not exist and are never forwarded to upstreams."`
+	OwnGenerators bool     `json:"generatorSuffixes" default:"true" live:"" doc:"Treat the suffixes of names from HostnameGenerators like dns.suffixes, except suffixes of one label and those below cluster.local."`
+	ReachableOnly bool     `json:"reachableOnly" live:"" doc:"Workloads that query from the address of a dataplane of this node resolve only the services that the dataplane can reach: its reachable backends, or those that permissions allow."`
 	QueryLog      QueryLog `json:"queryLog"`
 }
 
 // Log configures the agent's own log, which always goes to stderr and optionally to a rotated file.
 type Log struct {
-	Level  string `json:"level" default:"info" oneOf:"debug,info,warn,error" live:"" doc:"Least severity that is logged to stderr."`
-	Format string `json:"format" default:"text" oneOf:"text,json" doc:"Form of the log on stderr."`
-	File   string `json:"file" path:"logs" doc:"File that the log is written to beside stderr, below paths.logs when relative. While it cannot be written, lines go to stderr alone. Empty: none."`
+	Level  string `json:"level" default:"info" oneOf:"debug,info,warn,error" live:"" doc:"Minimum level of log lines on stderr."`
+	Format string `json:"format" default:"text" oneOf:"text,json" doc:"Format of the log on stderr."`
+	File   string `json:"file" path:"logs" doc:"Log file in addition to stderr, below paths.logs when relative. While it is not writable, lines go only to stderr. Empty: none."`
 	rotation.Limits
 }
 
 // QueryLog configures the log of DNS queries.
 type QueryLog struct {
-	Sample int    `json:"sample" max:"1000000000" live:"" doc:"One of so many DNS queries is logged; 1: all, 0: none. It tells which workload asks for what."`
+	Sample int    `json:"sample" max:"1000000000" live:"" doc:"Log one in this many DNS queries, with the workload and the name; 1: all, 0: none."`
 	File   string `json:"file" default:"dns/queries.log" path:"logs" required:"" doc:"File of the query log, below paths.logs when relative."`
 	rotation.Limits
 }
 
 // Spool limits the access-log data that waits on disk for a collector.
 type Spool struct {
-	MaxSize int    `json:"maxSize" default:"1024" max:"1048576" doc:"Megabytes of access-log lines that wait on disk for each collector that is away or slow; 0: they wait in memory alone, 4 MB for each."`
-	MaxAge  int    `json:"maxAge" max:"87600" doc:"Hours that lines wait for their collector; 0: until it takes them."`
-	OnFull  string `json:"onFull" default:"dropOldest" oneOf:"dropOldest,dropNewest" doc:"Which lines are dropped when no more may wait."`
+	MaxSize int    `json:"maxSize" default:"1024" max:"1048576" doc:"Megabytes of access-log lines that are buffered on disk for each collector that is unavailable or slow. 0: only a memory buffer of 4 MB each."`
+	MaxAge  int    `json:"maxAge" max:"87600" doc:"Hours for which lines are buffered for their collector; 0: no limit."`
+	OnFull  string `json:"onFull" default:"dropOldest" oneOf:"dropOldest,dropNewest" doc:"Which lines are dropped when the buffer is full."`
 }
 
 // ResourceDir is a directory of resource files.
 type ResourceDir struct {
-	Path string `json:"path" path:"." required:"" doc:"Directory of resource files, below the folder of the config file when relative."`
-	Role string `json:"role" check:"name" max:"63" doc:"Role whose permissions to create and update limit what its files may hold: one of api.roles or a built-in one. Empty: no limit."`
+	Path string `json:"path" path:"." required:"" doc:"Directory of resource files, below the directory of the config file when relative."`
+	Role string `json:"role" check:"name" max:"63" doc:"Role whose create and update permissions limit the resources in these files: one of api.roles or a built-in one. Empty: no limit."`
 }
 
 // String returns the path, with the role if there is one.
@@ -197,24 +197,24 @@ func (d ResourceDir) String() string {
 // Receiver is a receiver of access-log lines.
 type Receiver struct {
 	Name    string `json:"name" check:"name" required:"" unique:"" max:"63" doc:"Name of the receiver."`
-	Address string `json:"address" check:"receiver" required:"" unique:"" doc:"TCP address host:port it listens on, or unix:PATH for a socket, below paths.run when relative."`
-	File    string `json:"file" path:"logs" required:"" unique:"" doc:"File it writes, below paths.logs when relative."`
+	Address string `json:"address" check:"receiver" required:"" unique:"" doc:"TCP address host:port to listen on, or unix:PATH for a socket, below paths.run when relative."`
+	File    string `json:"file" path:"logs" required:"" unique:"" doc:"File to write the lines to, below paths.logs when relative."`
 	rotation.Limits
 	Mode  fs.FileMode `json:"mode" default:"0660" doc:"Permissions of a unix socket, octal."`
-	Group string      `json:"group" default:"nearside" check:"group" max:"32" doc:"Group of a unix socket, by name or number; its members may send lines. Empty: the agent's own group."`
+	Group string      `json:"group" default:"nearside" check:"group" max:"32" doc:"Group of a unix socket, by name or number; its members may send lines. Empty: the group of the agent."`
 	TLS   struct {
-		Cert     string `json:"cert" path:"state" doc:"File with the certificate chain that it serves TLS with, PEM, below paths.state when relative. Another one in its place holds for new connections within a second. Empty: no TLS."`
+		Cert     string `json:"cert" path:"state" doc:"File with the certificate chain for TLS, PEM, below paths.state when relative. New connections use a replaced file within a second. Empty: no TLS."`
 		Key      string `json:"key" path:"state" doc:"File with the private key of tls.cert, PEM, below paths.state when relative."`
-		ClientCA string `json:"clientCA" path:"state" doc:"File with the authorities of client certificates, PEM, below paths.state when relative; clients without one are refused. Empty: no client certificates."`
+		ClientCA string `json:"clientCA" path:"state" doc:"File with the CA certificates for client certificates, PEM, below paths.state when relative; clients without one are refused. Empty: no client certificates."`
 	} `json:"tls"`
-	MaxConnections int `json:"maxConnections" default:"1024" max:"65536" doc:"Connections that are open at a time; more are closed at once and counted. 0: 1024. Each may take 64 KiB of memory, and all together 64 MiB more."`
+	MaxConnections int `json:"maxConnections" default:"1024" max:"65536" doc:"Maximum number of open connections; further ones are closed immediately and counted. 0: 1024. Each takes up to 64 KiB of memory, and all of them share another 64 MiB."`
 }
 
 // VIPs configures the virtual addresses of services. Each range is an IPv4 prefix, an IPv6 prefix,
 // or both; a missing family has its default.
 type VIPs struct {
-	Families             string   `json:"families" default:"IPv4" oneOf:"IPv4,DualStack" doc:"Families of virtual addresses that transparent proxies listen at: IPv4 or DualStack. A mesh in which the transparent proxy of some dataplane takes IPv6 alone (ipFamilyMode) is DualStack in any case."`
-	ReleaseAfter         int      `json:"releaseAfter" default:"3600" max:"2592000" doc:"Seconds that the virtual address of a service that is gone stays its own."`
+	Families             string   `json:"families" default:"IPv4" oneOf:"IPv4,DualStack" doc:"Families of the virtual addresses that transparent proxies listen on: IPv4 or DualStack. A mesh with a dataplane whose transparent proxy uses only IPv6 (ipFamilyMode) is always DualStack."`
+	ReleaseAfter         int      `json:"releaseAfter" default:"3600" max:"2592000" doc:"Seconds for which the virtual address of a removed service stays reserved."`
 	Tag                  []string `json:"tag" default:"240.0.0.0/8,fd00:fd00::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of kuma.io/service tags: an IPv4 prefix, an IPv6 prefix, or both."`
 	MeshService          []string `json:"meshService" default:"241.0.0.0/8,fd00:fd01::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of MeshServices: an IPv4 prefix, an IPv6 prefix, or both."`
 	MeshExternalService  []string `json:"meshExternalService" default:"242.0.0.0/8,fd00:fd02::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of MeshExternalServices: an IPv4 prefix, an IPv6 prefix, or both."`
@@ -239,7 +239,7 @@ type field struct {
 	path string // "api.socket.path", or "accessLog.receivers[0].name" for a key of a list item
 	tag  reflect.StructTag
 	at   reflect.Value // its value in a config
-	part bool          // the key belongs to a list item
+	item bool          // the key belongs to a list item
 }
 
 func (f field) has(tag string) bool { _, ok := f.tag.Lookup(tag); return ok }
@@ -318,7 +318,7 @@ func (f field) hasItems() bool {
 func (f field) itemKeys(item reflect.Value, i int) []field {
 	keys := fieldsOf(item, fmt.Sprintf("%s[%d].", f.path, i))
 	for i := range keys {
-		keys[i].part = true
+		keys[i].item = true
 	}
 	return keys
 }

@@ -176,17 +176,17 @@ func TestConfigFaults(t *testing.T) {
 			want: []string{"api.socket.path: /" + long + "/nearside.sock has 115 bytes, and the system takes at most 107 for " +
 				"a socket; set a shorter path or a shorter paths.run", "xds.socket.path: "}},
 		{name: "one socket for both", set: []string{"xds.socket.path=nearside.sock"},
-			want: []string{"xds.socket.path: /run/nearside/nearside.sock is that of api.socket.path too"}},
+			want: []string{"xds.socket.path: /run/nearside/nearside.sock is also api.socket.path; use different paths"}},
 		{name: "out of the directory", set: []string{"xds.socket.path=../x.sock"},
 			want: []string{"leads out of its directory"}},
 		{name: "receivers together", file: "accessLog:\n  receivers:\n  - {name: a, address: \"unix:xds.sock\", file: a, " +
 			"tls: {key: k}}\n  - {name: b, address: \"unix:b\", file: ./a, tls: {clientCA: k}}\n" +
 			"  - {name: c, address: \"unix:./b\", file: c, tls: {cert: k}}\n",
-			want: []string{"receivers[0].address: unix:/run/nearside/xds.sock is that of xds.socket.path too",
+			want: []string{"receivers[0].address: unix:/run/nearside/xds.sock is also xds.socket.path; use different paths",
 				"receivers[0].tls.key: \"/var/lib/nearside/k\" has no certificate; set tls.cert too",
-				"receivers[1].file: /var/log/nearside/a is that of item [0] too",
+				"receivers[1].file: /var/log/nearside/a is also in item [0]; use different files",
 				"receivers[1].tls.clientCA: \"/var/lib/nearside/k\" has no effect without TLS",
-				"receivers[2].address: unix:/run/nearside/b is that of accessLog.receivers[1].address too",
+				"receivers[2].address: unix:/run/nearside/b is also accessLog.receivers[1].address",
 				"receivers[2].tls.cert: \"/var/lib/nearside/k\" has no private key; set tls.key too"}},
 		{name: "receiver limits", file: "accessLog:\n  minFree: -1\n  onFull: wait\n  fsync: always\n  receivers:\n  - " +
 			"{name: a, address: \"unix:../a\", file: a, maxFileSize: -1, maxFiles: -2, maxFileAge: -3, maxConnections: -4}\n",
@@ -196,9 +196,9 @@ func TestConfigFaults(t *testing.T) {
 				"maxFiles: -2 is negative", "maxFileAge: -3 is negative", "maxConnections: -4 is negative; set a value >= 0"}},
 		{name: "receivers", file: "accessLog:\n  receivers:\n  - {name: a, address: \"127.0.0.1:1\", file: a}\n" +
 			"  - {name: a, address: \"127.0.0.1:2\", file: b}\n  - {name: c, adress: x}\n",
-			want: []string{":4: accessLog.receivers[1].name: \"a\" is that of item [0] too",
+			want: []string{":4: accessLog.receivers[1].name: \"a\" is also in item [0]; use different values",
 				":5: accessLog.receivers[2].adress: is not a key of the config; did you mean accessLog.receivers[2].address?",
-				"receivers[2].address: is missing", "receivers[2].file: is missing"}},
+				"receivers[2].address: is required in every item", "receivers[2].file: is required in every item"}},
 		{name: "receivers from a variable", env: []string{"NEARSIDE_ACCESSLOG_RECEIVERS=[{name: a, address: nope, file: f}]"},
 			want: []string{"accessLog.receivers[0].address: \"nope\" is not host:port"}},
 		{name: "not YAML", file: "a: [", want: []string{"not valid YAML"}},

@@ -59,12 +59,12 @@ func (c *Config) checkDNS(fault faultFunc) {
 		seen[a] = i
 		switch {
 		case a.Addr().IsUnspecified() || a.Addr().IsMulticast():
-			fault(fmt.Sprintf("dns.upstreams[%d]", i), "%.64q is not the address of a server; give one", s)
+			fault(fmt.Sprintf("dns.upstreams[%d]", i), "%.64q is not the address of a server; use one", s)
 		case d.Own(a):
 			fault(fmt.Sprintf("dns.upstreams[%d]", i),
 				"%.64q is the resolver itself (dns.listen); use another server", s)
 		case twice:
-			fault(fmt.Sprintf("dns.upstreams[%d]", i), "%.64q is item [%d] too; name each server once", s, first)
+			fault(fmt.Sprintf("dns.upstreams[%d]", i), "%.64q is also item [%d]; list each server once", s, first)
 		}
 	}
 }

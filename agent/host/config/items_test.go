@@ -148,7 +148,7 @@ func TestConfigItemFaults(t *testing.T) {
 			`agent.yaml:3: api.roles[0].name: "UPPER" is not a valid name`,
 			`:3: api.roles[0].subjects[0].uid: "5-1" is empty`,
 			`:3: api.roles[0].subjects[0].usr: is not a key of the config; did you mean api.roles[0].subjects[0].user?`,
-			`:3: api.roles[0].allow[0].kinds: is empty; give at least one item`,
+			`:3: api.roles[0].allow[0].kinds: is empty; add at least one item`,
 			`:3: api.roles[0].allow[0].verbs: is not a list; write [a, b]`,
 			`:5: api.roles[1].name: duplicate key, first defined in line 4; remove one`,
 			`:6: api.roles[1].template: "viewr" is not known; one of mesh-operator, observability, viewer`,
@@ -159,13 +159,13 @@ func TestConfigItemFaults(t *testing.T) {
 			`:10: api.roles[1].subjects[2]: the item is empty; give it a value or remove it; its fields: user, group, uid, token, cgroup`,
 		}},
 		{name: "missing keys", file: "api: {roles: [{allow: [{meshes: [a]}]}]}\n",
-			want: []string{"api.roles[0].allow[0].kinds: is missing; every item needs one",
-				"api.roles[0].allow[0].verbs: is missing", "api.roles[0].name: is missing"}},
+			want: []string{"api.roles[0].allow[0].kinds: is required in every item",
+				"api.roles[0].allow[0].verbs: is required in every item", "api.roles[0].name: is required in every item"}},
 		{name: "wrong types", file: "xds: {access: {user: root}}\napi: {roles: 7}\n",
 			want: []string{"xds.access: is not a list; write it like [{user: envoy, nodes: [default.web]}], or [] for none",
 				"api.roles: is not a list; write it like [{name: ops"}},
 		{name: "empty texts", set: []string{"xds.access=[{user: root, nodes: ['']}]"},
-			want: []string{"--set:1: xds.access[0].nodes[0]: is empty; give a text, or remove the item"}},
+			want: []string{"--set:1: xds.access[0].nodes[0]: is empty; set a text or remove the item"}},
 		{name: "not YAML", env: []string{"NEARSIDE_XDS_ACCESS=[{"},
 			want: []string{"env NEARSIDE_XDS_ACCESS: xds.access: not valid YAML"}},
 		{name: "rules that name no peer", file: "xds:\n  access: [{nodes: [a]}, {user: root}, {nodes: [b]}]\n",
@@ -178,14 +178,14 @@ func TestConfigItemFaults(t *testing.T) {
 			"api.roles[2].name: \"viewer\" is a built-in role", "api.roles[2].allow[0].verbs: \"write\" is not a verb"}},
 		{name: "directories", set: []string{"resources.dir=[{path: /a}, {path: /a/, role: viewr}, {path: /a/b}, " +
 			"{path: /ab, role: viewer}]"}, want: []string{
-			"--set: resources.dir[1].path: /a is that of item [0] too",
-			`resources.dir[1].role: "viewr" is no role; name one of api.roles or a built-in one (mesh-operator, observability, viewer); did you mean viewer?`,
-			"resources.dir[2].path: /a/b and /a of item [0] lie inside each other",
-			"resources.dir[2].path: /a/b and /a of item [1] lie"}},
+			"--set: resources.dir[1].path: /a is also item [0]; list each directory once",
+			`resources.dir[1].role: "viewr" is not a role; use one of api.roles or a built-in one (mesh-operator, observability, viewer); did you mean viewer?`,
+			"resources.dir[2].path: /a/b and /a of item [0] are nested; use separate directories",
+			"resources.dir[2].path: /a/b and /a of item [1] are nested"}},
 		{name: "no directory", set: []string{"resources.dir="},
-			want: []string{"--set: resources.dir: is empty; give a path"}},
+			want: []string{"--set: resources.dir: is empty; set a path"}},
 		{name: "no directory in a list", file: "resources: {dir: []}\n",
-			want: []string{"resources.dir: is empty; give at least one item"}},
+			want: []string{"resources.dir: is empty; add at least one item"}},
 		{name: "a directory of the wrong type", file: "resources: {dir: 7}\n",
 			want: []string{"resources.dir: 7 is a number, a string is expected: write it in quotes, \"7\""}},
 		{name: "too many directories", set: []string{"resources.dir=[" + strings.Repeat("{path: /x},", 17) + "]"},
@@ -267,8 +267,8 @@ func TestConfigWarnings(t *testing.T) {
 		"api.roles=[]":                  "api.roles is []",
 		"xds.access=[{user: nouser-x}]": `xds.access[0]: the user "nouser-x" does not exist`,
 		"api.roles=[{name: a, template: viewer, subjects: [{group: nogroup-x}]}]": `api.roles[0].subjects[0]: the group "nogroup-x" does not exist`,
-		"xds.insecure=true":                     "xds.tcp is empty, so that xds.insecure and xds.tls have no effect",
-		"xds.tcp=127.0.0.1:0 xds.insecure=true": "xds.insecure is true: whoever reaches xds.tcp",
+		"xds.insecure=true":                     "xds.tcp is empty, so xds.insecure and xds.tls have no effect",
+		"xds.tcp=127.0.0.1:0 xds.insecure=true": "xds.insecure is true: every host that reaches xds.tcp",
 		"node.zone=a":                           "",
 	} {
 		var got []string
@@ -295,20 +295,20 @@ func splitSet(s string) []string {
 // the network require a token.
 func TestSecretsAreNeeded(t *testing.T) {
 	for set, want := range map[string]string{
-		"metrics.listen=:9902": "metrics.tokenFile: is empty: whoever reaches :9902 would read " +
+		"metrics.listen=:9902": "metrics.tokenFile: is required: otherwise every host that reaches :9902 could read " +
 			"the metrics",
 		"metrics.listen=:9902 metrics.tokenFile=/t": "",
 		"metrics.listen=127.0.0.1:9902 api.tcp=127.0.0.1:9902 metrics.tokenFile=/t": "metrics.listen: \"127.0.0.1:9902\" " +
-			"is that of api.tcp",
-		"gossip.bind=:7946": "gossip.keyringFile: is empty: whoever reaches gossip.bind would " +
+			"is also api.tcp",
+		"gossip.bind=:7946": "gossip.keyringFile: is required: otherwise any host that reaches gossip.bind could " +
 			"be a member",
 		"gossip.bind=:7946 gossip.insecure=true":  "",
 		"gossip.bind=:7946 gossip.keyringFile=/k": "",
 		"gossip.bind=:7946 gossip.keyringFile=/k gossip.insecure=true": "gossip.insecure: contradicts " +
 			"gossip.keyringFile",
-		"gossip.join=a:1": "gossip.join: names members, " +
-			"and gossip.bind is empty",
-		"gossip.bind=host:7946 gossip.insecure=true": `gossip.bind: "host" is no IP address`,
+		"gossip.join=a:1": "gossip.join: is set " +
+			"but gossip.bind is empty",
+		"gossip.bind=host:7946 gossip.insecure=true": `gossip.bind: "host" is not an IP address`,
 	} {
 		_, _, faults := config.Load(config.LoadOptions{Set: strings.Fields(set)})
 		got := ""

@@ -57,7 +57,7 @@ func beforeKey(d *strict.Decoder, f *strict.Field, n *strict.Node, t reflect.Typ
 	text, listed := f.Tag.Lookup("text")
 	switch {
 	case n.Kind == strict.Null && t.Kind() != reflect.Struct && t.Kind() != reflect.Slice:
-		d.Faultf(n.Line, "has no value; give one or remove the key")
+		d.Faultf(n.Line, "has no value; set one or remove the key")
 	case n.Kind == strict.Int && t.Kind() == reflect.String && isNumber(f.Check, n.Text):
 		return as(strict.String, n.Text)
 	case t == modeType && (n.Kind == strict.Int || n.Kind == strict.String):
@@ -141,7 +141,7 @@ func checkList(d *strict.Decoder, f *strict.Field, n *strict.Node, v reflect.Val
 	case absent && n.Kind == strict.List && len(n.Items) == 0:
 		v.Set(reflect.MakeSlice(v.Type(), 0, 0)) // different from an absent list
 	case required && len(n.Items) == 0:
-		d.Faultf(n.Line, "is empty; give at least one item")
+		d.Faultf(n.Line, "is empty; add at least one item")
 	case v.Type().Elem().Kind() == reflect.String:
 		for i, text := range n.Items {
 			if why := checkTag(f.Tag, text.Text, true); clean && why != "" {
@@ -171,13 +171,13 @@ func completeItem(d *strict.Decoder, n *strict.Node, list reflect.Value, i int) 
 		given, _ := n.Find(k.path)
 		switch {
 		case given == nil && k.has("required"):
-			d.Faultf(n.Line, "is missing; every item needs one")
+			d.Faultf(n.Line, "is required in every item")
 		case given == nil:
 			k.setDefault(item.Addr().Interface())
 		case clean && k.has("unique"):
 			for j := range i {
 				if k.at.Equal(fieldsOf(list.Index(j), "")[at].at) {
-					d.Faultf(n.Line, "%.64q is that of item [%d] too; give each its own", k.at, j)
+					d.Faultf(n.Line, "%.64q is also in item [%d]; use different values", k.at, j)
 				}
 			}
 		}
@@ -185,8 +185,8 @@ func completeItem(d *strict.Decoder, n *strict.Node, list reflect.Value, i int) 
 	}
 }
 
-// checkTag returns what is wrong with a text according to the tags of its key, or "". item is true
-// for an item of a list of texts, which has the tags of the list.
+// checkTag checks a text against the tags of its key. It returns a message for an invalid text, and
+// "" for a valid one. item is true for an item of a list of texts, which has the tags of the list.
 func checkTag(tag reflect.StructTag, s string, item bool) string {
 	limit := maxPathBytes
 	if n, _ := strconv.Atoi(tag.Get("max")); n > 0 && !item {
@@ -201,16 +201,16 @@ func checkTag(tag reflect.StructTag, s string, item bool) string {
 		return fmt.Sprintf("%.64q is not known; one of %s", s,
 			strings.ReplaceAll(strings.TrimPrefix(oneOf, ","), ",", ", "))
 	case s == "" && item:
-		return "is empty; give a text, or remove the item"
+		return "is empty; set a text or remove the item"
 	case below == "" && s == "" && !required:
 	case below == "":
 		return checkText(tag.Get("check"), s)
 	case s == "" && required:
-		return "is empty; give a path"
+		return "is empty; set a path"
 	case strings.ContainsRune(s, 0):
-		return "holds a zero byte; give a path without one"
+		return "contains a zero byte; remove it"
 	case below != "." && s != "" && !filepath.IsAbs(s) && !filepath.IsLocal(s):
-		return fmt.Sprintf("%q leads out of its directory; give an absolute path or one without ..", s)
+		return fmt.Sprintf("%q leads out of its directory; use an absolute path or one without ..", s)
 	}
 	return ""
 }

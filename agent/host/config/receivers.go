@@ -15,7 +15,7 @@ func (c *Config) checkReceivers(fault faultFunc) {
 		at := fmt.Sprintf("accessLog.receivers[%d]", i)
 		file := filepath.Clean(r.File)
 		if j, taken := files[file]; taken {
-			fault(at+".file", "%s is that of item [%d] too; give each its own", r.File, j)
+			fault(at+".file", "%s is also in item [%d]; use different files", r.File, j)
 		} else {
 			files[file] = i
 		}
@@ -23,7 +23,7 @@ func (c *Config) checkReceivers(fault faultFunc) {
 			clean := filepath.Clean(path)
 			switch other := sockets[clean]; {
 			case other != "":
-				fault(at+".address", "%s is that of %s too; give each its own", r.Address, other)
+				fault(at+".address", "%s is also %s; use different paths", r.Address, other)
 			case path != "" && path[0] != '/':
 				fault(at+".address", "%.64q is not an absolute path", path)
 			case len(path) > MaxSocketBytes:

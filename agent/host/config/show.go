@@ -47,7 +47,7 @@ func (f field) listNode() *yaml.Node {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
 	}
 	out := &yaml.Node{Kind: yaml.SequenceNode}
-	if f.part || f.at.Len() == 0 {
+	if f.item || f.at.Len() == 0 {
 		out.Style = yaml.FlowStyle
 	}
 	for i := range f.at.Len() {
@@ -70,7 +70,7 @@ func itemNode(v reflect.Value) *yaml.Node {
 		if k.hasItems() {
 			out.Style = 0
 		}
-		k.part = true
+		k.item = true
 		n := scalarNode(k.path)
 		if k.at.Kind() == reflect.Struct {
 			out.Content = append(out.Content, n, itemNode(k.at))

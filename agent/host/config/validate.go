@@ -27,10 +27,10 @@ func (c *Config) Validate() strict.Faults {
 	checkPaths(c.fields(), fault)
 	c.checkUnbuilt(fault)
 	if c.API.Socket.Path == c.XDS.Socket.Path {
-		fault("xds.socket.path", "%s is that of api.socket.path too; give each its own", c.XDS.Socket.Path)
+		fault("xds.socket.path", "%s is also api.socket.path; use different paths", c.XDS.Socket.Path)
 	}
 	if c.API.TCP != "" && c.API.TCP == c.XDS.TCP && !strings.HasSuffix(c.API.TCP, ":0") {
-		fault("xds.tcp", "%q is that of api.tcp too; give each its own", c.XDS.TCP)
+		fault("xds.tcp", "%q is also api.tcp; use different addresses", c.XDS.TCP)
 	}
 	c.checkXDS(fault)
 	c.checkReceivers(fault)
@@ -59,7 +59,7 @@ func checkPaths(fields []field, fault faultFunc) {
 		}
 		switch p := f.at.String(); {
 		case p == "" && f.has("required"):
-			fault(f.path, "is empty; give a path")
+			fault(f.path, "is empty; set a path")
 		case p != "" && p[0] != '/':
 			fault(f.path, "%.64q is not an absolute path", p)
 		case f.tag.Get("check") == "socket" && len(p) > MaxSocketBytes:
@@ -96,9 +96,10 @@ func (c *Config) checkXDS(fault faultFunc) {
 	switch m := c.Metrics; {
 	case m.Listen != "" && m.TokenFile == "":
 		fault("metrics.tokenFile",
-			"is empty: whoever reaches %s would read the metrics; give a file with a token of at least 16 characters", m.Listen)
+			"is required: otherwise every host that reaches %s could read the metrics; set a file with a token of at least 16 "+
+				"characters", m.Listen)
 	case m.Listen != "" && !strings.HasSuffix(m.Listen, ":0") && (m.Listen == c.API.TCP || m.Listen == c.XDS.TCP):
-		fault("metrics.listen", "%q is that of api.tcp or xds.tcp too; give each its own", m.Listen)
+		fault("metrics.listen", "%q is also api.tcp or xds.tcp; use different addresses", m.Listen)
 	}
 	if c.XDS.TCP != "" && tls.Cert == "" && !c.XDS.Insecure && !isLoopback(c.XDS.TCP) {
 		fault("xds.tcp", "%q is not a loopback address, and tokens and configs would cross the network unencrypted; "+
@@ -119,9 +120,9 @@ func (c *Config) checkAccess(fault faultFunc) {
 			a, b := filepath.Clean(d.Path), filepath.Clean(o.Path)
 			switch {
 			case a == b:
-				fault(at+".path", "%s is that of item [%d] too; name each directory once", d.Path, j)
+				fault(at+".path", "%s is also item [%d]; list each directory once", d.Path, j)
 			case isBelow(a, b) || isBelow(b, a):
-				fault(at+".path", "%s and %s of item [%d] lie inside each other; take directories that do not", d.Path, o.Path, j)
+				fault(at+".path", "%s and %s of item [%d] are nested; use separate directories", d.Path, o.Path, j)
 			}
 		}
 		if d.Role == "" {
@@ -136,7 +137,7 @@ func (c *Config) checkAccess(fault faultFunc) {
 			if n := strict.Nearest(d.Role, names); n != "" {
 				near = fmt.Sprintf("; did you mean %s?", n)
 			}
-			fault(at+".role", "%q is no role; name one of api.roles or a built-in one (%s)%s",
+			fault(at+".role", "%q is not a role; use one of api.roles or a built-in one (%s)%s",
 				d.Role, strings.Join(names[:3], ", "), near)
 		}
 	}
@@ -187,67 +188,67 @@ func (c *Config) CheckKinds(known []string) (out strict.Faults) {
 func (c *Config) Warnings() (out []string) {
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if m := c.API.Socket.Mode; m&0o006 != 0 {
-		add("api.socket.mode %#o lets every user of the node in, who may read what api.roles does not keep from him; "+
-			"0660 is for the group alone", m)
+		add("api.socket.mode %#o lets every user of the node connect and read everything that api.roles does not restrict; "+
+			"use 0660 for access by the group only", m)
 	}
 	if m := c.XDS.Socket.Mode; m&0o006 != 0 {
-		add("xds.socket.mode %#o lets every user of the node connect; what he is served depends on xds.access alone; "+
-			"0660 is for the group", m)
+		add("xds.socket.mode %#o lets every user of the node connect, so only xds.access limits the configs that they get; "+
+			"use 0660 for access by the group only", m)
 	}
 	if c.API.TCP != "" && c.API.TokenFile != "" && c.API.Roles == nil {
-		add("whoever has the token of api.tokenFile may write everything; use signed tokens (nearside token create --api) " +
-			"with api.roles")
+		add("anyone with the token of api.tokenFile may write all resources; use signed tokens (nearside token " +
+			"create --api) with api.roles")
 	}
 	if c.XDS.Access != nil && len(c.XDS.Access) == 0 {
-		add("xds.access is [], so that no Envoy gets a config; remove the key for the default rules, or add rules")
+		add("xds.access is [], so no Envoy gets a config; remove the key for the default rules, or add rules")
 	}
 	for i, r := range c.XDS.Access {
 		if r.Matcher == (access.Matcher{User: "root"}) || r.Matcher == (access.Matcher{User: "0"}) {
 			continue
 		}
 		if slices.ContainsFunc(r.Nodes, everything) {
-			add("xds.access[%d] lets the peers with %s be every proxy; name the node ids", i, r.Matcher)
+			add("xds.access[%d] lets peers with %s connect as any proxy; list their node ids", i, r.Matcher)
 		}
 		if r.Bring && slices.ContainsFunc(r.Services, everything) {
-			add("xds.access[%d] lets the peers with %s bring a Dataplane of any service, and so be any service; "+
-				"name the services", i, r.Matcher)
+			add("xds.access[%d] lets peers with %s bring a Dataplane of any service and so receive its traffic; "+
+				"list their services", i, r.Matcher)
 		}
 	}
 	for i, r := range c.AccessLog.Receivers {
 		if !strings.HasPrefix(r.Address, unixPrefix) && !isLoopback(r.Address) && r.TLS.ClientCA == "" {
-			add("accessLog.receivers[%d]: whoever reaches %s may write lines into %s; use a loopback address, a unix socket, "+
-				"or tls with clientCA", i, r.Address, r.File)
+			add("accessLog.receivers[%d]: every host that reaches %s may write lines to %s; use a loopback address, "+
+				"a unix socket, or tls with clientCA", i, r.Address, r.File)
 		} else if strings.HasPrefix(r.Address, unixPrefix) && r.Mode&0o002 != 0 {
-			add("accessLog.receivers[%d]: mode %#o lets every user of the node write lines into %s; 0660 is for the group alone",
-				i, r.Mode, r.File)
+			add("accessLog.receivers[%d]: mode %#o lets every user of the node write lines to %s; "+
+				"use 0660 for access by the group only", i, r.Mode, r.File)
 		}
 	}
 	if c.DNS.Listen != "" &&
 		!slices.ContainsFunc(c.DNS.Addrs(), func(a netip.AddrPort) bool { return a.Addr().IsLoopback() }) {
-		add("dns.listen: whoever reaches %s may ask for all names of the meshes and have the agent ask upstreams; "+
-			"use a loopback address, or keep others out with a firewall", c.DNS.Listen)
+		add("dns.listen: every host that reaches %s may query all names of the meshes and use the agent as a resolver; "+
+			"use a loopback address, or restrict access with a firewall", c.DNS.Listen)
 	}
 	if c.Gossip.Insecure && c.Gossip.Bind != "" {
-		add("gossip.insecure is true: whoever reaches %s may change every resource of the meshes; use gossip.keyringFile",
-			c.Gossip.Bind)
+		add("gossip.insecure is true: every host that reaches %s may change all resources of the meshes; "+
+			"use gossip.keyringFile", c.Gossip.Bind)
 	}
 	if m := c.Metrics; m.Listen != "" && !isLoopback(m.Listen) {
-		add("metrics.listen: its token crosses the network in plain text; it opens the metrics alone; "+
-			"let nobody but who collects them reach %s", m.Listen)
+		add("metrics.listen: the token, which only gives access to metrics, crosses the network in plain text; "+
+			"restrict access to %s to the hosts that collect metrics", m.Listen)
 	} else if m.Listen == "" && m.TokenFile != "" {
-		add("metrics.listen is empty, so that metrics.tokenFile has no effect")
+		add("metrics.listen is empty, so metrics.tokenFile has no effect")
 	}
 	if c.API.Roles != nil && len(c.API.Roles) == 0 {
-		add("api.roles is [], so that root and the agent's user alone may read and write; remove the key, or add roles")
+		add("api.roles is [], so only root and the user of the agent may read and write; remove the key, or add roles")
 	}
 	switch {
 	case c.XDS.TCP == "" && (c.XDS.Insecure || c.XDS.TLS.Cert != ""):
-		add("xds.tcp is empty, so that xds.insecure and xds.tls have no effect")
+		add("xds.tcp is empty, so xds.insecure and xds.tls have no effect")
 	case c.XDS.Insecure && c.XDS.TCP != "":
-		add("xds.insecure is true: whoever reaches xds.tcp gets the config of any proxy whose Dataplane came from a file " +
-			"or the API, but no private key; use tokens or client certificates")
+		add("xds.insecure is true: every host that reaches xds.tcp gets the config, without private keys, of any proxy " +
+			"whose Dataplane is from a file or the API; use tokens or client certificates")
 	case c.XDS.TCP != "" && c.XDS.TLS.Cert == "":
-		add("xds.tcp takes tokens in plain text, and serves no private keys; set xds.tls")
+		add("xds.tcp accepts tokens in plain text and serves no private keys; set xds.tls")
 	}
 	if p, err := access.NewProxies(access.ProxyOptions{Rules: c.XDS.Access, GID: -1}); err == nil {
 		out = append(out, p.Missing()...)
@@ -295,11 +296,11 @@ func (c *Config) checkRanges(fault func(key, format string, args ...any)) {
 				own = append(own, p)
 				for _, o := range all {
 					if o.Overlaps(p) {
-						fault(f.path, "%s overlaps %s of %s; give each kind of service ranges of its own", p, o.Prefix, o.key)
+						fault(f.path, "%s overlaps %s of %s; use separate ranges for each kind of service", p, o.Prefix, o.key)
 					}
 				}
 			case i < len(list):
-				fault(f.path, "%s and %s are of one family; give one range of each", own[same], p)
+				fault(f.path, "%s and %s have the same address family; use one range per family", own[same], p)
 			}
 		}
 		for _, p := range own {
@@ -313,17 +314,17 @@ func (c *Config) checkGossip(fault faultFunc) {
 	g := &c.Gossip
 	switch {
 	case g.Bind == "" && len(g.Join) > 0:
-		fault("gossip.join", "names members, and gossip.bind is empty; give it an address, such as :7946")
+		fault("gossip.join", "is set but gossip.bind is empty; set gossip.bind to an address, such as :7946")
 	case g.Bind == "":
 	case g.KeyringFile == "" && !g.Insecure:
-		fault("gossip.keyringFile", "is empty: whoever reaches gossip.bind would be a member; "+
-			"give a file with a key (nearside keyring generate makes one), the same on all nodes")
+		fault("gossip.keyringFile", "is required: otherwise any host that reaches gossip.bind could be a member; "+
+			"set a file with a key (create one with nearside keyring generate), the same on all nodes")
 	case g.KeyringFile != "" && g.Insecure:
 		fault("gossip.insecure", "contradicts gossip.keyringFile; remove one of them")
 	}
 	for key, text := range map[string]string{"gossip.bind": g.Bind, "gossip.advertise": g.Advertise} {
 		if host, _, err := net.SplitHostPort(text); text != "" && err == nil && host != "" && net.ParseIP(host) == nil {
-			fault(key, "%.64q is no IP address; give one, or for all addresses :port", host)
+			fault(key, "%.64q is not an IP address; use one, or :port for all addresses", host)
 		}
 	}
 }

@@ -104,10 +104,10 @@ type ShortError struct {
 
 // Error returns the limit and the remedy.
 func (e *ShortError) Error() string {
-	return fmt.Sprintf("the agent has no memory for more proxies: %d MiB are in use of the %d MiB that it may take; "+
-		"those that are served stay so, and this one is served once there is memory again. "+
+	return fmt.Sprintf("the agent has no memory for more proxies: %d MiB of its limit of %d MiB are in use; "+
+		"connected proxies are still served, and this one has to wait. "+
 		"Raise the limit (MemoryMax= of the unit, resources.limits.memory of the container, GOMEMLIMIT), "+
-		"or have proxies reach fewer services", e.Use.Live>>20, e.Use.Limit>>20)
+		"or limit the services that proxies reach", e.Use.Live>>20, e.Use.Limit>>20)
 }
 
 // New returns a guard.
@@ -221,13 +221,13 @@ func (g *Guard) judge(u Use) error {
 	case short == nil && u.isShort():
 		short = &ShortError{Use: u, Since: g.o.Now()}
 		g.short.Store(short)
-		g.o.Log.Warn("memory is short: no more proxies are taken for the time being", "inUse", u.Live, "mapped", u.Mapped,
+		g.o.Log.Warn("memory is short; new proxies are refused until memory is free", "inUse", u.Live, "mapped", u.Mapped,
 			"limit", u.Limit)
 		g.o.Changed()
 	case short != nil && !u.reaches(enough) && !u.isShort():
 		short = nil
 		g.short.Store(nil)
-		g.o.Log.Info("there is memory for more proxies again", "inUse", u.Live, "limit", u.Limit)
+		g.o.Log.Info("memory is sufficient; new proxies are accepted", "inUse", u.Live, "limit", u.Limit)
 		g.o.Changed()
 	}
 	if short == nil {
