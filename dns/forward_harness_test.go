@@ -253,7 +253,7 @@ func (k clientKind) message(t testing.TB, name string, qtype uint16) []byte {
 	return packed(t, m)
 }
 
-func (k clientKind) room() int {
+func (k clientKind) maxSize() int {
 	switch {
 	case k.tcp:
 		return 65535

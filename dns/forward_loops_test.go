@@ -97,7 +97,7 @@ func testFloodWithADeadServer(t *testing.T) {
 		}
 	}
 	if got := c.f.Stats().Refused.Waiters; got != 11 {
-		t.Errorf("%d refused for want of room among the waiters", got)
+		t.Errorf("%d refused because the wait queue was full", got)
 	}
 	c.until("all have failed", func() bool {
 		c.clock.advance(50 * time.Millisecond)

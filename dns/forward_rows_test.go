@@ -61,10 +61,10 @@ func testServerThatIgnoresSizes(t *testing.T) {
 			c.ask(k, name, mdns.TypeA)
 			for _, wire := range [][]byte{c.wire(), must(c.send(k, name, mdns.TypeA))} {
 				m := c.unpack(wire)
-				if len(wire) > k.room() || m.Truncated != (len(m.Answer) < n) || len(m.Answer) == 0 {
+				if len(wire) > k.maxSize() || m.Truncated != (len(m.Answer) < n) || len(m.Answer) == 0 {
 					t.Errorf("%+v: %d bytes, %d records, TC %v", k, len(wire), len(m.Answer), m.Truncated)
 				}
-				if rest := k.room() - len(wire); m.Truncated && rest >= 16+len(name) {
+				if rest := k.maxSize() - len(wire); m.Truncated && rest >= 16+len(name) {
 					t.Errorf("%+v: cut with %d bytes left", k, rest)
 				}
 			}

@@ -13,7 +13,7 @@ import (
 )
 
 // passthrough forwards a query for the name behind the label.
-func (s *Server) past(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, c *counters,
+func (s *Server) passthrough(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, c *counters,
 	out []byte) ([]byte, disposition, int) {
 	const label = table.HeaderLen + 1 + len(table.PassthroughLabel)
 	var behind table.Query

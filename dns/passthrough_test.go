@@ -57,7 +57,7 @@ func TestPassthrough(t *testing.T) {
 		t.Errorf("a name that does not exist: %v", m)
 	}
 	if m := c.query(clientKind{}, table.Passthrough("many.example.com"), mdns.TypeA); !m.Truncated {
-		t.Errorf("more than a packet has room for: %v", m)
+		t.Errorf("the response is larger than a packet: %v", m)
 	}
 	if m := c.query(clientKind{tcp: true}, table.Passthrough("many.example.com"), mdns.TypeA); m.Truncated ||
 		len(m.Answer) != 201 {

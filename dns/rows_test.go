@@ -213,7 +213,8 @@ func rowSize(t *testing.T) {
 			c.write(false, m)
 			wire := c.replyWith(binary.BigEndian.Uint16(m))
 			got := c.unpack(wire)
-			if len(wire) > k.room() || got.Truncated != (len(got.Answer) < n) || got.Truncated && k.room()-len(wire) >= 16 {
+			if len(wire) > k.maxSize() || got.Truncated != (len(got.Answer) < n) ||
+				got.Truncated && k.maxSize()-len(wire) >= 16 {
 				t.Errorf("%s, size %d: %d bytes, %d records, TC %v", name, size, len(wire), len(got.Answer), got.Truncated)
 			}
 		}

@@ -129,7 +129,7 @@ func (s *Server) decide(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, 
 		return out, replied, fromTable
 	}
 	if v == table.PassthroughName {
-		return s.past(q, m, to, tcp, c, out)
+		return s.passthrough(q, m, to, tcp, c, out)
 	}
 	return s.forward(q, m, to, tcp, c, out)
 }

@@ -153,8 +153,8 @@ func runAll(t *testing.T, all map[string]func(*testing.T)) {
 func TestRowsAreComplete(t *testing.T) {
 	seen := map[int]bool{}
 	for name := range rows {
-		for _, part := range strings.Split(name, "_") {
-			n, err := strconv.Atoi(part)
+		for _, label := range strings.Split(name, "_") {
+			n, err := strconv.Atoi(label)
 			if err != nil {
 				break
 			}

@@ -61,9 +61,9 @@ func testResolvConfIsWatched(t *testing.T) {
 	is("127.0.0.12")
 	write("v2/resolv.conf", "nameserver 127.0.0.13\nnameserver 127.0.0.14\n") // changed in place
 	is("127.0.0.13", "127.0.0.14")
-	problem := func(part string) {
+	problem := func(substring string) {
 		t.Helper()
-		c.until("the problem is "+part, func() bool { return strings.Contains(c.f.Stats().Problem, part) })
+		c.until("the problem is "+substring, func() bool { return strings.Contains(c.f.Stats().Problem, substring) })
 	}
 	write("v2/resolv.conf", "")
 	problem("no usable name server")

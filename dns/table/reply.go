@@ -38,12 +38,12 @@ func (q *Query) answer(out, m []byte, t *Table, a match, turn uint32, limit int)
 	}
 	start := len(out)
 	out = q.head(out, m, rcode, flagAA)
-	room := start + limit - len(out)
+	space := start + limit - len(out)
 	if q.EDNS.Present {
-		room -= optLen
+		space -= optLen
 	}
 	if a.outcome == positive {
-		out = q.records(out, start, &a.records, turn, room)
+		out = q.records(out, start, &a.records, turn, space)
 	} else {
 		out = t.appendSOA(out, start, HeaderLen+a.suffix)
 	}
@@ -84,16 +84,16 @@ func (q *Query) appendOPT(out []byte, start, rcode int) []byte {
 
 // records appends as many records as fit. If a record of the requested type does not fit, it sets
 // TC; additional records are omitted without TC (RFC 2181 section 9).
-func (q *Query) records(out []byte, start int, r *rrset, turn uint32, room int) []byte {
+func (q *Query) records(out []byte, start int, r *rrset, turn uint32, space int) []byte {
 	body := r.body
 	answers := len(body)
 	if r.more > 0 {
 		answers = recordsLen(body, int(r.count))
 	}
 	count := int(r.count)
-	if answers > room {
+	if answers > space {
 		out[start+2] |= FlagTC >> 8
-		count, answers = fitting(body[:answers], room)
+		count, answers = fitting(body[:answers], space)
 	}
 	binary.BigEndian.PutUint16(out[start+6:], uint16(count))
 	switch n := int(r.count); {
@@ -106,7 +106,7 @@ func (q *Query) records(out []byte, start int, r *rrset, turn uint32, room int) 
 	default:
 		out = append(out, body[:answers]...)
 	}
-	if more := body[answers:]; r.more > 0 && count == int(r.count) && answers+len(more) <= room {
+	if more := body[answers:]; r.more > 0 && count == int(r.count) && answers+len(more) <= space {
 		out = append(out, more...)
 		binary.BigEndian.PutUint16(out[start+10:], r.more)
 	}
@@ -122,10 +122,10 @@ func recordsLen(body []byte, count int) (n int) {
 }
 
 // fitting returns how many records fit into a number of bytes, and their length.
-func fitting(body []byte, room int) (count, n int) {
+func fitting(body []byte, space int) (count, n int) {
 	for n < len(body) {
 		next := n + 12 + int(binary.BigEndian.Uint16(body[n+10:]))
-		if next > room {
+		if next > space {
 			break
 		}
 		count, n = count+1, next

@@ -327,17 +327,17 @@ func (x *index) insert(name []byte) int {
 	if slots := slotsFor(len(x.names) + 1); slots > len(x.slots) {
 		x.slots = make([]uint64, slots)
 		for i := range x.names {
-			x.place(x.name(&x.names[i]), i)
+			x.setSlot(x.name(&x.names[i]), i)
 		}
 	}
 	x.names = append(x.names, entry{name: uint32(len(x.bytes)), nameLen: uint8(len(name))})
 	x.bytes = append(x.bytes, name...)
-	x.place(name, len(x.names)-1)
+	x.setSlot(name, len(x.names)-1)
 	return len(x.names) - 1
 }
 
-// place puts an entry into the hash table.
-func (x *index) place(name []byte, number int) {
+// setSlot puts an entry into the hash table.
+func (x *index) setSlot(name []byte, number int) {
 	h := maphash.Bytes(x.seed, name)
 	mask := uint64(len(x.slots) - 1)
 	i := h & mask
