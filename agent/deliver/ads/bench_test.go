@@ -19,8 +19,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// BenchmarkPublish changes one endpoint in a mesh of 1000 services and waits until the last of 50
-// delta clients has it.
+// BenchmarkPublish changes one endpoint in a mesh of 1000 services and waits until all 50 delta
+// clients have received it.
 func BenchmarkPublish(b *testing.B) {
 	const services, proxies = 1000, 50
 	base := &draft.Sealed{}
@@ -84,8 +84,7 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// BenchmarkRefusals changes one endpoint and waits until the last of 50 delta clients has it, while
-// a peer opens streams that are refused as fast as it can.
+// BenchmarkRefusals is BenchmarkPublish while a peer opens refused streams as fast as it can.
 func BenchmarkRefusals(b *testing.B) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -117,10 +116,10 @@ func BenchmarkRefusals(b *testing.B) {
 			}
 		})
 	}
-	var took []time.Duration
+	var durations []time.Duration
 	began, before := time.Now(), refused.Load()
 	for b.Loop() {
-		cfg, all := config(fmt.Sprintf("EDS:e=%d", len(took)+1)), map[node.Key]rollout.Config{}
+		cfg, all := config(fmt.Sprintf("EDS:e=%d", len(durations)+1)), map[node.Key]rollout.Config{}
 		for _, key := range keys {
 			all[key] = rollout.Config{Sealed: cfg, LastStream: everyStream}
 		}
@@ -129,13 +128,13 @@ func BenchmarkRefusals(b *testing.B) {
 		for _, c := range clients {
 			c.ack(c.recv())
 		}
-		took = append(took, time.Since(start))
+		durations = append(durations, time.Since(start))
 	}
 	rate := float64(refused.Load()-before) / time.Since(began).Seconds()
 	leave()
 	wg.Wait()
-	slices.Sort(took)
+	slices.Sort(durations)
 	b.ReportMetric(rate, "refusals/s")
-	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "median-ms")
-	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+	b.ReportMetric(float64(durations[len(durations)/2].Microseconds())/1000, "median-ms")
+	b.ReportMetric(float64(durations[len(durations)*99/100].Microseconds())/1000, "p99-ms")
 }

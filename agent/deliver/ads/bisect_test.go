@@ -16,18 +16,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// wholeClient rejects a response as Envoy does for a duration out of range: as a whole, without a
-// name, when any resource of it has the word poison in its body.
+// wholeClient rejects a response as Envoy does for a duration out of range: the whole response,
+// without naming a resource, if the body of any resource contains the word poison.
 type wholeClient struct {
 	t    *testing.T
 	has  map[string]map[string]string // type, name, body
 	sent map[string]int               // responses by type
-	step func()                       // receives until the answer to a probe
+	step func()                       // receives until the response to a probe
 }
 
 const outOfRange = "Invalid duration: Duration out-of-range: seconds: 9223372036\n"
 
-// take applies a response and returns the message with which it is rejected, "" for none.
+// take applies a response and returns the rejection message, or "".
 func (c *wholeClient) take(url string, set map[string]string, removed []string, whole bool) string {
 	c.sent[url]++
 	for _, body := range set {
@@ -53,7 +53,7 @@ func (c *wholeClient) line(url string) string {
 	return strings.Join(words, " ")
 }
 
-// until receives until a condition holds.
+// until receives responses until the condition holds.
 func (c *wholeClient) until(what string, cond func() bool) {
 	c.t.Helper()
 	for i := 0; !cond(); i++ {
@@ -64,7 +64,7 @@ func (c *wholeClient) until(what string, cond func() bool) {
 	}
 }
 
-// rests receives until three probes in turn brought nothing else.
+// rests receives until three consecutive probes bring no other response.
 func (c *wholeClient) rests() {
 	c.t.Helper()
 	for quiet := 0; quiet < 3; {
@@ -76,8 +76,8 @@ func (c *wholeClient) rests() {
 	}
 }
 
-// newWholeClient opens a stream of a proxy, which starts anew or, with has, comes back with what it
-// has.
+// newWholeClient opens a stream of a proxy. The proxy starts empty or, if has is set, reconnects
+// with these resources.
 func newWholeClient(t *testing.T, a *agent, kind string, has map[string]map[string]string) *wholeClient {
 	t.Helper()
 	out := &wholeClient{t: t, sent: map[string]int{}, has: map[string]map[string]string{cds: {}, lds: {}}}
@@ -151,9 +151,9 @@ func newWholeClient(t *testing.T, a *agent, kind string, has map[string]map[stri
 
 var bothKinds = []string{"delta", "sotw"}
 
-// TestOneBadPoisonsNothing: of an update that is rejected without a name all good resources come
-// through, the bad one stays as it was and is not sent with later updates, nor to a proxy that
-// starts anew.
+// TestOneBadPoisonsNothing checks an update that is rejected without a resource name. All good
+// resources are delivered. The bad one keeps its previous form, and neither later updates nor a
+// proxy that restarts receive it.
 func TestOneBadPoisonsNothing(t *testing.T) {
 	for _, kind := range bothKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestOneBadPoisonsNothing(t *testing.T) {
 	}
 }
 
-// TestPoisonAfterRestart: agent and proxy start anew, and nothing is known to be accepted.
+// TestPoisonAfterRestart restarts agent and proxy, so no resource is known to be accepted.
 func TestPoisonAfterRestart(t *testing.T) {
 	for _, kind := range bothKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -214,8 +214,8 @@ func TestPoisonAfterRestart(t *testing.T) {
 	}
 }
 
-// TestPoisonKeepsWhatIsThere: a delta client that comes to an agent which knows nothing keeps its
-// form of what it rejects, and is told to remove it when the config has it no longer.
+// TestPoisonKeepsWhatIsThere connects a delta client to an agent without history. The client keeps
+// its form of the resource that it rejects until the config removes the resource.
 func TestPoisonKeepsWhatIsThere(t *testing.T) {
 	a := serving(t, config("CDS:a=1", "CDS:b=poison", "CDS:c=2"))
 	c := newWholeClient(t, a, "delta", map[string]map[string]string{cds: {"a": "1", "b": "1", "c": "1"}})
@@ -228,8 +228,8 @@ func TestPoisonKeepsWhatIsThere(t *testing.T) {
 	c.until("the removal", func() bool { return c.line(cds) == "a=1 c=2" })
 }
 
-// TestPoisonModel: whatever resources are bad, all good ones come through, all bad ones keep the
-// form that was accepted last, and that takes O(k log n) responses.
+// TestPoisonModel makes random resources bad. All good ones are delivered, all bad ones keep the
+// last accepted form, and that takes O(k log n) responses.
 func TestPoisonModel(t *testing.T) {
 	seeds := uint64(30)
 	if testing.Short() {
@@ -241,7 +241,7 @@ func TestPoisonModel(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 3))
 				a := serving(t, config())
 				c := newWholeClient(t, a, kind, nil)
-				good := map[string]string{} // what it should have
+				good := map[string]string{} // the expected state of the client
 				last := map[string]string{}
 				for round := range 6 {
 					n := 1 + rng.IntN(60)
@@ -275,8 +275,8 @@ func TestPoisonModel(t *testing.T) {
 					wanted := (&wholeClient{has: map[string]map[string]string{cds: want}}).line(cds)
 					c.until(fmt.Sprintf("round %d: %s", round, wanted), func() bool { return c.line(cds) == wanted })
 					c.rests()
-					// One for the update, one for removals, one for each name that was rejected before in other
-					// bytes.
+					// One for the update, one for removals, and one for each name that was rejected
+					// before in other bytes.
 					most := 2 + len(words) - len(want) + 8 + 2*bad*(1+bits.Len(uint(changed)))
 					if sent := c.sent[cds] - before; sent > most {
 						t.Errorf("round %d: %d responses for %d bad of %d, at most %d", round, sent, bad, changed, most)
@@ -294,7 +294,7 @@ func TestPoisonModel(t *testing.T) {
 						t.Errorf("round %d: has  %s\nwant %s", round, c.line(cds), wanted)
 					}
 					good, last = want, next
-					if rng.IntN(3) == 0 { // the proxy starts anew
+					if rng.IntN(3) == 0 { // the proxy restarts
 						c = newWholeClient(t, a, kind, nil)
 						c.until("a fresh start", func() bool { return c.line(cds) == wanted })
 					}
@@ -304,8 +304,9 @@ func TestPoisonModel(t *testing.T) {
 	}
 }
 
-// TestNamesInAQuote: an Envoy that quotes a resource of a response has taken nothing of it,
-// whatever names the quote has. One that names resources in its own words has taken the rest.
+// TestNamesInAQuote: an Envoy that quotes a resource of a response has applied nothing of the
+// response, whatever names the quote contains. An Envoy that names resources outside of a quote has
+// applied the others.
 func TestNamesInAQuote(t *testing.T) {
 	const quote = "name: \"a\"\nload_assignment {\n  cluster_name: \"b\"\n}\n" +
 		": Proto constraint validation failed (ClusterValidationError.ConnectTimeout)"
@@ -328,7 +329,7 @@ func TestNamesInAQuote(t *testing.T) {
 		c.wantAck(url + " b=2")
 		c.wantAck(url + " c=2")
 		c.subscribe(eds, "x")
-		c.want("EDS -x") // and so the acknowledgement is read
+		c.want("EDS -x") // the server has read the acknowledgement
 		ts := typeStatus(t, a.status("default.web"), typeURL)
 		if len(ts.Held) != 1 || ts.Held[0].Name != "a" {
 			t.Errorf("%s: held are %+v, want a alone", url, ts.Held)

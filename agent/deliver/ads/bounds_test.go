@@ -28,8 +28,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// encodedCodec sends requests that are encoded already, so that a hostile client in the test takes
-// no memory for its own.
+// encodedCodec sends requests that are already encoded, so that the hostile client of a test does
+// not allocate memory for them.
 type encodedCodec struct{ encoding.CodecV2 }
 
 func (c encodedCodec) Marshal(v any) (mem.BufferSlice, error) {
@@ -39,7 +39,7 @@ func (c encodedCodec) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-// hostileRequest is the largest that a stream takes: as many names as fit.
+// hostileRequest returns a request of the maximum size, filled with names.
 func hostileRequest(t *testing.T, id string, bytes int) []byte {
 	t.Helper()
 	req := &discoveryv3.DeltaDiscoveryRequest{Node: nodeOf(id), TypeUrl: eds}
@@ -53,7 +53,7 @@ func hostileRequest(t *testing.T, id string, bytes int) []byte {
 	return raw
 }
 
-// heap returns what is in use after a collection, in bytes.
+// heap returns the bytes in use after a garbage collection.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -61,9 +61,9 @@ func heap() int64 {
 	return int64(m.HeapInuse)
 }
 
-// TestHostilePeer has two peers open a thousand streams each under other ids, each with the largest
-// request. What that takes is bounded, others are served meanwhile, and nothing of it is left when
-// they have gone.
+// TestHostilePeer has two peers open a thousand streams each, with different ids and the largest
+// request. The memory that this takes is bounded, other clients are served meanwhile, and all of it
+// is freed when the peers disconnect.
 func TestHostilePeer(t *testing.T) {
 	const (
 		requests = 8 << 20
@@ -73,8 +73,8 @@ func TestHostilePeer(t *testing.T) {
 	if testing.Short() {
 		kept = 16 << 20
 	}
-	// Beside what is counted: requests are copied while they are decoded, and each stream has
-	// goroutines and a window.
+	// Not counted: a request is copied while it is decoded, and each stream has goroutines and a
+	// window.
 	bound := 2 * (kept + 3*requests + 1000*(96<<10))
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -98,8 +98,8 @@ func TestHostilePeer(t *testing.T) {
 	var hostile sync.WaitGroup
 	var opened, refused atomic.Int64
 	full := make(chan struct{})
-	// attack opens a hundred streams on one connection from an address. A patient peer waits for what
-	// becomes of each, the other sends all at once.
+	// attack opens a hundred streams on one connection from an address. A patient peer waits for
+	// the result of each stream, the other one sends everything at once.
 	attack := func(from string, i int, patient bool) {
 		conn := dialTo(t, "passthrough:///"+tcp.Addr().String(),
 			withDialer(func(ctx context.Context, addr string) (net.Conn, error) {
@@ -148,8 +148,8 @@ func TestHostilePeer(t *testing.T) {
 		for _, c := range clients {
 			c.wantAck(fmt.Sprintf("LDS l=%d", i))
 		}
-		if took := time.Since(began); took > 20*time.Second {
-			t.Errorf("delivery to %d others took %s", others, took)
+		if elapsed := time.Since(began); elapsed > 20*time.Second {
+			t.Errorf("delivery to %d others took %s", others, elapsed)
 		}
 		most = max(most, heap()-before)
 	}
@@ -183,7 +183,7 @@ func TestHostilePeer(t *testing.T) {
 	a.wait(func() bool { _, bytes := a.Kept(); return bytes == 0 && len(a.Connected()) == others })
 }
 
-// rawConn is a client that says HTTP/2 by hand, to leave a request unfinished.
+// rawConn is a client that writes HTTP/2 frames itself, so that it can leave a request unfinished.
 type rawConn struct {
 	net.Conn
 	stream uint32
@@ -210,7 +210,7 @@ func (r *rawConn) frame(kind, flags byte, stream uint32, payload []byte) {
 	r.write(append(binary.BigEndian.AppendUint32(head, stream), payload...))
 }
 
-// open opens a stream and returns its number.
+// open opens a stream and returns its id.
 func (r *rawConn) open() uint32 {
 	text := func(s string) []byte { return append([]byte{byte(len(s))}, s...) }
 	path := "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
@@ -220,15 +220,15 @@ func (r *rawConn) open() uint32 {
 	return r.stream - 2
 }
 
-// begin opens a stream and sends the beginning of a request of a size.
+// begin opens a stream and sends the beginning of a request of the given size.
 func (r *rawConn) begin(size int) {
 	r.frame(0, 0, r.open(), append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size)), make([]byte, 1000)...))
 	synctest.Wait()
 }
 
-// TestUnfinishedRequests: a peer that begins large requests and does not go on gets no more than
-// its share, and its small ones are taken as ever. It is cut off when nothing goes on, and then its
-// large requests are taken.
+// TestUnfinishedRequests: a peer that begins large requests and does not complete them gets no more
+// than its share, and its small requests are still accepted. A stalled connection is closed, and
+// then the peer's large requests are accepted.
 func TestUnfinishedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
@@ -237,7 +237,7 @@ func TestUnfinishedRequests(t *testing.T) {
 		cut := func(reason string) float64 { return closedFor(t, reg, reason) }
 		stuck := m.raw()
 		stuck.begin(1 << 20)
-		stuck.begin(1 << 20) // now it has all
+		stuck.begin(1 << 20) // uses the whole share
 		stuck.begin(60 << 10)
 		c, got, end := m.connect()
 		m.pass(config("LDS:l=1"))
@@ -280,7 +280,7 @@ func TestUnfinishedRequests(t *testing.T) {
 	})
 }
 
-// closedFor returns how many streams and connections are counted as ended for a reason.
+// closedFor returns how many streams and connections were closed for a reason.
 func closedFor(t *testing.T, reg *prometheus.Registry, reason string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -297,8 +297,8 @@ func closedFor(t *testing.T, reg *prometheus.Registry, reason string) float64 {
 	return 0
 }
 
-// TestSilentStreams: streams without a request have a bound of their own, and count no more once
-// there is one.
+// TestSilentStreams: streams without a request have a separate limit. A stream no longer counts
+// against it after its first request.
 func TestSilentStreams(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -321,8 +321,8 @@ func TestSilentStreams(t *testing.T) {
 	}
 }
 
-// TestTooManyConnections: a peer with as many connections as it may have gets no more, until it
-// closes one.
+// TestTooManyConnections: a peer at its connection limit gets no further connection until it closes
+// one.
 func TestTooManyConnections(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -27,8 +27,8 @@ import (
 
 var routerConfig = &routerv3.Router{}
 
-// collected are the client-side resources of the inputs in the repository and of the reference
-// cases, where those are at hand.
+// collected returns the client-side resources of the inputs in the repository and of the reference
+// cases, if these are available.
 func collected(t *testing.T) *clientSide {
 	t.Helper()
 	inputs := kindtest.OwnInputs(t)
@@ -40,7 +40,7 @@ func collected(t *testing.T) *clientSide {
 	s := &clientSide{}
 	for _, in := range inputs {
 		if strings.Contains(in.Name, "proxypatch") {
-			continue // they put in whatever the case is about
+			continue // they contain the subject of the case
 		}
 		in.Proxies(t, node.FlavorEnvoy, func(p *generate.Proxy) { s.collect(t, p) })
 	}
@@ -55,9 +55,9 @@ func collected(t *testing.T) *clientSide {
 	return s
 }
 
-// TestGRPCTakesAll gives every client-side resource of the inputs to the xDS client of grpc-go,
-// through a server of this package, and looks for rejections: all clusters and endpoints on one
-// stream, and each route configuration on one.
+// TestGRPCTakesAll serves every client-side resource of the inputs to the xDS client of grpc-go and
+// expects no rejection: all clusters and endpoints on one stream, and each route configuration on a
+// separate one.
 func TestGRPCTakesAll(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what clients take is asked without the race detector: nothing of it depends on what runs beside")
@@ -87,8 +87,7 @@ func TestGRPCTakesAll(t *testing.T) {
 	}
 }
 
-// TestGRPCRefusals: a resource that gRPC refuses is told from one that it takes, or the test above
-// says nothing.
+// TestGRPCRefusals checks that TestGRPCTakesAll can detect a resource that gRPC rejects.
 func TestGRPCRefusals(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what clients take is asked without the race detector: nothing of it depends on what runs beside")
@@ -108,7 +107,7 @@ func TestGRPCRefusals(t *testing.T) {
 
 func list[T any](v ...T) []T { return v }
 
-// servingEach starts an agent that gives the node default.NAME the config NAME.
+// servingEach starts an agent that serves the config NAME to the node default.NAME.
 func servingEach(t *testing.T, configs map[string]*draft.Sealed) *agent {
 	t.Helper()
 	var a *agent
@@ -121,8 +120,8 @@ func servingEach(t *testing.T, configs map[string]*draft.Sealed) *agent {
 	return a
 }
 
-// resolve lets an xDS client of grpc-go ask for a listener and all that it leads to. It reaches no
-// endpoint.
+// resolve makes an xDS client of grpc-go request a listener and all that it refers to. The client
+// connects to no endpoint.
 func (a *agent) resolve(t *testing.T, name string) *grpc.ClientConn {
 	t.Helper()
 	builder, err := grpcxds.NewXDSResolverWithConfigForTesting(a.bootstrap(t, "default."+name))
@@ -156,7 +155,7 @@ func (a *agent) bootstrap(t *testing.T, node string) []byte {
 	return b
 }
 
-// until waits for a condition, looking again whenever something has changed.
+// until waits for a condition, which it checks after every change.
 func (a *agent) until(t *testing.T, cond func() bool) {
 	t.Helper()
 	changed, stop := a.Watch()
@@ -171,7 +170,7 @@ func (a *agent) until(t *testing.T, cond func() bool) {
 	}
 }
 
-// nack is the reason of a rejection by a node, "" for none.
+// nack returns the reason of a rejection by a node, or "".
 func (a *agent) nack(id string) string {
 	for _, p := range a.Status() {
 		for _, ts := range p.Types {
@@ -183,7 +182,7 @@ func (a *agent) nack(id string) string {
 	return ""
 }
 
-// taken waits until a node has acknowledged every resource of its config, or rejected one.
+// taken waits until a node has acknowledged every resource of its config or rejected one.
 func (a *agent) taken(t *testing.T, name string, cfg *draft.Sealed) {
 	t.Helper()
 	id, why := "default."+name, ""

@@ -20,7 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// python returns an interpreter that has gRPC, as Debian's python3-grpcio gives to the system's.
+// python returns an interpreter that has gRPC, such as Debian's with python3-grpcio.
 func python(t *testing.T) string {
 	t.Helper()
 	for _, candidate := range []string{"python3", "/usr/bin/python3"} {
@@ -32,12 +32,12 @@ func python(t *testing.T) string {
 	return ""
 }
 
-// forCore adapts what the C++ core of gRPC cannot take, and grpc-go can.
+// forCore adapts resources that grpc-go supports and the C++ core of gRPC does not.
 func (s *clientSide) forCore(t *testing.T) {
 	t.Helper()
 	for _, c := range s.clusters {
 		if c.GetLbPolicy() == clusterv3.Cluster_LEAST_REQUEST {
-			c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN // A48 came later
+			c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN // A48 is newer
 		}
 	}
 	texts, methods := 0, 0
@@ -45,8 +45,8 @@ func (s *clientSide) forCore(t *testing.T) {
 		for _, h := range rc.GetVirtualHosts() {
 			only := true
 			for _, r := range h.GetRoutes() {
-				// Paths are those of methods, /service/method; others are passed over, and one has to be left
-				// (A28).
+				// Paths are those of methods, /service/method. Others are ignored, and at least one
+				// must remain (A28).
 				only = only && strings.Count(r.GetMatch().GetPath(), "/") == 1
 				for _, m := range r.GetMatch().GetHeaders() {
 					texts += olderText(m)
@@ -63,7 +63,7 @@ func (s *clientSide) forCore(t *testing.T) {
 		texts, methods)
 }
 
-// olderText writes the match of a header in the fields that were there before string_match (A63).
+// olderText writes the match of a header in the fields that precede string_match (A63).
 func olderText(m *routev3.HeaderMatcher) int {
 	switch p := m.GetStringMatch().GetMatchPattern().(type) {
 	case *matcherv3.StringMatcher_Exact:
@@ -82,9 +82,9 @@ func olderText(m *routev3.HeaderMatcher) int {
 	return 1
 }
 
-// TestPythonTakesAll is TestGRPCTakesAll with the xDS client of gRPC's C++ core, which refuses
-// other things, and whose regular expressions are RE2's own. It has one client for all channels,
-// and so one stream.
+// TestPythonTakesAll is TestGRPCTakesAll with the xDS client of gRPC's C++ core, which rejects
+// other resources and compiles regular expressions with RE2. All channels share one client and one
+// stream.
 func TestPythonTakesAll(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what clients take is asked without the race detector: nothing of it depends on what runs beside")

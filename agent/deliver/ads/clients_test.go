@@ -38,7 +38,7 @@ func (a *agent) delta(id string) *deltaClient {
 func (c *deltaClient) send(req *discoveryv3.DeltaDiscoveryRequest) {
 	c.t.Helper()
 	req.Node, c.node = c.node, nil
-	if err := c.str.Send(req); err != nil && err != io.EOF { // EOF: the stream has ended, and the next recv says why
+	if err := c.str.Send(req); err != nil && err != io.EOF { // after EOF, the next recv returns the status
 		c.t.Fatalf("send: %v", err)
 	}
 }
@@ -74,7 +74,7 @@ func (c *deltaClient) nack(resp *discoveryv3.DeltaDiscoveryResponse, reason stri
 		ErrorDetail: &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: reason}})
 }
 
-// want receives the next response, compares it with one line such as "LDS a=1 b=2 -c" and returns
+// want receives the next response, compares it with a line such as "LDS a=1 b=2 -c", and returns
 // it.
 func (c *deltaClient) want(line string) *discoveryv3.DeltaDiscoveryResponse {
 	c.t.Helper()
@@ -85,7 +85,7 @@ func (c *deltaClient) want(line string) *discoveryv3.DeltaDiscoveryResponse {
 	return resp
 }
 
-// wantAck is want with an acknowledgement.
+// wantAck is want followed by an acknowledgement.
 func (c *deltaClient) wantAck(line string) {
 	c.t.Helper()
 	c.ack(c.want(line))
@@ -107,7 +107,7 @@ type sotwClient struct {
 	t    testing.TB
 	str  discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
 	node *corev3.Node
-	// last is the last accepted version and the last nonce by type.
+	// version and nonce hold the last accepted version and the last nonce by type.
 	version, nonce map[string]string
 }
 
@@ -120,7 +120,7 @@ func (a *agent) sotw(n *corev3.Node) *sotwClient {
 	return &sotwClient{t: a.t, str: str, node: n, version: map[string]string{}, nonce: map[string]string{}}
 }
 
-// ask sends a request with the names that the client wants now.
+// ask sends a request with the names that the client now wants.
 func (c *sotwClient) ask(typeURL string, names ...string) {
 	c.t.Helper()
 	c.send(&discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResourceNames: names, VersionInfo: c.version[typeURL],
@@ -152,7 +152,7 @@ func (c *sotwClient) want(line string) *discoveryv3.DiscoveryResponse {
 	return resp
 }
 
-// wantAck is want with an acknowledgement that keeps to the names.
+// wantAck is want followed by an acknowledgement with the same names.
 func (c *sotwClient) wantAck(line string, names ...string) {
 	c.t.Helper()
 	resp := c.want(line)
@@ -167,7 +167,7 @@ func (c *sotwClient) nack(resp *discoveryv3.DiscoveryResponse, reason string, na
 		ResponseNonce: resp.GetNonce(), ErrorDetail: &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: reason}})
 }
 
-// wantEnd receives until the stream ends and compares its status.
+// wantEnd receives until the stream ends and compares the status.
 func wantEnd(t testing.TB, recv func() error, code codes.Code, words ...string) {
 	t.Helper()
 	var err error

@@ -17,7 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// TestSharedCodec reads back what is written, for a first client and for those that get the same.
+// TestSharedCodec decodes the encoded responses, of the first client and of clients that share the
+// bytes.
 func TestSharedCodec(t *testing.T) {
 	codec := newSharedCodec()
 	rapid.Check(t, func(t *rapid.T) {
@@ -69,8 +70,8 @@ func TestSharedCodec(t *testing.T) {
 	}
 }
 
-// TestEncodedOnce looks whether a list has the memory of its resources for one client, and the same
-// memory for all others, but for secrets, which are copied for nobody.
+// TestEncodedOnce checks that a list for a single client uses the memory of its resources, and that
+// all further clients share one encoding. Secrets are never copied.
 func TestEncodedOnce(t *testing.T) {
 	var shared encodings
 	var list []*draft.Resource
@@ -82,8 +83,8 @@ func TestEncodedOnce(t *testing.T) {
 	if len(first) != 6 || &first[1].ReadOnlyData()[0] != body {
 		t.Errorf("the body was copied for one client: %d pieces", len(first))
 	}
-	again := list[:3:3]
-	second, _ := shared.of(true, draft.RankCluster, append([]*draft.Resource(nil), again...))
+	sameList := list[:3:3]
+	second, _ := shared.of(true, draft.RankCluster, append([]*draft.Resource(nil), sameList...))
 	third, _ := shared.of(true, draft.RankCluster, list)
 	if len(second) != 1 || &second[0].ReadOnlyData()[0] != &third[0].ReadOnlyData()[0] {
 		t.Errorf("two clients have %d and %d pieces, not one that is the same", len(second), len(third))

@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// That nothing is sent is shown throughout by what is received next: the responses of a stream are
-// ordered, so an unwanted one would come before the wanted one.
+// These tests show that nothing is sent by the next received response: the responses of a stream
+// are ordered, so an unwanted one would precede the expected one.
 
 func TestDeltaSubscriptions(t *testing.T) {
 	a := serving(t, config("CDS:a=1", "CDS:b=1", "EDS:a=1", "EDS:b=1", "LDS:l=1", "RDS:r=1"))
@@ -21,24 +21,25 @@ func TestDeltaSubscriptions(t *testing.T) {
 	c.wantAck("EDS a=1 -gone")
 	c.subscribe(lds, "*")
 	c.wantAck("LDS l=1")
-	c.subscribe(eds, "a") // Envoy warms the cluster anew: the answer is due although nothing changed
+	c.subscribe(eds, "a") // Envoy warms the cluster again and needs a response although nothing changed
 	c.wantAck("EDS a=1")
-	c.subscribe(eds, "gone") // asked again, told again
+	c.subscribe(eds, "gone") // a repeated request gets a repeated response
 	c.wantAck("EDS -gone")
 
-	// Only what changed is sent, and only of what the client is subscribed to.
+	// The server sends only changed resources to which the client is subscribed.
 	a.push(config("CDS:a=1", "CDS:b=1", "EDS:a=1", "EDS:b=2", "LDS:l=2", "RDS:r=2"))
 	c.wantAck("LDS l=2")
 	// The missing name appears.
 	a.push(config("CDS:a=1", "CDS:b=1", "EDS:a=1", "EDS:b=2", "EDS:gone=1", "LDS:l=2", "RDS:r=2"))
 	c.wantAck("EDS gone=1")
-	// A name that is given up is not heard of again.
+	// An unsubscribed name is not sent any more.
 	c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesUnsubscribe: []string{"gone"}})
 	c.subscribe(eds, "b")
 	c.wantAck("EDS b=2")
 	a.push(config("CDS:a=1", "CDS:b=1", "EDS:a=2", "EDS:b=2", "EDS:gone=2", "LDS:l=2", "RDS:r=2"))
 	c.wantAck("EDS a=2")
-	// With the wildcard a name that is given up stays, and the client must hear how it stands.
+	// With the wildcard, the client stays subscribed to an unsubscribed name and must receive its
+	// state.
 	c.subscribe(lds, "l")
 	c.wantAck("LDS l=2")
 	c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: lds, ResourceNamesUnsubscribe: []string{"l"}})
@@ -56,7 +57,8 @@ func TestDeltaEmpty(t *testing.T) {
 	c.wantAck("LDS -l")
 }
 
-// TestDeltaResume: a client that comes back to a restarted agent is sent nothing that it has.
+// TestDeltaResume: a client that reconnects to a restarted agent receives nothing that it already
+// has.
 func TestDeltaResume(t *testing.T) {
 	cfg := config("CDS:a=1", "CDS:b=1", "EDS:a=1", "EDS:b=1", "LDS:l=1")
 	a := serving(t, cfg)
@@ -64,7 +66,7 @@ func TestDeltaResume(t *testing.T) {
 	c.resume(cds, versionsOf(cfg, cds), "*")
 	c.resume(eds, versionsOf(cfg, eds), "a", "b")
 	c.resume(lds, versionsOf(cfg, lds))
-	c.resume(rds, nil, "r") // something to wait for
+	c.resume(rds, nil, "r") // a response to wait for
 	c.wantAck("RDS -r")
 	if p := a.status("default.web"); !p.InSync && len(p.Types) != 4 {
 		t.Errorf("not in sync: %+v", p)
@@ -83,14 +85,14 @@ func TestDeltaResumeChanged(t *testing.T) {
 	c.wantAck("EDS a=2 -new")
 
 	c = a.delta("default.web")
-	c.resume(cds, versionsOf(old, cds), "*") // and so is the explicit one (hashicorp/consul 12174)
+	c.resume(cds, versionsOf(old, cds), "*") // the explicit wildcard (hashicorp/consul 12174)
 	c.wantAck("CDS a=2 c=1 -gone")
 	a.push(config("CDS:a=2", "CDS:b=2", "CDS:c=1", "CDS:d=1", "EDS:a=2", "EDS:b=1"))
 	c.wantAck("CDS b=2 d=1")
 }
 
-// TestDeltaResumeEnvoy: Envoy asks for its listeners right after its clusters, so what they may
-// still refer to stays.
+// TestDeltaResumeEnvoy: Envoy requests its listeners right after its clusters, so clusters to which
+// they may still refer are retained.
 func TestDeltaResumeEnvoy(t *testing.T) {
 	a := serving(t, config("CDS:a=1", "LDS:l=2"))
 	old := config("CDS:a=1", "CDS:gone=1", "LDS:l=1")
@@ -101,7 +103,7 @@ func TestDeltaResumeEnvoy(t *testing.T) {
 	c.wantAck("CDS -gone")
 }
 
-// TestOrder: resources arrive before those that refer to them, and are removed after them.
+// TestOrder: resources are sent before those that refer to them and removed after them.
 func TestOrder(t *testing.T) {
 	a := serving(t, config("CDS:a=1", "CDS:old=1", "EDS:a=1", "EDS:old=1", "LDS:l=1", "RDS:r=1", "RDS:old=1"))
 	c := a.delta("default.web")
@@ -127,13 +129,13 @@ func TestOrder(t *testing.T) {
 		t.Error("in sync before the listeners are acknowledged")
 	}
 	c.ack(listener)
-	// The listeners have moved on: their routes may go, and then the clusters, and then their
-	// endpoints.
+	// The listeners no longer refer to their old routes. So the routes can be removed, then the
+	// clusters, and then their endpoints.
 	r := c.want("RDS -old")
 	c.ack(r)
 	c.wantAck("CDS -old")
 	c.wantAck("EDS -old")
-	c.subscribe(rds, "x") // a round trip, so that the last acknowledgement is in
+	c.subscribe(rds, "x") // a round trip, so that the server has read the last acknowledgement
 	c.wantAck("RDS -x")
 	c.subscribe(rds, "x")
 	c.want("RDS -x")
@@ -143,7 +145,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestAdditionsWait: a listener does not overtake the cluster that it refers to.
+// TestAdditionsWait: a listener is not sent before the cluster to which it refers.
 func TestAdditionsWait(t *testing.T) {
 	a := serving(t, config("CDS:a=1", "LDS:l=1"))
 	c := a.delta("default.web")
@@ -151,9 +153,9 @@ func TestAdditionsWait(t *testing.T) {
 	clusters := c.want("CDS a=1")
 	c.subscribe(lds)
 	c.wantAck("LDS l=1")
-	// The clusters are not acknowledged, so neither they nor what refers to them can go on.
+	// The clusters are not acknowledged, so neither they nor resources that refer to them are sent.
 	a.push(config("CDS:a=1", "CDS:b=1", "LDS:l=2", "RDS:r=1"))
-	c.subscribe(rds, "r", "x") // not even a route that would be the first
+	c.subscribe(rds, "r", "x") // not even the client's first route
 	c.ack(clusters)
 	for _, want := range []string{"CDS b=1", "LDS l=2", "RDS r=1 -x"} {
 		c.wantAck(want)

@@ -19,9 +19,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-// TestEndpointsWhileWarming: Envoy pauses the discovery of clusters, and with it their
-// acknowledgement, while one of them warms, which is until its endpoints are there. So endpoints
-// never wait for that acknowledgement.
+// TestEndpointsWhileWarming: while a cluster warms, Envoy pauses cluster discovery, including
+// acknowledgements, until the endpoints arrive. So endpoints must never wait for that
+// acknowledgement.
 func TestEndpointsWhileWarming(t *testing.T) {
 	before := config("CDS:a=1", "EDS:a=1", "LDS:l=1")
 	added := config("CDS:a=1", "CDS:b=1", "EDS:a=1", "EDS:b=1", "LDS:l=1")
@@ -37,7 +37,7 @@ func TestEndpointsWhileWarming(t *testing.T) {
 		c.wantAck("LDS l=1")
 		a.push(added)
 		warming := c.want("CDS b=1")
-		a.push(more) // and the next change is there before the client is through
+		a.push(more) // the next change arrives before the client has finished
 		c.subscribe(eds, "b")
 		c.wantAck("EDS b=1")
 		c.ack(warming)
@@ -64,9 +64,9 @@ func TestEndpointsWhileWarming(t *testing.T) {
 	})
 }
 
-// TestReconnectWarms: a proxy that comes back asks for all types at once, before it has seen that a
-// cluster has changed meanwhile. It warms that cluster anew, so it needs the endpoints although it
-// says that it has them.
+// TestReconnectWarms: a proxy that reconnects requests all types at once, before it has received
+// the current form of a changed cluster. It warms that cluster again, so it needs the endpoints
+// although it lists them.
 func TestReconnectWarms(t *testing.T) {
 	old := config("CDS:a=a1", "CDS:b=b1", "EDS:a=ea1", "EDS:b=eb1")
 	t.Run("delta", func(t *testing.T) {
@@ -98,8 +98,8 @@ func TestReconnectWarms(t *testing.T) {
 	})
 }
 
-// TestSuspectsAreCleared: a message that names no resource makes suspects of all. A proxy that
-// comes back meanwhile is sent what is on trial, and all that is good in the end.
+// TestSuspectsAreCleared: a message that names no resource makes all resources suspect. A proxy
+// that reconnects meanwhile receives the resources on trial, and finally all good ones.
 func TestSuspectsAreCleared(t *testing.T) {
 	a := serving(t, config("LDS:bad=1", "LDS:good=1"))
 	c := a.delta("default.web")
@@ -114,8 +114,8 @@ func TestSuspectsAreCleared(t *testing.T) {
 	d.wantAck("LDS bad=2")
 }
 
-// TestVerdictsOfOthers: what one peer rejected is not held against another one that uses the node
-// id after it, nor against another version of the client.
+// TestVerdictsOfOthers: a rejection by one peer does not count against another peer that later uses
+// the node id, nor against another version of the client.
 func TestVerdictsOfOthers(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -151,7 +151,7 @@ func TestVerdictsOfOthers(t *testing.T) {
 	newer.wantAck("LDS a=1 b=1")
 }
 
-// TestSotwToWildcard: names that were asked for one by one and then all.
+// TestSotwToWildcard: a client subscribes to single names and then to all.
 func TestSotwToWildcard(t *testing.T) {
 	a := serving(t, config("LDS:a=a1", "LDS:b=b1", "CDS:c=c1"))
 	c := a.sotw(nodeOf("default.web"))
@@ -159,13 +159,13 @@ func TestSotwToWildcard(t *testing.T) {
 	c.wantAck("LDS a1", "a")
 	c.ask(lds, "*")
 	c.wantAck("LDS a1 b1", "*")
-	c.ask(lds, "a", "*") // which changes nothing but asks for one
+	c.ask(lds, "a", "*") // subscribes to nothing new but requests a
 	c.wantAck("LDS a1 b1", "a", "*")
 	a.push(config("LDS:a=a1", "LDS:b=b2", "CDS:c=c1"))
 	c.wantAck("LDS a1 b2", "a", "*")
 }
 
-// TestNoNames: only of listeners and clusters an empty list means all.
+// TestNoNames: an empty list means all only for listeners and clusters.
 func TestNoNames(t *testing.T) {
 	a := serving(t, config("CDS:c=c1", "EDS:c=ec1", "LDS:l=l1", "RDS:r=r1"))
 	c := a.sotw(nodeOf("default.web"))
@@ -182,7 +182,7 @@ func TestNoNames(t *testing.T) {
 	d.wantAck("LDS l=l1")
 }
 
-// TestGivenUpEarly: what is given up before there is a config is not answered.
+// TestGivenUpEarly: a name that is unsubscribed before there is a config gets no response.
 func TestGivenUpEarly(t *testing.T) {
 	log := newStreamLog()
 	a := startAgent(t, options{Handler: log})
@@ -195,7 +195,7 @@ func TestGivenUpEarly(t *testing.T) {
 	c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesSubscribe: []string{"d"},
 		ResourceNamesUnsubscribe: []string{"b"}})
 	c.subscribe(lds)
-	// all requests are in
+	// Wait until all requests have arrived.
 	a.wait(func() bool { return len(a.Connected()) == 1 && len(a.status("default.web").Types) == 2 })
 	a.Ready()
 	a.push(config("LDS:l=1"))
@@ -203,29 +203,29 @@ func TestGivenUpEarly(t *testing.T) {
 	c.wantAck("LDS l=1")
 }
 
-// TestClosedBeforeChanged: whoever looks at the nodes when told of a change finds the handler up to
+// TestClosedBeforeChanged: a reader of the nodes that reacts to a change finds the handler up to
 // date.
 func TestClosedBeforeChanged(t *testing.T) {
 	var mu sync.Mutex
 	var order []string
-	told := make(chan struct{}, 10)
+	changes := make(chan struct{}, 10)
 	note := func(what string) {
 		mu.Lock()
 		defer mu.Unlock()
 		order = append(order, what)
-		told <- struct{}{}
+		changes <- struct{}{}
 	}
 	a := startAgent(t, options{Handler: orderLog(note), Changed: func() { note("changed") }})
 	a.Ready()
 	c := a.delta("default.web")
 	c.subscribe(lds)
-	<-told
-	<-told
+	<-changes
+	<-changes
 	if err := c.str.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
-	<-told
-	<-told
+	<-changes
+	<-changes
 	if want := []string{"opened", "changed", "closed", "changed"}; !slices.Equal(order, want) {
 		t.Errorf("order %v, want %v", order, want)
 	}
@@ -236,8 +236,7 @@ type orderLog func(string)
 func (l orderLog) Opened(access.Stream) error { l("opened"); return nil }
 func (l orderLog) Closed(access.Stream)       { l("closed") }
 
-// TestRefusedIsOver: nothing of a stream that was refused is left behind, as the timer of its
-// grace.
+// TestRefusedIsOver: a refused stream leaves nothing behind, such as the timer of its grace period.
 func TestRefusedIsOver(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	var a *agent
@@ -258,7 +257,7 @@ func TestRefusedIsOver(t *testing.T) {
 	refuse = false
 	second := a.delta("default.other")
 	second.subscribe(lds)
-	second.end(codes.NotFound, "default.other") // later than the grace of the first
+	second.end(codes.NotFound, "default.other") // after the grace period of the first
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -273,8 +272,8 @@ func TestRefusedIsOver(t *testing.T) {
 	}
 }
 
-// TestLongNames: names are bounded in length, also over many requests; those given up count no
-// more.
+// TestLongNames: the total length of names is limited, also over many requests. Unsubscribed names
+// no longer count.
 func TestLongNames(t *testing.T) {
 	a := startAgent(t, options{}) // not ready, so that nothing is sent
 	c := a.delta("default.web")
@@ -284,7 +283,8 @@ func TestLongNames(t *testing.T) {
 		c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: rds, ResourceNamesUnsubscribe: []string{long(i)}})
 	}
 	c.subscribe(lds)
-	a.wait(func() bool { return len(a.Connected()) == 1 && len(a.status("default.web").Types) == 2 }) // and still open
+	// The stream is still open.
+	a.wait(func() bool { return len(a.Connected()) == 1 && len(a.status("default.web").Types) == 2 })
 	for i := range 10 {
 		if c.str.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: rds, ResourceNamesSubscribe: []string{long(i)}}) != nil {
 			break
@@ -293,7 +293,7 @@ func TestLongNames(t *testing.T) {
 	c.end(codes.ResourceExhausted, "bytes")
 }
 
-// asEnvoy is a client that says it is Envoy, and has everything of a config.
+// asEnvoy connects a client that identifies itself as Envoy and has everything of a config.
 func (a *agent) asEnvoy(cdsLine, ldsLine, rdsLine string, routes ...string) *deltaClient {
 	a.t.Helper()
 	c := deltaOn(a.t, a.dial(), &corev3.Node{Id: "default.web", UserAgentName: "envoy"})
@@ -306,27 +306,26 @@ func (a *agent) asEnvoy(cdsLine, ldsLine, rdsLine string, routes ...string) *del
 	return c
 }
 
-// TestRoutesWaitForWarmClusters: Envoy acknowledges a new cluster once it is warm and answers 503
-// to what leads to it before.
+// TestRoutesWaitForWarmClusters: Envoy acknowledges a new cluster when it is warm, and until then
+// answers requests to it with 503.
 func TestRoutesWaitForWarmClusters(t *testing.T) {
 	a := serving(t, config("CDS:a=1", "LDS:l=1", "RDS:r=a"))
 	c := a.asEnvoy("CDS a=1", "LDS l=1", "RDS r=a", "r")
 	a.push(config("CDS:a=1", "CDS:b=1", "LDS:l=b", "RDS:r=b"))
 	warming := c.want("CDS b=1")
 	c.subscribe(eds, "x")
-	c.wantAck("EDS -x") // and neither listeners nor routes before
+	c.wantAck("EDS -x") // neither listeners nor routes precede it
 	c.ack(warming)
 	c.wantAck("LDS l=b")
 	c.wantAck("RDS r=b")
-	// A cluster that the client has is served by its old form while the new one warms.
+	// If the client already has a cluster, the old form serves requests while the new one warms.
 	a.push(config("CDS:a=2", "CDS:b=1", "LDS:l=b", "RDS:r=b2"))
 	warming = c.want("CDS a=2")
 	c.wantAck("RDS r=b2")
 	c.ack(warming)
 }
 
-// TestWarmWaitIsBounded: one cluster that never warms does not keep others from their routes for
-// good.
+// TestWarmWaitIsBounded: a cluster that never warms does not block other clusters' routes forever.
 func TestWarmWaitIsBounded(t *testing.T) {
 	a := servingWith(t, config("CDS:a=1", "LDS:l=1", "RDS:r=a"), options{WarmWait: 50 * time.Millisecond})
 	c := a.asEnvoy("CDS a=1", "LDS l=1", "RDS r=a", "r")
@@ -335,8 +334,8 @@ func TestWarmWaitIsBounded(t *testing.T) {
 	c.wantAck("RDS r=b")
 }
 
-// TestClustersStayWhileListenersDrain: connections stay on the old chains of a listener, and what
-// these lead to must be there.
+// TestClustersStayWhileListenersDrain: connections stay on the old filter chains of a listener, so
+// the clusters of these chains must remain.
 func TestClustersStayWhileListenersDrain(t *testing.T) {
 	now := time.Now()
 	var clock atomic.Int64
@@ -348,17 +347,17 @@ func TestClustersStayWhileListenersDrain(t *testing.T) {
 	a.push(after)
 	c.wantAck("CDS new=1")
 	c.wantAck("LDS l=new")
-	c.wantAck("CDS -other") // nothing led there: a is of the old chain, and via of its routes
+	c.wantAck("CDS -other") // no chain referred to it: a belongs to the old chain, and via to its routes
 	a.wait(func() bool { return a.status("default.web").InSync })
 	clock.Store(int64(2 * time.Minute))
-	again := config("CDS:new=2", "LDS:l=new")
-	a.push(again)
+	next := config("CDS:new=2", "LDS:l=new")
+	a.push(next)
 	c.wantAck("CDS new=2")
 	c.wantAck("RDS -r")
 	c.wantAck("CDS -a -via")
 }
 
-// TestNothingDrainsInAnEnvoyThatStarts: it is given what the config has.
+// TestNothingDrainsInAnEnvoyThatStarts: it receives exactly the config.
 func TestNothingDrainsInAnEnvoyThatStarts(t *testing.T) {
 	a := servingWith(t, config("CDS:a=1", "LDS:l=a"), options{DrainTime: time.Minute})
 	c := a.asEnvoy("CDS a=1", "LDS l=a", "RDS -r", "r")

@@ -1,7 +1,7 @@
 package ads
 
-// Kept returns the number of peers that something is counted for, and what their names cost
-// together, in bytes.
+// Kept returns the number of peers that have counters and the memory that their names use, in
+// bytes.
 func (s *Server) Kept() (peers int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -11,7 +11,7 @@ func (s *Server) Kept() (peers int, bytes int64) {
 	return len(s.owners), bytes
 }
 
-// Silent returns the number of streams without a request so far.
+// Silent returns the number of streams that have not sent a request.
 func (s *Server) Silent() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -51,13 +51,13 @@ func fieldsOf(raw []byte, ok *bool) iter.Seq[field] {
 func onlyFields(kept map[protowire.Number]filter) filter {
 	return func(dst, raw []byte) (_ []byte, ok bool) {
 		for f := range fieldsOf(raw, &ok) {
-			keep, used := kept[f.num]
+			nested, used := kept[f.num]
 			switch {
 			case !used:
-			case keep == nil || f.typ != protowire.BytesType:
+			case nested == nil || f.typ != protowire.BytesType:
 				dst = append(dst, f.whole...)
 			default:
-				value, intact := keep(nil, f.value)
+				value, intact := nested(nil, f.value)
 				if !intact {
 					return dst, false
 				}

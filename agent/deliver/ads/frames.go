@@ -22,7 +22,7 @@ const (
 )
 
 // frames parses the bytes that a client sends on one connection and reports the gRPC messages in
-// them. It validates only what it needs, because the HTTP/2 server validates the rest.
+// them. It validates only the fields that it reads, because the HTTP/2 server validates the others.
 type frames struct {
 	begin func(size int) (reserved int64, err error) // a message of this size begins
 	drop  func(reserved int64)                       // an incomplete message was dropped

@@ -11,19 +11,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// followed feeds bytes in pieces and returns what was told, and what is under way at the end.
-func followed(raw []byte, sizes []int) (told []string, reserved int64, partial int, err error) {
+// followed feeds bytes in pieces and returns the reported events and the state at the end.
+func followed(raw []byte, sizes []int) (events []string, reserved int64, partial int, err error) {
 	f := frames{maxPartial: 8}
 	f.begin = func(size int) (int64, error) {
 		if size == 666 {
 			return 0, errors.New("refused")
 		}
-		told = append(told, fmt.Sprint("begin ", size))
+		events = append(events, fmt.Sprint("begin ", size))
 		reserved += int64(size)
 		return int64(size), nil
 	}
-	f.full = func(n int64) { told = append(told, fmt.Sprint("full ", n)); reserved -= n }
-	f.drop = func(n int64) { told = append(told, fmt.Sprint("drop ", n)); reserved -= n }
+	f.full = func(n int64) { events = append(events, fmt.Sprint("full ", n)); reserved -= n }
+	f.drop = func(n int64) { events = append(events, fmt.Sprint("drop ", n)); reserved -= n }
 	for i := 0; len(raw) > 0 && err == nil; i++ {
 		n := len(raw)
 		if len(sizes) > 0 {
@@ -35,7 +35,7 @@ func followed(raw []byte, sizes []int) (told []string, reserved int64, partial i
 	for _, m := range f.partial {
 		reserved -= m.reserved
 	}
-	return told, reserved, len(f.partial), err
+	return events, reserved, len(f.partial), err
 }
 
 var preface = []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
@@ -45,7 +45,7 @@ func frame(kind, flags byte, stream uint32, payload []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(out, stream), payload...)
 }
 
-// grpcMessage is a message of n bytes as gRPC sends it.
+// grpcMessage returns a message of n bytes in gRPC framing.
 func grpcMessage(n int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(n)), make([]byte, n)...)
 }
@@ -80,8 +80,8 @@ func TestFrames(t *testing.T) {
 			"begin 10, full 10", 0},
 	} {
 		raw := slices.Concat(append([][]byte{preface}, c.frames...)...)
-		told, _, left, err := followed(raw, nil)
-		if got := strings.Join(told, ", "); got != c.want || left != c.left || err != nil {
+		events, _, left, err := followed(raw, nil)
+		if got := strings.Join(events, ", "); got != c.want || left != c.left || err != nil {
 			t.Errorf("%s: %s, %d under way, %v; want %s, %d under way", c.name, got, left, err, c.want, c.left)
 		}
 	}
@@ -100,7 +100,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestFramesInPieces: it does not matter how the bytes come.
+// TestFramesInPieces: the result does not depend on how the bytes are split.
 func TestFramesInPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw := slices.Clone(preface)
@@ -115,12 +115,12 @@ func TestFramesInPieces(t *testing.T) {
 					under[stream] = grpcMessage(rapid.IntRange(0, 50).Draw(t, "size"))
 				}
 				n := rapid.IntRange(0, len(under[stream])).Draw(t, "part")
-				part := under[stream][:n]
+				payload := under[stream][:n]
 				under[stream] = under[stream][n:]
 				if flags&flagPadded != 0 {
-					part = append(append([]byte{2}, part...), 0, 0)
+					payload = append(append([]byte{2}, payload...), 0, 0)
 				}
-				raw = append(raw, frame(kind, flags, stream, part)...)
+				raw = append(raw, frame(kind, flags, stream, payload)...)
 			default:
 				raw = append(raw, frame(kind, flags&^flagPadded, stream, make([]byte, rapid.IntRange(0, 9).Draw(t, "bytes")))...)
 			}

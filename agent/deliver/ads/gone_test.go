@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// servedAndGone has a client take a listener, or reject its second form, and leave. It returns what
-// shows whether the first form is in memory.
+// servedAndGone connects a client that accepts a listener, optionally rejects its second form, and
+// disconnects. It returns a weak pointer to the first form and the client's versions.
 func servedAndGone(t *testing.T, m *inMemory,
 	rejects bool) (w weak.Pointer[draft.Resource], versions map[string]string) {
 	c, got, end := m.connect()
@@ -38,13 +38,13 @@ func servedAndGone(t *testing.T, m *inMemory,
 
 func inMemoryStill(w weak.Pointer[draft.Resource]) bool {
 	for range 3 {
-		runtime.GC() // what has to do with gRPC lies in a sync.Pool for two of them
+		runtime.GC() // two collections empty the sync.Pool in which gRPC retains memory
 	}
 	return w.Value() != nil
 }
 
-// TestGoneClients: what a client had is forgotten a minute after it went, without any other event.
-// Before and after, it is sent what differs.
+// TestGoneClients: the server forgets a disconnected client's resources after a minute, without any
+// other event. Before and after that, a client that reconnects receives the difference.
 func TestGoneClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forgot := 0
@@ -61,7 +61,7 @@ func TestGoneClients(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if inMemoryStill(a) || forgot != 1 {
-			t.Errorf("after a minute it is remembered: %t, and told %d times", inMemoryStill(a), forgot)
+			t.Errorf("after a minute: remembered %t, Forgot called %d times", inMemoryStill(a), forgot)
 		}
 		c, got, end = m.resume(versions)
 		m.pass(config("LDS:a=1", "LDS:b=3"))
@@ -70,8 +70,8 @@ func TestGoneClients(t *testing.T) {
 	})
 }
 
-// TestGoneClientWithRejection: where something is rejected, the form in its place is remembered
-// longer.
+// TestGoneClientWithRejection: if a client rejected a resource, the accepted form of that resource
+// is remembered longer.
 func TestGoneClientWithRejection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startInMemory(t, options{})
@@ -80,14 +80,14 @@ func TestGoneClientWithRejection(t *testing.T) {
 		if !inMemoryStill(a) {
 			t.Fatal("the form that was accepted is forgotten")
 		}
-		c, got, end := m.connect() // it has nothing any more
+		c, got, end := m.connect() // it has no resources
 		m.pass(config("LDS:a=2", "LDS:b=1"))
 		one(t, got, "LDS a=1 b=1")
 		leave(c, end)
 	})
 }
 
-// TestShed forgets sooner, but not what a client needs that has just lost its stream.
+// TestShed: Shed forgets disconnected clients earlier, but not one whose stream has just ended.
 func TestShed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startInMemory(t, options{})
@@ -105,7 +105,7 @@ func TestShed(t *testing.T) {
 	})
 }
 
-// TestRefusedNode ends the streams of a node that is refused, and leaves alone one that is served.
+// TestRefusedNode: refusing a node ends its streams, unless the node is already served.
 func TestRefusedNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()

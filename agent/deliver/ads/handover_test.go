@@ -18,13 +18,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// Body words that select the kind of a listener.
+// Body words that select the protocol of a listener.
 const (
 	forHTTP = "for HTTP"
 	forTCP  = "for TCP"
 )
 
-// draining serves a config with a clock that the test moves.
+// draining starts an agent with a config and a clock that the test sets.
 func draining(t *testing.T, cfg *draft.Sealed) (*agent, *atomic.Int64) {
 	now, clock := time.Now(), &atomic.Int64{}
 	return servingWith(t, cfg, options{
@@ -33,14 +33,15 @@ func draining(t *testing.T, cfg *draft.Sealed) (*agent, *atomic.Int64) {
 	}), clock
 }
 
-// TestInboundBecomesTCPAfterItsClients: an inbound for HTTP takes what clients of both forms send.
+// TestInboundBecomesTCPAfterItsClients: an inbound for HTTP accepts the traffic of clients with
+// either config.
 func TestInboundBecomesTCPAfterItsClients(t *testing.T) {
 	const in = "inbound:127.0.0.1:80"
 	a, clock := draining(t, config("CDS:b=1", "CDS:localhost:1=http", "LDS:"+in+"=localhost:1 "+forHTTP))
 	c := a.asEnvoy("CDS b=1 localhost:1=http", "LDS "+in+"=localhost:1 "+forHTTP, "RDS -r", "r")
 	tcp := []string{"CDS:localhost:1=tcp", "LDS:" + in + "=localhost:1 " + forTCP}
 	a.push(config(append(tcp, "CDS:b=2")...))
-	c.wantAck("CDS b=2") // and neither the listener nor its cluster
+	c.wantAck("CDS b=2") // the listener and its cluster have to wait
 	if p := a.Progress(); p[0].Answered >= p[0].Revision && p[0].Revision > 0 {
 		t.Error("the change counts as answered")
 	}
@@ -50,13 +51,13 @@ func TestInboundBecomesTCPAfterItsClients(t *testing.T) {
 	a.push(config(append(tcp, "CDS:b=3")...))
 	c.wantAck("CDS b=3 localhost:1=tcp")
 	c.wantAck("LDS " + in + "=localhost:1 " + forTCP)
-	// Back again, it comes first.
+	// In the other direction, the inbound changes first.
 	a.push(config("CDS:b=3", "CDS:localhost:1=tcp", "LDS:"+in+"=localhost:1 "+forHTTP))
 	c.wantAck("LDS " + in + "=localhost:1 " + forHTTP)
 }
 
-// TestOutboundBecomesTCPFirst: its old filter chains go on with what their clients speak, since the
-// other side takes no HTTP/2 soon, until they have drained.
+// TestOutboundBecomesTCPFirst: the old filter chains of an outbound still use the protocol of their
+// downstream connections until they have drained, since the server soon accepts no HTTP/2.
 func TestOutboundBecomesTCPFirst(t *testing.T) {
 	const out = "outbound:127.0.0.1:80"
 	a, clock := draining(t, config("CDS:a=1", "CDS:b=1", "LDS:"+out+"=r "+forHTTP, "RDS:r=a"))
@@ -77,11 +78,11 @@ func TestOutboundBecomesTCPFirst(t *testing.T) {
 	}
 	c.ack(resp)
 	c.wantAck("RDS -r")
-	// Back again, it waits for the other side.
+	// In the other direction, the outbound waits for the server.
 	http := []string{"CDS:a=1", "LDS:" + out + "=r " + forHTTP, "RDS:r=a"}
 	a.push(config(append(http, "CDS:b=3")...))
 	c.wantAck("CDS b=3")
-	c.wantAck("RDS r=a") // as it is subscribed to
+	c.wantAck("RDS r=a") // the client is subscribed to it
 	a.wait(func() bool { return len(a.Progress()[0].Unanswered) == 0 })
 	clock.Store(int64(13 * time.Minute))
 	a.push(config(append(http, "CDS:b=4")...))
@@ -100,7 +101,7 @@ func followsDownstream(t *testing.T, resp *discoveryv3.DeltaDiscoveryResponse) b
 	return a != nil && a.UnmarshalTo(&o) == nil && o.GetUseDownstreamProtocolConfig() != nil
 }
 
-// guarded is a config with an inbound that admits nobody, or everybody.
+// guarded returns a config with an inbound that admits either everybody or nobody.
 func guarded(t *testing.T, open bool) *draft.Sealed {
 	t.Helper()
 	rules := &rbacv3.RBAC{}
@@ -131,8 +132,8 @@ func guarded(t *testing.T, open bool) *draft.Sealed {
 	return seal(s)
 }
 
-// overrides returns what routes say about the RBAC filter: "" nothing, else that they admit "all"
-// or "none".
+// overrides returns whom the routes' override of the RBAC filter admits: "all", "none", or ""
+// without an override.
 func overrides(t *testing.T, resp *discoveryv3.DeltaDiscoveryResponse) string {
 	t.Helper()
 	var m routev3.RouteConfiguration
@@ -151,7 +152,7 @@ func overrides(t *testing.T, resp *discoveryv3.DeltaDiscoveryResponse) string {
 	return "all"
 }
 
-// next takes and acknowledges a response.
+// next receives and acknowledges a response.
 func (c *deltaClient) next(typeURL string) *discoveryv3.DeltaDiscoveryResponse {
 	c.t.Helper()
 	resp := c.recv()
@@ -162,8 +163,8 @@ func (c *deltaClient) next(typeURL string) *discoveryv3.DeltaDiscoveryResponse {
 	return resp
 }
 
-// TestPermissionsReachOldFilterChains: the routes, which old and new filter chains share, say who
-// is admitted now as long as old ones drain, also after a restart of the agent.
+// TestPermissionsReachOldFilterChains: old and new filter chains share routes. While old chains
+// drain, the routes contain the current permissions, also after a restart of the agent.
 func TestPermissionsReachOldFilterChains(t *testing.T) {
 	open, closed := guarded(t, true), guarded(t, false)
 	a, clock := draining(t, open)
@@ -189,7 +190,7 @@ func TestPermissionsReachOldFilterChains(t *testing.T) {
 		t.Errorf("connections may be on old filter chains until %v", until)
 	}
 	clock.Store(int64(11 * time.Minute))
-	s := guarded(t, false) // another config, since nothing tells the server of its clock
+	s := guarded(t, false) // another config, since the server does not notice that the clock changed
 	s.Resources[draft.RankCluster] = []*draft.Resource{resourceOf(draft.RankCluster, "x", "1")}
 	moved := seal(s)
 	a.push(moved)
@@ -206,7 +207,7 @@ func TestPermissionsReachOldFilterChains(t *testing.T) {
 	d.resume(lds, versionsOf(closed, lds))
 	d.resume(rds, served, "in")
 	d.subscribe(eds, "y")
-	d.wantAck("EDS -y") // and nothing before
+	d.wantAck("EDS -y") // no other response precedes it
 	b.wait(func() bool { return b.status("default.web").InSync })
 	clock.Store(int64(11 * time.Minute))
 	b.push(moved)
@@ -214,5 +215,5 @@ func TestPermissionsReachOldFilterChains(t *testing.T) {
 	if got := overrides(t, d.next(rds)); got != "" {
 		t.Errorf("nothing drains any longer, and %q is admitted by the routes", got)
 	}
-	d.wantAck("CDS -old") // what nobody names stayed so long
+	d.wantAck("CDS -old") // retained until now, although nothing refers to it
 }

@@ -42,12 +42,12 @@ const (
 	rds = draft.TypeRoute
 )
 
-// shortType names a type in messages.
+// shortType returns the short name of a type, for messages.
 func shortType(url string) string {
 	return map[string]string{cds: "CDS", eds: "EDS", lds: "LDS", rds: "RDS", draft.TypeSecret: "SDS"}[url]
 }
 
-// config makes a sealed config of words "TYPE:name=body": the same words give the same versions.
+// config returns a sealed config of words "TYPE:name=body". The same words give the same versions.
 func config(words ...string) *draft.Sealed {
 	s := &draft.Sealed{}
 	for _, word := range words {
@@ -71,7 +71,7 @@ func seal(s *draft.Sealed) *draft.Sealed {
 	return s
 }
 
-// versionsOf is what a client says that it has of a type.
+// versionsOf returns the versions that a client of this config reports for a type.
 func versionsOf(s *draft.Sealed, typeURL string) map[string]string {
 	out := map[string]string{}
 	for _, r := range s.Resources[draft.Rank(typeURL)] {
@@ -80,7 +80,7 @@ func versionsOf(s *draft.Sealed, typeURL string) map[string]string {
 	return out
 }
 
-// agent is a running server on a unix socket.
+// agent is a running server on a Unix socket.
 type agent struct {
 	*ads.Server
 	*rollout.Proxies
@@ -89,12 +89,12 @@ type agent struct {
 	stop func()
 
 	mu       sync.Mutex
-	latest   *draft.Sealed    // what a node that comes is given
+	latest   *draft.Sealed    // the config for a node that connects
 	withheld []draft.Withheld // with latest
-	revision uint64           // that configs are published with
+	revision uint64           // the revision of published configs
 }
 
-// options are those of the proxies and of the server.
+// options are the options of rollout and of the server.
 type options struct {
 	Log      *slog.Logger
 	Now      func() time.Time
@@ -125,8 +125,8 @@ func (o options) servers() (*rollout.Proxies, *ads.Server) {
 		MaxPeerRequests: o.MaxPeerRequests})
 }
 
-// farListener has clients of loopback addresses count as those of other nodes, 10.0.0.9 for
-// 127.0.0.9: on loopback the kernel tells whose process a client is.
+// farListener presents clients of loopback addresses as clients of other nodes, 10.0.0.9 for
+// 127.0.0.9. On loopback the kernel reports the client's process.
 type farListener struct{ net.Listener }
 
 func (l farListener) Accept() (net.Conn, error) {
@@ -178,17 +178,17 @@ func startAgent(t testing.TB, o options, extra ...net.Listener) *agent {
 	return a
 }
 
-// serving starts an agent that gives each node the config that was pushed last, at first cfg.
+// serving starts an agent that serves each node the last pushed config, initially cfg.
 func serving(t testing.TB, cfg *draft.Sealed) *agent { return servingWith(t, cfg, options{}) }
 
 func servingWith(t testing.TB, cfg *draft.Sealed, o options, extra ...net.Listener) *agent {
 	t.Helper()
 	var a *agent
 	changed := make(chan struct{}, 1)
-	told := o.Changed
+	onChange := o.Changed
 	o.Changed = func() {
-		if told != nil {
-			told()
+		if onChange != nil {
+			onChange()
 		}
 		select {
 		case changed <- struct{}{}:
@@ -206,7 +206,7 @@ func servingWith(t testing.TB, cfg *draft.Sealed, o options, extra ...net.Listen
 	a.Ready()
 	done, ended := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(done); <-ended })
-	go func() { // publishes what was pushed last whenever the server asks for it
+	go func() { // publishes the last pushed config whenever the server requests it
 		defer close(ended)
 		for {
 			select {
@@ -216,7 +216,7 @@ func servingWith(t testing.TB, cfg *draft.Sealed, o options, extra ...net.Listen
 					a.give(web, a.latest)
 				}
 				for _, p := range a.Progress() {
-					if p.State == api.StateUnknown { // its config went with the stream before
+					if p.State == api.StateUnknown { // its config was dropped with the previous stream
 						a.give(p.Node, a.latest)
 					}
 				}
@@ -234,14 +234,14 @@ func (a *agent) give(key node.Key, cfg *draft.Sealed) {
 		Withheld: a.withheld, Listeners: a.Listeners(key)}})
 }
 
-// everyStream says that a config was made from the state that all streams find, also those that are
-// on their way in.
+// everyStream states that a config includes the state for all streams, including those that are
+// still connecting.
 const everyStream = math.MaxUint64
 
-// web is the node of most tests.
+// web is the node in most tests.
 var web = node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}
 
-// push publishes a config for web, of which the check withholds some resources, given as
+// push publishes a config for web, from which the check withholds some resources, given as
 // "TYPE:name".
 func (a *agent) push(cfg *draft.Sealed, withheld ...string) {
 	a.mu.Lock()
@@ -251,8 +251,7 @@ func (a *agent) push(cfg *draft.Sealed, withheld ...string) {
 	a.give(web, a.latest)
 }
 
-// without puts what was published last in the place of resources that are withheld, or leaves them
-// out.
+// without replaces withheld resources by their last published form, or removes them.
 func without(cfg, last *draft.Sealed, words []string) (*draft.Sealed, []draft.Withheld) {
 	if len(words) == 0 {
 		return cfg, nil
@@ -308,7 +307,7 @@ func typeStatus(t testing.TB, p api.ProxyStatus, typeURL string) api.TypeStatus 
 	return api.TypeStatus{}
 }
 
-// wait polls a condition for a bounded time.
+// wait polls a condition until it holds or the time limit expires.
 func (a *agent) wait(cond func() bool) {
 	a.t.Helper()
 	for end := time.Now().Add(patience); !cond(); runtime.Gosched() {
@@ -343,11 +342,11 @@ func dialTo(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientCo
 
 func nodeOf(id string) *corev3.Node { return &corev3.Node{Id: id} }
 
-// patience is how long a test waits for what must come, on a busy machine too.
+// patience is how long a test waits for an expected event, also on a busy machine.
 const patience = 2 * time.Minute
 
-// deadline is the context of a client: a lost answer ends the test with an error instead of
-// hanging.
+// deadline returns the context of a client, so that a lost response fails the test instead of
+// blocking it.
 func deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)

@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// progress returns how far a node is.
+// progress returns the progress of a node.
 func (a *agent) progress(id string) rollout.Progress {
 	a.t.Helper()
 	for _, p := range a.Progress() {
@@ -31,9 +31,9 @@ func (a *agent) reached(id string, revision uint64) rollout.Progress {
 	return a.progress(id)
 }
 
-// TestHeldBack: once a listener is rejected, all other changes go on, acknowledged as a whole, with
-// the last accepted bytes in its place; the rejected bytes are never sent again, and the next good
-// ones are.
+// TestHeldBack: after a listener is rejected, all other changes are still delivered and
+// acknowledged, with the listener's last accepted bytes. The rejected bytes are never sent again,
+// and the next good bytes are.
 func TestHeldBack(t *testing.T) {
 	for _, kind := range []string{"delta", "sotw"} {
 		t.Run(kind, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestHeldBack(t *testing.T) {
 			a.push(config("CDS:c=2", "LDS:a=1", "LDS:bad=2"))
 			want("CDS c=2", "CDS 2")
 			a.push(config("CDS:c=2", "LDS:a=2", "LDS:bad=2"))
-			want("LDS a=2 bad=1", "LDS 2 1") // the name again, since its response was rejected
+			want("LDS a=2 bad=1", "LDS 2 1") // a is sent again because its response was rejected
 			a.push(config("CDS:c=2", "LDS:a=3", "LDS:bad=2"))
 			want("LDS a=3", "LDS 3 1")
 			p := a.reached("default.web", 4)
@@ -81,9 +81,9 @@ func TestHeldBack(t *testing.T) {
 	}
 }
 
-// TestHeldBackKeepsItsClusters: a listener that stays as it was keeps the cluster that it refers
-// to, with its endpoints, although the config has them no longer, and lets go of them when it moves
-// on.
+// TestHeldBackKeepsItsClusters: while a rejected listener keeps its old form, the cluster to which
+// it refers is retained with its endpoints, although the config no longer has them. They are
+// removed when the listener changes.
 func TestHeldBackKeepsItsClusters(t *testing.T) {
 	a := serving(t, config("CDS:old=1", "EDS:old=old.1", "CDS:other=1", "LDS:l=l.old"))
 	c := a.delta("default.web")
@@ -98,7 +98,7 @@ func TestHeldBackKeepsItsClusters(t *testing.T) {
 	c.nack(c.want("LDS l=l.new"), "l: no")
 	a.push(config("CDS:new=1", "LDS:l=l.new", "LDS:m=m.new"))
 	c.wantAck("LDS l=l.old m=m.new")
-	c.wantAck("CDS -other") // old stays
+	c.wantAck("CDS -other") // old is retained
 	if p := a.reached("default.web", 2); len(p.Rejected) != 1 || p.Rejected[0].Accepted == nil {
 		t.Errorf("progress: %+v", p)
 	}
@@ -115,8 +115,8 @@ func TestHeldBackKeepsItsClusters(t *testing.T) {
 	d.wantAck("CDS -old")
 }
 
-// TestMissingClusterComes: a listener that was rejected for want of a cluster is tried again when
-// the cluster comes, and not for another one.
+// TestMissingClusterComes: a listener that was rejected because a cluster was missing is retried
+// when that cluster arrives, and not when another one does.
 func TestMissingClusterComes(t *testing.T) {
 	a := serving(t, config("CDS:c=1", "LDS:l=l.1"))
 	c := a.delta("default.web")
@@ -132,14 +132,14 @@ func TestMissingClusterComes(t *testing.T) {
 	c.wantAck("CDS c=2")
 	a.push(config("CDS:c=2", "CDS:zz=1", "CDS:wanted=1", "LDS:l=l.wanted"))
 	c.wantAck("CDS wanted=1")
-	c.wantAck("LDS l=l.1") // the name again, since its response was rejected
+	c.wantAck("LDS l=l.1") // l is sent again because its response was rejected
 	c.wantAck("LDS l=l.wanted")
 	if p := a.reached("default.web", 4); len(p.Rejected) != 0 {
 		t.Errorf("rejected: %+v", p.Rejected)
 	}
 }
 
-// TestProgress follows a revision from its publication to the answer.
+// TestProgress follows a revision from its publication to the client's answer.
 func TestProgress(t *testing.T) {
 	a := serving(t, config("LDS:l=1"))
 	changed, stop := a.Watch()
@@ -168,7 +168,7 @@ func TestProgress(t *testing.T) {
 	}
 	c.ack(resp)
 	until("answered", func(p rollout.Progress) bool { return p.Answered == 1 && len(p.Unanswered) == 0 })
-	a.push(config("LDS:l=2")) // nothing changes for this proxy, so it is there at once
+	a.push(config("LDS:l=2")) // no change for this proxy, so it counts as answered at once
 	if p := a.progress("default.web"); p.Revision != 2 || p.Answered != 2 {
 		t.Errorf("without a change: %+v", p)
 	}
@@ -179,21 +179,21 @@ func TestProgress(t *testing.T) {
 		bodyOf(lds, r.Accepted.Body()) != "2" || bodyOf(lds, r.Resource.Body()) != "3" {
 		t.Errorf("rejection: %+v", r)
 	}
-	// A proxy that reconnects has answered nothing yet.
+	// After a reconnect, a proxy has answered nothing.
 	if err := c.str.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
 	until("gone", func(p rollout.Progress) bool { return p.State == api.StateDisconnected })
 	d := a.delta("default.web")
 	d.subscribe(lds)
-	d.want("LDS l=2") // not what it rejects
+	d.want("LDS l=2") // not the rejected form
 	if p := a.progress("default.web"); p.Answered != 0 || p.Revision != 3 || p.State != api.StateServing {
 		t.Errorf("back: %+v", p)
 	}
 }
 
-// TestEnvoyAnswersWithItsListeners: Envoy asks for its clusters first; until it has asked for
-// listeners too it has not answered.
+// TestEnvoyAnswersWithItsListeners: Envoy requests its clusters first. It has not answered a
+// revision before it has also requested listeners.
 func TestEnvoyAnswersWithItsListeners(t *testing.T) {
 	a := serving(t, config("CDS:c=1", "LDS:l=1"))
 	a.push(config("CDS:c=1", "LDS:l=1"))
@@ -214,8 +214,8 @@ func TestEnvoyAnswersWithItsListeners(t *testing.T) {
 	a.reached("default.web", 1)
 }
 
-// TestAttribute: what is found out about a rejection shows in the status, and nothing of one that
-// is over.
+// TestAttribute: the attributed cause of a rejection appears in the status, unless the rejection is
+// already over.
 func TestAttribute(t *testing.T) {
 	a := serving(t, config("LDS:l=1", "LDS:m=1"))
 	c := a.delta("default.web")

@@ -27,7 +27,8 @@ func withDialer(f func(context.Context, string) (net.Conn, error)) grpc.DialOpti
 
 func isRoot() bool { return os.Getuid() == 0 }
 
-// TestClientThatNeverReads holds up neither Publish nor anyone else, and is cut off.
+// TestClientThatNeverReads: such a client delays neither Publish nor other clients, and its stream
+// is closed.
 func TestClientThatNeverReads(t *testing.T) {
 	log := newStreamLog()
 	a := startAgent(t, options{Handler: log, AckTimeout: 500 * time.Millisecond})
@@ -38,7 +39,7 @@ func TestClientThatNeverReads(t *testing.T) {
 	c := a.delta("default.web")
 	c.subscribe(lds)
 	<-log.opened
-	big := strings.Repeat("x", 1<<20) // more than the windows of the client take
+	big := strings.Repeat("x", 1<<20) // larger than the client's flow-control windows
 	for i := range 50 {
 		a.give(key, config("LDS:l="+fmt.Sprint(i)+big))
 		a.push(config(fmt.Sprintf("LDS:l=%d", i)))
@@ -62,7 +63,7 @@ func TestManyStreams(t *testing.T) {
 	const n = 1000
 	a := serving(t, config("CDS:a=1", "LDS:l=1"))
 	var conns []*grpc.ClientConn
-	for range n / 100 { // as many streams as one may have
+	for range n / 100 { // the maximum number of streams per connection
 		conns = append(conns, a.dial())
 	}
 	var wg sync.WaitGroup
@@ -114,8 +115,8 @@ func TestTooManyStreams(t *testing.T) {
 	c.end(codes.ResourceExhausted, "2 streams")
 }
 
-// TestPeerQuota: a peer that has opened all the streams that it may does not shut out another one,
-// and gets new ones for those that it closes.
+// TestPeerQuota: a peer that has reached its stream limit does not lock out other peers, and can
+// open a new stream for each one that it closes.
 func TestPeerQuota(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -138,7 +139,7 @@ func TestPeerQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-log.closed
-	for admitted := false; !admitted; { // the place is free once the stream has ended altogether
+	for admitted := false; !admitted; { // the slot is free only after the stream has ended completely
 		c := greedy(3)
 		refused := make(chan error, 1)
 		go func() {
@@ -208,7 +209,7 @@ func TestTypesNotServed(t *testing.T) {
 	wantEnd(t, func() error { _, err := d.str.Recv(); return err }, codes.InvalidArgument, "type URL")
 }
 
-// TestRemovalIsBounded: a listener that stays rejected does not keep old clusters for ever.
+// TestRemovalIsBounded: a listener that stays rejected does not retain old clusters forever.
 func TestRemovalIsBounded(t *testing.T) {
 	a := servingWith(t, config("CDS:a=1", "CDS:old=1", "LDS:l=1"), options{RemovalWait: 50 * time.Millisecond})
 	c := a.delta("default.web")
@@ -221,7 +222,7 @@ func TestRemovalIsBounded(t *testing.T) {
 	c.wantAck("CDS -old")
 }
 
-// TestServeFails: the failure of a listener ends the server.
+// TestServeFails: a failing network listener stops the server.
 func TestServeFails(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -25,8 +25,8 @@ func FuzzNodeID(f *testing.F) {
 	})
 }
 
-// TestNamesOfOtherTypes: the stream handlers keep what they are subscribed to, which nobody bounds
-// for types that are not served.
+// TestNamesOfOtherTypes: stream handlers retain their subscriptions, and for types that are not
+// served nothing else limits these.
 func TestNamesOfOtherTypes(t *testing.T) {
 	st := &adsStream{srv: NewServer(rollout.New(rollout.Options{}), ServerOptions{})}
 	delta := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: "other", ResourceNamesSubscribe: []string{"a"},

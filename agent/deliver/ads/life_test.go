@@ -19,7 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// streamLog is a handler that sends streams to channels.
+// streamLog is a handler that sends its streams to channels.
 type streamLog struct {
 	opened, closed chan access.Stream
 	refuse         error
@@ -39,7 +39,7 @@ func (l *streamLog) Opened(s access.Stream) error {
 
 func (l *streamLog) Closed(s access.Stream) { l.closed <- s }
 
-// TestReady: an agent that has not loaded its state says nothing, not even that a node is unknown.
+// TestReady: an agent that has not loaded its state sends nothing, not even that a node is unknown.
 func TestReady(t *testing.T) {
 	log, changed := newStreamLog(), make(chan struct{}, 10)
 	a := startAgent(t,
@@ -83,7 +83,7 @@ func TestUnknownNode(t *testing.T) {
 	}
 }
 
-// TestLateNode: a node that becomes known is served at once, and its grace is over.
+// TestLateNode: a node that becomes known is served at once, and its grace period ends.
 func TestLateNode(t *testing.T) {
 	log := newStreamLog()
 	a := startAgent(t, options{Handler: log})
@@ -102,7 +102,8 @@ func TestLateNode(t *testing.T) {
 	c.wantAck("LDS l=1")
 }
 
-// TestNodeVanishes: a client whose Dataplane is deleted keeps what it has until it is told.
+// TestNodeVanishes: a client whose Dataplane is deleted retains its resources until the server
+// answers it.
 func TestNodeVanishes(t *testing.T) {
 	a := servingWith(t, config("LDS:l=1"), options{UnknownGrace: 100 * time.Millisecond})
 	c := a.delta("default.web")
@@ -139,7 +140,7 @@ func TestBadNode(t *testing.T) {
 		t.Errorf("connected: %v", got)
 	}
 
-	// A node may be repeated, not changed.
+	// A later request may repeat the node but not change it.
 	c = a.delta("default.web")
 	c.subscribe(lds)
 	c.wantAck("LDS")
@@ -171,7 +172,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// deltaFrom asks for the listeners of a node from a loopback address.
+// deltaFrom connects from a loopback address and requests the listeners of a node.
 func deltaFrom(t *testing.T, ip string, to net.Addr, id string) *deltaClient {
 	conn := dialTo(t, "passthrough:///"+to.String(), withDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
@@ -182,7 +183,7 @@ func deltaFrom(t *testing.T, ip string, to net.Addr, id string) *deltaClient {
 	return c
 }
 
-// TestImpersonation: two addresses of the loopback stand for two peers.
+// TestImpersonation: two loopback addresses represent two peers.
 func TestImpersonation(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -196,7 +197,7 @@ func TestImpersonation(t *testing.T) {
 	<-log.opened
 	a.push(config("LDS:l=1"))
 	owner.wantAck("LDS l=1")
-	owner.subscribe(rds, "x") // which root is sent nothing of
+	owner.subscribe(rds, "x") // root receives no response for it
 	owner.wantAck("RDS -x")
 	from("127.0.0.9").end(codes.PermissionDenied, "default.web", "10.0.0.1", "10.0.0.9")
 	second := from("127.0.0.1") // as after a hot restart
@@ -211,7 +212,7 @@ func TestImpersonation(t *testing.T) {
 	local.wantAck("LDS l=1") // root takes over …
 	owner.end(codes.PermissionDenied, "taken over", "uid 0")
 	second.end(codes.PermissionDenied, "taken over")
-	from("127.0.0.1").end(codes.PermissionDenied, "in use by uid 0") // … and is not taken from
+	from("127.0.0.1").end(codes.PermissionDenied, "in use by uid 0") // … and cannot be displaced
 	a.push(config("LDS:l=2"))
 	local.wantAck("LDS l=2")
 }
@@ -226,7 +227,7 @@ func TestStatusAndStop(t *testing.T) {
 	<-log.opened
 	a.push(config("LDS:l=1"))
 	c.wantAck("LDS l=1")
-	for range 100 { // more than the ring holds
+	for range 100 { // more than the ring buffer holds
 		c.subscribe(rds, "x")
 		c.wantAck("RDS -x")
 	}
@@ -261,8 +262,8 @@ func TestStatusAndStop(t *testing.T) {
 	}
 }
 
-// TestGoneNodesBounded: of many nodes that came and went only some are remembered, first those that
-// had a config.
+// TestGoneNodesBounded: the number of disconnected nodes in the status is limited, and nodes
+// without a config are forgotten first.
 func TestGoneNodesBounded(t *testing.T) {
 	log := newStreamLog()
 	a := startAgent(t, options{Handler: log})
@@ -305,8 +306,8 @@ func TestPublishForNobody(t *testing.T) {
 	}
 }
 
-// TestConcurrent publishes, connects and looks at once; the race detector and the leak check are
-// the judges.
+// TestConcurrent publishes, connects, and reads the status concurrently. The race detector and the
+// leak check find the errors.
 func TestConcurrent(t *testing.T) {
 	a := serving(t, config("CDS:a=1", "LDS:l=1"))
 	conn := a.dial()

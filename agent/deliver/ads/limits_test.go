@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// readsOnly is an ADS server that reads requests and answers none.
+// readsOnly is an ADS server that reads requests and never responds.
 type readsOnly struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 }
@@ -27,10 +27,10 @@ func (readsOnly) DeltaAggregatedResources(
 	}
 }
 
-// TestLimitsOfGRPC measures what a server of grpc-go buffers for one connection whose requests stay
-// unfinished, with all limits that grpc-go offers. It is the reason for meteredConn: gRPC enlarges
-// the window of a stream to the size of the message that is read, and the window of a connection is
-// replenished when bytes arrive, not when a message is complete.
+// TestLimitsOfGRPC measures how much a grpc-go server buffers for one connection with unfinished
+// requests, with all limits that grpc-go offers. The result is the reason for meteredConn: gRPC
+// grows the window of a stream to the size of the message being read, and replenishes the window of
+// a connection when bytes arrive, not when a message is complete.
 func TestLimitsOfGRPC(t *testing.T) {
 	const (
 		streams = 20
@@ -86,7 +86,7 @@ func TestLimitsOfGRPC(t *testing.T) {
 	}
 }
 
-// credits are the bytes that a client may send, by stream; 0 is the connection.
+// credits holds the bytes that a client may still send, by stream; stream 0 is the connection.
 type credits struct{ of map[uint32]int }
 
 // more waits for a window update.

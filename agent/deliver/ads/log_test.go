@@ -11,8 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// slowLog is a log whose reader takes nothing until it is released, from the first line on that has
-// a word in it.
+// slowLog is a log that blocks from the first line that contains a word until it is released.
 type slowLog struct {
 	slog.Handler
 	word             string
@@ -32,8 +31,8 @@ func (l *slowLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestNothingWaitsForTheLog: while the log takes nothing, other streams of the node are served,
-// configs are published and the status is told.
+// TestNothingWaitsForTheLog: while the log blocks, the node's other streams are served, configs are
+// published, and the status is available.
 func TestNothingWaitsForTheLog(t *testing.T) {
 	for word, log := range map[string]func(a *agent, c *deltaClient) (wait func()){
 		"rejected a response": func(_ *agent, c *deltaClient) func() {
@@ -68,7 +67,7 @@ func TestNothingWaitsForTheLog(t *testing.T) {
 	}
 }
 
-// goOn runs a function concurrently and returns a function that waits for its end.
+// goOn runs a function concurrently and returns a function that waits until it has finished.
 func goOn(f func()) (wait func()) {
 	done := make(chan struct{})
 	go func() { defer close(done); f() }()

@@ -18,10 +18,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// resourceOf returns a resource that has a body word in one of its fields. A listener or route
-// configuration refers to the clusters that the word names, separated by dots and the like. A
-// listener also refers to route configurations of these names. It is for requests or for
-// connections if the word contains forHTTP or forTCP.
+// resourceOf returns a resource that contains a body word in one of its fields. A listener or route
+// configuration refers to the clusters that the word names, separated by punctuation. A listener
+// also refers to route configurations of these names, and it is an HTTP or TCP listener if the word
+// contains forHTTP or forTCP.
 func resourceOf(rank int, name, body string) *draft.Resource {
 	var m proto.Message
 	switch draft.Types[rank] {
@@ -38,7 +38,7 @@ func resourceOf(rank int, name, body string) *draft.Resource {
 	return draft.NewResource(rank, name, raw)
 }
 
-// namesOf returns the names in a body word. Filler is none.
+// namesOf returns the names in a body word, without filler.
 func namesOf(body string) (out []string) {
 	for _, name := range strings.FieldsFunc(body, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_:", r)
@@ -84,7 +84,7 @@ func listenerWith(name, body string) *listenerv3.Listener {
 		FilterChains: []*listenerv3.FilterChain{{Filters: filters}}}
 }
 
-// logVia is a logger that sends its entries to a cluster.
+// logVia returns a logger that sends its entries to a cluster.
 func logVia(cluster string) *accesslogv3.AccessLog {
 	return &accesslogv3.AccessLog{ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: packed(
 		&grpclogv3.HttpGrpcAccessLogConfig{CommonConfig: &grpclogv3.CommonGrpcAccessLogConfig{

@@ -14,15 +14,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// modelClient does what Envoy does with its clusters, endpoints and listeners, and checks that no
-// listener ever refers to a cluster that it does not have. The body of a listener is
+// modelClient handles clusters, endpoints, and listeners as Envoy does. It checks that no listener
+// ever refers to a cluster that the client does not have. The body of a listener is
 // "<name>.<cluster>/<revision>".
 type modelClient struct {
 	rng   *rand.Rand
 	has   map[string]map[string]string // type, name, body
-	calm  bool                         // rejects nothing any more
+	calm  bool                         // stop rejecting
 	fault string
-	// rejected holds the clusters that it refused when they came.
+	// rejected holds the clusters that the client rejected when they arrived.
 	rejected map[string]bool
 }
 
@@ -31,8 +31,8 @@ func newModelClient(rng *rand.Rand) *modelClient {
 		has: map[string]map[string]string{cds: {}, eds: {}, lds: {}}}
 }
 
-// apply takes a response as Envoy does: a resource that it rejects stays as it was and is named in
-// the message that is returned, the rest is applied.
+// apply handles a response as Envoy does: a rejected resource keeps its previous form and is named
+// in the returned message, and the others are applied.
 func (m *modelClient) apply(typeURL string, set map[string]string, removed []string, whole bool) (reject string) {
 	old := m.has[typeURL]
 	if whole {
@@ -40,7 +40,7 @@ func (m *modelClient) apply(typeURL string, set map[string]string, removed []str
 	}
 	for name, body := range set {
 		if _, ok := m.has[cds][name]; typeURL == eds && !ok {
-			continue // on its way when the cluster was removed: nobody watches it any more
+			continue // it was in transit when the cluster was removed, so no watch is left
 		}
 		if strings.HasSuffix(body, "bad") {
 			m.fault = "it was sent " + body
@@ -81,7 +81,7 @@ func (m *modelClient) apply(typeURL string, set map[string]string, removed []str
 	return reject
 }
 
-// state is all that the client has, in the words of config.
+// state returns everything that the client has, in the words of config.
 func (m *modelClient) state() string {
 	var words []string
 	for typeURL, list := range m.has {
@@ -93,7 +93,7 @@ func (m *modelClient) state() string {
 	return strings.Join(words, " ")
 }
 
-// randomConfig makes a config of some clusters with endpoints and some listeners that refer to
+// randomConfig returns a config of some clusters with endpoints and some listeners that refer to
 // them.
 func randomConfig(rng *rand.Rand, revision int) []string {
 	var words, clusters []string
@@ -109,8 +109,8 @@ func randomConfig(rng *rand.Rand, revision int) []string {
 	return words
 }
 
-// pushUnfit publishes a config of which the check withholds some at random: what has the word in
-// its bytes, and the listeners that need a cluster which was not published in any form.
+// pushUnfit publishes a config of which the check withholds some resources: random ones that
+// contain the word in their bytes, and listeners that need a cluster which was never published.
 func (a *agent) pushUnfit(rng *rand.Rand, words []string) {
 	bad := map[string]bool{}
 	for i, w := range words {
@@ -142,9 +142,9 @@ func (a *agent) pushUnfit(rng *rand.Rand, words []string) {
 	a.give(web, a.latest)
 }
 
-// TestModel pushes random configs at a client that takes or rejects them at random: whatever the
-// interleaving, no listener is ever without its cluster, and in the end the client has the last
-// config. With the check, nothing is sent that it refuses.
+// TestModel pushes random configs to a client that accepts or rejects them at random. For every
+// interleaving, no listener is ever without its cluster, and finally the client has the last
+// config. With the check, no resource that it withholds is sent.
 func TestModel(t *testing.T) {
 	seeds := uint64(25)
 	if testing.Short() {
@@ -159,7 +159,7 @@ func TestModel(t *testing.T) {
 				a.push(config(randomConfig(rng, 0)...))
 				m := newModelClient(rand.New(rand.NewPCG(seed, 2)))
 				final := append(randomConfig(rng, 99), "LDS:last=last.x/99", "CDS:x=99", "EDS:x=x.99")
-				for i, w := range final { // all of it new, so that all of what was rejected is sent again
+				for i, w := range final { // change everything, so that everything rejected is sent again
 					if !strings.HasPrefix(w, "LDS") {
 						final[i] = w + "9"
 					}
@@ -184,9 +184,10 @@ func TestModel(t *testing.T) {
 						break
 					}
 					if rng.IntN(3) == 0 {
-						continue // more than one push between two looks
+						continue // push more than once between two steps
 					}
-					// An unrelated name is always answered, so that there is something to receive.
+					// The server always answers an unrelated name, so there is a response to
+					// receive.
 					if err := step(); err != nil {
 						t.Fatal(err)
 					}
@@ -209,8 +210,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// modelDelta returns a function that receives responses up to the answer to a probe and reacts to
-// them.
+// modelDelta returns a function that receives and handles responses until the answer to a probe
+// arrives.
 func modelDelta(a *agent, m *modelClient) func() error {
 	c := a.delta("default.web")
 	c.subscribe(cds)
@@ -260,7 +261,7 @@ func modelDelta(a *agent, m *modelClient) func() error {
 	}
 }
 
-// modelSotw is modelDelta for the state of the world.
+// modelSotw is modelDelta for state-of-the-world clients.
 func modelSotw(a *agent, m *modelClient) func() error {
 	c := a.sotw(nodeOf("default.web"))
 	c.ask(cds)

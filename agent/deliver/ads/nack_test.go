@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestNackSotwOnce: rule P1, a rejected response is not repeated until its type changes, and then
-// follows at once.
+// TestNackSotwOnce: by rule P1, a rejected response is not repeated until its type changes, and
+// then it is sent at once.
 func TestNackSotwOnce(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	a := servingWith(t, config("LDS:l=l1"), options{Registry: reg})
@@ -18,7 +18,7 @@ func TestNackSotwOnce(t *testing.T) {
 	a.push(config("LDS:l=l2"))
 	bad := c.want("LDS l2")
 	c.nack(bad, "l: no good")
-	c.nack(bad, "l: no good") // a client that says it over and over
+	c.nack(bad, "l: no good") // the client repeats its rejection
 	c.ask(rds, "r")
 	c.wantAck("RDS", "r")
 	a.push(config("LDS:l=l2", "RDS:r=r1")) // another type
@@ -64,8 +64,8 @@ func TestNackSotwOnce(t *testing.T) {
 	}
 }
 
-// TestNackDelta: rules P1 to P3, the names of a rejected response are all sent again with the next
-// push, the bad one in the bytes that were accepted last.
+// TestNackDelta: by rules P1 to P3, all names of a rejected response are sent again with the next
+// push, the bad one in its last accepted bytes.
 func TestNackDelta(t *testing.T) {
 	a := serving(t, config("LDS:a=1", "LDS:b=1", "LDS:c=1"))
 	c := a.delta("default.web")
@@ -79,15 +79,15 @@ func TestNackDelta(t *testing.T) {
 	if len(ts.Held) != 1 || ts.Held[0].Name != "b" {
 		t.Errorf("held: %+v", ts.Held)
 	}
-	// The names of that response again; b has its accepted form.
+	// The names of that response are sent again, and b in its accepted form.
 	a.push(config("LDS:a=2", "LDS:b=2", "LDS:c=2"))
 	c.wantAck("LDS a=2 b=1 c=2")
-	// A name that is asked for is answered.
+	// A requested name is answered.
 	c.subscribe(lds, "d")
 	c.wantAck("LDS -d")
 	c.subscribe(lds, "b")
 	c.wantAck("LDS b=1")
-	// And there and back again is a change.
+	// A change that is reverted is a change too.
 	a.push(config("LDS:a=2", "LDS:c=2"))
 	c.wantAck("LDS -b")
 	a.push(config("LDS:a=2", "LDS:b=2", "LDS:c=2"))
@@ -99,15 +99,15 @@ func TestNackDelta(t *testing.T) {
 	}
 }
 
-// TestNackRestart: rule P2, a proxy that restarts gets the bytes that it last accepted of what it
-// rejects.
+// TestNackRestart: by rule P2, a proxy that restarts receives the last accepted bytes of each
+// resource that it rejects.
 func TestNackRestart(t *testing.T) {
 	good := config("LDS:a=1", "LDS:ab=1")
 	next := config("LDS:a=2", "LDS:ab=2", "LDS:new=1")
 	for _, kind := range []string{"delta", "sotw"} {
 		t.Run(kind, func(t *testing.T) {
 			a := serving(t, good)
-			first := func(line, reason string) { // a new stream, its first answer and a reaction
+			first := func(line, reason string) { // a new stream, its first response, and the reaction
 				t.Helper()
 				if kind == "delta" {
 					c := a.delta("default.web")
@@ -136,7 +136,7 @@ func TestNackRestart(t *testing.T) {
 			if len(held) != 2 || held[0].Name != "ab" || held[1].Name != "new" || held[1].AcceptedVersion != "" {
 				t.Errorf("held: %+v", held)
 			}
-			first("LDS a=2 ab=1 new=1", "") // "a" is not named, although it stands in "ab"; "new" gets another chance
+			first("LDS a=2 ab=1 new=1", "") // "a" is not named, although "ab" contains it; "new" gets another chance
 			held = typeStatus(t, a.status("default.web"), lds).Held
 			if len(held) != 1 || held[0].Name != "ab" {
 				t.Errorf("held after the restart: %+v", held)
@@ -148,8 +148,8 @@ func TestNackRestart(t *testing.T) {
 	}
 }
 
-// TestNackRestartPush: what was rejected by itself without a name is not sent again to a proxy that
-// comes back.
+// TestNackRestartPush: a resource that was rejected in a response without other resources, and
+// without a name in the message, is not sent again to a proxy that reconnects.
 func TestNackRestartPush(t *testing.T) {
 	cfg := config("LDS:a=1", "LDS:b=1")
 	a := serving(t, cfg)
@@ -158,7 +158,7 @@ func TestNackRestartPush(t *testing.T) {
 	c.wantAck("LDS a=1 b=1")
 	accepted := versionsOf(cfg, lds)
 	a.push(config("LDS:a=2", "LDS:b=1"))
-	c.nack(c.want("LDS a=2"), "something went wrong") // names none: all that changed is suspect
+	c.nack(c.want("LDS a=2"), "something went wrong") // names no resource, so all changed resources are suspect
 	c.subscribe(rds, "x")
 	c.wantAck("RDS -x")
 
@@ -170,8 +170,8 @@ func TestNackRestartPush(t *testing.T) {
 	d.wantAck("LDS b=2")
 }
 
-// TestNackAllSuspect: when the message names no resource, all that was not accepted before in these
-// bytes is suspect, and sent again in halves.
+// TestNackAllSuspect: if the message names no resource, all resources whose bytes were not accepted
+// before are suspect and are sent again in halves.
 func TestNackAllSuspect(t *testing.T) {
 	a := serving(t, config("LDS:a=1", "LDS:b=1"))
 	c := a.sotw(nodeOf("default.web"))

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestListenerKeepsOffABadCluster: a listener stays with the cluster that it has as long as the one
-// that it goes over to is rejected, and says so.
+// TestListenerKeepsOffABadCluster: while the new cluster of a listener is rejected, the listener
+// keeps its old cluster, and the status reports it.
 func TestListenerKeepsOffABadCluster(t *testing.T) {
 	for _, kind := range bothKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -41,9 +41,8 @@ func TestListenerKeepsOffABadCluster(t *testing.T) {
 	}
 }
 
-// TestListenerWaitsForItsCluster: a listener goes over to a new cluster only when the client has
-// acknowledged that, and one of a service that is new waits for its cluster as long as that is
-// suspected.
+// TestListenerWaitsForItsCluster: a listener switches to a new cluster only after the client has
+// acknowledged the cluster. A new listener waits for its cluster only while that is suspect.
 func TestListenerWaitsForItsCluster(t *testing.T) {
 	a := serving(t, config("CDS:one=1", "LDS:l=l.one"))
 	c := a.delta("default.web")
@@ -66,7 +65,7 @@ func TestListenerWaitsForItsCluster(t *testing.T) {
 	both := c.want("CDS bad=poison new=1")
 	a.push(config("CDS:bad=poison", "CDS:one=1", "CDS:new=1", "CDS:two=1", "LDS:l=l.two", "LDS:m=m",
 		"LDS:n=n.new"))
-	c.wantAck("LDS n=n.new") // nothing is known against it
+	c.wantAck("LDS n=n.new") // the cluster is not suspect
 	a.push(config("CDS:bad=poison", "CDS:one=1", "CDS:new=1", "CDS:two=1", "LDS:l=l.two", "LDS:m=m"))
 	c.wantAck("LDS -n")
 	c.nack(both, outOfRange)

@@ -106,7 +106,8 @@ func (st *adsStream) receiveFirst(str grpc.ServerStream, msg proto.Message) erro
 	return err
 }
 
-// isRefused reports whether an error of receive concerns the request and not the connection.
+// isRefused reports whether an error of receive means that the request is refused, and not that the
+// connection failed.
 func isRefused(err error) bool {
 	code := status.Code(err)
 	return code == codes.ResourceExhausted || code == codes.InvalidArgument

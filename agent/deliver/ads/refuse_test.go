@@ -39,9 +39,9 @@ func sample(t *testing.T, reg *prometheus.Registry, name string, labels ...strin
 	return 0
 }
 
-// TestHeldByCheck: what the check refuses stays at the client as it accepted it last, everything
-// else goes on, and the next good bytes go out. What the client never had in any form is not sent
-// before it is good.
+// TestHeldByCheck: a resource that the check withholds keeps its last accepted form at the client,
+// all other changes are delivered, and the next good bytes are sent. A resource that the client
+// never had is not sent before it is good.
 func TestHeldByCheck(t *testing.T) {
 	for _, kind := range []string{"delta", "sotw"} {
 		t.Run(kind, func(t *testing.T) {
@@ -119,8 +119,8 @@ func TestHeldByCheck(t *testing.T) {
 	}
 }
 
-// TestRefusedClusterKeepsOld: the routes and listeners of a config go with the form of a cluster
-// that the client has, and a listener that stays keeps the cluster that it needs.
+// TestRefusedClusterKeepsOld: the routes and listeners of a config are delivered if the client has
+// an earlier form of the cluster, and a withheld listener retains the cluster that it needs.
 func TestRefusedClusterKeepsOld(t *testing.T) {
 	a := serving(t, config("CDS:c=1", "CDS:old=1", "LDS:l=l.old", "RDS:r=r.c"))
 	c := a.delta("default.web")
@@ -138,7 +138,7 @@ func TestRefusedClusterKeepsOld(t *testing.T) {
 	d.wantAck("CDS c=1 old=1")
 	d.subscribe(lds)
 	d.wantAck("LDS l=l.old")
-	// Refused without a change of its own: it stays, and so does what it needs.
+	// The listener is withheld without having changed: it and its dependencies are retained.
 	a.push(config("CDS:c=2", "LDS:l=l.old", "RDS:r=r.c+"), "CDS:c", "LDS:l")
 	a.push(config("CDS:c=3", "LDS:l=l.old", "RDS:r=r.c+"), "LDS:l")
 	c.wantAck("CDS c=3")
@@ -148,8 +148,8 @@ func TestRefusedClusterKeepsOld(t *testing.T) {
 	c.wantAck("CDS -old")
 }
 
-// TestRefusedInFlight: what was sent and is not answered yet stays with the client, so it is not
-// taken away.
+// TestRefusedInFlight: a resource that was sent and not yet answered stays at the client and is not
+// removed.
 func TestRefusedInFlight(t *testing.T) {
 	a := serving(t, config("LDS:a=1"))
 	c := a.delta("default.web")
@@ -158,9 +158,9 @@ func TestRefusedInFlight(t *testing.T) {
 	a.push(config("LDS:a=1", "LDS:l=1", "LDS:m=1"))
 	resp := c.want("LDS l=1 m=1")
 	a.push(config("LDS:a=1", "LDS:l=2", "LDS:m=2"), "LDS:l", "LDS:m")
-	c.nack(resp, "m: no") // so l is in force, and m is not
+	c.nack(resp, "m: no") // so l is active and m is not
 	a.push(config("LDS:a=2", "LDS:l=2", "LDS:m=2"), "LDS:l", "LDS:m")
-	c.wantAck("LDS a=2 l=1 m=1") // with the next change all of a rejected response is sent again
+	c.wantAck("LDS a=2 l=1 m=1") // the next change sends all of a rejected response again
 	a.push(config("LDS:a=2", "LDS:l=3", "LDS:m=3"))
 	c.wantAck("LDS l=3 m=3")
 	if nobody := (node.Key{ID: "default.nobody"}); a.Listeners(nobody) != nil {
@@ -168,7 +168,7 @@ func TestRefusedInFlight(t *testing.T) {
 	}
 }
 
-// TestRefusedThenUnknown: a node that is unknown now has nothing that could be worked out anew.
+// TestRefusedThenUnknown: a node that has become unknown has no config to recompute.
 func TestRefusedThenUnknown(t *testing.T) {
 	var changed atomic.Int32
 	a := servingWith(t, config("LDS:l=1"), options{Changed: func() { changed.Add(1) }})
@@ -186,9 +186,9 @@ func TestRefusedThenUnknown(t *testing.T) {
 	}
 }
 
-// TestRefusedUntilAnotherHasMoved: an address is free once the client has taken the new form of the
-// listener that had it, so then a new look at what is withheld is asked for, and it is known which
-// listeners the client has.
+// TestRefusedUntilAnotherHasMoved: an address is free once the client has accepted the new form of
+// the listener that used it. The server then requests a new check, for which Listeners returns the
+// listeners that the client has.
 func TestRefusedUntilAnotherHasMoved(t *testing.T) {
 	var changed atomic.Int32
 	a := servingWith(t, config("LDS:l=1", "LDS:m=2"), options{Changed: func() { changed.Add(1) }})
@@ -217,12 +217,13 @@ func TestRefusedUntilAnotherHasMoved(t *testing.T) {
 	c.wantAck("LDS l=2")
 	a.wait(func() bool { return bodies() == "l=2 m=3 " })
 	if n := changed.Load(); n != before+1 {
-		t.Errorf("a new look is asked for %d times where nothing is withheld", n-before-1)
+		t.Errorf("a new check is requested %d times although nothing is withheld", n-before-1)
 	}
 }
 
-// TestRefusedAfterRestart: an agent that has just started does not know what an Envoy has. A delta
-// client that lists a refused name is left it, and what it may need, until there is a good form.
+// TestRefusedAfterRestart: an agent that has just started does not know the resources of an Envoy.
+// If a delta client lists a withheld name, the client keeps that resource and its possible
+// dependencies until there is a good form.
 func TestRefusedAfterRestart(t *testing.T) {
 	had := config("CDS:c=1", "CDS:old=1", "LDS:a=1", "LDS:l=l.old")
 	cfg := config("CDS:c=1", "LDS:a=1", "LDS:l=l.bad")
@@ -234,7 +235,7 @@ func TestRefusedAfterRestart(t *testing.T) {
 		c.resume(lds, versionsOf(had, lds))
 		return a, c
 	}
-	probe := func(c *deltaClient) { // nothing else comes
+	probe := func(c *deltaClient) { // no other response precedes it
 		c.t.Helper()
 		c.subscribe(rds, "probe")
 		c.wantAck("RDS -probe")
@@ -258,7 +259,7 @@ func TestRefusedAfterRestart(t *testing.T) {
 		probe(c)
 		a.push(config("CDS:c=1", "CDS:old=1", "LDS:a=1", "LDS:l=l.old"))
 		probe(c)
-		a.push(cfg, "LDS:l") // now it is known
+		a.push(cfg, "LDS:l") // now the agent knows it
 		probe(c)
 		if r := a.progress("default.web").Rejected; len(r) != 1 || r[0].Accepted == nil {
 			t.Errorf("rejected: %+v", r)
@@ -301,9 +302,9 @@ func TestRefusedAfterRestart(t *testing.T) {
 	})
 }
 
-// TestRefusedAfterRestartStateOfTheWorld: a client that comes with another config than the agent
-// knows would lose what is left out, so it is sent the listener as it is and keeps its own by
-// rejecting it. One without a config goes without.
+// TestRefusedAfterRestartStateOfTheWorld: a client whose config differs from the agent's would lose
+// a resource that is missing from the list. So it receives the listener unchanged, rejects it, and
+// keeps its own form. A client without a config does not receive the listener.
 func TestRefusedAfterRestartStateOfTheWorld(t *testing.T) {
 	a := serving(t, nil)
 	push := func(words ...string) { a.push(config(words...), "LDS:l") }
@@ -314,7 +315,7 @@ func TestRefusedAfterRestartStateOfTheWorld(t *testing.T) {
 	c.nack(c.want("LDS 1 bad"), "l: bad")
 	push("LDS:a=2", "LDS:l=bad")
 	c.wantAck("LDS 2 bad")
-	// Now it is known to have it in these bytes: they were not rejected after all.
+	// Now the agent knows that the client has these bytes, since they were not rejected.
 	push("LDS:a=2", "LDS:l=bad2")
 	push("LDS:a=3", "LDS:l=bad2")
 	c.wantAck("LDS 3 bad")
@@ -326,8 +327,8 @@ func TestRefusedAfterRestartStateOfTheWorld(t *testing.T) {
 	d.wantAck("LDS 1")
 }
 
-// TestRefusedOfAnotherPeer: another peer that uses the node id is sent what the check let through
-// last, whatever the one before it had.
+// TestRefusedOfAnotherPeer: another peer that uses the node id receives the last form that passed
+// the check, regardless of what the previous peer had.
 func TestRefusedOfAnotherPeer(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -351,7 +352,7 @@ func TestRefusedOfAnotherPeer(t *testing.T) {
 	d.wantAck("LDS m=1")
 }
 
-// TestRefusedNames has names that nothing of the config has, and types that are not served.
+// TestRefusedNames withholds names that the config does not contain, and types that are not served.
 func TestRefusedNames(t *testing.T) {
 	a := serving(t, config("LDS:l=1"))
 	c := a.delta("default.web")
@@ -364,9 +365,9 @@ func TestRefusedNames(t *testing.T) {
 	}
 }
 
-// TestWithheldInTheLightOfOlderListeners: between the look at the listeners of a client and the
-// publication of what was withheld by it, the client has accepted others. The server asks for
-// another look, since the listeners wait for it.
+// TestWithheldInTheLightOfOlderListeners: the client accepts other listeners after the check read
+// its listeners and before the result is published. The server requests another check, since the
+// listeners wait for it.
 func TestWithheldInTheLightOfOlderListeners(t *testing.T) {
 	a := serving(t, config("LDS:l=1"))
 	c := a.delta("default.web")

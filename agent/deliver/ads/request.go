@@ -83,9 +83,9 @@ func (in *incoming) decode(raw []byte) {
 	if in.first {
 		filters = in.st.srv.first
 	}
-	keep := filters.sotw
+	fieldFilter := filters.sotw
 	if _, delta := in.msg.(*discovery.DeltaDiscoveryRequest); delta {
-		fields, keep = deltaFields, filters.delta
+		fields, fieldFilter = deltaFields, filters.delta
 	}
 	size, ok := measure(raw, fields)
 	if !ok {
@@ -98,7 +98,7 @@ func (in *incoming) decode(raw []byte) {
 	if in.err = in.st.charge(size.cost()); in.err != nil {
 		return
 	}
-	kept, _ := keep(make([]byte, 0, len(raw)), raw)
+	kept, _ := fieldFilter(make([]byte, 0, len(raw)), raw)
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(kept, in.msg); err != nil {
 		in.st.release(size.cost())
 		in.err = status.Errorf(codes.InvalidArgument, "the request is not a discovery request: %v", err)
@@ -107,7 +107,7 @@ func (in *incoming) decode(raw []byte) {
 	in.st.costs <- size.cost()
 }
 
-// requestSize is the size of a request by what is limited.
+// requestSize contains the limited sizes of a request.
 type requestSize struct {
 	names     int // number of resource names and versions
 	nameBytes int // their encoded size

@@ -15,7 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 )
 
-// testStream is a stream on which nothing is read but what a test decodes.
+// testStream returns a stream that reads only the requests that a test decodes.
 func testStream() *adsStream {
 	s := NewServer(rollout.New(rollout.Options{}), ServerOptions{Metadata: [][]string{{"text"}, {"map", "text"}}})
 	st := &adsStream{srv: s, costs: make(chan int64, 4)}
@@ -23,7 +23,7 @@ func testStream() *adsStream {
 	return st
 }
 
-// TestHostileMetadataIsNotExpanded: metadata of as many values as 256 KiB can hold is never made
+// TestHostileMetadataIsNotExpanded: metadata with as many values as fit in 256 KiB is never decoded
 // into messages.
 func TestHostileMetadataIsNotExpanded(t *testing.T) {
 	var entry, list []byte
@@ -47,8 +47,8 @@ func TestHostileMetadataIsNotExpanded(t *testing.T) {
 	if in.err != nil {
 		t.Fatal(in.err)
 	}
-	if took := after.TotalAlloc - before.TotalAlloc; took > 2<<20 {
-		t.Errorf("%d bytes of metadata took %d bytes to decode", len(metadata), took)
+	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 2<<20 {
+		t.Errorf("%d bytes of metadata took %d bytes to decode", len(metadata), allocated)
 	}
 	fields := in.msg.(*discovery.DeltaDiscoveryRequest).GetNode().GetMetadata().GetFields()
 	if _, null := fields["text"].GetKind().(*structpb.Value_NullValue); !null || len(fields) != 1 {
@@ -98,7 +98,7 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		if err != nil {
-			return // the fault is in what is not used
+			return // the fault is in an unused field
 		}
 		texts := func(m proto.Message) (n *corev3.Node, text, inner string) {
 			n = m.(interface{ GetNode() *corev3.Node }).GetNode()

@@ -29,8 +29,8 @@ func structOf(t *testing.T, v map[string]any) *structpb.Struct {
 	return s
 }
 
-// TestNodeIsReduced: of a node only what is used is decoded, and all of what was there is gone once
-// the handler has seen it.
+// TestNodeIsReduced: only the used fields of a node are decoded, and all of them are dropped after
+// the handler has received them.
 func TestNodeIsReduced(t *testing.T) {
 	var opened, closed *corev3.Node
 	h := nodeLog{opened: func(n *corev3.Node) { opened = n }, closed: func(n *corev3.Node) { closed = n }}
@@ -76,8 +76,8 @@ type nodeLog struct{ opened, closed func(*corev3.Node) }
 func (l *nodeLog) Opened(s access.Stream) error { l.opened(s.Node); return nil }
 func (l *nodeLog) Closed(s access.Stream)       { l.closed(s.Node) }
 
-// TestRequestBounds: what is too large is refused with its size, the bound and the remedy, in the
-// first request of a stream and in a later one; the names of a large mesh are not.
+// TestRequestBounds: the first and later requests of a stream are refused if they are too large,
+// with their size, the limit, and the remedy. The names of a large mesh are not too large.
 func TestRequestBounds(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	a := servingWith(t, config("LDS:l=1"), options{Registry: reg})
@@ -136,7 +136,7 @@ func TestRequestBounds(t *testing.T) {
 			later.send(c.req)
 			later.end(c.code, c.want...)
 		})
-		if c.name != "prefixes" { // that is for the handler to say
+		if c.name != "prefixes" { // the handler decides about it
 			refused += 2
 		}
 	}
@@ -161,8 +161,8 @@ func TestRequestBounds(t *testing.T) {
 	wantEnd(t, func() error { _, err := s.str.Recv(); return err }, codes.InvalidArgument, "262144")
 }
 
-// TestControlCharactersStayOut: nothing that a client says reaches the status or the log with a
-// character that a terminal acts on.
+// TestControlCharactersStayOut: no text from a client reaches the status or the log with terminal
+// control characters.
 func TestControlCharactersStayOut(t *testing.T) {
 	const evil = "\x1b]0;pwned\x07\x1b[2J\n\u202e"
 	var log bytes.Buffer
@@ -205,7 +205,7 @@ func TestControlCharactersStayOut(t *testing.T) {
 	}
 }
 
-// TestDetailsAreDropped: of a rejection only code and message are decoded.
+// TestDetailsAreDropped: only the code and the message of a rejection are decoded.
 func TestDetailsAreDropped(t *testing.T) {
 	a := serving(t, config("LDS:l=1"))
 	c := a.delta("default.web")

@@ -22,22 +22,22 @@ func TestSotwSubscriptions(t *testing.T) {
 	// Only the additional name is answered.
 	c.ask(eds, "a", "b")
 	c.wantAck("EDS eb1", "a", "b")
-	// A name that does not exist is answered without it, and sent once it does.
+	// A name that does not exist is missing from the response, and sent when it exists.
 	c.ask(eds, "a", "b", "new")
 	c.wantAck("EDS", "a", "b", "new")
 	a.push(config("CDS:a=a1", "CDS:b=b1", "EDS:a=ea1", "EDS:b=eb1", "EDS:new=en1", "LDS:l=l1", "RDS:r=r1"))
 	c.wantAck("EDS en1", "a", "b", "new")
-	// Only the type and the endpoints that changed.
+	// Only the changed types and endpoints are sent.
 	a.push(config("CDS:a=a1", "CDS:b=b1", "EDS:a=ea1", "EDS:b=eb2", "EDS:new=en1", "LDS:l=l2", "RDS:r=r2"))
 	c.wantAck("EDS eb2", "a", "b", "new")
 	c.wantAck("LDS l2")
-	// A name less, and then again.
+	// The client drops a name and adds it again.
 	c.ask(eds, "b", "new")
 	c.ask(eds, "a", "b", "new")
 	c.wantAck("EDS ea1", "a", "b", "new")
 }
 
-// TestSotwResume: the version says what a client has, also of a list of names.
+// TestSotwResume: the version states which resources a client has, also for a list of names.
 func TestSotwResume(t *testing.T) {
 	cfg := config("CDS:a=a1", "CDS:b=b1", "EDS:a=ea1", "EDS:b=eb1", "LDS:l=l1")
 	a := serving(t, cfg)
@@ -64,8 +64,8 @@ func TestSotwResume(t *testing.T) {
 	b.push(config("CDS:a=a1", "CDS:b=b1", "EDS:a=ea1", "EDS:b=eb1", "LDS:l=l2"))
 	d.wantAck("LDS l2")
 
-	// A client that had just asked for one more when the connection broke has the version of the list
-	// without it.
+	// A client that added a name just before the connection broke has the version of the list
+	// without that name.
 	e := b.sotw(nodeOf("default.web"))
 	e.version[eds] = c.version[eds]
 	b.push(config("EDS:a=ea1", "EDS:b=eb1", "EDS:c=ec1"))
@@ -73,8 +73,8 @@ func TestSotwResume(t *testing.T) {
 	e.wantAck("EDS ea1 eb1 ec1", "a", "b", "c")
 }
 
-// TestSotwWarm: ENVOY rule 115, after a change of a cluster Envoy asks for its endpoints again,
-// with the names, the version and the nonce that it has, and must be answered.
+// TestSotwWarm: by ENVOY rule 115, Envoy requests the endpoints of a changed cluster again, with
+// its current names, version, and nonce, and must receive a response.
 func TestSotwWarm(t *testing.T) {
 	a := serving(t, config("CDS:a=a1", "CDS:b=b1", "EDS:a=ea1", "EDS:b=eb1"))
 	c := a.sotw(nodeOf("default.web"))
@@ -90,8 +90,8 @@ func TestSotwWarm(t *testing.T) {
 	c.wantAck("EDS eb2", "a", "b")
 }
 
-// TestSotwOrder: absence removes a cluster, so it stays in the list until the listeners have moved
-// off it.
+// TestSotwOrder: a cluster is removed by its absence, so it stays in the list until the listeners
+// no longer refer to it.
 func TestSotwOrder(t *testing.T) {
 	a := serving(t, config("CDS:a=a1", "CDS:old=o1", "LDS:l=l1"))
 	c := a.sotw(nodeOf("default.web"))
@@ -103,7 +103,7 @@ func TestSotwOrder(t *testing.T) {
 	c.wantAck("CDS a1 n1 o1")
 	c.wantAck("LDS l2")
 	c.wantAck("CDS a1 n1")
-	a.push(config("CDS:new=n1", "LDS:l=l2")) // nothing refers to it, nothing to wait for
+	a.push(config("CDS:new=n1", "LDS:l=l2")) // nothing refers to it, so nothing waits
 	c.wantAck("CDS n1")
 	a.push(config("LDS:l=l2"))
 	c.wantAck("CDS")
@@ -111,8 +111,8 @@ func TestSotwOrder(t *testing.T) {
 	c.wantAck("LDS l3")
 }
 
-// TestSotwStale: a request with the nonce of an older response is no acknowledgement and is not
-// answered.
+// TestSotwStale: a request with the nonce of an older response is not an acknowledgement and gets
+// no response.
 func TestSotwStale(t *testing.T) {
 	a := serving(t, config("LDS:l=l1"))
 	c := a.sotw(nodeOf("default.web"))
@@ -130,8 +130,8 @@ func TestSotwStale(t *testing.T) {
 	c.wantAck("LDS l3")
 }
 
-// TestGRPCClient: a gRPC library asks by name, gets its own flavor and takes absence for "does not
-// exist".
+// TestGRPCClient: a gRPC library requests resources by name, receives the config for gRPC, and
+// interprets absence as "does not exist".
 func TestGRPCClient(t *testing.T) {
 	key := node.Key{ID: "default.web", Flavor: node.FlavorGRPC}
 	a := startAgent(t, options{})
@@ -143,7 +143,7 @@ func TestGRPCClient(t *testing.T) {
 	if got := a.Connected()[0]; got != key {
 		t.Fatalf("key %v, want %v", got, key)
 	}
-	a.push(config("LDS:svc=envoy")) // the Envoy of that name is another
+	a.push(config("LDS:svc=envoy")) // the Envoy of that name is a different node
 	a.give(key, config("LDS:other=o1"))
 	c.wantAck("LDS", "svc")
 	a.give(key, config("LDS:other=o2", "LDS:svc=s1"))
@@ -155,7 +155,7 @@ func TestGRPCClient(t *testing.T) {
 	c.wantAck("LDS s1", "svc", "third")
 	a.give(key, config("LDS:other=o2"))
 	c.wantAck("LDS", "svc", "third")
-	// No names are no wildcard.
+	// An empty list is not a wildcard.
 	c.ask(lds)
 	a.give(key, config("LDS:other=o4", "CDS:c=c1"))
 	c.wantAck("CDS c1", "c")

@@ -22,8 +22,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// inMemory is a server on a network in memory, so that time can be that of synctest. What it
-// publishes is up to the test.
+// inMemory is a server on an in-memory network, so that synctest controls the time. It publishes
+// only on calls of the test.
 type inMemory struct {
 	*ads.Server
 	*rollout.Proxies
@@ -58,7 +58,7 @@ func (m *inMemory) dial() *grpc.ClientConn {
 	}))
 }
 
-// pass publishes a config for web as a pass does that has seen all streams so far.
+// pass publishes a config for web like a pass that includes all current streams.
 func (m *inMemory) pass(cfg *draft.Sealed) { m.passFrom(m.LastStream(), cfg) }
 
 func (m *inMemory) passFrom(last uint64, cfg *draft.Sealed) {
@@ -66,13 +66,14 @@ func (m *inMemory) passFrom(last uint64, cfg *draft.Sealed) {
 	synctest.Wait()
 }
 
-// connect opens a stream of web that asks for listeners. got receives what comes, end why it ended.
+// connect opens a stream of web that requests listeners. got receives the responses, and end the
+// error that ends the stream.
 func (m *inMemory) connect() (c *deltaClient, got chan *discoveryv3.DeltaDiscoveryResponse, end chan error) {
 	m.t.Helper()
 	return m.resume(nil)
 }
 
-// resume is the same with a client that says which listeners it has.
+// resume is connect for a client that reports the listeners that it has.
 func (m *inMemory) resume(has map[string]string) (c *deltaClient, got chan *discoveryv3.DeltaDiscoveryResponse,
 	end chan error) {
 	m.t.Helper()
@@ -129,9 +130,9 @@ func nothing(t *testing.T, got chan *discoveryv3.DeltaDiscoveryResponse, when st
 	}
 }
 
-// TestComesBackToNothingOld: a client that comes back within seconds is sent nothing of the config
-// of before. Meanwhile its Dataplane may have been deleted, or the permission removed that the
-// config holds.
+// TestComesBackToNothingOld: a client that reconnects within seconds receives nothing from the
+// previous config. Meanwhile its Dataplane may have been deleted, or a permission in that config
+// removed.
 func TestComesBackToNothingOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startInMemory(t, options{})
@@ -158,8 +159,8 @@ func TestComesBackToNothingOld(t *testing.T) {
 	})
 }
 
-// TestPassThatBeganBefore: a pass that began before a stream was let in serves the older streams of
-// the node and not this one, be it the first of the node or a second one.
+// TestPassThatBeganBefore: a pass that began before a stream was admitted serves only the node's
+// older streams, whether the new stream is the node's first or second.
 func TestPassThatBeganBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startInMemory(t, options{})
@@ -176,7 +177,7 @@ func TestPassThatBeganBefore(t *testing.T) {
 		m.passFrom(before, config("LDS:l=2"))
 		c.ack(one(t, first, "LDS l=2"))
 		nothing(t, second, "by a pass that began before it came")
-		m.pass(config("LDS:l=2")) // without a change
+		m.pass(config("LDS:l=2")) // the same config
 		one(t, second, "LDS l=2")
 		nothing(t, first, "without a change")
 		leave(c, end1)
@@ -184,15 +185,15 @@ func TestPassThatBeganBefore(t *testing.T) {
 	})
 }
 
-// TestSlowPassIsNotNotFound: a client of a known node is never told that there is none, however
-// long the next pass takes. That holds also for one that was told before, or refused.
+// TestSlowPassIsNotNotFound: a client of a known node never receives NotFound, however long the
+// next pass takes. That also holds for a client that was refused or received NotFound before.
 func TestSlowPassIsNotNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startInMemory(t, options{})
 		before := m.LastStream()
 		for range 2 {
 			c, got, end := m.connect()
-			m.passFrom(before, nil) // one that began before the Dataplane was applied
+			m.passFrom(before, nil) // a pass that began before the Dataplane was applied
 			time.Sleep(time.Hour)
 			select {
 			case err := <-end:
@@ -212,9 +213,9 @@ func TestSlowPassIsNotNotFound(t *testing.T) {
 	})
 }
 
-// TestStoredIsNotNotFound: who was not known when somebody looked, and has been stored since, is
-// not told that he is unknown while the next pass takes its time; he is once that pass does not
-// know him either.
+// TestStoredIsNotNotFound: a node that was unknown in the last pass and has been stored since does
+// not receive NotFound while the next pass runs. It does if that pass does not know the node
+// either.
 func TestStoredIsNotNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stored atomic.Uint64
@@ -244,8 +245,8 @@ func TestStoredIsNotNotFound(t *testing.T) {
 	})
 }
 
-// TestDeletedWhileConnected: a client whose Dataplane is deleted keeps what it has, and what it
-// asks for then is not answered from the config of before.
+// TestDeletedWhileConnected: a client whose Dataplane is deleted retains its resources, and its
+// later requests are not answered from the previous config.
 func TestDeletedWhileConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startInMemory(t, options{})
@@ -262,8 +263,8 @@ func TestDeletedWhileConnected(t *testing.T) {
 	})
 }
 
-// TestRejectedIsRemembered: what a client rejected is not sent to it when it comes back, and is
-// when what it lacked has come.
+// TestRejectedIsRemembered: a client that reconnects does not receive a resource that it rejected,
+// until the missing dependency of that resource arrives.
 func TestRejectedIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startInMemory(t, options{})
@@ -284,8 +285,8 @@ func TestRejectedIsRemembered(t *testing.T) {
 	})
 }
 
-// TestChangedForEveryStream: each stream that is let in asks for a pass, since none serves those
-// that come after it began.
+// TestChangedForEveryStream: each admitted stream requests a pass, since no pass serves streams
+// that were admitted after its start.
 func TestChangedForEveryStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		changed := make(chan struct{}, 10)
@@ -300,8 +301,8 @@ func TestChangedForEveryStream(t *testing.T) {
 	})
 }
 
-// TestUnserved: a node counts as one that waits from when a stream of it is let in until somebody
-// has looked, also where it is found not to be known; and how long it took is measured.
+// TestUnserved: a node counts as waiting from the admission of a stream until a pass has looked it
+// up, even if the pass does not find the node. The waiting time is measured.
 func TestUnserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()

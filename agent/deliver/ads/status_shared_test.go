@@ -8,14 +8,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// TestProgressIsShared has the progress worked out once after each change, whoever asks.
+// TestProgressIsShared: the progress is computed once after each change, for all callers.
 func TestProgressIsShared(t *testing.T) {
 	a := serving(t, config("CDS:c=1"))
 	c := a.delta("default.web")
 	c.subscribe(draft.TypeCluster, "*")
 	c.wantAck("CDS c=1")
 	a.wait(func() bool { return len(a.progress("default.web").Unanswered) == 0 })
-	// The answer is seen before those who watch are told of it, so that one more change may come.
+	// The status includes the answer before watchers are notified, so one more change may follow.
 	var first []rollout.Progress
 	a.wait(func() bool {
 		first = a.Progress()
@@ -23,7 +23,8 @@ func TestProgressIsShared(t *testing.T) {
 	})
 	a.push(config("CDS:c=2"))
 	resp := c.recv()
-	// What was sent is known before the client has answered it, although nobody is told of that.
+	// A sent response is in the status before the client answers it, although sending notifies no
+	// watcher.
 	a.wait(func() bool { return len(a.progress("default.web").Unanswered) == 1 })
 	c.ack(resp)
 	a.wait(func() bool { return len(a.progress("default.web").Unanswered) == 0 })
@@ -32,7 +33,7 @@ func TestProgressIsShared(t *testing.T) {
 	}
 }
 
-// TestStatusOfOne returns the status of one proxy as it stands among all.
+// TestStatusOfOne: StatusOf returns a proxy's entry of the status of all proxies.
 func TestStatusOfOne(t *testing.T) {
 	a := serving(t, config("CDS:c=1"))
 	for _, id := range []string{"default.web", "default.other"} {

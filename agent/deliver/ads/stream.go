@@ -23,8 +23,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// adsStream is one stream of a client. It is the cache and the callbacks of its own stream handler,
-// so no lookup by stream is necessary.
+// adsStream is one stream of a client. Each stream has a separate stream handler, of which
+// adsStream is the cache and the callbacks, so no lookup by stream is necessary.
 type adsStream struct {
 	srv   *Server
 	id    int64

@@ -11,9 +11,9 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// warmingClient is a delta client that warms clusters as Envoy does: one that is new or changed
-// waits for its endpoints, and as long as one waits no response of clusters is acknowledged. It
-// keeps what it has over reconnects.
+// warmingClient is a delta client that warms clusters as Envoy does: a new or changed cluster waits
+// for its endpoints, and while a cluster waits, the client acknowledges no response with clusters.
+// It retains its resources across reconnects.
 type warmingClient struct {
 	*deltaClient
 	body     map[string]map[string]string // type, name, body
@@ -30,7 +30,7 @@ func newWarmingClient() *warmingClient {
 	return m
 }
 
-// connect opens a stream and asks for all types at once.
+// connect opens a stream and requests all types at once.
 func (m *warmingClient) connect(a *agent) {
 	m.deltaClient = deltaOn(a.t, a.dial(), &corev3.Node{Id: "default.web", UserAgentName: "envoy"})
 	m.held, m.cold = nil, map[string]bool{}
@@ -112,9 +112,9 @@ func (m *warmingClient) state() string {
 	return strings.Join(words, " ")
 }
 
-// TestModelWarms pushes random configs at a client that warms its clusters and reconnects at
-// random: it never waits for what does not come, and in the end has the last config and nothing
-// cold.
+// TestModelWarms pushes random configs to a client that warms its clusters and reconnects at
+// random. It never waits for a resource that is not sent, and finally has the last config and no
+// cold cluster.
 func TestModelWarms(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
@@ -127,7 +127,7 @@ func TestModelWarms(t *testing.T) {
 			a := serving(t, config(words...))
 			m := newWarmingClient()
 			m.connect(a)
-			m.step() // it is known to the server
+			m.step() // wait until the server knows the client
 			for i := range 30 {
 				words = randomConfig(rng, i)
 				if i == 29 {
@@ -137,7 +137,7 @@ func TestModelWarms(t *testing.T) {
 				if i > 0 && rng.IntN(6) == 0 {
 					m.connect(a)
 				}
-				// The config is not that of the client, so something comes.
+				// The config differs from the client's, so a response follows.
 				for range rng.IntN(3) {
 					if want := slices.Sorted(slices.Values(words)); m.state() != strings.Join(want, " ") {
 						m.step()

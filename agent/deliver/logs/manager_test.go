@@ -108,9 +108,9 @@ func TestHangs(t *testing.T) {
 		for i, most := range []time.Duration{250 * time.Millisecond, 0} {
 			began := time.Now()
 			got := w.Prepare(key("web"), two)
-			if took := time.Since(began); took > most || len(got) != 1 ||
+			if elapsed := time.Since(began); elapsed > most || len(got) != 1 ||
 				!strings.Contains(got[two[1].Path], "not ready in time") {
-				t.Errorf("%d: %v after %v", i, got, took)
+				t.Errorf("%d: %v after %v", i, got, elapsed)
 			}
 		}
 		before := w.notified()

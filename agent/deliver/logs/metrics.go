@@ -71,14 +71,14 @@ func NewCollector(files *Files, streams func() []Stream) *Collector {
 
 // logSums are the summed counters of streams.
 type logSums struct {
-	in, bytes, written uint64
-	dropped            map[accesslog.Cause]uint64
+	in, bytes, delivered uint64
+	dropped              map[accesslog.Cause]uint64
 }
 
 func (s *logSums) add(x *Stream) {
 	s.in += x.In
 	s.bytes += x.BytesIn
-	s.written += x.Written
+	s.delivered += x.Written
 	for cause, n := range x.Dropped {
 		s.dropped[cause] += n
 	}
@@ -119,7 +119,7 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 
 	sums, gauges := map[streamSum]*logSums{}, map[streamSum][3]uint64{}
 	for of, s := range m.ended {
-		sums[of] = &logSums{s.in, s.bytes, s.written, maps.Clone(s.dropped)}
+		sums[of] = &logSums{s.in, s.bytes, s.delivered, maps.Clone(s.dropped)}
 	}
 	for i := range list {
 		x := &list[i]
@@ -142,7 +142,7 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 		s, g := sums[of], gauges[of]
 		send(logRecordsDesc, prometheus.CounterValue, s.in, of.kind, of.receiver)
 		send(logBytesDesc, prometheus.CounterValue, s.bytes, of.kind, of.receiver)
-		send(logWrittenDesc, prometheus.CounterValue, s.written, of.kind, of.receiver)
+		send(logWrittenDesc, prometheus.CounterValue, s.delivered, of.kind, of.receiver)
 		for cause, n := range s.dropped {
 			send(logDroppedDesc, prometheus.CounterValue, n, of.kind, of.receiver, string(cause))
 		}

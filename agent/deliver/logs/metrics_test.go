@@ -14,8 +14,9 @@ import (
 // TestCollector checks that sums by kind never decrease while streams come, go, and return with the
 // same name.
 func TestCollector(t *testing.T) {
-	fifo := func(name string, in, written, dropped, inFlight uint64) logs.Stream {
-		return logs.Stream{Kind: logs.KindFIFO, Name: name, Stats: accesslog.Stats{In: in, BytesIn: 10 * in, Written: written,
+	fifo := func(name string, in, delivered, dropped, inFlight uint64) logs.Stream {
+		return logs.Stream{Kind: logs.KindFIFO, Name: name, Stats: accesslog.Stats{In: in, BytesIn: 10 * in,
+			Written:  delivered,
 			InFlight: inFlight, Dropped: map[accesslog.Cause]uint64{accesslog.CauseStopped: dropped}}}
 	}
 	var list []logs.Stream

@@ -247,15 +247,15 @@ func (s stripped) Write(ctx context.Context, batch []byte) (int, error) {
 	if n == len(short) {
 		return len(batch), err
 	}
-	written := 0
+	consumed := 0
 	for line := range bytes.Lines(batch) {
 		if done == 0 {
 			break
 		}
-		written += len(line)
+		consumed += len(line)
 		done--
 	}
-	return written, err
+	return consumed, err
 }
 
 // usedBy returns the outputs that pipes need.

@@ -25,7 +25,7 @@ type rotated struct {
 	defaults rotation.Limits
 	fault    atomic.Pointer[error] // why new limits are not applied
 
-	written, dropped, bytes atomic.Uint64
+	delivered, dropped, bytes atomic.Uint64
 }
 
 // NewRotated returns the output of a file. defaults replace unset limits of a policy.
@@ -53,9 +53,9 @@ func (r *rotated) Write(ctx context.Context, batch []byte) (int, error) {
 func (r *rotated) Append(ctx context.Context, batch []byte) (done, dropped int, err error) {
 	done, dropped, err = r.file.Append(ctx, batch)
 	lines := bytes.Count(batch[:done], []byte{'\n'})
-	r.written.Add(uint64(max(0, lines-dropped))) // #nosec G115 -- counts
-	r.dropped.Add(uint64(dropped))               // #nosec G115 -- counts
-	r.bytes.Add(uint64(done))                    // #nosec G115 -- counts
+	r.delivered.Add(uint64(max(0, lines-dropped))) // #nosec G115 -- counts
+	r.dropped.Add(uint64(dropped))                 // #nosec G115 -- counts
+	r.bytes.Add(uint64(done))                      // #nosec G115 -- counts
 	return done, dropped, err
 }
 
@@ -66,7 +66,7 @@ func (r *rotated) Recover(p rotation.Extent, front []byte) int { return r.file.R
 // Stats implements [Output].
 func (r *rotated) Stats() accesslog.Stats {
 	st := r.file.Stats()
-	s := accesslog.Stats{BytesIn: r.bytes.Load(), Written: r.written.Load(), Oversize: st.Oversize}
+	s := accesslog.Stats{BytesIn: r.bytes.Load(), Written: r.delivered.Load(), Oversize: st.Oversize}
 	if n := r.dropped.Load(); n > 0 {
 		s.Dropped = map[accesslog.Cause]uint64{accesslog.CauseDiskFull: n}
 		s.In = n

@@ -29,7 +29,7 @@ func TestRotatedLimits(t *testing.T) {
 	refusing := &refusing{File: file}
 	f := logs.NewRotated(refusing, cfg.AccessLog.Files)
 	limits := f.(interface{ SetLimits(rotation.Limits) error })
-	written := make(chan int)
+	lineCount := make(chan int)
 	ctx, stop := context.WithCancel(t.Context())
 	go func() {
 		n := 0
@@ -39,7 +39,7 @@ func TestRotatedLimits(t *testing.T) {
 				break
 			}
 		}
-		written <- n
+		lineCount <- n
 	}()
 	for i := range 20 {
 		if err := limits.SetLimits(rotation.Limits{MaxFileSize: 0, MaxFiles: i, MaxFileAge: 0}); err != nil {
@@ -56,7 +56,7 @@ func TestRotatedLimits(t *testing.T) {
 		t.Errorf("%v; %q", err, f.Stats().Health)
 	}
 	stop()
-	n := <-written
+	n := <-lineCount
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}

@@ -201,8 +201,9 @@ func (p *pass) flush(problems []api.Problem, at time.Time) {
 	if last := r.last.Load(); found == nil && last != nil {
 		found = last.Found
 	}
-	r.last.Store(&status.Result{Revision: p.revision, Meshes: p.meshes, At: at, Took: at.Sub(p.now), Problems: problems,
-		Found: found, Proxies: r.configs(), Published: p.published(),
+	r.last.Store(&status.Result{Revision: p.revision, Meshes: p.meshes, At: at, Duration: at.Sub(p.now),
+		Problems: problems,
+		Found:    found, Proxies: r.configs(), Published: p.published(),
 		Zone: r.zone(), SystemCA: r.o.SystemCA, Switching: p.switching, Behind: len(p.behind) + len(p.waiting)})
 	if !p.rechecked { // once per pass, because it reads the result
 		p.rechecked = true

@@ -53,8 +53,8 @@ func TestReconcileWaitsForQuiet(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			synctest.Wait()
 		}
-		if took := time.Since(began); took < 90*time.Millisecond || took > 110*time.Millisecond {
-			t.Errorf("a pass after %s of triggers, want the ceiling of 100 ms", took)
+		if elapsed := time.Since(began); elapsed < 90*time.Millisecond || elapsed > 110*time.Millisecond {
+			t.Errorf("a pass after %s of triggers, want the ceiling of 100 ms", elapsed)
 		}
 	})
 }

@@ -184,8 +184,8 @@ func TestChangeBesideStorm(t *testing.T) {
 			}
 		}
 		_, last := c.gets(crowdKey(100))
-		if took := last.Sub(began); took > 1200*time.Millisecond {
-			t.Errorf("the last one waited %s", took)
+		if elapsed := last.Sub(began); elapsed > 1200*time.Millisecond {
+			t.Errorf("the last one waited %s", elapsed)
 		}
 	})
 }

@@ -63,7 +63,7 @@ func (r *Resolver) Collect(ch chan<- prometheus.Metric) {
 	gauge(namesDesc, listed)
 	count(tablesDesc, r.swaps[0].Load(), "whole")
 	count(tablesDesc, r.swaps[1].Load(), "change")
-	count(loggedDesc, r.queries.written.Load())
+	count(loggedDesc, r.queries.records.Load())
 	count(droppedDesc, r.queries.full.Load(), droppedFull)
 	count(droppedDesc, r.queries.discarded.Load(), droppedStop)
 	if r.forward == nil {

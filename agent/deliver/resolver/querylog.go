@@ -41,7 +41,7 @@ type queryLog struct {
 	wake   chan struct{} // one slot
 	sample atomic.Uint32
 
-	written         atomic.Uint64
+	records         atomic.Uint64
 	full, discarded atomic.Uint64
 	file            atomic.Pointer[rotation.Plain]
 	problem         atomic.Pointer[string]
@@ -184,7 +184,7 @@ func (l *queryLog) writeTo(f *rotation.Plain, lines []byte) (done int, err error
 		}
 		var n int
 		n, err = f.Write(piece)
-		l.written.Add(uint64(bytes.Count(piece[:n], []byte{'\n'})))
+		l.records.Add(uint64(bytes.Count(piece[:n], []byte{'\n'})))
 		done += n
 	}
 	return done, err
@@ -226,7 +226,7 @@ func (l *queryLog) finish() {
 
 // status returns the state of the log.
 func (l *queryLog) status() *api.DNSQueryLog {
-	out := &api.DNSQueryLog{File: l.path, Sample: l.sample.Load(), Written: l.written.Load(),
+	out := &api.DNSQueryLog{File: l.path, Sample: l.sample.Load(), Written: l.records.Load(),
 		Dropped: l.full.Load() + l.discarded.Load()}
 	if f := l.file.Load(); f != nil {
 		if err := f.Health(); err != nil {

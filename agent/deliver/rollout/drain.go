@@ -78,11 +78,11 @@ func (n *proxy) retainDrained() {
 // of a listener that changed from HTTP to TCP, and routes with the present RBAC rules, so that
 // these apply to open connections.
 func (n *proxy) bridge() {
-	made := n.bridged
+	previous := n.bridged
 	n.bridged = nil
 	var over draft.Lists
 	put := func(rank int, key bridging, form func() *draft.Resource) {
-		r, ok := made[key]
+		r, ok := previous[key]
 		if !ok {
 			r = form()
 		}

@@ -64,7 +64,7 @@ func TestMergeLists(t *testing.T) {
 		return strings.Join(words, " ")
 	}
 	if got := draft.Merge(base, base[:2], nil); !draft.SameList(got, base) {
-		t.Errorf("merging nothing new made %s", line(got))
+		t.Errorf("merging nothing new returned %s", line(got))
 	}
 	if got := line(draft.Merge(base, append(resourcesNamed("b"), other), func(name string) bool {
 		return name == "e"

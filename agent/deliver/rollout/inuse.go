@@ -43,7 +43,7 @@ func (p *Proxies) InUse(key node.Key) *InUse {
 		}
 		var last []*draft.Resource // accepted forms, sorted
 		for _, r := range n.accepted[rank] {
-			// A client that restarted no longer has what it accepted before and has rejected since.
+			// A client that restarted no longer has a form that it accepted first and rejected later.
 			if t := rej[r.Name]; t != nil && !(t.overtakes && t.resource.Version == r.Version) {
 				last = append(last, r)
 			}

@@ -244,15 +244,15 @@ func (n *proxy) blameNACK(rank int) {
 		return
 	}
 	nack.Policies = []api.Blame{}
-	for place, more := 0, true; more; place++ {
+	for i, more := 0, true; more; i++ {
 		more = false
 		for _, name := range nack.Resources {
 			rej := n.rejected[rank][name]
-			if rej == nil || place >= len(rej.blame) {
+			if rej == nil || i >= len(rej.blame) {
 				continue
 			}
 			more = true
-			b := rej.blame[place]
+			b := rej.blame[i]
 			if len(nack.Policies) < maxNackBlame && !slices.ContainsFunc(nack.Policies, func(o api.Blame) bool {
 				return o.Type == b.Type && o.Mesh == b.Mesh && o.Name == b.Name
 			}) {
@@ -262,5 +262,5 @@ func (n *proxy) blameNACK(rank int) {
 	}
 }
 
-// blameOf returns the policies that affect a rejected resource, as far as they are known.
+// blameOf returns the known policies that affect a rejected resource.
 func blameOf(rej *rejection) []api.Blame { return append([]api.Blame{}, rej.blame...) }

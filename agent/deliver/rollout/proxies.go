@@ -156,7 +156,7 @@ type Config struct {
 	Revision uint64 // revision of the store from which it was generated, or a later one with the same result
 	// LastStream is the result of [Proxies.LastStream] before the inputs of the config were read. A
 	// stream that was opened later does not receive the config, and is not reported as unknown: the
-	// config may lack what the client brought, or what was changed before it connected.
+	// config may lack resources that the client reported, or changes from before it connected.
 	LastStream uint64
 	// Withheld lists the resources that the check withholds, each once. Sealed has a form of them
 	// that was published before, or nothing. The list must not be changed.

@@ -15,8 +15,8 @@ import (
 )
 
 // proxy is the state of one node. It outlives the streams of the node for a while, so that a proxy
-// that restarts does not receive again what it rejected. It combines four parts, each of which has
-// its own type and file: the resources that the client has, rejections, draining, and sync status.
+// that restarts does not receive rejected resources again. It combines four components, each with a
+// separate type and file: the resources that the client has, rejections, draining, and sync status.
 type proxy struct {
 	proxies *Proxies
 	key     node.Key
@@ -60,11 +60,11 @@ func (n *proxy) unlock() {
 func (n *proxy) setConfig(c Config, now time.Time) bool {
 	n.revision = c.Revision
 	old, cfg := n.cfg, c.Sealed
-	again := n.outdated()
+	stale := n.outdated()
 	n.checkedAgainst = c.Listeners
 	for _, st := range n.streams {
 		if st.number > n.publishedFor && st.number <= c.LastStream {
-			again = true
+			stale = true
 			if c.Sealed != nil {
 				n.proxies.metrics.wait.Observe(n.proxies.opts.Now().Sub(st.client.Opened).Seconds())
 			}
@@ -72,7 +72,7 @@ func (n *proxy) setConfig(c Config, now time.Time) bool {
 	}
 	n.publishedFor = max(n.publishedFor, c.LastStream)
 	if cfg == old && (cfg == nil || slices.Equal(c.Withheld, n.checked)) {
-		return again
+		return stale
 	}
 	n.cfg = cfg
 	if cfg == nil {
@@ -140,12 +140,12 @@ func (n *proxy) acknowledged(t *Response) {
 	n.record(api.Event{Kind: "ack", Version: t.Version, Nonce: t.nonce}, t)
 }
 
-// accept records the resources of a response for which took returns true as accepted.
-func (n *proxy) accept(t *Response, took func(*draft.Resource) bool) {
+// accept records the resources of a response for which accepted returns true as accepted.
+func (n *proxy) accept(t *Response, accepted func(*draft.Resource) bool) {
 	rank := t.w.rank
 	var good []*draft.Resource
 	for _, r := range t.Send {
-		if took(r) {
+		if accepted(r) {
 			good = append(good, r)
 			n.forgetAccepted(rank, r, n.cfg == nil || n.configured(rank, r.Name) == r)
 		}

@@ -24,7 +24,7 @@ type rejectionState struct {
 	unsent   [draft.NumTypes]bool                // a withheld resource is sent in no form; see leavesUnsent
 
 	checkedAgainst []*draft.Resource // Config.Listeners
-	checked        []draft.Withheld  // Config.Withheld, of which withheld is made
+	checked        []draft.Withheld  // Config.Withheld, the source of withheld
 
 	retryTimer *time.Timer // runs while a rejected resource is to be sent again
 	rejects    bool        // whether the node is counted in Proxies.rejecting
@@ -132,8 +132,8 @@ func (s *rejectionState) nextRetry() (first time.Time) {
 	return first
 }
 
-// leavesUnsent reports whether the client keeps what it says it has under a name: the resource, or
-// one that may refer to it, is withheld and sent in no form.
+// leavesUnsent reports whether the client retains the resource that it reported under a name: that
+// resource, or one that may refer to it, is withheld and not sent in any form.
 func (s *rejectionState) leavesUnsent(rank int, name string) bool {
 	if u := s.withheld[rank][name]; u != nil && u.unsent {
 		return true

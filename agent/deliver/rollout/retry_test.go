@@ -17,13 +17,13 @@ func TestRetryAfter(t *testing.T) {
 			t.Errorf("attempt %d after %v, want %d after %v", next.attempt, next.at.Sub(now), i+1, want*time.Second)
 		}
 		was = &rejection{resource: r, reason: "l: in use", retry: next}
-		if again := schedule(was, r, "cannot bind", now.Add(time.Second)); again != next {
-			t.Errorf("with another change: %+v, want %+v", again, next)
+		if unchanged := schedule(was, r, "cannot bind", now.Add(time.Second)); unchanged != next {
+			t.Errorf("with another change: %+v, want %+v", unchanged, next)
 		}
 		was.retry.sent = true
 	}
 	if (schedule(nil, r, "nonsense", now) != retry{}) {
-		t.Error("what stays wrong is tried again")
+		t.Error("a permanent failure is retried")
 	}
 	if got := (&rejection{reason: "r", retry: retry{attempt: 2, at: now.Add(10 * time.Second)}}).reasonAt(
 		now.Add(3 * time.Second)); got != "r; rejected, tried again in 7 s (attempt 2)" {

@@ -36,8 +36,7 @@ func TestResourceState(t *testing.T) {
 	}
 }
 
-// TestRejectionState checks the bisection of a rejected response, retries, and what is not in
-// force.
+// TestRejectionState checks the bisection of a rejected response, retries, and notInForce.
 func TestRejectionState(t *testing.T) {
 	const rank = draft.RankCluster
 	var s rejectionState

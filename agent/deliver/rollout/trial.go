@@ -72,7 +72,7 @@ func (s *rejectionState) isHeldBack(rank int, rej *rejection) bool {
 	return rej.alone || rej.suspect && !slices.Contains(s.trials[rank].test, rej.resource.Name)
 }
 
-// isExcluded reports whether the client keeps what it has under a name for now.
+// isExcluded reports whether a trial excludes a name from the lists; see exclude.
 func (s *rejectionState) isExcluded(rank int, name string) bool {
 	_, is := s.excluded[rank][name]
 	return is
@@ -86,7 +86,7 @@ func (s *rejectionState) isHeld(rank int, rej *rejection) bool {
 	return !rej.retry.sent
 }
 
-// exclude excludes a name from the lists, so that the client keeps what it has under it.
+// exclude excludes a name from the lists, so that the client retains its resource of that name.
 func (s *rejectionState) exclude(rank int, name string) {
 	if s.excluded[rank] == nil {
 		s.excluded[rank] = map[string]struct{}{}

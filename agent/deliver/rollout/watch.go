@@ -42,7 +42,7 @@ type typeWatch struct {
 	open bool
 	push func(*Response) bool
 
-	base []*draft.Resource // what the client has, as far as it is subscribed
+	base []*draft.Resource // the resources that the client has and is subscribed to
 	over map[string]holding
 
 	fresh     bool   // nothing was compared or sent yet

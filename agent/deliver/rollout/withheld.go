@@ -51,9 +51,9 @@ func (n *proxy) withhold(list []draft.Withheld, now time.Time) {
 	}
 }
 
-// isLeftUnchanged reports whether a client keeps what it has under a name that is not in the list.
-// It reported the name in unknown bytes, as after a restart of the agent, and a withheld or
-// draining resource may need it, or a trial excludes the name.
+// isLeftUnchanged reports whether a client retains its resource under a name that is not in the
+// list. Either the client reported the name with unknown bytes, as after a restart of the agent,
+// and a withheld or draining resource may need it, or a trial excludes the name.
 func (w *typeWatch) isLeftUnchanged(name string, h holding) bool {
 	return h.kind == holdsVersion && (w.proxy.leavesUnsent(w.rank, name) ||
 		w.proxy.leavesStrays(w.rank, w.proxy.proxies.opts.Now())) || h.kind != holdsDue && w.proxy.isExcluded(w.rank, name)

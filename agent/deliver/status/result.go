@@ -22,7 +22,7 @@ type Result struct {
 	Published map[node.Key]*generate.Proxy
 	Behind    int       // connected proxies not processed yet; their results are from earlier passes
 	At        time.Time // when it ended or published this
-	Took      time.Duration
+	Duration  time.Duration
 	Zone      string // of the node
 	SystemCA  string // see [generate.ZoneInput]
 	// Problems lists faults of proxies and policies, sorted.

@@ -74,7 +74,7 @@ func TestStatusScreen(t *testing.T) {
 				{Path: "/r/c.yaml", Missing: api.MissingEmpty}}
 		}
 		o.Last = func() *status.Result {
-			l := &status.Result{Revision: 2, At: time.Now(), Took: 5 * time.Millisecond}
+			l := &status.Result{Revision: 2, At: time.Now(), Duration: 5 * time.Millisecond}
 			for range 12 {
 				l.Problems = append(l.Problems,
 					api.Problem{Resource: "Dataplane/default/web", Severity: api.SeverityWarning, Reason: "half"})

@@ -150,7 +150,7 @@ func (a *testAPI) reconcile(problems ...api.Problem) {
 	a.t.Helper()
 	snap := a.store.Snapshot()
 	l := &status.Result{Revision: snap.Revision(), Meshes: map[string]*generate.Mesh{}, At: time.Unix(1, 0),
-		Took: time.Second, Problems: problems}
+		Duration: time.Second, Problems: problems}
 	for _, m := range snap.Set().Kind("Mesh") {
 		x, err := generate.NewMesh(snap.Set(), m.Name, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 		if err != nil {

@@ -94,7 +94,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *api.Error {
 	}
 	last := s.opts.Last()
 	if last != nil {
-		out.Reconcile = &api.ReconcileStatus{Revision: last.Revision, At: last.At, Seconds: last.Took.Seconds(),
+		out.Reconcile = &api.ReconcileStatus{Revision: last.Revision, At: last.At, Seconds: last.Duration.Seconds(),
 			Behind: last.Behind}
 	}
 	everyProxy := s.tracker.All(snap, last)
