@@ -10,8 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// structFields returns the fields of a generated struct by the names that they have in the proto
-// file.
+// structFields maps the Go field names of a generated struct to the field names in the proto file.
 func structFields(m proto.Message) map[string]string {
 	out := map[string]string{}
 	t := reflect.TypeOf(m).Elem()
@@ -25,8 +24,8 @@ func structFields(m proto.Message) map[string]string {
 	return out
 }
 
-// TestFieldsByGoName finds the fields of all messages by the names that they have in the generated
-// structs, as validation names them.
+// TestFieldsByGoName checks that fieldsByGoName finds the fields of all messages by their Go names,
+// which validation errors contain.
 func TestFieldsByGoName(t *testing.T) {
 	n := 0
 	protoregistry.GlobalTypes.RangeMessages(func(mt protoreflect.MessageType) bool {
@@ -37,7 +36,7 @@ func TestFieldsByGoName(t *testing.T) {
 		for i := range mt.Descriptor().Fields().Len() {
 			fd := mt.Descriptor().Fields().Get(i)
 			if fd.ContainingOneof() != nil {
-				continue // a field of another struct
+				continue // a field of a different struct
 			}
 			n++
 			if part, found, _ := fieldOf(names[string(fd.Name())], mt.New()); found != fd || part != fd.JSONName() {

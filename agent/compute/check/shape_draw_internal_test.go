@@ -24,8 +24,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Names that are good for every field, and few enough to meet, and those that break a rule in some
-// field.
+// The good names and values are valid in every field, and there are few of them, so that duplicates
+// occur. The bad ones break a rule in at least one field.
 var (
 	goodNames = []string{"a", "b", "svc-1", "svc-2", "x.y", "web.com", "outbound:10.0.0.1:80"}
 	badNames  = []string{"A", "*", "*.x", "x*", "", "xdstp://x", "xdstp://a/t/x", "with space", "%", "%NO%", "\u00e4",
@@ -36,15 +36,15 @@ var (
 	badPorts  = []uint32{0, 65536, 1 << 20}
 )
 
-// script makes resources. It writes down the choices that it makes, and can make them again but for
-// one, which is another name.
+// script draws resources and records its choices. A replay repeats these choices except for one
+// name or value, which it draws again.
 type script struct {
 	t       *rapid.T
 	choices []int
 	at      int
 	replay  bool
-	replace int   // the choice that differs
-	names   []int // the choices that are of names
+	replace int   // index of the choice that differs
+	names   []int // indexes of the choices of names and values
 }
 
 func (s *script) pick(n int, what string) int {
@@ -72,7 +72,7 @@ func (s *script) rarely(what string) bool { return s.pick(8, what) == 7 }
 func mustPack(m proto.Message) *anypb.Any {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
-		b = nil // a text that is not UTF-8
+		b = nil // the message contains invalid UTF-8
 	}
 	return &anypb.Any{TypeUrl: envoy.TypePrefix + string(m.ProtoReflect().Descriptor().FullName()), Value: b}
 }
@@ -169,8 +169,8 @@ func drawRoutes(s *script) proto.Message {
 	return rc
 }
 
-// drawMirror is a reference in a field that belongs to the shape, by a name that may be that of a
-// name.
+// drawMirror returns a cluster reference in a field that is part of the shape. The referenced name
+// may also occur in fields outside of the shape.
 func drawMirror(s *script) []*routev3.RouteAction_RequestMirrorPolicy {
 	if !s.rarely("mirror") {
 		return nil
@@ -189,7 +189,7 @@ func drawCluster(s *script) proto.Message {
 		},
 	}
 	if s.pick(3, "endpoints") == 0 {
-		// Of a static cluster rules ask more than of one with DNS.
+		// The rules for a static cluster are stricter than those for a cluster with DNS.
 		kind := []clusterv3.Cluster_DiscoveryType{clusterv3.Cluster_STATIC, clusterv3.Cluster_STRICT_DNS}[s.pick(2, "type")]
 		host := []string{"address", "name"}[s.pick(2, "host")]
 		a := &corev3.SocketAddress{PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80}}

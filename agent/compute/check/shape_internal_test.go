@@ -26,9 +26,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestShapesHaveOneResult compares what is taken from a shape with what the check of the resource
-// itself finds: of random resources that are good as a rule, and of each with one name changed, for
-// the better or the worse.
+// TestShapesHaveOneResult compares the result that is derived from a cached shape with the result
+// of a full check. It uses random resources, most of them valid, and for each one several copies in
+// which one name differs.
 func TestShapesHaveOneResult(t *testing.T) {
 	makers := map[envoy.Kind]func(*script) proto.Message{envoy.KindListener: drawListener, envoy.KindCluster: drawCluster,
 		envoy.KindEndpoint: drawAssignment, envoy.KindRoute: drawRoutes}
@@ -39,7 +39,7 @@ func TestShapesHaveOneResult(t *testing.T) {
 		compare := func(k envoy.Kind, m proto.Message) {
 			body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 			if err != nil {
-				return // a text that is not UTF-8 cannot be written
+				return // a message with invalid UTF-8 cannot be encoded
 			}
 			noteFields(types[k], m.ProtoReflect(), drawn)
 			r := envoy.Raw(k, envoy.ResourceName(m), "", body)
@@ -73,7 +73,7 @@ func TestShapesHaveOneResult(t *testing.T) {
 	if taken < 500 {
 		t.Fatalf("only %d results were taken from shapes: the test says nothing", taken)
 	}
-	// A row of the table that no resource above has is a row of which nothing was compared.
+	// The test covers a row of the table only if at least one resource sets the row's field.
 	for k := range envoy.NumKinds {
 		if types[k] == nil {
 			continue
@@ -87,7 +87,7 @@ func TestShapesHaveOneResult(t *testing.T) {
 	}
 }
 
-// noteFields notes the fields of a message that the table of shapes has.
+// noteFields records which fields in the table of shapes the message sets.
 func noteFields(s *shapeType, m protoreflect.Message, seen map[string]bool) {
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		f := s.field(fd.Number())
@@ -118,7 +118,7 @@ func noteFields(s *shapeType, m protoreflect.Message, seen map[string]bool) {
 	})
 }
 
-// namedFields lists the fields of the table of shapes by their full names.
+// namedFields returns the full names of the fields in the table of shapes.
 func namedFields(s *shapeType, d protoreflect.MessageDescriptor, out []string) []string {
 	for n, f := range s.fields {
 		fd := d.Fields().ByNumber(protoreflect.FieldNumber(n))
@@ -140,8 +140,8 @@ func namedFields(s *shapeType, d protoreflect.MessageDescriptor, out []string) [
 	return out
 }
 
-// TestRepeatsHaveOneResult: a listener whose filter chains have filters that are equal, or differ
-// in a name, is found to be what it is without a memory of filters.
+// TestRepeatsHaveOneResult checks that the cache of filters does not change the result for a
+// listener in which filters are equal or differ only in a name.
 func TestRepeatsHaveOneResult(t *testing.T) {
 	repeated := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -164,7 +164,7 @@ func TestRepeatsHaveOneResult(t *testing.T) {
 		}
 		body, err := proto.Marshal(l)
 		if err != nil {
-			return // a text that is not UTF-8 cannot be written
+			return // a message with invalid UTF-8 cannot be encoded
 		}
 		r := envoy.Raw(envoy.KindListener, "l", "", body)
 		var without, with cache
@@ -187,8 +187,8 @@ func TestRepeatsHaveOneResult(t *testing.T) {
 	}
 }
 
-// TestShapeTypesNameFields: every name in the table is a field of its message, and a text or a
-// port.
+// TestShapeTypesNameFields checks that every number in the table is a field of its message, and
+// that the field is a string or a port.
 func TestShapeTypesNameFields(t *testing.T) {
 	seen := 0
 	var walk func(d protoreflect.MessageDescriptor, s *shapeType)
@@ -243,7 +243,7 @@ func TestShapeTypesNameFields(t *testing.T) {
 	}
 }
 
-// TestShapesForget: the table of shapes is bounded.
+// TestShapesForget checks that the table of shapes is bounded.
 func TestShapesForget(t *testing.T) {
 	var c cache
 	for i := range 3 * maxShapes {
@@ -267,8 +267,8 @@ func TestShapesForget(t *testing.T) {
 	}
 }
 
-// TestShapesAreNotTooWide: what is good in one form says nothing about another one that looks
-// alike.
+// TestShapesAreNotTooWide checks that a valid resource does not make an invalid resource with a
+// similar shape valid.
 func TestShapesAreNotTooWide(t *testing.T) {
 	tls := func(sni string) proto.Message {
 		return &clusterv3.Cluster{Name: "a", ConnectTimeout: durationpb.New(1e9),

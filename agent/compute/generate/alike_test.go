@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// TestAlikeProxies: proxies that reach the same share the load assignments whatever changes, and
-// each has the config that is made from nothing.
+// TestAlikeProxies checks that proxies with the same outbounds share their load assignments after
+// every change, and that each config equals a newly generated one.
 func TestAlikeProxies(t *testing.T) {
 	t.Parallel()
 	const services, proxies = 100, 4
@@ -29,7 +29,7 @@ func TestAlikeProxies(t *testing.T) {
 		for i := range proxies {
 			fmt.Fprintf(&b, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 10.0.0.%d, "+
 				"inbound: [{port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http}}], outbound: [", i, i+1)
-			for i := range services + 1 { // the last is one that nothing offers at first
+			for i := range services + 1 { // the last service has no endpoints at first
 				fmt.Fprintf(&b, "{port: %d, tags: {kuma.io/service: svc-%d}}, ", 20000+i, i)
 			}
 			b.WriteString("]}}\n")

@@ -31,10 +31,10 @@ var (
 	changeInputs = flag.String("changes-inputs", "", "a pattern of further files with resources for it")
 )
 
-// TestAnyChangeEqualsFresh changes the resources of the cases of all kinds at random: some go, some
-// come from other cases, some take the place of others. After each change every proxy of a mesh,
-// and those at the border of the zone, are made from what they were and from nothing. Configs,
-// warnings and pipes agree.
+// TestAnyChangeEqualsFresh changes the resources of all plugins' test cases at random: it removes,
+// adds, and replaces resources. After each change it generates every proxy of a mesh and the zone
+// proxies twice: incrementally and without previous results. Configs, warnings, and pipes must be
+// equal.
 func TestAnyChangeEqualsFresh(t *testing.T) {
 	const steps = 15
 	inputs := kindtest.OwnInputs(t)
@@ -100,7 +100,7 @@ func TestAnyChangeEqualsFresh(t *testing.T) {
 	}
 }
 
-// changedWorld is the resources of a node and what was made of them last.
+// changedWorld holds the resources of a node and the previous results.
 type changedWorld struct {
 	t     *testing.T
 	seed  uint64
@@ -108,7 +108,7 @@ type changedWorld struct {
 	have  map[resource.Key]*resource.Resource
 	keys  []resource.Key
 	build *finding.Build
-	log   []string // changes
+	log   []string // the changes so far
 
 	meshes []string
 	last   map[string]*generate.Mesh
@@ -133,7 +133,7 @@ func newChangedWorld(t *testing.T, in kindtest.MeshInput, seed uint64) *changedW
 	return w
 }
 
-// borders are the proxies at the border of the zone.
+// borders returns the zone proxies.
 func borders(t *testing.T) []*resource.Resource {
 	return decoded(t, `{type: ZoneEgress, name: egress, zone: zone-1, networking: {address: 10.9.0.1, port: 10002}}
 ---
@@ -144,18 +144,18 @@ func (w *changedWorld) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf(format, args...))
 }
 
-// put gives a key the content of a resource of the same kind.
+// put stores the content of r, which has the same kind, under key.
 func (w *changedWorld) put(key resource.Key, r *resource.Resource) {
 	next := *r
 	next.Key = key
-	for i, c := range []byte(key.String()) { // the name is part of what a digest is of
+	for i, c := range []byte(key.String()) { // a digest covers the name too
 		next.Digest[i%len(next.Digest)] += c
 	}
 	w.have[key] = &next
 	w.note("%s is now as %s", key, r.Key)
 }
 
-// check makes everything twice.
+// check generates everything incrementally and without previous results, and compares the two.
 func (w *changedWorld) check() {
 	w.keys = slices.SortedFunc(maps.Keys(w.have), func(a, b resource.Key) int {
 		return cmp.Compare(a.String(), b.String())
@@ -207,7 +207,7 @@ func (w *changedWorld) sameError(what string, err1, err2 error) bool {
 	return err1 == nil && err2 == nil
 }
 
-// same makes a proxy from what it was and from nothing.
+// same generates a proxy incrementally and without previous results, and compares the two.
 func (w *changedWorld) same(what string, generated func([]*generate.Mesh, *generate.Proxy,
 	*generate.Memo) (*generate.Proxy, error), again, fresh []*generate.Mesh) {
 	w.t.Helper()
@@ -230,8 +230,8 @@ func (w *changedWorld) same(what string, generated func([]*generate.Mesh, *gener
 	}
 }
 
-// TestChangeElsewhere: something that no policy of a proxy selects changes, and its config is what
-// it would be from nothing.
+// TestChangeElsewhere checks that an incremental config equals a newly generated one after a change
+// of a resource that is not selected by the proxy's policies.
 func TestChangeElsewhere(t *testing.T) {
 	const (
 		web = `{type: Mesh, name: default}
@@ -273,7 +273,7 @@ conf:
 	} {
 		memo := generate.NewMemo()
 		was, is := decoded(t, c.before), decoded(t, c.after)
-		for i := range is { // as in a store, what did not change is the same value
+		for i := range is { // like a store, reuse the values of unchanged resources
 			if j := slices.IndexFunc(was, func(r *resource.Resource) bool {
 				return r.Key == is[i].Key && r.Digest == is[i].Digest
 			}); j >= 0 {

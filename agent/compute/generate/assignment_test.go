@@ -18,14 +18,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// message builds what the encoder writes, as messages.
+// message builds the same load assignment as the encoder, as a protobuf message.
 func message(cluster string, list []mesh.Endpoint, l *policy.Localities,
 	f node.Flavor) *endpointv3.ClusterLoadAssignment {
 	out := messageOf(cluster, list, l, f)
 	if !slices.ContainsFunc(list, func(e mesh.Endpoint) bool { return !e.Dead() }) {
 		for _, g := range out.Endpoints {
 			for _, e := range g.LbEndpoints {
-				e.HealthStatus = corev3.HealthStatus_UNKNOWN // there are no others
+				e.HealthStatus = corev3.HealthStatus_UNKNOWN // all endpoints are dead
 			}
 		}
 	}
@@ -53,7 +53,8 @@ func messageOf(cluster string, list []mesh.Endpoint, l *policy.Localities,
 	return out
 }
 
-// placedMessage adds the groups that localities make, found with maps.
+// placedMessage adds the locality groups to a load assignment. Unlike the encoder, it groups with a
+// map.
 func placedMessage(out *endpointv3.ClusterLoadAssignment, list []mesh.Endpoint,
 	l *policy.Localities) *endpointv3.ClusterLoadAssignment {
 	groups := map[policy.Locality]*endpointv3.LocalityLbEndpoints{}
@@ -80,7 +81,7 @@ func placedMessage(out *endpointv3.ClusterLoadAssignment, list []mesh.Endpoint,
 	return out
 }
 
-// healthOf is an endpoint with its health.
+// healthOf returns an endpoint with its health status.
 func healthOf(e *mesh.Endpoint) *endpointv3.LbEndpoint {
 	out := lbEndpoint(e)
 	if e.Dead() {
@@ -89,10 +90,10 @@ func healthOf(e *mesh.Endpoint) *endpointv3.LbEndpoint {
 	return out
 }
 
-// TestAssignmentIsCanonical holds the encoder against the protobuf library: the same bytes, and
-// valid by the rules of Envoy's API.
+// TestAssignmentIsCanonical checks that the encoder produces the same bytes as the protobuf
+// library, and that they are valid by the rules of Envoy's API.
 func TestAssignmentIsCanonical(t *testing.T) {
-	var enc assignment // shared on purpose: no call may leave a trace in the next
+	var enc assignment // shared on purpose: a call must not affect the next one
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[a-z0-9./:_-]{0,20}`)
 		endpoint := rapid.Custom(func(t *rapid.T) mesh.Endpoint {

@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// bigMesh is a mesh of n services with two endpoints each, and a proxy with an HTTP outbound to
-// each of them; local adds more such proxies.
+// bigMesh returns a mesh of n services with two endpoints each, and the proxy web with an HTTP
+// outbound to each service. local is the number of additional proxies like web.
 func bigMesh(n, local int) []*resource.Resource {
 	rs := []*resource.Resource{{Key: resource.Key{Kind: "Mesh", Name: "default"}, Spec: &resource.Mesh{}}}
 	var outbound []resource.Outbound
@@ -34,7 +34,7 @@ func bigMesh(n, local int) []*resource.Resource {
 			"kuma.io/service": "web", "kuma.io/protocol": "http",
 		}}, outbound))
 	}
-	slices.SortFunc(rs, func(a, b *resource.Resource) int { return a.Key.Compare(b.Key) }) // as the store hands them out
+	slices.SortFunc(rs, func(a, b *resource.Resource) int { return a.Key.Compare(b.Key) }) // in the order of the store
 	for i, r := range rs {
 		r.Digest = resource.Digest{byte(i), byte(i >> 8), byte(i >> 16), 1}
 	}
@@ -49,8 +49,8 @@ func dataplane(name, address string, in resource.Inbound, out []resource.Outboun
 	}
 }
 
-// BenchmarkGenerate derives the whole view and the proxy web from resources that are already
-// decoded.
+// BenchmarkGenerate measures deriving the whole view and the config of proxy web from decoded
+// resources.
 func BenchmarkGenerate(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -73,7 +73,7 @@ func BenchmarkGenerate(b *testing.B) {
 	}
 }
 
-// BenchmarkView derives the view alone.
+// BenchmarkView measures deriving only the view.
 func BenchmarkView(b *testing.B) {
 	rs := bigMesh(1000, 50)
 	b.ReportAllocs()
@@ -84,7 +84,7 @@ func BenchmarkView(b *testing.B) {
 	}
 }
 
-// BenchmarkRefresh is the work for 50 proxies when an endpoint of one service has changed.
+// BenchmarkRefresh measures regenerating 50 proxies after an endpoint of one service has changed.
 func BenchmarkRefresh(b *testing.B) {
 	rs := bigMesh(1000, 49)
 	memo := generate.NewMemo()
@@ -121,7 +121,8 @@ func BenchmarkRefresh(b *testing.B) {
 	}
 }
 
-// BenchmarkUnrelated is the work for 50 proxies when a service appears that none of them reaches.
+// BenchmarkUnrelated measures regenerating 50 proxies after a service was added that none of them
+// reaches.
 func BenchmarkUnrelated(b *testing.B) {
 	rs := bigMesh(1000, 49)
 	memo := generate.NewMemo()

@@ -12,9 +12,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// BenchmarkCheck checks the proxy of the reference mesh, with 1000 services and 20 policies: by a
-// checker that knows nothing, and when one listener is of a form that was never seen and the others
-// are what the proxy has accepted.
+// BenchmarkCheck measures checking the proxy of the reference mesh, with 1000 services and 20
+// policies: with an empty checker, and with a checker that knows all resources except one listener
+// of a new shape.
 func BenchmarkCheck(b *testing.B) {
 	rs := slices.Concat(bigMesh(1000, 0), policies(b, 5))
 	slices.SortFunc(rs, func(a, b *resource.Resource) int { return a.Key.Compare(b.Key) })
@@ -44,15 +44,14 @@ func BenchmarkCheck(b *testing.B) {
 	})
 }
 
-// withAnother returns a config in which the buffer of the listener of svc-700 has another limit.
+// withAnother returns a config in which the listener of svc-700 has a different buffer limit.
 func withAnother(s *draft.Sealed, limit uint64) *draft.Sealed {
 	out := *s
 	rank := draft.Rank(draft.TypeListener)
 	list := slices.Clone(s.Resources[rank])
 	at := slices.IndexFunc(list, func(r *draft.Resource) bool { return strings.HasSuffix(r.Name, ":20700") })
 	r := list[at]
-	// per_connection_buffer_limit_bytes is field 5; of a field that is there twice the later one
-	// counts.
+	// per_connection_buffer_limit_bytes is field 5. If a field occurs twice, the last value counts.
 	value := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), limit)
 	list[at] = draft.NewResource(rank, r.Name,
 		protowire.AppendBytes(protowire.AppendTag(slices.Clone(r.Body()), 5, protowire.BytesType), value))

@@ -18,8 +18,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// TestCheckOfRealSecrets: with the certificates that a proxy gets the check finds what it finds
-// with placeholders, and where they cannot be used, that. So it is with every input that there is.
+// TestCheckOfRealSecrets checks, for every input in the repository, that the check has the same
+// findings with real certificates as with placeholders, and that it reports unusable certificates.
 func TestCheckOfRealSecrets(t *testing.T) {
 	inputs := kindtest.OwnInputs(t)
 	if files, err := kindtest.ConformanceFiles(); err == nil && len(files) > 0 {
@@ -49,7 +49,7 @@ func TestCheckOfRealSecrets(t *testing.T) {
 			if b := m.View.Spec.MTLSEnabled(); b == nil || b.Type != "builtin" || len(dps) == 0 {
 				continue
 			}
-			real := s.of(m.View, dps[0].Name) // the check does not ask whose they are
+			real := s.of(m.View, dps[0].Name) // the check does not depend on the certificate's owner
 			for _, dp := range dps {
 				in := generate.Input{Mesh: m, Name: dp.Name, Flavor: node.FlavorEnvoy}
 				want, with := find(in)
@@ -75,8 +75,8 @@ func TestCheckOfRealSecrets(t *testing.T) {
 	}
 }
 
-// TestCheckOfMissingSecrets: what a patch makes refer to a secret that the proxy does not get is
-// found, whether or not its secrets are there.
+// TestCheckOfMissingSecrets checks that a patched reference to a secret that the proxy does not
+// receive is reported, with and without the proxy's own secrets.
 func TestCheckOfMissingSecrets(t *testing.T) {
 	b := newBorder(t, decode(t, "input", []byte(borderMesh("default", "")+dataplaneOf("default", "")+`---
 type: MeshProxyPatch

@@ -19,13 +19,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// findingLine is a finding as one line.
+// findingLine formats a finding as one line.
 func findingLine(f finding.Finding) string {
 	return fmt.Sprintf("%v %d %s/%s%s: %s", f.Severity, f.Rule, short(f.Type), f.Resource, f.Pointer, f.Message)
 }
 
-// checked checks a proxy as one that starts, then as one that has accepted what accepted gives, by
-// name. The steps must not find anything that the start did not.
+// checked checks a proxy's config as its first config, and as an update of each config in accepted.
+// It fails if an update has a finding that the first config does not have.
 func checked(t *testing.T, c *check.Checker, p *generate.Proxy, accepted map[string]*draft.Sealed) []string {
 	t.Helper()
 	lines := func(from *draft.Sealed) []string {
@@ -38,7 +38,8 @@ func checked(t *testing.T, c *check.Checker, p *generate.Proxy, accepted map[str
 	start := lines(nil)
 	for name, from := range accepted {
 		for _, line := range lines(from) {
-			// That the step removes what is in use is another way to say that it is not there.
+			// Rule 90 reports that the update removes a resource that is in use. For the first
+			// config, the same fault is a missing resource.
 			if !slices.Contains(start, line) && !strings.HasPrefix(line, "unusable 90 ") {
 				t.Errorf("%s, coming from %s: %s", p.Name, name, line)
 			}
@@ -47,8 +48,8 @@ func checked(t *testing.T, c *check.Checker, p *generate.Proxy, accepted map[str
 	return start
 }
 
-// sweep checks every proxy of an input, with one checker for all of them and with one of its own,
-// and returns what is found as lines of proxies.
+// sweep checks every proxy of an input, both with a shared checker and with a new one for each
+// proxy. It returns the findings as lines that start with the proxy's name.
 func sweep(t *testing.T, shared *check.Checker, in kindtest.MeshInput) (lines []string, proxies int) {
 	t.Helper()
 	bare := map[string]*draft.Sealed{}
@@ -73,10 +74,10 @@ func sweep(t *testing.T, shared *check.Checker, in kindtest.MeshInput) (lines []
 
 const expectedFindings = "testdata/check/findings.txt"
 
-// TestCheckOfOwnInputs runs the check over the config of every proxy of every input in the
-// repository. What it finds stands in a file that is to be read line by line: there is nothing in
-// it but what the input asks for, as a patch that takes away a cluster which is in use.
-// UPDATE_GOLDEN=1 rewrites it.
+// TestCheckOfOwnInputs checks the config of every proxy of every input in the repository. The
+// golden file lists the expected findings. Read every line of it after an update: each finding must
+// be a fault of the input, for example a patch that removes a cluster that is in use.
+// UPDATE_GOLDEN=1 rewrites the file.
 func TestCheckOfOwnInputs(t *testing.T) {
 	var b bytes.Buffer
 	var shared check.Checker
@@ -110,8 +111,8 @@ func TestCheckOfOwnInputs(t *testing.T) {
 	}
 }
 
-// TestCheckOfConformanceInputs: of the reference cases one asks for something of which there is
-// anything to say, and that does not block: a domain that Envoy takes and never matches.
+// TestCheckOfConformanceInputs checks that the reference cases have only one finding, which does
+// not block: a domain that Envoy accepts and never matches.
 func TestCheckOfConformanceInputs(t *testing.T) {
 	var shared check.Checker
 	for _, in := range kindtest.ConformanceInputs(t) {
@@ -128,8 +129,8 @@ func TestCheckOfConformanceInputs(t *testing.T) {
 	}
 }
 
-// TestCheckOfLargeMesh: the mesh of the benchmarks has nothing to find, as it is made here and by
-// the script of the reference where that is at hand.
+// TestCheckOfLargeMesh checks that the mesh of the benchmarks has no findings. It also checks the
+// output of the benchmark script, if that script is available.
 func TestCheckOfLargeMesh(t *testing.T) {
 	inputs := []kindtest.MeshInput{{Name: "large", Resources: append(bigMesh(100, 2), policies(t, 5)...)}}
 	const script = "../../../../shared/bench/xds/gen.py"

@@ -21,7 +21,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// asked lists the server names that the clusters of a config ask for.
+// asked returns the server names (SNI) that the clusters of a config send.
 func asked(t testing.TB, p *generate.Proxy) []string {
 	t.Helper()
 	names := map[string]bool{}
@@ -43,13 +43,14 @@ func asked(t testing.TB, p *generate.Proxy) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// offer is an endpoint with the tags that it is chosen by.
+// offer is an endpoint and its tags.
 type offer struct {
 	at   string
 	tags map[string]string
 }
 
-// wanted are the endpoints that a server name asks for, read from the name alone.
+// wanted returns the endpoints that a server name selects. It parses the server name and uses no
+// code under test.
 func wanted(t *rapid.T, sni string, offers []offer) []string {
 	service, rest, ok := strings.Cut(strings.TrimSuffix(sni, "}"), "{")
 	if !ok {
@@ -75,7 +76,7 @@ func wanted(t *rapid.T, sni string, offers []offer) []string {
 	return out
 }
 
-// randomTags draws tags, in the form of YAML, with the service unless it is "".
+// randomTags draws tags as YAML. It includes the service unless service is "".
 func randomTags(rt *rapid.T, service string, any bool) string {
 	var tags []string
 	if service != "" {
@@ -96,7 +97,7 @@ func randomTags(rt *rapid.T, service string, any bool) string {
 	return "{" + strings.Join(tags, ", ") + "}"
 }
 
-// randomRoutes draws route policies of all three kinds about services.
+// randomRoutes draws route policies of all three kinds for the services.
 func randomRoutes(rt *rapid.T, services []string) string {
 	service := rapid.SampledFrom(services)
 	ref := func() string {
@@ -134,8 +135,8 @@ func randomRoutes(rt *rapid.T, services []string) string {
 	return docs.String()
 }
 
-// crossing compares what the proxies of a mesh ask for with where a proxy at the border leads that,
-// and returns how many choices of tags led somewhere.
+// crossing checks that a zone proxy forwards each of the server names to the wanted endpoints. It
+// returns how many server names with tags were forwarded.
 func crossing(rt *rapid.T, asked []string, border *generate.Proxy, at string, offers []offer) (choices int) {
 	engine := match.Open(border.Snapshot(), nil)
 	for _, sni := range asked {
@@ -160,9 +161,9 @@ func crossing(rt *rapid.T, asked []string, border *generate.Proxy, at string, of
 	return choices
 }
 
-// TestRoutesCrossTheBorder: whatever random outbounds and routes make the proxies of a mesh ask
-// for, at the egress and at the ingress of another zone a chain leads from it to the endpoints with
-// those tags, and to no others.
+// TestRoutesCrossTheBorder checks random outbounds and routes: for each server name that the
+// proxies of a mesh send, the egress and the ingress of another zone have a chain that leads to
+// exactly the endpoints with these tags.
 func TestRoutesCrossTheBorder(t *testing.T) {
 	out, in := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -233,8 +234,8 @@ func TestRoutesCrossTheBorder(t *testing.T) {
 	}
 }
 
-// TestTooManyChoices: what is beyond the bound is told with the resource from which on it is left
-// out, and the rest works.
+// TestTooManyChoices checks that a warning names the first policy whose tag combinations exceed the
+// limit, and that all others work.
 func TestTooManyChoices(t *testing.T) {
 	var refs strings.Builder
 	for i := range 10_001 {

@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 )
 
-// TestDifference compares configs of a proxy, and a config with none.
+// TestDifference compares configs of a proxy, and a config with no config.
 func TestDifference(t *testing.T) {
 	a := proxyOf(t, meshOf(t, bigMesh(2, 0), nil), "web", nil, nil)
 	b := proxyOf(t, meshOf(t, slices.Concat(bigMesh(3, 0), decoded(t,

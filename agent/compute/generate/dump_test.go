@@ -7,8 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 )
 
-// TestRedactDump has a dump with secrets in all places that an Envoy of a mesh can have them, and
-// with what this program does not know.
+// TestRedactDump checks a dump with secrets in all fields where a mesh's Envoy can have them, and
+// with messages of unknown types.
 func TestRedactDump(t *testing.T) {
 	const tls = `"transport_socket": {"name": "tls", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
 		"common_tls_context": {"tls_certificates": [{"certificate_chain": {"inline_string": "chain"}, "private_key": {"inline_string": "SECRET-1"}}]}}}`
@@ -46,7 +46,7 @@ func TestRedactDump(t *testing.T) {
 	}
 }
 
-// FuzzRedactDump reads what any process may say.
+// FuzzRedactDump checks that arbitrary input has a deterministic result.
 func FuzzRedactDump(f *testing.F) {
 	f.Add([]byte(`{"configs": [{"@type": "type.googleapis.com/envoy.admin.v3.BootstrapConfigDump", "bootstrap": {"node": {"id": "x"}}}]}`))
 	f.Add([]byte(`{"configs": [{"@type": "x/y.Z", "a": [{"@type": 1}]}]}`))

@@ -22,8 +22,8 @@ const transparentWeb = "---\ntype: Dataplane\nmesh: default\nname: web\nnetworki
 	"  inbound: [{port: 8080, tags: {kuma.io/service: web}}]\n" +
 	"  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}\n"
 
-// TestPassthroughThroughEgress follows what a workload dials through its proxy to the egress and to
-// where it leads there.
+// TestPassthroughThroughEgress checks where a workload's passthrough connections end after they
+// pass its proxy and the egress.
 func TestPassthroughThroughEgress(t *testing.T) {
 	b := newBorder(t, decode(t, "input", []byte(zoneOut+borderMesh("default", "routing: {zoneEgress: true}\n")+
 		transparentWeb+passthroughOf(
@@ -43,8 +43,8 @@ func TestPassthroughThroughEgress(t *testing.T) {
 	for _, c := range []struct {
 		dst, name string
 		first     match.FirstBytes
-		cluster   string // of the proxy
-		end       string // "": by tunnel, to what was dialled
+		cluster   string // of the sidecar
+		end       string // "" if the egress tunnels to the dialed address
 		closed    bool
 	}{
 		{"203.0.113.9:443", "api.example.com", match.TLSHello, "meshpassthrough_tls_api.example.com_443",
@@ -119,7 +119,8 @@ func TestPassthroughThroughEgress(t *testing.T) {
 	}
 }
 
-// TestEgressesChange: proxies get the addresses of the egresses alone when these change.
+// TestEgressesChange checks that a change of the egresses' addresses changes only the proxies'
+// endpoints.
 func TestEgressesChange(t *testing.T) {
 	docs := borderMesh("default", "routing: {zoneEgress: true}\n") + transparentWeb +
 		passthroughOf("{type: Domain, value: api.example.com, port: 443, protocol: tls}") +
@@ -172,7 +173,8 @@ func TestEgressesChange(t *testing.T) {
 	}
 }
 
-// TestManyExternalServices: ten thousand services, each with its chain, and not twice the same.
+// TestManyExternalServices checks that an egress has a cluster for each of 10,000 external
+// services, and forwards to the last one.
 func TestManyExternalServices(t *testing.T) {
 	const n = 10_000
 	var docs strings.Builder
@@ -194,8 +196,8 @@ func TestManyExternalServices(t *testing.T) {
 	}
 }
 
-// TestShadowExits: what a shadow policy would let out has a place at the egress in the shadow
-// alone.
+// TestShadowExits checks that a shadow MeshPassthrough adds a cluster to the egress only in the
+// shadow config.
 func TestShadowExits(t *testing.T) {
 	docs := zoneOut + borderMesh("default", "routing: {zoneEgress: true}\n") + transparentWeb +
 		strings.Replace(passthroughOf("{type: IP, value: 192.0.2.1, port: 5432, protocol: tcp}"), "name: some\n",

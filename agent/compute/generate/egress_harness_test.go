@@ -24,13 +24,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// border is a zone whose border is looked at.
+// border holds the resources and meshes of a zone whose zone proxies are tested.
 type border struct {
 	set    *resource.Set
 	meshes []*generate.Mesh
 }
 
-// newBorder derives all meshes of a set.
+// newBorder derives all meshes of the resources.
 func newBorder(t testing.TB, rs []*resource.Resource, prev *border) *border {
 	t.Helper()
 	b := &border{set: resource.NewSet(rs)}
@@ -79,7 +79,7 @@ func (b *border) sidecar(t testing.TB, mesh, name string) *generate.Proxy {
 	return nil
 }
 
-// sound fails where Envoy would refuse something of a config.
+// sound fails the test if Envoy would reject the config.
 func sound(t testing.TB, p *generate.Proxy) {
 	t.Helper()
 	for _, f := range p.Check(&check.Checker{}, nil) {
@@ -89,7 +89,7 @@ func sound(t testing.TB, p *generate.Proxy) {
 	}
 }
 
-// lines are the fields of a config by their path.
+// lines returns the fields of a config as "path = value".
 func lines(t testing.TB, p *generate.Proxy) []string {
 	t.Helper()
 	doc, err := p.JSON()
@@ -131,16 +131,16 @@ func lines(t testing.TB, p *generate.Proxy) []string {
 	return out
 }
 
-// egressAt is where the egress of these tests listens, and sidecar the dataplane that reaches it.
+// egressAt is the address of the egress in these tests.
 const egressAt = "10.0.0.9:10002"
 
-// borderMesh is a mesh with mutual TLS in which everybody may go everywhere.
+// borderMesh returns a mesh with mTLS in which all traffic is allowed.
 func borderMesh(name, more string) string {
 	return closedMesh(name, more) + "---\n{type: MeshTrafficPermission, mesh: " + name +
 		", name: all, spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {action: Allow}}]}}\n"
 }
 
-// closedMesh is a mesh with mutual TLS and without permissions.
+// closedMesh returns a mesh with mTLS and without permissions.
 func closedMesh(name, more string) string {
 	return "---\ntype: Mesh\nname: " + name + "\nmtls:\n  enabledBackend: ca\n  backends: [{name: ca, type: builtin}]\n" +
 		more
@@ -153,8 +153,7 @@ func dataplaneOf(mesh, outbounds string) string {
 		"  inbound: [{port: 8080, tags: {kuma.io/service: web}}]\n  outbound: [" + outbounds + "]\n"
 }
 
-// upstream reads what the cluster of a config asks the egress for: the server name, and whom it
-// believes.
+// upstream returns the server name (SNI) that a cluster sends, and the SAN that it accepts.
 func upstream(t testing.TB, p *generate.Proxy, cluster string) (sni, san string) {
 	t.Helper()
 	for _, r := range p.Sealed.Resources[draft.Rank(draft.TypeCluster)] {
@@ -182,8 +181,8 @@ func upstream(t testing.TB, p *generate.Proxy, cluster string) (sni, san string)
 	return "", ""
 }
 
-// through follows a connection to a port of the workload's host through its proxy and the egress,
-// and returns the cluster of the egress in which it ends.
+// through follows a connection from a local port of the workload through its proxy and the egress.
+// It returns the egress's cluster for the connection and that cluster's endpoints.
 func through(t testing.TB, b *border, meshName string, sidecar, out *generate.Proxy,
 	dst string) (cluster string, endpoints []string) {
 	t.Helper()

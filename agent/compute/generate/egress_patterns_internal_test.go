@@ -8,19 +8,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// addresses draws addresses of a family, often at the edges of a prefix.
+// near draws an address of the prefix's family, often at an edge of the prefix.
 func near(t *rapid.T, p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	switch bit := p.Bits(); rapid.IntRange(0, 3).Draw(t, "where") {
 	case 0: // anywhere
 		b = rapid.SliceOfN(rapid.Byte(), len(b), len(b)).Draw(t, "address")
-	case 1: // within
+	case 1: // inside the prefix
 		for i := bit; i < 8*len(b); i++ {
 			if rapid.Bool().Draw(t, "bit") {
 				b[i/8] ^= 1 << (7 - i%8)
 			}
 		}
-	case 2: // one bit outside
+	case 2: // outside by one bit
 		if bit > 0 {
 			i := rapid.IntRange(0, bit-1).Draw(t, "other")
 			b[i/8] ^= 1 << (7 - i%8)
@@ -30,14 +30,15 @@ func near(t *rapid.T, p netip.Prefix) netip.Addr {
 	return a
 }
 
-// TestAddressPatterns: a pattern fits the text of an address exactly when the prefix contains it.
+// TestAddressPatterns checks that a pattern matches the text of an address exactly if the prefix
+// contains the address.
 func TestAddressPatterns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.SampledFrom([]int{4, 16}).Draw(t, "size")
 		a, _ := netip.AddrFromSlice(rapid.SliceOfN(rapid.Byte(), size, size).Draw(t, "base"))
 		p := netip.PrefixFrom(a, rapid.IntRange(1, a.BitLen()).Draw(t, "bits")).Masked()
 		if a.Is4In6() {
-			return // MeshPassthrough takes it for IPv4
+			return // MeshPassthrough treats it as IPv4
 		}
 		pattern, err := addressPattern(p)
 		if err != nil {
@@ -71,7 +72,8 @@ func TestPatternsOfAnyAddress(t *testing.T) {
 	}
 }
 
-// TestPrefixesWithoutPattern: no pattern is better than one that lets other addresses pass.
+// TestPrefixesWithoutPattern checks that prefixes for which a pattern would match other addresses
+// too have no pattern.
 func TestPrefixesWithoutPattern(t *testing.T) {
 	for text, want := range map[string]bool{
 		"::/64": false, "2001:0:1::/48": false, "64:ff9b::/96": false, "2001:db8:100::/37": false, "2001:db8::/32": true,

@@ -20,9 +20,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestEgressCases runs testdata/egress/*.txtar: input.yaml, and what the egress "out" gets, field
-// by field, with the warnings. A line "only: PREFIX" of the comment leaves the rest out.
-// UPDATE_GOLDEN=1 rewrites it.
+// TestEgressCases runs testdata/egress/*.txtar. Each case has input.yaml and the fields and
+// warnings of the egress "out". A line "only: PREFIX" in the comment restricts the comparison to
+// these fields. UPDATE_GOLDEN=1 rewrites the cases.
 func TestEgressCases(t *testing.T) {
 	kindtest.Cases(t, "testdata/egress/*.txtar", func(t *testing.T, file string, a *txtar.Archive) {
 		var only []string
@@ -64,8 +64,9 @@ func TestEgressCases(t *testing.T) {
 	})
 }
 
-// TestEgressIsFollowed follows connections from a proxy through the egress, for random services:
-// both sides have the same server name, and each ends at the endpoints of its own service.
+// TestEgressIsFollowed follows connections from a proxy through the egress for random services. It
+// checks that both use the same server name, and that each connection ends at the endpoints of its
+// service.
 func TestEgressIsFollowed(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		name := rapid.StringMatching(`[a-z][a-zA-Z0-9._:-]{0,20}[a-z0-9]`)
@@ -121,8 +122,8 @@ func TestEgressIsFollowed(t *testing.T) {
 	})
 }
 
-// TestEgressKnowsTheMesh: whoever proves to be of another mesh, or of none, or names nothing, gets
-// no further.
+// TestEgressKnowsTheMesh checks that the egress refuses connections without a certificate of the
+// mesh or without a known server name.
 func TestEgressKnowsTheMesh(t *testing.T) {
 	b := newBorder(t, decode(t, "input", []byte(zoneOut+borderMesh("a", "routing: {zoneEgress: true}\n")+
 		borderMesh("b", "")+"---\ntype: ExternalService\nmesh: a\nname: api\ntags: {kuma.io/service: api}\n"+
@@ -152,8 +153,8 @@ func TestEgressKnowsTheMesh(t *testing.T) {
 	}
 }
 
-// TestEgressStaysTheSame: nothing is made anew when nothing changed, secrets change alone, and a
-// thousand times the same bytes come out.
+// TestEgressStaysTheSame checks that the egress reuses its config if nothing changes, that new
+// secrets change only the secrets, and that 1,000 runs produce the same bytes.
 func TestEgressStaysTheSame(t *testing.T) {
 	docs := zoneOut + borderMesh("a", "routing: {zoneEgress: true}\n") + borderMesh("b", "") +
 		"---\ntype: ExternalService\nmesh: a\nname: api\ntags: {kuma.io/service: api, kuma.io/protocol: http, v: '1'}\n" +

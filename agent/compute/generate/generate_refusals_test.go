@@ -15,7 +15,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// TestRefusals names what cannot be generated, and what to do.
+// TestRefusals checks the errors for proxies that cannot be generated. Each error names the cause
+// and the fix.
 func TestRefusals(t *testing.T) {
 	v := view(t, decode(t, "mesh", []byte("type: Mesh\nname: default\n")), nil)
 	var missing *generate.NotFoundError
@@ -28,7 +29,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestSecretsAreHidden looks for the private key of a client certificate in the rendered config.
+// TestSecretsAreHidden checks that the rendered config does not contain the private key of a client
+// certificate.
 func TestSecretsAreHidden(t *testing.T) {
 	a, err := txtar.ParseFile("testdata/generate/external.txtar")
 	if err != nil {
@@ -50,7 +52,7 @@ func TestSecretsAreHidden(t *testing.T) {
 	}
 }
 
-// input asks for the Envoy of a dataplane in a mesh without policies.
+// input returns the input for the Envoy of a dataplane in a mesh without policies.
 func input(v *mesh.View, name string) generate.Input {
 	return generate.Input{Mesh: &generate.Mesh{View: v}, Name: name, Flavor: node.FlavorEnvoy}
 }

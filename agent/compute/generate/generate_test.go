@@ -28,7 +28,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// decode reads the documents of a test; a fault ends it.
+// decode decodes the documents of a test. A fault fails the test.
 func decode(t testing.TB, name string, data []byte) []*resource.Resource {
 	t.Helper()
 	rs, faults := kinds.Registry().Decode(name, data)
@@ -57,10 +57,10 @@ func generated(t testing.TB, v *mesh.View, name string, f node.Flavor, prev *gen
 	return p
 }
 
-// TestGenerateCases runs testdata/generate/*.txtar. A case holds input.yaml, names (every resource
-// that the proxy web gets, and the warnings) and, for the resources that the case is about, a file
-// TYPE/NAME with the whole resource. The first word of the comment may be "grpc" for the flavor of
-// gRPC clients. UPDATE_GOLDEN=1 rewrites them.
+// TestGenerateCases runs testdata/generate/*.txtar. A case has input.yaml, names (the names of all
+// resources of proxy web, and the warnings), and a file TYPE/NAME for each resource whose content
+// is checked. If the comment starts with "grpc", the proxy is a gRPC client. UPDATE_GOLDEN=1
+// rewrites the cases.
 func TestGenerateCases(t *testing.T) {
 	kindtest.Cases(t, "testdata/generate/*.txtar", func(t *testing.T, file string, a *txtar.Archive) {
 		flavor := node.FlavorEnvoy
@@ -128,7 +128,7 @@ func one(t *testing.T, config map[string]map[string]json.RawMessage, path string
 	return []byte("absent\n")
 }
 
-// same compares names, versions and bytes.
+// same reports whether two configs have equal names, versions, and bytes.
 func same(a, b *draft.Sealed) bool {
 	if a.Versions != b.Versions {
 		return false
@@ -143,8 +143,8 @@ func same(a, b *draft.Sealed) bool {
 	return true
 }
 
-// TestSameInputSameBytes generates the quickstart-like mesh many times, its resources in another
-// order each time, with and without a memo.
+// TestSameInputSameBytes checks that the order of the resources does not change the config, with
+// and without a memo.
 func TestSameInputSameBytes(t *testing.T) {
 	files, err := filepath.Glob("testdata/generate/*.txtar")
 	if err != nil {
@@ -168,9 +168,9 @@ func TestSameInputSameBytes(t *testing.T) {
 	}
 }
 
-// TestIncrementalEqualsFresh changes a mesh at random, and generates after each step both from the
-// previous result and from nothing. The bytes agree, and nothing changes hands when nothing
-// changed.
+// TestIncrementalEqualsFresh changes a mesh at random. After each step it generates a config
+// incrementally and without previous results, and checks that the bytes are equal. Without a
+// change, the config is the same pointer.
 func TestIncrementalEqualsFresh(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type instance struct {
@@ -186,7 +186,7 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 			}}
 		}
 		build := func() []*resource.Resource {
-			rs := []*resource.Resource{meshes[passthrough]} // as in a store, what did not change is the same value
+			rs := []*resource.Resource{meshes[passthrough]} // like a store, reuse the values of unchanged resources
 			for _, i := range slices.Sorted(maps.Keys(instances)) {
 				in := instances[i]
 				state := resource.InboundReady
@@ -236,7 +236,7 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 				passthrough = !passthrough
 			case 2:
 				direct = !direct
-			case 3: // nothing
+			case 3: // no change
 			default:
 				instances[rapid.IntRange(1, 6).Draw(t, "instance")] = instance{
 					rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "service"),
@@ -272,8 +272,8 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 	})
 }
 
-// TestUnrelatedServiceCostsNothing adds a service that a proxy does not reach: its config is the
-// same value.
+// TestUnrelatedServiceCostsNothing checks that a proxy's config is reused if a service that it does
+// not reach is added.
 func TestUnrelatedServiceCostsNothing(t *testing.T) {
 	rs := bigMesh(3, 0)
 	v1 := view(t, rs, nil)
@@ -289,8 +289,8 @@ func TestUnrelatedServiceCostsNothing(t *testing.T) {
 	}
 }
 
-// TestEnvoyAccepts validates every generated message, packed ones included, by the rules of Envoy's
-// API.
+// TestEnvoyAccepts validates every generated message, including messages in Any, by the rules of
+// Envoy's API.
 func TestEnvoyAccepts(t *testing.T) {
 	files, err := filepath.Glob("testdata/generate/*.txtar")
 	if err != nil {
@@ -304,7 +304,7 @@ func TestEnvoyAccepts(t *testing.T) {
 		v := view(t, decode(t, file, a.Files[0].Data), nil)
 		for _, f := range []node.Flavor{node.FlavorEnvoy, node.FlavorGRPC} {
 			if f == node.FlavorGRPC && v.Spec.MTLSEnabled() != nil {
-				continue // refused
+				continue // gRPC clients do not support mTLS
 			}
 			config, err := generated(t, v, "web", f, nil, nil).JSON()
 			if err != nil {

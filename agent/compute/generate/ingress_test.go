@@ -19,7 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// zoneOf derives all meshes of a set as an agent of a zone does.
+// zoneOf derives all meshes of the resources as an agent in the zone does.
 func zoneOf(t testing.TB, rs []*resource.Resource, zone string) *border {
 	t.Helper()
 	b := &border{set: resource.NewSet(rs)}
@@ -33,7 +33,7 @@ func zoneOf(t testing.TB, rs []*resource.Resource, zone string) *border {
 	return b
 }
 
-// ingressOf makes the config of the ingress "in" of a zone.
+// ingressOf generates the config of the ingress "in" of a zone.
 func (b *border) ingressOf(t testing.TB, zone string, prev *generate.Proxy, memo *generate.Memo) *generate.Proxy {
 	t.Helper()
 	p, err := generate.GenerateZone(generate.ZoneInput{
@@ -46,13 +46,14 @@ func (b *border) ingressOf(t testing.TB, zone string, prev *generate.Proxy, memo
 	return p
 }
 
-// ingressAt is where the ingress of these tests listens.
+// ingressAt is the address of the ingress in these tests.
 const ingressAt = "10.9.0.1:10001"
 
 const zoneIn = "---\ntype: ZoneIngress\nname: in\nzone: east\nnetworking: {address: 10.9.0.1, port: 10001}\n"
 
-// arrive follows a connection from a port of the host of a proxy in the west through the ingress of
-// the east, and returns the endpoints at which it may end.
+// arrive follows a connection from a local port of a workload in zone west through the ingress of
+// zone east, and through the egress of zone west unless out is nil. It returns the endpoints that
+// the connection may reach.
 func arrive(t testing.TB, sidecar, in, out *generate.Proxy, dst string) []string {
 	t.Helper()
 	request := &match.Request{Method: "GET", Host: "web", Path: "/"}
@@ -86,9 +87,9 @@ func arrive(t testing.TB, sidecar, in, out *generate.Proxy, dst string) []string
 	return second.Targets[0].Endpoints
 }
 
-// TestIngressIsFollowed follows connections between two zones, for random services of all kinds and
-// choices of tags: the server name of a proxy in one zone leads through the ingress of the other to
-// the instances that are there, and no other.
+// TestIngressIsFollowed follows connections between two zones for random services of all kinds and
+// random tags. It checks that the ingress of one zone forwards each server name of a proxy in the
+// other zone to exactly the instances in its own zone.
 func TestIngressIsFollowed(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		name := rapid.StringMatching(`[a-z][a-z0-9-]{0,20}[a-z0-9]`)
@@ -167,8 +168,9 @@ func TestIngressIsFollowed(t *testing.T) {
 	})
 }
 
-// TestIngressIsKept makes the same config again: it is the same pointer, and one endpoint that
-// moves changes one resource. What names nothing, or nothing that is here, gets no further.
+// TestIngressIsKept checks that the ingress reuses its config if nothing changes, and that a new
+// address of one endpoint changes one resource. It also checks that the ingress does not forward a
+// connection with a missing or unknown server name.
 func TestIngressIsKept(t *testing.T) {
 	docs := func(address string) []*resource.Resource {
 		return decode(t, "input", []byte(borderMesh("m", "")+zoneIn+
@@ -210,8 +212,8 @@ func TestIngressIsKept(t *testing.T) {
 	}
 }
 
-// TestLocalZoneFirst: endpoints of the own zone come first where the mesh asks for it, and of a
-// MeshMultiZoneService always, unless a policy says otherwise.
+// TestLocalZoneFirst checks that endpoints of the local zone have priority if the mesh enables
+// locality awareness, and always for a MeshMultiZoneService, unless a policy disables it.
 func TestLocalZoneFirst(t *testing.T) {
 	dps := ""
 	for i, zone := range []string{"west", "east"} {
@@ -231,7 +233,7 @@ func TestLocalZoneFirst(t *testing.T) {
 		{"switched off", "type: Mesh\nname: m\nrouting: {localityAwareLoadBalancing: true}\n" + dps + off, ""},
 	} {
 		p := zoneOf(t, decode(t, "input", []byte(c.docs)), "west").sidecar(t, "m", "web")
-		var second []string // clusters in which some endpoints come second
+		var second []string // clusters that have endpoints with priority 1
 		for _, line := range lines(t, p) {
 			if rest, ok := strings.CutPrefix(line, "ClusterLoadAssignment/"); ok && strings.HasSuffix(line, "/priority = 1") {
 				cluster, _, _ := strings.Cut(rest, "/")

@@ -15,9 +15,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestLocalitiesStay: what a plugin says about the places of endpoints holds for endpoints that
-// come later, when nothing else is made anew, and proxies with other wishes do not get each other's
-// bytes from the memo.
+// TestLocalitiesStay checks that the locality settings of a plugin apply to endpoints that are
+// added later, even if the plugins do not run again. It also checks that proxies with different
+// settings do not share load assignments in the memo.
 func TestLocalitiesStay(t *testing.T) {
 	backend := func(name, address, zone string) *resource.Resource {
 		r := dataplane(name, address,

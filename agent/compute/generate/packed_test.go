@@ -9,8 +9,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// TestMemoryIsSharedNotChanged: proxies of different services that log by the rules of a policy
-// have packed resources, whose bytes and versions are those that are made without a memo.
+// TestMemoryIsSharedNotChanged checks that proxies of different services with the same access log
+// policy have packed resources, and that their bytes and versions equal those that are generated
+// without a memo.
 func TestMemoryIsSharedNotChanged(t *testing.T) {
 	var docs bytes.Buffer
 	docs.WriteString("{type: Mesh, name: default}\n---\n" +
@@ -53,7 +54,7 @@ func TestMemoryIsSharedNotChanged(t *testing.T) {
 			}
 		}
 	}
-	if packed < 4*(proxies-1) || kept > whole/4 { // four of the services are there
+	if packed < 4*(proxies-1) || kept > whole/4 { // four of the five services exist
 		t.Errorf("%d resources are packed, %d bytes as %d", packed, whole, kept)
 	}
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestPartsMakeNoDifference changes outbounds, policies, endpoints, certificates and Envoys at
-// random. What is made of parts of earlier configs and of other proxies has the bytes, warnings and
-// pipes of what is made from nothing.
+// TestPartsMakeNoDifference changes outbounds, policies, endpoints, certificates, and Envoy
+// versions at random. It checks that a config that reuses parts of earlier configs and of other
+// proxies has the same bytes, warnings, and pipes as a newly generated one.
 func TestPartsMakeNoDifference(t *testing.T) {
 	const services, steps = 30, 40
 	for seed := range uint64(2) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
-		outbound := map[string][]int{} // service by place
+		outbound := map[string][]int{} // services of the outbounds by proxy
 		for _, name := range []string{"web-a", "web-b", "api"} {
 			for i := range 160 + rnd.IntN(40) {
 				outbound[name] = append(outbound[name], i%services)
@@ -68,7 +68,7 @@ func TestPartsMakeNoDifference(t *testing.T) {
 		for step := range steps {
 			switch name := []string{"web-a", "web-b", "api"}[rnd.IntN(3)]; rnd.IntN(8) {
 			case 0, 1, 2:
-				outbound[name][rnd.IntN(len(outbound[name]))] = rnd.IntN(services + 1) // one of them nobody offers
+				outbound[name][rnd.IntN(len(outbound[name]))] = rnd.IntN(services + 1) // the last service has no endpoints
 			case 3:
 				at := rnd.IntN(len(outbound[name]))
 				outbound[name] = slices.Delete(outbound[name], at, at+1)
@@ -102,8 +102,8 @@ func TestPartsMakeNoDifference(t *testing.T) {
 	}
 }
 
-// asFromNothing makes the config of a proxy with what is remembered of earlier ones, and holds it
-// to the one that is made from nothing.
+// asFromNothing generates a proxy's config with the previous config and the memo, and checks that
+// it equals a newly generated one.
 func asFromNothing(t *testing.T, in generate.Input, prev *generate.Proxy, memo *generate.Memo,
 	what string) *generate.Proxy {
 	t.Helper()
@@ -129,8 +129,8 @@ func asFromNothing(t *testing.T, in generate.Input, prev *generate.Proxy, memo *
 	return got
 }
 
-// BenchmarkAlike makes the configs of proxies that differ in their addresses alone, in a mesh of
-// 1000 services: of one more proxy, and after a change of one outbound.
+// BenchmarkAlike measures generating proxies that differ only in their addresses, in a mesh of 1000
+// services: one more proxy, and a proxy after a change of one outbound.
 func BenchmarkAlike(b *testing.B) {
 	rs := bigMesh(1000, 1)
 	m := meshOf(b, rs, nil)

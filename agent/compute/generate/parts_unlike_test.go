@@ -9,9 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// TestPartsOfUnlikeProxies: proxies of one mesh that differ in tags, in the family of their address
-// and in what permissions and legacy policies give them have the configs that are made from
-// nothing, in whichever order they are made.
+// TestPartsOfUnlikeProxies checks that proxies of one mesh that differ in tags, address family,
+// permissions, and legacy policies have the same configs as newly generated ones, in any order.
 func TestPartsOfUnlikeProxies(t *testing.T) {
 	t.Parallel()
 	proxies := []struct{ name, address, tags string }{

@@ -23,14 +23,14 @@ func legacyPermissionOf(name, from, to string) string {
 		"destinations: [{match: %s}]}\n", name, from, to)
 }
 
-// TestPermissionsOutside: whoever no permission admits to an external service has no endpoint of
-// it, and gets no further at an egress.
+// TestPermissionsOutside checks that a client without permission for an external service has no
+// endpoints of it, and that an egress does not forward its connections.
 func TestPermissionsOutside(t *testing.T) {
 	const all, api, web = "{kind: Mesh}", "{kind: MeshService, name: api}", "{kind: MeshService, name: web}"
 	const any = "{kuma.io/service: '*'}"
 	for _, tc := range []struct {
 		name, docs string
-		v1, v2     bool // which of the two endpoints web may use
+		v1, v2     bool // whether web may use each of the two endpoints
 	}{
 		{"nobody speaks", "", false, false},
 		{"everybody may", permissionOf("p", all, all, "Allow"), true, true},
@@ -84,7 +84,7 @@ func TestPermissionsOutside(t *testing.T) {
 				if got := endsOf(p, ask.port); !slices.Equal(got, ask.want) {
 					t.Errorf("%s: it leads to %v, want %v", what, got, ask.want)
 				}
-				// What goes through an egress needs admittance to all that is behind.
+				// Through an egress, a client needs permission for all endpoints of the service.
 				whole := ask.want
 				if ask.tags == "" && len(whole) == 1 {
 					whole = nil
@@ -119,7 +119,7 @@ func wantOf(first bool, a string, second bool, b string) (out []string) {
 	return out
 }
 
-// endsOf are the endpoints that a request to a port of the workload's host leads to.
+// endsOf returns the endpoints that a request to a local port of the workload may reach.
 func endsOf(p *generate.Proxy, port uint16) (out []string) {
 	got := match.Open(p.Snapshot(), nil).Request(&match.Conn{
 		Dst: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port), Src: netip.MustParseAddrPort("127.0.0.1:40000"),
@@ -131,7 +131,8 @@ func endsOf(p *generate.Proxy, port uint16) (out []string) {
 	return out
 }
 
-// TestMeshExternalServicesForbidden: the Mesh closes them at the client and at the egress.
+// TestMeshExternalServicesForbidden checks that a Mesh can forbid them at the client and at the
+// egress.
 func TestMeshExternalServicesForbidden(t *testing.T) {
 	for _, forbid := range []bool{false, true} {
 		docs := zoneOut +
@@ -153,8 +154,9 @@ func TestMeshExternalServicesForbidden(t *testing.T) {
 	}
 }
 
-// TestPermissionsOutsideChange: a permission that comes or goes gives the bytes of a fresh start,
-// at the client and at the egress, also where a route leads to the service.
+// TestPermissionsOutsideChange checks that an added or removed permission leads to the same bytes
+// as a newly generated config, at the client and at the egress, also if a route leads to the
+// service.
 func TestPermissionsOutsideChange(t *testing.T) {
 	const all = "{kind: Mesh}"
 	for _, more := range []string{"", "routing: {zoneEgress: true}\n"} {

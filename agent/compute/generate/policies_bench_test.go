@@ -14,8 +14,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// policies are n of each of MeshTimeout, MeshCircuitBreaker, MeshAccessLog and
-// MeshTrafficPermission: one about all services, the others about one each.
+// policies returns n policies each of MeshTimeout, MeshCircuitBreaker, MeshAccessLog, and
+// MeshTrafficPermission. The first of each kind applies to all services, each other one to a single
+// service or version.
 func policies(tb testing.TB, n int) []*resource.Resource {
 	tb.Helper()
 	var b strings.Builder
@@ -44,8 +45,8 @@ func policies(tb testing.TB, n int) []*resource.Resource {
 	return rs
 }
 
-// BenchmarkPolicies derives the whole mesh and the proxy web with policies from resources that are
-// already decoded. The first number is that of the services, the second that of the policies.
+// BenchmarkPolicies measures deriving the whole mesh and the config of proxy web with policies from
+// decoded resources. The first number is the number of services, the second the number of policies.
 func BenchmarkPolicies(b *testing.B) {
 	for _, c := range []struct{ services, policies int }{{100, 20}, {1000, 20}, {1000, 100}, {1000, 1000}} {
 		b.Run(fmt.Sprintf("%d/%d", c.services, c.policies), func(b *testing.B) {

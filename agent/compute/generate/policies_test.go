@@ -18,8 +18,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// pool is one spec of each kind; TARGET stands for the top-level targetRef, SERVICE for a
-// destination.
+// pool has one spec of each policy kind. TARGET is replaced by the top-level targetRef, SERVICE by
+// a destination.
 var pool = []string{
 	"MeshTimeout, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, default: {connectionTimeout: 3s, " +
 		"http: {requestTimeout: 9s}}}], from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1h}}]}",
@@ -47,12 +47,12 @@ var pool = []string{
 		"default: {local: {http: {requestRate: {num: 5, interval: 10s}}}}}]}",
 }
 
-// pooled returns policy i of the pool under a name of its own.
+// pooled returns policy i of the pool with the given name.
 func pooled(name string, i int, target, service string) string {
 	kind, spec, _ := strings.Cut(pool[i], ",")
 	named := service
 	if !strings.Contains(named, "name") {
-		named = "{kind: MeshService, name: svc-1}" // routes are about a service
+		named = "{kind: MeshService, name: svc-1}" // routes must name a service
 	}
 	sidecars := target
 	if strings.Contains(target, "kind: Mesh}") || strings.Contains(target, "kind: MeshSubset") {
@@ -89,8 +89,8 @@ func proxyOf(t testing.TB, m *generate.Mesh, name string, prev *generate.Proxy, 
 	return p
 }
 
-// TestSameBytes makes the config with every kind of policy a thousand times, from its resources in
-// any order.
+// TestSameBytes generates a config with every kind of policy 1,000 times, and checks that the order
+// of the resources does not change the bytes.
 func TestSameBytes(t *testing.T) {
 	var doc strings.Builder
 	for i := range pool {
@@ -117,7 +117,8 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// TestUnselected adds policies that do not select a proxy: its bytes, and the very value, stay.
+// TestUnselected checks that policies that do not select a proxy do not change its config, and that
+// it is reused.
 func TestUnselected(t *testing.T) {
 	base := bigMesh(3, 0)
 	rapid.Check(t, func(r *rapid.T) {
@@ -142,8 +143,8 @@ func TestUnselected(t *testing.T) {
 	})
 }
 
-// TestReuseWithPolicies changes policies, services and endpoints at random: what is brought up to
-// date equals what is made anew.
+// TestReuseWithPolicies changes policies, services, and endpoints at random, and checks that the
+// incremental config equals a newly generated one.
 func TestReuseWithPolicies(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		memo := generate.NewMemo()
@@ -160,7 +161,7 @@ func TestReuseWithPolicies(t *testing.T) {
 						"{kind: MeshService, name: svc-3}"}).Draw(r, "service")))
 			}
 			rs = slices.Concat(rs, decoded(t, doc.String()))
-			if rapid.Bool().Draw(r, "moved") { // an endpoint that moves
+			if rapid.Bool().Draw(r, "moved") { // an endpoint gets a new address
 				for i, x := range rs {
 					if x.Name == "svc-1-0" {
 						moved := *x
@@ -183,7 +184,8 @@ func TestReuseWithPolicies(t *testing.T) {
 	})
 }
 
-// TestEditConcernsThree edits a policy that selects 3 of 50 proxies: 3 are made anew.
+// TestEditConcernsThree checks that an edit of a policy that selects 3 of 50 proxies regenerates
+// only these 3.
 func TestEditConcernsThree(t *testing.T) {
 	rs := bigMesh(20, 49)
 	for i, x := range rs {

@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// reachMesh is a mesh of n services with four endpoints each and a MeshService for each, and a
-// transparent proxy web.
+// reachMesh returns a mesh with n MeshServices of four endpoints each, and the transparent proxy
+// web.
 func reachMesh(n int, labels map[string]string, backends *resource.ReachableBackends) []*resource.Resource {
 	backend := "ca"
 	rs := []*resource.Resource{{Key: resource.Key{Kind: "Mesh", Name: "default"}, Labels: labels, Spec: &resource.Mesh{
@@ -45,7 +45,7 @@ func reachMesh(n int, labels map[string]string, backends *resource.ReachableBack
 	return rs
 }
 
-// five references by name.
+// five returns references to five MeshServices by name.
 func five() *resource.ReachableBackends {
 	out := &resource.ReachableBackends{}
 	for i := range 5 {
@@ -63,7 +63,7 @@ func reachMeshOf(tb testing.TB, rs []*resource.Resource, prev *generate.Mesh) *g
 	return m
 }
 
-// moved returns the resources with another address of the dataplane at i.
+// moved returns the resources with a new address for the dataplane at index i.
 func moved(rs []*resource.Resource, i, n int) []*resource.Resource {
 	out := append([]*resource.Resource{}, rs...)
 	r := *rs[i]
@@ -74,7 +74,7 @@ func moved(rs []*resource.Resource, i, n int) []*resource.Resource {
 	return out
 }
 
-// permissions2000 admits web to some services: each permission is about one.
+// permissions2000 returns 2,000 permissions for one service each. Five of them allow web.
 func permissions2000(tb testing.TB, n int) []*resource.Resource {
 	tb.Helper()
 	reg := kinds.Registry()
@@ -97,8 +97,9 @@ func permissions2000(tb testing.TB, n int) []*resource.Resource {
 
 var auto = map[string]string{policy.LabelAutoReachable: "true"}
 
-// TestRestrictedProxy has 5 of 500 services, in a config of no more than 60 KB, and nothing is made
-// anew for what it does not reach: neither by a list nor by permissions.
+// TestRestrictedProxy checks that a proxy that reaches 5 of 500 services has a config of at most 60
+// KB, and that a change of another service does not change it. The services are restricted by a
+// list or by permissions.
 func TestRestrictedProxy(t *testing.T) {
 	const n = 500
 	for name, rs := range map[string][]*resource.Resource{
@@ -129,7 +130,7 @@ func TestRestrictedProxy(t *testing.T) {
 			t.Errorf("%s: an endpoint that it reaches is not seen, or changes clusters", name)
 		}
 		if name == "permitted" {
-			// A permission for others changes nothing, the loss of an own one does.
+			// Only a permission for web affects its config.
 			others, own := rs[:len(rs)-1], append(append([]*resource.Resource{}, rs[:len(rs)-2000]...), rs[len(rs)-1999:]...)
 			if p2 := derive(reachMeshOf(t, others, m), p); p2.Sealed != p.Sealed {
 				t.Error("a permission for others makes a new config")
@@ -141,8 +142,8 @@ func TestRestrictedProxy(t *testing.T) {
 	}
 }
 
-// BenchmarkReach is 5,000 services of four endpoints and a proxy that reaches five: its config, and
-// its own work when an endpoint changes that it does not reach.
+// BenchmarkReach measures a proxy that reaches 5 of 5,000 services with four endpoints each: its
+// first config, and the update after a change of an endpoint that it does not reach.
 func BenchmarkReach(b *testing.B) {
 	rs := reachMesh(5000, nil, five())
 	m := reachMeshOf(b, rs, nil)
@@ -173,8 +174,9 @@ func BenchmarkReach(b *testing.B) {
 	})
 }
 
-// BenchmarkAutoReach is 5,000 services and 2,000 permissions: the index of the first view, the one
-// after an endpoint has changed, and the one after a permission has, each without the view itself.
+// BenchmarkAutoReach measures building the policy index for 5,000 services and 2,000 permissions:
+// the first index, and the updates after a change of an endpoint and of a permission. The view is
+// not included.
 func BenchmarkAutoReach(b *testing.B) {
 	rs := append(reachMesh(5000, auto, nil), permissions2000(b, 5000)...)
 	set := resource.NewSet(rs)

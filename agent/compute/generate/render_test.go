@@ -27,7 +27,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// hideKeys hides the private keys of client certificates, also in what is packed.
+// hideKeys replaces the private keys of client certificates, including those in Any.
 func hideKeys(t *testing.T, m protoreflect.Message) {
 	if a, ok := m.Interface().(*anypb.Any); ok {
 		inner, err := a.UnmarshalNew()
@@ -81,8 +81,8 @@ func byLibrary(t *testing.T, typeURL string, body []byte) []byte {
 	return b.Bytes()
 }
 
-// TestRenderLikeTheLibrary renders every resource of every proxy in the cases, of the conformance
-// cases too where they lie beside the repository.
+// TestRenderLikeTheLibrary checks that every resource of every proxy in the cases is rendered as
+// the protobuf library does. It includes the conformance cases if they are available.
 func TestRenderLikeTheLibrary(t *testing.T) {
 	inputs := map[string][]byte{}
 	conformance, err := filepath.Glob("../../../../shared/conformance/cases/*/input.yaml")
@@ -118,7 +118,7 @@ func TestRenderLikeTheLibrary(t *testing.T) {
 			}
 			p, err := generate.Generate(generate.Input{Mesh: m, Name: r.Name}, nil, nil)
 			if err != nil {
-				continue // cannot be served
+				continue // a proxy that cannot be generated
 			}
 			got, err := p.JSON()
 			if err != nil {
@@ -135,13 +135,12 @@ func TestRenderLikeTheLibrary(t *testing.T) {
 			}
 		}
 	}
-	if rendered < 200 { // those of testdata alone
+	if rendered < 200 { // the number for testdata only
 		t.Errorf("only %d resources were rendered", rendered)
 	}
 }
 
-// TestSecretFields puts a secret in each field that Envoy's API marks, and shows what is left of
-// it.
+// TestSecretFields checks the redaction of each field that Envoy's API marks as sensitive.
 func TestSecretFields(t *testing.T) {
 	bytesOf := func(s string) *corev3.DataSource {
 		return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: []byte(s)}}
@@ -202,7 +201,7 @@ func certificate(c *tlsv3.TlsCertificate) *tlsv3.Secret {
 	return &tlsv3.Secret{Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: c}}
 }
 
-// TestRenderNamesTheFault renders a resource whose bytes are none.
+// TestRenderNamesTheFault checks the error for a resource whose bytes are not a valid message.
 func TestRenderNamesTheFault(t *testing.T) {
 	r, err := generate.NewRenderer(nil)
 	if err != nil {

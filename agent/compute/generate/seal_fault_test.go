@@ -15,9 +15,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestFieldRuleIsHeldBack: a policy gives clusters and listeners values that break rules of Envoy's
-// API. They stay in the config and the check refuses them, so that a client keeps the forms that it
-// has; left out, they would be removed there.
+// TestFieldRuleIsHeldBack checks that clusters and listeners with values that break rules of
+// Envoy's API stay in the config, and that the check blocks them, so that clients keep their
+// previous versions. If generation dropped them, clients would remove them.
 func TestFieldRuleIsHeldBack(t *testing.T) {
 	rs := []*resource.Resource{
 		{Key: resource.Key{Kind: "Mesh", Name: "default"}, Spec: &resource.Mesh{}},

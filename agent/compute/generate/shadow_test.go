@@ -13,8 +13,7 @@ import (
 
 const shadowed = "labels: {kuma.io/effect: shadow}, "
 
-// drawnPolicies draws policies of the pool; label is put before their specs. Legacy policies are
-// among them.
+// drawnPolicies draws policies of the pool and legacy policies. It inserts label before each spec.
 func drawnPolicies(r *rapid.T, prefix, label string) string {
 	var b strings.Builder
 	for i := range rapid.IntRange(0, 5).Draw(r, prefix) {
@@ -33,9 +32,8 @@ func drawnPolicies(r *rapid.T, prefix, label string) string {
 	return b.String()
 }
 
-// TestShadowPolicies adds shadow policies to real ones: every proxy keeps its bytes and the very
-// value. Counted in, they give what they give once their label is gone, and before that nothing of
-// it is made.
+// TestShadowPolicies adds shadow policies to active ones and checks that every proxy's config is
+// reused. In the shadow mesh they have the same effect as active policies.
 func TestShadowPolicies(t *testing.T) {
 	base := bigMesh(3, 0)
 	rapid.Check(t, func(r *rapid.T) {

@@ -21,7 +21,8 @@ func secureView(name string) *mesh.View {
 	}}}
 }
 
-// TestUpstreamTLSIsCanonical holds the encoded contexts against the protobuf library, byte by byte.
+// TestUpstreamTLSIsCanonical checks that the encoded TLS contexts equal those of the protobuf
+// library.
 func TestUpstreamTLSIsCanonical(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		meshName := rapid.StringMatching(`[a-z]{1,63}`).Draw(t, "mesh")
@@ -29,7 +30,7 @@ func TestUpstreamTLSIsCanonical(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 3 { // the scratch memory is used again
+		for range 3 { // the encoder reuses its buffer
 			sni := rapid.StringMatching(`[a-z{}=,]{0,255}`).Draw(t, "sni")
 			ids := rapid.SliceOfN(rapid.StringMatching(`spiffe://[a-z]{0,300}`), 0, 40).Draw(t, "ids")
 			sds := func(name string) *tlsv3.SdsSecretConfig {
@@ -72,7 +73,7 @@ func TestUpstreamTLSIsCanonical(t *testing.T) {
 	})
 }
 
-// TestSNI: the forms of the reference, and what does not fit into the field.
+// TestSNI checks the forms of the reference, and names that are too long for an SNI.
 func TestSNI(t *testing.T) {
 	long := strings.Repeat("n", 70)
 	real := func(kind, name string) *mesh.Outbound {
@@ -85,7 +86,7 @@ func TestSNI(t *testing.T) {
 		"backend{mesh=default}":         tag("backend", nil),
 		"backend{a=1,mesh=default,z=2}": tag("backend", map[string]string{"z": "2", "a": "1"}),
 		"":                              tag(strings.Repeat("b", 250), nil),
-		"a601e0c00295a9fbe.backend.8080.default.ms":            real(mesh.KindMeshService, "backend"), // as Kuma 2.9 has it
+		"a601e0c00295a9fbe.backend.8080.default.ms":            real(mesh.KindMeshService, "backend"), // as in Kuma 2.9
 		"add27113f6ca4edc8.web.8080.default.ms":                real(mesh.KindMeshService, "web"),
 		"a601e0c00295a9fbe.backend.8080.default.mzms":          real(mesh.KindMeshMultiZoneService, "backend"),
 		"a4c9c6636c4de60ac." + long[:62] + "x.8080.default.ms": real(mesh.KindMeshService, long),

@@ -28,7 +28,7 @@ func workload(name, address, service, rest string) string {
 		"  inbound: [{port: 80, tags: {kuma.io/service: %s}}]\n%s---\n", name, address, service, rest)
 }
 
-// secrets makes certificates at a time that can be moved on.
+// secrets issues certificates with a test clock.
 type secrets struct {
 	t   *testing.T
 	now time.Time
@@ -55,8 +55,8 @@ func (s *secrets) of(v *mesh.View, name string) *identity.Secrets {
 	return out
 }
 
-// TestRotationChangesOneSecret: of the whole config one resource is another one, the rest is the
-// same value.
+// TestRotationChangesOneSecret checks that a certificate rotation changes one resource, and that
+// all others are reused.
 func TestRotationChangesOneSecret(t *testing.T) {
 	v := view(t, decode(t, "mtls", []byte(mtlsMesh+workload("backend", "10.0.0.2", "backend", "")+
 		workload("web", "10.0.0.1", "web", "  outbound: [{port: 10001, tags: {kuma.io/service: backend}}]\n"))), nil)
@@ -105,8 +105,8 @@ func TestRotationChangesOneSecret(t *testing.T) {
 	}
 }
 
-// TestSecretsFollowTheMesh: with mTLS switched off and on again, what was made from a previous
-// config equals what is made anew.
+// TestSecretsFollowTheMesh checks that an incremental config equals a newly generated one after
+// mTLS is switched on or off.
 func TestSecretsFollowTheMesh(t *testing.T) {
 	s, memo := newSecrets(t), generate.NewMemo()
 	var prev *generate.Proxy
@@ -137,8 +137,8 @@ func TestSecretsFollowTheMesh(t *testing.T) {
 	}
 }
 
-// TestNothingInPlainText: in a strict mesh every inbound asks for a certificate, and every cluster
-// of the mesh shows one.
+// TestNothingInPlainText checks that in a strict mesh every inbound requires a client certificate,
+// and every cluster of the mesh verifies the server's certificate.
 func TestNothingInPlainText(t *testing.T) {
 	rs := decode(t, "mtls", []byte(mtlsMesh))
 	for _, r := range bigMesh(4, 0) {
@@ -186,7 +186,8 @@ func TestNothingInPlainText(t *testing.T) {
 	}
 }
 
-// TestGRPCNeedsPlainText: a client that cannot take certificates is refused, with the remedy.
+// TestGRPCNeedsPlainText checks that a gRPC client in a mesh with mTLS is an error that names the
+// fix.
 func TestGRPCNeedsPlainText(t *testing.T) {
 	v := view(t, decode(t, "mtls", []byte(mtlsMesh+workload("web", "10.0.0.1", "web", ""))), nil)
 	in := input(v, "web")
@@ -197,7 +198,7 @@ func TestGRPCNeedsPlainText(t *testing.T) {
 	}
 }
 
-// TestKeysAreNotRendered looks for the key of a proxy in all that is shown of its config.
+// TestKeysAreNotRendered checks that a proxy's private key is not in any rendering of its config.
 func TestKeysAreNotRendered(t *testing.T) {
 	v := view(t, decode(t, "mtls", []byte(mtlsMesh+workload("web", "10.0.0.1", "web", ""))), nil)
 	in := input(v, "web")

@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// TestVersionsOfEnvoy: a config is written for the version of its Envoy where versions differ, and
-// is the same value where they do not. One of an unknown version gets what all take.
+// TestVersionsOfEnvoy checks that a config depends on the Envoy version only where versions differ,
+// and is reused otherwise. An Envoy of unknown version gets config that all versions accept.
 func TestVersionsOfEnvoy(t *testing.T) {
 	const docs = `
 {type: Mesh, name: default}
@@ -55,7 +55,7 @@ func TestVersionsOfEnvoy(t *testing.T) {
 			}
 			prev = p
 			if r := p.Resource(draft.ResourceID{TypeURL: draft.TypeListener, Name: "outbound:127.0.0.1:10001"}); name == "web" {
-				// grpc_service and log_name are the fields 9 and 10.
+				// grpc_service and log_name are fields 9 and 10.
 				if newer := bytes.Contains(r.Body(), []byte("\x52\x0dMeshAccessLog")); newer != x.newer {
 					t.Errorf("on %q: the newer fields of OpenTelemetry: %v, want %v", x.version, newer, x.newer)
 				}

@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestWebSockets: the label of a mesh changes the config of proxies that were made before.
+// TestWebSockets checks that a change of the mesh's label changes the config of existing proxies.
 func TestWebSockets(t *testing.T) {
 	const proxies = "name: default}\n---\n{type: Dataplane, mesh: default, name: web, " +
 		"networking: {address: 192.168.0.1, inbound: [{port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http}}], " +

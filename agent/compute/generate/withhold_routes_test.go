@@ -10,9 +10,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// TestBrokenRoutesAreWithheldAlone: routes that Envoy would reject are withheld, and not their
-// listener; where no earlier form can be sent, the listener that would wait for them is withheld
-// too.
+// TestBrokenRoutesAreWithheldAlone checks that routes that Envoy would reject are withheld without
+// their listener. If there are no previous routes to send, the listener is withheld too, because it
+// would wait for them.
 func TestBrokenRoutesAreWithheldAlone(t *testing.T) {
 	const route = "outbound:127.0.0.1:20000"
 	patched := func(policies string) *generate.Proxy {

@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// words makes a proxy of words "C:name=body" (clusters) and "L:name=body" (listeners), and line is
-// the way back.
+// words parses a proxy config from words "C:name=body" (clusters) and "L:name=body" (listeners).
+// line is its inverse.
 func words(text string) *generate.Proxy {
 	p := &generate.Proxy{Sealed: &draft.Sealed{}}
 	for _, w := range strings.Fields(text) {
@@ -33,7 +33,7 @@ func words(text string) *generate.Proxy {
 	return p
 }
 
-// resourceOf returns a cluster, or a listener for the cluster after the dot in the body.
+// resourceOf returns a cluster, or a listener that refers to the cluster after the dot in the body.
 func resourceOf(rank int, name, body string) *draft.Resource {
 	var m proto.Message = &clusterv3.Cluster{Name: name, AltStatName: body}
 	if rank == draft.RankListener {
@@ -46,7 +46,7 @@ func resourceOf(rank int, name, body string) *draft.Resource {
 	return draft.NewResource(rank, name, raw)
 }
 
-// bodyOf returns the body of a resource of resourceOf.
+// bodyOf returns the body of a resource that resourceOf returned.
 func bodyOf(rank int, r *draft.Resource) string {
 	if rank == draft.RankListener {
 		m := &listenerv3.Listener{}
@@ -69,10 +69,10 @@ func line(p *generate.Proxy) string {
 	return strings.Join(out, " ")
 }
 
-// TestWithhold: in the place of what is withheld stands what was published last, with what that
-// needs, or nothing; and what is made is checked as a whole. A body that starts with "bad" is
-// unfit; a listener needs the cluster after the dot in its body, and no two listeners have the word
-// before it.
+// TestWithhold checks that a withheld resource is replaced by its published version and the
+// resources that this version needs, or removed, and that the result is checked as a whole. In
+// these cases a body that starts with "bad" is rejected, a listener needs the cluster after the dot
+// in its body, and the word before the dot must be unique among listeners.
 func TestWithhold(t *testing.T) {
 	check := func(p *generate.Proxy) (out []finding.Finding) {
 		block := func(rank int, r *draft.Resource) {
