@@ -240,7 +240,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 		for _, l := range s.TCP {
 			g.Go(func() error { r.ended(r.server.ServeTCP(ctx, l)); return nil })
 		}
-		g.Go(func() error { s.Keep(ctx); return nil })
+		g.Go(func() error { s.Hold(ctx); return nil })
 	}
 	g.Go(func() error { r.follow(ctx); return nil })
 	err := g.Wait()

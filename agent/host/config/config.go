@@ -207,7 +207,7 @@ type Receiver struct {
 		Key      string `json:"key" path:"state" doc:"File with the private key of tls.cert, PEM, below paths.state when relative."`
 		ClientCA string `json:"clientCA" path:"state" doc:"File with the CA certificates for client certificates, PEM, below paths.state when relative; clients without one are refused. Empty: no client certificates."`
 	} `json:"tls"`
-	MaxConnections int `json:"maxConnections" default:"1024" max:"65536" doc:"Maximum number of open connections; further ones are closed immediately and counted. 0: 1024. Each takes up to 64 KiB of memory, and all of them share another 64 MiB."`
+	MaxConnections int `json:"maxConnections" default:"1024" max:"65536" doc:"Maximum number of open connections; further ones are closed immediately and counted. 0: 1024. Each one can use 64 KiB of memory, and all of them share another 64 MiB."`
 }
 
 // VIPs configures the virtual addresses of services. Each range is an IPv4 prefix, an IPv6 prefix,

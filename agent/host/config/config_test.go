@@ -259,15 +259,15 @@ func shown(t *testing.T, cfg *config.Config, with config.Origins) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, _, faults := agenttest.LoadConfig(t, string(text), nil, nil)
+	reloaded, _, faults := agenttest.LoadConfig(t, string(text), nil, nil)
 	if faults != nil {
 		t.Fatalf("faults: %v\n%s", faults, text)
 	}
-	again.DNS.Given = cfg.DNS.Given // describes the source of the value
-	if d := cmp.Diff(cfg, again); d != "" {
+	reloaded.DNS.Given = cfg.DNS.Given // describes the source of the value
+	if d := cmp.Diff(cfg, reloaded); d != "" {
 		t.Errorf("(-shown +read):\n%s\n%s", d, text)
 	}
-	if c := cfg.Changes(again); c != nil {
+	if c := cfg.Changes(reloaded); c != nil {
 		t.Errorf("changes: %v", c)
 	}
 	return string(text)
@@ -347,11 +347,11 @@ func FuzzConfig(f *testing.F) {
 		}
 		agenttest.Write(t, o.File, string(text))
 		o.Set = nil
-		again, _, faults := config.Load(o)
+		reloaded, _, faults := config.Load(o)
 		if faults != nil {
 			t.Fatalf("a good config is shown as one with faults: %v\n%s", faults, text)
 		}
-		if c := cfg.Changes(again); c != nil {
+		if c := cfg.Changes(reloaded); c != nil {
 			t.Fatalf("shown and read back it differs: %v", c)
 		}
 	})

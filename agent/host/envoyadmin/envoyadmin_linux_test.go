@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// serve answers like an Envoy of this process at the place of its admin socket, with what answer
-// writes for each path.
+// serve listens on the admin socket of an Envoy with the PID of the test. answer writes the
+// response for each path.
 func serve(t *testing.T, answer func(c net.Conn, path string)) envoyadmin.Envoy {
 	t.Helper()
 	dir := agenttest.ShortDir(t)
@@ -37,7 +37,7 @@ func serve(t *testing.T, answer func(c net.Conn, path string)) envoyadmin.Envoy 
 			}
 			b := make([]byte, 4096)
 			n, _ := c.Read(b)
-			path, _, _ := strings.Cut(strings.TrimPrefix(string(b[:n]), "GET "), " ") // with the method of any other request
+			path, _, _ := strings.Cut(strings.TrimPrefix(string(b[:n]), "GET "), " ") // or the method of other requests
 			answer(c, path)
 			c.Close()
 		}
@@ -46,7 +46,7 @@ func serve(t *testing.T, answer func(c net.Conn, path string)) envoyadmin.Envoy 
 		Peer: access.Peer{Local: true, UID: uint32(os.Geteuid()), PID: int32(os.Getpid())}}
 }
 
-// text answers with one text for the counters and one for the listeners.
+// text responds with the given texts to requests for the counters and the listeners.
 func text(counters, listeners string) func(net.Conn, string) {
 	return func(c net.Conn, path string) {
 		body := counters
@@ -57,7 +57,7 @@ func text(counters, listeners string) func(net.Conn, string) {
 	}
 }
 
-// TestReopenLogs: it is asked with POST, and any answer but 200 is an error.
+// TestReopenLogs checks that the request is a POST, and that every status but 200 is an error.
 func TestReopenLogs(t *testing.T) {
 	asked := make(chan string, 2)
 	e := serve(t, func(c net.Conn, path string) {
@@ -80,8 +80,8 @@ func TestReopenLogs(t *testing.T) {
 	}
 }
 
-// TestForPeople asks for what people look at, and changes levels.
-func TestForPeople(t *testing.T) {
+// TestInspection requests the outputs for inspection, and changes log levels.
+func TestInspection(t *testing.T) {
 	asked := make(chan string, 8)
 	answers := map[string]string{"/config_dump?include_eds": "{}", "/stats": "a: 1\n", "/clusters": "b::c\n"}
 	e := serve(t, func(c net.Conn, path string) {
@@ -145,7 +145,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestHostileEnvoy has processes answer that say anything, or nothing.
+// TestHostileEnvoy checks the handling of invalid, endless, and missing responses.
 func TestHostileEnvoy(t *testing.T) {
 	endless := func(prefix, more string) func(net.Conn, string) {
 		return func(c net.Conn, _ string) {
@@ -192,9 +192,9 @@ func TestHostileEnvoy(t *testing.T) {
 	}
 }
 
-// TestWhoIsNotAsked has sockets that are not certain to be those of the Envoy of a stream. None
-// gets a request.
-func TestWhoIsNotAsked(t *testing.T) {
+// TestForeignSockets checks that a socket gets no request unless it certainly belongs to the Envoy
+// of the stream.
+func TestForeignSockets(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, e *envoyadmin.Envoy, socket string)
 		want   string

@@ -199,8 +199,8 @@ func TestHolderThatDoesNotServe(t *testing.T) {
 		k.By(path) != "" || k.Holds(path) {
 		t.Errorf("%v, held by %q", err, k.By(path))
 	}
-	if took := time.Since(began); took >= processStart {
-		t.Errorf("it took %v", took)
+	if elapsed := time.Since(began); elapsed >= processStart {
+		t.Errorf("it took %v", elapsed)
 	}
 	end(k)
 }

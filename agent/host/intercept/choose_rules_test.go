@@ -46,8 +46,8 @@ func TestPrintedIsLoaded(t *testing.T) {
 			if _, err := intercept.Install(a.open(t), &spec, dir); err != nil {
 				t.Fatal(err)
 			}
-			if again := a.rules(t); again != loaded {
-				t.Errorf("installed again:\n%s\nonce:\n%s", again, loaded)
+			if second := a.rules(t); second != loaded {
+				t.Errorf("installed again:\n%s\nonce:\n%s", second, loaded)
 			}
 		})
 	}
@@ -90,8 +90,8 @@ func TestForeignRules(t *testing.T) {
 	for got := range failed {
 		t.Errorf("while it is installed again: %s", got)
 	}
-	if again := regexp.MustCompile(`\t\telements = .*\n`).ReplaceAllString(w.node.rules(t), ""); again != installed {
-		t.Errorf("after other installations:\n%s\nafter the first one:\n%s", again, installed)
+	if final := regexp.MustCompile(`\t\telements = .*\n`).ReplaceAllString(w.node.rules(t), ""); final != installed {
+		t.Errorf("after other installations:\n%s\nafter the first one:\n%s", final, installed)
 	}
 	w.node.run(t, "flush ruleset\n"+foreign, "nft", "-f", "-")
 	p.awaitNext("deleted by another program")

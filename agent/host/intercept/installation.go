@@ -149,7 +149,7 @@ func (a *installation) listen(ctx, serving context.Context, wg *sync.WaitGroup) 
 				for _, l := range s.TCP {
 					serve("tcp "+at.String(), func() error { return a.k.o.Resolver.ServeTCP(serving, l) })
 				}
-				wg.Go(func() { s.Keep(serving) })
+				wg.Go(func() { s.Hold(serving) })
 				a.sets = append(a.sets, s)
 			}
 		}

@@ -93,8 +93,8 @@ func TestNames(t *testing.T) {
 		p.stop(syscall.SIGKILL)
 		for _, c := range open {
 			for lookupWithin(100*time.Millisecond, c, "web.mesh", mdns.TypeA) != "NXDOMAIN" {
-				if took := time.Since(start); took > 3*time.Second {
-					t.Fatalf("after %v names are still not asked of the real servers", took)
+				if elapsed := time.Since(start); elapsed > 3*time.Second {
+					t.Fatalf("after %v the real servers still get no queries", elapsed)
 				}
 			}
 		}

@@ -116,13 +116,13 @@ func FuzzRecord(f *testing.F) {
 			return
 		}
 		one := NewRuleset(&r.Spec, nil, true).String()
-		again, err := json.Marshal(r)
+		encoded, err := json.Marshal(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := decodeRecord(again)
+		s, err := decodeRecord(encoded)
 		if err != nil {
-			t.Fatalf("%v, of %s", err, again)
+			t.Fatalf("%v, of %s", err, encoded)
 		}
 		if two := NewRuleset(&s.Spec, nil, true).String(); one != two {
 			t.Errorf("another ruleset after writing and reading:\n%s\n%s", one, two)

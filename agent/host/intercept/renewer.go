@@ -143,7 +143,7 @@ func (k *Renewer) releaseUninstalled() {
 			keys = append(keys, namespaceKey(records[i].Inode))
 		}
 	}
-	if err := k.o.Sockets.ReleasePlaces(keys); err != nil {
+	if err := k.o.Sockets.ReleaseNamespaces(keys); err != nil {
 		k.log.Warn("sockets of uninstalled namespaces are still held", "error", err)
 	}
 }
@@ -240,7 +240,7 @@ func (k *Renewer) maintain(ctx context.Context, r *Record) {
 	for {
 		err := k.run(ctx, r, t.C)
 		if errors.Is(err, errGone) || errors.Is(context.Cause(ctx), errRemoved) {
-			if err := k.o.Sockets.ReleasePlace(namespaceKey(r.Inode)); err != nil {
+			if err := k.o.Sockets.ReleaseNamespace(namespaceKey(r.Inode)); err != nil {
 				k.log.Warn("sockets of a network namespace are still held", "netns", r.Netns, "error", err)
 			}
 		}

@@ -43,8 +43,8 @@ func Read(path string) ([][]byte, error) {
 	if st, err := f.Stat(); err != nil {
 		return nil, fmt.Errorf("gossip.keyringFile: %w", err)
 	} else if mode := st.Mode().Perm(); mode&0o077 != 0 {
-		return nil, fmt.Errorf("gossip.keyringFile: %s has the mode %#o, so that others than its owner may know the keys; "+
-			"run chmod 0600 %s, and use other keys", path, mode, path)
+		return nil, fmt.Errorf("gossip.keyringFile: %s has the mode %#o, so other users than its owner may know the keys; "+
+			"run chmod 0600 %s and replace the keys", path, mode, path)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, 64<<10))
 	if err != nil {
@@ -62,7 +62,7 @@ func Read(path string) ([][]byte, error) {
 		case err != nil:
 			return nil, fmt.Errorf("gossip.keyringFile: %s: line %d: %w", path, n, err)
 		case len(out) == maxKeys:
-			return nil, fmt.Errorf("gossip.keyringFile: %s has more than %d keys; remove those that nobody uses any more",
+			return nil, fmt.Errorf("gossip.keyringFile: %s has more than %d keys; remove unused ones",
 				path, maxKeys)
 		}
 		out = append(out, key)
@@ -93,9 +93,9 @@ func Fingerprint(key []byte) string {
 
 // Errors of [File].
 var (
-	ErrKeyThere = errors.New("the key is in the keyring already")
+	ErrKeyThere = errors.New("the keyring already contains the key")
 	ErrNoKey    = errors.New("no key has that fingerprint; nearside keyring list shows them")
-	ErrLastKey  = errors.New("it is the key that encrypts; use another one first")
+	ErrLastKey  = errors.New("the encrypting key cannot be removed; make another key the encrypting one first")
 )
 
 // File is the keyring file of a pool. A running agent applies changes within a few seconds.
@@ -127,7 +127,7 @@ func (k File) Add(text string) (string, error) {
 	}
 	id := Fingerprint(key)
 	return id, k.edit(true, func(lines []string) ([]string, error) {
-		if place(lines, id) >= 0 {
+		if indexOf(lines, id) >= 0 {
 			return nil, ErrKeyThere
 		}
 		return append(lines, text), nil
@@ -137,7 +137,7 @@ func (k File) Add(text string) (string, error) {
 // Use makes the key with a fingerprint the encrypting key.
 func (k File) Use(id string) error {
 	return k.edit(false, func(lines []string) ([]string, error) {
-		i := place(lines, id)
+		i := indexOf(lines, id)
 		if i < 0 {
 			return nil, ErrNoKey
 		}
@@ -150,7 +150,7 @@ func (k File) Use(id string) error {
 // Remove removes the key with a fingerprint.
 func (k File) Remove(id string) error {
 	return k.edit(false, func(lines []string) ([]string, error) {
-		i := place(lines, id)
+		i := indexOf(lines, id)
 		switch {
 		case i < 0:
 			return nil, ErrNoKey
@@ -170,7 +170,7 @@ func keyOf(line string) string {
 	return Fingerprint(key)
 }
 
-func place(lines []string, id string) int {
+func indexOf(lines []string, id string) int {
 	return slices.IndexFunc(lines, func(l string) bool { return keyOf(l) == id })
 }
 
@@ -187,7 +187,7 @@ func first(lines []string) int {
 func (k File) edit(create bool, change func([]string) ([]string, error)) error {
 	like := k.path
 	var lines []string
-	_, err := Read(k.path) // it must be valid for the agent
+	_, err := Read(k.path) // the agent must accept the file
 	switch {
 	case err == nil:
 		b, err := os.ReadFile(k.path)

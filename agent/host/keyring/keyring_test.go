@@ -13,8 +13,8 @@ import (
 
 func key(c string) string { return base64.StdEncoding.EncodeToString([]byte(strings.Repeat(c, 32))) }
 
-// TestFile: keys are added, used and removed in a file that stays the owner's alone, with its
-// comments.
+// TestFile checks that adding, using, and removing keys preserves comments, and that only the owner
+// can read the file.
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keyring")
 	f := keyring.Open(path)
@@ -72,7 +72,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestRead: what is no keyring is refused, and no error shows a key.
+// TestRead checks that invalid keyrings are refused, and that errors do not contain keys.
 func TestRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keyring")
 	secret := key("s")
@@ -97,7 +97,7 @@ func TestRead(t *testing.T) {
 	if err := os.Chmod(path, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := keyring.Read(path); err == nil || !strings.Contains(err.Error(), "others than its owner") {
+	if _, err := keyring.Read(path); err == nil || !strings.Contains(err.Error(), "other users than its owner") {
 		t.Errorf("open to a group: %v", err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package memory measures the memory of the process, evicts caches before it is short, and then
-// refuses more proxies. Without a memory limit it does nothing.
+// Package memory measures the memory of the process. When memory runs short, it first evicts caches
+// and then refuses new proxies. Without a memory limit it does nothing.
 package memory
 
 import (
@@ -77,7 +77,7 @@ type Options struct {
 	Now     func() time.Time // nil: time.Now
 	Log     *slog.Logger     // nil: no logging
 	Shed    func()           // evicts caches; may be nil. It must not call the guard.
-	Own     func()           // asks the caller of [Guard.Room] to evict its caches; may be nil
+	Own     func()           // asks the caller of [Guard.Admit] to evict its caches; may be nil
 	// Changed is called when memory becomes short and when it no longer is. It may be nil and must
 	// not call the guard.
 	Changed func()
@@ -149,9 +149,9 @@ type State struct {
 // State returns the state of the memory.
 func (g *Guard) State() State { return State{g.o.Read(), g.short.Load(), g.sheds.Load()} }
 
-// Room returns nil if there is memory for one more proxy, and a [ShortError] otherwise. It evicts
+// Admit returns nil if there is memory for one more proxy, and a [ShortError] otherwise. It evicts
 // all caches before memory is short; own evicts those of the caller.
-func (g *Guard) Room(own func()) error {
+func (g *Guard) Admit(own func()) error {
 	u := g.o.Read()
 	short := g.short.Load()
 	switch {
@@ -163,17 +163,17 @@ func (g *Guard) Room(own func()) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if short = g.short.Load(); short == nil && g.o.Now().Sub(g.shed) >= collectEvery {
-		g.giveUp(own)
+		g.evict(own)
 		g.collect()
 		u = g.o.Read()
 	}
-	return g.judge(u)
+	return g.update(u)
 }
 
 // Spare reports whether there is memory for caches.
 func (g *Guard) Spare() bool { return g.short.Load() == nil && !g.o.Read().reaches(shedAt) }
 
-// Freed records that something large is no longer used.
+// Freed records that a large object is no longer used.
 func (g *Guard) Freed() { g.freed.Store(true) }
 
 // Look is called periodically. It evicts caches if much memory is used, detects when memory is
@@ -188,16 +188,16 @@ func (g *Guard) Look() {
 			g.collect()
 			u = g.o.Read()
 		}
-		_ = g.judge(u)
+		_ = g.update(u)
 	case u.reaches(shedAt) && now.Sub(g.shed) >= shedEvery:
-		g.giveUp(nil)
+		g.evict(nil)
 		g.freed.Store(true)
 	case g.freed.Load() && now.Sub(g.collected) >= collectEvery:
 		g.collect()
 	}
 }
 
-func (g *Guard) giveUp(own func()) {
+func (g *Guard) evict(own func()) {
 	g.shed = g.o.Now()
 	g.sheds.Add(1)
 	if own == nil {
@@ -213,9 +213,9 @@ func (g *Guard) collect() {
 	g.o.Collect()
 }
 
-// judge updates whether memory is short. The state begins at one share of the limit and ends at a
-// lower one.
-func (g *Guard) judge(u Use) error {
+// update updates whether memory is short. The threshold at which the state ends is lower than the
+// one at which it begins.
+func (g *Guard) update(u Use) error {
 	short := g.short.Load()
 	switch {
 	case short == nil && u.isShort():
@@ -231,7 +231,7 @@ func (g *Guard) judge(u Use) error {
 		g.o.Changed()
 	}
 	if short == nil {
-		return nil // and no error that holds a nil pointer
+		return nil // not a non-nil error with a nil pointer
 	}
 	return short
 }

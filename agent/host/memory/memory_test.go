@@ -14,11 +14,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/memory"
 )
 
-// scene is a guard over a process whose memory a test decides about.
+// scene is a guard of a process with simulated memory use.
 type scene struct {
 	*memory.Guard
 	limit        uint64
-	use, garbage uint64 // in percent of the limit; a collection takes the garbage
+	use, garbage uint64 // in percent of the limit; a collection frees the garbage
 	mapped       uint64
 	now          time.Time
 	did          []string
@@ -41,14 +41,14 @@ func newScene() *scene {
 	return s
 }
 
-// takes says whether one more proxy is taken, and what the guard did for it.
+// takes returns whether the guard admits one more proxy, and the calls that it made.
 func (s *scene) takes() string {
 	s.did = nil
-	err := s.Room(func() { s.did = append(s.did, "own") })
+	err := s.Admit(func() { s.did = append(s.did, "own") })
 	return fmt.Sprint(err == nil, s.did)
 }
 
-// looks is the same after a time, as the agent looks now and then.
+// looks advances the clock, calls Look, and returns whether memory is sufficient, and the calls.
 func (s *scene) looks(after time.Duration) string {
 	s.did, s.now = nil, s.now.Add(after)
 	s.Look()
@@ -62,21 +62,22 @@ func want(t *testing.T, what, got, want string) {
 	}
 }
 
-// TestShort goes through a shortage: caches go first, and between the two shares nothing flaps.
+// TestShort checks that the guard first evicts caches, and that its state does not flap between the
+// two thresholds.
 func TestShort(t *testing.T) {
 	s := newScene()
 	s.use = 69
 	want(t, "much is free", s.takes(), "true []")
 	want(t, "a look", s.looks(5*time.Second), "true []")
-	spares := func(is bool) {
+	spare := func(is bool) {
 		t.Helper()
 		if s.Spare() != is {
 			t.Errorf("there is memory to save work: %t", !is)
 		}
 	}
-	spares(true)
+	spare(true)
 	s.use = 75
-	spares(false)
+	spare(false)
 	want(t, "caches go", s.looks(5*time.Second), "true [ask shed]")
 	want(t, "what is free is collected", s.looks(5*time.Second), "true [collect]")
 	want(t, "and not again at once", s.looks(5*time.Second), "true []")
@@ -108,8 +109,8 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// TestShortOfPages is a process that has more from the system than the limit, of which nobody knows
-// why.
+// TestShortOfPages checks that memory is short if the mapped memory exceeds the limit, even if
+// little of it is live.
 func TestShortOfPages(t *testing.T) {
 	s := newScene()
 	s.use, s.mapped = 50, 104
@@ -120,7 +121,8 @@ func TestShortOfPages(t *testing.T) {
 	want(t, "in it again", s.takes(), "true [changed]")
 }
 
-// TestFreed gives back what was freed, without a limit too, and not all the time.
+// TestFreed checks that freed memory is returned to the system, also without a limit, and that
+// collections have a minimum interval.
 func TestFreed(t *testing.T) {
 	s := newScene()
 	s.limit, s.use = 0, 99
@@ -134,23 +136,23 @@ func TestFreed(t *testing.T) {
 	want(t, "all are taken", s.takes(), "true []")
 }
 
-// TestErrorSaysWhatToDo names figures and remedy.
+// TestErrorSaysWhatToDo checks that the error contains the memory use, the limit, and the remedy.
 func TestErrorSaysWhatToDo(t *testing.T) {
 	s := newScene()
 	s.use = 85
-	err := s.Room(nil)
+	err := s.Admit(nil)
 	var short *memory.ShortError
 	if !errors.As(err, &short) || !short.Since.Equal(s.now) {
 		t.Fatalf("error %v", err)
 	}
-	for _, part := range []string{"170 MiB", "200 MiB", "MemoryMax=", "resources.limits.memory", "GOMEMLIMIT"} {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("the error does not say %q: %s", part, err)
+	for _, text := range []string{"170 MiB", "200 MiB", "MemoryMax=", "resources.limits.memory", "GOMEMLIMIT"} {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("the error does not say %q: %s", text, err)
 		}
 	}
 }
 
-// TestRead reads this process.
+// TestRead reads the memory use of the test process.
 func TestRead(t *testing.T) {
 	before := debug.SetMemoryLimit(math.MaxInt64)
 	defer debug.SetMemoryLimit(before)
@@ -160,7 +162,7 @@ func TestRead(t *testing.T) {
 	if u.Limit != 0 || u.Live < 64<<20 || u.Live > u.Mapped {
 		t.Errorf("with 64 MiB in use: %+v", u)
 	}
-	if err := memory.New(memory.Options{}).Room(nil); err != nil {
+	if err := memory.New(memory.Options{}).Admit(nil); err != nil {
 		t.Errorf("without a limit: %v", err)
 	}
 	runtime.KeepAlive(held)

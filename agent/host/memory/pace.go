@@ -6,9 +6,9 @@ import (
 	"runtime/metrics"
 )
 
-// maxSpared limits the additional garbage of a small heap in bytes, since a collection has a fixed
+// maxGarbage limits the additional garbage of a small heap in bytes, since a collection has a fixed
 // cost.
-const maxSpared = 32 << 20
+const maxGarbage = 32 << 20
 
 // Percent returns the GC percentage for a live heap size: percent for large heaps, and up to 100 %
 // for small ones, limited to 32 MiB of garbage.
@@ -16,7 +16,7 @@ func Percent(live uint64, percent int) int {
 	if live == 0 {
 		return 100
 	}
-	return max(percent, int(min(100, 100*maxSpared/live)))
+	return max(percent, int(min(100, 100*maxGarbage/live)))
 }
 
 // Pace adjusts the GC percentage to [Percent] after each collection from now on.

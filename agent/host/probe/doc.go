@@ -3,6 +3,6 @@
 //
 // The loop that computes configs queries a [Prober], which works in a separate goroutine, so a
 // hanging file system does not block the loop. It examines an Envoy when it connects or gets a new
-// config, and every few seconds after that, and reports changes. It does not report what it cannot
-// determine.
+// config, and every few seconds after that, and reports changes. It reports only
+// problems that it could determine.
 package probe

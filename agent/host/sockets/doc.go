@@ -1,7 +1,7 @@
-// Package sockets opens the sockets of DNS so that they outlive the agent: who asks while it
-// restarts waits for the next one instead of being refused.
+// Package sockets opens DNS sockets that stay open while the agent restarts, so queries wait for
+// the next agent instead of being refused.
 //
-// Sockets of an address come from socket units of systemd, else from whoever holds those of the
-// agent before, and are opened else. They are told apart by names that hold the address and the
-// network namespace, and are used only if they are what the name says.
+// The sockets of an address come from socket units of systemd, or from the process that holds the
+// sockets of the previous agent. Missing ones are opened. Held sockets have names with the address
+// and the network namespace, and are used only if they match their names.
 package sockets

@@ -24,7 +24,7 @@ const (
 	UnitTCP = "dns-tcp"
 )
 
-// prefix is the prefix of the names of held sockets: dns/PLACE/PROTOCOL/ADDRESS/NUMBER.
+// prefix is the prefix of the names of held sockets: dns/NAMESPACE/PROTOCOL/ADDRESS/NUMBER.
 const prefix = "dns/"
 
 // maxHeld is the maximum number of held sockets per address and protocol.
@@ -65,17 +65,17 @@ func New(o Options) *Book {
 	return &Book{holder: o.Holder, log: o.Log, given: o.Given}
 }
 
-// Here is the place name of the agent's own network namespace. Other places are namespace numbers.
+// Here is the name of the agent's own network namespace. The names of others are inode numbers.
 const Here = "here"
 
 // Set contains the sockets of one address.
 type Set struct {
 	dns.Sockets
-	book  *Book
-	place string
-	addr  netip.AddrPort
-	unit  [2]bool // UDP and TCP: given by systemd
-	taken []string
+	book      *Book
+	namespace string
+	addr      netip.AddrPort
+	unit      [2]bool // UDP and TCP: given by systemd
+	taken     []string
 
 	mu   sync.Mutex
 	held []string // names of held sockets
@@ -84,23 +84,23 @@ type Set struct {
 
 // Open returns the sockets of an address: existing ones, and new ones for those that are missing.
 // udp is the number of UDP sockets required. The caller must serve all of them, because queries may
-// wait in each. Call Open in the network namespace of the place. It does not hold the sockets; see
-// [Set.Keep].
-func (b *Book) Open(ctx context.Context, place string, addr netip.AddrPort, udp int) (*Set, error) {
-	s := &Set{book: b, place: place, addr: addr}
+// wait in each. Call Open in the given network namespace. It does not hold the sockets; see
+// [Set.Hold].
+func (b *Book) Open(ctx context.Context, namespace string, addr netip.AddrPort, udp int) (*Set, error) {
+	s := &Set{book: b, namespace: namespace, addr: addr}
 	s.takeGiven()
 	s.takeHeld()
 	s.all = s.unit[0] && s.unit[1]
 	had := len(s.UDP) + len(s.TCP)
 	err := s.Complete(ctx, addr, udp)
-	if place == Here && errors.Is(err, syscall.EADDRINUSE) && b.releaseAddr(addr) {
+	if namespace == Here && errors.Is(err, syscall.EADDRINUSE) && b.releaseAddr(addr) {
 		err = s.Complete(ctx, addr, udp)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Sockets.Close())
 	}
 	if had > 0 {
-		b.log.Info("DNS sockets taken over with their waiting queries", "address", s.Addr(), "place", place,
+		b.log.Info("took over DNS sockets with their waiting queries", "address", s.Addr(), "namespace", namespace,
 			"udp", len(s.UDP), "taken", had)
 	}
 	return s, nil
@@ -111,7 +111,7 @@ func (s *Set) Addr() netip.AddrPort { return s.TCP[0].Addr().(*net.TCPAddr).Addr
 
 // takeGiven takes the sockets of socket units for this address.
 func (s *Set) takeGiven() {
-	if s.place != Here {
+	if s.namespace != Here {
 		return
 	}
 	b := s.book
@@ -181,7 +181,7 @@ func (s *Set) adopt(f *os.File, tcp bool) (dns.Sockets, error) {
 		err = fmt.Errorf("%w, %s", errOther, a)
 	}
 	if err == nil {
-		err = inPlace(f, s.place)
+		err = checkNamespace(f, s.namespace)
 	}
 	if err != nil {
 		return dns.Sockets{}, errors.Join(err, got.Close())
@@ -193,23 +193,23 @@ func (s *Set) name(tcp bool, n int) string {
 	return s.names() + map[bool]string{false: "udp/", true: "tcp/"}[tcp] + s.addr.String() + "/" + strconv.Itoa(n)
 }
 
-func (s *Set) names() string { return prefix + s.place + "/" }
+func (s *Set) names() string { return prefix + s.namespace + "/" }
 
 // retryHold is the interval of retries to hold sockets.
 const retryHold = 10 * time.Second
 
-// Keep holds the sockets beyond the end of the agent. It returns when they are held, when there is
-// no holder, or when ctx ends.
-func (s *Set) Keep(ctx context.Context) {
+// Hold passes the sockets to the holder, which keeps them open after the agent ends. It retries
+// until all are held or ctx ends, and returns immediately if there is no holder.
+func (s *Set) Hold(ctx context.Context) {
 	warned := false
 	for {
-		err := s.keepAll()
+		err := s.holdAll()
 		if err == nil {
 			return
 		}
 		if !warned {
 			s.book.log.Warn("DNS sockets cannot be held during restarts; retrying",
-				"address", s.Addr(), "place", s.place, "error", err)
+				"address", s.Addr(), "namespace", s.namespace, "error", err)
 			warned = true
 		}
 		select {
@@ -220,7 +220,7 @@ func (s *Set) Keep(ctx context.Context) {
 	}
 }
 
-func (s *Set) keepAll() error {
+func (s *Set) holdAll() error {
 	b := s.book
 	if b.holder == nil {
 		return nil
@@ -314,22 +314,22 @@ func (b *Book) ReleaseUnused() error {
 	return b.holder.ReleaseUnused(prefix + Here + "/")
 }
 
-// ReleasePlaces releases sockets that earlier agents left in network namespaces that are not in
-// but, because sockets keep a namespace alive.
-func (b *Book) ReleasePlaces(but []string) error {
+// ReleaseNamespaces releases sockets that earlier agents left in network namespaces other than but,
+// because sockets keep a namespace alive.
+func (b *Book) ReleaseNamespaces(but []string) error {
 	return b.release(prefix, func(name string) bool {
-		place, _, _ := strings.Cut(strings.TrimPrefix(name, prefix), "/")
-		return place == Here || slices.Contains(but, place)
+		namespace, _, _ := strings.Cut(strings.TrimPrefix(name, prefix), "/")
+		return namespace == Here || slices.Contains(but, namespace)
 	})
 }
 
-// ReleasePlace releases the sockets held for a network namespace.
-func (b *Book) ReleasePlace(place string) error {
-	return b.release(prefix+place+"/", func(string) bool { return false })
+// ReleaseNamespace releases the sockets held for a network namespace.
+func (b *Book) ReleaseNamespace(namespace string) error {
+	return b.release(prefix+namespace+"/", func(string) bool { return false })
 }
 
-// releaseAddr releases sockets left at an address in other places, since one of them may be this
-// namespace under its number.
+// releaseAddr releases sockets left at an address in namespaces with a number, because one of them
+// may be the agent's own.
 func (b *Book) releaseAddr(addr netip.AddrPort) (any bool) {
 	_ = b.release(prefix, func(name string) bool {
 		at := strings.Split(name, "/")

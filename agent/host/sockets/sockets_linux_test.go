@@ -34,7 +34,7 @@ func do(t testing.TB, errs ...error) {
 	}
 }
 
-// node has a run directory that a holder serves, for one agent after the other.
+// node is a run directory with a holder. Its agents run one after another.
 type node struct {
 	t   *testing.T
 	dir string
@@ -66,7 +66,7 @@ func newNode(t *testing.T) *node {
 	}
 }
 
-// agent begins: its sockets are opened by the book. The function ends it.
+// agent starts an agent. It returns the agent's Book and a function that ends the agent.
 func (n *node) agent(given ...*os.File) (*sockets.Book, func()) {
 	k := hold.Open(hold.Options{Dir: n.dir})
 	end := sync.OnceFunc(func() {
@@ -78,9 +78,9 @@ func (n *node) agent(given ...*os.File) (*sockets.Book, func()) {
 	return sockets.New(sockets.Options{Holder: k, Given: given, Log: slog.New(slog.NewTextHandler(&n.log, nil))}), end
 }
 
-func open(t *testing.T, b *sockets.Book, place string, addr netip.AddrPort, udp int) *sockets.Set {
+func open(t *testing.T, b *sockets.Book, namespace string, addr netip.AddrPort, udp int) *sockets.Set {
 	t.Helper()
-	s, err := b.Open(t.Context(), place, addr, udp)
+	s, err := b.Open(t.Context(), namespace, addr, udp)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func open(t *testing.T, b *sockets.Book, place string, addr netip.AddrPort, udp 
 	return s
 }
 
-// ask sends a packet from a socket of its own.
+// ask sends a packet from a new socket.
 func ask(t *testing.T, to netip.AddrPort, text string) error {
 	t.Helper()
 	c, err := net.Dial("udp", to.String())
@@ -98,7 +98,7 @@ func ask(t *testing.T, to netip.AddrPort, text string) error {
 	return err
 }
 
-// waiting reads what waits in the sockets.
+// waiting reads the queued packets of the sockets and returns their number.
 func waiting(t *testing.T, s *sockets.Set) (n int) {
 	t.Helper()
 	for _, c := range s.UDP {
@@ -118,16 +118,16 @@ func waiting(t *testing.T, s *sockets.Set) (n int) {
 	return n
 }
 
-// TestTakenOver: what was asked while nobody was there waits in the sockets, however many there
-// were and are to be.
+// TestTakenOver checks that queries wait in the sockets while no agent runs, even if the next agent
+// would open another number of sockets.
 func TestTakenOver(t *testing.T) {
 	n := newNode(t)
 	b, end := n.agent()
 	s := open(t, b, sockets.Here, loopback, 3)
 	if s.By() != "" || s.Held() {
-		t.Errorf("held by %q before it is kept", s.By())
+		t.Errorf("held by %q before the call of Hold", s.By())
 	}
-	s.Keep(t.Context())
+	s.Hold(t.Context())
 	if !strings.HasPrefix(s.By(), "nearside hold (pid ") || !s.Held() {
 		t.Errorf("held by %q", s.By())
 	}
@@ -154,7 +154,7 @@ func TestTakenOver(t *testing.T) {
 		c, err := s.TCP[0].Accept()
 		do(t, err)
 		_ = c.Close()
-		s.Keep(t.Context())
+		s.Hold(t.Context())
 	}
 	do(t, s.Release())
 	if s.Held() || s.By() != "" {
@@ -169,15 +169,15 @@ func TestTakenOver(t *testing.T) {
 	}
 }
 
-// TestOtherAddresses: what was left at an address that is no longer configured is given up, and
-// what is in use is not.
+// TestOtherAddresses checks that held sockets of addresses that are no longer configured are
+// released, and that sockets in use are not.
 func TestOtherAddresses(t *testing.T) {
 	n := newNode(t)
 	b, end := n.agent()
 	old, same := open(t, b, sockets.Here, netip.MustParseAddrPort("127.0.0.2:0"), 2), open(t, b, sockets.Here, loopback, 2)
 	pod := open(t, b, "4711", netip.MustParseAddrPort("127.0.0.3:0"), 1)
 	for _, s := range []*sockets.Set{old, same, pod} {
-		s.Keep(t.Context())
+		s.Hold(t.Context())
 		do(t, s.Close())
 	}
 	end()
@@ -192,34 +192,34 @@ func TestOtherAddresses(t *testing.T) {
 		return err == nil
 	}
 	if !gone(old) || s.Addr() != same.Addr() || gone(pod) {
-		t.Errorf("the old address is given up: %v; the new one is %s, was %s; that of the namespace is given up: %v",
+		t.Errorf("old address released: %v; new address %s, before %s; namespace released: %v",
 			gone(old), s.Addr(), same.Addr(), gone(pod))
 	}
-	do(t, b.ReleasePlaces([]string{"4711"}))
+	do(t, b.ReleaseNamespaces([]string{"4711"}))
 	if gone(pod) {
-		t.Error("the sockets of a namespace that is in use are given up")
+		t.Error("the sockets of a namespace that is in use are released")
 	}
-	do(t, b.ReleasePlaces(nil))
+	do(t, b.ReleaseNamespaces(nil))
 	if !gone(pod) {
 		t.Error("the sockets of a namespace that is not in use are still held")
 	}
 	if got, err := net.Dial("tcp", s.Addr().String()); err != nil {
-		t.Error("what is in use was given up", err)
+		t.Error("a socket in use was released", err)
 	} else {
 		got.Close()
 	}
 }
 
-// TestAddressOfThisNamespaceElsewhere: what was left at the address under another place does not
-// keep the resolver from starting.
-func TestAddressOfThisNamespaceElsewhere(t *testing.T) {
+// TestAddressHeldForNamespace checks that the resolver can open an address whose socket is held
+// under the number of a namespace.
+func TestAddressHeldForNamespace(t *testing.T) {
 	n := newNode(t)
 	b, end := n.agent()
 	s := open(t, b, "4711", loopback, 1)
 	at := s.Addr()
 	do(t, s.Close())
 	s = open(t, b, "4711", at, 1)
-	s.Keep(t.Context())
+	s.Hold(t.Context())
 	do(t, s.Close())
 	end()
 	b, _ = n.agent()
@@ -228,13 +228,13 @@ func TestAddressOfThisNamespaceElsewhere(t *testing.T) {
 	}
 }
 
-// TestTwoAgents: an agent takes neither the sockets nor a query of another one, also while that is
-// away.
+// TestTwoAgents checks that an agent takes neither the sockets nor the queries of another agent,
+// even while that one does not run.
 func TestTwoAgents(t *testing.T) {
 	one, two := newNode(t), newNode(t)
 	b, end := one.agent()
 	s := open(t, b, sockets.Here, loopback, 2)
-	s.Keep(t.Context())
+	s.Hold(t.Context())
 	do(t, s.Close())
 	end()
 	other, _ := two.agent()
@@ -266,8 +266,8 @@ func file(t *testing.T, c interface{ File() (*os.File, error) }, name string) *o
 	return os.NewFile(uintptr(fd), name)
 }
 
-// TestSocketUnit: sockets of systemd are used where they are for the address, and not held a second
-// time; what is missing is opened beside them.
+// TestSocketUnit checks that sockets of systemd for the address are used and not held, and that
+// missing sockets are opened.
 func TestSocketUnit(t *testing.T) {
 	for _, with := range []string{"udp", "tcp", "udp and tcp"} {
 		t.Run(with, func(t *testing.T) {
@@ -294,7 +294,7 @@ func TestSocketUnit(t *testing.T) {
 			if s.Addr() != at || strings.Contains(with, "udp") && (len(s.UDP) != 1 || waiting(t, s) != 1) {
 				t.Errorf("%d sockets for UDP on %s", len(s.UDP), s.Addr())
 			}
-			s.Keep(t.Context())
+			s.Hold(t.Context())
 			want := "a socket unit of systemd"
 			if by := s.By(); !strings.HasPrefix(by, want) || strings.Contains(by, "nearside hold") == (with == "udp and tcp") ||
 				!s.Held() {
@@ -308,7 +308,7 @@ func TestSocketUnit(t *testing.T) {
 	}
 }
 
-// hostile is a holder that gives whatever it likes, and takes nothing.
+// hostile is a holder that returns arbitrary files and refuses to hold any.
 type hostile struct {
 	t    *testing.T
 	give func() *os.File
@@ -333,8 +333,8 @@ func (h hostile) udp(network, at string) *os.File {
 	return file(h.t, c.(*net.UDPConn), "")
 }
 
-// TestHostileHolder: what is not a socket of the address is not used, whoever gives it, and there
-// is an end to it.
+// TestHostileHolder checks that files from a holder that are not sockets of the address are not
+// used, and that Open tries a limited number of them.
 func TestHostileHolder(t *testing.T) {
 	h := hostile{t: t}
 	for name, give := range map[string]func() *os.File{
@@ -377,7 +377,7 @@ func TestHostileHolder(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			s.Keep(ctx)
+			s.Hold(ctx)
 			if s.Held() || s.By() != "" || !strings.Contains(log.String(), "does not match its name") {
 				t.Errorf("held by %q; log: %s", s.By(), &log)
 			}

@@ -9,11 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inPlace reports an error for a socket that is in another network namespace than that of its
-// place.
-func inPlace(f *os.File, place string) error {
-	if place == Here {
-		return nil // another one has no such address, or an own socket at it
+// checkNamespace returns an error if a socket is not in the network namespace with the given name.
+func checkNamespace(f *os.File, namespace string) error {
+	if namespace == Here {
+		return nil // other namespaces lack this address or have their own socket for it
 	}
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -24,7 +23,7 @@ func inPlace(f *os.File, place string) error {
 	err = raw.Control(func(fd uintptr) {
 		ns, err := unix.IoctlRetInt(int(fd), unix.SIOCGSKNS)
 		if err != nil {
-			failed = fmt.Errorf("ask for its network namespace: %w", err)
+			failed = fmt.Errorf("determine its network namespace: %w", err)
 			return
 		}
 		failed = unix.Fstat(ns, &st)
@@ -33,7 +32,7 @@ func inPlace(f *os.File, place string) error {
 	if err := errors.Join(err, failed); err != nil {
 		return err
 	}
-	if got := strconv.FormatUint(st.Ino, 10); got != place {
+	if got := strconv.FormatUint(st.Ino, 10); got != namespace {
 		return fmt.Errorf("it is in the network namespace %s", got)
 	}
 	return nil
