@@ -12,15 +12,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// BenchmarkTraffic measures what the proxies of client and server add to a request on a connection
-// that is kept, and how long a client waits for a server that speaks first. Each is paired with the
-// same without a proxy, which is what the machine takes.
+// BenchmarkTraffic measures the latency that the client and server proxies add to a request on a
+// persistent connection, and how long a client waits for a server that speaks first. Each case runs
+// with and without a proxy, so the difference excludes the machine's own latency.
 func BenchmarkTraffic(b *testing.B) {
 	w := newWorld(b)
 	b.Run("request", func(b *testing.B) {
 		r := row{to: "backend.mesh:80"}
 		through := newKept(b, w.proxyOf(&r).ns, w.address(b, &r).String())
-		direct := newKept(b, w.net.nodes[5], partner) // a node without a redirection
+		direct := newKept(b, w.net.nodes[5], partner) // a node without redirection
 		var with, without []time.Duration
 		for b.Loop() {
 			without = append(without, direct.get(b))
@@ -35,7 +35,7 @@ func BenchmarkTraffic(b *testing.B) {
 			w.apply(b, docs)
 			silent := row{say: nothing}
 			var took, without, added []time.Duration
-			if x := w.send(b, &r, w.address(b, &r)); x.got == noAnswer { // once is enough
+			if x := w.send(b, &r, w.address(b, &r)); x.got == noAnswer { // one failure is enough
 				b.ReportMetric(millis(x.took), "worst-ms")
 				return
 			}
@@ -64,7 +64,7 @@ func percentile(list []time.Duration, n int) time.Duration {
 	return list[len(list)*n/100]
 }
 
-// kept is a client with one connection.
+// kept is a client with one persistent connection.
 type kept struct{ client *http.Client }
 
 func newKept(b *testing.B, ns *netns, at string) *kept {
@@ -74,7 +74,7 @@ func newKept(b *testing.B, ns *netns, at string) *kept {
 	}}
 	b.Cleanup(t.CloseIdleConnections)
 	k := &kept{&http.Client{Transport: t, Timeout: agenttest.Patience}}
-	for range 20 { // until all on the way is connected
+	for range 20 { // until all connections of the route are established
 		k.get(b)
 	}
 	return k

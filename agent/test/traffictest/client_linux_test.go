@@ -31,20 +31,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// speech is what a client speaks.
+// speech is the protocol that a client speaks.
 type speech uint8
 
 const (
-	get     speech = iota // a request of HTTP/1.1
-	get10                 // of HTTP/1.0
-	getH2                 // of HTTP/2 without TLS
-	rpc                   // a call of gRPC
-	upgrade               // a request to become a WebSocket, and then a line
-	connect               // CONNECT
-	aLine                 // a line, without TLS
-	halfway               // bytes, and then no more from the client: it waits for their sum
-	nothing               // it waits for the server to speak
-	overTLS               // TLS, which verifies who answers where the client names somebody, and then a line
+	get     speech = iota // an HTTP/1.1 request
+	get10                 // an HTTP/1.0 request
+	getH2                 // an HTTP/2 request without TLS
+	rpc                   // a gRPC call
+	upgrade               // a WebSocket upgrade request, followed by a line
+	connect               // an HTTP CONNECT request
+	aLine                 // a line without TLS
+	halfway               // bytes, then a half-close; the client waits for the sum
+	nothing               // the client waits for the server to speak
+	overTLS               // a line over TLS; the client verifies the server's certificate if the row has a name
 )
 
 var speeches = [...]string{"HTTP/1.1", "HTTP/1.0", "HTTP/2", "gRPC", "WebSocket", "CONNECT", "line", "line and sum",
@@ -52,29 +52,29 @@ var speeches = [...]string{"HTTP/1.1", "HTTP/1.0", "HTTP/2", "gRPC", "WebSocket"
 
 func (s speech) String() string { return speeches[s] }
 
-// http says whether it is a request.
+// http reports whether s is an HTTP request.
 func (s speech) http() bool { return s <= connect }
 
-// What becomes of a connection without a byte for the client.
+// Results of a connection on which the client receives no byte.
 const (
-	closed   = "closed"    // it ends
-	noAnswer = "no answer" // nothing, as long as the client waits
+	closed   = "closed"    // the connection ends
+	noAnswer = "no answer" // nothing arrives until the client times out
 )
 
-// silence is how long a client waits for a server that speaks first. The longest wait that is right
-// is 200 ms.
+// silence is how long a client waits for a server that speaks first. The longest valid wait is 200
+// ms.
 const silence = 3 * time.Second
 
-// answered is what a client got.
+// answered is the response that a client received.
 type answered struct {
-	got    string // the name of the server, closed, or the status of the proxy's own answer
-	status uint32 // of the proxy's own answer, 0 for none
-	code   int    // of the response, whoever gave it
+	got    string // name of the server, closed, or the status of the proxy's local reply
+	status uint32 // status of the proxy's local reply, 0 if there is none
+	code   int    // status code of the response, from any source
 	header http.Header
-	seen   seen  // what the server says that it got
-	size   int64 // of the body
+	seen   seen  // the request as the server reports it
+	size   int64 // of the body, in bytes
 	peer   string
-	took   time.Duration // to the first byte, or the end
+	took   time.Duration // until the first byte, or the end of the connection
 }
 
 func mustAddrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
@@ -84,7 +84,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &n) && n.Timeout()
 }
 
-// send makes the connection of a row to an address, and hears what comes.
+// send opens the connection of a row to an address and returns the response.
 func (r *row) send(t testing.TB, w *world, ns *netns, at netip.AddrPort) answered {
 	t.Helper()
 	c, err := ns.dial(at)
@@ -114,7 +114,7 @@ func (r *row) send(t testing.TB, w *world, ns *netns, at netip.AddrPort) answere
 	case strings.Contains(err.Error(), "certificate"):
 		a.got = err.Error()
 	case a.got == "":
-		a.got = closed // the ends of a closed connection have many names
+		a.got = closed // errors of closed connections differ
 	}
 	return a
 }
@@ -149,7 +149,7 @@ func (r *row) talk(c net.Conn, w *world) (answered, error) {
 	return r.h1(c)
 }
 
-// head is the lines of a request without a body.
+// head returns the header section of a request without a body.
 func (r *row) head(method, target, version, host string, more ...string) string {
 	lines := append([]string{method + " " + target + " " + version, "Host: " + host}, more...)
 	for _, name := range slices.Sorted(maps.Keys(r.headers)) {
@@ -158,19 +158,19 @@ func (r *row) head(method, target, version, host string, more ...string) string 
 	return strings.Join(lines, "\r\n") + "\r\n\r\n"
 }
 
-// line says a line and hears one.
+// line sends one line and reads one line.
 func line(c net.Conn, text string) (answered, error) {
 	if _, err := io.WriteString(c, text); err != nil {
 		return answered{}, err
 	}
 	s, err := bufio.NewReader(c).ReadString('\n')
 	if strings.HasPrefix(s, "\x15\x03") {
-		return answered{}, io.ErrUnexpectedEOF // an alert of TLS: nobody takes plain text
+		return answered{}, io.ErrUnexpectedEOF // a TLS alert: the server does not accept plain text
 	}
 	return answered{got: strings.TrimSpace(s)}, err
 }
 
-// half sends bytes until it has none, and then waits for what the server says of them.
+// half sends bytes, closes its side of the connection, and reads the server's summary.
 func (r *row) half(c net.Conn) (answered, error) {
 	if _, err := io.WriteString(c, "sum\n"); err != nil {
 		return answered{}, err
@@ -190,7 +190,7 @@ func (r *row) half(c net.Conn) (answered, error) {
 
 func (r *row) pathOr() string { return cmp.Or(r.path, "/") }
 
-// host is the Host of a request.
+// host returns the Host of a request.
 func (r *row) host() string {
 	if r.name != "" {
 		return r.name
@@ -205,7 +205,7 @@ func (r *row) newRequest() *http.Request {
 	}
 	req, err := http.NewRequest(cmp.Or(r.method, "GET"), "http://"+r.host()+r.pathOr(), body)
 	if err != nil {
-		panic(err) // a table is wrong
+		panic(err) // the table is invalid
 	}
 	req.ContentLength = r.body
 	for k, v := range r.headers {
@@ -218,7 +218,7 @@ func (r *row) h1(c net.Conn) (answered, error) {
 	req := r.newRequest()
 	req.Close = true
 	written := make(chan error, 1)
-	go func() { written <- req.Write(c) }() // a proxy may answer before it has read all
+	go func() { written <- req.Write(c) }() // a proxy can respond before it has read everything
 	resp, err := http.ReadResponse(bufio.NewReader(c), req)
 	a, err := heard(resp, err)
 	if err != nil || a.status != 0 {
@@ -246,7 +246,7 @@ func (r *row) request(c net.Conn, text string) (answered, error) {
 	return heard(resp, err)
 }
 
-// heard is what a response says.
+// heard parses a response.
 func heard(resp *http.Response, err error) (answered, error) {
 	if err != nil {
 		return answered{}, err
@@ -276,7 +276,7 @@ func heard(resp *http.Response, err error) (answered, error) {
 	return a, err
 }
 
-// call asks for the health of a server.
+// call sends a gRPC health check to a server.
 func (r *row) call(c net.Conn) (answered, error) {
 	taken := false
 	conn, err := grpc.NewClient("passthrough:///"+r.host(), grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -302,6 +302,6 @@ func (r *row) call(c net.Conn) (answered, error) {
 	if s.Code() == codes.Unavailable && strings.Contains(s.Message(), "error reading") {
 		return answered{}, err
 	}
-	// A proxy answers a call with 200 and the status of gRPC behind it.
+	// A proxy rejects a call with HTTP status 200 and a gRPC status.
 	return answered{got: fmt.Sprintf("grpc %s", s.Code()), status: 200, code: 200}, nil
 }

@@ -15,48 +15,49 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// row is a connection or request of a workload, what becomes of it, and why.
+// row is a connection or request of a workload with the expected result and reason.
 type row struct {
 	what string
-	mesh string // default when empty
-	from string // the dataplane; web when empty
-	to   string // HOST:PORT, of which the host is an address or a name that the mesh knows
-	ip   string // what the client dials where it is another name
-	v6   bool   // it dials the second address of the service, which is one of IPv6
-	// named is true where explain is to find the address of the name by itself.
+	mesh string // default if empty
+	from string // the dataplane; web if empty
+	to   string // HOST:PORT; HOST is an address or a name of the mesh
+	ip   string // the address or name that the client dials, if different
+	v6   bool   // the client dials the service's second address, which is IPv6
+	// named is true if explain has to resolve the name.
 	named bool
 
 	say     speech
-	name    string // SNI or Host; the host of to when empty
+	name    string // SNI or Host; the host of to if empty
 	alpn    []string
 	path    string
 	method  string
 	headers map[string]string
 	body    int64
 
-	// the name of the server, closed, or the status of the proxy's own answer; | stands between
-	// several
+	// want is the name of the server, closed, or the status of the proxy's local reply.
+	// Alternatives are separated by |.
 	want     string
-	upstream func(*answered) bool // holds what the server has got, or what the client has, to what it ought to be
-	cluster  string               // that the client's proxy takes, "" for any
-	policies []string             // TYPE/NAME of those that explain has to name
-	mirrors  map[string]string    // the servers that get a copy of the request, by the cluster that is explained
-	// after looks at what else has come of it.
+	upstream func(*answered) bool // checks what the server or the client received
+	cluster  string               // expected cluster of the client's proxy; empty for any
+	policies []string             // TYPE/NAME of the policies that the explanation must list
+	mirrors  map[string]string    // servers that receive a copy of the request, by explained cluster
+	// after runs additional checks.
 	after func(t testing.TB, w *world)
-	// beyond says why the outcome does not follow from the config alone. Explain then says what the
-	// config allows.
+	// beyond is the reason why the result does not depend only on the config. The explanation then
+	// says what the config allows.
 	beyond string
-	// elsewhere is true where proxies decide whose config is not known here, as explain has to say.
+	// elsewhere is true if the decision depends on proxies whose config this agent does not know.
+	// The explanation must say so.
 	elsewhere bool
 
-	// pending says why the row does not hold. A row that does hold must have none.
+	// pending is the reason why the row is known to fail. A row that succeeds must have none.
 	pending string
 }
 
-// wire is what has really become of a row.
+// wire is the observed result of a row.
 type wire struct {
 	answered
-	unchained bool // no filter chain of the client's proxy took it
+	unchained bool // no filter chain of the client's proxy matched
 	record    record
 	recorded  bool
 }
@@ -72,7 +73,7 @@ func (x *wire) String() string {
 	return fmt.Sprintf("%s (after %s)", out, x.took.Round(time.Millisecond))
 }
 
-// try sends a row and has it explained. It returns what does not fit, and both answers.
+// try sends a row and requests its explanation. It returns the differences and both results.
 func (r *row) try(t testing.TB, w *world) (faults []string, x *wire, f *explain.Flow) {
 	t.Helper()
 	at := w.address(t, r)
@@ -108,7 +109,7 @@ func (r *row) try(t testing.TB, w *world) (faults []string, x *wire, f *explain.
 	return faults, x, f
 }
 
-// send sends a row and gathers what the client's proxy knows of it.
+// send sends a row and collects what the client's proxy recorded about it.
 func (w *world) send(t testing.TB, r *row, at netip.AddrPort) *wire {
 	t.Helper()
 	p := w.proxyOf(r)
@@ -117,7 +118,7 @@ func (w *world) send(t testing.TB, r *row, at netip.AddrPort) *wire {
 	if x.peer == "" || x.got == noAnswer {
 		return x
 	}
-	tick := time.NewTicker(time.Millisecond) // no event tells that a line was written
+	tick := time.NewTicker(time.Millisecond) // there is no event for a written line
 	defer tick.Stop()
 	agenttest.Await(t, "the proxy "+p.id+" has logged or counted the connection, with which came: "+x.got, tick.C,
 		func() bool {
@@ -130,7 +131,7 @@ func (w *world) send(t testing.TB, r *row, at netip.AddrPort) *wire {
 	return x
 }
 
-// explain asks the agent what becomes of a row.
+// explain requests the explanation of a row from the agent.
 func (r *row) explain(t testing.TB, w *world, at netip.AddrPort) (*explain.Flow, error) {
 	target := explain.Target{Mesh: cmp.Or(r.mesh, "default"), From: cmp.Or(r.from, "web"), To: r.to, IP: r.ip}
 	host, _, _ := net.SplitHostPort(r.to)
@@ -170,7 +171,7 @@ func (r *row) explain(t testing.TB, w *world, at netip.AddrPort) (*explain.Flow,
 	return api.ExplainRequest(t.Context(), q)
 }
 
-// agree holds an explanation to what has really happened.
+// agree compares an explanation with the observed result.
 func (r *row) agree(x *wire, f *explain.Flow) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	var outcome string
@@ -183,24 +184,24 @@ func (r *row) agree(x *wire, f *explain.Flow) (faults []string) {
 	case x.got == closed || x.got == noAnswer:
 		outcome = "closed"
 	case r.say == nothing && strings.Contains(f.Reason, "what the server says before is heard"):
-		outcome = "denied" // once the client speaks
+		outcome = "denied" // after the client sends data
 	case x.status >= 400 || x.status == 200 && r.say == rpc:
 		outcome = "denied"
 	default:
 		outcome = "allowed"
 	}
 	verdict, status := f.Verdict, f.Status
-	// Where servers differ, what counts is the one that the proxy has chosen.
+	// If servers differ, the one that the proxy selected counts.
 	if i := slices.IndexFunc(f.Servers, func(s explain.Way) bool { return s.Address == x.record.Host }); i >= 0 {
 		verdict, status = f.Servers[i].Verdict, f.Servers[i].Status
 	} else if x.recorded && len(f.Servers) > 0 {
 		fault("it comes to the server at %s, of which nothing is explained", x.record.Host)
 	}
 	if verdict != "allowed" && status == 0 && f.Verdict != "allowed" {
-		verdict, status = f.Verdict, f.Status // the proxy of the client answers for a server that closes
+		verdict, status = f.Verdict, f.Status // the client's proxy responds if the server closes the connection
 	}
 	if outcome == "closed" && verdict == "denied" && status == 0 {
-		verdict = "closed" // what a filter denies of plain TCP, it closes
+		verdict = "closed" // a denied plain TCP connection is closed
 	}
 	if verdict != outcome {
 		fault("it is %s, and explained as %s: %s", outcome, verdict, f.Reason)
@@ -225,7 +226,7 @@ func (r *row) agree(x *wire, f *explain.Flow) (faults []string) {
 		var names []string
 		for _, c := range f.Clusters {
 			names = append(names, c.Name)
-			// else names, which the proxy looks up
+			// Otherwise these are names that the proxy resolves.
 			_, err := netip.ParseAddrPort(strings.Join(c.Addresses[:min(1, len(c.Addresses))], ""))
 			if c.Name == x.record.Cluster && err == nil && !c.Pinned && c.Endpoints == len(c.Addresses) &&
 				!slices.Contains(c.Addresses, x.record.Host) {
@@ -239,7 +240,7 @@ func (r *row) agree(x *wire, f *explain.Flow) (faults []string) {
 	return faults
 }
 
-// run is a row as a test.
+// run runs a row as a subtest.
 func (r *row) run(t *testing.T, w *world) {
 	faults, x, f := r.try(t, w)
 	if r.after != nil {
@@ -255,7 +256,7 @@ func (r *row) run(t *testing.T, w *world) {
 	}
 }
 
-// flowText is an explanation for people.
+// flowText returns an explanation as text.
 func flowText(f *explain.Flow) string {
 	if f == nil {
 		return "not at all"

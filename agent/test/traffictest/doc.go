@@ -1,4 +1,4 @@
-// Package traffictest holds the tests that send real connections and requests through real Envoys
-// with the config of a running agent, in network namespaces with the redirection of a transparent
-// proxy, and hold what becomes of them to what the agent explains.
+// Package traffictest contains end-to-end tests. They send connections and requests through real
+// Envoys, which a running agent configures, in network namespaces with transparent proxying. They
+// compare the results with the explanations of the agent.
 package traffictest

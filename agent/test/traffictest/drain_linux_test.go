@@ -18,27 +18,27 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// drainTime is how long the Envoys of [TestTrafficDrains] drain.
+// drainTime is the drain time of the Envoys in [TestTrafficDrains].
 const drainTime = 3 * time.Second
 
-// draining is a connection that is open while a policy takes away what it needs.
+// draining is a connection that is open while a policy change removes a resource that it needs.
 type draining struct {
-	row           // another connection, opened after that
-	policy string // that was changed, TYPE/NAME
-	// old is what the open one gets next: the name of the server, or the status of the proxy's own
-	// answer.
+	row           // a second connection, opened after the change
+	policy string // the changed policy, as TYPE/NAME
+	// old is the expected next response on the open connection: the name of the server, or the
+	// status of the proxy's local reply.
 	old string
-	// ends is true where it is closed when it has drained.
+	// ends is true if the proxy closes the connection at the end of the drain time.
 	ends bool
-	// pooled is true where other connections of the client share one of its proxy, which was open
-	// before.
+	// pooled is true if other client connections share an upstream connection of the proxy, which
+	// was open before the change.
 	pooled bool
 
 	conn *open
 }
 
-// TestTrafficDrains opens connections, takes away what lets them pass, and compares what becomes of
-// them, and of new ones, with what explanations and waits say of the time until they have drained.
+// TestTrafficDrains opens connections and then removes what allows them. It compares what happens
+// to the open and new connections with the drain times that explanations and waits report.
 func TestTrafficDrains(t *testing.T) {
 	w := emptyWorld(t)
 	w.drain = drainTime
@@ -103,8 +103,8 @@ func TestTrafficDrains(t *testing.T) {
 	}
 }
 
-// until asks until when connections from before the change may live: what waiting for the policy
-// says.
+// until waits for the policy and returns how long connections from before the change may remain
+// open.
 func (d *draining) until(t *testing.T, w *world) time.Time {
 	t.Helper()
 	kind, name, _ := strings.Cut(d.policy, "/")
@@ -116,7 +116,7 @@ func (d *draining) until(t *testing.T, w *world) time.Time {
 	return x.OldUntil
 }
 
-// explained is until when an explanation says that they may.
+// explained returns how long such connections may remain open according to an explanation.
 func (d *draining) explained(t *testing.T, w *world) (out time.Time) {
 	t.Helper()
 	f, err := d.explain(t, w, w.address(t, &d.row))
@@ -135,8 +135,8 @@ func (d *draining) explained(t *testing.T, w *world) (out time.Time) {
 	return out
 }
 
-// drains holds what becomes of the open connection and of a new one while the old filter chains
-// drain to what is said.
+// drains checks the behavior of the open connection and of a new one against the reported drain
+// time while the old filter chains drain.
 func (d *draining) drains(t *testing.T, w *world, began time.Time) {
 	until := d.until(t, w)
 	if until.Before(began.Add(drainTime)) {
@@ -150,8 +150,8 @@ func (d *draining) drains(t *testing.T, w *world, began time.Time) {
 	x, err := w.agent.Api().ExplainPolicy(t.Context(),
 		explain.PolicyQuestion{Type: kind, Mesh: cmp.Or(d.mesh, "default"), Name: name, Dataplane: cmp.Or(dp, "shop")})
 	agenttest.Do(t, err)
-	// What waits for the policy waits for all proxies, and tells the last of their times; this is one
-	// proxy, in whole seconds.
+	// Waiting for the policy covers all proxies and reports the latest of their times. This message
+	// is about one proxy, in whole seconds.
 	_, said, _ := strings.Cut(strings.Join(x.Warnings, "\n"), "may keep the filters of before until ")
 	said, _, _ = strings.Cut(said, ",")
 	at, err := time.Parse(time.RFC3339, said)
@@ -166,7 +166,8 @@ func (d *draining) drains(t *testing.T, w *world, began time.Time) {
 	}
 }
 
-// drained holds the open connection to the time that was said, and the answers after it.
+// drained checks that the open connection ends at the reported time, and checks the responses after
+// that.
 func (d *draining) drained(t *testing.T, w *world) {
 	until := d.until(t, w)
 	if d.ends {
@@ -181,12 +182,12 @@ func (d *draining) drained(t *testing.T, w *world) {
 		return d.until(t, w).IsZero() && d.explained(t, w).IsZero()
 	})
 	if d.pooled {
-		d.want = "503" // the proxy dials anew
+		d.want = "503" // the proxy opens a new upstream connection
 		d.run(t, w)
 	}
 }
 
-// open is a connection that is kept.
+// open is a persistent connection.
 type open struct {
 	net.Conn
 	r     *bufio.Reader
@@ -214,7 +215,7 @@ func (w *world) open(t *testing.T, r *row) *open {
 	return o
 }
 
-// again sends something more, and returns who answers.
+// again sends another request and returns the name of the responder.
 func (o *open) again() string {
 	if o.http != nil {
 		resp, err := o.http.Get("http://" + o.host + "/")
@@ -237,7 +238,7 @@ func (o *open) again() string {
 	return strings.TrimSpace(s)
 }
 
-// end waits until the other side closes the connection.
+// end waits until the peer closes the connection.
 func (o *open) end() error {
 	if err := o.SetDeadline(time.Now().Add(agenttest.Patience)); err != nil {
 		return err

@@ -25,7 +25,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// realEnvoy opens the Envoy of this machine; the test is skipped where there is none.
+// realEnvoy opens the Envoy binary of this machine. It skips the test if there is none.
 func realEnvoy(t testing.TB) *os.File {
 	t.Helper()
 	f, err := os.Open(envoytest.Find(t))
@@ -36,15 +36,16 @@ func realEnvoy(t testing.TB) *os.File {
 
 // proxy is an Envoy in a namespace.
 type proxy struct {
-	id    string // node id
+	id    string // node ID
 	ns    *netns
-	probe string // an address at which every connection ends at once
+	probe string // an address at which every connection ends immediately
 	admin *http.Client
-	done  chan struct{} // closed when the process has ended
+	done  chan struct{} // closed when the process ends
 	kill  func()
 }
 
-// startEnvoy runs an Envoy of a user of its own until the test ends. It is not live yet.
+// startEnvoy runs an Envoy as a separate user until the test ends. It does not wait until the Envoy
+// is live.
 func startEnvoy(t testing.TB, binary *os.File, ns *netns, o bootstrap.Options, id, probe string,
 	drain time.Duration) *proxy {
 	t.Helper()
@@ -62,7 +63,7 @@ func startEnvoy(t testing.TB, binary *os.File, ns *netns, o bootstrap.Options, i
 	cmd := exec.Command("/proc/self/fd/3", "-c", dir+"/envoy.yaml", "--use-dynamic-base-id", "--concurrency", "1",
 		"-l", "warning", "--log-path", dir+"/envoy.log", "--drain-time-s", strconv.Itoa(int(drain/time.Second)),
 		"--drain-strategy", "immediate", "--file-flush-interval-msec", "1", "--skip-hot-restart-parent-stats")
-	cmd.ExtraFiles = []*os.File{binary} // the user may not be able to reach the file by its path
+	cmd.ExtraFiles = []*os.File{binary} // the user may have no permission to open the path
 	cmd.Env = append(os.Environ(), "NODE_ID="+id)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: envoyUser, Gid: envoyUser},
 		Pdeathsig: syscall.SIGKILL}
@@ -70,7 +71,7 @@ func startEnvoy(t testing.TB, binary *os.File, ns *netns, o bootstrap.Options, i
 	agenttest.Do(t, err)
 	p.kill = func() { _ = cmd.Process.Kill(); <-p.done }
 	go func() {
-		_ = cmd.Wait() // it is killed
+		_ = cmd.Wait() // the error reports the kill
 		close(p.done)
 	}()
 	t.Cleanup(func() {
@@ -95,7 +96,7 @@ func (p *proxy) get(path string) (int, []byte, error) {
 	return resp.StatusCode, b, err
 }
 
-// live waits until the Envoy serves.
+// live waits until the Envoy is live.
 func (p *proxy) live(t testing.TB) {
 	t.Helper()
 	agenttest.Eventually(t, "the Envoy "+p.id+" is live", func() bool {
@@ -111,7 +112,7 @@ func (p *proxy) live(t testing.TB) {
 
 var statLine = regexp.MustCompile(`(?m)^(.+): (\d+)$`)
 
-// stats are the statistics whose names match.
+// stats returns the statistics whose names match filter.
 func (p *proxy) stats(t testing.TB, filter string) map[string]uint64 {
 	t.Helper()
 	_, b, err := p.get("/stats?filter=" + filter)
@@ -123,13 +124,13 @@ func (p *proxy) stats(t testing.TB, filter string) map[string]uint64 {
 	return out
 }
 
-// unchained counts, by listener, the connections that no filter chain has taken, and those for
-// which listener filters waited in vain: some of these go on.
+// unchained counts, by listener, the connections that matched no filter chain and those whose
+// listener filters timed out. Some of the latter continue.
 func (p *proxy) unchained(t testing.TB) map[string]uint64 {
 	return p.stats(t, `no_filter_chain_match$|downstream_pre_cx_timeout$`)
 }
 
-// grown reports whether some count has grown. What is gone with its listener is nothing less.
+// grown reports whether a counter has increased. Counters of removed listeners are ignored.
 func grown(before, now map[string]uint64) bool {
 	for name, n := range now {
 		if n > before[name] {
@@ -139,8 +140,8 @@ func grown(before, now map[string]uint64) bool {
 	return false
 }
 
-// settle waits until nothing of the config is on its way: all is warm, what was replaced has
-// drained, and the worker has come back from all that it was told before.
+// settle waits until no config change is in progress: all clusters and listeners are warmed,
+// replaced ones have drained, and the worker has processed all earlier updates.
 func (p *proxy) settle(t testing.TB) {
 	t.Helper()
 	agenttest.Eventually(t, "the Envoy "+p.id+" has warmed up and drained", func() bool {
@@ -149,13 +150,13 @@ func (p *proxy) settle(t testing.TB) {
 	p.pass(t)
 }
 
-// pass makes a connection that ends at once. The worker takes it no sooner than what came before
-// it.
+// pass opens a connection that ends immediately. The worker accepts it only after it has processed
+// earlier events.
 func (p *proxy) pass(t testing.TB) {
 	t.Helper()
 	c, err := p.ns.dial(mustAddrPort(p.probe))
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return // it listens at nothing
+		return // it has no listeners
 	}
 	agenttest.Do(t, err)
 	defer c.Close()
@@ -171,18 +172,18 @@ type record struct {
 	Node    string `json:"node"`
 	Peer    string `json:"peer"` // of the connection
 	Cluster string `json:"cluster"`
-	Host    string `json:"host"` // that the proxy has chosen
+	Host    string `json:"host"` // selected by the proxy
 	Chain   string `json:"chain"`
 	Flags   string `json:"flags"`
 	Details string `json:"details"`
 }
 
-// recordFields are the fields of such a line with their commands.
+// recordFields maps the fields of a log line to Envoy's command operators.
 var recordFields = [][2]string{{"node", "%ENVIRONMENT(NODE_ID)%"}, {"peer", "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%"},
 	{"cluster", "%UPSTREAM_CLUSTER_RAW%"}, {"host", "%UPSTREAM_HOST%"}, {"chain", "%FILTER_CHAIN_NAME%"},
 	{"flags", "%RESPONSE_FLAGS%"}, {"details", "%RESPONSE_CODE_DETAILS%"}}
 
-// recordFormat is the format of a line for a MeshAccessLog, and as text.
+// recordFormat returns the format of a log line for a MeshAccessLog as JSON and as text.
 func recordFormat() (json, text string) {
 	var fields, texts []string
 	for _, f := range recordFields {
@@ -199,7 +200,7 @@ type records struct {
 
 	mu   sync.Mutex
 	rest []byte
-	by   map[string]record // the last one, by node and peer
+	by   map[string]record // last record, by node and peer
 }
 
 func newRecords(t testing.TB) *records {
@@ -216,7 +217,7 @@ func newRecords(t testing.TB) *records {
 	return r
 }
 
-// find returns the record of a connection or request, where there is one by now.
+// find returns the record of a connection or request, if it is already in the log.
 func (r *records) find(node, peer string) (record, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

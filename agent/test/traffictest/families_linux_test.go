@@ -7,9 +7,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestTrafficFamilies sends connections between dataplanes of which one takes IPv4 alone, one IPv6
-// alone and one both, with the agent's own choice of virtual addresses: each listens at those that
-// it takes, and reaches the others whatever these take.
+// TestTrafficFamilies opens connections between an IPv4-only, an IPv6-only, and a dual-stack
+// dataplane, with the virtual addresses that the agent selects. Each dataplane must listen on its
+// own families and reach the others, whatever their families are.
 func TestTrafficFamilies(t *testing.T) {
 	w := emptyWorld(t)
 	w.agent = w.runAgent(t)
@@ -55,7 +55,7 @@ func TestTrafficFamilies(t *testing.T) {
 					r.from, r.v6 = from.name, v6
 					if from.name == "four" && v6 || from.name == "six" && !v6 {
 						r.want = closed
-						r.to = w.address(t, &r).String() // its names lead to the other family
+						r.to = w.address(t, &r).String() // its names resolve to the other family
 					}
 					family := map[bool]string{false: "IPv4", true: "IPv6"}[v6]
 					t.Run(fmt.Sprintf("%s from %s to %s by %s", r.what, from.name, to.name, family), func(t *testing.T) {

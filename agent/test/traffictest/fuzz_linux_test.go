@@ -10,11 +10,12 @@ import (
 	"testing"
 )
 
-// perState is how many connections are tried with the same policies.
+// perState is the number of connections tried with the same policies.
 const perState = 10
 
-// TestTrafficFuzz compares what becomes of random connections under random policies with what is
-// explained. TRAFFIC_FUZZ_N connections are tried (20), from the seed TRAFFIC_FUZZ_SEED (1) on.
+// TestTrafficFuzz compares the results of random connections under random policies with their
+// explanations. TRAFFIC_FUZZ_N is the number of connections (default 20), and TRAFFIC_FUZZ_SEED the
+// first seed (default 1).
 func TestTrafficFuzz(t *testing.T) {
 	n, seed := number(t, "TRAFFIC_FUZZ_N", 20), uint64(number(t, "TRAFFIC_FUZZ_SEED", 1))
 	w := newWorld(t)
@@ -48,12 +49,12 @@ func number(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// generator makes random policies and connections.
+// generator creates random policies and connections.
 type generator struct{ *rand.Rand }
 
 func pick[T any](g *generator, list ...T) T { return list[g.IntN(len(list))] }
 
-// some returns up to n random items, each once.
+// some returns up to n distinct random items.
 func some(g *generator, n int, item func() string) []string {
 	var out []string
 	for range g.IntN(n + 1) {
@@ -88,7 +89,7 @@ func (g *generator) state() string {
 	return b.String()
 }
 
-// clients selects web, among others.
+// clients returns a selector that matches web, and possibly others.
 func (g *generator) clients() string {
 	return pick(g, "{kind: Mesh}", "{kind: Dataplane, name: web}", "{kind: MeshService, name: web}",
 		"{kind: MeshSubset, tags: {team: front}}")
@@ -153,7 +154,7 @@ func (g *generator) route() string {
 
 func (g *generator) path() string { return pick(g, "/", "/one", "/one/two", "/exact") }
 
-// shape adds policies that leave the way as it is.
+// shape returns policies that do not change the route.
 func (g *generator) shape() string {
 	return pick(g, "",
 		policy("MeshTimeout", "s", to("", "{connectionTimeout: 5s, http: {requestTimeout: 10s}}")),
@@ -170,7 +171,7 @@ func (g *generator) shape() string {
 func (g *generator) row() *row {
 	r := &row{say: get}
 	switch g.IntN(5) {
-	case 0, 1: // HTTP in the mesh
+	case 0, 1: // HTTP inside the mesh
 		r.to, r.say = "backend.mesh:80", pick(g, get, get, getH2, getH2, get10, upgrade)
 		r.path, r.method = g.path()+pick(g, "", "", "/more", "?v=two", "?v=one"), pick(g, "", "", "POST")
 		if r.say == upgrade {
@@ -179,7 +180,7 @@ func (g *generator) row() *row {
 		if g.IntN(3) == 0 {
 			r.headers = map[string]string{"x-user": pick(g, "me", "you")}
 		}
-	case 2: // TCP in the mesh
+	case 2: // TCP inside the mesh
 		r.to, r.say = pick(g, "db.mesh:80", "left.mesh:80", "db.mesh:80"), aLine
 		switch g.IntN(5) {
 		case 0:
@@ -187,21 +188,21 @@ func (g *generator) row() *row {
 		case 1:
 			r.to, r.say = "banner.mesh:80", nothing
 		}
-	case 3: // TLS and lines to the outside
+	case 3: // TLS and lines to external servers
 		r.to = pick(g, apiService, cdn, foreign, beside, database, outside, box, boxBeside, inner, outer, boxV6,
 			otherV6, foreignV6)
 		r.say = pick(g, overTLS, aLine)
 		if !strings.HasSuffix(r.to, ":443") && !strings.HasSuffix(r.to, ":7000") {
-			r.say = aLine // nobody speaks TLS there
+			r.say = aLine // no server speaks TLS there
 		}
 		if r.say == overTLS {
 			r.name = pick(g, "", "api.example.com", "a.cdn.example.com", "foreign.example.net", "b.example.com")
 		}
-	case 4: // HTTP to the outside
+	case 4: // HTTP to external servers
 		r.to, r.say, r.name = pick(g, www, foreignW), pick(g, get, get, getH2, get10, upgrade),
 			pick(g, "www.example.com", "foreign.example.net", "other.example.com", "www.example.com:80")
 	}
-	if g.IntN(6) == 0 { // services outside, through the egress
+	if g.IntN(6) == 0 { // external services through the egress
 		r = &row{say: pick(g, get, getH2, upgrade), to: "partner.outside:80"}
 		switch g.IntN(4) {
 		case 0:

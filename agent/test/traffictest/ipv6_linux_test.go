@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestTrafficIPv6 sends connections between dataplanes that have no IPv4, with the agent's own
-// choice of virtual addresses.
+// TestTrafficIPv6 opens connections between dataplanes without IPv4, with the virtual addresses
+// that the agent selects.
 func TestTrafficIPv6(t *testing.T) {
 	w := emptyWorld(t)
 	w.agent = w.runAgent(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestEveryKind: each kind of policy is in some scene.
+// TestEveryKind checks that each policy kind occurs in some scene.
 func TestEveryKind(t *testing.T) {
 	var have []string
 	rows := 0

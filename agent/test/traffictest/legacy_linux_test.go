@@ -2,7 +2,7 @@ package traffictest_test
 
 import "testing"
 
-// legacies is what the source-destination policies do.
+// legacies returns the scenes of the source-destination policies.
 func legacies(log string) []scene {
 	const one, two = "backend-1/8080", "backend-2/8080"
 	ask := func(what, path, want string) row {
@@ -26,7 +26,7 @@ func legacies(log string) []scene {
 			"destinations: [{match: {kuma.io/service: calls}}]}\n", rows: []row{
 			{what: "HTTP", to: "backend.mesh:80", say: get, want: backends, policies: []string{"TrafficPermission/old"}},
 			{what: "others", to: "db.mesh:80", say: aLine, want: closed},
-			// the connection is closed
+			// The server closes the connection.
 			{what: "HTTP/2 that lets in another client", to: "calls.mesh:80", say: getH2, want: "503"},
 			{what: "gRPC that lets in another client", to: "calls.mesh:80", say: rpc, want: "grpc Unavailable"},
 		}}, {what: "legacy routes", docs: "---\n{type: TrafficRoute, mesh: default, name: old, " +
@@ -47,7 +47,7 @@ func legacies(log string) []scene {
 		rows: []row{
 			{what: "one of two servers", to: "backend.mesh:80", say: get, want: backends, after: func(t testing.TB, w *world) {
 				refused, again := 0, plain("beyond the limit", "")
-				for range 2 { // each server takes one of all three
+				for range 2 { // each of the two servers accepts one of the three requests
 					if w.send(t, &again, w.address(t, &again)).status == 423 {
 						refused++
 					}
@@ -97,7 +97,7 @@ func legacies(log string) []scene {
 	}}, {what: "legacy access logs", without: keys("MeshAccessLog", "witness"), docs: theMesh(strict+", "+viaEgress+
 		", logging: {defaultBackend: file, backends: [{name: file, type: file, format: '"+recordText+"', conf: {path: "+log+
 		"}}]}") + "---\n{type: TrafficLog, mesh: default, name: old, " + all + "}\n", rows: []row{
-		// the log is how the test knows the way
+		// The access log shows the test which route was taken.
 		plain("HTTP", backends), {what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
 	}}}
 }

@@ -18,16 +18,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 )
 
-// netns is a network namespace without a name: a thread lives in it and does what has to be done
-// there. It is gone with the thread and the sockets that were opened in it, however the test ends.
+// netns is an unnamed network namespace. One thread stays in it and runs the functions passed to
+// do. The kernel removes the namespace when the thread and the sockets opened in it are gone,
+// however the test ends.
 type netns struct {
-	path string // for ip(8)
+	path string // as an argument of ip(8)
 	work chan func()
 	done chan struct{}
-	port atomic.Uint32 // of the last client
+	port atomic.Uint32 // source port of the last client
 }
 
-// newNetns makes a namespace, and skips the test where that is not allowed.
+// newNetns creates a namespace. It skips the test if the system does not permit that.
 func newNetns(t testing.TB) *netns {
 	t.Helper()
 	n := &netns{work: make(chan func()), done: make(chan struct{})}
@@ -46,7 +47,7 @@ func newNetns(t testing.TB) *netns {
 
 func (n *netns) live(began chan<- error) {
 	defer close(n.done)
-	runtime.LockOSThread() // the thread ends with the goroutine, unless it is back where it was
+	runtime.LockOSThread() // the runtime ends the thread with the goroutine, unless it is back in its original namespace
 	home, err := os.Open("/proc/thread-self/ns/net")
 	if err == nil {
 		defer home.Close()
@@ -67,15 +68,16 @@ func (n *netns) live(began chan<- error) {
 	}
 }
 
-// do runs f in the namespace: the sockets that it opens and the processes that it starts are there.
+// do runs f in the namespace, so the sockets that f opens and the processes that it starts belong
+// to the namespace.
 func (n *netns) do(f func()) {
 	done := make(chan struct{})
 	n.work <- func() { defer close(done); f() }
 	<-done
 }
 
-// run runs a program in the namespace on an input. It skips the test where the kernel has not what
-// that needs.
+// run runs a program with the given input in the namespace. It skips the test if the kernel lacks a
+// feature that the program needs.
 func (n *netns) run(t testing.TB, input, name string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -93,25 +95,25 @@ func (n *netns) run(t testing.TB, input, name string, args ...string) {
 	}
 }
 
-// The network of the tests: a router behind which everything outside of the mesh lies, and nodes on
-// one link with it.
+// The test network consists of a router, which has all addresses outside the mesh, and nodes on a
+// shared link with the router.
 const (
 	routerV4, routerV6 = "10.77.0.1", "fd77::1"
 
 	redirectOutbound, redirectInbound = 15001, 15006
-	envoyUser                         = 61234 // what it sends is not redirected
+	envoyUser                         = 61234 // traffic of this user is not redirected
 )
 
 func nodeV4(n int) string { return fmt.Sprintf("10.77.0.%d", n) }
 func nodeV6(n int) string { return fmt.Sprintf("fd77::%x", n) }
 
-// The router is number 1 on the link, nodes have the others.
+// The router has number 1 on the link. Nodes have the other numbers.
 const lastNode = 9
 
 func linkOf(n int) string { return fmt.Sprintf("02:00:00:00:00:%02x", n) }
 
-// neighbours are the addresses on the link of all but one: asking for them costs a second where a
-// question is lost.
+// neighbours returns static entries for all other addresses on the link. Resolving them dynamically
+// takes a second if a request is lost.
 func neighbours(n int, device string) string {
 	var b strings.Builder
 	for i := 1; i <= lastNode; i++ {
@@ -123,15 +125,15 @@ func neighbours(n int, device string) string {
 	return b.String()
 }
 
-// network is the namespaces of a test.
+// network holds the namespaces of a test.
 type network struct {
 	t      testing.TB
-	router *netns // the internet
+	router *netns // represents the internet
 	nodes  map[int]*netns
 }
 
-// newNetwork makes the router with the addresses of what lies outside of the mesh. It skips the
-// test where the system does not allow it.
+// newNetwork creates the router with all addresses outside the mesh. It skips the test if the
+// system does not permit that.
 func newNetwork(t testing.TB, addresses []string) *network {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -162,9 +164,9 @@ func newNetwork(t testing.TB, addresses []string) *network {
 	return w
 }
 
-// node makes a namespace on the link. Its names are looked up at the router, and where it is
-// redirected its TCP connections go to its proxy, both those that leave and those that arrive, but
-// for what the proxy itself sends.
+// node creates a namespace on the link. It sends its DNS queries to the router. If redirected is
+// true, its inbound and outbound TCP connections go to its proxy, except those that the proxy
+// opens.
 func (w *network) node(n int, redirected bool) *netns {
 	w.t.Helper()
 	ns := newNetns(w.t)
@@ -184,7 +186,7 @@ link set eth0 up
 	if redirected {
 		w.redirect(ns)
 	}
-	// Nothing is behind virtual addresses.
+	// Nothing listens on virtual addresses.
 	rules += fmt.Sprintf("\tchain refuse {\n\t\ttype filter hook output priority 0; policy accept;\n"+
 		"\t\tmeta skuid %[1]d ip daddr 240.0.0.0/4 meta l4proto tcp reject with tcp reset\n"+
 		"\t\tmeta skuid %[1]d ip6 daddr fd00::/16 meta l4proto tcp reject with tcp reset\n\t}\n", envoyUser)
@@ -192,7 +194,7 @@ link set eth0 up
 	return ns
 }
 
-// redirect has TCP redirected as nearside intercept does.
+// redirect redirects TCP in the same way as nearside intercept.
 func (w *network) redirect(ns *netns) {
 	w.t.Helper()
 	at, err := intercept.OpenNamespace(ns.path)
@@ -206,11 +208,11 @@ func (w *network) redirect(ns *netns) {
 	}
 }
 
-// dial opens a connection in a namespace, from a port that no connection has had before. Where two
-// had the same one, the kernel would give the second another one when it redirects it, and nobody
-// could tell them apart.
+// dial opens a connection in a namespace from a source port that no earlier connection has used. If
+// two connections used the same port, the kernel could change the port of the second one when it
+// redirects the connection, and the test could not distinguish them.
 func (n *netns) dial(at netip.AddrPort) (c net.Conn, err error) {
-	const first, last = 20000, 32767 // below those that the kernel gives
+	const first, last = 20000, 32767 // below the kernel's ephemeral ports
 	from := &net.TCPAddr{Port: first + int(n.port.Add(1))%(last-first)}
 	n.do(func() {
 		c, err = (&net.Dialer{LocalAddr: from, Timeout: 5 * time.Second, KeepAlive: -1}).Dial("tcp", at.String())
@@ -218,13 +220,13 @@ func (n *netns) dial(at netip.AddrPort) (c net.Conn, err error) {
 	return c, err
 }
 
-// listen opens a socket in a namespace, also for an address that it has not.
+// listen opens a socket in a namespace. The address does not have to exist there.
 func (n *netns) listen(at string) (l net.Listener, err error) {
 	n.do(func() { l, err = net.Listen("tcp", at) })
 	return l, err
 }
 
-// namespaces lists the network namespaces that threads of this process are in.
+// namespaces lists the network namespaces of the threads of this process.
 func namespaces(t testing.TB) []string {
 	t.Helper()
 	threads, err := filepath.Glob("/proc/self/task/*/ns/net")
@@ -234,7 +236,7 @@ func namespaces(t testing.TB) []string {
 	var out []string
 	seen := map[string]bool{}
 	for _, path := range threads {
-		if ns, err := os.Readlink(path); err == nil && !seen[ns] { // a thread may have ended
+		if ns, err := os.Readlink(path); err == nil && !seen[ns] { // a thread can end meanwhile
 			seen[ns] = true
 			out = append(out, ns)
 		}

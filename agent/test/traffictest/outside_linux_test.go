@@ -4,10 +4,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// keys names one resource of the mesh default.
+// keys returns the key of one resource in mesh default, as a slice.
 func keys(kind, name string) []resource.Key { return []resource.Key{key(kind, name)} }
 
-// outsides is services that lie outside of the mesh, through an egress and without one.
+// outsides returns scenes about services outside the mesh, with and without an egress.
 func outsides() []scene {
 	through := []row{
 		{what: "MeshExternalService of HTTP", to: "partner.outside:80", say: get, want: "partner"},

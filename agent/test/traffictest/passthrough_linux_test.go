@@ -2,13 +2,13 @@ package traffictest_test
 
 import "strings"
 
-// matched is a MeshPassthrough for the proxy web.
+// matched returns a MeshPassthrough for proxy web.
 func matched(name, mode string, matches ...string) string {
 	return policy("MeshPassthrough", name, "{targetRef: {kind: Dataplane, name: web}, default: {passthroughMode: "+mode+
 		", appendMatch: ["+strings.Join(matches, ", ")+"]}}")
 }
 
-// passthroughs is what leaves the mesh for what it does not know.
+// passthroughs returns scenes about traffic to destinations that the mesh does not know.
 func passthroughs() []scene {
 	tls := func(what, to, name, want string) row {
 		return row{what: what, to: to, say: overTLS, name: name, want: want}

@@ -7,14 +7,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// pinnedMatches is a MeshPassthrough for the proxy web that pins its matches by domain.
+// pinnedMatches returns a MeshPassthrough for proxy web whose matches are pinned by domain.
 func pinnedMatches(name string, matches ...string) string {
 	return strings.Replace(matched(name, "Matched", matches...), "name: "+name+",",
 		"name: "+name+`, labels: {nearside.io/dns-pinned: "true"},`, 1)
 }
 
-// pinned is what leaves the mesh by names that the proxy resolves itself, whatever address is
-// dialled.
+// pinned returns scenes about traffic to names that the proxy resolves, regardless of the dialled
+// address.
 func pinned() []scene {
 	tls := func(what, to, name, want string) row {
 		return row{what: what, to: to, say: overTLS, name: name, want: want}
@@ -70,8 +70,8 @@ func pinned() []scene {
 	}
 }
 
-// TestTrafficFollowsNames shows that a pinned name leads where it resolves to now: to another
-// address once its records have ended, and nowhere once these name the proxy's own host.
+// TestTrafficFollowsNames checks that a pinned name leads to its current address: to another one
+// after its records expire, and nowhere if they point to the proxy's own host.
 func TestTrafficFollowsNames(t *testing.T) {
 	w := newWorld(t)
 	const name = moving + "example.com"

@@ -19,7 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// pool is five machines.
+// pool is a group of five machines.
 type pool struct {
 	t    *testing.T
 	net  *network
@@ -31,7 +31,7 @@ func (p *pool) say(format string, args ...any) {
 	p.t.Logf("%6.1f s  %s", time.Since(p.from).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// cut puts machines on a link of their own; heal brings them back.
+// cut moves machines to a separate link. heal moves them back.
 func (p *pool) cut(list ...*machine) {
 	batch := "link add br1 type bridge\nlink set br1 up\n"
 	for _, m := range list {
@@ -48,7 +48,8 @@ func (p *pool) heal(list ...*machine) {
 	p.net.router.run(p.t, batch+"link del br1\n", "ip", "-batch", "-")
 }
 
-// sees waits until the Envoy of a machine counts the endpoints of another one as unhealthy, or not.
+// sees waits until the Envoy of m considers the endpoints of o unhealthy, or healthy if unhealthy
+// is false.
 func (m *machine) sees(o *machine, unhealthy bool) {
 	m.t.Helper()
 	m.await(fmt.Sprintf("the Envoy counts %s as unhealthy: %t", o.name, unhealthy), func() bool {
@@ -63,7 +64,7 @@ func (m *machine) sees(o *machine, unhealthy bool) {
 	})
 }
 
-// config waits until the Envoy of a machine has a text in its config.
+// config waits until the config of the machine's Envoy contains text.
 func (m *machine) config(text string) {
 	m.t.Helper()
 	m.await("the Envoy has "+text, func() bool {
@@ -91,7 +92,7 @@ func itemLabel(i *api.Item, label string) string {
 	return doc.Labels[label]
 }
 
-// startPool makes five machines on one link, in a mesh with a builtin CA.
+// startPool creates five machines on one link, in a mesh with a builtin CA.
 func startPool(t *testing.T) *pool {
 	binary := realEnvoy(t)
 	p := &pool{t: t, net: newNetwork(t, nil), from: time.Now()}
@@ -137,9 +138,10 @@ func startPool(t *testing.T) *pool {
 	return p
 }
 
-// TestTrafficInPool: five machines with builtin CAs of their own serve each other under strict
-// mutual TLS, have what is applied on one of them, and go on without two of their agents. With
-// POOL=whole (make pool) they also come together after a cut, and leave out two that die.
+// TestTrafficInPool checks that five machines with separate builtin CAs reach each other under
+// strict mutual TLS, that all apply what one of them stores, and that traffic continues without two
+// of the agents. With POOL=whole (make pool) it also checks that the machines reconcile after a
+// network partition and stop using two machines that die.
 func TestTrafficInPool(t *testing.T) {
 	t.Parallel()
 	p := startPool(t)
@@ -212,7 +214,7 @@ func TestTrafficInPool(t *testing.T) {
 	}
 }
 
-// cutAndHeal: what both sides of a cut have written is on both after it.
+// cutAndHeal checks that after a network partition both sides have the writes of each side.
 func (p *pool) cutAndHeal(left, right []*machine) {
 	t := p.t
 	p.cut(left...)
@@ -225,8 +227,8 @@ func (p *pool) cutAndHeal(left, right []*machine) {
 	p.say("cut in 2 and 3: both sides count the other as unhealthy")
 	left[0].apply(timeoutOf("left", "1.111s") + "---\n" + timeoutOf("both", "2.222s"))
 	right[0].apply(timeoutOf("right", "3.333s") + "---\n" + timeoutOf("both", "4.444s"))
-	// The two see three of five as unhealthy, and then Envoy takes all of them (its panic threshold of
-	// 50 %).
+	// The two machines consider three of five endpoints unhealthy, so Envoy uses all of them (its
+	// panic threshold is 50 %).
 	before := failures(right)
 	for _, m := range right {
 		m.more(50)
@@ -256,7 +258,7 @@ func (p *pool) cutAndHeal(left, right []*machine) {
 
 }
 
-// lose: machines that die are left out, and nothing is lost.
+// lose checks that the other machines stop using dead ones and that no data is lost.
 func (p *pool) lose(rest, dead []*machine) {
 	t := p.t
 	before := failures(rest)
@@ -273,7 +275,7 @@ func (p *pool) lose(rest, dead []*machine) {
 		}
 	}
 	unhealthy := time.Since(began)
-	p.quiet(rest) // what was under way before may still fail
+	p.quiet(rest) // requests that were in flight may still fail
 	after := failures(rest)
 	for _, m := range rest {
 		m.more(50)
@@ -290,8 +292,8 @@ func (p *pool) lose(rest, dead []*machine) {
 	}
 }
 
-// quiet waits until machines have had an answer to each of some requests: what was under way on a
-// link that broke may fail long after.
+// quiet waits until machines receive a response to each of several requests in a row. Requests that
+// were in flight on a broken link may fail long after that.
 func (p *pool) quiet(list []*machine) {
 	p.t.Helper()
 	for _, m := range list {
@@ -308,7 +310,7 @@ func (p *pool) quiet(list []*machine) {
 	}
 }
 
-// failures counts the requests of machines that have failed.
+// failures returns the number of failed requests of the machines.
 func failures(list []*machine) (n int) {
 	for _, m := range list {
 		_, failed := m.load.counts()

@@ -25,8 +25,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// agentSettings are those of an agent that is a process of its own, one a line: a program of the
-// test becomes it.
+// agentSettings is the environment variable with the settings of an agent, one per line. If it is
+// set, the test binary runs as that agent.
 const agentSettings = "NEARSIDE_TEST_AGENT"
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// beAgent runs an agent until it is told to end.
+// beAgent runs an agent until it receives a stop signal.
 func beAgent(dir string, set []string) error {
 	cfg, _, faults := config.Load(agenttest.Options(dir, set...))
 	if faults != nil {
@@ -56,7 +56,7 @@ func beAgent(dir string, set []string) error {
 	return a.Run(ctx)
 }
 
-// machine is a node of a pool: a namespace with an agent, an Envoy and a workload.
+// machine is a node of a pool: a namespace with an agent, an Envoy, and a workload.
 type machine struct {
 	t    testing.TB
 	n    int
@@ -68,18 +68,18 @@ type machine struct {
 	load *load
 
 	cmd  *exec.Cmd
-	gone chan struct{} // closed when the agent has ended
+	gone chan struct{} // closed when the agent process ends
 }
 
 const (
-	shopPort = 10000  // of the service that all machines serve, for clients of a machine
-	ownPort  = 10000  // + n: of the service that machine n alone serves
-	poolPort = "7946" // of gossip
+	shopPort = 10000  // of the service on all machines, as clients see it
+	ownPort  = 10000  // + n: of the service that only machine n serves
+	poolPort = "7946" // of the gossip protocol
 )
 
 func machineName(n int) string { return fmt.Sprintf("node-%d", n) }
 
-// dataplaneOf is the dataplane of a machine.
+// dataplaneOf returns the dataplane of a machine.
 func dataplaneOf(n int, all []int) string {
 	outbounds := fmt.Sprintf("{port: %d, tags: {kuma.io/service: shop}}", shopPort)
 	for _, i := range all {
@@ -91,7 +91,7 @@ func dataplaneOf(n int, all []int) string {
 		"kuma.io/protocol: http}}], outbound: [%s]}}\n", machineName(n), nodeV4(n), n, outbounds)
 }
 
-// startAgent runs the agent of a machine as a process, and waits until it is ready.
+// startAgent starts the agent of a machine as a process and waits until it is ready.
 func (m *machine) startAgent(join int) {
 	m.t.Helper()
 	settings := []string{m.dir, "node.name=" + m.name, "gossip.bind=" + nodeV4(m.n) + ":" + poolPort,
@@ -119,7 +119,7 @@ func (m *machine) startAgent(join int) {
 	})
 }
 
-// await waits for what no event tells of.
+// await polls cond until it is true.
 func (m *machine) await(what string, cond func() bool) {
 	m.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -146,7 +146,7 @@ func (m *machine) apply(doc string) {
 	agenttest.Do(m.t, err)
 }
 
-// has waits until the machine has something with a property.
+// has waits until the machine's agent has a resource that satisfies is.
 func (m *machine) has(what string, kind, mesh, name string, is func(*api.Item) bool) {
 	m.t.Helper()
 	m.await(what, func() bool {
@@ -155,7 +155,7 @@ func (m *machine) has(what string, kind, mesh, name string, is func(*api.Item) b
 	})
 }
 
-// ask sends a request from the machine, and returns who has answered.
+// ask sends a request from the machine and returns the name of the responder.
 func (m *machine) ask(port int, patience time.Duration) (string, error) {
 	c := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -173,12 +173,12 @@ func (m *machine) ask(port int, patience time.Duration) (string, error) {
 	return string(b), err
 }
 
-// load sends requests from a machine, one after the other, and remembers which failed.
+// load sends requests from a machine one after the other and records the failures.
 type load struct {
 	mu     sync.Mutex
 	total  int
 	failed int
-	streak int // of answers, since the last failure
+	streak int // successful responses since the last failure
 	stop   context.CancelFunc
 	done   chan struct{}
 }
@@ -220,7 +220,7 @@ func (l *load) counts() (total, failed int) {
 	return l.total, l.failed
 }
 
-// more waits until n more requests were sent.
+// more waits until n more requests are sent.
 func (m *machine) more(n int) {
 	m.t.Helper()
 	from, _ := m.load.counts()

@@ -1,6 +1,6 @@
 package traffictest_test
 
-// route is a MeshHTTPRoute of web to backend with rules.
+// route returns a MeshHTTPRoute with rules for the traffic from web to backend.
 func route(rules string) string {
 	return policy("MeshHTTPRoute", "r", "{targetRef: {kind: Dataplane, name: web}, to: [{targetRef: {kind: MeshService, "+
 		"name: backend}, rules: ["+rules+"]}]}")
@@ -25,7 +25,7 @@ func redirect(fields string) string {
 	return "{filters: [{type: RequestRedirect, requestRedirect: {" + fields + "}}]}"
 }
 
-// routes is where requests and connections go.
+// routes returns scenes about the routing of requests and connections.
 func routes() []scene {
 	const one, two = "backend-1/8080", "backend-2/8080"
 	ask := func(what, path, want string) row {

@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// resolver answers DNS queries of the namespace for the names of the world; nobody else has any.
+// resolver serves the DNS names of the world in a namespace.
 func (w *servers) resolver(ns *netns, at string) {
 	w.t.Helper()
 	var p net.PacketConn
@@ -19,7 +19,7 @@ func (w *servers) resolver(ns *netns, at string) {
 	w.answer(p)
 }
 
-// answer answers DNS queries that come to a socket.
+// answer responds to the DNS queries received on a socket.
 func (w *servers) answer(p net.PacketConn) {
 	w.hold(p)
 	w.wg.Go(func() {
@@ -36,10 +36,10 @@ func (w *servers) answer(p net.PacketConn) {
 	})
 }
 
-// moving begins names whose addresses change: their records hold for a second.
+// moving is the prefix of names whose addresses change. Their records have a TTL of one second.
 const moving = "moving."
 
-// move gives a name other addresses.
+// move replaces the addresses of a name.
 func (w *servers) move(name string, addrs ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,7 +49,8 @@ func (w *servers) move(name string, addrs ...string) {
 	}
 }
 
-// reply answers a query with one question (RFC 1035, section 4), nil for what is none.
+// reply returns the response to a query with one question (RFC 1035, section 4), or nil if q is not
+// a valid query.
 func (w *servers) reply(q []byte) []byte {
 	const header = 12
 	end := header
@@ -62,7 +63,7 @@ func (w *servers) reply(q []byte) []byte {
 		labels = append(labels, string(q[end+1:end+1+n]))
 		end += 1 + n
 	}
-	end += 5 // the root, the type and the class
+	end += 5 // root label, type, and class
 	if len(q) < end {
 		return nil
 	}
@@ -77,7 +78,7 @@ func (w *servers) reply(q []byte) []byte {
 	out := append([]byte{}, q[:end]...)
 	copy(out[2:header], []byte{0x84, 0, 0, 1, 0, 0, 0, 0, 0, 0})
 	if list == nil {
-		out[3] = 3 // there is no such name
+		out[3] = 3 // NXDOMAIN
 		return out
 	}
 	kind := binary.BigEndian.Uint16(q[end-4:])

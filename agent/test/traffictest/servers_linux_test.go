@@ -28,21 +28,21 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// servers are what clients reach in the end, in the mesh and outside of it, each at addresses of
-// its own. A server says its name to whoever reaches it.
+// servers are the destinations inside and outside the mesh, each with separate addresses. A server
+// returns its name to its clients.
 type servers struct {
 	t     testing.TB
 	ca    *x509.Certificate
 	key   *ecdsa.PrivateKey
 	roots *x509.CertPool
-	names map[string][]netip.Addr // what a resolver knows
+	names map[string][]netip.Addr // DNS records
 
 	wg     sync.WaitGroup
 	mu     sync.Mutex
 	ended  bool
 	open   map[io.Closer]bool
 	counts map[string]int  // connections, by server
-	saw    map[string]seen // the last request, by server
+	saw    map[string]seen // last request, by server
 }
 
 func newServers(t testing.TB, names map[string][]string) *servers {
@@ -78,20 +78,20 @@ func newServers(t testing.TB, names map[string][]string) *servers {
 	return w
 }
 
-// reached is how many connections a server has had.
+// reached returns the number of connections to a server.
 func (w *servers) reached(server string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.counts[server]
 }
 
-// first reports whether something is asked about for the first time.
+// first reports whether this is the first call with this argument.
 func (w *servers) first(what string) bool {
 	w.count("once " + what)
 	return w.reached("once "+what) == 1
 }
 
-// certificate is one for names, of the world's authority.
+// certificate returns a certificate for the names, signed by the CA of the test.
 func (w *servers) certificate(names ...string) tls.Certificate {
 	w.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -103,7 +103,8 @@ func (w *servers) certificate(names ...string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// hold keeps what is to be closed in the end; it closes it at once where the end has come.
+// hold registers c to be closed at the end of the test. If the test has ended, hold closes it
+// immediately.
 func (w *servers) hold(c io.Closer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,7 +122,7 @@ func (w *servers) listen(ns *netns, at string) net.Listener {
 	return l
 }
 
-// serve runs a server that handles each connection.
+// serve runs a server that calls handle for each connection.
 func (w *servers) serve(ns *netns, server, at string, handle func(net.Conn)) {
 	w.t.Helper()
 	l := w.listen(ns, at)
@@ -150,8 +151,8 @@ func (w *servers) count(server string) {
 	w.counts[server]++
 }
 
-// answer says the name of a server for each line that comes. A line "sum" asks for the number of
-// the bytes that follow it until the client has nothing more to send.
+// answer responds to each line with the name of the server. After the line "sum" it responds with
+// the number of bytes that follow until the client half-closes the connection.
 func answer(server string) func(net.Conn) {
 	return func(c net.Conn) {
 		r := bufio.NewReader(c)
@@ -170,10 +171,10 @@ func answer(server string) func(net.Conn) {
 	}
 }
 
-// tcp is a server that answers a line.
+// tcp runs a server that responds to lines.
 func (w *servers) tcp(ns *netns, server, at string) { w.serve(ns, server, at, answer(server)) }
 
-// greeter is a server that speaks first, as MySQL does, and then waits for the client.
+// greeter runs a server that speaks first, like MySQL, and then waits for the client.
 func (w *servers) greeter(ns *netns, server, at string) {
 	w.serve(ns, server, at, func(c net.Conn) {
 		fmt.Fprintln(c, server)
@@ -181,7 +182,7 @@ func (w *servers) greeter(ns *netns, server, at string) {
 	})
 }
 
-// tls is a server with a certificate for names. It answers whether TLS comes or a line as it is.
+// tls runs a server with a certificate for names. It accepts lines over TLS and in plain text.
 func (w *servers) tls(ns *netns, server, at string, names ...string) {
 	config := &tls.Config{Certificates: []tls.Certificate{w.certificate(names...)}, NextProtos: []string{"h2", "own"}}
 	w.serve(ns, server, at, func(c net.Conn) {
@@ -198,7 +199,7 @@ func (w *servers) tls(ns *netns, server, at string, names ...string) {
 	})
 }
 
-// replayed is a connection of which the first bytes have been read already.
+// replayed is a connection whose first bytes have already been read.
 type replayed struct {
 	net.Conn
 	r io.Reader
@@ -206,7 +207,8 @@ type replayed struct {
 
 func (c *replayed) Read(b []byte) (int, error) { return c.r.Read(b) }
 
-// web is an HTTP server without TLS: HTTP/1 and HTTP/2, WebSockets and the health service of gRPC.
+// web runs an HTTP server without TLS. It supports HTTP/1, HTTP/2, WebSockets, and the gRPC health
+// service.
 func (w *servers) web(ns *netns, server, at string) {
 	l := w.listen(ns, at)
 	health := grpc.NewServer()
@@ -232,20 +234,20 @@ func (w *servers) web(ns *netns, server, at string) {
 	w.wg.Go(func() { _ = s.Serve(l) })
 }
 
-// seen is what a server says of a request.
+// seen is the request as a server received it.
 type seen struct {
 	Server  string            `json:"server"`
 	Method  string            `json:"method"`
 	Host    string            `json:"host"`
-	Path    string            `json:"path"` // with the query
+	Path    string            `json:"path"` // including the query
 	Proto   string            `json:"proto"`
-	Headers map[string]string `json:"headers"` // in lower case
-	Bytes   int64             `json:"bytes"`   // of the body
+	Headers map[string]string `json:"headers"` // names in lower case
+	Bytes   int64             `json:"bytes"`   // size of the body
 }
 
-// respond tells what came. The header x-answer asks for another status, x-size for so many bytes
-// more, x-wait for an answer that does not come before the client has gone, and x-fail-once for a
-// failure of the first request of that name.
+// respond returns the received request. Header x-answer sets the status, x-size adds that many
+// bytes, x-wait delays the response until the client disconnects, and x-fail-once fails the first
+// request with that name.
 func (w *servers) respond(server string, rw http.ResponseWriter, r *http.Request) {
 	n, err := io.Copy(io.Discard, r.Body)
 	if err != nil {
@@ -280,7 +282,7 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// socket speaks as a WebSocket as far as the handshake goes, and then answers lines.
+// socket completes a WebSocket handshake and then responds to lines.
 func (w *servers) socket(server string, rw http.ResponseWriter) {
 	h, ok := rw.(http.Hijacker)
 	if !ok {
@@ -300,7 +302,7 @@ func (w *servers) socket(server string, rw http.ResponseWriter) {
 	}
 }
 
-// tunnel is what a proxy does with CONNECT.
+// tunnel handles CONNECT like a proxy.
 func (w *servers) tunnel(ns *netns, rw http.ResponseWriter, r *http.Request) {
 	at, err := netip.ParseAddrPort(r.Host)
 	h, ok := rw.(http.Hijacker)
@@ -332,7 +334,7 @@ func (w *servers) tunnel(ns *netns, rw http.ResponseWriter, r *http.Request) {
 	<-ended
 }
 
-// healthServer tells its name by a header.
+// healthServer returns its name in a header.
 type healthServer struct {
 	grpc_health_v1.UnimplementedHealthServer
 	name string

@@ -2,7 +2,7 @@ package traffictest_test
 
 const mega = 1 << 20
 
-// services is what the proxies of a mesh do with each other where nothing more is said.
+// services returns scenes about traffic between the proxies of a mesh without further policies.
 func services() []scene {
 	return []scene{{what: "services", rows: []row{
 		{what: "HTTP", to: "backend.mesh:80", say: get, want: backends, cluster: "backend",
@@ -96,7 +96,7 @@ func services() []scene {
 	}
 }
 
-// permissions is who is let in.
+// permissions returns scenes about which clients are admitted.
 func permissions() []scene {
 	const denied = "MeshTrafficPermission/all"
 	return []scene{{what: "nobody is let in", docs: permission("all", "", "", "Deny"), rows: []row{
@@ -139,7 +139,8 @@ func permissions() []scene {
 	}}}
 }
 
-// bySPIFFE is who is let in, and whose requests fail, by what certificates say.
+// bySPIFFE returns scenes in which the SPIFFE IDs of certificates decide which clients are admitted
+// and which requests fail.
 func bySPIFFE(log string) []scene {
 	log += ".by"
 	const web, other, all = `{spiffeID: {type: Exact, value: "spiffe://default/web"}}`,
@@ -226,7 +227,7 @@ func bySPIFFE(log string) []scene {
 			rows: []row{{what: "HTTP", to: "backend.mesh:80", say: get, want: backends}}})
 }
 
-// permissive is meshes whose inbounds take plain connections too.
+// permissive returns scenes with meshes whose inbounds also accept plain-text connections.
 func permissive() []scene {
 	rows := func() []row {
 		return []row{
@@ -263,7 +264,7 @@ func permissive() []scene {
 	}
 }
 
-// withoutTLS is a mesh that has switched its mutual TLS off, which takes some seconds.
+// withoutTLS returns scenes with a mesh that has disabled mTLS, which takes some seconds.
 func withoutTLS() []scene {
 	return []scene{
 		{what: "without mTLS", docs: theMesh("networking: {}"), rows: []row{

@@ -11,7 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// shapes is what happens to requests and connections on their way.
+// shapes returns scenes about the handling of requests and connections.
 func shapes() []scene {
 	plain := func(what, want string) row { return row{what: what, to: "backend.mesh:80", say: get, want: want} }
 	lost := func(r row, why string) row {
@@ -46,8 +46,8 @@ func shapes() []scene {
 		with(plain("a failure", "backend-1/8080 500|backend-2/8080 500"), "x-answer", "500"),
 		{what: "a second one", to: "backend.mesh:80", say: get, want: "backend-1/8080 500|backend-2/8080 500",
 			headers: map[string]string{"x-answer": "500"}, after: func(t testing.TB, w *world) {
-				// Both failures may have come of one server, and others answer 503 too: the log of the client's
-				// proxy tells.
+				// Both failures could come from one server, and other servers respond with 503 too.
+				// The log of the client's proxy identifies the server.
 				again := with(plain("a failure", ""), "x-answer", "500")
 				agenttest.Eventually(t, "both servers are ejected", func() bool {
 					return w.send(t, &again, w.address(t, &again)).record.Flags == "UH"
@@ -79,7 +79,7 @@ func shapes() []scene {
 			policies: []string{"MeshFaultInjection/some"}, beyond: "chance"},
 	}}, {what: "bandwidth", docs: policy("MeshFaultInjection",
 		"narrow", from("backend", "web", "{http: [{responseBandwidth: {limit: 8Mbps, percentage: 100}}]}")), rows: []row{
-		// 1,000,000 bytes each second, and some more at once.
+		// The limit is 1,000,000 bytes per second, plus a burst.
 		{what: "a body of a second", to: "backend.mesh:80", say: get, headers: map[string]string{"x-size": "1000000"},
 			want: backends, policies: []string{"MeshFaultInjection/narrow"},
 			upstream: func(a *answered) bool { return a.size > 1000000 && a.took >= 500*time.Millisecond }},
@@ -101,7 +101,7 @@ func shapes() []scene {
 	}}}
 }
 
-// observed is what others get to see of requests.
+// observed returns scenes about what third parties see of requests.
 func observed(log string) []scene {
 	log += ".in"
 	return []scene{{what: "metrics", docs: policy("MeshMetric", "m", "{targetRef: {kind: Mesh}, "+
@@ -119,7 +119,8 @@ func observed(log string) []scene {
 		from("db", "", logTo(log, "Json", "json: [{key: who, value: \"%KUMA_SOURCE_SERVICE%\"}, {key: at, value: \"to "+
 			"%KUMA_DESTINATION_SERVICE% of %KUMA_SOURCE_ADDRESS_WITHOUT_PORT%\"}]"))) + "---\n{type: MeshAccessLog, mesh: " +
 		"plain, name: in, spec: " + from("shop", "", logTo(log, "Plain", "plain: \""+source+"\"")) + "}\n", rows: []row{
-		// Whatever a client says of addresses, the log has the one that it connects from.
+		// Regardless of the addresses in the request, the log contains the address that the client
+		// connects from.
 		{what: "a request", to: "backend.mesh:80", say: get, path: "/logged",
 			headers: map[string]string{"x-forwarded-for": "192.0.2.66"}, want: backends,
 			after: logged(log, `^/logged web from `+regexp.QuoteMeta(nodeV4(2))+` \(`+regexp.QuoteMeta(nodeV4(2))+
@@ -131,16 +132,16 @@ func observed(log string) []scene {
 	}}}
 }
 
-// source is what a log says of the client.
+// source is the log format for the client.
 const source = "%KUMA_SOURCE_SERVICE% from %KUMA_SOURCE_ADDRESS_WITHOUT_PORT% (%KUMA_SOURCE_ADDRESS%)"
 
-// logTo is the conf of a log in a file.
+// logTo is the conf of an access log in a file.
 func logTo(path, typ, format string) string {
 	return "{backends: [{type: File, file: {path: " + path + ", format: {type: " + typ + ", " + format + "}}}]}"
 }
 
-// loggedAlone waits until a file has one line, and holds that it has not another one, which would
-// have come first or with it.
+// loggedAlone waits until a file contains line, and checks that it does not contain other, which
+// would be written earlier or at the same time.
 func loggedAlone(path, line, other string) func(t testing.TB, w *world) {
 	return func(t testing.TB, w *world) {
 		logged(path, "^"+regexp.QuoteMeta(line)+"$")(t, w)
@@ -150,7 +151,7 @@ func loggedAlone(path, line, other string) func(t testing.TB, w *world) {
 	}
 }
 
-// logged waits until a file has a line of a form.
+// logged waits until a file contains a matching line.
 func logged(path, line string) func(t testing.TB, w *world) {
 	want := regexp.MustCompile("(?m)" + line)
 	return func(t testing.TB, _ *world) {
@@ -167,7 +168,7 @@ func logged(path, line string) func(t testing.TB, w *world) {
 	}
 }
 
-// patches is what MeshProxyPatch and ProxyTemplate do.
+// patches returns the scenes of MeshProxyPatch and ProxyTemplate.
 func patches() []scene {
 	patch := func(name, modification string) string {
 		return policy("MeshProxyPatch", name,

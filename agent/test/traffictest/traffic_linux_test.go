@@ -9,17 +9,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// scene is a state of the meshes, and what comes of connections and requests in it.
+// scene is a state of the meshes with the expected results of connections and requests.
 type scene struct {
 	what    string
-	docs    string // beside what is there at the start, or in place of it
+	docs    string // added to the initial documents, or replacing them
 	without []resource.Key
 	rows    []row
 }
 
-// TestTraffic sends real connections and requests through real Envoys with the config of a running
-// agent, and has each explained. What the policies promise is what happens, and what happens is
-// what is explained.
+// TestTraffic sends real connections and requests through real Envoys configured by a running
+// agent, and requests an explanation for each. The result must match both the policies and the
+// explanation.
 func TestTraffic(t *testing.T) {
 	w := newWorld(t)
 	for _, s := range scenes(w.records.path) {
@@ -32,33 +32,33 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// scenes are all states, with the file to which proxies log.
+// scenes returns all scenes. log is the file that the proxies log to.
 func scenes(log string) []scene {
 	return slices.Concat(services(), webSockets(), permissions(), bySPIFFE(log), permissive(), outsides(), routes(),
 		shapes(), observed(log), patches(), legacies(log), passthroughs(), pinned(), withoutTLS())
 }
 
-// key names a resource of the mesh default.
+// key returns the key of a resource in mesh default.
 func key(kind, name string) resource.Key {
 	return resource.Key{Kind: kind, Mesh: "default", Name: name}
 }
 
-// policy is a document with a policy of the mesh default.
+// policy returns a policy document for mesh default.
 func policy(kind, name, spec string) string {
 	return fmt.Sprintf("---\n{type: %s, mesh: default, name: %s, spec: %s}\n", kind, name, spec)
 }
 
-// to is the spec of a policy for what the proxy web sends to a service.
+// to returns the spec of a policy for the traffic from proxy web to a service.
 func to(service, conf string) string {
 	return "{targetRef: {kind: Dataplane, name: web}, to: [{targetRef: " + target(service) + ", default: " + conf + "}]}"
 }
 
-// from is the spec of a policy for what a service gets of others.
+// from returns the spec of a policy for a service's inbound traffic.
 func from(service, client, conf string) string {
 	return "{targetRef: " + target(service) + ", from: [{targetRef: " + target(client) + ", default: " + conf + "}]}"
 }
 
-// target is a targetRef: a service by its name, and everything with none.
+// target returns a targetRef for a service, or for the mesh if service is empty.
 func target(service string) string {
 	if service == "" {
 		return "{kind: Mesh}"
@@ -66,12 +66,12 @@ func target(service string) string {
 	return "{kind: MeshService, name: " + service + "}"
 }
 
-// permission lets one service in to another, or not.
+// permission allows or denies one service access to another one.
 func permission(name, service, client, action string) string {
 	return policy("MeshTrafficPermission", name, from(service, client, "{action: "+action+"}"))
 }
 
-// theMesh is the mesh default with other fields.
+// theMesh returns the mesh default with other fields.
 func theMesh(fields string) string {
 	return "---\n{type: Mesh, name: default, " + fields + "}\n"
 }
@@ -84,27 +84,27 @@ const (
 	backends = "backend-1/8080|backend-2/8080"
 )
 
-// header holds a header that the server got to a value.
+// header checks a header that the server received.
 func header(name, value string) func(*answered) bool {
 	return func(a *answered) bool { return a.seen.Headers[name] == value }
 }
 
-// rewritten holds the path that the server got to another.
+// rewritten checks the path that the server received.
 func rewritten(path string) func(*answered) bool {
 	return func(a *answered) bool { return a.seen.Path == path }
 }
 
-// sized holds the bytes that the server got, or the client, to a number.
+// sized checks the number of bytes that the server or the client received.
 func sized(n int64) func(*answered) bool {
 	return func(a *answered) bool { return max(a.seen.Bytes, a.size) >= n }
 }
 
-// location holds where a redirect leads to an address.
+// location checks the target of a redirect.
 func location(url string) func(*answered) bool {
 	return func(a *answered) bool { return a.header.Get("Location") == url }
 }
 
-// changed is a member of the world with another networking section.
+// changed returns a member of the world with a modified networking section.
 func changed(id, old, now string) string {
 	for _, m := range members() {
 		if m.id == id {

@@ -9,12 +9,12 @@ func socket(what, to, want string) row { return row{what: what, to: to, say: upg
 func ask(what, to, want string) row    { return row{what: what, to: to, say: get, want: want} }
 func at(path string, r row) row        { r.path = path; return r }
 
-// taking is the mesh default, whose proxies take WebSockets from each other.
+// taking returns the mesh default with proxies that accept WebSockets from each other.
 func taking(fields string) string {
 	return theMesh("labels: {nearside.io/websockets: \"true\"}, " + fields)
 }
 
-// socketRows is requests in a mesh whose proxies take WebSockets from each other.
+// socketRows returns requests in a mesh whose proxies accept WebSockets from each other.
 func socketRows() []row {
 	return []row{
 		socket("a service", "backend.mesh:80", backends),
@@ -27,7 +27,7 @@ func socketRows() []row {
 	}
 }
 
-// manager patches the connection manager of one listener of a dataplane.
+// manager returns a patch of the HTTP connection manager in one listener of a dataplane.
 func manager(name, dataplane, tag, fields string) string {
 	return policy("MeshProxyPatch", name, "{targetRef: {kind: Dataplane, name: "+dataplane+
 		"}, default: {appendModifications: [{networkFilter: {operation: Patch, "+
@@ -37,7 +37,7 @@ func manager(name, dataplane, tag, fields string) string {
 		fields+"\"}}]}}")
 }
 
-// webSockets is requests that become something else.
+// webSockets returns scenes about upgraded requests.
 func webSockets() []scene {
 	const one = "backend-1/8080"
 	outsideBy := func(rules string) string {
@@ -82,8 +82,8 @@ func webSockets() []scene {
 			at("/moved", socket("a redirect", "backend.mesh:80", "301")),
 			at("/else", socket("no rule", "backend.mesh:80", backends)),
 		}},
-		// What both proxies need: without the one the client's refuses, without the other the server's
-		// resets the request.
+		// Both proxies need the upgrade. If the client's proxy does not support it, it refuses the
+		// request. If the server's proxy does not support it, it resets the request.
 		{what: "WebSockets that the client's proxy alone takes",
 			docs: manager("out", "web", "backend", "upgradeConfigs: [{upgradeType: websocket}]"), rows: []row{
 				socket("a service", "backend.mesh:80", "503"),
@@ -130,7 +130,7 @@ func webSockets() []scene {
 	}
 }
 
-// service is a MeshService whose port 80 speaks a protocol.
+// service returns a MeshService whose port 80 has the given protocol.
 func service(name, protocol, of string, port int) string {
 	return fmt.Sprintf("---\n{type: MeshService, mesh: default, name: %s, spec: {selector: {dataplaneTags: "+
 		"{kuma.io/service: %s}}, ports: [{port: 80, targetPort: %d, appProtocol: %s}]}}\n", name, of, port, protocol)

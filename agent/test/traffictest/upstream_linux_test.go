@@ -13,25 +13,26 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// zonePort is where the proxies of zones listen. What they send on is not explained.
+// zonePort is the listener port of zone proxies. Explanations do not cover the requests that they
+// forward.
 const zonePort = ":10002"
 
-// note keeps what a server has got.
+// note records a request that a server received.
 func (w *servers) note(s seen) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.saw[s.Server] = s
 }
 
-// last is the request that a server has got last.
+// last returns the last request that a server received.
 func (w *servers) last(server string) seen {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.saw[server]
 }
 
-// arrived holds the request that is explained, as the last proxy that explain follows sends it, to
-// what the server got.
+// arrived compares the explained request, as the last explained proxy sends it, with the request
+// that the server received.
 func (r *row) arrived(x *wire, f *explain.Flow) (faults []string) {
 	u := explainedAt(x, f)
 	if u == nil || x.seen.Server == "" {
@@ -51,7 +52,8 @@ func (r *row) arrived(x *wire, f *explain.Flow) (faults []string) {
 		explained[h.Name] = append(explained[h.Name], h.Value)
 	}
 	for name, values := range explained {
-		// Else it is said that its value is not known, or it is what proxies tell each other.
+		// Otherwise the explanation must say that the value is unknown, or the header is internal
+		// to the proxies.
 		if !strings.Contains(u.Note, name) && !(zone && name == "x-kuma-tags") {
 			differ("header "+name, x.seen.Headers[name], strings.Join(values, ","))
 		}
@@ -64,8 +66,8 @@ func (r *row) arrived(x *wire, f *explain.Flow) (faults []string) {
 	return faults
 }
 
-// explainedAt is the request as it is explained to leave the last proxy that is followed, nil where
-// that is not said.
+// explainedAt returns the request that, according to f, leaves the last covered proxy. It returns nil
+// if the explanation does not contain that request.
 func explainedAt(x *wire, f *explain.Flow) *explain.Upstream {
 	if i := slices.IndexFunc(f.Servers, func(s explain.Way) bool { return s.Address == x.record.Host }); i >= 0 {
 		for _, c := range f.Servers[i].Clusters {
@@ -80,7 +82,7 @@ func explainedAt(x *wire, f *explain.Flow) *explain.Upstream {
 	return nil
 }
 
-// mirrored holds the copies of the request that are explained to what their servers got.
+// mirrored compares the explained copies of the request with those that their servers received.
 func (r *row) mirrored(t testing.TB, w *world, f *explain.Flow) (faults []string) {
 	var names []string
 	for i := range f.Mirrors {
@@ -90,7 +92,7 @@ func (r *row) mirrored(t testing.TB, w *world, f *explain.Flow) (faults []string
 		if !ok {
 			continue
 		}
-		tick := time.NewTicker(time.Millisecond) // a copy comes when it comes
+		tick := time.NewTicker(time.Millisecond) // copies arrive asynchronously
 		agenttest.Await(t, server+" has got a copy", tick.C, func() bool {
 			return w.servers.last(server).Path == m.Request.Path
 		})

@@ -10,7 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// relay hands queries that come to an address of the namespace to a resolver, and its replies back.
+// relay forwards queries sent to an address of the namespace to a resolver, and returns the
+// replies.
 func (w *servers) relay(ns *netns, at, resolver string) {
 	w.t.Helper()
 	var p net.PacketConn
@@ -43,9 +44,9 @@ func (w *servers) relay(ns *netns, at, resolver string) {
 	})
 }
 
-// TestTrafficByVirtualAddress: raw TCP to a domain goes to the virtual address that the resolver of
-// the agent tells, and from there to what the proxy resolves the domain to past that, wherever it
-// moves. The server speaks first.
+// TestTrafficByVirtualAddress checks that raw TCP to a domain goes to the virtual address that the
+// agent's resolver returns. From there it must reach the address that the proxy resolves the domain
+// to with the upstream resolver, also after that address changes. The server speaks first.
 func TestTrafficByVirtualAddress(t *testing.T) {
 	w := quietWorld(t)
 	const name, other = moving + "db.example.com", "other.example.com"
@@ -92,7 +93,7 @@ func TestTrafficByVirtualAddress(t *testing.T) {
 			return w.send(t, r, w.address(t, r)).got == want
 		})
 	}
-	comesTo("mysql") // Envoy has resolved it
+	comesTo("mysql") // Envoy has resolved the name
 	for _, r := range []row{
 		{what: "the virtual address", to: at(vip.String(), port), say: nothing, want: "mysql"},
 		{what: "another port", to: at(vip.String(), "5432"), say: aLine, want: closed},

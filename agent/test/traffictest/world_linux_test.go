@@ -21,7 +21,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// Servers outside of the mesh.
+// Servers outside the mesh.
 const (
 	apiService = "198.51.100.10:443"
 	apiV6      = "[2001:db8:1::10]:443"
@@ -32,10 +32,10 @@ const (
 	foreign    = "203.0.113.66:443"
 	foreignV6  = "[2001:db8:66::66]:443"
 	foreignW   = "203.0.113.66:80"
-	beside     = "203.0.113.77:443" // has an address that a match about plain TCP names
+	beside     = "203.0.113.77:443" // its address appears in a plain TCP match
 	database   = "10.10.0.5:5432"
-	outside    = "10.11.0.5:5432" // of the network that the database is in
-	box        = "10.20.0.7:9000" // an ExternalService of the mesh default
+	outside    = "10.11.0.5:5432" // in the same network as the database
+	box        = "10.20.0.7:9000" // an ExternalService in mesh default
 	boxBeside  = "10.20.0.8:9000"
 	boxThird   = "10.20.0.9:9000"
 	boxV6      = "[2001:db8:7::7]:9000"
@@ -43,16 +43,16 @@ const (
 	mysql      = "10.10.0.9:3306"
 	mysqlNext  = "10.10.0.8:3306"
 	mysqlOn80  = "10.10.0.8:80"
-	inner      = "172.20.0.5:7000" // in a network within another one
+	inner      = "172.20.0.5:7000" // in a network nested in another one
 	nowhereV6  = "[2001:db8:99::99]:1"
-	outer      = "172.21.0.5:7000" // in the other one alone
-	nowhere    = "198.51.100.99:1" // nobody listens there
+	outer      = "172.21.0.5:7000" // only in the enclosing network
+	nowhere    = "198.51.100.99:1" // without a listener
 )
 
-// outsiders starts the servers outside of the mesh.
+// outsiders starts the servers outside the mesh.
 func outsiders(w *servers, ns *netns) {
 	w.tls(ns, "api", apiService, "api.example.com")
-	w.tls(ns, "api over IPv6", apiV6, "api.example.com") // which a proxy without an IPv6 address of its own does not dial
+	w.tls(ns, "api over IPv6", apiV6, "api.example.com") // unreachable for a proxy without an IPv6 address
 	w.tls(ns, "cdn", cdn, "a.cdn.example.com", moving+"example.com")
 	for _, at := range []string{foreign, foreignV6} {
 		w.tls(ns, "foreign", at, "foreign.example.net", moving+"example.com")
@@ -73,8 +73,7 @@ func outsiders(w *servers, ns *netns) {
 	}
 }
 
-// meshes are the meshes as long as nothing else is applied. The log tells the test which way was
-// taken.
+// meshes returns the initial meshes. The access log shows the test which route was taken.
 func meshes(log string) string {
 	return `
 {type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}, routing: {zoneEgress: true}}
@@ -97,7 +96,7 @@ func meshes(log string) string {
 ` + witness("default", log) + witness("plain", log)
 }
 
-// witness is the policy by which the proxies of a mesh log to a file which way was taken.
+// witness returns a policy that makes the proxies of a mesh log the routes taken to a file.
 func witness(mesh, log string) string {
 	format, _ := recordFormat()
 	backends := "{backends: [{type: File, file: {path: " + log + ", format: " + format + "}}]}"
@@ -109,8 +108,8 @@ func witness(mesh, log string) string {
 type member struct {
 	id, mesh, name string
 	kind           node.Type
-	address        int    // the last byte of it
-	inbound        string // of a dataplane
+	address        int    // last byte of the IP address
+	inbound        string // for dataplanes
 	text           string
 }
 
@@ -141,17 +140,17 @@ func members() []member {
 	}
 }
 
-// world is a mesh on a network of its own: proxies, their workloads, an agent, and servers outside.
+// world is a mesh on a separate network: proxies, their workloads, agents, and servers outside.
 type world struct {
 	t       testing.TB
 	net     *network
 	servers *servers
 	records *records
-	agent   *agenttest.Running   // that explains
-	agents  []*agenttest.Running // all of them
+	agent   *agenttest.Running   // answers explain requests
+	agents  []*agenttest.Running // all agents
 	binary  *os.File
-	drain   time.Duration     // of the Envoys
-	proxies map[string]*proxy // by node id
+	drain   time.Duration     // drain time of the Envoys
+	proxies map[string]*proxy // by node ID
 	base    map[resource.Key]string
 	now     map[resource.Key]string
 	vips    map[string][]netip.Addr // by MESH and name
@@ -173,7 +172,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// emptyWorld is the servers outside, the names and nothing else.
+// emptyWorld returns a world with only the servers outside the mesh and DNS.
 func emptyWorld(t testing.TB) *world {
 	t.Helper()
 	w := quietWorld(t)
@@ -183,7 +182,7 @@ func emptyWorld(t testing.TB) *world {
 	return w
 }
 
-// quietWorld is an emptyWorld in which nobody answers DNS.
+// quietWorld is an emptyWorld without a DNS server.
 func quietWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, binary: realEnvoy(t), net: newNetwork(t, addressesOf(t)), proxies: map[string]*proxy{},
@@ -194,7 +193,7 @@ func quietWorld(t testing.TB) *world {
 	return w
 }
 
-// runAgent runs an agent whose socket the Envoys reach.
+// runAgent starts an agent with a socket that the Envoys can reach.
 func (w *world) runAgent(t testing.TB, set ...string) *agenttest.Running {
 	t.Helper()
 	dir := agenttest.ShortDir(t)
@@ -205,7 +204,7 @@ func (w *world) runAgent(t testing.TB, set ...string) *agenttest.Running {
 	return a
 }
 
-// runProxies starts the Envoys of an agent, each on a node of its own.
+// runProxies starts the Envoys of an agent, each on a separate node.
 func (w *world) runProxies(t testing.TB, a *agenttest.Running, list []member) {
 	t.Helper()
 	for _, m := range list {
@@ -219,7 +218,7 @@ func (w *world) runProxies(t testing.TB, a *agenttest.Running, list []member) {
 	}
 }
 
-// live waits until all proxies serve what the agents have for them.
+// live waits until all proxies serve their current config.
 func (w *world) live(t testing.TB) {
 	t.Helper()
 	for _, p := range w.proxies {
@@ -246,7 +245,7 @@ func (w *world) workloads() {
 	s.greeter(nodes[7], "shop/3306", at(7, 3306))
 }
 
-// byKey splits documents.
+// byKey splits documents into resources by key.
 func byKey(t testing.TB, docs string) map[resource.Key]string {
 	t.Helper()
 	out := map[resource.Key]string{}
@@ -258,8 +257,8 @@ func byKey(t testing.TB, docs string) map[resource.Key]string {
 	return out
 }
 
-// apply makes the world what it was at the start, but for these documents, and waits until every
-// proxy has that.
+// apply restores the initial state plus the given documents, and waits until every proxy has
+// applied it.
 func (w *world) apply(t testing.TB, docs string, without ...resource.Key) {
 	t.Helper()
 	want := map[resource.Key]string{}
@@ -277,7 +276,7 @@ func (w *world) apply(t testing.TB, docs string, without ...resource.Key) {
 	}
 }
 
-// put stores what is to be there, and reports whether that is a change.
+// put stores the wanted resources and reports whether anything changed.
 func (w *world) put(t testing.TB, want map[resource.Key]string) bool {
 	t.Helper()
 	b := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true, Author: "test"}
@@ -310,8 +309,8 @@ func (w *world) put(t testing.TB, want map[resource.Key]string) bool {
 		if k.Kind != "Mesh" {
 			continue
 		}
-		// A Mesh may go in steps to what it says, each held for seconds. It has to be there: the next
-		// step would close connections.
+		// A Mesh change can be applied in steps of several seconds each. Wait for the last one,
+		// because a later step would close connections.
 		x, err := w.agent.Api().Wait(t.Context(),
 			api.Wait{Type: k.Kind, Name: k.Name, For: api.ForApplied, Timeout: "25s"})
 		if err != nil || x.State != api.StateApplied {
@@ -321,7 +320,7 @@ func (w *world) put(t testing.TB, want map[resource.Key]string) bool {
 	return true
 }
 
-// settle waits until every proxy has what the agent has for it, or what of that it takes.
+// settle waits until every proxy has applied its config, or the accepted subset of it.
 func (w *world) settle(t testing.TB) {
 	t.Helper()
 	agenttest.Eventually(t, "all proxies are in sync", func() bool {
@@ -336,7 +335,7 @@ func (w *world) settle(t testing.TB) {
 		}
 		return n == len(w.proxies)
 	})
-	// First all of them: what one drains, another one has open.
+	// Check all proxies first: a connection that one proxy drains is open at another one.
 	for _, p := range w.proxies {
 		p.settle(t)
 	}

@@ -19,7 +19,7 @@ var names = map[string][]string{
 	"virtual.cdn.example.com": {"240.0.0.7"},
 }
 
-// addressesOf lists the addresses of the servers outside, each once.
+// addressesOf lists the distinct addresses of the servers outside the mesh.
 func addressesOf(t testing.TB) []string {
 	t.Helper()
 	var out []string
@@ -34,8 +34,8 @@ func addressesOf(t testing.TB) []string {
 	return out
 }
 
-// address is what the client of a row dials; none where the mesh has none of the family for the
-// name.
+// address returns the address that the client of a row dials. It is invalid if the mesh has no
+// address of that family for the name.
 func (w *world) address(t testing.TB, r *row) netip.AddrPort {
 	t.Helper()
 	host, port, err := net.SplitHostPort(r.to)
@@ -54,7 +54,7 @@ func (w *world) address(t testing.TB, r *row) netip.AddrPort {
 	return mustAddrPort(net.JoinHostPort(host, port))
 }
 
-// addressesOf are the virtual addresses behind a name of the mesh.
+// addressesOf returns the virtual addresses of a name in the mesh.
 func (w *world) addressesOf(t testing.TB, mesh, host string) []netip.Addr {
 	t.Helper()
 	if w.vips == nil {
@@ -69,7 +69,7 @@ func (w *world) addressesOf(t testing.TB, mesh, host string) []netip.Addr {
 		}
 	}
 	key := mesh + " " + host
-	if _, known := w.vips[key]; !known { // of no service, such as a name that a VirtualOutbound makes
+	if _, known := w.vips[key]; !known { // names without a service, for example those of a VirtualOutbound
 		f, err := w.agent.Api().ExplainConnection(t.Context(),
 			explain.ConnectionQuestion{Target: explain.Target{Mesh: mesh, From: "web", To: host + ":1"}})
 		agenttest.Do(t, err)

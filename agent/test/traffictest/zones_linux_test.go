@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestTrafficZones sends connections from one zone to another, through the ingress of that one.
-// Each zone has an agent of its own, and both have the same authority.
+// TestTrafficZones opens connections from one zone to another, through the ingress of the second
+// zone. Each zone has a separate agent. Both agents use the same CA.
 func TestTrafficZones(t *testing.T) {
 	w := emptyWorld(t)
 	key, err := x509.MarshalPKCS8PrivateKey(w.servers.key)
