@@ -11,20 +11,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// Users of the tests. The kernel needs no account of theirs.
+// Users of the tests. The kernel does not require accounts for them.
 const (
-	member   = 61001 // of the group of the sockets
+	member   = 61001 // member of the sockets' group
 	ruled    = 61002 // has an item in xds.access
 	stranger = 61003
 	sockets  = 61000 // group of the sockets
 )
 
-// broughtBy is a Dataplane of payments at an address of whoever brings it.
+// broughtBy returns a Dataplane of service payments for the metadata of an Envoy.
 func broughtBy(name, service, more string) string {
 	return fmt.Sprintf(`{"type":"Dataplane","mesh":"default","name":%q%s,"networking":{"address":"10.66.0.1","inbound":[{"port":80,"tags":{"kuma.io/service":%q}}]}}`, name, more, service)
 }
 
-// openDir is a directory for an agent that other users may pass through.
+// openDir returns a directory for an agent that other users can traverse.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir := agenttest.ShortDir(t)
@@ -32,9 +32,9 @@ func openDir(t *testing.T) string {
 	return dir
 }
 
-// TestWhoMayWhat tries what users may do with the sockets of an agent, with processes of their own:
-// the node ids and keys that they are served, the Dataplanes that they bring, what they read and
-// write over the API, and the locks.
+// TestWhoMayWhat checks the access rights of users to the sockets of an agent, with one process per
+// user: which node IDs and keys they are served, which Dataplanes they may bring, what they may
+// read and write over the API, and the locks.
 func TestWhoMayWhat(t *testing.T) {
 	person := agenttest.People(t)
 	people := []*agenttest.Person{person(0), person(member, sockets), person(ruled), person(stranger)}
@@ -71,7 +71,7 @@ func TestWhoMayWhat(t *testing.T) {
 		name string
 		set  []string
 		act  agenttest.Act
-		want string // of root, the member, the ruled one and the stranger; "key" is "served key", "denied" PermissionDenied
+		want string // results of root, member, ruled, stranger; see the map below for short forms
 	}{
 		{"own mode: node from a file", nil, xds("default.web", ""), "key key -- --"},
 		{"own mode: node of nobody", nil, xds("default.own-", broughtBy("own-", "web", "")), "key denied -- --"},
@@ -109,7 +109,7 @@ func TestWhoMayWhat(t *testing.T) {
 		{"roles: status", []string{"open", roles}, api("GET", "/v1/status", ""), "200 200 200 403"},
 		{"roles: livez", []string{"open", roles}, api("GET", "/livez", ""), "200 200 200 200"},
 	}
-	bySet := map[string][]int{} // cases of one agent
+	bySet := map[string][]int{} // cases by agent settings
 	for n := range cases {
 		key := strings.Join(cases[n].set, " ")
 		bySet[key] = append(bySet[key], n)
@@ -120,7 +120,7 @@ func TestWhoMayWhat(t *testing.T) {
 			var acts []agenttest.Act
 			for _, n := range of {
 				act := cases[n].act
-				written := fmt.Sprintf("t%d-%d", n, i) // each writes something of his own
+				written := fmt.Sprintf("t%d-%d", n, i) // each user writes a different resource
 				act.Path, act.Body = strings.Replace(act.Path, "NAME", written, 1), strings.Replace(act.Body, "%s", written, 1)
 				act.NodeID, act.Dataplane = strings.Replace(act.NodeID, "own-", fmt.Sprintf("own-%d", n), 1),
 					strings.Replace(act.Dataplane, "own-", fmt.Sprintf("own-%d", n), 1)

@@ -16,7 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/secrettest"
 )
 
-// auditEvent is an event as its readers decode it.
+// auditEvent is an event as readers of the audit log decode it.
 type auditEvent struct {
 	Level, AuditID, Verb, RequestURI string
 	User                             struct{ Username, UID string }
@@ -35,7 +35,7 @@ func (e *auditEvent) String() string {
 	return out
 }
 
-// auditFiles are those of the audit log, oldest first.
+// auditFiles returns the files of the audit log, oldest first.
 func auditFiles(t *testing.T, dir string) []string {
 	t.Helper()
 	backups, err := filepath.Glob(filepath.Join(dir, "logs", "audit", "audit-*.log"))
@@ -43,8 +43,8 @@ func auditFiles(t *testing.T, dir string) []string {
 	return append(backups, filepath.Join(dir, "logs", "audit", "audit.log"))
 }
 
-// audited waits until the audit log has n events and returns them: those of reads are written
-// behind.
+// audited waits until the audit log has n events and returns them. Events of reads are written
+// asynchronously.
 func audited(t *testing.T, dir string, n int) (out []auditEvent) {
 	t.Helper()
 	agenttest.Eventually(t, fmt.Sprintf("%d events", n), func() bool {
@@ -53,14 +53,14 @@ func audited(t *testing.T, dir string, n int) (out []auditEvent) {
 			some, _ := os.ReadFile(path)
 			text = append(text, some...)
 		}
-		if bytes.Count(text, []byte("\n")) < n { // to read them costs much more
+		if bytes.Count(text, []byte("\n")) < n { // counting lines is much cheaper than decoding them
 			return false
 		}
 		out = nil
 		for line := range bytes.Lines(text) {
 			var e auditEvent
 			if err := json.Unmarshal(line, &e); err != nil {
-				return false // half of it is written
+				return false // a partly written line
 			}
 			out = append(out, e)
 		}
@@ -72,8 +72,8 @@ func audited(t *testing.T, dir string, n int) (out []auditEvent) {
 	return out
 }
 
-// withFile runs an agent with a config file, and returns a function that changes it and waits for
-// what the log then says.
+// withFile runs an agent with a config file. It returns a function that replaces the file and waits
+// for log messages.
 func withFile(t *testing.T, dir, text string, set ...string) (*agenttest.Running, func(text string, says ...string)) {
 	t.Helper()
 	file := filepath.Join(dir, "agent.yaml")
@@ -81,7 +81,7 @@ func withFile(t *testing.T, dir, text string, set ...string) (*agenttest.Running
 	hup := make(chan os.Signal)
 	o := agenttest.Options(dir, set...)
 	o.File = file
-	// What --set says now, the file says after the first signal.
+	// After the first signal, the file contains the settings given by --set.
 	r := agenttest.Up(t, dir, agent.Deps{Hangup: hup, Reload: o}, set...)
 	reload := func(text string, says ...string) {
 		t.Helper()
@@ -96,9 +96,9 @@ func withFile(t *testing.T, dir, text string, set ...string) (*agenttest.Running
 
 const auditedPolicy = `{"type":"MeshTimeout","mesh":"default","name":"%s","spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"},"default":{"idleTimeout":"20s"}}]}}`
 
-// TestAuditOfUsers: three users make requests over the socket, under each profile, which SIGHUP
-// changes. The file has who did what and at which level, nothing of a key or of a token, and may be
-// read by who may read the API.
+// TestAuditOfUsers checks the audit log of three users over the socket under each profile, which
+// SIGHUP changes. The file must contain users, actions, and level, but no keys or tokens. It must
+// be readable for everyone who may read the API.
 func TestAuditOfUsers(t *testing.T) {
 	person := agenttest.People(t)
 	root, mate, other := person(0), person(member, sockets), person(stranger)
@@ -136,7 +136,7 @@ func TestAuditOfUsers(t *testing.T) {
 		for _, step := range []struct {
 			who  *agenttest.Person
 			act  agenttest.Act
-			want string // of the event
+			want string // expected event
 		}{
 			{root, act("PUT", "/meshes/default", mesh), was + " Metadata"},
 			{root, act("GET", "/meshes/default", ""), "get meshes//default 200 Metadata"},
@@ -182,7 +182,8 @@ func TestAuditOfUsers(t *testing.T) {
 		}
 	}
 
-	// None leaves no trace but the warning, and is said for as long as it holds.
+	// Profile None leaves only a warning in the log, which stays visible for as long as the profile
+	// is active.
 	reload("auditLog: {profile: None}\n", "level=WARN msg=\"the audit log is off: requests to the API leave no trace")
 	root.Try(act("PUT", policy("none"), fmt.Sprintf(auditedPolicy, "none")))
 	if status, body := r.Request("GET", "http://nearside/readyz?verbose", ""); status != 200 ||
@@ -196,8 +197,8 @@ func TestAuditOfUsers(t *testing.T) {
 	}
 }
 
-// TestAuditLogIsForRoles: with roles not every member of the socket's group may read everything, so
-// the files are for the agent's own group.
+// TestAuditLogIsForRoles checks that with roles the audit files belong to the agent's primary
+// group, because not every member of the socket's group may read everything.
 func TestAuditLogIsForRoles(t *testing.T) {
 	person := agenttest.People(t)
 	dir := openDir(t)
@@ -212,7 +213,7 @@ func TestAuditLogIsForRoles(t *testing.T) {
 	}
 }
 
-// TestAuditOfFiles: what resource files change leaves events of the user system:file:PATH.
+// TestAuditOfFiles checks that changes by resource files create events of user system:file:PATH.
 func TestAuditOfFiles(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	resources := filepath.Join(dir, "resources")
@@ -245,15 +246,15 @@ func TestAuditOfFiles(t *testing.T) {
 	check(user + "update meshtimeouts/default/slow 200 RequestResponse")
 	agenttest.Write(t, file, "type: Mesh\nname: default\n")
 	check(user + "delete meshtimeouts/default/slow 200 RequestResponse")
-	agenttest.Write(t, file, "type: [") // nothing changes
+	agenttest.Write(t, file, "type: [") // an invalid file changes nothing
 	agenttest.Await(t, "the fault is logged", r.Logs.Ch, func() bool {
 		return strings.Contains(r.Logs.String(), "resource file has faults")
 	})
 	check()
 }
 
-// TestAuditLimitsChange: SIGHUP changes the limits of the audit log while it is written. No event
-// is lost, and limits that are out of bounds are refused with the field, the value and what to set.
+// TestAuditLimitsChange checks that SIGHUP changes the limits of the audit log while it is written.
+// No event may be lost, and a limit out of range is refused with the field, the value, and the fix.
 func TestAuditLimitsChange(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
@@ -286,7 +287,7 @@ func TestAuditLimitsChange(t *testing.T) {
 	if len(files) < 4 {
 		t.Errorf("with 1 MB: %v", files)
 	}
-	for _, path := range files[1:] { // the first one was larger when the limit came
+	for _, path := range files[1:] { // the first file exceeded the limit before the change
 		if st, err := os.Stat(path); err != nil || st.Size() > 1<<20 {
 			t.Errorf("%s: %v, %v", path, st.Size(), err)
 		}

@@ -27,13 +27,13 @@ const (
 	authoritySecret = "mesh_ca:secret:default"
 )
 
-// secureMesh is a mesh with mTLS whose first backend is enabled.
+// secureMesh returns a mesh with mTLS whose first backend is enabled.
 func secureMesh(backends ...string) string {
 	return "---\ntype: Mesh\nname: default\nmtls:\n  enabledBackend: " + backends[0] +
 		"\n  backends:\n  - {type: builtin, name: " + strings.Join(backends, "}\n  - {type: builtin, name: ") + "}\n"
 }
 
-// securePair is web, which dials backend, and backend.
+// securePair returns the dataplanes web and backend. web dials backend.
 func securePair(tags string) string {
 	return "---\n{type: Dataplane, mesh: default, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, " +
 		"tags: {kuma.io/service: web" + tags + "}}], outbound: [{port: 10001, tags: {kuma.io/service: backend}}]}}\n" +
@@ -41,7 +41,7 @@ func securePair(tags string) string {
 		"tags: {kuma.io/service: backend}}]}}\n"
 }
 
-// hand is a clock that is set by hand.
+// hand is a manually set clock.
 type hand struct {
 	mu  sync.Mutex
 	now time.Time
@@ -59,7 +59,7 @@ func (h *hand) add(d time.Duration) {
 	h.now = h.now.Add(d)
 }
 
-// secureClient is an Envoy that asks for its secrets too.
+// secureClient is an Envoy that also subscribes to its secrets.
 type secureClient struct {
 	*proxyClient
 	secrets map[string]*tlsv3.Secret
@@ -90,7 +90,7 @@ func (c *secureClient) Connect(conn *grpc.ClientConn) {
 		InitialResourceVersions: maps.Clone(c.has[draft.TypeSecret])}))
 }
 
-// ready takes the first config.
+// ready receives the first config.
 func (c *secureClient) ready() {
 	c.t.Helper()
 	c.until("its config and secrets", func() bool {
@@ -116,7 +116,7 @@ func (c *secureClient) cert() *x509.Certificate {
 	return pair.Leaf
 }
 
-// config is what Envoy makes of the secrets and a SAN matcher.
+// config returns the TLS config that Envoy builds from the secrets and a SAN matcher.
 func (c *secureClient) config(now time.Time, peers string) *tls.Config {
 	c.t.Helper()
 	pair, err := tls.X509KeyPair(c.chain(), c.key())
@@ -126,7 +126,7 @@ func (c *secureClient) config(now time.Time, peers string) *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(c.secrets[authoritySecret].GetValidationContext().GetTrustedCa().GetInlineBytes())
 	return &tls.Config{
-		// names are SPIFFE IDs
+		// The SANs are SPIFFE IDs, not host names.
 		Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true, ClientAuth: tls.RequireAnyClientCert,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			between := x509.NewCertPool()
@@ -145,7 +145,7 @@ func (c *secureClient) config(now time.Time, peers string) *tls.Config {
 	}
 }
 
-// talk lets web dial backend.
+// talk opens a TLS connection from web to backend.
 func talk(t *testing.T, now time.Time, web, backend *secureClient) error {
 	t.Helper()
 	a, b := net.Pipe()

@@ -30,9 +30,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestMutualTLS walks through the life of certificates: two Envoys get theirs and talk, one is
-// renewed, tags change, the backend is changed, the agent is restarted. Each time an Envoy is sent
-// what has changed and nothing else.
+// TestMutualTLS checks the life cycle of certificates: two Envoys receive certificates and connect,
+// one certificate is renewed, tags change, the backend changes, and the agent restarts. Each time
+// an Envoy may receive only what has changed.
 func TestMutualTLS(t *testing.T) {
 	clock := &hand{now: time.Now()}
 	dir := agenttest.ShortDir(t)
@@ -52,14 +52,14 @@ func TestMutualTLS(t *testing.T) {
 		t.Error("backend was taken for web")
 	}
 
-	// Renewal.
+	// Renew a certificate.
 	old, first := map[*secureClient]*x509.Certificate{}, *backend
 	first.secrets = maps.Clone(backend.secrets)
 	for _, c := range both {
 		old[c] = c.cert()
 	}
 	clock.add(20 * time.Hour)
-	agenttest.ByAPI(t, r.Store(), agenttest.Meshes("unrelated")) // one pass
+	agenttest.ByAPI(t, r.Store(), agenttest.Meshes("unrelated")) // triggers one pass
 	for _, c := range both {
 		if got := c.next(); got != "Secret "+ownSecret {
 			t.Errorf("%s got %q, want its certificate alone", c.node.Id, got)
@@ -72,8 +72,8 @@ func TestMutualTLS(t *testing.T) {
 		t.Errorf("web cannot talk to a backend that has the old certificate still: %v", err)
 	}
 
-	// Other tags: a new certificate for web, since its names are others.
-	const inbound = "inbound:10.0.0.1:80" // has the tags nowhere, since Envoy would have to replace it
+	// With other tags, web gets a new certificate because its SANs change.
+	const inbound = "inbound:10.0.0.1:80" // contains no tags, because Envoy would have to replace it
 	was := web.has[draft.TypeListener][inbound]
 	agenttest.ByAPI(t, r.Store(), securePair(", team: front"))
 	web.until("a certificate with the new tag", func() bool {
@@ -84,7 +84,7 @@ func TestMutualTLS(t *testing.T) {
 		t.Error("a tag changed the inbound listener")
 	}
 
-	// Another backend: trusted first, then it signs.
+	// Another backend is first trusted, and then signs.
 	agenttest.ByAPI(t, r.Store(), secureMesh("ca-2", "ca-1"))
 	for _, c := range both {
 		c.until("the authorities", func() bool {
@@ -98,7 +98,7 @@ func TestMutualTLS(t *testing.T) {
 	if got := web.next(); got != "Secret "+ownSecret || web.cert().Equal(old[web]) {
 		t.Errorf("web got %q", got)
 	}
-	if err := talk(t, clock.Now(), web, backend); err != nil { // backend has not heard of its own new one yet
+	if err := talk(t, clock.Now(), web, backend); err != nil { // backend has not received its new certificate yet
 		t.Errorf("web with the new authority cannot talk to a backend with the old one: %v", err)
 	}
 	if got := backend.next(); got != "Secret "+ownSecret {
@@ -126,7 +126,7 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// noKeys looks for the private keys of proxies in everything that the agent shows.
+// noKeys checks that no agent output contains private keys of proxies.
 func noKeys(t *testing.T, r *agenttest.Running, clients ...*secureClient) {
 	t.Helper()
 	hc := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -173,7 +173,7 @@ func noKeys(t *testing.T, r *agenttest.Running, clients ...*secureClient) {
 			t.Errorf("the metrics lack %s", want)
 		}
 	}
-	// On disk they are, for the agent alone.
+	// The keys are on disk, readable only for the agent.
 	n := 0
 	agenttest.Do(t,
 		filepath.Walk(filepath.Join(r.Dir, "state", "identity"), func(path string, st os.FileInfo, err error) error {
@@ -188,7 +188,8 @@ func noKeys(t *testing.T, r *agenttest.Running, clients ...*secureClient) {
 	}
 }
 
-// TestSecretsStayOnTheNode: over TCP nobody knows who asks, so that no keys are sent.
+// TestSecretsStayOnTheNode checks that no keys are sent over TCP, where clients are not
+// authenticated.
 func TestSecretsStayOnTheNode(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{}, "xds.tcp=127.0.0.1:0", "xds.insecure=true")
 	agenttest.ByAPI(t, r.Store(), secureMesh("ca")+securePair(""))
@@ -212,8 +213,8 @@ func TestSecretsStayOnTheNode(t *testing.T) {
 	}
 }
 
-// TestRenewalWakesTheLoop: certificates are renewed in time although nothing else happens, and the
-// loop sleeps between.
+// TestRenewalWakesTheLoop checks that certificates are renewed in time without other events, and
+// that the loop sleeps between renewals.
 func TestRenewalWakesTheLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := agenttest.Memory(t), agenttest.NewPublisher("default.web")
@@ -252,7 +253,8 @@ func TestRenewalWakesTheLoop(t *testing.T) {
 	})
 }
 
-// TestCertificatesCannotBeMade: the mesh and its proxies say why, and what they have stays.
+// TestCertificatesCannotBeMade checks that the mesh and its proxies report the reason, and that
+// proxies retain their certificates.
 func TestCertificatesCannotBeMade(t *testing.T) {
 	s, p, dir := agenttest.Memory(t), agenttest.NewPublisher("default.web"), filepath.Join(t.TempDir(), "identity")
 	agenttest.ByAPI(t, s, secureMesh("ca")+"---\n"+agenttest.DataplaneText("default", "web", "10.0.0.1"))

@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// controlGroup bounds what processes take.
+// controlGroup limits the resources of processes.
 type controlGroup struct{ dir string }
 
-// newCPUGroup makes one with a share of one core in percent. It skips the test where that cannot be
-// done.
+// newCPUGroup creates a group with a share of one core in percent. It skips the test if the system
+// does not permit that.
 func newCPUGroup(t testing.TB, percent int) *controlGroup {
 	const period = 100_000
 	quota := strconv.Itoa(period * percent / 100)
 	return newControlGroup(t, "a quota of processor time", []bound{
-		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", quota},                 // the first version
-		{"/sys/fs/cgroup", "cpu.max", quota + " " + strconv.Itoa(period)}, // the second one
+		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", quota},                 // cgroup v1
+		{"/sys/fs/cgroup", "cpu.max", quota + " " + strconv.Itoa(period)}, // cgroup v2
 	})
 }
 
-// newMemoryGroup is the same with some memory, in bytes.
+// newMemoryGroup creates a group with a memory limit in bytes.
 func newMemoryGroup(t testing.TB, bytes int) *controlGroup {
 	return newControlGroup(t, "a limit of memory", []bound{
 		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", strconv.Itoa(bytes)},
@@ -46,7 +46,7 @@ func newControlGroup(t testing.TB, what string, bounds []bound) *controlGroup {
 			continue
 		}
 		t.Cleanup(func() {
-			for range 100 { // until the kernel has let go of the process
+			for range 100 { // until the kernel has released the process
 				if err := os.Remove(dir); err == nil || errors.Is(err, os.ErrNotExist) {
 					return
 				}
@@ -61,7 +61,7 @@ func newControlGroup(t testing.TB, what string, bounds []bound) *controlGroup {
 	return nil
 }
 
-// read returns the first file of those that there is.
+// read returns the content of the first file that exists.
 func (g *controlGroup) read(names ...string) string {
 	for _, name := range names {
 		if b, err := os.ReadFile(filepath.Join(g.dir, name)); err == nil {

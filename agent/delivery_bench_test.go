@@ -29,8 +29,8 @@ const (
 	benchProxies  = 50
 )
 
-// bigMesh is the documents of a mesh of n services with two endpoints each, and of local proxies
-// with an HTTP outbound to every service.
+// bigMesh returns a mesh of n services with two endpoints each, and local proxies with an HTTP
+// outbound to every service.
 func bigMesh(n, local int) string {
 	var b strings.Builder
 	b.WriteString("type: Mesh\nname: default\n")
@@ -58,12 +58,12 @@ func endpoint(service, n int, address string) string {
 		service, n, address, service, n)
 }
 
-// deltaClient subscribes to everything as Envoy does, acknowledges everything, and reports load
+// deltaClient subscribes to all resources like Envoy, acknowledges all responses, and reports load
 // assignments.
 type deltaClient struct {
 	stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 	got    func(r *discoveryv3.Resource)
-	sent   atomic.Int64 // responses received
+	sent   atomic.Int64 // number of responses received
 }
 
 func newDeltaClient(ctx context.Context, b testing.TB, socket, id string,
@@ -88,8 +88,8 @@ func newDeltaClient(ctx context.Context, b testing.TB, socket, id string,
 	return c
 }
 
-// run reads until the stream ends. Endpoints are subscribed to by the names of the clusters, each
-// once, as Envoy does.
+// run reads until the stream ends. Like Envoy, it subscribes to endpoints by cluster name, once
+// each.
 func (c *deltaClient) run() {
 	subscribed := map[string]bool{}
 	for {
@@ -151,9 +151,9 @@ func connectAll(ctx context.Context, b testing.TB, a *agent.Agent,
 }
 
 // BenchmarkDelivery changes one endpoint in a mesh of 1000 services and waits until the last of 50
-// delta clients has it. It reports the median and the 99th percentile of that time, from the start
-// of the write, and how many responses each change caused: of a write over the API, and of a saved
-// file while each transaction of the disk takes 50 ms.
+// delta clients has the change. It reports the median and 99th percentile of the time since the
+// start of the write, and the number of responses per change. Changes are API writes, or saved
+// files while each transaction of the disk takes 50 ms.
 func BenchmarkDelivery(b *testing.B) {
 	b.Run("api", func(b *testing.B) {
 		a := agenttest.RunAgent(b)
@@ -181,9 +181,9 @@ func BenchmarkDelivery(b *testing.B) {
 	})
 }
 
-// flood opens up to 10,000 streams a second with wrong tokens, which look right until their
-// signature is verified, from thirty connections. It returns what gives the number of those that
-// were refused in a second.
+// flood opens up to 10,000 streams per second over thirty connections with invalid tokens, which
+// fail only at the signature check. The returned function reports the number of refused streams per
+// second.
 func flood(b *testing.B, a *agent.Agent) (rate func() float64) {
 	b.Helper()
 	keys := token.Open(filepath.Join(a.Config().Paths.State, token.Dir), nil, nil)
@@ -242,7 +242,7 @@ func flood(b *testing.B, a *agent.Agent) (rate func() float64) {
 	return func() float64 { return float64(refused.Load()) / time.Since(began).Seconds() }
 }
 
-// deliver measures changes of the endpoint svc-7-1, which the mesh does not have yet.
+// deliver measures changes of endpoint svc-7-1, which the mesh does not have yet.
 func deliver(b *testing.B, a *agent.Agent, change func(text string)) {
 	b.Helper()
 	agenttest.Apply(b, a, strings.Replace(bigMesh(benchServices, benchProxies), endpoint(7, 1, "10.2.0.7"), "", 1))

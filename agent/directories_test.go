@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestDirectoriesWithRoles has an agent with two directories: of a file in the one with a role,
-// what the role may write is in force, and the API names the rest.
+// TestDirectoriesWithRoles checks an agent with two directories. In the directory with a role, only
+// resources that the role may write take effect, and the API reports the others.
 func TestDirectoriesWithRoles(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	for _, d := range []string{"all", "logs"} {
@@ -51,6 +51,6 @@ spec: {name: file, type: file, conf: {path: /tmp/access.log}}
 		if i < 0 || len(r.Files()[i].Faults) != 1 || !strings.HasPrefix(r.Files()[i].Faults[0].Reason, want.fault) {
 			t.Errorf("%s: files %+v", role, r.Files())
 		}
-		agenttest.Do(t, r.Stop()) // the other role is there after a restart
+		agenttest.Do(t, r.Stop()) // the other role is active after a restart
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// lookup asks the resolver of an agent with a client that knows nothing of it.
+// lookup queries the resolver of an agent with an ordinary DNS client.
 func lookup(t *testing.T, at, name string) string {
 	t.Helper()
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -29,8 +29,8 @@ func lookup(t *testing.T, at, name string) string {
 	return addrs[0].Unmap().String()
 }
 
-// TestNames: when an agent is ready its resolver has the names of what it has read. They follow the
-// resources, and the live keys its config.
+// TestNames checks that the resolver has the names of all resources when the agent is ready. The
+// names must follow resource changes, and the reloadable fields must follow the config.
 func TestNames(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	config := filepath.Join(dir, "agent.yaml")

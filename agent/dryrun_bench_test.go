@@ -17,7 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// manyDataplanes are n Dataplanes in the form that people write, ten of each service.
+// manyDataplanes returns n Dataplanes in the common YAML form, ten per service.
 func manyDataplanes(n int) string {
 	var b strings.Builder
 	b.WriteString("type: Mesh\nname: default\n")
@@ -29,7 +29,7 @@ func manyDataplanes(n int) string {
 	return b.String()
 }
 
-// dryRun does what nearside apply --dry-run does: it decodes a file and asks the agent.
+// dryRun does the same as nearside apply --dry-run: it decodes a file and sends it to the agent.
 func dryRun(ctx context.Context, a *agent.Agent, text string) (*api.Written, error) {
 	o, faults := offline.Read([]offline.Text{{Name: "many.yaml", Data: []byte(text)}})
 	if err := faults.Err(); err != nil {
@@ -42,7 +42,7 @@ func dryRun(ctx context.Context, a *agent.Agent, text string) (*api.Written, err
 	return client.New(a.Addrs().API, agenttest.Patience).Apply(ctx, stream, true, "items", "patch")
 }
 
-// BenchmarkDryRun is a dry run of so many new Dataplanes, from the text of a file to the answer.
+// BenchmarkDryRun measures a dry run of new Dataplanes from the text of a file to the response.
 func BenchmarkDryRun(b *testing.B) {
 	for _, n := range []int{5000, 10_000, 20_000, 40_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -59,8 +59,8 @@ func BenchmarkDryRun(b *testing.B) {
 	}
 }
 
-// besideDryRuns repeats a dry run until stop is called, which returns how many have ended
-// meanwhile.
+// besideDryRuns repeats a dry run until stop is called. stop returns the number of completed dry
+// runs.
 func besideDryRuns(tb testing.TB, a *agent.Agent, n int) (stop func() int) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
@@ -83,8 +83,8 @@ func besideDryRuns(tb testing.TB, a *agent.Agent, n int) (stop func() int) {
 	}
 }
 
-// BenchmarkDeliveryBesideDryRun is BenchmarkDelivery/api while one dry run of 20,000 Dataplanes
-// follows the other.
+// BenchmarkDeliveryBesideDryRun is BenchmarkDelivery/api during consecutive dry runs of 20,000
+// Dataplanes.
 func BenchmarkDeliveryBesideDryRun(b *testing.B) {
 	a := agenttest.RunAgent(b)
 	stop := besideDryRuns(b, a, 20_000)
@@ -92,7 +92,7 @@ func BenchmarkDeliveryBesideDryRun(b *testing.B) {
 	b.ReportMetric(float64(stop()), "dry-runs")
 }
 
-// TestDeliveryBesideDryRun has changes reach a proxy while the agent works on dry runs without end.
+// TestDeliveryBesideDryRun checks that changes reach a proxy while the agent is busy with dry runs.
 func TestDeliveryBesideDryRun(t *testing.T) {
 	a := agenttest.RunAgent(t)
 	agenttest.Apply(t, a, bigMesh(3, 1))

@@ -18,8 +18,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// active returns the clusters and listeners that Envoy uses, by name, as JSON; "" for one that it
-// does not have.
+// active returns the active clusters and listeners of Envoy by name as JSON. The value is "" for a
+// resource that Envoy does not have.
 func active(t *testing.T, e *envoytest.Process) map[string]string {
 	t.Helper()
 	var dump struct {
@@ -52,7 +52,7 @@ func active(t *testing.T, e *envoytest.Process) map[string]string {
 	return out
 }
 
-// envoyBelow reports whether an Envoy is of an earlier version.
+// envoyBelow reports whether an Envoy is older than a version.
 func envoyBelow(t *testing.T, path string, major, minor uint32) bool {
 	t.Helper()
 	out, err := exec.Command(path, "--version").Output()
@@ -65,16 +65,17 @@ func envoyBelow(t *testing.T, path string, major, minor uint32) bool {
 	return finding.ParseVersion(parts[1]).Below(major, minor)
 }
 
-// TestWholeUpdateRejected: a real Envoy rejects an update as a whole and names no resource. What is
-// good of it arrives, also with changes and services that come later, the one that is bad stays as
-// it was accepted, its policy alone is blamed, and so it is after a restart of agent and Envoy.
+// TestWholeUpdateRejected checks the case that a real Envoy rejects an update as a whole without
+// naming a resource. The valid resources must arrive, including later changes and services. The
+// invalid resource must keep its accepted version, and only its policy is reported as the cause.
+// All this must also hold after a restart of agent and Envoy.
 func TestWholeUpdateRejected(t *testing.T) {
 	path := envoytest.Find(t)
 	for name, x := range map[string]struct {
 		patch   string
-		bad     string // what it makes of redis
+		bad     string // invalid value for redis
 		noCheck bool
-		known   [2]uint32 // from this version on Envoy takes it; zero: none does
+		known   [2]uint32 // first Envoy version that accepts the value; zero if none does
 	}{
 		"a cluster, of which the check says nothing": {patch: "{cluster: {operation: Patch, match: {name: redis}, " +
 			"value: 'connectTimeout: 9223372037s'}}", bad: "redis", noCheck: true},
@@ -131,7 +132,7 @@ func TestWholeUpdateRejected(t *testing.T) {
 			})
 			accepted := now[bad]
 
-			// One update has the bad form of redis and other forms of all.
+			// One update contains the invalid version of redis and new versions of all others.
 			limits := func(n int) string {
 				return fmt.Sprintf("{type: MeshCircuitBreaker, mesh: default, name: limits, spec: {targetRef: {kind: Mesh}, "+
 					"to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: %d}}}]}}\n---\n"+

@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// pair is two real Envoys of one agent: requests go through the outbound of web and the inbound of
+// pair holds two real Envoys of one agent. Requests pass the outbound of web and the inbound of
 // backend.
 type pair struct {
 	a                  *agent.Agent
@@ -38,7 +38,7 @@ func startPair(t *testing.T, mtls bool) *pair {
 	return p
 }
 
-// speak says which protocol the workload speaks, and adds a tag to its inbound.
+// speak sets the protocol of the workload and adds a tag to its inbound.
 func (p *pair) speak(t *testing.T, protocol, version string) {
 	t.Helper()
 	agenttest.Apply(t, p.a, fmt.Sprintf("{type: Dataplane, mesh: default, name: backend, networking: {address: "+
@@ -46,14 +46,14 @@ func (p *pair) speak(t *testing.T, protocol, version string) {
 		"kuma.io/protocol: %s, version: '%s'}}]}}", p.in, p.workload, protocol, version+"v"))
 }
 
-// permit says whether clients of the mesh are admitted.
+// permit allows or denies the clients of the mesh.
 func (p *pair) permit(t *testing.T, action string) {
 	t.Helper()
 	agenttest.Apply(t, p.a, "{type: MeshTrafficPermission, mesh: default, name: all, spec: {targetRef: {kind: Mesh}, "+
 		"from: [{targetRef: {kind: Mesh}, default: {action: "+action+"}}]}}")
 }
 
-// applied waits until both Envoys have answered the last change of a resource.
+// applied waits until both Envoys have ACKed or NACKed the last change of a resource.
 func (p *pair) applied(t *testing.T, kind, name string) *api.Applied {
 	t.Helper()
 	x, err := client.New(p.a.Addrs().API, agenttest.Patience).Wait(t.Context(),
@@ -64,9 +64,9 @@ func (p *pair) applied(t *testing.T, kind, name string) *api.Applied {
 	return x
 }
 
-// TestProtocolChangesUnderLoad changes the protocol of a service from http to tcp and back while
-// requests go through two real Envoys on connections that are kept: none fails, though old filter
-// chains go on for 600 s.
+// TestProtocolChangesUnderLoad checks that no request fails when a service's protocol changes from
+// http to tcp and back. Requests pass two real Envoys on persistent connections, and old filter
+// chains drain for 600 s.
 func TestProtocolChangesUnderLoad(t *testing.T) {
 	for name, mtls := range map[string]bool{"plain": false, "mTLS": true} {
 		t.Run(name, func(t *testing.T) {
@@ -84,8 +84,8 @@ func TestProtocolChangesUnderLoad(t *testing.T) {
 	}
 }
 
-// TestPermissionHoldsOnOpenConnections: a permission that is taken away holds for the next request
-// of every connection, once the Envoy has answered, and so does one that is given.
+// TestPermissionHoldsOnOpenConnections checks that a granted or revoked permission applies to the
+// next request on every open connection once the Envoy has acknowledged it.
 func TestPermissionHoldsOnOpenConnections(t *testing.T) {
 	p := startPair(t, true)
 	l := startFlow(t, p.port, 5)
@@ -109,8 +109,8 @@ func TestPermissionHoldsOnOpenConnections(t *testing.T) {
 	}
 }
 
-// TestTagChangeDrainsNothing: another tag of an inbound leaves its listener, and the connections on
-// it, as they are.
+// TestTagChangeDrainsNothing checks that a tag change of an inbound affects neither its listener
+// nor its connections.
 func TestTagChangeDrainsNothing(t *testing.T) {
 	p := startPair(t, true)
 	l := startFlow(t, p.port, 5)

@@ -12,9 +12,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// TestRoutesChangeUnderLoad adds, changes and removes a MeshHTTPRoute while requests go through a
-// real Envoy on connections that are kept: none fails, though Envoy drains its listeners for 600 s
-// and clusters come and go.
+// TestRoutesChangeUnderLoad checks that no request fails when a MeshHTTPRoute is added, changed, and
+// removed. Requests pass a real Envoy on persistent connections, while Envoy drains listeners for
+// ten minutes and clusters are added and removed.
 func TestRoutesChangeUnderLoad(t *testing.T) {
 	envoytest.Find(t)
 	a := agenttest.RunAgent(t)
@@ -35,7 +35,7 @@ func TestRoutesChangeUnderLoad(t *testing.T) {
 	startEnvoy(t, a, "web")
 
 	l := startFlow(t, port, 10)
-	// pass waits until Envoy has other routes than before, and some requests more.
+	// pass waits until Envoy's routes have changed and several more requests have completed.
 	routes := ""
 	pass := func() {
 		agenttest.Eventually(t, "Envoy has acknowledged other routes", func() bool {

@@ -13,9 +13,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// TestLogDirectoryIsMissing has a policy with a log that a real Envoy cannot open: its listener is
-// withheld with what to do, Envoy rejects nothing, and once the directory is there the policy is
-// applied by itself.
+// TestLogDirectoryIsMissing checks a policy with an access log that a real Envoy cannot open. The
+// agent must withhold the listener and explain the fix, Envoy must reject nothing, and the policy
+// must apply automatically once the directory exists.
 func TestLogDirectoryIsMissing(t *testing.T) {
 	envoytest.Find(t)
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})

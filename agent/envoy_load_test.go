@@ -19,11 +19,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// startEnvoy runs an Envoy as a proxy of the agent, at the latest until the test ends, and returns
-// when it is live.
+// startEnvoy runs an Envoy as a proxy of the agent until the test ends. It returns when the Envoy
+// is live.
 func startEnvoy(t *testing.T, a *agent.Agent, name string) *envoytest.Process {
 	t.Helper()
-	// as nearside bootstrap has it
+	// The path is the same as that of nearside bootstrap.
 	admin := filepath.Join(filepath.Dir(a.Addrs().XDS), "envoy", strconv.Itoa(os.Geteuid()), "default."+name+".sock")
 	return envoytest.Start(t, envoytest.Find(t), admin, func(admin string) ([]byte, error) {
 		return bootstrap.Render(bootstrap.Options{Mesh: "default", Name: name, XDSSocket: a.Addrs().XDS,
@@ -31,7 +31,7 @@ func startEnvoy(t *testing.T, a *agent.Agent, name string) *envoytest.Process {
 	})
 }
 
-// freePort is a port that nobody listens on.
+// freePort returns an unused port.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -42,7 +42,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// serveText answers every request with a text until the test ends, and returns the port.
+// serveText responds to every request with a text until the test ends. It returns the port.
 func serveText(t *testing.T, protocols *http.Protocols, text string) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -57,15 +57,16 @@ func serveText(t *testing.T, protocols *http.Protocols, text string) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// flow is clients that send request after request, each on one connection as long as that lasts.
+// flow is a group of clients that send requests continuously, each on one connection for as long as
+// the connection lasts.
 type flow struct {
-	requests, connections, want atomic.Int64 // want is the status that counts as no failure; 0: any
+	requests, connections, want atomic.Int64 // want is the status of a successful request; 0 means any
 	failures                    sync.Map
 	cancel                      context.CancelFunc
 	done                        sync.WaitGroup
 }
 
-// startFlow has clients send requests to a port of this host until stop.
+// startFlow starts clients that send requests to a port of this host until stop.
 func startFlow(t *testing.T, port, clients int) *flow {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -97,17 +98,17 @@ func startFlow(t *testing.T, port, clients int) *flow {
 	return l
 }
 
-// more waits until there were some requests more.
+// more waits for n more requests.
 func (l *flow) more(t *testing.T, n int64) {
 	t.Helper()
 	until := l.requests.Load() + n
 	agenttest.Eventually(t, fmt.Sprintf("%d requests more", n), func() bool { return l.requests.Load() >= until })
 }
 
-// expect has requests that begin from now on fail where their status is another one.
+// expect sets the expected status of requests that start after this call.
 func (l *flow) expect(status int64) { l.want.Store(status) }
 
-// stop ends the clients and reports what failed.
+// stop stops the clients and reports failures.
 func (l *flow) stop(t *testing.T) {
 	t.Helper()
 	l.cancel()

@@ -15,9 +15,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// TestReachableByTraffic has a workload, whose connections are redirected to a real Envoy, call one
-// service of two, and lists what is proposed by the log: then the other one is not reachable, and
-// that it is called is told.
+// TestReachableByTraffic redirects a workload's connections to a real Envoy. The workload calls one
+// of two services, and the test applies the list proposed from the log. After that the other
+// service must be unreachable, and calls to it must be reported.
 func TestReachableByTraffic(t *testing.T) {
 	real := envoytest.Find(t)
 	if !inNetwork(t) {
@@ -64,7 +64,8 @@ func TestReachableByTraffic(t *testing.T) {
 	})
 	agenttest.Eventually(t, "the Envoy has the service", func() bool { return visit(t, virtual["db"], "", false) })
 
-	// suggest proposes by one of the two logs, once the lines say what is expected.
+	// suggest requests a proposal from one of the two logs once the log contains the expected
+	// lines.
 	suggest := func(path, want string) *traffic.ReachableProposal {
 		t.Helper()
 		config, err := api.Config(t.Context(), "default", "web", render.ConfigOptions{})

@@ -25,8 +25,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// inNetwork runs the test again, in a network namespace of its own, and returns false where that
-// has been done. The namespace is gone with the process.
+// inNetwork runs the test in a child process with a separate network namespace and returns false.
+// In the child process it returns true. The namespace disappears with the process.
 func inNetwork(t *testing.T) bool {
 	t.Helper()
 	const inside = "NEARSIDE_TEST_NETWORK"
@@ -55,11 +55,11 @@ func inNetwork(t *testing.T) bool {
 	return false
 }
 
-// redirectedMark is what the workload marks its connections with, so that they are redirected and
-// those of Envoy are not.
+// redirectedMark is the socket mark of the workload's connections. The rules redirect only
+// connections with this mark, not those of Envoy.
 const redirectedMark = 0x6e73
 
-// outside is a server outside of the mesh that ends every connection with a line.
+// outside is a server outside the mesh that sends a line on every connection and closes it.
 func outside(t *testing.T, at string) {
 	t.Helper()
 	l, err := net.Listen("tcp", at)
@@ -77,13 +77,13 @@ func outside(t *testing.T, at string) {
 				defer c.Close()
 				_, _ = c.Read(make([]byte, 1))
 				_, _ = io.WriteString(c, "reached\n")
-				_, _ = io.Copy(io.Discard, c) // until the client has it
+				_, _ = io.Copy(io.Discard, c) // until the client has received the line
 			}()
 		}
 	}()
 }
 
-// visit opens a connection of the workload, and reports whether a server outside answers.
+// visit opens a connection of the workload and reports whether a server outside the mesh responds.
 func visit(t *testing.T, to, name string, overTLS bool) bool {
 	t.Helper()
 	dialer := net.Dialer{Timeout: agenttest.Patience, Control: func(_, _ string, c syscall.RawConn) error {
@@ -101,7 +101,7 @@ func visit(t *testing.T, to, name string, overTLS bool) bool {
 		t.Fatal(err)
 	}
 	if overTLS {
-		var odd tls.RecordHeaderError // the server answers with a line
+		var odd tls.RecordHeaderError // the server responds with a plain-text line
 		err := tls.Client(c, &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake()
 		return errors.As(err, &odd)
 	}
@@ -113,12 +113,12 @@ func visit(t *testing.T, to, name string, overTLS bool) bool {
 	return err == nil && string(b) == "reached"
 }
 
-// redirected sets up the network namespace of the test, with more for ip(8), and has the agent's
-// Envoys write their logs at once. It returns a directory.
+// redirected sets up the network namespace of the test, with additional ip(8) commands, and
+// configures the agent's Envoys to flush their logs immediately. It returns a directory.
 func redirected(t *testing.T, real, network string) string {
 	t.Helper()
 	dir := agenttest.ShortDir(t)
-	// Envoy writes its log every 10 s unless it is told otherwise.
+	// By default Envoy flushes its log every 10 s.
 	agenttest.Write(t, dir+"/envoy", "#!/bin/sh\nexec '"+real+"' \"$@\" --file-flush-interval-msec 1\n")
 	agenttest.Do(t, os.Chmod(dir+"/envoy", 0o755))
 	t.Setenv("ENVOY_BIN", dir+"/envoy")
@@ -139,9 +139,9 @@ func redirected(t *testing.T, real, network string) string {
 	return dir
 }
 
-// TestRefusedConnections refuses connections of a workload whose connections are redirected to a
-// real Envoy, finds them in its access log, and applies what is proposed: then they pass, and
-// nothing is proposed any more.
+// TestRefusedConnections redirects a workload to a real Envoy, which refuses its connections. The
+// test finds them in the access log and applies the proposal. After that the connections must
+// succeed, and the proposal must be empty.
 func TestRefusedConnections(t *testing.T) {
 	real := envoytest.Find(t)
 	if !inNetwork(t) {
@@ -155,7 +155,7 @@ func TestRefusedConnections(t *testing.T) {
 
 	a := agenttest.RunAgent(t)
 	version := "" // of the listeners
-	// acknowledged waits until Envoy has other listeners than before.
+	// acknowledged waits until Envoy has new listeners.
 	acknowledged := func() {
 		t.Helper()
 		agenttest.Eventually(t, "Envoy has acknowledged other listeners", func() bool {
@@ -185,13 +185,14 @@ func TestRefusedConnections(t *testing.T) {
 	startEnvoy(t, a, "web")
 	acknowledged()
 
-	// visits opens one connection of each kind; the result says which were reached.
+	// visits opens one connection of each kind and returns which ones succeeded.
 	visits := func() string {
 		t.Helper()
 		return fmt.Sprintf("TLS %t, without a name %t, a line %t, permitted %t", visit(t, overTLS, "localhost", true),
 			visit(t, noName, "", true), visit(t, plain, "", false), visit(t, other, "", false))
 	}
-	// propose waits until so many connections are logged in the formats in force, and proposes.
+	// propose waits until the given number of connections is logged in the current formats, and
+	// requests a proposal.
 	propose := func(refused int) (*traffic.Refusals, *traffic.PassthroughProposal) {
 		t.Helper()
 		config, err := api.Config(t.Context(), "default", "web", render.ConfigOptions{})
@@ -235,12 +236,12 @@ func TestRefusedConnections(t *testing.T) {
 	}
 	proposed(p, "{type: Domain, value: localhost, port: 443, protocol: tls}",
 		"{type: IP, value: 203.0.113.7, port: 9000, protocol: tcp}",
-		// Nothing has looked at connections to a port that no match names, since its servers may speak
-		// first.
+		// Connections to a port that no match names are not inspected, because servers on that port
+		// may speak first.
 		"{type: IP, value: 203.0.113.7, port: 444, protocol: tls}",
 		"{type: IP, value: 203.0.113.7, port: 444, protocol: tcp}")
 
-	// counted is what the Envoy itself counts.
+	// counted returns Envoy's counter of refused connections.
 	counted := func() uint64 {
 		t.Helper()
 		s, err := api.Status(t.Context())
@@ -262,14 +263,14 @@ func TestRefusedConnections(t *testing.T) {
 		t.Errorf("still proposed: %+v", again)
 	}
 
-	// A closed passthrough takes every connection, and its chain has the log.
+	// A closed passthrough matches every connection, and its filter chain has the log.
 	agenttest.Remove(t, a, resource.Key{Kind: "MeshPassthrough", Mesh: "default", Name: "allow-" + p.Matches[0].Value})
 	agenttest.Remove(t, a, resource.Key{Kind: "MeshPassthrough", Mesh: "default", Name: "some"})
 	agenttest.Apply(t, a, "{type: Mesh, name: default, networking: {outbound: {passthrough: false}}}")
 	none := "TLS false, without a name false, a line false, permitted false"
 	agenttest.Eventually(t, "the passthrough is closed", func() bool { return visits() == none })
 	agenttest.Eventually(t, "what a closed passthrough refuses is counted", func() bool { return counted() >= 7 })
-	// The cluster is closed before the listener has the log of that.
+	// The cluster is closed before the listener has the access log for that.
 	agenttest.Eventually(t, "what a closed passthrough refuses is logged", func() bool {
 		visits()
 		text, err := os.ReadFile(log)

@@ -12,9 +12,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestExplainGoesByTheEnvoy: where an Envoy has another form of a listener than the one that was
-// made, or none, that decides and is told; and so is until when connections from before a change
-// live on.
+// TestExplainGoesByTheEnvoy checks that explanations use the listener that an Envoy has, if that
+// differs from the generated one or is missing. They must also say how long connections from before
+// a change remain open.
 func TestExplainGoesByTheEnvoy(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2", "svc-3"))
@@ -58,7 +58,7 @@ func TestExplainGoesByTheEnvoy(t *testing.T) {
 
 	before := time.Now()
 	agenttest.ByAPI(t, r.Store(), mended("bad", 20000))
-	p.Want("Listener outbound:127.0.0.1:20000 outbound:127.0.0.1:20002!") // what it never had is sent again
+	p.Want("Listener outbound:127.0.0.1:20000 outbound:127.0.0.1:20002!") // a listener that the Envoy never had is sent again
 	waitFor(t, r, "meshproxypatch", "bad")
 	f = ask("127.0.0.1:20000")
 	if f.OldUntil == nil || !f.OldUntil.After(before) || f.Held != nil ||
@@ -67,12 +67,12 @@ func TestExplainGoesByTheEnvoy(t *testing.T) {
 	}
 }
 
-// TestExplainAfterOvertakenAck: a client has acknowledged a listener, comes back and rejects it.
-// What it has now decides, and the answer says that the other form was rejected.
+// TestExplainAfterOvertakenAck checks a client that acknowledges a listener, reconnects, and
+// rejects it. The explanation must use the client's current version and report the rejection.
 func TestExplainAfterOvertakenAck(t *testing.T) {
 	for name, c := range map[string]struct {
-		resumes bool   // with what it had before the change, else it starts anew
-		has     string // in the place of what it rejects
+		resumes bool   // reconnects with its resources from before the change; false means without any
+		has     string // its resource instead of the rejected one
 		says    string
 	}{
 		"started anew": {false, explain.HasNothing,
@@ -92,7 +92,7 @@ func TestExplainAfterOvertakenAck(t *testing.T) {
 			}
 			agenttest.ByAPI(t, r.Store(), listenerPatch("odd", "teapot"))
 			first.Want("Listener outbound:127.0.0.1:20000")
-			waitFor(t, r, "meshproxypatch", "odd") // it is acknowledged
+			waitFor(t, r, "meshproxypatch", "odd") // the client acknowledges it
 			agenttest.Do(t, first.d.CloseSend())
 
 			var second *pickyProxy

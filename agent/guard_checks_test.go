@@ -22,7 +22,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// checked returns a reconciler for some proxies, and counts their checks.
+// checked returns a reconciler for n proxies and counts their checks.
 func checked(t *testing.T, n int,
 	verify func(*generate.Proxy) []finding.Finding) (*reconcile.Reconciler, *agenttest.Publisher, *int) {
 	var docs strings.Builder
@@ -52,9 +52,9 @@ func checked(t *testing.T, n int,
 	}}), p, &count
 }
 
-// TestCheckedOnce: a config is checked when it is another one, or when something is withheld and
-// the client has accepted other listeners. What is to be said of many proxies is said once, and
-// never too much.
+// TestCheckedOnce checks that a config is checked only if it changes, or if part of it is withheld
+// and the client has accepted other listeners. A message about many proxies must appear once, and
+// its length must be bounded.
 func TestCheckedOnce(t *testing.T) {
 	const n = 50
 	r, p, count := checked(t, n, func(x *generate.Proxy) []finding.Finding {
@@ -116,8 +116,8 @@ func TestCheckedOnce(t *testing.T) {
 	}
 }
 
-// TestEndpointsAreCheckedAlone: a change of endpoints alone costs no check of the whole config,
-// unless one of the lists has something wrong with it, and until it has not.
+// TestEndpointsAreCheckedAlone checks that a change of only endpoints does not cause a check of the
+// whole config, unless one of the endpoint lists has a finding.
 func TestEndpointsAreCheckedAlone(t *testing.T) {
 	s, p := agenttest.Memory(t), agenttest.NewPublisher("default.web")
 	agenttest.ByAPI(t, s, agenttest.WebFile("svc", "other")+"---\n"+agenttest.DataplaneText("default", "svc", "10.0.0.2"))
@@ -180,7 +180,8 @@ func atoi(t *testing.T, s string) int {
 	return n
 }
 
-// TestCheckPanics: a defect of the check never costs a proxy its config, and is told.
+// TestCheckPanics checks that an internal error of the check never costs a proxy its config, and is
+// reported.
 func TestCheckPanics(t *testing.T) {
 	bad := true
 	r, p, _ := checked(t, 2, func(x *generate.Proxy) []finding.Finding {
@@ -214,8 +215,8 @@ func TestCheckPanics(t *testing.T) {
 	}
 }
 
-// TestUnfitZoneProxy: what an egress cannot take is withheld from it like from any other, and
-// waited for by nobody.
+// TestUnfitZoneProxy checks that config which an egress cannot use is withheld from it like from
+// other proxies, and that no operation waits for it.
 func TestUnfitZoneProxy(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	egress := "---\n{type: ZoneEgress, name: out, networking: {address: 10.0.0.9, port: 10002}}\n"
@@ -224,7 +225,7 @@ func TestUnfitZoneProxy(t *testing.T) {
 	agenttest.ByAPI(t, r.Store(), mesh+egress+"---\n"+serviceBeyond("garbage"))
 	p := startPicky(t, r.Addrs().XDS, ".egress.out", "WORD", true)
 	p.Want("Cluster")
-	p.Want("Listener") // what leads nowhere else is not sent either
+	p.Want("Listener") // a listener without a valid destination is not sent either
 	if got := waitFor(t, r, "ExternalService", "api"); got.State != api.StateRejected ||
 		got.Rejected[0].Resource != "default:api" || got.Rejected[0].By != api.HeldByCheck {
 		t.Errorf("the service: %+v", got)

@@ -13,7 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// unfit is a policy that gives a listener the address of another one, which Envoy rejects.
+// unfit returns a policy that gives a listener the address of another listener, which Envoy
+// rejects.
 func unfit(name string, port, address int) string {
 	return fmt.Sprintf("{type: MeshProxyPatch, mesh: default, name: %s, spec: {targetRef: {kind: MeshService, "+
 		"name: web}, default: {appendModifications: ["+
@@ -22,7 +23,7 @@ func unfit(name string, port, address int) string {
 		"value: 'address: {socketAddress: {address: 127.0.0.1, portValue: %d}}'}}]}}}\n", name, port, name, port, address)
 }
 
-// mended is the same policy without it.
+// mended returns the same policy without the conflict.
 func mended(name string, port int) string {
 	return fmt.Sprintf("{type: MeshProxyPatch, mesh: default, name: %s, spec: {targetRef: {kind: MeshService, "+
 		"name: web}, default: {appendModifications: ["+
@@ -30,9 +31,9 @@ func mended(name string, port int) string {
 		name, port, name)
 }
 
-// TestUnfitPolicy has a policy that makes a listener which Envoy would reject: it is not sent, the
-// listener stays as it was, everything else goes on, and the policy, its field, the rule and the
-// place are named everywhere.
+// TestUnfitPolicy checks a policy whose listener Envoy would reject. The listener must not be sent
+// and must stay unchanged, everything else must be updated, and all reports must name the policy,
+// field, rule, and location.
 func TestUnfitPolicy(t *testing.T) {
 	for _, delta := range []bool{true, false} {
 		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
@@ -115,9 +116,9 @@ func TestUnfitPolicy(t *testing.T) {
 	}
 }
 
-// TestConfigIsWhatWasPublished: _config shows what was published, which has the last fit form of a
-// withheld listener, or what would be published for a proxy that is not connected, which has none
-// of it; and what was computed on request.
+// TestConfigIsWhatWasPublished checks that _config shows the published config, with the last valid
+// version of a withheld listener. For a disconnected proxy it must show the config without the
+// listener, and on request the generated config.
 func TestConfigIsWhatWasPublished(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2")+"---\n"+strings.ReplaceAll(
@@ -140,7 +141,7 @@ func TestConfigIsWhatWasPublished(t *testing.T) {
 	if l := shown("web", render.ConfigOptions{}); l == "" || strings.Contains(l, "20001") {
 		t.Errorf("published, and shown with the bytes that are withheld: %s", l)
 	}
-	// For one that starts, the first of the two has the address.
+	// For a proxy that starts, the first of the two listeners has the address.
 	c, err := r.Api().Config(t.Context(), "default", "new", render.ConfigOptions{})
 	agenttest.Do(t, err)
 	if c.XDS[draft.TypeListener]["outbound:127.0.0.1:20001"] != nil || c.XDS[draft.TypeListener][name] == nil {
@@ -158,8 +159,9 @@ func TestConfigIsWhatWasPublished(t *testing.T) {
 	}
 }
 
-// TestAddressMoves has two listeners of which the second leaves its address, which the first then
-// gets: only once the client has taken the second, and without another change.
+// TestAddressMoves checks a change that moves an address from the second of two listeners to the
+// first. The first one may be sent only after the client has ACKed the second one, without a further
+// change.
 func TestAddressMoves(t *testing.T) {
 	move := func(port, to int) string {
 		return fmt.Sprintf("{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:%d'}, "+
@@ -185,7 +187,7 @@ func TestAddressMoves(t *testing.T) {
 	}
 }
 
-// TestUnfitShadow: a shadow policy holds nothing back.
+// TestUnfitShadow checks that a shadow policy does not withhold anything.
 func TestUnfitShadow(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1")+"---\n"+
@@ -198,7 +200,8 @@ func TestUnfitShadow(t *testing.T) {
 	}
 }
 
-// serviceBeyond is a service outside the mesh, with a certificate to check it against, "" for none.
+// serviceBeyond returns a service outside the mesh with a CA certificate for verification, or
+// without one if ca is empty.
 func serviceBeyond(ca string) string {
 	if ca != "" {
 		ca = ", tls: {enabled: true, caCert: {inlineString: " + ca + "}}"
@@ -207,8 +210,9 @@ func serviceBeyond(ca string) string {
 		"networking: {address: '10.9.9.9:443'" + ca + "}}\n"
 }
 
-// TestUnfitCluster: a cluster that Envoy would reject stays as it was, and what refers to it goes
-// on; one that it never had is not sent, nor is what refers to it, and both come once it is mended.
+// TestUnfitCluster checks that a cluster that Envoy would reject stays unchanged, and resources
+// that refer to it are updated. A new cluster of this kind must not be sent, nor resources that
+// refer to it. Both must be sent when the cluster is valid again.
 func TestUnfitCluster(t *testing.T) {
 	logs := "{type: MeshAccessLog, mesh: default, name: logs, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: " +
 		"MeshService, name: api}, default: {backends: [{type: File, file: {path: /dev/stdout}}]}}]}}\n"
@@ -227,7 +231,7 @@ func TestUnfitCluster(t *testing.T) {
 				t.Errorf("the service: %+v", got)
 			}
 
-			// A proxy that comes anew, to an agent that does not know what it had.
+			// A proxy connects to an agent that does not know the proxy's earlier config.
 			agenttest.ByAPI(t, r.Store(),
 				strings.ReplaceAll(strings.SplitAfterN(agenttest.WebFile("api"), "---\n", 3)[2], "web", "new"))
 			n := startPicky(t, r.Addrs().XDS, "default.new", "WORD", delta)
@@ -256,8 +260,8 @@ func TestUnfitCluster(t *testing.T) {
 	}
 }
 
-// TestUnfitStep: what only the step from the form that the client has makes unfit is withheld from
-// that client alone.
+// TestUnfitStep checks that a config that is invalid only as an update of a client's current config
+// is withheld only from that client.
 func TestUnfitStep(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1")+"---\n"+
@@ -282,8 +286,8 @@ func TestUnfitStep(t *testing.T) {
 	})
 }
 
-// TestUnfitAfterRestart: an agent that starts anew with a bad policy leaves a proxy the listener
-// that it has.
+// TestUnfitAfterRestart checks that a restarted agent with an invalid policy leaves a proxy its
+// current listener.
 func TestUnfitAfterRestart(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	r := agenttest.Up(t, dir, agent.Deps{})

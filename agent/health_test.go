@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestLoopThatHangs has a generation that does not come back: the agent says that it is not alive,
-// and why, until it does.
+// TestLoopThatHangs checks that the agent reports itself as not alive, with the reason, while a
+// generation hangs.
 func TestLoopThatHangs(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
@@ -36,7 +36,7 @@ func TestLoopThatHangs(t *testing.T) {
 			return generate.Generate(in, prev, memo)
 		},
 	})
-	t.Cleanup(free) // before the agent is stopped, which waits for it
+	t.Cleanup(free) // before the agent stops, which waits for the generation
 	alive := func(want int, words ...string) {
 		t.Helper()
 		status, body := r.Request("GET", "http://nearside/livez", "")
@@ -56,21 +56,21 @@ func TestLoopThatHangs(t *testing.T) {
 	case <-time.After(agenttest.Patience):
 		t.Fatal("no config was asked for")
 	}
-	alive(200) // a pass under way is none that hangs
+	alive(200) // a running pass is not a hanging one
 	ahead.Store(int64(31 * time.Second))
 	alive(503, `"name":"reconcile"`, "one reconciliation takes 31s already", "restart the agent")
 	free()
 	if got := agenttest.Next(t, s, map[string]string{}); got != "a localhost:80" {
 		t.Errorf("clusters: %q", got)
 	}
-	// The config is out before the pass that made it has ended.
+	// The config is published before its pass ends.
 	agenttest.Eventually(t, "/livez answers 200 again", func() bool {
 		status, _ := r.Request("GET", "http://nearside/livez", "")
 		return status == 200
 	})
 }
 
-// TestReadinessCounts has one and two of everything that can be wrong with files.
+// TestReadinessCounts checks readiness messages for one and for two of each kind of file problem.
 func TestReadinessCounts(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
@@ -101,8 +101,8 @@ func TestReadinessCounts(t *testing.T) {
 	ready(`"2 files have faults; see nearside status`)
 }
 
-// TestWritesOverTCP has a token file, whose token allows everything; without it nothing is
-// answered.
+// TestWritesOverTCP checks that the token of the token file allows all writes over TCP, and that
+// without a token every request is refused.
 func TestWritesOverTCP(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	const token = "0123456789abcdef"
@@ -145,8 +145,8 @@ func TestWritesOverTCP(t *testing.T) {
 	}
 }
 
-// TestMetricsOverTCP: metrics.listen serves the metrics to who has the token, and nothing else to
-// anybody.
+// TestMetricsOverTCP checks that metrics.listen serves only metrics, and only to clients with the
+// token.
 func TestMetricsOverTCP(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	const token = "0123456789abcdef"

@@ -20,14 +20,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// exchange is one request of kumactl to a control plane of Kuma, and the answer.
+// exchange is one request of kumactl to a Kuma control plane with the response.
 type exchange struct {
 	Kind, Method, Path string
 	Request            string
 	Status             int
 }
 
-// recorded reads what kumactl has asked, in its order.
+// recorded reads the recorded requests of kumactl in their order.
 func recorded(t *testing.T) (out []exchange) {
 	t.Helper()
 	dir := os.Getenv("NEARSIDE_KUMACTL")
@@ -56,8 +56,8 @@ func recorded(t *testing.T) (out []exchange) {
 	return out
 }
 
-// otherwise are the requests that nearside answers with another status than Kuma, on purpose, by
-// the beginning of "METHOD PATH".
+// otherwise lists requests to which nearside intentionally responds with another status than Kuma,
+// by prefix of "METHOD PATH".
 var otherwise = []struct {
 	request string
 	status  int
@@ -68,13 +68,14 @@ var otherwise = []struct {
 	{"POST /tokens/", 400, "nearside token create makes tokens"},
 }
 
-// absent are words of paths that are about what nearside has not: lists are empty, and all else is
-// not found.
+// absent lists path elements of features that nearside does not have. Lists are empty, and other
+// requests return 404.
 var absent = []string{"/zones", "/secrets", "/global-secrets", "/globalsecrets", "/meshgateways", "/meshgatewayroutes",
 	"/meshidentities", "/meshtrusts", "/workloads", "-insights", "insights", "/hostnamegenerators/local-",
 	"/meshservices/other"}
 
-// later are lists that only a later Kuma than the recorded one has; nearside answers both.
+// later lists collections that exist only in Kuma versions after the recorded one. nearside serves
+// them.
 var later = []string{"/zoneingresses", "/globalsecrets", "/meshidentities", "/meshtrusts", "/workloads"}
 
 func wanted(x exchange) (status int, why string) {
@@ -112,15 +113,15 @@ func wanted(x exchange) (status int, why string) {
 	return x.Status, ""
 }
 
-// ofEnvoy says whether a request is about what an Envoy of this node says of itself.
+// ofEnvoy reports whether a request is answered by an Envoy of this node.
 func ofEnvoy(x exchange) bool {
 	path, _, _ := strings.Cut(x.Path, "?")
 	return strings.HasPrefix(path, "/meshes/default/dataplanes/web/") &&
 		slices.Contains([]string{"xds", "stats", "clusters"}, path[strings.LastIndexByte(path, '/')+1:])
 }
 
-// envoyFor lets this process be the Envoy of default/web: it takes a config, and answers at the
-// place of the admin socket with what Envoy answers at each path, until it is stopped.
+// envoyFor makes this process the Envoy of default/web until stop is called. It receives a config
+// and serves Envoy's recorded responses on the path of the admin socket.
 func envoyFor(t *testing.T, r *agenttest.Running) (stop func()) {
 	stream := r.Ask(&core.Node{Id: "default.web", UserAgentName: "envoy"}, nil)
 	agenttest.Next(t, stream, map[string]string{})
@@ -142,12 +143,12 @@ func envoyFor(t *testing.T, r *agenttest.Running) (stop func()) {
 	return func() { _ = srv.Close(); <-ended; agenttest.Do(t, stream.CloseSend()) }
 }
 
-// TestKumactl asks an agent what kumactl has asked Kuma.
+// TestKumactl sends the recorded requests of kumactl to an agent.
 func TestKumactl(t *testing.T) {
 	list := recorded(t)
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
-	// What was asked of a connected Envoy was so in another session, and comes here while its
-	// Dataplane is there.
+	// Requests about a connected Envoy were recorded in another session. They run while the Envoy's
+	// Dataplane exists.
 	var connected []exchange
 	list = slices.DeleteFunc(list, func(x exchange) bool {
 		if is := ofEnvoy(x) && x.Status == 200; is {
@@ -190,7 +191,7 @@ func TestKumactl(t *testing.T) {
 	t.Logf("%d of %d requests are answered as kumactl needs it", same, len(list))
 }
 
-// TestKumactlProgram runs a kumactl, where there is one on the PATH.
+// TestKumactlProgram runs kumactl if it is on the PATH.
 func TestKumactlProgram(t *testing.T) {
 	bin, err := exec.LookPath("kumactl")
 	if err != nil {
@@ -227,8 +228,8 @@ func TestKumactlProgram(t *testing.T) {
 	}
 }
 
-// reads are the fields that kumactl's printers read, by the end of the path: each is there with its
-// type, in one item at least.
+// reads lists the fields that kumactl's printers read, by suffix of the path. At least one item
+// must have each field with the correct type.
 var reads = map[string]map[string]string{
 	"/": {"product": "string", "version": "string", "hostname": "string", "clusterId": "string",
 		"instanceId": "string"},
@@ -286,7 +287,8 @@ func printed(t *testing.T, x exchange, answer string) {
 	}
 }
 
-// TestOverviewOfConnectedProxy: who is connected is online, with the version of its Envoy.
+// TestOverviewOfConnectedProxy checks that a connected proxy is online, with the version of its
+// Envoy.
 func TestOverviewOfConnectedProxy(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.Apply(t, r.Agent, "type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "web", "127.0.0.1")+

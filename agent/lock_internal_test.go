@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Of many agents that start at once while another user holds the old file, at most one gets the
-// lock.
+// TestLockIsReplacedOnce checks that at most one of several agents gets the lock if they start at
+// the same time while another user holds the old file.
 func TestLockIsReplacedOnce(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can start a process under another user id")
@@ -23,7 +23,7 @@ func TestLockIsReplacedOnce(t *testing.T) {
 		t.Skip(err)
 	}
 	for range 20 {
-		dir, err := os.MkdirTemp("", "ns") // where another user can go
+		dir, err := os.MkdirTemp("", "ns") // accessible to the other user
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestLockIsReplacedOnce(t *testing.T) {
 		for i := range 12 {
 			wg.Go(func() {
 				if i == 6 {
-					in.Close() // the other user lets go of it in the middle
+					in.Close() // the other user releases the lock while the agents start
 				}
 				l, err := lock(path, slog.New(slog.DiscardHandler))
 				var taken *lockedError
@@ -68,7 +68,7 @@ func TestLockIsReplacedOnce(t *testing.T) {
 		if len(held) > 1 {
 			t.Fatalf("%d agents have the lock", len(held))
 		}
-		if len(held) == 0 { // two were in each other's way
+		if len(held) == 0 { // two agents may have blocked each other
 			l, err := lock(path, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)

@@ -22,7 +22,8 @@ func logFileConfig(t *testing.T, file string) *config.Config {
 	return &c
 }
 
-// TestLogFile: lines are in the file and on stderr; without the key there is no file.
+// TestLogFile checks that lines are in the file and on stderr, and that no file exists without the
+// key.
 func TestLogFile(t *testing.T) {
 	if f := agent.OpenLogFile(logFileConfig(t, "")); f != nil {
 		t.Fatal("a file without log.file")
@@ -43,8 +44,8 @@ func TestLogFile(t *testing.T) {
 	}
 }
 
-// TestLogFileThatCannotBeWritten: a directory or a link in its place costs no line on stderr, and
-// is counted.
+// TestLogFileThatCannotBeWritten checks that a directory or a link at the path loses no line on
+// stderr, and that failures are counted.
 func TestLogFileThatCannotBeWritten(t *testing.T) {
 	for name, block := range map[string]func(path string) error{
 		"is a directory": func(path string) error { return os.MkdirAll(path, 0o755) },

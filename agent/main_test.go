@@ -12,7 +12,7 @@ func TestMain(m *testing.M) {
 	if agenttest.PersonMain() || stormMain() {
 		return
 	}
-	// A probe of memberlist that is under way when it is shut down ends with its time-out, a second
+	// When memberlist shuts down during a probe, the probe ends only with its timeout, one second
 	// later.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"),
 		goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))

@@ -22,10 +22,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// BenchmarkMemory reports what an agent in a process of its own has resident when it is idle, with
-// proxies that reach 1,000 services of two endpoints and have subscribed to all as Envoys do. "own"
-// are proxies of as many services, whose tags are in what they send; the others are all of one
-// service. BENCH_BINARY measures another build of the agent.
+// BenchmarkMemory reports the resident memory of an idle agent in a separate process. Its proxies
+// reach 1,000 services with two endpoints each and subscribe to all resources like Envoys. In "own"
+// cases each proxy belongs to a different service, whose tags are in its config. In the others all
+// proxies belong to one service. BENCH_BINARY selects another build of the agent.
 func BenchmarkMemory(b *testing.B) {
 	binary := os.Getenv("BENCH_BINARY")
 	if binary == "" {
@@ -73,7 +73,7 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// memoryMesh is the mesh of the reference with local proxies that reach all of it.
+// memoryMesh returns the benchmark's mesh with local proxies that reach all services.
 func memoryMesh(proxies int, own, mtls bool) string {
 	var b strings.Builder
 	text := bigMesh(benchServices, 0)
@@ -99,7 +99,7 @@ func memoryMesh(proxies int, own, mtls bool) string {
 	return b.String()
 }
 
-// benchPolicies are n policies, a quarter each of four kinds.
+// benchPolicies returns n policies, a quarter each of four kinds.
 func benchPolicies(n int) string {
 	var b strings.Builder
 	for i := range n / 4 {
@@ -115,7 +115,7 @@ func benchPolicies(n int) string {
 	return b.String()
 }
 
-// process is an agent in a process of its own.
+// process is an agent in a separate process.
 type process struct {
 	dir string
 	cmd *exec.Cmd
@@ -149,7 +149,7 @@ func startProcess(b testing.TB, binary string, env ...string) *process {
 	return p
 }
 
-// status reads a size of /proc/PID/status in KiB.
+// status reads a size from /proc/PID/status in KiB.
 func (p *process) status(b testing.TB, field string) float64 {
 	b.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
@@ -170,7 +170,7 @@ func (p *process) status(b testing.TB, field string) float64 {
 	return 0
 }
 
-// cpu returns the processor time that the process has used.
+// cpu returns the process's CPU time.
 func (p *process) cpu(b testing.TB) time.Duration {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
@@ -183,7 +183,8 @@ func (p *process) cpu(b testing.TB) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// idle waits until the process has done next to nothing for 12 s, in which it gives memory back.
+// idle waits until the process has been nearly idle for 12 s, in which it returns memory to the
+// system.
 func (p *process) idle(b testing.TB) {
 	b.Helper()
 	tick := time.NewTicker(6 * time.Second)
@@ -199,8 +200,8 @@ func (p *process) idle(b testing.TB) {
 	}
 }
 
-// subscribeAll connects proxies that subscribe to all as Envoys do, and waits until each has
-// everything.
+// subscribeAll connects proxies that subscribe to all resources like Envoys, and waits until each
+// has everything.
 func subscribeAll(b testing.TB, socket string, proxies int) {
 	b.Helper()
 	var reading sync.WaitGroup
@@ -221,12 +222,12 @@ func subscribeAll(b testing.TB, socket string, proxies int) {
 	}
 }
 
-// fullClient subscribes to all as Envoy does: to clusters and the endpoints that they need, then to
+// fullClient subscribes to all resources like Envoy: to clusters and their endpoints, then to
 // listeners and their routes.
 type fullClient struct{ id string }
 
-// run reads until the context ends, and calls full once when there is everything. A stream that the
-// agent ends is opened again.
+// run reads until the context ends. It calls full once when the client has everything. If the agent
+// ends a stream, run opens a new one.
 func (c fullClient) run(ctx context.Context, socket string, full func()) error {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.WaitForReady(true)))
@@ -255,7 +256,8 @@ func (c fullClient) session(ctx context.Context, conn *grpc.ClientConn, full fun
 		TypeUrl: draft.TypeCluster}); err != nil {
 		return err
 	}
-	// What clusters and listeners lead to, and whether that is there.
+	// Resource types that clusters and listeners refer to, and the referenced resources that were
+	// received.
 	leads := map[string]string{draft.TypeCluster: draft.TypeEndpoint, draft.TypeListener: draft.TypeRoute}
 	has := map[string]map[string]bool{draft.TypeEndpoint: {}, draft.TypeRoute: {}}
 	for {

@@ -16,9 +16,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestMemoryIsShort has an agent whose memory is what the test says. While it is short, a proxy
-// that comes is refused with the limit and the remedy, which status and metrics tell too, and one
-// that is served goes on to be changed.
+// TestMemoryIsShort simulates the memory of an agent. While memory is short, a new proxy must be
+// refused with the limit and the remedy, status and metrics must report that, and connected proxies
+// must still receive changes.
 func TestMemoryIsShort(t *testing.T) {
 	var percent atomic.Uint64
 	percent.Store(50)
@@ -43,7 +43,7 @@ func TestMemoryIsShort(t *testing.T) {
 		}
 	}
 	var st *api.Status
-	// the pass that refused it is at its end soon
+	// The pass that refused the proxy ends soon.
 	for late := time.Now().Add(2 * time.Minute); st == nil || len(st.Problems) == 0 && time.Now().Before(late); {
 		st, err = r.Api().Status(t.Context())
 		agenttest.Do(t, err)

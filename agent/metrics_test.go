@@ -11,7 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestBucketsAreRound keeps bounds like 0.00030000000000000003 out of label values.
+// TestBucketsAreRound checks that label values have no bounds like 0.00030000000000000003.
 func TestBucketsAreRound(t *testing.T) {
 	a := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	families, err := a.Metrics().Gather()
@@ -41,7 +41,7 @@ func TestBucketsAreRound(t *testing.T) {
 	}
 }
 
-// TestConditions: faults in files, problems and the time of the last pass are metrics.
+// TestConditions checks that metrics report file errors, problems, and the time of the last pass.
 func TestConditions(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))

@@ -18,7 +18,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// pickyProxy takes everything but resources that hold a word, which it rejects in Envoy's words.
+// pickyProxy accepts all resources except those that contain a given word, which it rejects with
+// Envoy's error format.
 type pickyProxy struct {
 	t     *testing.T
 	id    string
@@ -26,7 +27,7 @@ type pickyProxy struct {
 	word  string
 	nonce map[string]string // state of the world
 	had   map[string]string
-	vers  map[string]map[string]string // delta: of what it took, by type
+	vers  map[string]map[string]string // delta: versions of accepted resources, by type
 
 	d discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 	s discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
@@ -43,7 +44,7 @@ func startPicky(t *testing.T, socket, id, word string, delta bool) *pickyProxy {
 	return p
 }
 
-// connect opens a stream.
+// Connect opens a stream.
 func (p *pickyProxy) Connect(socket string) {
 	p.t.Helper()
 	t := p.t
@@ -57,7 +58,7 @@ func (p *pickyProxy) Connect(socket string) {
 	agenttest.Do(t, err)
 }
 
-// resume opens a stream to another agent, and says on it what it has.
+// resume opens a stream to another agent and sends the versions that the proxy has.
 func (p *pickyProxy) resume(socket string) {
 	p.t.Helper()
 	p.Connect(socket)
@@ -67,7 +68,7 @@ func (p *pickyProxy) resume(socket string) {
 	}
 }
 
-// answer asks, acknowledges or, with a reason, rejects.
+// answer subscribes, acknowledges, or, if reason is set, rejects.
 func (p *pickyProxy) answer(url, nonce, reason string) {
 	p.t.Helper()
 	node := &core.Node{Id: p.id, UserAgentName: "envoy"}
@@ -84,8 +85,8 @@ func (p *pickyProxy) answer(url, nonce, reason string) {
 		ResponseNonce: nonce, ErrorDetail: fault}))
 }
 
-// next takes one response and returns what is new in it: "Listener a b! -c", with a mark where it
-// rejected something.
+// next receives one response and returns its changes, for example "Listener a b! -c". The mark "!"
+// means that the proxy rejected the resource.
 func (p *pickyProxy) next() string {
 	p.t.Helper()
 	type item struct {
@@ -148,7 +149,7 @@ func (p *pickyProxy) Want(line string) {
 	}
 }
 
-// listenerPatch is a policy that writes a word into the listener of svc-1.
+// listenerPatch returns a policy that writes a word into the listener of svc-1.
 func listenerPatch(name, word string) string {
 	return fmt.Sprintf("{type: MeshProxyPatch, mesh: default, name: %s, spec: {targetRef: {kind: MeshService, "+
 		"name: web}, default: {appendModifications: ["+
@@ -157,7 +158,7 @@ func listenerPatch(name, word string) string {
 		word)
 }
 
-// accessLog is a policy about the listener of svc-2.
+// accessLog returns a policy for the listener of svc-2.
 func accessLog(path string) string {
 	return fmt.Sprintf("{type: MeshAccessLog, mesh: default, name: logs, spec: {targetRef: {kind: MeshService, "+
 		"name: web}, to: [{targetRef: {kind: MeshService, name: svc-2}, default: {backends: [{type: File, "+
@@ -171,7 +172,7 @@ func waitFor(t *testing.T, r *agenttest.Running, typ, name string) *api.Applied 
 	return out
 }
 
-// metric returns the value of a gauge or counter, 0 when it is not there.
+// metric returns the value of a gauge or counter, or 0 if it does not exist.
 func metric(t *testing.T, a *agent.Agent, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := a.Metrics().Gather()

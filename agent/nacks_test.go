@@ -14,9 +14,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestRejectedPolicy has a policy that makes a listener which the proxy rejects: the listener stays
-// as it was and is not sent again, everything else goes on, the policy, its field and the reason
-// are named everywhere, and a better policy arrives.
+// TestRejectedPolicy checks a policy whose listener the proxy rejects. The listener must stay
+// unchanged and must not be sent again, everything else must be updated, all reports must name the
+// policy, its field, and the reason, and a fixed policy must be applied.
 func TestRejectedPolicy(t *testing.T) {
 	for _, delta := range []bool{true, false} {
 		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
@@ -81,13 +81,14 @@ func TestRejectedPolicy(t *testing.T) {
 				t.Errorf("the good policy counts %v as active", n)
 			}
 
-			// All else goes on and is acknowledged, and the bad bytes are not sent again.
+			// All other resources are updated and acknowledged, and the rejected bytes are not sent
+			// again.
 			agenttest.ByAPI(t, r.Store(), agenttest.Breaker(2))
 			p.Want("Cluster svc-1 svc-2")
 			agenttest.ByAPI(t, r.Store(), accessLog("/dev/stdout"))
 			want := "Listener outbound:127.0.0.1:20001"
 			if delta {
-				p.had = map[string]string{} // the names of the rejected response are told once more, in what was accepted
+				p.had = map[string]string{} // the next accepted response repeats the names of the rejected one
 				want = "Listener outbound:127.0.0.1:20000 outbound:127.0.0.1:20001"
 			}
 			p.Want(want)
@@ -106,7 +107,7 @@ func TestRejectedPolicy(t *testing.T) {
 				t.Errorf("the bad policy after that: %+v", got)
 			}
 
-			// A name is not part of any bytes.
+			// The name of a policy is not part of the config.
 			key := resource.Key{Kind: "MeshProxyPatch", Mesh: "default", Name: "bad"}
 			batch := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true,
 				Ops: []store.Op{{Delete: key}, {Put: agenttest.Decoded(t, listenerPatch("renamed", "WORD"))[0]}}}
@@ -152,7 +153,8 @@ func TestRejectedPolicy(t *testing.T) {
 	}
 }
 
-// TestRejectedWithoutPolicy: when no policy shapes what is rejected, the Dataplane is named.
+// TestRejectedWithoutPolicy checks that the Dataplane is named as the cause if no policy shapes the
+// rejected resource.
 func TestRejectedWithoutPolicy(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1"))
@@ -170,9 +172,9 @@ func TestRejectedWithoutPolicy(t *testing.T) {
 	}
 }
 
-// TestRejectedFromTheStart connects a proxy when the bad policy is there already, beside another
-// one that shapes the same listener, and once more after the agent was restarted: raw patches,
-// which act last, are the likely cause.
+// TestRejectedFromTheStart connects a proxy when the invalid policy already exists together with
+// another policy for the same listener, and again after a restart of the agent. The reported cause
+// must be the raw patch, because it is applied last.
 func TestRejectedFromTheStart(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	r := agenttest.Up(t, dir, agent.Deps{})
@@ -206,7 +208,8 @@ func TestRejectedFromTheStart(t *testing.T) {
 	}
 }
 
-// TestManyReject: what many proxies reject alike is put down to the same policy for each.
+// TestManyReject checks that the same rejection by many proxies is attributed to the same policy
+// for each proxy.
 func TestManyReject(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	const n = 8

@@ -15,9 +15,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestNackOvertakesAck: a client acknowledges what a policy makes, is started anew, and rejects the
-// same bytes. The policy is not in force then, whoever has acknowledged it before, and a policy
-// that does not shape what was rejected is.
+// TestNackOvertakesAck checks a client that acknowledges the resources of a policy, restarts, and
+// rejects the same bytes. The policy must then count as not applied despite the earlier
+// acknowledgement. A policy that does not shape the rejected resource must count as applied.
 func TestNackOvertakesAck(t *testing.T) {
 	for name, reason := range map[string]string{
 		"of the config": "it is no good",
@@ -62,7 +62,7 @@ func nackOvertakes(t *testing.T, reason string) {
 			t.Fatalf("rejected, and %s", got)
 		}
 	}
-	// What lies on the host is never put down to a policy.
+	// Faults of the host are never attributed to a policy.
 	s, err := r.Api().Status(t.Context())
 	agenttest.Do(t, err)
 	want := "MeshTimeout/default/slow"
@@ -84,8 +84,8 @@ func nackOvertakes(t *testing.T, reason string) {
 	}
 }
 
-// TestNeverAnsweredType: who has taken clusters and endpoints, and neither asked for listeners nor
-// answered them, has nothing of a policy in force.
+// TestNeverAnsweredType checks that a client that accepted clusters and endpoints, but never
+// subscribed to listeners, does not count as having applied a policy.
 func TestNeverAnsweredType(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.Apply(t, r.Agent, agenttest.WebFile("web")+

@@ -17,7 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// pooled is an agent of a pool, with a directory that outlives it.
+// pooled starts an agent of a pool. Its directory remains after the agent stops.
 func pooled(t testing.TB, dir, name, join string, set ...string) *agenttest.Running {
 	t.Helper()
 	set = append([]string{"node.name=" + name, "gossip.bind=127.0.0.1:0", "gossip.keyringFile=" + keyringOf(t, dir, "A")},
@@ -28,7 +28,7 @@ func pooled(t testing.TB, dir, name, join string, set ...string) *agenttest.Runn
 	return agenttest.Up(t, dir, agent.Deps{}, set...)
 }
 
-// keyringOf writes a key of which every byte is the same.
+// keyringOf writes a keyring with one key, all of whose bytes are equal.
 func keyringOf(t testing.TB, dir, of string) string {
 	t.Helper()
 	path := filepath.Join(dir, "keyring-"+of)
@@ -36,7 +36,8 @@ func keyringOf(t testing.TB, dir, of string) string {
 	return path
 }
 
-// has waits until an agent has a resource from a source, "" for none.
+// has waits until an agent has a resource from a source. An empty source means that the resource
+// does not exist.
 func has(t *testing.T, r *agenttest.Running, k resource.Key, from string) {
 	t.Helper()
 	changed, stop := r.Store().Watch()
@@ -63,7 +64,7 @@ var (
 	poolWeb     = resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}
 )
 
-// checkOf is what an agent says of its pool.
+// checkOf returns the pool check of an agent.
 func checkOf(t *testing.T, r *agenttest.Running) string {
 	t.Helper()
 	s, err := r.Api().Status(t.Context())
@@ -76,8 +77,8 @@ func checkOf(t *testing.T, r *agenttest.Running) string {
 	return ""
 }
 
-// TestPool: what operators write on one node is on all, what a node owns is there as its own, and
-// both are after a restart without peers.
+// TestPool checks that operators' writes on one node reach all nodes, that the resources of a node
+// are visible with their owner on the others, and that both remain after a restart without peers.
 func TestPool(t *testing.T) {
 	a := pooled(t, agenttest.ShortDir(t), "a", "")
 	dir := agenttest.ShortDir(t)
@@ -87,7 +88,7 @@ func TestPool(t *testing.T) {
 	has(t, b, poolMesh, "gossip:a")
 	has(t, b, poolTimeout, "gossip:a")
 
-	// Anybody may go on with what somebody has begun.
+	// Any node may change resources written on another node.
 	agenttest.Apply(t, b.Agent, timeoutText("slow", "30s"))
 	has(t, a, poolTimeout, "gossip:b")
 	has(t, b, poolTimeout, "api")
@@ -125,8 +126,8 @@ func TestPool(t *testing.T) {
 	has(t, c, poolTimeout, "")
 }
 
-// TestPoolIsClosed: an agent with another key, or of another cluster, neither learns nor changes
-// anything.
+// TestPoolIsClosed checks that an agent with another key or cluster name neither receives nor
+// changes anything.
 func TestPoolIsClosed(t *testing.T) {
 	a := pooled(t, agenttest.ShortDir(t), "a", "")
 	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n")
@@ -139,7 +140,7 @@ func TestPoolIsClosed(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			own := agenttest.ShortDir(t)
-			agenttest.Do(t, pooled(t, own, "x", "", set...).Stop()) // from here on it does not wait for the pool
+			agenttest.Do(t, pooled(t, own, "x", "", set...).Stop()) // later starts do not wait for the pool
 			x := pooled(t, own, "x", join, set...)
 			agenttest.Apply(t, x.Agent, "type: Mesh\nname: x\n")
 			agenttest.Eventually(t, "it is alone", func() bool {
@@ -155,8 +156,8 @@ func TestPoolIsClosed(t *testing.T) {
 	}
 }
 
-// TestPoolAndFiles: what files of a node say stays on the node and takes precedence there; when it
-// is gone, what the pool has comes into force.
+// TestPoolAndFiles checks that a node's file resources stay on the node and take precedence there.
+// When they are removed, the pool's resource takes effect.
 func TestPoolAndFiles(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	file := filepath.Join(dir, "resources", "slow.yaml")
@@ -178,7 +179,8 @@ func TestPoolAndFiles(t *testing.T) {
 	has(t, b, poolTimeout, "gossip:a")
 }
 
-// TestPoolOfBefore: what was written before there was a pool is in it.
+// TestPoolOfBefore checks that resources written before the node joined a pool become part of the
+// pool.
 func TestPoolOfBefore(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	a := agenttest.Up(t, dir, agent.Deps{}, "node.name=a")
@@ -189,8 +191,8 @@ func TestPoolOfBefore(t *testing.T) {
 	has(t, b, poolMesh, "gossip:a")
 }
 
-// TestLostPool: a node whose file of the pool is damaged goes on with what it has, and learns from
-// its peers what is in force by then.
+// TestLostPool checks that a node with a damaged pool file continues with its other resources, and
+// receives the current ones from its peers.
 func TestLostPool(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	a := pooled(t, agenttest.ShortDir(t), "a", "")

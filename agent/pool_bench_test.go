@@ -13,9 +13,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// BenchmarkPool applies a policy on one of two agents and waits until a client of the other one has
-// the listener that it changes. It reports the median and the 99th percentile of that time, and of
-// the acknowledgement of the write.
+// BenchmarkPool applies a policy on one of two agents and waits until a client of the other agent
+// has the changed listener. It reports the median and 99th percentile of that time, and of the time
+// until the write is acknowledged.
 func BenchmarkPool(b *testing.B) {
 	one := pooled(b, agenttest.ShortDir(b), "a", "")
 	two := pooled(b, agenttest.ShortDir(b), "b", one.Addrs().Gossip.String())

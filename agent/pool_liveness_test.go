@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// liveness waits until a resource of another node has a mark, "" for none.
+// liveness waits until a resource of another node has a liveness mark, or none if mark is empty.
 func liveness(t *testing.T, r *agenttest.Running, k resource.Key, mark string) {
 	t.Helper()
 	changed, stop := r.Store().Watch()
@@ -23,15 +23,16 @@ func liveness(t *testing.T, r *agenttest.Running, k resource.Key, mark string) {
 	})
 }
 
-// storeChanges tells of changes in the store of an agent until the test ends.
+// storeChanges returns a channel that receives a value on changes in the agent's store until the
+// test ends.
 func storeChanges(t *testing.T, r *agenttest.Running) <-chan struct{} {
 	changed, stop := r.Store().Watch()
 	t.Cleanup(stop)
 	return changed
 }
 
-// TestAgentLost: the dataplanes of a node whose agent is dead stay in use while they answer, and
-// are marked when they do not.
+// TestAgentLost checks that the dataplanes of a node with a dead agent stay in use while they
+// respond, and are marked otherwise.
 func TestAgentLost(t *testing.T) {
 	t.Parallel()
 	dir := agenttest.ShortDir(t)

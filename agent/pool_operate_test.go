@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// stateOf is how an agent sees a node.
+// stateOf returns the state of a node as an agent sees it.
 func stateOf(t *testing.T, r *agenttest.Running, name string) string {
 	t.Helper()
 	got, err := r.Api().Members(t.Context())
@@ -27,8 +27,8 @@ func stateOf(t *testing.T, r *agenttest.Running, name string) string {
 	return ""
 }
 
-// TestJoinAndLeave: an agent is brought into a pool by an address or a file with addresses, waits
-// for what is in force on all nodes, leaves for good, and is forgotten when it dies.
+// TestJoinAndLeave checks that an agent can join a pool by an address or a file with addresses,
+// waits until all nodes have a resource, can leave permanently, and is forgotten if it dies.
 func TestJoinAndLeave(t *testing.T) {
 	t.Parallel()
 	a := pooled(t, agenttest.ShortDir(t), "a", "")
@@ -48,7 +48,7 @@ func TestJoinAndLeave(t *testing.T) {
 		t.Errorf("check: %s", got)
 	}
 
-	// What is in force everywhere.
+	// A resource that all nodes apply.
 	agenttest.Apply(t, b.Agent, agenttest.DataplaneText("default", "web", "127.0.0.9"))
 	has(t, a, poolWeb, "peer:b")
 	agenttest.Apply(t, a.Agent, timeoutText("slow", "20s"))
@@ -90,8 +90,8 @@ func TestJoinAndLeave(t *testing.T) {
 	has(t, a, api, "")
 }
 
-// TestConflicts: of two changes that did not know of each other the one that lost is listed where
-// it was known, and comes back when somebody wants it.
+// TestConflicts checks that of two concurrent changes the one that lost is listed on the node that
+// made it, and can be restored.
 func TestConflicts(t *testing.T) {
 	t.Parallel()
 	dir := agenttest.ShortDir(t)
@@ -101,7 +101,7 @@ func TestConflicts(t *testing.T) {
 	has(t, b, poolTimeout, "gossip:a")
 	agenttest.Do(t, b.Stop())
 	agenttest.Apply(t, a.Agent, timeoutText("slow", "30s"))
-	b = pooled(t, dir, "b", "") // alone
+	b = pooled(t, dir, "b", "") // without peers
 	agenttest.Apply(t, b.Agent, timeoutText("slow", "40s"))
 	_, err := b.Api().Join(t.Context(), []string{a.Addrs().Gossip.String()})
 	agenttest.Do(t, err)
@@ -137,8 +137,8 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-// TestKeyChange: a pool changes its key without losing a change, and says when a keyring cannot be
-// used.
+// TestKeyChange checks that a pool can change its key without losing changes, and reports unusable
+// keyrings.
 func TestKeyChange(t *testing.T) {
 	t.Parallel()
 	var agents []*agenttest.Running
@@ -165,7 +165,7 @@ func TestKeyChange(t *testing.T) {
 			agenttest.Eventually(t, what+" is known", func() bool {
 				return strings.Count(agents[i].Logs.String(), "keyring reloaded") == stepsSoFar(what)
 			})
-			// Between each two nodes changes go through.
+			// Changes pass between each pair of nodes.
 			agenttest.Apply(t, agents[i].Agent, timeoutText("slow", fmt.Sprintf("%d.%ds", stepsSoFar(what), i+1)))
 			for _, o := range agents {
 				agenttest.Eventually(t, "the change after "+what, func() bool {
@@ -204,5 +204,5 @@ func TestKeyChange(t *testing.T) {
 	})
 }
 
-// stepsSoFar counts the readings of a keyring.
+// stepsSoFar returns how often a keyring was read before this step.
 func stepsSoFar(step string) int { return map[string]int{"add": 1, "use": 2, "remove": 3}[step] }

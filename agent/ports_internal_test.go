@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPortTaken: who has an address is found by what the error says.
+// TestPortTaken checks that the error contains the command that finds the owner of an address.
 func TestPortTaken(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,22 +15,22 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// served is the types that a proxy asks for, in the order in which Envoy does when it comes back.
-// Routes stand in the listeners.
+// served lists the types that a proxy subscribes to, in the order that Envoy uses when it
+// reconnects. Routes are inline in listeners.
 var served = []string{draft.TypeCluster, draft.TypeEndpoint, draft.TypeListener}
 
-// short is the last word of a type URL.
+// short returns the last part of a type URL.
 func short(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
 
-// proxyClient is a proxy that takes everything and keeps it from one stream to the next.
+// proxyClient is a proxy that accepts all resources and retains them across streams.
 type proxyClient struct {
 	t       *testing.T
 	node    *core.Node
-	has     map[string]map[string]string // type, name: version, or the bytes with state of the world
-	version map[string]string            // type: state of the world
+	has     map[string]map[string]string // type, name: version, or the resource's bytes with state of the world
+	version map[string]string            // by type, for state of the world
 	nonce   map[string]string
 	end     context.CancelFunc
-	seen    func(url string, r *discoveryv3.Resource) // nil: nobody looks; delta alone
+	seen    func(url string, r *discoveryv3.Resource) // optional; only for delta
 
 	delta discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 	sotw  discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
@@ -44,8 +44,8 @@ func newProxyClient(t *testing.T, n *core.Node) *proxyClient {
 	return p
 }
 
-// names is what the proxy asks for by name: the endpoints of its clusters, which have their names
-// here.
+// names returns the resource names that the proxy subscribes to: the endpoints of its clusters,
+// which have the same names as the clusters here.
 func (p *proxyClient) names(url string) []string {
 	if url != draft.TypeEndpoint {
 		return nil
@@ -60,7 +60,8 @@ func (p *proxyClient) names(url string) []string {
 	return out
 }
 
-// connect opens a stream and asks for everything at once, saying what the proxy has.
+// Connect opens a stream and subscribes to everything immediately, with the versions that the proxy
+// has.
 func (p *proxyClient) Connect(conn *grpc.ClientConn, delta bool) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), agenttest.Patience)
@@ -89,8 +90,8 @@ func (p *proxyClient) Connect(conn *grpc.ClientConn, delta bool) {
 	}
 }
 
-// recv takes one response, acknowledges it, asks for what new clusters need, and returns it as
-// "Cluster a b -c".
+// recv receives one response, acknowledges it, subscribes to the endpoints of new clusters, and
+// returns the changes as "Cluster a b -c".
 func (p *proxyClient) recv() (string, error) {
 	if p.delta != nil {
 		return p.recvDelta()
@@ -176,7 +177,7 @@ func nameOf(t *testing.T, r *anypb.Any) string {
 	return ""
 }
 
-// until takes responses until cond holds and returns them.
+// until receives responses until cond holds and returns their changes.
 func (p *proxyClient) until(what string, cond func() bool) (got []string) {
 	p.t.Helper()
 	for !cond() {
@@ -189,7 +190,7 @@ func (p *proxyClient) until(what string, cond func() bool) (got []string) {
 	return got
 }
 
-// next takes one response.
+// next receives one response.
 func (p *proxyClient) next() string {
 	p.t.Helper()
 	line, err := p.recv()

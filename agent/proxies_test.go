@@ -36,12 +36,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestRestartSendsNothing stops an agent and starts it again on the same directories: a delta and a
-// state-of-the-world client that come back with what they had are sent nothing but the next change.
+// TestRestartSendsNothing restarts an agent on the same directories. A delta client and a
+// state-of-the-world client that reconnect with their resources must receive only the next change.
 func TestRestartSendsNothing(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
-	// from a file, and the rest over the API
+	// One resource comes from a file, the others from the API.
 	agenttest.Write(t, filepath.Join(dir, "resources", "web.yaml"), agenttest.WebFile("svc-1", "svc-2"))
 	r := agenttest.Up(t, dir, agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), endpoint(1, 0, "10.0.0.1")+endpoint(2, 0, "10.0.0.2"))
@@ -85,7 +85,7 @@ func TestRestartSendsNothing(t *testing.T) {
 	}
 }
 
-// TestFiftyProxies: each of 50 proxies gets its own config, and only its own changes.
+// TestFiftyProxies checks that each of 50 proxies receives its config and only its changes.
 func TestFiftyProxies(t *testing.T) {
 	const n = 50
 	a := agenttest.RunAgent(t)
@@ -122,8 +122,8 @@ func TestFiftyProxies(t *testing.T) {
 		}
 		agenttest.InSync(t, a, p.node.Id)
 	}
-	// A change for one, then one for all: each proxy hears of those that concern it, in order, and of
-	// nothing else.
+	// After a change for one proxy and one for all, each proxy must receive only the changes that
+	// concern it, in order.
 	agenttest.Apply(t, a, endpoint(7, 0, "10.0.2.7"))
 	if got := clients[7].next(); got != "ClusterLoadAssignment svc-7" {
 		t.Fatalf("web-7 got %q", got)
@@ -136,7 +136,7 @@ func TestFiftyProxies(t *testing.T) {
 	}
 }
 
-// TestLateNodeIsServed connects before its Dataplane is there.
+// TestLateNodeIsServed connects a proxy before its Dataplane exists.
 func TestLateNodeIsServed(t *testing.T) {
 	a := agenttest.RunAgent(t)
 	agenttest.Apply(t, a, "type: Mesh\nname: default\n")
@@ -152,8 +152,8 @@ func TestLateNodeIsServed(t *testing.T) {
 	}
 }
 
-// TestIgnoredInboundIsServed has a certificate and a config, in a mesh with mTLS, though nothing
-// else is in use.
+// TestIgnoredInboundIsServed checks that a Dataplane whose only inbound is ignored gets a
+// certificate and a config in a mesh with mTLS.
 func TestIgnoredInboundIsServed(t *testing.T) {
 	a := agenttest.RunAgent(t)
 	agenttest.Apply(t, a, secureMesh("ca")+"---\n{type: Dataplane, mesh: default, name: web, "+
@@ -165,8 +165,8 @@ func TestIgnoredInboundIsServed(t *testing.T) {
 	}
 }
 
-// nodeParts is the parts of an agent that serve proxies, put together as it does, on a network in
-// memory, so that time can be that of synctest.
+// nodeParts holds the components of an agent that serve proxies, connected as in the agent, on an
+// in-memory network so that tests can use synctest.
 type nodeParts struct {
 	store *store.Store
 	conn  *grpc.ClientConn
@@ -202,8 +202,8 @@ func startParts(t *testing.T) *nodeParts {
 	return &nodeParts{store: s, conn: conn}
 }
 
-// TestUnknownNodeIsTold: a node that stays unknown is told so, with the remedy, and is served at
-// once when it comes back after that was applied.
+// TestUnknownNodeIsTold checks that a node that stays unknown receives an error with the remedy,
+// and is served immediately when it reconnects after the remedy.
 func TestUnknownNodeIsTold(t *testing.T) {
 	for _, delta := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -238,16 +238,16 @@ func TestUnknownNodeIsTold(t *testing.T) {
 	}
 }
 
-// TestEnvoyIsAnEndpoint: the Dataplane that an Envoy brings is an endpoint of its service for
-// others, until its stream has been gone for the grace time; the proxy whose Dataplane is deleted
-// while it is connected becomes unknown.
+// TestEnvoyIsAnEndpoint checks that a Dataplane brought by an Envoy is an endpoint of its service
+// until the grace time after the end of its stream. A connected proxy whose Dataplane is deleted
+// must become unknown.
 func TestEnvoyIsAnEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startParts(t)
 		agenttest.ByAPI(t, n.store, agenttest.WebFile("brought"))
 		watcher := newProxyClient(t, &core.Node{Id: "default.web", UserAgentName: "envoy"})
 		var addresses []string
-		// changed takes responses until there is one of endpoints.
+		// changed receives responses until one contains endpoints.
 		changed := func(want ...string) {
 			t.Helper()
 			for {
@@ -298,7 +298,7 @@ func TestEnvoyIsAnEndpoint(t *testing.T) {
 			t.Errorf("gone after %s, want the grace time of 30 s", took)
 		}
 
-		// It comes back on other terms, and stays over a short break.
+		// The Envoy reconnects with another Dataplane, which remains over a short disconnection.
 		guest.node.Metadata = agenttest.Metadata(t, agenttest.DataplaneText("default", "brought", "10.7.0.2"))
 		guest.Connect(n.conn, false)
 		changed("10.7.0.2")
@@ -309,7 +309,7 @@ func TestEnvoyIsAnEndpoint(t *testing.T) {
 		changed("10.7.0.3")
 		guest.end()
 
-		// And the proxy that watched is deleted.
+		// The Dataplane of the other proxy is deleted.
 		_, err = n.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true,
 			Ops: []store.Op{{Delete: resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}}}})
 		agenttest.Do(t, err)
@@ -322,9 +322,9 @@ func TestEnvoyIsAnEndpoint(t *testing.T) {
 	})
 }
 
-// TestConnectDuringPass: a proxy that comes while a pass is under way is served by the next one,
-// without any change of the store; and one that a defect keeps without a config does not make the
-// loop spin.
+// TestConnectDuringPass checks that a proxy that connects during a pass is served by the next pass
+// without a change of the store, and that a proxy without a config due to an internal error does
+// not make the loop spin.
 func TestConnectDuringPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web")

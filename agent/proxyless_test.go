@@ -31,7 +31,7 @@ func remove(t testing.TB, a *agent.Agent, k resource.Key) {
 	}
 }
 
-// healthServer is an instance of a gRPC service.
+// healthServer starts an instance of a gRPC service and returns its address.
 func healthServer(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,9 +55,9 @@ func instance(name, address string) string {
 const caller = "---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 127.0.0.1\n  inbound:\n" +
 	"  - {port: 80, tags: {kuma.io/service: web}}\n  outbound:\n  - {port: 20001, tags: {kuma.io/service: greeter}}\n"
 
-// TestGRPCClient drives the agent with the xDS client of grpc-go: it resolves a service through the
-// agent's socket, calls it, sees an endpoint added and removed, refuses an update that it cannot
-// use and takes the good one after it.
+// TestGRPCClient runs the xDS client of grpc-go against the agent's socket. The client must resolve
+// and call a service, follow added and removed endpoints, reject an unusable update, and accept the
+// next valid one.
 func TestGRPCClient(t *testing.T) {
 	a := agenttest.RunAgent(t)
 	one, two := healthServer(t), healthServer(t)
@@ -87,7 +87,7 @@ func TestGRPCClient(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), agenttest.Patience)
 	defer cancel()
 
-	// answers calls until a round of calls is answered by exactly these instances.
+	// answers makes rounds of calls until exactly these instances respond in one round.
 	answers := func(want ...string) {
 		t.Helper()
 		slices.Sort(want)
@@ -115,7 +115,8 @@ func TestGRPCClient(t *testing.T) {
 	remove(t, a, resource.Key{Kind: "Dataplane", Mesh: "default", Name: "greeter-1"})
 	answers(two)
 
-	// The client refuses endpoints that name one address twice, keeps what it has, and says why.
+	// The client rejects endpoints with a duplicate address, retains its previous endpoints, and
+	// reports the reason.
 	agenttest.Apply(t, a, instance("greeter-3", two)+instance("greeter-1", one))
 	nack := func() string {
 		for _, p := range a.Proxies() {
@@ -135,7 +136,7 @@ func TestGRPCClient(t *testing.T) {
 	}
 	remove(t, a, resource.Key{Kind: "Dataplane", Mesh: "default", Name: "greeter-3"})
 	answers(one, two)
-	for nack() != "" { // the client uses an update before its acknowledgement is here
+	for nack() != "" { // the client uses an update before the agent receives its acknowledgement
 		answers(one, two)
 	}
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // TestOnlyWhatChangedIsSent changes an endpoint that one of two proxies uses, then a resource that
-// neither uses, then an endpoint that both use: each proxy hears of its own changes alone, each
-// once.
+// neither uses, then an endpoint that both use. Each proxy must receive each of its changes once,
+// and nothing else.
 func TestOnlyWhatChangedIsSent(t *testing.T) {
 	a := agenttest.RunAgent(t)
 	proxy := func(n int, services ...string) string {
@@ -61,14 +61,14 @@ func TestOnlyWhatChangedIsSent(t *testing.T) {
 
 	agenttest.Apply(t, a, endpoint(1, 0, "10.0.0.11"))
 	expect("an endpoint of svc-1", "web-0 ClusterLoadAssignment svc-1")
-	agenttest.Apply(t, a, endpoint(3, 0, "10.0.0.3")) // nobody reaches svc-3
+	agenttest.Apply(t, a, endpoint(3, 0, "10.0.0.3")) // no proxy has an outbound to svc-3
 	agenttest.Apply(t, a, "type: MeshTimeout\nmesh: default\nname: later\nspec:\n  targetRef: {kind: MeshService, "+
 		"name: svc-3}\n  to:\n  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 2s}\n")
 	agenttest.Apply(t, a, endpoint(2, 0, "10.0.0.12"))
 	expect("an endpoint of svc-2, after changes that concern nobody", "web-0 ClusterLoadAssignment svc-2",
 		"web-1 ClusterLoadAssignment svc-2")
 
-	// Empty responses would show here.
+	// Empty responses would increase these counters.
 	for k, want := range []int64{2, 1} {
 		if got := clients[k].sent.Load() - before[k]; got != want {
 			t.Errorf("web-%d was sent %d responses, want %d", k, got, want)

@@ -24,7 +24,7 @@ func sendLines(t *testing.T, network, address, text string) {
 	_, _ = io.Copy(io.Discard, c)
 }
 
-// received waits until the receivers have stored as many lines each.
+// received waits until each receiver has stored the given number of lines.
 func received(t *testing.T, r *agenttest.Running, want ...uint64) {
 	t.Helper()
 	agenttest.Eventually(t, fmt.Sprintf("%v lines are stored", want), func() bool {
@@ -37,8 +37,8 @@ func received(t *testing.T, r *agenttest.Running, want ...uint64) {
 	})
 }
 
-// TestReceivers: lines over TCP and over a unix socket are in their files, counted, and there after
-// the end.
+// TestReceivers checks that lines received over TCP and over a Unix socket are written to files and
+// counted, and that the files remain after the agent stops.
 func TestReceivers(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
@@ -69,7 +69,7 @@ func TestReceivers(t *testing.T) {
 	_, err = io.WriteString(open, "last\n")
 	agenttest.Do(t, err)
 	go func() {
-		_, _ = open.Read(make([]byte, 1)) // the agent tells its end
+		_, _ = open.Read(make([]byte, 1)) // returns when the agent closes the connection
 		open.Close()
 	}()
 	if err := r.Stop(); err != nil {
@@ -86,8 +86,8 @@ func TestReceivers(t *testing.T) {
 	}
 }
 
-// TestReceiverThatCannotBeOpened: a directory that is a symbolic link, and a port in use, degrade
-// the agent and do not stop it. Once they are as they should be, lines are received.
+// TestReceiverThatCannotBeOpened checks that a log directory that is a symbolic link and a port in
+// use degrade the agent but do not stop it. After they are fixed, lines must be received.
 func TestReceiverThatCannotBeOpened(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755), os.Mkdir(filepath.Join(dir, "logs"), 0o750),

@@ -20,7 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// certificateOf is a certificate that is its own authority, and its key, both PEM.
+// certificateOf returns a self-signed certificate and its key in PEM format.
 func certificateOf(t *testing.T, serial int64) (cert, key []byte) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -37,8 +37,9 @@ func certificateOf(t *testing.T, serial int64) (cert, key []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
 }
 
-// TestReceiverCertificatesAreReplaced: other files hold for the next connections, those that cannot
-// be used change nothing and are told, and connections that are open go on.
+// TestReceiverCertificatesAreReplaced checks that replaced certificate files apply to new
+// connections, that unusable files change nothing and are reported, and that open connections
+// continue.
 func TestReceiverCertificatesAreReplaced(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
@@ -57,7 +58,7 @@ func TestReceiverCertificatesAreReplaced(t *testing.T) {
 	dial := func(cert, key []byte) (*tls.Conn, int64, error) {
 		pair, err := tls.X509KeyPair(cert, key)
 		agenttest.Do(t, err)
-		// #nosec G402 -- the serial is looked at
+		// #nosec G402 -- the test checks only the serial number
 		c, err := tls.Dial("tcp", r.Receivers()[0].Address,
 			&tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}})
 		if err != nil {
@@ -65,7 +66,8 @@ func TestReceiverCertificatesAreReplaced(t *testing.T) {
 		}
 		return c, c.ConnectionState().PeerCertificates[0].SerialNumber.Int64(), nil
 	}
-	// stored sends a line and waits until it is in the file; false: the connection is refused.
+	// stored sends a line and waits until it is in the file. It returns false if the connection is
+	// refused.
 	lines := uint64(0)
 	stored := func(c *tls.Conn) bool {
 		_, err := io.WriteString(c, "line\n")

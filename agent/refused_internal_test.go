@@ -21,7 +21,7 @@ func proxyOf(id string, pid int32) api.ProxyStatus {
 	return api.ProxyStatus{NodeID: id, Flavor: node.FlavorEnvoy, Streams: 1, Peer: access.Peer{Local: true, PID: pid}}
 }
 
-// TestRefusedCounts has Envoys come, go and start anew.
+// TestRefusedCounts checks the counters when Envoys connect, disconnect, and restart.
 func TestRefusedCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		proxies := []api.ProxyStatus{proxyOf("default.web", 1), proxyOf("default.api", 2)}
@@ -54,13 +54,13 @@ func TestRefusedCounts(t *testing.T) {
 		}
 		read("map[default.api:4 default.web:3] 7")
 		says["default.web"] = 5
-		read("map[default.api:4 default.web:3] 7") // not asked so soon
+		read("map[default.api:4 default.web:3] 7") // before the next query is due
 		if asked != 2 {
 			t.Errorf("asked %d times, want 2", asked)
 		}
 		time.Sleep(refusedFor)
 		read("map[default.api:4 default.web:5] 9")
-		proxies[0].Peer.PID, says["default.web"] = 9, 6 // counts from 0 again
+		proxies[0].Peer.PID, says["default.web"] = 9, 6 // counts from 0 after a restart
 		time.Sleep(refusedFor)
 		read("map[default.api:4 default.web:6] 15")
 		proxies = proxies[:1]
@@ -72,7 +72,7 @@ func TestRefusedCounts(t *testing.T) {
 	})
 }
 
-// TestRefusedByMany has more Envoys that never answer than can be asked at once.
+// TestRefusedByMany connects more Envoys without responses than can be queried at the same time.
 func TestRefusedByMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var proxies []api.ProxyStatus

@@ -25,8 +25,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestFileToEnvoy walks the whole way: a file, a proxy that takes its config, a change of the file,
-// a bad file, a restart that sends nothing.
+// TestFileToEnvoy checks the whole path: a file, a proxy that receives its config, a changed file,
+// an invalid file, and a restart that sends nothing.
 func TestFileToEnvoy(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	file := filepath.Join(dir, "resources", "web.yaml")
@@ -55,7 +55,8 @@ func TestFileToEnvoy(t *testing.T) {
 	}
 	agenttest.Do(t, r.Stop())
 
-	// The bad file is still there: its last good content is in force, and the proxy has all of it.
+	// The invalid file still exists. Its last valid content applies, and the proxy already has all
+	// of it.
 	r = agenttest.Up(t, dir, agent.Deps{})
 	s = r.Ask(&core.Node{Id: "default.web"}, versions)
 	agenttest.Write(t, file, agenttest.WebFile("b"))
@@ -64,7 +65,7 @@ func TestFileToEnvoy(t *testing.T) {
 	}
 }
 
-// TestEnvoyBringsItsDataplane has a node that nobody knows without its metadata.
+// TestEnvoyBringsItsDataplane checks a node that is known only through its metadata.
 func TestEnvoyBringsItsDataplane(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.Meshes("default"))
@@ -80,7 +81,7 @@ func TestEnvoyBringsItsDataplane(t *testing.T) {
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "default.forged") {
 		t.Errorf("a node with the Dataplane of another: %v", err)
 	}
-	// Over the API it is read-only.
+	// The resource is read-only over the API.
 	if _, err := r.Api().Apply(t.Context(), []byte(agenttest.DataplaneText("default", "web", "10.0.0.9")),
 		false); err == nil || !strings.Contains(err.Error(), "envoy:default.web") {
 		t.Errorf("the API changes the Dataplane of an Envoy: %v", err)
@@ -121,7 +122,7 @@ func TestSecondAgentIsRefused(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	// The first is unharmed.
+	// The first agent is not affected.
 	if _, err := client.New(filepath.Join(dir, "run", "nearside.sock"), agenttest.Patience).
 		Status(t.Context()); err != nil {
 		t.Error(err)
@@ -179,8 +180,8 @@ func TestNewRefusesLongSocketPath(t *testing.T) {
 	}
 }
 
-// TestStopDuringWrites ends the agent while clients write; what was acknowledged is there after a
-// restart.
+// TestStopDuringWrites stops the agent while clients write. All acknowledged writes must exist
+// after a restart.
 func TestStopDuringWrites(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	r := agenttest.Up(t, dir, agent.Deps{})
@@ -218,7 +219,7 @@ func TestStopDuringWrites(t *testing.T) {
 	}
 }
 
-// TestStopWithIdleClients ends the agent while clients hang on its sockets.
+// TestStopWithIdleClients stops the agent while idle clients are connected to its sockets.
 func TestStopWithIdleClients(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	for _, path := range []string{r.Addrs().API, r.Addrs().XDS} {
@@ -256,7 +257,7 @@ func TestHangup(t *testing.T) {
 			return true
 		})
 	}
-	// The group differs, since an agent without a file has another default.
+	// The group must be set because the default differs for an agent without a config file.
 	agenttest.Write(t, file, "node: {zone: two}\nlog: {level: debug}\napi: {socket: {group: \"\"}}\n")
 	say("key=node.zone from=one to=two", "needs a restart", "key=log.level from=info to=debug")
 	if c := r.Config(); c.Node.Zone != "one" || c.Log.Level != "debug" {
@@ -267,13 +268,13 @@ func TestHangup(t *testing.T) {
 	if c := r.Config(); c.Log.Level != "debug" {
 		t.Errorf("a config with faults was taken over: %+v", c.Log)
 	}
-	// The resource directory is scanned anew.
+	// The signal makes the agent scan the resource directory.
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
 	agenttest.Write(t, filepath.Join(dir, "resources", "a.yaml"), agenttest.Meshes("a"))
 	r.Want("a@a.yaml")
 }
 
-// TestStateCannotBeWritten runs on a state directory that takes no files.
+// TestStateCannotBeWritten runs an agent on a state directory in which no files can be created.
 func TestStateCannotBeWritten(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Write(t, filepath.Join(dir, "file"), "")
@@ -338,8 +339,8 @@ func TestToken(t *testing.T) {
 	agenttest.Up(t, dir, agent.Deps{}, set...)
 }
 
-// TestNotifyReload: a reload is told with the time of its begin, and that it is over, as systemd
-// wants it of Type=notify-reload.
+// TestNotifyReload checks that the agent reports a reload with its start time and reports READY at
+// the end, as systemd requires for Type=notify-reload.
 func TestNotifyReload(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	hup, said := make(chan os.Signal), make(chan string, 16)
@@ -359,7 +360,7 @@ func TestNotify(t *testing.T) {
 	var said []string
 	r := agenttest.Up(t, agenttest.ShortDir(t),
 		agent.Deps{Notify: func(s string) { mu.Lock(); defer mu.Unlock(); said = append(said, s) }})
-	// READY is said once the sockets are open and before anything else goes on.
+	// READY is sent once the sockets are open, before any other work continues.
 	agenttest.Do(t, r.Stop())
 	if len(said) != 2 || !strings.HasPrefix(said[0], "READY=1\nSTATUS=no proxy is connected; ") ||
 		!strings.HasPrefix(said[1], "STOPPING=1\nSTATUS=") {

@@ -15,9 +15,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestShadowGoesLive stores shadow policies while a proxy is connected: it hears nothing. Then
-// their label goes, in one write: the proxy is sent what the diff had announced, byte by byte, in
-// one response for each type, and nothing more.
+// TestShadowGoesLive stores shadow policies while a proxy is connected, which must receive nothing.
+// Then one write removes the shadow label. The proxy must receive exactly the bytes that the diff
+// announced, in one response per type.
 func TestShadowGoesLive(t *testing.T) {
 	a := agenttest.RunAgent(t)
 	const web = "---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 10.9.0.1\n  inbound:\n" +
@@ -52,7 +52,7 @@ func TestShadowGoesLive(t *testing.T) {
 	}
 	before := c.sent.Load()
 	agenttest.Apply(t, a, policies("labels: {kuma.io/effect: shadow}, "))
-	agenttest.Apply(t, a, endpoint(1, 0, "10.0.0.11")) // what comes next is this
+	agenttest.Apply(t, a, endpoint(1, 0, "10.0.0.11")) // the next response must contain this change
 	if got := take(1); got[0] != "ClusterLoadAssignment svc-1" || c.sent.Load() != before+1 {
 		t.Fatalf("after shadow policies: %q, %d responses", got, c.sent.Load()-before)
 	}
@@ -86,8 +86,8 @@ func TestShadowGoesLive(t *testing.T) {
 
 	before = c.sent.Load()
 	agenttest.Apply(t, a, policies(""))
-	// A cluster that changes waits for its endpoints (Envoy: cluster warming), which are sent with it;
-	// they are the same. This client asks for no routes.
+	// A changed cluster waits for its endpoints (Envoy: cluster warming), so they are sent again
+	// unchanged. This client does not subscribe to routes.
 	announced = slices.DeleteFunc(announced, func(name string) bool {
 		return strings.HasPrefix(name, "RouteConfiguration ")
 	})

@@ -17,9 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestDeliveryWhileDiskStalls has the disk stall altogether, with a write over the API that waits
-// for it: a saved file and the Dataplane of an Envoy are delivered all the same, and the write is
-// seen when it is on disk.
+// TestDeliveryWhileDiskStalls stalls the disk while an API write waits for it. A saved file and the
+// Dataplane of an Envoy must still be delivered. The write must become visible once it is on disk.
 func TestDeliveryWhileDiskStalls(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	file := filepath.Join(dir, "resources", "web.yaml")
@@ -53,7 +52,8 @@ func TestDeliveryWhileDiskStalls(t *testing.T) {
 	if got := agenttest.Next(t, s, versions); got != "b" {
 		t.Errorf("after the file was saved: %q", got)
 	}
-	// Of a service that there is: the address of a new one is on disk before a proxy hears of it.
+	// The Dataplane belongs to an existing service, because the virtual address of a new one must
+	// be on disk before it is sent to proxies.
 	own := agenttest.Metadata(t, strings.Replace(agenttest.DataplaneText("default", "own", "10.0.0.7"),
 		`"kuma.io/service": "own"`, `"kuma.io/service": "web"`, 1))
 	if got := agenttest.Next(t, r.Ask(&core.Node{Id: "default.own", Metadata: own}, nil),
@@ -79,9 +79,9 @@ func TestDeliveryWhileDiskStalls(t *testing.T) {
 	agenttest.Do(t, r.Stop())
 }
 
-// TestNewServiceWhileDiskStalls has the disk stall while a service comes that has no virtual
-// address yet. Everything else is delivered meanwhile, nobody hears of an address that is not on
-// disk, and it is given when it is.
+// TestNewServiceWhileDiskStalls stalls the disk while a service without a virtual address is added.
+// Everything else must be delivered meanwhile. No proxy may receive the address before it is on
+// disk, and all must receive it after that.
 func TestNewServiceWhileDiskStalls(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	file := filepath.Join(dir, "resources", "web.yaml")

@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestReturnsToEditedDataplane: an Envoy that comes back with another Dataplane in its metadata is
-// first served by that one, also while the one of before is still in the store.
+// TestReturnsToEditedDataplane checks that an Envoy that reconnects with another Dataplane in its
+// metadata is first served with the new one, even while the previous one is still in the store.
 func TestReturnsToEditedDataplane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startParts(t)
@@ -34,8 +34,8 @@ func TestReturnsToEditedDataplane(t *testing.T) {
 				synctest.Wait()
 			}
 		}
-		// While a stream is open, a second one brings another: as an Envoy that restarts beside the old
-		// one.
+		// A second stream brings another Dataplane while the first stream is open, as when an Envoy
+		// hot restarts.
 		first := newProxyClient(t, &core.Node{Id: "default.web", Metadata: agenttest.Metadata(t, web("82"))})
 		first.Connect(n.conn, true)
 		first.next()
@@ -49,8 +49,8 @@ func TestReturnsToEditedDataplane(t *testing.T) {
 	})
 }
 
-// TestReturnsAfterDelete: an Envoy whose Dataplane was deleted while it was away is sent nothing
-// when it comes back at once.
+// TestReturnsAfterDelete checks that an Envoy whose Dataplane was deleted while it was disconnected
+// receives nothing if it reconnects immediately.
 func TestReturnsAfterDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startParts(t)

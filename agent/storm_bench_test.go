@@ -10,7 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// bystander measures how long changes take to the client 0 while others do what they do.
+// bystander measures how long changes take to reach client 0 during other load.
 type bystander struct {
 	a       *stormAgent
 	arrived chan time.Time
@@ -49,9 +49,10 @@ func (s *bystander) report(b *testing.B, what string) {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// BenchmarkStorm has 300 proxies with 1,000 services each come to an agent at once: to one that has
-// just started (cold), and to one to which one of them is connected, whose changes are measured
-// meanwhile. tenth is cold on a tenth of a core, with 50 proxies.
+// BenchmarkStorm connects 300 proxies with 1,000 services each at the same time. In the case cold,
+// the agent has just started. In the other case one proxy is connected before, and the benchmark
+// measures the delivery of its changes meanwhile. The case tenth is cold with a tenth of a core and
+// 50 proxies.
 func BenchmarkStorm(b *testing.B) {
 	const services, proxies = benchServices, 300
 	b.Run("cold", func(b *testing.B) { cold(b, services, proxies, nil) })
@@ -108,9 +109,9 @@ func cold(b *testing.B, services, proxies int, group *controlGroup) {
 	}
 }
 
-// BenchmarkPolicyEdit edits a policy about all outbounds of 20 proxies with 1,000 services each,
-// over the API and in a file, and reports the processor time of the agent and the time until the
-// last proxy has all that changes. "one" is about a single service.
+// BenchmarkPolicyEdit edits a policy for all outbounds of 20 proxies with 1,000 services each, over
+// the API and in a file. It reports the agent's CPU time and the time until the last proxy has all
+// changes. In the case "one" the policy selects a single service.
 func BenchmarkPolicyEdit(b *testing.B) {
 	const services, proxies = benchServices, 20
 	for _, to := range []string{"all", "one"} {
@@ -167,9 +168,9 @@ func BenchmarkPolicyEdit(b *testing.B) {
 	}
 }
 
-// BenchmarkLast changes one endpoint in a mesh of 1,000 services over the API, and reports how long
-// it takes until the last of 50 and of 300 connected proxies has it. The agent is a process of its
-// own; it and the clients share the machine.
+// BenchmarkLast changes one endpoint in a mesh of 1,000 services over the API, and reports the time
+// until the last of 50 and of 300 connected proxies has the change. The agent is a separate
+// process. It shares the machine with the clients.
 func BenchmarkLast(b *testing.B) {
 	const services = benchServices
 	for _, proxies := range []int{50, 300} {

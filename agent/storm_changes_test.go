@@ -20,13 +20,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// lastWord follows what clients got last of what a test changes: the text that stands in it.
+// lastWord tracks whether clients have received the latest versions of changed resources. A version
+// is identified by text in the resource.
 type lastWord struct {
 	mu      sync.Mutex
-	wants   [][]byte       // texts, one for each thing that changes
-	has     map[int][]bool // by client: whether it has the one of each thing
-	updates map[int]int    // by client: responses so far
-	met     chan struct{}  // one slot: something was met
+	wants   [][]byte       // expected texts, one per resource
+	has     map[int][]bool // by client: whether it has the expected text of each resource
+	updates map[int]int    // by client: number of responses
+	met     chan struct{}  // capacity 1: signals that an expected text was received
 }
 
 func newLastWord(things int) *lastWord {
@@ -34,7 +35,7 @@ func newLastWord(things int) *lastWord {
 		met: make(chan struct{}, 1)}
 }
 
-// expect has all clients be without the text that is the last word about a thing from now on.
+// expect sets the expected text of a resource and marks it as missing at all clients.
 func (l *lastWord) expect(thing int, text []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,8 +63,8 @@ func (l *lastWord) note(k int, response []byte) {
 	}
 }
 
-// await waits until n clients have the last word about everything, and returns how many responses
-// the least and the most of them took.
+// await waits until n clients have the latest version of every resource. It returns the smallest
+// and the largest number of responses to one client.
 func (l *lastWord) await(t *testing.T, n int) (least, most int) {
 	t.Helper()
 	late := time.After(stormPatience)
@@ -103,7 +104,7 @@ func (l *lastWord) await(t *testing.T, n int) (least, most int) {
 	return least, most
 }
 
-// deaf opens streams that ask for everything and never read.
+// deaf opens streams that subscribe to everything and never read.
 func deaf(t *testing.T, a *stormAgent, from, to int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -121,9 +122,9 @@ func deaf(t *testing.T, a *stormAgent, from, to int) {
 	}
 }
 
-// TestStormOfChanges saves many files in a second, changes endpoints without an end, and has a
-// policy flap, while some clients do not read. The work is bounded: several changes come together
-// where they come faster than they are made. No proxy starves, and all end with the last state.
+// TestStormOfChanges saves many files per second, changes endpoints continuously, and toggles a
+// policy, while some clients do not read. The work must be bounded: changes that arrive faster than
+// they are processed are batched. No proxy may starve, and all must end with the final state.
 func TestStormOfChanges(t *testing.T) {
 	services, proxies, files, changes, flaps := 20, 8, 20, 100, 4
 	if os.Getenv("STORM") == "full" {
@@ -166,7 +167,7 @@ func TestStormOfChanges(t *testing.T) {
 		t.Logf("%s in %s: all have the last state %s later, after %d passes, %.1f s of processor time; "+
 			"each has got %d to %d responses", what, changed.Round(time.Millisecond), (all - changed).Round(time.Millisecond),
 			a.passes()-passes, (a.cpu() - spent).Seconds(), least, most)
-		// Those that do not read are ended after a while, and nobody else.
+		// The agent ends streams that do not read after a while, and no others.
 		if n, lines := a.refused(); c.refusals.Load() > 0 ||
 			n > a.metric(`nearside_xds_streams_refused_total{reason="stuck"}`) || n > 5 {
 			t.Errorf("%d streams were ended by the agent, the last since %s\n%s", n, c.reason(), lines)
@@ -197,10 +198,10 @@ func TestStormOfChanges(t *testing.T) {
 	for n := range changes {
 		address := fmt.Sprintf("10.102.%d.%d", n/250, n%250+1)
 		if n >= changes-moved {
-			// and the field behind it, since one address begins as another one does
+			// The text includes the next field, because one address can be a prefix of another one.
 			l.expect(n%moved, append([]byte(address), 0x18))
 		}
-		if n%100 == 99 && n < changes-moved { // some over the API, where each waits for the check
+		if n%100 == 99 && n < changes-moved { // some over the API, where each write waits for the check
 			a.ask(http.MethodPost, "/v1/apply", endpoint(n%moved, 4, address))
 		} else {
 			save(fmt.Sprintf("moved-%d.yaml", n%moved), endpoint(n%moved, 3, address))
@@ -214,7 +215,7 @@ func TestStormOfChanges(t *testing.T) {
 	flap := time.NewTicker(500 * time.Millisecond)
 	defer flap.Stop()
 	for n := range flaps {
-		seconds := n%3 + 101 // with two, who is looked at each second time would see no change
+		seconds := n%3 + 101 // three values, in case versions are skipped
 		if n == flaps-1 {
 			seconds = 104
 			l.expect(0, []byte{0x22, 0x02, 0x08, 104}) // connect_timeout
@@ -226,5 +227,5 @@ func TestStormOfChanges(t *testing.T) {
 	say(fmt.Sprintf("%d forms of a policy", flaps), l)
 }
 
-// passes is how many the agent has made.
+// passes returns the number of passes of the agent.
 func (a *stormAgent) passes() int { return a.metric("nearside_reconcile_duration_seconds_count") }

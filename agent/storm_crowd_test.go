@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// stormCodec decodes of responses what a [stormClient] looks at, since hundreds of clients share
-// the machine with the agent.
+// stormCodec decodes only the fields of responses that a [stormClient] reads, because hundreds of
+// clients share the machine with the agent.
 type stormCodec struct{}
 
 func (stormCodec) Name() string { return "proto" }
@@ -52,7 +52,7 @@ func (stormCodec) Unmarshal(b []byte, v any) error {
 	})
 }
 
-// fields calls f for the fields of a message that have bytes.
+// fields calls f for each length-delimited field of a message.
 func fields(b []byte, f func(protowire.Number, []byte) error) error {
 	for len(b) > 0 {
 		n, typ, size := protowire.ConsumeTag(b)
@@ -82,28 +82,28 @@ func fields(b []byte, f func(protowire.Number, []byte) error) error {
 type stormResponse struct {
 	typeURL, nonce string
 	names          []string
-	raw            []byte // where keepsResponses is set
+	raw            []byte // only if keepsResponses is set
 }
 
-// keepsResponses has responses be kept as they are, for tests that look at what stands in them.
+// keepsResponses makes clients retain the raw bytes of responses, for tests that inspect them.
 var keepsResponses atomic.Bool
 
-// crowdOfClients are delta clients that subscribe to everything as Envoy does, acknowledge
-// everything, and come back when their stream ends.
+// crowdOfClients is a group of delta clients that subscribe to all resources like Envoy,
+// acknowledge everything, and reconnect when their stream ends.
 type crowdOfClients struct {
 	t        testing.TB
 	socket   string
-	want     int // listeners and load assignments of each
+	want     int // number of listeners and load assignments per client
 	served   atomic.Int64
-	full     chan int64   // by those that have all: the epoch in which the agent has first answered them
-	epoch    atomic.Int64 // how often the agent was started anew
+	full     chan int64   // receives the epoch of a client's first response once the client has everything
+	epoch    atomic.Int64 // number of agent restarts
 	refusals atomic.Int64
 	why      atomic.Pointer[string]
-	got      func(k int, typeURL string, names []string)  // after a client was full
-	raw      func(k int, typeURL string, response []byte) // the same; nil: nobody
+	got      func(k int, typeURL string, names []string)  // called for responses after a client has everything
+	raw      func(k int, typeURL string, response []byte) // like got, with the raw response; optional
 	wg       sync.WaitGroup
 	ctx      context.Context
-	cancel   func() // all leave
+	cancel   func() // disconnects all clients
 }
 
 func newCrowdOfClients(t testing.TB, a *stormAgent, services, most int) *crowdOfClients {
@@ -114,7 +114,7 @@ func newCrowdOfClients(t testing.TB, a *stormAgent, services, most int) *crowdOf
 	return c
 }
 
-// connect lets clients come, all at once.
+// connect connects clients, all at the same time.
 func (c *crowdOfClients) connect(from, to int) {
 	for k := from; k < to; k++ {
 		c.wg.Go(func() {
@@ -123,11 +123,11 @@ func (c *crowdOfClients) connect(from, to int) {
 				if c.ctx.Err() != nil {
 					return
 				}
-				if code := status.Code(err).String(); code != "Unavailable" { // the agent is there, and has refused
+				if code := status.Code(err).String(); code != "Unavailable" { // the agent is running and has refused the stream
 					c.refusals.Add(1)
 					text := err.Error()
 					c.why.Store(&text)
-					<-time.After(time.Second) // Envoy waits up to 30
+					<-time.After(time.Second) // Envoy waits up to 30 s
 				}
 				<-time.After(20 * time.Millisecond)
 			}
@@ -135,7 +135,7 @@ func (c *crowdOfClients) connect(from, to int) {
 	}
 }
 
-// run is one stream.
+// run runs one stream.
 func (c *crowdOfClients) run(k int) error {
 	conn, err := grpc.NewClient("unix://"+c.socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.ForceCodec(stormCodec{})))
@@ -153,7 +153,7 @@ func (c *crowdOfClients) run(k int) error {
 	node := &corev3.Node{Id: fmt.Sprintf("default.web-%d", k), UserAgentName: "envoy"}
 	send := func(req *discoveryv3.DeltaDiscoveryRequest) error {
 		if err := str.SendMsg(req); err != nil {
-			return str.RecvMsg(&stormResponse{}) // why
+			return str.RecvMsg(&stormResponse{}) // returns the reason
 		}
 		return nil
 	}
@@ -203,7 +203,7 @@ func (c *crowdOfClients) run(k int) error {
 	}
 }
 
-// await waits until so many clients have all.
+// await waits until n clients have everything.
 func (c *crowdOfClients) await(n int, patience time.Duration) {
 	c.t.Helper()
 	late := time.After(patience)

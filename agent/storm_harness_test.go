@@ -21,11 +21,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// stormEnv names the directory of the agent that a test binary is.
+// stormEnv is the environment variable with the directory of an agent. If it is set, the test
+// binary runs as that agent.
 const stormEnv = "NEARSIDE_TEST_STORM_AGENT"
 
-// stormMain runs an agent in the process that [startStormAgent] starts, and returns whether this is
-// one.
+// stormMain runs an agent if [startStormAgent] started this process. It reports whether that is the
+// case.
 func stormMain() bool {
 	dir := os.Getenv(stormEnv)
 	if dir == "" {
@@ -36,7 +37,7 @@ func stormMain() bool {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	deps := agent.Deps{Notify: func(string) {}, GCPercent: 40} // as the program has it, which see
+	deps := agent.Deps{Notify: func(string) {}, GCPercent: 40} // same value as in the nearside program
 	if _, err := memlimit.Set(memlimit.WithProvider(memlimit.FromCgroup)); err != nil &&
 		os.Getenv(stormEnv+"_LIMITED") != "" {
 		fmt.Fprintln(os.Stderr, err)
@@ -55,8 +56,8 @@ func stormMain() bool {
 	return true
 }
 
-// stormAgent is an agent in a process of its own, so that its processor time can be told from that
-// of its clients, bounded, and the process be killed.
+// stormAgent is an agent in a separate process, so that tests can measure its CPU time, limit its
+// resources, and kill it.
 type stormAgent struct {
 	t   testing.TB
 	dir string
@@ -64,8 +65,8 @@ type stormAgent struct {
 	log *agenttest.Logs
 }
 
-// newStormAgent prepares one with a mesh of services and proxies that reach all of them.
-// STORM_BINARY is another build to take.
+// newStormAgent prepares an agent with a mesh of services and proxies that reach all of them.
+// STORM_BINARY selects another build.
 func newStormAgent(t testing.TB, services, proxies int) *stormAgent {
 	t.Helper()
 	a := newEmptyStormAgent(t)
@@ -97,7 +98,7 @@ func (a *stormAgent) write(name, text string) {
 
 func (a *stormAgent) socket(name string) string { return filepath.Join(a.dir, "run", name) }
 
-// start starts the process, in a control group where one is given.
+// start starts the process, in a control group if one is given.
 func (a *stormAgent) start(group *controlGroup, env ...string) {
 	a.t.Helper()
 	if binary := os.Getenv("STORM_BINARY"); binary != "" {
@@ -113,7 +114,7 @@ func (a *stormAgent) start(group *controlGroup, env ...string) {
 		a.cmd = exec.Command(self)
 		a.cmd.Env = append(os.Environ(), append(env, stormEnv+"="+a.dir)...)
 	}
-	if group != nil { // from its first instruction on
+	if group != nil { // before its first instruction
 		a.cmd.Args = append([]string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(group.dir, "cgroup.procs")},
 			a.cmd.Args...)
 		a.cmd.Path = "/bin/sh"
@@ -124,13 +125,13 @@ func (a *stormAgent) start(group *controlGroup, env ...string) {
 	a.t.Cleanup(a.kill)
 }
 
-// kill ends the process at once.
+// kill kills the process immediately.
 func (a *stormAgent) kill() {
 	_ = a.cmd.Process.Kill()
 	_ = a.cmd.Wait()
 }
 
-// cpu is the processor time that the process has taken.
+// cpu returns the CPU time of the process.
 func (a *stormAgent) cpu() time.Duration {
 	a.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", a.cmd.Process.Pid))
@@ -142,7 +143,7 @@ func (a *stormAgent) cpu() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// ask makes a request of the API until the agent answers.
+// ask repeats an API request until the agent responds.
 func (a *stormAgent) ask(method, path, body string) string {
 	a.t.Helper()
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context,
@@ -172,8 +173,8 @@ func (a *stormAgent) ask(method, path, body string) string {
 	}
 }
 
-// profile writes what the agent does with its processor time for some seconds to the file that
-// STORM_PROFILE names, if any. It does not wait; the benchmark does, when it ends.
+// profile writes a CPU profile of the agent over some seconds to the file named by STORM_PROFILE,
+// if it is set. It does not wait. The benchmark waits for the file when it ends.
 func (a *stormAgent) profile(seconds int) {
 	file := os.Getenv("STORM_PROFILE")
 	if file == "" {
@@ -190,7 +191,7 @@ func (a *stormAgent) profile(seconds int) {
 	}()
 }
 
-// refused is how many streams the agent has ended, by reason, as its metrics have it.
+// refused returns the number of streams that the agent has refused, and the metrics by reason.
 func (a *stormAgent) refused() (total int, lines string) {
 	for line := range strings.Lines(a.ask(http.MethodGet, "/metrics", "")) {
 		if strings.HasPrefix(line, "nearside_xds_streams_refused_total") {

@@ -22,9 +22,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// dieAt has this process kill itself at the nth time that it comes to a step, given as STEP:N; ""
-// is never. Steps are those of a pass and of what comes before it: a config is made or checked,
-// before and after, and a transaction of the state file ends.
+// dieAt makes this process kill itself when it reaches a step for the nth time. where has the form
+// STEP:N; "" means never. Steps are the begin and end of computing or checking a config, and the
+// end of a state file transaction.
 func dieAt(where string, deps *agent.Deps) {
 	at, count, _ := strings.Cut(where, ":")
 	n, _ := strconv.ParseInt(count, 10, 64)
@@ -32,7 +32,7 @@ func dieAt(where string, deps *agent.Deps) {
 	step := func(name string) {
 		if name == at && times.Add(1) == n {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			select {} // until the signal is here
+			select {} // until the signal arrives
 		}
 	}
 	if at == "" {
@@ -54,7 +54,7 @@ func dieAt(where string, deps *agent.Deps) {
 	deps.Sync = func() error { step("sync"); return nil }
 }
 
-// try makes a write and reports whether it was acknowledged: the agent may die meanwhile.
+// try makes a write and reports whether it was acknowledged. The agent may die meanwhile.
 func (a *stormAgent) try(method, path, body string) bool {
 	a.t.Helper()
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context,
@@ -75,7 +75,7 @@ func (a *stormAgent) try(method, path, body string) bool {
 	return true
 }
 
-// alive reports whether the process is there and serves, when it has come so far or died.
+// alive waits until the process serves or dies, and reports whether it serves.
 func (a *stormAgent) alive(died <-chan struct{}) bool {
 	for {
 		select {
@@ -90,10 +90,10 @@ func (a *stormAgent) alive(died <-chan struct{}) bool {
 	}
 }
 
-// TestStormOfDeaths has the agent killed at each step of its passes and of its writes, in turn at
-// its first and at later ones, and at moments of no kind. Meanwhile a policy is written and the one
-// before it deleted. In the end all proxies have everything, and in force is what was acknowledged:
-// the policy that was written last, or the one whose write was cut off, and none that was deleted.
+// TestStormOfDeaths kills the agent at each step of its passes and writes, at the first and at
+// later occurrences, and at random times. Meanwhile a policy is written and the previous one
+// deleted. In the end all proxies must have everything. The active policy must be the last
+// acknowledged one or the one whose write was interrupted, and no deleted policy may be active.
 func TestStormOfDeaths(t *testing.T) {
 	services, proxies, counts, moments := 5, 5, []int{1, 4}, 2
 	if os.Getenv("STORM") == "full" {
@@ -110,7 +110,7 @@ func TestStormOfDeaths(t *testing.T) {
 	for range moments {
 		at = append(at, "")
 	}
-	may := []string{} // names of policies of which each may be the one in force
+	may := []string{} // policies that may be the active one
 	name := func(i int) string { return fmt.Sprintf("kept-%d", i) }
 	c.connect(0, proxies)
 	deaths := map[string]int{}
@@ -134,7 +134,7 @@ func TestStormOfDeaths(t *testing.T) {
 			} else {
 				select {
 				case <-died:
-				case <-time.After(2 * time.Second): // the step has not come so often
+				case <-time.After(2 * time.Second): // the step did not occur that often
 				}
 			}
 		}
@@ -174,7 +174,8 @@ func TestStormOfDeaths(t *testing.T) {
 	c.nobodyRefused(a)
 }
 
-// gone deletes a policy and reports whether that is acknowledged, or it is not there.
+// gone deletes a policy. It returns true if the deletion is acknowledged or the policy does not
+// exist.
 func (a *stormAgent) gone(name string) bool {
 	return a.try(http.MethodDelete, "/meshes/default/meshtimeouts/"+name, "")
 }

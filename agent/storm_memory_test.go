@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// metric is the value of a metric without labels, or the sum over them.
+// metric returns the value of a metric, summed over all labels.
 func (a *stormAgent) metric(name string) (sum int) {
 	for _, m := range regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(name)+`(?:{.*})? (.*)$`).
 		FindAllStringSubmatch(a.ask(http.MethodGet, "/metrics", ""), -1) {
@@ -24,10 +24,10 @@ func (a *stormAgent) metric(name string) (sum int) {
 	return sum
 }
 
-// TestStormOfMemory gives an agent 256 MiB in all, for 280 proxies that reach 1,000 services by 20
-// policies and need more. As many as fit are served and stay so through changes of all they have;
-// the others are refused with what to do, and served when there is memory again. The kernel ends
-// nobody.
+// TestStormOfMemory limits an agent to 256 MiB with 280 proxies that reach 1,000 services with 20
+// policies, which need more. The agent must serve as many proxies as fit, and keep them connected
+// while all their resources change. It must refuse the others with the remedy, and serve them when
+// memory is available. The kernel must not kill any process.
 func TestStormOfMemory(t *testing.T) {
 	if os.Getenv("STORM") != "full" {
 		t.Skip("this takes a minute or two: STORM=full runs it. TestMemoryIsShort is the same with figures that are made up")
@@ -57,7 +57,7 @@ func TestStormOfMemory(t *testing.T) {
 			a.metric("nearside_memory_limit_bytes")>>20, peak(group)>>20, a.metric("nearside_memory_sheds_total"))
 		return served, refused
 	}
-	// until says when something has come true and stays so for a while.
+	// until waits until a condition becomes true and stays true for a while, and logs the time.
 	until := func(what string, is func() bool) {
 		t.Helper()
 		late := time.Now().Add(4 * time.Minute)
@@ -105,7 +105,7 @@ func TestStormOfMemory(t *testing.T) {
 	}
 	a.ask(http.MethodPost, "/v1/apply", endpoint(7, 2, "10.7.0.1"))
 	hears(draft.TypeEndpoint+" svc-7", served)
-	// By a file: over the API it is checked for all proxies first.
+	// The change comes from a file, because an API write is first checked for all proxies.
 	a.write("z.yaml", `{"type":"MeshTimeout","mesh":"default","name":"z","spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"},"default":{"connectionTimeout":"3s"}}]}}`)
 	hears(draft.TypeCluster+" svc-500", served)
 	if now, _ := say("after changes of all"); now < served {
@@ -127,7 +127,7 @@ func peak(g *controlGroup) int {
 	return n
 }
 
-// kills is how many processes of a group the kernel has ended for want of memory.
+// kills returns the number of processes of a group that the kernel killed for lack of memory.
 func kills(g *controlGroup) string {
 	m := regexp.MustCompile(`(?m)^oom_kill (\d+)$`).FindStringSubmatch(g.read("memory.oom_control", "memory.events"))
 	if m == nil {

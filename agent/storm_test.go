@@ -20,7 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// stormSize is how much a test of storms does: all of it with STORM=full.
+// stormSize returns the load of the storm tests. STORM=full selects the full load.
 func stormSize() (services, proxies, hasty int, stall time.Duration) {
 	if os.Getenv("STORM") == "full" {
 		return 1000, 300, 2000, 5 * time.Second
@@ -30,7 +30,7 @@ func stormSize() (services, proxies, hasty int, stall time.Duration) {
 
 const stormPatience = 2 * time.Minute
 
-// nobodyRefused fails the test where a stream was ended by the agent.
+// nobodyRefused fails the test if the agent ended a stream.
 func (c *crowdOfClients) nobodyRefused(a *stormAgent) {
 	c.t.Helper()
 	n, lines := a.refused()
@@ -40,9 +40,9 @@ func (c *crowdOfClients) nobodyRefused(a *stormAgent) {
 	}
 }
 
-// TestStorm has many clients connect at once. Meanwhile changes reach one that is connected
-// already, in the end all have everything, and no stream is refused. Streams that come and go at
-// once leave nothing behind.
+// TestStorm connects many clients at the same time. Meanwhile changes must reach a client that is
+// already connected. In the end all clients must have everything, and no stream may be refused.
+// Streams that connect and disconnect immediately must leak nothing.
 func TestStorm(t *testing.T) {
 	services, proxies, hasty, _ := stormSize()
 	a := newStormAgent(t, services, proxies)
@@ -102,7 +102,8 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// TestStormUnderQuota is the same start on a tenth of a core: slower, and nobody is refused.
+// TestStormUnderQuota is TestStorm's start with a tenth of a core. It is slower, but no stream may
+// be refused.
 func TestStormUnderQuota(t *testing.T) {
 	services, proxies, _, _ := stormSize()
 	proxies = min(proxies, 50)
@@ -118,8 +119,8 @@ func TestStormUnderQuota(t *testing.T) {
 	c.nobodyRefused(a)
 }
 
-// TestStormOnStalledDisk has each transaction of the disk stall. What files say is served and
-// changed meanwhile.
+// TestStormOnStalledDisk stalls each transaction of the disk. File resources must be served and
+// updated meanwhile.
 func TestStormOnStalledDisk(t *testing.T) {
 	services, proxies, _, stall := stormSize()
 	proxies = min(proxies, 50)
@@ -145,8 +146,8 @@ func TestStormOnStalledDisk(t *testing.T) {
 	c.nobodyRefused(a)
 }
 
-// TestStormOfKills kills the agent at different places of its start and of the storm that follows.
-// In the end all have everything, and what was acknowledged over the API is there.
+// TestStormOfKills kills the agent at different points of its start and of the following storm. In
+// the end all clients must have everything, and all acknowledged API writes must exist.
 func TestStormOfKills(t *testing.T) {
 	services, proxies, _, _ := stormSize()
 	a := newStormAgent(t, services, proxies)

@@ -28,7 +28,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// newToken makes a token with the keys of the agent of a directory.
+// newToken creates a token with the keys in an agent's directory.
 func newToken(t *testing.T, dir string, c token.Claims) string {
 	t.Helper()
 	if c.Audience == "" {
@@ -42,12 +42,11 @@ func newToken(t *testing.T, dir string, c token.Claims) string {
 	return text
 }
 
-// TestTokens has Envoys come over TCP, and as a user of the node whom no rule names, with tokens of
-// all kinds.
+// TestTokens connects Envoys with various tokens over TCP, and as a local user whom no rule names.
 func TestTokens(t *testing.T) {
 	person := agenttest.People(t)
 	dir := openDir(t)
-	// before the agent starts, which then knows the key
+	// The token is created before the agent starts, so the agent knows the key.
 	mine := newToken(t, dir, token.Claims{Mesh: "default", Name: "we*", Services: []string{"web"}})
 	r := agenttest.Up(t, dir, agent.Deps{}, "xds.tcp=127.0.0.1:0", "xds.socket.group=61000", "xds.socket.mode=0666")
 	agenttest.ByAPI(t, r.Store(), secureMesh("ca")+securePair(""))
@@ -57,7 +56,7 @@ func TestTokens(t *testing.T) {
 		want, detail                       string
 	}{
 		{"tcp without a token", tcp, "default.web", "", "", "PermissionDenied", "nearside token create"},
-		{"tcp", tcp, "default.web", "", mine, "served", ""}, // in plain text no key leaves
+		{"tcp", tcp, "default.web", "", mine, "served", ""}, // no keys are sent over plain-text TCP
 		{"socket", unix, "default.web", "", mine, "served key", ""},
 		{"another node", unix, "default.backend", "", mine, "PermissionDenied", `the token is for "default.we*"`},
 		{"another mesh", unix, "default.web", "", newToken(t, dir, token.Claims{Mesh: "other", Name: "*"}),
@@ -82,7 +81,8 @@ func TestTokens(t *testing.T) {
 			agenttest.Gone(t, r, c.id)
 		})
 	}
-	// Who goes on with wrong tokens is no longer listened to, and hinders no right one.
+	// After repeated invalid tokens the agent ignores the client. Clients with valid tokens are not
+	// affected.
 	wrong := make([]agenttest.Act, 15)
 	for i := range wrong {
 		wrong[i] = agenttest.Act{Do: "xds", Socket: unix, NodeID: "default.web", Token: mine[:len(mine)-4] + "BBBB"}
@@ -102,7 +102,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// issue makes a certificate; parent is nil for an authority of its own.
+// issue creates a certificate. If parent is nil, it creates a CA.
 func issue(t *testing.T, dir, name string, parent *tls.Certificate, dns ...string) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -130,8 +130,7 @@ func issue(t *testing.T, dir, name string, parent *tls.Certificate, dns ...strin
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// TestClientCertificates has Envoys come over TLS with certificates, which are named by their node
-// ids.
+// TestClientCertificates connects Envoys over TLS with client certificates for their node IDs.
 func TestClientCertificates(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	ca := issue(t, dir, "ca", nil)

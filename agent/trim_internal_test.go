@@ -9,7 +9,7 @@ func TestTrimIsDueOnceAfterABurst(t *testing.T) {
 		allocated uint64
 		due       bool
 	}{
-		{1 * mb, false},   // nothing to gain
+		{1 * mb, false},   // nothing to reclaim
 		{100 * mb, false}, // still busy
 		{180 * mb, false},
 		{181 * mb, true}, // quiet
@@ -20,7 +20,7 @@ func TestTrimIsDueOnceAfterABurst(t *testing.T) {
 		{206 * mb, false},
 		{209 * mb, false},
 		{212 * mb, false},
-		{215 * mb, true}, // what an idle agent leaves in the long run
+		{215 * mb, true}, // slow growth of an idle agent
 		{215 * mb, false},
 	} {
 		if got := m.Due(look.allocated); got != look.due {

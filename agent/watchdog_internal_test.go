@@ -19,7 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// oneProxy is a publisher to which one proxy is connected.
+// oneProxy is a publisher with one connected proxy.
 type oneProxy struct{}
 
 func (oneProxy) Connected() []node.Key { return []node.Key{{ID: "default.web"}} }
@@ -32,9 +32,9 @@ func (oneProxy) Listeners(node.Key) []*draft.Resource { return nil }
 
 func (oneProxy) Publish(map[node.Key]rollout.Config) {}
 
-// TestWatchdog has a pass that does not come back: from ten seconds on the service manager is told
-// nothing more, liveness says why, and the log has the place, once; all is as before when the pass
-// has ended.
+// TestWatchdog checks a pass that hangs. After ten seconds the agent must stop notifying the
+// service manager, liveness must fail with the reason, and the stack must be logged once. When the
+// pass ends, everything must return to normal.
 func TestWatchdog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := store.Open(store.Options{})
@@ -94,7 +94,7 @@ func TestWatchdog(t *testing.T) {
 		cancel()
 		synctest.Wait()
 
-		// A service manager that does not watch is told nothing.
+		// A service manager without a watchdog receives no notifications.
 		ctx, cancel = context.WithCancel(t.Context())
 		w.timeout = 0
 		go w.run(ctx)

@@ -17,7 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// zoneDocs is a mesh with mTLS that leaves through an egress, with services outside it.
+// zoneDocs returns a mesh with mTLS whose external traffic uses an egress, with services outside
+// the mesh.
 func zoneDocs(services ...string) string {
 	var b strings.Builder
 	b.WriteString("---\ntype: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n" +
@@ -31,8 +32,8 @@ func zoneDocs(services ...string) string {
 	return b.String()
 }
 
-// TestEgressEnvoy: the Envoy of an egress takes its config from a running agent, is sent what
-// changes and nothing else, also over a restart, and can be looked at.
+// TestEgressEnvoy checks that the Envoy of an egress receives its config from a running agent, that
+// after that it receives only changes, also across a restart, and that it can be inspected.
 func TestEgressEnvoy(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
@@ -48,7 +49,7 @@ func TestEgressEnvoy(t *testing.T) {
 	if got := agenttest.Next(t, s, versions); got != "default:b" {
 		t.Fatalf("after an address has changed: %q", got)
 	}
-	// A proxy of the mesh does not concern it.
+	// A change of another proxy in the mesh does not affect the egress.
 	agenttest.ByAPI(t, r.Store(), agenttest.DataplaneText("default", "web", "10.0.0.1"))
 	agenttest.Write(t, file, zoneDocs("a=192.0.2.1:80"))
 	if got := agenttest.Next(t, s, versions); got != "-default:b" {
@@ -89,8 +90,8 @@ func TestEgressEnvoy(t *testing.T) {
 	}
 }
 
-// TestEgressProblems: what is wrong with an egress is told of it, costs no other proxy anything,
-// and an egress that nobody has applied is unknown.
+// TestEgressProblems checks that problems of an egress are reported for the egress and affect no
+// other proxy, and that an egress without a resource is unknown.
 func TestEgressProblems(t *testing.T) {
 	s := agenttest.Memory(t)
 	agenttest.ByAPI(t, s, zoneDocs("a=192.0.2.1:80")+

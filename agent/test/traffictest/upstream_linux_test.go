@@ -66,8 +66,8 @@ func (r *row) arrived(x *wire, f *explain.Flow) (faults []string) {
 	return faults
 }
 
-// explainedAt returns the request that, according to f, leaves the last covered proxy. It returns nil
-// if the explanation does not contain that request.
+// explainedAt returns the request that, according to f, leaves the last covered proxy, or nil if
+// the explanation does not contain it.
 func explainedAt(x *wire, f *explain.Flow) *explain.Upstream {
 	if i := slices.IndexFunc(f.Servers, func(s explain.Way) bool { return s.Address == x.record.Host }); i >= 0 {
 		for _, c := range f.Servers[i].Clusters {
