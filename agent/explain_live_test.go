@@ -58,7 +58,7 @@ func TestExplainGoesByTheEnvoy(t *testing.T) {
 
 	before := time.Now()
 	agenttest.ByAPI(t, r.Store(), mended("bad", 20000))
-	p.Want("Listener outbound:127.0.0.1:20000 outbound:127.0.0.1:20002!") // a listener that the Envoy never had is sent again
+	p.Want("Listener outbound:127.0.0.1:20000 outbound:127.0.0.1:20002!") // a new listener is sent again
 	waitFor(t, r, "meshproxypatch", "bad")
 	f = ask("127.0.0.1:20000")
 	if f.OldUntil == nil || !f.OldUntil.After(before) || f.Held != nil ||

@@ -122,8 +122,8 @@ func TestFiftyProxies(t *testing.T) {
 		}
 		agenttest.InSync(t, a, p.node.Id)
 	}
-	// After a change for one proxy and one for all, each proxy must receive only the changes that
-	// concern it, in order.
+	// After a change for one proxy and one for all, each proxy must receive only its own
+	// changes, in order.
 	agenttest.Apply(t, a, endpoint(7, 0, "10.0.2.7"))
 	if got := clients[7].next(); got != "ClusterLoadAssignment svc-7" {
 		t.Fatalf("web-7 got %q", got)

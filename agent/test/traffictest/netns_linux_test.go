@@ -47,7 +47,7 @@ func newNetns(t testing.TB) *netns {
 
 func (n *netns) live(began chan<- error) {
 	defer close(n.done)
-	runtime.LockOSThread() // the runtime ends the thread with the goroutine, unless it is back in its original namespace
+	runtime.LockOSThread() // the thread ends with the goroutine, unless it is unlocked
 	home, err := os.Open("/proc/thread-self/ns/net")
 	if err == nil {
 		defer home.Close()
