@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// TestRoutesChangeUnderLoad checks that no request fails when a MeshHTTPRoute is added, changed, and
+// TestRoutesChangeUnderLoad checks that no request fails when a MeshHTTPRoute is added, changed, or
 // removed. Requests pass a real Envoy on persistent connections, while Envoy drains listeners for
 // ten minutes and clusters are added and removed.
 func TestRoutesChangeUnderLoad(t *testing.T) {

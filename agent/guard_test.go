@@ -160,7 +160,7 @@ func TestConfigIsWhatWasPublished(t *testing.T) {
 }
 
 // TestAddressMoves checks a change that moves an address from the second of two listeners to the
-// first. The first one may be sent only after the client has ACKed the second one, without a further
+// first. The first one may be sent only after the client has ACKed the second one, without another
 // change.
 func TestAddressMoves(t *testing.T) {
 	move := func(port, to int) string {
