@@ -25,7 +25,7 @@ const meshDocument = `type: Mesh
 name: default
 `
 
-// webDocument is the client. It has no Envoy beside it: the port of its outbound only names the
+// webDocument is the client's Dataplane. The client has no Envoy: its outbound port only names the
 // service.
 const webDocument = `---
 type: Dataplane
@@ -41,7 +41,7 @@ networking:
     tags: {kuma.io/service: greeter}
 `
 
-// run runs a command of nearside against the agent and shows it with its output.
+// run runs a nearside command against the agent and prints the command with its output.
 func (a *agent) run(ctx context.Context, args ...string) error {
 	return a.input(ctx, "", args...)
 }
@@ -65,7 +65,7 @@ func (a *agent) input(ctx context.Context, stdin string, args ...string) error {
 	return nil
 }
 
-// server is one instance of the service.
+// server is an instance of the service.
 type server struct {
 	*grpc.Server
 	address string
@@ -96,7 +96,7 @@ networking:
 `, name, host, port)
 }
 
-// client calls the service by its name alone.
+// client calls the service by its name only.
 type client struct{ *grpc.ClientConn }
 
 func dial(socket string) (*client, error) {
@@ -123,10 +123,10 @@ func dial(socket string) (*client, error) {
 	return &client{conn}, nil
 }
 
-// round is the number of calls that show who answers.
+// round is the number of calls that show which instances respond.
 const round = 8
 
-// expect calls until a whole round was answered by exactly the instances at these addresses.
+// expect makes rounds of calls until exactly the instances at these addresses respond in one round.
 func (c *client) expect(ctx context.Context, addresses ...string) error {
 	began := time.Now()
 	slices.Sort(addresses)

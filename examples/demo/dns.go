@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// showNames looks a name of the mesh up with a client that knows nothing of it: dig where it is
-// there, else the resolver of Go.
+// showNames resolves a name of the mesh with an ordinary client: dig if it is installed, otherwise
+// the resolver of Go.
 func showNames(ctx context.Context, a *agent, name string) error {
 	if err := a.run(ctx, "dns", "table"); err != nil {
 		return err
@@ -41,7 +41,7 @@ func showNames(ctx context.Context, a *agent, name string) error {
 	return nil
 }
 
-// resolve asks a server for the IPv4 addresses of a name.
+// resolve queries a DNS server for the IPv4 addresses of a name.
 func resolve(ctx context.Context, server, name string) ([]string, error) {
 	host, port, err := net.SplitHostPort(server)
 	if err != nil {

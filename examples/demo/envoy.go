@@ -21,12 +21,12 @@ const shopDocument = `---
 {type: Dataplane, mesh: default, name: shop-%[1]s, networking: {address: 127.0.0.1, inbound: [{port: %[2]d, tags: {kuma.io/service: shop, kuma.io/protocol: http, version: %[1]s}}]}}
 `
 
-// frontDocument is a Dataplane that reaches the shop at a port of its own.
+// frontDocument is a Dataplane with an outbound to the shop.
 const frontDocument = `---
 {type: Dataplane, mesh: default, name: front, networking: {address: 127.0.0.1, inbound: [{port: %d, servicePort: 1, tags: {kuma.io/service: front, kuma.io/protocol: http}}], outbound: [{port: %d, tags: {kuma.io/service: shop}}]}}
 `
 
-// routeDocument sends every request for the shop to its second version.
+// routeDocument routes every request for the shop to its second version.
 const routeDocument = `---
 type: MeshHTTPRoute
 mesh: default
@@ -41,7 +41,7 @@ spec:
         backendRefs: [{kind: MeshServiceSubset, name: shop, tags: {version: v2}}]
 `
 
-// showEnvoy has a real Envoy carry requests, and changes a route under way.
+// showEnvoy sends requests through a real Envoy and changes a route meanwhile.
 func showEnvoy(ctx context.Context, a *agent, dir, envoy string) error {
 	step("Start a real Envoy as the proxy of front, which reaches two versions of a shop.")
 	documents := ""
@@ -50,7 +50,7 @@ func showEnvoy(ctx context.Context, a *agent, dir, envoy string) error {
 			fmt.Fprintln(w, version)
 		}))
 		s.Config.Protocols = new(http.Protocols)
-		s.Config.Protocols.SetUnencryptedHTTP2(true) // as the Envoy beside a service would take it
+		s.Config.Protocols.SetUnencryptedHTTP2(true) // as the Envoy of a service accepts it
 		s.Start()
 		defer s.Close()
 		documents += fmt.Sprintf(shopDocument, version, s.Listener.Addr().(*net.TCPAddr).Port)
@@ -113,7 +113,7 @@ func showEnvoy(ctx context.Context, a *agent, dir, envoy string) error {
 	return showLog(ctx, a, url)
 }
 
-// logDocument has the agent write and rotate the access log of front.
+// logDocument makes the agent write and rotate the access log of front.
 const logDocument = `---
 type: MeshAccessLog
 mesh: default
@@ -131,7 +131,7 @@ spec:
           format: {type: Plain, plain: "%%REQ(:METHOD)%% %%REQ(:PATH)%% %%RESPONSE_CODE%% by %%UPSTREAM_HOST%%"}
 `
 
-// showLog switches an access log on, and shows its lines.
+// showLog enables an access log and shows its lines.
 func showLog(ctx context.Context, a *agent, url string) error {
 	step("Log the requests of front. The agent writes and rotates the file; Envoy hands it the lines.")
 	if err := a.apply(ctx,
@@ -141,13 +141,13 @@ func showLog(ctx context.Context, a *agent, url string) error {
 	if err := a.run(ctx, "wait", "meshaccesslog/front"); err != nil {
 		return err
 	}
-	http.DefaultClient.CloseIdleConnections() // those from before the change go on without a log
+	http.DefaultClient.CloseIdleConnections() // connections from before the change are not logged
 	for _, path := range []string{"cart", "checkout"} {
 		if _, err := ask(ctx, url+path); err != nil {
 			return err
 		}
 	}
-	for began := time.Now(); time.Since(began) < 20*time.Second; { // Envoy logs a request a moment after it has answered
+	for began := time.Now(); time.Since(began) < 20*time.Second; { // Envoy writes the log line shortly after the response
 		out, err := exec.CommandContext(ctx, a.binary, "--socket", a.socket,
 			"logs", "access", "--dataplane", "front").Output()
 		if err != nil {
@@ -185,7 +185,7 @@ func startEnvoy(ctx context.Context, a *agent, dir, envoy, mesh, name string) (*
 	return &proxy{cmd, log.Name()}, nil
 }
 
-// said is what the Envoy has logged.
+// said returns Envoy's log.
 func (p *proxy) said() []byte {
 	text, _ := os.ReadFile(p.log)
 	return text
@@ -196,7 +196,7 @@ func (p *proxy) stop() {
 	_ = p.cmd.Wait()
 }
 
-// ask returns what answers a request.
+// ask sends a request and returns the response body.
 func ask(ctx context.Context, url string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -217,7 +217,7 @@ func ask(ctx context.Context, url string) (string, error) {
 	return string(text[:len(text)-1]), nil
 }
 
-// freePorts returns two ports that nobody listens at now.
+// freePorts returns two unused ports.
 func freePorts() (a, b int, err error) {
 	var ports [2]int
 	for i := range ports {

@@ -1,12 +1,12 @@
-// Demo shows the main job of nearside with real clients: it starts two agents and two gRPC servers
-// on this machine, then calls them through a gRPC client that knows nothing but a service name and
-// the agent's socket. It ends with an error when anything is not as it should be.
+// Demo shows the main features of nearside with real clients: it starts two agents and two gRPC
+// servers on this machine and calls the servers through a gRPC client that knows only a service
+// name and the agent's socket. If a result is not as expected, it exits with an error.
 //
-// With an Envoy, it shows real requests too: a change of their route, their access log, and a
+// With an Envoy, it also shows requests through a proxy: a changed route, an access log, and a
 // permission between two Envoys.
 //
-// usage: go run ./examples/demo [PATH OF nearside [PATH OF envoy]]
-// (make demo builds and passes bin/nearside)
+// Usage: go run ./examples/demo [NEARSIDE_PATH [ENVOY_PATH]] ("make demo" builds and passes
+// bin/nearside)
 package main
 
 import (
@@ -174,7 +174,7 @@ type agent struct {
 	ended                     chan struct{}
 }
 
-// makeKey makes the key of the pool.
+// makeKey creates the gossip key of the pool.
 func makeKey(ctx context.Context, binary, dir string) error {
 	key, err := exec.CommandContext(ctx, binary, "keyring", "generate").Output()
 	if err != nil {
@@ -229,7 +229,7 @@ func startAgent(ctx context.Context, binary, root, name string, settings ...stri
 	return a, nil
 }
 
-// await asks the agent for its health until it answers.
+// await queries the agent's health until the agent responds.
 func (a *agent) await(ctx context.Context) error {
 	for {
 		if exec.CommandContext(ctx, a.binary, "--socket", a.socket, "healthcheck").Run() == nil {
@@ -245,7 +245,7 @@ func (a *agent) await(ctx context.Context) error {
 	}
 }
 
-// address is where other agents reach it.
+// address returns the address at which other agents reach this one.
 func (a *agent) address(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, a.binary, "--socket", a.socket, "members", "-o", "json").Output()
 	if err != nil {
@@ -268,7 +268,7 @@ func (a *agent) address(ctx context.Context) (string, error) {
 	return "", errors.New("the agent is no member of a pool")
 }
 
-// connected waits until a proxy has a stream again; clients wait a moment before they dial anew.
+// connected waits until a proxy has a stream again. Clients delay their reconnections.
 func (a *agent) connected(ctx context.Context, name string) error {
 	for {
 		out, err := exec.CommandContext(ctx, a.binary, "--socket", a.socket, "inspect", "dataplane", name, "--type=status",

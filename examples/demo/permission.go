@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// vaultDocuments are a mesh with mutual TLS, a client and a server in it, each with an Envoy.
+// vaultDocuments are a mesh with mTLS, and a client and a server in it, each with an Envoy.
 const vaultDocuments = `---
 type: Mesh
 name: vault
@@ -24,7 +24,7 @@ mtls:
 {type: Dataplane, mesh: vault, name: ledger, networking: {address: 127.0.0.1, inbound: [{port: %[3]d, servicePort: %[4]d, tags: {kuma.io/service: ledger, kuma.io/protocol: http}}]}}
 `
 
-// permissionDocument lets the clerk in.
+// permissionDocument allows the requests of the clerk.
 const permissionDocument = `---
 type: MeshTrafficPermission
 mesh: vault
@@ -36,8 +36,8 @@ spec:
     default: {action: Allow}
 `
 
-// showPermission has two Envoys speak mutual TLS, and a permission decide whether a request gets
-// through.
+// showPermission connects two Envoys over mTLS, where a permission decides whether a request is
+// allowed.
 func showPermission(ctx context.Context, a *agent, dir, envoy string) error {
 	step("Start two Envoys in a mesh with mutual TLS. Without a permission nobody gets in, and explain says so.")
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -89,7 +89,7 @@ func showPermission(ctx context.Context, a *agent, dir, envoy string) error {
 	return status(ctx, url, http.StatusForbidden)
 }
 
-// explain asks what decides about the request of the clerk; an error is a negative result.
+// explain requests an explanation of the clerk's request. An error is a negative result.
 func (a *agent) explain(ctx context.Context, port int) error {
 	args := []string{"explain", "request", "-m", "vault", "--from", "clerk", "--to", fmt.Sprintf("127.0.0.1:%d", port)}
 	out, err := exec.CommandContext(ctx, a.binary, append([]string{"--socket", a.socket}, args...)...).Output()
@@ -107,7 +107,7 @@ func firstLine(text []byte) []byte {
 	return text
 }
 
-// status asks until the answer has a status.
+// status repeats a request until the response has the wanted status.
 func status(ctx context.Context, url string, want int) error {
 	last := "nothing"
 	for began := time.Now(); time.Since(began) < 20*time.Second; {

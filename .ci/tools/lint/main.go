@@ -1,6 +1,7 @@
-// Command lint runs the analyzers of go vet and of staticcheck in one pass over each package, as a tool of "go vet
-// -vettool". The go command caches its results with those of the build, by content, so a fresh clone analyzes only what
-// has changed. The staticcheck command type-checks the module and its dependencies once more for each new folder.
+// Command lint runs the analyzers of go vet and staticcheck in one pass over each package, as a tool
+// for "go vet -vettool". The go command caches the results like those of the build, by content, so a
+// fresh clone analyzes only what has changed. The staticcheck command would type-check the module and
+// its dependencies again for each new folder.
 package main
 
 import (
@@ -65,7 +66,8 @@ var vet = []*analysis.Analyzer{
 	unusedresult.Analyzer, waitgroup.Analyzer,
 }
 
-// extra are checks of staticcheck that are off by default: doc comments begin with the name of what they document.
+// extra lists staticcheck checks that are off by default: doc comments start with the name of the
+// documented identifier.
 var extra = []string{"ST1020", "ST1021", "ST1022"}
 
 func main() {
@@ -83,8 +85,8 @@ func main() {
 	unitchecker.Main(append(all, unusedCode)...)
 }
 
-// honorIgnores drops what an analyzer reports on the line below a comment "//lint:ignore CHECK REASON", and in a file
-// with a comment "//lint:file-ignore CHECK REASON".
+// honorIgnores drops findings on the line after a comment "//lint:ignore CHECK REASON", and in
+// files with a comment "//lint:file-ignore CHECK REASON".
 func honorIgnores(a *analysis.Analyzer) {
 	run := a.Run
 	a.Run = func(pass *analysis.Pass) (any, error) {
@@ -121,8 +123,8 @@ func ignored(pass *analysis.Pass, check string, d analysis.Diagnostic) bool {
 	return false
 }
 
-// unusedCode reports what no code of a package uses (U1000). Tests count as users: where a folder has tests of the same
-// package, only the variant of the package with them is judged.
+// unusedCode reports unused code of a package (U1000). Tests count as users: if a folder has tests
+// of the same package, only the package variant with tests is analyzed.
 var unusedCode = &analysis.Analyzer{
 	Name: "U1000", Doc: "Unused code", Run: reportUnused,
 	Requires:   []*analysis.Analyzer{unused.Analyzer.Analyzer},
@@ -152,7 +154,7 @@ func reportUnused(pass *analysis.Pass) (any, error) {
 	return struct{}{}, nil
 }
 
-// hasItsTests reports whether a pass holds the tests of its package, or the folder has none.
+// hasItsTests reports whether a pass includes the tests of its package, or the folder has none.
 func hasItsTests(pass *analysis.Pass) bool {
 	inTests := func(name string) bool { return strings.HasSuffix(name, "_test.go") }
 	dir := filepath.Dir(pass.Fset.Position(pass.Files[0].FileStart).Filename)

@@ -23,8 +23,8 @@ func (c *Client) Whoami(ctx context.Context) (*api.Whoami, error) {
 	return call[api.Whoami](ctx, c, http.MethodGet, "/v1/access/whoami", nil, nil)
 }
 
-// Can reports whether the caller may do something. An empty kind stands for requests without a
-// kind, and an empty mesh or name for all of them.
+// Can reports whether the caller has a permission. An empty kind means requests without a kind, and
+// an empty mesh or name means all of them.
 func (c *Client) Can(ctx context.Context, verb, kind, mesh, name string) (*api.Can, error) {
 	return call[api.Can](ctx, c, http.MethodGet, "/v1/access/can",
 		query("verb", verb, "kind", kind, "mesh", mesh, "name", name), nil)
@@ -256,7 +256,7 @@ func query(pairs ...string) url.Values {
 	return q
 }
 
-// ask posts a document and returns the answer.
+// ask posts a document and returns the response.
 func ask[T any](ctx context.Context, c *Client, p string, question any) (*T, error) {
 	body, err := json.Marshal(question)
 	if err != nil {

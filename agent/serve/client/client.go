@@ -101,7 +101,7 @@ func (e *PermissionError) Hint() string {
 	return "run the command as root or as the agent's user, or become a member of the socket's group and log in again"
 }
 
-// maxAnswer bounds the bytes of one answer. It exceeds the size of any real mesh.
+// maxAnswer is the maximum size of a response in bytes. It exceeds the size of any real mesh.
 const maxAnswer = 512 << 20
 
 // Client is a client of one agent. It is safe for concurrent use.
@@ -163,7 +163,7 @@ func (c *patient) Write(p []byte) (int, error) {
 // Socket returns the path of the socket.
 func (c *Client) Socket() string { return c.socket }
 
-// do sends a request. On success, it decodes the JSON answer into "into", or stores the raw bytes
+// do sends a request. On success, it decodes the JSON response into "into", or stores the raw bytes
 // if into is a *[]byte. into may be nil. The status codes in also count as success.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte, into any,
 	also ...int) error {
@@ -222,11 +222,10 @@ func (c *Client) doIf(ctx context.Context, etag, method, path string, query url.
 	return nil
 }
 
-// maxSocketBytes is what the system takes as the path of a unix socket, without the final NUL
-// (unix(7)).
+// maxSocketBytes is the maximum length of a Unix socket path, without the final NUL (unix(7)).
 const maxSocketBytes = 107
 
-// failed classifies an error of the connection.
+// failed classifies a connection error.
 func (c *Client) failed(err error) error {
 	if len(c.socket) > maxSocketBytes {
 		return &UnreachableError{
@@ -237,7 +236,7 @@ func (c *Client) failed(err error) error {
 	}
 	var u *url.Error
 	if errors.As(err, &u) {
-		err = u.Err // without the URL, which is made up
+		err = u.Err // without the URL, which is synthetic
 	}
 	if errors.Is(err, context.Canceled) {
 		return err
@@ -248,7 +247,8 @@ func (c *Client) failed(err error) error {
 	case errors.As(err, &late) && late.Timeout():
 		return &UnansweredError{Socket: c.socket, Err: err, After: c.timeout}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		// The agent closed it before the request was written; net/http has no exported error for that.
+		// The agent closed the connection before the request was written. net/http has no exported
+		// error for this case.
 		strings.Contains(err.Error(), "server closed idle connection"):
 		return &UnansweredError{Socket: c.socket, Err: errors.New("the answer has no end")}
 	case errors.As(err, &broken) && broken.Op != "dial":
@@ -259,7 +259,7 @@ func (c *Client) failed(err error) error {
 	}
 	var op *net.OpError
 	if errors.As(err, &op) {
-		err = op.Err // without the path, which the error names already
+		err = op.Err // without the path, which the error already contains
 	}
 	if st, serr := os.Stat(c.socket); serr == nil && st.Mode().Type() != fs.ModeSocket {
 		err = errors.New("that is no socket")
@@ -267,7 +267,7 @@ func (c *Client) failed(err error) error {
 	return &UnreachableError{Socket: c.socket, Err: err}
 }
 
-// refused reads the problem document of an answer.
+// refused reads the problem document of a response.
 func (c *Client) refused(resp *http.Response, body []byte) error {
 	p := &api.Error{}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -290,8 +290,8 @@ func path(segments ...string) string {
 	return b.String()
 }
 
-// resourcePath is where a resource or a collection is served; an empty mesh is for global kinds and
-// for all meshes.
+// resourcePath returns the path of a resource or a collection. An empty mesh means global kinds or
+// all meshes.
 func resourcePath(kind, mesh string, name ...string) string {
 	if mesh == "" {
 		return path(append([]string{kind}, name...)...)
@@ -306,12 +306,12 @@ func flag(name string, on bool) url.Values {
 	return url.Values{name: {strconv.FormatBool(on)}}
 }
 
-// DefaultSocket is where a privileged agent listens.
+// DefaultSocket is the socket of a privileged agent.
 const DefaultSocket = "/run/nearside/nearside.sock"
 
-// FindSocket returns the socket to talk to: the one given (a flag), else NEARSIDE_SOCKET, else
-// DefaultSocket. A caller that is not root and finds nothing there is led to the places where an
-// agent without privileges listens: $XDG_RUNTIME_DIR/nearside/run/nearside.sock and
+// FindSocket returns the socket of the agent: given (a flag), otherwise NEARSIDE_SOCKET, otherwise
+// DefaultSocket. If the caller is not root and DefaultSocket does not exist, FindSocket tries the
+// sockets of unprivileged agents: $XDG_RUNTIME_DIR/nearside/run/nearside.sock and
 // ./nearside-data/run/nearside.sock.
 func FindSocket(given string, getenv func(string) string, uid int) string {
 	if given != "" {
@@ -335,8 +335,8 @@ func FindSocket(given string, getenv func(string) string, uid int) string {
 	return DefaultSocket
 }
 
-// quickstartSocket is where an agent has its socket that runs below the current directory, as "make
-// run" starts it.
+// quickstartSocket is the socket of an agent that runs in the current directory, as with "make
+// run".
 var quickstartSocket = filepath.Join("nearside-data", "run", "nearside.sock")
 
 func isSocket(path string) bool {

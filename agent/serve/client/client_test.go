@@ -40,7 +40,7 @@ func newMesh(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mes
 	return generate.NewMesh(set, name, mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
 }
 
-// agent serves the API on a unix socket until the test ends.
+// agent serves the API on a Unix socket until the test ends.
 func agent(t *testing.T, change func(*httpapi.Options)) *client.Client {
 	t.Helper()
 	reg, err := resource.NewRegistry(kinds.All()...)
@@ -287,7 +287,7 @@ func TestProblems(t *testing.T) {
 		!strings.Contains(err.Error(), "colour") {
 		t.Errorf("a bad document: %v", err)
 	}
-	// Names are escaped, never paths of their own.
+	// Names are escaped, so they cannot change the path.
 	if _, err = c.Get(t.Context(), "mesh", "", "a/b?c"); !errors.As(err, &p) || p.Status != 404 ||
 		!strings.Contains(p.Detail, "Mesh/a/b?c") {
 		t.Errorf("a name that looks like a path: %v", err)

@@ -9,18 +9,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// DiffQuestion is what would change.
+// DiffQuestion describes a hypothetical change.
 type DiffQuestion struct {
-	Stream    []byte   // of documents that would be applied; empty: none
-	Delete    []string // what would be deleted: TYPE/MESH/NAME, or TYPE/NAME of a kind that belongs to no mesh
-	Shadow    bool     // afterwards shadow policies act like the others
-	Mesh      string   // only proxies of this mesh; "": all
-	Dataplane string   // only the proxies of this name; "": all
-	AllNodes  bool     // not only the proxies that are connected to the agent, but every dataplane
-	Omit      []string // parts that are left empty: items, patch
+	Stream    []byte   // documents to apply; may be empty
+	Delete    []string // resources to delete: TYPE/MESH/NAME, or TYPE/NAME for global kinds
+	Shadow    bool     // shadow policies take effect
+	Mesh      string   // only proxies of this mesh; "" means all
+	Dataplane string   // only proxies with this name; "" means all
+	AllNodes  bool     // include dataplanes that are not connected to this agent
+	Omit      []string // parts to leave empty: items, patch
 }
 
-// Diff asks what would change on the proxies. Nothing is stored.
+// Diff returns the changes of proxy configs that a change would cause. Nothing is stored.
 func (c *Client) Diff(ctx context.Context, q DiffQuestion) (*api.Diff, error) {
 	v := query("shadow", strconv.FormatBool(q.Shadow), "mesh", q.Mesh, "dataplane", q.Dataplane,
 		"omit", strings.Join(q.Omit, ","))

@@ -9,22 +9,22 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// What an Envoy is asked for.
+// Resources of Envoy's admin interface, for [Client.Envoy].
 const (
 	EnvoyConfig   = "xds" // JSON
 	EnvoyStats    = "stats"
 	EnvoyClusters = "clusters"
 )
 
-// Envoy returns what the Envoy of a dataplane says of itself, or with the plural of a kind of zone
-// proxies, and no mesh, that of one.
+// Envoy returns a resource of the admin interface of a proxy's Envoy. plural is the kind of the
+// proxy, for example dataplanes. mesh is empty for zone proxies.
 func (c *Client) Envoy(ctx context.Context, plural, mesh, name, what string, query url.Values) (out []byte, err error) {
 	err = c.do(ctx, http.MethodGet, resourcePath(plural, mesh, name)+"/"+what, query, nil, &out)
 	return out, err
 }
 
-// EnvoyLoggers returns the levels of the loggers of the Envoy that Envoy would ask, after those in
-// set have been given theirs.
+// EnvoyLoggers sets the given log levels on a proxy's Envoy, and returns the levels of all its
+// loggers.
 func (c *Client) EnvoyLoggers(ctx context.Context, plural, mesh, name string,
 	set map[string]string) (*api.Loggers, error) {
 	at := path("v1", plural, name) + "/loggers"

@@ -10,9 +10,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// DNS returns how the resolver stands, with the names that it answers by itself: those of a mesh,
-// or with an empty one of all, and with a name that one alone. limit bounds how many names are
-// fetched; 0 is for none, less than 0 for all.
+// DNS returns the state of the resolver with the names that it answers. An empty mesh selects all
+// meshes, and an empty name all names. limit is the maximum number of names: 0 returns none, and a
+// negative number returns all.
 func (c *Client) DNS(ctx context.Context, mesh, name string, limit int) (*api.DNS, error) {
 	const most = 1000
 	var out *api.DNS
@@ -41,50 +41,49 @@ func (c *Client) DNS(ctx context.Context, mesh, name string, limit int) (*api.DN
 	}
 }
 
-// Members returns the nodes of the pool; none where the agent stands alone.
+// Members returns the nodes of the pool. The list is empty if the agent is in no pool.
 func (c *Client) Members(ctx context.Context) (*api.Members, error) {
 	return call[api.Members](ctx, c, http.MethodGet, "/v1/members", nil, nil)
 }
 
-// Join has the agent try members at addresses, and says which have answered.
+// Join makes the agent contact members at the addresses, and returns those that responded.
 func (c *Client) Join(ctx context.Context, addresses []string) (*api.JoinedList, error) {
 	return ask[api.JoinedList](ctx, c, "/v1/members/join", api.Join{Addresses: addresses})
 }
 
-// Leave has the agent say that its node goes for good, and end its part in the pool.
+// Leave announces that the agent's node leaves permanently, and removes the node from the pool.
 func (c *Client) Leave(ctx context.Context) error {
 	_, err := call[struct{}](ctx, c, http.MethodPost, "/v1/members/leave", nil, nil)
 	return err
 }
 
-// Forget drops what a dead node owns, by the name or id of the node.
+// Forget removes the resources of a dead node, which is given by name or ID.
 func (c *Client) Forget(ctx context.Context, node string) error {
 	_, err := ask[struct{}](ctx, c, "/v1/members/forget", api.Forget{Node: node})
 	return err
 }
 
-// Conflicts returns versions of resources that are not in force, though nobody who knew them has
-// replaced them.
+// Conflicts returns resource versions that lost to a concurrent write.
 func (c *Client) Conflicts(ctx context.Context) (*api.Conflicts, error) {
 	return call[api.Conflicts](ctx, c, http.MethodGet, "/v1/conflicts", nil, nil)
 }
 
-// RestoreConflict makes such a version the newest one.
+// RestoreConflict makes such a version the current one.
 func (c *Client) RestoreConflict(ctx context.Context, r api.RestoreConflict) (*api.Written, error) {
 	return ask[api.Written](ctx, c, "/v1/conflicts/restore", r)
 }
 
-// ExplainDNS asks why a name resolves as it does.
+// ExplainDNS explains how a name is resolved.
 func (c *Client) ExplainDNS(ctx context.Context, q explain.DNSQuestion) (*explaindns.DNS, error) {
 	return ask[explaindns.DNS](ctx, c, "/v1/explain", explain.Question{DNS: &q})
 }
 
-// AccessLogs returns the streams of access logs, and where the audit log is.
+// AccessLogs returns the access log streams and the path of the audit log.
 func (c *Client) AccessLogs(ctx context.Context) (*api.AccessLogs, error) {
 	return call[api.AccessLogs](ctx, c, http.MethodGet, "/v1/accesslogs", nil, nil)
 }
 
-// FlushLogs has the Envoy of a dataplane write what it holds of its logs.
+// FlushLogs makes the Envoy of a dataplane flush its access logs.
 func (c *Client) FlushLogs(ctx context.Context, mesh, name string) error {
 	return c.do(ctx, http.MethodPost, "/v1/accesslogs/flush", query("mesh", mesh, "dataplane", name), nil, nil)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// traced hears the interim answers of a request. Without a hook net/http takes but a few.
+// traced adds a hook for the informational responses (1xx) of a request. Without it, net/http
+// limits their number.
 func (c *Client) traced(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		Got1xxResponse: func(_ int, header textproto.MIMEHeader) error {

@@ -58,7 +58,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestSignsOfLife has a call go on as long as signs of life come, for longer than its timeout.
+// TestSignsOfLife checks that a call can exceed its timeout while the agent sends progress
+// responses.
 func TestSignsOfLife(t *testing.T) {
 	path, l := listen(t)
 	serve(t, l, func(w http.ResponseWriter, r *http.Request) {

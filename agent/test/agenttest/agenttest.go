@@ -1,5 +1,5 @@
-// Package agenttest holds what tests of whole agents share: an agent on directories of its own,
-// logs that can be waited for, and resources.
+// Package agenttest provides helpers for tests of whole agents: agents with separate directories,
+// logs that tests can wait for, and resources.
 package agenttest
 
 import (
@@ -23,13 +23,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
 )
 
-// Patience bounds the wait for something that must happen, on a machine that has much else to do.
+// Patience is the timeout for events that must happen, long enough for a busy machine.
 const Patience = 2 * time.Minute
 
-// LongestWait is how long one request may wait for what a change leads to.
+// LongestWait is the maximum time that one request may wait for the effects of a change.
 const LongestWait = "25s"
 
-// Await waits until cond holds; it looks again whenever something is told on ch.
+// Await waits until cond is true. It checks cond after each value received on ch.
 func Await[T any](t testing.TB, what string, ch <-chan T, cond func() bool) {
 	t.Helper()
 	late := time.After(Patience)
@@ -42,8 +42,7 @@ func Await[T any](t testing.TB, what string, ch <-chan T, cond func() bool) {
 	}
 }
 
-// Eventually waits until something holds that no event announces. In a synctest bubble the time
-// that passes is fake.
+// Eventually polls a condition until it is true. In a synctest bubble it uses fake time.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -51,7 +50,7 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	Await(t, what, tick.C, holds)
 }
 
-// ShortDir is a temporary directory whose path leaves room for a socket.
+// ShortDir returns a temporary directory with a path short enough for sockets.
 func ShortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "ns")
@@ -72,7 +71,7 @@ func Memory(t testing.TB) *store.Store {
 	return s
 }
 
-// Meshes is a file of meshes; "a+" is mesh a with other content than "a".
+// Meshes returns a file with meshes. "a+" is mesh a with different content.
 func Meshes(names ...string) string {
 	var b strings.Builder
 	for _, n := range names {
@@ -87,7 +86,7 @@ func Meshes(names ...string) string {
 
 func MeshKey(name string) resource.Key { return resource.Key{Kind: "Mesh", Name: name} }
 
-// Held lists the meshes in a store as "name@file", "a+" where the content is the other one.
+// Held lists the meshes in a store as "name@file", or "a+" for different content.
 func Held(s *store.Store) string {
 	var out []string
 	for _, r := range s.Snapshot().Records() {
@@ -108,7 +107,7 @@ func Held(s *store.Store) string {
 	return strings.Join(out, " ")
 }
 
-// Flapped reports whether a resource was deleted at some time.
+// Flapped reports whether a resource has ever been deleted.
 func Flapped(s *store.Store, k resource.Key) bool {
 	return slices.ContainsFunc(s.History(k), func(r store.Revision) bool { return r.Deleted })
 }
@@ -122,7 +121,7 @@ func Decoded(t testing.TB, text string) []*resource.Resource {
 	return rs
 }
 
-// ByAPI stores what text says, as the API does.
+// ByAPI stores the resources in text like an API write.
 func ByAPI(t testing.TB, s *store.Store, text string) {
 	t.Helper()
 	b := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true}
@@ -134,11 +133,11 @@ func ByAPI(t testing.TB, s *store.Store, text string) {
 	}
 }
 
-// Logs collects what is logged.
+// Logs collects log lines.
 type Logs struct {
 	mu sync.Mutex
 	b  bytes.Buffer
-	Ch chan struct{} // one slot: something was logged
+	Ch chan struct{} // capacity 1: signals a new line
 }
 
 func (l *Logs) Write(p []byte) (int, error) {
@@ -177,7 +176,7 @@ func Write(t testing.TB, path, text string) {
 	}
 }
 
-// WriteSecret is Write for what only its owner may read.
+// WriteSecret is like Write for a file that only its owner may read.
 func WriteSecret(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -188,7 +187,7 @@ func WriteSecret(t testing.TB, path, text string) {
 	}
 }
 
-// DataplaneText is a Dataplane as an Envoy brings it.
+// DataplaneText returns a Dataplane for the metadata of an Envoy.
 func DataplaneText(mesh, name, address string) string {
 	return fmt.Sprintf(`{"type": "Dataplane", "mesh": %q, "name": %q, "networking": {"address": %q, "inbound": [{"port": 80, "tags": {"kuma.io/service": %q}}]}}`,
 		mesh, name, address, name)
@@ -206,7 +205,7 @@ func Metadata(t testing.TB, v any) *structpb.Struct {
 
 var WebKey = resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}
 
-// Has says where the Dataplane web comes from and its address; "" when it is not there.
+// Has returns the source and the address of Dataplane web, or "" if it does not exist.
 func Has(s *store.Store) string {
 	r, ok := s.Snapshot().Get(WebKey)
 	if !ok {
@@ -215,7 +214,7 @@ func Has(s *store.Store) string {
 	return r.Source.String() + " " + r.Spec.(*resource.Dataplane).Networking.Address
 }
 
-// LoadConfig reads a config whose file holds text; "" for no file.
+// LoadConfig loads a config from a file with the given text. An empty text means no file.
 func LoadConfig(t *testing.T, file string, env, set []string) (*config.Config, config.Origins, []string) {
 	t.Helper()
 	o := config.LoadOptions{Env: env, Set: set, Dir: t.TempDir(), Hostname: "Host_1.example", UID: func() int { return 0 }}

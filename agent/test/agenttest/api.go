@@ -20,7 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// API serves the API of an agent in the state that change makes, and returns its socket.
+// API serves the API of an agent with the options set by change, and returns its socket.
 func API(t testing.TB, change func(*httpapi.Options)) string {
 	t.Helper()
 	st, err := store.Open(store.Options{})
@@ -70,7 +70,7 @@ func API(t testing.TB, change func(*httpapi.Options)) string {
 	return socket
 }
 
-// Contains reports parts that a text does not have.
+// Contains reports an error for each of parts that text does not contain.
 func Contains(t testing.TB, text string, parts ...string) {
 	t.Helper()
 	for _, p := range parts {

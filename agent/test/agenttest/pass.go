@@ -14,16 +14,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// Publisher remembers what was published.
+// Publisher records the published configs.
 type Publisher struct {
 	mu        sync.Mutex
 	connected []node.Key
 	Has       map[string]*draft.Sealed
 	Revision  map[string]uint64
 	passes    int
-	Touched   map[string]int // how often a node got other bytes
+	Touched   map[string]int // number of changes per node
 	Withheld  map[string][]draft.Withheld
-	Taken     map[string][]*draft.Resource // listeners that a client has accepted
+	Taken     map[string][]*draft.Resource // listeners accepted by a client
 }
 
 func (p *Publisher) Connect(ids ...string) {
@@ -41,7 +41,7 @@ func (p *Publisher) Connected() []node.Key {
 	return slices.Clone(p.connected)
 }
 
-// Waiting says that none waits.
+// Waiting returns nil: no node is waiting.
 func (p *Publisher) Waiting() map[node.Key]time.Time { return nil }
 
 func (p *Publisher) LastStream() uint64 { return 0 }
@@ -60,14 +60,14 @@ func (p *Publisher) Publish(m map[node.Key]rollout.Config) {
 	}
 }
 
-// Of returns what a node has.
+// Of returns the config of a node.
 func (p *Publisher) Of(id string) *draft.Sealed {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.Has[id]
 }
 
-// Take returns the passes so far and sets them back.
+// Take returns the number of passes since the last call, and resets it.
 func (p *Publisher) Take() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +83,7 @@ func NewPublisher(ids ...string) *Publisher {
 	return p
 }
 
-// Pass makes one pass and returns its problems as "severity resource: reason".
+// Pass runs one pass and returns its problems as "severity resource: reason".
 func Pass(r *reconcile.Reconciler) []string {
 	r.Pass()
 	var out []string
@@ -100,7 +100,7 @@ func TwoProxies(t *testing.T) *store.Store {
 	return s
 }
 
-// Breaker is a policy about the clusters.
+// Breaker returns a policy that applies to all clusters.
 func Breaker(n int) string {
 	return fmt.Sprintf("{type: MeshCircuitBreaker, mesh: default, name: limits, spec: {targetRef: {kind: Mesh}, "+
 		"to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: %d}}}]}}\n", n)

@@ -30,30 +30,30 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// Act is something that a [Person] tries.
+// Act is an action that a [Person] tries.
 type Act struct {
-	Do     string // "xds", "api", "lock" or "read"
-	Socket string // path of a socket, lock file or file; for xds and api an address of host:port too
+	Do     string // "xds", "api", "lock", or "read"
+	Socket string // path of a socket, lock file, or file; for xds and api also HOST:PORT
 
 	NodeID    string // xds
 	Dataplane string // xds: in the node metadata
-	Secret    string // xds: name of the secret that is asked for with the clusters
+	Secret    string // xds: name of a secret to subscribe to, together with the clusters
 	Token     string // xds and api
 
 	Method, Path, Body string // api
 }
 
-// Outcome is what came of an [Act].
+// Outcome is the result of an [Act].
 type Outcome struct {
 	Got    string // "served", "served key", a gRPC code, an HTTP status, "locked", "read", or "no access"
 	Detail string // the message of an error
 }
 
-// personEnv says to a test binary that it is a person.
+// personEnv is the environment variable that makes a test binary run as a person.
 const personEnv = "NEARSIDE_TEST_PERSON"
 
-// PersonMain does what a person is asked to, in the process that [Person.Try] starts, and returns
-// whether this is one. Call it first in TestMain, and run no tests then.
+// PersonMain performs the acts of a person if [Person.Try] started this process, and reports
+// whether it did. Call it first in TestMain, and run no tests if it returns true.
 func PersonMain() bool {
 	if os.Getenv(personEnv) == "" {
 		return false
@@ -71,7 +71,7 @@ func PersonMain() bool {
 	return true
 }
 
-// Person is a user of the system, who acts in processes of his own.
+// Person is a system user whose acts run in separate processes.
 type Person struct {
 	t       *testing.T
 	binary  string
@@ -79,7 +79,7 @@ type Person struct {
 	Account string
 }
 
-// People returns a function that makes persons. It skips the test where processes cannot be started
+// People returns a function that creates persons. It skips the test if processes cannot be started
 // as other users.
 func People(t *testing.T) func(uid uint32, groups ...uint32) *Person {
 	t.Helper()
@@ -95,9 +95,9 @@ func People(t *testing.T) func(uid uint32, groups ...uint32) *Person {
 	}
 }
 
-// Program puts the test's program at a path that is free, where other users can run it. It is
-// linked, and copied only where that cannot be done: a process that another goroutine starts while
-// the copy is written would keep it open, and it could not be run ("text file busy").
+// Program makes the test binary available at an unused path where other users can run it. It
+// creates a link, or a copy if linking fails. While a copy is written, a process started by another
+// goroutine could inherit the open file, and running it would fail with "text file busy".
 func Program(t testing.TB, path string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -107,7 +107,7 @@ func Program(t testing.TB, path string) {
 		return
 	}
 	if errors.Is(err, fs.ErrExist) {
-		t.Fatal(err) // to write there is to write into the program itself
+		t.Fatal(err) // writing there would modify the binary itself
 	}
 	text, err := os.ReadFile(self)
 	Do(t, err)
@@ -116,7 +116,7 @@ func Program(t testing.TB, path string) {
 	Do(t, os.WriteFile(path, text, 0o755))
 }
 
-// Try has the person do something in a process of his own.
+// Try runs acts in a separate process of the person.
 func (p *Person) Try(acts ...Act) []Outcome {
 	p.t.Helper()
 	in, err := json.Marshal(acts)
@@ -124,7 +124,7 @@ func (p *Person) Try(acts ...Act) []Outcome {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.binary)
-	// The race detector would hold every process for 1 s at its end.
+	// By default the race detector delays the exit of every process by 1 s.
 	cmd.Env = []string{personEnv + "=1", "GORACE=atexit_sleep_ms=0"}
 	cmd.Stdin = bytes.NewReader(in)
 	cmd.Dir = "/"
@@ -140,7 +140,7 @@ func (p *Person) Try(acts ...Act) []Outcome {
 	return out
 }
 
-// Try does it in this process.
+// Try performs the act in this process.
 func (a Act) Try() Outcome {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
@@ -168,7 +168,7 @@ func (a Act) Try() Outcome {
 	return Outcome{Got: "locked"}
 }
 
-// target says how to dial the socket.
+// target returns the address of the socket.
 func (a Act) target() (network, grpcTarget string) {
 	if strings.HasPrefix(a.Socket, "/") {
 		return "unix", "unix://" + a.Socket

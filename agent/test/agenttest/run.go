@@ -30,18 +30,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/secrettest"
 )
 
-// Running is an agent on directories of its own.
+// Running is an agent with separate directories.
 type Running struct {
 	*agent.Agent
 	t    testing.TB
 	Dir  string
 	Logs *Logs
-	Stop func() error // ends the agent and returns what Run did
+	Stop func() error // stops the agent and returns the result of Run
 }
 
 func (r *Running) Api() *client.Client { return client.New(r.Addrs().API, Patience) }
 
-// Want waits until the store holds exactly these meshes.
+// Want waits until the store contains exactly these meshes.
 func (r *Running) Want(meshes string) {
 	r.t.Helper()
 	changed, stop := r.Store().Watch()
@@ -49,7 +49,7 @@ func (r *Running) Want(meshes string) {
 	Await(r.t, "the store holds "+meshes, changed, func() bool { return Held(r.Store()) == meshes })
 }
 
-// Ask opens a delta stream for all clusters.
+// Ask opens a delta stream that subscribes to all clusters.
 func (r *Running) Ask(n *core.Node,
 	has map[string]string) discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
 	r.t.Helper()
@@ -68,7 +68,7 @@ func (r *Running) Ask(n *core.Node,
 	return s
 }
 
-// begin makes an agent below dir and runs it, without waiting.
+// begin creates an agent below dir and starts it, without waiting.
 func begin(t testing.TB, dir string, d agent.Deps, set ...string) (r *Running, done <-chan error) {
 	t.Helper()
 	cfg, _, faults := config.Load(Options(dir, set...))
@@ -116,7 +116,7 @@ func Up(t testing.TB, dir string, d agent.Deps, set ...string) *Running {
 	return nil
 }
 
-// Refused runs an agent that must not start and returns why.
+// Refused runs an agent that must fail to start, and returns the error.
 func Refused(t *testing.T, dir string, set ...string) string {
 	t.Helper()
 	r, done := begin(t, dir, agent.Deps{}, set...)
@@ -134,7 +134,7 @@ func Refused(t *testing.T, dir string, set ...string) string {
 	return ""
 }
 
-// Next receives one response as "name ... -removed ...", acknowledges it and notes the versions.
+// Next receives one response as "name ... -removed ...", acknowledges it, and records the versions.
 func Next(t *testing.T, s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient,
 	versions map[string]string) string {
 	t.Helper()
@@ -155,7 +155,7 @@ func Next(t *testing.T, s discoveryv3.AggregatedDiscoveryService_DeltaAggregated
 	return strings.Join(out, " ")
 }
 
-// WebFile is the mesh and the proxy web with outbounds to services.
+// WebFile returns the mesh and proxy web with outbounds to services.
 func WebFile(services ...string) string {
 	var b strings.Builder
 	b.WriteString("---\ntype: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n" +
@@ -166,7 +166,7 @@ func WebFile(services ...string) string {
 	return b.String()
 }
 
-// Dial is how to reach the unix socket of an agent.
+// Dial returns a connection to the Unix socket of an agent.
 func Dial(t testing.TB, socket string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -177,17 +177,17 @@ func Dial(t testing.TB, socket string) *grpc.ClientConn {
 	return conn
 }
 
-// InSync waits until an agent has all acknowledgements of a node.
+// InSync waits until an agent has received all acknowledgements of a node.
 func InSync(t testing.TB, a *agent.Agent, id string) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond) // no event tells of an acknowledgement
+	tick := time.NewTicker(time.Millisecond) // there is no event for acknowledgements
 	defer tick.Stop()
 	Await(t, id+" is in sync", tick.C, func() bool {
 		return slices.ContainsFunc(a.Proxies(), func(p api.ProxyStatus) bool { return p.NodeID == id && p.InSync })
 	})
 }
 
-// Gone waits until no stream is open under a node id.
+// Gone waits until no stream with a node ID is open.
 func Gone(t *testing.T, r *Running, id string) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -197,10 +197,10 @@ func Gone(t *testing.T, r *Running, id string) {
 	})
 }
 
-// RunAgent starts an agent on directories of its own and waits until it serves.
+// RunAgent starts an agent with separate directories and waits until it serves.
 func RunAgent(t testing.TB, change ...func(*agent.Deps)) *agent.Agent {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ns") // t.TempDir is too long for a socket path in some tests
+	dir, err := os.MkdirTemp("", "ns") // in some tests, t.TempDir is too long for a socket path
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func RunAgent(t testing.TB, change ...func(*agent.Deps)) *agent.Agent {
 	return a
 }
 
-// Apply writes documents as an operator would.
+// Apply applies documents as an operator does.
 func Apply(t testing.TB, a *agent.Agent, documents string) {
 	t.Helper()
 	rs, faults := kinds.Registry().Decode("test", []byte(documents))
@@ -256,8 +256,8 @@ func Apply(t testing.TB, a *agent.Agent, documents string) {
 	}
 }
 
-// Request makes a request of the API, over its unix socket where base is "http://nearside", and
-// returns status and body.
+// Request sends an API request and returns status and body. URLs that start with "http://nearside"
+// use the Unix socket.
 func (r *Running) Request(method, url, body string, headers ...string) (int, string) {
 	r.t.Helper()
 	tr := &http.Transport{DisableKeepAlives: true}
@@ -287,7 +287,7 @@ func (r *Running) Request(method, url, body string, headers ...string) (int, str
 	return resp.StatusCode, string(b)
 }
 
-// Remove removes a resource as an operator would.
+// Remove deletes a resource as an operator does.
 func Remove(t testing.TB, a *agent.Agent, k resource.Key) {
 	t.Helper()
 	if _, err := a.Store().Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true, Author: "test",

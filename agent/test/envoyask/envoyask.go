@@ -1,4 +1,4 @@
-// Package envoyask lets tests of lower floors ask an Envoy whether it loads a config.
+// Package envoyask lets tests of lower floors check whether Envoy loads a config.
 package envoyask
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
 )
 
-// Find returns the Envoy of ENVOY_BIN or of the PATH. The test fails where there is none.
+// Find returns the Envoy binary in ENVOY_BIN or on PATH. It fails the test if there is none.
 func Find(tb testing.TB) *envoybin.Binary {
 	tb.Helper()
 	e, err := envoybin.Find(os.Getenv, true)

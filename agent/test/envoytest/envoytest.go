@@ -1,4 +1,4 @@
-// Package envoytest finds the Envoy of this machine and runs it for tests.
+// Package envoytest finds the Envoy binary of this machine and runs it for tests.
 package envoytest
 
 import (
@@ -16,11 +16,10 @@ import (
 	"time"
 )
 
-// patience is how long an Envoy may take until it is live: far longer than on a busy machine.
+// patience is the timeout until an Envoy is live. It is generous for busy machines.
 const patience = time.Minute
 
-// Look returns the path of the Envoy that ENVOY_BIN names or that is on PATH; "" where there is
-// none.
+// Look returns the path of the Envoy binary in ENVOY_BIN or on PATH, or "" if there is none.
 func Look() string {
 	if path := os.Getenv("ENVOY_BIN"); path != "" {
 		return path
@@ -32,7 +31,7 @@ func Look() string {
 	return path
 }
 
-// Find is [Look] for a test that is skipped where there is no Envoy.
+// Find is like [Look], but skips the test if there is no Envoy.
 func Find(t testing.TB) string {
 	t.Helper()
 	path := Look()
@@ -42,28 +41,28 @@ func Find(t testing.TB) string {
 	return path
 }
 
-// Process is an Envoy that runs.
+// Process is a running Envoy.
 type Process struct {
 	client *http.Client
 	pid    int
 	stop   func()
-	ended  chan struct{} // closed when the process has ended
+	ended  chan struct{} // closed when the process ends
 }
 
-// Start runs an Envoy until the test ends, or until [Process.Stop], and returns when it is live.
-// The bootstrap is made for the path of the socket of its admin interface, which is admin, or one
-// of its own where that is empty. args are added to its command line.
+// Start runs an Envoy until the test ends or [Process.Stop] is called, and returns when it is live.
+// bootstrap receives the socket path of the admin interface: admin, or a new path if admin is
+// empty. args are added to the command line.
 func Start(t testing.TB, path, admin string, bootstrap func(admin string) ([]byte, error), args ...string) *Process {
 	t.Helper()
 	return StartAs(t, os.Geteuid(), path, admin, bootstrap, args...)
 }
 
-// StartAs is [Start] as another user, by its number, which has to be able to read the program and
-// to make the admin socket.
+// StartAs is like [Start], but runs Envoy with the given user ID. That user must be able to run the
+// binary and to create the admin socket.
 func StartAs(t testing.TB, uid int, path, admin string, bootstrap func(admin string) ([]byte, error),
 	args ...string) *Process {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "envoy") // not that of the test, since a socket's path is short
+	dir, err := os.MkdirTemp("", "envoy") // the test's directory is too long for a socket path
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +97,7 @@ func StartAs(t testing.TB, uid int, path, admin string, bootstrap func(admin str
 				return (&net.Dialer{}).DialContext(ctx, "unix", admin)
 			}}}}
 	go func() {
-		_ = cmd.Wait() // it is killed
+		_ = cmd.Wait() // the error reports the kill
 		close(e.ended)
 	}()
 	e.stop = sync.OnceFunc(func() { cancel(); <-e.ended })
@@ -115,7 +114,7 @@ func StartAs(t testing.TB, uid int, path, admin string, bootstrap func(admin str
 
 func (e *Process) live(t testing.TB) {
 	t.Helper()
-	tick, limit := time.NewTicker(20*time.Millisecond), time.After(patience) // Envoy tells nobody when it is live
+	tick, limit := time.NewTicker(20*time.Millisecond), time.After(patience) // Envoy has no event for being live
 	defer tick.Stop()
 	for {
 		if status, _ := e.Admin("/ready"); status == http.StatusOK {
@@ -134,7 +133,8 @@ func (e *Process) live(t testing.TB) {
 // Stop kills the Envoy and waits until it has ended.
 func (e *Process) Stop() { e.stop() }
 
-// Admin asks the admin interface, and returns the status and the body; 0 where it does not answer.
+// Admin sends a GET request to the admin interface and returns status and body. The status is 0 if
+// Envoy does not respond.
 func (e *Process) Admin(path string) (int, string) {
 	resp, err := e.client.Get("http://envoy" + path)
 	if err != nil {
@@ -145,7 +145,7 @@ func (e *Process) Admin(path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// Post asks the admin interface to do something.
+// Post sends a POST request to the admin interface.
 func (e *Process) Post(path string) (int, string) {
 	resp, err := e.client.Post("http://envoy"+path, "", nil)
 	if err != nil {
@@ -159,5 +159,5 @@ func (e *Process) Post(path string) (int, string) {
 // Signal sends a signal to the Envoy.
 func (e *Process) Signal(s syscall.Signal) error { return syscall.Kill(e.pid, s) }
 
-// Ended is closed when the process has ended.
+// Ended returns a channel that is closed when the process ends.
 func (e *Process) Ended() <-chan struct{} { return e.ended }

@@ -1,2 +1,2 @@
-// Package secrettest finds secrets in what tests get to see: answers, logs and files.
+// Package secrettest finds secrets in the output that tests can see: responses, logs, and files.
 package secrettest

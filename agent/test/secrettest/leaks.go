@@ -18,21 +18,20 @@ import (
 	"time"
 )
 
-// Leaks knows secrets and finds them in what others get to see: any part of 24 characters of a key
-// in PEM, base64, hex or as the numbers that fmt writes of bytes, and of 16 bytes of the key
-// itself. Of the key only what is private counts. The zero value knows none. It is not safe for
-// concurrent use.
+// Leaks searches data for known secrets. It finds any 24 characters of a key in PEM, base64, hex,
+// or fmt's decimal form of bytes, and any 16 raw bytes. Only the private part of a key counts. The
+// zero value has no secrets. Leaks is not safe for concurrent use.
 type Leaks struct {
-	parts map[int]*parts // by their length
+	parts map[int]*parts // by length
 }
 
-// parts are texts of one length.
+// parts holds substrings of one length.
 type parts struct {
-	names map[string]string // the secret's name by part
-	maybe [1 << 16]bool     // by mark: whether there may be one, which is soon seen
+	names map[string]string // name of the secret by substring
+	maybe [1 << 16]bool     // by mark: false if no substring has this mark, for a fast check
 }
 
-// mark tells most texts apart by four of their bytes.
+// mark returns a hash of four bytes of a text.
 func mark[T string | []byte](text T) uint16 {
 	n := len(text)
 	four := uint32(text[0]) | uint32(text[n/3])<<8 | uint32(text[2*n/3])<<16 | uint32(text[n-1])<<24
@@ -44,7 +43,7 @@ const (
 	rawPart  = 16 // bytes
 )
 
-// Text adds a text: parts of it, or all of one that is short.
+// Text adds a text. If it is shorter than textPart, only the whole text counts as a leak.
 func (l *Leaks) Text(name, text string) { l.add(name, text, textPart) }
 
 func (l *Leaks) add(name, text string, n int) {
@@ -65,7 +64,7 @@ func (l *Leaks) add(name, text string, n int) {
 	}
 }
 
-// Key adds the first private key of a text in PEM, which must hold one.
+// Key adds the first private key of a PEM text. It fails the test if there is none.
 func (l *Leaks) Key(tb testing.TB, name string, text []byte) {
 	tb.Helper()
 	if !l.pem(name, text) {
@@ -73,7 +72,7 @@ func (l *Leaks) Key(tb testing.TB, name string, text []byte) {
 	}
 }
 
-// pem adds the first private key of a text in PEM and reports whether there is one.
+// pem adds the first private key of a PEM text and reports whether there is one.
 func (l *Leaks) pem(name string, text []byte) bool {
 	for rest := text; ; {
 		var block *pem.Block
@@ -93,13 +92,13 @@ func (l *Leaks) pem(name string, text []byte) bool {
 			l.add(name+" (raw)", string(key.D.Bytes()), rawPart)
 			l.add(name+" (raw)", string(key.Primes[0].Bytes()), rawPart)
 			body := base64.StdEncoding.EncodeToString(block.Bytes)
-			l.Text(name+" (base64)", body[len(body)/2:]) // behind the public half
+			l.Text(name+" (base64)", body[len(body)/2:]) // after the public half
 			return true
 		}
 	}
 }
 
-// scalar adds the private number of a key in all of its forms.
+// scalar adds the private number of a key in all its forms.
 func (l *Leaks) scalar(name string, key *ecdsa.PrivateKey, block *pem.Block) bool {
 	d, err := key.Bytes()
 	if err != nil {
@@ -122,9 +121,9 @@ func (l *Leaks) scalar(name string, key *ecdsa.PrivateKey, block *pem.Block) boo
 			l.Text(name+" (base64 "+form+")", enc.EncodeToString(whole)[(at+2)/3*4:(at+len(d))/3*4])
 		}
 	}
-	// The same characters, with the line break between them, once more in base64: behind a
-	// certificate, whose length differs from one to the next by some bytes, they begin at any of the
-	// three places in a group of base64.
+	// Also add the base64 encoding of the PEM text, with its line breaks. The key follows a
+	// certificate whose length varies, so it can start at any of the three offsets in a base64
+	// group.
 	const perLine = 64
 	at := bytes.Index(block.Bytes, d)
 	place := func(i int) int { return bytes.IndexByte(text, '\n') + 1 + i + i/perLine }
@@ -136,7 +135,8 @@ func (l *Leaks) scalar(name string, key *ecdsa.PrivateKey, block *pem.Block) boo
 	return true
 }
 
-// In returns the name of a secret that data holds a part of, with the part; "" where there is none.
+// In returns the name of a secret that occurs in data, with the matching part, or "" if there is
+// none.
 func (l *Leaks) In(data []byte) string {
 	for n, parts := range l.parts {
 		for i := 0; i+n <= len(data); i++ {
@@ -151,13 +151,13 @@ func (l *Leaks) In(data []byte) string {
 	return ""
 }
 
-// Authority makes a certificate authority with a key, both in PEM.
+// Authority creates a CA certificate with a key, both in PEM format.
 func Authority(tb testing.TB, name string) (cert, key []byte) {
 	tb.Helper()
 	return AuthorityOf(tb, name, time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour))
 }
 
-// AuthorityOf makes one that is valid for a time.
+// AuthorityOf creates a CA certificate with a validity period.
 func AuthorityOf(tb testing.TB, name string, from, until time.Time) (cert, key []byte) {
 	tb.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

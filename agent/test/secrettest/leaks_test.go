@@ -12,7 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/secrettest"
 )
 
-// TestLeaks finds a key in each form, whole and in part, and not in its certificate.
+// TestLeaks checks that a key is found in each form, entirely and in part, and that its certificate
+// does not count as a leak.
 func TestLeaks(t *testing.T) {
 	for range 20 {
 		cert, key := secrettest.Authority(t, "a")
@@ -35,7 +36,7 @@ func TestLeaks(t *testing.T) {
 				text = strings.ReplaceAll(text, ", ", ",")
 			}
 			if form == "second line" {
-				continue // it may hold less than a part of the number
+				continue // it may contain too little of the number
 			}
 			if l.In([]byte("before "+text+" after")) == "" {
 				t.Errorf("not found: %s", form)

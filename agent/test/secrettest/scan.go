@@ -8,20 +8,19 @@ import (
 	"testing"
 )
 
-// inside are the files that are there for keys: the state file, and what the agent keeps of
-// certificates.
+// inside matches the files that may contain keys: the state file, the agent's certificates, and
+// resources.
 var inside = regexp.MustCompile(`(^|/)(nearside\.db[^/]*|identity/.*|resources/.*)$`)
 
-// Agent looks for the keys that an agent below a directory has made, in its log and in every file
-// but those that are there for keys, which only their owner may read. The tests of whole agents end
-// with it.
+// Agent searches the log and all files of an agent for the keys that it has created. It skips files
+// that are meant for keys, which only their owner can read. Tests of whole agents call it at the end.
 func Agent(tb testing.TB, dir, log string) {
 	tb.Helper()
 	var leaks Leaks
 	var others []string
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil // tests take away what they like
+			return nil // tests can delete files meanwhile
 		}
 		if !inside.MatchString(path) {
 			others = append(others, path)

@@ -1,6 +1,7 @@
-// Prepare makes the directories of a node ready for an agent that is not root: hostPath makes them
-// root's. It runs as an init container and is the only part with rights over files. A directory
-// that has another owner is given away with all that is in it, without following symbolic links.
+// Prepare changes the owner of a node's directories for an agent that does not run as root, because
+// hostPath creates them for root. It runs as an init container, and is the only container with
+// privileges over files. It changes the owner of a directory with all its content, without
+// following symbolic links.
 package main
 
 import (
@@ -74,14 +75,14 @@ func give(dir string, owner int) error {
 		if err != nil {
 			return err
 		}
-		if err := root.Lchown(".", owner, owner); err != nil { // last: what was interrupted is done again
+		if err := root.Lchown(".", owner, owner); err != nil { // last, so that an interrupted run is repeated
 			return err
 		}
 	}
-	return root.Chmod(".", 0o751) // Envoys of other users pass through to their socket and FIFOs
+	return root.Chmod(".", 0o751) // Envoys of other users must traverse it to reach their socket and FIFOs
 }
 
-// hand copies a file to a place where the owner alone reads it: volumes with secrets are readable
+// hand copies a file to a path that only the owner can read, because secret volumes are readable
 // for root or for a group.
 func hand(pair string, owner int) error {
 	from, to, ok := strings.Cut(pair, "=")

@@ -1,5 +1,5 @@
-// Package test holds the manifests to Kubernetes' own types, to each other, and to the agent's
-// defaults.
+// Package test checks the manifests against the types of Kubernetes, against each other, and
+// against the defaults of the agent.
 package test
 
 import (
@@ -44,7 +44,7 @@ func helm(t *testing.T, args ...string) []byte {
 		"--namespace", "nearside", "--kube-version", "1.34.0"}, args...)...)
 }
 
-// decode reads manifests strictly into the types of Kubernetes, by KIND/NAME.
+// decode decodes manifests strictly into Kubernetes types, by KIND/NAME.
 func decode(t *testing.T, text []byte) map[string]any {
 	t.Helper()
 	out := map[string]any{}
@@ -95,7 +95,7 @@ func decode(t *testing.T, text []byte) map[string]any {
 	return out
 }
 
-// comparable drops the namespace, which "helm template" leaves to "helm install", and the form of
+// comparable removes the namespace, which "helm template" leaves to "helm install", and normalizes
 // YAML in ConfigMaps.
 func comparable(t *testing.T, objects map[string]any) map[string]any {
 	t.Helper()
@@ -144,7 +144,7 @@ func TestChartMakesWhatTheOverlaysMake(t *testing.T) {
 	}
 }
 
-// TestChartWithAll: what overlays have one at a time, the chart can have together.
+// TestChartWithAll checks that the chart can combine the features of all overlays.
 func TestChartWithAll(t *testing.T) {
 	all := decode(t,
 		helm(t, "--set", "gossip.enabled=true", "--set", "metrics.enabled=true", "--set", "interception.enabled=true"))
@@ -174,7 +174,7 @@ func binary(t *testing.T) string {
 }
 
 // TestManifestsFitTheBinary runs the commands of the manifests, and compares their paths with those
-// of the config that the agent makes of the ConfigMap.
+// of the config that the agent loads from the ConfigMap.
 func TestManifestsFitTheBinary(t *testing.T) {
 	bin := binary(t)
 	for _, overlay := range []string{"plain", "interception", "gossip", "metrics"} {
@@ -295,7 +295,7 @@ func TestManifestsFitTheBinary(t *testing.T) {
 	}
 }
 
-// TestRights names every right that a container has.
+// TestRights lists every privilege of each container.
 func TestRights(t *testing.T) {
 	want := map[string][]string{
 		"plain": {"nearside-hold/hold 65532", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER",

@@ -1,10 +1,11 @@
-// Image writes an OCI image layout for several architectures without a daemon, from static
-// binaries, and lists its layers. The same binaries give the same bytes.
+// Image writes a multi-architecture OCI image layout from static binaries, without a daemon, and
+// lists the layers. The same binaries produce the same bytes.
 //
 //	image -out DIR -tag NAME linux/amd64=FOLDER linux/arm64=FOLDER
 //
-// Each file of a folder is a layer of its own in /, executable, owned by root. With -oci-tar FILE
-// the layout is a tar archive too, as "ctr images import" and "skopeo copy oci-archive:" take it.
+// Each file of a folder becomes a layer with an executable in /, owned by root. With -oci-tar FILE
+// the layout is also written as a tar archive for "ctr images import" and "skopeo copy
+// oci-archive:".
 package main
 
 import (
@@ -116,7 +117,7 @@ func image(folder, entry, user string, platform *v1.Platform) (v1.Image, error) 
 	return mutate.ConfigFile(img, cfg)
 }
 
-// single makes a layer with one program in /, without any time.
+// single returns a layer with one program in / and without timestamps.
 func single(path string) (v1.Layer, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Standin is the application of the example on a cluster without registries:
-// "netexec --http-port=8080" answers with its host name, and calls the address in TARGET all the
-// time. /count tells how many of these calls were answered, and what the last failure was.
+// Standin replaces the application of the example on a cluster without registries. "netexec
+// --http-port=8080" responds with its host name, and continuously calls the address in TARGET.
+// /count returns the number of successful calls and the last error.
 package main
 
 import (
@@ -18,8 +18,8 @@ import (
 type counts struct {
 	mu       sync.Mutex
 	Answered int
-	Failed   int    // since the first answer
-	Last     string // failure
+	Failed   int    // since the first successful call
+	Last     string // error
 }
 
 func main() {
