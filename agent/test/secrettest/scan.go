@@ -12,8 +12,9 @@ import (
 // resources.
 var inside = regexp.MustCompile(`(^|/)(nearside\.db[^/]*|identity/.*|resources/.*)$`)
 
-// Agent searches the log and all files of an agent for the keys that it has created. It skips files
-// that are meant for keys, which only their owner can read. Tests of whole agents call it at the end.
+// Agent searches the log and all files of an agent for the keys that it has created. It skips
+// files that are meant for keys, which only their owner can read. Tests of whole agents call it at
+// the end.
 func Agent(tb testing.TB, dir, log string) {
 	tb.Helper()
 	var leaks Leaks
