@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// wide is a mesh of services and of proxies, each of a service of its own, that dial all of them,
-// with 20 policies.
+// wide returns a mesh with 20 policies, the services, and the proxies. Each proxy has its own
+// service and an outbound to each of the services.
 func wide(tb testing.TB, services, proxies int) *resource.Set {
 	tb.Helper()
 	var b strings.Builder
@@ -50,7 +50,7 @@ func wide(tb testing.TB, services, proxies int) *resource.Set {
 	return resource.NewSet(decode(tb, b.String()))
 }
 
-// everywhere are n policies that change every cluster and listener of each proxy.
+// everywhere returns n policies that change every cluster and listener of each proxy.
 func everywhere(tb testing.TB, n int) []*resource.Resource {
 	tb.Helper()
 	kinds := []string{
@@ -71,7 +71,8 @@ func everywhere(tb testing.TB, n int) []*resource.Resource {
 	return decode(tb, b.String())
 }
 
-// BenchmarkCompare compares 50 proxies with 100 services each, for files with so many policies.
+// BenchmarkCompare measures comparing 50 proxies with 100 services each, for different numbers of
+// new policies.
 func BenchmarkCompare(b *testing.B) {
 	for _, n := range []int{1, 5} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

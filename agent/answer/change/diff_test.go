@@ -24,7 +24,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// pool is one policy of each kind; TOP, TO and SVC stand for targetRefs, N for a number.
+// pool has one policy of each kind. TOP, TO, and SVC are replaced by targetRefs, N by a number.
 var pool = []string{
 	"type: MeshTimeout, spec: {targetRef: TOP, to: [{targetRef: TO, default: {connectionTimeout: Ns, " +
 		"http: {requestTimeout: 9s}}}], from: [{targetRef: {kind: Mesh}, default: {idleTimeout: Nh}}]}",
@@ -51,7 +51,7 @@ var pool = []string{
 		"kuma.io/protocol: http, version: vN}}]}",
 }
 
-// drawn draws resources of the pool; the names are few, so that two draws have some in common.
+// drawn draws resources of the pool. There are few names, so that two draws share some.
 func drawn(r *rapid.T, label string, shadow bool) string {
 	var docs []string
 	seen := map[string]bool{}
@@ -79,7 +79,7 @@ func drawn(r *rapid.T, label string, shadow bool) string {
 	return strings.Join(docs, "\n---\n")
 }
 
-// documents returns what a proxy gets and what its policies say, as the patches have them.
+// documents returns the config and the rules of a proxy in the form that the patches apply to.
 func documents(t *rapid.T, m *generate.Mesh, name string) (config, rules any) {
 	value := func(v any) any {
 		b, err := json.Marshal(v)
@@ -112,8 +112,8 @@ func documents(t *rapid.T, m *generate.Mesh, name string) (config, rules any) {
 	return value(c.XDS), value(byKind)
 }
 
-// TestDiffLeadsThere changes a mesh at random: the patches of each proxy, applied to what it has,
-// give what it gets; the proxies that are not named do not change; every change is somebody's.
+// TestDiffLeadsThere changes a mesh at random and checks that the patches of each proxy turn its
+// old config into the new one, that other proxies do not change, and that every change has a cause.
 func TestDiffLeadsThere(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		now, put := decode(t, services+"\n---\n"+drawn(r, "now", true)), decode(t, drawn(r, "put", true))
@@ -195,7 +195,7 @@ func TestDiffLeadsThere(t *testing.T) {
 	})
 }
 
-// checkProxyDiff holds the parts of a document against each other.
+// checkProxyDiff checks that the counts, items, and causes of a proxy's diff are consistent.
 func checkProxyDiff(r *rapid.T, p *api.ProxyDiff) {
 	if p.Truncated || p.Unattributed || p.Error != "" {
 		r.Errorf("%s: %+v", p.Name, p)
@@ -224,9 +224,9 @@ func checkProxyDiff(r *rapid.T, p *api.ProxyDiff) {
 	}
 }
 
-// TestDiffCases compares what stands in the files now.yaml and new.yaml of testdata; the first line
-// of the comment may have shadow, and delete=TYPE/MESH/NAME. want has for each proxy a line for
-// each change, with its causes.
+// TestDiffCases compares now.yaml and new.yaml of each case in testdata. The first line of the
+// comment may contain "shadow" and "delete=TYPE/MESH/NAME". want has a line for each change of each
+// proxy, with its causes.
 func TestDiffCases(t *testing.T) {
 	kindtest.Cases(t, "testdata/*.txtar", func(t *testing.T, file string, ar *txtar.Archive) {
 		if len(ar.Files) != 3 {
@@ -264,7 +264,7 @@ func TestDiffCases(t *testing.T) {
 	})
 }
 
-// lines writes a document on few lines.
+// lines formats a diff as text.
 func lines(d *api.Diff) string {
 	var b strings.Builder
 	refs := func(list []api.Ref) string {

@@ -26,14 +26,14 @@ func decode(tb testing.TB, docs string) []*resource.Resource {
 	return kindtest.Decode(tb, docs)
 }
 
-// slow is a MeshTimeout t1 for all services; edits are pairs of old and new text.
+// slow returns MeshTimeout t1 for all services. edits are pairs of old and new text.
 func slow(d string, edits ...string) string {
 	return strings.NewReplacer(append(edits, "DURATION", d)...).Replace(
 		"{type: MeshTimeout, mesh: default, name: t1, spec: {to: [{targetRef: {kind: Mesh}, " +
 			"default: {connectionTimeout: DURATION}}]}}")
 }
 
-// diffFor is the diff of a comparison.
+// diffFor returns the diff of a comparison.
 func diffFor(ctx context.Context, q change.Question) (*api.Diff, error) {
 	d, _, err := change.Compare(ctx, ctx, q)
 	return d, err

@@ -20,7 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// changeOf is a question about the check of documents that are added to others, on every dataplane.
+// changeOf returns a question about adding the documents put to the documents now.
 func changeOf(t testing.TB, now, put string) change.Question {
 	t.Helper()
 	return change.Question{Set: resource.NewSet(decode(t, now)), Put: decode(t, put), NewMesh: newMesh,
@@ -36,7 +36,7 @@ func verify(t testing.TB, v change.Question) *change.Verified {
 	return out
 }
 
-// onAll breaks the inbounds of all dataplanes.
+// onAll returns a patch that breaks the inbounds of all dataplanes.
 func onAll(name string) string {
 	return strings.Replace(kindtest.Breaking(name, "{kind: Mesh}"), `match: {name: "inbound:10.1.0.3:8080"}`,
 		"match: {origin: inbound}", 1)
@@ -68,7 +68,7 @@ func TestVerifyKnowsWhatOtherProxiesHaveAlready(t *testing.T) {
 	if len(v.Findings) != 0 || len(v.Known) != 1 || !slices.Equal(v.Known[0].Proxies, []string{"default/svc-1-b"}) {
 		t.Errorf("new: %+v\nknown: %+v", v.Findings, v.Known)
 	}
-	// Where no other has it, it is new.
+	// A finding that no other proxy has is new.
 	v = verify(t, changeOf(t,
 		services+"\n---\n"+strings.Replace(kindtest.Breaking("old", "{kind: Mesh}"), "10.1.0.3", "10.1.0.9", 1), replica))
 	if len(v.Findings) != 1 || len(v.Known) != 0 {
@@ -95,7 +95,7 @@ func TestVerifyChecksTheStep(t *testing.T) {
 	if got := verify(t, v); len(got.Findings) != 0 {
 		t.Fatalf("a proxy that starts takes either: %+v", got.Findings)
 	}
-	// One that has the one does not take the other.
+	// A proxy that has the old value rejects the new one.
 	m, err := newMesh(v.Set, "default", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -129,14 +129,14 @@ func TestVerifyEnds(t *testing.T) {
 	if err != nil || got.Proxies != 2 || got.Of != 3 || len(got.Findings) != 1 || got.Findings[0].Total != 2 {
 		t.Errorf("%v: %+v", err, got)
 	}
-	// Few trials and few findings are told as such.
+	// The limits of trials and findings are reported.
 	v = changeOf(t, services,
 		onAll("bad")+"\n---"+strings.Replace(kindtest.Breaking("worse", "{kind: Mesh}"), "%LATE%", "%LATER%", 1))
 	v.MaxTrials, v.MaxFindings = 1, 1
 	if got := verify(t, v); len(got.Findings) != 1 || got.More == 0 {
 		t.Errorf("%+v", got)
 	}
-	// A mesh that cannot be made is an error.
+	// A mesh that cannot be derived is an error.
 	v.NewMesh = func(*resource.Set, string, *generate.Mesh) (*generate.Mesh, error) {
 		return nil, fmt.Errorf("no mesh today")
 	}

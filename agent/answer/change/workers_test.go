@@ -12,9 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// TestWorkersChangeNothing has the same answer, byte by byte, from any number of workers: policies
-// of several kinds with causes to be found, findings, proxies that come and go, and all of it
-// beyond the bounds.
+// TestWorkersChangeNothing checks that any number of workers produces the same bytes, for policies
+// of several kinds with causes, findings, added and removed proxies, and exceeded limits.
 func TestWorkersChangeNothing(t *testing.T) {
 	set := wide(t, 2, 16)
 	gone := resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web-3"}

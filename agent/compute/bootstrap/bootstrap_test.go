@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// readBootstrap decodes a bootstrap as Envoy would: YAML to JSON to the message, which is
-// validated.
+// readBootstrap decodes a bootstrap as Envoy does, from YAML through JSON to the message, and
+// validates it.
 func readBootstrap(t *testing.T, out []byte) *bootstrapv3.Bootstrap {
 	t.Helper()
 	var tree any
@@ -214,14 +214,15 @@ func FuzzBootstrap(f *testing.F) {
 	})
 }
 
-// tcp makes options of an agent that is reached over TCP.
+// tcp returns an edit of the options for an agent that is reached over TCP.
 func tcp(address, ca, cert, key string) func(*bootstrap.Options) {
 	return func(o *bootstrap.Options) {
 		o.XDSSocket, o.XDSAddress = "", bootstrap.XDSAddress{Address: address, CA: ca, Cert: cert, Key: key}
 	}
 }
 
-// TestBootstrapToken: the token stands where Envoy sends it with each stream, and nowhere else.
+// TestBootstrapToken checks that the token is only in the metadata that Envoy sends with each
+// stream.
 func TestBootstrapToken(t *testing.T) {
 	o := bootstrap.Options{Mesh: "m", Name: "n", XDSSocket: "/x", Token: "aB-_9.b.c"}
 	out, err := bootstrap.Render(o)

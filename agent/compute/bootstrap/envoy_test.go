@@ -22,7 +22,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// ads is an xDS server that tells what the first stream comes with.
+// ads is an xDS server that reports the metadata and certificate of the first stream.
 type ads struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	streams chan stream
@@ -31,7 +31,7 @@ type ads struct {
 type stream struct {
 	authorization []string
 	nodeID        string
-	certified     bool // the client has shown a certificate
+	certified     bool // the client presented a valid certificate
 }
 
 func (a *ads) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
@@ -47,13 +47,13 @@ func (a *ads) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_
 	}
 	select {
 	case a.streams <- got:
-	default: // Envoy comes again
+	default: // Envoy reconnects
 	}
 	return status.Error(codes.Unavailable, "seen")
 }
 
-// TestEnvoyShowsToken: a real Envoy with such a bootstrap reaches the agent over the socket and
-// over TCP with TLS on both sides, and shows its token.
+// TestEnvoyShowsToken checks that a real Envoy with a rendered bootstrap reaches the agent over the
+// socket and over TCP with mTLS, and that it sends its token.
 func TestEnvoyShowsToken(t *testing.T) {
 	envoy := envoytest.Find(t)
 	const token = "aB-_9.b.c"
@@ -67,7 +67,7 @@ func TestEnvoyShowsToken(t *testing.T) {
 	if err != nil || !authorities.AppendCertsFromPEM(pem) {
 		t.Fatal("no authority: ", err)
 	}
-	dir, err := os.MkdirTemp("", "boot") // a short path, for the socket
+	dir, err := os.MkdirTemp("", "boot") // short, because the path of a socket is limited
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// TestEnvoyTakesBootstrap asks a real Envoy where there is one.
+// TestEnvoyTakesBootstrap checks that a real Envoy, if available, accepts rendered bootstraps.
 func TestEnvoyTakesBootstrap(t *testing.T) {
 	envoy := envoytest.Find(t)
 	cert, key := selfSigned(t)
@@ -49,7 +49,7 @@ func TestEnvoyTakesBootstrap(t *testing.T) {
 	}
 }
 
-// selfSigned writes a certificate, which is its own authority, and its key.
+// selfSigned writes a self-signed certificate and its key.
 func selfSigned(t *testing.T) (cert, key string) {
 	t.Helper()
 	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -86,7 +86,7 @@ func validateWithEnvoy(t *testing.T, envoy, file string) {
 	}
 }
 
-// TestBootstrapLimits reads back what an Envoy waits for and where it ends.
+// TestBootstrapLimits checks the timeouts and limits in a rendered bootstrap.
 func TestBootstrapLimits(t *testing.T) {
 	o := bootstrap.Options{Mesh: "m", Name: "n", XDSSocket: "/x", Zone: "east", MaxConnections: 7,
 		MaxHeapBytes: 1 << 30, StatsTags: true}

@@ -7,8 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// TestBootstrapAtTheBorder: the bootstrap says which proxy it is for, in a node id that is read as
-// such.
+// TestBootstrapAtTheBorder checks that the node ID in the bootstrap of a zone proxy identifies that
+// proxy.
 func TestBootstrapAtTheBorder(t *testing.T) {
 	for _, typ := range []node.Type{node.ProxyEgress, node.ProxyIngress} {
 		o := bootstrap.Options{Type: typ, Name: "out", XDSSocket: "/run/xds.sock"}

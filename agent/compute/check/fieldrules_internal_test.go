@@ -24,7 +24,7 @@ func structFields(m proto.Message) map[string]string {
 	return out
 }
 
-// TestFieldsByGoName checks that fieldsByGoName finds the fields of all messages by their Go names,
+// TestFieldsByGoName checks that fieldOf finds the fields of all messages by their Go names,
 // which validation errors contain.
 func TestFieldsByGoName(t *testing.T) {
 	n := 0

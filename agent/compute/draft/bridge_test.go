@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// clusterOf is a sealed cluster with HTTP options, nil for none.
+// clusterOf returns a sealed cluster with the HTTP options o, or without options if o is nil.
 func clusterOf(t *testing.T, o *httpv3.HttpProtocolOptions) *draft.Resource {
 	t.Helper()
 	c := &clusterv3.Cluster{Name: "c"}
@@ -44,7 +44,8 @@ func optionsOf(t *testing.T, r *draft.Resource) *httpv3.HttpProtocolOptions {
 	return o
 }
 
-// TestClustersOfOldFilterChains: what a cluster speaks changes, and all else of it stays.
+// TestClustersOfOldFilterChains checks that only the protocol of a cluster changes, and that its
+// other options stay.
 func TestClustersOfOldFilterChains(t *testing.T) {
 	http2 := proto.CloneOf(draft.HTTP2Options)
 	http2.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(7)}

@@ -18,7 +18,7 @@ func cluster(name string) *draft.Cluster {
 	return &draft.Cluster{Message: &clusterv3.Cluster{Name: name}, HTTP: draft.HTTP2Options}
 }
 
-// TestConstants shows that the filters and options that are encoded once could be.
+// TestConstants checks that the filters and options that are encoded at startup are valid.
 func TestConstants(t *testing.T) {
 	for _, e := range draft.GRPCFilters {
 		a, err := e.Pack()
@@ -39,8 +39,9 @@ func TestConstants(t *testing.T) {
 	}
 }
 
-// TestSealIsolatesFaults seals a good and three bad resources: the bad ones are named, and those
-// that have a wire form are there, since a client that has another form of them would lose it.
+// TestSealIsolatesFaults seals a valid and three invalid resources. It checks that the faults name
+// the invalid ones, and that those that can be encoded are in the result, because a client with a
+// previous version would otherwise remove it.
 func TestSealIsolatesFaults(t *testing.T) {
 	bad := cluster("bad")
 	bad.Message.ConnectTimeout = durationpb.New(-1)
@@ -71,7 +72,8 @@ func TestSealIsolatesFaults(t *testing.T) {
 	}
 }
 
-// TestSealOrders sorts by name, keeps the first of two with one name, and hashes content alone.
+// TestSealOrders checks that Seal sorts by name, keeps the first of two resources with the same
+// name, and hashes only the content.
 func TestSealOrders(t *testing.T) {
 	seal := func(names ...string) *draft.Sealed {
 		d := &draft.Draft{}
@@ -100,8 +102,7 @@ func TestSealOrders(t *testing.T) {
 	}
 }
 
-// TestEditHTTPCopies changes the options of one cluster and looks whether another one keeps the
-// shared value.
+// TestEditHTTPCopies checks that an edit of one cluster's options does not change the shared value.
 func TestEditHTTPCopies(t *testing.T) {
 	a, b := cluster("a"), cluster("b")
 	a.EditHTTP().UpstreamProtocolOptions = nil

@@ -1,6 +1,6 @@
 package draft
 
-// Seal seals a draft in one go; see Sealer.
+// Seal seals a single draft with a Sealer.
 func Seal(d *Draft, pool *Pool) (*Sealed, []Fault) {
 	s := NewSealer(pool)
 	s.Add(d)

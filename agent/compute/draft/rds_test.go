@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// routed is a listener with a chain for each name; "" is a chain without one, "tls" and "raw" are
-// unnamed too and match that.
+// routed returns a listener with a chain for each name. For "", "tls", and "raw" the chain has no
+// name. For "tls" and "raw" it matches that transport protocol.
 func routed(name string, chains ...string) *draft.Listener {
 	l := &draft.Listener{Kind: draft.Inbound, Tags: map[string]string{"a": "b"}, Message: &listenerv3.Listener{Name: name}}
 	for _, c := range chains {
@@ -32,8 +32,8 @@ func routed(name string, chains ...string) *draft.Listener {
 	return l
 }
 
-// TestRoutesAreSplitOff: a sealed listener names its routes, which are resources, and the draft is
-// as it was.
+// TestRoutesAreSplitOff checks that a sealed listener refers to its routes, which are separate
+// resources, and that the draft is unchanged.
 func TestRoutesAreSplitOff(t *testing.T) {
 	for _, c := range []struct {
 		listeners []*draft.Listener
@@ -41,7 +41,7 @@ func TestRoutesAreSplitOff(t *testing.T) {
 	}{
 		{[]*draft.Listener{routed("l", "")}, "l"},
 		{[]*draft.Listener{routed("l", "a", "b")}, "l#a l#b"},
-		{[]*draft.Listener{routed("l", "b", "c")}, "l#b l#c"}, // a chain that goes moves no names
+		{[]*draft.Listener{routed("l", "b", "c")}, "l#b l#c"}, // a removed chain does not change other names
 		{[]*draft.Listener{routed("l", "raw", "tls", "")}, "l l#raw,x l#tls,x"},
 		{[]*draft.Listener{routed("l", "a", "a", "a#1")}, "l#a l#a#1 l#a#1#2"},
 		{[]*draft.Listener{routed("l", "a"), routed("l#a", "")}, "l#a l%23a"},
@@ -93,7 +93,8 @@ func TestRoutesAreSplitOff(t *testing.T) {
 	}
 }
 
-// TestBrokenRoutes: routes that break a rule are at fault, and not their listener.
+// TestBrokenRoutes checks that a fault in routes is a fault of the route configuration and not of
+// its listener.
 func TestBrokenRoutes(t *testing.T) {
 	l := routed("l", "")
 	l.Chains[0].HTTP.Routes.VirtualHosts[0].Domains = nil
@@ -108,7 +109,8 @@ func TestBrokenRoutes(t *testing.T) {
 	}
 }
 
-// TestInlineRoutes: the form that patches edit has routes and tags in the listener.
+// TestInlineRoutes checks that with Inline a sealed listener contains its routes and tags, as
+// patches expect it.
 func TestInlineRoutes(t *testing.T) {
 	s := draft.NewSealer(nil)
 	s.Inline = true

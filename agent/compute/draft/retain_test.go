@@ -66,7 +66,7 @@ func TestRetainIsExact(t *testing.T) {
 	}
 }
 
-// TestRetain compares the lists that are retained with a search through all pairs of resources.
+// TestRetain compares the retained resources with a search through all pairs of resources.
 func TestRetain(t *testing.T) {
 	names := []string{"a", "ab", "b", "long-name-1", "long-name-2"}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -105,7 +105,7 @@ func TestRetain(t *testing.T) {
 	})
 }
 
-// BenchmarkRetain retains the clusters and endpoints of a thousand draining listeners.
+// BenchmarkRetain measures retaining the clusters and endpoints of 1,000 draining listeners.
 func BenchmarkRetain(b *testing.B) {
 	const n = 1000
 	var had, current draft.Lists

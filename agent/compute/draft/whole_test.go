@@ -30,8 +30,8 @@ func pack(t *testing.T, m proto.Message) *anypb.Any {
 	return a
 }
 
-// outbound is a listener as the generator makes it, with everything that a draft keeps apart or
-// shares.
+// outbound returns a listener like those of the generator, with everything that a draft stores
+// separately or shares.
 func outbound(t *testing.T) *draft.Listener {
 	t.Helper()
 	headers,
@@ -64,8 +64,8 @@ func body(t *testing.T, d *draft.Draft, typeURL string) []byte {
 	return s.Resources[draft.Rank(typeURL)][0].Body()
 }
 
-// TestWholeBorrows shows that taking a listener or cluster as a whole leaves the draft as it was:
-// it seals to the same bytes as one that was never looked at.
+// TestWholeBorrows checks that Whole does not change the draft of a listener or cluster: it seals
+// to the same bytes as before.
 func TestWholeBorrows(t *testing.T) {
 	want := body(t, &draft.Draft{Listeners: []*draft.Listener{outbound(t)}}, draft.TypeListener)
 	l := outbound(t)
@@ -110,8 +110,8 @@ func TestWholeBorrows(t *testing.T) {
 	}
 }
 
-// TestSetWhole takes apart what Whole has put together, and all that a patch can make of it:
-// nothing is lost.
+// TestSetWhole checks that SetWhole loses nothing of the message that Whole returned, including all
+// forms that a patch can add.
 func TestSetWhole(t *testing.T) {
 	l := outbound(t)
 	m, err := l.Whole()
@@ -172,7 +172,8 @@ func TestSetWhole(t *testing.T) {
 	}
 }
 
-// TestSetWholeCluster is the same for clusters.
+// TestSetWholeCluster checks the same for clusters, and that an invalid message does not change the
+// draft.
 func TestSetWholeCluster(t *testing.T) {
 	options := &httpv3.HttpProtocolOptions{}
 	if err := protojson.Unmarshal(
@@ -219,7 +220,7 @@ func TestSetWholeCluster(t *testing.T) {
 	}
 }
 
-// TestMadeBy names origins as patches match them.
+// TestMadeBy checks the origins that patches match.
 func TestMadeBy(t *testing.T) {
 	for want, got := range map[string]string{
 		"inbound":       (&draft.Listener{Kind: draft.Inbound}).MadeBy(),

@@ -37,7 +37,8 @@ func resourceOf(t testing.TB, name string, m proto.Message) *draft.Resource {
 		body)
 }
 
-// listenerOf has a chain with requests, one with connections, and loggers that write to files.
+// listenerOf returns a listener with an HTTP chain, a TCP default chain, and loggers that write to
+// the files.
 func listenerOf(t *testing.T, rule rbacv3.RBAC_Action, files ...string) *draft.Resource {
 	t.Helper()
 	var logs []*accesslogv3.AccessLog
@@ -62,7 +63,8 @@ func listenerOf(t *testing.T, rule rbacv3.RBAC_Action, files ...string) *draft.R
 	})
 }
 
-// TestLoggersAreLeftOut compares an edited listener with one that never had the logger.
+// TestLoggersAreLeftOut checks that a listener from which a logger is removed equals one that never
+// had it.
 func TestLoggersAreLeftOut(t *testing.T) {
 	s := &draft.Sealed{Pipes: []draft.Pipe{{Path: "/gone"}, {Path: "/stays"}}}
 	s.Resources[draft.RankListener] = []*draft.Resource{listenerOf(t, rbacv3.RBAC_ALLOW, "/gone", "/stays")}
@@ -79,7 +81,8 @@ func TestLoggersAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestGuard reads what routes say about clients while connections use an older form of a listener.
+// TestGuard checks that routes carry the current RBAC rules while connections still use an older
+// version of the listener.
 func TestGuard(t *testing.T) {
 	allow, deny := listenerOf(t, rbacv3.RBAC_ALLOW), listenerOf(t, rbacv3.RBAC_DENY)
 	routes := resourceOf(t, "r", &routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{{Name: "v"}}})

@@ -12,9 +12,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// TestAddressesThatMove: in one update an address goes to another listener only where the one that
-// has it is removed. Envoy compares with all listeners that are in force, so two of them can never
-// swap.
+// TestAddressesThatMove checks that an update can move an address to another listener only if it
+// removes the listener that uses it. Envoy compares an address with those of all active listeners,
+// so two listeners can never swap addresses.
 func TestAddressesThatMove(t *testing.T) {
 	listeners := func(words string) *envoy.Snapshot {
 		var list []proto.Message

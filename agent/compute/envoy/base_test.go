@@ -32,8 +32,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// base is a config with nothing to say about, in parts that a case can break. What is packed is
-// packed by seal.
+// base is a config without findings whose messages a test case can break. messages packs the
+// filters and options.
 type base struct {
 	listener *listenerv3.Listener
 	hcm      *hcmv3.HttpConnectionManager // of chain 0
@@ -47,12 +47,12 @@ type base struct {
 	assigned *endpointv3.ClusterLoadAssignment
 	routes   *routev3.RouteConfiguration
 	cert, ca *tlsv3.Secret
-	more     []proto.Message                                 // further resources
-	without  []proto.Message                                 // resources that are left out
-	filters  func([]*listenerv3.Filter) []*listenerv3.Filter // edits those of chain 1 when they are packed
-	edit     func(*envoy.Snapshot)                           // of the sealed resources
+	more     []proto.Message                                 // additional resources
+	without  []proto.Message                                 // resources to omit
+	filters  func([]*listenerv3.Filter) []*listenerv3.Filter // edits the filters of chain 1 after packing
+	edit     func(*envoy.Snapshot)                           // edits the sealed resources
 	facts    *finding.Facts
-	prev     func(*base) // makes what was accepted before, of another base; nil for nothing
+	prev     func(*base) // edits another base into the accepted config; nil if nothing was accepted
 }
 
 var ads = &corev3.ConfigSource{ResourceApiVersion: corev3.ApiVersion_V3,
@@ -131,14 +131,14 @@ func endpoint(ip string, port uint32) *endpointv3.LbEndpoint {
 	}}
 }
 
-// inline are the virtual hosts of chain 0.
+// inline returns the virtual hosts of chain 0.
 func (b *base) inline() *routev3.RouteConfiguration { return b.hcm.GetRouteConfig() }
 func (b *base) route() *routev3.Route               { return b.inline().VirtualHosts[0].Routes[0] }
 func (b *base) match(i int) *listenerv3.FilterChainMatch {
 	return b.listener.FilterChains[i].FilterChainMatch
 }
 
-// messages packs and returns the resources.
+// messages packs the filters and options and returns the resources.
 func (b *base) messages() []proto.Message {
 	for _, l := range b.hcm.AccessLog {
 		if l.ConfigType == nil {
@@ -178,7 +178,7 @@ func (b *base) messages() []proto.Message {
 	return out
 }
 
-// keyPair makes a certificate of its own authority.
+// keyPair returns a self-signed certificate and its key.
 func keyPair(t testing.TB) (certificate, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -26,8 +26,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 )
 
-// The builders of this file write listeners as a passthrough policy would, but for one that they
-// are shorter.
+// The helpers in this file build listeners as MeshPassthrough does, in a shorter form.
 
 func pack(m proto.Message) *anypb.Any {
 	a, err := anypb.New(m)
@@ -106,9 +105,9 @@ func address(ip string, port uint32) *corev3.Address {
 	}}}
 }
 
-// chain makes a filter chain from words: "tls api.example.com :443", "tcp 10.0.0.0/8", "http
-// 10.0.0.1 :80". The cluster has the chain's name. An http chain without an address takes the
-// virtual hosts.
+// chain builds a filter chain from words: "tls api.example.com :443", "tcp 10.0.0.0/8", "http
+// 10.0.0.1 :80". The cluster has the chain's name. An http chain routes to the given virtual hosts,
+// or else to a catch-all host.
 func chain(name, words string, hosts ...*routev3.VirtualHost) *listenerv3.FilterChain {
 	m := &listenerv3.FilterChainMatch{}
 	c := &listenerv3.FilterChain{Name: name, FilterChainMatch: m, Filters: []*listenerv3.Filter{tcpProxy(name)}}
@@ -141,7 +140,7 @@ func chain(name, words string, hosts ...*routev3.VirtualHost) *listenerv3.Filter
 	return c
 }
 
-// passthrough is the listener that connections are redirected to.
+// passthrough returns the listener to which outbound connections are redirected.
 func passthrough(chains ...*listenerv3.FilterChain) *listenerv3.Listener {
 	return &listenerv3.Listener{
 		Name: "outbound:passthrough:ipv4", Address: address("0.0.0.0", 15001), UseOriginalDst: wrapperspb.Bool(true),
@@ -160,7 +159,7 @@ func originalDst(name string) *clusterv3.Cluster {
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}}
 }
 
-// snapshot seals messages.
+// snapshot encodes the messages as a snapshot.
 func snapshot(t testing.TB, messages ...proto.Message) *envoy.Snapshot {
 	t.Helper()
 	s := &envoy.Snapshot{}
@@ -178,7 +177,7 @@ func snapshot(t testing.TB, messages ...proto.Message) *envoy.Snapshot {
 	return s
 }
 
-// through is a connection to an address that is redirected to the passthrough listener.
+// through returns a connection to dst that is redirected to the passthrough listener.
 func through(dst string, first match.FirstBytes, sni string) *match.Conn {
 	d := netip.MustParseAddrPort(dst)
 	entry := netip.MustParseAddrPort("127.0.0.1:15001")

@@ -11,8 +11,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// TestWhatABuildHasNot: what an Envoy does not have, by what it says of itself, is found with its
-// name, with one checker for all of them. Of an Envoy that says nothing it is taken as good.
+// TestWhatABuildHasNot checks that the check names extensions and commands that an Envoy does not
+// report, with one checker for several builds. If an Envoy does not report its build, the check
+// assumes that it supports everything.
 func TestWhatABuildHasNot(t *testing.T) {
 	certificate, key := keyPair(t)
 	only := func(types ...string) *finding.Build {
@@ -48,7 +49,7 @@ func TestWhatABuildHasNot(t *testing.T) {
 		name   string
 		breaks func(*base)
 		build  *finding.Build
-		want   string // "" for nothing
+		want   string // "" for no finding
 	}{
 		{"all that the base needs", func(*base) {}, only(slim...), ""},
 		{"a filter", cors, only(slim...),

@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// TestHeldBackKeepsTheOlderForm: what the proxy has accepted before stays when its new form is held
-// back, so that what refers to it is good.
+// TestHeldBackKeepsTheOlderForm checks that references to a withheld resource are valid if the
+// proxy has accepted a previous version of it.
 func TestHeldBackKeepsTheOlderForm(t *testing.T) {
 	certificate, key := keyPair(t)
 	good, bad := newBase(certificate, key), newBase(certificate, key)
@@ -41,7 +41,8 @@ func TestHeldBackKeepsTheOlderForm(t *testing.T) {
 	}
 }
 
-// TestNeverThere: a cluster that the proxy never had is not one that is removed.
+// TestNeverThere checks that a missing cluster is not reported as removed if the proxy never had
+// it.
 func TestNeverThere(t *testing.T) {
 	certificate, key := keyPair(t)
 	b := newBase(certificate, key)
@@ -53,7 +54,8 @@ func TestNeverThere(t *testing.T) {
 	}
 }
 
-// TestFindingsAreSorted: by kind, name, severity and rule, however the lists are ordered.
+// TestFindingsAreSorted checks that findings are sorted by kind, name, severity, and rule, in any
+// order of the resources.
 func TestFindingsAreSorted(t *testing.T) {
 	certificate, key := keyPair(t)
 	b := newBase(certificate, key)
@@ -83,8 +85,8 @@ func TestFindingsAreSorted(t *testing.T) {
 	}
 }
 
-// TestCheckerRemembers compares a checker that has seen other configs with one that has not, over
-// random steps of a config, and sees that what a checker gives out is not changed by later checks.
+// TestCheckerRemembers compares a reused checker with a new one over random changes of a config. It
+// also checks that later checks do not modify earlier findings.
 func TestCheckerRemembers(t *testing.T) {
 	certificate, key := keyPair(t)
 	breakers := ruleCases()
@@ -105,7 +107,7 @@ func TestCheckerRemembers(t *testing.T) {
 			for range rapid.IntRange(0, 2).Draw(t, "broken") {
 				c := breakers[rapid.IntRange(0, len(breakers)-1).Draw(t, "rule")]
 				func() {
-					defer func() { _ = recover() }() // a case may find nothing to break where another one was
+					defer func() { _ = recover() }() // a case may panic if an earlier case removed its target
 					c.breaks(b)
 				}()
 			}
@@ -134,7 +136,7 @@ func TestCheckerRemembers(t *testing.T) {
 				t.Fatalf("what an earlier check gave out has changed:\n%s", d)
 			}
 			last, kept, prev = got, slices.Clone(got), next
-			// The same resources in another order, some of them gone, some of them twice.
+			// The same resources in a different order, with some removed and some duplicated.
 			other := &envoy.Snapshot{}
 			for k := range next {
 				for _, r := range next[k] {
@@ -149,8 +151,8 @@ func TestCheckerRemembers(t *testing.T) {
 			if d := cmp.Diff(check.Check(next, other, facts), warm.Check(next, other, facts)); d != "" {
 				t.Fatalf("fresh and warm, in another order (-, +):\n%s", d)
 			}
-			// Some kinds as they were in the last check, as the next proxy has them, on the same host and on
-			// others.
+			// Some kinds are unchanged since the last check, as for the next proxy on the same or
+			// another host.
 			lists := []*envoy.Snapshot{next, other, {}}
 			for range 4 {
 				var from, to envoy.Snapshot
@@ -167,7 +169,7 @@ func TestCheckerRemembers(t *testing.T) {
 	})
 }
 
-// TestCheckIsBounded: a resource has not more findings than one can read.
+// TestCheckIsBounded checks that the number of findings per resource is bounded.
 func TestCheckIsBounded(t *testing.T) {
 	l := secondListener("l", address("0.0.0.0", 1))
 	for i := range 500 {
@@ -178,7 +180,8 @@ func TestCheckIsBounded(t *testing.T) {
 	}
 }
 
-// thousand is the config of a proxy with n services: a listener, a cluster and endpoints of each.
+// thousand returns the config of a proxy with n services: a listener, a cluster, and endpoints for
+// each.
 func thousand(t testing.TB, n int) *envoy.Snapshot {
 	var messages []proto.Message
 	for i := range n {
@@ -193,8 +196,8 @@ func thousand(t testing.TB, n int) *envoy.Snapshot {
 	return snapshot(t, messages...)
 }
 
-// TestManyServices: a config of a thousand services has nothing to say about, and one change in it
-// is found.
+// TestManyServices checks that a valid config of 1,000 services has no findings, and that a removed
+// cluster is found.
 func TestManyServices(t *testing.T) {
 	s := thousand(t, 1000)
 	var c check.Checker

@@ -14,9 +14,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// TestKnownDefects: passthrough listeners that other control planes are known to make, as messages:
-// those that Envoy refuses as a whole, with both chains that meet named, and those that do not do
-// what they read like.
+// TestKnownDefects checks passthrough listeners that other control planes are known to generate.
+// Envoy rejects some of them, and the finding names both conflicting chains. Others load but do not
+// behave as intended.
 func TestKnownDefects(t *testing.T) {
 	v6 := func(name, spelling string) *listenerv3.FilterChain {
 		c := chain(name, "tcp 2001:db8::1 :80")
@@ -82,8 +82,8 @@ func TestKnownDefects(t *testing.T) {
 	}
 }
 
-// TestServerFirstCostsItsPort: N11, inspectors that are off for a port of MySQL keep TLS on that
-// port from its chain.
+// TestServerFirstCostsItsPort checks the warning of rule 27: if the inspectors are disabled for a
+// MySQL port, a TLS chain on that port never matches.
 func TestServerFirstCostsItsPort(t *testing.T) {
 	l := passthrough(chain("mysql", "tcp 10.0.0.1 :3306"), chain("tls", "tls a.com 10.0.0.2 :3306"))
 	l.ListenerFilters = []*listenerv3.ListenerFilter{
@@ -111,8 +111,8 @@ func TestServerFirstCostsItsPort(t *testing.T) {
 	}
 }
 
-// TestServerFirstCostsAllPorts: what is for all ports loses the port of MySQL, which is said as it
-// is: there is nothing that could be said again for the port.
+// TestServerFirstCostsAllPorts checks that a TLS chain for all ports does not match on a MySQL
+// port, and that the warning names this port.
 func TestServerFirstCostsAllPorts(t *testing.T) {
 	l := passthrough(chain("mysql", "tcp 10.0.0.1 :3306"), chain("tls", "tls 10.0.0.2"),
 		chain("domain", "tls a.com :3306"))

@@ -10,7 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 )
 
-// manyChains is a passthrough listener with n rules of all kinds.
+// manyChains returns a passthrough listener with n rules of all kinds.
 func manyChains(n int) *listenerv3.Listener {
 	var chains []*listenerv3.FilterChain
 	for i := range n {

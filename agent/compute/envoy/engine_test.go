@@ -30,7 +30,8 @@ func findStep(t *match.Trace, l match.Level) *match.Step {
 	return nil
 }
 
-// TestWhy: an explanation says of each chain that fell whether it does not fit or was hidden.
+// TestWhy checks that a trace explains for each eliminated chain whether it does not match or is
+// hidden by a more specific match.
 func TestWhy(t *testing.T) {
 	config := match.Open(snapshot(t, passthrough(policies["E"]...), originalDst("tcp_8")), nil)
 	got := config.Connection(through("10.1.0.1:80", match.PlainBytes, ""))
@@ -53,8 +54,8 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestTraceEqualsFind: what is explained is what is found, and every chain that is not chosen fell
-// at one step.
+// TestTraceEqualsFind checks that a trace has the same result as Find, and that every chain that is
+// not chosen is eliminated exactly once.
 func TestTraceEqualsFind(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := passthrough(withoutConflicts(drawChains(t))...)
@@ -94,7 +95,7 @@ func TestTraceEqualsFind(t *testing.T) {
 	})
 }
 
-// withoutConflicts leaves out chains that ask for what an earlier one asks for: Envoy would refuse
+// withoutConflicts drops chains that have a match of an earlier chain, because Envoy would reject
 // the listener.
 func withoutConflicts(chains []*listenerv3.FilterChain) []*listenerv3.FilterChain {
 	var out []*listenerv3.FilterChain
@@ -122,7 +123,7 @@ func sealed(l *listenerv3.Listener) *envoy.Snapshot {
 	return s
 }
 
-// TestInspection: what listener filters find out, by what the client sends.
+// TestInspection checks what listener filters detect for each kind of first bytes.
 func TestInspection(t *testing.T) {
 	tls, http := listenerFilter("tls", &tlsinspectorv3.TlsInspector{}),
 		listenerFilter("http", &httpinspectorv3.HttpInspector{})
@@ -222,7 +223,7 @@ func both(p ...*listenerv3.ListenerFilterChainMatchPredicate) *listenerv3.Listen
 	}}
 }
 
-// TestProxyHeader: a PROXY header changes the source, and not the peer of the socket.
+// TestProxyHeader checks that a PROXY header changes the source address and not the direct peer.
 func TestProxyHeader(t *testing.T) {
 	l := match.NewListener(&listenerv3.Listener{
 		ListenerFilters: []*listenerv3.ListenerFilter{listenerFilter("proxy", &proxyprotocolv3.ProxyProtocol{})},
@@ -244,7 +245,8 @@ func TestProxyHeader(t *testing.T) {
 	}
 }
 
-// TestAmbiguous: which of two prefixes of no bits wins is not known, and said.
+// TestAmbiguous checks that the trace has a note if it is unknown which of two prefixes of length 0
+// wins.
 func TestAmbiguous(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -262,7 +264,8 @@ func TestAmbiguous(t *testing.T) {
 	}
 }
 
-// TestHandOff: a listener that owns the original destination gets the connection, bound or not.
+// TestHandOff checks that a listener with the original destination address receives the connection,
+// whether or not it is bound.
 func TestHandOff(t *testing.T) {
 	outbound := func(name, ip string, port uint32) *listenerv3.Listener {
 		l := secondListener(name, address(ip, port))
@@ -299,7 +302,7 @@ func TestHandOff(t *testing.T) {
 	}
 }
 
-// TestHandshake: who gets through the TLS of a filter chain.
+// TestHandshake checks which clients pass the TLS handshake of a filter chain.
 func TestHandshake(t *testing.T) {
 	mesh := func(require bool) *listenerv3.Listener {
 		l := secondListener("in", address("10.0.0.1", 80))
@@ -339,7 +342,7 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// TestLocal: who counts as being on the same host.
+// TestLocal checks which clients are on the same host.
 func TestLocal(t *testing.T) {
 	local := chain("local", "tcp")
 	local.FilterChainMatch.SourceType = listenerv3.FilterChainMatch_SAME_IP_OR_LOOPBACK
@@ -364,7 +367,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// TestDefaultChain stands in when nothing fits, and access logs of the listener are written then.
+// TestDefaultChain checks that the default filter chain is used if no chain matches.
 func TestDefaultChain(t *testing.T) {
 	l := passthrough(chain("tls", "tls a.com :443"))
 	l.DefaultFilterChain = &listenerv3.FilterChain{Filters: []*listenerv3.Filter{tcpProxy("rest")}}

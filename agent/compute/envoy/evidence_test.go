@@ -18,15 +18,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// evidencePage has what shows that each rule of the check is needed.
+// evidencePage is the file with the evidence that each rule of the check is needed.
 const evidencePage = "testdata/rules-evidence.md"
 
-// fuzzCounts is written by TestEnvoyFuzz.
+// fuzzCounts is the file that TestEnvoyFuzz writes.
 const fuzzCounts = "../../answer/envoybin/testdata/fuzz-rules.tsv"
 
-// TestRulesEvidence sees that the page has a row for each rule. With RULES_EVIDENCE=1 it counts in
-// how many inputs each rule fires, asks an Envoy about the bad configs of TestRules, and writes the
-// page. The counts of fuzz inputs are those that TestEnvoyFuzz has written before, with the same
+// TestRulesEvidence checks that the evidence page has a row for each rule. With RULES_EVIDENCE=1 it
+// counts the inputs in which each rule fires, lets an Envoy validate the bad configs of TestRules,
+// and writes the page. The counts of fuzz inputs are those that TestEnvoyFuzz wrote with the same
 // variable set.
 func TestRulesEvidence(t *testing.T) {
 	if os.Getenv("RULES_EVIDENCE") != "" {
@@ -46,7 +46,7 @@ func TestRulesEvidence(t *testing.T) {
 	}
 }
 
-// evidence is the page.
+// evidence returns the text of the page.
 func evidence(t *testing.T) string {
 	const shared = "../../../../shared/conformance/"
 	cases := slices.Concat(kindtest.OwnInputs(t), kindtest.ConformanceInputs(t))
@@ -111,7 +111,7 @@ this page: `+"`ENVOY_FUZZ_N=%d go test ./agent/answer/envoybin -run TestEnvoyFuz
 	return b.String()
 }
 
-// firedIn counts in how many inputs each rule fires.
+// firedIn counts the inputs in which each rule fires.
 func firedIn(t *testing.T, inputs []kindtest.MeshInput) map[int]int {
 	facts := &finding.Facts{StaticClusters: bootstrap.StaticClusters(), SecretsLater: true}
 	out := map[int]int{}
@@ -130,7 +130,7 @@ func firedIn(t *testing.T, inputs []kindtest.MeshInput) map[int]int {
 	return out
 }
 
-// inputOf reads a file of resources; it is false for one that does not decode.
+// inputOf decodes a file of resources, and returns false if it is empty or has faults.
 func inputOf(t *testing.T, name string, data []byte) (kindtest.MeshInput, bool) {
 	if data == nil {
 		var err error
@@ -144,7 +144,7 @@ func inputOf(t *testing.T, name string, data []byte) (kindtest.MeshInput, bool) 
 	return kindtest.InputOf(t, name, data), true
 }
 
-// documentInputs are the resources in the pages of the manual.
+// documentInputs returns the resources of the YAML blocks in the documentation.
 func documentInputs(t *testing.T) []kindtest.MeshInput {
 	var base []byte
 	files, err := filepath.Glob("../../../examples/quickstart/resources/*.yaml")
@@ -175,8 +175,9 @@ func documentInputs(t *testing.T) []kindtest.MeshInput {
 	return out
 }
 
-// readFuzzCounts reads how many fuzz inputs there were, and by rule in how many it fired, in how
-// many alone, and how many of these the Envoy rejected.
+// readFuzzCounts returns the number of fuzz inputs. counts has three numbers for each rule: the
+// inputs in which it fired, those in which only this rule fired, and those of the latter that Envoy
+// rejected.
 func readFuzzCounts(t *testing.T) (counts map[int][3]int, inputs int) {
 	text, err := os.ReadFile(fuzzCounts)
 	if err != nil {
@@ -197,7 +198,8 @@ func readFuzzCounts(t *testing.T) (counts map[int][3]int, inputs int) {
 	return counts, inputs
 }
 
-// answer is what an Envoy makes of the bad configs of a rule.
+// answer counts the bad configs of a rule that an Envoy was asked to validate, and those that it
+// rejected.
 type answer struct{ asked, rejected int }
 
 func (a answer) verdict(s finding.Severity) string {
@@ -212,7 +214,7 @@ func (a answer) verdict(s finding.Severity) string {
 	return "not at load"
 }
 
-// askAboutRules asks an Envoy about the bad configs of all rules.
+// askAboutRules lets an Envoy validate the bad configs of all rules.
 func askAboutRules(t *testing.T) map[int]answer {
 	e := envoyask.Find(t)
 	certificate, key := keyPair(t)

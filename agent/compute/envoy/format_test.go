@@ -14,7 +14,7 @@ import (
 const defaultFormat = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% ` +
 	`%BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%UPSTREAM_HOST%"` + "\n"
 
-// TestAccepted: what every Envoy loads.
+// TestAccepted checks formats that every Envoy accepts.
 func TestAccepted(t *testing.T) {
 	for _, format := range []string{
 		"", "text", "100%%", "%%DURATION%%", "%DURATION%%BYTES_SENT%", "%%%DURATION%", defaultFormat,
@@ -129,7 +129,8 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-// TestAppendFormat: a value cannot be read as an operator.
+// TestAppendFormat checks that a percent sign in a value is escaped, so that Envoy does not read it
+// as an operator.
 func TestAppendFormat(t *testing.T) {
 	segs, err := substitution.ParseFormat("%MINE%|%DURATION%|%%", "MINE")
 	if err != nil {
@@ -165,7 +166,7 @@ func TestJSONFormat(t *testing.T) {
 	}
 }
 
-// envoyCommand is how Envoy finds an operator, in the spelling that all its versions share.
+// envoyCommand is the part of Envoy's regular expression for operators that all versions share.
 var envoyCommand = regexp.MustCompile(`^%([A-Z0-9_]+)(?:\(([^)\n]*)\))?(?::([0-9]+))?%`)
 
 func FuzzParseFormat(f *testing.F) {
@@ -208,7 +209,7 @@ func FuzzParseFormat(f *testing.F) {
 	})
 }
 
-// TestArgument: an argument ends where the operator can end, as in Envoy.
+// TestArgument checks that an argument ends where Envoy ends it.
 func TestArgument(t *testing.T) {
 	for format, want := range map[string]substitution.Segment{
 		"%CEL(f(x))%":     {Operator: "CEL", Arg: "f(x)", Length: -1},

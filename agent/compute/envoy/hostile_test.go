@@ -26,7 +26,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// someConnections are those that hostile configs are asked about.
+// someConnections returns the connections that tests evaluate in hostile configs.
 func someConnections() []*match.Conn {
 	var out []*match.Conn
 	for _, first := range []match.FirstBytes{match.PlainBytes, match.TLSHello, match.HTTP11, match.ServerFirst} {
@@ -37,7 +37,7 @@ func someConnections() []*match.Conn {
 		&match.Conn{Dst: netip.MustParseAddrPort("[fe80::1%eth0]:1")})
 }
 
-// askAll checks a config and asks about connections and requests.
+// askAll checks a config and evaluates connections and requests in it.
 func askAll(t interface{ Fatalf(string, ...any) }, prev, s *envoy.Snapshot) {
 	for _, f := range check.Check(prev, s, nil) {
 		if f.Type == "" || f.Message == "" || len(f.Message) > 4<<10 {
@@ -55,7 +55,7 @@ func askAll(t interface{ Fatalf(string, ...any) }, prev, s *envoy.Snapshot) {
 	}
 }
 
-// FuzzWire checks resources in any bytes.
+// FuzzWire checks resources with arbitrary bodies.
 func FuzzWire(f *testing.F) {
 	certificate, key := keyPair(f)
 	for _, m := range newBase(certificate, key).messages() {
@@ -75,12 +75,12 @@ func FuzzWire(f *testing.F) {
 	})
 }
 
-// randomValues fills messages: with values at the edges, with messages in Any of every type that is
-// linked in, and as deep as the depth says.
+// randomValues fills messages with random and extreme values. An Any gets a message of a random
+// linked type. depth limits the nesting.
 type randomValues struct {
 	t     *rapid.T
 	types []protoreflect.MessageType
-	left  int // messages to be made at most
+	left  int // maximum number of further messages
 }
 
 func (r *randomValues) message(m protoreflect.Message, depth int) {
@@ -169,8 +169,8 @@ func (r *randomValues) scalar(f protoreflect.FieldDescriptor) protoreflect.Value
 	return protoreflect.ValueOfString(text)
 }
 
-// TestHostileMessages checks messages that a patch could make, whatever they hold, and asks about
-// connections.
+// TestHostileMessages checks random messages that a patch could contain, and evaluates connections
+// in them.
 func TestHostileMessages(t *testing.T) {
 	var types []protoreflect.MessageType
 	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {
@@ -200,8 +200,8 @@ func TestHostileMessages(t *testing.T) {
 	})
 }
 
-// TestDeepMessages: what is nested deeply is refused as Envoy's own library does it, or left
-// unevaluated.
+// TestDeepMessages checks that deeply nested messages are rejected as by Envoy's protobuf library,
+// or not evaluated.
 func TestDeepMessages(t *testing.T) {
 	p := &rbacv3.Principal{Identifier: &rbacv3.Principal_Any{Any: true}}
 	for range 40 {
@@ -231,7 +231,7 @@ func TestDeepMessages(t *testing.T) {
 	}
 }
 
-// TestManyCombinations: repeated fields multiply, and that is bounded.
+// TestManyCombinations checks that the combinations of repeated fields are bounded.
 func TestManyCombinations(t *testing.T) {
 	c := chain("c", "tls")
 	for i := range 60 {
@@ -246,8 +246,7 @@ func TestManyCombinations(t *testing.T) {
 	askAll(t, nil, snapshot(t, passthrough(c)))
 }
 
-// TestUnreadableRanges: chains of which nothing is left, since their ranges cannot be read, do no
-// harm to the others.
+// TestUnreadableRanges checks that a chain with invalid ranges does not affect the other chains.
 func TestUnreadableRanges(t *testing.T) {
 	broken := func(words string) *listenerv3.FilterChain {
 		c := chain("broken", words)

@@ -12,9 +12,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// TestRegexOfBytes: from 1.39 on a regular expression sees the bytes of a value, before that its
-// characters (measured with Envoy 1.36.2 and 1.40.0). Of an Envoy that says nothing it sees
-// characters.
+// TestRegexOfBytes checks that since Envoy 1.39 a regular expression matches the bytes of a value,
+// and before that its characters (measured with Envoy 1.36.2 and 1.40.0). For an unknown version it
+// matches characters.
 func TestRegexOfBytes(t *testing.T) {
 	for _, c := range []struct {
 		pattern, value    string

@@ -61,7 +61,8 @@ func ips(ranges ...any) *xdsmatcherv3.IPMatcher {
 	return m
 }
 
-// TestMatchers: a tree is followed as it is written; what leads nowhere falls through.
+// TestMatchers checks the evaluation of matcher trees. A branch without a result falls through to
+// the next one.
 func TestMatchers(t *testing.T) {
 	ip, sni, port := &networkv3.DestinationIPInput{}, &networkv3.ServerNameInput{}, &networkv3.DestinationPortInput{}
 	empty := ports("2", "never")
@@ -101,7 +102,7 @@ func TestMatchers(t *testing.T) {
 		matcher *xdsmatcherv3.Matcher
 		dst     string
 		sni     string
-		want    string // "" for the default chain, "closed" for none
+		want    string // "" for the default chain, "closed" for no chain
 	}{
 		{"a port", ports("443", "one"), "10.0.0.1:443", "", "one"},
 		{"another port", ports("443", "one"), "10.0.0.1:80", "", ""},

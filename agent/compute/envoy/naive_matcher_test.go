@@ -18,25 +18,26 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 )
 
-// outcome is what a part of a filter_chain_matcher says of a connection: a chain's name, or
-// nothing. As the functions of the naive interpreter of chains, those here are written from the
-// text alone: each part is drawn as a message and as a function that says the same in Go.
+// outcome evaluates a part of a filter_chain_matcher for a connection. It returns a chain's name,
+// or false for no match. Like the naive chain selection in this package, the functions here follow
+// only Envoy's documentation: each part is drawn both as a message and as an equivalent Go
+// function.
 type outcome func(*match.Seen) (chain string, ok bool)
 
-// drawnMatcher is a matcher in both forms.
+// drawnMatcher is a matcher as a message and as a function.
 type drawnMatcher struct {
 	message *xdsmatcherv3.Matcher
 	says    outcome
 }
 
-// choice is one branch: where it leads, and for whom.
+// choice is a branch of a matcher as a message and as a function.
 type choice struct {
 	on   *xdsmatcherv3.Matcher_OnMatch
 	says outcome
 }
 
-// drawChoice leads to a chain, one that is missing among them, or to a further matcher, which may
-// say nothing.
+// drawChoice draws a branch to a chain, which may not exist, or to a nested matcher, which may have
+// no match.
 func drawChoice(t *rapid.T, depth int) choice {
 	if depth > 0 && rapid.IntRange(0, 2).Draw(t, "goes on") == 0 {
 		m := drawMatcher(t, depth-1)
@@ -46,7 +47,7 @@ func drawChoice(t *rapid.T, depth int) choice {
 	return choice{toChain(name), func(*match.Seen) (string, bool) { return name, true }}
 }
 
-// firstOf says what the first says that says anything.
+// firstOf returns the first match in the list.
 func firstOf(s *match.Seen, list ...outcome) (string, bool) {
 	for _, says := range list {
 		if says == nil {
@@ -59,7 +60,7 @@ func firstOf(s *match.Seen, list ...outcome) (string, bool) {
 	return "", false
 }
 
-// someInputs are inputs as messages, and what they give of a connection, "" for nothing.
+// someInputs lists matcher inputs as messages, and their values for a connection. "" is no value.
 var someInputs = []struct {
 	message proto.Message
 	gives   func(*match.Seen) string
@@ -101,7 +102,7 @@ func drawMatcher(t *rapid.T, depth int) drawnMatcher {
 	return m
 }
 
-// drawExact is a map: the value that is there, and no other.
+// drawExact draws an exact match map.
 func drawExact(t *rapid.T, depth int) drawnMatcher {
 	input := rapid.SampledFrom(someInputs).Draw(t, "input")
 	to, says := map[string]*xdsmatcherv3.Matcher_OnMatch{}, map[string]outcome{}
@@ -115,7 +116,7 @@ func drawExact(t *rapid.T, depth int) drawnMatcher {
 		func(s *match.Seen) (string, bool) { return firstOf(s, says[input.gives(s)]) }}
 }
 
-// drawList is a list of predicates, asked in their order.
+// drawList draws a list of predicates that are evaluated in order.
 func drawList(t *rapid.T, depth int) drawnMatcher {
 	var entries []*xdsmatcherv3.Matcher_MatcherList_FieldMatcher
 	var says []outcome
@@ -166,9 +167,8 @@ func drawPredicate(t *rapid.T, depth int) (*xdsmatcherv3.Matcher_MatcherList_Pre
 		func(s *match.Seen) bool { return holdsA(s) || holdsB(s) }
 }
 
-// drawRanges is an IPMatcher: of the ranges that hold the address the longest is asked first, then
-// the others from the longest to the shortest but for exclusive ones, which only count where they
-// are the longest.
+// drawRanges draws an IPMatcher. It evaluates the ranges that contain the address from the longest
+// to the shortest. An exclusive range counts only if it is the longest.
 func drawRanges(t *rapid.T, depth int) drawnMatcher {
 	type branch struct {
 		prefix    netip.Prefix
@@ -210,9 +210,9 @@ func drawRanges(t *rapid.T, depth int) drawnMatcher {
 	}}
 }
 
-// drawNames is a ServerNameMatcher: the exact name, wildcards from the longest to the shortest,
-// then "*". A connection without a server name, as one that is not TLS, fits none of them; one with
-// an encrypted hello has the name that its outer hello shows.
+// drawNames draws a ServerNameMatcher. It evaluates the exact name, then wildcards from the longest
+// to the shortest, then "*". A connection without a server name or without TLS matches none of
+// them. With an encrypted hello, the name is that of the outer hello.
 func drawNames(t *rapid.T, depth int) drawnMatcher {
 	message := &xdsmatcherv3.ServerNameMatcher{}
 	to := map[string]outcome{}
@@ -244,8 +244,8 @@ func drawNames(t *rapid.T, depth int) drawnMatcher {
 	}}
 }
 
-// TestMatcherEqualsNaive compares the engine with that on random matchers and connections: 60,000
-// in the 100 cases.
+// TestMatcherEqualsNaive compares the engine with the functions of random matchers for random
+// connections: 60,000 in the 100 cases.
 func TestMatcherEqualsNaive(t *testing.T) {
 	var compared, named, unnamed int
 	rapid.Check(t, func(t *rapid.T) {
@@ -253,7 +253,7 @@ func TestMatcherEqualsNaive(t *testing.T) {
 			m := drawMatcher(t, 2)
 			l := passthrough()
 			l.FilterChainMatcher = m.message
-			for i := range 5 { // c5 is missing
+			for i := range 5 { // c5 does not exist
 				l.FilterChains = append(l.FilterChains, &listenerv3.FilterChain{Name: fmt.Sprint("c", i)})
 			}
 			if rapid.Bool().Draw(t, "default") {
@@ -266,7 +266,8 @@ func TestMatcherEqualsNaive(t *testing.T) {
 				want, index := "", match.NoIndex
 				switch name, ok := m.says(s); {
 				case ok:
-					// A chain that is missing is none: the default chain is not asked.
+					// If the named chain does not exist, the connection is closed, even if there is
+					// a default chain.
 					if index = slices.IndexFunc(l.FilterChains, func(c *listenerv3.FilterChain) bool {
 						return c.Name == name
 					}); index >= 0 {

@@ -15,13 +15,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 )
 
-// row is one combination of the values that a filter chain asks for. This file is the other opinion
-// on how Envoy chooses a chain: written from the description of the levels alone, with lists
-// instead of an index.
+// row is one combination of the values in a filter chain match. This file is a second
+// implementation of Envoy's chain selection. It follows only the documentation of the levels, and
+// uses lists instead of an index.
 type row struct {
 	chain       int
-	port        uint32 // 0 for none
-	destination string // "" for none
+	port        uint32 // 0 for any
+	destination string // "" for any
 	name        string
 	transport   string
 	alpn        string
@@ -69,8 +69,8 @@ func rowsOf(chains []*listenerv3.FilterChain) []row {
 	return out
 }
 
-// level keeps the rows whose value at a level is the best that a connection can have there: rank is
-// 0 for a value that does not fit, and higher for a better one.
+// level returns the rows with the highest rank. rank is 0 for a row that does not match, and higher
+// for a more specific match.
 func level(rows []row, rank func(row) int) []row {
 	best := 0
 	for _, r := range rows {
@@ -85,7 +85,8 @@ func level(rows []row, rank func(row) int) []row {
 	return out
 }
 
-// prefixRank is higher for longer prefixes; none is like a prefix of no bits.
+// prefixRank is higher for longer prefixes. A row without a prefix ranks below a prefix of length
+// 0.
 func prefixRank(prefix string, a netip.Addr) int {
 	if prefix == "" {
 		return 1
@@ -107,7 +108,8 @@ func exactRank(want, none, have bool) int {
 	return 0
 }
 
-// naive chooses a chain by the text; envoy.NoIndex and the level where nothing fits for none.
+// naive selects a chain. If no chain matches, it returns match.NoIndex and the level at which the
+// last row was eliminated.
 func naive(chains []*listenerv3.FilterChain, s *match.Seen) (int, match.Level) {
 	rows := rowsOf(chains)
 	local := s.Local || s.Src.Addr() == s.Dst.Addr() || s.Src.Addr().String() == "127.0.0.1" ||
@@ -160,7 +162,8 @@ func naive(chains []*listenerv3.FilterChain, s *match.Seen) (int, match.Level) {
 	return rows[0].chain, match.LevelChain
 }
 
-// The values that random chains and connections have. They are few, so that they meet.
+// These are the values of random chains and connections. There are few of them, so that matches
+// occur.
 var (
 	somePorts    = []uint32{0, 80, 443, 3306}
 	somePrefixes = []string{"10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32", "10.1.2.9/24", "0.0.0.0/0",
@@ -232,8 +235,8 @@ func drawSeen(t *rapid.T) *match.Seen {
 	return s
 }
 
-// TestChoiceEqualsNaive compares the two on random listeners: with the 100 cases that rapid makes
-// of it, 100,000 connections.
+// TestChoiceEqualsNaive compares both implementations for random listeners: 100,000 connections in
+// the 100 cases of rapid.
 func TestChoiceEqualsNaive(t *testing.T) {
 	compared, chosen := 0, 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// TestPacked: a packed resource has the bytes that it was made of, and where little differs it is
-// small.
+// TestPacked checks that a packed resource returns its original bytes, and that it is packed only
+// if it is similar to the base.
 func TestPacked(t *testing.T) {
 	text := func(name string) []byte {
 		var b strings.Builder
@@ -54,8 +54,7 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// FuzzPacked: whatever two bodies are, the packed one comes back as it was, from less than it
-// takes.
+// FuzzPacked checks that a packed resource returns its original bytes for arbitrary bodies.
 func FuzzPacked(f *testing.F) {
 	long := bytes.Repeat([]byte("some text that is long "), 20)
 	f.Add(long, bytes.Replace(long, []byte("text"), []byte("words"), 3))

@@ -37,7 +37,7 @@ func allowing(permission *rbacv3.Permission, principal *rbacv3.Principal) *rbacv
 	return rules
 }
 
-// TestRBAC: whom rules let through.
+// TestRBAC checks which clients and requests the rules allow.
 func TestRBAC(t *testing.T) {
 	seen := &match.Seen{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.1.0.2:1000"),
 		Direct: netip.MustParseAddrPort("10.2.0.3:2000"), ServerName: "a.com"}
@@ -138,8 +138,8 @@ func TestRBAC(t *testing.T) {
 	}
 }
 
-// TestNetworkRBAC: a connection that is refused before its bytes are read, and what shadow rules
-// would say.
+// TestNetworkRBAC checks that a network RBAC filter denies a connection before its bytes are read,
+// and that shadow rules only add a note.
 func TestNetworkRBAC(t *testing.T) {
 	deny := allowAll()
 	deny.Action = rbacv3.RBAC_DENY

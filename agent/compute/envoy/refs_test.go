@@ -31,7 +31,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
-	_ "github.com/nearside-mesh/nearside/agent/compute/kinds" // links all types of Envoy's API
+	_ "github.com/nearside-mesh/nearside/agent/compute/kinds" // links all message types of Envoy's API
 )
 
 func packAny(m proto.Message) *anypb.Any {
@@ -83,7 +83,7 @@ func secured(names ...string) *corev3.TransportSocket {
 		ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: packAny(&tlsv3.UpstreamTlsContext{CommonTlsContext: c})}}
 }
 
-// refsOf writes the references of a resource, "*" for any cluster.
+// refsOf formats the references of a resource. "*" is any cluster.
 func refsOf(t *testing.T, m proto.Message) string {
 	t.Helper()
 	r, err := envoy.NewResource(m)
@@ -108,7 +108,7 @@ func refsOf(t *testing.T, m proto.Message) string {
 	return strings.Join(out, ", ")
 }
 
-// TestRefs checks each kind of reference, and that a name in any other field is none.
+// TestRefs checks each kind of reference, and that a name in any other field is not a reference.
 func TestRefs(t *testing.T) {
 	weighted := &tcpv3.TcpProxy_WeightedClusters{WeightedClusters: &tcpv3.TcpProxy_WeightedCluster{
 		Clusters: []*tcpv3.TcpProxy_WeightedCluster_ClusterWeight{{Name: "b"}, {Name: "a"}, {Name: "b"}}}}
@@ -228,8 +228,8 @@ func TestRefsOfPacked(t *testing.T) {
 	}
 }
 
-// notReferences lists the fields with the word cluster in their name, of messages that a listener,
-// a route configuration, or a cluster may contain, that refer to no cluster which is served.
+// notReferences lists the fields whose names contain "cluster", in messages of listeners, route
+// configurations, and clusters, that do not refer to an xDS cluster.
 var notReferences = []string{
 	"envoy.config.bootstrap.", "envoy.config.core.v3.Node.", "envoy.config.endpoint.", "envoy.config.metrics.",
 	"envoy.extensions.clusters.dynamic_modules.v3.ClusterConfig.cluster_name", // the name of an implementation
@@ -238,7 +238,7 @@ var notReferences = []string{
 	"envoy.service.", "envoy.data.", "envoy.admin.", "envoy.api.v2.",
 }
 
-// TestRefFields looks for fields of Envoy's API that may refer to resources and are not known.
+// TestRefFields checks that every field of Envoy's API that may refer to a resource is known.
 func TestRefFields(t *testing.T) {
 	count := 0
 	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {
@@ -268,7 +268,8 @@ func TestRefFields(t *testing.T) {
 	}
 }
 
-// TestLogTargets finds the files and collectors of all loggers of a listener.
+// TestLogTargets checks that LogTargets finds the files and collectors of all loggers of a
+// listener.
 func TestLogTargets(t *testing.T) {
 	file := func(path string) []*accesslogv3.AccessLog {
 		return []*accesslogv3.AccessLog{{ConfigType: &accesslogv3.AccessLog_TypedConfig{
@@ -292,7 +293,7 @@ func TestLogTargets(t *testing.T) {
 	}
 }
 
-// FuzzRefs checks that no body makes the search fail.
+// FuzzRefs checks that the search for references handles any body.
 func FuzzRefs(f *testing.F) {
 	for _, m := range []proto.Message{filtered(managerOf(&luav3.Lua{InlineCode: "x"})), routed(&routev3.RouteAction{})} {
 		r, err := envoy.NewResource(m)

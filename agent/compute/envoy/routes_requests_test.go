@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// inbound is a listener with one HTTP filter chain.
+// inbound returns a listener with one HTTP filter chain.
 func inbound(m *hcmv3.HttpConnectionManager) *listenerv3.Listener {
 	return &listenerv3.Listener{Name: "in", Address: address("10.0.0.1", 80),
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{filter("hcm", m)}}}}
@@ -25,7 +25,7 @@ func inbound(m *hcmv3.HttpConnectionManager) *listenerv3.Listener {
 var toInbound = &match.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.0.0.2:1000"),
 	First: match.HTTP11}
 
-// TestRequests: the way of requests through an HTTP connection manager.
+// TestRequests checks the processing of requests by an HTTP connection manager.
 func TestRequests(t *testing.T) {
 	deny := allowAll()
 	deny.Action = rbacv3.RBAC_DENY
@@ -108,8 +108,8 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestRequestPlaces: the parts of the config that decide are named as they stand in it, those of
-// RDS in their own resource.
+// TestRequestPlaces checks that a trace names the parts of the config that decide by their
+// position, and routes from RDS by their own resource.
 func TestRequestPlaces(t *testing.T) {
 	got := match.Open(snapshot(t, inbound(manager(host("x", "c", "x"), host("a", "c", "a.com"))), originalDst("c")), nil).
 		Request(toInbound, &match.Request{Host: "a.com"})
@@ -151,7 +151,7 @@ func TestRequestPlaces(t *testing.T) {
 	}
 }
 
-// TestWhyHosts: of each virtual host that is not chosen an explanation says why.
+// TestWhyHosts checks that a trace explains why each other virtual host is not chosen.
 func TestWhyHosts(t *testing.T) {
 	m := manager(host("all", "c", "*"), host("exact", "c", "a.b.com"), host("suffix", "c", "x.com", "*.b.com"),
 		host("prefix", "c", "a.*"), host("other", "c", "c.com", "*.c.com", "d.*"))

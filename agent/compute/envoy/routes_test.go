@@ -47,7 +47,7 @@ func TestVirtualHosts(t *testing.T) {
 	}
 }
 
-// TestRouteMatches: which requests a route takes.
+// TestRouteMatches checks which requests a route matches.
 func TestRouteMatches(t *testing.T) {
 	prefix := func(p string) *routev3.RouteMatch { return toCluster("", p, "c").Match }
 	insensitive := prefix("/A")

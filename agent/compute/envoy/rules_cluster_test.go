@@ -366,7 +366,7 @@ func goodCases() []goodCase {
 	return slices.Concat(listenerGoodCases(), httpGoodCases(), clusterGoodCases(), partGoodCases())
 }
 
-// rename sends a resource under another name than its own.
+// rename returns an edit that changes the name of a resource but not the name in its body.
 func rename(k envoy.Kind, name string) func(*envoy.Snapshot) {
 	return func(s *envoy.Snapshot) {
 		for i, r := range s[k] {

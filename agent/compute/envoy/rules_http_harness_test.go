@@ -91,7 +91,7 @@ func abort(status uint32) *faultv3.HTTPFault {
 		Percentage: &typev3.FractionalPercent{Numerator: 1}}}
 }
 
-// bigRegex has a program of several hundred instructions.
+// bigRegex compiles to a program of several hundred instructions.
 var bigRegex = strings.Repeat("(a|b)c", 60)
 
 func safeRegex(pattern string) *routev3.RouteMatch {

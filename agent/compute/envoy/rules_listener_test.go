@@ -21,14 +21,14 @@ func typedExtension(name string, m proto.Message) *xdscorev3.TypedExtensionConfi
 	return &xdscorev3.TypedExtensionConfig{Name: name, TypedConfig: pack(m)}
 }
 
-// toChain is an on_match that names a filter chain.
+// toChain returns an on_match that names a filter chain.
 func toChain(name string) *xdsmatcherv3.Matcher_OnMatch {
 	return &xdsmatcherv3.Matcher_OnMatch{
 		OnMatch: &xdsmatcherv3.Matcher_OnMatch_Action{Action: typedExtension("filter-chain-name", wrapperspb.String(name))},
 	}
 }
 
-// exact is a matcher that looks up an input.
+// exact returns a matcher with an exact match map.
 func exact(input proto.Message, to map[string]*xdsmatcherv3.Matcher_OnMatch) *xdsmatcherv3.Matcher {
 	return &xdsmatcherv3.Matcher{
 		MatcherType: &xdsmatcherv3.Matcher_MatcherTree_{MatcherTree: &xdsmatcherv3.Matcher_MatcherTree{
@@ -38,7 +38,7 @@ func exact(input proto.Message, to map[string]*xdsmatcherv3.Matcher_OnMatch) *xd
 		}}}
 }
 
-// custom is a matcher that leaves the lookup to another message.
+// custom returns a matcher with the custom match m.
 func custom(input, m proto.Message) *xdsmatcherv3.Matcher {
 	return &xdsmatcherv3.Matcher{
 		MatcherType: &xdsmatcherv3.Matcher_MatcherTree_{MatcherTree: &xdsmatcherv3.Matcher_MatcherTree{
@@ -55,7 +55,7 @@ func ports(to ...string) *xdsmatcherv3.Matcher {
 	return exact(&networkv3.DestinationPortInput{}, m)
 }
 
-// secondListener is a listener of its own with one chain.
+// secondListener returns a separate listener with one chain.
 func secondListener(name string, a *corev3.Address) *listenerv3.Listener {
 	return &listenerv3.Listener{Name: name, Address: a,
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{tcpProxy("static")}}}}

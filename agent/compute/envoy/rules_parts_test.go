@@ -9,7 +9,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	corsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3" // for protojson, as below
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3" // protojson needs it, see below
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/path/rewrite/uri_template/v3"
@@ -20,7 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// of reads a message.
+// of decodes a message from JSON.
 func of[T proto.Message](m T, text string) T {
 	if err := protojson.Unmarshal([]byte(text), m); err != nil {
 		panic(text + ": " + err.Error())
@@ -28,15 +28,16 @@ func of[T proto.Message](m T, text string) T {
 	return m
 }
 
-// filterOf is an HTTP filter of a type below envoy.extensions.filters.http with these fields.
+// filterOf returns an HTTP filter with the given fields. Its type is in
+// envoy.extensions.filters.http.
 func filterOf(typeName, fields string) *hcmv3.HttpFilter {
 	return of(&hcmv3.HttpFilter{},
 		`{"name": "x", "typedConfig": {"@type": "type.googleapis.com/envoy.extensions.filters.http.`+typeName+`", `+
 			fields+`}}`)
 }
 
-// partCases are about the parts of filters, routes, clusters and listeners that have a rule in
-// common.
+// partCases returns the cases of rules that apply to several kinds of filters, routes, clusters,
+// and listeners.
 func partCases() []ruleCase {
 	const manager = "/filterChains/0/filters/0/typedConfig"
 	const filter = manager + "/httpFilters/0/typedConfig"
@@ -187,7 +188,8 @@ func partCases() []ruleCase {
 	}...)
 }
 
-// partGoodCases are the false alarms of before: Envoy takes all of these.
+// partGoodCases returns configs that Envoy accepts and that an earlier version of the check
+// reported.
 func partGoodCases() []goodCase {
 	return []goodCase{
 		{10, "its own further address twice", func(b *base) {

@@ -16,12 +16,12 @@ type ruleCase struct {
 	name     string
 	severity finding.Severity
 	resource string // "" for the listener "in"
-	pointer  string // that the finding's begins with
-	words    string // of the message
+	pointer  string // prefix of the finding's pointer
+	words    string // text that the message contains
 	breaks   func(*base)
 }
 
-// goodCase is a config close to a bad one that has nothing to say about it by a rule.
+// goodCase is a config that is similar to a bad one but does not break the rule.
 type goodCase struct {
 	rule int
 	name string
@@ -51,8 +51,8 @@ func TestBaseIsGood(t *testing.T) {
 	}
 }
 
-// TestRules breaks every rule, one at a time, and sees that the finding says which rule and where.
-// What is not broken is not found.
+// TestRules breaks one rule at a time, and checks that a finding names the rule and the location of
+// the fault. Every rule that the check implements must have a case.
 func TestRules(t *testing.T) {
 	certificate, key := keyPair(t)
 	shown := map[int]bool{}
@@ -94,7 +94,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestGoodNeighbours: what is just right is not found.
+// TestGoodNeighbours checks that valid configs close to a bad one have no findings.
 func TestGoodNeighbours(t *testing.T) {
 	certificate, key := keyPair(t)
 	for _, c := range goodCases() {

@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 )
 
-// policies are those of the vectors, as the listeners that they become without any closure over
-// prefixes.
+// policies maps the names of the policies in TestVectors to their filter chains, without the
+// closure over prefixes.
 var policies = map[string][]*listenerv3.FilterChain{
 	"A": {chain("tls_api", "tls api.example.com :443"), chain("tcp_ip", "tcp 10.0.0.1 :443")},
 	"B": {chain("tls_*", "tls *.example.com :443"), chain("tls_api", "tls api.example.com :443"),
@@ -25,22 +25,22 @@ var policies = map[string][]*listenerv3.FilterChain{
 		host("any", "any.com", "any.com", "any.com:80"), host("no_match", "none", "*")),
 		chain("http_any", "http", host("any", "any.com", "any.com", "any.com:*"), host("no_match", "none", "*"))},
 	"v6": {chain("tls_ip", "tls b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6 :443")},
-	// With the closure over prefixes: what holds for a covering prefix is said again for the covered
-	// one.
+	// With the closure over prefixes, the chains of a covering prefix are repeated for each covered
+	// prefix.
 	"A closed": {chain("tls_api", "tls api.example.com :443"), chain("tcp_ip", "tcp 10.0.0.1 :443"),
 		chain("tls_api_ip", "tls api.example.com 10.0.0.1 :443")},
 	"E closed": {chain("tcp_8", "tcp 10.0.0.0/8"), chain("tls_16", "tls 10.1.0.0/16"), chain("tcp_16", "tcp 10.1.0.0/16")},
 }
 
-// TestVectors are the connections whose way is known: from a port of Envoy's search, from a
-// simulator of another mesh, or from the rules.
+// TestVectors checks connections whose expected result is known: from a port of Envoy's search,
+// from the simulator of another mesh, or from the rules.
 func TestVectors(t *testing.T) {
 	for _, c := range []struct {
 		name, policy, dst string
 		first             match.FirstBytes
 		sni, host         string
 		chain             string // or "close at LEVEL"
-		cluster           string // where it is not that of the chain
+		cluster           string // "" if it has the chain's name
 	}{
 		{"1", "A", "10.0.0.9:443", match.TLSHello, "api.example.com", "", "tls_api", ""},
 		{"2", "A", "10.0.0.1:443", match.TLSHello, "api.example.com", "", "close at transport_protocol", ""},
@@ -124,7 +124,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// chosen is what was chosen at a level, the last time it was asked.
+// chosen returns the last choice at a level.
 func chosen(t *match.Trace, l match.Level) string {
 	out := ""
 	for _, s := range t.Steps {

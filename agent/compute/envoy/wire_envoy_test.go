@@ -17,7 +17,7 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3" // is packed in wireListeners
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3" // for packing in wireListeners
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -26,12 +26,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// wire is a config, and the Envoy that runs it.
+// wire is a config and the Envoy that runs it.
 type wire struct {
 	config *match.Config
-	real   bool                      // there is an Envoy that runs it
-	at     map[string]netip.AddrPort // listeners
-	got    chan seenRequest          // by the mirror
+	real   bool                      // whether an Envoy runs it
+	at     map[string]netip.AddrPort // listener addresses by name
+	got    chan seenRequest          // requests that the mirror received
 }
 
 type seenRequest struct{ path, host, headers string }
@@ -114,7 +114,7 @@ func newWire(t *testing.T) *wire {
 	return w
 }
 
-// serveUpstream answers with what it got, and takes upgrades.
+// serveUpstream answers with the request that it received, and accepts upgrades.
 func serveUpstream(rw http.ResponseWriter, r *http.Request) {
 	s := seenOf(r)
 	if to := r.Header.Get("Upgrade"); to != "" {
@@ -133,7 +133,7 @@ func serveUpstream(rw http.ResponseWriter, r *http.Request) {
 	rw.Header().Set("X-Headers", s.headers)
 }
 
-// ownHeaders are set by Envoy itself.
+// ownHeaders lists the headers that Envoy itself adds.
 var ownHeaders = []string{"x-forwarded-proto", "x-request-id", "x-envoy-expected-rq-timeout-ms",
 	"x-envoy-original-path", "x-envoy-original-host", "x-envoy-internal", "x-forwarded-for"}
 
@@ -160,12 +160,12 @@ func headersText(list []match.Header) string {
 	return strings.Join(out, " ")
 }
 
-// conn is a connection to a listener.
+// conn returns a connection to a listener.
 func (w *wire) conn(listener string, first match.FirstBytes) *match.Conn {
 	return &match.Conn{Dst: w.at[listener], Src: netip.MustParseAddrPort("127.0.0.1:4000"), First: first}
 }
 
-// TestWire asks what becomes of requests, and compares the answers with what is written and with a
+// TestWire evaluates requests, and compares the results with the expected ones and with those of a
 // real Envoy.
 func TestWire(t *testing.T) {
 	w := newWire(t)
@@ -224,7 +224,7 @@ func TestWire(t *testing.T) {
 				t.Errorf("explained: %v, waits %+v (%s); want %v, %+v", trace.Outcome, trace.Wait, trace.Reason,
 					row.outcome, row.wait)
 			}
-			if !w.real || row.outcome == match.Broken { // which says nothing for an hour
+			if !w.real || row.outcome == match.Broken { // Envoy would wait for an hour
 				return
 			}
 			c, err := net.Dial("tcp", w.at[row.listener].String())
@@ -240,7 +240,7 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// send has a client of its own send a request, byte by byte as it is written.
+// send sends a request over a new connection, byte by byte as given, and returns the response.
 func (w *wire) send(t *testing.T, listener string, first match.FirstBytes, req *match.Request) *http.Response {
 	t.Helper()
 	c, err := net.Dial("tcp", w.at[listener].String())
@@ -278,8 +278,8 @@ func (w *wire) send(t *testing.T, listener string, first match.FirstBytes, req *
 	return resp
 }
 
-// startWireEnvoy runs an Envoy with a static config until the test ends, and returns where its
-// listeners are once it is live; nil where there is no Envoy.
+// startWireEnvoy runs an Envoy with a static config until the test ends. It returns the addresses
+// of the listeners once Envoy is live, or nil if no Envoy is available.
 func startWireEnvoy(t *testing.T, bootstrap string) map[string]netip.AddrPort {
 	path := envoytest.Look()
 	if path == "" {

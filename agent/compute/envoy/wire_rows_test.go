@@ -8,8 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 )
 
-// wireManager is an HTTP connection manager with some more fields and routes, as YAML in one line
-// each.
+// wireManager returns a filter chain with an HTTP connection manager that has the additional
+// fields, filters, and routes. Each of them is YAML on one line.
 func wireManager(fields string, filters string, routes ...string) string {
 	if len(routes) == 0 {
 		routes = []string{"{match: {prefix: /}, route: {cluster: up}}"}
@@ -29,7 +29,7 @@ const (
 	wireInspect = `listener_filters: [{name: inspector, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector}}], listener_filters_timeout: 0.05s, `
 )
 
-// wireListeners are the listeners by name: their filter chain, and what goes before it.
+// wireListeners maps a listener's name to its filter chain and to additional listener fields.
 var wireListeners = map[string][2]string{
 	"plain": {wireManager("", "",
 		`{match: {path: /on}, route: {cluster: up, upgrade_configs: [{upgrade_type: WebSocket}]}}`,
@@ -66,14 +66,15 @@ token_bucket: {max_tokens: 1, fill_interval: 3600s}, filter_enabled: {default_va
 	"inspected": {wireManager("", ""), wireInspect + "continue_on_listener_filters_timeout: true, "},
 }
 
-// wireRows are asked of this package and, where there is one, of a real Envoy.
+// wireRows lists requests with their expected results. A real Envoy must have the same results, if
+// one is available.
 var wireRows = []struct {
 	name, listener string
 	first          match.FirstBytes
 	req            match.Request
-	status         uint32 // of Envoy or of the server behind
-	path, host     string // that the server gets; "" where none does
-	headers        string // x- headers that it gets
+	status         uint32 // from Envoy or from the upstream
+	path, host     string // that the upstream receives; "" if it receives no request
+	headers        string // x- headers that the upstream receives
 	location       string
 }{
 	{"a request", "plain", match.HTTP11, match.Request{}, 200, "/", "a.com", "x-all=of-all x-host=of-host", ""},
@@ -145,7 +146,7 @@ func upgrading(to, path string) match.Request {
 		Headers: []match.Header{{Name: "Connection", Value: "Upgrade"}, {Name: "Upgrade", Value: to}}}
 }
 
-// wireSilent are clients that wait for the server to speak.
+// wireSilent lists the results for clients that wait for the server to speak.
 var wireSilent = []struct {
 	listener string
 	outcome  match.Outcome

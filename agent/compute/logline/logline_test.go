@@ -12,7 +12,8 @@ import (
 
 var names = []string{"START_TIME", "UPSTREAM_CLUSTER", "RESPONSE_CODE"}
 
-// TestReader: what JSON lines and lines of text say, and which lines are of no format.
+// TestReader checks the values that are read from JSON and text lines, and that lines of other
+// formats are refused.
 func TestReader(t *testing.T) {
 	text := logline.Format{Text: "[%START_TIME%] %RESPONSE_CODE% %REQ(A)% %UPSTREAM_CLUSTER%\n"}
 	fields := logline.Format{JSON: map[string]any{"t": "%START_TIME%", "code": "%RESPONSE_CODE%",
@@ -20,7 +21,7 @@ func TestReader(t *testing.T) {
 	for _, c := range []struct {
 		name, line string
 		format     logline.Format
-		want       []string // nil: not of the format
+		want       []string // nil if the line does not have the format
 	}{
 		{"text", "[2026-11-23T10:00:00.000Z] 200 any thing backend",
 			text, []string{"2026-11-23T10:00:00.000Z", "backend", "200"}},
@@ -65,7 +66,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// TestForgeable names what puts line breaks into a text.
+// TestForgeable checks which operators can write line breaks into a text log.
 func TestForgeable(t *testing.T) {
 	for text, want := range map[string]string{
 		"%START_TIME% %QUERY_PARAM(a)%": "%QUERY_PARAM(a)%",
@@ -91,7 +92,8 @@ func formats(texts ...string) []logline.Format {
 	return out
 }
 
-// TestFamilies: formats that differ in words are read together, and the words say whose line it is.
+// TestFamilies checks that formats that differ only in words form one family, and that the words in
+// a line identify its format.
 func TestFamilies(t *testing.T) {
 	const http, tcp = "[%%START_TIME%%] \"%%REQ(:PATH)%%\" %%RESPONSE_CODE%% \"web\" \"%s\" \"%%UPSTREAM_HOST%%\"",
 		"[%%START_TIME%%] web->%%UPSTREAM_HOST%%(%s) took %%DURATION%%ms"
@@ -109,7 +111,7 @@ func TestFamilies(t *testing.T) {
 			"[backend] 10.0.0.1:80",
 		`[2026-11-23T10:00:00.000Z] "/" 200 "web" "backend-2" "10.0.0.1:80"`: "0 [1] [backend-2] 10.0.0.1:80",
 		`[2026-11-23T10:00:00.000Z] "/" 200 "web" "gone" "-"`:                "0 [] [gone] -",
-		// what came before was sent by the client
+		// the path, which the client chose, imitates the fields of another format
 		`[2026-11-23T10:00:00.000Z] "/" 200 "web" "backend-2" "10.0.0.1:80" 200 "web" "backend" "10.0.0.9:80"`: "0 [0 3] " +
 			"[backend] 10.0.0.9:80",
 		`[2026-11-23T10:00:00.000Z] web->10.0.0.1:80(db) took 5ms`:           "1 [2] [db] 10.0.0.1:80",
@@ -137,7 +139,7 @@ func TestFamilies(t *testing.T) {
 			t.Errorf("%s: %q, want %q", line, got, want)
 		}
 	}
-	// A family of one says whose line it is where the word is known, and stands there once.
+	// A family with one format identifies a line only if the position of the word is known.
 	for text, want := range map[string]string{"%START_TIME% db": "[] [cart] true", "db %START_TIME% db": "[] [] false"} {
 		one, _ := logline.Families([]logline.Format{{Text: text, Name: "db"}}, "START_TIME")
 		e, ok := one[0].Read([]byte("- cart"))
@@ -156,7 +158,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestLoggers finds the loggers of a listener where Envoy takes them.
+// TestLoggers checks that Loggers finds the access loggers in all fields where Envoy accepts them.
 func TestLoggers(t *testing.T) {
 	const log = `{"name":"envoy.access_loggers.file",%s"typedConfig":{"path":"/%s","logFormat":{"textFormatSource":{"inlineString":"x"}}}}`
 	l := fmt.Sprintf(`{"accessLog":[%s],"filterChains":[{"filters":[{"name":"a"},{"typedConfig":{"cluster":"c","accessLog":[%s]}}]}],"defaultFilterChain":{"filters":[{"typedConfig":{"accessLog":[%s,{"name":"otel"}]}}]}}`,
@@ -180,8 +182,8 @@ func TestLoggers(t *testing.T) {
 	}
 }
 
-// FuzzFamilies: what is read of a line stands in it, and a line that two formats of a family could
-// have written is given to both.
+// FuzzFamilies checks that each value that is read from a line is part of that line, and that a
+// line that matches several formats of a family is attributed to all of them.
 func FuzzFamilies(f *testing.F) {
 	f.Add("%START_TIME% a %UPSTREAM_HOST%", "%START_TIME% b %UPSTREAM_HOST%", "- b 10.0.0.1:80", false)
 	f.Add("\"a\" %REQ(B)%", "\"c\" %REQ(B)%", `"a" x "c"`, false)

@@ -8,8 +8,9 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// TestDomains: a name outside of the meshes has virtual addresses for those alone whose proxy takes
-// connections to them: workloads by their address, and where all proxies of the node do, everybody.
+// TestDomains checks that an external name has virtual addresses only for clients whose proxy
+// intercepts connections to them. Workloads are recognized by their address. Other clients get the
+// addresses only if all proxies of the node intercept them.
 func TestDomains(t *testing.T) {
 	const name = "db.example.com"
 	const redirected = "  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}\n"
@@ -23,7 +24,7 @@ func TestDomains(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		local  []string
-		tells  map[string]bool // by the address of the client, "" for any other
+		tells  map[string]bool // whether a client with this address gets addresses; "" is any other client
 		listed bool
 	}{
 		{"one of two", []string{"a/x", "a/y"}, map[string]bool{"10.0.0.1": true, "10.0.0.2": false, "": false}, true},

@@ -18,16 +18,16 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// world is meshes that follow each other, as in an agent.
+// world derives successive versions of meshes, as an agent does.
 type world struct {
 	t       testing.TB
 	prev    map[string]*mesh.View
-	domains []string // outside of the meshes, with virtual addresses
+	domains []string // external names with virtual addresses
 }
 
 func newWorld(t testing.TB) *world { return &world{t: t, prev: map[string]*mesh.View{}} }
 
-// meshes derives all meshes of documents. local are dataplanes on the node, as mesh/name.
+// meshes derives all meshes of the documents. local lists the dataplanes on the node as mesh/name.
 func (w *world) meshes(text string, local ...string) []names.Mesh {
 	w.t.Helper()
 	rs, faults := kinds.Registry().Decode("test", []byte(text))
@@ -72,7 +72,7 @@ func service(in, name string) string {
 		"selector: {dataplaneTags: {kuma.io/service: %s}}\n  ports: [{port: 80, name: web}, {port: 443}]\n", in, name, name)
 }
 
-// owners writes every name with its owner and who does not have it.
+// owners formats each name with its owner and with the services that lost it.
 func owners(t *names.Table) (out []string) {
 	var claims names.Claims
 	for _, n := range t.Names {
@@ -85,8 +85,8 @@ func owners(t *names.Table) (out []string) {
 	return out
 }
 
-// TestOwners: of services of two meshes that want one name, one has it whatever the order, and it
-// is said why the other has not.
+// TestOwners checks that a name claimed by several services has the same owner in any order of the
+// resources, and that the other claims have a reason.
 func TestOwners(t *testing.T) {
 	docs := aMesh("a") + aMesh("b") + dataplane("a", "x", "10.0.0.1", "x", "") + dataplane("b", "x", "10.0.0.2", "x", "") +
 		dataplane("a", "y.svc", "10.0.0.3", "y.svc", "") + service("b", "y") + generator("g", "{{ .DisplayName }}.svc.mesh")
@@ -120,7 +120,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestSuffixes is which suffixes belong to the meshes.
+// TestSuffixes checks which suffixes belong to the meshes.
 func TestSuffixes(t *testing.T) {
 	docs := aMesh("a") + service("a", "x") + generator("a", "{{ .DisplayName }}.svc.{{ .Zone }}.Mesh.Local") +
 		generator("b", "{{ .DisplayName }}-db.team.example") + generator("c", "{{ .DisplayName }}.com") + generator("d",
@@ -163,7 +163,7 @@ func TestSuffixes(t *testing.T) {
 
 const transparent = "  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001%s}\n"
 
-// TestViews is what the workloads of a node are told.
+// TestViews checks which names and address families the workloads of a node can resolve.
 func TestViews(t *testing.T) {
 	docs := aMesh("a") + dataplane("a", "all", "10.0.0.1", "s1", fmt.Sprintf(transparent, "")) +
 		dataplane("a", "some", "10.0.0.2", "s2", fmt.Sprintf(transparent, ", reachableServices: [s1]")) +
@@ -217,7 +217,7 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestReuse: a table whose input says the same is the same one.
+// TestReuse checks that a table with unchanged input is reused.
 func TestReuse(t *testing.T) {
 	w := newWorld(t)
 	docs := aMesh("a") + aMesh("b") +
@@ -241,7 +241,8 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// TestChanges: whatever follows on what, the change of a table leads to what is made anew.
+// TestChanges checks that an incrementally updated table equals a newly built one after random
+// changes.
 func TestChanges(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t)
@@ -310,7 +311,7 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// many is a mesh with so many tag services.
+// many returns a mesh with n tag services.
 func many(n int) string {
 	var b strings.Builder
 	b.WriteString(aMesh("a"))

@@ -17,12 +17,13 @@ func linesOf(t testing.TB, format string, names ...string) (*substitution.Lines,
 	return substitution.NewLines(segs, names...)
 }
 
-// TestLines: values are found where they were written, whatever clients have put into others.
+// TestLines checks that values are read from where the format wrote them, whatever clients put into
+// other values.
 func TestLines(t *testing.T) {
 	const name, flags, to = "REQUESTED_SERVER_NAME", "RESPONSE_FLAGS", "DOWNSTREAM_LOCAL_ADDRESS"
 	for _, c := range []struct {
 		format, line string
-		want         []string // nil: no line of the format
+		want         []string // nil if the line does not have the format
 	}{
 		{"%RESPONSE_FLAGS% 100%% %REQUESTED_SERVER_NAME%", "NR 100% a.example", []string{"a.example", "NR", ""}},
 		{"[%START_TIME%] %RESPONSE_FLAGS% %DOWNSTREAM_LOCAL_ADDRESS%", "[2026-11-23T04:28:29.613Z] UH [2001:db8::1]:443",
@@ -31,7 +32,7 @@ func TestLines(t *testing.T) {
 		{"%RESPONSE_FLAGS%|%REQUESTED_SERVER_NAME%", "NR|a b", nil},
 		{"%RESPONSE_FLAGS%|%REQUESTED_SERVER_NAME%|x", "NR|a|y|x", nil},
 		{"%RESPONSE_FLAGS%|x", "NR|xx", nil},
-		// What a header holds cannot imitate the values around it.
+		// The value of a header cannot imitate the values around it.
 		{"%REQ(USER-AGENT)% %RESPONSE_FLAGS% %DOWNSTREAM_LOCAL_ADDRESS%", "x NR 10.0.0.1:443 - 10.0.0.2:80",
 			[]string{"", "-", "10.0.0.2:80"}},
 		{"%RESPONSE_FLAGS% %REQ(USER-AGENT)% %DOWNSTREAM_LOCAL_ADDRESS%", "- 10.0.0.1:443\tNR 10.0.0.2:80",
@@ -59,8 +60,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestLinesOfSome: what is not certain is as if it were not there, and the reason is told; of an
-// operator that stands twice the place that is certain counts.
+// TestLinesOfSome checks that an ambiguous value is omitted with a reason. If an operator occurs
+// twice, the unambiguous occurrence is read.
 func TestLinesOfSome(t *testing.T) {
 	segs, err := substitution.ParseFormat("%REQ(A)% %RESPONSE_FLAGS% %REQ(B)% %RESPONSE_CODE% %UPSTREAM_CLUSTER%")
 	if err != nil {
@@ -83,7 +84,7 @@ func TestLinesOfSome(t *testing.T) {
 	}
 }
 
-// FuzzLines: what is read from a line stands in it.
+// FuzzLines checks that each value that is read from a line is part of that line.
 func FuzzLines(f *testing.F) {
 	f.Add("%RESPONSE_FLAGS% %REQ(A)% %REQUESTED_SERVER_NAME%", "NR x y a.example")
 	f.Fuzz(func(t *testing.T, format, line string) {
