@@ -179,9 +179,9 @@ func TestPoolAndFiles(t *testing.T) {
 	has(t, b, poolTimeout, "gossip:a")
 }
 
-// TestPoolOfBefore checks that resources written before the node joined a pool become part of the
-// pool.
-func TestPoolOfBefore(t *testing.T) {
+// TestPoolImportsExisting checks that resources stored before the pool existed are replicated to
+// it.
+func TestPoolImportsExisting(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	a := agenttest.Up(t, dir, agent.Deps{}, "node.name=a")
 	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n")

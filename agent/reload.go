@@ -40,7 +40,7 @@ func (a *Agent) Reload(o config.LoadOptions) {
 	}
 	if live.AuditLog.Limits != now.AuditLog.Limits {
 		if err := a.audit.SetLimits(live.AuditLog.Limits); err != nil { // already validated
-			a.log.Error("the limits of the audit log do not change", "error", err)
+			a.log.Error("cannot change the limits of the audit log", "error", err)
 		}
 	}
 	// Logged last, when the changes are in force.

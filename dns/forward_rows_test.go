@@ -270,7 +270,7 @@ func testMixedCaseUpstream(t *testing.T) {
 	if got := q.Question[0].Name; got == name || strings.ToLower(got) != name {
 		t.Errorf("the server is asked for %q", got)
 	}
-	// A reply with the right ID and another case is not accepted.
+	// A reply with the right ID but different letter case is rejected.
 	lowered := func(q *upstreamQuery, addr string) {
 		m := new(mdns.Msg)
 		m.SetReply(q.Msg)

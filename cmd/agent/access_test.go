@@ -17,7 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// stranger is a user that nothing on the host belongs to.
+// stranger is a UID that owns nothing on the host.
 const stranger = 54321
 
 // accessSocket is an agent with roles, whose socket every user may open.

@@ -71,9 +71,9 @@ func repeat(s syscall.Signal, n int) (out []syscall.Signal) {
 	return out
 }
 
-// TestAccessLogRemovedUnderLoad removes the FIFO that an Envoy writes into, and puts a file in the
-// place of the next one: both times the FIFO is there again, the Envoy opens it, and each line is
-// in the log once.
+// TestAccessLogRemovedUnderLoad removes one FIFO of an Envoy and replaces the next with a regular
+// file. Each time the agent must recreate the FIFO, Envoy must reopen it, and each line must be
+// logged exactly once.
 func TestAccessLogRemovedUnderLoad(t *testing.T) {
 	w := loggingToFile(t)
 	fifos, err := filepath.Glob(w.dir + "/run/access/nearside-default.web-*.fifo")

@@ -56,7 +56,8 @@ func bundleOf(t *testing.T, d *daemon) map[string][]byte {
 	}
 }
 
-// TestDebug: a bundle has what helps, profiles can be read, and the level of the log changes.
+// TestDebug checks that a debug bundle is complete, that profiles are served, and that the log
+// level can be changed.
 func TestDebug(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)

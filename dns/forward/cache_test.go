@@ -187,7 +187,7 @@ func BenchmarkHit(b *testing.B) {
 	}
 }
 
-// BenchmarkMiss has 64 questions in flight. Its time includes the server.
+// BenchmarkMiss has 64 questions in flight. The measured time includes the server's.
 func BenchmarkMiss(b *testing.B) {
 	f, stop := benchForwarder(b)
 	defer stop()

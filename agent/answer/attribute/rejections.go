@@ -51,7 +51,8 @@ type BlameQuestion struct {
 // resource whose bytes have changed since the rejection is not in the result.
 //
 // For a resource that the agent's check withholds, policies without which the check accepts it come
-// first. A resource that is withheld only because of another one has the policies of that one.
+// first. For a resource that is withheld only because of another one, it returns the policies of
+// the other one.
 func FindBlame(q BlameQuestion) (map[draft.ResourceID][]api.Blame, error) {
 	if q.Fields == nil {
 		q.Fields = map[string]string{}

@@ -147,10 +147,10 @@ func TestServersDisagree(t *testing.T) {
 func TestDestinations(t *testing.T) {
 	docs := secured + permission("all", "{kind: Mesh}", "{kind: Mesh}", "Allow")
 	for _, tc := range []struct{ ask, verdict, listener, reason string }{
-		{"request 127.0.0.1:10001", "allowed", "outbound:127.0.0.1:10001", "cluster backend gets it"},
+		{"request 127.0.0.1:10001", "allowed", "outbound:127.0.0.1:10001", "forwarded to cluster backend"},
 		// without redirection, names of the mesh do not resolve to a listener
 		{"request backend.mesh:80", "closed", "", "no listener is bound"},
-		{"connection db:1", "allowed", "outbound:127.0.0.1:10002", "cluster db gets it"},
+		{"connection db:1", "allowed", "outbound:127.0.0.1:10002", "forwarded to cluster db"},
 		{"connection nothing:80", "closed", "outbound:127.0.0.1:10003", "has no endpoints"},
 		{"connection 127.0.0.1:9", "closed", "", "no listener is bound to 127.0.0.1:9"},
 		{"connection 198.51.100.1:443 tls", "allowed", "", "the connection bypasses its proxy"},

@@ -113,7 +113,7 @@ func (x *dnsQuestion) dataplane(in, name string) error {
 	c.Dataplane = &ref
 	v, local := x.in.Table.ViewOf(names.Mesh{View: m.View, Policies: m.Policies}, r)
 	if !local {
-		c.Note = "its proxy is not connected to this node: these are the answers that it would get"
+		c.Note = "its proxy is not connected to this node; the answers shown are those it would get here"
 	}
 	addr, err := netip.ParseAddr(spec.Networking.Address)
 	switch {

@@ -1,14 +1,14 @@
 // Package traffic answers questions from access logs: which services the traffic of a proxy has
 // used, which connections it has refused, and which lines of a log match a filter.
 //
-// Lines come from a file with its rotated backups, or from a stream; both have one form,
-// [rotation.Line]. The access loggers in a proxy's config give the formats of the lines.
+// Lines come from a file with its rotated backups, or from a stream; both provide
+// [rotation.Line] values. The access loggers in a proxy's config give the formats of the lines.
 //
 //   - [NewUsage] finds the loggers of a proxy. [Usage] counts lines by service, and [Usage.Propose]
 //     computes what the Dataplane should list as reachable.
 //   - [RefusalLogs] finds the loggers that write refused connections. [Refusals] counts
-//     destinations, and [ProposePassthrough] asks what happens to each of them now, and joins the
-//     suggestions for those that are still refused into one policy.
+//     destinations. [ProposePassthrough] evaluates each against the current config, and merges the
+//     suggestions for those still refused into one policy.
 //   - [Show] writes lines of access logs and events of the audit log that match a [Filter].
 //
 // Clients choose parts of a line. A value counts only where no client can shift it (see

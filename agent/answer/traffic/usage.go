@@ -234,8 +234,8 @@ func (u *Usage) count(v verdict, at time.Time) {
 	}
 }
 
-// countUpTo counts a line under k if k is known or fewer than most keys are. Otherwise it counts
-// the line as More.
+// countUpTo counts a line under k if k is known or the map has fewer than most keys. Otherwise it
+// counts the line as More.
 func countUpTo[K comparable](u *Usage, in map[K]*Seen, k K, most int, counter *int, at time.Time) {
 	if in[k] == nil {
 		if len(in) >= most {

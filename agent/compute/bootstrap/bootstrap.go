@@ -251,7 +251,7 @@ func checkAnnotations(annotations map[string]string) error {
 	size := 0
 	for _, k := range slices.Sorted(maps.Keys(annotations)) {
 		if k == "" || !utf8.ValidString(k) || !utf8.ValidString(annotations[k]) {
-			return fmt.Errorf("annotation %q: want a key, and key and value in UTF-8", k)
+			return fmt.Errorf("annotation %q: the key must not be empty, and key and value must be valid UTF-8", k)
 		}
 		size += len(k) + len(annotations[k])
 	}

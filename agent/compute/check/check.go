@@ -43,7 +43,8 @@ func (c *Checker) Check(prev, next *envoy.Snapshot, facts *finding.Facts) []find
 	return out
 }
 
-// Forget drops the findings of the last config. Findings by shape stay, and save most of the work.
+// Forget drops the findings of the last config. Findings cached by shape are retained, because they
+// save most of the work.
 func (c *Checker) Forget() {
 	c.cache.last = [envoy.NumKinds]results{}
 	c.set = set{}

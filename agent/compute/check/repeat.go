@@ -8,8 +8,8 @@ import (
 
 // Many filter chains have the same filters byte for byte: those for a port or prefix and those for
 // any, or those of the IPv4 and the IPv6 listener. Others differ only in names. A check decodes and
-// walks a filter once. For the same filter, or another one of its shape, it copies the results with
-// other pointers and names.
+// walks a filter once. For an identical filter, or one with the same shape, it copies the results
+// and replaces pointers and names.
 
 const (
 	maxRepeats     = 1 << 12 // filters per check

@@ -47,8 +47,8 @@ func (g *generator) inbounds() {
 	}
 }
 
-// used reports whether an active inbound has the address and port of an ignored one, and so its
-// listener.
+// used reports whether an active inbound has the same address and port, and therefore the same
+// listener, as an ignored one.
 func (g *generator) used(ignored *resource.Inbound) bool {
 	n := &g.dp.Networking
 	return slices.ContainsFunc(n.Inbound, func(in resource.Inbound) bool {

@@ -6,7 +6,7 @@
 // read once instead of once per listener, and its words identify the listener. [Loggers] finds the
 // loggers of a listener.
 //
-// Clients control parts of a log. A value is accepted only if no client can have moved it (see
-// [substitution.Lines]), and a line that a format cannot have produced is rejected. All functions
-// are pure and safe for concurrent use.
+// Clients control parts of a log. A value is accepted only if no client could have shifted it into
+// another operator's position (see [substitution.Lines]). A line that the format cannot produce is
+// rejected. All functions are pure and safe for concurrent use.
 package logline

@@ -119,7 +119,7 @@ func (m *routeMatch) matchesRest(s *stream) (truth, string) {
 		}
 	}
 	if f := m.source.GetRuntimeFraction(); f != nil && !inFraction(f.GetDefaultValue(), s.roll) {
-		return no, "takes a fraction of the requests, and not this one"
+		return no, "matches only a fraction of requests, and this one is not in it"
 	}
 	if t := m.source.GetTlsContext(); t != nil {
 		shown := s.peer != nil

@@ -22,7 +22,7 @@ const maxEndpoints = 64
 
 // forward records the clusters that may receive the connection or request.
 func (w *walk) forward(clusters []WeightedCluster, total uint64) *Trace {
-	reason := "no cluster gets it"
+	reason := "no cluster receives traffic"
 	for _, c := range clusters {
 		t := Target{Cluster: c.Name, Weight: c.Weight, Total: uint32(min(total, 1<<32-1))}
 		why := w.fill(&t)
@@ -49,9 +49,9 @@ func (w *walk) forward(clusters []WeightedCluster, total uint64) *Trace {
 		return w.end(NoCluster, LevelCluster, flag, "%s", reason)
 	}
 	if len(clusters) == 1 {
-		return w.end(Forwarded, LevelCluster, "", "cluster %s gets it", clip.Value(clusters[0].Name))
+		return w.end(Forwarded, LevelCluster, "", "forwarded to cluster %s", clip.Value(clusters[0].Name))
 	}
-	return w.end(Forwarded, LevelCluster, "", "one of %d clusters gets it, by weight", len(clusters))
+	return w.end(Forwarded, LevelCluster, "", "forwarded to one of %d clusters, by weight", len(clusters))
 }
 
 // fill adds the cluster and its endpoints. It returns why the cluster cannot receive anything, or

@@ -28,7 +28,7 @@ type celParser struct {
 
 func (p *celParser) fail() {
 	if p.fault == "" {
-		p.fault = fmt.Sprintf("it cannot be read at byte %d", p.at)
+		p.fault = fmt.Sprintf("syntax error at byte %d", p.at)
 	}
 	p.at = len(p.text)
 }

@@ -82,7 +82,7 @@ func (r *rotated) Stats() accesslog.Stats {
 	return s
 }
 
-// Run implements [Output]. The owner of the file runs it.
+// Run implements [Output]. It only waits for ctx, because the owner of the file runs the writer.
 func (r *rotated) Run(ctx context.Context) error {
 	<-ctx.Done()
 	return nil

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestProcess: a process holds FIFOs. If it is killed, another one gets them, and the next agent
-// finds it. It ends when it has nothing to hold.
+// TestProcess checks that a process holds FIFOs. If it is killed, another process receives them,
+// and the next agent finds that process. The process exits when it holds no more FIFOs.
 func TestProcess(t *testing.T) {
 	run := t.TempDir()
 	k := Open(Options{Dir: run, Command: selfCommand(t, run)})

@@ -11,7 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 )
 
-// TestPrintedIsLoaded compares the loaded ruleset with that of nft for the printed text.
+// TestPrintedIsLoaded checks that the ruleset loaded by Install equals the one that nft loads from
+// the printed text.
 func TestPrintedIsLoaded(t *testing.T) {
 	inbound := whole()
 	inbound.Users, inbound.Inbound, inbound.ExcludeInboundPorts = nil, 15006, []uint16{22}

@@ -43,7 +43,7 @@ func Read(path string) ([][]byte, error) {
 	if st, err := f.Stat(); err != nil {
 		return nil, fmt.Errorf("gossip.keyringFile: %w", err)
 	} else if mode := st.Mode().Perm(); mode&0o077 != 0 {
-		return nil, fmt.Errorf("gossip.keyringFile: %s has the mode %#o, so other users than its owner may know the keys; "+
+		return nil, fmt.Errorf("gossip.keyringFile: %s has mode %#o, so other users may have read the keys; "+
 			"run chmod 0600 %s and replace the keys", path, mode, path)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, 64<<10))

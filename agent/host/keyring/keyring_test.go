@@ -97,7 +97,7 @@ func TestRead(t *testing.T) {
 	if err := os.Chmod(path, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := keyring.Read(path); err == nil || !strings.Contains(err.Error(), "other users than its owner") {
+	if _, err := keyring.Read(path); err == nil || !strings.Contains(err.Error(), "other users may have read the keys") {
 		t.Errorf("open to a group: %v", err)
 	}
 }

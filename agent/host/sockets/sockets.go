@@ -30,7 +30,7 @@ const prefix = "dns/"
 // maxHeld is the maximum number of held sockets per address and protocol.
 const maxHeld = 64
 
-// Holder holds files by name while the agent does not run, such as hold.Holder.
+// Holder keeps named files open while the agent is not running. hold.Holder implements it.
 type Holder interface {
 	Hold(name string, f *os.File) error
 	Take(name string) (*os.File, bool)

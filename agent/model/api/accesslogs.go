@@ -19,7 +19,7 @@ const (
 	LogOTLP      = "otlp"
 )
 
-// LogStream is one stage of the lines of access logs, with counters since the agent started the
+// LogStream holds the counters of one stage of access log processing, since the agent started the
 // stage. A line passes two stages: the FIFO or receiver that the agent reads, where Written counts
 // lines passed on, and the file or collector that it writes. OpenTelemetry records pass only the
 // second stage. When no line is in flight, In = Written + Spooled + InFlight + all Dropped.

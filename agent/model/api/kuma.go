@@ -29,7 +29,7 @@ type InsightMTLS struct {
 	SupportedBackends []string  `json:"supportedBackends"`
 }
 
-// Subscription is one client of a proxy.
+// Subscription is one xDS connection of a proxy.
 type Subscription struct {
 	ID                     string              `json:"id"`
 	ControlPlaneInstanceID string              `json:"controlPlaneInstanceId"`

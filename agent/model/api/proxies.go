@@ -65,7 +65,7 @@ type InForce struct {
 	Permits []Permit `json:"permits"`
 }
 
-// Permit is one thing that a proxy may do. Lists are never null.
+// Permit is a destination outside the mesh that a proxy may reach. Lists are never null.
 type Permit struct {
 	Protocol string `json:"protocol"`
 	Value    string `json:"value"`          // the destination, in the form of the policy

@@ -19,7 +19,7 @@ func TestRulesAreDocumented(t *testing.T) {
 	b.WriteString("# Rules of the check\n\n" +
 		"Every config is checked against these rules before it is sent. A finding ends with the number and\n" +
 		"title of its rule. `reject`: Envoy rejects the resource. `unusable`: Envoy loads it, but it can\n" +
-		"never work. `warning`: it works in another way than expected. `lint`: a better form exists. The\n" +
+		"never work. `warning`: it works differently than expected. `lint`: a better form exists. The\n" +
 		"first two withhold the resource: [the check](operations.md#the-check).\n" +
 		`
 | rule | severity | title | not checked because |

@@ -209,11 +209,11 @@ func parseRoots(data []byte, mesh, name string) ([]*authority, error) {
 	for len(bytes.TrimSpace(data)) > 0 {
 		cert, rest := pem.Decode(data)
 		if cert == nil {
-			return nil, errors.New("it is no PEM")
+			return nil, errors.New("it is not PEM")
 		}
 		key, rest := pem.Decode(rest)
 		if key == nil {
-			return nil, errors.New("a certificate has no key after it")
+			return nil, errors.New("a certificate is not followed by its private key")
 		}
 		data = rest
 		p, err := parsePair(pem.EncodeToMemory(cert), pem.EncodeToMemory(key))

@@ -84,7 +84,7 @@ func ParseAuthorities(mesh, backend string, body []byte) (*Authorities, error) {
 	for len(bytes.TrimSpace(rest)) > 0 {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
-			return nil, errors.New("certificates: it is no PEM")
+			return nil, errors.New("certificates: it is not PEM")
 		}
 		if len(a.Certificates) == maxAuthorities {
 			return nil, fmt.Errorf("certificates: at most %d are allowed", maxAuthorities)

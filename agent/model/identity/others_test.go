@@ -201,7 +201,7 @@ func TestHostileAuthorities(t *testing.T) {
 		"signed by others": {"default", "one", body(string(signed.pem)), "is not self-signed"},
 		"giant":            {"default", "one", body(string(giant.pem)), "at most 8192"},
 		"a key":            {"default", "one", body(string(foreign.keyPEM(t))), "has the type"},
-		"no PEM":           {"default", "one", body("x"), "no PEM"},
+		"no PEM":           {"default", "one", body("x"), "it is not PEM"},
 		"no JSON":          {"default", "one", []byte("x"), "cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,5 +9,6 @@
 //     are missing.
 //   - A file that cannot be opened is retried every few seconds.
 //
-// The package starts no goroutine. The caller runs [Log.Run] and [Log.Keep] in one each.
+// The package starts no goroutine. The caller runs [Log.Run] and [Log.Keep] in separate
+// goroutines.
 package auditlog

@@ -44,7 +44,7 @@ func (l *Log) write(ctx context.Context) {
 	}
 	if l.relimit.Swap(false) {
 		if err := f.SetLimits(*l.limits.Load()); err != nil {
-			l.opts.Log.Error("the limits of the audit log do not change", "error", err)
+			l.opts.Log.Error("cannot change the limits of the audit log", "error", err)
 		}
 	}
 	for {

@@ -131,8 +131,8 @@ func TestApplied(t *testing.T) {
 	}
 }
 
-// TestAppliedToOthersNow: a policy that no longer selects a proxy has still to leave it, and so has
-// one that is deleted.
+// TestAppliedToOthersNow checks that a policy is pending until every proxy that it no longer
+// selects has dropped it; the same holds for a deleted policy.
 func TestAppliedToOthersNow(t *testing.T) {
 	a, set := startApplied(t)
 	ask := func(what string) string {

@@ -22,7 +22,8 @@ func TestExplainFlows(t *testing.T) {
 	a.put(store.Source{Kind: store.SourceAPI}, docs)
 	a.reconcile()
 	got := ask(request)
-	a.want(got, 200, `{"verdict":"allowed","reason":"cluster server gets it"`, `"listener":"outbound:127.0.0.1:10001"`,
+	a.want(got, 200, `{"verdict":"allowed","reason":"forwarded to cluster server"`,
+		`"listener":"outbound:127.0.0.1:10001"`,
 		`"clusters":[{"name":"server","weight":1,"total":1,"pinned":false,"endpoints":1,"addresses":["10.0.0.8:80"],"request":{"method":"GET","host":"server","path":"/x","headers":[{"name":"a","value":"b"}`,
 		`"field":"networking.outbound[0]","revision":2}`, `"servers":[{"verdict":"allowed"`,
 		`"suggest":""`, `"shadow":{"verdict":"allowed"`)

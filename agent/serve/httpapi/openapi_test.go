@@ -121,7 +121,7 @@ func TestOpenAPI(t *testing.T) {
 	b.describe()
 	for key, op := range operations {
 		for _, doc := range []any{op.body, op.answer} {
-			// with every field that there is, also those that the agent of the test does not fill
+			// Fill every field, including those that the test's agent leaves empty.
 			if s := b.of(doc); s != nil && s.ref != "" {
 				body, err := json.Marshal(full(reflect.TypeOf(doc), nil).Interface())
 				if err != nil {

@@ -177,7 +177,7 @@ func (o *Options) Validate() error {
 		{"PageSize", int64(o.Limits.PageSize)}, {"SignEvery", int64(o.Limits.SignEvery)},
 	} {
 		if l.value < 0 {
-			errs = append(errs, fmt.Errorf("httpapi.Options.Limits.%s: %d is negative; 0 takes the default", l.name, l.value))
+			errs = append(errs, fmt.Errorf("httpapi.Options.Limits.%s: %d is negative; 0 selects the default", l.name, l.value))
 		}
 	}
 	return errors.Join(errs...)

@@ -25,7 +25,7 @@ func subjects(text string) (token.Claims, error) {
 	return token.Claims{}, errors.New("the token is not signed by a key of this agent")
 }
 
-// as is the header of who shows the token of a subject.
+// as returns the Authorization header with a token for subject.
 func as(subject string) string { return "Authorization: Bearer is-" + subject }
 
 var testRoles = []access.Role{

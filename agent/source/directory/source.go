@@ -332,8 +332,8 @@ func (s *Source) scanDir(d *dirState, next map[string]*fileState) {
 	}
 }
 
-// scanFiles reads single files. It returns false and changes nothing if more than their content may
-// have changed; then all directories must be scanned.
+// scanFiles reads single files. It returns false, without changes, if the set of files may have
+// changed; the caller must then scan all directories.
 func (s *Source) scanFiles(paths map[string]bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -204,7 +204,7 @@ func (s *Source) awaitPool(ctx context.Context) {
 	}
 }
 
-// hasAgreed reports whether this node has agreed with a peer since the start.
+// hasAgreed reports whether this node has been in sync with a peer since it started.
 func (s *Source) hasAgreed() bool { return s.node.Stats().Agreed.After(s.started) }
 
 // loop synchronizes the store and the pool until ctx ends.

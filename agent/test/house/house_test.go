@@ -113,7 +113,7 @@ func wanted(t *testing.T, fsys fs.FS) []breach {
 	return out
 }
 
-// sorted orders breaches by place, since rules walk maps.
+// sorted sorts violations by position, because rules iterate over maps.
 func sorted(bs []breach) []breach {
 	slices.SortFunc(bs, func(a, b breach) int { return strings.Compare(a.String(), b.String()) })
 	return bs

@@ -198,8 +198,8 @@ func (w *writer) fileNotes() {
 					"Envoy writes the file %s for one backend and the agent rotates it for another, so Envoy continues to write to "+
 						"the rotated file; use the same rotation for both, or another path", toolkit.Clip(s.path))
 			case before != now:
-				w.c.Host.Warn(toolkit.Strongest(rule).Key, "two backends set different rotation for the file %s, so one of them "+
-					"has no effect; use the same rotation for both, or another path", toolkit.Clip(s.path))
+				w.c.Host.Warn(toolkit.Strongest(rule).Key, "two backends set different rotation limits for the file %s, so one "+
+					"of them has no effect; use the same rotation for both, or another path", toolkit.Clip(s.path))
 			}
 		}
 	})

@@ -30,8 +30,8 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			From:      []string{"Mesh"},
 			To:        toolkit.Destinations(),
 			Rules:     true,
-			NoMatches: "Envoy counts the connections and requests of all clients to the workload together: for some clients, " +
-				"use to in a policy whose targetRef selects their proxies, or a MeshRateLimit",
+			NoMatches: "Envoy counts the connections and requests of all clients of a workload together: to limit specific " +
+				"clients, use to in a policy whose targetRef selects their proxies, or a MeshRateLimit",
 			NewConf: func() resource.Conf { return new(Conf) },
 		})},
 		Legacy: legacy,
@@ -253,7 +253,7 @@ func (o *OutlierDetection) validate(v *resource.Validator) {
 	f.Field("requestVolume").AtLeastOne(p.RequestVolume)
 }
 
-// maxFactor is the maximum factor. Envoy expects thousandths in 32 bits.
+// maxFactor is the largest standard deviation factor: Envoy expects thousandths in 32 bits.
 const maxFactor = math.MaxUint32 / 1000
 
 // CheckFactor validates the factor of a standard deviation. It accepts nil.

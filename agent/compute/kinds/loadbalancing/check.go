@@ -126,7 +126,7 @@ func (l *LoadBalancer) validate(v *resource.Validator) {
 			at.Field("choiceCount").Faultf("%d is too small: give at least %d", *c.ChoiceCount, minChoiceCount)
 		}
 		if b := c.ActiveRequestBias; b != nil && !(b.Float() >= 0 && b.Float() <= math.MaxFloat64) {
-			at.Field("activeRequestBias").Faultf("%s is not a bias: give at least 0", b)
+			at.Field("activeRequestBias").Faultf("%s is out of range: must be at least 0", b)
 		}
 	}
 	if c := l.RingHash; c != nil {

@@ -87,7 +87,7 @@ func TestRefused(t *testing.T) {
 		{balancer(`{"type":"LeastRequest","leastRequest":{"choiceCount":1}}`), lb + "leastRequest.choiceCount",
 			"give at least 2"},
 		{balancer(`{"type":"LeastRequest","leastRequest":{"activeRequestBias":-1}}`), lb + "leastRequest.activeRequestBias",
-			"-1 is not a bias"},
+			"-1 is out of range: must be at least 0"},
 		{balancer(`{"type":"LeastRequest","leastRequest":{"activeRequestBias":"much"}}`),
 			lb + "leastRequest.activeRequestBias", "not a decimal number"},
 		{balancer(`{"type":"RingHash","ringHash":{"hashFunction":"SHA1"}}`), lb + "ringHash.hashFunction",

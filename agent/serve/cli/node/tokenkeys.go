@@ -152,7 +152,7 @@ now.`,
 		if err := keys.Revoke(id, end); err != nil {
 			return notPermitted(err)
 		}
-		text.Printf(env.Stderr, "revoked %s until %s\n", id, end.UTC().Format(time.RFC3339))
+		text.Printf(env.Stderr, "revoked %s; the entry expires at %s\n", id, end.UTC().Format(time.RFC3339))
 		return nil
 	}
 	return cmd

@@ -40,7 +40,7 @@ type Conf struct {
 	Modifications []Modification `json:"modifications,omitempty"`
 }
 
-// Resource is a whole resource.
+// Resource is an xDS resource that the template adds.
 type Resource struct {
 	Name     string           `json:"name,omitempty"`
 	Version  string           `json:"version,omitempty"` // required but ignored

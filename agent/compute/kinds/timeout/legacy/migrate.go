@@ -68,7 +68,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	m.facts()
 	out := policy.Migration{Without: m.plan.Without, Changes: changes()}
 	// If one policy selects the whole mesh, it sets the timeouts of all inbounds. Otherwise each
-	// policy does.
+	// policy sets those of the inbounds that it selects.
 	whole := slices.IndexFunc(m.plan.Units, func(u *policy.Unit) bool { return len(u.Match) == 0 })
 	for i, u := range m.plan.Units {
 		old := toolkit.LegacyConf[Conf](u.Policy)
