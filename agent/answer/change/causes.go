@@ -11,8 +11,8 @@ import (
 )
 
 // attribute finds the resources of the change that cause each effect: those without which it would
-// not occur. If each of several resources is sufficient, all are causes; if only several together
-// are, all of these are.
+// not occur. If several resources are each sufficient, all of them are causes. The same applies if
+// they are sufficient only in combination.
 func (d *differ) attribute(x *proxyDiffer, p *api.ProxyDiff) error {
 	list, all := x.potential(), effectsIn(p)
 	switch {
@@ -158,8 +158,8 @@ func distinct(list []api.Ref) []api.Ref {
 	return slices.Compact(list)
 }
 
-// attempt credits candidates: those without which an effect does not occur, or, if alone is set,
-// those that suffice for it.
+// attempt credits the candidates without which an effect does not occur. If alone is set, it
+// credits the candidates that suffice for an effect.
 func (d *differ) attempt(x *proxyDiffer, effects []effect, list []*candidate, alone bool) (err error) {
 	wanted := make(map[itemID]bool, len(effects))
 	for _, e := range effects {

@@ -22,9 +22,9 @@ type Verified struct {
 	Findings []api.Finding // new findings: blocking ones, then warnings
 	Known    []api.Finding // findings of new proxies that other proxies already had
 	More     int           // number of findings and warnings beyond the limits
-	Notes    []api.Problem // what could not be checked
-	// Warnings are the agent's warnings about resources of the change that have no effect, or another
-	// effect than specified.
+	Notes    []api.Problem // proxies that could not be checked
+	// Warnings are the agent's warnings about resources of the change that have no effect, or a
+	// different effect than specified.
 	Warnings []mesh.Warning
 }
 

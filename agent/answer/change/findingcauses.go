@@ -26,7 +26,7 @@ type causeSearch struct {
 	whole        *generate.Proxy // the config after the change
 	inField      bool            // try parts of a policy
 	gone, shapes []api.Cause
-	resources    []*resource.Resource // gone, as they are after the change; nil if missing
+	resources    []*resource.Resource // the resources of gone in their state after the change; nil if missing
 }
 
 // causes returns the resources without which a finding would not occur: those of the change first,

@@ -172,7 +172,7 @@ type states struct {
 // cannot affect it.
 type meshStates struct {
 	from, to   *generate.Mesh
-	candidates []*candidate // the part of the change that concerns the mesh
+	candidates []*candidate // the resources of the change that affect the mesh
 	policies   map[string]bool
 	compared   bool // a diff includes one of its proxies
 	checked    bool // a check has collected its warnings

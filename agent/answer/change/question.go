@@ -21,7 +21,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Kinds that this package knows by name.
+// Resource kinds that this package treats specially.
 const (
 	kindMesh      = "Mesh"
 	kindDataplane = "Dataplane"
@@ -120,9 +120,10 @@ func Compare(ctx, check context.Context, q Question) (*api.Diff, *Verified, erro
 	return &d.out, &v.out, nil
 }
 
-// Verify returns the new findings of a change, which are things that some Envoys would reject,
-// could not use, or would use otherwise than specified, and their causes. It does not list existing
-// findings. If ctx ends, Verify returns the findings so far. It fails if a mesh cannot be derived.
+// Verify returns the new findings of a change and their causes. A finding is config that an Envoy
+// would reject, could not use, or would use differently than specified. Verify does not list
+// existing findings. If ctx ends, it returns the findings so far. It fails if a mesh cannot be
+// derived.
 func Verify(ctx context.Context, q Question) (*Verified, error) {
 	v := newVerifier(ctx)
 	if err := q.run(ctx, nil, v); err != nil {

@@ -18,7 +18,7 @@ import (
 
 // Standing holds the current problems of one proxy, whether or not a client is connected.
 type Standing struct {
-	Warnings []mesh.Warning    // about what is omitted or has no effect
+	Warnings []mesh.Warning    // about omitted parts and settings without effect
 	Findings []finding.Finding // of the check, without lint
 	Failed   error             // why the config cannot be generated
 }

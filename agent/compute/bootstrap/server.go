@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// XDSAddress is the TCP address of an agent. The zero value is no address.
+// XDSAddress is the TCP address of an agent. The zero value means that no address is set.
 type XDSAddress struct {
 	Address string // HOST:PORT
 	// CA is the absolute path of a PEM file with the CA certificates of the agent, whose certificate
@@ -44,7 +44,7 @@ func checkToken(token string) error {
 	return nil
 }
 
-// xdsServer is the validated way to the agent.
+// xdsServer is the validated address of the agent.
 type xdsServer struct {
 	socket string // or an address
 	host   string

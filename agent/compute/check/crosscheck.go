@@ -28,7 +28,7 @@ type status struct {
 	held    bool // withheld, and the proxy has no older form
 }
 
-// owner is the listener that has an address.
+// owner is the listener that uses an address.
 type owner struct {
 	name    string
 	pointer string
@@ -229,7 +229,7 @@ func (s *set) addresses(list []*envoy.Resource, before, all []*checked) {
 	}
 }
 
-// binds reports whether a listener has an address.
+// binds reports whether a listener uses an address.
 func binds(l *checked, address string) bool {
 	return slices.ContainsFunc(l.binds, func(b bind) bool { return b.address == address })
 }

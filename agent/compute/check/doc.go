@@ -1,5 +1,5 @@
-// Package check finds what Envoy rejects when it loads a config, and what it loads but can never
-// use.
+// Package check finds config that Envoy rejects when it loads it, and config that Envoy loads but
+// can never use.
 //
 // [Checker] applies the rules of package finding to the resources of a proxy: to each resource with
 // everything that it packs, to the resources against each other, and to the change from the config

@@ -12,7 +12,7 @@ type plans struct {
 	leads map[protoreflect.MessageDescriptor]bool
 }
 
-// plan is the plan of one message type.
+// plan lists the rule of a message type and the fields that lead to messages with rules.
 type plan struct {
 	name   protoreflect.FullName
 	rule   ruleFunc

@@ -18,7 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// terminality is whether a filter ends its chain.
+// terminality specifies whether a filter ends its chain.
 type terminality uint8
 
 const (

@@ -117,7 +117,7 @@ func filterTypes(listener *shapeType) map[string]*shapeType {
 // names maps fields by their name in the API.
 type names = map[protoreflect.Name]shapeField
 
-// typed is a message that may be packed in an Any.
+// typed is a message type that an Any may contain.
 type typed struct {
 	message proto.Message
 	names   names

@@ -32,12 +32,12 @@ func networkFilters(listener *Resource) (out [][]byte) {
 	return out
 }
 
-// RoutesOf returns the routes of lists that a listener names.
+// RoutesOf returns the route configurations in lists to which a listener refers.
 func RoutesOf(listener *Resource, lists *Lists) []*Resource {
 	return named(lists[RankRoute], listener.Refs().Names(envoy.KindRoute))
 }
 
-// LeadsTo returns the clusters of lists that a listener or its routes name.
+// LeadsTo returns the clusters in lists to which a listener or its routes refer.
 func LeadsTo(listener *Resource, lists *Lists) []*Resource {
 	names := slices.Clone(listener.Refs().Names(envoy.KindCluster))
 	for _, r := range RoutesOf(listener, lists) {

@@ -7,8 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// Lists are lists of sealed resources by rank of their type. Each is sorted by name and immutable,
-// so it can be shared.
+// Lists holds sealed resources by the rank of their type. Each list is sorted by name and
+// immutable, so it can be shared.
 type Lists = envoy.Snapshot
 
 // Find returns the resource with a name, nil if the list has none. The list is sorted by name.
@@ -102,7 +102,7 @@ func Retain(current *Lists, draining []*Resource, had *Lists) Lists {
 	return out
 }
 
-// missing returns the resources of had whose names a list does not have. Both are sorted by name.
+// missing returns the resources of had whose names are not in list. Both are sorted by name.
 func missing(list, had []*Resource) (out []*Resource) {
 	if SameList(list, had) {
 		return nil

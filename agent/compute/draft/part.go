@@ -34,7 +34,8 @@ func (s *Sealer) Mark() Mark {
 	return m
 }
 
-// Since returns what was sealed since a position. ok is false if some of it has a fault.
+// Since returns the resources that were sealed since a position. ok is false if one of them has a
+// fault.
 func (s *Sealer) Since(m Mark) (p Part, ok bool) {
 	if len(s.faults) > m.faults {
 		return p, false

@@ -26,8 +26,8 @@ type Rejection struct {
 	// Suspect is set if the client rejected a response with the resource without naming one, and
 	// the search for the cause has not finished.
 	Suspect bool
-	// Retry is when the resource is sent again without a change, because the reason may pass; zero
-	// for never.
+	// Retry is the time at which the unchanged resource is sent again, because the cause may be
+	// temporary; zero for never.
 	Retry time.Time
 	Time  time.Time
 	// By is api.HeldByProxy or api.HeldByCheck. Rule is the number of the rule of the check. Cause

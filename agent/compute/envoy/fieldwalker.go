@@ -20,7 +20,7 @@ type fieldWalker struct {
 	packed map[string]*walkedType // by type URL
 }
 
-// walkedType is a message type.
+// walkedType is a message type with the fields to visit.
 type walkedType struct {
 	message protoreflect.MessageDescriptor
 	isAny   bool

@@ -119,12 +119,12 @@ var targets = map[protoreflect.FullName]target{
 const redisRoute = "envoy.extensions.filters.network.redis_proxy.v3.RedisProxy.PrefixRoutes.Route"
 
 // RefFinder finds the references in encoded resources by the fields of Envoy's API. It caches the
-// message types that it meets. The zero value is ready for use by one goroutine at a time. It
+// message types that it encounters. The zero value is ready for use by one goroutine at a time. It
 // must not be copied after the first use.
 type RefFinder struct {
 	walker fieldWalker
 
-	// The references of the present resource, in any order.
+	// The references of the current resource, in any order.
 	names       [NumKinds][]string
 	anyCluster  bool
 	ownEndpoint bool
@@ -172,7 +172,7 @@ func (f *RefFinder) collect(to target, value []byte) {
 	}
 }
 
-// logTargets lists the fields that say where an access log is written.
+// logTargets lists the fields that contain the destination of an access log.
 var logTargets = map[protoreflect.FullName]target{
 	"envoy.extensions.access_loggers.file.v3.FileAccessLog.path": 0,
 	"envoy.config.core.v3.GrpcService.EnvoyGrpc.authority":       0,

@@ -46,7 +46,7 @@ func (k Kind) New() proto.Message {
 		&listenerv3.Listener{}, &routev3.RouteConfiguration{}}[k]
 }
 
-// URL is the type URL of the kind.
+// URL returns the type URL of the kind.
 func (k Kind) URL() string {
 	if k < NumKinds {
 		return KindURLs[k]

@@ -19,7 +19,7 @@ type egress struct {
 	spec *resource.ZoneEgress
 }
 
-// egressMesh is one mesh from the egress's point of view.
+// egressMesh holds the inputs of one mesh for an egress.
 type egressMesh struct {
 	*Mesh
 	view   *mesh.View

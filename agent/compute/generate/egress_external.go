@@ -54,8 +54,8 @@ func (e *egress) external(m *egressMesh, s *mesh.Service) {
 	}
 }
 
-// decide guards a chain: only clients that may use everything behind it are admitted, and legacy
-// policies apply to them.
+// decide adds the policies of the destinations to a chain: RBAC filters that admit only clients
+// with access to all endpoints, and legacy policies.
 func (e *egress) decide(m *egressMesh, ch *draft.Chain, list []mesh.Endpoint) {
 	var to []*policy.Outside
 	for i := range list {
@@ -144,8 +144,8 @@ func externalEndpoint(e *mesh.Endpoint) *endpointv3.LbEndpoint {
 	return out
 }
 
-// externalHTTP forwards requests to a service. The client's proxy sets the timeouts; those set here
-// only end requests that it forgot.
+// externalHTTP returns a connection manager that forwards requests to a service. The client's proxy
+// sets the timeouts. The idle timeout here only ends abandoned requests.
 func externalHTTP(s *mesh.Service, cluster string) *draft.HTTP {
 	route := prefixRoute(routeName, cluster)
 	route.GetRoute().HostRewriteSpecifier = &routev3.RouteAction_AutoHostRewrite{AutoHostRewrite: sharedTrue}

@@ -122,7 +122,8 @@ func externalSocket(t *resource.MeshExternalTLS, name, systemCA string) (*corev3
 	return packTLS(ctx)
 }
 
-// wantedNames returns the names of which the server must prove one.
+// wantedNames returns matchers for names. The certificate of the server must have a name that one
+// of them matches.
 func wantedNames(v *resource.MeshExternalVerification, name string) []*tlsv3.SubjectAltNameMatcher {
 	var out []*tlsv3.SubjectAltNameMatcher
 	for _, s := range v.SubjectAltNames {
@@ -167,7 +168,7 @@ func tlsVersion(s string) tlsv3.TlsParameters_TlsProtocol {
 	return tlsv3.TlsParameters_TLS_AUTO
 }
 
-// authorities reads CA certificates. It does not read those in a file.
+// authorities returns the CA certificates of a source. It does not read a file.
 func authorities(d *resource.DataSource) (*corev3.DataSource, error) {
 	out, err := dataSource(d)
 	if err != nil {

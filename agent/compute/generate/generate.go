@@ -149,10 +149,10 @@ type Proxy struct {
 	border    *zoneState     // of a zone proxy, which has none of the above
 }
 
-// NotFoundError reports that a mesh has no dataplane of a name.
+// NotFoundError reports that a mesh has no dataplane with the given name.
 type NotFoundError struct{ Mesh, Name string }
 
-// Error names the dataplane and the remedy.
+// Error returns the name of the dataplane and how to fix the error.
 func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("mesh %q has no dataplane %q: apply a Dataplane of that name, "+
 		"or start its Envoy with the Dataplane in its node metadata", e.Mesh, e.Name)

@@ -21,8 +21,7 @@ type Memo struct {
 	room      room // reused for each proxy
 }
 
-// cache holds immutable values by a key over all their inputs, for as long as they are referenced
-// elsewhere.
+// cache holds weak references to immutable values. The key of a value covers all its inputs.
 type cache[K comparable, V any] struct {
 	values map[K]weak.Pointer[V]
 	limit  int // number of entries at which unused ones are dropped

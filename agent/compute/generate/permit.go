@@ -8,7 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// permits answers which services outside the mesh a proxy may use.
+// permits determines which services outside the mesh a proxy may use.
 type permits struct {
 	m      *Mesh
 	names  []string // in its certificate
@@ -71,7 +71,7 @@ func (p *permits) deny(s *mesh.Service) *mesh.Service {
 }
 
 // Permissions returns which services admit a dataplane, whether or not that restricts its
-// outbounds. It returns nil if the mesh restricts nobody.
+// outbounds. It returns nil if the mesh admits every client.
 func (m *Mesh) Permissions(dataplane *resource.Resource) *policy.Permissions {
 	if m.Policies == nil {
 		return nil

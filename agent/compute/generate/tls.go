@@ -180,7 +180,8 @@ func (t *meshTLS) service(o *mesh.Outbound, p *outboundParts) {
 	p.clusterSpec.TransportSocket = &p.tlsSocket
 }
 
-// anybody sets a TLS context that accepts every proxy of the mesh, for unknown destinations.
+// anybody sets a TLS context that accepts every proxy of the mesh, because the destination is
+// unknown.
 func (t *meshTLS) anybody(c *clusterv3.Cluster) {
 	if t != nil {
 		t.used = true

@@ -95,8 +95,8 @@ func passthrough(kind draft.ListenerKind, name string, f family, port uint32,
 // directAccessCluster connects to the address that the workload dialed.
 const directAccessCluster = "direct_access"
 
-// directServices returns the instances of the services that a workload dials by their own
-// addresses, except its own.
+// directServices returns the instances of the services that a workload dials directly by instance
+// address. It excludes the workload itself.
 func directServices(v *mesh.View, r *resource.Resource, dp *resource.Dataplane) []mesh.Instance {
 	tp := dp.Networking.TransparentProxying
 	if tp == nil || len(tp.DirectAccessServices) == 0 {

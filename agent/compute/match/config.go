@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// Config answers what a proxy does with connections and requests. It decodes resources on first use
+// Config evaluates connections and requests as the proxy would. It decodes resources on first use
 // and is not safe for concurrent use.
 type Config struct {
 	snapshot *envoy.Snapshot

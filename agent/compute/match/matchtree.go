@@ -16,7 +16,7 @@ import (
 )
 
 // matchTree is a compiled xds.type.matcher.v3.Matcher: a list of predicates, or a lookup of one
-// input. What cannot be compiled matches nothing.
+// input. A part that cannot be compiled matches nothing.
 type matchTree struct {
 	list []matchEntry
 

@@ -51,7 +51,7 @@ func (s *Seen) sourceType() listenerv3.FilterChainMatch_ConnectionSourceType {
 
 // wildcardKeys yields the keys of wildcards for a server name, longest first, until yield returns
 // false. The key of "*.example.com" is ".example.com". As in Envoy, the search starts after the
-// first byte, and a trailing dot is no suffix.
+// first byte, and a trailing dot is not a suffix.
 func wildcardKeys(name string, yield func(key string) bool) {
 	for pos := 0; pos < len(name); {
 		i := strings.IndexByte(name[pos+1:], '.')

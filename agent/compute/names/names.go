@@ -213,7 +213,7 @@ func (p *part) make(t *Table) {
 	p.addDomains(t)
 }
 
-// ports returns the ports of the service that has a name.
+// ports returns the ports of the service that owns a name.
 func ports(v *mesh.View, h *mesh.Hostname) []table.Port {
 	if h.Origin == mesh.OriginVirtual {
 		return h.Ports[:min(len(h.Ports), table.MaxPorts)]

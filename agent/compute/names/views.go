@@ -36,7 +36,8 @@ func (t *Table) View(a netip.Addr) *View {
 }
 
 // ViewOf returns the view of a dataplane's workload, or nil if it sees everything, and whether its
-// proxy is on this node. If it is not, the view is what it would be on this node.
+// proxy is on this node. If the proxy is on another node, ViewOf returns the view that the workload
+// would have on this node.
 func (t *Table) ViewOf(m Mesh, r *resource.Resource) (v *View, local bool) {
 	p := t.part(m.View.Name)
 	if p != nil && slices.ContainsFunc(p.seen, func(x localView) bool { return x.dataplane == r.Key }) {

@@ -36,7 +36,7 @@ func (s *Segment) HTTP() bool {
 // FormatError is a fault in a format string.
 type FormatError struct {
 	Pos    int    // byte offset of the operator in the string, as in Envoy's messages
-	Reason string // what is wrong, and what is allowed
+	Reason string // the fault, and the allowed values
 	Near   string // the probably intended operator, or ""
 }
 

@@ -3,7 +3,7 @@ package substitution
 // nearest returns the known name that was probably intended, or "". It considers operators and
 // further names. Of equally near names it returns the first one, operators in alphabetical order.
 func nearest(name string, further []string) string {
-	const longest = 64 // no operator is longer; a longer name is no typo
+	const longest = 64 // no operator is longer, so a longer name is not a typo
 	if len(name) > longest {
 		return ""
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// argRule is whether an operator takes an argument in parentheses.
+// argRule specifies whether an operator takes an argument in parentheses.
 type argRule uint8
 
 const (
@@ -21,7 +21,7 @@ type operator struct {
 	length bool // :LENGTH is allowed
 	http   bool // has a value only for requests
 	newer  bool // Envoy 1.36 lacks it
-	// check returns what is wrong with an argument, or "".
+	// check returns the fault in an argument, or "".
 	check func(arg string) string
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// PEMFault returns what is wrong with PEM certificates, or "".
+// PEMFault returns the fault in PEM certificates, or "".
 func PEMFault(data []byte) string {
 	n := 0
 	for rest := data; ; n++ {

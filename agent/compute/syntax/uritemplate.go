@@ -2,7 +2,7 @@ package syntax
 
 import "strings"
 
-// URITemplateFault returns what is wrong with a path template, or "". Segments are literal, *, or a
+// URITemplateFault returns the fault in a path template, or "". Segments are literal, *, or a
 // variable, and ** is only allowed as the last one.
 func URITemplateFault(text string) string {
 	if !strings.HasPrefix(text, "/") {
