@@ -20,22 +20,21 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 )
 
-// isResource tells blocks that show a resource from other YAML.
+// isResource distinguishes resources from other YAML blocks.
 var isResource = regexp.MustCompile(`(?m)^(type|apiVersion): `)
 
-// hereDocument is what a command of a console block reads.
+// hereDocument matches the input of a command in a console block.
 var hereDocument = regexp.MustCompile(`(?s)<<'END'\n(.*?)\nEND\n`)
 
-// fragments are blocks of YAML that show a part of a document, by page and first line.
+// fragments are YAML blocks that contain only a section of a document, by page and first line.
 var fragments = map[string]string{
 	"docs/decisions/0011-policies.md: from:                                            # of a policy for the whole " +
 		"mesh": "items of a policy",
 	"docs/reachability.md: kuma.io/reachable-backends: |": "an annotation",
 }
 
-// TestBlocksOfDocuments: each block of YAML that a document shows, and each here document of its
-// commands, is a stream of resources that are valid, or a config that an agent takes, or one of the
-// fragments; each block of JSON is JSON.
+// TestBlocksOfDocuments checks that each YAML block and here document in the documents is a stream
+// of valid resources, a valid config, or one of fragments, and that each JSON block is valid.
 func TestBlocksOfDocuments(t *testing.T) {
 	registry, docs := kinds.Registry(), documents(t, os.DirFS(root))
 	resources, configs, found := 0, 0, map[string]bool{}
@@ -90,7 +89,7 @@ func TestBlocksOfDocuments(t *testing.T) {
 	}
 }
 
-// decodes checks that a text is YAML.
+// decodes checks that text is YAML.
 func decodes(text string) error {
 	d := yaml.NewDecoder(strings.NewReader(text))
 	for {
@@ -103,7 +102,7 @@ func decodes(text string) error {
 	}
 }
 
-// takes asks an agent whether it takes a config.
+// takes checks that an agent accepts a config.
 func takes(t *testing.T, text string) error {
 	file := filepath.Join(t.TempDir(), "agent.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -114,13 +113,13 @@ func takes(t *testing.T, text string) error {
 		faults = agent.CheckConfig(cfg)
 	}
 	if faults == nil {
-		return nil // not faults, which would be an error of a nil list
+		return nil // return an untyped nil, because a nil list would be a non-nil error
 	}
 	return faults
 }
 
-// TestTutorialShowsTheDemo: docs/envoy.md has the steps of examples/demo that need an Envoy, in
-// their order and words, and no others.
+// TestTutorialShowsTheDemo checks that docs/envoy.md contains exactly the steps of examples/demo
+// that need an Envoy, with the same order and wording.
 func TestTutorialShowsTheDemo(t *testing.T) {
 	var said, shown []string
 	for _, name := range []string{"envoy.go", "permission.go"} {

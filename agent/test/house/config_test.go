@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 )
 
-// keyRow is a row of a table of keys: anchor, key, default, meaning. itemRow is one about the items
-// of a list: anchor, key, meaning.
+// keyRow matches a row of a table of keys: anchor, key, default, meaning. itemRow matches a row
+// about list items: anchor, key, meaning.
 var (
 	keyRow  = regexp.MustCompile("(?m)^\\| <a id=\"(.+?)\"></a>`([a-z][A-Za-z.]+)` \\| (.+?) \\| (.+?) \\|$")
 	itemRow = regexp.MustCompile("(?m)^\\| <a id=\"(.+?)\"></a>" +
@@ -19,8 +19,8 @@ var (
 
 const configPage = root + "/docs/config.md"
 
-// checkRows compares the rows of docs/config.md with the wanted cells behind the anchors.
-// UPDATE_GOLDEN=1 rewrites rows that differ in more than backquotes.
+// checkRows compares the rows of docs/config.md with the wanted cells by anchor. UPDATE_GOLDEN=1
+// rewrites rows that differ in more than backquotes.
 func checkRows(t *testing.T, row *regexp.Regexp, want [][]string) {
 	t.Helper()
 	text, err := os.ReadFile(configPage)

@@ -19,7 +19,7 @@ import (
 	"testing/fstest"
 )
 
-// Patterns of what documents hold. Code is taken out before links are looked for.
+// Patterns in documents. Code is removed before links are searched.
 var (
 	fence   = regexp.MustCompile("(?ms)^[ \t]*```([a-z]*)[^\n]*\n(.*?)^[ \t]*```[ \t]*$")
 	span    = regexp.MustCompile("`[^`\n]+`")

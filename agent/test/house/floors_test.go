@@ -7,26 +7,26 @@ import (
 	"strings"
 )
 
-// wings maps the folders that set a floor to their floor. The longest prefix of a package's folder
-// decides. A package imports packages of its own wing and of lower floors, so data flows one way
-// through the tree.
+// wings maps folders to their floor. The longest prefix of a package's folder applies. A package
+// may import packages of its own wing and of lower floors, so data flows in one direction through
+// the tree.
 var wings = map[string]int{
-	"accesslog": 0, "dns": 0, "gossip": 0, "rotation": 0, // libraries: they know no mesh
-	"agent/base":    1,                // utilities that know no mesh
-	"agent/model":   2,                // what there is
+	"accesslog": 0, "dns": 0, "gossip": 0, "rotation": 0, // libraries without knowledge of meshes
+	"agent/base":    1,                // utilities without knowledge of meshes
+	"agent/model":   2,                // resources and data types
 	"agent/host":    3,                // the node
 	"agent/compute": 4,                // resources to sealed config
-	"agent/source":  5,                // where resources come from
+	"agent/source":  5,                // sources of resources
 	"agent/answer":  5,                // questions about resources and config
-	"agent/deliver": 6,                // when config goes to which proxy
-	"agent/serve":   7,                // for people and programs
+	"agent/deliver": 6,                // delivery of config to proxies
+	"agent/serve":   7,                // for users and programs
 	"agent":         8,                // wiring
 	"cmd":           9, "examples": 9, // programs
-	"agent/test": 9, // support of tests, and tests of the whole
+	"agent/test": 9, // test support and tests of the whole agent
 }
 
-// exceptions are imports that the floors do not allow, each with its reason. At most maxExceptions
-// may stand here.
+// exceptions lists imports that the floors do not allow, each with its reason. The number of
+// exceptions is limited to maxExceptions.
 var exceptions = map[[2]string]string{}
 
 const maxExceptions = 0
@@ -41,10 +41,10 @@ func wingOf(dir string) (wing string, floor int, ok bool) {
 	return "", 0, false
 }
 
-// mayImport reports whether the files of the package in from may import the package in to. Tests
-// drive their package with real neighbors: a test may also import its own folder's packages, any
-// package of the same floor, test support, and the list of kinds, which lets it write resources as
-// documents. A test of a library stays within its floor.
+// mayImport reports whether files of package from may import package to. Tests use the real
+// dependencies of their package: a test may also import packages of its own folder and of the same
+// floor, test support, and the list of kinds, which lets it write resources as documents. A test of
+// a library stays within its floor.
 func mayImport(from, to string, test bool) bool {
 	own, floor, _ := wingOf(from)
 	wing, below, ok := wingOf(to)
@@ -64,7 +64,7 @@ func mayImport(from, to string, test bool) bool {
 // kindList is the package with the list of policy kinds.
 const kindList = "agent/compute/kinds"
 
-// ruleFloors: a package imports its own wing and lower floors only.
+// ruleFloors requires that a package imports only its own wing and lower floors.
 func ruleFloors(t *tree) []breach {
 	var out []breach
 	for _, p := range t.pkgs {
@@ -90,7 +90,7 @@ func ruleFloors(t *tree) []breach {
 	return append(out, ruleExceptions(t)...)
 }
 
-// ruleExceptions: each exception is in use, and there are few.
+// ruleExceptions requires that each exception is in use and that there are few of them.
 func ruleExceptions(t *tree) []breach {
 	var out []breach
 	if len(exceptions) > maxExceptions {
@@ -98,7 +98,7 @@ func ruleExceptions(t *tree) []breach {
 			len(exceptions), maxExceptions)})
 	}
 	if !slices.ContainsFunc(t.pkgs, func(p *pkg) bool { return p.dir == "agent/test/house" }) {
-		return out // one of the small trees of testdata
+		return out // a small tree from testdata
 	}
 	for e := range exceptions {
 		used := false

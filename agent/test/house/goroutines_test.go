@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// starters returns the functions of the tree that start goroutines, as "package: function", with
-// the first place.
+// starters returns the functions that start goroutines as "package: function", with the first
+// location.
 func starters(t *tree) map[string]string {
 	out := map[string]string{}
 	t.each(func(p *pkg, f *file) {
@@ -56,12 +56,12 @@ func funcName(fn *ast.FuncDecl) string {
 	}
 }
 
-// goroutineRow is a row of the list of goroutines: package, functions in backquotes, two more
-// columns.
+// goroutineRow matches a row of the list of goroutines: package, functions in backquotes, and two
+// more columns.
 var goroutineRow = regexp.MustCompile("(?m)^\\| ((?:agent|gossip|dns|accesslog)[a-z/]*) ((?:`[A-Za-z.]+`(?:, " +
 	")?)+) \\| [^|]+ \\| [^|]+ \\|$")
 
-// listedStarters reads the list of goroutines.md.
+// listedStarters reads the list in goroutines.md.
 func listedStarters(doc string) []string {
 	var out []string
 	for _, m := range goroutineRow.FindAllStringSubmatch(doc, -1) {

@@ -13,10 +13,10 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// root is the module's root, seen from this package.
+// root is the module's root relative to this package.
 const root = "../../.."
 
-// TestHouse holds the module to its rules.
+// TestHouse checks the module against all rules.
 func TestHouse(t *testing.T) {
 	tree, err := load(os.DirFS(root))
 	if err != nil {
@@ -34,15 +34,15 @@ func TestHouse(t *testing.T) {
 	}
 }
 
-// TestRulesCanFail runs each rule on small trees: testdata/RULE-CASE.txtar holds a tree and, in the
-// file "want", one line for each expected breach as "place: some words of the message"; no line
-// means that the tree is fine.
+// TestRulesCanFail runs each rule on small trees: testdata/RULE-CASE.txtar contains a tree and a
+// file "want" with one line "place: words of the message" for each expected violation. Without
+// lines, the tree must have no violation.
 func TestRulesCanFail(t *testing.T) {
 	cases, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := map[string]int{} // rule → cases in which it finds something
+	shown := map[string]int{} // number of cases with violations, by rule
 	for _, name := range cases {
 		base := strings.TrimSuffix(path.Base(filepath.ToSlash(name)), ".txtar")
 		t.Run(base, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestRulesCanFail(t *testing.T) {
 	}
 }
 
-// archiveFS makes a file system of a txtar archive; a tree without a go.mod gets one.
+// archiveFS returns the file system of a txtar archive. It adds a go.mod if there is none.
 func archiveFS(t *testing.T, archive string) fs.FS {
 	t.Helper()
 	out := fstest.MapFS{"go.mod": {Data: []byte("module example.org/m\n")}}
@@ -95,7 +95,7 @@ func archiveFS(t *testing.T, archive string) fs.FS {
 	return out
 }
 
-// wanted reads the expected breaches of a tree.
+// wanted reads the expected violations of a tree.
 func wanted(t *testing.T, fsys fs.FS) []breach {
 	t.Helper()
 	src, err := fs.ReadFile(fsys, "want")

@@ -7,21 +7,22 @@ import (
 	"strings"
 )
 
-// speakHTTP are the packages that may depend on net/http: the API with its client and commands, the
-// admin interface of Envoy, and what starts them.
+// speakHTTP lists the packages that may depend on net/http: the API with its client and commands,
+// Envoy's admin interface, and the packages that start them.
 var speakHTTP = []string{"agent", "agent/serve/*", "agent/serve/cli/*", "agent/host/envoyadmin", "agent/test/*",
 	"cmd/*", "examples/*"}
 
-// Only the wiring imports the handlers of the API.
+// Only the wiring package imports the API handlers.
 const handlers, wiring = "agent/serve/httpapi", "agent"
 
-// ruleHTTP: HTTP is a leaf. No other package reaches net/http through imports of the module, and
-// only the wiring imports the handlers. Tests and their support may, and so may other modules.
+// ruleHTTP requires that no other package of the module imports net/http directly or indirectly,
+// and that only the wiring package imports the handlers. Tests, test support, and other modules are
+// exempt.
 func ruleHTTP(t *tree) []breach {
 	var out []breach
-	edges := map[string]map[string]ast.Node{} // by folder: what its package imports, and where
+	edges := map[string]map[string]ast.Node{} // imports of each package, by folder
 	at := map[ast.Node]*file{}
-	speaks := map[string]string{} // by folder: what leads to net/http
+	speaks := map[string]string{} // chain of imports that leads to net/http, by folder
 	t.each(func(p *pkg, f *file) {
 		for importPath, spec := range f.imports() {
 			dir, inModule := t.inModule(importPath)

@@ -19,8 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// corridor are the packages that every policy passes through, and none of which knows a kind of
-// policies by name.
+// corridor lists the packages that process all policies. They must not name any policy kind.
 var corridor = []string{
 	"agent/model/mesh", "agent/compute/policy", "agent/compute/draft", "agent/compute/bootstrap",
 	"agent/compute/generate", "agent/deliver/ads",
@@ -29,9 +28,9 @@ var corridor = []string{
 	"agent/serve/httpapi", "agent/answer/offline",
 }
 
-// ruleKinds: the corridor names no kind of policies, and a plugin is imported by the list of kinds
-// and its own folder alone, so that a kind is added or deleted by its folder and its line in the
-// list.
+// ruleKinds requires that the corridor names no policy kind, and that only the list of kinds and
+// the plugin's own folder import a plugin. A kind can then be added or deleted with its folder and
+// its line in the list.
 func ruleKinds(t *tree) []breach {
 	var out []breach
 	policies := kinds.Policies()
@@ -63,7 +62,7 @@ func ruleKinds(t *tree) []breach {
 	return out
 }
 
-// pluginFolder returns the folder of the plugin that a directory belongs to, "" for none.
+// pluginFolder returns the plugin folder that contains a directory, or "" if there is none.
 func pluginFolder(dir string) string {
 	rest, ok := strings.CutPrefix(dir, "agent/compute/kinds/")
 	name, _, _ := strings.Cut(rest, "/")
@@ -73,10 +72,10 @@ func pluginFolder(dir string) string {
 	return "agent/compute/kinds/" + name
 }
 
-// TestPluginIsDeletedByItsFolderAndLine compiles the list of kinds without a plugin: without
-// MeshPassthrough's, and without each of them, one after the other, when
-// NEARSIDE_DELETE_ALL_PLUGINS is set. That shows it for all packages: by ruleKinds no other one
-// imports a plugin, in tests neither, and the list declares the same names for them without it.
+// TestPluginIsDeletedByItsFolderAndLine compiles the list of kinds without the MeshPassthrough
+// plugin, or, if NEARSIDE_DELETE_ALL_PLUGINS is set, without each plugin in turn. This covers all
+// packages: by ruleKinds no other package or test imports a plugin, and without it the list still
+// declares the same names.
 func TestPluginIsDeletedByItsFolderAndLine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles the list of kinds once more")
@@ -97,8 +96,7 @@ func TestPluginIsDeletedByItsFolderAndLine(t *testing.T) {
 	}
 }
 
-// buildWithout compiles the list of kinds and its tests from sources without a plugin's folder and
-// lines.
+// buildWithout compiles the list of kinds and its tests without a plugin's folder and lines.
 func buildWithout(t *testing.T, folder string) {
 	at, err := filepath.Abs(root)
 	if err != nil {
@@ -125,7 +123,7 @@ func buildWithout(t *testing.T, folder string) {
 			t.Fatal(err)
 		}
 		for _, f := range files {
-			replace[f] = "" // as if it were not there
+			replace[f] = "" // hides the file
 		}
 	}
 	overlay := filepath.Join(t.TempDir(), "overlay.json")
@@ -136,8 +134,8 @@ func buildWithout(t *testing.T, folder string) {
 	if err := os.WriteFile(overlay, doc, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Vet compiles what the package imports, and checks the package itself and its tests. One analysis
-	// is enough.
+	// go vet compiles the dependencies, and checks the package and its tests. One analyzer is
+	// enough.
 	cmd := exec.CommandContext(t.Context(), "go", "vet", "-overlay="+overlay, "-buildtag", "./agent/compute/kinds")
 	cmd.Dir = at
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -145,8 +143,8 @@ func buildWithout(t *testing.T, folder string) {
 	}
 }
 
-// declared returns the signatures of functions and the other declarations of a file, without those
-// of imports and without bodies.
+// declared returns the signatures of functions and the other declarations of a file, without
+// imports and function bodies.
 func declared(t *testing.T, text []byte) []string {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -171,8 +169,8 @@ func declared(t *testing.T, text []byte) []string {
 	return out
 }
 
-// withoutPlugin removes from the list of kinds the lines of a plugin and of the legacy kinds in its
-// folder.
+// withoutPlugin removes the lines of a plugin and of the legacy kinds in its folder from the list
+// of kinds.
 func withoutPlugin(text, folder string) []byte {
 	var names, kept []string
 	for line := range strings.Lines(text) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestNamedLibrariesAreUsed: the libraries that the design names are used by the packages that the
-// decisions name (0035 for lumberjack, 0044 for miekg/dns), and by no other product package.
+// TestNamedLibrariesAreUsed checks that the packages named in the decisions use the chosen
+// libraries (0035 for lumberjack, 0044 for miekg/dns), and that no other product package does.
 func TestNamedLibrariesAreUsed(t *testing.T) {
 	tree, err := load(os.DirFS(root))
 	if err != nil {
@@ -29,7 +29,7 @@ func TestNamedLibrariesAreUsed(t *testing.T) {
 			t.Errorf("%s is imported by %q, the decisions say %q", library, got, want)
 		}
 	}
-	// Replies of name servers and messages over TCP are read and written by miekg/dns.
+	// miekg/dns reads and writes responses of name servers and messages over TCP.
 	for dir, want := range map[string][]string{"dns": {"Conn", "Msg"}, "dns/forward": {"Conn", "Msg", "UnpackRR"}} {
 		used := tree.uses(dir, "github.com/miekg/dns")
 		for _, name := range want {
@@ -38,7 +38,7 @@ func TestNamedLibrariesAreUsed(t *testing.T) {
 			}
 		}
 	}
-	// The query log is written through lumberjack, and what must not lose a line is not.
+	// The query log uses lumberjack. Logs that must not lose lines do not.
 	for dir, want := range map[string][2]string{
 		"agent/deliver/resolver": {"OpenPlain", "Open"}, "agent/deliver/logs": {"Open", "OpenPlain"},
 		"agent/serve/auditlog": {"Open", "OpenPlain"},

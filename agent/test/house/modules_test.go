@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// avoided lists import path prefixes that are not used, with the reason.
+// avoided lists import path prefixes that must not be used, with the reason.
 var avoided = map[string]string{
 	"github.com/spf13/viper":             "it lower-cases keys and hides strict errors; agent reads its config itself",
 	"sigs.k8s.io/controller-runtime":     "nearside needs no Kubernetes API",
@@ -35,12 +35,12 @@ var avoided = map[string]string{
 	"github.com/hashicorp/go-multierror": "errors.Join",
 }
 
-// reflectors are the packages that may use reflection: where a document becomes a typed value and
+// reflectors lists the packages that may use reflection, to convert documents to typed values and
 // back.
 var reflectors = []string{"agent/base/strict", "agent/model/resource", "agent/model/schema", "agent/model/secret",
 	"agent/host/config", "agent/source/metadata"}
 
-// ruleModules: no module that was weighed and left out, no reflection in the middle.
+// ruleModules forbids rejected modules, and reflection outside reflectors.
 func ruleModules(t *tree) []breach {
 	var out []breach
 	t.each(func(p *pkg, f *file) {
@@ -62,7 +62,7 @@ func ruleModules(t *tree) []breach {
 	return out
 }
 
-// isBelow reports whether an import path is a prefix or lies below it.
+// isBelow reports whether an import path equals a prefix or is below it.
 func isBelow(importPath, prefix string) bool {
 	if strings.HasSuffix(prefix, "/") {
 		return strings.HasPrefix(importPath, prefix)
@@ -72,7 +72,7 @@ func isBelow(importPath, prefix string) bool {
 
 const decisionsDir = "docs/decisions"
 
-// moduleRow is a table row that begins with a module in backquotes.
+// moduleRow matches a table row that starts with a module in backquotes.
 var moduleRow = regexp.MustCompile("(?m)^\\| `([^`]+\\.[^`]+/[^`]+)` \\|")
 
 // ruleDecisions: every module that the sources import has its reason in docs/decisions, and the

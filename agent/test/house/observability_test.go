@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// metricUse is a metric of the agent in an expression, with its selector; nearsideJob is the job
-// that others are selected by.
+// metricUse matches a metric of the agent in an expression, with its selector. nearsideJob matches
+// the job that selects other metrics.
 var (
 	metricUse  = regexp.MustCompile(`\b(nearside_[a-z0-9_]+)(?:\{([^}]*)\})?`)
 	foreignUse = regexp.MustCompile(`\b(?:up|process_[a-z_]+|go_[a-z_]+)\b(\{job="nearside"\})?`)
@@ -24,13 +24,13 @@ var (
 	counterOnly = regexp.MustCompile(`\b(?:rate|increase)\((nearside_[a-z0-9_]+)`)
 )
 
-// metric is a row of docs/metrics.md, which another test holds to the agent.
+// metric is a row of docs/metrics.md. Another test compares that page with the agent.
 type metric struct {
 	kind   string
 	labels []string
 }
 
-// wrongMetrics says what an expression names that no agent has.
+// wrongMetrics returns the metrics and labels in an expression that no agent has.
 func wrongMetrics(expr string, known map[string]metric) (out []string) {
 	find := func(name string) (metric, bool) {
 		if m, ok := known[name]; ok {
@@ -91,8 +91,8 @@ func documentedMetrics(t *testing.T) map[string]metric {
 	return out
 }
 
-// TestAlertsAndDashboard: alerting rules and dashboard name metrics and labels that exist, and
-// docs/alerts.md says of each alert what to do.
+// TestAlertsAndDashboard checks that the metrics and labels in alerting rules and the dashboard
+// exist, and that docs/alerts.md explains the response to each alert.
 func TestAlertsAndDashboard(t *testing.T) {
 	known := documentedMetrics(t)
 	var rules struct {
@@ -169,7 +169,7 @@ func TestAlertsAndDashboard(t *testing.T) {
 	}
 }
 
-// TestWrongMetricsAreFound shows that the test of the alerts can fail.
+// TestWrongMetricsAreFound checks that the test of the alerts finds errors.
 func TestWrongMetricsAreFound(t *testing.T) {
 	known := map[string]metric{"nearside_a_total": {"counter", []string{"reason"}}, "nearside_b": {"gauge", []string{""}},
 		"nearside_c_seconds": {"histogram", []string{""}}}

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// pureTrees are the folders whose packages depend on nothing but their arguments.
+// pureTrees are the folders whose packages depend only on their arguments.
 var pureTrees = []string{
 	"agent/model", "agent/compute", "agent/answer", "agent/serve/audit", "gossip/engine",
 	"agent/base/clip", "agent/base/jsonpatch", "agent/base/jsonpath", "agent/base/plural", "agent/base/redact",
 	"agent/base/strict",
 }
 
-// impurePackages are packages below pureTrees that reach outside, each with its reason.
+// impurePackages are packages below pureTrees that access the environment, each with its reason.
 var impurePackages = map[string]string{
 	"agent/model/store":     "the shared state, and its file",
 	"agent/model/identity":  "makes keys and stores them",
@@ -25,15 +25,15 @@ var impurePackages = map[string]string{
 	"agent/answer/traffic":  "reads files",
 }
 
-// isPure reports whether a package must be a function of its arguments.
+// isPure reports whether the result of a package must depend only on its arguments.
 func isPure(dir string) bool {
 	return impurePackages[dir] == "" && slices.ContainsFunc(pureTrees, func(tree string) bool {
 		return dir == tree || strings.HasPrefix(dir, tree+"/")
 	})
 }
 
-// impure lists the standard packages that reach outside, with the names that a pure package may use
-// of them; an empty list means none.
+// impure lists standard packages that access the environment, with the names that a pure package
+// may use. An empty list allows none.
 var impure = map[string][]string{
 	"bufio":        {"Scanner", "NewScanner", "Reader", "NewReader", "Writer", "NewWriter", "ScanLines", "ErrTooLong"},
 	"crypto/rand":  nil,
@@ -54,8 +54,8 @@ var impure = map[string][]string{
 		"Parse", "Unix", "UnixMilli", "RFC3339", "RFC3339Nano", "UTC", "Month", "Weekday", "Date"},
 }
 
-// rulePure: no clock, file, socket, lock or chance in the packages that shadow, diff and explain
-// run on another resource set.
+// rulePure forbids clocks, files, sockets, locks, and randomness in packages that shadow, diff, and
+// explain run on other resource sets.
 func rulePure(t *tree) []breach {
 	var out []breach
 	t.each(func(p *pkg, f *file) {
@@ -84,12 +84,12 @@ func rulePure(t *tree) []breach {
 	return out
 }
 
-// shared are types whose zero value at package level is state that two agents in one process would
-// share.
+// shared lists packages whose types have mutable zero values. At package level, two agents in one
+// process would share them.
 var shared = map[string]bool{"sync": true, "sync/atomic": true}
 
-// ruleState: no variable of a package changes after its declaration, so that two agents can live in
-// one process.
+// ruleState forbids changes of package variables after their declaration, so that two agents can
+// run in one process.
 func ruleState(t *tree) []breach {
 	var out []breach
 	for _, p := range t.pkgs {
@@ -117,7 +117,7 @@ func ruleState(t *tree) []breach {
 	return out
 }
 
-// packageVars calls fn for each var declaration at package level.
+// packageVars calls fn for each package-level var declaration.
 func packageVars(f *file, fn func(*ast.ValueSpec)) {
 	for _, d := range f.ast.Decls {
 		if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.VAR {
@@ -128,7 +128,7 @@ func packageVars(f *file, fn func(*ast.ValueSpec)) {
 	}
 }
 
-// holdsState reports whether a declaration makes something that is meant to change.
+// holdsState reports whether a declaration creates mutable state.
 func holdsState(f *file, s *ast.ValueSpec) bool {
 	stateful := func(e ast.Expr) bool {
 		if p, _ := f.selector(e); shared[p] {
@@ -163,8 +163,7 @@ func holdsState(f *file, s *ast.ValueSpec) bool {
 	return false
 }
 
-// assignments finds the statements that change a package-level variable of the own or of another
-// package.
+// assignments finds statements that change a package-level variable of this or another package.
 func assignments(f *file, vars map[string]bool) []breach {
 	var out []breach
 	report := func(n ast.Node, name string) {
@@ -219,7 +218,7 @@ func assignments(f *file, vars map[string]bool) []breach {
 	return out
 }
 
-// packageLevel reports whether a declaration is a var at package level of the file.
+// packageLevel reports whether a declaration is a package-level var of the file.
 func packageLevel(f *file, decl any) bool {
 	found := false
 	packageVars(f, func(s *ast.ValueSpec) { found = found || decl == s })

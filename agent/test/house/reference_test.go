@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 )
 
-// texts calls fn for each string literal in the non-test files of the packages that match.
+// texts calls fn for each string literal in the non-test files of matching packages.
 func texts(t *testing.T, tree *tree, dirs []string, fn func(f *file, lit ast.Node, text string)) {
 	t.Helper()
 	tree.each(func(p *pkg, f *file) {
@@ -32,9 +32,8 @@ func texts(t *testing.T, tree *tree, dirs []string, fn func(f *file, lit ast.Nod
 	})
 }
 
-// TestReferenceNamesWhatTheSourcesName holds the reference documents to the literals of the
-// sources: every path and problem type of the API stands in docs/api.md, every metric in
-// docs/metrics.md, and what stands there exists.
+// TestReferenceNamesWhatTheSourcesName checks that docs/api.md lists exactly the API paths and
+// problem types of the sources, and docs/metrics.md exactly their metrics.
 func TestReferenceNamesWhatTheSourcesName(t *testing.T) {
 	tree, err := load(os.DirFS(root))
 	if err != nil {

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// rule is one law of the house.
+// rule is a named check of the tree.
 type rule struct {
 	name  string
 	check func(*tree) []breach
 }
 
-// rules lists the laws. Each has at least one broken tree in testdata.
+// rules lists all rules. Each has at least one tree with a violation in testdata.
 var rules = []rule{
 	{"layout", ruleLayout},
 	{"floors", ruleFloors},
@@ -36,12 +36,12 @@ var rules = []rule{
 	{"exit", ruleExit},
 }
 
-// folders are those at the top; bin, dist and nearside-data are left behind by make and ignored by
-// git.
+// folders lists the allowed top-level folders. make creates bin, dist, and nearside-data, and git
+// ignores them.
 var folders = []string{"accesslog", "agent", "bin", "cmd", "dist", "dns", "docs", "examples", "gossip", "nearside-data",
 	"packaging", "rotation"}
 
-// ruleLayout: the folders at the top are given.
+// ruleLayout requires that the top-level folders are those in folders.
 func ruleLayout(t *tree) []breach {
 	var out []breach
 	entries, err := fs.ReadDir(t.fsys, ".")
@@ -60,12 +60,13 @@ func ruleLayout(t *tree) []breach {
 	return out
 }
 
-// goers are the packages that may start goroutines.
+// goers lists the packages that may start goroutines.
 var goers = []string{"agent", "agent/source/*", "agent/deliver/*", "agent/serve/httpapi",
 	"agent/host/hold", "agent/host/intercept", "agent/base/workers",
 	"agent/test/agenttest", "agent/test/envoytest", "gossip", "dns", "dns/*", "accesslog/*", "examples/*"}
 
-// starts reports whether a node starts a goroutine: a go statement, or a call that hides one.
+// starts reports whether a node starts a goroutine, with a go statement or a call that contains
+// one.
 func starts(f *file, n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.GoStmt:
@@ -80,8 +81,8 @@ func starts(f *file, n ast.Node) bool {
 	return false
 }
 
-// ruleGoroutines: goroutines start in few packages, so that the list of goroutines.md can be
-// whole.
+// ruleGoroutines limits the packages that start goroutines, so that the list in goroutines.md can
+// be complete.
 func ruleGoroutines(t *tree) []breach {
 	var out []breach
 	t.each(func(p *pkg, f *file) {
@@ -99,7 +100,7 @@ func ruleGoroutines(t *tree) []breach {
 	return out
 }
 
-// ruleLeaks: a package that starts goroutines ends its tests in a leak check.
+// ruleLeaks requires a leak check at the end of the tests of each package that starts goroutines.
 func ruleLeaks(t *tree) []breach {
 	const goleak = "go.uber.org/goleak"
 	var out []breach
@@ -130,7 +131,7 @@ func ruleLeaks(t *tree) []breach {
 	return out
 }
 
-// rulePackageDocs: every package says what it is for.
+// rulePackageDocs requires a package comment in every package.
 func rulePackageDocs(t *tree) []breach {
 	var out []breach
 	for _, p := range t.pkgs {
@@ -156,7 +157,7 @@ func rulePackageDocs(t *tree) []breach {
 	return out
 }
 
-// ruleInit: nothing happens by being imported.
+// ruleInit forbids init functions.
 func ruleInit(t *tree) []breach {
 	var out []breach
 	t.each(func(_ *pkg, f *file) {
@@ -170,16 +171,15 @@ func ruleInit(t *tree) []breach {
 	return out
 }
 
-// ruleSleep: nothing waits for a length of time that no event and no context can end: no test, and
-// nothing in the packages that run with a context. In tests, a sleep on the fake clock of
-// testing/synctest is allowed.
+// ruleSleep forbids sleeps that no event or context can interrupt, in tests and in packages that
+// run with a context. Tests may sleep with the fake clock of testing/synctest.
 func ruleSleep(t *tree) []breach {
 	var out []breach
 	t.each(func(p *pkg, f *file) {
 		if !f.test && !matches(p.dir, goers) {
 			return
 		}
-		var bubbles []ast.Node // the calls of synctest.Test that the walk is in
+		var bubbles []ast.Node // the calls of synctest.Test that enclose the current node
 		var walk func(n ast.Node) bool
 		walk = func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
@@ -205,9 +205,9 @@ func ruleSleep(t *tree) []breach {
 	return out
 }
 
-// ruleExit: only main ends the process, and nothing panics on purpose. Passing on what recover
-// returned is not a panic of one's own, and a function whose comment says when it panics has made
-// that a promise: what it says must be about its caller's code, never about input.
+// ruleExit requires that only main exits the process and that nothing panics intentionally.
+// Rethrowing a recovered value is allowed. A function may panic if its doc comment states the
+// condition, which must be an error in the caller's code, never in input.
 func ruleExit(t *tree) []breach {
 	var out []breach
 	t.each(func(_ *pkg, f *file) {
@@ -243,7 +243,7 @@ func ruleExit(t *tree) []breach {
 	return out
 }
 
-// recovers reports whether a function literal calls recover itself.
+// recovers reports whether a function literal calls recover directly.
 func recovers(fn *ast.FuncLit) bool {
 	found := false
 	ast.Inspect(fn.Body, func(n ast.Node) bool {

@@ -9,16 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of files, lines, and packages. Lines of a package are those of its product files.
+// Limits of files, lines, and packages. The lines of a package are those of its product files.
 const (
-	maxLines        = 400  // of a file
-	maxColumns      = 120  // of a line of code; a tab is one column
-	maxComment      = 100  // of a line of comment
-	maxPackageFiles = 40   // of a package, without tests
-	maxPackageLines = 5000 // of a package, without tests
+	maxLines        = 400  // lines of a file
+	maxColumns      = 120  // columns of a code line; a tab counts as one
+	maxComment      = 100  // columns of a comment line
+	maxPackageFiles = 40   // files of a package, without tests
+	maxPackageLines = 5000 // lines of a package, without tests
 )
 
-// ruleLength: one idea per file, in tests too.
+// ruleLength limits the length of files, including tests.
 func ruleLength(t *tree) []breach {
 	var out []breach
 	t.each(func(_ *pkg, f *file) {
@@ -30,8 +30,8 @@ func ruleLength(t *tree) []breach {
 	return out
 }
 
-// ruleColumns: a line fits beside another file. Struct tags, imports, and the lines inside raw
-// strings may be longer.
+// ruleColumns limits the length of lines. Struct tags, imports, and lines in raw strings are
+// exempt.
 func ruleColumns(t *tree) []breach {
 	var out []breach
 	t.each(func(_ *pkg, f *file) {
@@ -53,7 +53,7 @@ func ruleColumns(t *tree) []breach {
 	return out
 }
 
-// exemptLines returns the lines of a file that hold a struct tag or lie in a raw string.
+// exemptLines returns the lines of a file that contain a struct tag or are inside a raw string.
 func exemptLines(f *file) map[int]bool {
 	out := map[int]bool{}
 	ast.Inspect(f.ast, func(n ast.Node) bool {

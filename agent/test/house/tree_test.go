@@ -18,19 +18,19 @@ import (
 type tree struct {
 	fsys     fs.FS
 	module   string
-	requires []string // module paths of go.mod, direct or not
+	requires []string // module paths in go.mod, direct and indirect
 	pkgs     []*pkg   // sorted by directory
 }
 
 // pkg is one directory with Go files.
 type pkg struct {
-	dir   string // slash path below the module's root, "." for the root
+	dir   string // slash-separated path relative to the module root; "." for the root
 	files []*file
 }
 
 // file is one Go file.
 type file struct {
-	name  string // slash path below the module's root
+	name  string // slash-separated path relative to the module root
 	test  bool
 	lines int
 	src   []byte
@@ -38,21 +38,21 @@ type file struct {
 	ast   *ast.File
 }
 
-// breach is one place where a rule does not hold.
+// breach is a violation of a rule.
 type breach struct {
 	at  string // file:line, or a path
-	why string // the rule, the reason for it and the remedy
+	why string // the rule, its reason, and the remedy
 }
 
 func (b breach) String() string { return b.at + ": " + b.why }
 
-// at returns the place of a node as file:line.
+// at returns the position of a node as file:line.
 func (f *file) at(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", f.name, f.fset.Position(n.Pos()).Line)
 }
 
-// imports returns the import paths of a file with the name each has in it; "_" and "." keep their
-// name.
+// imports returns the import paths of a file by the name that the file uses. The names "_" and "."
+// are unchanged.
 func (f *file) imports() map[string]*ast.ImportSpec {
 	out := make(map[string]*ast.ImportSpec, len(f.ast.Imports))
 	for _, s := range f.ast.Imports {
@@ -64,7 +64,7 @@ func (f *file) imports() map[string]*ast.ImportSpec {
 	return out
 }
 
-// localName returns the identifier under which a file uses an import path, "" when it does not
+// localName returns the identifier that a file uses for an import path, or "" if the file does not
 // import it.
 func (f *file) localName(importPath string) string {
 	s, ok := f.imports()[importPath]
@@ -81,15 +81,15 @@ func (f *file) localName(importPath string) string {
 	return base
 }
 
-// selector returns the import path and name of a qualified identifier such as time.Sleep, or "",
-// "".
+// selector returns the import path and name of a qualified identifier such as time.Sleep, or empty
+// strings for other expressions.
 func (f *file) selector(e ast.Expr) (importPath, name string) {
 	sel, ok := e.(*ast.SelectorExpr)
 	if !ok {
 		return "", ""
 	}
 	x, ok := sel.X.(*ast.Ident)
-	if !ok || declaration(x) != nil { // a variable that hides an import
+	if !ok || declaration(x) != nil { // a variable that shadows an import
 		return "", ""
 	}
 	for p := range f.imports() {
@@ -100,18 +100,18 @@ func (f *file) selector(e ast.Expr) (importPath, name string) {
 	return "", ""
 }
 
-// declaration returns the node of the same file that declares an identifier, nil when there is
-// none: a name of another file, an import or a builtin.
+// declaration returns the node in the same file that declares an identifier. It returns nil for
+// identifiers of other files, imports, and builtins.
 func declaration(id *ast.Ident) any {
-	// Resolution within a file, without types, is just what a rule over syntax needs.
+	// Rules about syntax need only resolution within a file, without types.
 	if o := id.Obj; o != nil {
 		return o.Decl
 	}
 	return nil
 }
 
-// load parses every Go file of the module at the root of fsys. Directories that the go command does
-// not look at, nested modules and what a build or a run leaves behind are skipped.
+// load parses every Go file of the module at the root of fsys. It skips directories that the go
+// command ignores, nested modules, and output of builds and runs.
 func load(fsys fs.FS) (*tree, error) {
 	t := &tree{fsys: fsys}
 	if err := t.readGoMod(); err != nil {
@@ -144,7 +144,7 @@ func load(fsys fs.FS) (*tree, error) {
 	return t, err
 }
 
-// enter decides whether the walk goes into a directory.
+// enter decides whether the walk descends into a directory.
 func (t *tree) enter(dir string) error {
 	if dir == "." {
 		return nil
@@ -157,7 +157,7 @@ func (t *tree) enter(dir string) error {
 		return fs.SkipDir
 	}
 	if _, err := fs.Stat(t.fsys, path.Join(dir, "go.mod")); err == nil {
-		return fs.SkipDir // a module of its own
+		return fs.SkipDir // a nested module
 	}
 	return nil
 }
@@ -182,8 +182,8 @@ func parse(fsys fs.FS, name string) (*file, error) {
 	}, nil
 }
 
-// readGoMod reads the module path and the required modules. The file is written by the go command,
-// so its form is known: "module X" and lines of require blocks "path version [// indirect]".
+// readGoMod reads the module path and the required modules. The go command writes the file, so its
+// form is known: "module X" and lines of require blocks "path version [// indirect]".
 func (t *tree) readGoMod() error {
 	src, err := fs.ReadFile(t.fsys, "go.mod")
 	if err != nil {
@@ -212,7 +212,7 @@ func (t *tree) readGoMod() error {
 	return nil
 }
 
-// inModule returns the directory of an import path of this module.
+// inModule returns the directory of an import path in this module.
 func (t *tree) inModule(importPath string) (dir string, ok bool) {
 	if importPath == t.module {
 		return ".", true
@@ -220,8 +220,7 @@ func (t *tree) inModule(importPath string) (dir string, ok bool) {
 	return strings.CutPrefix(importPath, t.module+"/")
 }
 
-// owner returns the required module that an import path of another module belongs to, "" for the
-// standard library.
+// owner returns the required module of an external import path, or "" for the standard library.
 func (t *tree) owner(importPath string) string {
 	best := ""
 	for _, m := range t.requires {
@@ -241,8 +240,8 @@ func (t *tree) each(f func(*pkg, *file)) {
 	}
 }
 
-// matches reports whether a directory is one of the patterns; a pattern "a/*" matches what lies
-// directly below a.
+// matches reports whether a directory matches a pattern. A pattern "a/*" matches the direct
+// subdirectories of a.
 func matches(dir string, patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		ok, err := path.Match(p, dir)

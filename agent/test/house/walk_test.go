@@ -9,16 +9,17 @@ import (
 	"testing"
 )
 
-// maxWalk is the number of functions that a change of a policy file may pass through, from the
-// watcher to the wire.
+// maxWalk is the maximum number of functions that process a changed policy file, from the watcher
+// to the xDS response.
 const maxWalk = 35
 
-// walkStep is a line of the walk in ARCHITECTURE.md: a package, one of its functions, and what it
-// does.
+// walkStep matches a line of the walk in ARCHITECTURE.md: a package, one of its functions, and its
+// purpose.
 var walkStep = regexp.MustCompile("(?m)^\\d+\\. `([a-z/]+) ([A-Za-z.]+)` (.+)$")
 
-// wrongSteps compares the walk of a document with the sources: each function exists, and an earlier
-// one calls it. What a channel connects is not called; its line says "woken".
+// wrongSteps compares the walk of a document with the sources: each function must exist and be
+// called by an earlier one. Functions that a channel wakes are not called. Their lines contain
+// "woken".
 func wrongSteps(t *tree, doc string) []breach {
 	steps := walkStep.FindAllStringSubmatch(doc, -1)
 	var out []breach
@@ -38,7 +39,7 @@ func wrongSteps(t *tree, doc string) []breach {
 		}
 		ast.Inspect(fn.Body, func(n ast.Node) bool {
 			switch n := n.(type) {
-			case *ast.SelectorExpr: // a call, or a function that is handed over
+			case *ast.SelectorExpr: // a call or a function value
 				called[n.Sel.Name] = true
 			case *ast.Ident:
 				called[n.Name] = true
@@ -49,7 +50,7 @@ func wrongSteps(t *tree, doc string) []breach {
 	return sorted(out)
 }
 
-// findFunc returns a function or method ("Type.Name") of a package, nil when there is none.
+// findFunc returns a function or method ("Type.Name") of a package, or nil if there is none.
 func findFunc(t *tree, dir, name string) *ast.FuncDecl {
 	var found *ast.FuncDecl
 	t.each(func(p *pkg, f *file) {
@@ -76,7 +77,7 @@ func TestArchitectureWalksToTheWire(t *testing.T) {
 	}
 }
 
-// TestWrongStepsAreFound shows that the comparison can fail.
+// TestWrongStepsAreFound checks that the comparison finds errors.
 func TestWrongStepsAreFound(t *testing.T) {
 	tree, err := load(archiveFS(t, `
 -- agent/a.go --

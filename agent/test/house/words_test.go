@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// leftOut are words that no message, help text or page uses, with what to say instead. Users of
-// Kuma, Envoy and Kubernetes know the latter.
+// leftOut lists words that messages, help texts, and pages must not use, with the terms to use
+// instead. Users of Kuma, Envoy, and Kubernetes know these terms.
 var leftOut = []struct {
 	words *regexp.Regexp
 	say   string
@@ -40,7 +40,7 @@ var leftOut = []struct {
 	{regexp.MustCompile(`(?:^|[^f] )1 (resources|files|dataplanes|warnings|findings)\b`), "the singular"},
 }
 
-// word matches whole words in any case.
+// word matches whole words, ignoring case.
 func word(s string) *regexp.Regexp { return regexp.MustCompile(`(?i)\b(` + s + `)\b`) }
 
 // unfitWords finds words of the list in a text.
@@ -53,8 +53,8 @@ func unfitWords(text string) (found, say string) {
 	return "", ""
 }
 
-// spokenLiterals calls fn with the string literals of a tree that people may read: those with a
-// space in them, outside tests.
+// spokenLiterals calls fn for the string literals of non-test files that users may read, which are
+// those with a space.
 func spokenLiterals(t *tree, fn func(at, text string)) {
 	t.each(func(p *pkg, f *file) {
 		if f.test || testSupport(p.dir) || p.dir == "agent/test/house" {
@@ -73,7 +73,7 @@ func spokenLiterals(t *tree, fn func(at, text string)) {
 	})
 }
 
-// TestMessagesUseTheFieldsWords looks for left-out words in everything that the program says.
+// TestMessagesUseTheFieldsWords searches all messages of the program for the words in leftOut.
 func TestMessagesUseTheFieldsWords(t *testing.T) {
 	tree, err := load(os.DirFS(root))
 	if err != nil {
@@ -91,8 +91,8 @@ func TestMessagesUseTheFieldsWords(t *testing.T) {
 	}
 }
 
-// TestDocumentsUseTheFieldsWords looks for them in the documents, code blocks included, since these
-// show what the program says. What an old release said stays in the list of changes.
+// TestDocumentsUseTheFieldsWords searches the documents, including code blocks, because these show
+// output of the program. The change log may quote messages of old releases.
 func TestDocumentsUseTheFieldsWords(t *testing.T) {
 	docs := documents(t, os.DirFS(root))
 	for name, text := range docs {
@@ -110,7 +110,7 @@ func TestDocumentsUseTheFieldsWords(t *testing.T) {
 	}
 }
 
-// TestWordsCanBeFound: the list finds what it is for, and nothing in plain sentences.
+// TestWordsCanBeFound checks that the list matches its words and nothing in plain sentences.
 func TestWordsCanBeFound(t *testing.T) {
 	for _, bad := range []string{
 		"one room for each kind", "2 Surprises", "mend what is named", "it is held back", "the answer is no",
