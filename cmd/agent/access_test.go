@@ -20,7 +20,7 @@ import (
 // stranger is a UID that owns nothing on the host.
 const stranger = 54321
 
-// accessSocket is an agent with roles, whose socket every user may open.
+// accessSocket starts an agent with roles. Every user may connect to its socket.
 func accessSocket(t *testing.T) string {
 	t.Helper()
 	roles, err := access.NewRoles(access.RoleOptions{AgentUID: uint32(os.Getuid()), GID: -1, Roles: []access.Role{
@@ -53,7 +53,7 @@ func TestAccess(t *testing.T) {
 	for _, c := range []struct {
 		line string
 		code int
-		want string // of standard output
+		want string // expected standard output
 		errs string
 	}{
 		{"access whoami", command.ExitOK, `^WHO +ROLES +VERBS +BY\nuid=\d+ .*operator +get,list,inspect,create,update,delete +root and the agent's user may do everything\n$`, "^$"},
@@ -77,7 +77,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestAccessOfAnotherUser runs commands in processes of a user that may read alone.
+// TestAccessOfAnotherUser runs commands in processes of a user with only read permissions.
 func TestAccessOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can start a process of another user")

@@ -18,9 +18,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestAccessLogCounters has lines go to a file, to a collector and to one that is away, and looks
-// at what the API and the metrics count: on each stream what came in is what was written, spooled,
-// dropped or is under way, and nothing is missing.
+// TestAccessLogCounters sends lines to a file, a collector, and an unreachable collector, and
+// checks the counters of the API and metrics. On each stream, received lines must equal the
+// written, spooled, dropped, and pending lines.
 func TestAccessLogCounters(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	agenttest.Do(t, err)
@@ -103,8 +103,8 @@ func TestAccessLogCounters(t *testing.T) {
 	}
 }
 
-// TestAccessLogFollow follows the log of a proxy while its Envoy writes and the file is rotated:
-// each line is shown once, until the command is ended.
+// TestAccessLogFollow checks that following a proxy's log shows each line once until the command
+// ends, while the Envoy writes and the file is rotated.
 func TestAccessLogFollow(t *testing.T) {
 	w := loggingToFile(t)
 	w.requests("a", 100)
@@ -115,14 +115,14 @@ func TestAccessLogFollow(t *testing.T) {
 	shown := &lockedBuffer{}
 	cmd.Stdout, cmd.Stderr = shown, w.said
 	agenttest.Do(t, cmd.Start())
-	w.requests("a", 6000) // 1.5 MB, and the file has 1
+	w.requests("a", 6000) // 1.5 MB; the file is rotated at 1 MB
 	var numbers map[int64]int
 	var torn []string
 	w.await("all lines are shown", func() bool {
 		numbers, torn = whole(slices.Collect(strings.Lines(shown.String())), "a")
 		return len(numbers) >= 6100
 	})
-	w.log(w.file("web.log"), w.file("later.log")) // a file that comes while the command runs
+	w.log(w.file("web.log"), w.file("later.log")) // a file that is created while the command runs
 	w.inSync(logsTo("/run/access/nearside-default.web-"))
 	w.await("lines of the new file are shown", func() bool {
 		w.requests("b", 1)
@@ -140,7 +140,7 @@ func TestAccessLogFollow(t *testing.T) {
 	}
 }
 
-// metrics are those of the agent.
+// metrics returns the metrics of the agent.
 func (w *logging) metrics() string {
 	w.t.Helper()
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context,

@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// times is how often something is done: by default a few times, as often as it takes with the
-// environment variable.
+// times returns how often to repeat an action: few by default, or the value of the environment
+// variable.
 func times(t *testing.T, name string, few int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -31,7 +31,7 @@ func logsTo(text string) func(string) bool {
 	return func(dump string) bool { return strings.Contains(dump, text) }
 }
 
-// loggingToFile is an agent with an Envoy whose requests are in the rotated file web.log.
+// loggingToFile returns an agent with an Envoy that logs its requests to the rotated file web.log.
 func loggingToFile(t *testing.T) *logging {
 	w := newLogging(t)
 	w.log(w.file("web.log"))
@@ -41,9 +41,9 @@ func loggingToFile(t *testing.T) *logging {
 	return w
 }
 
-// TestAccessLogSurvivesTheAgent restarts and kills the agent under load: each line is in the
-// rotated files exactly once. NEARSIDE_LOG_RESTARTS, NEARSIDE_LOG_KILLS and NEARSIDE_LOG_AWAY
-// (requests while the agent is down) make it longer.
+// TestAccessLogSurvivesTheAgent checks that each line is in the rotated files exactly once when the
+// agent is restarted and killed under load. NEARSIDE_LOG_RESTARTS, NEARSIDE_LOG_KILLS, and
+// NEARSIDE_LOG_AWAY (requests while the agent is down) set the number of repetitions.
 func TestAccessLogSurvivesTheAgent(t *testing.T) {
 	w := loggingToFile(t)
 	w.hold()
@@ -110,8 +110,8 @@ func TestAccessLogRemovedUnderLoad(t *testing.T) {
 	w.exactlyOnce("web.log", "a", 1, stop())
 }
 
-// TestAccessLogAfterAFullPipe kills the Envoy while it is in the middle of a line, since nobody
-// reads: all lines of the next Envoy are whole.
+// TestAccessLogAfterAFullPipe kills the Envoy in the middle of a line, while the FIFO has no
+// reader. All lines of the next Envoy must be complete.
 func TestAccessLogAfterAFullPipe(t *testing.T) {
 	w := loggingToFile(t)
 	w.hold()
@@ -126,7 +126,7 @@ func TestAccessLogAfterAFullPipe(t *testing.T) {
 	w.requests("b", 500)
 	last := w.sent.Load()
 	var numbers map[int64]int
-	var own []string // and the end of the one line that the kill has cut, if it has
+	var own []string // includes the end of a line that the kill may have truncated
 	w.await("the lines of the next Envoy", func() bool {
 		own = nil
 		for _, line := range w.lines("web.log") {
@@ -147,8 +147,8 @@ func TestAccessLogAfterAFullPipe(t *testing.T) {
 	}
 }
 
-// TestAccessLogDeadBackend has a collector that takes connections and never reads beside a good
-// file: the file gets its lines, and the Envoy keeps none.
+// TestAccessLogDeadBackend logs to a file and to a collector that accepts connections but never
+// reads. The file must get its lines, and the Envoy must not buffer lines.
 func TestAccessLogDeadBackend(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	agenttest.Do(t, err)
@@ -173,7 +173,7 @@ func TestAccessLogDeadBackend(t *testing.T) {
 	w.noProblems()
 	var most int64
 	for i := range 10 {
-		w.requests("a", 200) // 5 MB in all
+		w.requests("a", 200) // 5 MB in total
 		most = max(most, w.gauge("filesystem.write_total_buffered"))
 		w.exactlyOnce("web.log", "a", 1, int64(i+1)*200)
 	}
@@ -182,8 +182,8 @@ func TestAccessLogDeadBackend(t *testing.T) {
 	}
 }
 
-// TestAccessLogWhenEnvoyStops: the requests and connections that are open when Envoy ends are in
-// the file.
+// TestAccessLogWhenEnvoyStops checks that requests and connections that are open when Envoy ends
+// are in the file.
 func TestAccessLogWhenEnvoyStops(t *testing.T) {
 	w := loggingToFile(t)
 	ended := make(chan error, 1)
@@ -201,13 +201,13 @@ func TestAccessLogWhenEnvoyStops(t *testing.T) {
 	})
 }
 
-// TestAccessLogPolicyRemoved removes the policy under load: what was answered before is in the
-// file, no line is torn, and no request fails.
+// TestAccessLogPolicyRemoved removes the policy under load. The file must contain all requests that
+// were answered before, no line may be truncated, and no request may fail.
 func TestAccessLogPolicyRemoved(t *testing.T) {
 	w := loggingToFile(t)
 	stop := w.load("a", 500)
 	w.more(300)
-	before := w.sent.Load() - 8 // those of the clients that are under way are not answered yet
+	before := w.sent.Load() - 8 // requests in flight have no response yet
 	w.resource("log", "")
 	w.await("no listener logs any more", func() bool {
 		_, dump := w.envoy.Admin("/config_dump?resource=dynamic_listeners")
@@ -226,19 +226,19 @@ func TestAccessLogPolicyRemoved(t *testing.T) {
 	})
 }
 
-// activeOf are the active states of a dump of listeners.
+// activeOf returns the active states in a listeners dump.
 func activeOf(dump string) string {
 	active, _, _ := strings.Cut(dump, `"draining_state"`)
 	return active
 }
 
-// TestAccessLogInTheWay puts what does not belong there in the place of the FIFO: it is repaired or
-// told, the Envoy never hangs, and it never rejects anything.
+// TestAccessLogInTheWay puts other files at the path of the FIFO. The agent must repair or report
+// this, and the Envoy must neither hang nor reject anything.
 func TestAccessLogInTheWay(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil   func(t *testing.T, path string)
-		told    string // "": it is repaired
-		arrives string // lines that were there
+		told    string // expected report; "" means that the agent repairs it
+		arrives string // lines from before
 	}{
 		"a regular file": {func(t *testing.T, path string) {
 			agenttest.Do(t, os.Remove(path))
@@ -253,7 +253,7 @@ func TestAccessLogInTheWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newLogging(t)
-			w.uid = 65533 // so that permissions count
+			w.uid = 65533 // a user to whom file permissions apply
 			w.log(w.file("web.log"))
 			w.start()
 			w.startEnvoy()
@@ -267,7 +267,7 @@ func TestAccessLogInTheWay(t *testing.T) {
 			w.kill(syscall.SIGTERM)
 			c.spoil(t, fifos[0])
 			w.start()
-			w.startEnvoy() // and is live
+			w.startEnvoy() // and waits until it is live
 			if c.told == "" {
 				w.inSync(logsTo("/run/access/nearside-default.web-"))
 				w.requests("a", 100)

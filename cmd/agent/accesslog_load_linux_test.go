@@ -19,7 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// request sends one request with the next number and returns that.
+// request sends one request with the next number and returns the number.
 func (w *logging) request(c *http.Client, tag, path string) (int64, error) {
 	n := w.sent.Add(1)
 	req, err := http.NewRequestWithContext(w.t.Context(), "GET", fmt.Sprintf("http://127.0.0.1:%d%s", w.port, path), nil)
@@ -39,7 +39,7 @@ func (w *logging) request(c *http.Client, tag, path string) (int64, error) {
 	return n, nil
 }
 
-// requests sends some requests, as fast as it goes, and fails where one does.
+// requests sends n requests as fast as possible and fails the test if one fails.
 func (w *logging) requests(tag string, n int) {
 	w.t.Helper()
 	var all sync.WaitGroup
@@ -62,7 +62,7 @@ func (w *logging) requests(tag string, n int) {
 	}
 }
 
-// load sends requests at a rate until stop is called, which returns how many there were.
+// load sends requests at a rate until stop is called. stop returns the number of requests.
 func (w *logging) load(tag string, perSecond int) (stop func() int64) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var all sync.WaitGroup
@@ -80,7 +80,7 @@ func (w *logging) load(tag string, perSecond int) (stop func() int64) {
 				for range perSecond / 100 {
 					select {
 					case due <- struct{}{}:
-					default: // this machine is not fast enough
+					default: // this machine is too slow for the rate
 					}
 				}
 			}
@@ -107,14 +107,14 @@ func (w *logging) load(tag string, perSecond int) (stop func() int64) {
 	}
 }
 
-// more waits until some requests more were sent.
+// more waits for n more requests.
 func (w *logging) more(n int64) {
 	w.t.Helper()
 	until := w.sent.Load() + n
 	w.await(fmt.Sprintf("%d requests more", n), func() bool { return w.sent.Load() >= until })
 }
 
-// lines are those of a rotated file and its backups.
+// lines returns the lines of a rotated file and its backups.
 func (w *logging) lines(name string) []string {
 	w.t.Helper()
 	stem := strings.TrimSuffix(name, ".log")
@@ -124,7 +124,7 @@ func (w *logging) lines(name string) []string {
 	slices.Sort(paths)
 	for _, p := range paths {
 		b, err := os.ReadFile(p)
-		if errors.Is(err, fs.ErrNotExist) { // rotated meanwhile: its name is another one
+		if errors.Is(err, fs.ErrNotExist) { // it was rotated meanwhile and has another name
 			return w.lines(name)
 		}
 		agenttest.Do(w.t, err)
@@ -135,7 +135,7 @@ func (w *logging) lines(name string) []string {
 	return out
 }
 
-// whole reads lines of a tag: how often each number is there, and what is no whole line.
+// whole counts the request numbers in the lines of a tag, and returns incomplete lines in torn.
 func whole(lines []string, tag string) (numbers map[int64]int, torn []string) {
 	numbers = map[int64]int{}
 	for _, line := range lines {
@@ -151,8 +151,7 @@ func whole(lines []string, tag string) (numbers map[int64]int, torn []string) {
 	return numbers, torn
 }
 
-// exactlyOnce waits until the lines from one number to another are there, each once, and none is
-// torn.
+// exactlyOnce waits until all lines in a range of numbers exist, each once, and none is incomplete.
 func (w *logging) exactlyOnce(name, tag string, from, to int64) {
 	w.t.Helper()
 	var numbers map[int64]int

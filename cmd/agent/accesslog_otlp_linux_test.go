@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// otelCollector counts the bodies of the log records that it gets.
+// otelCollector counts the received log records by body.
 type otelCollector struct {
 	mu  sync.Mutex
 	got map[string]int
@@ -25,7 +25,7 @@ func (c *otelCollector) serve(t *testing.T, address string) (stop func()) {
 	l, err := net.Listen("tcp", address)
 	agenttest.Do(t, err)
 	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-		var m otlplogs.LogsData // has the wire form of a request
+		var m otlplogs.LogsData // has the same wire format as the request
 		if err := stream.RecvMsg(&m); err != nil {
 			return err
 		}
@@ -50,9 +50,9 @@ func (c *otelCollector) bodies() int {
 	return len(c.got)
 }
 
-// TestAccessLogRecords: the records of an Envoy go through the agent's socket, of which Envoy takes
-// the route by its authority, and are kept while the collector is away and over a restart of the
-// agent.
+// TestAccessLogRecords checks that an Envoy's log records pass through the agent's socket, where
+// the authority selects the route, and that they are retained while the collector is down and
+// across a restart of the agent.
 func TestAccessLogRecords(t *testing.T) {
 	c := &otelCollector{got: map[string]int{}}
 	w := newLogging(t)
@@ -68,7 +68,7 @@ func TestAccessLogRecords(t *testing.T) {
 	w.await("100 records", func() bool { return c.bodies() == 100 })
 	stop()
 
-	w.requests("b", 100) // to nobody
+	w.requests("b", 100) // while the collector is down
 	w.await("they wait in the agent", func() bool {
 		return w.gauge("access_logs.open_telemetry_access_log.logs_written") >= 200
 	})

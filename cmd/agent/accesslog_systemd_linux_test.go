@@ -13,12 +13,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// systemdProgram is where Debian and Fedora have it.
+// systemdProgram is the path of systemd on Debian and Fedora.
 const systemdProgram = "/usr/lib/systemd/systemd"
 
-// bootScript makes a systemd that knows the units of one directory alone the first process of
-// namespaces of its own. It has a /run of its own, and of the control groups the subtree of a new
-// one.
+// bootScript starts a systemd with the units of only one directory as the first process of new
+// namespaces. It has a separate /run and a separate subtree of the control groups.
 const bootScript = `set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
@@ -32,7 +31,7 @@ fi
 exec ` + systemdProgram + ` --system --unit=default.target
 `
 
-// supervise starts the agent as a service of a systemd of the test's own.
+// supervise starts the agent as a service of a separate systemd.
 func (w *logging) supervise(settings string) {
 	w.t.Helper()
 	for _, path := range []string{systemdProgram, "/usr/bin/unshare"} {
@@ -95,12 +94,12 @@ StandardError=append:%[3]s/agent.log
 	w.awaitService(0)
 }
 
-// namespaces are arguments of unshare(1).
+// namespaces returns arguments for unshare(1).
 func namespaces() []string {
 	return []string{"--pid", "--fork", "--mount", "--mount-proc", "--cgroup", "--uts", "--ipc", "--kill-child=KILL"}
 }
 
-// removeGroups removes a control group with those below it, which no process is in any more.
+// removeGroups removes a control group and its children, which must have no processes.
 func removeGroups(path string) error {
 	entries, err := os.ReadDir(path)
 	if os.IsNotExist(err) {
@@ -116,7 +115,7 @@ func removeGroups(path string) error {
 	return os.Remove(path)
 }
 
-// processes are those that run a command of the program on the directory of the test.
+// processes returns the PIDs of the program's processes that run command on the test's directory.
 func (w *logging) processes(command string) (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -131,7 +130,7 @@ func (w *logging) processes(command string) (pids []int) {
 	return pids
 }
 
-// awaitService waits until an agent answers that is not the one of a pid, and returns its pid.
+// awaitService waits until an agent with a PID other than before responds, and returns its PID.
 func (w *logging) awaitService(before int) (pid int) {
 	w.t.Helper()
 	w.await("the service answers", func() bool {
@@ -146,9 +145,9 @@ func (w *logging) awaitService(before int) (pid int) {
 	return pid
 }
 
-// TestAccessLogUnderSystemd has a real systemd restart the agent, at its end and when it is killed,
-// with all processes of the unit: systemd holds the FIFOs for the 2 s in between, the Envoy serves
-// on, and each line is in the file once.
+// TestAccessLogUnderSystemd makes a real systemd restart the agent after it exits and after it is
+// killed with all processes of the unit. systemd must hold the FIFOs for the 2 s until the restart,
+// the Envoy must continue to serve, and each line must be in the file once.
 func TestAccessLogUnderSystemd(t *testing.T) {
 	w := newLogging(t)
 	w.log(w.file("web.log"))
@@ -182,8 +181,8 @@ func TestAccessLogUnderSystemd(t *testing.T) {
 	}
 }
 
-// TestAccessLogWithoutADescriptorStore: a unit without a place for descriptors has the process hold
-// them, and both the status and the log say so.
+// TestAccessLogWithoutADescriptorStore checks that without a descriptor store of the unit a process
+// holds the FIFOs, and that status and log say so.
 func TestAccessLogWithoutADescriptorStore(t *testing.T) {
 	w := newLogging(t)
 	w.log(w.file("web.log"))

@@ -22,8 +22,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// logging is an agent as process, the Envoy of a dataplane beside it, and a workload that answers
-// each request with a text.
+// logging runs an agent as a process, the Envoy of a dataplane, and a workload that answers each
+// request with a text.
 type logging struct {
 	t      *testing.T
 	dir    string
@@ -31,7 +31,7 @@ type logging struct {
 	uid    int // of the Envoy
 	sent   atomic.Int64
 	served *http.Server
-	slow   atomic.Int32 // requests that the service does not answer
+	slow   atomic.Int32 // number of requests that the service leaves unanswered
 
 	agent *exec.Cmd
 	said  *lockedBuffer
@@ -46,7 +46,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// newLogging makes the surroundings; the agent and the Envoy are not started.
+// newLogging prepares the environment. It does not start the agent or the Envoy.
 func newLogging(t *testing.T) *logging {
 	t.Helper()
 	envoytest.Find(t)
@@ -80,7 +80,7 @@ func newLogging(t *testing.T) *logging {
 	return w
 }
 
-// resource writes a file of resources; without text it is removed.
+// resource writes a resource file, or removes it if text is empty.
 func (w *logging) resource(name, text string) {
 	w.t.Helper()
 	path := filepath.Join(w.dir, "resources", name+".yaml")
@@ -92,7 +92,8 @@ func (w *logging) resource(name, text string) {
 	agenttest.Do(w.t, os.Rename(path+".new", path))
 }
 
-// A line has the number of the request, what fills it up, and an end that shows that it is whole.
+// Each line contains the number of the request, padding, and an end marker that shows that it is
+// complete.
 const format = "{type: Plain, plain: '%REQ(X-SEQ)% %RESPONSE_CODE% %RESPONSE_FLAGS% "
 
 var filler = strings.Repeat("p", 230)
@@ -104,13 +105,13 @@ func (w *logging) log(backends ...string) {
 		"  - targetRef: {kind: Mesh}\n    default:\n      backends:\n      - "+strings.Join(backends, "\n      - ")+"\n")
 }
 
-// file is a backend of a rotated file below the logs.
+// file returns a backend that writes to a rotated file.
 func (w *logging) file(name string) string {
 	return "{type: File, file: {path: " + w.dir + "/logs/" + name + ", rotation: {maxFileSize: 1, maxFiles: 0}, format: " +
 		format + filler + " $'}}}"
 }
 
-// tcp is a backend of a collector.
+// tcp returns a backend that sends to a collector.
 func (w *logging) tcp(address string) string {
 	return "{type: Tcp, tcp: {address: '" + address + "', format: " + format + filler + " $'}}}"
 }
@@ -119,7 +120,7 @@ func (w *logging) api() *client.Client {
 	return client.New(w.dir+"/run/nearside.sock", agenttest.Patience)
 }
 
-// args are those of the agent.
+// args returns the command line of the agent.
 func (w *logging) args() []string {
 	return []string{"run", "--set", "paths.run=" + w.dir + "/run", "--set", "paths.state=" + w.dir + "/state",
 		"--set", "paths.logs=" + w.dir + "/logs",
@@ -173,7 +174,7 @@ func (w *logging) endHolder() {
 func (w *logging) startEnvoy() {
 	w.t.Helper()
 	path := envoytest.Find(w.t)
-	if w.uid != 0 { // it cannot read the files of root
+	if w.uid != 0 { // this user cannot read root's files
 		own := w.dir + "/envoy"
 		if _, err := os.Stat(own); err != nil {
 			program, err := os.ReadFile(path)
@@ -188,7 +189,7 @@ func (w *logging) startEnvoy() {
 	}, "--file-flush-interval-msec", "100")
 }
 
-// await waits for what nobody tells of.
+// await polls cond until it is true.
 func (w *logging) await(what string, cond func() bool) {
 	w.t.Helper()
 	agenttest.Eventually(w.t, what, cond)
@@ -213,7 +214,7 @@ func (w *logging) inSync(cond func(config string) bool) {
 	})
 }
 
-// noProblems fails where some logger is left out, or anything else is wrong.
+// noProblems fails the test if status has problems, for example an omitted access log.
 func (w *logging) noProblems() {
 	w.t.Helper()
 	s, err := w.api().Status(w.t.Context())
@@ -223,7 +224,7 @@ func (w *logging) noProblems() {
 	}
 }
 
-// hold keeps the FIFOs open over the ends of the agent where it has nobody that does.
+// hold keeps the FIFOs open while the agent is down, if the agent has no holder for them.
 func (w *logging) hold() {
 	w.t.Helper()
 	s, err := w.api().Status(w.t.Context())

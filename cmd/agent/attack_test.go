@@ -16,22 +16,22 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
-// otherUser is a user of the node who has no rights on the agent.
+// otherUser is a local user without permissions on the agent.
 const otherUser = 64201
 
-// holdLock takes the lock of a file that it may only read, says whether it has it, and holds it
+// holdLock locks a file that it can only read, prints whether it succeeded, and holds the lock
 // until its input ends.
 func holdLock() {
 	f, err := os.Open(os.Args[1])
 	if err == nil {
-		defer f.Close() // not before: a file that nothing refers to is closed, and its lock is free
+		defer f.Close() // not earlier: closing the file would release the lock
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	}
 	fmt.Println(err)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// attack starts holdLock as another user and returns what it said.
+// attack starts holdLock as another user and returns its output.
 func attack(t *testing.T, as func(*exec.Cmd), path string) string {
 	t.Helper()
 	c := exec.Command("holdlock", path)
@@ -55,13 +55,13 @@ func attack(t *testing.T, as func(*exec.Cmd), path string) string {
 	return strings.TrimSpace(said)
 }
 
-// Who may not stop the agent cannot keep it from starting either: nobody else can open its lock
-// files.
+// TestOtherUserCannotHoldTheLocks checks that a user who may not stop the agent cannot prevent its
+// start, because no other user can open its lock files.
 func TestOtherUserCannotHoldTheLocks(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
 	as := asUser(t, dir, otherUser)
-	for _, d := range []string{"run", "state"} { // directories of an operator, which anybody may read
+	for _, d := range []string{"run", "state"} { // directories of an operator, readable for everyone
 		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -76,8 +76,9 @@ func TestOtherUserCannotHoldTheLocks(t *testing.T) {
 	start(t, dir)
 }
 
-// A lock that another user took while the file was still open to all, as earlier versions made it,
-// does not keep the agent from starting. The lock of another agent does.
+// TestLockTakenByOtherUserBefore checks that the agent starts if another user locked the file while
+// it was still open to all, as earlier versions created it. The lock of another agent must prevent
+// the start.
 func TestLockTakenByOtherUserBefore(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -111,8 +112,8 @@ func TestLockTakenByOtherUserBefore(t *testing.T) {
 	}
 }
 
-// A directory that another user may change gives him the sockets, the locks and the keys, so the
-// agent does not use it.
+// TestDirectoriesOfOthers checks that the agent refuses directories that another user can change,
+// because that user could replace sockets, locks, and keys.
 func TestDirectoriesOfOthers(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -156,7 +157,8 @@ func TestDirectoriesOfOthers(t *testing.T) {
 	}
 }
 
-// What is not a socket and no lock is neither followed nor opened nor changed.
+// TestSpecialFilesAsSocketOrLock checks that the agent does not follow, open, or change a file that
+// is not a socket or lock.
 func TestSpecialFilesAsSocketOrLock(t *testing.T) {
 	t.Parallel()
 	for what, put := range map[string]func(path, victim string) error{
@@ -196,8 +198,8 @@ func TestSpecialFilesAsSocketOrLock(t *testing.T) {
 	}
 }
 
-// Files that another user left are replaced where nobody uses them: a socket, and a lock with a
-// second name, into which the agent would write.
+// TestLeftFilesAreReplaced checks that unused files of another user are replaced: a socket, and a
+// lock with a second hard link, which the agent would otherwise write to.
 func TestLeftFilesAreReplaced(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -222,8 +224,8 @@ func TestLeftFilesAreReplaced(t *testing.T) {
 	}
 }
 
-// Whatever the umask, nobody but the agent's user gets at what it makes below its directories, but
-// for the sockets.
+// TestModes checks that, regardless of the umask, only the agent's user can access the files in its
+// directories, except for the sockets.
 func TestModes(t *testing.T) {
 	t.Parallel()
 	for _, umask := range []string{"000", "022"} {
@@ -260,8 +262,9 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// Nobody can take the name of the admin socket of another user's Envoy, and what was taken while
-// that was possible is replaced by the agent and refused by bootstrap.
+// TestAdminSocketsCannotBeTaken checks that no user can create the admin socket of another user's
+// Envoy. Sockets created while that was possible must be replaced by the agent and refused by
+// bootstrap.
 func TestAdminSocketsCannotBeTaken(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -298,7 +301,7 @@ func TestAdminSocketsCannotBeTaken(t *testing.T) {
 			t.Errorf("another user makes %s: %v %s", path, err, out)
 		}
 	}
-	// The agent makes no directory for this user.
+	// The agent creates no directory for this user.
 	none := []string{"bootstrap", "--name", "web", "--user", fmt.Sprint(otherUser), "--xds-socket", dir + "/run/xds.sock"}
 	if code, _, errs := runWith(none); code != command.ExitUsage || !strings.Contains(errs, "give --admin-socket") {
 		t.Errorf("no directory: exit code %d, %s", code, errs)

@@ -20,7 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// timeoutDoc is a policy with n rules.
+// timeoutDoc returns a policy with n rules.
 func timeoutDoc(name string, n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -30,8 +30,8 @@ func timeoutDoc(name string, n int) string {
 		name, strings.TrimSuffix(b.String(), ","))
 }
 
-// put writes a policy over the API and returns the status and the id of the event; the error is
-// that of the connection.
+// put writes a policy over the API and returns the status and the ID of the event. err is a
+// connection error.
 func put(c *http.Client, name, doc string) (status int, id, body string, err error) {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodPut,
 		"http://x/meshes/default/meshtimeouts/"+name, strings.NewReader(doc))
@@ -47,8 +47,8 @@ func put(c *http.Client, name, doc string) (status int, id, body string, err err
 	return resp.StatusCode, resp.Header.Get("Audit-Id"), string(text), err
 }
 
-// writers write policies with several clients at once until stop is called or the agent is gone,
-// and return the ids of the events whose changes were acknowledged.
+// writers write policies with several concurrent clients until stop is called or the agent is gone.
+// stop returns the event IDs of acknowledged changes.
 func writers(t *testing.T, d *daemon, rules int) (count *atomic.Int64, stop func() []string) {
 	var mu sync.Mutex
 	var ids []string
@@ -88,9 +88,8 @@ func writers(t *testing.T, d *daemon, rules int) (count *atomic.Int64, stop func
 	}
 }
 
-// auditIDs reads an audit log with "nearside logs audit" and counts the events of each id. Whatever
-// else it says is an error, but for lines that are no events: as many as the agent was killed may
-// be half ones.
+// auditIDs reads an audit log with "nearside logs audit" and counts the events by ID. Other output
+// is an error, except for at most one incomplete line per kill of the agent.
 func auditIDs(t *testing.T, file string, killed int) map[string]int {
 	t.Helper()
 	code, out, errs := runMain("logs", "audit", "-o", "json", "--file", file)
@@ -115,9 +114,9 @@ func runMain(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// TestAuditKilledUnderLoad: kill -9 while policies are written. Each change that was acknowledged
-// has its event, once; the next agent goes on in the same file. A kill within a write leaves half a
-// line of a change that was not acknowledged, and no more.
+// TestAuditKilledUnderLoad kills the agent while policies are written. Each acknowledged change
+// must have exactly one event, and the next agent must continue the same file. A kill during a
+// write may leave only an incomplete line of an unacknowledged change.
 func TestAuditKilledUnderLoad(t *testing.T) {
 	dir := quickTemp(t)
 	write(t, dir+"/resources/mesh.yaml", "type: Mesh\nname: default\n")
@@ -138,8 +137,8 @@ func TestAuditKilledUnderLoad(t *testing.T) {
 	}
 }
 
-// TestAuditRotatesUnderLoad: policies are written while the audit log is rotated again and again.
-// Each has its event, once, over all files.
+// TestAuditRotatesUnderLoad writes policies while the audit log is rotated repeatedly. Each must
+// have exactly one event in all files together.
 func TestAuditRotatesUnderLoad(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -172,9 +171,9 @@ func TestAuditRotatesUnderLoad(t *testing.T) {
 	}
 }
 
-// TestFullAuditDisk: on a full disk writes over the API are refused before anything is stored;
-// reads, files and the rest go on, everybody is told, and it is over when there is room: what
-// waited is written, and nothing is missing.
+// TestFullAuditDisk checks that on a full disk API writes are refused before anything is stored,
+// while reads, files, and everything else work. All reports must show the problem. When space is
+// available, pending events must be written and none may be missing.
 func TestFullAuditDisk(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -306,11 +305,11 @@ func TestLogsAudit(t *testing.T) {
 	}
 }
 
-// auditDoc is the page with the example of an event.
+// auditDoc is the page with an example of an event.
 const auditDoc = "../../docs/audit.md"
 
-// TestAuditExample: the event in the documentation is one that an agent writes, but for what
-// differs from one run to the next.
+// TestAuditExample checks that the event in the documentation matches an event of an agent, except
+// for values that vary between runs.
 func TestAuditExample(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -345,8 +344,8 @@ func TestAuditExample(t *testing.T) {
 	}
 }
 
-// comparable is an event without what differs from run to run: ids, times, processes and the groups
-// of root.
+// comparable removes the values that vary between runs from an event: IDs, times, processes, and
+// the groups of root.
 func comparable(t *testing.T, event string) string {
 	t.Helper()
 	var e map[string]any

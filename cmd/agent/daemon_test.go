@@ -21,23 +21,23 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/secrettest"
 )
 
-// patience bounds every wait of these tests.
+// patience is the timeout of every wait in these tests.
 const patience = 2 * time.Minute
 
-// daemon is "nearside run" as a process of its own, with everything below one directory.
+// daemon is "nearside run" as a process, with all its files below one directory.
 type daemon struct {
 	t     *testing.T
 	dir   string
 	cmd   *exec.Cmd
-	ended chan struct{} // closed once the process has ended and its log is read
-	err   error         // of the process; read after ended
+	ended chan struct{} // closed when the process has ended and its log is read
+	err   error         // result of the process; valid after ended is closed
 
 	mu    sync.Mutex
 	log   strings.Builder // guarded by mu
 	grown chan struct{}   // guarded by mu; closed when log grows
 }
 
-// quickTemp is a short path, as those of sockets must be.
+// quickTemp returns a directory with a path short enough for sockets.
 func quickTemp(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ns")
@@ -48,7 +48,7 @@ func quickTemp(t *testing.T) string {
 	return dir
 }
 
-// runArgs is the command line of an agent below dir; set comes last and wins.
+// runArgs returns the command line of an agent below dir. set comes last and takes precedence.
 func runArgs(dir string, set ...string) []string {
 	args := []string{"run"}
 	for _, kv := range append([]string{"node.name=n1", "paths.run=" + dir + "/run", "paths.state=" + dir + "/state",
@@ -59,7 +59,7 @@ func runArgs(dir string, set ...string) []string {
 	return args
 }
 
-// launch starts an agent without waiting. change may alter the command.
+// launch starts an agent without waiting. change may modify the command.
 func launch(t *testing.T, dir string, change func(*exec.Cmd), set ...string) *daemon {
 	t.Helper()
 	d := &daemon{t: t, dir: dir, ended: make(chan struct{}), grown: make(chan struct{})}
@@ -110,7 +110,7 @@ func (d *daemon) logged() string {
 	return d.log.String()
 }
 
-// says waits until the log has all these parts.
+// says waits until the log contains all parts.
 func (d *daemon) says(parts ...string) {
 	d.t.Helper()
 	late := time.After(patience)
@@ -153,7 +153,7 @@ func (d *daemon) nearside(stdin string, args ...string) (code int, stdout, stder
 	return code, out.String(), errs.String()
 }
 
-// must runs a command that is to succeed, and returns what it prints.
+// must runs a command that must succeed and returns its output.
 func (d *daemon) must(stdin string, args ...string) string {
 	d.t.Helper()
 	code, out, errs := d.nearside(stdin, args...)
@@ -163,7 +163,7 @@ func (d *daemon) must(stdin string, args ...string) string {
 	return out
 }
 
-// end sends a signal and returns the exit code of the process, -1 when the signal killed it.
+// end sends a signal and returns the exit code of the process, or -1 if the signal killed it.
 func (d *daemon) end(sig os.Signal) int {
 	d.t.Helper()
 	if err := d.cmd.Process.Signal(sig); err != nil {
@@ -185,8 +185,8 @@ func (d *daemon) end(sig os.Signal) int {
 	return 0
 }
 
-// asUser makes a nearside run under a user id that nobody has, from a copy in dir, since the
-// program may lie where that user cannot go.
+// asUser makes nearside run under an unused user ID. It copies the program to dir, because the user
+// may not be able to read the original path.
 func asUser(t *testing.T, dir string, uid uint32) func(*exec.Cmd) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -201,7 +201,7 @@ func asUser(t *testing.T, dir string, uid uint32) func(*exec.Cmd) {
 	}
 }
 
-// write makes a file with everything above it.
+// write writes a file and creates its parent directories.
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -212,18 +212,18 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// meshDoc is a mesh that takes n bytes and a few more.
+// meshDoc returns a mesh of slightly more than n bytes.
 func meshDoc(name string, n int) string {
 	return fmt.Sprintf("type: Mesh\nname: %s\nlabels: {fill: %q}\n", name, strings.Repeat("x", min(n, 63)))
 }
 
-// webDoc is a mesh with the proxy web.
+// webDoc is a mesh with proxy web.
 const webDoc = "type: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n" +
 	"  address: 192.0.2.1\n" +
 	"  inbound: [{port: 8080, tags: {kuma.io/service: web, kuma.io/protocol: http}}]\n"
 
-// TestSecondSignal stops an agent while a client keeps a request open, which it would wait for, and
-// then stops it once more: now it ends at once.
+// TestSecondSignal stops an agent while a client has an open request, which the agent waits for. A
+// second signal must end it immediately.
 func TestSecondSignal(t *testing.T) {
 	d := start(t, quickTemp(t))
 	c, err := net.Dial("unix", filepath.Join(d.dir, "run/nearside.sock"))
@@ -235,7 +235,7 @@ func TestSecondSignal(t *testing.T) {
 		"Content-Length: 100\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Read(make([]byte, 1)); err != nil { // the agent asks for the body, so it is in the request
+	if _, err := c.Read(make([]byte, 1)); err != nil { // the agent asks for the body, so it has read the header
 		t.Fatal(err)
 	}
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {

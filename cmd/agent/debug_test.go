@@ -15,7 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// bundleOf makes a bundle and returns its files.
+// bundleOf creates a debug bundle and returns its files.
 func bundleOf(t *testing.T, d *daemon) map[string][]byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
@@ -104,8 +104,8 @@ func TestDebug(t *testing.T) {
 	}
 }
 
-// TestTypes: a type that does not exist has a near one, and lists are chosen from by labels and
-// tags.
+// TestTypes checks that an unknown type gets a suggestion, and that lists can be filtered by labels
+// and tags.
 func TestTypes(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -143,7 +143,8 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// TestDeleteFiles: what a file names is deleted, meshes last, and what cannot be is said.
+// TestDeleteFiles checks that resources in a file are deleted, meshes last, and that failures are
+// reported.
 func TestDeleteFiles(t *testing.T) {
 	t.Parallel()
 	d := start(t, quickTemp(t))
@@ -168,7 +169,8 @@ func TestDeleteFiles(t *testing.T) {
 	}
 }
 
-// TestStatusExitCode: a fault in a file is counted and told by the exit code, a warning is not.
+// TestStatusExitCode checks that errors in files are counted and affect the exit code, and warnings
+// do not.
 func TestStatusExitCode(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)

@@ -12,7 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
-// TestDNSPrograms: unchanged programs of two libcs find names of the mesh, over UDP and TCP.
+// TestDNSPrograms checks that unmodified programs of two C libraries resolve names of the mesh over
+// UDP and TCP.
 func TestDNSPrograms(t *testing.T) {
 	p := newDNSNode(t, false)
 	p.intercepted(command.ExitOK, "install")

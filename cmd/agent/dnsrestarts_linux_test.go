@@ -26,28 +26,29 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// restartsVariable is how often TestDNSOverRestarts restarts the agent; see "make dns-restarts".
+// restartsVariable is the environment variable for the number of restarts in TestDNSOverRestarts.
+// See "make dns-restarts".
 const restartsVariable = "DNS_RESTARTS"
 
 const (
 	realServerAddr = "10.1.2.53"
-	realAddr       = "203.0.113.7" // of real.example, which the real server knows
+	realAddr       = "203.0.113.7" // of real.example on the real name server
 )
 
-// dnsNode is a network namespace with a real name server and an agent whose resolver names are
-// redirected to.
+// dnsNode is a network namespace with a real name server and an agent. DNS queries are redirected
+// to the agent's resolver.
 type dnsNode struct {
 	t        *testing.T
 	ns, dir  string
-	agentsNS string // of the agent; ns, unless ns is that of a pod
+	agentsNS string // namespace of the agent; differs from ns if ns belongs to a pod
 	nsenter  string
 	vip      string // of api.mesh
 	agent    *daemon
-	held     int // the process that holds the sockets, which the agent has started
+	held     int // process that the agent started to hold the sockets
 	set      []string
 }
 
-// newDNSNode makes one, in which the agent runs already and nothing is redirected.
+// newDNSNode creates a node with a running agent and without redirection.
 func newDNSNode(t *testing.T, pod bool) *dnsNode {
 	t.Helper()
 	p := &dnsNode{t: t, ns: netNamespace(t), dir: quickTemp(t)}
@@ -123,7 +124,7 @@ func (p *dnsNode) must(args ...string) string {
 	return string(out)
 }
 
-// command is a program in the namespace with a resolv.conf of its own.
+// command returns a program that runs in the namespace with a separate resolv.conf.
 func (p *dnsNode) command(options string, args ...string) *exec.Cmd {
 	p.t.Helper()
 	conf := filepath.Join(p.t.TempDir(), "resolv.conf")
@@ -162,7 +163,7 @@ func (p *dnsNode) intercepted(want int, args ...string) string {
 
 var holderPID = regexp.MustCompile(`nearside hold \(pid (\d+)\)`)
 
-// holder returns the process that holds the sockets; 0 where there is none.
+// holder returns the PID of the process that holds the sockets, or 0 if there is none.
 func (p *dnsNode) holder() int {
 	_, out, _ := p.agent.nearside("", "status")
 	m := holderPID.FindStringSubmatch(out)
@@ -173,7 +174,7 @@ func (p *dnsNode) holder() int {
 	return pid
 }
 
-// awaitHolder waits until somebody holds the sockets.
+// awaitHolder waits until a process holds the sockets.
 func (p *dnsNode) awaitHolder() {
 	p.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -190,13 +191,13 @@ func (p *dnsNode) awaitHolder() {
 	}
 }
 
-// lookups are processes that look names up.
+// lookups is a process that continuously resolves names.
 type lookups struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	stdin io.Closer
-	beat  chan struct{} // one slot: told each half second
-	last  string        // line
+	beat  chan struct{} // capacity 1: a value every half second
+	last  string        // last line
 	over  chan struct{}
 }
 
@@ -206,8 +207,8 @@ type lookedUp struct {
 	Faults                     []string
 }
 
-// look starts a process that looks names up, so many times a second, and waits until it does. Names
-// have the form NAME=ADDRESS.
+// look starts a process that resolves names at the given rate, and waits for its first result.
+// Names have the form NAME=ADDRESS.
 func (p *dnsNode) look(options string, rate int, names ...string) *lookups {
 	p.t.Helper()
 	python, err := exec.LookPath("python3")
@@ -238,7 +239,7 @@ func (p *dnsNode) look(options string, rate int, names ...string) *lookups {
 	return l
 }
 
-// goOn waits until look-ups have gone on for about half a second.
+// goOn waits until lookups have continued for about half a second.
 func (l *lookups) goOn() {
 	l.t.Helper()
 	select {
@@ -254,7 +255,7 @@ func (l *lookups) goOn() {
 	}
 }
 
-// end ends the process, and returns what came of it.
+// end ends the process and returns its results.
 func (l *lookups) end() (out lookedUp) {
 	l.t.Helper()
 	_ = l.stdin.Close()
@@ -263,9 +264,9 @@ func (l *lookups) end() (out lookedUp) {
 	return out
 }
 
-// TestDNSOverRestarts: programs that know nothing of the agent look names up 200 times a second,
-// and none fails while it is restarted and killed, in its own network namespace and in that of a
-// pod.
+// TestDNSOverRestarts checks that no lookup of unmodified programs fails while the agent is
+// restarted and killed, at 200 lookups per second, in the agent's network namespace and in that of
+// a pod.
 func TestDNSOverRestarts(t *testing.T) {
 	restarts := 5
 	if n, err := strconv.Atoi(os.Getenv(restartsVariable)); err == nil {
@@ -336,16 +337,17 @@ func testRestarts(t *testing.T, pod bool, restarts int) {
 	}
 }
 
-// TestDNSWithoutAHolder: where no process holds the sockets, a planned stop sends names to the real
-// servers before the sockets are closed, and after a kill they are asked again within 3 s.
+// TestDNSWithoutAHolder checks the case that no process holds the sockets. A planned stop must
+// redirect queries to the real servers before the sockets are closed. After a kill, the real
+// servers must be used within 3 s.
 func TestDNSWithoutAHolder(t *testing.T) {
 	p := newDNSNode(t, false)
-	// Somebody has the lock of the holder: no other one serves.
+	// This test holds the lock of the holder, so no new holder starts.
 	agenttest.Do(t, syscall.Kill(p.held, syscall.SIGKILL))
 	lock, err := os.OpenFile(filepath.Join(p.dir, "run", "hold.lock"), os.O_RDWR, 0)
 	agenttest.Do(t, err)
 	defer lock.Close()
-	agenttest.Do(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // once that one has ended
+	agenttest.Do(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // after the previous holder has ended
 	p.agent.end(syscall.SIGTERM)
 	p.start()
 	p.intercepted(command.ExitOK, "install", "--wait", "1m")

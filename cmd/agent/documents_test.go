@@ -21,11 +21,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
-// A command that a document shows.
+// shown is a command in a document.
 type shown struct {
 	at    string // file and line
 	text  string
-	whole bool // of a code block: it can be run as it is
+	whole bool // the whole code block, which can be run unchanged
 }
 
 var inline = regexp.MustCompile("`((?:bin/)?nearside [^`]*)`")

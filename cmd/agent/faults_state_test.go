@@ -41,7 +41,7 @@ func mountTmpfs(t *testing.T, dir, options string) (remount func(flags uintptr, 
 	}
 }
 
-// stateCheck is what readiness says of the state.
+// stateCheck returns the readiness check of the state.
 func (d *daemon) stateCheck() api.Check {
 	d.t.Helper()
 	h, err := d.api().Ready(d.t.Context())
@@ -57,8 +57,9 @@ func (d *daemon) stateCheck() api.Check {
 	return api.Check{}
 }
 
-// A full state disk: files and proxies go on, writes over the API are refused with the remedy,
-// everybody is told, and it is over when there is room.
+// TestFullStateDisk checks a full state disk. Files and proxies must continue to work, API writes
+// must be refused with the remedy, and all reports must show the problem. Writes must succeed again
+// when space is available.
 func TestFullStateDisk(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -80,7 +81,7 @@ func TestFullStateDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The file grows only now and then, so that some writes still find room in it.
+	// The file grows only occasionally, so some writes still fit into it.
 	refused, written := -1, map[string]bool{"kept": true}
 	for i := 0; i < 500 && refused < 0; i++ {
 		name := fmt.Sprintf("m-%d", i)
@@ -116,7 +117,7 @@ func TestFullStateDisk(t *testing.T) {
 	if put.StatusCode != http.StatusInsufficientStorage {
 		t.Errorf("a write over the API: %s", put.Status)
 	}
-	// Files are taken all the same, in memory.
+	// File resources still take effect, in memory.
 	write(t, dir+"/resources/more.yaml", bigDoc("from-file"))
 	agenttest.Eventually(t, "the file's mesh is there", func() bool {
 		code, _, _ := d.nearside("", "get", "mesh", "from-file")
@@ -143,7 +144,7 @@ func TestFullStateDisk(t *testing.T) {
 	}
 }
 
-// bigDoc is a mesh of some ten kilobytes.
+// bigDoc returns a mesh of about ten kilobytes.
 func bigDoc(name string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "type: Mesh\nname: %s\nlabels:\n", name)
@@ -153,8 +154,8 @@ func bigDoc(name string) string {
 	return b.String()
 }
 
-// A read-only state disk at the start, with nothing to write to it: that it can be written again is
-// noticed too.
+// TestReadOnlyStateDisk starts an agent on a read-only disk without pending writes. The agent must
+// notice when the disk is writable again.
 func TestReadOnlyStateDisk(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -177,7 +178,8 @@ func TestReadOnlyStateDisk(t *testing.T) {
 	}
 }
 
-// A state file that is garbage is set aside; the resources of the directory are there at once.
+// TestDamagedStateFile checks that an invalid state file is set aside, and that the resources of
+// the directory are available immediately.
 func TestDamagedStateFile(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -198,8 +200,8 @@ func TestDamagedStateFile(t *testing.T) {
 	}
 }
 
-// A deletion that is damaged on disk does not bring back what was deleted, however often the agent
-// is started, and says what to do.
+// TestDamagedDeletion checks that a damaged deletion record does not restore the deleted resource
+// after any number of restarts, and that the agent reports the remedy.
 func TestDamagedDeletion(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// SIGHUP reads the config again, and says what that comes to.
+// TestHangup checks that SIGHUP reloads the config and that the result is logged.
 func TestHangup(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -42,7 +42,8 @@ func TestHangup(t *testing.T) {
 	agenttest.Contains(t, out, "(zone one)")
 }
 
-// What lies in the place of the pid file is no reason not to start, unless it cannot be locked.
+// TestPIDFile checks that an existing pid file does not prevent a start, unless it cannot be
+// locked.
 func TestPIDFile(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -56,8 +57,8 @@ func TestPIDFile(t *testing.T) {
 		!strings.Contains(errs, fmt.Sprintf("(pid %d)", d.cmd.Process.Pid)) {
 		t.Errorf("a second agent: exit code %d, %s", code, errs)
 	}
-	// One that overwrites the file takes nothing from the first agent: the lock holds, and the kernel
-	// knows who has it.
+	// Overwriting the file does not affect the first agent: its lock remains, and the kernel knows
+	// the holder.
 	write(t, pid, "-1\n")
 	if code, _, errs := runWith(runArgs(dir, "paths.state="+dir+"/other")); code != command.ExitFailed ||
 		!strings.Contains(errs, fmt.Sprintf("(pid %d)", d.cmd.Process.Pid)) {
@@ -81,7 +82,8 @@ func runWith(args []string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// A name that leads nowhere in the mesh is not "allowed".
+// TestExplainUnknownName checks that a name that does not resolve in the mesh is not reported as
+// allowed.
 func TestExplainUnknownName(t *testing.T) {
 	t.Parallel()
 	for to, want := range map[string]string{
@@ -104,7 +106,8 @@ func TestExplainUnknownName(t *testing.T) {
 	}
 }
 
-// A path that the system would refuse is named as such, on both sides.
+// TestLongSocketPath checks that both the agent and the client report a socket path that is too
+// long.
 func TestLongSocketPath(t *testing.T) {
 	t.Parallel()
 	long := "/tmp/" + strings.Repeat("x", 110)
@@ -120,14 +123,14 @@ func TestLongSocketPath(t *testing.T) {
 	agenttest.Contains(t, errs, "the path has 115 bytes, and the system takes at most 107")
 }
 
-// An agent that is stopped, or far too busy, is named as such after the time that was given.
+// TestAgentThatHangs checks that commands report a stopped or overloaded agent after the timeout.
 func TestAgentThatHangs(t *testing.T) {
 	t.Parallel()
 	d := start(t, quickTemp(t))
 	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	// The signal is on its way; the kernel says when the process stands.
+	// The signal is asynchronous. The kernel reports when the process has stopped.
 	agenttest.Eventually(t, "the agent stands", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
 		if err != nil {
@@ -149,7 +152,7 @@ func TestAgentThatHangs(t *testing.T) {
 	}
 }
 
-// The agent outlives who reads its log.
+// TestLogReaderGone checks that the agent keeps running after the reader of its log has ended.
 func TestLogReaderGone(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -169,7 +172,7 @@ func TestLogReaderGone(t *testing.T) {
 	agenttest.Eventually(t, "the agent answers", func() bool { _, err := d.api().Ready(t.Context()); return err == nil })
 	r.Close()
 	for i := range 3 {
-		// logs a line
+		// This request writes a log line.
 		if code, _, errs := d.nearside(meshDoc(fmt.Sprintf("m-%d", i), 1), "apply", "-f", "-"); code != command.ExitOK {
 			t.Errorf("write %d: exit code %d: %s", i, code, errs)
 		}
@@ -182,7 +185,7 @@ func TestLogReaderGone(t *testing.T) {
 	}
 }
 
-// Data that does not arrive is a failure of every command.
+// TestOutputThatIsLost checks that every command fails if its output cannot be written.
 func TestOutputThatIsLost(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -207,12 +210,13 @@ type fullWriter struct{}
 
 func (fullWriter) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// Another user may look, where the socket lets him, and not write.
+// TestOtherUserMayNotWrite checks that another user with access to the socket can read but not
+// write.
 func TestOtherUserMayNotWrite(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
 	as := asUser(t, dir, 4242)
-	write(t, dir+"/run/x", "") // the directory stays open to all
+	write(t, dir+"/run/x", "") // keeps the directory open to all
 	write(t, dir+"/resources/web.yaml", webDoc)
 	other := func(d *daemon, args ...string) (int, string) {
 		t.Helper()
@@ -247,7 +251,7 @@ func TestOtherUserMayNotWrite(t *testing.T) {
 	}
 }
 
-// Garbage on a socket harms nobody else.
+// TestGarbageOnSockets checks that invalid data on a socket does not affect other clients.
 func TestGarbageOnSockets(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -265,9 +269,9 @@ func TestGarbageOnSockets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, _ = io.WriteString(conn, junk) // the agent may close while we write
+			_, _ = io.WriteString(conn, junk) // the agent may close the connection meanwhile
 			_ = conn.(*net.UnixConn).CloseWrite()
-			_, _ = io.Copy(io.Discard, conn) // until the agent gives it up
+			_, _ = io.Copy(io.Discard, conn) // until the agent closes the connection
 			conn.Close()
 		}
 	}

@@ -22,8 +22,8 @@ func unixHTTP(socket string) *http.Client {
 		}}}
 }
 
-// hammer writes through the API, one mesh after the other and then the same ones again, until the
-// agent is gone. It returns what was acknowledged: the number of the last write of each mesh.
+// hammer writes meshes through the API, the same ones repeatedly, until the agent is gone. It
+// returns the number of the last acknowledged write of each mesh.
 func hammer(d *daemon, writers int, enough func(n int)) map[string]int {
 	acknowledged := map[string]int{}
 	var mu sync.Mutex
@@ -49,7 +49,8 @@ func hammer(d *daemon, writers int, enough func(n int)) map[string]int {
 	return acknowledged
 }
 
-// holds checks that an agent has what was acknowledged, or the write after it, which was under way.
+// holds checks that an agent has the acknowledged writes, or the write after that, which was in
+// flight.
 func (d *daemon) holds(acknowledged map[string]int) {
 	d.t.Helper()
 	for name, n := range acknowledged {
@@ -78,8 +79,8 @@ func (d *daemon) holds(acknowledged map[string]int) {
 	}
 }
 
-// The agent is killed while clients write: what was acknowledged is there after the next start,
-// with its history, and the socket files that it left are replaced.
+// TestKillDuringWrites kills the agent while clients write. After a restart, acknowledged writes
+// must exist with their history, and the socket files of the killed agent must be replaced.
 func TestKillDuringWrites(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -110,7 +111,7 @@ func TestKillDuringWrites(t *testing.T) {
 	}
 }
 
-// SIGTERM while clients write ends the agent in order.
+// TestTermDuringWrites checks that SIGTERM while clients write shuts the agent down cleanly.
 func TestTermDuringWrites(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)

@@ -15,12 +15,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// hostile is what somebody else may write: it clears the screen, names the window, colours by a
-// control character of one byte in Latin-1, turns the direction of the text, and begins a line of
-// its own.
+// hostile is text that others can supply. It clears the screen, sets the window title, changes
+// colors with a one-byte control character of Latin-1, changes the direction of text, and starts a
+// new line.
 const hostile = "\x1b[2J\x1b]0;owned\a\u009b31m\u202eevil\u2066\x7f\u2028\r\nforged: all is well\n"
 
-// unsafeText says what a terminal would act upon, "" for nothing.
+// unsafeText returns a description of terminal control characters in out, or "" if there are none.
 func unsafeText(out string) string {
 	for i, r := range out {
 		if r != '\n' && r != '\t' && !strconv.IsGraphic(r) {
@@ -35,8 +35,8 @@ func unsafeText(out string) string {
 	return ""
 }
 
-// Nothing that a proxy, a file or a document brings reaches the terminal of an operator but as
-// visible text on the line where it belongs.
+// TestHostileTextIsEscaped checks that text from proxies, files, and documents reaches an
+// operator's terminal only as visible text on its line.
 func TestHostileTextIsEscaped(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -112,7 +112,7 @@ func TestHostileTextIsEscaped(t *testing.T) {
 		if bad := unsafeText(out); bad != "" {
 			t.Errorf("%q (%d) writes to standard output %s", args, code, bad)
 		}
-		// The lines of an error are indented from the second on, so that they do not look like others.
+		// Error lines after the first are indented, so they cannot imitate other messages.
 		if bad := unsafeText(strings.ReplaceAll(errs, "\n  ", "\n| ")); bad != "" {
 			t.Errorf("%q (%d) writes to standard error %s", args, code, bad)
 		}
@@ -127,7 +127,8 @@ func TestHostileTextIsEscaped(t *testing.T) {
 	}
 }
 
-// What -o yaml escapes is the same text for readers of YAML.
+// TestYAMLKeepsTheText checks that YAML parsers decode the escaped output of -o yaml to the same
+// text.
 func TestYAMLKeepsTheText(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{

@@ -16,7 +16,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
-// netNamespace makes a network namespace, and returns its path. It is gone with its thread.
+// netNamespace creates a network namespace and returns its path. The namespace ends with its
+// thread.
 func netNamespace(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -54,7 +55,7 @@ func TestInterceptCommands(t *testing.T) {
 	if out, _ := run(command.ExitNo, append([]string{"status"}, at...)...); !strings.Contains(out, "none") {
 		t.Errorf("status of nothing: %s", out)
 	}
-	// What --dry-run prints is what nft can load, and what is installed.
+	// nft must accept the output of --dry-run, and it must equal the installed rules.
 	flags := []string{"--user", "1234", "--outbound", "--envoy-user", "5678", "--exclude-outbound-port", "22,9901",
 		"--exclude-outbound-cidr", "10.0.0.0/8,fd00::1"}
 	text, _ := run(command.ExitOK, append([]string{"install", "--dry-run"}, flags...)...)

@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestInterceptionByTheAgent has an unchanged program find a name of the mesh, while there is an
-// agent.
+// TestInterceptionByTheAgent checks that an unmodified program resolves a name of the mesh while an
+// agent runs.
 func TestInterceptionByTheAgent(t *testing.T) {
 	ns := netNamespace(t)
 	for _, tool := range []string{"nsenter", "ip", "nft", "getent", "curl"} {
@@ -76,7 +76,7 @@ func TestInterceptionByTheAgent(t *testing.T) {
 	}
 	for late := time.Now().Add(patience); strings.Contains(inside("nft", "list", "set", "inet", "nearside", "live"),
 		"elements"); {
-		if time.Now().After(late) { // somebody holds the sockets for the next agent
+		if time.Now().After(late) { // a holder has the sockets for the next agent
 			t.Fatal("the redirection outlives an agent that was stopped")
 		}
 	}

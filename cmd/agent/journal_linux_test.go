@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// TestJournal: an agent whose log goes to the journal writes the priority of each line and no time;
-// any other is as it was.
+// TestJournal checks that an agent that logs to the journal writes the priority of each line
+// without a time, and that other logs are unchanged.
 func TestJournal(t *testing.T) {
 	var b bytes.Buffer
 	for _, c := range []struct{ format, want string }{
@@ -54,9 +54,9 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// TestSocketActivation starts an agent with sockets that another process has opened, as systemd
-// does, and ends it: clients that connect while no agent runs are served by the next one, and the
-// sockets stay.
+// TestSocketActivation starts an agent with sockets that another process opened, as systemd does,
+// and stops it. Clients that connect while no agent runs must be served by the next agent, and the
+// sockets must remain.
 func TestSocketActivation(t *testing.T) {
 	dir := quickTemp(t)
 	if err := os.Mkdir(dir+"/run", 0o750); err != nil {
@@ -81,13 +81,13 @@ func TestSocketActivation(t *testing.T) {
 	receiver := "accessLog.receivers=[{name: a, address: '" + tcp.Addr().String() + "', file: a.log}]"
 	activate := func(c *exec.Cmd) {
 		c.ExtraFiles = files
-		// The variable names the process itself, which the shell becomes.
+		// LISTEN_PID must be the PID of the agent, which replaces the shell.
 		c.Args = append([]string{"sh", "-c", `LISTEN_PID=$$ exec nearside "$@"`, "sh"}, c.Args[1:]...)
 		c.Path = "/bin/sh"
 		c.Env = append(os.Environ(), "LISTEN_FDS=4", "LISTEN_FDNAMES=api:xds:xds:log")
 	}
 	for range 2 {
-		early, err := net.Dial("unix", dir+"/run/nearside.sock") // before there is an agent
+		early, err := net.Dial("unix", dir+"/run/nearside.sock") // before the agent starts
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,8 +9,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
-// TestLogsKnowTheFormatsInForce reads lines of a format of its own that a real Envoy has written:
-// status and time are told by it, and a client that writes like it moves nothing.
+// TestLogsKnowTheFormatsInForce reads lines in a custom format written by a real Envoy. Status and
+// time must be parsed by the format, and a client that sends similar text must not affect the
+// result.
 func TestLogsKnowTheFormatsInForce(t *testing.T) {
 	w := newLogging(t)
 	w.log("{type: File, file: {path: " + w.dir + "/logs/web.log, rotation: {maxFiles: 0}, format: {type: Plain, " +
@@ -36,7 +37,7 @@ func TestLogsKnowTheFormatsInForce(t *testing.T) {
 			t.Errorf("%s: %d lines, want %d: %s%s", args, n, want, out, errs)
 		}
 	}
-	// Without the agent nothing is known of the format.
+	// Without the agent, the format is unknown.
 	if out, errs := output(t, "", command.ExitOK, "logs", "--file", w.dir+"/logs/web.log", "--status", "200"); out != "" ||
 		!strings.Contains(errs, fmt.Sprintf("status is unknown: %d", 3)) {
 		t.Errorf("%s%s", out, errs)

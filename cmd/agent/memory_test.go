@@ -12,7 +12,8 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// TestMemoryLimit holds the collector to nine tenths of a limit, and says what was set.
+// TestMemoryLimit checks that the Go memory limit is 90 % of the agent's limit, and that the log
+// says so.
 func TestMemoryLimit(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)

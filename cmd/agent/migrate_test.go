@@ -13,8 +13,7 @@ import (
 )
 
 // TestMigrationGuide runs the commands of docs/migration.md against an agent without resources, and
-// compares what they print with what the guide shows, but for ages and users. UPDATE_GOLDEN=1
-// writes the guide anew.
+// compares the output with the guide, except for ages and users. UPDATE_GOLDEN=1 updates the guide.
 func TestMigrationGuide(t *testing.T) {
 	const top, guide = "../..", "../../docs/migration.md"
 	text, err := os.ReadFile(guide)
@@ -75,7 +74,7 @@ func TestMigrationGuide(t *testing.T) {
 	}
 }
 
-// lasting replaces what depends on when and by whom the guide is run.
+// lasting replaces values that depend on the time and user of the run.
 func lasting(s string) string {
 	s = regexp.MustCompile(`uid=\d+ \([^)]*\)`).ReplaceAllString(s, "uid=…")
 	return regexp.MustCompile(`(api) +\d+[smhd]\b`).ReplaceAllString(s, "$1 …")

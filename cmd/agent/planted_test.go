@@ -25,17 +25,17 @@ import (
 
 const secretType = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 
-// planted is an agent with private keys at every place that takes one, and everything that anybody
-// gets to see of it.
+// planted is an agent with private keys in every field that accepts one, and a scanner for all of
+// its output.
 type planted struct {
 	*daemon
 	leaks   secrettest.Leaks
-	docs    map[string]string // by name; each a document with a key
+	docs    map[string]string // by name; each document contains a key
 	http    *http.Client
 	answers int
 }
 
-// seen looks for secrets in something that the agent has given away.
+// seen searches output of the agent for secrets.
 func (p *planted) seen(what string, text []byte) {
 	p.t.Helper()
 	p.answers++
@@ -44,7 +44,7 @@ func (p *planted) seen(what string, text []byte) {
 	}
 }
 
-// ask makes a request of the API.
+// ask makes an API request.
 func (p *planted) ask(method, path, body string) (int, []byte) {
 	p.t.Helper()
 	req, err := http.NewRequest(method, "http://nearside"+path, strings.NewReader(body))
@@ -73,7 +73,7 @@ func (p *planted) command(args ...string) (int, string) {
 	return code, stdout + stderr
 }
 
-// secretDocs are documents with keys, by name, for the meshes filed and held.
+// secretDocs returns documents with keys by name, for the meshes filed and held.
 func secretDocs(t *testing.T, leaks *secrettest.Leaks) map[string]string {
 	t.Helper()
 	quoted := func(b []byte) string { out, _ := json.Marshal(string(b)); return string(out) }
@@ -107,12 +107,12 @@ func secretDocs(t *testing.T, leaks *secrettest.Leaks) map[string]string {
 	}
 }
 
-// dataplaneIn is a proxy of a mesh.
+// dataplaneIn returns a Dataplane in a mesh.
 func dataplaneIn(mesh, name string) string {
 	return fmt.Sprintf(`{"type":"Dataplane","mesh":%q,"name":%q,"networking":{"address":"192.0.2.1","inbound":[{"port":8080,"tags":{"kuma.io/service":"web","kuma.io/protocol":"http"}}],"outbound":[{"port":10001,"tags":{"kuma.io/service":"outside"}}]}}`, mesh, name)
 }
 
-// plant stores what the files do not hold.
+// plant stores the documents that are not in files.
 func (p *planted) plant() {
 	p.t.Helper()
 	docs := []string{p.docs["held"],
@@ -126,8 +126,8 @@ func (p *planted) plant() {
 	}
 }
 
-// serve takes the config of a proxy as an Envoy does, looks that its key is in its secret, and
-// rejects what it got with a message that quotes all of it.
+// serve receives the config of a proxy like an Envoy, checks that its secret contains its key, and
+// rejects all resources with a message that quotes them.
 func (p *planted) serve(id string) {
 	p.t.Helper()
 	s := openStream(p.t, p.xds(), id)
@@ -138,8 +138,8 @@ func (p *planted) serve(id string) {
 	var quoted strings.Builder
 	for _, r := range resp.Resources {
 		text, _ := proto.Marshal(r)
-		// A password in the message of an Envoy looks like any other word of it; keys are known by their
-		// form.
+		// A password in an Envoy's message looks like any other word, so the agent cannot detect
+		// it. Keys are detected by their format.
 		quoted.Write(bytes.ReplaceAll(bytes.ToValidUTF8(text, []byte("?")), []byte("5ecre7-pa55word-0f-a-pa7ch"), nil))
 	}
 	reject := func(resp *discoveryv3.DeltaDiscoveryResponse, typeURL string) {
@@ -177,8 +177,8 @@ func (p *planted) serve(id string) {
 	})
 }
 
-// admin answers in the place of the admin socket of the Envoy that this process is, with keys
-// wherever an Envoy has some.
+// admin serves the admin socket of the Envoy that this process represents, with keys wherever
+// Envoy's output can contain some.
 func (p *planted) admin(id string) {
 	p.t.Helper()
 	dir := filepath.Join(filepath.Dir(p.socket()), "envoy", strconv.Itoa(os.Geteuid()))
@@ -212,7 +212,7 @@ func (p *planted) admin(id string) {
 	p.t.Cleanup(func() { _ = srv.Close(); <-ended })
 }
 
-// keysOfTheAgent learns the keys that the agent has made: they are private where they stand.
+// keysOfTheAgent adds the keys that the agent created to the scanner.
 func (p *planted) keysOfTheAgent() {
 	p.t.Helper()
 	found := 0

@@ -19,8 +19,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// clusters asks for the clusters of the proxy of a bootstrap, as its Envoy does, and prints their
-// names: clusters FILE. The stream stays open until the script ends.
+// clusters implements the script command "clusters FILE". It subscribes to the clusters of a
+// bootstrap's proxy and prints their names. The stream stays open until the script ends.
 func clusters(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 1 {
 		ts.Fatalf("usage: clusters FILE")
@@ -82,7 +82,7 @@ func clustersOf(socket string, node *core.Node) (names []string, end func(), err
 	return names, end, nil
 }
 
-// TestReachabilityDocument holds docs/reachability.md against the script that runs its example.
+// TestReachabilityDocument compares docs/reachability.md with the script that runs its example.
 func TestReachabilityDocument(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/reachability.md")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestReachableSuggestOfAnAgent asks an agent, and reads the files that the config of the proxy
-// names, with those that were rotated.
+// TestReachableSuggestOfAnAgent queries an agent, and reads the log files in the proxy's config
+// including rotated ones.
 func TestReachableSuggestOfAnAgent(t *testing.T) {
 	dir := t.TempDir()
 	a := agenttest.RunAgent(t)

@@ -14,8 +14,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"nearside": main, "holdlock": holdLock})
 }
 
-// TestScripts runs the command lines in testdata: what stands on which stream, and the exit code. A
-// script may start an agent; "ready" waits until it answers.
+// TestScripts runs the scripts in testdata, which check the output streams and exit codes of
+// commands. A script may start an agent. "ready" waits until it responds.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -44,7 +44,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// ready waits for the agent behind NEARSIDE_SOCKET.
+// ready waits for the agent at NEARSIDE_SOCKET.
 func ready(ts *testscript.TestScript, _ bool, _ []string) {
 	late := time.After(patience)
 	for {
@@ -60,7 +60,7 @@ func ready(ts *testscript.TestScript, _ bool, _ []string) {
 	}
 }
 
-// code runs a command that must end with an exit code: code 65 nearside validate …
+// code runs a command that must end with the given exit code: code 65 nearside validate …
 func code(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) < 2 {
 		ts.Fatalf("usage: code N command…")
@@ -73,7 +73,7 @@ func code(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// waitfor runs a command until its standard output matches, whatever its exit code: waitfor REGEXP
+// waitfor runs a command until its standard output matches, with any exit code: waitfor REGEXP
 // COMMAND….
 func waitfor(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) < 2 {

@@ -18,14 +18,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestSecretsStayInside plants private keys, makes the agent say all that it can, and looks for
-// parts of them in every answer of the API, the output of every command, every line of the log and
-// every file but those that are there for keys.
+// TestSecretsStayInside stores private keys, makes the agent produce all kinds of output, and
+// searches for the keys in every API response, command output, log line, and file except those
+// meant for keys.
 func TestSecretsStayInside(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		t.Run(format, func(t *testing.T) {
 			dir := quickTemp(t)
-			input := t.TempDir() // of what the operator writes
+			input := t.TempDir() // files written by the operator
 			p := &planted{}
 			p.docs = secretDocs(t, &p.leaks)
 			write(t, dir+"/resources/filed.yaml", p.docs["filed"]+"\n---\n"+dataplaneIn("filed", "web"))
@@ -42,7 +42,7 @@ func TestSecretsStayInside(t *testing.T) {
 			p.daemon = launch(t, dir, nil, set...)
 			p.says("the agent is ready")
 			p.http = unixHTTP(p.socket())
-			p.http.Transport.(*http.Transport).DisableKeepAlives = false // thousands of requests, one after the other
+			p.http.Transport.(*http.Transport).DisableKeepAlives = false // thousands of consecutive requests
 			exposed := dir + "/resources/filed.yaml contains a secret and is accessible to other users (mode 0644)"
 			if _, text := p.command("status"); !strings.Contains(text, exposed) {
 				t.Errorf("status does not say that %s: %s", exposed, text)
@@ -66,12 +66,12 @@ func TestSecretsStayInside(t *testing.T) {
 			p.everyPath()
 			p.everyWrite()
 			p.everyCommand(input)
-			// A proxy that dies, garbage, a hangup, and the end.
+			// Scan also after the death of a proxy, invalid input, SIGHUP, and the agent's end.
 			if code := p.end(syscall.SIGTERM); code != 0 {
 				t.Errorf("the agent ended with %d", code)
 			}
 			p.seen("the log", []byte(p.logged()))
-			again := launch(t, dir, nil, set...) // it reads all of it again
+			again := launch(t, dir, nil, set...) // reads everything again
 			again.says("the agent is ready")
 			if code := again.end(syscall.SIGTERM); code != 0 {
 				t.Errorf("the agent ended with %d", code)
@@ -92,7 +92,7 @@ func TestSecretsStayInside(t *testing.T) {
 	}
 }
 
-// documented is a path of the API in docs/api.md.
+// documented matches an API path in docs/api.md.
 var documented = regexp.MustCompile("`(GET(?:\\\\\\|[A-Z]+)*) (/[^`]*)`")
 
 // everyPath asks for every path that docs/api.md has a GET for, with every name that the agent

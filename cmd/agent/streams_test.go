@@ -26,7 +26,7 @@ const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
 type deltaStream = discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 
-// openStream asks for all clusters of a node.
+// openStream subscribes to all clusters of a node.
 func openStream(t *testing.T, socket, id string) deltaStream {
 	t.Helper()
 	s, err := dialStream(t.Context(), t, socket, id)
@@ -54,8 +54,8 @@ func dialNode(ctx context.Context, t *testing.T, socket string, node *core.Node)
 		ResourceNamesSubscribe: []string{"*"}})
 }
 
-// A thousand streams at once are served, the memory stays what it should be, and the next change
-// reaches them all.
+// TestThousandStreams checks that a thousand concurrent streams are served within the memory limit,
+// and that the next change reaches all of them.
 func TestThousandStreams(t *testing.T) {
 	const streams = 1000
 	raiseFiles(t, 4*streams)
@@ -112,7 +112,7 @@ func TestThousandStreams(t *testing.T) {
 	}
 }
 
-// raiseFiles lets this process have n open files.
+// raiseFiles raises the open file limit of this process to n.
 func raiseFiles(t *testing.T, n uint64) {
 	t.Helper()
 	var l syscall.Rlimit
@@ -150,12 +150,12 @@ func residentKB(t *testing.T, pid int) int {
 	return 0
 }
 
-// forgeEnv makes this test program ask for the config of a node on a socket and print how that
-// ends; see [TestForgedNode].
+// forgeEnv is an environment variable that makes the test binary request the config of a node on a
+// socket and print the result; see [TestForgedNode].
 const forgeEnv = "NEARSIDE_TEST_FORGE"
 
-// A node id is not for the taking: while the proxy of one user has a stream, another user does not
-// get its config.
+// TestForgedNode checks that another user does not get the config of a node while the proxy of its
+// user has a stream.
 func TestForgedNode(t *testing.T) {
 	if socket := os.Getenv(forgeEnv); socket != "" {
 		s, err := dialStream(t.Context(), t, socket, "default.web")
@@ -183,7 +183,7 @@ func TestForgedNode(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	agenttest.Contains(t, string(out), "code="+codes.PermissionDenied.String(), "default.web")
-	// The proxy does not notice.
+	// The connected proxy is not affected.
 	write(t, dir+"/resources/web.yaml", strings.ReplaceAll(webDoc, "8080", "8081"))
 	if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: clusterType, ResponseNonce: r.Nonce}); err != nil {
 		t.Fatal(err)
@@ -193,7 +193,8 @@ func TestForgedNode(t *testing.T) {
 	}
 }
 
-// An agent without root says which file it may not read, and who should let it.
+// TestUnreadableFile checks that an agent without root privileges reports the file that it cannot
+// read and who must grant access.
 func TestUnreadableFile(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)

@@ -14,7 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
-// removeKey removes the signing key whose id is in a file: remove FILE.
+// removeKey implements the script command "remove FILE", which removes the signing key with the ID
+// in the file.
 func removeKey(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 1 {
 		ts.Fatalf("usage: remove FILE")
@@ -22,8 +23,8 @@ func removeKey(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(ts.Exec("nearside", "token", "rotate", "--remove", strings.TrimSpace(ts.ReadFile(args[0]))))
 }
 
-// TestTokensOfAnotherUser: root makes tokens for the agent of another user, who can use them; a
-// third user can not.
+// TestTokensOfAnotherUser checks that root can create tokens for the agent of another user, that
+// this user can use them, and that a third user cannot.
 func TestTokensOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -43,7 +44,7 @@ func TestTokensOfAnotherUser(t *testing.T) {
 		if user != nil {
 			user(cmd)
 		}
-		out, _ := cmd.CombinedOutput() // the exit code says it
+		out, _ := cmd.CombinedOutput() // the exit code is checked
 		return cmd.ProcessState.ExitCode(), string(out)
 	}
 	file := filepath.Join(dir, "web.token")

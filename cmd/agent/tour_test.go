@@ -17,16 +17,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTour runs the commands of README, docs/tour.md and docs/dns.md, and those of docs/cli.md that
-// need an agent.
+// TestTour runs the commands of README, docs/tour.md, and docs/dns.md, and those of docs/cli.md
+// that need an agent.
 func TestTour(t *testing.T) { takeTour(t, "README.md", "docs/tour.md", "docs/dns.md", "docs/cli.md") }
 
-// TestFirstPolicies runs those of docs/first-policies.md.
+// TestFirstPolicies runs the commands of docs/first-policies.md.
 func TestFirstPolicies(t *testing.T) { takeTour(t, "docs/first-policies.md") }
 
 // takeTour runs the commands of pages against an agent on a copy of the quickstart, and compares
-// what they print with what the pages show, except for times, sizes of columns and the version.
-// UPDATE_GOLDEN=1 writes the pages anew.
+// the output with the pages, except for times, column widths, and the version. UPDATE_GOLDEN=1
+// updates the pages.
 func takeTour(t *testing.T, pages ...string) {
 	const top = "../.."
 	dir, err := os.MkdirTemp("", "tour") // a short path, for the sockets
@@ -61,13 +61,12 @@ func takeTour(t *testing.T, pages ...string) {
 	}
 }
 
-// changes are commands that say something else when they are repeated.
+// changes matches commands whose output differs when they are repeated.
 var changes = regexp.MustCompile(`^bin/nearside (apply|delete|rollback) `)
 
 var blocks = regexp.MustCompile("(?s)```console\n.*?```")
 
-// notHeld are blocks with output that no test runs, by their page and first command, with the
-// reason.
+// notHeld lists blocks whose output is not tested, by page and first command, with the reason.
 var notHeld = map[string]string{
 	"docs/cli.md nearside access whoami": "the answer is that to another user, under the roles of docs/api.md; " +
 		"roles_test.go of package inspect asks so",
@@ -89,7 +88,7 @@ var notHeld = map[string]string{
 const needsEnvoy = "its answers come from real Envoys, which a machine need not have; " +
 	"the steps are those of make demo, which a test compares"
 
-// firstCommand is that of a block.
+// firstCommand returns the first command of a block.
 func firstCommand(block string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(block, "```console\n"), "\n")
 	return strings.TrimPrefix(first, "$ ")
@@ -201,7 +200,7 @@ func (r *tour) block(text string) string {
 	out.WriteString("```console\n")
 	for _, part := range strings.Split("\n"+body, "\n$ ")[1:] {
 		line, want, _ := strings.Cut(part, "\n")
-		if _, end, ok := strings.Cut(line, "<<'"); ok { // a here document belongs to the command
+		if _, end, ok := strings.Cut(line, "<<'"); ok { // the command includes its here document
 			end = strings.TrimSuffix(end, "'")
 			document, rest, _ := strings.Cut(want, "\n"+end)
 			line, want = line+"\n"+document+"\n"+end, strings.TrimPrefix(rest, "\n")

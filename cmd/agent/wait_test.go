@@ -23,17 +23,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// listenerType is what the proxies of these tests ask for.
+// listenerType is the resource type that the proxies of these tests subscribe to.
 const listenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
 
-// waitProxy is a proxy that answers when the test says so.
+// waitProxy is a proxy that responds when the test requests it.
 type waitProxy struct {
 	t   *testing.T
 	str discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 	has map[string]string
 }
 
-// connect opens a stream as a proxy that has what it had before.
+// connect opens a stream as a proxy that already has resources.
 func (d *daemon) connect(name string, has map[string]string) *waitProxy {
 	d.t.Helper()
 	conn, err := grpc.NewClient("unix://"+d.xds(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -58,7 +58,7 @@ func (p *waitProxy) send(req *discoveryv3.DeltaDiscoveryRequest) {
 	}
 }
 
-// next receives one response; answer acknowledges it or, with a reason, rejects it.
+// next receives one response. answer acknowledges it, or rejects it if reason is set.
 func (p *waitProxy) next() (answer func(reason string)) {
 	p.t.Helper()
 	resp, err := p.str.Recv()
@@ -81,7 +81,7 @@ func (p *waitProxy) next() (answer func(reason string)) {
 const slowDoc = "{type: MeshTimeout, mesh: default, name: slow, spec: {targetRef: {kind: Mesh}, " +
 	"from: [{targetRef: {kind: Mesh}, default: {http: {requestHeadersTimeout: %ds}}}]}}\n"
 
-// TestWait waits for a policy in all ways that it can end.
+// TestWait waits for a policy with each possible result.
 func TestWait(t *testing.T) {
 	d := start(t, quickTemp(t))
 	d.must(webDoc, "apply", "-f", "-")
@@ -161,7 +161,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// lockedBuffer takes what a command writes while a test looks at it.
+// lockedBuffer collects a command's output while a test reads it.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -179,8 +179,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// TestWaitOverRestart stops the agent while somebody waits for a proxy that has not answered, and
-// starts it again: the wait goes on until the proxy is back and has the change.
+// TestWaitOverRestart restarts the agent during a wait for a proxy that has not responded. The wait
+// must continue until the proxy has reconnected and applied the change.
 func TestWaitOverRestart(t *testing.T) {
 	dir := quickTemp(t)
 	d := start(t, dir)
@@ -218,7 +218,8 @@ func TestWaitOverRestart(t *testing.T) {
 	}
 }
 
-// TestWaitWithoutAgent: an agent that never comes is told of at once, and is the answer in the end.
+// TestWaitWithoutAgent checks that a wait reports a missing agent immediately, and fails with that
+// error at the end.
 func TestWaitWithoutAgent(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := Main([]string{"wait", "mt/slow", "--timeout", "300ms", "--socket", "/nowhere/s"}, strings.NewReader(""),
@@ -229,8 +230,8 @@ func TestWaitWithoutAgent(t *testing.T) {
 	agenttest.Contains(t, errs.String(), "no agent answers at /nowhere/s", "trying again", "hint: start the agent")
 }
 
-// TestRetryIsShown: what a proxy rejects for a reason that may pass is sent again, and whoever asks
-// is told so.
+// TestRetryIsShown checks that a resource rejected for a temporary reason is sent again, and that
+// status reports it.
 func TestRetryIsShown(t *testing.T) {
 	d := start(t, quickTemp(t))
 	if code, _, errs := d.nearside(webDoc, "apply", "-f", "-"); code != command.ExitOK {

@@ -25,8 +25,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/secrettest"
 )
 
-// odd are resources with a warning from each place in the code that has one to give about
-// resources.
+// odd contains resources that cause each warning about resources in the code.
 var odd = map[string]string{
 	"mesh.yaml": `
 {type: Mesh, name: empty}
@@ -104,9 +103,9 @@ spec:
 `,
 }
 
-// told normalizes warnings, so that those of the documents can be compared with those of status and
-// check: the check's are known by what they say alone, since one names the policy that is the cause
-// and the other the proxy.
+// told normalizes warnings, so that warnings of documents can be compared with those of status and
+// check. Warnings of the check are compared only by text, because one command names the policy as
+// the cause and the other the proxy.
 func told(resource, reason string) string {
 	if i := strings.Index(reason, " (rule "); i >= 0 {
 		reason = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+`).ReplaceAllString(reason[:i], "IP")
@@ -115,7 +114,7 @@ func told(resource, reason string) string {
 	return resource + ": " + reason
 }
 
-// allWarnings returns the warnings of validate, status and check.
+// allWarnings returns the warnings of validate, status, and check.
 func allWarnings(t *testing.T, socket, dir string) map[string]map[string]bool {
 	t.Helper()
 	var v resources.Validation
@@ -169,8 +168,8 @@ func allWarnings(t *testing.T, socket, dir string) map[string]map[string]bool {
 	return by
 }
 
-// TestWarningsAgree: a warning of validate, status or check is one of all three, whether proxies
-// are connected or not.
+// TestWarningsAgree checks that validate, status, and check report the same warnings, whether or
+// not proxies are connected.
 func TestWarningsAgree(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	files := filepath.Join(dir, "resources")
@@ -180,7 +179,7 @@ func TestWarningsAgree(t *testing.T) {
 	for name, text := range odd {
 		write(t, filepath.Join(files, name), text)
 	}
-	// An authority that is about to expire, in a file that others can read.
+	// A CA that is about to expire, in a file that others can read.
 	cert, key := secrettest.AuthorityOf(t, "old", time.Now().Add(-100*time.Hour), time.Now().Add(time.Hour))
 	old, err := json.Marshal(map[string]any{"type": "Mesh", "name": "default",
 		"mtls": map[string]any{"enabledBackend": "ca", "backends": []any{
@@ -226,7 +225,8 @@ func TestWarningsAgree(t *testing.T) {
 	}
 	compare("all are connected")
 
-	// What would break a proxy that is not connected is a fault for one and a problem for the others.
+	// Config that would break a disconnected proxy is an error for validate and a problem for the
+	// others.
 	write(t, filepath.Join(files, "late.yaml"), "type: Dataplane\nmesh: plain\nname: late\nnetworking: {address: "+
 		"10.1.0.3, inbound: [{port: 8080, tags: {kuma.io/service: late, kuma.io/protocol: http}}]}\n---\n"+
 		strings.ReplaceAll(kindtest.Breaking("bad", "{kind: Mesh}"), "mesh: default", "mesh: plain"))
