@@ -30,7 +30,7 @@ type shown struct {
 
 var inline = regexp.MustCompile("`((?:bin/)?nearside [^`]*)`")
 
-// shownCommands finds those in the lines of sh, bash and console blocks, and in inline code.
+// shownCommands finds the commands in sh, bash, and console blocks, and in inline code.
 func shownCommands(name, text string) (out []shown) {
 	fenced, code, console, heredoc := false, false, false, ""
 	for i, line := range strings.Split(text, "\n") {
@@ -65,8 +65,8 @@ func shownCommands(name, text string) (out []shown) {
 	return out
 }
 
-// shellWords splits a command line as a shell does, up to what is no argument of it any more.
-// Variables and substitutions stay as they are.
+// shellWords splits a command line like a shell, up to the first operator. Variables and
+// substitutions are not expanded.
 func shellWords(line string) (words []string) {
 	var quote rune
 	word, any, depth := "", false, 0
@@ -105,7 +105,7 @@ func shellWords(line string) (words []string) {
 	return words
 }
 
-// accepts parses a command line as the program does before it runs it.
+// accepts parses a command line like the program, without running it.
 func accepts(line string) error {
 	root := cli.Root(&command.Env{})
 	cmd, rest, err := root.Find(shellWords(line)[1:])
@@ -129,7 +129,7 @@ func accepts(line string) error {
 	return root.PersistentPreRunE(cmd, nil)
 }
 
-// exists checks that there is a command with these flags: the line shows a form, with placeholders
+// exists checks that a command with these flags exists. The line is a synopsis with placeholders
 // and alternatives.
 func exists(root *cobra.Command, line string) error {
 	cmd := root
@@ -153,18 +153,18 @@ func exists(root *cobra.Command, line string) error {
 	return nil
 }
 
-// below: whether one of the commands below has a flag, where a form lists several of them.
+// below reports whether a subcommand has a flag, for a synopsis that covers several subcommands.
 func below(cmd *cobra.Command, flag string) bool {
 	parent := cmd.Parent()
 	return parent != nil &&
 		slices.ContainsFunc(parent.Commands(), func(c *cobra.Command) bool { return c.Flags().Lookup(flag) != nil })
 }
 
-// notRun are commands that wait, or change the machine on which the test runs.
+// notRun lists commands that wait, or that change the machine.
 var notRun = []string{"run", "hold", "intercept", "wait", "token", "keyring"}
 
-// run runs a command line where no agent is. It must be understood, and end with an exit code that
-// docs/cli.md has.
+// run runs a command line without an agent. The program must accept it, and return an exit code
+// that docs/cli.md lists.
 func run(line string) error {
 	words := shellWords(line)[1:]
 	if len(words) > 0 && slices.Contains(notRun, words[0]) || slices.Contains(words, "--watch") ||
@@ -181,13 +181,13 @@ func run(line string) error {
 	}
 }
 
-// TestDocumentedCommands parses every command line that a document shows: its command, its flags
-// with their values, and the number of its arguments. Those of code blocks are also run, without an
-// agent. Pages that show what commands print are run with one, by tests of their own.
+// TestDocumentedCommands parses every command line in the documents: the command, the flags with
+// their values, and the number of arguments. It also runs the commands in code blocks without an
+// agent. Other tests run the pages that contain output with an agent.
 func TestDocumentedCommands(t *testing.T) {
 	root := cli.Root(&command.Env{})
 	found := map[bool]int{}
-	dir := t.TempDir() // where commands read and write
+	dir := t.TempDir() // where commands read and write files
 	if err := os.CopyFS(dir+"/examples", os.DirFS("../../examples")); err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestDocumentedCommands(t *testing.T) {
 	t.Logf("%d commands in blocks, %d in sentences", found[true], found[false])
 }
 
-// TestWrongCommandsAreFound shows that the check of commands can fail.
+// TestWrongCommandsAreFound checks that the check of commands finds errors.
 func TestWrongCommandsAreFound(t *testing.T) {
 	for _, line := range []string{
 		"nearside gett dataplanes", "nearside get", "nearside get dataplanes --colour", "nearside get dataplanes -o xml",

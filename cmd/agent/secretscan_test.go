@@ -95,8 +95,7 @@ func TestSecretsStayInside(t *testing.T) {
 // documented matches an API path in docs/api.md.
 var documented = regexp.MustCompile("`(GET(?:\\\\\\|[A-Z]+)*) (/[^`]*)`")
 
-// everyPath asks for every path that docs/api.md has a GET for, with every name that the agent
-// knows in its place.
+// everyPath requests every path with a GET in docs/api.md, with every name that the agent knows.
 func (p *planted) everyPath() {
 	p.t.Helper()
 	doc, err := os.ReadFile("../../docs/api.md")
@@ -144,7 +143,8 @@ func (p *planted) everyPath() {
 	}
 }
 
-// everyWrite makes writes of all kinds: good ones, dry runs, what was read, and what is refused.
+// everyWrite makes all kinds of writes: valid ones, dry runs, unchanged resources, and refused
+// ones.
 func (p *planted) everyWrite() {
 	p.t.Helper()
 	other := p.docs["other authority of held"]
@@ -212,7 +212,7 @@ func (p *planted) everyWrite() {
 	}
 }
 
-// everyCommand runs the commands that show something, in all of their formats, and offline ones.
+// everyCommand runs the commands that print data, in all output formats, and offline commands.
 func (p *planted) everyCommand(input string) {
 	p.t.Helper()
 	resources := []string{"mesh/held", "mesh/filed", "external-services/outside", "meshexternalservice/beyond",
@@ -244,7 +244,7 @@ func (p *planted) everyCommand(input string) {
 			{"delete", "meshproxypatch/patch", "-m", "held", "--dry-run"},
 			{"wait", "mesh/held", "--timeout", "1s"}} {
 			if c[0] == "wait" && format != "json" {
-				continue // it takes its time
+				continue // too slow
 			}
 			p.command(append(c, out...)...)
 		}
@@ -256,7 +256,8 @@ func (p *planted) everyCommand(input string) {
 		"-o", "json"); code != 0 || !strings.Contains(text, "[redacted 2]") {
 		p.t.Errorf("a new key does not show in a diff: %d %s", code, text)
 	}
-	// What get prints can be applied, and a file with a mark cannot be used without the agent.
+	// The output of get can be applied. A file with a placeholder for a secret cannot be used
+	// without the agent.
 	_, shown, _ := p.nearside("", "get", "mesh/held", "-o", "yaml")
 	if code, stdout, stderr := p.nearside(shown, "apply", "-f", "-"); code != 0 || !strings.Contains(stdout, "unchanged") {
 		p.t.Errorf("what get prints is not applied: %d %s %s", code, stdout, stderr)
@@ -270,8 +271,8 @@ func (p *planted) everyCommand(input string) {
 	}
 }
 
-// files searches every file below the agent's directory but those that are there for secrets, which
-// only their owner reads.
+// files scans every file below the agent's directory, except those meant for secrets, which only
+// their owner can read.
 func (p *planted) files(dir string) {
 	p.t.Helper()
 	inside := regexp.MustCompile(`^state/(nearside\.db|identity/[^/]+/(ca|proxy)-[^/]+\.pem)$|^resources/filed\.yaml$`)

@@ -94,8 +94,8 @@ func firstCommand(block string) string {
 	return strings.TrimPrefix(first, "$ ")
 }
 
-// TestShownOutputIsHeld: each block with output is on a page that a test runs, or is listed with
-// the reason why it cannot be.
+// TestShownOutputIsHeld checks that each block with output is on a tested page, or is listed with
+// the reason why it is not.
 func TestShownOutputIsHeld(t *testing.T) {
 	held := regexp.MustCompile(`^(README\.md|docs/(tour|first-policies|migration|dns|cli)\.md|docs/kinds/[a-z-]+\.md)$`)
 	top, met := os.DirFS("../.."), map[string]bool{}
@@ -128,11 +128,11 @@ type tour struct {
 	t          *testing.T
 	dir        string
 	quickstart fs.FS
-	resolver   string // where it listens, in the place of the default
+	resolver   string // address of the resolver, instead of the default
 }
 
 func (r *tour) start() {
-	// others may have the default
+	// The default address may be in use.
 	agent := exec.Command("nearside", "run", "--config", "examples/quickstart/agent.yaml",
 		"--set", "dns.listen=127.0.0.1:0")
 	agent.Dir, agent.Stderr = r.dir, os.Stderr
@@ -154,8 +154,8 @@ func (r *tour) start() {
 	r.resolver = table.Listen[0]
 }
 
-// until tries until it succeeds, or loses its patience; after 2 seconds where the pages are written
-// anew.
+// until repeats ok until it returns true or the timeout is reached. The timeout is 2 s when the
+// pages are updated.
 func (r *tour) until(ok func() bool) bool {
 	patience := patience
 	if os.Getenv("UPDATE_GOLDEN") != "" {
@@ -176,7 +176,8 @@ func (r *tour) until(ok func() bool) bool {
 }
 
 func (r *tour) command(line string) *exec.Cmd {
-	// The checkout is no repository here: what git would restore comes from the original.
+	// The copy is not a Git repository, so files that git would restore are copied from the
+	// original.
 	if file, ok := strings.CutPrefix(line, "git checkout -q examples/quickstart/"); ok {
 		original, err := fs.ReadFile(r.quickstart, file)
 		if err != nil {
@@ -193,7 +194,7 @@ func (r *tour) command(line string) *exec.Cmd {
 	return cmd
 }
 
-// block runs the commands of one block and returns it with what they printed.
+// block runs the commands of one block and returns the block with their output.
 func (r *tour) block(text string) string {
 	body := strings.TrimSuffix(strings.TrimPrefix(text, "```console\n"), "```")
 	var out strings.Builder
@@ -230,7 +231,7 @@ func (r *tour) block(text string) string {
 var variable = regexp.MustCompile(
 	`queries: [^\n]+|\d+ MiB in use[^\n]+|uid=\d+ \([^)]*\)|nearside \S+ on|pid \d+|\b\d+(\.\d+)? ?(ms|s|m|h)\b|[ \t]+`)
 
-// steady replaces what differs from run to run.
+// steady replaces values that differ between runs.
 func steady(s string) string {
 	return variable.ReplaceAllStringFunc(s, func(m string) string {
 		if strings.TrimSpace(m) == "" {

@@ -56,9 +56,9 @@ func checkRows(t *testing.T, row *regexp.Regexp, want [][]string) {
 	}
 }
 
-// TestConfigReference compares the tables of docs/config.md with the keys of the agent: all of them
-// in their order, each with its anchor, its default, its meaning, and whether a change takes effect
-// without a restart.
+// TestConfigReference compares the tables of docs/config.md with the keys of the agent. The tables
+// must contain all keys in order, each with its anchor, default, meaning, and whether it can be
+// reloaded without a restart.
 func TestConfigReference(t *testing.T) {
 	var want [][]string
 	for _, k := range config.Keys() {
@@ -74,8 +74,8 @@ func TestConfigReference(t *testing.T) {
 	checkRows(t, keyRow, want)
 }
 
-// TestConfigItems compares the tables of docs/config.md about the items of lists with their keys,
-// list by list in the order of the keys.
+// TestConfigItems compares the tables about list items in docs/config.md with their keys, in the
+// order of the keys.
 func TestConfigItems(t *testing.T) {
 	var want [][]string
 	for _, list := range config.Keys() {
@@ -86,13 +86,13 @@ func TestConfigItems(t *testing.T) {
 	checkRows(t, itemRow, want)
 }
 
-// TestConfigVariables holds every variable that a document names to a key, and every key's variable
-// to the rule that docs/config.md states.
+// TestConfigVariables checks that each environment variable in a document belongs to a key, and
+// that each key's variable follows the rule in docs/config.md.
 func TestConfigVariables(t *testing.T) {
 	const short = "NEARSIDE_AUTO_REACHABLE_BACKENDS"
 	known := map[string]bool{
 		short: true,
-		// Of the commands, not of the config.
+		// Variables of commands, not of the config.
 		"NEARSIDE_SOCKET": true,
 	}
 	for _, k := range config.Keys() {

@@ -55,8 +55,7 @@ func documents(t *testing.T, fsys fs.FS) map[string]string {
 	return out
 }
 
-// brokenLinks lists the relative links of the documents that lead to no file, or to no heading in
-// it.
+// brokenLinks lists relative links of documents whose file or heading does not exist.
 func brokenLinks(fsys fs.FS, docs map[string]string) []breach {
 	var out []breach
 	for _, name := range slices.Sorted(maps.Keys(docs)) {
@@ -68,7 +67,7 @@ func brokenLinks(fsys fs.FS, docs map[string]string) []breach {
 				continue
 			}
 			if u.Scheme != "" {
-				continue // nothing outside is asked
+				continue // external links are not checked
 			}
 			to := name
 			if u.Path != "" {
@@ -86,8 +85,8 @@ func brokenLinks(fsys fs.FS, docs map[string]string) []breach {
 	return out
 }
 
-// anchors returns the fragments that a document can be linked by: those that GitHub derives from
-// its headings, and the ids of its anchors.
+// anchors returns the fragments that links to a document can use: those that GitHub derives from
+// its headings, and the IDs of its anchors.
 func anchors(doc string) map[string]bool {
 	out := map[string]bool{}
 	for _, m := range anchor.FindAllStringSubmatch(doc, -1) {
@@ -145,8 +144,8 @@ func TestDocumentsLinkToWhatExists(t *testing.T) {
 	}
 }
 
-// TestPicturesCanBeRead: a picture is well-formed, says what it shows, and has colours for dark
-// pages.
+// TestPicturesCanBeRead checks that each picture is well-formed, has a title, and has colors for
+// dark pages.
 func TestPicturesCanBeRead(t *testing.T) {
 	pictures, err := fs.Glob(os.DirFS(root), "docs/*.svg")
 	if err != nil || len(pictures) == 0 {
@@ -172,7 +171,7 @@ func TestPicturesCanBeRead(t *testing.T) {
 	}
 }
 
-// TestBrokenLinksAreFound shows that the check of the links can fail.
+// TestBrokenLinksAreFound checks that the link check finds errors.
 func TestBrokenLinksAreFound(t *testing.T) {
 	fsys := fstest.MapFS{
 		"README.md": {Data: []byte("[a](docs/a.md) [b](docs/b.md#two-words) " +
@@ -199,8 +198,8 @@ func TestBrokenLinksAreFound(t *testing.T) {
 	}
 }
 
-// TestDocumentsNameTargetsThatExist checks every "make TARGET" in code of the documents against the
-// Makefile, and that the Makefile declares its targets phony.
+// TestDocumentsNameTargetsThatExist checks that the Makefile contains every "make TARGET" in the
+// documents' code, and declares its targets phony.
 func TestDocumentsNameTargetsThatExist(t *testing.T) {
 	fsys := os.DirFS(root)
 	makefile, err := fs.ReadFile(fsys, "Makefile")
@@ -229,8 +228,8 @@ func TestDocumentsNameTargetsThatExist(t *testing.T) {
 	}
 }
 
-// TestWingsAreDescribed: ARCHITECTURE.md lists each wing with its floor, and each wing of the agent
-// has a page that fits on a screen or two.
+// TestWingsAreDescribed checks that ARCHITECTURE.md lists each wing with its floor, and that each
+// wing of the agent has a short README.
 func TestWingsAreDescribed(t *testing.T) {
 	text, err := os.ReadFile(root + "/ARCHITECTURE.md")
 	if err != nil {

@@ -72,7 +72,7 @@ func listedStarters(doc string) []string {
 	return out
 }
 
-// unlistedGoroutines compares what starts goroutines with the list.
+// unlistedGoroutines compares the functions that start goroutines with the list.
 func unlistedGoroutines(t *tree, doc string) []breach {
 	var out []breach
 	listed, found := listedStarters(doc), starters(t)
@@ -104,7 +104,7 @@ func TestEveryGoroutineIsListed(t *testing.T) {
 	}
 }
 
-// TestUnlistedGoroutinesAreFound shows that the comparison can fail both ways.
+// TestUnlistedGoroutinesAreFound checks that the comparison finds missing and obsolete entries.
 func TestUnlistedGoroutinesAreFound(t *testing.T) {
 	tree, err := load(archiveFS(t, `
 -- agent/deliver/ads/a.go --

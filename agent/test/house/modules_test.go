@@ -75,10 +75,10 @@ const decisionsDir = "docs/decisions"
 // moduleRow matches a table row that starts with a module in backquotes.
 var moduleRow = regexp.MustCompile("(?m)^\\| `([^`]+\\.[^`]+/[^`]+)` \\|")
 
-// ruleDecisions: every module that the sources import has its reason in docs/decisions, and the
-// tables there name no module that has gone. The imports count, not the comments in go.mod.
+// ruleDecisions requires that docs/decisions contains a reason for every imported module, and that
+// the tables there list no unused modules. Only imports count, not the comments in go.mod.
 func ruleDecisions(t *tree) []breach {
-	used := map[string]string{} // module → first place of use
+	used := map[string]string{} // by module: first location of an import
 	var out []breach
 	t.each(func(_ *pkg, f *file) {
 		for importPath, spec := range f.imports() {
@@ -87,7 +87,7 @@ func ruleDecisions(t *tree) []breach {
 			}
 		}
 	})
-	named := map[string]string{} // module → document
+	named := map[string]string{} // document by module
 	names, err := fs.Glob(t.fsys, path.Join(decisionsDir, "*.md"))
 	if err != nil {
 		return []breach{{decisionsDir, err.Error()}}

@@ -72,7 +72,7 @@ func exemptLines(f *file) map[int]bool {
 	return out
 }
 
-// unbreakable reports whether a comment has no space to break it at, as a long link.
+// unbreakable reports whether a comment contains no space to break it at, for example a long link.
 func unbreakable(line string, limit int) bool {
 	text := strings.TrimSpace(line)
 	if !strings.HasPrefix(text, "//") {
@@ -82,7 +82,7 @@ func unbreakable(line string, limit int) bool {
 	return !strings.Contains(strings.TrimSpace(text), " ") || strings.HasPrefix(line, "//go:")
 }
 
-// ruleSize: a package is small enough to be known as a whole.
+// ruleSize limits the size of packages.
 func ruleSize(t *tree) []breach {
 	var out []breach
 	for _, p := range t.pkgs {
@@ -101,7 +101,7 @@ func ruleSize(t *tree) []breach {
 	return out
 }
 
-// TestSizeOfLines shows that the lines of a package count, and those of its tests do not.
+// TestSizeOfLines checks that the lines of a package count, except those of its tests.
 func TestSizeOfLines(t *testing.T) {
 	of := func(lines int, test bool) *tree {
 		return &tree{pkgs: []*pkg{{dir: "gossip", files: []*file{{lines: maxPackageLines}, {lines: lines, test: test}}}}}
