@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// wings maps folders to their floor. The longest prefix of a package's folder applies. A package may
-// import packages of the same wing and of lower floors, so data flows in one direction through the
-// tree.
+// wings maps folders to their floor. The longest prefix of a package's folder applies. A package
+// may import packages of the same wing and of lower floors, so data flows in one direction through
+// the tree.
 var wings = map[string]int{
 	"accesslog": 0, "dns": 0, "gossip": 0, "rotation": 0, // libraries without knowledge of meshes
 	"agent/base":    1,                // utilities without knowledge of meshes
@@ -42,9 +42,9 @@ func wingOf(dir string) (wing string, floor int, ok bool) {
 }
 
 // mayImport reports whether files of package from may import package to. Tests use the real
-// dependencies of their package: a test may also import packages in its folder and on the same floor,
-// test support, and the list of kinds, which lets it write resources as documents. A test of a
-// library stays within its floor.
+// dependencies of their package: a test may also import packages in its folder and on the same
+// floor, test support, and the list of kinds, which lets it write resources as documents. A test
+// of a library stays within its floor.
 func mayImport(from, to string, test bool) bool {
 	own, floor, _ := wingOf(from)
 	wing, below, ok := wingOf(to)
