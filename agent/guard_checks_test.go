@@ -60,7 +60,7 @@ func TestCheckedOnce(t *testing.T) {
 	r, p, count := checked(t, n, func(x *generate.Proxy) []finding.Finding {
 		address := "10.0.0." + fmt.Sprint(atoi(t, strings.TrimPrefix(x.Name, "web-"))+1)
 		f := finding.Finding{Rule: 29, Severity: finding.Warning, Message: "odd at " + address,
-			Place: finding.Place{Type: draft.TypeListener, Resource: "inbound:" + address + ":80", Pointer: "/x"}}
+			Position: finding.Position{Type: draft.TypeListener, Resource: "inbound:" + address + ":80", Pointer: "/x"}}
 		lint := f
 		lint.Severity = finding.Lint
 		return []finding.Finding{f, lint}
@@ -82,7 +82,7 @@ func TestCheckedOnce(t *testing.T) {
 	block := true
 	r, p, count = checked(t, n, func(x *generate.Proxy) []finding.Finding {
 		f := finding.Finding{Rule: 29, Severity: finding.Warning, Message: "odd",
-			Place: finding.Place{Type: draft.TypeListener, Resource: "inbound:10.0.0.1:80"}}
+			Position: finding.Position{Type: draft.TypeListener, Resource: "inbound:10.0.0.1:80"}}
 		if x.Name == "web-0" && block && x.Resource(draft.ResourceID{TypeURL: draft.TypeListener, Name: f.Resource}) != nil {
 			f.Severity = finding.Reject
 		}
@@ -106,7 +106,7 @@ func TestCheckedOnce(t *testing.T) {
 	r, _, _ = checked(t, n, func(x *generate.Proxy) (out []finding.Finding) {
 		for i := range 1000 {
 			out = append(out, finding.Finding{Rule: 29, Severity: finding.Warning, Message: x.Name + fmt.Sprint(i),
-				Place: finding.Place{Type: draft.TypeListener, Resource: "l"}})
+				Position: finding.Position{Type: draft.TypeListener, Resource: "l"}})
 		}
 		return out
 	})
@@ -189,7 +189,7 @@ func TestCheckPanics(t *testing.T) {
 			panic("oh")
 		}
 		return []finding.Finding{{Rule: 5, Severity: finding.Reject, Message: "no",
-			Place: finding.Place{Type: draft.TypeListener, Resource: "inbound:10.0.0.2:80"}}}
+			Position: finding.Position{Type: draft.TypeListener, Resource: "inbound:10.0.0.2:80"}}}
 	})
 	got := agenttest.Pass(r)
 	if len(got) != 1 || !strings.HasPrefix(got[0],

@@ -56,9 +56,9 @@ const maxGroups = 5000
 
 // Told converts a finding for the API, without proxies and causes.
 func Told(f *finding.Finding) api.Finding {
-	out := api.Finding{Severity: f.Severity.String(), Rule: f.Rule, By: api.FoundByCheck, Place: f.Place,
+	out := api.Finding{Severity: f.Severity.String(), Rule: f.Rule, By: api.FoundByCheck, Position: f.Position,
 		Message: f.Message,
-		Others:  append([]finding.Place{}, f.Others...), Proxies: []string{}, Causes: []api.Cause{}}
+		Others:  append([]finding.Position{}, f.Others...), Proxies: []string{}, Causes: []api.Cause{}}
 	if f.Rule == RuleOfEnvoy {
 		out.Rule, out.By = 0, api.FoundByEnvoy
 		return out

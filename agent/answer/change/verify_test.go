@@ -161,7 +161,7 @@ func TestVerifyAsksEnvoyAboutWhatChanges(t *testing.T) {
 		asked[p.Name]++
 		if r := p.Resource(cluster); r != nil && r.Version != was.Resource(cluster).Version {
 			return []finding.Finding{{Rule: change.RuleOfEnvoy, Severity: finding.Reject,
-				Place: finding.Place{Type: cluster.TypeURL, Resource: "svc-1"}, Message: "not today"}}, nil
+				Position: finding.Position{Type: cluster.TypeURL, Resource: "svc-1"}, Message: "not today"}}, nil
 		}
 		if p.Name == "svc-1" {
 			return nil, errors.New("no answer")

@@ -17,7 +17,7 @@ import (
 const maxComplaint = 2000
 
 // complaint extracts the error message from Envoy's output and the resource that it names, if any.
-func complaint(output string, cfg *staticConfig) (string, finding.Place) {
+func complaint(output string, cfg *staticConfig) (string, finding.Position) {
 	message := reason(output)
 	return message, cfg.about(message)
 }
@@ -71,14 +71,14 @@ func reason(output string) string {
 
 // about returns the resource that a text names. It prefers the longest name, and among resources of
 // one name the one whose type the text names. The text may name a listener by its address.
-func (s *staticConfig) about(text string) finding.Place {
-	var best finding.Place
+func (s *staticConfig) about(text string) finding.Position {
+	var best finding.Position
 	lower := strings.ToLower(text)
 	take := func(kind envoy.Kind, name string) {
 		longer := len(name) > len(best.Resource)
 		if name != "" && (longer || len(name) == len(best.Resource) && strings.Contains(lower, words[kind.URL()]) &&
 			!strings.Contains(lower, words[best.Type])) && containsWord(text, name) {
-			best = finding.Place{Type: kind.URL(), Resource: name}
+			best = finding.Position{Type: kind.URL(), Resource: name}
 		}
 	}
 	for _, l := range s.listeners {
@@ -99,10 +99,10 @@ func (s *staticConfig) about(text string) finding.Place {
 	for _, l := range s.listeners {
 		a := l.GetAddress().GetSocketAddress()
 		if a != nil && containsWord(text, net.JoinHostPort(a.Address, strconv.FormatUint(uint64(a.GetPortValue()), 10))) {
-			return finding.Place{Type: envoy.KindListener.URL(), Resource: l.Name}
+			return finding.Position{Type: envoy.KindListener.URL(), Resource: l.Name}
 		}
 	}
-	return finding.Place{}
+	return finding.Position{}
 }
 
 // words are the names of resource types in messages.

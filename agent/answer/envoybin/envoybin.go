@@ -131,7 +131,7 @@ func (e *Binary) try(ctx context.Context, mesh, proxy string, cfg *staticConfig)
 	var out []finding.Finding
 	if refused {
 		message, place := complaint(output, cfg)
-		out = []finding.Finding{{Rule: change.RuleOfEnvoy, Severity: finding.Reject, Place: place, Message: message}}
+		out = []finding.Finding{{Rule: change.RuleOfEnvoy, Severity: finding.Reject, Position: place, Message: message}}
 	}
 	if e.known == nil {
 		e.known = map[[sha256.Size]byte][]finding.Finding{}

@@ -178,7 +178,8 @@ func (a *about) logs(f *Way) {
 	step := FlowStep{At: stepName(match.LevelAccessLog), Eliminated: []Eliminated{}}
 	var sinks []string
 	for _, l := range a.trace.Logs {
-		f.AccessLogs = append(f.AccessLogs, api.FlowLog{Listener: l.Place.Resource, Pointer: l.Place.Pointer, Name: l.Name,
+		f.AccessLogs = append(f.AccessLogs, api.FlowLog{Listener: l.Position.Resource, Pointer: l.Position.Pointer,
+			Name: l.Name,
 			Sink: l.Sink, Conditional: l.Conditional})
 		if !slices.Contains(sinks, l.Sink) {
 			sinks = append(sinks, l.Sink)

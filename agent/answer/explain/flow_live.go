@@ -133,7 +133,7 @@ func (a *about) addHeld(f *Way, conn *match.Conn) {
 // partsOf lists the resources on a path.
 func partsOf(tr *match.Trace) []draft.ResourceID {
 	var out []draft.ResourceID
-	add := func(p *finding.Place) {
+	add := func(p *finding.Position) {
 		if p != nil {
 			out = append(out, draft.ResourceID{TypeURL: p.Type, Name: p.Resource})
 		}

@@ -91,7 +91,7 @@ func (c *cache) get(k envoy.Kind, r *envoy.Resource) *checked {
 // examine decodes a resource and checks it without regard to other resources.
 func (c *cache) examine(k envoy.Kind, r *envoy.Resource) *checked {
 	out := &checked{}
-	w := &walker{subject: &subject{resource: finding.Place{Type: k.URL(), Resource: r.Name}, out: out}, cache: c}
+	w := &walker{subject: &subject{resource: finding.Position{Type: k.URL(), Resource: r.Name}, out: out}, cache: c}
 	m := k.New()
 	if err := decoding().Unmarshal(r.Body(), m); err != nil {
 		w.report(0, finding.Reject, "", "it cannot be decoded: %v", err)

@@ -79,13 +79,13 @@ func (s *set) one(k envoy.Kind, r *envoy.Resource, before *checked, prev *envoy.
 		s.out = append(s.out, found.newer...)
 		blocked = blocked || slices.ContainsFunc(found.newer, func(f finding.Finding) bool { return f.Severity.Blocks() })
 	}
-	at := finding.Place{Type: k.URL(), Resource: r.Name}
+	at := finding.Position{Type: k.URL(), Resource: r.Name}
 	report := func(rule int, severity finding.Severity, pointer, format string, args ...any) {
 		blocked = blocked || severity.Blocks()
 		p := at
 		p.Pointer = pointer
 		s.out = append(s.out,
-			finding.Finding{Rule: rule, Severity: severity, Place: p, Message: fmt.Sprintf(format, args...)})
+			finding.Finding{Rule: rule, Severity: severity, Position: p, Message: fmt.Sprintf(format, args...)})
 	}
 	if _, twice := s.names[k][r.Name]; twice {
 		report(kinds[k].duplicateRule, finding.Reject, "", "two resources of this type are named %q", clip.Value(r.Name))
@@ -147,11 +147,11 @@ func (s *set) bound(from int) {
 }
 
 // refer checks a reference and reports whether its findings block the resource.
-func (s *set) refer(k envoy.Kind, r *ref, at finding.Place, prev *envoy.Snapshot, facts *finding.Facts) bool {
+func (s *set) refer(k envoy.Kind, r *ref, at finding.Position, prev *envoy.Snapshot, facts *finding.Facts) bool {
 	at.Pointer = r.pointer
 	report := func(severity finding.Severity, format string, args ...any) bool {
 		s.out = append(s.out,
-			finding.Finding{Rule: r.rule, Severity: severity, Place: at, Message: fmt.Sprintf(format, args...)})
+			finding.Finding{Rule: r.rule, Severity: severity, Position: at, Message: fmt.Sprintf(format, args...)})
 		return severity.Blocks()
 	}
 	switch r.kind {
@@ -182,17 +182,17 @@ func (s *set) refer(k envoy.Kind, r *ref, at finding.Place, prev *envoy.Snapshot
 			}
 			s.gone[r.name] = true
 			s.out = append(s.out, finding.Finding{Rule: 90, Severity: finding.Unusable,
-				Place: finding.Place{Type: envoy.KindCluster.URL(), Resource: r.name}, Others: []finding.Place{at},
+				Position: finding.Position{Type: envoy.KindCluster.URL(), Resource: r.name}, Others: []finding.Position{at},
 				Message: fmt.Sprintf("cluster %q is removed while it is in use: %s", clip.Value(r.name), r.what)})
 		}
 		return report(r.severity, "%s %q does not exist: %s", kinds[r.kind].word, clip.Value(r.name), r.what)
 	case target.held:
 		blocks := report(r.severity, "%s %q is withheld, because Envoy could not use it: %s",
 			kinds[r.kind].word, clip.Value(r.name), r.what)
-		s.out[len(s.out)-1].Others = []finding.Place{{Type: r.kind.URL(), Resource: r.name}}
+		s.out[len(s.out)-1].Others = []finding.Position{{Type: r.kind.URL(), Resource: r.name}}
 		return blocks
 	case r.secret != "" && target.checked.secret != "" && target.checked.secret != r.secret:
-		s.out = append(s.out, finding.Finding{Rule: 97, Severity: finding.Reject, Place: at,
+		s.out = append(s.out, finding.Finding{Rule: 97, Severity: finding.Reject, Position: at,
 			Message: fmt.Sprintf("secret %q is %s, but %s is expected", clip.Value(r.name), target.checked.secret, r.secret)})
 		return true
 	}
@@ -255,9 +255,9 @@ func (s *set) claim(name string, b bind) {
 			clip.Value(first.name), clip.Value(b.address))
 	}
 	s.out = append(s.out, finding.Finding{Rule: 10, Severity: finding.Reject,
-		Place:   finding.Place{Type: envoy.KindListener.URL(), Resource: name, Pointer: b.pointer},
-		Others:  []finding.Place{{Type: envoy.KindListener.URL(), Resource: first.name, Pointer: first.pointer}},
-		Message: message})
+		Position: finding.Position{Type: envoy.KindListener.URL(), Resource: name, Pointer: b.pointer},
+		Others:   []finding.Position{{Type: envoy.KindListener.URL(), Resource: first.name, Pointer: first.pointer}},
+		Message:  message})
 }
 
 // bindings checks addresses against the host.

@@ -27,7 +27,7 @@ func checkChains(s *subject, m *listenerv3.Listener) {
 	chains := m.GetFilterChains()
 	for i, c := range chains {
 		match := c.GetFilterChainMatch()
-		at := finding.Part("filterChains", i, "filterChainMatch")
+		at := finding.Item("filterChains", i, "filterChainMatch")
 		if match.GetAddressSuffix() != "" || match.GetSuffixLen() != nil {
 			s.report(6, finding.Reject, at+"/addressSuffix",
 				"Envoy does not implement address_suffix and suffix_len: use prefix_ranges")
@@ -45,8 +45,8 @@ func checkChains(s *subject, m *listenerv3.Listener) {
 	}
 	index := match.IndexChains(chains)
 	for _, c := range index.Conflicts {
-		second := finding.Part("filterChains", c.Second, "filterChainMatch")
-		others := []string{finding.Part("filterChains", c.First, "filterChainMatch")}
+		second := finding.Item("filterChains", c.Second, "filterChainMatch")
+		others := []string{finding.Item("filterChains", c.First, "filterChainMatch")}
 		a, b := chains[c.First], chains[c.Second]
 		switch {
 		case c.First == c.Second:
@@ -134,13 +134,13 @@ func checkRange(s *subject, rule int, r *corev3.CidrRange, at string) {
 func checkChainMatcher(s *subject, m *listenerv3.Listener) {
 	names := map[string]int{}
 	for i, c := range m.GetFilterChains() {
-		at := finding.Part("filterChains", i, "name")
+		at := finding.Item("filterChains", i, "name")
 		first, twice := names[c.GetName()]
 		switch {
 		case c.GetName() == "":
 			s.report(8, finding.Reject, at, "a filter chain that a matcher chooses needs a name")
 		case twice:
-			s.reportWith([]string{finding.Part("filterChains", first, "name")}, 8, finding.Reject, at,
+			s.reportWith([]string{finding.Item("filterChains", first, "name")}, 8, finding.Reject, at,
 				"filter chain name %q is used twice: names must be unique with filter_chain_matcher", clip.Value(c.GetName()))
 		default:
 			names[c.GetName()] = i
@@ -210,7 +210,7 @@ func checkIPMatcher(s *subject, m *xdsmatcherv3.IPMatcher) {
 	seen := map[string]string{}
 	for i, r := range m.GetRangeMatchers() {
 		for j, c := range r.GetRanges() {
-			at := finding.Part("rangeMatchers", i, "ranges", strconv.Itoa(j))
+			at := finding.Item("rangeMatchers", i, "ranges", strconv.Itoa(j))
 			p, err := syntax.ParsePrefix(c.GetAddressPrefix(), c.GetPrefixLen().GetValue())
 			if err != nil {
 				s.report(36, finding.Reject, at, "%v", err)
@@ -230,7 +230,7 @@ func checkServerNameMatcher(s *subject, m *xdsmatcherv3.ServerNameMatcher) {
 	seen := map[string]string{}
 	for i, d := range m.GetDomainMatchers() {
 		for j, name := range d.GetDomains() {
-			at := finding.Part("domainMatchers", i, "domains", strconv.Itoa(j))
+			at := finding.Item("domainMatchers", i, "domains", strconv.Itoa(j))
 			if first, twice := seen[name]; twice {
 				s.reportWith([]string{first}, 37, finding.Reject, at, "the domain %q is listed twice", clip.Value(name))
 			} else {

@@ -143,7 +143,7 @@ func checkEndpointAddresses(s *subject, m *clusterv3.Cluster) {
 	dns := m.GetType() == clusterv3.Cluster_STRICT_DNS || m.GetType() == clusterv3.Cluster_LOGICAL_DNS
 	for i, l := range m.GetLoadAssignment().GetEndpoints() {
 		for j, e := range l.GetLbEndpoints() {
-			at := finding.Part("loadAssignment/endpoints", i, "lbEndpoints", index(j), "endpoint/address")
+			at := finding.Item("loadAssignment/endpoints", i, "lbEndpoints", index(j), "endpoint/address")
 			a := e.GetEndpoint().GetAddress()
 			sa := a.GetSocketAddress()
 			switch {
@@ -240,20 +240,20 @@ func checkAssignment(s *subject, m *endpointv3.ClusterLoadAssignment) {
 	for i, l := range m.GetEndpoints() {
 		localities[l.GetPriority()] += uint64(l.GetLoadBalancingWeight().GetValue())
 		if localities[l.GetPriority()] > 1<<32-1 {
-			s.report(83, finding.Reject, finding.Part("endpoints", i, "loadBalancingWeight"),
+			s.report(83, finding.Reject, finding.Item("endpoints", i, "loadBalancingWeight"),
 				"the weights of the localities of priority %d sum up to more than %d", l.GetPriority(), uint64(1<<32-1))
 			return
 		}
 		var endpoints uint64
 		for j, e := range l.GetLbEndpoints() {
 			if e.GetEndpoint() != nil && e.GetEndpoint().GetAddress().GetAddress() == nil {
-				s.report(78, finding.Reject, finding.Part("endpoints", i, "lbEndpoints", index(j), "endpoint/address"),
+				s.report(78, finding.Reject, finding.Item("endpoints", i, "lbEndpoints", index(j), "endpoint/address"),
 					"the endpoint has no address")
 			}
 			endpoints += uint64(max(1, e.GetLoadBalancingWeight().GetValue()))
 		}
 		if endpoints > 1<<32-1 {
-			s.report(83, finding.Reject, finding.Part("endpoints", i),
+			s.report(83, finding.Reject, finding.Item("endpoints", i),
 				"the weights of the endpoints of a locality sum up to more than %d", uint64(1<<32-1))
 		}
 	}

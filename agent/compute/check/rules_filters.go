@@ -87,7 +87,7 @@ func checkFilters[F filter](s *subject, filters []F, field, word, prefix, termin
 	of func(url string) terminality) {
 	moved := false // moving a terminal filter to the end is enough
 	for i, f := range filters {
-		at := finding.Part(field, i)
+		at := finding.Item(field, i)
 		http, _ := any(f).(*hcmv3.HttpFilter)
 		if f.GetTypedConfig() == nil {
 			if f.GetConfigDiscovery() == nil && !http.GetIsOptional() {
@@ -147,7 +147,7 @@ func checkTCPProxy(s *subject, m *tcpv3.TcpProxy) {
 			"Envoy reads before it connects", m.GetUpstreamConnectMode())
 	}
 	for i, w := range m.GetWeightedClusters().GetClusters() {
-		s.refer(envoy.KindCluster, w.GetName(), finding.Part("weightedClusters/clusters", i, "name"), 31,
+		s.refer(envoy.KindCluster, w.GetName(), finding.Item("weightedClusters/clusters", i, "name"), 31,
 			finding.Unusable, then)
 	}
 }
@@ -180,12 +180,12 @@ func checkManager(s *subject, m *hcmv3.HttpConnectionManager) {
 	for i, u := range m.GetUpgradeConfigs() {
 		key := match.LowerASCII(u.GetUpgradeType())
 		if first, twice := types[key]; twice {
-			s.reportWith([]string{finding.Part("upgradeConfigs", first)}, 44, finding.Reject, finding.Part("upgradeConfigs", i),
+			s.reportWith([]string{finding.Item("upgradeConfigs", first)}, 44, finding.Reject, finding.Item("upgradeConfigs", i),
 				"the upgrade %q is configured twice", clip.Value(u.GetUpgradeType()))
 		}
 		types[key] = i
 		if len(u.GetFilters()) > 0 {
-			checkHTTPFilters(s, u.GetFilters(), finding.Part("upgradeConfigs", i, "filters"), 45, 45)
+			checkHTTPFilters(s, u.GetFilters(), finding.Item("upgradeConfigs", i, "filters"), 45, 45)
 		}
 	}
 	if len(m.GetOriginalIpDetectionExtensions()) > 0 &&
@@ -241,7 +241,7 @@ func checkOverrideNames(s *subject, m *hcmv3.HttpConnectionManager) {
 	}
 	check(routes.GetTypedPerFilterConfig(), "routeConfig")
 	for i, h := range routes.GetVirtualHosts() {
-		check(h.GetTypedPerFilterConfig(), finding.Part("routeConfig/virtualHosts", i))
+		check(h.GetTypedPerFilterConfig(), finding.Item("routeConfig/virtualHosts", i))
 		for j, r := range h.GetRoutes() {
 			check(r.GetTypedPerFilterConfig(), fmt.Sprintf("routeConfig/virtualHosts/%d/routes/%d", i, j))
 			for k, w := range r.GetRoute().GetWeightedClusters().GetClusters() {

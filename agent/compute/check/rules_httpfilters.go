@@ -58,7 +58,7 @@ func checkHTTPLimit(s *subject, m *httplimitv3.LocalRateLimit) {
 	checkBucket(s, m.GetTokenBucket(), "tokenBucket")
 	seen := map[string]int{}
 	for i, d := range m.GetDescriptors() {
-		at := finding.Part("descriptors", i)
+		at := finding.Item("descriptors", i)
 		checkBucket(s, d.GetTokenBucket(), at+"/tokenBucket")
 		var key strings.Builder
 		wildcard := false
@@ -67,7 +67,7 @@ func checkHTTPLimit(s *subject, m *httplimitv3.LocalRateLimit) {
 			wildcard = wildcard || e.GetValue() == ""
 		}
 		if first, twice := seen[key.String()]; twice && !wildcard {
-			s.reportWith([]string{finding.Part("descriptors", first)}, 205, finding.Reject, at,
+			s.reportWith([]string{finding.Item("descriptors", first)}, 205, finding.Reject, at,
 				"the descriptor is listed twice: remove one")
 		}
 		seen[key.String()] = i
@@ -99,7 +99,7 @@ func checkLuaCode(s *subject, code, at string) {
 func checkJWT(s *subject, m *jwtv3.JwtAuthentication) {
 	known := func(r *jwtv3.JwtRequirement, at string) { checkJWTRequirement(s, m, r, at) }
 	for i, r := range m.GetRules() {
-		at := finding.Part("rules", i)
+		at := finding.Item("rules", i)
 		known(r.GetRequires(), at+"/requires")
 		if n := r.GetRequirementName(); n != "" && m.GetRequirementMap()[n] == nil {
 			s.report(205, finding.Reject, at+"/requirementName", "requirement_map has no %q", clip.Value(n))
@@ -144,11 +144,11 @@ func checkJWTRequirement(s *subject, m *jwtv3.JwtAuthentication, r *jwtv3.JwtReq
 		provider(k.ProviderAndAudiences.GetProviderName(), "/providerAndAudiences/providerName")
 	case *jwtv3.JwtRequirement_RequiresAny:
 		for i, in := range k.RequiresAny.GetRequirements() {
-			checkJWTRequirement(s, m, in, finding.Part(at+"/requiresAny/requirements", i))
+			checkJWTRequirement(s, m, in, finding.Item(at+"/requiresAny/requirements", i))
 		}
 	case *jwtv3.JwtRequirement_RequiresAll:
 		for i, in := range k.RequiresAll.GetRequirements() {
-			checkJWTRequirement(s, m, in, finding.Part(at+"/requiresAll/requirements", i))
+			checkJWTRequirement(s, m, in, finding.Item(at+"/requiresAll/requirements", i))
 		}
 	}
 }
@@ -189,7 +189,7 @@ func checkHealthFilter(s *subject, m *healthv3.HealthCheck) {
 func checkHeaderToMetadata(s *subject, m *headerv3.Config) {
 	check := func(rules []*headerv3.Config_Rule, field string) {
 		for i, r := range rules {
-			at := finding.Part(field, i)
+			at := finding.Item(field, i)
 			present := r.GetOnHeaderPresent()
 			switch {
 			case (r.GetHeader() == "") == (r.GetCookie() == ""):
@@ -239,14 +239,14 @@ func checkAPIKeys(s *subject, m *apikeyv3.ApiKeyAuth) {
 	seen := map[string]int{}
 	for i, c := range m.GetCredentials() {
 		if first, twice := seen[c.GetKey()]; twice {
-			s.reportWith([]string{finding.Part("credentials", first)}, 205, finding.Reject, finding.Part("credentials", i),
+			s.reportWith([]string{finding.Item("credentials", first)}, 205, finding.Reject, finding.Item("credentials", i),
 				"the key is listed twice: each client needs a different key")
 		}
 		seen[c.GetKey()] = i
 	}
 	for i, k := range m.GetKeySources() {
 		if k.GetHeader() == "" && k.GetQuery() == "" && k.GetCookie() == "" {
-			s.report(205, finding.Reject, finding.Part("keySources", i), "give header, query or cookie")
+			s.report(205, finding.Reject, finding.Item("keySources", i), "give header, query or cookie")
 		}
 	}
 }
@@ -272,21 +272,21 @@ func checkTranscoder(s *subject, m *transcoderv3.GrpcJsonTranscoder) {
 	}
 	for i, name := range m.GetServices() {
 		if !known[name] {
-			s.report(205, finding.Reject, finding.Part("services", i), "the descriptors have no service %q", clip.Value(name))
+			s.report(205, finding.Reject, finding.Item("services", i), "the descriptors have no service %q", clip.Value(name))
 		}
 	}
 }
 
 func checkIPTags(s *subject, m *iptagv3.IPTagging) {
 	for i, t := range m.GetIpTags() {
-		checkRanges(s, 205, t.GetIpList(), finding.Part("ipTags", i, "ipList"))
+		checkRanges(s, 205, t.GetIpList(), finding.Item("ipTags", i, "ipList"))
 	}
 }
 
 // checkHTTP2 checks HTTP/2 options.
 func checkHTTP2(s *subject, m *corev3.Http2ProtocolOptions) {
 	for i, p := range m.GetCustomSettingsParameters() {
-		at := finding.Part("customSettingsParameters", i)
+		at := finding.Item("customSettingsParameters", i)
 		switch id, value := p.GetIdentifier().GetValue(), p.GetValue().GetValue(); {
 		case id == 8:
 			s.report(206, finding.Reject, at, "setting 8 has a separate field: set allow_connect")
@@ -307,7 +307,7 @@ func checkCommonHTTP(s *subject, m *corev3.HttpProtocolOptions) {
 func checkAdmission(s *subject, m *admissionv3.AdmissionControl) {
 	for i, r := range m.GetSuccessCriteria().GetHttpCriteria().GetHttpSuccessStatus() {
 		if r.GetStart() < 100 || r.GetEnd() > 600 || r.GetStart() > r.GetEnd() {
-			s.report(205, finding.Reject, finding.Part("successCriteria/httpCriteria/httpSuccessStatus", i),
+			s.report(205, finding.Reject, finding.Item("successCriteria/httpCriteria/httpSuccessStatus", i),
 				"[%d, %d) is not a range of statuses: use a range within [100, 600)", r.GetStart(), r.GetEnd())
 		}
 	}

@@ -66,7 +66,7 @@ func checkAddress(s *subject, m *listenerv3.Listener) {
 	}
 	own(s, m, a, "address")
 	for i, more := range m.GetAdditionalAddresses() {
-		at := finding.Part("additionalAddresses", i, "address")
+		at := finding.Item("additionalAddresses", i, "address")
 		if isUDP(more.GetAddress()) != isUDP(a) {
 			s.report(13, finding.Reject, at, "all addresses of a listener must use one protocol, and the first uses %s",
 				protocolText(a))
@@ -157,11 +157,11 @@ func checkUDP(s *subject, m *listenerv3.Listener) {
 	}
 	for i, c := range m.GetFilterChains() {
 		if quic && c.GetTransportSocket() == nil {
-			s.report(18, finding.Reject, finding.Part("filterChains", i, "transportSocket"),
+			s.report(18, finding.Reject, finding.Item("filterChains", i, "transportSocket"),
 				"QUIC needs a transport socket of its own")
 		}
 		if n := len(c.GetFilters()); quic && n > 0 && c.GetFilters()[n-1].GetTypedConfig().GetTypeUrl() != match.HcmURL {
-			s.report(18, finding.Reject, finding.Part("filterChains", i, "filters", index(n-1)),
+			s.report(18, finding.Reject, finding.Item("filterChains", i, "filters", index(n-1)),
 				"with QUIC the last filter must be an HTTP connection manager")
 		}
 	}
@@ -205,7 +205,7 @@ func checkInspectors(s *subject, m *listenerv3.Listener) {
 	for i, f := range m.GetListenerFilters() {
 		restored = restored || f.GetTypedConfig().GetTypeUrl() == match.OriginalDstURL
 		if f.GetFilterDisabled() != nil && !restored && m.GetUseOriginalDst().GetValue() {
-			s.report(29, finding.Warning, finding.Part("listenerFilters", i, "filterDisabled"),
+			s.report(29, finding.Warning, finding.Item("listenerFilters", i, "filterDisabled"),
 				"this matches the port before original_dst restores the original destination, "+
 					"so it sees the redirected port: put original_dst first")
 		}
@@ -222,7 +222,7 @@ func checkInspectors(s *subject, m *listenerv3.Listener) {
 		if why != "" {
 			dead++
 			report = append(report, func(sev finding.Severity) {
-				s.report(27, sev, finding.Part("filterChains", i, "filterChainMatch", field),
+				s.report(27, sev, finding.Item("filterChains", i, "filterChainMatch", field),
 					"no connection matches filter chain %q: %s", clip.Value(match.ChainName(c, i)), why)
 			})
 		}

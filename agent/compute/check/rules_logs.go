@@ -106,7 +106,7 @@ func checkJSONValue(s *subject, v *structpb.Value, at string, formatters []*core
 func checkTelemetryLog(s *subject, m *otelv3.OpenTelemetryAccessLogConfig) {
 	checkTelemetryValue(s, m.GetBody(), "body")
 	for i, kv := range m.GetAttributes().GetValues() {
-		checkTelemetryValue(s, kv.GetValue(), finding.Part("attributes/values", i, "value"))
+		checkTelemetryValue(s, kv.GetValue(), finding.Item("attributes/values", i, "value"))
 	}
 }
 
@@ -117,11 +117,11 @@ func checkTelemetryValue(s *subject, v *commonv1.AnyValue, at string) {
 		checkFormatText(s, 105, k.StringValue, at+"/stringValue")
 	case *commonv1.AnyValue_KvlistValue:
 		for i, kv := range k.KvlistValue.GetValues() {
-			checkTelemetryValue(s, kv.GetValue(), finding.Part(at+"/kvlistValue/values", i, "value"))
+			checkTelemetryValue(s, kv.GetValue(), finding.Item(at+"/kvlistValue/values", i, "value"))
 		}
 	case *commonv1.AnyValue_ArrayValue:
 		for i, e := range k.ArrayValue.GetValues() {
-			checkTelemetryValue(s, e, finding.Part(at+"/arrayValue/values", i))
+			checkTelemetryValue(s, e, finding.Item(at+"/arrayValue/values", i))
 		}
 	default:
 		s.report(105, finding.Reject, at, "Envoy accepts only strings, lists, and nested keys here: use a string")
@@ -151,7 +151,7 @@ func checkHTTPURI(s *subject, m *corev3.HttpUri) {
 
 func checkAPISource(s *subject, m *corev3.ApiConfigSource) {
 	for i, c := range m.GetClusterNames() {
-		s.refer(staticCluster, c, finding.Part("clusterNames", i), 81, finding.Reject,
+		s.refer(staticCluster, c, finding.Item("clusterNames", i), 81, finding.Reject,
 			"config can only come from a cluster of the bootstrap")
 	}
 }

@@ -30,7 +30,7 @@ func checkClusterParts(s *subject, m *clusterv3.Cluster) {
 	for i, a := range m.GetDnsResolvers() {
 		if sa := a.GetSocketAddress(); sa != nil && !isIP(sa) &&
 			(m.GetType() == clusterv3.Cluster_STRICT_DNS || m.GetType() == clusterv3.Cluster_LOGICAL_DNS) {
-			s.report(203, finding.Reject, finding.Part("dnsResolvers", i, "socketAddress/address"), "%q is not an IP address",
+			s.report(203, finding.Reject, finding.Item("dnsResolvers", i, "socketAddress/address"), "%q is not an IP address",
 				clip.Value(sa.GetAddress()))
 		}
 	}
@@ -42,12 +42,12 @@ func checkClusterParts(s *subject, m *clusterv3.Cluster) {
 	for i, t := range m.GetCircuitBreakers().GetPerHostThresholds() {
 		if t.GetMaxPendingRequests() != nil || t.GetMaxRequests() != nil || t.GetMaxRetries() != nil ||
 			t.GetMaxConnectionPools() != nil || t.GetRetryBudget() != nil || t.GetTrackRemaining() {
-			s.report(203, finding.Reject, finding.Part("circuitBreakers/perHostThresholds", i),
+			s.report(203, finding.Reject, finding.Item("circuitBreakers/perHostThresholds", i),
 				"a per-host threshold supports only max_connections: remove the other fields")
 		}
 	}
 	for i, sel := range m.GetLbSubsetConfig().GetSubsetSelectors() {
-		at := finding.Part("lbSubsetConfig/subsetSelectors", i, "fallbackKeysSubset")
+		at := finding.Item("lbSubsetConfig/subsetSelectors", i, "fallbackKeysSubset")
 		keys, fallback := sel.GetKeys(), sel.GetFallbackKeysSubset()
 		outside := func(k string) bool { return !slices.Contains(keys, k) }
 		switch {
@@ -106,10 +106,10 @@ func checkBindConfig(s *subject, m *corev3.BindConfig) {
 		}
 	}
 	for i, a := range m.GetExtraSourceAddresses() {
-		check(a.GetAddress(), finding.Part("extraSourceAddresses", i, "address/address"))
+		check(a.GetAddress(), finding.Item("extraSourceAddresses", i, "address/address"))
 	}
 	for i, a := range m.GetAdditionalSourceAddresses() {
-		check(a, finding.Part("additionalSourceAddresses", i, "address"))
+		check(a, finding.Item("additionalSourceAddresses", i, "address"))
 	}
 }
 
@@ -157,7 +157,7 @@ func checkDrops(s *subject, drops []*endpointv3.ClusterLoadAssignment_Policy_Dro
 	}
 	for i, d := range drops {
 		if p := d.GetDropPercentage(); uint64(p.GetNumerator()) > match.Denominator(p.GetDenominator()) {
-			s.report(203, finding.Reject, finding.Part("policy/dropOverloads", i, "dropPercentage"),
+			s.report(203, finding.Reject, finding.Item("policy/dropOverloads", i, "dropPercentage"),
 				"%d of %d is more than all requests", p.GetNumerator(), match.Denominator(p.GetDenominator()))
 		}
 	}
@@ -185,7 +185,7 @@ func checkPipe(s *subject, m *corev3.Pipe) {
 // checkHealthChecks checks the health checks of a cluster.
 func checkHealthChecks(s *subject, m *clusterv3.Cluster) {
 	for i, h := range m.GetHealthChecks() {
-		at := finding.Part("healthChecks", i)
+		at := finding.Item("healthChecks", i)
 		if h.GetGrpcHealthCheck() != nil && !speaksHTTP2(m) {
 			s.report(204, finding.Reject, at+"/grpcHealthCheck",
 				"gRPC health checks use HTTP/2, but the cluster does not: set http2_protocol_options")
@@ -193,18 +193,18 @@ func checkHealthChecks(s *subject, m *clusterv3.Cluster) {
 		if p := h.GetTcpHealthCheck(); p != nil {
 			checkHex(s, p.GetSend(), at+"/tcpHealthCheck/send")
 			for j, r := range p.GetReceive() {
-				checkHex(s, r, finding.Part(at+"/tcpHealthCheck/receive", j))
+				checkHex(s, r, finding.Item(at+"/tcpHealthCheck/receive", j))
 			}
 		}
 		for j, r := range h.GetHttpHealthCheck().GetExpectedStatuses() {
 			if r.GetStart() < 100 || r.GetEnd() > 600 || r.GetStart() >= r.GetEnd() {
-				s.report(204, finding.Reject, finding.Part(at+"/httpHealthCheck/expectedStatuses", j),
+				s.report(204, finding.Reject, finding.Item(at+"/httpHealthCheck/expectedStatuses", j),
 					"[%d, %d) is not a range of statuses: use a range within [100, 600)", r.GetStart(), r.GetEnd())
 			}
 		}
 		for j, r := range h.GetHttpHealthCheck().GetRetriableStatuses() {
 			if r.GetStart() < 100 || r.GetEnd() > 600 || r.GetStart() >= r.GetEnd() {
-				s.report(204, finding.Reject, finding.Part(at+"/httpHealthCheck/retriableStatuses", j),
+				s.report(204, finding.Reject, finding.Item(at+"/httpHealthCheck/retriableStatuses", j),
 					"[%d, %d) is not a range of statuses: use a range within [100, 600)", r.GetStart(), r.GetEnd())
 			}
 		}

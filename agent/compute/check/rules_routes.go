@@ -23,8 +23,8 @@ type anyMap = map[string]*anypb.Any
 func checkRouteConfiguration(s *subject, m *routev3.RouteConfiguration) {
 	x := match.IndexHosts(m.GetVirtualHosts())
 	for _, c := range x.Conflicts {
-		at := finding.Part("virtualHosts", c.Second, "domains", index(c.SecondOfDomain))
-		others := []string{finding.Part("virtualHosts", c.First)}
+		at := finding.Item("virtualHosts", c.Second, "domains", index(c.SecondOfDomain))
+		others := []string{finding.Item("virtualHosts", c.First)}
 		if c.Domain == "*" {
 			s.reportWith(others, 54, finding.Reject, at, "two virtual hosts match any domain: keep one *")
 			continue
@@ -35,7 +35,7 @@ func checkRouteConfiguration(s *subject, m *routev3.RouteConfiguration) {
 	names := map[string]int{}
 	for i, h := range m.GetVirtualHosts() {
 		if first, twice := names[h.GetName()]; twice && h.GetName() != "" {
-			s.reportWith([]string{finding.Part("virtualHosts", first)}, 55, finding.Warning, finding.Part("virtualHosts", i,
+			s.reportWith([]string{finding.Item("virtualHosts", first)}, 55, finding.Warning, finding.Item("virtualHosts", i,
 				"name"), "the virtual host name %q is used twice: both hosts share their statistics", clip.Value(h.GetName()))
 		} else {
 			names[h.GetName()] = i
@@ -55,9 +55,9 @@ func checkRouteConfiguration(s *subject, m *routev3.RouteConfiguration) {
 		limit = v.GetValue()
 	}
 	for i, h := range m.GetVirtualHosts() {
-		checkMirrors(s, h.GetRequestMirrorPolicies(), finding.Part("virtualHosts", i, "requestMirrorPolicies"), validates)
+		checkMirrors(s, h.GetRequestMirrorPolicies(), finding.Item("virtualHosts", i, "requestMirrorPolicies"), validates)
 		for j, r := range h.GetRoutes() {
-			at := finding.Part("virtualHosts", i, "routes", index(j))
+			at := finding.Item("virtualHosts", i, "routes", index(j))
 			referToClusters(s, r, at, validates)
 			if p := r.GetRoute().GetClusterSpecifierPlugin(); p != "" && !plugins[p] {
 				s.report(206, finding.Reject, at+"/route/clusterSpecifierPlugin", "cluster_specifier_plugins has no %q",
@@ -88,12 +88,12 @@ func clusterRef(s *subject, name, at string, validates bool) {
 func checkMirrors(s *subject, list []*routev3.RouteAction_RequestMirrorPolicy, at string, validates bool) {
 	for i, p := range list {
 		if (p.GetCluster() == "") == (p.GetClusterHeader() == "") {
-			s.report(62, finding.Reject, finding.Part(at, i), "give either cluster or cluster_header")
+			s.report(62, finding.Reject, finding.Item(at, i), "give either cluster or cluster_header")
 		}
 		if p.GetCluster() == "" {
 			continue
 		}
-		at := finding.Part(at, i, "cluster")
+		at := finding.Item(at, i, "cluster")
 		if validates {
 			clusterRef(s, p.GetCluster(), at, true)
 		} else {
@@ -112,7 +112,7 @@ func referToClusters(s *subject, r *routev3.Route, at string, validates bool) {
 	}
 	for k, w := range a.GetWeightedClusters().GetClusters() {
 		if w.GetName() != "" {
-			clusterRef(s, w.GetName(), at+"/route/"+finding.Part("weightedClusters/clusters", k, "name"), validates)
+			clusterRef(s, w.GetName(), at+"/route/"+finding.Item("weightedClusters/clusters", k, "name"), validates)
 		}
 	}
 	checkMirrors(s, a.GetRequestMirrorPolicies(), at+"/route/requestMirrorPolicies", validates)
@@ -123,7 +123,7 @@ func checkVirtualHost(s *subject, m *routev3.VirtualHost) {
 	for i, d := range m.GetDomains() {
 		if d != "*" &&
 			(strings.Contains(strings.Trim(d, "*"), "*") || strings.HasPrefix(d, "*") && strings.HasSuffix(d, "*")) {
-			s.report(56, finding.Warning, finding.Part("domains", i),
+			s.report(56, finding.Warning, finding.Item("domains", i),
 				"Envoy treats only the first or the last * of %q as a wildcard", clip.Value(d))
 		}
 	}
@@ -166,9 +166,9 @@ func checkUpgrades(s *subject, a *routev3.RouteAction) {
 	seen := map[string]int{}
 	for i, u := range a.GetUpgradeConfigs() {
 		kind := match.LowerASCII(u.GetUpgradeType())
-		at := finding.Part("route/upgradeConfigs", i)
+		at := finding.Item("route/upgradeConfigs", i)
 		if first, twice := seen[kind]; twice {
-			s.reportWith([]string{finding.Part("route/upgradeConfigs", first)}, 44, finding.Reject, at,
+			s.reportWith([]string{finding.Item("route/upgradeConfigs", first)}, 44, finding.Reject, at,
 				"the upgrade %q is configured twice", clip.Value(u.GetUpgradeType()))
 		}
 		seen[kind] = i
@@ -205,10 +205,10 @@ func checkWeightedCluster(s *subject, m *routev3.WeightedCluster) {
 	for i, c := range m.GetClusters() {
 		total += uint64(c.GetWeight().GetValue())
 		if (c.GetName() == "") == (c.GetClusterHeader() == "") {
-			s.report(62, finding.Reject, finding.Part("clusters", i), "give either name or cluster_header")
+			s.report(62, finding.Reject, finding.Item("clusters", i), "give either name or cluster_header")
 		}
-		checkHeaderNames(s, c.GetRequestHeadersToRemove(), finding.Part("clusters", i, "requestHeadersToRemove"))
-		checkHeaderNames(s, c.GetResponseHeadersToRemove(), finding.Part("clusters", i, "responseHeadersToRemove"))
+		checkHeaderNames(s, c.GetRequestHeadersToRemove(), finding.Item("clusters", i, "requestHeadersToRemove"))
+		checkHeaderNames(s, c.GetResponseHeadersToRemove(), finding.Item("clusters", i, "responseHeadersToRemove"))
 	}
 	switch {
 	case total == 0:

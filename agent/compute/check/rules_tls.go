@@ -32,7 +32,7 @@ func checkDownstreamTLS(s *subject, m *tlsv3.DownstreamTlsContext) {
 	if m.GetOcspStaplePolicy() == tlsv3.DownstreamTlsContext_MUST_STAPLE {
 		for i, own := range c.GetTlsCertificates() {
 			if own.GetOcspStaple() == nil {
-				s.report(92, finding.Reject, finding.Part("commonTlsContext/tlsCertificates", i),
+				s.report(92, finding.Reject, finding.Item("commonTlsContext/tlsCertificates", i),
 					"with MUST_STAPLE each certificate needs an ocsp_staple")
 			}
 		}
@@ -91,7 +91,7 @@ func checkTickets(s *subject, m *tlsv3.TlsSessionTicketKeys) {
 	const length = 80
 	for i, k := range m.GetKeys() {
 		if data, given := inline(k); given && len(data) != length {
-			s.report(92, finding.Reject, finding.Part("keys", i), "a session ticket key has %d bytes, but this one has %d",
+			s.report(92, finding.Reject, finding.Item("keys", i), "a session ticket key has %d bytes, but this one has %d",
 				length, len(data))
 		}
 	}
@@ -187,24 +187,24 @@ func checkTLSParameters(s *subject, m *tlsv3.TlsParameters) {
 	}
 	for i, a := range m.GetSignatureAlgorithms() {
 		if !signatureNames[a] {
-			s.report(96, finding.Reject, finding.Part("signatureAlgorithms", i), "BoringSSL has no signature algorithm %q",
+			s.report(96, finding.Reject, finding.Item("signatureAlgorithms", i), "BoringSSL has no signature algorithm %q",
 				clip.Value(a))
 		}
 	}
 	for i, c := range m.GetCipherSuites() {
 		if strings.HasPrefix(c, "[") != strings.HasSuffix(c, "]") {
-			s.report(96, finding.Reject, finding.Part("cipherSuites", i), "the brackets in %q do not match", clip.Value(c))
+			s.report(96, finding.Reject, finding.Item("cipherSuites", i), "the brackets in %q do not match", clip.Value(c))
 		}
 		for name := range strings.SplitSeq(strings.Trim(c, "[]"), "|") {
 			if !cipherNames[strings.TrimLeft(name, "!-+")] {
-				s.report(96, finding.Reject, finding.Part("cipherSuites", i),
+				s.report(96, finding.Reject, finding.Item("cipherSuites", i),
 					"BoringSSL has no cipher suite %q (suites of TLS 1.3 are not configurable)", clip.Value(name))
 			}
 		}
 	}
 	for i, c := range m.GetEcdhCurves() {
 		if !curveNames[c] {
-			s.report(96, finding.Reject, finding.Part("ecdhCurves", i), "BoringSSL has no group %q", clip.Value(c))
+			s.report(96, finding.Reject, finding.Item("ecdhCurves", i), "BoringSSL has no group %q", clip.Value(c))
 		}
 	}
 }

@@ -92,7 +92,7 @@ func checkHeaderValueOption(s *subject, m *corev3.HeaderValueOption) {
 func checkHeaderNames(s *subject, names []string, at string) {
 	for i, n := range names {
 		if strings.HasPrefix(n, ":") || match.LowerASCII(n) == "host" {
-			s.report(68, finding.Reject, finding.Part(at, i), "%q cannot be removed: requests need it", clip.Value(n))
+			s.report(68, finding.Reject, finding.Item(at, i), "%q cannot be removed: requests need it", clip.Value(n))
 		}
 	}
 }

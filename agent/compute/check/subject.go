@@ -18,7 +18,7 @@ const maxFindings = 100
 
 // subject is the state of the check of one resource.
 type subject struct {
-	resource finding.Place // of the resource
+	resource finding.Position // of the resource
 	path     []pathElement
 	stack    []protoreflect.FullName // types of the enclosing messages, including packed ones
 	out      *checked
@@ -120,7 +120,7 @@ func (s *subject) reportWith(others []string, rule int, severity finding.Severit
 	if len(s.out.findings) >= maxFindings {
 		return
 	}
-	f := finding.Finding{Rule: rule, Severity: severity, Place: s.resource, Message: fmt.Sprintf(format, args...)}
+	f := finding.Finding{Rule: rule, Severity: severity, Position: s.resource, Message: fmt.Sprintf(format, args...)}
 	f.Pointer = s.pointer(part)
 	for _, o := range others {
 		p := s.resource
@@ -136,7 +136,7 @@ func (s *subject) reportNewer(rule int, severity finding.Severity, part, format 
 		at := s.resource
 		at.Pointer = s.pointer(part)
 		s.out.newer = append(s.out.newer,
-			finding.Finding{Rule: rule, Severity: severity, Place: at, Message: fmt.Sprintf(format, args...)})
+			finding.Finding{Rule: rule, Severity: severity, Position: at, Message: fmt.Sprintf(format, args...)})
 	}
 }
 

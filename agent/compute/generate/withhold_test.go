@@ -77,7 +77,7 @@ func TestWithhold(t *testing.T) {
 	check := func(p *generate.Proxy) (out []finding.Finding) {
 		block := func(rank int, r *draft.Resource) {
 			out = append(out, finding.Finding{Rule: 1, Severity: finding.Reject, Message: "no",
-				Place: finding.Place{Type: draft.Types[rank], Resource: r.Name}})
+				Position: finding.Position{Type: draft.Types[rank], Resource: r.Name}})
 		}
 		clusters, taken := map[string]bool{}, map[string]bool{}
 		for _, c := range p.Sealed.Resources[draft.RankCluster] {
@@ -96,7 +96,7 @@ func TestWithhold(t *testing.T) {
 			return out
 		}
 		return append(out, finding.Finding{Rule: 2, Severity: finding.Reject, Message: "is removed",
-			Place: finding.Place{Type: draft.TypeCluster, Resource: "removed"}})
+			Position: finding.Position{Type: draft.TypeCluster, Resource: "removed"}})
 	}
 	for _, c := range []struct{ what, prev, now, want, withheld string }{
 		{"nothing to withhold", "C:a=1", "C:a=2 L:l=x.a", "C:a=2 L:l=x.a", ""},

@@ -25,7 +25,7 @@ const (
 )
 
 // http evaluates the HTTP connection manager.
-func (w *walk) http(m *hcmv3.HttpConnectionManager, at finding.Place) *Trace {
+func (w *walk) http(m *hcmv3.HttpConnectionManager, at finding.Position) *Trace {
 	w.logs(m.GetAccessLog(), at.Below("accessLog"))
 	switch first := w.conn.First; {
 	case first == TLSHello && !w.tls:
@@ -148,10 +148,10 @@ func (w *walk) prepare(m *hcmv3.HttpConnectionManager, s *stream) {
 }
 
 // routes returns the routes and their location, which is a separate resource with RDS.
-func (w *walk) routes(m *hcmv3.HttpConnectionManager, at finding.Place) (*Routes, finding.Place) {
+func (w *walk) routes(m *hcmv3.HttpConnectionManager, at finding.Position) (*Routes, finding.Position) {
 	if rds := m.GetRds(); rds != nil {
 		name := rds.GetRouteConfigName()
-		return w.config.routesOf(name), finding.Place{Type: envoy.KindRoute.URL(), Resource: name}
+		return w.config.routesOf(name), finding.Position{Type: envoy.KindRoute.URL(), Resource: name}
 	}
 	if inline := m.GetRouteConfig(); inline != nil {
 		return NewRoutes(inline), at.Below("routeConfig")
@@ -178,7 +178,7 @@ func (o overrides) find(name string) *anypb.Any {
 }
 
 // httpFilters evaluates the HTTP filters in order. It returns the end of the trace, or nil.
-func (w *walk) httpFilters(filters []*hcmv3.HttpFilter, at finding.Place, s *stream, o overrides) *Trace {
+func (w *walk) httpFilters(filters []*hcmv3.HttpFilter, at finding.Position, s *stream, o overrides) *Trace {
 	for i, f := range filters {
 		config := f.GetTypedConfig()
 		place := at.Below(strconv.Itoa(i))

@@ -109,7 +109,7 @@ func (w *walk) rbac(step *Step, d Decision, shadow string, matcher bool) *Trace 
 }
 
 // tcp evaluates the TCP proxy.
-func (w *walk) tcp(m *tcpv3.TcpProxy, at finding.Place) *Trace {
+func (w *walk) tcp(m *tcpv3.TcpProxy, at finding.Position) *Trace {
 	w.logs(m.GetAccessLog(), at.Below("accessLog"))
 	var clusters []WeightedCluster
 	var total uint64

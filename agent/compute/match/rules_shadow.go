@@ -63,8 +63,8 @@ func (sh *shadows) withinPort(ips *node, port key) {
 	l := sh.x.levels[1]
 	p, both := l.ambiguous(ips)
 	if a, b := firstChain(l.below(ips, p)), firstChain(ips.get(0)); both && a != NoIndex && b != NoIndex {
-		sh.add(201, finding.Part("filterChains", a, "filterChainMatch", "prefixRanges"),
-			[]string{finding.Part("filterChains", b)}, "%s stands beside filter chains without a prefix, "+
+		sh.add(201, finding.Item("filterChains", a, "filterChainMatch", "prefixRanges"),
+			[]string{finding.Item("filterChains", b)}, "%s stands beside filter chains without a prefix, "+
 				"which mean the same: which of them Envoy finds is not defined; leave the prefix out", p)
 	}
 	for _, e := range l.sorted(ips) {
@@ -198,7 +198,7 @@ func (sh *shadows) report(hidden int, inner *node, port, prefix key) {
 		return
 	}
 	sh.found[[2]int{hidden, by}] = true
-	at := finding.Part("filterChains", hidden, "filterChainMatch")
+	at := finding.Item("filterChains", hidden, "filterChainMatch")
 	if tls, http, known := InspectorsOf(sh.m); known {
 		m := sh.x.chains[hidden].GetFilterChainMatch()
 		if why, field := NeedsInspector(m, port.number, tls, http); why != "" {
@@ -212,7 +212,7 @@ func (sh *shadows) report(hidden int, inner *node, port, prefix key) {
 	}
 	var others []string
 	if by != hidden {
-		others = []string{finding.Part("filterChains", by)}
+		others = []string{finding.Item("filterChains", by)}
 	}
 	sh.add(202, at, others,
 		"filter chain %q is not looked at for port %s and prefix %s, which other chains name more specifically, "+

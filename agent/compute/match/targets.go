@@ -60,13 +60,13 @@ func (w *walk) fill(t *Target) string {
 	m := w.config.cluster(t.Cluster)
 	if m == nil {
 		if slices.Contains(w.config.facts.StaticClusters, t.Cluster) {
-			t.Place, t.Endpoints = &finding.Place{Type: envoy.KindCluster.URL(), Resource: t.Cluster},
+			t.Place, t.Endpoints = &finding.Position{Type: envoy.KindCluster.URL(), Resource: t.Cluster},
 				[]string{"of the bootstrap"}
 			return ""
 		}
 		return fmt.Sprintf("cluster %q does not exist", clip.Value(t.Cluster))
 	}
-	t.Place = &finding.Place{Type: envoy.KindCluster.URL(), Resource: t.Cluster}
+	t.Place = &finding.Position{Type: envoy.KindCluster.URL(), Resource: t.Cluster}
 	switch {
 	case m.GetClusterType().GetName() == forwardProxy:
 		t.Endpoints = w.namedDestination()
@@ -153,7 +153,7 @@ func addressText(a *corev3.Address) string {
 
 // Log is an access log that records the connection or request.
 type Log struct {
-	finding.Place
+	finding.Position
 	Name string `json:"name"`           // of the logger
 	Sink string `json:"sink,omitempty"` // the file, or the type of the logger
 	// Conditional is true for a log with a filter, which decides at the end of the connection or
@@ -162,19 +162,19 @@ type Log struct {
 }
 
 // logs records access logs.
-func (w *walk) logs(list []*accesslogv3.AccessLog, at finding.Place) {
+func (w *walk) logs(list []*accesslogv3.AccessLog, at finding.Position) {
 	for i, l := range list {
 		w.log(l, at.Below(strconv.Itoa(i)), l.GetFilter() != nil)
 	}
 }
 
-func (w *walk) log(l *accesslogv3.AccessLog, at finding.Place, conditional bool) {
+func (w *walk) log(l *accesslogv3.AccessLog, at finding.Position, conditional bool) {
 	sink := ShortURL(l.GetTypedConfig().GetTypeUrl())
 	var file filelogv3.FileAccessLog
 	if l.GetTypedConfig().UnmarshalTo(&file) == nil {
 		sink = clip.Value(file.GetPath())
 	}
-	w.trace.Logs = append(w.trace.Logs, Log{Place: at, Name: l.GetName(), Sink: sink, Conditional: conditional})
+	w.trace.Logs = append(w.trace.Logs, Log{Position: at, Name: l.GetName(), Sink: sink, Conditional: conditional})
 }
 
 // flagNoChain is Envoy's response flag for a connection without a matching filter chain.

@@ -67,12 +67,12 @@ type Step struct {
 	Input string `json:"input,omitempty"` // the looked-up value as Envoy sees it, or ""
 	// Candidates lists the available values, the most specific first. Long lists are cut; More counts
 	// the omitted items of this list and of Eliminated.
-	Candidates []string       `json:"candidates,omitempty"`
-	Choice     string         `json:"choice,omitempty"` // "" if nothing matched
-	Eliminated []Eliminated   `json:"eliminated,omitempty"`
-	More       int            `json:"more,omitempty"`
-	Place      *finding.Place `json:"place,omitempty"` // location of the choice in the config
-	Note       string         `json:"note,omitempty"`  // additional information
+	Candidates []string          `json:"candidates,omitempty"`
+	Choice     string            `json:"choice,omitempty"` // "" if nothing matched
+	Eliminated []Eliminated      `json:"eliminated,omitempty"`
+	More       int               `json:"more,omitempty"`
+	Place      *finding.Position `json:"place,omitempty"` // location of the choice in the config
+	Note       string            `json:"note,omitempty"`  // additional information
 }
 
 // Outcome is what happens to a connection or request.
@@ -111,10 +111,10 @@ func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil 
 
 // Target is a cluster that may receive a connection or request.
 type Target struct {
-	Cluster string         `json:"cluster"`
-	Weight  uint32         `json:"weight"` // of Total
-	Total   uint32         `json:"total"`
-	Place   *finding.Place `json:"place,omitempty"` // of the cluster, or nil if it does not exist
+	Cluster string            `json:"cluster"`
+	Weight  uint32            `json:"weight"` // of Total
+	Total   uint32            `json:"total"`
+	Place   *finding.Position `json:"place,omitempty"` // of the cluster, or nil if it does not exist
 	// Endpoints lists the cluster's addresses, at most 64. For an original destination cluster, it
 	// holds that destination.
 	Endpoints []string `json:"endpoints,omitempty"`
@@ -143,12 +143,12 @@ type Trace struct {
 	Reason string `json:"reason,omitempty"` // one sentence about the outcome
 	Steps  []Step `json:"steps"`
 
-	Listener *finding.Place `json:"listener,omitempty"`
-	Chain    *finding.Place `json:"chain,omitempty"`
-	Route    *finding.Place `json:"route,omitempty"`
-	Targets  []Target       `json:"targets,omitempty"`
-	Mirrors  []Mirror       `json:"mirrors,omitempty"`
-	Logs     []Log          `json:"logs,omitempty"` // access logs that would be written
+	Listener *finding.Position `json:"listener,omitempty"`
+	Chain    *finding.Position `json:"chain,omitempty"`
+	Route    *finding.Position `json:"route,omitempty"`
+	Targets  []Target          `json:"targets,omitempty"`
+	Mirrors  []Mirror          `json:"mirrors,omitempty"`
+	Logs     []Log             `json:"logs,omitempty"` // access logs that would be written
 
 	// Effects lists possible effects on the path, such as faults and timeouts, in order.
 	Effects  []Effect `json:"effects,omitempty"`

@@ -85,8 +85,8 @@ func hasToken(list, word string) bool {
 // upgrade rejects upgrades that neither the route nor the connection manager accepts. A request
 // without a route continues to the filters. It returns the filters of the request and their
 // location.
-func (w *walk) upgrade(m *hcmv3.HttpConnectionManager, at finding.Place, o overrides,
-	to string) ([]*hcmv3.HttpFilter, finding.Place, *Trace) {
+func (w *walk) upgrade(m *hcmv3.HttpConnectionManager, at finding.Position, o overrides,
+	to string) ([]*hcmv3.HttpFilter, finding.Position, *Trace) {
 	own, place := m.GetHttpFilters(), at.Below("httpFilters")
 	if to == "" {
 		return own, place, nil

@@ -26,10 +26,10 @@ type Upstream struct {
 
 // Mirror is a cluster that receives a copy of a request. Its response is discarded.
 type Mirror struct {
-	Cluster string         `json:"cluster"`
-	Percent float64        `json:"percent"` // of the requests
-	Place   *finding.Place `json:"place,omitempty"`
-	Request *Upstream      `json:"request"`
+	Cluster string            `json:"cluster"`
+	Percent float64           `json:"percent"` // of the requests
+	Place   *finding.Position `json:"place,omitempty"`
+	Request *Upstream         `json:"request"`
 }
 
 // upstream returns the request that a cluster of a route receives. Like Envoy's router, it changes
@@ -208,7 +208,7 @@ func (w *walk) mirrors(o overrides, u *Upstream) {
 			m.Percent = percentOf(f.GetDefaultValue())
 		}
 		if w.config.cluster(m.Cluster) != nil {
-			m.Place = &finding.Place{Type: envoy.KindCluster.URL(), Resource: m.Cluster}
+			m.Place = &finding.Position{Type: envoy.KindCluster.URL(), Resource: m.Cluster}
 		}
 		own := *u
 		if !p.GetDisableShadowHostSuffixAppend() {

@@ -20,9 +20,9 @@ type walk struct {
 
 	socket   *socket
 	listener *Listener
-	at       finding.Place // the listener
+	at       finding.Position // the listener
 	match    Match
-	chain    finding.Place
+	chain    finding.Position
 	tls      bool // the chain terminates the connection's TLS
 }
 
@@ -72,7 +72,7 @@ func (w *walk) run() *Trace {
 func (w *walk) enter(i int, addr netip.AddrPort) {
 	r := w.config.snapshot[envoy.KindListener][i]
 	w.listener = w.config.listener(i)
-	w.at = finding.Place{Type: envoy.KindListener.URL(), Resource: r.Name}
+	w.at = finding.Position{Type: envoy.KindListener.URL(), Resource: r.Name}
 	place := w.at
 	w.trace.Listener = &place
 	w.step(Step{Level: LevelListener, Input: addr.String(), Choice: r.Name, Place: &place})

@@ -111,9 +111,9 @@ type Finding struct {
 	Rule     int    `json:"rule"`     // number of the rule in package finding; 0 if By is "envoy"
 	Title    string `json:"title"`    // the rule that a valid config satisfies
 	By       string `json:"by"`       // FoundByCheck or FoundByEnvoy
-	finding.Place
-	Message string          `json:"message"` // the value, the bound, and the remedy
-	Others  []finding.Place `json:"others"`  // other places that contribute
+	finding.Position
+	Message string             `json:"message"` // the value, the bound, and the remedy
+	Others  []finding.Position `json:"others"`  // other contributing positions
 	// Proxies are the first affected proxies, as MESH/NAME, and Total is how many there are. Type,
 	// name, and message are those of the first one.
 	Proxies []string `json:"proxies"`

@@ -30,11 +30,11 @@ func (s Severity) Blocks() bool { return s <= Unusable }
 type Finding struct {
 	Rule     int      // number in [Rules]
 	Severity Severity //
-	Place             // position of the fault
+	Position          // position of the fault
 	Message  string   // the value, the limit, and the remedy
 	// Others are further positions involved: the other one of two equal filter chains, or the
 	// listener with the same address.
-	Others []Place
+	Others []Position
 }
 
 // Facts are properties of the proxy and its host that the config does not contain. The zero value
@@ -85,8 +85,8 @@ type Host struct {
 // Matters reports whether the host, which may be nil, can cause findings.
 func (h *Host) Matters() bool { return h != nil && len(h.Unwritable) > 0 }
 
-// Part returns the pointer to an element of a repeated field.
-func Part(field string, index int, more ...string) string {
+// Item returns the pointer to an element of a repeated field.
+func Item(field string, index int, more ...string) string {
 	p := field + "/" + strconv.Itoa(index)
 	for _, m := range more {
 		p += "/" + m
@@ -104,8 +104,8 @@ func PointerKey(k string) string {
 	return k
 }
 
-// Place is a position in a resource.
-type Place struct {
+// Position is a location in a resource.
+type Position struct {
 	Type     string `json:"type,omitempty"`     // type URL
 	Resource string `json:"resource,omitempty"` // its name
 	// Pointer is a JSON pointer (RFC 6901) into the JSON form of the resource, with field names in
@@ -114,7 +114,7 @@ type Place struct {
 }
 
 // Below returns a position below p.
-func (p Place) Below(keys ...string) Place {
+func (p Position) Below(keys ...string) Position {
 	for _, k := range keys {
 		p.Pointer += "/" + PointerKey(k)
 	}

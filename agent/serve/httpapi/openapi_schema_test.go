@@ -175,6 +175,8 @@ func (b *specification) object(t reflect.Type) *schema {
 	case "":
 	case "resourceDoc":
 		name = "Resource"
+	case "Position":
+		name = "FindingPlace" // the name that clients know
 	default:
 		name = strings.ToUpper(name[:1]) + name[1:]
 		prefix := pkg
