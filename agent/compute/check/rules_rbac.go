@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 Envoy still takes source_ip, and a patch may have it
+//lint:file-ignore SA1019 Envoy still accepts source_ip, and a patch may set it
 
 package check
 

@@ -18,8 +18,8 @@ import (
 // anyMap is the type of typed_per_filter_config.
 type anyMap = map[string]*anypb.Any
 
-// checkRouteConfiguration checks fields for all virtual hosts, and the clusters of routes, because
-// this message says whether Envoy validates those.
+// checkRouteConfiguration checks fields for all virtual hosts. It also checks the clusters of
+// routes, because this message determines whether Envoy validates them.
 func checkRouteConfiguration(s *subject, m *routev3.RouteConfiguration) {
 	x := match.IndexHosts(m.GetVirtualHosts())
 	for _, c := range x.Conflicts {

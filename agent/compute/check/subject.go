@@ -36,7 +36,7 @@ type pathElement struct {
 	key   string // of a map
 }
 
-// checked holds the results for a single resource. They hold for every proxy.
+// checked holds the results for a single resource. They are the same for every proxy.
 type checked struct {
 	findings []finding.Finding
 	newer    []finding.Finding // only for Envoy 1.37 and later, which know the field

@@ -173,7 +173,7 @@ func (w *walker) unpack(a *anypb.Any, in slot) {
 func (w *walker) decode(a *anypb.Any) (proto.Message, bool) {
 	t, err := protoregistry.GlobalTypes.FindMessageByURL(a.GetTypeUrl())
 	if err != nil {
-		// The facts about the proxy say whether its Envoy knows the type.
+		// The facts about the proxy determine whether its Envoy knows the type.
 		w.refer(extensionType, a.GetTypeUrl(), "", 23, finding.Reject, "Envoy rejects a type that it does not know")
 		return nil, false
 	}

@@ -39,8 +39,8 @@ func namesOf(list []*draft.Resource) []string {
 	return out
 }
 
-// TestRetainIsExact: a draining listener retains the clusters to which it refers, and no cluster
-// whose name merely occurs in it.
+// TestRetainIsExact checks that a draining listener retains the clusters to which it refers, and
+// not a cluster whose name is only a part of such a name.
 func TestRetainIsExact(t *testing.T) {
 	l := leading(t, "outbound:backend", "backend-v2")
 	var had, current draft.Lists

@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 what Envoy still takes is evaluated
+//lint:file-ignore SA1019 deprecated fields that Envoy still accepts are evaluated
 
 package envoy_test
 

@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 older fields are what some rules are about
+//lint:file-ignore SA1019 some rules check deprecated fields
 
 package envoy_test
 

@@ -65,7 +65,7 @@ func (p *Proxy) Has(typeURL string) bool {
 	return p != nil && rank >= 0 && len(p.Sealed.Resources[rank]) > 0
 }
 
-// Both renders a changed resource before and after the change; nil stands for a missing resource.
+// Both renders a changed resource before and after the change. A missing resource is nil.
 func (r *Renderer) Both(c *Change) (from, to json.RawMessage, err error) {
 	if c.From != nil {
 		if from, err = r.Render(c.rank, c.From); err != nil {

@@ -15,7 +15,7 @@ import (
 // fields multiply them. Envoy has no such limit.
 const MaxLeaves = 1 << 18
 
-// NoIndex stands for no filter chain, and DefaultIndex for the default chain.
+// NoIndex means that no filter chain matches. DefaultIndex is the default chain.
 const (
 	NoIndex      = -1
 	DefaultIndex = -2

@@ -192,7 +192,7 @@ func (w *walk) limits(m *hcmv3.HttpConnectionManager, o overrides, upgrade strin
 	}
 	from := len(w.trace.Effects)
 	route := o.route.GetRoute()
-	if upgrade == "" { // an upgraded stream has no end of the request, at which the route's timeout starts
+	if upgrade == "" { // the route's timeout starts at the end of the request, which an upgraded stream does not have
 		if d := durationOr(route.GetTimeout(), routeTimeout); d > 0 {
 			w.effect(EffectTimeout, 100, 504, "a request may take %s, then 504", timeText(d))
 		}

@@ -94,7 +94,7 @@ func (l *Listener) choose(s *Seen, steps *[]Step) Match {
 	return m
 }
 
-// closedIndex stands for a connection that is closed even if there is a default chain.
+// closedIndex marks a connection that is closed even if there is a default chain.
 const closedIndex = -3
 
 func (l *Listener) byMatcher(s *Seen, steps *[]Step) (int, Level) {

@@ -87,7 +87,7 @@ const (
 	NoListener           // no listener at the address
 	NoChain              // no filter chain matches: closed
 	HandshakeEnd         // the TLS handshake fails: closed
-	TimedOut             // listener filters wait for bytes in vain: closed
+	TimedOut             // the listener filters do not receive enough bytes in time: closed
 	NoHost               // no virtual host
 	NoRoute              // no route
 	NoCluster            // the cluster does not exist or has no endpoints
