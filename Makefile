@@ -1,8 +1,9 @@
-# Everything here needs Go alone. `make help` lists the targets.
+# All targets need only Go. `make help` lists them.
 GO        ?= go
 BIN       := bin/nearside
 VERSION   ?= $(shell sed -n 's/^var version = "\(.*\)"/\1/p' cmd/agent/main.go)
-# Without grpc's trace pages, and html/template with them, the linker drops what nothing calls: 5 MB less.
+# Without grpc's trace pages and html/template, the linker can remove unused methods: the binary is
+# 5 MB smaller.
 TAGS      := grpcnotrace
 LDFLAGS   := -s -w -X main.version=$(VERSION)
 DATA      ?= nearside-data
@@ -17,68 +18,68 @@ LINT      := bin/lint
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## build bin/nearside, static
+build: ## build the static binary bin/nearside
 	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/agent
 
-run: build ## run the agent on examples/quickstart, everything below ./nearside-data
+run: build ## run the agent with examples/quickstart; all its files are below ./nearside-data
 	@sh examples/quickstart/run.sh $(BIN) $(DATA)
 
-demo: build ## show the main job with real xDS clients, and with the Envoy of "make envoy"
+demo: build ## show the main features with real xDS clients and the Envoy of "make envoy"
 	$(GO) run ./examples/demo $(BIN) $(wildcard $(ENVOY_CACHE)/envoy-$(ENVOY_VERSION)/lib/python*/site-packages/envoy/_bin/envoy)
 
 test: ## run all tests
 	$(GO) test ./...
 
-race: ## run the tests of the packages that start goroutines under the race detector
+race: ## run the tests of packages that start goroutines under the race detector
 	$(GO) test -race -short $$(bash .ci/goroutine-packages)
 
-fuzz: ## run every fuzz target for FUZZTIME (10s)
+fuzz: ## run every fuzz target for FUZZTIME (10s) each
 	bash .ci/fuzz $(FUZZTIME)
 
 N         ?= 500
 SEED      ?= 1
-envoy-fuzz: ## compare the check with the Envoy of ENVOY_BIN (or the PATH) on N (500) generated inputs
+envoy-fuzz: ## compare the config check with a real Envoy (ENVOY_BIN or PATH) on N (500) generated inputs
 	ENVOY_FUZZ_N=$(N) ENVOY_FUZZ_SEED=$(SEED) $(GO) test -count=1 -timeout 30m -v -run TestEnvoyFuzz ./agent/answer/envoybin
 
 TRAFFIC   = PATH="$$PATH:$$(dirname "$$(bash .ci/install-envoy $(ENVOY_VERSION))")" $(GO) test -count=1 -timeout 30m
-traffic: ## send real connections through real Envoys, and compare them with what is explained (needs root)
+traffic: ## send traffic through real Envoys and compare the results with explanations (needs root)
 	$(TRAFFIC) ./agent/test/traffictest
 
 TRAFFIC_N ?= 200
-traffic-fuzz: ## the same for TRAFFIC_N (200) random connections under random policies, from SEED (1) on
+traffic-fuzz: ## like traffic, with TRAFFIC_N (200) random connections and policies from SEED (1)
 	TRAFFIC_FUZZ_N=$(TRAFFIC_N) TRAFFIC_FUZZ_SEED=$(SEED) $(TRAFFIC) -run TestTrafficFuzz ./agent/test/traffictest
 
-pool: ## cut, heal and kill five machines with real Envoys that serve each other (needs root)
+pool: ## partition, reconnect, and kill five machines with real Envoys (needs root)
 	POOL=whole $(TRAFFIC) -v -run TestTrafficInPool ./agent/test/traffictest
 
 DNS_RESTARTS ?= 50
-dns-restarts: ## look names up 200 times a second while the agent restarts DNS_RESTARTS (50) times (needs root)
+dns-restarts: ## resolve 200 names per second during DNS_RESTARTS (50) agent restarts (needs root)
 	DNS_RESTARTS=$(DNS_RESTARTS) $(GO) test -count=1 -timeout 30m -v -run TestDNSOverRestarts ./cmd/agent
 
-envoy: ## install an Envoy (ENVOY_VERSION, 1.36.2) below the cache, and print where it is
+envoy: ## install an Envoy (ENVOY_VERSION, 1.36.2) below the cache and print its path
 	@bash .ci/install-envoy $(ENVOY_VERSION)
 
-lint: ## gofmt, and the analyzers of go vet and staticcheck
+lint: ## run gofmt and the analyzers of go vet and staticcheck
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	CGO_ENABLED=0 $(GO) -C .ci/tools build -trimpath -o $(CURDIR)/$(LINT) ./lint
 	$(GO) vet -vettool=$(CURDIR)/$(LINT) ./...
 
-vuln: ## look for known weaknesses (needs the network)
+vuln: ## check for known vulnerabilities (needs the network)
 	$(GO) tool -modfile=.ci/tools/go.mod govulncheck ./...
 
-bench: ## run the benchmarks, compare them with the reference, and plot them in docs/performance.svg
+bench: ## run the benchmarks, compare them with the reference, and plot docs/performance.svg
 	bash .ci/bench
 
 screenshot: build ## write docs/screenshot.svg from the output of a command
 	bash .ci/screenshot $(BIN)
 
-fidelity: build ## compare configs of random inputs with those of a reference, and print the table of differences
+fidelity: build ## compare the configs of random inputs with a reference and print the differences
 	.ci/fidelity --binary $(BIN)
 
-golden: ## write the expected output of tests anew; read the difference before you commit it
+golden: ## update the expected output of tests; review the diff before you commit it
 	UPDATE_GOLDEN=1 $(GO) test ./...
 
-ci: ## what has to be green before a change goes in
+ci: ## run all checks that a change must pass
 	bash .ci/run
 
 deb: ## build dist/*.deb for amd64 and arm64
@@ -87,22 +88,22 @@ deb: ## build dist/*.deb for amd64 and arm64
 rpm: ## build dist/*.rpm for amd64 and arm64
 	bash packaging/build rpm
 
-systemd-test: ## install the package on a Debian that systemd has booted, and work with it (needs root)
+systemd-test: ## test the package on a Debian booted with systemd (needs root)
 	packaging/systemd/test
 
 K8S       := packaging/kubernetes
-image: ## make the image for amd64 and arm64 in dist/image (OCI layout), without a daemon, and list its layers
+image: ## build the image for amd64 and arm64 in dist/image (OCI layout) without a daemon, and list its layers
 	@for a in amd64 arm64; do mkdir -p dist/rootfs/$$a && \
 	CGO_ENABLED=0 GOARCH=$$a $(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o dist/rootfs/$$a/nearside ./cmd/agent && \
 	CGO_ENABLED=0 GOARCH=$$a $(GO) -C $(K8S)/prepare build -trimpath -ldflags '-s -w' -o $(CURDIR)/dist/rootfs/$$a/prepare . || exit 1; done
 	cd $(K8S)/test && $(GO) run ./image -out $(CURDIR)/dist/image -oci-tar $(CURDIR)/dist/image.tar \
 	linux/amd64=$(CURDIR)/dist/rootfs/amd64 linux/arm64=$(CURDIR)/dist/rootfs/arm64
 
-kubernetes-manifests: build ## decode the manifests strictly, compare chart and overlays, and hold them to bin/nearside
+kubernetes-manifests: build ## validate the manifests, and compare them with the chart and with bin/nearside
 	cd $(K8S)/test && NEARSIDE_BIN=$(CURDIR)/$(BIN) $(GO) test -count=1 ./...
 
-kubernetes-test: ## work with the manifests on a real Kubernetes of one node (needs root)
+kubernetes-test: ## test the manifests on a real single-node Kubernetes (needs root)
 	packaging/kubernetes/test/cluster
 
-clean: ## remove what build and run leave behind
+clean: ## remove the files that builds and runs create
 	rm -rf bin dist $(DATA)

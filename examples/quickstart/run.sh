@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs the agent on the quickstart in the foreground. usage: examples/quickstart/run.sh [BINARY] [DATADIR]
+# Runs the agent with the quickstart in the foreground. Usage: examples/quickstart/run.sh [BINARY]
+# [DATADIR]
 set -eu
 binary=${1:-bin/nearside}
 data=${2:-nearside-data}
