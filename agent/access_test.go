@@ -33,8 +33,8 @@ func openDir(t *testing.T) string {
 }
 
 // TestWhoMayWhat checks the access rights of users to the sockets of an agent, with one process per
-// user: which node IDs and keys they are served, which Dataplanes they may bring, what they may
-// read and write over the API, and the locks.
+// user: the node IDs and keys that they are served, the Dataplanes that they may bring, the
+// resources that they may read and write over the API, and the locks.
 func TestWhoMayWhat(t *testing.T) {
 	person := agenttest.People(t)
 	people := []*agenttest.Person{person(0), person(member, sockets), person(ruled), person(stranger)}

@@ -32,7 +32,7 @@ import (
 
 // TestMutualTLS checks the life cycle of certificates: two Envoys receive certificates and connect,
 // one certificate is renewed, tags change, the backend changes, and the agent restarts. Each time
-// an Envoy may receive only what has changed.
+// an Envoy may receive only changed resources.
 func TestMutualTLS(t *testing.T) {
 	clock := &hand{now: time.Now()}
 	dir := agenttest.ShortDir(t)

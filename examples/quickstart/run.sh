@@ -18,7 +18,7 @@ In another terminal:
   $binary status
   $binary get dataplanes
   $binary inspect dataplane web --type=config -o yaml
-  $binary bootstrap --name web        # what an Envoy starts with
+  $binary bootstrap --name web        # the initial config of an Envoy
   $binary history dataplane web
 
 TEXT

@@ -1,7 +1,7 @@
 // Command lint runs the analyzers of go vet and staticcheck in one pass over each package, as a
 // tool for "go vet -vettool". The go command caches the results like those of the build, by
-// content, so a fresh clone analyzes only what has changed. The staticcheck command would type-
-// check the module and its dependencies again for each new folder.
+// content, so a fresh clone analyzes only changed packages. The staticcheck command would
+// type-check the module and its dependencies again for each new folder.
 package main
 
 import (
