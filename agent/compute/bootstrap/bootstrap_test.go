@@ -52,8 +52,8 @@ func TestBootstrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 50 {
-		again, err := bootstrap.Render(o)
-		if err != nil || string(again) != string(out) {
+		repeated, err := bootstrap.Render(o)
+		if err != nil || string(repeated) != string(out) {
 			t.Fatalf("the same options gave other bytes (%v)", err)
 		}
 	}

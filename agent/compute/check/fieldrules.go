@@ -66,15 +66,15 @@ func (w *walker) annotated(err error, at string, m protoreflect.Message, partial
 		w.report(0, finding.Reject, at, "%v", err)
 		return
 	}
-	part, f, key := fieldOf(e.Field(), m)
+	pointer, f, key := fieldOf(e.Field(), m)
 	if partial && (f == nil || !m.Has(f)) {
 		return
 	}
 	if at != "" {
-		part = at + "/" + part
+		pointer = at + "/" + pointer
 	}
 	if e.Cause() != nil {
-		w.annotated(e.Cause(), part, messageIn(m, f, key), partial && (f == nil || !f.IsList() || byPriority(f)))
+		w.annotated(e.Cause(), pointer, messageIn(m, f, key), partial && (f == nil || !f.IsList() || byPriority(f)))
 		return
 	}
 	reason := e.Reason()
@@ -82,7 +82,7 @@ func (w *walker) annotated(err error, at string, m protoreflect.Message, partial
 		reason = choices(m.Descriptor(), e.Field()) + reason
 	}
 	message := strings.TrimSuffix(e.ErrorName(), "ValidationError")
-	w.report(annotatedRule(message, e.Field()), finding.Reject, part, "%s", reason)
+	w.report(annotatedRule(message, e.Field()), finding.Reject, pointer, "%s", reason)
 }
 
 // byPriority reports whether a list is merged item by item, by priority.
@@ -99,17 +99,17 @@ func fieldOf(field string, m protoreflect.Message) (string, protoreflect.FieldDe
 	if m != nil {
 		found = named(m.Descriptor().Fields(), name)
 	}
-	part := strings.ReplaceAll(name, "_", "")
+	pointer := strings.ReplaceAll(name, "_", "")
 	if found != nil {
-		part = found.JSONName()
-	} else if part != "" {
-		part = strings.ToLower(part[:1]) + part[1:]
+		pointer = found.JSONName()
+	} else if pointer != "" {
+		pointer = strings.ToLower(pointer[:1]) + pointer[1:]
 	}
 	if !indexed {
-		return part, found, ""
+		return pointer, found, ""
 	}
 	key = strings.TrimSuffix(key, "]")
-	return part + "/" + finding.PointerKey(key), found, key
+	return pointer + "/" + finding.PointerKey(key), found, key
 }
 
 // named finds a descriptor by its Go name.

@@ -15,8 +15,8 @@ func structFields(m proto.Message) map[string]string {
 	out := map[string]string{}
 	t := reflect.TypeOf(m).Elem()
 	for i := range t.NumField() {
-		for _, part := range strings.Split(t.Field(i).Tag.Get("protobuf"), ",") {
-			if name, ok := strings.CutPrefix(part, "name="); ok {
+		for _, option := range strings.Split(t.Field(i).Tag.Get("protobuf"), ",") {
+			if name, ok := strings.CutPrefix(option, "name="); ok {
 				out[name] = t.Field(i).Name
 			}
 		}
@@ -39,8 +39,8 @@ func TestFieldsByGoName(t *testing.T) {
 				continue // a field of a different struct
 			}
 			n++
-			if part, found, _ := fieldOf(names[string(fd.Name())], mt.New()); found != fd || part != fd.JSONName() {
-				t.Errorf("%s: %q is found as %v, %q", fd.FullName(), names[string(fd.Name())], found, part)
+			if jsonName, found, _ := fieldOf(names[string(fd.Name())], mt.New()); found != fd || jsonName != fd.JSONName() {
+				t.Errorf("%s: %q is found as %v, %q", fd.FullName(), names[string(fd.Name())], found, jsonName)
 			}
 		}
 		return true

@@ -65,8 +65,8 @@ func TestShapesHaveOneResult(t *testing.T) {
 			s := &script{t: t}
 			compare(k, makers[k](s))
 			for range 6 {
-				again := &script{t: t, replay: true, choices: s.choices, replace: rapid.SampledFrom(s.names).Draw(t, "changes")}
-				compare(k, makers[k](again))
+				changed := &script{t: t, replay: true, choices: s.choices, replace: rapid.SampledFrom(s.names).Draw(t, "changes")}
+				compare(k, makers[k](changed))
 			}
 		}
 	})
@@ -153,8 +153,8 @@ func TestRepeatsHaveOneResult(t *testing.T) {
 			for range 3 {
 				next := first
 				if rapid.Bool().Draw(t, "another name") {
-					again := &script{t: t, replay: true, choices: s.choices, replace: rapid.SampledFrom(s.names).Draw(t, "changes")}
-					next = drawListener(again).(*listenerv3.Listener)
+					changed := &script{t: t, replay: true, choices: s.choices, replace: rapid.SampledFrom(s.names).Draw(t, "changes")}
+					next = drawListener(changed).(*listenerv3.Listener)
 				}
 				l.FilterChains = append(l.FilterChains, proto.CloneOf(next).FilterChains...)
 			}

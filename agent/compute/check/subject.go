@@ -107,13 +107,13 @@ func (s *subject) pointer(more string) string {
 	return b.String()
 }
 
-// report adds a finding about a part of the current message, or about all of it if part is "".
-func (s *subject) report(rule int, severity finding.Severity, part, format string, args ...any) {
-	s.reportWith(nil, rule, severity, part, format, args...)
+// report adds a finding about a field of the current message, or about the message if field is "".
+func (s *subject) report(rule int, severity finding.Severity, field, format string, args ...any) {
+	s.reportWith(nil, rule, severity, field, format, args...)
 }
 
 // reportWith is like report and adds other parts of the current message.
-func (s *subject) reportWith(others []string, rule int, severity finding.Severity, part, format string, args ...any) {
+func (s *subject) reportWith(others []string, rule int, severity finding.Severity, field, format string, args ...any) {
 	if severity.Blocks() {
 		s.out.blocked = true
 	}
@@ -121,7 +121,7 @@ func (s *subject) reportWith(others []string, rule int, severity finding.Severit
 		return
 	}
 	f := finding.Finding{Rule: rule, Severity: severity, Position: s.resource, Message: fmt.Sprintf(format, args...)}
-	f.Pointer = s.pointer(part)
+	f.Pointer = s.pointer(field)
 	for _, o := range others {
 		p := s.resource
 		p.Pointer = s.pointer(o)
@@ -131,19 +131,19 @@ func (s *subject) reportWith(others []string, rule int, severity finding.Severit
 }
 
 // reportNewer is like report for a field that Envoys before 1.37 ignore.
-func (s *subject) reportNewer(rule int, severity finding.Severity, part, format string, args ...any) {
+func (s *subject) reportNewer(rule int, severity finding.Severity, field, format string, args ...any) {
 	if len(s.out.newer) < maxFindings {
 		at := s.resource
-		at.Pointer = s.pointer(part)
+		at.Pointer = s.pointer(field)
 		s.out.newer = append(s.out.newer,
 			finding.Finding{Rule: rule, Severity: severity, Position: at, Message: fmt.Sprintf(format, args...)})
 	}
 }
 
-// refer records a reference from a part of the current message.
-func (s *subject) refer(kind envoy.Kind, name, part string, rule int, severity finding.Severity, what string) {
+// refer records a reference from a field of the current message.
+func (s *subject) refer(kind envoy.Kind, name, field string, rule int, severity finding.Severity, what string) {
 	s.out.refs = append(s.out.refs,
-		ref{kind: kind, name: name, pointer: s.pointer(part), rule: rule, severity: severity, what: what})
+		ref{kind: kind, name: name, pointer: s.pointer(field), rule: rule, severity: severity, what: what})
 }
 
 // inside reports whether a message of the given type encloses the current one.

@@ -202,9 +202,9 @@ func FuzzParseFormat(f *testing.F) {
 		if rest != "" {
 			t.Fatalf("%q: nothing was made of %q", s, rest)
 		}
-		again := string(substitution.AppendFormat(nil, segs, func(string) (string, bool) { return s, false }))
-		if _, err := substitution.ParseFormat(again); err != nil && len(again) <= substitution.MaxFormat {
-			t.Fatalf("%q with values in place is %q: %v", s, again, err)
+		filled := string(substitution.AppendFormat(nil, segs, func(string) (string, bool) { return s, false }))
+		if _, err := substitution.ParseFormat(filled); err != nil && len(filled) <= substitution.MaxFormat {
+			t.Fatalf("%q with values in place is %q: %v", s, filled, err)
 		}
 	})
 }

@@ -66,8 +66,8 @@ func ips(ranges ...any) *xdsmatcherv3.IPMatcher {
 func TestMatchers(t *testing.T) {
 	ip, sni, port := &networkv3.DestinationIPInput{}, &networkv3.ServerNameInput{}, &networkv3.DestinationPortInput{}
 	empty := ports("2", "never")
-	keep := toChain("kept")
-	keep.KeepMatching = true
+	keepMatching := toChain("kept")
+	keepMatching.KeepMatching = true
 	names := &xdsmatcherv3.ServerNameMatcher{DomainMatchers: []*xdsmatcherv3.ServerNameMatcher_DomainMatcher{
 		{Domains: []string{"a.com"}, OnMatch: nested(empty)}, {Domains: []string{"*.a.com"}, OnMatch: toChain("sub")},
 		{Domains: []string{"*.com"}, OnMatch: toChain("com")}, {Domains: []string{"*"}, OnMatch: toChain("star")},
@@ -142,7 +142,7 @@ func TestMatchers(t *testing.T) {
 			entry(single(port, equals("443")), toChain("two"))), "1.1.1.1:443", "", "two"},
 		{"an input that is not known", listOf(entry(single(wrapperspb.String("x"), equals("443")), toChain("one"))),
 			"1.1.1.1:443", "", ""},
-		{"keep matching", listOf(entry(single(port, equals("443")), keep),
+		{"keep matching", listOf(entry(single(port, equals("443")), keepMatching),
 			entry(single(port, equals("443")), toChain("two"))), "1.1.1.1:443", "", "two"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -259,10 +259,10 @@ func TestMatcherEqualsNaive(t *testing.T) {
 			if rapid.Bool().Draw(t, "default") {
 				l.DefaultFilterChain = &listenerv3.FilterChain{Name: "default"}
 			}
-			made := match.NewListener(l)
+			listener := match.NewListener(l)
 			for range 30 {
 				s := drawSeen(t)
-				got := made.FindSeen(s)
+				got := listener.FindSeen(s)
 				want, index := "", match.NoIndex
 				switch name, ok := m.says(s); {
 				case ok:

@@ -36,9 +36,9 @@ func TestVirtualHosts(t *testing.T) {
 		"[::1]:80": {6, 5}, "": {match.NoIndex, match.NoIndex},
 	} {
 		got, _ := r.FindHost(host)
-		again, _ := ignoring.FindHost(host)
-		if [2]int{got, again} != want {
-			t.Errorf("%q: virtual host %d, ignoring the port %d, want %v", host, got, again, want)
+		ignoringPort, _ := ignoring.FindHost(host)
+		if [2]int{got, ignoringPort} != want {
+			t.Errorf("%q: virtual host %d, ignoring the port %d, want %v", host, got, ignoringPort, want)
 		}
 	}
 	only := match.NewRoutes(&routev3.RouteConfiguration{VirtualHosts: []*routev3.VirtualHost{host("x", "c", "*")}})

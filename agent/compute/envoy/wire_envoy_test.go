@@ -210,8 +210,8 @@ func TestWire(t *testing.T) {
 			if i := slices.IndexFunc(trace.Effects, func(e match.Effect) bool {
 				return e.Kind == match.EffectRateLimit
 			}); i >= 0 {
-				if again := w.send(t, row.listener, row.first, &req); again.StatusCode != int(trace.Effects[i].Status) {
-					t.Errorf("above the limit there comes %d, explained as %s", again.StatusCode, trace.Effects[i].Text)
+				if limited := w.send(t, row.listener, row.first, &req); limited.StatusCode != int(trace.Effects[i].Status) {
+					t.Errorf("above the limit there comes %d, explained as %s", limited.StatusCode, trace.Effects[i].Text)
 				}
 			}
 		})

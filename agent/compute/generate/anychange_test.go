@@ -110,15 +110,15 @@ type changedWorld struct {
 	build *finding.Build
 	log   []string // the changes so far
 
-	meshes []string
-	last   map[string]*generate.Mesh
-	memo   *generate.Memo
-	made   map[string]*generate.Proxy
+	meshes  []string
+	last    map[string]*generate.Mesh
+	memo    *generate.Memo
+	proxies map[string]*generate.Proxy
 }
 
 func newChangedWorld(t *testing.T, in kindtest.MeshInput, seed uint64) *changedWorld {
 	w := &changedWorld{t: t, seed: seed, first: in.Resources, have: map[resource.Key]*resource.Resource{},
-		last: map[string]*generate.Mesh{}, memo: generate.NewMemo(), made: map[string]*generate.Proxy{}}
+		last: map[string]*generate.Mesh{}, memo: generate.NewMemo(), proxies: map[string]*generate.Proxy{}}
 	for _, r := range in.Resources {
 		w.have[r.Key] = r
 		if r.Kind == "Mesh" {
@@ -161,7 +161,7 @@ func (w *changedWorld) check() {
 		return cmp.Compare(a.String(), b.String())
 	})
 	set := resource.NewSet(slices.Collect(maps.Values(w.have)))
-	var again, fresh []*generate.Mesh
+	var incremental, fresh []*generate.Mesh
 	for _, name := range w.meshes {
 		make := func(prev *generate.Mesh) (*generate.Mesh, error) {
 			return generate.NewMesh(set, name, mesh.Options{Zone: "zone-1"}, kinds.Plugins(), policy.Options{}, prev)
@@ -172,7 +172,7 @@ func (w *changedWorld) check() {
 			continue
 		}
 		w.last[name] = m
-		again, fresh = append(again, m), append(fresh, other)
+		incremental, fresh = append(incremental, m), append(fresh, other)
 	}
 	for _, key := range w.keys {
 		switch key.Kind {
@@ -187,14 +187,14 @@ func (w *changedWorld) check() {
 						}
 						in.Mesh = list[i]
 						return generate.Generate(in, prev, memo)
-					}, again, fresh)
+					}, incremental, fresh)
 			}
 		case "ZoneEgress", "ZoneIngress":
 			w.same(key.String(),
 				func(list []*generate.Mesh, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
 					return generate.GenerateZone(generate.ZoneInput{Resource: w.have[key], Zone: "zone-1", Meshes: list,
 						Flavor: node.FlavorEnvoy}, prev, memo)
-				}, again, fresh)
+				}, incremental, fresh)
 		}
 	}
 }
@@ -209,14 +209,14 @@ func (w *changedWorld) sameError(what string, err1, err2 error) bool {
 
 // same generates a proxy incrementally and without previous results, and compares the two.
 func (w *changedWorld) same(what string, generated func([]*generate.Mesh, *generate.Proxy,
-	*generate.Memo) (*generate.Proxy, error), again, fresh []*generate.Mesh) {
+	*generate.Memo) (*generate.Proxy, error), incremental, fresh []*generate.Mesh) {
 	w.t.Helper()
-	got, err1 := generated(again, w.made[what], w.memo)
+	got, err1 := generated(incremental, w.proxies[what], w.memo)
 	want, err2 := generated(fresh, nil, nil)
 	if !w.sameError(what, err1, err2) || got == nil {
 		return
 	}
-	w.made[what] = got
+	w.proxies[what] = got
 	for rank, typeURL := range draft.Types {
 		if got.Sealed.Versions[rank] != want.Sealed.Versions[rank] {
 			w.t.Errorf("%s: %s differs", what, typeURL)

@@ -213,7 +213,7 @@ func TestRoutesCrossTheBorder(t *testing.T) {
 		ingress := east.ingressOf(t, "east", nil, memo)
 		sound(t, egress)
 		sound(t, ingress)
-		if again, _ := generate.GenerateZone(leaving, nil, nil); again.Sealed.Versions != egress.Sealed.Versions {
+		if repeated, _ := generate.GenerateZone(leaving, nil, nil); repeated.Sealed.Versions != egress.Sealed.Versions {
 			rt.Fatal("the same input gives other bytes")
 		}
 		for _, name := range []string{"web", "tp"} {

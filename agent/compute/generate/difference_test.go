@@ -57,8 +57,8 @@ func TestDifference(t *testing.T) {
 	for _, l := range a.Sealed.Resources {
 		all += len(l)
 	}
-	if made, gone := list(nil, a), list(a, nil); len(made) != all || len(gone) != all || len(list(nil, nil)) > 0 {
-		t.Errorf("from nothing %d, to nothing %d of %d", len(made), len(gone), all)
+	if added, gone := list(nil, a), list(a, nil); len(added) != all || len(gone) != all || len(list(nil, nil)) > 0 {
+		t.Errorf("from nothing %d, to nothing %d of %d", len(added), len(gone), all)
 	}
 	if !a.Has(draft.TypeCluster) || a.Has(draft.TypeSecret) || a.Has("x") ||
 		(*generate.Proxy)(nil).Has(draft.TypeCluster) {

@@ -52,9 +52,9 @@ func FuzzRedactDump(f *testing.F) {
 	f.Add([]byte(`{"configs": [{"@type": "x/y.Z", "a": [{"@type": 1}]}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		a, err := generate.RedactDump(body)
-		b, again := generate.RedactDump(body)
-		if (err == nil) != (again == nil) || string(a) != string(b) {
-			t.Errorf("%s, %v; then %s, %v", a, err, b, again)
+		b, err2 := generate.RedactDump(body)
+		if (err == nil) != (err2 == nil) || string(a) != string(b) {
+			t.Errorf("%s, %v; then %s, %v", a, err, b, err2)
 		}
 	})
 }

@@ -47,7 +47,7 @@ func refTo(cluster string, s *mesh.Service, subset map[string]string) endpointRe
 	return out
 }
 
-// refList lists the EDS resources of a part. It is immutable.
+// refList lists the EDS resources of a batch. It is immutable.
 type refList struct {
 	digest [32]byte
 	list   []endpointRef

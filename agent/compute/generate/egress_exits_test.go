@@ -142,7 +142,7 @@ func TestEgressesChange(t *testing.T) {
 	}
 	first := derive(one, nil)
 	sound(t, first)
-	if again := derive(one, first); again != first {
+	if repeated := derive(one, first); repeated != first {
 		t.Error("nothing has changed, and the config is made anew")
 	}
 	second := derive(two, first)

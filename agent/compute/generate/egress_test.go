@@ -193,7 +193,7 @@ func TestEgressStaysTheSame(t *testing.T) {
 			t.Errorf("%s is made anew", draft.Types[r])
 		}
 	}
-	if again, _ := generate.GenerateZone(in, secrets, memo); again != secrets {
+	if repeated, _ := generate.GenerateZone(in, secrets, memo); repeated != secrets {
 		t.Error("the same secrets make another config")
 	}
 	changed := newBorder(t, decode(t, "input", []byte(strings.Replace(docs, "port: 7}", "port: 8}", 1))), b)

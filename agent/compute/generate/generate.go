@@ -41,11 +41,11 @@ func NewMesh(set *resource.Set, name string, o mesh.Options, plugins []policy.Pl
 	if err != nil {
 		return nil, err
 	}
-	again := p
+	options := p
 	if prev != nil {
-		again.Prev = prev.Policies
+		options.Prev = prev.Policies
 	}
-	return &Mesh{View: v, Policies: policy.NewIndex(plugins, set, v, again), set: set, options: p}, nil
+	return &Mesh{View: v, Policies: policy.NewIndex(plugins, set, v, options), set: set, options: p}, nil
 }
 
 // domains returns the external names to which policies of a mesh assign virtual addresses. It
@@ -113,11 +113,11 @@ type Input struct {
 	// versions.
 	Build *finding.Build
 	// Secrets are the certificates and keys of the proxy in a mesh with mTLS. Equal pointers mean
-	// equal secrets. If Secrets is nil, the config has placeholders: it is for display, and no Envoy
-	// accepts it.
+	// equal secrets. If Secrets is nil, the config has placeholders: it is for display, and no
+	// Envoy accepts it.
 	Secrets *identity.Secrets
-	// Also is another config of the same proxy, computed elsewhere, that may be reused like prev; nil
-	// if there is none.
+	// Also is another config of the same proxy, computed elsewhere, that may be reused like prev;
+	// nil if there is none.
 	Also *Proxy
 	// Inline leaves routes in their listeners, the form that plugins and patches edit. It is never
 	// served to an Envoy.
@@ -139,9 +139,9 @@ type Proxy struct {
 
 	frame     [32]byte // hash of all inputs but services
 	catalog   [32]byte
-	reach     [32]byte  // hash of the inputs that decide reachability, but services
-	keys      []partKey // of the outbounds
-	parts     []*part   // of the outbounds
+	reach     [32]byte   // hash of the inputs that decide reachability, but services
+	keys      []batchKey // of the outbounds
+	batches   []*batch   // of the outbounds
 	endpoints *endpoints
 	added     []*draft.Resource // endpoints that policies added
 	secrets   *identity.Secrets
@@ -237,12 +237,12 @@ func (g *generator) begin(in *Input, prev *Proxy, match *policy.Match) (err erro
 	}
 	g.outline(in, match)
 	g.p.keys = g.keys
-	g.d, g.sealer, g.clusters = &draft.Draft{}, draft.NewSealer(g.memo.sealed()), make(map[string]bool, firstPart)
+	g.d, g.sealer, g.clusters = &draft.Draft{}, draft.NewSealer(g.memo.sealed()), make(map[string]bool, firstBatch)
 	g.sealer.Inline = in.Inline
 	if prev != nil {
-		g.memo.keep(prev.parts...)
+		g.memo.addBatches(prev.batches...)
 	}
-	g.parts = &partMaker{g: g}
+	g.batches = &batchMaker{g: g}
 	if match != nil {
 		g.plugins = in.Policies.Plugins
 		g.c = (&policy.Context{View: g.v, Rules: match.Rules(), Host: g, RunDir: in.Policies.RunDir}).WithDataplane(g.r, g.dp)
@@ -258,7 +258,7 @@ type generator struct {
 	dp       *resource.Dataplane
 	flavor   node.Flavor
 	memo     *Memo
-	d        *draft.Draft // of the current part
+	d        *draft.Draft // of the current batch
 	sealer   *draft.Sealer
 	p        *Proxy
 	clusters map[string]bool        // used names
@@ -269,17 +269,17 @@ type generator struct {
 	outlined  bool
 	reachable []mesh.Outbound
 	warnings  []mesh.Warning // about reachable services
-	keys      []partKey
+	keys      []batchKey
 	fixed     []mesh.Instance // instances with their own listeners
 
 	plugins []policy.Plugin
 	c       *policy.Context // nil: no policies apply
 	claimed map[string]bool // names that plugins have claimed
 
-	refs    []endpointRef // EDS resources of the current part
-	lists   []*refList    // EDS resources of all parts
+	refs    []endpointRef // EDS resources of the current batch
+	lists   []*refList    // EDS resources of all batches
 	permits *permits
-	parts   *partMaker
+	batches *batchMaker
 
 	localities map[string]*policy.Localities // by cluster; set by plugins
 	localFirst *policy.Localities            // the proxy's zone, then the others
@@ -336,14 +336,14 @@ func (g *generator) seal(prev *Proxy) error {
 	return nil
 }
 
-// flush applies the policies to the current part, seals it, and begins the next one.
+// flush applies the policies to the current batch, seals it, and begins the next one.
 func (g *generator) flush() {
 	g.apply()
 	g.sealer.Add(g.d)
 	*g.d = draft.Draft{Listeners: g.d.Listeners[:0], Clusters: g.d.Clusters[:0]}
 }
 
-// claim reserves a cluster name. It returns false if the current part already has it.
+// claim reserves a cluster name. It returns false if the current batch already has it.
 func (g *generator) claim(name string) bool {
 	if g.clusters[name] {
 		return false

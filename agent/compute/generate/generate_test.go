@@ -264,7 +264,7 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 				t.Fatalf("the incremental result differs from a fresh one (-fresh +incremental):\n%s",
 					cmp.Diff(fresh.Sealed, next.Sealed))
 			}
-			if again, _ := generate.Generate(input(v, "web"), next, memo); again.Sealed != next.Sealed {
+			if repeated, _ := generate.Generate(input(v, "web"), next, memo); repeated.Sealed != next.Sealed {
 				t.Fatal("a second call with the same view made another config")
 			}
 			last = next

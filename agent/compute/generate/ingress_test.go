@@ -180,7 +180,7 @@ func TestIngressIsKept(t *testing.T) {
 	}
 	memo := generate.NewMemo()
 	first := zoneOf(t, docs("10.1.0.1"), "east").ingressOf(t, "east", nil, memo)
-	if again := zoneOf(t, docs("10.1.0.1"), "east").ingressOf(t, "east", first, memo); again != first {
+	if repeated := zoneOf(t, docs("10.1.0.1"), "east").ingressOf(t, "east", first, memo); repeated != first {
 		t.Error("nothing changed, and the config is another")
 	}
 	next := zoneOf(t, docs("10.1.0.2"), "east").ingressOf(t, "east", first, memo)

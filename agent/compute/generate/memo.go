@@ -10,15 +10,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Memo caches parts of configs by their inputs, and sealed resources by their content, for as long
-// as some proxy uses them. It is not safe for concurrent use. A nil Memo caches nothing.
+// Memo caches batches of outbounds by their inputs, and sealed resources by their content, for as
+// long as some proxy uses them. It is not safe for concurrent use. A nil Memo caches nothing.
 type Memo struct {
 	pool      *draft.Pool
-	parts     cache[partKey, part]
+	batches   cache[batchKey, batch]
 	refs      cache[[32]byte, refList]
 	endpoints cache[endpointsKey, endpoints]
 	assigned  cache[assignKey, draft.Resource]
-	room      room // reused for each proxy
+	buffers   outboundBuffers // reused for each proxy
 }
 
 // cache holds weak references to immutable values. The key of a value covers all its inputs.
@@ -76,23 +76,23 @@ func (m *Memo) sealed() *draft.Pool {
 	return m.pool
 }
 
-func (m *Memo) part(k partKey) *part {
+func (m *Memo) batch(k batchKey) *batch {
 	if m == nil {
 		return nil
 	}
-	return m.parts.get(k)
+	return m.batches.get(k)
 }
 
-func (m *Memo) keep(list ...*part) {
+func (m *Memo) addBatches(list ...*batch) {
 	if m == nil {
 		return
 	}
 	for _, p := range list {
-		m.parts.put(p.key, p)
+		m.batches.put(p.key, p)
 	}
 }
 
-// refList returns a list of EDS resources, shared between parts with the same ones.
+// refList returns a list of EDS resources, shared between batches with the same ones.
 func (m *Memo) refList(refs []endpointRef) *refList {
 	l := &refList{digest: digestOf(refs), list: refs}
 	if m == nil {
@@ -142,7 +142,7 @@ func (m *Memo) Rest() { m.pool.Rest() }
 // Sweep drops everything that is unused.
 func (m *Memo) Sweep() {
 	m.pool.Sweep()
-	m.parts.sweep()
+	m.batches.sweep()
 	m.refs.sweep()
 	m.endpoints.sweep()
 	m.assigned.sweep()

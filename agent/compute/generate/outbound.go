@@ -22,9 +22,9 @@ import (
 // routeName is the name of an outbound's route, unless a policy adds other routes.
 const routeName = "default"
 
-// outboundParts holds the messages of one outbound. They are allocated at once, because a proxy has
-// thousands of outbounds.
-type outboundParts struct {
+// outboundMessages holds the messages of one outbound. They are allocated at once, because a proxy
+// has thousands of outbounds.
+type outboundMessages struct {
 	draft    draft.Listener
 	chain    draft.Chain
 	chains   [1]*draft.Chain
@@ -46,8 +46,8 @@ type outboundParts struct {
 	tlsPacked   anypb.Any
 }
 
-// httpParts holds the additional messages of an HTTP outbound.
-type httpParts struct {
+// httpMessages holds the additional messages of an HTTP outbound.
+type httpMessages struct {
 	http     draft.HTTP
 	manager  hcmv3.HttpConnectionManager
 	routes   routev3.RouteConfiguration
@@ -64,40 +64,40 @@ type httpParts struct {
 	duration durationpb.Duration
 }
 
-// room is the memory for the messages of a part, reused for the next part.
-type room struct {
-	parts []outboundParts
-	http  []httpParts
-	used  int // maximum number used since the last clear
+// outboundBuffers holds the messages of a batch. The next batch reuses the memory.
+type outboundBuffers struct {
+	outbounds []outboundMessages
+	http      []httpMessages
+	used      int // maximum number used since the last clear
 }
 
-// roomFor returns the room of a memo, or a new one.
-func (m *Memo) roomFor() *room {
+// outboundBuffers returns the buffers of a memo, or new ones for a nil Memo.
+func (m *Memo) outboundBuffers() *outboundBuffers {
 	if m == nil {
-		return &room{}
+		return &outboundBuffers{}
 	}
-	return &m.room
+	return &m.buffers
 }
 
-// take clears the memory for the next n outbounds.
-func (r *room) take(n int) {
-	if r.parts == nil {
-		r.parts, r.http = make([]outboundParts, maxPart), make([]httpParts, maxPart)
+// reset clears the memory for the next n outbounds.
+func (r *outboundBuffers) reset(n int) {
+	if r.outbounds == nil {
+		r.outbounds, r.http = make([]outboundMessages, maxBatch), make([]httpMessages, maxBatch)
 	}
-	clear(r.parts[:n])
+	clear(r.outbounds[:n])
 	clear(r.http[:n])
 	r.used = max(r.used, n)
 }
 
 // clear drops all references from the messages.
-func (r *room) clear() {
-	clear(r.parts[:r.used])
+func (r *outboundBuffers) clear() {
+	clear(r.outbounds[:r.used])
 	clear(r.http[:r.used])
 	r.used = 0
 }
 
-// partSize is the approximate number of outbounds in a part; see cutParts.
-const partSize = 64
+// batchSize is the approximate number of outbounds in a batch; see cutBatches.
+const batchSize = 64
 
 // tagsHeader returns the header in which proxies send their tags, or nil if it cannot hold them.
 func (g *generator) tagsHeader() *draft.Headers {
@@ -115,31 +115,31 @@ func (g *generator) outbounds() {
 	g.sealer.Grow(draft.TypeListener, len(g.reachable))
 	g.sealer.Grow(draft.TypeCluster, len(g.reachable))
 	g.sealer.Grow(draft.TypeRoute, len(g.reachable))
-	room := g.memo.roomFor()
-	defer room.clear()
+	buffers := g.memo.outboundBuffers()
+	defer buffers.clear()
 	i := 0
-	for list := range cutParts(g.reachable) {
-		key, first := g.keys[i], i == 0 // the first part also contains everything that is not an outbound
-		if i++; !first && g.parts.again(key) {
+	for list := range cutBatches(g.reachable) {
+		key, first := g.keys[i], i == 0 // the first batch also contains everything that is not an outbound
+		if i++; !first && g.batches.reuse(key) {
 			continue
 		}
-		room.take(len(list))
+		buffers.reset(len(list))
 		if !first {
-			g.parts.begin(key, len(list))
+			g.batches.begin(key, len(list))
 		}
-		g.outboundPart(list, room.parts, room.http)
+		g.outboundBatch(list, buffers.outbounds, buffers.http)
 		g.flush()
 		if !first {
-			g.parts.end()
+			g.batches.end()
 		}
 	}
 }
 
-// outboundPart builds the outbounds of one part in the given memory.
-func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, http []httpParts) {
+// outboundBatch builds the outbounds of one batch in the given memory.
+func (g *generator) outboundBatch(list []mesh.Outbound, messages []outboundMessages, http []httpMessages) {
 	bind := g.bindToPort()
 	for i := range list {
-		o, p := &list[i], &parts[i]
+		o, p := &list[i], &messages[i]
 		service := g.serviceOf(o.Service)
 		p.host.Address, p.host.PortSpecifier = o.Address.String(), &p.port
 		p.port.PortValue = o.Port
@@ -178,8 +178,8 @@ func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, ht
 // serviceOf returns a service in the form of a draft.
 func (g *generator) serviceOf(s *mesh.Service) draft.Service {
 	out := namedService(s)
-	// Proxies of the mesh use HTTP/2 between each other, and inbounds accept upgrades over HTTP/2 only
-	// if the mesh enables it.
+	// Proxies of the mesh use HTTP/2 between each other, and inbounds accept upgrades over HTTP/2
+	// only if the mesh enables it.
 	out.Upgrades = s.Protocol == mesh.ProtocolHTTP && (s.External || s.Egress || g.v.WebSockets)
 	return out
 }
@@ -192,7 +192,7 @@ func namedService(s *mesh.Service) draft.Service {
 }
 
 // fill builds the connection manager of an outbound.
-func (p *httpParts) fill(o *mesh.Outbound, cluster string, headers *draft.Headers, upgrades bool) *draft.HTTP {
+func (p *httpMessages) fill(o *mesh.Outbound, cluster string, headers *draft.Headers, upgrades bool) *draft.HTTP {
 	name := o.Service.ID.Name
 	p.prefix.Prefix = "/"
 	p.match.PathSpecifier = &p.prefix
@@ -233,7 +233,7 @@ func clusterName(o *mesh.Outbound) string {
 
 // serviceCluster adds the cluster of an outbound once. Services of the mesh use EDS; other clusters
 // hold their endpoints.
-func (g *generator) serviceCluster(o *mesh.Outbound, p *outboundParts, name string, service draft.Service) {
+func (g *generator) serviceCluster(o *mesh.Outbound, p *outboundMessages, name string, service draft.Service) {
 	if !g.claim(name) {
 		return
 	}

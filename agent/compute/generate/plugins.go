@@ -42,7 +42,7 @@ func self(o *mesh.Outbound) policy.BackendRef {
 	return policy.BackendRef{Kind: o.Service.ID.Kind, Name: o.Service.Resource.Name, Port: o.Service.Port}
 }
 
-// apply lets the policies change the current part.
+// apply lets the policies change the current batch.
 func (g *generator) apply() {
 	if g.c == nil {
 		return
@@ -73,7 +73,7 @@ const nothingOffers = "nothing offers %s: what leads there has no endpoints"
 // destination adds the cluster of a destination once.
 func (g *generator) destination(o *mesh.Outbound) policy.Destination {
 	out := policy.Destination{Service: g.serviceOf(o.Service), Cluster: clusterName(o)}
-	g.serviceCluster(o, &outboundParts{}, out.Cluster, out.Service)
+	g.serviceCluster(o, &outboundMessages{}, out.Cluster, out.Service)
 	return out
 }
 
@@ -95,7 +95,7 @@ func (g *generator) Lookup(from *resource.Resource, ref policy.BackendRef) (draf
 	return g.serviceOf(o.Service), true
 }
 
-// backend resolves a reference. The keys of parts include the result.
+// backend resolves a reference. The keys of batches include the result.
 func (g *generator) backend(from *resource.Resource, ref policy.BackendRef) (mesh.Outbound, bool) {
 	o, ok := g.v.Backend(from, mesh.BackendRef(ref))
 	switch {
@@ -179,7 +179,7 @@ const maxNotes = 1000
 // Warn implements [policy.Host].
 func (g *generator) Warn(k resource.Key, format string, args ...any) {
 	w := mesh.Warning{Resource: k, Reason: fmt.Sprintf(format, args...)}
-	g.parts.note(w)
+	g.batches.note(w)
 	g.note(w)
 }
 

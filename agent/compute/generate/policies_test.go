@@ -211,14 +211,14 @@ func TestEditConcernsThree(t *testing.T) {
 		t.Fatalf("%d proxies", len(proxies))
 	}
 	m = meshOf(t, edit("4s"), m)
-	var made []string
+	var regenerated []string
 	for name, p := range proxies {
 		if next := proxyOf(t, m, name, p, memo); next != p {
-			made = append(made, name)
+			regenerated = append(regenerated, name)
 		}
 	}
-	slices.Sort(made)
-	if diff := cmp.Diff([]string{"web-7", "web-8", "web-9"}, made); diff != "" {
+	slices.Sort(regenerated)
+	if diff := cmp.Diff([]string{"web-7", "web-8", "web-9"}, regenerated); diff != "" {
 		t.Error(diff)
 	}
 }

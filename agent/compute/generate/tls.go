@@ -169,7 +169,7 @@ func (t *meshTLS) chains(l *listenerv3.Listener, make func() *draft.Chain) []*dr
 
 // service sets the TLS context of a service's cluster, in the given memory, if proxies use TLS
 // towards it.
-func (t *meshTLS) service(o *mesh.Outbound, p *outboundParts) {
+func (t *meshTLS) service(o *mesh.Outbound, p *outboundMessages) {
 	if t == nil || !o.Service.Egress && !t.view.UsesTLS(o.Service) {
 		return
 	}
@@ -232,8 +232,8 @@ func (t *meshTLS) upstream(sni string, ids ...string) []byte {
 
 // appendSAN appends a matcher of one URI.
 func (t *meshTLS) appendSAN(b []byte, how protowire.Number, uri string) []byte {
-	var room [256]byte
-	m := appendString(room[:0], how, uri)
+	var buf [256]byte
+	m := appendString(buf[:0], how, uri)
 	t.inner = appendVarint(t.inner[:0], fieldSANType, uint64(tlsv3.SubjectAltNameMatcher_URI))
 	t.inner = appendBytes(t.inner, fieldSANMatcher, m)
 	return appendBytes(b, fieldTypedSANs, t.inner)

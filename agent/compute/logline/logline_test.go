@@ -149,9 +149,9 @@ func TestFamilies(t *testing.T) {
 	}
 	hidden, _ := logline.Families(formats("%REQ(A)% x %REQ(B)% %UPSTREAM_HOST%", "%REQ(A)% y %REQ(B)% %UPSTREAM_HOST%"),
 		"UPSTREAM_HOST")
-	if told, why := hidden[0].Words(); told || why == nil ||
+	if hasWords, why := hidden[0].Words(); hasWords || why == nil ||
 		!strings.Contains(why.Error(), "the value of %REQ(A)% before it may hold the text that follows it") {
-		t.Errorf("%v %v", told, why)
+		t.Errorf("%v %v", hasWords, why)
 	}
 	if e, ok := hidden[0].Read([]byte("x x 10.0.0.1:80")); !ok || len(e.Members) != 2 || e.Values[0] != "10.0.0.1:80" {
 		t.Errorf("%+v %v", e, ok)
@@ -210,8 +210,8 @@ func FuzzFamilies(f *testing.F) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				told, _ := family.Words()
-				if _, alone := single.Read([]byte(line)); alone && told && !slices.Contains(e.Members, m) &&
+				hasWords, _ := family.Words()
+				if _, alone := single.Read([]byte(line)); alone && hasWords && !slices.Contains(e.Members, m) &&
 					len(family.Members) > 1 {
 					t.Errorf("format %d has written %q and is not among %v", m, line, e.Members)
 				}

@@ -22,9 +22,9 @@ func (w *walk) handshake() *Trace {
 	if socket == nil || config.GetTypeUrl() == RawBufferURL {
 		return nil
 	}
-	place := w.chain.Below("transportSocket")
+	position := w.chain.Below("transportSocket")
 	step := Step{Level: LevelTransportSocket, Input: w.conn.First.String(), Choice: ShortURL(config.GetTypeUrl()),
-		Place: &place}
+		Place: &position}
 	var m tlsv3.DownstreamTlsContext
 	if config.GetTypeUrl() != DownstreamTLSURL || config.UnmarshalTo(&m) != nil {
 		step.note("this transport socket is not evaluated here")

@@ -48,9 +48,9 @@ func (w *walk) http(m *hcmv3.HttpConnectionManager, at finding.Position) *Trace 
 	if s.host == "" && w.conn.First == HTTP10 {
 		s.host = m.GetHttpProtocolOptions().GetDefaultHostForHttp_10()
 	}
-	upgrade := s.upgradeOf(m.GetHttpProtocolOptions(), w.spoken())
+	upgrade := s.upgradeOf(m.GetHttpProtocolOptions(), w.firstBytes())
 	w.prepare(m, s)
-	routes, place := w.routes(m, at)
+	routes, position := w.routes(m, at)
 	if routes == nil {
 		return w.end(NoHost, LevelVirtualHost, "NR", "the routes do not exist")
 	}
@@ -60,7 +60,7 @@ func (w *walk) http(m *hcmv3.HttpConnectionManager, at finding.Position) *Trace 
 	var route *routev3.Route
 	if match.Host != NoIndex {
 		host = routes.Message.GetVirtualHosts()[match.Host]
-		p := place.Below("virtualHosts", strconv.Itoa(match.Host))
+		p := position.Below("virtualHosts", strconv.Itoa(match.Host))
 		w.trace.Steps[before].Place = &p
 		if match.Route != NoIndex {
 			route = host.GetRoutes()[match.Route]
@@ -181,9 +181,9 @@ func (o overrides) find(name string) *anypb.Any {
 func (w *walk) httpFilters(filters []*hcmv3.HttpFilter, at finding.Position, s *stream, o overrides) *Trace {
 	for i, f := range filters {
 		config := f.GetTypedConfig()
-		place := at.Below(strconv.Itoa(i))
+		position := at.Below(strconv.Itoa(i))
 		step := Step{Level: LevelHTTPFilter, Input: clip.Value(f.GetName()), Choice: ShortURL(config.GetTypeUrl()),
-			Place: &place}
+			Place: &position}
 		special := o.find(f.GetName())
 		if slices.ContainsFunc(o.route.GetRoute().GetWeightedClusters().GetClusters(),
 			func(c *routev3.WeightedCluster_ClusterWeight) bool {

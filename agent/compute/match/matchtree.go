@@ -45,9 +45,9 @@ type matchRange struct {
 // onMatch is the result of a match: an action or a nested tree. One with keep_matching counts as no
 // match.
 type onMatch struct {
-	action *anypb.Any
-	tree   *matchTree
-	keep   bool
+	action       *anypb.Any
+	tree         *matchTree
+	keepMatching bool
 }
 
 // predicate is a compiled predicate: one input with a matcher, or a combination of others.
@@ -134,9 +134,9 @@ func (t *matchTree) addCustom(c *xdscorev3.TypedExtensionConfig, depth int) {
 func compileOnMatch(m *xdsmatcherv3.Matcher_OnMatch, depth int) *onMatch {
 	switch on := m.GetOnMatch().(type) {
 	case *xdsmatcherv3.Matcher_OnMatch_Action:
-		return &onMatch{action: on.Action.GetTypedConfig(), keep: m.GetKeepMatching()}
+		return &onMatch{action: on.Action.GetTypedConfig(), keepMatching: m.GetKeepMatching()}
 	case *xdsmatcherv3.Matcher_OnMatch_Matcher:
-		return &onMatch{tree: compileMatcher(on.Matcher, depth+1), keep: m.GetKeepMatching()}
+		return &onMatch{tree: compileMatcher(on.Matcher, depth+1), keepMatching: m.GetKeepMatching()}
 	}
 	return nil
 }
@@ -222,7 +222,7 @@ func (t *matchTree) evaluate(in matchInputs, step func(Step)) *anypb.Any {
 }
 
 func (o *onMatch) evaluate(in matchInputs, step func(Step)) *anypb.Any {
-	if o == nil || o.keep {
+	if o == nil || o.keepMatching {
 		return nil
 	}
 	if o.action != nil {

@@ -25,10 +25,10 @@ const (
 func (w *walk) networkFilters() *Trace {
 	for i, f := range w.match.Chain.GetFilters() {
 		config := f.GetTypedConfig()
-		place := w.chain.Below("filters", strconv.Itoa(i))
+		position := w.chain.Below("filters", strconv.Itoa(i))
 		step := Step{Level: LevelNetworkFilter, Input: clip.Value(f.GetName()), Choice: ShortURL(config.GetTypeUrl()),
-			Place: &place}
-		inside := place.Below("typedConfig")
+			Place: &position}
+		inside := position.Below("typedConfig")
 		switch config.GetTypeUrl() {
 		case HcmURL:
 			m := &hcmv3.HttpConnectionManager{}
@@ -71,8 +71,9 @@ func (w *walk) networkFilters() *Trace {
 		"the filter chain has no terminal filter that is known here: Envoy closes the connection")
 }
 
-// spoken returns the first bytes that filters see: those inside TLS if the chain has terminated it.
-func (w *walk) spoken() FirstBytes {
+// firstBytes returns the first bytes that filters see: those inside TLS if the chain has terminated
+// it.
+func (w *walk) firstBytes() FirstBytes {
 	if w.tls && w.conn.First == TLSHello {
 		return w.conn.Within
 	}
@@ -101,7 +102,7 @@ func (w *walk) rbac(step *Step, d Decision, shadow string, matcher bool) *Trace 
 	if step.Level == LevelHTTPFilter {
 		w.trace.Status = 403
 	}
-	if w.spoken() == ServerFirst && step.Level == LevelNetworkFilter {
+	if w.firstBytes() == ServerFirst && step.Level == LevelNetworkFilter {
 		return w.end(Denied, step.Level,
 			"UAEX", "RBAC denies it when the client's first byte comes, and what the server says before is heard: %s", d.text())
 	}

@@ -93,9 +93,9 @@ func queryValue(path, name string) (string, bool) {
 	_, query, _ := strings.Cut(path, "?")
 	query, _, _ = strings.Cut(query, "#")
 	for len(query) > 0 {
-		var part string
-		part, query, _ = strings.Cut(query, "&")
-		key, value, _ := strings.Cut(part, "=")
+		var segment string
+		segment, query, _ = strings.Cut(query, "&")
+		key, value, _ := strings.Cut(segment, "=")
 		if key == name {
 			return value, true
 		}
@@ -135,21 +135,21 @@ func normalizePath(path string) string {
 	}
 	var out []string
 	parts := strings.Split(p, "/")
-	for i, part := range parts {
+	for i, segment := range parts {
 		last := i == len(parts)-1
 		switch {
-		case part == "." && last, part == ".." && last:
-			if part == ".." && len(out) > 1 {
+		case segment == "." && last, segment == ".." && last:
+			if segment == ".." && len(out) > 1 {
 				out = out[:len(out)-1]
 			}
 			out = append(out, "")
-		case part == ".":
-		case part == "..":
+		case segment == ".":
+		case segment == "..":
 			if len(out) > 1 {
 				out = out[:len(out)-1]
 			}
 		default:
-			out = append(out, part)
+			out = append(out, segment)
 		}
 	}
 	return strings.Join(out, "/") + rest

@@ -145,8 +145,8 @@ func (m *routeMatch) matchesRest(s *stream) (truth, string) {
 // cookie returns the value of a cookie in the request.
 func cookie(s *stream, name string) (string, bool) {
 	all, _ := s.header("cookie")
-	for part := range strings.SplitSeq(all, ";") {
-		k, v, _ := strings.Cut(strings.TrimSpace(part), "=")
+	for pair := range strings.SplitSeq(all, ";") {
+		k, v, _ := strings.Cut(strings.TrimSpace(pair), "=")
 		if k == name {
 			return strings.Trim(v, `"`), true
 		}

@@ -74,8 +74,8 @@ func (s *stream) upgradeOf(options *corev3.Http1ProtocolOptions, first FirstByte
 
 // hasToken reports whether a comma-separated list contains a word, ignoring case.
 func hasToken(list, word string) bool {
-	for part := range strings.SplitSeq(list, ",") {
-		if strings.EqualFold(strings.TrimSpace(part), word) {
+	for token := range strings.SplitSeq(list, ",") {
+		if strings.EqualFold(strings.TrimSpace(token), word) {
 			return true
 		}
 	}
@@ -87,20 +87,21 @@ func hasToken(list, word string) bool {
 // location.
 func (w *walk) upgrade(m *hcmv3.HttpConnectionManager, at finding.Position, o overrides,
 	to string) ([]*hcmv3.HttpFilter, finding.Position, *Trace) {
-	own, place := m.GetHttpFilters(), at.Below("httpFilters")
+	own, position := m.GetHttpFilters(), at.Below("httpFilters")
 	if to == "" {
-		return own, place, nil
+		return own, position, nil
 	}
-	if w.spoken() == H2C && !m.GetHttp2ProtocolOptions().GetAllowConnect() && to != methodConnect {
+	if w.firstBytes() == H2C && !m.GetHttp2ProtocolOptions().GetAllowConnect() && to != methodConnect {
 		w.trace.Status = 0
-		return nil, place, w.end(Broken, LevelNetworkFilter, "", "the HTTP connection manager takes no upgrade to %s over "+
-			"HTTP/2 (allow_connect) and resets the request", clip.Value(to))
+		return nil, position, w.end(Broken, LevelNetworkFilter, "",
+			"the HTTP connection manager takes no upgrade to %s over HTTP/2 (allow_connect) and resets the request",
+			clip.Value(to))
 	}
 	allowed := false
 	for _, c := range o.route.GetRoute().GetUpgradeConfigs() {
 		if strings.EqualFold(c.GetUpgradeType(), to) {
 			if allowed = enabled(c); !allowed {
-				return nil, place, w.refuseUpgrade(to)
+				return nil, position, w.refuseUpgrade(to)
 			}
 		}
 	}
@@ -109,7 +110,7 @@ func (w *walk) upgrade(m *hcmv3.HttpConnectionManager, at finding.Position, o ov
 			continue
 		}
 		if len(c.GetFilters()) > 0 {
-			own, place = c.GetFilters(), at.Below("upgradeConfigs", strconv.Itoa(i), "filters")
+			own, position = c.GetFilters(), at.Below("upgradeConfigs", strconv.Itoa(i), "filters")
 		}
 		if on := c.GetEnabled(); on == nil || on.GetValue() {
 			allowed = true
@@ -119,9 +120,9 @@ func (w *walk) upgrade(m *hcmv3.HttpConnectionManager, at finding.Position, o ov
 		return m.GetHttpFilters(), at.Below("httpFilters"), nil
 	}
 	if !allowed {
-		return nil, place, w.refuseUpgrade(to)
+		return nil, position, w.refuseUpgrade(to)
 	}
-	return own, place, nil
+	return own, position, nil
 }
 
 func enabled(c *routev3.RouteAction_UpgradeConfig) bool {

@@ -73,9 +73,9 @@ func (w *walk) enter(i int, addr netip.AddrPort) {
 	r := w.config.snapshot[envoy.KindListener][i]
 	w.listener = w.config.listener(i)
 	w.at = finding.Position{Type: envoy.KindListener.URL(), Resource: r.Name}
-	place := w.at
-	w.trace.Listener = &place
-	w.step(Step{Level: LevelListener, Input: addr.String(), Choice: r.Name, Place: &place})
+	position := w.at
+	w.trace.Listener = &position
+	w.step(Step{Level: LevelListener, Input: addr.String(), Choice: r.Name, Place: &position})
 }
 
 // inspect runs the listener filters. It returns the end of the trace, or nil.
@@ -115,8 +115,8 @@ func (w *walk) choose() *Trace {
 		w.chain = w.at.Below("filterChains", strconv.Itoa(w.match.Index))
 		step.Choice = ChainName(w.match.Chain, w.match.Index)
 	}
-	place := w.chain
-	step.Place, w.trace.Chain = &place, &place
+	position := w.chain
+	step.Place, w.trace.Chain = &position, &position
 	w.step(step)
 	if t := w.handshake(); t != nil {
 		return t

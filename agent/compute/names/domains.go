@@ -87,7 +87,7 @@ func (t *Table) domainGroup(mesh, name string) uint32 {
 }
 
 // addDomains adds the external names, except those that are also names of services.
-func (p *part) addDomains(t *Table) {
+func (p *meshNames) addDomains(t *Table) {
 	had := len(p.names)
 	for i := range p.domains {
 		d := &p.domains[i]
@@ -114,7 +114,7 @@ func (p *part) addDomains(t *Table) {
 }
 
 // apart records the external names of each client's proxy.
-func (p *part) apart(t *Table) {
+func (p *meshNames) apart(t *Table) {
 	for i := range p.clients {
 		c := &p.clients[i]
 		for j := range p.domains {
@@ -130,7 +130,7 @@ func (p *part) apart(t *Table) {
 // clients with a loopback address cannot be distinguished.
 func (t *Table) commonDomains() (out []uint32) {
 	first := true
-	for _, p := range t.parts {
+	for _, p := range t.perMesh {
 		for _, x := range p.seen {
 			var own []uint32
 			for j := range p.domains {

@@ -41,7 +41,7 @@ func TestDomains(t *testing.T) {
 		} else if n != nil && (n.Resource.Name != "p" || n.Origin != "policy" || len(n.Addrs) != 2) {
 			t.Errorf("%s: %+v", c.what, n.Hostname)
 		}
-		if again := names.Build(usual, w.meshes(docs, c.local...), built); again != built {
+		if repeated := names.Build(usual, w.meshes(docs, c.local...), built); repeated != built {
 			t.Errorf("%s: another table of the same", c.what)
 		}
 		answers, faults := table.New(table.Options{Suffixes: built.OwnedSuffixes()}, built.Hosts())

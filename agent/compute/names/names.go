@@ -84,7 +84,7 @@ type Table struct {
 	Pending bool
 
 	options Options
-	parts   []*part // by the name of the mesh
+	perMesh []*meshNames // by the name of the mesh
 	reverse []pointer
 	groups  groups
 }
@@ -95,8 +95,8 @@ type pointer struct {
 	to   *Name
 }
 
-// part holds the names of one mesh.
-type part struct {
+// meshNames holds the names of one mesh.
+type meshNames struct {
 	name      string
 	view      *mesh.View
 	local     bool
@@ -119,19 +119,19 @@ func Build(o Options, meshes []Mesh, prev *Table) *Table {
 	})
 	t := &Table{options: o, Pending: len(meshes) == 0, groups: prev.groups}
 	t.groups.own = false
-	changed := prev.parts == nil || len(meshes) != len(prev.parts) || !o.equal(&prev.options)
+	changed := prev.perMesh == nil || len(meshes) != len(prev.perMesh) || !o.equal(&prev.options)
 	if !o.equal(&prev.options) || prev.groups.wasteful() {
 		t.groups = groups{}
 		prev = &Table{}
 		changed = true
 	}
 	for i := range meshes {
-		p := t.newPart(&meshes[i], prev.part(meshes[i].View.Name))
-		changed = changed || p != prev.part(p.name)
-		t.parts = append(t.parts, p)
+		p := t.newMeshNames(&meshes[i], prev.ofMesh(meshes[i].View.Name))
+		changed = changed || p != prev.ofMesh(p.name)
+		t.perMesh = append(t.perMesh, p)
 	}
-	if t.parts == nil {
-		t.parts = []*part{}
+	if t.perMesh == nil {
+		t.perMesh = []*meshNames{}
 	}
 	t.own(meshes)
 	if !changed && slices.Equal(t.Suffixes, prev.Suffixes) && slices.Equal(t.Unowned, prev.Unowned) {
@@ -144,15 +144,15 @@ func Build(o Options, meshes []Mesh, prev *Table) *Table {
 	return t
 }
 
-// part returns the names of a mesh, or nil.
-func (t *Table) part(name string) *part {
-	i, ok := slices.BinarySearchFunc(t.parts, name, func(p *part, name string) int {
+// ofMesh returns the names of a mesh, or nil.
+func (t *Table) ofMesh(name string) *meshNames {
+	i, ok := slices.BinarySearchFunc(t.perMesh, name, func(p *meshNames, name string) int {
 		return strings.Compare(p.name, name)
 	})
 	if !ok {
 		return nil
 	}
-	return t.parts[i]
+	return t.perMesh[i]
 }
 
 // Find returns the owner of a name, or nil.
@@ -167,10 +167,10 @@ func (t *Table) Find(name string) *Name {
 	return t.Names[i]
 }
 
-// newPart returns the names of a mesh, or old if they are unchanged.
-func (t *Table) newPart(m *Mesh, old *part) *part {
+// newMeshNames returns the names of a mesh, or old if they are unchanged.
+func (t *Table) newMeshNames(m *Mesh, old *meshNames) *meshNames {
 	v := m.View
-	p := &part{name: v.Name, view: v, local: len(m.Local) > 0, hostnames: v.Hostnames(), catalog: v.Catalog,
+	p := &meshNames{name: v.Name, view: v, local: len(m.Local) > 0, hostnames: v.Hostnames(), catalog: v.Catalog,
 		domains: t.domains(m)}
 	same := old != nil && old.local == p.local && old.catalog == p.catalog && sameList(old.hostnames, p.hostnames) &&
 		slices.Equal(old.domains, p.domains)
@@ -194,15 +194,15 @@ func sameList(a, b []mesh.Hostname) bool {
 }
 
 // make creates the names.
-func (p *part) make(t *Table) {
+func (p *meshNames) make(t *Table) {
 	rank := 1
 	if p.local {
 		rank = 0
 	}
-	room := make([]Name, len(p.hostnames))
-	p.names = make([]*Name, len(room))
+	storage := make([]Name, len(p.hostnames))
+	p.names = make([]*Name, len(storage))
 	for i := range p.hostnames {
-		n := &room[i]
+		n := &storage[i]
 		*n = Name{Hostname: p.hostnames[i], Mesh: p.name, view: p.view, rank: rank}
 		n.Ports = ports(p.view, &n.Hostname)
 		if t.options.ReachableOnly {
@@ -247,12 +247,12 @@ func originRank(o mesh.Origin) int {
 
 // merge selects the owner of each name.
 func (t *Table) merge() {
-	if len(t.parts) == 1 {
-		t.Names = t.parts[0].names
+	if len(t.perMesh) == 1 {
+		t.Names = t.perMesh[0].names
 		return
 	}
 	var all []*Name
-	for _, p := range t.parts {
+	for _, p := range t.perMesh {
 		all = append(all, p.names...)
 	}
 	slices.SortFunc(all, func(a, b *Name) int { return cmp.Or(strings.Compare(a.Name, b.Name), a.compare(b)) })

@@ -225,7 +225,7 @@ func TestReuse(t *testing.T) {
 	o := usual
 	o.ReachableOnly = true
 	first := names.Build(o, w.meshes(docs, "a/x"), nil)
-	if again := names.Build(o, w.meshes(docs, "a/x"), first); again != first {
+	if repeated := names.Build(o, w.meshes(docs, "a/x"), first); repeated != first {
 		t.Error("the same meshes make another table")
 	}
 	if moved := names.Build(o, w.meshes(strings.ReplaceAll(docs, "10.0.0.1", "10.0.0.2"), "a/x"), first); moved == first ||

@@ -39,7 +39,7 @@ func (t *Table) View(a netip.Addr) *View {
 // proxy is on this node. If the proxy is on another node, ViewOf returns the view that the workload
 // would have on this node.
 func (t *Table) ViewOf(m Mesh, r *resource.Resource) (v *View, local bool) {
-	p := t.part(m.View.Name)
+	p := t.ofMesh(m.View.Name)
 	if p != nil && slices.ContainsFunc(p.seen, func(x localView) bool { return x.dataplane == r.Key }) {
 		if dp, ok := r.Spec.(*resource.Dataplane); ok {
 			addr, err := netip.ParseAddr(dp.Networking.Address)
@@ -50,7 +50,7 @@ func (t *Table) ViewOf(m Mesh, r *resource.Resource) (v *View, local bool) {
 		return t.OthersView(), true
 	}
 	as := &Table{options: t.options, groups: groups{number: t.groups.number}}
-	as.parts = []*part{{clients: as.clients(&m, []localView{{dataplane: r.Key}})}}
+	as.perMesh = []*meshNames{{clients: as.clients(&m, []localView{{dataplane: r.Key}})}}
 	as.see()
 	if len(as.Views) == 0 {
 		return nil, false
@@ -184,7 +184,7 @@ func (t *Table) reached(m *Mesh, r *resource.Resource) []uint32 {
 // them.
 func (t *Table) see() {
 	by := map[netip.Addr]*View{}
-	for _, p := range t.parts {
+	for _, p := range t.perMesh {
 		for i := range p.clients {
 			c := &p.clients[i]
 			v := by[c.addr]

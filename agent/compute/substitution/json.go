@@ -19,13 +19,13 @@ type JSONError struct {
 	Err   error
 }
 
-// Error names the part and its fault.
+// Error names the key or value and its fault.
 func (e *JSONError) Error() string {
-	part := "value"
+	role := "value"
 	if e.Key {
-		part = "key"
+		role = "key"
 	}
-	return fmt.Sprintf("field %d: the %s: %v", e.Index, part, e.Err)
+	return fmt.Sprintf("field %d: the %s: %v", e.Index, role, e.Err)
 }
 
 // Unwrap returns the fault of the part.

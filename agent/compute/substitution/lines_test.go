@@ -97,8 +97,8 @@ func FuzzLines(f *testing.F) {
 			return
 		}
 		got, ok := l.Read(line)
-		if again, same := l.Read(line); same != ok || !slices.Equal(got, again) {
-			t.Fatalf("%q, then %q", got, again)
+		if repeated, same := l.Read(line); same != ok || !slices.Equal(got, repeated) {
+			t.Fatalf("%q, then %q", got, repeated)
 		}
 		for _, v := range got {
 			if !strings.Contains(line, v) {

@@ -16,38 +16,38 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// part is a sealed group of outbounds. Its key covers all inputs, so a part also serves the proxy's
-// next config and other proxies with the same inputs. It is immutable.
-type part struct {
-	key    partKey
-	sealed draft.Part
+// batch is a sealed group of outbounds. Its key covers all inputs, so a batch also serves the
+// proxy's next config and other proxies with the same inputs. It is immutable.
+type batch struct {
+	key    batchKey
+	sealed draft.Batch
 	refs   *refList
 	notes  []mesh.Warning // without a key if about the proxy itself
 	tls    bool           // something refers to the secrets
 }
 
-// partKey is a hash over all inputs of a part.
-type partKey [32]byte
+// batchKey is a hash over all inputs of a batch.
+type batchKey [32]byte
 
-// Sizes of parts, in outbounds. The address of an outbound decides whether a part ends there, so
-// adding or removing an outbound leaves later parts unchanged. The first part is small, because it
-// is generated each time with everything that is not an outbound.
+// Sizes of batches, in outbounds. The address of an outbound decides whether a batch ends there, so
+// adding or removing an outbound leaves later batches unchanged. The first batch is small, because
+// it is generated each time with everything that is not an outbound.
 const (
-	firstPart = partSize / 4
-	minPart   = partSize / 2
-	maxPart   = partSize * 2
+	firstBatch = batchSize / 4
+	minBatch   = batchSize / 2
+	maxBatch   = batchSize * 2
 )
 
-// cutParts divides a list of outbounds into parts.
-func cutParts(list []mesh.Outbound) func(yield func([]mesh.Outbound) bool) {
+// cutBatches divides a list of outbounds into batches.
+func cutBatches(list []mesh.Outbound) func(yield func([]mesh.Outbound) bool) {
 	return func(yield func([]mesh.Outbound) bool) {
-		least := firstPart
-		if len(list) <= partSize {
-			least = partSize
+		least := firstBatch
+		if len(list) <= batchSize {
+			least = batchSize
 		}
-		for ; len(list) > 0; least = minPart {
+		for ; len(list) > 0; least = minBatch {
 			n := min(least, len(list))
-			for least == minPart && n < min(maxPart, len(list)) && placeOf(&list[n-1])%(partSize/2) != 0 {
+			for least == minBatch && n < min(maxBatch, len(list)) && placeOf(&list[n-1])%(batchSize/2) != 0 {
 				n++
 			}
 			if !yield(list[:n:n]) {
@@ -79,7 +79,7 @@ func (g *generator) frameKey(in *Input, match *policy.Match) [32]byte {
 	return d.sum()
 }
 
-// inputs adds the inputs that are common to parts of several proxies.
+// inputs adds the inputs that are common to batches of several proxies.
 func (g *generator) inputs(d *digest, in *Input, match *policy.Match) {
 	version := ""
 	if b := in.Build; b != nil {
@@ -93,8 +93,8 @@ func (g *generator) inputs(d *digest, in *Input, match *policy.Match) {
 	}
 }
 
-// partsBase returns a hash over the inputs of all parts of a proxy, without their outbounds.
-func (g *generator) partsBase(in *Input, match *policy.Match) [32]byte {
+// batchesBase returns a hash over the inputs of all batches of a proxy, without their outbounds.
+func (g *generator) batchesBase(in *Input, match *policy.Match) [32]byte {
 	d := newDigest()
 	d.bytes(g.v.Common[:])
 	d.flags(g.headers != nil)
@@ -124,8 +124,8 @@ func (g *generator) partsBase(in *Input, match *policy.Match) [32]byte {
 	return d.sum()
 }
 
-// outline finds the proxy's reachable outbounds, divides them into parts, and computes the keys of
-// the parts.
+// outline finds the proxy's reachable outbounds, divides them into batches, and computes the keys
+// of the batches.
 func (g *generator) outline(in *Input, match *policy.Match) {
 	if g.outlined {
 		return
@@ -135,8 +135,8 @@ func (g *generator) outline(in *Input, match *policy.Match) {
 		g.headers = g.tagsHeader()
 	}
 	g.reachable, g.warnings = in.outbounds(g.r)
-	base := g.partsBase(in, match)
-	for list := range cutParts(g.reachable) {
+	base := g.batchesBase(in, match)
+	for list := range cutBatches(g.reachable) {
 		d := newDigest()
 		d.bytes(base[:])
 		for i := range list {
@@ -216,11 +216,11 @@ func (d *digest) dataplane(r *resource.Resource, dp *resource.Dataplane) {
 	d.bytes(b)
 }
 
-// partMaker generates parts or reuses existing ones.
-type partMaker struct {
+// batchMaker generates batches or reuses existing ones.
+type batchMaker struct {
 	g *generator
 
-	now               *part // the part in progress, or nil
+	now               *batch // the batch in progress, or nil
 	clusters, claimed map[string]bool
 	localities        map[string]*policy.Localities
 	refs              []endpointRef
@@ -228,14 +228,14 @@ type partMaker struct {
 	mark              draft.Mark
 }
 
-// again adds an existing part with the same inputs, and reports whether there is one.
-func (m *partMaker) again(key partKey) bool {
-	p := cmp.Or(m.g.memo.part(key.with(m.g.headers)), m.g.memo.part(key))
+// reuse adds an existing batch with the same inputs, and reports whether there is one.
+func (m *batchMaker) reuse(key batchKey) bool {
+	p := cmp.Or(m.g.memo.batch(key.with(m.g.headers)), m.g.memo.batch(key))
 	if p == nil {
 		return false
 	}
 	g := m.g
-	if added := g.sealer.AddPart(&p.sealed, g.headers); added != &p.sealed {
+	if added := g.sealer.AddBatch(&p.sealed, g.headers); added != &p.sealed {
 		next := *p
 		next.key, next.sealed = key.with(g.headers), *added
 		p = &next
@@ -249,30 +249,30 @@ func (m *partMaker) again(key partKey) bool {
 	if p.tls {
 		g.tls.used = true
 	}
-	m.keep(p)
+	m.add(p)
 	return true
 }
 
-// with returns the key of a part whose routes add the given headers.
-func (k partKey) with(h *draft.Headers) partKey {
+// with returns the key of a batch whose routes add the given headers.
+func (k batchKey) with(h *draft.Headers) batchKey {
 	d := newDigest()
 	d.bytes(k[:])
 	d.bytes(h.Bytes())
 	return d.sum()
 }
 
-// keep adds a part to the proxy and caches it for others with the same inputs.
-func (m *partMaker) keep(p *part) {
-	m.g.p.parts = append(m.g.p.parts, p)
+// add adds a batch to the proxy and caches it for others with the same inputs.
+func (m *batchMaker) add(p *batch) {
+	m.g.p.batches = append(m.g.p.batches, p)
 	m.g.lists = append(m.g.lists, p.refs)
-	m.g.memo.keep(p)
+	m.g.memo.addBatches(p)
 }
 
-// begin starts a part. It does not see other parts: duplicates between parts are removed when the
-// config is sealed.
-func (m *partMaker) begin(key partKey, outbounds int) {
+// begin starts a batch. It does not see other batches: duplicates between batches are removed when
+// the config is sealed.
+func (m *batchMaker) begin(key batchKey, outbounds int) {
 	g := m.g
-	m.now = &part{key: key}
+	m.now = &batch{key: key}
 	m.clusters, m.claimed, m.localities, m.refs = g.clusters, g.claimed, g.localities, g.refs
 	g.clusters, g.claimed, g.localities, g.refs =
 		make(map[string]bool, outbounds), nil, nil, make([]endpointRef, 0, outbounds)
@@ -282,8 +282,8 @@ func (m *partMaker) begin(key partKey, outbounds int) {
 	}
 }
 
-// end finishes the part, and caches it unless something in it is invalid.
-func (m *partMaker) end() {
+// end finishes the batch, and caches it unless something in it is invalid.
+func (m *batchMaker) end() {
 	g, p := m.g, m.now
 	m.now = nil
 	if g.tls != nil {
@@ -294,14 +294,14 @@ func (m *partMaker) end() {
 	g.clusters, g.claimed, g.localities, g.refs = m.clusters, m.claimed, m.localities, m.refs
 	var ok bool
 	if p.sealed, ok = g.sealer.Since(m.mark); ok {
-		m.keep(p)
+		m.add(p)
 	} else {
 		g.lists = append(g.lists, p.refs)
 	}
 }
 
-// note records a warning for the part in progress.
-func (m *partMaker) note(w mesh.Warning) {
+// note records a warning for the batch in progress.
+func (m *batchMaker) note(w mesh.Warning) {
 	if m == nil || m.now == nil || len(m.now.notes) >= maxNotes {
 		return
 	}

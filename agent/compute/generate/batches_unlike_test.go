@@ -9,9 +9,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// TestPartsOfUnlikeProxies checks that proxies of one mesh that differ in tags, address family,
+// TestBatchesOfUnlikeProxies checks that proxies of one mesh that differ in tags, address family,
 // permissions, and legacy policies have the same configs as newly generated ones, in any order.
-func TestPartsOfUnlikeProxies(t *testing.T) {
+func TestBatchesOfUnlikeProxies(t *testing.T) {
 	t.Parallel()
 	proxies := []struct{ name, address, tags string }{
 		{"web-4", "10.0.0.1", "kuma.io/service: web"},

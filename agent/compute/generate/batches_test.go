@@ -16,10 +16,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestPartsMakeNoDifference changes outbounds, policies, endpoints, certificates, and Envoy
+// TestBatchesMakeNoDifference changes outbounds, policies, endpoints, certificates, and Envoy
 // versions at random. It checks that a config that reuses parts of earlier configs and of other
 // proxies has the same bytes, warnings, and pipes as a newly generated one.
-func TestPartsMakeNoDifference(t *testing.T) {
+func TestBatchesMakeNoDifference(t *testing.T) {
 	const services, steps = 30, 40
 	for seed := range uint64(2) {
 		rnd := rand.New(rand.NewPCG(seed, 7))

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Part is a sequence of resources that a [Sealer] has sealed. It is immutable.
-type Part struct {
+// Batch is a sequence of resources that a [Sealer] has sealed. It is immutable.
+type Batch struct {
 	resources [NumTypes][]*Resource
 	pipes     []Pipe
 	headed    []headed
@@ -36,7 +36,7 @@ func (s *Sealer) Mark() Mark {
 
 // Since returns the resources that were sealed since a position. ok is false if one of them has a
 // fault.
-func (s *Sealer) Since(m Mark) (p Part, ok bool) {
+func (s *Sealer) Since(m Mark) (p Batch, ok bool) {
 	if len(s.faults) > m.faults {
 		return p, false
 	}
@@ -50,10 +50,10 @@ func (s *Sealer) Since(m Mark) (p Part, ok bool) {
 	return p, true
 }
 
-// AddPart adds a part that this or another sealer has sealed. Its routes add the headers h, which
-// must be valid, as those of [NewHeaders] are. AddPart returns the added part, which is p itself if
-// none of its routes adds headers or the headers are the same.
-func (s *Sealer) AddPart(p *Part, h *Headers) *Part {
+// AddBatch adds a batch that this or another sealer has sealed. Its routes add the headers h, which
+// must be valid, as those of [NewHeaders] are. AddBatch returns the added batch, which is p itself
+// if none of its routes adds headers or the headers are the same.
+func (s *Sealer) AddBatch(p *Batch, h *Headers) *Batch {
 	if p.headers != nil && !bytes.Equal(p.headers.field, h.field) {
 		p = s.withHeaders(p, h)
 	}
@@ -64,9 +64,9 @@ func (s *Sealer) AddPart(p *Part, h *Headers) *Part {
 	return p
 }
 
-// withHeaders returns a part whose routes add other headers. The headers are the last fields of the
-// wire form.
-func (s *Sealer) withHeaders(p *Part, h *Headers) *Part {
+// withHeaders returns a batch whose routes add other headers. The headers are the last fields of
+// the wire form.
+func (s *Sealer) withHeaders(p *Batch, h *Headers) *Batch {
 	next := *p
 	next.headers = h
 	routes := slices.Clone(p.resources[RankRoute])
