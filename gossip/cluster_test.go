@@ -65,7 +65,7 @@ func TestMassStartCutAndHeal(t *testing.T) {
 		if _, err := nodes[7].Put(puts...); err != nil {
 			t.Fatal(err)
 		}
-		took := until(t, 30*time.Second, "all have the burst", func() bool {
+		elapsed := until(t, 30*time.Second, "all have the burst", func() bool {
 			for _, n := range nodes {
 				if len(n.Records()) != 1000 {
 					return false
@@ -76,8 +76,8 @@ func TestMassStartCutAndHeal(t *testing.T) {
 		pass(time.Second)
 		copies := float64(s.bytes.Load()) / (float64(size) * 1000 * 1000)
 		t.Logf("burst of 1,000 records to %d: %v (goal 2s), %.2fx bytes (goal 3.5x), with a second of everything else",
-			size, took, copies)
-		if took > 2*time.Second || copies > 3.5 {
+			size, elapsed, copies)
+		if elapsed > 2*time.Second || copies > 3.5 {
 			t.Error("goal 4 is not met")
 		}
 
@@ -109,10 +109,10 @@ func TestMassStartCutAndHeal(t *testing.T) {
 		s.mu.Lock()
 		clear(s.side)
 		s.mu.Unlock()
-		took = until(t, time.Minute, "all know all again", full, pass)
+		elapsed = until(t, time.Minute, "all know all again", full, pass)
 		more := until(t, time.Minute, "all agree", func() bool { return agree(nodes) }, pass)
-		t.Logf("heal after 120 s: members %v (goal 8s), state %v later (goal 2s)", took, more)
-		if took > 8*time.Second || more > 2*time.Second {
+		t.Logf("heal after 120 s: members %v (goal 8s), state %v later (goal 2s)", elapsed, more)
+		if elapsed > 8*time.Second || more > 2*time.Second {
 			t.Error("goal 6 is not met")
 		}
 		conflicts := 0
@@ -221,7 +221,7 @@ func TestLossAndOneWayCut(t *testing.T) {
 			if _, err := nodes[i%size].Put(engine.Put{Key: keyA, Body: []byte(fmt.Sprint(i))}); err != nil {
 				t.Fatal(err)
 			}
-			took := until(t, 10*time.Second, "the change", func() bool {
+			elapsed := until(t, 10*time.Second, "the change", func() bool {
 				for _, n := range nodes {
 					if r := n.Record(keyA); r == nil || string(r.Body) != fmt.Sprint(i) {
 						return false
@@ -229,7 +229,7 @@ func TestLossAndOneWayCut(t *testing.T) {
 				}
 				return true
 			}, pass)
-			worst = max(worst, took)
+			worst = max(worst, elapsed)
 			if !full() {
 				missing++
 			}

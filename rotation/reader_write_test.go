@@ -108,7 +108,7 @@ func readerModel(t *testing.T, random *rand.Rand) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	next, written := 0, 0
+	next, total := 0, 0
 	readOn := func(most int) {
 		t.Helper()
 		for range most {
@@ -125,13 +125,13 @@ func readerModel(t *testing.T, random *rand.Rand) {
 	drain := func() {
 		t.Helper()
 		for range 40 {
-			if readOn(1 << 20); next == written {
+			if readOn(1 << 20); next == total {
 				break
 			}
 			pass(rotation.PollEach)
 		}
-		if next != written {
-			t.Fatalf("%d lines of %d; %+v", next, written, r.Stats())
+		if next != total {
+			t.Fatalf("%d lines of %d; %+v", next, total, r.Stats())
 		}
 	}
 	// detect lets the writer and the reader detect changes by others, which they check periodically.
@@ -152,7 +152,7 @@ func readerModel(t *testing.T, random *rand.Rand) {
 		}
 	}()
 	steps := map[string]func(){
-		"write":  func() { n := random.IntN(30); write(t, f, lines(written, written+n)); written += n },
+		"write":  func() { n := random.IntN(30); write(t, f, lines(total, total+n)); total += n },
 		"rotate": func() { detect(); f.Rotate() },
 		"pass":   func() { pass(time.Duration(random.IntN(1500)) * time.Millisecond) },
 		"read":   func() { readOn(random.IntN(20)) },

@@ -87,7 +87,7 @@ func BenchmarkCompare(b *testing.B) {
 					generate.ProxyID{Mesh: "default", Name: fmt.Sprintf("web-%d", i), Flavor: node.FlavorEnvoy})
 			}
 			c := change.Question{Set: set, Put: everywhere(b, n), NewMesh: newMesh,
-				Made: map[string]*generate.Mesh{"default": m}, Connected: connected}
+				Meshes: map[string]*generate.Mesh{"default": m}, Connected: connected}
 			b.ReportAllocs()
 			for b.Loop() {
 				d, err := diffFor(context.Background(), c)

@@ -25,9 +25,9 @@ func (d *differ) attribute(x *proxyDiffer, p *api.ProxyDiff) error {
 			return err
 		}
 	}
-	for _, part := range [...]*api.PartDiff{&p.Config, &p.Rules} {
-		for i := range part.Items {
-			it := &part.Items[i]
+	for _, diff := range [...]*api.PartDiff{&p.Config, &p.Rules} {
+		for i := range diff.Items {
+			it := &diff.Items[i]
 			for j := range it.Changes {
 				it.By = append(it.By, it.Changes[j].By...)
 			}
@@ -43,7 +43,7 @@ func (d *differ) attribute(x *proxyDiffer, p *api.ProxyDiff) error {
 // the same candidates has the same causes: most proxies of a node differ only in names and
 // addresses.
 func (d *differ) find(x *proxyDiffer, p *api.ProxyDiff, list []*candidate, all []effect) error {
-	key := x.alike(list)
+	key := x.keyFunc(list)
 	var open []effect
 	for _, e := range all {
 		if by, ok := d.known[key(e.text)]; ok {
@@ -84,9 +84,9 @@ func (d *differ) find(x *proxyDiffer, p *api.ProxyDiff, list []*candidate, all [
 // maxKnown is the maximum number of effects with cached causes.
 const maxKnown = 100_000
 
-// alike returns a function that maps the text of an effect to a key, which is equal on proxies with
-// the same effect. It removes the names that belong to a single proxy.
-func (x *proxyDiffer) alike(list []*candidate) func(text string) string {
+// keyFunc returns a function that maps the text of an effect to a key, which is equal on proxies
+// with the same effect. It removes the names that belong to a single proxy.
+func (x *proxyDiffer) keyFunc(list []*candidate) func(text string) string {
 	candidates := x.ProxyID.Mesh + "\x00"
 	for _, c := range list {
 		candidates += c.key.String() + "\x00"
@@ -117,9 +117,9 @@ func effectText(id itemID, action string, f *jsonpatch.FieldChange) string {
 // effectsIn returns the effects on a proxy.
 func effectsIn(p *api.ProxyDiff) []effect {
 	var out []effect
-	for _, part := range [...]*api.PartDiff{&p.Config, &p.Rules} {
-		for i := range part.Items {
-			it := &part.Items[i]
+	for _, diff := range [...]*api.PartDiff{&p.Config, &p.Rules} {
+		for i := range diff.Items {
+			it := &diff.Items[i]
 			id := itemID{it.Type, it.Name}
 			if it.Action != api.ActionChanged || len(it.Changes) == 0 {
 				out = append(out, effect{id, effectText(id, it.Action, nil), &it.By})
@@ -158,21 +158,21 @@ func distinct(list []api.Ref) []api.Ref {
 	return slices.Compact(list)
 }
 
-// attempt credits the candidates without which an effect does not occur. If alone is set, it
+// attempt credits the candidates without which an effect does not occur. If single is set, it
 // credits the candidates that suffice for an effect.
-func (d *differ) attempt(x *proxyDiffer, effects []effect, list []*candidate, alone bool) (err error) {
+func (d *differ) attempt(x *proxyDiffer, effects []effect, list []*candidate, single bool) (err error) {
 	wanted := make(map[itemID]bool, len(effects))
 	for _, e := range effects {
 		wanted[e.item] = true
 	}
 	s := attribute.Search{ID: x.ProxyID, Memo: d.crew[0].memo, Prev: x.to, Spent: func() bool { return false }}
-	if alone {
+	if single {
 		s.Prev = x.from
 	}
 	tried := make([]attribute.Candidate, len(list))
 	for i, c := range list {
 		tried[i] = attribute.Candidate{Key: c.key, Mesh: func() *generate.Mesh {
-			if alone {
+			if single {
 				return d.aloneOne(x.mesh, c)
 			}
 			return d.withoutOne(x.mesh, c)
@@ -187,7 +187,7 @@ func (d *differ) attempt(x *proxyDiffer, effects []effect, list []*candidate, al
 		}
 		var seen outcome
 		if seen, err = d.outcome(x, wanted, m, p); err == nil {
-			credit(effects, api.RefOf(c.Key), seen, alone)
+			credit(effects, api.RefOf(c.Key), seen, single)
 		}
 		return err == nil
 	})

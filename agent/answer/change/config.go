@@ -26,7 +26,7 @@ func Config(r *generate.Renderer, from, to *generate.Proxy) (jsonpatch.Patch, er
 type configDiffer struct {
 	renderer *generate.Renderer
 	pairs    map[pairKey]*pair // nil disables the cache
-	alike    map[alikeKey]*pair
+	shared   map[sharedKey]*pair
 	// own holds the names of only the current proxy, longest first, such as its services and
 	// addresses, which occur in most of its listeners. If a change does not contain them, it is the
 	// same on other proxies.
@@ -36,9 +36,9 @@ type configDiffer struct {
 // pairKey identifies two resources of one name by content, which includes the name.
 type pairKey struct{ typeURL, from, to string }
 
-// alikeKey identifies two resources without the names of their proxy. Proxies with names of the
+// sharedKey identifies two resources without the names of their proxy. Proxies with names of the
 // same length can share it.
-type alikeKey struct {
+type sharedKey struct {
 	typeURL  string
 	from, to [sha256.Size]byte
 }
@@ -74,10 +74,10 @@ func (d *configDiffer) pair(c *generate.Change) (*pair, error) {
 
 // compare compares a resource that is not cached for this proxy.
 func (d *configDiffer) compare(c *generate.Change) (*pair, error) {
-	x, mayShare := alikeKey{typeURL: c.TypeURL}, d.alike != nil && len(d.own) > 0 && c.From != nil && c.To != nil
+	x, mayShare := sharedKey{typeURL: c.TypeURL}, d.shared != nil && len(d.own) > 0 && c.From != nil && c.To != nil
 	if mayShare {
 		x.from, x.to = d.without(c.From.Body()), d.without(c.To.Body())
-		if p := d.alike[x]; p != nil {
+		if p := d.shared[x]; p != nil {
 			return p, nil
 		}
 	}
@@ -100,8 +100,8 @@ func (d *configDiffer) compare(c *generate.Change) (*pair, error) {
 		in := func(v any) any { return map[string]any{c.TypeURL: map[string]any{c.Name: v}} }
 		p.patch = jsonpatch.Diff(in(a), in(b))
 		p.fields = jsonpatch.Fields(a, p.patch, 2)
-		if mayShare && len(d.alike) < maxPairs && !d.tells(c.Name, p) {
-			d.alike[x] = p
+		if mayShare && len(d.shared) < maxPairs && !d.tells(c.Name, p) {
+			d.shared[x] = p
 		}
 	}
 	return p, nil

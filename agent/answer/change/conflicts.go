@@ -73,15 +73,15 @@ func conflictsIn(list []*resource.Resource, concerned map[resource.Key]bool, mos
 	for _, r := range list {
 		said = append(said, statementsOf(r)...)
 	}
-	winner := map[string]statement{} // by place
+	winner := map[string]statement{} // by slot
 	for _, s := range slices.Backward(said) {
-		if _, ok := winner[s.place]; !ok {
-			winner[s.place] = s
+		if _, ok := winner[s.slot]; !ok {
+			winner[s.slot] = s
 		}
 	}
 	var out []mesh.Warning
 	for _, s := range said {
-		w := winner[s.place]
+		w := winner[s.slot]
 		if len(out) == most || w.policy == s.policy || w.value == s.value ||
 			!concerned[w.policy.Key] && !concerned[s.policy.Key] {
 			continue
@@ -96,7 +96,7 @@ func conflictsIn(list []*resource.Resource, concerned map[resource.Key]bool, mos
 // statement is a field that a policy sets.
 type statement struct {
 	policy *resource.Resource
-	place  string // equal for two statements that exclude each other
+	slot   string // equal for two statements that exclude each other
 	field  string // path of the field
 	value  string
 }

@@ -13,7 +13,7 @@ import (
 // differ compares proxies one after the other.
 type differ struct {
 	*states
-	told      int  // differences in the result
+	listed    int  // differences in the result
 	bytes     int  // approximate size of their patches
 	work      int  // work spent on finding causes
 	attempted bool // the causes of some proxy were searched for

@@ -39,7 +39,7 @@ func (v *verifier) add(m *meshStates, id generate.ProxyID, list []finding.Findin
 				v.out.More++
 				continue
 			}
-			g = &group{finding: Told(f), found: *f, mesh: m, id: id, known: known}
+			g = &group{finding: ForAPI(f), found: *f, mesh: m, id: id, known: known}
 			v.byKey[key] = g
 			v.groups = append(v.groups, g)
 		}
@@ -54,8 +54,8 @@ func (v *verifier) add(m *meshStates, id generate.ProxyID, list []finding.Findin
 // maxGroups is the maximum number of findings that are held during a check.
 const maxGroups = 5000
 
-// Told converts a finding for the API, without proxies and causes.
-func Told(f *finding.Finding) api.Finding {
+// ForAPI converts a finding for the API, without proxies and causes.
+func ForAPI(f *finding.Finding) api.Finding {
 	out := api.Finding{Severity: f.Severity.String(), Rule: f.Rule, By: api.FoundByCheck, Position: f.Position,
 		Message: f.Message,
 		Others:  append([]finding.Position{}, f.Others...), Proxies: []string{}, Causes: []api.Cause{}}
@@ -162,16 +162,16 @@ func (v *verifier) knownIn(name string, m *meshStates) (map[string]bool, error) 
 			of = append(of, x)
 		}
 	}
-	for part := range slices.Chunk(of, batch*len(v.crew)) {
-		err := v.each(len(part), func(w *worker, i int) {
+	for chunk := range slices.Chunk(of, batch*len(v.crew)) {
+		err := v.each(len(chunk), func(w *worker, i int) {
 			if v.ctx.Err() == nil {
-				part[i].verified.found = v.findingsBefore(w, part[i])
+				chunk[i].verified.found = v.findingsBefore(w, chunk[i])
 			}
 		})
 		if err != nil {
 			return nil, err
 		}
-		for i, x := range part {
+		for i, x := range chunk {
 			mask := maskOf(ownNames(m.from, x.Name))
 			for j := range x.verified.found {
 				out[alikeFinding(&x.verified.found[j], mask)] = true
@@ -179,7 +179,7 @@ func (v *verifier) knownIn(name string, m *meshStates) (map[string]bool, error) 
 			for _, n := range x.verified.notes {
 				v.note(n)
 			}
-			*part[i] = proxyStates{} // its configs are no longer needed
+			*chunk[i] = proxyStates{} // its configs are no longer needed
 		}
 	}
 	return out, nil

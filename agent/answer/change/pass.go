@@ -51,8 +51,8 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 		if s.Frugal {
 			size = 1
 		}
-		part := make([]*proxyStates, 0, size)
-		for _, id := range proxies[done:min(done+cap(part), len(proxies))] {
+		chunk := make([]*proxyStates, 0, size)
+		for _, id := range proxies[done:min(done+cap(chunk), len(proxies))] {
 			m, err := s.mesh(id.Mesh)
 			if err != nil {
 				return err
@@ -63,17 +63,17 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 				x.compared = d != nil
 				compared = compared[1:]
 			}
-			part = append(part, x)
+			chunk = append(chunk, x)
 		}
-		err := s.each(len(part), func(w *worker, i int) {
+		err := s.each(len(chunk), func(w *worker, i int) {
 			if ctx.Err() == nil {
-				part[i].look(w, d, v)
+				chunk[i].look(w, d, v)
 			}
 		})
 		if err != nil {
 			return err
 		}
-		for i, x := range part {
+		for i, x := range chunk {
 			if ctx.Err() != nil {
 				break
 			}
@@ -84,7 +84,7 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 			if err := d.take(x); err != nil {
 				return err
 			}
-			part[i] = nil
+			chunk[i] = nil
 			if s.Frugal {
 				s.crew[0].checker.Forget()
 				s.crew[0].earlier.Forget()
@@ -141,7 +141,7 @@ func (s *states) hire(differ bool) error {
 			if err != nil {
 				return err
 			}
-			s.crew[i].config = &configDiffer{renderer: r, pairs: map[pairKey]*pair{}, alike: map[alikeKey]*pair{}}
+			s.crew[i].config = &configDiffer{renderer: r, pairs: map[pairKey]*pair{}, shared: map[sharedKey]*pair{}}
 		}
 	}
 	return nil
@@ -192,7 +192,7 @@ func (s *states) mesh(name string) (*meshStates, error) {
 		return m, nil
 	}
 	var err error
-	if m.from = s.Made[name]; m.from == nil {
+	if m.from = s.Meshes[name]; m.from == nil {
 		if m.from, err = s.build(s.Set, name, nil); err != nil {
 			return nil, err
 		}
@@ -237,7 +237,7 @@ type proxyStates struct {
 	*states
 	mesh                 *meshStates
 	now                  *generate.Proxy // active config, or nil if unknown
-	made                 bool            // from was generated
+	generated            bool            // from was generated
 	from, to             *generate.Proxy // nil if it does not exist
 	failedBefore, failed error
 	against              *draft.Sealed     // the config that the rules compared to; nil if they were not applied
@@ -259,8 +259,8 @@ func (s *states) of(id generate.ProxyID, m *meshStates) *proxyStates {
 
 // makeFrom generates the config before the change once.
 func (x *proxyStates) makeFrom(w *worker) {
-	if !x.made {
-		x.made = true
+	if !x.generated {
+		x.generated = true
 		x.from, x.failedBefore = x.In(x.mesh.from, x.now, w.memo)
 	}
 }

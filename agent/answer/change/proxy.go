@@ -38,7 +38,7 @@ func (d *differ) look(w *worker, s *proxyStates) {
 	if !slices.Equal(x.own, ownNames(s.mesh.to, s.Name)) {
 		x.own = nil
 	}
-	if s.err = x.compare(w); s.err == nil && d.told < d.MaxTold && d.bytes < d.MaxBytes {
+	if s.err = x.compare(w); s.err == nil && d.listed < d.MaxTold && d.bytes < d.MaxBytes {
 		s.err = x.makePatch(w)
 	}
 }
@@ -130,13 +130,13 @@ func (x *proxyDiffer) tell(d *differ, p *api.ProxyDiff) error {
 			n += 1 + len(list[i].fields)
 		}
 	}
-	full := d.told > 0 && (d.told+n > d.MaxTold || d.bytes > d.MaxBytes)
+	full := d.listed > 0 && (d.listed+n > d.MaxTold || d.bytes > d.MaxBytes)
 	if !full {
 		if err := x.makePatch(d.crew[0]); err != nil {
 			return err
 		}
 		size := sizeOf(x.patch)
-		if full = d.told > 0 && d.bytes+size > d.MaxBytes; !full {
+		if full = d.listed > 0 && d.bytes+size > d.MaxBytes; !full {
 			d.bytes += size
 		}
 	}
@@ -144,7 +144,7 @@ func (x *proxyDiffer) tell(d *differ, p *api.ProxyDiff) error {
 		p.Truncated = true
 		return nil
 	}
-	d.told += n
+	d.listed += n
 	listItems(&p.Config, x.config)
 	listItems(&p.Rules, x.rules)
 	if !x.NoPatches {

@@ -41,7 +41,7 @@ type Question struct {
 	Shadow bool                 // activate shadow policies after the change
 
 	NewMesh NewMesh
-	Made    map[string]*generate.Mesh // meshes already derived from Set, or nil
+	Meshes  map[string]*generate.Mesh // meshes already derived from Set, or nil
 	// InForce returns the current config of a proxy, or nil if it is unknown. It saves work, and the
 	// change from that config is also checked. InForce may be nil.
 	InForce func(generate.ProxyID) *generate.Proxy

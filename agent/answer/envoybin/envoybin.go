@@ -82,7 +82,7 @@ func (e *Binary) TryConfig(ctx context.Context, mesh, name string, c *api.Config
 	found, err := e.try(ctx, mesh, name, cfg)
 	var out []api.Finding
 	for i := range found {
-		f := change.Told(&found[i])
+		f := change.ForAPI(&found[i])
 		f.Proxies, f.Total = append(f.Proxies, mesh+"/"+name), 1
 		out = append(out, f)
 	}

@@ -134,7 +134,7 @@ func (o *Offline) verifyZones(zone string, found *change.Verified) error {
 			}
 		}
 		for i := range is.Findings {
-			f := change.Told(&is.Findings[i])
+			f := change.ForAPI(&is.Findings[i])
 			f.Proxies, f.Total, f.Causes = []string{r.Key.String()}, 1, []api.Cause{{Ref: api.RefOf(r.Key), Change: true}}
 			found.Findings = append(found.Findings, f)
 		}

@@ -81,12 +81,12 @@ func ProposePassthrough(c *Refusals, o PassthroughOptions, ask Ask) (*Passthroug
 		More:    max(0, len(all)-o.Limit), Long: c.Long, Forgotten: c.Forgotten}
 	var first *yaml.Node
 	for _, d := range all[:min(len(all), o.Limit)] {
-		spoken := []string{d.Spoke}
+		protocols := []string{d.Spoke}
 		if d.Spoke == SpokeAny {
-			spoken = []string{SpokeTLS, SpokePlain}
+			protocols = []string{SpokeTLS, SpokePlain}
 		}
 		var flows []*explain.Flow
-		for _, s := range spoken {
+		for _, s := range protocols {
 			q := explain.ConnectionQuestion{Target: explain.Target{Mesh: o.Mesh, From: o.Dataplane, To: d.Address.String()}}
 			if s == SpokeTLS {
 				q.TLS, q.SNI = true, &d.ServerName
@@ -110,7 +110,7 @@ func ProposePassthrough(c *Refusals, o PassthroughOptions, ask Ask) (*Passthroug
 				return nil, fmt.Errorf("%s: %w", d.label(), err)
 			}
 			if m == nil {
-				p.Left = append(p.Left, d.refused(cmp.Or(spoken[i], "connection")+": "+f.Reason))
+				p.Left = append(p.Left, d.refused(cmp.Or(protocols[i], "connection")+": "+f.Reason))
 				continue
 			}
 			if first == nil {

@@ -168,9 +168,9 @@ func (f *family) tell(log *Log) {
 	if !f.out {
 		return
 	}
-	told, why := f.Words()
+	identified, why := f.Words()
 	one := !slices.ContainsFunc(f.Members, func(i int) bool { return f.listeners[i] != f.listeners[f.Members[0]] })
-	f.names = told || one
+	f.names = identified || one
 	for _, i := range []int{atCluster, atRawCluster, atLocal, atHost, atRemote, atAuthority} {
 		f.names = f.names || f.Has(i)
 	}

@@ -146,9 +146,9 @@ func TestDiffLeads(t *testing.T) {
 		if jsonpatch.Equal(a, b) != (len(p) == 0) {
 			t.Fatalf("%d operations between %v and %v", len(p), a, b)
 		}
-		again := jsonpatch.Diff(a, b)
-		if fmt.Sprint(p) != fmt.Sprint(again) {
-			t.Fatalf("got %v, then %v", p, again)
+		second := jsonpatch.Diff(a, b)
+		if fmt.Sprint(p) != fmt.Sprint(second) {
+			t.Fatalf("got %v, then %v", p, second)
 		}
 	})
 }

@@ -37,7 +37,7 @@ func TestOffered(t *testing.T) {
 		next := map[generate.ProxyID]*change.Checked{}
 		last := r.Last()
 		_, err := change.Verify(t.Context(), change.Question{Set: s.Snapshot().Set(), Put: agenttest.Decoded(t, policy),
-			NewMesh: r.NewMesh, Made: last.Meshes, Connected: []generate.ProxyID{id},
+			NewMesh: r.NewMesh, Meshes: last.Meshes, Connected: []generate.ProxyID{id},
 			InForce: func(id generate.ProxyID) *generate.Proxy { return last.Proxies[id] },
 			Fit:     func(generate.ProxyID) bool { return true },
 			Next:    func(id generate.ProxyID, c *change.Checked) { next[id] = c }})

@@ -27,7 +27,7 @@ func (w *Writer) complete(q *change.Question, snap *store.Snapshot) {
 	last := w.Last()
 	if last != nil {
 		if last.Revision == snap.Revision() {
-			q.Made = last.Meshes
+			q.Meshes = last.Meshes
 		}
 		q.InForce = func(id generate.ProxyID) *generate.Proxy { return last.Proxies[id] }
 	}

@@ -171,7 +171,7 @@ func (p *Proxies) AsksCgroup() bool {
 // all TCP peers, may act as the proxies whose Dataplanes came from files or the API.
 //
 // In both cases, only the named user and root may use a Dataplane with the label [LabelUser], and a
-// token grants only what it names.
+// token grants only the proxies and services in it.
 func (p *Proxies) Decide(peer *Peer, t Target) (Grant, error) {
 	g, why := p.decide(peer, t)
 	switch {

@@ -66,8 +66,8 @@ func TestRefusedFiles(t *testing.T) {
 	}
 }
 
-// TestMendedFile checks that a rejected file is used as soon as it is fixed, without a restart.
-func TestMendedFile(t *testing.T) {
+// TestFixedFile checks that the agent uses a fixed file without a restart.
+func TestFixedFile(t *testing.T) {
 	w := newWorld(t)
 	first := w.one(builtin("ca"))
 	if err := os.Chmod(w.file("ca-ca.pem"), 0o644); err != nil {

@@ -362,5 +362,5 @@ func (s *Store) Close() error {
 	return errors.Join(s.flush(), s.detach())
 }
 
-// now returns the time of a change in UTC without the monotonic part, as it is read from disk.
+// now returns the time of a change in UTC without the monotonic clock, like times read from disk.
 func (s *Store) now() time.Time { return s.opt.Now().Round(0).UTC() }

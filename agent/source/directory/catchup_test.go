@@ -16,8 +16,8 @@ func TestCatchUp(t *testing.T) {
 			t.Helper()
 			begun := time.Now()
 			u.source.CatchUp(t.Context())
-			if took := time.Since(begun); took > within {
-				t.Errorf("it took %s", took)
+			if elapsed := time.Since(begun); elapsed > within {
+				t.Errorf("it took %s", elapsed)
 			}
 			u.holds(want)
 		}
