@@ -67,22 +67,22 @@ func evidence(t *testing.T) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Evidence for the rules of the check
 
-For each rule of docs/rules.md: in how many inputs it fires, and whether an Envoy 1.36.2 names the fault when it loads the
-config, which the bisection of a rejected update finds without the rule. `+"`RULES_EVIDENCE=1`"+` makes two tests write
-this page: `+"`ENVOY_FUZZ_N=%d go test ./agent/answer/envoybin -run TestEnvoyFuzz`"+`, and then
+This page shows, for each rule of docs/rules.md, how many inputs violate it, and whether Envoy 1.36.2 reports the
+fault when it loads the config. Such a fault is also found without the rule, by bisection of a rejected update.
+`+"`RULES_EVIDENCE=1`"+` makes two tests write this page: `+"`ENVOY_FUZZ_N=%d go test ./agent/answer/envoybin -run TestEnvoyFuzz`"+`, and then
 `+"`go test ./agent/compute/envoy -run TestRulesEvidence`"+`.
 
 - cases: %d meshes of the tests of kinds and of the generator, of the conformance cases, and of the examples.
-- random: %d random meshes of the conformance suite, those that this version reads.
-- documents: %d YAML documents of this manual, each beside the resources of the quick start.
+- random: %d random meshes of the conformance suite that this version can read.
+- documents: %d YAML documents of this manual, each with the resources of the quick start.
 - fuzz: %d odd but plausible configs. Alone: those in which no other rule withholds a resource (but 31, whose cluster
   another rule withholds), and how many of them the Envoy rejects.
 - bad configs: a good config with one fault, for each fault that the tests of the rule have, and how many of them the
   Envoy rejects in its validate mode.
-- Envoy names it: **yes**, each bad config is rejected; **some**, not each; **no**, none, though the severity says that
-  Envoy refuses the resource: validate mode updates nothing, binds no address, opens no log, has no runtime limit, and
-  finds routes, endpoints, and secrets in the config, not over xDS; **not at load**, none, and Envoy loads such a config
-  and can never use it, or uses it in another way than it reads.
+- Envoy names it: **yes**, each bad config is rejected; **some**, not each; **no**, none, although the severity says
+  that Envoy rejects the resource: validate mode does not update resources, bind addresses, or open logs, has no runtime
+  limit, and finds routes, endpoints, and secrets in the config, not over xDS; **not at load**, none, and Envoy loads
+  such a config and can never use it, or uses it differently than the config suggests.
 
 | rule | severity | title | cases | random | documents | fuzz | alone: rejected | bad configs: rejected | Envoy names it |
 |---|---|---|---|---|---|---|---|---|---|
