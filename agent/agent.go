@@ -114,7 +114,7 @@ type Agent struct {
 	memory     *memory.Guard
 	logs       *logs.Manager
 	files      *logs.Files
-	holder     *hold.Holder // of FIFOs and listening sockets while the agent is away; nil: nobody holds them
+	holder     *hold.Holder // of FIFOs and listening sockets while the agent is away; nil: none
 	otlp       net.Listener // for relay; nil: it takes nothing
 	relay      *otlp.Relay
 	watchdog   *watchdog
@@ -129,7 +129,7 @@ type Agent struct {
 	resolver   *resolver.Resolver
 	peers      *peers.Source      // nil: the agent stands alone
 	keeper     *intercept.Renewer // of redirections to the resolver
-	notes      []api.Check        // what is not as configured since the start
+	notes      []api.Check        // deviations from the config since the start
 	sockets    *activated
 }
 

@@ -49,11 +49,11 @@ func makeEnvoyDirs(dir string, uids []uint32, log *slog.Logger) {
 }
 
 // ownDir creates a directory of a user, or changes the owner of an existing one. It removes
-// anything that another user has put in its place.
+// anything else at that path.
 func ownDir(dir string, uid uint32, mode fs.FileMode, log *slog.Logger) error {
 	st, err := os.Lstat(dir)
 	if err == nil && (!st.IsDir() || st.Sys().(*syscall.Stat_t).Uid != uid) {
-		log.Warn("what somebody else put in the place of a directory for admin sockets is removed", "dir", dir,
+		log.Warn("the path of an admin socket directory is not a directory of its user; replacing it", "dir", dir,
 			"uid", st.Sys().(*syscall.Stat_t).Uid)
 		if err := os.RemoveAll(dir); err != nil { // follows no symbolic link
 			return err

@@ -48,7 +48,7 @@ func (a *Agent) stateCheck() api.Check {
 	damaged := a.store.Snapshot().AllDamaged()
 	switch h := a.store.Health(); {
 	case h.Err != nil:
-		c.Reason = fmt.Sprintf("the state disk takes no writes and the agent goes on in memory (changes that a restart "+
+		c.Reason = fmt.Sprintf("the state disk takes no writes and the agent continues in memory (changes that a restart "+
 			"would lose: %d) and refuses writes over the API: %v; free space or make it writable", h.Pending, h.Err)
 	case !h.Persistent:
 		c.Reason = "the state is kept in memory and does not survive a restart"

@@ -97,7 +97,7 @@ func clearStale(ctx context.Context, path string) error {
 		peer := peerOf(conn)
 		if peer != nil && !trusted(peer.Uid) {
 			return fmt.Errorf("socket %s: a process of uid %d (pid %d) serves it; stop it, "+
-				"and let nobody but root and the agent's user write to %s", path, peer.Uid, peer.Pid, filepath.Dir(path))
+				"and let only root and the agent's user write to %s", path, peer.Uid, peer.Pid, filepath.Dir(path))
 		}
 		if peer == nil {
 			peer = &unix.Ucred{}
@@ -109,7 +109,7 @@ func clearStale(ctx context.Context, path string) error {
 		return &lockedError{path, int(peer.Pid)}
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("socket %s: somebody may still serve it: %w; remove it if that is not so", path, err)
+		return fmt.Errorf("socket %s: another process may still serve it: %w; if not, remove the socket", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("socket %s: remove the stale socket: %w", path, err)
@@ -146,8 +146,8 @@ func groupID(key, name string, log *slog.Logger) int {
 	if err != nil {
 		g, err := user.LookupGroup(name)
 		if err != nil {
-			log.Warn("the group of a socket does not exist; root and the agent's user alone get in (create it, or set the key)",
-				"key", key, "group", name)
+			log.Warn("the socket group does not exist; only root and the agent's user have access (create it or set "+
+				"the key)", "key", key, "group", name)
 			return -1
 		}
 		if gid, err = strconv.Atoi(g.Gid); err != nil {

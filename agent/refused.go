@@ -139,16 +139,16 @@ func grown(before, now uint64) uint64 {
 }
 
 var refusedDesc = prometheus.NewDesc("nearside_proxy_refused_connections_total",
-	"Connections to destinations outside of the mesh that the Envoys of this node have refused, as far as these tell.",
+	"Connections to destinations outside of the mesh that the Envoys of this node have refused, as reported by them.",
 	nil, nil)
 
 var (
 	writesFailedDesc = prometheus.NewDesc("nearside_proxy_log_writes_failed_total",
-		"Writes to access logs that have failed in the Envoys of this node, each with the loss of some lines, "+
-			"as far as these tell.", nil, nil)
+		"Failed writes of the Envoys of this node to access logs, as reported by them. Each failure loses lines.",
+		nil, nil)
 	reopensFailedDesc = prometheus.NewDesc("nearside_proxy_log_reopens_failed_total",
-		"Attempts of the Envoys of this node to open an access log anew in vain, until which its lines are lost, "+
-			"as far as these tell.", nil, nil)
+		"Failed attempts of the Envoys of this node to reopen an access log, as reported by them. "+
+			"Lines are lost until an attempt succeeds.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].

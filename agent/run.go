@@ -173,7 +173,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 			a.deps.Stopping()
 		}
 		a.log.Info("the agent is stopping")
-		a.deps.Notify(daemon.SdNotifyStopping + "\nSTATUS=stopping: what is under way ends")
+		a.deps.Notify(daemon.SdNotifyStopping + "\nSTATUS=stopping: running requests end")
 		return nil
 	})
 	return g.Wait()
@@ -204,7 +204,7 @@ func (a *Agent) locks(cfg *config.Config) (held []*lockFile, err error) {
 			return held, fmt.Errorf("paths.run cannot be used: %w; make %s writable for the agent's user or set paths.run",
 				err, filepath.Dir(l.path))
 		default:
-			a.log.Error("paths.state cannot be written; the agent goes on in memory", "error", err)
+			a.log.Error("paths.state cannot be written; the agent continues in memory", "error", err)
 		}
 	}
 	return held, nil

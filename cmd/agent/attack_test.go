@@ -288,7 +288,7 @@ func TestAdminSocketsCannotBeTaken(t *testing.T) {
 		t.Errorf("a directory of another user: exit code %d, %s", code, errs)
 	}
 	d := start(t, dir)
-	d.says("what somebody else put in the place")
+	d.says("the path of an admin socket directory is not a directory of its user")
 	if code, out, errs := runWith(bootstrap); code != command.ExitOK || !strings.Contains(out, mine+"/default.web.sock") {
 		t.Errorf("exit code %d, %s", code, errs)
 	}

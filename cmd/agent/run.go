@@ -25,7 +25,7 @@ import (
 func runAgent(ctx context.Context, env *command.Env, cfg *config.Config, reload config.LoadOptions) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	// Who reads the log may go away; by default, that would end the process with the next line.
+	// The reader of the log may exit; by default, the next line would then end the process.
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
@@ -38,7 +38,7 @@ func runAgent(ctx context.Context, env *command.Env, cfg *config.Config, reload 
 	if file != nil {
 		defer file.Close()
 		if err := file.Health(); err != nil {
-			log.Error("log.file cannot be opened; lines go to stderr alone", "file", cfg.Log.File, "error", err)
+			log.Error("log.file cannot be opened; lines go only to stderr", "file", cfg.Log.File, "error", err)
 		}
 		log = slog.New(slog.NewMultiHandler(log.Handler(), newLog(file, cfg.Log.Format, level, false).Handler()))
 	}
@@ -66,9 +66,9 @@ func runAgent(ctx context.Context, env *command.Env, cfg *config.Config, reload 
 	return ag.Run(ctx)
 }
 
-// gcPercent is how much garbage there may be, in percent of what is in use, where that is much; see
-// [agent.Deps]. It is less than Go's 100, since the agent shares its node with what it serves and
-// is idle most of the time. The variable GOGC takes precedence.
+// gcPercent is the allowed garbage in percent of the live heap, if that is large; see [agent.Deps].
+// It is less than Go's 100, because the agent shares its node with the proxies and is idle most of
+// the time. The variable GOGC takes precedence.
 const gcPercent = 40
 
 // limitMemory tells Go's collector of the memory limit of the agent's cgroup, less a tenth for what
@@ -86,8 +86,8 @@ func limitMemory(log *slog.Logger, limit memlimit.Provider) {
 	}
 }
 
-// socketNames are those that socket units give to what they open for the agent
-// (FileDescriptorName=). Which key of the config a socket is for says its address.
+// socketNames are the names of the agent's sockets in socket units (FileDescriptorName=). The
+// address of a socket determines its config key.
 var socketNames = []string{"api", "xds", "log"}
 
 // newLog returns the log of the agent. Lines for the journal have their priority in front.

@@ -103,10 +103,10 @@ spec:
 `,
 }
 
-// told normalizes warnings, so that warnings of documents can be compared with those of status and
-// check. Warnings of the check are compared only by text, because one command names the policy as
-// the cause and the other the proxy.
-func told(resource, reason string) string {
+// normalized returns a comparable form of a warning, so that warnings of documents can be compared
+// with those of status and check. Warnings of the check are compared only by text, because one
+// command names the policy as the cause and the other the proxy.
+func normalized(resource, reason string) string {
 	if i := strings.Index(reason, " (rule "); i >= 0 {
 		reason = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+`).ReplaceAllString(reason[:i], "IP")
 		return reason
@@ -143,14 +143,14 @@ func allWarnings(t *testing.T, socket, dir string) map[string]map[string]bool {
 	}
 	by := map[string]map[string]bool{"validate": {}, "status": {}, "check": {}}
 	for _, w := range v.Warnings {
-		by["validate"][told(cmp.Or(w.Resource, w.File), w.Reason)] = true
+		by["validate"][normalized(cmp.Or(w.Resource, w.File), w.Reason)] = true
 	}
 	for _, p := range s.Problems {
-		by["status"][told(p.Resource, p.Reason)] = true
+		by["status"][normalized(p.Resource, p.Reason)] = true
 	}
 	for _, f := range s.Files {
 		if f.Exposed != "" {
-			by["status"][told(f.Path, f.Exposed)] = true
+			by["status"][normalized(f.Path, f.Exposed)] = true
 		}
 	}
 	for _, x := range c.Checks {
@@ -161,7 +161,7 @@ func allWarnings(t *testing.T, socket, dir string) map[string]map[string]bool {
 				if x.Name == "secrets" {
 					resource, reason, _ = strings.Cut(x.Reason, " ")
 				}
-				by["check"][told(resource, reason)] = true
+				by["check"][normalized(resource, reason)] = true
 			}
 		}
 	}

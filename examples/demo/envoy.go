@@ -86,7 +86,7 @@ func showEnvoy(ctx context.Context, a *agent, dir, envoy string) error {
 	}
 	fmt.Printf("    $ curl %s      answered by both versions\n", url)
 
-	step("Send everything to the second version. Requests go on meanwhile, and none is lost.")
+	step("Send everything to the second version. Requests continue meanwhile, and none fails.")
 	changed := make(chan error, 1)
 	go func() { changed <- a.apply(ctx, routeDocument) }()
 	asked, after := 0, 0

@@ -118,7 +118,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	step("Ask the agent what it sent the client, and what the client said to it.")
+	step("Ask the agent for the config that it sent to the client, and for the client's response.")
 	if err := agent.run(ctx, "inspect", "dataplane", "web", "--type=status"); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	step("Kill the agent without warning. What the client has goes on working.")
+	step("Kill the agent without warning. The client continues with its current config.")
 	agent.kill()
 	if err := client.expect(ctx, second.address); err != nil {
 		return err

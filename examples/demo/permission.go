@@ -39,7 +39,7 @@ spec:
 // showPermission connects two Envoys over mTLS, where a permission decides whether a request is
 // allowed.
 func showPermission(ctx context.Context, a *agent, dir, envoy string) error {
-	step("Start two Envoys in a mesh with mutual TLS. Without a permission nobody gets in, and explain says so.")
+	step("Start two Envoys in a mesh with mutual TLS. Without a permission no client has access, and explain shows this.")
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "the books")
 	}))

@@ -1,5 +1,5 @@
-// Package audit defines what is logged of a request to the API: profiles and levels, and events as
-// single JSON lines in the shape of audit.k8s.io/v1, which readers of Kubernetes audit logs
+// Package audit defines how requests to the API are logged: profiles and levels, and events as
+// single JSON lines in the format of audit.k8s.io/v1, which readers of Kubernetes audit logs
 // understand.
 //
 // The package is pure. It guarantees:

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Profile selects what is logged. Names and meanings are those of OpenShift's audit log profiles.
+// Profile selects the logged requests and their level. Names and meanings are those of OpenShift's
+// audit log profiles.
 type Profile string
 
 const (

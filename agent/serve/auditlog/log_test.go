@@ -129,9 +129,10 @@ func TestDirectoryThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestExampleOfTheAuditLog: 200 MB, 1 file, 7 days. The active file is 200 MB long without taking
-// as much of the disk. Nothing runs for most of the seven days, since the clock of a rotated file
-// looks at it every second; that it was started anew is no reason to keep a file longer.
+// TestExampleOfTheAuditLog checks the documented limits: 200 MB, 1 file, 7 days. The active file is
+// sparse: it is 200 MB long but needs little disk space. The agent is stopped for most of the seven
+// days, because the clock of a rotated file ticks each second. A restart does not extend the
+// retention of a file.
 func TestExampleOfTheAuditLog(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "audit")
 	path := filepath.Join(dir, "audit.log")

@@ -18,9 +18,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
-// TestKindPages runs the commands on the pages of docs/kinds beside their examples, and compares
-// what they print. An example is a block whose first line names its file. The blocks of docs/cli.md
-// that begin with bin/nearside are run with the same files. UPDATE_GOLDEN=1 writes the pages anew.
+// TestKindPages runs the commands on the pages of docs/kinds next to their examples, and compares
+// the output. An example is a block whose first line names its file. The blocks of docs/cli.md that
+// begin with bin/nearside run with the same files. UPDATE_GOLDEN=1 rewrites the pages.
 func TestKindPages(t *testing.T) {
 	top, err := filepath.Abs("../../..")
 	if err != nil {
@@ -82,7 +82,7 @@ func TestKindPages(t *testing.T) {
 	}
 }
 
-// consoles are blocks with commands and what they print.
+// consoles matches blocks with commands and their output.
 var consoles = regexp.MustCompile("(?s)```console\n.*?```")
 
 // example is a block whose first line is a comment with the name of its file.

@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestLogsKnowTheDefaultFormat writes lines of the format that a config has where a policy names
-// none: their status and time can be told.
+// TestLogsKnowTheDefaultFormat reads lines in the format that a config uses if a policy sets none:
+// the command recognizes their status and time.
 func TestLogsKnowTheDefaultFormat(t *testing.T) {
 	dir := t.TempDir()
 	agenttest.Write(t, dir+"/r.yaml", `type: Mesh

@@ -147,7 +147,8 @@ func startTCP(t testing.TB, change ...func(*httpapi.Options)) *testAPI {
 	return a
 }
 
-// TestHosts refuses what a web page reaches by giving a name of its own a loopback address.
+// TestHosts checks that requests of a web page whose host name resolves to a loopback address are
+// refused.
 func TestHosts(t *testing.T) {
 	a := startTCP(t, func(o *httpapi.Options) { o.Access.Token = "s3cret" })
 	for host, want := range map[string]int{
@@ -157,7 +158,7 @@ func TestHosts(t *testing.T) {
 		"127.0.0.1@evil.example": 403, "127.1": 403, "2130706433": 403,
 	} {
 		got := a.do("GET", "/meshes", "", "Host: "+host, "Authorization: Bearer s3cret")
-		if got.status != want && !(want == 403 && got.status == 400) { // net/http refuses some by itself
+		if got.status != want && !(want == 403 && got.status == 400) { // net/http refuses some
 			t.Errorf("Host %s: %d, want %d: %s", host, got.status, want, got.body)
 		}
 	}

@@ -43,8 +43,8 @@ func startLogs(t *testing.T, flushed *[]string) *testAPI {
 	return a
 }
 
-// TestAccessLogs is who sees which streams. Who may not look into everything sees nothing of what
-// is behind the FIFOs of others.
+// TestAccessLogs checks which users see which streams. Users without read access to everything do
+// not see what is behind the FIFOs of others.
 func TestAccessLogs(t *testing.T) {
 	var flushed []string
 	a := startLogs(t, &flushed)

@@ -40,9 +40,9 @@ func withProbes(n int) string {
 	return docs
 }
 
-// TestStatusLooksAtUnconnectedProxies: what is to be said of proxies that nobody asks for is in the
-// status, as far as there is time; what is left is counted. A proxy that is connected is not looked
-// at, nor one of another node.
+// TestStatusLooksAtUnconnectedProxies checks that the status has warnings of proxies that no user
+// queries. It checks as many as the time allows and counts the others. It does not check connected
+// proxies or those of other nodes.
 func TestStatusLooksAtUnconnectedProxies(t *testing.T) {
 	viaAPI := store.Source{Kind: store.SourceAPI}
 	for name, c := range map[string]struct {
@@ -61,7 +61,7 @@ func TestStatusLooksAtUnconnectedProxies(t *testing.T) {
 			"networking: {address: 10.0.1.1, inbound: [{port: 80, tags: {kuma.io/service: s}}]}, "+
 			"probes: {port: 9000, endpoints: [{inboundPort: 80, inboundPath: /, path: /80}]}}")
 		a.reconcile()
-		for range 2 { // the second time from what was found
+		for range 2 { // the second time from the cache
 			if s, warnings := statusOf(a); s.Unchecked != c.unchecked || warnings != c.warning {
 				t.Errorf("%s: %d unchecked, %d warnings", name, s.Unchecked, warnings)
 			}
@@ -69,7 +69,7 @@ func TestStatusLooksAtUnconnectedProxies(t *testing.T) {
 		if c.time == 1 {
 			continue
 		}
-		// What changed is looked at anew, and many may ask at once.
+		// Changed proxies are checked again, and many users may ask at once.
 		a.put(viaAPI, strings.ReplaceAll(withProbes(3),
 			", probes: {port: 9000, endpoints: [{inboundPort: 80, inboundPath: /, path: /80}]}", ""))
 		a.reconcile()

@@ -195,7 +195,8 @@ func (a *testAPI) do(method, path, body string, headers ...string) answer {
 	return answer{method + " " + path, resp.StatusCode, resp.Header, string(b)}
 }
 
-// want checks the status and that a problem is one; parts must stand in the body.
+// want checks the status, and that an error response is a problem document. The body must contain
+// all parts.
 func (a *testAPI) want(got answer, status int, parts ...string) {
 	a.t.Helper()
 	if got.status != status {
@@ -256,7 +257,7 @@ func TestResources(t *testing.T) {
 	if tag == "" {
 		t.Fatal("no ETag")
 	}
-	// What was read can be written back as it is.
+	// A document that was read can be written back unchanged.
 	a.want(a.do("PUT", "/meshes/default/meshtimeouts/t1", got.body), 200, `"unchanged"`)
 	a.want(a.do("GET", "/meshes/default/meshtimeouts/t1", "", "If-None-Match: "+tag), 304)
 

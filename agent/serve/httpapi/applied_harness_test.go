@@ -31,7 +31,7 @@ func (p *proxySet) progress() []rollout.Progress {
 
 func (p *proxySet) watch() (<-chan struct{}, func()) { return p.changed, func() {} }
 
-// set puts proxies in place of those that there were and tells of it.
+// set replaces the proxies and notifies watchers.
 func (p *proxySet) set(list ...rollout.Progress) {
 	p.mu.Lock()
 	p.list = list

@@ -281,9 +281,9 @@ func many(n int) string {
 	return strings.TrimSuffix(strings.Repeat(`"a/b",`, n), ",")
 }
 
-// TestMeshIsAppliedOnceSwitched: a Mesh whose mutual TLS is being switched is pending, with the
-// step, and until proxies have answered what they were sent of the last one. Its revision is the
-// same in all steps.
+// TestMeshIsAppliedOnceSwitched checks that a Mesh whose mutual TLS is being switched is pending,
+// with the step, until the proxies have answered the last step. Its revision is the same in all
+// steps.
 func TestMeshIsAppliedOnceSwitched(t *testing.T) {
 	a, set := startApplied(t)
 	const last = 10 // revision

@@ -95,7 +95,7 @@ func TestDiff(t *testing.T) {
 		t.Errorf("another mesh: %+v", d)
 	}
 
-	// What was written a moment ago, and no pass has seen, counts.
+	// A write counts even if no pass has processed it yet.
 	a.put(store.Source{Kind: store.SourceFile, Detail: "/r/a.yaml"}, slow("9s"))
 	if d := diffOf(a, "", slow("9s")); d.Changed {
 		t.Errorf("compared with an old state: %+v", d)
@@ -203,7 +203,8 @@ func TestDiffFailing(t *testing.T) {
 	}
 }
 
-// TestDryRunTellsDiff asks every write what it would change on proxies.
+// TestDryRunTellsDiff checks that the dry run of every kind of write returns the changes on
+// proxies.
 func TestDryRunTellsDiff(t *testing.T) {
 	a := start(t)
 	a.put(store.Source{Kind: store.SourceAPI}, services+"\n---\n"+slow("5s"))
@@ -229,7 +230,8 @@ func TestDryRunTellsDiff(t *testing.T) {
 	}
 }
 
-// TestDiffBounds compares more than is told, and than causes are looked for.
+// TestDiffBounds compares more proxies than the response lists, and more than causes are computed
+// for.
 func TestDiffBounds(t *testing.T) {
 	now := services + "\n---\n" + strings.NewReplacer("web", "web-2", "10.1.0.3", "10.1.0.4", "10003", "10004").
 		Replace(services[strings.LastIndex(services, "{type: Dataplane"):])

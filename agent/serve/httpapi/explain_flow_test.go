@@ -30,10 +30,10 @@ func TestExplainFlows(t *testing.T) {
 	a.want(ask(strings.Replace(request, `"mesh":"default",`, "", 1)), 200, got.body)
 	a.want(ask(`{"connection":{"from":"client","to":"127.0.0.1:7"}}`), 200, `"verdict":"closed"`, `"servers":[]`)
 
-	// What has no revision any more that the answer is about gets none.
+	// A response about a config whose revision has been replaced names no revision.
 	a.put(store.Source{Kind: store.SourceAPI}, strings.Replace(docs, "10.0.0.9", "10.0.0.7", 1))
 	if again := ask(request); strings.Contains(again.body, "revision") {
-		t.Errorf("a revision is told that is not the one of the config: %s", again.body)
+		t.Errorf("the response names a revision other than that of the config: %s", again.body)
 	}
 
 	for body, parts := range map[string][]string{

@@ -134,7 +134,7 @@ func TestStatusSaysWhatIsInForce(t *testing.T) {
 	}
 }
 
-// TestInForceIsNotInLists: what is worked out for each proxy is left out where many are listed.
+// TestInForceIsNotInLists checks that lists omit the fields that are computed per proxy.
 func TestInForceIsNotInLists(t *testing.T) {
 	a := start(t)
 	a.put(store.Source{Kind: store.SourceAPI}, "type: Mesh\nname: default\n"+redirected)

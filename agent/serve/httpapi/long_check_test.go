@@ -13,9 +13,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// TestWritesAreCheckedWhole has a check that takes a while: what is written is not stored before
-// all proxies were checked, however long that takes, and not stored at all where the last of them
-// would refuse it. A deletion, which is never refused, does not wait for ever.
+// TestWritesAreCheckedWhole has a slow check: a document is stored only after all proxies are
+// checked, however long that takes, and not at all if the last of them would reject the result. A
+// deletion is never refused and has a time limit.
 func TestWritesAreCheckedWhole(t *testing.T) {
 	var bounded, looked atomic.Int64
 	a := start(t, func(o *httpapi.Options) {

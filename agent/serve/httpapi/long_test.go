@@ -47,8 +47,8 @@ func (a *testAPI) signs(ctx context.Context, path, body string) (got answer, sig
 	return answer{status: resp.StatusCode}, signs, nil
 }
 
-// TestLongRequests gives signs of life of them. Who goes away ends the work, and what was asked for
-// is not done.
+// TestLongRequests checks that long requests send progress messages. If the client disconnects, the
+// work ends and the request has no effect.
 func TestLongRequests(t *testing.T) {
 	looked, leave := make(chan struct{}), make(chan struct{})
 	ended := make(chan struct{}, 1)
@@ -82,8 +82,8 @@ func TestLongRequests(t *testing.T) {
 		}
 	}
 
-	// One that goes away while it is looked at what it asks for, after the time in which a request
-	// must be read.
+	// A client that disconnects while its request is being checked, after the time limit for
+	// reading a request.
 	block.Lock()
 	ctx, giveUp := context.WithCancel(t.Context())
 	first := make(chan error, 1)
@@ -103,7 +103,7 @@ func TestLongRequests(t *testing.T) {
 	block.Unlock()
 	a.want(a.do("GET", "/meshes/default/meshtimeouts/t1", ""), 200, `"connectionTimeout":"9s"`)
 
-	// While one is looked at, another one waits, and is told so.
+	// While one request is being checked, another one waits and receives a message about it.
 	block.Lock()
 	second := make(chan answer, 1)
 	go func() {

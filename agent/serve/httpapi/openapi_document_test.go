@@ -117,7 +117,7 @@ func content(s *schema) *yaml.Node {
 	switch s.media {
 	case "":
 		return mapping("application/json", mapping("schema", s.node()))
-	case documents: // decoded by what they are, whatever the header says
+	case documents: // the content selects the decoder, not the header
 		resource := mapping("schema", (&schema{ref: "Resource"}).node())
 		return mapping("application/yaml", resource, "application/json", resource)
 	}
@@ -219,7 +219,7 @@ var apiPrefixes = map[string]string{
 
 var goLink = regexp.MustCompile(`\[(?:[a-z]+\.)?([A-Z]\w*)\]`)
 
-// of returns the schema of the type of a value, or what stands for a media type.
+// of returns the schema of the type of a value, or of a media type.
 func (b *specification) of(v any) *schema {
 	switch v := v.(type) {
 	case nil:

@@ -11,10 +11,10 @@ type operation struct {
 	id, does string
 	query    string // names of parameters
 	headers  string // names of headers
-	body     any    // a value of its type, a media type for what is no JSON, or nil
-	answer   any    // the same of the answer; nil is none
-	// try is what the test asks for in the place of the path, and sends what it sends; refused says
-	// that the agent of the test cannot answer.
+	body     any    // a value of its type, a media type unless it is JSON, or nil
+	answer   any    // the same for the response; nil: no body
+	// try replaces the path in the request of the test, and send is its body. refused reports that
+	// the agent of the test cannot answer.
 	try, send string
 	refused   bool
 }

@@ -23,7 +23,7 @@ import (
 
 // schema is the part of JSON Schema that the documents of the API need.
 type schema struct {
-	media  string // of what is no JSON
+	media  string // unless it is JSON
 	ref    string // of components
 	typ    string // "" is anything
 	format string
@@ -241,7 +241,7 @@ func (b *specification) members(t reflect.Type, pkg string, s *schema) {
 			c.about = about
 			of = &c
 		}
-		s.fields = slices.DeleteFunc(s.fields, func(x field) bool { return x.name == tag }) // of what is embedded
+		s.fields = slices.DeleteFunc(s.fields, func(x field) bool { return x.name == tag }) // of embedded structs
 		s.fields = append(s.fields, field{tag, !optional, of})
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Documents that have no type of their own in the package.
+// Documents without a separate type in the package.
 type (
 	resourceDoc struct { // a resource in its universal form
 		Type             string            `json:"type"`
@@ -71,8 +71,8 @@ func (talkative) Levels(_ context.Context, set map[string]string) (map[string]st
 	return map[string]string{"admin": "info", "upstream": cmp.Or(set["upstream"], "info")}, nil
 }
 
-// TestOpenAPI holds docs/openapi.yaml to the routes of the server, to the types of its documents
-// with their comments, and to what it answers. UPDATE_GOLDEN=1 writes the file anew.
+// TestOpenAPI compares docs/openapi.yaml with the routes of the server, the types and comments of
+// its documents, and its responses. UPDATE_GOLDEN=1 rewrites the file.
 func TestOpenAPI(t *testing.T) {
 	a := start(t, func(o *httpapi.Options) {
 		counted := prometheus.NewCounter(prometheus.CounterOpts{Name: "nearside_one_total", Help: "One."})

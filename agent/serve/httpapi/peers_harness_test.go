@@ -22,7 +22,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// helperEnv makes the test binary a client of its own user; see helper.
+// helperEnv makes the test binary a client that runs as another user; see helper.
 const helperEnv = "NEARSIDE_INSPECT_HELPER"
 
 func TestMain(m *testing.M) {
@@ -72,7 +72,7 @@ func helper(args []string) error {
 	return errors.New("no such helper")
 }
 
-// request is one that another user makes, and reply what is answered.
+// request is a request of another user, and reply is the response.
 type (
 	request struct{ Socket, Method, Path, Body string }
 	reply   struct {
@@ -152,7 +152,7 @@ func hold(socket string, n, most int, request string) error {
 	}
 	wait(20 * time.Second)
 	answers := make(chan bool)
-	for _, c := range held { // what is closed, or answered without having been finished, is refused
+	for _, c := range held { // refused if closed, or answered before the request ends
 		go func() {
 			line, err := bufio.NewReader(c).ReadString('\n')
 			var timeout net.Error
@@ -172,7 +172,7 @@ func hold(socket string, n, most int, request string) error {
 	return err
 }
 
-// another starts the helper as another user. Root alone can.
+// another starts the helper as another user, which requires root.
 func another(t *testing.T, uid uint32, groups []uint32, args ...string) *exec.Cmd {
 	t.Helper()
 	if os.Getuid() != 0 {

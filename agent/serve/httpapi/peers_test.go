@@ -128,9 +128,8 @@ func TestOneUserNeverTakesAllConnections(t *testing.T) {
 	}
 }
 
-// TestOneUserNeverShutsOutOthersOverTCP has one user send wrong tokens and hold all connections
-// that he gets. A token of another user that was never seen before is looked at, and the one of the
-// token file too.
+// TestOneUserNeverShutsOutOthersOverTCP has one user send wrong tokens and hold as many connections
+// as possible. The agent still verifies a new token of another user, and the one of the token file.
 func TestOneUserNeverShutsOutOthersOverTCP(t *testing.T) {
 	wrong := atomic.Int64{}
 	a := startTCP(t, func(o *httpapi.Options) {

@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// TestRenderCacheIsBounded puts more into a cache than it holds: what was used last stays, and the
-// whole is bounded.
+// TestRenderCacheIsBounded puts more into a cache than its capacity: the most recently used entries
+// stay, and the total size is bounded.
 func TestRenderCacheIsBounded(t *testing.T) {
 	var c httpapi.RenderCache
 	key := func(i int) generate.RenderKey { return generate.RenderKey{TypeURL: "t", Version: fmt.Sprint(i)} }

@@ -77,8 +77,8 @@ func startRoles(t testing.TB) *testAPI {
 	return a
 }
 
-// TestEveryRouteIsGuarded asks every route as somebody without a token and as somebody without a
-// role.
+// TestEveryRouteIsGuarded queries every route without a token, and with the token of a user without
+// a role.
 func TestEveryRouteIsGuarded(t *testing.T) {
 	a := startRoles(t)
 	fill := strings.NewReplacer("{$}", "", "{plural}", "meshtimeouts", "{mesh}", "default", "{name}", "web-1")
@@ -120,7 +120,7 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 	}
 }
 
-// TestRoles is the table of who is answered what.
+// TestRoles is the table of responses by role.
 func TestRoles(t *testing.T) {
 	mt := func(mesh, name, timeout string) string {
 		return fmt.Sprintf(`{"type":"MeshTimeout","mesh":%q,"name":%q,"spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"},"default":{"connectionTimeout":%q}}]}}`, mesh, name, timeout)
@@ -293,8 +293,8 @@ func TestWhoamiAndCan(t *testing.T) {
 	}
 }
 
-// TestWrongTokens sends more wrong tokens than are verified: right ones are answered all the same,
-// and what is refused is counted.
+// TestWrongTokens sends more wrong tokens than the agent verifies: valid tokens still work, and
+// refused requests are counted.
 func TestWrongTokens(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	verified := map[string]int{}

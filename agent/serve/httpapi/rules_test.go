@@ -105,7 +105,7 @@ func TestRules(t *testing.T) {
 		t.Errorf("the rules computed offline are others: %s", b)
 	}
 
-	// A mesh whose policies nobody has indexed has none.
+	// A mesh without a policy index has none.
 	doc, _, err = explain.ProxyRules(&generate.Mesh{View: m.View}, "web", explain.RulesOptions{})
 	if err != nil || len(doc.Rules) > 0 {
 		t.Errorf("%+v, %v", doc, err)

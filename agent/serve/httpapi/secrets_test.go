@@ -19,7 +19,8 @@ func providedMesh(cert, key []byte, more string) string {
 		more, c, k)
 }
 
-// TestSecretsOfTheAPI: no answer shows a key; what was read can be written back, and keeps it.
+// TestSecretsOfTheAPI checks that no response shows a key, and that a document that was read keeps
+// its key when it is written back.
 func TestSecretsOfTheAPI(t *testing.T) {
 	a := start(t)
 	a.reconcile()

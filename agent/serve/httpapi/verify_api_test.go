@@ -55,7 +55,7 @@ func TestWriteIsRefusedThatWouldBreakAProxy(t *testing.T) {
 	if a.store.Snapshot() != before {
 		t.Error("something was stored")
 	}
-	// What breaks nothing is stored.
+	// A patch that breaks no proxy is stored.
 	a.want(a.do("PUT", "/meshes/default/meshproxypatches/bad", strings.Replace(bad, "10.1.0.3", "10.9.9.9", 1)), 201,
 		`"warnings":[]`)
 	// It came in by another way, was mended, and is not brought back.
@@ -92,7 +92,7 @@ func TestOnlyTheProxiesConcernedAreLookedAt(t *testing.T) {
 	a := start(t, func(o *httpapi.Options) { o.Proxies = func() []api.ProxyStatus { return connected } })
 	a.put(store.Source{Kind: store.SourceAPI}, services)
 	a.reconcile()
-	// Only svc-1 is connected, and web alone would break.
+	// Only svc-1 is connected, and only web would break.
 	a.want(a.do("POST", "/v1/apply", kindtest.Breaking("bad", "{kind: Mesh}")), 200)
 	connected[0].Name = "web"
 	// it is broken by now

@@ -140,9 +140,9 @@ func grown(before, now map[string]uint64) bool {
 	return false
 }
 
-// settle waits until no config change is in progress: all clusters and listeners are warmed,
+// awaitIdle waits until no config change is in progress: all clusters and listeners are warmed,
 // replaced ones have drained, and the worker has processed all earlier updates.
-func (p *proxy) settle(t testing.TB) {
+func (p *proxy) awaitIdle(t testing.TB) {
 	t.Helper()
 	agenttest.Eventually(t, "the Envoy "+p.id+" has warmed up and drained", func() bool {
 		return !grown(nil, p.stats(t, `warming_clusters$|total_listeners_warming$|draining$`))

@@ -48,9 +48,9 @@ func shapes() []scene {
 			headers: map[string]string{"x-answer": "500"}, after: func(t testing.TB, w *world) {
 				// Both failures could come from one server, and other servers respond with 503 too.
 				// The log of the client's proxy identifies the server.
-				again := with(plain("a failure", ""), "x-answer", "500")
+				failing := with(plain("a failure", ""), "x-answer", "500")
 				agenttest.Eventually(t, "both servers are ejected", func() bool {
-					return w.send(t, &again, w.address(t, &again)).record.Flags == "UH"
+					return w.send(t, &failing, w.address(t, &failing)).record.Flags == "UH"
 				})
 			}},
 		lost(plain("nobody is left", "503"), "what servers have answered before"),

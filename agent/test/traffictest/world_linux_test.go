@@ -224,7 +224,7 @@ func (w *world) live(t testing.TB) {
 	for _, p := range w.proxies {
 		p.live(t)
 	}
-	w.settle(t)
+	w.awaitIdle(t)
 }
 
 // workloads starts the servers of the mesh.
@@ -272,7 +272,7 @@ func (w *world) apply(t testing.TB, docs string, without ...resource.Key) {
 		want[k] = doc
 	}
 	if w.put(t, want) {
-		w.settle(t)
+		w.awaitIdle(t)
 	}
 }
 
@@ -320,8 +320,8 @@ func (w *world) put(t testing.TB, want map[resource.Key]string) bool {
 	return true
 }
 
-// settle waits until every proxy has applied its config, or the accepted subset of it.
-func (w *world) settle(t testing.TB) {
+// awaitIdle waits until every proxy has applied its config, or the accepted subset of it.
+func (w *world) awaitIdle(t testing.TB) {
 	t.Helper()
 	agenttest.Eventually(t, "all proxies are in sync", func() bool {
 		n := 0
@@ -337,7 +337,7 @@ func (w *world) settle(t testing.TB) {
 	})
 	// Check all proxies first: a connection that one proxy drains is open at another one.
 	for _, p := range w.proxies {
-		p.settle(t)
+		p.awaitIdle(t)
 	}
 	for _, p := range w.proxies {
 		p.pass(t)

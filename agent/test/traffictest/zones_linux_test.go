@@ -61,7 +61,7 @@ func TestTrafficZones(t *testing.T) {
 	_, err = east.Api().Wait(t.Context(), api.Wait{Type: "MeshTrafficPermission", Mesh: "default", Name: "all",
 		For: api.ForApplied, Timeout: agenttest.LongestWait})
 	agenttest.Do(t, err)
-	w.settle(t)
+	w.awaitIdle(t)
 	for _, r := range []row{
 		{what: "HTTP denied there", to: "backend.mesh:80", say: get, want: "403", beyond: "what the other zone says"},
 		{what: "TCP denied there", to: "db.mesh:80", say: aLine, want: closed, beyond: "what the other zone says"},

@@ -19,9 +19,9 @@ import (
 
 func main() {
 	owner := flag.Int("owner", 65532, "user and group that own the directories")
-	wait := flag.String("wait-for", "", "socket that somebody is to listen on, before this ends")
+	wait := flag.String("wait-for", "", "socket to wait for: exit only when a process listens on it")
 	var secrets []string
-	flag.Func("secret", "SOURCE=DESTINATION: a file that the owner alone is to read, copied anew each time; repeatable",
+	flag.Func("secret", "SOURCE=DESTINATION: file to copy so that only the owner can read it; repeatable",
 		func(v string) error {
 			secrets = append(secrets, v)
 			return nil
@@ -41,7 +41,7 @@ func main() {
 		}
 	}
 	if *wait != "" && !await(*wait, *patience) {
-		fmt.Fprintf(os.Stderr, "nobody listens on %s after %s: lines of access logs may be lost at the next restart\n",
+		fmt.Fprintf(os.Stderr, "no process listens on %s after %s: access log lines may be lost at the next restart\n",
 			*wait, *patience)
 	}
 }

@@ -162,7 +162,7 @@ func checkReadiness(t *selfTest, s *api.Status) {
 		"state": "free space below paths.state, or make it writable for the agent's user; " +
 			"nearside config show prints the path",
 		"space":  "free space on that file system",
-		"config": "the agent is starting; its log says what it waits for",
+		"config": "the agent is starting; its log shows the reason for the wait",
 		"access": "docs/security.md explains each default; leave the key unchanged if that is intended",
 		"tokens": "nearside token keys lists the keys; see docs/tokens.md",
 		"envoy":  "set ENVOY_BIN of the agent to the path of an Envoy, or unset it",
@@ -230,11 +230,11 @@ func checkProxies(t *selfTest, list []api.Proxy) {
 	t.add(CheckOK, "proxies", "", "%s", text.Counts(total))
 	for _, x := range []struct{ state, level, name, hint string }{
 		{"rejected", checkFail, "rejected",
-			"nearside inspect dataplane NAME -m MESH --type=status shows what is withheld, and which policy causes it"},
+			"nearside inspect dataplane NAME -m MESH --type=status shows the withheld resources and their policy"},
 		{"unknown", checkWarn,
 			"unknown", "apply the Dataplane, or start its Envoy with it: nearside bootstrap --dataplane FILE"},
 		{"pending", checkWarn, "pending", "the proxy should acknowledge soon, unless it hangs; " +
-			"nearside inspect dataplane NAME -m MESH --type=status shows what is not acknowledged"},
+			"nearside inspect dataplane NAME -m MESH --type=status shows the resources without an acknowledgement"},
 	} {
 		if found := by[x.state]; len(found) > 0 {
 			names := text.Each(found[:min(len(found), 3)], func(p api.Proxy) string {

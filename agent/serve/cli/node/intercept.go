@@ -74,7 +74,7 @@ func (p *netnsFlags) open() (*intercept.Namespace, error) {
 	return intercept.OpenNamespace(path)
 }
 
-// interceptFlags select what is redirected.
+// interceptFlags select the redirected connections.
 type interceptFlags struct {
 	netnsFlags
 	spec                            intercept.Spec
@@ -114,7 +114,7 @@ redirection starts with the agent. It is 77 if a capability is missing.`,
   nearside intercept install --cgroup system.slice/shop.service
   nearside intercept install --pid 4711 --outbound --inbound \
     --envoy-user 5678 --exclude-inbound-port 22`,
-		Args: command.Args(0, 0, "no arguments: flags select what is redirected"),
+		Args: command.Args(0, 0, "no arguments: flags select the redirected connections"),
 	}
 	f.add(cmd)
 	flags := cmd.Flags()

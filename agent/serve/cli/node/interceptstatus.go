@@ -52,7 +52,7 @@ func interceptStatusCommand(env *command.Env) *cobra.Command {
 	var p netnsFlags
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what is redirected, and whether it works",
+		Short: "Show redirections, and whether they work",
 		Long: `Shows every recorded installation, or the one of a network namespace with --netns or --pid: what is
 redirected, for whom, and how often. For DNS, the command sends canary queries over UDP, TCP, IPv4,
 and IPv6 to an address that only the agent answers for.

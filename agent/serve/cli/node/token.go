@@ -140,7 +140,7 @@ The first token also creates the first signing key.`,
 		case zone && (fl.Changed("mesh") || len(c.Services) > 0):
 			return command.Usagef("--mesh and --service cannot be used with --proxy-type %s, which covers all meshes", typ)
 		case validFor <= 0 || validFor > token.MaxValidity:
-			return command.Usagef("--valid-for %s is invalid; give a duration above 0 and at most %s (10 years)",
+			return command.Usagef("--valid-for %s is invalid; give a positive duration of up to %s (10 years)",
 				validFor, token.MaxValidity)
 		}
 		c.Audience = token.AudienceAPI

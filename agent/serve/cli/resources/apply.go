@@ -111,8 +111,8 @@ func rankOf(k resource.Key) int {
 	return 0
 }
 
-// deleteFiles deletes the resources in files, one request each. It stops at the first error, and
-// keeps what it has deleted.
+// deleteFiles deletes the resources in files, one request each. It stops at the first error and
+// does not restore resources that are already deleted.
 func deleteFiles(ctx context.Context, env *command.Env, f *command.FileFlags, format string, dryRun bool) error {
 	o, err := command.ForAgent(env, f)
 	if err != nil {

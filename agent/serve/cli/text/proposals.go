@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/plural"
 )
 
-// RefusalsProposal prints the proposed policy. What the proposal omits goes to notes.
+// RefusalsProposal prints the proposed policy. Notes about omitted connections go to notes.
 func RefusalsProposal(w, notes io.Writer, p *traffic.PassthroughProposal) {
 	Printf(w, "%s", Layout(p.Policy))
 	if p.Policy == "" {

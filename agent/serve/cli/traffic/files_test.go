@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
-// TestUnreadableLogs is what is said of files that cannot be read, and the exit code.
+// TestUnreadableLogs checks the messages about unreadable files, and the exit code.
 func TestUnreadableLogs(t *testing.T) {
 	for _, c := range []struct {
 		err  error
