@@ -37,7 +37,7 @@ func TestMemoryIsShort(t *testing.T) {
 
 	percent.Store(85)
 	_, err := r.Ask(&core.Node{Id: "default.other"}, nil).Recv()
-	for _, part := range []string{"170 MiB are in use of the 200 MiB", "MemoryMax="} {
+	for _, part := range []string{"170 MiB of its limit of 200 MiB are in use", "MemoryMax="} {
 		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), part) {
 			t.Errorf("a proxy that comes is told %v, want %q", err, part)
 		}
