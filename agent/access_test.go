@@ -120,8 +120,8 @@ func TestWhoMayWhat(t *testing.T) {
 			var acts []agenttest.Act
 			for _, n := range of {
 				act := cases[n].act
-				written := fmt.Sprintf("t%d-%d", n, i) // each user writes a different resource
-				act.Path, act.Body = strings.Replace(act.Path, "NAME", written, 1), strings.Replace(act.Body, "%s", written, 1)
+				output := fmt.Sprintf("t%d-%d", n, i) // each user writes a different resource
+				act.Path, act.Body = strings.Replace(act.Path, "NAME", output, 1), strings.Replace(act.Body, "%s", output, 1)
 				act.NodeID, act.Dataplane = strings.Replace(act.NodeID, "own-", fmt.Sprintf("own-%d", n), 1),
 					strings.Replace(act.Dataplane, "own-", fmt.Sprintf("own-%d", n), 1)
 				switch act.Do {

@@ -129,9 +129,9 @@ func (r records) SetRoute(x logs.Route) error {
 // runLogs delivers log lines until ctx ends. It keeps the files open until all writers have
 // stopped.
 func (a *Agent) runLogs(ctx context.Context) error {
-	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
+	retain, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var g errgroup.Group
-	g.Go(func() error { return a.files.Run(keep) })
+	g.Go(func() error { return a.files.Run(retain) })
 	if a.otlp != nil {
 		g.Go(func() error { return a.relay.Run(ctx, a.otlp) })
 	}
@@ -175,17 +175,17 @@ func (a *Agent) logStreams() []api.LogStream {
 // logsCheck reports problems of access logs. They do not affect readiness, because they do not stop
 // traffic.
 func (a *Agent) logsCheck() api.Check {
-	trouble := a.logs.Problems()
+	problem := a.logs.Problems()
 	if why := a.receivers.Health(); why != "" {
-		trouble = append(trouble, why)
+		problem = append(problem, why)
 	}
-	if len(trouble) == 0 {
+	if len(problem) == 0 {
 		return api.Check{Name: "access-logs", OK: true, Reason: "all lines go where they are to go"}
 	}
 	const most = 5
 	more := ""
-	if n := len(trouble) - most; n > 0 {
-		trouble, more = trouble[:most], plural.Form(n, "; and 1 more", "; and %d more")
+	if n := len(problem) - most; n > 0 {
+		problem, more = problem[:most], plural.Form(n, "; and 1 more", "; and %d more")
 	}
-	return api.Check{Name: "access-logs", OK: true, Degraded: true, Reason: strings.Join(trouble, "; ") + more}
+	return api.Check{Name: "access-logs", OK: true, Degraded: true, Reason: strings.Join(problem, "; ") + more}
 }

@@ -66,10 +66,10 @@ func (a *Agent) openRenewer(cfg *config.Config) error {
 
 // runHeld runs the parts whose files outlive the agent, and their holder, until ctx ends.
 func (a *Agent) runHeld(ctx context.Context) error {
-	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
+	retain, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var holder errgroup.Group
 	if a.holder != nil {
-		holder.Go(func() error { return a.holder.Run(keep) })
+		holder.Go(func() error { return a.holder.Run(retain) })
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.runLogs(ctx) })
@@ -105,26 +105,26 @@ func (a *Agent) interceptionCheck() []api.Check {
 	}
 	c := api.Check{Name: "interception", OK: true,
 		Reason: plural.Form(len(list), "1 redirection is", "%d redirections are") + " kept alive"}
-	var trouble []string
+	var problem []string
 	for _, s := range list {
 		if s.Reason != "" {
 			where := s.Netns
 			if where == "" {
 				where = "the agent's network namespace"
 			}
-			trouble = append(trouble, where+": "+s.Reason)
+			problem = append(problem, where+": "+s.Reason)
 		}
 	}
 	for _, err := range faults {
-		trouble = append(trouble, err.Error())
+		problem = append(problem, err.Error())
 	}
-	if n := len(trouble); n > 0 {
+	if n := len(problem); n > 0 {
 		const most = 3
 		more := ""
 		if n > most {
-			trouble, more = trouble[:most], plural.Form(n-most, "; and 1 more", "; and %d more")
+			problem, more = problem[:most], plural.Form(n-most, "; and 1 more", "; and %d more")
 		}
-		c.Degraded, c.Reason = true, strings.Join(trouble, "; ")+more
+		c.Degraded, c.Reason = true, strings.Join(problem, "; ")+more
 	}
 	return []api.Check{c}
 }

@@ -64,8 +64,8 @@ func TestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	again := agenttest.Up(t, dir, agent.Deps{}, "dns.listen="+at)
-	if got := lookup(t, again.Addrs().DNS[0], "web.mesh."); !virtual(got) {
+	second := agenttest.Up(t, dir, agent.Deps{}, "dns.listen="+at)
+	if got := lookup(t, second.Addrs().DNS[0], "web.mesh."); !virtual(got) {
 		t.Errorf("an agent that has read its state answers %s at once", got)
 	}
 }

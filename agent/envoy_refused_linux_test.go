@@ -259,8 +259,8 @@ func TestRefusedConnections(t *testing.T) {
 	acknowledged()
 	all := "TLS true, without a name true, a line true, permitted true"
 	agenttest.Eventually(t, "what was refused is allowed", func() bool { return visits() == all })
-	if _, again := propose(3); len(again.Matches) > 0 || len(again.Allowed) != 3 {
-		t.Errorf("still proposed: %+v", again)
+	if _, second := propose(3); len(second.Matches) > 0 || len(second.Allowed) != 3 {
+		t.Errorf("still proposed: %+v", second)
 	}
 
 	// A closed passthrough matches every connection, and its filter chain has the log.

@@ -71,8 +71,8 @@ func TestCheckedOnce(t *testing.T) {
 		!strings.HasSuffix(first[0], "; the same on 49 more proxies") {
 		t.Errorf("%d checks, problems %q", *count, first)
 	}
-	if again := agenttest.Pass(r); *count != n || !slices.Equal(again, first) {
-		t.Errorf("%d checks without a change, problems %q", *count, again)
+	if second := agenttest.Pass(r); *count != n || !slices.Equal(second, first) {
+		t.Errorf("%d checks without a change, problems %q", *count, second)
 	}
 	p.Taken["default.web-0"] = p.Of("default.web-0").Resources[draft.RankListener]
 	if agenttest.Pass(r); *count != n || len(p.Withheld["default.web-0"]) != 0 {
@@ -128,9 +128,9 @@ func TestEndpointsAreCheckedAlone(t *testing.T) {
 			return x.Check(c, had)
 		},
 		Generate: func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
-			made, err := generate.Generate(in, prev, memo)
+			created, err := generate.Generate(in, prev, memo)
 			if err != nil || heavy == 0 {
-				return made, err
+				return created, err
 			}
 			one := &endpointv3.LbEndpoint{LoadBalancingWeight: wrapperspb.UInt32(heavy),
 				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
@@ -141,7 +141,7 @@ func TestEndpointsAreCheckedAlone(t *testing.T) {
 			body, err := proto.Marshal(&endpointv3.ClusterLoadAssignment{ClusterName: "svc",
 				Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{one, one}}}})
 			agenttest.Do(t, err)
-			next, sealed, rank := *made, *made.Sealed, draft.Rank(draft.TypeEndpoint)
+			next, sealed, rank := *created, *created.Sealed, draft.Rank(draft.TypeEndpoint)
 			list := slices.Clone(sealed.Resources[rank])
 			list[slices.IndexFunc(list, func(r *draft.Resource) bool { return r.Name == "svc" })] = draft.NewResource(rank,
 				"svc", body)

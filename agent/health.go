@@ -116,11 +116,11 @@ func (a *Agent) reconcileCheck() api.Check {
 	}
 	c := api.Check{Name: "config", OK: true, Reason: fmt.Sprintf("made from revision %d", last.Revision)}
 	if n, since := a.rollout.Unserved(); n > 0 {
-		if took := a.deps.Now().Sub(since); took > slowAfter {
+		if elapsed := a.deps.Now().Sub(since); elapsed > slowAfter {
 			c.Degraded = true
 			c.Reason = fmt.Sprintf("%s for their config, the first for %s: the agent has too little processor time for so "+
 				"many at once; they are served one after the other. Give it more (CPUQuota=, resources.limits.cpu), "+
-				"or see nearside debug pprof", plural.Form(n, "1 proxy waits", "%d proxies wait"), took.Round(time.Second))
+				"or see nearside debug pprof", plural.Form(n, "1 proxy waits", "%d proxies wait"), elapsed.Round(time.Second))
 		}
 	}
 	return c

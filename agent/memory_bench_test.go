@@ -275,7 +275,7 @@ func (c fullClient) session(ctx context.Context, conn *grpc.ClientConn, full fun
 				has[r.TypeUrl][x.Name] = true
 			case r.TypeUrl == draft.TypeCluster && !strings.HasPrefix(x.Name, "svc-"):
 			default:
-				if _, again := to[x.Name]; !again {
+				if _, second := to[x.Name]; !second {
 					to[x.Name] = false
 					names = append(names, x.Name)
 				}

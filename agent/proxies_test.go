@@ -221,8 +221,8 @@ func TestUnknownNodeIsTold(t *testing.T) {
 					t.Errorf("the error %q does not say %s", err, want)
 				}
 			}
-			if took := time.Since(began); took > 15*time.Second {
-				t.Errorf("told after %s; Envoy waits 15 s for its first config", took)
+			if elapsed := time.Since(began); elapsed > 15*time.Second {
+				t.Errorf("told after %s; Envoy waits 15 s for its first config", elapsed)
 			}
 			agenttest.ByAPI(t, n.store, agenttest.DataplaneText("default", "web", "10.0.0.1"))
 			p.Connect(n.conn, delta)
@@ -230,8 +230,8 @@ func TestUnknownNodeIsTold(t *testing.T) {
 			if got := p.next(); got != "Cluster localhost:80" {
 				t.Errorf("got %q", got)
 			}
-			if took := time.Since(began); took > time.Second {
-				t.Errorf("served after %s", took)
+			if elapsed := time.Since(began); elapsed > time.Second {
+				t.Errorf("served after %s", elapsed)
 			}
 			p.end()
 		})
@@ -294,8 +294,8 @@ func TestEnvoyIsAnEndpoint(t *testing.T) {
 		guest.end()
 		gone := time.Now()
 		changed()
-		if took := time.Since(gone); took < 30*time.Second || took > 31*time.Second {
-			t.Errorf("gone after %s, want the grace time of 30 s", took)
+		if elapsed := time.Since(gone); elapsed < 30*time.Second || elapsed > 31*time.Second {
+			t.Errorf("gone after %s, want the grace time of 30 s", elapsed)
 		}
 
 		// The Envoy reconnects with another Dataplane, which remains over a short disconnection.

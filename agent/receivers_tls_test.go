@@ -43,16 +43,16 @@ func certificateOf(t *testing.T, serial int64) (cert, key []byte) {
 func TestReceiverCertificatesAreReplaced(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
-	place := func(name string, content []byte) {
+	position := func(name string, content []byte) {
 		t.Helper()
 		path := filepath.Join(dir, name)
 		agenttest.Do(t, os.WriteFile(path+".new", content, 0o600), os.Rename(path+".new", path))
 	}
 	cert, key := certificateOf(t, 1)
 	firstCA, firstKey := certificateOf(t, 10)
-	place("cert", cert)
-	place("key", key)
-	place("ca", firstCA)
+	position("cert", cert)
+	position("key", key)
+	position("ca", firstCA)
 	r := agenttest.Up(t, dir, agent.Deps{},
 		fmt.Sprintf(`accessLog.receivers=[{name: a, address: "127.0.0.1:0", file: a.log, tls: {cert: %[1]s/cert, key: %[1]s/key, clientCA: %[1]s/ca}}]`, dir))
 	dial := func(cert, key []byte) (*tls.Conn, int64, error) {
@@ -91,7 +91,7 @@ func TestReceiverCertificatesAreReplaced(t *testing.T) {
 		t.Fatalf("serial %d", serial)
 	}
 
-	place("cert", []byte("garbage"))
+	position("cert", []byte("garbage"))
 	agenttest.Eventually(t, "it is told", func() bool {
 		return strings.Contains(r.Receivers()[0].Health, "tls.cert and tls.key: ") &&
 			strings.Contains(r.Receivers()[0].Health, "the previous certificates stay in use")
@@ -103,8 +103,8 @@ func TestReceiverCertificatesAreReplaced(t *testing.T) {
 	}
 
 	cert, key = certificateOf(t, 2)
-	place("key", key)
-	place("cert", cert)
+	position("key", key)
+	position("cert", cert)
 	agenttest.Eventually(t, "the new one is served", func() bool {
 		c, serial, err := dial(firstCA, firstKey)
 		agenttest.Do(t, err)
@@ -115,7 +115,7 @@ func TestReceiverCertificatesAreReplaced(t *testing.T) {
 	}
 
 	nextCA, nextKey := certificateOf(t, 11)
-	place("ca", nextCA)
+	position("ca", nextCA)
 	agenttest.Eventually(t, "clients of the new authority are taken", func() bool {
 		c, _, err := dial(nextCA, nextKey)
 		return err == nil && stored(c)

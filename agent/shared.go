@@ -19,7 +19,7 @@ func (s *sharedTags) Drop() {
 }
 
 // Share returns the known tags of a key, or adds those of made.
-func (s *sharedTags) Share(key []byte, made func() map[string]string) map[string]string {
+func (s *sharedTags) Share(key []byte, created func() map[string]string) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known := s.known[string(key)]; known != nil {
@@ -28,7 +28,7 @@ func (s *sharedTags) Share(key []byte, made func() map[string]string) map[string
 	if s.known == nil || len(s.known) >= maxSharedTags {
 		s.known = map[string]map[string]string{}
 	}
-	out := made()
+	out := created()
 	s.known[string(key)] = out
 	return out
 }

@@ -42,10 +42,10 @@ func TestDeliveryWhileDiskStalls(t *testing.T) {
 	}
 
 	stalled.Store(true)
-	written := make(chan error, 1)
+	output := make(chan error, 1)
 	go func() {
 		_, err := r.Api().Apply(t.Context(), []byte(agenttest.Meshes("other")), false)
-		written <- err
+		output <- err
 	}()
 	<-waits
 	agenttest.Write(t, file, agenttest.WebFile("a", "b"))
@@ -68,13 +68,13 @@ func TestDeliveryWhileDiskStalls(t *testing.T) {
 		t.Errorf("a write that is not on disk is seen: %s", got)
 	}
 	select {
-	case err := <-written:
+	case err := <-output:
 		t.Errorf("the write is acknowledged: %v", err)
 	default:
 	}
 	stalled.Store(false)
 	close(open)
-	agenttest.Do(t, <-written)
+	agenttest.Do(t, <-output)
 	r.Want("default@web.yaml other@api")
 	agenttest.Do(t, r.Stop())
 }

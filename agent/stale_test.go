@@ -72,8 +72,8 @@ func TestReturnsAfterDelete(t *testing.T) {
 		if got, err := back.recv(); status.Code(err) != codes.NotFound {
 			t.Errorf("got %q and %v, want NotFound", got, err)
 		}
-		if took := time.Since(began); took < 10*time.Second || took > 11*time.Second {
-			t.Errorf("told after %s", took)
+		if elapsed := time.Since(began); elapsed < 10*time.Second || elapsed > 11*time.Second {
+			t.Errorf("told after %s", elapsed)
 		}
 	})
 }

@@ -44,37 +44,37 @@ func (w *watchdog) run(ctx context.Context) {
 }
 
 func (w *watchdog) look() {
-	since, took := w.stuck()
+	since, elapsed := w.stuck()
 	switch {
-	case took == 0:
+	case elapsed == 0:
 		if w.timeout > 0 {
 			w.notify(daemon.SdNotifyWatchdog)
 		}
 	case !since.Equal(w.logged):
 		w.logged = since
 		w.log.Error("a reconciliation is stuck; the service manager is not told any more that the agent works",
-			"since", since, "took", took, "stack", passStack())
+			"since", since, "took", elapsed, "stack", passStack())
 	}
 }
 
 // stuck returns the start and the duration of a stuck pass, or 0.
-func (w *watchdog) stuck() (since time.Time, took time.Duration) {
+func (w *watchdog) stuck() (since time.Time, elapsed time.Duration) {
 	if since = w.busySince(); since.IsZero() {
 		return since, 0
 	}
-	if took = w.now().Sub(since); took <= stuckAfter {
+	if elapsed = w.now().Sub(since); elapsed <= stuckAfter {
 		return since, 0
 	}
-	return since, took
+	return since, elapsed
 }
 
 // reason says that a pass is stuck, or returns "".
 func (w *watchdog) reason() string {
-	_, took := w.stuck()
-	if took == 0 {
+	_, elapsed := w.stuck()
+	if elapsed == 0 {
 		return ""
 	}
-	return fmt.Sprintf("one reconciliation takes %s already; restart the agent and report it", took.Round(time.Second))
+	return fmt.Sprintf("one reconciliation takes %s already; restart the agent and report it", elapsed.Round(time.Second))
 }
 
 // maxStacks bounds the stacks to search, in bytes.

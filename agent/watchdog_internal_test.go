@@ -61,10 +61,10 @@ func TestWatchdog(t *testing.T) {
 			return generate.Generate(in, prev, memo)
 		}})
 		var log bytes.Buffer
-		var told atomic.Int64
+		var reported atomic.Int64
 		w := &watchdog{busySince: r.BusySince, now: time.Now, timeout: 3 * time.Second,
 			log: slog.New(slog.NewTextHandler(&log, nil)), notify: func(state string) {
-				if told.Add(1); state != "WATCHDOG=1" {
+				if reported.Add(1); state != "WATCHDOG=1" {
 					t.Errorf("it is told %q", state)
 				}
 			}}
@@ -74,7 +74,7 @@ func TestWatchdog(t *testing.T) {
 			t.Helper()
 			time.Sleep(d)
 			synctest.Wait()
-			if n := told.Load(); n != wantTold || (w.reason() != "") != wantStuck {
+			if n := reported.Load(); n != wantTold || (w.reason() != "") != wantStuck {
 				t.Errorf("told %d times, want %d; liveness says %q", n, wantTold, w.reason())
 			}
 		}

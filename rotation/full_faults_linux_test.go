@@ -69,13 +69,13 @@ func TestFailingDisk(t *testing.T) {
 		&syscall.Rlimit{Cur: uint64(st.Size()) + 1005, Max: limit.Max}); err != nil {
 		t.Fatal(err)
 	}
-	written := make(chan error, 1)
+	output := make(chan error, 1)
 	go func() {
 		n, err := f.Write(context.Background(), []byte(lines(1000, 2000)))
 		if err == nil && n != len(lines(1000, 2000)) {
 			err = fmt.Errorf("%d bytes", n)
 		}
-		written <- err
+		output <- err
 	}()
 	for deadline := time.Now().Add(time.Minute); f.Stats().Health == nil; <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -86,7 +86,7 @@ func TestFailingDisk(t *testing.T) {
 		t.Errorf("health is %v", h)
 	}
 	work()
-	if err := <-written; err != nil {
+	if err := <-output; err != nil {
 		t.Error(err)
 	}
 	if got := read(t, path); got != lines(0, 2000) {

@@ -28,7 +28,7 @@ func TestReaderWhileWriting(t *testing.T) {
 			path := newPath(t)
 			f := open(t, rotation.Options{Path: path, Compress: compress, Sync: rotation.SyncNever}.WithMaxBytes(3000))
 			defer run(t, f)()
-			written := make(chan error, 1)
+			output := make(chan error, 1)
 			go func() {
 				r := rand.New(rand.NewPCG(1, 2))
 				for i := 0; i < total; {
@@ -38,14 +38,14 @@ func TestReaderWhileWriting(t *testing.T) {
 						i++
 					}
 					if _, err := f.Write(context.Background(), []byte(b.String())); err != nil {
-						written <- err
+						output <- err
 						return
 					}
 					if r.IntN(50) == 0 {
 						runtime.Gosched()
 					}
 				}
-				written <- nil
+				output <- nil
 			}()
 			deadline := time.Now().Add(2 * time.Minute)
 			follow := func(r *rotation.Reader) {
@@ -66,7 +66,7 @@ func TestReaderWhileWriting(t *testing.T) {
 				want(t, rest(t, r))
 			}
 			follow(newReader(t, rotation.ReaderOptions{Path: path, Follow: true}))
-			if err := <-written; err != nil {
+			if err := <-output; err != nil {
 				t.Fatal(err)
 			}
 			follow(newReader(t, rotation.ReaderOptions{Path: path, Follow: true}))

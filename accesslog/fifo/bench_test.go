@@ -111,7 +111,7 @@ func BenchmarkFIFOFloor(b *testing.B) {
 }
 
 // measureFIFO runs a writer process for benchSeconds and reports the cost of reading.
-func measureFIFO(b *testing.B, rate int, path string, written func() uint64) {
+func measureFIFO(b *testing.B, rate int, path string, output func() uint64) {
 	self, err := os.Executable()
 	if err != nil {
 		b.Fatal(err)
@@ -128,12 +128,12 @@ func measureFIFO(b *testing.B, rate int, path string, written func() uint64) {
 		if err == nil {
 			_, err = io.ReadFull(out, make([]byte, 1)) // the writer has started
 		}
-		before, lines := accesslogtest.UsedCPU(b), written()
+		before, lines := accesslogtest.UsedCPU(b), output()
 		if err == nil {
 			_, err = io.ReadFull(out, make([]byte, 1)) // the writer has ended
 		}
 		used += accesslogtest.UsedCPU(b) - before
-		n += written() - lines
+		n += output() - lines
 		if err = errors.Join(err, cmd.Wait()); err != nil {
 			b.Fatal(err)
 		}

@@ -30,7 +30,7 @@ func TestPipeKilledReader(t *testing.T) {
 	stop()
 	w := openWriter(t, path)
 	var want bytes.Buffer
-	written := make(chan error, 1)
+	output := make(chan error, 1)
 	for i := range 20000 {
 		fmt.Fprintf(&want, "line %d %s\n", i, strings.Repeat("p", i%300))
 	}
@@ -39,13 +39,13 @@ func TestPipeKilledReader(t *testing.T) {
 		for len(b) > 0 {
 			n, err := w.Write(b[:min(len(b), 777)])
 			if err != nil {
-				written <- err
+				output <- err
 				return
 			}
 			b = b[n:]
 			<-time.After(10 * time.Microsecond)
 		}
-		written <- w.Close()
+		output <- w.Close()
 	}()
 	content := func() (b []byte) {
 		names, _ := filepath.Glob(logs + "/out*.log") // the backups in order, then the active file
@@ -77,7 +77,7 @@ func TestPipeKilledReader(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
-	if err := <-written; err != nil {
+	if err := <-output; err != nil {
 		t.Fatal(err)
 	}
 	got := content()

@@ -40,7 +40,7 @@ func BenchmarkWritePerLine(b *testing.B) {
 	l := listenTCP(b)
 	var conns sync.WaitGroup
 	var mu sync.Mutex
-	var written uint64
+	var output uint64
 	conns.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -56,7 +56,7 @@ func BenchmarkWritePerLine(b *testing.B) {
 						return
 					}
 					mu.Lock()
-					written++
+					output++
 					if _, err := f.Write(line); err != nil {
 						b.Error(err)
 					}
@@ -65,13 +65,13 @@ func BenchmarkWritePerLine(b *testing.B) {
 			})
 		}
 	})
-	load(b, l.Addr().String(), func() uint64 { mu.Lock(); defer mu.Unlock(); return written })
+	load(b, l.Addr().String(), func() uint64 { mu.Lock(); defer mu.Unlock(); return output })
 	l.Close()
 	conns.Wait()
 }
 
 // load sends 512 lines b.N times and waits until they are written.
-func load(b *testing.B, addr string, written func() uint64) {
+func load(b *testing.B, addr string, output func() uint64) {
 	const conns = 8
 	b.SetBytes(int64(len(benchLines)))
 	b.ResetTimer()
@@ -98,7 +98,7 @@ func load(b *testing.B, addr string, written func() uint64) {
 	}
 	wg.Wait()
 	sent := uint64(b.N) * 512
-	for written() < sent && !b.Failed() {
+	for output() < sent && !b.Failed() {
 		<-time.After(time.Millisecond)
 	}
 	b.ReportMetric(float64(accesslogtest.UsedCPU(b)-before)/float64(sent), "cpu-ns/line")

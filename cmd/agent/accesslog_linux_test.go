@@ -283,13 +283,13 @@ func TestAccessLogInTheWay(t *testing.T) {
 			w.requests("a", 10)
 			s, err := w.api().Status(t.Context())
 			agenttest.Do(t, err)
-			told := ""
+			reported := ""
 			for _, p := range s.Problems {
-				told += p.Resource + ": " + p.Reason + "\n"
+				reported += p.Resource + ": " + p.Reason + "\n"
 			}
-			if !strings.Contains(told, "Dataplane/default/web: the access log of MeshAccessLog/default/all to file") ||
-				!strings.Contains(told, c.told) || !strings.Contains(told, fifos[0]) {
-				t.Errorf("told: %s", told)
+			if !strings.Contains(reported, "Dataplane/default/web: the access log of MeshAccessLog/default/all to file") ||
+				!strings.Contains(reported, c.told) || !strings.Contains(reported, fifos[0]) {
+				t.Errorf("told: %s", reported)
 			}
 			agenttest.Do(t, os.RemoveAll(fifos[0]))
 			w.inSync(logsTo("/run/access/nearside-default.web-"))

@@ -44,11 +44,11 @@ func (w *logging) requests(tag string, n int) {
 	w.t.Helper()
 	var all sync.WaitGroup
 	var failed atomic.Pointer[error]
-	for part := range 4 {
+	for piece := range 4 {
 		all.Go(func() {
 			c := &http.Client{Transport: &http.Transport{}}
 			defer c.CloseIdleConnections()
-			for i := part; i < n; i += 4 {
+			for i := piece; i < n; i += 4 {
 				if _, err := w.request(c, tag, "/"); err != nil {
 					failed.Store(&err)
 					return

@@ -82,13 +82,13 @@ func TestFullStateDisk(t *testing.T) {
 	}
 
 	// The file grows only occasionally, so some writes still fit into it.
-	refused, written := -1, map[string]bool{"kept": true}
+	refused, output := -1, map[string]bool{"kept": true}
 	for i := 0; i < 500 && refused < 0; i++ {
 		name := fmt.Sprintf("m-%d", i)
 		code, _, errs := d.nearside(bigDoc(name), "apply", "-f", "-")
 		switch code {
 		case command.ExitOK:
-			written[name] = true
+			output[name] = true
 		case command.ExitFailed:
 			refused = i
 			agenttest.Contains(t, errs, "no space left on device", "free space for "+dir+"/state/nearside.db")
@@ -132,12 +132,12 @@ func TestFullStateDisk(t *testing.T) {
 	if c := d.stateCheck(); c.Degraded {
 		t.Errorf("readiness: %+v", c)
 	}
-	written["again"] = true
+	output["again"] = true
 	if code := d.end(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	d = start(t, dir)
-	for name := range written {
+	for name := range output {
 		if code, _, errs := d.nearside("", "get", "mesh", name); code != command.ExitOK {
 			t.Errorf("after a restart: %s", errs)
 		}

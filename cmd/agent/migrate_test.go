@@ -44,9 +44,9 @@ func TestMigrationGuide(t *testing.T) {
 	runs := 0
 	changed := blocks.ReplaceAllStringFunc(string(text), func(block string) string {
 		var out strings.Builder
-		for _, part := range strings.Split("\n"+strings.TrimPrefix(strings.TrimSuffix(block, "```"), "```console\n"),
+		for _, piece := range strings.Split("\n"+strings.TrimPrefix(strings.TrimSuffix(block, "```"), "```console\n"),
 			"\n$ ")[1:] {
-			line, want, _ := strings.Cut(part, "\n")
+			line, want, _ := strings.Cut(piece, "\n")
 			b, err := r.command(line).CombinedOutput()
 			if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 				t.Fatal(err)

@@ -71,12 +71,12 @@ func TestSecretsStayInside(t *testing.T) {
 				t.Errorf("the agent ended with %d", code)
 			}
 			p.seen("the log", []byte(p.logged()))
-			again := launch(t, dir, nil, set...) // reads everything again
-			again.says("the agent is ready")
-			if code := again.end(syscall.SIGTERM); code != 0 {
+			second := launch(t, dir, nil, set...) // reads everything again
+			second.says("the agent is ready")
+			if code := second.end(syscall.SIGTERM); code != 0 {
 				t.Errorf("the agent ended with %d", code)
 			}
-			p.seen("the log after a restart", []byte(again.logged()))
+			p.seen("the log after a restart", []byte(second.logged()))
 			if err := os.Chmod(dir+"/state/nearside.db", 0o644); err != nil {
 				t.Fatal(err)
 			}

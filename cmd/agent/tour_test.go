@@ -199,8 +199,8 @@ func (r *tour) block(text string) string {
 	body := strings.TrimSuffix(strings.TrimPrefix(text, "```console\n"), "```")
 	var out strings.Builder
 	out.WriteString("```console\n")
-	for _, part := range strings.Split("\n"+body, "\n$ ")[1:] {
-		line, want, _ := strings.Cut(part, "\n")
+	for _, piece := range strings.Split("\n"+body, "\n$ ")[1:] {
+		line, want, _ := strings.Cut(piece, "\n")
 		if _, end, ok := strings.Cut(line, "<<'"); ok { // the command includes its here document
 			end = strings.TrimSuffix(end, "'")
 			document, rest, _ := strings.Cut(want, "\n"+end)

@@ -65,14 +65,14 @@ func TestFindBlameByVersion(t *testing.T) {
 	const log = "---\n{type: MeshAccessLog, mesh: default, name: log, spec: {targetRef: {kind: Mesh}, to: [{targetRef: " +
 		"{kind: Mesh}, default: {backends: [{type: OpenTelemetry, openTelemetry: {endpoint: collector}}]}}]}}\n"
 	m, _ := fixture(t, blameMesh+log)
-	made, err := generate.Generate(generate.Input{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy,
+	created, err := generate.Generate(generate.Input{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy,
 		Build: &finding.Build{Version: finding.ParseVersion("1.40.0")}}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	listener := draft.ResourceID{TypeURL: draft.TypeListener, Name: "outbound:127.0.0.1:20000"}
-	q := attribute.BlameQuestion{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy, Last: made,
-		Rejected: []draft.Rejection{{ID: listener, Resource: made.Resource(listener)}}}
+	q := attribute.BlameQuestion{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy, Last: created,
+		Rejected: []draft.Rejection{{ID: listener, Resource: created.Resource(listener)}}}
 	blame, err := attribute.FindBlame(q)
 	if err != nil {
 		t.Fatal(err)

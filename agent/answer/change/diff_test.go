@@ -133,8 +133,8 @@ func TestDiffLeadsThere(t *testing.T) {
 			r.Fatal(err)
 		}
 		if rapid.IntRange(0, 4).Draw(r, "ask again") == 0 {
-			if again, err := diffFor(context.Background(), c); err != nil || !cmp.Equal(d, again) {
-				r.Fatalf("the same question has another answer: %v\n%s", err, cmp.Diff(d, again))
+			if second, err := diffFor(context.Background(), c); err != nil || !cmp.Equal(d, second) {
+				r.Fatalf("the same question has another answer: %v\n%s", err, cmp.Diff(d, second))
 			}
 		}
 		from, err := newMesh(c.Set, "default", nil)
@@ -200,15 +200,15 @@ func checkProxyDiff(r *rapid.T, p *api.ProxyDiff) {
 	if p.Truncated || p.Unattributed || p.Error != "" {
 		r.Errorf("%s: %+v", p.Name, p)
 	}
-	for _, part := range []api.PartDiff{p.Config, p.Rules} {
+	for _, piece := range []api.PartDiff{p.Config, p.Rules} {
 		sum := 0
-		for _, s := range part.Summary {
+		for _, s := range piece.Summary {
 			sum += s.Added + s.Changed + s.Removed
 		}
-		if sum != len(part.Items) {
-			r.Errorf("%s: %d items, counted %d", p.Name, len(part.Items), sum)
+		if sum != len(piece.Items) {
+			r.Errorf("%s: %d items, counted %d", p.Name, len(piece.Items), sum)
 		}
-		for _, it := range part.Items {
+		for _, it := range piece.Items {
 			if len(it.By) == 0 {
 				r.Errorf("%s: nobody causes %s %s %s", p.Name, it.Type, it.Name, it.Action)
 			}
@@ -283,8 +283,8 @@ func lines(d *api.Diff) string {
 	}
 	for _, p := range d.Proxies {
 		fmt.Fprintf(&b, "%s %s%s\n", p.Name, p.Action, refs(p.Policies))
-		for _, part := range []api.PartDiff{p.Config, p.Rules} {
-			for _, it := range part.Items {
+		for _, piece := range []api.PartDiff{p.Config, p.Rules} {
+			for _, it := range piece.Items {
 				fmt.Fprintf(&b, "  %s %s %s%s\n", it.Type[strings.LastIndexByte(it.Type, '.')+1:], it.Name, it.Action, refs(it.By))
 				for _, f := range it.Changes {
 					fmt.Fprintf(&b, "    %s: %s -> %s%s\n", f.Path, f.Before, f.After, refs(f.By))

@@ -60,12 +60,12 @@ func Alike(mesh string, f *finding.Finding) string {
 	// inbound:10.0.0.1:80 corresponds to inbound:80 of another proxy.
 	first, _, _ := strings.Cut(role, ":")
 	last := strings.LastIndexByte(role, ':')
-	alike := f.Message
+	equal := f.Message
 	if last > len(first) {
-		alike = strings.ReplaceAll(alike, role[len(first)+1:last], "")
+		equal = strings.ReplaceAll(equal, role[len(first)+1:last], "")
 		role = first + role[last:]
 	}
-	return fmt.Sprintf("%s\x00%d\x00%s\x00%s\x00%s\x00%s", mesh, f.Rule, kind, role, f.Pointer, alike)
+	return fmt.Sprintf("%s\x00%d\x00%s\x00%s\x00%s\x00%s", mesh, f.Rule, kind, role, f.Pointer, equal)
 }
 
 // Found groups findings that proxies share.

@@ -56,7 +56,7 @@ func TestVerifyTellsAlikeFindingsOnce(t *testing.T) {
 		Field: "spec.default.appendModifications[1].listener", Change: true}}; !slices.Equal(f.Causes, want) {
 		t.Errorf("causes %+v, want %+v", f.Causes, want)
 	}
-	if again := verify(t, changeOf(t, services, onAll("bad"))); fmt.Sprint(again.Findings) != fmt.Sprint(v.Findings) {
+	if second := verify(t, changeOf(t, services, onAll("bad"))); fmt.Sprint(second.Findings) != fmt.Sprint(v.Findings) {
 		t.Error("two answers differ")
 	}
 }

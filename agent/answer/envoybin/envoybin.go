@@ -130,8 +130,8 @@ func (e *Binary) try(ctx context.Context, mesh, proxy string, cfg *staticConfig)
 	}
 	var out []finding.Finding
 	if refused {
-		message, place := complaint(output, cfg)
-		out = []finding.Finding{{Rule: change.RuleOfEnvoy, Severity: finding.Reject, Position: place, Message: message}}
+		message, position := complaint(output, cfg)
+		out = []finding.Finding{{Rule: change.RuleOfEnvoy, Severity: finding.Reject, Position: position, Message: message}}
 	}
 	if e.known == nil {
 		e.known = map[[sha256.Size]byte][]finding.Finding{}

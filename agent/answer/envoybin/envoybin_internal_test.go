@@ -49,10 +49,10 @@ func TestComplaint(t *testing.T) {
 		{"", "Envoy rejects the config without a reason", "", ""},
 		{"[", "[", "", ""},
 	} {
-		message, place := complaint(c.output, complained())
-		kind := place.Type[strings.LastIndexByte(place.Type, '.')+1:]
-		if message != c.message || kind != c.kind || place.Resource != c.name {
-			t.Errorf("%q\nis %q about %s %s\nwant %q about %s %s", c.output, message, kind, place.Resource, c.message,
+		message, position := complaint(c.output, complained())
+		kind := position.Type[strings.LastIndexByte(position.Type, '.')+1:]
+		if message != c.message || kind != c.kind || position.Resource != c.name {
+			t.Errorf("%q\nis %q about %s %s\nwant %q about %s %s", c.output, message, kind, position.Resource, c.message,
 				c.kind, c.name)
 		}
 	}
@@ -68,15 +68,15 @@ func FuzzComplaint(f *testing.F) {
 	f.Fuzz(func(t *testing.T, output, name string) {
 		cfg := complained()
 		cfg.clusters = append(cfg.clusters, &clusterv3.Cluster{Name: name})
-		message, place := complaint(output, cfg)
+		message, position := complaint(output, cfg)
 		if message == "" || len(message) > maxComplaint+3 || strings.ContainsAny(message, "\n\r\x00") {
 			t.Errorf("message %q", message)
 		}
-		if (place.Type == "") != (place.Resource == "") {
-			t.Errorf("place %+v", place)
+		if (position.Type == "") != (position.Resource == "") {
+			t.Errorf("place %+v", position)
 		}
-		if place.Resource != "" && !strings.Contains(message, place.Resource) && place.Resource != "inbound:10.0.0.1:80" {
-			t.Errorf("%q is not in %q", place.Resource, message)
+		if position.Resource != "" && !strings.Contains(message, position.Resource) && position.Resource != "inbound:10.0.0.1:80" {
+			t.Errorf("%q is not in %q", position.Resource, message)
 		}
 	})
 }

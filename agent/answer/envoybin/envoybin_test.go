@@ -238,10 +238,10 @@ spec:
 		"together with MeshProxyPatch/default/two spec.default.appendModifications[0].listener (a.yaml, document 7)") {
 		t.Errorf("%+v", f)
 	}
-	var again *offline.Verified
-	if again, err = newOffline(t, verified+strings.ReplaceAll(cluster, "NAME", "one")+strings.ReplaceAll(cluster,
-		"NAME", "two")).Verify(t.Context(), offline.VerifyOptions{}); err != nil || again.Faults[0] != f {
-		t.Errorf("%v: different result: %+v", err, again)
+	var second *offline.Verified
+	if second, err = newOffline(t, verified+strings.ReplaceAll(cluster, "NAME", "one")+strings.ReplaceAll(cluster,
+		"NAME", "two")).Verify(t.Context(), offline.VerifyOptions{}); err != nil || second.Faults[0] != f {
+		t.Errorf("%v: different result: %+v", err, second)
 	}
 }
 

@@ -62,15 +62,15 @@ func snippetTrial(r *rand.Rand, bases []*envoy.Snapshot) *trial {
 				hcm.HttpFilters = slices.Insert(hcm.HttpFilters, 0, f)
 				return
 			}
-			part := m.New().Interface()
-			if failed = fromJSON(part, text); failed == nil {
+			piece := m.New().Interface()
+			if failed = fromJSON(piece, text); failed == nil {
 				for i := range m.Descriptor().Oneofs().Len() { // the new choice replaces the current one
 					o := m.Descriptor().Oneofs().Get(i)
-					if part.ProtoReflect().WhichOneof(o) != nil && m.WhichOneof(o) != nil {
+					if piece.ProtoReflect().WhichOneof(o) != nil && m.WhichOneof(o) != nil {
 						m.Clear(m.WhichOneof(o))
 					}
 				}
-				proto.Merge(m.Interface(), part)
+				proto.Merge(m.Interface(), piece)
 			}
 		})
 	if !ok {

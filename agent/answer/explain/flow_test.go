@@ -71,7 +71,7 @@ func TestFlows(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := text(t, traffic, &q)
-			if again := text(t, explain.NewTraffic(meshOf(t, resources(ar))), &q); again != got {
+			if second := text(t, explain.NewTraffic(meshOf(t, resources(ar))), &q); second != got {
 				t.Errorf("%s: the same question gives different answers", n)
 			}
 			if os.Getenv("UPDATE_GOLDEN") == "" && got != want[n] {

@@ -19,10 +19,10 @@ func (p *Proxy) item(r *resource.Resource, in List, i int, t *resource.TargetRef
 		out.About = targetText(t)
 	}
 	for _, at := range p.placesOf(r.Kind)[itemID{r.Key, in, i}] {
-		place := *at.place
-		place.Fields = p.sets(at.rule, in, it)
-		place.Effect = effectOf(place.Fields)
-		out.Places = append(out.Places, place)
+		position := *at.place
+		position.Fields = p.sets(at.rule, in, it)
+		position.Effect = effectOf(position.Fields)
+		out.Places = append(out.Places, position)
 	}
 	switch {
 	case len(out.Places) == 0:
@@ -107,9 +107,9 @@ func (out *Policy) limit(f policy.NoEffect) {
 	for i := range out.Items {
 		it := &out.Items[i]
 		for j := range it.Places {
-			place := &it.Places[j]
-			for k := range place.Fields {
-				set := &place.Fields[k]
+			position := &it.Places[j]
+			for k := range position.Fields {
+				set := &position.Fields[k]
 				field := strings.TrimSuffix(it.Field+"."+set.Path, ".")
 				switch {
 				case f.Field != "" && field != f.Field && !strings.HasPrefix(field, f.Field+".") || set.Effect == EffectNone:
@@ -119,7 +119,7 @@ func (out *Policy) limit(f policy.NoEffect) {
 					set.Effect = EffectNone
 				}
 			}
-			place.Effect = effectOf(place.Fields)
+			position.Effect = effectOf(position.Fields)
 		}
 		it.Effect = sumOf(it.Places, func(pl Place) string { return pl.Effect })
 	}
@@ -251,10 +251,10 @@ func (p *Proxy) placesOf(kind string) map[itemID][]placed {
 }
 
 // addPlace registers a rule for each of its items.
-func (p *Proxy) addPlace(kind string, in List, r *policy.Rule, place Place) {
+func (p *Proxy) addPlace(kind string, in List, r *policy.Rule, position Place) {
 	for _, o := range r.Origins {
 		id := itemID{o.Policy.Key, in, o.Item}
-		p.places[kind][id] = append(p.places[kind][id], placed{r, &place})
+		p.places[kind][id] = append(p.places[kind][id], placed{r, &position})
 	}
 }
 
@@ -312,10 +312,10 @@ func (p *Proxy) routes(k *policy.KindRules, taken map[*policy.Rule]bool) {
 		if hash == "" || !dials[service] || taken[r] {
 			continue
 		}
-		place := &Place{On: OnRoute, Route: hash, Outbounds: []Destination{{Name: service}}}
+		position := &Place{On: OnRoute, Route: hash, Outbounds: []Destination{{Name: service}}}
 		for _, o := range r.Origins {
 			if id := (itemID{o.Policy.Key, To, o.Item}); !known[id] {
-				p.places[k.Kind][id] = append(p.places[k.Kind][id], placed{r, place})
+				p.places[k.Kind][id] = append(p.places[k.Kind][id], placed{r, position})
 			}
 		}
 	}

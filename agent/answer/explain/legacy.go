@@ -50,9 +50,9 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 	if len(own) == 0 {
 		own = []leaf{{"", []byte("{}")}}
 	}
-	add := func(place Place, fields []Set) {
-		place.Fields, place.Effect = fields, effectOf(fields)
-		it.Places = append(it.Places, place)
+	add := func(position Place, fields []Set) {
+		position.Fields, position.Effect = fields, effectOf(fields)
+		it.Places = append(it.Places, position)
 	}
 	switch {
 	case len(spec.Selectors) > 0:

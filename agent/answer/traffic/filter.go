@@ -245,8 +245,8 @@ func ParseSince(text string, now time.Time) (time.Time, error) {
 // ParseCodes parses a comma-separated list of codes, classes, and ranges.
 func ParseCodes(text string) ([]Codes, error) {
 	var out []Codes
-	for part := range strings.SplitSeq(text, ",") {
-		from, to, isRange := strings.Cut(part, "-")
+	for piece := range strings.SplitSeq(text, ",") {
+		from, to, isRange := strings.Cut(piece, "-")
 		r, ok := Codes{}, false
 		switch {
 		case isRange:
@@ -254,16 +254,16 @@ func ParseCodes(text string) ([]Codes, error) {
 			r.First, ok1 = codeOf(from)
 			r.Last, ok2 = codeOf(to)
 			ok = ok1 && ok2 && r.First <= r.Last
-		case len(part) == 3 && part[0] >= '1' && part[0] <= '9' && strings.EqualFold(part[1:], "xx"):
-			r.First = int(part[0]-'0') * 100
+		case len(piece) == 3 && piece[0] >= '1' && piece[0] <= '9' && strings.EqualFold(piece[1:], "xx"):
+			r.First = int(piece[0]-'0') * 100
 			r.Last, ok = r.First+99, true
 		default:
-			r.First, ok = codeOf(part)
+			r.First, ok = codeOf(piece)
 			r.Last = r.First
 		}
 		if !ok {
 			return nil, fmt.Errorf("%q is not a code such as 503, a class such as 5xx, "+
-				"or a range such as 200-299", part)
+				"or a range such as 200-299", piece)
 		}
 		out = append(out, r)
 	}

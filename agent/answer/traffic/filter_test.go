@@ -68,12 +68,12 @@ func TestStatus(t *testing.T) {
 // are counted once.
 func TestLongLines(t *testing.T) {
 	s := &selector{filter: &Filter{Codes: []Codes{{0, 999}}}}
-	for _, part := range []rotation.Line{
+	for _, piece := range []rotation.Line{
 		{Text: []byte(`{"status":200,"a":"`), More: true}, {Text: []byte(`{"status":200}`), More: true},
 		{Text: []byte(`{"status":200}`)},
 	} {
-		if s.shows(part) {
-			t.Errorf("shown: %s", part.Text)
+		if s.shows(piece) {
+			t.Errorf("shown: %s", piece.Text)
 		}
 	}
 	if s.noStatus != 1 || !s.shows(rotation.Line{Text: []byte(`{"status":200}`)}) {

@@ -22,7 +22,7 @@ func TestLists(t *testing.T) {
 	permissions := fmt.Sprintf(allow, "a", "backend", "Allow") + fmt.Sprintf(allow, "b", "cart", "Allow")
 	some := ", reachableBackends: {refs: [{kind: MeshService, name: backend}, {kind: MeshService, name: orders, " +
 		"namespace: shop, port: 80}]}"
-	part := "---\n{type: MeshAccessLog, mesh: default, name: quiet, spec: {to: [{targetRef: {kind: MeshService, " +
+	piece := "---\n{type: MeshAccessLog, mesh: default, name: quiet, spec: {to: [{targetRef: {kind: MeshService, " +
 		"name: db}, default: {backends: []}}]}}\n"
 	for _, c := range []struct {
 		name  string
@@ -52,9 +52,9 @@ func TestLists(t *testing.T) {
 			[]string{tcp(1, "external", "VIP-DB")},
 			"|; MeshService/db:5432 not permitted 1; MeshService/backend:80 not used 0; MeshService/cart:80 never used 0; " +
 				"MeshService/orders.shop:80 not used 0; MeshService/orders.shop:81 never used 0"},
-		{"not logged", world{more: part}, traffic.ReachableOptions{}, []string{http(1, "backend", "-")},
+		{"not logged", world{more: piece}, traffic.ReachableOptions{}, []string{http(1, "backend", "-")},
 			"MeshService/backend:80 used 1; MeshService/db:5432 not logged 0; |"},
-		{"a filter", world{more: strings.Replace(part, "{backends: []}", "{backends: ["+file+
+		{"a filter", world{more: strings.Replace(piece, "{backends: []}", "{backends: ["+file+
 			"], filtering: {duration: {op: ge, value: 250ms}}}", 1)}, traffic.ReachableOptions{},
 			[]string{http(1, "backend", "-")},
 			"MeshService/backend:80 used 1; MeshService/db:5432 not logged 0; |"},

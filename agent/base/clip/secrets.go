@@ -124,10 +124,10 @@ func looksRandom(word string) bool {
 		}
 	}
 	for to := leastKey; to <= len(word); to++ {
-		part := word[to-leastKey : to]
+		piece := word[to-leastKey : to]
 		if breaks[to]-breaks[to-leastKey+1] >= leastBreaks &&
-			strings.ContainsFunc(part, func(r rune) bool { return class(byte(r)) == 'A' }) &&
-			strings.ContainsFunc(part, func(r rune) bool { return class(byte(r)) == 'a' }) {
+			strings.ContainsFunc(piece, func(r rune) bool { return class(byte(r)) == 'A' }) &&
+			strings.ContainsFunc(piece, func(r rune) bool { return class(byte(r)) == 'a' }) {
 			return true
 		}
 	}

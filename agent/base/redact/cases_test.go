@@ -25,11 +25,11 @@ func encoded(t testing.TB, list ...proto.Message) []byte {
 	t.Helper()
 	var b []byte
 	for _, m := range list {
-		part, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+		piece, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b = append(b, part...)
+		b = append(b, piece...)
 	}
 	return b
 }

@@ -162,14 +162,14 @@ func (f *Finding) String() string {
 
 // Reason returns the finding in one line with its second and further causes. place returns the
 // location of a cause, or "".
-func (f *Finding) Reason(place func(Ref) string) string {
+func (f *Finding) Reason(position func(Ref) string) string {
 	out, lead := f.String(), "; together with "
 	for _, c := range f.Causes[min(len(f.Causes), 1):] {
 		out += lead + c.Ref.String()
 		if lead = ", "; c.Field != "" {
 			out += " " + c.Field
 		}
-		out += place(c.Ref)
+		out += position(c.Ref)
 	}
 	return out
 }

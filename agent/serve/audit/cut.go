@@ -8,11 +8,11 @@ const maxDepth = 200
 // returns nil if nothing remains, for example of one long string.
 func Cut(doc []byte, limit int) []byte {
 	var open []byte // closing brackets of the open containers, innermost last
-	var keep int    // last position where the document can be truncated
+	var retain int  // last position where the document can be truncated
 	var closers []byte
 	mark := func(i int) {
 		if i+len(open) <= limit {
-			keep = i
+			retain = i
 			closers = append(closers[:0], open...)
 		}
 	}
@@ -43,10 +43,10 @@ scan:
 			}
 		}
 	}
-	if keep == 0 {
+	if retain == 0 {
 		return nil
 	}
-	out := append(make([]byte, 0, keep+len(closers)), doc[:keep]...)
+	out := append(make([]byte, 0, retain+len(closers)), doc[:retain]...)
 	for i := len(closers) - 1; i >= 0; i-- {
 		out = append(out, closers[i])
 	}

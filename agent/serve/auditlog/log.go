@@ -231,13 +231,13 @@ func (l *Log) stuck() error {
 	since, waits := l.since, l.flying+len(l.lines)
 	l.mu.Unlock()
 	if !since.IsZero() {
-		took := time.Since(since)
-		if err := f.Stats().Health; err != nil && took >= failedAfter {
+		elapsed := time.Since(since)
+		if err := f.Stats().Health; err != nil && elapsed >= failedAfter {
 			return fmt.Errorf("the audit log: %w", err)
 		}
-		if took >= stalledAfter {
+		if elapsed >= stalledAfter {
 			return fmt.Errorf("the audit log: a write has been pending for %s; check the disk of %s",
-				took.Round(time.Second), l.opts.Path)
+				elapsed.Round(time.Second), l.opts.Path)
 		}
 	}
 	if waits > l.opts.Memory {

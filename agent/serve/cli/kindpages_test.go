@@ -58,9 +58,9 @@ func TestKindPages(t *testing.T) {
 				return block
 			}
 			out := "```console\n"
-			for _, part := range strings.Split("\n"+strings.TrimSuffix(strings.TrimPrefix(block, "```console\n"), "```"),
+			for _, piece := range strings.Split("\n"+strings.TrimSuffix(strings.TrimPrefix(block, "```console\n"), "```"),
 				"\n$ ")[1:] {
-				line, want, _ := strings.Cut(part, "\n")
+				line, want, _ := strings.Cut(piece, "\n")
 				commands++
 				_, got := offlineCommand(t, line)
 				if d := cmp.Diff(strings.TrimSuffix(want, "\n"), strings.TrimSuffix(got, "\n")); d != "" &&
@@ -146,11 +146,11 @@ func TestEachKindHasAPage(t *testing.T) {
 			t.Errorf("docs/kinds/README.md has no row %q", row)
 		}
 		text := read(page)
-		for _, part := range []string{
+		for _, piece := range []string{
 			"# " + k.Kind + "\n", "\n**When.** ", "\n## Example\n", "\n## What changes in Envoy\n", "\n## Pitfalls\n",
 		} {
-			if !strings.Contains(text, part) {
-				t.Errorf("docs/kinds/%s has no %q", page, strings.TrimSpace(part))
+			if !strings.Contains(text, piece) {
+				t.Errorf("docs/kinds/%s has no %q", page, strings.TrimSpace(piece))
 			}
 		}
 	}

@@ -76,12 +76,12 @@ func TestSignsOfLife(t *testing.T) {
 		fmt.Fprint(w, `{"changes":[]}`)
 	})
 	c := client.New(path, 700*time.Millisecond)
-	var told []string
-	c.Progress = func(done, all int) { told = append(told, fmt.Sprintf("%d/%d", done, all)) }
+	var reported []string
+	c.Progress = func(done, all int) { reported = append(reported, fmt.Sprintf("%d/%d", done, all)) }
 	if _, err := c.Apply(t.Context(), []byte("{}"), true, "items", "patch"); err != nil {
 		t.Error(err)
 	}
-	if got := strings.Join(told, " "); got != "0/0 1/40 2/40 4/40 5/40 6/40 7/40" {
+	if got := strings.Join(reported, " "); got != "0/0 1/40 2/40 4/40 5/40 6/40 7/40" {
 		t.Errorf("told %s", got)
 	}
 }
@@ -110,7 +110,7 @@ func TestFindSocket(t *testing.T) {
 	find := func(given string, uid int) string {
 		return client.FindSocket(given, func(k string) string { return env[k] }, uid)
 	}
-	place := func(path string) {
+	position := func(path string) {
 		t.Helper()
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
@@ -131,12 +131,12 @@ func TestFindSocket(t *testing.T) {
 		t.Skip("an agent runs on this machine")
 	}
 	want("nothing there", find("", 1000), client.DefaultSocket)
-	place("nearside-data/run/nearside.sock")
+	position("nearside-data/run/nearside.sock")
 	want("below the working directory", find("", 1000), "nearside-data/run/nearside.sock")
 	want("root", find("", 0), client.DefaultSocket)
 	env["XDG_RUNTIME_DIR"] = filepath.Join(dir, "x")
 	want("a runtime directory without an agent", find("", 1000), "nearside-data/run/nearside.sock")
-	place(filepath.Join(dir, "x/nearside/run/nearside.sock"))
+	position(filepath.Join(dir, "x/nearside/run/nearside.sock"))
 	want("the runtime directory", find("", 1000), filepath.Join(dir, "x/nearside/run/nearside.sock"))
 	env["NEARSIDE_SOCKET"] = "/e"
 	want("the environment", find("", 1000), "/e")

@@ -55,7 +55,7 @@ func TestDiff(t *testing.T) {
 	if strings.Contains(got.body, "null") {
 		t.Errorf("something is null: %s", got.body)
 	}
-	if again := a.do("POST", "/v1/diff", slow("9s")); again.body != got.body {
+	if second := a.do("POST", "/v1/diff", slow("9s")); second.body != got.body {
 		t.Error("two answers differ")
 	}
 	if d := diffOf(a, "", slow("5s")); d.Changed || len(d.Proxies) > 0 ||

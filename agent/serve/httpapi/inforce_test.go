@@ -66,7 +66,7 @@ func TestStatusSaysWhatIsInForce(t *testing.T) {
 		{type: Domain, value: www.example.com, protocol: tls}, {type: Domain, value: "*", port: 8443, protocol: tls},
 		{type: CIDR, value: 10.1.2.3/8, port: 22, protocol: tcp}, {type: CIDR, value: "::/0", port: 23, protocol: tcp},
 		{type: IP, value: "2001:db8::7", port: 3306, protocol: mysql}, {type: Domain, value: "*.*.example.com", port: 80, protocol: http}]}`)
-	again := passthroughDoc("a", `{appendMatch: [{type: Domain, value: api.example.com, port: 443, protocol: tls}]}`)
+	second := passthroughDoc("a", `{appendMatch: [{type: Domain, value: api.example.com, port: 443, protocol: tls}]}`)
 	logged := "---\n{type: MeshAccessLog, mesh: default, name: log, spec: {targetRef: {kind: Mesh}, " +
 		"to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: /tmp/out.log}}]}}]}}\n"
 	for name, c := range map[string]struct {
@@ -91,7 +91,7 @@ func TestStatusSaysWhatIsInForce(t *testing.T) {
 			[]string{"MeshPassthrough None by MeshPassthrough/default/a spec.default.passthroughMode"},
 		},
 		"no mode": {
-			closed + redirected + again,
+			closed + redirected + second,
 			[]string{
 				"MeshPassthrough Matched by MeshPassthrough/default/a spec.default",
 				"tls api.example.com:443 -> the addresses of api.example.com, resolved by the proxy, " +
@@ -99,11 +99,11 @@ func TestStatusSaysWhatIsInForce(t *testing.T) {
 			},
 		},
 		"the mesh over a policy without a mode": {
-			strings.Replace(closed, "false", "true", 1) + redirected + again,
+			strings.Replace(closed, "false", "true", 1) + redirected + second,
 			[]string{"MeshPassthrough All by Mesh/default networking.outbound.passthrough"},
 		},
 		"matches of all forms": {
-			closed + redirected + every + again + logged,
+			closed + redirected + every + second + logged,
 			[]string{
 				"MeshPassthrough Matched by MeshPassthrough/default/b spec.default.passthroughMode",
 				"http *.*.example.com:80 -> nothing: no client can send such a name, meshpassthrough_http_*.*.example.com_80, " +

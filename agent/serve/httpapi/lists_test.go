@@ -16,7 +16,7 @@ import (
 func TestPaths(t *testing.T) {
 	a := start(t)
 	a.put(store.Source{Kind: store.SourceAPI}, meshDoc)
-	for path, part := range map[string]string{
+	for path, piece := range map[string]string{
 		"/nothing":                           `there is no kind \"nothing\"`,
 		"/v1/nothing":                        `no kind \"v1\"`,
 		"/v1/nothing/at/all":                 "docs/api.md",
@@ -32,7 +32,7 @@ func TestPaths(t *testing.T) {
 		"/v1/dataplanes/default/web/status":  "no dataplane",
 		"/v1/dataplanes/nope/web/status":     `mesh \"nope\"`,
 	} {
-		a.want(a.do("GET", path, ""), 404, part)
+		a.want(a.do("GET", path, ""), 404, piece)
 	}
 	got := a.do("POST", "/meshes/default", meshDoc)
 	a.want(got, 405, "DELETE, GET, HEAD, PUT")

@@ -64,12 +64,12 @@ func TestRules(t *testing.T) {
 	a.reconcile()
 	plain := a.do("GET", at, "")
 	a.want(plain, 200, `"conf":{"connectionTimeout":"5s"}`)
-	for _, part := range []string{`"diff"`, `"fields"`, `"proxyRule"`} {
-		if strings.Contains(plain.body, part) {
-			t.Errorf("%s, which nobody asked for: %s", part, plain.body)
+	for _, piece := range []string{`"diff"`, `"fields"`, `"proxyRule"`} {
+		if strings.Contains(plain.body, piece) {
+			t.Errorf("%s, which nobody asked for: %s", piece, plain.body)
 		}
 	}
-	if again := a.do("GET", at+"?shadow=true", ""); again.body != plain.body {
+	if second := a.do("GET", at+"?shadow=true", ""); second.body != plain.body {
 		t.Error("two answers differ")
 	}
 	for _, q := range []string{"?include=diff", "?shadow=false&include=diff", "?shadow=true&include=diff"} {

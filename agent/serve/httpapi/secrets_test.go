@@ -52,8 +52,8 @@ func TestSecretsOfTheAPI(t *testing.T) {
 	// Written back it is the same resource, and its ETag holds.
 	tag := first.header.Get("ETag")
 	a.want(do("PUT", path, first.body, "If-Match: "+tag), 200, `"action":"unchanged"`)
-	if again := do("GET", path, "").header.Get("ETag"); again != tag {
-		t.Errorf("the ETag is %s, not %s", again, tag)
+	if repeated := do("GET", path, "").header.Get("ETag"); repeated != tag {
+		t.Errorf("the ETag is %s, not %s", repeated, tag)
 	}
 	a.want(do("PUT", path, strings.Replace(first.body, `"type":"Mesh"`, `"type":"Mesh","routing":{"zoneEgress":true}`, 1),
 		"If-Match: "+tag), 200, `"action":"changed"`)

@@ -44,11 +44,11 @@ func TestWriteIsRefusedThatWouldBreakAProxy(t *testing.T) {
 			p.Field != "spec.default.appendModifications[1].listener" {
 			t.Errorf("%s %s: put down to %+v", w.method, w.path, e.InvalidParameters)
 		}
-		for _, part := range []string{
+		for _, piece := range []string{
 			"Listener inbound:10.1.0.3:8080 at /accessLog/0/typedConfig/logFormat", "LATE", "(rule 105: ", "on default/web",
 		} {
-			if !strings.Contains(p.Reason, part) {
-				t.Errorf("%q is not in the reason %q", part, p.Reason)
+			if !strings.Contains(p.Reason, piece) {
+				t.Errorf("%q is not in the reason %q", piece, p.Reason)
 			}
 		}
 	}

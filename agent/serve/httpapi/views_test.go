@@ -46,7 +46,7 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%s: another config", q)
 		}
 	}
-	if again := a.do("GET", at+"?shadow=true", ""); again.body != got.body {
+	if second := a.do("GET", at+"?shadow=true", ""); second.body != got.body {
 		t.Error("two answers differ")
 	}
 	a.want(a.do("GET", at+"?shadow=1", ""), 400, `"field":"shadow"`)

@@ -95,7 +95,7 @@ func TestHistoryAndRollback(t *testing.T) {
 	a.want(roll(`{"type":"mt","mesh":"default","name":"t1","revision":2}`), 200, `"revision":5`)
 	a.want(a.do("GET", at, ""), 200, `"5s"`)
 	a.want(roll(`{"type":"mt","mesh":"default","name":"t1","revision":3}`), 200, `"changed","revision":6`)
-	for body, part := range map[string]string{
+	for body, piece := range map[string]string{
 		`{"type":"nope","name":"x","revision":1}`:                    `"field":"type"`,
 		`{"type":"mt","name":"t1","revision":1}`:                     `"field":"mesh"`,
 		`{"type":"mt","mesh":"default","revision":1}`:                `"field":"name"`,
@@ -104,7 +104,7 @@ func TestHistoryAndRollback(t *testing.T) {
 		`{`: "not the expected JSON document",
 		``:  "empty",
 	} {
-		a.want(roll("%s", body), 400, part)
+		a.want(roll("%s", body), 400, piece)
 	}
 	a.want(roll(`{"type":"mt","mesh":"default","name":"nope","revision":1}`), 404)
 }

@@ -81,10 +81,10 @@ func TestStreamEndsWhileStoreStalls(t *testing.T) {
 
 	release := s.stall(t)
 	put := store.Op{Put: agenttest.Decoded(t, text)[0]}
-	written := make(chan error, 1)
+	output := make(chan error, 1)
 	go func() {
 		_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true, Ops: []store.Op{put}})
-		written <- err
+		output <- err
 	}()
 	<-s.in
 	run(t, e)
@@ -92,7 +92,7 @@ func TestStreamEndsWhileStoreStalls(t *testing.T) {
 	e.Closed(web)
 	agenttest.Do(t, e.Opened(stream(t, "default.web", nil)))
 	release()
-	agenttest.Do(t, <-written)
+	agenttest.Do(t, <-output)
 	agenttest.Eventually(t, "one problem", func() bool { return len(e.Problems()) == 1 })
 	if got := agenttest.Has(s.Store); got != "api 10.9.9.9" {
 		t.Errorf("the store has %q", got)
@@ -144,10 +144,10 @@ func TestManyNodesAreOneBatch(t *testing.T) {
 	}
 	release := s.stall(t)
 	other := store.Op{Put: agenttest.Decoded(t, agenttest.Meshes("other"))[0]}
-	written := make(chan error, 1)
+	output := make(chan error, 1)
 	go func() {
 		_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true, Ops: []store.Op{other}})
-		written <- err
+		output <- err
 	}()
 	<-s.in // nothing is deleted before all have disconnected
 	for _, st := range streams {
@@ -155,7 +155,7 @@ func TestManyNodesAreOneBatch(t *testing.T) {
 	}
 	<-time.After(time.Second) // all grace times are over
 	release()
-	agenttest.Do(t, <-written)
+	agenttest.Do(t, <-output)
 	agenttest.Await(t, "the Dataplanes are deleted", changed, func() bool { return s.Snapshot().Len() < n+1 })
 	if got := s.Snapshot(); got.Len() != 1 {
 		t.Errorf("%d resources after one step", got.Len())

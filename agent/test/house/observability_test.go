@@ -115,9 +115,9 @@ func TestAlertsAndDashboard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(Nearside[A-Za-z]+)` \\|").FindAllStringSubmatch(string(doc), -1) {
-		told[m[1]] = true
+		reported[m[1]] = true
 	}
 	n := 0
 	for _, g := range rules.Groups {
@@ -126,16 +126,16 @@ func TestAlertsAndDashboard(t *testing.T) {
 			for _, why := range wrongMetrics(r.Expr, known) {
 				t.Errorf("alerts.yaml: %s: %s", r.Alert, why)
 			}
-			if !told[r.Alert] {
+			if !reported[r.Alert] {
 				t.Errorf("docs/alerts.md does not say what to do for %s", r.Alert)
 			}
-			delete(told, r.Alert)
+			delete(reported, r.Alert)
 			if s := r.Labels["severity"]; s != "critical" && s != "warning" || r.Annotations["summary"] == "" {
 				t.Errorf("alerts.yaml: %s has the severity %q and the summary %q", r.Alert, s, r.Annotations["summary"])
 			}
 		}
 	}
-	for name := range told {
+	for name := range reported {
 		t.Errorf("docs/alerts.md: %s is no alert", name)
 	}
 	var board struct {

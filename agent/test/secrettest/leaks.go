@@ -58,9 +58,9 @@ func (l *Leaks) add(name, text string, n int) {
 		l.parts[n] = &parts{names: map[string]string{}}
 	}
 	for i := 0; i+n <= len(text); i++ {
-		part := text[i : i+n]
-		l.parts[n].names[part] = name
-		l.parts[n].maybe[mark(part)] = true
+		piece := text[i : i+n]
+		l.parts[n].names[piece] = name
+		l.parts[n].maybe[mark(piece)] = true
 	}
 }
 
@@ -126,8 +126,8 @@ func (l *Leaks) scalar(name string, key *ecdsa.PrivateKey, block *pem.Block) boo
 	// group.
 	const perLine = 64
 	at := bytes.Index(block.Bytes, d)
-	place := func(i int) int { return bytes.IndexByte(text, '\n') + 1 + i + i/perLine }
-	from, to := place((at+2)/3*4), place((at+len(d))/3*4)
+	position := func(i int) int { return bytes.IndexByte(text, '\n') + 1 + i + i/perLine }
+	from, to := position((at+2)/3*4), position((at+len(d))/3*4)
 	for before := range 3 {
 		shifted := base64.StdEncoding.EncodeToString(append(make([]byte, before), text...))
 		l.Text(name+" (base64 of PEM)", shifted[(from+before+2)/3*4:(to+before)/3*4])

@@ -34,21 +34,21 @@ func BenchmarkTraffic(b *testing.B) {
 		return func(b *testing.B) {
 			w.apply(b, docs)
 			silent := row{say: nothing}
-			var took, without, added []time.Duration
+			var elapsed, without, added []time.Duration
 			if x := w.send(b, &r, w.address(b, &r)); x.got == noAnswer { // one failure is enough
 				b.ReportMetric(millis(x.took), "worst-ms")
 				return
 			}
 			for b.Loop() {
 				d, x := silent.send(b, w, w.net.nodes[5], mustAddrPort(mysql)).took, w.send(b, &r, w.address(b, &r)).took
-				took, without, added = append(took, x), append(without, d), append(added, x-d)
+				elapsed, without, added = append(elapsed, x), append(without, d), append(added, x-d)
 			}
 			b.ReportMetric(millis(median(without)), "p50-direct-ms")
 			b.ReportMetric(millis(slices.Max(without)), "worst-direct-ms")
 			b.ReportMetric(millis(percentile(added, 99)), "p99-added-ms")
-			b.ReportMetric(millis(percentile(took, 99)), "p99-ms")
-			b.ReportMetric(millis(median(took)), "p50-ms")
-			b.ReportMetric(millis(slices.Max(took)), "worst-ms")
+			b.ReportMetric(millis(percentile(elapsed, 99)), "p99-ms")
+			b.ReportMetric(millis(median(elapsed)), "p50-ms")
+			b.ReportMetric(millis(slices.Max(elapsed)), "worst-ms")
 		}
 	}
 	b.Run("banner", banner("", row{to: "banner.mesh:80", say: nothing}))

@@ -217,14 +217,14 @@ func (r *row) newRequest() *http.Request {
 func (r *row) h1(c net.Conn) (answered, error) {
 	req := r.newRequest()
 	req.Close = true
-	written := make(chan error, 1)
-	go func() { written <- req.Write(c) }() // a proxy can respond before it has read everything
+	output := make(chan error, 1)
+	go func() { output <- req.Write(c) }() // a proxy can respond before it has read everything
 	resp, err := http.ReadResponse(bufio.NewReader(c), req)
 	a, err := heard(resp, err)
 	if err != nil || a.status != 0 {
 		c.Close()
 	}
-	<-written
+	<-output
 	return a, err
 }
 

@@ -46,9 +46,9 @@ func legacies(log string) []scene {
 		"[{match: {kuma.io/service: backend}}], conf: {http: {requests: 1, interval: 1h, onRateLimit: {status: 423}}}}\n",
 		rows: []row{
 			{what: "one of two servers", to: "backend.mesh:80", say: get, want: backends, after: func(t testing.TB, w *world) {
-				refused, again := 0, plain("beyond the limit", "")
+				refused, second := 0, plain("beyond the limit", "")
 				for range 2 { // each of the two servers accepts one of the three requests
-					if w.send(t, &again, w.address(t, &again)).status == 423 {
+					if w.send(t, &second, w.address(t, &second)).status == 423 {
 						refused++
 					}
 				}

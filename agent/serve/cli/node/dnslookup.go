@@ -153,7 +153,7 @@ func lookup(ctx context.Context, server, network, name, qtype string) (*dnsAnswe
 	m.SetQuestion(dns.Fqdn(name), dns.StringToType[qtype])
 	m.SetEdns0(dns.DefaultMsgSize, false)
 	c := dns.Client{Net: network, Timeout: lookupTime}
-	got, took, err := c.ExchangeContext(ctx, m, server)
+	got, elapsed, err := c.ExchangeContext(ctx, m, server)
 	switch {
 	case err == nil && got.Truncated && network == "udp":
 		return lookup(ctx, server, "tcp", name, qtype)
@@ -166,7 +166,7 @@ func lookup(ctx context.Context, server, network, name, qtype string) (*dnsAnswe
 	}
 	out := &dnsAnswer{Name: strings.TrimSuffix(name, "."), Type: qtype, Rcode: dns.RcodeToString[got.Rcode],
 		Mesh: got.Authoritative, Answers: []dnsRecord{},
-		Server: server, TCP: network == "tcp", Seconds: took.Seconds()}
+		Server: server, TCP: network == "tcp", Seconds: elapsed.Seconds()}
 	for _, rr := range got.Answer {
 		h := rr.Header()
 		out.Answers = append(out.Answers, dnsRecord{Name: strings.TrimSuffix(h.Name, "."),

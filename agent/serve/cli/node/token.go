@@ -163,16 +163,16 @@ The first token also creates the first signing key.`,
 			return notPermitted(err)
 		}
 		warnKeys(env, keys.Err())
-		made, err := token.Decode(content)
+		created, err := token.Decode(content)
 		if err != nil {
 			return err
 		}
-		shown := showToken(&made)
+		shown := showToken(&created)
 		if write != "" {
 			if err := command.WriteSecret(write, []byte(content+"\n")); err != nil {
 				return err
 			}
-			text.Printf(env.Stderr, "wrote %s; the token is valid until %s\n", write, made.Expires.Format(time.RFC3339))
+			text.Printf(env.Stderr, "wrote %s; the token is valid until %s\n", write, created.Expires.Format(time.RFC3339))
 		} else {
 			shown.Token = content
 		}

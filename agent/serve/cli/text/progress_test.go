@@ -11,7 +11,7 @@ import (
 func TestProgress(t *testing.T) {
 	var out strings.Builder
 	at := time.Unix(1_800_000_000, 0)
-	told, done := Progress(&out, "at work", func() time.Time { return at })
+	reported, done := Progress(&out, "at work", func() time.Time { return at })
 	for _, step := range []struct {
 		after  time.Duration
 		n, all int
@@ -27,7 +27,7 @@ func TestProgress(t *testing.T) {
 	} {
 		out.Reset()
 		at = at.Add(step.after)
-		told(step.n, step.all)
+		reported(step.n, step.all)
 		if got := strings.TrimPrefix(out.String(), "\r\033[K"); got != step.want {
 			t.Errorf("%d of %d: %q, want %q", step.n, step.all, got, step.want)
 		}
@@ -37,8 +37,8 @@ func TestProgress(t *testing.T) {
 		t.Errorf("the line stays: %q", out.String())
 	}
 	out.Reset()
-	told, done = Progress(&out, "at work", func() time.Time { return at })
-	told(1, 1)
+	reported, done = Progress(&out, "at work", func() time.Time { return at })
+	reported(1, 1)
 	if done(); out.String() != "" {
 		t.Errorf("what is quick shows %q", out.String())
 	}
