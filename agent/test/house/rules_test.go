@@ -27,6 +27,7 @@ var rules = []rule{
 	{"length", ruleLength},
 	{"columns", ruleColumns},
 	{"size", ruleSize},
+	{"identifiers", ruleIdentifiers},
 	{"init", ruleInit},
 	{"state", ruleState},
 	{"modules", ruleModules},
