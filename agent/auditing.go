@@ -40,7 +40,7 @@ func (a *Agent) startAudit(cfg *config.Config, g groups) (stop func() error, err
 	keeping, endKeeping := context.WithCancel(context.Background())
 	var writer, keeper sync.WaitGroup
 	writer.Go(func() { a.audit.Run(writing) })
-	keeper.Go(func() { a.audit.Keep(keeping) })
+	keeper.Go(func() { a.audit.Maintain(keeping) })
 	return func() error {
 		endWriting()
 		writer.Wait()

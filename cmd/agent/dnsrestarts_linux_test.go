@@ -319,8 +319,8 @@ func testRestarts(t *testing.T, pod bool, restarts int) {
 			}
 		}
 	}
-	t.Logf("%d restarts in %v, the longest absence %v, %d look-ups, %.0f a second", restarts, elapsed.Round(time.Millisecond),
-		away.Round(time.Millisecond), total, float64(total)/elapsed.Seconds())
+	t.Logf("%d restarts in %v, the longest absence %v, %d look-ups, %.0f a second",
+		restarts, elapsed.Round(time.Millisecond), away.Round(time.Millisecond), total, float64(total)/elapsed.Seconds())
 	if p.awaitHolder(); p.held != held {
 		t.Errorf("held by pid %d, and by %d in the beginning", p.held, held)
 	}

@@ -53,9 +53,9 @@ func (l *Looker) look(p *generate.Proxy, err error) Standing {
 	return Standing{Warnings: p.Warnings, Findings: found}
 }
 
-// Alike returns a key that is equal for findings about proxies of a mesh that differ only in
+// Class returns a key that is equal for findings about proxies of a mesh that differ only in
 // addresses.
-func Alike(mesh string, f *finding.Finding) string {
+func Class(mesh string, f *finding.Finding) string {
 	kind, role := f.Type[strings.LastIndexByte(f.Type, '.')+1:], f.Resource
 	// inbound:10.0.0.1:80 corresponds to inbound:80 of another proxy.
 	first, _, _ := strings.Cut(role, ":")
@@ -83,7 +83,7 @@ type found struct {
 // Add records a finding about a proxy: a warning, or a blocking finding of a proxy without a
 // client.
 func (l *Found) Add(who resource.Key, f *finding.Finding) {
-	id := Alike(who.Mesh, f)
+	id := Class(who.Mesh, f)
 	if s := l.by[id]; s != nil {
 		if s.who != who { // both flavors of a proxy
 			s.more++
@@ -103,7 +103,7 @@ func (l *Found) Add(who resource.Key, f *finding.Finding) {
 
 // Has reports whether an equal finding was added. It returns false if l is nil.
 func (l *Found) Has(who resource.Key, f *finding.Finding) bool {
-	return l != nil && l.by[Alike(who.Mesh, f)] != nil
+	return l != nil && l.by[Class(who.Mesh, f)] != nil
 }
 
 // Problems returns the recorded findings, shared ones once, up to a maximum number.

@@ -75,7 +75,8 @@ func FuzzComplaint(f *testing.F) {
 		if (position.Type == "") != (position.Resource == "") {
 			t.Errorf("place %+v", position)
 		}
-		if position.Resource != "" && !strings.Contains(message, position.Resource) && position.Resource != "inbound:10.0.0.1:80" {
+		if position.Resource != "" && !strings.Contains(message, position.Resource) &&
+			position.Resource != "inbound:10.0.0.1:80" {
 			t.Errorf("%q is not in %q", position.Resource, message)
 		}
 	})

@@ -9,6 +9,6 @@
 //     are missing.
 //   - A file that cannot be opened is retried every few seconds.
 //
-// The package starts no goroutine. The caller runs [Log.Run] and [Log.Keep] in separate
+// The package starts no goroutine. The caller runs [Log.Run] and [Log.Maintain] in separate
 // goroutines.
 package auditlog

@@ -36,7 +36,7 @@ func run(t *testing.T, o auditlog.Options) (*auditlog.Log, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	group.Go(func() { l.Run(ctx) })
-	group.Go(func() { l.Keep(ctx) })
+	group.Go(func() { l.Maintain(ctx) })
 	return l, sync.OnceFunc(func() {
 		cancel()
 		group.Wait()

@@ -83,8 +83,8 @@ func (l *Log) requeue(lines []byte, n, events int, waiters []chan struct{}) {
 	l.flying, l.since = 0, time.Time{}
 }
 
-// Keep rotates the file by age until ctx ends. Call it once, and stop it after [Log.Run].
-func (l *Log) Keep(ctx context.Context) {
+// Maintain rotates the file by age until ctx ends. Call it once, and stop it after [Log.Run].
+func (l *Log) Maintain(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
@@ -97,7 +97,7 @@ func (l *Log) Keep(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// Close closes the file after Run and Keep have returned.
+// Close closes the file after Run and Maintain have returned.
 func (l *Log) Close() error {
 	if f := l.file.Load(); f != nil {
 		return f.Close()

@@ -52,8 +52,8 @@ func proxy(name string, answered uint64, change ...func(*rollout.Progress)) roll
 	return p
 }
 
-// made is a config of a later revision than the proxy has answered.
-func made(revision uint64) func(*rollout.Progress) {
+// publishedAt is a config of a later revision than the proxy has answered.
+func publishedAt(revision uint64) func(*rollout.Progress) {
 	return func(p *rollout.Progress) {
 		p.Revision, p.Unanswered, p.SentAt = revision, []string{"cluster", "listener"}, time.Unix(0, 0)
 	}

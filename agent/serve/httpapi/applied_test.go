@@ -31,19 +31,20 @@ func TestApplied(t *testing.T) {
 	}{
 		{"nobody is connected", nil, "MeshTimeout/all", "applied 0/0"},
 		{"all have it", []rollout.Progress{proxy("web", last), proxy("back", last)}, "MeshTimeout/all", "applied 2/2"},
-		{"an older config has it too", []rollout.Progress{proxy("web", 5, made(last))}, "MeshTimeout/all", "applied 1/1"},
-		{"one has not answered", []rollout.Progress{proxy("web", last), proxy("back", 4, made(last))}, "MeshTimeout/all",
-			"pending 1/2 late back"},
-		{"one that is not touched has not answered", []rollout.Progress{proxy("web", last), proxy("back", 4, made(last))},
-			"MeshTimeout/web", "applied 1/1"},
+		{"an older config has it too", []rollout.Progress{proxy("web", 5, publishedAt(last))}, "MeshTimeout/all",
+			"applied 1/1"},
+		{"one has not answered", []rollout.Progress{proxy("web", last), proxy("back", 4, publishedAt(last))},
+			"MeshTimeout/all", "pending 1/2 late back"},
+		{"one that is not touched has not answered",
+			[]rollout.Progress{proxy("web", last), proxy("back", 4, publishedAt(last))}, "MeshTimeout/web", "applied 1/1"},
 		{"one of another mesh has not answered", []rollout.Progress{proxy("web", 1, func(p *rollout.Progress) {
 			p.Mesh = "other"
 		})},
 			"MeshTimeout/all", "applied 0/0"},
-		{"a mesh concerns its proxies", []rollout.Progress{proxy("web", 0, made(last))}, "Mesh/default",
+		{"a mesh concerns its proxies", []rollout.Progress{proxy("web", 0, publishedAt(last))}, "Mesh/default",
 			"pending 0/1 late web"},
-		{"and no others", []rollout.Progress{proxy("web", 0, made(last))}, "Mesh/other", "applied 0/0"},
-		{"a dataplane concerns all of its mesh", []rollout.Progress{proxy("web", 2, made(last)), proxy("back", last)},
+		{"and no others", []rollout.Progress{proxy("web", 0, publishedAt(last))}, "Mesh/other", "applied 0/0"},
+		{"a dataplane concerns all of its mesh", []rollout.Progress{proxy("web", 2, publishedAt(last)), proxy("back", last)},
 			"Dataplane/web", "pending 1/2 late web"},
 		{"gone", []rollout.Progress{proxy("web", 1, in(api.StateDisconnected)), proxy("x", 0, in(api.StateUnknown))},
 			"MeshTimeout/all", "applied 0/0"},
@@ -55,7 +56,7 @@ func TestApplied(t *testing.T) {
 		{"rejected", []rollout.Progress{proxy("web", last, rejects(5, 6, last, bad("web", api.BlameAlone)))},
 			"MeshTimeout/web", "rejected 0/1 rejected web l"},
 		{"rejected, while other types are not answered",
-			[]rollout.Progress{proxy("web", 5, made(last), rejects(5, 6, last, bad("web", api.BlameChanged)))},
+			[]rollout.Progress{proxy("web", 5, publishedAt(last), rejects(5, 6, last, bad("web", api.BlameChanged)))},
 			"MeshTimeout/web",
 			"rejected 0/1 rejected web l"},
 		{"rejected for another policy",
@@ -109,7 +110,7 @@ func TestApplied(t *testing.T) {
 		proxy rollout.Progress
 		want  string
 	}{
-		{proxy("web", 4, made(last)),
+		{proxy("web", 4, publishedAt(last)),
 			"it has not acknowledged the response sent at 1970-01-01T00:00:00Z (cluster, listener)"},
 		{proxy("web", 4), "its config is being computed"},
 		{proxy("web", 4, func(p *rollout.Progress) { p.Revision = last }),
@@ -184,7 +185,7 @@ func TestWaitAnswersWhenItHappens(t *testing.T) {
 	question :=
 		`{"type": "mt", "mesh": "default", "name": "all", "timeout": "20s", "late": ["default/back", "default/deleted"]}`
 	answers := make(chan answer, 1)
-	set.set(proxy("web", 4, made(10)))
+	set.set(proxy("web", 4, publishedAt(10)))
 	go func() { answers <- a.do("POST", "/v1/wait", question) }()
 	set.set(proxy("web", 10)) // back is not there
 	set.set(proxy("web", 10), proxy("back", 10))
@@ -303,7 +304,7 @@ func TestMeshIsAppliedOnceSwitched(t *testing.T) {
 		t.Errorf("a policy in a step: %s", got)
 	}
 	a.reconcile()
-	set.set(proxy("web", last, made(last)))
+	set.set(proxy("web", last, publishedAt(last)))
 	if got := standing(t, ask("Mesh", "default")); got != "pending 0/1 late web" {
 		t.Errorf("the last step, not answered: %s", got)
 	}

@@ -85,7 +85,7 @@ func TestTrafficDrains(t *testing.T) {
 	for i := range rows {
 		d := &rows[i]
 		d.conn = w.open(t, &d.row)
-		if got := d.conn.again(); got != "box" && !strings.HasPrefix(got, "shop/") {
+		if got := d.conn.retry(); got != "box" && !strings.HasPrefix(got, "shop/") {
 			t.Fatalf("%s: before the change it comes to %q", d.what, got)
 		}
 	}
@@ -161,7 +161,7 @@ func (d *draining) drains(t *testing.T, w *world, began time.Time) {
 	if !d.pooled {
 		d.run(t, w)
 	}
-	if got := d.conn.again(); got != d.old {
+	if got := d.conn.retry(); got != d.old {
 		t.Errorf("the open connection comes to %q, want %q", got, d.old)
 	}
 }
@@ -215,8 +215,8 @@ func (w *world) open(t *testing.T, r *row) *open {
 	return o
 }
 
-// again sends another request and returns the name of the responder.
-func (o *open) again() string {
+// retry sends another request and returns the name of the responder.
+func (o *open) retry() string {
 	if o.http != nil {
 		resp, err := o.http.Get("http://" + o.host + "/")
 		a, err := heard(resp, err)

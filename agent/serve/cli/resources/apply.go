@@ -57,7 +57,7 @@ directory or from an Envoy; change those at their source.
 			// the summary does not show them, and they are expensive to compute
 			omit = []string{"items", "patch"}
 		}
-		return written(env, *format, text.DiffSummary)(command.Long(env, func(c *client.Client) (*api.Written, error) {
+		return printWritten(env, *format, text.DiffSummary)(command.Long(env, func(c *client.Client) (*api.Written, error) {
 			return c.Apply(cmd.Context(), stream, dryRun, omit...)
 		}))
 	}
@@ -96,7 +96,7 @@ ones stay deleted. "nearside rollback" restores deleted resources.`,
 		if err != nil {
 			return err
 		}
-		return written(env, *format, text.DiffSummary)(command.Long(env, func(c *client.Client) (*api.Written, error) {
+		return printWritten(env, *format, text.DiffSummary)(command.Long(env, func(c *client.Client) (*api.Written, error) {
 			return c.Delete(cmd.Context(), r.Kind.Plural, r.Mesh, r.Name, dryRun)
 		}))
 	}
@@ -141,23 +141,23 @@ func deleteFiles(ctx context.Context, env *command.Env, f *command.FileFlags, fo
 			continue
 		}
 		if err != nil {
-			return errors.Join(written(env, format, text.DiffSummary)(all, nil),
+			return errors.Join(printWritten(env, format, text.DiffSummary)(all, nil),
 				fmt.Errorf("%d of %s deleted: %w", i, plural.Count(len(keys), "resource"), err))
 		}
 		all.Changes, all.Warnings = append(all.Changes, one.Changes...), append(all.Warnings, one.Warnings...)
 	}
-	return written(env, format, text.DiffSummary)(all, nil)
+	return printWritten(env, format, text.DiffSummary)(all, nil)
 }
 
-// written prints the result of a write. For a dry run, preview prints the changes on proxies.
-func written(env *command.Env, format string,
+// printWritten prints the result of a write. For a dry run, preview prints the changes on proxies.
+func printWritten(env *command.Env, format string,
 	preview func(io.Writer, *api.Diff)) func(*api.Written, error) error {
 	return func(w *api.Written, err error) error {
 		if err == nil {
 			env.Warn(w.Warnings)
 		}
 		return command.Show(env, format, func(out io.Writer, w *api.Written) {
-			text.Written(out, w, format == "text")
+			text.WriteResult(out, w, format == "text")
 			if w.Diff != nil && format == "text" {
 				text.DiffWarnings(env.Stderr, w.Diff)
 				text.Println(out)

@@ -64,7 +64,7 @@ from the resource directory there.`,
 			return command.Hinted(err, fileHint(path))
 		}
 		_ = os.Remove(path) // everything in it is stored
-		return written(env, *format, text.DiffSummary)(w, nil)
+		return printWritten(env, *format, text.DiffSummary)(w, nil)
 	}
 	return cmd
 }

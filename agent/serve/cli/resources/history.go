@@ -60,7 +60,7 @@ func rollbackCommand(env *command.Env) *cobra.Command {
 			return err
 		}
 		q := api.Rollback{Type: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name, Revision: to, DryRun: dryRun}
-		return written(env, *format, text.DiffProxies)(command.Long(env, func(c *client.Client) (*api.Written, error) {
+		return printWritten(env, *format, text.DiffProxies)(command.Long(env, func(c *client.Client) (*api.Written, error) {
 			return c.Rollback(cmd.Context(), q)
 		}))
 	}
@@ -132,7 +132,7 @@ proxies of this node.`,
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would change, and change nothing")
 	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return written(env, *format,
+		return printWritten(env, *format,
 			text.DiffProxies)(env.Client().RestoreConflict(cmd.Context(), api.RestoreConflict{ID: args[0], DryRun: dryRun}))
 	}
 	return cmd

@@ -283,9 +283,9 @@ func History(w io.Writer, h *api.History) {
 	}, "REVISION", "CHANGE", "SOURCE", "AUTHOR", "AGE", "FIELDS")
 }
 
-// Written writes the names of written resources. With details, it adds the action and the changed
-// fields.
-func Written(w io.Writer, x *api.Written, details bool) {
+// WriteResult writes the names of written resources. With details, it adds the action and the
+// changed fields.
+func WriteResult(w io.Writer, x *api.Written, details bool) {
 	for _, c := range x.Changes {
 		Printf(w, "%s", TypeAndName(c.Type, c.Name))
 		if !details {

@@ -113,9 +113,9 @@ func (p *RulePrinter) rule(about string, fields []explain.Field, merged []string
 	for _, f := range fields {
 		var over []string
 		for _, o := range f.Over {
-			over = append(over, fmt.Sprintf("%s (%s)", Place(o.Source), ValueText(o.Value)))
+			over = append(over, fmt.Sprintf("%s (%s)", SourceText(o.Source), ValueText(o.Value)))
 		}
-		t.Row("    "+f.Path, ValueText(f.Value), strings.Join(Each(f.By, Place), ", "), strings.Join(over, ", "))
+		t.Row("    "+f.Path, ValueText(f.Value), strings.Join(Each(f.By, SourceText), ", "), strings.Join(over, ", "))
 	}
 	t.Flush()
 	p.Add(about, b.String())
@@ -223,7 +223,7 @@ func placeText(out *RulePrinter, p *explain.Place) {
 	var b strings.Builder
 	t := NewTable(&b, "    FIELD", "VALUE", "STATE")
 	for _, f := range p.Fields {
-		by := Each(f.By, func(s explain.Source) string { return s.Type + "/" + Place(s) })
+		by := Each(f.By, func(s explain.Source) string { return s.Type + "/" + SourceText(s) })
 		t.Row("    "+cmp.Or(f.Path, "(whole)"), ValueText(f.Value), fieldState(f.Effect, strings.Join(by, ", ")))
 	}
 	t.Flush()

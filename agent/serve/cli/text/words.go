@@ -115,8 +115,8 @@ func bytesText(n int) string {
 // OneLine replaces the line breaks of an Envoy message with spaces.
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// Place returns an item of a policy: NAME to[0].
-func Place(s explain.Source) string {
+// SourceText returns an item of a policy: NAME to[0].
+func SourceText(s explain.Source) string {
 	if s.Field == "spec" { // the whole policy
 		return s.Name
 	}
