@@ -37,9 +37,9 @@ func TestMemoryIsShort(t *testing.T) {
 
 	percent.Store(85)
 	_, err := r.Ask(&core.Node{Id: "default.other"}, nil).Recv()
-	for _, part := range []string{"170 MiB of its limit of 200 MiB are in use", "MemoryMax="} {
-		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), part) {
-			t.Errorf("a proxy that comes is told %v, want %q", err, part)
+	for _, piece := range []string{"170 MiB of its limit of 200 MiB are in use", "MemoryMax="} {
+		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), piece) {
+			t.Errorf("a proxy that comes is told %v, want %q", err, piece)
 		}
 	}
 	var st *api.Status

@@ -79,9 +79,9 @@ func TestStormOfMemory(t *testing.T) {
 	if served == 0 || refused == 0 {
 		t.Fatalf("%d are served and %d refused: of this nothing can be learned", served, refused)
 	}
-	for _, part := range []string{"ResourceExhausted", "MiB of its limit of 230 MiB are in use", "MemoryMax="} {
-		if !strings.Contains(first.reason()+second.reason(), part) {
-			t.Errorf("who is refused is not told %q: %s", part, second.reason())
+	for _, piece := range []string{"ResourceExhausted", "MiB of its limit of 230 MiB are in use", "MemoryMax="} {
+		if !strings.Contains(first.reason()+second.reason(), piece) {
+			t.Errorf("who is refused is not told %q: %s", piece, second.reason())
 		}
 	}
 	if text := a.ask(http.MethodGet, "/v1/status", ""); !strings.Contains(text,

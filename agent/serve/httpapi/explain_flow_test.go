@@ -32,8 +32,8 @@ func TestExplainFlows(t *testing.T) {
 
 	// A response about a config whose revision has been replaced names no revision.
 	a.put(store.Source{Kind: store.SourceAPI}, strings.Replace(docs, "10.0.0.9", "10.0.0.7", 1))
-	if again := ask(request); strings.Contains(again.body, "revision") {
-		t.Errorf("the response names a revision other than that of the config: %s", again.body)
+	if second := ask(request); strings.Contains(second.body, "revision") {
+		t.Errorf("the response names a revision other than that of the config: %s", second.body)
 	}
 
 	for body, parts := range map[string][]string{
