@@ -123,8 +123,8 @@ func trusted(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 // overflowUID is the user ID that the kernel reports for users without an ID in the user namespace.
 const overflowUID = 65534
 
-// unmapped reports whether a user is outside the agent's user namespace. Its identity is unknown;
-// in a container, the root user of the host is one of them.
+// unmapped reports whether a user is outside the agent's user namespace. The identity of such a
+// user is unknown; in a container, this includes the root user of the host.
 func unmapped(uid uint32) bool {
 	if uid != overflowUID {
 		return false

@@ -69,7 +69,7 @@ func (o Options) Validate() error {
 	}
 	for i, k := range o.Keys {
 		if err := memberlist.ValidateKey(k); err != nil {
-			return fmt.Errorf("gossip options: Keys[%d] has %d bytes, 16, 24 or 32 are allowed", i, len(k))
+			return fmt.Errorf("gossip options: Keys[%d] has %d bytes; it must have 16, 24, or 32", i, len(k))
 		}
 	}
 	seen := map[bool]bool{}

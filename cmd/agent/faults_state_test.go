@@ -99,7 +99,7 @@ func TestFullStateDisk(t *testing.T) {
 	if refused < 0 {
 		t.Fatal("all writes found room on a full disk")
 	}
-	d.says("the state is not written to disk")
+	d.says("cannot write the state to disk")
 	if c := d.stateCheck(); !c.OK || !c.Degraded || !strings.Contains(c.Reason, "in memory") ||
 		!strings.Contains(c.Reason, "no space") {
 		t.Errorf("readiness: %+v", c)

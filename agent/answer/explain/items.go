@@ -279,8 +279,8 @@ func (p *Proxy) outbounds(k *policy.KindRules) map[*policy.Rule]bool {
 	return taken
 }
 
-// routes registers the rules for requests of single routes of the proxy. A rule may exist both for
-// the resource of a route and for its hash; the hash is used only if there is no resource.
+// routes registers the rules that apply to individual routes of the proxy. A rule may exist both
+// for the resource of a route and for its hash; the hash is used only if there is no resource.
 func (p *Proxy) routes(k *policy.KindRules, taken map[*policy.Rule]bool) {
 	known := map[itemID]bool{}
 	for _, r := range k.ToResources {

@@ -46,7 +46,7 @@ func TestRulesEvidence(t *testing.T) {
 	}
 }
 
-// evidence returns the text of the page.
+// evidence returns the expected content of the evidence page.
 func evidence(t *testing.T) string {
 	const shared = "../../../../shared/conformance/"
 	cases := slices.Concat(kindtest.OwnInputs(t), kindtest.ConformanceInputs(t))

@@ -188,7 +188,7 @@ func authorities(d *resource.DataSource) (*corev3.DataSource, error) {
 		}
 	}
 	if n == 0 {
-		return nil, errors.New("it holds no certificate in PEM")
+		return nil, errors.New("it contains no PEM-encoded certificate")
 	}
 	return out, nil
 }

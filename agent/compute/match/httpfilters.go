@@ -34,7 +34,7 @@ func (w *walk) http(m *hcmv3.HttpConnectionManager, at finding.Position) *Trace 
 		return w.end(Broken, LevelNetworkFilter, "",
 			"the filter chain takes HTTP, where the server says nothing before the client does")
 	case first == PlainBytes:
-		return w.end(Broken, LevelNetworkFilter, "DPE", "the filter chain takes HTTP, and the client speaks something else")
+		return w.end(Broken, LevelNetworkFilter, "DPE", "the filter chain expects HTTP, but the client uses another protocol")
 	case w.req == nil:
 		return w.end(Accepted, LevelNetworkFilter, "",
 			"an HTTP connection manager takes the connection; what becomes of requests depends on them")

@@ -215,7 +215,7 @@ func TestPoisonAfterRestart(t *testing.T) {
 }
 
 // TestPoisonKeepsWhatIsThere connects a delta client to an agent without history. The client keeps
-// its form of the resource that it rejects until the config removes the resource.
+// its current version of a rejected resource until the config removes that resource.
 func TestPoisonKeepsWhatIsThere(t *testing.T) {
 	a := serving(t, config("CDS:a=1", "CDS:b=poison", "CDS:c=2"))
 	c := newWholeClient(t, a, "delta", map[string]map[string]string{cds: {"a": "1", "b": "1", "c": "1"}})

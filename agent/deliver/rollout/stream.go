@@ -46,7 +46,7 @@ type Stream struct {
 	// Guarded by the mu of the proxy.
 	ended bool
 	// subscribing is set while the delta handler changes the subscription of a watch, which must
-	// not be read meanwhile. SubscribeDelta follows and updates the stream.
+	// not be read meanwhile. The subsequent call of SubscribeDelta updates the stream.
 	subscribing   bool
 	watches       [draft.NumTypes]*typeWatch
 	warming       map[string]struct{} // endpoints of clusters that were sent before the client subscribed to endpoints

@@ -167,7 +167,7 @@ func clientState(c *api.ProxyStatus) (state, reason string) {
 	if c.InSync {
 		return api.StateSynced, ""
 	}
-	return api.StatePending, "an acknowledgment is pending since " + lastSent(c).UTC().Format(time.RFC3339)
+	return api.StatePending, "an acknowledgment has been pending since " + lastSent(c).UTC().Format(time.RFC3339)
 }
 
 // lastSent returns the time of the latest response, or of the connection.

@@ -2,9 +2,9 @@ package resource
 
 import "github.com/nearside-mesh/nearside/agent/base/strict"
 
-// On returns a registry that decodes the documents of large streams in parallel. The function each
-// calls do for every number below n, on up to the given number of workers, and returns when all
-// calls have returned; see Each in package workers. Results are the same as without workers.
+// On returns a registry that decodes the documents of large streams in parallel. each must call do
+// for every i in [0, n) on at most the given number of workers, and return after all calls have
+// returned; see Each in package workers. Results are the same as without workers.
 func (r *Registry) On(workers int, each func(workers, n int, do func(worker, i int)) error) *Registry {
 	out := *r
 	out.workers, out.each = workers, each

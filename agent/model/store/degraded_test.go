@@ -68,7 +68,7 @@ func TestDiskThatTakesNoWrites(t *testing.T) {
 		t.Fatalf("health: %+v", h)
 	}
 	want(t, "history", revisions(s, "theirs"), fmt.Sprintf("2:1 %d:2 %d:3", second.Revision, third.Revision))
-	want(t, "times logged", strings.Count(b.String(), "not written to disk"), 1)
+	want(t, "times logged", strings.Count(b.String(), "cannot write the state to disk"), 1)
 	if err := s.Flush(); !errors.Is(err, full) {
 		t.Fatal(err)
 	}

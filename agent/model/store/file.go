@@ -222,8 +222,8 @@ func (d *disk) moved() bool {
 	return !os.SameFile(here, there)
 }
 
-// lockFile opens and locks a file: exclusively for writing, and creates it if it is missing, or
-// shared for reading.
+// lockFile opens and locks a file. For reading, the lock is shared. For writing, it is exclusive,
+// and a missing file is created.
 func lockFile(path string, flag int) (f *os.File, created bool, err error) {
 	how := syscall.LOCK_EX
 	if flag == os.O_RDONLY {

@@ -147,8 +147,8 @@ func (s *Store) degrade(err error) error {
 	s.report()
 	s.mu.Unlock()
 	if first {
-		s.opt.Log.Error("the state is not written to disk: changes of files and Envoys stay in memory, "+
-			"API writes are rejected", "path", s.opt.Path, "error", err)
+		s.opt.Log.Error("cannot write the state to disk: changes from files and Envoys stay in memory, "+
+			"and API writes are rejected", "path", s.opt.Path, "error", err)
 	}
 	return err
 }

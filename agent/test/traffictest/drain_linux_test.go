@@ -124,7 +124,7 @@ func (d *draining) explained(t *testing.T, w *world) (out time.Time) {
 	ways := append([]explain.Way{f.Way}, f.Servers...)
 	for i := range ways {
 		if u := ways[i].OldUntil; u != nil {
-			if !strings.Contains(ways[i].Reason, "connections from before may use its old filter chains until ") {
+			if !strings.Contains(ways[i].Reason, "older connections may use its previous filter chains until ") {
 				t.Errorf("until %s, and the reason does not tell: %s", u, ways[i].Reason)
 			}
 			if u.After(out) {
@@ -152,7 +152,7 @@ func (d *draining) drains(t *testing.T, w *world, began time.Time) {
 	agenttest.Do(t, err)
 	// Waiting for the policy covers all proxies and reports the latest of their times. This message
 	// is about one proxy, in whole seconds.
-	_, said, _ := strings.Cut(strings.Join(x.Warnings, "\n"), "may keep the filters of before until ")
+	_, said, _ := strings.Cut(strings.Join(x.Warnings, "\n"), "may use the previous filters until ")
 	said, _, _ = strings.Cut(said, ",")
 	at, err := time.Parse(time.RFC3339, said)
 	if !x.Selected || err != nil || at.Before(began.Add(drainTime).Truncate(time.Second)) || at.After(until) {

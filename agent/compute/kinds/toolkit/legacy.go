@@ -59,7 +59,7 @@ func MigrateOutbound[Old, New any, P interface {
 	return out
 }
 
-// Override sets an unset field to v if a weaker policy sets it.
+// Override sets an unset field to v if a policy with lower precedence sets it.
 func Override[T any](field **T, weak *T, v T) {
 	if *field == nil && weak != nil {
 		*field = &v

@@ -83,8 +83,8 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	for _, u := range plan.Units {
 		backends, why := backendsOf(in.Index.View.Spec.Logging, u.Policy)
 		for _, w := range u.Weaker {
-			if migrated[w] && why != "" { // overrides a weaker policy that logs
-				policy.AddNote(&u.Notes, why+"; it disables the log where a weaker policy would write it")
+			if migrated[w] && why != "" { // overrides a policy with lower precedence that logs
+				policy.AddNote(&u.Notes, why+"; it disables the log where a policy with lower precedence would write it")
 				backends, why = []accesslog.Backend{}, ""
 			}
 		}

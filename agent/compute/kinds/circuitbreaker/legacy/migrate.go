@@ -109,8 +109,8 @@ func (m *migration) consecutive(notes *[]string, field string, c **circuitbreake
 	}
 }
 
-// override sets every field that a weaker policy sets and c does not, because targetRef policies
-// are merged.
+// override sets every field that a policy with lower precedence sets and c does not, because
+// targetRef policies are merged.
 func (m *migration) override(c, weak *circuitbreaker.Conf, notes *[]string) {
 	if w := weak.ConnectionLimits; w != nil {
 		if c.ConnectionLimits == nil {
@@ -176,8 +176,9 @@ func (m *migration) detectors(d, weak *circuitbreaker.Detectors, notes *[]string
 	}
 	if off {
 		m.off = true
-		policy.AddNote(notes, fmt.Sprintf("a weaker policy sets detectors that this one does not, and merging cannot unset "+
-			"them, so this policy disables them with a number that is never reached (%d)", uint32(never)))
+		policy.AddNote(notes,
+			fmt.Sprintf("a policy with lower precedence sets detectors that this one does not, and merging cannot unset "+
+				"them, so this policy disables them with a number that is never reached (%d)", uint32(never)))
 	}
 }
 

@@ -190,8 +190,8 @@ func migrated(old *Conf, notes *[]string) *healthcheck.Conf {
 	return conf
 }
 
-// override sets the fields that a weaker policy sets to their defaults if possible, and notes the
-// others, because targetRef policies are merged.
+// override sets the fields that a policy with lower precedence sets to their defaults if possible,
+// and notes the others, because targetRef policies are merged.
 func override(c, weak *healthcheck.Conf, notes *[]string) {
 	toolkit.Override(&c.HealthyPanicThreshold, weak.HealthyPanicThreshold, resource.NewDecimal(50))
 	toolkit.Override(&c.FailTrafficOnPanic, weak.FailTrafficOnPanic, false)
@@ -220,15 +220,16 @@ func override(c, weak *healthcheck.Conf, notes *[]string) {
 		}
 	}
 	if len(inherited) > 0 {
-		policy.AddNote(notes, fmt.Sprintf("a weaker policy sets %s, and merging cannot unset it: set it here too, "+
-			"or set it only for the services that need it", strings.Join(inherited, ", ")))
+		policy.AddNote(notes,
+			fmt.Sprintf("a policy with lower precedence sets %s, and merging cannot unset it: set it here too, "+
+				"or set it only for the services that need it", strings.Join(inherited, ", ")))
 	}
 }
 
 // changes explains the differences between the config of MeshHealthCheck and HealthCheck.
 func changes() []policy.Change {
 	const at, explicit = "Cluster/*/healthChecks/0", "Envoy's default, set explicitly"
-	const weaker = "a weaker policy sets it, and merging cannot unset it"
+	const weaker = "a policy with lower precedence sets it, and merging cannot unset it"
 	out := []policy.Change{
 		{Path: at + "/httpHealthCheck/requestHeadersToAdd/**", Before: policy.Any, After: policy.Any,
 			Why: "MeshHealthCheck sends the tags of the proxy with the request"},

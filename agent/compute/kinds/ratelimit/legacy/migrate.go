@@ -203,7 +203,8 @@ func selectsInbounds(in *policy.MigrateInput, r *resource.Resource) bool {
 	})
 }
 
-// override handles fields that a weaker policy sets, because targetRef policies are merged.
+// override handles fields that a policy with lower precedence sets, because targetRef policies are
+// merged.
 func override(h, weak *ratelimit.HTTP, notes *[]string) {
 	if weak == nil || weak.OnRateLimit == nil {
 		return
@@ -216,7 +217,7 @@ func override(h, weak *ratelimit.HTTP, notes *[]string) {
 	}
 	if w := weak.OnRateLimit.Headers; w != nil && (h.OnRateLimit.Headers == nil ||
 		len(h.OnRateLimit.Headers.Set) == 0 && len(w.Set) > 0 || len(h.OnRateLimit.Headers.Add) == 0 && len(w.Add) > 0) {
-		policy.AddNote(notes, "a weaker policy sets response headers, and merging cannot unset them, "+
+		policy.AddNote(notes, "a policy with lower precedence sets response headers, and merging cannot unset them, "+
 			"so responses above this limit have them too")
 	}
 }

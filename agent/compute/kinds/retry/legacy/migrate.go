@@ -24,8 +24,8 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		Policies: toolkit.MigrateOutbound(in, plan, retry.Kind, convert, override)}
 }
 
-// override sets every field that a weaker policy sets and c does not, because targetRef policies
-// are merged.
+// override sets every field that a policy with lower precedence sets and c does not, because
+// targetRef policies are merged.
 func override(c, weak *retry.Conf, notes *[]string) {
 	if weak.TCP != nil && c.TCP == nil {
 		c.TCP = &retry.TCP{MaxConnectAttempt: new(uint32(1))}
@@ -47,8 +47,8 @@ func override(c, weak *retry.Conf, notes *[]string) {
 		if len(c.GRPC.RetryOn) == 0 && len(weak.GRPC.RetryOn) > 0 && toolkit.Or(c.GRPC.NumRetries, 1) > 0 {
 			c.GRPC.RetryOn = retry.Conditions("Canceled", "ResourceExhausted", "Unavailable")
 			policy.AddNote(notes,
-				"a weaker policy sets conditions for gRPC and this one uses the defaults, of which MeshRetry supports only "+
-					"Canceled, ResourceExhausted, and Unavailable, so failed connections are no longer retried")
+				"a policy with lower precedence sets conditions for gRPC and this one uses the defaults, of which MeshRetry "+
+					"supports only Canceled, ResourceExhausted, and Unavailable, so failed connections are no longer retried")
 		}
 	}
 }

@@ -166,7 +166,7 @@ func (m *migration) classOf(service string, old *Conf) class {
 }
 
 // conf returns all effective timeouts of a Timeout for services of a class, so that neither the
-// defaults of MeshTimeout nor a weaker policy applies.
+// defaults of MeshTimeout nor a policy with lower precedence applies.
 func (m *migration) conf(u *policy.Unit, old *Conf, c class) *timeout.Conf {
 	idle, streamIdle := openIdle, openStreamIdle
 	if m.unlimited {

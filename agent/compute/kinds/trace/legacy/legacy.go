@@ -114,8 +114,8 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 			if weak == nil {
 				continue
 			}
-			if why != "" { // overrides a weaker policy that traces
-				policy.AddNote(&u.Notes, why+"; it disables tracing where a weaker policy would trace")
+			if why != "" { // overrides a policy with lower precedence that traces
+				policy.AddNote(&u.Notes, why+"; it disables tracing where a policy with lower precedence would trace")
 				conf, why = &trace.Conf{Backends: &[]trace.Backend{}}, ""
 			}
 			if weak.Sampling != nil && conf.Sampling == nil && len(*conf.Backends) > 0 {
