@@ -51,7 +51,7 @@ func Find(getenv func(string) string, onPath bool) (*Binary, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return nil, fmt.Errorf("Envoy not found: %w; set %s to its path", err, EnvoyVariable)
+		return nil, fmt.Errorf("cannot find Envoy: %w; set %s to its path", err, EnvoyVariable)
 	}
 	return &Binary{Path: path}, nil
 }
@@ -67,7 +67,7 @@ func (e *Binary) Try(ctx context.Context, p *generate.Proxy) ([]finding.Finding,
 func (e *Binary) TrySnapshot(ctx context.Context, mesh, name string, s *envoy.Snapshot) ([]finding.Finding, error) {
 	cfg, err := staticFrom(s)
 	if err != nil {
-		return nil, fmt.Errorf("Envoy did not validate the config: %w", err)
+		return nil, fmt.Errorf("cannot validate the config with Envoy: %w", err)
 	}
 	return e.try(ctx, mesh, name, cfg)
 }
@@ -77,7 +77,7 @@ func (e *Binary) TrySnapshot(ctx context.Context, mesh, name string, s *envoy.Sn
 func (e *Binary) TryConfig(ctx context.Context, mesh, name string, c *api.Config) ([]api.Finding, error) {
 	cfg, err := staticFromJSON(c.XDS)
 	if err != nil {
-		return nil, fmt.Errorf("Envoy did not validate the config: %w", err)
+		return nil, fmt.Errorf("cannot validate the config with Envoy: %w", err)
 	}
 	found, err := e.try(ctx, mesh, name, cfg)
 	var out []api.Finding
@@ -103,7 +103,7 @@ func (e *Binary) try(ctx context.Context, mesh, proxy string, cfg *staticConfig)
 	}
 	name, text, err := cfg.bootstrap(mesh, proxy, e.certs)
 	if err != nil {
-		return nil, fmt.Errorf("Envoy did not validate the config: encoding failed: %w", err)
+		return nil, fmt.Errorf("cannot validate the config with Envoy: encoding failed: %w", err)
 	}
 	sum := sha256.Sum256(text)
 	if out, ok := e.known[sum]; ok {
@@ -148,12 +148,12 @@ func (e *Binary) run(ctx context.Context, name string, text []byte,
 	more ...string) (output string, refused bool, err error) {
 	dir, err := os.MkdirTemp("", "nearside-envoy-")
 	if err != nil {
-		return "", false, fmt.Errorf("Envoy did not validate the config: %w", err)
+		return "", false, fmt.Errorf("cannot validate the config with Envoy: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, name)
 	if err := os.WriteFile(file, text, 0o600); err != nil {
-		return "", false, fmt.Errorf("Envoy did not validate the config: %w", err)
+		return "", false, fmt.Errorf("cannot validate the config with Envoy: %w", err)
 	}
 	limited, cancel := context.WithTimeout(ctx, e.Timeout)
 	defer cancel()
@@ -171,7 +171,7 @@ func (e *Binary) run(ctx context.Context, name string, text []byte,
 	case err == nil:
 		return "", false, nil
 	case ctx.Err() != nil:
-		return "", false, fmt.Errorf("Envoy did not finish validating: %w", context.Cause(ctx))
+		return "", false, fmt.Errorf("cannot finish the validation with Envoy: %w", context.Cause(ctx))
 	case limited.Err() != nil:
 		return "", false, fmt.Errorf("%s did not finish within %s", e.Path, e.Timeout)
 	case errors.As(err, &exit) && exit.ExitCode() > 0:

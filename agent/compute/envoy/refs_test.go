@@ -168,6 +168,7 @@ func TestRefs(t *testing.T) {
 		"override of route": {perRoute, "cluster auth"},
 		"authorization": {filtered(managerOf(&extauthzv3.ExtAuthz{
 			Services: &extauthzv3.ExtAuthz_GrpcService{GrpcService: viaGRPC("auth")}})), "cluster auth"},
+		//lint:ignore SA1019 Envoy still reads it
 		"Lua": {filtered(managerOf(&luav3.Lua{InlineCode: "x"})), "*"},
 		"API listener": {&listenerv3.Listener{Name: "l",
 			ApiListener: &listenerv3.ApiListener{ApiListener: packAny(byRDS)}}, "route outbound:x"},
@@ -295,6 +296,7 @@ func TestLogTargets(t *testing.T) {
 
 // FuzzRefs checks that the search for references handles any body.
 func FuzzRefs(f *testing.F) {
+	//lint:ignore SA1019 Envoy still reads it
 	for _, m := range []proto.Message{filtered(managerOf(&luav3.Lua{InlineCode: "x"})), routed(&routev3.RouteAction{})} {
 		r, err := envoy.NewResource(m)
 		if err != nil {

@@ -128,7 +128,7 @@ func retired(a *identity.Authorities, now time.Time) *identity.Authorities {
 	return &out
 }
 
-// Told implements [identity.Pool].
+// Announced implements [identity.Pool].
 func (s *Source) Announced() (others, without int) {
 	for _, m := range s.node.Members() {
 		if m.Self || m.State != gossip.StateAlive {
