@@ -131,7 +131,7 @@ func bindAddress(udp bool, a netip.AddrPort) string {
 // checkInternal checks a listener for connections from inside the proxy.
 func checkInternal(s *subject, m *listenerv3.Listener) {
 	if m.GetAddress() != nil && m.GetAddress().GetEnvoyInternalAddress() == nil {
-		s.report(16, finding.Reject, "address", "an internal listener has no address of its own")
+		s.report(16, finding.Reject, "address", "an internal listener has no network address: use envoy_internal_address")
 	}
 	for field, set := range map[string]bool{
 		"enableMptcp": m.GetEnableMptcp(), "enableReusePort": m.GetEnableReusePort() != nil, "freebind": m.GetFreebind() !=
@@ -158,7 +158,7 @@ func checkUDP(s *subject, m *listenerv3.Listener) {
 	for i, c := range m.GetFilterChains() {
 		if quic && c.GetTransportSocket() == nil {
 			s.report(18, finding.Reject, finding.Item("filterChains", i, "transportSocket"),
-				"QUIC needs a transport socket of its own")
+				"a QUIC listener requires a transport socket")
 		}
 		if n := len(c.GetFilters()); quic && n > 0 && c.GetFilters()[n-1].GetTypedConfig().GetTypeUrl() != match.HcmURL {
 			s.report(18, finding.Reject, finding.Item("filterChains", i, "filters", index(n-1)),

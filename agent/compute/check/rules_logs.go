@@ -137,7 +137,7 @@ func checkEnvoyGRPC(s *subject, m *corev3.GrpcService_EnvoyGrpc) {
 		return
 	}
 	s.refer(envoy.KindCluster, m.GetClusterName(), "clusterName", 108, finding.Warning,
-		"what is sent there is lost until it does")
+		"logs sent to it are lost until it does")
 }
 
 // staticCluster is the kind of a reference to a cluster of the bootstrap.

@@ -103,7 +103,7 @@ const sensitive = "udpa.annotations.sensitive"
 func secrets() (func(protoreflect.FieldDescriptor) redact.Secrecy, error) {
 	mark, err := protoregistry.GlobalTypes.FindExtensionByName(sensitive)
 	if err != nil {
-		return nil, fmt.Errorf("secret fields cannot be told from others without the option %s: %w", sensitive, err)
+		return nil, fmt.Errorf("secret fields are unknown without the option %s: %w", sensitive, err)
 	}
 	return func(f protoreflect.FieldDescriptor) redact.Secrecy {
 		switch f.FullName() {

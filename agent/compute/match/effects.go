@@ -76,7 +76,7 @@ func (w *walk) fault(step *Step, config, special *anypb.Any, s *stream) *Trace {
 	m := &faultv3.HTTPFault{}
 	if special.GetTypeUrl() == faultURL {
 		config = special
-		step.note("the route has faults of its own")
+		step.note("the route overrides its faults")
 	}
 	if config.UnmarshalTo(m) != nil {
 		step.note("it cannot be decoded")

@@ -189,7 +189,7 @@ func (w *walk) httpFilters(filters []*hcmv3.HttpFilter, at finding.Position, s *
 			func(c *routev3.WeightedCluster_ClusterWeight) bool {
 				return c.GetTypedPerFilterConfig()[f.GetName()] != nil
 			}) {
-			step.note("some of the clusters that the route chooses among have a config of their own for it")
+			step.note("some of the route's clusters override its config")
 		}
 		disabled := f.GetDisabled() && special == nil
 		if special.GetTypeUrl() == FilterConfigURL {
@@ -231,7 +231,7 @@ func (w *walk) httpRBAC(step *Step, config, special *anypb.Any, s *stream) *Trac
 		var own httprbacv3.RBACPerRoute
 		if err = special.UnmarshalTo(&own); err == nil {
 			m = own.GetRbac()
-			step.note("the route has rules of its own")
+			step.note("the route overrides its rules")
 		}
 	}
 	if err != nil {

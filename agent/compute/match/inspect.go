@@ -130,7 +130,7 @@ func (s *socket) await(name string, l *listenerv3.Listener, step *Step) Outcome 
 	case timeout <= 0:
 		step.note("%s waits for bytes that do not come, without an end", name)
 	case goesOn:
-		step.note("%s waits for bytes; after %s Envoy goes on without it and the filters behind it", name, timeout)
+		step.note("%s waits for bytes; after %s Envoy skips it and the filters after it", name, timeout)
 		s.late = true
 		return Accepted
 	default:

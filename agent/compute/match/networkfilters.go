@@ -61,7 +61,7 @@ func (w *walk) networkFilters() *Trace {
 			step.note("the server name %s is resolved by the proxy, and the address that the client dialled does not count",
 				clip.Value(w.socket.seen.ServerName))
 		case stateURL:
-			step.note("what it says to later filters is not evaluated here")
+			step.note("its effect on later filters is not evaluated here")
 		default:
 			step.note("not evaluated here")
 		}

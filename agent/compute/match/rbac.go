@@ -206,7 +206,7 @@ func (d Decision) text() string {
 		b.WriteString(": no rules")
 	}
 	if !d.Known {
-		b.WriteString("; it depends on what is not evaluated here")
+		b.WriteString("; it depends on conditions that are not evaluated here")
 	}
 	return b.String()
 }

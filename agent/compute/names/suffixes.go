@@ -36,7 +36,7 @@ func (t *Table) own(meshes []Mesh) {
 			case !strings.Contains(name, "."):
 				x.Reason = "a suffix of one label may be a domain of the internet: list it in dns.suffixes if it is yours"
 			case name == clusterDomain || strings.HasSuffix(name, "."+clusterDomain):
-				x.Reason = "Kubernetes has names of its own there: list it in dns.suffixes if it is yours"
+				x.Reason = "Kubernetes uses this suffix for its names: list it in dns.suffixes if the names are yours"
 			}
 			if x.Reason != "" {
 				t.Unowned = append(t.Unowned, x)

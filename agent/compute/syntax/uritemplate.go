@@ -22,7 +22,7 @@ func URITemplateFault(text string) string {
 		if open {
 			name, _, _ := strings.Cut(rest[:i], "=")
 			if name == "" || names[name] {
-				return "each variable has a name of its own"
+				return "each variable needs a different name"
 			}
 			names[name] = true
 		}

@@ -61,7 +61,7 @@ type InForce struct {
 	Type    string     `json:"type"`
 	Mode    string     `json:"mode"`    // in the words of the kind
 	Decides FlowPolicy `json:"decides"` // the policy that sets the mode
-	// Permits lists what is allowed, if the mode depends on it; never null.
+	// Permits lists the allowed destinations, if the mode depends on them; never null.
 	Permits []Permit `json:"permits"`
 }
 
