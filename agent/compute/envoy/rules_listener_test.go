@@ -192,7 +192,7 @@ func listenerCases() []ruleCase {
 			l.EnableMptcp = true
 			b.more = append(b.more, l)
 		}},
-		{16, "an address", finding.Reject, "", "/address", "no address of its own", func(b *base) {
+		{16, "an address", finding.Reject, "", "/address", "has no network address", func(b *base) {
 			b.listener.ListenerSpecifier = &listenerv3.Listener_InternalListener{
 				InternalListener: &listenerv3.Listener_InternalListenerConfig{},
 			}
