@@ -12,6 +12,7 @@ type Op struct {
 	Bucket string
 	Key    string // bytes, not text
 	Value  []byte
+	Record *Record // the decoded Value of a record, or nil: the engine then decodes Value
 }
 
 // Buckets. Values are in wire format, except those of conflicts, which have a header of 9 bytes,
@@ -34,7 +35,7 @@ func Buckets() []string {
 }
 
 func (e *Engine) write(bucket, key string, value []byte) {
-	e.out.Write = append(e.out.Write, Op{bucket, key, value})
+	e.out.Write = append(e.out.Write, Op{Bucket: bucket, Key: key, Value: value})
 }
 
 func putTime(t time.Time) []byte { return putNumber(uint64(max(t.UnixMilli(), 0))) }
@@ -51,7 +52,7 @@ func getNumber(b []byte) uint64 {
 // recordOp returns the operation that stores a record.
 func recordOp(r *Record) Op {
 	slot := r.Key.slot()
-	return Op{bucketRecords, string(slot[:]), r.raw}
+	return Op{Bucket: bucketRecords, Key: string(slot[:]), Value: r.raw, Record: r}
 }
 
 // load restores saved state. It skips and reports unreadable values: peers have them too.
@@ -62,8 +63,11 @@ func (e *Engine) load(saved []Op) {
 		var err error
 		switch op.Bucket {
 		case bucketRecords:
-			var r *Record
-			if r, err = DecodeRecord(op.Value); err == nil {
+			r := op.Record
+			if r == nil {
+				r, err = DecodeRecord(op.Value)
+			}
+			if err == nil {
 				e.setRecord(nil, r)
 			}
 		case bucketManifests:
@@ -140,9 +144,7 @@ func (e *Engine) dropRecord(en *entry) {
 	e.account(en.record, -1)
 	delete(e.entries, en.head.Slot)
 	e.write(bucketRecords, string(en.head.Slot[:]), nil)
-	if !en.record.Deleted {
-		e.out.Changed = append(e.out.Changed, Change{Key: en.record.Key})
-	}
+	e.out.Changed = append(e.out.Changed, Change{Key: en.record.Key})
 }
 
 func (e *Engine) account(r *Record, sign int) {

@@ -15,6 +15,7 @@ type Put struct {
 	Delete    bool
 	MediaType string
 	Body      []byte
+	Author    string // for display; may be empty
 }
 
 // Errors of local changes.
@@ -55,11 +56,7 @@ func (e *Engine) Prepare(now time.Time, puts []Put) ([]*Record, []Op, error) {
 			return nil, nil, fmt.Errorf("%w: %s is dated %s, in the future; a change would not take effect before that",
 				ErrClock, p.Key, parent.HLC.Time().UTC().Format(time.RFC3339))
 		}
-		var hlc HLC
-		if parent != nil {
-			hlc = parent.HLC
-		}
-		r, err := successor(p.Key, parent, next(poolTime, hlc), e.writer(), p.Delete, p.MediaType, p.Body)
+		r, err := Successor(poolTime, parent, p, Origin{e.cfg.Self, e.cfg.Name})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -75,8 +72,6 @@ func (e *Engine) Prepare(now time.Time, puts []Put) ([]*Record, []Op, error) {
 	}
 	return out, ops, nil
 }
-
-func (e *Engine) writer() Writer { return Writer(e.cfg.Self[:8]) }
 
 // committed merges local changes that are on disk.
 func (e *Engine) committed(records []*Record) {

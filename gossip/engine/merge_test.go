@@ -124,3 +124,9 @@ func TestNextIsAfterWhatWasSeen(t *testing.T) {
 		}
 	})
 }
+
+// successor returns a version with the given clock.
+func successor(key Key, parent *Record, hlc HLC, w Writer, deleted bool, mediaType string,
+	body []byte) (*Record, error) {
+	return Record{Key: key, HLC: hlc, Writer: w, Deleted: deleted, MediaType: mediaType, Body: body}.after(parent)
+}

@@ -50,7 +50,7 @@ func (e *Engine) startEpoch() {
 
 func (e *Engine) setEpoch(epoch uint64) {
 	e.own.epoch, e.own.seq = epoch, 0
-	e.out.Durable = append(e.out.Durable, Op{bucketMeta, metaEpoch, putNumber(epoch)})
+	e.out.Durable = append(e.out.Durable, Op{Bucket: bucketMeta, Key: metaEpoch, Value: putNumber(epoch)})
 }
 
 func (e *Engine) setOwn(ev Own) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Limits of a record.
@@ -12,6 +13,7 @@ const (
 	MaxRecord    = 64 << 10 // bytes of an encoded record, including the signature
 	MaxLineage   = 8
 	maxMediaType = 127
+	maxAuthor    = 253
 	maxSignature = 4 << 10
 )
 
@@ -32,6 +34,8 @@ type Record struct {
 	// Lineage lists up to MaxLineage ancestors of this version, newest first.
 	Lineage   []Ancestor
 	Deleted   bool   // a tombstone
+	Author    string // who made the change, for display; may be empty
+	Origin    string // display name of the node that made the change
 	MediaType string // of the body
 	Body      []byte
 	Signature []byte // reserved; signatures are not implemented yet
@@ -57,6 +61,8 @@ const (
 	recordDeleted
 	recordMediaType
 	recordBody
+	recordAuthor
+	recordOrigin
 )
 
 // Version returns the version that orders the records of a key.
@@ -85,13 +91,30 @@ func (r Record) seal() (*Record, error) {
 	c = appendFlag(c, recordDeleted, r.Deleted)
 	c = appendText(c, recordMediaType, r.MediaType)
 	c = appendBytes(c, recordBody, r.Body)
+	c = appendText(c, recordAuthor, r.Author)
+	c = appendText(c, recordOrigin, r.Origin)
 	return DecodeRecord(appendBytes(appendBytes(nil, envelopeContent, c), envelopeSignature, r.Signature))
 }
 
-// successor returns the next version of a key. parent is nil for an unknown key.
-func successor(key Key, parent *Record, hlc HLC, w Writer, deleted bool, mediaType string,
-	body []byte) (*Record, error) {
-	r := Record{Key: key, HLC: hlc, Writer: w, Deleted: deleted, MediaType: mediaType, Body: body}
+// Origin identifies the node that makes a change.
+type Origin struct {
+	Node NodeID
+	Name string // display name
+}
+
+// Successor returns the version that a change creates at time now, after the version parent. parent
+// is nil for an unknown key.
+func Successor(now time.Time, parent *Record, p Put, of Origin) (*Record, error) {
+	r := Record{Key: p.Key, HLC: next(now, 0), Writer: Writer(of.Node[:8]), Deleted: p.Delete, MediaType: p.MediaType,
+		Body: p.Body, Author: p.Author, Origin: of.Name}
+	if parent != nil {
+		r.HLC = next(now, parent.HLC)
+	}
+	return r.after(parent)
+}
+
+// after seals a record as the successor of a version, which may be nil.
+func (r Record) after(parent *Record) (*Record, error) {
 	if parent != nil {
 		r.Lineage = append([]Ancestor{parent.ancestor()}, parent.Lineage...)
 		r.Lineage = r.Lineage[:min(len(r.Lineage), MaxLineage)]
@@ -149,6 +172,10 @@ func DecodeRecord(b []byte) (*Record, error) {
 			return f.text(&r.MediaType, maxMediaType)
 		case recordBody:
 			r.Body, err = f.take(MaxRecord)
+		case recordAuthor:
+			return f.text(&r.Author, maxAuthor)
+		case recordOrigin:
+			return f.text(&r.Origin, maxNodeName)
 		}
 		return err
 	})
