@@ -16,7 +16,7 @@ func (n *Node) Put(puts ...engine.Put) ([]*engine.Record, error) {
 	n.writes.Lock()
 	defer n.writes.Unlock()
 	n.mu.Lock()
-	records, ops, err := n.engine.Prepare(time.Now(), puts)
+	records, ops, err := n.engine.Prepare(n.now(), puts)
 	n.mu.Unlock()
 	if err != nil {
 		return nil, fmt.Errorf("gossip: %w", err)
@@ -111,7 +111,7 @@ func (n *Node) Owned() []Owned {
 		if m.Forgotten {
 			continue
 		}
-		o := Owned{Node: m.Node, Name: m.Name, Epoch: m.Epoch(), Serving: n.engine.Serving(m.Node, time.Now())}
+		o := Owned{Node: m.Node, Name: m.Name, Epoch: m.Epoch(), Serving: n.engine.Serving(m.Node)}
 		for _, x := range m.Entries {
 			o.Items = append(o.Items, engine.OwnItem{Key: x.Key, Body: n.engine.Body(x.Hash)})
 		}

@@ -32,7 +32,8 @@ type Node struct {
 	addr     netip.AddrPort
 	ring     *memberlist.Keyring // nil without encryption
 	started  time.Time
-	closing  bool // no goroutine may start any more
+	created  time.Time // start of the monotonic clock passed to the engine
+	closing  bool      // no goroutine may start any more
 
 	disk *disk
 
@@ -75,7 +76,7 @@ func New(o Options) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gossip: load saved state: %w", err)
 	}
-	n := &Node{opt: o, roster: map[engine.NodeID]rosterEntry{}, addrs: map[string]string{},
+	n := &Node{opt: o, created: time.Now(), roster: map[engine.NodeID]rosterEntry{}, addrs: map[string]string{},
 		watchers: map[*Watcher]struct{}{},
 		serving:  map[engine.NodeID]engine.Serving{},
 		inbox:    make(chan engine.Event, inboxSize), wake: make(chan struct{}, 1), live: map[string]bool{},
@@ -87,7 +88,7 @@ func New(o Options) (*Node, error) {
 			return nil, fmt.Errorf("gossip: keys: %w", err)
 		}
 	}
-	e, act := engine.New(engine.Config{Self: o.Self, Name: o.Name, Random: rand.IntN, Limits: o.Limits}, time.Now(), saved)
+	e, act := engine.New(engine.Config{Self: o.Self, Name: o.Name, Random: rand.IntN, Limits: o.Limits}, n.now(), saved)
 	n.engine, n.member = e, e.Member()
 	n.meta = meta{node: o.Self, epoch: e.Stats().Epoch, name: o.Name, zone: o.Zone, version: o.Version}
 	n.loadRoster(saved)
@@ -185,16 +186,22 @@ func (n *Node) loop(ctx context.Context) {
 			}
 		}
 		n.mu.Lock()
-		d := time.Until(n.engine.Next())
+		d := n.engine.Next() - n.now().Mono
 		n.mu.Unlock()
 		timer.Reset(min(max(d, time.Millisecond), time.Second))
 	}
 }
 
+// now returns the time for the engine.
+func (n *Node) now() engine.Now {
+	t := time.Now()
+	return engine.Now{Wall: t, Mono: t.Sub(n.created)}
+}
+
 // step passes an event to the engine and executes the returned actions.
 func (n *Node) step(ev engine.Event) {
 	n.mu.Lock()
-	act := n.engine.Step(time.Now(), ev)
+	act := n.engine.Step(n.now(), ev)
 	n.notify(act.Changed)
 	root := n.engine.Root()
 	n.root.Store(&root)

@@ -3,7 +3,6 @@ package gossip
 import (
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
@@ -76,9 +75,8 @@ func (n *Node) notifyServing() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var changed []engine.Change
-	now := time.Now()
 	for _, m := range n.engine.Nodes() {
-		s := n.engine.Serving(m.Node, now)
+		s := n.engine.Serving(m.Node)
 		if old, ok := n.serving[m.Node]; !ok || old != s {
 			n.serving[m.Node] = s
 			if ok {

@@ -186,7 +186,7 @@ func (e *Engine) expire() {
 			e.dropManifest(en)
 		}
 	}
-	for _, c := range e.conflicts.older(e.now.Add(-conflictsFor)) {
+	for _, c := range e.conflicts.older(e.wall.Add(-conflictsFor)) {
 		e.dropConflict(c)
 	}
 }

@@ -30,7 +30,7 @@ func BenchmarkLoad(b *testing.B) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	for b.Loop() {
-		e, _ := New(Config{Self: NodeID{1}, Random: rand.IntN, Limits: Limits{WriterRecords: 1 << 20}}, simStart, saved)
+		e, _ := New(Config{Self: NodeID{1}, Random: rand.IntN, Limits: Limits{WriterRecords: 1 << 20}}, at(simStart), saved)
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), "MiB-beside-records")
@@ -41,9 +41,9 @@ func BenchmarkLoad(b *testing.B) {
 // BenchmarkReceive measures receiving a record of 1 KB with 100,000 records stored.
 func BenchmarkReceive(b *testing.B) {
 	e, _ := New(Config{Self: NodeID{1}, Member: "self", Random: rand.IntN, Limits: Limits{WriterRecords: 1 << 20}},
-		simStart, manySaved(b, 100000))
+		at(simStart), manySaved(b, 100000))
 	for i := range 10 {
-		e.Step(simStart, PeerUp{fmt.Sprint("peer-", i), NodeID{byte(i + 2)}})
+		e.Step(at(simStart), PeerUp{fmt.Sprint("peer-", i), NodeID{byte(i + 2)}})
 	}
 	now, i := simStart, 0
 	body := []byte(strings.Repeat("y", 900))
@@ -54,6 +54,6 @@ func BenchmarkReceive(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		e.Step(now, Received{(&message{From: "peer-1", Records: []*Record{r}}).encode()})
+		e.Step(at(now), Received{(&message{From: "peer-1", Records: []*Record{r}}).encode()})
 	}
 }

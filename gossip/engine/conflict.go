@@ -102,7 +102,7 @@ func (e *Engine) addConflict(winner, loser *Record, rel Relation) {
 			return
 		}
 	}
-	c := &Conflict{Record: loser, Relation: rel, Seen: e.now}
+	c := &Conflict{Record: loser, Relation: rel, Seen: e.wall}
 	for _, o := range slices.Clone(list) {
 		if loser.knows(o.Record) {
 			e.dropConflict(o)

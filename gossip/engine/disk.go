@@ -93,7 +93,6 @@ func (e *Engine) load(saved []Op) {
 				e.own.epoch = getNumber(op.Value)
 			case metaAgreed:
 				e.agreed = time.UnixMilli(int64(getNumber(op.Value)))
-				e.agreedOn = e.agreed
 			}
 		}
 		if err != nil {

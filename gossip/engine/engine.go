@@ -37,6 +37,8 @@ const (
 	maxRumors      = 8192                  // announcements that wait for a round
 	pushRate       = 50                    // small changes per second sent in full; further changes are announced
 	maxSkew        = 10 * time.Second      // maximum distance of a record's date into the future
+	minSkew        = 2 * time.Second       // smaller differences between clocks are ignored
+	clockFor       = 2 * time.Minute       // how long a peer's clock counts after its last probe response
 	refusedFor     = 10 * time.Minute      // a rejected version is not requested again for this time
 	maxRefused     = 16384                 // rejected versions to remember
 	conflictsEach  = 3                     // conflicts per key
@@ -46,7 +48,6 @@ const (
 	peerRate       = 500                   // unsolicited entries per second accepted from one peer
 	peerBurst      = 5000
 	gracePeriod    = 250 * time.Millisecond // after a change; a difference in this time is ignored once
-	unsureFor      = time.Minute            // nothing expires for this time after a clock change
 	catchUp        = time.Minute            // a new node forwards nothing in this time before it agrees with a peer
 	joinTries      = 4                      // comparisons started after this node joins
 	joinEvery      = 150 * time.Millisecond // between them
@@ -165,7 +166,8 @@ type body struct {
 // Engine is the replication state of one node. It is not safe for concurrent use.
 type Engine struct {
 	cfg     Config
-	now     time.Time
+	now     time.Time // monotonic: see Now.Mono
+	wall    time.Time
 	entries map[Slot]*entry
 	tree    tree
 	bytes   int // of records, manifests and bodies
@@ -178,19 +180,18 @@ type Engine struct {
 	limbo     map[Slot]*Record
 	refused   map[Head]time.Time // value: time of expiry
 
-	peers    map[string]*peer
-	alive    []string      // live members, in no particular order
-	skew     time.Duration // median offset of peers' clocks from the local one
-	agreed   time.Time     // last time a peer had the same root
-	agreedOn time.Time     // value of agreed on disk
-	cut      HLC           // tombstones before it are dropped
-	changed  time.Time     // last change of the root
-	deferred bool          // a comparison was deferred, because an update may be on its way
-	unsure   time.Time     // no expiry before this time: the clock was set
-	starts   bucket        // limits comparisons
+	peers     map[string]*peer
+	alive     []string      // live members, in no particular order
+	poolClock time.Duration // median clock of the peers minus now; 0: unknown
+	agreed    time.Time     // wall time at which a peer had the same root
+	agreedAt  time.Time     // monotonic time of agreed; zero: not since the start
+	savedAt   time.Time     // monotonic time at which agreed was saved
+	cut       HLC           // tombstones before it are dropped
+	changed   time.Time     // last change of the root
+	deferred  bool          // a comparison was deferred, because an update may be on its way
+	starts    bucket        // limits comparisons
 
-	met       bool // agreed with a peer since the start
-	joinTries int  // comparisons to start after joining
+	joinTries int // comparisons to start after joining
 	joinAt    time.Time
 	firstPeer time.Time
 
@@ -209,17 +210,18 @@ type Engine struct {
 type usage struct{ records, bytes int }
 
 // New returns an engine with the saved state, and the first actions.
-func New(cfg Config, now time.Time, saved []Op) (*Engine, Actions) {
+func New(cfg Config, now Now, saved []Op) (*Engine, Actions) {
 	cfg.Limits = cfg.Limits.withDefaults()
-	e := &Engine{cfg: cfg, now: now, entries: map[Slot]*entry{}, bodies: map[BodyHash]*body{}, usage: map[Writer]*usage{},
+	e := &Engine{cfg: cfg, now: now.instant(), wall: now.Wall.Round(0), entries: map[Slot]*entry{},
+		bodies: map[BodyHash]*body{}, usage: map[Writer]*usage{},
 		parked: map[Slot]*Record{}, limbo: map[Slot]*Record{}, refused: map[Head]time.Time{}, peers: map[string]*peer{},
 		pending: map[Slot]*pending{}, counters: map[string]uint64{}}
 	e.conflicts.bySlot = map[Slot][]*Conflict{}
 	e.wants.init()
 	e.rumors.heads = map[Slot]*rumor{}
-	e.live = liveness{nodes: map[NodeID]*nodeLife{}, start: now, self: cfg.Self}
-	e.starts = bucket{rate: syncRate, burst: syncRate, level: syncRate, at: now}
-	e.push = bucket{rate: pushRate, burst: pushRate, level: pushRate, at: now}
+	e.live = liveness{nodes: map[NodeID]*nodeLife{}, start: e.now, self: cfg.Self}
+	e.starts = bucket{rate: syncRate, burst: syncRate, level: syncRate, at: e.now}
+	e.push = bucket{rate: pushRate, burst: pushRate, level: pushRate, at: e.now}
 	e.load(saved)
 	e.expire()
 	e.startEpoch()
@@ -238,12 +240,9 @@ func MemberName(n NodeID, epoch uint64) string {
 // Member returns the member name of this node.
 func (e *Engine) Member() string { return e.cfg.Member }
 
-// Step processes an event. now is the wall-clock time; it may jump in either direction.
-func (e *Engine) Step(now time.Time, ev Event) Actions {
-	if d := now.Sub(e.now); d < -time.Second || d > maxSkew {
-		e.clockMoved(d)
-	}
-	e.now = now
+// Step processes an event.
+func (e *Engine) Step(now Now, ev Event) Actions {
+	e.now, e.wall = now.instant(), now.Wall.Round(0)
 	switch ev := ev.(type) {
 	case Received:
 		e.receive(ev.Data)
@@ -260,7 +259,7 @@ func (e *Engine) Step(now time.Time, ev Event) Actions {
 	case Forget:
 		e.forget(ev.Node, "by request")
 	case Vouch:
-		e.live.node(ev.Node).vouched = now
+		e.live.node(ev.Node).vouched = e.now
 	case Tick:
 	}
 	e.run()
@@ -269,8 +268,8 @@ func (e *Engine) Step(now time.Time, ev Event) Actions {
 	return e.take()
 }
 
-// Next returns the time at which a Tick is due.
-func (e *Engine) Next() time.Time {
+// Next returns the monotonic time at which a Tick is due.
+func (e *Engine) Next() time.Duration {
 	at := e.nextRun
 	if len(e.rumors.queue) > 0 && e.rumors.at.Before(at) {
 		at = e.rumors.at
@@ -278,10 +277,10 @@ func (e *Engine) Next() time.Time {
 	if e.joinTries > 0 && e.joinAt.Before(at) {
 		at = e.joinAt
 	}
-	if t := e.wants.due(e.now); !t.IsZero() && t.Before(at) {
+	if t := e.wants.due(); !t.IsZero() && t.Before(at) {
 		at = t
 	}
-	return at
+	return at.Sub(Now{}.instant())
 }
 
 func (e *Engine) take() Actions {
@@ -293,11 +292,6 @@ func (e *Engine) take() Actions {
 func (e *Engine) note(what, text string) { e.out.Notes = append(e.out.Notes, Note{what, text}) }
 
 func (e *Engine) count(what string) { e.counters[what]++ }
-
-// poolTime returns the time according to most peers, or to the local clock if fewer than three
-// peers are known. It is used to date, park, and expire records, so a node with a wrong clock does
-// not miss changes or forget deletions.
-func (e *Engine) poolTime() time.Time { return e.now.Add(e.skew) }
 
 // send encodes and queues a message.
 func (e *Engine) send(to string, m message) {
@@ -321,24 +315,20 @@ func (e *Engine) run() {
 			e.startSync(e.peers[m], nil)
 		}
 	}
-	if e.nextRun.After(e.now) && e.nextRun.Sub(e.now) <= time.Second {
+	if e.nextRun.After(e.now) {
 		return
 	}
 	e.nextRun = e.now.Add(time.Second)
 	e.releaseParked()
-	maps.DeleteFunc(e.refused, func(_ Head, until time.Time) bool {
-		return !until.After(e.now) || until.Sub(e.now) > refusedFor // the clock was set back
-	})
+	maps.DeleteFunc(e.refused, func(_ Head, until time.Time) bool { return !until.After(e.now) })
 	e.expirePending()
 	e.live.markUnseen(e.now)
-	if !e.unsure.After(e.now) || e.unsure.Sub(e.now) > unsureFor {
-		e.expire()
-		for _, n := range e.live.gone(e.now) {
-			e.forget(n, "dead for "+goneAfter.String())
-		}
+	e.expire()
+	for _, n := range e.live.gone(e.now) {
+		e.forget(n, "dead for "+goneAfter.String())
 	}
-	if e.agreed.Sub(e.agreedOn) >= 10*time.Minute {
-		e.agreedOn = e.agreed
+	if e.agreedAt.Sub(e.savedAt) >= 10*time.Minute {
+		e.savedAt = e.agreedAt
 		e.out.Write = append(e.out.Write, Op{Bucket: bucketMeta, Key: metaAgreed, Value: putTime(e.agreed)})
 	}
 }

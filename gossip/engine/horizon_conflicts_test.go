@@ -62,7 +62,7 @@ func TestForget(t *testing.T) {
 	}
 	s.step(n, Own{Items: nil, Leaving: true})
 	s.run(3 * time.Second)
-	if sv := s.nodes[0].engine.Serving(n.id, s.now); sv != Removed {
+	if sv := s.nodes[0].engine.Serving(n.id); sv != Removed {
 		t.Errorf("a node that has left is %v", sv)
 	}
 }
@@ -71,11 +71,11 @@ func TestForget(t *testing.T) {
 // limits.
 func TestBounds(t *testing.T) {
 	e, _ := New(Config{Self: NodeID{1}, Member: "a", Random: func(int) int { return 0 },
-		Limits: Limits{WriterRecords: 50, Parked: 5, Conflicts: 10}}, simStart, nil)
-	e.Step(simStart, PeerUp{"b", NodeID{2}})
+		Limits: Limits{WriterRecords: 50, Parked: 5, Conflicts: 10}}, at(simStart), nil)
+	e.Step(at(simStart), PeerUp{"b", NodeID{2}})
 	push := func(records ...*Record) {
 		m := message{From: "b", Records: records}
-		e.Step(simStart, Received{m.encode()})
+		e.Step(at(simStart), Received{m.encode()})
 	}
 	for i := range 200 {
 		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(simStart), Writer{7}, false, "", []byte("x"))
@@ -116,7 +116,8 @@ func TestBounds(t *testing.T) {
 	if e.Stats().Counters["refused: too many from a peer"] == 0 {
 		t.Error("a flood from one peer is accepted")
 	}
-	if _, _, err := e.Prepare(simStart, []Put{{Key: Key{"K", "m", "big"}, Body: make([]byte, MaxRecord)}}); err == nil {
+	if _, _, err := e.Prepare(at(simStart),
+		[]Put{{Key: Key{"K", "m", "big"}, Body: make([]byte, MaxRecord)}}); err == nil {
 		t.Error("a record that is too large is accepted")
 	}
 }

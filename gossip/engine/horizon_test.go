@@ -247,7 +247,7 @@ func TestRestoredDisk(t *testing.T) {
 func TestCommitMeetsALaterVersion(t *testing.T) {
 	s := trio(t)
 	n := s.nodes[0]
-	records, ops, err := n.engine.Prepare(s.now, []Put{{Key: newKey, Body: []byte("mine")}})
+	records, ops, err := n.engine.Prepare(s.local(n), []Put{{Key: newKey, Body: []byte("mine")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func TestAgreementUnderLoad(t *testing.T) {
 		s.run(10 * time.Millisecond)
 	}
 	for _, n := range s.nodes {
-		if d := s.now.Sub(n.engine.agreed); d > 15*time.Second {
+		if d := s.now.Sub(n.engine.Stats().Agreed); d > 15*time.Second {
 			t.Errorf("node %d has agreed %v ago", n.i, d)
 		}
 	}

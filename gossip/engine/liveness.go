@@ -49,7 +49,7 @@ const unseenFor = 30 * time.Second
 // markUnseen counts nodes as dead that were not seen since the start, if other nodes are alive.
 // Without other nodes, all items on disk are served.
 func (l *liveness) markUnseen(now time.Time) {
-	if since := now.Sub(l.start); since >= 0 && since < unseenFor || l.isolated() {
+	if now.Sub(l.start) < unseenFor || l.isolated() {
 		return
 	}
 	var unseen []NodeID
@@ -61,19 +61,6 @@ func (l *liveness) markUnseen(now time.Time) {
 	}
 	for _, id := range unseen {
 		l.memberDown(id, now)
-	}
-}
-
-// shift moves all times after the clock was set.
-func (l *liveness) shift(by time.Duration) {
-	l.start = l.start.Add(by)
-	for _, n := range l.nodes {
-		if !n.died.IsZero() {
-			n.died = n.died.Add(by)
-		}
-		if !n.vouched.IsZero() {
-			n.vouched = n.vouched.Add(by)
-		}
 	}
 }
 

@@ -28,16 +28,13 @@ var (
 
 // Prepare returns the next versions of some keys, and the operations to write to disk before the
 // versions are passed to Step as Committed. Calls must not overlap.
-func (e *Engine) Prepare(now time.Time, puts []Put) ([]*Record, []Op, error) {
-	skew := e.skew
-	if d := now.Sub(e.now); d < -time.Second || d > maxSkew {
-		skew = 0 // the clock was set; the skew will be measured again
-	}
+func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
+	skew := e.skew(now.Wall, now.instant())
 	if skew > maxSkew || skew < -maxSkew {
 		return nil, nil, fmt.Errorf("%w: it differs by %s from the clocks of most peers, at most %s are allowed; set it "+
 			"or wait for NTP", ErrClock, skew.Round(time.Second), maxSkew)
 	}
-	poolTime := now.Add(skew)
+	poolTime := now.Wall.Add(skew)
 	var out []*Record
 	var ops []Op
 	for _, p := range puts {
@@ -149,11 +146,11 @@ func (e *Engine) Body(h BodyHash) []byte {
 }
 
 // Serving tells how to use the items of a node.
-func (e *Engine) Serving(n NodeID, now time.Time) Serving {
+func (e *Engine) Serving(n NodeID) Serving {
 	if n == e.cfg.Self {
 		return Serve
 	}
-	return e.live.serving(n, now)
+	return e.live.serving(n, e.now)
 }
 
 // Hold reports whether so many nodes died at once that a network partition is suspected.
@@ -184,7 +181,8 @@ func (e *Engine) Peer(member string) PeerState {
 	if p == nil || p.heard.IsZero() {
 		return PeerState{}
 	}
-	return PeerState{Heard: p.heard, RTT: p.rtt, Ahead: p.clock, Agrees: p.root == e.tree.sum, Root: p.root}
+	return PeerState{Heard: e.wall.Add(p.heard.Sub(e.now)), RTT: p.rtt, Ahead: p.clock - e.wall.Sub(e.now),
+		Agrees: p.root == e.tree.sum, Root: p.root}
 }
 
 // Stats holds counters and gauges of an engine.
@@ -205,7 +203,7 @@ func (e *Engine) Stats() Stats {
 	return Stats{Entries: len(e.entries), Tombstones: e.tombs, Bytes: e.bytes, Conflicts: e.conflicts.n,
 		Parked: len(e.parked),
 		Limbo:  len(e.limbo), Refused: len(e.refused), Peers: len(e.alive), Wants: len(e.wants.bySlot),
-		Pulls: len(e.wants.requests), Pending: len(e.pending), News: len(e.rumors.queue), Root: e.tree.sum, Skew: e.skew,
-		Agreed: e.agreed, Cloned: e.own.cloned,
+		Pulls: len(e.wants.requests), Pending: len(e.pending), News: len(e.rumors.queue), Root: e.tree.sum,
+		Skew: e.skew(e.wall, e.now), Agreed: e.agreed, Cloned: e.own.cloned,
 		Epoch: e.own.epoch, Counters: maps.Clone(e.counters)}
 }

@@ -41,7 +41,7 @@ const (
 
 // startEpoch sets an epoch above all earlier ones. It must be on disk before anything is sent.
 func (e *Engine) startEpoch() {
-	epoch := max(e.own.epoch+1, uint64(max(e.now.Unix(), 1)))
+	epoch := max(e.own.epoch+1, uint64(max(e.wall.Unix(), 1)))
 	if en := e.entries[e.cfg.Self.slot()]; en != nil {
 		epoch = max(epoch, en.manifest.Epoch()+1)
 	}
@@ -197,7 +197,7 @@ func (e *Engine) missingBodies(p *pending, limit int) (out []BodyHash) {
 func (e *Engine) expirePending() {
 	for _, slot := range sortedSlots(e.pending) {
 		p := e.pending[slot]
-		if p.until.After(e.now) && p.until.Sub(e.now) <= pullSlow {
+		if p.until.After(e.now) {
 			continue
 		}
 		if p.tries++; p.tries >= pendingTries || e.peers[p.from] == nil {

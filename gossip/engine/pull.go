@@ -53,20 +53,13 @@ func (w *wants) init() {
 }
 
 // due returns when the next request times out, or zero.
-func (w *wants) due(now time.Time) (at time.Time) {
+func (w *wants) due() (at time.Time) {
 	for _, r := range w.requests {
 		if at.IsZero() || r.until.Before(at) {
 			at = r.until
 		}
 	}
 	return at
-}
-
-// restart resets all timeouts after the clock was set.
-func (w *wants) restart(now time.Time) {
-	for _, r := range w.requests {
-		r.until = now.Add(pullTimeout)
-	}
 }
 
 // dropKnown removes a want if its version or a later one is present.

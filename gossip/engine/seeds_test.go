@@ -276,7 +276,7 @@ func (s *sim) verifyOwn(n *simNode) error {
 		if !slices.Equal(got, want) {
 			return fmt.Errorf("node %d has these items of node %d: %.80q, want %.80q", n.i, o.i, got, want)
 		}
-		if sv := n.engine.Serving(o.id, s.local(n)); sv != Serve {
+		if sv := n.engine.Serving(o.id); sv != Serve {
 			return fmt.Errorf("node %d does not serve the items of node %d: %v", n.i, o.i, sv)
 		}
 	}

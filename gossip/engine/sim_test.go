@@ -40,9 +40,10 @@ type simNode struct {
 	i       int
 	id      NodeID
 	boot    int
+	began   time.Time // of this start
 	up      bool
 	engine  *Engine
-	clock   time.Duration // offset from the true time
+	clock   time.Duration // offset of the wall clock from the true time; may jump
 	disk    map[string]Op
 	pending []Op
 	old     []map[string]Op // earlier states of the disk
@@ -76,6 +77,9 @@ func (q *events) Pop() any {
 }
 
 var simStart = time.UnixMilli(1_800_000_000_000)
+
+// at returns a time on two clocks that agree since the start of the simulation.
+func at(t time.Time) Now { return Now{t, t.Sub(simStart)} }
 
 func newSim(t testing.TB, seed uint64, n int, limits Limits) *sim {
 	s := &sim{t: t, rng: rand.New(rand.NewPCG(seed, 17)), now: simStart, limits: limits, cut: map[[2]int]bool{},
@@ -119,10 +123,12 @@ func (s *sim) skip(d time.Duration) {
 
 func (n *simNode) member() string { return fmt.Sprintf("%d-%d", n.i, n.boot) }
 
-func (s *sim) local(n *simNode) time.Time { return s.now.Add(n.clock) }
+// local returns the time on the clocks of a node.
+func (s *sim) local(n *simNode) Now { return Now{s.now.Add(n.clock), s.now.Sub(n.began)} }
 
 func (s *sim) start(n *simNode) {
 	n.boot++
+	n.began = s.now
 	n.up, n.view, n.failed, n.pending = true, map[int]string{}, map[int]int{}, nil
 	n.ticks = time.Time{}
 	var saved []Op
@@ -150,7 +156,7 @@ func (s *sim) step(n *simNode, ev Event) {
 
 // tick schedules the next tick of a node.
 func (s *sim) tick(n *simNode) {
-	d := min(max(n.engine.Next().Sub(s.local(n)), time.Millisecond), time.Second)
+	d := min(max(n.engine.Next()-s.local(n).Mono, time.Millisecond), time.Second)
 	at := s.now.Add(d)
 	if !n.ticks.IsZero() && !at.Before(n.ticks) && n.ticks.After(s.now) {
 		return
@@ -287,7 +293,7 @@ func (s *sim) probe(n *simNode, boot int) {
 	}
 	s.meet(n, o)
 	s.meet(o, n)
-	s.step(n, Acked{o.member(), AckPayload(o.engine.Root(), s.local(o)), time.Millisecond})
+	s.step(n, Acked{o.member(), AckPayload(o.engine.Root(), s.local(o).Wall), time.Millisecond})
 }
 
 func (s *sim) meet(n, o *simNode) {

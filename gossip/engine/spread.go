@@ -8,15 +8,14 @@ import (
 
 // peer is a live member.
 type peer struct {
-	name    string
-	node    NodeID
-	clock   time.Duration // offset of its clock from the local clock
-	clockAt time.Time     // zero: unknown
-	rtt     time.Duration // of the last probe
-	root    Digest        // reported by the last probe
-	heard   time.Time     // zero: no probe yet
-	bucket  bucket        // limits unsolicited entries
-	pulls   int           // pending requests
+	name   string
+	node   NodeID
+	clock  time.Duration // its clock minus the local monotonic time
+	rtt    time.Duration // of the last probe
+	root   Digest        // reported by the last probe
+	heard  time.Time     // zero: no probe yet
+	bucket bucket        // limits unsolicited entries
+	pulls  int           // pending requests
 
 	synced time.Time // start of the last comparison
 	roots  [2]Digest // local root and its root at that time
@@ -48,7 +47,7 @@ func (e *Engine) peerUp(ev PeerUp) {
 	}
 	p.node = ev.Node
 	p.roots, p.tries, p.synced = [2]Digest{}, 0, time.Time{}
-	if !e.met || e.now.Sub(e.agreed) > 10*time.Second {
+	if e.now.Sub(e.agreedAt) > 10*time.Second {
 		// This node has just joined, or was disconnected. The first peers may not know it yet and not
 		// answer, so the comparison is repeated.
 		e.startSync(p, nil)
@@ -101,7 +100,7 @@ func (e *Engine) spread() {
 	}
 	list := e.news
 	e.news = nil
-	if since := e.now.Sub(e.firstPeer); !e.met && since >= 0 && since < catchUp {
+	if e.agreedAt.IsZero() && e.now.Sub(e.firstPeer) < catchUp {
 		// This node has just joined: entries new to it are not new to its peers.
 		list = slices.DeleteFunc(list, func(n news) bool { return n.from != "" })
 	}
@@ -282,15 +281,15 @@ func (e *Engine) acked(ev Acked) {
 	}
 	root := Digest{binary.BigEndian.Uint64(ev.Payload[1:]), binary.BigEndian.Uint64(ev.Payload[9:])}
 	clock := time.UnixMilli(int64(binary.BigEndian.Uint64(ev.Payload[17:]) & (1<<48 - 1)))
-	p.clock, p.clockAt = clock.Sub(e.now.Add(-ev.RTT/2)), e.now
+	p.clock = clock.Sub(e.now.Add(-ev.RTT / 2))
 	p.root, p.heard = root, e.now
 	p.rtt = min(max(ev.RTT, 0), time.Second)
-	e.skew = e.medianClock()
+	e.poolClock = e.medianClock()
 	if root == e.tree.sum {
 		e.agree()
 		return
 	}
-	if since := e.now.Sub(e.changed); since >= 0 && since < gracePeriod && !e.deferred {
+	if e.now.Sub(e.changed) < gracePeriod && !e.deferred {
 		e.deferred = true // the update is probably on its way
 		return
 	}
@@ -300,36 +299,5 @@ func (e *Engine) acked(ev Acked) {
 
 // agree records that this node has all entries of a peer.
 func (e *Engine) agree() {
-	e.agreed, e.met, e.deferred, e.joinTries = e.poolTime(), true, false, 0
-}
-
-// medianClock returns the median offset of the peers' clocks, or 0 below 2 s or with fewer than
-// three peers.
-func (e *Engine) medianClock() time.Duration {
-	var all []time.Duration
-	for _, m := range e.alive {
-		if p := e.peers[m]; !p.clockAt.IsZero() && e.now.Sub(p.clockAt) < 2*time.Minute {
-			all = append(all, p.clock)
-		}
-	}
-	if len(all) < 3 {
-		return 0
-	}
-	slices.Sort(all)
-	if m := all[len(all)/2]; m > 2*time.Second || m < -2*time.Second {
-		return m
-	}
-	return 0
-}
-
-// clockMoved discards measurements made before the clock was set.
-func (e *Engine) clockMoved(by time.Duration) {
-	e.skew = 0
-	e.unsure = e.now.Add(by).Add(unsureFor)
-	e.live.shift(by)
-	for _, p := range e.peers {
-		p.clockAt = time.Time{}
-	}
-	e.wants.restart(e.now.Add(by))
-	e.rumors.at, e.joinAt = e.now.Add(by), e.now.Add(by)
+	e.agreed, e.agreedAt, e.deferred, e.joinTries = e.poolTime(), e.now, false, 0
 }

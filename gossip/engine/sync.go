@@ -16,14 +16,14 @@ const (
 // stateless: if a message is lost, the next comparison finds the difference.
 func (e *Engine) startSync(p *peer, root *Digest) {
 	since := e.now.Sub(p.synced)
-	if since >= 0 && since < syncEach {
+	if since < syncEach {
 		return
 	}
 	if root == nil {
 		p.tries = 0
 	} else if roots := [2]Digest{e.tree.sum, *root}; p.roots != roots {
 		p.roots, p.tries = roots, 0
-	} else if p.tries++; p.tries >= syncTries && since >= 0 && since < syncLasting {
+	} else if p.tries++; p.tries >= syncTries && since < syncLasting {
 		return // same difference as before: one side rejects an entry
 	}
 	if !e.starts.take(e.now, 1) {
