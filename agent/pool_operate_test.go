@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,7 +107,7 @@ func TestConflicts(t *testing.T) {
 	_, err := b.Api().Join(t.Context(), []string{a.Addrs().Gossip.String()})
 	agenttest.Do(t, err)
 	has(t, a, poolTimeout, "gossip:b")
-	got, err := a.Api().Conflicts(t.Context())
+	got, err := a.Api().Conflicts(t.Context(), false)
 	agenttest.Do(t, err)
 	if len(got.Items) != 1 {
 		t.Fatalf("conflicts %+v", got.Items)
@@ -115,6 +116,13 @@ func TestConflicts(t *testing.T) {
 	if c.State != api.ConflictLost || c.Node != "a" || c.Type != "MeshTimeout" || c.Name != "slow" ||
 		!strings.Contains(string(c.Resource), "30s") || c.Deleted {
 		t.Errorf("conflict %+v %s", c, c.Resource)
+	}
+	allNodes, err := b.Api().Conflicts(t.Context(), true)
+	agenttest.Do(t, err)
+	if len(allNodes.Items) != 1 || allNodes.Items[0].ID != c.ID || allNodes.Items[0].Resource != nil ||
+		allNodes.Nodes != 2 || len(allNodes.Unanswered) != 0 ||
+		!slices.Equal(allNodes.Items[0].FoundOn, []string{"a"}) {
+		t.Errorf("the other node lists %+v", allNodes)
 	}
 	if _, err := a.Api().RestoreConflict(t.Context(), api.RestoreConflict{ID: "nothing"}); err == nil {
 		t.Error("what does not exist is restored")
@@ -131,7 +139,7 @@ func TestConflicts(t *testing.T) {
 			t.Errorf("restored: %s %v", doc, err)
 		}
 		agenttest.Eventually(t, "no conflict is left", func() bool {
-			x, err := r.Api().Conflicts(t.Context())
+			x, err := r.Api().Conflicts(t.Context(), false)
 			return err == nil && len(x.Items) == 0
 		})
 	}

@@ -88,12 +88,31 @@ type ConflictItem struct {
 	Type     string          `json:"type"`
 	Mesh     string          `json:"mesh,omitempty"`
 	Name     string          `json:"name"`
-	Resource json.RawMessage `json:"resource,omitempty"`
+	Resource json.RawMessage `json:"resource,omitempty"` // absent if only other nodes list it
+	// FoundOn are the nodes that list it, with allNodes. Commands about it run on one of them.
+	FoundOn []string `json:"foundOn,omitempty"`
+}
+
+// NewConflictItem returns a conflict without its resource.
+func NewConflictItem(c Conflict) ConflictItem {
+	return ConflictItem{Conflict: c, Type: c.Key.Kind, Mesh: c.Key.Mesh, Name: c.Key.Name}
 }
 
 // Conflicts is the answer of GET /v1/conflicts.
 type Conflicts struct {
 	Items []ConflictItem `json:"items"`
+	// Nodes is how many live nodes were asked with allNodes, including this one. Unanswered are
+	// those that sent no complete answer. Unasked are not alive.
+	Nodes      int        `json:"nodes,omitempty"`
+	Unanswered []LateNode `json:"unanswered,omitempty"`
+	Unasked    []string   `json:"unasked,omitempty"`
+}
+
+// NodeConflicts are the conflicts that another node lists.
+type NodeConflicts struct {
+	Node    string
+	Items   []ConflictItem
+	Missing string // why the list is incomplete; "" if it is complete
 }
 
 // RestoreConflict is the body of POST /v1/conflicts/restore.

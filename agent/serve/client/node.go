@@ -63,9 +63,10 @@ func (c *Client) Forget(ctx context.Context, node string) error {
 	return err
 }
 
-// Conflicts returns resource versions that lost to a concurrent write.
-func (c *Client) Conflicts(ctx context.Context) (*api.Conflicts, error) {
-	return call[api.Conflicts](ctx, c, http.MethodGet, "/v1/conflicts", nil, nil)
+// Conflicts returns resource versions that lost to a concurrent write, as this node or all live
+// nodes list them.
+func (c *Client) Conflicts(ctx context.Context, allNodes bool) (*api.Conflicts, error) {
+	return call[api.Conflicts](ctx, c, http.MethodGet, "/v1/conflicts", flag("allNodes", allNodes), nil)
 }
 
 // RestoreConflict makes such a version the current one.

@@ -22,6 +22,8 @@ type Pool interface {
 	Forget(node string) error
 	// Conflicts returns resource versions that lost to a concurrent write, sorted.
 	Conflicts() []api.Conflict
+	// ConflictsElsewhere asks the other live nodes for their conflicts. It may take seconds.
+	ConflictsElsewhere(ctx context.Context) []api.NodeConflicts
 }
 
 // members is GET /v1/members.
@@ -103,24 +105,72 @@ func (s *Server) forget(w http.ResponseWriter, r *http.Request) *api.Error {
 	return nil
 }
 
-// conflicts is GET /v1/conflicts.
-func (s *Server) conflicts(w http.ResponseWriter, _ *http.Request) *api.Error {
+// conflicts is GET /v1/conflicts?allNodes=.
+func (s *Server) conflicts(w http.ResponseWriter, r *http.Request) *api.Error {
+	all, e := boolQuery(r, "allNodes")
+	if e != nil {
+		return e
+	}
 	out := api.Conflicts{Items: []api.ConflictItem{}}
-	if s.opts.Pool != nil {
-		for _, c := range s.opts.Pool.Conflicts() {
-			item := api.ConflictItem{Conflict: c, Type: c.Key.Kind, Mesh: c.Key.Mesh, Name: c.Key.Name}
-			if c.Resource != nil {
-				doc, err := resource.Shown(c.Resource)
-				if err != nil {
-					return encodeFailed(c.Key, err)
-				}
-				item.Resource = doc
-			}
-			out.Items = append(out.Items, item)
+	if s.opts.Pool == nil {
+		if all {
+			return noPool()
 		}
+		writeJSON(w, http.StatusOK, out)
+		return nil
+	}
+	for _, c := range s.opts.Pool.Conflicts() {
+		item := api.NewConflictItem(c)
+		if c.Resource != nil {
+			doc, err := resource.Shown(c.Resource)
+			if err != nil {
+				return encodeFailed(c.Key, err)
+			}
+			item.Resource = doc
+		}
+		out.Items = append(out.Items, item)
+	}
+	if all {
+		s.addConflicts(r.Context(), &out)
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil
+}
+
+// addConflicts adds the conflicts of the other live nodes. A version that several nodes list is one
+// item.
+func (s *Server) addConflicts(ctx context.Context, out *api.Conflicts) {
+	out.Nodes = 1
+	type version struct {
+		id  string
+		key resource.Key
+	}
+	at := map[version]int{}
+	for i := range out.Items {
+		x := &out.Items[i]
+		at[version{x.ID, x.Key}], x.FoundOn = i, []string{s.opts.Info.Node}
+	}
+	for _, m := range s.opts.Pool.Members() {
+		if m.State == api.MemberDead {
+			out.Unasked = append(out.Unasked, m.Name)
+		}
+	}
+	for _, n := range s.opts.Pool.ConflictsElsewhere(ctx) {
+		out.Nodes++
+		if n.Missing != "" {
+			out.Unanswered = append(out.Unanswered, api.LateNode{Name: n.Node, Reason: n.Missing})
+		}
+		for _, x := range n.Items {
+			v := version{x.ID, resource.Key{Kind: x.Type, Mesh: x.Mesh, Name: x.Name}}
+			i, known := at[v]
+			if !known {
+				i = len(out.Items)
+				at[v], x.FoundOn, x.Resource = i, nil, nil
+				out.Items = append(out.Items, x)
+			}
+			out.Items[i].FoundOn = append(out.Items[i].FoundOn, n.Node)
+		}
+	}
 }
 
 // restoreConflict is POST /v1/conflicts/restore: the version becomes the newest one.

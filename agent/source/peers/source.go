@@ -121,7 +121,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 		s.node, err = gossip.New(gossip.Options{
 			Self: self, Name: o.Node, Zone: o.Zone, Version: o.Version, Cluster: o.Cluster, Bind: []netip.AddrPort{bind},
 			Advertise: advertise, TCPOnly: o.TCPOnly,
-			Seeds: s.seeds, Answer: o.Answer, Keys: o.Keys, Insecure: o.Insecure, Storage: disk, Log: o.Log,
+			Seeds: s.seeds, Answer: s.answer, Keys: o.Keys, Insecure: o.Insecure, Storage: disk, Log: o.Log,
 		})
 		if err == nil {
 			s.openTrust()

@@ -76,14 +76,37 @@ resource without knowing of each other's change, for example while the network w
 later change is in force, and the list has the other one. STATE is limbo if a node that was away for
 more than a week has a resource that may have been deleted in the meantime.
 
-A node lists only the versions that it had itself, so check both sides of a partition. A version
-stays in the list for seven days, or until it is restored, or until a writer that has seen both
-versions changes the resource.`,
-		Example: "  nearside conflicts\n  nearside conflicts show 019aaf3c5a810000-1f2e3d4c\n" +
+A node lists only the versions that it had itself. --all-nodes also asks the other live nodes of the
+pool. FOUND-ON names the nodes that list the version; "conflicts show" and "conflicts restore" run
+on one of them. A version stays in the list for seven days, or until it is restored, or until a
+writer that has seen both versions changes the resource.
+
+The exit code with --all-nodes is 3 if a live node sent no complete answer. Standard error names
+these nodes, and the dead ones, which are not asked.`,
+		Example: "  nearside conflicts\n  nearside conflicts --all-nodes\n" +
+			"  nearside conflicts show 019aaf3c5a810000-1f2e3d4c\n" +
 			"  nearside conflicts restore 019aaf3c5a810000-1f2e3d4c --dry-run",
 	}
+	all := cmd.Flags().Bool("all-nodes", false, "also ask the other live nodes of the pool")
 	cmd.AddCommand(conflictsShowCommand(env), conflictsRestoreCommand(env))
-	return command.Asking(env, cmd, command.AsTable, text.Conflicts, command.Call(env, (*client.Client).Conflicts))
+	format := command.OutputFlag(cmd, command.AsTable...)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		got, err := env.Client().Conflicts(cmd.Context(), *all)
+		if err := command.Show(env, *format, text.Conflicts)(got, err); err != nil {
+			return err
+		}
+		if len(got.Unasked) > 0 {
+			text.Printf(env.Stderr, "not asked, because dead: %s\n", strings.Join(got.Unasked, ", "))
+		}
+		for _, n := range got.Unanswered {
+			text.Printf(env.Stderr, "node %s: %s\n", n.Name, n.Reason)
+		}
+		if len(got.Unanswered) > 0 {
+			return command.Silent(command.ExitTimeout)
+		}
+		return nil
+	}
+	return cmd
 }
 
 func conflictsShowCommand(env *command.Env) *cobra.Command {
@@ -96,7 +119,7 @@ func conflictsShowCommand(env *command.Env) *cobra.Command {
 	}
 	format := command.OutputFlag(cmd, "yaml", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		got, err := env.Client().Conflicts(cmd.Context())
+		got, err := env.Client().Conflicts(cmd.Context(), false)
 		if err != nil {
 			return err
 		}

@@ -252,14 +252,22 @@ func Members(w io.Writer, x *api.Members) {
 
 // Conflicts writes resource versions that lost to a concurrent write.
 func Conflicts(w io.Writer, x *api.Conflicts) {
+	headers := []string{"ID", "RESOURCE", "STATE", "WRITTEN", "ON", "WHAT"}
+	if x.Nodes > 0 {
+		headers = append(headers, "FOUND-ON")
+	}
 	Rows(w, x.Items, func(c api.ConflictItem) []string {
 		what := "changed"
 		if c.Deleted {
 			what = "deleted"
 		}
-		return []string{c.ID, TypeAndName(c.Type, c.Name) + InMesh(c.Mesh), c.State, c.Written.Format(time.RFC3339), c.Node,
+		cells := []string{c.ID, TypeAndName(c.Type, c.Name) + InMesh(c.Mesh), c.State, c.Written.Format(time.RFC3339), c.Node,
 			what}
-	}, "ID", "RESOURCE", "STATE", "WRITTEN", "ON", "WHAT")
+		if x.Nodes > 0 {
+			cells = append(cells, Some(c.FoundOn))
+		}
+		return cells
+	}, headers...)
 }
 
 // JoinedList writes which members responded.

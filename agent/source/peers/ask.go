@@ -1,0 +1,154 @@
+package peers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/host/keyring"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/gossip"
+)
+
+// question is a question to the pool source of another node. [Options.Answer] answers all others.
+type question struct {
+	Ask string `json:"ask"`
+}
+
+// Values of question.Ask.
+const (
+	askRoot      = "root"      // the answer is a rootAnswer
+	askKeys      = "keys"      // the answer is a keysAnswer
+	askConflicts = "conflicts" // the answer is a conflictsAnswer
+)
+
+type rootAnswer struct {
+	Root string `json:"root"`
+}
+
+// keysAnswer has the fingerprints of the loaded keys. The first key encrypts.
+type keysAnswer struct {
+	Keys []string `json:"keys"`
+}
+
+type conflictsAnswer struct {
+	Items []api.ConflictItem `json:"items"` // without the resources
+	Total int                `json:"total"`
+}
+
+const (
+	askTime      = 2 * time.Second // limit of one question
+	asksAtOnce   = 32
+	maxConflicts = 1000 // in one answer, which must be smaller than [gossip.MaxQuestion]
+)
+
+// answer answers a question of another node.
+func (s *Source) answer(ctx context.Context, text []byte) []byte {
+	var q question
+	var out any
+	_ = json.Unmarshal(text, &q) // an invalid question is left to the other function
+	switch q.Ask {
+	case askRoot:
+		out = rootAnswer{s.root()}
+	case askKeys:
+		out = keysAnswer{s.keys()}
+	case askConflicts:
+		list := s.Conflicts()
+		items := make([]api.ConflictItem, min(len(list), maxConflicts))
+		for i := range items {
+			items[i] = api.NewConflictItem(list[i])
+		}
+		out = conflictsAnswer{items, len(list)}
+	default:
+		if s.o.Answer == nil {
+			return nil
+		}
+		return s.o.Answer(ctx, text)
+	}
+	b, err := json.Marshal(out)
+	if err != nil {
+		return nil // cannot happen
+	}
+	return b
+}
+
+// root returns the root of this node's entries in hexadecimal.
+func (s *Source) root() string { return fmt.Sprintf("%016x", s.node.Stats().Root) }
+
+// keys returns the fingerprints of the loaded keys. The first key encrypts.
+func (s *Source) keys() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]string, len(s.o.Keys))
+	for i, k := range s.o.Keys {
+		out[i] = keyring.Fingerprint(k)
+	}
+	return out
+}
+
+// reply is the answer of one member.
+type reply[T any] struct {
+	member gossip.Member
+	got    T
+	err    error
+}
+
+// askAll asks live members at the same time. The result has their order.
+func askAll[T any](ctx context.Context, s *Source, ask string, members []gossip.Member) []reply[T] {
+	text, _ := json.Marshal(question{ask}) // never fails
+	out := make([]reply[T], len(members))
+	slots := make(chan struct{}, asksAtOnce)
+	var wg sync.WaitGroup
+	for i, m := range members {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(ctx, askTime)
+			defer cancel()
+			out[i].member = m
+			body, err := s.node.Ask(ctx, m.Node, text)
+			if err == nil {
+				err = json.Unmarshal(body, &out[i].got)
+			}
+			out[i].err = err
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+// others returns the live members except this node.
+func (s *Source) others() (out []gossip.Member) {
+	for _, m := range s.node.Members() {
+		if !m.Self && m.State == gossip.StateAlive {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// noAnswer says why a member did not answer.
+func noAnswer(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "it has not responded; it is busy, or its version does not answer this question"
+	}
+	return err.Error()
+}
+
+// ConflictsElsewhere asks the other live nodes for their conflicts.
+func (s *Source) ConflictsElsewhere(ctx context.Context) (out []api.NodeConflicts) {
+	for _, r := range askAll[conflictsAnswer](ctx, s, askConflicts, s.others()) {
+		x := api.NodeConflicts{Node: r.member.Name, Items: r.got.Items}
+		switch {
+		case r.err != nil:
+			x = api.NodeConflicts{Node: r.member.Name, Missing: noAnswer(r.err)}
+		case r.got.Total > len(x.Items):
+			x.Missing = fmt.Sprintf("it has %d conflicts and sent %d; run nearside conflicts there", r.got.Total, len(x.Items))
+		}
+		out = append(out, x)
+	}
+	return out
+}
