@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -166,12 +167,13 @@ func TestKeyChange(t *testing.T) {
 	old, err := rings[0].List()
 	agenttest.Do(t, err)
 	fresh := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("n", 32)))
+	reloads := map[int]int{} // by agent, before the steps
 	step := func(what string, change func(keyring.File) error) {
 		t.Helper()
 		for i, ring := range rings {
 			agenttest.Do(t, change(ring))
 			agenttest.Eventually(t, what+" is known", func() bool {
-				return strings.Count(agents[i].Logs.String(), "keyring reloaded") == stepsSoFar(what)
+				return strings.Count(agents[i].Logs.String(), "keyring reloaded")-reloads[i] == stepsSoFar(what)
 			})
 			// Changes pass between each pair of nodes.
 			agenttest.Apply(t, agents[i].Agent, timeoutText("slow", fmt.Sprintf("%d.%ds", stepsSoFar(what), i+1)))
@@ -188,6 +190,27 @@ func TestKeyChange(t *testing.T) {
 		}
 	}
 	var id string
+	id, err = rings[0].Add(fresh)
+	agenttest.Do(t, err)
+	got, err := agents[0].Api().Keyring(t.Context()) // the agent loads the file at once
+	agenttest.Do(t, err)
+	if len(got.Items) != 2 || got.File != paths[0] || got.Nodes != 3 || len(got.Unanswered) != 0 ||
+		!reflect.DeepEqual(got.Items[0], api.PoolKey{Fingerprint: old[0], Loaded: true, Encrypts: true,
+			EncryptsOn: []string{"n1", "n2"}}) ||
+		!reflect.DeepEqual(got.Items[1], api.PoolKey{Fingerprint: id, Loaded: true, MissingOn: []string{"n1", "n2"}}) {
+		t.Errorf("keys after an addition on one node: %+v", got)
+	}
+	got, err = agents[1].Api().Keyring(t.Context())
+	agenttest.Do(t, err)
+	if len(got.Items) != 2 || got.Items[1].Loaded || got.Items[1].Fingerprint != id ||
+		!slices.Equal(got.Items[1].MissingOn, []string{"n2"}) {
+		t.Errorf("keys on another node: %+v", got)
+	}
+	agenttest.Do(t, rings[0].Remove(id))
+	_, err = agents[0].Api().Keyring(t.Context())
+	agenttest.Do(t, err)
+	reloads = map[int]int{0: 2}
+
 	step("add", func(f keyring.File) (err error) { id, err = f.Add(fresh); return err })
 	step("use", func(f keyring.File) error { return f.Use(id) })
 	step("remove", func(f keyring.File) error { return f.Remove(old[0]) })

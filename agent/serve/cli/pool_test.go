@@ -2,8 +2,11 @@ package cli
 
 import (
 	"context"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/host/keyring"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
@@ -16,6 +19,7 @@ type fakePool struct {
 	httpapi.Pool
 	members []api.Member
 	others  []api.NodeConflicts
+	keyring api.Keyring
 }
 
 func (p *fakePool) Members() []api.Member                                  { return p.members }
@@ -40,4 +44,37 @@ func TestConflictsOfAllNodes(t *testing.T) {
 	if out, _ := output(t, socket, command.ExitOK, "conflicts"); out != "ID   RESOURCE   STATE   WRITTEN   ON   WHAT\n" {
 		t.Errorf("of this node:\n%s", out)
 	}
+}
+
+func (p *fakePool) Keyring(context.Context) api.Keyring { return p.keyring }
+
+// TestKeyring checks that keyring commands compare the file with the agent and the other nodes, and
+// that they say so if they cannot.
+func TestKeyring(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keyring")
+	agenttest.WriteSecret(t, path, strings.Repeat("A", 43)+"=\n")
+	first := "--set=gossip.keyringFile=" + path
+	own, err := keyring.Open(path).List()
+	agenttest.Do(t, err)
+	out, errs := output(t, "/nowhere", command.ExitOK, "keyring", "list", first)
+	agenttest.Contains(t, out, "KEY                ENCRYPTS\n"+own[0]+"   yes\n")
+	agenttest.Contains(t, errs, "note: only the keys in "+path+" are known", "no agent answers at /nowhere")
+
+	pool := &fakePool{keyring: api.Keyring{File: path, Nodes: 3, Unasked: []string{"z"}, Items: []api.PoolKey{
+		{Fingerprint: "00aa", Loaded: true, Encrypts: true, MissingOn: []string{"b"}},
+		{Fingerprint: "00bb", EncryptsOn: []string{"c"}}}}}
+	socket := agenttest.API(t, func(o *httpapi.Options) { o.Pool = pool })
+	out, errs = output(t, socket, command.ExitOK, "keyring", "list", first)
+	agenttest.Contains(t, out, "KEY                FILE   AGENT   ENCRYPTS   MISSING-ON\n",
+		"00aa               no     yes     yes        b\n", "00bb               no     no      no         -\n",
+		own[0]+"   yes    no      no         -\n")
+	agenttest.Contains(t, errs, "not asked, because dead: z")
+
+	pool.keyring.Items = []api.PoolKey{{Fingerprint: own[0], Loaded: true, Encrypts: true, MissingOn: []string{"b", "c"}}}
+	out, errs = output(t, socket, command.ExitOK, "keyring", "use", own[0], first)
+	agenttest.Contains(t, out, "used "+own[0])
+	agenttest.Contains(t, errs, "warning: nodes do not have it, and cannot decrypt the traffic of this node: b, c")
+	pool.keyring.File = "/other"
+	_, errs = output(t, socket, command.ExitOK, "keyring", "use", own[0], first)
+	agenttest.Contains(t, errs, "because the agent uses /other")
 }

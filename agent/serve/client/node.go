@@ -63,6 +63,11 @@ func (c *Client) Forget(ctx context.Context, node string) error {
 	return err
 }
 
+// Keyring returns the keys of the pool by fingerprint.
+func (c *Client) Keyring(ctx context.Context) (*api.Keyring, error) {
+	return call[api.Keyring](ctx, c, http.MethodGet, "/v1/keyring", nil, nil)
+}
+
 // Conflicts returns resource versions that lost to a concurrent write, as this node or all live
 // nodes list them.
 func (c *Client) Conflicts(ctx context.Context, allNodes bool) (*api.Conflicts, error) {

@@ -24,6 +24,8 @@ type Pool interface {
 	Conflicts() []api.Conflict
 	// ConflictsElsewhere asks the other live nodes for their conflicts. It may take seconds.
 	ConflictsElsewhere(ctx context.Context) []api.NodeConflicts
+	// Keyring returns the keys of the live nodes by fingerprint. It may take seconds.
+	Keyring(ctx context.Context) api.Keyring
 }
 
 // members is GET /v1/members.
@@ -102,6 +104,15 @@ func (s *Server) forget(w http.ResponseWriter, r *http.Request) *api.Error {
 		return invalidField("node", "%q: %s", q.Node, err.Error())
 	}
 	writeJSON(w, http.StatusOK, struct{}{})
+	return nil
+}
+
+// keyring is GET /v1/keyring.
+func (s *Server) keyring(w http.ResponseWriter, r *http.Request) *api.Error {
+	if s.opts.Pool == nil {
+		return noPool()
+	}
+	writeJSON(w, http.StatusOK, s.opts.Pool.Keyring(r.Context()))
 	return nil
 }
 

@@ -57,6 +57,8 @@ var operations = map[string]operation{
 	"POST /v1/members/leave": {id: "leave", does: "Leaves the pool for good.", answer: nothing{}, refused: true},
 	"POST /v1/members/forget": {id: "forget", does: "Drops what a dead node owns.", body: api.Forget{},
 		answer: nothing{}, send: `{"node":"n2"}`, refused: true},
+	"GET /v1/keyring": {id: "keyring", does: "The encryption keys of the pool by fingerprint, and the nodes without them.",
+		answer: api.Keyring{}, refused: true},
 	"GET /v1/conflicts": {id: "conflicts", does: "Changes that lost against others made at the same time.",
 		query: "allNodes", answer: api.Conflicts{}},
 	"POST /v1/conflicts/restore": {id: "restoreConflict", does: "Makes the version that lost the newest one.",

@@ -60,6 +60,7 @@ func (s *Server) table() []route {
 		{post, "/v1/members/join", operate, s.join},
 		{post, "/v1/members/leave", operate, s.leave},
 		{post, "/v1/members/forget", operate, s.forget},
+		{get, "/v1/keyring", inspect, s.keyring},
 		{get, "/v1/conflicts", inspect, s.conflicts},
 		{post, "/v1/conflicts/restore", reader, s.restoreConflict},
 		{get, "/v1/kinds", reader, s.kinds},

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/host/keyring"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/gossip"
 )
@@ -77,17 +76,6 @@ func (s *Source) answer(ctx context.Context, text []byte) []byte {
 
 // root returns the root of this node's entries in hexadecimal.
 func (s *Source) root() string { return fmt.Sprintf("%016x", s.node.Stats().Root) }
-
-// keys returns the fingerprints of the loaded keys. The first key encrypts.
-func (s *Source) keys() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]string, len(s.o.Keys))
-	for i, k := range s.o.Keys {
-		out[i] = keyring.Fingerprint(k)
-	}
-	return out
-}
 
 // reply is the answer of one member.
 type reply[T any] struct {

@@ -2,19 +2,16 @@ package peers
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/nearside-mesh/nearside/agent/base/files"
-	"github.com/nearside-mesh/nearside/agent/host/keyring"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/gossip"
@@ -171,38 +168,4 @@ func (s *Source) Conflicts() []api.Conflict {
 		out = append(out, of(r, api.ConflictLimbo))
 	}
 	return out
-}
-
-// reloadKeys loads the keyring again after its file has changed.
-func (s *Source) reloadKeys() {
-	if s.o.KeyringFile == "" {
-		return
-	}
-	st, err := os.Stat(s.o.KeyringFile)
-	stamp := fmt.Sprint(err)
-	if err == nil {
-		stamp = fmt.Sprint(st.Size(), st.ModTime().UnixNano(), st.Mode())
-	}
-	if stamp == s.keyStamp {
-		return
-	}
-	s.keyStamp = stamp
-	keys, err := keyring.Read(s.o.KeyringFile)
-	same := err == nil && slices.EqualFunc(keys, s.o.Keys, bytes.Equal)
-	if err == nil && !same {
-		err = s.node.UseKeys(keys)
-	}
-	text := ""
-	switch {
-	case same:
-	case err != nil:
-		text = err.Error()
-		s.o.Log.Error("the changed keyring is invalid; the previous keys stay in use", "error", err)
-	default:
-		s.o.Keys = keys
-		s.o.Log.Info("keyring reloaded", "keys", len(keys), "encrypts", keyring.Fingerprint(keys[0]))
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.keysErr = text
 }

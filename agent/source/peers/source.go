@@ -80,7 +80,8 @@ type Source struct {
 	keysErr   string
 	differs   map[engine.NodeID]time.Time // members with a different state, and since when
 
-	keyStamp string // used only by loop
+	keyMu    sync.Mutex // held while the keyring is loaded
+	keyStamp string     // guarded by keyMu
 	seedsErr atomic.Pointer[string]
 	end      func() // ends the membership
 }
