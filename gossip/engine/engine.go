@@ -36,9 +36,6 @@ const (
 	rumorInterval  = 25 * time.Millisecond // between rounds of announcements
 	maxRumors      = 8192                  // announcements that wait for a round
 	pushRate       = 50                    // small changes per second sent in full; further changes are announced
-	maxSkew        = 10 * time.Second      // maximum distance of a record's date into the future
-	minSkew        = 2 * time.Second       // smaller differences between clocks are ignored
-	clockFor       = 2 * time.Minute       // how long a peer's clock counts after its last probe response
 	refusedFor     = 10 * time.Minute      // a rejected version is not requested again for this time
 	maxRefused     = 16384                 // rejected versions to remember
 	conflictsEach  = 3                     // conflicts per key
@@ -180,16 +177,16 @@ type Engine struct {
 	limbo     map[Slot]*Record
 	refused   map[Head]time.Time // value: time of expiry
 
-	peers     map[string]*peer
-	alive     []string      // live members, in no particular order
-	poolClock time.Duration // median clock of the peers minus now; 0: unknown
-	agreed    time.Time     // wall time at which a peer had the same root
-	agreedAt  time.Time     // monotonic time of agreed; zero: not since the start
-	savedAt   time.Time     // monotonic time at which agreed was saved
-	cut       HLC           // tombstones before it are dropped
-	changed   time.Time     // last change of the root
-	deferred  bool          // a comparison was deferred, because an update may be on its way
-	starts    bucket        // limits comparisons
+	peers    map[string]*peer
+	alive    []string // live members, in no particular order
+	clock    poolClock
+	agreed   time.Time // wall time at which a peer had the same root
+	agreedAt time.Time // monotonic time of agreed; zero: not since the start
+	savedAt  time.Time // monotonic time at which agreed was saved
+	cut      HLC       // tombstones before it are dropped
+	changed  time.Time // last change of the root
+	deferred bool      // a comparison was deferred, because an update may be on its way
+	starts   bucket    // limits comparisons
 
 	joinTries int // comparisons to start after joining
 	joinAt    time.Time
@@ -319,6 +316,7 @@ func (e *Engine) run() {
 		return
 	}
 	e.nextRun = e.now.Add(time.Second)
+	e.measureClock()
 	e.releaseParked()
 	maps.DeleteFunc(e.refused, func(_ Head, until time.Time) bool { return !until.After(e.now) })
 	e.expirePending()

@@ -191,19 +191,23 @@ type Stats struct {
 	Conflicts, Parked, Limbo, Refused  int
 	Peers, Wants, Pulls, Pending, News int
 	Root                               Digest
-	Skew                               time.Duration
-	Agreed                             time.Time
-	Cloned                             bool
-	Epoch                              uint64
-	Counters                           map[string]uint64
+	Skew                               time.Duration // of most peers' clocks from the local one
+	// ClockDiffers is the offset of a peer's clock from the local one if no majority of nodes shows
+	// which one is right. 0: none above 2 s.
+	ClockDiffers time.Duration
+	Agreed       time.Time
+	Cloned       bool
+	Epoch        uint64
+	Counters     map[string]uint64
 }
 
 // Stats returns current counters and gauges.
 func (e *Engine) Stats() Stats {
+	_, _, differs := compareClocks(e.peerClocks())
 	return Stats{Entries: len(e.entries), Tombstones: e.tombs, Bytes: e.bytes, Conflicts: e.conflicts.n,
 		Parked: len(e.parked),
 		Limbo:  len(e.limbo), Refused: len(e.refused), Peers: len(e.alive), Wants: len(e.wants.bySlot),
 		Pulls: len(e.wants.requests), Pending: len(e.pending), News: len(e.rumors.queue), Root: e.tree.sum,
-		Skew: e.skew(e.wall, e.now), Agreed: e.agreed, Cloned: e.own.cloned,
+		Skew: e.skew(e.wall, e.now), ClockDiffers: differs, Agreed: e.agreed, Cloned: e.own.cloned,
 		Epoch: e.own.epoch, Counters: maps.Clone(e.counters)}
 }

@@ -284,7 +284,7 @@ func (e *Engine) acked(ev Acked) {
 	p.clock = clock.Sub(e.now.Add(-ev.RTT / 2))
 	p.root, p.heard = root, e.now
 	p.rtt = min(max(ev.RTT, 0), time.Second)
-	e.poolClock = e.medianClock()
+	e.measureClock()
 	if root == e.tree.sum {
 		e.agree()
 		return
