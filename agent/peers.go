@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,9 +13,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/keyring"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/source/peers"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // openPeers opens the pool if the config has one.
@@ -35,8 +38,8 @@ func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 			"until the store of this node has it.",
 		Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 600}})
 	p, err := peers.Open(ctx, peers.Options{
-		Store: a.store, Decode: a.decodeStored, Dir: cfg.Paths.State, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
-		Version: a.deps.Version[:min(len(a.deps.Version), 64)], Cluster: g.Cluster,
+		Store: a.store, Decode: a.decodeStored, Self: a.origin.Node, Fresh: a.newNode, Node: cfg.Node.Name,
+		Zone: cfg.Node.Zone, Version: a.deps.Version[:min(len(a.deps.Version), 64)], Cluster: g.Cluster,
 		Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Keys: keys, Insecure: g.Insecure, TCPOnly: g.TCPOnly,
 		KeyringFile: g.KeyringFile, Changed: func() { a.reconciler.Trigger() }, Answer: a.answer,
 		Converged: func(d time.Duration) { convergence.Observe(d.Seconds()) }, Log: a.log, Now: a.deps.Now,
@@ -48,12 +51,29 @@ func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 	return errors.Join(a.deps.Metrics.Register(poolMetrics{p}), a.deps.Metrics.Register(convergence))
 }
 
-// share replicates API writes to the pool.
-func (a *Agent) share(changes []store.Change) error {
-	if a.peers == nil {
-		return nil
+// openStore opens the state file.
+func (a *Agent) openStore(cfg *config.Config) error {
+	dir := cfg.Paths.State
+	id, fresh, err := peers.NodeID(dir)
+	if err != nil && cfg.Gossip.Bind != "" {
+		return err
 	}
-	return a.peers.Share(changes)
+	if err != nil { // an agent without a pool needs no ID; writes fail while the disk does
+		a.log.Warn("the agent has no node ID", "error", err)
+	}
+	a.origin, a.newNode = engine.Origin{Node: id, Name: cfg.Node.Name}, fresh
+	a.store, err = store.Open(store.Options{
+		Path: filepath.Join(dir, stateFile), Log: a.log, Now: a.deps.Now, Encode: resource.Marshal,
+		Decode: a.decodeStored, Sync: a.deps.Sync, Changed: a.auditChanges, Shared: peers.Shared, Origin: a.origin,
+		Import: func() ([]engine.Op, error) { return peers.Import(dir, a.log) },
+	})
+	if err != nil {
+		return fmt.Errorf("open the state: %w", err)
+	}
+	if err := peers.RetireImported(dir, a.store); err != nil {
+		a.log.Warn("cannot rename the pool's file of an earlier release", "error", err)
+	}
+	return nil
 }
 
 // authorities exchanges certificate authorities with the pool, once it is open.

@@ -22,7 +22,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
@@ -67,12 +66,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stopAudit()) }() // after everything that records events
-	a.store, err = store.Open(store.Options{
-		Path: filepath.Join(cfg.Paths.State, stateFile), Log: a.log, Now: a.deps.Now,
-		Encode: resource.Marshal, Decode: a.decodeStored, Sync: a.deps.Sync, Share: a.share, Changed: a.auditChanges,
-	})
-	if err != nil {
-		return fmt.Errorf("open the state: %w", err)
+	if err := a.openStore(cfg); err != nil {
+		return err
 	}
 	defer func() {
 		if cerr := a.store.Close(); cerr != nil {

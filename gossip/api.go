@@ -10,8 +10,21 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
+// Seal returns the next versions of some keys. The caller stores them, and then calls committed,
+// which merges them into the state of the node and sends them to its peers. If the caller cannot
+// store them, it does not call committed. Calls must not overlap: the next one follows committed.
+func (n *Node) Seal(puts []engine.Put) (records []*engine.Record, committed func(), err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	records, _, err = n.engine.Prepare(n.now(), puts)
+	if err != nil {
+		return nil, nil, fmt.Errorf("gossip: %w", err)
+	}
+	return records, func() { n.step(engine.Committed{Records: records}) }, nil
+}
+
 // Put applies changes, all or none, and returns the new versions. When it returns, they are on
-// disk, and the node has started to send them to its peers.
+// disk, and the node has started to send them to its peers. Storage must store records.
 func (n *Node) Put(puts ...engine.Put) ([]*engine.Record, error) {
 	n.writes.Lock()
 	defer n.writes.Unlock()
@@ -108,14 +121,50 @@ func (n *Node) Owned() []Owned {
 	defer n.mu.Unlock()
 	var out []Owned
 	for _, m := range n.engine.Nodes() {
-		if m.Forgotten {
-			continue
+		if !m.Forgotten {
+			o := n.owner(m)
+			o.Items = n.items(m)
+			out = append(out, o)
 		}
-		o := Owned{Node: m.Node, Name: m.Name, Epoch: m.Epoch(), Serving: n.engine.Serving(m.Node)}
-		for _, x := range m.Entries {
-			o.Items = append(o.Items, engine.OwnItem{Key: x.Key, Body: n.engine.Body(x.Hash)})
+	}
+	return out
+}
+
+// Owners returns all nodes like Owned, but without their items.
+func (n *Node) Owners() []Owned {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []Owned
+	for _, m := range n.engine.Nodes() {
+		if !m.Forgotten {
+			out = append(out, n.owner(m))
 		}
-		out = append(out, o)
+	}
+	return out
+}
+
+// OwnedBy returns the items of one node; ok is false for an unknown or forgotten node.
+func (n *Node) OwnedBy(id engine.NodeID) (o Owned, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m := n.engine.Manifest(id)
+	if m == nil || m.Forgotten {
+		return o, false
+	}
+	o = n.owner(m)
+	o.Items = n.items(m)
+	return o, true
+}
+
+// owner returns a node without its items. The caller holds mu.
+func (n *Node) owner(m *engine.Manifest) Owned {
+	return Owned{Node: m.Node, Name: m.Name, Epoch: m.Epoch(), Serving: n.engine.Serving(m.Node)}
+}
+
+// items returns the items of a manifest. The caller holds mu.
+func (n *Node) items(m *engine.Manifest) (out []engine.OwnItem) {
+	for _, x := range m.Entries {
+		out = append(out, engine.OwnItem{Key: x.Key, Body: n.engine.Body(x.Hash)})
 	}
 	return out
 }

@@ -16,9 +16,9 @@ type Op struct {
 }
 
 // Buckets. Values are in wire format, except those of conflicts, which have a header of 9 bytes,
-// and of meta.
+// and of meta. Only callers that store records themselves need the name of a bucket.
 const (
-	bucketRecords   = "records"
+	BucketRecords   = "records"
 	bucketManifests = "manifests"
 	bucketBodies    = "bodies"
 	bucketConflicts = "conflicts"
@@ -31,7 +31,7 @@ const (
 
 // Buckets returns the names of all buckets.
 func Buckets() []string {
-	return []string{bucketRecords, bucketManifests, bucketBodies, bucketConflicts, bucketLimbo, bucketMeta}
+	return []string{BucketRecords, bucketManifests, bucketBodies, bucketConflicts, bucketLimbo, bucketMeta}
 }
 
 func (e *Engine) write(bucket, key string, value []byte) {
@@ -52,7 +52,7 @@ func getNumber(b []byte) uint64 {
 // recordOp returns the operation that stores a record.
 func recordOp(r *Record) Op {
 	slot := r.Key.slot()
-	return Op{Bucket: bucketRecords, Key: string(slot[:]), Value: r.raw, Record: r}
+	return Op{Bucket: BucketRecords, Key: string(slot[:]), Value: r.raw, Record: r}
 }
 
 // load restores saved state. It skips and reports unreadable values: peers have them too.
@@ -62,7 +62,7 @@ func (e *Engine) load(saved []Op) {
 	for _, op := range saved {
 		var err error
 		switch op.Bucket {
-		case bucketRecords:
+		case BucketRecords:
 			r := op.Record
 			if r == nil {
 				r, err = DecodeRecord(op.Value)
@@ -142,7 +142,7 @@ func (e *Engine) dropRecord(en *entry) {
 	e.tree.drop(en.head)
 	e.account(en.record, -1)
 	delete(e.entries, en.head.Slot)
-	e.write(bucketRecords, string(en.head.Slot[:]), nil)
+	e.write(BucketRecords, string(en.head.Slot[:]), nil)
 	e.out.Changed = append(e.out.Changed, Change{Key: en.record.Key})
 }
 

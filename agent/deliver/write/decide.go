@@ -178,7 +178,7 @@ func conflict(cs []store.Conflict) *api.Error {
 func (w *Writer) refused(err error) (stale bool, e *api.Error) {
 	var (
 		unstable *store.DurabilityError
-		unshared *store.ShareError
+		unsealed *store.SealError
 		moved    *store.RevisionError
 		owned    *store.ConflictError
 		gone     *store.NotFoundError
@@ -187,7 +187,7 @@ func (w *Writer) refused(err error) (stale bool, e *api.Error) {
 	case errors.As(err, &unstable):
 		w.Log.Error("api: cannot make a write durable", "err", err)
 		return false, api.NewError(api.StatusStorage, api.ProblemStorage, "Not durable", "%s", err.Error())
-	case errors.As(err, &unshared):
+	case errors.As(err, &unsealed):
 		w.Log.Error("api: cannot share a write with the pool", "err", err)
 		return false, api.NewError(api.StatusUnavailable, api.ProblemStorage, "Not shared",
 			"%s; nothing was stored", err.Error())

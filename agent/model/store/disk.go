@@ -10,12 +10,14 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// Buckets. meta holds the format and the mark; records the current resources by recordKey; history
-// their revisions by historyKey; vips the owners of virtual addresses; quarantine the values that
-// could not be loaded, by the name of their bucket, NUL, and their key; damaged the reasons why
-// resources cannot be read, by recordKey.
+// Buckets. meta holds the format and the mark; records the current resources by recordKey, except
+// operators' resources, whose versions pool holds by recordKey, including tombstones; state holds
+// other values of the pool; history the revisions of resources by historyKey; vips the owners of
+// virtual addresses; quarantine the values that could not be loaded, by the name of their bucket,
+// NUL, and their key; damaged the reasons why resources cannot be read, by recordKey.
 const (
 	bucketMeta       = "meta"
 	bucketRecords    = "records"
@@ -23,11 +25,14 @@ const (
 	bucketAddresses  = "vips" // created on first use
 	bucketQuarantine = "quarantine"
 	bucketDamaged    = "damaged" // created on first use
+	bucketPool       = "pool"
+	bucketState      = "state"
 
 	metaFormat = "format"
 	metaMark   = "revision" // upper bound of all assigned revisions: 8 bytes, big endian
 
-	format = "1"
+	format      = "2"
+	formatFirst = "1" // without pool and state; the pool had a file of its own
 
 	// quarantineLimit limits the quarantine, and the list in Health.
 	quarantineLimit = 1000
@@ -62,6 +67,10 @@ type writeSet struct {
 	marks     []Damaged
 	forget    []resource.Key
 	edits     []edit
+	pool      []rawValue                      // a nil value deletes
+	versions  map[resource.Key]*engine.Record // of pool
+	moved     [][]byte                        // keys that the records bucket must not have
+	state     []engine.Op
 	addresses map[string]string // by key; "": delete
 }
 
@@ -69,7 +78,8 @@ type writeSet struct {
 func (d *disk) create() error {
 	return guard(func() error {
 		return d.db.Update(func(tx *bolt.Tx) error {
-			for _, name := range []string{bucketMeta, bucketRecords, bucketHistory, bucketQuarantine} {
+			for _, name := range []string{bucketMeta, bucketRecords, bucketHistory, bucketQuarantine, bucketPool,
+				bucketState} {
 				if _, err := tx.CreateBucket([]byte(name)); err != nil {
 					return fmt.Errorf("bucket %s: %w", name, err)
 				}
@@ -100,6 +110,9 @@ func (d *disk) write(w writeSet) error {
 					unmark(tx, recordKey(e.key))); err != nil {
 					return fmt.Errorf("%s: %w", e.key, err)
 				}
+			}
+			if err := w.writePool(tx); err != nil {
+				return err
 			}
 			if err := putDamaged(tx, w.marks); err != nil {
 				return err

@@ -98,11 +98,11 @@ func TestNewerFormatIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	edit(t, path, func(tx *bolt.Tx) error {
-		return tx.Bucket([]byte("meta")).Put([]byte("format"), store.MetaValue("format", "2"))
+		return tx.Bucket([]byte("meta")).Put([]byte("format"), store.MetaValue("format", "3"))
 	})
 	_, err := store.Open(options(path))
 	var newer *store.FormatError
-	if !errors.As(err, &newer) || newer.Format != "2" || !strings.Contains(err.Error(), path) {
+	if !errors.As(err, &newer) || newer.Format != "3" || !strings.Contains(err.Error(), path) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path); err != nil {

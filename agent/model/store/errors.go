@@ -104,11 +104,11 @@ func (e *DurabilityError) Error() string {
 
 func (e *DurabilityError) Unwrap() error { return e.Err }
 
-// ShareError is the error for an API write that could not be shared with other nodes.
-type ShareError struct{ Err error }
+// SealError is the error for an API write that the pool refuses.
+type SealError struct{ Err error }
 
-func (e *ShareError) Error() string {
-	return fmt.Sprintf("the change is not in the pool of agents: %v", e.Err)
+func (e *SealError) Error() string {
+	return fmt.Sprintf("the pool of agents refuses the change: %v", e.Err)
 }
 
-func (e *ShareError) Unwrap() error { return e.Err }
+func (e *SealError) Unwrap() error { return e.Err }

@@ -11,13 +11,17 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // loaded is the content of a file. Checksums are verified, but resources are not decoded.
 type loaded struct {
 	mark      uint64
 	markKnown bool // false if the mark is damaged
+	first     bool // the file has the first format
 	records   []rawValue
+	pool      []rawValue
+	state     []engine.Op
 	last      map[resource.Key]*lastRevision
 	damaged   []move
 	marked    map[resource.Key]Damaged
@@ -55,7 +59,8 @@ func load(tx *bolt.Tx, path string) (*loaded, error) {
 		return nil, errNotOurs
 	}
 	// No newer version wrote a damaged format.
-	if f, ok := getMeta(tx, metaFormat); ok && string(f) != format {
+	f, known := getMeta(tx, metaFormat)
+	if known && string(f) != format && string(f) != formatFirst {
 		return nil, &FormatError{Path: path, Format: string(f)}
 	}
 	for _, name := range []string{bucketRecords, bucketHistory, bucketQuarantine} {
@@ -63,7 +68,7 @@ func load(tx *bolt.Tx, path string) (*loaded, error) {
 			return nil, errNotOurs
 		}
 	}
-	l := &loaded{}
+	l := &loaded{first: string(f) == formatFirst || tx.Bucket([]byte(bucketPool)) == nil}
 	if m, ok := getMeta(tx, metaMark); ok && len(m) == 8 {
 		l.mark, l.markKnown = binary.BigEndian.Uint64(m), true
 	}
@@ -79,6 +84,9 @@ func load(tx *bolt.Tx, path string) (*loaded, error) {
 		return nil
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := l.loadPool(tx); err != nil {
 		return nil, err
 	}
 	if err := l.loadDamaged(tx); err != nil {
@@ -146,6 +154,15 @@ func (s *Store) adopt(l *loaded) {
 		inRecords[k] = true
 		x.record(k, v)
 	}
+	s.pool.state = l.state
+	for _, v := range l.pool {
+		k, err := parseRecordKey(v.key)
+		if err != nil {
+			continue // load returns none of these
+		}
+		x.version(k, v, x.records.get(k) != nil)
+		inRecords[k] = true
+	}
 	for k, d := range l.marked {
 		if !inRecords[k] {
 			x.damaged[k] = d
@@ -203,9 +220,7 @@ var (
 
 // record adopts a record, or the part of it that can be read.
 func (x *loading) record(k resource.Key, v rawValue) {
-	last := x.l.last[k]
-	mark, marked := x.l.marked[k]
-	if marked {
+	if mark, marked := x.l.marked[k]; marked {
 		x.damaged[k] = mark
 	}
 	e, err := decodeEntry(x.s.opt.Decode, k, v.key, v.value)
@@ -213,18 +228,34 @@ func (x *loading) record(k resource.Key, v rawValue) {
 		err = errors.New("the record is marked as deleted")
 	}
 	if err == nil {
-		x.records.put(k, e.record())
-		if marked { // a version without marks has written it
-			delete(x.damaged, k)
-			x.s.pendingOf(k)
-		}
-		if last == nil || last.damage != nil || !bytes.Equal(last.key, historyKey(k, e.Revision.Revision)) {
-			x.s.pendingOf(k).add(e) // so that the history does not end with an older revision
-		}
+		x.adopt(k, e)
 		return
 	}
 	_, verr := verify(v.key, v.value)
-	whole := verr == nil // another version has written it
+	x.unreadable(bucketRecords, k, v, err, verr == nil)
+}
+
+// adopt adopts a readable record.
+func (x *loading) adopt(k resource.Key, e entry) {
+	x.records.put(k, e.record())
+	if _, marked := x.l.marked[k]; marked { // a version without marks has written it
+		delete(x.damaged, k)
+		x.s.pendingOf(k)
+	}
+	last := x.l.last[k]
+	if last == nil || last.damage != nil || !bytes.Equal(last.key, historyKey(k, e.Revision.Revision)) {
+		x.s.pendingOf(k).add(e) // so that the history does not end with an older revision
+	}
+}
+
+// unreadable adopts the part of a record that can be read. whole means that the value is intact:
+// another version has written it.
+func (x *loading) unreadable(bucket string, k resource.Key, v rawValue, err error, whole bool) {
+	mark, marked := x.l.marked[k]
+	if marked {
+		x.damaged[k] = mark
+	}
+	last := x.l.last[k]
 	switch r, ok := x.restored(k); {
 	case marked:
 	case ok:
@@ -235,9 +266,9 @@ func (x *loading) record(k resource.Key, v rawValue) {
 		x.mark(k, err, !whole)
 	}
 	if !whole {
-		x.s.quarantine(move{bucketRecords, v.key, err}, x.records.get(k) != nil)
+		x.s.quarantine(move{bucket, v.key, err}, x.records.get(k) != nil)
 	} else {
-		x.s.notice(Quarantined{Bucket: bucketRecords, Key: k.String(), Reason: err.Error()})
+		x.s.notice(Quarantined{Bucket: bucket, Key: k.String(), Reason: err.Error()})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // reserved is the number of revisions beyond those on disk that the mark allows.
@@ -46,6 +47,9 @@ func (s *Store) load() error {
 		switch {
 		case rerr == nil && l != nil:
 			s.adopt(l)
+			if merr := s.migrate(l.first); merr != nil {
+				return merr
+			}
 			s.state.base = l.mark
 			s.state.lastPersist = s.now()
 		case rerr != nil && !errors.Is(rerr, fs.ErrNotExist):
@@ -58,6 +62,12 @@ func (s *Store) load() error {
 	s.adopt(o.loaded)
 	s.state.base = o.loaded.mark
 	s.state.lastPersist = s.now()
+	if o.loaded.first {
+		s.keepFirstFormat()
+	}
+	if err := s.migrate(o.loaded.first || o.fresh); err != nil {
+		return err
+	}
 	if o.aside != "" || o.empty || !o.loaded.markKnown || o.loaded.newer != nil {
 		s.skipRevisions()
 	}
@@ -174,7 +184,7 @@ func (s *Store) flush() error {
 	}
 	s.mu.Lock()
 	due := s.state.err != nil || s.disk == nil || len(s.backlog) > 0 || len(s.state.moves)+len(s.state.marks) > 0 ||
-		len(s.unwritten) > 0 || s.markOff()
+		len(s.unwritten) > 0 || len(s.pool.unwritten)+len(s.pool.imported) > 0 || s.markOff()
 	s.mu.Unlock()
 	if !due {
 		return nil
@@ -225,9 +235,13 @@ func (s *Store) commit(w writeSet) error {
 	defer s.mu.Unlock()
 	s.state.err, s.state.base, s.state.full, s.state.moves, s.state.marks = nil, w.mark, false, nil, nil
 	s.state.lastPersist = s.now()
-	s.forget = slices.Clone(s.forget[len(w.forget):])
+	s.forget, s.pool.imported = slices.Clone(s.forget[len(w.forget):]), nil
 	// Changes that arrived during the write remain.
 	maps.DeleteFunc(s.unwritten, func(k, v string) bool { value, ok := w.addresses[k]; return ok && value == v })
+	maps.DeleteFunc(s.pool.unwritten, func(k resource.Key, v *engine.Record) bool {
+		stored, ok := w.versions[k]
+		return ok && stored == v
+	})
 	for k, p := range s.backlog {
 		p.entries = slices.DeleteFunc(p.entries, func(e entry) bool { return e.Revision.Revision <= w.through })
 		if p.burned = nil; p.newest <= w.through {
@@ -275,13 +289,16 @@ func (s *Store) writeSet(p *plan) (writeSet, error) {
 			}
 		}
 	}
+	if err := s.poolValues(&w, p, next, entries); err != nil {
+		return w, err
+	}
 	for _, k := range slices.SortedFunc(maps.Keys(entries), resource.Key.Compare) {
 		e := edit{key: k}
 		if b := s.backlog[k]; b != nil {
 			e.burned = b.burned
 		}
 		list := entries[k]
-		if r := next.get(k); r != nil {
+		if r := next.get(k); r != nil && !s.versioned(p, r) {
 			now := entryOf(r)
 			if n := len(list); n > 0 && list[n-1].Resource == r.Resource {
 				now.body = list[n-1].body

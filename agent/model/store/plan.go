@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // maxKey limits the total length of kind, mesh, and name in bytes. A key of bbolt may have 32 KiB.
@@ -19,7 +20,7 @@ func (b Batch) validate() error {
 		return errors.New("batch.Source.Kind is empty")
 	}
 	for i, op := range b.Ops {
-		if (op.Put != nil) == (op.Delete != resource.Key{}) {
+		if unset := op.Version != nil && op.Reason != ""; !unset && (op.Put != nil) == (op.Delete != resource.Key{}) {
 			return fmt.Errorf("batch.Ops[%d]: exactly one of Put and Delete must be set", i)
 		}
 		if op.Source != (Source{}) && op.Source.Kind != b.Source.Kind {
@@ -44,8 +45,11 @@ func (b Batch) validate() error {
 }
 
 func (o Op) key() resource.Key {
-	if o.Put != nil {
+	switch {
+	case o.Put != nil:
 		return o.Put.Key
+	case o.Version != nil:
+		return resource.Key(o.Version.Key)
 	}
 	return o.Delete
 }
@@ -56,6 +60,9 @@ type entry struct {
 	key     resource.Key
 	created time.Time
 	body    []byte // encoded resource; nil before encoding and for a deletion
+	op      int    // index of the op in the batch
+	direct  bool   // the batch contains the content, in contrast to a version that comes into force
+	version *engine.Record
 }
 
 // record returns the record of the entry; nil for a deletion.
@@ -79,7 +86,11 @@ type plan struct {
 	changes  []entry  // in order; empty if the batch changes nothing
 	next     *table   // content after the batch; nil if it changes nothing
 	revision uint64   // highest revision after the batch
+	pool     map[resource.Key]poolChange
 }
+
+// empty reports whether a plan changes nothing.
+func (p *plan) empty() bool { return len(p.changes)+len(p.pool) == 0 }
 
 // seen returns the changes in the form that watchers get.
 func (p *plan) seen() []Change {
@@ -104,31 +115,49 @@ func (s *Store) plan(b Batch) (*plan, error) {
 	p := &plan{revision: s.revision, records: make([]Record, 0, len(b.Ops))}
 	var conflicts []Conflict
 	var first error // of the other errors
-	for _, op := range b.Ops {
+	for i, op := range b.Ops {
 		key := op.key()
 		old := current.get(key)
 		src, author := cmp.Or(op.Source, b.Source), cmp.Or(op.Author, b.Author)
-		if old != nil && !old.Source.yieldsTo(src) {
-			conflicts = append(conflicts, Conflict{Key: key, Owner: old.Source, Wanted: src})
-			continue
-		}
-		if err := op.check(old); err != nil && !(op.Put == nil && s.damagedUntil(p, key)) {
-			if first == nil {
-				first = err
+		put, direct := op.Put, op.Version == nil
+		if op.Version != nil || op.Drop {
+			if !s.mergeVersion(p, op, old) || put != nil && old != nil && old.Digest == put.Digest &&
+				(old.Source == src || op.Version.Origin == "" && old.Source.Kind == src.Kind) {
+				p.records = append(p.records, recordOrNone(old, key))
+				continue
 			}
-			continue
-		}
-		if op.Put != nil && old != nil && old.Digest == op.Put.Digest && old.Source == src {
-			p.records = append(p.records, *old)
-			continue
+		} else {
+			if old != nil && !old.Source.yieldsTo(src) {
+				conflicts = append(conflicts, Conflict{Key: key, Owner: old.Source, Wanted: src})
+				continue
+			}
+			if err := op.check(old); err != nil && !(op.Put == nil && s.damagedUntil(p, key)) {
+				if first == nil {
+					first = err
+				}
+				continue
+			}
+			if put != nil && old != nil && old.Digest == put.Digest && old.Source == src {
+				p.records = append(p.records, *old)
+				continue
+			}
+			switch version := s.current(p, key); {
+			case src.Operators() || version == nil || version.Deleted:
+			case put != nil:
+				p.version(key, poolChange{version, shadowed(src)})
+			default:
+				if r, of := s.unshadowed(p, key); r != nil {
+					put, src, author, direct = r, of, version.Author, false
+				}
+			}
 		}
 		if p.next == nil {
 			p.next = current.copy()
 			current = p.next
 		}
 		p.revision++
-		e := entry{key: key, created: now, Revision: Revision{Revision: p.revision, Time: now, Source: src,
-			Author: author, Resource: op.Put, Deleted: op.Put == nil}}
+		e := entry{key: key, created: now, op: i, direct: direct, version: op.Version, Revision: Revision{
+			Revision: p.revision, Time: now, Source: src, Author: author, Resource: put, Deleted: put == nil}}
 		if old != nil {
 			e.created = old.Created
 		}
@@ -153,6 +182,14 @@ func (s *Store) plan(b Batch) (*plan, error) {
 		return &plan{}, first
 	}
 	return p, nil
+}
+
+// recordOrNone returns a record, or one with only a key.
+func recordOrNone(r *Record, k resource.Key) Record {
+	if r == nil {
+		return Record{Resource: &resource.Resource{Key: k}}
+	}
+	return *r
 }
 
 // damagedUntil reports whether a resource is damaged and the plan does not change it.

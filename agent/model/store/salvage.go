@@ -71,11 +71,12 @@ func salvage(r io.ReaderAt, size int64) *salvaged {
 			s.lose("")
 		}
 	}
-	if len(s.values[bucketRecords])+len(s.values[bucketHistory]) == 0 {
+	if len(s.values[bucketRecords])+len(s.values[bucketHistory])+len(s.values[bucketPool]) == 0 {
 		return nil
 	}
 	for _, v := range s.values[bucketMeta] {
-		if f, ok := unsealed(metaFormat, v.value); ok && string(v.key) == metaFormat && string(f) != format {
+		if f, ok := unsealed(metaFormat, v.value); ok && string(v.key) == metaFormat && string(f) != format &&
+			string(f) != formatFirst {
 			return nil // written by another version
 		}
 	}
@@ -84,7 +85,7 @@ func salvage(r io.ReaderAt, size int64) *salvaged {
 
 // lose records that a page of a bucket is lost; "" means an unknown bucket.
 func (s *salvaged) lose(bucket string) {
-	s.recordsLost = s.recordsLost || bucket == bucketRecords || bucket == ""
+	s.recordsLost = s.recordsLost || bucket == bucketRecords || bucket == bucketPool || bucket == ""
 	s.historyLost = s.historyLost || bucket == bucketHistory || bucket == ""
 }
 
@@ -149,11 +150,13 @@ func (s *salvaged) value(k, v []byte) error {
 	_, _, historyErr := parseHistoryKey(k)
 	_, isSealed := unsealed(string(k), v)
 	_, isMark := unsealed(damagedSeal+string(k), v)
-	quarantined := slices.ContainsFunc([]string{bucketRecords, bucketHistory, bucketAddresses, bucketDamaged},
-		func(b string) bool {
-			return len(k) > len(b) && string(k[:len(b)+1]) == b+"\x00"
-		})
-	if _, err := verify(k, v); err != nil && !isSealed && !isMark && !quarantined {
+	_, isState := unsealed(stateSeal+string(k), v)
+	_, versionErr := verify(append([]byte(poolSeal), k...), v)
+	quarantined := slices.ContainsFunc([]string{bucketRecords, bucketHistory, bucketAddresses, bucketDamaged, bucketPool,
+		bucketState}, func(b string) bool {
+		return len(k) > len(b) && string(k[:len(b)+1]) == b+"\x00"
+	})
+	if _, err := verify(k, v); err != nil && !isSealed && !isMark && !isState && versionErr != nil && !quarantined {
 		s.lose("") // the key may be damaged, and with it the bucket
 	}
 	switch {
@@ -161,6 +164,10 @@ func (s *salvaged) value(k, v []byte) error {
 		put(bucketQuarantine)
 	case isMark:
 		put(bucketDamaged)
+	case isState:
+		put(bucketState)
+	case versionErr == nil:
+		put(bucketPool)
 	case isSealed && (string(k) == metaFormat || string(k) == metaMark):
 		put(bucketMeta)
 	case isSealed:

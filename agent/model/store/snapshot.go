@@ -47,6 +47,32 @@ func (s *Snapshot) Set() *resource.Set { return s.set() }
 // Records returns all records, sorted by kind, mesh, and name. Callers must not modify the slice.
 func (s *Snapshot) Records() []Record { return s.sorted() }
 
+// Diff returns the keys whose records differ from those of an earlier snapshot of the same store,
+// in no particular order. Nil is the empty snapshot. The cost depends on the number of changes:
+// tables share the shards that did not change.
+func (s *Snapshot) Diff(earlier *Snapshot) (out []resource.Key) {
+	old := &table{}
+	if earlier != nil {
+		old = earlier.records
+	}
+	for i := range shards {
+		if s.records.gen[i] == old.gen[i] {
+			continue
+		}
+		for k, r := range s.records.parts[i] {
+			if o := old.parts[i][k]; o != r {
+				out = append(out, k)
+			}
+		}
+		for k := range old.parts[i] {
+			if s.records.parts[i][k] == nil {
+				out = append(out, k)
+			}
+		}
+	}
+	return out
+}
+
 // BySource returns the records of one kind of source, sorted by kind, mesh, and name.
 func (s *Snapshot) BySource(kind string) []Record {
 	var out []Record

@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // HistoryLimit is the number of stored revisions of each resource.
@@ -63,6 +64,12 @@ type Op struct {
 	Author string // overrides the author of the batch if set
 	// IfRevision, if set, is the revision that the resource must have; 0 if it must not exist.
 	IfRevision *uint64
+	// Version is a version of the pool; see [Store.Version]. Put is its decoded content. If this
+	// version cannot be decoded, Put and Delete are empty, and Reason says why.
+	Version *engine.Record
+	Reason  string
+	// Drop, with Delete, removes the pool's version and leaves no tombstone.
+	Drop bool
 }
 
 // Batch is a list of changes that are applied atomically and in order.
@@ -70,8 +77,8 @@ type Batch struct {
 	Source Source // required
 	Author string // free text; may be empty
 	Ops    []Op
-	// Durable batches are on disk, and shared if the store is (see [Options].Share), before readers
-	// see them. A batch is rejected if that fails. Other batches are written later.
+	// Durable batches are on disk before readers see them. A batch is rejected if that fails. Other
+	// batches are written later.
 	Durable bool
 	// On is the content that the batch was decided on. If the store has other content, Apply
 	// returns ErrMoved. Nil accepts any content.
@@ -92,9 +99,14 @@ type Options struct {
 	// Sync is called at the end of each transaction, which fails with its error. It simulates slow
 	// disks in tests; may be nil.
 	Sync func() error
-	// Share gets the changes of a durable batch before they are on disk, and stores them for other
-	// nodes. Its error rejects the batch. Nil: changes stay on this node.
-	Share func([]Change) error
+	// Shared reports whether operators' resources of a kind are records of the pool, each with a
+	// version. Nil: no kind is.
+	Shared func(kind string) bool
+	// Origin is this node, the author of versions.
+	Origin engine.Origin
+	// Import returns the pool's state from the file of earlier releases. It is called once, for a new
+	// file or one of an earlier format. Nil: there is none.
+	Import func() ([]engine.Op, error)
 	// Changed gets all changes in order, under a lock: it must not block. May be nil.
 	Changed func([]Change)
 }
@@ -133,6 +145,7 @@ type Store struct {
 	since   time.Time                 // mu; lower bound of their age; zero if there are none
 	disk    *disk                     // changes require mu and commits; nil while no file is open for writing
 	state   diskState
+	pool    pool
 	snap    atomic.Pointer[Snapshot]
 	health  atomic.Pointer[Health]
 
@@ -168,6 +181,7 @@ func Open(opt Options) (*Store, error) {
 		addresses: map[string]string{},
 		unwritten: map[string]string{},
 	}
+	s.pool.open()
 	s.snap.Store(newSnapshot(0, &table{}, nil))
 	s.health.Store(&Health{})
 	s.state.afterWrite = opt.Sync
@@ -189,7 +203,7 @@ func Open(opt Options) (*Store, error) {
 // of an op refers to the result of earlier ops in the batch.
 //
 // Errors: *ConflictError, *NotFoundError, *RevisionError, ErrMoved, *DurabilityError and
-// *ShareError (for durable batches), ErrClosed, and plain errors for a batch that is malformed or
+// *SealError (for durable batches), ErrClosed, and plain errors for a batch that is malformed or
 // cannot be encoded.
 func (s *Store) Apply(b Batch) ([]Record, error) {
 	if err := b.validate(); err != nil {
@@ -204,13 +218,22 @@ func (s *Store) Apply(b Batch) ([]Record, error) {
 		}
 		return s.applyDurably(b)
 	}
-	defer s.mu.Unlock()
 	p, err := s.prepare(b)
-	if err != nil || len(p.changes) == 0 {
+	if err != nil || p.empty() {
+		s.mu.Unlock()
 		return p.records, err
+	}
+	committed, err := s.seal(p)
+	if err != nil {
+		s.mu.Unlock()
+		return nil, &SealError{Err: err}
 	}
 	s.appendHistory(p.changes)
 	s.swap(p)
+	s.mu.Unlock()
+	if committed != nil {
+		committed()
+	}
 	return p.records, nil
 }
 
@@ -256,19 +279,15 @@ func (s *Store) applyDurably(b Batch) ([]Record, error) {
 		s.mu.Unlock()
 		return p.records, err
 	}
+	committed, err := s.seal(p)
+	if err != nil {
+		s.mu.Unlock()
+		return nil, &SealError{Err: err}
+	}
 	s.unseen = [2]uint64{s.revision, p.revision}
 	s.revision = p.revision
 	w, err := s.writeSet(p)
 	s.mu.Unlock()
-	if err == nil && s.opt.Share != nil {
-		if err := s.opt.Share(p.seen()); err != nil {
-			s.mu.Lock()
-			s.unseen = [2]uint64{}
-			s.burn(p.changes)
-			s.mu.Unlock()
-			return nil, &ShareError{Err: err}
-		}
-	}
 	if err == nil {
 		err = s.commit(w)
 	} else {
@@ -289,8 +308,7 @@ func (s *Store) applyDurably(b Batch) ([]Record, error) {
 	case overtaken:
 		// Changes in between are visible with later revisions. The batch gets revisions above them.
 		// Its content is on disk, so it can become visible now.
-		b.On = nil
-		if p, err = s.prepare(b); err == nil {
+		if p, err = s.prepare(s.sealed(b, p)); err == nil {
 			s.appendHistory(p.changes)
 		}
 	}
@@ -298,6 +316,9 @@ func (s *Store) applyDurably(b Batch) ([]Record, error) {
 		s.swap(p)
 	}
 	s.mu.Unlock()
+	if err == nil && committed != nil {
+		committed()
+	}
 	if overtaken {
 		_ = s.flush() // Health has the error
 	}
@@ -306,7 +327,11 @@ func (s *Store) applyDurably(b Batch) ([]Record, error) {
 
 // swap publishes a plan to readers. The caller holds s.mu.
 func (s *Store) swap(p *plan) {
+	s.pool.merge(p.pool)
 	if len(p.changes) == 0 {
+		if len(p.pool) > 0 {
+			s.wake()
+		}
 		return
 	}
 	s.revision = p.revision
@@ -317,6 +342,11 @@ func (s *Store) swap(p *plan) {
 	}
 	s.notify()
 	s.report()
+	s.wake()
+}
+
+// wake starts a write of pending changes.
+func (s *Store) wake() {
 	select {
 	case s.dirty <- struct{}{}:
 	default:

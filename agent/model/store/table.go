@@ -13,7 +13,8 @@ const shards = 64
 // table maps keys to records. It is copied on write, shard by shard, and immutable once published.
 type table struct {
 	parts [shards]map[resource.Key]*Record
-	own   [shards]bool // the shard is not shared with another table
+	own   [shards]bool   // the shard is not shared with another table
+	gen   [shards]uint64 // counts the changes of a shard, from table to table
 	count int
 }
 
@@ -27,7 +28,7 @@ func shard(k resource.Key) int {
 }
 
 // copy returns a table for changes. It shares its shards until they are modified.
-func (t *table) copy() *table { return &table{parts: t.parts, count: t.count} }
+func (t *table) copy() *table { return &table{parts: t.parts, gen: t.gen, count: t.count} }
 
 func (t *table) get(k resource.Key) *Record { return t.parts[shard(k)][k] }
 
@@ -49,6 +50,7 @@ func (t *table) put(k resource.Key, r *Record) {
 	i := shard(k)
 	if !t.own[i] {
 		t.own[i] = true
+		t.gen[i]++
 		if t.parts[i] = maps.Clone(t.parts[i]); t.parts[i] == nil {
 			t.parts[i] = map[resource.Key]*Record{}
 		}

@@ -69,19 +69,27 @@ func unwrap(key, value []byte) (h header, body []byte, err error) {
 	if err != nil {
 		return h, nil, err
 	}
-	n, used := binary.Uvarint(rest)
-	if used <= 0 || n > uint64(len(rest)-used) {
-		return h, nil, errors.New("the header is longer than the value")
+	head, body, err := splitHeader(rest)
+	if err != nil {
+		return h, nil, err
 	}
-	rest = rest[used:]
-	if err := json.Unmarshal(rest[:n], &h); err != nil {
+	if err := json.Unmarshal(head, &h); err != nil {
 		return h, nil, fmt.Errorf("header: %w", err)
 	}
-	body = rest[n:]
 	if h.Deleted != (len(body) == 0) {
 		return h, nil, fmt.Errorf("deleted is %t, but the resource has %d bytes", h.Deleted, len(body))
 	}
 	return h, body, nil
+}
+
+// splitHeader splits a verified value.
+func splitHeader(rest []byte) (head, body []byte, err error) {
+	n, used := binary.Uvarint(rest)
+	if used <= 0 || n > uint64(len(rest)-used) {
+		return nil, nil, errors.New("the header is longer than the value")
+	}
+	rest = rest[used:]
+	return rest[:n], rest[n:], nil
 }
 
 func checksum(key, rest []byte) uint32 {

@@ -113,7 +113,7 @@ func (s *Source) Forget(name string) error {
 		}
 		found = append(found, m.Node)
 	}
-	for _, o := range s.node.Owned() { // nodes not seen since the start
+	for _, o := range s.node.Owners() { // nodes not seen since the start
 		if (o.Name == name || o.Node.String() == name) && o.Node != s.self && !slices.Contains(found, o.Node) {
 			found = append(found, o.Node)
 		}
@@ -139,7 +139,7 @@ func (s *Source) Ask(ctx context.Context, id string, question []byte) ([]byte, e
 
 // Conflicts returns resource versions that lost to a concurrent write, and records in limbo.
 func (s *Source) Conflicts() []api.Conflict {
-	names := s.names(s.node.Owned())
+	names := s.writers()
 	of := func(r *engine.Record, state string) api.Conflict {
 		writer := [8]byte(r.Writer)
 		c := api.Conflict{ID: r.ID(), State: state, Key: resource.Key(r.Key), Deleted: r.Deleted,

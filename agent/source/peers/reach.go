@@ -72,7 +72,8 @@ func (s *Source) takeReach(all []gossip.Owned, changed map[engine.NodeID]bool) m
 			dead[o.Node] = o.Epoch
 		}
 		if _, known := r.reported[o.Node]; o.Node != s.self && (changed[o.Node] || !known) {
-			r.reported[o.Node] = reachItems(o)
+			full, _ := s.node.OwnedBy(o.Node)
+			r.reported[o.Node] = reachItems(&full)
 		}
 	}
 	maps.DeleteFunc(r.reported, func(id engine.NodeID, _ map[engine.NodeID]reachBody) bool {
@@ -253,9 +254,11 @@ func (s *Source) assigned() (out []gossip.Owned) {
 			living = append(living, m.Node)
 		}
 	}
-	for _, o := range s.node.Owned() {
+	for _, o := range s.node.Owners() {
 		if o.Node != s.self && o.Serving != engine.Serve && rank(s.self, o.Node, living) < reachers {
-			out = append(out, o)
+			if full, ok := s.node.OwnedBy(o.Node); ok {
+				out = append(out, full)
+			}
 		}
 	}
 	return out

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/google/renameio/v2"
@@ -13,8 +14,10 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// nodeID reads the permanent ID of this node, or creates one.
-func nodeID(path string) (id engine.NodeID, fresh bool, err error) {
+// NodeID reads the permanent ID of this node in its state directory, or creates one. fresh reports
+// that it is new.
+func NodeID(dir string) (id engine.NodeID, fresh bool, err error) {
+	path := filepath.Join(dir, identityFile)
 	b, err := os.ReadFile(path)
 	if err == nil {
 		if id, err = engine.ParseNodeID(strings.TrimSpace(string(b))); err != nil {

@@ -3,12 +3,10 @@ package peers
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,19 +19,17 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// Names of files in paths.state.
-const (
-	databaseFile = "gossip.db"
-	identityFile = "node-id"
-)
+// identityFile is the name of the file in paths.state with the ID of the node.
+const identityFile = "node-id"
 
-// Options configures a pool. Store, Decode, Dir, Node, Cluster, Bind, and either Keys or Insecure
+// Options configures a pool. Store, Decode, Self, Node, Cluster, Bind, and either Keys or Insecure
 // are required.
 type Options struct {
 	Store *store.Store
 	// Decode parses and validates a resource written by [resource.Marshal].
 	Decode func([]byte) (*resource.Resource, error)
-	Dir    string // directory of the pool's files: paths.state
+	Self   engine.NodeID // ID of this node; see [NodeID]
+	Fresh  bool          // Self is new
 
 	Node, Zone, Version, Cluster string
 	Bind, Advertise              string // host:port; an empty host of Bind means all addresses
@@ -60,22 +56,22 @@ type Source struct {
 	o       Options
 	self    engine.NodeID
 	node    *gossip.Node
-	disk    *storage
 	cold    bool // the pool was unknown at the start
 	started time.Time
 	watcher *gossip.Watcher
 
 	mu        sync.Mutex
-	waiting   map[resource.Key]string                               // records not in force here, and why
 	clashes   map[resource.Key]string                               // refused resources of other nodes, and why
 	peers     map[engine.NodeID]map[resource.Key]*resource.Resource // usable resources of other nodes
-	shared    map[resource.Key]bool                                 // shared keys whose change may not be in the store yet
+	claims    map[resource.Key][]engine.NodeID                      // the nodes in peers with a key, sorted
+	names     map[engine.NodeID]string                              // of the nodes in peers
+	local     *store.Snapshot                                       // content that ownItems were read from
+	ownItems  map[resource.Key]engine.OwnItem                       // this node's resources in local
 	own       [32]byte                                              // hash of the published items
 	trust     trust
 	reach     reach
 	published bool
 	ownErr    error
-	agreed    bool // set by prune
 	left      bool // left permanently
 	keysErr   string
 	differs   map[engine.NodeID]time.Time // members with a different state, and since when
@@ -86,8 +82,7 @@ type Source struct {
 	end      func() // ends the membership
 }
 
-// Open opens the state of the pool. It sends nothing before [Source.Start]. If its database was
-// lost, Open may take a second.
+// Open joins the store to the pool. It sends nothing before [Source.Start].
 func Open(ctx context.Context, o Options) (*Source, error) {
 	bind, err := addrPort(o.Bind)
 	if err != nil {
@@ -99,42 +94,44 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 			return nil, fmt.Errorf("gossip.advertise: %w", err)
 		}
 	}
-	self, fresh, err := nodeID(filepath.Join(o.Dir, identityFile))
-	if err != nil {
-		return nil, err
+	disk := storage{o.Store}
+	saved, _ := disk.Load() // never fails
+	cold := len(saved) == 0
+	if cold && !o.Fresh {
+		// The epoch of a start is its time in seconds, and the state with the last epoch is lost.
+		select {
+		case <-time.After(time.Until(time.Now().Truncate(time.Second).Add(time.Second))):
+		case <-ctx.Done():
+		}
 	}
-	disk, err := openStorage(filepath.Join(o.Dir, databaseFile), o.Now())
+	s := &Source{o: o, self: o.Self, cold: cold, started: o.Now(), clashes: map[resource.Key]string{},
+		peers:  map[engine.NodeID]map[resource.Key]*resource.Resource{},
+		claims: map[resource.Key][]engine.NodeID{}, names: map[engine.NodeID]string{},
+		ownItems: map[resource.Key]engine.OwnItem{}}
+	s.node, err = gossip.New(gossip.Options{
+		Self: o.Self, Name: o.Node, Zone: o.Zone, Version: o.Version, Cluster: o.Cluster, Bind: []netip.AddrPort{bind},
+		Advertise: advertise, TCPOnly: o.TCPOnly, Seeds: s.seeds, Answer: s.answer, Keys: o.Keys, Insecure: o.Insecure,
+		Storage: loadedStorage{disk, saved}, Log: o.Log,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open the pool: %w", err)
 	}
-	saved, err := disk.Load()
-	if err == nil {
-		if len(saved) == 0 && !fresh {
-			// The epoch of a start is its time in seconds, and the file with the last epoch is gone.
-			select {
-			case <-time.After(time.Until(time.Now().Truncate(time.Second).Add(time.Second))):
-			case <-ctx.Done():
-			}
-		}
-		s := &Source{o: o, self: self, disk: disk, cold: len(saved) == 0, started: o.Now(),
-			waiting: map[resource.Key]string{}, clashes: map[resource.Key]string{}, shared: map[resource.Key]bool{},
-			peers: map[engine.NodeID]map[resource.Key]*resource.Resource{}}
-		s.node, err = gossip.New(gossip.Options{
-			Self: self, Name: o.Node, Zone: o.Zone, Version: o.Version, Cluster: o.Cluster, Bind: []netip.AddrPort{bind},
-			Advertise: advertise, TCPOnly: o.TCPOnly,
-			Seeds: s.seeds, Answer: s.answer, Keys: o.Keys, Insecure: o.Insecure, Storage: disk, Log: o.Log,
-		})
-		if err == nil {
-			s.openTrust()
-			s.reach.open()
-			s.watcher = s.node.Watch()
-			s.take(s.watcher.Take(), true)
-			return s, nil
-		}
-	}
-	_ = disk.close()
-	return nil, fmt.Errorf("open the pool: %w", err)
+	o.Store.Connect(s.node)
+	s.openTrust()
+	s.reach.open()
+	s.watcher = s.node.Watch()
+	s.take(s.watcher.Take(), true)
+	return s, nil
 }
+
+// loadedStorage is a storage whose state is already loaded.
+type loadedStorage struct {
+	storage
+	saved []engine.Op
+}
+
+// Load implements [gossip.Storage].
+func (s loadedStorage) Load() ([]engine.Op, error) { return s.saved, nil }
 
 // addrPort parses the address of a socket.
 func addrPort(s string) (netip.AddrPort, error) {
@@ -163,6 +160,12 @@ const syncTime = 10 * time.Second
 // If the pool was unknown and there are addresses to join, Start waits at most syncTime until this
 // node agrees with a peer.
 func (s *Source) Start(ctx context.Context) (wait func() error, err error) {
+	if s.node.Stats().Agreed.IsZero() {
+		// Other nodes may not accept old versions of a node that was never in the pool.
+		if err := s.o.Store.Renew(s.o.Now().Add(-renewAge)); err != nil {
+			s.o.Log.Warn("cannot renew old resources for the pool", "error", err)
+		}
+	}
 	s.publishOwn()
 	g, ctx := errgroup.WithContext(ctx)
 	pool, end := context.WithCancel(ctx)
@@ -170,7 +173,7 @@ func (s *Source) Start(ctx context.Context) (wait func() error, err error) {
 	g.Go(func() error { defer end(); return s.node.Run(pool) })
 	g.Go(func() error { s.loop(ctx); return nil })
 	g.Go(func() error { s.reachLoop(pool); return nil })
-	wait = func() error { return errors.Join(g.Wait(), s.disk.close()) }
+	wait = g.Wait
 	select {
 	case <-s.node.Ready():
 	case <-ctx.Done():
@@ -179,9 +182,12 @@ func (s *Source) Start(ctx context.Context) (wait func() error, err error) {
 	if s.cold && len(s.o.Join) > 0 {
 		s.awaitPool(ctx)
 	}
-	s.offer()
 	return wait, nil
 }
+
+// renewAge is the age of versions that are renewed when a node joins a pool for the first time. It
+// is below the lifetime of tombstones.
+const renewAge = 7 * 24 * time.Hour
 
 // awaitPool waits until this node agrees with a peer, at most syncTime.
 func (s *Source) awaitPool(ctx context.Context) {
@@ -223,58 +229,23 @@ func (s *Source) loop(ctx context.Context) {
 			s.take(s.watcher.Take(), false)
 		case <-changed:
 			s.publishOwn()
-			s.resolveShared()
 			s.retry()
 		case <-tick.C:
 			s.reloadKeys()
 			s.compare()
-			if !s.pruned() && s.hasAgreed() {
-				s.prune()
-			}
 		}
 	}
 }
-
-// Share adds changes made by operators to the pool. When it returns, they are on disk and on their
-// way to other nodes.
-func (s *Source) Share(changes []store.Change) error {
-	var puts []engine.Put
-	for i := range changes {
-		c := &changes[i]
-		k := engine.Key(c.Key)
-		if c.Source.Kind != store.SourceAPI || ofNode(c.Key.Kind) || c.Deleted && s.node.Record(k) == nil {
-			continue
-		}
-		p := engine.Put{Key: k, Delete: c.Deleted}
-		if !c.Deleted {
-			body, err := resource.Marshal(c.Resource)
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.Key, err)
-			}
-			p.Body, p.MediaType = body, mediaType
-		}
-		puts = append(puts, p)
-	}
-	if len(puts) == 0 {
-		return nil
-	}
-	s.mu.Lock()
-	for _, p := range puts {
-		s.shared[resource.Key(p.Key)] = true
-	}
-	s.mu.Unlock()
-	_, err := s.node.Put(puts...)
-	return err
-}
-
-// mediaType is the media type of resources in the pool.
-const mediaType = "application/json"
 
 // ofNode reports whether resources of a kind belong to a node.
-func ofNode(kind string) bool {
+func ofNode(kind string) bool { return !Shared(kind) }
+
+// Shared reports whether operators' resources of a kind are records of the pool. Other kinds belong
+// to a node.
+func Shared(kind string) bool {
 	switch kind {
 	case "Dataplane", "ExternalService", "ZoneIngress", "ZoneEgress":
-		return true
+		return false
 	}
-	return false
+	return true
 }

@@ -98,7 +98,6 @@ func (s *Source) Check() api.Check {
 	report(others > 0, "%s; run nearside members to list them",
 		plural.Form(others, "1 member is unreachable", "%d members are unreachable"))
 	report(st.SaveError != "", "the state of the pool cannot be saved: %s", st.SaveError)
-	report(s.disk.damaged != "", "the pool's database was damaged and was renamed to %s", s.disk.damaged)
 	report(st.Cloned, "another node uses this node's ID: give one of the two another paths.state, without the file %s",
 		identityFile)
 	report(st.Skew > maxSkew || st.Skew < -maxSkew, "the clock differs from those of the other nodes by %s",
@@ -110,7 +109,7 @@ func (s *Source) Check() api.Check {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lost := s.agentLost(); len(lost) > 0 {
-		names := s.names(s.node.Owned())
+		names := s.writers()
 		for _, id := range slices.SortedFunc(maps.Keys(lost), compareNodes) {
 			report(true, "%s", lostText(cmp.Or(names[[8]byte(id[:8])], id.String()), lost[id]))
 		}
@@ -124,7 +123,7 @@ func (s *Source) Check() api.Check {
 	for _, x := range []struct {
 		list map[resource.Key]string
 		what string
-	}{{s.waiting, "pool resources not in force on this node"}, {s.clashes, "names claimed by several nodes"}} {
+	}{{s.o.Store.Waiting(), "pool resources not in force on this node"}, {s.clashes, "names claimed by several nodes"}} {
 		if len(x.list) > 0 {
 			first := slices.SortedFunc(maps.Keys(x.list), resource.Key.Compare)[0]
 			report(true, "%s: %d, the first is %s: %s", x.what, len(x.list), first, x.list[first])

@@ -4,59 +4,97 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 
+	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// storage persists the pool in a database file.
-type storage struct {
-	db      *bolt.DB
-	damaged string // new name of a damaged file; "" if there was none
+// storage persists the pool in the file of the store. The store writes records itself, in the
+// transactions of their changes.
+type storage struct{ store *store.Store }
+
+// Load implements [gossip.Storage].
+func (s storage) Load() ([]engine.Op, error) {
+	out := s.store.TakePoolState()
+	for _, v := range s.store.Versions() {
+		out = append(out, engine.Op{Bucket: engine.BucketRecords, Record: v})
+	}
+	return out, nil
+}
+
+// Write implements [gossip.Storage].
+func (s storage) Write(ops []engine.Op) error {
+	ops = slices.DeleteFunc(slices.Clone(ops), func(op engine.Op) bool { return op.Bucket == engine.BucketRecords })
+	if len(ops) == 0 {
+		return nil
+	}
+	return s.store.WritePoolState(ops)
+}
+
+// firstFile is the database of the pool in releases whose state file has the first format.
+const firstFile = "gossip.db"
+
+// Import returns the state of the pool in the database of earlier releases, or nothing if there is
+// none. It skips unreadable records, which other nodes have too, and logs them. A database that
+// cannot be read is an error.
+func Import(dir string, log *slog.Logger) (out []engine.Op, err error) {
+	path := filepath.Join(dir, firstFile)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	err = guard(func() error {
+		db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: lockWait})
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		return db.View(func(tx *bolt.Tx) error {
+			return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+				return b.ForEach(func(k, v []byte) error {
+					op := engine.Op{Bucket: string(name), Key: string(k), Value: slices.Clone(v)}
+					if op.Bucket == engine.BucketRecords {
+						if op.Record, err = engine.DecodeRecord(op.Value); err != nil {
+							log.Warn("a record of the pool is unreadable and is skipped", "file", path, "error", err)
+							return nil
+						}
+					}
+					out = append(out, op)
+					return nil
+				})
+			})
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; restore it from a backup, or move it away to get the state from other nodes",
+			path, err)
+	}
+	return out, nil
+}
+
+// RetireImported renames the database of earlier releases after its state is in the store.
+func RetireImported(dir string, st *store.Store) error {
+	path := filepath.Join(dir, firstFile)
+	if h := st.Health(); !h.Persistent || h.Pending > 0 {
+		return nil
+	}
+	err := os.Rename(path, path+".format1")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // lockWait is how long to wait for another process that has the file open, as after a quick
 // restart.
 const lockWait = time.Second
-
-// openStorage opens or creates the file. It renames a damaged file; then the state comes from peers
-// again.
-func openStorage(path string, now time.Time) (*storage, error) {
-	s, err := open(path)
-	if err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, berrors.ErrTimeout) {
-		return s, err
-	}
-	damaged := fmt.Sprintf("%s.damaged-%d", path, now.Unix())
-	if os.Rename(path, damaged) != nil {
-		return nil, err
-	}
-	if s, err = open(path); err != nil {
-		return nil, err
-	}
-	s.damaged = damaged
-	return s, nil
-}
-
-func open(path string) (s *storage, err error) {
-	err = guard(func() error {
-		db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait})
-		s = &storage{db: db}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if _, err := s.Load(); err != nil {
-		_ = s.db.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return s, nil
-}
 
 // guard converts panics of the database, and faults in its memory map, to errors. They mean a
 // damaged file or disk.
@@ -70,43 +108,3 @@ func guard(f func() error) (err error) {
 	}()
 	return f()
 }
-
-// Load implements [gossip.Storage].
-func (s *storage) Load() (out []engine.Op, err error) {
-	err = guard(func() error {
-		return s.db.View(func(tx *bolt.Tx) error {
-			return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
-				return b.ForEach(func(k, v []byte) error {
-					out = append(out, engine.Op{Bucket: string(name), Key: string(k), Value: append([]byte{}, v...)})
-					return nil
-				})
-			})
-		})
-	})
-	return out, err
-}
-
-// Write implements [gossip.Storage] with one transaction. It is on disk when Write returns.
-func (s *storage) Write(ops []engine.Op) error {
-	return guard(func() error {
-		return s.db.Update(func(tx *bolt.Tx) error {
-			for _, op := range ops {
-				b, err := tx.CreateBucketIfNotExists([]byte(op.Bucket))
-				if err != nil {
-					return err
-				}
-				if op.Value == nil {
-					err = b.Delete([]byte(op.Key))
-				} else {
-					err = b.Put([]byte(op.Key), op.Value)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	})
-}
-
-func (s *storage) close() error { return s.db.Close() }

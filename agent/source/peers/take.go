@@ -15,29 +15,23 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// take applies changes of the pool to the store. Except at the start, it skips writes of this node,
-// which their writer applies after they are in the pool.
+// take applies changes of the pool to the store.
 func (s *Source) take(changes []engine.Change, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	snap := s.o.Store.Snapshot()
-	all := s.node.Owned()
-	names := s.names(all)
+	nodes := map[engine.NodeID]bool{}
 	var records []store.Op
 	var came []time.Time
-	nodes := map[engine.NodeID]bool{}
 	for _, c := range changes {
-		if c.Node != (engine.NodeID{}) {
+		switch r := s.node.Record(c.Key); {
+		case c.Node != (engine.NodeID{}):
 			nodes[c.Node] = true
-			continue
-		}
-		r := s.node.Record(c.Key)
-		if !first && r != nil && s.wrote(r) {
-			continue
-		}
-		if op, ok := s.record(snap, c.Key, names); ok {
-			records = append(records, op)
-			if !first && r != nil {
+		case first: // the store has supplied the records
+		case r == nil:
+			records = append(records, store.Op{Delete: resource.Key(c.Key), Drop: true})
+		default:
+			records = append(records, s.o.Store.Merge(r))
+			if !s.wrote(r) {
 				came = append(came, r.HLC.Time())
 			}
 		}
@@ -48,10 +42,9 @@ func (s *Source) take(changes []engine.Change, first bool) {
 			s.o.Converged(max(s.o.Now().Sub(at), 0))
 		}
 	}
-	if len(nodes) > 0 {
-		s.apply(store.SourceGossip, renameWriters(s.o.Store.Snapshot(), names))
-		s.takeOwned(all, nodes)
-		s.apply(store.SourcePeer, s.owned(snap, all))
+	if len(nodes) > 0 || first {
+		all := s.node.Owners()
+		s.takeOwned(all, nodes, first)
 		s.takeTrust(all, nodes)
 	}
 }
@@ -59,34 +52,11 @@ func (s *Source) take(changes []engine.Change, first bool) {
 // wrote reports whether this node wrote a record.
 func (s *Source) wrote(r *engine.Record) bool { return [8]byte(r.Writer) == [8]byte(s.self[:8]) }
 
-// resolveShared checks keys that were shared recently: another node's version may have arrived
-// between the writes to the pool and to the store.
-func (s *Source) resolveShared() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.shared) == 0 {
-		return
-	}
-	snap, names := s.o.Store.Snapshot(), s.names(s.node.Owned())
-	var records []store.Op
-	for key := range maps.Clone(s.shared) {
-		r := s.node.Record(engine.Key(key))
-		op, differs := s.record(snap, engine.Key(key), names)
-		switch {
-		case !differs:
-			delete(s.shared, key)
-		case r != nil && !s.wrote(r):
-			records = append(records, op)
-		}
-	}
-	s.apply(store.SourceGossip, records)
-}
-
-// names returns the names of nodes, by the writer ID used in records.
-func (s *Source) names(all []gossip.Owned) map[[8]byte]string {
+// writers returns the names of nodes, by the writer ID used in records.
+func (s *Source) writers() map[[8]byte]string {
 	out := map[[8]byte]string{}
-	for i := range all {
-		out[[8]byte(all[i].Node[:8])] = all[i].Name
+	for _, o := range s.node.Owners() {
+		out[[8]byte(o.Node[:8])] = o.Name
 	}
 	for _, m := range s.node.Members() {
 		out[[8]byte(m.Node[:8])] = m.Name
@@ -94,74 +64,60 @@ func (s *Source) names(all []gossip.Owned) map[[8]byte]string {
 	return out
 }
 
-// record returns the store operation for a record of the pool, if one is necessary.
-func (s *Source) record(snap *store.Snapshot, k engine.Key, names map[[8]byte]string) (op store.Op, ok bool) {
-	key := resource.Key(k)
-	have, known := snap.Get(key)
-	of := have.Source.Kind
-	r := s.node.Record(k)
-	delete(s.waiting, key)
-	switch {
-	case r == nil:
-		return op, false
-	case r.Deleted:
-		_, damaged := snap.Damaged(key) // the pool has it although the local copy is damaged
-		return store.Op{Delete: key}, damaged || known && (of == store.SourceGossip || of == store.SourceAPI)
-	case ofNode(key.Kind):
-		s.waiting[key] = "resources of this kind belong to a node"
-		return op, false
-	case known && of != store.SourceGossip && of != store.SourceAPI:
-		s.waiting[key] = fmt.Sprintf("this node has it from %s, which takes precedence here", have.Source)
-		return op, false
-	}
-	res, err := s.o.Decode(r.Body)
-	if err == nil && res.Key != key {
-		err = fmt.Errorf("it contains %s", res.Key)
-	}
-	if err != nil {
-		s.waiting[key] = fmt.Sprintf("this agent version cannot decode it: %v", err)
-		return op, false
-	}
-	if known && have.Digest == res.Digest {
-		return op, false
-	}
-	writer := [8]byte(r.Writer)
-	return store.Op{Put: res,
-		Source: store.Source{Kind: store.SourceGossip, Detail: cmp.Or(names[writer], unnamed(writer))}}, true
-}
-
-// unnamed returns a placeholder for a node whose name is not known yet.
+// unnamed returns a placeholder for a node whose name is unknown.
 func unnamed(writer [8]byte) string { return fmt.Sprintf("%x", writer) }
 
-// renameWriters replaces placeholders in the store with node names that are known now.
-func renameWriters(snap *store.Snapshot, names map[[8]byte]string) (out []store.Op) {
-	by := map[string]string{}
-	for writer, name := range names {
-		by[unnamed(writer)] = name
-	}
-	for _, rec := range snap.BySource(store.SourceGossip) {
-		if name := by[rec.Source.Detail]; name != "" {
-			out = append(out, store.Op{Put: rec.Resource, Source: store.Source{Kind: store.SourceGossip, Detail: name}})
+// takeOwned applies the resources that nodes own to the store: those of changed nodes, or of all
+// nodes at the start. Its cost depends on the number of their resources.
+func (s *Source) takeOwned(all []gossip.Owned, nodes map[engine.NodeID]bool, first bool) {
+	changed := s.takeReach(all, nodes)
+	maps.Copy(changed, nodes)
+	for i := range all {
+		if id := all[i].Node; first || s.names[id] != all[i].Name {
+			changed[id] = true
 		}
 	}
-	return out
+	dirty := map[resource.Key]bool{}
+	for id := range changed {
+		if id == s.self {
+			continue
+		}
+		next := map[resource.Key]*resource.Resource(nil)
+		o, ok := s.node.OwnedBy(id)
+		if ok {
+			next = s.serving(&o)
+		}
+		for key := range s.peers[id] {
+			dirty[key] = true
+			if next[key] == nil {
+				s.unclaim(key, id)
+			}
+		}
+		for key := range next {
+			dirty[key] = true
+			if at, found := slices.BinarySearchFunc(s.claims[key], id, compareNodes); !found {
+				s.claims[key] = slices.Insert(s.claims[key], at, id)
+			}
+		}
+		s.peers[id], s.names[id] = next, cmp.Or(o.Name, id.String())
+		if !ok {
+			delete(s.peers, id)
+			delete(s.names, id)
+		}
+	}
+	if first {
+		for _, rec := range s.o.Store.Snapshot().BySource(store.SourcePeer) {
+			dirty[rec.Key] = true
+		}
+	}
+	s.resolveClaims(dirty)
 }
 
-// takeOwned reads the resources that nodes own.
-func (s *Source) takeOwned(all []gossip.Owned, nodes map[engine.NodeID]bool) {
-	seen := map[engine.NodeID]bool{}
-	reached := s.takeReach(all, nodes)
-	for i := range all {
-		o := &all[i]
-		seen[o.Node] = true
-		if o.Node != s.self && (nodes[o.Node] || reached[o.Node]) {
-			s.peers[o.Node] = s.serving(o)
-		}
-	}
-	for id := range nodes {
-		if !seen[id] && id != s.self {
-			s.peers[id] = nil
-		}
+// unclaim removes a node from the claims of a key.
+func (s *Source) unclaim(key resource.Key, id engine.NodeID) {
+	left := slices.DeleteFunc(s.claims[key], func(x engine.NodeID) bool { return x == id })
+	if s.claims[key] = left; len(left) == 0 {
+		delete(s.claims, key)
 	}
 }
 
@@ -183,59 +139,38 @@ func (s *Source) usable(o *gossip.Owned) map[resource.Key]*resource.Resource {
 	return out
 }
 
-// owned returns the store operations for the resources of other nodes. If several nodes claim a
-// name, the one with the lowest ID wins, and a local resource always wins.
-func (s *Source) owned(snap *store.Snapshot, all []gossip.Owned) (out []store.Op) {
-	clear(s.clashes)
-	names := map[engine.NodeID]string{}
-	for i := range all {
-		names[all[i].Node] = all[i].Name
-	}
-	type claim struct {
-		res  *resource.Resource
-		node string
-	}
-	wanted := map[resource.Key]claim{}
-	ids := slices.SortedFunc(maps.Keys(s.peers), compareNodes)
-	for _, id := range ids {
-		for key, r := range s.peers[id] {
-			name := cmp.Or(names[id], id.String())
-			if first, taken := wanted[key]; taken {
-				s.clashes[key] = fmt.Sprintf("nodes %s and %s both claim this name; that of %[2]s is used", name, first.node)
-				continue
-			}
-			wanted[key] = claim{r, name}
-		}
-	}
-	present := map[string]bool{}
-	for _, name := range names {
-		present[name] = true
-	}
-	for _, m := range s.node.Members() { // including forgotten nodes
-		present[m.Name] = true
-	}
-	for _, rec := range snap.BySource(store.SourcePeer) {
-		if _, ok := wanted[rec.Key]; !ok && (s.agreed || present[rec.Source.Detail]) {
-			out = append(out, store.Op{Delete: rec.Key, Source: rec.Source})
-		}
-	}
-	for _, key := range slices.SortedFunc(maps.Keys(wanted), resource.Key.Compare) {
-		w := wanted[key]
+// resolveClaims applies the resources that nodes claim to the store, for some keys. If several
+// nodes claim a key, the one with the lowest ID wins, and a local resource always wins.
+func (s *Source) resolveClaims(keys map[resource.Key]bool) {
+	snap := s.o.Store.Snapshot()
+	var ops []store.Op
+	for _, key := range slices.SortedFunc(maps.Keys(keys), resource.Key.Compare) {
+		delete(s.clashes, key)
 		have, known := snap.Get(key)
-		from := store.Source{Kind: store.SourcePeer, Detail: w.node}
+		claims := s.claims[key]
+		if len(claims) == 0 {
+			if known && have.Source.Kind == store.SourcePeer {
+				ops = append(ops, store.Op{Delete: key, Source: have.Source})
+			}
+			continue
+		}
+		node, r := s.names[claims[0]], s.peers[claims[0]][key]
+		if len(claims) > 1 {
+			s.clashes[key] = fmt.Sprintf("nodes %s and %s both claim this name; that of %[2]s is used", s.names[claims[1]], node)
+		}
+		from := store.Source{Kind: store.SourcePeer, Detail: node}
 		switch {
 		case known && have.Source.Kind != store.SourcePeer:
-			s.clashes[key] = fmt.Sprintf("this node has it from %s, and node %s claims this name too", have.Source, w.node)
-		case known && have.Digest == w.res.Digest && have.Source == from:
+			s.clashes[key] = fmt.Sprintf("this node has it from %s, and node %s claims this name too", have.Source, node)
+		case known && have.Digest == r.Digest && have.Source == from:
 		default:
-			out = append(out, store.Op{Put: w.res, Source: from})
+			ops = append(ops, store.Op{Put: r, Source: from})
 		}
 	}
-	return out
+	s.apply(store.SourcePeer, ops)
 }
 
-// apply applies operations to the store. Conflicts with other sources are skipped; the change of
-// the store triggers a retry.
+// apply applies operations to the store. It skips and logs conflicts with other sources.
 func (s *Source) apply(kind string, ops []store.Op) {
 	if len(ops) == 0 {
 		return
@@ -253,88 +188,33 @@ func (s *Source) apply(kind string, ops []store.Op) {
 	}
 }
 
-// retry checks resources that were not in force after a change of the store, for example when a
-// file with precedence was removed.
+// retry applies resources of other nodes again that clashed with others before a change of the
+// store.
 func (s *Source) retry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.waiting)+len(s.clashes) == 0 {
-		return
+	keys := map[resource.Key]bool{}
+	for key := range s.clashes {
+		keys[key] = true
 	}
-	snap, names := s.o.Store.Snapshot(), s.names(s.node.Owned())
-	var records []store.Op
-	for key := range maps.Clone(s.waiting) {
-		if op, ok := s.record(snap, engine.Key(key), names); ok {
-			records = append(records, op)
-		}
-	}
-	s.apply(store.SourceGossip, records)
-	if len(s.clashes) > 0 {
-		s.apply(store.SourcePeer, s.owned(snap, s.node.Owned()))
-	}
+	s.resolveClaims(keys)
 }
 
-// offer adds resources that operators wrote before this node joined a pool, unless the pool has
-// them.
-func (s *Source) offer() {
-	snap := s.o.Store.Snapshot()
-	var changes []store.Change
-	for _, rec := range snap.BySource(store.SourceAPI) {
-		if !ofNode(rec.Kind) && s.node.Record(engine.Key(rec.Key)) == nil {
-			changes = append(changes,
-				store.Change{Key: rec.Key, Revision: store.Revision{Source: rec.Source, Resource: rec.Resource}})
-		}
-	}
-	if err := s.Share(changes); err != nil {
-		s.o.Log.Warn("cannot add resources written before this node joined the pool", "resources", len(changes), "error", err)
-	}
-}
-
-func (s *Source) pruned() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.agreed
-}
-
-// prune removes resources from the store that the pool no longer has. This happens if the pool's
-// database was lost and deletions were missed.
-func (s *Source) prune() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.agreed = true
-	snap := s.o.Store.Snapshot()
-	var gone []store.Op
-	for _, rec := range snap.BySource(store.SourceGossip) {
-		if s.node.Record(engine.Key(rec.Key)) == nil {
-			gone = append(gone, store.Op{Delete: rec.Key, Source: rec.Source})
-		}
-	}
-	s.apply(store.SourceGossip, gone)
-	s.apply(store.SourcePeer, s.owned(snap, s.node.Owned()))
-}
-
-// publishOwn publishes the resources of this node if they have changed.
+// publishOwn publishes the resources of this node if they have changed. Its cost depends on the
+// number of changes in the store, and on the number of own items if one of them has changed.
 func (s *Source) publishOwn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.left {
 		return
 	}
-	var items []engine.OwnItem
-	sum := sha256.New()
-	for _, rec := range s.o.Store.Snapshot().Records() {
-		if !ofNode(rec.Kind) || rec.Source.Kind == store.SourcePeer || rec.Source.Kind == store.SourceGossip {
-			continue
-		}
-		body, err := resource.Marshal(rec.Resource)
-		if err != nil {
-			continue // cannot happen: the store has encoded it
-		}
-		items = append(items, engine.OwnItem{Key: engine.Key(rec.Key), Body: body})
-		fmt.Fprintf(sum, "%q %x\n", rec.Key, rec.Digest)
+	s.readOwn()
+	items := slices.Concat(s.trustItems(), s.reachOwn())
+	for _, key := range slices.SortedFunc(maps.Keys(s.ownItems), resource.Key.Compare) {
+		items = append(items, s.ownItems[key])
 	}
-	for _, i := range slices.Concat(s.trustItems(), s.reachOwn()) {
-		items = append(items, i)
+	sum := sha256.New()
+	for _, i := range items {
 		fmt.Fprintf(sum, "%q %x\n", i.Key, sha256.Sum256(i.Body))
 	}
 	now := [32]byte(sum.Sum(nil))
@@ -346,4 +226,23 @@ func (s *Source) publishOwn() {
 		return
 	}
 	s.published, s.own = true, now
+}
+
+// readOwn updates the items with this node's resources after a change of the store.
+func (s *Source) readOwn() {
+	snap := s.o.Store.Snapshot()
+	for _, key := range snap.Diff(s.local) {
+		if !ofNode(key.Kind) {
+			continue
+		}
+		delete(s.ownItems, key)
+		rec, ok := snap.Get(key)
+		if !ok || rec.Source.Kind == store.SourcePeer || rec.Source.Kind == store.SourceGossip {
+			continue
+		}
+		if body, err := resource.Marshal(rec.Resource); err == nil { // never fails: the store has encoded it
+			s.ownItems[key] = engine.OwnItem{Key: engine.Key(key), Body: body}
+		}
+	}
+	s.local = snap
 }

@@ -35,10 +35,8 @@ func (s *Source) openTrust() {
 	s.trust.of = map[engine.NodeID]map[resource.Key]*identity.Authorities{}
 	s.trust.refused = map[engine.NodeID]string{}
 	s.trust.all.Store(identity.NewOthers(nil))
-	for _, o := range s.node.Owned() {
-		if o.Node == s.self {
-			s.trust.own = s.authorities(&o)
-		}
+	if o, ok := s.node.OwnedBy(s.self); ok {
+		s.trust.own = s.authorities(&o)
 	}
 }
 
@@ -72,7 +70,9 @@ func (s *Source) takeTrust(all []gossip.Owned, nodes map[engine.NodeID]bool) {
 		}
 		seen[o.Node] = true
 		if _, known := s.trust.of[o.Node]; nodes[o.Node] || !known {
-			s.trust.of[o.Node] = s.authorities(o)
+			if full, ok := s.node.OwnedBy(o.Node); ok {
+				s.trust.of[o.Node] = s.authorities(&full)
+			}
 		}
 	}
 	maps.DeleteFunc(s.trust.refused, func(id engine.NodeID, _ string) bool { return !seen[id] })

@@ -1,0 +1,381 @@
+package store
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/gossip/engine"
+)
+
+// Operators' resources are records of the pool. The store keeps one version of each, including
+// deleted ones, whether or not other agents exist. A resource of this node, such as one from a
+// file, shadows the record with its key until it is deleted.
+//
+// The version with the greater [engine.Version] wins, on every node. The table of the store has the
+// content of the version if the agent can decode it and no resource of this node shadows it.
+
+// Pool seals changes for all nodes. Its methods must be safe for concurrent use.
+type Pool interface {
+	// Seal returns the versions of changes, or an error if the pool refuses them. The store calls
+	// committed when the versions are on disk and visible. It calls it for none or all of them, and
+	// calls Seal again only afterwards.
+	Seal(changes []engine.Put) (versions []*engine.Record, committed func(), err error)
+}
+
+// pool is the part of the store with the versions of operators' resources.
+type pool struct {
+	sealer Pool // mu; nil: the store seals
+
+	versions map[resource.Key]*engine.Record // mu; the current versions
+	// mu; versions that are not on disk; nil means that the disk has a dropped one
+	unwritten map[resource.Key]*engine.Record
+	waiting   map[resource.Key]string // mu; why versions are not in force
+	state     []engine.Op             // mu; other state of the pool as loaded; nil once taken
+	imported  []engine.Op             // mu; state from the file of earlier releases that is not on disk
+}
+
+func (p *pool) open() {
+	p.versions, p.unwritten = map[resource.Key]*engine.Record{}, map[resource.Key]*engine.Record{}
+	p.waiting = map[resource.Key]string{}
+}
+
+// merge adopts the versions of a plan.
+func (p *pool) merge(next map[resource.Key]poolChange) {
+	for k, c := range next {
+		p.unwritten[k] = c.version
+		if c.version == nil {
+			delete(p.versions, k)
+		} else {
+			p.versions[k] = c.version
+		}
+		if c.waiting == "" {
+			delete(p.waiting, k)
+		} else {
+			p.waiting[k] = c.waiting
+		}
+	}
+}
+
+// poolChange is the change of a version in a plan.
+type poolChange struct {
+	version *engine.Record // nil: dropped
+	waiting string         // why it is not in force
+}
+
+// Connect lets a pool seal all further changes of operators.
+func (s *Store) Connect(p Pool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pool.sealer = p
+}
+
+// Version returns the current version of an operators' resource, which may be a tombstone, or nil.
+func (s *Store) Version(k resource.Key) *engine.Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pool.versions[k]
+}
+
+// Versions returns the current versions of all operators' resources, including tombstones, sorted
+// by key.
+func (s *Store) Versions() []*engine.Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*engine.Record, 0, len(s.pool.versions))
+	for _, k := range slices.SortedFunc(maps.Keys(s.pool.versions), resource.Key.Compare) {
+		out = append(out, s.pool.versions[k])
+	}
+	return out
+}
+
+// Waiting returns the reasons why versions of the pool are not in force on this node.
+func (s *Store) Waiting() map[resource.Key]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.pool.waiting)
+}
+
+// TakePoolState returns the state of the pool besides versions, as it was on disk, once.
+func (s *Store) TakePoolState() []engine.Op {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.pool.state
+	s.pool.state = nil
+	return out
+}
+
+// WritePoolState writes state of the pool besides versions, with all pending changes, in one
+// transaction. It is on disk when WritePoolState returns nil.
+func (s *Store) WritePoolState(ops []engine.Op) error {
+	s.commits.Lock()
+	defer s.commits.Unlock()
+	if s.opt.Path == "" {
+		return nil
+	}
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	if err := s.openFile(); err != nil {
+		return s.degrade(err)
+	}
+	s.mu.Lock()
+	w, err := s.writeSet(nil)
+	w.state = append(w.state, ops...)
+	s.mu.Unlock()
+	if err != nil {
+		return s.degrade(err)
+	}
+	return s.commit(w)
+}
+
+// Renew seals new versions, with the same content, of this node's resources whose versions are
+// older than before. A node that joins a pool for the first time renews its old versions, because
+// the pool cannot tell them from deleted ones.
+func (s *Store) Renew(before time.Time) error {
+	s.commits.Lock()
+	defer s.commits.Unlock()
+	s.mu.Lock()
+	p := &plan{}
+	for _, v := range s.pool.versions {
+		k := resource.Key(v.Key)
+		r := s.Snapshot().records.get(k)
+		if v.Deleted || !v.HLC.Time().Before(before) || r == nil || r.Source.Kind != SourceAPI {
+			continue
+		}
+		e := entryOf(r)
+		e.direct = true
+		p.changes = append(p.changes, e)
+	}
+	slices.SortFunc(p.changes, func(a, b entry) int { return a.key.Compare(b.key) })
+	committed, err := s.seal(p)
+	if err == nil {
+		s.pool.merge(p.pool)
+	}
+	s.mu.Unlock()
+	if err != nil || len(p.pool) == 0 {
+		return err
+	}
+	err = s.flush()
+	if committed != nil {
+		committed()
+	}
+	return err
+}
+
+// shared reports whether an operators' resource of this kind is a record of the pool.
+func (s *Store) shared(src Source, kind string) bool {
+	return src.Operators() && s.opt.Shared != nil && s.opt.Shared(kind)
+}
+
+// seal adds versions to the operators' changes of a plan. committed may be nil. The caller holds
+// s.mu.
+func (s *Store) seal(p *plan) (committed func(), err error) {
+	var puts []engine.Put
+	var changes []*entry
+	for i := range p.changes {
+		e := &p.changes[i]
+		if e.version != nil || !s.shared(e.Source, e.key.Kind) || !e.direct {
+			continue
+		}
+		if err := s.encode(e); err != nil {
+			return nil, err
+		}
+		put := engine.Put{Key: engine.Key(e.key), Delete: e.Deleted, Author: clip(e.Author)}
+		if !e.Deleted {
+			put.Body, put.MediaType = e.body, mediaType
+		}
+		puts, changes = append(puts, put), append(changes, e)
+	}
+	if len(puts) == 0 {
+		return nil, nil
+	}
+	var versions []*engine.Record
+	if s.pool.sealer != nil {
+		versions, committed, err = s.pool.sealer.Seal(puts)
+	} else {
+		versions, err = s.successors(puts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range changes {
+		e.version = versions[i]
+		p.version(e.key, poolChange{version: versions[i]})
+	}
+	return committed, nil
+}
+
+// mediaType is the media type of resources in the pool.
+const mediaType = "application/json"
+
+// maxAuthor limits the author of a version in bytes.
+const maxAuthor = 253
+
+func clip(author string) string { return author[:min(len(author), maxAuthor)] }
+
+// successors seals changes without a pool. The caller holds s.mu.
+func (s *Store) successors(puts []engine.Put) ([]*engine.Record, error) {
+	var out []*engine.Record
+	latest := map[engine.Key]*engine.Record{}
+	for _, put := range puts {
+		parent := latest[put.Key]
+		if parent == nil {
+			parent = s.pool.versions[resource.Key(put.Key)]
+		}
+		r, err := engine.Successor(s.now(), parent, put, s.opt.Origin)
+		if err != nil {
+			return nil, err
+		}
+		latest[put.Key] = r
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// sealed returns a batch for a second plan, with the versions of the first one. Operators' changes
+// that the first plan found unnecessary are omitted.
+func (s *Store) sealed(b Batch, p *plan) Batch {
+	versions := map[int]*engine.Record{}
+	for i := range p.changes {
+		if e := &p.changes[i]; e.direct {
+			versions[e.op] = e.version
+		}
+	}
+	out := b
+	out.On, out.Ops = nil, nil
+	for i, op := range b.Ops {
+		switch v, changed := versions[i]; {
+		case v != nil:
+			op.Version, op.IfRevision = v, nil
+		case !changed && s.shared(cmp.Or(op.Source, b.Source), op.key().Kind):
+			continue
+		}
+		out.Ops = append(out.Ops, op)
+	}
+	return out
+}
+
+// sourceOf returns the source of a version.
+func (s *Store) sourceOf(v *engine.Record) Source {
+	if v.Writer == engine.Writer(s.opt.Origin.Node[:8]) {
+		return Source{Kind: SourceAPI}
+	}
+	return Source{Kind: SourceGossip, Detail: cmp.Or(v.Origin, fmt.Sprintf("%x", v.Writer))}
+}
+
+// version changes the version of a key in a plan.
+func (p *plan) version(k resource.Key, c poolChange) {
+	if p.pool == nil {
+		p.pool = map[resource.Key]poolChange{}
+	}
+	p.pool[k] = c
+}
+
+// current returns the version of a key after the changes of a plan so far. The caller holds s.mu.
+func (s *Store) current(p *plan, k resource.Key) *engine.Record {
+	if c, ok := p.pool[k]; ok {
+		return c.version
+	}
+	return s.pool.versions[k]
+}
+
+// mergeVersion plans an op with a version, and reports whether the visible content of its key
+// changes too. The caller holds s.mu.
+func (s *Store) mergeVersion(p *plan, op Op, old *Record) (visible bool) {
+	k := op.key()
+	have := s.current(p, k)
+	if op.Drop {
+		if have != nil {
+			p.version(k, poolChange{})
+		}
+		return have != nil && !have.Deleted && old != nil && old.Source.Operators()
+	}
+	if have != nil && !have.Version().Less(op.Version.Version()) {
+		return false
+	}
+	c := poolChange{version: op.Version}
+	_, damaged := s.Snapshot().damaged[k]
+	switch {
+	case old != nil && !old.Source.Operators():
+		if !op.Version.Deleted {
+			c.waiting = shadowed(old.Source)
+		}
+	case op.Version.Deleted:
+		visible = old != nil || damaged
+	case op.Put == nil:
+		c.waiting = op.Reason
+	default:
+		visible = true
+	}
+	p.version(k, c)
+	return visible
+}
+
+func shadowed(by Source) string {
+	return fmt.Sprintf("this node has it from %s, which takes precedence here", by)
+}
+
+// unshadowed returns the put of the version that comes into force when a resource of this node is
+// deleted, or nil. The caller holds s.mu.
+func (s *Store) unshadowed(p *plan, k resource.Key) (put *resource.Resource, src Source) {
+	v := s.current(p, k)
+	if v == nil || v.Deleted || s.opt.Decode == nil {
+		return nil, src
+	}
+	r, err := s.opt.Decode(v.Body)
+	if err == nil && r.Key != k {
+		err = fmt.Errorf("it contains %s", r.Key)
+	}
+	if err != nil {
+		p.version(k, poolChange{v, undecodable(err)})
+		return nil, src
+	}
+	p.version(k, poolChange{version: v})
+	return r, s.sourceOf(v)
+}
+
+func undecodable(err error) string {
+	return fmt.Sprintf("this agent version cannot decode it: %v", err)
+}
+
+// Merge returns the op that merges a version into the store.
+func (s *Store) Merge(v *engine.Record) Op {
+	k := resource.Key(v.Key)
+	op := Op{Version: v, Source: s.sourceOf(v), Author: v.Author}
+	if v.Deleted {
+		op.Delete = k
+		return op
+	}
+	switch r, err := s.opt.Decode(v.Body); {
+	case s.opt.Shared == nil || !s.opt.Shared(k.Kind):
+		op.Reason = "resources of this kind belong to a node"
+	case err != nil:
+		op.Reason = undecodable(err)
+	case r.Key != k:
+		op.Reason = fmt.Sprintf("it contains %s", r.Key)
+	default:
+		op.Put = r
+	}
+	return op
+}
+
+// restoredVersion returns a version for an operators' resource whose version is lost. Every other
+// version of the resource is greater.
+func (s *Store) restoredVersion(e entry) (*engine.Record, error) {
+	at, of := time.UnixMilli(1), engine.Origin{Name: e.Source.Detail}
+	if e.Source.Kind == SourceAPI {
+		at, of = e.Time.Add(-time.Millisecond), s.opt.Origin
+	}
+	if err := s.encode(&e); err != nil {
+		return nil, err
+	}
+	return engine.Successor(at, nil, engine.Put{Key: engine.Key(e.key), MediaType: mediaType, Body: e.body,
+		Author: clip(e.Author)}, of)
+}
