@@ -59,6 +59,9 @@ type disk struct {
 	db   *bolt.DB
 	file *os.File // the file that db has open, with its lock
 	path string
+	// unsynced is set if a sync may have failed since the last successful one, in this process or
+	// before it.
+	unsynced bool
 }
 
 // outcome holds the results of opening a file, besides the disk.
@@ -182,7 +185,7 @@ func openReadOnly(path string) (*loaded, error) {
 // openBolt opens a locked file with bbolt, which locks it again without effect and closes it on
 // error.
 func openBolt(f *os.File, path string, readOnly bool) (*disk, error) {
-	d := &disk{file: f, path: path}
+	d := &disk{file: f, path: path, unsynced: true}
 	err := guard(func() (err error) {
 		d.db, err = bolt.Open(path, 0o600, &bolt.Options{
 			ReadOnly:     readOnly,
@@ -200,6 +203,27 @@ func openBolt(f *os.File, path string, readOnly bool) (*disk, error) {
 // close closes an intact file.
 func (d *disk) close() error {
 	return guard(d.db.Close)
+}
+
+// resync writes the meta pages once more after a failed sync. The kernel reports a failed sync once
+// and then treats the page as synced, so bbolt would build on a meta page that only the memory has,
+// and overwrite pages that the meta page on disk needs.
+func (d *disk) resync() error {
+	if !d.unsynced {
+		return nil
+	}
+	err := guard(func() error {
+		b := make([]byte, 2*d.db.Info().PageSize)
+		if _, err := d.file.ReadAt(b, 0); err != nil {
+			return err
+		}
+		if _, err := d.file.WriteAt(b, 0); err != nil {
+			return err
+		}
+		return d.db.Sync()
+	})
+	d.unsynced = err != nil
+	return err
 }
 
 // abandon releases a broken file. A regular close could wait for locks that bbolt holds. The memory

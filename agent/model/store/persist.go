@@ -254,7 +254,12 @@ func (s *Store) commit(w writeSet) error {
 }
 
 func (s *Store) write(w writeSet) error {
-	for _, step := range []func() error{s.state.beforeWrite, func() error { return s.disk.write(w) }, s.state.afterWrite} {
+	if s.state.err != nil {
+		s.disk.unsynced = true
+	}
+	steps := []func() error{s.state.beforeWrite, s.disk.resync, func() error { return s.disk.write(w) },
+		s.state.afterWrite}
+	for _, step := range steps {
 		if step == nil {
 			continue
 		}

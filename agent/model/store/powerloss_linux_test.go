@@ -1,0 +1,296 @@
+package store_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/test/disktest"
+)
+
+var losses = flag.Int("losses", 1, "how much TestPowerLoss does: a factor")
+
+// content is what a store has of resources written over the API.
+type content struct {
+	texts   map[string]string
+	history map[string][]string // texts, and "-" for a deletion
+}
+
+func contentOf(s *store.Store) content {
+	c := content{texts: map[string]string{}, history: map[string][]string{}}
+	for _, rec := range s.Snapshot().BySource(api.Kind) {
+		c.texts[rec.Name] = text(rec.Resource)
+	}
+	for _, name := range apiNames {
+		for _, v := range s.History(key(name)) {
+			if v.Deleted {
+				c.history[name] = append(c.history[name], "-")
+			} else {
+				c.history[name] = append(c.history[name], text(v.Resource))
+			}
+		}
+	}
+	return c
+}
+
+func (c content) equal(other content) bool {
+	return maps.Equal(c.texts, other.texts) && maps.EqualFunc(c.history, other.history, slices.Equal)
+}
+
+// after returns the content after a batch.
+func (c content) after(ops []store.Op) content {
+	c = content{maps.Clone(c.texts), maps.Clone(c.history)}
+	for _, op := range ops {
+		name, now := op.Delete.Name, "-"
+		if delete(c.texts, name); op.Put != nil {
+			name, now = op.Put.Name, text(op.Put)
+			c.texts[name] = now
+		}
+		h := append(slices.Clip(c.history[name]), now)
+		c.history[name] = h[max(0, len(h)-store.HistoryLimit):]
+	}
+	return c
+}
+
+// String shortens long texts.
+func (c content) String() string {
+	var out []string
+	for _, name := range apiNames {
+		out = append(out, fmt.Sprintf("%s=%.6q %.6q", name, c.texts[name], c.history[name]))
+	}
+	return strings.Join(out, ", ")
+}
+
+var apiNames = []string{"a", "b", "c", "d", "big"}
+
+// point is a state of the store after an operation.
+type point struct {
+	content
+	end     int    // operations of the disk until then
+	seen    uint64 // highest revision that was visible
+	durable bool   // acknowledged: all later power losses retain it
+	stored  bool   // the store has a file
+}
+
+// workload applies random batches and remembers what the store has acknowledged.
+type workload struct {
+	t      *testing.T
+	r      *rand.Rand
+	disk   *disktest.Disk
+	path   string
+	store  *store.Store
+	points []point
+	files  map[string]bool // contents that files have had, as "name=text"
+	n      int
+	faults bool
+}
+
+// note remembers a state. Without an error, it is the state of the store.
+func (w *workload) note(c content, durable bool, err error) {
+	w.t.Helper()
+	p := point{content: contentOf(w.store), end: w.disk.Position(), seen: w.store.Snapshot().Revision(),
+		durable: durable && err == nil, stored: true}
+	switch {
+	case err != nil && !w.faults:
+		w.t.Fatal(err)
+	case err != nil && !p.equal(w.points[len(w.points)-1].content):
+		w.t.Fatalf("a refused write has changed the store to %s", p)
+	case err == nil && !p.equal(c):
+		w.t.Fatalf("the store has %s, want %s", p, c)
+	}
+	if err != nil { // it may be on disk
+		refused := p
+		refused.content = c
+		w.points = append(w.points, refused)
+	}
+	w.points = append(w.points, p)
+}
+
+// step applies one random operation.
+func (w *workload) step() {
+	w.n++
+	if w.faults && w.r.IntN(3) == 0 {
+		w.disk.SetFault(fault(w.r))
+		defer w.disk.SetFault(nil)
+	}
+	have := contentOf(w.store)
+	switch k := w.r.IntN(12); {
+	case k < 8:
+		var ops []store.Op
+		for _, i := range w.r.Perm(len(apiNames))[:1+w.r.IntN(3)] {
+			name := apiNames[i]
+			if _, ok := have.texts[name]; ok && w.r.IntN(3) == 0 {
+				ops = append(ops, store.Op{Delete: key(name)})
+				continue
+			}
+			now := fmt.Sprint(w.n)
+			if name == "big" {
+				now += strings.Repeat("x", w.r.IntN(20000))
+			}
+			ops = append(ops, store.Op{Put: res(name, now)})
+		}
+		_, err := w.store.Apply(store.Batch{Source: api, Durable: true, Ops: ops})
+		w.note(have.after(ops), true, err)
+	case k < 10:
+		name := fmt.Sprintf("file%d", w.r.IntN(3))
+		w.files[fmt.Sprintf("%s=%d", name, w.n)] = true
+		_, err := put(w.store, fileA, name, fmt.Sprint(w.n))
+		w.note(have, false, err)
+	case k < 11:
+		w.note(have, true, w.store.Flush())
+	default:
+		err := w.store.Close()
+		w.disk.SetFault(nil)
+		w.open(err == nil)
+	}
+}
+
+// fault returns a function that fails one operation, or all from one on, or the sync of a meta
+// page.
+func fault(r *rand.Rand) func(disktest.Operation) error {
+	n, syncs, first, kind := -1, 0, r.IntN(8), r.IntN(3)
+	err := []error{unix.EIO, unix.ENOSPC, unix.EROFS}[r.IntN(3)]
+	return func(o disktest.Operation) error {
+		if n++; o.Kind == disktest.Sync {
+			syncs++
+		}
+		if kind == 0 && n == first || kind == 1 && n >= first || kind == 2 && syncs == 2 && o.Kind == disktest.Sync {
+			return err
+		}
+		return nil
+	}
+}
+
+// open opens the store. If the last one was closed without an error, the new one has its content.
+func (w *workload) open(closed bool) {
+	s, err := store.Open(options(w.path))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	healthy(w.t, s)
+	w.store = s
+	now := contentOf(s)
+	if last := w.points[len(w.points)-1]; closed && !now.equal(last.content) {
+		w.t.Fatalf("after a restart the store has %s, want %s", now, last)
+	}
+	w.note(now, true, nil)
+}
+
+// TestPowerLoss loses power at every operation on the disk during random writes. It opens the store
+// with what the disk may contain then, and continues with one of these contents.
+func TestPowerLoss(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(2 * *losses) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { losePower(t, seed, false) })
+	}
+}
+
+// TestPowerLossAfterFaults is like TestPowerLoss with a disk that also returns errors. Content of a
+// failed sync is never synced.
+func TestPowerLossAfterFaults(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(2 * *losses) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { losePower(t, seed, true) })
+	}
+}
+
+func losePower(t *testing.T, seed uint64, faults bool) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	dir, files := disktest.TempDir(t), map[string]bool{}
+	before := point{content: content{map[string]string{}, map[string][]string{}}, durable: true}
+	for round := range 4 {
+		w := &workload{t: t, r: r, n: 100 * round, disk: disktest.New(t, dir), path: filepath.Join(dir, "state.db"),
+			files:  files,
+			points: []point{before}, faults: faults}
+		w.disk.Run(func() {
+			w.open(true)
+			for range 12 {
+				w.step()
+			}
+		})
+		dir, before = w.lose()
+	}
+}
+
+// lose opens contents that the disk may have after a power loss at each operation. It returns the
+// directory of one of them, and what the store has there.
+func (w *workload) lose() (dir string, p point) {
+	w.t.Helper()
+	_ = w.store.Close()
+	replay, root := w.disk.Replay(), disktest.TempDir(w.t)
+	chosen := w.r.IntN(w.points[len(w.points)-1].end + 1)
+	for {
+		for i := range 3 {
+			image := filepath.Join(root, fmt.Sprintf("%d-%d", replay.Position(), i))
+			if err := replay.Crash(w.r, image); err != nil {
+				w.t.Fatal(err)
+			}
+			found := w.check(filepath.Join(image, "state.db"), replay.Position())
+			if replay.Position() == chosen {
+				dir, p = image, found
+			}
+		}
+		if _, ok := replay.Step(); !ok {
+			return dir, p
+		}
+	}
+}
+
+// millis is less than each revision that is a number of milliseconds.
+const millis = 1e12
+
+// check opens a store after a power loss, compares it with the acknowledged states, and writes to
+// it.
+func (w *workload) check(path string, position int) point {
+	w.t.Helper()
+	until := 1 + slices.IndexFunc(w.points, func(p point) bool { return p.end > position })
+	if until == 0 {
+		until = len(w.points)
+	}
+	from := until - 1
+	for from > 0 && (w.points[from].end > position || !w.points[from].durable) {
+		from--
+	}
+	allowed := w.points[from:until]
+	s, err := store.Open(options(path))
+	if err != nil {
+		w.t.Fatalf("after operation %d: %v", position, err)
+	}
+	defer func() { _ = s.Close() }()
+	now := contentOf(s)
+	for _, rec := range s.Snapshot().Records() {
+		if rec.Source != api && !w.files[rec.Name+"="+text(rec.Resource)] {
+			w.t.Fatalf("after operation %d: %s has content that no file had", position, rec.Key)
+		}
+	}
+	if !slices.ContainsFunc(allowed, func(p point) bool { return p.equal(now) }) {
+		w.t.Fatalf("after operation %d the store has\n%s, want one of\n%s", position, now, allowed)
+	}
+	if h := s.Health(); h.Err != nil || allowed[0].stored && (h.SetAside != "" || len(h.Quarantined) > 0) {
+		w.t.Fatalf("after operation %d: health %+v", position, h)
+	}
+	p := point{content: now, seen: s.Snapshot().Revision(), durable: true, stored: allowed[0].stored}
+	if position%4 != 0 {
+		return p
+	}
+	next, err := put(s, envoy, "next", fmt.Sprint(w.n, position))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, before := range w.points {
+		// A store whose disk has failed continues with milliseconds, which a restart may not know.
+		if before.end <= position && before.seen >= next.Revision && (before.seen < millis || next.Revision >= millis) {
+			w.t.Fatalf("after operation %d: revision %d, but %d was visible before", position, next.Revision, before.seen)
+		}
+	}
+	w.files["next="+text(next.Resource)], p.seen = true, next.Revision
+	return p
+}
