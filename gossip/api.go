@@ -123,7 +123,7 @@ func (n *Node) Owned() []Owned {
 	for _, m := range n.engine.Nodes() {
 		if !m.Forgotten {
 			o := n.owner(m)
-			o.Items = n.items(m)
+			o.Items = n.engine.Items(m)
 			out = append(out, o)
 		}
 	}
@@ -152,21 +152,13 @@ func (n *Node) OwnedBy(id engine.NodeID) (o Owned, ok bool) {
 		return o, false
 	}
 	o = n.owner(m)
-	o.Items = n.items(m)
+	o.Items = n.engine.Items(m)
 	return o, true
 }
 
 // owner returns a node without its items. The caller holds mu.
 func (n *Node) owner(m *engine.Manifest) Owned {
 	return Owned{Node: m.Node, Name: m.Name, Epoch: m.Epoch(), Serving: n.engine.Serving(m.Node)}
-}
-
-// items returns the items of a manifest. The caller holds mu.
-func (n *Node) items(m *engine.Manifest) (out []engine.OwnItem) {
-	for _, x := range m.Entries {
-		out = append(out, engine.OwnItem{Key: x.Key, Body: n.engine.Body(x.Hash)})
-	}
-	return out
 }
 
 // Hold reports whether so many nodes died at once that a network partition is suspected. No node's

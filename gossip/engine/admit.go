@@ -175,7 +175,7 @@ func (e *Engine) expire() {
 	old := map[Slot]*entry{}
 	for slot, en := range e.entries {
 		if en.record != nil && en.record.Deleted && en.record.HLC < cut ||
-			en.manifest != nil && en.manifest.Forgotten && en.manifest.Epoch() < oldest && !e.live.up(en.manifest.Node) {
+			en.manifest != nil && en.manifest.Forgotten && en.manifest.started() < oldest && !e.live.up(en.manifest.Node) {
 			old[slot] = en
 		}
 	}
@@ -183,7 +183,7 @@ func (e *Engine) expire() {
 		if en := old[slot]; en.record != nil {
 			e.dropRecord(en)
 		} else {
-			e.dropManifest(en)
+			e.dropOwner(en.manifest.owner())
 		}
 	}
 	for _, c := range e.conflicts.older(e.wall.Add(-conflictsFor)) {

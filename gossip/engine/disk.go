@@ -20,6 +20,7 @@ type Op struct {
 const (
 	BucketRecords   = "records"
 	bucketManifests = "manifests"
+	bucketShards    = "shards" // manifests that earlier builds must not load
 	bucketBodies    = "bodies"
 	bucketConflicts = "conflicts"
 	bucketLimbo     = "limbo"
@@ -31,7 +32,7 @@ const (
 
 // Buckets returns the names of all buckets.
 func Buckets() []string {
-	return []string{BucketRecords, bucketManifests, bucketBodies, bucketConflicts, bucketLimbo, bucketMeta}
+	return []string{BucketRecords, bucketManifests, bucketShards, bucketBodies, bucketConflicts, bucketLimbo, bucketMeta}
 }
 
 func (e *Engine) write(bucket, key string, value []byte) {
@@ -55,6 +56,14 @@ func recordOp(r *Record) Op {
 	return Op{Bucket: BucketRecords, Key: string(slot[:]), Value: r.raw, Record: r}
 }
 
+// bucket returns the bucket that stores a manifest.
+func (m *Manifest) bucket() string {
+	if m.extended() {
+		return bucketShards
+	}
+	return bucketManifests
+}
+
 // load restores saved state. It skips and reports unreadable values: peers have them too.
 func (e *Engine) load(saved []Op) {
 	var manifests []*Manifest
@@ -70,7 +79,7 @@ func (e *Engine) load(saved []Op) {
 			if err == nil {
 				e.setRecord(nil, r)
 			}
-		case bucketManifests:
+		case bucketManifests, bucketShards:
 			var m *Manifest
 			if m, err = DecodeManifest(op.Value); err == nil {
 				manifests = append(manifests, m)
@@ -101,22 +110,8 @@ func (e *Engine) load(saved []Op) {
 		}
 	}
 	slices.SortStableFunc(e.conflicts.order, func(a, b *Conflict) int { return a.Seen.Compare(b.Seen) })
-	for _, m := range manifests {
-		if e.complete(m, bodies) {
-			e.setManifest(nil, m, bodies)
-		}
-	}
+	e.loadManifests(manifests, bodies)
 	e.out = Actions{Notes: e.out.Notes} // loaded values are already on disk
-}
-
-// complete reports whether all bodies of a manifest are present.
-func (e *Engine) complete(m *Manifest, bodies map[BodyHash][]byte) bool {
-	for _, x := range m.Entries {
-		if _, ok := bodies[x.Hash]; !ok && e.bodies[x.Hash] == nil {
-			return false
-		}
-	}
-	return true
 }
 
 // setRecord makes r the current version of its key.
@@ -161,54 +156,4 @@ func (e *Engine) account(r *Record, sign int) {
 	if u.records == 0 {
 		delete(e.usage, r.Writer)
 	}
-}
-
-// setManifest makes m the current manifest of its node. All bodies must be in bodies or stored.
-func (e *Engine) setManifest(old *entry, m *Manifest, bodies map[BodyHash][]byte) {
-	h := m.head()
-	for _, x := range m.Entries {
-		b := e.bodies[x.Hash]
-		if b == nil {
-			b = &body{data: bodies[x.Hash]}
-			e.bodies[x.Hash] = b
-			e.bytes += len(b.data)
-			e.write(bucketBodies, string(x.Hash[:]), b.data)
-		}
-		b.refs++
-	}
-	if old == nil {
-		old = &entry{}
-		e.entries[h.Slot] = old
-	} else {
-		e.tree.drop(old.head)
-		e.dropBodies(old.manifest)
-		e.bytes -= len(old.manifest.raw)
-	}
-	old.head, old.manifest = h, m
-	e.tree.put(h)
-	e.changed = e.now
-	e.bytes += len(m.raw)
-	e.write(bucketManifests, string(h.Slot[:]), m.raw)
-	e.out.Changed = append(e.out.Changed, Change{Node: m.Node})
-	e.live.setLeft(m.Node, m.Leaving, m.Forgotten)
-}
-
-func (e *Engine) dropBodies(m *Manifest) {
-	for _, x := range m.Entries {
-		b := e.bodies[x.Hash]
-		if b.refs--; b.refs == 0 {
-			delete(e.bodies, x.Hash)
-			e.bytes -= len(b.data)
-			e.write(bucketBodies, string(x.Hash[:]), nil)
-		}
-	}
-}
-
-func (e *Engine) dropManifest(en *entry) {
-	e.tree.drop(en.head)
-	e.dropBodies(en.manifest)
-	e.bytes -= len(en.manifest.raw)
-	delete(e.entries, en.head.Slot)
-	e.write(bucketManifests, string(en.head.Slot[:]), nil)
-	e.out.Changed = append(e.out.Changed, Change{Node: en.manifest.Node})
 }

@@ -25,6 +25,7 @@ type Limits struct {
 	Parked        int           // records dated in the future [1,000]
 	Limbo         int           // records that may have been deleted long ago [1,000]
 	Tombstones    int           // above this number, local deletions are refused [200,000]
+	ShardItems    int           // items per shard of a node or directory [128]
 }
 
 // Parameters of the protocol.
@@ -67,6 +68,7 @@ func (l Limits) withDefaults() Limits {
 	set(&l.Parked, 1000)
 	set(&l.Limbo, 1000)
 	set(&l.Tombstones, 200000)
+	set(&l.ShardItems, 128)
 	return l
 }
 
@@ -84,8 +86,9 @@ type (
 	}
 	// PeerUp means that a member is alive. It may repeat.
 	PeerUp struct {
-		Member string
-		Node   NodeID
+		Member   string
+		Node     NodeID
+		Features uint64 // optional parts of the protocol that it supports; see Features
 	}
 	// PeerDown means that a member no longer responds.
 	PeerDown struct{ Member string }
@@ -93,13 +96,18 @@ type (
 	Tick struct{}
 	// Committed means that records returned by Prepare are on disk.
 	Committed struct{ Records []*Record }
-	// Own replaces the items of this node. With Leaving, the node leaves permanently, and Items are
-	// the remaining ones.
+	// Own replaces the items of this node or of a directory. With Leaving, the node leaves
+	// permanently, and Items are the remaining ones. The caller must not modify the bodies afterwards.
 	Own struct {
 		Items   []OwnItem
 		Leaving bool
+		// Owner is zero for this node, or the ID of a directory. Every node may publish a directory: the
+		// last event in the pool is in force. A directory is always served, and Name and Detail describe
+		// it.
+		Owner        NodeID
+		Name, Detail string
 	}
-	// Forget means that a node has left permanently.
+	// Forget means that a node has left permanently, or that a directory is no longer published.
 	Forget struct{ Node NodeID }
 	// Vouch means that items of a dead node were reachable. It prevents the node from being forgotten.
 	Vouch struct{ Node NodeID }
@@ -139,10 +147,11 @@ type Send struct {
 	Stream bool
 }
 
-// Change names a record or a node with a new version.
+// Change names a record, a node, or a directory with a new version.
 type Change struct {
-	Key  Key // zero for a node
-	Node NodeID
+	Key       Key // zero for a node or directory
+	Node      NodeID
+	Directory bool // Node is the ID of a directory
 }
 
 // Note is a message for operators: a stable name and a sentence.
@@ -192,16 +201,20 @@ type Engine struct {
 	joinAt    time.Time
 	firstPeer time.Time
 
-	wants    wants
-	pending  map[Slot]*pending
-	rumors   rumors
-	push     bucket
-	own      own
-	live     liveness
-	nextRun  time.Time // time of the next run of periodic tasks
-	counters map[string]uint64
-	out      Actions
-	news     []news
+	wants   wants
+	sets    map[owner]*set
+	pending map[Slot]*pending
+	staged  map[owner]map[int]*pending // the same manifests, by index
+	rumors  rumors
+	push    bucket
+	own     own
+	// published holds the directories that this start published.
+	published map[NodeID]*publication
+	live      liveness
+	nextRun   time.Time // time of the next run of periodic tasks
+	counters  map[string]uint64
+	out       Actions
+	news      []news
 }
 
 type usage struct{ records, bytes int }
@@ -212,7 +225,8 @@ func New(cfg Config, now Now, saved []Op) (*Engine, Actions) {
 	e := &Engine{cfg: cfg, now: now.instant(), wall: now.Wall.Round(0), entries: map[Slot]*entry{},
 		bodies: map[BodyHash]*body{}, usage: map[Writer]*usage{},
 		parked: map[Slot]*Record{}, limbo: map[Slot]*Record{}, refused: map[Head]time.Time{}, peers: map[string]*peer{},
-		pending: map[Slot]*pending{}, counters: map[string]uint64{}}
+		sets: map[owner]*set{}, pending: map[Slot]*pending{}, staged: map[owner]map[int]*pending{},
+		published: map[NodeID]*publication{}, counters: map[string]uint64{}}
 	e.conflicts.bySlot = map[Slot][]*Conflict{}
 	e.wants.init()
 	e.rumors.heads = map[Slot]*rumor{}

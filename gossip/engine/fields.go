@@ -73,6 +73,16 @@ func (f field) number() (uint64, error) {
 	return f.value, nil
 }
 
+// within stores a number from low to high.
+func (f field) within(to *int, low, high uint64) error {
+	n, err := f.number()
+	if err == nil && (n < low || n > high) {
+		err = fmt.Errorf("is %d, %d to %d are allowed", n, low, high)
+	}
+	*to = int(min(n, high))
+	return err
+}
+
 // text stores the value of a bytes field in a string.
 func (f field) text(to *string, limit int) error {
 	b, err := f.take(limit)

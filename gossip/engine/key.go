@@ -87,6 +87,11 @@ func ParseNodeID(s string) (NodeID, error) {
 // of its class and key.
 type Slot = Hash
 
+// hash returns the hash that selects the shard of a key.
+func (k Key) hash() uint64 {
+	return sum("nearside shard", []byte(k.Kind), []byte(k.Mesh), []byte(k.Name)).Short()
+}
+
 func (k Key) slot() Slot {
 	return sum("nearside record", []byte(k.Kind), []byte(k.Mesh), []byte(k.Name))
 }

@@ -117,23 +117,47 @@ func (e *Engine) Records() []*Record {
 	return out
 }
 
-// Manifest returns the manifest of a node, or nil.
+// Manifest returns the first manifest of a node, or nil.
 func (e *Engine) Manifest(n NodeID) *Manifest {
-	if en := e.entries[n.slot()]; en != nil {
-		return en.manifest
+	if s := e.sets[owner{id: n}]; s != nil {
+		return s.first()
 	}
 	return nil
 }
 
-// Nodes returns the manifests of all nodes, sorted by node.
-func (e *Engine) Nodes() []*Manifest {
-	var out []*Manifest
-	for _, en := range e.entries {
-		if en.manifest != nil {
-			out = append(out, en.manifest)
+// Nodes returns the first manifests of all nodes, sorted by node.
+func (e *Engine) Nodes() []*Manifest { return e.owners(false) }
+
+// Directories returns the first manifests of all published directories, sorted by ID.
+func (e *Engine) Directories() []*Manifest {
+	return slices.DeleteFunc(e.owners(true), func(m *Manifest) bool { return m.Forgotten || m.Leaving })
+}
+
+func (e *Engine) owners(directory bool) (out []*Manifest) {
+	for o, s := range e.sets {
+		if o.directory == directory {
+			out = append(out, s.first())
 		}
 	}
 	slices.SortFunc(out, func(a, b *Manifest) int { return cmp.Compare(string(a.Node[:]), string(b.Node[:])) })
+	return out
+}
+
+// Items returns all items of the owner of a manifest, sorted by key. Callers must not modify the
+// bodies.
+func (e *Engine) Items(m *Manifest) (out []OwnItem) {
+	s := e.sets[m.owner()]
+	if s == nil {
+		return nil
+	}
+	for _, en := range s.shards {
+		for _, x := range en.manifest.Entries {
+			out = append(out, OwnItem{x.Key, e.bodies[x.Hash].data})
+		}
+	}
+	if len(s.shards) > 1 {
+		slices.SortFunc(out, func(a, b OwnItem) int { return a.Key.compare(b.Key) })
+	}
 	return out
 }
 

@@ -14,7 +14,9 @@ const (
 	MaxManifest        = 64 << 10 // bytes of an encoded manifest
 	MaxManifestEntries = 1000
 	MaxBody            = 16 << 10 // bytes of a body
+	MaxDetail          = 253      // bytes of the detail of a directory
 	maxNodeName        = 253
+	maxShards          = 1024
 )
 
 // BodyHash identifies the body of an entry by its SHA-256 sum.
@@ -29,16 +31,22 @@ type Entry struct {
 	Hash BodyHash
 }
 
-// Manifest lists all items of a node at one time. It is immutable.
+// Manifest lists items of a node, or of a directory that nodes publish. The items of a large owner
+// are split into shards by a hash of their keys: each shard is a manifest. A set of shards is
+// complete if all of them have the epoch of the first. A manifest is immutable.
 type Manifest struct {
-	Node NodeID
-	Name string // display name of the node
+	Node NodeID // or the ID of the directory
+	Name string // display name of the owner; only in the first shard
 	// Order holds the epoch in the upper 40 bits and a sequence number in the lower 24 bits. The epoch
 	// grows with each start.
 	Order     uint64
-	Leaving   bool // the node left permanently
+	Leaving   bool // the node left permanently; only in the first shard
 	Forgotten bool // a node declared it permanently gone; its items are dropped
 	Entries   []Entry
+	Index     int    // of the shard
+	Shards    int    // number of shards, at least 1
+	Directory bool   // the owner is a directory, not a node
+	Detail    string // of a directory, for display; only in the first shard
 	Signature []byte // reserved; signatures are not implemented yet
 
 	raw    []byte
@@ -53,6 +61,10 @@ const (
 	manifestLeaving
 	manifestForgotten
 	manifestEntry
+	manifestIndex
+	manifestShards
+	manifestDirectory
+	manifestDetail
 )
 
 // Fields of an entry.
@@ -68,7 +80,8 @@ const sequenceBits = 24
 // makeOrder combines an epoch and a sequence number.
 func makeOrder(epoch, seq uint64) uint64 { return epoch<<sequenceBits | seq }
 
-// Epoch returns the epoch of the start that wrote the manifest.
+// Epoch returns the epoch of the set that the manifest belongs to. It grows with each start of the
+// node, and when the number of shards changes.
 func (m *Manifest) Epoch() uint64 { return m.Order >> sequenceBits }
 
 // Version returns the version that orders the manifests of a node.
@@ -77,7 +90,31 @@ func (m *Manifest) Version() Version { return Version{m.Order, m.digest} }
 // Encoded returns the wire format of the manifest. Callers must not modify it.
 func (m *Manifest) Encoded() []byte { return m.raw }
 
-func (m *Manifest) head() Head { return Head{m.Node.slot(), m.Version()} }
+func (m *Manifest) head() Head { return Head{m.slot(), m.Version()} }
+
+func (m *Manifest) owner() owner { return owner{m.Node, m.Directory} }
+
+func (m *Manifest) slot() Slot { return m.owner().slot(m.Index) }
+
+// extended reports whether builds without shards and directories must not receive the manifest.
+func (m *Manifest) extended() bool { return m.Index > 0 || m.Directory }
+
+// owner identifies a node or a directory.
+type owner struct {
+	id        NodeID
+	directory bool
+}
+
+// slot returns the slot of a shard.
+func (o owner) slot(index int) Slot {
+	switch {
+	case o.directory:
+		return sum("nearside directory", o.id[:], putNumber(uint64(index)))
+	case index > 0:
+		return sum("nearside manifest shard", o.id[:], putNumber(uint64(index)))
+	}
+	return o.id.slot()
+}
 
 // seal sorts the entries, encodes the manifest, and returns it with raw and digest set.
 func (m Manifest) seal() (*Manifest, error) {
@@ -96,6 +133,12 @@ func (m Manifest) seal() (*Manifest, error) {
 		b = appendBytes(b, entryHash, e.Hash[:])
 		c = appendBytes(c, manifestEntry, b)
 	}
+	c = appendVarint(c, manifestIndex, uint64(m.Index))
+	if m.Shards > 1 {
+		c = appendVarint(c, manifestShards, uint64(m.Shards))
+	}
+	c = appendFlag(c, manifestDirectory, m.Directory)
+	c = appendText(c, manifestDetail, m.Detail)
 	return DecodeManifest(appendBytes(appendBytes(nil, envelopeContent, c), envelopeSignature, m.Signature))
 }
 
@@ -105,7 +148,7 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Manifest{raw: b, Signature: signature, digest: sum("nearside manifest content", content)}
+	m := &Manifest{raw: b, Signature: signature, digest: sum("nearside manifest content", content), Shards: 1}
 	seen := map[Key]bool{}
 	err = walk("manifest", content, func(n protowire.Number) bool {
 		return n == manifestEntry
@@ -138,11 +181,26 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 			}
 			seen[e.Key] = true
 			m.Entries = append(m.Entries, e)
+		case manifestIndex:
+			return f.within(&m.Index, 1, maxShards-1)
+		case manifestShards:
+			return f.within(&m.Shards, 2, maxShards)
+		case manifestDirectory:
+			n, err = f.number()
+			m.Directory = n != 0
+		case manifestDetail:
+			return f.text(&m.Detail, MaxDetail)
 		}
 		return err
 	})
 	if err != nil {
 		return nil, err
+	}
+	if m.Index >= m.Shards || m.Shards&(m.Shards-1) != 0 {
+		return nil, fmt.Errorf("manifest is shard %d of %d; the number must be a power of two", m.Index, m.Shards)
+	}
+	if m.Forgotten && m.Shards > 1 {
+		return nil, errors.New("manifest of a forgotten node has shards")
 	}
 	if m.Order == 0 || m.Node == (NodeID{}) {
 		return nil, errors.New("manifest has no node or no epoch")

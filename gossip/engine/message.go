@@ -16,11 +16,23 @@ const (
 	// MaxMessage is the maximum length of a message.
 	MaxMessage = 1 << 20
 
-	// protocolVersion is the first byte of each message.
-	protocolVersion = 1
-	maxMember       = 128
-	sumSize         = 6
-	sumsSize        = 1 + 8 + 16*sumSize
+	// ProtocolMin and ProtocolMax are the versions of the protocol that this build supports. The
+	// version is the first byte of each message.
+	ProtocolMin     = 1
+	ProtocolMax     = 1
+	protocolVersion = ProtocolMax
+
+	maxMember = 128
+	sumSize   = 6
+	sumsSize  = 1 + 8 + 16*sumSize
+)
+
+// Optional parts of the protocol. Nodes report those they support in their metadata.
+const (
+	FeatureShards      uint64 = 1 << iota // manifests with several shards
+	FeatureDirectories                    // published directories
+
+	Features = FeatureShards | FeatureDirectories // of this build
 )
 
 // Sums holds the sender's sums of the 16 children of a prefix.
@@ -45,7 +57,7 @@ type message struct {
 	Request   uint64 // number of a Want, repeated in its replies
 	Reply     uint64
 	Last      bool // last message of a reply
-	Stream    bool // of a Want: it is a repetition over a stream, and the reply should use one too
+	Stream    bool // the message uses a stream, and replies should use one too
 	Sums      []Sums
 	Leaves    []Leaves
 	Records   []*Record
@@ -68,6 +80,7 @@ const (
 	messageRecord
 	messageManifest
 	messageBody
+	messageShard // a manifest that builds without shards and directories must not see
 )
 
 func (m *message) encode() []byte {
@@ -112,10 +125,17 @@ func (m *message) encode() []byte {
 		b = appendBytes(b, messageRecord, r.raw)
 	}
 	for _, x := range m.Manifests {
-		b = appendBytes(b, messageManifest, x.raw)
+		if !x.extended() {
+			b = appendBytes(b, messageManifest, x.raw)
+		}
 	}
 	for _, x := range m.Bodies {
 		b = protowire.AppendBytes(protowire.AppendTag(b, messageBody, protowire.BytesType), x)
+	}
+	for _, x := range m.Manifests {
+		if x.extended() {
+			b = appendBytes(b, messageShard, x.raw)
+		}
 	}
 	return b
 }
@@ -136,7 +156,7 @@ func parsePrefix(b []byte) (Prefix, error) {
 }
 
 func repeats(n protowire.Number) bool {
-	return n == messageLeaves || n == messageRecord || n == messageManifest || n == messageBody
+	return n == messageLeaves || n == messageRecord || n == messageManifest || n == messageBody || n == messageShard
 }
 
 // decodeMessage decodes a message. It retains b, which must not be modified afterwards.
@@ -175,7 +195,7 @@ func (m *message) set(f field) (err error) {
 		n, err = f.number()
 		m.Stream = n != 0
 	case messageHave, messageWant, messageWantBody, messageSums, messageLeaves, messageRecord, messageManifest,
-		messageBody:
+		messageBody, messageShard:
 		if v, err = f.take(MaxMessage); err == nil {
 			err = m.setBytes(f.num, v)
 		}
@@ -222,9 +242,11 @@ func (m *message) setBytes(num protowire.Number, v []byte) (err error) {
 		var r *Record
 		r, err = DecodeRecord(v)
 		m.Records = append(m.Records, r)
-	case messageManifest:
+	case messageManifest, messageShard:
 		var x *Manifest
-		x, err = DecodeManifest(v)
+		if x, err = DecodeManifest(v); err == nil && x.extended() != (num == messageShard) {
+			err = fmt.Errorf("shard %d of %s is in the wrong field", x.Index, x.Node)
+		}
 		m.Manifests = append(m.Manifests, x)
 	case messageBody:
 		if len(v) > MaxBody {

@@ -3,47 +3,53 @@ package engine
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
-	"time"
+)
+
+// Limits of the items of one owner.
+const (
+	MaxOwnItems = 16384
+	MaxOwnBytes = 32 << 20 // of all bodies
 )
 
 // own is the published state of this node.
 type own struct {
-	epoch, seq uint64
-	items      []OwnItem
-	leaving    bool
-	published  bool // since the start
-	adopted    int  // times the epoch was raised above an unknown epoch of this node
-	cloned     bool
+	publication
+	published bool // since the start
+	adopted   int  // times the epoch was raised above an unknown epoch of this node
+	cloned    bool
 }
 
-// pending is a manifest with missing bodies.
-type pending struct {
-	manifest *Manifest
-	bodies   map[BodyHash][]byte
-	size     int
-	from     string
-	until    time.Time
-	tries    int
+// publication holds the items of an owner that this node publishes.
+type publication struct {
+	owner        owner
+	epoch, seq   uint64 // of the last manifest that this start wrote; 0: none
+	items        map[Key]*ownItem
+	generation   int      // of the last Own event
+	changed      []uint64 // hashes of keys with changes that are not published
+	name, detail string
+	leaving      bool
 }
 
-// Limits of manifests with missing bodies.
-const (
-	maxPending      = 256
-	maxPendingBytes = 64 << 20
-	bodiesEach      = 48 // per request; less than answerLimit
-	pendingTries    = 3
-	// After a restore of its disk, a node can meet several later states of itself, one by one, if its
-	// peers were partitioned.
-	maxAdopted  = 3
-	futureEpoch = 366 * 24 * 3600 // seconds that an epoch may be ahead of the clock
-)
+// ownItem is a published item.
+type ownItem struct {
+	body       []byte
+	hash       BodyHash
+	keyHash    uint64
+	generation int // of the last Own event with this item
+}
+
+// After a restore of its disk, a node can meet several later states of itself, one by one, if its
+// peers were partitioned.
+const maxAdopted = 3
 
 // startEpoch sets an epoch above all earlier ones. It must be on disk before anything is sent.
 func (e *Engine) startEpoch() {
+	e.own.owner = owner{id: e.cfg.Self}
 	epoch := max(e.own.epoch+1, uint64(max(e.wall.Unix(), 1)))
-	if en := e.entries[e.cfg.Self.slot()]; en != nil {
-		epoch = max(epoch, en.manifest.Epoch()+1)
+	if s := e.sets[e.own.owner]; s != nil {
+		epoch = max(epoch, s.first().Epoch()+1)
 	}
 	e.setEpoch(epoch)
 }
@@ -53,209 +59,271 @@ func (e *Engine) setEpoch(epoch uint64) {
 	e.out.Durable = append(e.out.Durable, Op{Bucket: bucketMeta, Key: metaEpoch, Value: putNumber(epoch)})
 }
 
+// setOwn publishes the items of this node or of a directory.
 func (e *Engine) setOwn(ev Own) {
-	e.own.items, e.own.leaving, e.own.published = ev.Items, ev.Leaving, true
-	e.publish()
+	if err := CheckOwn(ev.Items); err != nil {
+		e.note("own", fmt.Sprintf("the items of this node cannot be published: %v", err))
+		return
+	}
+	p := &e.own.publication
+	name := e.cfg.Name
+	if ev.Owner == (NodeID{}) || ev.Owner == e.cfg.Self {
+		e.own.published = true
+	} else {
+		if p = e.published[ev.Owner]; p == nil {
+			p = &publication{owner: owner{ev.Owner, true}}
+			e.published[ev.Owner] = p
+		}
+		name = ev.Name
+	}
+	p.replace(ev.Items)
+	if p.name != name || p.detail != ev.Detail || p.leaving != ev.Leaving {
+		p.name, p.detail, p.leaving = name, ev.Detail, ev.Leaving
+		p.changed = append(p.changed, 0) // the first shard holds these fields
+	}
+	if s := e.sets[p.owner]; p.owner.directory && s != nil && e.sameItems(p, s) {
+		p.changed = nil // another node may have published them
+		return
+	}
+	e.publish(p)
 }
 
-// publish creates a manifest of this node's items.
-func (e *Engine) publish() {
-	if e.own.cloned {
+// replace replaces the items. It hashes only new keys and bodies.
+func (p *publication) replace(items []OwnItem) {
+	if p.items == nil {
+		p.items = make(map[Key]*ownItem, len(items))
+	}
+	p.generation++
+	for _, i := range items {
+		old := p.items[i.Key]
+		if old == nil {
+			old = &ownItem{keyHash: i.Key.hash()}
+			p.items[i.Key] = old
+		} else if bytes.Equal(old.body, i.Body) {
+			old.generation = p.generation
+			continue
+		}
+		old.body, old.hash, old.generation = i.Body, HashBody(i.Body), p.generation
+		p.changed = append(p.changed, old.keyHash)
+	}
+	maps.DeleteFunc(p.items, func(_ Key, i *ownItem) bool {
+		if i.generation != p.generation {
+			p.changed = append(p.changed, i.keyHash)
+		}
+		return i.generation != p.generation
+	})
+}
+
+// publish creates manifests of the shards that have changed. If the number of shards has changed,
+// or this start has not written the set in force, it creates a whole set with a new epoch.
+func (e *Engine) publish(p *publication) {
+	if !p.owner.directory && e.own.cloned {
 		e.count("refused: own manifest of a cloned node")
 		return
 	}
-	if e.own.seq++; e.own.seq >= 1<<sequenceBits {
-		e.setEpoch(e.own.epoch + 1)
-		e.own.seq = 1
+	current := e.sets[p.owner]
+	count := 1
+	if current != nil {
+		count = len(current.shards)
 	}
-	m := Manifest{Node: e.cfg.Self, Name: e.cfg.Name, Order: makeOrder(e.own.epoch, e.own.seq), Leaving: e.own.leaving}
-	bodies := map[BodyHash][]byte{}
-	for _, i := range e.own.items {
-		h := HashBody(i.Body)
-		bodies[h] = i.Body
-		m.Entries = append(m.Entries, Entry{i.Key, h})
+	count = e.shardsOf(p, count)
+	dirty := make([]bool, count)
+	for _, h := range p.changed {
+		dirty[h&uint64(count-1)] = true
 	}
-	sealed, err := m.seal()
+	if current == nil || current.first().Epoch() != p.epoch || len(current.shards) != count ||
+		p.seq+uint64(count) >= 1<<sequenceBits-1 {
+		e.nextEpoch(p, current)
+		for i := range dirty {
+			dirty[i] = true
+		}
+	}
+	list, bodies, err := e.sealShards(p, dirty)
 	if err != nil {
 		e.note("own", fmt.Sprintf("the items of this node cannot be published: %v", err))
 		return
 	}
-	e.setManifest(e.entries[e.cfg.Self.slot()], sealed, bodies)
-	e.news = append(e.news, news{slot: e.cfg.Self.slot()})
-}
-
-// CheckOwn returns an error if items exceed a limit of Own events.
-func CheckOwn(items []OwnItem) error {
-	m := Manifest{Node: NodeID{1}, Order: 1}
-	for _, i := range items {
-		if len(i.Body) > MaxBody {
-			return fmt.Errorf("%s has %d bytes, at most %d are allowed", i.Key, len(i.Body), MaxBody)
-		}
-		m.Entries = append(m.Entries, Entry{i.Key, HashBody(i.Body)})
-	}
-	_, err := m.seal()
-	return err
-}
-
-// receiveManifests stores the manifests and bodies of a message.
-func (e *Engine) receiveManifests(m *message) {
-	for _, x := range m.Manifests {
-		e.receiveManifest(x, m)
-	}
-	if len(m.Bodies) == 0 || len(e.pending) == 0 {
+	p.changed = nil
+	if len(list) == 0 {
 		return
 	}
-	bodies := map[BodyHash][]byte{}
-	for _, b := range m.Bodies {
-		bodies[HashBody(b)] = b
-	}
-	for _, slot := range sortedSlots(e.pending) {
-		p := e.pending[slot]
-		for _, x := range p.manifest.Entries {
-			if b, ok := bodies[x.Hash]; ok && p.bodies[x.Hash] == nil && e.pendingBytes()+len(b) <= maxPendingBytes {
-				p.bodies[x.Hash] = append(make([]byte, 0, len(b)), b...)
-				p.size += len(b)
-			}
-		}
-		e.advance(slot, p, p.from == m.From)
+	e.setManifests(list, bodies)
+	for _, m := range list {
+		e.news = append(e.news, news{slot: m.slot()})
 	}
 }
 
-func (e *Engine) pendingBytes() (n int) {
-	for _, p := range e.pending {
-		n += p.size
+// nextEpoch selects an epoch above that of the set in force.
+func (e *Engine) nextEpoch(p *publication, current *set) {
+	last := p.epoch
+	if current != nil {
+		last = max(last, current.first().Epoch())
+	}
+	switch {
+	case p.owner.directory:
+		// Two publishers rarely select the same epoch, even in the same second.
+		p.epoch, p.seq = max(last+1, uint64(max(e.poolTime().Unix(), 1))<<8)+uint64(e.cfg.Random(256)), 0
+	case current != nil && current.first().Epoch() >= p.epoch:
+		e.setEpoch(last + 1)
+	}
+}
+
+// sealShards creates the manifests of the dirty shards.
+func (e *Engine) sealShards(p *publication, dirty []bool) ([]*Manifest, map[BodyHash][]byte, error) {
+	shards := make([]Manifest, len(dirty))
+	bodies := map[BodyHash][]byte{}
+	for k, i := range p.items {
+		if at := i.keyHash & uint64(len(dirty)-1); dirty[at] {
+			shards[at].Entries = append(shards[at].Entries, Entry{k, i.hash})
+			bodies[i.hash] = i.body
+		}
+	}
+	var out []*Manifest
+	for i, m := range shards {
+		if !dirty[i] {
+			continue
+		}
+		p.seq++
+		m.Node, m.Directory, m.Order, m.Index, m.Shards = p.owner.id, p.owner.directory, makeOrder(p.epoch, p.seq), i,
+			len(dirty)
+		if i == 0 {
+			m.Name, m.Detail, m.Leaving = p.name, p.detail, p.leaving
+		}
+		sealed, err := m.seal()
+		if err != nil {
+			return nil, nil, err
+		}
+		out = append(out, sealed)
+	}
+	return out, bodies, nil
+}
+
+// shardsOf returns the number of shards of a publication. A shard has at most ShardItems items on
+// average, and fits into a manifest. The number decreases only if the shards would be small, so a
+// few items do not change it repeatedly.
+func (e *Engine) shardsOf(p *publication, current int) int {
+	if !p.owner.directory && e.legacyPeers() && p.fits(1) {
+		return 1
+	}
+	limit := e.cfg.Limits.ShardItems
+	n := 1
+	for n < maxShards && (len(p.items) > n*limit || !p.fits(n)) {
+		n *= 2
+	}
+	if n < current && len(p.items)*4 > current*limit {
+		return current
 	}
 	return n
 }
 
-func (e *Engine) receiveManifest(x *Manifest, m *message) {
-	h := x.head()
-	defer e.dropKnown(h.Slot)
-	if e.known(h) {
-		return
+// legacyPeers reports whether a live peer does not support shards.
+func (e *Engine) legacyPeers() bool {
+	return slices.ContainsFunc(e.alive, func(m string) bool { return e.peers[m].features&FeatureShards == 0 })
+}
+
+// fits reports whether each of n shards fits into a manifest.
+func (p *publication) fits(n int) bool {
+	sizes, counts := make([]int, n), make([]int, n)
+	for k, i := range p.items {
+		at := i.keyHash & uint64(n-1)
+		sizes[at] += len(k.Kind) + len(k.Mesh) + len(k.Name) + len(i.hash) + 16
+		counts[at]++
 	}
-	en := e.entries[h.Slot]
-	if en != nil && en.head.Order == h.Order && en.head.Digest != h.Digest {
-		e.note("cloned",
-			fmt.Sprintf("node %s published two manifests with the same order: two nodes use its identity, "+
-				"or its disk was restored", x.Node))
+	return slices.Max(sizes) < MaxManifest-1024 && slices.Max(counts) <= MaxManifestEntries
+}
+
+// sameItems reports whether the set in force lists exactly the items of a publication.
+func (e *Engine) sameItems(p *publication, s *set) bool {
+	f := s.first()
+	if f.Forgotten || f.Name != p.name || f.Detail != p.detail || f.Leaving != p.leaving {
+		return false
 	}
-	if x.Epoch() > uint64(max(e.poolTime().Unix(), 0))+futureEpoch {
-		e.refuse(h, "future") // no honest node reaches it, and no later epoch could replace it
-		return
-	}
-	if size := len(x.raw); en == nil && e.bytes+size > e.cfg.Limits.Bytes {
-		e.refuse(h, "store full")
-		return
-	}
-	if e.pending[h.Slot] == nil && len(e.pending) >= maxPending {
-		e.count("refused: too many manifests wait for bodies")
-		return
-	}
-	c, err := DecodeManifest(bytes.Clone(x.raw))
-	if err != nil {
-		return
-	}
-	p := &pending{manifest: c, bodies: map[BodyHash][]byte{}, from: m.From}
-	if old := e.pending[h.Slot]; old != nil {
-		p.bodies, p.size = old.bodies, old.size
-	}
-	e.pending[h.Slot] = p
-	for _, b := range m.Bodies {
-		if hash := HashBody(b); slices.ContainsFunc(c.Entries, func(x Entry) bool { return x.Hash == hash }) &&
-			p.bodies[hash] == nil {
-			p.bodies[hash] = append(make([]byte, 0, len(b)), b...)
-			p.size += len(b)
+	n := 0
+	for _, en := range s.shards {
+		n += len(en.manifest.Entries)
+		for _, x := range en.manifest.Entries {
+			if i := p.items[x.Key]; i == nil || i.hash != x.Hash {
+				return false
+			}
 		}
 	}
-	e.advance(h.Slot, p, true)
+	return n == len(p.items)
 }
 
-// advance accepts a manifest if all of its bodies are present, and requests missing ones otherwise.
-func (e *Engine) advance(slot Slot, p *pending, progress bool) {
-	if e.complete(p.manifest, p.bodies) {
-		delete(e.pending, slot)
-		e.acceptManifest(p)
-		return
+// CheckOwn returns an error if items exceed a limit of Own events.
+func CheckOwn(items []OwnItem) error {
+	if len(items) > MaxOwnItems {
+		return fmt.Errorf("%d items, at most %d of one node or directory are allowed", len(items), MaxOwnItems)
 	}
-	if !progress || p.until.After(e.now) && e.missingBodies(p, bodiesEach) == nil {
-		return
-	}
-	p.until = e.now.Add(pullSlow)
-	e.send(p.from, message{WantBody: e.missingBodies(p, bodiesEach)})
-}
-
-func (e *Engine) missingBodies(p *pending, limit int) (out []BodyHash) {
-	for _, x := range p.manifest.Entries {
-		if p.bodies[x.Hash] == nil && e.bodies[x.Hash] == nil && len(out) < limit && !slices.Contains(out, x.Hash) {
-			out = append(out, x.Hash)
+	seen, size := make(map[Key]bool, len(items)), 0
+	for _, i := range items {
+		if err := i.Key.Validate(); err != nil {
+			return err
 		}
-	}
-	return out
-}
-
-func (e *Engine) expirePending() {
-	for _, slot := range sortedSlots(e.pending) {
-		p := e.pending[slot]
-		if p.until.After(e.now) {
-			continue
+		if seen[i.Key] {
+			return fmt.Errorf("%s is listed twice", i.Key)
 		}
-		if p.tries++; p.tries >= pendingTries || e.peers[p.from] == nil {
-			delete(e.pending, slot) // the next comparison finds it again
-			e.count("manifest given up: no bodies")
-			continue
+		seen[i.Key] = true
+		if len(i.Body) > MaxBody {
+			return fmt.Errorf("%s has %d bytes, at most %d are allowed", i.Key, len(i.Body), MaxBody)
 		}
-		e.advance(slot, p, true)
+		size += len(i.Body)
 	}
+	if size > MaxOwnBytes {
+		return fmt.Errorf("%d items have %d bytes, at most %d of one node or directory are allowed", len(items), size,
+			MaxOwnBytes)
+	}
+	return nil
 }
 
-func (e *Engine) acceptManifest(p *pending) {
-	m := p.manifest
-	slot := m.Node.slot()
-	if e.bytes+p.size > e.cfg.Limits.Bytes {
-		e.refuse(m.head(), "store full")
-		return
+// receivedOwn handles a manifest of this node that this start has not written, and reports whether
+// it must not be accepted. It comes from an earlier start whose epoch was lost, so the epoch is
+// raised above it. If that happens repeatedly, another node uses this identity.
+func (e *Engine) receivedOwn(m *Manifest) bool {
+	if p := e.published[m.Node]; m.Directory && p != nil && p.epoch == m.Epoch() {
+		p.epoch = 0 // another node has published it with the same epoch
+		e.publish(p)
+		return true
 	}
-	e.setManifest(e.entries[slot], m, p.bodies)
-	e.news = append(e.news, news{slot, p.from})
-	if m.Node == e.cfg.Self {
-		e.receivedOwn(m)
+	if m.owner() != e.own.owner || m.Epoch() < e.own.epoch || e.own.cloned {
+		return false
 	}
-}
-
-// receivedOwn handles a manifest of this node that this start has not written. It comes from an
-// earlier start whose epoch was lost, so the epoch is raised above it. If that happens repeatedly,
-// another node uses this identity.
-func (e *Engine) receivedOwn(m *Manifest) {
 	switch {
 	case !e.own.published:
 		e.setEpoch(m.Epoch() + 1)
+		return false
 	case e.own.adopted < maxAdopted:
 		e.own.adopted++
 		e.setEpoch(m.Epoch() + 1)
 		e.note("epoch",
 			"peers have a later state of this node than its disk: the disk was restored, or two nodes use its identity")
-		e.publish()
-	case !e.own.cloned:
-		e.own.cloned = true
-		e.note("cloned", "another node uses the identity of this node; remove the identity of one of them, "+
-			"so it gets a new one, and restart it")
+		e.publish(&e.own.publication)
+		return true
 	}
+	e.own.cloned = true
+	e.note("cloned", "another node uses the identity of this node; remove the identity of one of them, "+
+		"so it gets a new one, and restart it")
+	return false
 }
 
-// forget marks a node as permanently gone. The mark is a manifest that is identical on every node
-// that creates it, and greater than all manifests of the epoch.
+// forget marks a node or a directory as permanently gone. The mark is a manifest that is identical
+// on every node that creates it, and greater than all manifests of the epoch.
 func (e *Engine) forget(n NodeID, why string) {
-	en := e.entries[n.slot()]
-	if en == nil || en.manifest.Forgotten || n == e.cfg.Self {
+	s, what := e.sets[owner{id: n}], "node"
+	if s == nil {
+		s, what = e.sets[owner{n, true}], "directory"
+		delete(e.published, n)
+	}
+	if s == nil || s.first().Forgotten || n == e.cfg.Self {
 		return
 	}
-	m, err := Manifest{Node: n, Name: en.manifest.Name, Order: makeOrder(en.manifest.Epoch(), 1<<sequenceBits-1),
-		Forgotten: true}.seal()
+	f := s.first()
+	m, err := Manifest{Node: n, Name: f.Name, Order: makeOrder(f.Epoch(), 1<<sequenceBits-1), Forgotten: true,
+		Directory: f.Directory}.seal()
 	if err != nil {
 		return
 	}
-	e.note("forgotten", fmt.Sprintf("node %s was forgotten: %s", n, why))
-	e.setManifest(en, m, nil)
-	e.news = append(e.news, news{slot: n.slot()})
+	e.note("forgotten", fmt.Sprintf("%s %s was forgotten: %s", what, n, why))
+	e.setManifests([]*Manifest{m}, nil)
+	e.news = append(e.news, news{slot: m.slot()})
 }

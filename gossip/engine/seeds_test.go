@@ -36,7 +36,7 @@ var simKeys = []Key{{"A", "m", "1"}, {"A", "m", "2"}, {"B", "", "3"}}
 
 // world runs one seed: operations and faults, then a quiet period.
 func world(t testing.TB, seed uint64) (s *sim, ops int, err error) {
-	s = newSim(t, seed, 3, Limits{Horizon: 200 * time.Hour})
+	s = newSim(t, seed, 3, Limits{Horizon: 200 * time.Hour, ShardItems: 2})
 	s.nodes = s.nodes[:2+s.rng.IntN(2)]
 	if s.rng.IntN(3) == 0 {
 		for i := len(s.nodes); i < 5; i++ {
@@ -170,7 +170,7 @@ func (s *sim) write(n *simNode) {
 
 func (s *sim) own(n *simNode) {
 	n.items = []OwnItem{}
-	for i := range s.rng.IntN(4) {
+	for i := range s.rng.IntN(4) * (1 + s.rng.IntN(4)) {
 		size := []int{10, 10, 3000}[s.rng.IntN(3)]
 		n.items = append(n.items,
 			OwnItem{Key{"D", "m", fmt.Sprint(n.i, "-", i)}, []byte(strings.Repeat(fmt.Sprint(s.rng.IntN(10)), size))})
@@ -265,8 +265,8 @@ func (s *sim) verifyOwn(n *simNode) error {
 			return fmt.Errorf("node %d does not know the items of node %d", n.i, o.i)
 		}
 		var got, want []string
-		for _, x := range m.Entries {
-			got = append(got, x.Key.Name+string(n.engine.Body(x.Hash)))
+		for _, x := range n.engine.Items(m) {
+			got = append(got, x.Key.Name+string(x.Body))
 		}
 		for _, x := range o.items {
 			want = append(want, x.Key.Name+string(x.Body))

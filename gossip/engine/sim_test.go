@@ -303,7 +303,7 @@ func (s *sim) meet(n, o *simNode) {
 			s.step(n, PeerDown{old})
 		}
 		n.view[o.i] = o.member()
-		s.step(n, PeerUp{o.member(), o.id})
+		s.step(n, PeerUp{o.member(), o.id, Features})
 	}
 }
 

@@ -17,6 +17,8 @@ type peer struct {
 	bucket bucket        // limits unsolicited entries
 	pulls  int           // pending requests
 
+	features uint64
+
 	synced time.Time // start of the last comparison
 	roots  [2]Digest // local root and its root at that time
 	tries  int       // comparisons with these roots
@@ -45,7 +47,7 @@ func (e *Engine) peerUp(ev PeerUp) {
 		e.alive = append(e.alive, ev.Member)
 		e.live.memberUp(ev.Node, e.now)
 	}
-	p.node = ev.Node
+	p.node, p.features = ev.Node, ev.Features
 	p.roots, p.tries, p.synced = [2]Digest{}, 0, time.Time{}
 	if e.now.Sub(e.agreedAt) > 10*time.Second {
 		// This node has just joined, or was disconnected. The first peers may not know it yet and not

@@ -17,13 +17,15 @@ type decision struct {
 	on      *store.Snapshot
 	batch   store.Batch
 	changes []api.Change // one per operation of the batch
+	// publication is that of the options; may be nil.
+	publication func(id string) api.Publication
 }
 
 // decide determines the effect of a write on the current content of the store, or why it is
 // refused.
 func (w *Writer) decide(q *Request) (*decision, *api.Error) {
 	d := &decision{on: w.Store.Snapshot(), batch: store.Batch{Source: store.Source{Kind: store.SourceAPI},
-		Author: q.Author, Durable: true}}
+		Author: q.Author, Durable: true}, publication: w.Publication}
 	for _, k := range q.Delete {
 		if e := d.remove(q, k); e != nil {
 			return nil, e
@@ -47,7 +49,7 @@ func (d *decision) remove(q *Request, k resource.Key) *api.Error {
 	op := store.Op{Delete: k}
 	if ok {
 		if !rec.Source.Operators() {
-			return conflict([]store.Conflict{{Key: k, Owner: rec.Source, Wanted: d.batch.Source}})
+			return d.conflict([]store.Conflict{{Key: k, Owner: rec.Source, Wanted: d.batch.Source}})
 		}
 		op.IfRevision = &rec.Revision
 	}
@@ -108,7 +110,7 @@ func (d *decision) put(q *Request) *api.Error {
 		d.changes = append(d.changes, c)
 	}
 	if len(conflicts) > 0 {
-		return conflict(conflicts)
+		return d.conflict(conflicts)
 	}
 	return nil
 }
@@ -165,7 +167,12 @@ func MeshExists(snap *store.Snapshot, mesh string) *api.Error {
 }
 
 // conflict returns the error for a write of resources that a file, an Envoy, or another node owns.
-func conflict(cs []store.Conflict) *api.Error {
+func (d *decision) conflict(cs []store.Conflict) *api.Error {
+	for i := range cs {
+		if c := &cs[i]; c.Owner.Kind == store.SourcePublished && d.publication != nil {
+			c.Commit = d.publication(c.Owner.Detail).Commit
+		}
+	}
 	e := api.NewError(api.StatusConflict, api.ProblemOwned, "Owned by another source", "%s", cs[0].String())
 	for _, c := range cs {
 		e.InvalidParameters = append(e.InvalidParameters, api.InvalidParameter{Field: c.Key.String(), Reason: c.String()})

@@ -33,9 +33,11 @@ type Options struct {
 	Spare  func() bool // reports whether there is memory to cache checks; nil: yes
 	// Auditable returns why a change cannot be logged; then the change is refused. Nil: no audit log.
 	Auditable func() error
-	Rendered  generate.RenderCache
-	Comparing chan struct{} // one slot: held during a comparison
-	Log       *slog.Logger
+	// Publication returns the published version of a directory; nil: unknown.
+	Publication func(id string) api.Publication
+	Rendered    generate.RenderCache
+	Comparing   chan struct{} // one slot: held during a comparison
+	Log         *slog.Logger
 }
 
 // Writer decides writes. It is safe for concurrent use.

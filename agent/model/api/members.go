@@ -120,3 +120,10 @@ type RestoreConflict struct {
 	ID     string `json:"id"`
 	DryRun bool   `json:"dryRun,omitempty"`
 }
+
+// Publication is the published version of a directory. It is not part of the API.
+type Publication struct {
+	Node   string // name of the node that published it
+	Commit string // "" if unknown
+	Author string // of the commit; "" if unknown
+}

@@ -49,6 +49,7 @@ type Meta struct {
 	ETag     string    `json:"etag"` // for If-Match
 	Source   string    `json:"source"`
 	Author   string    `json:"author,omitempty"`
+	Commit   string    `json:"commit,omitempty"` // of the published directory that contains it
 	Created  time.Time `json:"created"`
 	Modified time.Time `json:"modified"`
 }

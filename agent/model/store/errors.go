@@ -20,6 +20,7 @@ type Conflict struct {
 	Key    resource.Key
 	Owner  Source // whose it is
 	Wanted Source // source of the rejected change
+	Commit string // of a published directory that owns it; "" if unknown
 }
 
 // String names both sources and the remedy.
@@ -34,6 +35,11 @@ func (c Conflict) String() string {
 		remedy = "delete it over the API first, or rename one of the two"
 	case c.Owner.Kind == SourcePeer:
 		remedy = "change it on the node " + c.Owner.Detail + ", or rename one of the two"
+	case c.Owner.Kind == SourcePublished:
+		remedy = "change it in the files of the directory " + c.Owner.Detail
+		if c.Commit != "" {
+			remedy += ", which is published at commit " + c.Commit
+		}
 	case c.Owner.Kind == SourceEnvoy:
 		remedy = "stop the Envoy that sends it in its node metadata, or rename one of the two"
 	default:

@@ -8,6 +8,8 @@ const (
 	// Sources of other nodes.
 	SourceGossip = "gossip" // written by operators on another node; Detail: its name
 	SourcePeer   = "peer"   // owned by another node; Detail: its name
+	// SourcePublished is a directory that a node of the pool publishes. Detail: its ID
+	SourcePublished = "published"
 )
 
 // Source is the origin of a resource. Two sources are equal if both fields are.
@@ -31,15 +33,18 @@ func (s Source) String() string {
 // all files, so a resource can move from one file to another without a deletion in between.
 //
 // Operators may change their resources on any node. Resources of this node take precedence over
-// those that other nodes claim, and files over resources that operators wrote elsewhere.
+// those that other nodes claim, and files over resources that operators wrote elsewhere. Files take
+// precedence over published directories, but those of a directory yield to its published version.
 func (s Source) yieldsTo(o Source) bool {
 	switch s.Kind {
 	case SourceFile:
-		return o.Kind == SourceFile
+		return o.Kind == SourceFile || o.Kind == SourcePublished
 	case SourceAPI:
 		return o.Kind == SourceAPI || o.Kind == SourceGossip
 	case SourceGossip:
 		return o.Kind == SourceAPI || o.Kind == SourceGossip || o.Kind == SourceFile
+	case SourcePublished:
+		return o.Kind == SourcePublished || o.Kind == SourceFile
 	case SourcePeer:
 		return o.Kind == SourcePeer || o.Kind == SourceFile || o.Kind == SourceEnvoy
 	}

@@ -69,7 +69,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) *api.Error {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	doc, e := document(rec, meta)
+	doc, e := s.document(rec, meta)
 	if e != nil {
 		return e
 	}
@@ -104,7 +104,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) *api.Error {
 	out := api.List{Total: len(all), Items: []json.RawMessage{}}
 	for _, res := range all[min(offset, len(all)):min(offset+size, len(all))] {
 		rec, _ := snap.Get(res.Key)
-		doc, e := document(rec, meta)
+		doc, e := s.document(rec, meta)
 		if e != nil {
 			return e
 		}
@@ -123,7 +123,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) *api.Error {
 }
 
 // document returns a record as an [api.Item], or as its universal form with Kuma's two times.
-func document(rec store.Record, meta bool) (json.RawMessage, *api.Error) {
+func (s *Server) document(rec store.Record, meta bool) (json.RawMessage, *api.Error) {
 	doc, err := resource.Shown(rec.Resource)
 	if err != nil {
 		return nil, encodeFailed(rec.Key, err)
@@ -133,7 +133,7 @@ func document(rec store.Record, meta bool) (json.RawMessage, *api.Error) {
 			rec.Created.UTC().Format(time.RFC3339), rec.Modified.UTC().Format(time.RFC3339))
 		return append([]byte(times), strings.TrimPrefix(string(doc), "{")...), nil
 	}
-	out, err := json.Marshal(api.Item{Meta: metaOf(rec), Resource: doc})
+	out, err := json.Marshal(api.Item{Meta: s.metaOf(rec), Resource: doc})
 	if err != nil {
 		return nil, encodeFailed(rec.Key, err)
 	}
@@ -145,9 +145,13 @@ func encodeFailed(k resource.Key, err error) *api.Error {
 		"%s cannot be encoded: %v", k, err)
 }
 
-func metaOf(rec store.Record) api.Meta {
-	return api.Meta{Revision: rec.Revision, ETag: etag(rec), Source: rec.Source.String(), Author: rec.Author,
+func (s *Server) metaOf(rec store.Record) api.Meta {
+	out := api.Meta{Revision: rec.Revision, ETag: etag(rec), Source: rec.Source.String(), Author: rec.Author,
 		Created: rec.Created, Modified: rec.Modified}
+	if rec.Source.Kind == store.SourcePublished && s.opts.Publication != nil {
+		out.Commit = s.opts.Publication(rec.Source.Detail).Commit
+	}
+	return out
 }
 
 // etag returns the revision and the start of the content hash. If the state file is lost and

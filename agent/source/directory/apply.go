@@ -48,6 +48,9 @@ func (s *Source) plan() []store.Op {
 	var ops []store.Op
 	for _, path := range slices.Sorted(maps.Keys(s.files)) {
 		f := s.files[path]
+		if s.publishedAs(path) != "" {
+			continue
+		}
 		before := f.conflicts
 		f.conflicts, f.active = nil, 0
 		src := store.Source{Kind: store.SourceFile, Detail: path}
@@ -60,7 +63,7 @@ func (s *Source) plan() []store.Op {
 				continue
 			}
 			rec, ok := snap.Get(r.Key)
-			if ok && rec.Source.Kind != store.SourceFile {
+			if ok && rec.Source.Kind != store.SourceFile && rec.Source.Kind != store.SourcePublished {
 				s.conflict(f, before, r.Key, rec.Source)
 				continue
 			}
@@ -72,7 +75,7 @@ func (s *Source) plan() []store.Op {
 		}
 	}
 	for _, rec := range snap.BySource(store.SourceFile) {
-		if _, ok := holder[rec.Key]; !ok {
+		if _, ok := holder[rec.Key]; !ok && s.publishedAs(rec.Source.Detail) == "" {
 			ops = append(ops, store.Op{Delete: rec.Key, Source: rec.Source})
 		}
 	}

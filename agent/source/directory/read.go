@@ -137,7 +137,7 @@ func (s *Source) read(prev *fileState, budget int64) *fileState {
 	}
 	asBefore := f
 	started := s.o.Now()
-	data, sig, err := readStable(prev.path, s.role(prev.path) != "", min(s.o.FileBytes, budget))
+	data, sig, err := readStable(prev.path, s.confined(prev.path), min(s.o.FileBytes, budget))
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !f.link:
 		return nil
@@ -183,8 +183,8 @@ func readReason(err error, link bool, o Options) string {
 		return fmt.Sprintf("%v; a resource file may have at most %d bytes and all files together %d: split it or remove "+
 			"resources", err, o.FileBytes, o.TotalBytes)
 	case errors.Is(err, files.ErrLeadsOut):
-		return fmt.Sprintf("%v; the directory has a role, so links must be relative and stay inside it: put the "+
-			"content there", err)
+		return fmt.Sprintf("%v; the directory has a role or is published, so links must be relative and stay inside "+
+			"it: put the content there", err)
 	case errors.Is(err, syscall.ELOOP):
 		return "the symbolic links form a loop; remove the file or link it to a file"
 	case errors.Is(err, fs.ErrNotExist) && link:

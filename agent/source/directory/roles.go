@@ -42,10 +42,36 @@ func (s *Source) role(path string) string {
 	return ""
 }
 
-// admit returns the resources that the role of a file's directory allows, and a fault for each
+// confined reports whether symbolic links in a file's directory must stay inside: its writers may
+// have fewer rights than the agent, or its content leaves the node.
+func (s *Source) confined(path string) bool {
+	d := s.dirs[filepath.Dir(path)]
+	return d != nil && (d.Role != "" || d.Publish != "")
+}
+
+// admit returns the resources that a file's directory may contain, and a fault for each other one.
+func (s *Source) admit(path string, rs []*resource.Resource) (admitted []*resource.Resource, refused resource.Faults) {
+	if d := s.dirs[filepath.Dir(path)]; d != nil && d.Publish != "" && s.o.OfNode != nil {
+		for _, r := range rs {
+			if s.o.OfNode(r.Kind) {
+				refused = append(refused, resource.Fault{File: path, Resource: r.Key.String(), Reason: fmt.Sprintf(
+					"%s is refused: a %s belongs to the node that runs it and cannot be published. Move it to a directory "+
+						"without publish on that node", r.Key, r.Kind)})
+			} else {
+				admitted = append(admitted, r)
+			}
+		}
+		rs = admitted
+	}
+	admitted, denied := s.admitRole(path, rs)
+	return admitted, append(refused, denied...)
+}
+
+// admitRole returns the resources that the role of a file's directory allows, and a fault for each
 // other one. The role must allow both create and update, because the previous state determines
 // which of them a file does.
-func (s *Source) admit(path string, rs []*resource.Resource) (admitted []*resource.Resource, refused resource.Faults) {
+func (s *Source) admitRole(path string, rs []*resource.Resource) (admitted []*resource.Resource,
+	refused resource.Faults) {
 	role := s.role(path)
 	if role == "" {
 		return rs, nil

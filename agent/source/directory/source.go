@@ -26,6 +26,8 @@ type Dir struct {
 	Path string // absolute
 	// Role limits the allowed resources; "": no limit.
 	Role string
+	// Publish is the ID under which the pool owns the resources; "": they stay on this node.
+	Publish string
 }
 
 // Options configures a [Source]. Dirs, Registry, and Store are required.
@@ -37,6 +39,12 @@ type Options struct {
 	Store    *store.Store
 	Log      *slog.Logger     // nil: no logs
 	Now      func() time.Time // nil: time.Now
+	// OfNode reports whether resources of a kind belong to a node, so they cannot be published. Nil:
+	// no kind does.
+	OfNode func(kind string) bool
+	// InPool reports whether the pool has a version of a published directory. It must not block. Nil:
+	// it has none.
+	InPool func(id string) bool
 	// Scanned is called after every scan, of all or of single files, when its result is available. It
 	// must not block. Nil: not called.
 	Scanned func()
@@ -111,7 +119,8 @@ type Source struct {
 	begun    bool                  // a scan has completed before
 	wake     time.Time             // next end of a grace time, or zero
 
-	status atomic.Pointer[[]api.FileStatus]
+	status    atomic.Pointer[[]api.FileStatus]
+	published atomic.Pointer[[]Published] // without revisions
 }
 
 // New returns a source that knows the resources of files in the store, and has not read the
@@ -137,6 +146,7 @@ func New(o Options) *Source {
 		}
 	}
 	s.status.Store(&[]api.FileStatus{})
+	s.published.Store(&[]Published{})
 	return s
 }
 

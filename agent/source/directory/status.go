@@ -41,8 +41,9 @@ func (s *Source) logFaults(prev, f *fileState) {
 	}
 }
 
-// publish updates the result of Files. s.mu is held.
+// publish updates the results of Files and Published. s.mu is held.
 func (s *Source) publish() {
+	s.collect()
 	out := make([]api.FileStatus, 0, len(s.files)+1)
 	for _, path := range slices.Sorted(maps.Keys(s.dirs)) {
 		if d := s.dirs[path]; d.fault != nil {

@@ -215,8 +215,13 @@ func rowsOf(kind api.Kind, items []api.Item, own []column, states map[string]str
 		headers = append(headers, "STATE")
 	}
 	headers = append(headers, "SOURCE", "AGE")
+	commits := slices.ContainsFunc(items, func(it api.Item) bool { return it.Meta.Commit != "" })
 	if wide {
-		headers = append(headers, "REVISION", "AUTHOR", "LABELS")
+		headers = append(headers, "REVISION", "AUTHOR")
+		if commits {
+			headers = append(headers, "COMMIT")
+		}
+		headers = append(headers, "LABELS")
 	}
 	for _, it := range items {
 		d, err := readDocument(it)
@@ -240,7 +245,11 @@ func rowsOf(kind api.Kind, items []api.Item, own []column, states map[string]str
 		}
 		cells = append(cells, source, text.Age(it.Meta.Modified))
 		if wide {
-			cells = append(cells, fmt.Sprint(it.Meta.Revision), it.Meta.Author, text.Pairs(d.Labels))
+			cells = append(cells, fmt.Sprint(it.Meta.Revision), it.Meta.Author)
+			if commits {
+				cells = append(cells, it.Meta.Commit)
+			}
+			cells = append(cells, text.Pairs(d.Labels))
 		}
 		rows = append(rows, cells)
 	}

@@ -1,0 +1,391 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// set is the complete set of shards of an owner. Readers and the tree see only complete sets.
+type set struct{ shards []*entry }
+
+func (s *set) first() *Manifest { return s.shards[0].manifest }
+
+// pending is a manifest that waits for bodies, or for the other shards of its set.
+type pending struct {
+	manifest *Manifest
+	bodies   map[BodyHash][]byte
+	size     int
+	from     string
+	until    time.Time
+	tries    int
+	ready    bool       // has all bodies
+	asked    []BodyHash // by the last request
+}
+
+// Limits of manifests that wait.
+const (
+	maxPending      = 4096
+	maxPendingBytes = 128 << 20
+	bodiesEach      = 48 // per request; less than answerLimit
+	pendingTries    = 3
+	futureEpoch     = 366 * 24 * 3600 // seconds that an epoch may be ahead of the clock
+)
+
+// started returns the time at which the set of a manifest was created, in seconds since 1970.
+func (m *Manifest) started() uint64 {
+	if m.Directory {
+		return m.Epoch() >> 8
+	}
+	return m.Epoch()
+}
+
+// receiveManifests stores the manifests and bodies of a message.
+func (e *Engine) receiveManifests(m *message) {
+	for _, x := range m.Manifests {
+		e.receiveManifest(x, m)
+	}
+	if len(m.Bodies) == 0 || len(e.pending) == 0 {
+		return
+	}
+	bodies := map[BodyHash][]byte{}
+	for _, b := range m.Bodies {
+		bodies[HashBody(b)] = b
+	}
+	waiting := e.pendingBytes()
+	for _, slot := range sortedSlots(e.pending) {
+		p := e.pending[slot]
+		if p == nil || p.ready {
+			continue // accepted with an earlier one
+		}
+		for _, x := range p.manifest.Entries {
+			if b, ok := bodies[x.Hash]; ok && p.bodies[x.Hash] == nil && waiting+len(b) <= maxPendingBytes {
+				p.bodies[x.Hash] = append(make([]byte, 0, len(b)), b...)
+				p.size += len(b)
+				waiting += len(b)
+			}
+		}
+		e.advance(p, false)
+	}
+}
+
+func (e *Engine) pendingBytes() (n int) {
+	for _, p := range e.pending {
+		n += p.size
+	}
+	return n
+}
+
+func (e *Engine) receiveManifest(x *Manifest, m *message) {
+	h := x.head()
+	defer e.dropKnown(h.Slot)
+	if e.known(h) {
+		return
+	}
+	en := e.entries[h.Slot]
+	if en != nil && en.head.Order == h.Order && en.head.Digest != h.Digest && !x.Directory {
+		e.note("cloned",
+			fmt.Sprintf("node %s published two manifests with the same order: two nodes use its identity, "+
+				"or its disk was restored", x.Node))
+	}
+	if x.started() > uint64(max(e.poolTime().Unix(), 0))+futureEpoch {
+		e.refuse(h, "future") // no honest node reaches it, and no later epoch could replace it
+		return
+	}
+	if e.stale(x) {
+		e.refuse(h, "shard of an earlier set")
+		return
+	}
+	if size := len(x.raw); en == nil && e.bytes+size > e.cfg.Limits.Bytes {
+		e.refuse(h, "store full")
+		return
+	}
+	if e.pending[h.Slot] == nil && len(e.pending) >= maxPending {
+		e.count("refused: too many manifests wait")
+		return
+	}
+	if e.receivedOwn(x) {
+		return
+	}
+	c, err := DecodeManifest(bytes.Clone(x.raw))
+	if err != nil {
+		return
+	}
+	p := &pending{manifest: c, bodies: map[BodyHash][]byte{}, from: m.From}
+	if old := e.pending[h.Slot]; old != nil {
+		p.bodies, p.size = old.bodies, old.size
+	}
+	e.setPending(p)
+	for _, b := range m.Bodies {
+		if hash := HashBody(b); slices.ContainsFunc(c.Entries, func(x Entry) bool { return x.Hash == hash }) &&
+			p.bodies[hash] == nil {
+			p.bodies[hash] = append(make([]byte, 0, len(b)), b...)
+			p.size += len(b)
+		}
+	}
+	p.until = e.now.Add(pullSlow)
+	e.advance(p, false)
+}
+
+func (e *Engine) setPending(p *pending) {
+	m := p.manifest
+	e.pending[m.slot()] = p
+	if e.staged[m.owner()] == nil {
+		e.staged[m.owner()] = map[int]*pending{}
+	}
+	e.staged[m.owner()][m.Index] = p
+}
+
+func (e *Engine) dropPending(p *pending) {
+	m := p.manifest
+	delete(e.pending, m.slot())
+	delete(e.staged[m.owner()], m.Index)
+	if len(e.staged[m.owner()]) == 0 {
+		delete(e.staged, m.owner())
+	}
+}
+
+// stale reports whether a manifest belongs to an earlier set than the one in force.
+func (e *Engine) stale(m *Manifest) bool {
+	s := e.sets[m.owner()]
+	if s == nil {
+		return false
+	}
+	f := s.first()
+	return m.Epoch() < f.Epoch() || m.Epoch() == f.Epoch() && m.Index > 0 && f.Forgotten
+}
+
+// advance accepts a manifest if all of its bodies are present, and all other shards if it starts a
+// new set. Otherwise it requests missing bodies, if the last request has been answered or expired.
+func (e *Engine) advance(p *pending, expired bool) {
+	if p.ready = e.complete(p.manifest, p.bodies); p.ready {
+		if list := e.readySet(p); list != nil {
+			e.acceptSet(list)
+		}
+		return
+	}
+	if !expired &&
+		slices.ContainsFunc(p.asked, func(h BodyHash) bool { return p.bodies[h] == nil && e.bodies[h] == nil }) {
+		return
+	}
+	p.asked, p.until = e.missingBodies(p, bodiesEach), e.now.Add(pullSlow)
+	e.send(p.from, message{WantBody: p.asked, Stream: expired})
+}
+
+// readySet returns the manifests that can be accepted with p: only p if it changes the set in
+// force, or all shards of the new set, or nil if some are missing.
+func (e *Engine) readySet(p *pending) (out []*pending) {
+	m := p.manifest
+	if s := e.sets[m.owner()]; s != nil && m.Epoch() == s.first().Epoch() &&
+		(m.Shards == s.first().Shards || m.Forgotten) {
+		return []*pending{p}
+	}
+	staged := e.staged[m.owner()]
+	f := staged[0]
+	if f == nil || len(staged) < f.manifest.Shards {
+		return nil
+	}
+	for i := range f.manifest.Shards {
+		q := staged[i]
+		if q == nil || !q.ready || q.manifest.Epoch() != f.manifest.Epoch() || q.manifest.Shards != f.manifest.Shards {
+			return nil
+		}
+		out = append(out, q)
+	}
+	for _, q := range out { // a stored body may have been dropped in the meantime
+		if q.ready = e.complete(q.manifest, q.bodies); !q.ready {
+			return nil
+		}
+	}
+	return out
+}
+
+func (e *Engine) missingBodies(p *pending, limit int) (out []BodyHash) {
+	for _, x := range p.manifest.Entries {
+		if p.bodies[x.Hash] == nil && e.bodies[x.Hash] == nil && len(out) < limit && !slices.Contains(out, x.Hash) {
+			out = append(out, x.Hash)
+		}
+	}
+	return out
+}
+
+// missingShards returns the slots that a set waits for. Only its lowest shard reports them.
+func (e *Engine) missingShards(m *Manifest) (out []Slot) {
+	staged := e.staged[m.owner()]
+	if m.Index > slices.Min(slices.Collect(maps.Keys(staged))) {
+		return nil
+	}
+	if m.Index > 0 {
+		return []Slot{m.owner().slot(0)}
+	}
+	for i := range m.Shards {
+		if q := staged[i]; (q == nil || q.manifest.Epoch() != m.Epoch()) && len(out) < pullSlots {
+			out = append(out, m.owner().slot(i))
+		}
+	}
+	return out
+}
+
+func (e *Engine) expirePending() {
+	for _, slot := range sortedSlots(e.pending) {
+		p := e.pending[slot]
+		if p == nil || p.until.After(e.now) {
+			continue
+		}
+		if p.tries++; p.tries >= pendingTries || e.peers[p.from] == nil {
+			e.dropPending(p) // the next comparison finds it again
+			e.count("manifest given up: no bodies or shards")
+			continue
+		}
+		e.advance(p, true)
+		if e.pending[slot] == p && p.ready {
+			p.until = e.now.Add(pullSlow)
+			if missing := e.missingShards(p.manifest); len(missing) > 0 {
+				e.send(p.from, message{Want: missing, Stream: true})
+			}
+		}
+	}
+}
+
+func (e *Engine) acceptSet(list []*pending) {
+	size, manifests, bodies := 0, []*Manifest(nil), map[BodyHash][]byte{}
+	for _, p := range list {
+		e.dropPending(p)
+		size += p.size
+		manifests = append(manifests, p.manifest)
+		maps.Copy(bodies, p.bodies)
+	}
+	if e.bytes+size > e.cfg.Limits.Bytes {
+		for _, m := range manifests {
+			e.refuse(m.head(), "store full")
+		}
+		return
+	}
+	e.setManifests(manifests, bodies)
+	for _, p := range list {
+		e.news = append(e.news, news{p.manifest.slot(), p.from})
+	}
+	o := manifests[0].owner()
+	for _, i := range slices.Sorted(maps.Keys(e.staged[o])) {
+		if p := e.staged[o][i]; e.stale(p.manifest) {
+			e.dropPending(p)
+		}
+	}
+}
+
+// setManifests replaces shards of an owner, and drops those above the number of shards. All bodies
+// must be in bodies or stored.
+func (e *Engine) setManifests(list []*Manifest, bodies map[BodyHash][]byte) {
+	for _, m := range list {
+		e.useBodies(m, bodies)
+	}
+	o := list[0].owner()
+	s := e.sets[o]
+	if s == nil {
+		s = &set{}
+		e.sets[o] = s
+	}
+	for _, m := range list {
+		s.shards = append(s.shards, make([]*entry, max(m.Index+1-len(s.shards), 0))...)
+		if old := s.shards[m.Index]; old != nil {
+			e.removeManifest(old)
+		}
+		en := &entry{head: m.head(), manifest: m}
+		s.shards[m.Index] = en
+		e.entries[en.head.Slot] = en
+		e.tree.put(en.head)
+		e.bytes += len(m.raw)
+		e.write(m.bucket(), string(en.head.Slot[:]), m.raw)
+	}
+	f := s.first()
+	for _, en := range s.shards[f.Shards:] {
+		e.removeManifest(en)
+		e.write(en.manifest.bucket(), string(en.head.Slot[:]), nil)
+	}
+	s.shards = s.shards[:f.Shards:f.Shards]
+	e.changed = e.now
+	e.out.Changed = append(e.out.Changed, Change{Node: o.id, Directory: o.directory})
+	if !o.directory {
+		e.live.setLeft(o.id, f.Leaving, f.Forgotten)
+	}
+}
+
+// useBodies stores the bodies of a manifest.
+func (e *Engine) useBodies(m *Manifest, bodies map[BodyHash][]byte) {
+	for _, x := range m.Entries {
+		b := e.bodies[x.Hash]
+		if b == nil {
+			b = &body{data: bodies[x.Hash]}
+			if b.data == nil {
+				b.data = []byte{} // nil would delete the stored value
+			}
+			e.bodies[x.Hash] = b
+			e.bytes += len(b.data)
+			e.write(bucketBodies, string(x.Hash[:]), b.data)
+		}
+		b.refs++
+	}
+}
+
+// removeManifest removes a manifest and bodies that no other one uses.
+func (e *Engine) removeManifest(en *entry) {
+	e.tree.drop(en.head)
+	delete(e.entries, en.head.Slot)
+	e.bytes -= len(en.manifest.raw)
+	for _, x := range en.manifest.Entries {
+		b := e.bodies[x.Hash]
+		if b.refs--; b.refs == 0 {
+			delete(e.bodies, x.Hash)
+			e.bytes -= len(b.data)
+			e.write(bucketBodies, string(x.Hash[:]), nil)
+		}
+	}
+}
+
+// dropOwner removes all manifests of an owner.
+func (e *Engine) dropOwner(o owner) {
+	for _, en := range e.sets[o].shards {
+		e.removeManifest(en)
+		e.write(en.manifest.bucket(), string(en.head.Slot[:]), nil)
+	}
+	delete(e.sets, o)
+	e.out.Changed = append(e.out.Changed, Change{Node: o.id, Directory: o.directory})
+}
+
+// loadManifests restores complete sets. Peers have the others too.
+func (e *Engine) loadManifests(list []*Manifest, bodies map[BodyHash][]byte) {
+	byOwner := map[owner][]*Manifest{}
+	var order []owner
+	for _, m := range list {
+		if byOwner[m.owner()] == nil {
+			order = append(order, m.owner())
+		}
+		byOwner[m.owner()] = append(byOwner[m.owner()], m)
+	}
+	for _, o := range order {
+		l := byOwner[o]
+		slices.SortFunc(l, func(a, b *Manifest) int { return cmp.Compare(a.Index, b.Index) })
+		f := l[0]
+		l = l[:min(f.Shards, len(l))]
+		whole := len(l) == f.Shards
+		for i, m := range l {
+			whole = whole && m.Index == i && m.Epoch() == f.Epoch() && m.Shards == f.Shards && e.complete(m, bodies)
+		}
+		if whole {
+			e.setManifests(l, bodies)
+		}
+	}
+}
+
+// complete reports whether all bodies of a manifest are present.
+func (e *Engine) complete(m *Manifest, bodies map[BodyHash][]byte) bool {
+	for _, x := range m.Entries {
+		if _, ok := bodies[x.Hash]; !ok && e.bodies[x.Hash] == nil {
+			return false
+		}
+	}
+	return true
+}
