@@ -26,7 +26,7 @@ func (a *Agent) readiness() []api.Check {
 		a.logsCheck(), a.resolver.Check()}, a.notes...)
 	out = append(out, a.interceptionCheck()...)
 	if a.peers != nil {
-		out = append(out, a.peers.Check())
+		out = append(out, a.peers.Checks()...)
 	}
 	if f := a.deps.LogFile; f != nil {
 		if err := f.Health(); err != nil {

@@ -22,9 +22,9 @@ type Member struct {
 	Version string    `json:"version"` // of its agent
 	Address string    `json:"address"`
 	State   string    `json:"state"` // [MemberAlive], [MemberDead], or [MemberLeft]
-	Since   time.Time `json:"since"`
+	Since   time.Time `json:"since"` // when State began, as seen by this node
 	Self    bool      `json:"self"`
-	InSync  bool      `json:"inSync"` // it had the resources of this node when it was last asked
+	InSync  bool      `json:"inSync"` // it has the resources of this node
 	Ahead   float64   `json:"ahead"`  // seconds by which its clock is ahead
 	// Revision identifies its resources when it was last asked: nodes with the same revision have
 	// the same resources. Lag is for how many seconds its resources have differed from those of
@@ -33,7 +33,32 @@ type Member struct {
 	Lag      float64 `json:"lag"`
 	// AgentLost says that only the agent of a dead node is down: dataplanes of the node respond.
 	AgentLost bool `json:"agentLost,omitempty"`
+	// Files compares its file resources with those of this node. It is absent for this node, and
+	// for a node that does not publish its file resources.
+	Files *MemberFiles `json:"files,omitempty"`
 }
+
+// MemberFiles are the differences between the file resources of two nodes. Dataplanes and other
+// resources that belong to a node are not compared.
+type MemberFiles struct {
+	Total int              `json:"total"`
+	Items []FileDifference `json:"items"` // the first 20, sorted by type, mesh, and name
+}
+
+// FileDifference is a resource in files that is not equal on two nodes.
+type FileDifference struct {
+	Type  string `json:"type"`
+	Mesh  string `json:"mesh,omitempty"`
+	Name  string `json:"name"`
+	State string `json:"state"` // [FileDiffers], [FileMissingHere], or [FileMissingThere]
+}
+
+// States of a [FileDifference].
+const (
+	FileDiffers      = "differs"
+	FileMissingHere  = "missingHere"
+	FileMissingThere = "missingThere"
+)
 
 // Members is the answer of /v1/members.
 type Members struct {

@@ -53,6 +53,7 @@ type Check struct {
 	Name     string `json:"name"`
 	OK       bool   `json:"ok"`
 	Degraded bool   `json:"degraded,omitempty"` // OK, but needs attention
+	Error    bool   `json:"error,omitempty"`    // degraded by an error that does not make the node unready
 	Reason   string `json:"reason,omitempty"`   // problem and remedy, or the good state
 }
 

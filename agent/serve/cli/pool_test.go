@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/host/keyring"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -77,4 +78,29 @@ func TestKeyring(t *testing.T) {
 	pool.keyring.File = "/other"
 	_, errs = output(t, socket, command.ExitOK, "keyring", "use", own[0], first)
 	agenttest.Contains(t, errs, "because the agent uses /other")
+}
+
+func (p *fakePool) Compared(context.Context) []api.Member { return p.members }
+
+// TestMembersScreen checks the columns about the state and the files of members.
+func TestMembersScreen(t *testing.T) {
+	since := time.Now().Add(-3 * time.Hour)
+	pool := &fakePool{members: []api.Member{{Name: "n", Self: true, State: "alive", Since: since, InSync: true},
+		{Name: "b", State: "alive", Since: since, InSync: true, Files: &api.MemberFiles{}},
+		{Name: "c", State: "dead", Since: since, Lag: 42, Files: &api.MemberFiles{Total: 2}}}}
+	socket := agenttest.API(t, func(o *httpapi.Options) {
+		o.Pool = pool
+		o.Ready = func() []api.Check {
+			return []api.Check{{Name: "pool-state", OK: true, Degraded: true, Error: true, Reason: "it differs"}}
+		}
+	})
+	out, _ := output(t, socket, command.ExitOK, "members")
+	agenttest.Contains(t, out, "NAME            STATE   SINCE   ZONE", "IN-SYNC       FILES      CLOCK",
+		"n (this node)   alive   3h ", "yes           -          0s", "b               alive   3h ",
+		"yes           same       0s",
+		"c               dead    3h ", "no, for 42s   2 differ   0s")
+	out, _ = output(t, socket, command.ExitNo, "status", "--exit-code")
+	agenttest.Contains(t, out, ": ready\n", "FAIL pool-state: it differs")
+	out, _ = output(t, socket, command.ExitNo, "check")
+	agenttest.Contains(t, out, "FAIL pool-state: it differs")
 }

@@ -15,6 +15,8 @@ import (
 // Pool is the gossip pool.
 type Pool interface {
 	status.Nodes
+	// Compared is Members, after it asked members that seem to differ. It may take seconds.
+	Compared(ctx context.Context) []api.Member
 	// Join contacts addresses. Leave removes this node from the pool.
 	Join(addrs []string) []api.Joined
 	Leave(ctx context.Context) error
@@ -29,10 +31,10 @@ type Pool interface {
 }
 
 // members is GET /v1/members.
-func (s *Server) members(w http.ResponseWriter, _ *http.Request) *api.Error {
+func (s *Server) members(w http.ResponseWriter, r *http.Request) *api.Error {
 	out := api.Members{Items: []api.Member{}}
 	if s.opts.Pool != nil {
-		out.Items = append(out.Items, s.opts.Pool.Members()...)
+		out.Items = append(out.Items, s.opts.Pool.Compared(r.Context())...)
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil

@@ -70,6 +70,7 @@ type Source struct {
 	own       [32]byte                                              // hash of the published items
 	trust     trust
 	reach     reach
+	files     fileDigests
 	published bool
 	ownErr    error
 	left      bool // left permanently
@@ -119,6 +120,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 	o.Store.Connect(s.node)
 	s.openTrust()
 	s.reach.open()
+	s.files.open()
 	s.watcher = s.node.Watch()
 	s.take(s.watcher.Take(), true)
 	return s, nil

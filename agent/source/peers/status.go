@@ -2,6 +2,7 @@ package peers
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,26 +17,64 @@ import (
 )
 
 // Members returns the nodes of the pool as seen by this node, sorted by name.
-func (s *Source) Members() []api.Member {
+func (s *Source) Members() []api.Member { return s.members(nil) }
+
+// members is Members. It reports the nodes in equal as in sync.
+func (s *Source) members(equal map[engine.NodeID]bool) []api.Member {
 	list := s.node.Members()
-	s.mu.Lock()
-	lost := s.agentLost()
-	now, since := s.o.Now(), maps.Clone(s.differs)
-	s.mu.Unlock()
 	own := revision(s.node.Stats().Root)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lost := s.agentLost()
+	now := s.o.Now()
 	out := make([]api.Member, len(list))
 	for i, m := range list {
-		out[i] = api.Member{Name: m.Name, ID: m.Node.String(), Zone: m.Zone, Version: m.Version, Address: m.Addr.String(),
+		x := &out[i]
+		*x = api.Member{Name: m.Name, ID: m.Node.String(), Zone: m.Zone, Version: m.Version, Address: m.Addr.String(),
 			State: m.State, Since: m.Since.UTC().Truncate(time.Second), Self: m.Self, InSync: m.Self || m.Agrees,
-			Ahead: m.Ahead.Seconds(), AgentLost: lost[m.Node] > 0, Revision: revision(m.Root)}
-		if m.Self {
-			out[i].Revision = own
-		}
-		if at := since[m.Node]; !at.IsZero() && !m.Self && !m.Agrees {
-			out[i].Lag = max(now.Sub(at), 0).Seconds()
+			Ahead: m.Ahead.Seconds(), AgentLost: lost[m.Node] > 0, Revision: revision(m.Root), Files: s.files.differs[m.Node]}
+		switch at := s.differs[m.Node]; {
+		case m.Self || equal[m.Node]:
+			x.Revision, x.InSync = own, true
+		case !at.IsZero() && !m.Agrees:
+			x.Lag = max(now.Sub(at), 0).Seconds()
 		}
 	}
 	return out
+}
+
+const (
+	compareTries = 3
+	comparePause = 50 * time.Millisecond // for changes on their way
+)
+
+// Compared is Members with the current state of the live members: it asks those whose last probe
+// response differs from the state of this node. It may take seconds.
+func (s *Source) Compared(ctx context.Context) []api.Member {
+	equal := map[engine.NodeID]bool{}
+	differing := slices.DeleteFunc(s.others(), func(m gossip.Member) bool { return m.Agrees })
+	for try := 0; len(differing) > 0 && try < compareTries; try++ {
+		if try > 0 {
+			select {
+			case <-time.After(comparePause):
+			case <-ctx.Done():
+			}
+		}
+		before := s.root()
+		replies := askAll[rootAnswer](ctx, s, askRoot, differing)
+		after := s.root()
+		differing = nil
+		for _, r := range replies {
+			switch {
+			case r.err != nil: // its last probe response is the best information
+			case r.got.Root == before || r.got.Root == after:
+				equal[r.member.Node] = true
+			default:
+				differing = append(differing, r.member)
+			}
+		}
+	}
+	return s.members(equal)
 }
 
 // revision returns a short form of a root for display, or "" if it is unknown.
@@ -65,24 +104,25 @@ func (s *Source) compare() {
 	s.differs = next
 }
 
-// maxSkew is the clock difference above which Check reports it.
+// maxSkew is the clock difference above which a check reports it.
 const maxSkew = 2 * time.Second
 
-// manyCAs is the number of nodes above which Check recommends a provided CA: each proxy receives
+// manyCAs is the number of nodes above which a check recommends a provided CA: each proxy receives
 // about 700 bytes for each node.
 const manyCAs = 100
 
-// Check reports the state of the pool. Missing peers never make the node unready.
-func (s *Source) Check() api.Check {
+// peersCheck reports the members of the pool and faults of this node.
+func (s *Source) peersCheck() api.Check {
 	out := api.Check{Name: "peers", OK: true}
-	alive, others := 1, 0
+	alive := 1
+	var dead []string
 	for _, m := range s.node.Members() {
 		switch {
 		case m.Self:
 		case m.State == gossip.StateAlive:
 			alive++
 		case m.State != gossip.StateLeft:
-			others++
+			dead = append(dead, cmp.Or(m.Name, m.Node.String()))
 		}
 	}
 	out.Reason = plural.Form(alive, "no other member is alive", "%d members are alive")
@@ -95,8 +135,8 @@ func (s *Source) Check() api.Check {
 	}
 	report(alive == 1 && len(s.o.Join) > 0,
 		"no address of gossip.join responds: check the network, the cluster name, and the keys")
-	report(others > 0, "%s; run nearside members to list them",
-		plural.Form(others, "1 member is unreachable", "%d members are unreachable"))
+	report(len(dead) > 0, "%s: %s; run nearside members to list them",
+		plural.Form(len(dead), "1 member is dead", "%d members are dead"), named(dead))
 	report(st.SaveError != "", "the state of the pool cannot be saved: %s", st.SaveError)
 	report(st.Cloned, "another node uses this node's ID: give one of the two another paths.state, without the file %s",
 		identityFile)
@@ -133,7 +173,7 @@ func (s *Source) Check() api.Check {
 		report(true, "untrusted authorities of other nodes: %d, the first is %s",
 			n, slices.Min(slices.Collect(maps.Values(s.trust.refused))))
 	}
-	if n := alive + others; n > manyCAs {
+	if n := alive + len(dead); n > manyCAs {
 		for _, r := range s.o.Store.Snapshot().Set().Kind("Mesh") {
 			m, ok := r.Spec.(*resource.Mesh)
 			if !ok {

@@ -87,6 +87,7 @@ func (s *Source) takeOwned(all []gossip.Owned, nodes map[engine.NodeID]bool, fir
 		if ok {
 			next = s.serving(&o)
 		}
+		s.takeFiles(id, o.Items)
 		for key := range s.peers[id] {
 			dirty[key] = true
 			if next[key] == nil {
@@ -209,7 +210,7 @@ func (s *Source) publishOwn() {
 		return
 	}
 	s.readOwn()
-	items := slices.Concat(s.trustItems(), s.reachOwn())
+	items := slices.Concat(s.trustItems(), s.reachOwn(), s.filesOwn())
 	for _, key := range slices.SortedFunc(maps.Keys(s.ownItems), resource.Key.Compare) {
 		items = append(items, s.ownItems[key])
 	}
@@ -232,11 +233,12 @@ func (s *Source) publishOwn() {
 func (s *Source) readOwn() {
 	snap := s.o.Store.Snapshot()
 	for _, key := range snap.Diff(s.local) {
+		rec, ok := snap.Get(key)
+		s.files.set(key, &rec)
 		if !ofNode(key.Kind) {
 			continue
 		}
 		delete(s.ownItems, key)
-		rec, ok := snap.Get(key)
 		if !ok || rec.Source.Kind == store.SourcePeer || rec.Source.Kind == store.SourceGossip {
 			continue
 		}

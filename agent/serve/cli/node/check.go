@@ -174,7 +174,7 @@ func checkReadiness(t *selfTest, s *api.Status) {
 		}
 		switch {
 		case c.Name == "resource-files", c.Name == "dns":
-		case !c.OK:
+		case !c.OK || c.Error:
 			t.add(checkFail, c.Name, hint, "%s", c.Reason)
 		case c.Degraded:
 			t.add(checkWarn, c.Name, hint, "%s", c.Reason)

@@ -94,13 +94,17 @@ func membersCommand(env *command.Env) *cobra.Command {
 		Use:   "members",
 		Short: "List the nodes of the gossip pool",
 		Long: `Lists the nodes of the gossip pool as this node's agent sees them. STATE is alive, dead, or left
-(the node announced that it leaves). REVISION identifies the resources that the node had when it was
-last asked, which happens every few seconds. Nodes with the same revision have the same resources.
-IN-SYNC is yes if the revision is that of this node. CLOCK is how far the node's clock is ahead of
-this one.
+(the node announced that it leaves), and SINCE is the age of this state. Nodes with the same
+REVISION have the same resources. IN-SYNC is yes if the node has the resources of this node: the
+agent asks each live node whose last known revision differs. CLOCK is how far the node's clock is
+ahead of this one.
+
+FILES compares the resources in files, which are not replicated, except Dataplanes and other
+resources that belong to a node. -o json names the first 20 differences of each node.
 
 The exit code is 1 if gossip.bind is empty, so that the agent is in no pool.`,
-		Example: "  nearside members\n  nearside members -o json | jq -r '.items[] | select(.state == \"dead\") | .name'",
+		Example: "  nearside members\n  nearside members -o json | jq -r '.items[] | select(.state == \"dead\") | .name'\n" +
+			"  nearside members -o json | jq '.items[] | {name, files}'",
 	}
 	format := command.OutputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

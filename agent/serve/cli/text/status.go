@@ -24,7 +24,7 @@ func fileFaults(s *api.Status) (n int) {
 // HasErrors reports whether the status has more than warnings.
 func HasErrors(s *api.Status) bool {
 	return fileFaults(s)+len(s.Store.Damaged) > 0 || s.Store.Error != "" ||
-		slices.ContainsFunc(s.Checks, func(c api.Check) bool { return !c.OK }) ||
+		slices.ContainsFunc(s.Checks, func(c api.Check) bool { return !c.OK || c.Error }) ||
 		slices.ContainsFunc(s.Problems, func(p api.Problem) bool { return p.Severity == api.SeverityError })
 }
 
@@ -38,7 +38,7 @@ func Status(w io.Writer, s *api.Status) {
 	for _, c := range s.Checks {
 		mark := "ok  "
 		switch {
-		case !c.OK:
+		case !c.OK || c.Error:
 			mark = "FAIL"
 		case c.Degraded:
 			mark = "WARN"
@@ -246,8 +246,17 @@ func Members(w io.Writer, x *api.Members) {
 		case m.Lag >= 1:
 			sync = "no, for " + seconds(m.Lag, time.Second)
 		}
-		return []string{name, state, m.Zone, m.Version, m.Address, m.Revision, sync, seconds(m.Ahead, time.Millisecond)}
-	}, "NAME", "STATE", "ZONE", "VERSION", "ADDRESS", "REVISION", "IN-SYNC", "CLOCK")
+		files := ""
+		switch {
+		case m.Files == nil:
+		case m.Files.Total == 0:
+			files = "same"
+		default:
+			files = plural.Form(m.Files.Total, "1 differs", "%d differ")
+		}
+		return []string{name, state, Age(m.Since), m.Zone, m.Version, m.Address, m.Revision, sync, files,
+			seconds(m.Ahead, time.Millisecond)}
+	}, "NAME", "STATE", "SINCE", "ZONE", "VERSION", "ADDRESS", "REVISION", "IN-SYNC", "FILES", "CLOCK")
 }
 
 // Conflicts writes resource versions that lost to a concurrent write.

@@ -1,0 +1,131 @@
+package agent_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+)
+
+// memberOf returns a node as an agent sees it.
+func memberOf(t *testing.T, r *agenttest.Running, name string) api.Member {
+	t.Helper()
+	got, err := r.Api().Members(t.Context())
+	agenttest.Do(t, err)
+	for _, m := range got.Items {
+		if m.Name == name {
+			return m
+		}
+	}
+	return api.Member{}
+}
+
+// poolCheck returns a check of an agent.
+func poolCheck(t *testing.T, r *agenttest.Running, name string) api.Check {
+	t.Helper()
+	s, err := r.Api().Status(t.Context())
+	agenttest.Do(t, err)
+	for _, c := range s.Checks {
+		if c.Name == name {
+			return c
+		}
+	}
+	return api.Check{}
+}
+
+// TestFilesThatDiffer checks that each node names the file resources that differ from those of
+// another node, and no others.
+func TestFilesThatDiffer(t *testing.T) {
+	t.Parallel()
+	start := func(name, join string, files map[string]string) (*agenttest.Running, string) {
+		dir := agenttest.ShortDir(t)
+		agenttest.Do(t, os.MkdirAll(filepath.Join(dir, "resources"), 0o755))
+		for file, text := range files {
+			agenttest.Write(t, filepath.Join(dir, "resources", file), text)
+		}
+		return pooled(t, dir, name, join), filepath.Join(dir, "resources")
+	}
+	const mesh = "type: Mesh\nname: default\n"
+	a, _ := start("a", "", map[string]string{"mesh.yaml": mesh, "slow.yaml": timeoutText("slow", "1s"),
+		"one.yaml": timeoutText("one", "1s"), "dp.yaml": agenttest.DataplaneText("default", "web", "10.0.0.1")})
+	b, dir := start("b", a.Addrs().Gossip.String(), map[string]string{"mesh.yaml": mesh,
+		"slow.yaml": timeoutText("slow", "2s"), "more.yaml": timeoutText("more", "1s")})
+	difference := func(name, state string) api.FileDifference {
+		return api.FileDifference{Type: "MeshTimeout", Mesh: "default", Name: name, State: state}
+	}
+	for _, x := range []struct {
+		on   *agenttest.Running
+		of   string
+		want []api.FileDifference
+		text string
+	}{
+		{a, "b", []api.FileDifference{difference("more", api.FileMissingHere), difference("one", api.FileMissingThere),
+			difference("slow", api.FileDiffers)}, "differ from those of node b: MeshTimeout/default/more (missing here), " +
+			"MeshTimeout/default/one (missing there), MeshTimeout/default/slow (differs);"},
+		{b, "a", []api.FileDifference{difference("more", api.FileMissingThere), difference("one", api.FileMissingHere),
+			difference("slow", api.FileDiffers)}, "differ from those of node a: MeshTimeout/default/more (missing there)"},
+	} {
+		agenttest.Eventually(t, "the differences are known on the node that is not "+x.of, func() bool {
+			f := memberOf(t, x.on, x.of).Files
+			if f == nil || f.Total != len(x.want) {
+				return false
+			}
+			for i, d := range f.Items {
+				if d != x.want[i] {
+					return false
+				}
+			}
+			return true
+		})
+		if c := poolCheck(t, x.on, "pool-files"); !c.OK || !c.Degraded || c.Error || !strings.Contains(c.Reason, x.text) {
+			t.Errorf("check: %+v", c)
+		}
+	}
+	agenttest.Write(t, filepath.Join(dir, "slow.yaml"), timeoutText("slow", "1s"))
+	agenttest.Write(t, filepath.Join(dir, "one.yaml"), timeoutText("one", "1s"))
+	agenttest.Do(t, os.Remove(filepath.Join(dir, "more.yaml")))
+	for _, x := range []*agenttest.Running{a, b} {
+		other := map[*agenttest.Running]string{a: "b", b: "a"}[x]
+		agenttest.Eventually(t, "the files are equal", func() bool {
+			f := memberOf(t, x, other).Files
+			return f != nil && f.Total == 0
+		})
+		if c := poolCheck(t, x, "pool-files"); c.Degraded || c.Reason != "1 other live node has equal resources in files" {
+			t.Errorf("check: %+v", c)
+		}
+	}
+}
+
+// TestMembersAreCompared checks that a list of members compares the present contents: right after a
+// change has arrived on another node, that node is in sync, although its last probe response is
+// older.
+func TestMembersAreCompared(t *testing.T) {
+	t.Parallel()
+	a := pooled(t, agenttest.ShortDir(t), "a", "")
+	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n")
+	b := pooled(t, agenttest.ShortDir(t), "b", a.Addrs().Gossip.String())
+	has(t, b, poolMesh, "gossip:a")
+	for _, idle := range []string{"20s", "30s", "40s", "50s"} {
+		agenttest.Apply(t, a.Agent, timeoutText("slow", idle))
+		agenttest.Eventually(t, "the change arrives", func() bool {
+			mine, _ := a.Store().Snapshot().Get(poolTimeout)
+			rec, ok := b.Store().Snapshot().Get(poolTimeout)
+			return ok && rec.Digest == mine.Digest
+		})
+		if m := memberOf(t, a, "b"); !m.InSync || m.Lag != 0 || m.Revision != memberOf(t, a, "a").Revision ||
+			m.Since.IsZero() {
+			t.Errorf("after %s: %+v", idle, m)
+		}
+	}
+	if c := poolCheck(t, a, "pool-state"); !c.OK || c.Degraded ||
+		c.Reason != "1 other live node has the resources of this node" {
+		t.Errorf("check: %+v", c)
+	}
+	agenttest.Do(t, b.Stop())
+	agenttest.Eventually(t, "the check names the dead node", func() bool {
+		return strings.Contains(checkOf(t, a), "1 member is dead: b")
+	})
+}
