@@ -191,6 +191,11 @@ func (e *Engine) expire() {
 	}
 }
 
+// foreign reports whether an entry belongs to another cluster. Earlier builds name none.
+func (e *Engine) foreign(cluster string) bool {
+	return cluster != "" && e.cfg.Cluster != "" && cluster != e.cfg.Cluster
+}
+
 // receiveRecords merges the records of a message.
 func (e *Engine) receiveRecords(m *message) {
 	agreed := time.Time{}
@@ -199,6 +204,11 @@ func (e *Engine) receiveRecords(m *message) {
 	}
 	for _, r := range m.Records {
 		slot := r.Key.slot()
+		if e.foreign(r.Cluster) {
+			e.refuse(r.head(), "other cluster")
+			e.dropKnown(slot)
+			continue
+		}
 		if e.admit(r.clone(), agreed) {
 			e.news = append(e.news, news{slot, m.From})
 		}

@@ -75,6 +75,8 @@ func (e *Engine) load(saved []Op) {
 			r := op.Record
 			if r == nil {
 				r, err = DecodeRecord(op.Value)
+			} else {
+				err = r.verify(op.Value)
 			}
 			if err == nil {
 				e.setRecord(nil, r)

@@ -9,10 +9,13 @@ import (
 // Config configures an engine. Self and Random are required.
 type Config struct {
 	Self   NodeID
-	Member string        // own member name; empty: MemberName with the epoch of this start
-	Name   string        // display name of the node
-	Random func(int) int // returns a number in [0, n)
-	Limits Limits        // zero values select the defaults
+	Member string // own member name; empty: MemberName with the epoch of this start
+	Name   string // display name of the node
+	// Cluster is part of the content of records and manifests, up to 64 bytes. Those of another
+	// cluster are refused. Empty: all are accepted.
+	Cluster string
+	Random  func(int) int // returns a number in [0, n)
+	Limits  Limits        // zero values select the defaults
 }
 
 // Limits bounds stored and accepted data. Zero values select the defaults in brackets.

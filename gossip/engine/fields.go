@@ -90,6 +90,14 @@ func (f field) text(to *string, limit int) error {
 	return err
 }
 
+// tag requires a text.
+func (f field) tag(want string) error {
+	if string(f.bytes) != want {
+		return fmt.Errorf("is %.40q, %q is required", f.bytes, want)
+	}
+	return nil
+}
+
 // hash stores a 16-byte value.
 func (f field) hash(to *[16]byte) error {
 	b, err := f.take(16)

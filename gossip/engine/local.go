@@ -53,7 +53,7 @@ func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
 			return nil, nil, fmt.Errorf("%w: %s is dated %s, in the future; a change would not take effect before that",
 				ErrClock, p.Key, parent.HLC.Time().UTC().Format(time.RFC3339))
 		}
-		r, err := Successor(poolTime, parent, p, Origin{e.cfg.Self, e.cfg.Name})
+		r, err := Successor(poolTime, parent, p, Origin{e.cfg.Self, e.cfg.Name, e.cfg.Cluster})
 		if err != nil {
 			return nil, nil, err
 		}

@@ -47,6 +47,7 @@ type Manifest struct {
 	Shards    int    // number of shards, at least 1
 	Directory bool   // the owner is a directory, not a node
 	Detail    string // of a directory, for display; only in the first shard
+	Cluster   string // cluster of the node that wrote the manifest; empty from earlier builds
 	Signature []byte // reserved; signatures are not implemented yet
 
 	raw    []byte
@@ -65,6 +66,8 @@ const (
 	manifestShards
 	manifestDirectory
 	manifestDetail
+	manifestDomain
+	manifestCluster
 )
 
 // Fields of an entry.
@@ -139,6 +142,7 @@ func (m Manifest) seal() (*Manifest, error) {
 	}
 	c = appendFlag(c, manifestDirectory, m.Directory)
 	c = appendText(c, manifestDetail, m.Detail)
+	c = appendCluster(c, manifestDomain, manifestTag, m.Cluster)
 	return DecodeManifest(appendBytes(appendBytes(nil, envelopeContent, c), envelopeSignature, m.Signature))
 }
 
@@ -190,6 +194,10 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 			m.Directory = n != 0
 		case manifestDetail:
 			return f.text(&m.Detail, MaxDetail)
+		case manifestDomain:
+			return f.tag(manifestTag)
+		case manifestCluster:
+			return f.text(&m.Cluster, maxCluster)
 		}
 		return err
 	})

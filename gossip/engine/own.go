@@ -186,6 +186,7 @@ func (e *Engine) sealShards(p *publication, dirty []bool) ([]*Manifest, map[Body
 		p.seq++
 		m.Node, m.Directory, m.Order, m.Index, m.Shards = p.owner.id, p.owner.directory, makeOrder(p.epoch, p.seq), i,
 			len(dirty)
+		m.Cluster = e.cfg.Cluster
 		if i == 0 {
 			m.Name, m.Detail, m.Leaving = p.name, p.detail, p.leaving
 		}

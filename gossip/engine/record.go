@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // Limits of a record.
@@ -14,6 +16,7 @@ const (
 	MaxLineage   = 8
 	maxMediaType = 127
 	maxAuthor    = 253
+	maxCluster   = 64
 	maxSignature = 4 << 10
 )
 
@@ -38,6 +41,7 @@ type Record struct {
 	Origin    string // display name of the node that made the change
 	MediaType string // of the body
 	Body      []byte
+	Cluster   string // cluster of the node that made the change; empty from earlier builds
 	Signature []byte // reserved; signatures are not implemented yet
 
 	raw    []byte // encoded envelope; preserves unknown fields
@@ -63,6 +67,15 @@ const (
 	recordBody
 	recordAuthor
 	recordOrigin
+	recordDomain
+	recordCluster
+)
+
+// The domain tags separate the contents of records and manifests, so a signature of one is never
+// valid for the other.
+const (
+	recordTag   = "nearside record"
+	manifestTag = "nearside manifest"
 )
 
 // Version returns the version that orders the records of a key.
@@ -93,20 +106,31 @@ func (r Record) seal() (*Record, error) {
 	c = appendBytes(c, recordBody, r.Body)
 	c = appendText(c, recordAuthor, r.Author)
 	c = appendText(c, recordOrigin, r.Origin)
+	c = appendCluster(c, recordDomain, recordTag, r.Cluster)
 	return DecodeRecord(appendBytes(appendBytes(nil, envelopeContent, c), envelopeSignature, r.Signature))
+}
+
+// appendCluster appends a domain tag and the cluster, in two fields. Without a cluster it appends
+// nothing, like earlier builds.
+func appendCluster(b []byte, num protowire.Number, tag, cluster string) []byte {
+	if cluster == "" {
+		return b
+	}
+	return appendText(appendText(b, num, tag), num+1, cluster)
 }
 
 // Origin identifies the node that makes a change.
 type Origin struct {
-	Node NodeID
-	Name string // display name
+	Node    NodeID
+	Name    string // display name
+	Cluster string // up to 64 bytes; empty: the change is accepted in every cluster
 }
 
 // Successor returns the version that a change creates at time now, after the version parent. parent
 // is nil for an unknown key.
 func Successor(now time.Time, parent *Record, p Put, of Origin) (*Record, error) {
 	r := Record{Key: p.Key, HLC: next(now, 0), Writer: Writer(of.Node[:8]), Deleted: p.Delete, MediaType: p.MediaType,
-		Body: p.Body, Author: p.Author, Origin: of.Name}
+		Body: p.Body, Author: p.Author, Origin: of.Name, Cluster: of.Cluster}
 	if parent != nil {
 		r.HLC = next(now, parent.HLC)
 	}
@@ -148,7 +172,7 @@ func DecodeRecord(b []byte) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Record{raw: b, Signature: signature, digest: sum("nearside record content", content)}
+	r := &Record{raw: b, Signature: signature, digest: recordDigest(content)}
 	err = walk("record", content, never, func(f field) (err error) {
 		var n uint64
 		switch f.num {
@@ -176,6 +200,10 @@ func DecodeRecord(b []byte) (*Record, error) {
 			return f.text(&r.Author, maxAuthor)
 		case recordOrigin:
 			return f.text(&r.Origin, maxNodeName)
+		case recordDomain:
+			return f.tag(recordTag)
+		case recordCluster:
+			return f.text(&r.Cluster, maxCluster)
 		}
 		return err
 	})
@@ -190,6 +218,21 @@ func DecodeRecord(b []byte) (*Record, error) {
 	}
 	return r, r.Key.Validate()
 }
+
+// verify returns an error if a stored value does not have the digest of the record. Without a value
+// it checks the encoding of the record.
+func (r *Record) verify(raw []byte) error {
+	if raw == nil {
+		raw = r.raw
+	}
+	content, _, err := split("record", raw, MaxRecord)
+	if err == nil && recordDigest(content) != r.digest {
+		err = fmt.Errorf("the stored value of %s has another digest than its record", r.Key)
+	}
+	return err
+}
+
+func recordDigest(content []byte) Hash { return sum("nearside record content", content) }
 
 func (f field) writer(to *Writer) error {
 	b, err := f.take(8)

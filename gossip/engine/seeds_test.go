@@ -247,14 +247,6 @@ func (s *sim) verify() error {
 	return nil
 }
 
-func rebuilt(e *Engine) Digest {
-	var tr tree
-	for _, en := range e.entries {
-		tr.put(en.head)
-	}
-	return tr.sum
-}
-
 func (s *sim) verifyOwn(n *simNode) error {
 	for _, o := range s.nodes {
 		m := n.engine.Manifest(o.id)

@@ -91,6 +91,10 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 			fmt.Sprintf("node %s published two manifests with the same order: two nodes use its identity, "+
 				"or its disk was restored", x.Node))
 	}
+	if e.foreign(x.Cluster) {
+		e.refuse(h, "other cluster")
+		return
+	}
 	if x.started() > uint64(max(e.poolTime().Unix(), 0))+futureEpoch {
 		e.refuse(h, "future") // no honest node reaches it, and no later epoch could replace it
 		return
