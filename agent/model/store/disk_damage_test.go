@@ -200,13 +200,13 @@ func spoil(t *testing.T, path, bucket string) {
 
 func TestDamagedRecordComesBackFromHistory(t *testing.T) {
 	path := filled(t, 1)
-	spoil(t, path, "records")
+	spoil(t, path, "pool")
 	o := options(path)
 	var b *bytes.Buffer
 	o.Log, b = logged()
 	s := openWith(t, o)
 	q := s.Health().Quarantined
-	if len(q) != 1 || q[0].Key != "Note/default/a" || q[0].Bucket != "records" || !q[0].Restored ||
+	if len(q) != 1 || q[0].Key != "Note/default/a" || q[0].Bucket != "pool" || !q[0].Restored ||
 		!strings.Contains(q[0].Reason, "checksum") {
 		t.Fatalf("quarantined: %+v", q)
 	}
@@ -223,7 +223,7 @@ func TestDamagedRecordComesBackFromHistory(t *testing.T) {
 
 func TestDamagedRecordIsQuarantined(t *testing.T) {
 	path := filled(t, 1)
-	spoil(t, path, "records")
+	spoil(t, path, "pool")
 	spoil(t, path, "history")
 	s := open(t, path)
 	want(t, "quarantined", len(s.Health().Quarantined), 2)

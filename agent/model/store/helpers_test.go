@@ -14,6 +14,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // note is the kind that the tests use: a text.
@@ -48,6 +49,12 @@ func seal(n noteJSON) *resource.Resource {
 	return &resource.Resource{Key: resource.Key{Kind: n.Kind, Mesh: n.Mesh, Name: n.Name}, Spec: note{n.Text},
 		Digest: resource.Digest(sum[:16])}
 }
+
+// origin is the node of the tests.
+var origin = engine.Origin{Node: engine.NodeID{1, 2, 3, 4, 5, 6, 7, 8, 9}, Name: "here"}
+
+// shared makes all kinds records of the pool.
+func shared(string) bool { return true }
 
 func key(name string) resource.Key { return resource.Key{Kind: "Note", Mesh: "default", Name: name} }
 
@@ -105,7 +112,7 @@ func mustDel(t testing.TB, s *store.Store, src store.Source, name string) store.
 func tempPath(t testing.TB) string { return filepath.Join(t.TempDir(), "state.db") }
 
 func options(path string) store.Options {
-	return store.Options{Path: path, Encode: encode, Decode: decode}
+	return store.Options{Path: path, Encode: encode, Decode: decode, Shared: shared, Origin: origin}
 }
 
 func open(t testing.TB, path string) *store.Store {

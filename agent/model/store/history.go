@@ -82,12 +82,16 @@ func (p *pending) add(e entry) {
 	p.newest = e.Revision.Revision
 }
 
-// burn records the revisions of a failed commit. The caller holds s.mu.
-func (s *Store) burn(changes []entry) {
-	for _, e := range changes {
+// burn records the revisions and versions of a plan whose commit failed, or was overtaken. The next
+// commit replaces them. The caller holds s.mu.
+func (s *Store) burn(failed *plan) {
+	for _, e := range failed.changes {
 		p := s.pendingOf(e.key)
 		p.burned = append(p.burned, e.Revision.Revision)
 		p.newest = max(p.newest, e.Revision.Revision)
+	}
+	for k := range failed.pool {
+		s.pool.unwritten[k] = s.pool.versions[k]
 	}
 }
 

@@ -119,7 +119,11 @@ func (s *Store) plan(b Batch) (*plan, error) {
 		key := op.key()
 		old := current.get(key)
 		src, author := cmp.Or(op.Source, b.Source), cmp.Or(op.Author, b.Author)
-		put, direct := op.Put, op.Version == nil
+		put, direct := op.Put, op.Version == nil && !op.Drop
+		if op.sealed && old != nil && !old.Source.yieldsTo(src) {
+			conflicts = append(conflicts, Conflict{Key: key, Owner: old.Source, Wanted: src})
+			continue
+		}
 		if op.Version != nil || op.Drop {
 			if !s.mergeVersion(p, op, old) || put != nil && old != nil && old.Digest == put.Digest &&
 				(old.Source == src || op.Version.Origin == "" && old.Source.Kind == src.Kind) {

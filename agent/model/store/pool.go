@@ -253,7 +253,7 @@ func (s *Store) sealed(b Batch, p *plan) Batch {
 	for i, op := range b.Ops {
 		switch v, changed := versions[i]; {
 		case v != nil:
-			op.Version, op.IfRevision = v, nil
+			op.Version, op.IfRevision, op.sealed = v, nil, true
 		case !changed && s.shared(cmp.Or(op.Source, b.Source), op.key().Kind):
 			continue
 		}

@@ -263,7 +263,17 @@ func (s *salvaged) store(path string) (name string, err error) {
 	return name, nil
 }
 
+// intact reports whether a bucket of resources has a value with a correct checksum.
+func intact(bucket string, key, value []byte) bool {
+	if bucket == bucketPool {
+		key = append([]byte(poolSeal), key...)
+	}
+	_, err := verify(key, value)
+	return value != nil && err == nil
+}
+
 func (s *salvaged) fill(tx *bolt.Tx) error {
+	versions := tx.Bucket([]byte(bucketPool)) // filled before the records
 	for _, bucket := range slices.Sorted(maps.Keys(s.values)) {
 		b, err := tx.CreateBucketIfNotExists([]byte(bucket))
 		if err != nil {
@@ -272,10 +282,8 @@ func (s *salvaged) fill(tx *bolt.Tx) error {
 		list := s.values[bucket]
 		slices.SortStableFunc(list, func(x, y rawValue) int { return slices.Compare(x.key, y.key) })
 		for _, v := range list {
-			if have := b.Get(v.key); have != nil {
-				if _, err := verify(v.key, have); err == nil {
-					continue // the other one is damaged
-				}
+			if intact(bucket, v.key, b.Get(v.key)) || bucket == bucketRecords && intact(bucketPool, v.key, versions.Get(v.key)) {
+				continue // the other one is damaged, perhaps in its key
 			}
 			if err := b.Put(v.key, v.value); err != nil {
 				return err

@@ -70,6 +70,8 @@ type Op struct {
 	Reason  string
 	// Drop, with Delete, removes the pool's version and leaves no tombstone.
 	Drop bool
+
+	sealed bool // Version is of a write on this node, which must not be shadowed
 }
 
 // Batch is a list of changes that are applied atomically and in order.
@@ -298,7 +300,7 @@ func (s *Store) applyDurably(b Batch) ([]Record, error) {
 	s.unseen = [2]uint64{}
 	overtaken := s.Snapshot() != from
 	if err != nil || overtaken {
-		s.burn(p.changes)
+		s.burn(p)
 	}
 	switch {
 	case err != nil:
