@@ -47,7 +47,8 @@ func (s *Store) poolValues(w *writeSet, p *plan, next *table, edited map[resourc
 		current = func(k resource.Key) *engine.Record { return s.current(p, k) }
 	}
 	for k := range edited {
-		if v := current(k); v != nil {
+		v, pending := current(k), s.backlog[k]
+		if v != nil || pending != nil && len(pending.burned) > 0 { // a failed commit may have stored a version
 			w.versions[k] = v
 		}
 	}

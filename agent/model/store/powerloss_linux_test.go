@@ -3,73 +3,21 @@ package store_test
 import (
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/test/disktest"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 var losses = flag.Int("losses", 1, "how much TestPowerLoss does: a factor")
-
-// content is what a store has of resources written over the API.
-type content struct {
-	texts   map[string]string
-	history map[string][]string // texts, and "-" for a deletion
-}
-
-func contentOf(s *store.Store) content {
-	c := content{texts: map[string]string{}, history: map[string][]string{}}
-	for _, rec := range s.Snapshot().BySource(api.Kind) {
-		c.texts[rec.Name] = text(rec.Resource)
-	}
-	for _, name := range apiNames {
-		for _, v := range s.History(key(name)) {
-			if v.Deleted {
-				c.history[name] = append(c.history[name], "-")
-			} else {
-				c.history[name] = append(c.history[name], text(v.Resource))
-			}
-		}
-	}
-	return c
-}
-
-func (c content) equal(other content) bool {
-	return maps.Equal(c.texts, other.texts) && maps.EqualFunc(c.history, other.history, slices.Equal)
-}
-
-// after returns the content after a batch.
-func (c content) after(ops []store.Op) content {
-	c = content{maps.Clone(c.texts), maps.Clone(c.history)}
-	for _, op := range ops {
-		name, now := op.Delete.Name, "-"
-		if delete(c.texts, name); op.Put != nil {
-			name, now = op.Put.Name, text(op.Put)
-			c.texts[name] = now
-		}
-		h := append(slices.Clip(c.history[name]), now)
-		c.history[name] = h[max(0, len(h)-store.HistoryLimit):]
-	}
-	return c
-}
-
-// String shortens long texts.
-func (c content) String() string {
-	var out []string
-	for _, name := range apiNames {
-		out = append(out, fmt.Sprintf("%s=%.6q %.6q", name, c.texts[name], c.history[name]))
-	}
-	return strings.Join(out, ", ")
-}
-
-var apiNames = []string{"a", "b", "c", "d", "big"}
 
 // point is a state of the store after an operation.
 type point struct {
@@ -91,24 +39,36 @@ type workload struct {
 	files  map[string]bool // contents that files have had, as "name=text"
 	n      int
 	faults bool
+	pool   *exchange
+	sent   int // messages before the present operation
 }
 
-// note remembers a state. Without an error, it is the state of the store.
-func (w *workload) note(c content, durable bool, err error) {
+// note remembers the state after an operation. If the operation failed, the disk may have want, but
+// the store must have the previous content.
+func (w *workload) note(want content, durable bool, err error) {
 	w.t.Helper()
-	p := point{content: contentOf(w.store), end: w.disk.Position(), seen: w.store.Snapshot().Revision(),
-		durable: durable && err == nil, stored: true}
+	last := w.points[len(w.points)-1].content
+	now := contentOf(w.store)
+	now.state = want.state
+	p := point{content: now, end: w.disk.Position(), seen: w.store.Snapshot().Revision(), durable: durable && err == nil,
+		stored: true}
 	switch {
 	case err != nil && !w.faults:
 		w.t.Fatal(err)
-	case err != nil && !p.equal(w.points[len(w.points)-1].content):
+	case err != nil && !now.equal(last):
 		w.t.Fatalf("a refused write has changed the store to %s", p)
-	case err == nil && !p.equal(c):
-		w.t.Fatalf("the store has %s, want %s", p, c)
+	case err == nil && !now.equal(want):
+		w.t.Fatalf("the store has %s, want %s", p, want)
+	}
+	if d := disagreement(w.store) + w.pool.difference(); d != "" {
+		w.t.Fatal(d)
+	}
+	if err != nil && w.pool.sent != w.sent {
+		w.t.Fatal("a refused write has been sent")
 	}
 	if err != nil { // it may be on disk
 		refused := p
-		refused.content = c
+		refused.content = want
 		w.points = append(w.points, refused)
 	}
 	w.points = append(w.points, p)
@@ -117,40 +77,96 @@ func (w *workload) note(c content, durable bool, err error) {
 // step applies one random operation.
 func (w *workload) step() {
 	w.n++
+	w.pool.clock = w.pool.clock.Add(time.Second)
+	w.sent = w.pool.sent
 	if w.faults && w.r.IntN(3) == 0 {
 		w.disk.SetFault(fault(w.r))
 		defer w.disk.SetFault(nil)
 	}
-	have := contentOf(w.store)
-	switch k := w.r.IntN(12); {
+	have := w.points[len(w.points)-1].content
+	switch k := w.r.IntN(16); {
 	case k < 8:
-		var ops []store.Op
-		for _, i := range w.r.Perm(len(apiNames))[:1+w.r.IntN(3)] {
-			name := apiNames[i]
-			if _, ok := have.texts[name]; ok && w.r.IntN(3) == 0 {
-				ops = append(ops, store.Op{Delete: key(name)})
-				continue
-			}
-			now := fmt.Sprint(w.n)
-			if name == "big" {
-				now += strings.Repeat("x", w.r.IntN(20000))
-			}
-			ops = append(ops, store.Op{Put: res(name, now)})
+		ops := w.writes(have)
+		if len(ops) == 0 {
+			return
 		}
 		_, err := w.store.Apply(store.Batch{Source: api, Durable: true, Ops: ops})
 		w.note(have.after(ops), true, err)
-	case k < 10:
-		name := fmt.Sprintf("file%d", w.r.IntN(3))
-		w.files[fmt.Sprintf("%s=%d", name, w.n)] = true
-		_, err := put(w.store, fileA, name, fmt.Sprint(w.n))
-		w.note(have, false, err)
 	case k < 11:
+		name := []string{"r1", "r2"}[w.r.IntN(2)]
+		if w.r.IntN(2) == 0 {
+			name = localNames[w.r.IntN(len(localNames))]
+		}
+		err := w.pool.write(w.change(name))
+		now := contentOf(w.store)
+		now.state = have.state
+		w.note(now, false, err)
+	case k < 13:
+		name := []string{"file1", "file2", "r1", "r2"}[w.r.IntN(4)]
+		op := store.Op{Put: res(name, fmt.Sprint(w.n))}
+		if rec, ok := w.store.Snapshot().Get(key(name)); ok && rec.Source == fileA && w.r.IntN(2) == 0 {
+			op = store.Op{Delete: key(name)}
+		} else if ok && rec.Source == api {
+			return
+		}
+		w.files[fmt.Sprintf("%s=%d", name, w.n)] = true
+		_, err := w.store.Apply(store.Batch{Source: fileA, Ops: []store.Op{op}})
+		now := contentOf(w.store)
+		now.state = have.state
+		w.note(now, false, err)
+	case k < 14:
+		var ops []engine.Op
+		for i := range 3 {
+			op := engine.Op{Bucket: "meta", Key: fmt.Sprint(i), Value: fmt.Append(nil, w.n)}
+			if w.r.IntN(3) == 0 {
+				op.Value = nil
+			}
+			if have.state == nil || w.r.IntN(3) == 0 {
+				ops = append(ops, op)
+			}
+		}
+		want, err := have.add(ops), w.store.WritePoolState(ops)
+		if err != nil { // the disk may have it, until the next one
+			want.state = nil
+		}
+		w.note(want, true, err)
+	case k < 15:
 		w.note(have, true, w.store.Flush())
 	default:
 		err := w.store.Close()
 		w.disk.SetFault(nil)
 		w.open(err == nil)
 	}
+}
+
+// change returns a random change of a version.
+func (w *workload) change(name string) engine.Put {
+	p := engine.Put{Key: engine.Key(key(name)), Delete: w.r.IntN(3) == 0}
+	if !p.Delete {
+		p.Body, _ = encode(res(name, fmt.Sprint(w.n)))
+		p.MediaType = "application/json"
+	}
+	return p
+}
+
+// writes returns a random batch of the API.
+func (w *workload) writes(have content) (ops []store.Op) {
+	for _, i := range w.r.Perm(len(allNames))[:1+w.r.IntN(3)] {
+		name := allNames[i]
+		if rec, ok := w.store.Snapshot().Get(key(name)); ok && rec.Source == fileA {
+			continue
+		}
+		if _, ok := have.texts[name]; ok && w.r.IntN(3) == 0 {
+			ops = append(ops, store.Op{Delete: key(name)})
+			continue
+		}
+		now := fmt.Sprint(w.n)
+		if name == "big" {
+			now += strings.Repeat("x", w.r.IntN(20000))
+		}
+		ops = append(ops, store.Op{Put: res(name, now)})
+	}
+	return ops
 }
 
 // fault returns a function that fails one operation, or all from one on, or the sync of a meta
@@ -171,17 +187,30 @@ func fault(r *rand.Rand) func(disktest.Operation) error {
 
 // open opens the store. If the last one was closed without an error, the new one has its content.
 func (w *workload) open(closed bool) {
-	s, err := store.Open(options(w.path))
+	s, err := store.Open(w.options(w.path))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	healthy(w.t, s)
-	w.store = s
-	now := contentOf(s)
+	w.store, w.pool.store = s, nil
+	now := contentOf(s).add(s.TakePoolState())
 	if last := w.points[len(w.points)-1]; closed && !now.equal(last.content) {
 		w.t.Fatalf("after a restart the store has %s, want %s", now, last)
 	}
 	w.note(now, true, nil)
+	w.pool.attach(s)
+	w.pool.sync()
+	after := contentOf(s)
+	after.state = now.state
+	w.note(after, false, nil)
+}
+
+func (w *workload) options(path string) store.Options {
+	o := options(path)
+	o.Shared = func(string) bool { return true }
+	o.Origin = here
+	o.Now = func() time.Time { return w.pool.clock }
+	return o
 }
 
 // TestPowerLoss loses power at every operation on the disk during random writes. It opens the store
@@ -204,12 +233,12 @@ func TestPowerLossAfterFaults(t *testing.T) {
 
 func losePower(t *testing.T, seed uint64, faults bool) {
 	r := rand.New(rand.NewPCG(seed, 0))
-	dir, files := disktest.TempDir(t), map[string]bool{}
-	before := point{content: content{map[string]string{}, map[string][]string{}}, durable: true}
+	dir, files, pool := disktest.TempDir(t), map[string]bool{}, newExchange(t)
+	before := point{content: content{state: map[string]string{}}, durable: true}
 	for round := range 4 {
 		w := &workload{t: t, r: r, n: 100 * round, disk: disktest.New(t, dir), path: filepath.Join(dir, "state.db"),
 			files:  files,
-			points: []point{before}, faults: faults}
+			points: []point{before}, faults: faults, pool: pool}
 		w.disk.Run(func() {
 			w.open(true)
 			for range 12 {
@@ -260,14 +289,17 @@ func (w *workload) check(path string, position int) point {
 		from--
 	}
 	allowed := w.points[from:until]
-	s, err := store.Open(options(path))
+	s, err := store.Open(w.options(path))
 	if err != nil {
 		w.t.Fatalf("after operation %d: %v", position, err)
 	}
 	defer func() { _ = s.Close() }()
-	now := contentOf(s)
+	now := contentOf(s).add(s.TakePoolState())
+	if d := disagreement(s); d != "" {
+		w.t.Fatalf("after operation %d: %s", position, d)
+	}
 	for _, rec := range s.Snapshot().Records() {
-		if rec.Source != api && !w.files[rec.Name+"="+text(rec.Resource)] {
+		if !rec.Source.Operators() && !w.files[rec.Name+"="+text(rec.Resource)] {
 			w.t.Fatalf("after operation %d: %s has content that no file had", position, rec.Key)
 		}
 	}
