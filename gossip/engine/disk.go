@@ -15,8 +15,8 @@ type Op struct {
 }
 
 // Buckets. Values are in wire format, with a header of 9 bytes in conflicts and of 8 bytes in
-// parked. Those of meta are numbers. Only callers that store records themselves need the name of a
-// bucket.
+// parked. Those of deaths are a time and a byte; those of meta are numbers. Only callers that store
+// records themselves need the name of a bucket.
 const (
 	BucketRecords   = "records"
 	bucketManifests = "manifests"
@@ -25,6 +25,7 @@ const (
 	bucketConflicts = "conflicts"
 	bucketLimbo     = "limbo"
 	bucketParked    = "parked"
+	bucketDeaths    = "deaths"
 	bucketMeta      = "meta"
 
 	metaEpoch  = "epoch"
@@ -34,6 +35,7 @@ const (
 // Buckets returns the names of all buckets.
 func Buckets() []string {
 	return []string{BucketRecords, bucketManifests, bucketShards, bucketBodies, bucketConflicts, bucketLimbo, bucketParked,
+		bucketDeaths,
 		bucketMeta}
 }
 
@@ -104,6 +106,8 @@ func (e *Engine) load(saved []Op) {
 			}
 		case bucketParked:
 			err = e.loadParked(op.Value)
+		case bucketDeaths:
+			err = e.loadDeath(op.Key, op.Value)
 		case bucketMeta:
 			switch op.Key {
 			case metaEpoch:

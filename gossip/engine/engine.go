@@ -42,7 +42,6 @@ const (
 	conflictsEach  = 3                     // conflicts per key
 	conflictsFor   = 7 * 24 * time.Hour    // lifetime of conflicts
 	forgetFor      = 180 * 24 * time.Hour  // lifetime of the mark of a forgotten node
-	goneAfter      = 24 * time.Hour        // a dead node is forgotten after this time
 	peerRate       = 500                   // unsolicited entries per second accepted from one peer
 	peerBurst      = 5000
 	gracePeriod    = 250 * time.Millisecond // after a change; a difference in this time is ignored once
@@ -234,7 +233,7 @@ func New(cfg Config, now Now, saved []Op) (*Engine, Actions) {
 	e.conflicts.bySlot = map[Slot][]*Conflict{}
 	e.wants.init()
 	e.rumors.heads = map[Slot]*rumor{}
-	e.live = liveness{nodes: map[NodeID]*nodeLife{}, start: e.now, self: cfg.Self}
+	e.live = newLiveness(cfg.Self, e.now)
 	e.starts = bucket{rate: syncRate, burst: syncRate, level: syncRate, at: e.now}
 	e.push = bucket{rate: pushRate, burst: pushRate, level: pushRate, at: e.now}
 	e.load(saved)
@@ -280,6 +279,7 @@ func (e *Engine) Step(now Now, ev Event) Actions {
 	e.run()
 	e.spread()
 	e.ask()
+	e.saveDeaths()
 	return e.take()
 }
 

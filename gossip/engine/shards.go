@@ -356,6 +356,9 @@ func (e *Engine) dropOwner(o owner) {
 		e.write(en.manifest.bucket(), string(en.head.Slot[:]), nil)
 	}
 	delete(e.sets, o)
+	if !o.directory {
+		e.live.drop(o.id)
+	}
 	e.out.Changed = append(e.out.Changed, Change{Node: o.id, Directory: o.directory})
 }
 
