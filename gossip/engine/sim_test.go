@@ -15,13 +15,14 @@ import (
 // sim runs engines in one goroutine, with a virtual clock and network. The seed determines all
 // events.
 type sim struct {
-	t      testing.TB
-	rng    *rand.Rand
-	now    time.Time // true time
-	queue  events
-	seq    int
-	nodes  []*simNode
-	limits Limits
+	t       testing.TB
+	rng     *rand.Rand
+	now     time.Time // true time
+	queue   events
+	seq     int
+	nodes   []*simNode
+	limits  Limits
+	cluster string
 
 	loss, dup float64
 	delay     func() time.Duration
@@ -135,8 +136,8 @@ func (s *sim) start(n *simNode) {
 	for _, k := range slices.Sorted(maps.Keys(n.disk)) {
 		saved = append(saved, n.disk[k])
 	}
-	e, act := New(Config{Self: n.id, Member: n.member(), Name: "node", Random: s.rng.IntN, Limits: s.limits},
-		s.local(n), saved)
+	e, act := New(Config{Self: n.id, Member: n.member(), Name: "node", Cluster: s.cluster, Random: s.rng.IntN,
+		Limits: s.limits}, s.local(n), saved)
 	n.engine = e
 	s.do(n, act)
 	if n.items != nil {
