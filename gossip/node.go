@@ -3,7 +3,6 @@ package gossip
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -88,7 +87,7 @@ func New(o Options) (*Node, error) {
 			return nil, fmt.Errorf("gossip: keys: %w", err)
 		}
 	}
-	e, act := engine.New(engine.Config{Self: o.Self, Name: o.Name, Random: rand.IntN, Limits: o.Limits}, n.now(), saved)
+	e, act := engine.New(engine.Config{Self: o.Self, Name: o.Name, Random: o.random(), Limits: o.Limits}, n.now(), saved)
 	n.engine, n.member = e, e.Member()
 	n.meta = meta{node: o.Self, epoch: e.Stats().Epoch, name: o.Name, zone: o.Zone, version: o.Version}
 	n.loadRoster(saved)
@@ -194,6 +193,9 @@ func (n *Node) loop(ctx context.Context) {
 
 // now returns the time for the engine.
 func (n *Node) now() engine.Now {
+	if n.opt.Simulation != nil {
+		return n.opt.Simulation.Now()
+	}
 	t := time.Now()
 	return engine.Now{Wall: t, Mono: t.Sub(n.created)}
 }
@@ -227,6 +229,10 @@ func (n *Node) act(act engine.Actions) {
 		}
 	}
 	if len(act.Send) == 0 {
+		return
+	}
+	if n.opt.Simulation != nil {
+		n.opt.Simulation.Send(act.Send)
 		return
 	}
 	n.mu.Lock()

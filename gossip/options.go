@@ -50,6 +50,8 @@ type Options struct {
 	Limits  engine.Limits
 	Log     *slog.Logger // nil: no logs
 
+	Simulation *Simulation // nil: a real node
+
 	transport memberlist.NodeAwareTransport // set by tests
 }
 

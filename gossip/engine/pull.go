@@ -293,14 +293,19 @@ func (e *Engine) answer(q *message) {
 		return true
 	}
 	for _, s := range q.Want {
-		if p := e.parked[s]; p != nil && fits(len(p.record.raw)) {
-			out.Records = append(out.Records, p.record)
+		en := e.entries[s]
+		if en == nil {
+			continue
 		}
-		switch en := e.entries[s]; {
-		case en == nil:
-		case en.record != nil && fits(len(en.record.raw)):
+		if en.record != nil {
+			if !fits(len(en.record.raw)) {
+				break
+			}
 			out.Records = append(out.Records, en.record)
-		case en.manifest != nil && fits(len(en.manifest.raw)):
+		} else {
+			if !fits(len(en.manifest.raw)) {
+				break
+			}
 			out.Manifests = append(out.Manifests, en.manifest)
 		}
 	}

@@ -92,19 +92,19 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 				"or its disk was restored", x.Node))
 	}
 	if e.foreign(x.Cluster) {
-		e.refuseManifest(x, whyCluster)
+		e.refuse(h, "other cluster")
 		return
 	}
 	if x.started() > uint64(max(e.poolTime().Unix(), 0))+futureEpoch {
-		e.refuseManifest(x, whyFuture) // no honest node reaches it, and no later epoch could replace it
+		e.refuse(h, "future") // no honest node reaches it, and no later epoch could replace it
 		return
 	}
 	if e.stale(x) {
-		e.refuseManifest(x, whyEarlierSet)
+		e.refuse(h, "shard of an earlier set")
 		return
 	}
 	if size := len(x.raw); en == nil && e.bytes+size > e.cfg.Limits.Bytes {
-		e.refuseManifest(x, whyStoreFull)
+		e.refuse(h, "store full")
 		return
 	}
 	if e.pending[h.Slot] == nil && len(e.pending) >= maxPending {
@@ -264,13 +264,13 @@ func (e *Engine) acceptSet(list []*pending) {
 	}
 	if e.bytes+size > e.cfg.Limits.Bytes {
 		for _, m := range manifests {
-			e.refuseManifest(m, whyStoreFull)
+			e.refuse(m.head(), "store full")
 		}
 		return
 	}
 	e.setManifests(manifests, bodies)
 	for _, p := range list {
-		e.news = append(e.news, news{slot: p.manifest.slot(), from: p.from})
+		e.news = append(e.news, news{p.manifest.slot(), p.from})
 	}
 	o := manifests[0].owner()
 	for _, i := range slices.Sorted(maps.Keys(e.staged[o])) {
@@ -356,9 +356,6 @@ func (e *Engine) dropOwner(o owner) {
 		e.write(en.manifest.bucket(), string(en.head.Slot[:]), nil)
 	}
 	delete(e.sets, o)
-	if !o.directory {
-		e.live.drop(o.id)
-	}
 	e.out.Changed = append(e.out.Changed, Change{Node: o.id, Directory: o.directory})
 }
 

@@ -49,6 +49,8 @@ type Options struct {
 
 	Log *slog.Logger
 	Now func() time.Time
+
+	tune func(*gossip.Options) // set by tests; may be nil
 }
 
 // Source exchanges resources with the other agents of the pool. It is safe for concurrent use.
@@ -109,12 +111,15 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 		peers:  map[engine.NodeID]map[resource.Key]*resource.Resource{},
 		claims: map[resource.Key][]engine.NodeID{}, names: map[engine.NodeID]string{},
 		ownItems: map[resource.Key]engine.OwnItem{}}
-	s.node, err = gossip.New(gossip.Options{
+	pool := gossip.Options{
 		Self: o.Self, Name: o.Node, Zone: o.Zone, Version: o.Version, Cluster: o.Cluster, Bind: []netip.AddrPort{bind},
 		Advertise: advertise, TCPOnly: o.TCPOnly, Seeds: s.seeds, Answer: s.answer, Keys: o.Keys, Insecure: o.Insecure,
 		Storage: loadedStorage{disk, saved}, Log: o.Log,
-	})
-	if err != nil {
+	}
+	if o.tune != nil {
+		o.tune(&pool)
+	}
+	if s.node, err = gossip.New(pool); err != nil {
 		return nil, fmt.Errorf("open the pool: %w", err)
 	}
 	o.Store.Connect(s.node)
@@ -162,13 +167,7 @@ const syncTime = 10 * time.Second
 // If the pool was unknown and there are addresses to join, Start waits at most syncTime until this
 // node agrees with a peer.
 func (s *Source) Start(ctx context.Context) (wait func() error, err error) {
-	if s.node.Stats().Agreed.IsZero() {
-		// Other nodes may not accept old versions of a node that was never in the pool.
-		if err := s.o.Store.Renew(s.o.Now().Add(-renewAge)); err != nil {
-			s.o.Log.Warn("cannot renew old resources for the pool", "error", err)
-		}
-	}
-	s.publishOwn()
+	s.enter()
 	g, ctx := errgroup.WithContext(ctx)
 	pool, end := context.WithCancel(ctx)
 	s.end = end
@@ -185,6 +184,17 @@ func (s *Source) Start(ctx context.Context) (wait func() error, err error) {
 		s.awaitPool(ctx)
 	}
 	return wait, nil
+}
+
+// enter publishes the resources of this node.
+func (s *Source) enter() {
+	if s.node.Stats().Agreed.IsZero() {
+		// Other nodes may not accept old versions of a node that was never in the pool.
+		if err := s.o.Store.Renew(s.o.Now().Add(-renewAge)); err != nil {
+			s.o.Log.Warn("cannot renew old resources for the pool", "error", err)
+		}
+	}
+	s.publishOwn()
 }
 
 // renewAge is the age of versions that are renewed when a node joins a pool for the first time. It

@@ -1,0 +1,207 @@
+package peers
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/gossip/engine"
+)
+
+// verify compares the state of all nodes with the changes.
+func (w *world) verify() error {
+	for _, n := range w.nodes {
+		w.noteDropped(n)
+		st := n.source.node.Stats()
+		if st.Limbo > 0 || st.Parked > 0 || st.Wants > 0 || st.Pulls > 0 || st.Pending > 0 || st.News > 0 || st.Stats.Cloned {
+			return fmt.Errorf("node %d is not idle: %+v", n.i, st)
+		}
+		if err := w.verifyVersions(n); err != nil {
+			return err
+		}
+		if err := w.verifyVisible(n); err != nil {
+			return err
+		}
+	}
+	if err := w.verifyTruth(); err != nil {
+		return err
+	}
+	for _, n := range w.nodes {
+		if err := w.verifyRestart(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verifyVersions compares the versions in the store of a node with those of node 0, and with those
+// in the engine.
+func (w *world) verifyVersions(n *member) error {
+	want, got := w.nodes[0].store.Versions(), n.store.Versions()
+	same := func(a, b *engine.Record) bool { return bytes.Equal(a.Encoded(), b.Encoded()) }
+	if !slices.EqualFunc(want, got, same) {
+		return fmt.Errorf("the store of node %d has %s, that of node 0 %s", n.i, list(got), list(want))
+	}
+	live, tombs := 0, 0
+	for _, v := range got {
+		if r := n.source.node.Record(v.Key); r == nil || !same(r, v) {
+			return fmt.Errorf("node %d has %s in its store and %v in its engine", n.i, v.ID(), r)
+		}
+		if v.Deleted {
+			tombs++
+		} else {
+			live++
+		}
+	}
+	if len(n.source.node.Records()) != live || n.source.node.Stats().Tombstones != tombs {
+		return fmt.Errorf("the engine of node %d has %s and %d tombstones, its store %s; refused %v", n.i,
+			list(n.source.node.Records()), n.source.node.Stats().Tombstones, list(got), n.source.node.Stats().Counters)
+	}
+	return nil
+}
+
+func list(versions []*engine.Record) string {
+	out := ""
+	for _, v := range versions {
+		out += fmt.Sprintf(" %s:%s:%v", v.Key.Name, v.ID(), v.Deleted)
+	}
+	return out
+}
+
+// shown is the visible state of a resource.
+type shown struct{ kind, text string }
+
+func (w *world) shown(n *member) map[resource.Key]shown {
+	out := map[resource.Key]shown{}
+	for _, rec := range n.store.Snapshot().Records() {
+		out[rec.Key] = shown{rec.Source.Kind, textOf(rec.Resource)}
+	}
+	return out
+}
+
+// verifyVisible compares the visible resources of a node with its files, its dataplanes, the
+// versions of the pool, and the dataplanes of other nodes, in this order.
+func (w *world) verifyVisible(n *member) error {
+	want, got := map[resource.Key]shown{}, w.shown(n)
+	for _, o := range slices.Backward(w.nodes) { // the lowest ID wins
+		for k, text := range o.dataplanes {
+			want[k] = shown{store.SourcePeer, text}
+		}
+	}
+	for k, text := range n.dataplanes {
+		want[k] = shown{store.SourceEnvoy, text}
+	}
+	for _, v := range n.store.Versions() {
+		if v.Deleted {
+			continue
+		}
+		r, err := decodeNote(v.Body)
+		if err != nil {
+			return err
+		}
+		want[r.Key] = shown{store.SourceGossip, textOf(r)}
+		if [8]byte(v.Writer) == [8]byte(n.id[:8]) {
+			want[r.Key] = shown{store.SourceAPI, textOf(r)}
+		}
+	}
+	for k, text := range n.files {
+		if old := want[k]; old.kind == store.SourceAPI && got[k] == old {
+			continue // a file does not replace what operators wrote on this node
+		}
+		want[k] = shown{store.SourceFile, text}
+	}
+	if !maps.Equal(want, got) {
+		return fmt.Errorf("node %d shows %.60v, want %.60v", n.i, got, want)
+	}
+	return nil
+}
+
+// verifyTruth checks that each acknowledged change is in force, known to the one in force, or
+// listed as a conflict on a node.
+func (w *world) verifyTruth() error {
+	seen, content := map[*change]bool{}, map[string]bool{}
+	contentOf := func(r *engine.Record) string { return fmt.Sprint(r.Key, r.Deleted, string(r.Body)) }
+	see := func(c *change) {
+		for ; c != nil && !seen[c]; c = c.parent {
+			seen[c] = true
+			content[contentOf(c.record)] = true
+		}
+	}
+	for _, n := range w.nodes {
+		for _, v := range n.store.Versions() {
+			see(w.truth.byID[idOf(v)])
+		}
+		for _, c := range n.source.node.Conflicts() {
+			see(w.truth.byID[idOf(c.Record)])
+		}
+	}
+	// A change with the same content as one of these is not lost, and its ancestors were overwritten
+	// with knowledge of them.
+	for before := -1; before != len(seen); {
+		before = len(seen)
+		for _, c := range w.truth.all {
+			if content[contentOf(c.record)] {
+				see(c)
+			}
+		}
+	}
+	for _, c := range w.truth.all {
+		if c.fragile {
+			continue
+		}
+		head := w.nodes[0].store.Version(resource.Key(c.record.Key))
+		if head == nil || head.Version().Less(c.record.Version()) {
+			return fmt.Errorf("an acknowledged write is lost: %s on node %d; in force is %v", idOf(c.record), c.node, head)
+		}
+		if !w.truth.dropped && !seen[c] {
+			return fmt.Errorf("an acknowledged write was lost silently: %s on node %d", idOf(c.record), c.node)
+		}
+	}
+	return nil
+}
+
+// verifyRestart kills a node after its last write to the disk, and compares its state after a start
+// with the state before.
+func (w *world) verifyRestart(n *member) error {
+	w.check(n.store.Flush())
+	w.check(n.source.node.Save())
+	shown, versions, conflicts, waiting := w.shown(n), list(n.store.Versions()), conflictsOf(n), n.store.Waiting()
+	w.kill(n, w.load(n))
+	w.open(n)
+	n.up = true
+	switch {
+	case list(n.store.Versions()) != versions:
+		return fmt.Errorf("after a restart the store of node %d has %s, want %s", n.i, list(n.store.Versions()), versions)
+	case !maps.Equal(w.shown(n), shown):
+		return fmt.Errorf("after a restart node %d shows %.60v, want %.60v", n.i, w.shown(n), shown)
+	case !maps.Equal(n.store.Waiting(), waiting):
+		return fmt.Errorf("after a restart, on node %d wait %v, want %v", n.i, n.store.Waiting(), waiting)
+	case !slices.Equal(conflictsOf(n), conflicts):
+		return fmt.Errorf("after a restart node %d lists the conflicts %v, want %v", n.i, conflictsOf(n), conflicts)
+	}
+	return w.verifyVersions(n)
+}
+
+func conflictsOf(n *member) (out []string) {
+	for _, c := range n.source.node.Conflicts() {
+		out = append(out, idOf(c.Record))
+	}
+	return out
+}
+
+// clean closes all stores and removes their files.
+func (w *world) clean() {
+	for _, n := range w.nodes {
+		n.up, n.committed = false, nil
+		_ = n.store.Close()
+		if err := os.Remove(n.path); !errors.Is(err, fs.ErrNotExist) {
+			w.check(err)
+		}
+	}
+}
