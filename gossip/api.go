@@ -106,6 +106,13 @@ func (n *Node) Records() []*engine.Record {
 	return n.engine.Records()
 }
 
+// Versions returns all current records, including tombstones, in no particular order.
+func (n *Node) Versions() []*engine.Record {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.engine.Versions()
+}
+
 // Owned holds the items of a node and whether they are served.
 type Owned struct {
 	Node    engine.NodeID

@@ -105,6 +105,17 @@ func (e *Engine) Record(k Key) *Record {
 	return nil
 }
 
+// Versions returns all current records, including tombstones, in no particular order.
+func (e *Engine) Versions() []*Record {
+	var out []*Record
+	for _, en := range e.entries {
+		if en.record != nil {
+			out = append(out, en.record)
+		}
+	}
+	return out
+}
+
 // Records returns all current records without tombstones, sorted by key.
 func (e *Engine) Records() []*Record {
 	var out []*Record

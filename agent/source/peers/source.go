@@ -73,6 +73,7 @@ type Source struct {
 	trust     trust
 	reach     reach
 	files     fileDigests
+	audit     audit
 	published bool
 	ownErr    error
 	left      bool // left permanently
@@ -245,6 +246,7 @@ func (s *Source) loop(ctx context.Context) {
 		case <-tick.C:
 			s.reloadKeys()
 			s.compare()
+			s.runAudit(s.o.Now())
 		}
 	}
 }

@@ -154,6 +154,7 @@ func (s *Source) peersCheck() api.Check {
 			report(true, "%s", lostText(cmp.Or(names[[8]byte(id[:8])], id.String()), lost[id]))
 		}
 	}
+	report(len(s.audit.lasting) > 0, "%s", s.audit.text())
 	report(s.left, "this node has left the pool; restart the agent to join again")
 	report(s.keysErr != "", "the changed keyring is invalid, so the previous keys stay in use: %s", s.keysErr)
 	if p := s.seedsErr.Load(); p != nil {
