@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -314,13 +315,28 @@ func (s *Store) restoreVersions() error {
 // keepFirstFormat copies a file of the first format, for a return to the release that wrote it.
 func (s *Store) keepFirstFormat() {
 	name := s.opt.Path + ".format1"
-	err := guard(func() error {
-		return s.disk.db.View(func(tx *bolt.Tx) error { return tx.CopyFile(name, 0o600) })
-	})
-	if err != nil {
+	if err := s.disk.copyTo(name); err != nil {
 		s.opt.Log.Error("cannot keep a copy of the state file for a return to the earlier release", "copy", name,
 			"error", err)
 		return
 	}
 	s.opt.Log.Info("the state file has a new format; a copy for a return to the earlier release exists", "copy", name)
+}
+
+// copyTo copies the file. The copy exists completely or not at all, also after a power loss.
+func (d *disk) copyTo(name string) error {
+	f, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	err = guard(func() error {
+		return d.db.View(func(tx *bolt.Tx) error { _, err := tx.WriteTo(f); return err })
+	})
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), name); err != nil {
+		return err
+	}
+	return syncDir(name)
 }

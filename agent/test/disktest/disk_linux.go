@@ -224,6 +224,9 @@ func filter() ([]unix.SockFilter, error) {
 	const load = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 	const argument = uint32(unsafe.Offsetof(notification{}.args) - unsafe.Offsetof(notification{}.nr)) // little endian
 	out := []unix.SockFilter{statement(load, 0)}
+	for _, nr := range []uint32{unix.SYS_COPY_FILE_RANGE, unix.SYS_SENDFILE} { // programs write instead
+		out = append(out, jump(nr, 0, 1), statement(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ERRNO|uint32(unix.ENOSYS)))
+	}
 	for _, nr := range reported {
 		if nr == unix.SYS_WRITE {
 			continue

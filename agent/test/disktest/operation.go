@@ -10,7 +10,7 @@ const (
 	Write   Kind = iota // of Data at Offset
 	Resize              // to Offset bytes
 	Sync                // of a file
-	Create              // of an empty file, if it does not exist
+	Create              // of an empty file, if it does not exist; with Empty, it loses its content
 	Rename              // of Path to To
 	Link                // of Path, with the new name To
 	Remove              // of a name
@@ -29,6 +29,7 @@ type Operation struct {
 	To     string // for Rename and Link
 	Offset int64
 	Data   []byte
+	Empty  bool // for Create
 	Failed bool // the program got an error
 }
 

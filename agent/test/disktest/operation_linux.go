@@ -40,10 +40,8 @@ func (d *Disk) operation(n *notification) (o Operation, ok bool) {
 		if a[2]&(unix.O_CREAT|unix.O_TRUNC) == 0 {
 			return o, false
 		}
-		o.Kind = Create
-		if o.Path, ok = d.ofName(n, a[0], a[1]); ok && a[2]&unix.O_TRUNC != 0 {
-			d.t.Errorf("%s: O_TRUNC is not supported", o.Path)
-		}
+		o.Kind, o.Empty = Create, a[2]&unix.O_TRUNC != 0
+		o.Path, ok = d.ofName(n, a[0], a[1])
 	case unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT:
 		o.Kind = Rename
 		if n.nr == unix.SYS_LINKAT {

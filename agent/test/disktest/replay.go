@@ -56,7 +56,11 @@ func (r *Replay) apply(number int, o Operation) {
 		f.write(number, o.Offset, o.Data)
 	case o.Kind == Resize && f != nil:
 		f.resize(number, o.Offset)
-	case o.Kind == Create && f == nil, o.Kind == Rename, o.Kind == Link, o.Kind == Remove:
+	case o.Kind == Create && f != nil:
+		if o.Empty {
+			f.resize(number, 0)
+		}
+	case o.Kind == Create, o.Kind == Rename, o.Kind == Link, o.Kind == Remove:
 		if o.Kind == Create {
 			r.seen[o.Path] = newInode()
 		} else {
