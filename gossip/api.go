@@ -190,6 +190,14 @@ func (n *Node) Limbo() []*engine.Record {
 	return n.engine.Limbo()
 }
 
+// Refusals returns up to 100 versions of each reason that this node knows and does not apply, and
+// the number of all of them by reason. They explain why the entries of two nodes differ.
+func (n *Node) Refusals() (list []engine.Refusal, total map[string]int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.engine.Refusals()
+}
+
 // Stats holds counters and gauges of a node.
 type Stats struct {
 	engine.Stats

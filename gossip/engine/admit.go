@@ -10,24 +10,21 @@ import (
 
 // news is an entry with a new version, and the peer that sent it.
 type news struct {
-	slot Slot
-	from string
+	slot   Slot
+	from   string
+	parked bool // the version is parked
 }
 
-// refuse records a rejected version, so it is not requested again.
-func (e *Engine) refuse(h Head, why string) {
-	e.count("refused: " + why)
-	if len(e.refused) < maxRefused {
-		e.refused[h] = e.now.Add(refusedFor)
-	}
-}
-
-// known reports whether a version need not be requested: it is present, lost, or was rejected.
+// known reports whether a version need not be requested: it is present, parked, lost, or was
+// rejected.
 func (e *Engine) known(h Head) bool {
 	if en := e.entries[h.Slot]; en != nil && !en.head.Version.Less(h.Version) {
 		return true
 	}
-	if _, ok := e.refused[h]; ok {
+	if r := e.refused[h]; r != nil && r.until.After(e.now) {
+		return true
+	}
+	if p := e.parked[h.Slot]; p != nil && !p.record.Version().Less(h.Version) {
 		return true
 	}
 	p := e.pending[h.Slot]
@@ -42,12 +39,16 @@ func (e *Engine) knowsDeletions(agreed time.Time) bool {
 
 // admit merges a record from a peer, and reports whether it is new and the winner. peerAgreed is
 // the time at which the peer last agreed with another.
-func (e *Engine) admit(r *Record, peerAgreed time.Time) bool {
+func (e *Engine) admit(r *Record, from string, peerAgreed time.Time) bool {
 	h := r.head()
 	en := e.entries[h.Slot]
 	if en == nil || en.head.Version.Less(h.Version) {
-		if why := e.reasonAgainst(en, r, h, peerAgreed); why != "" {
-			e.refuse(h, why)
+		if r.HLC > wall(e.poolTime().Add(maxSkew)) {
+			e.park(r, from)
+			return false
+		}
+		if why := e.reasonAgainst(en, r, peerAgreed); why != "" {
+			e.refuseRecord(r, why)
 			return false
 		}
 	}
@@ -72,22 +73,19 @@ func (e *Engine) admit(r *Record, peerAgreed time.Time) bool {
 }
 
 // reasonAgainst returns why a record that would win is rejected, or "".
-func (e *Engine) reasonAgainst(en *entry, r *Record, h Head, peerAgreed time.Time) string {
-	if r.HLC > wall(e.poolTime().Add(maxSkew)) {
-		return e.park(r, h)
-	}
+func (e *Engine) reasonAgainst(en *entry, r *Record, peerAgreed time.Time) string {
 	if en == nil && r.HLC < e.cut {
 		switch {
 		case r.Deleted:
-			return "expired" // its target is unknown here, and other nodes will soon drop it too
+			return whyExpired // its target is unknown here, and other nodes will soon drop it too
 		case e.knowsDeletions(e.agreed) && e.knowsDeletions(peerAgreed):
 			e.toLimbo(r, "it is older than all remembered deletions, and this node does not have it")
-			return "limbo"
+			return whyLimbo
 		case e.knowsDeletions(e.agreed) && !peerAgreed.IsZero():
-			return "guest" // the peer was away too long, and will move the record to limbo itself
+			return whyGuest // the peer was away too long, and will move the record to limbo itself
 		case e.knowsDeletions(e.agreed):
 			e.toLimbo(r, "it is older than all remembered deletions, and this node does not have it")
-			return "limbo"
+			return whyLimbo
 		}
 	}
 	return e.reasonOfBounds(en, r)
@@ -104,42 +102,13 @@ func (e *Engine) reasonOfBounds(en *entry, r *Record) string {
 	}
 	if u := e.usage[r.Writer]; u != nil && size > 0 &&
 		(u.records+records > e.cfg.Limits.WriterRecords || u.bytes+size > e.cfg.Limits.WriterBytes) {
-		return "writer full"
+		return whyWriterFull
 	}
 	// a higher limit than for manifests: policies have priority
 	if e.bytes+size > e.cfg.Limits.Bytes+e.cfg.Limits.Bytes/8 {
-		return "store full"
+		return whyStoreFull
 	}
 	return ""
-}
-
-// park stores a record dated in the future until that time.
-func (e *Engine) park(r *Record, h Head) string {
-	if old := e.parked[h.Slot]; old != nil && !old.Version().Less(h.Version) {
-		return "future"
-	}
-	if e.parked[h.Slot] == nil && len(e.parked) >= e.cfg.Limits.Parked {
-		return "future, and too many of them"
-	}
-	e.parked[h.Slot] = r
-	e.note("future",
-		fmt.Sprintf("%s is dated %s, which is in the future; it takes effect then. Check the clocks of the nodes",
-			r.Key, r.HLC.Time().UTC().Format(time.RFC3339)))
-	return "future"
-}
-
-func (e *Engine) releaseParked() {
-	limit := wall(e.poolTime().Add(maxSkew))
-	for _, slot := range sortedSlots(e.parked) {
-		r := e.parked[slot]
-		if r.HLC > limit {
-			continue
-		}
-		delete(e.parked, slot)
-		if e.admit(r, e.agreed) {
-			e.news = append(e.news, news{slot: slot})
-		}
-	}
 }
 
 // sortedSlots returns the slots of a map in order, so the same events produce the same actions.
@@ -205,12 +174,12 @@ func (e *Engine) receiveRecords(m *message) {
 	for _, r := range m.Records {
 		slot := r.Key.slot()
 		if e.foreign(r.Cluster) {
-			e.refuse(r.head(), "other cluster")
+			e.refuseRecord(r, whyCluster)
 			e.dropKnown(slot)
 			continue
 		}
-		if e.admit(r.clone(), agreed) {
-			e.news = append(e.news, news{slot, m.From})
+		if e.admit(r.clone(), m.From, agreed) {
+			e.news = append(e.news, news{slot: slot, from: m.From})
 		}
 		e.dropKnown(slot)
 	}

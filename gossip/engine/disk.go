@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/binary"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -15,8 +14,9 @@ type Op struct {
 	Record *Record // the decoded Value of a record, or nil: the engine then decodes Value
 }
 
-// Buckets. Values are in wire format, except those of conflicts, which have a header of 9 bytes,
-// and of meta. Only callers that store records themselves need the name of a bucket.
+// Buckets. Values are in wire format, with a header of 9 bytes in conflicts and of 8 bytes in
+// parked. Those of deaths are a time and a byte; those of meta are numbers. Only callers that store
+// records themselves need the name of a bucket.
 const (
 	BucketRecords   = "records"
 	bucketManifests = "manifests"
@@ -24,6 +24,8 @@ const (
 	bucketBodies    = "bodies"
 	bucketConflicts = "conflicts"
 	bucketLimbo     = "limbo"
+	bucketParked    = "parked"
+	bucketDeaths    = "deaths"
 	bucketMeta      = "meta"
 
 	metaEpoch  = "epoch"
@@ -32,7 +34,9 @@ const (
 
 // Buckets returns the names of all buckets.
 func Buckets() []string {
-	return []string{BucketRecords, bucketManifests, bucketShards, bucketBodies, bucketConflicts, bucketLimbo, bucketMeta}
+	return []string{BucketRecords, bucketManifests, bucketShards, bucketBodies, bucketConflicts, bucketLimbo, bucketParked,
+		bucketDeaths,
+		bucketMeta}
 }
 
 func (e *Engine) write(bucket, key string, value []byte) {
@@ -40,6 +44,8 @@ func (e *Engine) write(bucket, key string, value []byte) {
 }
 
 func putTime(t time.Time) []byte { return putNumber(uint64(max(t.UnixMilli(), 0))) }
+
+func getTime(b []byte) time.Time { return time.UnixMilli(int64(min(getNumber(b), 1<<52))) }
 
 func putNumber(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
@@ -98,17 +104,20 @@ func (e *Engine) load(saved []Op) {
 			if r, err = DecodeRecord(op.Value); err == nil {
 				e.limbo[r.Key.slot()] = r
 			}
+		case bucketParked:
+			err = e.loadParked(op.Value)
+		case bucketDeaths:
+			err = e.loadDeath(op.Key, op.Value)
 		case bucketMeta:
 			switch op.Key {
 			case metaEpoch:
 				e.own.epoch = getNumber(op.Value)
 			case metaAgreed:
-				e.agreed = time.UnixMilli(int64(getNumber(op.Value)))
+				e.agreed = getTime(op.Value)
 			}
 		}
 		if err != nil {
-			e.count("damaged")
-			e.note("damaged", fmt.Sprintf("skipped an unreadable saved value of %s: %v", op.Bucket, err))
+			e.addDamaged(op, err)
 		}
 	}
 	slices.SortStableFunc(e.conflicts.order, func(a, b *Conflict) int { return a.Seen.Compare(b.Seen) })

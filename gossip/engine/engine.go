@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"maps"
 	"strconv"
 	"time"
 )
@@ -40,12 +39,9 @@ const (
 	rumorInterval  = 25 * time.Millisecond // between rounds of announcements
 	maxRumors      = 8192                  // announcements that wait for a round
 	pushRate       = 50                    // small changes per second sent in full; further changes are announced
-	refusedFor     = 10 * time.Minute      // a rejected version is not requested again for this time
-	maxRefused     = 16384                 // rejected versions to remember
 	conflictsEach  = 3                     // conflicts per key
 	conflictsFor   = 7 * 24 * time.Hour    // lifetime of conflicts
 	forgetFor      = 180 * 24 * time.Hour  // lifetime of the mark of a forgotten node
-	goneAfter      = 24 * time.Hour        // a dead node is forgotten after this time
 	peerRate       = 500                   // unsolicited entries per second accepted from one peer
 	peerBurst      = 5000
 	gracePeriod    = 250 * time.Millisecond // after a change; a difference in this time is ignored once
@@ -185,9 +181,13 @@ type Engine struct {
 	tombs   int
 
 	conflicts conflicts
-	parked    map[Slot]*Record
+	parked    map[Slot]*parked
 	limbo     map[Slot]*Record
-	refused   map[Head]time.Time // value: time of expiry
+	refused   map[Head]*refusal
+	damaged   map[Slot]Refusal
+	limitNote time.Time // last note about a version above a limit
+
+	parkedBytes int
 
 	peers    map[string]*peer
 	alive    []string // live members, in no particular order
@@ -227,13 +227,13 @@ func New(cfg Config, now Now, saved []Op) (*Engine, Actions) {
 	cfg.Limits = cfg.Limits.withDefaults()
 	e := &Engine{cfg: cfg, now: now.instant(), wall: now.Wall.Round(0), entries: map[Slot]*entry{},
 		bodies: map[BodyHash]*body{}, usage: map[Writer]*usage{},
-		parked: map[Slot]*Record{}, limbo: map[Slot]*Record{}, refused: map[Head]time.Time{}, peers: map[string]*peer{},
-		sets: map[owner]*set{}, pending: map[Slot]*pending{}, staged: map[owner]map[int]*pending{},
-		published: map[NodeID]*publication{}, counters: map[string]uint64{}}
+		parked: map[Slot]*parked{}, limbo: map[Slot]*Record{}, refused: map[Head]*refusal{}, damaged: map[Slot]Refusal{},
+		peers: map[string]*peer{}, sets: map[owner]*set{}, pending: map[Slot]*pending{},
+		staged: map[owner]map[int]*pending{}, published: map[NodeID]*publication{}, counters: map[string]uint64{}}
 	e.conflicts.bySlot = map[Slot][]*Conflict{}
 	e.wants.init()
 	e.rumors.heads = map[Slot]*rumor{}
-	e.live = liveness{nodes: map[NodeID]*nodeLife{}, start: e.now, self: cfg.Self}
+	e.live = newLiveness(cfg.Self, e.now)
 	e.starts = bucket{rate: syncRate, burst: syncRate, level: syncRate, at: e.now}
 	e.push = bucket{rate: pushRate, burst: pushRate, level: pushRate, at: e.now}
 	e.load(saved)
@@ -279,6 +279,7 @@ func (e *Engine) Step(now Now, ev Event) Actions {
 	e.run()
 	e.spread()
 	e.ask()
+	e.saveDeaths()
 	return e.take()
 }
 
@@ -335,7 +336,7 @@ func (e *Engine) run() {
 	e.nextRun = e.now.Add(time.Second)
 	e.measureClock()
 	e.releaseParked()
-	maps.DeleteFunc(e.refused, func(_ Head, until time.Time) bool { return !until.After(e.now) })
+	e.pruneRefusals()
 	e.expirePending()
 	e.live.markUnseen(e.now)
 	e.expire()

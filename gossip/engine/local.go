@@ -189,7 +189,7 @@ func (e *Engine) Serving(n NodeID) Serving {
 }
 
 // Hold reports whether so many nodes died at once that a network partition is suspected.
-func (e *Engine) Hold() bool { return e.live.hold() }
+func (e *Engine) Hold() bool { return e.live.hold(e.now) }
 
 // Conflicts returns the versions that lost to a concurrent write, by key, newest first.
 func (e *Engine) Conflicts() []*Conflict { return e.conflicts.all() }

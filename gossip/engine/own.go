@@ -293,6 +293,10 @@ func (e *Engine) receivedOwn(m *Manifest) bool {
 	case !e.own.published:
 		e.setEpoch(m.Epoch() + 1)
 		return false
+	case m.Forgotten: // peers have not heard this node for long
+		e.setEpoch(m.Epoch() + 1)
+		e.publish(&e.own.publication)
+		return true
 	case e.own.adopted < maxAdopted:
 		e.own.adopted++
 		e.setEpoch(m.Epoch() + 1)
@@ -314,6 +318,7 @@ func (e *Engine) forget(n NodeID, why string) {
 	if s == nil {
 		s, what = e.sets[owner{n, true}], "directory"
 		delete(e.published, n)
+		e.live.drop(n)
 	}
 	if s == nil || s.first().Forgotten || n == e.cfg.Self {
 		return

@@ -293,19 +293,14 @@ func (e *Engine) answer(q *message) {
 		return true
 	}
 	for _, s := range q.Want {
-		en := e.entries[s]
-		if en == nil {
-			continue
+		if p := e.parked[s]; p != nil && fits(len(p.record.raw)) {
+			out.Records = append(out.Records, p.record)
 		}
-		if en.record != nil {
-			if !fits(len(en.record.raw)) {
-				break
-			}
+		switch en := e.entries[s]; {
+		case en == nil:
+		case en.record != nil && fits(len(en.record.raw)):
 			out.Records = append(out.Records, en.record)
-		} else {
-			if !fits(len(en.manifest.raw)) {
-				break
-			}
+		case en.manifest != nil && fits(len(en.manifest.raw)):
 			out.Manifests = append(out.Manifests, en.manifest)
 		}
 	}

@@ -92,19 +92,19 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 				"or its disk was restored", x.Node))
 	}
 	if e.foreign(x.Cluster) {
-		e.refuse(h, "other cluster")
+		e.refuseManifest(x, whyCluster)
 		return
 	}
 	if x.started() > uint64(max(e.poolTime().Unix(), 0))+futureEpoch {
-		e.refuse(h, "future") // no honest node reaches it, and no later epoch could replace it
+		e.refuseManifest(x, whyFuture) // no honest node reaches it, and no later epoch could replace it
 		return
 	}
 	if e.stale(x) {
-		e.refuse(h, "shard of an earlier set")
+		e.refuseManifest(x, whyEarlierSet)
 		return
 	}
 	if size := len(x.raw); en == nil && e.bytes+size > e.cfg.Limits.Bytes {
-		e.refuse(h, "store full")
+		e.refuseManifest(x, whyStoreFull)
 		return
 	}
 	if e.pending[h.Slot] == nil && len(e.pending) >= maxPending {
@@ -264,13 +264,13 @@ func (e *Engine) acceptSet(list []*pending) {
 	}
 	if e.bytes+size > e.cfg.Limits.Bytes {
 		for _, m := range manifests {
-			e.refuse(m.head(), "store full")
+			e.refuseManifest(m, whyStoreFull)
 		}
 		return
 	}
 	e.setManifests(manifests, bodies)
 	for _, p := range list {
-		e.news = append(e.news, news{p.manifest.slot(), p.from})
+		e.news = append(e.news, news{slot: p.manifest.slot(), from: p.from})
 	}
 	o := manifests[0].owner()
 	for _, i := range slices.Sorted(maps.Keys(e.staged[o])) {
@@ -356,6 +356,9 @@ func (e *Engine) dropOwner(o owner) {
 		e.write(en.manifest.bucket(), string(en.head.Slot[:]), nil)
 	}
 	delete(e.sets, o)
+	if !o.directory {
+		e.live.drop(o.id)
+	}
 	e.out.Changed = append(e.out.Changed, Change{Node: o.id, Directory: o.directory})
 }
 

@@ -115,6 +115,9 @@ func (e *Engine) spread() {
 			without = ""
 		}
 		en := e.entries[n.slot]
+		if p := e.parked[n.slot]; n.parked && p != nil {
+			en = &entry{head: p.record.head(), record: p.record}
+		}
 		if en == nil {
 			continue
 		}

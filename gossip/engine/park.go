@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// parked is a record dated in the future.
+type parked struct {
+	record *Record
+	since  time.Time // wall time at which this node received it
+}
+
+// park stores a record dated in the future until that time, and forwards it, so peers have it then
+// even if its writer is gone.
+func (e *Engine) park(r *Record, from string) {
+	h := r.head()
+	old := e.parked[h.Slot]
+	size := len(r.raw)
+	switch {
+	case old != nil && !old.record.Version().Less(h.Version):
+		return
+	case old != nil:
+		size -= len(old.record.raw)
+	case len(e.parked) >= e.cfg.Limits.Parked:
+		e.refuseRecord(r, whyParkedFull)
+		return
+	}
+	if e.parkedBytes+size > e.cfg.Limits.Bytes/16 {
+		e.refuseRecord(r, whyParkedFull)
+		return
+	}
+	e.parkedBytes += size
+	e.parked[h.Slot] = &parked{r, e.wall}
+	e.write(bucketParked, string(h.Slot[:]), append(putTime(e.wall), r.raw...))
+	e.news = append(e.news, news{slot: h.Slot, from: from, parked: true})
+	e.count("parked")
+	e.note("future",
+		fmt.Sprintf("%s is dated %s, which is in the future; it takes effect then. Check the clocks of the nodes",
+			r.Key, r.HLC.Time().UTC().Format(time.RFC3339)))
+}
+
+func (e *Engine) unpark(slot Slot) {
+	e.parkedBytes -= len(e.parked[slot].record.raw)
+	delete(e.parked, slot)
+	e.write(bucketParked, string(slot[:]), nil)
+}
+
+// releaseParked merges parked records whose time has come.
+func (e *Engine) releaseParked() {
+	limit := wall(e.poolTime().Add(maxSkew))
+	for _, slot := range sortedSlots(e.parked) {
+		r := e.parked[slot].record
+		if r.HLC > limit {
+			continue
+		}
+		e.unpark(slot)
+		if e.admit(r, "", e.agreed) {
+			e.news = append(e.news, news{slot: slot})
+		}
+	}
+}
+
+// loadParked restores a saved parked record.
+func (e *Engine) loadParked(value []byte) error {
+	if len(value) < 8 {
+		return errors.New("parked record is truncated")
+	}
+	r, err := DecodeRecord(value[8:])
+	if err == nil {
+		e.parked[r.Key.slot()] = &parked{r, getTime(value[:8])}
+		e.parkedBytes += len(r.raw)
+	}
+	return err
+}
