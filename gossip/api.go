@@ -67,10 +67,12 @@ func (n *Node) Leave(ctx context.Context, remaining []engine.OwnItem) error {
 		return fmt.Errorf("gossip: %w", err)
 	}
 	n.step(engine.Own{Items: remaining, Leaving: true})
+	n.joining.Lock()
+	defer n.joining.Unlock()
 	n.mu.Lock()
-	list := n.list
+	list, closing := n.list, n.closing
 	n.mu.Unlock()
-	if list == nil {
+	if list == nil || closing {
 		return errors.New("gossip: the node is not running")
 	}
 	wait := 5 * time.Second
@@ -85,7 +87,16 @@ func (n *Node) Leave(ctx context.Context, remaining []engine.OwnItem) error {
 
 // Forget drops the items of a node that has left permanently. A node that is alive publishes them
 // again.
-func (n *Node) Forget(id engine.NodeID) { n.step(engine.Forget{Node: id}) }
+func (n *Node) Forget(id engine.NodeID) {
+	n.step(engine.Forget{Node: id})
+	var out changes
+	n.mu.Lock()
+	if n.roster[id].State != StateAlive {
+		n.dropNode(id, &out)
+	}
+	n.mu.Unlock()
+	n.disk.later(out.ops)
+}
 
 // Vouch records that the items of a dead node were reachable, so the node is not forgotten after a
 // day.
@@ -209,6 +220,14 @@ type Stats struct {
 	// Refused counts members with invalid metadata, connections above the limits, and malformed
 	// stream messages.
 	Refused uint64
+	// RosterFull counts nodes that were ignored because the roster is full of live nodes.
+	RosterFull uint64
+	// Cloned says which other process uses or used this node's ID, since when, and what this node did.
+	// It is "" an hour after the last process with the same ID has ended.
+	Cloned        string
+	Incompatible  int  // live members without a common protocol version
+	PacketsLost   bool // no member acknowledges UDP packets, so all messages use streams
+	PacketsLostTo int  // live members that get messages over a stream, because packets are lost
 
 	// Packets and bytes over UDP and streams, without headers and without memberlist's TCP
 	// exchanges.
@@ -219,22 +238,27 @@ type Stats struct {
 // Stats returns current counters and gauges.
 func (n *Node) Stats() Stats {
 	n.mu.Lock()
-	s := Stats{Stats: n.engine.Stats()}
+	s := Stats{Stats: n.engine.Stats(), Cloned: n.cloned()}
+	for _, k := range n.roster {
+		if k.State == StateAlive && k.Incompatible {
+			s.Incompatible++
+		}
+	}
 	n.mu.Unlock()
 	var err error
 	if s.Unsaved, err = n.disk.state(); err != nil {
 		s.SaveError = err.Error()
 	}
+	s.PacketsLost, s.PacketsLostTo = n.packets.state(time.Now())
 	s.Dropped, s.Unsent, s.Exchanges = n.counters.inboxFull.Load(), n.counters.unsent.Load(), n.counters.exchanges.Load()
 	s.Refused = n.counters.badMember.Load()
-	if n.socket != nil {
-		s.Refused += n.socket.counters.refused.Load() + n.socket.counters.malformed.Load()
-		s.Unsent += n.socket.counters.lost.Load() + n.socket.counters.dropped.Load()
-		c := &n.socket.counters
-		s.PacketsIn, s.PacketsOut, s.BytesIn, s.BytesOut = c.packetsIn.Load(), c.packetsOut.Load(), c.bytesIn.Load(),
-			c.bytesOut.Load()
-		s.StreamsIn, s.StreamsOut = c.streamsIn.Load(), c.streamsOut.Load()
-	}
+	s.RosterFull = n.counters.rosterFull.Load()
+	c := &n.traffic
+	s.Refused += c.refused.Load() + c.malformed.Load()
+	s.Unsent += c.lost.Load() + c.dropped.Load()
+	s.PacketsIn, s.PacketsOut, s.BytesIn, s.BytesOut = c.packetsIn.Load(), c.packetsOut.Load(), c.bytesIn.Load(),
+		c.bytesOut.Load()
+	s.StreamsIn, s.StreamsOut = c.streamsIn.Load(), c.streamsOut.Load()
 	return s
 }
 

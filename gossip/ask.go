@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ import (
 const (
 	frameQuestion = 0xe1 // engine messages never start with this byte: see protocolVersion
 	frameAnswer   = 0xe2
+	frameProbe    = 0xe3 // its text is a member name, a line feed, and the sender's address
 	frameHead     = 1 + 8 + 1
 
 	// MaxQuestion limits a question and an answer, in bytes.
@@ -34,6 +36,8 @@ const (
 var (
 	// ErrNoMember means that the node is not alive.
 	ErrNoMember = errors.New("the node is not a live member")
+	// ErrIncompatible means that the node and this one have no protocol version in common.
+	ErrIncompatible = errors.New("the node has no protocol version in common with this node; upgrade the older one")
 	// ErrTooLong means that a question is longer than MaxQuestion.
 	ErrTooLong = errors.New("the question is too long")
 )
@@ -44,6 +48,19 @@ type questions struct {
 	waiting map[uint64]chan []byte
 	closed  bool          // no new answers start
 	slots   chan struct{} // limits concurrent answers
+}
+
+// open returns the number of a new question, and a channel for its answer.
+func (a *questions) open() (number uint64, answer chan []byte, end func()) {
+	number, answer = rand.Uint64(), make(chan []byte, 1)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting[number] = answer
+	return number, answer, func() {
+		a.mu.Lock()
+		delete(a.waiting, number)
+		a.mu.Unlock()
+	}
 }
 
 // close stops answering questions.
@@ -69,15 +86,11 @@ func (n *Node) Ask(ctx context.Context, id engine.NodeID, question []byte) ([]by
 	if k.State != StateAlive {
 		return nil, ErrNoMember
 	}
-	number, answer := rand.Uint64(), make(chan []byte, 1)
-	n.questions.mu.Lock()
-	n.questions.waiting[number] = answer
-	n.questions.mu.Unlock()
-	defer func() {
-		n.questions.mu.Lock()
-		delete(n.questions.waiting, number)
-		n.questions.mu.Unlock()
-	}()
+	if k.Incompatible {
+		return nil, ErrIncompatible
+	}
+	number, answer, end := n.questions.open()
+	defer end()
 	if err := n.sendFrame(k.name, frameQuestion, number, question); err != nil {
 		return nil, err
 	}
@@ -93,13 +106,21 @@ func (n *Node) Ask(ctx context.Context, id engine.NodeID, question []byte) ([]by
 
 func (n *Node) sendFrame(member string, kind byte, number uint64, text []byte) error {
 	n.mu.Lock()
-	addr, list := n.addrs[member], n.list
+	addr := n.addrs[member]
 	n.mu.Unlock()
-	if addr == "" || list == nil {
+	if addr == "" {
+		return ErrNoMember
+	}
+	return n.sendFrameTo(addr, member, kind, number, text)
+}
+
+func (n *Node) sendFrameTo(addr, member string, kind byte, number uint64, text []byte) error {
+	list, own := n.membership(), n.self.Load().member
+	if list == nil {
 		return ErrNoMember
 	}
 	b := binary.BigEndian.AppendUint64([]byte{kind}, number)
-	b = append(append(b, byte(len(n.member))), n.member...)
+	b = append(append(b, byte(len(own))), own...)
 	if err := list.SendToAddress(memberlist.Address{Addr: addr, Name: viaStream + member},
 		append(b, text...)); err != nil {
 		n.counters.unsent.Add(1)
@@ -110,7 +131,7 @@ func (n *Node) sendFrame(member string, kind byte, number uint64, text []byte) e
 
 // handleFrame handles a question or an answer, and reports whether b is one. It does not block.
 func (n *Node) handleFrame(b []byte) bool {
-	if len(b) == 0 || b[0] != frameQuestion && b[0] != frameAnswer {
+	if len(b) == 0 || b[0] < frameQuestion || b[0] > frameProbe {
 		return false
 	}
 	if len(b) < frameHead || len(b) < frameHead+int(b[frameHead-1]) {
@@ -121,6 +142,10 @@ func (n *Node) handleFrame(b []byte) bool {
 	from, text := strings.Clone(string(b[frameHead:frameHead+size])), append([]byte{}, b[frameHead+size:]...)
 	if len(text) > MaxQuestion {
 		n.counters.badMember.Add(1)
+		return true
+	}
+	if b[0] == frameProbe {
+		n.answerProbe(from, number, string(text))
 		return true
 	}
 	if b[0] == frameAnswer {
@@ -158,4 +183,39 @@ func (n *Node) handleFrame(b []byte) bool {
 		}
 	})
 	return true
+}
+
+// askAlive asks a member over a stream whether it is alive. The member need not know this node.
+func (n *Node) askAlive(ctx context.Context, m memberEvent) bool {
+	number, answer, end := n.questions.open()
+	defer end()
+	text := m.name + "\n" + n.Addr().String()
+	if n.sendFrameTo(m.addr.String(), m.name, frameProbe, number, []byte(text)) != nil {
+		return false
+	}
+	select {
+	case <-answer:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// answerProbe answers a probe if it asks for this process.
+func (n *Node) answerProbe(from string, number uint64, text string) {
+	name, sender, _ := strings.Cut(text, "\n")
+	addr, err := netip.ParseAddrPort(sender)
+	if err != nil {
+		n.counters.badMember.Add(1)
+		return
+	}
+	own := n.self.Load()
+	if id, epoch, err := engine.ParseMemberName(from); err == nil && id == own.meta.node && addr != n.Addr() {
+		m := own.meta
+		m.epoch = epoch
+		n.queueRival(memberEvent{name: from, meta: m, addr: addr, up: true, same: from == own.member, sent: true})
+	}
+	if name == own.member {
+		_ = n.sendFrameTo(addr.String(), from, frameAnswer, number, []byte("alive"))
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -17,20 +18,26 @@ import (
 
 // delegate implements memberlist's callbacks. memberlist may hold locks during a callback, so these
 // methods do not block and do not call memberlist: they queue events.
-type delegate struct{ n *Node }
+type delegate struct {
+	n    *Node
+	self *self // the identity in this membership
+}
 
 var (
 	_ memberlist.Delegate      = delegate{}
 	_ memberlist.EventDelegate = delegate{}
 	_ memberlist.PingDelegate  = delegate{}
 	_ memberlist.AliveDelegate = delegate{}
+
+	_ memberlist.ConflictDelegate = delegate{}
 )
 
 // memberlistConfig returns memberlist's LAN configuration, with a name for each start, no
 // compression, no state in push/pull, and a fixed delegate protocol version.
 func (n *Node) memberlistConfig(t memberlist.NodeAwareTransport) *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
-	c.Name = n.member
+	d := delegate{n, n.self.Load()}
+	c.Name = d.self.member
 	c.Transport = t
 	c.BindPort = 0
 	c.AdvertisePort = int(n.opt.Advertise.Port())
@@ -46,13 +53,13 @@ func (n *Node) memberlistConfig(t memberlist.NodeAwareTransport) *memberlist.Con
 	c.HandoffQueueDepth = 4096
 	c.DelegateProtocolVersion, c.DelegateProtocolMin, c.DelegateProtocolMax = 0, 0, 0
 	c.LogOutput = &logWriter{log: n.opt.Log}
-	c.Delegate, c.Events, c.Ping, c.Alive = delegate{n}, delegate{n}, delegate{n}, delegate{n}
+	c.Delegate, c.Events, c.Ping, c.Alive, c.Conflict = d, d, d, d, d
 	c.Keyring = n.ring
 	return c
 }
 
 // NodeMeta returns the metadata of this node.
-func (d delegate) NodeMeta(int) []byte { return d.n.meta.encode() }
+func (d delegate) NodeMeta(int) []byte { return d.self.meta.encode() }
 
 // NotifyMsg queues a message from a peer.
 func (d delegate) NotifyMsg(b []byte) {
@@ -90,23 +97,45 @@ func (d delegate) NotifyAlive(o *memberlist.Node) error {
 }
 
 // NotifyJoin records that a member is alive.
-func (d delegate) NotifyJoin(o *memberlist.Node) { d.n.noteMember(o, true) }
+func (d delegate) NotifyJoin(o *memberlist.Node) { d.noteMember(o, true) }
 
 // NotifyUpdate records new metadata of a member.
-func (d delegate) NotifyUpdate(o *memberlist.Node) { d.n.noteMember(o, true) }
+func (d delegate) NotifyUpdate(o *memberlist.Node) { d.noteMember(o, true) }
 
 // NotifyLeave records that a member is dead or has left.
-func (d delegate) NotifyLeave(o *memberlist.Node) { d.n.noteMember(o, false) }
+func (d delegate) NotifyLeave(o *memberlist.Node) { d.noteMember(o, false) }
+
+// noteMember queues a membership change, unless this node has taken another ID.
+func (d delegate) noteMember(o *memberlist.Node, up bool) {
+	if d.self == d.n.self.Load() {
+		d.n.noteMember(o, up)
+	}
+}
+
+// NotifyConflict records another process with the member name of this node.
+func (d delegate) NotifyConflict(_, other *memberlist.Node) {
+	ip, ok := netip.AddrFromSlice(other.Addr)
+	if ok && other.Name == d.self.member && d.self == d.n.self.Load() {
+		d.n.queueRival(memberEvent{name: other.Name, meta: d.self.meta, addr: netip.AddrPortFrom(ip.Unmap(), other.Port),
+			up: true, same: true})
+	}
+}
 
 // AckPayload returns the payload of a probe response: the root of all entries and a hash of the
 // members.
 func (d delegate) AckPayload() []byte {
 	root := d.n.root.Load()
-	return binary.BigEndian.AppendUint64(engine.AckPayload(*root, time.Now()), d.n.membersHash.Load())
+	return binary.BigEndian.AppendUint64(engine.AckPayload(*root, d.n.wall()), d.n.membersHash.Load())
 }
 
 // NotifyPingComplete compares a probe response with the local state.
 func (d delegate) NotifyPingComplete(o *memberlist.Node, rtt time.Duration, payload []byte) {
+	if d.self != d.n.self.Load() {
+		return
+	}
+	if d.n.packets.acked(o.Name, time.Now()) {
+		d.n.opt.Log.Info("members acknowledge UDP packets again")
+	}
 	if len(payload) < engine.AckSize+8 {
 		return
 	}

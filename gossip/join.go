@@ -6,6 +6,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/hashicorp/memberlist"
 )
 
 // Intervals of joining.
@@ -21,6 +23,8 @@ const (
 // network partition would never merge again, because memberlist forgets dead nodes.
 func (n *Node) joinLoop(ctx context.Context) {
 	n.join(n.opt.Seeds())
+	n.joined.Store(true)
+	n.wakeLoop()
 	for {
 		wait := joinInterval
 		if n.isolated() {
@@ -30,6 +34,9 @@ func (n *Node) joinLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case addrs := <-n.rejoin:
+			n.join(append(addrs[:min(len(addrs), maxJoin/2)], n.opt.Seeds()...))
+			continue
 		case <-time.After(wait):
 		}
 		dead, alive := n.deadAddrs()
@@ -56,7 +63,7 @@ func (n *Node) exchangeLoop(ctx context.Context) {
 			return
 		case peer := <-n.exchange:
 			n.counters.exchanges.Add(1)
-			if _, err := n.list.Join([]string{peer}); err != nil {
+			if _, err := n.membership().Join([]string{peer}); err != nil {
 				n.opt.Log.Debug("cannot compare members", "peer", peer, "error", err)
 			}
 		}
@@ -66,6 +73,13 @@ func (n *Node) exchangeLoop(ctx context.Context) {
 		case <-time.After(exchangePause):
 		}
 	}
+}
+
+// membership returns the present memberlist.
+func (n *Node) membership() *memberlist.Memberlist {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.list
 }
 
 // isolated reports whether no other node is alive.
@@ -82,7 +96,7 @@ func (n *Node) deadAddrs() (dead []string, alive int) {
 		switch {
 		case k.State == StateAlive:
 			alive++
-		case k.State == StateDead && time.Since(k.Since) < rosterFor && k.Addr != n.addr && !n.left(k.Node):
+		case k.State == StateDead && time.Since(k.death) < rosterFor && k.Addr != n.addr && !n.left(k.Node):
 			dead = append(dead, k.Addr.String())
 		}
 	}
@@ -107,7 +121,10 @@ func (n *Node) join(addrs []string) int {
 			}
 			asked++
 			n.wg.Go(func() {
-				k, err := n.list.Join([]string{ip})
+				k, err := n.membership().Join([]string{ip})
+				if k > 0 && !n.joined.Swap(true) {
+					n.wakeLoop()
+				}
 				if err != nil {
 					n.opt.Log.Debug("cannot reach node", "addr", ip, "error", err)
 				}

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -20,15 +21,23 @@ const (
 
 // Member is a node of the cluster as this node sees it.
 type Member struct {
-	Node    engine.NodeID
-	Epoch   uint64 // epoch of the last start
-	Name    string
-	Zone    string
-	Addr    netip.AddrPort
-	Version string
-	State   string    // [StateAlive], [StateDead] or [StateLeft]
-	Since   time.Time // time at which this node saw State change
-	Self    bool
+	Node     engine.NodeID
+	Epoch    uint64 // epoch of the last start
+	Name     string
+	Zone     string
+	Addr     netip.AddrPort
+	Version  string
+	Protocol Protocol  // zero: not seen since the start
+	Features uint64    // feature bits
+	State    string    // [StateAlive], [StateDead] or [StateLeft]
+	Since    time.Time // start of State; of an absent node, when it was last known to be alive
+	Self     bool
+
+	// Incompatible means that the member and this node have no protocol version in common. They
+	// exchange no messages.
+	Incompatible bool
+	// PacketsLost means that packets to the member are lost, so it gets messages over a stream.
+	PacketsLost bool
 
 	engine.PeerState // state reported by its last probe response
 }
@@ -39,19 +48,17 @@ type memberEvent struct {
 	meta meta
 	addr netip.AddrPort
 	up   bool
+	same bool // another process uses the member name of this node
+	sent bool // another process with this node's ID sent a probe
 }
 
-// rosterEntry is a node seen since the start, or loaded from disk.
-type rosterEntry struct {
-	Member
-	name string // member name in memberlist
+// changes collects the effects of membership changes: the caller executes them without the lock.
+type changes struct {
+	events []engine.Event
+	ops    []engine.Op
+	lines  []string // of the log
+	probes []probe
 }
-
-const (
-	bucketRoster = "roster" // node ID → address of each node that was seen
-	maxRoster    = 16384
-	rosterFor    = 24 * time.Hour // how long to retry a dead node
-)
 
 // noteMember queues a membership change. The queue is unbounded: it holds at most one event for
 // each change.
@@ -73,7 +80,17 @@ func (n *Node) noteMember(o *memberlist.Node, up bool) {
 			delete(n.live, o.Name)
 		}
 	}
+	n.queueMember(ev)
+}
+
+// queueMember queues a membership change. The caller holds memberMu.
+func (n *Node) queueMember(ev memberEvent) {
 	n.memberEvents = append(n.memberEvents, ev)
+	n.wakeLoop()
+}
+
+// wakeLoop makes the loop read the queue of membership changes.
+func (n *Node) wakeLoop() {
 	select {
 	case n.wake <- struct{}{}:
 	default:
@@ -81,64 +98,124 @@ func (n *Node) noteMember(o *memberlist.Node, up bool) {
 }
 
 // takeMembers converts queued membership changes to engine events. A later start of a node replaces
-// earlier ones, even if memberlist still lists those. The caller holds mu.
-func (n *Node) takeMembers() (out []engine.Event, ops []engine.Op) {
+// earlier ones, even if memberlist still lists those, unless the earlier one still responds at
+// another address. The caller holds mu.
+func (n *Node) takeMembers() (out changes) {
 	n.memberMu.Lock()
 	events := n.memberEvents
 	n.memberEvents = nil
 	n.memberMu.Unlock()
+	self := n.self.Load()
 	for _, ev := range events {
-		id := ev.meta.node
-		if id == n.opt.Self {
-			if ev.up && ev.name != n.member && ev.meta.epoch > n.meta.epoch {
-				n.opt.Log.Error("another node uses or used this node's identity; remove the identity of one of the two nodes, "+
-					"so it gets a new one", "addr", ev.addr)
-				n.counters.cloned.Add(1)
-			}
-			continue
-		}
-		old, seen := n.roster[id]
-		switch {
-		case ev.up && seen && old.Epoch > ev.meta.epoch:
-			continue // an earlier start
-		case ev.up && !seen && len(n.roster) >= maxRoster:
-			n.counters.rosterFull.Add(1)
-		case ev.up:
-			if seen && old.name != ev.name && old.State == StateAlive {
-				out = append(out, engine.PeerUp{Member: ev.name, Node: id}, engine.PeerDown{Member: old.name})
-			} else {
-				out = append(out, engine.PeerUp{Member: ev.name, Node: id})
-			}
-			n.addrs[ev.name] = ev.addr.String()
-			n.roster[id] = rosterEntry{Member{Node: id, Epoch: ev.meta.epoch, Name: ev.meta.name, Zone: ev.meta.zone,
-				Version: ev.meta.version, Addr: ev.addr, State: StateAlive, Since: time.Now()}, ev.name}
-			if old.Addr != ev.addr {
-				ops = append(ops, engine.Op{Bucket: bucketRoster, Key: string(id[:]), Value: []byte(ev.addr.String())})
-			}
-		default:
-			delete(n.addrs, ev.name)
-			if !seen || old.name != ev.name {
-				continue
-			}
-			out = append(out, engine.PeerDown{Member: ev.name})
-			old.State, old.Since = StateDead, time.Now()
-			n.roster[id] = old
+		if ev.meta.node == self.meta.node {
+			n.noteRival(ev, &out)
 		}
 	}
-	return out, ops
+	if n.undecided() { // this node may have to leave this ID to another process before it sends anything
+		events = slices.DeleteFunc(events, func(ev memberEvent) bool { return ev.meta.node == self.meta.node })
+		n.memberMu.Lock()
+		n.memberEvents = append(events, n.memberEvents...)
+		n.memberMu.Unlock()
+		return out
+	}
+	for _, ev := range events {
+		switch {
+		case ev.meta.node == self.meta.node:
+		case ev.up:
+			n.up[ev.name] = ev
+			n.memberUp(ev, &out)
+		default:
+			delete(n.up, ev.name)
+			n.memberDown(ev, &out)
+		}
+	}
+	return out
 }
 
-// loadRoster loads the nodes seen before the start. The node tries them if the seeds do not
-// respond.
-func (n *Node) loadRoster(saved []engine.Op) {
-	for _, op := range saved {
-		addr, err := netip.ParseAddrPort(string(op.Value))
-		if op.Bucket != bucketRoster || err != nil || len(op.Key) != len(engine.NodeID{}) || len(n.roster) >= maxRoster {
-			continue
-		}
-		id := engine.NodeID([]byte(op.Key))
-		n.roster[id] = rosterEntry{Member: Member{Node: id, Addr: addr, State: StateDead, Since: time.Now()}}
+func (n *Node) memberUp(ev memberEvent, out *changes) {
+	old, seen := n.roster[ev.meta.node]
+	switch {
+	case !seen && !n.admit(out):
+	case !seen || old.name == ev.name || old.State != StateAlive && ev.meta.epoch >= old.Epoch:
+		n.use(ev, out)
+	case old.State != StateAlive:
+		out.probes = append(out.probes, probe{ev, ev}) // an earlier start, or the original of a copy
+	case ev.meta.epoch <= old.Epoch: // it is used if the later start ends
+	case ev.addr == old.Addr:
+		n.use(ev, out)
+	default:
+		out.probes = append(out.probes, probe{n.up[old.name], ev})
 	}
+}
+
+func (n *Node) memberDown(ev memberEvent, out *changes) {
+	delete(n.addrs, ev.name)
+	n.packets.drop(ev.name)
+	old, seen := n.roster[ev.meta.node]
+	if !seen || old.name != ev.name || old.State != StateAlive {
+		return
+	}
+	if next, ok := n.newest(ev.meta.node); ok {
+		n.use(next, out)
+		return
+	}
+	out.events = append(out.events, engine.PeerDown{Member: ev.name})
+	old.State, old.Since, old.death, old.died = StateDead, n.wall(), time.Now(), true
+	old.seen, old.left = old.Since, n.left(old.Node)
+	n.roster[old.Node] = old
+	if old.left {
+		out.ops, out.lines = append(out.ops, dropRow(old.Node)), append(out.lines, old.line("has left"))
+		return
+	}
+	out.ops, out.lines = append(out.ops, old.op()), append(out.lines, old.line("is dead"))
+}
+
+// newest returns the latest live start of a node.
+func (n *Node) newest(id engine.NodeID) (out memberEvent, ok bool) {
+	for _, ev := range n.up {
+		if ev.meta.node == id && (!ok || ev.meta.epoch > out.meta.epoch) {
+			out, ok = ev, true
+		}
+	}
+	return out, ok
+}
+
+// use makes a live member the one that represents its node.
+func (n *Node) use(ev memberEvent, out *changes) {
+	id, m := ev.meta.node, &ev.meta
+	old := n.roster[id]
+	apart := !m.protocol.overlaps(n.opt.protocol)
+	if apart {
+		out.events = append(out.events, engine.SilentUp{Member: ev.name, Node: id})
+	} else {
+		out.events = append(out.events, engine.PeerUp{Member: ev.name, Node: id, Features: m.features})
+	}
+	if old.State == StateAlive && old.name != ev.name {
+		out.events = append(out.events, engine.PeerDown{Member: old.name})
+		delete(n.addrs, old.name)
+		n.packets.drop(old.name)
+	}
+	delete(n.addrs, ev.name)
+	if !apart {
+		n.addrs[ev.name] = ev.addr.String()
+		n.packets.add(ev.name, time.Now())
+	} else if !old.Incompatible {
+		out.lines = append(out.lines, fmt.Sprintf("member %s (%s) speaks protocol %s, and this node %s: "+
+			"they exchange no messages; upgrade the older one", m.name, ev.addr, m.protocol, n.opt.protocol))
+	}
+	k := rosterEntry{Member: Member{Node: id, Epoch: m.epoch, Name: m.name, Zone: m.zone, Version: m.version,
+		Addr: ev.addr, Protocol: m.protocol, Features: m.features, State: StateAlive, Since: n.wall(),
+		Incompatible: apart}, name: ev.name, seen: n.wall()}
+	if old.State == StateAlive && old.name == ev.name {
+		k.Since = old.Since
+	}
+	if old.died {
+		out.lines = append(out.lines, k.line("has returned"))
+	}
+	if old.State != StateAlive || old.Addr != k.Addr || old.Name != k.Name {
+		out.ops = append(out.ops, k.op())
+	}
+	n.roster[id] = k
 }
 
 // Members returns all known nodes including this one, sorted by name and node ID. A member that
@@ -147,13 +224,16 @@ func (n *Node) loadRoster(saved []engine.Op) {
 func (n *Node) Members() []Member {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	out := []Member{{Node: n.opt.Self, Epoch: n.meta.epoch, Name: n.opt.Name, Zone: n.opt.Zone, Version: n.opt.Version,
-		Addr: n.addr, State: StateAlive, Since: n.started, Self: true}}
+	m := n.self.Load().meta
+	out := []Member{{Node: m.node, Epoch: m.epoch, Name: m.name, Zone: m.zone, Version: m.version, Protocol: m.protocol,
+		Features: m.features, Addr: n.addr, State: StateAlive, Since: n.started, Self: true}}
+	now := time.Now()
 	for _, k := range n.roster {
 		if k.State == StateDead && n.left(k.Node) {
 			k.State = StateLeft
 		}
 		k.PeerState = n.engine.Peer(k.name)
+		k.PacketsLost = k.State == StateAlive && !k.Incompatible && n.packets.lostTo(k.name, now)
 		out = append(out, k.Member)
 	}
 	slices.SortFunc(out, func(a, b Member) int {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,29 +16,41 @@ import (
 
 // Node is a member of the cluster. It is safe for concurrent use.
 type Node struct {
-	opt    Options
-	meta   meta
-	member string // member name in memberlist
+	opt  Options
+	self atomic.Pointer[self]
 
-	writes sync.Mutex // serializes local changes; taken before mu, and held during disk writes
+	writes  sync.Mutex // serializes local changes; taken before mu, and held during disk writes
+	joining sync.Mutex // held while memberlist is replaced or ends; taken before mu
 
 	mu       sync.Mutex // never held during disk or network access
 	engine   *engine.Engine
 	roster   map[engine.NodeID]rosterEntry
-	addrs    map[string]string // address of each live member
+	up       map[string]memberEvent // live members by name
+	addrs    map[string]string      // address of each live member that gets messages
 	watchers map[*Watcher]struct{}
 	serving  map[engine.NodeID]engine.Serving // state last reported to watchers
 	list     *memberlist.Memberlist
+	carrier  memberlist.NodeAwareTransport // of list
 	addr     netip.AddrPort
 	ring     *memberlist.Keyring // nil without encryption
-	started  time.Time
-	created  time.Time // start of the monotonic clock passed to the engine
-	closing  bool      // no goroutine may start any more
+	started  time.Time           // wall time
+	created  time.Time           // start of the monotonic clock passed to the engine
+	opened   time.Time           // time of the last open
+	sweptAt  time.Time           // time of the last sweep of the roster
+	seenAt   time.Time           // time at which the rows of live nodes were written
+	closing  bool                // no goroutine may start any more
+
+	rivals    map[netip.AddrPort]*rival // under mu
+	duplicate duplicate                 // under mu
+	stale     []string                  // under mu; members known under the former ID of this node
+	staleAt   time.Time                 // under mu; when those not found again count as dead
 
 	disk *disk
 
-	inbox chan engine.Event
-	wake  chan struct{} // one slot: members have changed
+	inbox      chan engine.Event
+	wake       chan struct{} // one slot: members have changed
+	probed     chan probed
+	probeSlots chan struct{} // limits concurrent probes
 
 	memberMu     sync.Mutex
 	memberEvents []memberEvent
@@ -46,20 +59,23 @@ type Node struct {
 	membersWait  bool            // a comparison was deferred, because an update may be on its way
 	membersHash  atomic.Uint64
 	root         atomic.Pointer[engine.Digest]
-	exchange     chan string // one slot: a peer with a different member list
+	exchange     chan string   // one slot: a peer with a different member list
+	rejoin       chan []string // addresses to join at once
+	joined       atomic.Bool   // a seed has responded, or the first attempt to join has ended
 
 	ready     chan struct{}
 	stopped   chan struct{}
 	wg        sync.WaitGroup
 	life      context.Context // context of Run
 	questions questions
-	socket    *transport
+	packets   packets
+	traffic   transportCounters
 	notes     lineLimit
 	counters  nodeCounters
 }
 
 type nodeCounters struct {
-	inboxFull, badMember, cloned, rosterFull, exchanges, unsent atomic.Uint64
+	inboxFull, badMember, rosterFull, exchanges, unsent atomic.Uint64
 }
 
 // inboxSize bounds the messages that wait for the engine.
@@ -76,20 +92,32 @@ func New(o Options) (*Node, error) {
 		return nil, fmt.Errorf("gossip: load saved state: %w", err)
 	}
 	n := &Node{opt: o, created: time.Now(), roster: map[engine.NodeID]rosterEntry{}, addrs: map[string]string{},
-		watchers: map[*Watcher]struct{}{},
-		serving:  map[engine.NodeID]engine.Serving{},
-		inbox:    make(chan engine.Event, inboxSize), wake: make(chan struct{}, 1), live: map[string]bool{},
-		exchange:  make(chan string, 1),
+		up: map[string]memberEvent{}, rivals: map[netip.AddrPort]*rival{}, watchers: map[*Watcher]struct{}{},
+		serving: map[engine.NodeID]engine.Serving{},
+		inbox:   make(chan engine.Event, inboxSize), wake: make(chan struct{}, 1), live: map[string]bool{},
+		probed: make(chan probed), probeSlots: make(chan struct{}, probesAtOnce),
+		exchange: make(chan string, 1), rejoin: make(chan []string),
+		packets:   packets{off: o.TCPOnly, heard: map[string]time.Time{}},
 		questions: newQuestions(), ready: make(chan struct{}), stopped: make(chan struct{}), disk: newDisk(o.Storage, o.Log)}
+	n.seenAt, n.sweptAt = n.created, n.created
 	n.root.Store(&engine.Digest{})
 	if len(o.Keys) > 0 {
 		if n.ring, err = memberlist.NewKeyring(o.Keys, o.Keys[0]); err != nil {
 			return nil, fmt.Errorf("gossip: keys: %w", err)
 		}
 	}
-	e, act := engine.New(engine.Config{Self: o.Self, Name: o.Name, Random: o.random(), Limits: o.Limits}, n.now(), saved)
-	n.engine, n.member = e, e.Member()
-	n.meta = meta{node: o.Self, epoch: e.Stats().Epoch, name: o.Name, zone: o.Zone, version: o.Version}
+	id := o.Self
+	if o.Copied != "" && o.NewID != nil {
+		if id, err = o.NewID(); err != nil {
+			return nil, fmt.Errorf("gossip: %s, and a new node ID cannot be saved: %w", o.Copied, err)
+		}
+		n.report(fmt.Sprintf("%s; at %s, this node took the new ID %s instead of %s", o.Copied,
+			n.now().Wall.UTC().Format(time.RFC3339), id, o.Self))
+		o.Log.Error("this node took a new ID", "reason", o.Copied, "old", o.Self, "new", id)
+	}
+	e, act := engine.New(engine.Config{Self: id, Name: o.Name, Random: o.random(), Limits: o.Limits}, n.now(), saved)
+	n.engine = e
+	n.rename()
 	n.loadRoster(saved)
 	if err := n.disk.durable(act.Durable); err != nil {
 		return nil, fmt.Errorf("gossip: cannot save the epoch of this start, so peers would ignore later changes: %w", err)
@@ -97,6 +125,9 @@ func New(o Options) (*Node, error) {
 	n.act(act)
 	return n, nil
 }
+
+// Self returns the ID of this node. It changes if the node takes a new ID.
+func (n *Node) Self() engine.NodeID { return n.self.Load().meta.node }
 
 // Ready returns a channel that is closed when the sockets are open.
 func (n *Node) Ready() <-chan struct{} { return n.ready }
@@ -121,28 +152,43 @@ func (n *Node) Run(ctx context.Context) error {
 	n.wg.Go(func() { n.joinLoop(ctx) })
 	n.wg.Go(func() { n.exchangeLoop(ctx) })
 	close(n.ready)
-	n.loop(ctx)
+	failed := n.loop(ctx)
 	cancel()
 	n.mu.Lock()
 	n.closing = true
+	rows := n.seenRows()
 	n.mu.Unlock()
 	n.questions.close()
+	n.joining.Lock()
 	err := n.list.Shutdown() // closes the transport, which stops goroutines that wait for peers
+	n.joining.Unlock()
 	n.wg.Wait()
+	if failed != nil {
+		err = failed
+	}
+	n.disk.later(rows)
 	if e := n.disk.durable(nil); e != nil {
 		return fmt.Errorf("gossip: save state: %w", e)
 	}
 	return err
 }
 
+// open opens the sockets and starts memberlist. After a change of the node's ID, it uses the same
+// port.
 func (n *Node) open() error {
-	t := n.opt.transport
-	if t == nil {
-		s, err := listen(n.opt.Bind, n.opt.TCPOnly)
+	var t memberlist.NodeAwareTransport
+	if n.opt.transport != nil {
+		t = n.opt.transport()
+	} else {
+		bind := slices.Clone(n.opt.Bind)
+		if n.carrier != nil {
+			bind[0] = netip.AddrPortFrom(bind[0].Addr(), n.carrier.(*transport).addr().Port())
+		}
+		s, err := listen(bind, n.opt.TCPOnly, &n.traffic)
 		if err != nil {
 			return err
 		}
-		n.socket, t = s, s
+		t = s
 		s.start()
 	}
 	list, err := memberlist.Create(n.memberlistConfig(t))
@@ -154,33 +200,40 @@ func (n *Node) open() error {
 	ip, _ := netip.AddrFromSlice(self.Addr)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.list, n.addr, n.started = list, netip.AddrPortFrom(ip.Unmap(), self.Port), time.Now()
+	n.list, n.carrier, n.addr = list, t, netip.AddrPortFrom(ip.Unmap(), self.Port)
+	n.opened = time.Now()
+	if n.started.IsZero() {
+		n.started = n.now().Wall
+	}
 	return nil
 }
 
-// loop passes events to the engine, one at a time.
-func (n *Node) loop(ctx context.Context) {
+// loop passes events to the engine, one at a time. It fails if the sockets cannot be opened after a
+// change of the node's ID.
+func (n *Node) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var servingAt time.Time
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case ev := <-n.inbox:
 			n.step(ev)
+		case p := <-n.probed:
+			if err := n.decide(ctx, p); err != nil {
+				return err
+			}
 		case <-n.wake:
 			n.mu.Lock()
-			events, ops := n.takeMembers()
+			out := n.takeMembers()
 			n.mu.Unlock()
-			n.disk.later(ops)
-			for _, ev := range events {
-				n.step(ev)
-			}
+			n.execute(out)
 		case <-timer.C:
 			n.step(engine.Tick{})
 			if now := time.Now(); now.Sub(servingAt) >= time.Second {
 				n.notifyServing()
+				n.check()
 				servingAt = now
 			}
 		}
@@ -191,14 +244,44 @@ func (n *Node) loop(ctx context.Context) {
 	}
 }
 
+// check runs periodic tasks.
+func (n *Node) check() {
+	n.mu.Lock()
+	out := n.takeMembers()
+	n.probeRivals(&out)
+	n.dropStale(&out)
+	n.mu.Unlock()
+	n.execute(out)
+	var swept changes
+	n.mu.Lock()
+	n.sweepRoster(&swept)
+	n.mu.Unlock()
+	n.execute(swept)
+	n.checkPackets()
+}
+
+// execute carries out the effects of membership changes.
+func (n *Node) execute(c changes) {
+	n.disk.later(c.ops)
+	for _, ev := range c.events {
+		n.step(ev)
+	}
+	for _, line := range c.lines {
+		n.logLine(line)
+	}
+	n.startProbes(n.life, c.probes)
+}
+
 // now returns the time for the engine.
 func (n *Node) now() engine.Now {
 	if n.opt.Simulation != nil {
 		return n.opt.Simulation.Now()
 	}
-	t := time.Now()
-	return engine.Now{Wall: t, Mono: t.Sub(n.created)}
+	return engine.Now{Wall: n.wall(), Mono: time.Since(n.created)}
 }
+
+// wall returns the time of the wall clock.
+func (n *Node) wall() time.Time { return n.opt.Now().Round(0) }
 
 // step passes an event to the engine and executes the returned actions.
 func (n *Node) step(ev engine.Event) {
@@ -217,16 +300,21 @@ func (n *Node) step(ev engine.Event) {
 	n.act(act)
 }
 
+// logLine logs a line, unless there are too many.
+func (n *Node) logLine(text string, args ...any) {
+	ok, dropped := n.notes.allow(time.Now())
+	if dropped > 0 {
+		n.opt.Log.Warn("gossip events were not logged; see conflicts, limbo and metrics for all of them", "dropped", dropped)
+	}
+	if ok {
+		n.opt.Log.Warn(text, args...)
+	}
+}
+
 func (n *Node) act(act engine.Actions) {
 	n.disk.later(act.Write)
 	for _, note := range act.Notes {
-		ok, dropped := n.notes.allow(time.Now())
-		if dropped > 0 {
-			n.opt.Log.Warn("gossip events were not logged; see conflicts, limbo and metrics for all of them", "dropped", dropped)
-		}
-		if ok {
-			n.opt.Log.Warn(note.Text, "what", note.What)
-		}
+		n.logLine(note.Text, "what", note.What)
 	}
 	if len(act.Send) == 0 {
 		return
@@ -245,13 +333,14 @@ func (n *Node) act(act engine.Actions) {
 	if list == nil {
 		return
 	}
+	now := time.Now()
 	for i, s := range act.Send {
 		if addrs[i] == "" {
 			n.counters.unsent.Add(1)
 			continue
 		}
 		name := s.To
-		if s.Stream {
+		if s.Stream || n.packets.lostTo(name, now) {
 			name = viaStream + name
 		}
 		if err := list.SendToAddress(memberlist.Address{Addr: addrs[i], Name: name}, s.Data); err != nil {

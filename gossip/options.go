@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"time"
 
 	"github.com/hashicorp/memberlist"
 
@@ -46,13 +47,26 @@ type Options struct {
 	// safe for concurrent use. Nil: questions are ignored.
 	Answer func(ctx context.Context, question []byte) []byte
 
+	// NewID creates and persists another ID for this node. It is called if another live process uses
+	// Self and started earlier, or if Copied is set. Nil: the node reports the duplicate and keeps
+	// its ID.
+	NewID func() (engine.NodeID, error)
+	// Copied is the reason why the saved state is a copy of another node's state, as a clause. "":
+	// there is no evidence. If it is set, the node takes a new ID before it starts.
+	Copied string
+
 	Storage Storage // nil: no state survives the process
 	Limits  engine.Limits
-	Log     *slog.Logger // nil: no logs
+	Log     *slog.Logger     // nil: no logs
+	Now     func() time.Time // the wall clock; nil: [time.Now]
 
 	Simulation *Simulation // nil: a real node
 
-	transport memberlist.NodeAwareTransport // set by tests
+	// Set by tests.
+	transport   func() memberlist.NodeAwareTransport
+	protocol    Protocol
+	noFeatures  bool
+	rosterLimit int
 }
 
 // Validate returns an error for the first missing or invalid option.
@@ -100,6 +114,15 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Storage == nil {
 		o.Storage = noStorage{}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.protocol == (Protocol{}) {
+		o.protocol = Protocol{engine.ProtocolMin, engine.ProtocolMax}
+	}
+	if o.rosterLimit == 0 {
+		o.rosterLimit = maxRoster
 	}
 	return o
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -119,7 +120,7 @@ func (h *simHost) DialTimeout(addr string, timeout time.Duration) (net.Conn, err
 		return nil, errors.New("timeout")
 	}
 	if to == nil {
-		return nil, errors.New("connection refused")
+		return nil, fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
 	}
 	<-time.After(2 * simDelay())
 	a, b := net.Pipe()
@@ -225,8 +226,9 @@ func simID(i int) engine.NodeID { return engine.NodeID{byte(i >> 8), byte(i), 0x
 
 // simNode starts node i of a network. Its seeds are the first three nodes.
 func simNode(t *testing.T, s *simnet, i int, store Storage, addr string) running {
-	return run(t, Options{Self: simID(i), Name: fmt.Sprint("node-", i), Storage: store, transport: s.host(addr),
-		Seeds: func() []string { return []string{simAddr(0), simAddr(1), simAddr(2)} }})
+	return run(t, Options{Self: simID(i), Name: fmt.Sprint("node-", i), Storage: store,
+		transport: func() memberlist.NodeAwareTransport { return s.host(addr) },
+		Seeds:     func() []string { return []string{simAddr(0), simAddr(1), simAddr(2)} }})
 }
 
 func stopAll(nodes []running) {

@@ -18,7 +18,7 @@ import (
 
 // Limits of the transport.
 const (
-	maxDatagram    = 1400     // bytes; longer messages use a stream
+	maxDatagram    = 1232     // bytes; longer messages use a stream; 1,280 minus the headers of IPv6 and UDP
 	maxFrame       = 2 << 20  // bytes of a message on a stream, including encryption overhead
 	maxInbound     = 1024     // inbound connections
 	maxInboundHost = 32       // inbound connections from one address
@@ -48,7 +48,7 @@ type transport struct {
 	end      context.CancelFunc
 	wg       sync.WaitGroup
 	memory   *semaphore.Weighted
-	counters transportCounters
+	counters *transportCounters
 
 	mu       sync.Mutex
 	inbound  map[net.Conn]netip.Addr // mu
@@ -63,11 +63,11 @@ type transportCounters struct {
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
 
 // listen opens the sockets. With port 0, the kernel selects one port for all addresses and for UDP.
-func listen(bind []netip.AddrPort, tcpOnly bool) (*transport, error) {
+func listen(bind []netip.AddrPort, tcpOnly bool, counters *transportCounters) (*transport, error) {
 	var err error
 	for range 10 { // the UDP port may be in use
 		var t *transport
-		if t, err = tryListen(bind, tcpOnly); err == nil {
+		if t, err = tryListen(bind, tcpOnly, counters); err == nil {
 			return t, nil
 		}
 		if bind[0].Port() != 0 {
@@ -77,8 +77,8 @@ func listen(bind []netip.AddrPort, tcpOnly bool) (*transport, error) {
 	return nil, err
 }
 
-func tryListen(bind []netip.AddrPort, tcpOnly bool) (*transport, error) {
-	t := &transport{packets: make(chan *memberlist.Packet, 64), conns: make(chan net.Conn),
+func tryListen(bind []netip.AddrPort, tcpOnly bool, counters *transportCounters) (*transport, error) {
+	t := &transport{counters: counters, packets: make(chan *memberlist.Packet, 64), conns: make(chan net.Conn),
 		memory:  semaphore.NewWeighted(inboundMemory),
 		inbound: map[net.Conn]netip.Addr{}, outbound: map[string]*stream{}}
 	t.ctx, t.end = context.WithCancel(context.Background())

@@ -200,6 +200,8 @@ type Engine struct {
 	deferred bool      // a comparison was deferred, because an update may be on its way
 	starts   bucket    // limits comparisons
 
+	silent map[string]NodeID // live members without messages
+
 	joinTries int // comparisons to start after joining
 	joinAt    time.Time
 	firstPeer time.Time
@@ -274,6 +276,10 @@ func (e *Engine) Step(now Now, ev Event) Actions {
 		e.forget(ev.Node, "by request")
 	case Vouch:
 		e.live.node(ev.Node).vouched = e.now
+	case SilentUp:
+		e.silentUp(ev)
+	case Identity:
+		e.identify(ev.Node)
 	case Tick:
 	}
 	e.run()

@@ -63,6 +63,7 @@ func (e *Engine) peerUp(ev PeerUp) {
 }
 
 func (e *Engine) peerDown(ev PeerDown) {
+	e.silentDown(ev.Member)
 	p := e.peers[ev.Member]
 	if p == nil {
 		return

@@ -138,8 +138,7 @@ func (s *Source) peersCheck() api.Check {
 	report(len(dead) > 0, "%s: %s; run nearside members to list them",
 		plural.Form(len(dead), "1 member is dead", "%d members are dead"), named(dead))
 	report(st.SaveError != "", "the state of the pool cannot be saved: %s", st.SaveError)
-	report(st.Cloned, "another node uses this node's ID: give one of the two another paths.state, without the file %s",
-		identityFile)
+	report(st.Cloned != "", "%s", st.Cloned)
 	report(st.Skew > maxSkew || st.Skew < -maxSkew, "the clock differs from those of the other nodes by %s",
 		st.Skew.Round(time.Millisecond))
 	report(st.Conflicts > 0, "changes that lost to concurrent changes: %d", st.Conflicts)

@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// SilentUp means that a member is alive with which this node exchanges no messages.
+type SilentUp struct {
+	Member string
+	Node   NodeID
+}
+
+func (SilentUp) event() {}
+
+// Identity confirms the ID of this node after another process has stopped using it, or changes it.
+// In both cases the node publishes its items again.
+type Identity struct{ Node NodeID }
+
+func (Identity) event() {}
+
+// ParseMemberName is the reverse of MemberName.
+func ParseMemberName(name string) (id NodeID, epoch uint64, err error) {
+	text, number, _ := strings.Cut(name, "-")
+	if id, err = ParseNodeID(text); err != nil {
+		return id, 0, err
+	}
+	epoch, err = strconv.ParseUint(number, 16, 64)
+	return id, epoch, err
+}
+
+// Self returns the ID of this node.
+func (e *Engine) Self() NodeID { return e.cfg.Self }
+
+func (e *Engine) identify(id NodeID) {
+	if id != e.cfg.Self {
+		e.changeID(id)
+	}
+	e.own.adopted, e.own.cloned = 0, false
+	if e.own.published {
+		e.publish(&e.own.publication)
+	}
+}
+
+// changeID gives this node a new ID and epoch. It drops a manifest of this process under the former
+// ID: peers send the manifest of the node that keeps this ID.
+func (e *Engine) changeID(id NodeID) {
+	if s := e.sets[e.own.owner]; s != nil && s.first().Epoch() == e.own.epoch {
+		e.dropOwner(e.own.owner)
+		gone := func(slot Slot) bool { return e.entries[slot] == nil }
+		e.rumors.queue = slices.DeleteFunc(e.rumors.queue, gone)
+		maps.DeleteFunc(e.rumors.heads, func(slot Slot, _ *rumor) bool { return gone(slot) })
+	}
+	delete(e.live.nodes, id)
+	e.cfg.Self, e.live.self = id, id
+	e.startEpoch()
+	e.cfg.Member = MemberName(id, e.own.epoch)
+}
+
+// silentUp records that a member is alive with which this node exchanges no messages.
+func (e *Engine) silentUp(ev SilentUp) {
+	if _, ok := e.silent[ev.Member]; ok || e.peers[ev.Member] != nil {
+		return
+	}
+	if e.silent == nil {
+		e.silent = map[string]NodeID{}
+	}
+	e.silent[ev.Member] = ev.Node
+	e.live.memberUp(ev.Node, e.now)
+}
+
+func (e *Engine) silentDown(member string) {
+	if id, ok := e.silent[member]; ok {
+		delete(e.silent, member)
+		e.live.memberDown(id, e.now)
+	}
+}
