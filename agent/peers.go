@@ -136,12 +136,26 @@ var (
 	droppedDesc = prometheus.NewDesc("nearside_gossip_messages_dropped_total",
 		"Messages of the pool that this node lost: busy ones arrived faster than they were processed, "+
 			"unsent ones exceeded the queue, and refused ones were invalid.", []string{"reason"}, nil)
+	differsDesc = prometheus.NewDesc("nearside_gossip_differs_seconds",
+		"Longest time for which a resource of the pool has differed between this node and a live member, above 30 s.",
+		nil, nil)
+	differingDesc = prometheus.NewDesc("nearside_gossip_differing_members",
+		"Live members whose resources have differed from those of this node for longer than 30 s.", nil, nil)
+	otherFilesDesc = prometheus.NewDesc("nearside_gossip_members_with_other_files",
+		"Live members whose resources in files differ from those of this node.", nil, nil)
+	unappliedDesc = prometheus.NewDesc("nearside_gossip_refused_records",
+		"Versions of the pool that this node knows and does not apply, by reason.", []string{"reason"}, nil)
 )
 
 // poolMetrics collects the metrics of the pool.
 type poolMetrics struct{ p *peers.Source }
 
-func (m poolMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- membersDesc; ch <- droppedDesc }
+func (m poolMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{membersDesc, droppedDesc, differsDesc, differingDesc, otherFilesDesc,
+		unappliedDesc} {
+		ch <- d
+	}
+}
 
 func (m poolMetrics) Collect(ch chan<- prometheus.Metric) {
 	states := map[string]int{api.MemberAlive: 0, api.MemberDead: 0, api.MemberLeft: 0}
@@ -153,5 +167,15 @@ func (m poolMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for reason, n := range m.p.Dropped() {
 		ch <- prometheus.MustNewConstMetric(droppedDesc, prometheus.CounterValue, float64(n), reason)
+	}
+	members, longest, files := m.p.Differing()
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	gauge(differsDesc, longest.Seconds())
+	gauge(differingDesc, float64(members))
+	gauge(otherFilesDesc, float64(files))
+	for reason, n := range m.p.Refused() {
+		gauge(unappliedDesc, float64(n), reason)
 	}
 }

@@ -1,13 +1,16 @@
 package peers
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/gossip"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // Checks reports the state of the pool. No check makes the node unready.
@@ -29,26 +32,93 @@ func named(list []string) string {
 // differsTooLong is how long the resources of two nodes may differ before it is an error.
 const differsTooLong = 30 * time.Second
 
-// stateCheck compares the resources of the live nodes.
+// stateCheck reports resources that differ between this node and other live nodes, and versions
+// that this node does not apply.
 func (s *Source) stateCheck() api.Check {
 	out := api.Check{Name: "pool-state", OK: true}
-	var late []string
-	alive := 0
-	for _, m := range s.Members() {
-		if m.Self || m.State != api.MemberAlive {
+	others := s.others()
+	problems := s.refused()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []string
+	for _, m := range others {
+		keys, longest := s.lasting(m.Node)
+		if len(keys) == 0 {
 			continue
 		}
-		if alive++; m.Lag > differsTooLong.Seconds() {
-			late = append(late, fmt.Sprintf("%s for %s", m.Name, (time.Duration(m.Lag)*time.Second).String()))
+		diffs := s.diffs[m.Node]
+		for i, key := range keys {
+			d := diffs[key]
+			keys[i] = fmt.Sprintf("%s (%s)", strings.Replace(key, " ", "/", 1), d.text())
 		}
+		list = append(list, fmt.Sprintf("those of node %s, for %s: %s", m.Name, longest.Round(time.Second), named(keys)))
 	}
-	if len(late) == 0 {
-		out.Reason = plural.Form(alive, "1 other live node has the resources of this node",
-			"%d other live nodes have the resources of this node")
+	if out.Error = len(list) > 0; out.Error {
+		text := "the resources of the pool differ from " + strings.Join(list[:min(len(list), maxNamed)], "; and from ")
+		if more := len(list) - maxNamed; more > 0 {
+			text += "; and from those of " + plural.Count(more, "other node")
+		}
+		problems = append([]string{text}, problems...)
+	}
+	if out.Degraded = len(problems) > 0; out.Degraded {
+		out.Reason = strings.Join(problems, "; ")
 		return out
 	}
-	out.Degraded, out.Error = true, true
-	out.Reason = "the resources of the pool differ from those of nodes: " + named(late)
+	out.Reason = plural.Form(len(others), "1 other live node has the resources of this node",
+		"%d other live nodes have the resources of this node")
+	return out
+}
+
+// refused says which versions of the pool this node does not apply, without those in limbo.
+func (s *Source) refused() (out []string) {
+	list, total := s.node.Refusals()
+	for _, x := range []struct{ reason, what string }{
+		{engine.ReasonClock, "records dated in the future, which take effect at their date"},
+		{engine.ReasonLimit, "records refused by a limit of this node"},
+		{engine.ReasonDamaged, "saved values of the pool that cannot be read"},
+	} {
+		i := slices.IndexFunc(list, func(r engine.Refusal) bool { return r.Reason == x.reason })
+		if i < 0 {
+			continue
+		}
+		r := &list[i]
+		var first string
+		switch {
+		case r.Node != (engine.NodeID{}):
+			first = ", the first is of node " + cmp.Or(s.nameOf(r.Node), r.Node.String())
+		case r.Key != (engine.Key{}):
+			first = ", the first is " + r.Key.String()
+		}
+		out = append(out, fmt.Sprintf("%s: %d%s: %s", x.what, total[x.reason], first, r.Detail))
+	}
+	return out
+}
+
+// Differing returns how many live members have differed from this node for longer than 30 s, the
+// longest time of a difference, and how many live members have other resources in files.
+func (s *Source) Differing() (members int, longest time.Duration, files int) {
+	others := s.others()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range others {
+		if keys, age := s.lasting(m.Node); len(keys) > 0 {
+			members, longest = members+1, max(longest, age)
+		}
+		if d := s.files.differs[m.Node]; d != nil && d.Total > 0 {
+			files++
+		}
+	}
+	return members, longest, files
+}
+
+// Refused returns the number of versions that this node knows and does not apply, by reason.
+func (s *Source) Refused() map[string]int {
+	_, total := s.node.Refusals()
+	out := map[string]int{}
+	for _, reason := range []string{engine.ReasonClock, engine.ReasonDamaged, engine.ReasonLimbo, engine.ReasonLimit,
+		engine.ReasonOld} {
+		out[reason] = total[reason]
+	}
 	return out
 }
 

@@ -78,7 +78,9 @@ type Source struct {
 	ownErr    error
 	left      bool // left permanently
 	keysErr   string
-	differs   map[engine.NodeID]time.Time // members with a different state, and since when
+	differs   map[engine.NodeID]time.Time             // members with a different state, and since when
+	diffs     map[engine.NodeID]map[string]difference // by member and key
+	buckets   bucketCache
 
 	keyMu    sync.Mutex // held while the keyring is loaded
 	keyStamp string     // guarded by keyMu
@@ -111,7 +113,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 	s := &Source{o: o, self: o.Self, cold: cold, started: o.Now(), clashes: map[resource.Key]string{},
 		peers:  map[engine.NodeID]map[resource.Key]*resource.Resource{},
 		claims: map[resource.Key][]engine.NodeID{}, names: map[engine.NodeID]string{},
-		ownItems: map[resource.Key]engine.OwnItem{}}
+		ownItems: map[resource.Key]engine.OwnItem{}, diffs: map[engine.NodeID]map[string]difference{}}
 	pool := gossip.Options{
 		Self: o.Self, Name: o.Node, Zone: o.Zone, Version: o.Version, Cluster: o.Cluster, Bind: []netip.AddrPort{bind},
 		Advertise: advertise, TCPOnly: o.TCPOnly, Seeds: s.seeds, Answer: s.answer, Keys: o.Keys, Insecure: o.Insecure,
@@ -175,6 +177,7 @@ func (s *Source) Start(ctx context.Context) (wait func() error, err error) {
 	g.Go(func() error { defer end(); return s.node.Run(pool) })
 	g.Go(func() error { s.loop(ctx); return nil })
 	g.Go(func() error { s.reachLoop(pool); return nil })
+	g.Go(func() error { s.compareLoop(pool); return nil })
 	wait = g.Wait
 	select {
 	case <-s.node.Ready():

@@ -39,6 +39,9 @@ func (s *Source) members(equal map[engine.NodeID]bool) []api.Member {
 		case !at.IsZero() && !m.Agrees:
 			x.Lag = max(now.Sub(at), 0).Seconds()
 		}
+		if keys, longest := s.lasting(m.Node); len(keys) > 0 {
+			x.InSync, x.Lag = false, longest.Seconds()
+		}
 	}
 	return out
 }
@@ -61,7 +64,7 @@ func (s *Source) Compared(ctx context.Context) []api.Member {
 			}
 		}
 		before := s.root()
-		replies := askAll[rootAnswer](ctx, s, askRoot, differing)
+		replies := askAll[rootAnswer](ctx, s, question{Ask: askRoot}, differing)
 		after := s.root()
 		differing = nil
 		for _, r := range replies {
@@ -141,6 +144,8 @@ func (s *Source) peersCheck() api.Check {
 	report(st.Cloned != "", "%s", st.Cloned)
 	report(st.Skew > maxSkew || st.Skew < -maxSkew, "the clock differs from those of the other nodes by %s",
 		st.Skew.Round(time.Millisecond))
+	report(st.ClockDiffers != 0, "the clock of a node differs by %s from this one, and no majority shows which is right: "+
+		"synchronize the clocks", st.ClockDiffers.Round(time.Millisecond))
 	report(st.Conflicts > 0, "changes that lost to concurrent changes: %d", st.Conflicts)
 	report(st.Limbo > 0, "records that may have been deleted long ago and are not in force: %d", st.Limbo)
 	report(s.node.Hold(),
