@@ -88,27 +88,7 @@ func (e *Engine) reasonAgainst(en *entry, r *Record, peerAgreed time.Time) strin
 			return whyLimbo
 		}
 	}
-	return e.reasonOfBounds(en, r)
-}
-
-// reasonOfBounds returns the limit that a record would exceed, or "".
-func (e *Engine) reasonOfBounds(en *entry, r *Record) string {
-	if r.Deleted && en != nil {
-		return "" // smaller than the version it replaces
-	}
-	records, size := 1, len(r.raw)
-	if en != nil && en.record.Writer == r.Writer {
-		records, size = 0, size-len(en.record.raw)
-	}
-	if u := e.usage[r.Writer]; u != nil && size > 0 &&
-		(u.records+records > e.cfg.Limits.WriterRecords || u.bytes+size > e.cfg.Limits.WriterBytes) {
-		return whyWriterFull
-	}
-	// a higher limit than for manifests: policies have priority
-	if e.bytes+size > e.cfg.Limits.Bytes+e.cfg.Limits.Bytes/8 {
-		return whyStoreFull
-	}
-	return ""
+	return e.overLimit(en.extent(), r.extent())
 }
 
 // sortedSlots returns the slots of a map in order, so the same events produce the same actions.

@@ -151,20 +151,3 @@ func (e *Engine) dropRecord(en *entry) {
 	e.write(BucketRecords, string(en.head.Slot[:]), nil)
 	e.out.Changed = append(e.out.Changed, Change{Key: en.record.Key})
 }
-
-func (e *Engine) account(r *Record, sign int) {
-	u := e.usage[r.Writer]
-	if u == nil {
-		u = &usage{}
-		e.usage[r.Writer] = u
-	}
-	u.records += sign
-	u.bytes += sign * len(r.raw)
-	e.bytes += sign * len(r.raw)
-	if r.Deleted {
-		e.tombs += sign
-	}
-	if u.records == 0 {
-		delete(e.usage, r.Writer)
-	}
-}

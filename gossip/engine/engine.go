@@ -17,16 +17,18 @@ type Config struct {
 	Limits  Limits        // zero values select the defaults
 }
 
-// Limits bounds stored and accepted data. Zero values select the defaults in brackets.
+// Limits bounds stored and accepted data. Zero values select the defaults in brackets. A node
+// accepts a quarter more from its peers than local changes may use, so no change that is within the
+// limits of its writer is refused by a peer with the same limits.
 type Limits struct {
 	Horizon       time.Duration // lifetime of tombstones [30 days]
-	WriterRecords int           // records per writer [10,000]
-	WriterBytes   int           // bytes per writer [32 MiB]
-	Bytes         int           // bytes of all entries [512 MiB]
+	WriterRecords int           // records in force with their last change on one node [10,000]
+	WriterBytes   int           // their bytes [32 MiB]
+	Bytes         int           // bytes of all entries [512 MiB]; 1/8 more for local changes of records
 	Conflicts     int           // versions that lost to a concurrent write [1,000]
 	Parked        int           // records dated in the future [1,000]
 	Limbo         int           // records that may have been deleted long ago [1,000]
-	Tombstones    int           // above this number, local deletions are refused [200,000]
+	Tombstones    int           // deletions [200,000]
 	ShardItems    int           // items per shard of a node or directory [128]
 }
 
@@ -163,6 +165,13 @@ type entry struct {
 	manifest *Manifest
 }
 
+func (en *entry) extent() *extent {
+	if en == nil {
+		return nil
+	}
+	return en.record.extent()
+}
+
 type body struct {
 	data []byte
 	refs int
@@ -221,8 +230,6 @@ type Engine struct {
 	out       Actions
 	news      []news
 }
-
-type usage struct{ records, bytes int }
 
 // New returns an engine with the saved state, and the first actions.
 func New(cfg Config, now Now, saved []Op) (*Engine, Actions) {

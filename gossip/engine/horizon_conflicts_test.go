@@ -99,7 +99,7 @@ func TestBounds(t *testing.T) {
 		push(r)
 	}
 	st := e.Stats()
-	if st.Entries != 50 || st.Parked != 5 || st.Conflicts > 10 || st.Counters["refused: writer full"] == 0 {
+	if st.Entries != receiveLimit(50) || st.Parked != 5 || st.Conflicts > 10 || st.Counters["refused: writer full"] == 0 {
 		t.Errorf("limits are exceeded: %+v", st)
 	}
 	for range 20 {

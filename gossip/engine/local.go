@@ -37,17 +37,12 @@ func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
 	poolTime := now.Wall.Add(skew)
 	var out []*Record
 	var ops []Op
+	var all batch
+	earlier := map[Key]*Record{} // changes of this call
 	for _, p := range puts {
-		var parent *Record
-		en := e.entries[p.Key.slot()]
-		if en != nil {
+		parent := earlier[p.Key]
+		if en := e.entries[p.Key.slot()]; parent == nil && en != nil {
 			parent = en.record
-		}
-		for _, r := range slices.Backward(out) { // earlier changes of this call
-			if r.Key == p.Key {
-				parent = r
-				break
-			}
 		}
 		if parent != nil && parent.HLC > wall(poolTime.Add(maxSkew)) {
 			return nil, nil, fmt.Errorf("%w: %s is dated %s, in the future; a change would not take effect before that",
@@ -57,15 +52,13 @@ func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if why := e.reasonOfBounds(en, r); why != "" {
-			return nil, nil, fmt.Errorf("%w: %s cannot be stored (%s); delete records that are not needed", ErrFull, p.Key, why)
-		}
-		if p.Delete && e.tombs >= e.cfg.Limits.Tombstones {
-			return nil, nil, fmt.Errorf("%w: %d deletions are stored, the maximum; the oldest expire after %s",
-				ErrFull, e.tombs, e.cfg.Limits.Horizon)
-		}
+		all.add(parent.extent(), r.extent())
+		earlier[p.Key] = r
 		out = append(out, r)
 		ops = append(ops, recordOp(r))
+	}
+	if err := e.checkBatch(all); err != nil {
+		return nil, nil, err
 	}
 	return out, ops, nil
 }
@@ -234,15 +227,26 @@ type Stats struct {
 	Cloned       bool
 	Epoch        uint64
 	Counters     map[string]uint64
+
+	Limits      Limits
+	Own         Usage          // of the limits WriterRecords and WriterBytes by this node
+	FullWriters []Usage        // up to 100 writers that have reached these limits
+	Refusals    map[string]int // number of versions that are not applied, by reason; see Engine.Refusals
 }
 
 // Stats returns current counters and gauges.
 func (e *Engine) Stats() Stats {
 	_, _, differs := compareClocks(e.peerClocks())
+	self := Writer(e.cfg.Self[:8])
+	own, refusals := e.usageOf(self), map[string]int{}
+	for _, r := range e.allRefusals() {
+		refusals[r.Reason]++
+	}
 	return Stats{Entries: len(e.entries), Tombstones: e.tombs, Bytes: e.bytes, Conflicts: e.conflicts.n,
 		Parked: len(e.parked),
 		Limbo:  len(e.limbo), Refused: len(e.refused), Peers: len(e.alive), Wants: len(e.wants.bySlot),
 		Pulls: len(e.wants.requests), Pending: len(e.pending), News: len(e.rumors.queue), Root: e.tree.sum,
 		Skew: e.skew(e.wall, e.now), ClockDiffers: differs, Agreed: e.agreed, Cloned: e.own.cloned,
-		Epoch: e.own.epoch, Counters: maps.Clone(e.counters)}
+		Epoch: e.own.epoch, Counters: maps.Clone(e.counters), Limits: e.cfg.Limits, Own: Usage{self, own.records, own.bytes},
+		FullWriters: e.fullWriters(), Refusals: refusals}
 }

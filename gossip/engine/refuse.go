@@ -33,7 +33,8 @@ type Refusal struct {
 // refusedFor longer.
 type refusal struct {
 	Refusal
-	until time.Time
+	until  time.Time
+	extent *extent // of a record
 }
 
 // Parameters of refusals.
@@ -61,28 +62,29 @@ func reasonOf(why string) string {
 
 // Why a version was rejected, as counters name it.
 const (
-	whyFuture     = "future"
-	whyParkedFull = "future, and too many of them"
-	whyExpired    = "expired"
-	whyLimbo      = "limbo"
-	whyGuest      = "guest"
-	whyWriterFull = "writer full"
-	whyStoreFull  = "store full"
-	whyEarlierSet = "shard of an earlier set"
-	whyCluster    = "other cluster"
+	whyFuture        = "future"
+	whyParkedFull    = "future, and too many of them"
+	whyExpired       = "expired"
+	whyLimbo         = "limbo"
+	whyGuest         = "guest"
+	whyWriterFull    = "writer full"
+	whyStoreFull     = "store full"
+	whyDeletionsFull = "too many deletions"
+	whyEarlierSet    = "shard of an earlier set"
+	whyCluster       = "other cluster"
 )
 
 // refuseRecord records a rejected version, so it is not requested again for some time.
 func (e *Engine) refuseRecord(r *Record, why string) {
-	e.refuse(r.head(), Refusal{Key: r.Key, Writer: r.Writer, Version: r.ID()}, why)
+	e.refuse(r.head(), refusal{Refusal: Refusal{Key: r.Key, Writer: r.Writer, Version: r.ID()}, extent: r.extent()}, why)
 }
 
 // refuseManifest records a rejected version, so it is not requested again for some time.
 func (e *Engine) refuseManifest(m *Manifest, why string) {
-	e.refuse(m.head(), Refusal{Node: m.Node}, why)
+	e.refuse(m.head(), refusal{Refusal: Refusal{Node: m.Node}}, why)
 }
 
-func (e *Engine) refuse(h Head, r Refusal, why string) {
+func (e *Engine) refuse(h Head, r refusal, why string) {
 	e.count("refused: " + why)
 	old := e.refused[h]
 	if old == nil {
@@ -91,7 +93,7 @@ func (e *Engine) refuse(h Head, r Refusal, why string) {
 			return
 		}
 		r.Since = e.wall
-		old = &refusal{Refusal: r}
+		old = &r
 		e.refused[h] = old
 	}
 	old.Reason, old.Detail, old.until = reasonOf(why), why, e.now.Add(refusedFor)
@@ -126,10 +128,14 @@ func (e *Engine) addDamaged(op Op, err error) {
 	}
 }
 
-// pruneRefusals drops versions that are superseded, or were not offered for long.
+// pruneRefusals drops versions that are superseded, or were not offered for long. Versions that
+// would no longer exceed a limit are requested again.
 func (e *Engine) pruneRefusals() {
 	for h, r := range e.refused {
 		en := e.entries[h.Slot]
+		if r.Reason == ReasonLimit && r.extent != nil && r.until.After(e.now) && e.overLimit(en.extent(), r.extent) == "" {
+			r.until = e.now
+		}
 		if en != nil && !en.head.Version.Less(h.Version) || e.now.Sub(r.until) >= refusedFor {
 			delete(e.refused, h)
 		}

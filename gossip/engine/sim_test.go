@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"container/heap"
 	"fmt"
 	"maps"
@@ -332,4 +333,32 @@ func (s *sim) join() {
 
 func (s *sim) logf(format string, args ...any) {
 	s.trace = append(s.trace, fmt.Sprintf("%8.3f ", s.now.Sub(simStart).Seconds())+fmt.Sprintf(format, args...))
+}
+
+// differences lists the entries that differ between two nodes, by content and as their stores hold
+// them.
+func (s *sim) differences(a, b *simNode) (out []Slot) {
+	for _, n := range []*simNode{a, b} {
+		o := a
+		if n == a {
+			o = b
+		}
+		for slot, en := range n.engine.entries {
+			other := o.engine.entries[slot]
+			if other == nil || !bytes.Equal(en.encoded(), other.encoded()) {
+				if !slices.Contains(out, slot) {
+					out = append(out, slot)
+				}
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Slot) int { return bytes.Compare(a[:], b[:]) })
+	return out
+}
+
+func (en *entry) encoded() []byte {
+	if en.record != nil {
+		return en.record.raw
+	}
+	return en.manifest.raw
 }
