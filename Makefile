@@ -13,7 +13,7 @@ ENVOY_CACHE ?= $(or $(NEARSIDE_CI_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/
 LINT      := bin/lint
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test race fuzz traffic traffic-fuzz pool dns-restarts envoy envoy-fuzz lint vuln bench screenshot fidelity golden ci deb rpm systemd-test image kubernetes-manifests kubernetes-test clean
+.PHONY: help build run demo test race fuzz traffic traffic-fuzz pool pool-storm dns-restarts envoy envoy-fuzz lint vuln bench screenshot fidelity golden ci deb rpm systemd-test image kubernetes-manifests kubernetes-test clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,10 @@ traffic-fuzz: ## like traffic, with TRAFFIC_N (200) random connections and polic
 
 pool: ## partition, reconnect, and kill five machines with real Envoys (needs root)
 	POOL=whole $(TRAFFIC) -v -run TestTrafficInPool ./agent/test/traffictest
+
+KILLS     ?= 200
+pool-storm: ## kill the agents of a pool KILLS (200) times while others write, and compare all nodes
+	$(GO) test -count=1 -timeout 60m -v -run TestStormOfKilledNodes ./agent/test/pooltest -kills $(KILLS)
 
 DNS_RESTARTS ?= 50
 dns-restarts: ## resolve 200 names per second during DNS_RESTARTS (50) agent restarts (needs root)

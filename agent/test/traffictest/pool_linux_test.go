@@ -19,7 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// pool is a group of five machines.
+// pool is a group of machines.
 type pool struct {
 	t    *testing.T
 	net  *network
@@ -92,11 +92,14 @@ func itemLabel(i *api.Item, label string) string {
 	return doc.Labels[label]
 }
 
-// startPool creates five machines on one link, in a mesh with a builtin CA.
-func startPool(t *testing.T) *pool {
+// startPool creates n machines on one link, in a mesh with a builtin CA.
+func startPool(t *testing.T, n int) *pool {
 	binary := realEnvoy(t)
 	p := &pool{t: t, net: newNetwork(t, nil), from: time.Now()}
-	numbers := []int{2, 3, 4, 5, 6}
+	var numbers []int
+	for i := range n {
+		numbers = append(numbers, 2+i)
+	}
 	key := strings.Repeat("A", 43) + "=\n"
 	for _, n := range numbers {
 		m := &machine{t: t, n: n, name: machineName(n), dir: agenttest.ShortDir(t), ns: p.net.node(n, false)}
@@ -144,7 +147,7 @@ func startPool(t *testing.T) *pool {
 // network partition and stop using two machines that die.
 func TestTrafficInPool(t *testing.T) {
 	t.Parallel()
-	p := startPool(t)
+	p := startPool(t, 5)
 	first := p.all[0]
 	for _, m := range p.all {
 		for _, o := range p.all {
