@@ -27,6 +27,9 @@ func (a *Agent) readiness() []api.Check {
 	out = append(out, a.interceptionCheck()...)
 	if a.peers != nil {
 		out = append(out, a.peers.Checks()...)
+		if c, ok := a.peers.PublishCheck(); ok {
+			out = append(out, c)
+		}
 	}
 	if f := a.deps.LogFile; f != nil {
 		if err := f.Health(); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/source/peers"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
@@ -43,12 +44,32 @@ func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 		Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Keys: keys, Insecure: g.Insecure, TCPOnly: g.TCPOnly,
 		KeyringFile: g.KeyringFile, Changed: func() { a.reconciler.Trigger() }, Answer: a.answer,
 		Converged: func(d time.Duration) { convergence.Observe(d.Seconds()) }, Log: a.log, Now: a.deps.Now,
+		Published: published(cfg), Directories: func() []directory.Published { return a.dir.Published() },
 	})
 	if err != nil {
 		return err
 	}
 	a.peers = p
 	return errors.Join(a.deps.Metrics.Register(poolMetrics{p}), a.deps.Metrics.Register(convergence))
+}
+
+// published returns the IDs of the directories that the pool owns, by path.
+func published(cfg *config.Config) map[string]string {
+	out := map[string]string{}
+	for _, d := range cfg.Resources.Dir {
+		if d.Publish && cfg.Gossip.Bind != "" {
+			out[filepath.Clean(d.Path)] = d.PublishID()
+		}
+	}
+	return out
+}
+
+// publication returns the version of a directory in the pool, or zero.
+func (a *Agent) publication(id string) api.Publication {
+	if a.peers == nil {
+		return api.Publication{}
+	}
+	return a.peers.Publication(id)
 }
 
 // openStore opens the state file.

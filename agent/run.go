@@ -25,6 +25,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
+	"github.com/nearside-mesh/nearside/agent/source/peers"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -283,11 +284,13 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 		timeout: timeout, log: a.log}
 	a.nacks = reconcile.NewNackWatch(a.rollout, a.reconciler.Last, a.store, a.registry, a.log)
 	var dirs []directory.Dir
+	ids := published(cfg)
 	for _, d := range cfg.Resources.Dir {
-		dirs = append(dirs, directory.Dir{Path: d.Path, Role: d.Role})
+		dirs = append(dirs, directory.Dir{Path: d.Path, Role: d.Role, Publish: ids[filepath.Clean(d.Path)]})
 	}
 	a.dir = directory.New(directory.Options{Dirs: dirs, May: a.roles.CheckRole, Registry: a.registry, Store: a.store,
-		Log: a.log, Now: a.deps.Now})
+		Log: a.log, Now: a.deps.Now, OfNode: func(kind string) bool { return !peers.Shared(kind) },
+		InPool: func(id string) bool { return a.peers != nil && a.peers.InPool(id) }})
 	return nil
 }
 

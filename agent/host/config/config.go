@@ -5,6 +5,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"net/netip"
@@ -39,6 +40,7 @@ import (
 //	text      key of the items; a string instead of the list is one item with this key
 //	nil       an absent list differs from an empty one
 //	example   example of the list for messages
+//	list      a list instead of the mapping is this key
 //	live      SIGHUP applies a changed value, without a restart
 //	unbuilt   why this version supports only the default: "it ..."
 //
@@ -55,8 +57,8 @@ type Config struct {
 		Logs  string `json:"logs" default:"/var/log/nearside" path:"." required:"" doc:"Directory of log files."`
 	} `json:"paths"`
 	Resources struct {
-		Dir []ResourceDir `json:"dir" default:"/etc/nearside/resources" text:"path" required:"" max:"16" example:"[{path: /etc/nearside/resources}, {path: /srv/team, role: observability}]" doc:"Directory of resource files (*.yaml, *.yml, *.json), watched for changes, or a list of directories with roles. Their resources are read-only over the API."`
-	} `json:"resources"`
+		Dir []ResourceDir `json:"dir" default:"/etc/nearside/resources" text:"path" required:"" max:"16" example:"[{path: /etc/nearside/resources}, {path: /srv/team, role: observability}]" doc:"Directory of resource files (*.yaml, *.yml, *.json), watched for changes, or a list of directories with options. Their resources are read-only over the API."`
+	} `json:"resources" list:"dir"`
 	API struct {
 		Socket struct { // a Socket
 			Path  string      `json:"path" default:"nearside.sock" path:"run" check:"socket" required:"" doc:"Unix socket of the HTTP API, below paths.run when relative."`
@@ -184,15 +186,29 @@ type Spool struct {
 type ResourceDir struct {
 	Path string `json:"path" path:"." required:"" doc:"Directory of resource files, below the directory of the config file when relative."`
 	Role string `json:"role" check:"name" max:"63" doc:"Role whose create and update permissions limit the resources in these files: one of api.roles or a built-in one. Empty: no limit."`
+	// Publish makes the pool the owner of the resources.
+	Publish bool   `json:"publish" doc:"Publish the resources to all nodes of the pool (gossip.bind). One of the nodes with the directory publishes it; its files must be valid."`
+	ID      string `json:"id" check:"name" max:"253" doc:"ID of a published directory, the same on all nodes that have it. Empty: its path."`
 }
 
 // String returns the path, with the role if there is one.
 func (d ResourceDir) String() string {
-	if d.Role == "" {
-		return d.Path
+	out := d.Path
+	if d.Role != "" {
+		out += fmt.Sprintf(" (role %s)", d.Role)
 	}
-	return fmt.Sprintf("%s (role %s)", d.Path, d.Role)
+	if d.Publish {
+		out += fmt.Sprintf(" (published as %s)", d.PublishID())
+	}
+	return out
 }
+
+// maxDirectoryID limits the ID of a published directory in bytes.
+const maxDirectoryID = 253
+
+// PublishID returns the ID that a published directory has in the pool: two nodes with the same ID
+// publish the same directory.
+func (d ResourceDir) PublishID() string { return cmp.Or(d.ID, filepath.Clean(d.Path)) }
 
 // Receiver is a receiver of access-log lines.
 type Receiver struct {

@@ -131,7 +131,21 @@ func (l *loader) file() {
 	if fault != nil {
 		l.take(name, strict.Faults{*fault})
 	} else if root != nil {
+		expandLists(root)
 		l.apply(root, name, filepath.Dir(name), func(line int) string { return fmt.Sprintf("file %s:%d", name, line) })
+	}
+}
+
+// expandLists replaces each list that stands for a mapping with one key by that mapping.
+func expandLists(root *strict.Node) {
+	for _, f := range keysOf(reflect.ValueOf(new(Config)).Elem(), "") {
+		for i, p := range root.Pairs {
+			if key := f.tag.Get("list"); key != "" && p.Key == f.path && p.Value.Kind == strict.List {
+				n := nest(key, p.Value)
+				n.Line, n.Pairs[0].Line = p.Value.Line, p.Line
+				root.Pairs[i].Value = n
+			}
+		}
 	}
 }
 

@@ -164,7 +164,13 @@ func schemaOf(v reflect.Value, prefix string, item bool) map[string]any {
 	for _, f := range keysOf(v, prefix) {
 		name := strings.TrimPrefix(f.path, prefix)
 		if f.at.Kind() == reflect.Struct {
-			props[name] = schemaOf(f.at, f.path+".", item)
+			s := schemaOf(f.at, f.path+".", item)
+			if key := f.tag.Get("list"); key != "" {
+				list := s["properties"].(map[string]any)[key].(map[string]any)
+				s["type"] = []string{"object", "array", "null"}
+				s["items"], s["minItems"], s["maxItems"] = list["items"], list["minItems"], list["maxItems"]
+			}
+			props[name] = s
 			continue
 		}
 		s := f.schema()

@@ -125,6 +125,7 @@ func (c *Config) checkAccess(fault faultFunc) {
 				fault(at+".path", "%s and %s of item [%d] are nested; use separate directories", d.Path, o.Path, j)
 			}
 		}
+		c.checkPublished(i, fault)
 		if d.Role == "" {
 			continue
 		}
@@ -139,6 +140,25 @@ func (c *Config) checkAccess(fault faultFunc) {
 			}
 			fault(at+".role", "%q is not a role; use one of api.roles or a built-in one (%s)%s",
 				d.Role, strings.Join(names[:3], ", "), near)
+		}
+	}
+}
+
+// checkPublished checks the options of a published directory.
+func (c *Config) checkPublished(i int, fault faultFunc) {
+	d, at := c.Resources.Dir[i], fmt.Sprintf("resources.dir[%d].id", i)
+	switch id := d.PublishID(); {
+	case !d.Publish && d.ID != "":
+		fault(at, "%q has no effect without publish: true; set it, or remove the id", d.ID)
+	case !d.Publish:
+	case len(id) > maxDirectoryID:
+		fault(at, "is required: the path has %d bytes, and an id may have at most %d; set a short name, the same on all "+
+			"nodes with this directory", len(id), maxDirectoryID)
+	default:
+		for j, o := range c.Resources.Dir[:i] {
+			if o.Publish && o.PublishID() == id {
+				fault(at, "%q is also the id of item [%d]; use different ids", id, j)
+			}
 		}
 	}
 }
@@ -231,6 +251,11 @@ func (c *Config) Warnings() (out []string) {
 	if c.Gossip.Insecure && c.Gossip.Bind != "" {
 		add("gossip.insecure is true: every host that reaches %s may change all resources of the meshes; "+
 			"use gossip.keyringFile", c.Gossip.Bind)
+	}
+	for i, d := range c.Resources.Dir {
+		if d.Publish && c.Gossip.Bind == "" {
+			add("resources.dir[%d].publish has no effect without gossip.bind: the resources are used only on this node", i)
+		}
 	}
 	if m := c.Metrics; m.Listen != "" && !isLoopback(m.Listen) {
 		add("metrics.listen: the token, which only gives access to metrics, crosses the network in plain text; "+

@@ -211,7 +211,7 @@ func (s *Store) mergeVersion(p *plan, op Op, old *Record) (visible bool) {
 	c := poolChange{version: op.Version}
 	_, damaged := s.Snapshot().damaged[k]
 	switch {
-	case old != nil && !old.Source.Operators():
+	case old != nil && old.Source.shadows():
 		if !op.Version.Deleted {
 			c.waiting = shadowed(old.Source)
 		}

@@ -21,6 +21,10 @@ type Source struct {
 // Operators reports whether operators write the resources of the source, here or on another node.
 func (s Source) Operators() bool { return s.Kind == SourceAPI || s.Kind == SourceGossip }
 
+// shadows reports whether resources of the source take precedence over those of operators on this
+// node. Those of published directories do not, so that all nodes use the same ones.
+func (s Source) shadows() bool { return !s.Operators() && s.Kind != SourcePublished }
+
 // String returns "file:/etc/nearside/resources/a.yaml", "api", "envoy:default.web".
 func (s Source) String() string {
 	if s.Detail == "" {

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -93,6 +95,9 @@ func (s *Source) content(d *dirState) Published {
 	if d.fault != nil {
 		p.Fault = d.fault[0].Reason
 	}
+	if st, err := os.Stat(d.Path); err == nil {
+		p.Time = changeTime(st)
+	}
 	holder := map[resource.Key]string{}
 	faulty := 0
 	for _, path := range slices.Sorted(maps.Keys(s.files)) {
@@ -123,20 +128,34 @@ func (s *Source) content(d *dirState) Published {
 				f.active++
 			}
 		}
-		if at := time.Unix(0, f.sig.mtime); at.After(p.Time) && f.sig.mtime > 0 {
-			p.Time = at
-		}
+		p.Time = latest(p.Time, time.Unix(0, f.sig.ctime))
 	}
 	if faulty > 1 {
 		p.Fault = plural.Count(faulty, "file") + " with faults, the first: " + p.Fault
 	}
 	slices.SortFunc(p.Resources, func(a, b *resource.Resource) int { return a.Key.Compare(b.Key) })
-	p.Digest = DigestOf(p.Resources)
+	p.Digest = digestOf(p.Resources)
 	return p
 }
 
-// DigestOf returns a hash of resources, which must be sorted by key.
-func DigestOf(list []*resource.Resource) (out [sha256.Size]byte) {
+// changeTime returns when a file or directory was last written on this node. In contrast to the
+// modification time, no program can set it.
+func changeTime(st fs.FileInfo) time.Time {
+	if sig := signatureOf(st); sig.ctime != 0 {
+		return time.Unix(0, sig.ctime)
+	}
+	return st.ModTime()
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// digestOf returns a hash of resources, which must be sorted by key.
+func digestOf(list []*resource.Resource) (out [sha256.Size]byte) {
 	h := sha256.New()
 	for _, r := range list {
 		fmt.Fprintf(h, "%q %x\n", r.Key, r.Digest)

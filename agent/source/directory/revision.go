@@ -80,7 +80,7 @@ func readSmall(open func(string) (*os.File, error), path string) (text string, a
 	if err == nil && len(b) > maxRevisionBytes {
 		err = fmt.Errorf("it has more than %d bytes", maxRevisionBytes)
 	}
-	return string(b), st.ModTime(), err
+	return string(b), changeTime(st), err
 }
 
 // gitRevision returns the commit of HEAD, or a zero revision if no repository contains the
@@ -138,9 +138,7 @@ func headCommit(git gitDirs) (r Revision) {
 		if err != nil {
 			text, at, err = readSmall(files.OpenRegular, filepath.Join(git.common, ref))
 		}
-		if at.After(r.Time) {
-			r.Time = at
-		}
+		r.Time = latest(r.Time, at)
 		if err != nil {
 			r.Commit = packedRef(filepath.Join(git.common, "packed-refs"), ref)
 			break

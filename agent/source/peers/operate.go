@@ -97,11 +97,13 @@ func (s *Source) Leave(ctx context.Context) error {
 
 // Errors of [Source.Forget].
 var (
-	errNoNode = errors.New("no node of the pool has this name or ID; run nearside members to list the nodes")
-	errAlive  = errors.New("the node is alive; stop its agent first, or run nearside leave there")
+	errNoNode = errors.New("no node or published directory of the pool has this name or ID; run nearside members to " +
+		"list the nodes")
+	errAlive = errors.New("the node is alive; stop its agent first, or run nearside leave there")
 )
 
-// Forget drops the resources of a node that is permanently gone.
+// Forget drops the resources of a node that is permanently gone, or of a published directory that
+// no live node has.
 func (s *Source) Forget(name string) error {
 	var found []engine.NodeID
 	for _, m := range s.node.Members() {
@@ -120,7 +122,7 @@ func (s *Source) Forget(name string) error {
 	}
 	switch len(found) {
 	case 0:
-		return errNoNode
+		return s.forgetDirectory(name)
 	case 1:
 		s.node.Forget(found[0])
 		return nil

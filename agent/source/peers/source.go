@@ -15,6 +15,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/gossip"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
@@ -37,6 +38,11 @@ type Options struct {
 	Keys                         [][]byte
 	KeyringFile                  string // source of Keys; it is read again when it changes. "": none
 	Insecure, TCPOnly            bool
+
+	// Published maps the paths of this node's published directories to their IDs.
+	Published map[string]string
+	// Directories returns their content; see [directory.Source.Published]. Nil: there are none.
+	Directories func() []directory.Published
 
 	// Changed is called when peers publish changes other than resources, such as authorities. It must
 	// not block.
@@ -74,6 +80,7 @@ type Source struct {
 	reach     reach
 	files     fileDigests
 	audit     audit
+	dirs      directories
 	published bool
 	ownErr    error
 	left      bool // left permanently
@@ -126,6 +133,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 		return nil, fmt.Errorf("open the pool: %w", err)
 	}
 	o.Store.Connect(s.node)
+	s.dirs.open()
 	s.openTrust()
 	s.reach.open()
 	s.files.open()
@@ -198,6 +206,9 @@ func (s *Source) enter() {
 			s.o.Log.Warn("cannot renew old resources for the pool", "error", err)
 		}
 	}
+	if s.o.Directories != nil {
+		s.announce(s.o.Directories())
+	}
 	s.publishOwn()
 }
 
@@ -246,7 +257,9 @@ func (s *Source) loop(ctx context.Context) {
 		case <-changed:
 			s.publishOwn()
 			s.retry()
+			s.resettle()
 		case <-tick.C:
+			s.publishDirectories()
 			s.reloadKeys()
 			s.compare()
 			s.runAudit(s.o.Now())

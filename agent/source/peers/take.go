@@ -19,11 +19,13 @@ import (
 func (s *Source) take(changes []engine.Change, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	nodes := map[engine.NodeID]bool{}
+	nodes, dirs := map[engine.NodeID]bool{}, map[engine.NodeID]bool{}
 	var records []store.Op
 	var came []time.Time
 	for _, c := range changes {
 		switch r := s.node.Record(c.Key); {
+		case c.Directory:
+			dirs[c.Node] = true
 		case c.Node != (engine.NodeID{}):
 			nodes[c.Node] = true
 		case first: // the store has supplied the records
@@ -47,6 +49,7 @@ func (s *Source) take(changes []engine.Change, first bool) {
 		s.takeOwned(all, nodes, first)
 		s.takeTrust(all, nodes)
 	}
+	s.takeDirectories(dirs, len(nodes) > 0, first)
 }
 
 // wrote reports whether this node wrote a record.
@@ -59,7 +62,9 @@ func (s *Source) writers() map[[8]byte]string {
 		out[[8]byte(o.Node[:8])] = o.Name
 	}
 	for _, m := range s.node.Members() {
-		out[[8]byte(m.Node[:8])] = m.Name
+		if m.Name != "" { // a node of the roster that was not seen since the start has none
+			out[[8]byte(m.Node[:8])] = m.Name
+		}
 	}
 	return out
 }
@@ -88,6 +93,7 @@ func (s *Source) takeOwned(all []gossip.Owned, nodes map[engine.NodeID]bool, fir
 			next = s.serving(&o)
 		}
 		s.takeFiles(id, o.Items)
+		s.takeAnnouncements(id, o.Items)
 		for key := range s.peers[id] {
 			dirty[key] = true
 			if next[key] == nil {
@@ -210,7 +216,7 @@ func (s *Source) publishOwn() {
 		return
 	}
 	s.readOwn()
-	items := slices.Concat(s.trustItems(), s.reachOwn(), s.filesOwn())
+	items := slices.Concat(s.trustItems(), s.reachOwn(), s.filesOwn(), s.announcements())
 	for _, key := range slices.SortedFunc(maps.Keys(s.ownItems), resource.Key.Compare) {
 		items = append(items, s.ownItems[key])
 	}
