@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -79,12 +80,31 @@ func options(dir string, of engine.Origin, log *slog.Logger) store.Options {
 		Shared: peers.Shared, Origin: of, Import: func() ([]engine.Op, error) { return peers.Import(dir, log) }}
 }
 
+// lines is a log. It is safe for concurrent use.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder // mu
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// String returns the log so far.
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 // node is a store in a pool.
 type node struct {
-	t     testing.TB
+	name  string
 	store *store.Store
 	peers *peers.Source
-	log   *strings.Builder
+	log   *lines
 	Stop  func()
 }
 
@@ -97,8 +117,8 @@ func start(t testing.TB, dir, name string, others ...*node) *node {
 	}
 	id, fresh, err := peers.NodeID(dir)
 	do(t, err)
-	n := &node{t: t, log: &strings.Builder{}}
-	log := slog.New(slog.DiscardHandler)
+	n := &node{name: name, log: &lines{}}
+	log := slog.New(slog.NewTextHandler(n.log, nil))
 	n.store, err = store.Open(options(dir, engine.Origin{Node: id, Name: name}, log))
 	do(t, err)
 	do(t, peers.RetireImported(dir, n.store))
@@ -129,7 +149,7 @@ func start(t testing.TB, dir, name string, others ...*node) *node {
 // timeout is the document of a MeshTimeout.
 func timeout(name, value string) string {
 	return fmt.Sprintf("type: MeshTimeout\nmesh: default\nname: %s\nspec: {targetRef: {kind: Mesh}, "+
-		"to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: %s}}]}\n", name, value)
+		"to: [{targetRef: {kind: Mesh}, default: {idleTimeout: %s}}]}\n", name, value)
 }
 
 // versions returns the versions of a store, as "name=ID".
