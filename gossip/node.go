@@ -123,6 +123,7 @@ func New(o Options) (*Node, error) {
 		return nil, fmt.Errorf("gossip: cannot save the epoch of this start, so peers would ignore later changes: %w", err)
 	}
 	n.act(act)
+	n.notifyServing() // later calls report changes since the start
 	return n, nil
 }
 

@@ -79,9 +79,7 @@ func (n *Node) notifyServing() {
 		s := n.engine.Serving(m.Node)
 		if old, ok := n.serving[m.Node]; !ok || old != s {
 			n.serving[m.Node] = s
-			if ok {
-				changed = append(changed, engine.Change{Node: m.Node})
-			}
+			changed = append(changed, engine.Change{Node: m.Node})
 		}
 	}
 	n.notify(changed)
