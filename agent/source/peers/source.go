@@ -72,6 +72,7 @@ type Source struct {
 	clashes   map[resource.Key]string                               // refused resources of other nodes, and why
 	peers     map[engine.NodeID]map[resource.Key]*resource.Resource // usable resources of other nodes
 	claims    map[resource.Key][]engine.NodeID                      // the nodes in peers with a key, sorted
+	touched   map[resource.Key]bool                                 // keys in claims that the store has changed
 	names     map[engine.NodeID]string                              // of the nodes in peers
 	local     *store.Snapshot                                       // content that ownItems were read from
 	ownItems  map[resource.Key]engine.OwnItem                       // this node's resources in local
@@ -119,7 +120,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 	}
 	s := &Source{o: o, self: o.Self, cold: cold, started: o.Now(), clashes: map[resource.Key]string{},
 		peers:  map[engine.NodeID]map[resource.Key]*resource.Resource{},
-		claims: map[resource.Key][]engine.NodeID{}, names: map[engine.NodeID]string{},
+		claims: map[resource.Key][]engine.NodeID{}, touched: map[resource.Key]bool{}, names: map[engine.NodeID]string{},
 		ownItems: map[resource.Key]engine.OwnItem{}, diffs: map[engine.NodeID]map[string]difference{}}
 	pool := gossip.Options{
 		Self: o.Self, Name: o.Node, Zone: o.Zone, Version: o.Version, Cluster: o.Cluster, Bind: []netip.AddrPort{bind},

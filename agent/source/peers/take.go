@@ -196,11 +196,12 @@ func (s *Source) apply(kind string, ops []store.Op) {
 }
 
 // retry applies resources of other nodes again that clashed with others before a change of the
-// store.
+// store, or that the change replaced or removed.
 func (s *Source) retry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	keys := map[resource.Key]bool{}
+	keys := s.touched
+	s.touched = map[resource.Key]bool{}
 	for key := range s.clashes {
 		keys[key] = true
 	}
@@ -243,6 +244,9 @@ func (s *Source) readOwn() {
 		s.files.set(key, &rec)
 		if !ofNode(key.Kind) {
 			continue
+		}
+		if len(s.claims[key]) > 0 {
+			s.touched[key] = true
 		}
 		delete(s.ownItems, key)
 		if !ok || rec.Source.Kind == store.SourcePeer || rec.Source.Kind == store.SourceGossip {
