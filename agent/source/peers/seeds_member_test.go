@@ -29,6 +29,7 @@ type member struct {
 	began time.Time // of this start
 	up    bool
 	name  string        // in the pool
+	old   bool          // this start runs a build that cannot decode some resources
 	clock time.Duration // offset of the wall clock from the true time; may jump
 
 	store   *store.Store
@@ -48,6 +49,7 @@ type member struct {
 	held      []engine.Op  // operations of the node that wait for the end of that write
 	committed func() error // called after a transaction of the store, before it returns
 	sealed    []*change    // by the last call of Seal
+	durable   bool         // a transaction has ended since that call
 	notes     []string
 }
 
@@ -77,12 +79,31 @@ func decodeNote(b []byte) (*resource.Resource, error) {
 		Mesh string `json:"mesh"`
 		Name string `json:"name"`
 		Spec note   `json:"spec"`
+
+		Labels map[string]string `json:"labels"`
 	}
 	if err := json.Unmarshal(b, &doc); err != nil {
 		return nil, err
 	}
-	return newNote(resource.Key{Kind: doc.Kind, Mesh: doc.Mesh, Name: doc.Name}, doc.Spec.Text), nil
+	r := newNote(resource.Key{Kind: doc.Kind, Mesh: doc.Mesh, Name: doc.Name}, doc.Spec.Text)
+	if r.Labels = doc.Labels; r.Labels != nil {
+		r.Digest[0]++
+	}
+	return r, nil
 }
+
+// newer starts the texts that an old build cannot decode.
+const newer = "newer "
+
+func (n *member) decode(b []byte) (*resource.Resource, error) {
+	r, err := decodeNote(b)
+	if err == nil && !n.reads(textOf(r)) {
+		err = errors.New("unknown field")
+	}
+	return r, err
+}
+
+func (n *member) reads(text string) bool { return !n.old || !strings.HasPrefix(text, newer) }
 
 var (
 	sourceAPI  = store.Source{Kind: store.SourceAPI}
@@ -100,6 +121,20 @@ func newMember(i int, dir string) *member {
 		files: map[resource.Key]string{}, dataplanes: map[resource.Key]string{}}
 }
 
+func (n *member) display() string { return fmt.Sprint("node-", n.i) }
+
+func (w *world) storeOptions(n *member, path string) store.Options {
+	return store.Options{Path: path, Encode: resource.Marshal, Decode: n.decode, Shared: Shared,
+		Now: func() time.Time { return w.clock(n).Wall }, Origin: engine.Origin{Node: n.id, Name: n.display()},
+		Sync: func() (err error) {
+			if n.committed != nil {
+				err = n.committed()
+			}
+			n.durable = err == nil
+			return err
+		}}
+}
+
 // open opens the store and the source of a node like an agent.
 func (w *world) open(n *member) {
 	var err error
@@ -107,22 +142,15 @@ func (w *world) open(n *member) {
 	n.began, n.ticks = w.now, time.Time{}
 	n.view, n.failed = map[int]string{}, map[int]int{}
 	n.reacting, n.flushing, n.writing, n.held = false, false, false, nil
-	name := fmt.Sprint("node-", n.i)
 	n.committed = nil
-	n.store, err = store.Open(store.Options{Path: n.path, Encode: resource.Marshal, Decode: decodeNote, Shared: Shared,
-		Now: func() time.Time { return w.clock(n).Wall }, Origin: engine.Origin{Node: n.id, Name: name},
-		Sync: func() error {
-			if n.committed == nil {
-				return nil
-			}
-			return n.committed()
-		}})
+	n.store, err = store.Open(w.storeOptions(n, n.path))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	boot := n.boot
-	n.source, err = Open(context.Background(), Options{Store: n.store, Decode: decodeNote, Self: n.id, Fresh: true,
-		Node: name, Cluster: "seeds", Bind: ":1", Insecure: true, Changed: func() {}, Log: slog.New(slog.DiscardHandler),
+	n.source, err = Open(context.Background(), Options{Store: n.store, Decode: n.decode, Self: n.id, Fresh: true,
+		Node: n.display(), Cluster: "seeds", Bind: ":1", Insecure: true, Changed: func() {},
+		Log: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return w.clock(n).Wall },
 		tune: func(o *gossip.Options) {
 			o.Limits, o.Storage = w.limits, heldStorage{o.Storage, n}
@@ -174,6 +202,7 @@ func (s heldStorage) Write(ops []engine.Op) error {
 
 // start starts a node.
 func (w *world) start(n *member) {
+	n.old = w.rng.IntN(6) == 0
 	w.open(n)
 	n.up = true
 	w.applyLocal(n)
@@ -267,6 +296,9 @@ func (w *world) flush(n *member) {
 	k := w.rng.IntN(3)
 	if k != 0 {
 		w.must(n.store.Flush())
+		if w.rng.IntN(20) == 0 {
+			w.verifyFile(n)
+		}
 	}
 	if k != 1 {
 		w.must(n.source.node.Save())

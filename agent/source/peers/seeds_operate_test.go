@@ -44,7 +44,7 @@ func (r *recorder) Seal(puts []engine.Put) ([]*engine.Record, func(), error) {
 		}
 	}
 	records, committed, err := r.n.source.node.Seal(puts)
-	r.n.sealed = nil
+	r.n.sealed, r.n.durable = nil, false
 	for _, rec := range records {
 		c := &change{record: rec, parent: parents[rec.Key], node: r.n.i, at: r.w.now, fragile: true}
 		parents[rec.Key] = c
@@ -53,7 +53,12 @@ func (r *recorder) Seal(puts []engine.Put) ([]*engine.Record, func(), error) {
 		r.n.sealed = append(r.n.sealed, c)
 		r.w.logf("version %s of %s on %d, deleted %v, after %d", rec.ID(), rec.Key, r.n.i, rec.Deleted, len(rec.Lineage))
 	}
-	return records, committed, err
+	return records, func() {
+		if !r.n.durable {
+			r.w.t.Errorf("node %d sends versions that are not on its disk", r.n.i)
+		}
+		committed()
+	}, err
 }
 
 var (
@@ -174,7 +179,11 @@ func (w *world) batch(n *member) (ops []store.Op) {
 	snap := n.store.Snapshot()
 	for range []int{1, 1, 1, 2, 3}[w.rng.IntN(5)] {
 		k := w.keys[w.rng.IntN(len(w.keys))]
-		op := store.Op{Put: newNote(k, w.text())}
+		text := w.text()
+		if !n.old && w.rng.IntN(6) == 0 {
+			text = newer + text
+		}
+		op := store.Op{Put: newNote(k, text)}
 		if rec, ok := snap.Get(k); ok && rec.Source.Operators() && w.rng.IntN(3) == 0 {
 			op = store.Op{Delete: k}
 		}

@@ -2,14 +2,12 @@ package peers
 
 import (
 	"flag"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/test/disktest"
-	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 var (
@@ -20,11 +18,7 @@ var (
 
 // runWorld runs one seed: operations and faults, then a quiet period.
 func runWorld(t testing.TB, dir string, seed uint64) (w *world, err error) {
-	w = &world{t: t, rng: rand.New(rand.NewPCG(seed, 35)), now: worldStart, cut: map[[2]int]bool{},
-		limits: engine.Limits{Horizon: 200 * time.Hour}, truth: truth{byID: map[string]*change{}}, counts: map[string]int{}}
-	for i := range []int{2, 2, 3, 3, 3, 5}[w.rng.IntN(6)] {
-		w.nodes = append(w.nodes, newMember(i, dir))
-	}
+	w = newWorld(t, dir, seed, 0)
 	for _, name := range []string{"a", "b", "c"}[:1+w.rng.IntN(3)] {
 		w.keys = append(w.keys, resource.Key{Kind: "Note", Mesh: "m", Name: name})
 	}

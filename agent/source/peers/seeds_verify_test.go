@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -31,6 +32,11 @@ func (w *world) verify() error {
 	}
 	if err := w.verifyTruth(); err != nil {
 		return err
+	}
+	if w.rng.IntN(4) == 0 {
+		if err := w.verifyExpiry(); err != nil {
+			return err
+		}
 	}
 	for _, n := range w.nodes {
 		if err := w.verifyRestart(n); err != nil {
@@ -77,9 +83,9 @@ func list(versions []*engine.Record) string {
 // shown is the visible state of a resource.
 type shown struct{ kind, text string }
 
-func (w *world) shown(n *member) map[resource.Key]shown {
+func shownBy(st *store.Store) map[resource.Key]shown {
 	out := map[resource.Key]shown{}
-	for _, rec := range n.store.Snapshot().Records() {
+	for _, rec := range st.Snapshot().Records() {
 		out[rec.Key] = shown{rec.Source.Kind, textOf(rec.Resource)}
 	}
 	return out
@@ -88,7 +94,12 @@ func (w *world) shown(n *member) map[resource.Key]shown {
 // verifyVisible compares the visible resources of a node with its files, its dataplanes, the
 // versions of the pool, and the dataplanes of other nodes, in this order.
 func (w *world) verifyVisible(n *member) error {
-	want, got := map[resource.Key]shown{}, w.shown(n)
+	want, got := map[resource.Key]shown{}, shownBy(n.store)
+	for _, rec := range n.store.Snapshot().Records() {
+		if rec.Labels != nil {
+			return fmt.Errorf("on node %d, %s has the labels %v, although all nodes are alive", n.i, rec.Key, rec.Labels)
+		}
+	}
 	for _, o := range slices.Backward(w.nodes) { // the lowest ID wins
 		for k, text := range o.dataplanes {
 			want[k] = shown{store.SourcePeer, text}
@@ -101,9 +112,14 @@ func (w *world) verifyVisible(n *member) error {
 		if v.Deleted {
 			continue
 		}
-		r, err := decodeNote(v.Body)
-		if err != nil {
-			return err
+		r, err := n.decode(v.Body)
+		if err != nil { // a version that this build can decode stays in force
+			if k := resource.Key(v.Key); n.files[k] == "" && n.store.Waiting()[k] == "" {
+				return fmt.Errorf("node %d cannot decode %s, and does not list it", n.i, idOf(v))
+			} else if old, ok := got[k]; ok && (old.kind == store.SourceAPI || old.kind == store.SourceGossip) {
+				want[k] = old
+			}
+			continue
 		}
 		want[r.Key] = shown{store.SourceGossip, textOf(r)}
 		if [8]byte(v.Writer) == [8]byte(n.id[:8]) {
@@ -166,20 +182,56 @@ func (w *world) verifyTruth() error {
 	return nil
 }
 
+// verifyFile compares the file of a node after a write with what the node shows.
+func (w *world) verifyFile(n *member) {
+	path := n.path + ".copy"
+	w.check(os.WriteFile(path, w.load(n), 0o600))
+	defer func() { w.check(os.Remove(path)) }()
+	st, err := store.Open(w.storeOptions(n, path))
+	w.check(err)
+	defer func() { _ = st.Close() }()
+	got, want := shownBy(st), shownBy(n.store)
+	for _, m := range []map[resource.Key]shown{got, want} {
+		maps.DeleteFunc(m, func(_ resource.Key, s shown) bool { return s.kind == store.SourcePeer })
+	}
+	if a, b := list(st.Versions()), list(n.store.Versions()); a != b {
+		w.t.Errorf("the file of node %d has %s, its store %s", n.i, a, b)
+	} else if !maps.Equal(got, want) {
+		w.t.Errorf("the file of node %d has %.60v, its store %.60v", n.i, got, want)
+	}
+}
+
+// verifyExpiry checks that tombstones disappear from all stores.
+func (w *world) verifyExpiry() error {
+	w.skip(w.limits.Horizon + time.Hour)
+	w.run(time.Minute)
+	for _, n := range w.nodes {
+		for _, v := range n.store.Versions() {
+			if v.Deleted {
+				return fmt.Errorf("the store of node %d has the expired tombstone %s", n.i, idOf(v))
+			}
+		}
+		if err := errors.Join(w.verifyVersions(n), w.verifyVisible(n)); err != nil {
+			return fmt.Errorf("after the horizon: %w", err)
+		}
+	}
+	return nil
+}
+
 // verifyRestart kills a node after its last write to the disk, and compares its state after a start
 // with the state before.
 func (w *world) verifyRestart(n *member) error {
 	w.check(n.store.Flush())
 	w.check(n.source.node.Save())
-	shown, versions, conflicts, waiting := w.shown(n), list(n.store.Versions()), conflictsOf(n), n.store.Waiting()
+	shown, versions, conflicts, waiting := shownBy(n.store), list(n.store.Versions()), conflictsOf(n), n.store.Waiting()
 	w.kill(n, w.load(n))
 	w.open(n)
 	n.up = true
 	switch {
 	case list(n.store.Versions()) != versions:
 		return fmt.Errorf("after a restart the store of node %d has %s, want %s", n.i, list(n.store.Versions()), versions)
-	case !maps.Equal(w.shown(n), shown):
-		return fmt.Errorf("after a restart node %d shows %.60v, want %.60v", n.i, w.shown(n), shown)
+	case !maps.Equal(shownBy(n.store), shown):
+		return fmt.Errorf("after a restart node %d shows %.60v, want %.60v", n.i, shownBy(n.store), shown)
 	case !maps.Equal(n.store.Waiting(), waiting):
 		return fmt.Errorf("after a restart, on node %d wait %v, want %v", n.i, n.store.Waiting(), waiting)
 	case !slices.Equal(conflictsOf(n), conflicts):
@@ -192,6 +244,7 @@ func conflictsOf(n *member) (out []string) {
 	for _, c := range n.source.node.Conflicts() {
 		out = append(out, idOf(c.Record))
 	}
+	slices.Sort(out)
 	return out
 }
 

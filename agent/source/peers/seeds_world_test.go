@@ -56,6 +56,19 @@ func (q *worldEvents) Pop() any {
 
 var worldStart = time.UnixMilli(1_800_000_000_000)
 
+// newWorld returns a world with n nodes that are not started. With n = 0, the seed determines n.
+func newWorld(t testing.TB, dir string, seed uint64, n int) *world {
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 35)), now: worldStart, cut: map[[2]int]bool{},
+		limits: engine.Limits{Horizon: 200 * time.Hour}, truth: truth{byID: map[string]*change{}}, counts: map[string]int{}}
+	if n == 0 {
+		n = []int{2, 2, 3, 3, 3, 5}[w.rng.IntN(6)]
+	}
+	for i := range n {
+		w.nodes = append(w.nodes, newMember(i, dir))
+	}
+	return w
+}
+
 // after schedules an event.
 func (w *world) after(d time.Duration, run func()) {
 	w.seq++
