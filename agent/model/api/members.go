@@ -33,6 +33,10 @@ type Member struct {
 	Lag      float64 `json:"lag"`
 	// AgentLost says that only the agent of a dead node is down: dataplanes of the node respond.
 	AgentLost bool `json:"agentLost,omitempty"`
+	// Incompatible says that the node has no protocol version in common with this one.
+	Incompatible bool `json:"incompatible,omitempty"`
+	// PacketsLost says that UDP to the node is blocked, so messages use TCP.
+	PacketsLost bool `json:"packetsLost,omitempty"`
 	// Files compares its file resources with those of this node. It is absent for this node, and
 	// for a node that does not publish its file resources.
 	Files *MemberFiles `json:"files,omitempty"`

@@ -99,6 +99,9 @@ func TestMembersScreen(t *testing.T) {
 		"n (this node)   alive   3h ", "yes           -          0s", "b               alive   3h ",
 		"yes           same       0s",
 		"c               dead    3h ", "no, for 42s   2 differ   0s")
+	pool.members = []api.Member{{Name: "d", State: "alive", PacketsLost: true, Incompatible: true}}
+	out, _ = output(t, socket, command.ExitOK, "members")
+	agenttest.Contains(t, out, "alive (incompatible) (UDP blocked)")
 	out, _ = output(t, socket, command.ExitNo, "status", "--exit-code")
 	agenttest.Contains(t, out, ": ready\n", "FAIL pool-state: it differs")
 	out, _ = output(t, socket, command.ExitNo, "check")

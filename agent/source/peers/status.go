@@ -1,17 +1,12 @@
 package peers
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
-	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/gossip"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
@@ -32,7 +27,8 @@ func (s *Source) members(equal map[engine.NodeID]bool) []api.Member {
 		x := &out[i]
 		*x = api.Member{Name: m.Name, ID: m.Node.String(), Zone: m.Zone, Version: m.Version, Address: m.Addr.String(),
 			State: m.State, Since: m.Since.UTC().Truncate(time.Second), Self: m.Self, InSync: m.Self || m.Agrees,
-			Ahead: m.Ahead.Seconds(), AgentLost: lost[m.Node] > 0, Revision: revision(m.Root), Files: s.files.differs[m.Node]}
+			Ahead: m.Ahead.Seconds(), AgentLost: lost[m.Node] > 0, Revision: revision(m.Root), Files: s.files.differs[m.Node],
+			Incompatible: m.Incompatible, PacketsLost: m.PacketsLost}
 		switch at := s.differs[m.Node]; {
 		case m.Self || equal[m.Node]:
 			x.Revision, x.InSync = own, true
@@ -105,94 +101,6 @@ func (s *Source) compare() {
 		}
 	}
 	s.differs = next
-}
-
-// maxSkew is the clock difference above which a check reports it.
-const maxSkew = 2 * time.Second
-
-// manyCAs is the number of nodes above which a check recommends a provided CA: each proxy receives
-// about 700 bytes for each node.
-const manyCAs = 100
-
-// peersCheck reports the members of the pool and faults of this node.
-func (s *Source) peersCheck() api.Check {
-	out := api.Check{Name: "peers", OK: true}
-	alive := 1
-	var dead []string
-	for _, m := range s.node.Members() {
-		switch {
-		case m.Self:
-		case m.State == gossip.StateAlive:
-			alive++
-		case m.State != gossip.StateLeft:
-			dead = append(dead, cmp.Or(m.Name, m.Node.String()))
-		}
-	}
-	out.Reason = plural.Form(alive, "no other member is alive", "%d members are alive")
-	st := s.node.Stats()
-	var problems []string
-	report := func(bad bool, format string, args ...any) {
-		if bad {
-			problems = append(problems, fmt.Sprintf(format, args...))
-		}
-	}
-	report(alive == 1 && len(s.o.Join) > 0,
-		"no address of gossip.join responds: check the network, the cluster name, and the keys")
-	report(len(dead) > 0, "%s: %s; run nearside members to list them",
-		plural.Form(len(dead), "1 member is dead", "%d members are dead"), named(dead))
-	report(st.SaveError != "", "the state of the pool cannot be saved: %s", st.SaveError)
-	report(st.Cloned != "", "%s", st.Cloned)
-	report(st.Skew > maxSkew || st.Skew < -maxSkew, "the clock differs from those of the other nodes by %s",
-		st.Skew.Round(time.Millisecond))
-	report(st.ClockDiffers != 0, "the clock of a node differs by %s from this one, and no majority shows which is right: "+
-		"synchronize the clocks", st.ClockDiffers.Round(time.Millisecond))
-	report(st.Conflicts > 0, "changes that lost to concurrent changes: %d", st.Conflicts)
-	report(st.Limbo > 0, "records that may have been deleted long ago and are not in force: %d", st.Limbo)
-	report(s.node.Hold(),
-		"many nodes were lost at once, probably because of a network partition: their resources are not removed")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if lost := s.agentLost(); len(lost) > 0 {
-		names := s.writers()
-		for _, id := range slices.SortedFunc(maps.Keys(lost), compareNodes) {
-			report(true, "%s", lostText(cmp.Or(names[[8]byte(id[:8])], id.String()), lost[id]))
-		}
-	}
-	report(len(s.audit.lasting) > 0, "%s", s.audit.text())
-	report(s.left, "this node has left the pool; restart the agent to join again")
-	report(s.keysErr != "", "the changed keyring is invalid, so the previous keys stay in use: %s", s.keysErr)
-	if p := s.seedsErr.Load(); p != nil {
-		report(*p != "", "%s", *p)
-	}
-	report(s.ownErr != nil, "the resources of this node cannot be published: %v", s.ownErr)
-	for _, x := range []struct {
-		list map[resource.Key]string
-		what string
-	}{{s.o.Store.Waiting(), "pool resources not in force on this node"}, {s.clashes, "names claimed by several nodes"}} {
-		if len(x.list) > 0 {
-			first := slices.SortedFunc(maps.Keys(x.list), resource.Key.Compare)[0]
-			report(true, "%s: %d, the first is %s: %s", x.what, len(x.list), first, x.list[first])
-		}
-	}
-	if n := len(s.trust.refused); n > 0 {
-		report(true, "untrusted authorities of other nodes: %d, the first is %s",
-			n, slices.Min(slices.Collect(maps.Values(s.trust.refused))))
-	}
-	if n := alive + len(dead); n > manyCAs {
-		for _, r := range s.o.Store.Snapshot().Set().Kind("Mesh") {
-			m, ok := r.Spec.(*resource.Mesh)
-			if !ok {
-				continue
-			}
-			b := m.MTLSEnabled()
-			report(b != nil && b.Type == resource.BackendBuiltin, "mesh %s has a builtin CA, so every proxy gets the CA "+
-				"certificates of all %d nodes; use a provided CA above %d nodes", r.Name, n, manyCAs)
-		}
-	}
-	if out.Degraded = len(problems) > 0; out.Degraded {
-		out.Reason += "; " + strings.Join(problems, "; ")
-	}
-	return out
 }
 
 // Dropped returns the number of dropped messages by reason.

@@ -240,6 +240,12 @@ func Members(w io.Writer, x *api.Members) {
 		if m.AgentLost {
 			state += " (its dataplanes respond)"
 		}
+		if m.Incompatible {
+			state += " (incompatible)"
+		}
+		if m.PacketsLost {
+			state += " (UDP blocked)"
+		}
 		switch {
 		case m.InSync:
 			sync = "yes"
