@@ -110,6 +110,9 @@ type (
 	}
 	// Forget means that a node has left permanently, or that a directory is no longer published.
 	Forget struct{ Node NodeID }
+	// PacketsLost means that packets do or do not get through to most peers. While they do not, all
+	// messages use streams.
+	PacketsLost struct{ Lost bool }
 	// Vouch means that items of a dead node were reachable. It prevents the node from being forgotten.
 	Vouch struct{ Node NodeID }
 )
@@ -120,15 +123,16 @@ type OwnItem struct {
 	Body []byte
 }
 
-func (Received) event()  {}
-func (Acked) event()     {}
-func (PeerUp) event()    {}
-func (PeerDown) event()  {}
-func (Tick) event()      {}
-func (Vouch) event()     {}
-func (Committed) event() {}
-func (Own) event()       {}
-func (Forget) event()    {}
+func (Received) event()    {}
+func (Acked) event()       {}
+func (PeerUp) event()      {}
+func (PeerDown) event()    {}
+func (Tick) event()        {}
+func (Vouch) event()       {}
+func (Committed) event()   {}
+func (Own) event()         {}
+func (Forget) event()      {}
+func (PacketsLost) event() {}
 
 // Actions lists the work requested by a step. The caller executes it in the order of the fields.
 type Actions struct {
@@ -214,14 +218,17 @@ type Engine struct {
 	joinTries int // comparisons to start after joining
 	joinAt    time.Time
 	firstPeer time.Time
+	checkAt   time.Time // of the next check with a random peer
+	streams   bool      // packets do not get through
 
-	wants   wants
-	sets    map[owner]*set
-	pending map[Slot]*pending
-	staged  map[owner]map[int]*pending // the same manifests, by index
-	rumors  rumors
-	push    bucket
-	own     own
+	wants    wants
+	sets     map[owner]*set
+	extended int // manifests that earlier builds ignore
+	pending  map[Slot]*pending
+	staged   map[owner]map[int]*pending // the same manifests, by index
+	rumors   rumors
+	push     bucket
+	own      own
 	// published holds the directories that this start published.
 	published map[NodeID]*publication
 	live      liveness
@@ -281,6 +288,8 @@ func (e *Engine) Step(now Now, ev Event) Actions {
 		e.setOwn(ev)
 	case Forget:
 		e.forget(ev.Node, "by request")
+	case PacketsLost:
+		e.streams = ev.Lost
 	case Vouch:
 		e.live.node(ev.Node).vouched = e.now
 	case SilentUp:
@@ -324,6 +333,7 @@ func (e *Engine) count(what string) { e.counters[what]++ }
 // send encodes and queues a message.
 func (e *Engine) send(to string, m message) {
 	m.From = e.cfg.Member
+	m.Stream = m.Stream || e.streams
 	if !e.agreed.IsZero() {
 		m.Agreed = uint64(max(e.agreed.UnixMilli(), 0))
 	}
@@ -351,6 +361,7 @@ func (e *Engine) run() {
 	e.releaseParked()
 	e.pruneRefusals()
 	e.expirePending()
+	e.runChecks()
 	e.live.markUnseen(e.now)
 	e.expire()
 	for _, n := range e.live.gone(e.now) {

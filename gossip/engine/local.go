@@ -194,24 +194,38 @@ func (e *Engine) Limbo() []*Record {
 	return out
 }
 
-// PeerState is the state reported by a member's last probe response.
+// PeerState is the state that a member reported in its last probe response or check.
 type PeerState struct {
-	Heard  time.Time // zero: no probe yet
+	Heard  time.Time // zero: no report yet
 	RTT    time.Duration
 	Ahead  time.Duration // offset of its clock from the local clock
 	Agrees bool          // its entries then equal the local entries now
 	Root   Digest        // of its entries at that time
+	// Differs is the time since which its entries differ from the local ones, apart from changes that
+	// are on their way. Zero: they do not.
+	Differs     time.Time
+	Differences []Difference // up to 20 entries of which comparisons found different versions
 }
 
 // Peer returns the state of a member, or zero.
 func (e *Engine) Peer(member string) PeerState {
 	p := e.peers[member]
-	if p == nil || p.heard.IsZero() {
+	if p == nil || p.checks.rootAt.IsZero() {
 		return PeerState{}
 	}
-	return PeerState{Heard: e.wall.Add(p.heard.Sub(e.now)), RTT: p.rtt, Ahead: p.clock - e.wall.Sub(e.now),
-		Agrees: p.root == e.tree.sum, Root: p.root}
+	out := PeerState{Heard: e.wallAt(p.checks.rootAt), RTT: p.rtt, Agrees: p.root == e.tree.sum, Root: p.root}
+	if !p.heard.IsZero() {
+		out.Ahead = p.clock - e.wall.Sub(e.now)
+	}
+	since, list := e.differences(p)
+	if out.Differences = list; !since.IsZero() {
+		out.Differs = e.wallAt(since)
+	}
+	return out
 }
+
+// wallAt returns the wall time of a monotonic time.
+func (e *Engine) wallAt(t time.Time) time.Time { return e.wall.Add(t.Sub(e.now)) }
 
 // Stats holds counters and gauges of an engine.
 type Stats struct {

@@ -63,6 +63,8 @@ type message struct {
 	Records   []*Record
 	Manifests []*Manifest
 	Bodies    [][]byte
+	Root      *Digest // of the sender, in messages of a check
+	Echo      bool    // Leaves answer the receiver's leaves
 }
 
 const (
@@ -81,6 +83,8 @@ const (
 	messageManifest
 	messageBody
 	messageShard // a manifest that builds without shards and directories must not see
+	messageRoot
+	messageEcho
 )
 
 func (m *message) encode() []byte {
@@ -137,7 +141,10 @@ func (m *message) encode() []byte {
 			b = appendBytes(b, messageShard, x.raw)
 		}
 	}
-	return b
+	if m.Root != nil {
+		b = appendBytes(b, messageRoot, m.Root.append(nil))
+	}
+	return appendFlag(b, messageEcho, m.Echo)
 }
 
 func (p Prefix) append(b []byte) []byte {
@@ -194,6 +201,14 @@ func (m *message) set(f field) (err error) {
 		var n uint64
 		n, err = f.number()
 		m.Stream = n != 0
+	case messageEcho:
+		var n uint64
+		n, err = f.number()
+		m.Echo = n != 0
+	case messageRoot:
+		if v, err = f.take(MaxMessage); err == nil {
+			m.Root, err = parseRoot(v)
+		}
 	case messageHave, messageWant, messageWantBody, messageSums, messageLeaves, messageRecord, messageManifest,
 		messageBody, messageShard:
 		if v, err = f.take(MaxMessage); err == nil {

@@ -28,6 +28,7 @@ type want struct {
 	head    Head
 	sources []string
 	tries   int
+	stream  bool   // request it over a stream
 	request uint64 // pending request; 0: none
 }
 
@@ -81,8 +82,8 @@ func (w *wants) dropPeer(member string) {
 	}
 }
 
-// wantHeads adds the unknown heads of a peer to the wants.
-func (e *Engine) wantHeads(heads []Head, from string) {
+// wantHeads adds the unknown heads of a peer to the wants. With stream, the requests use streams.
+func (e *Engine) wantHeads(heads []Head, from string, stream bool) {
 	for _, h := range heads {
 		if e.known(h) {
 			continue
@@ -93,13 +94,13 @@ func (e *Engine) wantHeads(heads []Head, from string) {
 			e.count("want dropped: too many")
 			e.wants.more = from
 		case w == nil:
-			e.wants.bySlot[h.Slot] = &want{head: h, sources: []string{from}}
+			e.wants.bySlot[h.Slot] = &want{head: h, sources: []string{from}, stream: stream}
 			e.wants.queue = append(e.wants.queue, h.Slot)
 			e.wants.burst++
 		case w.head.Version.Less(h.Version):
-			w.head, w.sources, w.tries = h, []string{from}, 0
+			w.head, w.sources, w.tries, w.stream = h, []string{from}, 0, stream
 		case w.head == h && len(w.sources) < maxSources && !slices.Contains(w.sources, from):
-			w.sources = append(w.sources, from)
+			w.sources, w.stream = append(w.sources, from), w.stream || stream
 		}
 	}
 }
@@ -163,9 +164,9 @@ func (e *Engine) source(w *want, chosen map[string][]Slot) string {
 func (e *Engine) request(to string, slots []Slot) {
 	e.wants.last++
 	n := e.wants.last
-	timeout, viaStream := max(pullFast, 3*e.peers[to].rtt), false
+	timeout, viaStream := max(pullFast, 3*e.peers[to].rtt), e.streams
 	for _, s := range slots {
-		viaStream = viaStream || e.wants.bySlot[s].tries >= pullPackets
+		viaStream = viaStream || e.wants.bySlot[s].tries >= pullPackets || e.wants.bySlot[s].stream
 	}
 	if viaStream {
 		timeout = pullTimeout
@@ -249,12 +250,16 @@ func (e *Engine) receive(data []byte) {
 	}
 	e.receiveRecords(m)
 	e.receiveManifests(m)
-	e.wantHeads(m.Have, m.From)
+	e.wantHeads(m.Have, m.From, m.Stream)
 	if asked && m.Last {
 		e.endRequest(m.Reply, true)
 	}
-	if e.peers[m.From] == nil {
+	p := e.peers[m.From]
+	if p == nil {
 		return // its address and membership are unknown
+	}
+	if m.Root != nil {
+		e.checked(p, m)
 	}
 	if len(m.Want)+len(m.WantBody) > 0 {
 		e.answer(m)

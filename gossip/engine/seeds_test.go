@@ -197,6 +197,11 @@ func (s *sim) verify() error {
 		if st.Conflicts > conflictsEach*len(simKeys) {
 			return fmt.Errorf("node %d lists %d conflicts", n.i, st.Conflicts)
 		}
+		for _, m := range n.engine.alive {
+			if p := n.engine.Peer(m); !p.Differs.IsZero() || len(p.Differences) > 0 {
+				return fmt.Errorf("node %d reports a difference with %s: %+v", n.i, m, p)
+			}
+		}
 		s.detectDropped(n)
 		if err := s.verifyOwn(n); err != nil {
 			return err

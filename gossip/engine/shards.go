@@ -2,17 +2,11 @@ package engine
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 )
-
-// set is the complete set of shards of an owner. Readers and the tree see only complete sets.
-type set struct{ shards []*entry }
-
-func (s *set) first() *Manifest { return s.shards[0].manifest }
 
 // pending is a manifest that waits for bodies, or for the other shards of its set.
 type pending struct {
@@ -24,6 +18,7 @@ type pending struct {
 	tries    int
 	ready    bool       // has all bodies
 	asked    []BodyHash // by the last request
+	stream   bool       // request bodies over streams
 }
 
 // Limits of manifests that wait.
@@ -118,7 +113,7 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 	if err != nil {
 		return
 	}
-	p := &pending{manifest: c, bodies: map[BodyHash][]byte{}, from: m.From}
+	p := &pending{manifest: c, bodies: map[BodyHash][]byte{}, from: m.From, stream: m.Stream}
 	if old := e.pending[h.Slot]; old != nil {
 		p.bodies, p.size = old.bodies, old.size
 	}
@@ -176,7 +171,7 @@ func (e *Engine) advance(p *pending, expired bool) {
 		return
 	}
 	p.asked, p.until = e.missingBodies(p, bodiesEach), e.now.Add(pullSlow)
-	e.send(p.from, message{WantBody: p.asked, Stream: expired})
+	e.send(p.from, message{WantBody: p.asked, Stream: expired || p.stream})
 }
 
 // readySet returns the manifests that can be accepted with p: only p if it changes the set in
@@ -278,121 +273,4 @@ func (e *Engine) acceptSet(list []*pending) {
 			e.dropPending(p)
 		}
 	}
-}
-
-// setManifests replaces shards of an owner, and drops those above the number of shards. All bodies
-// must be in bodies or stored.
-func (e *Engine) setManifests(list []*Manifest, bodies map[BodyHash][]byte) {
-	for _, m := range list {
-		e.useBodies(m, bodies)
-	}
-	o := list[0].owner()
-	s := e.sets[o]
-	if s == nil {
-		s = &set{}
-		e.sets[o] = s
-	}
-	for _, m := range list {
-		s.shards = append(s.shards, make([]*entry, max(m.Index+1-len(s.shards), 0))...)
-		if old := s.shards[m.Index]; old != nil {
-			e.removeManifest(old)
-		}
-		en := &entry{head: m.head(), manifest: m}
-		s.shards[m.Index] = en
-		e.entries[en.head.Slot] = en
-		e.tree.put(en.head)
-		e.bytes += len(m.raw)
-		e.write(m.bucket(), string(en.head.Slot[:]), m.raw)
-	}
-	f := s.first()
-	for _, en := range s.shards[f.Shards:] {
-		e.removeManifest(en)
-		e.write(en.manifest.bucket(), string(en.head.Slot[:]), nil)
-	}
-	s.shards = s.shards[:f.Shards:f.Shards]
-	e.changed = e.now
-	e.out.Changed = append(e.out.Changed, Change{Node: o.id, Directory: o.directory})
-	if !o.directory {
-		e.live.setLeft(o.id, f.Leaving, f.Forgotten)
-	}
-}
-
-// useBodies stores the bodies of a manifest.
-func (e *Engine) useBodies(m *Manifest, bodies map[BodyHash][]byte) {
-	for _, x := range m.Entries {
-		b := e.bodies[x.Hash]
-		if b == nil {
-			b = &body{data: bodies[x.Hash]}
-			if b.data == nil {
-				b.data = []byte{} // nil would delete the stored value
-			}
-			e.bodies[x.Hash] = b
-			e.bytes += len(b.data)
-			e.write(bucketBodies, string(x.Hash[:]), b.data)
-		}
-		b.refs++
-	}
-}
-
-// removeManifest removes a manifest and bodies that no other one uses.
-func (e *Engine) removeManifest(en *entry) {
-	e.tree.drop(en.head)
-	delete(e.entries, en.head.Slot)
-	e.bytes -= len(en.manifest.raw)
-	for _, x := range en.manifest.Entries {
-		b := e.bodies[x.Hash]
-		if b.refs--; b.refs == 0 {
-			delete(e.bodies, x.Hash)
-			e.bytes -= len(b.data)
-			e.write(bucketBodies, string(x.Hash[:]), nil)
-		}
-	}
-}
-
-// dropOwner removes all manifests of an owner.
-func (e *Engine) dropOwner(o owner) {
-	for _, en := range e.sets[o].shards {
-		e.removeManifest(en)
-		e.write(en.manifest.bucket(), string(en.head.Slot[:]), nil)
-	}
-	delete(e.sets, o)
-	if !o.directory {
-		e.live.drop(o.id)
-	}
-	e.out.Changed = append(e.out.Changed, Change{Node: o.id, Directory: o.directory})
-}
-
-// loadManifests restores complete sets. Peers have the others too.
-func (e *Engine) loadManifests(list []*Manifest, bodies map[BodyHash][]byte) {
-	byOwner := map[owner][]*Manifest{}
-	var order []owner
-	for _, m := range list {
-		if byOwner[m.owner()] == nil {
-			order = append(order, m.owner())
-		}
-		byOwner[m.owner()] = append(byOwner[m.owner()], m)
-	}
-	for _, o := range order {
-		l := byOwner[o]
-		slices.SortFunc(l, func(a, b *Manifest) int { return cmp.Compare(a.Index, b.Index) })
-		f := l[0]
-		l = l[:min(f.Shards, len(l))]
-		whole := len(l) == f.Shards
-		for i, m := range l {
-			whole = whole && m.Index == i && m.Epoch() == f.Epoch() && m.Shards == f.Shards && e.complete(m, bodies)
-		}
-		if whole {
-			e.setManifests(l, bodies)
-		}
-	}
-}
-
-// complete reports whether all bodies of a manifest are present.
-func (e *Engine) complete(m *Manifest, bodies map[BodyHash][]byte) bool {
-	for _, x := range m.Entries {
-		if _, ok := bodies[x.Hash]; !ok && e.bodies[x.Hash] == nil {
-			return false
-		}
-	}
-	return true
 }

@@ -26,6 +26,9 @@ type sim struct {
 	cluster string
 
 	loss, dup float64
+	noStreams bool // all streams are lost
+	noPackets bool // all packets are lost
+	noAcks    bool // probe responses carry no payload
 	delay     func() time.Duration
 	cut       map[[2]int]bool // from, to
 
@@ -244,13 +247,13 @@ func (s *sim) post(from *simNode, m Send) {
 	}
 	copies := 1
 	if !stream {
-		if s.rng.Float64() < s.loss {
+		if s.noPackets || s.rng.Float64() < s.loss {
 			return
 		}
 		if s.rng.Float64() < s.dup {
 			copies = 2
 		}
-	} else if s.cut[[2]int{to.i, from.i}] {
+	} else if s.noStreams || s.cut[[2]int{to.i, from.i}] {
 		return
 	}
 	boot := to.boot
@@ -295,7 +298,9 @@ func (s *sim) probe(n *simNode, boot int) {
 	}
 	s.meet(n, o)
 	s.meet(o, n)
-	s.step(n, Acked{o.member(), AckPayload(o.engine.Root(), s.local(o).Wall), time.Millisecond})
+	if !s.noAcks {
+		s.step(n, Acked{o.member(), AckPayload(o.engine.Root(), s.local(o).Wall), time.Millisecond})
+	}
 }
 
 func (s *sim) meet(n, o *simNode) {

@@ -12,12 +12,13 @@ type peer struct {
 	node   NodeID
 	clock  time.Duration // its clock minus the local monotonic time
 	rtt    time.Duration // of the last probe
-	root   Digest        // reported by the last probe
+	root   Digest        // reported by the last probe or check
 	heard  time.Time     // zero: no probe yet
 	bucket bucket        // limits unsolicited entries
 	pulls  int           // pending requests
 
 	features uint64
+	checks   checks
 
 	synced time.Time // start of the last comparison
 	roots  [2]Digest // local root and its root at that time
@@ -134,7 +135,7 @@ func (e *Engine) spread() {
 	}
 	if len(announce.Have) > 0 {
 		for _, to := range e.pick(announceCopies, without) {
-			e.sendHeads(to, announce.Have)
+			e.sendHeads(to, announce.Have, false)
 		}
 	}
 }
@@ -209,9 +210,9 @@ func (e *Engine) sendSplit(to string, all message) {
 // headsEach is the maximum number of heads in a message.
 const headsEach = 4096
 
-func (e *Engine) sendHeads(to string, heads []Head) {
+func (e *Engine) sendHeads(to string, heads []Head, stream bool) {
 	for chunk := range slices.Chunk(heads, headsEach) {
-		e.send(to, message{Have: chunk})
+		e.send(to, message{Have: chunk, Stream: stream})
 	}
 }
 
@@ -262,7 +263,7 @@ func (e *Engine) rumorRound() {
 	}
 	e.rumors.queue = left
 	for _, to := range e.pick(rumorCopies, "") {
-		e.sendHeads(to, heads)
+		e.sendHeads(to, heads, false)
 	}
 }
 
@@ -288,11 +289,10 @@ func (e *Engine) acked(ev Acked) {
 	root := Digest{binary.BigEndian.Uint64(ev.Payload[1:]), binary.BigEndian.Uint64(ev.Payload[9:])}
 	clock := time.UnixMilli(int64(binary.BigEndian.Uint64(ev.Payload[17:]) & (1<<48 - 1)))
 	p.clock = clock.Sub(e.now.Add(-ev.RTT / 2))
-	p.root, p.heard = root, e.now
+	p.heard = e.now
 	p.rtt = min(max(ev.RTT, 0), time.Second)
 	e.measureClock()
-	if root == e.tree.sum {
-		e.agree()
+	if e.noteRoot(p, root, false); root == e.tree.sum {
 		return
 	}
 	if e.now.Sub(e.changed) < gracePeriod && !e.deferred {

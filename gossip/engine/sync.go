@@ -30,7 +30,12 @@ func (e *Engine) startSync(p *peer, root *Digest) {
 		return
 	}
 	p.synced = e.now
-	m := message{}
+	e.count("comparisons")
+	e.send(p.name, e.opening())
+}
+
+// opening returns the first message of a comparison.
+func (e *Engine) opening() (m message) {
 	switch n := e.tree.count; {
 	case n <= leafSize:
 		m.Leaves = []Leaves{{Heads: e.tree.at(Prefix{})}}
@@ -41,8 +46,7 @@ func (e *Engine) startSync(p *peer, root *Digest) {
 			m.Sums = append(m.Sums, e.sumsOf(Prefix{}.child(i)))
 		}
 	}
-	e.count("comparisons")
-	e.send(p.name, m)
+	return m
 }
 
 func (e *Engine) sumsOf(p Prefix) Sums {
@@ -53,8 +57,15 @@ func (e *Engine) sumsOf(p Prefix) Sums {
 // compare descends one level where the sums of a peer differ, and exchanges entries where the peer
 // has listed its heads.
 func (e *Engine) compare(m *message) {
-	out := message{}
+	out := message{Stream: m.Stream}
+	root := e.tree.sum
+	if m.Root != nil {
+		out.Root = &root
+	}
 	heads := 0
+	if len(m.Sums) > 0 {
+		e.peers[m.From].checks.walk(e.now)
+	}
 	for _, s := range m.Sums {
 		own, counts := e.tree.sums(s.Prefix)
 		for i := range s.Parts {
@@ -75,14 +86,26 @@ func (e *Engine) compare(m *message) {
 		}
 	}
 	given, have := 0, []Head(nil)
+	var differing []Leaves
 	for _, l := range m.Leaves {
+		if e.noteDiffs(e.peers[m.From], l) {
+			differing = append(differing, l)
+		}
+		if m.Echo {
+			continue
+		}
 		given, have = e.exchange(m, l, &out, given, have)
 	}
 	if len(out.Sums)+len(out.Leaves)+len(out.Records)+len(out.Manifests) > 0 {
 		e.send(m.From, out)
+	} else if m.Root != nil && !m.Echo && len(differing) == 0 {
+		e.endCheck(e.peers[m.From])
 	}
 	if len(have) > 0 {
-		e.sendHeads(m.From, have)
+		e.sendHeads(m.From, have, m.Stream)
+	}
+	if m.Root != nil && !m.Echo {
+		e.echo(m, differing)
 	}
 }
 
@@ -104,7 +127,7 @@ func (e *Engine) exchange(m *message, l Leaves, out *message, given int, have []
 			theirs[h.Slot] = h.Version
 		}
 	}
-	e.wantHeads(l.Heads, m.From)
+	e.wantHeads(l.Heads, m.From, m.Stream)
 	e.wants.compared = e.wants.compared || len(e.wants.bySlot) > 0
 	for _, h := range e.tree.at(l.Prefix) {
 		v, there := theirs[h.Slot]
