@@ -10,6 +10,9 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"pgregory.net/rapid"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/sumtree"
+	"github.com/nearside-mesh/nearside/gossip/engine/wire"
 )
 
 func sample(t testing.TB) *message {
@@ -32,8 +35,8 @@ func sample(t testing.TB) *message {
 	return &message{From: "node", Agreed: 5, Have: []Head{a.head(), m.head()}, Want: []Slot{a.Key.slot()},
 		WantBody: []BodyHash{HashBody(nil)},
 		Request:  3, Reply: 4, Last: true, Stream: true,
-		Sums:   []Sums{{Prefix: Prefix{1, 0xa << 60}, Parts: [16]uint64{1, 2, 3}}},
-		Leaves: []Leaves{{Prefix: Prefix{2, 0xab << 56}, Heads: []Head{b.head()}}, {}}, Records: []*Record{a, b},
+		Sums:   []Sums{{Prefix: Prefix{Depth: 1, Bits: 0xa << 60}, Parts: [16]uint64{1, 2, 3}}},
+		Leaves: []Leaves{{Prefix: Prefix{Depth: 2, Bits: 0xab << 56}, Heads: []Head{b.head()}}, {}}, Records: []*Record{a, b},
 		Manifests: []*Manifest{m},
 		Bodies:    [][]byte{[]byte("one"), {}}}
 }
@@ -61,8 +64,8 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	content = appendText(bytes.Clone(content), 200, "of a later version")
-	raw := appendText(appendBytes(nil, envelopeContent, content), 77, "beside it")
+	content = wire.AppendText(bytes.Clone(content), 200, "of a later version")
+	raw := wire.AppendText(wire.AppendBytes(nil, envelopeContent, content), 77, "beside it")
 	got, err := DecodeRecord(raw)
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +78,7 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 // TestCloneLeavesTheMessage checks that a clone equals its record and does not share memory with
 // the message.
 func TestCloneLeavesTheMessage(t *testing.T) {
-	signed := appendText(bytes.Clone(sample(t).Records[0].raw), envelopeSignature, "signature")
+	signed := wire.AppendText(bytes.Clone(sample(t).Records[0].raw), envelopeSignature, "signature")
 	for _, r := range append(sample(t).Records, mustDecode(t, signed)) {
 		around := slices.Concat([]byte("before"), r.raw, []byte("behind"))
 		in := mustDecode(t, around[6:6+len(r.raw)])
@@ -102,22 +105,22 @@ func TestDecodingRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	envelope := func(content []byte) []byte { return appendBytes(nil, envelopeContent, content) }
-	twice := appendText(bytes.Clone(content), recordBody, "again")
+	envelope := func(content []byte) []byte { return wire.AppendBytes(nil, envelopeContent, content) }
+	twice := wire.AppendText(bytes.Clone(content), recordBody, "again")
 	for name, raw := range map[string][]byte{
 		"empty":              nil,
-		"no content":         appendText(nil, envelopeSignature, "s"),
+		"no content":         wire.AppendText(nil, envelopeSignature, "s"),
 		"field twice":        envelope(twice),
-		"fields out of turn": envelope(append(appendText(nil, recordBody, "b"), content...)),
+		"fields out of turn": envelope(append(wire.AppendText(nil, recordBody, "b"), content...)),
 		"cut off":            good.raw[:len(good.raw)-3],
-		"too large":          envelope(appendText(bytes.Clone(content), 99, strings.Repeat("x", MaxRecord))),
+		"too large":          envelope(wire.AppendText(bytes.Clone(content), 99, strings.Repeat("x", MaxRecord))),
 		"group":              envelope(protowire.AppendTag(nil, 3, protowire.StartGroupType)),
-		"no hlc":             envelope(appendText(appendText(nil, recordKind, "K"), recordName, "n")),
-		"control characters": envelope(appendFixed(appendText(appendText(nil, recordKind, "K"), recordName, "n\n"),
-			recordHLC, 1)),
+		"no hlc":             envelope(wire.AppendText(wire.AppendText(nil, recordKind, "K"), recordName, "n")),
+		"control characters": envelope(
+			wire.AppendFixed(wire.AppendText(wire.AppendText(nil, recordKind, "K"), recordName, "n\n"), recordHLC, 1)),
 		"tombstone and body": envelope(
-			appendText(appendFlag(appendFixed(appendText(appendText(nil, recordKind, "K"), recordName, "n"), recordHLC, 1),
-				recordDeleted, true), recordBody, "b")),
+			wire.AppendText(wire.AppendFlag(wire.AppendFixed(wire.AppendText(wire.AppendText(nil, recordKind, "K"), recordName,
+				"n"), recordHLC, 1), recordDeleted, true), recordBody, "b")),
 	} {
 		if _, err := DecodeRecord(raw); err == nil {
 			t.Errorf("%s: decoded", name)
@@ -183,7 +186,7 @@ func FuzzReceive(f *testing.F) {
 			e.Step(at(simStart.Add(time.Duration(i)*time.Second)), Received{bytes.Clone(data)})
 			e.Step(at(simStart.Add(time.Duration(i)*time.Second)), Acked{"node", data, 0})
 		}
-		if e.tree.sum != rebuilt(e) {
+		if e.tree.Sum != rebuilt(e) {
 			t.Error("the tree does not match the entries")
 		}
 	})
@@ -191,7 +194,7 @@ func FuzzReceive(f *testing.F) {
 
 func TestTreeSumsWhatItHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var tr tree
+		var tr sumtree.Tree[Head]
 		held := map[Slot]Head{}
 		for range rapid.IntRange(0, 300).Draw(t, "changes") {
 			// Few bits, half of them shared, so subtrees split and merge.
@@ -201,32 +204,35 @@ func TestTreeSumsWhatItHolds(t *testing.T) {
 				slot[0], slot[1], slot[2] = 1, 2, 3
 			}
 			if old, ok := held[slot]; ok {
-				tr.drop(old)
+				tr.Drop(old)
 				delete(held, slot)
 				if rapid.Bool().Draw(t, "gone") {
 					continue
 				}
 			}
 			h := Head{slot, Version{uint64(rapid.IntRange(1, 3).Draw(t, "order")), Hash{1}}}
-			tr.put(h)
+			tr.Put(h)
 			held[slot] = h
 		}
 		// A tree that was filled in another order has the same sums everywhere.
-		var fresh tree
+		var fresh sumtree.Tree[Head]
 		for _, h := range held {
-			fresh.put(h)
+			fresh.Put(h)
 		}
-		for _, p := range []Prefix{{}, {1, 0}, {2, 0x01 << 56}, {3, 0x010 << 52}, {6, 0x010203 << 40}, {7, 0x0102030 << 36}} {
-			a, an := tr.sums(p)
-			b, bn := fresh.sums(p)
+		for _, p := range []Prefix{
+			{}, {Depth: 1, Bits: 0}, {Depth: 2, Bits: 0x01 << 56}, {Depth: 3, Bits: 0x010 << 52},
+			{Depth: 6, Bits: 0x010203 << 40}, {Depth: 7, Bits: 0x0102030 << 36},
+		} {
+			a, an := tr.Sums(p)
+			b, bn := fresh.Sums(p)
 			if a != b || an != bn {
 				t.Fatalf("sums below %v differ", p)
 			}
-			if x, y := tr.at(p), fresh.at(p); !reflect.DeepEqual(x, y) && len(x)+len(y) > 0 {
+			if x, y := tr.At(p), fresh.At(p); !reflect.DeepEqual(x, y) && len(x)+len(y) > 0 {
 				t.Fatalf("heads below %v differ: %d, %d", p, len(x), len(y))
 			}
 		}
-		if tr.sum != fresh.sum || tr.count != len(held) || len(tr.at(Prefix{})) != len(held) {
+		if tr.Sum != fresh.Sum || tr.Count != len(held) || len(tr.At(Prefix{})) != len(held) {
 			t.Fatal("the sum of the tree does not match its heads")
 		}
 	})

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/sumtree"
+	"github.com/nearside-mesh/nearside/gossip/engine/wire"
 )
 
 // contentDigest returns the digest of an encoded record or manifest, as the format defines it.
@@ -22,7 +25,7 @@ func contentDigest(domain string, raw []byte) Hash {
 
 // rebuilt returns the root of the encoded entries.
 func rebuilt(e *Engine) Digest {
-	var tr tree
+	var tr sumtree.Tree[Head]
 	for slot, en := range e.entries {
 		h := Head{Slot: slot}
 		if en.record != nil {
@@ -30,9 +33,9 @@ func rebuilt(e *Engine) Digest {
 		} else {
 			h.Version = Version{en.manifest.Order, contentDigest("nearside manifest content", en.manifest.raw)}
 		}
-		tr.put(h)
+		tr.Put(h)
 	}
-	return tr.sum
+	return tr.Sum
 }
 
 // TestRootCoversContent checks that versions that differ only in their content have different
@@ -125,7 +128,7 @@ func TestDomainTag(t *testing.T) {
 	content, _, _ := split("record", r.raw, MaxRecord)
 	content = content[:len(content)-len(appendCluster(nil, recordDomain, recordTag, "c"))]
 	content = appendCluster(content, recordDomain, manifestTag, "c")
-	if _, err := DecodeRecord(appendBytes(nil, envelopeContent, content)); err == nil {
+	if _, err := DecodeRecord(wire.AppendBytes(nil, envelopeContent, content)); err == nil {
 		t.Error("a record with another domain tag is accepted")
 	}
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 	"time"
@@ -63,9 +62,9 @@ type checks struct {
 func (e *Engine) noteRoot(p *peer, root Digest, equal bool) {
 	p.root, p.checks.rootAt = root, e.now
 	switch {
-	case equal || root == e.tree.sum:
+	case equal || root == e.tree.Sum:
 		p.checks = checks{rootAt: e.now, last: p.checks.last}
-		if root == e.tree.sum {
+		if root == e.tree.Sum {
 			e.agree()
 		}
 	case p.checks.unequal.IsZero():
@@ -112,7 +111,7 @@ func (e *Engine) runChecks() {
 // differ.
 func (e *Engine) check(p *peer) {
 	p.checks.last = e.now
-	root := e.tree.sum
+	root := e.tree.Sum
 	e.count("checks")
 	e.send(p.name, message{Root: &root, Stream: true})
 }
@@ -123,10 +122,10 @@ func (e *Engine) checked(p *peer, m *message) {
 	if m.Last || len(m.Sums)+len(m.Leaves) > 0 {
 		return // the last or a later message of the comparison
 	}
-	if *m.Root == e.tree.sum {
+	if *m.Root == e.tree.Sum {
 		e.endCheck(p)
 	} else if e.now.Sub(p.checks.walked) >= syncEach {
-		out, root := e.opening(), e.tree.sum
+		out, root := e.opening(), e.tree.Sum
 		out.Root, out.Stream = &root, true
 		e.send(p.name, out)
 	}
@@ -134,7 +133,7 @@ func (e *Engine) checked(p *peer, m *message) {
 
 // endCheck reports to a peer that its entries do not differ from those here.
 func (e *Engine) endCheck(p *peer) {
-	root := e.tree.sum
+	root := e.tree.Sum
 	e.send(p.name, message{Root: &root, Last: true, Stream: true})
 }
 
@@ -144,7 +143,7 @@ func (e *Engine) noteDiffs(p *peer, l Leaves) (differs bool) {
 	c.walk(e.now)
 	peers := make(map[Slot]Version, len(l.Heads))
 	for _, h := range l.Heads {
-		if l.holds(h.Slot) {
+		if l.Holds(h.Slot) {
 			peers[h.Slot] = h.Version
 		}
 	}
@@ -164,7 +163,7 @@ func (e *Engine) noteDiffs(p *peer, l Leaves) (differs bool) {
 			delete(c.diffs, s)
 		}
 	}
-	for _, h := range e.tree.at(l.Prefix) {
+	for _, h := range e.tree.At(l.Prefix) {
 		if v := peers[h.Slot]; v != h.Version {
 			note(h.Slot, h.Version, v)
 		}
@@ -178,11 +177,11 @@ func (e *Engine) noteDiffs(p *peer, l Leaves) (differs bool) {
 
 // echo sends the own heads of leaves that a peer has listed, so the peer knows the differences too.
 func (e *Engine) echo(m *message, list []Leaves) {
-	root := e.tree.sum
+	root := e.tree.Sum
 	out := message{Root: &root, Stream: true, Echo: true}
 	n := 0
 	for _, l := range list {
-		own := e.tree.at(l.Prefix)
+		own := e.tree.At(l.Prefix)
 		if n += len(own); n > maxEcho {
 			break
 		}
@@ -198,7 +197,7 @@ func (e *Engine) echo(m *message, list []Leaves) {
 // permanently if there are shards or directories, which it ignores.
 func (e *Engine) differences(p *peer) (since time.Time, list []Difference) {
 	c := &p.checks
-	if p.root == e.tree.sum || !c.differs || p.features&FeatureShards == 0 && e.extended > 0 {
+	if p.root == e.tree.Sum || !c.differs || p.features&FeatureShards == 0 && e.extended > 0 {
 		return time.Time{}, nil
 	}
 	for _, slot := range sortedSlots(c.diffs) {
@@ -264,10 +263,10 @@ func parseRoot(v []byte) (*Digest, error) {
 		return nil, errRoot
 	}
 	d := Digest{}
-	d.add(h[0])
+	d.Add(h[0])
 	return &d, nil
 }
 
-func (d *Digest) append(b []byte) []byte {
-	return bytes.Join([][]byte{b, putNumber(d[0]), putNumber(d[1])}, nil)
+func appendRoot(b []byte, d *Digest) []byte {
+	return append(append(b, putNumber(d[0])...), putNumber(d[1])...)
 }

@@ -110,7 +110,7 @@ func TestDirectoryWithTwoPublishers(t *testing.T) {
 		for _, n := range s.nodes {
 			m := n.engine.Directories()[0]
 			items := n.engine.Items(m)
-			if n.engine.tree.sum != first.tree.sum || len(items) != counts[0] && len(items) != counts[1] {
+			if n.engine.tree.Sum != first.tree.Sum || len(items) != counts[0] && len(items) != counts[1] {
 				t.Errorf("%v: node %d has %d items, or another root", counts, n.i, len(items))
 			}
 			for _, i := range items {

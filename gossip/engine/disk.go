@@ -132,11 +132,11 @@ func (e *Engine) setRecord(old *entry, r *Record) {
 		old = &entry{}
 		e.entries[h.Slot] = old
 	} else {
-		e.tree.drop(old.head)
+		e.tree.Drop(old.head)
 		e.account(old.record, -1)
 	}
 	old.head, old.record = h, r
-	e.tree.put(h)
+	e.tree.Put(h)
 	e.changed = e.now
 	e.account(r, 1)
 	e.out.Write = append(e.out.Write, recordOp(r))
@@ -145,7 +145,7 @@ func (e *Engine) setRecord(old *entry, r *Record) {
 
 // dropRecord removes a record without a tombstone.
 func (e *Engine) dropRecord(en *entry) {
-	e.tree.drop(en.head)
+	e.tree.Drop(en.head)
 	e.account(en.record, -1)
 	delete(e.entries, en.head.Slot)
 	e.write(BucketRecords, string(en.head.Slot[:]), nil)

@@ -3,6 +3,8 @@ package engine
 import (
 	"strconv"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/sumtree"
 )
 
 // Config configures an engine. Self and Random are required.
@@ -187,7 +189,7 @@ type Engine struct {
 	now     time.Time // monotonic: see Now.Mono
 	wall    time.Time
 	entries map[Slot]*entry
-	tree    tree
+	tree    sumtree.Tree[Head]
 	bytes   int // of records, manifests and bodies
 	bodies  map[BodyHash]*body
 	usage   map[Writer]*usage

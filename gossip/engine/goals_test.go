@@ -159,7 +159,7 @@ func TestGoalsOfAgreement(t *testing.T) {
 	messages := 0
 	s.posted = func(Send) { messages++ }
 	clear(s.cut)
-	for s.nodes[1].engine.tree.sum != s.nodes[0].engine.tree.sum {
+	for s.nodes[1].engine.tree.Sum != s.nodes[0].engine.tree.Sum {
 		s.run(time.Millisecond)
 	}
 	sent := s.sent["packets"] + s.sent["streams"] - bodies
@@ -196,9 +196,9 @@ func TestColdJoin(t *testing.T) {
 	s.start(s.nodes[3])
 	s.meet(s.nodes[3], s.nodes[0])
 	s.meet(s.nodes[0], s.nodes[3])
-	for s.nodes[3].engine.tree.sum != s.nodes[0].engine.tree.sum {
+	for s.nodes[3].engine.tree.Sum != s.nodes[0].engine.tree.Sum {
 		if s.run(10 * time.Millisecond); s.now.Sub(began) > time.Minute {
-			t.Fatalf("the node has %d of 20,000 entries after a minute", s.nodes[3].engine.tree.count)
+			t.Fatalf("the node has %d of 20,000 entries after a minute", s.nodes[3].engine.tree.Count)
 		}
 	}
 	sent := float64(s.sent["packets"]+s.sent["streams"]) / float64(raw)

@@ -87,7 +87,7 @@ func TestReturnAfterTheHorizon(t *testing.T) {
 		if !s.live(i, newKey) {
 			t.Errorf("node %d: a recent record is missing", i)
 		}
-		if s.nodes[i].engine.tree.sum != s.nodes[0].engine.tree.sum {
+		if s.nodes[i].engine.tree.Sum != s.nodes[0].engine.tree.Sum {
 			t.Errorf("node %d does not agree", i)
 		}
 	}
@@ -147,7 +147,7 @@ func TestHalvesThatForgotEachOther(t *testing.T) {
 	s.change(s.nodes[3], Put{Key: oldKey, Delete: true})
 	s.run(10 * time.Second)
 	for i, n := range s.nodes {
-		if s.live(i, oldKey) || n.engine.tree.sum != s.nodes[0].engine.tree.sum {
+		if s.live(i, oldKey) || n.engine.tree.Sum != s.nodes[0].engine.tree.Sum {
 			t.Errorf("node %d does not agree after the operator has decided", i)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/sumtree"
 )
 
 // Key identifies a record. The engine does not interpret its fields.
@@ -118,6 +120,18 @@ type Head struct {
 	Slot Slot
 	Version
 }
+
+// Position returns the slot.
+func (h Head) Position() [16]byte { return h.Slot }
+
+// Term returns the term of the head in sums. It covers the content of the version.
+func (h Head) Term() [16]byte { return sum("nearside head", h.append(nil)) }
+
+// Digest is the sum of the terms of heads.
+type Digest = sumtree.Digest
+
+// Prefix identifies a subtree of slots.
+type Prefix = sumtree.Prefix
 
 // headSize is the length of an encoded Head in bytes.
 const headSize = 16 + 8 + 16

@@ -213,7 +213,7 @@ func (e *Engine) Peer(member string) PeerState {
 	if p == nil || p.checks.rootAt.IsZero() {
 		return PeerState{}
 	}
-	out := PeerState{Heard: e.wallAt(p.checks.rootAt), RTT: p.rtt, Agrees: p.root == e.tree.sum, Root: p.root}
+	out := PeerState{Heard: e.wallAt(p.checks.rootAt), RTT: p.rtt, Agrees: p.root == e.tree.Sum, Root: p.root}
 	if !p.heard.IsZero() {
 		out.Ahead = p.clock - e.wall.Sub(e.now)
 	}
@@ -259,7 +259,7 @@ func (e *Engine) Stats() Stats {
 	return Stats{Entries: len(e.entries), Tombstones: e.tombs, Bytes: e.bytes, Conflicts: e.conflicts.n,
 		Parked: len(e.parked),
 		Limbo:  len(e.limbo), Refused: len(e.refused), Peers: len(e.alive), Wants: len(e.wants.bySlot),
-		Pulls: len(e.wants.requests), Pending: len(e.pending), News: len(e.rumors.queue), Root: e.tree.sum,
+		Pulls: len(e.wants.requests), Pending: len(e.pending), News: len(e.rumors.queue), Root: e.tree.Sum,
 		Skew: e.skew(e.wall, e.now), ClockDiffers: differs, Agreed: e.agreed, Cloned: e.own.cloned,
 		Epoch: e.own.epoch, Counters: maps.Clone(e.counters), Limits: e.cfg.Limits, Own: Usage{self, own.records, own.bytes},
 		FullWriters: e.fullWriters(), Refusals: refusals}

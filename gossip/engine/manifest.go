@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/wire"
 )
 
 // Limits of a manifest.
@@ -123,27 +125,27 @@ func (o owner) slot(index int) Slot {
 func (m Manifest) seal() (*Manifest, error) {
 	entries := slices.Clone(m.Entries)
 	slices.SortFunc(entries, func(a, b Entry) int { return a.Key.compare(b.Key) })
-	c := appendBytes(nil, manifestNode, m.Node[:])
-	c = appendText(c, manifestName, m.Name)
-	c = appendFixed(c, manifestOrder, m.Order)
-	c = appendFlag(c, manifestLeaving, m.Leaving)
-	c = appendFlag(c, manifestForgotten, m.Forgotten)
+	c := wire.AppendBytes(nil, manifestNode, m.Node[:])
+	c = wire.AppendText(c, manifestName, m.Name)
+	c = wire.AppendFixed(c, manifestOrder, m.Order)
+	c = wire.AppendFlag(c, manifestLeaving, m.Leaving)
+	c = wire.AppendFlag(c, manifestForgotten, m.Forgotten)
 	for _, e := range entries {
 		var b []byte
-		b = appendText(b, entryKind, e.Key.Kind)
-		b = appendText(b, entryMesh, e.Key.Mesh)
-		b = appendText(b, entryName, e.Key.Name)
-		b = appendBytes(b, entryHash, e.Hash[:])
-		c = appendBytes(c, manifestEntry, b)
+		b = wire.AppendText(b, entryKind, e.Key.Kind)
+		b = wire.AppendText(b, entryMesh, e.Key.Mesh)
+		b = wire.AppendText(b, entryName, e.Key.Name)
+		b = wire.AppendBytes(b, entryHash, e.Hash[:])
+		c = wire.AppendBytes(c, manifestEntry, b)
 	}
-	c = appendVarint(c, manifestIndex, uint64(m.Index))
+	c = wire.AppendVarint(c, manifestIndex, uint64(m.Index))
 	if m.Shards > 1 {
-		c = appendVarint(c, manifestShards, uint64(m.Shards))
+		c = wire.AppendVarint(c, manifestShards, uint64(m.Shards))
 	}
-	c = appendFlag(c, manifestDirectory, m.Directory)
-	c = appendText(c, manifestDetail, m.Detail)
+	c = wire.AppendFlag(c, manifestDirectory, m.Directory)
+	c = wire.AppendText(c, manifestDetail, m.Detail)
 	c = appendCluster(c, manifestDomain, manifestTag, m.Cluster)
-	return DecodeManifest(appendBytes(appendBytes(nil, envelopeContent, c), envelopeSignature, m.Signature))
+	return DecodeManifest(wire.AppendBytes(wire.AppendBytes(nil, envelopeContent, c), envelopeSignature, m.Signature))
 }
 
 // DecodeManifest decodes a manifest. It retains b, which must not be modified afterwards.
@@ -154,27 +156,27 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 	}
 	m := &Manifest{raw: b, Signature: signature, digest: sum("nearside manifest content", content), Shards: 1}
 	seen := map[Key]bool{}
-	err = walk("manifest", content, func(n protowire.Number) bool {
+	err = wire.Walk("manifest", content, func(n protowire.Number) bool {
 		return n == manifestEntry
-	}, func(f field) (err error) {
+	}, func(f wire.Field) (err error) {
 		var n uint64
-		switch f.num {
+		switch f.Num {
 		case manifestNode:
-			return f.hash((*[16]byte)(&m.Node))
+			return f.Hash((*[16]byte)(&m.Node))
 		case manifestName:
-			return f.text(&m.Name, maxNodeName)
+			return f.Text(&m.Name, maxNodeName)
 		case manifestOrder:
-			m.Order, err = f.number()
+			m.Order, err = f.Number()
 		case manifestLeaving:
-			n, err = f.number()
+			n, err = f.Number()
 			m.Leaving = n != 0
 		case manifestForgotten:
-			n, err = f.number()
+			n, err = f.Number()
 			m.Forgotten = n != 0
 		case manifestEntry:
 			var b []byte
 			var e Entry
-			if b, err = f.take(MaxManifest); err != nil {
+			if b, err = f.Take(MaxManifest); err != nil {
 				return err
 			}
 			if e, err = decodeEntry(b); err != nil {
@@ -186,18 +188,18 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 			seen[e.Key] = true
 			m.Entries = append(m.Entries, e)
 		case manifestIndex:
-			return f.within(&m.Index, 1, maxShards-1)
+			return f.Within(&m.Index, 1, maxShards-1)
 		case manifestShards:
-			return f.within(&m.Shards, 2, maxShards)
+			return f.Within(&m.Shards, 2, maxShards)
 		case manifestDirectory:
-			n, err = f.number()
+			n, err = f.Number()
 			m.Directory = n != 0
 		case manifestDetail:
-			return f.text(&m.Detail, MaxDetail)
+			return f.Text(&m.Detail, MaxDetail)
 		case manifestDomain:
-			return f.tag(manifestTag)
+			return f.Tag(manifestTag)
 		case manifestCluster:
-			return f.text(&m.Cluster, maxCluster)
+			return f.Text(&m.Cluster, maxCluster)
 		}
 		return err
 	})
@@ -220,16 +222,16 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 }
 
 func decodeEntry(b []byte) (e Entry, err error) {
-	err = walk("entry", b, never, func(f field) error {
-		switch f.num {
+	err = wire.Walk("entry", b, wire.Never, func(f wire.Field) error {
+		switch f.Num {
 		case entryKind:
-			return f.text(&e.Key.Kind, maxKeyPart)
+			return f.Text(&e.Key.Kind, maxKeyPart)
 		case entryMesh:
-			return f.text(&e.Key.Mesh, maxKeyPart)
+			return f.Text(&e.Key.Mesh, maxKeyPart)
 		case entryName:
-			return f.text(&e.Key.Name, maxKeyPart)
+			return f.Text(&e.Key.Name, maxKeyPart)
 		case entryHash:
-			h, err := f.take(len(e.Hash))
+			h, err := f.Take(len(e.Hash))
 			if err == nil && len(h) != len(e.Hash) {
 				err = fmt.Errorf("has %d bytes, %d are required", len(h), len(e.Hash))
 			}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/wire"
 )
 
 // Limits of messages.
@@ -89,48 +91,48 @@ const (
 
 func (m *message) encode() []byte {
 	b := []byte{protocolVersion}
-	b = appendText(b, messageFrom, m.From)
-	b = appendFixed(b, messageAgreed, m.Agreed)
+	b = wire.AppendText(b, messageFrom, m.From)
+	b = wire.AppendFixed(b, messageAgreed, m.Agreed)
 	var packed []byte
 	for _, h := range m.Have {
 		packed = h.append(packed)
 	}
-	b = appendBytes(b, messageHave, packed)
+	b = wire.AppendBytes(b, messageHave, packed)
 	packed = nil
 	for _, s := range m.Want {
 		packed = append(packed, s[:]...)
 	}
-	b = appendBytes(b, messageWant, packed)
+	b = wire.AppendBytes(b, messageWant, packed)
 	packed = nil
 	for _, h := range m.WantBody {
 		packed = append(packed, h[:]...)
 	}
-	b = appendBytes(b, messageWantBody, packed)
-	b = appendVarint(b, messageRequest, m.Request)
-	b = appendVarint(b, messageReply, m.Reply)
-	b = appendFlag(b, messageLast, m.Last)
-	b = appendFlag(b, messageStream, m.Stream)
+	b = wire.AppendBytes(b, messageWantBody, packed)
+	b = wire.AppendVarint(b, messageRequest, m.Request)
+	b = wire.AppendVarint(b, messageReply, m.Reply)
+	b = wire.AppendFlag(b, messageLast, m.Last)
+	b = wire.AppendFlag(b, messageStream, m.Stream)
 	packed = nil
 	for _, s := range m.Sums {
-		packed = s.append(packed)
+		packed = appendPrefix(packed, s.Prefix)
 		for _, p := range s.Parts {
 			packed = append(packed, binary.BigEndian.AppendUint64(nil, p)[8-sumSize:]...)
 		}
 	}
-	b = appendBytes(b, messageSums, packed)
+	b = wire.AppendBytes(b, messageSums, packed)
 	for _, l := range m.Leaves {
-		packed = l.append(nil)
+		packed = appendPrefix(nil, l.Prefix)
 		for _, h := range l.Heads {
 			packed = h.append(packed)
 		}
-		b = appendBytes(b, messageLeaves, packed)
+		b = wire.AppendBytes(b, messageLeaves, packed)
 	}
 	for _, r := range m.Records {
-		b = appendBytes(b, messageRecord, r.raw)
+		b = wire.AppendBytes(b, messageRecord, r.raw)
 	}
 	for _, x := range m.Manifests {
 		if !x.extended() {
-			b = appendBytes(b, messageManifest, x.raw)
+			b = wire.AppendBytes(b, messageManifest, x.raw)
 		}
 	}
 	for _, x := range m.Bodies {
@@ -138,16 +140,16 @@ func (m *message) encode() []byte {
 	}
 	for _, x := range m.Manifests {
 		if x.extended() {
-			b = appendBytes(b, messageShard, x.raw)
+			b = wire.AppendBytes(b, messageShard, x.raw)
 		}
 	}
 	if m.Root != nil {
-		b = appendBytes(b, messageRoot, m.Root.append(nil))
+		b = wire.AppendBytes(b, messageRoot, appendRoot(nil, m.Root))
 	}
-	return appendFlag(b, messageEcho, m.Echo)
+	return wire.AppendFlag(b, messageEcho, m.Echo)
 }
 
-func (p Prefix) append(b []byte) []byte {
+func appendPrefix(b []byte, p Prefix) []byte {
 	return binary.BigEndian.AppendUint64(append(b, p.Depth), p.Bits)
 }
 
@@ -155,8 +157,8 @@ func parsePrefix(b []byte) (Prefix, error) {
 	if len(b) < 9 {
 		return Prefix{}, errors.New("prefix is truncated")
 	}
-	p := Prefix{b[0], binary.BigEndian.Uint64(b[1:])}
-	if !p.valid() {
+	p := Prefix{Depth: b[0], Bits: binary.BigEndian.Uint64(b[1:])}
+	if !p.Valid() {
 		return Prefix{}, fmt.Errorf("prefix of depth %d is not valid", p.Depth)
 	}
 	return p, nil
@@ -175,44 +177,44 @@ func decodeMessage(b []byte) (*message, error) {
 		return nil, errors.New("message has an unknown protocol version")
 	}
 	m := &message{}
-	err := walk("message", b[1:], repeats, m.set)
+	err := wire.Walk("message", b[1:], repeats, m.set)
 	if err == nil && m.From == "" {
 		err = errors.New("message has no sender")
 	}
 	return m, err
 }
 
-func (m *message) set(f field) (err error) {
+func (m *message) set(f wire.Field) (err error) {
 	var v []byte
-	switch f.num {
+	switch f.Num {
 	case messageFrom:
-		return f.text(&m.From, maxMember)
+		return f.Text(&m.From, maxMember)
 	case messageAgreed:
-		m.Agreed, err = f.number()
+		m.Agreed, err = f.Number()
 	case messageRequest:
-		m.Request, err = f.number()
+		m.Request, err = f.Number()
 	case messageReply:
-		m.Reply, err = f.number()
+		m.Reply, err = f.Number()
 	case messageLast:
 		var n uint64
-		n, err = f.number()
+		n, err = f.Number()
 		m.Last = n != 0
 	case messageStream:
 		var n uint64
-		n, err = f.number()
+		n, err = f.Number()
 		m.Stream = n != 0
 	case messageEcho:
 		var n uint64
-		n, err = f.number()
+		n, err = f.Number()
 		m.Echo = n != 0
 	case messageRoot:
-		if v, err = f.take(MaxMessage); err == nil {
+		if v, err = f.Take(MaxMessage); err == nil {
 			m.Root, err = parseRoot(v)
 		}
 	case messageHave, messageWant, messageWantBody, messageSums, messageLeaves, messageRecord, messageManifest,
 		messageBody, messageShard:
-		if v, err = f.take(MaxMessage); err == nil {
-			err = m.setBytes(f.num, v)
+		if v, err = f.Take(MaxMessage); err == nil {
+			err = m.setBytes(f.Num, v)
 		}
 	}
 	return err

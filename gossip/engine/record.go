@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/wire"
 )
 
 // Limits of a record.
@@ -95,19 +97,19 @@ func (r Record) seal() (*Record, error) {
 		return nil, err
 	}
 	var c []byte
-	c = appendText(c, recordKind, r.Key.Kind)
-	c = appendText(c, recordMesh, r.Key.Mesh)
-	c = appendText(c, recordName, r.Key.Name)
-	c = appendFixed(c, recordHLC, uint64(r.HLC))
-	c = appendBytes(c, recordWriter, r.Writer[:])
-	c = appendBytes(c, recordLineage, packLineage(r.Lineage))
-	c = appendFlag(c, recordDeleted, r.Deleted)
-	c = appendText(c, recordMediaType, r.MediaType)
-	c = appendBytes(c, recordBody, r.Body)
-	c = appendText(c, recordAuthor, r.Author)
-	c = appendText(c, recordOrigin, r.Origin)
+	c = wire.AppendText(c, recordKind, r.Key.Kind)
+	c = wire.AppendText(c, recordMesh, r.Key.Mesh)
+	c = wire.AppendText(c, recordName, r.Key.Name)
+	c = wire.AppendFixed(c, recordHLC, uint64(r.HLC))
+	c = wire.AppendBytes(c, recordWriter, r.Writer[:])
+	c = wire.AppendBytes(c, recordLineage, packLineage(r.Lineage))
+	c = wire.AppendFlag(c, recordDeleted, r.Deleted)
+	c = wire.AppendText(c, recordMediaType, r.MediaType)
+	c = wire.AppendBytes(c, recordBody, r.Body)
+	c = wire.AppendText(c, recordAuthor, r.Author)
+	c = wire.AppendText(c, recordOrigin, r.Origin)
 	c = appendCluster(c, recordDomain, recordTag, r.Cluster)
-	return DecodeRecord(appendBytes(appendBytes(nil, envelopeContent, c), envelopeSignature, r.Signature))
+	return DecodeRecord(wire.AppendBytes(wire.AppendBytes(nil, envelopeContent, c), envelopeSignature, r.Signature))
 }
 
 // appendCluster appends a domain tag and the cluster, in two fields. Without a cluster it appends
@@ -116,7 +118,7 @@ func appendCluster(b []byte, num protowire.Number, tag, cluster string) []byte {
 	if cluster == "" {
 		return b
 	}
-	return appendText(appendText(b, num, tag), num+1, cluster)
+	return wire.AppendText(wire.AppendText(b, num, tag), num+1, cluster)
 }
 
 // Origin identifies the node that makes a change.
@@ -151,12 +153,12 @@ func split(what string, b []byte, limit int) (content, signature []byte, err err
 	if len(b) > limit {
 		return nil, nil, fmt.Errorf("%s has %d bytes, at most %d are allowed", what, len(b), limit)
 	}
-	err = walk(what, b, never, func(f field) (err error) {
-		switch f.num {
+	err = wire.Walk(what, b, wire.Never, func(f wire.Field) (err error) {
+		switch f.Num {
 		case envelopeContent:
-			content, err = f.take(limit)
+			content, err = f.Take(limit)
 		case envelopeSignature:
-			signature, err = f.take(maxSignature)
+			signature, err = f.Take(maxSignature)
 		}
 		return err
 	})
@@ -173,37 +175,37 @@ func DecodeRecord(b []byte) (*Record, error) {
 		return nil, err
 	}
 	r := &Record{raw: b, Signature: signature, digest: recordDigest(content)}
-	err = walk("record", content, never, func(f field) (err error) {
+	err = wire.Walk("record", content, wire.Never, func(f wire.Field) (err error) {
 		var n uint64
-		switch f.num {
+		switch f.Num {
 		case recordKind:
-			return f.text(&r.Key.Kind, maxKeyPart)
+			return f.Text(&r.Key.Kind, maxKeyPart)
 		case recordMesh:
-			return f.text(&r.Key.Mesh, maxKeyPart)
+			return f.Text(&r.Key.Mesh, maxKeyPart)
 		case recordName:
-			return f.text(&r.Key.Name, maxKeyPart)
+			return f.Text(&r.Key.Name, maxKeyPart)
 		case recordHLC:
-			n, err = f.number()
+			n, err = f.Number()
 			r.HLC = HLC(n)
 		case recordWriter:
-			return f.writer(&r.Writer)
+			return readWriter(f, &r.Writer)
 		case recordLineage:
-			r.Lineage, err = f.lineage()
+			r.Lineage, err = readLineage(f)
 		case recordDeleted:
-			n, err = f.number()
+			n, err = f.Number()
 			r.Deleted = n != 0
 		case recordMediaType:
-			return f.text(&r.MediaType, maxMediaType)
+			return f.Text(&r.MediaType, maxMediaType)
 		case recordBody:
-			r.Body, err = f.take(MaxRecord)
+			r.Body, err = f.Take(MaxRecord)
 		case recordAuthor:
-			return f.text(&r.Author, maxAuthor)
+			return f.Text(&r.Author, maxAuthor)
 		case recordOrigin:
-			return f.text(&r.Origin, maxNodeName)
+			return f.Text(&r.Origin, maxNodeName)
 		case recordDomain:
-			return f.tag(recordTag)
+			return f.Tag(recordTag)
 		case recordCluster:
-			return f.text(&r.Cluster, maxCluster)
+			return f.Text(&r.Cluster, maxCluster)
 		}
 		return err
 	})
@@ -234,8 +236,8 @@ func (r *Record) verify(raw []byte) error {
 
 func recordDigest(content []byte) Hash { return sum("nearside record content", content) }
 
-func (f field) writer(to *Writer) error {
-	b, err := f.take(8)
+func readWriter(f wire.Field, to *Writer) error {
+	b, err := f.Take(8)
 	if err == nil && len(b) != 8 {
 		err = fmt.Errorf("has %d bytes, 8 are required", len(b))
 	}
@@ -269,8 +271,8 @@ func packLineage(l []Ancestor) []byte {
 	return b
 }
 
-func (f field) lineage() ([]Ancestor, error) {
-	b, err := f.take(ancestorSize * MaxLineage)
+func readLineage(f wire.Field) ([]Ancestor, error) {
+	b, err := f.Take(ancestorSize * MaxLineage)
 	if err != nil {
 		return nil, err
 	}

@@ -188,7 +188,7 @@ func (s *sim) verify() error {
 			return fmt.Errorf("root of node %d differs from that of node 0: %v %v\n%s\n%s", n.i, st, first.Stats(), s.dump(n),
 				s.dump(s.nodes[0]))
 		}
-		if n.engine.tree.sum != rebuilt(n.engine) {
+		if n.engine.tree.Sum != rebuilt(n.engine) {
 			return fmt.Errorf("the tree of node %d does not match its entries", n.i)
 		}
 		if st.Limbo > 0 || st.Parked > 0 || st.Wants > 0 || st.Pulls > 0 || st.Pending > 0 || st.News > 0 || st.Cloned {

@@ -30,7 +30,7 @@ func (e *Engine) setManifests(list []*Manifest, bodies map[BodyHash][]byte) {
 		en := &entry{head: m.head(), manifest: m}
 		s.shards[m.Index] = en
 		e.entries[en.head.Slot] = en
-		e.tree.put(en.head)
+		e.tree.Put(en.head)
 		e.bytes += len(m.raw)
 		if m.extended() {
 			e.extended++
@@ -69,7 +69,7 @@ func (e *Engine) useBodies(m *Manifest, bodies map[BodyHash][]byte) {
 
 // removeManifest removes a manifest and bodies that no other one uses.
 func (e *Engine) removeManifest(en *entry) {
-	e.tree.drop(en.head)
+	e.tree.Drop(en.head)
 	delete(e.entries, en.head.Slot)
 	e.bytes -= len(en.manifest.raw)
 	if en.manifest.extended() {

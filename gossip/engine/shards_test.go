@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/wire"
 )
 
 func ownItems(n int, body string) (out []OwnItem) {
@@ -48,7 +50,7 @@ func (s *sim) verifyShards(t *testing.T, o int, want []OwnItem) {
 		if got := s.itemsOf(i, o); !maps.Equal(got, named(want)) {
 			t.Errorf("node %d serves %d items of node %d, want %d", i, len(got), o, len(want))
 		}
-		if n.engine.tree.sum != s.nodes[o].engine.tree.sum || n.engine.tree.sum != rebuilt(n.engine) {
+		if n.engine.tree.Sum != s.nodes[o].engine.tree.Sum || n.engine.tree.Sum != rebuilt(n.engine) {
 			t.Errorf("the root of node %d differs", i)
 		}
 		f := n.engine.Manifest(s.nodes[o].id)
@@ -182,7 +184,7 @@ func TestIncompleteSetIsNotServed(t *testing.T) {
 		if m := reader.Manifest(NodeID{1}); m != nil {
 			n = len(reader.Items(m))
 		}
-		if n != want || reader.tree.sum != rebuilt(reader) {
+		if n != want || reader.tree.Sum != rebuilt(reader) {
 			t.Errorf("the reader serves %d items, want %d", n, want)
 		}
 	}
@@ -295,7 +297,7 @@ func TestShardFieldOfMessages(t *testing.T) {
 		if err != nil || len(got.Manifests) != 1 || !bytes.Equal(got.Manifests[0].raw, x.raw) {
 			t.Errorf("%+v: %v", m, err)
 		}
-		old := appendBytes([]byte{protocolVersion, 0x0a, 1, 'a'}, messageManifest, x.raw)
+		old := wire.AppendBytes([]byte{protocolVersion, 0x0a, 1, 'a'}, messageManifest, x.raw)
 		if _, err := decodeMessage(old); (err != nil) != x.extended() {
 			t.Errorf("%+v in the field of earlier builds: %v", m, err)
 		}

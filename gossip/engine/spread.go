@@ -279,7 +279,7 @@ func AckPayload(root Digest, now time.Time) []byte {
 const AckSize = 1 + 16 + 8
 
 // Root returns the sum of all entries.
-func (e *Engine) Root() Digest { return e.tree.sum }
+func (e *Engine) Root() Digest { return e.tree.Sum }
 
 func (e *Engine) acked(ev Acked) {
 	p := e.peers[ev.Member]
@@ -292,7 +292,7 @@ func (e *Engine) acked(ev Acked) {
 	p.heard = e.now
 	p.rtt = min(max(ev.RTT, 0), time.Second)
 	e.measureClock()
-	if e.noteRoot(p, root, false); root == e.tree.sum {
+	if e.noteRoot(p, root, false); root == e.tree.Sum {
 		return
 	}
 	if e.now.Sub(e.changed) < gracePeriod && !e.deferred {

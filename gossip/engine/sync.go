@@ -1,6 +1,10 @@
 package engine
 
-import "time"
+import (
+	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/sumtree"
+)
 
 // Parameters of comparisons.
 const (
@@ -21,7 +25,7 @@ func (e *Engine) startSync(p *peer, root *Digest) {
 	}
 	if root == nil {
 		p.tries = 0
-	} else if roots := [2]Digest{e.tree.sum, *root}; p.roots != roots {
+	} else if roots := [2]Digest{e.tree.Sum, *root}; p.roots != roots {
 		p.roots, p.tries = roots, 0
 	} else if p.tries++; p.tries >= syncTries && since < syncLasting {
 		return // same difference as before: one side rejects an entry
@@ -36,21 +40,21 @@ func (e *Engine) startSync(p *peer, root *Digest) {
 
 // opening returns the first message of a comparison.
 func (e *Engine) opening() (m message) {
-	switch n := e.tree.count; {
-	case n <= leafSize:
-		m.Leaves = []Leaves{{Heads: e.tree.at(Prefix{})}}
+	switch n := e.tree.Count; {
+	case n <= sumtree.LeafSize:
+		m.Leaves = []Leaves{{Heads: e.tree.At(Prefix{})}}
 	case n <= syncWide:
 		m.Sums = []Sums{e.sumsOf(Prefix{})}
 	default:
 		for i := range 16 {
-			m.Sums = append(m.Sums, e.sumsOf(Prefix{}.child(i)))
+			m.Sums = append(m.Sums, e.sumsOf(Prefix{}.Child(i)))
 		}
 	}
 	return m
 }
 
 func (e *Engine) sumsOf(p Prefix) Sums {
-	s, _ := e.tree.sums(p)
+	s, _ := e.tree.Sums(p)
 	return Sums{p, s}
 }
 
@@ -58,7 +62,7 @@ func (e *Engine) sumsOf(p Prefix) Sums {
 // has listed its heads.
 func (e *Engine) compare(m *message) {
 	out := message{Stream: m.Stream}
-	root := e.tree.sum
+	root := e.tree.Sum
 	if m.Root != nil {
 		out.Root = &root
 	}
@@ -67,20 +71,20 @@ func (e *Engine) compare(m *message) {
 		e.peers[m.From].checks.walk(e.now)
 	}
 	for _, s := range m.Sums {
-		own, counts := e.tree.sums(s.Prefix)
+		own, counts := e.tree.Sums(s.Prefix)
 		for i := range s.Parts {
-			if own[i] == s.Parts[i] || s.Prefix.Depth >= maxDepth-1 {
+			if own[i] == s.Parts[i] || s.Prefix.Depth >= sumtree.MaxDepth-1 {
 				continue
 			}
 			if heads > syncHeads || len(out.Sums) > 512 {
 				break // the next comparison finds the rest
 			}
-			c := s.Prefix.child(i)
-			if counts[i] > leafSize {
+			c := s.Prefix.Child(i)
+			if counts[i] > sumtree.LeafSize {
 				out.Sums = append(out.Sums, e.sumsOf(c))
 				continue
 			}
-			l := Leaves{Prefix: c, Heads: e.tree.at(c)}
+			l := Leaves{Prefix: c, Heads: e.tree.At(c)}
 			heads += len(l.Heads) + 1
 			out.Leaves = append(out.Leaves, l)
 		}
@@ -112,24 +116,24 @@ func (e *Engine) compare(m *message) {
 // exchange compares all heads of a leaf with those of a peer. It requests versions that are newer
 // on the peer and sends or announces versions that are newer here.
 func (e *Engine) exchange(m *message, l Leaves, out *message, given int, have []Head) (int, []Head) {
-	own, counts := e.tree.sums(l.Prefix)
+	own, counts := e.tree.Sums(l.Prefix)
 	total := 0
 	for _, n := range counts {
 		total += n
 	}
-	if total > syncWide && l.Depth < maxDepth-1 {
+	if total > syncWide && l.Depth < sumtree.MaxDepth-1 {
 		out.Sums = append(out.Sums, Sums{l.Prefix, own}) // too many to compare individually
 		return given, have
 	}
 	theirs := make(map[Slot]Version, len(l.Heads))
 	for _, h := range l.Heads {
-		if l.holds(h.Slot) {
+		if l.Holds(h.Slot) {
 			theirs[h.Slot] = h.Version
 		}
 	}
 	e.wantHeads(l.Heads, m.From, m.Stream)
 	e.wants.compared = e.wants.compared || len(e.wants.bySlot) > 0
-	for _, h := range e.tree.at(l.Prefix) {
+	for _, h := range e.tree.At(l.Prefix) {
 		v, there := theirs[h.Slot]
 		if there && !v.Less(h.Version) {
 			continue

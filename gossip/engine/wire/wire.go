@@ -1,4 +1,6 @@
-package engine
+// Package wire encodes and decodes numbered fields in the format of Protocol Buffers, with a unique
+// encoding of each value, so encoded content can be hashed and signed.
+package wire
 
 import (
 	"errors"
@@ -7,18 +9,18 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// field is a decoded field of an encoded message: bytes, or a number.
-type field struct {
-	num   protowire.Number
+// Field is a decoded field of an encoded message: bytes, or a number.
+type Field struct {
+	Num   protowire.Number
 	bytes []byte
 	value uint64
 	typ   protowire.Type
 }
 
-// walk calls visit for each field. Field numbers must be ascending, and only repeated fields may
+// Walk calls visit for each field. Field numbers must be ascending, and only repeated fields may
 // occur twice, so signed content has a unique encoding. visit must ignore unknown fields, because
 // later versions add some.
-func walk(what string, b []byte, repeats func(protowire.Number) bool, visit func(field) error) error {
+func Walk(what string, b []byte, repeats func(protowire.Number) bool, visit func(Field) error) error {
 	var last protowire.Number
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -30,7 +32,7 @@ func walk(what string, b []byte, repeats func(protowire.Number) bool, visit func
 		}
 		last = num
 		b = b[n:]
-		f := field{num: num, typ: typ}
+		f := Field{Num: num, typ: typ}
 		switch typ {
 		case protowire.VarintType:
 			f.value, n = protowire.ConsumeVarint(b)
@@ -52,10 +54,11 @@ func walk(what string, b []byte, repeats func(protowire.Number) bool, visit func
 	return nil
 }
 
-func never(protowire.Number) bool { return false }
+// Never reports that no field may be repeated.
+func Never(protowire.Number) bool { return false }
 
-// take returns the value of a bytes field of at most limit bytes.
-func (f field) take(limit int) ([]byte, error) {
+// Take returns the value of a bytes field of at most limit bytes.
+func (f Field) Take(limit int) ([]byte, error) {
 	if f.typ != protowire.BytesType {
 		return nil, fmt.Errorf("has wire type %d, not bytes", f.typ)
 	}
@@ -65,17 +68,17 @@ func (f field) take(limit int) ([]byte, error) {
 	return f.bytes, nil
 }
 
-// number returns the value of a numeric field.
-func (f field) number() (uint64, error) {
+// Number returns the value of a numeric field.
+func (f Field) Number() (uint64, error) {
 	if f.typ == protowire.BytesType {
 		return 0, errors.New("holds bytes, not a number")
 	}
 	return f.value, nil
 }
 
-// within stores a number from low to high.
-func (f field) within(to *int, low, high uint64) error {
-	n, err := f.number()
+// Within stores a number from low to high.
+func (f Field) Within(to *int, low, high uint64) error {
+	n, err := f.Number()
 	if err == nil && (n < low || n > high) {
 		err = fmt.Errorf("is %d, %d to %d are allowed", n, low, high)
 	}
@@ -83,24 +86,24 @@ func (f field) within(to *int, low, high uint64) error {
 	return err
 }
 
-// text stores the value of a bytes field in a string.
-func (f field) text(to *string, limit int) error {
-	b, err := f.take(limit)
+// Text stores the value of a bytes field in a string.
+func (f Field) Text(to *string, limit int) error {
+	b, err := f.Take(limit)
 	*to = string(b)
 	return err
 }
 
-// tag requires a text.
-func (f field) tag(want string) error {
+// Tag requires a text.
+func (f Field) Tag(want string) error {
 	if string(f.bytes) != want {
 		return fmt.Errorf("is %.40q, %q is required", f.bytes, want)
 	}
 	return nil
 }
 
-// hash stores a 16-byte value.
-func (f field) hash(to *[16]byte) error {
-	b, err := f.take(16)
+// Hash stores a 16-byte value.
+func (f Field) Hash(to *[16]byte) error {
+	b, err := f.Take(16)
 	if err != nil {
 		return err
 	}
@@ -111,37 +114,37 @@ func (f field) hash(to *[16]byte) error {
 	return nil
 }
 
-func appendBytes(b []byte, num protowire.Number, v []byte) []byte {
+func AppendBytes(b []byte, num protowire.Number, v []byte) []byte {
 	if len(v) == 0 {
 		return b
 	}
 	return protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), v)
 }
 
-func appendText(b []byte, num protowire.Number, v string) []byte {
+func AppendText(b []byte, num protowire.Number, v string) []byte {
 	if v == "" {
 		return b
 	}
 	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), v)
 }
 
-func appendFixed(b []byte, num protowire.Number, v uint64) []byte {
+func AppendFixed(b []byte, num protowire.Number, v uint64) []byte {
 	if v == 0 {
 		return b
 	}
 	return protowire.AppendFixed64(protowire.AppendTag(b, num, protowire.Fixed64Type), v)
 }
 
-func appendVarint(b []byte, num protowire.Number, v uint64) []byte {
+func AppendVarint(b []byte, num protowire.Number, v uint64) []byte {
 	if v == 0 {
 		return b
 	}
 	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), v)
 }
 
-func appendFlag(b []byte, num protowire.Number, v bool) []byte {
+func AppendFlag(b []byte, num protowire.Number, v bool) []byte {
 	if !v {
 		return b
 	}
-	return appendVarint(b, num, 1)
+	return AppendVarint(b, num, 1)
 }
