@@ -129,3 +129,20 @@ func TestMembersAreCompared(t *testing.T) {
 		return strings.Contains(checkOf(t, a), "1 member is dead: b")
 	})
 }
+
+// TestAuthorOnOtherNodes checks that another node shows who wrote a resource, and where.
+func TestAuthorOnOtherNodes(t *testing.T) {
+	t.Parallel()
+	a := pooled(t, agenttest.ShortDir(t), "a", "")
+	b := pooled(t, agenttest.ShortDir(t), "b", a.Addrs().Gossip.String())
+	_, err := a.Api().Apply(t.Context(), []byte("type: Mesh\nname: default\n"), false)
+	agenttest.Do(t, err)
+	has(t, b, poolMesh, "gossip:a")
+	want, err := a.Api().Get(t.Context(), "meshes", "", "default")
+	agenttest.Do(t, err)
+	got, err := b.Api().Get(t.Context(), "meshes", "", "default")
+	agenttest.Do(t, err)
+	if want.Meta.Author == "" || got.Meta.Author != want.Meta.Author || got.Meta.Source != "gossip:a" {
+		t.Errorf("on the other node %+v, on the writer %+v", got.Meta, want.Meta)
+	}
+}
