@@ -33,6 +33,7 @@ type pool struct {
 	versions map[resource.Key]*engine.Record // mu; the current versions
 	// mu; versions that are not on disk; nil means that the disk has a dropped one
 	unwritten map[resource.Key]*engine.Record
+	merges    int                     // mu; number of merges
 	waiting   map[resource.Key]string // mu; why versions are not in force
 	state     []engine.Op             // mu; other state of the pool as loaded; nil once taken
 	imported  []engine.Op             // mu; state from the file of earlier releases that is not on disk
@@ -45,6 +46,9 @@ func (p *pool) open() {
 
 // merge adopts the versions of a plan.
 func (p *pool) merge(next map[resource.Key]poolChange) {
+	if len(next) > 0 {
+		p.merges++
+	}
 	for k, c := range next {
 		p.unwritten[k] = c.version
 		if c.version == nil {

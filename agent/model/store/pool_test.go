@@ -221,61 +221,6 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// refusingPool refuses all changes.
-type refusingPool struct{}
-
-func (refusingPool) Seal([]engine.Put) ([]*engine.Record, func(), error) {
-	return nil, nil, errors.New("the clock is wrong")
-}
-
-// TestPoolRefuses checks that a refused write leaves no trace.
-func TestPoolRefuses(t *testing.T) {
-	path := tempPath(t)
-	s := open(t, path)
-	mustPut(t, s, api, "a", "1")
-	s.Connect(refusingPool{})
-	_, err := put(s, api, "a", "2")
-	var refused *store.SealError
-	if !errors.As(err, &refused) {
-		t.Fatal(err)
-	}
-	for range 2 {
-		want(t, "contents", contents(s), "a=1@1 api")
-		want(t, "history", revisions(s, "a"), "1:1")
-		want(t, "versions", versions(s), "a=1 by here")
-		s = reopen(t, s, path)
-	}
-}
-
-// TestOvertakenByVersion merges a version of another node while a write waits for the disk. The
-// greater one is in force, and the write is acknowledged.
-func TestOvertakenByVersion(t *testing.T) {
-	for _, c := range []struct {
-		after time.Duration
-		want  string
-	}{{time.Minute, "a=remote by there"}, {-time.Minute, "a=local by here"}} {
-		s, d, path := slow(t)
-		release, done := inFlight(t, s, d, "a", "local")
-		b := store.Batch{Source: store.Source{Kind: store.SourceGossip}}
-		b.Ops = append(b.Ops, s.Merge(remote(t, time.Now().Add(c.after), nil, "a", "remote")))
-		if _, err := s.Apply(b); err != nil {
-			t.Fatal(err)
-		}
-		release(nil)
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			want(t, "versions", versions(s), c.want)
-			name, content, _ := strings.Cut(c.want, "=")
-			if got := withoutRevisions(s); !strings.HasPrefix(got, name+"="+strings.Fields(content)[0]+" ") {
-				t.Errorf("in force: %s", got)
-			}
-			s = reopen(t, s, path)
-		}
-	}
-}
-
 // TestRenew gives new versions to the old resources of this node only.
 func TestRenew(t *testing.T) {
 	path := tempPath(t)

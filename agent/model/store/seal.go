@@ -13,8 +13,8 @@ import (
 // older than before. A node that joins a pool for the first time renews its old versions, because
 // the pool cannot tell them from deleted ones.
 func (s *Store) Renew(before time.Time) error {
-	s.commits.Lock()
-	defer s.commits.Unlock()
+	s.sealing.Lock()
+	defer s.sealing.Unlock()
 	s.mu.Lock()
 	p := &plan{}
 	for _, v := range s.pool.versions {
@@ -36,7 +36,7 @@ func (s *Store) Renew(before time.Time) error {
 	if err != nil || len(p.pool) == 0 {
 		return err
 	}
-	err = s.flush()
+	err = s.Flush()
 	if committed != nil {
 		committed()
 	}

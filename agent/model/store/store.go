@@ -133,6 +133,7 @@ type Store struct {
 	opt   Options
 	dirty chan struct{} // one slot: changes are pending
 
+	sealing sync.Mutex // from the seal of a batch until the pool knows its commit; locked before commits
 	commits sync.Mutex // one transaction at a time; locked before mu, and held during disk writes
 
 	mu       sync.Mutex // never held during disk writes
@@ -196,135 +197,6 @@ func Open(opt Options) (*Store, error) {
 	defer s.mu.Unlock()
 	s.report()
 	return s, nil
-}
-
-// Apply applies the changes of b atomically and in order. It returns one record per op: the current
-// resource, or the deleted one with the revision, time, and author of the deletion.
-//
-// A put of unchanged content changes nothing: it gets no revision and causes no write. IfRevision
-// of an op refers to the result of earlier ops in the batch.
-//
-// Errors: *ConflictError, *NotFoundError, *RevisionError, ErrMoved, *DurabilityError and
-// *SealError (for durable batches), ErrClosed, and plain errors for a batch that is malformed or
-// cannot be encoded.
-func (s *Store) Apply(b Batch) ([]Record, error) {
-	if err := b.validate(); err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	if b.Durable && s.opt.Path != "" {
-		p, err := s.plan(b)
-		s.mu.Unlock()
-		if err != nil || len(p.changes) == 0 {
-			return p.records, err // without waiting for the disk
-		}
-		return s.applyDurably(b)
-	}
-	p, err := s.prepare(b)
-	if err != nil || p.empty() {
-		s.mu.Unlock()
-		return p.records, err
-	}
-	committed, err := s.seal(p)
-	if err != nil {
-		s.mu.Unlock()
-		return nil, &SealError{Err: err}
-	}
-	s.appendHistory(p.changes)
-	s.swap(p)
-	s.mu.Unlock()
-	if committed != nil {
-		committed()
-	}
-	return p.records, nil
-}
-
-// prepare plans a batch and encodes its changes. The plan is never nil. The caller holds s.mu.
-func (s *Store) prepare(b Batch) (*plan, error) {
-	p, err := s.plan(b)
-	if err != nil || s.opt.Path == "" {
-		return p, err
-	}
-	if mark := s.state.base; s.revision <= mark && p.revision > mark {
-		s.skipRevisions() // the mark does not allow these revisions
-		if p, err = s.plan(b); err != nil {
-			return p, err
-		}
-	}
-	for i := range p.changes {
-		if err := s.encode(&p.changes[i]); err != nil {
-			return &plan{}, err
-		}
-	}
-	return p, nil
-}
-
-// applyDurably applies a batch that becomes visible only after it is on disk. Meanwhile s.mu is
-// free, so that changes of files and Envoys are visible at once.
-func (s *Store) applyDurably(b Batch) ([]Record, error) {
-	s.commits.Lock()
-	defer s.commits.Unlock()
-	refuse := func(err error) ([]Record, error) { return nil, &DurabilityError{Path: s.opt.Path, Err: err} }
-	if s.state.err != nil {
-		// Only the first failing write leaves a commit behind that may or may not be on disk.
-		if err := s.flush(); err != nil {
-			return refuse(err)
-		}
-	}
-	if err := s.openFile(); err != nil {
-		return refuse(s.degrade(err))
-	}
-	s.mu.Lock()
-	from := s.Snapshot()
-	p, err := s.prepare(b)
-	if err != nil || len(p.changes) == 0 {
-		s.mu.Unlock()
-		return p.records, err
-	}
-	committed, err := s.seal(p)
-	if err != nil {
-		s.mu.Unlock()
-		return nil, &SealError{Err: err}
-	}
-	s.unseen = [2]uint64{s.revision, p.revision}
-	s.revision = p.revision
-	w, err := s.writeSet(p)
-	s.mu.Unlock()
-	if err == nil {
-		err = s.commit(w)
-	} else {
-		err = s.degrade(err)
-	}
-
-	s.mu.Lock()
-	s.unseen = [2]uint64{}
-	overtaken := s.Snapshot() != from
-	if err != nil || overtaken {
-		s.burn(p)
-	}
-	switch {
-	case err != nil:
-		s.report()
-		s.mu.Unlock()
-		return refuse(err)
-	case overtaken:
-		// Changes in between are visible with later revisions. The batch gets revisions above them.
-		// Its content is on disk, so it can become visible now.
-		if p, err = s.prepare(s.sealed(b, p)); err == nil {
-			s.appendHistory(p.changes)
-		}
-	}
-	if err == nil {
-		s.swap(p)
-	}
-	s.mu.Unlock()
-	if err == nil && committed != nil {
-		committed()
-	}
-	if overtaken {
-		_ = s.flush() // Health has the error
-	}
-	return p.records, err
 }
 
 // swap publishes a plan to readers. The caller holds s.mu.

@@ -1,0 +1,118 @@
+package store_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/gossip/engine"
+)
+
+// refusingPool refuses all changes.
+type refusingPool struct{}
+
+func (refusingPool) Seal([]engine.Put) ([]*engine.Record, func(), error) {
+	return nil, nil, errors.New("the clock is wrong")
+}
+
+// TestPoolRefuses checks that a refused write leaves no trace.
+func TestPoolRefuses(t *testing.T) {
+	path := tempPath(t)
+	s := open(t, path)
+	mustPut(t, s, api, "a", "1")
+	s.Connect(refusingPool{})
+	_, err := put(s, api, "a", "2")
+	var refused *store.SealError
+	if !errors.As(err, &refused) {
+		t.Fatal(err)
+	}
+	for range 2 {
+		want(t, "contents", contents(s), "a=1@1 api")
+		want(t, "history", revisions(s, "a"), "1:1")
+		want(t, "versions", versions(s), "a=1 by here")
+		s = reopen(t, s, path)
+	}
+}
+
+// TestOvertakenByVersion merges a version of another node while a write waits for the disk. The
+// greater one is in force, and the write is acknowledged.
+func TestOvertakenByVersion(t *testing.T) {
+	for _, c := range []struct {
+		after time.Duration
+		want  string
+	}{{time.Minute, "a=remote by there"}, {-time.Minute, "a=local by here"}} {
+		s, d, path := slow(t)
+		release, done := inFlight(t, s, d, "a", "local")
+		b := store.Batch{Source: store.Source{Kind: store.SourceGossip}}
+		b.Ops = append(b.Ops, s.Merge(remote(t, time.Now().Add(c.after), nil, "a", "remote")))
+		if _, err := s.Apply(b); err != nil {
+			t.Fatal(err)
+		}
+		release(nil)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			want(t, "versions", versions(s), c.want)
+			name, content, _ := strings.Cut(c.want, "=")
+			if got := withoutRevisions(s); !strings.HasPrefix(got, name+"="+strings.Fields(content)[0]+" ") {
+				t.Errorf("in force: %s", got)
+			}
+			s = reopen(t, s, path)
+		}
+	}
+}
+
+// TestOvertakenByTombstone merges a later deletion of a resource while the write that creates it
+// waits for the disk. The deletion changes no content yet, and wins.
+func TestOvertakenByTombstone(t *testing.T) {
+	s, d, path := slow(t)
+	release, done := inFlight(t, s, d, "a", "local")
+	b := store.Batch{Source: store.Source{Kind: store.SourceGossip}}
+	b.Ops = append(b.Ops, s.Merge(remote(t, time.Now().Add(time.Minute), nil, "a", "")))
+	if _, err := s.Apply(b); err != nil {
+		t.Fatal(err)
+	}
+	release(nil)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		want(t, "versions", versions(s), "a=deleted by there")
+		want(t, "contents", withoutRevisions(s), "")
+		s = reopen(t, s, path)
+	}
+}
+
+// statefulPool writes state of the pool when it hears of a commit.
+type statefulPool struct {
+	s *store.Store
+	t *testing.T
+}
+
+func (p statefulPool) Seal(puts []engine.Put) (out []*engine.Record, committed func(), err error) {
+	for _, put := range puts {
+		v, err := engine.Successor(time.Now(), nil, put, origin)
+		if err != nil {
+			return nil, nil, err
+		}
+		out = append(out, v)
+	}
+	return out, func() {
+		if err := p.s.WritePoolState([]engine.Op{{Bucket: "meta", Key: "k", Value: []byte("v")}}); err != nil {
+			p.t.Error(err)
+		}
+	}, nil
+}
+
+// TestCommittedMayWrite checks that the pool may write to the store when it hears of a commit.
+func TestCommittedMayWrite(t *testing.T) {
+	path := tempPath(t)
+	s := open(t, path)
+	s.Connect(statefulPool{s, t})
+	mustPut(t, s, api, "a", "1")
+	s = reopen(t, s, path)
+	want(t, "state", len(s.TakePoolState()), 1)
+}
