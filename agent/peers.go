@@ -40,6 +40,7 @@ func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 		Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 600}})
 	p, err := peers.Open(ctx, peers.Options{
 		Store: a.store, Decode: a.decodeStored, Self: a.origin.Node, Fresh: a.newNode, Node: cfg.Node.Name,
+		NewID: func() (engine.NodeID, error) { return a.takeNodeID(cfg) }, Machine: peers.ReadMachine(),
 		Zone: cfg.Node.Zone, Version: a.deps.Version[:min(len(a.deps.Version), 64)], Cluster: g.Cluster,
 		Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Keys: keys, Insecure: g.Insecure, TCPOnly: g.TCPOnly,
 		KeyringFile: g.KeyringFile, Changed: func() { a.reconciler.Trigger() }, Answer: a.answer,
@@ -70,6 +71,15 @@ func (a *Agent) publication(id string) api.Publication {
 		return api.Publication{}
 	}
 	return a.peers.Publication(id)
+}
+
+// takeNodeID gives this node another ID, because its state was copied.
+func (a *Agent) takeNodeID(cfg *config.Config) (engine.NodeID, error) {
+	id, err := peers.NewNodeID(cfg.Paths.State)
+	if err == nil {
+		a.store.SetOrigin(engine.Origin{Node: id, Name: cfg.Node.Name})
+	}
+	return id, err
 }
 
 // openStore opens the state file.

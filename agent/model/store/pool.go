@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -28,7 +29,8 @@ type Pool interface {
 
 // pool is the part of the store with the versions of operators' resources.
 type pool struct {
-	sealer Pool // mu; nil: the store seals
+	sealer Pool                          // mu; nil: the store seals
+	origin atomic.Pointer[engine.Origin] // nil: Options.Origin
 
 	versions map[resource.Key]*engine.Record // mu; the current versions
 	// mu; versions that are not on disk; nil means that the disk has a dropped one
@@ -75,6 +77,19 @@ func (s *Store) Connect(p Pool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pool.sealer = p
+}
+
+// SetOrigin changes the author of further versions: this node has taken another ID.
+func (s *Store) SetOrigin(o engine.Origin) {
+	s.pool.origin.Store(&o)
+}
+
+// origin returns the author of further versions.
+func (s *Store) origin() engine.Origin {
+	if o := s.pool.origin.Load(); o != nil {
+		return *o
+	}
+	return s.opt.Origin
 }
 
 // Version returns the current version of an operators' resource, which may be a tombstone, or nil.
@@ -176,7 +191,7 @@ func (s *Store) shared(src Source, kind string) bool {
 
 // sourceOf returns the source of a version.
 func (s *Store) sourceOf(v *engine.Record) Source {
-	if v.Writer == engine.Writer(s.opt.Origin.Node[:8]) {
+	if id := s.origin().Node; v.Writer == engine.Writer(id[:8]) {
 		return Source{Kind: SourceAPI}
 	}
 	return Source{Kind: SourceGossip, Detail: cmp.Or(v.Origin, fmt.Sprintf("%x", v.Writer))}
@@ -283,7 +298,7 @@ func (s *Store) Merge(v *engine.Record) Op {
 func (s *Store) restoredVersion(e entry) (*engine.Record, error) {
 	at, of := time.UnixMilli(1), engine.Origin{Name: e.Source.Detail}
 	if e.Source.Kind == SourceAPI {
-		at, of = e.Time.Add(-time.Millisecond), s.opt.Origin
+		at, of = e.Time.Add(-time.Millisecond), s.origin()
 	}
 	if err := s.encode(&e); err != nil {
 		return nil, err

@@ -294,7 +294,7 @@ func (s *Store) laterThan(v *engine.Record) (*engine.Record, error) {
 	if bytes.Equal(put.Body, v.Body) && put.Delete == v.Deleted {
 		return nil, nil
 	}
-	return engine.Successor(last.Time, v, put, s.opt.Origin)
+	return engine.Successor(last.Time, v, put, s.origin())
 }
 
 // restoreVersions gives versions to operators' resources without one. The caller holds s.mu.

@@ -98,7 +98,7 @@ func (s *Store) successors(puts []engine.Put) ([]*engine.Record, error) {
 		if parent == nil {
 			parent = s.pool.versions[resource.Key(put.Key)]
 		}
-		r, err := engine.Successor(s.now(), parent, put, s.opt.Origin)
+		r, err := engine.Successor(s.now(), parent, put, s.origin())
 		if err != nil {
 			return nil, err
 		}

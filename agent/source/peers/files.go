@@ -127,7 +127,7 @@ func fileKey(k resource.Key) string {
 // items publishes nothing.
 func (s *Source) takeFiles(id engine.NodeID, items []engine.OwnItem) {
 	f := &s.files
-	if id == s.self || f.own == nil {
+	if id == s.node.Self() || f.own == nil {
 		return // filesOwn compares all nodes
 	}
 	theirs := map[string][]byte{}

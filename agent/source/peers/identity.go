@@ -8,6 +8,8 @@ import (
 	"os"
 	"regexp"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // Machine identifies the machine on which an agent runs. Unknown values are empty. It is saved with
@@ -57,7 +59,8 @@ func CopiedFrom(saved []byte, m Machine) (value []byte, reason string) {
 	case differ(was.ID, m.ID):
 		reason = fmt.Sprintf("the state directory was copied from another machine, %s", hostText(was))
 	case (was.ID == "" || m.ID == "") && differ(was.Host, m.Host) && differ(was.Boot, m.Boot):
-		reason = fmt.Sprintf("the state directory was copied from %s: both the host name and the boot ID differ", hostText(was))
+		reason = fmt.Sprintf("the state directory was copied from %s: both the host name and the boot ID differ",
+			hostText(was))
 	}
 	return value, reason
 }
@@ -68,4 +71,15 @@ func hostText(m Machine) string {
 		return "of unknown name"
 	}
 	return fmt.Sprintf("host %q", m.Host)
+}
+
+// machineOp returns the operation that saves a machine, without a value, and the saved value.
+func machineOp(saved []engine.Op) (op engine.Op, was []byte) {
+	op = engine.Op{Bucket: "meta", Key: "machine"}
+	for _, x := range saved {
+		if x.Bucket == op.Bucket && x.Key == op.Key {
+			was = x.Value
+		}
+	}
+	return op, was
 }

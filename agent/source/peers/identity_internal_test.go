@@ -1,9 +1,56 @@
 package peers
 
 import (
+	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
+
+// TestCopiedDirectory opens a state directory on its own machine and on another one. The agent on
+// the other machine takes a new ID once, saves it, and reports it.
+func TestCopiedDirectory(t *testing.T) {
+	dir := t.TempDir()
+	open := func(m Machine) (*Source, *store.Store) {
+		t.Helper()
+		id, fresh, err := NodeID(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := store.Open(store.Options{Path: filepath.Join(dir, "state.db"), Encode: resource.Marshal,
+			Decode: decodeNote, Shared: Shared, Origin: engine.Origin{Node: id, Name: "a"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(t.Context(), Options{Store: st, Decode: decodeNote, Self: id, Fresh: fresh, Node: "a", Cluster: "c",
+			Bind: "127.0.0.1:0", Insecure: true, Log: slog.New(slog.DiscardHandler), Now: time.Now, Machine: m,
+			NewID: func() (engine.NodeID, error) { return NewNodeID(dir) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s, st
+	}
+	var ids []engine.NodeID
+	for i, m := range []Machine{{ID: "1", Host: "web-1"}, {ID: "1", Host: "renamed"}, {ID: "2", Host: "web-2"},
+		{ID: "2", Host: "web-2"}} {
+		s, st := open(m)
+		ids = append(ids, s.node.Self())
+		if text := s.node.Stats().Cloned; strings.Contains(text, "renamed") != (i == 2) || (text == "") != (i != 2) {
+			t.Errorf("start %d: the report is %q", i, text)
+		}
+		if err := st.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ids[0] != ids[1] || ids[1] == ids[2] || ids[2] != ids[3] {
+		t.Errorf("IDs of the starts: %v", ids)
+	}
+}
 
 // TestCopiedFrom checks which differences between the saved and the present machine are evidence of
 // a copied state directory.

@@ -116,7 +116,7 @@ func (s *Source) Forget(name string) error {
 		found = append(found, m.Node)
 	}
 	for _, o := range s.node.Owners() { // nodes not seen since the start
-		if (o.Name == name || o.Node.String() == name) && o.Node != s.self && !slices.Contains(found, o.Node) {
+		if (o.Name == name || o.Node.String() == name) && o.Node != s.node.Self() && !slices.Contains(found, o.Node) {
 			found = append(found, o.Node)
 		}
 	}

@@ -41,10 +41,10 @@ func (s *Source) peersCheck() api.Check {
 		"many nodes were lost at once, probably because of a network partition: their resources are not removed")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := s.writers()
+	names, self := s.writers(), s.node.Self()
 	var full []string
 	for _, u := range st.FullWriters {
-		if [8]byte(u.Writer) != [8]byte(s.self[:8]) {
+		if [8]byte(u.Writer) != [8]byte(self[:8]) {
 			full = append(full, cmp.Or(names[u.Writer], unnamed(u.Writer)))
 		}
 	}

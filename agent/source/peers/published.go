@@ -194,7 +194,7 @@ func (s *Source) candidates(id string) (out []candidate) {
 	}
 	for i := range s.dirs.local {
 		if p := &s.dirs.local[i]; p.ID == id && p.Fault == "" {
-			out = append(out, candidate{s.self, bodyOf(p)})
+			out = append(out, candidate{s.node.Self(), bodyOf(p)})
 		}
 	}
 	slices.SortFunc(out, func(a, b candidate) int { return compareNodes(a.node, b.node) })
@@ -222,7 +222,7 @@ func (s *Source) publishDirectory(p *directory.Published) {
 		return
 	}
 	owner, body := directoryID(s.o.Cluster, p.ID), bodyOf(p)
-	body.Node = s.self.String()
+	body.Node = s.node.Self().String()
 	items := []engine.OwnItem{body.item(p.ID)}
 	for _, r := range p.Resources {
 		b, err := resource.Marshal(r)
@@ -257,12 +257,12 @@ func (s *Source) duty(p *directory.Published) bool {
 		current = &set.body
 	}
 	switch {
-	case publisherOf(owner, current, s.candidates(p.ID)) != s.self:
+	case publisherOf(owner, current, s.candidates(p.ID)) != s.node.Self():
 		delete(d.failed, p.ID)
 		return false
 	case current == nil:
 		return true
-	case current.Node == s.self.String():
+	case current.Node == s.node.Self().String():
 		return !current.sameVersion(bodyOf(p))
 	case !waits:
 		waited = time.Now()

@@ -60,18 +60,18 @@ func (r *reach) open() {
 // takeReach reads the published results, and returns the nodes whose result has changed.
 func (s *Source) takeReach(all []gossip.Owned, changed map[engine.NodeID]bool) map[engine.NodeID]bool {
 	r := &s.reach
-	living := map[engine.NodeID]bool{s.self: true}
+	living := map[engine.NodeID]bool{s.node.Self(): true}
 	dead := map[engine.NodeID]uint64{} // epochs
 	for i := range all {
 		o := &all[i]
 		switch {
-		case o.Node == s.self:
+		case o.Node == s.node.Self():
 		case o.Serving == engine.Serve:
 			living[o.Node] = true
 		default:
 			dead[o.Node] = o.Epoch
 		}
-		if _, known := r.reported[o.Node]; o.Node != s.self && (changed[o.Node] || !known) {
+		if _, known := r.reported[o.Node]; o.Node != s.node.Self() && (changed[o.Node] || !known) {
 			full, _ := s.node.OwnedBy(o.Node)
 			r.reported[o.Node] = reachItems(&full)
 		}
@@ -79,7 +79,7 @@ func (s *Source) takeReach(all []gossip.Owned, changed map[engine.NodeID]bool) m
 	maps.DeleteFunc(r.reported, func(id engine.NodeID, _ map[engine.NodeID]reachBody) bool {
 		return !slices.ContainsFunc(all, func(o gossip.Owned) bool { return o.Node == id })
 	})
-	r.reported[s.self] = r.found
+	r.reported[s.node.Self()] = r.found
 	now := map[engine.NodeID]map[resource.Key]bool{}
 	for reporter, results := range r.reported {
 		if !living[reporter] {
@@ -255,7 +255,7 @@ func (s *Source) assigned() (out []gossip.Owned) {
 		}
 	}
 	for _, o := range s.node.Owners() {
-		if o.Node != s.self && o.Serving != engine.Serve && rank(s.self, o.Node, living) < reachers {
+		if o.Node != s.node.Self() && o.Serving != engine.Serve && rank(s.node.Self(), o.Node, living) < reachers {
 			if full, ok := s.node.OwnedBy(o.Node); ok {
 				out = append(out, full)
 			}
@@ -345,7 +345,7 @@ func (s *Source) setFound(found map[engine.NodeID]reachBody) {
 	s.reach.found = found
 	s.mu.Unlock()
 	s.publishOwn()
-	s.take([]engine.Change{{Node: s.self}}, false)
+	s.take([]engine.Change{{Node: s.node.Self()}}, false)
 }
 
 // agentLost returns the nodes whose agent does not respond although dataplanes do, with the number

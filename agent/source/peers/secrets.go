@@ -28,9 +28,15 @@ func NodeID(dir string) (id engine.NodeID, fresh bool, err error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return id, false, fmt.Errorf("read the ID of this node: %w", err)
 	}
+	id, err = NewNodeID(dir)
+	return id, err == nil, err
+}
+
+// NewNodeID creates a permanent ID for this node in its state directory. It replaces another one.
+func NewNodeID(dir string) (id engine.NodeID, err error) {
 	_, _ = rand.Read(id[:]) // never fails
-	if err := renameio.WriteFile(path, []byte(id.String()+"\n"), 0o600); err != nil {
-		return id, false, fmt.Errorf("write the ID of this node: %w", err)
+	if err := renameio.WriteFile(filepath.Join(dir, identityFile), []byte(id.String()+"\n"), 0o600); err != nil {
+		return id, fmt.Errorf("write the ID of this node: %w", err)
 	}
-	return id, true, nil
+	return id, nil
 }

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -31,6 +32,9 @@ type Options struct {
 	Decode func([]byte) (*resource.Resource, error)
 	Self   engine.NodeID // ID of this node; see [NodeID]
 	Fresh  bool          // Self is new
+	// NewID creates and saves another ID, if the state directory is a copy. Nil: Self stays.
+	NewID   func() (engine.NodeID, error)
+	Machine Machine // the present machine; zero: unknown
 
 	Node, Zone, Version, Cluster string
 	Bind, Advertise              string // host:port; an empty host of Bind means all addresses
@@ -62,7 +66,6 @@ type Options struct {
 // Source exchanges resources with the other agents of the pool. It is safe for concurrent use.
 type Source struct {
 	o       Options
-	self    engine.NodeID
 	node    *gossip.Node
 	cold    bool // the pool was unknown at the start
 	started time.Time
@@ -118,20 +121,27 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 		case <-ctx.Done():
 		}
 	}
-	s := &Source{o: o, self: o.Self, cold: cold, started: o.Now(), clashes: map[resource.Key]string{},
+	s := &Source{o: o, cold: cold, started: o.Now(), clashes: map[resource.Key]string{},
 		peers:  map[engine.NodeID]map[resource.Key]*resource.Resource{},
 		claims: map[resource.Key][]engine.NodeID{}, touched: map[resource.Key]bool{}, names: map[engine.NodeID]string{},
 		ownItems: map[resource.Key]engine.OwnItem{}, diffs: map[engine.NodeID]map[string]difference{}}
 	pool := gossip.Options{
 		Self: o.Self, Name: o.Node, Zone: o.Zone, Version: o.Version, Cluster: o.Cluster, Bind: []netip.AddrPort{bind},
 		Advertise: advertise, TCPOnly: o.TCPOnly, Seeds: s.seeds, Answer: s.answer, Keys: o.Keys, Insecure: o.Insecure,
-		Storage: loadedStorage{disk, saved}, Log: o.Log,
+		Storage: loadedStorage{disk, saved}, Log: o.Log, Now: o.Now, NewID: o.NewID,
 	}
+	machine, was := machineOp(saved)
+	machine.Value, pool.Copied = CopiedFrom(was, o.Machine)
 	if o.tune != nil {
 		o.tune(&pool)
 	}
 	if s.node, err = gossip.New(pool); err != nil {
 		return nil, fmt.Errorf("open the pool: %w", err)
+	}
+	if o.Machine != (Machine{}) && !bytes.Equal(machine.Value, was) {
+		if err := disk.Write([]engine.Op{machine}); err != nil {
+			o.Log.Warn("cannot save the identity of this machine; a copy of the state may go unnoticed", "error", err)
+		}
 	}
 	o.Store.Connect(s.node)
 	s.dirs.open()

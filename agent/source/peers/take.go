@@ -53,7 +53,10 @@ func (s *Source) take(changes []engine.Change, first bool) {
 }
 
 // wrote reports whether this node wrote a record.
-func (s *Source) wrote(r *engine.Record) bool { return [8]byte(r.Writer) == [8]byte(s.self[:8]) }
+func (s *Source) wrote(r *engine.Record) bool {
+	self := s.node.Self()
+	return [8]byte(r.Writer) == [8]byte(self[:8])
+}
 
 // writers returns the names of nodes, by the writer ID used in records.
 func (s *Source) writers() map[[8]byte]string {
@@ -84,7 +87,7 @@ func (s *Source) takeOwned(all []gossip.Owned, nodes map[engine.NodeID]bool, fir
 	}
 	dirty := map[resource.Key]bool{}
 	for id := range changed {
-		if id == s.self {
+		if id == s.node.Self() {
 			continue
 		}
 		next := map[resource.Key]*resource.Resource(nil)

@@ -35,7 +35,7 @@ func (s *Source) openTrust() {
 	s.trust.of = map[engine.NodeID]map[resource.Key]*identity.Authorities{}
 	s.trust.refused = map[engine.NodeID]string{}
 	s.trust.all.Store(identity.NewOthers(nil))
-	if o, ok := s.node.OwnedBy(s.self); ok {
+	if o, ok := s.node.OwnedBy(s.node.Self()); ok {
 		s.trust.own = s.authorities(&o)
 	}
 }
@@ -65,7 +65,7 @@ func (s *Source) takeTrust(all []gossip.Owned, nodes map[engine.NodeID]bool) {
 	seen := map[engine.NodeID]bool{}
 	for i := range all {
 		o := &all[i]
-		if o.Node == s.self {
+		if o.Node == s.node.Self() {
 			continue
 		}
 		seen[o.Node] = true
