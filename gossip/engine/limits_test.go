@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,11 +124,12 @@ func TestDeletedNamesBlockNothing(t *testing.T) {
 // that it reports what exceeds this, and that it gets it when other records of the writer are
 // deleted.
 func TestReceiversAcceptMore(t *testing.T) {
-	s := newSim(t, 1, 2, Limits{WriterRecords: 8})
+	s := newSim(t, 1, 2, Limits{WriterRecords: 80})
 	w := Writer{7}
 	var saved []Op
-	for i := range 11 {
-		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(s.now), w, false, "", []byte("x"))
+	body := []byte(strings.Repeat("x", 30000)) // comparisons send two of them, and announce the others
+	for i := range 130 {
+		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(s.now), w, false, "", body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,28 +143,27 @@ func TestReceiversAcceptMore(t *testing.T) {
 	s.run(10 * time.Second)
 	n := s.nodes[1]
 	list, total := n.engine.Refusals()
-	if len(list) != 1 || total[ReasonLimit] != 1 {
+	if len(list) != 30 || total[ReasonLimit] != 30 || n.engine.Stats().Refusals[ReasonLimit] != 30 {
 		t.Fatalf("refusals: %+v, %v", list, total)
 	}
-	x := list[0]
-	r := s.nodes[0].engine.Record(x.Key)
-	if r == nil || x.Version != r.ID() || x.Writer != w || x.Reason != ReasonLimit || x.Detail != whyWriterFull ||
-		x.Since.Before(simStart) || n.engine.Stats().Refusals[ReasonLimit] != 1 {
-		t.Errorf("refusal: %+v", x)
+	for _, x := range list {
+		r := s.nodes[0].engine.Record(x.Key)
+		if r == nil || x.Version != r.ID() || x.Writer != w || x.Reason != ReasonLimit || x.Detail != whyWriterFull ||
+			x.Since.Before(simStart) {
+			t.Errorf("refusal: %+v", x)
+		}
 	}
-	if f := n.engine.Stats().FullWriters; len(f) != 1 || f[0].Writer != w || f[0].Records != 10 {
+	if f := n.engine.Stats().FullWriters; len(f) != 1 || f[0].Writer != w || f[0].Records != 100 {
 		t.Errorf("full writers: %v", f)
 	}
 	s.run(25 * time.Minute)
-	if l, _ := n.engine.Refusals(); len(l) != 1 || l[0] != x {
+	if l, _ := n.engine.Refusals(); !slices.Equal(l, list) {
 		t.Errorf("refusals after 25 minutes: %+v", l)
 	}
-	key := Key{"K", "m", "0"}
-	if x.Key == key {
-		key.Name = "1"
+	for _, r := range n.engine.Records()[:30] {
+		s.change(s.nodes[0], Put{Key: r.Key, Delete: true})
 	}
-	s.change(s.nodes[0], Put{Key: key, Delete: true})
-	s.settled("after a deletion")
+	s.settled("after deletions")
 }
 
 // TestReceiversAcceptDeletions checks that a node accepts a quarter more deletions of unknown keys

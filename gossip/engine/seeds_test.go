@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -32,7 +34,11 @@ type truth struct {
 	saves map[int][]time.Time // times of the disk states that can be restored
 }
 
-var simKeys = []Key{{"A", "m", "1"}, {"A", "m", "2"}, {"B", "", "3"}}
+var (
+	manyKeys = []Key{{"A", "m", "1"}, {"A", "m", "2"}, {"B", "", "3"}, {"B", "", "4"}, {"B", "", "5"}, {"B", "", "6"},
+		{"B", "m", "6"}, {"B", "m", "7"}, {"B", "m", "8"}}
+	simKeys = manyKeys[:3]
+)
 
 // world runs one seed: operations and faults, then a quiet period.
 func world(t testing.TB, seed uint64) (s *sim, ops int, err error) {
@@ -46,12 +52,17 @@ func world(t testing.TB, seed uint64) (s *sim, ops int, err error) {
 	s.history = &truth{all: map[Hash]*change{}, saves: map[int][]time.Time{}}
 	s.loss = []float64{0, 0.1, 0.5}[s.rng.IntN(3)]
 	s.dup = []float64{0, 0.2}[s.rng.IntN(2)]
+	rounds := 20 + s.rng.IntN(40)
+	switch s.keys = simKeys; s.rng.IntN(5) {
+	case 0:
+		s.keys, rounds = simKeys[:1], 3*rounds // more versions than a lineage holds
+	case 1:
+		s.keys = manyKeys
+	case 2:
+		s.keys, s.limits.WriterRecords, s.limits.Tombstones, s.limits.Parked = manyKeys, 2, 2, 2
+	}
 	for _, n := range s.nodes {
 		s.start(n)
-	}
-	rounds := 20 + s.rng.IntN(40)
-	if s.keys = simKeys; s.rng.IntN(5) == 0 {
-		s.keys, rounds = simKeys[:1], 3*rounds // more versions than a lineage holds
 	}
 	for range rounds {
 		s.operate()
@@ -116,7 +127,7 @@ func (s *sim) operate() {
 		}
 		s.start(n)
 	case k < 93:
-		n.clock = []time.Duration{0, 0, time.Hour, -time.Hour}[s.rng.IntN(4)]
+		n.clock = []time.Duration{0, 0, time.Hour, -time.Hour, 15 * time.Second}[s.rng.IntN(5)]
 		s.logf("clock of %d %v", n.i, n.clock)
 	default:
 		if !n.up {
@@ -126,27 +137,37 @@ func (s *sim) operate() {
 	}
 }
 
-// write changes a key on a node. The node may crash at any point.
+// write changes some keys on a node. The node may crash at any point.
 func (s *sim) write(n *simNode) {
 	if !n.up {
 		return
 	}
-	p := Put{Key: s.keys[s.rng.IntN(len(s.keys))], Delete: s.rng.IntN(4) == 0, MediaType: "text"}
-	if !p.Delete {
-		p.Body = []byte(fmt.Sprint("body ", s.rng.IntN(1000), strings.Repeat("x", s.rng.IntN(2)*2000)))
+	var puts []Put
+	for _, i := range s.rng.Perm(len(s.keys))[:1+s.rng.IntN(2)*s.rng.IntN(len(s.keys))] {
+		p := Put{Key: s.keys[i], Delete: s.rng.IntN(4) == 0, MediaType: "text"}
+		if !p.Delete {
+			p.Body = []byte(fmt.Sprint("body ", s.rng.IntN(1000), strings.Repeat("x", s.rng.IntN(2)*2000)))
+		}
+		puts = append(puts, p)
 	}
-	parent := n.engine.Record(p.Key)
-	records, ops, err := n.engine.Prepare(s.local(n), []Put{p})
+	records, ops, err := n.engine.Prepare(s.local(n), puts)
 	if err != nil {
 		s.logf("write on %d refused: %v", n.i, err)
+		if errors.Is(err, ErrFull) {
+			s.full++
+		}
 		return
 	}
-	w := &change{r: records[0], node: n.i, at: s.now, fragile: true}
-	if parent != nil {
-		w.parent = s.history.all[parent.digest]
+	var changes []*change
+	for _, r := range records {
+		w := &change{r: r, node: n.i, at: s.now, fragile: true}
+		if parent := n.engine.Record(r.Key); parent != nil {
+			w.parent = s.history.all[parent.digest]
+		}
+		s.history.all[r.digest] = w
+		changes = append(changes, w)
+		s.logf("write %v on %d: %x hlc %d deleted %v", r.Key, n.i, r.digest[:4], r.HLC, r.Deleted)
 	}
-	s.history.all[w.r.digest] = w
-	s.logf("write %v on %d: %x hlc %d deleted %v", p.Key, n.i, w.r.digest[:4], w.r.HLC, p.Delete)
 	switch s.rng.IntN(20) {
 	case 0:
 		s.crash(n)
@@ -164,7 +185,9 @@ func (s *sim) write(n *simNode) {
 		}
 	}
 	n.durable(ops)
-	w.fragile, w.at = false, s.now
+	for _, w := range changes {
+		w.fragile, w.at = false, s.now
+	}
 	s.step(n, Committed{records})
 }
 
@@ -181,12 +204,11 @@ func (s *sim) own(n *simNode) {
 
 // verify compares the state of all nodes with the writes.
 func (s *sim) verify() error {
-	first := s.nodes[0].engine
+	greatest := s.greatest()
 	for _, n := range s.nodes {
 		st := n.engine.Stats()
-		if st.Root != first.Stats().Root {
-			return fmt.Errorf("root of node %d differs from that of node 0: %v %v\n%s\n%s", n.i, st, first.Stats(), s.dump(n),
-				s.dump(s.nodes[0]))
+		if err := s.verifyEntries(n); err != nil {
+			return fmt.Errorf("%w\n%s\n%s", err, s.dump(n), s.dump(s.nodes[0]))
 		}
 		if n.engine.tree.Sum != rebuilt(n.engine) {
 			return fmt.Errorf("the tree of node %d does not match its entries", n.i)
@@ -194,7 +216,7 @@ func (s *sim) verify() error {
 		if st.Limbo > 0 || st.Parked > 0 || st.Wants > 0 || st.Pulls > 0 || st.Pending > 0 || st.News > 0 || st.Cloned {
 			return fmt.Errorf("node %d is not idle: %+v", n.i, st)
 		}
-		if st.Conflicts > conflictsEach*len(simKeys) {
+		if st.Conflicts > conflictsEach*len(s.keys) {
 			return fmt.Errorf("node %d lists %d conflicts", n.i, st.Conflicts)
 		}
 		for _, m := range n.engine.alive {
@@ -217,7 +239,7 @@ func (s *sim) verify() error {
 		}
 	}
 	for _, n := range s.nodes {
-		for _, k := range simKeys {
+		for _, k := range s.keys {
 			if r := n.engine.Record(k); r != nil {
 				see(s.history.all[r.digest])
 			}
@@ -240,14 +262,45 @@ func (s *sim) verify() error {
 		if w.fragile {
 			continue
 		}
-		head := first.Record(w.r.Key)
-		if head == nil || head.Version().Less(w.r.Version()) {
+		en := greatest[w.r.Key.slot()]
+		if en == nil || en.head.Version.Less(w.r.Version()) {
 			return fmt.Errorf("an acknowledged write is lost: %v %x on node %d; in force is %v",
-				w.r.Key, w.r.digest[:4], w.node, head)
+				w.r.Key, w.r.digest[:4], w.node, en)
 		}
 		if !s.dropped && !seen[w.r.digest] {
 			return fmt.Errorf("an acknowledged write was lost silently: %v %x on node %d", w.r.Key, w.r.digest[:4], w.node)
 		}
+	}
+	return nil
+}
+
+// greatest returns the greatest version of each entry on any node.
+func (s *sim) greatest() map[Slot]*entry {
+	out := map[Slot]*entry{}
+	for _, n := range s.nodes {
+		for slot, en := range n.engine.entries {
+			if out[slot] == nil || out[slot].head.Version.Less(en.head.Version) {
+				out[slot] = en
+			}
+		}
+	}
+	return out
+}
+
+// verifyEntries checks that a node has the greatest version of each entry, or reports the limit
+// that it would exceed.
+func (s *sim) verifyEntries(n *simNode) error {
+	list, _ := n.engine.Refusals()
+	for slot, en := range s.greatest() {
+		if have := n.engine.entries[slot]; have != nil && bytes.Equal(have.encoded(), en.encoded()) {
+			continue
+		}
+		if en.record == nil || !slices.ContainsFunc(list, func(r Refusal) bool {
+			return r.Key == en.record.Key && r.Version == en.record.ID() && r.Reason == ReasonLimit
+		}) {
+			return fmt.Errorf("node %d lacks %x:%d and does not report why: %+v", n.i, slot[:2], en.head.Order, list)
+		}
+		s.lacking++
 	}
 	return nil
 }
@@ -306,13 +359,16 @@ func TestSeeds(t *testing.T) {
 		}
 		return
 	}
-	ops, conflicts, full := 0, 0, 0
+	ops, conflicts, full, limited, refused, lacking := 0, 0, 0, 0, 0, 0
 	for seed := *fromSeed; seed < *fromSeed+uint64(*seeds); seed++ {
 		s, n, err := world(t, seed)
 		if err != nil {
 			t.Fatalf("seed %d: %v\nreplay with: go test ./gossip/engine -run TestSeeds -v -seed %d", seed, err, seed)
 		}
 		ops += n
+		limited += s.full
+		refused += s.refused
+		lacking += s.lacking
 		if s.dropped {
 			full++
 		}
@@ -321,12 +377,13 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 	t.Logf("%d seeds, %d operations, %d conflicts listed in the end; in %d seeds a list was full, "+
-		"so the test did not check that all losers are listed", *seeds, ops, conflicts, full)
+		"so the test did not check that all losers are listed; limits refused %d local changes, "+
+		"%d versions of peers, and %d of them in the end", *seeds, ops, conflicts, full, limited, refused, lacking)
 	if full > *seeds/3 {
 		t.Error("too many seeds did not check for losers")
 	}
-	if conflicts == 0 && *seeds >= 100 {
-		t.Error("no conflicts in any seed: the test does not cover conflicts")
+	if (conflicts == 0 || limited == 0 || refused == 0) && *seeds >= 100 {
+		t.Error("no conflicts, or no limit was reached in any seed: the test does not cover them")
 	}
 }
 

@@ -37,6 +37,9 @@ type sim struct {
 	posted    func(Send)
 	history   *truth
 	keys      []Key // keys that the run writes
+	full      int   // local changes that a limit refused
+	refused   int   // versions of peers that a limit refused for some time
+	lacking   int   // versions that a limit refused, in the end
 	dropped   bool  // some conflicts were dropped because there were too many
 	trace     []string
 }
@@ -322,6 +325,9 @@ func (s *sim) crash(n *simNode) {
 func (s *sim) detectDropped(n *simNode) {
 	for what, k := range n.engine.Stats().Counters {
 		s.dropped = s.dropped || k > 0 && strings.HasPrefix(what, "conflict dropped")
+		if what == "refused: "+whyWriterFull || what == "refused: "+whyDeletionsFull || what == "refused: "+whyParkedFull {
+			s.refused += int(k)
+		}
 	}
 }
 
