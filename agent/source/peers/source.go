@@ -71,27 +71,28 @@ type Source struct {
 	started time.Time
 	watcher *gossip.Watcher
 
-	mu        sync.Mutex
-	clashes   map[resource.Key]string                               // refused resources of other nodes, and why
-	peers     map[engine.NodeID]map[resource.Key]*resource.Resource // usable resources of other nodes
-	claims    map[resource.Key][]engine.NodeID                      // the nodes in peers with a key, sorted
-	touched   map[resource.Key]bool                                 // keys in claims that the store has changed
-	names     map[engine.NodeID]string                              // of the nodes in peers
-	local     *store.Snapshot                                       // content that ownItems were read from
-	ownItems  map[resource.Key]engine.OwnItem                       // this node's resources in local
-	own       [32]byte                                              // hash of the published items
-	trust     trust
-	reach     reach
-	files     fileDigests
-	audit     audit
-	dirs      directories
-	published bool
-	ownErr    error
-	left      bool // left permanently
-	keysErr   string
-	differs   map[engine.NodeID]time.Time             // members with a different state, and since when
-	diffs     map[engine.NodeID]map[string]difference // by member and key
-	buckets   bucketCache
+	mu         sync.Mutex
+	clashes    map[resource.Key]string                               // refused resources of other nodes, and why
+	peers      map[engine.NodeID]map[resource.Key]*resource.Resource // usable resources of other nodes
+	claims     map[resource.Key][]engine.NodeID                      // the nodes in peers with a key, sorted
+	touched    map[resource.Key]bool                                 // keys in claims that the store has changed
+	names      map[engine.NodeID]string                              // of the nodes in peers
+	local      *store.Snapshot                                       // content that ownItems were read from
+	ownItems   map[resource.Key]engine.OwnItem                       // this node's resources in local
+	ownChanges uint64                                                // of ownItems
+	own        [32]byte                                              // hash of ownChanges and of the other published items
+	trust      trust
+	reach      reach
+	files      fileDigests
+	audit      audit
+	dirs       directories
+	published  bool
+	ownErr     error
+	left       bool // left permanently
+	keysErr    string
+	differs    map[engine.NodeID]time.Time             // members with a different state, and since when
+	diffs      map[engine.NodeID]map[string]difference // by member and key
+	buckets    bucketCache
 
 	keyMu    sync.Mutex // held while the keyring is loaded
 	keyStamp string     // guarded by keyMu

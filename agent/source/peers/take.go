@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"errors"
@@ -221,16 +222,17 @@ func (s *Source) publishOwn() {
 	}
 	s.readOwn()
 	items := slices.Concat(s.trustItems(), s.reachOwn(), s.filesOwn(), s.announcements())
-	for _, key := range slices.SortedFunc(maps.Keys(s.ownItems), resource.Key.Compare) {
-		items = append(items, s.ownItems[key])
-	}
 	sum := sha256.New()
+	fmt.Fprintln(sum, s.ownChanges)
 	for _, i := range items {
 		fmt.Fprintf(sum, "%q %x\n", i.Key, sha256.Sum256(i.Body))
 	}
 	now := [32]byte(sum.Sum(nil))
 	if s.published && now == s.own {
 		return
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(s.ownItems), resource.Key.Compare) {
+		items = append(items, s.ownItems[key])
 	}
 	if s.ownErr = s.node.SetOwn(items); s.ownErr != nil {
 		s.o.Log.Warn("cannot publish the resources of this node", "error", s.ownErr)
@@ -251,11 +253,16 @@ func (s *Source) readOwn() {
 		if len(s.claims[key]) > 0 {
 			s.touched[key] = true
 		}
-		delete(s.ownItems, key)
-		if !ok || rec.Source.Kind == store.SourcePeer || rec.Source.Kind == store.SourceGossip {
+		var body []byte
+		if ok && rec.Source.Kind != store.SourcePeer && rec.Source.Kind != store.SourceGossip {
+			body, _ = resource.Marshal(rec.Resource) // never fails: the store has encoded it
+		}
+		if bytes.Equal(body, s.ownItems[key].Body) {
 			continue
 		}
-		if body, err := resource.Marshal(rec.Resource); err == nil { // never fails: the store has encoded it
+		if s.ownChanges++; body == nil {
+			delete(s.ownItems, key)
+		} else {
 			s.ownItems[key] = engine.OwnItem{Key: engine.Key(key), Body: body}
 		}
 	}
