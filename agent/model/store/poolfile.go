@@ -48,8 +48,7 @@ func (s *Store) poolValues(w *writeSet, p *plan, next *table, edited map[resourc
 		current = func(k resource.Key) *engine.Record { return s.current(p, k) }
 	}
 	for k := range edited {
-		v, pending := current(k), s.backlog[k]
-		if v != nil || pending != nil && len(pending.burned) > 0 { // a failed commit may have stored a version
+		if v := current(k); v != nil {
 			w.versions[k] = v
 		}
 	}
