@@ -114,6 +114,9 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 	}
 	disk := storage{o.Store}
 	saved, _ := disk.Load() // never fails
+	if err := checkFiles(o, saved); err != nil {
+		o.Log.Warn("cannot write the state of the pool", "error", err)
+	}
 	cold := len(saved) == 0
 	if cold && !o.Fresh {
 		// The epoch of a start is its time in seconds, and the state with the last epoch is lost.

@@ -22,6 +22,7 @@ func (s *Source) take(changes []engine.Change, first bool) {
 	defer s.mu.Unlock()
 	nodes, dirs := map[engine.NodeID]bool{}, map[engine.NodeID]bool{}
 	var records []store.Op
+	var merged []*engine.Record
 	var came []time.Time
 	for _, c := range changes {
 		switch r := s.node.Record(c.Key); {
@@ -33,12 +34,13 @@ func (s *Source) take(changes []engine.Change, first bool) {
 		case r == nil:
 			records = append(records, store.Op{Delete: resource.Key(c.Key), Drop: true})
 		default:
-			records = append(records, s.o.Store.Merge(r))
+			records, merged = append(records, s.o.Store.Merge(r)), append(merged, r)
 			if !s.wrote(r) {
 				came = append(came, r.HLC.Time())
 			}
 		}
 	}
+	s.logReturned(merged)
 	s.apply(store.SourceGossip, records)
 	for _, at := range came {
 		if s.o.Converged != nil {

@@ -141,12 +141,15 @@ func TestFiles(t *testing.T) {
 				case newer:
 					placeFile(t, dir, "node-id", saved[name+"-newer/node-id"])
 				case other:
-					placeFile(t, dir, "node-id", fmt.Appendf(nil, "%032x\n", i+1))
+					placeFile(t, dir, "node-id", fmt.Appendf(nil, "%016x%016x\n", i+1, i+1))
 				}
 				nodes = append(nodes, start(t, dir, name, nodes...))
 			}
 			agree(t, expected(databases[:]...), nodes...)
 			writable(t, nodes)
+			for i, n := range nodes {
+				reported(t, n, databases[i], identities[i], databases[:])
+			}
 		})
 	}
 	for _, database := range ages {
@@ -169,6 +172,22 @@ func TestFiles(t *testing.T) {
 			}
 		}
 		try(databases, identities)
+	}
+}
+
+// reported checks what a node has logged about its files.
+func reported(t *testing.T, n *node, database, id string, all []string) {
+	t.Helper()
+	for text, want := range map[string]bool{
+		"no state of the pool is on disk": database == missing && id != missing,
+		"node-id is missing":              database != missing && id == missing,
+		"belong to different nodes":       database != missing && id == other,
+		"came back from other nodes": n.name != "c" && database != newer && id == newer &&
+			(slices.Contains(all, newer) || database == missing && slices.Contains(all, older)),
+	} {
+		if got := strings.Contains(n.log.String(), text); got != want {
+			t.Errorf("%s has nearside.db %s, node-id %s; %q logged: %t\n%s", n.name, database, id, text, got, n.log)
+		}
 	}
 }
 
@@ -206,7 +225,7 @@ func TestFilesOfFirstRelease(t *testing.T) {
 									case older, newer:
 										placeFile(t, dir, file, release1(t, name+"-"+state+"/"+file))
 									case other:
-										placeFile(t, dir, file, fmt.Appendf(nil, "%032x\n", i+1))
+										placeFile(t, dir, file, fmt.Appendf(nil, "%016x%016x\n", i+1, i+1))
 									}
 								}
 								nodes = append(nodes, start(t, dir, name, nodes...))
