@@ -19,6 +19,7 @@ const (
 // are batched and written after writeDelay.
 type disk struct {
 	storage Storage
+	queue   Queue // storage, if it has pending operations itself; else nil
 	log     *slog.Logger
 	dirty   chan struct{} // one slot
 
@@ -31,7 +32,8 @@ type disk struct {
 }
 
 func newDisk(s Storage, log *slog.Logger) *disk {
-	return &disk{storage: s, log: log, dirty: make(chan struct{}, 1), index: map[string]int{}}
+	queue, _ := s.(Queue)
+	return &disk{storage: s, queue: queue, log: log, dirty: make(chan struct{}, 1), index: map[string]int{}}
 }
 
 // add appends operations to the pending ones. The last operation of a key wins.
@@ -52,9 +54,13 @@ func (d *disk) later(ops []engine.Op) {
 	if len(ops) == 0 {
 		return
 	}
-	d.mu.Lock()
-	d.add(ops)
-	d.mu.Unlock()
+	if d.queue != nil {
+		d.queue.Later(ops)
+	} else {
+		d.mu.Lock()
+		d.add(ops)
+		d.mu.Unlock()
+	}
 	select {
 	case d.dirty <- struct{}{}:
 	default:
@@ -69,7 +75,7 @@ func (d *disk) durable(ops []engine.Op) error {
 	pending := d.pending
 	d.pending, d.index = nil, map[string]int{}
 	d.mu.Unlock()
-	if len(pending)+len(ops) == 0 {
+	if len(pending)+len(ops) == 0 && (d.queue == nil || d.queue.Pending() == 0) {
 		return nil
 	}
 	err := d.storage.Write(append(pending[:len(pending):len(pending)], ops...))
@@ -114,5 +120,8 @@ func (d *disk) run(ctx context.Context) {
 func (d *disk) state() (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.queue != nil {
+		return d.queue.Pending(), d.failed
+	}
 	return len(d.pending), d.failed
 }

@@ -122,6 +122,7 @@ func New(o Options) (*Node, error) {
 	if err := n.disk.durable(act.Durable); err != nil {
 		return nil, fmt.Errorf("gossip: cannot save the epoch of this start, so peers would ignore later changes: %w", err)
 	}
+	n.disk.later(act.Write)
 	n.act(act)
 	n.notifyServing() // later calls report changes since the start
 	return n, nil
@@ -288,6 +289,7 @@ func (n *Node) wall() time.Time { return n.opt.Now().Round(0) }
 func (n *Node) step(ev engine.Event) {
 	n.mu.Lock()
 	act := n.engine.Step(n.now(), ev)
+	n.disk.later(act.Write) // before a reader stores a version that replaces a conflict
 	n.notify(act.Changed)
 	root := n.engine.Root()
 	n.root.Store(&root)
@@ -313,7 +315,6 @@ func (n *Node) logLine(text string, args ...any) {
 }
 
 func (n *Node) act(act engine.Actions) {
-	n.disk.later(act.Write)
 	for _, note := range act.Notes {
 		n.logLine(note.Text, "what", note.What)
 	}

@@ -22,6 +22,17 @@ type Storage interface {
 	Write([]engine.Op) error
 }
 
+// Queue is a Storage that writes pending operations in the transactions of other changes too. The
+// node passes all operations that may be written later to it.
+type Queue interface {
+	Storage
+	// Later adds operations to the next transaction. It must neither block nor call the node.
+	Later([]engine.Op)
+	// Pending returns the number of operations that wait for a transaction. Write, even without
+	// operations, writes them.
+	Pending() int
+}
+
 // Options configures a node. Self, Cluster, and either Keys or Insecure are required.
 type Options struct {
 	Self    engine.NodeID // permanent ID of this node; the caller stores it

@@ -71,6 +71,7 @@ type writeSet struct {
 	versions  map[resource.Key]*engine.Record // of pool
 	moved     [][]byte                        // keys that the records bucket must not have
 	state     []engine.Op
+	queued    uint64            // the transaction includes the queued state of the pool up to this number
 	addresses map[string]string // by key; "": delete
 }
 

@@ -184,7 +184,7 @@ func (s *Store) flush() error {
 	}
 	s.mu.Lock()
 	due := s.state.err != nil || s.disk == nil || len(s.backlog) > 0 || len(s.state.moves)+len(s.state.marks) > 0 ||
-		len(s.unwritten) > 0 || len(s.pool.unwritten)+len(s.pool.imported) > 0 || s.markOff()
+		len(s.unwritten) > 0 || len(s.pool.unwritten)+s.pool.queue.len() > 0 || s.markOff()
 	s.mu.Unlock()
 	if !due {
 		return nil
@@ -235,7 +235,8 @@ func (s *Store) commit(w writeSet) error {
 	defer s.mu.Unlock()
 	s.state.err, s.state.base, s.state.full, s.state.moves, s.state.marks = nil, w.mark, false, nil, nil
 	s.state.lastPersist = s.now()
-	s.forget, s.pool.imported = slices.Clone(s.forget[len(w.forget):]), nil
+	s.forget = slices.Clone(s.forget[len(w.forget):])
+	s.pool.queue.drop(w.queued)
 	// Changes that arrived during the write remain.
 	maps.DeleteFunc(s.unwritten, func(k, v string) bool { value, ok := w.addresses[k]; return ok && value == v })
 	maps.DeleteFunc(s.pool.unwritten, func(k resource.Key, v *engine.Record) bool {

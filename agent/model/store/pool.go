@@ -38,7 +38,7 @@ type pool struct {
 	merges    int                     // mu; number of merges
 	waiting   map[resource.Key]string // mu; why versions are not in force
 	state     []engine.Op             // mu; other state of the pool as loaded; nil once taken
-	imported  []engine.Op             // mu; state from the file of earlier releases that is not on disk
+	queue     stateQueue              // other state of the pool that is not on disk
 }
 
 func (p *pool) open() {

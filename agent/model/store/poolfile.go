@@ -73,7 +73,7 @@ func (s *Store) poolValues(w *writeSet, p *plan, next *table, edited map[resourc
 			w.moved = append(w.moved, recordKey(k))
 		}
 	}
-	w.state = append(w.state, s.pool.imported...)
+	w.state, w.queued = s.pool.queue.all()
 	return nil
 }
 
@@ -108,7 +108,7 @@ func (w *writeSet) writePool(tx *bolt.Tx) error {
 		err = errors.Join(err, tx.Bucket([]byte(bucketRecords)).Delete(k))
 	}
 	for _, op := range w.state {
-		k := op.Bucket + "\x00" + op.Key
+		k := stateKey(op)
 		if op.Value == nil {
 			err = errors.Join(err, state.Delete([]byte(k)))
 		} else {
@@ -254,9 +254,8 @@ func (s *Store) migrate(first bool) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pool.imported = slices.Clone(s.pool.state[:len(s.pool.state):len(s.pool.state)])
-	if !first {
-		s.pool.imported = nil
+	if first {
+		s.QueuePoolState(s.pool.state)
 	}
 	if len(ops) > 0 {
 		p, err := s.prepare(Batch{Source: Source{Kind: SourceGossip}, Ops: ops})

@@ -62,3 +62,27 @@ func TestDeadNodeReturnsAtOnce(t *testing.T) {
 	w.run(5 * time.Second)
 	w.check(w.verifyVisible(a))
 }
+
+// TestConflictIsWrittenWithItsWinner kills an agent after it has written a version of another node
+// that won against a local version. The file must list the loser.
+func TestConflictIsWrittenWithItsWinner(t *testing.T) {
+	w, a, b := pair(t)
+	k := resource.Key{Kind: "Note", Mesh: "m", Name: "a"}
+	w.cut[[2]int{0, 1}] = true // b gets nothing from a
+	for _, n := range []*member{a, b} {
+		_, err := n.store.Apply(store.Batch{Source: sourceAPI, Durable: true,
+			Ops: []store.Op{{Put: newNote(k, n.display())}}})
+		w.check(err)
+		w.run(10 * time.Millisecond)
+	}
+	w.poll(a)
+	w.check(a.store.Flush())
+	w.kill(a, w.load(a))
+	w.start(a)
+	if v := a.store.Version(k); v == nil || v.Origin != b.display() {
+		t.Fatalf("in force is %v, want the version of b", v)
+	}
+	if got := conflictsOf(a); len(got) != 1 {
+		t.Fatalf("the conflicts are %v, want the version of a", got)
+	}
+}

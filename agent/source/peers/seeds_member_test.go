@@ -153,7 +153,7 @@ func (w *world) open(n *member) {
 		Log: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return w.clock(n).Wall },
 		tune: func(o *gossip.Options) {
-			o.Limits, o.Storage = w.limits, heldStorage{o.Storage, n}
+			o.Limits, o.Storage = w.limits, heldStorage{o.Storage.(gossip.Queue), n}
 			o.Log = slog.New(noteHandler{slog.DiscardHandler, n})
 			o.Simulation = &gossip.Simulation{Now: func() engine.Now { return w.clock(n) }, Random: w.rng.IntN,
 				Send: func(list []engine.Send) {
@@ -188,7 +188,7 @@ func (h noteHandler) Handle(_ context.Context, r slog.Record) error {
 // heldStorage delays writes of the node while the store writes an operators' change, as the lock of
 // the store does.
 type heldStorage struct {
-	gossip.Storage
+	gossip.Queue
 	n *member
 }
 
@@ -197,7 +197,7 @@ func (s heldStorage) Write(ops []engine.Op) error {
 		s.n.held = append(s.n.held, ops...)
 		return nil
 	}
-	return s.Storage.Write(ops)
+	return s.Queue.Write(ops)
 }
 
 // start starts a node.

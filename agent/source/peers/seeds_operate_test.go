@@ -177,7 +177,7 @@ func (w *world) edit(n *member, of map[resource.Key]string, k resource.Key) {
 // batch returns random changes over the API.
 func (w *world) batch(n *member) (ops []store.Op) {
 	snap := n.store.Snapshot()
-	for range []int{1, 1, 1, 2, 3}[w.rng.IntN(5)] {
+	for range []int{1, 1, 1, 2, 3, min(5, len(w.keys))}[w.rng.IntN(6)] {
 		k := w.keys[w.rng.IntN(len(w.keys))]
 		text := w.text()
 		if !n.old && w.rng.IntN(6) == 0 {
@@ -263,7 +263,7 @@ func (w *world) explain(n *member, err error) {
 	var durability *store.DurabilityError
 	switch {
 	case errors.As(err, &conflict), errors.As(err, &durability) && errors.Is(err, errDisk):
-	case errors.Is(err, engine.ErrClock), errors.Is(err, engine.ErrFull) && w.limits.WriterRecords > 0:
+	case errors.Is(err, engine.ErrClock), errors.Is(err, engine.ErrFull) && w.limited:
 	default:
 		w.t.Errorf("a write on node %d was refused: %v", n.i, err)
 	}

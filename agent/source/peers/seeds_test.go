@@ -19,9 +19,15 @@ var (
 // runWorld runs one seed: operations and faults, then a quiet period.
 func runWorld(t testing.TB, dir string, seed uint64) (w *world, err error) {
 	w = newWorld(t, dir, seed, 0)
-	for _, name := range []string{"a", "b", "c"}[:1+w.rng.IntN(3)] {
-		w.keys = append(w.keys, resource.Key{Kind: "Note", Mesh: "m", Name: name})
+	names := 1 + w.rng.IntN(3)
+	if w.limited = w.rng.IntN(4) == 0; w.limited {
+		names = 12
+		w.limits.WriterRecords, w.limits.Tombstones = 4, 6
 	}
+	for i := range names {
+		w.keys = append(w.keys, resource.Key{Kind: "Note", Mesh: "m", Name: string(rune('a' + i))})
+	}
+	w.limits.ShardItems = []int{0, 0, 2}[w.rng.IntN(3)]
 	w.loss, w.dup = []float64{0, 0.1, 0.5}[w.rng.IntN(3)], []float64{0, 0.2}[w.rng.IntN(2)]
 	defer w.clean()
 	for _, n := range w.nodes {
@@ -59,7 +65,8 @@ func TestSeeds(t *testing.T) {
 			t.Log(l)
 		}
 		for _, n := range w.nodes {
-			t.Logf("node %d: %q", n.i, n.notes)
+			refusals, _ := n.source.node.Refusals()
+			t.Logf("node %d: %s, refusals %v, %q", n.i, list(n.store.Versions()), refusals, n.notes)
 		}
 		if err != nil {
 			t.Fatal(err)

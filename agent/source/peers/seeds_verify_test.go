@@ -23,6 +23,9 @@ func (w *world) verify() error {
 		if st.Limbo > 0 || st.Parked > 0 || st.Wants > 0 || st.Pulls > 0 || st.Pending > 0 || st.News > 0 || st.Stats.Cloned {
 			return fmt.Errorf("node %d is not idle: %+v", n.i, st)
 		}
+		if list, _ := n.source.node.Refusals(); len(list) > 0 && !w.limited {
+			return fmt.Errorf("node %d lists the refusals %+v", n.i, list)
+		}
 		if err := w.verifyVersions(n); err != nil {
 			return err
 		}
@@ -46,14 +49,53 @@ func (w *world) verify() error {
 	return nil
 }
 
-// verifyVersions compares the versions in the store of a node with those of node 0, and with those
-// in the engine.
-func (w *world) verifyVersions(n *member) error {
-	want, got := w.nodes[0].store.Versions(), n.store.Versions()
-	same := func(a, b *engine.Record) bool { return bytes.Equal(a.Encoded(), b.Encoded()) }
-	if !slices.EqualFunc(want, got, same) {
-		return fmt.Errorf("the store of node %d has %s, that of node 0 %s", n.i, list(got), list(want))
+// newest returns the greatest version of each key in any store.
+func (w *world) newest() map[engine.Key]*engine.Record {
+	out := map[engine.Key]*engine.Record{}
+	for _, n := range w.nodes {
+		for _, v := range n.store.Versions() {
+			if have := out[v.Key]; have == nil || have.Version().Less(v.Version()) {
+				out[v.Key] = v
+			}
+		}
 	}
+	return out
+}
+
+func same(a, b *engine.Record) bool { return bytes.Equal(a.Encoded(), b.Encoded()) }
+
+// verifyVersions checks that the store of a node has the newest version of each key, except those
+// that the node lists as refused, and that its engine has the same versions.
+func (w *world) verifyVersions(n *member) error {
+	got := n.store.Versions()
+	refusals, _ := n.source.node.Refusals()
+	for k, v := range w.newest() {
+		if have := n.store.Version(resource.Key(k)); have != nil && same(have, v) {
+			continue
+		}
+		if !slices.ContainsFunc(refusals, func(r engine.Refusal) bool { return r.Key == k && r.Version == v.ID() }) {
+			return fmt.Errorf("the store of node %d has %s, but not %s, and lists the refusals %+v", n.i, list(got), idOf(v),
+				refusals)
+		}
+		w.counts["refusal"]++
+	}
+	writers := map[engine.Writer]int{}
+	for _, v := range got {
+		if writers[v.Writer]++; v.Deleted {
+			writers[v.Writer]--
+		}
+	}
+	for of, k := range writers {
+		if limit := w.limits.WriterRecords; w.limited && k > limit+limit/4 {
+			return fmt.Errorf("node %d has %d records of %x, the limit is %d", n.i, k, of, limit)
+		}
+	}
+	return w.verifyEngine(n)
+}
+
+// verifyEngine compares the versions in the engine of a node with those in its store.
+func (w *world) verifyEngine(n *member) error {
+	got := n.store.Versions()
 	live, tombs := 0, 0
 	for _, v := range got {
 		if r := n.source.node.Record(v.Key); r == nil || !same(r, v) {
@@ -167,11 +209,12 @@ func (w *world) verifyTruth() error {
 			}
 		}
 	}
+	newest := w.newest()
 	for _, c := range w.truth.all {
 		if c.fragile {
 			continue
 		}
-		head := w.nodes[0].store.Version(resource.Key(c.record.Key))
+		head := newest[c.record.Key]
 		if head == nil || head.Version().Less(c.record.Version()) {
 			return fmt.Errorf("an acknowledged write is lost: %s on node %d; in force is %v", idOf(c.record), c.node, head)
 		}
@@ -237,7 +280,7 @@ func (w *world) verifyRestart(n *member) error {
 	case !slices.Equal(conflictsOf(n), conflicts):
 		return fmt.Errorf("after a restart node %d lists the conflicts %v, want %v", n.i, conflictsOf(n), conflicts)
 	}
-	return w.verifyVersions(n)
+	return w.verifyEngine(n)
 }
 
 func conflictsOf(n *member) (out []string) {

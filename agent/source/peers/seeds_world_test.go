@@ -22,7 +22,9 @@ type world struct {
 	seq    int
 	nodes  []*member
 	limits engine.Limits
-	keys   []resource.Key // of operators' resources and files
+	// limited: the limits are low enough to be reached, so that nodes may refuse versions
+	limited bool
+	keys    []resource.Key // of operators' resources and files
 
 	loss, dup float64
 	noPackets bool            // packets are lost; streams work

@@ -31,12 +31,16 @@ func (s storage) Load() ([]engine.Op, error) {
 }
 
 // Write implements [gossip.Storage].
-func (s storage) Write(ops []engine.Op) error {
-	ops = slices.DeleteFunc(slices.Clone(ops), func(op engine.Op) bool { return op.Bucket == engine.BucketRecords })
-	if len(ops) == 0 {
-		return nil
-	}
-	return s.store.WritePoolState(ops)
+func (s storage) Write(ops []engine.Op) error { return s.store.WritePoolState(withoutRecords(ops)) }
+
+// Later implements [gossip.Queue].
+func (s storage) Later(ops []engine.Op) { s.store.QueuePoolState(withoutRecords(ops)) }
+
+// Pending implements [gossip.Queue].
+func (s storage) Pending() int { return s.store.PoolStateQueued() }
+
+func withoutRecords(ops []engine.Op) []engine.Op {
+	return slices.DeleteFunc(slices.Clone(ops), func(op engine.Op) bool { return op.Bucket == engine.BucketRecords })
 }
 
 // firstFile is the database of the pool in releases whose state file has the first format.
