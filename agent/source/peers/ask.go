@@ -14,8 +14,7 @@ import (
 
 // question is a question to the pool source of another node. [Options.Answer] answers all others.
 type question struct {
-	Ask     string `json:"ask"`
-	Buckets []int  `json:"buckets,omitempty"` // of askEntries
+	Ask string `json:"ask"`
 }
 
 // Values of question.Ask.
@@ -48,12 +47,9 @@ const (
 // answer answers a question of another node.
 func (s *Source) answer(ctx context.Context, text []byte) []byte {
 	var out any
-	q := decodeQuestion(text)
+	var q question
+	_ = json.Unmarshal(text, &q) // an invalid question is left to the other function
 	switch q.Ask {
-	case askBuckets:
-		out = s.digests()
-	case askEntries:
-		out = s.answerEntries(q.Buckets)
 	case askRoot:
 		out = rootAnswer{s.root()}
 	case askKeys:
@@ -89,8 +85,8 @@ type reply[T any] struct {
 }
 
 // askAll asks live members at the same time. The result has their order.
-func askAll[T any](ctx context.Context, s *Source, q question, members []gossip.Member) []reply[T] {
-	text, _ := json.Marshal(q) // never fails
+func askAll[T any](ctx context.Context, s *Source, ask string, members []gossip.Member) []reply[T] {
+	text, _ := json.Marshal(question{ask}) // never fails
 	out := make([]reply[T], len(members))
 	slots := make(chan struct{}, asksAtOnce)
 	var wg sync.WaitGroup
@@ -132,7 +128,7 @@ func noAnswer(err error) string {
 
 // ConflictsElsewhere asks the other live nodes for their conflicts.
 func (s *Source) ConflictsElsewhere(ctx context.Context) (out []api.NodeConflicts) {
-	for _, r := range askAll[conflictsAnswer](ctx, s, question{Ask: askConflicts}, s.others()) {
+	for _, r := range askAll[conflictsAnswer](ctx, s, askConflicts, s.others()) {
 		x := api.NodeConflicts{Node: r.member.Name, Items: r.got.Items}
 		switch {
 		case r.err != nil:

@@ -38,21 +38,7 @@ func (s *Source) stateCheck() api.Check {
 	out := api.Check{Name: "pool-state", OK: true}
 	others := s.others()
 	problems := s.refused()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var list []string
-	for _, m := range others {
-		keys, longest := s.lasting(m.Node)
-		if len(keys) == 0 {
-			continue
-		}
-		diffs := s.diffs[m.Node]
-		for i, key := range keys {
-			d := diffs[key]
-			keys[i] = fmt.Sprintf("%s (%s)", strings.Replace(key, " ", "/", 1), d.text())
-		}
-		list = append(list, fmt.Sprintf("those of node %s, for %s: %s", m.Name, longest.Round(time.Second), named(keys)))
-	}
+	list, _ := differing(others, s.o.Now(), s.nameOf)
 	if out.Error = len(list) > 0; out.Error {
 		text := "the resources of the pool differ from " + strings.Join(list[:min(len(list), maxNamed)], "; and from ")
 		if more := len(list) - maxNamed; more > 0 {
@@ -67,6 +53,42 @@ func (s *Source) stateCheck() api.Check {
 	out.Reason = plural.Form(len(others), "1 other live node has the resources of this node",
 		"%d other live nodes have the resources of this node")
 	return out
+}
+
+// differing names the members that have differed from this node for longer than differsTooLong,
+// with the entries and the reasons, and returns the longest time.
+func differing(members []gossip.Member, now time.Time, name func(engine.NodeID) string) (list []string,
+	longest time.Duration) {
+	for _, m := range members {
+		age := now.Sub(m.Differs)
+		if m.Differs.IsZero() || age <= differsTooLong {
+			continue
+		}
+		longest = max(longest, age)
+		text := fmt.Sprintf("those of node %s, for %s", m.Name, age.Round(time.Second))
+		var entries []string
+		for _, d := range m.Differences {
+			entry := d.String()
+			if d.Key == (engine.Key{}) && d.Node != (engine.NodeID{}) {
+				entry = "items of " + cmp.Or(name(d.Node), d.Node.String())
+			}
+			entries = append(entries, fmt.Sprintf("%s (%s)", entry, d.Reason))
+		}
+		if len(entries) > 0 {
+			text += ": " + named(entries)
+		}
+		list = append(list, text)
+	}
+	return list, longest
+}
+
+// nameOf returns the name that the owner of items publishes, or "".
+func (s *Source) nameOf(id engine.NodeID) string {
+	if o, ok := s.node.OwnedBy(id); ok {
+		return o.Name
+	}
+	d, _ := s.node.Directory(id)
+	return d.Name
 }
 
 // refused says which versions of the pool this node does not apply, without those in limbo.
@@ -98,17 +120,15 @@ func (s *Source) refused() (out []string) {
 // longest time of a difference, and how many live members have other resources in files.
 func (s *Source) Differing() (members int, longest time.Duration, files int) {
 	others := s.others()
+	list, longest := differing(others, s.o.Now(), s.nameOf)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range others {
-		if keys, age := s.lasting(m.Node); len(keys) > 0 {
-			members, longest = members+1, max(longest, age)
-		}
 		if d := s.files.differs[m.Node]; d != nil && d.Total > 0 {
 			files++
 		}
 	}
-	return members, longest, files
+	return len(list), longest, files
 }
 
 // Refused returns the number of versions that this node knows and does not apply, by reason.

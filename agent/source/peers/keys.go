@@ -72,7 +72,7 @@ func (s *Source) Keyring(ctx context.Context) api.Keyring {
 		at[id] = i
 		out.Items = append(out.Items, api.PoolKey{Fingerprint: id, Loaded: true, Encrypts: i == 0})
 	}
-	replies := askAll[keysAnswer](ctx, s, question{Ask: askKeys}, s.others())
+	replies := askAll[keysAnswer](ctx, s, askKeys, s.others())
 	for _, r := range replies {
 		out.Nodes++
 		if r.err != nil {

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,5 +53,25 @@ func TestNodeProblems(t *testing.T) {
 		if got := nodeProblems(x.st, x.members); len(got) != 1 || !strings.Contains(got[0], x.want) {
 			t.Errorf("%q, want %q", got, x.want)
 		}
+	}
+}
+
+// TestDifferingMembers checks that differences count after 30 s, with their entries and reasons.
+func TestDifferingMembers(t *testing.T) {
+	now := time.Now()
+	member := func(name string, age time.Duration, list ...engine.Difference) gossip.Member {
+		m := gossip.Member{Name: name}
+		m.Differs, m.Differences = now.Add(-age), list
+		return m
+	}
+	timeout := engine.Key{Kind: "MeshTimeout", Mesh: "default", Name: "slow"}
+	list, longest := differing([]gossip.Member{{Name: "equal"}, member("fresh", 30*time.Second),
+		member("b", 45*time.Second, engine.Difference{Key: timeout, Reason: "parked here: dated in the future"},
+			engine.Difference{Node: engine.NodeID{7}, Reason: "only here"}), member("c", 31*time.Second)},
+		now, func(id engine.NodeID) string { return map[engine.NodeID]string{{7}: "x"}[id] })
+	want := []string{"those of node b, for 45s: " + timeout.String() +
+		" (parked here: dated in the future), items of x (only here)", "those of node c, for 31s"}
+	if !slices.Equal(list, want) || longest != 45*time.Second {
+		t.Errorf("%q for %s", list, longest)
 	}
 }

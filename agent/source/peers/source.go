@@ -90,9 +90,6 @@ type Source struct {
 	ownErr     error
 	left       bool // left permanently
 	keysErr    string
-	differs    map[engine.NodeID]time.Time             // members with a different state, and since when
-	diffs      map[engine.NodeID]map[string]difference // by member and key
-	buckets    bucketCache
 
 	keyMu    sync.Mutex // held while the keyring is loaded
 	keyStamp string     // guarded by keyMu
@@ -128,7 +125,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 	s := &Source{o: o, cold: cold, started: o.Now(), clashes: map[resource.Key]string{},
 		peers:  map[engine.NodeID]map[resource.Key]*resource.Resource{},
 		claims: map[resource.Key][]engine.NodeID{}, touched: map[resource.Key]bool{}, names: map[engine.NodeID]string{},
-		ownItems: map[resource.Key]engine.OwnItem{}, diffs: map[engine.NodeID]map[string]difference{}}
+		ownItems: map[resource.Key]engine.OwnItem{}}
 	pool := gossip.Options{
 		Self: o.Self, Name: o.Node, Zone: o.Zone, Version: o.Version, Cluster: o.Cluster, Bind: []netip.AddrPort{bind},
 		Advertise: advertise, TCPOnly: o.TCPOnly, Seeds: s.seeds, Answer: s.answer, Keys: o.Keys, Insecure: o.Insecure,
@@ -200,7 +197,6 @@ func (s *Source) Start(ctx context.Context) (wait func() error, err error) {
 	g.Go(func() error { defer end(); return s.node.Run(pool) })
 	g.Go(func() error { s.loop(ctx); return nil })
 	g.Go(func() error { s.reachLoop(pool); return nil })
-	g.Go(func() error { s.compareLoop(pool); return nil })
 	wait = g.Wait
 	select {
 	case <-s.node.Ready():
@@ -276,7 +272,6 @@ func (s *Source) loop(ctx context.Context) {
 		case <-tick.C:
 			s.publishDirectories()
 			s.reloadKeys()
-			s.compare()
 			s.runAudit(s.o.Now())
 		}
 	}

@@ -29,14 +29,11 @@ func (s *Source) members(equal map[engine.NodeID]bool) []api.Member {
 			State: m.State, Since: m.Since.UTC().Truncate(time.Second), Self: m.Self, InSync: m.Self || m.Agrees,
 			Ahead: m.Ahead.Seconds(), AgentLost: lost[m.Node] > 0, Revision: revision(m.Root), Files: s.files.differs[m.Node],
 			Incompatible: m.Incompatible, PacketsLost: m.PacketsLost}
-		switch at := s.differs[m.Node]; {
+		switch {
 		case m.Self || equal[m.Node]:
 			x.Revision, x.InSync = own, true
-		case !at.IsZero() && !m.Agrees:
-			x.Lag = max(now.Sub(at), 0).Seconds()
-		}
-		if keys, longest := s.lasting(m.Node); len(keys) > 0 {
-			x.InSync, x.Lag = false, longest.Seconds()
+		case !m.Differs.IsZero() && m.State == gossip.StateAlive:
+			x.InSync, x.Lag = false, max(now.Sub(m.Differs), 0).Seconds()
 		}
 	}
 	return out
@@ -60,7 +57,7 @@ func (s *Source) Compared(ctx context.Context) []api.Member {
 			}
 		}
 		before := s.root()
-		replies := askAll[rootAnswer](ctx, s, question{Ask: askRoot}, differing)
+		replies := askAll[rootAnswer](ctx, s, askRoot, differing)
 		after := s.root()
 		differing = nil
 		for _, r := range replies {
@@ -82,25 +79,6 @@ func revision(root engine.Digest) string {
 		return ""
 	}
 	return fmt.Sprintf("%08x", uint32(root[0]>>32)) // #nosec G115 -- truncated on purpose
-}
-
-// compare records since when members differ from this node.
-func (s *Source) compare() {
-	next := map[engine.NodeID]time.Time{}
-	now := s.o.Now()
-	list := s.node.Members()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, m := range list {
-		if m.Self || m.Agrees || m.Heard.IsZero() {
-			continue
-		}
-		next[m.Node] = now
-		if at, ok := s.differs[m.Node]; ok {
-			next[m.Node] = at
-		}
-	}
-	s.differs = next
 }
 
 // Dropped returns the number of dropped messages by reason.
