@@ -115,7 +115,8 @@ func New(o Options) (*Node, error) {
 			n.now().Wall.UTC().Format(time.RFC3339), id, o.Self))
 		o.Log.Error("this node took a new ID", "reason", o.Copied, "old", o.Self, "new", id)
 	}
-	e, act := engine.New(engine.Config{Self: id, Name: o.Name, Random: o.random(), Limits: o.Limits}, n.now(), saved)
+	e, act := engine.New(engine.Config{Self: id, Name: o.Name, Cluster: o.Cluster, Random: o.random(), Limits: o.Limits},
+		n.now(), saved)
 	n.engine = e
 	n.rename()
 	n.loadRoster(saved)

@@ -25,6 +25,12 @@ func TestChecksWithoutPackets(t *testing.T) {
 	for _, size := range []int{100, 20000} {
 		s := pool(t, 1, 5)
 		s.noPackets, s.noAcks = true, true
+		s.posted = func(x Send) {
+			if m, err := decodeMessage(x.Data); err != nil ||
+				!x.Stream && len(m.Want)+len(m.WantBody)+len(m.Sums)+len(m.Leaves) > 0 {
+				t.Errorf("a message of a comparison is a packet: %+v, %v", m, err)
+			}
+		}
 		began := s.now
 		s.change(s.nodes[0], Put{Key: newKey, Body: []byte(strings.Repeat("x", size))})
 		items := ownItems(30, strings.Repeat("x", size/10))
@@ -48,31 +54,6 @@ func TestChecksWithoutPackets(t *testing.T) {
 					t.Errorf("node %d about node %d: %+v", n.i, o.i, p)
 				}
 			}
-		}
-	}
-}
-
-// TestPacketsLost checks that a node that knows that packets do not get through uses streams at
-// once.
-func TestPacketsLost(t *testing.T) {
-	s := pool(t, 1, 12)
-	s.noPackets, s.noAcks = true, true
-	for _, n := range s.nodes {
-		s.step(n, PacketsLost{true})
-	}
-	for _, size := range []int{100, 20000} {
-		if times := s.spreadOf(size, 1, 4*time.Second); len(times) != 11 || times[10] > time.Second {
-			t.Errorf("%d bytes: %v", size, times)
-		}
-	}
-	if s.sent["packets"] = 0; len(s.nodes[0].engine.peers) > 0 {
-		for _, n := range s.nodes {
-			s.step(n, PacketsLost{false})
-		}
-		s.noPackets, s.noAcks = false, false
-		s.spreadOf(100, 2, 4*time.Second)
-		if s.sent["packets"] == 0 {
-			t.Error("packets are not used although they get through")
 		}
 	}
 }

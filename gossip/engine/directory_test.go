@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -64,6 +65,13 @@ func TestDirectories(t *testing.T) {
 	verify("commit 3", ownItems(2, "three"))
 	put(0, "commit 4", ownItems(60, "four"))
 	verify("commit 4", ownItems(60, "four"))
+	for i := range 20 { // within one second
+		detail := fmt.Sprint("takeover ", i)
+		s.step(s.nodes[i%2], Own{Owner: dir, Name: "policies", Detail: detail, Items: ownItems(60, "four")})
+		s.run(40 * time.Millisecond)
+		verify(detail, ownItems(60, "four"))
+	}
+	put(0, "commit 4", ownItems(60, "four"))
 	s.crash(s.nodes[0])
 	s.run(3 * time.Minute)
 	verify("commit 4", ownItems(60, "four")) // no liveness

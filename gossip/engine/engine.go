@@ -112,9 +112,6 @@ type (
 	}
 	// Forget means that a node has left permanently, or that a directory is no longer published.
 	Forget struct{ Node NodeID }
-	// PacketsLost means that packets do or do not get through to most peers. While they do not, all
-	// messages use streams.
-	PacketsLost struct{ Lost bool }
 	// Vouch means that items of a dead node were reachable. It prevents the node from being forgotten.
 	Vouch struct{ Node NodeID }
 )
@@ -125,16 +122,15 @@ type OwnItem struct {
 	Body []byte
 }
 
-func (Received) event()    {}
-func (Acked) event()       {}
-func (PeerUp) event()      {}
-func (PeerDown) event()    {}
-func (Tick) event()        {}
-func (Vouch) event()       {}
-func (Committed) event()   {}
-func (Own) event()         {}
-func (Forget) event()      {}
-func (PacketsLost) event() {}
+func (Received) event()  {}
+func (Acked) event()     {}
+func (PeerUp) event()    {}
+func (PeerDown) event()  {}
+func (Tick) event()      {}
+func (Vouch) event()     {}
+func (Committed) event() {}
+func (Own) event()       {}
+func (Forget) event()    {}
 
 // Actions lists the work requested by a step. The caller executes it in the order of the fields.
 type Actions struct {
@@ -221,7 +217,6 @@ type Engine struct {
 	joinAt    time.Time
 	firstPeer time.Time
 	checkAt   time.Time // of the next check with a random peer
-	streams   bool      // packets do not get through
 
 	wants    wants
 	sets     map[owner]*set
@@ -290,8 +285,6 @@ func (e *Engine) Step(now Now, ev Event) Actions {
 		e.setOwn(ev)
 	case Forget:
 		e.forget(ev.Node, "by request")
-	case PacketsLost:
-		e.streams = ev.Lost
 	case Vouch:
 		e.live.node(ev.Node).vouched = e.now
 	case SilentUp:
@@ -335,7 +328,6 @@ func (e *Engine) count(what string) { e.counters[what]++ }
 // send encodes and queues a message.
 func (e *Engine) send(to string, m message) {
 	m.From = e.cfg.Member
-	m.Stream = m.Stream || e.streams
 	if !e.agreed.IsZero() {
 		m.Agreed = uint64(max(e.agreed.UnixMilli(), 0))
 	}

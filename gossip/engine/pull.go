@@ -164,7 +164,7 @@ func (e *Engine) source(w *want, chosen map[string][]Slot) string {
 func (e *Engine) request(to string, slots []Slot) {
 	e.wants.last++
 	n := e.wants.last
-	timeout, viaStream := max(pullFast, 3*e.peers[to].rtt), e.streams
+	timeout, viaStream := max(pullFast, 3*e.peers[to].rtt), false
 	for _, s := range slots {
 		viaStream = viaStream || e.wants.bySlot[s].tries >= pullPackets || e.wants.bySlot[s].stream
 	}
