@@ -2,6 +2,7 @@ package pooltest_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +17,11 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+)
+
+var (
+	heapWriters = flag.Int("heap-writers", 10, "number of nodes that write 10,000 policies each in BenchmarkPoolHeap")
+	heapProfile = flag.String("heap-profile", "", "file for the heap profile of BenchmarkPoolHeap")
 )
 
 // times holds durations of one kind.
@@ -139,8 +145,8 @@ func policies(prefix string, n int) string {
 	}
 	for i := range n {
 		fmt.Fprintf(&text, "---\ntype: MeshTimeout\nmesh: default\nname: %s-%d\nlabels: {%s: %q%s}\n"+
-			"spec:\n  targetRef: {kind: MeshService, name: none-%d}\n"+
-			"  to: [{targetRef: {kind: Mesh}, default: {idleTimeout: %ds}}]\n", prefix, i, writeLabel, "1", padding, i, 1+i)
+			"spec:\n  targetRef: {kind: Mesh}\n"+
+			"  to: [{targetRef: {kind: Mesh}, default: {idleTimeout: %ds}}]\n", prefix, i, writeLabel, "1", padding, 1+i)
 	}
 	return text.String()
 }
@@ -195,7 +201,8 @@ func BenchmarkPoolDataplanes(b *testing.B) {
 // BenchmarkPoolHeap measures the heap of an agent with 100,000 policies, which ten nodes have
 // written one after the other.
 func BenchmarkPoolHeap(b *testing.B) {
-	const writers, each = 10, 10_000
+	const each = 10_000
+	writers := *heapWriters
 	for b.Loop() {
 		all := newPool(b, writers+1)
 		reader := all[writers]
@@ -217,6 +224,10 @@ func BenchmarkPoolHeap(b *testing.B) {
 		}
 		reader.start()
 		<-time.After(5 * time.Second) // until the work after the start is done
+		if *heapProfile != "" {
+			profile, err := reader.api.Profile(b.Context(), "heap", 1)
+			agenttest.Do(b, err, os.WriteFile(*heapProfile, profile, 0o644))
+		}
 		metrics, err := reader.api.Raw(b.Context(), "/metrics", nil)
 		agenttest.Do(b, err)
 		_, after, _ := strings.Cut(string(metrics), "\ngo_memstats_heap_alloc_bytes ")
