@@ -218,6 +218,9 @@ func (l *liveness) gone(now time.Time) []NodeID {
 
 // saveDeaths writes deaths and returns of nodes since the last call.
 func (e *Engine) saveDeaths() {
+	if len(e.live.unsaved) == 0 {
+		return
+	}
 	for _, id := range slices.SortedFunc(maps.Keys(e.live.unsaved), compareNodes) {
 		n := e.live.nodes[id]
 		if n == nil || n.died.IsZero() || n.left {

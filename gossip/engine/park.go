@@ -13,23 +13,24 @@ type parked struct {
 }
 
 // park stores a record dated in the future until that time, and forwards it, so peers have it then
-// even if its writer is gone.
+// even if its writer is gone. If there are too many, those that take effect last are dropped.
 func (e *Engine) park(r *Record, from string) {
 	h := r.head()
-	old := e.parked[h.Slot]
-	size := len(r.raw)
-	switch {
-	case old != nil && !old.record.Version().Less(h.Version):
-		return
-	case old != nil:
-		size -= len(old.record.raw)
-	case len(e.parked) >= e.cfg.Limits.Parked:
-		e.refuseRecord(r, whyParkedFull)
-		return
+	if old := e.parked[h.Slot]; old != nil {
+		if !old.record.Version().Less(h.Version) {
+			return
+		}
+		e.unpark(h.Slot)
 	}
-	if e.parkedBytes+size > e.cfg.Limits.Bytes/16 {
-		e.refuseRecord(r, whyParkedFull)
-		return
+	size := len(r.raw)
+	for len(e.parked) >= e.cfg.Limits.Parked || e.parkedBytes+size > e.cfg.Limits.Bytes/16 {
+		last := e.latestParked()
+		if last == nil || last.HLC <= r.HLC {
+			e.refuseRecord(r, whyParkedFull)
+			return
+		}
+		e.unpark(last.Key.slot())
+		e.refuseRecord(last, whyParkedFull)
 	}
 	e.parkedBytes += size
 	e.parked[h.Slot] = &parked{r, e.wall}
@@ -39,6 +40,16 @@ func (e *Engine) park(r *Record, from string) {
 	e.note("future",
 		fmt.Sprintf("%s is dated %s, which is in the future; it takes effect then. Check the clocks of the nodes",
 			r.Key, r.HLC.Time().UTC().Format(time.RFC3339)))
+}
+
+// latestParked returns the record that takes effect last, or nil.
+func (e *Engine) latestParked() (last *Record) {
+	for _, p := range e.parked {
+		if last == nil || last.HLC < p.record.HLC || last.HLC == p.record.HLC && last.Version().Less(p.record.Version()) {
+			last = p.record
+		}
+	}
+	return last
 }
 
 func (e *Engine) unpark(slot Slot) {

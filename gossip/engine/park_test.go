@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -102,5 +103,39 @@ func TestDamagedIsReported(t *testing.T) {
 	s.run(10 * time.Second)
 	if list, _ := n.engine.Refusals(); len(list) != 0 || !s.live(2, newKey) {
 		t.Errorf("live: %v, refusals: %+v", s.live(2, newKey), list)
+	}
+}
+
+// TestParkedIsBounded checks that records which take effect early displace those that take effect
+// late, so a node whose clock is far ahead does not delay the changes of others.
+func TestParkedIsBounded(t *testing.T) {
+	s := newSim(t, 1, 1, Limits{Parked: 3})
+	n := s.nodes[0]
+	s.start(n)
+	send := func(name string, ahead time.Duration) {
+		r, err := successor(Key{"K", "m", name}, nil, wall(s.now.Add(ahead)), Writer{7}, false, "", []byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.step(n, Received{(&message{From: "x", Records: []*Record{r}}).encode()})
+	}
+	for i := range 5 {
+		send(fmt.Sprint("year ", i), time.Duration(i)*time.Minute+365*24*time.Hour)
+	}
+	send("minute", time.Minute)
+	send("hour", time.Hour)
+	list, total := n.engine.Refusals()
+	if st := n.engine.Stats(); st.Parked != 3 || total[ReasonClock] != 7 {
+		t.Errorf("%d records are parked; refusals: %+v", st.Parked, list)
+	}
+	s.restart(n)
+	s.run(2 * time.Minute)
+	if !s.live(0, Key{"K", "m", "minute"}) {
+		t.Error("an early record is not in force at its date")
+	}
+	s.skip(time.Hour)
+	s.run(time.Second)
+	if st := n.engine.Stats(); !s.live(0, Key{"K", "m", "hour"}) || st.Parked != 1 {
+		t.Errorf("a later record is not in force at its date; %d are parked", st.Parked)
 	}
 }
