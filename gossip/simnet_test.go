@@ -27,7 +27,8 @@ type simnet struct {
 	hosts   map[string]*simHost
 	side    map[string]int // hosts on different sides cannot reach each other
 	loss    float64
-	deaf    [2]string // the second host receives nothing from the first
+	deaf    [2]string                  // the second host receives nothing from the first
+	udp     func(from, to string) bool // nil: packets pass
 	packets atomic.Int64
 	bytes   atomic.Int64
 	full    atomic.Int64
@@ -66,6 +67,20 @@ func (s *simnet) lost() bool {
 	return rand.Float64() < s.loss
 }
 
+// passes reports whether packets from one host reach another one.
+func (s *simnet) passes(from, to string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.udp == nil || s.udp(from, to)
+}
+
+// filter sets which packets pass. Streams are not affected. Nil: all.
+func (s *simnet) filter(passes func(from, to string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.udp = passes
+}
+
 func simDelay() time.Duration {
 	return 200*time.Microsecond + time.Duration(rand.IntN(200))*time.Microsecond
 }
@@ -86,7 +101,7 @@ func (h *simHost) WriteToAddress(b []byte, a memberlist.Address) (time.Time, err
 	d := simDelay()
 	if stream {
 		d *= 3
-	} else if h.net.lost() {
+	} else if h.net.lost() || !h.net.passes(h.addr.String(), a.Addr) {
 		return time.Now(), nil
 	}
 	p := &memberlist.Packet{Buf: slices.Clone(b), From: net.UDPAddrFromAddrPort(h.addr)}
@@ -226,9 +241,13 @@ func simID(i int) engine.NodeID { return engine.NodeID{byte(i >> 8), byte(i), 0x
 
 // simNode starts node i of a network. Its seeds are the first three nodes.
 func simNode(t *testing.T, s *simnet, i int, store Storage, addr string) running {
-	return run(t, Options{Self: simID(i), Name: fmt.Sprint("node-", i), Storage: store,
+	return run(t, simOptions(s, i, store, addr))
+}
+
+func simOptions(s *simnet, i int, store Storage, addr string) Options {
+	return Options{Self: simID(i), Name: fmt.Sprint("node-", i), Storage: store,
 		transport: func() memberlist.NodeAwareTransport { return s.host(addr) },
-		Seeds:     func() []string { return []string{simAddr(0), simAddr(1), simAddr(2)} }})
+		Seeds:     func() []string { return []string{simAddr(0), simAddr(1), simAddr(2)} }}
 }
 
 func stopAll(nodes []running) {
