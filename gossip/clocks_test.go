@@ -1,0 +1,150 @@
+package gossip
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine"
+)
+
+// testClock is a wall clock that can be set.
+type testClock struct{ ahead atomic.Int64 }
+
+func (c *testClock) set(ahead time.Duration) { c.ahead.Store(int64(ahead)) }
+
+func (c *testClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+// clockPool starts nodes whose clocks are ahead by some time.
+func clockPool(t *testing.T, ahead ...time.Duration) (nodes []running, clocks []*testClock) {
+	t.Helper()
+	for i, d := range ahead {
+		c := &testClock{}
+		c.set(d)
+		nodes = append(nodes, socketNode(t, i+1, Options{Now: c.now}, nodes...))
+		clocks = append(clocks, c)
+	}
+	for _, n := range nodes {
+		waitFor(t, n, "all members", members(n, len(nodes)))
+	}
+	return nodes, clocks
+}
+
+func put(n running, name, value string) error {
+	_, err := n.Put(engine.Put{Key: engine.Key{Kind: "K", Mesh: "m", Name: name}, Body: []byte(value)})
+	return err
+}
+
+// everywhere reports whether all nodes have a value in force.
+func everywhere(nodes []running, name, value string) func() bool {
+	return func() bool {
+		for _, n := range nodes {
+			if body(n, engine.Key{Kind: "K", Mesh: "m", Name: name}) != value {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// TestWrongClocks runs pools in which the clocks of a minority are an hour off. The minority refuses
+// changes within a few rounds of probes, still gets those of the others, and accepts changes after
+// its clocks were corrected.
+func TestWrongClocks(t *testing.T) {
+	const h = time.Hour
+	for _, ahead := range [][]time.Duration{{0, 0, h}, {0, 0, -h}, {0, h, 0, 0, 0}, {0, h, 0, -h, 0}, {-h, 0, 0, -h, 0}} {
+		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
+			t.Parallel()
+			nodes, clocks := clockPool(t, ahead...)
+			began := time.Now()
+			for i, n := range nodes {
+				if ahead[i] != 0 {
+					waitFor(t, n, "the refusal", func() bool { return errors.Is(put(n, "refused", fmt.Sprint(i)), engine.ErrClock) })
+				}
+			}
+			rounds := time.Since(began).Seconds() / float64(len(nodes)-1)
+			t.Logf("%d nodes: all wrong clocks refuse after %.1f rounds of probes", len(nodes), rounds)
+			if rounds > 6 {
+				t.Error("that is too late")
+			}
+			for _, n := range nodes { // a node that knows only the clocks of the minority refuses changes too
+				waitFor(t, n, "all clocks", func() bool {
+					return !slices.ContainsFunc(n.Members(), func(m Member) bool { return !m.Self && m.Heard.IsZero() })
+				})
+			}
+			for i, n := range nodes {
+				value := fmt.Sprint(i)
+				switch err := put(n, "x", value); {
+				case ahead[i] != 0 && !errors.Is(err, engine.ErrClock):
+					t.Errorf("node %d, whose clock is wrong: %v", i, err)
+				case ahead[i] == 0 && err != nil:
+					t.Errorf("node %d: %v", i, err)
+				case ahead[i] == 0:
+					waitFor(t, n, "the change on all nodes", everywhere(nodes, "x", value))
+				}
+				if skew := n.Stats().Skew; (skew + ahead[i]).Abs() > 2*time.Second {
+					t.Errorf("node %d measures a difference of %s, want %s", i, skew, -ahead[i])
+				}
+			}
+			for _, c := range clocks {
+				c.set(0)
+			}
+			for i, n := range nodes {
+				waitFor(t, n, "a change is accepted", func() bool { return put(n, fmt.Sprint("own", i), "1") == nil })
+				waitFor(t, n, "the change on all nodes", everywhere(nodes, fmt.Sprint("own", i), "1"))
+			}
+			for _, c := range clocks { // when changes before the refusal are no longer in the future
+				c.set(h + time.Minute)
+			}
+			waitFor(t, nodes[0], "equal stores", func() bool { return agree(nodes) })
+			stopAll(nodes)
+		})
+	}
+}
+
+// TestTwoClocksDiffer runs a pool of two whose clocks are an hour apart. It is not known which one is
+// right, so both report the difference and accept changes. When the clock was corrected and the
+// time of all changes has come, both have the same changes in force.
+func TestTwoClocksDiffer(t *testing.T) {
+	for _, ahead := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
+			t.Parallel()
+			nodes, clocks := clockPool(t, 0, ahead)
+			differs := func(want time.Duration) func() bool {
+				return func() bool {
+					a, b := nodes[0].Stats().ClockDiffers, nodes[1].Stats().ClockDiffers
+					return (a-want).Abs() < 2*time.Second && (b+want).Abs() < 2*time.Second
+				}
+			}
+			waitFor(t, nodes[0], "both report the difference", differs(ahead))
+			for i, n := range nodes {
+				if err := put(n, fmt.Sprint("own", i), "1"); err != nil {
+					t.Errorf("node %d: %v", i, err)
+				}
+				if err := put(n, "both", fmt.Sprint(i)); err != nil {
+					t.Errorf("node %d: %v", i, err)
+				}
+			}
+			clocks[1].set(0)
+			waitFor(t, nodes[0], "no difference", differs(0))
+			for _, c := range clocks {
+				c.set(ahead.Abs() + time.Minute) // an hour later
+			}
+			later := map[bool]string{true: "1", false: "0"}[ahead > 0] // the value of the faster clock
+			waitFor(t, nodes[0], "equal stores", func() bool {
+				return agree(nodes) && everywhere(nodes, "own0", "1")() && everywhere(nodes, "own1", "1")() &&
+					everywhere(nodes, "both", later)()
+			})
+			for i, n := range nodes {
+				if err := put(n, "both", fmt.Sprint("after", i)); err != nil {
+					t.Error(err)
+				}
+				waitFor(t, n, "a later change", everywhere(nodes, "both", fmt.Sprint("after", i)))
+			}
+			stopAll(nodes)
+		})
+	}
+}
