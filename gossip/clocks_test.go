@@ -50,7 +50,7 @@ func everywhere(nodes []running, name, value string) func() bool {
 	}
 }
 
-// TestWrongClocks runs pools in which the clocks of a minority are an hour off. The minority refuses
+// TestWrongClocks runs pools in which the clocks of a minority are an hour off. That one refuses
 // changes within a few rounds of probes, still gets those of the others, and accepts changes after
 // its clocks were corrected.
 func TestWrongClocks(t *testing.T) {
@@ -105,7 +105,7 @@ func TestWrongClocks(t *testing.T) {
 	}
 }
 
-// TestTwoClocksDiffer runs a pool of two whose clocks are an hour apart. It is not known which one is
+// TestTwoClocksDiffer runs a pool of two whose clocks are an hour apart. It is unknown which one is
 // right, so both report the difference and accept changes. When the clock was corrected and the
 // time of all changes has come, both have the same changes in force.
 func TestTwoClocksDiffer(t *testing.T) {
