@@ -209,3 +209,35 @@ func TestPublishHandover(t *testing.T) {
 	agenttest.Remove(t, a.Agent, timeoutKey("written"))
 	published(t, a, "written", "v2")
 }
+
+// TestPublishJoin checks that a node that does not know the pool yet uses its files only itself, so
+// that they do not replace later ones of the pool, and that two pools that each published the
+// directory agree on one version after they have joined.
+func TestPublishJoin(t *testing.T) {
+	t.Parallel()
+	late, other, files := newCheckout(t), newCheckout(t), newCheckout(t)
+	late.write(t, "v1", "slow")
+	b := pooled(t, agenttest.ShortDir(t), "b", "127.0.0.1:1", late.set())
+	files.write(t, "v2", "slow")
+	a := pooled(t, agenttest.ShortDir(t), "a", "", files.set())
+	publishCheck(t, a, "published by a at commit v2")
+	has(t, b, timeoutKey("slow"), "file:"+filepath.Join(string(late), "team.yaml"))
+	publishCheck(t, b, "not published yet; this node uses its own files")
+	join := a.Addrs().Gossip.String()
+	if _, err := b.Api().Join(t.Context(), []string{join}); err != nil {
+		t.Fatal(err)
+	}
+	published(t, b, "slow", "v2")
+	publishCheck(t, b, "published by a at commit v2")
+
+	other.write(t, "v3", "slow")
+	c := pooled(t, agenttest.ShortDir(t), "c", "", other.set())
+	publishCheck(t, c, "published by c at commit v3")
+	if _, err := c.Api().Join(t.Context(), []string{join}); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*agenttest.Running{a, b, c} {
+		publishCheck(t, r, "published by c at commit v3")
+		published(t, r, "slow", "v3")
+	}
+}

@@ -6,13 +6,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -137,7 +134,7 @@ func (d *directories) open() {
 const (
 	quietTime    = time.Second      // content must not change for this time before it is published
 	takeoverTime = 3 * time.Second  // another node takes over if the publisher is lost for this time
-	agreeTime    = 30 * time.Second // maximum time to wait for a peer before this node publishes
+	agreeTime    = 30 * time.Second // maximum time to wait for agreement with a live peer
 )
 
 // Publication returns the published version of a directory, or zero.
@@ -248,7 +245,7 @@ func (s *Source) duty(p *directory.Published) bool {
 	d := &s.dirs
 	waited, waits := d.takeover[p.ID]
 	delete(d.takeover, p.ID)
-	if s.left || p.Fault != "" || p.Busy || time.Since(p.Since) < quietTime || !s.mayPublish() {
+	if s.left || p.Fault != "" || p.Busy || time.Since(p.Since) < quietTime {
 		return false
 	}
 	owner := directoryID(s.o.Cluster, p.ID)
@@ -256,13 +253,16 @@ func (s *Source) duty(p *directory.Published) bool {
 	if set := d.sets[owner]; set != nil {
 		current = &set.body
 	}
+	ours := current != nil && current.Node == s.node.Self().String()
 	switch {
+	case !ours && !s.knowsPool():
+		return false
 	case publisherOf(owner, current, s.candidates(p.ID)) != s.node.Self():
 		delete(d.failed, p.ID)
 		return false
 	case current == nil:
 		return true
-	case current.Node == s.node.Self().String():
+	case ours:
 		return !current.sameVersion(bodyOf(p))
 	case !waits:
 		waited = time.Now()
@@ -271,11 +271,19 @@ func (s *Source) duty(p *directory.Published) bool {
 	return time.Since(waited) >= takeoverTime
 }
 
-// mayPublish reports whether this node knows the state of the pool, so that it does not replace a
-// later version or compete with a live publisher.
-func (s *Source) mayPublish() bool {
-	return s.hasAgreed() || len(s.o.Join) == 0 && len(s.node.Members()) <= 1 ||
-		time.Since(s.dirs.begun) >= agreeTime
+// knowsPool reports whether this node knows the published directories of the pool. Until then, it
+// does not publish, so that its files do not replace later ones.
+func (s *Source) knowsPool() bool {
+	if s.hasAgreed() {
+		return true
+	}
+	members := s.node.Members()
+	if len(members) <= 1 {
+		return len(s.o.Join) == 0
+	}
+	return time.Since(s.dirs.begun) >= agreeTime && slices.ContainsFunc(members, func(m gossip.Member) bool {
+		return !m.Self && m.State == gossip.StateAlive
+	})
 }
 
 // failPublication records why a directory cannot be published.
@@ -301,93 +309,4 @@ func (s *Source) forgetDirectory(id string) error {
 	}
 	s.node.Forget(owner)
 	return nil
-}
-
-// maxDirectories limits the directories that PublishCheck lists.
-const maxDirectories = 16
-
-// PublishCheck reports the state of the published directories. It returns false if there are none.
-func (s *Source) PublishCheck() (out api.Check, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out = api.Check{Name: "published-directories", OK: true}
-	ids := map[string]bool{}
-	for _, set := range s.dirs.sets {
-		ids[set.id] = true
-	}
-	for i := range s.dirs.local {
-		ids[s.dirs.local[i].ID] = true
-	}
-	var texts []string
-	for _, id := range slices.Sorted(maps.Keys(ids)) {
-		text, degraded := s.directoryText(id)
-		texts = append(texts, id+": "+text)
-		out.Degraded = out.Degraded || degraded
-	}
-	if n := len(texts); n > maxDirectories {
-		texts = append(texts[:maxDirectories], fmt.Sprintf("and %d more", n-maxDirectories))
-	}
-	if n := len(s.dirs.waiting); n > 0 {
-		out.Degraded = true
-		first := slices.SortedFunc(maps.Keys(s.dirs.waiting), resource.Key.Compare)[0]
-		texts = append(texts, fmt.Sprintf("%s not in force on this node, the first is %s: %s", plural.Form(n,
-			"1 published resource is", "%d published resources are"), first, s.dirs.waiting[first]))
-	}
-	out.Reason = strings.Join(texts, "; ")
-	return out, len(ids) > 0
-}
-
-// directoryText describes the state of a directory, and reports whether it needs attention.
-func (s *Source) directoryText(id string) (text string, degraded bool) {
-	set := s.dirs.sets[directoryID(s.o.Cluster, id)]
-	var local *directory.Published
-	for i := range s.dirs.local {
-		if p := &s.dirs.local[i]; p.ID == id {
-			local = p
-		}
-	}
-	if set == nil {
-		text = "not published yet; this node uses its own files"
-	} else {
-		p := s.Publication(id)
-		text = fmt.Sprintf("published by %s%s, %s", p.Node, commitText(p.Commit), plural.Count(len(set.resources),
-			"resource"))
-		owner := directoryID(s.o.Cluster, id)
-		if publisherOf(owner, &set.body, s.candidates(id)) == (engine.NodeID{}) {
-			text += "; no live node has these or later files, so the resources stay in force: update the directory on a " +
-				"node, or run nearside forget with its id to delete them"
-			degraded = true
-		}
-	}
-	if local == nil {
-		return text, degraded
-	}
-	mine := bodyOf(local)
-	switch why := s.dirs.failed[id]; {
-	case why != "":
-		return text + "; this node cannot publish it: " + why, true
-	case local.Fault != "":
-		return text + "; this node cannot publish it: " + local.Fault, true
-	case set != nil && mine.Digest != set.body.Digest && mine.Changed.After(set.body.Changed):
-		return text + "; the files of this node are ahead" + commitText(mine.Commit), true
-	case set != nil && mine.Digest != set.body.Digest:
-		return text + "; the files of this node are behind" + commitText(mine.Commit), true
-	}
-	return text, degraded
-}
-
-// commitText returns text about a commit, or "" if it is unknown.
-func commitText(commit string) string {
-	if commit == "" {
-		return ""
-	}
-	return " at commit " + shortCommit(commit)
-}
-
-// shortCommit returns the beginning of a hash, which identifies it in most repositories.
-func shortCommit(commit string) string {
-	if len(commit) >= 40 && strings.Trim(commit, "0123456789abcdef") == "" {
-		return commit[:12]
-	}
-	return commit
 }
