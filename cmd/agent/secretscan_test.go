@@ -37,8 +37,11 @@ func TestSecretsStayInside(t *testing.T) {
 			if err := os.Chmod(input+"/token", 0o600); err != nil {
 				t.Fatal(err)
 			}
+			poolKey := strings.Repeat("Kn0b", 10) + "Kn0=" // 32 bytes in base64
+			p.leaks.Text("key of the pool", poolKey)
+			agenttest.WriteSecret(t, input+"/keyring", poolKey+"\n")
 			set := []string{"log.level=debug", "log.format=" + format, "api.tcp=127.0.0.1:0",
-				"api.tokenFile=" + input + "/token"}
+				"api.tokenFile=" + input + "/token", "gossip.bind=127.0.0.1:0", "gossip.keyringFile=" + input + "/keyring"}
 			p.daemon = launch(t, dir, nil, set...)
 			p.says("the agent is ready")
 			p.http = unixHTTP(p.socket())
@@ -112,7 +115,8 @@ func (p *planted) everyPath() {
 	for _, m := range documented.FindAllStringSubmatch(string(doc), -1) {
 		for _, mesh := range []string{"held", "filed", "built"} {
 			for _, k := range kinds {
-				path := strings.NewReplacer("{plural}", k.Plural, "{mesh}", mesh, "{name}", names[k.Plural]).Replace(m[2])
+				path := strings.NewReplacer("{plural}", k.Plural, "{mesh}", mesh, "{name}", names[k.Plural],
+					"?allNodes=", "?allNodes=true").Replace(m[2])
 				if strings.Contains(m[2], "/dataplanes/{name}") || strings.Contains(m[2], "/dataplanes/{mesh}") {
 					path = strings.NewReplacer("{mesh}", mesh, "{name}", "web").Replace(m[2])
 				}
