@@ -5,7 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -144,5 +146,36 @@ func TestAuthorOnOtherNodes(t *testing.T) {
 	agenttest.Do(t, err)
 	if want.Meta.Author == "" || got.Meta.Author != want.Meta.Author || got.Meta.Source != "gossip:a" {
 		t.Errorf("on the other node %+v, on the writer %+v", got.Meta, want.Meta)
+	}
+}
+
+// TestClocksThatDiffer checks that in a pool of two nodes with different clocks both nodes report
+// it and accept writes, and that the slower one names the records that wait for their date.
+func TestClocksThatDiffer(t *testing.T) {
+	t.Parallel()
+	a := pooled(t, agenttest.ShortDir(t), "a", "")
+	dir := agenttest.ShortDir(t)
+	b := agenttest.Up(t, dir, agent.Deps{Now: func() time.Time { return time.Now().Add(time.Hour) }}, "node.name=b",
+		"gossip.bind=127.0.0.1:0", "gossip.keyringFile="+keyringOf(t, dir, "A"), "gossip.join="+a.Addrs().Gossip.String())
+	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n")
+	has(t, b, poolMesh, "gossip:a")
+	agenttest.Apply(t, b.Agent, timeoutText("slow", "20s"))
+	for _, r := range []*agenttest.Running{a, b} {
+		agenttest.Eventually(t, "the clocks are compared", func() bool {
+			return strings.Contains(checkOf(t, r), "the clock of a node differs by")
+		})
+	}
+	agenttest.Eventually(t, "the check names the record", func() bool {
+		c := poolCheck(t, a, "pool-state")
+		return c.OK && c.Degraded && strings.Contains(c.Reason, "records dated in the future, which take effect at their "+
+			"date: 1, the first is MeshTimeout/default/slow: takes effect at ")
+	})
+	if _, ok := a.Store().Snapshot().Get(poolTimeout); ok {
+		t.Error("a record dated in the future is in force")
+	}
+	if code, body := a.Request("GET", "http://nearside/metrics", ""); code != 200 ||
+		!strings.Contains(body, `nearside_gossip_refused_records{reason="clock"} 1`) ||
+		!strings.Contains(body, "nearside_gossip_differs_seconds ") {
+		t.Errorf("metrics: %d %s", code, body)
 	}
 }

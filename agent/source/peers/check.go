@@ -9,6 +9,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/gossip"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
@@ -69,7 +70,10 @@ func differing(members []gossip.Member, now time.Time, name func(engine.NodeID) 
 		var entries []string
 		for _, d := range m.Differences {
 			entry := d.String()
-			if d.Key == (engine.Key{}) && d.Node != (engine.NodeID{}) {
+			switch {
+			case d.Key != engine.Key{}:
+				entry = resource.Key(d.Key).String()
+			case d.Node != engine.NodeID{}:
 				entry = "items of " + cmp.Or(name(d.Node), d.Node.String())
 			}
 			entries = append(entries, fmt.Sprintf("%s (%s)", entry, d.Reason))
@@ -109,7 +113,7 @@ func (s *Source) refused() (out []string) {
 		case r.Node != (engine.NodeID{}):
 			first = ", the first is of node " + cmp.Or(s.nameOf(r.Node), r.Node.String())
 		case r.Key != (engine.Key{}):
-			first = ", the first is " + r.Key.String()
+			first = ", the first is " + resource.Key(r.Key).String()
 		}
 		out = append(out, fmt.Sprintf("%s: %d%s: %s", x.what, total[x.reason], first, r.Detail))
 	}

@@ -69,8 +69,8 @@ func TestDifferingMembers(t *testing.T) {
 		member("b", 45*time.Second, engine.Difference{Key: timeout, Reason: "parked here: dated in the future"},
 			engine.Difference{Node: engine.NodeID{7}, Reason: "only here"}), member("c", 31*time.Second)},
 		now, func(id engine.NodeID) string { return map[engine.NodeID]string{{7}: "x"}[id] })
-	want := []string{"those of node b, for 45s: " + timeout.String() +
-		" (parked here: dated in the future), items of x (only here)", "those of node c, for 31s"}
+	want := []string{"those of node b, for 45s: MeshTimeout/default/slow (parked here: dated in the future), " +
+		"items of x (only here)", "those of node c, for 31s"}
 	if !slices.Equal(list, want) || longest != 45*time.Second {
 		t.Errorf("%q for %s", list, longest)
 	}
