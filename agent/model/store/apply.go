@@ -27,14 +27,20 @@ func (s *Store) Apply(b Batch) ([]Record, error) {
 	}
 	var records []Record
 	var committed func()
+	var overtaken bool
 	var err error
 	if b.Durable && s.opt.Path != "" {
-		records, committed, err = s.applyDurably(b)
+		records, committed, overtaken, err = s.applyDurably(b)
 	} else {
 		records, committed, err = s.applyNow(b)
 	}
 	if committed != nil {
 		committed()
+	}
+	if overtaken {
+		// The transaction has revisions that changes in between replaced. The next one also has what
+		// the pool notes about a version that was replaced.
+		_ = s.Flush() // Health has the error
 	}
 	return records, err
 }
@@ -76,12 +82,13 @@ func (s *Store) prepare(b Batch) (*plan, error) {
 }
 
 // applyDurably applies a batch that becomes visible only after it is on disk. Meanwhile s.mu is
-// free, so that changes of files and Envoys are visible at once.
-func (s *Store) applyDurably(b Batch) (records []Record, committed func(), err error) {
+// free, so that changes of files and Envoys are visible at once. overtaken reports whether there were
+// such changes; then the caller must flush.
+func (s *Store) applyDurably(b Batch) (records []Record, committed func(), overtaken bool, err error) {
 	s.commits.Lock()
 	defer s.commits.Unlock()
-	refuse := func(err error) ([]Record, func(), error) {
-		return nil, nil, &DurabilityError{Path: s.opt.Path, Err: err}
+	refuse := func(err error) ([]Record, func(), bool, error) {
+		return nil, nil, overtaken, &DurabilityError{Path: s.opt.Path, Err: err}
 	}
 	if s.state.err != nil {
 		// Only the first failing write leaves a commit behind that may or may not be on disk.
@@ -97,11 +104,11 @@ func (s *Store) applyDurably(b Batch) (records []Record, committed func(), err e
 	p, err := s.prepare(b)
 	if err != nil || len(p.changes) == 0 {
 		s.mu.Unlock()
-		return p.records, nil, err
+		return p.records, nil, false, err
 	}
 	if committed, err = s.seal(p); err != nil {
 		s.mu.Unlock()
-		return nil, nil, &SealError{Err: err}
+		return nil, nil, false, &SealError{Err: err}
 	}
 	s.unseen = [2]uint64{s.revision, p.revision}
 	s.revision = p.revision
@@ -115,7 +122,7 @@ func (s *Store) applyDurably(b Batch) (records []Record, committed func(), err e
 
 	s.mu.Lock()
 	s.unseen = [2]uint64{}
-	overtaken := s.Snapshot() != from || s.pool.merges != merges
+	overtaken = s.Snapshot() != from || s.pool.merges != merges
 	if err != nil || overtaken {
 		s.burn(p)
 	}
@@ -142,8 +149,5 @@ func (s *Store) applyDurably(b Batch) (records []Record, committed func(), err e
 		committed = nil
 	}
 	s.mu.Unlock()
-	if overtaken {
-		_ = s.flush() // Health has the error
-	}
-	return p.records, committed, err
+	return p.records, committed, overtaken, err
 }

@@ -86,3 +86,30 @@ func TestConflictIsWrittenWithItsWinner(t *testing.T) {
 		t.Fatalf("the conflicts are %v, want the version of a", got)
 	}
 }
+
+// TestLoserOfWriteIsListedAtOnce kills an agent directly after it has acknowledged a write. Another
+// node's version had won during the write, and the file has that version.
+func TestLoserOfWriteIsListedAtOnce(t *testing.T) {
+	w, a, b := pair(t)
+	k := resource.Key{Kind: "Note", Mesh: "m", Name: "a"}
+	w.cut[[2]int{0, 1}] = true // b gets nothing from a
+	b.clock = time.Second      // so its version wins
+	a.committed = func() error {
+		a.committed, a.writing = nil, true
+		_, err := b.store.Apply(store.Batch{Source: sourceAPI, Durable: true, Ops: []store.Op{{Put: newNote(k, "of b")}}})
+		w.check(err)
+		w.run(10 * time.Millisecond)
+		a.writing = false
+		return nil
+	}
+	_, err := a.store.Apply(store.Batch{Source: sourceAPI, Durable: true, Ops: []store.Op{{Put: newNote(k, "of a")}}})
+	w.check(err)
+	w.kill(a, w.load(a))
+	w.start(a)
+	if v := a.store.Version(k); v == nil || v.Origin != b.display() {
+		t.Fatalf("in force is %v, want the version of b", v)
+	}
+	if got := conflictsOf(a); len(got) != 1 {
+		t.Fatalf("the conflicts are %v, want the version of a", got)
+	}
+}
