@@ -37,6 +37,13 @@ func (n *Node) Unsaved() int {
 // Save writes the operations that wait for the disk.
 func (n *Node) Save() error { return n.disk.durable(nil) }
 
+// Peer returns the state of a member, or zero.
+func (n *Node) Peer(member string) engine.PeerState {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.engine.Peer(member)
+}
+
 // Root returns the sum of all entries.
 func (n *Node) Root() engine.Digest { return *n.root.Load() }
 

@@ -82,8 +82,8 @@ func (s *Store) prepare(b Batch) (*plan, error) {
 }
 
 // applyDurably applies a batch that becomes visible only after it is on disk. Meanwhile s.mu is
-// free, so that changes of files and Envoys are visible at once. overtaken reports whether there were
-// such changes; then the caller must flush.
+// free, so that changes of files and Envoys are visible at once. overtaken reports whether there
+// were such changes; then the caller must flush.
 func (s *Store) applyDurably(b Batch) (records []Record, committed func(), overtaken bool, err error) {
 	s.commits.Lock()
 	defer s.commits.Unlock()

@@ -41,7 +41,7 @@ func runWorld(t testing.TB, dir string, seed uint64) (w *world, err error) {
 	}
 	w.logf("peace")
 	clear(w.cut)
-	w.loss, w.dup, w.noPackets = 0, 0, false
+	w.loss, w.dup, w.noPackets = 0, 0, w.rng.IntN(4) == 0
 	for _, n := range w.nodes {
 		if n.clock = 0; !n.up {
 			w.run(time.Second)

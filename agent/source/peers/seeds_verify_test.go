@@ -33,7 +33,7 @@ func (w *world) verify() error {
 			return err
 		}
 	}
-	if err := w.verifyTruth(); err != nil {
+	if err := errors.Join(w.verifyTruth(), w.verifyReports()); err != nil {
 		return err
 	}
 	if w.rng.IntN(4) == 0 {
@@ -220,6 +220,19 @@ func (w *world) verifyTruth() error {
 		}
 		if !w.truth.dropped && !seen[c] {
 			return fmt.Errorf("an acknowledged write was lost silently: %s on node %d", idOf(c.record), c.node)
+		}
+	}
+	return nil
+}
+
+// verifyReports checks that each node knows which other nodes have different versions.
+func (w *world) verifyReports() error {
+	for _, n := range w.nodes {
+		for _, o := range w.nodes {
+			equal := slices.EqualFunc(n.store.Versions(), o.store.Versions(), same)
+			if p := n.source.node.Peer(o.name); n != o && equal != p.Differs.IsZero() {
+				return fmt.Errorf("the versions of nodes %d and %d are equal: %v; the first reports %+v", n.i, o.i, equal, p)
+			}
 		}
 	}
 	return nil
