@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,5 +56,20 @@ func BenchmarkReceive(b *testing.B) {
 			b.Fatal(err)
 		}
 		e.Step(at(now), Received{(&message{From: "peer-1", Records: []*Record{r}}).encode()})
+	}
+}
+
+// BenchmarkOwn measures a change of one of 5,000 items of this node.
+func BenchmarkOwn(b *testing.B) {
+	e, _ := New(Config{Self: NodeID{1}, Random: rand.IntN}, at(simStart), nil)
+	items := ownItems(5000, strings.Repeat("x", 600))
+	e.Step(at(simStart), Own{Items: items})
+	i := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		i++
+		items = slices.Clone(items)
+		items[i%5000].Body = fmt.Append(nil, i)
+		e.Step(at(simStart), Own{Items: items})
 	}
 }
