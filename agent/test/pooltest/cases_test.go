@@ -71,7 +71,11 @@ func TestRolledBackNode(t *testing.T) {
 			a.begin()
 			for _, name := range []string{"created", "changed"} {
 				last := ""
-				t.Cleanup(func() { t.Logf("the last answer of wait --scope mesh: %s", last) })
+				t.Cleanup(func() {
+					if t.Failed() {
+						t.Logf("the last answer of wait --scope mesh: %s", last)
+					}
+				})
 				b.await("wait --scope mesh ends", func() bool {
 					got, err := b.api.Wait(t.Context(), api.Wait{Type: "MeshTimeout", Mesh: "default", Name: name,
 						Scope: api.ScopeMesh, Timeout: "1s"})
