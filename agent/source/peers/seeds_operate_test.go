@@ -261,7 +261,9 @@ func (w *world) write(n *member) {
 func (w *world) explain(n *member, err error) {
 	var conflict *store.ConflictError
 	var durability *store.DurabilityError
+	var gone *store.NotFoundError // another node has deleted it during a repair of the disk
 	switch {
+	case errors.As(err, &gone):
 	case errors.As(err, &conflict), errors.As(err, &durability) && errors.Is(err, errDisk):
 	case errors.Is(err, engine.ErrClock), errors.Is(err, engine.ErrFull) && w.limited:
 	default:
