@@ -1,0 +1,128 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/gossip/engine"
+)
+
+// pooledSource is a source with its store.
+type pooledSource struct {
+	*Source
+	store *store.Store
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startSource starts a node of the cluster "test".
+func startSource(t *testing.T, id byte, join ...string) *pooledSource {
+	t.Helper()
+	p := &pooledSource{}
+	self, name := engine.NodeID{id}, string(rune(id))
+	decode := func(b []byte) (*resource.Resource, error) {
+		rs, faults := kinds.Registry().Decode("", b)
+		if err := faults.Err(); err != nil || len(rs) != 1 {
+			return nil, fmt.Errorf("%d resources: %w", len(rs), err)
+		}
+		return rs[0], nil
+	}
+	var err error
+	p.store, err = store.Open(store.Options{Encode: resource.Marshal, Decode: decode, Shared: Shared,
+		Origin: engine.Origin{Node: self, Name: name}})
+	must(t, err)
+	p.Source, err = Open(t.Context(), Options{Store: p.store, Decode: decode, Self: self, Fresh: true, Node: name,
+		Cluster: "test", Bind: "127.0.0.1:0", Join: join, Insecure: true, Changed: func() {},
+		Log: slog.New(slog.DiscardHandler), Now: time.Now})
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	wait, err := p.Start(ctx)
+	must(t, err)
+	t.Cleanup(func() { cancel(); must(t, wait()) })
+	return p
+}
+
+// publishAs publishes documents under an owner, as a node with any program could.
+func (p *pooledSource) publishAs(t *testing.T, owner engine.NodeID, name string, items ...engine.OwnItem) {
+	t.Helper()
+	must(t, p.node.SetDirectory(engine.Own{Owner: owner, Name: name, Items: items}))
+}
+
+func meshItem(name, body string) engine.OwnItem {
+	return engine.OwnItem{Key: engine.Key{Kind: "Mesh", Name: name}, Body: []byte(body)}
+}
+
+// holds waits until a store has exactly these meshes, each with its source.
+func (p *pooledSource) holds(t *testing.T, want string) {
+	t.Helper()
+	changed, stop := p.store.Watch()
+	defer stop()
+	late := time.After(20 * time.Second)
+	for {
+		var got []string
+		for _, rec := range p.store.Snapshot().Records() {
+			got = append(got, rec.Key.String()+"@"+rec.Source.String())
+		}
+		if strings.Join(got, " ") == want {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late:
+			t.Fatalf("the store holds %q, want %q", got, want)
+		}
+	}
+}
+
+// TestPublishedItems checks that a node uses only valid items of a directory, that the directory
+// with the lowest ID wins if several have a resource, and that operators' resources take precedence
+// on every node, in whichever order they arrive.
+func TestPublishedItems(t *testing.T) {
+	a := startSource(t, 'a')
+	b := startSource(t, 'b', a.Addr().String())
+	both := []*pooledSource{a, b}
+	one, two := directoryID("test", "one"), directoryID("test", "two")
+	good := meshItem("m", "{type: Mesh, name: m}")
+	a.publishAs(t, one, "one", good, meshItem("other", "{type: Mesh, name: m}"), meshItem("broken", "{"),
+		engine.OwnItem{Key: engine.Key{Kind: "Dataplane", Mesh: "m", Name: "d"}, Body: []byte("{type: Dataplane, mesh: m, " +
+			"name: d, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: s}}]}}")},
+		engine.OwnItem{Key: engine.Key{Kind: kindDirectory, Name: "one"}, Body: []byte("{")})
+	for _, p := range both {
+		p.holds(t, "Mesh/m@published:one")
+	}
+	a.publishAs(t, engine.NodeID{7}, "false", meshItem("x", "{type: Mesh, name: x}"))
+	b.publishAs(t, two, "two", good, meshItem("z", "{type: Mesh, name: z}"))
+	for _, p := range both {
+		p.holds(t, "Mesh/m@published:one Mesh/z@published:two")
+		if c, ok := p.PublishCheck(); !ok || !c.Degraded ||
+			!strings.Contains(c.Reason, "the directories one and two both contain it; that of one is used") {
+			t.Errorf("check: %+v", c)
+		}
+	}
+	b.publishAs(t, one, "one") // another node publishes it, without resources
+	for _, p := range both {
+		p.holds(t, "Mesh/m@published:two Mesh/z@published:two")
+	}
+
+	// As if an operator wrote it before this node learned of the directory.
+	key := resource.Key{Kind: "Mesh", Name: "z"}
+	version, err := engine.Successor(time.Now(), nil, engine.Put{Key: engine.Key(key),
+		Body: []byte("{type: Mesh, name: z}")}, engine.Origin{Node: engine.NodeID{'c'}, Name: "c", Cluster: "test"})
+	must(t, err)
+	_, err = b.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceGossip},
+		Ops: []store.Op{b.store.Merge(version)}})
+	must(t, err)
+	b.holds(t, "Mesh/m@published:two Mesh/z@gossip:c")
+}
