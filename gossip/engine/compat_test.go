@@ -90,13 +90,12 @@ func TestStreamBeforeShards(t *testing.T) {
 	for i := range 4 {
 		e.Step(at(simStart), PeerUp{fmt.Sprint(i, "-1"), NodeID{0, byte(i), 1}, 0})
 	}
-	now := simStart
 	for _, l := range lines {
 		ms, err := strconv.Atoi(l[0])
 		if err != nil {
 			t.Fatal(err)
 		}
-		now = simStart.Add(time.Duration(ms) * time.Millisecond)
+		now := simStart.Add(time.Duration(ms) * time.Millisecond)
 		frame := unpack(t, l[2])
 		if _, err := decodeMessage(frame); err != nil {
 			t.Errorf("at %s ms: %v", l[0], err)
