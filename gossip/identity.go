@@ -188,6 +188,11 @@ func (n *Node) decide(ctx context.Context, p probed) error {
 	if !yield {
 		return nil
 	}
+	if p.target.meta.features&FeatureProbe != 0 { // so it can report this node before this node has another ID
+		limited, cancel := context.WithTimeout(ctx, probeTime)
+		n.askAlive(limited, p.target)
+		cancel()
+	}
 	return n.takeNewID(ctx, fmt.Sprintf("a process at %s uses the ID %s and started first", p.target.addr,
 		p.target.meta.node))
 }
