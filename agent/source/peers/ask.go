@@ -39,7 +39,8 @@ type conflictsAnswer struct {
 }
 
 const (
-	askTime      = 2 * time.Second // limit of one question
+	askTime      = 2 * time.Second  // limit of one question
+	asksTime     = 15 * time.Second // limit of a question to many members
 	asksAtOnce   = 32
 	maxConflicts = 1000 // in one answer, which must be smaller than [gossip.MaxQuestion]
 )
@@ -86,6 +87,8 @@ type reply[T any] struct {
 
 // askAll asks live members at the same time. The result has their order.
 func askAll[T any](ctx context.Context, s *Source, ask string, members []gossip.Member) []reply[T] {
+	ctx, cancel := context.WithTimeout(ctx, asksTime)
+	defer cancel()
 	text, _ := json.Marshal(question{ask}) // never fails
 	out := make([]reply[T], len(members))
 	slots := make(chan struct{}, asksAtOnce)

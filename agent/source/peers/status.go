@@ -42,11 +42,14 @@ func (s *Source) members(equal map[engine.NodeID]bool) []api.Member {
 const (
 	compareTries = 3
 	comparePause = 50 * time.Millisecond // for changes on their way
+	compareTime  = 3 * time.Second
 )
 
 // Compared is Members with the current state of the live members: it asks those whose last probe
 // response differs from the state of this node. It may take seconds.
 func (s *Source) Compared(ctx context.Context) []api.Member {
+	ctx, cancel := context.WithTimeout(ctx, compareTime)
+	defer cancel()
 	equal := map[engine.NodeID]bool{}
 	differing := slices.DeleteFunc(s.others(), func(m gossip.Member) bool { return m.Agrees })
 	for try := 0; len(differing) > 0 && try < compareTries; try++ {

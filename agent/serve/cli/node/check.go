@@ -161,11 +161,13 @@ func checkReadiness(t *selfTest, s *api.Status) {
 	hints := map[string]string{
 		"state": "free space below paths.state, or make it writable for the agent's user; " +
 			"nearside config show prints the path",
-		"space":  "free space on that file system",
-		"config": "the agent is starting; its log shows the reason for the wait",
-		"access": "docs/security.md explains each default; leave the key unchanged if that is intended",
-		"tokens": "nearside token keys lists the keys; see docs/tokens.md",
-		"envoy":  "set ENVOY_BIN of the agent to the path of an Envoy, or unset it",
+		"space":      "free space on that file system",
+		"config":     "the agent is starting; its log shows the reason for the wait",
+		"access":     "docs/security.md explains each default; leave the key unchanged if that is intended",
+		"tokens":     "nearside token keys lists the keys; see docs/tokens.md",
+		"pool-state": "see \"nodes that differ\" in docs/symptoms.md",
+		"pool-files": "distribute equal files; nearside members -o json lists the differences",
+		"envoy":      "set ENVOY_BIN of the agent to the path of an Envoy, or unset it",
 	}
 	for _, c := range s.Checks {
 		hint := hints[c.Name]
