@@ -136,6 +136,23 @@ func TestCommitThatFailsLate(t *testing.T) {
 	want(t, "history", revisions(s, "b"), "")
 }
 
+// TestRefusedVersionIsRemoved fails the commit of a new resource that reaches the disk.
+func TestRefusedVersionIsRemoved(t *testing.T) {
+	path := tempPath(t)
+	s := open(t, path)
+	s.SetLateFault(errors.New("fsync: input/output error"))
+	_, err := put(s, api, "new", "1")
+	refused(t, err)
+	s.SetLateFault(nil)
+	mustPut(t, s, api, "a", "1")
+	before := contents(s)
+	s = reopen(t, s, path)
+	want(t, "contents", contents(s), before)
+	if v := s.Version(key("new")); v != nil {
+		t.Fatalf("the refused version is %s", v.ID())
+	}
+}
+
 func TestPanicOfTheDisk(t *testing.T) {
 	path := tempPath(t)
 	s := open(t, path)

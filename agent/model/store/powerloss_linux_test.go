@@ -86,12 +86,7 @@ func (w *workload) step() {
 	have := w.points[len(w.points)-1].content
 	switch k := w.r.IntN(16); {
 	case k < 8:
-		ops := w.writes(have)
-		if len(ops) == 0 {
-			return
-		}
-		_, err := w.store.Apply(store.Batch{Source: api, Durable: true, Ops: ops})
-		w.note(have.after(ops), true, err)
+		w.write()
 	case k < 11:
 		name := []string{"r1", "r2"}[w.r.IntN(2)]
 		if w.r.IntN(2) == 0 {
@@ -137,6 +132,17 @@ func (w *workload) step() {
 		w.disk.SetFault(nil)
 		w.open(err == nil)
 	}
+}
+
+// write applies a random batch of the API.
+func (w *workload) write() {
+	have := w.points[len(w.points)-1].content
+	ops := w.writes(have)
+	if len(ops) == 0 {
+		return
+	}
+	_, err := w.store.Apply(store.Batch{Source: api, Durable: true, Ops: ops})
+	w.note(have.after(ops), true, err)
 }
 
 // change returns a random change of a version.
@@ -197,7 +203,7 @@ func (w *workload) open(closed bool) {
 	if last := w.points[len(w.points)-1]; closed && !now.equal(last.content) {
 		w.t.Fatalf("after a restart the store has %s, want %s", now, last)
 	}
-	w.note(now, true, nil)
+	w.note(now, closed, nil) // after a failed sync, only the kernel may have it
 	w.pool.attach(s)
 	w.pool.sync()
 	after := contentOf(s)
@@ -229,6 +235,46 @@ func TestPowerLossAfterFaults(t *testing.T) {
 	for seed := range uint64(2 * *losses) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { losePower(t, seed, true) })
 	}
+}
+
+// TestPowerLossAfterFailedSync loses power after a store whose last sync has failed was closed and
+// opened.
+func TestPowerLossAfterFailedSync(t *testing.T) {
+	t.Parallel()
+	dir := disktest.TempDir(t)
+	w := &workload{t: t, r: rand.New(rand.NewPCG(1, 1)), disk: disktest.New(t, dir), faults: true,
+		path: filepath.Join(dir, "state.db"), files: map[string]bool{}, pool: newExchange(t),
+		points: []point{{content: content{state: map[string]string{}}, durable: true}}}
+	writes := func(count int) {
+		for range count {
+			w.n++
+			w.pool.clock = w.pool.clock.Add(time.Second)
+			w.sent = w.pool.sent
+			w.write()
+		}
+	}
+	w.disk.Run(func() {
+		w.open(true)
+		writes(8)
+		syncs := 0
+		w.disk.SetFault(func(o disktest.Operation) error {
+			if o.Kind == disktest.Sync {
+				syncs++
+			}
+			if syncs >= 2 { // the data are synced, the meta page is not
+				return unix.EIO
+			}
+			return nil
+		})
+		writes(1)
+		if w.store.Close() == nil {
+			t.Fatal("the store was closed without a sync")
+		}
+		w.disk.SetFault(nil)
+		w.open(false)
+		writes(4)
+	})
+	w.lose()
 }
 
 func losePower(t *testing.T, seed uint64, faults bool) {

@@ -22,6 +22,7 @@ type Disk struct {
 	mu         sync.Mutex
 	fault      func(Operation) error // mu
 	operations []Operation           // mu
+	failure    error                 // mu; of the disk
 	initial    map[string][]byte
 }
 
@@ -71,11 +72,40 @@ func (d *Disk) SetFault(fault func(Operation) error) {
 	d.fault = fault
 }
 
+// fail records an error of the disk, which Replay reports. It writes nothing, because a write could
+// wait for its caller.
+func (d *Disk) fail(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failure = errors.Join(d.failure, fmt.Errorf(format, args...))
+}
+
 // Replay returns a replay of the recorded operations.
 func (d *Disk) Replay() *Replay {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.failure != nil {
+		d.t.Fatal(d.failure)
+	}
 	return newReplay(d.initial, d.operations[:len(d.operations):len(d.operations)])
+}
+
+// RecordAll records the operations of all threads of this process until it ends. A process can call
+// it once. It changes the process permanently, so only a process started for one test can use it.
+func RecordAll(t testing.TB, disks ...*Disk) {
+	t.Helper()
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		listener, err := listen(unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH)
+		started <- err
+		for err == nil {
+			err = serve(listener, disks)
+		}
+	}()
+	if err := <-started; err != nil {
+		t.Skipf("this test needs seccomp user notifications: %v", err)
+	}
 }
 
 // Run runs fn on a separate thread and records its operations, not those of other goroutines. fn
@@ -89,7 +119,7 @@ func (d *Disk) Run(fn func()) {
 		complete := false
 		defer func() { done <- complete }()
 		runtime.LockOSThread() // without an unlock, the thread ends with the goroutine
-		fd, err := listen()
+		fd, err := listen(0)
 		listener = fd
 		started <- err
 		if err == nil {
@@ -115,7 +145,7 @@ func (d *Disk) Run(fn func()) {
 		if _, err := unix.Poll(poll, 1); err != nil || poll[0].Revents&unix.POLLIN == 0 {
 			continue
 		}
-		if err := d.serve(listener); err != nil {
+		if err := serve(listener, []*Disk{d}); err != nil {
 			d.t.Fatal(err)
 		}
 	}
@@ -140,7 +170,7 @@ type response struct {
 }
 
 // serve receives one operation, records it, and lets the kernel continue it.
-func (d *Disk) serve(listener int) error {
+func serve(listener int, disks []*Disk) error {
 	var n notification
 	switch err := ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINTR):
@@ -149,10 +179,13 @@ func (d *Disk) serve(listener int) error {
 		return fmt.Errorf("receive an operation: %w", err)
 	}
 	r := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
-	if o, ok := d.operation(&n); ok {
-		errno := d.record(&o)
-		if o.Failed || o.Kind == Sync || o.Kind == SyncDir {
-			r.flags, r.errno = 0, -int32(errno)
+	for _, d := range disks {
+		if o, ok := d.operation(&n); ok {
+			errno := d.record(&o)
+			if o.Failed || o.Kind == Sync || o.Kind == SyncDir {
+				r.flags, r.errno = 0, -int32(errno)
+			}
+			break
 		}
 	}
 	err := ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r))
@@ -185,9 +218,9 @@ func ioctl(fd int, request uint, argument unsafe.Pointer) error {
 	return nil
 }
 
-// listen installs a filter for the calling thread, which reports changes of files to the returned
-// file descriptor.
-func listen() (int, error) {
+// listen installs a filter for the calling thread, or with flags for all threads. The filter
+// reports changes of files to the returned file descriptor.
+func listen(flags uintptr) (int, error) {
 	program, err := filter()
 	if err != nil {
 		return 0, err
@@ -197,10 +230,10 @@ func listen() (int, error) {
 	}
 	p := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	var errno unix.Errno
-	for _, flags := range []uintptr{unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 0} { // since Linux 5.19
+	for _, wait := range []uintptr{unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 0} { // since Linux 5.19
 		var fd uintptr
 		fd, _, errno = unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
-			unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|flags, uintptr(unsafe.Pointer(&p)))
+			unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|flags|wait, uintptr(unsafe.Pointer(&p)))
 		if errno == 0 {
 			return int(fd), nil
 		}
@@ -208,42 +241,45 @@ func listen() (int, error) {
 	return 0, fmt.Errorf("install a filter: %w", errno)
 }
 
-// reported lists the system calls that the filter reports.
+// reported lists system calls that the filter always reports.
 var reported = []uint32{
 	unix.SYS_PWRITE64, unix.SYS_FTRUNCATE, unix.SYS_TRUNCATE, unix.SYS_FSYNC, unix.SYS_FDATASYNC,
-	unix.SYS_OPENAT, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT, unix.SYS_UNLINKAT, unix.SYS_WRITE,
+	unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT, unix.SYS_UNLINKAT,
 }
 
-// filter returns a program that reports the system calls in reported. It allows others, and writes
-// to event descriptors: the runtime writes to them while it cannot wait.
+// filter returns a program that reports changes of files. It allows writes to event descriptors:
+// the runtime writes to them while it cannot wait.
 func filter() ([]unix.SockFilter, error) {
+	const load = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+	const args = uint32(unsafe.Offsetof(notification{}.args) - unsafe.Offsetof(notification{}.nr)) // little endian
 	statement := func(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
+	result := func(k uint32) unix.SockFilter { return statement(unix.BPF_RET|unix.BPF_K, k) }
 	jump := func(k uint32, yes, no uint8) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: k, Jt: yes, Jf: no}
 	}
-	const load = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
-	const argument = uint32(unsafe.Offsetof(notification{}.args) - unsafe.Offsetof(notification{}.nr)) // little endian
 	out := []unix.SockFilter{statement(load, 0)}
 	for _, nr := range []uint32{unix.SYS_COPY_FILE_RANGE, unix.SYS_SENDFILE} { // programs write instead
-		out = append(out, jump(nr, 0, 1), statement(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ERRNO|uint32(unix.ENOSYS)))
+		out = append(out, jump(nr, 0, 1), result(unix.SECCOMP_RET_ERRNO|uint32(unix.ENOSYS)))
 	}
 	for _, nr := range reported {
-		if nr == unix.SYS_WRITE {
-			continue
-		}
-		out = append(out, jump(nr, 0, 1), statement(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_USER_NOTIF))
+		out = append(out, jump(nr, 0, 1), result(unix.SECCOMP_RET_USER_NOTIF))
 	}
-	out = append(out, jump(unix.SYS_WRITE, 1, 0), statement(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ALLOW),
-		statement(load, argument))
+	out = append(out, jump(unix.SYS_OPENAT, 0, 4), statement(load, args+2*8),
+		unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: unix.O_CREAT | unix.O_TRUNC, Jt: 0, Jf: 1},
+		result(unix.SECCOMP_RET_USER_NOTIF), result(unix.SECCOMP_RET_ALLOW),
+		jump(unix.SYS_WRITE, 1, 0), result(unix.SECCOMP_RET_ALLOW), statement(load, args))
 	events, err := eventDescriptors()
 	for _, fd := range events {
-		out = append(out, jump(fd, 0, 1), statement(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ALLOW))
+		out = append(out, jump(fd, 0, 1), result(unix.SECCOMP_RET_ALLOW))
 	}
-	return append(out, statement(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_USER_NOTIF)), err
+	return append(out, result(unix.SECCOMP_RET_USER_NOTIF)), err
 }
 
-// eventDescriptors returns the file descriptors that are neither files nor directories.
+// eventDescriptors returns the file descriptors of the runtime's events.
 func eventDescriptors() (out []uint32, err error) {
+	if r, w, err := os.Pipe(); err == nil { // the runtime creates its events with the first pipe
+		_ = errors.Join(r.Close(), w.Close())
+	}
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return nil, err

@@ -51,7 +51,7 @@ func (d *Disk) operation(n *notification) (o Operation, ok bool) {
 		o.Path, from = d.ofName(n, a[0], a[1])
 		o.To, to = d.ofName(n, a[2], a[3])
 		if ok = from && to; from != to {
-			d.t.Errorf("%s %q to %q crosses the directory", o.Kind, o.Path, o.To)
+			d.fail("%s %q to %q crosses the directory", o.Kind, o.Path, o.To)
 		}
 	case unix.SYS_UNLINKAT:
 		o.Kind = Remove
@@ -110,7 +110,7 @@ func (d *Disk) inside(path string) (string, bool) {
 func (d *Disk) position(n *notification, fd uint64) (offset int64) {
 	info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", n.pid, int32(fd)))
 	if _, scanErr := fmt.Sscanf(string(info), "pos:\t%d", &offset); err != nil || scanErr != nil {
-		d.t.Errorf("position of a file: %v, %v", err, scanErr)
+		d.fail("position of a file: %v, %v", err, scanErr)
 	}
 	return offset
 }
@@ -119,11 +119,11 @@ func (d *Disk) position(n *notification, fd uint64) (offset int64) {
 func (d *Disk) read(n *notification, b []byte, address uint64) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/mem", n.pid))
 	if err != nil {
-		d.t.Errorf("memory of a thread: %v", err)
+		d.fail("memory of a thread: %v", err)
 		return
 	}
 	defer f.Close()
 	if got, err := f.ReadAt(b, int64(address)); err != nil && err != io.EOF && got == 0 {
-		d.t.Errorf("memory of a thread: %v", err)
+		d.fail("memory of a thread: %v", err)
 	}
 }

@@ -25,7 +25,15 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// childRun is set in the process of TestPowerLossOfNode that records its operations until its end.
+const childRun = "NEARSIDE_LOSSTEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childRun) != "" {
+		os.Exit(m.Run())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 var registry = kinds.Registry()
 

@@ -7,10 +7,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/source/peers"
@@ -46,9 +48,47 @@ func migrate(t *testing.T, dir string) (have, all string) {
 	if h := s.Health(); !h.Persistent || h.Err != nil || h.SetAside != "" || len(h.Quarantined) > 0 {
 		t.Fatalf("health %+v", h)
 	}
-	have, all = live(s), versions(s)
+	var state []string
+	for _, op := range s.TakePoolState() {
+		state = append(state, fmt.Sprintf("%s %q %x", op.Bucket, op.Key, op.Value))
+	}
+	slices.Sort(state)
+	have, all = live(s), versions(s)+strings.Join(state, "\n")
 	do(t, s.Close())
 	return have, all
+}
+
+// TestFullDiskDuringMigration checks that a migration that the disk refuses leaves the files of the
+// first release, and that the next start completes it.
+func TestFullDiskDuringMigration(t *testing.T) {
+	t.Parallel()
+	dir := disktest.TempDir(t)
+	for _, name := range []string{"gossip.db", "nearside.db", "node-id"} {
+		placeFile(t, dir, name, release1(t, "a-newer/"+name))
+	}
+	d := disktest.New(t, dir)
+	d.SetFault(func(o disktest.Operation) error {
+		if o.Kind == disktest.Write {
+			return unix.ENOSPC
+		}
+		return nil
+	})
+	d.Run(func() {
+		s, err := store.Open(options(dir, engine.Origin{Node: engine.NodeID{1}, Name: "a"}, slog.New(slog.DiscardHandler)))
+		do(t, err, peers.RetireImported(dir, s))
+		if h := s.Health(); h.Persistent || h.Err == nil {
+			t.Errorf("health %+v", h)
+		}
+		if s.Close() == nil {
+			t.Error("the store was closed without an error")
+		}
+	})
+	if _, err := os.Stat(filepath.Join(dir, "gossip.db")); err != nil {
+		t.Fatal(err)
+	}
+	if have, _ := migrate(t, dir); have != "web default fromb=1s late=1s slow=2s" {
+		t.Fatalf("after the second start: %s", have)
+	}
 }
 
 // TestPowerLossDuringMigration loses power at each operation of the migration. Afterwards the next
