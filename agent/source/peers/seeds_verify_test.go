@@ -41,6 +41,11 @@ func (w *world) verify() error {
 			return err
 		}
 	}
+	if w.rng.IntN(4) == 0 {
+		if err := w.verifyDeath(); err != nil {
+			return err
+		}
+	}
 	for _, n := range w.nodes {
 		if err := w.verifyRestart(n); err != nil {
 			return err
@@ -269,6 +274,33 @@ func (w *world) verifyExpiry() error {
 		}
 		if err := errors.Join(w.verifyVersions(n), w.verifyVisible(n)); err != nil {
 			return fmt.Errorf("after the horizon: %w", err)
+		}
+	}
+	return nil
+}
+
+// verifyDeath kills a node, and starts it again when others have noticed that.
+func (w *world) verifyDeath() error {
+	dead := w.nodes[w.rng.IntN(len(w.nodes))]
+	w.kill(dead, w.load(dead))
+	w.run(45 * time.Second)
+	for _, n := range w.nodes {
+		if n == dead {
+			continue
+		}
+		for _, rec := range n.store.Snapshot().Records() {
+			mark, own := rec.Labels[resource.LabelLiveness], dead.dataplanes[rec.Key] != ""
+			claimed := slices.ContainsFunc(w.nodes, func(o *member) bool { return o != dead && o.dataplanes[rec.Key] != "" })
+			if !claimed && own != (mark == resource.LivenessDead) || !own && mark != "" {
+				return fmt.Errorf("node %d is dead, and on node %d, %s is marked %q", dead.i, n.i, rec.Key, mark)
+			}
+		}
+	}
+	w.start(dead)
+	w.run(30 * time.Second)
+	for _, n := range w.nodes {
+		if err := errors.Join(w.verifyVersions(n), w.verifyVisible(n)); err != nil {
+			return fmt.Errorf("after the return of node %d: %w", dead.i, err)
 		}
 	}
 	return nil
