@@ -137,7 +137,8 @@ func (e *Engine) endCheck(p *peer) {
 	e.send(p.name, message{Root: &root, Last: true, Stream: true})
 }
 
-// noteDiffs stores the differences between the heads of a leaf here and at a peer.
+// noteDiffs stores the differences between the heads of a leaf here and at a peer. Other
+// comparisons than checks show each node only a part of them.
 func (e *Engine) noteDiffs(p *peer, l Leaves) (differs bool) {
 	c := &p.checks
 	c.walk(e.now)

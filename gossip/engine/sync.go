@@ -67,7 +67,7 @@ func (e *Engine) compare(m *message) {
 		out.Root = &root
 	}
 	heads := 0
-	if len(m.Sums) > 0 {
+	if m.Root != nil && len(m.Sums) > 0 {
 		e.peers[m.From].checks.walk(e.now)
 	}
 	for _, s := range m.Sums {
@@ -92,7 +92,7 @@ func (e *Engine) compare(m *message) {
 	given, have := 0, []Head(nil)
 	var differing []Leaves
 	for _, l := range m.Leaves {
-		if e.noteDiffs(e.peers[m.From], l) {
+		if m.Root != nil && e.noteDiffs(e.peers[m.From], l) {
 			differing = append(differing, l)
 		}
 		if m.Echo {
