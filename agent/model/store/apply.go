@@ -145,6 +145,9 @@ func (s *Store) applyDurably(b Batch) (records []Record, committed func(), overt
 	}
 	if err == nil {
 		s.swap(p)
+		if !overtaken {
+			s.pool.stored(w.versions) // the transaction has them; another one would delay the next write
+		}
 	} else {
 		committed = nil
 	}

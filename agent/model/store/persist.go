@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // reserved is the number of revisions beyond those on disk that the mark allows.
@@ -239,10 +238,7 @@ func (s *Store) commit(w writeSet) error {
 	s.pool.queue.drop(w.queued)
 	// Changes that arrived during the write remain.
 	maps.DeleteFunc(s.unwritten, func(k, v string) bool { value, ok := w.addresses[k]; return ok && value == v })
-	maps.DeleteFunc(s.pool.unwritten, func(k resource.Key, v *engine.Record) bool {
-		stored, ok := w.versions[k]
-		return ok && stored == v
-	})
+	s.pool.stored(w.versions)
 	for k, p := range s.backlog {
 		p.entries = slices.DeleteFunc(p.entries, func(e entry) bool { return e.Revision.Revision <= w.through })
 		if p.burned = nil; p.newest <= w.through {

@@ -46,6 +46,14 @@ func (p *pool) open() {
 	p.waiting = map[resource.Key]string{}
 }
 
+// stored forgets the versions that a transaction has written. Later ones remain.
+func (p *pool) stored(versions map[resource.Key]*engine.Record) {
+	maps.DeleteFunc(p.unwritten, func(k resource.Key, v *engine.Record) bool {
+		version, ok := versions[k]
+		return ok && version == v
+	})
+}
+
 // merge adopts the versions of a plan.
 func (p *pool) merge(next map[resource.Key]poolChange) {
 	if len(next) > 0 {

@@ -116,3 +116,32 @@ func TestCommittedMayWrite(t *testing.T) {
 	s = reopen(t, s, path)
 	want(t, "state", len(s.TakePoolState()), 1)
 }
+
+// TestOneTransaction checks that a write of an operator needs one transaction, with which its
+// version is on disk.
+func TestOneTransaction(t *testing.T) {
+	path, transactions := tempPath(t), 0
+	o := options(path)
+	o.Sync = func() error { transactions++; return nil }
+	s := openWith(t, o)
+	for i, write := range []func() (store.Record, error){
+		func() (store.Record, error) { return put(s, api, "a", "1") },
+		func() (store.Record, error) { return put(s, api, "a", "2") },
+		func() (store.Record, error) { return put(s, api, "b", "1") },
+		func() (store.Record, error) { return del(s, api, "b") },
+	} {
+		_ = s.Flush()
+		before := transactions
+		if _, err := write(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if n := transactions - before; n != 1 {
+			t.Errorf("write %d took %d transactions", i, n)
+		}
+	}
+	had := versions(s)
+	want(t, "versions", versions(reopen(t, s, path)), had)
+}
