@@ -2,14 +2,9 @@ package gossip
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"syscall"
 	"time"
-
-	"github.com/hashicorp/memberlist"
 
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
@@ -212,67 +207,6 @@ func (n *Node) decideMember(p probed, out *changes) {
 	}
 }
 
-// startProbes starts goroutines that send probes. Their results are events of the loop.
-func (n *Node) startProbes(ctx context.Context, list []probe) {
-	for _, p := range list {
-		n.wg.Go(func() {
-			select {
-			case n.probeSlots <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
-			alive := n.probe(ctx, p.target)
-			<-n.probeSlots
-			select {
-			case n.probed <- probed{p, alive}:
-			case <-ctx.Done():
-			}
-		})
-	}
-}
-
-// probe reports whether a member responds over UDP or over a stream.
-func (n *Node) probe(ctx context.Context, m memberEvent) bool {
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
-	defer cancel()
-	n.mu.Lock()
-	list, socket, stopped := n.list, n.carrier, n.closing
-	n.mu.Unlock()
-	if stopped {
-		return false
-	}
-	answers := make(chan bool, 2)
-	n.wg.Go(func() {
-		_, err := list.Ping(m.name, net.UDPAddrFromAddrPort(m.addr))
-		answers <- err == nil
-	})
-	n.wg.Go(func() {
-		c, err := socket.DialAddressTimeout(memberlist.Address{Addr: m.addr.String()}, probeTime)
-		if err == nil {
-			_ = c.Close()
-		}
-		if errors.Is(err, syscall.ECONNREFUSED) { // no process listens there, so UDP has no reader either
-			select {
-			case <-time.After(refusedTime):
-			case <-ctx.Done():
-			}
-			cancel()
-		}
-		answers <- err == nil && m.meta.features&FeatureProbe != 0 && n.askAlive(ctx, m)
-	})
-	for range 2 {
-		select {
-		case alive := <-answers:
-			if alive {
-				return true
-			}
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return false
-}
-
 // takeNewID gives this node a new ID and joins the pool again, as another node. The loop calls it.
 func (n *Node) takeNewID(ctx context.Context, reason string) error {
 	id, err := n.opt.NewID()
@@ -354,6 +288,21 @@ func (n *Node) rename() {
 // report sets the text of [Stats.Cloned] for clonedFor. The caller holds mu.
 func (n *Node) report(text string) {
 	n.duplicate = duplicate{text: text, until: time.Now().Add(clonedFor)}
+}
+
+// confirmID makes the engine publish again if it has stopped because of another process with this
+// ID, and no such process responds. The caller holds mu.
+func (n *Node) confirmID(out *changes) {
+	if !n.engine.Cloned() || time.Since(n.confirmed) < rivalEvery {
+		return
+	}
+	for _, r := range n.rivals {
+		if !r.since.IsZero() || !r.known {
+			return
+		}
+	}
+	n.confirmed = time.Now()
+	out.events = append(out.events, engine.Identity{Node: n.engine.Self()})
 }
 
 // dropStale counts members as dead that were alive under the former ID of this node and have not

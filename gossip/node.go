@@ -42,6 +42,7 @@ type Node struct {
 
 	rivals    map[netip.AddrPort]*rival // under mu
 	duplicate duplicate                 // under mu
+	confirmed time.Time                 // under mu; when the engine last got this node's ID again
 	stale     []string                  // under mu; members known under the former ID of this node
 	staleAt   time.Time                 // under mu; when those not found again count as dead
 
@@ -253,6 +254,7 @@ func (n *Node) check() {
 	out := n.takeMembers()
 	n.probeRivals(&out)
 	n.dropStale(&out)
+	n.confirmID(&out)
 	n.mu.Unlock()
 	n.execute(out)
 	var swept changes

@@ -31,6 +31,9 @@ func ParseMemberName(name string) (id NodeID, epoch uint64, err error) {
 	return id, epoch, err
 }
 
+// Cloned reports whether this node publishes nothing, because another process seems to use its ID.
+func (e *Engine) Cloned() bool { return e.own.cloned }
+
 // Self returns the ID of this node.
 func (e *Engine) Self() NodeID { return e.cfg.Self }
 

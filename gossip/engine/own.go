@@ -306,8 +306,7 @@ func (e *Engine) receivedOwn(m *Manifest) bool {
 		return true
 	}
 	e.own.cloned = true
-	e.note("cloned", "another node uses the identity of this node; remove the identity of one of them, "+
-		"so it gets a new one, and restart it")
+	e.note("cloned", "another process uses the ID of this node; this node publishes nothing until that one has another ID")
 	return false
 }
 
