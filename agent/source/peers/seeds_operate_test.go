@@ -115,7 +115,16 @@ func (w *world) operate() {
 			w.restore(n, n.images[w.rng.IntN(len(n.images))])
 		}
 	case k < 88:
-		w.restore(n, image{})
+		if w.rng.IntN(4) > 0 {
+			w.restore(n, image{})
+			return
+		}
+		w.logf("restore all")
+		for _, n := range w.nodes {
+			if len(n.images) > 0 {
+				w.restore(n, n.images[len(n.images)-1])
+			}
+		}
 	case k < 92:
 		n.clock = []time.Duration{0, 0, time.Hour, -time.Hour}[w.rng.IntN(4)]
 		w.logf("clock of %d: %v", n.i, n.clock)
