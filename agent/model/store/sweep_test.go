@@ -19,7 +19,9 @@ var sweepBits = flag.Int("bits", 2, "bits to flip in each page of the sweep")
 func lived(t testing.TB) (path string, truth map[string]string) {
 	t.Helper()
 	path, truth = tempPath(t), map[string]string{}
-	s := open(t, path)
+	o := options(path)
+	o.Now = clock() // so that each run creates the same file
+	s := openWith(t, o)
 	r := rand.New(rand.NewPCG(5, 6))
 	for round := range 60 {
 		var ops []store.Op
@@ -150,7 +152,7 @@ func TestFlippedBits(t *testing.T) {
 	}
 	t.Logf("%d flips in %d pages: the file was set aside %d times, %d times resources were damaged, %d in all",
 		flips, len(good)/step, aside, named, lost)
-	if aside == 0 || named == 0 {
+	if aside == 0 || named == 0 && !testing.Short() { // a short run may miss all resources
 		t.Error("the flips have hit nothing")
 	}
 }
