@@ -43,6 +43,9 @@ func remove(t testing.TB, n *node, name string) {
 	do(t, err)
 }
 
+// anyContent lets agree accept every content.
+const anyContent = "*"
+
 // agree waits until all nodes have the same versions, and these resources are in force.
 func agree(t testing.TB, content string, nodes ...*node) {
 	t.Helper()
@@ -52,7 +55,9 @@ func agree(t testing.TB, content string, nodes ...*node) {
 	for {
 		equal := true
 		for _, n := range nodes {
-			equal = equal && versions(n.store) == versions(nodes[0].store) && shared(n.store) == content
+			have := shared(n.store)
+			equal = equal && versions(n.store) == versions(nodes[0].store) &&
+				(have == content || content == anyContent && have == shared(nodes[0].store))
 		}
 		if equal {
 			return
