@@ -149,6 +149,13 @@ func (s *Store) Differing(list []*engine.Record) (out []resource.Key) {
 	return out
 }
 
+// PoolMerges returns a number that grows with each change of versions.
+func (s *Store) PoolMerges() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pool.merges
+}
+
 // Waiting returns the reasons why versions of the pool are not in force on this node.
 func (s *Store) Waiting() map[resource.Key]string {
 	s.mu.Lock()

@@ -19,18 +19,33 @@ const auditEvery = 20 * time.Second
 // and reports it until the store has it.
 type audit struct {
 	at      time.Time
+	clean   auditState            // the last state without a difference
 	differs map[resource.Key]bool // at the last audit; guarded by the mu of the source
 	lasting []resource.Key        // at the last two audits; guarded by the mu of the source
 }
 
-// runAudit runs an audit if one is due.
+// auditState identifies the contents that an audit compares.
+type auditState struct {
+	root   engine.Digest
+	merges int
+}
+
+// runAudit runs an audit if one is due and something has changed since the last one.
 func (s *Source) runAudit(now time.Time) {
 	if since := now.Sub(s.audit.at); since >= 0 && since < auditEvery {
 		return
 	}
 	s.audit.at = now
+	state := auditState{s.node.Root(), s.o.Store.PoolMerges()}
+	if state == s.audit.clean {
+		return
+	}
 	differing := s.o.Store.Differing(s.node.Versions())
 	slices.SortFunc(differing, resource.Key.Compare)
+	s.audit.clean = auditState{}
+	if len(differing) == 0 {
+		s.audit.clean = state
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.audit.differs
