@@ -14,6 +14,7 @@ import (
 // machine is dead and the Envoys of the others send requests. No request may fail: an agent that
 // starts must not serve the dataplane of the dead machine as healthy.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	p := startPool(t, 6)
 	rest, dead := p.all[:5], p.all[5]
 	for _, m := range p.all {

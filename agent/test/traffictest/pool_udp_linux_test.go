@@ -8,6 +8,7 @@ import (
 // TestPoolWithoutUDP checks that changes reach the Envoys of all machines while a firewall drops
 // UDP between them.
 func TestPoolWithoutUDP(t *testing.T) {
+	t.Parallel()
 	p := startPool(t, 3)
 	for _, m := range p.all {
 		m.ns.run(t, "table inet firewall { chain input { type filter hook input priority 0; meta l4proto udp drop; }\n}\n",
