@@ -177,6 +177,8 @@ func TestPoolAndFiles(t *testing.T) {
 	}
 	agenttest.Do(t, os.Remove(file))
 	has(t, b, poolTimeout, "gossip:a")
+	agenttest.Write(t, file, timeoutText("slow", "2s")) // also if the pool's resource was there first
+	has(t, b, poolTimeout, "file:"+file)
 }
 
 // TestPoolImportsExisting checks that resources stored before the pool existed are replicated to

@@ -120,7 +120,7 @@ func (s *Store) plan(b Batch) (*plan, error) {
 		old := current.get(key)
 		src, author := cmp.Or(op.Source, b.Source), cmp.Or(op.Author, b.Author)
 		put, direct := op.Put, op.Version == nil && !op.Drop
-		if op.sealed && old != nil && !old.Source.yieldsTo(src) {
+		if op.sealed && old != nil && !old.Source.YieldsTo(src) {
 			conflicts = append(conflicts, Conflict{Key: key, Owner: old.Source, Wanted: src})
 			continue
 		}
@@ -131,7 +131,7 @@ func (s *Store) plan(b Batch) (*plan, error) {
 				continue
 			}
 		} else {
-			if old != nil && !old.Source.yieldsTo(src) {
+			if old != nil && !old.Source.YieldsTo(src) {
 				conflicts = append(conflicts, Conflict{Key: key, Owner: old.Source, Wanted: src})
 				continue
 			}

@@ -33,13 +33,13 @@ func (s Source) String() string {
 	return s.Kind + ":" + s.Detail
 }
 
-// yieldsTo reports whether another source may change the resources of s. One reader decides between
+// YieldsTo reports whether another source may change the resources of s. One reader decides between
 // all files, so a resource can move from one file to another without a deletion in between.
 //
 // Operators may change their resources on any node. Resources of this node take precedence over
 // those that other nodes claim, and files over resources that operators wrote elsewhere. Files take
 // precedence over published directories, but those of a directory yield to its published version.
-func (s Source) yieldsTo(o Source) bool {
+func (s Source) YieldsTo(o Source) bool {
 	switch s.Kind {
 	case SourceFile:
 		return o.Kind == SourceFile || o.Kind == SourcePublished

@@ -63,7 +63,7 @@ func (s *Source) plan() []store.Op {
 				continue
 			}
 			rec, ok := snap.Get(r.Key)
-			if ok && rec.Source.Kind != store.SourceFile && rec.Source.Kind != store.SourcePublished {
+			if ok && !rec.Source.YieldsTo(src) {
 				s.conflict(f, before, r.Key, rec.Source)
 				continue
 			}
