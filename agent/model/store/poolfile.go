@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -164,12 +163,9 @@ func decodeVersion(k resource.Key, v rawValue) (h header, r *engine.Record, err 
 	if err != nil {
 		return h, nil, err
 	}
-	head, body, err := splitHeader(rest)
+	h, body, err := splitHeader(rest)
 	if err != nil {
 		return h, nil, err
-	}
-	if err := json.Unmarshal(head, &h); err != nil {
-		return h, nil, fmt.Errorf("header: %w", err)
 	}
 	if r, err = engine.DecodeRecord(body); err != nil {
 		return h, nil, err

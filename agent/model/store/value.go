@@ -69,12 +69,8 @@ func unwrap(key, value []byte) (h header, body []byte, err error) {
 	if err != nil {
 		return h, nil, err
 	}
-	head, body, err := splitHeader(rest)
-	if err != nil {
+	if h, body, err = splitHeader(rest); err != nil {
 		return h, nil, err
-	}
-	if err := json.Unmarshal(head, &h); err != nil {
-		return h, nil, fmt.Errorf("header: %w", err)
 	}
 	if h.Deleted != (len(body) == 0) {
 		return h, nil, fmt.Errorf("deleted is %t, but the resource has %d bytes", h.Deleted, len(body))
@@ -82,14 +78,17 @@ func unwrap(key, value []byte) (h header, body []byte, err error) {
 	return h, body, nil
 }
 
-// splitHeader splits a verified value.
-func splitHeader(rest []byte) (head, body []byte, err error) {
+// splitHeader decodes the header of a verified value, and returns the rest.
+func splitHeader(rest []byte) (h header, body []byte, err error) {
 	n, used := binary.Uvarint(rest)
 	if used <= 0 || n > uint64(len(rest)-used) {
-		return nil, nil, errors.New("the header is longer than the value")
+		return h, nil, errors.New("the header is longer than the value")
 	}
 	rest = rest[used:]
-	return rest[:n], rest[n:], nil
+	if err := json.Unmarshal(rest[:n], &h); err != nil {
+		return h, nil, fmt.Errorf("header: %w", err)
+	}
+	return h, rest[n:], nil
 }
 
 func checksum(key, rest []byte) uint32 {
