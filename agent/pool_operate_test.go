@@ -189,6 +189,13 @@ func TestKeyChange(t *testing.T) {
 			}
 		}
 	}
+	for _, a := range agents { // so each of them asks the two others
+		agenttest.Eventually(t, "3 live members", func() bool {
+			got, err := a.Api().Members(t.Context())
+			return err == nil && len(got.Items) == 3 &&
+				!slices.ContainsFunc(got.Items, func(m api.Member) bool { return m.State != "alive" })
+		})
+	}
 	var id string
 	id, err = rings[0].Add(fresh)
 	agenttest.Do(t, err)
