@@ -124,7 +124,7 @@ func (e *Engine) expire() {
 	old := map[Slot]*entry{}
 	for slot, en := range e.entries {
 		if en.record != nil && en.record.Deleted && en.record.HLC < cut ||
-			en.manifest != nil && en.manifest.Forgotten && en.manifest.started() < oldest && !e.live.up(en.manifest.Node) {
+			en.manifest != nil && en.manifest.Forgotten && en.manifest.started() < oldest && !e.live.Up(en.manifest.Node) {
 			old[slot] = en
 		}
 	}

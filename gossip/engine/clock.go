@@ -1,10 +1,11 @@
 package engine
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/clock"
 )
 
 // Now is the present time on two clocks.
@@ -20,7 +21,6 @@ func (n Now) instant() time.Time { return time.Unix(0, 0).Add(n.Mono) }
 // Parameters of clocks.
 const (
 	maxSkew  = 10 * time.Second // maximum distance of a record's date into the future
-	minSkew  = 2 * time.Second  // smaller differences between clocks are ignored
 	clockFor = 2 * time.Minute  // how long a measured clock counts
 )
 
@@ -42,14 +42,11 @@ func (e *Engine) skew(wall, now time.Time) time.Duration {
 	if e.clock.at.IsZero() {
 		return 0
 	}
-	if d := e.clock.offset - wall.Sub(now); apart(d) {
+	if d := e.clock.offset - wall.Sub(now); clock.Apart(d) {
 		return d
 	}
 	return 0
 }
-
-// apart reports whether an offset between two clocks is not an error of measurement.
-func apart(d time.Duration) bool { return d > minSkew || d < -minSkew }
 
 // peerClocks returns the measured offsets of the peers' clocks from the local clock, sorted.
 func (e *Engine) peerClocks() (all []time.Duration) {
@@ -62,31 +59,11 @@ func (e *Engine) peerClocks() (all []time.Duration) {
 	return all
 }
 
-// compareClocks returns the offset of most peers' clocks from the local clock, given all. Two peers
-// that agree are a majority over this node, and one that agrees with this node is a majority over
-// the other. If there is no majority, known is false, and differs is the largest offset if there is
-// one above 2 s.
-func compareClocks(all []time.Duration) (most time.Duration, known bool, differs time.Duration) {
-	switch n := len(all); {
-	case n >= 3 || n == 2 && !apart(all[1]-all[0]):
-		return all[n/2], true, 0
-	case n == 2 && (!apart(all[0]) || !apart(all[1])):
-		return 0, true, 0
-	case n == 0:
-		return 0, false, 0
-	}
-	differs = slices.MaxFunc(all, func(a, b time.Duration) int { return cmp.Compare(a.Abs(), b.Abs()) })
-	if !apart(differs) {
-		differs = 0
-	}
-	return 0, false, differs
-}
-
 // measureClock updates the clock of most peers, and warns once if the local clock differs. A
 // majority counts for some time after its members have gone.
 func (e *Engine) measureClock() {
 	all := e.peerClocks()
-	most, known, differs := compareClocks(all)
+	most, known, differs := clock.Compare(all)
 	switch {
 	case known:
 		e.clock.offset, e.clock.at = most+e.wall.Sub(e.now), e.now

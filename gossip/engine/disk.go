@@ -2,8 +2,11 @@ package engine
 
 import (
 	"encoding/binary"
+	"errors"
 	"slices"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/liveness"
 )
 
 // Op changes stored data: it sets a value, or deletes it if Value is nil.
@@ -150,4 +153,29 @@ func (e *Engine) dropRecord(en *entry) {
 	delete(e.entries, en.head.Slot)
 	e.write(BucketRecords, string(en.head.Slot[:]), nil)
 	e.out.Changed = append(e.out.Changed, Change{Key: en.record.Key})
+}
+
+// saveDeaths writes deaths and returns of nodes since the last call.
+func (e *Engine) saveDeaths() {
+	for _, d := range e.live.Unsaved() {
+		if d.At.IsZero() {
+			e.write(bucketDeaths, string(d.Node[:]), nil)
+			continue
+		}
+		held := byte(0)
+		if d.Held {
+			held = 1
+		}
+		e.write(bucketDeaths, string(d.Node[:]), append(putTime(e.poolTime().Add(d.At.Sub(e.now))), held))
+	}
+}
+
+// loadDeath restores a saved death.
+func (e *Engine) loadDeath(key string, value []byte) error {
+	if len(key) != len(NodeID{}) || len(value) != 9 {
+		return errors.New("time of a death is truncated")
+	}
+	e.live.Load(liveness.Death{Node: NodeID([]byte(key)), At: e.now.Add(-max(e.wall.Sub(getTime(value[:8])), 0)),
+		Held: value[8] != 0})
+	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nearside-mesh/nearside/gossip/engine/bucket"
+	"github.com/nearside-mesh/nearside/gossip/engine/liveness"
 	"github.com/nearside-mesh/nearside/gossip/engine/sumtree"
 )
 
@@ -203,13 +205,13 @@ type Engine struct {
 	peers    map[string]*peer
 	alive    []string // live members, in no particular order
 	clock    poolClock
-	agreed   time.Time // wall time at which a peer had the same root
-	agreedAt time.Time // monotonic time of agreed; zero: not since the start
-	savedAt  time.Time // monotonic time at which agreed was saved
-	cut      HLC       // tombstones before it are dropped
-	changed  time.Time // last change of the root
-	deferred bool      // a comparison was deferred, because an update may be on its way
-	starts   bucket    // limits comparisons
+	agreed   time.Time     // wall time at which a peer had the same root
+	agreedAt time.Time     // monotonic time of agreed; zero: not since the start
+	savedAt  time.Time     // monotonic time at which agreed was saved
+	cut      HLC           // tombstones before it are dropped
+	changed  time.Time     // last change of the root
+	deferred bool          // a comparison was deferred, because an update may be on its way
+	starts   bucket.Bucket // limits comparisons
 
 	silent map[string]NodeID // live members without messages
 
@@ -224,11 +226,11 @@ type Engine struct {
 	pending  map[Slot]*pending
 	staged   map[owner]map[int]*pending // the same manifests, by index
 	rumors   rumors
-	push     bucket
+	push     bucket.Bucket
 	own      own
 	// published holds the directories that this start published.
 	published map[NodeID]*publication
-	live      liveness
+	live      liveness.Table
 	nextRun   time.Time // time of the next run of periodic tasks
 	counters  map[string]uint64
 	out       Actions
@@ -246,9 +248,9 @@ func New(cfg Config, now Now, saved []Op) (*Engine, Actions) {
 	e.conflicts.bySlot = map[Slot][]*Conflict{}
 	e.wants.init()
 	e.rumors.heads = map[Slot]*rumor{}
-	e.live = newLiveness(cfg.Self, e.now)
-	e.starts = bucket{rate: syncRate, burst: syncRate, level: syncRate, at: e.now}
-	e.push = bucket{rate: pushRate, burst: pushRate, level: pushRate, at: e.now}
+	e.live = liveness.New(cfg.Self, e.now)
+	e.starts = bucket.New(syncRate, syncRate, e.now)
+	e.push = bucket.New(pushRate, pushRate, e.now)
 	e.load(saved)
 	e.expire()
 	e.startEpoch()
@@ -286,7 +288,7 @@ func (e *Engine) Step(now Now, ev Event) Actions {
 	case Forget:
 		e.forget(ev.Node, "by request")
 	case Vouch:
-		e.live.node(ev.Node).vouched = e.now
+		e.live.Vouch(ev.Node, e.now)
 	case SilentUp:
 		e.silentUp(ev)
 	case Identity:
@@ -356,10 +358,10 @@ func (e *Engine) run() {
 	e.pruneRefusals()
 	e.expirePending()
 	e.runChecks()
-	e.live.markUnseen(e.now)
+	e.live.MarkUnseen(e.now)
 	e.expire()
-	for _, n := range e.live.gone(e.now) {
-		e.forget(n, "dead for "+goneAfter.String())
+	for _, n := range e.live.Gone(e.now) {
+		e.forget(n, "dead for "+liveness.GoneAfter.String())
 	}
 	if e.agreedAt.Sub(e.savedAt) >= 10*time.Minute {
 		e.savedAt = e.agreedAt

@@ -56,8 +56,8 @@ func (e *Engine) changeID(id NodeID) {
 		e.rumors.queue = slices.DeleteFunc(e.rumors.queue, gone)
 		maps.DeleteFunc(e.rumors.heads, func(slot Slot, _ *rumor) bool { return gone(slot) })
 	}
-	delete(e.live.nodes, id)
-	e.cfg.Self, e.live.self = id, id
+	e.live.Rename(id)
+	e.cfg.Self = id
 	e.startEpoch()
 	e.cfg.Member = MemberName(id, e.own.epoch)
 }
@@ -71,12 +71,12 @@ func (e *Engine) silentUp(ev SilentUp) {
 		e.silent = map[string]NodeID{}
 	}
 	e.silent[ev.Member] = ev.Node
-	e.live.memberUp(ev.Node, e.now)
+	e.live.MemberUp(ev.Node, e.now)
 }
 
 func (e *Engine) silentDown(member string) {
 	if id, ok := e.silent[member]; ok {
 		delete(e.silent, member)
-		e.live.memberDown(id, e.now)
+		e.live.MemberDown(id, e.now)
 	}
 }

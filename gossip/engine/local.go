@@ -7,6 +7,9 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/clock"
+	"github.com/nearside-mesh/nearside/gossip/engine/liveness"
 )
 
 // Put is a local change.
@@ -174,15 +177,25 @@ func (e *Engine) Body(h BodyHash) []byte {
 }
 
 // Serving tells how to use the items of a node.
+type Serving = liveness.Serving
+
+// See package liveness.
+const (
+	Serve     = liveness.Serve
+	Unhealthy = liveness.Unhealthy
+	Removed   = liveness.Removed
+)
+
+// Serving tells how to use the items of a node.
 func (e *Engine) Serving(n NodeID) Serving {
 	if n == e.cfg.Self {
 		return Serve
 	}
-	return e.live.serving(n, e.now)
+	return e.live.Serving(n, e.now)
 }
 
 // Hold reports whether so many nodes died at once that a network partition is suspected.
-func (e *Engine) Hold() bool { return e.live.hold(e.now) }
+func (e *Engine) Hold() bool { return e.live.Hold(e.now) }
 
 // Conflicts returns the versions that lost to a concurrent write, by key, newest first.
 func (e *Engine) Conflicts() []*Conflict { return e.conflicts.all() }
@@ -250,7 +263,7 @@ type Stats struct {
 
 // Stats returns current counters and gauges.
 func (e *Engine) Stats() Stats {
-	_, _, differs := compareClocks(e.peerClocks())
+	_, _, differs := clock.Compare(e.peerClocks())
 	self := Writer(e.cfg.Self[:8])
 	own, refusals := e.usageOf(self), map[string]int{}
 	for _, r := range e.allRefusals() {

@@ -317,7 +317,7 @@ func (e *Engine) forget(n NodeID, why string) {
 	if s == nil {
 		s, what = e.sets[owner{n, true}], "directory"
 		delete(e.published, n)
-		e.live.drop(n)
+		e.live.Drop(n)
 	}
 	if s == nil || s.first().Forgotten || n == e.cfg.Self {
 		return

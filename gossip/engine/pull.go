@@ -3,6 +3,8 @@ package engine
 import (
 	"slices"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/bucket"
 )
 
 // Parameters of pulls.
@@ -275,11 +277,11 @@ func (e *Engine) mayPush(from string, n int) bool {
 	if p == nil {
 		p = e.peers[""] // nodes that are not members yet share one limit
 		if p == nil {
-			p = &peer{bucket: bucket{rate: peerRate, burst: peerBurst, level: peerBurst, at: e.now}}
+			p = &peer{bucket: bucket.New(peerRate, peerBurst, e.now)}
 			e.peers[""] = p
 		}
 	}
-	return p.bucket.take(e.now, float64(n))
+	return p.bucket.Take(e.now, float64(n))
 }
 
 // answer sends the requested entries and bodies that this node has.

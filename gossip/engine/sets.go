@@ -46,7 +46,7 @@ func (e *Engine) setManifests(list []*Manifest, bodies map[BodyHash][]byte) {
 	e.changed = e.now
 	e.out.Changed = append(e.out.Changed, Change{Node: o.id, Directory: o.directory})
 	if !o.directory {
-		e.live.setLeft(o.id, f.Leaving, f.Forgotten)
+		e.live.SetLeft(o.id, f.Leaving, f.Forgotten)
 	}
 }
 
@@ -93,7 +93,7 @@ func (e *Engine) dropOwner(o owner) {
 	}
 	delete(e.sets, o)
 	if !o.directory {
-		e.live.drop(o.id)
+		e.live.Drop(o.id)
 	}
 	e.out.Changed = append(e.out.Changed, Change{Node: o.id, Directory: o.directory})
 }

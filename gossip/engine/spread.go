@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"slices"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/bucket"
 )
 
 // peer is a live member.
@@ -14,7 +16,7 @@ type peer struct {
 	rtt    time.Duration // of the last probe
 	root   Digest        // reported by the last probe or check
 	heard  time.Time     // zero: no probe yet
-	bucket bucket        // limits unsolicited entries
+	bucket bucket.Bucket // limits unsolicited entries
 	pulls  int           // pending requests
 
 	features uint64
@@ -43,10 +45,10 @@ func (e *Engine) peerUp(ev PeerUp) {
 	}
 	p := e.peers[ev.Member]
 	if p == nil {
-		p = &peer{name: ev.Member, bucket: bucket{rate: peerRate, burst: peerBurst, level: peerBurst, at: e.now}}
+		p = &peer{name: ev.Member, bucket: bucket.New(peerRate, peerBurst, e.now)}
 		e.peers[ev.Member] = p
 		e.alive = append(e.alive, ev.Member)
-		e.live.memberUp(ev.Node, e.now)
+		e.live.MemberUp(ev.Node, e.now)
 	}
 	p.node, p.features = ev.Node, ev.Features
 	p.roots, p.tries, p.synced = [2]Digest{}, 0, time.Time{}
@@ -72,7 +74,7 @@ func (e *Engine) peerDown(ev PeerDown) {
 	delete(e.peers, ev.Member)
 	e.alive = slices.DeleteFunc(e.alive, func(m string) bool { return m == ev.Member })
 	e.wants.dropPeer(ev.Member)
-	e.live.memberDown(p.node, e.now)
+	e.live.MemberDown(p.node, e.now)
 }
 
 // pick returns up to n different live members, without one of them.
@@ -161,7 +163,7 @@ func (e *Engine) addSmall(m *message, en *entry) bool {
 			size += len(b) + 4
 		}
 	}
-	if size > e.packetCapacity() || !e.push.take(e.now, 1) {
+	if size > e.packetCapacity() || !e.push.Take(e.now, 1) {
 		return false
 	}
 	if en.record != nil {

@@ -30,7 +30,7 @@ func (e *Engine) startSync(p *peer, root *Digest) {
 	} else if p.tries++; p.tries >= syncTries && since < syncLasting {
 		return // same difference as before: one side rejects an entry
 	}
-	if !e.starts.take(e.now, 1) {
+	if !e.starts.Take(e.now, 1) {
 		return
 	}
 	p.synced = e.now

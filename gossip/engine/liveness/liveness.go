@@ -1,12 +1,16 @@
-package engine
+// Package liveness decides from the deaths and returns of nodes whether their items are served. It
+// reads no clock: callers pass monotonic times. A Table is not safe for concurrent use.
+package liveness
 
 import (
-	"cmp"
-	"errors"
+	"bytes"
 	"maps"
 	"slices"
 	"time"
 )
+
+// ID identifies a node.
+type ID = [16]byte
 
 // Parameters of liveness.
 const (
@@ -14,9 +18,11 @@ const (
 	holdWindow  = 60 * time.Second // deaths in this window count as one event
 	holdPercent = 30               // of all nodes; if more die at once, a network partition is more likely
 	holdFor     = time.Hour        // a hold ends at this time after the deaths
-	goneAfter   = 24 * time.Hour   // a dead node is forgotten at this time after its death
 	forgetGrace = 10 * time.Minute // after a start, in which dead nodes may return before they are forgotten
 )
+
+// GoneAfter is the time after its death at which a dead node is forgotten.
+const GoneAfter = 24 * time.Hour
 
 // Serving tells how to use the items of a node.
 type Serving int
@@ -43,27 +49,29 @@ type nodeLife struct {
 	left    bool      // left permanently, or was forgotten
 }
 
-type liveness struct {
-	nodes   map[NodeID]*nodeLife
+// Table holds the liveness of all nodes.
+type Table struct {
+	nodes   map[ID]*nodeLife
 	start   time.Time
-	self    NodeID
-	unsaved map[NodeID]struct{} // died or returned, and this is not on disk yet
+	self    ID
+	unsaved map[ID]struct{} // died or returned, and this is not on disk yet
 }
 
-func newLiveness(self NodeID, now time.Time) liveness {
-	return liveness{nodes: map[NodeID]*nodeLife{}, start: now, self: self, unsaved: map[NodeID]struct{}{}}
+// New returns an empty table of the node self, which starts now.
+func New(self ID, now time.Time) Table {
+	return Table{nodes: map[ID]*nodeLife{}, start: now, self: self, unsaved: map[ID]struct{}{}}
 }
 
 // unseenFor is the time after a start in which a node known only from disk counts as alive.
 const unseenFor = 30 * time.Second
 
-// markUnseen counts nodes as dead that were not seen since the start, if other nodes are alive.
+// MarkUnseen counts nodes as dead that were not seen since the start, if other nodes are alive.
 // Without other nodes, all items on disk are served.
-func (l *liveness) markUnseen(now time.Time) {
+func (l *Table) MarkUnseen(now time.Time) {
 	if now.Sub(l.start) < unseenFor || l.isolated() {
 		return
 	}
-	var unseen []NodeID
+	var unseen []ID
 	for id, n := range l.nodes {
 		if n.members == 0 && n.died.IsZero() && !n.left && id != l.self {
 			unseen = append(unseen, id)
@@ -71,29 +79,30 @@ func (l *liveness) markUnseen(now time.Time) {
 		}
 	}
 	for _, id := range unseen {
-		l.memberDown(id, now)
+		l.MemberDown(id, now)
 	}
 }
 
-func (l *liveness) node(n NodeID) *nodeLife {
+func (l *Table) node(n ID) *nodeLife {
 	if l.nodes[n] == nil {
 		l.nodes[n] = &nodeLife{}
 	}
 	return l.nodes[n]
 }
 
-// drop forgets a node that is not alive.
-func (l *liveness) drop(n NodeID) {
-	if !l.up(n) {
+// Drop forgets a node that is not alive.
+func (l *Table) Drop(n ID) {
+	if !l.Up(n) {
 		delete(l.nodes, n)
 		l.unsaved[n] = struct{}{}
 	}
 }
 
-func (l *liveness) up(n NodeID) bool { return l.nodes[n] != nil && l.nodes[n].members > 0 }
+// Up reports whether a node has a live member.
+func (l *Table) Up(n ID) bool { return l.nodes[n] != nil && l.nodes[n].members > 0 }
 
 // isolated reports whether no other node is alive.
-func (l *liveness) isolated() bool {
+func (l *Table) isolated() bool {
 	for _, n := range l.nodes {
 		if n.members > 0 {
 			return false
@@ -102,15 +111,16 @@ func (l *liveness) isolated() bool {
 	return true
 }
 
-// setLeft records whether a node has left, according to its manifest.
-func (l *liveness) setLeft(n NodeID, leaving, forgotten bool) {
+// SetLeft records whether a node has left, according to its manifest.
+func (l *Table) SetLeft(n ID, leaving, forgotten bool) {
 	life := l.node(n)
 	if life.left = leaving || forgotten; life.left && !life.died.IsZero() {
 		l.unsaved[n] = struct{}{}
 	}
 }
 
-func (l *liveness) memberUp(n NodeID, now time.Time) {
+// MemberUp records that a member of a node is alive.
+func (l *Table) MemberUp(n ID, now time.Time) {
 	life := l.node(n)
 	life.members++
 	if !life.died.IsZero() {
@@ -120,7 +130,8 @@ func (l *liveness) memberUp(n NodeID, now time.Time) {
 	l.release(now)
 }
 
-func (l *liveness) memberDown(n NodeID, now time.Time) {
+// MemberDown records that a member of a node no longer responds.
+func (l *Table) MemberDown(n ID, now time.Time) {
 	life := l.node(n)
 	if life.members--; life.members > 0 {
 		return
@@ -154,7 +165,7 @@ func (n *nodeLife) recent(now time.Time) bool {
 func (n *nodeLife) holding(now time.Time) bool { return n.held && now.Sub(n.died) < holdFor }
 
 // release ends a hold when most of the nodes that died at once are back. The others count as dead.
-func (l *liveness) release(now time.Time) {
+func (l *Table) release(now time.Time) {
 	held, alive := 0, 1
 	for _, o := range l.nodes {
 		if o.members > 0 {
@@ -174,8 +185,8 @@ func (l *liveness) release(now time.Time) {
 	}
 }
 
-// hold reports whether so many nodes died at once that a network partition is suspected.
-func (l *liveness) hold(now time.Time) bool {
+// Hold reports whether so many nodes died at once that a network partition is suspected.
+func (l *Table) Hold(now time.Time) bool {
 	for _, o := range l.nodes {
 		if o.holding(now) && !o.left {
 			return true
@@ -184,8 +195,8 @@ func (l *liveness) hold(now time.Time) bool {
 	return false
 }
 
-// serving tells how to use the items of a node.
-func (l *liveness) serving(n NodeID, now time.Time) Serving {
+// Serving tells how to use the items of a node.
+func (l *Table) Serving(n ID, now time.Time) Serving {
 	life := l.nodes[n]
 	switch {
 	case life == nil:
@@ -200,51 +211,55 @@ func (l *liveness) serving(n NodeID, now time.Time) Serving {
 	return Removed
 }
 
-// gone returns nodes that have been dead long enough to be forgotten.
-func (l *liveness) gone(now time.Time) []NodeID {
+// Gone returns nodes that have been dead long enough to be forgotten.
+func (l *Table) Gone(now time.Time) []ID {
 	if now.Sub(l.start) < forgetGrace {
 		return nil
 	}
-	var out []NodeID
+	var out []ID
 	for id, n := range l.nodes {
-		if n.members == 0 && !n.died.IsZero() && !n.left && now.Sub(n.died) >= goneAfter &&
-			(n.vouched.IsZero() || now.Sub(n.vouched) >= goneAfter) {
+		if n.members == 0 && !n.died.IsZero() && !n.left && now.Sub(n.died) >= GoneAfter &&
+			(n.vouched.IsZero() || now.Sub(n.vouched) >= GoneAfter) {
 			out = append(out, id)
 		}
 	}
-	slices.SortFunc(out, compareNodes)
+	slices.SortFunc(out, compare)
 	return out
 }
 
-// saveDeaths writes deaths and returns of nodes since the last call.
-func (e *Engine) saveDeaths() {
-	if len(e.live.unsaved) == 0 {
-		return
-	}
-	for _, id := range slices.SortedFunc(maps.Keys(e.live.unsaved), compareNodes) {
-		n := e.live.nodes[id]
-		if n == nil || n.died.IsZero() || n.left {
-			e.write(bucketDeaths, string(id[:]), nil)
-			continue
-		}
-		held := byte(0)
-		if n.held {
-			held = 1
-		}
-		e.write(bucketDeaths, string(id[:]), append(putTime(e.poolTime().Add(n.died.Sub(e.now))), held))
-	}
-	clear(e.live.unsaved)
+// Vouch records that items of a node were reachable.
+func (l *Table) Vouch(n ID, now time.Time) { l.node(n).vouched = now }
+
+// Rename changes the ID of this node.
+func (l *Table) Rename(self ID) {
+	delete(l.nodes, self)
+	l.self = self
 }
 
-// loadDeath restores a saved death. The node counts as dead until it is heard.
-func (e *Engine) loadDeath(key string, value []byte) error {
-	if len(key) != len(NodeID{}) || len(value) != 9 {
-		return errors.New("time of a death is truncated")
-	}
-	n := e.live.node(NodeID([]byte(key)))
-	n.died = e.now.Add(-max(e.wall.Sub(getTime(value[:8])), 0))
-	n.removed, n.held = n.died.Add(removeAfter), value[8] != 0
-	return nil
+// Death is the saved state of a node that is not alive.
+type Death struct {
+	Node ID
+	At   time.Time // zero: the node is not dead
+	Held bool
 }
 
-func compareNodes(a, b NodeID) int { return cmp.Compare(string(a[:]), string(b[:])) }
+// Unsaved returns the nodes whose deaths changed since the last call, sorted by ID.
+func (l *Table) Unsaved() (out []Death) {
+	for _, id := range slices.SortedFunc(maps.Keys(l.unsaved), compare) {
+		d := Death{Node: id}
+		if n := l.nodes[id]; n != nil && !n.died.IsZero() && !n.left {
+			d.At, d.Held = n.died, n.held
+		}
+		out = append(out, d)
+	}
+	clear(l.unsaved)
+	return out
+}
+
+// Load restores a saved death. The node counts as dead until it is heard.
+func (l *Table) Load(d Death) {
+	n := l.node(d.Node)
+	n.died, n.removed, n.held = d.At, d.At.Add(removeAfter), d.Held
+}
+
+func compare(a, b ID) int { return bytes.Compare(a[:], b[:]) }
