@@ -188,7 +188,11 @@ func (n *Node) use(ev memberEvent, out *changes) {
 	if apart {
 		out.events = append(out.events, engine.SilentUp{Member: ev.name, Node: id})
 	} else {
-		out.events = append(out.events, engine.PeerUp{Member: ev.name, Node: id, Features: m.features})
+		up := engine.PeerUp{Member: ev.name, Node: id, Name: m.name, Features: m.features}
+		if n.opt.known != nil {
+			up.Known = n.opt.known(m.name)
+		}
+		out.events = append(out.events, up)
 	}
 	if old.State == StateAlive && old.name != ev.name {
 		out.events = append(out.events, engine.PeerDown{Member: old.name})

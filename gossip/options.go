@@ -78,6 +78,7 @@ type Options struct {
 	protocol    Protocol
 	noFeatures  bool
 	rosterLimit int
+	known       func(name string) time.Time // since when this node knows a name
 }
 
 // Validate returns an error for the first missing or invalid option.

@@ -34,7 +34,9 @@ func (e *Engine) known(h Head) bool {
 // knowsDeletions reports whether a node that last agreed with a peer at this time has seen every
 // deletion whose tombstone may have expired.
 func (e *Engine) knowsDeletions(agreed time.Time) bool {
-	return !agreed.IsZero() && e.poolTime().Sub(agreed) < e.cfg.Limits.Horizon-e.cfg.Limits.Horizon/30
+	margin := e.cfg.Limits.Horizon / 30 // a date further ahead comes from a wrong clock
+	away := e.poolTime().Sub(agreed)
+	return !agreed.IsZero() && away < e.cfg.Limits.Horizon-margin && away > -margin
 }
 
 // admit merges a record from a peer, and reports whether it is new and the winner. peerAgreed is
@@ -74,19 +76,15 @@ func (e *Engine) admit(r *Record, from string, peerAgreed time.Time) bool {
 
 // reasonAgainst returns why a record that would win is rejected, or "".
 func (e *Engine) reasonAgainst(en *entry, r *Record, peerAgreed time.Time) string {
-	if en == nil && r.HLC < e.cut {
-		switch {
-		case r.Deleted:
-			return whyExpired // its target is unknown here, and other nodes will soon drop it too
-		case e.knowsDeletions(e.agreed) && e.knowsDeletions(peerAgreed):
-			e.toLimbo(r, "it is older than all remembered deletions, and this node does not have it")
-			return whyLimbo
-		case e.knowsDeletions(e.agreed) && !peerAgreed.IsZero():
+	if en == nil && r.Deleted && r.HLC < e.cut {
+		return whyExpired // its target is unknown here, and other nodes will soon drop it too
+	}
+	if en == nil && !r.Deleted && r.HLC < e.cut && e.knowsDeletions(e.agreed) {
+		if !peerAgreed.IsZero() && !e.knowsDeletions(peerAgreed) {
 			return whyGuest // the peer was away too long, and will move the record to limbo itself
-		case e.knowsDeletions(e.agreed):
-			e.toLimbo(r, "it is older than all remembered deletions, and this node does not have it")
-			return whyLimbo
 		}
+		e.toLimbo(r, "it is older than all remembered deletions, and this node does not have it")
+		return whyLimbo
 	}
 	return e.overLimit(en.extent(), r.extent())
 }
@@ -115,12 +113,14 @@ func (e *Engine) toLimbo(r *Record, why string) {
 // truncated, so all nodes expire the same entries.
 func (e *Engine) expire() {
 	step := max(e.cfg.Limits.Horizon/720, time.Millisecond) // an hour if the horizon is 30 days
-	cut := wall(e.poolTime().Add(-e.cfg.Limits.Horizon).Truncate(step))
+	e.ancient = wall(e.poolTime().Add(-e.cfg.Limits.Horizon).Truncate(step))
+	age := e.ageTime()
+	cut := wall(age.Add(-e.cfg.Limits.Horizon).Truncate(step))
 	if cut == e.cut {
 		return
 	}
 	e.cut = cut
-	oldest := uint64(max(e.poolTime().Add(-forgetFor).Unix(), 0))
+	oldest := uint64(max(age.Add(-forgetFor).Unix(), 0))
 	old := map[Slot]*entry{}
 	for slot, en := range e.entries {
 		if en.record != nil && en.record.Deleted && en.record.HLC < cut ||
@@ -135,7 +135,7 @@ func (e *Engine) expire() {
 			e.dropOwner(en.manifest.owner())
 		}
 	}
-	for _, c := range e.conflicts.older(e.wall.Add(-conflictsFor)) {
+	for _, c := range e.conflicts.older(age.Add(-conflictsFor)) {
 		e.dropConflict(c)
 	}
 }

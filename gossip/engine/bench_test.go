@@ -44,7 +44,7 @@ func BenchmarkReceive(b *testing.B) {
 	e, _ := New(Config{Self: NodeID{1}, Member: "self", Random: rand.IntN, Limits: Limits{WriterRecords: 1 << 20}},
 		at(simStart), manySaved(b, 100000))
 	for i := range 10 {
-		e.Step(at(simStart), PeerUp{fmt.Sprint("peer-", i), NodeID{byte(i + 2)}, Features})
+		e.Step(at(simStart), PeerUp{Member: fmt.Sprint("peer-", i), Node: NodeID{byte(i + 2)}, Features: Features})
 	}
 	now, i := simStart, 0
 	body := []byte(strings.Repeat("y", 900))

@@ -181,7 +181,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add(sample(f).encode(), sample(f).encode())
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		e, _ := New(Config{Self: NodeID{1}, Member: "self", Random: func(n int) int { return n - 1 }}, at(simStart), nil)
-		e.Step(at(simStart), PeerUp{"node", NodeID{2}, 0})
+		e.Step(at(simStart), PeerUp{Member: "node", Node: NodeID{2}, Features: 0})
 		for i, data := range [][]byte{a, b, a} {
 			e.Step(at(simStart.Add(time.Duration(i)*time.Second)), Received{bytes.Clone(data)})
 			e.Step(at(simStart.Add(time.Duration(i)*time.Second)), Acked{"node", data, 0})

@@ -88,7 +88,7 @@ func TestStreamBeforeShards(t *testing.T) {
 	e, _ := New(Config{Self: NodeID{0, 1, 1}, Member: "1-1", Name: "node", Cluster: "here",
 		Random: func(int) int { return 0 }}, at(simStart), nil)
 	for i := range 4 {
-		e.Step(at(simStart), PeerUp{fmt.Sprint(i, "-1"), NodeID{0, byte(i), 1}, 0})
+		e.Step(at(simStart), PeerUp{Member: fmt.Sprint(i, "-1"), Node: NodeID{0, byte(i), 1}, Features: 0})
 	}
 	for _, l := range lines {
 		ms, err := strconv.Atoi(l[0])

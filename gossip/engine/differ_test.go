@@ -153,7 +153,7 @@ func TestDifferenceWithoutComparison(t *testing.T) {
 	if p := s.nodes[0].engine.Peer(about); p.Differs.IsZero() {
 		t.Errorf("the difference is not visible: %+v", p)
 	}
-	s.step(s.nodes[0], PeerUp{about, s.nodes[1].id, 0})
+	s.step(s.nodes[0], PeerUp{Member: about, Node: s.nodes[1].id, Features: 0})
 	if p := s.nodes[0].engine.Peer(about); !p.Differs.IsZero() {
 		t.Errorf("a peer of an earlier build: %+v", p)
 	}

@@ -33,6 +33,8 @@ const (
 
 	metaEpoch  = "epoch"
 	metaAgreed = "agreed"
+	metaPool   = "pool"
+	metaAge    = "age"
 )
 
 // Buckets returns the names of all buckets.
@@ -117,6 +119,10 @@ func (e *Engine) load(saved []Op) {
 				e.own.epoch = getNumber(op.Value)
 			case metaAgreed:
 				e.agreed = getTime(op.Value)
+			case metaPool:
+				e.clock.pool = getTime(op.Value)
+			case metaAge:
+				e.clock.savedAge = getTime(op.Value)
 			}
 		}
 		if err != nil {

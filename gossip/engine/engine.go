@@ -91,8 +91,13 @@ type (
 	}
 	// PeerUp means that a member is alive. It may repeat.
 	PeerUp struct {
-		Member   string
-		Node     NodeID
+		Member string
+		Node   NodeID
+		// Name is the display name: the clocks of all members with one name have one vote. Known is the
+		// wall time since which this node knows the name; zero: since the first PeerUp of this start.
+		Name     string
+		Known    time.Time
+		Enrolled bool   // an operator vouches for the node, so its clock counts at once
 		Features uint64 // optional parts of the protocol that it supports; see Features
 	}
 	// PeerDown means that a member no longer responds.
@@ -209,6 +214,7 @@ type Engine struct {
 	agreedAt time.Time     // monotonic time of agreed; zero: not since the start
 	savedAt  time.Time     // monotonic time at which agreed was saved
 	cut      HLC           // tombstones before it are dropped
+	ancient  HLC           // peers may have dropped tombstones before it
 	changed  time.Time     // last change of the root
 	deferred bool          // a comparison was deferred, because an update may be on its way
 	starts   bucket.Bucket // limits comparisons
@@ -252,6 +258,7 @@ func New(cfg Config, now Now, saved []Op) (*Engine, Actions) {
 	e.starts = bucket.New(syncRate, syncRate, e.now)
 	e.push = bucket.New(pushRate, pushRate, e.now)
 	e.load(saved)
+	e.startAging()
 	e.expire()
 	e.startEpoch()
 	if e.cfg.Member == "" {

@@ -72,7 +72,7 @@ func TestForget(t *testing.T) {
 func TestBounds(t *testing.T) {
 	e, _ := New(Config{Self: NodeID{1}, Member: "a", Random: func(int) int { return 0 },
 		Limits: Limits{WriterRecords: 50, Parked: 5, Conflicts: 10}}, at(simStart), nil)
-	e.Step(at(simStart), PeerUp{"b", NodeID{2}, Features})
+	e.Step(at(simStart), PeerUp{Member: "b", Node: NodeID{2}, Features: Features})
 	push := func(records ...*Record) {
 		m := message{From: "b", Records: records}
 		e.Step(at(simStart), Received{m.encode()})

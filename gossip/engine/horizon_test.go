@@ -274,7 +274,7 @@ func TestHostilePeer(t *testing.T) {
 	s := trio(t)
 	n := s.nodes[0]
 	id := NodeID{66}
-	s.step(n, PeerUp{"evil", id, Features})
+	s.step(n, PeerUp{Member: "evil", Node: id, Features: Features})
 	heads := func(i int) (out []Head) {
 		for j := range 4096 {
 			out = append(out, Head{sum("x", []byte(fmt.Sprint(i, j))), Version{1 << 60, Hash{1}}})

@@ -33,11 +33,11 @@ var (
 // versions are passed to Step as Committed. Calls must not overlap.
 func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
 	skew := e.skew(now.Wall, now.instant())
-	if skew > maxSkew || skew < -maxSkew {
+	if skew.Abs() > maxSkew && e.clock.established {
 		return nil, nil, fmt.Errorf("%w: it differs by %s from the clocks of most peers, at most %s are allowed; set it "+
 			"or wait for NTP", ErrClock, skew.Round(time.Second), maxSkew)
 	}
-	poolTime := now.Wall.Add(skew)
+	poolTime := now.Wall.Add(clock.Bounded(skew))
 	var out []*Record
 	var ops []Op
 	var all batch
@@ -263,7 +263,6 @@ type Stats struct {
 
 // Stats returns current counters and gauges.
 func (e *Engine) Stats() Stats {
-	_, _, differs := clock.Compare(e.peerClocks())
 	self := Writer(e.cfg.Self[:8])
 	own, refusals := e.usageOf(self), map[string]int{}
 	for _, r := range e.allRefusals() {
@@ -273,7 +272,7 @@ func (e *Engine) Stats() Stats {
 		Parked: len(e.parked),
 		Limbo:  len(e.limbo), Refused: len(e.refused), Peers: len(e.alive), Wants: len(e.wants.bySlot),
 		Pulls: len(e.wants.requests), Pending: len(e.pending), News: len(e.rumors.queue), Root: e.tree.Sum,
-		Skew: e.skew(e.wall, e.now), ClockDiffers: differs, Agreed: e.agreed, Cloned: e.own.cloned,
+		Skew: e.skew(e.wall, e.now), ClockDiffers: e.vote().Differs, Agreed: e.agreed, Cloned: e.own.cloned,
 		Epoch: e.own.epoch, Counters: maps.Clone(e.counters), Limits: e.cfg.Limits, Own: Usage{self, own.records, own.bytes},
 		FullWriters: e.fullWriters(), Refusals: refusals}
 }

@@ -43,6 +43,9 @@ var (
 // world runs one seed: operations and faults, then a quiet period.
 func world(t testing.TB, seed uint64) (s *sim, ops int, err error) {
 	s = newSim(t, seed, 3, Limits{Horizon: 200 * time.Hour, ShardItems: 2})
+	if seed%2 == 0 {
+		s.known = 0
+	}
 	s.nodes = s.nodes[:2+s.rng.IntN(2)]
 	if s.rng.IntN(3) == 0 {
 		for i := len(s.nodes); i < 5; i++ {

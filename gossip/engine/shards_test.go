@@ -170,7 +170,7 @@ func TestIncompleteSetIsNotServed(t *testing.T) {
 		t.Fatalf("%d, %d and %d shards", len(one), len(four), len(two))
 	}
 	reader, _ := New(Config{Self: NodeID{2}, Member: "reader", Random: func(int) int { return 0 }}, at(simStart), nil)
-	reader.Step(at(simStart), PeerUp{"owner", NodeID{1}, Features})
+	reader.Step(at(simStart), PeerUp{Member: "owner", Node: NodeID{1}, Features: Features})
 	give := func(list ...*Manifest) Actions {
 		m := message{From: "owner", Manifests: list}
 		for _, i := range ownItems(16, "body") {
@@ -248,11 +248,14 @@ func TestForgetDropsAllShards(t *testing.T) {
 // while a peer does not support shards.
 func TestLegacyPeersGetOneManifest(t *testing.T) {
 	e, _ := New(Config{Self: NodeID{1}, Member: "self", Random: func(int) int { return 0 }}, at(simStart), nil)
-	e.Step(at(simStart), PeerUp{"old", NodeID{2}, 0})
+	e.Step(at(simStart), PeerUp{Member: "old", Node: NodeID{2}, Features: 0})
 	for _, c := range []struct {
 		items, shards int
 		peer          Event
-	}{{500, 1, Tick{}}, {5000, 64, Tick{}}, {500, 1, Tick{}}, {501, 4, PeerUp{"old", NodeID{2}, Features}}} {
+	}{
+		{500, 1, Tick{}}, {5000, 64, Tick{}}, {500, 1, Tick{}},
+		{501, 4, PeerUp{Member: "old", Node: NodeID{2}, Features: Features}},
+	} {
 		e.Step(at(simStart), c.peer)
 		e.Step(at(simStart), Own{Items: ownItems(c.items, "body")})
 		if m := e.Manifest(NodeID{1}); m.Shards != c.shards || len(e.Items(m)) != c.items {

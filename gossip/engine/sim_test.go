@@ -25,6 +25,7 @@ type sim struct {
 	limits  Limits
 	cluster string
 
+	known     time.Duration // age of the pool at the start; names known for more than a day vote on clocks
 	loss, dup float64
 	noStreams bool // all streams are lost
 	noPackets bool // all packets are lost
@@ -91,7 +92,7 @@ func at(t time.Time) Now { return Now{t, t.Sub(simStart)} }
 
 func newSim(t testing.TB, seed uint64, n int, limits Limits) *sim {
 	s := &sim{t: t, rng: rand.New(rand.NewPCG(seed, 17)), now: simStart, limits: limits, cut: map[[2]int]bool{},
-		sent: map[string]int{}}
+		sent: map[string]int{}, known: 25 * time.Hour}
 	s.delay = func() time.Duration { return 200*time.Microsecond + time.Duration(s.rng.IntN(2000))*time.Microsecond }
 	for i := range n {
 		s.nodes = append(s.nodes, &simNode{i: i, id: NodeID{byte(i >> 8), byte(i), 1}, disk: map[string]Op{}})
@@ -313,7 +314,8 @@ func (s *sim) meet(n, o *simNode) {
 			s.step(n, PeerDown{old})
 		}
 		n.view[o.i] = o.member()
-		s.step(n, PeerUp{o.member(), o.id, Features})
+		s.step(n, PeerUp{Member: o.member(), Node: o.id, Name: fmt.Sprint("node", o.i),
+			Known: simStart.Add(-s.known), Features: Features})
 	}
 }
 

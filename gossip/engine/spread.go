@@ -10,14 +10,17 @@ import (
 
 // peer is a live member.
 type peer struct {
-	name   string
-	node   NodeID
-	clock  time.Duration // its clock minus the local monotonic time
-	rtt    time.Duration // of the last probe
-	root   Digest        // reported by the last probe or check
-	heard  time.Time     // zero: no probe yet
-	bucket bucket.Bucket // limits unsolicited entries
-	pulls  int           // pending requests
+	name     string
+	node     NodeID
+	display  string        // its name, or its node without one
+	known    time.Time     // wall time since which this node knows the name
+	enrolled bool          // an operator vouches for it
+	clock    time.Duration // its clock minus the local monotonic time
+	rtt      time.Duration // of the last probe
+	root     Digest        // reported by the last probe or check
+	heard    time.Time     // zero: no probe yet
+	bucket   bucket.Bucket // limits unsolicited entries
+	pulls    int           // pending requests
 
 	features uint64
 	checks   checks
@@ -51,6 +54,7 @@ func (e *Engine) peerUp(ev PeerUp) {
 		e.live.MemberUp(ev.Node, e.now)
 	}
 	p.node, p.features = ev.Node, ev.Features
+	e.meet(p, ev)
 	p.roots, p.tries, p.synced = [2]Digest{}, 0, time.Time{}
 	if e.now.Sub(e.agreedAt) > 10*time.Second {
 		// This node has just joined, or was disconnected. The first peers may not know it yet and not

@@ -181,6 +181,7 @@ func (w *world) meet(n, o *member) {
 		if old != "" {
 			w.drive(n, engine.PeerDown{Member: old})
 		}
-		w.drive(n, engine.PeerUp{Member: o.name, Node: o.id, Features: engine.Features})
+		w.drive(n, engine.PeerUp{Member: o.name, Node: o.id, Name: o.display(),
+			Known: worldStart.Add(-48 * time.Hour), Features: engine.Features})
 	}
 }
