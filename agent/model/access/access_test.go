@@ -290,6 +290,73 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// TestFeatures checks which features and which actions on the agent the permissions of a role
+// include.
+func TestFeatures(t *testing.T) {
+	all := []string{"*"}
+	patch := func(f access.Features) access.Action {
+		return access.Action{Verb: access.VerbUpdate, Kind: "MeshProxyPatch", Mesh: "default", Name: "a", Features: f}
+	}
+	agent := access.Action{Verb: access.VerbUpdate, Kind: access.KindAgent}
+	both := access.FeaturePatch | access.FeatureLogPath
+	for _, c := range []struct {
+		name  string
+		allow access.Allow
+		act   access.Action
+		want  bool
+	}{
+		{"all kinds, both features", access.Allow{Kinds: all, Verbs: all}, patch(both), true},
+		{"all kinds, agent", access.Allow{Kinds: all, Verbs: all}, agent, true},
+		{"all kinds of one mesh, agent", access.Allow{Kinds: all, Verbs: all, Meshes: []string{"default"}}, agent, false},
+		{"all kinds with one feature", access.Allow{Kinds: all, Verbs: all, Features: []string{"log-path"}}, patch(both),
+			false},
+		{"all kinds with that feature", access.Allow{Kinds: all, Verbs: all, Features: []string{"patch-unsafe"}},
+			patch(access.FeaturePatch), true},
+		{"kind without features", access.Allow{Kinds: []string{"MeshProxyPatch"}, Verbs: all}, patch(0), true},
+		{"kind needs the feature", access.Allow{Kinds: []string{"MeshProxyPatch"}, Verbs: all},
+			patch(access.FeaturePatch), false},
+		{"pattern needs the feature", access.Allow{Kinds: []string{"Mesh*", "**"}, Verbs: all},
+			patch(access.FeaturePatch), false},
+		{"kind with the feature", access.Allow{Kinds: []string{"MeshProxyPatch"}, Verbs: all,
+			Features: []string{"patch-unsafe"}}, patch(access.FeaturePatch), true},
+		{"kind with another feature", access.Allow{Kinds: []string{"MeshProxyPatch"}, Verbs: all,
+			Features: []string{"log-path"}}, patch(access.FeaturePatch), false},
+		{"pattern, agent", access.Allow{Kinds: []string{"**", "A*", "Agen*"}, Verbs: all}, agent, false},
+		{"agent by name", access.Allow{Kinds: []string{"Agent"}, Verbs: []string{"update"}}, agent, true},
+		{"agent by name, other verb", access.Allow{Kinds: []string{"Agent"}, Verbs: []string{"inspect"}}, agent, false},
+		{"other kind, agent", access.Allow{Kinds: []string{"Mesh"}, Verbs: all}, agent, false},
+	} {
+		if got := c.allow.Covers(c.act); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+	for name, want := range map[string][4]bool{ // patch, log path, update and inspect Agent
+		access.TemplateOperator: {true, true, true, true}, access.TemplateObservability: {3: true},
+		access.TemplateViewer: {3: true},
+	} {
+		r, err := access.NewRoles(access.RoleOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, act := range []access.Action{patch(access.FeaturePatch),
+			{Verb: access.VerbUpdate, Kind: "MeshAccessLogBackend", Mesh: "default", Name: "a",
+				Features: access.FeatureLogPath}, agent, {Verb: access.VerbInspect, Kind: access.KindAgent}} {
+			if got, _ := r.RoleMay(name, act); got != want[i] {
+				t.Errorf("%s, %s: %v", name, act, got)
+			}
+		}
+	}
+	_, err := access.NewRoles(access.RoleOptions{Roles: []access.Role{{Name: "a", Allow: []access.Allow{
+		{Kinds: all, Verbs: all, Features: []string{"log-paths"}}}}}})
+	if err == nil || !strings.Contains(err.Error(),
+		`api.roles[0].allow[0].features: "log-paths" is not a feature; use one of patch-unsafe, log-path`) {
+		t.Error(err)
+	}
+	if got := patch(both).String(); got != "update MeshProxyPatch default/a with patch-unsafe, log-path" {
+		t.Error(got)
+	}
+}
+
 // TestFaults checks the errors about invalid or empty rules and roles.
 func TestFaults(t *testing.T) {
 	_, err := access.NewProxies(access.ProxyOptions{Rules: []access.ProxyRule{{Nodes: []string{"*"}}}})

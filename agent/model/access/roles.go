@@ -28,15 +28,16 @@ type Role struct {
 	Name     string    `json:"name" required:"" check:"name" max:"63" doc:"Name of the role."`
 	Template string    `json:"template,omitempty" oneOf:",mesh-operator,observability,viewer" doc:"Built-in role whose permissions this role includes."`
 	Subjects []Matcher `json:"subjects,omitempty" max:"256" doc:"Subjects of the role: items with user, group, uid, cgroup, or token."`
-	Allow    []Allow   `json:"allow,omitempty" max:"256" doc:"Permissions of the role: items with kinds, meshes, names, and verbs."`
+	Allow    []Allow   `json:"allow,omitempty" max:"256" doc:"Permissions of the role: items with kinds, meshes, names, verbs, and features."`
 }
 
 // Allow is a permission of a role. An empty list of meshes or names means all of them.
 type Allow struct {
-	Kinds  []string `json:"kinds" required:"" max:"256" doc:"Kinds of resources; * means all."`
-	Meshes []string `json:"meshes,omitempty" max:"256" doc:"Meshes; * matches any characters. Empty: all, and kinds of no mesh."`
-	Names  []string `json:"names,omitempty" max:"256" doc:"Names of resources; * matches any characters. Empty: all."`
-	Verbs  []string `json:"verbs" required:"" max:"16" doc:"get, list, inspect, create, update, delete; * means all."`
+	Kinds    []string `json:"kinds" required:"" max:"256" doc:"Kinds of resources, and Agent for the agent itself; * means all, including Agent."`
+	Meshes   []string `json:"meshes,omitempty" max:"256" doc:"Meshes; * matches any characters. Empty: all, and kinds of no mesh."`
+	Names    []string `json:"names,omitempty" max:"256" doc:"Names of resources; * matches any characters. Empty: all."`
+	Verbs    []string `json:"verbs" required:"" max:"16" doc:"get, list, inspect, create, update, delete; * means all."`
+	Features []string `json:"features,omitempty" max:"16" doc:"Dangerous features that written resources may use: patch-unsafe, log-path. Empty: all if kinds contains *, otherwise none."`
 }
 
 // Templates of roles. They have no subjects until a role in the config, or an item of
@@ -67,7 +68,11 @@ func Template(name string) []Allow {
 // Action is the action that a peer requests. Kind is "" for an action that is not about a kind,
 // such as reading the agent's status. Mesh is "" for kinds without a mesh and for all meshes. Name
 // is "" for all names.
-type Action struct{ Verb, Kind, Mesh, Name string }
+// Features are those that the written resource needs.
+type Action struct {
+	Verb, Kind, Mesh, Name string
+	Features               Features
+}
 
 // ActionOn returns the action of a verb on a resource. A Mesh belongs to the mesh that it defines,
 // so that permissions for one mesh include it.
@@ -91,6 +96,9 @@ func (a Action) String() string {
 	case a.Name != "":
 		out += " " + a.Name
 	}
+	if a.Features != 0 {
+		out += " with " + a.Features.String()
+	}
 	return out
 }
 
@@ -105,8 +113,8 @@ func (a *Allow) covers(act Action, some bool) bool {
 	in := func(patterns []string, s string) bool {
 		return len(patterns) == 0 || some && s == "" || anyGlob(patterns, s)
 	}
-	return anyGlob(a.Verbs, act.Verb) && (anyGlob(a.Kinds, act.Kind) || act.Kind == "" && len(a.Kinds) > 0) &&
-		in(a.Meshes, act.Mesh) && in(a.Names, act.Name)
+	return anyGlob(a.Verbs, act.Verb) && a.has(act.Kind) && in(a.Meshes, act.Mesh) && in(a.Names, act.Name) &&
+		act.Features&^a.granted() == 0
 }
 
 // ForbiddenError is the error for a peer that lacks a permission.
@@ -115,6 +123,7 @@ type ForbiddenError struct {
 	Action Action
 	Reason string   // without roles: the requirement for writing
 	Roles  []string // roles that would allow it
+	Danger string   // why the action needs a feature; "" if it does not matter
 }
 
 // Error names the peer, the action, and the roles that would allow it.
@@ -127,6 +136,9 @@ func (e *ForbiddenError) Error() string {
 		out += "; the roles that allow it: " + strings.Join(e.Roles, ", ")
 	default:
 		out += "; no role of api.roles allows it"
+	}
+	if e.Danger != "" {
+		out += "; " + e.Danger
 	}
 	return out
 }
@@ -184,6 +196,9 @@ func NewRoles(o RoleOptions) (*Roles, error) {
 					errs = append(errs,
 						fmt.Errorf("%s.allow[%d].verbs: %.64q is not a verb; use one of %s, *", at, j, v, strings.Join(Verbs[:], ", ")))
 				}
+			}
+			if _, err := ParseFeatures(a.Features...); err != nil {
+				errs = append(errs, fmt.Errorf("%s.allow[%d].features: %w", at, j, err))
 			}
 		}
 		out.roles = append(out.roles, to)

@@ -1,0 +1,67 @@
+package danger_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/compute/danger"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+var registry = kinds.Registry()
+
+// decode decodes one resource.
+func decode(t testing.TB, doc string) *resource.Resource {
+	t.Helper()
+	r, err := registry.DecodeOne([]byte(doc))
+	if err != nil {
+		t.Fatalf("%s\n%v", doc, err)
+	}
+	return r
+}
+
+// shown formats dangers, one per line.
+func shown(list []access.Danger) string {
+	var b strings.Builder
+	for _, d := range list {
+		fmt.Fprintln(&b, d)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// TestLogPaths checks that each way to name the file of an access log needs a feature.
+func TestLogPaths(t *testing.T) {
+	for _, c := range []struct{ name, doc, want string }{
+		{"policy",
+			`{type: MeshAccessLog, mesh: default, name: a, spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh},
+			default: {backends: [{type: Tcp, tcp: {address: "127.0.0.1:1"}}, {type: File, file: {path: /tmp/a}}]}}]}}`,
+			`spec.from[0].default.backends[1].file.path names the log file "/tmp/a", which needs the feature log-path`},
+		{"policy, other form",
+			`{type: MeshAccessLog, mesh: default, name: a, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh},
+			default: {backends: [{type: file, conf: {path: /tmp/b}}]}}]}}`, `spec.to[0].default.backends[0].conf.path names`},
+		{"backend", `{type: MeshAccessLogBackend, mesh: default, name: a, spec: {name: a, type: File, file: {path: /tmp/a}}}`,
+			`spec.file.path names the log file "/tmp/a"`},
+		{"global backend", `{type: GlobalAccessLogBackend, name: a, spec: {name: a, type: file, conf: {path: /tmp/a}}}`,
+			`spec.conf.path names`},
+		{"mesh", `{type: Mesh, name: default, logging: {backends: [{name: a, type: file, conf: {path: /tmp/a}}]}}`,
+			`logging.backends[0].conf.path names`},
+		{"collector",
+			`{type: MeshAccessLogBackend, mesh: default, name: a, spec: {name: a, type: Tcp, tcp: {address: "a.b:1"}}}`, ""},
+		{"reference",
+			`{type: MeshAccessLog, mesh: default, name: a, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh},
+			default: {backends: [{type: reference, conf: {kind: MeshAccessLogBackend, name: a}}]}}]}}`, ""},
+		{"mesh without logs", `{type: Mesh, name: default}`, ""},
+	} {
+		r := decode(t, c.doc)
+		got := shown(danger.Of(r))
+		if (got == "") != (c.want == "") || !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+		if f := danger.Features(r); (f == access.FeatureLogPath) != (c.want != "") {
+			t.Errorf("%s: features %s", c.name, f)
+		}
+	}
+}
