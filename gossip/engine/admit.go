@@ -43,6 +43,10 @@ func (e *Engine) knowsDeletions(agreed time.Time) bool {
 // the time at which the peer last agreed with another.
 func (e *Engine) admit(r *Record, from string, peerAgreed time.Time) bool {
 	h := r.head()
+	if why := e.objection(r); why != "" {
+		e.distrust(h, Refusal{Key: r.Key, Writer: r.Writer, Version: r.ID(), Detail: why}, whyPolicy)
+		return false
+	}
 	en := e.entries[h.Slot]
 	if en == nil || en.head.Version.Less(h.Version) {
 		if r.HLC > wall(e.poolTime().Add(maxSkew)) {
@@ -140,9 +144,10 @@ func (e *Engine) expire() {
 	}
 }
 
-// foreign reports whether an entry belongs to another cluster. Earlier builds name none.
-func (e *Engine) foreign(cluster string) bool {
-	return cluster != "" && e.cfg.Cluster != "" && cluster != e.cfg.Cluster
+// foreign reports whether an entry belongs to another cluster. Earlier builds name none, but do not
+// sign.
+func (e *Engine) foreign(cluster string, signature []byte) bool {
+	return (cluster != "" || len(signature) > 0) && e.cfg.Cluster != "" && cluster != e.cfg.Cluster
 }
 
 // receiveRecords merges the records of a message.
@@ -153,12 +158,21 @@ func (e *Engine) receiveRecords(m *message) {
 	}
 	for _, r := range m.Records {
 		slot := r.Key.slot()
-		if e.foreign(r.Cluster) {
+		if en := e.entries[slot]; en != nil && en.record != nil && bytes.Equal(en.record.raw, r.raw) {
+			e.dropKnown(slot)
+			continue
+		}
+		if e.foreign(r.Cluster, r.Signature) {
 			e.refuseRecord(r, whyCluster)
 			e.dropKnown(slot)
 			continue
 		}
-		if e.admit(r.clone(), m.From, agreed) {
+		r = r.clone()
+		if err := r.Verify(); err != nil {
+			e.distrust(r.head(), Refusal{Key: r.Key, Writer: r.Writer, Version: r.ID(), Detail: err.Error()}, whySignature)
+			continue
+		}
+		if e.admit(r, m.From, agreed) {
 			e.news = append(e.news, news{slot: slot, from: m.From})
 		}
 		e.dropKnown(slot)

@@ -28,7 +28,7 @@ func sample(t testing.TB) *message {
 	}
 	m, err := Manifest{Node: NodeID{9}, Name: "node-9", Order: makeOrder(17, 3), Entries: []Entry{
 		{Key{"Dataplane", "default", "web-1"}, HashBody([]byte("one"))},
-		{Key{"Dataplane", "default", "api-1"}, HashBody(nil)}}}.seal()
+		{Key{"Dataplane", "default", "api-1"}, HashBody(nil)}}}.seal(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

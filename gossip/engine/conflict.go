@@ -38,7 +38,7 @@ func decodeConflict(b []byte) (*Conflict, error) {
 	if len(b) < 9 || Relation(b[0]) != Concurrent && Relation(b[0]) != Undecided {
 		return nil, errors.New("conflict is truncated")
 	}
-	r, err := DecodeRecord(b[9:])
+	r, err := LoadRecord(b[9:])
 	return &Conflict{Record: r, Relation: Relation(b[0]), Seen: time.UnixMilli(int64(binary.BigEndian.Uint64(b[1:9])))},
 		err
 }

@@ -118,11 +118,11 @@ func TestOtherCluster(t *testing.T) {
 
 // TestDomainTag checks that the content of a record is not valid as that of a manifest.
 func TestDomainTag(t *testing.T) {
-	r, err := Record{Key: newKey, HLC: 1, Cluster: "c"}.seal()
+	r, err := Record{Key: newKey, HLC: 1, Cluster: "c"}.seal(nil)
 	if err != nil || r.Cluster != "c" {
 		t.Fatal(err)
 	}
-	if _, err := (Record{Key: newKey, HLC: 1, Cluster: string(make([]byte, maxCluster+1))}).seal(); err == nil {
+	if _, err := (Record{Key: newKey, HLC: 1, Cluster: string(make([]byte, maxCluster+1))}).seal(nil); err == nil {
 		t.Error("a long cluster is accepted")
 	}
 	content, _, _ := split("record", r.raw, MaxRecord)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
+
 	"github.com/nearside-mesh/nearside/gossip/engine/liveness"
 )
 
@@ -85,7 +87,7 @@ func (e *Engine) load(saved []Op) {
 		case BucketRecords:
 			r := op.Record
 			if r == nil {
-				r, err = DecodeRecord(op.Value)
+				r, err = LoadRecord(op.Value)
 			} else {
 				err = r.verify(op.Value)
 			}
@@ -95,6 +97,7 @@ func (e *Engine) load(saved []Op) {
 		case bucketManifests, bucketShards:
 			var m *Manifest
 			if m, err = DecodeManifest(op.Value); err == nil {
+				m.signer = sign.Claimed(m.Signature)
 				manifests = append(manifests, m)
 			}
 		case bucketBodies:
@@ -106,7 +109,7 @@ func (e *Engine) load(saved []Op) {
 			}
 		case bucketLimbo:
 			var r *Record
-			if r, err = DecodeRecord(op.Value); err == nil {
+			if r, err = LoadRecord(op.Value); err == nil {
 				e.limbo[r.Key.slot()] = r
 			}
 		case bucketParked:

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/gossip/engine/bucket"
 	"github.com/nearside-mesh/nearside/gossip/engine/liveness"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 	"github.com/nearside-mesh/nearside/gossip/engine/sumtree"
 )
 
@@ -19,6 +20,10 @@ type Config struct {
 	Cluster string
 	Random  func(int) int // returns a number in [0, n)
 	Limits  Limits        // zero values select the defaults
+	// Signer signs each record and manifest that this node writes. Its fingerprint must be Self. Nil:
+	// they are not signed, like those of earlier builds.
+	Signer sign.Signer
+	Policy Policy // nil: all records and manifests may be in force
 }
 
 // Limits bounds stored and accepted data. Zero values select the defaults in brackets. A node
@@ -300,6 +305,8 @@ func (e *Engine) Step(now Now, ev Event) Actions {
 		e.silentUp(ev)
 	case Identity:
 		e.identify(ev.Node)
+	case Reconsider:
+		e.reconsider()
 	case Tick:
 	}
 	e.run()

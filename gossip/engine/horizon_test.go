@@ -289,7 +289,7 @@ func TestHostilePeer(t *testing.T) {
 			m.Want = append(m.Want, Slot{byte(random.IntN(256))})
 		}
 		big, err := Manifest{Node: NodeID{byte(i), 9}, Order: makeOrder(uint64(s.now.Unix())+uint64(i), 1),
-			Entries: []Entry{{Key{"D", "m", "x"}, BodyHash{byte(i)}}}}.seal()
+			Entries: []Entry{{Key{"D", "m", "x"}, BodyHash{byte(i)}}}}.seal(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -338,7 +338,7 @@ func TestAgreementUnderLoad(t *testing.T) {
 func TestEpochInTheFuture(t *testing.T) {
 	s := trio(t)
 	n := s.nodes[2]
-	m, err := Manifest{Node: n.id, Order: 1<<64 - 1}.seal()
+	m, err := Manifest{Node: n.id, Order: 1<<64 - 1}.seal(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,8 @@ var (
 	ErrClock = errors.New("the clock of this node is wrong")
 	// ErrFull means that a limit is reached.
 	ErrFull = errors.New("a storage limit is reached")
+	// ErrTrust means that the policy does not permit the change.
+	ErrTrust = errors.New("this node may not write the record")
 )
 
 // Prepare returns the next versions of some keys, and the operations to write to disk before the
@@ -51,9 +53,13 @@ func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
 			return nil, nil, fmt.Errorf("%w: %s is dated %s, in the future; a change would not take effect before that",
 				ErrClock, p.Key, parent.HLC.Time().UTC().Format(time.RFC3339))
 		}
-		r, err := Successor(poolTime, parent, p, Origin{e.cfg.Self, e.cfg.Name, e.cfg.Cluster})
+		r, err := Successor(poolTime, parent, p, Origin{e.cfg.Self, e.cfg.Name, e.cfg.Cluster,
+			e.cfg.Signer})
 		if err != nil {
 			return nil, nil, err
+		}
+		if why := e.objection(r); why != "" {
+			return nil, nil, fmt.Errorf("%w: %s: %s", ErrTrust, p.Key, why)
 		}
 		all.add(parent.extent(), r.extent())
 		earlier[p.Key] = r

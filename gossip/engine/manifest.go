@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 	"github.com/nearside-mesh/nearside/gossip/engine/wire"
 )
 
@@ -50,10 +51,15 @@ type Manifest struct {
 	Directory bool   // the owner is a directory, not a node
 	Detail    string // of a directory, for display; only in the first shard
 	Cluster   string // cluster of the node that wrote the manifest; empty from earlier builds
-	Signature []byte // reserved; signatures are not implemented yet
+	// Signed means that the manifest must have a signature: by the key of the node, or of a node that
+	// publishes the directory or declared the node gone. It is part of the content, so the signature
+	// cannot be removed.
+	Signed    bool
+	Signature []byte // of the content; see package sign. Not part of the version
 
 	raw    []byte
 	digest Hash
+	signer sign.ID // verified
 }
 
 // Fields of a manifest's content.
@@ -70,6 +76,7 @@ const (
 	manifestDetail
 	manifestDomain
 	manifestCluster
+	manifestSigned
 )
 
 // Fields of an entry.
@@ -121,8 +128,9 @@ func (o owner) slot(index int) Slot {
 	return o.id.slot()
 }
 
-// seal sorts the entries, encodes the manifest, and returns it with raw and digest set.
-func (m Manifest) seal() (*Manifest, error) {
+// seal sorts the entries, encodes the manifest, and returns it with raw and digest set. With a
+// signer it signs the manifest.
+func (m Manifest) seal(s sign.Signer) (*Manifest, error) {
 	entries := slices.Clone(m.Entries)
 	slices.SortFunc(entries, func(a, b Entry) int { return a.Key.compare(b.Key) })
 	c := wire.AppendBytes(nil, manifestNode, m.Node[:])
@@ -145,10 +153,22 @@ func (m Manifest) seal() (*Manifest, error) {
 	c = wire.AppendFlag(c, manifestDirectory, m.Directory)
 	c = wire.AppendText(c, manifestDetail, m.Detail)
 	c = appendCluster(c, manifestDomain, manifestTag, m.Cluster)
-	return DecodeManifest(wire.AppendBytes(wire.AppendBytes(nil, envelopeContent, c), envelopeSignature, m.Signature))
+	c = wire.AppendFlag(c, manifestSigned, m.Signed || s != nil)
+	if s != nil {
+		var err error
+		if m.Signature, err = sign.Make(s, manifestSignature, c); err != nil {
+			return nil, err
+		}
+	}
+	out, err := DecodeManifest(envelope(c, m.Signature))
+	if err == nil && s != nil {
+		out.signer = sign.Claimed(m.Signature)
+	}
+	return out, err
 }
 
-// DecodeManifest decodes a manifest. It retains b, which must not be modified afterwards.
+// DecodeManifest decodes a manifest. It retains b, which must not be modified afterwards. Until
+// verify succeeds, Signer returns zero.
 func DecodeManifest(b []byte) (*Manifest, error) {
 	content, signature, err := split("manifest", b, MaxManifest)
 	if err != nil {
@@ -200,6 +220,9 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 			return f.Tag(manifestTag)
 		case manifestCluster:
 			return f.Text(&m.Cluster, maxCluster)
+		case manifestSigned:
+			n, err = f.Number()
+			m.Signed = n != 0
 		}
 		return err
 	})

@@ -1,6 +1,10 @@
 package engine
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
+)
 
 // Relation describes how the losing version of a merge relates to the winner.
 type Relation int
@@ -22,7 +26,8 @@ func (r Relation) String() string {
 
 // Merge returns the winning version of a key, the loser, and their relation. Both must have the
 // same key; either may be nil. The winner is the greater version, so merging is commutative,
-// associative, and idempotent. If one version has two signatures, the greater encoding wins.
+// associative, and idempotent. If one version has two signatures, a verified one wins, and then the
+// greater encoding.
 func Merge(a, b *Record) (winner, loser *Record, rel Relation) {
 	switch {
 	case a == nil:
@@ -30,7 +35,11 @@ func Merge(a, b *Record) (winner, loser *Record, rel Relation) {
 	case b == nil:
 		return a, nil, Superseded
 	case a.Version() == b.Version():
-		if bytes.Compare(a.raw, b.raw) < 0 {
+		if signed := b.signer != (sign.ID{}); signed != (a.signer != sign.ID{}) {
+			if signed {
+				a, b = b, a
+			}
+		} else if bytes.Compare(a.raw, b.raw) < 0 {
 			a, b = b, a
 		}
 		return a, b, Superseded

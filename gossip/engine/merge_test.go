@@ -35,7 +35,7 @@ func history(t *rapid.T) []*Record {
 		if rapid.Bool().Draw(t, "signed") {
 			s := *r
 			s.Signature = []byte{byte(i)}
-			if r, err = s.seal(); err != nil {
+			if r, err = s.seal(nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -128,5 +128,5 @@ func TestNextIsAfterWhatWasSeen(t *testing.T) {
 // successor returns a version with the given clock.
 func successor(key Key, parent *Record, hlc HLC, w Writer, deleted bool, mediaType string,
 	body []byte) (*Record, error) {
-	return Record{Key: key, HLC: hlc, Writer: w, Deleted: deleted, MediaType: mediaType, Body: body}.after(parent)
+	return Record{Key: key, HLC: hlc, Writer: w, Deleted: deleted, MediaType: mediaType, Body: body}.after(parent, nil)
 }

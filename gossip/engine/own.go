@@ -190,7 +190,7 @@ func (e *Engine) sealShards(p *publication, dirty []bool) ([]*Manifest, map[Body
 		if i == 0 {
 			m.Name, m.Detail, m.Leaving = p.name, p.detail, p.leaving
 		}
-		sealed, err := m.seal()
+		sealed, err := m.seal(e.cfg.Signer)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -236,7 +236,8 @@ func (p *publication) fits(n int) bool {
 // sameItems reports whether the set in force lists exactly the items of a publication.
 func (e *Engine) sameItems(p *publication, s *set) bool {
 	f := s.first()
-	if f.Forgotten || f.Name != p.name || f.Detail != p.detail || f.Leaving != p.leaving {
+	if f.Forgotten || f.Signed != (e.cfg.Signer != nil) || f.Name != p.name || f.Detail != p.detail ||
+		f.Leaving != p.leaving {
 		return false
 	}
 	n := 0
@@ -324,7 +325,7 @@ func (e *Engine) forget(n NodeID, why string) {
 	}
 	f := s.first()
 	m, err := Manifest{Node: n, Name: f.Name, Order: makeOrder(f.Epoch(), 1<<sequenceBits-1), Forgotten: true,
-		Directory: f.Directory}.seal()
+		Directory: f.Directory}.seal(e.cfg.Signer)
 	if err != nil {
 		return
 	}

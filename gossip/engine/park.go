@@ -78,7 +78,7 @@ func (e *Engine) loadParked(value []byte) error {
 	if len(value) < 8 {
 		return errors.New("parked record is truncated")
 	}
-	r, err := DecodeRecord(value[8:])
+	r, err := LoadRecord(value[8:])
 	if err == nil {
 		e.parked[r.Key.slot()] = &parked{r, getTime(value[:8])}
 		e.parkedBytes += len(r.raw)

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 	"github.com/nearside-mesh/nearside/gossip/engine/wire"
 )
 
@@ -44,10 +45,14 @@ type Record struct {
 	MediaType string // of the body
 	Body      []byte
 	Cluster   string // cluster of the node that made the change; empty from earlier builds
-	Signature []byte // reserved; signatures are not implemented yet
+	// SigningKey is the key that must have signed the version, or zero. It is part of the content, so
+	// a version has one signer, and its signature cannot be removed.
+	SigningKey sign.ID
+	Signature  []byte // of the content; see package sign. Not part of the version
 
-	raw    []byte // encoded envelope; preserves unknown fields
-	digest Hash   // of the content
+	raw    []byte  // encoded envelope; preserves unknown fields
+	digest Hash    // of the content
+	signer sign.ID // verified
 }
 
 // Fields of the envelope.
@@ -71,6 +76,7 @@ const (
 	recordOrigin
 	recordDomain
 	recordCluster
+	recordSigningKey
 )
 
 // The domain tags separate the contents of records and manifests, so a signature of one is never
@@ -78,6 +84,9 @@ const (
 const (
 	recordTag   = "nearside record"
 	manifestTag = "nearside manifest"
+
+	recordSignature   = "nearside record signature" // domain of package sign
+	manifestSignature = "nearside manifest signature"
 )
 
 // Version returns the version that orders the records of a key.
@@ -91,10 +100,13 @@ func (r *Record) Encoded() []byte { return r.raw }
 
 func (r *Record) head() Head { return Head{r.Key.slot(), r.Version()} }
 
-// seal encodes a record and returns it with raw and digest set.
-func (r Record) seal() (*Record, error) {
+// seal encodes a record and returns it with raw and digest set. With a signer it signs the record.
+func (r Record) seal(s sign.Signer) (*Record, error) {
 	if err := r.Key.Validate(); err != nil {
 		return nil, err
+	}
+	if s != nil {
+		r.SigningKey = sign.Fingerprint(s.Public())
 	}
 	var c []byte
 	c = wire.AppendText(c, recordKind, r.Key.Kind)
@@ -109,7 +121,24 @@ func (r Record) seal() (*Record, error) {
 	c = wire.AppendText(c, recordAuthor, r.Author)
 	c = wire.AppendText(c, recordOrigin, r.Origin)
 	c = appendCluster(c, recordDomain, recordTag, r.Cluster)
-	return DecodeRecord(wire.AppendBytes(wire.AppendBytes(nil, envelopeContent, c), envelopeSignature, r.Signature))
+	if r.SigningKey != (sign.ID{}) {
+		c = wire.AppendBytes(c, recordSigningKey, r.SigningKey[:])
+	}
+	if s != nil {
+		var err error
+		if r.Signature, err = sign.Make(s, recordSignature, c); err != nil {
+			return nil, fmt.Errorf("%s cannot be signed: %w", r.Key, err)
+		}
+	}
+	out, err := DecodeRecord(envelope(c, r.Signature))
+	if err == nil && s != nil {
+		out.signer = r.SigningKey
+	}
+	return out, err
+}
+
+func envelope(content, signature []byte) []byte {
+	return wire.AppendBytes(wire.AppendBytes(nil, envelopeContent, content), envelopeSignature, signature)
 }
 
 // appendCluster appends a domain tag and the cluster, in two fields. Without a cluster it appends
@@ -121,11 +150,12 @@ func appendCluster(b []byte, num protowire.Number, tag, cluster string) []byte {
 	return wire.AppendText(wire.AppendText(b, num, tag), num+1, cluster)
 }
 
-// Origin identifies the node that makes a change.
+// Origin identifies the node that makes a change, and the key that signs it.
 type Origin struct {
 	Node    NodeID
-	Name    string // display name
-	Cluster string // up to 64 bytes; empty: the change is accepted in every cluster
+	Name    string      // display name
+	Cluster string      // up to 64 bytes; empty: the change is accepted in every cluster
+	Signer  sign.Signer // key of the node or of an operator; nil: the change is not signed
 }
 
 // Successor returns the version that a change creates at time now, after the version parent. parent
@@ -136,16 +166,16 @@ func Successor(now time.Time, parent *Record, p Put, of Origin) (*Record, error)
 	if parent != nil {
 		r.HLC = next(now, parent.HLC)
 	}
-	return r.after(parent)
+	return r.after(parent, of.Signer)
 }
 
 // after seals a record as the successor of a version, which may be nil.
-func (r Record) after(parent *Record) (*Record, error) {
+func (r Record) after(parent *Record, s sign.Signer) (*Record, error) {
 	if parent != nil {
 		r.Lineage = append([]Ancestor{parent.ancestor()}, parent.Lineage...)
 		r.Lineage = r.Lineage[:min(len(r.Lineage), MaxLineage)]
 	}
-	return r.seal()
+	return r.seal(s)
 }
 
 // split decodes an envelope.
@@ -168,7 +198,8 @@ func split(what string, b []byte, limit int) (content, signature []byte, err err
 	return content, signature, err
 }
 
-// DecodeRecord decodes a record. It retains b, which must not be modified afterwards.
+// DecodeRecord decodes a record. It retains b, which must not be modified afterwards. Until Verify
+// succeeds, Signer returns zero.
 func DecodeRecord(b []byte) (*Record, error) {
 	content, signature, err := split("record", b, MaxRecord)
 	if err != nil {
@@ -206,6 +237,8 @@ func DecodeRecord(b []byte) (*Record, error) {
 			return f.Tag(recordTag)
 		case recordCluster:
 			return f.Text(&r.Cluster, maxCluster)
+		case recordSigningKey:
+			return f.Hash((*[16]byte)(&r.SigningKey))
 		}
 		return err
 	})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -14,7 +15,9 @@ const (
 	ReasonDamaged = "damaged" // a saved value is unreadable, and no peer has sent the entry yet
 	ReasonLimbo   = "limbo"   // it may have been deleted long ago
 	ReasonLimit   = "limit"   // it exceeds a limit of this node
+	ReasonName    = "name"    // it claims a display name that belongs to another key
 	ReasonOld     = "old"     // a deletion that expires soon, or a part of an earlier set of items
+	ReasonTrust   = "trust"   // its signature is not valid, or its signer may not write it
 )
 
 // Refusal is a version that this node knows and does not apply. While there is one, the roots of
@@ -56,6 +59,8 @@ func reasonOf(why string) string {
 		return ReasonCluster
 	case whyExpired, whyEarlierSet:
 		return ReasonOld
+	case whySignature, whyPolicy:
+		return ReasonTrust
 	}
 	return ReasonLimit
 }
@@ -72,6 +77,8 @@ const (
 	whyDeletionsFull = "too many deletions"
 	whyEarlierSet    = "shard of an earlier set"
 	whyCluster       = "other cluster"
+	whySignature     = "signature not valid"
+	whyPolicy        = "not permitted"
 )
 
 // refuseRecord records a rejected version, so it is not requested again for some time.
@@ -96,7 +103,13 @@ func (e *Engine) refuse(h Head, r refusal, why string) {
 		old = &r
 		e.refused[h] = old
 	}
-	old.Reason, old.Detail, old.until = reasonOf(why), why, e.now.Add(refusedFor)
+	old.Reason, old.Detail, old.until = reasonOf(why), cmp.Or(r.Detail, why), e.now.Add(refusedFor)
+	switch {
+	case why == whySignature:
+		old.until = e.now // the same version with a valid signature is not refused
+	case strings.HasPrefix(old.Detail, ReasonName+": "):
+		old.Reason = ReasonName
+	}
 	if old.Reason == ReasonLimit && e.now.Sub(e.limitNote) >= time.Minute {
 		e.limitNote = e.now
 		e.note("limit",

@@ -86,9 +86,19 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 			fmt.Sprintf("node %s published two manifests with the same order: two nodes use its identity, "+
 				"or its disk was restored", x.Node))
 	}
-	if e.foreign(x.Cluster) {
+	if e.foreign(x.Cluster, x.Signature) {
 		e.refuseManifest(x, whyCluster)
 		return
+	}
+	if err := x.verify(); err != nil {
+		e.distrust(h, Refusal{Node: x.Node, Detail: err.Error()}, whySignature)
+		return
+	}
+	if e.cfg.Policy != nil {
+		if why := e.cfg.Policy.Manifest(x); why != "" {
+			e.distrust(h, Refusal{Node: x.Node, Detail: why}, whyPolicy)
+			return
+		}
 	}
 	if x.started() > uint64(max(e.poolTime().Unix(), 0))+futureEpoch {
 		e.refuseManifest(x, whyFuture) // no honest node reaches it, and no later epoch could replace it
@@ -113,6 +123,7 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 	if err != nil {
 		return
 	}
+	c.signer = x.signer
 	p := &pending{manifest: c, bodies: map[BodyHash][]byte{}, from: m.From, stream: m.Stream}
 	if old := e.pending[h.Slot]; old != nil {
 		p.bodies, p.size = old.bodies, old.size

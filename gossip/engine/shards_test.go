@@ -291,7 +291,7 @@ func TestCheckOwnNamesTheLimit(t *testing.T) {
 func TestShardFieldOfMessages(t *testing.T) {
 	for _, m := range []Manifest{{Node: NodeID{1}, Order: 5, Index: 1, Shards: 2},
 		{Node: NodeID{1}, Order: 5, Directory: true, Detail: "commit 1234"}, {Node: NodeID{1}, Order: 5}} {
-		x, err := m.seal()
+		x, err := m.seal(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -167,7 +167,7 @@ func decodeVersion(k resource.Key, v rawValue) (h header, r *engine.Record, err 
 	if err != nil {
 		return h, nil, err
 	}
-	if r, err = engine.DecodeRecord(body); err != nil {
+	if r, err = engine.LoadRecord(body); err != nil {
 		return h, nil, err
 	}
 	if resource.Key(r.Key) != k {
