@@ -42,7 +42,6 @@ import (
 //	example   example of the list for messages
 //	list      a list instead of the mapping is this key
 //	live      SIGHUP applies a changed value, without a restart
-//	unbuilt   why this version supports only the default: "it ..."
 //
 // List items are texts, or structs with the same tags, which may contain lists.
 type Config struct {
@@ -117,11 +116,12 @@ type Config struct {
 		KeyringFile string   `json:"keyringFile" path:"state" doc:"File with the keys for gossip traffic, base64, one per line; the first one encrypts. Below paths.state when relative. Anyone with a key can be a member and change all resources."`
 		Insecure    bool     `json:"insecure" doc:"Run the pool without keys: traffic is not encrypted, and any host that reaches gossip.bind can be a member."`
 		TCPOnly     bool     `json:"tcpOnly" doc:"Use only TCP for the pool, for networks that block UDP."`
+		Admit       string   `json:"admit" oneOf:",key,enrolled" live:"" doc:"Nodes that may be members: those with a key of gossip.keyringFile (key), or only those with an enrollment in addition (enrolled; see nearside trust enroll). Empty: enrolled where trust is enforced, and else key."`
 		Cluster     string   `json:"cluster" default:"default" check:"name" required:"" max:"63" doc:"Name of the cluster. Messages from agents of other clusters are ignored."`
 	} `json:"gossip"`
 	Trust struct {
-		Mode string `json:"mode" default:"off" oneOf:"off,warn,enforce" unbuilt:"checks no signatures" doc:"Handling of records without a valid signature."`
-		File string `json:"file" path:"state" unbuilt:"checks no signatures" doc:"Trust file, below paths.state when relative."`
+		Mode string `json:"mode" default:"off" oneOf:"off,warn,enforce" live:"" doc:"Handling of data of the pool that its signer may not write: off does not judge it, warn lists it, and enforce keeps it out of force. The stricter one of this key and the mode in the trust file applies. With enforce, the node accepts its first trust file only from trust.file or its own API."`
+		File string `json:"file" path:"state" doc:"Trust file that this node trusts first, below paths.state when relative; SIGHUP reads it again. Empty: the node trusts the first trust file of the pool."`
 	} `json:"trust"`
 	// Mesh contains defaults for all meshes.
 	Mesh struct {
@@ -304,9 +304,6 @@ func keysOf(v reflect.Value, prefix string) []field {
 
 // under returns the key with the tags that its struct sets for all keys.
 func (f field) under(tag reflect.StructTag) field {
-	if why := tag.Get("unbuilt"); why != "" && !f.has("unbuilt") {
-		f.tag += reflect.StructTag(fmt.Sprintf(" unbuilt:%q", why))
-	}
 	if _, ok := tag.Lookup("live"); ok && !f.has("live") {
 		f.tag += ` live:""`
 	}

@@ -76,7 +76,7 @@ resources: {dir: res}
 api: {socket: {path: a.sock, mode: 0600}, tokenFile: token}
 xds: {socket: {path: /x/xds.sock, mode: "777"}}
 accessLog: {receivers: [{name: a, address: "127.0.0.1:1", file: a.log, maxFiles: 3}], directories: [/srv/logs, apps]}
-`, nil, []string{"trust.file=t.yaml"})
+`, nil, []string{"trust.file=t.yaml", "gossip.bind=:1", "gossip.insecure=true"})
 	for _, f := range faults {
 		if !strings.Contains(f, "is not supported yet") {
 			t.Errorf("fault: %v", f)

@@ -234,29 +234,29 @@ func TestConfigKinds(t *testing.T) {
 	}
 }
 
-// TestConfigUnbuilt checks that unsupported values are rejected, except for the defaults.
-func TestConfigUnbuilt(t *testing.T) {
+// TestConfigTrust checks the keys of trust, which need a pool.
+func TestConfigTrust(t *testing.T) {
 	for set, want := range map[string]string{
-		"trust.mode=enforce": "trust.mode: enforce is not supported yet: this version checks no signatures; " +
-			"remove the key",
-		"trust.file=/t":           "trust.file: /t is not supported yet",
-		"dns.listen=127.0.0.1:53": "", "dns.upstreams=1.1.1.1": "", "dns.cacheSize=0": "", "accessLog.receivers=[]": "",
-		"accessLog.files.maxFiles=1": "", "accessLog.spool.maxSize=1": "", "auditLog.profile=None": "",
-		"auditLog.maxFiles=1": "", "gossip.bind=": "", "gossip.cluster=east": "", "trust.mode=off": "",
+		"trust.mode=enforce":   "trust.mode: is set but gossip.bind is empty",
+		"trust.file=/t":        "trust.file: is set but gossip.bind is empty",
+		"gossip.admit=key":     "gossip.admit: is set but gossip.bind is empty",
+		"gossip.admit=anybody": `gossip.admit: "anybody" is not known; one of key, enrolled`,
+		"trust.mode=off":       "",
 	} {
 		_, _, got := agenttest.LoadConfig(t, "", nil, []string{set})
 		if want == "" {
 			if got != nil {
 				t.Errorf("%s: %v", set, got)
 			}
-		} else if len(got) != 1 || !strings.HasPrefix(got[0], "--set: "+want) ||
-			!strings.Contains(got[0], " is not supported yet: this version ") {
+		} else if len(got) != 1 || !strings.HasPrefix(got[0], "--set: "+want) {
 			t.Errorf("%s:\n got %v\nwant … %s", set, got, want)
 		}
 	}
-	if _, _, got := agenttest.LoadConfig(t, "trust:\n  mode: warn\nidentity: {}\ngossip:\n", nil, nil); len(got) != 1 ||
-		!strings.HasPrefix(got[0], "DIR/agent.yaml:2: trust.mode") {
-		t.Errorf("from a file: %v", got)
+	pool := []string{"gossip.bind=:7946", "gossip.insecure=true"}
+	cfg, _, got := agenttest.LoadConfig(t, "trust:\n  mode: warn\n  file: t.trust\ngossip: {admit: enrolled}\n", nil, pool)
+	if got != nil || cfg.Trust.Mode != "warn" || cfg.Gossip.Admit != "enrolled" ||
+		!strings.HasSuffix(cfg.Trust.File, "/t.trust") {
+		t.Errorf("from a file: %+v %v", cfg.Trust, got)
 	}
 }
 

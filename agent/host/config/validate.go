@@ -25,7 +25,6 @@ func (c *Config) Validate() strict.Faults {
 		out = append(out, strict.Fault{Field: key, Reason: fmt.Sprintf(format, args...)})
 	}
 	checkPaths(c.fields(), fault)
-	c.checkUnbuilt(fault)
 	if c.API.Socket.Path == c.XDS.Socket.Path {
 		fault("xds.socket.path", "%s is also api.socket.path; use different paths", c.XDS.Socket.Path)
 	}
@@ -66,18 +65,6 @@ func checkPaths(fields []field, fault faultFunc) {
 			fault(f.path, "%s has %d bytes, and the system takes at most %d for a socket; "+
 				"set a shorter path or a shorter paths.run", p, len(p), MaxSocketBytes)
 		}
-	}
-}
-
-// checkUnbuilt rejects values that this version does not support.
-func (c *Config) checkUnbuilt(fault faultFunc) {
-	usual := defaults("").fields()
-	for i, f := range c.fields() {
-		why := f.tag.Get("unbuilt")
-		if why == "" || f.render() == usual[i].render() {
-			continue
-		}
-		fault(f.path, "%.64s is not supported yet: this version %s; remove the key", f.render(), why)
 	}
 }
 
@@ -346,6 +333,13 @@ func (c *Config) checkGossip(fault faultFunc) {
 			"set a file with a key (create one with nearside keyring generate), the same on all nodes")
 	case g.KeyringFile != "" && g.Insecure:
 		fault("gossip.insecure", "contradicts gossip.keyringFile; remove one of them")
+	}
+	for _, x := range []struct{ key, value string }{
+		{"gossip.admit", g.Admit}, {"trust.file", c.Trust.File}, {"trust.mode", strings.TrimPrefix(c.Trust.Mode, "off")},
+	} {
+		if x.value != "" && g.Bind == "" {
+			fault(x.key, "is set but gossip.bind is empty, so there is no pool to trust; set gossip.bind, or remove %s", x.key)
+		}
 	}
 	for key, text := range map[string]string{"gossip.bind": g.Bind, "gossip.advertise": g.Advertise} {
 		if host, _, err := net.SplitHostPort(text); text != "" && err == nil && host != "" && net.ParseIP(host) == nil {
