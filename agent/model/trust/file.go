@@ -23,12 +23,16 @@ const (
 // Modes lists the modes from the least to the most strict.
 var Modes = [...]string{ModeOff, ModeWarn, ModeEnforce}
 
-// Stricter returns the stricter one of two modes. An unknown mode counts as [ModeEnforce].
+// Stricter returns the stricter one of two modes. "" is [ModeOff], and an unknown mode counts as
+// [ModeEnforce].
 func Stricter(a, b string) string { return Modes[max(rank(a), rank(b))] }
 
 func rank(mode string) int {
 	if i := slices.Index(Modes[:], mode); i >= 0 {
 		return i
+	}
+	if mode == "" {
+		return 0
 	}
 	return len(Modes) - 1
 }

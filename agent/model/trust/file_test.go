@@ -31,11 +31,13 @@ func TestFollow(t *testing.T) {
 		"a lower version":        {signed(t, document(0, "off", ""), "a"), "version"},
 		"the version, different": {signed(t, document(1, "off", ""), "a"), "same version"},
 		"another cluster":        {signed(t, strings.Replace(document(2, "off", ""), "cluster: c", "cluster: d", 1), "a"), "cluster d"},
-		"truncated":              {signed(t, document(2, "off", ""), "a")[:2000], "signature"},
+		"truncated":              {signed(t, document(2, "off", ""), "a")[:1350], "signature"},
 		"empty":                  {nil, "empty"},
 	} {
 		_, err := s.Accept(c.file)
-		wantReason(t, name, fmt.Sprint(err), c.want)
+		if c.want != "" {
+			wantReason(t, name, fmt.Sprint(err), c.want)
+		}
 		if (err == nil) != (c.want == "") {
 			t.Errorf("%s: %v", name, err)
 		}

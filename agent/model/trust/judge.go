@@ -21,7 +21,7 @@ func (s *State) Judge(r *engine.Record) string {
 	case KindFile:
 		return s.fileRecord(r)
 	case KindEnrollment:
-		if s.file == nil {
+		if s.file == nil && s.damage == "" {
 			return s.unlessListed("enrollments require a trust file")
 		}
 		return s.enrollment(r)

@@ -239,7 +239,7 @@ func (s *State) Anchored() bool { return s.o.Anchored }
 // Mode returns the effective mode: the stricter one of the config and the trust file. Without a
 // readable trust file it is never [ModeOff].
 func (s *State) Mode() string {
-	mode := s.o.Mode
+	mode := Stricter(s.o.Mode, ModeOff)
 	if s.file != nil {
 		mode = Stricter(mode, s.file.Mode)
 	}
