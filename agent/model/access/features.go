@@ -21,7 +21,8 @@ const (
 	// FeatureLogPath permits access logs with the path of a file.
 	FeatureLogPath
 
-	allFeatures = FeaturePatch | FeatureLogPath
+	// AllFeatures is the set of all features.
+	AllFeatures = FeaturePatch | FeatureLogPath
 )
 
 // FeatureNames lists the names of all features, in the order of their bits.
@@ -79,7 +80,7 @@ func FeaturesOf(list []Danger) (out Features) {
 // without a list, all.
 func (a *Allow) granted() Features {
 	if len(a.Features) == 0 && slices.Contains(a.Kinds, "*") {
-		return allFeatures
+		return AllFeatures
 	}
 	f, _ := ParseFeatures(a.Features...) // unknown ones are refused before, and grant nothing
 	return f

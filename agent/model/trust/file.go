@@ -37,8 +37,9 @@ func rank(mode string) int {
 	return len(Modes) - 1
 }
 
-// Features of roles that concern trust; see [access.Allow].
-const FeatureEnroll = "enroll" // sign enrollments of nodes; "*" of kinds does not include it
+// FeatureEnroll is the feature of roles whose keys may sign enrollments of nodes. Unlike the
+// features of resources, * as kinds does not include it.
+const FeatureEnroll = "enroll"
 
 // File is the content of a trust file.
 type File struct {
@@ -64,7 +65,16 @@ type Root struct {
 type Role struct {
 	Name string `json:"name"`
 	access.Allow
-	Features []string `json:"features,omitempty"`
+}
+
+// enrolls reports whether keys of the role may enroll nodes.
+func (r *Role) enrolls() bool { return slices.Contains(r.Features, FeatureEnroll) }
+
+// covers reports whether the role allows an action.
+func (r *Role) covers(act access.Action) bool {
+	a := r.Allow
+	a.Features = slices.DeleteFunc(slices.Clone(a.Features), func(f string) bool { return f == FeatureEnroll })
+	return a.Covers(act)
 }
 
 // Key is the key of an operator. Its records must be dated from NotBefore to NotAfter, by the clock
@@ -282,6 +292,14 @@ func (f *File) checkRoles(fault func(field, format string, args ...any)) {
 		for _, v := range r.Verbs {
 			if v != "*" && !slices.Contains(access.Verbs[:], v) {
 				fault(at+"verbs", "%.64q is not a verb; use one of %s, *", v, strings.Join(access.Verbs[:], ", "))
+			}
+		}
+	}
+	for i, r := range f.Roles {
+		for _, name := range r.Features {
+			if _, err := access.ParseFeatures(name); err != nil && name != FeatureEnroll {
+				fault(fmt.Sprintf("roles[%d].features", i), "%.64q is not a feature; use one of %s, %s", name,
+					strings.Join(access.FeatureNames[:], ", "), FeatureEnroll)
 			}
 		}
 	}

@@ -30,9 +30,10 @@ func TestFollow(t *testing.T) {
 		"signed by a new root":   {signed(t, two, "b", "d"), "signed by 0 of the 1"},
 		"a lower version":        {signed(t, document(0, "off", ""), "a"), "version"},
 		"the version, different": {signed(t, document(1, "off", ""), "a"), "same version"},
-		"another cluster":        {signed(t, strings.Replace(document(2, "off", ""), "cluster: c", "cluster: d", 1), "a"), "cluster d"},
-		"truncated":              {signed(t, document(2, "off", ""), "a")[:1350], "signature"},
-		"empty":                  {nil, "empty"},
+		"another cluster": {signed(t, strings.Replace(document(2, "off", ""), "cluster: c", "cluster: d", 1), "a"),
+			"cluster d"},
+		"truncated": {signed(t, document(2, "off", ""), "a")[:1350], "signature"},
+		"empty":     {nil, "empty"},
 	} {
 		_, err := s.Accept(c.file)
 		if c.want != "" {
@@ -76,7 +77,7 @@ func TestFileRecord(t *testing.T) {
 		"no trust file": {put{name: "trust", body: "{}", by: "a"}, "version"},
 	} {
 		c.put.kind = trust.KindFile
-		wantReason(t, name, s.Judge(record(t, c.put)), c.want)
+		wantReason(t, name, s.Record(record(t, c.put)), c.want)
 	}
 }
 
@@ -89,7 +90,7 @@ func TestDamaged(t *testing.T) {
 	for _, p := range []put{{kind: "MeshTimeout", mesh: "default", name: "x", by: "alice"},
 		{kind: trust.KindHeal, name: "01", by: "a"}, {kind: trust.KindEnrollment, name: id("n1"), body: "{}", by: "a"},
 		{kind: trust.KindFile, name: "trust", body: string(signed(t, document(1, "off", ""), "a")), by: "a"}} {
-		wantReason(t, p.kind, s.Judge(record(t, p)), "cannot be read")
+		wantReason(t, p.kind, s.Record(record(t, p)), "cannot be read")
 	}
 	if _, err := s.Accept(signed(t, document(1, "off", ""), "a")); err == nil {
 		t.Error("the node accepts the trust file of a peer")
@@ -109,11 +110,15 @@ func TestFaults(t *testing.T) {
 		document(1, "off", "revoked: [{key: ab}]"): "32 hexadecimal digits",
 		strings.Replace(document(1, "off", ""), "threshold: 1", "threshold: 2", 1): "threshold: is 2; give 1 to the number " +
 			"of roots, 1",
-		strings.Replace(document(1, "off", ""), "role: logs", "role: log", 1):                            `keys[1].role: "log" is not the name`,
-		strings.Replace(document(1, "off", ""), "name: bob", "name: alice", 1):                           "is also the name in keys[0].name",
-		strings.Replace(document(1, "off", ""), "[create, update]", "[wrote]", 1):                        "is not a verb",
-		strings.Replace(document(1, "off", ""), id("n1"), id("alice"), 1):                                "is also the key of keys[0].key",
-		strings.Replace(document(1, "off", ""), public("bob"), "ssh-rsa AAAA", 1):                        "is not an ed25519 public key",
+		strings.Replace(document(1, "off", ""), "role: logs", "role: log",
+			1): `keys[1].role: "log" is not the name`,
+		strings.Replace(document(1, "off", ""), "name: bob", "name: alice", 1): "is also the " +
+			"name in keys[0].name",
+		strings.Replace(document(1, "off", ""), "[create, update]", "[wrote]", 1): "is not a verb",
+		strings.Replace(document(1, "off", ""), id("n1"), id("alice"), 1): "is also the key " +
+			"of keys[0].key",
+		strings.Replace(document(1, "off", ""), public("bob"), "ssh-rsa AAAA", 1): "is not an " +
+			"ed25519 public key",
 		document(1, "off", fmt.Sprintf("revoked:\n- {key: %s, since: 2026-11-28T00:00:00Z}\n", id("a"))): "remove it there",
 	} {
 		_, err := trust.DecodeFile([]byte(in))
@@ -133,14 +138,17 @@ func TestPublicKeys(t *testing.T) {
 			t.Errorf("%s: %v %v", in, got, err)
 		}
 	}
-	for _, in := range []string{"", "ssh-ed25519", "ssh-ed25519 AAAA", "ssh-rsa " + strings.Fields(want.String())[1], "AAAA"} {
+	for _, in := range []string{
+		"", "ssh-ed25519", "ssh-ed25519 AAAA", "ssh-rsa " + strings.Fields(want.String())[1], "AAAA",
+	} {
 		if _, err := trust.ParsePublicKey(in); err == nil {
 			t.Errorf("%q is accepted", in)
 		}
 	}
 }
 
-// FuzzDecode checks that no input of the decoders panics, and that an envelope survives a round trip.
+// FuzzDecode checks that no input of the decoders panics, and that an envelope survives a round
+// trip.
 func FuzzDecode(f *testing.F) {
 	f.Add(signed(f, document(1, "off", ""), "a"))
 	f.Add([]byte(`{"key":"00112233445566778899aabbccddeeff","name":"n","services":["*"]}`))
@@ -152,9 +160,9 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := trust.ParseEnvelope(e.Encode())
-		if err == nil && len(e.Signatures) > 0 && (!bytes.Equal(again.Document, e.Document) ||
-			len(again.Signatures) != len(e.Signatures)) {
+		copied, err := trust.ParseEnvelope(e.Encode())
+		if err == nil && len(e.Signatures) > 0 && (!bytes.Equal(copied.Document, e.Document) ||
+			len(copied.Signatures) != len(e.Signatures)) {
 			t.Errorf("a round trip changes %q", b)
 		}
 		_, _ = e.Signers()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/trust"
 	"github.com/nearside-mesh/nearside/gossip/engine"
@@ -82,11 +83,11 @@ func enforcing(t testing.TB) *trust.State {
 }
 
 // features stands for the classes of resources: a body with "lua" is dangerous.
-func features(_ resource.Key, body []byte) []string {
+func features(_ resource.Key, body []byte) access.Features {
 	if strings.Contains(string(body), "lua") {
-		return []string{"patch-unsafe"}
+		return access.FeaturePatch
 	}
-	return nil
+	return 0
 }
 
 // put describes a record.

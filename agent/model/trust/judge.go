@@ -11,12 +11,12 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
-const noAnchor = "trust.mode is enforce, and this node has no trust file yet; set trust.file to the trust file of the " +
-	"pool, or run nearside trust update -f FILE on this node"
+const noAnchor = "trust.mode is enforce, and this node has no trust file yet; " +
+	"set trust.file to the trust file of the pool, or run nearside trust update -f FILE on this node"
 
-// Judge returns "" if a record may be in force, or the reason. In [ModeOff] and [ModeWarn], only
+// Record returns "" if a record may be in force, or the reason. In [ModeOff] and [ModeWarn], only
 // records of reserved kinds are refused.
-func (s *State) Judge(r *engine.Record) string {
+func (s *State) Record(r *engine.Record) string {
 	switch r.Key.Kind {
 	case KindFile:
 		return s.fileRecord(r)
@@ -40,7 +40,7 @@ func (s *State) Explain(r *engine.Record) string {
 		return s.damage
 	}
 	if Reserved(r.Key.Kind) {
-		return s.Judge(r)
+		return s.Record(r)
 	}
 	signer := r.Signer()
 	if signer == (sign.ID{}) {
@@ -58,11 +58,7 @@ func (s *State) Explain(r *engine.Record) string {
 		return why
 	}
 	key := resource.Key(r.Key)
-	var features []string
-	if s.o.Features != nil && !r.Deleted {
-		features = s.o.Features(key, r.Body)
-	}
-	return g.covers(access.ActionOn(verbOf(r), key), features)
+	return s.coversBody(g, access.ActionOn(verbOf(r), key), key, r.Body)
 }
 
 // verbOf returns the verb of a change. The lineage of a record says whether it replaces another
@@ -174,7 +170,7 @@ func (s *State) enrollment(r *engine.Record) string {
 	switch {
 	case id == (ID{}):
 		return "the enrollment is not signed"
-	case g == nil || !g.role.has(FeatureEnroll):
+	case g == nil || !g.role.enrolls():
 		return fmt.Sprintf("the enrollment is signed by the key %s, which may not enroll nodes; sign it with a root key, "+
 			"or with a key whose role has the feature %s", id, FeatureEnroll)
 	}
@@ -194,8 +190,8 @@ func (s *State) heal(r *engine.Record) string {
 	return ""
 }
 
-// JudgeManifest returns "" if a manifest may be in force, or the reason.
-func (s *State) JudgeManifest(m *engine.Manifest) string { return s.unlessListed(s.ExplainManifest(m)) }
+// Manifest returns "" if a manifest may be in force, or the reason.
+func (s *State) Manifest(m *engine.Manifest) string { return s.unlessListed(s.ExplainManifest(m)) }
 
 // ExplainManifest returns why a manifest would not be in force in [ModeEnforce], or "".
 func (s *State) ExplainManifest(m *engine.Manifest) string {
@@ -255,7 +251,7 @@ func (s *State) directory(m *engine.Manifest, signer ID) string {
 			continue
 		}
 		for _, verb := range writeVerbs {
-			if why := g.covers(access.ActionOn(verb, key), nil); why != "" {
+			if why := g.covers(access.ActionOn(verb, key)); why != "" {
 				return why
 			}
 		}
@@ -267,10 +263,10 @@ func (s *State) directory(m *engine.Manifest, signer ID) string {
 // [ModeEnforce] because of its danger features, or "". signer is that of the manifest.
 func (s *State) ExplainItem(signer sign.ID, key resource.Key, body []byte) string {
 	g := s.grants[ID(signer)]
-	if g == nil || s.o.Features == nil {
+	if g == nil {
 		return ""
 	}
-	return g.covers(access.ActionOn(access.VerbUpdate, key), s.o.Features(key, body))
+	return s.coversBody(g, access.ActionOn(access.VerbUpdate, key), key, body)
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -11,39 +11,43 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
-// TestJudge checks records against keys, roles, features, and dates.
-func TestJudge(t *testing.T) {
+// TestRecords checks records against keys, roles, features, and dates.
+func TestRecords(t *testing.T) {
 	s := enforcing(t)
 	for name, c := range map[string]struct {
 		put  put
 		want string
 	}{
-		"operator":            {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "alice"}, ""},
-		"operator deletes":    {put{kind: "Mesh", name: "default", by: "alice", deleted: true}, ""},
-		"unsigned":            {put{kind: "MeshTimeout", mesh: "default", name: "x"}, "not signed"},
-		"unknown key":         {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "mallory"}, "grants no role"},
-		"root":                {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "a"}, "root key a"},
-		"node with a role":    {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "n1"}, ""},
-		"in the role":         {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", by: "bob"}, ""},
-		"update in the role":  {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", by: "bob", update: true}, ""},
-		"another kind":        {put{kind: "MeshTimeout", mesh: "default", name: "log-1", by: "bob"}, "the role logs of bob"},
-		"another mesh":        {put{kind: "MeshAccessLog", mesh: "other", name: "log-1", by: "bob"}, "does not allow"},
-		"another name":        {put{kind: "MeshAccessLog", mesh: "default", name: "x", by: "bob"}, "does not allow"},
-		"another verb":        {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", by: "bob", deleted: true}, "delete"},
-		"a danger feature":    {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", body: "lua", by: "bob"}, "patch-unsafe"},
-		"features of *":       {put{kind: "MeshProxyPatch", mesh: "default", name: "p", body: "lua", by: "alice"}, ""},
-		"before its validity": {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", by: "bob", at: start.AddDate(0, -1, 0)}, "valid only from"},
-		"after its validity":  {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", by: "bob", at: start.AddDate(0, 1, 0)}, "expired"},
-		"a heal of a root":    {put{kind: trust.KindHeal, name: "01", by: "a"}, ""},
+		"operator":           {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "alice"}, ""},
+		"operator deletes":   {put{kind: "Mesh", name: "default", by: "alice", deleted: true}, ""},
+		"unsigned":           {put{kind: "MeshTimeout", mesh: "default", name: "x"}, "not signed"},
+		"unknown key":        {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "mallory"}, "grants no role"},
+		"root":               {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "a"}, "root key a"},
+		"node with a role":   {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "n1"}, ""},
+		"in the role":        {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", by: "bob"}, ""},
+		"update in the role": {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", by: "bob", update: true}, ""},
+		"another kind":       {put{kind: "MeshTimeout", mesh: "default", name: "log-1", by: "bob"}, "the role logs of bob"},
+		"another mesh":       {put{kind: "MeshAccessLog", mesh: "other", name: "log-1", by: "bob"}, "does not allow"},
+		"another name":       {put{kind: "MeshAccessLog", mesh: "default", name: "x", by: "bob"}, "does not allow"},
+		"another verb": {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", by: "bob", deleted: true},
+			"delete"},
+		"a danger feature": {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", body: "lua", by: "bob"},
+			"patch-unsafe"},
+		"features of *": {put{kind: "MeshProxyPatch", mesh: "default", name: "p", body: "lua", by: "alice"}, ""},
+		"before its validity": {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", by: "bob",
+			at: start.AddDate(0, -1, 0)}, "valid only from"},
+		"after its validity": {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", by: "bob",
+			at: start.AddDate(0, 1, 0)}, "expired"},
+		"a heal of a root": {put{kind: trust.KindHeal, name: "01", by: "a"}, ""},
 		"a heal of an operator": {put{kind: trust.KindHeal, name: "01", by: "alice"},
 			"not signed by a root key"},
 	} {
-		wantReason(t, name, s.Judge(record(t, c.put)), c.want)
+		wantReason(t, name, s.Record(record(t, c.put)), c.want)
 	}
 }
 
-// TestModes checks that a reason refuses a record only in the mode enforce, and that the stricter of
-// the two modes applies.
+// TestModes checks that a reason refuses a record only in the mode enforce, and that the stricter
+// of the two modes applies.
 func TestModes(t *testing.T) {
 	r := record(t, put{kind: "MeshTimeout", mesh: "default", name: "x", by: "mallory"})
 	heal := record(t, put{kind: trust.KindHeal, name: "01", by: "mallory"})
@@ -57,9 +61,9 @@ func TestModes(t *testing.T) {
 			}
 			what := fmt.Sprintf("config %s, file %s", config, file)
 			want := map[string]string{trust.ModeEnforce: "grants no role"}[trust.Stricter(config, file)]
-			wantReason(t, what, s.Judge(r), want)
+			wantReason(t, what, s.Record(r), want)
 			wantReason(t, what+", listed", s.Explain(r), "grants no role")
-			if got := s.Judge(heal) == ""; got != (s.Mode() == trust.ModeOff) {
+			if got := s.Record(heal) == ""; got != (s.Mode() == trust.ModeOff) {
 				t.Errorf("%s: a heal statement of a member is permitted: %v", what, got)
 			}
 		}
@@ -74,7 +78,7 @@ func TestNoAnchor(t *testing.T) {
 	for _, p := range []put{{kind: "MeshTimeout", mesh: "default", name: "x", by: "alice"},
 		{kind: trust.KindFile, name: trust.FileName, body: string(file), by: "a"},
 		{kind: trust.KindEnrollment, name: id("n1"), body: "{}", by: "a"}} {
-		if s.Judge(record(t, p)) == "" {
+		if s.Record(record(t, p)) == "" {
 			t.Errorf("%s is permitted without a trust file", p.kind)
 		}
 	}
@@ -85,7 +89,7 @@ func TestNoAnchor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantReason(t, "operator", s.Judge(record(t, put{kind: "MeshTimeout", mesh: "default", name: "x", by: "alice"})), "")
+	wantReason(t, "operator", s.Record(record(t, put{kind: "MeshTimeout", mesh: "default", name: "x", by: "alice"})), "")
 }
 
 // TestRevoked checks which records of a revoked key stay in force.
@@ -94,30 +98,30 @@ func TestRevoked(t *testing.T) {
 		return record(t, put{kind: "MeshTimeout", mesh: "default", name: name, by: "alice", at: start.Add(d)})
 	}
 	old, kept, backdated := at(-time.Hour, "old"), at(time.Hour, "kept"), at(-time.Hour, "forged")
-	revoked := func(keep string) *trust.State {
-		more := fmt.Sprintf("revoked:\n- {key: %s, since: %s%s}\n", id("alice"), start.Format(time.RFC3339), keep)
-		return accepted(t, enforcing(t), signed(t, document(2, trust.ModeEnforce, more), "a"))
+	revoked := func(more string) *trust.State {
+		list := fmt.Sprintf("revoked:\n- {key: %s, since: %s%s}\n", id("alice"), start.Format(time.RFC3339), more)
+		return accepted(t, enforcing(t), signed(t, document(2, trust.ModeEnforce, list), "a"))
 	}
 	s := revoked("")
-	wantReason(t, "before since", s.Judge(old), "")
-	wantReason(t, "after since", s.Judge(kept), "revoked")
-	wantReason(t, "dated back, without keep", s.Judge(backdated), "")
+	wantReason(t, "before since", s.Record(old), "")
+	wantReason(t, "after since", s.Record(kept), "revoked")
+	wantReason(t, "dated back, without keep", s.Record(backdated), "")
 	s = revoked(fmt.Sprintf(", keep: [%s, %s]", trust.RecordID(old), trust.RecordID(kept)))
-	wantReason(t, "in keep", s.Judge(old), "")
-	wantReason(t, "in keep, after since", s.Judge(kept), "")
-	wantReason(t, "dated back", s.Judge(backdated), "revoked")
+	wantReason(t, "in keep", s.Record(old), "")
+	wantReason(t, "in keep, after since", s.Record(kept), "")
+	wantReason(t, "dated back", s.Record(backdated), "revoked")
 	s = revoked(", keep: []")
-	wantReason(t, "an empty keep", s.Judge(old), "revoked")
+	wantReason(t, "an empty keep", s.Record(old), "revoked")
 }
 
 // TestRoleLost checks that a role that ends takes the records of its keys out of force.
 func TestRoleLost(t *testing.T) {
 	r := record(t, put{kind: "MeshAccessLog", mesh: "default", name: "log-1", by: "bob"})
 	s := enforcing(t)
-	wantReason(t, "before", s.Judge(r), "")
+	wantReason(t, "before", s.Record(r), "")
 	next := fmt.Sprintf("cluster: c\nversion: 2\nmode: enforce\nthreshold: 1\nroots: [{name: a, key: %s}]\n", public("a"))
 	s = accepted(t, s, signed(t, next, "a"))
-	wantReason(t, "after", s.Judge(r), "grants no role")
+	wantReason(t, "after", s.Record(r), "grants no role")
 }
 
 // TestEnrollments checks who may enroll nodes, and what an enrollment allows.
@@ -134,10 +138,10 @@ func TestEnrollments(t *testing.T) {
 	}
 	for by, want := range map[string]string{"a": "", "erin": "", "": "not signed", "bob": "may not enroll",
 		"alice": "may not enroll", "n1": "may not enroll", "mallory": "may not enroll"} {
-		wantReason(t, "signed by "+by, s.Judge(of(by)), want)
+		wantReason(t, "signed by "+by, s.Record(of(by)), want)
 	}
 	wrong := record(t, put{kind: trust.KindEnrollment, name: id("n3"), body: string(body), by: "a"})
-	wantReason(t, "another node", s.Judge(wrong), "its record has the name")
+	wantReason(t, "another node", s.Record(wrong), "its record has the name")
 
 	n2 := node("n2")
 	wantReason(t, "not enrolled", s.Member(n2, "n2"), "has no enrollment")
@@ -176,10 +180,10 @@ func TestEnrollments(t *testing.T) {
 func TestMay(t *testing.T) {
 	s := enforcing(t)
 	act := access.Action{Verb: access.VerbUpdate, Kind: "MeshTimeout", Mesh: "default", Name: "x"}
-	wantReason(t, "with a role", s.May(node("n1"), act, nil), "")
-	wantReason(t, "without a role", s.May(node("n2"), act, nil), "--sign KEY")
+	wantReason(t, "with a role", s.May(node("n1"), act), "")
+	wantReason(t, "without a role", s.May(node("n2"), act), "--sign KEY")
 	warn := accepted(t, trust.New(trust.Options{Cluster: "c"}), signed(t, document(1, trust.ModeWarn, ""), "a"))
-	wantReason(t, "in the mode warn", warn.May(node("n2"), act, nil), "")
+	wantReason(t, "in the mode warn", warn.May(node("n2"), act), "")
 }
 
 // TestNames checks the names of keys in messages.

@@ -140,18 +140,18 @@ func (e *Envelope) Sign(s sign.Signer) error {
 		}
 		e.Document = append(bytes.Clone(e.Document), '\n')
 	}
-	made, err := sign.Make(s, signatureDomain, e.Document)
+	signature, err := sign.Make(s, signatureDomain, e.Document)
 	if err != nil {
 		return err
 	}
-	public := made[:ed25519.PublicKeySize]
+	public := signature[:ed25519.PublicKeySize]
 	for i, other := range e.Signatures {
 		if bytes.Equal(other[:ed25519.PublicKeySize], public) {
-			e.Signatures[i] = made
+			e.Signatures[i] = signature
 			return nil
 		}
 	}
-	e.Signatures = append(e.Signatures, made)
+	e.Signatures = append(e.Signatures, signature)
 	return nil
 }
 

@@ -45,9 +45,9 @@ type Options struct {
 	Self engine.NodeID
 	// Anchored refuses the first trust file unless [State.Adopt] sets it.
 	Anchored bool
-	// Features returns the danger features that a resource needs, such as "patch-unsafe", given the
-	// body of its record. It must depend only on its arguments. Nil: none.
-	Features func(key resource.Key, body []byte) []string
+	// Features returns the dangerous features that a resource uses, given the body of its record. It
+	// must depend only on its arguments. Nil: none.
+	Features func(key resource.Key, body []byte) access.Features
 }
 
 // State is the trust of a node at one time. It is immutable.
@@ -82,7 +82,7 @@ var (
 )
 
 // Check returns the trust file in a text, if it may follow the one in force. The same file is
-// permitted. The first one must be signed by enough of its own roots.
+// permitted. The first one must be signed by enough of the roots that it lists.
 func (s *State) Check(text []byte) (*File, error) {
 	e, err := ParseEnvelope(text)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *State) Accept(text []byte) (*State, error) {
 }
 
 // Adopt returns the state with the trust file in a text that the operator of this node has set. It
-// need not follow the one in force, but enough of its own roots must have signed it.
+// need not follow the one in force, but enough of the roots that it lists must have signed it.
 func (s *State) Adopt(text []byte) (*State, error) {
 	bare := New(s.o)
 	f, err := bare.Check(text)
@@ -343,7 +343,7 @@ func (s *State) revokedKey(id ID) string {
 
 // May returns "" if a node's own key may sign a write of a resource now, or the reason. It is for
 // writes of users of the API of this node.
-func (s *State) May(node engine.NodeID, act access.Action, features []string) string {
+func (s *State) May(node engine.NodeID, act access.Action) string {
 	if s.Mode() != ModeEnforce {
 		return ""
 	}
@@ -358,27 +358,29 @@ func (s *State) May(node engine.NodeID, act access.Action, features []string) st
 		return fmt.Sprintf("the trust file grants no role to this node (%s), so writes of users of its API are not in "+
 			"force; sign the write with the key of an operator (--sign KEY)", node)
 	}
-	if why := g.covers(act, features); why != "" {
+	if why := g.covers(act); why != "" {
 		return why + "; sign the write with the key of an operator (--sign KEY)"
 	}
 	return ""
 }
 
 // covers returns "" if the role of a key allows an action, or the reason.
-func (g *grant) covers(act access.Action, features []string) string {
-	if !g.role.Covers(act) {
-		return fmt.Sprintf("the role %s of %s does not allow: %s", g.role.Name, g.name, act)
+func (g *grant) covers(act access.Action) string {
+	if g.role.covers(act) {
+		return ""
 	}
-	for _, f := range features {
-		if !g.role.has(f) {
-			return fmt.Sprintf("the role %s of %s does not allow %s with the feature %s", g.role.Name, g.name, act, f)
-		}
-	}
-	return ""
+	return fmt.Sprintf("the role %s of %s does not allow: %s", g.role.Name, g.name, act)
 }
 
-// has reports whether the role grants a feature. All kinds include the danger features of
-// resources.
-func (r *Role) has(feature string) bool {
-	return slices.Contains(r.Features, feature) || feature != FeatureEnroll && slices.Contains(r.Kinds, "*")
+// coversBody is covers with the features that the resource in a body uses. It decodes the body only
+// if the role depends on that.
+func (s *State) coversBody(g *grant, act access.Action, key resource.Key, body []byte) string {
+	if s.o.Features != nil && len(body) > 0 {
+		act.Features = access.AllFeatures
+		if g.role.covers(act) {
+			return ""
+		}
+		act.Features = s.o.Features(key, body)
+	}
+	return g.covers(act)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/nearside-mesh/nearside/agent/base/files"
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/trust"
 	"github.com/nearside-mesh/nearside/gossip/engine"
@@ -38,8 +39,8 @@ type Options struct {
 	Admit   string // gossip.admit
 	Cluster string
 	Self    engine.NodeID
-	// Features returns the danger features of a resource; see [trust.Options].
-	Features func(key resource.Key, body []byte) []string
+	// Features returns the dangerous features of a resource; see [trust.Options].
+	Features func(key resource.Key, body []byte) access.Features
 	Now      func() time.Time
 }
 
@@ -111,8 +112,8 @@ func (p *Policy) recover(state *trust.State, records []*engine.Record, err error
 			return next
 		}
 	}
-	p.problems["pin"] = fmt.Sprintf("%s cannot be read (%v), so this node accepts nothing from other nodes; set trust.file "+
-		"to the trust file of the pool, or restore %[1]s from a backup, and restart the agent", path, err)
+	p.problems["pin"] = fmt.Sprintf("%s cannot be read (%v), so this node accepts nothing from other nodes; "+
+		"set trust.file to the trust file of the pool, or restore %[1]s from a backup, and restart the agent", path, err)
 	return state.Damaged("the saved trust file of this node cannot be read; see nearside check")
 }
 
@@ -125,13 +126,15 @@ func (p *Policy) options() trust.Options {
 func (p *Policy) State() *trust.State { return p.state.Load() }
 
 // Record implements [engine.Policy].
-func (p *Policy) Record(r *engine.Record) string { return p.state.Load().Judge(r) }
+func (p *Policy) Record(r *engine.Record) string { return p.state.Load().Record(r) }
 
 // Manifest implements [engine.Policy].
-func (p *Policy) Manifest(m *engine.Manifest) string { return p.state.Load().JudgeManifest(m) }
+func (p *Policy) Manifest(m *engine.Manifest) string { return p.state.Load().Manifest(m) }
 
 // Member returns "" if a node may be a member of the pool under a name, or the reason.
-func (p *Policy) Member(node engine.NodeID, name string) string { return p.state.Load().Member(node, name) }
+func (p *Policy) Member(node engine.NodeID, name string) string {
+	return p.state.Load().Member(node, name)
+}
 
 // Take applies the records of reserved kinds among all records in force, and reports whether the
 // state has changed. The caller then judges all entries again.
@@ -271,8 +274,8 @@ func (p *Policy) readPin() (out pin, err error) {
 	return out, nil
 }
 
-// readAnchor applies trust.file. It replaces a trust file that it does not precede or follow, unless
-// the latter follows an earlier content of trust.file that is unchanged.
+// readAnchor applies trust.file. It replaces a trust file that it does not precede or follow,
+// unless the latter follows an earlier content of trust.file that is unchanged.
 func (p *Policy) readAnchor() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -64,8 +64,8 @@ func write(t *testing.T, path string, b []byte) {
 	}
 }
 
-// TestPin checks that the first trust file of the pool is pinned over a restart, that later ones must
-// follow it, and that the file of other roots changes nothing.
+// TestPin checks that the first trust file of the pool is pinned over a restart, that later ones
+// must follow it, and that the file of other roots changes nothing.
 func TestPin(t *testing.T) {
 	o := policy.Options{Dir: t.TempDir(), Cluster: "c", Now: func() time.Time { return now }}
 	p := policy.Open(o, nil)
