@@ -99,7 +99,7 @@ func sortedSlots[V any](m map[Slot]V) []Slot {
 }
 
 func (e *Engine) toLimbo(r *Record, why string) {
-	slot := r.Key.slot()
+	slot := r.Key.Slot()
 	old := e.limbo[slot]
 	if old == nil && len(e.limbo) >= e.cfg.Limits.Limbo {
 		e.count("limbo full")
@@ -157,7 +157,7 @@ func (e *Engine) receiveRecords(m *message) {
 		agreed = time.UnixMilli(int64(min(m.Agreed, 1<<52)))
 	}
 	for _, r := range m.Records {
-		slot := r.Key.slot()
+		slot := r.Key.Slot()
 		if en := e.entries[slot]; en != nil && en.record != nil && bytes.Equal(en.record.raw, r.raw) {
 			e.dropKnown(slot)
 			continue

@@ -13,8 +13,8 @@ import (
 func manySaved(b *testing.B, n int) []Op {
 	var saved []Op
 	for i := range n {
-		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(simStart), Writer{byte(i), byte(i >> 8)}, false,
-			"application/json", []byte(strings.Repeat("x", 650)))
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, wall(simStart),
+			Writer{byte(i), byte(i >> 8)}, false, "application/json", []byte(strings.Repeat("x", 650)))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -51,7 +51,8 @@ func BenchmarkReceive(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		now, i = now.Add(10*time.Millisecond), i+1
-		r, err := successor(Key{"K", "m", fmt.Sprint(i % 100000)}, nil, wall(now), Writer{byte(i)}, false, "text", body)
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i % 100000)}, nil, wall(now), Writer{byte(i)}, false,
+			"text", body)
 		if err != nil {
 			b.Fatal(err)
 		}

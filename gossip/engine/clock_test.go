@@ -53,7 +53,7 @@ func TestRecordsAreDatedByTheWallClock(t *testing.T) {
 	for _, jump := range []time.Duration{0, time.Hour, -time.Hour} {
 		n.clock = jump
 		s.run(10 * time.Second)
-		r := s.change(n, Put{Key: Key{"K", "m", jump.String()}})[0]
+		r := s.change(n, Put{Key: Key{Kind: "K", Mesh: "m", Name: jump.String()}})[0]
 		if d := r.HLC.Time().Sub(s.now.Add(jump)); d < -time.Millisecond || d > time.Millisecond {
 			t.Errorf("clock set by %v: a record is dated %v from the wall clock", jump, d)
 		}
@@ -196,11 +196,11 @@ func TestClaimedClocksAreBounded(t *testing.T) {
 			if d := n.engine.poolTime().Sub(s.now).Abs(); d > maxSkew {
 				t.Errorf("pool of age %v: the claims move the clock of node %d by %v", age, i, d)
 			}
-			s.change(n, Put{Key: Key{"K", "m", fmt.Sprint(i)}, Body: []byte("Deny")})
+			s.change(n, Put{Key: Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, Body: []byte("Deny")})
 		}
 		s.run(time.Second)
 		for i := range s.nodes {
-			if !s.live(0, Key{"K", "m", fmt.Sprint(i)}) {
+			if !s.live(0, Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}) {
 				t.Errorf("pool of age %v: the change of node %d is not in force", age, i)
 			}
 		}

@@ -11,13 +11,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"pgregory.net/rapid"
 
+	"github.com/nearside-mesh/nearside/gossip/engine/ident"
 	"github.com/nearside-mesh/nearside/gossip/engine/sumtree"
 	"github.com/nearside-mesh/nearside/gossip/engine/wire"
 )
 
 func sample(t testing.TB) *message {
 	t.Helper()
-	key := Key{"MeshTimeout", "default", "web"}
+	key := Key{Kind: "MeshTimeout", Mesh: "default", Name: "web"}
 	a, err := successor(key, nil, 7<<16, Writer{1}, false, "application/json", []byte(`{"a":1}`))
 	if err != nil {
 		t.Fatal(err)
@@ -27,12 +28,12 @@ func sample(t testing.TB) *message {
 		t.Fatal(err)
 	}
 	m, err := Manifest{Node: NodeID{9}, Name: "node-9", Order: makeOrder(17, 3), Entries: []Entry{
-		{Key{"Dataplane", "default", "web-1"}, HashBody([]byte("one"))},
-		{Key{"Dataplane", "default", "api-1"}, HashBody(nil)}}}.seal(nil)
+		{Key{Kind: "Dataplane", Mesh: "default", Name: "web-1"}, HashBody([]byte("one"))},
+		{Key{Kind: "Dataplane", Mesh: "default", Name: "api-1"}, HashBody(nil)}}}.seal(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &message{From: "node", Agreed: 5, Have: []Head{a.head(), m.head()}, Want: []Slot{a.Key.slot()},
+	return &message{From: "node", Agreed: 5, Have: []Head{a.head(), m.head()}, Want: []Slot{a.Key.Slot()},
 		WantBody: []BodyHash{HashBody(nil)},
 		Request:  3, Reply: 4, Last: true, Stream: true,
 		Sums:   []Sums{{Prefix: Prefix{Depth: 1, Bits: 0xa << 60}, Parts: [16]uint64{1, 2, 3}}},
@@ -199,7 +200,7 @@ func TestTreeSumsWhatItHolds(t *testing.T) {
 		for range rapid.IntRange(0, 300).Draw(t, "changes") {
 			// Few bits, half of them shared, so subtrees split and merge.
 			n := rapid.IntRange(0, 120).Draw(t, "slot")
-			slot := sum("test", []byte{byte(n)})
+			slot := ident.Sum("test", []byte{byte(n)})
 			if n%2 == 0 {
 				slot[0], slot[1], slot[2] = 1, 2, 3
 			}
@@ -210,7 +211,7 @@ func TestTreeSumsWhatItHolds(t *testing.T) {
 					continue
 				}
 			}
-			h := Head{slot, Version{uint64(rapid.IntRange(1, 3).Draw(t, "order")), Hash{1}}}
+			h := Head{Slot: slot, Version: Version{Order: uint64(rapid.IntRange(1, 3).Draw(t, "order")), Digest: Hash{1}}}
 			tr.Put(h)
 			held[slot] = h
 		}

@@ -201,7 +201,8 @@ func TestMessagesForEarlierBuilds(t *testing.T) {
 	}
 	s.join()
 	for i := range 40 {
-		s.change(s.nodes[i%2], Put{Key: Key{"K", "m", fmt.Sprint(i)}, Body: []byte(strings.Repeat("x", 100*i)), Author: "a"})
+		s.change(s.nodes[i%2],
+			Put{Key: Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, Body: []byte(strings.Repeat("x", 100*i)), Author: "a"})
 	}
 	s.publish(0, ownItems(100, "body"))
 	s.publish(1, ownItems(3, "body"))

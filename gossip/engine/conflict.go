@@ -44,7 +44,7 @@ func decodeConflict(b []byte) (*Conflict, error) {
 }
 
 func (s *conflicts) put(c *Conflict) {
-	slot := c.Record.Key.slot()
+	slot := c.Record.Key.Slot()
 	s.bySlot[slot] = append(s.bySlot[slot], c)
 	s.n++
 	if len(s.order) > 2*s.n+64 {
@@ -62,7 +62,7 @@ func (s *conflicts) oldest() *Conflict {
 }
 
 func (s *conflicts) drop(c *Conflict) {
-	slot := c.Record.Key.slot()
+	slot := c.Record.Key.Slot()
 	c.dropped = true
 	before := len(s.bySlot[slot])
 	s.bySlot[slot] = slices.DeleteFunc(s.bySlot[slot], func(x *Conflict) bool { return x == c })
@@ -95,7 +95,7 @@ func (e *Engine) dropConflict(c *Conflict) {
 
 // addConflict stores a version that lost to a concurrent write.
 func (e *Engine) addConflict(winner, loser *Record, rel Relation) {
-	slot := loser.Key.slot()
+	slot := loser.Key.Slot()
 	list := e.conflicts.bySlot[slot]
 	for _, c := range list {
 		if c.Record.Version() == loser.Version() || c.Record.knows(loser) || sameContent(c.Record, loser) {
@@ -126,7 +126,7 @@ func (e *Engine) addConflict(winner, loser *Record, rel Relation) {
 
 // resolve drops the conflicts that a new version supersedes.
 func (e *Engine) resolve(r *Record) {
-	for _, c := range slices.Clone(e.conflicts.bySlot[r.Key.slot()]) {
+	for _, c := range slices.Clone(e.conflicts.bySlot[r.Key.Slot()]) {
 		if r.knows(c.Record) || sameContent(r, c.Record) {
 			e.dropConflict(c)
 		}

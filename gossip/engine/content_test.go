@@ -29,9 +29,9 @@ func rebuilt(e *Engine) Digest {
 	for slot, en := range e.entries {
 		h := Head{Slot: slot}
 		if en.record != nil {
-			h.Version = Version{uint64(en.record.HLC), contentDigest("nearside record content", en.record.raw)}
+			h.Version = Version{Order: uint64(en.record.HLC), Digest: contentDigest("nearside record content", en.record.raw)}
 		} else {
-			h.Version = Version{en.manifest.Order, contentDigest("nearside manifest content", en.manifest.raw)}
+			h.Version = Version{Order: en.manifest.Order, Digest: contentDigest("nearside manifest content", en.manifest.raw)}
 		}
 		tr.Put(h)
 	}
@@ -44,7 +44,7 @@ func TestRootCoversContent(t *testing.T) {
 	s := trio(t)
 	s.isolate(0)
 	s.run(10 * time.Second)
-	key := Key{"K", "m", "same version"}
+	key := Key{Kind: "K", Mesh: "m", Name: "same version"}
 	for i, body := range []string{"one", "two"} {
 		r, err := successor(key, nil, wall(s.now), Writer{1}, false, "text", []byte(body))
 		if err != nil {
@@ -70,7 +70,7 @@ func TestRootCoversContent(t *testing.T) {
 // TestLoadComparesContent checks that a start does not trust a decoded record whose stored bytes
 // differ.
 func TestLoadComparesContent(t *testing.T) {
-	key := Key{"K", "m", "a"}
+	key := Key{Kind: "K", Mesh: "m", Name: "a"}
 	var ops []Op
 	for _, body := range []string{"one", "two"} {
 		r, err := successor(key, nil, 7<<16, Writer{1}, false, "text", []byte(body))

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/ident"
 )
 
 // Parameters of checks: comparisons of the roots of two nodes over a stream, which depend neither
@@ -239,7 +241,7 @@ func (e *Engine) explain(slot Slot, d *diff) Difference {
 		out.Reason = "earlier version on the peer"
 		return out
 	}
-	if r := e.refused[Head{slot, d.peer}]; r != nil {
+	if r := e.refused[Head{Slot: slot, Version: d.peer}]; r != nil {
 		out.Key, out.Node, out.Reason = r.Key, r.Node, "refused here: "+r.Detail
 	} else if r := e.parked[slot]; r != nil && !r.record.Version().Less(d.peer) {
 		out.Key, out.Reason = r.record.Key, "parked here: dated in the future"
@@ -259,7 +261,7 @@ var errRoot = errors.New("root has another length than 16 bytes")
 
 // parseRoot decodes the root in a message.
 func parseRoot(v []byte) (*Digest, error) {
-	h, err := parseHashes(v)
+	h, err := ident.ParseHashes(v)
 	if err != nil || len(h) != 1 {
 		return nil, errRoot
 	}

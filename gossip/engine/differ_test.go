@@ -73,7 +73,7 @@ func TestDifferences(t *testing.T) {
 		s.run(10 * time.Second)
 		began := s.now
 		for i := range 5 + listedDiffs + 3 {
-			s.change(s.nodes[0], Put{Key: Key{"K", "m", fmt.Sprint(i)}, Body: []byte("x")})
+			s.change(s.nodes[0], Put{Key: Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, Body: []byte("x")})
 		}
 		state := func(n, o int) PeerState { return s.nodes[n].engine.Peer(s.nodes[o].member()) }
 		for range 45 {
@@ -120,7 +120,8 @@ func TestNoDifferenceUnderLoad(t *testing.T) {
 		s := pool(t, 1, count)
 		s.loss = 0.1
 		for i := range 600 {
-			s.change(s.nodes[s.rng.IntN(count)], Put{Key: Key{"K", "m", fmt.Sprint(i % 50)}, Body: []byte(fmt.Sprint(i))})
+			s.change(s.nodes[s.rng.IntN(count)],
+				Put{Key: Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i % 50)}, Body: []byte(fmt.Sprint(i))})
 			s.run(200 * time.Millisecond)
 			if i%5 > 0 {
 				continue

@@ -65,7 +65,7 @@ func getNumber(b []byte) uint64 {
 
 // recordOp returns the operation that stores a record.
 func recordOp(r *Record) Op {
-	slot := r.Key.slot()
+	slot := r.Key.Slot()
 	return Op{Bucket: BucketRecords, Key: string(slot[:]), Value: r.raw, Record: r}
 }
 
@@ -110,7 +110,7 @@ func (e *Engine) load(saved []Op) {
 		case bucketLimbo:
 			var r *Record
 			if r, err = LoadRecord(op.Value); err == nil {
-				e.limbo[r.Key.slot()] = r
+				e.limbo[r.Key.Slot()] = r
 			}
 		case bucketParked:
 			err = e.loadParked(op.Value)

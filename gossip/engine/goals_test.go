@@ -39,7 +39,7 @@ func (s *sim) change(n *simNode, puts ...Put) []*Record {
 func (s *sim) spreadOf(size, count int, limit time.Duration) []time.Duration {
 	var puts []Put
 	for i := range count {
-		puts = append(puts, Put{Key: Key{"K", "m", fmt.Sprint(i)}, MediaType: "text",
+		puts = append(puts, Put{Key: Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, MediaType: "text",
 			Body: []byte(strings.Repeat("x", size-10) + fmt.Sprint(i))})
 	}
 	origin := s.nodes[0]
@@ -126,8 +126,8 @@ func TestGoalsOfAgreement(t *testing.T) {
 	s.delay = func() time.Duration { return 250 * time.Microsecond }
 	var saved []Op
 	for i := range 100000 {
-		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(s.now), Writer{byte(i), byte(i >> 8)}, false,
-			"text", []byte(strings.Repeat("x", 100)))
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, wall(s.now), Writer{byte(i), byte(i >> 8)},
+			false, "text", []byte(strings.Repeat("x", 100)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +147,8 @@ func TestGoalsOfAgreement(t *testing.T) {
 	s.cut[[2]int{0, 1}], s.cut[[2]int{1, 0}] = true, true
 	var puts []Put
 	for i := range 10 {
-		puts = append(puts, Put{Key: Key{"K", "m", fmt.Sprint(i * 7919)}, Body: []byte(fmt.Sprint("new ", i))})
+		puts = append(puts,
+			Put{Key: Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i * 7919)}, Body: []byte(fmt.Sprint("new ", i))})
 	}
 	records := s.change(s.nodes[0], puts...)
 	s.run(time.Second)
@@ -177,7 +178,7 @@ func TestColdJoin(t *testing.T) {
 	var saved []Op
 	raw := 0
 	for i := range 20000 {
-		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(s.now), Writer{byte(i)}, false,
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, wall(s.now), Writer{byte(i)}, false,
 			"text", []byte(strings.Repeat("x", 600)))
 		if err != nil {
 			t.Fatal(err)

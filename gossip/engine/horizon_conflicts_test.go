@@ -41,7 +41,7 @@ func TestConflictIsResolved(t *testing.T) {
 func TestForget(t *testing.T) {
 	s := trio(t)
 	n := s.nodes[2]
-	n.items = []OwnItem{{Key{"D", "m", "a"}, []byte("x")}}
+	n.items = []OwnItem{{Key{Kind: "D", Mesh: "m", Name: "a"}, []byte("x")}}
 	s.step(n, Own{Items: n.items})
 	s.run(3 * time.Second)
 	s.crash(n)
@@ -78,21 +78,22 @@ func TestBounds(t *testing.T) {
 		e.Step(at(simStart), Received{m.encode()})
 	}
 	for i := range 200 {
-		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(simStart), Writer{7}, false, "", []byte("x"))
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, wall(simStart), Writer{7}, false, "",
+			[]byte("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		push(r)
-		r, err = successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(simStart.Add(time.Hour)), Writer{byte(i)}, false, "",
-			[]byte("x"))
+		r, err = successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, wall(simStart.Add(time.Hour)),
+			Writer{byte(i)}, false, "", []byte("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		push(r)
 	}
 	for i := range 200 {
-		r, err := successor(Key{"K", "m", fmt.Sprint(i % 40)}, nil, wall(simStart)-HLC(i), Writer{8}, false, "",
-			[]byte(fmt.Sprint(i)))
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i % 40)}, nil, wall(simStart)-HLC(i), Writer{8}, false,
+			"", []byte(fmt.Sprint(i)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +106,8 @@ func TestBounds(t *testing.T) {
 	for range 20 {
 		var many []*Record
 		for i := range 400 {
-			r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(simStart), Writer{9}, false, "", []byte("y"))
+			r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, wall(simStart), Writer{9}, false, "",
+				[]byte("y"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +119,7 @@ func TestBounds(t *testing.T) {
 		t.Error("a flood from one peer is accepted")
 	}
 	if _, _, err := e.Prepare(at(simStart),
-		[]Put{{Key: Key{"K", "m", "big"}, Body: make([]byte, MaxRecord)}}); err == nil {
+		[]Put{{Key: Key{Kind: "K", Mesh: "m", Name: "big"}, Body: make([]byte, MaxRecord)}}); err == nil {
 		t.Error("a record that is too large is accepted")
 	}
 }

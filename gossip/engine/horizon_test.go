@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/ident"
 )
 
 const horizon = 200 * time.Hour
@@ -53,7 +55,7 @@ func (s *sim) inLimbo(n int, k Key) bool {
 	return false
 }
 
-var oldKey, newKey = Key{"K", "m", "old"}, Key{"K", "m", "new"}
+var oldKey, newKey = Key{Kind: "K", Mesh: "m", Name: "old"}, Key{Kind: "K", Mesh: "m", Name: "new"}
 
 // TestReturnAfterTheHorizon checks that a node that was away for longer than the horizon does not
 // restore deleted records. Old records that it wrote in the meantime are moved to limbo; recent
@@ -65,7 +67,7 @@ func TestReturnAfterTheHorizon(t *testing.T) {
 	s.isolate(2)
 	s.run(10 * time.Second)
 	s.change(s.nodes[0], Put{Key: oldKey, Delete: true})
-	ownOld := Key{"K", "m", "written in the partition, long ago"}
+	ownOld := Key{Kind: "K", Mesh: "m", Name: "written in the partition, long ago"}
 	s.change(s.nodes[2], Put{Key: ownOld, Body: []byte("2")})
 	for range 10 {
 		s.skip(horizon / 8)
@@ -190,11 +192,11 @@ func TestClockSetFarAhead(t *testing.T) {
 // TestClone checks that a node and a copy started from its disk do not raise their epochs forever.
 func TestClone(t *testing.T) {
 	s := trio(t)
-	s.nodes[2].items = []OwnItem{{Key{"D", "m", "a"}, []byte("original")}}
+	s.nodes[2].items = []OwnItem{{Key{Kind: "D", Mesh: "m", Name: "a"}, []byte("original")}}
 	s.step(s.nodes[2], Own{Items: s.nodes[2].items})
 	s.run(3 * time.Second)
 	clone := &simNode{i: 3, id: s.nodes[2].id, disk: map[string]Op{},
-		items: []OwnItem{{Key{"D", "m", "b"}, []byte("clone")}}}
+		items: []OwnItem{{Key{Kind: "D", Mesh: "m", Name: "b"}, []byte("clone")}}}
 	for k, op := range s.nodes[2].disk {
 		clone.disk[k] = op
 	}
@@ -220,7 +222,7 @@ func TestRestoredDisk(t *testing.T) {
 	s := trio(t)
 	n := s.nodes[2]
 	early := maps.Clone(n.disk)
-	n.items = []OwnItem{{Key{"D", "m", "a"}, []byte("of a later day")}}
+	n.items = []OwnItem{{Key{Kind: "D", Mesh: "m", Name: "a"}, []byte("of a later day")}}
 	for range 2 {
 		s.crash(n)
 		s.start(n)
@@ -228,7 +230,7 @@ func TestRestoredDisk(t *testing.T) {
 	}
 	s.crash(n)
 	n.disk, n.clock = early, -24*time.Hour
-	n.items = []OwnItem{{Key{"D", "m", "a"}, []byte("now")}}
+	n.items = []OwnItem{{Key{Kind: "D", Mesh: "m", Name: "a"}, []byte("now")}}
 	s.start(n)
 	s.run(10 * time.Second)
 	for _, o := range s.nodes {
@@ -277,7 +279,8 @@ func TestHostilePeer(t *testing.T) {
 	s.step(n, PeerUp{Member: "evil", Node: id, Features: Features})
 	heads := func(i int) (out []Head) {
 		for j := range 4096 {
-			out = append(out, Head{sum("x", []byte(fmt.Sprint(i, j))), Version{1 << 60, Hash{1}}})
+			out = append(out,
+				Head{Slot: ident.Sum("x", []byte(fmt.Sprint(i, j))), Version: Version{Order: 1 << 60, Digest: Hash{1}}})
 		}
 		return out
 	}
@@ -289,7 +292,7 @@ func TestHostilePeer(t *testing.T) {
 			m.Want = append(m.Want, Slot{byte(random.IntN(256))})
 		}
 		big, err := Manifest{Node: NodeID{byte(i), 9}, Order: makeOrder(uint64(s.now.Unix())+uint64(i), 1),
-			Entries: []Entry{{Key{"D", "m", "x"}, BodyHash{byte(i)}}}}.seal(nil)
+			Entries: []Entry{{Key{Kind: "D", Mesh: "m", Name: "x"}, BodyHash{byte(i)}}}}.seal(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -324,7 +327,7 @@ func TestAgreementUnderLoad(t *testing.T) {
 	s := trio(t)
 	s.loss = 0.3
 	for i := range 3000 {
-		s.change(s.nodes[i%3], Put{Key: Key{"K", "m", fmt.Sprint(i % 50)}, Body: []byte(fmt.Sprint(i))})
+		s.change(s.nodes[i%3], Put{Key: Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i % 50)}, Body: []byte(fmt.Sprint(i))})
 		s.run(10 * time.Millisecond)
 	}
 	for _, n := range s.nodes {
@@ -345,7 +348,7 @@ func TestEpochInTheFuture(t *testing.T) {
 	for _, o := range s.nodes {
 		s.step(o, Received{(&message{From: s.nodes[0].member(), Manifests: []*Manifest{m}}).encode()})
 	}
-	n.items = []OwnItem{{Key{"D", "m", "a"}, []byte("x")}}
+	n.items = []OwnItem{{Key{Kind: "D", Mesh: "m", Name: "a"}, []byte("x")}}
 	s.step(n, Own{Items: n.items})
 	s.run(3 * time.Second)
 	for _, o := range s.nodes {

@@ -23,7 +23,7 @@ func limited(t *testing.T, n int, l Limits) *sim {
 // puts returns changes of the keys from first to last.
 func puts(first, last int, p Put) (out []Put) {
 	for i := first; i <= last; i++ {
-		p.Key = Key{"K", "m", fmt.Sprint(i)}
+		p.Key = Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}
 		out = append(out, p)
 	}
 	return out
@@ -129,7 +129,7 @@ func TestReceiversAcceptMore(t *testing.T) {
 	var saved []Op
 	body := []byte(strings.Repeat("x", 30000)) // comparisons send two of them, and announce the others
 	for i := range 130 {
-		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(s.now), w, false, "", body)
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, wall(s.now), w, false, "", body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,8 @@ func TestReceiversAcceptDeletions(t *testing.T) {
 	s.start(n)
 	live := s.change(n, puts(100, 100, write)...)[0]
 	send := func(i int, parent *Record) {
-		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, parent, wall(s.now)+HLC(i), Writer{7}, true, "", nil)
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, parent, wall(s.now)+HLC(i), Writer{7},
+			true, "", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

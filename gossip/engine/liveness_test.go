@@ -12,7 +12,7 @@ import (
 func deadNode(t *testing.T) (*sim, *simNode) {
 	s := trio(t)
 	n := s.nodes[2]
-	n.items = []OwnItem{{Key{"D", "m", "a"}, []byte("x")}}
+	n.items = []OwnItem{{Key{Kind: "D", Mesh: "m", Name: "a"}, []byte("x")}}
 	s.step(n, Own{Items: n.items})
 	s.run(3 * time.Second)
 	s.crash(n)
@@ -145,7 +145,7 @@ func TestDeadNodesAreForgotten(t *testing.T) {
 		}
 	}
 	for _, o := range s.nodes[1:] {
-		o.items = []OwnItem{{Key{"D", "m", fmt.Sprint(o.i)}, []byte("x")}}
+		o.items = []OwnItem{{Key{Kind: "D", Mesh: "m", Name: fmt.Sprint(o.i)}, []byte("x")}}
 		s.start(o)
 	}
 	s.run(20 * time.Second)
@@ -180,7 +180,7 @@ func TestForgottenAfterLongDowntime(t *testing.T) {
 func TestHalvesThatForgotNodes(t *testing.T) {
 	s := trio(t)
 	for _, n := range s.nodes {
-		n.items = []OwnItem{{Key{"D", "m", fmt.Sprint(n.i)}, []byte("x")}}
+		n.items = []OwnItem{{Key{Kind: "D", Mesh: "m", Name: fmt.Sprint(n.i)}, []byte("x")}}
 		s.step(n, Own{Items: n.items})
 	}
 	s.run(3 * time.Second)

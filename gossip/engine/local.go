@@ -46,7 +46,7 @@ func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
 	earlier := map[Key]*Record{} // changes of this call
 	for _, p := range puts {
 		parent := earlier[p.Key]
-		if en := e.entries[p.Key.slot()]; parent == nil && en != nil {
+		if en := e.entries[p.Key.Slot()]; parent == nil && en != nil {
 			parent = en.record
 		}
 		if parent != nil && parent.HLC > wall(poolTime.Add(maxSkew)) {
@@ -75,7 +75,7 @@ func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
 // committed merges local changes that are on disk.
 func (e *Engine) committed(records []*Record) {
 	for _, r := range records {
-		slot := r.Key.slot()
+		slot := r.Key.Slot()
 		en := e.entries[slot]
 		if en == nil {
 			e.setRecord(nil, r)
@@ -101,7 +101,7 @@ func (e *Engine) committed(records []*Record) {
 
 // Record returns the current version of a key, or nil. It may be a tombstone.
 func (e *Engine) Record(k Key) *Record {
-	if en := e.entries[k.slot()]; en != nil {
+	if en := e.entries[k.Slot()]; en != nil {
 		return en.record
 	}
 	return nil
@@ -126,7 +126,7 @@ func (e *Engine) Records() []*Record {
 			out = append(out, en.record)
 		}
 	}
-	slices.SortFunc(out, func(a, b *Record) int { return a.Key.compare(b.Key) })
+	slices.SortFunc(out, func(a, b *Record) int { return a.Key.Compare(b.Key) })
 	return out
 }
 
@@ -169,7 +169,7 @@ func (e *Engine) Items(m *Manifest) (out []OwnItem) {
 		}
 	}
 	if len(s.shards) > 1 {
-		slices.SortFunc(out, func(a, b OwnItem) int { return a.Key.compare(b.Key) })
+		slices.SortFunc(out, func(a, b OwnItem) int { return a.Key.Compare(b.Key) })
 	}
 	return out
 }
@@ -209,7 +209,7 @@ func (e *Engine) Conflicts() []*Conflict { return e.conflicts.all() }
 // Limbo returns records that may have been deleted long ago. A Put of the same key removes them.
 func (e *Engine) Limbo() []*Record {
 	out := slices.Collect(maps.Values(e.limbo))
-	slices.SortFunc(out, func(a, b *Record) int { return a.Key.compare(b.Key) })
+	slices.SortFunc(out, func(a, b *Record) int { return a.Key.Compare(b.Key) })
 	return out
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/nearside-mesh/nearside/gossip/engine/ident"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 	"github.com/nearside-mesh/nearside/gossip/engine/wire"
 )
@@ -97,12 +98,12 @@ func makeOrder(epoch, seq uint64) uint64 { return epoch<<sequenceBits | seq }
 func (m *Manifest) Epoch() uint64 { return m.Order >> sequenceBits }
 
 // Version returns the version that orders the manifests of a node.
-func (m *Manifest) Version() Version { return Version{m.Order, m.digest} }
+func (m *Manifest) Version() Version { return Version{Order: m.Order, Digest: m.digest} }
 
 // Encoded returns the wire format of the manifest. Callers must not modify it.
 func (m *Manifest) Encoded() []byte { return m.raw }
 
-func (m *Manifest) head() Head { return Head{m.slot(), m.Version()} }
+func (m *Manifest) head() Head { return Head{Slot: m.slot(), Version: m.Version()} }
 
 func (m *Manifest) owner() owner { return owner{m.Node, m.Directory} }
 
@@ -121,18 +122,18 @@ type owner struct {
 func (o owner) slot(index int) Slot {
 	switch {
 	case o.directory:
-		return sum("nearside directory", o.id[:], putNumber(uint64(index)))
+		return ident.Sum("nearside directory", o.id[:], putNumber(uint64(index)))
 	case index > 0:
-		return sum("nearside manifest shard", o.id[:], putNumber(uint64(index)))
+		return ident.Sum("nearside manifest shard", o.id[:], putNumber(uint64(index)))
 	}
-	return o.id.slot()
+	return o.id.Slot()
 }
 
 // seal sorts the entries, encodes the manifest, and returns it with raw and digest set. With a
 // signer it signs the manifest.
 func (m Manifest) seal(s sign.Signer) (*Manifest, error) {
 	entries := slices.Clone(m.Entries)
-	slices.SortFunc(entries, func(a, b Entry) int { return a.Key.compare(b.Key) })
+	slices.SortFunc(entries, func(a, b Entry) int { return a.Key.Compare(b.Key) })
 	c := wire.AppendBytes(nil, manifestNode, m.Node[:])
 	c = wire.AppendText(c, manifestName, m.Name)
 	c = wire.AppendFixed(c, manifestOrder, m.Order)
@@ -174,7 +175,7 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Manifest{raw: b, Signature: signature, digest: sum("nearside manifest content", content), Shards: 1}
+	m := &Manifest{raw: b, Signature: signature, digest: ident.Sum("nearside manifest content", content), Shards: 1}
 	seen := map[Key]bool{}
 	err = wire.Walk("manifest", content, func(n protowire.Number) bool {
 		return n == manifestEntry
@@ -248,11 +249,11 @@ func decodeEntry(b []byte) (e Entry, err error) {
 	err = wire.Walk("entry", b, wire.Never, func(f wire.Field) error {
 		switch f.Num {
 		case entryKind:
-			return f.Text(&e.Key.Kind, maxKeyPart)
+			return f.Text(&e.Key.Kind, ident.MaxKeyPart)
 		case entryMesh:
-			return f.Text(&e.Key.Mesh, maxKeyPart)
+			return f.Text(&e.Key.Mesh, ident.MaxKeyPart)
 		case entryName:
-			return f.Text(&e.Key.Name, maxKeyPart)
+			return f.Text(&e.Key.Name, ident.MaxKeyPart)
 		case entryHash:
 			h, err := f.Take(len(e.Hash))
 			if err == nil && len(h) != len(e.Hash) {

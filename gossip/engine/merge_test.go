@@ -11,7 +11,7 @@ import (
 // history draws records of one key as nodes write them: each is derived from an earlier one or from
 // none.
 func history(t *rapid.T) []*Record {
-	key := Key{"Kind", "mesh", "name"}
+	key := Key{Kind: "Kind", Mesh: "mesh", Name: "name"}
 	var all []*Record
 	for i := range rapid.IntRange(1, 14).Draw(t, "records") {
 		var parent *Record
@@ -76,7 +76,7 @@ func TestMergeIsOrderFree(t *testing.T) {
 // TestMergeFindsConflicts checks that a version is superseded if the writer of the winner knew it,
 // concurrent if not, and undecided if it is older than the lineage reaches.
 func TestMergeFindsConflicts(t *testing.T) {
-	key := Key{"Kind", "mesh", "name"}
+	key := Key{Kind: "Kind", Mesh: "mesh", Name: "name"}
 	write := func(parent *Record, hlc HLC, w byte, body string) *Record {
 		r, err := successor(key, parent, hlc, Writer{w}, false, "text", []byte(body))
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/nearside-mesh/nearside/gossip/engine/ident"
 	"github.com/nearside-mesh/nearside/gossip/engine/wire"
 )
 
@@ -95,7 +96,7 @@ func (m *message) encode() []byte {
 	b = wire.AppendFixed(b, messageAgreed, m.Agreed)
 	var packed []byte
 	for _, h := range m.Have {
-		packed = h.append(packed)
+		packed = h.Append(packed)
 	}
 	b = wire.AppendBytes(b, messageHave, packed)
 	packed = nil
@@ -123,7 +124,7 @@ func (m *message) encode() []byte {
 	for _, l := range m.Leaves {
 		packed = appendPrefix(nil, l.Prefix)
 		for _, h := range l.Heads {
-			packed = h.append(packed)
+			packed = h.Append(packed)
 		}
 		b = wire.AppendBytes(b, messageLeaves, packed)
 	}
@@ -223,9 +224,9 @@ func (m *message) set(f wire.Field) (err error) {
 func (m *message) setBytes(num protowire.Number, v []byte) (err error) {
 	switch num {
 	case messageHave:
-		m.Have, err = parseHeads(v)
+		m.Have, err = ident.ParseHeads(v)
 	case messageWant:
-		m.Want, err = parseHashes(v)
+		m.Want, err = ident.ParseHashes(v)
 	case messageWantBody:
 		if len(v)%len(BodyHash{}) != 0 {
 			return errors.New("hashes of bodies are truncated")
@@ -252,7 +253,7 @@ func (m *message) setBytes(num protowire.Number, v []byte) (err error) {
 	case messageLeaves:
 		l := Leaves{}
 		if l.Prefix, err = parsePrefix(v); err == nil {
-			l.Heads, err = parseHeads(v[9:])
+			l.Heads, err = ident.ParseHeads(v[9:])
 		}
 		m.Leaves = append(m.Leaves, l)
 	case messageRecord:

@@ -97,7 +97,7 @@ func (p *publication) replace(items []OwnItem) {
 	for _, i := range items {
 		old := p.items[i.Key]
 		if old == nil {
-			old = &ownItem{keyHash: i.Key.hash()}
+			old = &ownItem{keyHash: i.Key.Hash()}
 			p.items[i.Key] = old
 		} else if bytes.Equal(old.body, i.Body) {
 			old.generation = p.generation

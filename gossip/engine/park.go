@@ -29,7 +29,7 @@ func (e *Engine) park(r *Record, from string) {
 			e.refuseRecord(r, whyParkedFull)
 			return
 		}
-		e.unpark(last.Key.slot())
+		e.unpark(last.Key.Slot())
 		e.refuseRecord(last, whyParkedFull)
 	}
 	e.parkedBytes += size
@@ -80,7 +80,7 @@ func (e *Engine) loadParked(value []byte) error {
 	}
 	r, err := LoadRecord(value[8:])
 	if err == nil {
-		e.parked[r.Key.slot()] = &parked{r, getTime(value[:8])}
+		e.parked[r.Key.Slot()] = &parked{r, getTime(value[:8])}
 		e.parkedBytes += len(r.raw)
 	}
 	return err

@@ -113,7 +113,8 @@ func TestParkedIsBounded(t *testing.T) {
 	n := s.nodes[0]
 	s.start(n)
 	send := func(name string, ahead time.Duration) {
-		r, err := successor(Key{"K", "m", name}, nil, wall(s.now.Add(ahead)), Writer{7}, false, "", []byte("x"))
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: name}, nil, wall(s.now.Add(ahead)), Writer{7}, false, "",
+			[]byte("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,12 +131,12 @@ func TestParkedIsBounded(t *testing.T) {
 	}
 	s.restart(n)
 	s.run(2 * time.Minute)
-	if !s.live(0, Key{"K", "m", "minute"}) {
+	if !s.live(0, Key{Kind: "K", Mesh: "m", Name: "minute"}) {
 		t.Error("an early record is not in force at its date")
 	}
 	s.skip(time.Hour)
 	s.run(time.Second)
-	if st := n.engine.Stats(); !s.live(0, Key{"K", "m", "hour"}) || st.Parked != 1 {
+	if st := n.engine.Stats(); !s.live(0, Key{Kind: "K", Mesh: "m", Name: "hour"}) || st.Parked != 1 {
 		t.Errorf("a later record is not in force at its date; %d are parked", st.Parked)
 	}
 }

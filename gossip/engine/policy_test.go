@@ -30,7 +30,7 @@ func signed(t testing.TB, s sign.Signer, k Key, body string) *Record {
 }
 
 func TestRecordSignature(t *testing.T) {
-	k := Key{"K", "m", "n"}
+	k := Key{Kind: "K", Mesh: "m", Name: "n"}
 	r := signed(t, testKey(1), k, "body")
 	if r.Signer() != sign.Fingerprint(testKey(1).Public()) || r.SigningKey != r.Signer() {
 		t.Errorf("signer %s", r.Signer())
@@ -103,8 +103,8 @@ func TestPolicyRefuses(t *testing.T) {
 		Policy: j}, at(simStart), nil)
 	o, _ := New(Config{Self: nodeOf(there), Member: "there", Name: "taken", Cluster: "here",
 		Random: func(int) int { return 0 }, Signer: there}, at(simStart), nil)
-	e.Step(at(simStart), PeerUp{"there", nodeOf(there), Features})
-	o.Step(at(simStart), PeerUp{"here", nodeOf(here), Features})
+	e.Step(at(simStart), PeerUp{Member: "there", Node: nodeOf(there), Features: Features})
+	o.Step(at(simStart), PeerUp{Member: "here", Node: nodeOf(here), Features: Features})
 	deliver := func(now time.Time, act Actions) {
 		for range 10 {
 			var next Actions
@@ -118,7 +118,7 @@ func TestPolicyRefuses(t *testing.T) {
 			act = next
 		}
 	}
-	k := Key{"K", "m", "n"}
+	k := Key{Kind: "K", Mesh: "m", Name: "n"}
 	r, _, err := o.Prepare(at(simStart), []Put{{Key: k, Body: []byte("there")}})
 	if err != nil {
 		t.Fatal(err)

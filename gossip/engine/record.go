@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/nearside-mesh/nearside/gossip/engine/ident"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 	"github.com/nearside-mesh/nearside/gossip/engine/wire"
 )
@@ -90,7 +91,7 @@ const (
 )
 
 // Version returns the version that orders the records of a key.
-func (r *Record) Version() Version { return Version{uint64(r.HLC), r.digest} }
+func (r *Record) Version() Version { return Version{Order: uint64(r.HLC), Digest: r.digest} }
 
 // ID returns a unique name of the version.
 func (r *Record) ID() string { return fmt.Sprintf("%016x-%x", uint64(r.HLC), r.digest[:4]) }
@@ -98,7 +99,7 @@ func (r *Record) ID() string { return fmt.Sprintf("%016x-%x", uint64(r.HLC), r.d
 // Encoded returns the wire format of the record. Callers must not modify it.
 func (r *Record) Encoded() []byte { return r.raw }
 
-func (r *Record) head() Head { return Head{r.Key.slot(), r.Version()} }
+func (r *Record) head() Head { return Head{Slot: r.Key.Slot(), Version: r.Version()} }
 
 // seal encodes a record and returns it with raw and digest set. With a signer it signs the record.
 func (r Record) seal(s sign.Signer) (*Record, error) {
@@ -210,11 +211,11 @@ func DecodeRecord(b []byte) (*Record, error) {
 		var n uint64
 		switch f.Num {
 		case recordKind:
-			return f.Text(&r.Key.Kind, maxKeyPart)
+			return f.Text(&r.Key.Kind, ident.MaxKeyPart)
 		case recordMesh:
-			return f.Text(&r.Key.Mesh, maxKeyPart)
+			return f.Text(&r.Key.Mesh, ident.MaxKeyPart)
 		case recordName:
-			return f.Text(&r.Key.Name, maxKeyPart)
+			return f.Text(&r.Key.Name, ident.MaxKeyPart)
 		case recordHLC:
 			n, err = f.Number()
 			r.HLC = HLC(n)
@@ -267,7 +268,7 @@ func (r *Record) verify(raw []byte) error {
 	return err
 }
 
-func recordDigest(content []byte) Hash { return sum("nearside record content", content) }
+func recordDigest(content []byte) Hash { return ident.Sum("nearside record content", content) }
 
 func readWriter(f wire.Field, to *Writer) error {
 	b, err := f.Take(8)

@@ -135,7 +135,7 @@ func (e *Engine) addDamaged(op Op, err error) {
 	case len(e.damaged) >= maxDamaged:
 	case op.Record != nil:
 		d.Key = op.Record.Key
-		e.damaged[d.Key.slot()] = d
+		e.damaged[d.Key.Slot()] = d
 	case len(op.Key) == len(Slot{}):
 		e.damaged[Slot([]byte(op.Key))] = d
 	}
@@ -165,7 +165,7 @@ func (e *Engine) pruneRefusals() {
 func (e *Engine) Refusals() (list []Refusal, total map[string]int) {
 	all := e.allRefusals()
 	slices.SortFunc(all, func(a, b Refusal) int {
-		return cmp.Or(cmp.Compare(a.Reason, b.Reason), a.Since.Compare(b.Since), a.Key.compare(b.Key),
+		return cmp.Or(cmp.Compare(a.Reason, b.Reason), a.Since.Compare(b.Since), a.Key.Compare(b.Key),
 			cmp.Compare(string(a.Node[:]), string(b.Node[:])), cmp.Compare(a.Version, b.Version))
 	})
 	total = map[string]int{}

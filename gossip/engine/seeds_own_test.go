@@ -72,7 +72,8 @@ func (s *sim) own(n *simNode) {
 	for i := range s.rng.IntN(4) * (1 + s.rng.IntN(4)) {
 		size := []int{10, 10, 3000}[s.rng.IntN(3)]
 		n.items = append(n.items,
-			OwnItem{Key{"D", "m", fmt.Sprint(n.i, "-", i)}, []byte(strings.Repeat(fmt.Sprint(s.rng.IntN(10)), size))})
+			OwnItem{Key{Kind: "D", Mesh: "m", Name: fmt.Sprint(n.i, "-", i)},
+				[]byte(strings.Repeat(fmt.Sprint(s.rng.IntN(10)), size))})
 	}
 	s.logf("%d owns %d", n.i, len(n.items))
 	s.step(n, Own{Items: n.items})

@@ -35,8 +35,9 @@ type truth struct {
 }
 
 var (
-	manyKeys = []Key{{"A", "m", "1"}, {"A", "m", "2"}, {"B", "", "3"}, {"B", "", "4"}, {"B", "", "5"}, {"B", "", "6"},
-		{"B", "m", "6"}, {"B", "m", "7"}, {"B", "m", "8"}}
+	manyKeys = []Key{{Kind: "A", Mesh: "m", Name: "1"}, {Kind: "A", Mesh: "m", Name: "2"}, {Kind: "B", Mesh: "",
+		Name: "3"}, {Kind: "B", Mesh: "", Name: "4"}, {Kind: "B", Mesh: "", Name: "5"}, {Kind: "B", Mesh: "", Name: "6"},
+		{Kind: "B", Mesh: "m", Name: "6"}, {Kind: "B", Mesh: "m", Name: "7"}, {Kind: "B", Mesh: "m", Name: "8"}}
 	simKeys = manyKeys[:3]
 )
 
@@ -261,7 +262,7 @@ func (s *sim) verify() error {
 		if w.fragile {
 			continue
 		}
-		en := greatest[w.r.Key.slot()]
+		en := greatest[w.r.Key.Slot()]
 		if en == nil || en.head.Version.Less(w.r.Version()) {
 			return fmt.Errorf("an acknowledged write is lost: %v %x on node %d; in force is %v",
 				w.r.Key, w.r.digest[:4], w.node, en)

@@ -14,7 +14,7 @@ import (
 
 func ownItems(n int, body string) (out []OwnItem) {
 	for i := range n {
-		out = append(out, OwnItem{Key{"Dataplane", "default", fmt.Sprintf("web-7d4b9c-%05d", i)},
+		out = append(out, OwnItem{Key{Kind: "Dataplane", Mesh: "default", Name: fmt.Sprintf("web-7d4b9c-%05d", i)},
 			[]byte(fmt.Sprint(body, " of ", i))})
 	}
 	return out
@@ -265,7 +265,7 @@ func TestLegacyPeersGetOneManifest(t *testing.T) {
 }
 
 func TestCheckOwnNamesTheLimit(t *testing.T) {
-	large := OwnItem{Key{"K", "m", "large"}, make([]byte, MaxBody+1)}
+	large := OwnItem{Key{Kind: "K", Mesh: "m", Name: "large"}, make([]byte, MaxBody+1)}
 	many := ownItems(MaxOwnItems, "")
 	for i := range many {
 		many[i].Body = make([]byte, 2049)
