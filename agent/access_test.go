@@ -15,8 +15,9 @@ import (
 const (
 	member   = 61001 // member of the sockets' group
 	ruled    = 61002 // has an item in xds.access
-	stranger = 61003
+	stranger = 61003 // member of the group of Envoys
 	sockets  = 61000 // group of the sockets
+	envoys   = 61004 // group of the xDS socket in some cases
 )
 
 // broughtBy returns a Dataplane of service payments for the metadata of an Envoy.
@@ -37,7 +38,7 @@ func openDir(t *testing.T) string {
 // resources that they may read and write over the API, and the locks.
 func TestWhoMayWhat(t *testing.T) {
 	person := agenttest.People(t)
-	people := []*agenttest.Person{person(0), person(member, sockets), person(ruled), person(stranger)}
+	people := []*agenttest.Person{person(0), person(member, sockets), person(ruled), person(stranger, envoys)}
 	const rules = `xds.access=[{user: "0", nodes: ["*"], bring: true, services: ["*"], tags: ["*"]}, ` +
 		`{uid: "61002", nodes: [default.web, "default.own-*"], bring: true, services: [web], tags: [team=a]}, {group: "61000", nodes: [default.other]}]`
 	const roles = `api.roles=[{name: ops, template: mesh-operator, subjects: [{user: "61002"}]}, {name: logs, template: observability, subjects: [{group: "61000"}]}]`
@@ -52,6 +53,7 @@ func TestWhoMayWhat(t *testing.T) {
 	put := func(plural, text string) agenttest.Act {
 		return api("PUT", "/meshes/default/"+plural+"/NAME", text)
 	}
+	const envoyGroup = "xds.socket.group=61004"
 	start := func(options []string) *agenttest.Running {
 		set := []string{"xds.socket.group=61000", "api.socket.group=61000"}
 		for _, s := range options {
@@ -64,6 +66,7 @@ func TestWhoMayWhat(t *testing.T) {
 		r := agenttest.Up(t, openDir(t), agent.Deps{}, set...)
 		agenttest.ByAPI(t, r.Store(), secureMesh("ca")+securePair("")+
 			"---\n"+broughtBy("other", "other", "")+"\n---\n"+broughtBy("payments", "payments", "")+
+			"\n---\n"+broughtBy("mine", "web", `,"labels":{"nearside.io/user":"61001"}`)+
 			"\n---\n"+broughtBy("pinned", "web", `,"labels":{"nearside.io/user":"61002"}`)+"\n")
 		return r
 	}
@@ -73,14 +76,25 @@ func TestWhoMayWhat(t *testing.T) {
 		act  agenttest.Act
 		want string // results of root, member, ruled, stranger; see the map below for short forms
 	}{
-		{"own mode: node from a file", nil, xds("default.web", ""), "key key -- --"},
+		{"own mode: node from a file", nil, xds("default.web", ""), "key denied -- --"},
+		{"own mode: node pinned to the member", nil, xds("default.mine", ""), "key key -- --"},
+		{"own mode: node pinned to another", nil, xds("default.pinned", ""), "key denied -- --"},
 		{"own mode: node of nobody", nil, xds("default.own-", broughtBy("own-", "web", "")), "key denied -- --"},
 		{"own mode: read", nil, api("GET", "/meshes", ""), "200 200 -- --"},
 		{"own mode: write", nil, put("meshtimeouts", timeout), "201 201 -- --"},
 		{"own mode: lock of the state", nil, agenttest.Act{Do: "lock", Socket: "state/nearside.lock"}, "held -- -- --"},
 		{"own mode: lock of the run directory", nil, agenttest.Act{Do: "lock", Socket: "run/nearside.pid"}, "held -- -- --"},
 
-		{"sockets open to all: node from a file", []string{"open"}, xds("default.web", ""), "key key denied denied"},
+		{"unpinned allowed: node from a file", []string{"xds.unpinned=allow"}, xds("default.web", ""), "key key -- --"},
+		{"unpinned allowed: node pinned to another", []string{"xds.unpinned=allow"}, xds("default.pinned", ""),
+			"key denied -- --"},
+		{"another group: node pinned to the member", []string{envoyGroup}, xds("default.mine", ""), "key -- -- denied"},
+		{"another group: read", []string{envoyGroup}, api("GET", "/meshes", ""), "200 200 -- --"},
+		{"another group: write", []string{envoyGroup}, put("meshtimeouts", timeout), "201 201 -- --"},
+
+		{"sockets open to all: node from a file", []string{"open"}, xds("default.web", ""), "key denied denied denied"},
+		{"sockets open to all: node pinned to the member", []string{"open"}, xds("default.mine", ""),
+			"key key denied denied"},
 		{"sockets open to all: bring", []string{"open"}, xds("default.own-", broughtBy("own-", "payments", "")),
 			"key denied denied denied"},
 		{"sockets open to all: read", []string{"open"}, api("GET", "/meshes", ""), "200 200 200 200"},
@@ -143,8 +157,8 @@ func TestWhoMayWhat(t *testing.T) {
 				if got.Got != want {
 					t.Errorf("%s: uid %s: %s (%s), want %s", c.name, p.Account, got.Got, got.Detail, want)
 				}
-				if got.Got == "PermissionDenied" &&
-					(!strings.Contains(got.Detail, p.Account) || !strings.Contains(got.Detail, "xds.access")) {
+				if got.Got == "PermissionDenied" && (!strings.Contains(got.Detail, p.Account) ||
+					!strings.Contains(got.Detail, "xds.access") && !strings.Contains(got.Detail, "nearside.io/user: ")) {
 					t.Errorf("%s: uid %s is not told who was refused and what to set: %s", c.name, p.Account, got.Detail)
 				}
 				if c.act.Do == "xds" {

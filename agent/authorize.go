@@ -25,7 +25,7 @@ type groups struct{ api, xds int }
 func (a *Agent) openAccess(cfg *config.Config, g groups) (err error) {
 	uid := uint32(os.Geteuid()) // #nosec G115 -- user ids are not negative
 	if a.proxies, err = access.NewProxies(access.ProxyOptions{Rules: cfg.XDS.Access, AgentUID: uid, GID: g.xds,
-		Insecure: cfg.XDS.Insecure}); err != nil {
+		Insecure: cfg.XDS.Insecure, Unpinned: cfg.XDS.Unpinned == "allow"}); err != nil {
 		return err
 	}
 	if a.roles, err = access.NewRoles(access.RoleOptions{Roles: cfg.API.Roles, AgentUID: uid, GID: g.api,
@@ -36,7 +36,24 @@ func (a *Agent) openAccess(cfg *config.Config, g groups) (err error) {
 	for _, w := range cfg.Warnings() {
 		a.notes = append(a.notes, api.Check{Name: "access", OK: true, Degraded: true, Reason: w})
 	}
+	if why := oneGroup(cfg, g); why != "" {
+		a.log.Warn(why)
+		a.notes = append(a.notes, api.Check{Name: "groups", OK: true, Degraded: true, Error: true, Reason: why})
+	}
 	return nil
+}
+
+// oneGroup returns the danger of one group that may use both sockets, or "". With api.roles, the
+// group has no permissions.
+func oneGroup(cfg *config.Config, g groups) string {
+	const access = 0o060
+	if cfg.API.Roles != nil || g.api < 0 || g.api != g.xds || cfg.API.Socket.Mode&access == 0 ||
+		cfg.XDS.Socket.Mode&access == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the group %s may use both the API and the xDS socket, so every Envoy in it may change all "+
+		"resources and administer this agent; set xds.socket.group to another group, such as nearside-envoy, and run "+
+		"the Envoys with that group only", cfg.API.Socket.Group)
 }
 
 // authorize decides whether a peer may be a proxy, given the stored Dataplane. It is called for
@@ -55,7 +72,7 @@ func (a *Agent) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
 				"%s belongs to the node %s: its Envoy asks the agent there", rec.Key, rec.Source.Detail)
 		}
 		t.Brought = rec.Source.Kind == store.SourceEnvoy
-		t.Pinned = rec.Resource.Labels[access.LabelUser]
+		t.Stored, t.Pins = true, access.PinsOf(rec.Resource.Labels)
 	}
 	return a.proxies.Decide(p, t)
 }

@@ -32,8 +32,7 @@ func (peerInfo) AuthType() string { return "peer" }
 // peerCredentials identifies the peer of a Unix socket by the kernel. On other connections it uses
 // TLS if it is configured, and takes the names of a verified client certificate.
 type peerCredentials struct {
-	cgroup bool // also determine the cgroup of the peer
-	tls    *tls.Config
+	tls *tls.Config
 }
 
 var errServerOnly = errors.New("xds: these credentials are for servers")
@@ -47,7 +46,7 @@ func (peerCredentials) ClientHandshake(context.Context, string, net.Conn) (net.C
 // peer is unknown.
 func (c peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	info := peerInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}
-	p, err := access.PeerOf(conn, c.cgroup)
+	p, err := access.PeerOf(conn, true)
 	if err != nil {
 		return nil, nil, fmt.Errorf("xds: %w", err)
 	}

@@ -40,8 +40,6 @@ type ServerOptions struct {
 	// Verify returns the claims of the token of a peer. The client receives its error as
 	// UNAUTHENTICATED, unless it has a gRPC status. Nil ignores tokens.
 	Verify func(*access.Peer, string) (*token.Claims, error)
-	// Cgroups is set if Authorize uses the cgroups of peers.
-	Cgroups bool
 	// TLS is the TLS config for TCP connections; nil uses plain text.
 	TLS *tls.Config
 	// Registry registers the nearside_xds_* metrics of streams; nil leaves them unregistered.
@@ -154,7 +152,7 @@ func NewServer(p *rollout.Proxies, o ServerOptions) *Server {
 // have ended. Call it once.
 func (s *Server) Serve(ctx context.Context, ls ...net.Listener) error {
 	gs := grpc.NewServer(
-		grpc.Creds(meteredCredentials{peerCredentials{s.opts.Cgroups, s.opts.TLS}, s}),
+		grpc.Creds(meteredCredentials{peerCredentials{s.opts.TLS}, s}),
 		grpc.ForceServerCodecV2(newSharedCodec()),
 		grpc.MaxConcurrentStreams(min(s.opts.MaxStreams, connStreams)),
 		grpc.MaxRecvMsgSize(s.opts.RecvBytes),

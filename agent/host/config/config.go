@@ -72,8 +72,9 @@ type Config struct {
 		Socket struct { // a Socket
 			Path  string      `json:"path" default:"xds.sock" path:"run" check:"socket" required:"" doc:"Unix socket that serves config to Envoys (xDS), below paths.run when relative."`
 			Mode  fs.FileMode `json:"mode" default:"0660" doc:"Permissions of the xDS socket, octal."`
-			Group string      `json:"group" default:"nearside" check:"group" max:"32" doc:"Group of the xDS socket, by name or number; without xds.access, its members may connect as the proxies of stored Dataplanes. Empty: the group of the agent."`
+			Group string      `json:"group" default:"nearside-envoy" check:"group" max:"32" doc:"Group of the xDS socket and of the FIFOs and sockets of access logs, by name or number; without xds.access, its members may connect as the proxies of stored Dataplanes, see xds.unpinned. It must not be the group of the API socket. Empty: the group of the agent."`
 		} `json:"socket"`
+		Unpinned string `json:"unpinned" default:"refuse" oneOf:"refuse,allow" doc:"Members of the group of the xDS socket may connect as the proxies of Dataplanes without the label nearside.io/user, nearside.io/unit, nearside.io/cgroup, or nearside.io/pod: refuse or allow. Without effect on root, the user of the agent, tokens, and xds.access."`
 		TCP      string `json:"tcp" check:"address" doc:"TCP address for Envoys that cannot open the socket. They need a token or a client certificate unless xds.insecure is true; an address that is not loopback needs xds.tls. Private keys are sent only over TLS, and only to peers with a token or certificate. Empty: off."`
 		Insecure bool   `json:"insecure" doc:"Peers on xds.tcp need neither a token nor a certificate, and xds.tls is optional for all addresses."`
 		TLS      struct {

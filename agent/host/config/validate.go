@@ -206,6 +206,10 @@ func (c *Config) Warnings() (out []string) {
 		add("anyone with the token of api.tokenFile may write all resources; use signed tokens (nearside token " +
 			"create --api) with api.roles")
 	}
+	if c.XDS.Unpinned == "allow" && c.XDS.Access == nil {
+		add("xds.unpinned is allow: every Envoy in the group of xds.socket gets the config and keys of every " +
+			"Dataplane that is not pinned; add the label nearside.io/user to the Dataplanes, and remove the key")
+	}
 	if c.XDS.Access != nil && len(c.XDS.Access) == 0 {
 		add("xds.access is [], so no Envoy gets a config; remove the key for the default rules, or add rules")
 	}

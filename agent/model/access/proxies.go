@@ -10,10 +10,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// LabelUser is the label of a Dataplane that names the only user, by name or number, whose Envoy
-// may act as its proxy. Root may too.
-const LabelUser = "nearside.io/user"
-
 // ProxyRule is an item of xds.access. It lists the proxies that the peers it matches may act as.
 type ProxyRule struct {
 	Matcher
@@ -31,6 +27,7 @@ type Grant struct {
 	Services []string // patterns of the kuma.io/service values allowed in such a Dataplane
 	Tags     []string // patterns of other tags and labels allowed in it, KEY=VALUE
 	StoredBy bool     // only proxies whose Dataplane came from a file or the API
+	Pinned   bool     // only proxies whose Dataplane is pinned to the peer
 }
 
 // tagProtocol sets the protocol of a service. It is not an identity, and no selector uses it.
@@ -52,7 +49,7 @@ func (g *Grant) Claim(services, tags []string) error {
 		}
 	}
 	for _, t := range tags {
-		if key, value, _ := strings.Cut(t, "="); key != tagProtocol && key != LabelUser && !anyGlob(g.Tags, t) {
+		if key, value, _ := strings.Cut(t, "="); key != tagProtocol && !isPin(key) && !anyGlob(g.Tags, t) {
 			return fmt.Errorf("the Dataplane in the node metadata has the tag or label %s=%q, which %s does not grant; "+
 				"add %q to tags there", clip.Value(key), clip.Value(value), g.Rule, clip.Value(t))
 		}
@@ -65,8 +62,10 @@ type Target struct {
 	ID string // node id
 	// Brought is set if the store has its Dataplane from the metadata of an Envoy.
 	Brought bool
-	// Pinned is the value of [LabelUser] of its Dataplane; may be "".
-	Pinned string
+	// Stored is set if the store has its Dataplane.
+	Stored bool
+	// Pins are those of its Dataplane.
+	Pins Pins
 }
 
 // DeniedError is the error for a peer that may not act as a proxy.
@@ -87,6 +86,8 @@ type ProxyOptions struct {
 	AgentUID uint32
 	GID      int  // of the xDS socket; negative if it has none
 	Insecure bool // peers on TCP need neither token nor certificate
+	// Unpinned lets members of the socket's group act as proxies of Dataplanes without pins.
+	Unpinned bool
 }
 
 // Proxies decides which peer may act as which proxy. It is safe for concurrent use.
@@ -157,31 +158,31 @@ func (p *Proxies) Users() []uint32 {
 	return slices.Compact(out)
 }
 
-// AsksCgroup reports whether a rule depends on the cgroups of peers.
-func (p *Proxies) AsksCgroup() bool {
-	return slices.ContainsFunc(p.rules, func(r proxyRule) bool { return r.rule.Cgroup != "" })
-}
-
 // Decide returns the permissions of the peer as a proxy, or a [DeniedError].
 //
 // With rules, the first rule that matches the peer decides; without a match the peer is denied.
 // Without rules, root and the agent's user may act as every proxy and send any Dataplane. A peer
 // with a token may act as the proxies and send the services that the token names. A peer with a
-// certificate may use the node ids that it names. Members of the socket's group, and with Insecure
-// all TCP peers, may act as the proxies whose Dataplanes came from files or the API.
+// certificate may use the node ids that it names. Members of the socket's group may act as the
+// proxies whose Dataplanes came from files or the API and are pinned to them; with Unpinned, they
+// need no pin. With Insecure, all TCP peers may act as proxies without pins. A proxy without a
+// stored Dataplane, which gets no config, may wait for one.
 //
-// In both cases, only the named user and root may use a Dataplane with the label [LabelUser], and a
+// In both cases, only root and the peers that have all of its [Pins] may use a Dataplane, and a
 // token grants only the proxies and services in it.
 func (p *Proxies) Decide(peer *Peer, t Target) (Grant, error) {
 	g, why := p.decide(peer, t)
+	if why == "" && !peer.Root() {
+		why = p.unmet(t.Pins, peer)
+	}
 	switch {
 	case why != "":
-	case t.Pinned != "" && !peer.Root() && !p.users.is(peer, t.Pinned):
-		why = fmt.Sprintf("its Dataplane has the label %s: %s; start its Envoy as that user, or change the label",
-			LabelUser, t.Pinned)
 	case g.StoredBy && t.Brought:
 		why = "its Dataplane was sent by the Envoy of another user; apply it from a file or over the API, " +
 			"or grant this peer the node id in xds.access"
+	case g.Pinned && t.Stored && t.Pins == Pins{}:
+		why = fmt.Sprintf("its Dataplane is not pinned, and xds.unpinned is refuse; if this peer runs its Envoy, add to it "+
+			"the label %s, or grant this peer the node id in xds.access", pinFor(peer))
 	}
 	if why != "" {
 		return Grant{}, &DeniedError{Peer: *peer, ID: t.ID, Reason: why}
@@ -258,7 +259,7 @@ func (p *Proxies) byDefault(peer *Peer, t Target) (g Grant, why string) {
 	case slices.Contains(peer.Names, t.ID):
 		return Grant{Rule: "certificate"}, ""
 	case peer.in(p.o.GID):
-		return Grant{Rule: "default of the group of xds.socket", StoredBy: true}, ""
+		return Grant{Rule: "default of the group of xds.socket", StoredBy: true, Pinned: !p.o.Unpinned}, ""
 	case !peer.Local && p.o.Insecure:
 		return Grant{Rule: "xds.insecure", StoredBy: true}, ""
 	case !peer.Local:

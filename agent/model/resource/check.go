@@ -301,6 +301,25 @@ func labelKeyFault(key string) string {
 	return ""
 }
 
+// processFault checks the value of [LabelUnit] or [LabelCgroup].
+func processFault(key, s string) string {
+	unit := key == LabelUnit
+	switch {
+	case len(s) > maxName:
+		return fmt.Sprintf("has %d characters, at most %d are allowed", len(s), maxName)
+	case unit && !strings.HasSuffix(s, ".service") && !strings.HasSuffix(s, ".scope"):
+		return strict.Quote(s) + " is not a unit; write it like envoy@web.service"
+	case !unit && !strings.HasPrefix(s, "/"):
+		return strict.Quote(s) + " is not a path of a cgroup; write it like /system.slice/envoy@web.service"
+	}
+	for i := range len(s) {
+		if c := s[i]; !alnum(c) && !strings.ContainsRune(`-_.:@\`, rune(c)) && (unit || c != '/' && c != '*') {
+			return fmt.Sprintf("%s: the character %q is not allowed", strict.Quote(s), c)
+		}
+	}
+	return ""
+}
+
 // validateLabels checks the labels of a resource.
 func validateLabels(v *Validator, desc Descriptor, labels map[string]string) {
 	for _, k := range sortedKeys(labels) {
@@ -308,7 +327,11 @@ func validateLabels(v *Validator, desc Descriptor, labels map[string]string) {
 		if reason := labelKeyFault(k); reason != "" {
 			at.Faultf("%s", reason)
 		}
-		if len(value) > maxLabelValue && k != LabelDisplayName && k != LabelNamespace {
+		if k == LabelUnit || k == LabelCgroup {
+			if reason := processFault(k, value); reason != "" {
+				at.Faultf("the value %s", reason)
+			}
+		} else if len(value) > maxLabelValue && k != LabelDisplayName && k != LabelNamespace {
 			at.Faultf("the value has %d characters, at most %d are allowed", len(value), maxLabelValue)
 		} else if reason := wordFault(value); reason != "" {
 			at.Faultf("the value %s", reason)

@@ -32,6 +32,11 @@ const (
 	LabelEnv         = "kuma.io/env"        // universal or kubernetes
 	LabelManagedBy   = "kuma.io/managed-by" // creator of the resource
 
+	// LabelUnit and LabelCgroup hold the systemd unit and the cgroup of a proxy's Envoy. Their values
+	// may have characters that other labels may not.
+	LabelUnit   = "nearside.io/unit"
+	LabelCgroup = "nearside.io/cgroup"
+
 	// LabelLiveness holds the liveness of another node's dataplane: one of the two values below.
 	LabelLiveness   = "nearside.io/liveness"
 	LivenessDead    = "dead"       // the node does not respond

@@ -164,6 +164,7 @@ func checkReadiness(t *selfTest, s *api.Status) {
 		"space":      "free space on that file system",
 		"config":     "the agent is starting; its log shows the reason for the wait",
 		"access":     "docs/security.md explains each default; leave the key unchanged if that is intended",
+		"groups":     "the section Groups of docs/install.md has the steps; the Envoys keep running",
 		"tokens":     "nearside token keys lists the keys; see docs/tokens.md",
 		"pool-state": "see \"nodes that differ\" in docs/symptoms.md",
 		"pool-files": "distribute equal files; nearside members -o json lists the differences",

@@ -210,7 +210,7 @@ func Access(w, notes io.Writer, l *api.AccessList) {
 	if !l.ProxiesConfigured {
 		Println(w,
 			"no xds.access: root and the agent's user may be any proxy; the socket's group may be proxies with a stored "+
-				"Dataplane")
+				"Dataplane that is pinned to them, or with any stored one if xds.unpinned is allow")
 		return
 	}
 	t = NewTable(w, "PEER", "NODES", "BRING", "SERVICES", "TAGS")
