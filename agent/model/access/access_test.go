@@ -42,11 +42,6 @@ func TestDecide(t *testing.T) {
 	cgroup := func(path string) access.Peer {
 		return with(local(5000), func(p *access.Peer) { p.Cgroup = path })
 	}
-	in := func(path string) access.Peer {
-		return with(local(1, group), func(p *access.Peer) { p.Cgroup = path })
-	}
-	pinned := func(p access.Pins) access.Target { return access.Target{ID: "default.web", Stored: true, Pins: p} }
-	unit, pod := access.Pins{Unit: "envoy@web.service"}, access.Pins{Pod: "0a1b-2c3d"}
 	ci := func(mesh, name string, services ...string) access.Peer {
 		return with(holder(mesh, name, services...), func(p *access.Peer) { p.Token.Subject = "ci-1" })
 	}
@@ -99,43 +94,6 @@ func TestDecide(t *testing.T) {
 			access.Target{ID: "default.web", Pins: access.Pins{User: "no-such-user"}}, "-has the label"},
 		{"pin and token", nil, false, holder("default", "web"),
 			access.Target{ID: "default.web", Pins: access.Pins{User: "1"}}, "-has the label"},
-		{"no pin", nil, false, local(1, group), pinned(access.Pins{}),
-			`-add to it the label nearside.io/user: "1", or grant this peer the node id in xds.access`},
-		{"no pin, unit", nil, false, in("/system.slice/envoy@a.service"), pinned(access.Pins{}),
-			"-for this unit only, nearside.io/unit: envoy@a.service"},
-		{"no pin, token", nil, false, holder("default", "web"), pinned(access.Pins{}), "token"},
-		{"no pin, certificate", nil, false, access.Peer{Addr: "a:1", Names: []string{"default.web"}}, pinned(access.Pins{}),
-			"certificate"},
-		{"no pin, agent", nil, false, local(agentUID), pinned(access.Pins{}), "default of root"},
-		{"no Dataplane yet", nil, false, local(1, group), access.Target{ID: "default.web"}, "default of the group"},
-		{"unit", nil, false, in("/system.slice/system-envoy.slice/envoy@web.service"), pinned(unit), "default of the group"},
-		{"below the unit", nil, false, in("/system.slice/envoy@web.service/sub"), pinned(unit), "default of the group"},
-		{"another unit", nil, false, in("/system.slice/envoy@a.service"), pinned(unit),
-			"-the unit of this peer is envoy@a.service"},
-		{"unit of a user's manager", nil, false, in("/user.slice/user-1.slice/user@1.service/app.slice/envoy@web.service"),
-			pinned(unit), "-the unit of this peer is user@1.service"},
-		{"unit within a unit", nil, false, in("/system.slice/a.service/envoy@web.service"), pinned(unit),
-			"-the unit of this peer is a.service"},
-		{"unit outside", nil, false, in("/../system.slice/envoy@web.service"), pinned(unit),
-			"-the unit of this peer is unknown"},
-		{"unknown unit", nil, false, in(""), pinned(unit), "-the unit of this peer is unknown"},
-		{"unit and user", nil, false, in("/system.slice/envoy@web.service"),
-			pinned(access.Pins{User: "2", Unit: "envoy@web.service"}), "-has the label nearside.io/user: 2"},
-		{"pinned cgroup", nil, false, in("/system.slice/a.service/x"), pinned(access.Pins{Cgroup: "/system.slice/a.service"}),
-			"default of the group"},
-		{"another cgroup", nil, false, in("/system.slice/b.service"), pinned(access.Pins{Cgroup: "/system.slice/a.service"}),
-			"-the cgroup of this peer is /system.slice/b.service"},
-		{"pod", nil, false, in("/kubepods/burstable/pod0a1b-2c3d/f00"), pinned(pod), "default of the group"},
-		{"pod of systemd", nil, false,
-			in("/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod0a1b_2c3d.slice/cri-containerd-f00.scope"),
-			pinned(pod), "default of the group"},
-		{"guaranteed pod of systemd", nil, false, in("/kubepods.slice/kubepods-pod0a1b_2c3d.slice/x.scope"), pinned(pod),
-			"default of the group"},
-		{"another pod", nil, false, in("/kubepods/pod77/pod0a1b-2c3d"), pinned(pod), "-the pod of this peer is 77"},
-		{"pod elsewhere", nil, false, in("/system.slice/kubepods/pod0a1b-2c3d"), pinned(pod),
-			"-the pod of this peer is unknown"},
-		{"pin by a name of a foreign user", nil, false, with(in("/system.slice/envoy@web.service"),
-			func(p *access.Peer) { p.Foreign = true }), pinned(unit), "-"},
 
 		{"no rule for root", rules, false, local(0), access.Target{ID: "default.web"}, "-no item of xds.access matches"},
 		{"empty list", []access.ProxyRule{}, false, local(0), access.Target{ID: "default.web"}, "-no item"},
@@ -181,25 +139,6 @@ func TestDecide(t *testing.T) {
 				t.Errorf("got %v; want %q", err, reason)
 			}
 		})
-	}
-}
-
-// TestUnpinnedAllowed checks that xds.unpinned can permit what the default refuses, but no more.
-func TestUnpinnedAllowed(t *testing.T) {
-	p, err := access.NewProxies(access.ProxyOptions{AgentUID: agentUID, GID: group, Unpinned: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	member, stranger := local(1, group), local(2)
-	if _, err := p.Decide(&member, access.Target{ID: "default.web", Stored: true}); err != nil {
-		t.Error(err)
-	}
-	if _, err := p.Decide(&stranger, access.Target{ID: "default.web", Stored: true}); err == nil {
-		t.Error("a user outside the group is admitted")
-	}
-	pinned := access.Target{ID: "default.web", Stored: true, Pins: access.Pins{User: "2"}}
-	if _, err := p.Decide(&member, pinned); err == nil {
-		t.Error("a Dataplane that is pinned to another user is served")
 	}
 }
 
