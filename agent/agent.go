@@ -41,7 +41,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
 	"github.com/nearside-mesh/nearside/agent/source/peers"
-	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // Deps holds the dependencies of an agent. With the zero value, the agent logs nothing, uses a
@@ -129,8 +128,7 @@ type Agent struct {
 	dnsSockets *sockets.Book
 	resolver   *resolver.Resolver
 	peers      *peers.Source      // nil: the agent stands alone
-	origin     engine.Origin      // this node as the author of versions
-	newNode    bool               // its ID is new
+	identity   peers.Identity     // key of this node
 	keeper     *intercept.Renewer // of redirections to the resolver
 	notes      []api.Check        // deviations from the config since the start
 	sockets    *activated

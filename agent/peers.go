@@ -39,8 +39,9 @@ func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 			"until the store of this node has it.",
 		Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 600}})
 	p, err := peers.Open(ctx, peers.Options{
-		Store: a.store, Decode: a.decodeStored, Self: a.origin.Node, Fresh: a.newNode, Node: cfg.Node.Name,
-		NewID: func() (engine.NodeID, error) { return a.takeNodeID(cfg) }, Machine: peers.ReadMachine(),
+		Store: a.store, Decode: a.decodeStored, Self: a.identity.Node, Fresh: a.identity.Fresh,
+		Signer: a.identity.Signer, Former: a.identity.Former, Node: cfg.Node.Name,
+		NewID: func() (peers.Identity, error) { return a.takeIdentity(cfg) }, Machine: peers.ReadMachine(),
 		Zone: cfg.Node.Zone, Version: a.deps.Version[:min(len(a.deps.Version), 64)], Cluster: g.Cluster,
 		Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Keys: keys, Insecure: g.Insecure, TCPOnly: g.TCPOnly,
 		KeyringFile: g.KeyringFile, Changed: func() { a.reconciler.Trigger() }, Answer: a.answer,
@@ -73,29 +74,39 @@ func (a *Agent) publication(id string) api.Publication {
 	return a.peers.Publication(id)
 }
 
-// takeNodeID gives this node another ID, because its state was copied.
-func (a *Agent) takeNodeID(cfg *config.Config) (engine.NodeID, error) {
-	id, err := peers.NewNodeID(cfg.Paths.State)
+// takeIdentity gives this node another key and ID, because its state was copied.
+func (a *Agent) takeIdentity(cfg *config.Config) (peers.Identity, error) {
+	id, err := peers.NewIdentity(cfg.Paths.State)
 	if err == nil {
-		a.store.SetOrigin(engine.Origin{Node: id, Name: cfg.Node.Name})
+		a.store.SetOrigin(origin(cfg, id))
 	}
 	return id, err
+}
+
+// origin returns the author of this node's versions. Without a pool they are not signed, because a
+// signature is for one cluster.
+func origin(cfg *config.Config, id peers.Identity) engine.Origin {
+	out := engine.Origin{Node: id.Node, Name: cfg.Node.Name}
+	if cfg.Gossip.Bind != "" {
+		out.Cluster, out.Signer = cfg.Gossip.Cluster, id.Signer
+	}
+	return out
 }
 
 // openStore opens the state file.
 func (a *Agent) openStore(cfg *config.Config) error {
 	dir := cfg.Paths.State
-	id, fresh, err := peers.NodeID(dir)
+	id, err := peers.OpenIdentity(dir)
 	if err != nil && cfg.Gossip.Bind != "" {
 		return err
 	}
 	if err != nil { // an agent without a pool needs no ID; writes fail while the disk does
-		a.log.Warn("the agent has no node ID", "error", err)
+		a.log.Warn("the agent has no node key", "error", err)
 	}
-	a.origin, a.newNode = engine.Origin{Node: id, Name: cfg.Node.Name}, fresh
+	a.identity = id
 	a.store, err = store.Open(store.Options{
 		Path: filepath.Join(dir, stateFile), Log: a.log, Now: a.deps.Now, Encode: resource.Marshal,
-		Decode: a.decodeStored, Sync: a.deps.Sync, Changed: a.auditChanges, Shared: peers.Shared, Origin: a.origin,
+		Decode: a.decodeStored, Sync: a.deps.Sync, Changed: a.auditChanges, Shared: peers.Shared, Origin: origin(cfg, id),
 		Import: func() ([]engine.Op, error) { return peers.Import(dir, a.log) },
 	})
 	if err != nil {

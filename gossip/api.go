@@ -85,8 +85,8 @@ func (n *Node) Leave(ctx context.Context, remaining []engine.OwnItem) error {
 	return nil
 }
 
-// Forget drops the items of a node that has left permanently. A node that is alive publishes them
-// again.
+// Forget drops the items of a node that has left permanently, and ends the pin of its name. A node
+// that is alive publishes its items again.
 func (n *Node) Forget(id engine.NodeID) {
 	n.step(engine.Forget{Node: id})
 	var out changes
@@ -220,6 +220,8 @@ type Stats struct {
 	// Refused counts members with invalid metadata, connections above the limits, and malformed
 	// stream messages.
 	Refused uint64
+	// Forged counts messages that are not of the member that they name.
+	Forged uint64
 	// RosterFull counts nodes that were ignored because the roster is full of live nodes.
 	RosterFull uint64
 	// Cloned says which other process uses or used this node's ID, since when, and what this node did.
@@ -252,6 +254,7 @@ func (n *Node) Stats() Stats {
 	s.PacketsLost, s.PacketsLostTo = n.packets.state(time.Now())
 	s.Dropped, s.Unsent, s.Exchanges = n.counters.inboxFull.Load(), n.counters.unsent.Load(), n.counters.exchanges.Load()
 	s.Refused = n.counters.badMember.Load()
+	s.Forged = n.counters.forged.Load()
 	s.RosterFull = n.counters.rosterFull.Load()
 	c := &n.traffic
 	s.Refused += c.refused.Load() + c.malformed.Load()

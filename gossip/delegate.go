@@ -3,10 +3,8 @@ package gossip
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"hash/fnv"
 	"log/slog"
-	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +19,7 @@ import (
 type delegate struct {
 	n    *Node
 	self *self // the identity in this membership
+	meta []byte
 }
 
 var (
@@ -34,9 +33,9 @@ var (
 
 // memberlistConfig returns memberlist's LAN configuration, with a name for each start, no
 // compression, no state in push/pull, and a fixed delegate protocol version.
-func (n *Node) memberlistConfig(t memberlist.NodeAwareTransport) *memberlist.Config {
+func (n *Node) memberlistConfig(t memberlist.NodeAwareTransport) (*memberlist.Config, error) {
 	c := memberlist.DefaultLANConfig()
-	d := delegate{n, n.self.Load()}
+	d := delegate{n: n, self: n.self.Load()}
 	c.Name = d.self.member
 	c.Transport = t
 	c.BindPort = 0
@@ -52,14 +51,25 @@ func (n *Node) memberlistConfig(t memberlist.NodeAwareTransport) *memberlist.Con
 	c.GossipNodes = 4
 	c.HandoffQueueDepth = 4096
 	c.DelegateProtocolVersion, c.DelegateProtocolMin, c.DelegateProtocolMax = 0, 0, 0
+	ip, port, err := t.FinalAdvertiseAddr(c.AdvertiseAddr, c.AdvertisePort)
+	if err != nil {
+		return nil, err
+	}
+	d.meta = d.self.meta.encode()
+	if d.self.signer != nil {
+		addr := addrOf(&memberlist.Node{Addr: ip, Port: uint16(port)}) // #nosec G115 -- a port
+		if d.meta, err = d.self.meta.sign(d.self.signer, n.opt.Cluster, addr); err != nil {
+			return nil, err
+		}
+	}
 	c.LogOutput = &logWriter{log: n.opt.Log}
 	c.Delegate, c.Events, c.Ping, c.Alive, c.Conflict = d, d, d, d, d
 	c.Keyring = n.ring
-	return c
+	return c, nil
 }
 
 // NodeMeta returns the metadata of this node.
-func (d delegate) NodeMeta(int) []byte { return d.self.meta.encode() }
+func (d delegate) NodeMeta(int) []byte { return d.meta }
 
 // NotifyMsg queues a message from a peer.
 func (d delegate) NotifyMsg(b []byte) {
@@ -82,18 +92,31 @@ func (d delegate) LocalState(bool) []byte { return nil }
 // MergeRemoteState does nothing: push/pull carries only membership.
 func (d delegate) MergeRemoteState([]byte, bool) {}
 
-// NotifyAlive rejects members whose metadata is invalid or does not match their name.
+// NotifyAlive rejects members whose metadata is invalid, does not match their name or address, or
+// has no signature although this node knows the key. Other reasons against a member are no matter
+// of memberlist, so all nodes have the same list: see [Node.refuse].
 func (d delegate) NotifyAlive(o *memberlist.Node) error {
 	m, err := decodeMeta(o.Meta)
+	switch {
+	case err != nil:
+	case o.Name != m.member():
+		err = errName
+	case d.n.crowded(o.Name):
+		err = errMany
+	default:
+		err = d.n.identities.check(o, &m, d.n.opt.Cluster)
+	}
 	if err != nil {
 		d.n.counters.badMember.Add(1)
-		return err
 	}
-	if o.Name != m.member() {
-		d.n.counters.badMember.Add(1)
-		return errors.New("the member name does not match its node and epoch")
-	}
-	return nil
+	return err
+}
+
+// crowded reports whether there are too many live members for another one.
+func (n *Node) crowded(name string) bool {
+	n.memberMu.Lock()
+	defer n.memberMu.Unlock()
+	return !n.live[name] && len(n.live) > 2*n.opt.rosterLimit
 }
 
 // NotifyJoin records that a member is alive.
@@ -114,10 +137,8 @@ func (d delegate) noteMember(o *memberlist.Node, up bool) {
 
 // NotifyConflict records another process with the member name of this node.
 func (d delegate) NotifyConflict(_, other *memberlist.Node) {
-	ip, ok := netip.AddrFromSlice(other.Addr)
-	if ok && other.Name == d.self.member && d.self == d.n.self.Load() {
-		d.n.queueRival(memberEvent{name: other.Name, meta: d.self.meta, addr: netip.AddrPortFrom(ip.Unmap(), other.Port),
-			up: true, same: true})
+	if addr := addrOf(other); addr.IsValid() && other.Name == d.self.member && d.self == d.n.self.Load() {
+		d.n.queueRival(memberEvent{name: other.Name, meta: d.self.meta, addr: addr, up: true, same: true})
 	}
 }
 
@@ -125,7 +146,11 @@ func (d delegate) NotifyConflict(_, other *memberlist.Node) {
 // members.
 func (d delegate) AckPayload() []byte {
 	root := d.n.root.Load()
-	return binary.BigEndian.AppendUint64(engine.AckPayload(*root, d.n.wall()), d.n.membersHash.Load())
+	b := binary.BigEndian.AppendUint64(engine.AckPayload(*root, d.n.wall()), d.n.membersHash.Load())
+	if d.self.signer != nil {
+		b = d.n.identities.signAck(b, d.self)
+	}
+	return b
 }
 
 // NotifyPingComplete compares a probe response with the local state.
@@ -137,6 +162,10 @@ func (d delegate) NotifyPingComplete(o *memberlist.Node, rtt time.Duration, payl
 		d.n.opt.Log.Info("members acknowledge UDP packets again")
 	}
 	if len(payload) < engine.AckSize+8 {
+		return
+	}
+	if !d.n.identities.checkAck(o.Name, payload) {
+		d.n.counters.forged.Add(1)
 		return
 	}
 	d.n.compareMembers(o, binary.BigEndian.Uint64(payload[engine.AckSize:]))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/gossip/engine"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // A node ID belongs to one process. After a restart with another address, peers still list the
@@ -28,7 +29,8 @@ const (
 // self is the identity of this node. It changes if the node takes a new ID.
 type self struct {
 	meta   meta
-	member string // member name in memberlist
+	member string      // member name in memberlist
+	signer sign.Signer // nil: none
 }
 
 // probe asks whether a member is alive, to decide whether another one with the same ID replaces it.
@@ -122,7 +124,7 @@ func (n *Node) endRival(r *rival, out *changes) {
 	if n.duplicate.until.IsZero() {
 		n.duplicate.until = time.Now().Add(clonedFor)
 	}
-	out.events = append(out.events, engine.Identity{Node: r.meta.node})
+	out.events = append(out.events, n.sameID())
 }
 
 // probeRivals adds the probes that are due. The caller holds mu.
@@ -209,7 +211,7 @@ func (n *Node) decideMember(p probed, out *changes) {
 
 // takeNewID gives this node a new ID and joins the pool again, as another node. The loop calls it.
 func (n *Node) takeNewID(ctx context.Context, reason string) error {
-	id, err := n.opt.NewID()
+	id, signer, err := n.opt.NewID()
 	if err != nil {
 		n.opt.Log.Error("cannot create a new node ID; this node tries again", "reason", reason, "error", err)
 		n.mu.Lock()
@@ -243,12 +245,15 @@ func (n *Node) takeNewID(ctx context.Context, reason string) error {
 		return fmt.Errorf("gossip: take a new ID: %w", err)
 	}
 	n.mu.Lock()
-	act := n.engine.Step(n.now(), engine.Identity{Node: id})
+	act := n.engine.Step(n.now(), engine.Identity{Node: id, Signer: signer})
 	n.notify(act.Changed)
-	n.rename()
+	err = n.rename(signer)
 	n.stale, n.staleAt = names, time.Now().Add(staleAfter)
 	n.report(fmt.Sprintf("%s; at %s, this node took the new ID %s", reason, n.wall().UTC().Format(time.RFC3339), id))
 	n.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	if err := n.disk.durable(act.Durable); err != nil {
 		n.opt.Log.Error("cannot save the new node ID's epoch", "error", err)
 	}
@@ -268,26 +273,41 @@ func (n *Node) takeNewID(ctx context.Context, reason string) error {
 
 // rename sets the identity of this node to that of its engine, and forgets everything that
 // memberlist reported for the former one. The caller holds mu.
-func (n *Node) rename() {
+func (n *Node) rename(signer sign.Signer) error {
 	st := n.engine.Stats()
 	m := meta{node: n.engine.Self(), epoch: st.Epoch, name: n.opt.Name, zone: n.opt.Zone, version: n.opt.Version,
 		protocol: n.opt.protocol, features: ownFeatures}
 	if n.opt.noFeatures {
 		m.features = 0
 	}
+	var err error
+	if signer != nil {
+		n.identities.know(m.node)
+		if m.statement, err = n.statement(m.node); err != nil {
+			return err
+		}
+	}
 	n.memberMu.Lock()
-	n.self.Store(&self{m, n.engine.Member()})
+	n.self.Store(&self{m, n.engine.Member(), signer})
 	clear(n.live)
 	n.membersHash.Store(0)
 	n.memberEvents = nil
 	n.memberMu.Unlock()
 	clear(n.up)
+	clear(n.refused)
 	clear(n.rivals)
+	return nil
 }
 
 // report sets the text of [Stats.Cloned] for clonedFor. The caller holds mu.
 func (n *Node) report(text string) {
 	n.duplicate = duplicate{text: text, until: time.Now().Add(clonedFor)}
+}
+
+// sameID is the event that confirms the ID of this node.
+func (n *Node) sameID() engine.Identity {
+	self := n.self.Load()
+	return engine.Identity{Node: self.meta.node, Signer: self.signer}
 }
 
 // confirmID makes the engine publish again if it has stopped because of another process with this
@@ -302,7 +322,7 @@ func (n *Node) confirmID(out *changes) {
 		}
 	}
 	n.confirmed = time.Now()
-	out.events = append(out.events, engine.Identity{Node: n.engine.Self()})
+	out.events = append(out.events, n.sameID())
 }
 
 // dropStale counts members as dead that were alive under the former ID of this node and have not

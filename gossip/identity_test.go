@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/gossip/engine"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // logBuffer collects the log of a node.
@@ -73,8 +74,8 @@ func address(n running, id engine.NodeID) string {
 	return ""
 }
 
-func newID(i int) func() (engine.NodeID, error) {
-	return func() (engine.NodeID, error) { return simID(i), nil }
+func newID(i int) func() (engine.NodeID, sign.Signer, error) {
+	return func() (engine.NodeID, sign.Signer, error) { return simID(i), nil, nil }
 }
 
 // owns reports whether all nodes serve an item of a node.
@@ -254,7 +255,7 @@ func TestCopyWithoutNewID(t *testing.T) {
 	a := socketNode(t, 1, Options{})
 	original := socketNode(t, 3, Options{Storage: store}, a)
 	waitFor(t, a, "two members", members(a, 2))
-	failing := func() (engine.NodeID, error) { return engine.NodeID{}, errors.New("read-only disk") }
+	failing := func() (engine.NodeID, sign.Signer, error) { return engine.NodeID{}, nil, errors.New("read-only disk") }
 	copied := socketNode(t, 3, Options{Storage: store.clone(), NewID: failing}, a)
 	waitFor(t, copied, "its report", func() bool { return strings.Contains(copied.Stats().Cloned, "read-only disk") })
 	waitFor(t, original, "its report", func() bool {
@@ -280,7 +281,7 @@ func TestCopiedStateAtStart(t *testing.T) {
 		t.Errorf("ID %s, report %q", n.Self(), text)
 	}
 	n.stop()
-	o.NewID = func() (engine.NodeID, error) { return engine.NodeID{}, errors.New("read-only disk") }
+	o.NewID = func() (engine.NodeID, sign.Signer, error) { return engine.NodeID{}, nil, errors.New("read-only disk") }
 	o.Self, o.Cluster, o.Insecure = simID(3), "test", true
 	if _, err := New(o); err == nil || !strings.Contains(err.Error(), "read-only disk") {
 		t.Errorf("without a new ID: %v", err)

@@ -17,6 +17,8 @@ const (
 	StateAlive = "alive"
 	StateDead  = "dead" // the member does not respond
 	StateLeft  = "left" // the member left permanently
+	// StateRefused means that the member is alive, and that this node does not use it.
+	StateRefused = "refused"
 )
 
 // Member is a node of the cluster as this node sees it.
@@ -29,9 +31,11 @@ type Member struct {
 	Version  string
 	Protocol Protocol  // zero: not seen since the start
 	Features uint64    // feature bits
-	State    string    // [StateAlive], [StateDead] or [StateLeft]
+	State    string    // [StateAlive], [StateDead], [StateLeft], or [StateRefused]
 	Since    time.Time // start of State; of an absent node, when it was last known to be alive
 	Self     bool
+	Signed   bool   // it has proven that Node is the fingerprint of its key
+	Reason   string // of StateRefused
 
 	// Incompatible means that the member and this node have no protocol version in common. They
 	// exchange no messages.
@@ -67,8 +71,7 @@ func (n *Node) noteMember(o *memberlist.Node, up bool) {
 	if err != nil {
 		return
 	}
-	ip, _ := netip.AddrFromSlice(o.Addr)
-	ev := memberEvent{name: o.Name, meta: m, addr: netip.AddrPortFrom(ip.Unmap(), o.Port), up: up}
+	ev := memberEvent{name: o.Name, meta: m, addr: addrOf(o), up: up}
 	n.memberMu.Lock()
 	defer n.memberMu.Unlock()
 	if was := n.live[o.Name]; was != up {
@@ -122,9 +125,9 @@ func (n *Node) takeMembers() (out changes) {
 		switch {
 		case ev.meta.node == self.meta.node:
 		case ev.up:
-			n.up[ev.name] = ev
-			n.memberUp(ev, &out)
+			n.judgeMember(ev, true, &out)
 		default:
+			delete(n.refused, ev.name)
 			delete(n.up, ev.name)
 			n.memberDown(ev, &out)
 		}
@@ -188,7 +191,7 @@ func (n *Node) use(ev memberEvent, out *changes) {
 	if apart {
 		out.events = append(out.events, engine.SilentUp{Member: ev.name, Node: id})
 	} else {
-		up := engine.PeerUp{Member: ev.name, Node: id, Name: m.name, Features: m.features}
+		up := engine.PeerUp{Member: ev.name, Node: id, Name: m.name, Known: n.engine.KeyKnown(id), Features: m.features}
 		if n.opt.known != nil {
 			up.Known = n.opt.known(m.name)
 		}
@@ -209,7 +212,7 @@ func (n *Node) use(ev memberEvent, out *changes) {
 	}
 	k := rosterEntry{Member: Member{Node: id, Epoch: m.epoch, Name: m.name, Zone: m.zone, Version: m.version,
 		Addr: ev.addr, Protocol: m.protocol, Features: m.features, State: StateAlive, Since: n.wall(),
-		Incompatible: apart}, name: ev.name, seen: n.wall()}
+		Signed: m.signature != "", Incompatible: apart}, name: ev.name, seen: n.wall()}
 	if old.State == StateAlive && old.name == ev.name {
 		k.Since = old.Since
 	}
@@ -228,9 +231,12 @@ func (n *Node) use(ev memberEvent, out *changes) {
 func (n *Node) Members() []Member {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	m := n.self.Load().meta
+	self := n.self.Load()
+	m := self.meta
 	out := []Member{{Node: m.node, Epoch: m.epoch, Name: m.name, Zone: m.zone, Version: m.version, Protocol: m.protocol,
-		Features: m.features, Addr: n.addr, State: StateAlive, Since: n.started, Self: true}}
+		Features: m.features, Addr: n.addr, State: StateAlive, Since: n.started, Self: true,
+		Signed: self.signer != nil}}
+	out = append(out, n.refusedMembers()...)
 	now := time.Now()
 	for _, k := range n.roster {
 		if k.State == StateDead && n.left(k.Node) {

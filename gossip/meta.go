@@ -3,10 +3,13 @@ package gossip
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/nearside-mesh/nearside/gossip/engine"
+	"github.com/nearside-mesh/nearside/gossip/engine/pins"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // Feature bits of members, in addition to those of the engine. A feature is used with a member only
@@ -14,8 +17,10 @@ import (
 const (
 	// FeatureProbe means that a member answers probes over a stream.
 	FeatureProbe uint64 = 1 << 32
+	// FeatureSigned means that a member reads signed frames.
+	FeatureSigned uint64 = 1 << 33
 
-	ownFeatures = engine.Features | FeatureProbe
+	ownFeatures = engine.Features | FeatureProbe | FeatureSigned
 )
 
 // Protocol is a range of protocol versions.
@@ -41,6 +46,10 @@ type meta struct {
 	version  string
 	protocol Protocol
 	features uint64
+
+	statement string // of the node's former key; see [pins.Statement]. "": none
+	signature string // "": the member does not sign
+	signed    int    // length of the encoding before the signature
 }
 
 const (
@@ -52,9 +61,42 @@ const (
 	metaProtocolMin
 	metaProtocolMax
 	metaFeatures
+	metaStatement
+	metaSignature // the last field
 )
 
 const maxMetaText = 64
+
+const domainMeta = "nearside member signature"
+
+// sign returns the encoding with a signature over it, the cluster, and the address of the member.
+func (m meta) sign(s sign.Signer, cluster string, addr netip.AddrPort) ([]byte, error) {
+	b := m.encode()
+	signature, err := sign.Make(s, domainMeta, signedMeta(b, cluster, addr))
+	if err != nil {
+		return nil, fmt.Errorf("gossip: sign the metadata of this node: %w", err)
+	}
+	return protowire.AppendBytes(protowire.AppendTag(b, metaSignature, protowire.BytesType), signature), nil
+}
+
+// verify checks the signature of metadata that was decoded from b.
+func (m meta) verify(b []byte, cluster string, addr netip.AddrPort) error {
+	key, err := sign.Verify(domainMeta, signedMeta(b[:m.signed], cluster, addr), []byte(m.signature))
+	if err != nil {
+		return err
+	}
+	if sign.Fingerprint(key) != sign.ID(m.node) {
+		return fmt.Errorf("the metadata of node %s is signed by key %s", m.node, sign.Fingerprint(key))
+	}
+	if m.statement != "" {
+		_, err = pins.CheckStatement([]byte(m.statement), cluster, m.name, sign.ID(m.node))
+	}
+	return err
+}
+
+func signedMeta(b []byte, cluster string, addr netip.AddrPort) []byte {
+	return append([]byte(cluster+"\x00"+addr.String()+"\x00"), b...)
+}
 
 func (m meta) encode() []byte {
 	b := protowire.AppendTag(nil, metaNode, protowire.BytesType)
@@ -65,14 +107,22 @@ func (m meta) encode() []byte {
 	b = protowire.AppendString(protowire.AppendTag(b, metaVersion, protowire.BytesType), m.version)
 	b = protowire.AppendVarint(protowire.AppendTag(b, metaProtocolMin, protowire.VarintType), m.protocol.Min)
 	b = protowire.AppendVarint(protowire.AppendTag(b, metaProtocolMax, protowire.VarintType), m.protocol.Max)
-	return protowire.AppendVarint(protowire.AppendTag(b, metaFeatures, protowire.VarintType), m.features)
+	b = protowire.AppendVarint(protowire.AppendTag(b, metaFeatures, protowire.VarintType), m.features)
+	if m.statement != "" {
+		b = protowire.AppendString(protowire.AppendTag(b, metaStatement, protowire.BytesType), m.statement)
+	}
+	return b
 }
 
 // decodeMeta decodes metadata. It skips unknown fields. Metadata of builds without a protocol range
 // means version 1 and no features.
 func decodeMeta(b []byte) (m meta, err error) {
 	m.protocol = Protocol{1, 1}
-	for len(b) > 0 {
+	for all := len(b); len(b) > 0; {
+		if m.signature != "" {
+			return m, errors.New("metadata has bytes after the signature")
+		}
+		m.signed = all - len(b)
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			return m, errors.New("metadata is truncated")
@@ -81,9 +131,9 @@ func decodeMeta(b []byte) (m meta, err error) {
 		var bytes []byte
 		var value uint64
 		switch {
-		case typ == protowire.BytesType && num <= metaFeatures:
+		case typ == protowire.BytesType && num <= metaSignature:
 			bytes, n = protowire.ConsumeBytes(b)
-		case typ == protowire.VarintType && num <= metaFeatures:
+		case typ == protowire.VarintType && num <= metaSignature:
 			value, n = protowire.ConsumeVarint(b)
 		default:
 			n = protowire.ConsumeFieldValue(num, typ, b)
@@ -112,7 +162,17 @@ func decodeMeta(b []byte) (m meta, err error) {
 			m.protocol.Max = value
 		case metaFeatures:
 			m.features = value
+		case metaStatement:
+			m.statement = string(bytes)
+		case metaSignature:
+			m.signature = string(bytes)
 		}
+		if (num == metaStatement || num == metaSignature) && len(bytes) != sign.Size {
+			return m, fmt.Errorf("a signature in the metadata has %d bytes, %d are required", len(bytes), sign.Size)
+		}
+	}
+	if m.signature == "" {
+		m.signed = 0
 	}
 	if m.protocol.Min > m.protocol.Max {
 		return m, fmt.Errorf("the protocol range %s is empty", m.protocol)

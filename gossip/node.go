@@ -73,10 +73,16 @@ type Node struct {
 	traffic   transportCounters
 	notes     lineLimit
 	counters  nodeCounters
+
+	identities  identities
+	rivalProbes lineLimit
+	refused     map[string]*refusedMember // under mu; live members that are not in use, by name
+	judgedAt    time.Time                 // under mu; when the members were judged
+	former      []retirement              // under mu
 }
 
 type nodeCounters struct {
-	inboxFull, badMember, rosterFull, exchanges, unsent atomic.Uint64
+	inboxFull, badMember, rosterFull, exchanges, unsent, forged atomic.Uint64
 }
 
 // inboxSize bounds the messages that wait for the engine.
@@ -94,8 +100,8 @@ func New(o Options) (*Node, error) {
 	}
 	n := &Node{opt: o, created: time.Now(), roster: map[engine.NodeID]rosterEntry{}, addrs: map[string]string{},
 		up: map[string]memberEvent{}, rivals: map[netip.AddrPort]*rival{}, watchers: map[*Watcher]struct{}{},
-		serving: map[engine.NodeID]engine.Serving{},
-		inbox:   make(chan engine.Event, inboxSize), wake: make(chan struct{}, 1), live: map[string]bool{},
+		serving: map[engine.NodeID]engine.Serving{}, refused: map[string]*refusedMember{},
+		inbox: make(chan engine.Event, inboxSize), wake: make(chan struct{}, 1), live: map[string]bool{},
 		probed: make(chan probed), probeSlots: make(chan struct{}, probesAtOnce),
 		exchange: make(chan string, 1), rejoin: make(chan []string),
 		packets:   packets{off: o.TCPOnly, heard: map[string]time.Time{}},
@@ -107,19 +113,29 @@ func New(o Options) (*Node, error) {
 			return nil, fmt.Errorf("gossip: keys: %w", err)
 		}
 	}
-	id := o.Self
+	for _, f := range o.Former {
+		n.former = append(n.former, retirement{Former: f})
+	}
+	id, signer := o.Self, o.Signer
 	if o.Copied != "" && o.NewID != nil {
-		if id, err = o.NewID(); err != nil {
+		n.former = nil // they belong to the original
+		if id, signer, err = o.NewID(); err != nil {
 			return nil, fmt.Errorf("gossip: %s, and a new node ID cannot be saved: %w", o.Copied, err)
 		}
 		n.report(fmt.Sprintf("%s; at %s, this node took the new ID %s instead of %s", o.Copied,
 			n.now().Wall.UTC().Format(time.RFC3339), id, o.Self))
 		o.Log.Error("this node took a new ID", "reason", o.Copied, "old", o.Self, "new", id)
 	}
-	e, act := engine.New(engine.Config{Self: id, Name: o.Name, Cluster: o.Cluster, Random: o.random(), Limits: o.Limits},
-		n.now(), saved)
+	e, act := engine.New(engine.Config{Self: id, Name: o.Name, Cluster: o.Cluster, Random: o.random(),
+		Limits: o.Limits, Signer: signer, Policy: o.Policy}, n.now(), saved)
 	n.engine = e
-	n.rename()
+	n.identities.init(o.rosterLimit)
+	for _, p := range e.Names() {
+		n.identities.know(engine.NodeID(p.Key))
+	}
+	if err := n.rename(signer); err != nil {
+		return nil, err
+	}
 	n.loadRoster(saved)
 	if err := n.disk.durable(act.Durable); err != nil {
 		return nil, fmt.Errorf("gossip: cannot save the epoch of this start, so peers would ignore later changes: %w", err)
@@ -195,16 +211,19 @@ func (n *Node) open() error {
 		t = s
 		s.start()
 	}
-	list, err := memberlist.Create(n.memberlistConfig(t))
+	config, err := n.memberlistConfig(t)
+	var list *memberlist.Memberlist
+	if err == nil {
+		list, err = memberlist.Create(config)
+	}
 	if err != nil {
 		_ = t.Shutdown()
 		return fmt.Errorf("gossip: start membership: %w", err)
 	}
-	self := list.LocalNode()
-	ip, _ := netip.AddrFromSlice(self.Addr)
+	addr := addrOf(list.LocalNode())
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.list, n.carrier, n.addr = list, t, netip.AddrPortFrom(ip.Unmap(), self.Port)
+	n.list, n.carrier, n.addr = list, t, addr
 	n.opened = time.Now()
 	if n.started.IsZero() {
 		n.started = n.now().Wall
@@ -252,6 +271,10 @@ func (n *Node) loop(ctx context.Context) error {
 func (n *Node) check() {
 	n.mu.Lock()
 	out := n.takeMembers()
+	if now := time.Now(); now.Sub(n.judgedAt) >= judgeEvery {
+		n.judgedAt = now
+		n.judgeMembers(&out)
+	}
 	n.probeRivals(&out)
 	n.dropStale(&out)
 	n.confirmID(&out)
@@ -260,8 +283,12 @@ func (n *Node) check() {
 	var swept changes
 	n.mu.Lock()
 	n.sweepRoster(&swept)
+	retired := n.retireFormer(&swept)
 	n.mu.Unlock()
 	n.execute(swept)
+	for _, f := range retired {
+		f()
+	}
 	n.checkPackets()
 }
 

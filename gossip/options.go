@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/nearside-mesh/nearside/gossip/engine"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // Storage persists values by bucket and key. Keys are arbitrary bytes.
@@ -36,6 +37,9 @@ type Queue interface {
 // Options configures a node. Self, Cluster, and either Keys or Insecure are required.
 type Options struct {
 	Self    engine.NodeID // permanent ID of this node; the caller stores it
+	Signer  sign.Signer   // key of this node, whose fingerprint is Self; nil: this node signs nothing
+	Policy  engine.Policy // see [engine.Config]; nil: all entries may be in force
+	Former  []Former      // earlier identities of this node
 	Name    string        // display name
 	Zone    string
 	Version string // version of the program, shown to members
@@ -58,10 +62,14 @@ type Options struct {
 	// safe for concurrent use. Nil: questions are ignored.
 	Answer func(ctx context.Context, question []byte) []byte
 
-	// NewID creates and persists another ID for this node. It is called if another live process uses
-	// Self and started earlier, or if Copied is set. Nil: the node reports the duplicate and keeps
-	// its ID.
-	NewID func() (engine.NodeID, error)
+	// Admit returns why a member must not be used, or "". It must be fast and must not call the node:
+	// it is called with a lock held, often for the same member. Nil: all members are used.
+	Admit func(Identity) string
+
+	// NewID creates and persists another ID, and its key if Signer is set, for this node. It is called
+	// if another live process uses Self and started earlier, or if Copied is set. Nil: the node
+	// reports the duplicate and keeps its ID.
+	NewID func() (engine.NodeID, sign.Signer, error)
 	// Copied is the reason why the saved state is a copy of another node's state, as a clause. "":
 	// there is no evidence. If it is set, the node takes a new ID before it starts.
 	Copied string
@@ -86,6 +94,8 @@ func (o Options) Validate() error {
 	switch {
 	case o.Self == (engine.NodeID{}):
 		return errors.New("gossip options: Self is required")
+	case o.Signer != nil && sign.Fingerprint(o.Signer.Public()) != sign.ID(o.Self):
+		return errors.New("gossip options: Self must be the fingerprint of Signer")
 	case o.Cluster == "" || len(o.Cluster) > 64:
 		return fmt.Errorf("gossip options: Cluster has %d bytes, 1 to 64 are allowed", len(o.Cluster))
 	case len(o.Name) > 64 || len(o.Zone) > 64 || len(o.Version) > 64:

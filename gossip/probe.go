@@ -41,6 +41,10 @@ func (n *Node) probe(ctx context.Context, m memberEvent) bool {
 	}
 	answers := make(chan bool, 2)
 	n.wg.Go(func() {
+		if m.meta.signature != "" { // a response proves no key
+			answers <- false
+			return
+		}
 		_, err := list.Ping(m.name, net.UDPAddrFromAddrPort(m.addr))
 		answers <- err == nil
 	})

@@ -42,7 +42,7 @@ const (
 // Buckets returns the names of all buckets.
 func Buckets() []string {
 	return []string{BucketRecords, bucketManifests, bucketShards, bucketBodies, bucketConflicts, bucketLimbo, bucketParked,
-		bucketDeaths,
+		bucketDeaths, bucketPins,
 		bucketMeta}
 }
 
@@ -116,6 +116,8 @@ func (e *Engine) load(saved []Op) {
 			err = e.loadParked(op.Value)
 		case bucketDeaths:
 			err = e.loadDeath(op.Key, op.Value)
+		case bucketPins:
+			err = e.names.book.Load(op.Key, op.Value)
 		case bucketMeta:
 			switch op.Key {
 			case metaEpoch:

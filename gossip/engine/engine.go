@@ -6,6 +6,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/gossip/engine/bucket"
 	"github.com/nearside-mesh/nearside/gossip/engine/liveness"
+	"github.com/nearside-mesh/nearside/gossip/engine/pins"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 	"github.com/nearside-mesh/nearside/gossip/engine/sumtree"
 )
@@ -241,6 +242,7 @@ type Engine struct {
 	own      own
 	// published holds the directories that this start published.
 	published map[NodeID]*publication
+	names     names
 	live      liveness.Table
 	nextRun   time.Time // time of the next run of periodic tasks
 	counters  map[string]uint64
@@ -262,7 +264,9 @@ func New(cfg Config, now Now, saved []Op) (*Engine, Actions) {
 	e.live = liveness.New(cfg.Self, e.now)
 	e.starts = bucket.New(syncRate, syncRate, e.now)
 	e.push = bucket.New(pushRate, pushRate, e.now)
+	e.names = names{book: pins.New(), offset: e.wall.Sub(e.now)}
 	e.load(saved)
+	e.startNames()
 	e.startAging()
 	e.expire()
 	e.startEpoch()
@@ -304,7 +308,9 @@ func (e *Engine) Step(now Now, ev Event) Actions {
 	case SilentUp:
 		e.silentUp(ev)
 	case Identity:
-		e.identify(ev.Node)
+		e.identify(ev)
+	case Retire:
+		e.retire(ev)
 	case Reconsider:
 		e.reconsider()
 	case Tick:
@@ -373,6 +379,7 @@ func (e *Engine) run() {
 	e.expirePending()
 	e.runChecks()
 	e.live.MarkUnseen(e.now)
+	e.touchNames()
 	e.expire()
 	for _, n := range e.live.Gone(e.now) {
 		e.forget(n, "dead for "+liveness.GoneAfter.String())

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // SilentUp means that a member is alive with which this node exchanges no messages.
@@ -17,7 +19,10 @@ func (SilentUp) event() {}
 
 // Identity confirms the ID of this node after another process has stopped using it, or changes it.
 // In both cases the node publishes its items again.
-type Identity struct{ Node NodeID }
+type Identity struct {
+	Node   NodeID
+	Signer sign.Signer // key of the node, or nil
+}
 
 func (Identity) event() {}
 
@@ -34,12 +39,17 @@ func ParseMemberName(name string) (id NodeID, epoch uint64, err error) {
 // Cloned reports whether this node publishes nothing, because another process seems to use its ID.
 func (e *Engine) Cloned() bool { return e.own.cloned }
 
+// Published reports whether this start has published the items of this node.
+func (e *Engine) Published() bool { return e.own.published }
+
 // Self returns the ID of this node.
 func (e *Engine) Self() NodeID { return e.cfg.Self }
 
-func (e *Engine) identify(id NodeID) {
-	if id != e.cfg.Self {
-		e.changeID(id)
+func (e *Engine) identify(ev Identity) {
+	e.cfg.Signer = ev.Signer
+	if ev.Node != e.cfg.Self {
+		e.changeID(ev.Node)
+		e.claimOwn()
 	}
 	e.own.adopted, e.own.cloned = 0, false
 	if e.own.published {

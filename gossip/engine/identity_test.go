@@ -26,7 +26,7 @@ func TestIdentityAfterClone(t *testing.T) {
 	}
 	id := NodeID{77}
 	epoch := clone.engine.Stats().Epoch
-	s.step(clone, Identity{id})
+	s.step(clone, Identity{Node: id})
 	if clone.engine.Self() != id || clone.engine.Stats().Epoch <= epoch || clone.engine.Cloned() {
 		t.Errorf("the copy has the ID %s and epoch %d after %d", clone.engine.Self(), clone.engine.Stats().Epoch, epoch)
 	}
@@ -37,7 +37,7 @@ func TestIdentityAfterClone(t *testing.T) {
 			s.step(n, PeerUp{Member: clone.member(), Node: id, Features: Features})
 		}
 	}
-	s.step(original, Identity{former})
+	s.step(original, Identity{Node: former})
 	s.run(10 * time.Second)
 	for _, n := range s.nodes {
 		for owner, want := range map[NodeID]string{former: "a", id: "b"} {

@@ -47,6 +47,7 @@ func (e *Engine) setManifests(list []*Manifest, bodies map[BodyHash][]byte) {
 	e.out.Changed = append(e.out.Changed, Change{Node: o.id, Directory: o.directory})
 	if !o.directory {
 		e.live.SetLeft(o.id, f.Leaving, f.Forgotten)
+		e.noteName(f)
 	}
 }
 

@@ -100,6 +100,10 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 			return
 		}
 	}
+	if why := e.usurps(x); why != "" {
+		e.distrust(h, Refusal{Node: x.Node, Detail: why}, whyPolicy)
+		return
+	}
 	if x.started() > uint64(max(e.poolTime().Unix(), 0))+futureEpoch {
 		e.refuseManifest(x, whyFuture) // no honest node reaches it, and no later epoch could replace it
 		return

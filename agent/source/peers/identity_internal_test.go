@@ -18,18 +18,19 @@ func TestCopiedDirectory(t *testing.T) {
 	dir := t.TempDir()
 	open := func(m Machine) (*Source, *store.Store) {
 		t.Helper()
-		id, fresh, err := NodeID(dir)
+		id, err := OpenIdentity(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		st, err := store.Open(store.Options{Path: filepath.Join(dir, "state.db"), Encode: resource.Marshal,
-			Decode: decodeNote, Shared: Shared, Origin: engine.Origin{Node: id, Name: "a"}})
+			Decode: decodeNote, Shared: Shared, Origin: engine.Origin{Node: id.Node, Name: "a"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := Open(t.Context(), Options{Store: st, Decode: decodeNote, Self: id, Fresh: fresh, Node: "a", Cluster: "c",
+		s, err := Open(t.Context(), Options{Store: st, Decode: decodeNote, Self: id.Node, Signer: id.Signer, Fresh: id.Fresh,
+			Node: "a", Cluster: "c",
 			Bind: "127.0.0.1:0", Insecure: true, Log: slog.New(slog.DiscardHandler), Now: time.Now, Machine: m,
-			NewID: func() (engine.NodeID, error) { return NewNodeID(dir) }})
+			NewID: func() (Identity, error) { return NewIdentity(dir) }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/gossip"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
@@ -27,15 +28,17 @@ func checkFiles(o Options, saved []engine.Op) error {
 	switch {
 	case writer == self:
 		return nil
+	case slices.ContainsFunc(o.Former, func(f gossip.Former) bool { return f.Node.String() == writer }):
+		o.Log.Info("this node has a new ID, and publishes its resources under it", "former", writer, "id", self)
 	case writer != "" && o.Fresh:
-		o.Log.Warn("node-id is missing, so this node has a new ID, and other nodes show the old one as dead; "+
-			"run \"nearside members forget\" for the old ID", "old", writer, "new", self)
+		o.Log.Warn("node-key is missing, so this node has a new ID, and other nodes do not accept its name for a day; "+
+			"run \"nearside members forget\" for the old ID on another node", "old", writer, "new", self)
 	case writer != "":
-		o.Log.Warn("node-id and the state file belong to different nodes: one was copied or restored from a backup",
-			"node-id", self, "state", writer)
+		o.Log.Warn("node-key and the state file belong to different nodes: one was copied or restored from a backup",
+			"node", self, "state", writer)
 	case len(saved) == 0 && !o.Fresh:
 		o.Log.Warn("no state of the pool is on disk: this node joins for the first time, or its state file was lost; "+
-			"it gets the resources of the pool from other nodes", "node-id", self)
+			"it gets the resources of the pool from other nodes", "node", self)
 	}
 	err := o.Store.WritePoolState([]engine.Op{{Bucket: bucketAgent, Key: keyNode, Value: []byte(self)}})
 	if err != nil {

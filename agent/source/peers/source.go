@@ -19,10 +19,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/gossip"
 	"github.com/nearside-mesh/nearside/gossip/engine"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
-
-// identityFile is the name of the file in paths.state with the ID of the node.
-const identityFile = "node-id"
 
 // Options configures a pool. Store, Decode, Self, Node, Cluster, Bind, and either Keys or Insecure
 // are required.
@@ -30,10 +28,12 @@ type Options struct {
 	Store *store.Store
 	// Decode parses and validates a resource written by [resource.Marshal].
 	Decode func([]byte) (*resource.Resource, error)
-	Self   engine.NodeID // ID of this node; see [NodeID]
+	Self   engine.NodeID // ID of this node; see [OpenIdentity]
 	Fresh  bool          // Self is new
-	// NewID creates and saves another ID, if the state directory is a copy. Nil: Self stays.
-	NewID   func() (engine.NodeID, error)
+	Signer sign.Signer   // key of Self; nil: this node signs nothing
+	Former []gossip.Former
+	// NewID creates and saves another identity, if the state directory is a copy. Nil: Self stays.
+	NewID   func() (Identity, error)
 	Machine Machine // the present machine; zero: unknown
 
 	Node, Zone, Version, Cluster string
@@ -129,7 +129,13 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 	pool := gossip.Options{
 		Self: o.Self, Name: o.Node, Zone: o.Zone, Version: o.Version, Cluster: o.Cluster, Bind: []netip.AddrPort{bind},
 		Advertise: advertise, TCPOnly: o.TCPOnly, Seeds: s.seeds, Answer: s.answer, Keys: o.Keys, Insecure: o.Insecure,
-		Storage: loadedStorage{disk, saved}, Log: o.Log, Now: o.Now, NewID: o.NewID,
+		Storage: loadedStorage{disk, saved}, Log: o.Log, Now: o.Now, Signer: o.Signer, Former: o.Former,
+	}
+	if o.NewID != nil {
+		pool.NewID = func() (engine.NodeID, sign.Signer, error) {
+			id, err := o.NewID()
+			return id.Node, id.Signer, err
+		}
 	}
 	machine, was := machineOp(saved)
 	machine.Value, pool.Copied = CopiedFrom(was, o.Machine)

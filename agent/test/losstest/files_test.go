@@ -11,6 +11,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/source/peers"
 )
 
 // States of a file.
@@ -18,7 +19,7 @@ const (
 	older   = "older"
 	newer   = "newer"
 	missing = "missing"
-	other   = "other" // of node-id: the ID of another node
+	other   = "other" // of node-key: the key of another node
 )
 
 // Contents of the pools in these tests.
@@ -93,7 +94,7 @@ func savedPool(t *testing.T) map[string][]byte {
 	stop := func(age string) {
 		for i, n := range nodes {
 			n.Stop()
-			for _, file := range []string{"nearside.db", "node-id"} {
+			for _, file := range []string{"nearside.db", "node-key"} {
 				b, err := os.ReadFile(filepath.Join(dirs[i], file))
 				do(t, err)
 				saved[n.name+"-"+age+"/"+file] = b
@@ -128,13 +129,13 @@ func expected(states ...string) string {
 }
 
 // TestFiles starts pools of three nodes, each with a newer, an older, or no nearside.db, and with
-// its node-id, that of another node, or none.
+// its node-key, that of another node, or none. A node with another key needs another name.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	saved := savedPool(t)
 	ages, ids := []string{newer, older, missing}, []string{newer, other, missing}
 	try := func(databases, identities [3]string) {
-		t.Run(fmt.Sprintf("nearside.db %v, node-id %v", databases, identities), func(t *testing.T) {
+		t.Run(fmt.Sprintf("nearside.db %v, node-key %v", databases, identities), func(t *testing.T) {
 			t.Parallel()
 			var nodes []*node
 			for i, name := range []string{"a", "b", "c"} {
@@ -144,9 +145,13 @@ func TestFiles(t *testing.T) {
 				}
 				switch identities[i] {
 				case newer:
-					placeFile(t, dir, "node-id", saved[name+"-newer/node-id"])
+					placeFile(t, dir, "node-key", saved[name+"-newer/node-key"])
 				case other:
-					placeFile(t, dir, "node-id", fmt.Appendf(nil, "%016x%016x\n", i+1, i+1))
+					_, err := peers.OpenIdentity(dir)
+					do(t, err)
+					fallthrough
+				default:
+					name += "-renamed"
 				}
 				nodes = append(nodes, start(t, dir, name, nodes...))
 			}
@@ -185,13 +190,13 @@ func reported(t *testing.T, n *node, database, id string, all []string) {
 	t.Helper()
 	for text, want := range map[string]bool{
 		"no state of the pool is on disk": database == missing && id != missing,
-		"node-id is missing":              database != missing && id == missing,
+		"node-key is missing":             database != missing && id == missing,
 		"belong to different nodes":       database != missing && id == other,
-		"came back from other nodes": n.name != "c" && database != newer && id == newer &&
+		"came back from other nodes": !strings.HasPrefix(n.name, "c") && database != newer && id == newer &&
 			(slices.Contains(all, newer) || database == missing && slices.Contains(all, older)),
 	} {
 		if got := strings.Contains(n.log.String(), text); got != want {
-			t.Errorf("%s has nearside.db %s, node-id %s; %q logged: %t\n%s", n.name, database, id, text, got, n.log)
+			t.Errorf("%s has nearside.db %s, node-key %s; %q logged: %t\n%s", n.name, database, id, text, got, n.log)
 		}
 	}
 }

@@ -123,16 +123,18 @@ func start(t testing.TB, dir, name string, others ...*node) *node {
 	for _, o := range others {
 		join = append(join, o.peers.Addr().String())
 	}
-	id, fresh, err := peers.NodeID(dir)
+	id, err := peers.OpenIdentity(dir)
 	do(t, err)
 	n := &node{name: name, log: &lines{}}
 	log := slog.New(slog.NewTextHandler(n.log, nil))
-	n.store, err = store.Open(options(dir, engine.Origin{Node: id, Name: name}, log))
+	n.store, err = store.Open(options(dir, engine.Origin{Node: id.Node, Name: name, Cluster: "test", Signer: id.Signer},
+		log))
 	do(t, err)
 	do(t, peers.RetireImported(dir, n.store))
 	ctx, cancel := context.WithCancel(context.Background())
-	n.peers, err = peers.Open(ctx, peers.Options{Store: n.store, Decode: decode, Self: id, Fresh: fresh, Node: name,
-		Cluster: "test", Bind: "127.0.0.1:0", Join: join, Insecure: true, Log: log, Now: time.Now})
+	n.peers, err = peers.Open(ctx, peers.Options{Store: n.store, Decode: decode, Self: id.Node, Fresh: id.Fresh,
+		Signer: id.Signer, Former: id.Former, Node: name, Cluster: "test", Bind: "127.0.0.1:0", Join: join, Insecure: true,
+		Log: log, Now: time.Now})
 	do(t, err)
 	wait, err := n.peers.Start(ctx)
 	do(t, err)

@@ -41,9 +41,9 @@ func buckets(t *testing.T, path string) string {
 // migrate opens the store of a node and closes it.
 func migrate(t *testing.T, dir string) (have, all string) {
 	t.Helper()
-	id, _, err := peers.NodeID(dir)
+	id, err := peers.OpenIdentity(dir)
 	do(t, err)
-	s, err := store.Open(options(dir, engine.Origin{Node: id, Name: "a"}, slog.New(slog.DiscardHandler)))
+	s, err := store.Open(options(dir, engine.Origin{Node: id.Node, Name: "a"}, slog.New(slog.DiscardHandler)))
 	do(t, err, peers.RetireImported(dir, s))
 	if h := s.Health(); !h.Persistent || h.Err != nil || h.SetAside != "" || len(h.Quarantined) > 0 {
 		t.Fatalf("health %+v", h)

@@ -47,7 +47,7 @@ type acknowledged struct {
 // points. It has all writes that it had acknowledged, and gets the others from its peer.
 func powerLossOfNode(t *testing.T) {
 	dirs := [2]string{disktest.TempDir(t), disktest.TempDir(t)}
-	_, _, err := peers.NodeID(dirs[0])
+	_, err := peers.OpenIdentity(dirs[0])
 	do(t, err)
 	disk := disktest.New(t, dirs[0])
 	disktest.RecordAll(t, disk)
@@ -95,7 +95,7 @@ func powerLossOfNode(t *testing.T) {
 			do(t, replay.Crash(random, image))
 			compareNode(t, image, replay.Position(), acks)
 			other := disktest.TempDir(t)
-			for _, name := range []string{"nearside.db", "node-id"} {
+			for _, name := range []string{"nearside.db", "node-key"} {
 				content, err := os.ReadFile(filepath.Join(dirs[1], name))
 				do(t, err)
 				placeFile(t, other, name, content)
@@ -118,9 +118,9 @@ func powerLossOfNode(t *testing.T) {
 // compareNode checks that the store in a directory has the versions acknowledged before a position.
 func compareNode(t *testing.T, dir string, position int, acks []acknowledged) {
 	t.Helper()
-	id, _, err := peers.NodeID(dir)
+	id, err := peers.OpenIdentity(dir)
 	do(t, err)
-	s, err := store.Open(options(dir, engine.Origin{Node: id, Name: "a"}, slog.New(slog.DiscardHandler)))
+	s, err := store.Open(options(dir, engine.Origin{Node: id.Node, Name: "a"}, slog.New(slog.DiscardHandler)))
 	do(t, err)
 	for _, ack := range acks {
 		have := s.Version(resource.Key(ack.version.Key))

@@ -1,11 +1,10 @@
 package pooltest_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/source/peers"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -25,13 +24,13 @@ func TestCopiedState(t *testing.T) {
 	original.start()
 	copied.start()
 	id := func(m *member) string {
-		b, err := os.ReadFile(filepath.Join(m.state(), "node-id"))
+		id, err := peers.OpenIdentity(m.state())
 		agenttest.Do(t, err)
-		return string(b)
+		return id.Node.String()
 	}
 	first := id(original)
 	for _, m := range []*member{original, copied} {
-		m.await("the check reports the copy", func() bool { return strings.Contains(m.checkOf(), first[:32]) })
+		m.await("the check reports the copy", func() bool { return strings.Contains(m.checkOf(), first) })
 	}
 	copied.await("it has another identity", func() bool { return id(copied) != first })
 	if id(original) != first {

@@ -261,7 +261,7 @@ func loseState(t testing.TB, dir string) {
 	list, err := os.ReadDir(dir)
 	agenttest.Do(t, err)
 	for _, e := range list {
-		if e.Name() != "node-id" {
+		if e.Name() != "node-key" {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
 	}
