@@ -6,6 +6,9 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // news is an entry with a new version, and the peer that sent it.
@@ -22,6 +25,9 @@ func (e *Engine) known(h Head) bool {
 		return true
 	}
 	if r := e.refused[h]; r != nil && r.until.After(e.now) {
+		return true
+	}
+	if w := e.withheld[h.Slot]; w != nil && !w.Head().Version.Less(h.Version) {
 		return true
 	}
 	if p := e.parked[h.Slot]; p != nil && !p.record.Version().Less(h.Version) {
@@ -42,14 +48,14 @@ func (e *Engine) knowsDeletions(agreed time.Time) bool {
 // admit merges a record from a peer, and reports whether it is new and the winner. peerAgreed is
 // the time at which the peer last agreed with another.
 func (e *Engine) admit(r *Record, from string, peerAgreed time.Time) bool {
-	h := r.head()
+	h := r.Head()
 	if why := e.objection(r); why != "" {
-		e.distrust(h, Refusal{Key: r.Key, Writer: r.Writer, Version: r.ID(), Detail: why}, whyPolicy)
+		e.refuseByPolicy(r, why)
 		return false
 	}
 	en := e.entries[h.Slot]
 	if en == nil || en.head.Version.Less(h.Version) {
-		if r.HLC > wall(e.poolTime().Add(maxSkew)) {
+		if r.HLC > record.Wall(e.poolTime().Add(maxSkew)) {
 			e.park(r, from)
 			return false
 		}
@@ -67,9 +73,12 @@ func (e *Engine) admit(r *Record, from string, peerAgreed time.Time) bool {
 		e.addConflict(winner, loser, rel)
 	}
 	if winner != r || en.head.Version == h.Version {
-		if en.head.Version == h.Version && !bytes.Equal(winner.raw, en.record.raw) {
+		if en.head.Version == h.Version && !bytes.Equal(winner.Encoded(), en.record.Encoded()) {
+			first := en.record.Signer() == sign.ID{}
 			en.record = winner // a different signature
 			e.out.Write = append(e.out.Write, recordOp(winner))
+			e.out.Changed = append(e.out.Changed, Change{Key: r.Key})
+			return first
 		}
 		return false
 	}
@@ -83,14 +92,14 @@ func (e *Engine) reasonAgainst(en *entry, r *Record, peerAgreed time.Time) strin
 	if en == nil && r.Deleted && r.HLC < e.cut {
 		return whyExpired // its target is unknown here, and other nodes will soon drop it too
 	}
-	if en == nil && !r.Deleted && r.HLC < e.cut && e.knowsDeletions(e.agreed) {
+	if en == nil && !r.Deleted && r.HLC < e.cut && e.knowsDeletions(e.agreed) && !e.excludedBefore(r) {
 		if !peerAgreed.IsZero() && !e.knowsDeletions(peerAgreed) {
 			return whyGuest // the peer was away too long, and will move the record to limbo itself
 		}
 		e.toLimbo(r, "it is older than all remembered deletions, and this node does not have it")
 		return whyLimbo
 	}
-	return e.overLimit(en.extent(), r.extent())
+	return e.overLimit(en.extent(), extentOf(r))
 }
 
 // sortedSlots returns the slots of a map in order, so the same events produce the same actions.
@@ -109,7 +118,7 @@ func (e *Engine) toLimbo(r *Record, why string) {
 		return
 	}
 	e.limbo[slot] = r
-	e.write(bucketLimbo, string(slot[:]), r.raw)
+	e.write(bucketLimbo, string(slot[:]), r.Encoded())
 	e.note("limbo", fmt.Sprintf("%s may have been deleted long ago and is in limbo: %s", r.Key, why))
 }
 
@@ -117,9 +126,9 @@ func (e *Engine) toLimbo(r *Record, why string) {
 // truncated, so all nodes expire the same entries.
 func (e *Engine) expire() {
 	step := max(e.cfg.Limits.Horizon/720, time.Millisecond) // an hour if the horizon is 30 days
-	e.ancient = wall(e.poolTime().Add(-e.cfg.Limits.Horizon).Truncate(step))
+	e.ancient = record.Wall(e.poolTime().Add(-e.cfg.Limits.Horizon).Truncate(step))
 	age := e.ageTime()
-	cut := wall(age.Add(-e.cfg.Limits.Horizon).Truncate(step))
+	cut := record.Wall(age.Add(-e.cfg.Limits.Horizon).Truncate(step))
 	if cut == e.cut {
 		return
 	}
@@ -128,7 +137,7 @@ func (e *Engine) expire() {
 	old := map[Slot]*entry{}
 	for slot, en := range e.entries {
 		if en.record != nil && en.record.Deleted && en.record.HLC < cut ||
-			en.manifest != nil && en.manifest.Forgotten && en.manifest.started() < oldest && !e.live.Up(en.manifest.Node) {
+			en.manifest != nil && en.manifest.Forgotten && started(en.manifest) < oldest && !e.live.Up(en.manifest.Node) {
 			old[slot] = en
 		}
 	}
@@ -136,7 +145,7 @@ func (e *Engine) expire() {
 		if en := old[slot]; en.record != nil {
 			e.dropRecord(en)
 		} else {
-			e.dropOwner(en.manifest.owner())
+			e.dropOwner(en.manifest.Owner())
 		}
 	}
 	for _, c := range e.conflicts.older(age.Add(-conflictsFor)) {
@@ -158,7 +167,7 @@ func (e *Engine) receiveRecords(m *message) {
 	}
 	for _, r := range m.Records {
 		slot := r.Key.Slot()
-		if en := e.entries[slot]; en != nil && en.record != nil && bytes.Equal(en.record.raw, r.raw) {
+		if en := e.entries[slot]; en != nil && en.record != nil && bytes.Equal(en.record.Encoded(), r.Encoded()) {
 			e.dropKnown(slot)
 			continue
 		}
@@ -167,9 +176,9 @@ func (e *Engine) receiveRecords(m *message) {
 			e.dropKnown(slot)
 			continue
 		}
-		r = r.clone()
+		r = r.Clone()
 		if err := r.Verify(); err != nil {
-			e.distrust(r.head(), Refusal{Key: r.Key, Writer: r.Writer, Version: r.ID(), Detail: err.Error()}, whySignature)
+			e.distrust(r.Head(), Refusal{Key: r.Key, Writer: r.Writer, Version: r.ID(), Detail: err.Error()}, whySignature)
 			continue
 		}
 		if e.admit(r, m.From, agreed) {
@@ -177,22 +186,4 @@ func (e *Engine) receiveRecords(m *message) {
 		}
 		e.dropKnown(slot)
 	}
-}
-
-// clone returns a copy that does not retain the message that contains the record.
-func (r *Record) clone() *Record {
-	c := *r
-	c.raw = bytes.Clone(r.raw)
-	c.Body, c.Signature = r.sliceOf(c.raw, r.Body), r.sliceOf(c.raw, r.Signature)
-	return &c
-}
-
-// sliceOf returns the slice of raw, a copy of r.raw, at the same offset as field in r.raw. Slices
-// of r.raw extend to the end of its array, so the capacities yield the offset.
-func (r *Record) sliceOf(raw, field []byte) []byte {
-	if field == nil {
-		return nil
-	}
-	at := cap(r.raw) - cap(field)
-	return raw[at : at+len(field)]
 }

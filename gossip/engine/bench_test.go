@@ -8,12 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
 
 func manySaved(b *testing.B, n int) []Op {
 	var saved []Op
 	for i := range n {
-		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, wall(simStart),
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, record.Wall(simStart),
 			Writer{byte(i), byte(i >> 8)}, false, "application/json", []byte(strings.Repeat("x", 650)))
 		if err != nil {
 			b.Fatal(err)
@@ -51,8 +53,8 @@ func BenchmarkReceive(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		now, i = now.Add(10*time.Millisecond), i+1
-		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i % 100000)}, nil, wall(now), Writer{byte(i)}, false,
-			"text", body)
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i % 100000)}, nil, record.Wall(now), Writer{byte(i)},
+			false, "text", body)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
 
 // TestWallClockJumps sets the wall clock of a node in both directions. Timeouts, rounds of rumors,
@@ -182,7 +184,7 @@ func TestClaimedClocksAreBounded(t *testing.T) {
 			s.claim(evil, years)
 			s.run(time.Second)
 		}
-		future, err := successor(newKey, nil, wall(s.now.Add(years)), Writer{66}, false, "", []byte("Allow"))
+		future, err := successor(newKey, nil, record.Wall(s.now.Add(years)), Writer{66}, false, "", []byte("Allow"))
 		if err != nil {
 			t.Fatal(err)
 		}

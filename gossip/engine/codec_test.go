@@ -3,17 +3,14 @@ package engine
 import (
 	"bytes"
 	"reflect"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"pgregory.net/rapid"
 
 	"github.com/nearside-mesh/nearside/gossip/engine/ident"
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
 	"github.com/nearside-mesh/nearside/gossip/engine/sumtree"
-	"github.com/nearside-mesh/nearside/gossip/engine/wire"
 )
 
 func sample(t testing.TB) *message {
@@ -27,17 +24,17 @@ func sample(t testing.TB) *message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := Manifest{Node: NodeID{9}, Name: "node-9", Order: makeOrder(17, 3), Entries: []Entry{
-		{Key{Kind: "Dataplane", Mesh: "default", Name: "web-1"}, HashBody([]byte("one"))},
-		{Key{Kind: "Dataplane", Mesh: "default", Name: "api-1"}, HashBody(nil)}}}.seal(nil)
+	m, err := Manifest{Node: NodeID{9}, Name: "node-9", Order: record.MakeOrder(17, 3), Entries: []Entry{
+		{Key: Key{Kind: "Dataplane", Mesh: "default", Name: "web-1"}, Hash: HashBody([]byte("one"))},
+		{Key: Key{Kind: "Dataplane", Mesh: "default", Name: "api-1"}, Hash: HashBody(nil)}}}.Seal(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &message{From: "node", Agreed: 5, Have: []Head{a.head(), m.head()}, Want: []Slot{a.Key.Slot()},
+	return &message{From: "node", Agreed: 5, Have: []Head{a.Head(), m.Head()}, Want: []Slot{a.Key.Slot()},
 		WantBody: []BodyHash{HashBody(nil)},
 		Request:  3, Reply: 4, Last: true, Stream: true,
 		Sums:   []Sums{{Prefix: Prefix{Depth: 1, Bits: 0xa << 60}, Parts: [16]uint64{1, 2, 3}}},
-		Leaves: []Leaves{{Prefix: Prefix{Depth: 2, Bits: 0xab << 56}, Heads: []Head{b.head()}}, {}}, Records: []*Record{a, b},
+		Leaves: []Leaves{{Prefix: Prefix{Depth: 2, Bits: 0xab << 56}, Heads: []Head{b.Head()}}, {}}, Records: []*Record{a, b},
 		Manifests: []*Manifest{m},
 		Bodies:    [][]byte{[]byte("one"), {}}}
 }
@@ -55,112 +52,6 @@ func TestMessageRoundTrip(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
-}
-
-// TestUnknownFieldsAreKept checks that a record of a later version is forwarded unchanged, and that
-// unknown fields are part of its digest.
-func TestUnknownFieldsAreKept(t *testing.T) {
-	r := sample(t).Records[0]
-	content, _, err := split("record", r.raw, MaxRecord)
-	if err != nil {
-		t.Fatal(err)
-	}
-	content = wire.AppendText(bytes.Clone(content), 200, "of a later version")
-	raw := wire.AppendText(wire.AppendBytes(nil, envelopeContent, content), 77, "beside it")
-	got, err := DecodeRecord(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got.Encoded(), raw) || got.Key != r.Key || got.digest == r.digest {
-		t.Error("unknown fields are lost or missing in the digest")
-	}
-}
-
-// TestCloneLeavesTheMessage checks that a clone equals its record and does not share memory with
-// the message.
-func TestCloneLeavesTheMessage(t *testing.T) {
-	signed := wire.AppendText(bytes.Clone(sample(t).Records[0].raw), envelopeSignature, "signature")
-	for _, r := range append(sample(t).Records, mustDecode(t, signed)) {
-		around := slices.Concat([]byte("before"), r.raw, []byte("behind"))
-		in := mustDecode(t, around[6:6+len(r.raw)])
-		c := in.clone().clone()
-		clear(around)
-		if want := mustDecode(t, bytes.Clone(r.raw)); !reflect.DeepEqual(c, want) {
-			t.Errorf("got %+v\nwant %+v", c, want)
-		}
-	}
-}
-
-func mustDecode(t *testing.T, raw []byte) *Record {
-	t.Helper()
-	r, err := DecodeRecord(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-func TestDecodingRefuses(t *testing.T) {
-	good := sample(t).Records[0]
-	content, _, err := split("record", good.raw, MaxRecord)
-	if err != nil {
-		t.Fatal(err)
-	}
-	envelope := func(content []byte) []byte { return wire.AppendBytes(nil, envelopeContent, content) }
-	twice := wire.AppendText(bytes.Clone(content), recordBody, "again")
-	for name, raw := range map[string][]byte{
-		"empty":              nil,
-		"no content":         wire.AppendText(nil, envelopeSignature, "s"),
-		"field twice":        envelope(twice),
-		"fields out of turn": envelope(append(wire.AppendText(nil, recordBody, "b"), content...)),
-		"cut off":            good.raw[:len(good.raw)-3],
-		"too large":          envelope(wire.AppendText(bytes.Clone(content), 99, strings.Repeat("x", MaxRecord))),
-		"group":              envelope(protowire.AppendTag(nil, 3, protowire.StartGroupType)),
-		"no hlc":             envelope(wire.AppendText(wire.AppendText(nil, recordKind, "K"), recordName, "n")),
-		"control characters": envelope(
-			wire.AppendFixed(wire.AppendText(wire.AppendText(nil, recordKind, "K"), recordName, "n\n"), recordHLC, 1)),
-		"tombstone and body": envelope(
-			wire.AppendText(wire.AppendFlag(wire.AppendFixed(wire.AppendText(wire.AppendText(nil, recordKind, "K"), recordName,
-				"n"), recordHLC, 1), recordDeleted, true), recordBody, "b")),
-	} {
-		if _, err := DecodeRecord(raw); err == nil {
-			t.Errorf("%s: decoded", name)
-		} else if strings.Contains(err.Error(), "%!") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-func FuzzRecord(f *testing.F) {
-	for _, r := range sample(f).Records {
-		f.Add(r.raw)
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := DecodeRecord(b)
-		if err != nil {
-			return
-		}
-		decoded, err := DecodeRecord(r.Encoded())
-		if err != nil || decoded.Version() != r.Version() || !bytes.Equal(decoded.Encoded(), b) {
-			t.Errorf("encoding and decoding changed the record: %v", err)
-		}
-		if w, _, rel := Merge(r, decoded); w.Version() != r.Version() || rel != Superseded {
-			t.Error("a record is in conflict with itself")
-		}
-	})
-}
-
-func FuzzManifest(f *testing.F) {
-	f.Add(sample(f).Manifests[0].raw)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := DecodeManifest(b)
-		if err != nil {
-			return
-		}
-		if decoded, err := DecodeManifest(m.Encoded()); err != nil || decoded.Version() != m.Version() {
-			t.Errorf("encoding and decoding changed the manifest: %v", err)
-		}
-	})
 }
 
 func FuzzMessage(f *testing.F) {
@@ -237,4 +128,10 @@ func TestTreeSumsWhatItHolds(t *testing.T) {
 			t.Fatal("the sum of the tree does not match its heads")
 		}
 	})
+}
+
+// successor returns a version with the given clock.
+func successor(key Key, parent *Record, hlc HLC, w Writer, deleted bool, mediaType string,
+	body []byte) (*Record, error) {
+	return Record{Key: key, HLC: hlc, Writer: w, Deleted: deleted, MediaType: mediaType, Body: body}.After(parent, nil)
 }

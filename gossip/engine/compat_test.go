@@ -164,6 +164,19 @@ func oldFields(t *testing.T, b []byte, known protowire.Number,
 	return out
 }
 
+// Numbers of fields of envelopes, records, and manifests that builds before shards know.
+const (
+	envelopeContent   = 1
+	envelopeSignature = 2
+	recordKind        = 1
+	recordName        = 3
+	recordHLC         = 4
+	recordBody        = 9
+	manifestNode      = 1
+	manifestOrder     = 3
+	manifestEntry     = 6
+)
+
 // TestMessagesForEarlierBuilds checks that builds before shards can read what nodes with few items
 // send: only fields with higher numbers are new.
 func TestMessagesForEarlierBuilds(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
 
 // Conflict is a version that lost to a concurrent write.
@@ -25,20 +27,20 @@ type conflicts struct {
 }
 
 func (c *Conflict) key() string {
-	h := c.Record.head()
+	h := c.Record.Head()
 	return string(h.Slot[:]) + string(h.Digest[:])
 }
 
 func (c *Conflict) encode() []byte {
 	b := append([]byte{byte(c.Relation)}, putTime(c.Seen)...)
-	return append(b, c.Record.raw...)
+	return append(b, c.Record.Encoded()...)
 }
 
-func decodeConflict(b []byte) (*Conflict, error) {
+func (e *Engine) decodeConflict(b []byte) (*Conflict, error) {
 	if len(b) < 9 || Relation(b[0]) != Concurrent && Relation(b[0]) != Undecided {
 		return nil, errors.New("conflict is truncated")
 	}
-	r, err := LoadRecord(b[9:])
+	r, err := e.loadRecord(b[9:])
 	return &Conflict{Record: r, Relation: Relation(b[0]), Seen: time.UnixMilli(int64(binary.BigEndian.Uint64(b[1:9])))},
 		err
 }
@@ -98,13 +100,13 @@ func (e *Engine) addConflict(winner, loser *Record, rel Relation) {
 	slot := loser.Key.Slot()
 	list := e.conflicts.bySlot[slot]
 	for _, c := range list {
-		if c.Record.Version() == loser.Version() || c.Record.knows(loser) || sameContent(c.Record, loser) {
+		if c.Record.Version() == loser.Version() || c.Record.Knows(loser) || record.SameContent(c.Record, loser) {
 			return
 		}
 	}
 	c := &Conflict{Record: loser, Relation: rel, Seen: e.wall}
 	for _, o := range slices.Clone(list) {
-		if loser.knows(o.Record) {
+		if loser.Knows(o.Record) {
 			e.dropConflict(o)
 		}
 	}
@@ -127,7 +129,7 @@ func (e *Engine) addConflict(winner, loser *Record, rel Relation) {
 // resolve drops the conflicts that a new version supersedes.
 func (e *Engine) resolve(r *Record) {
 	for _, c := range slices.Clone(e.conflicts.bySlot[r.Key.Slot()]) {
-		if r.knows(c.Record) || sameContent(r, c.Record) {
+		if r.Knows(c.Record) || record.SameContent(r, c.Record) {
 			e.dropConflict(c)
 		}
 	}

@@ -241,7 +241,9 @@ func (e *Engine) explain(slot Slot, d *diff) Difference {
 		out.Reason = "earlier version on the peer"
 		return out
 	}
-	if r := e.refused[Head{Slot: slot, Version: d.peer}]; r != nil {
+	if w := e.withheld[slot]; w != nil && w.Head().Version == d.peer {
+		out.Reason = "withheld here: " + w.why
+	} else if r := e.refused[Head{Slot: slot, Version: d.peer}]; r != nil {
 		out.Key, out.Node, out.Reason = r.Key, r.Node, "refused here: "+r.Detail
 	} else if r := e.parked[slot]; r != nil && !r.record.Version().Less(d.peer) {
 		out.Key, out.Reason = r.record.Key, "parked here: dated in the future"

@@ -1,14 +1,14 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"slices"
 	"time"
 
-	"github.com/nearside-mesh/nearside/gossip/engine/sign"
-
 	"github.com/nearside-mesh/nearside/gossip/engine/liveness"
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
 
 // Op changes stored data: it sets a value, or deletes it if Value is nil.
@@ -32,18 +32,20 @@ const (
 	bucketParked    = "parked"
 	bucketDeaths    = "deaths"
 	bucketMeta      = "meta"
+	bucketWithheld  = "withheld"
 
 	metaEpoch  = "epoch"
 	metaAgreed = "agreed"
 	metaPool   = "pool"
 	metaAge    = "age"
+	// metaVerified is equal to metaEpoch if the last start was by a build that verifies signatures.
+	metaVerified = "verified"
 )
 
 // Buckets returns the names of all buckets.
 func Buckets() []string {
 	return []string{BucketRecords, bucketManifests, bucketShards, bucketBodies, bucketConflicts, bucketLimbo, bucketParked,
-		bucketDeaths, bucketPins,
-		bucketMeta}
+		bucketDeaths, bucketPins, bucketMeta, bucketWithheld}
 }
 
 func (e *Engine) write(bucket, key string, value []byte) {
@@ -66,12 +68,12 @@ func getNumber(b []byte) uint64 {
 // recordOp returns the operation that stores a record.
 func recordOp(r *Record) Op {
 	slot := r.Key.Slot()
-	return Op{Bucket: BucketRecords, Key: string(slot[:]), Value: r.raw, Record: r}
+	return Op{Bucket: BucketRecords, Key: string(slot[:]), Value: r.Encoded(), Record: r}
 }
 
-// bucket returns the bucket that stores a manifest.
-func (m *Manifest) bucket() string {
-	if m.extended() {
+// bucketOf returns the bucket that stores a manifest.
+func bucketOf(m *Manifest) string {
+	if m.Extended() {
 		return bucketShards
 	}
 	return bucketManifests
@@ -81,35 +83,30 @@ func (m *Manifest) bucket() string {
 func (e *Engine) load(saved []Op) {
 	var manifests []*Manifest
 	bodies := map[BodyHash][]byte{}
+	e.unverified = !verifiedBefore(saved)
 	for _, op := range saved {
 		var err error
 		switch op.Bucket {
 		case BucketRecords:
-			r := op.Record
-			if r == nil {
-				r, err = LoadRecord(op.Value)
-			} else {
-				err = r.verify(op.Value)
-			}
-			if err == nil {
+			var r *Record
+			if r, err = e.loadEntry(op); err == nil {
 				e.setRecord(nil, r)
 			}
 		case bucketManifests, bucketShards:
 			var m *Manifest
-			if m, err = DecodeManifest(op.Value); err == nil {
-				m.signer = sign.Claimed(m.Signature)
+			if m, err = e.loadManifest(op.Value); err == nil {
 				manifests = append(manifests, m)
 			}
 		case bucketBodies:
 			bodies[HashBody(op.Value)] = op.Value
 		case bucketConflicts:
 			var c *Conflict
-			if c, err = decodeConflict(op.Value); err == nil {
+			if c, err = e.decodeConflict(op.Value); err == nil {
 				e.conflicts.put(c)
 			}
 		case bucketLimbo:
 			var r *Record
-			if r, err = LoadRecord(op.Value); err == nil {
+			if r, err = e.loadRecord(op.Value); err == nil {
 				e.limbo[r.Key.Slot()] = r
 			}
 		case bucketParked:
@@ -118,6 +115,8 @@ func (e *Engine) load(saved []Op) {
 			err = e.loadDeath(op.Key, op.Value)
 		case bucketPins:
 			err = e.names.book.Load(op.Key, op.Value)
+		case bucketWithheld:
+			err = e.loadWithheld(op.Key, op.Value)
 		case bucketMeta:
 			switch op.Key {
 			case metaEpoch:
@@ -136,12 +135,64 @@ func (e *Engine) load(saved []Op) {
 	}
 	slices.SortStableFunc(e.conflicts.order, func(a, b *Conflict) int { return a.Seen.Compare(b.Seen) })
 	e.loadManifests(manifests, bodies)
+	e.unverified = false
 	e.out = Actions{Notes: e.out.Notes} // loaded values are already on disk
+}
+
+// verifiedBefore reports whether only builds that verify signatures have written the saved state
+// since a start of such a build.
+func verifiedBefore(saved []Op) bool {
+	var epoch, verified []byte
+	for _, op := range saved {
+		switch {
+		case op.Bucket == bucketMeta && op.Key == metaEpoch:
+			epoch = op.Value
+		case op.Bucket == bucketMeta && op.Key == metaVerified:
+			verified = op.Value
+		}
+	}
+	return bytes.Equal(epoch, verified)
+}
+
+// loadEntry returns a saved record in force.
+func (e *Engine) loadEntry(op Op) (*Record, error) {
+	switch r := op.Record; {
+	case r == nil:
+		return e.loadRecord(op.Value)
+	case e.unverified && len(r.Signature) > 0:
+		return e.loadRecord(r.Encoded())
+	default:
+		return r, r.Matches(op.Value)
+	}
+}
+
+// loadRecord decodes a saved record. It verifies the signature if an earlier build may have stored
+// the record.
+func (e *Engine) loadRecord(b []byte) (*Record, error) {
+	if !e.unverified {
+		return LoadRecord(b)
+	}
+	r, err := DecodeRecord(b)
+	if err == nil {
+		err = r.Verify()
+	}
+	return r, err
+}
+
+func (e *Engine) loadManifest(b []byte) (*Manifest, error) {
+	if !e.unverified {
+		return record.LoadManifest(b)
+	}
+	m, err := DecodeManifest(b)
+	if err == nil {
+		err = m.Verify()
+	}
+	return m, err
 }
 
 // setRecord makes r the current version of its key.
 func (e *Engine) setRecord(old *entry, r *Record) {
-	h := r.head()
+	h := r.Head()
 	if old == nil {
 		old = &entry{}
 		e.entries[h.Slot] = old

@@ -184,7 +184,7 @@ func (en *entry) extent() *extent {
 	if en == nil {
 		return nil
 	}
-	return en.record.extent()
+	return extentOf(en.record)
 }
 
 type body struct {
@@ -212,6 +212,10 @@ type Engine struct {
 	limitNote time.Time // last note about a version above a limit
 
 	parkedBytes int
+
+	withheld      map[Slot]*withheld // records, and owners of manifests by their first slot
+	withheldBytes int
+	unverified    bool // while the saved state is loaded: signatures may not be valid
 
 	peers    map[string]*peer
 	alive    []string // live members, in no particular order
@@ -257,7 +261,8 @@ func New(cfg Config, now Now, saved []Op) (*Engine, Actions) {
 		bodies: map[BodyHash]*body{}, usage: map[Writer]*usage{},
 		parked: map[Slot]*parked{}, limbo: map[Slot]*Record{}, refused: map[Head]*refusal{}, damaged: map[Slot]Refusal{},
 		peers: map[string]*peer{}, sets: map[owner]*set{}, pending: map[Slot]*pending{},
-		staged: map[owner]map[int]*pending{}, published: map[NodeID]*publication{}, counters: map[string]uint64{}}
+		staged: map[owner]map[int]*pending{}, published: map[NodeID]*publication{},
+		withheld: map[Slot]*withheld{}, counters: map[string]uint64{}}
 	e.conflicts.bySlot = map[Slot][]*Conflict{}
 	e.wants.init()
 	e.rumors.heads = map[Slot]*rumor{}
@@ -265,6 +270,7 @@ func New(cfg Config, now Now, saved []Op) (*Engine, Actions) {
 	e.starts = bucket.New(syncRate, syncRate, e.now)
 	e.push = bucket.New(pushRate, pushRate, e.now)
 	e.names = names{book: pins.New(), offset: e.wall.Sub(e.now)}
+	e.own.raises = bucket.New(raiseRate, raiseBurst, e.now)
 	e.load(saved)
 	e.startNames()
 	e.startAging()

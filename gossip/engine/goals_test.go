@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
 
 // lan returns a network of n nodes that know and agree with each other, with a one-way delay of 0.2
@@ -126,8 +128,8 @@ func TestGoalsOfAgreement(t *testing.T) {
 	s.delay = func() time.Duration { return 250 * time.Microsecond }
 	var saved []Op
 	for i := range 100000 {
-		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, wall(s.now), Writer{byte(i), byte(i >> 8)},
-			false, "text", []byte(strings.Repeat("x", 100)))
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, record.Wall(s.now),
+			Writer{byte(i), byte(i >> 8)}, false, "text", []byte(strings.Repeat("x", 100)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +156,7 @@ func TestGoalsOfAgreement(t *testing.T) {
 	s.run(time.Second)
 	bodies := 0
 	for _, r := range records {
-		bodies += len(r.raw)
+		bodies += len(r.Encoded())
 	}
 	clear(s.sent)
 	messages := 0
@@ -178,12 +180,12 @@ func TestColdJoin(t *testing.T) {
 	var saved []Op
 	raw := 0
 	for i := range 20000 {
-		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, wall(s.now), Writer{byte(i)}, false,
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, record.Wall(s.now), Writer{byte(i)}, false,
 			"text", []byte(strings.Repeat("x", 600)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		raw += len(r.raw)
+		raw += len(r.Encoded())
 		saved = append(saved, recordOp(r))
 	}
 	for _, n := range s.nodes[:3] {

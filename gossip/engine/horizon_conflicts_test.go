@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
 
 // TestConflictIsResolved checks that nodes list a conflict until a write has the same content, and
@@ -78,13 +80,13 @@ func TestBounds(t *testing.T) {
 		e.Step(at(simStart), Received{m.encode()})
 	}
 	for i := range 200 {
-		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, wall(simStart), Writer{7}, false, "",
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, record.Wall(simStart), Writer{7}, false, "",
 			[]byte("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		push(r)
-		r, err = successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, wall(simStart.Add(time.Hour)),
+		r, err = successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, record.Wall(simStart.Add(time.Hour)),
 			Writer{byte(i)}, false, "", []byte("x"))
 		if err != nil {
 			t.Fatal(err)
@@ -92,8 +94,8 @@ func TestBounds(t *testing.T) {
 		push(r)
 	}
 	for i := range 200 {
-		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i % 40)}, nil, wall(simStart)-HLC(i), Writer{8}, false,
-			"", []byte(fmt.Sprint(i)))
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i % 40)}, nil, record.Wall(simStart)-HLC(i), Writer{8},
+			false, "", []byte(fmt.Sprint(i)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +108,7 @@ func TestBounds(t *testing.T) {
 	for range 20 {
 		var many []*Record
 		for i := range 400 {
-			r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, wall(simStart), Writer{9}, false, "",
+			r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, record.Wall(simStart), Writer{9}, false, "",
 				[]byte("y"))
 			if err != nil {
 				t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/gossip/engine/ident"
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
 
 const horizon = 200 * time.Hour
@@ -291,8 +292,8 @@ func TestHostilePeer(t *testing.T) {
 		for range 30000 {
 			m.Want = append(m.Want, Slot{byte(random.IntN(256))})
 		}
-		big, err := Manifest{Node: NodeID{byte(i), 9}, Order: makeOrder(uint64(s.now.Unix())+uint64(i), 1),
-			Entries: []Entry{{Key{Kind: "D", Mesh: "m", Name: "x"}, BodyHash{byte(i)}}}}.seal(nil)
+		big, err := Manifest{Node: NodeID{byte(i), 9}, Order: record.MakeOrder(uint64(s.now.Unix())+uint64(i), 1),
+			Entries: []Entry{{Key: Key{Kind: "D", Mesh: "m", Name: "x"}, Hash: BodyHash{byte(i)}}}}.Seal(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -341,7 +342,7 @@ func TestAgreementUnderLoad(t *testing.T) {
 func TestEpochInTheFuture(t *testing.T) {
 	s := trio(t)
 	n := s.nodes[2]
-	m, err := Manifest{Node: n.id, Order: 1<<64 - 1}.seal(nil)
+	m, err := Manifest{Node: n.id, Order: 1<<64 - 1}.Seal(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,11 +22,11 @@ type extent struct {
 	deleted bool
 }
 
-func (r *Record) extent() *extent {
+func extentOf(r *Record) *extent {
 	if r == nil {
 		return nil
 	}
-	return &extent{r.Writer, len(r.raw), r.Deleted}
+	return &extent{r.Writer, len(r.Encoded()), r.Deleted}
 }
 
 // delta describes how the totals of the engine change.
@@ -57,7 +57,7 @@ func deltaOf(old, x *extent) (d delta) {
 
 // account adds a record to the totals, or removes it if sign is -1.
 func (e *Engine) account(r *Record, sign int) {
-	e.bytes += sign * len(r.raw)
+	e.bytes += sign * len(r.Encoded())
 	if r.Deleted {
 		e.tombs += sign
 		return
@@ -68,7 +68,7 @@ func (e *Engine) account(r *Record, sign int) {
 		e.usage[r.Writer] = u
 	}
 	u.records += sign
-	u.bytes += sign * len(r.raw)
+	u.bytes += sign * len(r.Encoded())
 	if u.records == 0 {
 		delete(e.usage, r.Writer)
 	}

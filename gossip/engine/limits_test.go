@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
 
 // limited returns agreeing nodes with small limits.
@@ -129,7 +131,7 @@ func TestReceiversAcceptMore(t *testing.T) {
 	var saved []Op
 	body := []byte(strings.Repeat("x", 30000)) // comparisons send two of them, and announce the others
 	for i := range 130 {
-		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, wall(s.now), w, false, "", body)
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, nil, record.Wall(s.now), w, false, "", body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +176,7 @@ func TestReceiversAcceptDeletions(t *testing.T) {
 	s.start(n)
 	live := s.change(n, puts(100, 100, write)...)[0]
 	send := func(i int, parent *Record) {
-		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, parent, wall(s.now)+HLC(i), Writer{7},
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, parent, record.Wall(s.now)+HLC(i), Writer{7},
 			true, "", nil)
 		if err != nil {
 			t.Fatal(err)

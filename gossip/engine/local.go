@@ -10,16 +10,8 @@ import (
 
 	"github.com/nearside-mesh/nearside/gossip/engine/clock"
 	"github.com/nearside-mesh/nearside/gossip/engine/liveness"
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
-
-// Put is a local change.
-type Put struct {
-	Key       Key
-	Delete    bool
-	MediaType string
-	Body      []byte
-	Author    string // for display; may be empty
-}
 
 // Errors of local changes.
 var (
@@ -40,6 +32,7 @@ func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
 			"or wait for NTP", ErrClock, skew.Round(time.Second), maxSkew)
 	}
 	poolTime := now.Wall.Add(clock.Bounded(skew))
+	of := Origin{Node: e.cfg.Self, Name: e.cfg.Name, Cluster: e.cfg.Cluster, Signer: e.cfg.Signer}
 	var out []*Record
 	var ops []Op
 	var all batch
@@ -49,19 +42,18 @@ func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
 		if en := e.entries[p.Key.Slot()]; parent == nil && en != nil {
 			parent = en.record
 		}
-		if parent != nil && parent.HLC > wall(poolTime.Add(maxSkew)) {
+		if parent != nil && parent.HLC > record.Wall(poolTime.Add(maxSkew)) {
 			return nil, nil, fmt.Errorf("%w: %s is dated %s, in the future; a change would not take effect before that",
 				ErrClock, p.Key, parent.HLC.Time().UTC().Format(time.RFC3339))
 		}
-		r, err := Successor(poolTime, parent, p, Origin{e.cfg.Self, e.cfg.Name, e.cfg.Cluster,
-			e.cfg.Signer})
+		r, err := Successor(poolTime, parent, p, of)
 		if err != nil {
 			return nil, nil, err
 		}
 		if why := e.objection(r); why != "" {
 			return nil, nil, fmt.Errorf("%w: %s: %s", ErrTrust, p.Key, why)
 		}
-		all.add(parent.extent(), r.extent())
+		all.add(extentOf(parent), extentOf(r))
 		earlier[p.Key] = r
 		out = append(out, r)
 		ops = append(ops, recordOp(r))
@@ -132,7 +124,7 @@ func (e *Engine) Records() []*Record {
 
 // Manifest returns the first manifest of a node, or nil.
 func (e *Engine) Manifest(n NodeID) *Manifest {
-	if s := e.sets[owner{id: n}]; s != nil {
+	if s := e.sets[owner{ID: n}]; s != nil {
 		return s.first()
 	}
 	return nil
@@ -148,7 +140,7 @@ func (e *Engine) Directories() []*Manifest {
 
 func (e *Engine) owners(directory bool) (out []*Manifest) {
 	for o, s := range e.sets {
-		if o.directory == directory {
+		if o.Directory == directory {
 			out = append(out, s.first())
 		}
 	}
@@ -159,7 +151,7 @@ func (e *Engine) owners(directory bool) (out []*Manifest) {
 // Items returns all items of the owner of a manifest, sorted by key. Callers must not modify the
 // bodies.
 func (e *Engine) Items(m *Manifest) (out []OwnItem) {
-	s := e.sets[m.owner()]
+	s := e.sets[m.Owner()]
 	if s == nil {
 		return nil
 	}

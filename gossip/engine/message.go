@@ -129,19 +129,19 @@ func (m *message) encode() []byte {
 		b = wire.AppendBytes(b, messageLeaves, packed)
 	}
 	for _, r := range m.Records {
-		b = wire.AppendBytes(b, messageRecord, r.raw)
+		b = wire.AppendBytes(b, messageRecord, r.Encoded())
 	}
 	for _, x := range m.Manifests {
-		if !x.extended() {
-			b = wire.AppendBytes(b, messageManifest, x.raw)
+		if !x.Extended() {
+			b = wire.AppendBytes(b, messageManifest, x.Encoded())
 		}
 	}
 	for _, x := range m.Bodies {
 		b = protowire.AppendBytes(protowire.AppendTag(b, messageBody, protowire.BytesType), x)
 	}
 	for _, x := range m.Manifests {
-		if x.extended() {
-			b = wire.AppendBytes(b, messageShard, x.raw)
+		if x.Extended() {
+			b = wire.AppendBytes(b, messageShard, x.Encoded())
 		}
 	}
 	if m.Root != nil {
@@ -262,7 +262,7 @@ func (m *message) setBytes(num protowire.Number, v []byte) (err error) {
 		m.Records = append(m.Records, r)
 	case messageManifest, messageShard:
 		var x *Manifest
-		if x, err = DecodeManifest(v); err == nil && x.extended() != (num == messageShard) {
+		if x, err = DecodeManifest(v); err == nil && x.Extended() != (num == messageShard) {
 			err = fmt.Errorf("shard %d of %s is in the wrong field", x.Index, x.Node)
 		}
 		m.Manifests = append(m.Manifests, x)

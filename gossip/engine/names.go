@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/gossip/engine/pins"
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
@@ -30,6 +31,7 @@ func (e *Engine) ClaimName(name string, id NodeID, signed bool) (holder pins.Pin
 	if !signed {
 		return e.names.book.Usable(name, sign.ID{}, e.nameTime())
 	}
+	e.dropUnsigned(id)
 	return e.names.book.Claim(name, sign.ID(id), e.nameTime())
 }
 
@@ -50,25 +52,13 @@ func (e *Engine) Names() []pins.Pin { return e.names.book.All() }
 // NameHolder returns the key of a name.
 func (e *Engine) NameHolder(name string) (pins.Pin, bool) { return e.names.book.Holder(name) }
 
-// usurps returns why a manifest cannot be of the node that it names, or "". It ignores the name of
+// usurps returns why a manifest may not use the name in it, or "". It ignores the name of
 // a node that has left, which is only for display.
 func (e *Engine) usurps(m *Manifest) string {
-	if m.Directory || m.Node == e.cfg.Self {
+	if m.Directory || m.Node == e.cfg.Self || m.Forgotten || m.Leaving || m.Index > 0 {
 		return ""
 	}
-	if m.Forgotten {
-		if e.live.Up(m.Node) && e.signs(m.Node) {
-			return "it declares a live node gone"
-		}
-		return ""
-	}
-	if m.signer == (sign.ID{}) && e.signs(m.Node) {
-		return "it has no signature, and this node knows the key of the node"
-	}
-	if m.Leaving || m.Index > 0 {
-		return ""
-	}
-	if holder, ok := e.names.book.Usable(m.Name, m.signer, e.nameTime()); !ok {
+	if holder, ok := e.names.book.Usable(m.Name, m.Signer(), e.nameTime()); !ok {
 		return fmt.Sprintf("%s: %s belongs to key %s", ReasonName, m.Name, holder.Key)
 	}
 	return ""
@@ -79,8 +69,8 @@ func (e *Engine) signs(id NodeID) bool {
 	if _, ok := e.names.book.Of(sign.ID(id)); ok {
 		return true
 	}
-	s := e.sets[owner{id: id}]
-	return s != nil && s.first().signer == sign.ID(id)
+	s := e.sets[owner{ID: id}]
+	return s != nil && s.first().Signer() == sign.ID(id)
 }
 
 // noteName pins the name in a manifest that is in force, or ends the pin of a node that is gone.
@@ -133,16 +123,16 @@ type Retire struct {
 func (Retire) event() {}
 
 func (e *Engine) retire(ev Retire) {
-	s := e.sets[owner{id: ev.Node}]
+	s := e.sets[owner{ID: ev.Node}]
 	if s == nil || ev.Node == e.cfg.Self || s.first().Leaving || s.first().Forgotten {
 		return
 	}
-	m, err := Manifest{Node: ev.Node, Name: s.first().Name, Order: makeOrder(s.first().Epoch()+1, 1), Leaving: true,
-		Cluster: e.cfg.Cluster}.seal(ev.Signer)
+	m, err := Manifest{Node: ev.Node, Name: s.first().Name, Order: record.MakeOrder(s.first().Epoch()+1, 1), Leaving: true,
+		Cluster: e.cfg.Cluster}.Seal(ev.Signer)
 	if err != nil {
 		e.note("own", "the former ID of this node cannot be retired: "+err.Error())
 		return
 	}
 	e.setManifests([]*Manifest{m}, nil)
-	e.news = append(e.news, news{slot: m.slot()})
+	e.news = append(e.news, news{slot: m.Slot()})
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/bucket"
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
 
 // Limits of the items of one owner.
@@ -16,8 +19,9 @@ const (
 // own is the published state of this node.
 type own struct {
 	publication
-	published bool // since the start
-	adopted   int  // times the epoch was raised above an unknown epoch of this node
+	published bool          // since the start
+	adopted   int           // times the epoch was raised above an unknown epoch of this node
+	raises    bucket.Bucket // limits how often a mark of this node raises the epoch
 	cloned    bool
 }
 
@@ -46,7 +50,7 @@ const maxAdopted = 3
 
 // startEpoch sets an epoch above all earlier ones. It must be on disk before anything is sent.
 func (e *Engine) startEpoch() {
-	e.own.owner = owner{id: e.cfg.Self}
+	e.own.owner = owner{ID: e.cfg.Self}
 	epoch := max(e.own.epoch+1, uint64(max(e.wall.Unix(), 1)))
 	if s := e.sets[e.own.owner]; s != nil {
 		epoch = max(epoch, s.first().Epoch()+1)
@@ -56,7 +60,8 @@ func (e *Engine) startEpoch() {
 
 func (e *Engine) setEpoch(epoch uint64) {
 	e.own.epoch, e.own.seq = epoch, 0
-	e.out.Durable = append(e.out.Durable, Op{Bucket: bucketMeta, Key: metaEpoch, Value: putNumber(epoch)})
+	e.out.Durable = append(e.out.Durable, Op{Bucket: bucketMeta, Key: metaEpoch, Value: putNumber(epoch)},
+		Op{Bucket: bucketMeta, Key: metaVerified, Value: putNumber(epoch)})
 }
 
 // setOwn publishes the items of this node or of a directory.
@@ -71,7 +76,7 @@ func (e *Engine) setOwn(ev Own) {
 		e.own.published = true
 	} else {
 		if p = e.published[ev.Owner]; p == nil {
-			p = &publication{owner: owner{ev.Owner, true}}
+			p = &publication{owner: owner{ID: ev.Owner, Directory: true}}
 			e.published[ev.Owner] = p
 		}
 		name = ev.Name
@@ -81,7 +86,7 @@ func (e *Engine) setOwn(ev Own) {
 		p.name, p.detail, p.leaving = name, ev.Detail, ev.Leaving
 		p.changed = append(p.changed, 0) // the first shard holds these fields
 	}
-	if s := e.sets[p.owner]; p.owner.directory && s != nil && e.sameItems(p, s) {
+	if s := e.sets[p.owner]; p.owner.Directory && s != nil && e.sameItems(p, s) {
 		p.changed = nil // another node may have published them
 		return
 	}
@@ -117,7 +122,7 @@ func (p *publication) replace(items []OwnItem) {
 // publish creates manifests of the shards that have changed. If the number of shards has changed,
 // or this start has not written the set in force, it creates a whole set with a new epoch.
 func (e *Engine) publish(p *publication) {
-	if !p.owner.directory && e.own.cloned {
+	if !p.owner.Directory && e.own.cloned {
 		e.count("refused: own manifest of a cloned node")
 		return
 	}
@@ -132,7 +137,7 @@ func (e *Engine) publish(p *publication) {
 		dirty[h&uint64(count-1)] = true
 	}
 	if current == nil || current.first().Epoch() != p.epoch || len(current.shards) != count ||
-		p.seq+uint64(count) >= 1<<sequenceBits-1 {
+		p.seq+uint64(count) >= 1<<record.SequenceBits-1 {
 		e.nextEpoch(p, current)
 		for i := range dirty {
 			dirty[i] = true
@@ -143,13 +148,20 @@ func (e *Engine) publish(p *publication) {
 		e.note("own", fmt.Sprintf("the items of this node cannot be published: %v", err))
 		return
 	}
+	if p.owner.Directory && e.cfg.Policy != nil && len(list) > 0 {
+		if why := e.cfg.Policy.Manifest(list[0]); why != "" {
+			e.distrust(list[0].Head(), Refusal{Node: p.owner.ID, Detail: why}, whyPolicy)
+			e.note("own", fmt.Sprintf("the directory %s is not published: %s", p.owner.ID, why))
+			return
+		}
+	}
 	p.changed = nil
 	if len(list) == 0 {
 		return
 	}
 	e.setManifests(list, bodies)
 	for _, m := range list {
-		e.news = append(e.news, news{slot: m.slot()})
+		e.news = append(e.news, news{slot: m.Slot()})
 	}
 }
 
@@ -160,7 +172,7 @@ func (e *Engine) nextEpoch(p *publication, current *set) {
 		last = max(last, current.first().Epoch())
 	}
 	switch {
-	case p.owner.directory:
+	case p.owner.Directory:
 		// Two publishers rarely select the same epoch, even in the same second.
 		p.epoch, p.seq = max(last+1, uint64(max(e.poolTime().Unix(), 1))<<8)+uint64(e.cfg.Random(256)), 0
 	case current != nil && current.first().Epoch() >= p.epoch:
@@ -174,7 +186,7 @@ func (e *Engine) sealShards(p *publication, dirty []bool) ([]*Manifest, map[Body
 	bodies := map[BodyHash][]byte{}
 	for k, i := range p.items {
 		if at := i.keyHash & uint64(len(dirty)-1); dirty[at] {
-			shards[at].Entries = append(shards[at].Entries, Entry{k, i.hash})
+			shards[at].Entries = append(shards[at].Entries, Entry{Key: k, Hash: i.hash})
 			bodies[i.hash] = i.body
 		}
 	}
@@ -184,13 +196,13 @@ func (e *Engine) sealShards(p *publication, dirty []bool) ([]*Manifest, map[Body
 			continue
 		}
 		p.seq++
-		m.Node, m.Directory, m.Order, m.Index, m.Shards = p.owner.id, p.owner.directory, makeOrder(p.epoch, p.seq), i,
+		m.Node, m.Directory, m.Order, m.Index, m.Shards = p.owner.ID, p.owner.Directory, record.MakeOrder(p.epoch, p.seq), i,
 			len(dirty)
 		m.Cluster = e.cfg.Cluster
 		if i == 0 {
 			m.Name, m.Detail, m.Leaving = p.name, p.detail, p.leaving
 		}
-		sealed, err := m.seal(e.cfg.Signer)
+		sealed, err := m.Seal(e.cfg.Signer)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -203,12 +215,12 @@ func (e *Engine) sealShards(p *publication, dirty []bool) ([]*Manifest, map[Body
 // average, and fits into a manifest. The number decreases only if the shards would be small, so a
 // few items do not change it repeatedly.
 func (e *Engine) shardsOf(p *publication, current int) int {
-	if !p.owner.directory && e.legacyPeers() && p.fits(1) {
+	if !p.owner.Directory && e.legacyPeers() && p.fits(1) {
 		return 1
 	}
 	limit := e.cfg.Limits.ShardItems
 	n := 1
-	for n < maxShards && (len(p.items) > n*limit || !p.fits(n)) {
+	for n < record.MaxShards && (len(p.items) > n*limit || !p.fits(n)) {
 		n *= 2
 	}
 	if n < current && len(p.items)*4 > current*limit {
@@ -287,7 +299,7 @@ func (e *Engine) receivedOwn(m *Manifest) bool {
 		e.publish(p)
 		return true
 	}
-	if m.owner() != e.own.owner || m.Epoch() < e.own.epoch || e.own.cloned {
+	if m.Owner() != e.own.owner || m.Epoch() < e.own.epoch || e.own.cloned {
 		return false
 	}
 	switch {
@@ -295,6 +307,10 @@ func (e *Engine) receivedOwn(m *Manifest) bool {
 		e.setEpoch(m.Epoch() + 1)
 		return false
 	case m.Forgotten: // peers have not heard this node for long
+		if !e.own.raises.Take(e.now, 1) {
+			e.count("refused: marks of this node")
+			return true
+		}
 		e.setEpoch(m.Epoch() + 1)
 		e.publish(&e.own.publication)
 		return true
@@ -314,9 +330,9 @@ func (e *Engine) receivedOwn(m *Manifest) bool {
 // forget marks a node or a directory as permanently gone. The mark is a manifest that is identical
 // on every node that creates it, and greater than all manifests of the epoch.
 func (e *Engine) forget(n NodeID, why string) {
-	s, what := e.sets[owner{id: n}], "node"
+	s, what := e.sets[owner{ID: n}], "node"
 	if s == nil {
-		s, what = e.sets[owner{n, true}], "directory"
+		s, what = e.sets[owner{ID: n, Directory: true}], "directory"
 		delete(e.published, n)
 		e.live.Drop(n)
 	}
@@ -324,12 +340,16 @@ func (e *Engine) forget(n NodeID, why string) {
 		return
 	}
 	f := s.first()
-	m, err := Manifest{Node: n, Name: f.Name, Order: makeOrder(f.Epoch(), 1<<sequenceBits-1), Forgotten: true,
-		Directory: f.Directory}.seal(e.cfg.Signer)
+	m := Manifest{Node: n, Name: f.Name, Order: record.MakeOrder(f.Epoch(), 1<<record.SequenceBits-1), Forgotten: true,
+		Directory: f.Directory}
+	if e.cfg.Signer != nil {
+		m.Cluster = e.cfg.Cluster
+	}
+	mark, err := m.Seal(e.cfg.Signer)
 	if err != nil {
 		return
 	}
 	e.note("forgotten", fmt.Sprintf("%s %s was forgotten: %s", what, n, why))
-	e.setManifests([]*Manifest{m}, nil)
-	e.news = append(e.news, news{slot: m.slot()})
+	e.setManifests([]*Manifest{mark}, nil)
+	e.news = append(e.news, news{slot: mark.Slot()})
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
 
 // parked is a record dated in the future.
@@ -15,14 +17,14 @@ type parked struct {
 // park stores a record dated in the future until that time, and forwards it, so peers have it then
 // even if its writer is gone. If there are too many, those that take effect last are dropped.
 func (e *Engine) park(r *Record, from string) {
-	h := r.head()
+	h := r.Head()
 	if old := e.parked[h.Slot]; old != nil {
 		if !old.record.Version().Less(h.Version) {
 			return
 		}
 		e.unpark(h.Slot)
 	}
-	size := len(r.raw)
+	size := len(r.Encoded())
 	for len(e.parked) >= e.cfg.Limits.Parked || e.parkedBytes+size > e.cfg.Limits.Bytes/16 {
 		last := e.latestParked()
 		if last == nil || last.HLC <= r.HLC {
@@ -34,7 +36,7 @@ func (e *Engine) park(r *Record, from string) {
 	}
 	e.parkedBytes += size
 	e.parked[h.Slot] = &parked{r, e.wall}
-	e.write(bucketParked, string(h.Slot[:]), append(putTime(e.wall), r.raw...))
+	e.write(bucketParked, string(h.Slot[:]), append(putTime(e.wall), r.Encoded()...))
 	e.news = append(e.news, news{slot: h.Slot, from: from, parked: true})
 	e.count("parked")
 	e.note("future",
@@ -53,14 +55,14 @@ func (e *Engine) latestParked() (last *Record) {
 }
 
 func (e *Engine) unpark(slot Slot) {
-	e.parkedBytes -= len(e.parked[slot].record.raw)
+	e.parkedBytes -= len(e.parked[slot].record.Encoded())
 	delete(e.parked, slot)
 	e.write(bucketParked, string(slot[:]), nil)
 }
 
 // releaseParked merges parked records whose time has come.
 func (e *Engine) releaseParked() {
-	limit := wall(e.poolTime().Add(maxSkew))
+	limit := record.Wall(e.poolTime().Add(maxSkew))
 	for _, slot := range sortedSlots(e.parked) {
 		r := e.parked[slot].record
 		if r.HLC > limit {
@@ -78,10 +80,10 @@ func (e *Engine) loadParked(value []byte) error {
 	if len(value) < 8 {
 		return errors.New("parked record is truncated")
 	}
-	r, err := LoadRecord(value[8:])
+	r, err := e.loadRecord(value[8:])
 	if err == nil {
 		e.parked[r.Key.Slot()] = &parked{r, getTime(value[:8])}
-		e.parkedBytes += len(r.raw)
+		e.parkedBytes += len(r.Encoded())
 	}
 	return err
 }

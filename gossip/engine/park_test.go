@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
 
 // parkedWorld returns three nodes. Node 2 was isolated, its clock is an hour ahead, and it has
@@ -113,7 +115,7 @@ func TestParkedIsBounded(t *testing.T) {
 	n := s.nodes[0]
 	s.start(n)
 	send := func(name string, ahead time.Duration) {
-		r, err := successor(Key{Kind: "K", Mesh: "m", Name: name}, nil, wall(s.now.Add(ahead)), Writer{7}, false, "",
+		r, err := successor(Key{Kind: "K", Mesh: "m", Name: name}, nil, record.Wall(s.now.Add(ahead)), Writer{7}, false, "",
 			[]byte("x"))
 		if err != nil {
 			t.Fatal(err)

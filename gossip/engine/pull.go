@@ -300,14 +300,14 @@ func (e *Engine) answer(q *message) {
 		return true
 	}
 	for _, s := range q.Want {
-		if p := e.parked[s]; p != nil && fits(len(p.record.raw)) {
+		if p := e.parked[s]; p != nil && fits(len(p.record.Encoded())) {
 			out.Records = append(out.Records, p.record)
 		}
 		switch en := e.entries[s]; {
 		case en == nil:
-		case en.record != nil && fits(len(en.record.raw)):
+		case en.record != nil && fits(len(en.record.Encoded())):
 			out.Records = append(out.Records, en.record)
-		case en.manifest != nil && fits(len(en.manifest.raw)):
+		case en.manifest != nil && fits(len(en.manifest.Encoded())):
 			out.Manifests = append(out.Manifests, en.manifest)
 		}
 	}

@@ -30,6 +30,8 @@ type Refusal struct {
 	Reason  string // one of the Reason constants
 	Detail  string
 	Since   time.Time // wall time of the first refusal
+	// Withheld means that the version was in force before the policy excluded it.
+	Withheld bool
 }
 
 // refusal is a rejected version that is not requested again before until. It is listed for
@@ -38,6 +40,8 @@ type refusal struct {
 	Refusal
 	until  time.Time
 	extent *extent // of a record
+
+	byPolicy bool
 }
 
 // Parameters of refusals.
@@ -59,7 +63,7 @@ func reasonOf(why string) string {
 		return ReasonCluster
 	case whyExpired, whyEarlierSet:
 		return ReasonOld
-	case whySignature, whyPolicy:
+	case whySignature, whyPolicy, whyUnsigned, whyAlive:
 		return ReasonTrust
 	}
 	return ReasonLimit
@@ -79,16 +83,18 @@ const (
 	whyCluster       = "other cluster"
 	whySignature     = "signature not valid"
 	whyPolicy        = "not permitted"
+	whyUnsigned      = "no signature, but the node has a key"
+	whyAlive         = "its node is alive"
 )
 
 // refuseRecord records a rejected version, so it is not requested again for some time.
 func (e *Engine) refuseRecord(r *Record, why string) {
-	e.refuse(r.head(), refusal{Refusal: Refusal{Key: r.Key, Writer: r.Writer, Version: r.ID()}, extent: r.extent()}, why)
+	e.refuse(r.Head(), refusal{Refusal: Refusal{Key: r.Key, Writer: r.Writer, Version: r.ID()}, extent: extentOf(r)}, why)
 }
 
 // refuseManifest records a rejected version, so it is not requested again for some time.
 func (e *Engine) refuseManifest(m *Manifest, why string) {
-	e.refuse(m.head(), refusal{Refusal: Refusal{Node: m.Node}}, why)
+	e.refuse(m.Head(), refusal{Refusal: Refusal{Node: m.Node}}, why)
 }
 
 func (e *Engine) refuse(h Head, r refusal, why string) {
@@ -103,10 +109,11 @@ func (e *Engine) refuse(h Head, r refusal, why string) {
 		old = &r
 		e.refused[h] = old
 	}
+	old.byPolicy = old.byPolicy || why == whyPolicy
 	old.Reason, old.Detail, old.until = reasonOf(why), cmp.Or(r.Detail, why), e.now.Add(refusedFor)
 	switch {
-	case why == whySignature:
-		old.until = e.now // the same version with a valid signature is not refused
+	case why == whySignature, why == whyAlive:
+		old.until = e.now // the version is not refused with a valid signature, or later
 	case strings.HasPrefix(old.Detail, ReasonName+": "):
 		old.Reason = ReasonName
 	}
@@ -185,6 +192,15 @@ func (e *Engine) allRefusals() []Refusal {
 	}
 	for _, p := range e.parked {
 		of(p.record, ReasonClock, "takes effect at "+p.record.HLC.Time().UTC().Format(time.RFC3339), p.since)
+	}
+	for _, w := range e.withheld {
+		r := Refusal{Version: "", Reason: ReasonTrust, Detail: w.why, Since: w.since, Withheld: true}
+		if w.record != nil {
+			r.Key, r.Writer, r.Version = w.record.Key, w.record.Writer, w.record.ID()
+		} else {
+			r.Node = w.manifests[0].Node
+		}
+		all = append(all, r)
 	}
 	for _, r := range e.limbo {
 		of(r, ReasonLimbo, whyLimbo, time.Time{})

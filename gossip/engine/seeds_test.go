@@ -172,11 +172,11 @@ func (s *sim) write(n *simNode) {
 	for _, r := range records {
 		w := &change{r: r, node: n.i, at: s.now, fragile: true}
 		if parent := n.engine.Record(r.Key); parent != nil {
-			w.parent = s.history.all[parent.digest]
+			w.parent = s.history.all[parent.Version().Digest]
 		}
-		s.history.all[r.digest] = w
+		s.history.all[r.Version().Digest] = w
 		changes = append(changes, w)
-		s.logf("write %v on %d: %x hlc %d deleted %v", r.Key, n.i, r.digest[:4], r.HLC, r.Deleted)
+		s.logf("write %v on %d: %s hlc %d deleted %v", r.Key, n.i, r.ID(), r.HLC, r.Deleted)
 	}
 	switch s.rng.IntN(20) {
 	case 0:
@@ -233,19 +233,19 @@ func (s *sim) verify() error {
 	seen := map[Hash]bool{}
 	content := map[string]bool{}
 	see := func(w *change) {
-		for ; w != nil && !seen[w.r.digest]; w = w.parent {
-			seen[w.r.digest] = true
+		for ; w != nil && !seen[w.r.Version().Digest]; w = w.parent {
+			seen[w.r.Version().Digest] = true
 			content[fmt.Sprint(w.r.Key, w.r.Deleted, string(w.r.Body))] = true
 		}
 	}
 	for _, n := range s.nodes {
 		for _, k := range s.keys {
 			if r := n.engine.Record(k); r != nil {
-				see(s.history.all[r.digest])
+				see(s.history.all[r.Version().Digest])
 			}
 		}
 		for _, c := range n.engine.Conflicts() {
-			see(s.history.all[c.Record.digest])
+			see(s.history.all[c.Record.Version().Digest])
 		}
 	}
 	// A write with the same content as one of these is not lost, and its ancestors were overwritten
@@ -264,11 +264,11 @@ func (s *sim) verify() error {
 		}
 		en := greatest[w.r.Key.Slot()]
 		if en == nil || en.head.Version.Less(w.r.Version()) {
-			return fmt.Errorf("an acknowledged write is lost: %v %x on node %d; in force is %v",
-				w.r.Key, w.r.digest[:4], w.node, en)
+			return fmt.Errorf("an acknowledged write is lost: %v %s on node %d; in force is %v",
+				w.r.Key, w.r.ID(), w.node, en)
 		}
-		if !s.dropped && !seen[w.r.digest] {
-			return fmt.Errorf("an acknowledged write was lost silently: %v %x on node %d", w.r.Key, w.r.digest[:4], w.node)
+		if !s.dropped && !seen[w.r.Version().Digest] {
+			return fmt.Errorf("an acknowledged write was lost silently: %v %s on node %d", w.r.Key, w.r.ID(), w.node)
 		}
 	}
 	return nil

@@ -16,7 +16,7 @@ func (e *Engine) setManifests(list []*Manifest, bodies map[BodyHash][]byte) {
 	for _, m := range list {
 		e.useBodies(m, bodies)
 	}
-	o := list[0].owner()
+	o := list[0].Owner()
 	s := e.sets[o]
 	if s == nil {
 		s = &set{}
@@ -27,26 +27,26 @@ func (e *Engine) setManifests(list []*Manifest, bodies map[BodyHash][]byte) {
 		if old := s.shards[m.Index]; old != nil {
 			e.removeManifest(old)
 		}
-		en := &entry{head: m.head(), manifest: m}
+		en := &entry{head: m.Head(), manifest: m}
 		s.shards[m.Index] = en
 		e.entries[en.head.Slot] = en
 		e.tree.Put(en.head)
-		e.bytes += len(m.raw)
-		if m.extended() {
+		e.bytes += len(m.Encoded())
+		if m.Extended() {
 			e.extended++
 		}
-		e.write(m.bucket(), string(en.head.Slot[:]), m.raw)
+		e.write(bucketOf(m), string(en.head.Slot[:]), m.Encoded())
 	}
 	f := s.first()
 	for _, en := range s.shards[f.Shards:] {
 		e.removeManifest(en)
-		e.write(en.manifest.bucket(), string(en.head.Slot[:]), nil)
+		e.write(bucketOf(en.manifest), string(en.head.Slot[:]), nil)
 	}
 	s.shards = s.shards[:f.Shards:f.Shards]
 	e.changed = e.now
-	e.out.Changed = append(e.out.Changed, Change{Node: o.id, Directory: o.directory})
-	if !o.directory {
-		e.live.SetLeft(o.id, f.Leaving, f.Forgotten)
+	e.out.Changed = append(e.out.Changed, Change{Node: o.ID, Directory: o.Directory})
+	if !o.Directory {
+		e.live.SetLeft(o.ID, f.Leaving, f.Forgotten)
 		e.noteName(f)
 	}
 }
@@ -72,8 +72,8 @@ func (e *Engine) useBodies(m *Manifest, bodies map[BodyHash][]byte) {
 func (e *Engine) removeManifest(en *entry) {
 	e.tree.Drop(en.head)
 	delete(e.entries, en.head.Slot)
-	e.bytes -= len(en.manifest.raw)
-	if en.manifest.extended() {
+	e.bytes -= len(en.manifest.Encoded())
+	if en.manifest.Extended() {
 		e.extended--
 	}
 	for _, x := range en.manifest.Entries {
@@ -90,13 +90,13 @@ func (e *Engine) removeManifest(en *entry) {
 func (e *Engine) dropOwner(o owner) {
 	for _, en := range e.sets[o].shards {
 		e.removeManifest(en)
-		e.write(en.manifest.bucket(), string(en.head.Slot[:]), nil)
+		e.write(bucketOf(en.manifest), string(en.head.Slot[:]), nil)
 	}
 	delete(e.sets, o)
-	if !o.directory {
-		e.live.Drop(o.id)
+	if !o.Directory {
+		e.live.Drop(o.ID)
 	}
-	e.out.Changed = append(e.out.Changed, Change{Node: o.id, Directory: o.directory})
+	e.out.Changed = append(e.out.Changed, Change{Node: o.ID, Directory: o.Directory})
 }
 
 // loadManifests restores complete sets. Peers have the others too.
@@ -104,10 +104,10 @@ func (e *Engine) loadManifests(list []*Manifest, bodies map[BodyHash][]byte) {
 	byOwner := map[owner][]*Manifest{}
 	var order []owner
 	for _, m := range list {
-		if byOwner[m.owner()] == nil {
-			order = append(order, m.owner())
+		if byOwner[m.Owner()] == nil {
+			order = append(order, m.Owner())
 		}
-		byOwner[m.owner()] = append(byOwner[m.owner()], m)
+		byOwner[m.Owner()] = append(byOwner[m.Owner()], m)
 	}
 	for _, o := range order {
 		l := byOwner[o]

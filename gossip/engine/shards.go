@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
 
 // pending is a manifest that waits for bodies, or for the other shards of its set.
@@ -31,7 +33,7 @@ const (
 )
 
 // started returns the time at which the set of a manifest was created, in seconds since 1970.
-func (m *Manifest) started() uint64 {
+func started(m *Manifest) uint64 {
 	if m.Directory {
 		return m.Epoch() >> 8
 	}
@@ -75,9 +77,16 @@ func (e *Engine) pendingBytes() (n int) {
 }
 
 func (e *Engine) receiveManifest(x *Manifest, m *message) {
-	h := x.head()
+	h := x.Head()
 	defer e.dropKnown(h.Slot)
-	if e.known(h) {
+	if e.known(h) && !(x.Signed && !x.Directory && e.unsignedOnly(x.Node)) {
+		return
+	}
+	if e.foreign(x.Cluster, x.Signature) {
+		e.refuseManifest(x, whyCluster)
+		return
+	}
+	if !e.authentic(x, m.From) || e.known(h) {
 		return
 	}
 	en := e.entries[h.Slot]
@@ -86,25 +95,7 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 			fmt.Sprintf("node %s published two manifests with the same order: two nodes use its identity, "+
 				"or its disk was restored", x.Node))
 	}
-	if e.foreign(x.Cluster, x.Signature) {
-		e.refuseManifest(x, whyCluster)
-		return
-	}
-	if err := x.verify(); err != nil {
-		e.distrust(h, Refusal{Node: x.Node, Detail: err.Error()}, whySignature)
-		return
-	}
-	if e.cfg.Policy != nil {
-		if why := e.cfg.Policy.Manifest(x); why != "" {
-			e.distrust(h, Refusal{Node: x.Node, Detail: why}, whyPolicy)
-			return
-		}
-	}
-	if why := e.usurps(x); why != "" {
-		e.distrust(h, Refusal{Node: x.Node, Detail: why}, whyPolicy)
-		return
-	}
-	if x.started() > uint64(max(e.poolTime().Unix(), 0))+futureEpoch {
+	if started(x) > e.seconds()+futureEpoch {
 		e.refuseManifest(x, whyFuture) // no honest node reaches it, and no later epoch could replace it
 		return
 	}
@@ -112,7 +103,7 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 		e.refuseManifest(x, whyEarlierSet)
 		return
 	}
-	if size := len(x.raw); en == nil && e.bytes+size > e.cfg.Limits.Bytes {
+	if size := len(x.Encoded()); en == nil && e.bytes+size > e.cfg.Limits.Bytes {
 		e.refuseManifest(x, whyStoreFull)
 		return
 	}
@@ -123,11 +114,10 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 	if e.receivedOwn(x) {
 		return
 	}
-	c, err := DecodeManifest(bytes.Clone(x.raw))
+	c, err := record.LoadManifest(bytes.Clone(x.Encoded()))
 	if err != nil {
 		return
 	}
-	c.signer = x.signer
 	p := &pending{manifest: c, bodies: map[BodyHash][]byte{}, from: m.From, stream: m.Stream}
 	if old := e.pending[h.Slot]; old != nil {
 		p.bodies, p.size = old.bodies, old.size
@@ -146,25 +136,25 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 
 func (e *Engine) setPending(p *pending) {
 	m := p.manifest
-	e.pending[m.slot()] = p
-	if e.staged[m.owner()] == nil {
-		e.staged[m.owner()] = map[int]*pending{}
+	e.pending[m.Slot()] = p
+	if e.staged[m.Owner()] == nil {
+		e.staged[m.Owner()] = map[int]*pending{}
 	}
-	e.staged[m.owner()][m.Index] = p
+	e.staged[m.Owner()][m.Index] = p
 }
 
 func (e *Engine) dropPending(p *pending) {
 	m := p.manifest
-	delete(e.pending, m.slot())
-	delete(e.staged[m.owner()], m.Index)
-	if len(e.staged[m.owner()]) == 0 {
-		delete(e.staged, m.owner())
+	delete(e.pending, m.Slot())
+	delete(e.staged[m.Owner()], m.Index)
+	if len(e.staged[m.Owner()]) == 0 {
+		delete(e.staged, m.Owner())
 	}
 }
 
 // stale reports whether a manifest belongs to an earlier set than the one in force.
 func (e *Engine) stale(m *Manifest) bool {
-	s := e.sets[m.owner()]
+	s := e.sets[m.Owner()]
 	if s == nil {
 		return false
 	}
@@ -193,11 +183,11 @@ func (e *Engine) advance(p *pending, expired bool) {
 // force, or all shards of the new set, or nil if some are missing.
 func (e *Engine) readySet(p *pending) (out []*pending) {
 	m := p.manifest
-	if s := e.sets[m.owner()]; s != nil && m.Epoch() == s.first().Epoch() &&
+	if s := e.sets[m.Owner()]; s != nil && m.Epoch() == s.first().Epoch() &&
 		(m.Shards == s.first().Shards || m.Forgotten) {
 		return []*pending{p}
 	}
-	staged := e.staged[m.owner()]
+	staged := e.staged[m.Owner()]
 	f := staged[0]
 	if f == nil || len(staged) < f.manifest.Shards {
 		return nil
@@ -228,16 +218,16 @@ func (e *Engine) missingBodies(p *pending, limit int) (out []BodyHash) {
 
 // missingShards returns the slots that a set waits for. Only its lowest shard reports them.
 func (e *Engine) missingShards(m *Manifest) (out []Slot) {
-	staged := e.staged[m.owner()]
+	staged := e.staged[m.Owner()]
 	if m.Index > slices.Min(slices.Collect(maps.Keys(staged))) {
 		return nil
 	}
 	if m.Index > 0 {
-		return []Slot{m.owner().slot(0)}
+		return []Slot{m.Owner().Slot(0)}
 	}
 	for i := range m.Shards {
 		if q := staged[i]; (q == nil || q.manifest.Epoch() != m.Epoch()) && len(out) < pullSlots {
-			out = append(out, m.owner().slot(i))
+			out = append(out, m.Owner().Slot(i))
 		}
 	}
 	return out
@@ -280,9 +270,9 @@ func (e *Engine) acceptSet(list []*pending) {
 	}
 	e.setManifests(manifests, bodies)
 	for _, p := range list {
-		e.news = append(e.news, news{slot: p.manifest.slot(), from: p.from})
+		e.news = append(e.news, news{slot: p.manifest.Slot(), from: p.from})
 	}
-	o := manifests[0].owner()
+	o := manifests[0].Owner()
 	for _, i := range slices.Sorted(maps.Keys(e.staged[o])) {
 		if p := e.staged[o][i]; e.stale(p.manifest) {
 			e.dropPending(p)

@@ -98,7 +98,7 @@ func TestManyItems(t *testing.T) {
 	s.verifyShards(t, 0, items)
 	whole := 0
 	for i := range 64 {
-		whole += len(s.nodes[0].engine.entries[owner{id: s.nodes[0].id}.slot(i)].manifest.raw)
+		whole += len(s.nodes[0].engine.entries[owner{ID: s.nodes[0].id}.Slot(i)].manifest.Encoded())
 	}
 	total := s.sent["packets"] + s.sent["streams"]
 	t.Logf("all shards have %d bytes; a change of one item stored %d bytes and sent %d to two nodes", whole, stored, total)
@@ -195,7 +195,7 @@ func TestIncompleteSetIsNotServed(t *testing.T) {
 	requested := false
 	for _, x := range reader.Step(at(simStart.Add(pullSlow+time.Second)), Tick{}).Send {
 		m, err := decodeMessage(x.Data)
-		requested = requested || err == nil && slices.Equal(m.Want, []Slot{four[2].slot()})
+		requested = requested || err == nil && slices.Equal(m.Want, []Slot{four[2].Slot()})
 	}
 	if !requested {
 		t.Error("the reader has not requested the missing shard")
@@ -291,17 +291,17 @@ func TestCheckOwnNamesTheLimit(t *testing.T) {
 func TestShardFieldOfMessages(t *testing.T) {
 	for _, m := range []Manifest{{Node: NodeID{1}, Order: 5, Index: 1, Shards: 2},
 		{Node: NodeID{1}, Order: 5, Directory: true, Detail: "commit 1234"}, {Node: NodeID{1}, Order: 5}} {
-		x, err := m.seal(nil)
+		x, err := m.Seal(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		b := (&message{From: "a", Manifests: []*Manifest{x}}).encode()
 		got, err := decodeMessage(b)
-		if err != nil || len(got.Manifests) != 1 || !bytes.Equal(got.Manifests[0].raw, x.raw) {
+		if err != nil || len(got.Manifests) != 1 || !bytes.Equal(got.Manifests[0].Encoded(), x.Encoded()) {
 			t.Errorf("%+v: %v", m, err)
 		}
-		old := wire.AppendBytes([]byte{protocolVersion, 0x0a, 1, 'a'}, messageManifest, x.raw)
-		if _, err := decodeMessage(old); (err != nil) != x.extended() {
+		old := wire.AppendBytes([]byte{protocolVersion, 0x0a, 1, 'a'}, messageManifest, x.Encoded())
+		if _, err := decodeMessage(old); (err != nil) != x.Extended() {
 			t.Errorf("%+v in the field of earlier builds: %v", m, err)
 		}
 	}

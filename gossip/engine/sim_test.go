@@ -371,7 +371,7 @@ func (s *sim) differences(a, b *simNode) (out []Slot) {
 
 func (en *entry) encoded() []byte {
 	if en.record != nil {
-		return en.record.raw
+		return en.record.Encoded()
 	}
-	return en.manifest.raw
+	return en.manifest.Encoded()
 }

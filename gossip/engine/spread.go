@@ -124,7 +124,7 @@ func (e *Engine) spread() {
 		}
 		en := e.entries[n.slot]
 		if p := e.parked[n.slot]; n.parked && p != nil {
-			en = &entry{head: p.record.head(), record: p.record}
+			en = &entry{head: p.record.Head(), record: p.record}
 		}
 		if en == nil {
 			continue
@@ -158,9 +158,9 @@ func (e *Engine) addSmall(m *message, en *entry) bool {
 	size := 0
 	var bodies [][]byte
 	if en.record != nil {
-		size = len(en.record.raw)
+		size = len(en.record.Encoded())
 	} else {
-		size = len(en.manifest.raw)
+		size = len(en.manifest.Encoded())
 		for _, x := range en.manifest.Entries {
 			b := e.bodies[x.Hash].data
 			bodies = append(bodies, b)
@@ -190,14 +190,14 @@ func (e *Engine) sendSplit(to string, all message) {
 		m, size = message{}, 0
 	}
 	for _, r := range all.Records {
-		if size+len(r.raw) > e.packetCapacity() {
+		if size+len(r.Encoded()) > e.packetCapacity() {
 			flush()
 		}
 		m.Records = append(m.Records, r)
-		size += len(r.raw) + 4
+		size += len(r.Encoded()) + 4
 	}
 	for _, x := range all.Manifests {
-		n := len(x.raw)
+		n := len(x.Encoded())
 		for _, en := range x.Entries {
 			n += len(e.bodies[en.Hash].data) + 4
 		}

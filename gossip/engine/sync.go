@@ -144,9 +144,9 @@ func (e *Engine) exchange(m *message, l Leaves, out *message, given int, have []
 		}
 		size := 0
 		if en.record != nil {
-			size = len(en.record.raw)
+			size = len(en.record.Encoded())
 		} else {
-			size = len(en.manifest.raw)
+			size = len(en.manifest.Encoded())
 		}
 		switch {
 		case given+size <= syncGive && en.record != nil:

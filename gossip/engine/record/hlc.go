@@ -1,4 +1,4 @@
-package engine
+package record
 
 import "time"
 
@@ -6,12 +6,12 @@ import "time"
 // lower 16 bits.
 type HLC uint64
 
-// wall returns the HLC of a time, with counter 0.
-func wall(t time.Time) HLC { return HLC(max(t.UnixMilli(), 0)) << 16 }
+// Wall returns the HLC of a time, with counter 0.
+func Wall(t time.Time) HLC { return HLC(max(t.UnixMilli(), 0)) << 16 }
 
 // Time returns the wall-clock time.
 func (h HLC) Time() time.Time { return time.UnixMilli(int64(h >> 16)) }
 
-// next returns the HLC of a change at time now whose parent version has the HLC parent. It is
+// Next returns the HLC of a change at time now whose parent version has the HLC parent. It is
 // always greater than parent, so an edit wins over the version that its author saw.
-func next(now time.Time, parent HLC) HLC { return max(wall(now), parent+1) }
+func Next(now time.Time, parent HLC) HLC { return max(Wall(now), parent+1) }

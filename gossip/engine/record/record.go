@@ -1,4 +1,4 @@
-package engine
+package record
 
 import (
 	"encoding/binary"
@@ -20,7 +20,7 @@ const (
 	MaxLineage   = 8
 	maxMediaType = 127
 	maxAuthor    = 253
-	maxCluster   = 64
+	MaxCluster   = 64
 	maxSignature = 4 << 10
 )
 
@@ -99,10 +99,11 @@ func (r *Record) ID() string { return fmt.Sprintf("%016x-%x", uint64(r.HLC), r.d
 // Encoded returns the wire format of the record. Callers must not modify it.
 func (r *Record) Encoded() []byte { return r.raw }
 
-func (r *Record) head() Head { return Head{Slot: r.Key.Slot(), Version: r.Version()} }
+// Head returns the key and version.
+func (r *Record) Head() Head { return Head{Slot: r.Key.Slot(), Version: r.Version()} }
 
-// seal encodes a record and returns it with raw and digest set. With a signer it signs the record.
-func (r Record) seal(s sign.Signer) (*Record, error) {
+// Seal encodes a record and returns it with raw and digest set. With a signer it signs the record.
+func (r Record) Seal(s sign.Signer) (*Record, error) {
 	if err := r.Key.Validate(); err != nil {
 		return nil, err
 	}
@@ -151,6 +152,15 @@ func appendCluster(b []byte, num protowire.Number, tag, cluster string) []byte {
 	return wire.AppendText(wire.AppendText(b, num, tag), num+1, cluster)
 }
 
+// Put is a change.
+type Put struct {
+	Key       Key
+	Delete    bool
+	MediaType string
+	Body      []byte
+	Author    string // for display; may be empty
+}
+
 // Origin identifies the node that makes a change, and the key that signs it.
 type Origin struct {
 	Node    NodeID
@@ -162,21 +172,21 @@ type Origin struct {
 // Successor returns the version that a change creates at time now, after the version parent. parent
 // is nil for an unknown key.
 func Successor(now time.Time, parent *Record, p Put, of Origin) (*Record, error) {
-	r := Record{Key: p.Key, HLC: next(now, 0), Writer: Writer(of.Node[:8]), Deleted: p.Delete, MediaType: p.MediaType,
+	r := Record{Key: p.Key, HLC: Next(now, 0), Writer: Writer(of.Node[:8]), Deleted: p.Delete, MediaType: p.MediaType,
 		Body: p.Body, Author: p.Author, Origin: of.Name, Cluster: of.Cluster}
 	if parent != nil {
-		r.HLC = next(now, parent.HLC)
+		r.HLC = Next(now, parent.HLC)
 	}
-	return r.after(parent, of.Signer)
+	return r.After(parent, of.Signer)
 }
 
-// after seals a record as the successor of a version, which may be nil.
-func (r Record) after(parent *Record, s sign.Signer) (*Record, error) {
+// After seals a record as the successor of a version, which may be nil.
+func (r Record) After(parent *Record, s sign.Signer) (*Record, error) {
 	if parent != nil {
 		r.Lineage = append([]Ancestor{parent.ancestor()}, parent.Lineage...)
 		r.Lineage = r.Lineage[:min(len(r.Lineage), MaxLineage)]
 	}
-	return r.seal(s)
+	return r.Seal(s)
 }
 
 // split decodes an envelope.
@@ -233,11 +243,11 @@ func DecodeRecord(b []byte) (*Record, error) {
 		case recordAuthor:
 			return f.Text(&r.Author, maxAuthor)
 		case recordOrigin:
-			return f.Text(&r.Origin, maxNodeName)
+			return f.Text(&r.Origin, MaxNodeName)
 		case recordDomain:
 			return f.Tag(recordTag)
 		case recordCluster:
-			return f.Text(&r.Cluster, maxCluster)
+			return f.Text(&r.Cluster, MaxCluster)
 		case recordSigningKey:
 			return f.Hash((*[16]byte)(&r.SigningKey))
 		}
@@ -255,9 +265,9 @@ func DecodeRecord(b []byte) (*Record, error) {
 	return r, r.Key.Validate()
 }
 
-// verify returns an error if a stored value does not have the digest of the record. Without a value
-// it checks the encoding of the record.
-func (r *Record) verify(raw []byte) error {
+// Matches returns an error if a stored value does not have the digest of the record. Without a
+// value it checks the encoding of the record.
+func (r *Record) Matches(raw []byte) error {
 	if raw == nil {
 		raw = r.raw
 	}
@@ -283,8 +293,8 @@ func readWriter(f wire.Field, to *Writer) error {
 
 func (r *Record) ancestor() Ancestor { return Ancestor{r.HLC, r.digest.Short()} }
 
-// knows reports whether r was derived from o.
-func (r *Record) knows(o *Record) bool { return slices.Contains(r.Lineage, o.ancestor()) }
+// Knows reports whether r was derived from o.
+func (r *Record) Knows(o *Record) bool { return slices.Contains(r.Lineage, o.ancestor()) }
 
 // reach returns the HLC of the oldest version in a full lineage, or 0 if the lineage is complete.
 func (r *Record) reach() HLC {

@@ -1,4 +1,4 @@
-package engine
+package record
 
 import (
 	"bytes"
@@ -35,7 +35,7 @@ func history(t *rapid.T) []*Record {
 		if rapid.Bool().Draw(t, "signed") {
 			s := *r
 			s.Signature = []byte{byte(i)}
-			if r, err = s.seal(nil); err != nil {
+			if r, err = s.Seal(nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -119,8 +119,8 @@ func TestNextIsAfterWhatWasSeen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parent := HLC(rapid.Uint64Range(0, 1<<62).Draw(t, "parent"))
 		now := HLC(rapid.Uint64Range(0, 1<<62).Draw(t, "now")).Time()
-		if n := next(now, parent); n <= parent || n < wall(now) {
-			t.Errorf("next(%v, %d) = %d", now, parent, n)
+		if n := Next(now, parent); n <= parent || n < Wall(now) {
+			t.Errorf("Next(%v, %d) = %d", now, parent, n)
 		}
 	})
 }
@@ -128,5 +128,5 @@ func TestNextIsAfterWhatWasSeen(t *testing.T) {
 // successor returns a version with the given clock.
 func successor(key Key, parent *Record, hlc HLC, w Writer, deleted bool, mediaType string,
 	body []byte) (*Record, error) {
-	return Record{Key: key, HLC: hlc, Writer: w, Deleted: deleted, MediaType: mediaType, Body: body}.after(parent, nil)
+	return Record{Key: key, HLC: hlc, Writer: w, Deleted: deleted, MediaType: mediaType, Body: body}.After(parent, nil)
 }

@@ -1,4 +1,4 @@
-package engine
+package record
 
 import (
 	"bytes"
@@ -52,7 +52,7 @@ func Merge(a, b *Record) (winner, loser *Record, rel Relation) {
 // relate returns the relation of a losing version to the winner.
 func relate(winner, loser *Record) Relation {
 	switch {
-	case winner.knows(loser), sameContent(winner, loser):
+	case winner.Knows(loser), SameContent(winner, loser):
 		return Superseded
 	case loser.HLC < winner.reach():
 		return Undecided
@@ -60,7 +60,7 @@ func relate(winner, loser *Record) Relation {
 	return Concurrent
 }
 
-// sameContent reports whether two versions have the same content.
-func sameContent(a, b *Record) bool {
+// SameContent reports whether two versions have the same content.
+func SameContent(a, b *Record) bool {
 	return a.Deleted == b.Deleted && a.MediaType == b.MediaType && bytes.Equal(a.Body, b.Body)
 }

@@ -1,7 +1,8 @@
-package engine
+package record
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,8 +20,8 @@ const (
 	MaxManifestEntries = 1000
 	MaxBody            = 16 << 10 // bytes of a body
 	MaxDetail          = 253      // bytes of the detail of a directory
-	maxNodeName        = 253
-	maxShards          = 1024
+	MaxNodeName        = 253
+	MaxShards          = 1024
 )
 
 // BodyHash identifies the body of an entry by its SHA-256 sum.
@@ -88,14 +89,15 @@ const (
 	entryHash
 )
 
-const sequenceBits = 24
+// SequenceBits is the number of bits of the sequence number in an order.
+const SequenceBits = 24
 
-// makeOrder combines an epoch and a sequence number.
-func makeOrder(epoch, seq uint64) uint64 { return epoch<<sequenceBits | seq }
+// MakeOrder combines an epoch and a sequence number.
+func MakeOrder(epoch, seq uint64) uint64 { return epoch<<SequenceBits | seq }
 
 // Epoch returns the epoch of the set that the manifest belongs to. It grows with each start of the
 // node, and when the number of shards changes.
-func (m *Manifest) Epoch() uint64 { return m.Order >> sequenceBits }
+func (m *Manifest) Epoch() uint64 { return m.Order >> SequenceBits }
 
 // Version returns the version that orders the manifests of a node.
 func (m *Manifest) Version() Version { return Version{Order: m.Order, Digest: m.digest} }
@@ -103,35 +105,39 @@ func (m *Manifest) Version() Version { return Version{Order: m.Order, Digest: m.
 // Encoded returns the wire format of the manifest. Callers must not modify it.
 func (m *Manifest) Encoded() []byte { return m.raw }
 
-func (m *Manifest) head() Head { return Head{Slot: m.slot(), Version: m.Version()} }
+// Head returns the slot and version.
+func (m *Manifest) Head() Head { return Head{Slot: m.Slot(), Version: m.Version()} }
 
-func (m *Manifest) owner() owner { return owner{m.Node, m.Directory} }
+// Owner returns the node or directory.
+func (m *Manifest) Owner() Owner { return Owner{m.Node, m.Directory} }
 
-func (m *Manifest) slot() Slot { return m.owner().slot(m.Index) }
+// Slot returns the slot of the shard.
+func (m *Manifest) Slot() Slot { return m.Owner().Slot(m.Index) }
 
-// extended reports whether builds without shards and directories must not receive the manifest.
-func (m *Manifest) extended() bool { return m.Index > 0 || m.Directory }
+// Extended reports whether builds without shards and directories must not receive the manifest.
+func (m *Manifest) Extended() bool { return m.Index > 0 || m.Directory }
 
-// owner identifies a node or a directory.
-type owner struct {
-	id        NodeID
-	directory bool
+// Owner identifies a node or a directory.
+type Owner struct {
+	ID        ident.NodeID
+	Directory bool
 }
 
-// slot returns the slot of a shard.
-func (o owner) slot(index int) Slot {
+// Slot returns the slot of a shard.
+func (o Owner) Slot(index int) Slot {
+	number := binary.BigEndian.AppendUint64(nil, uint64(index))
 	switch {
-	case o.directory:
-		return ident.Sum("nearside directory", o.id[:], putNumber(uint64(index)))
+	case o.Directory:
+		return ident.Sum("nearside directory", o.ID[:], number)
 	case index > 0:
-		return ident.Sum("nearside manifest shard", o.id[:], putNumber(uint64(index)))
+		return ident.Sum("nearside manifest shard", o.ID[:], number)
 	}
-	return o.id.Slot()
+	return o.ID.Slot()
 }
 
-// seal sorts the entries, encodes the manifest, and returns it with raw and digest set. With a
+// Seal sorts the entries, encodes the manifest, and returns it with raw and digest set. With a
 // signer it signs the manifest.
-func (m Manifest) seal(s sign.Signer) (*Manifest, error) {
+func (m Manifest) Seal(s sign.Signer) (*Manifest, error) {
 	entries := slices.Clone(m.Entries)
 	slices.SortFunc(entries, func(a, b Entry) int { return a.Key.Compare(b.Key) })
 	c := wire.AppendBytes(nil, manifestNode, m.Node[:])
@@ -185,7 +191,7 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 		case manifestNode:
 			return f.Hash((*[16]byte)(&m.Node))
 		case manifestName:
-			return f.Text(&m.Name, maxNodeName)
+			return f.Text(&m.Name, MaxNodeName)
 		case manifestOrder:
 			m.Order, err = f.Number()
 		case manifestLeaving:
@@ -209,9 +215,9 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 			seen[e.Key] = true
 			m.Entries = append(m.Entries, e)
 		case manifestIndex:
-			return f.Within(&m.Index, 1, maxShards-1)
+			return f.Within(&m.Index, 1, MaxShards-1)
 		case manifestShards:
-			return f.Within(&m.Shards, 2, maxShards)
+			return f.Within(&m.Shards, 2, MaxShards)
 		case manifestDirectory:
 			n, err = f.Number()
 			m.Directory = n != 0
@@ -220,7 +226,7 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 		case manifestDomain:
 			return f.Tag(manifestTag)
 		case manifestCluster:
-			return f.Text(&m.Cluster, maxCluster)
+			return f.Text(&m.Cluster, MaxCluster)
 		case manifestSigned:
 			n, err = f.Number()
 			m.Signed = n != 0
