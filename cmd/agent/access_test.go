@@ -59,11 +59,15 @@ func TestAccess(t *testing.T) {
 		{"access whoami", command.ExitOK, `^WHO +ROLES +VERBS +BY\nuid=\d+ .*operator +get,list,inspect,create,update,delete +root and the agent's user may do everything\n$`, "^$"},
 		{"access can delete mesh default", command.ExitOK, `^yes\n$`, "^$"},
 		{"access can delete mesh/default -o json", command.ExitOK, `"action": "delete Mesh default/default"`, "^$"},
+		{"access can update Agent", command.ExitOK, `^yes\n$`, "^$"},
+		{"access can create mpp --feature patch-unsafe,log-path", command.ExitOK, `^yes\n$`, "^$"},
+		{"access can create mpp --feature patch", command.ExitUsage, `^$`, `--feature: "patch" is not a feature; use one of`},
 		{"access can write mesh", command.ExitUsage, `^$`, `there is no verb "write"; use one of get, list`},
 		{"access can get nothing", command.ExitFailed, `^$`, `query parameter kind: "nothing" is invalid`},
 		{"access list", command.ExitOK,
-			`ROLE +SUBJECTS +VERBS +KINDS +MESHES +NAMES\nreaders +uid 54000-54999 +get,list,inspect +\* +\* +\*\n` +
-				`team +user no-such-user; group 60000, uid 60000 +create,update +MeshTimeout +default +web-\*\n\nPEER .*\nuid 1000, certificate \*\.mesh +default\.web-\* +false`,
+			`ROLE +SUBJECTS +VERBS +KINDS +MESHES +NAMES +FEATURES\n` +
+				`readers +uid 54000-54999 +get,list,inspect +\*,Agent +\* +\* +-\n` +
+				`team +user no-such-user; group 60000, uid 60000 +create,update +MeshTimeout +default +web-\* +-\n\nPEER .*\nuid 1000, certificate \*\.mesh +default\.web-\* +false`,
 			`warning: api.roles\[1\].subjects\[0\]: the user "no-such-user" does not exist`},
 		{"access list -o yaml", command.ExitOK, `(?s)configured: true\nroles:\n  - name: readers.*proxies:\n  - uid: "1000"`,
 			"^$"},
@@ -92,6 +96,10 @@ func TestAccessOfAnotherUser(t *testing.T) {
 	}{
 		{"access whoami", "", command.ExitOK, `uid=54321 +readers +get,list,inspect +roles of api.roles`},
 		{"access can get mesh default", "", command.ExitOK, `^yes\n$`},
+		{"access can inspect Agent", "", command.ExitOK, `^yes\n$`},
+		{"access can update Agent", "", command.ExitNo, `may not update Agent; no role of api.roles allows it`},
+		{"access can update mt web-1 --feature log-path", "", command.ExitNo,
+			`may not update MeshTimeout default/web-1 with log-path; no role`},
 		{"access can update mt slow", "", command.ExitNo,
 			`^no: uid=54321 may not update MeshTimeout default/slow; no role of api.roles allows it\n$`},
 		{"access can update mt web-1", "", command.ExitNo,

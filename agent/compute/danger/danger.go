@@ -18,6 +18,8 @@ var kindsOf = map[string]func(*strict.Node) []access.Danger{
 	"MeshAccessLog":          func(root *strict.Node) []access.Danger { return logPaths(root.Get("spec"), "spec") },
 	"MeshAccessLogBackend":   func(root *strict.Node) []access.Danger { return backendPath(root.Get("spec"), "spec") },
 	"GlobalAccessLogBackend": func(root *strict.Node) []access.Danger { return backendPath(root.Get("spec"), "spec") },
+	"MeshProxyPatch":         patches,
+	"ProxyTemplate":          templates,
 	"Mesh":                   func(root *strict.Node) []access.Danger { return logPaths(root.Get("logging"), "logging") },
 }
 

@@ -76,9 +76,12 @@ func FeaturesOf(list []Danger) (out Features) {
 	return out
 }
 
-// granted returns the features that a permission grants: the listed ones, or, with * as kinds and
-// without a list, all.
-func (a *Allow) granted() Features {
+// Granted returns the features that a permission grants: the listed ones, or, with * as kinds and
+// without a list, all. A permission only for reading grants none.
+func (a *Allow) Granted() Features {
+	if !anyGlob(a.Verbs, VerbCreate) && !anyGlob(a.Verbs, VerbUpdate) {
+		return 0
+	}
 	if len(a.Features) == 0 && slices.Contains(a.Kinds, "*") {
 		return AllFeatures
 	}

@@ -114,7 +114,7 @@ func (a *Allow) covers(act Action, some bool) bool {
 		return len(patterns) == 0 || some && s == "" || anyGlob(patterns, s)
 	}
 	return anyGlob(a.Verbs, act.Verb) && a.has(act.Kind) && in(a.Meshes, act.Mesh) && in(a.Names, act.Name) &&
-		act.Features&^a.granted() == 0
+		act.Features&^a.Granted() == 0
 }
 
 // ForbiddenError is the error for a peer that lacks a permission.

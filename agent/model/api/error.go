@@ -25,12 +25,14 @@ type InvalidParameter struct {
 
 // Denied is a permission that the sender lacks, in an [Error] of the type [ProblemDenied].
 type Denied struct {
-	Who   string   `json:"who"`
-	Verb  string   `json:"verb"`
-	Kind  string   `json:"kind,omitempty"` // absent for requests without a kind
-	Mesh  string   `json:"mesh,omitempty"`
-	Name  string   `json:"name,omitempty"`
-	Roles []string `json:"roles"` // that would allow it
+	Who  string `json:"who"`
+	Verb string `json:"verb"`
+	Kind string `json:"kind,omitempty"` // absent for requests without a kind
+	Mesh string `json:"mesh,omitempty"`
+	Name string `json:"name,omitempty"`
+	// Features are the dangerous features that the resource needs.
+	Features []string `json:"features,omitempty"`
+	Roles    []string `json:"roles"` // that would allow it
 }
 
 // Error returns the title, the detail, and the invalid fields that the detail does not mention.

@@ -53,7 +53,7 @@ func (t EnvoyText) Shown() string {
 	if n == nil {
 		return Redacted
 	}
-	if hidden := hide(n, false); hidden != n || holdsKey(text) { // a key may be in a comment
+	if hidden := hide(n, false); hidden != n || HoldsKey(text) { // a key may be in a comment
 		return indented(hidden)
 	}
 	return text
@@ -166,7 +166,7 @@ func foldName(name string) string { return strings.ToLower(strings.ReplaceAll(na
 
 // suspect reports cheaply, without parsing, whether a text may contain a secret.
 func suspect(text string) bool {
-	if holdsKey(text) {
+	if HoldsKey(text) {
 		return true
 	}
 	folded := foldName(text)
@@ -215,7 +215,7 @@ func indented(n *strict.Node) string {
 // the offsets 0, 1, and 2.
 var keyWords = [...]string{"PRIVATE KEY-----", "UFJJVkFURSBLRVkt", "BSSVZBVEUgS0VZ", "QUklWQVRFIEtFW"}
 
-// holdsKey reports whether a text contains a private key in PEM, also in base64, in any field.
-func holdsKey(text string) bool {
+// HoldsKey reports whether a text contains a private key in PEM, also in base64, in any field.
+func HoldsKey(text string) bool {
 	return slices.ContainsFunc(keyWords[:], func(w string) bool { return strings.Contains(text, w) })
 }

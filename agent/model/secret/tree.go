@@ -30,7 +30,7 @@ func WithoutKeys(doc []byte) ([]byte, error) {
 
 // hideKeys redacts the strings of a tree that contain private keys.
 func hideKeys(n *strict.Node) *strict.Node {
-	if n.Kind == strict.String && holdsKey(n.Text) {
+	if n.Kind == strict.String && HoldsKey(n.Text) {
 		return &strict.Node{Kind: strict.String, Line: n.Line, Size: 1, Text: Redacted}
 	}
 	return n.Mapped(func(_ string, _ int, v *strict.Node) *strict.Node { return hideKeys(v) })

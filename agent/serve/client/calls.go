@@ -24,10 +24,10 @@ func (c *Client) Whoami(ctx context.Context) (*api.Whoami, error) {
 }
 
 // Can reports whether the caller has a permission. An empty kind means requests without a kind, and
-// an empty mesh or name means all of them.
-func (c *Client) Can(ctx context.Context, verb, kind, mesh, name string) (*api.Can, error) {
+// an empty mesh or name means all of them. features are those that a written resource needs.
+func (c *Client) Can(ctx context.Context, verb, kind, mesh, name string, features ...string) (*api.Can, error) {
 	return call[api.Can](ctx, c, http.MethodGet, "/v1/access/can",
-		query("verb", verb, "kind", kind, "mesh", mesh, "name", name), nil)
+		query("verb", verb, "kind", kind, "mesh", mesh, "name", name, "feature", strings.Join(features, ",")), nil)
 }
 
 // Access lists roles and proxy rules.

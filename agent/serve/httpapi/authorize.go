@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/compute/danger"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -32,10 +33,11 @@ var (
 	writer = need{verbs: []string{access.VerbCreate, access.VerbUpdate}, some: true}
 )
 
-// inspects returns the need of a route that shows an object of a kind. The path has mesh and name.
+// inspects returns the need of a route that shows an object of a kind. The path has mesh and name,
+// except for [access.KindAgent].
 func inspects(kind string) need { return need{verbs: []string{access.VerbInspect}, kind: kind} }
 
-// updates returns the need of a route that changes the operation of a proxy.
+// updates returns the need of a route that changes the operation of a proxy or of the agent.
 func updates(kind string) need { return need{verbs: []string{access.VerbUpdate}, kind: kind} }
 
 // ofPath returns the need of a route for the resource or collection in its path.
@@ -129,25 +131,42 @@ func only[T any](list []T, key func(T) resource.Key, visible func(resource.Key) 
 
 func resourceKey(r *resource.Resource) resource.Key { return r.Key }
 
-// mayWrite refuses to store resources unless the sender may store each of them. The answer names
-// all denied ones.
-func (s *Server) mayWrite(r *http.Request, snap *store.Snapshot, keys ...resource.Key) *api.Error {
-	p := peerOf(r)
+// mayWrite refuses to store a resource of any content unless the sender may store one.
+func (s *Server) mayWrite(r *http.Request, snap *store.Snapshot, k resource.Key) *api.Error {
+	return s.can(r, verbOf(snap, k), k)
+}
+
+// mayPut refuses to store resources unless the sender may store each of them with the features that
+// it needs. The answer names all denied ones.
+func (s *Server) mayPut(r *http.Request, snap *store.Snapshot, rs []*resource.Resource) *api.Error {
+	p, roles := peerOf(r), s.opts.Access.Roles
 	var refused []error
-	for _, k := range keys {
-		verb := access.VerbCreate
-		if _, ok := snap.Get(k); ok {
-			verb = access.VerbUpdate
+	for _, res := range rs {
+		a := access.ActionOn(verbOf(snap, res.Key), res.Key)
+		dangers := danger.Of(res)
+		a.Features = access.FeaturesOf(dangers)
+		if roles.May(&p, a) {
+			continue
 		}
-		a := access.ActionOn(verb, k)
-		if !s.opts.Access.Roles.May(&p, a) {
-			refused = append(refused, s.opts.Access.Roles.Can(&p, a))
+		err := roles.Can(&p, a)
+		var f *access.ForbiddenError
+		if errors.As(err, &f) && len(dangers) > 0 && s.may(r, access.VerbGet, res.Key) {
+			f.Danger = dangers[0].String()
 		}
+		refused = append(refused, err)
 	}
 	if len(refused) == 0 {
 		return nil
 	}
 	return denied(refused...)
+}
+
+// verbOf returns the verb that stores a resource.
+func verbOf(snap *store.Snapshot, k resource.Key) string {
+	if _, ok := snap.Get(k); ok {
+		return access.VerbUpdate
+	}
+	return access.VerbCreate
 }
 
 // maxRefused bounds the body of a sender that may write nothing, in bytes.
@@ -227,7 +246,7 @@ func denied(errs ...error) *api.Error {
 			a.Mesh = "" // a Mesh is in no mesh; see [access.ActionOn]
 		}
 		e.Denied = append(e.Denied,
-			api.Denied{Who: f.Who, Verb: a.Verb, Kind: a.Kind, Mesh: a.Mesh, Name: a.Name,
+			api.Denied{Who: f.Who, Verb: a.Verb, Kind: a.Kind, Mesh: a.Mesh, Name: a.Name, Features: a.Features.Names(),
 				Roles: append([]string{}, f.Roles...)})
 		if len(errs) > 1 {
 			e.InvalidParameters = append(e.InvalidParameters, api.InvalidParameter{Reason: err.Error(),

@@ -1,6 +1,11 @@
 package httpapi
 
-import "slices"
+import (
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/access"
+)
 
 // Marshal encodes a document as answers have it.
 var Marshal = marshal
@@ -10,12 +15,37 @@ type Route struct {
 	Method, Pattern string
 	Open, Connected bool
 	Verbs           []string
+	// Need is the permission in words: the verbs, the kind, and whether some meshes or names suffice.
+	Need string
+}
+
+// words describes a need.
+func (n need) words(pattern string) string {
+	kind := n.kind
+	switch {
+	case n.open:
+		return "open"
+	case n.connected:
+		return "any identified sender"
+	case len(n.verbs) == len(access.Verbs) && n.some:
+		return "any permission"
+	case kind == "" && strings.Contains(pattern, "{plural}"):
+		kind = "{plural}"
+	case kind == "":
+		kind = "(no kind)"
+	}
+	out := strings.Join(n.verbs, "|") + " " + kind
+	if n.some {
+		out += ", for some"
+	}
+	return out
 }
 
 // Routes returns every route that a server has.
 func (s *Server) Routes() (out []Route) {
 	for _, x := range s.table() {
-		out = append(out, Route{x.method, x.pattern, x.need.open, x.need.connected, slices.Clone(x.need.verbs)})
+		out = append(out, Route{x.method, x.pattern, x.need.open, x.need.connected, slices.Clone(x.need.verbs),
+			x.need.words(x.pattern)})
 	}
 	return out
 }

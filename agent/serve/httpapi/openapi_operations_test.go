@@ -33,9 +33,10 @@ var operations = map[string]operation{
 	"GET /v1/access/whoami": {id: "whoami", does: "Who the agent takes the sender for, with roles and verbs.",
 		answer: api.Whoami{}},
 	"GET /v1/access/can": {id: "can", does: "Whether the sender may do something, and why not.",
-		query: "verb kind mesh name", answer: api.Can{}, try: "/v1/access/can?verb=get&kind=dataplane&mesh=default"},
-	"POST /v1/access/can": {id: "canPost", does: "The same as GET.", query: "verb kind mesh name", answer: api.Can{},
-		try: "/v1/access/can?verb=update"},
+		query: "verb kind mesh name feature", answer: api.Can{}, try: "/v1/access/can?verb=get&kind=dataplane&mesh=default"},
+	"POST /v1/access/can": {id: "canPost", does: "The same as GET.", query: "verb kind mesh name feature",
+		answer: api.Can{},
+		try:    "/v1/access/can?verb=update"},
 
 	"GET /v1/status": {id: "status", does: "Health, files, proxies and problems of the agent.",
 		answer: api.Status{}},
@@ -272,7 +273,8 @@ var operations = map[string]operation{
 // parameters are what the parameters of queries and the headers mean.
 var parameters = map[string]string{
 	"verbose": "Also the checks that are well.", "verb": "get, list, inspect, create, update or delete.",
-	"kind": "A kind, by any of its names.", "mesh": "The name of a mesh.", "name": "The name of a resource, " +
+	"feature": "Features that the written resource needs: patch-unsafe, log-path, or both with a comma.",
+	"kind":    "A kind, by any of its names.", "mesh": "The name of a mesh.", "name": "The name of a resource, " +
 		"or a part of it in overviews.", "dataplane": "The name of a dataplane.", "size": "Items on a page.",
 	"offset": "Items before the page.", "profile": "heap, allocs, goroutine, threadcreate, block, mutex or cpu.",
 	"seconds": "How long a CPU profile takes, at most 30.", "prefix": "What the names begin with.",

@@ -203,7 +203,9 @@ func TestRoles(t *testing.T) {
 		{"maker", "DELETE", in + "m", "", 403, nil},
 		{"team", "DELETE", in + "web-2", "", 200, nil},
 		{"obs", "PUT", in + "web-1", mt("default", "web-1", "2s"), 403, nil},
-		{"obs", "PUT", "/meshes/default/meshaccesslogbackends/b", backed, 201, nil},
+		{"obs", "PUT", "/meshes/default/meshaccesslogbackends/b",
+			backed, 403, []string{"may not create MeshAccessLogBackend default/b with log-path"}},
+		{"obs", "PUT", "/meshes/default/meshaccesslogbackends/b", collector, 201, nil},
 		{"obs", "POST", "/v1/apply", mt("default", "x", "1s") + "\n---\n" + backed, 403,
 			[]string{"may not create MeshTimeout default/x"}},
 		{"team", "POST", "/v1/apply", mt("default", "web-3", "1s") + "\n---\n" + mt("default", "pay-3", "1s") + "\n---\n" +

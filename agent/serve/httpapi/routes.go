@@ -27,7 +27,7 @@ type route struct {
 // table returns all routes of the API.
 func (s *Server) table() []route {
 	const get, put, post, del = http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete
-	inspect, operate := ofPath(access.VerbInspect), ofPath(access.VerbUpdate)
+	inspect, about, operate := ofPath(access.VerbInspect), inspects(access.KindAgent), updates(access.KindAgent)
 	dataplane, egress, ingress := inspects(kindDataplane), inspects(node.ProxyEgress.Kind()),
 		inspects(node.ProxyIngress.Kind())
 	config := func(h handler) handler { return s.shared(&s.configs, s.limits.Configs, h) }
@@ -53,14 +53,14 @@ func (s *Server) table() []route {
 		{get, "/v1/accesslogs", inspect.orSome(), s.accessLogs},
 		{post, "/v1/accesslogs/flush", inspect.orSome(), s.shared(&s.waits, s.limits.Waits, s.flushLogs)},
 		{get, "/v1/dns", inspect.orSome(), s.dns},
-		{get, "/v1/debug/pprof", inspect, s.shared(&s.waits, s.limits.Waits, s.profile)},
-		{get, "/v1/debug/loglevel", inspect, s.logLevel},
+		{get, "/v1/debug/pprof", operate, s.shared(&s.waits, s.limits.Waits, s.profile)},
+		{get, "/v1/debug/loglevel", about, s.logLevel},
 		{put, "/v1/debug/loglevel", operate, s.setLogLevel},
 		{get, "/v1/members", inspect, s.members},
 		{post, "/v1/members/join", operate, s.join},
 		{post, "/v1/members/leave", operate, s.leave},
 		{post, "/v1/members/forget", operate, s.forget},
-		{get, "/v1/keyring", inspect, s.keyring},
+		{get, "/v1/keyring", about, s.keyring},
 		{get, "/v1/conflicts", inspect, s.conflicts},
 		{post, "/v1/conflicts/restore", reader, s.restoreConflict},
 		{get, "/v1/kinds", reader, s.kinds},

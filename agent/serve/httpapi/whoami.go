@@ -3,6 +3,7 @@ package httpapi
 import (
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -47,7 +48,22 @@ func (s *Server) whetherCan(w http.ResponseWriter, r *http.Request) *api.Error {
 	if !known {
 		return invalidQuery("verb", a.Verb, "use one of get, list, inspect, create, update, delete")
 	}
-	if kind := q.Get("kind"); kind != "" {
+	if names := q.Get("feature"); names != "" {
+		f, err := access.ParseFeatures(strings.Split(names, ",")...)
+		if err != nil {
+			return invalidQuery("feature", names, err.Error())
+		}
+		if !a.Writes() || a.Verb == access.VerbDelete {
+			return invalidQuery("feature", names, "only create and update need features; omit it")
+		}
+		a.Features = f
+	}
+	if kind := q.Get("kind"); strings.EqualFold(kind, access.KindAgent) {
+		if a.Verb != access.VerbInspect && a.Verb != access.VerbUpdate {
+			return invalidQuery("verb", a.Verb, "use inspect or update for Agent")
+		}
+		a = access.Action{Verb: a.Verb, Kind: access.KindAgent}
+	} else if kind != "" {
 		d, ok := s.opts.Registry.Lookup(kind)
 		if !ok {
 			return invalidQuery("kind", kind, "give the name of a kind, or omit it")
@@ -56,7 +72,9 @@ func (s *Server) whetherCan(w http.ResponseWriter, r *http.Request) *api.Error {
 		if d.Scope == resource.ScopeGlobal {
 			k.Mesh = ""
 		}
+		features := a.Features
 		a = access.ActionOn(a.Verb, k)
+		a.Features = features
 	}
 	p, roles := peerOf(r), s.opts.Access.Roles
 	out := api.Can{Who: p.Account(), Action: a.String(), Roles: []string{}}

@@ -85,7 +85,7 @@ func (s *Server) write(r *http.Request, q write.Request) (*api.Written, *api.Err
 	q.Author, q.Waiting = p.Account(), longOf(r.Context())
 	q.If = func(rec store.Record, have bool) *api.Error { return preconditions(r, rec, have) }
 	q.MayPut = func(snap *store.Snapshot, rs []*resource.Resource) *api.Error {
-		return s.mayWrite(r, snap, keysOf(rs)...)
+		return s.mayPut(r, snap, rs)
 	}
 	q.MayGet = func(k resource.Key) bool { return s.may(r, access.VerbGet, k) }
 	if e := s.mayPreview(r, &change.Question{Put: q.Put, Delete: q.Delete}); e != nil {

@@ -105,6 +105,14 @@ func TestDirRole(t *testing.T) {
 	w.Want("t1@y.yaml x@x.yaml")
 	w.status("b/y.yaml", "has no fault", func(f api.FileStatus) bool { return len(f.Faults) == 0 })
 
+	// The role has no features.
+	w.write("b/y.yaml", `{type: Mesh, name: t1, logging: {backends: [{name: a, type: file, conf: {path: /tmp/a}}]}}`)
+	w.faulty("b/y.yaml", "Mesh/t1 is refused: the role team may not create Mesh t1/t1 with log-path")
+	w.faulty("b/y.yaml", `logging.backends[0].conf.path names the log file "/tmp/a"`)
+	w.Want("x@x.yaml")
+	w.write("b/y.yaml", agenttest.Meshes("t1"))
+	w.Want("t1@y.yaml x@x.yaml")
+
 	// The role has fewer rights after a restart.
 	w.stop()
 	w = watchDirs(t, dir, s, "creator")

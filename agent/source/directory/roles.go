@@ -1,10 +1,12 @@
 package directory
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
 
+	"github.com/nearside-mesh/nearside/agent/compute/danger"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -81,13 +83,20 @@ func (s *Source) admitRole(path string, rs []*resource.Resource) (admitted []*re
 		may = func(string, access.Action) error { return errors.New("roles are not known") }
 	}
 	for _, r := range rs {
-		err := may(role, access.ActionOn(access.VerbCreate, r.Key))
-		if err == nil {
-			err = may(role, access.ActionOn(access.VerbUpdate, r.Key))
+		dangers := danger.Of(r)
+		act := func(verb string) error {
+			a := access.ActionOn(verb, r.Key)
+			a.Features = access.FeaturesOf(dangers)
+			return may(role, a)
 		}
+		err := cmp.Or(act(access.VerbCreate), act(access.VerbUpdate))
 		if err == nil {
 			admitted = append(admitted, r)
 			continue
+		}
+		var f *access.ForbiddenError
+		if errors.As(err, &f) && len(dangers) > 0 {
+			f.Danger = dangers[0].String()
 		}
 		refused = append(refused, resource.Fault{File: path, Resource: r.Key.String(), Reason: fmt.Sprintf(
 			"%s is refused: %v. Move it to a directory with such a role, or change the role of %s (resources.dir, api.roles)",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -44,12 +45,18 @@ func canCommand(env *command.Env) *cobra.Command {
 		Use:   "can VERB TYPE [NAME]",
 		Short: "Check whether you may do something",
 		Long: `Prints yes, or no with the reason. VERB is get, list, inspect, create, update, or delete. The verb
-inspect covers what the agent computes from resources: proxy configs, explanations, and diffs.
-Without NAME, the answer covers all names.
+inspect covers what the agent computes from resources: proxy configs, explanations, and diffs. The
+TYPE Agent stands for the agent itself: its pool, its log level, and its profiles. Without NAME, the
+answer covers all names.
+
+With --feature, the answer is about resources that use a dangerous feature: patch-unsafe for patches
+with files, sockets, code, or keys, and log-path for access logs with the path of a file.
 
 The exit code is 0 for yes and 2 for no.`,
 		Example: `  nearside access can update meshtimeout slow
   nearside access can inspect dataplane -m shop
+  nearside access can update Agent
+  nearside access can create meshproxypatch --feature patch-unsafe
   nearside access can delete mesh default && nearside delete mesh default`,
 		Args: command.Args(2, 3, "VERB TYPE [NAME]"),
 		ValidArgsFunction: func(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
@@ -60,6 +67,8 @@ The exit code is 0 for yes and 2 for no.`,
 		},
 	}
 	command.MeshFlag(env, cmd)
+	features := cmd.Flags().StringSlice("feature", nil, "dangerous feature that the resource uses: "+
+		strings.Join(access.FeatureNames[:], " or "))
 	return command.Asking(env, cmd, command.AsText, text.Can,
 		func(ctx context.Context, args []string) (*api.Can, error) {
 			if !slices.Contains(accessVerbs[:], args[0]) {
@@ -72,7 +81,10 @@ The exit code is 0 for yes and 2 for no.`,
 				}
 				name = args[2]
 			}
-			return env.Client().Can(ctx, args[0], kind, env.Mesh, name)
+			if _, err := access.ParseFeatures(*features...); err != nil {
+				return nil, command.Usagef("--feature: %v", err)
+			}
+			return env.Client().Can(ctx, args[0], kind, env.Mesh, name, *features...)
 		}, func(c *api.Can) bool { return !c.Allowed })
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/base/plural"
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
@@ -188,11 +189,18 @@ func Can(w io.Writer, c *api.Can) {
 }
 
 func Access(w, notes io.Writer, l *api.AccessList) {
-	t := NewTable(w, "ROLE", "SUBJECTS", "VERBS", "KINDS", "MESHES", "NAMES")
+	t := NewTable(w, "ROLE", "SUBJECTS", "VERBS", "KINDS", "MESHES", "NAMES", "FEATURES")
 	for _, r := range l.Roles {
 		who := strings.Join(Texts(r.Subjects), "; ")
 		for _, p := range r.Allow {
-			t.Row(r.Name, who, strings.Join(p.Verbs, ","), strings.Join(p.Kinds, ","), allOr(p.Meshes), allOr(p.Names))
+			kinds := p.Kinds
+			for _, verb := range [...]string{access.VerbInspect, access.VerbUpdate} {
+				if p.Covers(access.Action{Verb: verb, Kind: access.KindAgent}) && !slices.Contains(kinds, access.KindAgent) {
+					kinds = append(slices.Clone(kinds), access.KindAgent)
+				}
+			}
+			t.Row(r.Name, who, strings.Join(p.Verbs, ","), strings.Join(kinds, ","), allOr(p.Meshes), allOr(p.Names),
+				cmp.Or(strings.Join(p.Granted().Names(), ","), "-"))
 			who = ""
 		}
 	}
