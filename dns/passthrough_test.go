@@ -32,7 +32,7 @@ func TestPassthrough(t *testing.T) {
 			}
 			q.Reply(t, 0, all)
 		default:
-			q.Reply(t, mdns.RcodeNameError, nil, soa60)
+			q.Reply(t, mdns.RcodeNameError, nil, strings.ReplaceAll(soa60, "example.org", "example.com"))
 		}
 	})
 	c := newTester(t, forward.Options{}, up)

@@ -143,7 +143,8 @@ func (r *response) refusesEDNS() bool {
 // answer packs a whole response to the question for a name, in the memory of b if it fits. It also
 // returns how many seconds the answer may be cached; 0 means that it must not be.
 func (r *response) answer(b, name []byte) (answer, uint32, error) {
-	ttl, records := uint32(MaxTTL), 0
+	r.trim()
+	ttl := uint32(MaxTTL)
 	for _, section := range [][]mdns.RR{r.Answer, r.Ns, r.Extra} {
 		for _, rr := range section {
 			h := rr.Header()
@@ -151,7 +152,6 @@ func (r *response) answer(b, name []byte) (answer, uint32, error) {
 				h.Ttl = 0 // RFC 2181 section 8
 			}
 			ttl = min(ttl, h.Ttl)
-			records++
 		}
 	}
 	if r.negative() {
@@ -162,6 +162,7 @@ func (r *response) answer(b, name []byte) (answer, uint32, error) {
 			ttl = min(ttl, bareNegTTL)
 		}
 	}
+	records := len(r.Answer) + len(r.Ns) + len(r.Extra)
 	r.Compress = true
 	wire, err := r.PackBuffer(b[:cap(b)])
 	if err != nil {

@@ -79,9 +79,9 @@ func FuzzResponse(f *testing.F) {
 		if err != nil {
 			t.Skip(err) // repacked, the message would be too long
 		}
-		if got := unpacked(t, a.data[:a.size]); !equalRecords(want, got) {
-			t.Fatalf("the records are %v, want %v", got, want)
-		}
+		all := unpacked(t, a.data[:a.size])
+		checkTrimmed(t, name, want, all)
+		want = all
 		size := 512 + int(limit)
 		by := client{id: 7, question: b[table.HeaderLen:qend], edns: true}
 		out := a.appendReply(nil, &by, 1, size, false)
@@ -102,6 +102,57 @@ func FuzzResponse(f *testing.F) {
 			t.Fatalf("the reply has %v, want %v or less", got, want)
 		}
 	})
+}
+
+// checkTrimmed checks that an answer has records of the message only, in their order, and all those
+// of the name in the question.
+func checkTrimmed(t *testing.T, name string, whole, answer []mdns.RR) {
+	t.Helper()
+	at := 0
+	for _, rr := range whole {
+		switch {
+		case at < len(answer) && equalRecords([]mdns.RR{rr}, answer[at:at+1]):
+			at++
+		case strings.EqualFold(rr.Header().Name, name):
+			t.Fatalf("the answer %v does not have %v", answer, rr)
+		}
+	}
+	if at < len(answer) {
+		t.Fatalf("the records are %v, want only those of %v", answer, whole)
+	}
+}
+
+// TestTrim checks that records that do not belong to the question are removed.
+func TestTrim(t *testing.T) {
+	m := new(mdns.Msg)
+	m.SetQuestion("a.example.org.", mdns.TypeA)
+	m.Response = true
+	m.Answer = records(t, "bank.example. 60 IN A 192.0.2.66", "b.example.net. 60 IN A 192.0.2.2",
+		"A.example.org. 60 IN CNAME b.Example.net.", "x.a.example.org. 60 IN A 192.0.2.3")
+	m.Ns = records(t, "example.net. 60 IN NS ns.example.net.", "bank.example. 60 IN NS ns.evil.example.",
+		"le.net. 60 IN NS ns.evil.example.", "net. 60 IN NS ns.net.")
+	m.Extra = records(t, "ns.example.net. 60 IN A 192.0.2.4", "bank.example. 60 IN A 192.0.2.66",
+		"ns.net. 60 IN TXT x", "NS.net. 60 IN AAAA 2001:db8::1")
+	b := packed(t, m)
+	var r response
+	if !r.read(b) {
+		t.Fatal("cannot read the message")
+	}
+	name := make([]byte, table.MaxName)
+	n, err := mdns.PackDomainName("a.example.org.", name, 0, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _, err := r.answer(nil, name[:n])
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := records(t, "b.example.net. 60 IN A 192.0.2.2", "A.example.org. 60 IN CNAME b.Example.net.",
+		"example.net. 60 IN NS ns.example.net.", "net. 60 IN NS ns.net.", "ns.example.net. 60 IN A 192.0.2.4",
+		"NS.net. 60 IN AAAA 2001:db8::1")
+	if got := unpacked(t, a.data[:a.size]); !equalRecords(want, got) {
+		t.Errorf("the records are %v, want %v", got, want)
+	}
 }
 
 // unpacked returns the records of a message as miekg/dns reads it, without OPT and TSIG records.

@@ -247,6 +247,8 @@ func TestVerifyRefuses(t *testing.T) {
 		"another case":            {eddsaHeader(t, "eddsa", kid) + "." + parts[1] + "." + parts[2], token.Algorithm},
 		"two algorithms": {encode(`{"alg":"none","ALG":"EdDSA","kid":"`+kid+`"}`) + "." + parts[1] + "." + parts[2],
 			token.BadSignature},
+		"crit":            {eddsa(map[string]any{"crit": []string{"b64"}}, nil), token.Malformed},
+		"empty crit":      {eddsa(map[string]any{"crit": []string{}}, nil), token.Malformed},
 		"no kid":          {eddsa(map[string]any{"kid": nil}, nil), token.Malformed},
 		"kid is a number": {eddsa(map[string]any{"kid": 1}, nil), token.Malformed},
 		"kid of a file":   {eddsa(map[string]any{"kid": "../../etc/passwd"}, nil), token.UnknownKey},

@@ -145,7 +145,10 @@ func header(text string) (kid string, err error) {
 	if len(first) > maxHeader {
 		return "", malformed("its header is too long")
 	}
-	var h struct{ Alg, Kid *string }
+	var h struct {
+		Alg, Kid *string
+		Crit     json.RawMessage
+	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(first)
 	if err != nil || json.Unmarshal(raw, &h) != nil {
 		return "", malformed("its header cannot be decoded")
@@ -157,6 +160,8 @@ func header(text string) (kid string, err error) {
 		return "", refuse(Algorithm, "the algorithm %s is not accepted, only %s is", quote(*h.Alg), algorithm)
 	case h.Kid == nil || *h.Kid == "":
 		return "", malformed("its header names no signing key (kid)")
+	case h.Crit != nil: // RFC 7515 section 4.1.11: no extension is supported
+		return "", malformed("its header names critical extensions (crit), and none is supported")
 	case len(signature) != signatureBytes:
 		return "", malformed("its signature is truncated or not Ed25519")
 	}
