@@ -79,13 +79,18 @@ func (a *Agent) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
 
 // verifyProxy returns the claims of an Envoy's token.
 func (a *Agent) verifyProxy(p *access.Peer, text string) (*token.Claims, error) {
+	limited := func() error {
+		return status.Errorf(codes.ResourceExhausted, "%s has sent too many wrong tokens; try again in %v", p.Owner(),
+			access.RetryAfter)
+	}
 	if !a.attempts.Allow(p.Owner(), text) {
-		return nil, status.Errorf(codes.ResourceExhausted, "%s has sent too many wrong tokens; try again in %v",
-			p.Owner(), access.RetryAfter)
+		return nil, limited()
 	}
 	c, err := a.tokens.Verify(text, token.AudienceXDS)
 	if err != nil {
-		a.attempts.Failed(p.Owner(), text)
+		if a.attempts.Failed(p.Owner(), text) {
+			return nil, limited()
+		}
 		return nil, err
 	}
 	a.attempts.Verified(text)

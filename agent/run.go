@@ -345,13 +345,19 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 // trimEvery is the interval for checking memory and the authorization of streams.
 const trimEvery = 5 * time.Second
 
+// revokedEvery is the interval for checking whether tokens were revoked, so their streams end
+// within a second.
+const revokedEvery = 500 * time.Millisecond
+
 // maintain releases memory, closes streams with expired tokens, and handles reloads, until ctx
 // ends.
 func (a *Agent) maintain(ctx context.Context) {
 	t := time.NewTicker(trimEvery)
 	defer t.Stop()
+	revoked := time.NewTicker(revokedEvery)
+	defer revoked.Stop()
 	var burst trimmer
-	status := a.statusLine()
+	status, tokens := a.statusLine(), a.tokens.Stamp()
 	for {
 		select {
 		case <-ctx.Done():
@@ -363,6 +369,11 @@ func (a *Agent) maintain(ctx context.Context) {
 			if now := a.statusLine(); now != status {
 				status = now
 				a.deps.Notify(status)
+			}
+		case <-revoked.C:
+			if now := a.tokens.Stamp(); now != tokens {
+				tokens = now
+				a.xds.Recheck()
 			}
 		case <-a.deps.Hangup:
 			a.deps.Notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec() +

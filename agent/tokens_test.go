@@ -21,6 +21,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
@@ -95,10 +97,52 @@ func TestTokens(t *testing.T) {
 	if got := outcomes[15]; got.Got != "served" {
 		t.Errorf("a right token after wrong ones: %+v", got)
 	}
+	other := newToken(t, dir, token.Claims{Mesh: "default", Name: "web"}) // not sent before
+	late := person(stranger).Try(agenttest.Act{Do: "xds", Socket: unix, NodeID: "default.web", Token: other})
+	if got := late[0]; got.Got != "served" {
+		t.Errorf("another right token after wrong ones: %+v", got)
+	}
 	status, err := r.Api().Status(t.Context())
 	agenttest.Do(t, err)
 	if got := status.Refused; got.Total < 20 || !strings.Contains(got.Peer, "uid 61003") || got.Reason == "" {
 		t.Errorf("status shows %+v", got)
+	}
+}
+
+// TestRevokedStream checks that the stream of a revoked token ends within a second, and that its
+// Dataplane has no grace time then.
+func TestRevokedStream(t *testing.T) {
+	dir := openDir(t)
+	text := newToken(t, dir, token.Claims{Mesh: "default", Name: "web", Services: []string{"web"}})
+	r := agenttest.Up(t, dir, agent.Deps{}, "xds.tcp=127.0.0.1:0")
+	agenttest.ByAPI(t, r.Store(), "type: Mesh\nname: default\n")
+	conn, err := grpc.NewClient("passthrough:///"+r.Addrs().XDSTCP.String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	agenttest.Do(t, err)
+	defer conn.Close()
+	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(
+		metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+text))
+	agenttest.Do(t, err)
+	agenttest.Do(t, s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: draft.TypeCluster,
+		Node: &core.Node{Id: "default.web", Metadata: agenttest.Metadata(t, broughtBy("web", "web", ""))}}))
+	_, err = s.Recv()
+	agenttest.Do(t, err)
+	stored := func() bool { return strings.Contains(agenttest.Has(r.Store()), "default.web") }
+	agenttest.Eventually(t, "its Dataplane is stored", stored)
+	keys := token.Open(filepath.Join(dir, "state", "tokens"), nil, nil)
+	c, err := keys.Verify(text, token.AudienceXDS)
+	agenttest.Do(t, err)
+	start := time.Now()
+	agenttest.Do(t, keys.Revoke(c.ID, c.Expires))
+	for err == nil {
+		_, err = s.Recv()
+	}
+	if d := time.Since(start); d > 2*time.Second || !strings.Contains(err.Error(), "revoked") {
+		t.Errorf("the stream ended after %v: %v", d, err)
+	}
+	agenttest.Eventually(t, "its Dataplane is gone", func() bool { return !stored() })
+	if d := time.Since(start); d > 15*time.Second {
+		t.Errorf("the Dataplane was deleted after %v, so it had a grace time", d)
 	}
 }
 

@@ -47,7 +47,7 @@ func (st *adsStream) OnStreamDeltaRequest(_ int64, req *discovery.DeltaDiscovery
 		req.ResourceNamesSubscribe, req.ResourceNamesUnsubscribe = nil, nil
 		return err
 	}
-	return st.rollout.Request(rank, answerOf(req.GetResponseNonce(), req.GetErrorDetail()), has)
+	return st.accept(st.rollout.Request(rank, answerOf(req.GetResponseNonce(), req.GetErrorDetail()), has))
 }
 
 // OnStreamRequest checks a request and handles its acknowledgement or rejection before the handler
@@ -62,7 +62,13 @@ func (st *adsStream) OnStreamRequest(_ int64, req *discovery.DiscoveryRequest) e
 		req.ResourceNames = nil
 		return err
 	}
-	return st.rollout.Request(rank, answerOf(req.GetResponseNonce(), req.GetErrorDetail()), nil)
+	return st.accept(st.rollout.Request(rank, answerOf(req.GetResponseNonce(), req.GetErrorDetail()), nil))
+}
+
+// accept records whether a request has passed the checks, and returns their error.
+func (st *adsStream) accept(err error) error {
+	st.accepted = st.accepted || err == nil
+	return err
 }
 
 func answerOf(nonce string, fault *rpcstatus.Status) rollout.Answer {

@@ -135,6 +135,9 @@ func (s *Server) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
 	return g, nil
 }
 
+// reasonDenied is the metric label of streams whose peers may not use their node IDs.
+const reasonDenied = "denied"
+
 // Recheck ends the streams whose peers may no longer use their node id, for example because the
 // label of a Dataplane names another user. Call it before [rollout.Proxies.Publish].
 func (s *Server) Recheck() {
@@ -149,7 +152,7 @@ func (s *Server) Recheck() {
 	for _, st := range open {
 		if _, err := s.authorize(&st.peer, st.claim.ref); err != nil {
 			s.note(st.peer, st.claim.id, err)
-			st.End("denied", err)
+			st.End(reasonDenied, err)
 		}
 	}
 }

@@ -59,6 +59,7 @@ type adsStream struct {
 	watches  [draft.NumTypes]*namesCost // of the subscribed types
 	cost     int64                      // cost of the present request that is not charged to a type yet
 	unserved map[string]struct{}        // requested types that are not served
+	accepted bool                       // a request has passed the checks
 }
 
 // adsService is the gRPC service, so that its methods are not methods of Server.
@@ -70,7 +71,7 @@ type adsService struct {
 // DeltaAggregatedResources serves a delta stream.
 func (a *adsService) DeltaAggregatedResources(
 	str discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	return a.s.serveStream(str.Context(), true, func(st *adsStream) error {
+	return a.s.serveStream(str.Context(), true, func(st *adsStream) (err error) {
 		first := &discovery.DeltaDiscoveryRequest{}
 		if err := st.receiveFirst(str, first); err != nil {
 			return err
@@ -78,7 +79,7 @@ func (a *adsService) DeltaAggregatedResources(
 		if err := st.open(first.GetNode()); err != nil {
 			return err
 		}
-		defer st.close()
+		defer func() { st.close(err) }()
 		w := &wire[discovery.DeltaDiscoveryRequest, discovery.DeltaDiscoveryResponse]{exchange: str, st: st, first: first}
 		return delta.NewServer(st.ctx, st, st, st.options()...).DeltaStreamHandler(w, "")
 	})
@@ -87,7 +88,7 @@ func (a *adsService) DeltaAggregatedResources(
 // StreamAggregatedResources serves a state-of-the-world stream.
 func (a *adsService) StreamAggregatedResources(
 	str discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	return a.s.serveStream(str.Context(), false, func(st *adsStream) error {
+	return a.s.serveStream(str.Context(), false, func(st *adsStream) (err error) {
 		first := &discovery.DiscoveryRequest{}
 		if err := st.receiveFirst(str, first); err != nil {
 			return err
@@ -95,7 +96,7 @@ func (a *adsService) StreamAggregatedResources(
 		if err := st.open(first.GetNode()); err != nil {
 			return err
 		}
-		defer st.close()
+		defer func() { st.close(err) }()
 		w := &wire[discovery.DiscoveryRequest, discovery.DiscoveryResponse]{exchange: str, st: st, first: first}
 		return sotw.NewServer(st.ctx, st, st, append(st.options(), sotw.WithOrderedADS())...).StreamHandler(w, "")
 	})
@@ -200,7 +201,7 @@ func (st *adsStream) open(info *core.Node) error {
 		err = s.register(st, st.key, ref)
 	}
 	if err != nil {
-		s.refuse(st.peer, st.key.ID, "denied", err)
+		s.refuse(st.peer, st.key.ID, reasonDenied, err)
 		return err
 	}
 	if s.opts.Handler != nil {
@@ -222,11 +223,18 @@ func (st *adsStream) describe(info *core.Node) access.Stream {
 	return access.Stream{ID: st.id, Node: info, Key: st.key, Peer: st.peer, Grant: st.grant, Delta: st.delta}
 }
 
-// close removes the stream from its node.
-func (st *adsStream) close() {
+// close removes the stream from its node. err is the error of its handler.
+func (st *adsStream) close(err error) {
 	last := st.srv.unregister(st)
 	if st.srv.opts.Handler != nil {
-		st.srv.opts.Handler.Closed(st.describe(nil))
+		ended := st.describe(nil)
+		ended.Refused = !st.accepted && isRefused(err)
+		select {
+		case <-st.killed:
+			ended.Refused = ended.Refused || st.killedBy == reasonDenied
+		default:
+		}
+		st.srv.opts.Handler.Closed(ended)
 	}
 	if last { // after the handler, so that the next pass sees its changes
 		st.srv.proxies.Left()

@@ -11,8 +11,12 @@ import (
 	"time"
 )
 
-// long are the limits of queries for users.
-var long = bounds{10 * time.Second, 64 << 20}
+// Limits of queries for users. An Envoy with 1,000 services has a config dump of about 10 MiB. To
+// read one takes several times its size, and the program that answers may be hostile.
+var (
+	longDump = bounds{10 * time.Second, 32 << 20}
+	longText = bounds{10 * time.Second, 16 << 20}
+)
 
 // ConfigDump returns Envoy's config as JSON of envoy.admin.v3.ConfigDump, optionally with
 // endpoints. Envoy hides private keys in it, but no other secrets.
@@ -21,15 +25,17 @@ func (e Envoy) ConfigDump(ctx context.Context, endpoints bool) ([]byte, error) {
 	if endpoints {
 		path += "?include_eds"
 	}
-	return e.ask(ctx, "GET", path, long)
+	return e.ask(ctx, "GET", path, longDump)
 }
 
 // Stats returns Envoy's statistics, one per line.
-func (e Envoy) Stats(ctx context.Context) ([]byte, error) { return e.ask(ctx, "GET", "/stats", long) }
+func (e Envoy) Stats(ctx context.Context) ([]byte, error) {
+	return e.ask(ctx, "GET", "/stats", longText)
+}
 
 // Clusters returns the clusters with the state of their endpoints as text.
 func (e Envoy) Clusters(ctx context.Context) ([]byte, error) {
-	return e.ask(ctx, "GET", "/clusters", long)
+	return e.ask(ctx, "GET", "/clusters", longText)
 }
 
 // Levels sets the levels of loggers and returns the levels of all loggers. In set, the name ""

@@ -16,4 +16,7 @@ type Stream struct {
 	Peer  Peer
 	Grant Grant // permissions of the peer under the node ID
 	Delta bool
+	// Refused is set when a stream closes because its first request was refused, or because its peer
+	// may no longer use the node ID.
+	Refused bool
 }

@@ -89,6 +89,10 @@ func Open(dir string, log *slog.Logger, now func() time.Time) *Keys {
 // are none.
 func (k *Keys) Err() error { return k.current(checkEvery).err }
 
+// Stamp returns a text that differs after a change of the keys or of the revoked tokens. It reads
+// the directory if the last read is older than 100 ms.
+func (k *Keys) Stamp() string { return k.current(checkUnknownEvery).stamp }
+
 // List returns the signing keys, newest first.
 func (k *Keys) List() ([]Key, error) {
 	s := k.reread()

@@ -20,7 +20,7 @@ import (
 const (
 	failedMalformed = "malformed" // the Authorization header is not a bearer token
 	failedInvalid   = "invalid"   // a wrong token
-	failedLimited   = "limited"   // not verified after too many failures
+	failedLimited   = "limited"   // wrong or not verified, after too many failures
 )
 
 func newAuthFailures(reg prometheus.Registerer) (*prometheus.CounterVec, error) {
@@ -54,7 +54,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 		w.Header().Set("Retry-After", strconv.Itoa(int(access.RetryAfter.Seconds())))
 		w.Header().Set("Connection", "close")
 		return nil, api.NewError(http.StatusTooManyRequests, api.ProblemLimited, "Too many failed attempts",
-			"%s has sent too many wrong tokens, so this one was not verified; send the right one in a second", p.Owner())
+			"%s has sent too many wrong tokens; send the right one, or try again in a second", p.Owner())
 	case err != nil:
 		return nil, unauthenticated(w, err.Error()+"; "+s.whichToken())
 	}
@@ -82,7 +82,9 @@ func (s *Server) verify(owner, text string, ok bool) (*token.Claims, error) {
 		return nil, errLimited
 	}
 	failed := func(reason string, err error) (*token.Claims, error) {
-		s.limiter.Failed(owner, text)
+		if s.limiter.Failed(owner, text) {
+			reason, err = failedLimited, errLimited
+		}
 		s.failures.WithLabelValues(reason).Inc()
 		return nil, err
 	}

@@ -84,12 +84,10 @@ func (s *Server) envoyConfig(t node.Type) handler {
 		if e != nil {
 			return e
 		}
-		select { // reading the config of a large mesh takes several times its size
-		case s.dumping <- struct{}{}:
-			defer func() { <-s.dumping }()
-		case <-r.Context().Done():
-			return unasked("%v", r.Context().Err())
+		if e := s.awaitTurn(r.Context()); e != nil {
+			return e
 		}
+		defer func() { <-s.dumping }()
 		body, err := envoy.ConfigDump(r.Context(), endpoints)
 		if err != nil {
 			return unasked("%v"+adminHint, err)
@@ -103,6 +101,17 @@ func (s *Server) envoyConfig(t node.Type) handler {
 	}
 }
 
+// awaitTurn waits until no other long answer of an Envoy is in memory. The config of a large mesh
+// takes several times its size.
+func (s *Server) awaitTurn(ctx context.Context) *api.Error {
+	select {
+	case s.dumping <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return unasked("%v", ctx.Err())
+	}
+}
+
 // envoyText is GET …/dataplanes/{name}/stats and …/clusters.
 func (s *Server) envoyText(t node.Type, ask func(Envoy, context.Context) ([]byte, error)) handler {
 	return func(w http.ResponseWriter, r *http.Request) *api.Error {
@@ -110,6 +119,10 @@ func (s *Server) envoyText(t node.Type, ask func(Envoy, context.Context) ([]byte
 		if e != nil {
 			return e
 		}
+		if e := s.awaitTurn(r.Context()); e != nil {
+			return e
+		}
+		defer func() { <-s.dumping }()
 		body, err := ask(envoy, r.Context())
 		if err != nil {
 			return unasked("%v"+adminHint, err)

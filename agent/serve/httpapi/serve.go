@@ -31,7 +31,7 @@ type Server struct {
 
 	comparing chan struct{} // one slot for comparisons
 	writer    *write.Writer
-	dumping   chan struct{} // slots for reading the config of an Envoy
+	dumping   chan struct{} // one slot for a long answer of an Envoy
 	decoding  chan struct{} // one slot for decoding a large body
 	saving    sync.Mutex    // held while savings of proxies are computed
 	tracker   *status.Tracker
@@ -52,7 +52,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: o, limits: o.Limits.withDefaults(), log: o.Log, comparing: make(chan struct{}, 1),
-		decoding: make(chan struct{}, 1), dumping: make(chan struct{}, 2)}
+		decoding: make(chan struct{}, 1), dumping: make(chan struct{}, 1)}
 	s.tracker = &status.Tracker{Registry: o.Registry, Store: o.Store, Last: o.Last, Proxies: o.Proxies,
 		ProxiesOf: o.ProxiesOf, Progress: o.Progress, Watch: o.Watch, Nodes: o.Pool, Certificate: o.Certificate,
 		Info: o.Info}

@@ -71,6 +71,7 @@ type envoyNode struct {
 	unused   string             // why want is not in the store, or ""
 	refused  string             // value of unused if the store cannot accept want
 	deadline time.Time          // end of the grace time; zero while a stream is open
+	grace    time.Time          // end of the grace time of the last stream that was not refused
 	sidecar  sidecarReach       // its annotations
 }
 
@@ -87,7 +88,7 @@ func New(o Options) *Source {
 	s.published.Store(&published{})
 	deadline := time.Now().Add(s.o.Grace)
 	for _, r := range s.o.Store.Snapshot().BySource(store.SourceEnvoy) {
-		s.nodes[r.Source.Detail] = &envoyNode{deadline: deadline}
+		s.nodes[r.Source.Detail] = &envoyNode{deadline: deadline, grace: deadline}
 	}
 	return s
 }
@@ -111,7 +112,8 @@ func (s *Source) Opened(st access.Stream) error {
 	return s.join(id, want, sidecar)
 }
 
-// Closed starts the grace time if this was the last stream of its node.
+// Closed starts the grace time if this was the last stream of its node. A refused stream has no
+// grace time, unless earlier streams of the node had one.
 func (s *Source) Closed(st access.Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +121,14 @@ func (s *Source) Closed(st access.Stream) {
 	if n == nil {
 		return
 	}
+	now := time.Now()
+	if !st.Refused {
+		n.grace = now.Add(s.o.Grace)
+	}
 	if n.streams--; n.streams == 0 {
-		n.deadline = time.Now().Add(s.o.Grace)
+		if n.deadline = n.grace; n.grace.Before(now) {
+			n.deadline = now
+		}
 		s.ring()
 	}
 }

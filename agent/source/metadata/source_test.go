@@ -188,6 +188,43 @@ func TestEnvoyNodesAreBounded(t *testing.T) {
 	agenttest.Await(t, "three nodes are stored", changed, func() bool { return s.Snapshot().Len() == 3 })
 }
 
+// TestRefusedStream checks that the Dataplane of a stream whose peer was refused stays only for the
+// grace time of earlier streams.
+func TestRefusedStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := agenttest.Memory(t)
+		e := newEnvoys(s, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go e.Run(ctx)
+		web := stream(t, "default.web", agenttest.DataplaneText("default", "web", "10.0.0.1"))
+		refused := web
+		refused.Refused = true
+		expect := func(when, want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := agenttest.Has(s); got != want {
+				t.Fatalf("%s: %q, want %q", when, got, want)
+			}
+		}
+		agenttest.Do(t, e.Opened(web))
+		e.Closed(refused)
+		expect("after a refused stream", "")
+		agenttest.Do(t, e.Opened(web))
+		agenttest.Do(t, e.Opened(web))
+		e.Closed(web)
+		time.Sleep(20 * time.Second)
+		e.Closed(refused)
+		expect("within the grace time of the other stream", "envoy:default.web 10.0.0.1")
+		for range 3 { // refused streams do not prolong it
+			agenttest.Do(t, e.Opened(web))
+			e.Closed(refused)
+			time.Sleep(4 * time.Second)
+		}
+		expect("after the grace time", "")
+	})
+}
+
 func FuzzEnvoyMetadata(f *testing.F) {
 	f.Add("default.web", agenttest.DataplaneText("default", "web", "10.0.0.1"))
 	f.Add("default.web", "type: Dataplane\nname: web\n")
