@@ -53,9 +53,13 @@ func (e *Engine) admit(r *Record, from string, peerAgreed time.Time) bool {
 		e.refuseByPolicy(r, why)
 		return false
 	}
+	if why := e.voids(r); why != "" {
+		e.refuseRecord(r, why)
+		return false
+	}
 	en := e.entries[h.Slot]
 	if en == nil || en.head.Version.Less(h.Version) {
-		if r.HLC > record.Wall(e.poolTime().Add(maxSkew)) {
+		if r.HLC.Date() > record.Wall(e.poolTime().Add(maxSkew)) {
 			e.park(r, from)
 			return false
 		}
@@ -89,10 +93,10 @@ func (e *Engine) admit(r *Record, from string, peerAgreed time.Time) bool {
 
 // reasonAgainst returns why a record that would win is rejected, or "".
 func (e *Engine) reasonAgainst(en *entry, r *Record, peerAgreed time.Time) string {
-	if en == nil && r.Deleted && r.HLC < e.cut {
+	if en == nil && r.Deleted && r.HLC.Date() < e.cut {
 		return whyExpired // its target is unknown here, and other nodes will soon drop it too
 	}
-	if en == nil && !r.Deleted && r.HLC < e.cut && e.knowsDeletions(e.agreed) && !e.excludedBefore(r) {
+	if en == nil && !r.Deleted && r.HLC.Date() < e.cut && e.knowsDeletions(e.agreed) && !e.excludedBefore(r) {
 		if !peerAgreed.IsZero() && !e.knowsDeletions(peerAgreed) {
 			return whyGuest // the peer was away too long, and will move the record to limbo itself
 		}
@@ -136,7 +140,7 @@ func (e *Engine) expire() {
 	oldest := uint64(max(age.Add(-forgetFor).Unix(), 0))
 	old := map[Slot]*entry{}
 	for slot, en := range e.entries {
-		if en.record != nil && en.record.Deleted && en.record.HLC < cut ||
+		if en.record != nil && en.record.Deleted && en.record.HLC.Date() < cut ||
 			en.manifest != nil && en.manifest.Forgotten && started(en.manifest) < oldest && !e.live.Up(en.manifest.Node) {
 			old[slot] = en
 		}

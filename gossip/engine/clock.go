@@ -113,11 +113,10 @@ func (e *Engine) measureClock() {
 // startAging starts the clock that expires data from its last saved time.
 func (e *Engine) startAging() {
 	at := e.clock.savedAge
-	if at.IsZero() {
-		at = e.agreed
-	}
-	if at.IsZero() {
-		at = e.wall
+	for _, t := range []time.Time{e.agreed, e.wall} {
+		if at.IsZero() {
+			at = t
+		}
 	}
 	e.clock.age = clock.NewAger(at, e.now)
 }

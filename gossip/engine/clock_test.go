@@ -169,7 +169,6 @@ func (s *sim) claim(members []string, ahead time.Duration) {
 // TestClaimedClocksAreBounded lets many members claim a date 20 years ahead, in an old and in a new
 // pool. No deletion expires early, a record of that date is held, and all nodes accept changes.
 func TestClaimedClocksAreBounded(t *testing.T) {
-	const years = 20 * 365 * 24 * time.Hour
 	for _, age := range []time.Duration{0, 25 * time.Hour} {
 		s := newSim(t, 1, 3, Limits{Horizon: horizon})
 		s.known = age

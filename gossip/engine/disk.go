@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nearside-mesh/nearside/gossip/engine/heal"
 	"github.com/nearside-mesh/nearside/gossip/engine/liveness"
 	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
@@ -31,6 +32,7 @@ const (
 	bucketLimbo     = "limbo"
 	bucketParked    = "parked"
 	bucketDeaths    = "deaths"
+	bucketHeals     = "heals"
 	bucketMeta      = "meta"
 	bucketWithheld  = "withheld"
 
@@ -45,7 +47,7 @@ const (
 // Buckets returns the names of all buckets.
 func Buckets() []string {
 	return []string{BucketRecords, bucketManifests, bucketShards, bucketBodies, bucketConflicts, bucketLimbo, bucketParked,
-		bucketDeaths, bucketPins, bucketMeta, bucketWithheld}
+		bucketDeaths, bucketPins, bucketHeals, bucketMeta, bucketWithheld}
 }
 
 func (e *Engine) write(bucket, key string, value []byte) {
@@ -111,6 +113,11 @@ func (e *Engine) load(saved []Op) {
 			}
 		case bucketParked:
 			err = e.loadParked(op.Value)
+		case bucketHeals:
+			var s heal.Statement
+			if s, err = heal.Decode(op.Value); err == nil {
+				e.heals.Add(s)
+			}
 		case bucketDeaths:
 			err = e.loadDeath(op.Key, op.Value)
 		case bucketPins:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/gossip/engine/bucket"
+	"github.com/nearside-mesh/nearside/gossip/engine/heal"
 	"github.com/nearside-mesh/nearside/gossip/engine/liveness"
 	"github.com/nearside-mesh/nearside/gossip/engine/pins"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
@@ -27,21 +28,6 @@ type Config struct {
 	Policy Policy // nil: all records and manifests may be in force
 }
 
-// Limits bounds stored and accepted data. Zero values select the defaults in brackets. A node
-// accepts a quarter more from its peers than local changes may use, so no change that is within the
-// limits of its writer is refused by a peer with the same limits.
-type Limits struct {
-	Horizon       time.Duration // lifetime of tombstones [30 days]
-	WriterRecords int           // records in force with their last change on one node [10,000]
-	WriterBytes   int           // their bytes [32 MiB]
-	Bytes         int           // bytes of all entries [512 MiB]; 1/8 more for local changes of records
-	Conflicts     int           // versions that lost to a concurrent write [1,000]
-	Parked        int           // records dated in the future [1,000]
-	Limbo         int           // records that may have been deleted long ago [1,000]
-	Tombstones    int           // deletions [200,000]
-	ShardItems    int           // items per shard of a node or directory [128]
-}
-
 // Parameters of the protocol.
 const (
 	pushCopies     = 3                     // peers that receive a small change at once
@@ -62,26 +48,6 @@ const (
 	joinEvery      = 150 * time.Millisecond // between them
 	syncRate       = 4                      // comparisons started per second
 )
-
-func (l Limits) withDefaults() Limits {
-	set := func(n *int, def int) {
-		if *n == 0 {
-			*n = def
-		}
-	}
-	if l.Horizon == 0 {
-		l.Horizon = 30 * 24 * time.Hour
-	}
-	set(&l.WriterRecords, 10000)
-	set(&l.WriterBytes, 32<<20)
-	set(&l.Bytes, 512<<20)
-	set(&l.Conflicts, 1000)
-	set(&l.Parked, 1000)
-	set(&l.Limbo, 1000)
-	set(&l.Tombstones, 200000)
-	set(&l.ShardItems, 128)
-	return l
-}
 
 // Event is an input of Step.
 type Event interface{ event() }
@@ -207,6 +173,7 @@ type Engine struct {
 	conflicts conflicts
 	parked    map[Slot]*parked
 	limbo     map[Slot]*Record
+	heals     heal.List
 	refused   map[Head]*refusal
 	damaged   map[Slot]Refusal
 	limitNote time.Time // last note about a version above a limit
@@ -274,6 +241,7 @@ func New(cfg Config, now Now, saved []Op) (*Engine, Actions) {
 	e.load(saved)
 	e.startNames()
 	e.startAging()
+	e.dropVoid()
 	e.expire()
 	e.startEpoch()
 	if e.cfg.Member == "" {
@@ -317,6 +285,8 @@ func (e *Engine) Step(now Now, ev Event) Actions {
 		e.identify(ev)
 	case Retire:
 		e.retire(ev)
+	case Heal:
+		e.heal(ev.Statement)
 	case Reconsider:
 		e.reconsider()
 	case Tick:

@@ -4,7 +4,43 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"time"
 )
+
+// Limits bounds stored and accepted data. Zero values select the defaults in brackets. A node
+// accepts a quarter more from its peers than local changes may use, so no change that is within the
+// limits of its writer is refused by a peer with the same limits.
+type Limits struct {
+	Horizon       time.Duration // lifetime of tombstones [30 days]
+	WriterRecords int           // records in force with their last change on one node [10,000]
+	WriterBytes   int           // their bytes [32 MiB]
+	Bytes         int           // bytes of all entries [512 MiB]; 1/8 more for local changes of records
+	Conflicts     int           // versions that lost to a concurrent write [1,000]
+	Parked        int           // records dated in the future [1,000]
+	Limbo         int           // records that may have been deleted long ago [1,000]
+	Tombstones    int           // deletions [200,000]
+	ShardItems    int           // items per shard of a node or directory [128]
+}
+
+func (l Limits) withDefaults() Limits {
+	set := func(n *int, def int) {
+		if *n == 0 {
+			*n = def
+		}
+	}
+	if l.Horizon == 0 {
+		l.Horizon = 30 * 24 * time.Hour
+	}
+	set(&l.WriterRecords, 10000)
+	set(&l.WriterBytes, 32<<20)
+	set(&l.Bytes, 512<<20)
+	set(&l.Conflicts, 1000)
+	set(&l.Parked, 1000)
+	set(&l.Limbo, 1000)
+	set(&l.Tombstones, 200000)
+	set(&l.ShardItems, 128)
+	return l
+}
 
 // usage counts the records of a writer that are in force, without deletions.
 type usage struct{ records, bytes int }

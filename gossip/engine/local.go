@@ -32,7 +32,8 @@ func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
 			"or wait for NTP", ErrClock, skew.Round(time.Second), maxSkew)
 	}
 	poolTime := now.Wall.Add(clock.Bounded(skew))
-	of := Origin{Node: e.cfg.Self, Name: e.cfg.Name, Cluster: e.cfg.Cluster, Signer: e.cfg.Signer}
+	of := Origin{Node: e.cfg.Self, Name: e.cfg.Name, Cluster: e.cfg.Cluster, Signer: e.cfg.Signer,
+		Era: e.Era()}
 	var out []*Record
 	var ops []Op
 	var all batch
@@ -42,13 +43,17 @@ func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
 		if en := e.entries[p.Key.Slot()]; parent == nil && en != nil {
 			parent = en.record
 		}
-		if parent != nil && parent.HLC > record.Wall(poolTime.Add(maxSkew)) {
-			return nil, nil, fmt.Errorf("%w: %s is dated %s, in the future; a change would not take effect before that",
+		if parent != nil && parent.HLC.Era() >= e.Era() && parent.HLC.Date() > record.Wall(poolTime.Add(maxSkew)) {
+			return nil, nil, fmt.Errorf("%w: %s is dated %s, in the future; a change would not take effect before that: "+
+				"run nearside pool heal",
 				ErrClock, p.Key, parent.HLC.Time().UTC().Format(time.RFC3339))
 		}
 		r, err := Successor(poolTime, parent, p, of)
 		if err != nil {
 			return nil, nil, err
+		}
+		if why := e.heals.Void(voidable(r)); why != "" {
+			return nil, nil, fmt.Errorf("%w: %s: %s", ErrTrust, p.Key, why)
 		}
 		if why := e.objection(r); why != "" {
 			return nil, nil, fmt.Errorf("%w: %s: %s", ErrTrust, p.Key, why)

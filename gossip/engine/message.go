@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/nearside-mesh/nearside/gossip/engine/ident"
+	"github.com/nearside-mesh/nearside/gossip/engine/sumtree"
 	"github.com/nearside-mesh/nearside/gossip/engine/wire"
 )
 
@@ -115,14 +116,14 @@ func (m *message) encode() []byte {
 	b = wire.AppendFlag(b, messageStream, m.Stream)
 	packed = nil
 	for _, s := range m.Sums {
-		packed = appendPrefix(packed, s.Prefix)
+		packed = s.Prefix.Append(packed)
 		for _, p := range s.Parts {
 			packed = append(packed, binary.BigEndian.AppendUint64(nil, p)[8-sumSize:]...)
 		}
 	}
 	b = wire.AppendBytes(b, messageSums, packed)
 	for _, l := range m.Leaves {
-		packed = appendPrefix(nil, l.Prefix)
+		packed = l.Prefix.Append(nil)
 		for _, h := range l.Heads {
 			packed = h.Append(packed)
 		}
@@ -148,21 +149,6 @@ func (m *message) encode() []byte {
 		b = wire.AppendBytes(b, messageRoot, appendRoot(nil, m.Root))
 	}
 	return wire.AppendFlag(b, messageEcho, m.Echo)
-}
-
-func appendPrefix(b []byte, p Prefix) []byte {
-	return binary.BigEndian.AppendUint64(append(b, p.Depth), p.Bits)
-}
-
-func parsePrefix(b []byte) (Prefix, error) {
-	if len(b) < 9 {
-		return Prefix{}, errors.New("prefix is truncated")
-	}
-	p := Prefix{Depth: b[0], Bits: binary.BigEndian.Uint64(b[1:])}
-	if !p.Valid() {
-		return Prefix{}, fmt.Errorf("prefix of depth %d is not valid", p.Depth)
-	}
-	return p, nil
 }
 
 func repeats(n protowire.Number) bool {
@@ -197,17 +183,11 @@ func (m *message) set(f wire.Field) (err error) {
 	case messageReply:
 		m.Reply, err = f.Number()
 	case messageLast:
-		var n uint64
-		n, err = f.Number()
-		m.Last = n != 0
+		m.Last, err = f.Flag()
 	case messageStream:
-		var n uint64
-		n, err = f.Number()
-		m.Stream = n != 0
+		m.Stream, err = f.Flag()
 	case messageEcho:
-		var n uint64
-		n, err = f.Number()
-		m.Echo = n != 0
+		m.Echo, err = f.Flag()
 	case messageRoot:
 		if v, err = f.Take(MaxMessage); err == nil {
 			m.Root, err = parseRoot(v)
@@ -240,7 +220,7 @@ func (m *message) setBytes(num protowire.Number, v []byte) (err error) {
 		}
 		for ; len(v) > 0; v = v[sumsSize:] {
 			s := Sums{}
-			if s.Prefix, err = parsePrefix(v); err != nil {
+			if s.Prefix, err = sumtree.ParsePrefix(v); err != nil {
 				return err
 			}
 			for i := range s.Parts {
@@ -252,7 +232,7 @@ func (m *message) setBytes(num protowire.Number, v []byte) (err error) {
 		}
 	case messageLeaves:
 		l := Leaves{}
-		if l.Prefix, err = parsePrefix(v); err == nil {
+		if l.Prefix, err = sumtree.ParsePrefix(v); err == nil {
 			l.Heads, err = ident.ParseHeads(v[9:])
 		}
 		m.Leaves = append(m.Leaves, l)

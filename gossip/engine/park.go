@@ -27,7 +27,7 @@ func (e *Engine) park(r *Record, from string) {
 	size := len(r.Encoded())
 	for len(e.parked) >= e.cfg.Limits.Parked || e.parkedBytes+size > e.cfg.Limits.Bytes/16 {
 		last := e.latestParked()
-		if last == nil || last.HLC <= r.HLC {
+		if last == nil || last.HLC.Date() <= r.HLC.Date() {
 			e.refuseRecord(r, whyParkedFull)
 			return
 		}
@@ -47,7 +47,8 @@ func (e *Engine) park(r *Record, from string) {
 // latestParked returns the record that takes effect last, or nil.
 func (e *Engine) latestParked() (last *Record) {
 	for _, p := range e.parked {
-		if last == nil || last.HLC < p.record.HLC || last.HLC == p.record.HLC && last.Version().Less(p.record.Version()) {
+		if last == nil || last.HLC.Date() < p.record.HLC.Date() ||
+			last.HLC.Date() == p.record.HLC.Date() && last.Version().Less(p.record.Version()) {
 			last = p.record
 		}
 	}
@@ -65,7 +66,7 @@ func (e *Engine) releaseParked() {
 	limit := record.Wall(e.poolTime().Add(maxSkew))
 	for _, slot := range sortedSlots(e.parked) {
 		r := e.parked[slot].record
-		if r.HLC > limit {
+		if r.HLC.Date() > limit {
 			continue
 		}
 		e.unpark(slot)

@@ -16,6 +16,8 @@ const (
 	ReasonLimbo   = "limbo"   // it may have been deleted long ago
 	ReasonLimit   = "limit"   // it exceeds a limit of this node
 	ReasonName    = "name"    // it claims a display name that belongs to another key
+	ReasonEra     = "era"     // of an era that has not begun here
+	ReasonVoid    = "void"    // a heal of the pool made it void
 	ReasonOld     = "old"     // a deletion that expires soon, or a part of an earlier set of items
 	ReasonTrust   = "trust"   // its signature is not valid, or its signer may not write it
 )
@@ -61,6 +63,10 @@ func reasonOf(why string) string {
 		return ReasonLimbo
 	case whyCluster:
 		return ReasonCluster
+	case whyEra:
+		return ReasonEra
+	case whyVoid, whyEvicted:
+		return ReasonVoid
 	case whyExpired, whyEarlierSet:
 		return ReasonOld
 	case whySignature, whyPolicy, whyUnsigned, whyAlive:
@@ -81,6 +87,9 @@ const (
 	whyDeletionsFull = "too many deletions"
 	whyEarlierSet    = "shard of an earlier set"
 	whyCluster       = "other cluster"
+	whyEra           = "era that has not begun; it takes effect after the heal of the pool arrives"
+	whyVoid          = "void since a heal of the pool"
+	whyEvicted       = "its owner or signer was evicted by a heal of the pool"
 	whySignature     = "signature not valid"
 	whyPolicy        = "not permitted"
 	whyUnsigned      = "no signature, but the node has a key"

@@ -86,6 +86,10 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 		e.refuseManifest(x, whyCluster)
 		return
 	}
+	if e.evicts(&e.heals, x) {
+		e.refuseManifest(x, whyEvicted)
+		return
+	}
 	if !e.authentic(x, m.From) || e.known(h) {
 		return
 	}

@@ -166,7 +166,7 @@ func (e *Engine) exchange(m *message, l Leaves, out *message, given int, have []
 // does not have it, although the peer was never away and this node was. So a deleted record cannot
 // return.
 func (e *Engine) moveToLimbo(en *entry, m *message) bool {
-	if en.record == nil || en.record.Deleted || en.record.HLC >= e.ancient || e.agreed.IsZero() ||
+	if en.record == nil || en.record.Deleted || en.record.HLC.Date() >= e.ancient || e.agreed.IsZero() ||
 		e.knowsDeletions(e.agreed) || m.Agreed == 0 || !e.knowsDeletions(time.UnixMilli(int64(min(m.Agreed, 1<<52)))) {
 		return false
 	}

@@ -49,15 +49,7 @@ func (e *Engine) reconsider() {
 			e.publish(p)
 		}
 	}
-	for _, r := range e.refused {
-		if r.Reason == ReasonTrust || r.Reason == ReasonName {
-			r.until = e.now
-		}
-	}
-	for _, p := range e.peers {
-		p.tries, p.roots = 0, [2]Digest{}
-	}
-	e.joinTries, e.joinAt = joinTries, e.now
+	e.askRefused(ReasonTrust, ReasonName)
 }
 
 func (e *Engine) withholdRecords() {

@@ -118,9 +118,13 @@ func TestMergeFindsConflicts(t *testing.T) {
 func TestNextIsAfterWhatWasSeen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parent := HLC(rapid.Uint64Range(0, 1<<62).Draw(t, "parent"))
-		now := HLC(rapid.Uint64Range(0, 1<<62).Draw(t, "now")).Time()
-		if n := Next(now, parent); n <= parent || n < Wall(now) {
-			t.Errorf("Next(%v, %d) = %d", now, parent, n)
+		now := HLC(rapid.Uint64Range(0, 1<<58-1).Draw(t, "now")).Time()
+		era := uint8(rapid.IntRange(0, 63).Draw(t, "era"))
+		n, err := Next(now, era, parent)
+		last := parent.Date() == dateMask && parent.Era() >= era
+		if (err != nil) != last || err == nil && (n <= parent || n.Era() != max(era, parent.Era()) ||
+			n.Era() > parent.Era() && n.Time() != now || n.Date() < Wall(now)) {
+			t.Errorf("Next(%v, %d, %d) = %d, %v", now, era, parent, n, err)
 		}
 	})
 }

@@ -167,16 +167,22 @@ type Origin struct {
 	Name    string      // display name
 	Cluster string      // up to 64 bytes; empty: the change is accepted in every cluster
 	Signer  sign.Signer // key of the node or of an operator; nil: the change is not signed
+	Era     uint8       // of the pool; a parent of a later era prevails
 }
 
 // Successor returns the version that a change creates at time now, after the version parent. parent
 // is nil for an unknown key.
 func Successor(now time.Time, parent *Record, p Put, of Origin) (*Record, error) {
-	r := Record{Key: p.Key, HLC: Next(now, 0), Writer: Writer(of.Node[:8]), Deleted: p.Delete, MediaType: p.MediaType,
-		Body: p.Body, Author: p.Author, Origin: of.Name, Cluster: of.Cluster}
+	var before HLC
 	if parent != nil {
-		r.HLC = Next(now, parent.HLC)
+		before = parent.HLC
 	}
+	h, err := Next(now, of.Era, before)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Key, err)
+	}
+	r := Record{Key: p.Key, HLC: h, Writer: Writer(of.Node[:8]), Deleted: p.Delete, MediaType: p.MediaType, Body: p.Body,
+		Author: p.Author, Origin: of.Name, Cluster: of.Cluster}
 	return r.After(parent, of.Signer)
 }
 

@@ -5,6 +5,8 @@ package sumtree
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -167,3 +169,20 @@ func (t *Tree[T]) Sums(p Prefix) (out [16]uint64, counts [16]int) {
 // short returns the prefix of a sum used in comparisons. Different sums collide with probability
 // 2^-48.
 func (d Digest) short() uint64 { return d[0] & (1<<(8*ShortSize) - 1) }
+
+// Append appends the encoding of a prefix.
+func (p Prefix) Append(b []byte) []byte {
+	return binary.BigEndian.AppendUint64(append(b, p.Depth), p.Bits)
+}
+
+// ParsePrefix decodes the prefix at the start of b.
+func ParsePrefix(b []byte) (Prefix, error) {
+	if len(b) < 9 {
+		return Prefix{}, errors.New("prefix is truncated")
+	}
+	p := Prefix{Depth: b[0], Bits: binary.BigEndian.Uint64(b[1:])}
+	if !p.Valid() {
+		return Prefix{}, fmt.Errorf("prefix of depth %d is not valid", p.Depth)
+	}
+	return p, nil
+}

@@ -76,6 +76,12 @@ func (f Field) Number() (uint64, error) {
 	return f.value, nil
 }
 
+// Flag returns the value of a numeric field as a boolean.
+func (f Field) Flag() (bool, error) {
+	n, err := f.Number()
+	return n != 0, err
+}
+
 // Within stores a number from low to high.
 func (f Field) Within(to *int, low, high uint64) error {
 	n, err := f.Number()
