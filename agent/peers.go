@@ -46,6 +46,7 @@ func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 		Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Keys: keys, Insecure: g.Insecure, TCPOnly: g.TCPOnly,
 		KeyringFile: g.KeyringFile, Changed: func() { a.reconciler.Trigger() }, Answer: a.answer,
 		Converged: func(d time.Duration) { convergence.Observe(d.Seconds()) }, Log: a.log, Now: a.deps.Now,
+		Trust: peers.TrustOptions{Mode: cfg.Trust.Mode, File: cfg.Trust.File, Admit: g.Admit}, State: cfg.Paths.State,
 		Published: published(cfg), Directories: func() []directory.Published { return a.dir.Published() },
 	})
 	if err != nil {

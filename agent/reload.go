@@ -23,6 +23,9 @@ func (a *Agent) Reload(o config.LoadOptions) {
 		return
 	}
 	now := a.cfg.Load()
+	if a.peers != nil {
+		a.peers.ConfigureTrust(next.Trust.Mode, next.Gossip.Admit)
+	}
 	changes := now.Changes(next)
 	if len(changes) == 0 {
 		a.log.Info("the config was reloaded; nothing changed")
@@ -32,6 +35,7 @@ func (a *Agent) Reload(o config.LoadOptions) {
 	live.Log.Level, live.AuditLog = next.Log.Level, next.AuditLog
 	live.DNS.TTL, live.DNS.Suffixes, live.DNS.OwnGenerators = next.DNS.TTL, next.DNS.Suffixes, next.DNS.OwnGenerators
 	live.DNS.ReachableOnly, live.DNS.QueryLog.Sample = next.DNS.ReachableOnly, next.DNS.QueryLog.Sample
+	live.Trust.Mode, live.Gossip.Admit = next.Trust.Mode, next.Gossip.Admit
 	a.cfg.Store(&live)
 	a.resolver.Configure(&live)
 	a.setLevel(live.Log.Level)

@@ -16,7 +16,7 @@ import (
 
 // Checks reports the state of the pool. No check makes the node unready.
 func (s *Source) Checks() []api.Check {
-	return []api.Check{s.peersCheck(), s.stateCheck(), s.filesCheck()}
+	return []api.Check{s.peersCheck(), s.stateCheck(), s.trustCheck(), s.filesCheck()}
 }
 
 // maxNamed limits the nodes and resources that one check names.

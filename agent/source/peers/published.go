@@ -13,6 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/model/trust"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/gossip"
 	"github.com/nearside-mesh/nearside/gossip/engine"
@@ -22,7 +23,7 @@ import (
 // publish it announces that with an item of kindDirectory, which is named by the ID of the
 // directory. One of these nodes publishes the resources, with an item of the same kind about their
 // version. The resources stay in force while no node has the directory.
-const kindDirectory = "Directory"
+const kindDirectory = trust.KindDirectory
 
 // directoryBody is the body of an item of kindDirectory.
 type directoryBody struct {

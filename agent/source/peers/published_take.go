@@ -74,6 +74,7 @@ func (s *Source) readDirectory(owner engine.NodeID) *publishedSet {
 		s.o.Log.Warn("a published directory is refused: its name does not match its id", "directory", d.Name)
 		return nil
 	}
+	s.readmit(owner)
 	old := s.dirs.sets[owner]
 	if old == nil {
 		old = &publishedSet{}
@@ -93,6 +94,9 @@ func (s *Source) readDirectory(owner engine.NodeID) *publishedSet {
 				if r, err = s.o.Decode(item.Body); err == nil && r.Key != key {
 					err = fmt.Errorf("it contains %s", r.Key)
 				}
+			}
+			if err == nil && s.exclude(owner, item.Key, s.policy.State().ExplainItem(d.Signer, key, item.Body)) {
+				continue
 			}
 			if err == nil {
 				set.resources[key], set.encoded[item.Key] = r, item.Body

@@ -17,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
+	"github.com/nearside-mesh/nearside/agent/source/peers/policy"
 	"github.com/nearside-mesh/nearside/gossip"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
@@ -42,6 +43,9 @@ type Options struct {
 	Keys                         [][]byte
 	KeyringFile                  string // source of Keys; it is read again when it changes. "": none
 	Insecure, TCPOnly            bool
+
+	Trust TrustOptions
+	State string // directory with the state of this node; "": the trust file is not saved
 
 	// Published maps the paths of this node's published directories to their IDs.
 	Published map[string]string
@@ -81,7 +85,10 @@ type Source struct {
 	ownItems   map[resource.Key]engine.OwnItem                       // this node's resources in local
 	ownChanges uint64                                                // of ownItems
 	own        [32]byte                                              // hash of ownChanges and of the other published items
-	trust      trust
+	trust      authorities
+	policy     *policy.Policy
+	verdicts   verdicts
+	outside    map[engine.NodeID]map[engine.Key]string // items beyond enrollments and roles, and why
 	reach      reach
 	files      fileDigests
 	audit      audit
@@ -126,14 +133,19 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 		peers:  map[engine.NodeID]map[resource.Key]*resource.Resource{},
 		claims: map[resource.Key][]engine.NodeID{}, touched: map[resource.Key]bool{}, names: map[engine.NodeID]string{},
 		ownItems: map[resource.Key]engine.OwnItem{}}
+	s.openPolicy(saved)
 	pool := gossip.Options{
 		Self: o.Self, Name: o.Node, Zone: o.Zone, Version: o.Version, Cluster: o.Cluster, Bind: []netip.AddrPort{bind},
 		Advertise: advertise, TCPOnly: o.TCPOnly, Seeds: s.seeds, Answer: s.answer, Keys: o.Keys, Insecure: o.Insecure,
 		Storage: loadedStorage{disk, saved}, Log: o.Log, Now: o.Now, Signer: o.Signer, Former: o.Former,
+		Policy: s.policy, Admit: s.admit,
 	}
 	if o.NewID != nil {
 		pool.NewID = func() (engine.NodeID, sign.Signer, error) {
 			id, err := o.NewID()
+			if err == nil {
+				s.policy.SetSelf(id.Node)
+			}
 			return id.Node, id.Signer, err
 		}
 	}
@@ -157,6 +169,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 	s.files.open()
 	s.watcher = s.node.Watch()
 	s.take(s.watcher.Take(), true)
+	s.retrust()
 	return s, nil
 }
 
@@ -279,6 +292,7 @@ func (s *Source) loop(ctx context.Context) {
 			s.publishDirectories()
 			s.reloadKeys()
 			s.runAudit(s.o.Now())
+			s.expireTrust()
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/model/trust"
 	"github.com/nearside-mesh/nearside/gossip"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
@@ -24,7 +25,9 @@ func (s *Source) take(changes []engine.Change, first bool) {
 	var records []store.Op
 	var merged []*engine.Record
 	var came []time.Time
+	trusted := false
 	for _, c := range changes {
+		trusted = trusted || trust.Reserved(c.Key.Kind)
 		switch r := s.node.Record(c.Key); {
 		case c.Directory:
 			dirs[c.Node] = true
@@ -46,6 +49,10 @@ func (s *Source) take(changes []engine.Change, first bool) {
 		if s.o.Converged != nil {
 			s.o.Converged(max(s.o.Now().Sub(at), 0))
 		}
+	}
+	if trusted && !first && s.takeTrustRecords() {
+		s.retakeAll(nodes, dirs)
+		return
 	}
 	if len(nodes) > 0 || first {
 		all := s.node.Owners()
@@ -93,6 +100,7 @@ func (s *Source) takeOwned(all []gossip.Owned, nodes map[engine.NodeID]bool, fir
 		if id == s.node.Self() {
 			continue
 		}
+		s.readmit(id)
 		next := map[resource.Key]*resource.Resource(nil)
 		o, ok := s.node.OwnedBy(id)
 		if ok {
@@ -145,6 +153,9 @@ func (s *Source) usable(o *gossip.Owned) map[resource.Key]*resource.Resource {
 		r, err := s.o.Decode(item.Body)
 		if err != nil || r.Key != key {
 			s.o.Log.Warn("a resource of another node is refused", "node", o.Name, "resource", key, "error", err)
+			continue
+		}
+		if s.exclude(o.Node, item.Key, s.beyondEnrollment(o.Node, r)) {
 			continue
 		}
 		out[key] = r

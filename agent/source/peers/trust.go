@@ -19,9 +19,9 @@ import (
 // [identity.Pool].
 const kindAuthority = "NodeCA"
 
-// trust is the state of the authorities of builtin backends. Its fields, except all, are guarded by
-// the mu of the source.
-type trust struct {
+// authorities is the state of the authorities of builtin backends. Its fields, except all, are
+// guarded by the mu of the source.
+type authorities struct {
 	own     map[resource.Key]*identity.Authorities // as published, including retired ones
 	of      map[engine.NodeID]map[resource.Key]*identity.Authorities
 	refused map[engine.NodeID]string // why an authority of a node was refused
@@ -52,6 +52,9 @@ func (s *Source) authorities(o *gossip.Owned) map[resource.Key]*identity.Authori
 		if err != nil {
 			s.trust.refused[o.Node] = fmt.Sprintf("authority of node %s for mesh %s and backend %s: %v",
 				cmp.Or(o.Name, o.Node.String()), item.Key.Mesh, item.Key.Name, err)
+			continue
+		}
+		if e := s.policy.State().Enrollment(o.Node); e != nil && s.exclude(o.Node, item.Key, e.AllowsMesh(item.Key.Mesh)) {
 			continue
 		}
 		out[resource.Key(item.Key)] = a

@@ -199,6 +199,14 @@ func (p *Policy) Configure(mode, admit string) (changed bool) {
 	return true
 }
 
+// SetSelf changes the ID of this node.
+func (p *Policy) SetSelf(id engine.NodeID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.o.Self = id
+	p.state.Store(p.state.Load().Configured(p.options()))
+}
+
 // Adopt makes a trust file the first one of this node, because an operator of the node says so. It
 // fails if the node has one already.
 func (p *Policy) Adopt(text []byte) error {
@@ -319,6 +327,13 @@ func readFile(path string) ([]byte, error) {
 	}
 	defer f.Close()
 	return io.ReadAll(io.LimitReader(f, trust.MaxFile+1))
+}
+
+// ConfigMode returns trust.mode of the config.
+func (p *Policy) ConfigMode() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.o.Mode
 }
 
 // First returns how the node got its first trust file, and when. from is "" without one.
