@@ -106,5 +106,5 @@ type TrustRecord struct {
 	Signer  string `json:"signer,omitempty"` // fingerprint of the key; absent: unsigned
 	Reason  string `json:"reason,omitempty"` // why it is not in force with mode enforce
 	InForce bool   `json:"inForce"`
-	Record  []byte `json:"record"`
+	Record  string `json:"record"` // in base64
 }

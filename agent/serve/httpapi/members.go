@@ -15,6 +15,7 @@ import (
 // Pool is the gossip pool.
 type Pool interface {
 	status.Nodes
+	Trust
 	// Compared is Members, after it asked members that seem to differ. It may take seconds.
 	Compared(ctx context.Context) []api.Member
 	// Join contacts addresses. Leave removes this node from the pool.

@@ -2,6 +2,7 @@ package peers
 
 import (
 	"cmp"
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"strings"
@@ -287,7 +288,7 @@ func (s *Source) TrustRecords(signer string) (out []api.TrustRecord) {
 	explained := s.explained(s.policy.State())
 	for r, why := range explained {
 		x := api.TrustRecord{Ref: api.RefOf(resource.Key(r.Key)), ID: trust.RecordID(r), Reason: why, InForce: true,
-			Record: r.Encoded()}
+			Record: base64.StdEncoding.EncodeToString(r.Encoded())}
 		if id := r.Signer(); id != (sign.ID{}) {
 			x.Signer = id.String()
 		}
