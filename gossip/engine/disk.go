@@ -208,6 +208,7 @@ func (e *Engine) setRecord(old *entry, r *Record) {
 		e.account(old.record, -1)
 	}
 	old.head, old.record = h, r
+	e.dropSuperseded(h)
 	e.tree.Put(h)
 	e.changed = e.now
 	e.account(r, 1)

@@ -39,6 +39,7 @@ type request struct {
 	to    string
 	slots []Slot
 	until time.Time
+	left  int // entries that the replies may still contain
 }
 
 type wants struct {
@@ -176,7 +177,7 @@ func (e *Engine) request(to string, slots []Slot) {
 	if len(slots) > 8 {
 		timeout = pullSlow
 	}
-	e.wants.requests[n] = &request{to, slots, e.now.Add(timeout)}
+	e.wants.requests[n] = &request{to, slots, e.now.Add(timeout), 2 * len(slots)}
 	e.peers[to].pulls++
 	for _, s := range slots {
 		e.wants.bySlot[s].request = n
@@ -245,8 +246,10 @@ func (e *Engine) receive(data []byte) {
 	if r := e.wants.requests[m.Reply]; m.Reply != 0 && r != nil && r.to == m.From {
 		asked = true
 		r.until = e.now.Add(pullSlow)
+		r.left -= len(m.Records) + len(m.Manifests)
 	}
-	if n := len(m.Records) + len(m.Manifests); n > 0 && !asked && !e.mayPush(m.From, n) {
+	if n := len(m.Records) + len(m.Manifests); n > 0 && (!asked || e.wants.requests[m.Reply].left < 0) &&
+		!e.mayPush(m.From, n) {
 		e.count("refused: too many from a peer")
 		return
 	}

@@ -110,7 +110,7 @@ func (e *Engine) refuse(h Head, r refusal, why string) {
 	e.count("refused: " + why)
 	old := e.refused[h]
 	if old == nil {
-		if len(e.refused) >= maxRefused {
+		if len(e.refused) >= maxRefused || why == whySignature && len(e.refused) >= maxRefused/4 {
 			e.count("refusal not remembered: too many")
 			return
 		}

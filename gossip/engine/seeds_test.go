@@ -53,6 +53,9 @@ func world(t testing.TB, seed uint64) (s *sim, ops int, err error) {
 			s.nodes = append(s.nodes, &simNode{i: i, id: NodeID{0, byte(i), 1}, disk: map[string]Op{}})
 		}
 	}
+	if seed%4 == 3 {
+		s.sign()
+	}
 	s.history = &truth{all: map[Hash]*change{}, saves: map[int][]time.Time{}}
 	s.loss = []float64{0, 0.1, 0.5}[s.rng.IntN(3)]
 	s.dup = []float64{0, 0.2}[s.rng.IntN(2)]

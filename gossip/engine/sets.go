@@ -43,6 +43,7 @@ func (e *Engine) setManifests(list []*Manifest, bodies map[BodyHash][]byte) {
 		e.write(bucketOf(en.manifest), string(en.head.Slot[:]), nil)
 	}
 	s.shards = s.shards[:f.Shards:f.Shards]
+	e.dropSuperseded(f.Head())
 	e.changed = e.now
 	e.out.Changed = append(e.out.Changed, Change{Node: o.ID, Directory: o.Directory})
 	if !o.Directory {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // sim runs engines in one goroutine, with a virtual clock and network. The seed determines all
@@ -61,6 +63,8 @@ type simNode struct {
 	items   []OwnItem
 	ticks   time.Time
 	uploads int // messages with a record to other nodes
+	signer  sign.Signer
+	policy  Policy
 	notes   []Note
 }
 
@@ -130,6 +134,22 @@ func (s *sim) skip(d time.Duration) {
 	s.now = s.now.Add(d)
 }
 
+// name returns the display name. Names of nodes with keys must differ.
+func (n *simNode) name() string {
+	if n.signer == nil {
+		return "node"
+	}
+	return fmt.Sprint("node-", n.i)
+}
+
+// sign gives all nodes keys.
+func (s *sim) sign() {
+	for _, n := range s.nodes {
+		n.signer = testKey(byte(n.i + 1))
+		n.id = nodeOf(n.signer)
+	}
+}
+
 func (n *simNode) member() string { return fmt.Sprintf("%d-%d", n.i, n.boot) }
 
 // local returns the time on the clocks of a node.
@@ -144,8 +164,8 @@ func (s *sim) start(n *simNode) {
 	for _, k := range slices.Sorted(maps.Keys(n.disk)) {
 		saved = append(saved, n.disk[k])
 	}
-	e, act := New(Config{Self: n.id, Member: n.member(), Name: "node", Cluster: s.cluster, Random: s.rng.IntN,
-		Limits: s.limits}, s.local(n), saved)
+	e, act := New(Config{Self: n.id, Member: n.member(), Name: n.name(), Cluster: s.cluster, Random: s.rng.IntN,
+		Limits: s.limits, Signer: n.signer, Policy: n.policy}, s.local(n), saved)
 	n.engine = e
 	s.do(n, act)
 	if n.items != nil {

@@ -121,15 +121,18 @@ func (e *Engine) dropWithheld(slot Slot) {
 	e.write(bucketWithheld, string(slot[:]), nil)
 }
 
-// returnWithheld puts entries into force that the policy permits again. It drops those that have
-// been superseded.
+// dropSuperseded drops a withheld version that is not later than the one in force.
+func (e *Engine) dropSuperseded(inForce Head) {
+	if w := e.withheld[inForce.Slot]; w != nil && !inForce.Version.Less(w.Head().Version) {
+		e.dropWithheld(inForce.Slot)
+	}
+}
+
+// returnWithheld puts entries into force that the policy permits again.
 func (e *Engine) returnWithheld() {
 	for _, slot := range sortedSlots(e.withheld) {
 		w := e.withheld[slot]
 		switch en := e.entries[slot]; {
-		case en != nil && !en.head.Version.Less(w.Head().Version):
-			e.dropWithheld(slot)
-			continue
 		case w.record != nil && e.objection(w.record) == "":
 			e.dropWithheld(slot)
 			e.returnRecord(en, w.record)
