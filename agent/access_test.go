@@ -43,7 +43,8 @@ func TestWhoMayWhat(t *testing.T) {
 		`{uid: "61002", nodes: [default.web, "default.own-*"], bring: true, services: [web], tags: [team=a]}, {group: "61000", nodes: [default.other]}]`
 	const roles = `api.roles=[{name: ops, template: mesh-operator, subjects: [{user: "61002"}]}, {name: logs, template: observability, subjects: [{group: "61000"}]}]`
 	const timeout = `{"type":"MeshTimeout","mesh":"default","name":"%s","spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"},"default":{"idleTimeout":"9s"}}]}}`
-	const backend = `{"type":"MeshAccessLogBackend","mesh":"default","name":"%s","spec":{"name":"b","type":"file","conf":{"path":"/tmp/a.log"}}}`
+	const backend = `{"type":"MeshAccessLogBackend","mesh":"default","name":"%s","spec":{"name":"b","type":"tcp","conf":{"address":"192.0.2.7:5000"}}}`
+	const path = `{"type":"MeshAccessLogBackend","mesh":"default","name":"%s","spec":{"name":"b","type":"file","conf":{"path":"/tmp/a.log"}}}`
 	xds := func(id, dataplane string) agenttest.Act {
 		return agenttest.Act{Do: "xds", NodeID: id, Secret: ownSecret, Dataplane: dataplane}
 	}
@@ -119,6 +120,8 @@ func TestWhoMayWhat(t *testing.T) {
 		{"roles: read", []string{"open", roles}, api("GET", "/meshes/default/meshtimeouts", ""), "200 200 200 403"},
 		{"roles: write", []string{"open", roles}, put("meshtimeouts", timeout), "201 403 201 403"},
 		{"roles: write a backend", []string{"open", roles}, put("meshaccesslogbackends", backend), "201 201 201 403"},
+		{"roles: write a backend with a path", []string{"open", roles}, put("meshaccesslogbackends", path),
+			"201 403 201 403"},
 		{"roles: whoami", []string{"open", roles}, api("GET", "/v1/access/whoami", ""), "200 200 200 200"},
 		{"roles: status", []string{"open", roles}, api("GET", "/v1/status", ""), "200 200 200 403"},
 		{"roles: livez", []string{"open", roles}, api("GET", "/livez", ""), "200 200 200 200"},

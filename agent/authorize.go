@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -33,6 +34,11 @@ func (a *Agent) openAccess(cfg *config.Config, g groups) (err error) {
 		return err
 	}
 	a.tokens = token.Open(filepath.Join(cfg.Paths.State, token.Dir), a.log, a.deps.Now)
+	if cfg.API.Roles == nil {
+		a.notes = append(a.notes, api.Check{Name: "features", OK: true, Reason: fmt.Sprintf(
+			"without api.roles, every writer may use the features %s, and administer this agent",
+			strings.Join(access.FeatureNames[:], " and "))})
+	}
 	for _, w := range cfg.Warnings() {
 		a.notes = append(a.notes, api.Check{Name: "access", OK: true, Degraded: true, Reason: w})
 	}

@@ -25,7 +25,7 @@ func TestDirectoriesWithRoles(t *testing.T) {
 type: MeshAccessLogBackend
 mesh: default
 name: file
-spec: {name: file, type: file, conf: {path: /tmp/access.log}}
+spec: {name: file, type: tcp, conf: {address: "192.0.2.7:5000"}}
 `)
 	const roles = `api.roles=[{name: meshes, allow: [{kinds: [Mesh], verbs: [create, update]}]}]`
 	for role, want := range map[string]struct{ meshes, backends, fault string }{

@@ -262,7 +262,8 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	a.reconciler = reconcile.New(reconcile.Options{
-		Store: a.store, Publisher: a.rollout, Recheck: a.xds.Recheck, Build: a.rollout.Build, Host: a.host.Host, Logs: a.logs,
+		Store: a.store, Publisher: a.rollout, Recheck: a.xds.Recheck, Build: a.rollout.Build, Plain: a.rollout.Plain,
+		Host: a.host.Host, Logs: a.logs,
 		Zone:   cfg.Node.Zone,
 		RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends, FlatNetwork: cfg.Mesh.FlatNetwork,
 		VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log,

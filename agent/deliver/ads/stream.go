@@ -255,7 +255,7 @@ func (st *adsStream) checkNode(node *core.Node) error {
 // to authenticated clients.
 func (st *adsStream) checkType(url string) (int, error) {
 	rank := draft.Rank(url)
-	withheld := rank == draft.RankSecret && !mayHaveSecrets(&st.peer)
+	withheld := rank == draft.RankSecret && !st.peer.MayHaveSecrets()
 	if withheld {
 		rank = -1
 	}
@@ -280,10 +280,6 @@ func (st *adsStream) checkType(url string) (int, error) {
 		}
 	}
 	return rank, nil
-}
-
-func mayHaveSecrets(p *access.Peer) bool {
-	return p.Local || p.Encrypted && (p.Token != nil || len(p.Names) > 0)
 }
 
 // exchange is the gRPC stream of either protocol.

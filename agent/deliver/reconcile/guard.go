@@ -78,6 +78,9 @@ func (p *pass) check(key node.Key, s *proxyState) {
 	for _, text := range hostWarnings(host, &s.demands) {
 		s.problem(owner, api.SeverityWarning, text)
 	}
+	for _, text := range p.withheldKeys(key, s) {
+		s.problem(owner, api.SeverityWarning, text)
+	}
 	if v.more > 0 {
 		s.problem(owner, api.SeverityWarning, plural.Count(v.more, "more warning")+" for this proxy")
 	}

@@ -78,6 +78,8 @@ type Options struct {
 	Registry prometheus.Registerer         // nil: no metrics
 	Generate GenerateFunc                  // nil: generate.Generate
 	Build    func(node.Key) *finding.Build // returns the build of a node's client; nil: unknown
+	// Plain reports whether no private keys may be sent to a node's client. Nil: they may.
+	Plain func(node.Key) bool
 	// Host describes the host of a node's client, including the given files of its config. Nil: hosts
 	// are unknown.
 	Host  func(key node.Key, files []string) *finding.Host
@@ -144,6 +146,7 @@ type proxyState struct {
 	problems []api.Problem
 	verdict  verdict
 	demands  demands
+	keyed    keyed
 	fit      *draft.Sealed   // last published config that passed the check; nil: none
 	sent     *generate.Proxy // last published config
 	reduced  reduced

@@ -61,6 +61,7 @@ func (n *proxy) hold() {
 		}
 	}
 	n.retainDrained()
+	n.withoutKeys()
 }
 
 // dropObsoleteRejections forgets rejections of resources that have changed, and of those that may

@@ -30,8 +30,9 @@ type proxy struct {
 	ready        bool
 	publishedFor uint64 // Config.LastStream of the newest publication, which considered these streams
 	streams      []*Stream
-	client       Client   // of the newest stream
-	later        []func() // log lines to write when mu is free; see unlock
+	client       Client          // of the newest stream
+	later        []func()        // log lines to write when mu is free; see unlock
+	keyed        map[string]bool // by version of a resource: it holds an inline key; for plain connections
 
 	resourceState
 	rejectionState

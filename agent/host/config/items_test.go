@@ -222,7 +222,7 @@ func TestConfigItemFaults(t *testing.T) {
 // TestConfigKinds checks that roles may name only known kinds.
 func TestConfigKinds(t *testing.T) {
 	cfg, _, faults := agenttest.LoadConfig(t, "", nil,
-		[]string{"api.roles=[{name: a, allow: [{kinds: [MeshTimeouts, Mesh, '*', Nothing], verbs: [get]}]}]"})
+		[]string{"api.roles=[{name: a, allow: [{kinds: [MeshTimeouts, Mesh, '*', Nothing, Agent], verbs: [get]}]}]"})
 	if faults != nil {
 		t.Fatal(faults)
 	}

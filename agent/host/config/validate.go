@@ -176,7 +176,7 @@ func (c *Config) CheckKinds(known []string) (out strict.Faults) {
 	for i, r := range c.API.Roles {
 		for j, a := range r.Allow {
 			for k, kind := range a.Kinds {
-				if strings.Contains(kind, "*") || slices.Contains(known, kind) {
+				if strings.Contains(kind, "*") || kind == access.KindAgent || slices.Contains(known, kind) {
 					continue
 				}
 				hint := "known are " + strings.Join(known, ", ")

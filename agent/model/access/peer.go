@@ -109,6 +109,12 @@ func (p Peer) Holder() string {
 	return p.Owner()
 }
 
+// MayHaveSecrets reports whether private keys may be sent to the peer: over a Unix socket, and over
+// TLS to an authenticated peer.
+func (p Peer) MayHaveSecrets() bool {
+	return p.Local || p.Encrypted && (p.Token != nil || len(p.Names) > 0)
+}
+
 // Root reports whether the peer is root on this node.
 func (p Peer) Root() bool { return p.Local && !p.Foreign && p.UID == 0 }
 
