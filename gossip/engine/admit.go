@@ -79,7 +79,9 @@ func (e *Engine) admit(r *Record, from string, peerAgreed time.Time) bool {
 	if winner != r || en.head.Version == h.Version {
 		if en.head.Version == h.Version && !bytes.Equal(winner.Encoded(), en.record.Encoded()) {
 			first := en.record.Signer() == sign.ID{}
+			e.account(en.record, -1)
 			en.record = winner // a different signature
+			e.account(winner, 1)
 			e.out.Write = append(e.out.Write, recordOp(winner))
 			e.out.Changed = append(e.out.Changed, Change{Key: r.Key})
 			return first

@@ -180,8 +180,17 @@ const (
 // TestMessagesForEarlierBuilds checks that builds before shards can read what nodes with few items
 // send: only fields with higher numbers are new.
 func TestMessagesForEarlierBuilds(t *testing.T) {
+	for _, signed := range []bool{false, true} {
+		t.Run(fmt.Sprint("signed=", signed), func(t *testing.T) { testMessagesForEarlierBuilds(t, signed) })
+	}
+}
+
+func testMessagesForEarlierBuilds(t *testing.T, signed bool) {
 	s := newSim(t, 1, 3, Limits{})
 	s.cluster = "here"
+	if signed {
+		s.sign()
+	}
 	records, manifests, kinds := 0, 0, map[protowire.Number]int{}
 	s.posted = func(x Send) {
 		m := oldFields(t, x.Data[1:], messageBody, messageLeaves, messageRecord, messageManifest, messageBody)
