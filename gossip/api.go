@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/gossip/engine"
+	"github.com/nearside-mesh/nearside/gossip/engine/draft"
 )
 
 // Seal returns the next versions of some keys. The caller stores them, and then calls committed,
@@ -16,11 +18,33 @@ import (
 func (n *Node) Seal(puts []engine.Put) (records []*engine.Record, committed func(), err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	records, _, err = n.engine.Prepare(n.now(), puts)
+	now := n.now()
+	for _, p := range puts {
+		if p.Version == nil {
+			continue
+		}
+		if err := draft.Check(p.Version, n.engine.PoolTime(now), n.engine.Record(p.Key), n.engine.Origin()); err != nil {
+			return nil, nil, err
+		}
+	}
+	records, _, err = n.engine.Prepare(now, puts)
 	if err != nil {
 		return nil, nil, fmt.Errorf("gossip: %w", err)
 	}
 	return records, func() { n.step(engine.Committed{Records: records}) }, nil
+}
+
+// Drafts returns what a program outside this node needs to make the next versions of keys; see
+// [draft.Draft].
+func (n *Node) Drafts(keys []engine.Key) (out []draft.Draft, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now, era := n.engine.PoolTime(n.now()), n.engine.Era()
+	for _, k := range keys {
+		d, e := draft.Next(now, era, n.engine.Record(k))
+		out, err = append(out, d), cmp.Or(err, e)
+	}
+	return out, err
 }
 
 // Put applies changes, all or none, and returns the new versions. When it returns, they are on

@@ -40,6 +40,11 @@ type poolClock struct {
 // used to date and park records, so the claims of other nodes have a bounded effect.
 func (e *Engine) poolTime() time.Time { return e.wall.Add(clock.Bounded(e.skew(e.wall, e.now))) }
 
+// PoolTime returns the date of a change that is made now.
+func (e *Engine) PoolTime(now Now) time.Time {
+	return now.Wall.Add(clock.Bounded(e.skew(now.Wall, now.instant())))
+}
+
 // skew returns the offset of most peers' clocks from the local clock, or 0 below 2 s and if it is
 // not known which clock is right.
 func (e *Engine) skew(wall, now time.Time) time.Duration {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nearside-mesh/nearside/gossip/engine/clock"
 	"github.com/nearside-mesh/nearside/gossip/engine/liveness"
 	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
@@ -23,6 +22,11 @@ var (
 	ErrTrust = errors.New("this node may not write the record")
 )
 
+// Origin returns this node as the author of records.
+func (e *Engine) Origin() Origin {
+	return Origin{Node: e.cfg.Self, Name: e.cfg.Name, Cluster: e.cfg.Cluster, Signer: e.cfg.Signer, Era: e.Era()}
+}
+
 // Prepare returns the next versions of some keys, and the operations to write to disk before the
 // versions are passed to Step as Committed. Calls must not overlap.
 func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
@@ -31,9 +35,7 @@ func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
 		return nil, nil, fmt.Errorf("%w: it differs by %s from the clocks of most peers, at most %s are allowed; set it "+
 			"or wait for NTP", ErrClock, skew.Round(time.Second), maxSkew)
 	}
-	poolTime := now.Wall.Add(clock.Bounded(skew))
-	of := Origin{Node: e.cfg.Self, Name: e.cfg.Name, Cluster: e.cfg.Cluster, Signer: e.cfg.Signer,
-		Era: e.Era()}
+	poolTime, of := e.PoolTime(now), e.Origin()
 	var out []*Record
 	var ops []Op
 	var all batch

@@ -8,6 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/gossip/engine"
+	"github.com/nearside-mesh/nearside/gossip/engine/draft"
 )
 
 const kindMesh = "Mesh"
@@ -31,10 +33,38 @@ func (w *Writer) decide(q *Request) (*decision, *api.Error) {
 			return nil, e
 		}
 	}
+	for _, v := range q.Reserved {
+		d.record(w.Store, v)
+	}
 	if len(q.Put) == 0 {
 		return d, nil
 	}
 	return d, d.put(q)
+}
+
+// record adds a version of a record that is no resource.
+func (d *decision) record(s *store.Store, v *engine.Record) {
+	c := api.Change{Type: v.Key.Kind, Name: v.Key.Name, Action: api.ActionChanged}
+	switch before := s.Version(resource.Key(v.Key)); {
+	case v.Deleted:
+		c.Action = api.ActionDeleted
+	case before == nil || before.Deleted:
+		c.Action = api.ActionCreated
+	}
+	d.batch.Ops = append(d.batch.Ops, store.Op{Version: v, Signed: true})
+	d.changes = append(d.changes, c)
+}
+
+// signed adds the version that an operator has signed to an op, if there is one.
+func (q *Request) signed(op store.Op) store.Op {
+	k := op.Delete
+	if op.Put != nil {
+		k = op.Put.Key
+	}
+	if v := q.Signed[k]; v != nil {
+		op.Version, op.Signed, op.IfRevision, op.Author = v, true, nil, v.Author
+	}
+	return op
 }
 
 // remove adds the deletion of a resource.
@@ -58,7 +88,7 @@ func (d *decision) remove(q *Request, k resource.Key) *api.Error {
 			return e
 		}
 	}
-	d.batch.Ops = append(d.batch.Ops, op)
+	d.batch.Ops = append(d.batch.Ops, q.signed(op))
 	d.changes = append(d.changes, api.Change{Type: k.Kind, Mesh: k.Mesh, Name: k.Name, Action: api.ActionDeleted})
 	return nil
 }
@@ -100,13 +130,14 @@ func (d *decision) put(q *Request) *api.Error {
 		c := api.Change{Type: res.Kind, Mesh: res.Mesh, Name: res.Name, Action: api.ActionCreated}
 		if have {
 			c.Action = api.ActionChanged
-			if rec.Digest == res.Digest {
+			if rec.Digest == res.Digest && q.Signed == nil {
 				c.Action = api.ActionUnchanged
 			} else if q.DryRun && q.MayGet(res.Key) {
 				c.Fields = change.Fields(rec.Resource, res)
 			}
 		}
-		d.batch.Ops = append(d.batch.Ops, store.Op{Put: res, IfRevision: &rec.Revision}) // revision 0: it must not exist
+		// revision 0: it must not exist
+		d.batch.Ops = append(d.batch.Ops, q.signed(store.Op{Put: res, IfRevision: &rec.Revision}))
 		d.changes = append(d.changes, c)
 	}
 	if len(conflicts) > 0 {
@@ -191,6 +222,12 @@ func (w *Writer) refused(err error) (stale bool, e *api.Error) {
 		gone     *store.NotFoundError
 	)
 	switch {
+	case errors.Is(err, draft.ErrStale):
+		return false, api.NewError(api.StatusConflict, api.ProblemStale, "Changed in the meantime",
+			"%s; read the version again, and sign the next one", errors.Unwrap(err))
+	case errors.Is(err, engine.ErrTrust):
+		return false, api.NewError(api.StatusUntrusted, api.ProblemTrust, "Not trusted", "%s; nothing was stored",
+			errors.Unwrap(err))
 	case errors.As(err, &unstable):
 		w.Log.Error("api: cannot make a write durable", "err", err)
 		return false, api.NewError(api.StatusStorage, api.ProblemStorage, "Not durable", "%s", err.Error())

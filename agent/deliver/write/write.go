@@ -14,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // Options configures a [Writer]. Its functions must be safe for concurrent use.
@@ -79,7 +80,11 @@ type Request struct {
 	MayGet func(resource.Key) bool // reports whether the caller may see a resource
 	Hidden string                  // why the caller may not see the effect on proxies; "": it may
 	DryRun bool
-	Omit   []string // parts to omit from the diff of a dry run: "items", "patch"
+	// Signed are the versions of Put and Delete, if an operator has signed them, and Reserved signed
+	// versions of records that are no resources, only without Put and Delete.
+	Signed   map[resource.Key]*engine.Record
+	Reserved []*engine.Record
+	Omit     []string // parts to omit from the diff of a dry run: "items", "patch"
 	Waiting
 }
 

@@ -78,6 +78,7 @@ const (
 	ProblemGeneration = "/problems/generation-failed"
 	ProblemWouldBreak = "/problems/would-break"
 	ProblemEnvoy      = "/problems/envoy"
+	ProblemTrust      = "/problems/not-trusted" // the trust file does not permit the signer to do this
 	ProblemInternal   = "/problems/internal"
 )
 
@@ -96,6 +97,7 @@ const MaxBody = 16 << 20
 const (
 	StatusConflict    = 409
 	StatusWouldBreak  = 422
+	StatusUntrusted   = 422
 	StatusInternal    = 500
 	StatusUnavailable = 503
 	StatusStorage     = 507

@@ -17,7 +17,7 @@ func (s *Store) Apply(b Batch) ([]Record, error) {
 		s.mu.Lock()
 		p, err := s.plan(b)
 		s.mu.Unlock()
-		if err != nil || len(p.changes) == 0 {
+		if err != nil || p.empty() {
 			return p.records, err // without waiting for the disk
 		}
 	}
@@ -102,7 +102,7 @@ func (s *Store) applyDurably(b Batch) (records []Record, committed func(), overt
 	s.mu.Lock()
 	from, merges := s.Snapshot(), s.pool.merges
 	p, err := s.prepare(b)
-	if err != nil || len(p.changes) == 0 {
+	if err != nil || p.empty() {
 		s.mu.Unlock()
 		return p.records, nil, false, err
 	}

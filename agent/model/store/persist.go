@@ -277,7 +277,7 @@ func (s *Store) writeSet(p *plan) (writeSet, error) {
 	for k, b := range s.backlog {
 		entries[k] = b.entries
 	}
-	if p != nil {
+	if p != nil && p.next != nil {
 		next = p.next
 		for _, e := range p.changes {
 			entries[e.key] = append(slices.Clip(entries[e.key]), e)

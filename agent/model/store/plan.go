@@ -20,7 +20,8 @@ func (b Batch) validate() error {
 		return errors.New("batch.Source.Kind is empty")
 	}
 	for i, op := range b.Ops {
-		if unset := op.Version != nil && op.Reason != ""; !unset && (op.Put != nil) == (op.Delete != resource.Key{}) {
+		unset := op.Version != nil && (op.Reason != "" || Reserved(op.Version.Key.Kind))
+		if !unset && (op.Put != nil) == (op.Delete != resource.Key{}) {
 			return fmt.Errorf("batch.Ops[%d]: exactly one of Put and Delete must be set", i)
 		}
 		if op.Version == nil && op.Source != (Source{}) && op.Source.Kind != b.Source.Kind {
@@ -87,10 +88,11 @@ type plan struct {
 	next     *table   // content after the batch; nil if it changes nothing
 	revision uint64   // highest revision after the batch
 	pool     map[resource.Key]poolChange
+	signed   []*engine.Record // versions of the batch that operators have signed
 }
 
 // empty reports whether a plan changes nothing.
-func (p *plan) empty() bool { return len(p.changes)+len(p.pool) == 0 }
+func (p *plan) empty() bool { return len(p.changes)+len(p.pool)+len(p.signed) == 0 }
 
 // seen returns the changes in the form that watchers get.
 func (p *plan) seen() []Change {
@@ -120,7 +122,7 @@ func (s *Store) plan(b Batch) (*plan, error) {
 		old := current.get(key)
 		src, author := cmp.Or(op.Source, b.Source), cmp.Or(op.Author, b.Author)
 		put, direct := op.Put, op.Version == nil && !op.Drop
-		if op.sealed && old != nil && !old.Source.YieldsTo(src) {
+		if (op.sealed || op.Signed) && old != nil && !old.Source.YieldsTo(src) {
 			conflicts = append(conflicts, Conflict{Key: key, Owner: old.Source, Wanted: src})
 			continue
 		}

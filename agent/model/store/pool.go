@@ -10,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/gossip/engine"
+	"github.com/nearside-mesh/nearside/gossip/engine/draft"
 )
 
 // Operators' resources are records of the pool. The store keeps one version of each, including
@@ -25,6 +26,8 @@ type Pool interface {
 	// committed when the versions are on disk and visible. It calls it for none or all of them, and
 	// calls Seal again only afterwards.
 	Seal(changes []engine.Put) (versions []*engine.Record, committed func(), err error)
+	// Drafts returns what the writer of signed versions needs to know about keys.
+	Drafts(keys []engine.Key) ([]draft.Draft, error)
 }
 
 // pool is the part of the store with the versions of operators' resources.
@@ -199,9 +202,12 @@ func (s *Store) WritePoolState(ops []engine.Op) error {
 	return s.commit(w)
 }
 
+// Shared reports whether operators' resources of a kind are records of the pool.
+func (s *Store) Shared(kind string) bool { return s.opt.Shared != nil && s.opt.Shared(kind) }
+
 // shared reports whether an operators' resource of this kind is a record of the pool.
 func (s *Store) shared(src Source, kind string) bool {
-	return src.Operators() && s.opt.Shared != nil && s.opt.Shared(kind)
+	return src.Operators() && s.Shared(kind)
 }
 
 // sourceOf returns the source of a version.
@@ -233,6 +239,9 @@ func (s *Store) current(p *plan, k resource.Key) *engine.Record {
 func (s *Store) mergeVersion(p *plan, op Op, old *Record) (visible bool) {
 	k := op.key()
 	have := s.current(p, k)
+	if op.Signed {
+		p.signed = append(p.signed, op.Version)
+	}
 	if op.Drop {
 		if have != nil {
 			p.version(k, poolChange{})
@@ -291,7 +300,10 @@ func undecodable(err error) string {
 func (s *Store) Merge(v *engine.Record) Op {
 	k := resource.Key(v.Key)
 	op := Op{Version: v, Source: s.sourceOf(v), Author: v.Author}
-	if v.Deleted {
+	switch {
+	case Reserved(k.Kind):
+		return op
+	case v.Deleted:
 		op.Delete = k
 		return op
 	}
@@ -318,6 +330,6 @@ func (s *Store) restoredVersion(e entry) (*engine.Record, error) {
 	if err := s.encode(&e); err != nil {
 		return nil, err
 	}
-	return engine.Successor(at, nil, engine.Put{Key: engine.Key(e.key), MediaType: mediaType, Body: e.body,
+	return engine.Successor(at, nil, engine.Put{Key: engine.Key(e.key), MediaType: MediaType, Body: e.body,
 		Author: clip(e.Author)}, of)
 }

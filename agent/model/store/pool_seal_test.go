@@ -8,6 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/gossip/engine"
+	"github.com/nearside-mesh/nearside/gossip/engine/draft"
 )
 
 // refusingPool refuses all changes.
@@ -16,6 +17,8 @@ type refusingPool struct{}
 func (refusingPool) Seal([]engine.Put) ([]*engine.Record, func(), error) {
 	return nil, nil, errors.New("the clock is wrong")
 }
+
+func (refusingPool) Drafts([]engine.Key) ([]draft.Draft, error) { return nil, nil }
 
 // TestPoolRefuses checks that a refused write leaves no trace.
 func TestPoolRefuses(t *testing.T) {
@@ -91,6 +94,8 @@ type statefulPool struct {
 	s *store.Store
 	t *testing.T
 }
+
+func (p statefulPool) Drafts([]engine.Key) ([]draft.Draft, error) { return nil, nil }
 
 func (p statefulPool) Seal(puts []engine.Put) (out []*engine.Record, committed func(), err error) {
 	for _, put := range puts {

@@ -196,6 +196,7 @@ func (x *loading) version(k resource.Key, v rawValue, local bool) {
 			return
 		}
 		x.s.pool.waiting[k] = shadowed(x.records.get(k).Source)
+	case Reserved(k.Kind):
 	case r.Deleted:
 		if last := x.l.last[k]; last != nil && last.damage == nil {
 			x.s.tombs[k] = tomb{revision: h.Revision, source: h.Source.Kind}
@@ -283,7 +284,7 @@ func (s *Store) laterThan(v *engine.Record) (*engine.Record, error) {
 		if err := s.encode(&e); err != nil {
 			return nil, err
 		}
-		put.Body, put.MediaType = e.body, mediaType
+		put.Body, put.MediaType = e.body, MediaType
 	}
 	if bytes.Equal(put.Body, v.Body) && put.Delete == v.Deleted {
 		return nil, nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/gossip/engine"
+	"github.com/nearside-mesh/nearside/gossip/engine/draft"
 )
 
 // exchange connects the store of a workload to a pool of two nodes: its own and a remote one, which
@@ -73,6 +74,8 @@ func (x *exchange) do(e *engine.Engine, ev engine.Event) {
 }
 
 // Seal implements [store.Pool].
+func (x *exchange) Drafts([]engine.Key) ([]draft.Draft, error) { return nil, nil }
+
 func (x *exchange) Seal(puts []engine.Put) ([]*engine.Record, func(), error) {
 	records, _, err := x.local.Prepare(x.now(), puts)
 	return records, func() { x.do(x.local, engine.Committed{Records: records}) }, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/gossip/engine"
+	"github.com/nearside-mesh/nearside/gossip/engine/draft"
 )
 
 // Renew seals new versions, with the same content, of this node's resources whose versions are
@@ -58,9 +59,12 @@ func (s *Store) seal(p *plan) (committed func(), err error) {
 		}
 		put := engine.Put{Key: engine.Key(e.key), Delete: e.Deleted, Author: clip(e.Author)}
 		if !e.Deleted {
-			put.Body, put.MediaType = e.body, mediaType
+			put.Body, put.MediaType = e.body, MediaType
 		}
 		puts, changes = append(puts, put), append(changes, e)
+	}
+	for _, v := range p.signed {
+		puts = append(puts, engine.Put{Key: v.Key, Version: v})
 	}
 	if len(puts) == 0 {
 		return nil, nil
@@ -81,8 +85,8 @@ func (s *Store) seal(p *plan) (committed func(), err error) {
 	return committed, nil
 }
 
-// mediaType is the media type of resources in the pool.
-const mediaType = "application/json"
+// MediaType is the media type of resources in the pool.
+const MediaType = "application/json"
 
 // maxAuthor limits the author of a version in bytes.
 const maxAuthor = 253
@@ -97,6 +101,11 @@ func (s *Store) successors(puts []engine.Put) ([]*engine.Record, error) {
 		parent := latest[put.Key]
 		if parent == nil {
 			parent = s.pool.versions[resource.Key(put.Key)]
+		}
+		if put.Version != nil {
+			if err := draft.Check(put.Version, s.now(), parent, s.origin()); err != nil {
+				return nil, err
+			}
 		}
 		r, err := engine.Successor(s.now(), parent, put, s.origin())
 		if err != nil {
@@ -121,6 +130,8 @@ func (s *Store) sealed(b Batch, p *plan) Batch {
 	out.On, out.Ops = nil, nil
 	for i, op := range b.Ops {
 		switch v, changed := versions[i]; {
+		case op.Signed:
+			op.Signed, op.sealed = false, true
 		case v != nil:
 			op.Version, op.IfRevision, op.sealed = v, nil, true
 		case !changed && s.shared(cmp.Or(op.Source, b.Source), op.key().Kind):

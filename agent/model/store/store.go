@@ -65,9 +65,13 @@ type Op struct {
 	// IfRevision, if set, is the revision that the resource must have; 0 if it must not exist.
 	IfRevision *uint64
 	// Version is a version of the pool; see [Store.Version]. Put is its decoded content. If this
-	// version cannot be decoded, Put and Delete are empty, and Reason says why.
+	// version cannot be decoded, or its kind is [Reserved], Put and Delete are empty, and Reason says
+	// why it cannot be decoded.
 	Version *engine.Record
 	Reason  string
+	// Signed is set if an operator has made and signed Version for this node. It is stored only if it
+	// follows the current version.
+	Signed bool
 	// Drop, with Delete, removes the pool's version and leaves no tombstone.
 	Drop bool
 

@@ -34,12 +34,13 @@ import (
 
 // api is a server on a real unix socket and a client of it.
 type testAPI struct {
-	t     testing.TB
-	store *store.Store
-	last  atomic.Pointer[status.Result]
-	http  *http.Client
-	base  string
-	srv   *httpapi.Server
+	t      testing.TB
+	store  *store.Store
+	last   atomic.Pointer[status.Result]
+	http   *http.Client
+	base   string
+	srv    *httpapi.Server
+	socket string
 }
 
 func registry(t testing.TB) *resource.Registry {
@@ -104,6 +105,7 @@ func start(t testing.TB, change ...func(*httpapi.Options)) *testAPI {
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.socket = path
 	a.serve(l, "unix", path)
 	return a
 }

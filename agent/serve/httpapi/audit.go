@@ -74,7 +74,7 @@ const apiPrefix = "/" + "v1/"
 func operationOf(x route) operation {
 	op := operation{kind: x.need.kind, resource: x.need.kind != "" || strings.Contains(x.pattern, "{plural}")}
 	switch x.pattern {
-	case "/v1/apply":
+	case "/v1/apply", "/v1/records":
 		return operation{verb: audit.VerbPatch, resource: true}
 	case "/v1/rollback", "/v1/conflicts/restore":
 		return operation{verb: audit.VerbUpdate, resource: true}
@@ -211,7 +211,7 @@ func (s *Server) answered(a *recorder, r *http.Request) {
 	suppressed := 0
 	if a.status == http.StatusUnauthorized || a.status == http.StatusForbidden || a.status == http.StatusTooManyRequests {
 		var ok bool
-		if suppressed, ok = s.refusalEvents.allow(rec.peer.Owner(), rec.received); !ok {
+		if suppressed, ok = s.refusalEvents.Allow(rec.peer.Owner(), rec.received); !ok {
 			s.opts.Audit.Suppressed()
 			return
 		}
@@ -257,7 +257,7 @@ func (s *Server) started(r *http.Request) {
 // event returns an event with the data of a record.
 func (s *Server) event(rec *record, r *http.Request, stage string, level audit.Level) *audit.Event {
 	e := &audit.Event{Level: level, ID: rec.id, Stage: stage, RequestURI: r.URL.RequestURI(), Verb: rec.op.verb,
-		User:      s.accounts.user(&rec.peer),
+		User:      s.accounts.User(&rec.peer),
 		UserAgent: r.UserAgent(), Object: rec.object, Received: rec.received, At: time.Now()}
 	if e.Verb == "" {
 		e.Verb = audit.Method(r.Method)

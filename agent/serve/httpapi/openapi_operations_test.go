@@ -101,6 +101,11 @@ var operations = map[string]operation{
 		send: "{type: Dataplane, mesh: default, name: more, networking: {address: 192.0.2.7, inbound: [{port: 80, " +
 			"tags: {kuma.io/service: web}}]}}",
 	},
+	"POST /v1/versions": {id: "versions", does: "What a signer needs to make the next versions of records.",
+		body: api.KeyVersions{}, answer: api.NextVersions{},
+		send: `{"items":[{"type":"TrustFile","mesh":"","name":"trust"}]}`},
+	"POST /v1/records": {id: "records", does: "Stores signed versions of records in one step, all or none.",
+		body: api.SignedRecords{}, answer: api.Written{}, send: `{"records":["CgA="]}`, refused: true},
 	"POST /v1/rollback": {
 		id:     "rollback",
 		does:   "Restores the content of an earlier revision as a new one.",

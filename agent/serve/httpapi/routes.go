@@ -78,6 +78,8 @@ func (s *Server) table() []route {
 		{get, "/v1/history/{plural}/{mesh}/{name}", ofPath(access.VerbGet), s.history},
 		{post, "/v1/apply", reader, s.longer(s.apply)},
 		{post, "/v1/rollback", reader, s.longer(s.rollback)},
+		{post, "/v1/versions", reader, s.versions},
+		{post, "/v1/records", reader, s.longer(s.records)},
 		{post, "/v1/explain", inspect.orSome(), compare(s.explain)},
 		{post, "/v1/wait", inspect.orSome(), s.shared(&s.waits, s.limits.Waits, s.wait)},
 		{post, "/v1/diff", inspect.orSome(), compare(s.longer(s.diff))},

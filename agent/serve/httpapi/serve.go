@@ -17,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/token"
+	"github.com/nearside-mesh/nearside/agent/serve/auditlog"
 )
 
 // Server serves the API. Create it with [New].
@@ -42,8 +43,8 @@ type Server struct {
 	waits         shares
 	compares      shares
 	configs       shares
-	accounts      accounts
-	refusalEvents refusalEvents
+	accounts      auditlog.Accounts
+	refusalEvents auditlog.Refusals
 }
 
 // New validates the options and creates a server. It opens and starts nothing.

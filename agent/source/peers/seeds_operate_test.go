@@ -9,6 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/gossip/engine"
+	"github.com/nearside-mesh/nearside/gossip/engine/draft"
 )
 
 // change is a version that a node sealed.
@@ -34,6 +35,10 @@ func idOf(r *engine.Record) string { return r.Key.String() + " " + r.ID() }
 type recorder struct {
 	w *world
 	n *member
+}
+
+func (r *recorder) Drafts(keys []engine.Key) ([]draft.Draft, error) {
+	return r.n.source.node.Drafts(keys)
 }
 
 func (r *recorder) Seal(puts []engine.Put) ([]*engine.Record, func(), error) {

@@ -116,7 +116,7 @@ func (r Record) Seal(s sign.Signer) (*Record, error) {
 	c = wire.AppendText(c, recordName, r.Key.Name)
 	c = wire.AppendFixed(c, recordHLC, uint64(r.HLC))
 	c = wire.AppendBytes(c, recordWriter, r.Writer[:])
-	c = wire.AppendBytes(c, recordLineage, packLineage(r.Lineage))
+	c = wire.AppendBytes(c, recordLineage, PackLineage(r.Lineage))
 	c = wire.AppendFlag(c, recordDeleted, r.Deleted)
 	c = wire.AppendText(c, recordMediaType, r.MediaType)
 	c = wire.AppendBytes(c, recordBody, r.Body)
@@ -159,6 +159,8 @@ type Put struct {
 	MediaType string
 	Body      []byte
 	Author    string // for display; may be empty
+	// Version is the version, if another program has made it. Then only Key is used besides.
+	Version *Record
 }
 
 // Origin identifies the node that makes a change, and the key that signs it.
@@ -171,26 +173,45 @@ type Origin struct {
 }
 
 // Successor returns the version that a change creates at time now, after the version parent. parent
-// is nil for an unknown key.
+// is nil for an unknown key. A version in the change is returned unchanged.
 func Successor(now time.Time, parent *Record, p Put, of Origin) (*Record, error) {
-	var before HLC
-	if parent != nil {
-		before = parent.HLC
+	if p.Version != nil {
+		return p.Version, nil
 	}
-	h, err := Next(now, of.Era, before)
+	h, l, err := Following(now, of.Era, parent)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Key, err)
 	}
-	r := Record{Key: p.Key, HLC: h, Writer: Writer(of.Node[:8]), Deleted: p.Delete, MediaType: p.MediaType, Body: p.Body,
-		Author: p.Author, Origin: of.Name, Cluster: of.Cluster}
-	return r.After(parent, of.Signer)
+	return p.Seal(h, l, of)
+}
+
+// Following returns the date and the lineage of the version after parent, which may be nil, in an
+// era.
+func Following(now time.Time, era uint8, parent *Record) (h HLC, l []Ancestor, err error) {
+	if parent == nil {
+		h, err = Next(now, era, 0)
+		return h, nil, err
+	}
+	h, err = Next(now, era, parent.HLC)
+	return h, parent.line(), err
+}
+
+// line returns the lineage of a successor.
+func (r *Record) line() []Ancestor {
+	l := append([]Ancestor{r.ancestor()}, r.Lineage...)
+	return l[:min(len(l), MaxLineage)]
+}
+
+// Seal returns the version of a change with a date and a lineage.
+func (p Put) Seal(h HLC, l []Ancestor, of Origin) (*Record, error) {
+	return Record{Key: p.Key, HLC: h, Lineage: l, Writer: Writer(of.Node[:8]), Deleted: p.Delete, MediaType: p.MediaType,
+		Body: p.Body, Author: p.Author, Origin: of.Name, Cluster: of.Cluster}.Seal(of.Signer)
 }
 
 // After seals a record as the successor of a version, which may be nil.
 func (r Record) After(parent *Record, s sign.Signer) (*Record, error) {
 	if parent != nil {
-		r.Lineage = append([]Ancestor{parent.ancestor()}, parent.Lineage...)
-		r.Lineage = r.Lineage[:min(len(r.Lineage), MaxLineage)]
+		r.Lineage = parent.line()
 	}
 	return r.Seal(s)
 }
@@ -312,7 +333,8 @@ func (r *Record) reach() HLC {
 
 const ancestorSize = 8 + 8
 
-func packLineage(l []Ancestor) []byte {
+// PackLineage returns the encoded form of a lineage.
+func PackLineage(l []Ancestor) []byte {
 	var b []byte
 	for _, a := range l {
 		b = binary.BigEndian.AppendUint64(b, uint64(a.HLC))
@@ -326,7 +348,12 @@ func readLineage(f wire.Field) ([]Ancestor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(b)%ancestorSize != 0 {
+	return ParseLineage(b)
+}
+
+// ParseLineage returns a lineage.
+func ParseLineage(b []byte) ([]Ancestor, error) {
+	if len(b)%ancestorSize != 0 || len(b) > ancestorSize*MaxLineage {
 		return nil, errors.New("is truncated")
 	}
 	var out []Ancestor
