@@ -40,6 +40,7 @@ func (a *Agent) openAccess(cfg *config.Config, g groups) (err error) {
 			strings.Join(access.FeatureNames[:], " and "))})
 	}
 	for _, w := range cfg.Warnings() {
+		a.log.Warn(w)
 		a.notes = append(a.notes, api.Check{Name: "access", OK: true, Degraded: true, Reason: w})
 	}
 	if why := oneGroup(cfg, g); why != "" {

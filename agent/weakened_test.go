@@ -22,6 +22,7 @@ func TestWeakenedDefaults(t *testing.T) {
 		`api.roles=[{name: a, template: viewer, subjects: [{group: no-such-group}]}]`: `the group "no-such-group" does not exist`,
 		"gossip.bind=127.0.0.1:0&gossip.insecure=true": "gossip.insecure is true: every host that reaches " +
 			"127.0.0.1:0 may change all resources",
+		"xds.unpinned=allow":  "xds.unpinned is allow: every Envoy in the group of xds.socket gets the config and keys",
 		"xds.tcp=127.0.0.1:0": "xds.tcp accepts tokens in plain text",
 		"xds.access=[{user: root, nodes: ['*'], bring: true, services: ['*']}]":           "",
 		"xds.access=[{user: \"61002\", nodes: [a.b], bring: true, services: [web]}]":      "",
@@ -36,6 +37,9 @@ func TestWeakenedDefaults(t *testing.T) {
 				if c.Name == "access" {
 					got = append(got, c.Reason)
 				}
+			}
+			if want != "" && !strings.Contains(strings.ReplaceAll(r.Logs.String(), `\"`, `"`), want) {
+				t.Errorf("the log does not have %q: %s", want, r.Logs)
 			}
 			if (len(got) > 0) != (want != "") || !strings.Contains(strings.Join(got, "\n"), want) {
 				t.Errorf("status has %q, want %q", got, want)

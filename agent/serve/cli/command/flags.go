@@ -197,8 +197,9 @@ func ProxyTypeFlag(cmd *cobra.Command, to *string, usage string) {
 
 // ConfigFlags are --config and --set.
 type ConfigFlags struct {
-	File string
-	set  []string
+	File   string
+	Logged bool // the caller logs the warnings, so they are not printed
+	set    []string
 }
 
 func (c *ConfigFlags) Add(cmd *cobra.Command) {
@@ -212,8 +213,11 @@ func (c *ConfigFlags) Options(env *Env) config.LoadOptions {
 	if file == "" {
 		file = env.Getenv("NEARSIDE_CONFIG")
 	}
-	return config.LoadOptions{File: file, Env: env.Vars, Set: c.set,
-		Warn: func(line string) { text.Println(env.Stderr, "warning: "+line) }}
+	o := config.LoadOptions{File: file, Env: env.Vars, Set: c.set}
+	if !c.Logged {
+		o.Warn = func(line string) { text.Println(env.Stderr, "warning: "+line) }
+	}
+	return o
 }
 
 // Load reads and validates the config.

@@ -16,7 +16,7 @@ import (
 )
 
 func runCommand(env *command.Env) *cobra.Command {
-	var c command.ConfigFlags
+	c := command.ConfigFlags{Logged: true}
 	cmd := &cobra.Command{
 		Use:        "run",
 		SuggestFor: []string{"start", "serve", "agent", "daemon"},
@@ -36,9 +36,7 @@ and keeps state and logs below $XDG_STATE_HOME/nearside.`,
 			if err != nil {
 				return err
 			}
-			reload := c.Options(env)
-			reload.Warn = nil
-			return env.Program.RunAgent(cmd.Context(), env, cfg, reload)
+			return env.Program.RunAgent(cmd.Context(), env, cfg, c.Options(env))
 		},
 	}
 	c.Add(cmd)
