@@ -44,3 +44,34 @@ func TestOneGroupOfBothSockets(t *testing.T) {
 		})
 	}
 }
+
+// TestRefusedStreamStoresNothing checks that the Dataplane of a refused stream does not reach the
+// store: one that is pinned to another user, and one with a service of another.
+func TestRefusedStreamStoresNothing(t *testing.T) {
+	person := agenttest.People(t)
+	r := agenttest.Up(t, openDir(t), agent.Deps{}, "xds.socket.group=", "xds.socket.mode=0666",
+		`xds.access=[{uid: "61002", nodes: ["default.*"], bring: true, services: [web]}]`)
+	agenttest.ByAPI(t, r.Store(), "type: Mesh\nname: default\n")
+	before := r.Store().Snapshot().Revision()
+	bring := func(id, dataplane string) agenttest.Act {
+		return agenttest.Act{Do: "xds", Socket: r.Addrs().XDS, NodeID: "default." + id, Dataplane: dataplane}
+	}
+	acts := []agenttest.Act{
+		bring("user", broughtBy("user", "web", `,"labels":{"nearside.io/user":"61003"}`)),
+		bring("unit", broughtBy("unit", "web", `,"labels":{"nearside.io/unit":"other.service"}`)),
+		bring("pod", broughtBy("pod", "web", `,"labels":{"nearside.io/pod":"0a1b"}`)),
+		bring("other", broughtBy("other", "payments", "")),
+	}
+	for i, got := range person(ruled).Try(acts...) {
+		if got.Got != "PermissionDenied" {
+			t.Errorf("%s: %s (%s)", acts[i].NodeID, got.Got, got.Detail)
+		}
+	}
+	if now := r.Store().Snapshot().Revision(); now != before {
+		t.Errorf("the revision of the store is %d after refused streams, was %d", now, before)
+	}
+	got := person(ruled).Try(bring("own", broughtBy("own", "web", `,"labels":{"nearside.io/user":"61002"}`)))
+	if got[0].Got == "PermissionDenied" {
+		t.Errorf("a Dataplane that is pinned to its peer: %s", got[0].Detail)
+	}
+}

@@ -25,6 +25,17 @@ func PinsOf(labels map[string]string) Pins {
 	return Pins{User: labels[LabelUser], Unit: labels[LabelUnit], Cgroup: labels[LabelCgroup], Pod: labels[LabelPod]}
 }
 
+// pinsOf returns the pins among labels of the form KEY=VALUE.
+func pinsOf(labels []string) Pins {
+	found := map[string]string{}
+	for _, l := range labels {
+		if key, value, _ := strings.Cut(l, "="); isPin(key) {
+			found[key] = value
+		}
+	}
+	return PinsOf(found)
+}
+
 // isPin reports whether a label pins a Dataplane.
 func isPin(label string) bool {
 	return label == LabelUser || label == LabelUnit || label == LabelCgroup || label == LabelPod

@@ -28,6 +28,8 @@ type Grant struct {
 	Tags     []string // patterns of other tags and labels allowed in it, KEY=VALUE
 	StoredBy bool     // only proxies whose Dataplane came from a file or the API
 	Pinned   bool     // only proxies whose Dataplane is pinned to the peer
+
+	unmet func(Pins) string // why the peer does not have pinned properties, or ""; nil: it needs none
 }
 
 // tagProtocol sets the protocol of a service. It is not an identity, and no selector uses it.
@@ -36,11 +38,17 @@ const tagProtocol = "kuma.io/protocol"
 // Claim reports whether the node metadata may contain a Dataplane with these services, and with
 // these other tags and labels in the form KEY=VALUE. A proxy's certificate contains its tags, and
 // MeshServices and policies select by tags and labels, so an unrestricted tag would allow
-// impersonation. The error names the config key to set.
+// impersonation. A Dataplane that is pinned to another peer is refused. The error names the label or
+// the config key to set.
 func (g *Grant) Claim(services, tags []string) error {
 	if !g.Bring {
 		return fmt.Errorf("%s grants the node id without a Dataplane in the node metadata; "+
 			"apply the Dataplane from a file or over the API, or set bring and services in xds.access", g.Rule)
+	}
+	if g.unmet != nil {
+		if why := g.unmet(pinsOf(tags)); why != "" {
+			return errors.New(why)
+		}
 	}
 	for _, s := range services {
 		if !anyGlob(g.Services, s) {
@@ -186,6 +194,10 @@ func (p *Proxies) Decide(peer *Peer, t Target) (Grant, error) {
 	}
 	if why != "" {
 		return Grant{}, &DeniedError{Peer: *peer, ID: t.ID, Reason: why}
+	}
+	if !peer.Root() {
+		by := *peer
+		g.unmet = func(pins Pins) string { return p.unmet(pins, &by) }
 	}
 	return g, nil
 }
