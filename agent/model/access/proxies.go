@@ -29,7 +29,7 @@ type Grant struct {
 	StoredBy bool     // only proxies whose Dataplane came from a file or the API
 	Pinned   bool     // only proxies whose Dataplane is pinned to the peer
 
-	unmet func(Pins) string // why the peer does not have pinned properties, or ""; nil: it needs none
+	unmet func(Pins) string // why the peer lacks pinned properties, or ""; nil: it needs none
 }
 
 // tagProtocol sets the protocol of a service. It is not an identity, and no selector uses it.
