@@ -38,8 +38,8 @@ const tagProtocol = "kuma.io/protocol"
 // Claim reports whether the node metadata may contain a Dataplane with these services, and with
 // these other tags and labels in the form KEY=VALUE. A proxy's certificate contains its tags, and
 // MeshServices and policies select by tags and labels, so an unrestricted tag would allow
-// impersonation. A Dataplane that is pinned to another peer is refused. The error names the label or
-// the config key to set.
+// impersonation. A Dataplane that is pinned to another peer is refused. The error names the label
+// or the config key to set.
 func (g *Grant) Claim(services, tags []string) error {
 	if !g.Bring {
 		return fmt.Errorf("%s grants the node id without a Dataplane in the node metadata; "+
