@@ -111,11 +111,11 @@ func (s *State) Check(text []byte) (*File, error) {
 		}
 		roots = s.file
 	}
-	return f, roots.signedBy(signers)
+	return f, roots.signedBy(signers, f.Version)
 }
 
 // signedBy returns an error unless enough roots are among the signers.
-func (f *File) signedBy(signers []ID) error {
+func (f *File) signedBy(signers []ID, version uint64) error {
 	n := 0
 	for i := range f.Roots {
 		if slices.Contains(signers, f.Roots[i].Key.ID()) {
@@ -123,10 +123,21 @@ func (f *File) signedBy(signers []ID) error {
 		}
 	}
 	if n < f.Threshold {
-		return fmt.Errorf("the trust file is signed by %d of the %d root keys that are required; sign it with: "+
-			"nearside trust sign -f FILE --root KEY", n, f.Threshold)
+		return &SignaturesError{Version: version, Have: n, Want: f.Threshold}
 	}
 	return nil
+}
+
+// SignaturesError is the error for a trust file without enough signatures.
+type SignaturesError struct {
+	Version    uint64 // of the file
+	Have, Want int    // signatures of root keys
+}
+
+// Error names both numbers and the remedy.
+func (e *SignaturesError) Error() string {
+	return fmt.Sprintf("the trust file is signed by %d of the %d root keys that are required; sign it with: "+
+		"nearside trust sign -f FILE --root KEY", e.Have, e.Want)
 }
 
 // Accept returns the state with the trust file in a text, or an error if the file may not follow

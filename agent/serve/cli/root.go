@@ -19,6 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/resources"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/traffic"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/trustcmd"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
@@ -68,7 +69,7 @@ document, 69 agent unreachable, 77 permission denied.`,
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(slices.Concat(resources.Commands(env), proxies.Commands(env), traffic.Commands(env),
-		node.Commands(env), []*cobra.Command{versionCommand(env), completionCommand(env)})...)
+		node.Commands(env), trustcmd.Commands(env), []*cobra.Command{versionCommand(env), completionCommand(env)})...)
 	rejectArguments(root)
 	groupCommands(root)
 	return root

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,7 +48,7 @@ from the resource directory there.`,
 		if err := text.YAML(&before, item.Resource); err != nil {
 			return err
 		}
-		after, path, err := edited(cmd.Context(), env, before.Bytes())
+		after, path, err := command.Edited(cmd.Context(), env, before.Bytes())
 		if err != nil {
 			return err
 		}
@@ -89,31 +87,4 @@ func replace(ctx context.Context, env *command.Env, item *api.Item, path string,
 		return nil, err
 	}
 	return env.Client().Replace(ctx, stream, item.Meta.ETag)
-}
-
-// edited opens an editor on a temporary file, and returns its content and path.
-func edited(ctx context.Context, env *command.Env, content []byte) (after []byte, path string, err error) {
-	f, err := os.CreateTemp("", "nearside-edit-*.yaml") // has mode 0600
-	if err != nil {
-		return nil, "", err
-	}
-	path = f.Name()
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, path, err
-	}
-	editor := cmp.Or(env.Getenv("VISUAL"), env.Getenv("EDITOR"), "vi")
-	// Like other programs, run the variable as a shell command line.
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", editor+` "$1"`, "sh", path)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = env.Stdin, text.Verbatim(env.Stdout), text.Verbatim(env.Stderr), env.Vars
-	if out, ok := cmd.Stdout.(*text.CheckedWriter); ok {
-		cmd.Stdout = out.W // an editor needs the terminal itself
-	}
-	if err := cmd.Run(); err != nil {
-		_ = os.Remove(path)
-		return nil, path, fmt.Errorf("the editor %q failed (%w), so nothing was changed; set EDITOR to an installed editor",
-			editor, err)
-	}
-	after, err = command.ReadFile(path)
-	return after, path, err
 }
