@@ -81,6 +81,9 @@ func (s *State) unlisted(id ID) string {
 	case s.file.rootOf(id) != nil:
 		return fmt.Sprintf("it is signed by the root key %s, which may sign no resources; sign it with the key of an "+
 			"operator", s.file.rootOf(id).Name)
+	case engine.NodeID(id) == s.o.Self:
+		return fmt.Sprintf("the trust file grants no role to this node (%s), so writes of users of its API are not in "+
+			"force; sign the write with the key of an operator (--sign KEY)", id)
 	case s.enrolled[id] != nil:
 		return fmt.Sprintf("the trust file grants no role to node %s, which signed it", s.enrolled[id].Name)
 	}

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/trust"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
@@ -18,17 +17,18 @@ func TestRecords(t *testing.T) {
 		put  put
 		want string
 	}{
-		"operator":           {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "alice"}, ""},
-		"operator deletes":   {put{kind: "Mesh", name: "default", by: "alice", deleted: true}, ""},
-		"unsigned":           {put{kind: "MeshTimeout", mesh: "default", name: "x"}, "not signed"},
-		"unknown key":        {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "mallory"}, "grants no role"},
-		"root":               {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "a"}, "root key a"},
-		"node with a role":   {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "n1"}, ""},
-		"in the role":        {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", by: "bob"}, ""},
-		"update in the role": {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", by: "bob", update: true}, ""},
-		"another kind":       {put{kind: "MeshTimeout", mesh: "default", name: "log-1", by: "bob"}, "the role logs of bob"},
-		"another mesh":       {put{kind: "MeshAccessLog", mesh: "other", name: "log-1", by: "bob"}, "does not allow"},
-		"another name":       {put{kind: "MeshAccessLog", mesh: "default", name: "x", by: "bob"}, "does not allow"},
+		"operator":                 {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "alice"}, ""},
+		"operator deletes":         {put{kind: "Mesh", name: "default", by: "alice", deleted: true}, ""},
+		"unsigned":                 {put{kind: "MeshTimeout", mesh: "default", name: "x"}, "not signed"},
+		"unknown key":              {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "mallory"}, "grants no role"},
+		"root":                     {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "a"}, "root key a"},
+		"this node without a role": {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "self"}, "--sign KEY"},
+		"node with a role":         {put{kind: "MeshTimeout", mesh: "default", name: "x", by: "n1"}, ""},
+		"in the role":              {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", by: "bob"}, ""},
+		"update in the role":       {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", by: "bob", update: true}, ""},
+		"another kind":             {put{kind: "MeshTimeout", mesh: "default", name: "log-1", by: "bob"}, "the role logs of bob"},
+		"another mesh":             {put{kind: "MeshAccessLog", mesh: "other", name: "log-1", by: "bob"}, "does not allow"},
+		"another name":             {put{kind: "MeshAccessLog", mesh: "default", name: "x", by: "bob"}, "does not allow"},
 		"another verb": {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", by: "bob", deleted: true},
 			"delete"},
 		"a danger feature": {put{kind: "MeshAccessLog", mesh: "default", name: "log-1", body: "lua", by: "bob"},
@@ -174,16 +174,6 @@ func TestEnrollments(t *testing.T) {
 	if s.Enrollment(n2) != nil {
 		t.Error("an expired enrollment is valid")
 	}
-}
-
-// TestMay checks writes of users of the API of a node.
-func TestMay(t *testing.T) {
-	s := enforcing(t)
-	act := access.Action{Verb: access.VerbUpdate, Kind: "MeshTimeout", Mesh: "default", Name: "x"}
-	wantReason(t, "with a role", s.May(node("n1"), act), "")
-	wantReason(t, "without a role", s.May(node("n2"), act), "--sign KEY")
-	warn := accepted(t, trust.New(trust.Options{Cluster: "c"}), signed(t, document(1, trust.ModeWarn, ""), "a"))
-	wantReason(t, "in the mode warn", warn.May(node("n2"), act), "")
 }
 
 // TestNames checks the names of keys in messages.

@@ -345,32 +345,12 @@ func (s *State) NameOf(id sign.ID) string {
 	return ""
 }
 
+// Revoked returns why a key is revoked, or "".
+func (s *State) Revoked(id sign.ID) string { return s.revokedKey(ID(id)) }
+
 func (s *State) revokedKey(id ID) string {
 	if r := s.revoked[id]; r != nil {
 		return fmt.Sprintf("the key %s is revoked since %s", id, r.Since.UTC().Format(time.RFC3339))
-	}
-	return ""
-}
-
-// May returns "" if a node's own key may sign a write of a resource now, or the reason. It is for
-// writes of users of the API of this node.
-func (s *State) May(node engine.NodeID, act access.Action) string {
-	if s.Mode() != ModeEnforce {
-		return ""
-	}
-	if s.damage != "" {
-		return s.damage
-	}
-	if why := s.revokedKey(ID(node)); why != "" {
-		return why
-	}
-	g := s.grants[ID(node)]
-	if g == nil {
-		return fmt.Sprintf("the trust file grants no role to this node (%s), so writes of users of its API are not in "+
-			"force; sign the write with the key of an operator (--sign KEY)", node)
-	}
-	if why := g.covers(act); why != "" {
-		return why + "; sign the write with the key of an operator (--sign KEY)"
 	}
 	return ""
 }

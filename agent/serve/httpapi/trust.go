@@ -15,9 +15,6 @@ type Trust interface {
 	TrustRecords(signer string) []api.TrustRecord
 	// AdoptTrust makes a trust file the first one of this node.
 	AdoptTrust(file []byte) error
-	// MayWrite returns "" if a write that is signed by the key of this node would be in force, or the
-	// reason.
-	MayWrite(act access.Action) string
 }
 
 // trust is GET /v1/trust.

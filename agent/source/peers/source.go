@@ -88,6 +88,7 @@ type Source struct {
 	trust      authorities
 	policy     *policy.Policy
 	verdicts   verdicts
+	searching  atomic.Bool                             // for enrolled members; see findEnrolled
 	outside    map[engine.NodeID]map[engine.Key]string // items beyond enrollments and roles, and why
 	reach      reach
 	files      fileDigests
@@ -293,6 +294,7 @@ func (s *Source) loop(ctx context.Context) {
 			s.reloadKeys()
 			s.runAudit(s.o.Now())
 			s.expireTrust()
+			s.findEnrolled()
 		}
 	}
 }

@@ -39,6 +39,7 @@ func (s *Source) openPolicy(saved []engine.Op) {
 	t := s.o.Trust
 	s.policy = policy.Open(policy.Options{Dir: s.o.State, File: t.File, Mode: t.Mode, Admit: t.Admit,
 		Cluster: s.o.Cluster, Self: s.o.Self, Features: s.features, Now: s.o.Now}, records)
+	s.searching.Store(s.policy.State().Admit() == trust.AdmitEnrolled)
 	s.outside = map[engine.NodeID]map[engine.Key]string{}
 }
 
@@ -55,6 +56,9 @@ func (s *Source) features(_ resource.Key, body []byte) access.Features {
 // admit returns why a member may not be used, or "".
 func (s *Source) admit(m gossip.Identity) string {
 	state := s.policy.State()
+	if m.Signed && s.searching.Load() {
+		return state.Revoked(sign.ID(m.Node))
+	}
 	if !m.Signed && state.Admit() == trust.AdmitEnrolled && m.Node != s.o.Self {
 		return "it has not proven its key, and only enrolled nodes are admitted; upgrade its agent"
 	}
@@ -132,6 +136,22 @@ func (s *Source) AdoptTrust(text []byte) error {
 	s.logTrust(before)
 	s.applyTrust()
 	return nil
+}
+
+// findEnrolled decides whether this node searches for enrolled members: while it uses none, it
+// exchanges messages with all members that have proven their keys, because one of them may have the
+// enrollments. Their data are judged as always.
+func (s *Source) findEnrolled() {
+	state := s.policy.State()
+	search := state.Admit() == trust.AdmitEnrolled
+	for _, m := range s.node.Members() {
+		if !m.Self && m.State == gossip.StateAlive && state.Enrollment(m.Node) != nil {
+			search = false
+		}
+	}
+	if s.searching.Swap(search) != search && state.Damage() == "" {
+		s.node.Reconsider()
+	}
 }
 
 // expireTrust ends enrollments whose time has come.

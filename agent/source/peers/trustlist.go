@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/base/plural"
-	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/trust"
@@ -298,15 +297,6 @@ func (s *Source) TrustRecords(signer string) (out []api.TrustRecord) {
 	}
 	slices.SortFunc(out, func(a, b api.TrustRecord) int { return a.Key().Compare(b.Key()) })
 	return out
-}
-
-// MayWrite returns "" if a write of a user of this node's API would be in force in the pool, or the
-// reason.
-func (s *Source) MayWrite(act access.Action) string {
-	if !Shared(act.Kind) {
-		return ""
-	}
-	return s.policy.State().May(s.node.Self(), act)
 }
 
 // Signer returns the name of a key in the trust file or the enrollments, or "".

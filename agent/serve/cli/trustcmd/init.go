@@ -3,6 +3,7 @@ package trustcmd
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -173,10 +174,23 @@ func resign(ctx context.Context, env *command.Env, signer string, key sign.Signe
 	return n, nil
 }
 
-func resignOne(ctx context.Context, env *command.Env, x *api.TrustRecord, key sign.Signer) error {
-	r, err := engine.DecodeRecord(x.Record)
+// decode decodes a record of the API.
+func decode(x *api.TrustRecord) (*engine.Record, error) {
+	b, err := base64.StdEncoding.DecodeString(x.Record)
 	if err != nil {
-		return fmt.Errorf("%s: %w", x.Ref, err)
+		return nil, fmt.Errorf("%s: %w", x.Ref, err)
+	}
+	r, err := engine.DecodeRecord(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", x.Ref, err)
+	}
+	return r, nil
+}
+
+func resignOne(ctx context.Context, env *command.Env, x *api.TrustRecord, key sign.Signer) error {
+	r, err := decode(x)
+	if err != nil {
+		return err
 	}
 	if r.Deleted {
 		return nil // a deletion of an open pool stays until it expires

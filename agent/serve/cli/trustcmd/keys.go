@@ -24,7 +24,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/trust"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 func keysCommand(env *command.Env) *cobra.Command {
@@ -256,9 +255,9 @@ func revocation(ctx context.Context, env *command.Env, t *api.Trust, key string,
 		if x.Signer != id {
 			continue
 		}
-		v, err := engine.DecodeRecord(x.Record)
+		v, err := decode(&x)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", x.Ref, err)
+			return nil, err
 		}
 		if at := v.HLC.Time(); at.Before(since) && (x.Reason == "" || t.Mode != trust.ModeEnforce) {
 			*r.Keep = append(*r.Keep, x.ID)
