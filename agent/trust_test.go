@@ -167,8 +167,8 @@ func trustCheck(t *testing.T, r *agenttest.Running) string {
 	return ""
 }
 
-// TestEnrollmentLimits checks that in enforce a node serves only the services of its enrollment, that
-// a member without an enrollment serves nothing, and that it does after its enrollment.
+// TestEnrollmentLimits checks that in enforce a node serves only the services of its enrollment,
+// that a member without an enrollment serves nothing, and that it does after its enrollment.
 func TestEnrollmentLimits(t *testing.T) {
 	t.Parallel()
 	a := pooled(t, agenttest.ShortDir(t), "a", "")

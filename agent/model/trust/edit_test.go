@@ -19,9 +19,9 @@ func TestEdit(t *testing.T) {
 	if err != nil || string(out) != want {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	keep := []string{}
+	ids := []string{}
 	for i, name := range []string{"alice", "bob"} {
-		r := trust.Revocation{Name: name, Key: trust.PublicKey(key(name).Public()).ID(), Since: start, Keep: &keep}
+		r := trust.Revocation{Name: name, Key: trust.PublicKey(key(name).Public()).ID(), Since: start, Keep: &ids}
 		if out, err = trust.Revoke(out, r); err != nil {
 			t.Fatal(err)
 		}
@@ -44,14 +44,14 @@ func TestEdit(t *testing.T) {
 
 // TestDocument checks that a new trust file decodes to its content.
 func TestDocument(t *testing.T) {
-	keep := []string{"x"}
+	ids := []string{"x"}
 	f := &trust.File{Cluster: "c", Version: 1, Mode: "off", Threshold: 1,
 		Roots: []trust.Root{{Name: "a: \"b\" #", Key: trust.PublicKey(key("a").Public())}},
 		Roles: []trust.Role{{Name: "r", Allow: access.Allow{Kinds: []string{"*"}, Verbs: []string{"*"}}}},
 		Keys: []trust.Key{{Name: "k", Key: trust.PublicKey(key("k").Public()), Role: "r",
 			NotAfter: start.Add(time.Hour)}},
 		Nodes:   []trust.Node{{Name: "n", Key: trust.PublicKey(key("n").Public()).ID(), Role: "r"}},
-		Revoked: []trust.Revocation{{Key: trust.PublicKey(key("x").Public()).ID(), Since: start, Keep: &keep}}}
+		Revoked: []trust.Revocation{{Key: trust.PublicKey(key("x").Public()).ID(), Since: start, Keep: &ids}}}
 	text, err := f.Document()
 	if err != nil {
 		t.Fatal(err)

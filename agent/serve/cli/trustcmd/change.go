@@ -86,8 +86,9 @@ its own to FILE for the holders of other root keys, and the exit code is 2.
 
 If the agent has no trust file, because it was restored or its config enforces trust, the file
 becomes its first one.`,
-		Example: "  nearside trust show --document > trust.yaml\n  nearside trust update -f trust.yaml --root /media/usb/root.key",
-		Args:    command.Args(0, 0, "no arguments: the trust file is given with -f"),
+		Example: "  nearside trust show --document > trust.yaml\n" +
+			"  nearside trust update -f trust.yaml --root /media/usb/root.key",
+		Args: command.Args(0, 0, "no arguments: the trust file is given with -f"),
 	}
 	rootsFlag(cmd, &keys)
 	cmd.Flags().StringVarP(&file, "file", "f", "", "trust file, with or without signatures")

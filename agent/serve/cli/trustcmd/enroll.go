@@ -35,7 +35,7 @@ dataplanes. Zone proxies need --services '*'. Patterns may contain *.
 
 --sign is a root key, or the key of an operator whose role has the feature enroll.`,
 		Example: "  nearside trust enroll web-1 --services 'web*' --zone east\n" +
-			"  nearside trust enroll 5c2f1e9ab0d348715c2f1e9ab0d34871 --name db-1 --services db --tag 'version=v*' --for 720h\n" +
+			"  nearside trust enroll db-1 --services db --tag 'version=v*' --for 720h\n" +
 			"  nearside trust enroll web-1 --remove",
 		Args: command.Args(1, 1, "NODE"),
 	}
@@ -54,7 +54,8 @@ dataplanes. Zone proxies need --services '*'. Patterns may contain *.
 
 func enroll(ctx context.Context, env *command.Env, node string, f enrollFlags) error {
 	if len(f.services) == 0 && !f.remove {
-		return command.Usagef("--services is required: give patterns of the services of the node, such as 'web*'; '' for none")
+		return command.Usagef("--services is required: give patterns of the services of the node, such as 'web*'; " +
+			"'' for none")
 	}
 	t, _, err := present(ctx, env)
 	if err != nil {
@@ -72,8 +73,8 @@ func enroll(ctx context.Context, env *command.Env, node string, f enrollFlags) e
 		e.Name, e.Zone = cmp.Or(e.Name, n.Name), cmp.Or(e.Zone, n.Zone)
 	default:
 		if e.Key, err = nodeID(node); err != nil {
-			return command.Hinted(fmt.Errorf("no node has the name or ID %s", node), "nearside trust show lists the nodes; a node "+
-				"that is not a member yet has no name here, so give its ID and --name")
+			return command.Hinted(fmt.Errorf("no node has the name or ID %s", node), "nearside trust show lists the "+
+				"nodes; a node that is not a member yet has no name here, so give its ID and --name")
 		}
 		if e.Name == "" && !f.remove {
 			return command.Usagef("--name is required, because node %s is not a member yet", node)

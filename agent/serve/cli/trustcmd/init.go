@@ -76,8 +76,8 @@ func runInit(ctx context.Context, env *command.Env, f initFlags) error {
 	var puts []engine.Put
 	for _, n := range t.Nodes {
 		if !n.Signed {
-			text.Printf(env.Stderr, "warning: node %s does not sign its data, so it is not enrolled; upgrade its agent, and run: "+
-				"nearside trust enroll %[1]s --services '*' --tag '*=*' --role %s\n", n.Name, operatorRole)
+			text.Printf(env.Stderr, "warning: node %s does not sign its data, so it is not enrolled; upgrade its agent, "+
+				"and run: nearside trust enroll %[1]s --services '*' --tag '*=*' --role %s\n", n.Name, operatorRole)
 			continue
 		}
 		id, err := nodeID(n.ID)
@@ -103,8 +103,8 @@ func runInit(ctx context.Context, env *command.Env, f initFlags) error {
 	if err := os.WriteFile(f.file, e.Encode(), 0o644); err != nil { // #nosec G306 -- it has no secrets
 		return err
 	}
-	text.Printf(env.Stdout, "%s has a copy; set trust.file to it on nodes that should not trust the first file they receive\n",
-		f.file)
+	text.Printf(env.Stdout,
+		"%s has a copy; set trust.file to it on nodes that should not trust the first file they receive\n", f.file)
 	if len(puts) > 0 {
 		if _, err := env.Client().WriteSigned(ctx, root, puts...); err != nil {
 			return fmt.Errorf("the trust file is in force, but the nodes are not enrolled: %w", err)

@@ -32,7 +32,8 @@ func keysCommand(env *command.Env) *cobra.Command {
 		Short: "Manage the keys that sign records of a pool",
 		Long: `Operators sign resources with ed25519 keys, and root keys sign the trust file. A key is in a file, or
 in an ssh-agent. Commands identify keys by fingerprint, or by their name in the trust file.`,
-		Example: "  nearside keys generate alice.key\n  nearside keys list\n  nearside keys revoke alice --since 2026-11-28T08:00:00Z",
+		Example: "  nearside keys generate alice.key\n  nearside keys list\n" +
+			"  nearside keys revoke alice --since 2026-11-28T08:00:00Z",
 	}, generateCommand(env), listCommand(env), revokeCommand(env), resignCommand(env))
 }
 
@@ -180,6 +181,23 @@ func listed(t *api.Trust, records []api.TrustRecord) []listedKey {
 	return out
 }
 
+// fingerprint returns the fingerprint of a key, given by name or fingerprint.
+func fingerprint(ctx context.Context, env *command.Env, key string) (string, error) {
+	t, err := env.Client().Trust(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, k := range listed(t, nil) {
+		if k.Name == key {
+			return k.ID, nil
+		}
+	}
+	if _, err := nodeID(key); err != nil {
+		return "", command.Hinted(fmt.Errorf("no key has the name or fingerprint %s", key), "nearside keys list")
+	}
+	return key, nil
+}
+
 func revokeCommand(env *command.Env) *cobra.Command {
 	var keys []string
 	var since string
@@ -194,7 +212,7 @@ The command lists the records of the key that stay in force: those that are in f
 dated before --since. The thief of a key can date a record back, so check the list. To restore
 others, apply them again with another key.`,
 		Example: "  nearside keys revoke alice --since 2026-11-28T08:00:00Z\n" +
-			"  nearside keys revoke 5c2f1e9ab0d348715c2f1e9ab0d34871 --root /media/usb/root.key",
+			"  nearside keys revoke bob --root /media/usb/root.key",
 		Args: command.Args(1, 1, "KEY: a name or a fingerprint"),
 	}
 	rootsFlag(cmd, &keys)
@@ -281,9 +299,10 @@ func resignCommand(env *command.Env) *cobra.Command {
 		Long: `Signs the records of a key, or those without a signature, again with another key. Use it before a key
 expires or leaves the trust file. The content does not change, and each record gets a new version.`,
 		Example: "  nearside keys resign --sign operator.key\n" +
-			"  nearside keys resign --of 5c2f1e9ab0d348715c2f1e9ab0d34871 --sign ssh-agent:alice",
+			"  nearside keys resign --of bob --sign ssh-agent:alice",
 	}
-	cmd.Flags().StringVar(&signer, "of", "unsigned", "fingerprint of the key whose records are signed again, or unsigned")
+	cmd.Flags().StringVar(&signer, "of", "unsigned",
+		"name or fingerprint of the key whose records are signed again, or unsigned")
 	cmd.Flags().StringVar(&value, "sign", "", "file of the key that signs, or ssh-agent:COMMENT (default: "+signkey.Env+
 		", else "+operatorKeyFile+")")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -292,6 +311,11 @@ expires or leaves the trust file. The content does not change, and each record g
 			return err
 		}
 		defer key.Close()
+		if signer != "unsigned" {
+			if signer, err = fingerprint(cmd.Context(), env, signer); err != nil {
+				return err
+			}
+		}
 		n, err := resign(cmd.Context(), env, signer, key)
 		if n > 0 || err == nil {
 			text.Printf(env.Stdout, "signed %s\n", plural.Count(n, "record"))

@@ -147,13 +147,14 @@ func publish(ctx context.Context, env *command.Env, t *api.Trust, e *trust.Envel
 func showCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Show the trust file, the nodes, and the data that are not permitted",
+		Short: "Show the trust file, nodes, and data that are not permitted",
 		Long: `Shows the trust of the agent's node: the mode, the keys and roles of the trust file, the nodes with
 their enrollments, and the data that their signers may not write. With --document, it prints the
 document of the trust file, without its signatures.
 
 The exit code is 2 if data are not permitted, or if the trust has a problem.`,
-		Example: "  nearside trust show\n  nearside trust show -o json | jq .refused\n  nearside trust show --document > trust.yaml",
+		Example: "  nearside trust show\n  nearside trust show -o json | jq .refused\n" +
+			"  nearside trust show --document > trust.yaml",
 	}
 	var document bool
 	cmd.Flags().BoolVar(&document, "document", false, "print the document of the trust file")
@@ -195,7 +196,8 @@ func printTrust(w io.Writer, t *api.Trust) {
 	}
 	text.Println(w)
 	text.Rows(w, t.Nodes, func(n api.TrustNode) []string {
-		return []string{n.Name, n.ID, text.YesNo(n.Signed), text.YesNo(n.Enrolled), text.Some(n.Services), text.OrDash(n.Role)}
+		return []string{n.Name, n.ID, text.YesNo(n.Signed), text.YesNo(n.Enrolled), text.Some(n.Services),
+			text.OrDash(n.Role)}
 	}, "NODE", "ID", "SIGNS", "ENROLLED", "SERVICES", "ROLE")
 	if len(t.Refused) == 0 {
 		return
