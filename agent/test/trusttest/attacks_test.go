@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
@@ -62,7 +63,11 @@ func (s *scene) records(h *hostile, list ...record) {
 func (s *scene) flood(h *hostile, m message) {
 	s.t.Helper()
 	for _, x := range []*honest{s.a, s.b} {
-		h.ask(x.addr(), m, 100*time.Millisecond)
+		if s.enforced {
+			h.send(x.addr(), m)
+		} else {
+			h.ask(x.addr(), m, 100*time.Millisecond)
+		}
 	}
 }
 
@@ -206,6 +211,7 @@ func (s *scene) outcome(h *hostile, x *attack) string {
 // TestAttacksWithoutTrust checks that where trust is off, a member changes only what every member
 // may change. The attacks that succeed here show that their messages are valid.
 func TestAttacksWithoutTrust(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	h := join(t, s.a.addr(), member("mallory"))
 	for _, x := range attacks {
@@ -217,4 +223,44 @@ func TestAttacksWithoutTrust(t *testing.T) {
 		})
 	}
 	s.t = t
+}
+
+// TestAttacksOnEnforcingPool checks that where trust is enforced, a member with the gossip key
+// changes nothing, and a key changes nothing beyond its permissions. A restart changes nothing too.
+func TestAttacksOnEnforcingPool(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.enforce()
+	h := join(t, s.a.addr(), member("mallory"))
+	for _, x := range append(attacks, insiders...) {
+		t.Run(x.name, func(t *testing.T) {
+			s.t = t
+			x.open = false
+			if out := s.outcome(h, &x); out != "" {
+				t.Errorf("it changes:\n%s", out)
+			}
+		})
+	}
+	s.t = t
+	before := s.view()
+	s.restart()
+	s.works()
+	s.awaitRest()
+	if out := difference(before, s.view()); out != "" && !t.Failed() {
+		t.Errorf("a restart of both agents changes:\n%s", out)
+	}
+}
+
+// restart restarts both agents, one after the other, at their addresses.
+func (s *scene) restart() {
+	s.t.Helper()
+	for _, x := range []**honest{&s.a, &s.b} {
+		old, seed := *x, s.a.addr()
+		if old == s.a {
+			seed = s.b.addr()
+		}
+		bind := "gossip.bind=" + old.addr().String()
+		agenttest.Do(s.t, old.Stop())
+		*x = start(s.t, s.dir[old.name], old.name, seed.String(), append(old.set, bind)...)
+	}
 }

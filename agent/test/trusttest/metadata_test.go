@@ -35,7 +35,7 @@ func (m metadata) encode() []byte {
 	b = protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.VarintType), m.epoch)
 	b = protowire.AppendString(protowire.AppendTag(b, 3, protowire.BytesType), m.name)
 	b = protowire.AppendString(protowire.AppendTag(b, 4, protowire.BytesType), m.zone)
-	b = protowire.AppendString(protowire.AppendTag(b, 5, protowire.BytesType), "hostile")
+	b = protowire.AppendString(protowire.AppendTag(b, 5, protowire.BytesType), hostileVersion)
 	b = appendNumber(b, 6, 1)
 	b = appendNumber(b, 7, 1)
 	b = appendNumber(b, 8, uint64(engine.Features))
@@ -48,3 +48,6 @@ func (m metadata) encode() []byte {
 
 // cluster is the name of the pools.
 const cluster = "default"
+
+// hostileVersion is the version of the program that hostile members report.
+const hostileVersion = "hostile"

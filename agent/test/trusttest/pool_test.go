@@ -22,7 +22,9 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/trust"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
@@ -108,6 +110,7 @@ type scene struct {
 	dir  map[string]string
 
 	canaries int
+	enforced bool // agents answer only their members
 }
 
 // newScene starts the pool, and waits until both agents have everything.
@@ -182,6 +185,7 @@ func (h *honest) view(t testing.TB) string {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "agent %s\n%s", h.name, h.list())
+	b.WriteString(h.standing(t))
 	proxy := map[string]string{"a": "back", "b": "web"}[h.name]
 	_, config := h.Request("GET", "http://nearside/meshes/default/dataplanes/"+proxy+"/_config", "")
 	var doc any
@@ -196,6 +200,33 @@ func (h *honest) view(t testing.TB) string {
 	}
 	for _, line := range h.trusted(t, "default."+proxy) {
 		b.WriteString(line + "\n")
+	}
+	return b.String()
+}
+
+// standing describes the trust of an agent, and the members in use.
+func (h *honest) standing(t testing.TB) string {
+	t.Helper()
+	var b strings.Builder
+	x := h.trustOf(t)
+	fmt.Fprintf(&b, "trust mode %s, admits %s\n", x.Mode, x.Admit)
+	if x.File != nil {
+		fmt.Fprintf(&b, "trust file %x\n", sha256.Sum256([]byte(x.File.Text)))
+	}
+	for _, n := range x.Nodes {
+		if n.Enrolled {
+			fmt.Fprintf(&b, "enrolled %s %s\n", n.Name, n.ID)
+		}
+	}
+	if x.Mode != trust.ModeEnforce {
+		return b.String() // the agent would ask a hostile member, which does not answer
+	}
+	members, err := h.Api().Members(t.Context())
+	agenttest.Do(t, err)
+	for _, m := range members.Items {
+		if m.State == api.MemberAlive && m.Version != hostileVersion {
+			fmt.Fprintf(&b, "member %s %s at %s\n", m.Name, m.ID, m.Address)
+		}
 	}
 	return b.String()
 }
