@@ -201,7 +201,7 @@ func (m poolMetrics) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (m poolMetrics) Collect(ch chan<- prometheus.Metric) {
-	states := map[string]int{api.MemberAlive: 0, api.MemberDead: 0, api.MemberLeft: 0}
+	states := map[string]int{api.MemberAlive: 0, api.MemberDead: 0, api.MemberLeft: 0, api.MemberRefused: 0}
 	for _, x := range m.p.Members() {
 		states[x.State]++
 	}

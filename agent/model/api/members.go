@@ -12,16 +12,18 @@ const (
 	MemberAlive = "alive"
 	MemberDead  = "dead"
 	MemberLeft  = "left"
+	// MemberRefused means that the node is alive, and that this node does not use it.
+	MemberRefused = "refused"
 )
 
 // Member is a node of the pool.
 type Member struct {
 	Name    string    `json:"name"`
-	ID      string    `json:"id"` // permanent
+	ID      string    `json:"id"` // permanent; of a node with a key, the fingerprint of the key
 	Zone    string    `json:"zone"`
 	Version string    `json:"version"` // of its agent
 	Address string    `json:"address"`
-	State   string    `json:"state"` // [MemberAlive], [MemberDead], or [MemberLeft]
+	State   string    `json:"state"` // [MemberAlive], [MemberDead], [MemberLeft], or [MemberRefused]
 	Since   time.Time `json:"since"` // when State began, as seen by this node
 	Self    bool      `json:"self"`
 	InSync  bool      `json:"inSync"` // it has the resources of this node
@@ -40,6 +42,11 @@ type Member struct {
 	// Files compares its file resources with those of this node. It is absent for this node, and
 	// for a node that does not publish its file resources.
 	Files *MemberFiles `json:"files,omitempty"`
+	// Signed says that the node has proven that ID is the fingerprint of its key. Nodes of earlier
+	// releases have no key.
+	Signed bool `json:"signed"`
+	// Reason says why the node is refused.
+	Reason string `json:"reason,omitempty"`
 }
 
 // MemberFiles are the differences between the file resources of two nodes. Dataplanes and other

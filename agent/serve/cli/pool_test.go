@@ -102,6 +102,11 @@ func TestMembersScreen(t *testing.T) {
 	pool.members = []api.Member{{Name: "d", State: "alive", PacketsLost: true, Incompatible: true}}
 	out, _ = output(t, socket, command.ExitOK, "members")
 	agenttest.Contains(t, out, "alive (incompatible) (UDP blocked)")
+	pool.members = []api.Member{{Name: "e", State: "alive", ID: "00ff", Signed: true}, {Name: "f", State: "alive",
+		ID: "1"}, {Name: "e", State: "refused", ID: "00aa", Signed: true, Reason: "the name is taken"}}
+	out, _ = output(t, socket, command.ExitOK, "members", "-o", "wide")
+	agenttest.Contains(t, out, "CLOCK   KEY    REASON\n", "0s      00ff   -\n", "0s      -      -\n",
+		"0s      00aa   the name is taken\n")
 	out, _ = output(t, socket, command.ExitNo, "status", "--exit-code")
 	agenttest.Contains(t, out, ": ready\n", "FAIL pool-state: it differs")
 	out, _ = output(t, socket, command.ExitNo, "check")

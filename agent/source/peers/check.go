@@ -140,7 +140,7 @@ func (s *Source) Refused() map[string]int {
 	_, total := s.node.Refusals()
 	out := map[string]int{}
 	for _, reason := range []string{engine.ReasonClock, engine.ReasonDamaged, engine.ReasonLimbo, engine.ReasonLimit,
-		engine.ReasonOld} {
+		engine.ReasonName, engine.ReasonOld, engine.ReasonTrust} {
 		out[reason] = total[reason]
 	}
 	return out

@@ -29,6 +29,7 @@ func (s *Source) peersCheck() api.Check {
 	dead := withState(members, gossip.StateDead)
 	out.Reason = plural.Form(alive, "no other member is alive", "%d members are alive")
 	st := s.node.Stats()
+	out.Reason += keysText(members)
 	problems := nodeProblems(&st, members)
 	report := func(bad bool, format string, args ...any) {
 		if bad {
@@ -91,6 +92,34 @@ func (s *Source) peersCheck() api.Check {
 	return out
 }
 
+// keysText returns the key of this node, and which live members have none, for the end of a text.
+func keysText(members []gossip.Member) (text string) {
+	var none []string
+	for _, m := range members {
+		switch {
+		case m.Self && m.Signed:
+			text = "; the key of this node is " + m.Node.String()
+		case !m.Self && m.State == gossip.StateAlive && !m.Signed:
+			none = append(none, cmp.Or(m.Name, m.Node.String()))
+		}
+	}
+	if len(none) > 0 {
+		text += "; members of earlier releases, which sign nothing: " + named(none)
+	}
+	return text
+}
+
+// refusedText lists refused members.
+func refusedText(members []gossip.Member) string {
+	var list []string
+	for _, m := range members {
+		if m.State == gossip.StateRefused {
+			list = append(list, fmt.Sprintf("%s at %s: %s", cmp.Or(m.Name, m.Node.String()), m.Addr, m.Reason))
+		}
+	}
+	return strings.Join(list[:min(len(list), maxNamed)], "; ")
+}
+
 // withState returns the names of the other members with a state.
 func withState(members []gossip.Member, state string) (out []string) {
 	for _, m := range members {
@@ -119,6 +148,10 @@ func nodeProblems(st *gossip.Stats, members []gossip.Member) (out []string) {
 		if m.PacketsLost {
 			lost = append(lost, m.Name)
 		}
+	}
+	if refused := withState(members, gossip.StateRefused); len(refused) > 0 {
+		report(true, "%s: %s", plural.Form(len(refused), "1 member is refused", "%d members are refused"),
+			refusedText(members))
 	}
 	const allow = "allow UDP to the port of gossip.bind in both directions, or set gossip.tcpOnly on all nodes"
 	switch {

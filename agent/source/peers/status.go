@@ -28,7 +28,7 @@ func (s *Source) members(equal map[engine.NodeID]bool) []api.Member {
 		*x = api.Member{Name: m.Name, ID: m.Node.String(), Zone: m.Zone, Version: m.Version, Address: m.Addr.String(),
 			State: m.State, Since: m.Since.UTC().Truncate(time.Second), Self: m.Self, InSync: m.Self || m.Agrees,
 			Ahead: m.Ahead.Seconds(), AgentLost: lost[m.Node] > 0, Revision: revision(m.Root), Files: s.files.differs[m.Node],
-			Incompatible: m.Incompatible, PacketsLost: m.PacketsLost}
+			Incompatible: m.Incompatible, PacketsLost: m.PacketsLost, Signed: m.Signed, Reason: m.Reason}
 		switch {
 		case m.Self || equal[m.Node]:
 			x.Revision, x.InSync = own, true

@@ -74,7 +74,8 @@ func forgetCommand(env *command.Env) *cobra.Command {
 		Short: "Remove what a dead node owns from the pool",
 		Long: `Removes the dataplanes of a dead node, and the trust in its certificate authority, on all members.
 Use it for nodes that will not return. NODE is a name, or an id from "nearside members -o json".
-Without this command, the pool forgets a dead node after 24 hours. A node that returns is an
+Without this command, the pool forgets a dead node after 24 hours. Until then, its name belongs to
+its key: a node with another key can use it only after this command. A node that returns is an
 ordinary member again.`,
 		Example: "  nearside forget node-7",
 		Args:    command.Args(1, 1, "NODE"),
@@ -93,20 +94,23 @@ func membersCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "members",
 		Short: "List the nodes of the gossip pool",
-		Long: `Lists the nodes of the gossip pool as this node's agent sees them. STATE is alive, dead, or left
-(the node announced that it leaves), and SINCE is the age of this state. Nodes with the same
+		Long: `Lists the nodes of the gossip pool as this node's agent sees them. STATE is alive, dead, left
+(the node announced that it leaves), or refused (this node does not use it), and SINCE is the age of
+this state. Nodes with the same
 REVISION have the same resources. IN-SYNC is yes if the node has the resources of this node: the
 agent asks each live node whose last known revision differs. CLOCK is how far the node's clock is
 ahead of this one.
 
 FILES compares the resources in files, which are not replicated, except Dataplanes and other
-resources that belong to a node. -o json names the first 20 differences of each node.
+resources that belong to a node. -o json names the first 20 differences of each node. -o wide adds
+KEY, the fingerprint of the node's key, which nodes of earlier releases do not have, and REASON, why
+a node is refused.
 
 The exit code is 1 if gossip.bind is empty, so that the agent is in no pool.`,
 		Example: "  nearside members\n  nearside members -o json | jq -r '.items[] | select(.state == \"dead\") | .name'\n" +
 			"  nearside members -o json | jq '.items[] | {name, files}'",
 	}
-	format := command.OutputFlag(cmd, "table", "json", "yaml")
+	format := command.OutputFlag(cmd, "table", "wide", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		got, err := env.Client().Members(cmd.Context())
 		if err != nil {
@@ -119,7 +123,7 @@ The exit code is 1 if gossip.bind is empty, so that the agent is in no pool.`,
 			return command.Exit(command.ExitFailed, command.Hinted(fmt.Errorf("this agent is not in a pool"),
 				"to join a pool, set gossip.bind, gossip.join, and gossip.keyringFile"))
 		}
-		text.Members(env.Stdout, got)
+		text.Members(env.Stdout, got, *format == "wide")
 		return nil
 	}
 	return cmd

@@ -235,8 +235,12 @@ func Access(w, notes io.Writer, l *api.AccessList) {
 // allOr returns a list of patterns; an empty list means all.
 func allOr(list []string) string { return cmp.Or(strings.Join(list, ","), "*") }
 
-// Members writes the nodes of a gossip pool.
-func Members(w io.Writer, x *api.Members) {
+// Members writes the nodes of a gossip pool. wide adds their keys, and why nodes are refused.
+func Members(w io.Writer, x *api.Members, wide bool) {
+	headers := []string{"NAME", "STATE", "SINCE", "ZONE", "VERSION", "ADDRESS", "REVISION", "IN-SYNC", "FILES", "CLOCK"}
+	if wide {
+		headers = append(headers, "KEY", "REASON")
+	}
 	seconds := func(n float64, unit time.Duration) string {
 		return time.Duration(n * float64(time.Second)).Round(unit).String()
 	}
@@ -268,9 +272,17 @@ func Members(w io.Writer, x *api.Members) {
 		default:
 			files = plural.Form(m.Files.Total, "1 differs", "%d differ")
 		}
-		return []string{name, state, Age(m.Since), m.Zone, m.Version, m.Address, m.Revision, sync, files,
+		cells := []string{name, state, Age(m.Since), m.Zone, m.Version, m.Address, m.Revision, sync, files,
 			seconds(m.Ahead, time.Millisecond)}
-	}, "NAME", "STATE", "SINCE", "ZONE", "VERSION", "ADDRESS", "REVISION", "IN-SYNC", "FILES", "CLOCK")
+		if wide {
+			key := ""
+			if m.Signed {
+				key = m.ID
+			}
+			cells = append(cells, key, m.Reason)
+		}
+		return cells
+	}, headers...)
 }
 
 // Conflicts writes resource versions that lost to a concurrent write.
