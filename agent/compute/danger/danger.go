@@ -41,18 +41,6 @@ func Of(r *resource.Resource) []access.Danger {
 	return find(root)
 }
 
-// OfBodies returns a function that returns the features of a resource, given its key and a body
-// that decode decodes. A body that cannot be decoded needs all features.
-func OfBodies(decode func([]byte) (*resource.Resource, error)) func(resource.Key, []byte) access.Features {
-	return func(k resource.Key, body []byte) access.Features {
-		r, err := decode(body)
-		if err != nil || r.Key != k {
-			return access.AllFeatures
-		}
-		return Features(r)
-	}
-}
-
 // limits permits everything that the decoder of resources permits.
 var limits = strict.Limits{FileBytes: math.MaxInt, DocumentBytes: math.MaxInt, Documents: 1, Depth: 1 << 10,
 	Nodes: math.MaxInt}

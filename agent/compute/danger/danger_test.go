@@ -65,20 +65,3 @@ func TestLogPaths(t *testing.T) {
 		}
 	}
 }
-
-// TestBodies checks that a body that cannot be decoded, or is another resource, needs all features.
-func TestBodies(t *testing.T) {
-	features := danger.OfBodies(registry.DecodeOne)
-	k := resource.Key{Kind: "GlobalAccessLogBackend", Name: "a"}
-	for body, want := range map[string]access.Features{
-		`{type: GlobalAccessLogBackend, name: a, spec: {name: a, type: file, conf: {path: /tmp/a}}}`:   access.FeatureLogPath,
-		`{type: GlobalAccessLogBackend, name: a, spec: {name: a, type: Tcp, tcp: {address: "a.b:1"}}}`: 0,
-		`{type: GlobalAccessLogBackend, name: b, spec: {name: a, type: Tcp, tcp: {address: "a.b:1"}}}`: access.AllFeatures,
-		`{type: Unknown, name: a}`: access.AllFeatures,
-		``:                         access.AllFeatures,
-	} {
-		if got := features(k, []byte(body)); got != want {
-			t.Errorf("%s: %s", body, got)
-		}
-	}
-}
