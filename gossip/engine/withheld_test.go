@@ -252,3 +252,56 @@ func TestSignatureIsAdded(t *testing.T) {
 		t.Errorf("the signature did not spread: %+v", r)
 	}
 }
+
+// TestSignatureSpreads adds a signature on one node to a version that all nodes have.
+func TestSignatureSpreads(t *testing.T) {
+	s, _ := keyed(t, 4)
+	plain, err := Successor(s.now, nil, Put{Key: newKey, Body: []byte("x")}, Origin{Node: NodeID{5}, Cluster: "here"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.attack(0, message{Records: []*Record{plain}})
+	s.run(5 * time.Second)
+	r, err := DecodeRecord(enveloped(t, contentOf(t, plain.Encoded()), recordDomain, testKey(60)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.attack(0, message{Records: []*Record{r}})
+	s.run(5 * time.Second)
+	for _, n := range s.nodes {
+		if r := n.engine.Record(newKey); r == nil || r.Signer() == (sign.ID{}) {
+			t.Errorf("node %d: %+v", n.i, r)
+		}
+	}
+}
+
+// TestOldRecordIsPermitted excludes a record on two nodes, which agree with each other until it is
+// older than all remembered deletions. When it is permitted, it is in force: it was not deleted.
+func TestOldRecordIsPermitted(t *testing.T) {
+	s := newSim(t, 1, 3, Limits{Horizon: horizon})
+	s.cluster = "here"
+	s.sign()
+	j := &judges{map[sign.ID]bool{}}
+	for _, n := range s.nodes {
+		if j.writers[sign.ID(n.id)] = n.i != 1; n.i != 1 {
+			n.policy = j
+		}
+		s.start(n)
+	}
+	s.join()
+	s.change(s.nodes[1], Put{Key: oldKey, Body: []byte("old")})
+	for range 10 {
+		s.run(time.Minute)
+		s.skip(30 * time.Hour)
+	}
+	s.change(s.nodes[2], Put{Key: newKey, Body: []byte("new")})
+	s.run(time.Minute)
+	if s.live(0, oldKey) || !s.live(0, newKey) || s.inLimbo(0, oldKey) {
+		t.Fatal("the record is not refused")
+	}
+	s.exclude(j, s.nodes[1].signer, false)
+	if !s.live(0, oldKey) || s.inLimbo(0, oldKey) {
+		t.Error("the record is not in force")
+	}
+	s.agree(t, "permitted")
+}
