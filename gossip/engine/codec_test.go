@@ -68,15 +68,39 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
+// fuzzPolicy excludes some entries.
+type fuzzPolicy struct{}
+
+func (fuzzPolicy) Record(r *Record) string {
+	if len(r.Body)%2 == 1 {
+		return "an odd number of bytes"
+	}
+	return ""
+}
+
+func (fuzzPolicy) Manifest(m *Manifest) string {
+	if len(m.Entries)%2 == 1 {
+		return "an odd number of entries"
+	}
+	return ""
+}
+
 // FuzzReceive checks that no message can break an engine.
 func FuzzReceive(f *testing.F) {
 	f.Add(sample(f).encode(), sample(f).encode())
+	r := signed(f, testKey(2), newKey, "body")
+	m := manifestOf(f, nodeOf(testKey(2)), 1_800_000_000, testKey(2))
+	f.Add((&message{From: "node", Records: []*Record{r}, Manifests: []*Manifest{m},
+		Bodies: [][]byte{[]byte("evil")}}).encode(),
+		(&message{From: "node", Manifests: []*Manifest{mark(f, m.Node, 1_800_000_000, testKey(3))}}).encode())
 	f.Fuzz(func(t *testing.T, a, b []byte) {
-		e, _ := New(Config{Self: NodeID{1}, Member: "self", Random: func(n int) int { return n - 1 }}, at(simStart), nil)
+		e, _ := New(Config{Self: nodeOf(testKey(1)), Member: "self", Random: func(n int) int { return n - 1 },
+			Signer: testKey(1), Policy: fuzzPolicy{}}, at(simStart), nil)
 		e.Step(at(simStart), PeerUp{Member: "node", Node: NodeID{2}, Features: 0})
 		for i, data := range [][]byte{a, b, a} {
 			e.Step(at(simStart.Add(time.Duration(i)*time.Second)), Received{bytes.Clone(data)})
 			e.Step(at(simStart.Add(time.Duration(i)*time.Second)), Acked{"node", data, 0})
+			e.Step(at(simStart.Add(time.Duration(i)*time.Second)), Reconsider{})
 		}
 		if e.tree.Sum != rebuilt(e) {
 			t.Error("the tree does not match the entries")

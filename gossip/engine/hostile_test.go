@@ -125,7 +125,7 @@ func TestHostileRecords(t *testing.T) {
 }
 
 // manifestOf returns an unsigned manifest of a node, with an item.
-func manifestOf(t *testing.T, n NodeID, epoch uint64, s sign.Signer) *Manifest {
+func manifestOf(t testing.TB, n NodeID, epoch uint64, s sign.Signer) *Manifest {
 	t.Helper()
 	m, err := Manifest{Node: n, Name: "forged", Order: record.MakeOrder(epoch, 1), Cluster: "here", Entries: []Entry{
 		{Key: Key{Kind: "Dataplane", Mesh: "default", Name: "evil"}, Hash: HashBody([]byte("evil"))}}}.Seal(s)
@@ -223,7 +223,7 @@ func TestUnsignedManifestIsReplaced(t *testing.T) {
 }
 
 // mark returns a manifest that declares a node gone.
-func mark(t *testing.T, n NodeID, epoch uint64, s sign.Signer) *Manifest {
+func mark(t testing.TB, n NodeID, epoch uint64, s sign.Signer) *Manifest {
 	t.Helper()
 	m, err := Manifest{Node: n, Order: record.MakeOrder(epoch, 1<<24-1), Forgotten: true, Cluster: "here"}.Seal(s)
 	if err != nil {

@@ -40,6 +40,13 @@ func (e *Engine) reconsider() {
 				e.refuseByPolicy(r, why)
 			}
 		}
+		for _, slot := range sortedSlots(e.pending) {
+			p := e.pending[slot]
+			if why := e.cfg.Policy.Manifest(p.manifest); why != "" {
+				e.dropPending(p)
+				e.distrust(p.manifest.Head(), Refusal{Node: p.manifest.Node, Detail: why}, whyPolicy)
+			}
+		}
 	}
 	e.returnWithheld()
 	for _, id := range slices.SortedFunc(maps.Keys(e.published), func(a, b NodeID) int {

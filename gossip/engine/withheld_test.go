@@ -305,3 +305,26 @@ func TestOldRecordIsPermitted(t *testing.T) {
 	}
 	s.agree(t, "permitted")
 }
+
+// TestWaitingManifestIsJudgedAgain excludes a key while a manifest of it waits for a body.
+func TestWaitingManifestIsJudgedAgain(t *testing.T) {
+	s, _ := keyed(t, 3)
+	j := &judges{map[sign.ID]bool{}}
+	for _, n := range s.nodes {
+		j.writers[sign.ID(n.id)] = true
+	}
+	s.nodes[0].policy = j
+	s.restart(s.nodes[0])
+	author := testKey(9)
+	m := manifestOf(t, nodeOf(author), uint64(s.now.Unix()), author)
+	for _, excluded := range []bool{true, false} {
+		j.writers[sign.Fingerprint(author.Public())] = true
+		s.attack(0, message{Manifests: []*Manifest{m}})
+		j.writers[sign.Fingerprint(author.Public())] = !excluded
+		s.step(s.nodes[0], Reconsider{})
+		s.attack(0, message{Bodies: [][]byte{[]byte("evil")}})
+		if got := s.nodes[0].engine.Manifest(m.Node); (got == nil) != excluded {
+			t.Errorf("excluded %v: %+v", excluded, got)
+		}
+	}
+}
