@@ -64,6 +64,7 @@ type TrustNode struct {
 	Name     string    `json:"name"`
 	ID       string    `json:"id"`
 	Zone     string    `json:"zone,omitempty"`
+	Live     bool      `json:"live"`               // it is a member that is alive
 	Signed   bool      `json:"signed"`             // the node signs its data
 	Enrolled bool      `json:"enrolled"`           // it has a valid enrollment
 	Services []string  `json:"services,omitempty"` // of the enrollment

@@ -170,6 +170,17 @@ func TestEnrollments(t *testing.T) {
 	} {
 		wantReason(t, "tags", c.why, c.want)
 	}
+	other, err := (&trust.Enrollment{Key: trust.ID(node("n3")), Name: "n2", Services: []string{"*"}}).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := record(t, put{kind: trust.KindEnrollment, name: id("n3"), body: string(other), by: "a",
+		at: start.Add(time.Minute)})
+	for _, list := range [][]*engine.Record{{of("erin"), later}, {later, of("erin")}} {
+		next := s.Enrolled(list, start)
+		wantReason(t, "the name has another key", next.Member(n2, "n2"), "has no enrollment")
+		wantReason(t, "the later key of the name", next.Member(node("n3"), "n2"), "")
+	}
 	s = s.Enrolled([]*engine.Record{of("erin")}, start.Add(2*time.Hour))
 	wantReason(t, "expired", s.Member(n2, "n2"), "expired")
 	if s.Enrollment(n2) != nil {

@@ -210,16 +210,31 @@ func (s *State) Configured(o Options) *State {
 }
 
 // Enrolled returns the state at a time with the enrollments in some records. It ignores records
-// that are not in force.
+// that are not in force. Of two enrollments with one name, the later one is valid, so a node that
+// lost its key can return under its name.
 func (s *State) Enrolled(records []*engine.Record, at time.Time) *State {
 	out := *s
 	out.now, out.enrolled = at, map[ID]*Enrollment{}
+	named := map[string]*Enrollment{}
+	records = slices.Clone(records)
+	slices.SortFunc(records, func(a, b *engine.Record) int {
+		switch v, w := a.Version(), b.Version(); {
+		case v.Less(w):
+			return -1
+		case w.Less(v):
+			return 1
+		}
+		return 0
+	})
 	for _, r := range records {
 		if r.Key.Kind != KindEnrollment || r.Deleted || out.enrollment(r) != "" {
 			continue
 		}
 		if e, err := DecodeEnrollment(r.Body); err == nil { // enrollment has decoded it
-			out.enrolled[e.Key] = e
+			if old := named[e.Name]; old != nil {
+				delete(out.enrolled, old.Key)
+			}
+			out.enrolled[e.Key], named[e.Name] = e, e
 		}
 	}
 	return &out

@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/trust"
+	"github.com/nearside-mesh/nearside/gossip"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
@@ -79,14 +80,16 @@ func (s *Source) addTrustNodes(out *api.Trust, state *trust.State) {
 		return n
 	}
 	for _, m := range s.node.Members() {
-		of(m.Node, m.Name).Zone = m.Zone
+		n := of(m.Node, m.Name)
+		n.Zone, n.Signed = m.Zone, m.Signed || m.Self
+		n.Live = m.State == gossip.StateAlive
 	}
 	for _, m := range s.node.Manifests() {
 		if m.Directory || m.Forgotten {
 			continue
 		}
 		n := of(m.Node, m.Name)
-		n.Signed = m.Signer() != sign.ID{}
+		n.Signed = n.Signed || m.Signer() != sign.ID{}
 		if out.Mode != trust.ModeOff {
 			n.Reason = state.ExplainManifest(m)
 		}
@@ -139,7 +142,9 @@ func (s *Source) addRefusals(out *api.Trust, state *trust.State) {
 		} else {
 			x.Node = cmp.Or(writers[[8]byte(r.Writer)], unnamed([8]byte(r.Writer)))
 		}
-		all, out.Total = append(all, x), out.Total-1
+		if out.Total--; !slices.Contains(all, x) { // the engine has several versions
+			all = append(all, x)
+		}
 	}
 	if out.Mode != trust.ModeOff {
 		for _, m := range s.node.Manifests() {
@@ -231,7 +236,7 @@ func (s *Source) trustCheck() api.Check {
 	if t.Mode != trust.ModeOff {
 		var unsigned []string
 		for _, n := range t.Nodes {
-			if !n.Signed && n.Name != s.o.Node {
+			if !n.Signed && n.Live {
 				unsigned = append(unsigned, n.Name)
 			}
 		}

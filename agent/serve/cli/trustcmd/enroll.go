@@ -52,6 +52,11 @@ dataplanes. Zone proxies need --services '*'. Patterns may contain *.
 	return cmd
 }
 
+// ended returns the end of an enrollment.
+func ended(id string) engine.Put {
+	return engine.Put{Key: engine.Key{Kind: trust.KindEnrollment, Name: id}, Delete: true}
+}
+
 func enroll(ctx context.Context, env *command.Env, node string, f enrollFlags) error {
 	if len(f.services) == 0 && !f.remove {
 		return command.Usagef("--services is required: give patterns of the services of the node, such as 'web*'; " +
@@ -98,13 +103,18 @@ func enroll(ctx context.Context, env *command.Env, node string, f enrollFlags) e
 		return err
 	}
 	defer key.Close()
-	var put engine.Put
-	if f.remove {
-		put = engine.Put{Key: engine.Key{Kind: trust.KindEnrollment, Name: e.Key.String()}, Delete: true}
-	} else if put, err = enrollment(e); err != nil {
-		return err
+	puts := []engine.Put{ended(e.Key.String())}
+	if !f.remove {
+		if puts[0], err = enrollment(e); err != nil {
+			return err
+		}
+		for _, n := range t.Nodes { // earlier keys of the name
+			if n.Enrolled && n.Name == e.Name && n.ID != e.Key.String() {
+				puts = append(puts, ended(n.ID))
+			}
+		}
 	}
-	if _, err := env.Client().WriteSigned(ctx, key, put); err != nil {
+	if _, err := env.Client().WriteSigned(ctx, key, puts...); err != nil {
 		return err
 	}
 	what := "is enrolled"

@@ -76,8 +76,8 @@ func runInit(ctx context.Context, env *command.Env, f initFlags) error {
 	var puts []engine.Put
 	for _, n := range t.Nodes {
 		if !n.Signed {
-			text.Printf(env.Stderr, "warning: node %s does not sign its data, so it is not enrolled; upgrade its agent, "+
-				"and run: nearside trust enroll %[1]s --services '*' --tag '*=*' --role %s\n", n.Name, operatorRole)
+			text.Printf(env.Stderr, "warning: node %s does not sign its data, so it is not enrolled; upgrade its agent, run: "+
+				"nearside trust enroll %[1]s --services '*' --tag '*=*', and add it to nodes: nearside trust edit\n", n.Name)
 			continue
 		}
 		id, err := nodeID(n.ID)

@@ -279,14 +279,19 @@ func revocation(ctx context.Context, env *command.Env, t *api.Trust, key string,
 		}
 		if at := v.HLC.Time(); at.Before(since) && (x.Reason == "" || t.Mode != trust.ModeEnforce) {
 			*r.Keep = append(*r.Keep, x.ID)
-			rows = append(rows, []string{x.Ref.String(), at.UTC().Format(time.RFC3339)})
+			rows = append(rows, []string{x.Ref.String(), at.UTC().Format(time.RFC3339), "yes"})
 		} else {
 			void++
+			rows = append(rows, []string{x.Ref.String(), at.UTC().Format(time.RFC3339), "no"})
 		}
 	}
-	text.Printf(env.Stdout, "records of %s that stay in force: %d; that are void: %d\n", cmp.Or(name, id), len(rows), void)
+	text.Printf(env.Stdout, "records of %s that stay in force: %d; that are void: %d\n", cmp.Or(name, id), len(rows)-void,
+		void)
 	if len(rows) > 0 {
-		text.Rows(env.Stdout, rows, func(r []string) []string { return r }, "STAYS", "DATED")
+		text.Rows(env.Stdout, rows, func(r []string) []string { return r }, "RECORD", "DATED", "STAYS")
+	}
+	if void > 0 {
+		text.Println(env.Stdout, "earlier revisions of void records: nearside history TYPE NAME, and nearside rollback")
 	}
 	return r, nil
 }

@@ -119,6 +119,11 @@ func publish(ctx context.Context, env *command.Env, t *api.Trust, e *trust.Envel
 	}
 	f, err := state.Check(next)
 	if missing := (*trust.SignaturesError)(nil); errors.As(err, &missing) {
+		if missing.Have == 0 {
+			return command.Exit(command.ExitPermission,
+				command.Hinted(errors.New("none of the keys is a root key of the trust file in force"),
+					"nearside keys list shows the root keys; after the loss of all of them, see docs/trust.md"))
+		}
 		path = cmp.Or(path, fmt.Sprintf("trust-%d.yaml", missing.Version))
 		if err := os.WriteFile(path, next, 0o644); err != nil { // #nosec G306 -- it has no secrets
 			return err
