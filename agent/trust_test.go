@@ -182,6 +182,10 @@ func TestEnrollmentLimits(t *testing.T) {
 	enrollAll(t, a, "*", na)
 	publishTrust(t, a, trustFile(t, 2, trust.ModeEnforce, na), a, b)
 	has(t, a, poolWeb, "")
+	agenttest.Eventually(t, "a says why it refuses b", func() bool {
+		n := nodeOf(t, a, "b") // which signs its data
+		return !n.Enrolled && strings.Contains(n.Reason, "enroll")
+	})
 	enrollAll(t, a, "web", nb)
 	has(t, a, poolWeb, "peer:b")
 	db := poolWeb

@@ -83,6 +83,9 @@ func (s *Source) addTrustNodes(out *api.Trust, state *trust.State) {
 		n := of(m.Node, m.Name)
 		n.Zone, n.Signed = m.Zone, m.Signed || m.Self
 		n.Live = m.State == gossip.StateAlive
+		if m.State == gossip.StateRefused {
+			n.Reason = m.Reason
+		}
 	}
 	for _, m := range s.node.Manifests() {
 		if m.Directory || m.Forgotten {
