@@ -85,7 +85,7 @@ func bucketOf(m *Manifest) string {
 func (e *Engine) load(saved []Op) {
 	var manifests []*Manifest
 	bodies := map[BodyHash][]byte{}
-	e.unverified = !verifiedBefore(saved)
+	e.unverified = !VerifiedBefore(saved)
 	for _, op := range saved {
 		var err error
 		switch op.Bucket {
@@ -146,9 +146,9 @@ func (e *Engine) load(saved []Op) {
 	e.out = Actions{Notes: e.out.Notes} // loaded values are already on disk
 }
 
-// verifiedBefore reports whether only builds that verify signatures have written the saved state
+// VerifiedBefore reports whether only builds that verify signatures have written the saved state
 // since a start of such a build.
-func verifiedBefore(saved []Op) bool {
+func VerifiedBefore(saved []Op) bool {
 	var epoch, verified []byte
 	for _, op := range saved {
 		switch {

@@ -140,7 +140,8 @@ func (l *loaded) scanHistory(b *bolt.Bucket) error {
 // of an intact history replaces it. All other resources are [Damaged], because a lost revision may
 // have been a deletion.
 func (s *Store) adopt(l *loaded) {
-	x := &loading{s: s, l: l, records: &table{}, damaged: map[resource.Key]Damaged{}}
+	x := &loading{s: s, l: l, records: &table{}, damaged: map[resource.Key]Damaged{},
+		verified: engine.VerifiedBefore(l.state)}
 	for _, m := range l.damaged {
 		s.quarantine(m, false)
 	}
@@ -195,6 +196,8 @@ type loading struct {
 	l       *loaded
 	records *table
 	damaged map[resource.Key]Damaged
+
+	verified bool // the signatures of all versions were verified before they were stored
 }
 
 // mark marks a resource that cannot be read. If a later version may be able to read it, the mark is

@@ -1,6 +1,9 @@
 package store_test
 
 import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -9,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 	"github.com/nearside-mesh/nearside/gossip/engine/draft"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // refusingPool refuses all changes.
@@ -86,6 +90,50 @@ func TestOvertakenByTombstone(t *testing.T) {
 		want(t, "versions", versions(s), "a=deleted by there")
 		want(t, "contents", withoutRevisions(s), "")
 		s = reopen(t, s, path)
+	}
+}
+
+// TestUnverifiedVersions opens a file that an earlier build has written, which does not verify
+// signatures. A version with an invalid signature is not loaded; the content in the history
+// replaces it, unsigned and earlier than all others.
+func TestUnverifiedVersions(t *testing.T) {
+	signed := func(seed byte, name string) *engine.Record {
+		of := other
+		of.Signer = sign.Key(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, ed25519.SeedSize)))
+		b, err := json.Marshal(noteJSON{"Note", "default", name, "text"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := engine.Successor(time.Now(), nil, engine.Put{Key: engine.Key(key(name)), MediaType: "application/json",
+			Body: b}, of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	good, bad := signed(1, "good"), signed(2, "bad")
+	raw := bytes.Clone(bad.Encoded())
+	raw[len(raw)-1] ^= 1
+	forged, err := engine.LoadRecord(raw) // as an earlier build has done
+	if err != nil {
+		t.Fatal(err)
+	}
+	for epoch := range byte(2) {
+		path := tempPath(t)
+		s := open(t, path)
+		merge(t, s, good, forged)
+		if err := s.WritePoolState([]engine.Op{{Bucket: "meta", Key: "verified", Value: []byte{0}},
+			{Bucket: "meta", Key: "epoch", Value: []byte{epoch}}}); err != nil {
+			t.Fatal(err)
+		}
+		s = reopen(t, s, path)
+		v := s.Version(key("bad"))
+		if got := v.Signer() == forged.Signer(); got != (epoch == 0) || s.Version(key("good")).Signer() != good.Signer() {
+			t.Errorf("epoch %d: signer %s of %s", epoch, v.Signer(), v.ID())
+		}
+		if epoch == 1 && v.HLC >= forged.HLC {
+			t.Errorf("the content of history has the version %s, after that of a peer", v.ID())
+		}
 	}
 }
 

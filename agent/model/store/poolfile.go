@@ -157,8 +157,9 @@ func (l *loaded) loadPool(tx *bolt.Tx) error {
 	})
 }
 
-// decodeVersion decodes a value of the pool bucket.
-func decodeVersion(k resource.Key, v rawValue) (h header, r *engine.Record, err error) {
+// decodeVersion decodes a value of the pool bucket. It verifies the signature if an earlier build
+// may have stored the version.
+func decodeVersion(k resource.Key, v rawValue, verified bool) (h header, r *engine.Record, err error) {
 	rest, err := verify(append([]byte(poolSeal), v.key...), v.value)
 	if err != nil {
 		return h, nil, err
@@ -167,7 +168,12 @@ func decodeVersion(k resource.Key, v rawValue) (h header, r *engine.Record, err 
 	if err != nil {
 		return h, nil, err
 	}
-	if r, err = engine.LoadRecord(body); err != nil {
+	if verified {
+		r, err = engine.LoadRecord(body)
+	} else if r, err = engine.DecodeRecord(body); err == nil {
+		err = r.Verify()
+	}
+	if err != nil {
 		return h, nil, err
 	}
 	if resource.Key(r.Key) != k {
@@ -179,7 +185,7 @@ func decodeVersion(k resource.Key, v rawValue) (h header, r *engine.Record, err 
 // version adopts a value of the pool bucket. local reports whether the records bucket has the
 // resource too, which then shadows the version.
 func (x *loading) version(k resource.Key, v rawValue, local bool) {
-	h, r, err := decodeVersion(k, v)
+	h, r, err := decodeVersion(k, v, x.verified)
 	if err != nil {
 		_, verr := verify(append([]byte(poolSeal), v.key...), v.value)
 		if local {

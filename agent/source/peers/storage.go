@@ -65,7 +65,10 @@ func Import(dir string, log *slog.Logger) (out []engine.Op, err error) {
 				return b.ForEach(func(k, v []byte) error {
 					op := engine.Op{Bucket: string(name), Key: string(k), Value: slices.Clone(v)}
 					if op.Bucket == engine.BucketRecords {
-						if op.Record, err = engine.LoadRecord(op.Value); err != nil {
+						if op.Record, err = engine.DecodeRecord(op.Value); err == nil {
+							err = op.Record.Verify()
+						}
+						if err != nil {
 							log.Warn("a record of the pool is unreadable and is skipped", "file", path, "error", err)
 							return nil
 						}
