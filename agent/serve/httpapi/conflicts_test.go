@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
@@ -67,5 +68,25 @@ func TestConflictsOfAllNodes(t *testing.T) {
 	alone := start(t)
 	if got := alone.do("GET", "/v1/conflicts?allNodes=true", ""); got.status != 400 {
 		t.Errorf("without a pool: %d %s", got.status, got.body)
+	}
+}
+
+// TestConflictsHideResources checks that only senders who may get a resource see its versions.
+func TestConflictsHideResources(t *testing.T) {
+	c := conflict("1", "default")
+	c.Resource = &resource.Resource{Key: c.Key, Spec: &resource.Mesh{}}
+	roles := append(slices.Clone(testRoles), access.Role{Name: "watch", Subjects: []access.Matcher{{Token: "watch"}},
+		Allow: []access.Allow{{Kinds: []string{"Dataplane"}, Verbs: []string{"inspect"}}}})
+	a := startTCP(t, func(o *httpapi.Options) {
+		o.Access = httpapi.Access{Roles: rolesOf(t, access.RoleOptions{Roles: roles, GID: -1}), Verify: subjects}
+		o.Pool = &quarrel{own: []api.Conflict{c}}
+	})
+	for who, want := range map[string]bool{"ops": true, "viewer": true, "watch": false} {
+		var got api.Conflicts
+		text := a.do("GET", "/v1/conflicts", "", as(who)).body
+		err := json.Unmarshal([]byte(text), &got)
+		if err != nil || len(got.Items) != 1 || (got.Items[0].Resource != nil) != want {
+			t.Errorf("%s: %s %v", who, text, err)
+		}
 	}
 }

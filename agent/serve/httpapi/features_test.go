@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
@@ -41,7 +43,7 @@ const (
 )
 
 // startFeatures is an API over TCP with roles for features.
-func startFeatures(t *testing.T) *testAPI {
+func startFeatures(t *testing.T, change ...func(*httpapi.Options)) *testAPI {
 	t.Helper()
 	roles := append(slices.Clone(testRoles),
 		access.Role{Name: "patcher", Subjects: []access.Matcher{{Token: "patcher"}}, Allow: []access.Allow{
@@ -52,9 +54,9 @@ func startFeatures(t *testing.T) *testAPI {
 			{Kinds: []string{"MeshAccessLogBackend"}, Verbs: []string{"*"}, Features: []string{"log-path"}}}},
 		access.Role{Name: "nodes", Subjects: []access.Matcher{{Token: "nodes"}}, Allow: []access.Allow{
 			{Kinds: []string{"Agent"}, Verbs: []string{"*"}}}})
-	a := startTCP(t, func(o *httpapi.Options) {
+	a := startTCP(t, append(change, func(o *httpapi.Options) {
 		o.Access = httpapi.Access{Roles: rolesOf(t, access.RoleOptions{Roles: roles, GID: -1}), Verify: subjects}
-	})
+	})...)
 	a.want(a.do("PUT", "/meshes/default", `{"type":"Mesh","name":"default"}`, as("ops")), 201)
 	return a
 }
@@ -100,6 +102,19 @@ func TestFeatures(t *testing.T) {
 	a.want(a.do("PUT", "/meshes/default",
 		`{"type":"Mesh","name":"default","logging":{"backends":[{"name":"a","type":"file","conf":{"path":"/tmp/a"}}]}}`,
 		as("ops")), 200)
+}
+
+// TestFeaturesOfRestored checks that restoring the dangerous version of a conflict needs a feature.
+func TestFeaturesOfRestored(t *testing.T) {
+	res, err := kinds.Registry().DecodeOne([]byte(unsafePatch))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := startFeatures(t, func(o *httpapi.Options) {
+		o.Pool = &quarrel{own: []api.Conflict{{ID: "1", State: api.ConflictLost, Key: res.Key, Resource: res}}}
+	})
+	a.want(a.do("POST", "/v1/conflicts/restore", `{"id":"1"}`, as("patcher")), 403, "with patch-unsafe")
+	a.want(a.do("POST", "/v1/conflicts/restore", `{"id":"1"}`, as("unsafe")), 200)
 }
 
 // TestAgentVerbs checks that node-wide requests need a permission for Agent, which a permission for

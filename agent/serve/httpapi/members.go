@@ -8,6 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -135,7 +136,7 @@ func (s *Server) conflicts(w http.ResponseWriter, r *http.Request) *api.Error {
 	}
 	for _, c := range s.opts.Pool.Conflicts() {
 		item := api.NewConflictItem(c)
-		if c.Resource != nil {
+		if c.Resource != nil && s.may(r, access.VerbGet, c.Key) {
 			doc, err := resource.Shown(c.Resource)
 			if err != nil {
 				return encodeFailed(c.Key, err)
