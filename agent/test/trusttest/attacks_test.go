@@ -241,6 +241,14 @@ func TestAttacksOnEnforcingPool(t *testing.T) {
 			}
 		})
 	}
+	records := 1000 // 60 MiB
+	if testing.Short() {
+		records = 100
+	}
+	t.Run("floods", func(t *testing.T) {
+		s.t = t
+		s.floods(t, h, records)
+	})
 	s.t = t
 	before := s.view()
 	s.restart()

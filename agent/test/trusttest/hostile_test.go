@@ -22,12 +22,13 @@ import (
 // hostile is a member of the pool with the gossip key. It speaks memberlist and the protocol of the
 // pool, and shares no code with the product.
 type hostile struct {
-	t     testing.TB
-	meta  metadata
-	ring  []byte
-	label string
-	ahead atomic.Int64 // of its clock, in nanoseconds
-	acks  atomic.Uint32
+	t      testing.TB
+	meta   metadata
+	ring   []byte
+	label  string
+	ahead  atomic.Int64 // of its clock, in nanoseconds
+	acks   atomic.Uint32
+	clocks atomic.Uint32 // number of times that peers asked for its clock
 
 	list *memberlist.Memberlist
 	over *transport
@@ -91,6 +92,7 @@ func (delegate) NotifyPingComplete(*memberlist.Node, time.Duration, []byte) {}
 
 // AckPayload claims a clock.
 func (d delegate) AckPayload() []byte {
+	d.h.clocks.Add(1)
 	b := make([]byte, 1+16, 1+16+8+8)
 	b[0] = 1
 	now := time.Now().Add(time.Duration(d.h.ahead.Load()))

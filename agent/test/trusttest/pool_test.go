@@ -128,10 +128,11 @@ func newScene(t testing.TB, set ...string) *scene {
 	return s
 }
 
-// has waits until an agent has a resource from a source.
+// has waits until an agent has a resource from a source. Hostile members can delay it, because they
+// do not forward changes.
 func (s *scene) has(h *honest, k resource.Key, from string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
 	defer cancel()
 	if !await(ctx, func() bool {
 		rec, ok := h.Store().Snapshot().Get(k)
