@@ -47,13 +47,22 @@ func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 		KeyringFile: g.KeyringFile, Changed: func() { a.reconciler.Trigger() }, Answer: a.answer,
 		Converged: func(d time.Duration) { convergence.Observe(d.Seconds()) }, Log: a.log, Now: a.deps.Now,
 		Trust: peers.TrustOptions{Mode: cfg.Trust.Mode, File: cfg.Trust.File, Admit: g.Admit}, State: cfg.Paths.State,
-		Published: published(cfg), Directories: func() []directory.Published { return a.dir.Published() },
+		Kinds: a.knownKinds(), Published: published(cfg),
+		Directories: func() []directory.Published { return a.dir.Published() },
 	})
 	if err != nil {
 		return err
 	}
 	a.peers = p
 	return errors.Join(a.deps.Metrics.Register(poolMetrics{p}), a.deps.Metrics.Register(convergence))
+}
+
+// knownKinds returns the kinds of resources that this version knows.
+func (a *Agent) knownKinds() (out []string) {
+	for _, d := range a.registry.All() {
+		out = append(out, d.Kind)
+	}
+	return out
 }
 
 // published returns the IDs of the directories that the pool owns, by path.

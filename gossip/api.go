@@ -10,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/gossip/engine"
 	"github.com/nearside-mesh/nearside/gossip/engine/draft"
+	"github.com/nearside-mesh/nearside/gossip/engine/heal"
 )
 
 // Seal returns the next versions of some keys. The caller stores them, and then calls committed,
@@ -316,4 +317,22 @@ func (n *Node) UseKeys(keys [][]byte) error {
 		}
 	}
 	return nil
+}
+
+// Heal begins an era: the versions that a statement voids are dropped, and refused for ever.
+func (n *Node) Heal(s heal.Statement) { n.step(engine.Heal{Statement: s}) }
+
+// Heals returns the statements in force, by era.
+func (n *Node) Heals() []heal.Statement {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.engine.Heals()
+}
+
+// Voided returns the entries in force that a statement would drop. A node or directory is
+// represented by its first manifest.
+func (n *Node) Voided(s heal.Statement) ([]*engine.Record, []*engine.Manifest) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.engine.Voided(s)
 }

@@ -35,8 +35,9 @@ const (
 const (
 	FeatureShards      uint64 = 1 << iota // manifests with several shards
 	FeatureDirectories                    // published directories
+	FeatureEras                           // eras in versions
 
-	Features = FeatureShards | FeatureDirectories // of this build
+	Features = FeatureShards | FeatureDirectories | FeatureEras // of this build
 )
 
 // Sums holds the sender's sums of the 16 children of a prefix.

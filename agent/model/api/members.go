@@ -97,6 +97,40 @@ type Forget struct {
 	Node string `json:"node"` // name or id
 }
 
+// PoolHeal is the body of POST /v1/members/heal.
+type PoolHeal struct {
+	Evict        []string `json:"evict,omitempty"`        // names of nodes, or IDs of nodes or keys
+	PurgeUnknown bool     `json:"purgeUnknown,omitempty"` // drop records of kinds that this agent does not know
+	DryRun       bool     `json:"dryRun,omitempty"`       // only describe the effect
+	// Era restores what the signed heal of an era voided. The other fields must be empty.
+	Era int `json:"era,omitempty"`
+}
+
+// Results of a voided resource.
+const (
+	VoidRestored = "restored" // its last valid version is in force again
+	VoidDropped  = "dropped"
+	VoidFailed   = "failed" // the last valid version could not be written
+)
+
+// PoolVoid is a resource whose version a heal has voided.
+type PoolVoid struct {
+	Ref
+	Result   string `json:"result"`
+	Revision uint64 `json:"revision,omitempty"` // of the restored version
+	Reason   string `json:"reason,omitempty"`
+}
+
+// PoolHealed answers POST /v1/members/heal.
+type PoolHealed struct {
+	Era       int        `json:"era"`
+	DryRun    bool       `json:"dryRun,omitempty"`
+	Statement string     `json:"statement,omitempty"` // body of the record to sign
+	Owners    []string   `json:"owners,omitempty"`    // nodes and directories that were evicted
+	Older     []string   `json:"older,omitempty"`     // live nodes whose version does not know eras
+	Items     []PoolVoid `json:"items"`
+}
+
 // Conflict is a version of a resource that lost to a concurrent write.
 type Conflict struct {
 	ID      string    `json:"id"`

@@ -104,7 +104,7 @@ var commandGroups = []struct{ title, commands string }{
 	{"Proxies and traffic:", "bootstrap explain inspect passthrough proxy reachable"},
 	{"Logs:", "logs"},
 	{"Node and agent:", "check check-config completion config debug dns healthcheck hold intercept run status version"},
-	{"Gossip pool:", "forget join keyring keys leave members trust"},
+	{"Gossip pool:", "forget join keyring keys leave members pool trust"},
 	{"Access and security:", "access token"},
 }
 

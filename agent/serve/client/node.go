@@ -63,6 +63,11 @@ func (c *Client) Forget(ctx context.Context, node string) error {
 	return err
 }
 
+// Heal begins an era of the pool, or describes the effect.
+func (c *Client) Heal(ctx context.Context, q api.PoolHeal) (*api.PoolHealed, error) {
+	return ask[api.PoolHealed](ctx, c, "/v1/members/heal", q)
+}
+
 // Keyring returns the keys of the pool by fingerprint.
 func (c *Client) Keyring(ctx context.Context) (*api.Keyring, error) {
 	return call[api.Keyring](ctx, c, http.MethodGet, "/v1/keyring", nil, nil)

@@ -128,6 +128,7 @@ func TestAgentVerbs(t *testing.T) {
 		{"POST", "/v1/members/leave", "", false},
 		{"POST", "/v1/members/join", `{"addresses":["192.0.2.1:1"]}`, false},
 		{"POST", "/v1/members/forget", `{"node":"x"}`, false},
+		{"POST", "/v1/members/heal", `{"dryRun":true}`, false},
 		{"PUT", "/v1/debug/loglevel", `{"level":"debug"}`, false},
 		{"GET", "/v1/debug/pprof?profile=goroutine", "", false},
 		{"GET", "/v1/debug/loglevel", "", true},

@@ -24,6 +24,8 @@ type Pool interface {
 	Leave(ctx context.Context) error
 	// Forget removes a dead node, given its name or id.
 	Forget(node string) error
+	// Heal begins an era of the pool, or describes the effect.
+	Heal(q api.PoolHeal) (*api.PoolHealed, error)
 	// Conflicts returns resource versions that lost to a concurrent write, sorted.
 	Conflicts() []api.Conflict
 	// ConflictsElsewhere asks the other live nodes for their conflicts. It may take seconds.
@@ -108,6 +110,26 @@ func (s *Server) forget(w http.ResponseWriter, r *http.Request) *api.Error {
 		return invalidField("node", "%q: %s", q.Node, err.Error())
 	}
 	writeJSON(w, http.StatusOK, struct{}{})
+	return nil
+}
+
+// maxEvict bounds the nodes and keys of one request.
+const maxEvict = 256
+
+// heal is POST /v1/members/heal.
+func (s *Server) heal(w http.ResponseWriter, r *http.Request) *api.Error {
+	var q api.PoolHeal
+	if e := poolQuestion(s, w, r, &q); e != nil {
+		return e
+	}
+	if n := len(q.Evict); n > maxEvict {
+		return invalidField("evict", "has %d entries; give at most %d", n, maxEvict)
+	}
+	out, err := s.opts.Pool.Heal(q)
+	if err != nil {
+		return api.NewError(http.StatusConflict, api.ProblemInUse, "Not healed", "%s", err.Error())
+	}
+	writeJSON(w, http.StatusOK, out)
 	return nil
 }
 

@@ -56,6 +56,8 @@ var operations = map[string]operation{
 	"POST /v1/members/join": {id: "join", does: "Tries to join more members.", body: api.Join{},
 		answer: api.JoinedList{}, send: `{"addresses":["127.0.0.1:1"]}`, refused: true},
 	"POST /v1/members/leave": {id: "leave", does: "Leaves the pool for good.", answer: nothing{}, refused: true},
+	"POST /v1/members/heal": {id: "heal", does: "Begins an era that outranks every date in the pool.",
+		body: api.PoolHeal{}, answer: api.PoolHealed{}, send: `{"dryRun":true}`, refused: true},
 	"POST /v1/members/forget": {id: "forget", does: "Drops what a dead node owns.", body: api.Forget{},
 		answer: nothing{}, send: `{"node":"n2"}`, refused: true},
 	"GET /v1/keyring": {id: "keyring", does: "The encryption keys of the pool by fingerprint, and the nodes without them.",

@@ -60,6 +60,7 @@ func (s *Server) table() []route {
 		{post, "/v1/members/join", operate, s.join},
 		{post, "/v1/members/leave", operate, s.leave},
 		{post, "/v1/members/forget", operate, s.forget},
+		{post, "/v1/members/heal", operate, s.longer(s.heal)},
 		{get, "/v1/keyring", about, s.keyring},
 		{get, "/v1/trust", about, s.trust},
 		{get, "/v1/trust/records", reader, s.trustRecords},

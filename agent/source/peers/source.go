@@ -45,7 +45,8 @@ type Options struct {
 	Insecure, TCPOnly            bool
 
 	Trust TrustOptions
-	State string // directory with the state of this node; "": the trust file is not saved
+	State string   // directory with the state of this node; "": the trust file is not saved
+	Kinds []string // of resources that this version knows
 
 	// Published maps the paths of this node's published directories to their IDs.
 	Published map[string]string
@@ -92,6 +93,7 @@ type Source struct {
 	outside    map[engine.NodeID]map[engine.Key]string // items beyond enrollments and roles, and why
 	reach      reach
 	files      fileDigests
+	voided     map[int][]resource.Key // by heals of this start, by era
 	audit      audit
 	dirs       directories
 	published  bool
@@ -133,7 +135,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 	s := &Source{o: o, cold: cold, started: o.Now(), clashes: map[resource.Key]string{},
 		peers:  map[engine.NodeID]map[resource.Key]*resource.Resource{},
 		claims: map[resource.Key][]engine.NodeID{}, touched: map[resource.Key]bool{}, names: map[engine.NodeID]string{},
-		ownItems: map[resource.Key]engine.OwnItem{}}
+		ownItems: map[resource.Key]engine.OwnItem{}, voided: map[int][]resource.Key{}}
 	s.openPolicy(saved)
 	pool := gossip.Options{
 		Self: o.Self, Name: o.Node, Zone: o.Zone, Version: o.Version, Cluster: o.Cluster, Bind: []netip.AddrPort{bind},

@@ -25,9 +25,10 @@ func (s *Source) take(changes []engine.Change, first bool) {
 	var records []store.Op
 	var merged []*engine.Record
 	var came []time.Time
-	trusted := false
+	trusted, healed := false, first
 	for _, c := range changes {
 		trusted = trusted || trust.Reserved(c.Key.Kind)
+		healed = healed || c.Key.Kind == trust.KindHeal
 		switch r := s.node.Record(c.Key); {
 		case c.Directory:
 			dirs[c.Node] = true
@@ -42,6 +43,9 @@ func (s *Source) take(changes []engine.Change, first bool) {
 				came = append(came, r.HLC.Time())
 			}
 		}
+	}
+	if healed {
+		s.takeHeals()
 	}
 	s.logReturned(merged)
 	s.apply(store.SourceGossip, records)

@@ -19,6 +19,10 @@ import (
 // MaxEra is the last era.
 const MaxEra = 63
 
+// Kind is the kind of the records with statements. A heal voids them only for their writer or
+// signer.
+const Kind = "PoolHeal"
+
 // Limits of a statement.
 const (
 	maxEvicted = 1024
@@ -159,7 +163,7 @@ func (l *List) Evicted() []ID { return l.evicted }
 func (l *List) Void(v Version) string {
 	for _, s := range l.all {
 		switch {
-		case v.Era >= s.Era:
+		case v.Era >= s.Era || v.Kind == Kind:
 		case v.Date.After(s.At.Add(Grace)):
 			return "dated after the heal of the pool"
 		case len(s.Kinds) > 0 && !slices.Contains(s.Kinds, v.Kind):

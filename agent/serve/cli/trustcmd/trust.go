@@ -32,7 +32,7 @@ const (
 
 // Commands returns the commands.
 func Commands(env *command.Env) []*cobra.Command {
-	return []*cobra.Command{trustCommand(env), keysCommand(env)}
+	return []*cobra.Command{trustCommand(env), keysCommand(env), poolCommand(env)}
 }
 
 func trustCommand(env *command.Env) *cobra.Command {
