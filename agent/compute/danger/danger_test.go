@@ -5,6 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/nearside-mesh/nearside/agent/compute/danger"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/model/access"
@@ -63,5 +67,43 @@ func TestLogPaths(t *testing.T) {
 		if f := danger.Features(r); (f == access.FeatureLogPath) != (c.want != "") {
 			t.Errorf("%s: features %s", c.name, f)
 		}
+	}
+}
+
+// TestKeyIn checks the search for inline keys in encoded resources.
+func TestKeyIn(t *testing.T) {
+	const tls = `"transportSocket":{"name":"a","typedConfig":{"@type":"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext","commonTlsContext":%s}}`
+	for body, want := range map[string]string{
+		`{"name":"a"}`: "-",
+		`{` + fmt.Sprintf(tls, `{"tlsCertificates":[{"privateKey":{"inlineString":"k"}}]}`) +
+			`}`: "/transportSocket/typedConfig/commonTlsContext/tlsCertificates/0/privateKey/inlineString",
+		`{` + fmt.Sprintf(tls, `{"tlsCertificates":[{"password":{"inlineBytes":"aw=="}}]}`) +
+			`}`: "/transportSocket/typedConfig/commonTlsContext/tlsCertificates/0/password/inlineBytes",
+		`{` + fmt.Sprintf(tls, `{"tlsCertificates":[{"privateKey":{"filename":"/k"}}]}`) +
+			`}`: "-",
+		`{` + fmt.Sprintf(tls, `{"validationContext":{"trustedCa":{"inlineString":"k"}}}`) +
+			`}`: "-",
+		`{` + fmt.Sprintf(tls, `{"tlsCertificateSdsSecretConfigs":[{"name":"k"}]}`) +
+			`}`: "-",
+		`{"altStatName":"-----BEGIN PRIVATE KEY-----"}`:                                                                   "/altStatName",
+		`{"metadata":{"filterMetadata":{"a":{"b":"-----BEGIN RSA PRIVATE KEY-----"}}}}`:                                   "/metadata/filterMetadata/a/fields/b/stringValue",
+		`{"lbSubsetConfig":{"subsetSelectors":[{"keys":["version"]}]},"eds_cluster_config":{}}`:                           "-",
+		`{"typedExtensionProtocolOptions":{"b":{"@type":"type.googleapis.com/google.protobuf.StringValue","value":"x"}}}`: "-",
+	} {
+		m := &clusterv3.Cluster{}
+		if err := protojson.Unmarshal([]byte(body), m); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, holds := danger.KeyIn("type.googleapis.com/envoy.config.cluster.v3.Cluster", raw)
+		if holds != (want != "-") || holds && at != want {
+			t.Errorf("%s: %q %v, want %q", body, at, holds, want)
+		}
+	}
+	if _, holds := danger.KeyIn("type.googleapis.com/envoy.config.cluster.v3.Cluster", []byte{0xff}); !holds {
+		t.Error("a damaged message counts as one without a key")
 	}
 }
