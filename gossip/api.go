@@ -11,6 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 	"github.com/nearside-mesh/nearside/gossip/engine/draft"
 	"github.com/nearside-mesh/nearside/gossip/engine/heal"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // Seal returns the next versions of some keys. The caller stores them, and then calls committed,
@@ -251,7 +252,10 @@ type Stats struct {
 	RosterFull uint64
 	// Cloned says which other process uses or used this node's ID, since when, and what this node did.
 	// It is "" an hour after the last process with the same ID has ended.
-	Cloned        string
+	Cloned string
+	// NameHolder is the key that the name of this node belongs to, if it is another one. Other nodes
+	// may refuse this one.
+	NameHolder    sign.ID
 	Incompatible  int  // live members without a common protocol version
 	PacketsLost   bool // no member acknowledges UDP packets, so all messages use streams
 	PacketsLostTo int  // live members that get messages over a stream, because packets are lost
@@ -266,6 +270,11 @@ type Stats struct {
 func (n *Node) Stats() Stats {
 	n.mu.Lock()
 	s := Stats{Stats: n.engine.Stats(), Cloned: n.cloned()}
+	if self := n.self.Load(); self.signer != nil {
+		if p, ok := n.engine.NameHolder(self.meta.name); ok && p.Key != sign.ID(self.meta.node) {
+			s.NameHolder = p.Key
+		}
+	}
 	for _, k := range n.roster {
 		if k.State == StateAlive && k.Incompatible {
 			s.Incompatible++

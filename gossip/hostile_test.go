@@ -187,3 +187,34 @@ func TestAdmission(t *testing.T) {
 	waitFor(t, a, "nine are refused again", func() bool { return refused() == 9 && alive(a) == 2 })
 	stopAll([]running{a, b})
 }
+
+// TestForgedLeave lets a process with the key of the pool announce that a member leaves. Until the
+// member contradicts, a probe shows that it is alive, so its items are served without a break.
+func TestForgedLeave(t *testing.T) {
+	var log, contradicts logBuffer
+	a := signedNode(t, 1, Options{Log: log.logger()})
+	victim := signedNode(t, 2, Options{Log: contradicts.logger()}, a)
+	if err := victim.SetOwn(item("victim")); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, a, "the victim", owns([]running{a}, "victim", keyID(2)))
+	h := join(t, victim.self.Load().member, always(metaAt(victim)), a)
+	if err := h.Leave(time.Second); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, victim, "the victim contradicts", func() bool {
+		return strings.Contains(contradicts.String(), "Refuting a dead message")
+	})
+	waitFor(t, a, "memberlist knows that it is alive", func() bool { return a.listed(victim.self.Load().member) })
+	for _, event := range []string{"is dead", "has left", "has returned"} {
+		if strings.Contains(log.String(), event) {
+			t.Errorf("the victim %s:\n%s", event, log.String())
+		}
+	}
+	if !owns([]running{a}, "victim", keyID(2))() {
+		t.Error("the items of the victim are not served")
+	}
+	victim.stop() // a real death
+	waitFor(t, a, "the death", func() bool { return stateOf(a, keyID(2)) == StateDead })
+	a.stop()
+}

@@ -37,6 +37,7 @@ type self struct {
 type probe struct {
 	target memberEvent
 	rival  memberEvent
+	down   bool // memberlist reports the target as dead
 }
 
 // probed is the result of a probe.
@@ -133,7 +134,7 @@ func (n *Node) probeRivals(out *changes) {
 	for _, r := range n.rivals {
 		if !r.probing && !r.next.After(now) {
 			r.probing, r.next = true, now.Add(rivalEvery)
-			out.probes = append(out.probes, probe{r.memberEvent, r.memberEvent})
+			out.probes = append(out.probes, probe{target: r.memberEvent, rival: r.memberEvent})
 		}
 	}
 }
@@ -162,6 +163,12 @@ func (n *Node) mustYield(r *rival) bool {
 func (n *Node) decide(ctx context.Context, p probed) error {
 	n.mu.Lock()
 	var out changes
+	if p.down {
+		n.decideDeath(p, &out)
+		n.mu.Unlock()
+		n.execute(out)
+		return nil
+	}
 	r := n.rivals[p.target.addr]
 	if r == nil || r.name != p.target.name {
 		n.decideMember(p, &out)
@@ -295,6 +302,7 @@ func (n *Node) rename(signer sign.Signer) error {
 	n.memberMu.Unlock()
 	clear(n.up)
 	clear(n.refused)
+	clear(n.doubts)
 	clear(n.rivals)
 	return nil
 }

@@ -126,7 +126,7 @@ func (n *Node) takeMembers() (out changes) {
 		case ev.meta.node == self.meta.node:
 		case ev.up:
 			n.judgeMember(ev, true, &out)
-		default:
+		case !n.doubt(ev, &out):
 			delete(n.refused, ev.name)
 			delete(n.up, ev.name)
 			n.memberDown(ev, &out)
@@ -142,12 +142,12 @@ func (n *Node) memberUp(ev memberEvent, out *changes) {
 	case !seen || old.name == ev.name || old.State != StateAlive && ev.meta.epoch >= old.Epoch:
 		n.use(ev, out)
 	case old.State != StateAlive:
-		out.probes = append(out.probes, probe{ev, ev}) // an earlier start, or the original of a copy
+		out.probes = append(out.probes, probe{target: ev, rival: ev}) // an earlier start, or the original of a copy
 	case ev.meta.epoch <= old.Epoch: // it is used if the later start ends
 	case ev.addr == old.Addr:
 		n.use(ev, out)
 	default:
-		out.probes = append(out.probes, probe{n.up[old.name], ev})
+		out.probes = append(out.probes, probe{target: n.up[old.name], rival: ev})
 	}
 }
 
@@ -191,11 +191,7 @@ func (n *Node) use(ev memberEvent, out *changes) {
 	if apart {
 		out.events = append(out.events, engine.SilentUp{Member: ev.name, Node: id})
 	} else {
-		up := engine.PeerUp{Member: ev.name, Node: id, Name: m.name, Known: n.engine.KeyKnown(id), Features: m.features}
-		if n.opt.known != nil {
-			up.Known = n.opt.known(m.name)
-		}
-		out.events = append(out.events, up)
+		out.events = append(out.events, n.peerUp(&ev))
 	}
 	if old.State == StateAlive && old.name != ev.name {
 		out.events = append(out.events, engine.PeerDown{Member: old.name})
@@ -223,6 +219,17 @@ func (n *Node) use(ev memberEvent, out *changes) {
 		out.ops = append(out.ops, k.op())
 	}
 	n.roster[id] = k
+}
+
+// peerUp is the event of a live member. The caller holds mu.
+func (n *Node) peerUp(ev *memberEvent) engine.PeerUp {
+	id, m := ev.meta.node, &ev.meta
+	up := engine.PeerUp{Member: ev.name, Node: id, Name: m.name, Known: n.engine.KeyKnown(id), Features: m.features,
+		Enrolled: m.signature != "" && n.opt.Enrolled != nil && n.opt.Enrolled(id)}
+	if n.opt.known != nil {
+		up.Known = n.opt.known(m.name)
+	}
+	return up
 }
 
 // Members returns all known nodes including this one, sorted by name and node ID. A member that

@@ -78,6 +78,7 @@ type Node struct {
 	rivalProbes lineLimit
 	refused     map[string]*refusedMember // under mu; live members that are not in use, by name
 	judgedAt    time.Time                 // under mu; when the members were judged
+	doubts      map[string]time.Time      // under mu; when to probe members that memberlist reports as dead
 	former      []retirement              // under mu
 }
 
@@ -101,7 +102,8 @@ func New(o Options) (*Node, error) {
 	n := &Node{opt: o, created: time.Now(), roster: map[engine.NodeID]rosterEntry{}, addrs: map[string]string{},
 		up: map[string]memberEvent{}, rivals: map[netip.AddrPort]*rival{}, watchers: map[*Watcher]struct{}{},
 		serving: map[engine.NodeID]engine.Serving{}, refused: map[string]*refusedMember{},
-		inbox: make(chan engine.Event, inboxSize), wake: make(chan struct{}, 1), live: map[string]bool{},
+		doubts: map[string]time.Time{},
+		inbox:  make(chan engine.Event, inboxSize), wake: make(chan struct{}, 1), live: map[string]bool{},
 		probed: make(chan probed), probeSlots: make(chan struct{}, probesAtOnce),
 		exchange: make(chan string, 1), rejoin: make(chan []string),
 		packets:   packets{off: o.TCPOnly, heard: map[string]time.Time{}},
@@ -276,6 +278,7 @@ func (n *Node) check() {
 		n.judgeMembers(&out)
 	}
 	n.probeRivals(&out)
+	n.probeDoubts(&out)
 	n.dropStale(&out)
 	n.confirmID(&out)
 	n.mu.Unlock()

@@ -65,6 +65,9 @@ type Options struct {
 	// Admit returns why a member must not be used, or "". It must be fast and must not call the node:
 	// it is called with a lock held, often for the same member. Nil: all members are used.
 	Admit func(Identity) string
+	// Enrolled reports whether an operator vouches for a node with a key, so its clock counts at once.
+	// It is called like Admit. Nil: for none.
+	Enrolled func(engine.NodeID) bool
 
 	// NewID creates and persists another ID, and its key if Signer is set, for this node. It is called
 	// if another live process uses Self and started earlier, or if Copied is set. Nil: the node

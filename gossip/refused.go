@@ -116,6 +116,11 @@ func (n *Node) Reconsider() {
 	var out changes
 	n.mu.Lock()
 	n.judgeMembers(&out)
+	for _, k := range n.roster {
+		if ev, ok := n.up[k.name]; ok && k.State == StateAlive && !k.Incompatible {
+			out.events = append(out.events, n.peerUp(&ev)) // it may be enrolled now
+		}
+	}
 	n.mu.Unlock()
 	n.execute(out)
 	n.step(engine.Reconsider{})

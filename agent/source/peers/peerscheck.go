@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/gossip"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // maxSkew is the clock difference above which a check reports it.
@@ -153,6 +154,8 @@ func nodeProblems(st *gossip.Stats, members []gossip.Member) (out []string) {
 		report(true, "%s: %s", plural.Form(len(refused), "1 member is refused", "%d members are refused"),
 			refusedText(members))
 	}
+	report(st.NameHolder != sign.ID{}, "the name of this node belongs to key %s, so other nodes refuse this one: set another "+
+		"node.name, or run nearside forget on another node if the node with that key is permanently gone", st.NameHolder)
 	const allow = "allow UDP to the port of gossip.bind in both directions, or set gossip.tcpOnly on all nodes"
 	switch {
 	case st.PacketsLost:

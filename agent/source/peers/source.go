@@ -142,6 +142,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 		Advertise: advertise, TCPOnly: o.TCPOnly, Seeds: s.seeds, Answer: s.answer, Keys: o.Keys, Insecure: o.Insecure,
 		Storage: loadedStorage{disk, saved}, Log: o.Log, Now: o.Now, Signer: o.Signer, Former: o.Former,
 		Policy: s.policy, Admit: s.admit,
+		Enrolled: func(id engine.NodeID) bool { return s.policy.State().Enrollment(id) != nil },
 	}
 	if o.NewID != nil {
 		pool.NewID = func() (engine.NodeID, sign.Signer, error) {
