@@ -227,3 +227,34 @@ func TestFormerIDInUse(t *testing.T) {
 		pass(time.Minute)
 	})
 }
+
+// TestSignedCluster starts many nodes with keys at once, and measures their idle traffic.
+func TestSignedCluster(t *testing.T) {
+	const size = 50
+	synctest.Test(t, func(t *testing.T) {
+		pass := func(d time.Duration) { time.Sleep(d) }
+		s := newSimnet()
+		var nodes []running
+		for i := range size {
+			nodes = append(nodes, simSigned(t, s, i, simAddr(i), Options{Name: fmt.Sprint("node-", i)}))
+		}
+		in := until(t, time.Minute, "all know all", func() bool {
+			return !slices.ContainsFunc(nodes, func(n running) bool { return alive(n) != size })
+		}, pass)
+		pass(time.Minute)
+		s.bytes.Store(0)
+		pass(30 * time.Second)
+		idle := s.bytes.Load() / 30 / size
+		t.Logf("all know all after %v; idle, each node sends %d bytes a second", in, idle)
+		if in > 5*time.Second || idle > 400 {
+			t.Error("5 s and 400 bytes are allowed")
+		}
+		for _, n := range nodes {
+			if st := n.Stats(); st.Refused+st.Forged > 0 {
+				t.Errorf("%s refused %d members, and %d messages", n.opt.Name, st.Refused, st.Forged)
+			}
+		}
+		stopAll(nodes)
+		pass(time.Minute)
+	})
+}
