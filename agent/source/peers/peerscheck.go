@@ -154,8 +154,9 @@ func nodeProblems(st *gossip.Stats, members []gossip.Member) (out []string) {
 		report(true, "%s: %s", plural.Form(len(refused), "1 member is refused", "%d members are refused"),
 			refusedText(members))
 	}
-	report(st.NameHolder != sign.ID{}, "the name of this node belongs to key %s, so other nodes refuse this one: set another "+
-		"node.name, or run nearside forget on another node if the node with that key is permanently gone", st.NameHolder)
+	report(st.NameHolder != sign.ID{},
+		"the name of this node belongs to key %s, so other nodes refuse this one: set another "+
+			"node.name, or run nearside forget on another node if the node with that key is permanently gone", st.NameHolder)
 	const allow = "allow UDP to the port of gossip.bind in both directions, or set gossip.tcpOnly on all nodes"
 	switch {
 	case st.PacketsLost:
