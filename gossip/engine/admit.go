@@ -27,7 +27,7 @@ func (e *Engine) known(h Head) bool {
 	if r := e.refused[h]; r != nil && r.until.After(e.now) {
 		return true
 	}
-	if w := e.withheld[h.Slot]; w != nil && !w.Head().Version.Less(h.Version) {
+	if e.withholds(h) != nil {
 		return true
 	}
 	if p := e.parked[h.Slot]; p != nil && !p.record.Version().Less(h.Version) {

@@ -241,7 +241,7 @@ func (e *Engine) explain(slot Slot, d *diff) Difference {
 		out.Reason = "earlier version on the peer"
 		return out
 	}
-	if w := e.withheld[slot]; w != nil && w.Head().Version == d.peer {
+	if w := e.withholds(Head{Slot: slot, Version: d.peer}); w != nil {
 		out.Reason = "withheld here: " + w.why
 	} else if r := e.refused[Head{Slot: slot, Version: d.peer}]; r != nil {
 		out.Key, out.Node, out.Reason = r.Key, r.Node, "refused here: "+r.Detail

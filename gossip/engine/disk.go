@@ -123,7 +123,7 @@ func (e *Engine) load(saved []Op) {
 		case bucketPins:
 			err = e.names.book.Load(op.Key, op.Value)
 		case bucketWithheld:
-			err = e.loadWithheld(op.Key, op.Value)
+			err = e.loadWithheld(op.Value)
 		case bucketMeta:
 			switch op.Key {
 			case metaEpoch:

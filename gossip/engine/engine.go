@@ -180,8 +180,9 @@ type Engine struct {
 
 	parkedBytes int
 
-	withheld      map[Slot]*withheld // records, and owners of manifests by their first slot
+	withheld      map[Slot][]*withheld // records, and owners of manifests by their first slot
 	withheldBytes int
+	withheldCount int
 	unverified    bool // while the saved state is loaded: signatures may not be valid
 
 	peers    map[string]*peer
@@ -229,7 +230,7 @@ func New(cfg Config, now Now, saved []Op) (*Engine, Actions) {
 		parked: map[Slot]*parked{}, limbo: map[Slot]*Record{}, refused: map[Head]*refusal{}, damaged: map[Slot]Refusal{},
 		peers: map[string]*peer{}, sets: map[owner]*set{}, pending: map[Slot]*pending{},
 		staged: map[owner]map[int]*pending{}, published: map[NodeID]*publication{},
-		withheld: map[Slot]*withheld{}, counters: map[string]uint64{}}
+		withheld: map[Slot][]*withheld{}, counters: map[string]uint64{}}
 	e.conflicts.bySlot = map[Slot][]*Conflict{}
 	e.wants.init()
 	e.rumors.heads = map[Slot]*rumor{}

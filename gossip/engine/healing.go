@@ -154,10 +154,10 @@ func (e *Engine) dropVoid() {
 			e.write(bucketLimbo, string(slot[:]), nil)
 		}
 	}
-	for _, slot := range sortedSlots(e.withheld) {
-		if w := e.withheld[slot]; w.record != nil && void(w.record) ||
+	for _, w := range e.allWithheld() {
+		if w.record != nil && void(w.record) ||
 			w.record == nil && e.evicts(&e.heals, w.manifests[0]) {
-			e.dropWithheld(slot)
+			e.dropWithheld(w)
 		}
 	}
 	for _, slot := range sortedSlots(e.pending) {

@@ -202,7 +202,7 @@ func (e *Engine) allRefusals() []Refusal {
 	for _, p := range e.parked {
 		of(p.record, ReasonClock, "takes effect at "+p.record.HLC.Time().UTC().Format(time.RFC3339), p.since)
 	}
-	for _, w := range e.withheld {
+	for _, w := range e.allWithheld() {
 		r := Refusal{Version: "", Reason: ReasonTrust, Detail: w.why, Since: w.since, Withheld: true}
 		if w.record != nil {
 			r.Key, r.Writer, r.Version = w.record.Key, w.record.Writer, w.record.ID()

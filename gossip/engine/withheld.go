@@ -23,9 +23,11 @@ type withheld struct {
 	size      int
 }
 
-// maxWithheld limits withheld records and owners. Their bytes are at most an eighth of
-// Limits.Bytes.
-const maxWithheld = 16384
+// Limits of withheld entries. Their bytes are at most an eighth of Limits.Bytes.
+const (
+	maxWithheld  = 16384 // records and owners
+	withheldEach = 4     // versions of one of them
+)
 
 // reconsider judges all entries, withholds those that are not permitted, returns withheld ones that
 // are permitted again, and requests the versions that were refused before.
@@ -66,7 +68,7 @@ func (e *Engine) withholdRecords() {
 			continue
 		}
 		if why := e.objection(en.record); why != "" {
-			e.withhold(slot, &withheld{record: en.record, why: why, since: e.wall, size: len(en.record.Encoded())})
+			e.withhold(&withheld{record: en.record, why: why, since: e.wall, size: len(en.record.Encoded())})
 			e.dropRecord(en)
 		}
 	}
@@ -94,7 +96,7 @@ func (e *Engine) withholdManifests() {
 				w.size += len(b)
 			}
 		}
-		e.withhold(m.Slot(), w)
+		e.withhold(w)
 		if p := e.published[o.ID]; o.Directory && p != nil {
 			p.changed = append(p.changed, 0) // Reconsider publishes it when it is permitted
 		}
@@ -103,49 +105,84 @@ func (e *Engine) withholdManifests() {
 }
 
 // withhold stores an entry that is no longer in force.
-func (e *Engine) withhold(slot Slot, w *withheld) {
+func (e *Engine) withhold(w *withheld) {
 	e.count("withheld")
-	if e.withheld[slot] != nil {
-		e.dropWithheld(slot)
-	}
-	if len(e.withheld) >= maxWithheld || e.withheldBytes+w.size > e.cfg.Limits.Bytes/8 {
+	if e.withheldCount >= maxWithheld || e.withheldBytes+w.size > e.cfg.Limits.Bytes/8 {
 		e.count("withheld entry dropped: too many")
 		return
 	}
-	e.putWithheld(slot, w)
-	e.write(bucketWithheld, string(slot[:]), w.encode())
+	e.putWithheld(w)
+	e.write(bucketWithheld, w.key(), w.encode())
+	if list := e.withheld[w.Head().Slot]; len(list) > withheldEach {
+		e.dropWithheld(list[0])
+		e.count("withheld entry dropped: too many of a key")
+	}
 }
 
-func (e *Engine) putWithheld(slot Slot, w *withheld) {
-	e.withheld[slot] = w
+// putWithheld adds an entry to those of its slot, which are sorted by version.
+func (e *Engine) putWithheld(w *withheld) {
+	h := w.Head()
+	list := append(e.withheld[h.Slot], w)
+	slices.SortFunc(list, func(a, b *withheld) int {
+		if a.Head().Version.Less(b.Head().Version) {
+			return -1
+		}
+		return 1
+	})
+	e.withheld[h.Slot] = list
 	e.withheldBytes += w.size
+	e.withheldCount++
 }
 
-func (e *Engine) dropWithheld(slot Slot) {
-	w := e.withheld[slot]
+func (e *Engine) dropWithheld(w *withheld) {
+	slot := w.Head().Slot
 	e.withheldBytes -= w.size
-	delete(e.withheld, slot)
-	e.write(bucketWithheld, string(slot[:]), nil)
+	e.withheldCount--
+	e.withheld[slot] = slices.DeleteFunc(slices.Clone(e.withheld[slot]), func(x *withheld) bool { return x == w })
+	if len(e.withheld[slot]) == 0 {
+		delete(e.withheld, slot)
+	}
+	e.write(bucketWithheld, w.key(), nil)
 }
 
-// dropSuperseded drops a withheld version that is not later than the one in force.
+// withholds returns a withheld version, or nil.
+func (e *Engine) withholds(h Head) *withheld {
+	for _, w := range e.withheld[h.Slot] {
+		if w.Head() == h {
+			return w
+		}
+	}
+	return nil
+}
+
+// allWithheld returns all withheld entries, by slot and version.
+func (e *Engine) allWithheld() (out []*withheld) {
+	for _, slot := range sortedSlots(e.withheld) {
+		out = append(out, e.withheld[slot]...)
+	}
+	return out
+}
+
+// dropSuperseded drops withheld versions that are not later than the one in force.
 func (e *Engine) dropSuperseded(inForce Head) {
-	if w := e.withheld[inForce.Slot]; w != nil && !inForce.Version.Less(w.Head().Version) {
-		e.dropWithheld(inForce.Slot)
+	for _, w := range e.withheld[inForce.Slot] {
+		if !inForce.Version.Less(w.Head().Version) {
+			e.dropWithheld(w)
+		}
 	}
 }
 
 // returnWithheld puts entries into force that the policy permits again.
 func (e *Engine) returnWithheld() {
-	for _, slot := range sortedSlots(e.withheld) {
-		w := e.withheld[slot]
+	for _, w := range e.allWithheld() {
+		slot := w.Head().Slot
 		switch en := e.entries[slot]; {
 		case w.record != nil && e.objection(w.record) == "":
-			e.dropWithheld(slot)
+			e.dropWithheld(w)
 			e.returnRecord(en, w.record)
 		case w.record == nil && !slices.ContainsFunc(w.manifests, e.excluded):
-			e.dropWithheld(slot)
-			if en == nil || !e.stale(w.manifests[0]) {
+			e.dropWithheld(w)
+			if en == nil || en.head.Version.Less(w.Head().Version) && !e.stale(w.manifests[0]) {
 				e.setManifests(w.manifests, w.bodies)
 			}
 		default:
@@ -169,6 +206,9 @@ func (e *Engine) returnRecord(en *entry, r *Record) {
 func (e *Engine) excluded(m *Manifest) bool {
 	return e.cfg.Policy != nil && e.cfg.Policy.Manifest(m) != ""
 }
+
+// key returns the key of the saved entry.
+func (w *withheld) key() string { return string(w.Head().Append(nil)) }
 
 func (w *withheld) Head() Head {
 	if w.record != nil {
@@ -201,8 +241,8 @@ func (w *withheld) encode() []byte {
 func compareBodies(a, b BodyHash) int { return bytes.Compare(a[:], b[:]) }
 
 // loadWithheld restores a saved withheld entry.
-func (e *Engine) loadWithheld(key string, value []byte) error {
-	if len(value) < 8 || len(key) != len(Slot{}) {
+func (e *Engine) loadWithheld(value []byte) error {
+	if len(value) < 8 {
 		return errWithheld
 	}
 	w := &withheld{bodies: map[BodyHash][]byte{}, why: whyPolicy, since: getTime(value[:8]), size: len(value)}
@@ -226,7 +266,7 @@ func (e *Engine) loadWithheld(key string, value []byte) error {
 		err = w.checkSet(e)
 	}
 	if err == nil {
-		e.putWithheld(Slot([]byte(key)), w)
+		e.putWithheld(w)
 	}
 	return err
 }
