@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -220,13 +221,16 @@ func printTrust(w io.Writer, t *api.Trust) {
 	}
 }
 
-// nodeOf returns the node with a name or ID.
+// nodeOf returns the node with a name or ID, or nil. Of several with a name, it is the live one.
 func nodeOf(t *api.Trust, name string) (*api.TrustNode, error) {
 	var found []*api.TrustNode
 	for i := range t.Nodes {
 		if n := &t.Nodes[i]; n.Name == name || n.ID == name {
 			found = append(found, n)
 		}
+	}
+	if live := slices.DeleteFunc(slices.Clone(found), func(n *api.TrustNode) bool { return !n.Live }); len(live) == 1 {
+		found = live
 	}
 	switch len(found) {
 	case 0:

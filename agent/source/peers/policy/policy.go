@@ -295,6 +295,11 @@ func (p *Policy) readAnchor() {
 		p.problems["anchor"] = fmt.Sprintf("trust.file: %v; the trust file in force stays", err)
 	}
 	text, err := readFile(p.o.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		p.problems["anchor"] = fmt.Sprintf("trust.file: %s does not exist; copy the trust file of the pool there, or unset "+
+			"trust.file", p.o.File)
+		return
+	}
 	if err != nil {
 		fault(err)
 		return
