@@ -233,3 +233,22 @@ func TestTrustAnchor(t *testing.T) {
 	}
 	has(t, b, poolMesh, "gossip:a")
 }
+
+// TestTrustRecords checks that the API returns records for signing them again, but none that may
+// contain a secret.
+func TestTrustRecords(t *testing.T) {
+	t.Parallel()
+	a := pooled(t, agenttest.ShortDir(t), "a", "")
+	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n---\n"+timeoutText("slow", "20s")+
+		"---\ntype: Mesh\nname: held\nmtls:\n  enabledBackend: own\n  backends:\n  - name: own\n    type: provided\n"+
+		"    conf: {cert: {inline: Y2VydA==}, key: {inline: c2VjcmV0LWtleQ==}}\n")
+	got, err := a.Api().TrustRecords(t.Context(), "")
+	agenttest.Do(t, err)
+	has := map[string]bool{}
+	for _, x := range got.Items {
+		has[x.Ref.String()] = x.Record != ""
+	}
+	if len(has) != 3 || !has["MeshTimeout/default/slow"] || !has["Mesh/default"] || has["Mesh/held"] {
+		t.Errorf("records in their encoded form: %v", has)
+	}
+}

@@ -100,12 +100,14 @@ type TrustRecords struct {
 	Items []TrustRecord `json:"items"`
 }
 
-// TrustRecord is a record of the pool in its encoded form.
+// TrustRecord is a record of the pool, in its encoded form unless that has secrets.
 type TrustRecord struct {
 	Ref
 	ID      string `json:"id"`               // in the list keep of a revocation
 	Signer  string `json:"signer,omitempty"` // fingerprint of the key; absent: unsigned
 	Reason  string `json:"reason,omitempty"` // why it is not in force with mode enforce
 	InForce bool   `json:"inForce"`
-	Record  string `json:"record"` // in base64
+	// Record is in base64. It is absent if the resource contains secrets, or if this agent cannot
+	// tell.
+	Record string `json:"record,omitempty"`
 }

@@ -63,7 +63,7 @@ func (s *Server) table() []route {
 		{post, "/v1/members/heal", operate, s.longer(s.heal)},
 		{get, "/v1/keyring", about, s.keyring},
 		{get, "/v1/trust", about, s.trust},
-		{get, "/v1/trust/records", reader, s.trustRecords},
+		{get, "/v1/trust/records", about, s.trustRecords},
 		{post, "/v1/trust/anchor", operate, s.anchorTrust},
 		{get, "/v1/conflicts", inspect, s.conflicts},
 		{post, "/v1/conflicts/restore", reader, s.restoreConflict},

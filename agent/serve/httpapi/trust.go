@@ -26,8 +26,8 @@ func (s *Server) trust(w http.ResponseWriter, _ *http.Request) *api.Error {
 	return nil
 }
 
-// trustRecords is GET /v1/trust/records?signer=. The records have the bodies of all resources, so
-// the sender needs the permission to write all of them.
+// trustRecords is GET /v1/trust/records?signer=. It omits records that the sender may not read and
+// update. Records with secrets have no encoded form.
 func (s *Server) trustRecords(w http.ResponseWriter, r *http.Request) *api.Error {
 	if s.opts.Pool == nil {
 		return noPool()

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/base64"
 	"fmt"
@@ -294,8 +295,10 @@ func renewal(name string) string {
 func (s *Source) TrustRecords(signer string) (out []api.TrustRecord) {
 	explained := s.explained(s.policy.State())
 	for r, why := range explained {
-		x := api.TrustRecord{Ref: api.RefOf(resource.Key(r.Key)), ID: trust.RecordID(r), Reason: why, InForce: true,
-			Record: base64.StdEncoding.EncodeToString(r.Encoded())}
+		x := api.TrustRecord{Ref: api.RefOf(resource.Key(r.Key)), ID: trust.RecordID(r), Reason: why, InForce: true}
+		if s.harmless(r) {
+			x.Record = base64.StdEncoding.EncodeToString(r.Encoded())
+		}
 		if id := r.Signer(); id != (sign.ID{}) {
 			x.Signer = id.String()
 		}
@@ -305,6 +308,20 @@ func (s *Source) TrustRecords(signer string) (out []api.TrustRecord) {
 	}
 	slices.SortFunc(out, func(a, b api.TrustRecord) int { return a.Key().Compare(b.Key()) })
 	return out
+}
+
+// harmless reports whether a record certainly contains no secret: its body is exactly the redacted
+// form of its resource.
+func (s *Source) harmless(r *engine.Record) bool {
+	if r.Deleted || trust.Reserved(r.Key.Kind) {
+		return true
+	}
+	res, err := s.o.Decode(r.Body)
+	if err != nil {
+		return false
+	}
+	shown, err := resource.Shown(res)
+	return err == nil && bytes.Equal(shown, r.Body)
 }
 
 // Signer returns the name of a key in the trust file or the enrollments, or "".

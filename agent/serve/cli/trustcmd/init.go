@@ -163,7 +163,12 @@ func resign(ctx context.Context, env *command.Env, signer string, key sign.Signe
 	}
 	n := 0
 	for _, x := range records.Items {
-		if trust.Reserved(x.Type) {
+		switch {
+		case trust.Reserved(x.Type):
+			continue
+		case x.Record == "":
+			text.Printf(env.Stderr, "warning: %s may contain secrets, which the agent does not reveal; apply its original file "+
+				"again with --sign\n", x.Ref)
 			continue
 		}
 		if err := resignOne(ctx, env, &x, key); err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/trust"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 func keysCommand(env *command.Env) *cobra.Command {
@@ -273,11 +274,12 @@ func revocation(ctx context.Context, env *command.Env, t *api.Trust, key string,
 		if x.Signer != id {
 			continue
 		}
-		v, err := decode(&x)
+		date, _, _ := strings.Cut(x.ID, "-")
+		clock, err := strconv.ParseUint(date, 16, 64)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: the ID %q has no date", x.Ref, x.ID)
 		}
-		if at := v.HLC.Time(); at.Before(since) && (x.Reason == "" || t.Mode != trust.ModeEnforce) {
+		if at := engine.HLC(clock).Time(); at.Before(since) && (x.Reason == "" || t.Mode != trust.ModeEnforce) {
 			*r.Keep = append(*r.Keep, x.ID)
 			rows = append(rows, []string{x.Ref.String(), at.UTC().Format(time.RFC3339), "yes"})
 		} else {
