@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/danger"
 	"github.com/nearside-mesh/nearside/agent/model/access"
@@ -272,6 +273,41 @@ func TestHarmlessPatches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := shown(danger.Of(decode(t, doc))); got != "" {
 				t.Error(got)
+			}
+		})
+	}
+}
+
+// TestManyUnknownNames checks that the search among many names finds the same as among few.
+func TestManyUnknownNames(t *testing.T) {
+	var list strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&list, "- {op: add, path: /unknown%d/x, value: a}\n", i)
+	}
+	harmless := decode(t, ops("httpFilter", anyName, strings.TrimSpace(list.String())))
+	list.WriteString("- {op: add, path: /accessLog/0/typedConfig/path, value: /tmp/x}\n")
+	began := time.Now()
+	if got := shown(danger.Of(harmless)); got != "" {
+		t.Error(got)
+	}
+	got := shown(danger.Of(decode(t, ops("httpFilter", anyName, strings.TrimSpace(list.String())))))
+	if !strings.Contains(got, `jsonPatches[5000].path names the file "/tmp/x"`) {
+		t.Error(got)
+	}
+	t.Logf("10,001 operations in %v", time.Since(began))
+}
+
+// BenchmarkOf measures a patch with an unknown type, a typed one, and a resource without dangers.
+func BenchmarkOf(b *testing.B) {
+	for name, doc := range map[string]string{
+		"unknown": ops("httpFilter", anyName, "- {op: replace, path: /statPrefix/x, value: a}"),
+		"typed":   mod("cluster", "operation: Patch", "connectTimeout: 3s"),
+		"other":   "{type: Mesh, name: default}",
+	} {
+		b.Run(name, func(b *testing.B) {
+			r := decode(b, doc)
+			for b.Loop() {
+				danger.Of(r)
 			}
 		})
 	}

@@ -30,7 +30,8 @@ type around struct {
 // walker collects the dangers of messages in protobuf's JSON form.
 type walker struct {
 	found []access.Danger
-	known map[string][]protoreflect.FieldDescriptor // fields of any message, by JSON name
+	known map[string][]protoreflect.FieldDescriptor // fields of any message, by name
+	index bool                                      // known has all names
 }
 
 // report adds a danger. The value is shown if it is a string.
@@ -52,8 +53,12 @@ func (w *walker) fields(s scope, name string) (out []protoreflect.FieldDescripto
 		}
 		return byName(out)
 	}
-	if list, ok := w.known[name]; ok {
+	if list, ok := w.known[name]; ok || w.index {
 		return list
+	}
+	if len(w.known) == maxSearches {
+		w.known, w.index = indexOfFields(), true
+		return w.known[name]
 	}
 	protoregistry.GlobalTypes.RangeMessages(func(mt protoreflect.MessageType) bool {
 		if fd := fieldNamed(mt.Descriptor(), name); fd != nil {
@@ -65,6 +70,30 @@ func (w *walker) fields(s scope, name string) (out []protoreflect.FieldDescripto
 		w.known = map[string][]protoreflect.FieldDescriptor{}
 	}
 	w.known[name] = byName(out)
+	return out
+}
+
+// maxSearches is the number of names for which a walker searches all messages. With more names, an
+// index of all fields costs less, also for a patch with many names that no message has.
+const maxSearches = 16
+
+// indexOfFields returns the fields of all messages by their names.
+func indexOfFields() map[string][]protoreflect.FieldDescriptor {
+	out := map[string][]protoreflect.FieldDescriptor{}
+	protoregistry.GlobalTypes.RangeMessages(func(mt protoreflect.MessageType) bool {
+		fields := mt.Descriptor().Fields()
+		for i := range fields.Len() {
+			fd := fields.Get(i)
+			out[fd.JSONName()] = append(out[fd.JSONName()], fd)
+			if fd.TextName() != fd.JSONName() {
+				out[fd.TextName()] = append(out[fd.TextName()], fd)
+			}
+		}
+		return true
+	})
+	for _, list := range out {
+		byName(list)
+	}
 	return out
 }
 
