@@ -105,6 +105,9 @@ func Read(texts []Text) (*Offline, resource.Faults) {
 // Len returns the number of resources.
 func (o *Offline) Len() int { return len(o.list) }
 
+// Resources returns the resources in input order. Callers must not modify them.
+func (o *Offline) Resources() []*resource.Resource { return o.list }
+
 // Keys returns the keys of the resources in input order.
 func (o *Offline) Keys() []resource.Key {
 	out := make([]resource.Key, len(o.list))

@@ -31,8 +31,15 @@ const maxDrift = 10 * time.Minute
 // that the key has signed with the same body. If others change the records at the same time, it
 // reads their versions again, and repeats the write a few times.
 func (c *Client) WriteSigned(ctx context.Context, key sign.Signer, puts ...engine.Put) (*api.Written, error) {
+	return c.WriteSignedIf(ctx, key, nil, puts...)
+}
+
+// WriteSignedIf is WriteSigned, but fails with the error of check. The write succeeds only if the
+// records do not change after check has begun. A nil check succeeds.
+func (c *Client) WriteSignedIf(ctx context.Context, key sign.Signer, check func() error,
+	puts ...engine.Put) (*api.Written, error) {
 	for try := 1; ; try++ {
-		w, err := c.writeSigned(ctx, key, puts)
+		w, err := c.writeSigned(ctx, key, check, puts)
 		var p *api.Error
 		if try == signTries || !errors.As(err, &p) || p.Type != api.ProblemStale {
 			return w, err
@@ -40,7 +47,8 @@ func (c *Client) WriteSigned(ctx context.Context, key sign.Signer, puts ...engin
 	}
 }
 
-func (c *Client) writeSigned(ctx context.Context, key sign.Signer, puts []engine.Put) (*api.Written, error) {
+func (c *Client) writeSigned(ctx context.Context, key sign.Signer, check func() error,
+	puts []engine.Put) (*api.Written, error) {
 	q := api.KeyVersions{Items: make([]api.Ref, len(puts))}
 	for i, p := range puts {
 		q.Items[i] = api.RefOf(resource.Key(p.Key))
@@ -48,6 +56,11 @@ func (c *Client) writeSigned(ctx context.Context, key sign.Signer, puts []engine
 	next, err := ask[api.NextVersions](ctx, c, "/v1/versions", q)
 	if err != nil {
 		return nil, err
+	}
+	if check != nil {
+		if err := check(); err != nil {
+			return nil, err
+		}
 	}
 	if len(next.Items) != len(puts) {
 		return nil, fmt.Errorf("the agent returned %d versions for %d records", len(next.Items), len(puts))

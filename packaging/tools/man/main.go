@@ -36,6 +36,7 @@ type manual struct {
 
 // environment describes the variables that all commands read.
 const environment = `NEARSIDE_SOCKET   Unix socket of the agent, unless --socket is given
+NEARSIDE_KEY      key that signs changes, unless --sign is given
 NO_COLOR          disables colors on a terminal`
 
 // write writes the page of a command and those of its subcommands. short describes the command.

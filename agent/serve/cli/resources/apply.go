@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -11,12 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 func applyCommand(env *command.Env) *cobra.Command {
@@ -31,13 +35,18 @@ one step, so a failure changes nothing. The agent refuses changes to resources f
 directory or from an Envoy; change those at their source.
 
 --dry-run checks the change against the stored resources, and shows what would change on each proxy.
-"nearside diff" shows more.`,
+"nearside diff" shows more.
+
+--sign signs each resource with a key, so that all nodes of the pool can verify who wrote it. The
+key never leaves this machine, and a dry run does not use it.`,
 		Example: `  nearside apply -f timeout.yaml
   nearside apply -R -f policies --dry-run
   nearside get mt -o yaml | sed 's/10s/15s/' | nearside apply -f -`,
 		Args: command.Args(0, 0, "no arguments; select files with -f"),
 	}
+	var key command.KeyFlag
 	f.Add(cmd, "resources to apply")
+	key.Add(cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would change, and change nothing")
 	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -47,6 +56,13 @@ directory or from an Envoy; change those at their source.
 		}
 		if o.Len() == 0 {
 			return command.ErrNothing
+		}
+		signs, err := key.Signs(env, o.Keys())
+		if err != nil {
+			return err
+		}
+		if signs && !dryRun {
+			return printWritten(env, *format, text.DiffSummary)(applySigned(cmd.Context(), env, &key, nil, o))
 		}
 		stream, err := command.StreamOf(o)
 		if err != nil {
@@ -64,6 +80,24 @@ directory or from an Envoy; change those at their source.
 	return cmd
 }
 
+// applySigned stores resources that the key signs; see [command.KeyFlag.Sign].
+func applySigned(ctx context.Context, env *command.Env, key *command.KeyFlag, check func() error,
+	o *offline.Offline) (*api.Written, error) {
+	var puts []engine.Put
+	for _, r := range o.Resources() {
+		p, err := command.PutOf(r)
+		if err != nil {
+			return nil, err
+		}
+		if bytes.Contains(p.Body, []byte(strings.TrimSuffix(secret.Redacted, "]"))) {
+			return nil, command.Exit(command.ExitInvalid, fmt.Errorf("%s contains the mark of a redacted secret, which "+
+				"cannot be signed; give the secret itself", r.Key))
+		}
+		puts = append(puts, p)
+	}
+	return key.Sign(ctx, env, check, puts)
+}
+
 func deleteCommand(env *command.Env) *cobra.Command {
 	var dryRun bool
 	var f command.FileFlags
@@ -73,13 +107,15 @@ func deleteCommand(env *command.Env) *cobra.Command {
 		Short:      "Delete resources",
 		Long: `Deletes a resource that was created over the API. With -f, it deletes all resources in the files, in
 reverse order and meshes last, with one request each. If one of them cannot be deleted, the earlier
-ones stay deleted. "nearside rollback" restores deleted resources.`,
+ones stay deleted. "nearside rollback" restores deleted resources. --sign signs each deletion.`,
 		Example: "  nearside delete meshtimeout slow\n  nearside delete mt/slow -m shop --dry-run\n" +
 			"  nearside delete -f policies",
 		Args: command.Args(0, 2, "TYPE NAME or TYPE/NAME, or files with -f"),
 	}
 	command.ResourceFlags(env, cmd)
+	var key command.KeyFlag
 	f.Add(cmd, "resources to delete")
+	key.Add(cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be deleted, and delete nothing")
 	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -87,7 +123,7 @@ ones stay deleted. "nearside rollback" restores deleted resources.`,
 			if len(args) > 0 {
 				return command.Usagef("-f and %q both select resources; omit one of them", strings.Join(args, " "))
 			}
-			return deleteFiles(cmd.Context(), env, &f, *format, dryRun)
+			return deleteFiles(cmd.Context(), env, &f, *format, deleter{env, &key, dryRun})
 		}
 		if len(args) == 0 {
 			return command.Usagef("give the resource to delete: TYPE NAME or TYPE/NAME, or files with -f")
@@ -96,11 +132,30 @@ ones stay deleted. "nearside rollback" restores deleted resources.`,
 		if err != nil {
 			return err
 		}
-		return printWritten(env, *format, text.DiffSummary)(command.Long(env, func(c *client.Client) (*api.Written, error) {
-			return c.Delete(cmd.Context(), r.Kind.Plural, r.Mesh, r.Name, dryRun)
-		}))
+		return printWritten(env, *format, text.DiffSummary)(deleter{env, &key, dryRun}.delete(cmd.Context(), r.Kind,
+			resource.Key{Kind: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name}))
 	}
 	return cmd
+}
+
+// deleter deletes single resources.
+type deleter struct {
+	env    *command.Env
+	key    *command.KeyFlag
+	dryRun bool
+}
+
+func (d deleter) delete(ctx context.Context, kind api.Kind, k resource.Key) (*api.Written, error) {
+	signs, err := d.key.Signs(d.env, []resource.Key{k})
+	switch {
+	case err != nil:
+		return nil, err
+	case signs && !d.dryRun:
+		return d.key.Sign(ctx, d.env, nil, []engine.Put{{Key: engine.Key(k), Delete: true}})
+	}
+	return command.Long(d.env, func(c *client.Client) (*api.Written, error) {
+		return c.Delete(ctx, kind.Plural, k.Mesh, k.Name, d.dryRun)
+	})
 }
 
 // rankOf sorts resources of meshes before global ones.
@@ -113,7 +168,7 @@ func rankOf(k resource.Key) int {
 
 // deleteFiles deletes the resources in files, one request each. It stops at the first error and
 // does not restore resources that are already deleted.
-func deleteFiles(ctx context.Context, env *command.Env, f *command.FileFlags, format string, dryRun bool) error {
+func deleteFiles(ctx context.Context, env *command.Env, f *command.FileFlags, format string, d deleter) error {
 	o, err := command.ForAgent(env, f)
 	if err != nil {
 		return err
@@ -128,15 +183,15 @@ func deleteFiles(ctx context.Context, env *command.Env, f *command.FileFlags, fo
 	keys := o.Keys()
 	slices.Reverse(keys)
 	slices.SortStableFunc(keys, func(x, y resource.Key) int { return cmp.Compare(rankOf(x), rankOf(y)) })
-	all := &api.Written{Warnings: []string{}, DryRun: dryRun}
+	all := &api.Written{Warnings: []string{}, DryRun: d.dryRun}
 	for i, k := range keys {
 		kind, err := command.FindKind(kinds, k.Kind)
 		var one *api.Written
 		if err == nil {
-			one, err = env.Client().Delete(ctx, kind.Plural, k.Mesh, k.Name, dryRun)
+			one, err = d.delete(ctx, kind, k)
 		}
 		var p *api.Error
-		if dryRun && errors.As(err, &p) && p.Type == api.ProblemInUse {
+		if d.dryRun && errors.As(err, &p) && p.Type == api.ProblemInUse {
 			all.Warnings = append(all.Warnings, fmt.Sprintf("%s is deleted if it is empty by then: %s", k, p.Detail))
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
@@ -23,11 +24,13 @@ func editCommand(env *command.Env) *cobra.Command {
 		Long: `Opens a resource in the editor of VISUAL or EDITOR, or else in vi, and applies the result. Nothing
 is written if you change nothing, if the editor fails, or if the resource was changed in the
 meantime. If the result cannot be applied, it stays in a file that the error names. Edit resources
-from the resource directory there.`,
+from the resource directory there. --sign signs the result.`,
 		Example: "  nearside edit meshtimeout slow\n  EDITOR='code --wait' nearside edit dataplane web -m shop",
 		Args:    command.Args(1, 2, "TYPE NAME or TYPE/NAME"),
 	}
+	var key command.KeyFlag
 	command.ResourceFlags(env, cmd)
+	key.Add(cmd)
 	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		r, err := command.Resolve(cmd.Context(), env, args)
@@ -57,7 +60,7 @@ from the resource directory there.`,
 			text.Println(env.Stderr, "nothing was changed")
 			return nil
 		}
-		w, err := replace(cmd.Context(), env, item, path, after)
+		w, err := replace(cmd.Context(), env, &key, item, path, after)
 		if err != nil {
 			return command.Hinted(err, fileHint(path))
 		}
@@ -68,7 +71,7 @@ from the resource directory there.`,
 }
 
 // replace applies the edited document. It refuses a document of another resource.
-func replace(ctx context.Context, env *command.Env, item *api.Item, path string,
+func replace(ctx context.Context, env *command.Env, key *command.KeyFlag, item *api.Item, path string,
 	after []byte) (*api.Written, error) {
 	o, faults := offline.Read([]offline.Text{{Name: path, Data: after, Shown: true}})
 	if err := faults.Err(); err != nil {
@@ -82,9 +85,24 @@ func replace(ctx context.Context, env *command.Env, item *api.Item, path string,
 		return nil, command.Exit(command.ExitInvalid, fmt.Errorf("the file must contain only %s; the type, mesh, and name "+
 			"of a resource cannot be changed", text.TypeAndName(d.Type, d.Name)))
 	}
+	if signs, err := key.Signs(env, o.Keys()); err != nil || signs {
+		if err != nil {
+			return nil, err
+		}
+		return applySigned(ctx, env, key, func() error { return sameAs(ctx, env, item, o.Keys()[0]) }, o)
+	}
 	stream, err := o.Stream()
 	if err != nil {
 		return nil, err
 	}
 	return env.Client().Replace(ctx, stream, item.Meta.ETag)
+}
+
+// sameAs returns an error if a resource has changed since it was read.
+func sameAs(ctx context.Context, env *command.Env, item *api.Item, k resource.Key) error {
+	now, err := env.Client().Get(ctx, k.Kind, k.Mesh, k.Name)
+	if err == nil && now.Meta.ETag != item.Meta.ETag {
+		err = fmt.Errorf("%s was changed in the meantime; edit it again", k)
+	}
+	return err
 }

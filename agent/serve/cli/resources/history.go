@@ -1,12 +1,15 @@
 package resources
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
@@ -43,11 +46,13 @@ func rollbackCommand(env *command.Env) *cobra.Command {
 		SuggestFor: []string{"undo", "revert", "restore"},
 		Short:      "Restore a revision of a resource",
 		Long: `Writes the content of an earlier revision as a new revision. This also restores a deleted resource.
---dry-run shows what would change on the proxies.`,
+--dry-run shows what would change on the proxies. --sign signs the new revision.`,
 		Example: "  nearside rollback meshtimeout slow --to 41 --dry-run\n  nearside rollback mt/slow --to 41",
 		Args:    command.Args(1, 2, "TYPE NAME or TYPE/NAME"),
 	}
 	command.ResourceFlags(env, cmd)
+	var key command.KeyFlag
+	key.Add(cmd)
 	cmd.Flags().Uint64Var(&to, "to", 0, "revision from \"nearside history\" (required)")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would change, and change nothing")
 	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")
@@ -59,12 +64,44 @@ func rollbackCommand(env *command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		signs, err := key.Signs(env, []resource.Key{{Kind: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name}})
+		if err != nil {
+			return err
+		}
+		if signs && !dryRun {
+			o, err := revisionOf(cmd.Context(), env, &r, to)
+			if err != nil {
+				return err
+			}
+			return printWritten(env, *format, text.DiffProxies)(applySigned(cmd.Context(), env, &key, nil, o))
+		}
 		q := api.Rollback{Type: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name, Revision: to, DryRun: dryRun}
 		return printWritten(env, *format, text.DiffProxies)(command.Long(env, func(c *client.Client) (*api.Written, error) {
 			return c.Rollback(cmd.Context(), q)
 		}))
 	}
 	return cmd
+}
+
+// revisionOf returns an earlier revision of a resource.
+func revisionOf(ctx context.Context, env *command.Env, r *command.Reference, to uint64) (*offline.Offline, error) {
+	h, err := env.Client().History(ctx, r.Kind.Plural, r.Mesh, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	var revisions []string
+	for _, x := range h.Items {
+		switch {
+		case x.Resource == nil:
+			continue
+		case x.Revision == to:
+			o, faults := offline.Read([]offline.Text{{Name: fmt.Sprint("revision ", to), Data: x.Resource, Shown: true}})
+			return o, faults.Err()
+		}
+		revisions = append(revisions, fmt.Sprint(x.Revision))
+	}
+	return nil, command.Exit(command.ExitInvalid, fmt.Errorf("revision %d is not in the history of %s; its revisions are: %s",
+		to, text.TypeAndName(r.Kind.Kind, r.Name), strings.Join(revisions, ", ")))
 }
 
 func conflictsCommand(env *command.Env) *cobra.Command {
