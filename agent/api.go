@@ -21,7 +21,7 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 		Proxies: a.rollout.Status, Refused: a.xds.Refused, Memory: a.memoryStatus, ProxiesOf: a.rollout.StatusOf,
 		InUse: a.rollout.InUse,
 		DNS:   a.resolver.State, DNSLine: a.resolver.Line,
-		Pool: a.pool(),
+		Pool: a.pool(), Authors: a.authors,
 		Envoy: func(p *api.ProxyStatus) httpapi.Envoy {
 			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: p.NodeID, Peer: p.Peer}
 		},

@@ -8,10 +8,12 @@ import (
 	"sync"
 
 	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
 	"github.com/nearside-mesh/nearside/agent/serve/auditlog"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // checkAudit reports invalid limits of the audit log.
@@ -53,10 +55,23 @@ func (a *Agent) startAudit(cfg *config.Config, g groups) (stop func() error, err
 	}, nil
 }
 
+// authors returns a function that names the author of a change.
+func (a *Agent) authors() func(name string, signer sign.ID) api.Author {
+	if a.peers != nil {
+		return a.peers.Authors()
+	}
+	return func(name string, signer sign.ID) api.Author {
+		if signer == (sign.ID{}) {
+			return api.Author{Name: name}
+		}
+		return api.Author{Name: name, Key: signer.String(), Verified: true}
+	}
+}
+
 // auditChanges records changes from files and Envoys.
 func (a *Agent) auditChanges(changes []store.Change) {
 	a.audit.Changed(changes, func(kind string) string {
 		d, _ := a.registry.Lookup(kind)
 		return d.Plural
-	})
+	}, a.authors)
 }

@@ -157,6 +157,7 @@ type Owned struct {
 	Epoch   uint64
 	Serving engine.Serving
 	Items   []engine.OwnItem
+	Signer  sign.ID // key of the node, if it has signed them, else zero
 }
 
 // Owned returns the items of all nodes, sorted by node.
@@ -202,7 +203,8 @@ func (n *Node) OwnedBy(id engine.NodeID) (o Owned, ok bool) {
 
 // owner returns a node without its items. The caller holds mu.
 func (n *Node) owner(m *engine.Manifest) Owned {
-	return Owned{Node: m.Node, Name: m.Name, Epoch: m.Epoch(), Serving: n.engine.Serving(m.Node)}
+	return Owned{Node: m.Node, Name: m.Name, Epoch: m.Epoch(), Serving: n.engine.Serving(m.Node),
+		Signer: m.Signer()}
 }
 
 // Hold reports whether so many nodes died at once that a network partition is suspected. No node's

@@ -137,7 +137,8 @@ type Conflict struct {
 	State   string    `json:"state"` // ConflictLost or ConflictLimbo
 	Deleted bool      `json:"deleted,omitempty"`
 	Written time.Time `json:"written"`
-	Node    string    `json:"node"`             // that wrote the version
+	Node    string    `json:"node"` // that wrote the version
+	Author  Author    `json:"author,omitzero"`
 	Seen    time.Time `json:"seen,omitzero"`    // when this node detected the conflict
 	Reason  string    `json:"reason,omitempty"` // why it cannot be restored on this node
 

@@ -49,7 +49,8 @@ type Meta struct {
 	ETag     string    `json:"etag"` // for If-Match
 	Source   string    `json:"source"`
 	Author   string    `json:"author,omitempty"`
-	Commit   string    `json:"commit,omitempty"` // of the published directory that contains it
+	Commit   string    `json:"commit,omitempty"`  // of the published directory that contains it
+	SignedBy Author    `json:"signedBy,omitzero"` // the author, with the signature
 	Created  time.Time `json:"created"`
 	Modified time.Time `json:"modified"`
 }
@@ -97,6 +98,7 @@ type Revision struct {
 	Time     time.Time `json:"time"`
 	Source   string    `json:"source"`
 	Author   string    `json:"author,omitempty"`
+	SignedBy Author    `json:"signedBy,omitzero"` // the author, with the signature
 	// created, changed, or deleted; "" if unknown, for the oldest revision
 	Action   string          `json:"action"`
 	Resource json.RawMessage `json:"resource,omitempty"` // null if it was deleted

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // Revision is one past or current state of a resource.
@@ -15,6 +16,7 @@ type Revision struct {
 	Time     time.Time // UTC
 	Source   Source
 	Author   string
+	Signer   sign.ID // see [Record]
 	Deleted  bool
 	Resource *resource.Resource // nil if Deleted
 }

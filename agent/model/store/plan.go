@@ -10,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/gossip/engine"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // maxKey limits the total length of kind, mesh, and name in bytes. A key of bbolt may have 32 KiB.
@@ -72,13 +73,13 @@ func (e entry) record() *Record {
 		return nil
 	}
 	return &Record{Resource: e.Resource, Revision: e.Revision.Revision, Created: e.created, Modified: e.Time,
-		Source: e.Source, Author: e.Author}
+		Source: e.Source, Author: e.Author, Signer: e.Signer}
 }
 
 // entryOf returns the entry of a record's last change.
 func entryOf(r *Record) entry {
 	return entry{key: r.Key, created: r.Created, Revision: Revision{Revision: r.Revision, Time: r.Modified,
-		Source: r.Source, Author: r.Author, Resource: r.Resource}}
+		Source: r.Source, Author: r.Author, Signer: r.Signer, Resource: r.Resource}}
 }
 
 // plan is the result of a batch.
@@ -121,13 +122,14 @@ func (s *Store) plan(b Batch) (*plan, error) {
 		key := op.key()
 		old := current.get(key)
 		src, author := cmp.Or(op.Source, b.Source), cmp.Or(op.Author, b.Author)
-		put, direct := op.Put, op.Version == nil && !op.Drop
+		put, direct, signer := op.Put, op.Version == nil && !op.Drop, s.signer(op, src)
 		if (op.sealed || op.Signed) && old != nil && !old.Source.YieldsTo(src) {
 			conflicts = append(conflicts, Conflict{Key: key, Owner: old.Source, Wanted: src})
 			continue
 		}
 		if op.Version != nil || op.Drop {
 			if !s.mergeVersion(p, op, old) || put != nil && old != nil && old.Digest == put.Digest &&
+				old.Author == author && old.Signer == signer &&
 				(old.Source == src || op.Version.Origin == "" && old.Source.Kind == src.Kind) {
 				p.records = append(p.records, recordOrNone(old, key))
 				continue
@@ -143,7 +145,8 @@ func (s *Store) plan(b Batch) (*plan, error) {
 				}
 				continue
 			}
-			if put != nil && old != nil && old.Digest == put.Digest && old.Source == src {
+			if put != nil && old != nil && old.Digest == put.Digest && old.Source == src &&
+				(op.Signer == (sign.ID{}) || op.Signer == old.Signer) {
 				p.records = append(p.records, *old)
 				continue
 			}
@@ -153,7 +156,7 @@ func (s *Store) plan(b Batch) (*plan, error) {
 				p.version(key, poolChange{version, shadowed(src)})
 			default:
 				if r, of := s.unshadowed(p, key); r != nil {
-					put, src, author, direct = r, of, version.Author, false
+					put, src, author, direct, signer = r, of, version.Author, false, version.Signer()
 				}
 			}
 		}
@@ -163,7 +166,7 @@ func (s *Store) plan(b Batch) (*plan, error) {
 		}
 		p.revision++
 		e := entry{key: key, created: now, op: i, direct: direct, version: op.Version, Revision: Revision{
-			Revision: p.revision, Time: now, Source: src, Author: author, Resource: put, Deleted: put == nil}}
+			Revision: p.revision, Time: now, Source: src, Author: author, Signer: signer, Resource: put, Deleted: put == nil}}
 		if old != nil {
 			e.created = old.Created
 		}
@@ -178,7 +181,7 @@ func (s *Store) plan(b Batch) (*plan, error) {
 		if old != nil {
 			gone = *old
 		}
-		gone.Revision, gone.Modified, gone.Author = p.revision, now, author
+		gone.Revision, gone.Modified, gone.Author, gone.Signer = p.revision, now, author, signer
 		p.records = append(p.records, gone)
 	}
 	if len(conflicts) > 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 	"github.com/nearside-mesh/nearside/gossip/engine/draft"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // Operators' resources are records of the pool. The store keeps one version of each, including
@@ -34,6 +35,7 @@ type Pool interface {
 type pool struct {
 	sealer Pool                          // mu; nil: the store seals
 	origin atomic.Pointer[engine.Origin] // nil: Options.Origin
+	key    atomic.Pointer[sign.ID]       // of this node; zero: none
 
 	versions map[resource.Key]*engine.Record // mu; the current versions
 	// mu; versions that are not on disk; nil means that the disk has a dropped one
@@ -47,6 +49,23 @@ type pool struct {
 func (p *pool) open() {
 	p.versions, p.unwritten = map[resource.Key]*engine.Record{}, map[resource.Key]*engine.Record{}
 	p.waiting = map[resource.Key]string{}
+}
+
+// self returns the key of this node, or zero.
+func (p *pool) self() sign.ID {
+	if id := p.key.Load(); id != nil {
+		return *id
+	}
+	return sign.ID{}
+}
+
+// signs notes the key of this node.
+func (p *pool) signs(s sign.Signer) {
+	var id sign.ID
+	if s != nil {
+		id = sign.Fingerprint(s.Public())
+	}
+	p.key.Store(&id)
 }
 
 // stored forgets the versions that a transaction has written. Later ones remain.
@@ -93,6 +112,7 @@ func (s *Store) Connect(p Pool) {
 // SetOrigin changes the author of further versions: this node has taken another ID.
 func (s *Store) SetOrigin(o engine.Origin) {
 	s.pool.origin.Store(&o)
+	s.pool.signs(o.Signer)
 }
 
 // origin returns the author of further versions.

@@ -28,9 +28,11 @@ const (
 
 // poolValue returns the value of a version. r is the visible record of its key, or nil.
 func (s *Store) poolValue(k resource.Key, v *engine.Record, r *Record) ([]byte, error) {
-	h := header{Modified: v.HLC.Time().UTC(), Source: s.sourceOf(v), Author: v.Author, Deleted: v.Deleted}
+	h := header{Modified: v.HLC.Time().UTC(), Source: s.sourceOf(v), Author: v.Author,
+		Signer: signerText(v.Signer()), Deleted: v.Deleted}
 	if r != nil && r.Source.Operators() {
 		h.Revision, h.Created, h.Modified, h.Source, h.Author = r.Revision, r.Created, r.Modified, r.Source, r.Author
+		h.Signer = signerText(r.Signer)
 	}
 	return wrap(append([]byte(poolSeal), recordKey(k)...), h, v.Encoded())
 }
@@ -228,7 +230,7 @@ func (x *loading) decoded(k resource.Key, v rawValue, h header, r *engine.Record
 		src = h.Source // it may have a name
 	}
 	x.adopt(k, entry{key: k, created: h.Created, version: r, Revision: Revision{Revision: h.Revision, Time: h.Modified,
-		Source: src, Author: h.Author, Resource: op.Put}})
+		Source: src, Author: h.Author, Signer: r.Signer(), Resource: op.Put}})
 }
 
 // migrate gives versions to operators' resources that have none. With first, the file has the first

@@ -8,6 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 	"github.com/nearside-mesh/nearside/gossip/engine/draft"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // Renew seals new versions, with the same content, of this node's resources whose versions are
@@ -23,6 +24,9 @@ func (s *Store) Renew(before time.Time) error {
 		r := s.Snapshot().records.get(k)
 		if v.Deleted || !v.HLC.Time().Before(before) || r == nil || r.Source.Kind != SourceAPI {
 			continue
+		}
+		if id := v.Signer(); id != (sign.ID{}) && id != s.pool.self() {
+			continue // this node cannot sign for an operator
 		}
 		e := entryOf(r)
 		e.direct = true

@@ -6,6 +6,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 	"github.com/nearside-mesh/nearside/gossip/engine/draft"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // Kinds of records of the pool that are no resources: the store keeps their versions only.
@@ -24,6 +25,17 @@ func Reserved(kind string) bool {
 type Draft struct {
 	draft.Draft
 	Current *engine.Record // may be a tombstone; nil: unknown
+}
+
+// signer returns the key that vouches for the content of an op.
+func (s *Store) signer(op Op, src Source) sign.ID {
+	switch {
+	case op.Version != nil:
+		return op.Version.Signer()
+	case op.Signer == (sign.ID{}) && src.Kind == SourceAPI:
+		return s.pool.self()
+	}
+	return op.Signer
 }
 
 // Drafts returns the drafts of keys, and the node for which their versions are valid.

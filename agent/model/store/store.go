@@ -35,6 +35,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/gossip/engine"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // HistoryLimit is the number of stored revisions of each resource.
@@ -52,6 +53,7 @@ type Record struct {
 	Modified time.Time // UTC, of its last change
 	Source   Source    // owner
 	Author   string    // of its last change
+	Signer   sign.ID   // key that signed its last change: of an operator or of a node; zero: none
 }
 
 // Op is one change. Exactly one of Put and Delete is set.
@@ -62,6 +64,8 @@ type Op struct {
 	// changes of several files.
 	Source Source
 	Author string // overrides the author of the batch if set
+	// Signer is the key of the node that vouches for the content. The signer of a Version replaces it.
+	Signer sign.ID
 	// IfRevision, if set, is the revision that the resource must have; 0 if it must not exist.
 	IfRevision *uint64
 	// Version is a version of the pool; see [Store.Version]. Put is its decoded content. If this
@@ -189,6 +193,7 @@ func Open(opt Options) (*Store, error) {
 		unwritten: map[string]string{},
 	}
 	s.pool.open()
+	s.pool.signs(opt.Origin.Signer)
 	s.snap.Store(newSnapshot(0, &table{}, nil))
 	s.health.Store(&Health{})
 	s.state.afterWrite = opt.Sync

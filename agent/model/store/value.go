@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // A value on disk consists of the layout (1 byte), a CRC-32C over the bucket key and all that
@@ -30,6 +31,7 @@ type header struct {
 	Modified time.Time `json:"modified"`
 	Source   Source    `json:"source"`
 	Author   string    `json:"author,omitempty"`
+	Signer   string    `json:"signer,omitempty"`
 	Deleted  bool      `json:"deleted,omitempty"`
 }
 
@@ -136,7 +138,7 @@ func decodeEntry(decode func([]byte) (*resource.Resource, error), k resource.Key
 		return entry{}, err
 	}
 	e := entry{key: k, created: h.Created, Revision: Revision{Revision: h.Revision, Time: h.Modified, Source: h.Source,
-		Author: h.Author, Deleted: h.Deleted}}
+		Author: h.Author, Signer: signerOf(h.Signer), Deleted: h.Deleted}}
 	if h.Deleted {
 		return e, nil
 	}
@@ -152,5 +154,22 @@ func decodeEntry(decode func([]byte) (*resource.Resource, error), k resource.Key
 // encodeEntry encodes the value of an entry.
 func encodeEntry(e entry, key, body []byte) ([]byte, error) {
 	return wrap(key, header{Revision: e.Revision.Revision, Created: e.created, Modified: e.Time, Source: e.Source,
-		Author: e.Author, Deleted: e.Deleted}, body)
+		Author: e.Author, Signer: signerText(e.Signer), Deleted: e.Deleted}, body)
+}
+
+// signerText returns the text of a signer in a header, or "".
+func signerText(id sign.ID) string {
+	if id == (sign.ID{}) {
+		return ""
+	}
+	return id.String()
+}
+
+// signerOf returns the signer in a header. A malformed one counts as none.
+func signerOf(text string) sign.ID {
+	id, err := sign.ParseID(text)
+	if err != nil {
+		return sign.ID{}
+	}
+	return id
 }

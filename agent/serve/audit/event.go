@@ -27,7 +27,9 @@ const (
 	// stored changes with revisions: "created MeshTimeout/default/slow@12"
 	AnnotationChanges = "nearside.io/changes"
 	// source of a change outside the API: "file:PATH" or "envoy:NODE"
-	AnnotationSource  = "nearside.io/source"
+	AnnotationSource = "nearside.io/source"
+	// author whose signature is valid, with the key or the node: "alice (key alice)"
+	AnnotationSigned  = "nearside.io/signed-by"
 	AnnotationDropped = "nearside.io/dropped" // number of events missing before this one
 	AnnotationSince   = "nearside.io/dropped-since"
 	AnnotationUntil   = "nearside.io/dropped-until"

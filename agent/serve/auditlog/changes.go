@@ -2,29 +2,36 @@ package auditlog
 
 import (
 	"strconv"
+	"sync"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // Changed records changes outside the API: of resource files, and of Envoys that bring Dataplanes.
-// It never blocks. plural returns the plural of a kind.
-func (l *Log) Changed(changes []store.Change, plural func(kind string) string) {
+// It never blocks. plural returns the plural of a kind, and by a function that
+// names the author of a change.
+func (l *Log) Changed(changes []store.Change, plural func(kind string) string,
+	by func() func(name string, signer sign.ID) api.Author) {
 	profile := l.Profile()
 	if profile == audit.ProfileNone {
 		return
 	}
+	by = sync.OnceValue(by)
 	for i := range changes {
 		if c := &changes[i]; c.Source.Kind != store.SourceAPI {
-			l.Record(changeEvent(c, profile, plural(c.Key.Kind)))
+			l.Record(changeEvent(c, profile, plural(c.Key.Kind), by))
 		}
 	}
 }
 
 // changeEvent returns the event of one change, as if its source had sent a request.
-func changeEvent(c *store.Change, profile audit.Profile, plural string) *audit.Event {
+func changeEvent(c *store.Change, profile audit.Profile, plural string,
+	by func() func(name string, signer sign.ID) api.Author) *audit.Event {
 	e := &audit.Event{
 		ID: newID(), Stage: audit.StageResponseComplete, RequestURI: resourcePath(plural, c.Key), Verb: audit.VerbUpdate,
 		User:   audit.User{Username: author(c.Source), Groups: []string{audit.GroupAuthenticated}},
@@ -51,6 +58,9 @@ func changeEvent(c *store.Change, profile audit.Profile, plural string) *audit.E
 	e.Annotate(audit.AnnotationChanges, done+" "+c.Key.String()+"@"+e.Object.Revision)
 	if c.Author != "" {
 		e.User.Extra = map[string][]string{"nearside.io/author": {c.Author}}
+	}
+	if c.Signer != (sign.ID{}) {
+		e.Annotate(audit.AnnotationSigned, by()(c.Author, c.Signer).String())
 	}
 	return e
 }

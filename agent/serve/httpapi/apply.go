@@ -87,9 +87,11 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) *api.Error {
 		return write.Missing(s.opts.Store.Snapshot(), a.key)
 	}
 	out := api.History{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Items: make([]api.Revision, 0, len(revs))}
+	by := s.authors()
 	there := len(revs) == store.HistoryLimit // else the first revision is the creation
 	for i, rev := range revs {
-		item := api.Revision{Revision: rev.Revision, Time: rev.Time, Source: rev.Source.String(), Author: rev.Author}
+		item := api.Revision{Revision: rev.Revision, Time: rev.Time, Source: rev.Source.String(), Author: rev.Author,
+			SignedBy: signed(by, rev.Source, rev.Author, rev.Signer)}
 		switch {
 		case rev.Deleted:
 			item.Action = api.ActionDeleted

@@ -49,6 +49,7 @@ type record struct {
 	problem   *api.Error
 	resources []*resource.Resource // of the body
 	changes   []api.Change
+	signers   []string // of signed records
 }
 
 // recordOf returns the record of a request. Without an audit log, it returns an unused record.
@@ -281,6 +282,9 @@ func (s *Server) event(rec *record, r *http.Request, stage string, level audit.L
 		e.Annotate(audit.AnnotationResources, enumerate(rec.resources, func(x *resource.Resource) string {
 			return x.Key.String()
 		}))
+	}
+	if len(rec.signers) > 0 {
+		e.Annotate(audit.AnnotationSigned, strings.Join(rec.signers, ", "))
 	}
 	if len(rec.changes) > 0 {
 		e.Annotate(audit.AnnotationChanges, enumerate(rec.changes, func(c api.Change) string {

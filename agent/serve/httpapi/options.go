@@ -17,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/token"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // Options configures the API. Requests call the functions concurrently. They must not block, and
@@ -52,6 +53,9 @@ type Options struct {
 	DNSLine func() *api.DNSLine
 	// Pool is the gossip pool. Nil: none.
 	Pool Pool
+	// Authors returns a function that names the author of a change; see [peers.Source.Authors]. Nil:
+	// no signer is known.
+	Authors func() func(name string, signer sign.ID) api.Author
 	// AuditFile is the path of the audit log.
 	AuditFile string
 	// ProxiesOf returns the clients of one proxy: [rollout.Proxies.StatusOf]. Nil: they are

@@ -15,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 const (
@@ -69,7 +70,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) *api.Error {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	doc, e := s.document(rec, meta)
+	doc, e := s.document(rec, meta, s.authors())
 	if e != nil {
 		return e
 	}
@@ -102,9 +103,10 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) *api.Error {
 	}
 	all = only(all, resourceKey, s.visible(r, access.VerbList))
 	out := api.List{Total: len(all), Items: []json.RawMessage{}}
+	by := s.authors()
 	for _, res := range all[min(offset, len(all)):min(offset+size, len(all))] {
 		rec, _ := snap.Get(res.Key)
-		doc, e := s.document(rec, meta)
+		doc, e := s.document(rec, meta, by)
 		if e != nil {
 			return e
 		}
@@ -123,7 +125,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) *api.Error {
 }
 
 // document returns a record as an [api.Item], or as its universal form with Kuma's two times.
-func (s *Server) document(rec store.Record, meta bool) (json.RawMessage, *api.Error) {
+func (s *Server) document(rec store.Record, meta bool, by authors) (json.RawMessage, *api.Error) {
 	doc, err := resource.Shown(rec.Resource)
 	if err != nil {
 		return nil, encodeFailed(rec.Key, err)
@@ -133,7 +135,7 @@ func (s *Server) document(rec store.Record, meta bool) (json.RawMessage, *api.Er
 			rec.Created.UTC().Format(time.RFC3339), rec.Modified.UTC().Format(time.RFC3339))
 		return append([]byte(times), strings.TrimPrefix(string(doc), "{")...), nil
 	}
-	out, err := json.Marshal(api.Item{Meta: s.metaOf(rec), Resource: doc})
+	out, err := json.Marshal(api.Item{Meta: s.metaOf(rec, by), Resource: doc})
 	if err != nil {
 		return nil, encodeFailed(rec.Key, err)
 	}
@@ -145,9 +147,28 @@ func encodeFailed(k resource.Key, err error) *api.Error {
 		"%s cannot be encoded: %v", k, err)
 }
 
-func (s *Server) metaOf(rec store.Record) api.Meta {
+// authors names the author of a change.
+type authors = func(name string, signer sign.ID) api.Author
+
+func (s *Server) authors() authors {
+	if s.opts.Authors == nil {
+		return func(name string, _ sign.ID) api.Author { return api.Author{Name: name} }
+	}
+	return s.opts.Authors()
+}
+
+// signed returns the author of a change, or zero if it has no signature and was made on this node.
+func signed(by authors, source store.Source, name string, signer sign.ID) api.Author {
+	if local := source.Kind == store.SourceAPI || source.Kind == store.SourceFile || source.Kind == store.SourceEnvoy; local &&
+		signer == (sign.ID{}) {
+		return api.Author{}
+	}
+	return by(name, signer)
+}
+
+func (s *Server) metaOf(rec store.Record, by authors) api.Meta {
 	out := api.Meta{Revision: rec.Revision, ETag: etag(rec), Source: rec.Source.String(), Author: rec.Author,
-		Created: rec.Created, Modified: rec.Modified}
+		SignedBy: signed(by, rec.Source, rec.Author, rec.Signer), Created: rec.Created, Modified: rec.Modified}
 	if rec.Source.Kind == store.SourcePublished && s.opts.Publication != nil {
 		out.Commit = s.opts.Publication(rec.Source.Detail).Commit
 	}

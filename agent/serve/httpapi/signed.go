@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
@@ -100,6 +101,13 @@ func (s *Server) records(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e := s.maySign(r, q); e != nil {
 		return e
 	}
+	by := s.authors()
+	for _, v := range q.Signed {
+		if name := by(v.Author, v.Signer()).String(); !slices.Contains(recordOf(r).signers, name) {
+			recordOf(r).signers = append(recordOf(r).signers, name)
+		}
+	}
+	slices.Sort(recordOf(r).signers)
 	out, e := s.write(r, *q)
 	if e != nil {
 		return e

@@ -141,11 +141,12 @@ func (s *Source) Ask(ctx context.Context, id string, question []byte) ([]byte, e
 
 // Conflicts returns resource versions that lost to a concurrent write, and records in limbo.
 func (s *Source) Conflicts() []api.Conflict {
-	names := s.writers()
+	names, author := s.writers(), s.Authors()
 	of := func(r *engine.Record, state string) api.Conflict {
 		writer := [8]byte(r.Writer)
 		c := api.Conflict{ID: r.ID(), State: state, Key: resource.Key(r.Key), Deleted: r.Deleted,
-			Written: r.HLC.Time().UTC(), Node: cmp.Or(names[writer], unnamed(writer))}
+			Written: r.HLC.Time().UTC(), Node: cmp.Or(names[writer], unnamed(writer)),
+			Author: author(r.Author, r.Signer())}
 		if r.Deleted {
 			return c
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/gossip"
 	"github.com/nearside-mesh/nearside/gossip/engine"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // The pool owns the resources of a published directory. Each node that has the directory and could
@@ -119,6 +120,7 @@ type directories struct {
 type publishedSet struct {
 	id        string
 	body      directoryBody
+	signer    sign.ID // key of the node that published it, or zero
 	resources map[resource.Key]*resource.Resource
 	encoded   map[engine.Key][]byte // the bodies of resources
 }

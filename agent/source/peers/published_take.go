@@ -79,7 +79,7 @@ func (s *Source) readDirectory(owner engine.NodeID) *publishedSet {
 	if old == nil {
 		old = &publishedSet{}
 	}
-	set := &publishedSet{id: d.Name, resources: map[resource.Key]*resource.Resource{}, encoded: map[engine.Key][]byte{}}
+	set := &publishedSet{id: d.Name, signer: d.Signer, resources: map[resource.Key]*resource.Resource{}, encoded: map[engine.Key][]byte{}}
 	for _, item := range d.Items {
 		key := resource.Key(item.Key)
 		var err error
@@ -168,8 +168,9 @@ func (s *Source) settlePublished(keys map[resource.Key]bool) {
 			d.waiting[key] = fmt.Sprintf("the directories %s and %s both contain it; that of %[1]s is used", set.id,
 				d.sets[claims[1]].id)
 		}
-		if !known || have.Digest != r.Digest || have.Source != from {
-			puts = append(puts, store.Op{Put: r, Source: from, Author: cmp.Or(set.body.Author, s.Publication(set.id).Node)})
+		if !known || have.Digest != r.Digest || have.Source != from || have.Signer != set.signer {
+			puts = append(puts, store.Op{Put: r, Source: from, Signer: set.signer,
+				Author: cmp.Or(set.body.Author, s.Publication(set.id).Node)})
 		}
 	}
 	s.apply(store.SourcePublished, puts)

@@ -82,6 +82,7 @@ type Source struct {
 	claims     map[resource.Key][]engine.NodeID                      // the nodes in peers with a key, sorted
 	touched    map[resource.Key]bool                                 // keys in claims that the store has changed
 	names      map[engine.NodeID]string                              // of the nodes in peers
+	signers    map[engine.NodeID]sign.ID                             // keys of the nodes in peers that have signed their resources
 	local      *store.Snapshot                                       // content that ownItems were read from
 	ownItems   map[resource.Key]engine.OwnItem                       // this node's resources in local
 	ownChanges uint64                                                // of ownItems
@@ -135,6 +136,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 	s := &Source{o: o, cold: cold, started: o.Now(), clashes: map[resource.Key]string{},
 		peers:  map[engine.NodeID]map[resource.Key]*resource.Resource{},
 		claims: map[resource.Key][]engine.NodeID{}, touched: map[resource.Key]bool{}, names: map[engine.NodeID]string{},
+		signers:  map[engine.NodeID]sign.ID{},
 		ownItems: map[resource.Key]engine.OwnItem{}, voided: map[int][]resource.Key{}}
 	s.openPolicy(saved)
 	pool := gossip.Options{

@@ -124,10 +124,11 @@ func (s *Source) takeOwned(all []gossip.Owned, nodes map[engine.NodeID]bool, fir
 				s.claims[key] = slices.Insert(s.claims[key], at, id)
 			}
 		}
-		s.peers[id], s.names[id] = next, cmp.Or(o.Name, id.String())
+		s.peers[id], s.names[id], s.signers[id] = next, cmp.Or(o.Name, id.String()), o.Signer
 		if !ok {
 			delete(s.peers, id)
 			delete(s.names, id)
+			delete(s.signers, id)
 		}
 	}
 	if first {
@@ -187,12 +188,13 @@ func (s *Source) resolveClaims(keys map[resource.Key]bool) {
 			s.clashes[key] = fmt.Sprintf("nodes %s and %s both claim this name; that of %[2]s is used", s.names[claims[1]], node)
 		}
 		from := store.Source{Kind: store.SourcePeer, Detail: node}
+		signer := s.signers[claims[0]]
 		switch {
 		case known && have.Source.Kind != store.SourcePeer:
 			s.clashes[key] = fmt.Sprintf("this node has it from %s, and node %s claims this name too", have.Source, node)
-		case known && have.Digest == r.Digest && have.Source == from:
+		case known && have.Digest == r.Digest && have.Source == from && have.Signer == signer:
 		default:
-			ops = append(ops, store.Op{Put: r, Source: from})
+			ops = append(ops, store.Op{Put: r, Source: from, Author: node, Signer: signer})
 		}
 	}
 	s.apply(store.SourcePeer, ops)

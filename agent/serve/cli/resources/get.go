@@ -245,7 +245,7 @@ func rowsOf(kind api.Kind, items []api.Item, own []column, states map[string]str
 		}
 		cells = append(cells, source, text.Age(it.Meta.Modified))
 		if wide {
-			cells = append(cells, fmt.Sprint(it.Meta.Revision), it.Meta.Author)
+			cells = append(cells, fmt.Sprint(it.Meta.Revision), text.Author(it.Meta.Author, it.Meta.SignedBy))
 			if commits {
 				cells = append(cells, it.Meta.Commit)
 			}

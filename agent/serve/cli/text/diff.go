@@ -2,6 +2,7 @@ package text
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -276,10 +277,13 @@ func DiffWarnings(notes io.Writer, d *api.Diff) {
 	}
 }
 
+// Author returns the author of a change with the signature, if there is one.
+func Author(name string, by api.Author) string { return cmp.Or(by.String(), name) }
+
 // History writes the revisions of a resource.
 func History(w io.Writer, h *api.History) {
 	Rows(w, h.Items, func(r api.Revision) []string {
-		return []string{fmt.Sprint(r.Revision), r.Action, r.Source, r.Author, Age(r.Time), fields(r.Fields)}
+		return []string{fmt.Sprint(r.Revision), r.Action, r.Source, Author(r.Author, r.SignedBy), Age(r.Time), fields(r.Fields)}
 	}, "REVISION", "CHANGE", "SOURCE", "AUTHOR", "AGE", "FIELDS")
 }
 
