@@ -13,6 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
+	"github.com/nearside-mesh/nearside/agent/serve/auditlog"
 )
 
 // Auditor is the audit log. It is safe for concurrent use.
@@ -321,7 +322,7 @@ func (s *Server) bodies(e *audit.Event, a *recorder) {
 	rec := a.rec
 	switch {
 	case len(rec.resources) > 0:
-		e.Request, e.RequestBytes = documents(rec.resources)
+		e.Request, e.RequestBytes = auditlog.Documents(rec.resources)
 	case audit.Writes(rec.op.verb) && rec.op.verb != audit.VerbDelete:
 		e.Level, e.Response = audit.LevelMetadata, nil
 		e.Annotate(audit.AnnotationNoBody, "the body could not be read as resources")
@@ -342,34 +343,4 @@ func (s *Server) bodies(e *audit.Event, a *recorder) {
 func redacted(doc []byte) bool {
 	return bytes.Contains(doc, []byte(strings.TrimSuffix(secret.Redacted, "]"))) ||
 		bytes.Contains(doc, []byte("PRIVATE KEY"))
-}
-
-// documents returns resources as one JSON document, truncated for an event. whole is the full
-// length if it is truncated, else 0.
-func documents(rs []*resource.Resource) (doc []byte, whole int) {
-	if len(rs) == 1 {
-		doc, err := resource.Shown(rs[0])
-		if err != nil {
-			return nil, 0
-		}
-		return doc, 0
-	}
-	b := []byte(`{"kind":"List","items":[`)
-	for i, x := range rs {
-		one, err := resource.Shown(x)
-		if err != nil {
-			return nil, 0
-		}
-		if whole += len(one) + 1; len(b) > audit.MaxBody {
-			continue
-		}
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, one...)
-	}
-	if len(b) > audit.MaxBody {
-		return b, whole
-	}
-	return append(b, "]}"...), 0
 }
