@@ -159,8 +159,8 @@ func (s *Server) authors() authors {
 
 // signed returns the author of a change, or zero if it has no signature and was made on this node.
 func signed(by authors, source store.Source, name string, signer sign.ID) api.Author {
-	if local := source.Kind == store.SourceAPI || source.Kind == store.SourceFile || source.Kind == store.SourceEnvoy; local &&
-		signer == (sign.ID{}) {
+	if local := source.Kind == store.SourceAPI || source.Kind == store.SourceFile ||
+		source.Kind == store.SourceEnvoy; local && signer == (sign.ID{}) {
 		return api.Author{}
 	}
 	return by(name, signer)

@@ -79,7 +79,8 @@ func (s *Source) readDirectory(owner engine.NodeID) *publishedSet {
 	if old == nil {
 		old = &publishedSet{}
 	}
-	set := &publishedSet{id: d.Name, signer: d.Signer, resources: map[resource.Key]*resource.Resource{}, encoded: map[engine.Key][]byte{}}
+	set := &publishedSet{id: d.Name, signer: d.Signer, resources: map[resource.Key]*resource.Resource{},
+		encoded: map[engine.Key][]byte{}}
 	for _, item := range d.Items {
 		key := resource.Key(item.Key)
 		var err error

@@ -76,17 +76,18 @@ type Source struct {
 	started time.Time
 	watcher *gossip.Watcher
 
-	mu         sync.Mutex
-	clashes    map[resource.Key]string                               // refused resources of other nodes, and why
-	peers      map[engine.NodeID]map[resource.Key]*resource.Resource // usable resources of other nodes
-	claims     map[resource.Key][]engine.NodeID                      // the nodes in peers with a key, sorted
-	touched    map[resource.Key]bool                                 // keys in claims that the store has changed
-	names      map[engine.NodeID]string                              // of the nodes in peers
-	signers    map[engine.NodeID]sign.ID                             // keys of the nodes in peers that have signed their resources
-	local      *store.Snapshot                                       // content that ownItems were read from
-	ownItems   map[resource.Key]engine.OwnItem                       // this node's resources in local
-	ownChanges uint64                                                // of ownItems
-	own        [32]byte                                              // hash of ownChanges and of the other published items
+	mu      sync.Mutex
+	clashes map[resource.Key]string                               // refused resources of other nodes, and why
+	peers   map[engine.NodeID]map[resource.Key]*resource.Resource // usable resources of other nodes
+	claims  map[resource.Key][]engine.NodeID                      // the nodes in peers with a key, sorted
+	touched map[resource.Key]bool                                 // keys in claims that the store has changed
+	names   map[engine.NodeID]string                              // of the nodes in peers
+	// keys of the nodes in peers that have signed their resources
+	signers    map[engine.NodeID]sign.ID
+	local      *store.Snapshot                 // content that ownItems were read from
+	ownItems   map[resource.Key]engine.OwnItem // this node's resources in local
+	ownChanges uint64                          // of ownItems
+	own        [32]byte                        // hash of ownChanges and of the other published items
 	trust      authorities
 	policy     *policy.Policy
 	verdicts   verdicts

@@ -49,8 +49,8 @@ func (f *KeyFlag) Signs(env *Env, keys []resource.Key) (bool, error) {
 		}
 	}
 	if owned.Kind != "" && (shared || f.value != "") {
-		return false, Usagef("%s belongs to a node, which signs it itself; apply such resources separately, and without --sign",
-			owned)
+		return false, Usagef("%s belongs to a node, which signs it itself; apply such resources separately, "+
+			"and without --sign", owned)
 	}
 	return shared, nil
 }

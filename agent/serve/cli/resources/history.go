@@ -100,8 +100,8 @@ func revisionOf(ctx context.Context, env *command.Env, r *command.Reference, to 
 		}
 		revisions = append(revisions, fmt.Sprint(x.Revision))
 	}
-	return nil, command.Exit(command.ExitInvalid, fmt.Errorf("revision %d is not in the history of %s; its revisions are: %s",
-		to, text.TypeAndName(r.Kind.Kind, r.Name), strings.Join(revisions, ", ")))
+	return nil, command.Exit(command.ExitInvalid, fmt.Errorf("revision %d is not in the history of %s; "+
+		"its revisions are: %s", to, text.TypeAndName(r.Kind.Kind, r.Name), strings.Join(revisions, ", ")))
 }
 
 func conflictsCommand(env *command.Env) *cobra.Command {

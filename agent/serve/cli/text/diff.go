@@ -283,7 +283,8 @@ func Author(name string, by api.Author) string { return cmp.Or(by.String(), name
 // History writes the revisions of a resource.
 func History(w io.Writer, h *api.History) {
 	Rows(w, h.Items, func(r api.Revision) []string {
-		return []string{fmt.Sprint(r.Revision), r.Action, r.Source, Author(r.Author, r.SignedBy), Age(r.Time), fields(r.Fields)}
+		return []string{fmt.Sprint(r.Revision), r.Action, r.Source, Author(r.Author, r.SignedBy), Age(r.Time),
+			fields(r.Fields)}
 	}, "REVISION", "CHANGE", "SOURCE", "AUTHOR", "AGE", "FIELDS")
 }
 
