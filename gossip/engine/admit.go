@@ -50,6 +50,7 @@ func (e *Engine) knowsDeletions(agreed time.Time) bool {
 func (e *Engine) admit(r *Record, from string, peerAgreed time.Time) bool {
 	h := r.Head()
 	if why := e.objection(r); why != "" {
+		e.forged.Take(e.now, 1)
 		e.refuseByPolicy(r, why)
 		return false
 	}
@@ -180,6 +181,9 @@ func (e *Engine) receiveRecords(m *message) {
 		if e.foreign(r.Cluster, r.Signature) {
 			e.refuseRecord(r, whyCluster)
 			e.dropKnown(slot)
+			continue
+		}
+		if e.flooded(m) {
 			continue
 		}
 		r = r.Clone()

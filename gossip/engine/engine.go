@@ -211,6 +211,7 @@ type Engine struct {
 	staged   map[owner]map[int]*pending // the same manifests, by index
 	rumors   rumors
 	push     bucket.Bucket
+	forged   bucket.Bucket // limits verifications of forged entries
 	own      own
 	// published holds the directories that this start published.
 	published map[NodeID]*publication
@@ -237,6 +238,7 @@ func New(cfg Config, now Now, saved []Op) (*Engine, Actions) {
 	e.live = liveness.New(cfg.Self, e.now)
 	e.starts = bucket.New(syncRate, syncRate, e.now)
 	e.push = bucket.New(pushRate, pushRate, e.now)
+	e.forged = bucket.New(forgedRate, forgedBurst, e.now)
 	e.names = names{book: pins.New(), offset: e.wall.Sub(e.now)}
 	e.own.raises = bucket.New(raiseRate, raiseBurst, e.now)
 	e.load(saved)

@@ -70,6 +70,8 @@ type message struct {
 	Bodies    [][]byte
 	Root      *Digest // of the sender, in messages of a check
 	Echo      bool    // Leaves answer the receiver's leaves
+
+	asked bool // it answers a request of this node; not sent
 }
 
 const (

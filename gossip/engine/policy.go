@@ -27,7 +27,27 @@ func (e *Engine) objection(r *Record) string {
 }
 
 // distrust records a version that the policy or its signature excludes. The detail is the reason.
-func (e *Engine) distrust(h Head, r Refusal, why string) { e.refuse(h, refusal{Refusal: r}, why) }
+func (e *Engine) distrust(h Head, r Refusal, why string) {
+	e.forged.Take(e.now, 1)
+	e.refuse(h, refusal{Refusal: r}, why)
+}
+
+// Entries without a valid and permitted signature that this node verifies. Any process with the
+// gossip key can send them in the name of every member. Above it, unsolicited entries of all peers
+// are dropped; announced ones are still requested.
+const (
+	forgedRate  = 100 // per second
+	forgedBurst = 2000
+)
+
+// flooded reports whether an unsolicited entry is dropped without a verification.
+func (e *Engine) flooded(m *message) bool {
+	if m.asked || !e.forged.Empty(e.now) {
+		return false
+	}
+	e.count("refused: too many forged entries")
+	return true
+}
 
 // excludedBefore reports whether the policy excluded a record until now. However old it is, it was
 // not deleted.

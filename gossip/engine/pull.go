@@ -253,6 +253,7 @@ func (e *Engine) receive(data []byte) {
 		e.count("refused: too many from a peer")
 		return
 	}
+	m.asked = asked
 	e.receiveRecords(m)
 	e.receiveManifests(m)
 	e.wantHeads(m.Have, m.From, m.Stream)

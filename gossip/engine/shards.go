@@ -90,7 +90,7 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 		e.refuseManifest(x, whyEvicted)
 		return
 	}
-	if !e.authentic(x, m.From) || e.known(h) {
+	if e.flooded(m) || !e.authentic(x, m.From) || e.known(h) {
 		return
 	}
 	en := e.entries[h.Slot]
