@@ -131,7 +131,7 @@ func New(o Options) (*Node, error) {
 	e, act := engine.New(engine.Config{Self: id, Name: o.Name, Cluster: o.Cluster, Random: o.random(),
 		Limits: o.Limits, Signer: signer, Policy: o.Policy}, n.now(), saved)
 	n.engine = e
-	n.identities.init(o.rosterLimit)
+	n.identities.init(o.rosterLimit, n.listed)
 	for _, p := range e.Names() {
 		n.identities.know(engine.NodeID(p.Key))
 	}

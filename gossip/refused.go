@@ -41,7 +41,7 @@ type refusedMember struct {
 func (n *Node) refuse(ev *memberEvent) string {
 	m := &ev.meta
 	signed := m.signature != ""
-	if !signed && n.identities.signs(m.node) {
+	if !signed && (n.identities.signs(m.node) || !n.engine.KeyKnown(m.node).IsZero()) {
 		return errUnsigned.Error()
 	}
 	if n.opt.Admit != nil {

@@ -38,7 +38,8 @@ type identities struct {
 	verified map[string]*identityCard // mu; by member name
 	keys     map[engine.NodeID]bool   // mu; nodes that sign
 	limit    int
-	acks     atomic.Uint32 // probe responses of this node
+	listed   func(name string) bool // whether memberlist counts a member as alive; it is not dropped
+	acks     atomic.Uint32          // probe responses of this node
 }
 
 // identityCard is verified metadata.
@@ -49,8 +50,8 @@ type identityCard struct {
 	acked uint32 // number of the last probe response
 }
 
-func (i *identities) init(limit int) {
-	i.verified, i.keys, i.limit = map[string]*identityCard{}, map[engine.NodeID]bool{}, limit
+func (i *identities) init(limit int, listed func(string) bool) {
+	i.verified, i.keys, i.limit, i.listed = map[string]*identityCard{}, map[engine.NodeID]bool{}, limit, listed
 }
 
 // know records that a node signs, so nothing unsigned is accepted from it.
@@ -102,10 +103,12 @@ func (i *identities) check(o *memberlist.Node, m *meta, cluster string) error {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if len(i.verified) >= 2*i.limit {
+	if len(i.verified) >= 4*i.limit { // about half of them are listed at most
 		for name := range i.verified {
-			delete(i.verified, name)
-			break
+			if !i.listed(name) {
+				delete(i.verified, name)
+				break
+			}
 		}
 	}
 	i.verified[o.Name] = next

@@ -145,7 +145,7 @@ func TestProbeNeedsKey(t *testing.T) {
 // responses that it has signed, each of which counts once.
 func TestForgedProbeResponses(t *testing.T) {
 	i := &identities{}
-	i.init(10)
+	i.init(10, func(string) bool { return false })
 	addr := netip.MustParseAddrPort("10.0.0.1:7946")
 	name := engine.MemberName(keyID(1), 5)
 	node := &memberlist.Node{Name: name, Addr: net.IP(addr.Addr().AsSlice()), Port: 7946,
@@ -229,7 +229,7 @@ func BenchmarkVerifyMembers(b *testing.B) {
 	}
 	for range b.N {
 		i := &identities{}
-		i.init(maxRoster)
+		i.init(maxRoster, func(string) bool { return true })
 		for round, what := range []string{"first", "cached"} {
 			began := time.Now()
 			for k, n := range nodes {
@@ -246,10 +246,12 @@ func BenchmarkVerifyMembers(b *testing.B) {
 	}
 }
 
-// TestIdentitiesAreBounded checks that a process that announces many members fills no memory.
+// TestIdentitiesAreBounded checks that a process that announces many members fills no memory, and
+// displaces no live member.
 func TestIdentitiesAreBounded(t *testing.T) {
 	i := &identities{}
-	i.init(4)
+	first := engine.MemberName(keyID(0), 5)
+	i.init(4, func(name string) bool { return name == first })
 	addr := netip.MustParseAddrPort("10.0.0.1:7946")
 	for k := range 50 {
 		node := &memberlist.Node{Name: engine.MemberName(keyID(k), 5), Addr: addr.Addr().AsSlice(), Port: 7946,
@@ -259,7 +261,7 @@ func TestIdentitiesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(i.verified) > 8 || len(i.keys) > 8 {
+	if len(i.verified) > 16 || len(i.keys) > 8 || i.verified[first] == nil {
 		t.Errorf("%d members and %d keys are stored", len(i.verified), len(i.keys))
 	}
 }

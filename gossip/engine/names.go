@@ -37,6 +37,9 @@ func (e *Engine) ClaimName(name string, id NodeID, signed bool) (holder pins.Pin
 
 // AssignName pins a name to another key, because an enrollment or the former key says so.
 func (e *Engine) AssignName(name string, key sign.ID) {
+	if p, ok := e.names.book.Holder(name); ok && p.Key != key {
+		e.askRefused(ReasonName)
+	}
 	e.names.book.Assign(name, key, e.nameTime())
 }
 
@@ -78,7 +81,10 @@ func (e *Engine) noteName(m *Manifest) {
 	switch {
 	case !e.names.loaded || m.Directory || m.Index > 0:
 	case m.Leaving || m.Forgotten:
-		e.names.book.Forget(sign.ID(m.Node))
+		if _, ok := e.names.book.Of(sign.ID(m.Node)); ok {
+			e.names.book.Forget(sign.ID(m.Node))
+			e.askRefused(ReasonName) // another node may use the name now
+		}
 	default:
 		e.names.book.Claim(m.Name, m.Signer(), e.nameTime())
 	}

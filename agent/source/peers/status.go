@@ -87,5 +87,5 @@ func revision(root engine.Digest) string {
 // Dropped returns the number of dropped messages by reason.
 func (s *Source) Dropped() map[string]uint64 {
 	st := s.node.Stats()
-	return map[string]uint64{"busy": st.Dropped, "unsent": st.Unsent, "refused": st.Refused}
+	return map[string]uint64{"busy": st.Dropped, "unsent": st.Unsent, "refused": st.Refused + st.Forged}
 }
