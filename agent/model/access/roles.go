@@ -33,7 +33,7 @@ type Role struct {
 
 // Allow is a permission of a role. An empty list of meshes or names means all of them.
 type Allow struct {
-	Kinds    []string `json:"kinds" required:"" max:"256" doc:"Kinds of resources, and Agent for the agent itself; * means all, including Agent."`
+	Kinds    []string `json:"kinds" required:"" max:"256" doc:"Kinds of resources, and Agent for the agent itself; * means all, including Agent, and ** all except Agent."`
 	Meshes   []string `json:"meshes,omitempty" max:"256" doc:"Meshes; * matches any characters. Empty: all, and kinds of no mesh."`
 	Names    []string `json:"names,omitempty" max:"256" doc:"Names of resources; * matches any characters. Empty: all."`
 	Verbs    []string `json:"verbs" required:"" max:"16" doc:"get, list, inspect, create, update, delete; * means all."`
@@ -49,14 +49,15 @@ const (
 )
 
 // Template returns the permissions of a built-in role, or nil. A mesh operator may do everything.
-// The observability role reads everything and writes access-log backends. A viewer reads
-// everything.
+// The observability role reads all resources and results, but not [KindAgent], and writes
+// access-log backends. A viewer reads everything.
 func Template(name string) []Allow {
 	read := Allow{Kinds: everything, Verbs: []string{VerbGet, VerbList, VerbInspect}}
 	switch name {
 	case TemplateOperator:
 		return []Allow{{Kinds: everything, Verbs: everything}}
 	case TemplateObservability:
+		read.Kinds = []string{"**"}
 		return []Allow{read, {Kinds: []string{"MeshAccessLogBackend", "GlobalAccessLogBackend"},
 			Verbs: []string{VerbCreate, VerbUpdate, VerbDelete}}}
 	case TemplateViewer:

@@ -140,7 +140,7 @@ func TestAgentVerbs(t *testing.T) {
 		}
 		for who, allowed := range map[string]bool{
 			"nodes": true, "ops": true, "team": false, "patcher": false, "logger": false, "other": false, "maker": false,
-			"obs": c.reads, "viewer": c.reads,
+			"obs": false, "viewer": c.reads,
 		} {
 			got := a.do(c.method, c.path, c.body, as(who))
 			if (got.status != 403) != allowed || !allowed && !strings.Contains(got.body, "may not "+verb+" Agent") {
@@ -165,7 +165,8 @@ func TestCanFeatures(t *testing.T) {
 		{"ops", "verb=update&kind=Agent", `"action":"update Agent","allowed":true`, 200},
 		{"ops", "verb=update&kind=agent", `"allowed":true`, 200},
 		{"obs", "verb=update&kind=Agent", `"allowed":false`, 200},
-		{"obs", "verb=inspect&kind=Agent", `"allowed":true`, 200},
+		{"obs", "verb=inspect&kind=Agent", `"allowed":false`, 200},
+		{"viewer", "verb=inspect&kind=Agent", `"allowed":true`, 200},
 		{"ops", "verb=delete&kind=Agent", "use inspect or update for Agent", 400},
 		{"ops", "verb=update&feature=x", "use one of patch-unsafe, log-path", 400},
 		{"ops", "verb=get&kind=mpp&feature=log-path", "only create and update need features", 400},
