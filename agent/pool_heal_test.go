@@ -9,7 +9,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/trust"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // timeoutOf returns the request timeout of the policy "slow" on an agent, or "".
@@ -80,4 +82,26 @@ func TestHealPool(t *testing.T) {
 	if got.Era != 2 || len(got.Owners) != 1 || got.Owners[0] != "a" {
 		t.Errorf("the second heal: %+v", got)
 	}
+}
+
+// TestHealByRoot heals a pool with trust: the root key signs the heal, and the agent restores what
+// it voided, which may be nothing.
+func TestHealByRoot(t *testing.T) {
+	t.Parallel()
+	a := pooled(t, agenttest.ShortDir(t), "a", "")
+	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n")
+	publishTrust(t, a, trustFile(t, 1, trust.ModeEnforce, nodeOf(t, a, "a")), a)
+	plan, err := a.Api().Heal(t.Context(), api.PoolHeal{DryRun: true})
+	agenttest.Do(t, err)
+	if _, err := a.Api().Heal(t.Context(), api.PoolHeal{}); err == nil || !strings.Contains(err.Error(), "root key") {
+		t.Errorf("a heal by the node: %v", err)
+	}
+	writeSigned(t, a, "root", engine.Put{Key: engine.Key{Kind: trust.KindHeal, Name: trust.HealName(plan.Era)},
+		MediaType: "application/json", Body: []byte(plan.Statement)})
+	got, err := a.Api().Heal(t.Context(), api.PoolHeal{Era: plan.Era})
+	agenttest.Do(t, err)
+	if got.Era != 1 || len(got.Items) != 0 {
+		t.Errorf("the heal: %+v", got)
+	}
+	agenttest.Apply(t, a.Agent, timeoutText("slow", "20s"))
 }

@@ -43,11 +43,13 @@ func (s *Source) applyHeal(st heal.Statement) {
 		return
 	}
 	records, owners := s.node.Voided(st)
+	keys := []resource.Key{} // an entry means that the heal was applied
 	for _, r := range records {
 		if r.Key.Kind != trust.KindHeal {
-			s.voided[int(st.Era)] = append(s.voided[int(st.Era)], resource.Key(r.Key))
+			keys = append(keys, resource.Key(r.Key))
 		}
 	}
+	s.voided[int(st.Era)] = keys
 	s.o.Log.Warn("the pool was healed; void versions are dropped, and nearside history shows earlier ones",
 		"era", st.Era, "at", st.At.UTC(), "records", len(records), "nodes", len(owners))
 	s.node.Heal(st)
@@ -66,6 +68,7 @@ func (s *Source) Heal(q api.PoolHeal) (*api.PoolHealed, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q.Era > 0 {
+		s.takeHeals() // the record of the heal may be new
 		keys, ok := s.voided[q.Era]
 		if !ok {
 			return nil, errEra
