@@ -186,6 +186,13 @@ var attacks = []attack{
 			}
 		}
 	}},
+	{"all messages of the pool, replayed", false, func(s *scene, h *hostile) {
+		for _, b := range h.recorded() {
+			for _, x := range []*honest{s.a, s.b} {
+				h.sendBytes(x.addr(), b)
+			}
+		}
+	}},
 	{"an enrollment", false, func(s *scene, h *hostile) {
 		s.records(h, enrollment(h.meta.node, h.meta.name, h.meta.key))
 		s.records(h, enrollment(h.meta.node, h.meta.name, nil))

@@ -40,6 +40,11 @@ var insiders = []attack{
 	{"an operator dates a record in 20 years", false, func(s *scene, h *hostile) {
 		s.records(h, s.allow(time.Now().Add(years), s.keyOf("alice")))
 	}},
+	{"a record of an operator of last month, whose deletion may have expired", false, func(s *scene, h *hostile) {
+		r := record{key: engineKey("MeshTimeout", "default", "deleted"), hlc: at(time.Now().Add(-31 * 24 * time.Hour)),
+			body: bodyOf(s.t, timeoutText("deleted", "44s")), cluster: cluster, by: s.keyOf("alice")}
+		s.records(h, r)
+	}},
 	{"an operator writes in a later era", false, func(s *scene, h *hostile) {
 		r := s.allow(time.Now(), s.keyOf("alice"))
 		r.hlc = inEra(r.hlc, 1)
