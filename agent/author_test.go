@@ -84,7 +84,7 @@ func TestAuthors(t *testing.T) {
 }
 
 // signedPut returns the change that stores a document, with the author Alice.
-func signedPut(t *testing.T, text string) engine.Put {
+func signedPut(t testing.TB, text string) engine.Put {
 	t.Helper()
 	r := agenttest.Decoded(t, text)[0]
 	body, err := resource.Marshal(r)
