@@ -26,7 +26,7 @@ func TestPublishedResources(t *testing.T) {
 		}
 	})
 	out, _ := output(t, socket, command.ExitOK, "get", "meshes", "-o", "wide")
-	agenttest.Contains(t, out, "AUTHOR   COMMIT", "published:/srv/mesh", "Ada", commit)
+	agenttest.Contains(t, out, "AUTHOR             COMMIT", "published:/srv/mesh", "Ada (unverified)", commit)
 	out, _ = output(t, socket, command.ExitOK, "get", "dataplanes", "-o", "wide")
 	if want := "AUTHOR   LABELS"; !strings.Contains(out, want) {
 		t.Errorf("%q is not in\n%s", want, out)
