@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/nearside-mesh/nearside/gossip/engine"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // hostile is a process with the key of the pool that announces any metadata.
@@ -217,4 +218,27 @@ func TestForgedLeave(t *testing.T) {
 	victim.stop() // a real death
 	waitFor(t, a, "the death", func() bool { return stateOf(a, keyID(2)) == StateDead })
 	a.stop()
+}
+
+// TestCopyOfKey starts a copy of a node with its key under another name. It takes a new key, and
+// each of them has its name.
+func TestCopyOfKey(t *testing.T) {
+	a := signedNode(t, 1, Options{})
+	store := newMemory()
+	original := signedNode(t, 3, Options{Storage: store}, a)
+	waitFor(t, a, "two members", members(a, 2))
+	copied := signedNode(t, 3, Options{Name: "copy", Storage: store.clone(),
+		NewID: func() (engine.NodeID, sign.Signer, error) { return keyID(9), signerOf(9), nil }}, a)
+	waitFor(t, a, "both are members", func() bool {
+		first, _ := lookUp(a, keyID(3))
+		second, _ := lookUp(a, keyID(9))
+		return first.State == StateAlive && first.Name == "node-3" && first.Addr == original.Addr() &&
+			second.State == StateAlive && second.Name == "copy" && second.Addr == copied.Addr()
+	})
+	for _, p := range a.Names() {
+		if want := map[string]int{"node-1": 1, "node-3": 3, "copy": 9}[p.Name]; p.Key != sign.ID(keyID(want)) {
+			t.Errorf("%s belongs to key %s", p.Name, p.Key)
+		}
+	}
+	stopAll([]running{a, original, copied})
 }

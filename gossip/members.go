@@ -187,6 +187,7 @@ func (n *Node) newest(id engine.NodeID) (out memberEvent, ok bool) {
 func (n *Node) use(ev memberEvent, out *changes) {
 	id, m := ev.meta.node, &ev.meta
 	old := n.roster[id]
+	n.claim(&ev)
 	apart := !m.protocol.overlaps(n.opt.protocol)
 	if apart {
 		out.events = append(out.events, engine.SilentUp{Member: ev.name, Node: id})

@@ -36,8 +36,7 @@ type refusedMember struct {
 	since  time.Time // wall time
 }
 
-// refuse returns why a live member may not be used, or "". It pins the name of a member that may.
-// The caller holds mu.
+// refuse returns why a live member may not be used, or "". The caller holds mu.
 func (n *Node) refuse(ev *memberEvent) string {
 	m := &ev.meta
 	signed := m.signature != ""
@@ -50,7 +49,7 @@ func (n *Node) refuse(ev *memberEvent) string {
 			return reason
 		}
 	}
-	holder, ok := n.engine.ClaimName(m.name, m.node, signed)
+	holder, ok := n.engine.NameUsable(m.name, m.node, signed)
 	if !ok && m.statement != "" { // verified with the metadata
 		if sign.Claimed([]byte(m.statement)) == holder.Key {
 			n.engine.AssignName(m.name, sign.ID(m.node))
@@ -78,6 +77,8 @@ func (n *Node) judgeMember(ev memberEvent, fresh bool, out *changes) {
 		if fresh || old != nil {
 			n.up[ev.name] = ev
 			n.memberUp(ev, out)
+		} else if n.roster[ev.meta.node].name == ev.name {
+			n.claim(&ev)
 		}
 		return
 	}
@@ -93,6 +94,14 @@ func (n *Node) judgeMember(ev memberEvent, fresh bool, out *changes) {
 			cmp.Or(ev.meta.name, ev.meta.node.String()), ev.addr, reason))
 	}
 	n.refused[ev.name] = &refusedMember{ev, reason, since}
+}
+
+// claim pins the name of the member that represents a node with a key. A copy of the node does not
+// represent it, and may have another name. The caller holds mu.
+func (n *Node) claim(ev *memberEvent) {
+	if ev.meta.signature != "" {
+		n.engine.ClaimName(ev.meta.name, ev.meta.node)
+	}
 }
 
 // judgeMembers decides again about all live members. The caller holds mu.

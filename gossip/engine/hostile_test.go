@@ -204,7 +204,7 @@ func TestUnsignedManifestIsReplaced(t *testing.T) {
 			t.Fatalf("the forged manifest was not accepted: %v", got)
 		}
 		if claim { // its member is alive again
-			if _, ok := late.engine.ClaimName(victim.name(), victim.id, true); !ok || len(s.itemsOf(4, 0)) > 0 {
+			if _, ok := late.engine.ClaimName(victim.name(), victim.id); !ok || len(s.itemsOf(4, 0)) > 0 {
 				t.Errorf("name %v, items %v", ok, s.itemsOf(4, 0))
 			}
 		}

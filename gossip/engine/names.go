@@ -25,12 +25,16 @@ type names struct {
 
 func (e *Engine) nameTime() time.Time { return e.now.Add(e.names.offset) }
 
-// ClaimName pins a name to the key of a live member, or returns the pin of another key. The name of
-// a member without a key is only compared.
-func (e *Engine) ClaimName(name string, id NodeID, signed bool) (holder pins.Pin, ok bool) {
+// NameUsable returns the pin that prevents a member from using a name. ok is true if there is none.
+func (e *Engine) NameUsable(name string, id NodeID, signed bool) (holder pins.Pin, ok bool) {
 	if !signed {
-		return e.names.book.Usable(name, sign.ID{}, e.nameTime())
+		id = NodeID{}
 	}
+	return e.names.book.Usable(name, sign.ID(id), e.nameTime())
+}
+
+// ClaimName pins a name to the key of a live member, or returns the pin of another key.
+func (e *Engine) ClaimName(name string, id NodeID) (holder pins.Pin, ok bool) {
 	e.dropUnsigned(id)
 	return e.names.book.Claim(name, sign.ID(id), e.nameTime())
 }
