@@ -330,6 +330,13 @@ func (n *Node) UseKeys(keys [][]byte) error {
 	return nil
 }
 
+// Held returns deletions that wait until no entries belong to their records, sorted by key.
+func (n *Node) Held() []*engine.Record {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.engine.Held()
+}
+
 // Heal begins an era: the versions that a statement voids are dropped, and refused for ever.
 func (n *Node) Heal(s heal.Statement) { n.step(engine.Heal{Statement: s}) }
 

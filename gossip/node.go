@@ -129,7 +129,7 @@ func New(o Options) (*Node, error) {
 		o.Log.Error("this node took a new ID", "reason", o.Copied, "old", o.Self, "new", id)
 	}
 	e, act := engine.New(engine.Config{Self: id, Name: o.Name, Cluster: o.Cluster, Random: o.random(),
-		Limits: o.Limits, Signer: signer, Policy: o.Policy}, n.now(), saved)
+		Limits: o.Limits, Signer: signer, Policy: o.Policy, Container: o.Container, Known: o.Known}, n.now(), saved)
 	n.engine = e
 	n.identities.init(o.rosterLimit, n.listed)
 	for _, p := range e.Names() {

@@ -77,6 +77,9 @@ type Options struct {
 	// there is no evidence. If it is set, the node takes a new ID before it starts.
 	Copied string
 
+	Container string                 // see [engine.Config]
+	Known     func(kind string) bool // see [engine.Config]
+
 	Storage Storage // nil: no state survives the process
 	Limits  engine.Limits
 	Log     *slog.Logger     // nil: no logs

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nearside-mesh/nearside/gossip/engine/limits"
 	"github.com/nearside-mesh/nearside/gossip/engine/record"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
@@ -30,7 +31,7 @@ func (e *Engine) known(h Head) bool {
 	if e.withholds(h) != nil {
 		return true
 	}
-	if p := e.parked[h.Slot]; p != nil && !p.record.Version().Less(h.Version) {
+	if r := e.aside(h.Slot); r != nil && !r.Version().Less(h.Version) {
 		return true
 	}
 	p := e.pending[h.Slot]
@@ -62,6 +63,10 @@ func (e *Engine) admit(r *Record, from string, peerAgreed time.Time) bool {
 	if en == nil || en.head.Version.Less(h.Version) {
 		if r.HLC.Date() > record.Wall(e.poolTime().Add(maxSkew)) {
 			e.park(r, from)
+			return false
+		}
+		if e.mustHold(r) {
+			e.hold(r, from)
 			return false
 		}
 		if why := e.reasonAgainst(en, r, peerAgreed); why != "" {
@@ -99,14 +104,15 @@ func (e *Engine) reasonAgainst(en *entry, r *Record, peerAgreed time.Time) strin
 	if en == nil && r.Deleted && r.HLC.Date() < e.cut {
 		return whyExpired // its target is unknown here, and other nodes will soon drop it too
 	}
-	if en == nil && !r.Deleted && r.HLC.Date() < e.cut && e.knowsDeletions(e.agreed) && !e.excludedBefore(r) {
+	if en == nil && !r.Deleted && r.HLC.Date() < e.cut && e.knowsDeletions(e.agreed) && !e.excludedBefore(r) &&
+		e.holds.held[r.Key.Slot()] == nil {
 		if !peerAgreed.IsZero() && !e.knowsDeletions(peerAgreed) {
 			return whyGuest // the peer was away too long, and will move the record to limbo itself
 		}
 		e.toLimbo(r, "it is older than all remembered deletions, and this node does not have it")
 		return whyLimbo
 	}
-	return e.overLimit(en.extent(), extentOf(r))
+	return e.overLimit(en.extent(), limits.ExtentOf(r))
 }
 
 // sortedSlots returns the slots of a map in order, so the same events produce the same actions.

@@ -1,11 +1,8 @@
 package engine
 
 import (
-	"errors"
 	"slices"
 	"time"
-
-	"github.com/nearside-mesh/nearside/gossip/engine/ident"
 )
 
 // Parameters of checks: comparisons of the roots of two nodes over a stream, which depend neither
@@ -257,21 +254,4 @@ func (e *Engine) explain(slot Slot, d *diff) Difference {
 		out.Reason = "requested, not received"
 	}
 	return out
-}
-
-var errRoot = errors.New("root has another length than 16 bytes")
-
-// parseRoot decodes the root in a message.
-func parseRoot(v []byte) (*Digest, error) {
-	h, err := ident.ParseHashes(v)
-	if err != nil || len(h) != 1 {
-		return nil, errRoot
-	}
-	d := Digest{}
-	d.Add(h[0])
-	return &d, nil
-}
-
-func appendRoot(b []byte, d *Digest) []byte {
-	return append(append(b, putNumber(d[0])...), putNumber(d[1])...)
 }

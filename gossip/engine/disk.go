@@ -33,6 +33,7 @@ const (
 	bucketParked    = "parked"
 	bucketDeaths    = "deaths"
 	bucketHeals     = "heals"
+	bucketHeld      = "held"
 	bucketMeta      = "meta"
 	bucketWithheld  = "withheld"
 
@@ -47,7 +48,7 @@ const (
 // Buckets returns the names of all buckets.
 func Buckets() []string {
 	return []string{BucketRecords, bucketManifests, bucketShards, bucketBodies, bucketConflicts, bucketLimbo, bucketParked,
-		bucketDeaths, bucketPins, bucketHeals, bucketMeta, bucketWithheld}
+		bucketDeaths, bucketPins, bucketHeals, bucketHeld, bucketMeta, bucketWithheld}
 }
 
 func (e *Engine) write(bucket, key string, value []byte) {
@@ -113,6 +114,12 @@ func (e *Engine) load(saved []Op) {
 			}
 		case bucketParked:
 			err = e.loadParked(op.Value)
+		case bucketHeld:
+			var r *Record
+			if r, err = LoadRecord(op.Value); err == nil {
+				e.holds.held[r.Key.Slot()] = r
+				e.holds.touched[r.Key.Name] = true
+			}
 		case bucketHeals:
 			var s heal.Statement
 			if s, err = heal.Decode(op.Value); err == nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/gossip/engine/bucket"
 	"github.com/nearside-mesh/nearside/gossip/engine/heal"
+	"github.com/nearside-mesh/nearside/gossip/engine/limits"
 	"github.com/nearside-mesh/nearside/gossip/engine/liveness"
 	"github.com/nearside-mesh/nearside/gossip/engine/pins"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
@@ -22,6 +23,10 @@ type Config struct {
 	Cluster string
 	Random  func(int) int // returns a number in [0, n)
 	Limits  Limits        // zero values select the defaults
+	// Container is the kind of records to which other entries belong: those whose Mesh is their name.
+	// The deletion of such a record waits until no entries of known kinds belong to it. "": none.
+	Container string
+	Known     func(kind string) bool // nil: all kinds are known
 	// Signer signs each record and manifest that this node writes. Its fingerprint must be Self. Nil:
 	// they are not signed, like those of earlier builds.
 	Signer sign.Signer
@@ -146,11 +151,11 @@ type entry struct {
 	manifest *Manifest
 }
 
-func (en *entry) extent() *extent {
+func (en *entry) extent() *limits.Extent {
 	if en == nil {
 		return nil
 	}
-	return extentOf(en.record)
+	return limits.ExtentOf(en.record)
 }
 
 type body struct {
@@ -173,6 +178,7 @@ type Engine struct {
 	conflicts conflicts
 	parked    map[Slot]*parked
 	limbo     map[Slot]*Record
+	holds     containers
 	heals     heal.List
 	refused   map[Head]*refusal
 	damaged   map[Slot]Refusal
@@ -225,13 +231,14 @@ type Engine struct {
 
 // New returns an engine with the saved state, and the first actions.
 func New(cfg Config, now Now, saved []Op) (*Engine, Actions) {
-	cfg.Limits = cfg.Limits.withDefaults()
+	cfg.Limits = cfg.Limits.WithDefaults()
 	e := &Engine{cfg: cfg, now: now.instant(), wall: now.Wall.Round(0), entries: map[Slot]*entry{},
 		bodies: map[BodyHash]*body{}, usage: map[Writer]*usage{},
 		parked: map[Slot]*parked{}, limbo: map[Slot]*Record{}, refused: map[Head]*refusal{}, damaged: map[Slot]Refusal{},
 		peers: map[string]*peer{}, sets: map[owner]*set{}, pending: map[Slot]*pending{},
 		staged: map[owner]map[int]*pending{}, published: map[NodeID]*publication{},
 		withheld: map[Slot][]*withheld{}, counters: map[string]uint64{}}
+	e.holds = containers{map[string]int{}, map[string]bool{}, map[Slot]*Record{}}
 	e.conflicts.bySlot = map[Slot][]*Conflict{}
 	e.wants.init()
 	e.rumors.heads = map[Slot]*rumor{}
@@ -245,6 +252,7 @@ func New(cfg Config, now Now, saved []Op) (*Engine, Actions) {
 	e.startNames()
 	e.startAging()
 	e.dropVoid()
+	e.settleHolds()
 	e.expire()
 	e.startEpoch()
 	if e.cfg.Member == "" {
@@ -295,6 +303,7 @@ func (e *Engine) Step(now Now, ev Event) Actions {
 	case Tick:
 	}
 	e.run()
+	e.settleHolds()
 	e.spread()
 	e.ask()
 	e.saveDeaths()

@@ -120,9 +120,6 @@ func (e *Engine) askRefused(reasons ...string) {
 
 // dropVoid drops all void versions.
 func (e *Engine) dropVoid() {
-	if e.heals.Era() == 0 {
-		return
-	}
 	void := func(r *Record) bool { return e.voids(r) == whyVoid }
 	for _, slot := range sortedSlots(e.entries) {
 		switch en := e.entries[slot]; {
@@ -152,6 +149,11 @@ func (e *Engine) dropVoid() {
 		if void(e.limbo[slot]) {
 			delete(e.limbo, slot)
 			e.write(bucketLimbo, string(slot[:]), nil)
+		}
+	}
+	for _, slot := range sortedSlots(e.holds.held) {
+		if void(e.holds.held[slot]) {
+			e.dropHeld(slot)
 		}
 	}
 	for _, w := range e.allWithheld() {

@@ -3,9 +3,8 @@ package engine
 import (
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
+	"github.com/nearside-mesh/nearside/gossip/engine/ident"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
@@ -28,12 +27,7 @@ func (Identity) event() {}
 
 // ParseMemberName is the reverse of MemberName.
 func ParseMemberName(name string) (id NodeID, epoch uint64, err error) {
-	text, number, _ := strings.Cut(name, "-")
-	if id, err = ParseNodeID(text); err != nil {
-		return id, 0, err
-	}
-	epoch, err = strconv.ParseUint(number, 16, 64)
-	return id, epoch, err
+	return ident.ParseMemberName(name)
 }
 
 // Cloned reports whether this node publishes nothing, because another process seems to use its ID.

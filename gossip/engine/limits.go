@@ -4,43 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
-	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/limits"
 )
 
-// Limits bounds stored and accepted data. Zero values select the defaults in brackets. A node
-// accepts a quarter more from its peers than local changes may use, so no change that is within the
-// limits of its writer is refused by a peer with the same limits.
-type Limits struct {
-	Horizon       time.Duration // lifetime of tombstones [30 days]
-	WriterRecords int           // records in force with their last change on one node [10,000]
-	WriterBytes   int           // their bytes [32 MiB]
-	Bytes         int           // bytes of all entries [512 MiB]; 1/8 more for local changes of records
-	Conflicts     int           // versions that lost to a concurrent write [1,000]
-	Parked        int           // records dated in the future [1,000]
-	Limbo         int           // records that may have been deleted long ago [1,000]
-	Tombstones    int           // deletions [200,000]
-	ShardItems    int           // items per shard of a node or directory [128]
-}
-
-func (l Limits) withDefaults() Limits {
-	set := func(n *int, def int) {
-		if *n == 0 {
-			*n = def
-		}
-	}
-	if l.Horizon == 0 {
-		l.Horizon = 30 * 24 * time.Hour
-	}
-	set(&l.WriterRecords, 10000)
-	set(&l.WriterBytes, 32<<20)
-	set(&l.Bytes, 512<<20)
-	set(&l.Conflicts, 1000)
-	set(&l.Parked, 1000)
-	set(&l.Limbo, 1000)
-	set(&l.Tombstones, 200000)
-	set(&l.ShardItems, 128)
-	return l
-}
+// Limits bounds stored and accepted data; see package limits.
+type Limits = limits.Limits
 
 // usage counts the records of a writer that are in force, without deletions.
 type usage struct{ records, bytes int }
@@ -51,53 +20,15 @@ type Usage struct {
 	Records, Bytes int
 }
 
-// extent holds the properties of a version that count against limits.
-type extent struct {
-	writer  Writer
-	size    int
-	deleted bool
-}
-
-func extentOf(r *Record) *extent {
-	if r == nil {
-		return nil
-	}
-	return &extent{r.Writer, len(r.Encoded()), r.Deleted}
-}
-
-// delta describes how the totals of the engine change.
-type delta struct {
-	records, bytes int // of the writer of the new version
-	deletions      int
-	total          int // bytes of all entries
-}
-
-// deltaOf returns how the totals change if a version replaces another, which may be nil.
-func deltaOf(old, x *extent) (d delta) {
-	if d.total = x.size; x.deleted {
-		d.deletions = 1
-	} else {
-		d.records, d.bytes = 1, x.size
-	}
-	if old == nil {
-		return d
-	}
-	if d.total -= old.size; old.deleted {
-		d.deletions--
-	} else if old.writer == x.writer {
-		d.records--
-		d.bytes -= old.size
-	}
-	return d
-}
-
 // account adds a record to the totals, or removes it if sign is -1.
 func (e *Engine) account(r *Record, sign int) {
 	e.bytes += sign * len(r.Encoded())
 	if r.Deleted {
+		e.contain(Key{Kind: r.Key.Kind, Name: r.Key.Name}, 0)
 		e.tombs += sign
 		return
 	}
+	e.contain(r.Key, sign)
 	u := e.usage[r.Writer]
 	if u == nil {
 		u = &usage{}
@@ -123,52 +54,39 @@ func receiveLimit(n int) int { return n + (n+3)/4 }
 
 // overLimit returns the limit that a version from a peer would exceed, or "". The deletion of a
 // record in force is always accepted.
-func (e *Engine) overLimit(old, x *extent) string {
-	d, u, l := deltaOf(old, x), e.usageOf(x.writer), e.cfg.Limits
+func (e *Engine) overLimit(old, x *limits.Extent) string {
+	d, u, l := limits.DeltaOf(old, x), e.usageOf(x.Writer), e.cfg.Limits
 	switch {
-	case x.deleted && old != nil:
+	case x.Deleted && old != nil:
 		return ""
-	case x.deleted && e.tombs >= receiveLimit(l.Tombstones):
+	case x.Deleted && e.tombs >= receiveLimit(l.Tombstones):
 		return whyDeletionsFull
-	case d.records > 0 && u.records+d.records > receiveLimit(l.WriterRecords),
-		d.bytes > 0 && u.bytes+d.bytes > receiveLimit(l.WriterBytes):
+	case d.Records > 0 && u.records+d.Records > receiveLimit(l.WriterRecords),
+		d.Bytes > 0 && u.bytes+d.Bytes > receiveLimit(l.WriterBytes):
 		return whyWriterFull
-	case d.total > 0 && e.bytes+d.total > receiveLimit(l.Bytes):
+	case d.Total > 0 && e.bytes+d.Total > receiveLimit(l.Bytes):
 		return whyStoreFull
 	}
 	return ""
 }
 
-// batch sums the changes of a call of Prepare.
-type batch struct{ delta }
-
-func (b *batch) add(old, x *extent) {
-	d := deltaOf(old, x)
-	b.records += d.records
-	b.bytes += d.bytes
-	b.deletions += d.deletions
-	if b.total += d.total; x.deleted && d.total > 0 && old != nil {
-		b.total -= d.total // a full store accepts deletions
-	}
-}
-
 // checkBatch returns an error if local changes would exceed a limit together.
-func (e *Engine) checkBatch(b batch) error {
+func (e *Engine) checkBatch(b limits.Batch) error {
 	l, u := e.cfg.Limits, e.usageOf(Writer(e.cfg.Self[:8]))
 	const remedy = "nothing was stored; delete records that are not needed, or make some changes on another node"
 	switch {
-	case b.records > 0 && u.records+b.records > l.WriterRecords:
+	case b.Records > 0 && u.records+b.Records > l.WriterRecords:
 		return fmt.Errorf("%w: %d records of the pool would have their last change on this node, at most %d are allowed; "+
-			remedy, ErrFull, u.records+b.records, l.WriterRecords)
-	case b.bytes > 0 && u.bytes+b.bytes > l.WriterBytes:
+			remedy, ErrFull, u.records+b.Records, l.WriterRecords)
+	case b.Bytes > 0 && u.bytes+b.Bytes > l.WriterBytes:
 		return fmt.Errorf("%w: the records that were last changed on this node would have %d bytes, at most %d are allowed; "+
-			remedy, ErrFull, u.bytes+b.bytes, l.WriterBytes)
-	case b.deletions > 0 && e.tombs+b.deletions > l.Tombstones:
+			remedy, ErrFull, u.bytes+b.Bytes, l.WriterBytes)
+	case b.Deletions > 0 && e.tombs+b.Deletions > l.Tombstones:
 		return fmt.Errorf("%w: %d deletions would be stored, at most %d are allowed; nothing was stored; a deletion expires "+
-			"after %s", ErrFull, e.tombs+b.deletions, l.Tombstones, l.Horizon)
-	case b.total > 0 && e.bytes+b.total > l.Bytes+l.Bytes/8: // more than for manifests: policies have priority
+			"after %s", ErrFull, e.tombs+b.Deletions, l.Tombstones, l.Horizon)
+	case b.Total > 0 && e.bytes+b.Total > l.Bytes+l.Bytes/8: // more than for manifests: policies have priority
 		return fmt.Errorf("%w: all records and items of the pool would have %d bytes, at most %d are allowed; nothing was "+
-			"stored; delete records that are not needed", ErrFull, e.bytes+b.total, l.Bytes+l.Bytes/8)
+			"stored; delete records that are not needed", ErrFull, e.bytes+b.Total, l.Bytes+l.Bytes/8)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nearside-mesh/nearside/gossip/engine/limits"
 	"github.com/nearside-mesh/nearside/gossip/engine/liveness"
 	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
@@ -38,7 +39,7 @@ func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
 	poolTime, of := e.PoolTime(now), e.Origin()
 	var out []*Record
 	var ops []Op
-	var all batch
+	var all limits.Batch
 	earlier := map[Key]*Record{} // changes of this call
 	for _, p := range puts {
 		parent := earlier[p.Key]
@@ -60,12 +61,12 @@ func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
 		if why := e.objection(r); why != "" {
 			return nil, nil, fmt.Errorf("%w: %s: %s", ErrTrust, p.Key, why)
 		}
-		all.add(extentOf(parent), extentOf(r))
+		all.Add(limits.ExtentOf(parent), limits.ExtentOf(r))
 		earlier[p.Key] = r
 		out = append(out, r)
 		ops = append(ops, recordOp(r))
 	}
-	if err := e.checkBatch(all); err != nil {
+	if err := cmp.Or(e.checkBatch(all), e.checkHolds(out)); err != nil {
 		return nil, nil, err
 	}
 	return out, ops, nil

@@ -149,7 +149,7 @@ func (m *message) encode() []byte {
 		}
 	}
 	if m.Root != nil {
-		b = wire.AppendBytes(b, messageRoot, appendRoot(nil, m.Root))
+		b = wire.AppendBytes(b, messageRoot, m.Root.Append(nil))
 	}
 	return wire.AppendFlag(b, messageEcho, m.Echo)
 }
@@ -193,7 +193,9 @@ func (m *message) set(f wire.Field) (err error) {
 		m.Echo, err = f.Flag()
 	case messageRoot:
 		if v, err = f.Take(MaxMessage); err == nil {
-			m.Root, err = parseRoot(v)
+			var root Digest
+			root, err = sumtree.ParseDigest(v)
+			m.Root = &root
 		}
 	case messageHave, messageWant, messageWantBody, messageSums, messageLeaves, messageRecord, messageManifest,
 		messageBody, messageShard:

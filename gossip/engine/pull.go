@@ -304,8 +304,8 @@ func (e *Engine) answer(q *message) {
 		return true
 	}
 	for _, s := range q.Want {
-		if p := e.parked[s]; p != nil && fits(len(p.record.Encoded())) {
-			out.Records = append(out.Records, p.record)
+		if r := e.aside(s); r != nil && fits(len(r.Encoded())) {
+			out.Records = append(out.Records, r)
 		}
 		switch en := e.entries[s]; {
 		case en == nil:

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/limits"
 )
 
 // Reasons of refusals.
@@ -41,7 +43,7 @@ type Refusal struct {
 type refusal struct {
 	Refusal
 	until  time.Time
-	extent *extent // of a record
+	extent *limits.Extent // of a record
 
 	byPolicy bool
 }
@@ -98,7 +100,8 @@ const (
 
 // refuseRecord records a rejected version, so it is not requested again for some time.
 func (e *Engine) refuseRecord(r *Record, why string) {
-	e.refuse(r.Head(), refusal{Refusal: Refusal{Key: r.Key, Writer: r.Writer, Version: r.ID()}, extent: extentOf(r)}, why)
+	e.refuse(r.Head(),
+		refusal{Refusal: Refusal{Key: r.Key, Writer: r.Writer, Version: r.ID()}, extent: limits.ExtentOf(r)}, why)
 }
 
 // refuseManifest records a rejected version, so it is not requested again for some time.

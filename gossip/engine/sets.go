@@ -35,6 +35,9 @@ func (e *Engine) setManifests(list []*Manifest, bodies map[BodyHash][]byte) {
 		if m.Extended() {
 			e.extended++
 		}
+		for _, x := range m.Entries {
+			e.contain(x.Key, 1)
+		}
 		e.write(bucketOf(m), string(en.head.Slot[:]), m.Encoded())
 	}
 	f := s.first()
@@ -78,6 +81,7 @@ func (e *Engine) removeManifest(en *entry) {
 		e.extended--
 	}
 	for _, x := range en.manifest.Entries {
+		e.contain(x.Key, -1)
 		b := e.bodies[x.Hash]
 		if b.refs--; b.refs == 0 {
 			delete(e.bodies, x.Hash)

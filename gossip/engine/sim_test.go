@@ -27,6 +27,7 @@ type sim struct {
 	limits  Limits
 	cluster string
 
+	container string        // see Config
 	known     time.Duration // age of the pool at the start; names known for more than a day vote on clocks
 	loss, dup float64
 	noStreams bool // all streams are lost
@@ -165,7 +166,7 @@ func (s *sim) start(n *simNode) {
 		saved = append(saved, n.disk[k])
 	}
 	e, act := New(Config{Self: n.id, Member: n.member(), Name: n.name(), Cluster: s.cluster, Random: s.rng.IntN,
-		Limits: s.limits, Signer: n.signer, Policy: n.policy}, s.local(n), saved)
+		Limits: s.limits, Signer: n.signer, Policy: n.policy, Container: s.container}, s.local(n), saved)
 	n.engine = e
 	s.do(n, act)
 	if n.items != nil {

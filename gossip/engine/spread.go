@@ -123,8 +123,8 @@ func (e *Engine) spread() {
 			without = ""
 		}
 		en := e.entries[n.slot]
-		if p := e.parked[n.slot]; n.parked && p != nil {
-			en = &entry{head: p.record.Head(), record: p.record}
+		if r := e.aside(n.slot); n.parked && r != nil {
+			en = &entry{head: r.Head(), record: r}
 		}
 		if en == nil {
 			continue

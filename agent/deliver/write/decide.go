@@ -228,6 +228,9 @@ func (w *Writer) refused(err error) (stale bool, e *api.Error) {
 	case errors.Is(err, engine.ErrTrust):
 		return false, api.NewError(api.StatusUntrusted, api.ProblemTrust, "Not trusted", "%s; nothing was stored",
 			errors.Unwrap(err))
+	case errors.Is(err, engine.ErrInUse):
+		return false, api.NewError(api.StatusConflict, api.ProblemInUse, "Mesh in use", "%s; nothing was stored",
+			errors.Unwrap(err))
 	case errors.As(err, &unstable):
 		w.Log.Error("api: cannot make a write durable", "err", err)
 		return false, api.NewError(api.StatusStorage, api.ProblemStorage, "Not durable", "%s", err.Error())

@@ -134,7 +134,7 @@ type PoolHealed struct {
 // Conflict is a version of a resource that lost to a concurrent write.
 type Conflict struct {
 	ID      string    `json:"id"`
-	State   string    `json:"state"` // ConflictLost or ConflictLimbo
+	State   string    `json:"state"` // ConflictLost, ConflictLimbo, or ConflictHeld
 	Deleted bool      `json:"deleted,omitempty"`
 	Written time.Time `json:"written"`
 	Node    string    `json:"node"` // that wrote the version
@@ -151,6 +151,7 @@ const (
 	ConflictLost = "lost" // to a concurrent version of another node
 	// a node that was away for long has it, and it may have been deleted in the meantime
 	ConflictLimbo = "limbo"
+	ConflictHeld  = "held" // a deletion that waits until the mesh is empty
 )
 
 // ConflictItem is a conflict in an answer.

@@ -170,5 +170,10 @@ func (s *Source) Conflicts() []api.Conflict {
 	for _, r := range s.node.Limbo() {
 		out = append(out, of(r, api.ConflictLimbo))
 	}
+	for _, r := range s.node.Held() {
+		c := of(r, api.ConflictHeld)
+		c.Reason = "the mesh still has resources; its deletion takes effect when they are deleted"
+		out = append(out, c)
+	}
 	return out
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,6 +144,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 	pool := gossip.Options{
 		Self: o.Self, Name: o.Node, Zone: o.Zone, Version: o.Version, Cluster: o.Cluster, Bind: []netip.AddrPort{bind},
 		Advertise: advertise, TCPOnly: o.TCPOnly, Seeds: s.seeds, Answer: s.answer, Keys: o.Keys, Insecure: o.Insecure,
+		Container: "Mesh", Known: func(kind string) bool { return len(o.Kinds) == 0 || slices.Contains(o.Kinds, kind) },
 		Storage: loadedStorage{disk, saved}, Log: o.Log, Now: o.Now, Signer: o.Signer, Former: o.Former,
 		Policy: s.policy, Admit: s.admit,
 		Enrolled: func(id engine.NodeID) bool { return s.policy.State().Enrollment(id) != nil },

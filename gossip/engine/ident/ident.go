@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -164,4 +165,14 @@ func ParseHashes(b []byte) ([]Hash, error) {
 		out = append(out, Hash(b[:16]))
 	}
 	return out, nil
+}
+
+// ParseMemberName is the reverse of the member name of a node and an epoch.
+func ParseMemberName(name string) (id NodeID, epoch uint64, err error) {
+	text, number, _ := strings.Cut(name, "-")
+	if id, err = ParseNodeID(text); err != nil {
+		return id, 0, err
+	}
+	epoch, err = strconv.ParseUint(number, 16, 64)
+	return id, epoch, err
 }

@@ -186,3 +186,16 @@ func ParsePrefix(b []byte) (Prefix, error) {
 	}
 	return p, nil
 }
+
+// ParseDigest decodes a digest.
+func ParseDigest(b []byte) (d Digest, err error) {
+	if len(b) != 16 {
+		return d, errors.New("digest has another length than 16 bytes")
+	}
+	return Digest{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])}, nil
+}
+
+// Append appends the encoding of a digest.
+func (d Digest) Append(b []byte) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, d[0]), d[1])
+}

@@ -1,0 +1,99 @@
+// Package limits holds the limits of an engine.
+package limits
+
+import (
+	"time"
+
+	"github.com/nearside-mesh/nearside/gossip/engine/record"
+)
+
+// Limits bounds stored and accepted data. Zero values select the defaults in brackets. A node
+// accepts a quarter more from its peers than local changes may use, so no change that is within the
+// limits of its writer is refused by a peer with the same limits.
+type Limits struct {
+	Horizon       time.Duration // lifetime of tombstones [30 days]
+	WriterRecords int           // records in force with their last change on one node [10,000]
+	WriterBytes   int           // their bytes [32 MiB]
+	Bytes         int           // bytes of all entries [512 MiB]; 1/8 more for local changes of records
+	Conflicts     int           // versions that lost to a concurrent write [1,000]
+	Parked        int           // records dated in the future [1,000]
+	Limbo         int           // records that may have been deleted long ago [1,000]
+	Tombstones    int           // deletions [200,000]
+	ShardItems    int           // items per shard of a node or directory [128]
+}
+
+// WithDefaults returns the limits with the defaults of zero values.
+func (l Limits) WithDefaults() Limits {
+	set := func(n *int, def int) {
+		if *n == 0 {
+			*n = def
+		}
+	}
+	if l.Horizon == 0 {
+		l.Horizon = 30 * 24 * time.Hour
+	}
+	set(&l.WriterRecords, 10000)
+	set(&l.WriterBytes, 32<<20)
+	set(&l.Bytes, 512<<20)
+	set(&l.Conflicts, 1000)
+	set(&l.Parked, 1000)
+	set(&l.Limbo, 1000)
+	set(&l.Tombstones, 200000)
+	set(&l.ShardItems, 128)
+	return l
+}
+
+// Extent holds the properties of a version that count against limits.
+type Extent struct {
+	Writer  record.Writer
+	Size    int
+	Deleted bool
+}
+
+// ExtentOf returns the extent of a record, or nil for none.
+func ExtentOf(r *record.Record) *Extent {
+	if r == nil {
+		return nil
+	}
+	return &Extent{r.Writer, len(r.Encoded()), r.Deleted}
+}
+
+// Delta describes how the totals of the engine change.
+type Delta struct {
+	Records, Bytes int // of the writer of the new version
+	Deletions      int
+	Total          int // bytes of all entries
+}
+
+// DeltaOf returns how the totals change if a version replaces another, which may be nil.
+func DeltaOf(old, x *Extent) (d Delta) {
+	if d.Total = x.Size; x.Deleted {
+		d.Deletions = 1
+	} else {
+		d.Records, d.Bytes = 1, x.Size
+	}
+	if old == nil {
+		return d
+	}
+	if d.Total -= old.Size; old.Deleted {
+		d.Deletions--
+	} else if old.Writer == x.Writer {
+		d.Records--
+		d.Bytes -= old.Size
+	}
+	return d
+}
+
+// Batch sums the changes of a call of Prepare.
+type Batch struct{ Delta }
+
+// Add adds a change.
+func (b *Batch) Add(old, x *Extent) {
+	d := DeltaOf(old, x)
+	b.Records += d.Records
+	b.Bytes += d.Bytes
+	b.Deletions += d.Deletions
+	if b.Total += d.Total; x.Deleted && d.Total > 0 && old != nil {
+		b.Total -= d.Total // a full store accepts deletions
+	}
+}
