@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nearside-mesh/nearside/gossip/engine/limits"
 	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
 
@@ -102,7 +103,8 @@ func TestBounds(t *testing.T) {
 		push(r)
 	}
 	st := e.Stats()
-	if st.Entries != receiveLimit(50) || st.Parked != 5 || st.Conflicts > 10 || st.Counters["refused: writer full"] == 0 {
+	if st.Entries != limits.Received(50) || st.Parked != 5 || st.Conflicts > 10 ||
+		st.Counters["refused: writer full"] == 0 {
 		t.Errorf("limits are exceeded: %+v", st)
 	}
 	for range 20 {

@@ -18,7 +18,7 @@ var (
 	// ErrClock means that this node's clock differs too much from those of its peers.
 	ErrClock = errors.New("the clock of this node is wrong")
 	// ErrFull means that a limit is reached.
-	ErrFull = errors.New("a storage limit is reached")
+	ErrFull = limits.ErrFull
 	// ErrTrust means that the policy does not permit the change.
 	ErrTrust = errors.New("this node may not write the record")
 )
@@ -66,7 +66,7 @@ func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
 		out = append(out, r)
 		ops = append(ops, recordOp(r))
 	}
-	if err := cmp.Or(e.checkBatch(all), e.checkHolds(out)); err != nil {
+	if err := cmp.Or(e.cfg.Limits.Check(all, e.totals(Writer(e.cfg.Self[:8]))), e.checkHolds(out)); err != nil {
 		return nil, nil, err
 	}
 	return out, ops, nil

@@ -84,9 +84,9 @@ const (
 	whyExpired       = "expired"
 	whyLimbo         = "limbo"
 	whyGuest         = "guest"
-	whyWriterFull    = "writer full"
-	whyStoreFull     = "store full"
-	whyDeletionsFull = "too many deletions"
+	whyWriterFull    = limits.WriterFull
+	whyStoreFull     = limits.StoreFull
+	whyDeletionsFull = limits.DeletionsFull
 	whyEarlierSet    = "shard of an earlier set"
 	whyCluster       = "other cluster"
 	whyEra           = "era that has not begun; it takes effect after the heal of the pool arrives"

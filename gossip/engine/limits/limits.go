@@ -2,6 +2,8 @@
 package limits
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nearside-mesh/nearside/gossip/engine/record"
@@ -96,4 +98,56 @@ func (b *Batch) Add(old, x *Extent) {
 	if b.Total += d.Total; x.Deleted && d.Total > 0 && old != nil {
 		b.Total -= d.Total // a full store accepts deletions
 	}
+}
+
+// ErrFull means that a limit is reached.
+var ErrFull = errors.New("a storage limit is reached")
+
+// Limits that a version from a peer can exceed.
+const (
+	WriterFull    = "writer full"
+	StoreFull     = "store full"
+	DeletionsFull = "too many deletions"
+)
+
+// Received returns how much a node accepts from peers whose limit for their own changes is n. It is
+// higher, because nodes receive changes in different orders.
+func Received(n int) int { return n + (n+3)/4 }
+
+// Over returns the limit that a version from a peer would exceed, or "", given the present totals.
+// The deletion of a record in force is always accepted.
+func (l Limits) Over(old, x *Extent, now Delta) string {
+	d := DeltaOf(old, x)
+	switch {
+	case x.Deleted && old != nil:
+		return ""
+	case x.Deleted && now.Deletions >= Received(l.Tombstones):
+		return DeletionsFull
+	case d.Records > 0 && now.Records+d.Records > Received(l.WriterRecords),
+		d.Bytes > 0 && now.Bytes+d.Bytes > Received(l.WriterBytes):
+		return WriterFull
+	case d.Total > 0 && now.Total+d.Total > Received(l.Bytes):
+		return StoreFull
+	}
+	return ""
+}
+
+// Check returns an error if local changes would exceed a limit together, given the present totals.
+func (l Limits) Check(b Batch, now Delta) error {
+	const remedy = "nothing was stored; delete records that are not needed, or make some changes on another node"
+	switch {
+	case b.Records > 0 && now.Records+b.Records > l.WriterRecords:
+		return fmt.Errorf("%w: %d records of the pool would have their last change on this node, at most %d are allowed; "+
+			remedy, ErrFull, now.Records+b.Records, l.WriterRecords)
+	case b.Bytes > 0 && now.Bytes+b.Bytes > l.WriterBytes:
+		return fmt.Errorf("%w: the records that were last changed on this node would have %d bytes, at most %d are allowed; "+
+			remedy, ErrFull, now.Bytes+b.Bytes, l.WriterBytes)
+	case b.Deletions > 0 && now.Deletions+b.Deletions > l.Tombstones:
+		return fmt.Errorf("%w: %d deletions would be stored, at most %d are allowed; nothing was stored; a deletion expires "+
+			"after %s", ErrFull, now.Deletions+b.Deletions, l.Tombstones, l.Horizon)
+	case b.Total > 0 && now.Total+b.Total > l.Bytes+l.Bytes/8: // more than for manifests: policies have priority
+		return fmt.Errorf("%w: all records and items of the pool would have %d bytes, at most %d are allowed; nothing was "+
+			"stored; delete records that are not needed", ErrFull, now.Total+b.Total, l.Bytes+l.Bytes/8)
+	}
+	return nil
 }
