@@ -167,6 +167,7 @@ func checkReadiness(t *selfTest, s *api.Status) {
 		"groups":     "the section Groups of docs/install.md has the steps; the Envoys keep running",
 		"tokens":     "nearside token keys lists the keys; see docs/tokens.md",
 		"pool-state": "see \"nodes that differ\" in docs/symptoms.md",
+		"pool-trust": "nearside trust show lists all of it; see docs/trust.md",
 		"pool-files": "distribute equal files; nearside members -o json lists the differences",
 		"envoy":      "set ENVOY_BIN of the agent to the path of an Envoy, or unset it",
 	}
