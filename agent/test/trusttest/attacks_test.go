@@ -186,6 +186,12 @@ var attacks = []attack{
 			}
 		}
 	}},
+	{"a tombstone of the mesh", false, func(s *scene, h *hostile) {
+		for _, by := range []ed25519.PrivateKey{nil, h.meta.key, s.keyOf("alice")} {
+			s.records(h, record{key: engineKey("Mesh", "", "default"), hlc: at(time.Now()), writer: s.a.id, deleted: true,
+				cluster: cluster, by: by, lineage: []engine.Ancestor{{HLC: 1, Short: 1}}})
+		}
+	}},
 	{"all messages of the pool, replayed", false, func(s *scene, h *hostile) {
 		for _, b := range h.recorded() {
 			for _, x := range []*honest{s.a, s.b} {
