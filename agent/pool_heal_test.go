@@ -56,6 +56,9 @@ func TestHealPool(t *testing.T) {
 	if err := refused(a, "40s"); err == nil || !strings.Contains(err.Error(), "nearside pool heal") {
 		t.Fatalf("a change of a policy of the future: %v", err)
 	}
+	if c := poolCheck(t, a, "pool-state"); !c.Degraded || !strings.Contains(c.Reason, "nearside pool heal") {
+		t.Errorf("check: %+v", c)
+	}
 	plan, err := a.Api().Heal(t.Context(), api.PoolHeal{DryRun: true})
 	agenttest.Do(t, err)
 	if len(plan.Items) != 1 || plan.Items[0].Result != api.VoidRestored || plan.Era != 1 || timeoutOf(a) != "30s" {

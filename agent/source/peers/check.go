@@ -100,6 +100,7 @@ func (s *Source) refused() (out []string) {
 	list, total := s.node.Refusals()
 	for _, x := range []struct{ reason, what string }{
 		{engine.ReasonClock, "records dated in the future, which take effect at their date"},
+		{engine.ReasonEra, "records of an era that has not begun here, so nodes cannot agree (run nearside pool heal)"},
 		{engine.ReasonLimit, "records refused by a limit of this node"},
 		{engine.ReasonDamaged, "saved values of the pool that cannot be read"},
 	} {
@@ -117,8 +118,32 @@ func (s *Source) refused() (out []string) {
 		}
 		out = append(out, fmt.Sprintf("%s: %d%s: %s", x.what, total[x.reason], first, r.Detail))
 	}
-	return out
+	return append(out, s.future()...)
 }
+
+// future reports records in force that are dated ahead: other nodes hold them, and changes of them
+// are refused.
+func (s *Source) future() []string {
+	limit := s.o.Now().Add(futureAfter)
+	var first resource.Key
+	n := 0
+	for _, r := range s.node.Versions() {
+		if r.HLC.Time().After(limit) {
+			if key := resource.Key(r.Key); n == 0 || key.Compare(first) < 0 {
+				first = key
+			}
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("records in force that are dated in the future, so nodes cannot agree: %d, "+
+		"the first is %s: run nearside pool heal, unless the clock of this node is behind", n, first)}
+}
+
+// futureAfter is the distance of a date into the future that no clock within the limits explains.
+const futureAfter = 30 * time.Second
 
 // Differing returns how many live members have differed from this node for longer than 30 s, the
 // longest time of a difference, and how many live members have other resources in files.
