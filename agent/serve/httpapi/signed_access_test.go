@@ -17,7 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
-// TestSignedAccess checks that the permissions of the caller apply, whoever has signed the records.
+// TestSignedAccess checks that the permissions of the caller apply, also to records of other signers.
 func TestSignedAccess(t *testing.T) {
 	a := startTCP(t, onDisk(t, filepath.Join(t.TempDir(), "db")), func(o *httpapi.Options) {
 		o.Access.Verify = subjects
@@ -51,8 +51,8 @@ func TestSignedAccess(t *testing.T) {
 	a.want(a.post([]string{as("ops")}, tomb), 200, `"deleted"`)
 }
 
-// TestSignedKilled reads the state file as it is when the answer of a signed write arrives, like an
-// agent that starts after kill -9.
+// TestSignedKilled copies the state file when the answer of a signed write arrives, and reads the
+// copy like an agent that starts after kill -9.
 func TestSignedKilled(t *testing.T) {
 	dir := t.TempDir()
 	a := start(t, onDisk(t, filepath.Join(dir, "db")))
@@ -71,7 +71,8 @@ func TestSignedKilled(t *testing.T) {
 	b := start(t, onDisk(t, filepath.Join(dir, "killed")))
 	v := b.store.Version(resource.Key(p.Key))
 	rec, _ := b.store.Snapshot().Get(resource.Key(p.Key))
-	if want := sign.Fingerprint(key.Public()); v == nil || v.Signer() != want || rec.Signer != want || rec.Author != "alice" {
+	if want := sign.Fingerprint(key.Public()); v == nil || v.Signer() != want || rec.Signer != want ||
+		rec.Author != "alice" {
 		t.Errorf("after the kill: version %+v, record %+v", v, rec)
 	}
 	b.want(b.do("GET", "/v1/history/meshtimeouts/default/t1", ""), 200, `"author":"alice"`)
