@@ -17,7 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
-// TestSignedAccess checks that the permissions of the caller apply, also to records of other signers.
+// TestSignedAccess checks that the caller needs permission for records that others have signed.
 func TestSignedAccess(t *testing.T) {
 	a := startTCP(t, onDisk(t, filepath.Join(t.TempDir(), "db")), func(o *httpapi.Options) {
 		o.Access.Verify = subjects
