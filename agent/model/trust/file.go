@@ -1,7 +1,6 @@
 package trust
 
 import (
-	"crypto/ed25519"
 	"fmt"
 	"slices"
 	"strings"
@@ -320,11 +319,7 @@ var writeVerbs = [...]string{access.VerbCreate, access.VerbUpdate, access.VerbDe
 
 func unprintable(r rune) bool { return r < ' ' || r == 0x7f || r == '\ufffd' }
 
-// root returns the root with a key, or nil.
-func (f *File) root(key ed25519.PublicKey) *Root {
-	return f.rootOf(ID(sign.Fingerprint(key)))
-}
-
+// rootOf returns the root with an ID, or nil.
 func (f *File) rootOf(id ID) *Root {
 	for i := range f.Roots {
 		if f.Roots[i].Key.ID() == id {

@@ -211,7 +211,7 @@ func (s *scene) outcome(h *hostile, x *attack) string {
 	before := s.view()
 	x.do(s, h)
 	s.works()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
 	defer cancel()
 	var out string
 	await(ctx, func() bool { // liveness may need a second to recover

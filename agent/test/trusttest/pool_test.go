@@ -98,7 +98,6 @@ func timeoutText(name, idle string) string {
 }
 
 var (
-	meshKey       = resource.Key{Kind: "Mesh", Name: "default"}
 	permissionKey = resource.Key{Kind: "MeshTrafficPermission", Mesh: "default", Name: "nobody"}
 	backKey       = resource.Key{Kind: "Dataplane", Mesh: "default", Name: "back"}
 )
@@ -160,7 +159,7 @@ func (h *honest) list() string {
 // awaitRest waits until both agents trust both CAs and their views stay the same.
 func (s *scene) awaitRest() {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
 	var last string
 	since := time.Now()

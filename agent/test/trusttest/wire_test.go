@@ -251,23 +251,6 @@ func decodeReply(b []byte) (r reply) {
 	return r
 }
 
-// hash returns the first 128 bits of a hash of parts, as the engine computes it.
-func hash(domain string, parts ...[]byte) engine.Hash {
-	d := sha256.New()
-	d.Write([]byte(domain))
-	for _, p := range parts {
-		d.Write(binary.AppendUvarint(nil, uint64(len(p))))
-		d.Write(p)
-	}
-	return engine.Hash(d.Sum(nil)[:16])
-}
-
-func slotOfRecord(k engine.Key) engine.Slot {
-	return hash("nearside record", []byte(k.Kind), []byte(k.Mesh), []byte(k.Name))
-}
-
-func slotOfNode(id engine.NodeID) engine.Slot { return hash("nearside manifest", id[:]) }
-
 // TestWire checks that the product reads what this package encodes, so an attack does not fail
 // because of its encoding.
 func TestWire(t *testing.T) {
