@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nearside-mesh/nearside/gossip/engine/limits"
 	"github.com/nearside-mesh/nearside/gossip/engine/record"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
@@ -112,7 +111,7 @@ func (e *Engine) reasonAgainst(en *entry, r *Record, peerAgreed time.Time) strin
 		e.toLimbo(r, "it is older than all remembered deletions, and this node does not have it")
 		return whyLimbo
 	}
-	return e.overLimit(en.extent(), limits.ExtentOf(r))
+	return e.overLimit(e.extentIn(en), e.extentOf(r))
 }
 
 // sortedSlots returns the slots of a map in order, so the same events produce the same actions.

@@ -151,11 +151,11 @@ type entry struct {
 	manifest *Manifest
 }
 
-func (en *entry) extent() *limits.Extent {
+func (e *Engine) extentIn(en *entry) *limits.Extent {
 	if en == nil {
 		return nil
 	}
-	return limits.ExtentOf(en.record)
+	return e.extentOf(en.record)
 }
 
 type body struct {
@@ -165,15 +165,15 @@ type body struct {
 
 // Engine is the replication state of one node. It is not safe for concurrent use.
 type Engine struct {
-	cfg     Config
-	now     time.Time // monotonic: see Now.Mono
-	wall    time.Time
-	entries map[Slot]*entry
-	tree    sumtree.Tree[Head]
-	bytes   int // of records, manifests and bodies
-	bodies  map[BodyHash]*body
-	usage   map[Writer]*usage
-	tombs   int
+	cfg      Config
+	now      time.Time // monotonic: see Now.Mono
+	wall     time.Time
+	entries  map[Slot]*entry
+	tree     sumtree.Tree[Head]
+	bytes    int // of records, manifests and bodies
+	bodies   map[BodyHash]*body
+	accounts limits.Accounts
+	tombs    int
 
 	conflicts conflicts
 	parked    map[Slot]*parked
@@ -233,7 +233,7 @@ type Engine struct {
 func New(cfg Config, now Now, saved []Op) (*Engine, Actions) {
 	cfg.Limits = cfg.Limits.WithDefaults()
 	e := &Engine{cfg: cfg, now: now.instant(), wall: now.Wall.Round(0), entries: map[Slot]*entry{},
-		bodies: map[BodyHash]*body{}, usage: map[Writer]*usage{},
+		bodies: map[BodyHash]*body{},
 		parked: map[Slot]*parked{}, limbo: map[Slot]*Record{}, refused: map[Head]*refusal{}, damaged: map[Slot]Refusal{},
 		peers: map[string]*peer{}, sets: map[owner]*set{}, pending: map[Slot]*pending{},
 		staged: map[owner]map[int]*pending{}, published: map[NodeID]*publication{},

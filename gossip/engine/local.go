@@ -61,12 +61,12 @@ func (e *Engine) Prepare(now Now, puts []Put) ([]*Record, []Op, error) {
 		if why := e.objection(r); why != "" {
 			return nil, nil, fmt.Errorf("%w: %s: %s", ErrTrust, p.Key, why)
 		}
-		all.Add(limits.ExtentOf(parent), limits.ExtentOf(r))
+		all.Add(e.extentOf(parent), e.extentOf(r))
 		earlier[p.Key] = r
 		out = append(out, r)
 		ops = append(ops, recordOp(r))
 	}
-	if err := cmp.Or(e.cfg.Limits.Check(all, e.totals(Writer(e.cfg.Self[:8]))), e.checkHolds(out)); err != nil {
+	if err := cmp.Or(e.cfg.Limits.Check(all, e.totals(e.self())), e.checkHolds(out)); err != nil {
 		return nil, nil, err
 	}
 	return out, ops, nil
@@ -269,8 +269,7 @@ type Stats struct {
 
 // Stats returns current counters and gauges.
 func (e *Engine) Stats() Stats {
-	self := Writer(e.cfg.Self[:8])
-	own, refusals := e.usageOf(self), map[string]int{}
+	refusals := map[string]int{}
 	for _, r := range e.allRefusals() {
 		refusals[r.Reason]++
 	}
@@ -279,6 +278,6 @@ func (e *Engine) Stats() Stats {
 		Limbo:  len(e.limbo), Refused: len(e.refused), Peers: len(e.alive), Wants: len(e.wants.bySlot),
 		Pulls: len(e.wants.requests), Pending: len(e.pending), News: len(e.rumors.queue), Root: e.tree.Sum,
 		Skew: e.skew(e.wall, e.now), ClockDiffers: e.vote().Differs, Agreed: e.agreed, Cloned: e.own.cloned,
-		Epoch: e.own.epoch, Counters: maps.Clone(e.counters), Limits: e.cfg.Limits, Own: Usage{self, own.records, own.bytes},
-		FullWriters: e.fullWriters(), Refusals: refusals}
+		Epoch: e.own.epoch, Counters: maps.Clone(e.counters), Limits: e.cfg.Limits, Own: e.accounts.Of(e.self()),
+		FullWriters: e.accounts.Full(e.cfg.Limits), Refusals: refusals}
 }

@@ -101,7 +101,7 @@ const (
 // refuseRecord records a rejected version, so it is not requested again for some time.
 func (e *Engine) refuseRecord(r *Record, why string) {
 	e.refuse(r.Head(),
-		refusal{Refusal: Refusal{Key: r.Key, Writer: r.Writer, Version: r.ID()}, extent: limits.ExtentOf(r)}, why)
+		refusal{Refusal: Refusal{Key: r.Key, Writer: r.Writer, Version: r.ID()}, extent: e.extentOf(r)}, why)
 }
 
 // refuseManifest records a rejected version, so it is not requested again for some time.
@@ -165,7 +165,7 @@ func (e *Engine) addDamaged(op Op, err error) {
 func (e *Engine) pruneRefusals() {
 	for h, r := range e.refused {
 		en := e.entries[h.Slot]
-		if r.Reason == ReasonLimit && r.extent != nil && r.until.After(e.now) && e.overLimit(en.extent(), r.extent) == "" {
+		if r.Reason == ReasonLimit && r.extent != nil && r.until.After(e.now) && e.overLimit(e.extentIn(en), r.extent) == "" {
 			r.until = e.now
 		}
 		if en != nil && !en.head.Version.Less(h.Version) || e.now.Sub(r.until) >= refusedFor {

@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/nearside-mesh/nearside/gossip/engine/limits"
 	"github.com/nearside-mesh/nearside/gossip/engine/wire"
 )
 
@@ -197,7 +196,7 @@ func (e *Engine) returnWithheld() {
 func (e *Engine) returnRecord(en *entry, r *Record) {
 	if en != nil {
 		e.admit(r, "", e.agreed)
-	} else if why := e.overLimit(nil, limits.ExtentOf(r)); why != "" {
+	} else if why := e.overLimit(nil, e.extentOf(r)); why != "" {
 		e.refuseRecord(r, why)
 	} else {
 		e.setRecord(nil, r)

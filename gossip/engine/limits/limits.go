@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/gossip/engine/record"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // Limits bounds stored and accepted data. Zero values select the defaults in brackets. A node
@@ -47,22 +48,25 @@ func (l Limits) WithDefaults() Limits {
 
 // Extent holds the properties of a version that count against limits.
 type Extent struct {
-	Writer  record.Writer
+	Account Account
 	Size    int
 	Deleted bool
+	Signed  bool
+	Unknown bool // the kind is unknown
 }
 
-// ExtentOf returns the extent of a record, or nil for none.
-func ExtentOf(r *record.Record) *Extent {
+// ExtentOf returns the extent of a record, or nil for none. known tells which kinds are known; nil
+// means all.
+func ExtentOf(r *record.Record, known func(kind string) bool) *Extent {
 	if r == nil {
 		return nil
 	}
-	return &Extent{r.Writer, len(r.Encoded()), r.Deleted}
+	return &Extent{AccountOf(r), len(r.Encoded()), r.Deleted, r.Signer() != sign.ID{}, known != nil && !known(r.Key.Kind)}
 }
 
 // Delta describes how the totals of the engine change.
 type Delta struct {
-	Records, Bytes int // of the writer of the new version
+	Records, Bytes int // of the sender of the new version
 	Deletions      int
 	Total          int // bytes of all entries
 }
@@ -79,7 +83,7 @@ func DeltaOf(old, x *Extent) (d Delta) {
 	}
 	if d.Total -= old.Size; old.Deleted {
 		d.Deletions--
-	} else if old.Writer == x.Writer {
+	} else if old.Account == x.Account {
 		d.Records--
 		d.Bytes -= old.Size
 	}
@@ -108,6 +112,8 @@ const (
 	WriterFull    = "writer full"
 	StoreFull     = "store full"
 	DeletionsFull = "too many deletions"
+	UnsignedFull  = "too many unsigned records"
+	UnknownFull   = "too many records of unknown kinds"
 )
 
 // Received returns how much a node accepts from peers whose limit for their own changes is n. It is
@@ -115,9 +121,13 @@ const (
 func Received(n int) int { return n + (n+3)/4 }
 
 // Over returns the limit that a version from a peer would exceed, or "", given the present totals.
-// The deletion of a record in force is always accepted.
-func (l Limits) Over(old, x *Extent, now Delta) string {
+// The deletion of a record in force is always accepted. signs reports whether nodes of the pool
+// sign their records, so unsigned ones are those of earlier builds.
+func (l Limits) Over(old, x *Extent, now Delta, a *Accounts, signs bool) string {
 	d := DeltaOf(old, x)
+	if why := a.over(l, x, signs); why != "" && d.Total > 0 {
+		return why
+	}
 	switch {
 	case x.Deleted && old != nil:
 		return ""
