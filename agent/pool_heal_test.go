@@ -56,7 +56,7 @@ func TestHealPool(t *testing.T) {
 	if err := refused(a, "40s"); err == nil || !strings.Contains(err.Error(), "nearside pool heal") {
 		t.Fatalf("a change of a policy of the future: %v", err)
 	}
-	if c := poolCheck(t, a, "pool-state"); !c.Degraded || !strings.Contains(c.Reason, "nearside pool heal") {
+	if c := poolCheck(t, a, "pool-state"); !c.Error || !strings.Contains(c.Reason, "nearside pool heal") {
 		t.Errorf("check: %+v", c)
 	}
 	plan, err := a.Api().Heal(t.Context(), api.PoolHeal{DryRun: true})

@@ -330,16 +330,19 @@ func (e *Engine) receivedOwn(m *Manifest) bool {
 // forget marks a node or a directory as permanently gone. The mark is a manifest that is identical
 // on every node that creates it, and greater than all manifests of the epoch.
 func (e *Engine) forget(n NodeID, why string) {
-	s, what := e.sets[owner{ID: n}], "node"
+	s := e.sets[owner{ID: n}]
 	if s == nil {
-		s, what = e.sets[owner{ID: n, Directory: true}], "directory"
+		s = e.sets[owner{ID: n, Directory: true}]
 		delete(e.published, n)
 		e.live.Drop(n)
 	}
-	if s == nil || s.first().Forgotten || n == e.cfg.Self {
+	f := e.withheldManifest(n)
+	if s != nil {
+		f = s.first()
+	}
+	if f == nil || f.Forgotten || n == e.cfg.Self {
 		return
 	}
-	f := s.first()
 	m := Manifest{Node: n, Name: f.Name, Order: record.MakeOrder(f.Epoch(), 1<<record.SequenceBits-1), Forgotten: true,
 		Directory: f.Directory}
 	if e.cfg.Signer != nil {
@@ -349,7 +352,24 @@ func (e *Engine) forget(n NodeID, why string) {
 	if err != nil {
 		return
 	}
+	what := "node"
+	if f.Directory {
+		what = "directory"
+	}
 	e.note("forgotten", fmt.Sprintf("%s %s was forgotten: %s", what, n, why))
 	e.setManifests([]*Manifest{mark}, nil)
 	e.news = append(e.news, news{slot: mark.Slot()})
+}
+
+// withheldManifest returns the first manifest of the newest withheld set of a node or directory, or
+// nil.
+func (e *Engine) withheldManifest(n NodeID) (last *Manifest) {
+	for _, o := range [...]owner{{ID: n}, {ID: n, Directory: true}} {
+		for _, w := range e.withheld[o.Slot(0)] {
+			if m := w.manifests[0]; last == nil || last.Version().Less(m.Version()) {
+				last = m
+			}
+		}
+	}
+	return last
 }

@@ -110,6 +110,35 @@ func TestPolicyWithdrawn(t *testing.T) {
 	}
 }
 
+// TestForgetWithheld forgets a node whose items are withheld. They do not return when its key is
+// permitted again.
+func TestForgetWithheld(t *testing.T) {
+	s := newSim(t, 1, 3, Limits{Horizon: horizon})
+	s.cluster = "here"
+	s.sign()
+	j := &judges{map[sign.ID]bool{}}
+	for _, n := range s.nodes {
+		n.policy = j
+		j.writers[sign.ID(n.id)] = true
+		s.start(n)
+	}
+	s.join()
+	s.publish(2, ownItems(5, "item"))
+	s.run(5 * time.Second)
+	gone := s.nodes[2]
+	s.crash(gone)
+	s.exclude(j, gone.signer, true)
+	s.step(s.nodes[0], Forget{Node: gone.id})
+	s.run(10 * time.Second)
+	s.exclude(j, gone.signer, false)
+	s.run(time.Minute)
+	for _, n := range s.nodes[:2] {
+		if m := n.engine.Manifest(gone.id); m == nil || !m.Forgotten || len(n.engine.withheld) > 0 {
+			t.Errorf("node %d: %+v, %d withheld", n.i, m, len(n.engine.withheld))
+		}
+	}
+}
+
 // TestWithheldIsSuperseded writes a version of a withheld key, which then does not come back.
 func TestWithheldIsSuperseded(t *testing.T) {
 	s := newSim(t, 1, 2, Limits{Horizon: horizon})

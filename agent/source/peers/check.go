@@ -38,9 +38,9 @@ const differsTooLong = 30 * time.Second
 func (s *Source) stateCheck() api.Check {
 	out := api.Check{Name: "pool-state", OK: true}
 	others := s.others()
-	problems := s.refused()
+	problems, apart := s.refused()
 	list, _ := differing(others, s.o.Now(), s.nameOf)
-	if out.Error = len(list) > 0; out.Error {
+	if out.Error = len(list) > 0 || apart; len(list) > 0 {
 		text := "the resources of the pool differ from " + strings.Join(list[:min(len(list), maxNamed)], "; and from ")
 		if more := len(list) - maxNamed; more > 0 {
 			text += "; and from those of " + plural.Count(more, "other node")
@@ -95,8 +95,9 @@ func (s *Source) nameOf(id engine.NodeID) string {
 	return d.Name
 }
 
-// refused says which versions of the pool this node does not apply, without those in limbo.
-func (s *Source) refused() (out []string) {
+// refused says which versions of the pool this node does not apply, without those in limbo. apart
+// reports whether nodes cannot agree before an operator heals the pool.
+func (s *Source) refused() (out []string, apart bool) {
 	list, total := s.node.Refusals()
 	for _, x := range []struct{ reason, what string }{
 		{engine.ReasonClock, "records dated in the future, which take effect at their date"},
@@ -118,7 +119,8 @@ func (s *Source) refused() (out []string) {
 		}
 		out = append(out, fmt.Sprintf("%s: %d%s: %s", x.what, total[x.reason], first, r.Detail))
 	}
-	return append(out, s.future()...)
+	future := s.future()
+	return append(out, future...), len(future) > 0 || total[engine.ReasonEra] > 0
 }
 
 // future reports records in force that are dated ahead: other nodes hold them, and changes of them
