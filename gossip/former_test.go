@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,12 +152,12 @@ func TestFormerID(t *testing.T) {
 			t.Fatal(err)
 		}
 		until(t, time.Minute, "all agree", func() bool { return agree(nodes) && nodes[2].Record(keyA) != nil }, pass)
-		retired := make([]bool, size)
+		retired := make([]atomic.Bool, size)
 		for i := range size {
 			nodes[i].stop()
 			for kill := range 3 { // each time it ends before the retirement, or in the middle of it
 				nodes[i] = simSigned(t, s, 100+i, simAddr(i), Options{Name: fmt.Sprint("node-", i), Storage: stores[i],
-					Former: []Former{{Node: simID(i), Retired: func() { retired[i] = true }}}})
+					Former: []Former{{Node: simID(i), Retired: func() { retired[i].Store(true) }}}})
 				if kill == 2 {
 					break
 				}
@@ -185,7 +186,7 @@ func TestFormerID(t *testing.T) {
 					t.Errorf("the upgraded node: %+v", m)
 				}
 			}
-			until(t, time.Minute, "the end of the retirement", func() bool { return retired[i] }, pass)
+			until(t, time.Minute, "the end of the retirement", retired[i].Load, pass)
 		}
 		until(t, time.Minute, "all agree", func() bool { return agree(nodes) }, pass)
 		for _, n := range nodes {
