@@ -53,7 +53,8 @@ func TestNodeKey(t *testing.T) {
 	}
 }
 
-// TestUnusableNodeKey checks that a key that cannot be used is an error, and stays as it is.
+// TestUnusableNodeKey checks that a key that cannot be used is an error, and that its file does not
+// change.
 func TestUnusableNodeKey(t *testing.T) {
 	valid := t.TempDir()
 	identity(t, valid)

@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine/record"
 )
 
-// Draft is what is needed to make the next version of a record.
+// Draft holds the date and the ancestors of the next version of a record.
 type Draft struct {
 	HLC     record.HLC
 	Lineage []record.Ancestor // of the next version, newest first; empty for an unknown record
