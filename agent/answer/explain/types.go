@@ -11,9 +11,9 @@ import (
 
 // Effects: how much of a policy, an item, or a field is in effect.
 const (
-	EffectAll  = "all"
-	EffectPart = "part"
-	EffectNone = "none"
+	EffectAll  = api.EffectAll
+	EffectPart = api.EffectPart
+	EffectNone = api.EffectNone
 )
 
 // Values of [Place.On]: to what the rule of an item applies.

@@ -2,9 +2,10 @@ package generate
 
 import (
 	"errors"
-	"slices"
+	"maps"
 
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -33,22 +34,36 @@ func (id ProxyID) In(m *Mesh, prev *Proxy, memo *Memo) (*Proxy, error) {
 	return p, err
 }
 
-// Without returns the mesh without the effect of a policy.
-func (m *Mesh) Without(k resource.Key) *Mesh {
-	out := *m
-	out.options.Without = k
-	out.Policies = policy.NewIndex(m.Policies.Plugins, m.set, m.View, out.options)
-	return &out
+// Without returns the mesh without the effect of policies.
+func (m *Mesh) Without(keys ...resource.Key) *Mesh {
+	return m.instead(keys, func(resource.Key) *resource.Resource { return nil })
 }
 
 // With returns the mesh with a policy replaced by another one of the same key.
 func (m *Mesh) With(r *resource.Resource) *Mesh {
-	all := m.set.All()
-	if i := slices.IndexFunc(all, func(o *resource.Resource) bool { return o.Key == r.Key }); i >= 0 {
-		all[i] = r
-	}
+	return m.instead([]resource.Key{r.Key}, func(resource.Key) *resource.Resource { return r })
+}
+
+// instead returns the mesh with policies replaced by other ones, or without those for which by
+// returns nil.
+func (m *Mesh) instead(keys []resource.Key, by func(resource.Key) *resource.Resource) *Mesh {
 	out := *m
-	out.set = resource.NewSet(all)
-	out.Policies = policy.NewIndex(m.Policies.Plugins, out.set, m.View, out.options)
+	out.options.Instead = maps.Clone(m.options.Instead)
+	if out.options.Instead == nil {
+		out.options.Instead = map[resource.Key]*resource.Resource{}
+	}
+	for _, k := range keys {
+		out.options.Instead[k] = by(k)
+	}
+	options := out.options
+	options.Prev = m.Policies
+	out.Policies = policy.NewIndex(m.Policies.Plugins, m.set, m.View, options)
+	return &out
+}
+
+// Only returns the mesh in which every dataplane reaches only these outbounds.
+func (m *Mesh) Only(outbounds []mesh.Outbound) *Mesh {
+	out := *m
+	out.only = &outbounds
 	return &out
 }

@@ -14,9 +14,7 @@ func (m *Mesh) Weigh(name string, services []*mesh.Service) (int, error) {
 			outbounds = append(outbounds, m.View.VirtualOutbound(s))
 		}
 	}
-	only := *m
-	only.only = &outbounds
-	p, err := Generate(Input{Mesh: &only, Name: name, Flavor: node.FlavorEnvoy}, nil, nil)
+	p, err := Generate(Input{Mesh: m.Only(outbounds), Name: name, Flavor: node.FlavorEnvoy}, nil, nil)
 	if err != nil {
 		return 0, err
 	}

@@ -96,7 +96,9 @@ func TestChoices(t *testing.T) {
 		{name: "a shadow that acts", docs: httpRoute("r", "backend=v1", shadow), o: policy.Options{Shadow: true},
 			want: "backend{version=v1}"},
 		{name: "a policy that does not act", docs: httpRoute("r", "backend=v1", ""),
-			o: policy.Options{Without: resource.Key{Kind: "MeshHTTPRoute", Mesh: "default", Name: "r"}}},
+			o: policy.Options{
+				Instead: map[resource.Key]*resource.Resource{{Kind: "MeshHTTPRoute", Mesh: "default", Name: "r"}: nil},
+			}},
 		{name: "a legacy policy about a service", docs: oldPolicy("o", "{match: {kuma.io/service: web}}", "backend=v1"),
 			want: "backend{version=v1}"},
 		{name: "it has what outbounds write", docs: oldPolicy("o", "{match: {kuma.io/service: web}}", "backend=v1") +

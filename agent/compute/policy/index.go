@@ -25,8 +25,9 @@ const kindMesh = "Mesh"
 type Options struct {
 	// Shadow includes policies labeled kuma.io/effect: shadow.
 	Shadow bool
-	// Without is a policy to ignore; zero for none.
-	Without resource.Key
+	// Instead replaces policies of the set by others of the same key, or ignores them if the value is
+	// nil.
+	Instead map[resource.Key]*resource.Resource
 	// AutoReachable excludes services whose permissions do not admit a proxy from its config.
 	AutoReachable bool
 	// Prev is an earlier index of the same mesh, whose unchanged results are reused; nil for none.
@@ -79,10 +80,14 @@ func NewIndex(plugins []Plugin, set *resource.Set, v *mesh.View, o Options) *Ind
 	acting := func(kind string) []*resource.Resource {
 		var out []*resource.Resource
 		for _, r := range set.InMesh(kind, v.Name) {
+			if other, ok := o.Instead[r.Key]; ok {
+				r = other
+			}
 			switch {
+			case r == nil:
 			case !o.Shadow && r.Shadow():
 				x.HasShadow = true
-			case r.Key != o.Without:
+			default:
 				out = append(out, r)
 			}
 		}

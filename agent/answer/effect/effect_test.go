@@ -1,0 +1,80 @@
+package effect_test
+
+import (
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/answer/effect"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+)
+
+const timeoutDoc = "{type: MeshTimeout, mesh: default, name: t, spec: {targetRef: {kind: Mesh}, " +
+	"to: [{targetRef: {kind: Mesh}, default: {http: {requestTimeout: 9s}}}]}}"
+
+// TestInMesh checks that a policy is in force in the mesh if it is on one proxy.
+func TestInMesh(t *testing.T) {
+	rs := bigMesh(t, 4, timeoutDoc,
+		"{type: MeshTimeout, mesh: default, name: none, spec: {targetRef: {kind: MeshService, name: web}, "+
+			"to: [{targetRef: {kind: MeshService, name: svc-3}, default: {http: {requestTimeout: 9s}}}]}}")
+	x := effect.New(meshOf(t, rs, "default"), options())
+	v := x.InMesh(find(t, rs, "MeshTimeout", "t"), nil)
+	if !v.InForce() || v.Dataplane == "" || len(v.Changed) == 0 {
+		t.Errorf("t: %+v", v)
+	}
+	if v := x.InMesh(find(t, rs, "MeshTimeout", "none"), nil); v.InForce() || v.Selected != 2 {
+		t.Errorf("none: %+v", v)
+	}
+	if v := x.On(find(t, rs, "MeshTimeout", "none"), "svc-0-0"); v.Selected || v.InForce() {
+		t.Errorf("a proxy that it does not select: %+v", v)
+	}
+}
+
+// TestTrials checks that the answer is unknown if the limit is reached.
+func TestTrials(t *testing.T) {
+	rs := bigMesh(t, 1, timeoutDoc)
+	x := effect.New(meshOf(t, rs, "default"), effect.Options{})
+	if v := x.InMesh(find(t, rs, "MeshTimeout", "t"), nil); v.Effect != api.EffectUnknown {
+		t.Errorf("got %+v", v)
+	}
+}
+
+// TestPublished checks that a change that the Envoy was not given is not in force.
+func TestPublished(t *testing.T) {
+	rs := bigMesh(t, 1, timeoutDoc)
+	old := meshOf(t, bigMesh(t, 1), "default")
+	o := options()
+	o.Published = func(id generate.ProxyID) *generate.Proxy {
+		p, err := id.In(old, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	x := effect.New(meshOf(t, rs, "default"), o)
+	if v := x.On(find(t, rs, "MeshTimeout", "t"), "web"); v.Effect != api.EffectNone || v.Held == "" {
+		t.Errorf("got %+v", v)
+	}
+}
+
+func BenchmarkOn(b *testing.B) {
+	rs := bigMesh(b, 1000, timeoutDoc)
+	m := meshOf(b, rs, "default")
+	r := find(b, rs, "MeshTimeout", "t")
+	b.Run("generate", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := (generate.ProxyID{Mesh: "default", Name: "web", Flavor: "envoy"}).In(m, nil, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("without", func(b *testing.B) {
+		for b.Loop() {
+			m.Without(r.Key)
+		}
+	})
+	b.Run("on", func(b *testing.B) {
+		for b.Loop() {
+			effect.New(m, options()).On(r, "web")
+		}
+	})
+}
