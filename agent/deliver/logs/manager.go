@@ -14,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 	"github.com/nearside-mesh/nearside/accesslog/fifo"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/rotation"
@@ -225,8 +226,7 @@ func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) map[string]string {
 		if slices.ContainsFunc(p.good, func(g draft.Pipe) bool { return draft.SamePipes([]draft.Pipe{g}, pipes[i:i+1]) }) {
 			continue // a pipe that was ready stays ready while others hang
 		}
-		p.returned[pipes[i].ID()] = "it is not ready in time; retrying. Check for a disk that hangs, " +
-			"and the agent's log"
+		p.returned[pipes[i].ID()] = status.NotReady
 	}
 	return maps.Clone(p.returned)
 }

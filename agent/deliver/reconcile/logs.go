@@ -7,6 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -33,6 +34,7 @@ type reduced struct {
 // logs returns the config to publish: the checked config without loggers that would block the Envoy
 // or be rejected, because their destination is not ready.
 func (p *pass) logs(key node.Key, owner resource.Key, s *proxyState) *generate.Proxy {
+	s.leftOut = nil
 	proxy := s.verdict.publish
 	if p.r.o.Logs == nil || key.Flavor == node.FlavorGRPC {
 		return proxy
@@ -46,6 +48,10 @@ func (p *pass) logs(key node.Key, owner resource.Key, s *proxyState) *generate.P
 		pipe := &proxy.Sealed.Pipes[i]
 		if why, is := missing[pipe.ID()]; is {
 			s.problem(owner, api.SeverityWarning, missingText(pipe, why))
+			if pipe.Kind != draft.PipeOTLP { // Envoy sends these records directly
+				s.leftOut = append(s.leftOut, status.LeftOut{Policy: pipe.Policy,
+					What: string(pipe.Kind) + " " + clip.Value(pipe.Target), Reason: why})
+			}
 		}
 	}
 	if s.reduced.of == proxy && maps.Equal(s.reduced.missing, missing) {

@@ -77,9 +77,10 @@ type pass struct {
 	revision    uint64          // of the store
 	set         *resource.Set
 	meshes      map[string]*generate.Mesh
-	problems    []api.Problem // of meshes and, at the end, also of proxies
-	switchAt    time.Time     // next step of switching mutual TLS; zero: none
-	leaveAt     time.Time     // next time to forget a proxy; zero: none
+	failed      map[string]string // by mesh that keeps its last state: why
+	problems    []api.Problem     // of meshes and, at the end, also of proxies
+	switchAt    time.Time         // next step of switching mutual TLS; zero: none
+	leaveAt     time.Time         // next time to forget a proxy; zero: none
 	switching   map[string]string
 	transitions map[string]*mesh.Transition // by mesh
 	switched    []string                    // meshes in their last step
@@ -144,6 +145,7 @@ func (p *pass) derive() (due time.Time) {
 // buildMeshes derives every mesh. If that fails, a mesh keeps its last state.
 func (p *pass) buildMeshes(set *resource.Set, fixed bool) map[string]*generate.Mesh {
 	out := map[string]*generate.Mesh{}
+	p.failed = map[string]string{}
 	derivedAt := map[string]uint64{}
 	for _, m := range set.Kind("Mesh") {
 		prev := p.r.meshes[m.Name]
@@ -156,6 +158,7 @@ func (p *pass) buildMeshes(set *resource.Set, fixed bool) map[string]*generate.M
 		}
 		if err != nil {
 			p.problem(m.Key, api.SeverityError, err.Error())
+			p.failed[m.Name] = err.Error()
 			if next = prev; next == nil {
 				continue
 			}
@@ -204,7 +207,8 @@ func (p *pass) flush(problems []api.Problem, at time.Time) {
 	r.last.Store(&status.Result{Revision: p.revision, Meshes: p.meshes, At: at, Duration: at.Sub(p.now),
 		Problems: problems,
 		Found:    found, Proxies: r.configs(), Published: p.published(),
-		Zone: r.zone(), SystemCA: r.o.SystemCA, Switching: p.switching, Behind: len(p.behind) + len(p.waiting)})
+		Zone: r.zone(), SystemCA: r.o.SystemCA, Switching: p.switching, Behind: len(p.behind) + len(p.waiting),
+		Stale: p.stale(), LeftOut: p.leftOut()})
 	if !p.rechecked { // once per pass, because it reads the result
 		p.rechecked = true
 		r.o.Recheck()

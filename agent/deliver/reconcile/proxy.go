@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // generate derives one proxy into s, which stays unchanged on failure. It reports whether the proxy
@@ -48,15 +50,28 @@ func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxy
 	}
 	if err != nil {
 		p.defect(err)
-		s.problem(ref.Key(), api.SeverityError,
-			fmt.Sprintf("no new config can be computed, so the proxy keeps its current one: %v", err))
+		p.keeps(s, ref.Key(), err)
 		return true
 	}
 	s.proxy, s.revision = next, p.r.derivedAt[meshName]
+	if why := p.failed[meshName]; why != "" {
+		s.stale = status.Stale{Reason: meshFailed(meshName, why), Revision: p.revision}
+	}
 	for _, w := range next.Warnings {
 		s.problem(w.Resource, api.SeverityWarning, w.Reason)
 	}
 	return true
+}
+
+// keeps records that a proxy keeps its config, because no new one can be computed.
+func (p *pass) keeps(s *proxyState, owner resource.Key, err error) {
+	s.problem(owner, api.SeverityError,
+		fmt.Sprintf("no new config can be computed, so the proxy keeps its current one: %v", err))
+	s.stale = status.Stale{Reason: fmt.Sprintf("no new config can be computed: %v", err), Revision: p.revision}
+}
+
+func meshFailed(name, why string) string {
+	return fmt.Sprintf("no new config can be computed, because mesh %s has an error: %s", name, why)
 }
 
 // defect drops caches that an internal error may have left inconsistent.

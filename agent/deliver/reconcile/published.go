@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
@@ -23,6 +24,28 @@ func (p *pass) published() map[node.Key]*generate.Proxy {
 	for key, s := range p.r.proxies {
 		if s.seen.Equal(p.now) && s.sent != nil {
 			out[key] = s.sent
+		}
+	}
+	return out
+}
+
+// stale returns why connected clients keep an older config.
+func (p *pass) stale() map[node.Key]status.Stale {
+	out := map[node.Key]status.Stale{}
+	for key, s := range p.r.proxies {
+		if s.seen.Equal(p.now) && s.stale.Reason != "" {
+			out[key] = s.stale
+		}
+	}
+	return out
+}
+
+// leftOut returns what the configs of connected clients lack.
+func (p *pass) leftOut() map[node.Key][]status.LeftOut {
+	out := map[node.Key][]status.LeftOut{}
+	for key, s := range p.r.proxies {
+		if s.seen.Equal(p.now) && len(s.leftOut) > 0 {
+			out[key] = s.leftOut
 		}
 	}
 	return out

@@ -144,6 +144,8 @@ type proxyState struct {
 	left     time.Time // first pass in which it was not connected; zero while it is
 	pass     uint64    // number of the last pass that updated it
 	problems []api.Problem
+	stale    status.Stale // without a reason: the config is up to date
+	leftOut  []status.LeftOut
 	verdict  verdict
 	demands  demands
 	keyed    keyed

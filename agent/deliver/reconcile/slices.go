@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
@@ -99,7 +100,7 @@ func (p *pass) proxy(key node.Key) {
 	if p.refuse(key, s) {
 		return
 	}
-	s.pass, s.problems = p.r.passes, nil
+	s.pass, s.problems, s.stale = p.r.passes, nil, status.Stale{}
 	if known := p.generate(p.meshes, key, s); !known {
 		p.r.forget(key) // do not store state for arbitrary node IDs
 		p.publish[key] = rollout.Config{Revision: p.revision, LastStream: p.lastStream}

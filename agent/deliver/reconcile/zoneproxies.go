@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -32,9 +33,11 @@ func (p *pass) generateZone(meshes map[string]*generate.Mesh, key node.Key, ref 
 	p.r.proxySeconds.Observe(time.Since(began).Seconds())
 	if err != nil {
 		p.defect(err)
-		s.problem(r.Key, api.SeverityError,
-			fmt.Sprintf("no new config can be computed, so the proxy keeps its current one: %v", err))
+		p.keeps(s, r.Key, err)
 		return true
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.failed)) {
+		s.stale = status.Stale{Reason: meshFailed(name, p.failed[name]), Revision: p.revision}
 	}
 	s.proxy, s.revision = next, p.revision
 	for _, at := range p.r.derivedAt {

@@ -125,6 +125,9 @@ func (x *situation) onProxies(sub *subject) api.Applied {
 			for _, r := range refused {
 				x.reject(&out, r)
 			}
+		case !done && x.last.StaleSince(p.Node, sub.revision) != "":
+			x.late(&out, p.Mesh, p.Name, "it keeps an older config: "+x.last.StaleSince(p.Node, sub.revision))
+			out.State = api.StateStale
 		case !done:
 			x.late(&out, p.Mesh, p.Name, x.whyLate(sub, p))
 		case slices.ContainsFunc(p.Rejected, func(r draft.Rejection) bool { return r.Suspect }):
@@ -132,6 +135,7 @@ func (x *situation) onProxies(sub *subject) api.Applied {
 				"it rejected a response without naming a resource; the agent is determining which one")
 		case unclear:
 			x.late(&out, p.Mesh, p.Name, "it rejected a resource; the agent is determining the responsible policies")
+		case x.leftOut(&out, sub, p):
 		default:
 			out.Acknowledged++
 			if until := p.OldUntil(sub.revision, time.Now()); until.After(out.OldUntil) {
@@ -147,7 +151,7 @@ func conclude(a *api.Applied) {
 	switch {
 	case a.RejectedTotal > 0:
 		a.State = api.StateRejected
-	case a.LateTotal > 0:
+	case a.LateTotal > 0 && a.State != api.StateStale:
 		a.State = api.StatePending
 	}
 }
@@ -165,6 +169,30 @@ func (x *situation) reject(a *api.Applied, r *draft.Rejection) {
 			By:       r.By, Reason: r.Reason, Retry: r.Retry, Policies: append([]api.Blame{}, r.Blame...)})
 	}
 }
+
+// leftOut records what the published config of a proxy lacks of the subject. It reports whether
+// there is something.
+func (x *situation) leftOut(a *api.Applied, sub *subject, p *rollout.Progress) (found bool) {
+	if x.last == nil {
+		return false
+	}
+	for _, l := range x.last.LeftOut[p.Node] {
+		switch {
+		case l.Policy != sub.key:
+			continue
+		case l.Reason == NotReady:
+			x.late(a, p.Mesh, p.Name, "the access log to "+l.What+" is disabled: "+l.Reason)
+		default:
+			x.reject(a, &draft.Rejection{Mesh: p.Mesh, Name: p.Name, By: api.HeldByAgent,
+				ID: draft.ResourceID{TypeURL: accessLogType, Name: l.What}, Reason: "it is disabled: " + l.Reason})
+		}
+		found = true
+	}
+	return found
+}
+
+// accessLogType is the type of access logs in [api.RejectedResource].
+const accessLogType = "type.googleapis.com/envoy.config.accesslog.v3.AccessLog"
 
 // reaches reports whether a proxy is in the mesh of the subject.
 func (sub *subject) reaches(p *rollout.Progress) bool {

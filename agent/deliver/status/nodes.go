@@ -136,6 +136,10 @@ func addNode(a *api.Applied, node string, got *api.Applied, err error) {
 		switch got.State {
 		case api.StateRejected:
 			a.State = api.StateRejected
+		case api.StateStale:
+			if a.State != api.StateRejected {
+				a.State = api.StateStale
+			}
 		case api.StatePending:
 			reason := got.Reason
 			if reason == "" {
@@ -144,7 +148,7 @@ func addNode(a *api.Applied, node string, got *api.Applied, err error) {
 			late(reason)
 		}
 	}
-	if len(a.LateNodes) > 0 && a.State != api.StateRejected {
+	if len(a.LateNodes) > 0 && a.State != api.StateRejected && a.State != api.StateStale {
 		a.State = api.StatePending
 	}
 }

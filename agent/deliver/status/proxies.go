@@ -41,7 +41,7 @@ func (t *Tracker) All(snap *store.Snapshot, last *Result) []api.Proxy {
 	}
 	out := make([]api.Proxy, 0, len(byKey))
 	for k, p := range byKey {
-		concludeProxy(p, problems[k.String()])
+		last.concludeProxy(p, problems[k.String()])
 		out = append(out, *p)
 	}
 	slices.SortFunc(out, func(a, b api.Proxy) int {
@@ -77,7 +77,7 @@ func (t *Tracker) One(snap *store.Snapshot, last *Result, ref node.Ref) *api.Pro
 			}
 		}
 	}
-	concludeProxy(p, problems)
+	last.concludeProxy(p, problems)
 	return p
 }
 
@@ -100,7 +100,7 @@ func setOwner(p *api.Proxy, snap *store.Snapshot) {
 }
 
 // concludeProxy sets the state of a proxy from its clients.
-func concludeProxy(p *api.Proxy, problems []api.Problem) {
+func (r *Result) concludeProxy(p *api.Proxy, problems []api.Problem) {
 	p.Problems = append(p.Problems, problems...)
 	slices.SortFunc(p.Clients, func(a, b api.ProxyStatus) int { return cmp.Compare(a.Flavor, b.Flavor) })
 	p.State, p.Reason = api.StateDisconnected,
@@ -116,8 +116,12 @@ func concludeProxy(p *api.Proxy, problems []api.Problem) {
 	}
 	for i := range p.Clients {
 		state, reason := clientState(&p.Clients[i])
-		if state == api.StateUnknown && p.Dataplane {
+		why := r.StaleSince(node.Key{ID: p.Clients[i].NodeID, Flavor: p.Clients[i].Flavor}, 0)
+		switch {
+		case state == api.StateUnknown && p.Dataplane:
 			state, reason = api.StatePending, whyWithout(p)
+		case why != "" && (state == api.StateSynced || state == api.StatePending):
+			state, reason = api.StateStale, "it keeps an older config: "+why
 		}
 		if state != api.StateDisconnected &&
 			(p.State == api.StateDisconnected || p.State == api.StateElsewhere || severity(state) > severity(p.State)) {
@@ -138,7 +142,7 @@ func whyWithout(p *api.Proxy) string {
 
 func severity(state string) int {
 	return slices.Index([]string{api.StateSynced, api.StateElsewhere, api.StateDisconnected, api.StatePending,
-		api.StateRejected, api.StateUnknown}, state)
+		api.StateStale, api.StateRejected, api.StateUnknown}, state)
 }
 
 // clientState returns the state of a client and the reason.

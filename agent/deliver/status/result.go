@@ -31,6 +31,40 @@ type Result struct {
 	Found *change.Found
 	// Switching maps each mesh that is switching mutual TLS to its current step.
 	Switching map[string]string
+	// Stale holds the connected clients that keep an older config, because no new one can be
+	// computed.
+	Stale map[node.Key]Stale
+	// LeftOut holds what the published configs lack, because a destination is not ready.
+	LeftOut map[node.Key][]LeftOut
+}
+
+// NotReady is why a destination of access logs is left out that may soon be ready. The agent
+// retries.
+const NotReady = "it is not ready in time; retrying. Check for a disk that hangs, and the agent's log"
+
+// LeftOut is a part of a policy that a published config lacks, because its destination is not
+// ready.
+type LeftOut struct {
+	Policy resource.Key
+	What   string // the destination: KIND TARGET
+	Reason string
+}
+
+// Stale says why a client keeps an older config.
+type Stale struct {
+	Reason   string
+	Revision uint64 // newest store revision from which no config can be computed
+}
+
+// StaleSince returns why a client keeps a config from before a revision, or "".
+func (r *Result) StaleSince(key node.Key, revision uint64) string {
+	if r == nil {
+		return ""
+	}
+	if s := r.Stale[key]; s.Revision >= revision {
+		return s.Reason
+	}
+	return ""
 }
 
 // PublishedOf returns the published config of a proxy's Envoy, or nil if it is not connected.

@@ -110,7 +110,7 @@ func (x *situation) missed(out *api.Applied, late []string) {
 			x.late(out, mesh, name, "it was connected before and has not reconnected yet")
 		}
 	}
-	if out.LateTotal > 0 && out.State != api.StateRejected {
+	if out.LateTotal > 0 && out.State != api.StateRejected && out.State != api.StateStale {
 		out.State = api.StatePending
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// States of an [Applied], in addition to StatePending and StateRejected.
+// States of an [Applied], in addition to StatePending, StateStale, and StateRejected.
 const (
 	StateApplied = "applied" // every affected connected proxy has acknowledged it; there may be none
 	// the resource does not exist, and every affected connected proxy has acknowledged that
@@ -37,7 +37,8 @@ type Applied struct {
 	// have acknowledged it.
 	Proxies      int `json:"proxies"`
 	Acknowledged int `json:"acknowledged"`
-	// Late are proxies that have not answered, and Rejected are resources that clients rejected.
+	// Late are proxies that have not answered or keep an older config (StateStale), and Rejected
+	// are resources that clients rejected.
 	// LateTotal and RejectedTotal count all of them, even if the lists are truncated.
 	LateTotal     int                `json:"lateTotal"`
 	Late          []LateProxy        `json:"late"`
@@ -66,15 +67,17 @@ type LateProxy struct {
 	Reason string `json:"reason"`
 }
 
-// RejectedResource is a resource of a proxy's config that its client rejected, or that the check
-// withheld.
+// RejectedResource is a part of a proxy's config that is not in force: a resource that its client
+// rejected or the check withheld, or an access log without a destination.
 type RejectedResource struct {
 	Mesh     string `json:"mesh"`
 	Name     string `json:"name"` // of the dataplane
 	TypeURL  string `json:"typeUrl"`
 	Resource string `json:"resource"`
-	By       string `json:"by"` // "proxy", or "check" if the agent's check withheld it
-	Reason   string `json:"reason"`
+	// By is "proxy", "check" if the agent's check withheld it, or "agent" if the agent left it out
+	// because the destination of an access log is not ready.
+	By     string `json:"by"`
+	Reason string `json:"reason"`
 	// Retry is when the agent sends the resource again without a change, because the cause may be
 	// temporary. It is zero for never.
 	Retry    time.Time `json:"retry,omitzero"`

@@ -9,8 +9,10 @@ const (
 	StateElsewhere    = "elsewhere"
 	StateDisconnected = "disconnected" // the Dataplane exists, but has no client on this node
 	StatePending      = "pending"      // the answer to a config is outstanding
-	StateRejected     = "rejected"     // the client rejected something and keeps its previous config
-	StateUnknown      = "unknown"      // a client requests a Dataplane that does not exist
+	// the client keeps an older config, because no new one can be computed
+	StateStale    = "stale"
+	StateRejected = "rejected" // the client rejected something and keeps its previous config
+	StateUnknown  = "unknown"  // a client requests a Dataplane that does not exist
 )
 
 // Proxies is GET /v1/dataplanes, sorted by mesh and name.

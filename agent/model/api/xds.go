@@ -59,6 +59,7 @@ type NACK struct {
 const (
 	HeldByProxy = "proxy" // the client rejected it
 	HeldByCheck = "check" // the agent's check withheld it
+	HeldByAgent = "agent" // the agent left it out, because its destination is not ready
 )
 
 // HeldResource is a resource whose current version the client rejected, or the check withheld.

@@ -33,8 +33,9 @@ With --scope mesh, the command also asks the living nodes of the gossip pool. Ea
 same version, and its proxies must have acknowledged it. Dead nodes are named, but not waited for.
 
 The exit code is 0 if all proxies have applied the change. It is 2 if a proxy rejects a resulting
-resource, or if the policy is a shadow policy, which never acts. It is 3 after --timeout; the output
-then names the late proxies and what they wait for.`,
+resource, if a proxy keeps an older config because no new one can be computed, if an access log is
+disabled because its destination is not ready, or if the policy is a shadow policy, which never
+acts. It is 3 after --timeout; the output then names the late proxies and what they wait for.`,
 		Example: `  nearside wait meshtimeout/slow --for=applied
   nearside apply -f slow.yaml && nearside wait mt/slow --timeout 1m
   nearside delete mt slow && nearside wait mt/slow --for=gone`,
@@ -224,6 +225,12 @@ func printWaited(env *command.Env, w *waiting, r command.Reference, format strin
 			text.Printf(env.Stderr, "  the agent no longer responds, this is its last answer: %v\n", w.lost)
 		}
 		return command.Silent(command.ExitTimeout)
+	case api.StateStale:
+		text.Printf(env.Stderr, "error: %s is not in force on %s\n", name, plural.Count(s.LateTotal, "proxy"))
+		for _, p := range s.Late {
+			text.Printf(env.Stderr, "  %s/%s: %s\n", p.Mesh, p.Name, p.Reason)
+		}
+		return command.Silent(command.ExitNo)
 	case api.StateRejected:
 		text.Printf(env.Stderr, "error: %s is rejected\n", name)
 		for _, x := range s.Rejected {

@@ -69,7 +69,7 @@ var stateColors = map[string]string{
 	"ok": green, "synced": green, "applied": green, "alive": green, "allowed": green, "live": green,
 	"WARN": yellow, "warning": yellow, "pending": yellow, "unknown": yellow, "shadow": yellow, "inert": yellow,
 	"NOT READY": red, "FAIL": red, "error": red, "rejected": red, "denied": red, "closed": red, "dead": red,
-	"unreachable": red,
+	"unreachable": red, "stale": red,
 }
 
 const (
@@ -79,7 +79,7 @@ const (
 
 // states matches the words of stateColors: at the start of a line or after two spaces, and before
 // the end of the line, two spaces, a colon, or another word and a colon.
-var states = regexp.MustCompile(`(?m)(^ *|   *)(ok|synced|applied|alive|allowed|live|WARN|warning|pending|unknown|shadow|inert|NOT READY|FAIL|error|rejected|denied|closed|dead|unreachable)(:| *$|   *| [a-z-]+:)`)
+var states = regexp.MustCompile(`(?m)(^ *|   *)(ok|synced|applied|alive|allowed|live|WARN|warning|pending|stale|unknown|shadow|inert|NOT READY|FAIL|error|rejected|denied|closed|dead|unreachable)(:| *$|   *| [a-z-]+:)`)
 
 // colored colors the words.
 func colored(text []byte) []byte {

@@ -195,10 +195,12 @@ func AppliedState(s api.Applied) string {
 			who += fmt.Sprintf(" and %d more", s.RejectedTotal-1)
 		}
 		verb := "rejected by"
-		if r.By == api.HeldByCheck {
+		if r.By != api.HeldByProxy && r.By != "" {
 			verb = "withheld from"
 		}
 		return fmt.Sprintf("%s %s: %s: %s", verb, who, r.Resource, OneLine(r.Reason)+api.RetrySaid(r.Retry, time.Now()))
+	case api.StateStale:
+		return fmt.Sprintf("stale on %s: %s", plural.Count(s.LateTotal, "proxy"), OneLine(s.Late[0].Reason))
 	case api.StatePending:
 		return "pending on " + plural.Count(s.LateTotal, "proxy")
 	case api.StateUnselected:
