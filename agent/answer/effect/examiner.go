@@ -24,6 +24,10 @@ type Options struct {
 	// Published returns the config that the Envoy of a proxy was given. If it is nil or returns nil,
 	// the proxy is not connected, and answers are about its generated config.
 	Published func(generate.ProxyID) *generate.Proxy
+	// Stale says why the Envoy of a proxy keeps an older config, or returns "". Nil: it never does.
+	Stale func(generate.ProxyID) string
+	// Stop ends the work like the limit of trials when it returns true; nil: it never does.
+	Stop func() bool
 	// Trials limits the configs that the Examiner generates. Beyond it, answers are
 	// [api.EffectUnknown].
 	Trials int
@@ -98,6 +102,7 @@ type proxy struct {
 	err       error
 	// published is the config that the Envoy was given; nil if that is config or nothing.
 	published *generate.Proxy
+	stale     string // why the Envoy keeps published
 	like      *proxy // the first proxy of its class; nil if it is this one, or the published config differs
 	verdicts  map[resource.Key]Verdict
 }
@@ -135,6 +140,9 @@ func (x *Examiner) proxy(dataplane string) *proxy {
 	if p.published != nil {
 		if x.build(p); p.config != nil && len(changed(p.config, p.published)) == 0 {
 			p.published = nil
+		}
+		if x.options.Stale != nil {
+			p.stale = x.options.Stale(x.id(dataplane))
 		}
 	}
 	if p.published == nil {
@@ -178,7 +186,9 @@ func (x *Examiner) generate(m *generate.Mesh, dataplane string, prev *generate.P
 }
 
 // spent reports whether the limit of trials is reached.
-func (x *Examiner) spent() bool { return x.trials >= x.options.Trials }
+func (x *Examiner) spent() bool {
+	return x.trials >= x.options.Trials || x.options.Stop != nil && x.options.Stop()
+}
 
 // leaveOut returns the mesh without a policy.
 func (x *Examiner) leaveOut(k resource.Key) *generate.Mesh {
@@ -219,6 +229,9 @@ func (x *Examiner) On(policy *resource.Resource, dataplane string) Verdict {
 	p := x.proxy(dataplane)
 	if p == nil {
 		return Verdict{Effect: api.EffectNone, Reason: fmt.Sprintf("the mesh has no dataplane %q", dataplane)}
+	}
+	if x.unaffected(policy, p) {
+		return Verdict{Effect: api.EffectNone}
 	}
 	if p.like != nil && !x.namesMatter(policy) {
 		p = p.like
@@ -294,6 +307,10 @@ func (p *proxy) hold(v *Verdict) {
 	v.Effect = api.EffectPart
 	if len(held) == len(v.Changed) {
 		v.Effect = api.EffectNone
+	}
+	if p.stale != "" {
+		v.Held = "the Envoy keeps an older config: " + p.stale
+		return
 	}
 	v.Held = fmt.Sprintf("the Envoy has another form of %s", held[0].Name)
 	if n := len(held) - 1; n > 0 {

@@ -1,0 +1,33 @@
+package effect
+
+import (
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// unaffected reports whether a proxy cannot depend on a policy: the policy does not select it,
+// restricts none of its destinations, and no other policy refers to it. It generates nothing.
+func (x *Examiner) unaffected(r *resource.Resource, p *proxy) bool {
+	if p.selects[r.Key] {
+		return false
+	}
+	without := x.leaveOut(r.Key).Policies
+	if x.mesh.Policies.ReachDigest(p.dataplane) != without.ReachDigest(p.dataplane) {
+		return false
+	}
+	plugin := x.plugin(r.Kind)
+	legacy := slices.ContainsFunc(plugin.Legacy, func(l policy.LegacyKind) bool { return l.Kind == r.Kind })
+	if !legacy && !x.referred(r.Kind) {
+		return true
+	}
+	return without.Match(p.dataplane).Fingerprint == p.match.Fingerprint
+}
+
+// referred reports whether policies may refer to resources of a kind.
+func (x *Examiner) referred(kind string) bool {
+	return slices.ContainsFunc(x.mesh.Policies.Plugins, func(p policy.Plugin) bool {
+		return slices.ContainsFunc(p.Refers, func(d resource.Descriptor) bool { return d.Kind == kind })
+	})
+}
