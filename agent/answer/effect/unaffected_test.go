@@ -13,8 +13,8 @@ import (
 func TestOnlySelected(t *testing.T) {
 	rs := bigMesh(t, 8, timeoutDoc,
 		"{type: MeshTimeout, mesh: default, name: some, spec: {targetRef: {kind: MeshService, name: web}, "+
-			"to: [{targetRef: {kind: Mesh}, default: {http: {requestTimeout: 9s}}}]}}",
-		"{type: TrafficRoute, mesh: default, name: r, sources: [{match: {kuma.io/service: svc-1}}], "+
+			"to: [{targetRef: {kind: Mesh}, default: {http: {requestTimeout: 8s}}}]}}",
+		"{type: TrafficRoute, mesh: default, name: r, sources: [{match: {kuma.io/service: '*'}}], "+
 			"destinations: [{match: {kuma.io/service: svc-2}}], conf: {destination: {kuma.io/service: svc-5}}}",
 		"{type: MeshHTTPRoute, mesh: default, name: route, spec: {targetRef: {kind: MeshService, name: svc-0}, "+
 			"to: [{targetRef: {kind: MeshService, name: svc-1}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], "+
