@@ -37,7 +37,7 @@ func mended(name string, port int) string {
 func TestUnfitPolicy(t *testing.T) {
 	for _, delta := range []bool{true, false} {
 		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
-			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+			r := agenttest.Up(t, agenttest.Home(t), agent.Deps{})
 			agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2"))
 			p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", delta)
 			p.Want("Cluster localhost:80 svc-1 svc-2")
@@ -120,7 +120,7 @@ func TestUnfitPolicy(t *testing.T) {
 // version of a withheld listener. For a disconnected proxy it must show the config without the
 // listener, and on request the generated config.
 func TestConfigIsWhatWasPublished(t *testing.T) {
-	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	r := agenttest.Up(t, agenttest.Home(t), agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2")+"---\n"+strings.ReplaceAll(
 		strings.SplitAfterN(agenttest.WebFile("svc-1", "svc-2"), "---\n", 3)[2], "name: web", "name: new"))
 	p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)
@@ -169,7 +169,7 @@ func TestAddressMoves(t *testing.T) {
 	}
 	for _, delta := range []bool{true, false} {
 		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
-			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+			r := agenttest.Up(t, agenttest.Home(t), agent.Deps{})
 			agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2"))
 			p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", delta)
 			p.Want("Cluster localhost:80 svc-1 svc-2")
@@ -189,7 +189,7 @@ func TestAddressMoves(t *testing.T) {
 
 // TestUnfitShadow checks that a shadow policy does not withhold anything.
 func TestUnfitShadow(t *testing.T) {
-	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	r := agenttest.Up(t, agenttest.Home(t), agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1")+"---\n"+
 		strings.Replace(unfit("bad", 20000, 20001), "name: bad,", "name: bad, labels: {kuma.io/effect: shadow},", 1))
 	p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)
@@ -218,7 +218,7 @@ func TestUnfitCluster(t *testing.T) {
 		"MeshService, name: api}, default: {backends: [{type: File, file: {path: /dev/stdout}}]}}]}}\n"
 	for _, delta := range []bool{true, false} {
 		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
-			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+			r := agenttest.Up(t, agenttest.Home(t), agent.Deps{})
 			agenttest.ByAPI(t, r.Store(), agenttest.WebFile("api")+"---\n"+serviceBeyond(""))
 			p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", delta)
 			p.Want("Cluster api localhost:80")
@@ -263,7 +263,7 @@ func TestUnfitCluster(t *testing.T) {
 // TestUnfitStep checks that a config that is invalid only as an update of a client's current config
 // is withheld only from that client.
 func TestUnfitStep(t *testing.T) {
-	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	r := agenttest.Up(t, agenttest.Home(t), agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1")+"---\n"+
 		strings.ReplaceAll(strings.SplitAfterN(agenttest.WebFile("svc-1"), "---\n", 3)[2], "name: web", "name: new"))
 	p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)
@@ -289,7 +289,7 @@ func TestUnfitStep(t *testing.T) {
 // TestUnfitAfterRestart checks that a restarted agent with an invalid policy leaves a proxy its
 // current listener.
 func TestUnfitAfterRestart(t *testing.T) {
-	dir := agenttest.ShortDir(t)
+	dir := agenttest.Home(t)
 	r := agenttest.Up(t, dir, agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2"))
 	p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)

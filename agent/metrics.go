@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"context"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
@@ -46,8 +48,8 @@ func (p policies) Collect(ch chan<- prometheus.Metric) {
 var (
 	fileFaultsDesc = prometheus.NewDesc("nearside_resource_file_faults",
 		"Faults and conflicts in the current resource files.", nil, nil)
-	problemsDesc = prometheus.NewDesc("nearside_problems", "Resources that the last pass could not fully "+
-		"apply, by severity: error or warning.", []string{"severity"}, nil)
+	problemsDesc = prometheus.NewDesc("nearside_problems", "Entries of the list of problems of nearside "+
+		"status, by class and severity: error or warning.", []string{"check", "severity"}, nil)
 	lastPassDesc = prometheus.NewDesc("nearside_reconcile_last_timestamp_seconds",
 		"Time at which the last pass over all meshes ended; 0 if there was none.", nil, nil)
 )
@@ -62,21 +64,33 @@ func (c conditions) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (c conditions) Collect(ch chan<- prometheus.Metric) {
-	faults, counts, last := 0, map[string]int{api.SeverityError: 0, api.SeverityWarning: 0}, 0.0
+	faults, last := 0, 0.0
 	for _, f := range c.a.Files() {
 		faults += len(f.Faults) + len(f.Conflicts)
 	}
 	if l := c.a.Last(); l != nil {
 		last = float64(l.At.UnixMilli()) / 1000
-		for _, p := range l.Problems {
-			counts[p.Severity]++
-		}
 	}
 	ch <- prometheus.MustNewConstMetric(fileFaultsDesc, prometheus.GaugeValue, float64(faults))
 	ch <- prometheus.MustNewConstMetric(lastPassDesc, prometheus.GaugeValue, last)
-	for severity, n := range counts {
-		ch <- prometheus.MustNewConstMetric(problemsDesc, prometheus.GaugeValue, float64(n), severity)
+	for k, n := range c.problems() {
+		ch <- prometheus.MustNewConstMetric(problemsDesc, prometheus.GaugeValue, float64(n), k[0], k[1])
 	}
+}
+
+// problems counts the problems by class and severity. It has an entry for each of them.
+func (c conditions) problems() map[[2]string]int {
+	counts := map[[2]string]int{}
+	for _, class := range api.ProblemClasses {
+		counts[[2]string{class.Name, api.SeverityError}] = 0
+		counts[[2]string{class.Name, api.SeverityWarning}] = 0
+	}
+	if s := c.a.api.Load(); s != nil {
+		for _, p := range s.Status(context.Background()).Problems {
+			counts[[2]string{p.Check, p.Severity}]++
+		}
+	}
+	return counts
 }
 
 // rejectedPolicies returns the policies that most likely cause rejections by connected proxies.

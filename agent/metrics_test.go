@@ -64,7 +64,7 @@ func TestConditions(t *testing.T) {
 			got["nearside_reconcile_last_timestamp_seconds"])
 	}
 	for _, severity := range []string{"error", "warning"} {
-		if n, ok := got["nearside_problems/"+severity]; !ok || n != 0 {
+		if n, ok := got["nearside_problems/rejected/"+severity]; !ok || n != 0 {
 			t.Errorf("%v problems of severity %s, %v", n, severity, ok)
 		}
 	}

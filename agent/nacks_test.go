@@ -20,7 +20,7 @@ import (
 func TestRejectedPolicy(t *testing.T) {
 	for _, delta := range []bool{true, false} {
 		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
-			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+			r := agenttest.Up(t, agenttest.Home(t), agent.Deps{})
 			agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2"))
 			p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", delta)
 			p.Want("Cluster localhost:80 svc-1 svc-2")
@@ -156,7 +156,7 @@ func TestRejectedPolicy(t *testing.T) {
 // TestRejectedWithoutPolicy checks that the Dataplane is named as the cause if no policy shapes the
 // rejected resource.
 func TestRejectedWithoutPolicy(t *testing.T) {
-	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	r := agenttest.Up(t, agenttest.Home(t), agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1"))
 	p := startPicky(t, r.Addrs().XDS, "default.web", "outbound:127.0.0.1:20000", true)
 	p.Want("Cluster localhost:80 svc-1")
@@ -176,7 +176,7 @@ func TestRejectedWithoutPolicy(t *testing.T) {
 // another policy for the same listener, and again after a restart of the agent. The reported cause
 // must be the raw patch, because it is applied last.
 func TestRejectedFromTheStart(t *testing.T) {
-	dir := agenttest.ShortDir(t)
+	dir := agenttest.Home(t)
 	r := agenttest.Up(t, dir, agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2")+"---\n"+listenerPatch("bad", "WORD")+"---\n"+
 		strings.Replace(accessLog("/dev/stdout"), "svc-2", "svc-1", 1)+"---\n"+agenttest.Breaker(1))
@@ -211,7 +211,7 @@ func TestRejectedFromTheStart(t *testing.T) {
 // TestManyReject checks that the same rejection by many proxies is attributed to the same policy
 // for each proxy.
 func TestManyReject(t *testing.T) {
-	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	r := agenttest.Up(t, agenttest.Home(t), agent.Deps{})
 	const n = 8
 	var docs strings.Builder
 	docs.WriteString("type: Mesh\nname: default\n")

@@ -28,7 +28,7 @@ func TestNackOvertakesAck(t *testing.T) {
 }
 
 func nackOvertakes(t *testing.T, reason string) {
-	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	r := agenttest.Up(t, agenttest.Home(t), agent.Deps{})
 	agenttest.Apply(t, r.Agent, "type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "web", "127.0.0.1")+
 		"---\ntype: MeshTimeout\nmesh: default\nname: slow\nspec:\n  targetRef: {kind: Mesh}\n  from:\n"+
 		"  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 7s}\n")
@@ -87,7 +87,7 @@ func nackOvertakes(t *testing.T, reason string) {
 // TestNeverAnsweredType checks that a client that accepted clusters and endpoints, but never
 // subscribed to listeners, does not count as having applied a policy.
 func TestNeverAnsweredType(t *testing.T) {
-	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	r := agenttest.Up(t, agenttest.Home(t), agent.Deps{})
 	agenttest.Apply(t, r.Agent, agenttest.WebFile("web")+
 		"---\ntype: MeshTimeout\nmesh: default\nname: slow\nspec:\n  targetRef: {kind: Mesh}\n  from:\n"+
 		"  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 7s}\n")

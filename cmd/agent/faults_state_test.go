@@ -232,7 +232,7 @@ func TestDamagedDeletion(t *testing.T) {
 	})
 	for range 3 {
 		agenttest.Contains(t, d.must("", "status"), "WARN state: 1 resource cannot be read",
-			"MeshTrafficPermission/default/guard", "roll it back, or delete it", "FAIL damaged since ")
+			"roll it back, or delete it", "FAIL damaged: MeshTrafficPermission/default/guard: damaged since ")
 		if code, out, errs := d.nearside("", "get", "meshtrafficpermission", "guard"); code == command.ExitOK ||
 			!strings.Contains(errs, "is not in force") {
 			t.Fatalf("get: exit code %d, %s%s", code, out, errs)

@@ -58,7 +58,7 @@ func TestSecretsStayInside(t *testing.T) {
 			}
 			agenttest.Eventually(t, "the file is private", func() bool {
 				_, text := p.command("status")
-				return !strings.Contains(text, "WARN "+dir+"/resources")
+				return !strings.Contains(text, "WARN file-exposed: "+dir+"/resources")
 			})
 			p.plant()
 			p.serve("held.web")

@@ -215,7 +215,7 @@ func TestUnreadableFile(t *testing.T) {
 	d := launch(t, dir, as)
 	d.says("the agent is ready")
 	_, out, _ := d.nearside("", "status")
-	agenttest.Contains(t, out, "WARN resource-files: ", "secret.yaml: cannot be read: ",
+	agenttest.Contains(t, out, "FAIL file-fault: ", "secret.yaml: cannot be read: ",
 		"permission denied", "allow the agent's user to read it")
 	if code, _, errs := d.nearside("", "get", "dp", "web"); code != command.ExitOK {
 		t.Error(errs)

@@ -122,8 +122,9 @@ func TestWait(t *testing.T) {
 	agenttest.Contains(t, d.must("", "inspect", "dataplane", "web", "--type=status"),
 		"held: inbound:192.0.2.1:8080: Error adding",
 		"because of meshtimeout/slow spec.from[0].default.http.requestHeadersTimeout")
-	agenttest.Contains(t, d.must("", "status"), "error MeshTimeout/default/slow: rejected by default.web: Listener "+
-		"inbound:192.0.2.1:8080", "see spec.from[0].default.http.requestHeadersTimeout")
+	agenttest.Contains(t, d.must("", "status"),
+		"FAIL rejected: MeshTimeout/default/slow: rejected by default.web: Listener inbound:192.0.2.1:8080",
+		"see spec.from[0].default.http.requestHeadersTimeout")
 
 	if code, _, errs = d.nearside("", "wait", "mt/slow", "--for=gone", "--timeout", "100ms"); code != command.ExitTimeout {
 		t.Errorf("gone while it exists: exit code %d", code)

@@ -18,7 +18,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
-	"github.com/nearside-mesh/nearside/agent/serve/cli/node"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/resources"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
@@ -146,23 +145,19 @@ func allWarnings(t *testing.T, socket, dir string) map[string]map[string]bool {
 		by["validate"][normalized(cmp.Or(w.Resource, w.File), w.Reason)] = true
 	}
 	for _, p := range s.Problems {
-		by["status"][normalized(p.Resource, p.Reason)] = true
-	}
-	for _, f := range s.Files {
-		if f.Exposed != "" {
-			by["status"][normalized(f.Path, f.Exposed)] = true
+		switch p.Check {
+		case api.ClassResource:
+			by["status"][normalized(p.Resource, p.Reason)] = true
+		case api.ClassFileExposed:
+			path, reason, _ := strings.Cut(p.Reason, " ")
+			by["status"][normalized(path, reason)] = true
 		}
 	}
 	for _, x := range c.Checks {
 		switch x.Name {
-		case "warnings", "secrets":
-			if x.State != node.CheckOK {
-				resource, reason, _ := strings.Cut(x.Reason, ": ")
-				if x.Name == "secrets" {
-					resource, reason, _ = strings.Cut(x.Reason, " ")
-				}
-				by["check"][normalized(resource, reason)] = true
-			}
+		case api.ClassResource, api.ClassFileExposed:
+			subject, reason, _ := strings.Cut(x.Reason, map[bool]string{true: ": ", false: " "}[x.Name == api.ClassResource])
+			by["check"][normalized(subject, reason)] = true
 		}
 	}
 	return by
@@ -245,5 +240,5 @@ func TestWarningsAgree(t *testing.T) {
 		}
 	}
 	out, _ := output(t, socket, command.ExitNo, "check")
-	agenttest.Contains(t, out, "FAIL problems: Dataplane/plain/late: would be withheld: Listener inbound:10.1.0.3:8080")
+	agenttest.Contains(t, out, "FAIL resource: Dataplane/plain/late: would be withheld: Listener inbound:10.1.0.3:8080")
 }

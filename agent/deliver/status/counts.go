@@ -33,6 +33,7 @@ func LostLines(all []api.Proxy) (out []api.Problem) {
 			continue
 		}
 		out = append(out, api.Problem{Resource: Key(p).String(), Severity: api.SeverityWarning,
+			Check: api.ClassLostLines, Command: api.CommandOf(api.ClassLostLines),
 			Reason: fmt.Sprintf("its Envoy has lost access-log lines: since it started, %d writes "+
 				"and %d attempts to reopen logs have failed. Check for a full disk, missing permissions, or removed files; "+
 				"nearside status lists FIFOs without a holder", *writes, *reopens)})

@@ -102,6 +102,7 @@ func setOwner(p *api.Proxy, snap *store.Snapshot) {
 // concludeProxy sets the state of a proxy from its clients.
 func (r *Result) concludeProxy(p *api.Proxy, problems []api.Problem) {
 	p.Problems = append(p.Problems, problems...)
+	named(p.Problems)
 	slices.SortFunc(p.Clients, func(a, b api.ProxyStatus) int { return cmp.Compare(a.Flavor, b.Flavor) })
 	p.State, p.Reason = api.StateDisconnected,
 		"no Envoy on this node requests its config; start one with the output of nearside bootstrap"

@@ -87,9 +87,9 @@ func (t *Tracker) Rejections() []api.Problem {
 	for key, p := range of {
 		r := p.first
 		var b strings.Builder
-		verb := "rejected by "
+		verb, class := "rejected by ", api.ClassRejected
 		if r.By == api.HeldByCheck {
-			verb = "withheld from "
+			verb, class = "withheld from ", api.ClassWithheld
 		}
 		b.WriteString(verb + plural.Form(len(p.proxies), "", "%d proxies, such as ") + r.Node.ID)
 		fmt.Fprintf(&b, ": %s %s: %s", r.ID.TypeURL[strings.LastIndexByte(r.ID.TypeURL, '.')+1:], r.ID.Name,
@@ -116,7 +116,8 @@ func (t *Tracker) Rejections() []api.Problem {
 		default:
 			b.WriteString("; it is not in force")
 		}
-		out = append(out, api.Problem{Resource: key[0], Severity: api.SeverityError, Reason: b.String()})
+		out = append(out, api.Problem{Resource: key[0], Severity: api.SeverityError, Check: class, Reason: b.String(),
+			Command: inspectCommand(r.Mesh, r.Name)})
 	}
 	slices.SortFunc(out, func(a, b api.Problem) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Reason, b.Reason))

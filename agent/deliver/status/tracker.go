@@ -29,8 +29,22 @@ type Tracker struct {
 	// Certificate returns the certificate issued to a proxy, if there is one.
 	Certificate func(mesh, name string) (identity.Issued, bool)
 	Info        api.Info
+	Parts       Parts
 
 	unconnected unconnected
+}
+
+// Parts are the other parts of an agent that a status describes. Nil: the agent has none.
+type Parts struct {
+	Ready      func() []api.Check // checks of /readyz
+	Files      func() []api.FileStatus
+	Memory     func() api.MemoryStatus
+	Refused    func() api.Refusals
+	Holders    func() map[string]int // [api.Status].Holders
+	AccessLogs func() []api.LogStream
+	DNSLine    func() *api.DNSLine
+	// Counts returns the counters of each connected Envoy by node ID. It may take seconds.
+	Counts func() map[string]api.ProxyCounts
 }
 
 // Nodes provides access to the gossip pool.

@@ -42,22 +42,13 @@ const (
 	maxReported = 100 // limit of reported problems from the check
 )
 
-// Problems returns the problems of the last reconciliation, rejections by clients, and problems of
-// this node's unconnected proxies. It checks the latter for at most atMost and returns how many
-// remained unchecked.
-func (t *Tracker) Problems(ctx context.Context, snap *store.Snapshot, last *Result, all []api.Proxy,
-	atMost time.Duration) (out []api.Problem, unchecked int) {
-	out = []api.Problem{}
-	if last != nil {
-		out = append(out, last.Problems...)
+// unconnectedProblems returns the problems of this node's unconnected proxies. It checks them until
+// f.Until, and counts those that remain unchecked.
+func (t *Tracker) unconnectedProblems(ctx context.Context, f *Facts) (out []api.Problem) {
+	if f.Last != nil {
+		out, f.Unchecked = t.unconnected.check(ctx, f.Last, unconnectedOf(f.Snap, f.Last, f.Proxies), f.Until)
 	}
-	out = append(out, t.Rejections()...)
-	if last != nil {
-		var more []api.Problem
-		more, unchecked = t.unconnected.check(ctx, last, unconnectedOf(snap, last, all), atMost)
-		out = append(out, more...)
-	}
-	return out, unchecked
+	return out
 }
 
 // unconnectedOf returns the unconnected proxies of this node, sorted.
@@ -86,12 +77,11 @@ func unconnectedOf(snap *store.Snapshot, last *Result, all []api.Proxy) (out []*
 
 // check returns the problems of proxies, and the number of proxies not checked in time.
 func (u *unconnected) check(ctx context.Context, last *Result, proxies []*resource.Resource,
-	atMost time.Duration) (out []api.Problem, left int) {
+	until time.Time) (out []api.Problem, left int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.dropChanged(last)
 	var looker *change.Looker // its cache is too large to keep
-	until := time.Now().Add(atMost)
 	for _, r := range proxies {
 		switch s := u.seen[r.Key]; {
 		case s != nil && s.of == r:

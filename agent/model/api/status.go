@@ -6,19 +6,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Problem is an operation on a resource that failed in whole or in part.
-type Problem struct {
-	Resource string `json:"resource"` // Kind/mesh/name
-	Severity string `json:"severity"` // SeverityError or SeverityWarning
-	Reason   string `json:"reason"`
-}
-
-// Severities of problems.
-const (
-	SeverityError   = "error"
-	SeverityWarning = "warning"
-)
-
 // LogLevel is GET and PUT /v1/debug/loglevel.
 type LogLevel struct {
 	Level string `json:"level"` // debug, info, warn, or error
@@ -55,6 +42,9 @@ type Check struct {
 	Degraded bool   `json:"degraded,omitempty"` // OK, but needs attention
 	Error    bool   `json:"error,omitempty"`    // degraded by an error that does not make the node unready
 	Reason   string `json:"reason,omitempty"`   // problem and remedy, or the good state
+	// Command is the first command to run if the check is not OK or degraded; empty: the command of
+	// the class of problems with this name.
+	Command string `json:"command,omitempty"`
 }
 
 // Status is GET /v1/status.
@@ -78,8 +68,9 @@ type Status struct {
 	// DNS is the resolver; absent if it is off.
 	DNS    *DNSLine      `json:"dns,omitempty"`
 	Memory *MemoryStatus `json:"memory,omitempty"`
-	// Problems are failed operations and warnings: of resources, of connected proxies, and of
-	// disconnected proxies of this node that the agent has checked so far.
+	// Problems is the one list of problems that the sender may see: failed and degraded checks,
+	// faults of files, and errors and warnings of resources and proxies, including disconnected
+	// proxies of this node that the agent has checked so far. Errors come first.
 	Problems []Problem `json:"problems"`
 	// Unchecked is how many disconnected proxies are not checked yet; the next request continues
 	// with them.
@@ -159,4 +150,6 @@ type ReconcileStatus struct {
 type Health struct {
 	Status string  `json:"status"` // "ok" or "failed"
 	Checks []Check `json:"checks,omitempty"`
+	// Problems counts the entries of [Status].Problems by class. Only /readyz with verbose has it.
+	Problems []ProblemCount `json:"problems,omitempty"`
 }

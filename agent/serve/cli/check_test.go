@@ -51,15 +51,17 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 	out, _ := output(t, socket, command.ExitNo, "check")
 	agenttest.Contains(t, out,
 		"WARN agent: nearside v1 on n responds, but this command is ", "     hint: restart the agent after an upgrade",
-		"WARN state: the state is kept in memory\n     hint: free space below paths.state",
-		"FAIL config: no config was made yet\n     hint: ",
+		"WARN state: the state is kept in memory\n     run: nearside config show",
+		"FAIL config: no config was made yet\n     run: nearside debug pprof",
 		"WARN inert: stored, but this version ignores them: 1 Dataplane",
-		"WARN files: /r/a.yaml: vanished, its resources are retained until ",
-		"WARN secrets: /r/b.yaml holds a secret and is open\n     hint: other users could read the key",
+		"WARN file-missing: /r/a.yaml: vanished, its resources are retained until ",
+		"WARN file-exposed: /r/b.yaml holds a secret and is open\n     run: ls -l /r/b.yaml",
 		"ok   proxies: 1 rejected, 1 unknown",
-		"FAIL rejected: default/web: bad filter\n     hint: nearside inspect dataplane", "WARN unknown: default/lost",
-		"FAIL problems: MeshTimeout/default/t: left out\nFAIL problems: MeshTimeout/default/u: left out\n"+
-			"     hint: fix the resource", "WARN warnings: Dataplane/default/web: Listener x is shadowed",
+		"FAIL rejected: Dataplane/default/web: bad filter\n     run: nearside inspect dataplane web -m default",
+		"WARN unknown-node: Dataplane/default/lost",
+		"FAIL resource: MeshTimeout/default/t: left out\n     run: nearside get MeshTimeout t -m default -o yaml\n"+
+			"FAIL resource: MeshTimeout/default/u: left out\n     run: ",
+		"WARN resource: Dataplane/default/web: Listener x is shadowed",
 		"WARN clock: the clock was set back: the time is ", "the clock was set back", "WARN api-socket: ",
 		`mode 0666: every user of the host may read all resources`+"\n     hint: set api.socket.mode to \"0660\"")
 	doc, _ := output(t, socket, command.ExitNo, "check", "-o", "json")

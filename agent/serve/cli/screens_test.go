@@ -75,7 +75,7 @@ func TestStatusScreen(t *testing.T) {
 		}
 		o.Last = func() *status.Result {
 			l := &status.Result{Revision: 2, At: time.Now(), Duration: 5 * time.Millisecond}
-			for range 12 {
+			for range 20 {
 				l.Problems = append(l.Problems,
 					api.Problem{Resource: "Dataplane/default/web", Severity: api.SeverityWarning, Reason: "half"})
 			}
@@ -86,9 +86,12 @@ func TestStatusScreen(t *testing.T) {
 	agenttest.Contains(t, out, "nearside v1 on n (zone z), pid 7",
 		"NOT READY", "ok   state: well", "FAIL xds: socket is gone",
 		"2 at revision 2 (2 api)",
-		"from revision 2 in 5.0 ms", "1 disconnected", "FAIL /r/a.yaml:3: no good", "Mesh/m is managed by api",
-		"WARN /r/b.yaml: vanished, its resources are retained until 03:04:05.006", "WARN /r/c.yaml: empty, "+
-			"its resources are retained until the directory can be read", "problems   14 (2 above)", "… and 2 more",
+		"from revision 2 in 5.0 ms", "1 disconnected",
+		"FAIL file-fault: /r/a.yaml:3: no good\n       run: nearside validate -f /r/a.yaml",
+		"FAIL file-conflict: Mesh/m: /r/a.yaml: it is managed by api",
+		"WARN file-missing: /r/b.yaml: vanished, its resources are retained until 03:04:05.006",
+		"WARN file-missing: /r/c.yaml: empty, its resources are retained until the directory can be read",
+		"WARN resource: Dataplane/default/web: half", "problems   26", "… and 6 more",
 		"stored, but this version ignores them: 1 Dataplane")
 	out, _ = output(t, socket, command.ExitNo, "status", "-o", "yaml")
 	agenttest.Contains(t, out, "ready: false")

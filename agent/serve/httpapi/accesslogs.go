@@ -10,48 +10,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// logLines sums up streams. It counts input where lines enter the agent, and output where they
-// leave it.
-func logLines(streams []api.LogStream) *api.LogLines {
-	out := &api.LogLines{Streams: len(streams), Dropped: map[string]uint64{}}
-	for i := range streams {
-		s := &streams[i]
-		if s.Kind == api.LogFIFO || s.Kind == api.LogReceiver || s.Kind == api.LogOTLP {
-			out.Read += s.In
-		}
-		if s.Kind != api.LogFIFO { // counted by the stream of the file or collector
-			out.Written += s.Written
-		}
-		out.Spooled += s.Spooled
-		out.InFlight += s.InFlight
-		for cause, n := range s.Dropped {
-			out.Dropped[cause] += n
-		}
-	}
-	return out
-}
-
-// logStreams returns the streams that the sender may see.
-func (s *Server) logStreams(r *http.Request) []api.LogStream {
-	if s.opts.AccessLogs == nil {
-		return nil
-	}
-	visible, whole := s.visible(r, access.VerbInspect), s.may(r, access.VerbInspect, resource.Key{})
-	return only(s.opts.AccessLogs(), func(x api.LogStream) resource.Key {
-		return resource.Key{Kind: kindDataplane, Mesh: x.Mesh, Name: x.Dataplane}
-	}, func(k resource.Key) bool {
-		// destinations contain lines of all dataplanes
-		return whole || k.Mesh != "" && k.Name != "" && visible(k)
-	})
-}
-
 func (s *Server) accessLogs(w http.ResponseWriter, r *http.Request) *api.Error {
-	out := api.AccessLogs{Items: s.logStreams(r)}
+	v := s.viewOf(r)
+	out := api.AccessLogs{Items: s.tracker.LogStreams(&v)}
 	out.Total = len(out.Items)
 	if out.Items == nil {
 		out.Items = []api.LogStream{}
 	}
-	if s.may(r, access.VerbInspect, resource.Key{}) {
+	if v.Whole {
 		out.AuditFile = s.opts.AuditFile
 	}
 	writeJSON(w, http.StatusOK, out)

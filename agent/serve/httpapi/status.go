@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"os"
 	"slices"
@@ -28,129 +29,54 @@ func (s *Server) index(w http.ResponseWriter, _ *http.Request) *api.Error {
 }
 
 func (s *Server) livez(w http.ResponseWriter, r *http.Request) *api.Error {
-	return health(w, r, s.opts.Live)
+	return health(w, r, s.opts.Live, nil)
 }
 
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) *api.Error {
-	return health(w, r, s.opts.Ready)
+	return health(w, r, s.opts.Ready, func() []api.ProblemCount {
+		return status.CountProblems(s.Status(r.Context()).Problems)
+	})
 }
 
-// health answers 200 or 503. It lists failed checks always, and successful ones only with verbose.
-func health(w http.ResponseWriter, r *http.Request, checks func() []api.Check) *api.Error {
+// health answers 200 or 503. It lists failed checks always, and successful ones and the counts of
+// problems only with verbose. Every sender may see it, so it has no names of resources.
+func health(w http.ResponseWriter, r *http.Request, checks func() []api.Check,
+	problems func() []api.ProblemCount) *api.Error {
 	_, verbose := r.URL.Query()["verbose"]
 	out := api.Health{Status: "ok"}
-	status := http.StatusOK
+	code := http.StatusOK
 	if checks != nil {
 		for _, c := range checks() {
 			if !c.OK {
-				out.Status, status = "failed", http.StatusServiceUnavailable
+				out.Status, code = "failed", http.StatusServiceUnavailable
 			}
 			if verbose || !c.OK {
 				out.Checks = append(out.Checks, c)
 			}
 		}
 	}
-	writeJSON(w, status, out)
+	if verbose && problems != nil {
+		out.Problems = problems()
+	}
+	writeJSON(w, code, out)
 	return nil
 }
 
 func (s *Server) status(w http.ResponseWriter, r *http.Request) *api.Error {
 	s.catchUp(r)
-	visible, whole := s.visible(r, access.VerbInspect), s.may(r, access.VerbInspect, resource.Key{})
-	snap := s.opts.Store.Snapshot()
-	out := api.Status{
-		Info: s.opts.Info, Ready: true, Checks: []api.Check{}, Files: []api.FileStatus{}, Proxies: map[string]int{},
-		Problems: []api.Problem{},
-		Store:    api.StoreStatus{Revision: snap.Revision(), Resources: map[string]int{}, Sources: map[string]int{}},
-	}
-	for _, rec := range snap.Records() {
-		if !visible(rec.Key) {
-			continue
-		}
-		out.Store.Resources[rec.Kind]++
-		out.Store.Sources[rec.Source.Kind]++
-	}
-	for kind, n := range out.Store.Resources {
-		if d, ok := s.opts.Registry.Lookup(kind); ok && d.Inert {
-			if out.Store.Inert == nil {
-				out.Store.Inert = map[string]int{}
-			}
-			out.Store.Inert[kind] = n
-		}
-	}
-	if s.opts.Ready != nil {
-		out.Checks = append(out.Checks, s.opts.Ready()...)
-		out.Ready = !slices.ContainsFunc(out.Checks, func(c api.Check) bool { return !c.OK })
-	}
-	if s.opts.Files != nil && whole { // a file may contain any resource
-		out.Files = append(out.Files, s.opts.Files()...)
-	}
-	if s.opts.Memory != nil {
-		m := s.opts.Memory()
-		out.Memory = &m
-	}
-	if s.opts.Refused != nil {
-		out.Refused = s.opts.Refused()
-	}
-	last := s.opts.Last()
-	if last != nil {
-		out.Reconcile = &api.ReconcileStatus{Revision: last.Revision, At: last.At, Seconds: last.Duration.Seconds(),
-			Behind: last.Behind}
-	}
-	everyProxy := s.tracker.All(snap, last)
-	out.Problems, out.Unchecked = s.tracker.Problems(r.Context(), snap, last, everyProxy, s.limits.LookTime)
-	if !whole {
-		out.Problems = only(out.Problems, func(p api.Problem) resource.Key { return keyOf(p.Resource) }, visible)
-	}
-	all := only(everyProxy, proxyKey, visible)
-	for _, p := range all {
-		out.Proxies[p.State]++
-	}
-	s.addCounts(all)
-	out.RefusedConnections = status.Refusals(all)
-	out.Problems = append(out.Problems, status.LostLines(all)...)
-	if s.opts.Holders != nil {
-		out.Holders = s.opts.Holders()
-	}
-	if streams := s.logStreams(r); len(streams) > 0 {
-		out.LogLines = logLines(streams)
-	}
-	if s.opts.DNSLine != nil {
-		out.DNS = s.opts.DNSLine()
-	}
-	h := s.opts.Store.Health()
-	out.Store.Persistent, out.Store.Pending, out.Store.SetAside = h.Persistent, h.Pending, h.SetAside
-	if h.Err != nil {
-		out.Store.Error = h.Err.Error()
-	}
-	for _, q := range h.Quarantined {
-		if !whole {
-			break
-		}
-		out.Store.Quarantined = append(out.Store.Quarantined,
-			api.Quarantined{Bucket: q.Bucket, Key: q.Key, Reason: q.Reason, Restored: q.Restored})
-	}
-	for _, d := range snap.AllDamaged() {
-		if !whole {
-			break
-		}
-		out.Store.Damaged = append(out.Store.Damaged,
-			api.Damaged{Type: d.Key.Kind, Mesh: d.Key.Mesh, Name: d.Key.Name, Reason: d.Reason, Since: d.Since})
-	}
-	writeJSON(w, http.StatusOK, out)
+	writeJSON(w, http.StatusOK, s.tracker.Status(r.Context(), s.viewOf(r)))
 	return nil
 }
 
-// keyOf parses the form of [resource.Key.String].
-func keyOf(text string) resource.Key {
-	parts := strings.SplitN(text, "/", 3)
-	switch len(parts) {
-	case 3:
-		return resource.Key{Kind: parts[0], Mesh: parts[1], Name: parts[2]}
-	case 2:
-		return resource.Key{Kind: parts[0], Name: parts[1]}
-	}
-	return resource.Key{Kind: text}
+// viewOf returns the part of a status that the sender may see.
+func (s *Server) viewOf(r *http.Request) status.View {
+	return status.View{Visible: s.visible(r, access.VerbInspect), Whole: s.may(r, access.VerbInspect, resource.Key{}),
+		Time: s.limits.LookTime}
+}
+
+// Status returns the whole status of the agent.
+func (s *Server) Status(ctx context.Context) *api.Status {
+	return s.tracker.Status(ctx, status.View{Whole: true, Time: s.limits.LookTime})
 }
 
 // names is GET /v1/names?kind=&mesh=&prefix=: the names of resources, or of kinds without kind.

@@ -61,6 +61,16 @@ func ShortDir(t testing.TB) string {
 	return dir
 }
 
+// Home returns a short directory with an empty resource directory.
+func Home(t testing.TB) string {
+	t.Helper()
+	dir := ShortDir(t)
+	if err := os.Mkdir(filepath.Join(dir, "resources"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 func Memory(t testing.TB) *store.Store {
 	t.Helper()
 	s, err := store.Open(store.Options{})

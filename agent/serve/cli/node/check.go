@@ -4,11 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,10 +28,11 @@ const (
 
 // selfCheck is the result of one check.
 type selfCheck struct {
-	Name   string `json:"name"`
-	State  string `json:"state"` // ok, WARN or FAIL
-	Reason string `json:"reason"`
-	Hint   string `json:"hint,omitempty"` // how to fix it
+	Name    string `json:"name"`  // the class, for a problem of the agent
+	State   string `json:"state"` // ok, WARN or FAIL
+	Reason  string `json:"reason"`
+	Hint    string `json:"hint,omitempty"`    // how to fix it
+	Command string `json:"command,omitempty"` // the first command to run
 }
 
 // selfTest is the document of "check -o json".
@@ -57,12 +55,13 @@ func checkCommand(env *command.Env) *cobra.Command {
 		Use:   "check",
 		Short: "Test the agent and its environment",
 		Long: `Tests the running agent and its sockets. Each check prints one line: "ok", "WARN" (works, but needs
-attention), or "FAIL". A hint follows the lines that are not ok.
+attention), or "FAIL". A hint or the first command to run follows the lines that are not ok. The
+problems are those that nearside status lists.
 
 With ENVOY_BIN in the environment, this Envoy validates the config of each connected proxy, up to 64
 proxies. --envoy uses the envoy on the PATH if ENVOY_BIN is unset.
 
-With -o json, the document is {"ok", "checks": [{"name", "state", "reason", "hint"}]}.
+With -o json, the document is {"ok", "checks": [{"name", "state", "reason", "hint", "command"}]}.
 
 The exit code is 2 if a check failed, and 69 if no agent responds.`,
 		Example: "  nearside check\n  nearside check -o json | jq '.checks[] | select(.state != \"ok\")'\n" +
@@ -80,7 +79,8 @@ const maxPerCheck = 10
 func printChecks(w io.Writer, t *selfTest) {
 	n := 0
 	for i, c := range t.Checks {
-		last := i+1 == len(t.Checks) || t.Checks[i+1].Name != c.Name || t.Checks[i+1].Hint != c.Hint
+		last := i+1 == len(t.Checks) || t.Checks[i+1].Name != c.Name || t.Checks[i+1].Hint != c.Hint ||
+			t.Checks[i+1].Command != c.Command
 		if n++; n <= maxPerCheck {
 			text.Printf(w, "%-4s %s: %s\n", c.State, c.Name, text.OneLine(c.Reason))
 		}
@@ -92,6 +92,9 @@ func printChecks(w io.Writer, t *selfTest) {
 		}
 		if n = 0; c.Hint != "" {
 			text.Printf(w, "     hint: %s\n", c.Hint)
+		}
+		if c.Command != "" {
+			text.Printf(w, "     run: %s\n", c.Command)
 		}
 	}
 }
@@ -141,10 +144,7 @@ func runSelfTest(ctx context.Context, env *command.Env, askEnvoy bool) (*selfTes
 		t.add(checkWarn, "agent", "restart the agent after an upgrade, or use the command of its version",
 			"%s %s on %s responds, but this command is %s", s.Info.Product, s.Info.Version, s.Info.Node, own)
 	}
-	checkReadiness(t, s)
-	checkFiles(t, s)
-	checkProxies(t, proxies.Items)
-	checkProblems(t, s)
+	checkAgent(t, s)
 	checkClock(t, s, time.Now())
 	checkSockets(t, c.Socket())
 	checkDNS(ctx, env, t)
@@ -155,124 +155,24 @@ func runSelfTest(ctx context.Context, env *command.Env, askEnvoy bool) (*selfTes
 	return t, nil
 }
 
-// checkReadiness adds the agent's own checks, except those that other functions report in more
-// detail.
-func checkReadiness(t *selfTest, s *api.Status) {
-	hints := map[string]string{
-		"state": "free space below paths.state, or make it writable for the agent's user; " +
-			"nearside config show prints the path",
-		"space":      "free space on that file system",
-		"config":     "the agent is starting; its log shows the reason for the wait",
-		"access":     "docs/security.md explains each default; leave the key unchanged if that is intended",
-		"groups":     "the section Groups of docs/install.md has the steps; the Envoys keep running",
-		"tokens":     "nearside token keys lists the keys; see docs/tokens.md",
-		"pool-state": "see \"nodes that differ\" in docs/symptoms.md",
-		"pool-trust": "nearside trust show lists all of it; see docs/trust.md",
-		"pool-files": "distribute equal files; nearside members -o json lists the differences",
-		"envoy":      "set ENVOY_BIN of the agent to the path of an Envoy, or unset it",
-	}
+// checkAgent adds the checks of the agent that passed, and all its problems.
+func checkAgent(t *selfTest, s *api.Status) {
 	for _, c := range s.Checks {
-		hint := hints[c.Name]
-		if hint == "" {
-			hint = "the reason says what to do; see docs/operations.md"
-		}
-		switch {
-		case c.Name == "resource-files", c.Name == "dns":
-		case !c.OK || c.Error:
-			t.add(checkFail, c.Name, hint, "%s", c.Reason)
-		case c.Degraded:
-			t.add(checkWarn, c.Name, hint, "%s", c.Reason)
-		default:
+		if c.OK && !c.Degraded {
 			t.add(CheckOK, c.Name, "", "%s", c.Reason)
 		}
 	}
-	if n := len(s.Store.Inert); n > 0 {
-		t.add(checkWarn, "inert", "upgrade nearside, or delete the resources",
-			"stored, but this version ignores them: %s", text.Counts(s.Store.Inert))
-	}
-}
-
-// checkFiles reports resource files with faults, conflicts, or exposed secrets, and files that are
-// missing.
-func checkFiles(t *selfTest, s *api.Status) {
-	valid := true
-	for _, f := range s.Files {
-		if f.Exposed != "" {
-			t.add(checkWarn, "secrets", "other users could read the key: replace it", "%s %s", f.Path, f.Exposed)
+	t.add(CheckOK, "proxies", "", "%s", text.Counts(s.Proxies))
+	for _, p := range s.Problems {
+		state := checkWarn
+		if p.Severity == api.SeverityError {
+			state = checkFail
 		}
+		t.add(state, p.Check, "", "%s", text.Problem(&p))
+		t.Checks[len(t.Checks)-1].Command = p.Command
 	}
-	for _, f := range s.Files {
-		const hint = "nearside validate -f checks a file before you add it"
-		for _, x := range f.Faults {
-			valid = false
-			t.add(checkFail, "files", hint, "%s", x)
-		}
-		for _, k := range slices.Sorted(maps.Keys(f.Conflicts)) {
-			valid = false
-			t.add(checkFail, "files", hint, "%s: %s is managed by %s", f.Path, k, f.Conflicts[k])
-		}
-	}
-	for _, f := range s.Files {
-		if f.Missing != "" {
-			valid = false
-			t.add(checkWarn, "files", "restore the file, or wait until its resources are removed",
-				"%s: %s, %s", f.Path, f.Missing, text.KeptUntil(f.KeptUntil))
-		}
-	}
-	if valid {
-		t.add(CheckOK, "files", "", "%d, all in force", len(s.Files))
-	}
-}
-
-// checkProxies reports proxies that do not run their latest config.
-func checkProxies(t *selfTest, list []api.Proxy) {
-	by, total := map[string][]api.Proxy{}, map[string]int{}
-	for _, p := range list {
-		by[p.State] = append(by[p.State], p)
-		total[p.State]++
-	}
-	t.add(CheckOK, "proxies", "", "%s", text.Counts(total))
-	for _, x := range []struct{ state, level, name, hint string }{
-		{"rejected", checkFail, "rejected",
-			"nearside inspect dataplane NAME -m MESH --type=status shows the withheld resources and their policy"},
-		{"unknown", checkWarn,
-			"unknown", "apply the Dataplane, or start its Envoy with it: nearside bootstrap --dataplane FILE"},
-		{"pending", checkWarn, "pending", "the proxy should acknowledge soon, unless it hangs; " +
-			"nearside inspect dataplane NAME -m MESH --type=status shows the resources without an acknowledgement"},
-	} {
-		if found := by[x.state]; len(found) > 0 {
-			names := text.Each(found[:min(len(found), 3)], func(p api.Proxy) string {
-				return strings.TrimPrefix(p.Mesh+"/"+p.Name, "/")
-			})
-			if more := len(found) - len(names); more > 0 {
-				names = append(names, fmt.Sprintf("%d more", more))
-			}
-			reason := strings.Join(names, ", ")
-			if found[0].Reason != "" {
-				reason += ": " + found[0].Reason
-			}
-			t.add(x.level, x.name, x.hint, "%s", reason)
-		}
-	}
-}
-
-// checkProblems reports the problems that "nearside status" lists.
-func checkProblems(t *selfTest, s *api.Status) {
-	for _, x := range []struct{ severity, level, name, none, hint string }{
-		{api.SeverityError, checkFail, "problems", "nothing is dropped or withheld", "fix the resource; " +
-			"nearside inspect dataplane NAME -m MESH --type=status shows what a proxy lacks"}, {api.SeverityWarning,
-			checkWarn, "warnings", "no warnings", "change the resource, or leave it if it is intended"},
-	} {
-		none := true
-		for _, p := range s.Problems {
-			if p.Severity == x.severity {
-				none = false
-				t.add(x.level, x.name, x.hint, "%s: %s", p.Resource, p.Reason)
-			}
-		}
-		if none {
-			t.add(CheckOK, x.name, "", "%s", x.none)
-		}
+	if len(s.Problems) == 0 {
+		t.add(CheckOK, "problems", "", "none")
 	}
 	if s.Unchecked > 0 {
 		t.add(checkWarn, "unchecked", "run nearside check again, or nearside validate -f DIR", "%s", text.Unchecked(s))

@@ -14,19 +14,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// fileFaults counts the faults and conflicts of resource files.
-func fileFaults(s *api.Status) (n int) {
-	for _, f := range s.Files {
-		n += len(f.Faults) + len(f.Conflicts)
-	}
-	return n
-}
-
 // HasErrors reports whether the status has more than warnings.
 func HasErrors(s *api.Status) bool {
-	return fileFaults(s)+len(s.Store.Damaged) > 0 || s.Store.Error != "" ||
-		slices.ContainsFunc(s.Checks, func(c api.Check) bool { return !c.OK || c.Error }) ||
-		slices.ContainsFunc(s.Problems, func(p api.Problem) bool { return p.Severity == api.SeverityError })
+	return slices.ContainsFunc(s.Problems, func(p api.Problem) bool { return p.Severity == api.SeverityError })
+}
+
+// Problem returns the subject of a problem, if it is a resource, and the reason.
+func Problem(p *api.Problem) string {
+	if p.Resource == "" {
+		return p.Reason
+	}
+	return p.Resource + ": " + p.Reason
 }
 
 func Status(w io.Writer, s *api.Status) {
@@ -37,33 +35,17 @@ func Status(w io.Writer, s *api.Status) {
 	Printf(w, "%s %s on %s (zone %s), pid %d, up %s: %s\n", s.Info.Product, s.Info.Version, s.Info.Node, s.Info.Zone,
 		s.Info.PID, Age(s.Info.Started), state)
 	for _, c := range s.Checks {
-		mark := "ok  "
-		switch {
-		case !c.OK || c.Error:
-			mark = "FAIL"
-		case c.Degraded:
-			mark = "WARN"
+		if c.OK && !c.Degraded {
+			Printf(w, "  ok   %s: %s\n", c.Name, c.Reason)
 		}
-		Printf(w, "  %s %s: %s\n", mark, c.Name, c.Reason)
 	}
 	total := 0
 	for _, n := range s.Store.Resources {
 		total += n
 	}
 	Printf(w, "resources  %d at revision %d (%s)\n", total, s.Store.Revision, Counts(s.Store.Sources))
-	if len(s.Store.Inert) > 0 {
-		Printf(w, "  stored, but this version ignores them: %s\n", Counts(s.Store.Inert))
-	}
-	if s.Store.Error != "" {
-		Printf(w, "  FAIL state on disk: %s\n", s.Store.Error)
-	}
 	if s.Store.SetAside != "" {
 		Printf(w, "  a damaged state file was set aside as %s\n", s.Store.SetAside)
-	}
-	for _, d := range s.Store.Damaged {
-		Printf(w, "  FAIL damaged since %s, not in force: %s: %s\n", d.Since.Format(time.RFC3339),
-			strings.Join(slices.DeleteFunc([]string{d.Type, d.Mesh, d.Name}, func(s string) bool { return s == "" }), "/"),
-			d.Reason)
 	}
 	if r := s.Reconcile; r != nil {
 		Printf(w, "configs    computed %s ago from revision %d in %.1f ms\n", Age(r.At), r.Revision, r.Seconds*1000)
@@ -119,44 +101,32 @@ func Status(w io.Writer, s *api.Status) {
 		}
 	}
 	Printf(w, "files      %d\n", len(s.Files))
-	for _, f := range s.Files {
-		if f.Missing != "" {
-			Printf(w, "  WARN %s: %s, %s\n", f.Path, f.Missing, KeptUntil(f.KeptUntil))
-		}
-		if f.Exposed != "" {
-			fmt.Fprintf(w, "  WARN %s %s\n", f.Path, f.Exposed)
-		}
-		for _, x := range f.Faults {
-			Printf(w, "  FAIL %s\n", x)
-		}
-		for _, k := range slices.Sorted(maps.Keys(f.Conflicts)) {
-			Printf(w, "  FAIL %s: %s is managed by %s\n", f.Path, k, f.Conflicts[k])
-		}
-	}
-	const most = 10
-	all, where := len(s.Problems), ""
-	if n := fileFaults(s) + len(s.Store.Damaged); n > 0 {
-		all, where = all+n, fmt.Sprintf(" (%d above)", n)
-	}
-	Printf(w, "problems   %d%s\n", all, where)
-	for i, p := range s.Problems {
-		if i == most {
-			Printf(w, "  … and %d more, in nearside status -o yaml\n", len(s.Problems)-most)
-			break
-		}
-		Printf(w, "  %s %s: %s\n", p.Severity, p.Resource, p.Reason)
-	}
+	problems(w, s.Problems)
 	if s.Unchecked > 0 {
 		Printf(w, "  %s: run the command again\n", Unchecked(s))
 	}
 }
 
-// KeptUntil says how long the agent retains the resources of a missing file.
-func KeptUntil(t time.Time) string {
-	if t.IsZero() {
-		return "its resources are retained until the directory can be read"
+// maxProblems limits the problems that the text of a status lists.
+const maxProblems = 20
+
+// problems writes the list of problems. A command follows the last of equal commands in a row.
+func problems(w io.Writer, list []api.Problem) {
+	Printf(w, "problems   %d\n", len(list))
+	for i := range list {
+		if i == maxProblems {
+			Printf(w, "  … and %d more, in nearside status -o yaml\n", len(list)-maxProblems)
+			break
+		}
+		p, mark := &list[i], "WARN"
+		if p.Severity == api.SeverityError {
+			mark = "FAIL"
+		}
+		Printf(w, "  %s %s: %s\n", mark, p.Check, Problem(p))
+		if i+1 == len(list) || i+1 == maxProblems || list[i+1].Command != p.Command {
+			Printf(w, "       run: %s\n", p.Command)
+		}
 	}
-	return "its resources are retained until " + t.Local().Format("15:04:05.000")
 }
 
 // Unchecked says how many proxies the problems do not cover.

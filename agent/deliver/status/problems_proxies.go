@@ -1,0 +1,73 @@
+package status
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// inspectCommand returns the command that shows what a proxy lacks.
+func inspectCommand(mesh, name string) string {
+	if mesh == "" { // a zone proxy
+		return "nearside get dataplanes"
+	}
+	return "nearside inspect dataplane " + name + " -m " + mesh + " --type=status"
+}
+
+// passProblems returns the problems that the last pass found.
+func passProblems(_ context.Context, f *Facts) []api.Problem {
+	if f.Last == nil {
+		return nil
+	}
+	return append([]api.Problem(nil), f.Last.Problems...) // the result is immutable
+}
+
+func (t *Tracker) rejectionProblems(context.Context, *Facts) []api.Problem { return t.Rejections() }
+
+func lostProblems(_ context.Context, f *Facts) []api.Problem { return LostLines(f.Proxies) }
+
+// pendingAfter is how long a config may wait for an acknowledgment before that is a problem.
+const pendingAfter = 10 * time.Second
+
+// pendingLong reports whether a client of a proxy has waited or let the agent wait for long.
+func pendingLong(p *api.Proxy) bool {
+	return slices.ContainsFunc(p.Clients, func(c api.ProxyStatus) bool {
+		return c.State != api.StateDisconnected && !c.InSync && time.Since(lastSent(&c)) > pendingAfter
+	})
+}
+
+// proxyProblems returns problems of Envoys that ask for a proxy that does not exist, that do not
+// acknowledge their config, or that rejected it without a rejection of rejectionProblems.
+func (t *Tracker) proxyProblems(_ context.Context, f *Facts) (out []api.Problem) {
+	rejections := map[resource.Key]bool{}
+	if t.Progress != nil {
+		for _, p := range t.Progress() {
+			if ref, err := node.ParseRef(p.Node.ID); err == nil && len(p.Rejected) > 0 {
+				rejections[ref.Key()] = true
+			}
+		}
+	}
+	for i := range f.Proxies {
+		p := &f.Proxies[i]
+		x := api.Problem{Resource: Key(p).String(), Severity: api.SeverityWarning, Reason: p.Reason}
+		switch {
+		case p.State == api.StateRejected && !rejections[Key(p)]:
+			x.Severity, x.Check, x.Command = api.SeverityError, api.ClassRejected, inspectCommand(p.Mesh, p.Name)
+		case p.State == api.StateUnknown:
+			x.Check, x.Command = api.ClassUnknownNode, "nearside get dataplanes"
+			if p.Type == node.ProxyDataplane {
+				x.Command += " -m " + p.Mesh
+			}
+		case p.State == api.StatePending && pendingLong(p):
+			x.Check, x.Command = api.ClassPending, inspectCommand(p.Mesh, p.Name)
+		default:
+			continue
+		}
+		out = append(out, x)
+	}
+	return out
+}

@@ -1,0 +1,123 @@
+package api
+
+import "time"
+
+// Problem is an entry of the list of problems: a failed or degraded check, or an operation on a
+// resource that failed in whole or in part.
+type Problem struct {
+	Resource string `json:"resource"` // Kind/mesh/name; empty for the agent and its files
+	Severity string `json:"severity"` // SeverityError or SeverityWarning
+	// Check is the class of the problem, one of the names in ProblemClasses.
+	Check   string `json:"check"`
+	Reason  string `json:"reason"`
+	Command string `json:"command"` // the first command to run: it names the cause or the cure
+	// Unready means that the node is not ready because of the problem.
+	Unready bool `json:"unready,omitempty"`
+}
+
+// Severities of problems.
+const (
+	SeverityError   = "error"
+	SeverityWarning = "warning"
+)
+
+// ProblemCount is the number of problems of one class and severity.
+type ProblemCount struct {
+	Check    string `json:"check"`
+	Severity string `json:"severity"`
+	Count    int    `json:"count"`
+	Command  string `json:"command"` // of the first of them
+}
+
+// Classes of problems that are not checks of [Status].Checks.
+const (
+	ClassResource       = "resource"         // a resource is not or only in part in force, or has a warning
+	ClassRejected       = "rejected"         // an Envoy rejected a resource
+	ClassWithheld       = "withheld"         // the check withholds a resource from an Envoy
+	ClassUnknownNode    = "unknown-node"     // an Envoy asks for a proxy that does not exist
+	ClassPending        = "pending"          // an Envoy does not acknowledge its config
+	ClassStreamRefused  = "stream-refused"   // the agent refused an xDS stream
+	ClassNoEffect       = "policy-no-effect" // a policy has no effect on any proxy that it selects
+	ClassLostLines      = "lost-lines"       // an Envoy has lost access-log lines
+	ClassFileFault      = "file-fault"       // a resource file has a fault
+	ClassFileConflict   = "file-conflict"    // a resource file has a resource that another source manages
+	ClassFileMissing    = "file-missing"     // a resource file is missing or empty
+	ClassFileExposed    = "file-exposed"     // other users can read a secret in a resource file
+	ClassDamaged        = "damaged"          // a stored resource cannot be read
+	ClassInert          = "inert"            // this version ignores stored resources
+	ClassMember         = "member"           // a member of the pool does not respond
+	ClassMemberRefused  = "member-refused"   // records or packets of a member are refused
+	ClassNameTwice      = "name-twice"       // two living nodes have one name
+	ClassInterceptRules = "intercept-record" // a record of a redirection cannot be read
+)
+
+// ProblemClass is a class of problems.
+type ProblemClass struct {
+	Name    string // equals [Check].Name if a check finds the problems
+	Command string // the first command to run, unless a problem has a more precise one
+}
+
+// ProblemClasses lists all classes of problems, sorted by name.
+var ProblemClasses = []ProblemClass{
+	{"access", "nearside access"},
+	{"access-logs", "nearside accesslog streams"},
+	{"api-socket", "nearside config show"},
+	{"audit-log", "nearside audit verify"},
+	{"clock", "timedatectl"},
+	{"config", "nearside debug pprof"},
+	{ClassDamaged, "nearside status"},
+	{"dns", "nearside dns table"},
+	{"dns-sockets", "nearside status"},
+	{"dns-upstreams", "nearside dns table"},
+	{"envoy", "nearside config show"},
+	{"features", "nearside access"},
+	{ClassFileConflict, "nearside status"},
+	{ClassFileExposed, "nearside status"},
+	{ClassFileFault, "nearside validate -f FILE"},
+	{ClassFileMissing, "nearside status"},
+	{"groups", "nearside access"},
+	{ClassInert, "nearside get all"},
+	{ClassInterceptRules, "nearside intercept status"},
+	{"interception", "nearside intercept status"},
+	{"log-file", "nearside config show"},
+	{ClassLostLines, "nearside status"},
+	{ClassMember, "nearside members"},
+	{ClassMemberRefused, "nearside members -o wide"},
+	{"memory", "nearside status"},
+	{ClassNameTwice, "nearside members -o wide"},
+	{"peers", "nearside members"},
+	{ClassPending, "nearside get dataplanes"},
+	{ClassNoEffect, "nearside get all -o wide"},
+	{"pool-files", "nearside members"},
+	{"pool-state", "nearside members"},
+	{"pool-trust", "nearside trust show"},
+	{"published-directories", "nearside config show"},
+	{ClassRejected, "nearside get dataplanes"},
+	{ClassResource, "nearside status"},
+	{"space", "df -h"},
+	{"state", "nearside config show"},
+	{"state-file", "nearside config show"},
+	{ClassStreamRefused, "nearside status"},
+	{"tokens", "nearside token keys"},
+	{ClassUnknownNode, "nearside get dataplanes"},
+	{ClassWithheld, "nearside get dataplanes"},
+	{"xds-socket", "nearside config show"},
+}
+
+// CommandOf returns the first command to run for a class of problems.
+func CommandOf(class string) string {
+	for _, c := range ProblemClasses {
+		if c.Name == class {
+			return c.Command
+		}
+	}
+	return "nearside status"
+}
+
+// KeptUntil says how long the agent retains the resources of a missing file.
+func KeptUntil(t time.Time) string {
+	if t.IsZero() {
+		return "its resources are retained until the directory can be read"
+	}
+	return "its resources are retained until " + t.Local().Format("15:04:05.000")
+}
