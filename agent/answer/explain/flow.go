@@ -36,10 +36,12 @@ type Traffic struct {
 	Build func(dataplane string) *finding.Build
 	// OtherMesh reports whether a dataplane of another mesh has the address. It may be nil.
 	OtherMesh func(netip.AddrPort) bool
-	// Names returns the names of all meshes, or nil if they have not been computed. If Names is
-	// nil, only names of this mesh and names that end in .mesh are known.
-	Names func() *names.Table
-	live  func(dataplane string) *Live // nil: use the computed config
+	// Names returns the names of the resolver on the node of a dataplane, or nil if they have not
+	// been computed. If Names or its result is nil, a resolver with the default config and only
+	// this mesh is assumed.
+	Names       func(dataplane string) *names.Table
+	classifiers map[string]*names.Classifier // by dataplane
+	live        func(dataplane string) *Live // nil: use the computed config
 }
 
 // flowProxy is a dataplane with its config.
@@ -64,7 +66,8 @@ type inboundOf struct {
 
 // NewTraffic returns a Traffic for the mesh.
 func NewTraffic(m *generate.Mesh) *Traffic {
-	return &Traffic{mesh: m, memo: generate.NewMemo(), proxies: map[string]*flowProxy{}}
+	return &Traffic{mesh: m, memo: generate.NewMemo(), proxies: map[string]*flowProxy{},
+		classifiers: map[string]*names.Classifier{}}
 }
 
 // Connection explains a connection. It returns a [QuestionError], or a [generate.NotFoundError] if
@@ -159,7 +162,7 @@ func (t *Traffic) ask(target *Target, read func(*dialled) (*inquiry, error)) (*F
 	if err != nil {
 		return nil, err
 	}
-	d, err := p.dial(t.mesh.View, target)
+	d, err := t.dial(p, target)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +174,7 @@ func (t *Traffic) ask(target *Target, read func(*dialled) (*inquiry, error)) (*F
 	flow := t.noDestination(p, &d)
 	if flow == nil {
 		flow = t.follow(p, &d, in)
-		t.explainUnusedPort(flow, &d)
+		t.explainVirtualAddress(p, flow, &d)
 		if missing != nil {
 			t.explainUnreachable(p, flow, missing, why)
 		} else if flow.Verdict != VerdictAllowed {
@@ -286,9 +289,7 @@ func (t *Traffic) follow(p *flowProxy, d *dialled, in *inquiry) *Flow {
 		flow.collect()
 	}
 	if trace.Outcome == match.NoListener && !p.redirected() && !d.dst.Addr().IsLoopback() {
-		flow.Verdict = VerdictAllowed
-		flow.Reason = fmt.Sprintf("the dataplane has no transparent proxy and no outbound at %s: the connection "+
-			"bypasses its proxy, so no policy applies", d.dst)
+		t.explainNoProxy(p, flow, d)
 		return flow
 	}
 	if flow.Verdict == VerdictAllowed {

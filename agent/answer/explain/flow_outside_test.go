@@ -65,18 +65,18 @@ func TestMeshNamesAreNotLetOut(t *testing.T) {
 	traffic := explain.NewTraffic(m)
 	table := names.Build(names.Options{Suffixes: []string{"mesh", "corp.example"}, Generators: true},
 		[]names.Mesh{{View: m.View, Policies: m.Policies}}, nil)
-	traffic.Names = func() *names.Table { return table }
+	traffic.Names = func(string) *names.Table { return table }
 	for ask, want := range map[string]string{
 		"connection queue.svc.example.com:443 tls ip=203.0.113.5": "queue.svc.example.com is a name of " +
 			"MeshService/queue:5672 in the mesh default, which the dataplane does not reach: not listed in " +
 			"networking.transparentProxying.reachableBackends",
 		"connection 203.0.113.5:443 sni=Queue.svc.example.com": "is a name of MeshService/queue:5672 in the mesh default",
-		"connection queue.mesh:5672 ip=203.0.113.5": "queue.mesh is a name of MeshService/queue:5672 in the " +
-			"mesh default",
+		"connection queue.mesh:5672 ip=203.0.113.5": "no service of the mesh default has the name queue.mesh, " +
+			"and names below mesh are reserved for meshes; the mesh has MeshService/queue:5672 as queue.svc.example.com:5672",
 		"connection 203.0.113.5:443 sni=nobody.mesh": "no service of the mesh default has the name nobody.mesh, " +
 			"and names below mesh are reserved for meshes",
 		"connection 203.0.113.5:443 sni=nobody.svc.example.com": "names below svc.example.com are reserved for meshes",
-		"request db.mesh:80 ip=203.0.113.5":                     "db.mesh is a name of",
+		"request db.mesh:80 ip=203.0.113.5":                     "no service of the mesh default has the name db.mesh",
 		"request 203.0.113.5:80 host=nobody.corp.example":       "names below corp.example are reserved for meshes",
 		"request elsewhere.example:80 ip=203.0.113.5":           "",
 		"connection 203.0.113.5:443 sni=corp.example.com":       "",

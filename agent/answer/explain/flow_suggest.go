@@ -53,7 +53,7 @@ func (t *Traffic) suggest(p *flowProxy, target *Target, d *dialled, in *inquiry,
 			}
 			if missed, _ := q.unreachable(then, d); missed == nil && then.follow(q, d, in).Verdict == VerdictAllowed {
 				if denial.Reason == policy.NotLetOut {
-					flow.Wildcard = t.wildcard(strings.ToLower(strings.TrimSuffix(denial.Host, ".")))
+					flow.Wildcard = t.wildcard(p, strings.ToLower(strings.TrimSuffix(denial.Host, ".")))
 				}
 				return string(doc)
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/base/strict"
+	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
@@ -14,22 +15,22 @@ import (
 // meshSuffix is the suffix of names reserved for meshes.
 const meshSuffix = ".mesh"
 
-// noDestination explains a name without a destination: the dataplane has no outbound for its
-// service, or the name can only be a service name and no service has it. It returns nil if the host
-// may be outside the mesh.
+// noDestination explains a name without a destination: it belongs to the meshes and has no address
+// for the dataplane, or it can only be the name of a service, and the dataplane has no outbound for
+// it. It returns nil if the host may be outside the mesh.
 func (t *Traffic) noDestination(p *flowProxy, d *dialled) *Flow {
 	if !d.any {
 		return nil
 	}
-	isNamed := namedBy(t.mesh.View, d.host)
-	var names []string
+	is := serviceNamed(&d.is, d.host)
+	if d.is.Owner != nil {
+		is = t.outboundsOf(d.is.Owner)
+	}
+	var known []string
 	for _, s := range t.mesh.View.Services() {
 		o := &mesh.Outbound{Service: s}
-		if isOutside(s, d.host) {
-			return nil
-		}
-		if !isNamed(o) {
-			names = append(names, namesOf(o)...)
+		if is == nil || !is(o) {
+			known = append(known, namesOf(o)...)
 			continue
 		}
 		reason := fmt.Sprintf("%s is a service of the mesh %s, and the dataplane has no outbound for it",
@@ -39,12 +40,16 @@ func (t *Traffic) noDestination(p *flowProxy, d *dialled) *Flow {
 		}
 		return p.noConnection(d, VerdictUnreachable, reason)
 	}
-	if strings.Contains(d.host, ".") && !strings.HasSuffix(d.host, meshSuffix) {
+	switch {
+	case d.is.Class != names.ClassForwarded && d.is.Owner != nil:
+		return p.noConnection(d, VerdictUnreachable,
+			fmt.Sprintf("%s is a name of the meshes, and the resolver has no address of it for this dataplane", d.host))
+	case d.is.Class == names.ClassForwarded && strings.Contains(d.host, "."):
 		return nil
 	}
 	reason := fmt.Sprintf("no service of the mesh %s has the name %s", t.mesh.View.Name, d.host)
-	slices.Sort(names)
-	if near := strict.Nearest(strings.TrimSuffix(d.host, meshSuffix), slices.Compact(names)); near != "" {
+	slices.Sort(known)
+	if near := strict.Nearest(strings.TrimSuffix(d.host, meshSuffix), slices.Compact(known)); near != "" {
 		reason += fmt.Sprintf("; did you mean %s?", near)
 	} else {
 		reason += "; run nearside inspect services to list them"

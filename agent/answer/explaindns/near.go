@@ -8,7 +8,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
-	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // because returns who owns a name, and why.
@@ -44,10 +43,10 @@ func (x *dnsQuestion) empty(n *names.Name) string {
 		x.because(n, n.Name), strings.Join(x.out.Client.Families, ", "))
 }
 
-// missing explains why a name does not exist. n is the owner of a name that only this client does
-// not see, or nil.
-func (x *dnsQuestion) missing(name, below string, n *names.Name) string {
-	if everybody, _, _ := x.answer.Lookup(name, table.TypeA, nil); n != nil && everybody != table.OutcomeNoName {
+// missing explains why a name does not exist for this client.
+func (x *dnsQuestion) missing(name string, is *names.Classification) string {
+	n, below := is.Owner, is.Suffix
+	if n != nil && is.Hidden {
 		return fmt.Sprintf("%s, but the dataplane cannot reach it: dns.reachableOnly hides it", x.because(n, n.Name))
 	}
 	if n != nil {

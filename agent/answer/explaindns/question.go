@@ -44,9 +44,9 @@ const (
 
 // dnsQuestion is a question in progress.
 type dnsQuestion struct {
-	in     *DNSInput
-	answer *table.Table
-	view   *table.View
+	in    *DNSInput
+	names *names.Classifier
+	view  *table.View
 	// The dataplane of the client, with its spec and mesh; nil if there is none.
 	proxy  *resource.Resource
 	spec   *resource.Dataplane
@@ -63,8 +63,8 @@ func Name(in DNSInput, q *explain.DNSQuestion) (*DNS, error) {
 		name = table.ReverseName(a) + "."
 	}
 	x := &dnsQuestion{in: &in, out: &DNS{Name: q.Name, Steps: []DNSStep{}}}
-	x.answer, _ = table.New(table.Options{Suffixes: in.Table.OwnedSuffixes()}, in.Table.Hosts())
-	if _, _, err := x.answer.Lookup(name, table.TypeA, nil); err != nil {
+	x.names = in.Table.Classifier()
+	if _, err := x.names.Classify(name, nil); err != nil {
 		return nil, &explain.QuestionError{Field: "name", Reason: err.Error()}
 	}
 	c := &x.out.Client
@@ -191,25 +191,25 @@ func (x *dnsQuestion) ask(name string) {
 func (x *dnsQuestion) step(name string) DNSStep {
 	out := DNSStep{Name: name, Outcome: DNSNone, Records: []DNSRecord{}}
 	t := x.in.Table
-	outcome, below, err := x.answer.Lookup(name, table.TypeA, x.view)
+	is, err := x.names.Classify(name, x.view)
 	if err != nil {
 		out.Reason = "the name is invalid: " + err.Error()
 		return out
 	}
-	out.Suffix = below
+	out.Suffix = is.Suffix
 	for _, qtype := range [...]uint16{table.TypeA, table.TypeAAAA, table.TypeSRV, table.TypePTR} {
 		out.Records = append(out.Records, x.records(name, qtype)...)
 	}
-	n := t.Find(dnsHost(name))
+	n := is.Owner
 	if n != nil {
 		owner := DNSNameOf(n, &x.claims, x.in.Visible)
 		out.Owner = &owner
 		out.Reachable = x.reachable(n)
 	}
 	switch {
-	case below != "" && t.Pending:
-		out.Outcome, out.Reason = DNSFails, "there is no mesh yet, so it is unknown which names exist below "+below
-	case outcome == table.OutcomeForwarded:
+	case is.Class == names.ClassPending:
+		out.Outcome, out.Reason = DNSFails, "there is no mesh yet, so it is unknown which names exist below "+is.Suffix
+	case is.Class == names.ClassForwarded:
 		out.Outcome, out.Reason = DNSForwarded,
 			"not a name of the meshes, and not below one of their suffixes: the query is forwarded"
 		if n != nil && n.Origin == mesh.OriginPolicy {
@@ -227,24 +227,14 @@ func (x *dnsQuestion) step(name string) DNSStep {
 		if said := x.outside(name); said != "" {
 			out.Reason += "; " + said
 		}
-	case outcome == table.OutcomeNoName:
-		out.Reason = x.missing(name, below, n)
+	case is.Class == names.ClassAbsent:
+		out.Reason = x.missing(name, &is)
 	case len(out.Records) > 0:
 		out.Outcome, out.Reason = DNSResolves, x.because(n, name)
 	default:
 		out.Outcome, out.Reason = DNSEmpty, x.empty(n)
 	}
 	return out
-}
-
-// dnsHost returns HOST for _PORT._tcp.HOST, and other names unchanged.
-func dnsHost(name string) string {
-	if strings.HasPrefix(name, "_") {
-		if _, host, ok := strings.Cut(name, "._tcp."); ok {
-			return host
-		}
-	}
-	return name
 }
 
 // records returns the records of a type from the resolver's answer.
@@ -254,7 +244,7 @@ func (x *dnsQuestion) records(name string, qtype uint16) (out []DNSRecord) {
 		return nil
 	}
 	var q table.Query
-	reply, _ := table.NewAnswers(x.answer, nil).Others(x.view).Resolve(&q, wire, netip.Addr{}, 0, true, nil)
+	reply, _ := table.NewAnswers(x.names.Served(), nil).Others(x.view).Resolve(&q, wire, netip.Addr{}, 0, true, nil)
 	var m mdns.Msg
 	if err := m.Unpack(reply); err != nil {
 		return nil

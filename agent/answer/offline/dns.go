@@ -1,13 +1,14 @@
 package offline
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
-	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // ExplainDNS says why a name resolves as it does on a node in a zone. The node has the default
@@ -35,11 +36,12 @@ func (o *Offline) table(zone, in, dataplane string) (*names.Table, map[string]*g
 		}
 		meshes[r.Name] = m
 		x := names.Mesh{View: m.View, Policies: m.Policies}
-		if r.Name == in && dataplane != "" {
+		if r.Name == cmp.Or(in, resource.DefaultMesh) && dataplane != "" {
 			x.Local = []string{dataplane}
 		}
 		list = append(list, x)
 	}
-	return names.Build(names.Options{Suffixes: []string{"mesh"}, Generators: true,
-		Ranges: mesh.DefaultVIPRanges().Prefixes(), ReachableOnly: o.ReachableOnly}, list, nil), meshes, nil
+	options := names.DefaultOptions()
+	options.ReachableOnly = o.ReachableOnly
+	return names.Build(options, list, nil), meshes, nil
 }

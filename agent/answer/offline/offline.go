@@ -224,8 +224,8 @@ func (o *Offline) ExplainRequest(zone string, q explain.RequestQuestion) (*expla
 
 func (o *Offline) traffic(zone string, m *generate.Mesh) *explain.Traffic {
 	t := explain.NewTraffic(m)
-	t.Names = func() *names.Table {
-		table, _, _ := o.table(zone, "", "") // without names if a mesh cannot be derived
+	t.Names = func(dataplane string) *names.Table {
+		table, _, _ := o.table(zone, m.View.Name, dataplane) // nil names if a mesh cannot be derived
 		return table
 	}
 	return t

@@ -33,6 +33,11 @@ type Options struct {
 	ReachableOnly bool
 }
 
+// DefaultOptions returns the options of a resolver with the default config.
+func DefaultOptions() Options {
+	return Options{Suffixes: []string{"mesh"}, Generators: true, Ranges: mesh.DefaultVIPRanges().Prefixes()}
+}
+
 func (o *Options) equal(p *Options) bool {
 	return slices.Equal(o.Suffixes, p.Suffixes) && slices.Equal(o.Ranges, p.Ranges) && o.Generators == p.Generators &&
 		o.ReachableOnly == p.ReachableOnly

@@ -176,7 +176,7 @@ func (r *Resolver) Update() {
 	change.Whole = change.Whole || r.answer == nil || k.ttl != r.tableKeys.ttl
 	var faults []error
 	if change.Whole {
-		r.answer, faults = table.New(table.Options{Suffixes: next.OwnedSuffixes(), TTL: k.ttl}, next.Hosts())
+		r.answer, faults = next.Served(k.ttl)
 		r.swaps[0].Add(1)
 	} else if len(change.Put)+len(change.Remove) > 0 {
 		r.answer, faults = r.answer.With(change.Put, change.Remove)

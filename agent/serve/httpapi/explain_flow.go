@@ -46,7 +46,7 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 	}
 	traffic := explain.NewTraffic(m)
 	if s.opts.DNS != nil {
-		traffic.Names = func() *names.Table { return s.opts.DNS().Table }
+		traffic.Names = func(string) *names.Table { return s.opts.DNS().Table }
 	}
 	if last := s.opts.Last(); last != nil {
 		traffic.Build = func(dataplane string) *finding.Build {
