@@ -172,7 +172,7 @@ func (f *Flow) noAnswer() {
 // the mesh has its address, so a connection through passthrough gets no response.
 func (t *Traffic) explainUnreachable(p *flowProxy, flow *Flow, s *mesh.Service, v policy.ReachVerdict) {
 	flow.noAnswer()
-	if flow.Verdict == VerdictAllowed {
+	if flow.Verdict == VerdictAllowed || flow.Listener == "" {
 		flow.Verdict = VerdictUnreachable
 	}
 	about := &Proxy{index: t.mesh.Policies, dataplane: p.dataplane, spec: p.spec}
