@@ -87,8 +87,8 @@ func (t *Traffic) resolve(p *flowProxy, d *dialled, port uint16) error {
 	return nil
 }
 
-// unusedAddress returns an address for documentation (TEST-NET-1, RFC 5737) that no dataplane of the
-// mesh has. It represents an unknown address that no rule matches.
+// unusedAddress returns an address for documentation (TEST-NET-1, RFC 5737) that no dataplane of
+// the mesh has. It represents an unknown address that no rule matches.
 func (t *Traffic) unusedAddress() netip.Addr {
 	used := map[string]bool{}
 	for _, r := range t.mesh.View.Dataplanes() {
@@ -267,8 +267,8 @@ func (t *Traffic) explainNoProxy(p *flowProxy, flow *Flow, d *dialled) {
 			"bypasses its proxy, so no policy applies", d.dst)
 		return
 	}
-	flow.Reason = fmt.Sprintf("no listener is bound to %s, a virtual address of %s: the dataplane has no transparent proxy",
-		d.dst, cmp.Or(name, d.host))
+	flow.Reason = fmt.Sprintf("no listener is bound to %s, a virtual address of %s: the dataplane has no "+
+		"transparent proxy", d.dst, cmp.Or(name, d.host))
 	t.nameOutbound(p, flow, d)
 }
 

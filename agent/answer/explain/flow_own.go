@@ -97,7 +97,8 @@ func (t *Traffic) wildcard(p *flowProxy, host string) string {
 	}
 	for _, s := range v.Services() {
 		if slices.ContainsFunc(namesOf(&mesh.Outbound{Service: s}), func(name string) bool { return below(name, domain) }) ||
-			s.Outside != nil && slices.ContainsFunc(s.Outside.List, func(e mesh.Endpoint) bool { return below(e.Address, domain) }) {
+			s.Outside != nil &&
+				slices.ContainsFunc(s.Outside.List, func(e mesh.Endpoint) bool { return below(e.Address, domain) }) {
 			return ""
 		}
 	}
