@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/node"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 )
@@ -54,7 +55,9 @@ func (s *Server) meter(c net.Conn, p access.Peer) (*meteredConn, error) {
 	o := s.ownerOf(p)
 	if o.conns >= limit {
 		s.mu.Unlock()
-		s.cut(o, "too-many-connections", "a peer has too many xDS connections; further ones are refused")
+		s.cut(o, reasonConnections, "a peer has too many xDS connections; further ones are refused")
+		s.refusals.record(p, node.Key{}, reasonConnections, fmt.Errorf("%s has %d xDS connections, which is the maximum; "+
+			"see docs/xds.md for the bounds of a user", o.name, limit), s.opts.Now())
 		return nil, fmt.Errorf("xds: %s has %d connections", o.name, limit)
 	}
 	o.conns++

@@ -12,7 +12,7 @@ type serverMetrics struct {
 	closed   *prometheus.CounterVec // reason
 }
 
-func newServerMetrics(r prometheus.Registerer, log *slog.Logger) *serverMetrics {
+func newServerMetrics(r prometheus.Registerer, refused refusedClients, log *slog.Logger) *serverMetrics {
 	m := &serverMetrics{
 		delivery: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "nearside_xds_delivery_seconds",
@@ -22,7 +22,7 @@ func newServerMetrics(r prometheus.Registerer, log *slog.Logger) *serverMetrics 
 			Name: "nearside_xds_streams_refused_total", Help: "Streams that the server ended, by reason."}, []string{"reason"}),
 	}
 	if r != nil {
-		for _, c := range []prometheus.Collector{m.delivery, m.closed} {
+		for _, c := range []prometheus.Collector{m.delivery, m.closed, refused} {
 			if err := r.Register(c); err != nil {
 				log.Error("xDS metric is not exported", "error", err)
 			}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/node"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -101,7 +102,7 @@ func (st *adsStream) receiveFirst(str grpc.ServerStream, msg proto.Message) erro
 	st.owner.silent--
 	st.srv.mu.Unlock()
 	if isRefused(err) {
-		st.srv.metrics.closed.WithLabelValues("bad-request").Inc()
+		st.srv.refuse(st.peer, node.Key{}, reasonBadRequest, err)
 	}
 	return err
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -15,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
-	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
@@ -135,9 +133,6 @@ func (s *Server) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
 	return g, nil
 }
 
-// reasonDenied is the metric label of streams whose peers may not use their node IDs.
-const reasonDenied = "denied"
-
 // Recheck ends the streams whose peers may no longer use their node id, for example because the
 // label of a Dataplane names another user. Call it before [rollout.Proxies.Publish].
 func (s *Server) Recheck() {
@@ -151,38 +146,7 @@ func (s *Server) Recheck() {
 	s.mu.Unlock()
 	for _, st := range open {
 		if _, err := s.authorize(&st.peer, st.claim.ref); err != nil {
-			s.note(st.peer, st.claim.id, err)
 			st.End(reasonDenied, err)
 		}
-	}
-}
-
-// Refused returns the refusals so far.
-func (s *Server) Refused() api.Refusals {
-	s.refusedMu.Lock()
-	defer s.refusedMu.Unlock()
-	return s.refused
-}
-
-// refuse counts a refused stream under a reason.
-func (s *Server) refuse(p access.Peer, id, reason string, err error) {
-	s.metrics.closed.WithLabelValues(reason).Inc()
-	if reason != "refused" || status.Code(err) == codes.PermissionDenied { // otherwise the request is malformed
-		s.note(p, id, err)
-	}
-}
-
-// note records a refusal, and logs the first one of each second.
-func (s *Server) note(p access.Peer, id string, err error) {
-	s.refusedMu.Lock()
-	now := s.opts.Now()
-	log := now.Sub(s.refused.At) >= time.Second
-	s.refused = api.Refusals{Total: s.refused.Total + 1, At: now, Peer: p.String(), NodeID: id,
-		Reason: status.Convert(err).Message()}
-	total := s.refused.Total
-	s.refusedMu.Unlock()
-	if log {
-		s.opts.Log.Warn("xDS stream is refused", "node", id, "peer", p.String(), "reason", status.Convert(err).Message(),
-			"total", total)
 	}
 }

@@ -24,8 +24,8 @@ func (s *Server) register(st *adsStream, key node.Key, ref node.Ref) error {
 	c := s.claims[key.ID]
 	if c != nil && c.peer.Holder() != st.peer.Holder() {
 		if !st.peer.Root() {
-			return status.Errorf(codes.PermissionDenied, "node id %q is in use by %s; %s may not use it",
-				key.ID, c.peer, st.peer)
+			return status.Errorf(codes.PermissionDenied, "node id %q is in use by %s; %s may not use it: "+
+				"give each Envoy its own node id, or stop the other one", key.ID, c.peer, st.peer)
 		}
 		for other := range s.streams {
 			if other.claim == c {

@@ -20,7 +20,6 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/access"
-	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
@@ -119,8 +118,7 @@ type Server struct {
 
 	wg sync.WaitGroup // stream goroutines
 
-	refusedMu sync.Mutex
-	refused   api.Refusals // guarded by refusedMu
+	refusals refusals
 
 	mu       sync.Mutex // locked before the locks of proxies; guards all fields below
 	stopping bool
@@ -133,10 +131,9 @@ type Server struct {
 // NewServer returns a server that sends the configs of p.
 func NewServer(p *rollout.Proxies, o ServerOptions) *Server {
 	o = o.withDefaults()
-	return &Server{
+	s := &Server{
 		opts:    o,
 		proxies: p,
-		metrics: newServerMetrics(o.Registry, o.Log),
 		stubs:   newStubRequests(),
 		streams: map[*adsStream]struct{}{},
 		owners:  map[string]*owner{},
@@ -144,6 +141,8 @@ func NewServer(p *rollout.Proxies, o ServerOptions) *Server {
 		later:   newRequestFilters(nil, false),
 		claims:  map[string]*claim{},
 	}
+	s.metrics = newServerMetrics(o.Registry, refusedClients{s}, o.Log)
+	return s
 }
 
 // Serve accepts connections on the listeners until ctx is done. Then it ends the streams, waits up

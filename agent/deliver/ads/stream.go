@@ -121,7 +121,7 @@ func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStrea
 	st.ctx, st.cancel = context.WithCancel(ctx)
 	defer st.cancel()
 	if err := s.authenticate(ctx, &st.peer); err != nil {
-		s.refuse(st.peer, "", "unauthenticated", err)
+		s.refuse(st.peer, node.Key{}, reasonUnauthorized, err)
 		return err
 	}
 
@@ -130,7 +130,7 @@ func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStrea
 	s.mu.Unlock()
 	if err != nil {
 		if reason != "" {
-			s.metrics.closed.WithLabelValues(reason).Inc()
+			s.refuse(st.peer, node.Key{}, reason, err)
 		}
 		return err
 	}
@@ -174,6 +174,9 @@ func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStrea
 func (st *adsStream) End(reason string, err error) {
 	st.killOnce.Do(func() {
 		st.srv.metrics.closed.WithLabelValues(reason).Inc() // before the client receives the error
+		if isListed(reason) {
+			st.srv.refusals.record(st.peer, st.key, reason, err, st.srv.opts.Now())
+		}
 		st.killErr, st.killedBy = err, reason
 		close(st.killed)
 		st.cancel()
@@ -188,8 +191,9 @@ func (st *adsStream) open(info *core.Node) error {
 	s := st.srv
 	ref, err := node.ParseRef(info.GetId())
 	if err != nil {
-		s.metrics.closed.WithLabelValues("bad-node-id").Inc()
-		return status.Error(codes.InvalidArgument, err.Error())
+		err := status.Errorf(codes.InvalidArgument, "%v; correct node.id in the bootstrap of the Envoy", err)
+		s.refuse(st.peer, node.Key{ID: info.GetId(), Flavor: node.FlavorOf(info)}, reasonBadNodeID, err)
+		return err
 	}
 	st.key = node.Key{ID: info.GetId(), Flavor: node.FlavorOf(info)}
 	agent := clip.PrintableText(info.GetUserAgentName(), 128)
@@ -201,7 +205,7 @@ func (st *adsStream) open(info *core.Node) error {
 		err = s.register(st, st.key, ref)
 	}
 	if err != nil {
-		s.refuse(st.peer, st.key.ID, reasonDenied, err)
+		s.refuse(st.peer, st.key, reasonDenied, err)
 		return err
 	}
 	if s.opts.Handler != nil {
@@ -210,10 +214,11 @@ func (st *adsStream) open(info *core.Node) error {
 			if _, ok := status.FromError(err); !ok {
 				err = status.Error(codes.PermissionDenied, err.Error())
 			}
-			s.refuse(st.peer, st.key.ID, "refused", err)
+			s.refuse(st.peer, st.key, reasonMetadata, err)
 			return err
 		}
 	}
+	s.refusals.opened(st.peer, st.key.ID)
 	st.rollout.Open()
 	return nil
 }
@@ -304,7 +309,7 @@ func (w *wire[Req, Resp]) Recv() (*Req, error) {
 		req = new(Req)
 		if err := receive(w.exchange, w.st, false, any(req).(proto.Message)); err != nil {
 			if isRefused(err) {
-				w.st.End("bad-request", err) // the handler ends without an error
+				w.st.End(reasonBadRequest, err) // the handler ends without an error
 			}
 			return nil, err
 		}

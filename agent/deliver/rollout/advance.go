@@ -67,6 +67,9 @@ func (st *Stream) advance() {
 		case c.empty():
 			settled := w.clearHoldings(c.base, w.quiet(n.cfg), c.waiting)
 			w.base, w.owed = c.base, false
+			if w.confirms && !c.waiting {
+				n.confirmReport(w, st.version(w, w.base))
+			}
 			n.confirm(w, settled)
 		case !w.open, c.adds() && (st.mustWait(w, behind) || st.awaitsClusters(w)),
 			rank == draft.RankListener && n.outdated():
@@ -140,6 +143,7 @@ func (st *Stream) wanted(w *typeWatch) []*draft.Resource { return st.proxy.lists
 func (st *Stream) begin(w *typeWatch) {
 	n := st.proxy
 	w.fresh = false
+	reported := w.reported()
 	if w.full() && (w.claimed == "" || len(n.accepted[w.rank]) == 0) {
 		n.foreign[w.rank] = w.claimed != "" && w.claimed != st.version(w, st.wanted(w))
 		n.hold()
@@ -175,6 +179,10 @@ func (st *Stream) begin(w *typeWatch) {
 	default:
 		w.owed = w.sub.IsWildcard() || len(w.names)+len(w.sub.SubscribedPrefixes()) > 0
 	}
+	if w.claimed != "" {
+		reported = len(known)
+	}
+	n.noteReport(w, reported)
 	w.claimed = ""
 	if w.rank == draft.RankEndpoint {
 		for name := range st.warming {
@@ -260,7 +268,7 @@ func (st *Stream) hand(w *typeWatch, c change) {
 	}
 	w.responded = true
 	t.Version = st.version(w, c.base)
-	w.owed, w.open, w.ticket = false, false, t
+	w.owed, w.open, w.ticket, w.confirms = false, false, t, false
 	if w.rank == draft.RankCluster && st.proxy.key.Flavor == node.FlavorEnvoy {
 		st.rewarm(c.updated)
 		t.warms = slices.ContainsFunc(c.updated, func(r *draft.Resource) bool { return draft.Find(w.base, r.Name) == nil })

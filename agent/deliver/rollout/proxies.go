@@ -273,6 +273,17 @@ func (p *Proxies) Peer(key node.Key) (access.Peer, bool) {
 	return n.client.Peer, len(n.streams) > 0 && n.client.Build != nil
 }
 
+// HasConfig reports whether a config was published for a node with a stream.
+func (p *Proxies) HasConfig(key node.Key) bool {
+	n := p.proxyOf(key)
+	if n == nil {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cfg != nil && len(n.streams) > 0
+}
+
 // Build returns the Envoy build that the client of a node reports, nil if it is unknown. It must
 // not be changed.
 func (p *Proxies) Build(key node.Key) *finding.Build {

@@ -137,6 +137,7 @@ func (n *proxy) acknowledged(t *Response) {
 	n.accept(t, func(*draft.Resource) bool { return true })
 	s := n.status(t.w.rank)
 	s.AckedVersion, s.AckedAt, s.NACK = t.Version, n.proxies.opts.Now(), nil
+	s.Acknowledged++
 	n.hold()
 	n.record(api.Event{Kind: "ack", Version: t.Version, Nonce: t.nonce}, t)
 }
@@ -209,6 +210,7 @@ func (n *proxy) refused(t *Response, reason string) (whole bool) {
 	n.pruneTrial(rank)
 	n.hold()
 	s := n.status(rank)
+	s.Rejections++
 	s.NACK = &api.NACK{Version: t.Version, Time: now, Reason: reason, Resources: firstNames(names, maxNackNames),
 		Policies: []api.Blame{}}
 	n.proxies.metrics.nacks.WithLabelValues(typeLabels[rank]).Inc()
@@ -224,6 +226,7 @@ func (n *proxy) refused(t *Response, reason string) (whole bool) {
 func (n *proxy) delivered(t *Response) {
 	s := n.status(t.w.rank)
 	s.SentVersion, s.SentAt, n.sentBy[t.w.rank] = t.Version, n.proxies.opts.Now(), t.w
+	s.Responses++
 	n.record(api.Event{Kind: "sent", Version: t.Version, Nonce: t.nonce, Reason: t.cause,
 		Count: len(t.Send) + len(t.Removed)}, t)
 }

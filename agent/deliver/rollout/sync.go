@@ -16,9 +16,10 @@ type syncState struct {
 	acceptedRevision [draft.NumTypes]uint64 // newest revision of which it has accepted a type completely
 	firstRevision    [draft.NumTypes]uint64 // first revision with the present list of a type
 
-	types  [draft.NumTypes]*api.TypeStatus
-	sentBy [draft.NumTypes]*typeWatch // watch of the last response; nil if its stream has ended
-	events []api.Event                // a ring of maxEvents; the oldest event is at nextEv
+	types [draft.NumTypes]*api.TypeStatus
+	// sentBy is the watch of the last response or report; nil if its stream has ended.
+	sentBy [draft.NumTypes]*typeWatch
+	events []api.Event // a ring of maxEvents; the oldest event is at nextEv
 	nextEv int
 }
 
@@ -61,6 +62,35 @@ func (s *syncState) history() []api.Event {
 		out[i].Resources = slices.Clone(out[i].Resources)
 	}
 	return out
+}
+
+// reported returns the number of resources whose versions the client reported.
+func (w *typeWatch) reported() (n int) {
+	for _, h := range w.over {
+		if h.kind == holdsVersion {
+			n++
+		}
+	}
+	return n
+}
+
+// noteReport records how many resources a client reported at the start of a subscription. The
+// caller holds the mu of the proxy.
+func (n *proxy) noteReport(w *typeWatch, reported int) {
+	s := n.status(w.rank)
+	s.Reported, s.ReportedAt = reported, time.Time{}
+	if w.confirms = reported > 0; w.confirms {
+		s.ReportedAt, n.sentBy[w.rank] = n.proxies.opts.Now(), w
+	}
+}
+
+// confirmReport records that the client reported exactly the resources that it should have, which
+// acknowledges their version. The caller holds the mu of the proxy.
+func (n *proxy) confirmReport(w *typeWatch, version string) {
+	w.confirms = false
+	s := n.status(w.rank)
+	s.AckedVersion, s.AckedAt = version, s.ReportedAt
+	n.proxies.watchers.changes.Add(1)
 }
 
 // countResources updates the number of resources that the client has of each type. It is called

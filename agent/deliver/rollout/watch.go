@@ -47,6 +47,7 @@ type typeWatch struct {
 
 	fresh     bool   // nothing was compared or sent yet
 	claimed   string // state of the world: the version that the client reported, while fresh
+	confirms  bool   // the client reported resources, and no response was necessary yet
 	owed      bool   // the subscription needs an answer, even if it is empty
 	responded bool   // a response was created
 

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -92,16 +91,11 @@ func (t *Tracker) insight(clients []api.ProxyStatus) *api.Insight {
 		x := api.Subscription{ID: c.NodeID, ControlPlaneInstanceID: t.Info.Instance, ConnectTime: c.ConnectedAt}
 		x.Version.KumaDp.Version, x.Version.Envoy.Version = t.Info.Version, c.Version
 		var last time.Time
-		sent, acked, rejected := 0, 0, 0
+		sent, acked, rejected := uint64(0), uint64(0), uint64(0)
 		for _, of := range c.Types {
-			if of.SentVersion != "" {
-				sent++
-			}
-			switch {
-			case of.NACK != nil:
-				rejected++
-			case of.AckedVersion != "":
-				acked++
+			sent, acked, rejected = sent+of.Responses, acked+of.Acknowledged, rejected+of.Rejections
+			if of.Reported > 0 && of.Responses == 0 { // an earlier run of the agent sent at least one
+				sent, acked = sent+1, acked+1
 			}
 			for _, at := range []time.Time{of.SentAt, of.AckedAt} {
 				if at.After(last) {
@@ -112,8 +106,8 @@ func (t *Tracker) insight(clients []api.ProxyStatus) *api.Insight {
 		if !last.IsZero() {
 			x.Status.LastUpdateTime = &last
 		}
-		x.Status.Total = map[string]string{"responsesSent": strconv.Itoa(sent), "responsesAcknowledged": strconv.Itoa(acked),
-			"responsesRejected": strconv.Itoa(rejected)}
+		x.Status.Total = map[string]string{"responsesSent": fmt.Sprint(sent), "responsesAcknowledged": fmt.Sprint(acked),
+			"responsesRejected": fmt.Sprint(rejected)}
 		if c.Streams == 0 {
 			end := c.ConnectedAt
 			if n := len(c.Events); n > 0 {

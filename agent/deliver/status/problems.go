@@ -31,7 +31,8 @@ type Facts struct {
 func (t *Tracker) sources() []func(context.Context, *Facts) []api.Problem {
 	return []func(context.Context, *Facts) []api.Problem{
 		checkProblems, damagedProblems, fileProblems, inertProblems, // problems_agent.go
-		passProblems, t.rejectionProblems, t.unconnectedProblems, t.proxyProblems, lostProblems, // problems_proxies.go
+		passProblems, t.rejectionProblems, t.unconnectedProblems, t.proxyProblems, refusedProblems,
+		lostProblems, // problems_proxies.go
 	}
 }
 

@@ -33,6 +33,12 @@ func (t *Tracker) All(snap *store.Snapshot, last *Result) []api.Proxy {
 			p.Clients = append(p.Clients, c)
 		}
 	}
+	for _, r := range t.refused() {
+		if ref, err := node.ParseRef(r.NodeID); err == nil {
+			p := at(ref)
+			p.Refused = append(p.Refused, r)
+		}
+	}
 	problems := map[string][]api.Problem{}
 	if last != nil {
 		for _, p := range last.Problems {
@@ -40,8 +46,12 @@ func (t *Tracker) All(snap *store.Snapshot, last *Result) []api.Proxy {
 		}
 	}
 	out := make([]api.Proxy, 0, len(byKey))
+	near := nearest{set: snap.Set()}
 	for k, p := range byKey {
-		last.concludeProxy(p, problems[k.String()])
+		if isGone(p, snap.Set().Get(k)) {
+			continue
+		}
+		last.concludeProxy(p, problems[k.String()], &near)
 		out = append(out, *p)
 	}
 	slices.SortFunc(out, func(a, b api.Proxy) int {
@@ -50,7 +60,8 @@ func (t *Tracker) All(snap *store.Snapshot, last *Result) []api.Proxy {
 	return out
 }
 
-// One returns one proxy, or nil if neither its resource nor a client exists.
+// One returns one proxy, or nil if neither its resource nor a client exists. A client that has
+// disconnected does not count.
 func (t *Tracker) One(snap *store.Snapshot, last *Result, ref node.Ref) *api.Proxy {
 	p := newProxy(ref)
 	if ref.Key().Kind == kindDataplane {
@@ -66,7 +77,12 @@ func (t *Tracker) One(snap *store.Snapshot, last *Result, ref node.Ref) *api.Pro
 			}
 		}
 	}
-	if len(p.Clients) == 0 && snap.Set().Get(ref.Key()) == nil {
+	for _, r := range t.refused() {
+		if r.NodeID == ref.NodeID() {
+			p.Refused = append(p.Refused, r)
+		}
+	}
+	if isGone(p, snap.Set().Get(ref.Key())) {
 		return nil
 	}
 	var problems []api.Problem
@@ -77,7 +93,7 @@ func (t *Tracker) One(snap *store.Snapshot, last *Result, ref node.Ref) *api.Pro
 			}
 		}
 	}
-	last.concludeProxy(p, problems)
+	last.concludeProxy(p, problems, &nearest{set: snap.Set()})
 	return p
 }
 
@@ -99,13 +115,24 @@ func setOwner(p *api.Proxy, snap *store.Snapshot) {
 	}
 }
 
+// isGone reports whether a proxy without a resource has no client any longer, such as that of a pod
+// that was deleted. A client that is refused, or whose node id is unknown, has not gone.
+func isGone(p *api.Proxy, res *resource.Resource) bool {
+	return res == nil && len(p.Refused) == 0 && !slices.ContainsFunc(p.Clients, func(c api.ProxyStatus) bool {
+		return c.State != api.StateDisconnected
+	})
+}
+
 // concludeProxy sets the state of a proxy from its clients.
-func (r *Result) concludeProxy(p *api.Proxy, problems []api.Problem) {
+func (r *Result) concludeProxy(p *api.Proxy, problems []api.Problem, near *nearest) {
 	p.Problems = append(p.Problems, problems...)
 	named(p.Problems)
 	slices.SortFunc(p.Clients, func(a, b api.ProxyStatus) int { return cmp.Compare(a.Flavor, b.Flavor) })
 	p.State, p.Reason = api.StateDisconnected,
 		"no Envoy on this node requests its config; start one with the output of nearside bootstrap"
+	if p.Type != node.ProxyDataplane {
+		p.Reason += " --proxy-type " + string(p.Type)
+	}
 	if p.Node != "" {
 		p.State, p.Reason = api.StateElsewhere, "it belongs to node "+p.Node
 		switch p.Liveness {
@@ -129,6 +156,12 @@ func (r *Result) concludeProxy(p *api.Proxy, problems []api.Problem) {
 			p.State, p.Reason = state, reason
 		}
 	}
+	if p.State == api.StateDisconnected && len(p.Refused) > 0 {
+		p.State, p.Reason = refusedState(&p.Refused[0])
+	}
+	if p.State == api.StateUnknown {
+		p.Reason += near.of(Key(p))
+	}
 }
 
 // whyWithout returns why a client has no config although its Dataplane exists.
@@ -143,7 +176,7 @@ func whyWithout(p *api.Proxy) string {
 
 func severity(state string) int {
 	return slices.Index([]string{api.StateSynced, api.StateElsewhere, api.StateDisconnected, api.StatePending,
-		api.StateStale, api.StateRejected, api.StateUnknown}, state)
+		api.StateStale, api.StateRejected, api.StateRefused, api.StateUnknown}, state)
 }
 
 // clientState returns the state of a client and the reason.
@@ -154,12 +187,7 @@ func clientState(c *api.ProxyStatus) (state, reason string) {
 	case api.StateWaiting:
 		return api.StatePending, "the agent has not loaded its state yet"
 	case api.StateUnknown:
-		if c.Type != node.ProxyDataplane {
-			return api.StateUnknown, fmt.Sprintf("node id %q asks for a %s that does not exist; apply it, "+
-				"or fix the node id in the bootstrap", c.NodeID, c.Type.Kind())
-		}
-		return api.StateUnknown, fmt.Sprintf("node id %q asks for a Dataplane that does not exist; apply it, "+
-			"or fix the node id in the bootstrap", c.NodeID)
+		return api.StateUnknown, unknownReason(c.NodeID, c.Type)
 	}
 	for _, t := range c.Types {
 		if t.NACK != nil {

@@ -12,6 +12,7 @@ const (
 	// the client keeps an older config, because no new one can be computed
 	StateStale    = "stale"
 	StateRejected = "rejected" // the client rejected something and keeps its previous config
+	StateRefused  = "refused"  // the agent refuses the client; see Proxy.Refused
 	StateUnknown  = "unknown"  // a client requests a Dataplane that does not exist
 )
 
@@ -35,6 +36,8 @@ type Proxy struct {
 	// at most one per flavor, connected or recently connected
 	Clients  []ProxyStatus `json:"clients"`
 	Problems []Problem     `json:"problems"` // with its Dataplane
+	// clients with its node id whose streams are refused, the latest first
+	Refused []RefusedStream `json:"refused,omitempty"`
 	// RefusedConnections is how many connections to destinations outside the mesh its Envoy has
 	// refused since it started. It is null if the Envoy does not report it.
 	RefusedConnections *uint64 `json:"refusedConnections"`

@@ -35,12 +35,22 @@ type ProxyStatus struct {
 
 // TypeStatus is the state of one resource type of a node.
 type TypeStatus struct {
-	TypeURL      string         `json:"typeUrl"`
-	Resources    int            `json:"resources"` // of the client after the last response
-	SentVersion  string         `json:"sentVersion,omitempty"`
-	SentAt       time.Time      `json:"sentAt,omitzero"`
-	AckedVersion string         `json:"ackedVersion,omitempty"`
-	AckedAt      time.Time      `json:"ackedAt,omitzero"`
+	TypeURL      string    `json:"typeUrl"`
+	Resources    int       `json:"resources"` // of the client after the last response
+	SentVersion  string    `json:"sentVersion,omitempty"`
+	SentAt       time.Time `json:"sentAt,omitzero"`
+	AckedVersion string    `json:"ackedVersion,omitempty"`
+	AckedAt      time.Time `json:"ackedAt,omitzero"`
+	// Reported is how many resources the client already had when its newest stream began, for
+	// example after a restart of the agent, and ReportedAt when it said so. If all are up to date,
+	// AckedVersion is their version.
+	Reported   int       `json:"reported,omitempty"`
+	ReportedAt time.Time `json:"reportedAt,omitzero"`
+	// Responses, and how many of them the client acknowledged and rejected, since the agent started
+	// or has known the client.
+	Responses    uint64         `json:"responses"`
+	Acknowledged uint64         `json:"acknowledged"`
+	Rejections   uint64         `json:"rejections"`
 	NACK         *NACK          `json:"nack"` // of the last response, if it was rejected
 	Held         []HeldResource `json:"held"` // sorted by name
 }
@@ -137,4 +147,24 @@ type Refusals struct {
 	Peer   string    `json:"peer,omitempty"`
 	NodeID string    `json:"nodeID,omitempty"` // "" if the token was wrong
 	Reason string    `json:"reason,omitempty"`
+	// Streams are the clients that are refused now, the latest first. A client leaves the list when
+	// it is accepted, and 3 minutes after its last attempt.
+	Streams []RefusedStream `json:"streams"`
+	// Left is how many clients have left the list because it was full.
+	Left uint64 `json:"left,omitempty"`
+}
+
+// RefusedStream is a client whose streams are refused: a node id of one user or address.
+type RefusedStream struct {
+	// NodeID is what the client sent. It is "" if the client was refused before its first request,
+	// for example because of its token.
+	NodeID string      `json:"nodeID,omitempty"`
+	User   string      `json:"user"` // user or address of the client, with the name of the user
+	Peer   access.Peer `json:"peer"` // of the last attempt
+	// Cause is the reason in the metric nearside_xds_streams_refused_total, such as "denied".
+	Cause  string    `json:"cause"`
+	Reason string    `json:"reason"` // sentence with the remedy, as sent to the client
+	Since  time.Time `json:"since"`  // first attempt
+	Last   time.Time `json:"last"`
+	Count  uint64    `json:"count"` // refused streams
 }

@@ -40,7 +40,7 @@ func TestProxyScreens(t *testing.T) {
 				State: api.StateServing,
 				Types: []api.TypeStatus{
 					{TypeURL: "type.googleapis.com/envoy.config.cluster.v3.Cluster", Resources: 4, SentVersion: "aa",
-						AckedVersion: "aa"},
+						AckedVersion: "aa", SentAt: at, AckedAt: at.Add(time.Minute), Responses: 3},
 					{TypeURL: "type.googleapis.com/envoy.config.listener.v3.Listener", Resources: 2, SentVersion: "bb",
 						AckedVersion: "cc",
 						NACK:         &api.NACK{Version: "bb", Reason: "bad filter"},
@@ -52,7 +52,8 @@ func TestProxyScreens(t *testing.T) {
 	agenttest.Contains(t, out, "default   web    rejected   envoy 1.31.0   3h", "default.web", "6 ", "bad filter")
 	out, _ = output(t, socket, command.ExitOK, "inspect", "dataplane", "web", "--type=status")
 	agenttest.Contains(t, out, "default/web: rejected: bad filter", "node default.web: envoy 1.31.0", "3h ago, 1 stream",
-		"Cluster    4           aa     aa      -", "Listener   2           bb     cc      bb: bad filter",
+		"Cluster    4           aa     aa      2h             3         -",
+		"Listener   2           bb     cc      -              0         bb: bad filter",
 		"held: inbound:x: bad filter")
 	out, _ = output(t, socket, command.ExitOK, "get", "dp")
 	agenttest.Contains(t, out, "rejected")

@@ -103,7 +103,17 @@ func TestProxies(t *testing.T) {
 				client("stuck", api.StateUnknown, nil),
 				client("waiting", api.StateWaiting, nil),
 				client("gone", api.StateDisconnected, nil),
+				client("misnamed", api.StateDisconnected, nil),
 			}
+		}
+		o.Refused = func() api.Refusals {
+			refused := func(id, cause string) api.RefusedStream {
+				return api.RefusedStream{NodeID: id, User: "uid=7 (envoy)", Cause: cause, Reason: "run it as web",
+					Since: at, Count: 41}
+			}
+			return api.Refusals{Total: 41, Streams: []api.RefusedStream{refused("default.idle", "denied"),
+				refused("default.misnamed", "unknown"), refused("default.web", "denied"), refused("no-mesh", "bad-node-id"),
+				refused("", "unauthenticated")}}
 		}
 	})
 	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web+"\n---\n"+
@@ -122,7 +132,7 @@ func TestProxies(t *testing.T) {
 	for _, p := range ps.Items {
 		lines = append(lines, p.Name+" "+p.State)
 	}
-	want := "alone pending, forged unknown, gone disconnected, held rejected, idle disconnected, late pending, " +
+	want := "alone pending, forged unknown, held rejected, idle refused, late pending, misnamed unknown, " +
 		"nack rejected, stuck pending, waiting pending, web synced"
 	if s := strings.Join(lines, ", "); s != want || ps.Total != 10 {
 		t.Errorf("got  %s\nwant %s", s, want)
@@ -135,8 +145,14 @@ func TestProxies(t *testing.T) {
 	a.want(a.do("GET", "/v1/dataplanes/default/alone/status", ""), 200, "its config is being computed")
 	a.want(a.do("GET", "/v1/dataplanes/default/stuck/status", ""), 200,
 		"it has no config: no name for its certificate")
+	a.want(a.do("GET", "/v1/dataplanes/default/idle/status", ""), 200,
+		"its Envoy (uid=7 (envoy)) has been refused since 00:16:40Z, 41 times: run it as web", `"cause":"denied"`)
+	a.want(a.do("GET", "/v1/dataplanes/default/misnamed/status", ""), 200, "does not exist; apply it")
+	a.want(a.do("GET", "/v1/dataplanes/default/web/status", ""), 200, `"state":"synced"`, `"cause":"denied"`)
+	a.want(a.do("GET", "/v1/dataplanes/default/gone/status", ""), 404, "no client requests it")
 	a.want(a.do("GET", "/v1/status", ""), 200,
-		`"proxies":{"disconnected":2,"pending":4,"rejected":2,"synced":1,"unknown":1}`, "half of it")
+		`"proxies":{"pending":4,"refused":1,"rejected":2,"synced":1,"unknown":2}`, "half of it",
+		`"nodeID":"no-mesh"`, `"cause":"unauthenticated"`)
 }
 
 // TestLostLines: an Envoy that has lost lines of access logs is a problem of the node and of the

@@ -43,9 +43,6 @@ func (s *Server) zoneProxy(t node.Type) handler {
 		if p == nil {
 			return api.NewNotFound("%s does not exist, and no client requests it", ref.Key())
 		}
-		if len(p.Clients) == 0 {
-			p.Reason += " --proxy-type " + string(t)
-		}
 		writeJSON(w, http.StatusOK, p)
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/base/plural"
@@ -109,21 +110,39 @@ func ProxyStatus(w io.Writer, p *api.Proxy) {
 	for _, c := range p.Clients {
 		Printf(w, "\nnode %s: %s %s, %s, %s ago, %s\n", c.NodeID, c.UserAgent, c.Version, c.Peer,
 			Age(c.ConnectedAt), plural.Count(c.Streams, "stream"))
-		t := NewTable(w, "TYPE", "RESOURCES", "SENT", "ACKED", "REJECTED")
+		t := NewTable(w, "TYPE", "RESOURCES", "SENT", "ACKED", "LAST-UPDATED", "UPDATES", "REJECTED")
+		reported, since := 0, time.Time{}
 		for _, x := range c.Types {
 			rejected := ""
 			if x.NACK != nil {
 				rejected = x.NACK.Version + ": " + x.NACK.Reason
 			}
-			t.Row(ShortType(x.TypeURL), fmt.Sprint(x.Resources), x.SentVersion, x.AckedVersion, rejected)
+			updated := x.AckedAt
+			if x.SentAt.After(updated) {
+				updated = x.SentAt
+			}
+			if x.Reported > 0 && (since.IsZero() || x.ReportedAt.Before(since)) {
+				since = x.ReportedAt
+			}
+			reported += x.Reported
+			t.Row(ShortType(x.TypeURL), fmt.Sprint(x.Resources), x.SentVersion, x.AckedVersion, Age(updated),
+				fmt.Sprint(x.Responses), rejected)
 		}
 		t.Flush()
+		if reported > 0 {
+			Printf(w, "the client already had %s when its stream began %s ago; earlier updates are not counted\n",
+				plural.Count(reported, "resource"), Age(since))
+		}
 		for _, x := range c.Types {
 			for _, h := range x.Held {
 				Printf(w, "withheld: %s: %s\n", h.Name, OneLine(h.Reason))
 				Blame(w, "  because of ", h.Policies)
 			}
 		}
+	}
+	if len(p.Refused) > 0 {
+		Println(w)
+		Refused(w, p.Refused, "")
 	}
 	if n := p.RefusedConnections; n != nil && *n > 0 {
 		Printf(w, "\nrefused: %s to destinations outside the mesh since Envoy started; "+
@@ -134,6 +153,23 @@ func ProxyStatus(w io.Writer, p *api.Proxy) {
 			"each failure lost lines\n", *n, *r)
 	}
 	inForce(w, p.InForce)
+}
+
+// Refused writes the clients that are refused, one per line.
+func Refused(w io.Writer, list []api.RefusedStream, indent string) {
+	for i := range list {
+		r := &list[i]
+		who := r.User
+		if r.Peer.PID > 0 {
+			who += fmt.Sprintf(", pid %d", r.Peer.PID)
+		}
+		if r.Peer.Cgroup != "" {
+			who += ", cgroup " + r.Peer.Cgroup
+		}
+		Printf(w, "%srefused %s: %s (%s), %s since %s, the last %s ago: %s\n", indent, cmp.Or(r.NodeID, "without a node id"),
+			r.Cause, who, plural.Count(int(r.Count), "stream"), // #nosec G115 -- a count
+			r.Since.Local().Format("15:04:05"), Age(r.Last), OneLine(r.Reason))
+	}
 }
 
 // inForce writes the proxy-wide settings of policies: a line per kind, and a table of what it
