@@ -152,7 +152,11 @@ func TestProxies(t *testing.T) {
 	a.want(a.do("GET", "/v1/dataplanes/default/gone/status", ""), 404, "no client requests it")
 	a.want(a.do("GET", "/v1/status", ""), 200,
 		`"proxies":{"pending":4,"refused":1,"rejected":2,"synced":1,"unknown":2}`, "half of it",
-		`"nodeID":"no-mesh"`, `"cause":"unauthenticated"`)
+		`"nodeID":"no-mesh"`, `"cause":"unauthenticated"`,
+		`{"resource":"Dataplane/default/idle","severity":"error","check":"stream-refused",`+
+			`"reason":"the Envoy of uid=7 (envoy) is refused: run it as web","command":"nearside check --bootstrap FILE"}`,
+		`"resource":"Envoy/no-mesh"`, `"resource":"Envoy/uid=7 (envoy)"`,
+		`"resource":"Dataplane/default/misnamed","severity":"warning","check":"unknown-node"`)
 }
 
 // TestLostLines: an Envoy that has lost lines of access logs is a problem of the node and of the
