@@ -118,6 +118,7 @@ type Agent struct {
 	otlp       net.Listener // for relay; nil: it takes nothing
 	relay      *otlp.Relay
 	watchdog   *watchdog
+	answers    answers // of the resolver
 	audit      *auditlog.Log
 	proxies    *access.Proxies
 	roles      *access.Roles

@@ -1,10 +1,12 @@
 package agent_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -49,8 +51,10 @@ func TestWeakenedDefaults(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{}, "xds.tcp=127.0.0.1:0", "xds.insecure=true")
 	s, err := r.Api().Status(t.Context())
 	agenttest.Do(t, err)
-	if got := s.Checks[len(s.Checks)-1].Reason; !strings.Contains(got, "xds.insecure is true") {
-		t.Errorf("insecure: %q", got)
+	if !slices.ContainsFunc(s.Problems, func(p api.Problem) bool {
+		return p.Check == "access" && strings.Contains(p.Reason, "xds.insecure is true")
+	}) {
+		t.Errorf("insecure: %+v", s.Problems)
 	}
 }
 

@@ -27,6 +27,9 @@ func (t *Tracker) Status(ctx context.Context, v View) *api.Status {
 		out.Checks = append(out.Checks, p.Ready()...)
 		out.Ready = !slices.ContainsFunc(out.Checks, func(c api.Check) bool { return !c.OK })
 	}
+	if p.Host != nil {
+		out.Checks = append(out.Checks, p.Host(ctx)...)
+	}
 	if p.Files != nil && v.Whole {
 		out.Files = append(out.Files, p.Files()...)
 	}

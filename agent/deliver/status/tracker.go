@@ -36,7 +36,8 @@ type Tracker struct {
 
 // Parts are the other parts of an agent that a status describes. Nil: the agent has none.
 type Parts struct {
-	Ready      func() []api.Check // checks of /readyz
+	Ready      func() []api.Check                // checks of /readyz
+	Host       func(context.Context) []api.Check // other checks, which may take a second
 	Files      func() []api.FileStatus
 	Memory     func() api.MemoryStatus
 	Refused    func() api.Refusals

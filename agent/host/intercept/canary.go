@@ -95,6 +95,12 @@ func becomeUser(uid int) (back func(), err error) {
 // errNotOurs means that another server responded.
 var errNotOurs = errors.New("another server responded")
 
+// AskCanary queries a server for the canary name over "udp" or "tcp". It returns nil if an agent
+// answered, and waits at most 800 ms.
+func AskCanary(ctx context.Context, network string, at netip.AddrPort) error {
+	return ask(ctx, network, at)
+}
+
 // ask queries a server for the canary name. It returns nil if the agent answered.
 func ask(ctx context.Context, network string, at netip.AddrPort) error {
 	ctx, cancel := context.WithTimeout(ctx, canaryTime)

@@ -31,24 +31,24 @@ type ProblemCount struct {
 
 // Classes of problems that are not checks of [Status].Checks.
 const (
-	ClassResource       = "resource"         // a resource is not or only in part in force, or has a warning
-	ClassRejected       = "rejected"         // an Envoy rejected a resource
-	ClassWithheld       = "withheld"         // the check withholds a resource from an Envoy
-	ClassUnknownNode    = "unknown-node"     // an Envoy asks for a proxy that does not exist
-	ClassPending        = "pending"          // an Envoy does not acknowledge its config
-	ClassStreamRefused  = "stream-refused"   // the agent refused an xDS stream
-	ClassNoEffect       = "policy-no-effect" // a policy has no effect on any proxy that it selects
-	ClassLostLines      = "lost-lines"       // an Envoy has lost access-log lines
-	ClassFileFault      = "file-fault"       // a resource file has a fault
-	ClassFileConflict   = "file-conflict"    // a resource file has a resource that another source manages
-	ClassFileMissing    = "file-missing"     // a resource file is missing or empty
-	ClassFileExposed    = "file-exposed"     // other users can read a secret in a resource file
-	ClassDamaged        = "damaged"          // a stored resource cannot be read
-	ClassInert          = "inert"            // this version ignores stored resources
-	ClassMember         = "member"           // a member of the pool does not respond
-	ClassMemberRefused  = "member-refused"   // records or packets of a member are refused
-	ClassNameTwice      = "name-twice"       // two living nodes have one name
-	ClassInterceptRules = "intercept-record" // a record of a redirection cannot be read
+	ClassResource        = "resource"         // a resource is not or only in part in force, or has a warning
+	ClassRejected        = "rejected"         // an Envoy rejected a resource
+	ClassWithheld        = "withheld"         // the check withholds a resource from an Envoy
+	ClassUnknownNode     = "unknown-node"     // an Envoy asks for a proxy that does not exist
+	ClassPending         = "pending"          // an Envoy does not acknowledge its config
+	ClassStreamRefused   = "stream-refused"   // the agent refused an xDS stream
+	ClassNoEffect        = "policy-no-effect" // a policy has no effect on any proxy that it selects
+	ClassLostLines       = "lost-lines"       // an Envoy has lost access-log lines
+	ClassFileFault       = "file-fault"       // a resource file has a fault
+	ClassFileConflict    = "file-conflict"    // a resource file has a resource that another source manages
+	ClassFileMissing     = "file-missing"     // a resource file is missing or empty
+	ClassFileExposed     = "file-exposed"     // other users can read a secret in a resource file
+	ClassDamaged         = "damaged"          // a stored resource cannot be read
+	ClassInert           = "inert"            // this version ignores stored resources
+	ClassMember          = "member"           // a member of the pool does not respond
+	ClassMemberRefused   = "member-refused"   // records or packets of a member are refused
+	ClassNameTwice       = "name-twice"       // two living nodes have one name
+	ClassInterceptRecord = "intercept-record" // a record of a redirection cannot be read
 )
 
 // ProblemClass is a class of problems.
@@ -63,11 +63,13 @@ var ProblemClasses = []ProblemClass{
 	{"access-logs", "nearside accesslog streams"},
 	{"api-socket", "nearside config show"},
 	{"audit-log", "nearside audit verify"},
+	{"capabilities", "nearside intercept status"},
 	{"clock", "timedatectl"},
 	{"config", "nearside debug pprof"},
 	{ClassDamaged, "nearside status"},
 	{"dns", "nearside dns table"},
-	{"dns-sockets", "nearside status"},
+	{"dns-answers", "nearside dns lookup canary.nearside.invalid"},
+	{"dns-sockets", "nearside config show"},
 	{"dns-upstreams", "nearside dns table"},
 	{"envoy", "nearside config show"},
 	{"features", "nearside access"},
@@ -77,7 +79,7 @@ var ProblemClasses = []ProblemClass{
 	{ClassFileMissing, "nearside status"},
 	{"groups", "nearside access"},
 	{ClassInert, "nearside get all"},
-	{ClassInterceptRules, "nearside intercept status"},
+	{ClassInterceptRecord, "nearside intercept status"},
 	{"interception", "nearside intercept status"},
 	{"log-file", "nearside config show"},
 	{ClassLostLines, "nearside status"},

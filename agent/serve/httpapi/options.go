@@ -75,7 +75,10 @@ type Options struct {
 	// Live and Ready return the checks of /livez and /readyz. Nil: always healthy. Checks of Ready
 	// must not depend on other agents.
 	Live, Ready func() []api.Check
-	Access      Access
+	// Host returns the checks of the agent's surroundings, which may take a second and do not
+	// affect readiness. Nil: none.
+	Host   func(context.Context) []api.Check
+	Access Access
 	// Audit is the audit log. Nil: none.
 	Audit   Auditor
 	Metrics prometheus.Gatherer   // source of /metrics; nil: /metrics is not found

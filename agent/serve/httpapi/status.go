@@ -29,34 +29,37 @@ func (s *Server) index(w http.ResponseWriter, _ *http.Request) *api.Error {
 }
 
 func (s *Server) livez(w http.ResponseWriter, r *http.Request) *api.Error {
-	return health(w, r, s.opts.Live, nil)
+	return health(w, r, checksOf(s.opts.Live), nil)
 }
 
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) *api.Error {
-	return health(w, r, s.opts.Ready, func() []api.ProblemCount {
-		return status.CountProblems(s.Status(r.Context()).Problems)
-	})
+	if _, verbose := r.URL.Query()["verbose"]; verbose {
+		now := s.Status(r.Context())
+		return health(w, r, now.Checks, status.CountProblems(now.Problems))
+	}
+	return health(w, r, checksOf(s.opts.Ready), nil)
 }
 
-// health answers 200 or 503. It lists failed checks always, and successful ones and the counts of
-// problems only with verbose. Every sender may see it, so it has no names of resources.
-func health(w http.ResponseWriter, r *http.Request, checks func() []api.Check,
-	problems func() []api.ProblemCount) *api.Error {
-	_, verbose := r.URL.Query()["verbose"]
-	out := api.Health{Status: "ok"}
-	code := http.StatusOK
-	if checks != nil {
-		for _, c := range checks() {
-			if !c.OK {
-				out.Status, code = "failed", http.StatusServiceUnavailable
-			}
-			if verbose || !c.OK {
-				out.Checks = append(out.Checks, c)
-			}
-		}
+func checksOf(list func() []api.Check) []api.Check {
+	if list == nil {
+		return nil
 	}
-	if verbose && problems != nil {
-		out.Problems = problems()
+	return list()
+}
+
+// health answers 200 or 503. It lists failed checks always, and successful ones only with verbose.
+// Every sender may see it, so it has no names of resources.
+func health(w http.ResponseWriter, r *http.Request, checks []api.Check, problems []api.ProblemCount) *api.Error {
+	_, verbose := r.URL.Query()["verbose"]
+	out := api.Health{Status: "ok", Problems: problems}
+	code := http.StatusOK
+	for _, c := range checks {
+		if !c.OK {
+			out.Status, code = "failed", http.StatusServiceUnavailable
+		}
+		if verbose || !c.OK {
+			out.Checks = append(out.Checks, c)
+		}
 	}
 	writeJSON(w, code, out)
 	return nil

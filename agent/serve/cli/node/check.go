@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -145,10 +143,6 @@ func runSelfTest(ctx context.Context, env *command.Env, askEnvoy bool) (*selfTes
 			"%s %s on %s responds, but this command is %s", s.Info.Product, s.Info.Version, s.Info.Node, own)
 	}
 	checkAgent(t, s)
-	checkClock(t, s, time.Now())
-	checkSockets(t, c.Socket())
-	checkDNS(ctx, env, t)
-	checkInterception(t, c.Socket(), s.Info.PID)
 	if bin != nil {
 		checkEnvoy(ctx, env, t, bin, proxies.Items)
 	}
@@ -206,57 +200,4 @@ func checkEnvoy(ctx context.Context, env *command.Env, t *selfTest, bin *envoybi
 	if !bad {
 		t.add(CheckOK, "envoy", "", "%s accepts the configs of %s", bin.Path, plural.Count(tried, "connected proxy"))
 	}
-}
-
-// clockSlack is how far in the future a timestamp may lie before the clock counts as wrong. It
-// tolerates small corrections of the clock.
-const clockSlack = 2 * time.Second
-
-// checkClock reports a system clock that cannot be right.
-func checkClock(t *selfTest, s *api.Status, now time.Time) {
-	const hint = "set the clock of the host, because certificates are valid for a limited time; " +
-		"timedatectl shows whether it is synchronized"
-	switch {
-	case now.Year() < 2025: // before the first release: the clock was never set
-		t.add(checkFail, "clock", hint, "the time is %s", now.UTC().Format(time.RFC3339))
-	case s.Info.Started.After(now.Add(clockSlack)):
-		t.add(checkWarn, "clock", hint, "the clock was set back: the time is %s, but the agent started at %s",
-			now.UTC().Format(time.RFC3339), s.Info.Started.UTC().Format(time.RFC3339))
-	case s.Reconcile != nil && s.Reconcile.At.After(now.Add(clockSlack)):
-		t.add(checkWarn, "clock", hint, "the clock was set back: the time is %s, but the last pass was at %s",
-			now.UTC().Format(time.RFC3339), s.Reconcile.At.UTC().Format(time.RFC3339))
-	default:
-		t.add(CheckOK, "clock", "", "the system clock is monotonic")
-	}
-}
-
-// checkSockets checks the modes of the agent's sockets.
-func checkSockets(t *selfTest, api string) {
-	for _, x := range []struct{ name, path, key string }{
-		{"api-socket", api, "api.socket"}, {"xds-socket", filepath.Join(filepath.Dir(api), "xds.sock"), "xds.socket"},
-	} {
-		info, err := os.Stat(x.path)
-		switch {
-		case err != nil && x.name == "xds-socket":
-			continue // its path is configurable
-		case err != nil:
-			t.add(checkWarn, x.name, "run this command as a user who may access the socket", "%v", err)
-		case info.Mode()&os.ModeSocket == 0:
-			t.add(checkFail, x.name, "give the path of the socket with --socket", "%s is not a socket", x.path)
-		case x.name == "api-socket" && info.Mode().Perm()&0o002 != 0 && worldSearchable(x.path):
-			t.add(checkWarn, x.name, "set "+x.key+`.mode to "0660" and restart the agent`,
-				"%s has mode %04o: every user of the host may read all resources", x.path, info.Mode().Perm())
-		case info.Mode().Perm()&0o200 == 0:
-			t.add(checkFail, x.name, "set "+x.key+".mode so that its owner may write, and restart the agent",
-				"%s has mode %04o: no user can connect", x.path, info.Mode().Perm())
-		default:
-			t.add(CheckOK, x.name, "", "%s has mode %04o", x.path, info.Mode().Perm())
-		}
-	}
-}
-
-// worldSearchable reports whether all users may enter the directory of a socket.
-func worldSearchable(path string) bool {
-	info, err := os.Stat(filepath.Dir(path))
-	return err == nil && info.Mode().Perm()&0o001 != 0
 }

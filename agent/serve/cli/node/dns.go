@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -73,57 +72,4 @@ func resolverAddress(ctx context.Context, env *command.Env) (string, *api.DNS, e
 		at = netip.AddrPortFrom(netip.IPv6Loopback(), at.Port())
 	}
 	return at.String(), d, nil
-}
-
-// checkDNS queries the resolver's canary name, which only this agent answers, over UDP and TCP.
-func checkDNS(ctx context.Context, env *command.Env, t *selfTest) {
-	server, d, err := resolverAddress(ctx, env)
-	switch {
-	case d == nil:
-		t.add(checkWarn, "dns", "run this command as a user who may read /v1/dns", "%v", err)
-		return
-	case err != nil && d.Reason == "dns.listen is empty":
-		t.add(CheckOK, "dns", "", "the resolver is off: dns.listen is empty")
-		return
-	case err != nil:
-		t.add(checkWarn, "dns", "the reason says what to do; see docs/dns.md", "%v", err)
-		return
-	}
-	for _, network := range [...]string{"udp", "tcp"} {
-		got, err := lookup(ctx, server, network, d.Canary, "A")
-		switch {
-		case err != nil:
-			t.add(checkFail, "dns", "check the log of the agent, and the firewalls of this host",
-				"the resolver on %s does not answer over %s: %v", server, network, err)
-			return
-		case len(got.Answers) != 1 || got.Answers[0].Data != d.CanaryAddress.String():
-			t.add(checkFail, "dns", "another program may listen on dns.listen: check with ss -lnup, and use another port",
-				"the server on %s over %s is not this agent: the answer for %s is %s with %s",
-				server, network, d.Canary, got.Rcode, plural.Count(len(got.Answers), "record"))
-			return
-		}
-	}
-	switch {
-	case d.State != api.DNSServing:
-		t.add(checkWarn, "dns", "the reason says what to do; see docs/dns.md", "%s", d.Reason)
-	case d.QueryLog != nil && d.QueryLog.Problem != "":
-		t.add(checkWarn, "dns", "the reason says what to do", "%s", d.QueryLog.Problem)
-	default:
-		t.add(CheckOK, "dns", "", "the resolver answers over UDP and TCP on %s, %s", server, plural.Count(d.Names, "name"))
-	}
-	switch {
-	case d.Holder == "":
-		t.add(checkWarn, "dns-sockets", "check the log of the agent; docs/dns.md says what can hold the sockets",
-			"nothing holds the sockets while the agent is down: lookups then fail, or go to the real servers if they are "+
-				"redirected")
-	default:
-		t.add(CheckOK, "dns-sockets", "", "%s holds the sockets while the agent is down", d.Holder)
-	}
-	switch {
-	case d.Problem != "":
-		t.add(checkWarn, "dns-upstreams", "set dns.upstreams, or fix resolv.conf; see docs/dns.md", "%s", d.Problem)
-	default:
-		t.add(CheckOK, "dns-upstreams", "", "other names go to %s",
-			strings.Join(text.Each(d.Upstreams, func(u api.DNSUpstream) string { return u.Address }), ", "))
-	}
 }

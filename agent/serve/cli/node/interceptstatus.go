@@ -3,15 +3,12 @@ package node
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -136,37 +133,5 @@ func printReports(w, notes io.Writer, l *reports) {
 		if r.Reason != "" {
 			text.Printf(notes, "%s: %s\n", cmp.Or(r.Netns, "own"), r.Reason)
 		}
-	}
-}
-
-// checkInterception checks that the agent has the capabilities to keep the installed redirections
-// alive.
-func checkInterception(t *selfTest, socket string, pid int) {
-	records, errs := intercept.Records(filepath.Join(filepath.Dir(socket), intercept.DirName))
-	if err := errors.Join(errs...); err != nil {
-		t.add(checkWarn, "records", "run nearside intercept install to rewrite the record", "%v", err)
-	}
-	if len(records) == 0 {
-		return
-	}
-	need := []intercept.Capability{intercept.NetAdmin}
-	for _, r := range records {
-		if r.Netns != "" && len(need) == 1 {
-			need = append(need, intercept.SysAdmin)
-		}
-	}
-	missing, err := intercept.Missing(pid, need...)
-	switch {
-	case err != nil:
-		t.add(checkWarn, "capabilities", "run nearside check on the agent's host",
-			"the capabilities of the agent (pid %d) cannot be read: %v", pid, err)
-	case len(missing) > 0:
-		t.add(checkFail, "capabilities", "grant the capability to the agent (systemd: AmbientCapabilities; "+
-			"in a container: securityContext.capabilities.add), or run nearside intercept uninstall",
-			"%s installed but inactive: the agent lacks the capability %s", plural.Count(len(records), "redirection"),
-			strings.Join(text.Texts(missing), " and "))
-	default:
-		t.add(CheckOK, "capabilities", "", "the agent has the capabilities for %s; "+
-			"nearside intercept status shows whether interception works", plural.Count(len(records), "installed redirection"))
 	}
 }

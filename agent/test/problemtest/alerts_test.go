@@ -1,0 +1,79 @@
+package problemtest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// firing maps each alert to series with which it fires.
+var firing = map[string]map[string]string{
+	"NearsideAgentDown":       {`up{job="nearside"}`: "1x10 0x60"},
+	"NearsideAgentRestarts":   {`process_start_time_seconds{job="nearside"}`: "0x10 1 2 3 4 4x60"},
+	"NearsideConfigRejected":  {`nearside_xds_nacks_total{type="listener"}`: "0x10 1x60"},
+	"NearsidePolicyRejected":  {`nearside_policies{kind="MeshTimeout",state="rejected"}`: "0x10 1x60"},
+	"NearsidePolicyNoEffect":  {`nearside_policies{kind="MeshTimeout",state="no-effect"}`: "0x10 1x60"},
+	"NearsideConfigHeld":      {`nearside_xds_held_resources{by="check"}`: "0x10 1x60"},
+	"NearsideProxiesGone":     {`nearside_xds_connected_proxies`: "10x10 4x60"},
+	"NearsideStreamsRefused":  {`nearside_xds_streams_refused_total{reason="denied"}`: "0x10 20x60"},
+	"NearsideMemoryShort":     {`nearside_memory_refused_proxies`: "0x10 1x60"},
+	"NearsideStateNotWritten": {`nearside_state_pending_resources`: "0x10 1x60"},
+	"NearsideCertificateEnds": {
+		`nearside_certificate_expiration_timestamp_seconds{mesh="m",certificate="proxy"}`: "90000x10 3900x60",
+	},
+	"NearsideAuthorityEnds": {
+		`nearside_certificate_expiration_timestamp_seconds{mesh="m",certificate="authority"}`: "9999999x10 2000000x60",
+	},
+	"NearsideUpstreamsFail":   {`nearside_dns_upstream_failures_total{reason="timeout"}`: "0x10 600+600x60"},
+	"NearsidePoolDiffers":     {`nearside_gossip_differs_seconds`: "0x10 31+60x60"},
+	"NearsidePoolFilesDiffer": {`nearside_gossip_members_with_other_files`: "0x10 1x60"},
+	"NearsideDNSLoop":         {`nearside_dns_loops_total`: "0x10 1x60"},
+	"NearsideLogLinesDropped": {
+		`nearside_log_records_dropped_total{kind="file",receiver="t",reason="disk-full"}`: "0x10 1x60",
+	},
+	"NearsideLogSpoolGrows":      {`nearside_log_spool_bytes{receiver="t"}`: "0x10 600000000x60"},
+	"NearsideAuditEventsDropped": {`nearside_audit_events_dropped_total{reason="full"}`: "0x10 1x60"},
+	"NearsideAuditFileChanged":   {`nearside_audit_file_changes_total`: "0x10 1x60"},
+	"NearsideAuditWritesRefused": {`nearside_audit_writes_refused_total`: "0x10 1x60"},
+	"NearsideWrongTokens":        {`nearside_api_auth_failures_total{reason="invalid"}`: "0x10 30x60"},
+	"NearsideProblems":           {`nearside_problems{check="state",severity="error"}`: "0x10 1x60"},
+	"NearsideResourceFiles":      {`nearside_resource_file_faults`: "0x10 1x60"},
+	"NearsideMembersDead":        {`nearside_gossip_members{state="dead"}`: "0x10 1x60"},
+	"NearsideProxyLogLinesLost": {`nearside_proxy_log_writes_failed_total`: "0x10 1x60",
+		`nearside_proxy_log_reopens_failed_total`: "0x70"},
+	"NearsidePoolMessagesDropped": {`nearside_gossip_messages_dropped_total{reason="busy"}`: "0x10 20x60"},
+	"NearsideQueriesDropped":      {`nearside_dns_requests_total{type="A",result="dropped"}`: "0x10 1x60"},
+	"NearsideQueriesNotForwarded": {`nearside_dns_forward_refused_total{reason="waiters"}`: "0x10 1x60"},
+	"NearsideQueryLogDropped":     {`nearside_dns_query_log_records_dropped_total{reason="full"}`: "0x10 1x60"},
+	"NearsideSlow": {`nearside_reconcile_duration_seconds_bucket{le="5"}`: "0x70",
+		`nearside_reconcile_duration_seconds_bucket{le="10"}`:   "0x10 1+1x60",
+		`nearside_reconcile_duration_seconds_bucket{le="+Inf"}`: "0x10 1+1x60"},
+	"NearsidePoolSlow": {`nearside_gossip_convergence_seconds_bucket{le="10"}`: "0x70",
+		`nearside_gossip_convergence_seconds_bucket{le="30"}`:   "0x10 1+1x60",
+		`nearside_gossip_convergence_seconds_bucket{le="+Inf"}`: "0x10 1+1x60"},
+}
+
+// TestEveryAlertFires checks that each alert fires with its series, and that it does not while the
+// series keep their first values.
+func TestEveryAlertFires(t *testing.T) {
+	all := alerts(t)
+	var cases []alertCase
+	for _, name := range all {
+		if firing[name] == nil {
+			t.Errorf("there are no series for %s", name)
+		}
+		quiet := map[string]string{}
+		for series, values := range firing[name] {
+			first, _, _ := strings.Cut(values, "x")
+			quiet[series] = first + "x70"
+		}
+		cases = append(cases, alertCase{name, firing[name], map[string]bool{name: true}},
+			alertCase{"quiet " + name, quiet, map[string]bool{name: false}})
+	}
+	for name := range firing {
+		if !slices.Contains(all, name) {
+			t.Errorf("%s is no alert", name)
+		}
+	}
+	testAlerts(t, cases)
+}
