@@ -42,9 +42,9 @@ func (d *differ) attribute(x *proxyDiffer, p *api.ProxyDiff) error {
 // find searches for the causes of effects among candidates. The same effect on another proxy with
 // the same candidates has the same causes: most proxies of a node differ only in names and
 // addresses.
-func (d *differ) find(x *proxyDiffer, p *api.ProxyDiff, list []*candidate, all []effect) error {
+func (d *differ) find(x *proxyDiffer, p *api.ProxyDiff, list []*candidate, all []consequence) error {
 	key := x.keyFunc(list)
-	var open []effect
+	var open []consequence
 	for _, e := range all {
 		if by, ok := d.known[key(e.text)]; ok {
 			*e.by = append(*e.by, by...)
@@ -95,8 +95,8 @@ func (x *proxyDiffer) keyFunc(list []*candidate) func(text string) string {
 	return func(text string) string { return candidates + mask.Replace(text) }
 }
 
-// effect is a change of a proxy whose causes are searched for.
-type effect struct {
+// consequence is a change of a proxy whose causes are searched for.
+type consequence struct {
 	item itemID
 	text string // equal for a part of the change with the same effect
 	by   *[]api.Ref
@@ -115,18 +115,18 @@ func effectText(id itemID, action string, f *jsonpatch.FieldChange) string {
 }
 
 // effectsIn returns the effects on a proxy.
-func effectsIn(p *api.ProxyDiff) []effect {
-	var out []effect
+func effectsIn(p *api.ProxyDiff) []consequence {
+	var out []consequence
 	for _, diff := range [...]*api.PartDiff{&p.Config, &p.Rules} {
 		for i := range diff.Items {
 			it := &diff.Items[i]
 			id := itemID{it.Type, it.Name}
 			if it.Action != api.ActionChanged || len(it.Changes) == 0 {
-				out = append(out, effect{id, effectText(id, it.Action, nil), &it.By})
+				out = append(out, consequence{id, effectText(id, it.Action, nil), &it.By})
 			}
 			for j := range it.Changes {
 				f := &it.Changes[j]
-				out = append(out, effect{id, effectText(id, it.Action, &f.FieldChange), &f.By})
+				out = append(out, consequence{id, effectText(id, it.Action, &f.FieldChange), &f.By})
 			}
 		}
 	}
@@ -138,7 +138,7 @@ type outcome map[string]bool
 
 // credit adds a cause to the effects that the outcome has, or lacks if has is false. With a nil
 // outcome, it adds the cause to all effects.
-func credit(list []effect, ref api.Ref, seen outcome, has bool) {
+func credit(list []consequence, ref api.Ref, seen outcome, has bool) {
 	for _, e := range list {
 		if seen == nil || seen[e.text] == has {
 			*e.by = append(*e.by, ref)
@@ -147,8 +147,8 @@ func credit(list []effect, ref api.Ref, seen outcome, has bool) {
 }
 
 // uncredited returns the effects without a cause.
-func uncredited(list []effect) []effect {
-	return slices.DeleteFunc(slices.Clone(list), func(e effect) bool { return len(*e.by) > 0 })
+func uncredited(list []consequence) []consequence {
+	return slices.DeleteFunc(slices.Clone(list), func(e consequence) bool { return len(*e.by) > 0 })
 }
 
 func distinct(list []api.Ref) []api.Ref {
@@ -160,7 +160,7 @@ func distinct(list []api.Ref) []api.Ref {
 
 // attempt credits the candidates without which an effect does not occur. If single is set, it
 // credits the candidates that suffice for an effect.
-func (d *differ) attempt(x *proxyDiffer, effects []effect, list []*candidate, single bool) (err error) {
+func (d *differ) attempt(x *proxyDiffer, effects []consequence, list []*candidate, single bool) (err error) {
 	wanted := make(map[itemID]bool, len(effects))
 	for _, e := range effects {
 		wanted[e.item] = true

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -52,7 +53,7 @@ func warningsOf(state *generate.Mesh) []mesh.Warning {
 	if state.Policies == nil {
 		return state.View.Warnings
 	}
-	return slices.Concat(state.View.Warnings, state.Policies.Warnings)
+	return slices.Concat(state.View.Warnings, state.Policies.Warnings, effect.MeshTargets(state))
 }
 
 // note adds warnings to one side.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
@@ -111,6 +112,7 @@ func explainProxy(m *generate.Mesh, name string) (*Proxy, []mesh.Warning, error)
 	if index == nil {
 		index = policy.NewIndex(nil, resource.NewSet(nil), m.View, policy.Options{})
 	}
+	warnings = slices.Concat(warnings, effect.MeshTargets(m))
 	p, err := NewProxy(index, dp, warnings)
 	if err != nil {
 		return nil, nil, err

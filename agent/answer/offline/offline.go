@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/base/files"
@@ -148,7 +149,7 @@ func (o *Offline) Config(zone, meshName, dataplane string,
 	include render.ConfigOptions) (*api.Config, []string, error) {
 	return view(o, zone, meshName, func(m *generate.Mesh) (*api.Config, []mesh.Warning, error) {
 		c, warnings, err := render.ProxyConfig(m, dataplane, nil, include)
-		return c, slices.Concat(m.View.Warnings, m.Policies.Warnings, warnings), err
+		return c, slices.Concat(m.View.Warnings, m.Policies.Warnings, effect.MeshTargets(m), warnings), err
 	})
 }
 

@@ -117,8 +117,6 @@ func (b *builder) target(it *item) {
 		it.keys = []resourceID{{key: resource.Key{Kind: kindMesh, Name: b.x.View.Name}}}
 		if t.Name != "" && t.Name != b.x.View.Name {
 			it.tags, it.keys = false, nil
-			b.warnf(it.origin.Policy, "to[%d].targetRef: mesh %q does not exist, so the item has no effect; remove the name",
-				it.origin.Item, t.Name)
 		}
 		return
 	case "MeshServiceSubset":
@@ -130,7 +128,7 @@ func (b *builder) target(it *item) {
 		it.tags, it.subset = true, subsetOf(t.Tags)
 		return
 	}
-	keys := b.x.resolve(it.origin.Policy, t)
+	keys := b.x.Resolve(it.origin.Policy, t)
 	for _, k := range keys {
 		id := resourceID{k, t.SectionName}
 		if port := b.x.View.Port(k, t.SectionName); port != nil {
@@ -143,9 +141,6 @@ func (b *builder) target(it *item) {
 	if t.Kind == mesh.KindMeshService && t.Name != "" && t.SectionName == "" && t.Namespace == "" {
 		it.tags = true
 		it.subset = Subset{{Key: resource.TagService, Value: t.Name}}
-	}
-	if len(keys) == 0 && !(it.tags && b.x.offered(t.Name)) {
-		b.warnf(it.origin.Policy, "to[%d].targetRef: %s does not exist", it.origin.Item, describe(t))
 	}
 }
 

@@ -66,8 +66,6 @@ func (b *builder) client(it *item) bool {
 	switch t := it.ref; t.Kind {
 	case kindMesh:
 		if t.Name != "" && t.Name != b.x.View.Name {
-			b.warnf(it.origin.Policy, "from[%d].targetRef: mesh %q does not exist, so the item has no effect; remove the name",
-				it.origin.Item, t.Name)
 			return false
 		}
 	case "MeshSubset":
@@ -80,9 +78,6 @@ func (b *builder) client(it *item) bool {
 			}
 		}
 		it.subset = subsetOf(tags)
-		if !b.x.offered(t.Name) {
-			b.warnf(it.origin.Policy, "from[%d].targetRef: %s does not exist", it.origin.Item, describe(t))
-		}
 	default:
 		b.warnf(it.origin.Policy, "from[%d].targetRef: kind %s does not select clients, so the item has no effect",
 			it.origin.Item, t.Kind)

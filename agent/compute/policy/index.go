@@ -43,7 +43,7 @@ type Index struct {
 	RunDir  string
 	// HasShadow is true if shadow policies were ignored.
 	HasShadow bool
-	// Warnings report policies whose top-level targetRef names something that does not exist.
+	// Warnings report destinations outside the mesh, and services, that policies make unreachable.
 	Warnings []mesh.Warning
 
 	kinds   []kindIndex // of targetRef policies, in order of application
@@ -128,13 +128,6 @@ func NewIndex(plugins []Plugin, set *resource.Set, v *mesh.View, o Options) *Ind
 	}
 	if x.outside = x.newOutside(set, before); x.outside != nil {
 		x.outside.warnClosed(x)
-	}
-	for _, k := range x.kinds {
-		for _, r := range k.policies {
-			if reason := x.missingTop(r); reason != "" {
-				x.Warnings = append(x.Warnings, mesh.Warning{Resource: r.Key, Reason: reason})
-			}
-		}
 	}
 	return x
 }

@@ -157,7 +157,7 @@ func (f *fingerprint) resource(r *resource.Resource) {
 	f.h.Write(f.b)
 }
 
-// policy adds a policy, its selection, and the targets of its items.
+// policy adds a policy, its selection, and the destinations of its items.
 func (f *fingerprint) policy(x *Index, p *resource.Resource, spec *resource.Policy, sel *Selection) {
 	f.resource(p)
 	f.b = f.b[:0]
@@ -175,7 +175,7 @@ func (f *fingerprint) policy(x *Index, p *resource.Resource, spec *resource.Poli
 			continue
 		}
 		f.b = append(f.b[:0], 1)
-		for _, k := range x.resolve(p, t) {
+		for _, k := range x.Resolve(p, t) {
 			f.b = append(f.b, k.String()...)
 			f.b = append(f.b, 0)
 			if x.routing[t.Kind] {
@@ -184,26 +184,12 @@ func (f *fingerprint) policy(x *Index, p *resource.Resource, spec *resource.Poli
 				}
 			}
 		}
-		f.offered(x, t)
-	}
-	for i := range spec.From {
-		f.b = append(f.b[:0], 2)
-		f.offered(x, &spec.From[i].TargetRef)
+		f.h.Write(f.b)
 	}
 }
 
-// offered adds the buffered bytes and whether a workload offers the service that an item names,
-// because a warning depends on it.
-func (f *fingerprint) offered(x *Index, t *resource.TargetRef) {
-	there := byte(0)
-	if (t.Kind == mesh.KindMeshService || t.Kind == "MeshServiceSubset") && x.offered(t.Name) {
-		there = 1
-	}
-	f.h.Write(append(f.b, there))
-}
-
-// resolve returns the resources, either services or routes, that a targetRef of a policy names.
-func (x *Index) resolve(from *resource.Resource, t *resource.TargetRef) []resource.Key {
+// Resolve returns the resources, either services or routes, that a targetRef of a policy names.
+func (x *Index) Resolve(from *resource.Resource, t *resource.TargetRef) []resource.Key {
 	var out []resource.Key
 	switch {
 	case x.routing[t.Kind]:
@@ -245,8 +231,8 @@ func (x *Index) routes(from *resource.Resource, t *resource.TargetRef) []*resour
 	return out
 }
 
-// describe formats a targetRef for a message.
-func describe(t *resource.TargetRef) string {
+// Describe formats a targetRef for a message.
+func Describe(t *resource.TargetRef) string {
 	out := t.Kind
 	if t.Name != "" {
 		out += fmt.Sprintf(" %q", t.Name)

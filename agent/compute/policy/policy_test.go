@@ -90,11 +90,6 @@ func TestTo(t *testing.T) {
 		strings.Contains(got, `"a":"all"`) {
 		t.Errorf("port of a service resource: %s", got)
 	}
-	for _, words := range [][]string{{"to[0]", `MeshService "nope"`}, {"to[1]", `MeshExternalService "out"`}} {
-		if !warned(k.Warnings, words...) {
-			t.Errorf("no warning contains %q: %v", words, k.Warnings)
-		}
-	}
 	if rulesOf(t, x, "bare", "MeshP") != nil || (*policy.KindRules)(nil).Outbound(tag("x")) != nil ||
 		(*policy.KindRules)(nil).Inbound(0) != nil {
 		t.Error("a kind without policies has no rules")
@@ -148,9 +143,6 @@ func TestFrom(t *testing.T) {
 		if !strings.Contains(admin, line) {
 			t.Errorf("no rule %s in\n%s", line, admin)
 		}
-	}
-	if !warned(k.Warnings, "from[1]", `"nope"`) {
-		t.Errorf("warnings: %v", k.Warnings)
 	}
 	if k.InboundAll(0) != nil {
 		t.Error("a rule for some clients was returned for all clients")

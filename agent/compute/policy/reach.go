@@ -167,7 +167,7 @@ func (p *guarded) target(x *Index, all **workloads) {
 			put(wanted{tags: t.Tags, name: map[string]string{resource.TagService: t.Name}})
 		}
 		if t.Kind == mesh.KindMeshService {
-			for _, k := range x.resolve(p.policy, t) {
+			for _, k := range x.Resolve(p.policy, t) {
 				// A service resource is known by its selector. If only the name is required, put
 				// added it above.
 				if tags := x.selectorTags(k); t.Name == "" || len(t.Tags) > 0 || tags[resource.TagService] != t.Name {

@@ -81,7 +81,7 @@ func (s *selector) top(p *resource.Resource, spec *resource.Policy) Selection {
 	}
 	routes := s.x.routes(p, t)
 	if len(routes) == 0 {
-		return Selection{Why: fmt.Sprintf("%s does not exist", describe(t))}
+		return Selection{Why: fmt.Sprintf("%s does not exist", Describe(t))}
 	}
 	for r, rs := range resource.Specs[*resource.Policy](routes) {
 		var out Selection
@@ -95,7 +95,7 @@ func (s *selector) top(p *resource.Resource, spec *resource.Policy) Selection {
 			return out
 		}
 	}
-	return Selection{Why: fmt.Sprintf("%s does not apply to the dataplane", describe(t))}
+	return Selection{Why: fmt.Sprintf("%s does not apply to the dataplane", Describe(t))}
 }
 
 // ref matches a targetRef that is not a route.
@@ -129,9 +129,9 @@ func (s *selector) ref(p *resource.Resource, t *resource.TargetRef) Selection {
 		return s.self(p, t)
 	case "MeshGateway", "MeshGatewayRoute":
 		return Selection{Why: fmt.Sprintf("%s does not exist: this agent serves only delegated gateways, which the kinds "+
-			"Mesh, MeshSubset, and MeshService select", describe(t))}
+			"Mesh, MeshSubset, and MeshService select", Describe(t))}
 	default:
-		return Selection{Why: fmt.Sprintf("%s selects no dataplanes", describe(t))}
+		return Selection{Why: fmt.Sprintf("%s selects no dataplanes", Describe(t))}
 	}
 	out := s.matching(match)
 	if t.Kind == kindMesh {
@@ -177,7 +177,7 @@ func (s *selector) service(p *resource.Resource,
 	t *resource.TargetRef) func(map[string]string, *resource.Inbound) bool {
 	var keys []resource.Key
 	if t.Kind == mesh.KindMeshService {
-		keys = s.x.resolve(p, t)
+		keys = s.x.Resolve(p, t)
 	}
 	return func(have map[string]string, in *resource.Inbound) bool {
 		if !mesh.Contains(have, t.Tags) {
@@ -255,42 +255,17 @@ func (s *selector) why(p *resource.Resource, t *resource.TargetRef) string {
 		want = map[string]string{}
 	}
 	if t.Kind == "MeshServiceSubset" || t.Kind == mesh.KindMeshService && t.SectionName == "" &&
-		len(s.x.resolve(p, t)) == 0 {
+		len(s.x.Resolve(p, t)) == 0 {
 		want[resource.TagService] = t.Name
 	}
 	if why := missingTag(want, s.x.View.ProxyTags(s.dp)); why != "" {
 		return why
 	}
-	return fmt.Sprintf("none of its inbounds matches %s", describe(t))
+	return fmt.Sprintf("none of its inbounds matches %s", Describe(t))
 }
 
-// missingTop returns a message if the top-level targetRef of a policy names something that does not
-// exist.
-func (x *Index) missingTop(p *resource.Resource) string {
-	t := topOf(p)
-	if t == nil {
-		return ""
-	}
-	switch t.Kind {
-	case mesh.KindMeshService, "MeshServiceSubset":
-		if x.offered(t.Name) || t.Kind == mesh.KindMeshService && len(x.resolve(p, t)) > 0 {
-			return ""
-		}
-	case mesh.KindMeshExternalService, mesh.KindMeshMultiZoneService:
-		if len(x.resolve(p, t)) > 0 {
-			return ""
-		}
-	case "MeshGateway", "MeshGatewayRoute":
-	default:
-		if !x.routing[t.Kind] || len(x.routes(p, t)) > 0 {
-			return ""
-		}
-	}
-	return fmt.Sprintf("targetRef: %s does not exist, so the policy selects nothing", describe(t))
-}
-
-// offered reports whether some workload or gateway has this value of kuma.io/service.
-func (x *Index) offered(service string) bool {
+// Offered reports whether some workload or gateway has this value of kuma.io/service.
+func (x *Index) Offered(service string) bool {
 	return service != "" &&
 		(x.View.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: service}) != nil || x.View.Gateway(service))
 }

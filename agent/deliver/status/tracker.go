@@ -32,6 +32,7 @@ type Tracker struct {
 	Parts       Parts
 
 	unconnected unconnected
+	targets     targets
 }
 
 // Parts are the other parts of an agent that a status describes. Nil: the agent has none.

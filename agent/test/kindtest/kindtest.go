@@ -47,13 +47,13 @@ const (
 // Run runs the cases in a directory for the kinds of a plugin.
 func Run(t *testing.T, dir string, plugin policy.Plugin) {
 	t.Helper()
-	each(t, dir, changesFile, func(t *testing.T, comment string, input []byte) string {
+	Each(t, dir, changesFile, func(t *testing.T, comment string, input []byte) string {
 		return changes(t, comment, input, plugin)
 	})
 }
 
-// each compares the result of each case in a directory with a section of its file.
-func each(t *testing.T, dir, expected string, of func(t *testing.T, comment string, input []byte) string) {
+// Each compares the result of each case in a directory with a section of its file.
+func Each(t *testing.T, dir, expected string, of func(t *testing.T, comment string, input []byte) string) {
 	t.Helper()
 	Cases(t, filepath.Join(dir, "*.txtar"), func(t *testing.T, file string, a *txtar.Archive) {
 		golden(t, file, a, expected, of)

@@ -28,7 +28,7 @@ const migratedFile = "migrated.yaml"
 // instead of compared.
 func RunMigrations(t *testing.T, dir string, plugin policy.Plugin) {
 	t.Helper()
-	each(t, dir, migratedFile, func(t *testing.T, _ string, input []byte) string { return migrated(t, input, plugin) })
+	Each(t, dir, migratedFile, func(t *testing.T, _ string, input []byte) string { return migrated(t, input, plugin) })
 }
 
 // migrated returns the successors of a plugin's legacy policies.
