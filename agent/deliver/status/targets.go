@@ -25,8 +25,8 @@ type meshTargets struct {
 	problems []api.Problem
 }
 
-// targetProblems returns a problem for each reference of a policy that leads nowhere, sorted by mesh
-// and policy.
+// targetProblems returns a problem for each reference of a policy that leads nowhere, sorted by
+// mesh and policy.
 func (t *Tracker) targetProblems(_ context.Context, f *Facts) (out []api.Problem) {
 	if f.Last == nil {
 		return nil
