@@ -15,7 +15,7 @@ import (
 type ConfigOptions struct {
 	Shadow   bool // the config that shadow policies would produce
 	Computed bool // the computed config, including resources that the check withholds
-	Diff     bool // add a patch from the current config to the one shown
+	Diff     bool // add a patch from the published config to the one shown
 
 	Rendered generate.RenderCache // cache of rendered resources; nil: none
 }
@@ -35,25 +35,25 @@ func ProxyConfig(m *generate.Mesh, name string, published *generate.Proxy,
 	}
 	in := generate.Input{Name: name, Flavor: node.FlavorEnvoy}
 	if published != nil {
-		in.Build = published.Build
+		in.Build, in.Secrets = published.Build, published.Secrets()
 	}
 	compute := func(m *generate.Mesh) (*generate.Proxy, error) {
 		in.Mesh = m
 		return generate.Generate(in, nil, memo)
 	}
 	var computed *generate.Proxy
-	if o.Computed || o.Shadow && o.Diff || !o.Shadow && published == nil {
+	if o.Computed || published == nil && (!o.Shadow || o.Diff) {
 		var err error
 		if computed, err = compute(m); err != nil {
 			return nil, nil, err
 		}
 	}
-	if published == nil && computed != nil && !o.Shadow {
+	if published == nil && computed != nil {
 		published = firstPublished(computed)
 	}
 	from, shown := published, published
 	switch {
-	case o.Shadow: // compare computed configs: the check could withhold what the shadow policies change
+	case o.Shadow: // as computed: the check could withhold what the shadow policies change
 		shadow, err := computed, error(nil)
 		if s := m.Shadow(); s != m || shadow == nil {
 			shadow, err = compute(s)
@@ -61,7 +61,7 @@ func ProxyConfig(m *generate.Mesh, name string, published *generate.Proxy,
 		if err != nil {
 			return nil, nil, err
 		}
-		from, shown = computed, shadow
+		shown = shadow
 	case o.Computed:
 		shown = computed
 	}

@@ -149,6 +149,15 @@ type Proxy struct {
 	border    *zoneState     // of a zone proxy, which has none of the above
 }
 
+// Secrets returns the certificates and keys in the config, or nil if the mesh has no mTLS or the
+// config has placeholders.
+func (p *Proxy) Secrets() *identity.Secrets {
+	if p.secrets == identity.Placeholder() {
+		return nil
+	}
+	return p.secrets
+}
+
 // NotFoundError reports that a mesh has no dataplane with the given name.
 type NotFoundError struct{ Mesh, Name string }
 

@@ -112,7 +112,7 @@ type XDS map[string]map[string]json.RawMessage
 // Config is GET /meshes/{mesh}/dataplanes/{name}/_config.
 type Config struct {
 	XDS XDS `json:"xds"`
-	// only with include=diff: from the current config to XDS
+	// only with include=diff: from the published config to XDS
 	Diff []jsonpatch.Operation `json:"diff,omitzero"`
 }
 
