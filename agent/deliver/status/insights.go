@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
@@ -47,14 +49,49 @@ func (t *Tracker) MeshInsights(snap *store.Snapshot, visible func(resource.Key) 
 	return out
 }
 
-// ServiceInsight returns the state of a service, with the times of its mesh.
-func ServiceInsight(mesh store.Record, x *api.Service) api.ServiceInsight {
+// ServiceInsights returns a function that returns the state of a tag service in a view. An endpoint
+// whose Envoy should be on this node and is not connected counts as offline. Endpoints of other
+// nodes count as online if their dataplane is ready and their node responds.
+func (t *Tracker) ServiceInsights(snap *store.Snapshot, rec store.Record,
+	v *mesh.View) func(*api.Service) api.ServiceInsight {
+	connected := map[resource.Key]bool{}
+	if t.Proxies != nil {
+		for _, c := range t.Proxies() {
+			if c.Streams > 0 {
+				connected[node.Ref{Type: c.Type, Mesh: c.Mesh, Name: c.Name}.Key()] = true
+			}
+		}
+	}
+	return func(x *api.Service) api.ServiceInsight {
+		missing := 0
+		if s := v.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: x.Name}); s != nil && t.Proxies != nil {
+			for i := range s.Endpoints.List {
+				e := &s.Endpoints.List[i]
+				if e.Dead() || e.Resource.Kind == kindDataplane && !connected[e.Resource.Key] && isLocal(snap, e.Resource.Key) {
+					missing++
+				}
+			}
+		}
+		return ServiceInsight(rec, x, missing)
+	}
+}
+
+// isLocal reports whether this node owns a resource.
+func isLocal(snap *store.Snapshot, k resource.Key) bool {
+	rec, ok := snap.Get(k)
+	return ok && rec.Source.Kind != store.SourcePeer
+}
+
+// ServiceInsight returns the state of a service, with the times of its mesh. missing is the number
+// of ready endpoints whose Envoy is not connected.
+func ServiceInsight(mesh store.Record, x *api.Service, missing int) api.ServiceInsight {
 	item := api.ServiceInsight{Head: HeadOf("ServiceInsight", mesh)}
 	item.Mesh, item.Name, item.Labels = mesh.Name, x.Name, nil
 	zones := map[string]bool{}
 	for _, p := range x.Ports {
 		if p.Total > item.Dataplanes.Total {
-			item.Dataplanes = api.Counts{Total: p.Total, Online: p.Ready, Offline: p.Total - p.Ready}
+			online := max(p.Ready-missing, 0)
+			item.Dataplanes = api.Counts{Total: p.Total, Online: online, Offline: p.Total - online}
 		}
 		for _, z := range p.Zones {
 			zones[z] = true

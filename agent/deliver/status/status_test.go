@@ -24,16 +24,17 @@ var webKey = node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}
 func TestServiceInsight(t *testing.T) {
 	mesh := store.Record{Resource: &resource.Resource{Key: agenttest.MeshKey("default")}}
 	for _, c := range []struct {
-		ready int
-		want  string
-	}{{3, "online"}, {0, "offline"}, {2, "partially_degraded"}} {
+		ready, missing int
+		want           string
+	}{{3, 0, "online"}, {0, 0, "offline"}, {2, 0, "partially_degraded"}, {3, 1, "partially_degraded"}, {3, 3, "offline"},
+		{0, 1, "offline"}} {
 		got := status.ServiceInsight(mesh, &api.Service{Name: "backend", Ports: []api.ServicePort{
-			{Ready: c.ready, Total: 3, Zones: []string{"b", "a"}}, {Ready: 1, Total: 2, Zones: []string{"b"}}}})
+			{Ready: c.ready, Total: 3, Zones: []string{"b", "a"}}, {Ready: 1, Total: 2, Zones: []string{"b"}}}}, c.missing)
 		if got.Status != c.want || got.Mesh != "default" || got.Name != "backend" || strings.Join(got.Zones, "") != "ab" {
-			t.Errorf("%d ready: %+v, want %s", c.ready, got, c.want)
+			t.Errorf("%+v: %+v", c, got)
 		}
 	}
-	if got := status.ServiceInsight(mesh, &api.Service{}); got.Status != "not_available" {
+	if got := status.ServiceInsight(mesh, &api.Service{}, 0); got.Status != "not_available" {
 		t.Errorf("no ports: %+v", got)
 	}
 }

@@ -66,9 +66,8 @@ func (s *Server) serviceInsights(w http.ResponseWriter, r *http.Request) *api.Er
 	rec, _ := snap.Get(resource.Key{Kind: kindMesh, Name: name})
 	services := only(render.Services(m.View, render.ServicesOptions{Kind: api.KindServiceTag}), serviceKey,
 		s.visible(r, access.VerbInspect))
-	return writePage(s, w, r, services, func(x api.Service) (api.ServiceInsight, *api.Error) {
-		return status.ServiceInsight(rec, &x), nil
-	})
+	insight := s.tracker.ServiceInsights(snap, rec, m.View)
+	return writePage(s, w, r, services, func(x api.Service) (api.ServiceInsight, *api.Error) { return insight(&x), nil })
 }
 
 // sidecar is the kind in answers about policies and their proxies.
