@@ -49,6 +49,11 @@ type Member struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// Lives reports whether the node runs: it is alive, or it responds and is refused.
+func (m *Member) Lives() bool {
+	return m.Self || m.State == MemberAlive || m.State == MemberRefused
+}
+
 // MemberFiles are the differences between the file resources of two nodes. Dataplanes and other
 // resources that belong to a node are not compared.
 type MemberFiles struct {

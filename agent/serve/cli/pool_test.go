@@ -112,3 +112,30 @@ func TestMembersScreen(t *testing.T) {
 	out, _ = output(t, socket, command.ExitNo, "check")
 	agenttest.Contains(t, out, "FAIL pool-state: it differs", "run: nearside members")
 }
+
+// TestNodesWithOneName checks that status, check, and members report two living nodes with one
+// name, and that a dead node with the name of another is no problem.
+func TestNodesWithOneName(t *testing.T) {
+	twin := api.Member{Name: "n", Address: "10.0.0.2:7946", State: "refused", ID: "00ff"}
+	pool := &fakePool{members: []api.Member{{Name: "n", Self: true, Address: "10.0.0.1:7946", State: "alive", ID: "00aa"},
+		twin, {Name: "dead", State: "dead"}, {Name: "dead", State: "alive"}}}
+	socket := agenttest.API(t, func(o *httpapi.Options) { o.Pool = pool })
+	const want = "FAIL name-twice: 2 living nodes have the name n: this node at 10.0.0.1:7946 with the key 00aa; " +
+		"10.0.0.2:7946 with the key 00ff; set another node.name on all but one of them, and restart these"
+	for _, state := range []string{"refused", "alive"} {
+		pool.members[1].State = state
+		out, _ := output(t, socket, command.ExitNo, "status", "--exit-code")
+		agenttest.Contains(t, out, want, "run: nearside members -o wide")
+		if strings.Count(out, "name-twice") != 1 {
+			t.Errorf("several problems:\n%s", out)
+		}
+		out, _ = output(t, socket, command.ExitOK, "members")
+		agenttest.Contains(t, out, "n (this node)   alive (another node has this name)",
+			state+" (another node has this name)")
+		out, _ = output(t, socket, command.ExitNo, "check")
+		agenttest.Contains(t, out, want)
+	}
+	pool.members = append(pool.members[1:2], api.Member{Name: "m", Self: true, State: "alive"}, twin)
+	out, _ := output(t, socket, command.ExitOK, "status")
+	agenttest.Contains(t, out, "WARN name-twice: 2 living nodes have the name n: 10.0.0.2:7946")
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 const servicesDoc = `{type: Mesh, name: default, meshServices: {mode: Everywhere}}
@@ -149,5 +150,27 @@ func TestHostnamesOfService(t *testing.T) {
 	}
 	if r := start(t).do(http.MethodGet, "/v1/services", ""); r.status != http.StatusServiceUnavailable {
 		t.Errorf("before the first reconciliation: %d %s", r.status, r.body)
+	}
+}
+
+// TestServiceOfSilentProxy checks that a service is online only if the Envoy of a ready endpoint on
+// this node is connected.
+func TestServiceOfSilentProxy(t *testing.T) {
+	var clients []api.ProxyStatus
+	a := start(t, func(o *httpapi.Options) { o.Proxies = func() []api.ProxyStatus { return clients } })
+	a.put(store.Source{Kind: store.SourceAPI}, servicesDoc)
+	a.reconcile()
+	for _, c := range []struct {
+		client api.ProxyStatus
+		want   string
+	}{
+		{api.ProxyStatus{}, `"status":"offline","dataplanes":{"total":2,"offline":2}`},
+		{api.ProxyStatus{Mesh: "default", Name: "a-1"}, `"status":"offline","dataplanes":{"total":2,"offline":2}`},
+		{api.ProxyStatus{Mesh: "default", Name: "a-2", Streams: 1}, `"status":"offline"`}, // not ready
+		{api.ProxyStatus{Mesh: "default", Name: "a-1", Streams: 1},
+			`"status":"partially_degraded","dataplanes":{"total":2,"online":1,"offline":1}`},
+	} {
+		clients = []api.ProxyStatus{c.client}
+		a.want(a.do(http.MethodGet, "/meshes/default/service-insights", ""), http.StatusOK, `"name":"a"`, c.want)
 	}
 }

@@ -215,8 +215,17 @@ func Members(w io.Writer, x *api.Members, wide bool) {
 	seconds := func(n float64, unit time.Duration) string {
 		return time.Duration(n * float64(time.Second)).Round(unit).String()
 	}
+	living := map[string]int{}
+	for i := range x.Items {
+		if m := &x.Items[i]; m.Lives() {
+			living[m.Name]++
+		}
+	}
 	Rows(w, x.Items, func(m api.Member) []string {
 		name, state, sync := m.Name, m.State, "no"
+		if m.Lives() && living[m.Name] > 1 {
+			state += " (another node has this name)"
+		}
 		if m.Self {
 			name += " (this node)"
 		}
