@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	deliverstatus "github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -72,16 +73,56 @@ func (a *Agent) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
 			return access.Grant{}, err
 		}
 	}
+	t, err := a.target(ref)
+	if err != nil {
+		return access.Grant{}, err
+	}
+	return a.proxies.Decide(p, t)
+}
+
+// target returns what decides about a proxy. It fails if another node of the pool serves the proxy.
+func (a *Agent) target(ref node.Ref) (access.Target, error) {
 	t := access.Target{ID: ref.NodeID()}
 	if rec, ok := a.store.Snapshot().Get(ref.Key()); ok {
 		if rec.Source.Kind == store.SourcePeer {
-			return access.Grant{}, status.Errorf(codes.PermissionDenied,
+			return t, status.Errorf(codes.PermissionDenied,
 				"%s belongs to the node %s: its Envoy asks the agent there", rec.Key, rec.Source.Detail)
 		}
 		t.Brought = rec.Source.Kind == store.SourceEnvoy
 		t.Stored, t.Pins = true, access.PinsOf(rec.Resource.Labels)
 	}
-	return a.proxies.Decide(p, t)
+	return t, nil
+}
+
+// examine answers whether the peer of a stream may be a proxy, for a test without the stream. It
+// reveals names of other proxies only if the peer may be these, too.
+func (a *Agent) examine(st access.Stream, ref node.Ref) (out api.Admission) {
+	t, err := a.target(ref)
+	if err == nil {
+		st.Grant, out.Untested, err = a.proxies.Examine(&st.Peer, t)
+	}
+	if err == nil {
+		out.Brought, err = a.envoys.Examine(st)
+	}
+	if err != nil {
+		out.Reason = status.Convert(err).Message()
+		return out
+	}
+	out.Allowed, out.Rule, out.Stored = true, st.Grant.Rule, t.Stored
+	if !t.Stored && !out.Brought {
+		for _, id := range deliverstatus.Nearest(a.store.Snapshot().Set(), ref.Key()) {
+			near, err := node.ParseRef(id)
+			if err != nil {
+				continue
+			}
+			if t, err := a.target(near); err == nil {
+				if _, _, err := a.proxies.Examine(&st.Peer, t); err == nil {
+					out.Nearest = append(out.Nearest, id)
+				}
+			}
+		}
+	}
+	return out
 }
 
 // verifyProxy returns the claims of an Envoy's token.

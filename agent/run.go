@@ -244,7 +244,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	})
 	a.xds = ads.NewServer(a.rollout, ads.ServerOptions{
 		Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics, Handler: a.envoys, Metadata: metadata.Fields(),
-		Authorize: a.authorize, Verify: a.verifyProxy, TLS: tlsConfig,
+		Authorize: a.authorize, Verify: a.verifyProxy, TLS: tlsConfig, Examine: a.examine,
 	})
 	a.refused = newRefused(a.rollout.Status, envoyDir(cfg), a.log)
 	if err := a.deps.Metrics.Register(a.refused); err != nil {

@@ -21,15 +21,20 @@ type outgoing struct {
 
 // Unmarshal implements encoding.CodecV2.
 func (c sharedCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	in, ok := v.(*incoming)
-	if !ok {
-		return c.CodecV2.Unmarshal(data, v)
+	switch in := v.(type) {
+	case *incoming:
+		b := data.MaterializeToBuffer(mem.DefaultBufferPool())
+		defer b.Free()
+		in.decode(b.ReadOnlyData())
+		in.st.conn.decoded(data.Len())
+		return nil
+	case *admissionRequest:
+		b := data.MaterializeToBuffer(mem.DefaultBufferPool())
+		defer b.Free()
+		in.decode(b.ReadOnlyData())
+		return nil
 	}
-	b := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer b.Free()
-	in.decode(b.ReadOnlyData())
-	in.st.conn.decoded(data.Len())
-	return nil
+	return c.CodecV2.Unmarshal(data, v)
 }
 
 // Marshal implements encoding.CodecV2.

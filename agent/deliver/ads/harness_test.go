@@ -106,6 +106,7 @@ type options struct {
 	HandoverTime, AckTimeout                       time.Duration
 	Handler                                        ads.StreamHandler
 	Authorize                                      func(*access.Peer, node.Ref) (access.Grant, error)
+	Examine                                        func(access.Stream, node.Ref) api.Admission
 	Metadata                                       [][]string
 	FirstRequestTimeout                            time.Duration
 	MaxStreams, MaxPeerStreams, MaxPeerSilent      uint32
@@ -119,7 +120,7 @@ func (o options) servers() (*rollout.Proxies, *ads.Server) {
 		RemovalWait: o.RemovalWait, WarmWait: o.WarmWait, DrainTime: o.DrainTime, HandoverTime: o.HandoverTime,
 		AckTimeout: o.AckTimeout})
 	return p, ads.NewServer(p, ads.ServerOptions{Log: o.Log, Now: o.Now, Registry: o.Registry, Handler: o.Handler,
-		Authorize: o.Authorize, Metadata: o.Metadata, FirstRequestTimeout: o.FirstRequestTimeout,
+		Authorize: o.Authorize, Examine: o.Examine, Metadata: o.Metadata, FirstRequestTimeout: o.FirstRequestTimeout,
 		MaxStreams: o.MaxStreams, MaxPeerStreams: o.MaxPeerStreams, MaxPeerSilent: o.MaxPeerSilent,
 		MaxPeerConns: o.MaxPeerConns, RecvBytes: o.RecvBytes, MaxPeerBytes: o.MaxPeerBytes,
 		MaxPeerRequests: o.MaxPeerRequests})

@@ -1,6 +1,8 @@
 package ads_test
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -9,8 +11,14 @@ import (
 	"testing"
 	"time"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -176,4 +184,68 @@ func TestReportedResources(t *testing.T) {
 	s.ask(cds)
 	a.wait(func() bool { return len(a.Status()) == 1 && a.Status()[0].InSync })
 	check(cds, api.TypeStatus{Resources: 2, AckedVersion: cfg.Versions[1], Reported: 2})
+}
+
+// TestAdmission checks that a client can ask whether it may be a proxy, without a stream and
+// without a refusal, and that the answer considers the user of the node id.
+func TestAdmission(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := servingWith(t, config("LDS:l=1"), options{Metadata: [][]string{{"kept"}}, Examine: func(st access.Stream,
+		ref node.Ref) api.Admission {
+		if st.Node.GetMetadata().GetFields()["other"] != nil {
+			t.Error("the server decodes metadata that is not used")
+		}
+		return api.Admission{Allowed: ref.Name != "denied", Rule: st.Node.GetMetadata().GetFields()["kept"].GetStringValue()}
+	}}, tcp)
+	ask := func(conn *grpc.ClientConn, n *core.Node) (out api.Admission, err error) {
+		answer := &wrapperspb.BytesValue{}
+		err = conn.Invoke(deadline(t), "/"+api.AdmissionService+"/"+api.AdmissionMethod,
+			&discovery.DeltaDiscoveryRequest{Node: n}, answer)
+		if err == nil {
+			err = json.Unmarshal(answer.GetValue(), &out)
+		}
+		return out, err
+	}
+	metadata, err := structpb.NewStruct(map[string]any{"kept": "k", "other": strings.Repeat("o", 1000)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := a.dial()
+	got, err := ask(local, &core.Node{Id: "default.web", Metadata: metadata})
+	if err != nil || !got.Allowed || got.Rule != "k" {
+		t.Errorf("%+v %v", got, err)
+	}
+	if got, err := ask(local, &core.Node{Id: "default.denied"}); err != nil || got.Allowed {
+		t.Errorf("denied: %+v %v", got, err)
+	}
+	metadata.Fields["other"] = structpb.NewStringValue(strings.Repeat("o", 300<<10))
+	for _, n := range []*core.Node{{Id: "web"}, nil, {Id: "default.web", Metadata: metadata}} {
+		if _, err := ask(local, n); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%.40v: %v", n, err)
+		}
+	}
+	if len(a.Connected()) != 0 || refusalsText(a) != "" || a.Refused().Total != 0 {
+		t.Errorf("connected %v, refused %s", a.Connected(), refusalsText(a))
+	}
+
+	owner := deltaFrom(t, "127.0.0.1", tcp.Addr(), "default.web")
+	owner.wantAck("LDS l=1")
+	far := dialTo(t, "passthrough:///"+tcp.Addr().String(),
+		withDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).DialContext(ctx, "tcp", addr)
+		}))
+	if got, err := ask(far, nodeOf("default.web")); err != nil || got.Allowed ||
+		!strings.Contains(got.Reason, "in use by") {
+		t.Errorf("another client has the node id: %+v %v", got, err)
+	}
+	owner.subscribe(rds, "r")
+	owner.wantAck("RDS -r")
+
+	without := startAgent(t, options{})
+	if _, err := ask(without.dial(), nodeOf("default.web")); status.Code(err) != codes.Unimplemented {
+		t.Errorf("without Examine: %v", err)
+	}
 }

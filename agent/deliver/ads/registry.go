@@ -24,8 +24,7 @@ func (s *Server) register(st *adsStream, key node.Key, ref node.Ref) error {
 	c := s.claims[key.ID]
 	if c != nil && c.peer.Holder() != st.peer.Holder() {
 		if !st.peer.Root() {
-			return status.Errorf(codes.PermissionDenied, "node id %q is in use by %s; %s may not use it: "+
-				"give each Envoy its own node id, or stop the other one", key.ID, c.peer, st.peer)
+			return inUse(key.ID, c.peer, st.peer)
 		}
 		for other := range s.streams {
 			if other.claim == c {
@@ -44,6 +43,12 @@ func (s *Server) register(st *adsStream, key node.Key, ref node.Ref) error {
 
 	st.rollout = s.proxies.Join(key, ref, st.client, st)
 	return nil
+}
+
+// inUse is the error for a peer whose node id another peer uses.
+func inUse(id string, holder, p access.Peer) error {
+	return status.Errorf(codes.PermissionDenied, "node id %q is in use by %s; %s may not use it: "+
+		"give each Envoy its own node id, or stop the other one", id, holder, p)
 }
 
 // unregister removes a stream from its node and reports whether it was the last opened stream.

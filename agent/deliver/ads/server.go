@@ -20,6 +20,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
@@ -71,6 +72,8 @@ type ServerOptions struct {
 	// MaxPeerSilent is the maximum number of streams of one peer that have sent no request. It does
 	// not apply to root. The default is a quarter of MaxPeerStreams.
 	MaxPeerSilent uint32
+	// Examine answers whether a peer may be a proxy, without a stream. Nil: not supported.
+	Examine func(access.Stream, node.Ref) api.Admission
 	// Metadata lists the paths of the string fields of the node metadata that the handler reads.
 	// Others are not decoded.
 	Metadata [][]string
@@ -168,6 +171,7 @@ func (s *Server) Serve(ctx context.Context, ls ...net.Listener) error {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
 	discovery.RegisterAggregatedDiscoveryServiceServer(gs, &adsService{s: s})
+	gs.RegisterService(s.admissionDesc(), s)
 
 	failed := make(chan error, len(ls))
 	var accepting sync.WaitGroup

@@ -113,10 +113,20 @@ func (n *nearest) of(k resource.Key) string {
 	if n.asked++; n.asked > maxNearestAsked {
 		return ""
 	}
-	all := n.set.Kind(k.Kind)
-	if len(all) == 0 {
+	if len(n.set.Kind(k.Kind)) == 0 {
 		return fmt.Sprintf("; no %s exists", k.Kind)
 	}
+	found := Nearest(n.set, k)
+	if len(found) == 0 {
+		return ""
+	}
+	return "; the nearest node id is " + strings.Join(found, " or ")
+}
+
+// Nearest returns the node ids that are nearest to a proxy that does not exist, at most 3. Without
+// a mesh in the key, it compares only names.
+func Nearest(set *resource.Set, k resource.Key) (found []string) {
+	all := set.Kind(k.Kind)
 	ids := make([]string, len(all)) // without the mesh for a name without one
 	byID := map[string]string{}
 	for i, r := range all {
@@ -137,7 +147,6 @@ func (n *nearest) of(k resource.Key) string {
 	if k.Mesh != "" {
 		wanted = k.Mesh + "." + k.Name
 	}
-	var found []string
 	add := func(id string) {
 		if id != "" && !slices.Contains(found, byID[id]) && len(found) < maxNearestNames {
 			found = append(found, byID[id])
@@ -149,8 +158,5 @@ func (n *nearest) of(k resource.Key) string {
 			add(id)
 		}
 	}
-	if len(found) == 0 {
-		return ""
-	}
-	return "; the nearest node id is " + strings.Join(found, " or ")
+	return found
 }

@@ -41,6 +41,31 @@ func isPin(label string) bool {
 	return label == LabelUser || label == LabelUnit || label == LabelCgroup || label == LabelPod
 }
 
+// Examine is [Proxies.Decide] for a process that is not the Envoy, but has its user, groups, and
+// token. It ignores cgroups, and returns the pins and rules that depend on them.
+func (p *Proxies) Examine(peer *Peer, t Target) (g Grant, untested []string, err error) {
+	by := *peer
+	by.Cgroup = ""
+	for _, pin := range [...]struct {
+		label string
+		value *string
+	}{{LabelUnit, &t.Pins.Unit}, {LabelCgroup, &t.Pins.Cgroup}, {LabelPod, &t.Pins.Pod}} {
+		if *pin.value != "" && !peer.Root() {
+			untested = append(untested, fmt.Sprintf("the label %s: %s", pin.label, clip.Value(*pin.value)))
+			if *pin.value = ""; t.Pins == (Pins{}) {
+				t.Stored = false // it is pinned, although no pin is left
+			}
+		}
+	}
+	g, err = p.Decide(&by, t)
+	for i := range p.rules {
+		if err != nil && p.rules[i].rule.Cgroup != "" {
+			untested = append(untested, fmt.Sprintf("xds.access[%d], which has a cgroup", i))
+		}
+	}
+	return g, untested, err
+}
+
 // unmet returns why a peer does not have all pinned properties, or "".
 func (p *Proxies) unmet(pins Pins, peer *Peer) string {
 	here := peer.Local && !peer.Foreign

@@ -94,3 +94,45 @@ func TestUnpinnedAllowed(t *testing.T) {
 		t.Error("a Dataplane that is pinned to another user is served")
 	}
 }
+
+// TestExamine checks the decision for a process that is not the Envoy: it reports pins and rules
+// that depend on a cgroup.
+func TestExamine(t *testing.T) {
+	byDefault, err := access.NewProxies(access.ProxyOptions{AgentUID: agentUID, GID: group})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := access.NewProxies(access.ProxyOptions{AgentUID: agentUID, GID: group, Rules: []access.ProxyRule{
+		{Matcher: access.Matcher{Cgroup: "/system.slice/*"}, Nodes: []string{"*"}},
+		{Matcher: access.Matcher{UID: "7"}, Nodes: []string{"default.web"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := func(uid uint32) *access.Peer {
+		return &access.Peer{Local: true, UID: uid, GID: group, Cgroup: "/system.slice/sshd.service"}
+	}
+	unit := access.Pins{Unit: "envoy@web.service"}
+	for _, c := range []struct {
+		name     string
+		by       *access.Proxies
+		uid      uint32
+		id       string
+		pins     access.Pins
+		allowed  bool
+		untested string
+	}{
+		{"a unit", byDefault, 7, "default.web", unit, true, "the label nearside.io/unit: envoy@web.service"},
+		{"a unit and another user", byDefault, 7, "default.web", access.Pins{User: "8", Unit: unit.Unit}, false,
+			"the label nearside.io/unit: envoy@web.service"},
+		{"the user", byDefault, 7, "default.web", access.Pins{User: "7"}, true, ""},
+		{"no pin", byDefault, 7, "default.web", access.Pins{}, false, ""},
+		{"root", byDefault, 0, "default.web", unit, true, ""},
+		{"a rule", rules, 7, "default.web", access.Pins{}, true, ""},
+		{"a rule of another user", rules, 8, "default.web", access.Pins{}, false, "xds.access[0], which has a cgroup"},
+	} {
+		_, untested, err := c.by.Examine(peer(c.uid), access.Target{ID: c.id, Stored: true, Pins: c.pins})
+		if (err == nil) != c.allowed || strings.Join(untested, ", ") != c.untested {
+			t.Errorf("%s: %v, untested %q", c.name, err, untested)
+		}
+	}
+}

@@ -168,3 +168,27 @@ type RefusedStream struct {
 	Last   time.Time `json:"last"`
 	Count  uint64    `json:"count"` // refused streams
 }
+
+// Admission is the answer to a client that asks over the xDS socket, without a stream, whether it
+// may be a proxy. Nothing is stored.
+type Admission struct {
+	Allowed bool   `json:"allowed"`
+	Reason  string `json:"reason,omitempty"` // why it is refused, as in the error of a stream
+	Rule    string `json:"rule,omitempty"`   // of xds.access, or the default that allows it
+	// Untested are pins and rules that depend on the cgroup of the Envoy, which the client does not
+	// have.
+	Untested []string `json:"untested,omitempty"`
+	// Stored means that the resource of the proxy exists, and Brought that the node metadata has a
+	// valid one.
+	Stored  bool `json:"stored"`
+	Brought bool `json:"brought,omitempty"`
+	// Nearest are similar node ids that exist and that the client may use.
+	Nearest []string `json:"nearest,omitempty"`
+}
+
+// AdmissionMethod is the gRPC method on the xDS socket that answers with an [Admission] as JSON in
+// a BytesValue. Its request is a DeltaDiscoveryRequest with the node.
+const (
+	AdmissionService = "nearside.v1.Admission"
+	AdmissionMethod  = "Test"
+)

@@ -33,6 +33,23 @@ func (s *Source) admit(st access.Stream, want *resource.Resource) (*resource.Res
 	return nil, status.Error(codes.PermissionDenied, clip.Text(st.Peer.String()+": "+err.Error(), maxStatusBytes))
 }
 
+// Examine returns whether the node metadata has a Dataplane, and an error if a stream would be
+// refused because of it. Nothing is stored.
+func (s *Source) Examine(st access.Stream) (brought bool, err error) {
+	want, err := s.decode(st.Key.ID, st.Node)
+	if err != nil || want == nil {
+		return false, err
+	}
+	services, tags := claims(want)
+	if err := st.Grant.Claim(services, tags); err != nil {
+		if rec, ok := s.o.Store.Snapshot().Get(want.Key); ok && rec.Source.Kind != store.SourceEnvoy {
+			return false, nil // the stored one is used
+		}
+		return false, err
+	}
+	return true, nil
+}
+
 // claims returns the services that a Dataplane claims, and its other tags and labels as KEY=VALUE,
 // in order.
 func claims(r *resource.Resource) (services, tags []string) {

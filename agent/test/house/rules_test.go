@@ -63,7 +63,7 @@ func ruleLayout(t *tree) []breach {
 
 // goers lists the packages that may start goroutines.
 var goers = []string{"agent", "agent/source/*", "agent/deliver/*", "agent/serve/httpapi",
-	"agent/host/hold", "agent/host/intercept", "agent/base/workers",
+	"agent/host/asuser", "agent/host/hold", "agent/host/intercept", "agent/base/workers",
 	"agent/test/agenttest", "agent/test/disktest", "agent/test/envoytest", "gossip", "dns", "dns/*", "accesslog/*",
 	"examples/*"}
 

@@ -49,6 +49,7 @@ func (t *selfTest) add(state, name, hint, reason string, args ...any) {
 
 func checkCommand(env *command.Env) *cobra.Command {
 	var askEnvoy bool
+	var b bootstrapTest
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Test the agent and its environment",
@@ -59,14 +60,28 @@ problems are those that nearside status lists.
 With ENVOY_BIN in the environment, this Envoy validates the config of each connected proxy, up to 64
 proxies. --envoy uses the envoy on the PATH if ENVOY_BIN is unset.
 
+With --bootstrap, it tests instead whether an Envoy with this bootstrap would get its config: the path
+of the xDS socket and each directory on the way, the node id, the token, what xds.access and pins
+say, the Dataplane, and the path of the admin socket. The tests have the rights of the user of
+--user, which only root can give, or of the caller. Nothing is stored. Without a running agent, only
+the tests of files run.
+
 With -o json, the document is {"ok", "checks": [{"name", "state", "reason", "hint", "command"}]}.
 
-The exit code is 2 if a check failed, and 69 if no agent responds.`,
+The exit code is 2 if a check failed, and 69 if no agent responds, except with --bootstrap.`,
 		Example: "  nearside check\n  nearside check -o json | jq '.checks[] | select(.state != \"ok\")'\n" +
-			"  ENVOY_BIN=/usr/bin/envoy nearside check",
+			"  ENVOY_BIN=/usr/bin/envoy nearside check\n" +
+			"  nearside check --bootstrap /etc/envoy/web.yaml --user envoy",
 	}
 	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also validate with the envoy on the PATH, if ENVOY_BIN is unset")
+	b.addFlags(cmd)
 	return command.Asking(env, cmd, command.AsText, printChecks, func(ctx context.Context, _ []string) (*selfTest, error) {
+		if b.file != "" {
+			return b.run(ctx, env)
+		}
+		if b.user != "" || len(b.groups) > 0 {
+			return nil, command.Usagef("--user and --group require --bootstrap FILE")
+		}
 		return runSelfTest(ctx, env, askEnvoy)
 	}, func(t *selfTest) bool { return !t.OK })
 }

@@ -66,8 +66,9 @@ func inspectDataplanesCommand(env *command.Env) *cobra.Command {
 		Short: "List the proxies and their sync status",
 		Long: `Lists every Dataplane of a mesh, and every client that requests config from this agent. STATE is
 synced, pending (an answer is outstanding), rejected (the proxy rejected something and keeps its
-previous config), unknown (the client requests a Dataplane that does not exist), disconnected (no
-client on this node), or elsewhere (the Dataplane belongs to another node of the pool).
+previous config), refused (the agent refuses the client; REASON says who, since when, and why),
+unknown (the client requests a Dataplane that does not exist), disconnected (no client on this
+node), or elsewhere (the Dataplane belongs to another node of the pool).
 
 -o wide adds how many services each proxy reaches, out of those that it would reach without lists
 and permissions (CLUSTERS), and roughly how many bytes of config this saves (SAVED).`,

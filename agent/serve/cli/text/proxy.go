@@ -125,8 +125,12 @@ func ProxyStatus(w io.Writer, p *api.Proxy) {
 				since = x.ReportedAt
 			}
 			reported += x.Reported
-			t.Row(ShortType(x.TypeURL), fmt.Sprint(x.Resources), x.SentVersion, x.AckedVersion, Age(updated),
-				fmt.Sprint(x.Responses), rejected)
+			when := Age(updated)
+			if x.Reported > 0 && x.Responses == 0 {
+				when = "before " + when
+			}
+			t.Row(ShortType(x.TypeURL), fmt.Sprint(x.Resources), x.SentVersion, x.AckedVersion, when, fmt.Sprint(x.Responses),
+				rejected)
 		}
 		t.Flush()
 		if reported > 0 {

@@ -56,7 +56,11 @@ func Status(w io.Writer, s *api.Status) {
 	if r := s.Refused; r.Total > 0 {
 		Printf(w, "refused    %s, the latest %s ago: %s\n", plural.Count(int(r.Total), "stream"), Age(r.At), r.Reason)
 	}
-	Refused(w, s.Refused.Streams[:min(len(s.Refused.Streams), 5)], "  ")
+	const most = 5
+	Refused(w, s.Refused.Streams[:min(len(s.Refused.Streams), most)], "  ")
+	if more := len(s.Refused.Streams) - most; more > 0 {
+		Printf(w, "  … and %s, in nearside status -o yaml\n", plural.Count(more, "more client"))
+	}
 	if list := s.RefusedConnections; len(list) > 0 {
 		first := Each(list[:min(len(list), 5)], func(p api.ProxyRefusals) string {
 			return fmt.Sprintf("%d by %s/%s", p.Count, p.Mesh, p.Name)
