@@ -20,6 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/files"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/drains"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
 	"github.com/nearside-mesh/nearside/agent/deliver/resolver"
@@ -111,6 +112,7 @@ type Agent struct {
 	nacks      *reconcile.NackWatch
 	host       *probe.Prober
 	refused    *refused
+	drains     *drains.Drains
 	memory     *memory.Guard
 	logs       *logs.Manager
 	files      *logs.Files

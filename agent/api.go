@@ -19,8 +19,8 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 			NewTry: a.newTry(),
 			Spare:  a.memory.Spare, Log: a.log},
 		Proxies: a.rollout.Status, Refused: a.xds.Refused, Memory: a.memoryStatus, ProxiesOf: a.rollout.StatusOf,
-		InUse: a.rollout.InUse,
-		DNS:   a.resolver.State, DNSLine: a.resolver.Line,
+		InUse: a.rollout.InUse, Drains: a.drains,
+		DNS: a.resolver.State, DNSLine: a.resolver.Line,
 		Pool: a.pool(), Authors: a.authors,
 		Envoy: func(p *api.ProxyStatus) httpapi.Envoy {
 			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: p.NodeID, Peer: p.Peer}

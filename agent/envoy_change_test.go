@@ -16,10 +16,11 @@ import (
 // backend.
 type pair struct {
 	a                  *agent.Agent
+	web, backend       *envoytest.Process
 	in, workload, port int
 }
 
-func startPair(t *testing.T, mtls bool) *pair {
+func startPair(t *testing.T, mtls bool, args ...string) *pair {
 	t.Helper()
 	envoytest.Find(t)
 	p := &pair{a: agenttest.RunAgent(t), in: freePort(t), workload: serveText(t, nil, "ok"), port: freePort(t)}
@@ -33,8 +34,7 @@ func startPair(t *testing.T, mtls bool) *pair {
 		"tags: {kuma.io/service: backend}}]}}\n", freePort(t), p.port))
 	p.permit(t, "Allow")
 	p.speak(t, "http", "")
-	startEnvoy(t, p.a, "web")
-	startEnvoy(t, p.a, "backend")
+	p.web, p.backend = startEnvoy(t, p.a, "web", args...), startEnvoy(t, p.a, "backend", args...)
 	return p
 }
 

@@ -21,14 +21,14 @@ import (
 
 // startEnvoy runs an Envoy as a proxy of the agent until the test ends. It returns when the Envoy
 // is live.
-func startEnvoy(t *testing.T, a *agent.Agent, name string) *envoytest.Process {
+func startEnvoy(t *testing.T, a *agent.Agent, name string, args ...string) *envoytest.Process {
 	t.Helper()
 	// The path is the same as that of nearside bootstrap.
 	admin := filepath.Join(filepath.Dir(a.Addrs().XDS), "envoy", strconv.Itoa(os.Geteuid()), "default."+name+".sock")
 	return envoytest.Start(t, envoytest.Find(t), admin, func(admin string) ([]byte, error) {
 		return bootstrap.Render(bootstrap.Options{Mesh: "default", Name: name, XDSSocket: a.Addrs().XDS,
 			AdminSocket: admin})
-	})
+	}, args...)
 }
 
 // freePort returns an unused port.

@@ -12,12 +12,15 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/drains"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
 	"github.com/nearside-mesh/nearside/agent/host/memory"
 	"github.com/nearside-mesh/nearside/agent/host/probe"
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -246,6 +249,10 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 		Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics, Handler: a.envoys, Metadata: metadata.Fields(),
 		Authorize: a.authorize, Verify: a.verifyProxy, TLS: tlsConfig, Examine: a.examine,
 	})
+	a.drains = drains.New(drains.Options{Peer: a.rollout.Peer, Listeners: a.rollout.Listeners, Now: a.deps.Now, Log: a.log,
+		Envoy: func(id string, peer access.Peer) drains.Envoy {
+			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: id, Peer: peer}
+		}})
 	a.refused = newRefused(a.rollout.Status, envoyDir(cfg), a.log)
 	if err := a.deps.Metrics.Register(a.refused); err != nil {
 		return fmt.Errorf("register metrics: %w", err)

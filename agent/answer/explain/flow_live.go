@@ -37,6 +37,7 @@ type Held struct {
 type Draining struct {
 	Listener string
 	Until    time.Time
+	Assumed  string // why Until assumes Envoy's default drain time; "" if Envoy reports its own
 }
 
 // FlowHeld is a resource on the path whose computed version Envoy does not have.
@@ -81,16 +82,21 @@ func (a *about) addHeld(f *Way, conn *match.Conn) {
 	if l == nil {
 		return
 	}
+	assumed := ""
 	if a.trace.Listener != nil {
 		for _, d := range l.Draining {
 			if d.Listener == a.trace.Listener.Resource && (f.OldUntil == nil || d.Until.After(*f.OldUntil)) {
-				f.OldUntil = &d.Until
+				f.OldUntil, assumed = &d.Until, d.Assumed
 			}
 		}
 	}
 	if f.OldUntil != nil {
 		f.Reason += fmt.Sprintf("; listener %s has changed, and older connections may use its previous filter chains "+
 			"until %s", f.Listener, f.OldUntil.UTC().Format(time.RFC3339))
+		if assumed != "" {
+			f.Reason += ", by Envoy's default drain time, because the Envoy does not report its own: " +
+				clip.Text(assumed, maxShown)
+		}
 	}
 	if a.p.computed == nil {
 		return

@@ -23,6 +23,44 @@ func Speaks(listener *Resource) (http, tcp bool) {
 	return http, tcp
 }
 
+// KeepsChains reports whether an Envoy that replaces a listener retains all its filter chains, and
+// thus their connections. It does so if the listeners differ in nothing but filter chains, and the
+// next one has all of them; see docs/xds.md.
+func KeepsChains(old, next *Resource) bool {
+	was, is := old.Body(), next.Body()
+	var oldRest, nextRest, oldDefault, nextDefault []byte
+	chains := map[string]bool{}
+	valid := eachField(is, func(n protowire.Number, field, value []byte) {
+		switch n {
+		case fieldListenerChains:
+			chains[string(value)] = true
+		case fieldListenerDefault:
+			nextDefault = value
+		default:
+			nextRest = append(nextRest, field...)
+		}
+	})
+	retained := true
+	valid = eachField(was, func(n protowire.Number, field, value []byte) {
+		switch n {
+		case fieldListenerChains:
+			retained = retained && chains[string(value)]
+		case fieldListenerDefault:
+			oldDefault = value
+		default:
+			oldRest = append(oldRest, field...)
+		}
+	}) && valid
+	return valid && retained && bytes.Equal(oldRest, nextRest) &&
+		(oldDefault == nil || bytes.Equal(oldDefault, nextDefault))
+}
+
+// SameAddress reports whether two listeners have the same address.
+func SameAddress(a, b *Resource) bool {
+	return slices.EqualFunc(valuesAt(a.Body(), fieldListenerAddress), valuesAt(b.Body(), fieldListenerAddress),
+		bytes.Equal)
+}
+
 // networkFilters returns the packed configurations of the network filters of a listener.
 func networkFilters(listener *Resource) (out [][]byte) {
 	body := listener.Body()

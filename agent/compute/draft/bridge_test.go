@@ -5,10 +5,12 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
@@ -75,5 +77,36 @@ func TestClustersOfOldFilterChains(t *testing.T) {
 	}
 	if got := draft.Guard(broken, broken, nil); got != broken {
 		t.Error("what are no routes is changed")
+	}
+}
+
+// TestKeepsChains checks which changes of a listener drain connections. Envoy replaces filter
+// chains one by one if nothing else changes, and the whole listener otherwise.
+func TestKeepsChains(t *testing.T) {
+	chain := func(name string) *listenerv3.FilterChain { return &listenerv3.FilterChain{Name: name} }
+	listener := func(limit uint32, byDefault *listenerv3.FilterChain, chains ...*listenerv3.FilterChain) *draft.Resource {
+		return resourceOf(t, "l", &listenerv3.Listener{Name: "l", FilterChains: chains, DefaultFilterChain: byDefault,
+			PerConnectionBufferLimitBytes: wrapperspb.UInt32(limit)})
+	}
+	old := listener(1, nil, chain("a"), chain("b"))
+	for name, c := range map[string]struct {
+		old, next *draft.Resource
+		keeps     bool
+	}{
+		"equal":                  {old, listener(1, nil, chain("a"), chain("b")), true},
+		"an additional chain":    {old, listener(1, nil, chain("c"), chain("b"), chain("a")), true},
+		"an additional default":  {old, listener(1, chain("c"), chain("a"), chain("b")), true},
+		"a removed chain":        {old, listener(1, nil, chain("a")), false},
+		"a changed chain":        {old, listener(1, nil, chain("a"), chain("c")), false},
+		"another field":          {old, listener(2, nil, chain("a"), chain("b")), false},
+		"an equal default":       {listener(1, chain("c")), listener(1, chain("c"), chain("a")), true},
+		"a changed default":      {listener(1, chain("c")), listener(1, chain("d")), false},
+		"a removed default":      {listener(1, chain("c")), listener(1, nil), false},
+		"an unreadable listener": {old, draft.NewResource(draft.RankListener, "l", []byte{0xff}), false},
+		"from an unreadable one": {draft.NewResource(draft.RankListener, "l", []byte{0xff}), old, false},
+	} {
+		if got := draft.KeepsChains(c.old, c.next); got != c.keeps {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 const (
 	fieldAnyURL, fieldAnyValue = 1, 2
 
-	fieldListenerChains, fieldListenerDefault, fieldListenerLogs = 3, 25, 22
+	fieldListenerAddress, fieldListenerChains, fieldListenerDefault, fieldListenerLogs = 2, 3, 25, 22
 
 	fieldChainFilters    = 3 // envoy.config.listener.v3.FilterChain
 	fieldFilterName      = 1 // network filter and HTTP filter

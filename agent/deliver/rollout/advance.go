@@ -148,9 +148,12 @@ func (st *Stream) begin(w *typeWatch) {
 		n.foreign[w.rank] = w.claimed != "" && w.claimed != st.version(w, st.wanted(w))
 		n.hold()
 	}
-	if w.rank == draft.RankCluster && len(w.over) == 0 && w.claimed == "" && len(n.draining) > 0 {
-		n.draining = nil // the Envoy has just started
-		n.hold()
+	if w.rank == draft.RankCluster && len(w.over) == 0 && w.claimed == "" { // the Envoy has just started
+		n.replacedState = replacedState{}
+		if len(n.draining) > 0 {
+			n.draining = nil
+			n.hold()
+		}
 	}
 	n.resumeDrains(w, n.cfg.Resources[w.rank])
 	want := st.wanted(w)

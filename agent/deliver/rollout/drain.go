@@ -11,7 +11,11 @@ import (
 
 // drainListeners records the listeners that an Envoy drains because it has accepted a new list.
 func (n *proxy) drainListeners(before, now []*draft.Resource) {
-	if n.proxies.opts.DrainTime <= 0 || !n.client.Envoy {
+	if !n.client.Envoy {
+		return
+	}
+	n.noteReplaced(before, now)
+	if n.proxies.opts.DrainTime <= 0 {
 		return
 	}
 	draft.Compare(before, now, func(old, _ *draft.Resource) {
@@ -28,7 +32,7 @@ func (n *proxy) drainListeners(before, now []*draft.Resource) {
 
 // drain records a listener that drains from now on.
 func (n *proxy) drain(d drainingListener) {
-	d.revision, d.until = n.revision, n.proxies.opts.Now().Add(n.proxies.opts.DrainTime+drainSlack)
+	d.until = n.proxies.opts.Now().Add(n.proxies.opts.DrainTime + DrainSlack)
 	n.draining = append(n.draining, d)
 }
 
@@ -36,7 +40,11 @@ func (n *proxy) drain(d drainingListener) {
 // or of this agent before a restart. The old forms of its listeners and the clusters to which they
 // lead are unknown, so the Envoy keeps all clusters for the drain time.
 func (n *proxy) resumeDrains(w *typeWatch, want []*draft.Resource) {
-	if !w.delta || !n.client.Envoy || n.proxies.opts.DrainTime <= 0 {
+	if !n.client.Envoy {
+		return
+	}
+	n.noteResumed(w, want)
+	if !w.delta || n.proxies.opts.DrainTime <= 0 {
 		return
 	}
 	var routes []string
@@ -48,7 +56,7 @@ func (n *proxy) resumeDrains(w *typeWatch, want []*draft.Resource) {
 		switch {
 		case r != nil && r.Version == h.version:
 		case w.rank == draft.RankCluster && r == nil:
-			n.leaveUntil = n.proxies.opts.Now().Add(n.proxies.opts.DrainTime + drainSlack)
+			n.leaveUntil = n.proxies.opts.Now().Add(n.proxies.opts.DrainTime + DrainSlack)
 		case w.rank == draft.RankListener && r != nil:
 			n.drain(drainingListener{name: name})
 		case w.rank == draft.RankRoute && r != nil:

@@ -10,10 +10,6 @@ import (
 // maxDraining bounds the size in bytes of the draining listeners that are recorded for a node.
 const maxDraining = 4 << 20
 
-// drainSlack is the time by which Envoy may start to drain after it acknowledges, because a new
-// listener warms first.
-const drainSlack = 5 * time.Second
-
 // drainState is what an Envoy may still use although the config no longer has it. It is guarded by
 // the mu of the proxy.
 type drainState struct {
@@ -30,7 +26,6 @@ type drainingListener struct {
 	name     string
 	form     *draft.Resource   // nil if a previous agent sent it
 	clusters []*draft.Resource // see handover
-	revision uint64            // revision of the store with which it was replaced
 	until    time.Time
 
 	// The result of compare with the present version of the listener.
@@ -106,20 +101,6 @@ func (s *drainState) stopTimer() {
 // config does not have: draining listeners may need them.
 func (s *drainState) leavesStrays(rank int, now time.Time) bool {
 	return rank != draft.RankListener && s.leaveUntil.After(now)
-}
-
-// drains returns the drains that have not ended, by revision.
-func (s *drainState) drains(now time.Time) (out []Drain) {
-	for _, d := range s.draining {
-		switch last := len(out) - 1; {
-		case !d.until.After(now):
-		case last >= 0 && out[last].Revision == d.revision:
-			out[last].Until = d.until
-		default:
-			out = append(out, Drain{d.revision, d.until})
-		}
-	}
-	return out[max(0, len(out)-maxDrains):]
 }
 
 // handoverUntil returns when the last listener that waits for the other side changes, zero for

@@ -13,13 +13,14 @@ type InUse struct {
 	// resource this is the form that the client accepted last, or nothing.
 	Resources *draft.Lists
 	Held      []draft.Rejection // resources that the client has in another form or not at all, sorted by type and name
-	Draining  []Draining
+	Draining  []Draining        // sorted by listener; some may have ended
 }
 
-// Draining is a listener of which a previous version may still have connections.
+// Draining is a listener of which a previous version may still have connections. Envoy drains them
+// for its drain time.
 type Draining struct {
 	Listener string
-	Until    time.Time // end of the last connection
+	Since    time.Time // when the Envoy acknowledged the present version
 }
 
 // InUse returns the state of the client of a node, nil if no client is connected or no config was
@@ -53,11 +54,6 @@ func (p *Proxies) InUse(key node.Key) *InUse {
 			return t != nil && (!t.check || t.leftOut) // otherwise the config already contains an older form
 		})
 	}
-	now := n.proxies.opts.Now()
-	for _, d := range n.draining {
-		if d.until.After(now) {
-			out.Draining = append(out.Draining, Draining{d.name, d.until})
-		}
-	}
+	out.Draining = n.oldListeners()
 	return out
 }

@@ -27,31 +27,10 @@ type Progress struct {
 	Unanswered []string
 	SentAt     time.Time
 	Rejected   []draft.Rejection // sorted by type and name
-	Draining   []Drain           // by revision, at most maxDrains
+	Draining   []Drain           // the oldest first, at most maxDrains; some may have ended
 	// HandoverUntil is the time until which the node keeps a listener whose protocol changes, so
 	// that the other side changes first; zero for none.
 	HandoverUntil time.Time
-}
-
-// Drain says that filter chains that a revision has replaced may have open connections. See
-// docs/xds.md for what applies to these immediately.
-type Drain struct {
-	Revision uint64
-	Until    time.Time // latest end
-}
-
-// maxDrains is the maximum number of drains of a [Progress], the newest ones.
-const maxDrains = 16
-
-// OldUntil returns when the last connection on filter chains from before a revision has drained;
-// zero if none is left.
-func (p *Progress) OldUntil(revision uint64, now time.Time) time.Time {
-	for _, d := range p.Draining {
-		if d.Revision >= revision && d.Until.After(now) {
-			return d.Until
-		}
-	}
-	return time.Time{}
 }
 
 // noteAnswered records which config the client has answered. It is called whenever a client may
@@ -104,7 +83,7 @@ func (w *typeWatch) answered() bool {
 func (n *proxy) progress(connected bool) Progress {
 	now := n.proxies.opts.Now()
 	p := Progress{Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, State: n.state(connected), Opened: n.client.Opened,
-		Rejected: n.rejections(), Draining: n.drains(now), HandoverUntil: n.handoverUntil(now)}
+		Rejected: n.rejections(), Draining: slices.Clone(n.drains), HandoverUntil: n.handoverUntil(now)}
 	if n.cfg != nil {
 		p.Revision, p.Answered = n.revision, n.answered
 	}

@@ -15,8 +15,9 @@ import (
 )
 
 // proxy is the state of one node. It outlives the streams of the node for a while, so that a proxy
-// that restarts does not receive rejected resources again. It combines four components, each with a
-// separate type and file: the resources that the client has, rejections, draining, and sync status.
+// that restarts does not receive rejected resources again. It combines five components, each with a
+// separate type and file: the resources that the client has, rejections, draining,
+// replaced filter chains, and sync status.
 type proxy struct {
 	proxies *Proxies
 	key     node.Key
@@ -37,6 +38,7 @@ type proxy struct {
 	resourceState
 	rejectionState
 	drainState
+	replacedState
 	syncState
 }
 

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -93,14 +94,11 @@ func TestDrainState(t *testing.T) {
 	form := draft.NewResource(draft.RankListener, "l", make([]byte, maxDraining/2))
 	s := drainState{leaveUntil: now.Add(time.Hour), handovers: map[string]*handover{"x": {until: now.Add(time.Minute)}}}
 	for i := range 3 {
-		s.draining = append(s.draining, drainingListener{name: "l", form: form, revision: uint64(i / 2),
+		s.draining = append(s.draining, drainingListener{name: "l", form: form,
 			until: now.Add(time.Duration(i) * time.Second)})
 	}
 	if s.trim(); len(s.draining) != 2 {
 		t.Fatalf("%d forms are remembered", len(s.draining))
-	}
-	if got := s.drains(now); len(got) != 2 || got[1].Revision != 1 || !got[1].Until.Equal(now.Add(2*time.Second)) {
-		t.Errorf("drains: %v", got)
 	}
 	if next := s.next(now); !next.Equal(now.Add(time.Second)) || !s.handoverUntil(now).Equal(now.Add(time.Minute)) {
 		t.Errorf("next: %v", next)
@@ -114,6 +112,51 @@ func TestDrainState(t *testing.T) {
 	if !s.leavesStrays(draft.RankCluster, now) || s.leavesStrays(draft.RankListener, now) ||
 		s.leavesStrays(draft.RankCluster, s.leaveUntil) {
 		t.Error("an Envoy keeps unknown clusters, but no listeners, until the time has passed")
+	}
+}
+
+// TestReplacedState checks which changes have caused a drain, and that the memory for it is
+// bounded.
+func TestReplacedState(t *testing.T) {
+	now := time.Unix(100, 0)
+	var s replacedState
+	s.replaced("b", 2, 4, now)
+	s.replaced("a", 4, 4, now.Add(time.Second)) // the same config
+	s.replaced("c", 2, 6, now.Add(2*time.Second))
+	s.unsure(6, now)
+	p := Progress{Draining: s.drains}
+	for _, c := range []struct {
+		revision uint64
+		want     string
+		since    int
+	}{{2, "", 0}, {3, "a b c", 2}, {4, "a b c", 2}, {5, "c", 2}, {6, "c", 2}, {7, "", 0}} {
+		switch d := p.DrainOf(c.revision); {
+		case d == nil && c.want == "":
+		case d == nil || strings.Join(d.Listeners, " ") != c.want ||
+			!d.Since.Equal(now.Add(time.Duration(c.since)*time.Second)):
+			t.Errorf("revision %d: %+v, want %q", c.revision, d, c.want)
+		}
+	}
+	if d := p.UnsureDrain(); d == nil || !d.Since.Equal(now) {
+		t.Errorf("unsure: %+v", d)
+	}
+	if got := s.oldListeners(); len(got) != 3 || got[0].Listener != "a" || !got[0].Since.Equal(now.Add(time.Second)) {
+		t.Errorf("listeners: %v", got)
+	}
+	for i := range maxReplaced + 1 {
+		s.replaced(fmt.Sprint(i), 6, 7, now)
+	}
+	if d := s.drains[len(s.drains)-1]; d.Revision != 7 || d.Listeners != nil {
+		t.Errorf("%d listeners of one drain are remembered", len(d.Listeners))
+	}
+	for i := range uint64(2 * maxDrains) {
+		s.replaced("a", 7+i, 8+i, now)
+	}
+	if len(s.drains) != maxDrains {
+		t.Errorf("%d drains are remembered", len(s.drains))
+	}
+	if s.expire(now.Add(2 * maxDrainAge)); len(s.drains)+len(s.replacedAt) != 0 {
+		t.Errorf("after a day: %v", s.drains)
 	}
 }
 

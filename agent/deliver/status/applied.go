@@ -2,6 +2,7 @@ package status
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/deliver/drains"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -29,23 +31,29 @@ type situation struct {
 	proxies []rollout.Progress
 	history func(resource.Key) []store.Revision
 	limit   int // of each list
+
+	settings map[node.Key]drains.Settings // of the proxies with a drain
+	old      []oldOn                      // of the subject that was evaluated last
 }
 
-func (t *Tracker) situation(limit int) *situation {
+func (t *Tracker) situation(ctx context.Context, limit int) *situation {
 	out := &situation{reg: t.Registry, snap: t.Store.Snapshot(), last: t.Last(), history: t.Store.History, limit: limit}
 	if t.Progress != nil {
 		out.proxies = t.Progress()
+		out.settings = t.settingsOf(ctx, out.proxies)
 	}
 	return out
 }
 
 // List returns the state of the wanted resources of a kind, sorted by mesh and name.
-func (t *Tracker) List(kind string, wanted func(resource.Key) bool) api.AppliedList {
-	x := t.situation(maxListed)
+func (t *Tracker) List(ctx context.Context, kind string, wanted func(resource.Key) bool) api.AppliedList {
+	x := t.situation(ctx, maxListed)
 	out := api.AppliedList{Items: []api.Applied{}}
 	for _, res := range x.snap.Set().Kind(kind) {
 		if rec, ok := x.snap.Get(res.Key); ok && wanted(res.Key) {
-			out.Items = append(out.Items, x.applied(rec))
+			item := x.applied(rec)
+			x.addOld(&item, nil)
+			out.Items = append(out.Items, item)
 		}
 	}
 	slices.SortFunc(out.Items, func(a, b api.Applied) int {
@@ -106,6 +114,7 @@ func (x *situation) onProxies(sub *subject) api.Applied {
 	out := api.Applied{Type: sub.key.Kind, Mesh: sub.key.Mesh, Name: sub.key.Name, Revision: sub.revision,
 		State: api.StateApplied,
 		Late:  []api.LateProxy{}, Rejected: []api.RejectedResource{}}
+	x.old = nil
 	for i := range x.proxies {
 		p := &x.proxies[i]
 		if p.State == api.StateDisconnected || p.State == api.StateUnknown || !sub.reaches(p) {
@@ -114,6 +123,9 @@ func (x *situation) onProxies(sub *subject) api.Applied {
 		done := p.Answered >= sub.revision
 		if sub.key.Kind == kindMesh && len(p.Unanswered) > 0 {
 			done = false // the steps of switching mutual TLS share one revision
+		}
+		if done {
+			x.noteOld(sub, p)
 		}
 		if !x.touches(sub, p, done) {
 			continue
@@ -138,9 +150,6 @@ func (x *situation) onProxies(sub *subject) api.Applied {
 		case x.leftOut(&out, sub, p):
 		default:
 			out.Acknowledged++
-			if until := p.OldUntil(sub.revision, time.Now()); until.After(out.OldUntil) {
-				out.OldUntil = until
-			}
 		}
 	}
 	conclude(&out)

@@ -65,6 +65,7 @@ func (t *Tracker) Status(ctx context.Context, v View) *api.Status {
 		out.Proxies[all[i].State]++
 	}
 	out.RefusedConnections = Refusals(all)
+	out.Old = t.Draining(ctx, v.sees)
 	return out
 }
 

@@ -47,10 +47,11 @@ type meshWait struct {
 // addNodes adds the state on all other live nodes to that of this node.
 func (t *Tracker) addNodes(ctx context.Context, key resource.Key, q *api.Wait, out *api.Applied, cache *meshWait) {
 	out.Nodes = 1
-	if out.State != api.StateApplied && out.State != api.StateGone {
+	if out.State != api.StateApplied && out.State != api.StateGone && out.State != api.StateDraining {
 		return // ask others only when it is in force here
 	}
-	question := nodeQuestion{Wait: api.Wait{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, For: q.For}}
+	question := nodeQuestion{Wait: api.Wait{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, For: q.For,
+		Effective: q.Effective}}
 	if rec, ok := t.Store.Snapshot().Get(key); ok && q.For != api.ForGone {
 		question.Digest = fmt.Sprintf("%x", rec.Digest)
 	}
@@ -88,8 +89,8 @@ func (t *Tracker) addNodes(ctx context.Context, key resource.Key, q *api.Wait, o
 		case m.Self:
 		case m.State == api.MemberAlive:
 			out.Nodes++
-			addNode(out, m.Name, x.got, x.err)
-			if x.err == nil && x.got.State != api.StatePending {
+			addNode(out, m.Name, x.got, x.err, q.Effective)
+			if x.err == nil && x.got.State != api.StatePending && x.got.State != api.StateDraining {
 				cache.done[m.ID] = x.got
 			}
 		case m.State == api.MemberDead:
@@ -110,7 +111,7 @@ func (t *Tracker) askNode(ctx context.Context, id string, text []byte) (*api.App
 	if err := json.Unmarshal(b, &out); err != nil {
 		return nil, fmt.Errorf("its response is invalid: %w", err)
 	}
-	for _, n := range []int{out.Proxies, out.Acknowledged, out.LateTotal, out.RejectedTotal} {
+	for _, n := range []int{out.Proxies, out.Acknowledged, out.LateTotal, out.RejectedTotal, out.OldTotal} {
 		if n < 0 || n > maxAnswered {
 			return nil, fmt.Errorf("its response is invalid: %d proxies; 0 to %d are allowed", n, maxAnswered)
 		}
@@ -119,7 +120,7 @@ func (t *Tracker) askNode(ctx context.Context, id string, text []byte) (*api.App
 }
 
 // addNode adds the state on another node.
-func addNode(a *api.Applied, node string, got *api.Applied, err error) {
+func addNode(a *api.Applied, node string, got *api.Applied, err error, effective bool) {
 	late := func(reason string) { a.LateNodes = append(a.LateNodes, api.LateNode{Name: node, Reason: reason}) }
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -133,6 +134,11 @@ func addNode(a *api.Applied, node string, got *api.Applied, err error) {
 		a.RejectedTotal += got.RejectedTotal
 		a.Late = append(a.Late, got.Late[:min(len(got.Late), MaxLate-min(len(a.Late), MaxLate))]...)
 		a.Rejected = append(a.Rejected, got.Rejected[:min(len(got.Rejected), MaxLate-min(len(a.Rejected), MaxLate))]...)
+		a.OldTotal += got.OldTotal
+		a.Old = append(a.Old, got.Old[:min(len(got.Old), MaxLate-min(len(a.Old), MaxLate))]...)
+		if got.OldUntil.After(a.OldUntil) {
+			a.OldUntil = got.OldUntil
+		}
 		switch got.State {
 		case api.StateRejected:
 			a.State = api.StateRejected
@@ -140,12 +146,20 @@ func addNode(a *api.Applied, node string, got *api.Applied, err error) {
 			if a.State != api.StateRejected {
 				a.State = api.StateStale
 			}
+		case api.StateDraining:
+			if a.State == api.StateApplied || a.State == api.StateGone {
+				a.State = api.StateDraining
+			}
 		case api.StatePending:
 			reason := got.Reason
 			if reason == "" {
 				reason = "its proxies have not acknowledged it yet"
 			}
 			late(reason)
+		default:
+			if effective && !got.Effective {
+				late("its agent has an older version, which does not report older connections")
+			}
 		}
 	}
 	if len(a.LateNodes) > 0 && a.State != api.StateRejected && a.State != api.StateStale {
@@ -154,7 +168,7 @@ func addNode(a *api.Applied, node string, got *api.Applied, err error) {
 }
 
 // Answer answers a question of another node's agent. It returns nil if the question is invalid.
-func (t *Tracker) Answer(question []byte) []byte {
+func (t *Tracker) Answer(ctx context.Context, question []byte) []byte {
 	var q nodeQuestion
 	if json.Unmarshal(question, &q) != nil || q.For != "" && q.For != api.ForApplied && q.For != api.ForGone {
 		return nil
@@ -177,7 +191,7 @@ func (t *Tracker) Answer(question []byte) []byte {
 	case q.For != api.ForGone && fmt.Sprintf("%x", rec.Digest) != q.Digest:
 		out.Reason = "another version is in force there, from " + rec.Source.String()
 	default:
-		if out, exists = t.current(key, &q.Wait); !exists {
+		if out, exists = t.current(ctx, key, &q.Wait); !exists {
 			return nil
 		}
 	}

@@ -85,7 +85,7 @@ func TestStale(t *testing.T) {
 	if got.State != api.StateStale || got.LateTotal != 1 || got.Acknowledged != 0 || got.Late[0].Reason != why {
 		t.Errorf("after the fault: %+v", got)
 	}
-	list := p.List("MeshCircuitBreaker", func(resource.Key) bool { return true })
+	list := p.List(t.Context(), "MeshCircuitBreaker", func(resource.Key) bool { return true })
 	if len(list.Items) != 1 || list.Items[0].State != api.StateStale {
 		t.Errorf("list: %+v", list)
 	}

@@ -151,7 +151,7 @@ func TestAnswer(t *testing.T) {
 		`{"type":"MeshCircuitBreaker","mesh":"default","name":"limits","digest":"` + digest +
 			`"}`: "its configs are being computed",
 	} {
-		answer := tracker.Answer([]byte(question))
+		answer := tracker.Answer(t.Context(), []byte(question))
 		if want == "" {
 			if answer != nil {
 				t.Errorf("%s: %s", question, answer)

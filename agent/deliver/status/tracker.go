@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 
+	"github.com/nearside-mesh/nearside/agent/deliver/drains"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
@@ -25,7 +26,9 @@ type Tracker struct {
 	// it.
 	Progress func() []rollout.Progress
 	Watch    func() (changed <-chan struct{}, stop func())
-	Nodes    Nodes
+	// Drains knows how the clients drain; nil: Envoy's defaults.
+	Drains *drains.Drains
+	Nodes  Nodes
 	// Certificate returns the certificate issued to a proxy, if there is one.
 	Certificate func(mesh, name string) (identity.Issued, bool)
 	Info        api.Info

@@ -20,7 +20,8 @@ const waitQuiet = 10 * time.Millisecond
 var ErrStopped = errors.New("the agent is shutting down")
 
 // Wait returns when a resource is in force on all affected proxies, when a proxy rejects it, or
-// after the timeout; the state tells which. exists is false if the resource does not exist. The
+// after the timeout; the state tells which. With q.Effective, it also waits until older connections
+// have ended. exists is false if the resource does not exist. The
 // error is [ErrStopped] or that of ctx.
 func (t *Tracker) Wait(ctx context.Context, stop <-chan struct{}, key resource.Key, q *api.Wait,
 	timeout time.Duration) (out api.Applied, exists bool, err error) {
@@ -38,16 +39,17 @@ func (t *Tracker) Wait(ctx context.Context, stop <-chan struct{}, key resource.K
 	askTick, stopAsking := everyNode(q.Scope)
 	defer stopAsking()
 	for over := timeout == 0; ; {
-		if out, exists = t.current(key, q); !exists {
+		if out, exists = t.current(ctx, key, q); !exists {
 			return out, false, nil
 		}
 		if q.Scope == api.ScopeMesh {
 			t.addNodes(ctx, key, q, &out, &others)
 		}
-		if over || out.State != api.StatePending {
+		if over || out.State != api.StatePending && out.State != api.StateDraining {
 			return out, true, nil
 		}
 		select {
+		case <-measure(out.State):
 		case <-proxies:
 		case <-stored:
 		case <-askTick:
@@ -68,18 +70,38 @@ func (t *Tracker) Wait(ctx context.Context, stop <-chan struct{}, key resource.K
 	}
 }
 
+// measureEvery is the interval at which a wait measures older connections.
+const measureEvery = 500 * time.Millisecond
+
+// measure returns a channel that signals the next measurement of a drain, nil in other states.
+func measure(state string) <-chan time.Time {
+	if state != api.StateDraining {
+		return nil
+	}
+	return time.After(measureEvery)
+}
+
 // current returns the state of a wait. exists is false if the resource does not exist.
-func (t *Tracker) current(key resource.Key, q *api.Wait) (out api.Applied, exists bool) {
-	x := t.situation(MaxLate)
+func (t *Tracker) current(ctx context.Context, key resource.Key, q *api.Wait) (out api.Applied, exists bool) {
+	x := t.situation(ctx, MaxLate)
+	defer func() {
+		switch {
+		case !exists:
+		case q.Effective:
+			x.effective(ctx, t.Drains, &out)
+		default:
+			x.addOld(&out, nil)
+		}
+	}()
 	rec, exists := x.snap.Get(key)
 	switch {
 	case q.For == api.ForGone && exists:
-		out := api.Applied{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, Revision: rec.Revision, State: api.StatePending,
+		out = api.Applied{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, Revision: rec.Revision, State: api.StatePending,
 			Late: []api.LateProxy{}, Rejected: []api.RejectedResource{}}
 		out.Reason = fmt.Sprintf("it still exists, at revision %d from %s", rec.Revision, rec.Source)
 		return out, true
 	case q.For == api.ForGone:
-		out := x.gone(key)
+		out = x.gone(key)
 		x.missed(&out, q.Late)
 		return out, true
 	case !exists:

@@ -45,8 +45,13 @@ type Applied struct {
 	RejectedTotal int                `json:"rejectedTotal"`
 	Rejected      []RejectedResource `json:"rejected"`
 	// OldUntil is when connections on previous filter chains have drained. It is zero if there are
-	// none.
-	OldUntil time.Time `json:"oldUntil,omitzero"`
+	// none. Old are the proxies that may have some. OldTotal counts all of them, even if the list is
+	// truncated.
+	OldUntil time.Time  `json:"oldUntil,omitzero"`
+	OldTotal int        `json:"oldTotal,omitempty"`
+	Old      []OldProxy `json:"old,omitempty"`
+	// Effective is the Effective of the question.
+	Effective bool `json:"effective,omitempty"`
 	// Nodes is how many nodes were asked with ScopeMesh, including this one. LateNodes have not
 	// applied the resource or do not respond. Unasked are not alive.
 	Nodes     int        `json:"nodes,omitempty"`
@@ -92,6 +97,9 @@ type Wait struct {
 	For  string `json:"for,omitempty"` // ForApplied (the default) or ForGone
 	// Scope is ScopeNode (the default), or ScopeMesh for the living nodes of the pool.
 	Scope string `json:"scope,omitempty"`
+	// Effective waits also until connections that use the previous filters have ended. Until then,
+	// the state is StateDraining.
+	Effective bool `json:"effective,omitempty"`
 	// Timeout bounds the time until the answer. The default and maximum is 25 s; "0s" returns the
 	// current state.
 	Timeout string `json:"timeout,omitempty"`

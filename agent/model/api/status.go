@@ -59,6 +59,8 @@ type Status struct {
 	Refused   Refusals         `json:"refused"`   // xDS streams
 	// RefusedConnections are the proxies that have refused connections, most first. Never null.
 	RefusedConnections []ProxyRefusals `json:"refusedConnections"`
+	// Old are the proxies whose older connections may use previous filters.
+	Old []OldProxy `json:"old,omitempty"`
 	// Holders maps a holder to the number of access-log FIFOs that it holds while the agent is
 	// down; "" means no holder. It is empty without FIFOs.
 	Holders map[string]int `json:"fifoHolders,omitempty"`

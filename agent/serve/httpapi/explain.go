@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"net/http"
-	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
@@ -143,22 +142,9 @@ func (s *Server) explainPolicy(r *http.Request, q *explain.PolicyQuestion) (*exp
 		return nil, generationError(err)
 	}
 	if x.Selected {
-		x.Warnings = append(x.Warnings, s.oldConnections(in, q.Dataplane, rec.Revision)...)
-	}
-	return x, nil
-}
-
-// oldConnections says until when connections may use filter chains from before a revision.
-func (s *Server) oldConnections(mesh, dataplane string, revision uint64) []string {
-	if s.opts.Progress == nil {
-		return nil
-	}
-	for _, p := range s.opts.Progress() {
-		if until := p.OldUntil(revision, time.Now()); p.Mesh == mesh && p.Name == dataplane && !until.IsZero() {
-			return []string{"connections that were opened before the last change may use the previous filters until " +
-				until.UTC().Format(time.RFC3339) +
-				", when they have drained; routes and permissions for requests already apply to them"}
+		if old := s.tracker.OldConnections(r.Context(), in, q.Dataplane, rec.Revision); old != "" {
+			x.Warnings = append(x.Warnings, old)
 		}
 	}
-	return nil
+	return x, nil
 }

@@ -66,8 +66,14 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 	}
 	if s.opts.InUse != nil {
 		traffic.UseLive(func(dataplane string) *explain.Live {
-			return liveOf(s.opts.InUse(node.Key{ID: node.Ref{Type: node.ProxyDataplane, Mesh: in, Name: dataplane}.NodeID(),
-				Flavor: node.FlavorEnvoy}))
+			key := node.Key{ID: node.Ref{Type: node.ProxyDataplane, Mesh: in, Name: dataplane}.NodeID(),
+				Flavor: node.FlavorEnvoy}
+			u := s.opts.InUse(key)
+			live := liveOf(u)
+			if live != nil {
+				live.Draining = s.opts.Drains.Live(r.Context(), key, u.Draining)
+			}
+			return live
 		})
 	}
 	var out *explain.Flow
@@ -104,9 +110,6 @@ func liveOf(u *rollout.InUse) *explain.Live {
 		h := &u.Held[i]
 		out.Held = append(out.Held, explain.Held{ID: h.ID, Reason: h.Reason, Check: h.By == api.HeldByCheck, Older: h.Older,
 			Lacks: h.Lacks, Overtaken: h.Overtakes})
-	}
-	for _, d := range u.Draining {
-		out.Draining = append(out.Draining, explain.Draining(d))
 	}
 	return out
 }

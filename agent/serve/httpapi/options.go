@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
+	"github.com/nearside-mesh/nearside/agent/deliver/drains"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
@@ -63,6 +64,8 @@ type Options struct {
 	ProxiesOf func(node.Ref) []api.ProxyStatus
 	// InUse returns the state of a node's Envoy: [rollout.Proxies.InUse]. Nil: unknown.
 	InUse func(node.Key) *rollout.InUse
+	// Drains knows how the clients drain. Nil: Envoy's defaults.
+	Drains *drains.Drains
 	// Progress returns the progress of the clients, and Watch a channel that signals changes of it:
 	// [rollout.Proxies.Progress] and [rollout.Proxies.Watch]. Nil: no clients, no changes.
 	Progress func() []rollout.Progress

@@ -56,7 +56,8 @@ func New(o Options) (*Server, error) {
 		decoding: make(chan struct{}, 1), dumping: make(chan struct{}, 1)}
 	s.tracker = &status.Tracker{Registry: o.Registry, Store: o.Store, Last: o.Last, Proxies: o.Proxies,
 		ProxiesOf: o.ProxiesOf, Progress: o.Progress, Watch: o.Watch, Nodes: o.Pool, Certificate: o.Certificate,
-		Info: o.Info, Parts: status.Parts{Ready: o.Ready, Host: o.Host, Files: o.Files, Memory: o.Memory, Refused: o.Refused,
+		Info: o.Info, Drains: o.Drains, Parts: status.Parts{Ready: o.Ready, Host: o.Host, Files: o.Files, Memory: o.Memory,
+			Refused: o.Refused,
 			Holders: o.Holders, AccessLogs: o.AccessLogs, DNSLine: o.DNSLine, Counts: o.Counts}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -109,7 +109,7 @@ func (s *Server) appliedList(w http.ResponseWriter, r *http.Request) *api.Error 
 		return api.NewNotFound("there is no kind %q", plural)
 	}
 	q, visible := r.URL.Query(), s.visible(r, access.VerbInspect)
-	writeJSON(w, http.StatusOK, s.tracker.List(d.Kind, func(k resource.Key) bool {
+	writeJSON(w, http.StatusOK, s.tracker.List(r.Context(), d.Kind, func(k resource.Key) bool {
 		mesh, name := q.Get("mesh"), q.Get("name")
 		return (mesh == "" || mesh == k.Mesh) && (name == "" || name == k.Name) && visible(k)
 	}))
@@ -118,4 +118,6 @@ func (s *Server) appliedList(w http.ResponseWriter, r *http.Request) *api.Error 
 
 // Answer answers a question of another agent of the pool, or returns nil if it does not understand
 // it.
-func (s *Server) Answer(_ context.Context, question []byte) []byte { return s.tracker.Answer(question) }
+func (s *Server) Answer(ctx context.Context, question []byte) []byte {
+	return s.tracker.Answer(ctx, question)
+}

@@ -32,11 +32,19 @@ restarts.
 With --scope mesh, the command also asks the living nodes of the gossip pool. Each must have the
 same version, and its proxies must have acknowledged it. Dead nodes are named, but not waited for.
 
+If filters change, connections from before the change use the previous ones until Envoy has drained
+them. With --effective, the command also waits until the last of these has ended. The agent counts
+them, so this usually takes less than the drain time of the Envoys. No Envoy can end only these
+connections: one with requests ends after a response, an idle one at the end of the drain time.
+
 The exit code is 0 if all proxies have applied the change. It is 2 if a proxy rejects a resulting
 resource, if a proxy keeps an older config because no new one can be computed, if an access log is
 disabled because its destination is not ready, or if the policy is a shadow policy, which never
-acts. It is 3 after --timeout; the output then names the late proxies and what they wait for.`,
+acts. It is 3 after --timeout; the output then names the late proxies and what they wait for.
+Without --timeout, --effective waits 30 s for the proxies, and then until all old connections must
+have ended.`,
 		Example: `  nearside wait meshtimeout/slow --for=applied
+  nearside wait meshaccesslog/all --effective --timeout 2m
   nearside apply -f slow.yaml && nearside wait mt/slow --timeout 1m
   nearside delete mt slow && nearside wait mt/slow --for=gone`,
 		Args: command.Args(1, 2, "TYPE/NAME or TYPE NAME"),
@@ -46,6 +54,7 @@ acts. It is 3 after --timeout; the output then names the late proxies and what t
 	command.ChoiceFlag(cmd, &w.what, "for", "", "what to wait for: ", api.ForApplied, api.ForGone)
 	fl.StringVar(&w.scope, "scope", api.ScopeNode,
 		"whose proxies: node for this node, or mesh for all living nodes of the pool")
+	fl.BoolVar(&w.effective, "effective", false, "wait also until connections with the previous filters have ended")
 	fl.DurationVar(&w.timeout, "timeout", 30*time.Second, "time to wait")
 	_ = cmd.RegisterFlagCompletionFunc("scope",
 		cobra.FixedCompletions([]string{api.ScopeNode, api.ScopeMesh}, cobra.ShellCompDirectiveNoFileComp))
@@ -57,6 +66,7 @@ acts. It is 3 after --timeout; the output then names the late proxies and what t
 		case w.timeout <= 0:
 			return command.Usagef("--timeout %s is invalid; give a duration above 0", w.timeout)
 		}
+		w.open = w.effective && !fl.Changed("timeout")
 		return wait(cmd.Context(), env, &w, args, *format)
 	}
 	return cmd
@@ -65,11 +75,14 @@ acts. It is 3 after --timeout; the output then names the late proxies and what t
 // waiting is the state of one wait.
 type waiting struct {
 	what, scope string
+	effective   bool
+	open        bool // after timeout, waits for old connections as long as they may live
 	timeout     time.Duration
 
 	last  *api.Applied // last answer; nil before the first
 	lost  error        // why the agent does not respond; nil if it does
 	shown string       // line on the terminal
+	took  time.Duration
 }
 
 const (
@@ -80,27 +93,44 @@ const (
 	reconnectEvery = 200 * time.Millisecond
 )
 
+// lateEnd is the time by which the end of old connections may be reported late.
+const lateEnd = 10 * time.Second
+
 func wait(ctx context.Context, env *command.Env, w *waiting, args []string, format string) error {
-	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	began := time.Now()
+	first, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
 	var r command.Reference
-	err := persist(ctx, env, w, func() (err error) {
-		r, err = command.Resolve(ctx, env, args)
+	err := persist(first, env, w, func() (err error) {
+		r, err = command.Resolve(first, env, args)
 		return err
 	})
 	if err == nil {
-		err = follow(ctx, env, w, r)
+		err = follow(first, env, w, r)
+	}
+	for err == nil && w.open && w.last != nil && w.last.State == api.StateDraining && ctx.Err() == nil {
+		until := w.last.OldUntil
+		next, cancel := context.WithDeadline(ctx, until.Add(lateEnd))
+		err = follow(next, env, w, r)
+		over := next.Err() != nil || !w.last.OldUntil.After(until)
+		if cancel(); over {
+			break
+		}
 	}
 	w.show(env.Terminal, "")
 	if err != nil {
 		return err
 	}
+	w.took = time.Since(began)
 	return printWaited(env, w, r, format)
 }
 
-// follow polls until the outcome is final, or ctx ends.
+// follow polls until the outcome is final, or ctx ends. A wait without a fixed end returns when
+// only old connections are left whose end ctx does not cover.
 func follow(ctx context.Context, env *command.Env, w *waiting, r command.Reference) error {
-	q := api.Wait{Type: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name, For: w.what, Scope: w.scope, Timeout: "0s"}
+	q := api.Wait{Type: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name, For: w.what, Scope: w.scope, Effective: w.effective,
+		Timeout: "0s"}
+	end, _ := ctx.Deadline()
 	for {
 		err := persist(ctx, env, w, func() error {
 			answer, err := env.Client().Wait(ctx, q)
@@ -112,7 +142,14 @@ func follow(ctx context.Context, env *command.Env, w *waiting, r command.Referen
 		if err != nil {
 			return err
 		}
-		if w.last == nil || w.last.State != api.StatePending || ctx.Err() != nil {
+		switch {
+		case w.last == nil || ctx.Err() != nil:
+			return nil
+		case w.last.State == api.StateDraining:
+			if w.open && w.last.OldUntil.Add(lateEnd).After(end) {
+				return nil
+			}
+		case w.last.State != api.StatePending:
 			return nil
 		}
 		w.show(env.Terminal, fmt.Sprintf("waiting for %s: %s", text.TypeAndName(r.Kind.Kind, r.Name), progressLine(w.last)))
@@ -124,7 +161,6 @@ func follow(ctx context.Context, env *command.Env, w *waiting, r command.Referen
 		if env.Terminal != nil {
 			poll = pollTerminal
 		}
-		end, _ := ctx.Deadline()
 		left := time.Until(end) - reconnectEvery/4 // leaves time for the answer to arrive
 		if left <= 0 {
 			return nil
@@ -186,6 +222,9 @@ func progressLine(s *api.Applied) string {
 	if s.Proxies+s.LateTotal == 0 && s.Reason != "" {
 		return s.Reason
 	}
+	if s.State == api.StateDraining {
+		return "applied by " + plural.Count(s.Acknowledged, "proxy") + "; " + oldLine(s)
+	}
 	line := fmt.Sprintf("%d of %s applied it", s.Acknowledged, plural.Count(s.Acknowledged+s.LateTotal, "proxy"))
 	if len(s.Late) > 0 {
 		line += fmt.Sprintf(", waiting for %s/%s", s.Late[0].Mesh, s.Late[0].Name)
@@ -193,6 +232,32 @@ func progressLine(s *api.Applied) string {
 		line += ", waiting for node " + s.LateNodes[0].Name
 	}
 	return line
+}
+
+// oldLine says how many connections use previous filters, and until when.
+func oldLine(s *api.Applied) string {
+	counted, connections := 0, 0
+	for _, p := range s.Old {
+		if p.Connections != nil {
+			counted, connections = counted+1, connections+*p.Connections
+		}
+	}
+	line := "older connections"
+	if counted == s.OldTotal {
+		line = plural.Count(connections, "older connection")
+	}
+	return fmt.Sprintf("%s of %s may use the previous filters, until %s at the latest", line,
+		plural.Count(s.OldTotal, "proxy"), s.OldUntil.Local().Format("15:04:05"))
+}
+
+// printOld prints the proxies with older connections.
+func printOld(w io.Writer, s *api.Applied) {
+	for _, p := range s.Old {
+		text.Printf(w, "  %s\n", text.OldProxy(&p))
+	}
+	if more := s.OldTotal - len(s.Old); more > 0 {
+		text.Printf(w, "  and %s more\n", plural.Count(more, "proxy"))
+	}
 }
 
 // printWaited prints the outcome of a wait, and returns its exit code as an error.
@@ -231,6 +296,11 @@ func printWaited(env *command.Env, w *waiting, r command.Reference, format strin
 			text.Printf(env.Stderr, "  %s/%s: %s\n", p.Mesh, p.Name, p.Reason)
 		}
 		return command.Silent(command.ExitNo)
+	case api.StateDraining:
+		text.Printf(env.Stderr, "error: after %s %s is %s, but not effective: %s\n",
+			w.took.Round(time.Second), name, w.what, oldLine(s))
+		printOld(env.Stderr, s)
+		return command.Silent(command.ExitTimeout)
 	case api.StateRejected:
 		text.Printf(env.Stderr, "error: %s is rejected\n", name)
 		for _, x := range s.Rejected {
@@ -261,9 +331,15 @@ func printWaited(env *command.Env, w *waiting, r command.Reference, format strin
 	if len(s.Unasked) > 0 {
 		line += "; not asked, because dead: " + strings.Join(s.Unasked, ", ")
 	}
-	if !s.OldUntil.IsZero() {
+	switch {
+	case !s.OldUntil.IsZero():
 		line += "; older connections may use the previous filters until " + s.OldUntil.Local().Format("15:04:05")
+	case w.effective:
+		line += "; no connection uses the previous filters"
 	}
 	text.Println(env.Stdout, line)
+	if !s.OldUntil.IsZero() {
+		printOld(env.Stdout, s)
+	}
 	return nil
 }

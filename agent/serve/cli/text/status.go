@@ -53,6 +53,7 @@ func Status(w io.Writer, s *api.Status) {
 		Println(w, "configs    none yet")
 	}
 	Printf(w, "proxies    %s\n", Counts(s.Proxies))
+	statusOld(w, s.Old)
 	if r := s.Refused; r.Total > 0 {
 		Printf(w, "refused    %s, the latest %s ago: %s\n", plural.Count(int(r.Total), "stream"), Age(r.At), r.Reason)
 	}

@@ -1,0 +1,152 @@
+package status
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/deliver/drains"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// oldOn is a proxy whose older connections may use filters from before a change.
+type oldOn struct {
+	proxy *rollout.Progress
+	drain rollout.Drain
+}
+
+// settingsOf returns the drain settings of the proxies with a drain.
+func (t *Tracker) settingsOf(ctx context.Context, proxies []rollout.Progress) map[node.Key]drains.Settings {
+	var keys []node.Key
+	for i := range proxies {
+		if len(proxies[i].Draining) > 0 {
+			keys = append(keys, proxies[i].Node)
+		}
+	}
+	return t.Drains.Settings(ctx, keys)
+}
+
+// noteOld records a proxy that has acknowledged a subject but may have older connections.
+func (x *situation) noteOld(sub *subject, p *rollout.Progress) {
+	if d := p.DrainOf(sub.revision); d != nil && x.touches(sub, p, false) {
+		x.old = append(x.old, oldOn{p, *d})
+	} else if d := p.UnsureDrain(); d != nil && sub.revision <= d.Revision && x.touches(sub, p, false) {
+		x.old = append(x.old, oldOn{p, *d})
+	}
+}
+
+// addOld adds the proxies with older connections to the state of a subject. measured are
+// the measurements of x.old. If it is nil, drains that previous agents may have caused do not
+// count.
+func (x *situation) addOld(out *api.Applied, measured []drains.Old) {
+	now := time.Now()
+	for i, o := range x.old {
+		was := x.settings[o.proxy.Node].Until(o.drain.Since)
+		left := drains.Old{Ended: o.drain.Unsure || !was.After(now), Until: was, Connections: -1}
+		if measured != nil {
+			left = measured[i]
+		}
+		if left.Ended {
+			continue
+		}
+		if left.Until.After(out.OldUntil) {
+			out.OldUntil = left.Until
+		}
+		if out.OldTotal++; len(out.Old) < x.limit {
+			out.Old = append(out.Old, oldProxy(o.proxy, x.settings[o.proxy.Node], left))
+		}
+	}
+	slices.SortFunc(out.Old, func(a, b api.OldProxy) int {
+		return cmp.Or(cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
+	})
+	x.old = nil
+}
+
+func oldProxy(p *rollout.Progress, s drains.Settings, left drains.Old) api.OldProxy {
+	out := api.OldProxy{Mesh: p.Mesh, Name: p.Name, Until: left.Until, DrainTime: s.Time.String(), Strategy: s.Strategy,
+		DrainUnknown: s.Unknown, Reason: left.Reason}
+	if left.Connections >= 0 {
+		out.Connections = &left.Connections
+	}
+	return out
+}
+
+// measure measures the older connections of x.old.
+func (x *situation) measure(ctx context.Context, d *drains.Drains) []drains.Old {
+	questions := make([]drains.Question, len(x.old))
+	for i, o := range x.old {
+		questions[i] = drains.Question{Key: o.proxy.Node, Drain: o.drain}
+	}
+	return d.Measure(ctx, questions)
+}
+
+// effective completes the state of a subject whose older connections count.
+func (x *situation) effective(ctx context.Context, d *drains.Drains, out *api.Applied) {
+	out.Effective = true
+	switch out.State {
+	case api.StatePending, api.StateRejected, api.StateStale, api.StateShadow, api.StateInert:
+		x.addOld(out, nil)
+		return
+	}
+	if x.addOld(out, x.measure(ctx, d)); out.OldTotal > 0 {
+		out.State = api.StateDraining
+	}
+}
+
+// Draining returns the wanted proxies whose older connections may use previous filters, sorted by
+// mesh and name.
+func (t *Tracker) Draining(ctx context.Context, wanted func(resource.Key) bool) (out []api.OldProxy) {
+	if t.Progress == nil {
+		return nil
+	}
+	proxies, now := t.Progress(), time.Now()
+	settings := t.settingsOf(ctx, proxies)
+	for i := range proxies {
+		p, s := &proxies[i], settings[proxies[i].Node]
+		last := time.Time{}
+		for _, d := range p.Draining {
+			if until := s.Until(d.Since); !d.Unsure && until.After(now) && until.After(last) {
+				last = until
+			}
+		}
+		ref, err := node.ParseRef(p.Node.ID)
+		if !last.IsZero() && err == nil && wanted(ref.Key()) {
+			out = append(out, oldProxy(p, s, drains.Old{Until: last, Connections: -1}))
+		}
+	}
+	slices.SortFunc(out, func(a, b api.OldProxy) int {
+		return cmp.Or(cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// OldConnections says until when connections of a dataplane may use filters from before a revision,
+// "" if there are none.
+func (t *Tracker) OldConnections(ctx context.Context, mesh, dataplane string, revision uint64) string {
+	if t.Progress == nil {
+		return ""
+	}
+	for _, p := range t.Progress() {
+		d := p.DrainOf(revision)
+		if p.Mesh != mesh || p.Name != dataplane || d == nil {
+			continue
+		}
+		s := t.Drains.Settings(ctx, []node.Key{p.Node})[p.Node]
+		until := s.Until(d.Since)
+		if !until.After(time.Now()) {
+			continue
+		}
+		out := "connections that were opened before the last change may use the previous filters until " +
+			until.UTC().Format(time.RFC3339) +
+			", when they have drained; routes and permissions for requests already apply to them"
+		if s.Unknown != "" {
+			out += "; the agent assumes Envoy's default drain time, because the Envoy does not report its own: " + s.Unknown
+		}
+		return out
+	}
+	return ""
+}
