@@ -151,6 +151,9 @@ func (r *Result) concludeProxy(p *api.Proxy, problems []api.Problem, near *neare
 		case why != "" && (state == api.StateSynced || state == api.StatePending):
 			state, reason = api.StateStale, "it keeps an older config: "+why
 		}
+		if state == api.StateDisconnected && p.State == state {
+			p.Reason = reason
+		}
 		if state != api.StateDisconnected &&
 			(p.State == api.StateDisconnected || p.State == api.StateElsewhere || severity(state) > severity(p.State)) {
 			p.State, p.Reason = state, reason
@@ -183,7 +186,8 @@ func severity(state string) int {
 func clientState(c *api.ProxyStatus) (state, reason string) {
 	switch c.State {
 	case api.StateDisconnected:
-		return api.StateDisconnected, ""
+		return api.StateDisconnected, fmt.Sprintf("its %s of %s disconnected at %s; its log has the reason, if it ended",
+			client(c.Flavor), c.Peer, leftAt(c).UTC().Format(time.RFC3339))
 	case api.StateWaiting:
 		return api.StatePending, "the agent has not loaded its state yet"
 	case api.StateUnknown:
@@ -201,6 +205,24 @@ func clientState(c *api.ProxyStatus) (state, reason string) {
 		return api.StateSynced, ""
 	}
 	return api.StatePending, "an acknowledgment has been pending since " + lastSent(c).UTC().Format(time.RFC3339)
+}
+
+// client returns the name of a kind of clients.
+func client(f node.Flavor) string {
+	if f == node.FlavorEnvoy {
+		return "Envoy"
+	}
+	return "client"
+}
+
+// leftAt returns the time when a client disconnected.
+func leftAt(c *api.ProxyStatus) time.Time {
+	for _, e := range slices.Backward(c.Events) {
+		if e.Kind == "disconnected" {
+			return e.Time
+		}
+	}
+	return c.ConnectedAt
 }
 
 // lastSent returns the time of the latest response, or of the connection.

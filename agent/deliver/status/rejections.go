@@ -11,6 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -98,10 +99,10 @@ func (t *Tracker) Rejections() []api.Problem {
 		switch {
 		case p.field != "":
 			fmt.Fprintf(&b, "; see %s", p.field)
+		case r.By != api.HeldByCheck && rollout.ReasonOfHost(r.Reason):
+			b.WriteString("; the cause is on the host of the Envoy, not in a policy" + t.freePort(r))
 		case !r.Attributed:
 			b.WriteString("; the agent is determining the responsible policies")
-		case api.OfHost(r.Blame):
-			b.WriteString("; the cause is on the host of the Envoy, not in a policy" + freePort(r.Reason))
 		case len(r.Blame) == 0:
 			b.WriteString("; no policy affects it, so the cause is this resource, its Mesh, or a service that it refers to")
 		}
@@ -129,13 +130,27 @@ func (t *Tracker) Rejections() []api.Problem {
 var boundPort = regexp.MustCompile(`cannot bind '[^']*:(\d{1,5})': Address already in use`)
 
 // freePort returns the remedy for a port in use, or "" for other reasons.
-func freePort(reason string) string {
-	m := boundPort.FindStringSubmatch(reason)
+func (t *Tracker) freePort(r *draft.Rejection) string {
+	m := boundPort.FindStringSubmatch(r.Reason)
 	if m == nil {
 		return ""
 	}
+	if n := t.streams(r.Node.ID); n > 1 {
+		return fmt.Sprintf(": %d Envoys use the node id %s, and another one of them has the port: stop all but one, "+
+			"or give each the node id of a separate Dataplane", n, r.Node.ID)
+	}
 	return fmt.Sprintf(
 		`: find the process that listens there with "ss -lntp 'sport = :%s'" and stop it, or use another port`, m[1])
+}
+
+// streams returns the number of open streams of a node id. An Envoy has one.
+func (t *Tracker) streams(id string) (n int) {
+	if ref, err := node.ParseRef(id); err == nil && t.ProxiesOf != nil {
+		for _, c := range t.ProxiesOf(ref) {
+			n += c.Streams
+		}
+	}
+	return n
 }
 
 // oneLine shortens the message of a client to one line.

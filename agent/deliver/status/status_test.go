@@ -104,6 +104,8 @@ func TestRejections(t *testing.T) {
 	rejected := draft.Rejection{Node: webKey, Mesh: "default", Name: "web", By: api.HeldByProxy, Reason: bind,
 		Attributed: true,
 		ID:         draft.ResourceID{TypeURL: draft.TypeListener, Name: "inbound"}}
+	unattributed := rejected
+	unattributed.Attributed = false
 	withheld := rejected
 	withheld.By, withheld.Blame = api.HeldByCheck, blame
 	for _, c := range []struct {
@@ -111,7 +113,10 @@ func TestRejections(t *testing.T) {
 		state     string
 		want      []string
 	}{
-		{rejected, api.StateServing, []string{"Dataplane/default/web", "rejected by default.web: Listener inbound: " + bind}},
+		{rejected, api.StateServing, []string{"Dataplane/default/web", "rejected by default.web: Listener inbound: " + bind,
+			"the cause is on the host of the Envoy, not in a policy: find the process that listens there with " +
+				`"ss -lntp 'sport = :8080'"`}},
+		{unattributed, api.StateServing, []string{"Dataplane/default/web", "the cause is on the host of the Envoy"}},
 		{withheld, api.StateServing, []string{"MeshTimeout/default/slow", "withheld from default.web", "; see spec.to[0]"}},
 		{rejected, api.StateDisconnected, nil},
 	} {
