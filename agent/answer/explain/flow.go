@@ -288,7 +288,11 @@ func (t *Traffic) follow(p *flowProxy, d *dialled, in *inquiry) *Flow {
 			Eliminated: []Eliminated{}, Policies: a.destination()})
 		flow.collect()
 	}
-	if trace.Outcome == match.NoListener && !p.redirected() && !d.dst.Addr().IsLoopback() {
+	if trace.Outcome == match.NoListener && !p.redirected() {
+		if d.dst.Addr().IsLoopback() {
+			p.listOutbounds(flow)
+			return flow
+		}
 		t.explainNoProxy(p, flow, d)
 		return flow
 	}

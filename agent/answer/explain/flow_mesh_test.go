@@ -152,7 +152,8 @@ func TestDestinations(t *testing.T) {
 		{"request backend.mesh:80", "closed", "", "no listener is bound"},
 		{"connection db:1", "allowed", "outbound:127.0.0.1:10002", "forwarded to cluster db"},
 		{"connection nothing:80", "closed", "outbound:127.0.0.1:10003", "has no endpoints"},
-		{"connection 127.0.0.1:9", "closed", "", "no listener is bound to 127.0.0.1:9"},
+		{"connection 127.0.0.1:9", "closed", "", "no listener is bound to 127.0.0.1:9; the outbounds of the dataplane are " +
+			"127.0.0.1:10001 (backend), "},
 		{"connection 198.51.100.1:443 tls", "allowed", "", "the connection bypasses its proxy"},
 		{"connection example.com:443 tls", "allowed", "", "the connection bypasses its proxy"},
 		{"connection backend:80", "closed", "outbound:127.0.0.1:10001", "explain a request instead"},

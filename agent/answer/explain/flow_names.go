@@ -257,6 +257,27 @@ func (t *Traffic) explainVirtualAddress(p *flowProxy, flow *Flow, d *dialled) {
 		d.dst.Port(), name, strings.Join(ports, ", "))
 }
 
+// maxListed is the maximum number of outbounds that a reason lists.
+const maxListed = 5
+
+// listOutbounds adds the addresses of the outbounds to the reason of a connection to a local address
+// on which no listener is bound.
+func (p *flowProxy) listOutbounds(flow *Flow) {
+	if len(p.outbounds) == 0 {
+		flow.Reason += "; the dataplane has no outbounds"
+		return
+	}
+	var list []string
+	for _, o := range p.outbounds[:min(len(p.outbounds), maxListed)] {
+		list = append(list, fmt.Sprintf("%s (%s)", netip.AddrPortFrom(o.Address, uint16(o.Port)),
+			cmp.Or(o.Service.Tag, o.Service.Resource.Name)))
+	}
+	if more := len(p.outbounds) - len(list); more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	flow.Reason += "; the outbounds of the dataplane are " + strings.Join(list, ", ")
+}
+
 // explainNoProxy explains a connection of a dataplane without transparent proxy to an address at
 // which no listener is bound.
 func (t *Traffic) explainNoProxy(p *flowProxy, flow *Flow, d *dialled) {
