@@ -3,6 +3,7 @@ package resolver
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
@@ -52,19 +53,20 @@ func (r *Resolver) addUpstreams(out *explaindns.Resolver) {
 			fmt.Sprintf("%d queries of the agent were redirected back to it: exempt them from "+
 				"the redirection of port 53, or use another server", f.Loops))
 	}
-	down := 0
+	down, servers := 0, []string(nil)
 	for i := range f.Servers {
 		s := &f.Servers[i]
 		if s.Down {
 			down++
 		}
+		servers = append(servers, s.Addr.String())
 		out.Upstreams = append(out.Upstreams, api.DNSUpstream{Address: s.Addr.String(), Down: s.Down,
 			RTT: s.RTT.Seconds(), Queries: s.Queries,
 			Answers: s.Answers, Failures: s.Failures, Timeouts: s.Timeouts})
 	}
 	if down > 0 && down == len(f.Servers) {
-		out.Problem = joinReasons(out.Problem, "no upstream responds, so only names of the meshes and cached names resolve; "+
-			"check dns.upstreams or resolv.conf")
+		out.Problem = joinReasons(out.Problem, "no upstream responds ("+strings.Join(servers, ", ")+"), so only names of "+
+			"the meshes and cached names resolve; check dns.upstreams or resolv.conf")
 	}
 	out.Cache = api.DNSCache{Entries: f.Cache.Entries, Bytes: f.Cache.Bytes, Hits: f.Cache.Hits,
 		Misses: f.Cache.Misses}
