@@ -107,6 +107,9 @@ func Nearby(env *Env, err error) string {
 			return ""
 		}
 		names, err := env.Quick(CompletionTime).Names(ctx, r.Kind.Plural, r.Mesh, "")
+		if slices.Contains(names, r.Name) {
+			return "it exists, and the agent has not computed its config yet; repeat the command in a moment"
+		}
 		if near := strict.Nearest(r.Name, names); err == nil && near != "" {
 			return fmt.Sprintf("did you mean %s?", near)
 		}
