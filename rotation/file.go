@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -165,7 +167,7 @@ func (f *File) Append(ctx context.Context, batch []byte) (n, dropped int, err er
 		case <-timer.C:
 			continue
 		case <-ctx.Done():
-			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			err = &stoppedError{cause: context.Cause(ctx), err: err}
 		case <-f.done:
 			err = fmt.Errorf("%w: %w", ErrClosed, err)
 		}
@@ -173,6 +175,25 @@ func (f *File) Append(ctx context.Context, batch []byte) (n, dropped int, err er
 		return stored, 0, err
 	}
 }
+
+// remedy returns what to do about an error of a write.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return "restore the directory of the file"
+	case errors.Is(err, fs.ErrPermission):
+		return "let the user of the agent write there"
+	}
+	return "free disk space or repair the file system"
+}
+
+// stoppedError is the error of a write that was stopped while it was repeated. Its text is that of
+// the error of the write.
+type stoppedError struct{ cause, err error }
+
+func (e *stoppedError) Error() string { return e.err.Error() }
+
+func (e *stoppedError) Unwrap() []error { return []error{e.cause, e.err} }
 
 // acquire waits for the turn to write.
 func (f *File) acquire(ctx context.Context) error {
@@ -221,7 +242,7 @@ func (f *File) store(batch []byte) (int, error) {
 		return stored, nil
 	}
 	f.count.retries.Add(1)
-	f.faults.set(faultWrite, fmt.Errorf("cannot write: %w; free disk space or repair the file system", err))
+	f.faults.set(faultWrite, fmt.Errorf("cannot write: %w; %s", err, remedy(err)))
 	if f.opts.OnFull == DropNewest {
 		f.lossWait = min(max(2*f.lossWait, firstWait), maxWait)
 		f.lossUntil = time.Now().Add(f.lossWait)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
@@ -54,7 +55,7 @@ func (m *Manager) Problems() []string {
 	m.mu.Unlock()
 	for _, s := range m.Streams() {
 		if s.Health != "" {
-			found[fmt.Sprintf("%s %s: %s", s.Kind, s.Name, s.Health)] = true
+			found[fmt.Sprintf("%s %s: %s", s.Kind, s.Name, strings.ReplaceAll(s.Health, "\n", "; "))] = true
 		}
 		if s.Kind == KindFIFO && s.Holder == "" {
 			found["the access-log FIFOs have no holder: lines that Envoys write while the agent is down are lost"] = true
