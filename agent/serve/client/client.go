@@ -189,15 +189,16 @@ func (c *Client) doIf(ctx context.Context, etag, method, path string, query url.
 		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set(api.ProgressHeader, "yes")
+	begun := time.Now()
 	resp, err := c.http.Do(req.WithContext(c.traced(ctx)))
 	if err != nil {
-		return c.failed(err)
+		return c.failed(err, begun)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return c.failed(err)
+		return c.failed(err, begun)
 	case len(data) > maxAnswer:
 		return fmt.Errorf("%s %s: the answer has more than %d bytes", method, path, maxAnswer)
 	}
@@ -225,8 +226,17 @@ func (c *Client) doIf(ctx context.Context, etag, method, path string, query url.
 // maxSocketBytes is the maximum length of a Unix socket path, without the final NUL (unix(7)).
 const maxSocketBytes = 107
 
-// failed classifies a connection error.
-func (c *Client) failed(err error) error {
+// waited returns how long a request has waited at most for data: the timeout of the client, or less
+// if its context ended before.
+func (c *Client) waited(begun time.Time) time.Duration {
+	if d := time.Since(begun); d < c.timeout*9/10 {
+		return max(d.Round(time.Millisecond), time.Millisecond)
+	}
+	return c.timeout
+}
+
+// failed classifies an error of the connection of a request that began at a time.
+func (c *Client) failed(err error, begun time.Time) error {
 	if len(c.socket) > maxSocketBytes {
 		return &UnreachableError{
 			Socket: c.socket,
@@ -245,7 +255,7 @@ func (c *Client) failed(err error) error {
 	var broken *net.OpError
 	switch {
 	case errors.As(err, &late) && late.Timeout():
-		return &UnansweredError{Socket: c.socket, Err: err, After: c.timeout}
+		return &UnansweredError{Socket: c.socket, Err: err, After: c.waited(begun)}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		// The agent closed the connection before the request was written. net/http has no exported
 		// error for this case.
