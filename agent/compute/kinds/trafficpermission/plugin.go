@@ -63,12 +63,20 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	}
 }
 
+// enableMTLS returns the remedy for a mesh without mTLS.
+func enableMTLS(m *resource.Mesh) string {
+	if m.MTLS != nil && len(m.MTLS.Backends) > 0 {
+		return "set mtls.enabledBackend of the Mesh, for example to " + m.MTLS.Backends[0].Name
+	}
+	return "enable mtls of the Mesh"
+}
+
 // apply guards every chain that verifies client certificates and that no legacy kind guards.
 func apply(c *policy.Context, d *draft.Draft) {
 	rules := c.Rules.Kind(Kind)
 	if c.Last && rules != nil && len(rules.From) > 0 && c.View.Spec.MTLSEnabled() == nil {
 		toolkit.WarnPolicies(c, rules.Policies,
-			"this permission is not enforced: mesh %s has no mTLS; enable mtls of the Mesh", c.View.Name)
+			"this permission is not enforced: mesh %s has no mTLS; %s", c.View.Name, enableMTLS(c.View.Spec))
 	}
 	for l := range toolkit.Listeners(d, draft.Inbound) {
 		warnOpen(c, rules, l)
