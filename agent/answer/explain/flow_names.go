@@ -260,8 +260,8 @@ func (t *Traffic) explainVirtualAddress(p *flowProxy, flow *Flow, d *dialled) {
 // maxListed is the maximum number of outbounds that a reason lists.
 const maxListed = 5
 
-// listOutbounds adds the addresses of the outbounds to the reason of a connection to a local address
-// on which no listener is bound.
+// listOutbounds adds the addresses of the outbounds to the reason of a connection to a local
+// address on which no listener is bound.
 func (p *flowProxy) listOutbounds(flow *Flow) {
 	if len(p.outbounds) == 0 {
 		flow.Reason += "; the dataplane has no outbounds"

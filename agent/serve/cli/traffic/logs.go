@@ -259,29 +259,6 @@ func (f *logsFlags) find(ctx context.Context, env *command.Env,
 	return paths, logFormats(ctx, env, got.Items, paths), nil
 }
 
-// without returns an error if there are no files of access logs. With --follow, it prints a note
-// instead, unless the dataplane does not exist.
-func (f *logsFlags) without(ctx context.Context, env *command.Env) error {
-	of := ""
-	switch {
-	case f.dataplane != "":
-		command.AboutDataplane(env, f.dataplane)
-		if _, err := env.Client().Proxy(ctx, f.mesh, f.dataplane); err != nil {
-			return err
-		}
-		of = fmt.Sprintf(" of dataplane %s in mesh %s", f.dataplane, f.mesh)
-	case f.mesh != "":
-		of = " of mesh " + f.mesh
-	}
-	const rotated = "the agent writes file backends of MeshAccessLog with rotation; " +
-		"--file PATH reads a file that Envoy writes itself"
-	if f.follow {
-		text.Printf(env.Stderr, "waiting, because this agent writes no access logs%s to files: %s\n", of, rotated)
-		return nil
-	}
-	return command.Hinted(fmt.Errorf("this agent writes no access logs%s to files", of), rotated)
-}
-
 // flush asks Envoys to flush their access logs. If one fails, its last lines may be missing.
 func (f *logsFlags) flush(ctx context.Context, env *command.Env, streams []*api.LogStream) {
 	asked := map[[2]string]bool{}

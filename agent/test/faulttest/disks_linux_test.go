@@ -1,0 +1,101 @@
+package faulttest_test
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+)
+
+// tmpfs mounts a file system of 4 MiB on a directory of the node.
+func (n *node) tmpfs(name string) {
+	n.t.Helper()
+	if os.Getuid() != 0 {
+		n.t.Skip("skipped: only root can mount")
+	}
+	agenttest.Do(n.t, os.MkdirAll(n.path(name), 0o755))
+	if err := syscall.Mount("tmpfs", n.path(name), "tmpfs", 0, "size=4m"); err != nil {
+		n.t.Skipf("skipped: no tmpfs can be mounted here: %v", err)
+	}
+	n.t.Cleanup(func() {
+		n.kill(syscall.SIGKILL)
+		_ = syscall.Unmount(n.path(name), syscall.MNT_DETACH)
+	})
+}
+
+// fill writes to a file system until it is full. remove frees the space.
+func (n *node) fill(t testing.TB, name string) (remove func()) {
+	t.Helper()
+	f, err := os.Create(n.path(name, "ballast"))
+	agenttest.Do(t, err)
+	defer f.Close()
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	return func() { agenttest.Do(t, os.Remove(f.Name())) }
+}
+
+// request sends a request to the inbound of web.
+func (n *node) request() {
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://" + n.ip + ":10080")
+	if err == nil {
+		resp.Body.Close()
+	}
+}
+
+// logged is a MeshAccessLog whose lines the agent writes.
+var logged = "---\n{type: MeshAccessLog, mesh: default, name: log, spec: {targetRef: {kind: Mesh}, from: " +
+	"[{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: $DIR/logs/access/x.log, rotation: " +
+	"{maxFileSize: 10}, format: {type: Plain, plain: '%PATH%" + strings.Repeat("x", 2000) + "'}}}]}}]}}\n"
+
+func TestDisks(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.file("base.yaml", base+logged)
+	n.tmpfs("state")
+	n.tmpfs("logs")
+	n.start()
+	n.envoy(t, 0, "--name web")
+	n.synced("default", "web")
+	for _, r := range []row{
+		{fault: "full disk of the state", provoke: func(t *testing.T, n *node) func() {
+			free := n.fill(t, "state")
+			// The file grows only occasionally, so some writes still fit into it.
+			big := n.path("big.yaml")
+			n.write(big, "{type: MeshTimeout, mesh: default, name: big, labels: {x: "+strings.Repeat("y", 60)+"}, spec: "+
+				to(everything, threes)+"}")
+			n.until("a write fails", func() bool {
+				n.run("", "delete", "-f", big)
+				return n.run("", "apply", "-f", big).code != 0
+			})
+			return func() { free(); n.run("", "delete", "-f", big) }
+		}, commands: []string{"nearside apply -f $DIR/big.yaml"}, code: 1,
+			says: []string{"no space left on device"}, problem: "state", severity: warning},
+		{fault: "full disk of the logs", provoke: func(t *testing.T, n *node) func() {
+			free := n.fill(t, "logs")
+			n.until("a line is late", func() bool {
+				n.request()
+				return strings.Contains(n.command("nearside status").text, "no space left on device; free disk space")
+			})
+			return free
+		}, commands: []string{"nearside status"}, says: []string{"no space left on device", "$DIR/logs"},
+			warning: "cannot write: write $DIR/logs/access/x.log: no space left on device",
+			problem: "access-logs", severity: warning},
+		{fault: "missing directory of logs", provoke: func(t *testing.T, n *node) func() {
+			agenttest.Do(t, os.RemoveAll(n.path("logs", "access")), os.WriteFile(n.path("logs", "access"), nil, 0o600))
+			n.request()
+			return func() { agenttest.Do(t, os.Remove(n.path("logs", "access"))); n.request() }
+		}, commands: []string{"nearside status"}, says: []string{"$DIR/logs/access"},
+			warning: "$DIR/logs/access/x.log: no such file or directory", problem: "access-logs",
+			severity: warning, stays: true},
+	} {
+		t.Run(r.fault, func(t *testing.T) { r.test(t, n) })
+	}
+}

@@ -1,0 +1,46 @@
+package faulttest_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/serve/cli"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+)
+
+// Environment variables of the tests.
+const (
+	programEnv = "NEARSIDE_TEST_FAULT_PROGRAM" // set in processes of this test binary that run as nearside
+	binaryEnv  = "FAULT_BINARY"                // path of a built nearside, instead of this test binary
+	recordEnv  = "FAULT_RECORD"                // 1: print the whole screens of each row
+)
+
+// TestMain runs the tests, or nearside: the binary of the tests contains all of its packages.
+func TestMain(m *testing.M) {
+	// The agent starts its holder without its own environment: only the arguments tell the two apart.
+	if os.Getenv(programEnv) == "" && (len(os.Args) < 2 || strings.HasPrefix(os.Args[1], "-test.")) {
+		os.Exit(m.Run())
+	}
+	p := command.Program{Version: "0.0.1", CheckConfig: agent.CheckConfig, RunAgent: runAgent}
+	os.Exit(cli.Main(p, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+}
+
+// runAgent runs the agent until it receives SIGTERM.
+func runAgent(ctx context.Context, env *command.Env, cfg *config.Config, reload config.LoadOptions) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer stop()
+	a, err := agent.New(cfg, agent.Deps{Log: slog.New(slog.NewTextHandler(env.Stderr, nil)), Reload: reload,
+		Version: env.Build().Version, EnvoyBin: env.Getenv(envoybin.EnvoyVariable), Stopping: stop})
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}
