@@ -33,8 +33,9 @@ type waitProxy struct {
 	has map[string]string
 }
 
-// connect opens a stream as a proxy that already has resources.
-func (d *daemon) connect(name string, has map[string]string) *waitProxy {
+// connect opens a stream as a proxy that already has resources. change changes its first request.
+func (d *daemon) connect(name string, has map[string]string,
+	change ...func(*discoveryv3.DeltaDiscoveryRequest)) *waitProxy {
 	d.t.Helper()
 	conn, err := grpc.NewClient("unix://"+d.xds(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -46,8 +47,12 @@ func (d *daemon) connect(name string, has map[string]string) *waitProxy {
 	if p.str, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx); err != nil {
 		d.t.Fatal(err)
 	}
-	p.send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "default." + name}, TypeUrl: listenerType,
-		InitialResourceVersions: has})
+	first := &discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "default." + name}, TypeUrl: listenerType,
+		InitialResourceVersions: has}
+	for _, f := range change {
+		f(first)
+	}
+	p.send(first)
 	return p
 }
 

@@ -298,7 +298,7 @@ func printWaited(env *command.Env, w *waiting, r command.Reference, format strin
 		return command.Silent(command.ExitNo)
 	case api.StateDraining:
 		text.Printf(env.Stderr, "error: after %s %s is %s, but not effective: %s\n",
-			w.took.Round(time.Second), name, w.what, oldLine(s))
+			w.took.Round(100*time.Millisecond), name, w.what, oldLine(s))
 		printOld(env.Stderr, s)
 		return command.Silent(command.ExitTimeout)
 	case api.StateRejected:
