@@ -16,6 +16,10 @@ const (
 	CauseRemoved   Cause = "removed"    // the destination was removed
 )
 
+// Causes lists all causes.
+var Causes = [...]Cause{CauseSpoolFull, CauseSpoolAge, CauseSpoolBad, CauseDiskFull, CauseRejected, CauseStopped,
+	CauseRemoved}
+
 // causes lists the causes in the order of counters.dropped.
 var causes = [...]Cause{CauseSpoolFull, CauseSpoolAge, CauseSpoolBad, CauseDiskFull, CauseRejected, CauseStopped,
 	CauseRemoved}

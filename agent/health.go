@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -38,7 +39,8 @@ func (a *Agent) readiness() []api.Check {
 		}
 	}
 	if why := a.audit.Alarm(); why != "" {
-		out = append(out, api.Check{Name: "audit-log", OK: true, Degraded: true, Reason: why})
+		out = append(out, api.Check{Name: "audit-log", OK: true, Degraded: true, Reason: why,
+			Command: "ls -l " + filepath.Dir(a.audit.Path())})
 	}
 	if err := a.tokens.Err(); err != nil {
 		out = append(out, api.Check{Name: "tokens", OK: true, Degraded: true, Reason: err.Error()})
@@ -47,10 +49,11 @@ func (a *Agent) readiness() []api.Check {
 }
 
 func (a *Agent) stateCheck() api.Check {
-	c := api.Check{Name: "state", OK: true, Degraded: true}
+	c := api.Check{Name: "state", OK: true, Degraded: true, Command: "df -h " + a.cfg.Load().Paths.State}
 	damaged := a.store.Snapshot().AllDamaged()
 	switch h := a.store.Health(); {
 	case h.Err != nil:
+		c.Error = true
 		c.Reason = fmt.Sprintf("the state disk takes no writes and the agent continues in memory (changes that a restart "+
 			"would lose: %d) and refuses writes over the API: %v; free space or make it writable", h.Pending, h.Err)
 	case !h.Persistent:
@@ -142,7 +145,7 @@ func (a *Agent) spaceCheck() api.Check {
 		case err != nil:
 			continue // other checks report a missing directory
 		case free < minSpace:
-			c.Degraded = true
+			c.Degraded, c.Command = true, "df -h "+d.path
 			c.Reason = fmt.Sprintf("%s has %d MiB left, less than %d: writes to %s fail soon; free space",
 				d.path, free>>20, minSpace>>20, d.key)
 			return c

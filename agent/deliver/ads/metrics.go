@@ -21,6 +21,9 @@ func newServerMetrics(r prometheus.Registerer, refused refusedClients, log *slog
 		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nearside_xds_streams_refused_total", Help: "Streams that the server ended, by reason."}, []string{"reason"}),
 	}
+	for _, reason := range closedReasons {
+		m.closed.WithLabelValues(reason)
+	}
 	if r != nil {
 		for _, c := range []prometheus.Collector{m.delivery, m.closed, refused} {
 			if err := r.Register(c); err != nil {

@@ -27,6 +27,12 @@ const (
 	reasonConnections  = "too-many-connections"
 )
 
+// closedReasons are all values of the label, which are exported from the start.
+var closedReasons = [...]string{reasonDenied, reasonUnauthorized, reasonBadNodeID, reasonBadRequest, reasonMetadata,
+	reasonUnknown, reasonMemory, reasonConnections,
+	"too-many", "too-many-of-peer", "too-many-bytes", "too-slow", "superseded",
+	"stuck", "silent", "internal"}
+
 // isListed reports whether [Server.Refused] lists clients that are refused for a reason. The other
 // reasons end streams of clients that may return at once.
 func isListed(reason string) bool {

@@ -143,8 +143,8 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 		send(logRecordsDesc, prometheus.CounterValue, s.in, of.kind, of.receiver)
 		send(logBytesDesc, prometheus.CounterValue, s.bytes, of.kind, of.receiver)
 		send(logWrittenDesc, prometheus.CounterValue, s.delivered, of.kind, of.receiver)
-		for cause, n := range s.dropped {
-			send(logDroppedDesc, prometheus.CounterValue, n, of.kind, of.receiver, string(cause))
+		for _, cause := range accesslog.Causes {
+			send(logDroppedDesc, prometheus.CounterValue, s.dropped[cause], of.kind, of.receiver, string(cause))
 		}
 		send(logSpooledDesc, prometheus.GaugeValue, g[0], of.kind, of.receiver)
 		send(logInFlightDesc, prometheus.GaugeValue, g[1], of.kind, of.receiver)

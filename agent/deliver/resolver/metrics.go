@@ -53,7 +53,16 @@ func (r *Resolver) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, n int) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n))
 	}
-	for k, n := range results(r.server.Counts()) {
+	requests := results(r.server.Counts())
+	for _, typ := range [...]string{"A", "AAAA", "SRV", "PTR", "HTTPS", "other"} {
+		for _, result := range [...]string{"local", "local_nxdomain", "cache", "forwarded", "servfail", "refused", "formerr",
+			"notimp", "error", "dropped"} {
+			k := [2]string{typ, result}
+			count(requestsDesc, requests[k], typ, result)
+			delete(requests, k)
+		}
+	}
+	for k, n := range requests {
 		count(requestsDesc, n, k[0], k[1])
 	}
 	listed := 0

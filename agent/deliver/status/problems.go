@@ -32,7 +32,7 @@ func (t *Tracker) sources() []func(context.Context, *Facts) []api.Problem {
 	return []func(context.Context, *Facts) []api.Problem{
 		checkProblems, damagedProblems, fileProblems, inertProblems, // problems_agent.go
 		passProblems, t.rejectionProblems, t.unconnectedProblems, t.proxyProblems, refusedProblems,
-		lostProblems,       // problems_proxies.go
+		lostProblems, orphanProblems, // problems_proxies.go
 		t.targetProblems,   // targets.go
 		t.namesakeProblems, // problems_pool.go
 	}

@@ -2,9 +2,12 @@ package status
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -68,6 +71,34 @@ func (t *Tracker) proxyProblems(_ context.Context, f *Facts) (out []api.Problem)
 			continue
 		}
 		out = append(out, x)
+	}
+	return out
+}
+
+// orphanProblems returns the meshes that do not exist although resources name them.
+func orphanProblems(_ context.Context, f *Facts) (out []api.Problem) {
+	type orphans struct {
+		first resource.Key
+		n     int
+	}
+	of := map[string]*orphans{}
+	set := f.Snap.Set()
+	for _, rec := range f.Snap.Records() {
+		k := rec.Key
+		if k.Mesh == "" || set.Get(resource.Key{Kind: kindMesh, Name: k.Mesh}) != nil {
+			continue
+		}
+		if of[k.Mesh] == nil {
+			of[k.Mesh] = &orphans{first: k}
+		}
+		of[k.Mesh].n++
+	}
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		x := of[name]
+		out = append(out, api.Problem{Resource: x.first.String(), Severity: api.SeverityWarning,
+			Reason: fmt.Sprintf("%s not in force, because the mesh %s does not exist: apply the Mesh, or fix the name",
+				plural.Form(x.n, "it is", "it and others of its mesh (%d in all) are"), name),
+			Command: "nearside get meshes"})
 	}
 	return out
 }

@@ -60,9 +60,9 @@ type ProblemClass struct {
 // ProblemClasses lists all classes of problems, sorted by name.
 var ProblemClasses = []ProblemClass{
 	{"access", "nearside access"},
-	{"access-logs", "nearside accesslog streams"},
+	{"access-logs", "nearside logs access"},
 	{"api-socket", "nearside config show"},
-	{"audit-log", "nearside audit verify"},
+	{"audit-log", "nearside logs audit"},
 	{"capabilities", "nearside intercept status"},
 	{"clock", "timedatectl"},
 	{"config", "nearside debug pprof"},

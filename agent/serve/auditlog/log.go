@@ -364,6 +364,10 @@ func (l *Log) Alarm() string {
 	if err := l.file.Load().Stats().Health; err != nil {
 		return "the audit log: " + err.Error()
 	}
+	if n := l.file.Load().Stats().Outside; n > 0 {
+		return fmt.Sprintf("another process has renamed, removed, truncated, or written the audit log: %d times since the "+
+			"start; find out who did, and see docs/audit.md", n)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.total > 0 && l.opts.Now().Sub(l.last) < alarmTime {

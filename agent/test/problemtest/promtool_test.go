@@ -86,7 +86,7 @@ func testAlerts(t *testing.T, cases []alertCase) {
 				value = 1
 			}
 			x.Exprs = append(x.Exprs, expr{Expr: fmt.Sprintf("count(max_over_time(ALERTS{alertname=%q,"+
-				"alertstate=\"firing\"}[2h])) > bool 0 or vector(0)", alert), At: "70m",
+				"alertstate=\"firing\"}[2h])) > bool 0 or vector(0)", alert), At: "40m",
 				Samples: []sample{{"{}", value}}})
 		}
 		doc.Tests = append(doc.Tests, x)

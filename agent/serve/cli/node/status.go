@@ -21,9 +21,11 @@ func statusCommand(env *command.Env) *cobra.Command {
 		Short: "Show the health of the agent on one screen",
 		Long: `Shows the stored resources, the sync status of the proxies, and the problems.
 
-The exit code is 2 if the agent is not ready. With --exit-code, it is also 2 for a failed check, a
-fault or conflict in a resource file, an unreadable resource, and a problem with severity error.
-Warnings do not count.`,
+Each problem has its class, and the first command to run follows it. Failed and degraded checks,
+faults of files, and errors and warnings of resources and proxies are problems.
+
+The exit code is 2 if the agent is not ready. With --exit-code, it is also 2 if a problem has the
+severity error.`,
 		Example: "  nearside status\n  nearside status -o json | jq .problems",
 	}
 	var strict bool

@@ -1,0 +1,139 @@
+package problemtest
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is the agent of a fault. It does not run before start.
+type world struct {
+	*agenttest.Running
+	t    *testing.T
+	dir  string
+	deps agent.Deps
+	set  []string
+	// started is called when the agent has started, before the first samples of its metrics.
+	started func()
+}
+
+// file writes a resource file.
+func (w *world) file(name, text string) {
+	agenttest.WriteSecret(w.t, filepath.Join(w.dir, "resources", name), text)
+}
+
+// fault is a fault and the entry of the list of problems that it must cause.
+type fault struct {
+	name     string
+	set      []string       // settings of the agent
+	file     string         // a resource file before the start
+	before   func(w *world) // before the start
+	after    func(w *world) // when the agent runs
+	check    string         // the class
+	severity string
+	cause    string // part of the reason
+	names    string // part of the output of the first command; empty: it only has to work
+	alert    string // fires; empty: NearsideProblems for an error, else none
+}
+
+// TestFaults provokes each fault on a new agent, and compares all views of the list of problems. It runs the first command of the problem.
+func TestFaults(t *testing.T) {
+	all := slices.Concat(fileFaults, stateFaults, settingFaults, meshFaults, nodeFaults)
+	if len(all) < 60 {
+		t.Errorf("%d faults, want at least 60", len(all))
+	}
+	var cases []alertCase
+	for i := range all {
+		f := &all[i]
+		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
+			if c, ok := provoke(t, f); ok {
+				cases = append(cases, c)
+			}
+		})
+	}
+	t.Run("alerts", func(t *testing.T) { testAlerts(t, cases) })
+}
+
+// patience is how long a problem may take until all views list it.
+const patience = 10 * time.Second
+
+// provoke runs one fault, and returns its test of the alerts.
+func provoke(t *testing.T, f *fault) (alertCase, bool) {
+	w := &world{t: t, dir: agenttest.Home(t)}
+	if f.file != "" {
+		w.file("a.yaml", f.file)
+	}
+	if f.before != nil {
+		f.before(w)
+	}
+	if len(w.set) == 0 {
+		w.set = f.set
+	}
+	set := make([]string, len(w.set))
+	for i, s := range w.set {
+		set[i] = strings.ReplaceAll(s, "DIR", w.dir)
+	}
+	w.Running = agenttest.Up(t, w.dir, w.deps, set...)
+	if w.started != nil {
+		w.started()
+	}
+	before := samples(t, w.Running)
+	if f.after != nil {
+		f.after(w)
+	}
+	var found api.Problem
+	var list []api.Problem
+	var unlike []string
+	for begun := time.Now(); ; <-time.After(20 * time.Millisecond) {
+		list, unlike = differences(t, w.Running)
+		i := slices.IndexFunc(list, func(p api.Problem) bool {
+			return p.Check == f.check && p.Severity == f.severity && strings.Contains(p.Reason, f.cause)
+		})
+		if i >= 0 && len(unlike) == 0 {
+			found = list[i]
+			break
+		}
+		if time.Since(begun) > patience {
+			for _, p := range list {
+				t.Logf("%s %s %s: %s", p.Severity, p.Check, p.Resource, p.Reason)
+			}
+			t.Fatalf("the views do not agree on a %s %s with %q: %s", f.severity, f.check, f.cause, strings.Join(unlike, "\n"))
+		}
+	}
+	if !strings.Contains(found.Command, " FILE") { // otherwise the user has to fill in a file
+		code, out := run(t, w.Running, found.Command)
+		if code == command.ExitUsage || code > 100 {
+			t.Errorf("%s: exit code %d: %s", found.Command, code, out)
+		}
+		if !strings.Contains(out, f.names) {
+			t.Errorf("%s does not say %q: %s", found.Command, f.names, out)
+		}
+	}
+	c := alertCase{name: f.name, series: map[string]string{}, fires: map[string]bool{}}
+	after := samples(t, w.Running)
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if strings.HasPrefix(name, "nearside_") && (before[name] != 0 || after[name] != 0) {
+			c.series[name] = fmt.Sprintf("%gx5 %gx60", before[name], after[name])
+		}
+	}
+	c.fires["NearsideProblems"] = slices.ContainsFunc(list, func(p api.Problem) bool {
+		return p.Severity == api.SeverityError
+	})
+	if f.alert != "" {
+		c.fires[f.alert] = true
+	}
+	return c, true
+}
