@@ -49,7 +49,8 @@ type fault struct {
 	alert    string // fires; empty: NearsideProblems for an error, else none
 }
 
-// TestFaults provokes each fault on a new agent, and compares all views of the list of problems. It runs the first command of the problem.
+// TestFaults provokes each fault on a new agent, and compares all views of the list of problems. It
+// runs the first command of the problem.
 func TestFaults(t *testing.T) {
 	all := slices.Concat(fileFaults, stateFaults, settingFaults, meshFaults, nodeFaults)
 	if len(all) < 60 {
