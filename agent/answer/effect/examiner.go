@@ -33,38 +33,12 @@ type Options struct {
 	Trials int
 }
 
-// Verdict says whether a policy is in force on one proxy.
-type Verdict struct {
-	// Effect is one of api.Effect*. A policy that changes the config has EffectAll, whether or not
-	// each of its fields does; see [Examiner.Fields]. It has EffectPart if the Envoy was given only
-	// some of the changes.
-	Effect string
-	// Selected is true if the policy selects the proxy. Others may be affected as well, for example
-	// by a permission of a service that they reach.
-	Selected bool
-	// By are the policies that override this one, or that set the same values.
-	By []api.Ref
-	// Reason says why the policy has no effect; "" if that is unknown or it has one.
-	Reason string
-	// Changed are the resources that leaving out the policy would change.
-	Changed []draft.ResourceID
-	// Held says why the Envoy was not given what the policy changes; "" if it was. The policy itself
-	// may be correct.
-	Held string
-}
+// maxTrials limits the configs that are generated for one question.
+const maxTrials = 4096
 
-// InForce reports whether leaving out the policy would change the published config.
-func (v *Verdict) InForce() bool { return v.Effect == api.EffectAll || v.Effect == api.EffectPart }
-
-// MeshVerdict says whether a policy is in force on any proxy.
-type MeshVerdict struct {
-	// Verdict is about the first proxy where the policy is in force. If there is none, it is about
-	// the first proxy with the strongest other effect: unknown, held, same, default, none.
-	Verdict
-	Dataplane string // of Verdict; "" if the policy affects no proxy
-	// Selected is the number of proxies that the policy selects, up to Dataplane if it is in force
-	// there.
-	Selected int
+// Question returns the options for one question of a user; see [Options.Decode].
+func Question(decode func([]byte) (*resource.Resource, error)) Options {
+	return Options{Decode: decode, Trials: maxTrials}
 }
 
 // Examiner answers for the policies of a mesh. It caches its answers by classes of proxies that
@@ -105,6 +79,16 @@ type proxy struct {
 	stale     string // why the Envoy keeps published
 	like      *proxy // the first proxy of its class; nil if it is this one, or the published config differs
 	verdicts  map[resource.Key]Verdict
+	fields    map[resource.Key][]Item
+	parts     *layout // nil until it is needed
+}
+
+// layout returns the places of the proxy to which rules apply.
+func (p *proxy) layout(m *generate.Mesh) *layout {
+	if p.parts == nil {
+		p.parts = newLayout(m, p.match.Rules(), p.dataplane, p.spec)
+	}
+	return p.parts
 }
 
 // classKey is a hash of the inputs of a config other than names and addresses.
@@ -130,7 +114,7 @@ func (x *Examiner) proxy(dataplane string) *proxy {
 		return nil // unreachable
 	}
 	p := &proxy{dataplane: d, spec: spec, match: x.mesh.Policies.Match(d), selects: map[resource.Key]bool{},
-		verdicts: map[resource.Key]Verdict{}}
+		verdicts: map[resource.Key]Verdict{}, fields: map[resource.Key][]Item{}}
 	for _, r := range p.match.Policies() {
 		p.selects[r.Key] = true
 	}
@@ -160,6 +144,16 @@ func (x *Examiner) build(p *proxy) {
 	if p.config == nil && p.err == nil {
 		p.config, p.err = x.generate(x.mesh, p.dataplane.Name, p.published)
 	}
+}
+
+// Config returns the generated config of a dataplane's proxy. It fails as [generate.Generate] does.
+func (x *Examiner) Config(dataplane string) (*generate.Proxy, error) {
+	p := x.proxy(dataplane)
+	if p == nil {
+		return nil, &generate.NotFoundError{Mesh: x.mesh.View.Name, Name: dataplane}
+	}
+	x.build(p)
+	return p.config, p.err
 }
 
 // classOf returns the class of a proxy.
@@ -207,6 +201,22 @@ func changed(from, to *generate.Proxy) []draft.ResourceID {
 		}
 	}
 	return out
+}
+
+// schema returns the JSON Schema of a policy kind.
+func (x *Examiner) schema(kind string) map[string]any {
+	p := x.plugin(kind)
+	for i := range p.Kinds {
+		if p.Kinds[i].Kind == kind {
+			return schemaOf(p.Kinds[i])
+		}
+	}
+	for i := range p.Legacy {
+		if p.Legacy[i].Kind == kind {
+			return schemaOf(p.Legacy[i].Descriptor)
+		}
+	}
+	return nil
 }
 
 // plugin returns the plugin of a policy kind, or nil.
@@ -283,39 +293,15 @@ func (x *Examiner) examine(r *resource.Resource, p *proxy) Verdict {
 	v := Verdict{Effect: api.EffectAll, Changed: changed(without, p.config)}
 	if len(v.Changed) == 0 {
 		v.Effect = api.EffectNone
-		v.Reason = reasonOf(question{mesh: x.mesh, dataplane: p.dataplane, policy: r})
+		if p.selects[r.Key] {
+			x.explain(&v, r, p)
+		}
 		return v
 	}
 	if p.published != nil {
 		p.hold(&v)
 	}
 	return v
-}
-
-// hold compares the resources that a policy changes with the published ones.
-func (p *proxy) hold(v *Verdict) {
-	var held []draft.ResourceID
-	for _, id := range v.Changed {
-		now, given := p.config.Resource(id), p.published.Resource(id)
-		if now != given && (now == nil || given == nil || now.Version != given.Version) {
-			held = append(held, id)
-		}
-	}
-	if len(held) == 0 {
-		return
-	}
-	v.Effect = api.EffectPart
-	if len(held) == len(v.Changed) {
-		v.Effect = api.EffectNone
-	}
-	if p.stale != "" {
-		v.Held = "the Envoy keeps an older config: " + p.stale
-		return
-	}
-	v.Held = fmt.Sprintf("the Envoy has another form of %s", held[0].Name)
-	if n := len(held) - 1; n > 0 {
-		v.Held += fmt.Sprintf(" and of %d more resources", n)
-	}
 }
 
 // InMesh says whether a policy is in force on any of the proxies; nil stands for all dataplanes of

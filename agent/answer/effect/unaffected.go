@@ -27,6 +27,13 @@ func (x *Examiner) unaffected(r *resource.Resource, p *proxy) bool {
 
 // referred reports whether policies may refer to resources of a kind.
 func (x *Examiner) referred(kind string) bool {
+	for _, d := range x.plugin(kind).Kinds {
+		if p, ok := d.New().(*resource.Policy); ok && d.Kind == kind && p.Shape != nil && p.Shape.NewConf != nil {
+			if _, ok := p.Shape.NewConf().(policy.RouteConf); ok {
+				return true
+			}
+		}
+	}
 	return slices.ContainsFunc(x.mesh.Policies.Plugins, func(p policy.Plugin) bool {
 		return slices.ContainsFunc(p.Refers, func(d resource.Descriptor) bool { return d.Kind == kind })
 	})

@@ -3,8 +3,10 @@ package explain_test
 import (
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
@@ -51,7 +53,7 @@ func TestWithoutEffect(t *testing.T) {
 			explain.EffectPart},
 		"passthrough, a match is hidden": {mesh + clear + through("{passthroughMode: Matched, appendMatch: [{type: CIDR, "+
 			"value: 0.0.0.0/0, port: 80, protocol: tcp}, {type: CIDR, value: '::/0', port: 80, protocol: tcp}, "+
-			"{type: Domain, value: a.com, port: 80, protocol: http}]}"), explain.EffectPart},
+			"{type: Domain, value: a.com, port: 80, protocol: http}]}"), explain.EffectAll}, // it adds listener filters
 		"patch":                          {mesh + web + patch(good), explain.EffectAll},
 		"patch that was dropped":         {mesh + web + patch(bad), explain.EffectNone},
 		"patch that was dropped in part": {mesh + web + patch(good+", "+bad), explain.EffectPart},
@@ -67,6 +69,7 @@ func TestWithoutEffect(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			p.WithEffects(effect.New(m, effect.Question(kinds.Registry().DecodeOne)))
 			for _, got := range p.Policies() {
 				if got.Effect != c.want || !got.Selected || c.want != explain.EffectAll && len(got.Warnings) == 0 {
 					t.Errorf("got %s (selected %v), want %s: warnings %q, items %+v", got.Effect, got.Selected, c.want,

@@ -9,8 +9,10 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -77,6 +79,7 @@ func plugins() []policy.Plugin {
 		{
 			Kinds: []resource.Descriptor{resource.PolicyDescriptor("Tune", "tunes", "",
 				resource.PolicyShape{Top: all, From: all, To: to, NewConf: tune})},
+			Apply: apply,
 			Legacy: []policy.LegacyKind{{
 				Descriptor: resource.LegacyDescriptor("OldTune", "old-tunes", "",
 					resource.LegacyShape{NewConf: func() resource.Conf { return &oldConf{} }}),
@@ -100,6 +103,7 @@ func plugins() []policy.Plugin {
 		{
 			Kinds: []resource.Descriptor{resource.PolicyDescriptor("Whole", "wholes", "",
 				resource.PolicyShape{Top: all, Default: true, NewConf: tune})},
+			Apply: applyWhole,
 			Legacy: []policy.LegacyKind{
 				{Descriptor: resource.LegacyDescriptor("OldGate", "old-gates", "", resource.LegacyShape{}), Inbound: true},
 				{Descriptor: resource.LegacyDescriptor("OldFault", "old-faults", "", resource.LegacyShape{}), Inbound: true,
@@ -142,15 +146,15 @@ func decode(t testing.TB, docs string) *resource.Set {
 // proxy returns the explanation of a dataplane of mesh default.
 func proxy(t testing.TB, set *resource.Set, name string, warnings ...mesh.Warning) *explain.Proxy {
 	t.Helper()
-	v, err := mesh.Build(set, "default", mesh.Options{}, nil)
+	m, err := generate.NewMesh(set, "default", mesh.Options{}, plugins(), policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := explain.NewProxy(policy.NewIndex(plugins(), set, v, policy.Options{}), v.Dataplane(name), warnings)
+	p, err := explain.NewProxy(m.Policies, m.View.Dataplane(name), warnings)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return p.WithEffects(effect.New(m, effect.Question(registry(t).DecodeOne)))
 }
 
 // TestExplanations explains the policies of the cases in testdata. The comment of a case has one

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/answer/attribute"
+	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
@@ -179,7 +180,7 @@ func (a *about) merged(kind string) []policy.FieldRef {
 			return
 		}
 		for _, o := range r.Origins {
-			_, source := itemOf(o.Policy, list, o.Item)
+			_, source := effect.ItemOf(o.Policy, list, o.Item)
 			out = append(out, policy.FieldRef{Resource: o.Policy.Key, Field: source.Field})
 		}
 	}
@@ -191,7 +192,7 @@ func (a *about) merged(kind string) []policy.FieldRef {
 		items(k.ServiceRule(s), To)
 		if s.ID.Kind == mesh.KindTag {
 			if p := rules.LegacyOutbound(kind, s.ID.Name); p != nil {
-				out = append(out, policy.FieldRef{Resource: p.Key, Field: legacyField})
+				out = append(out, policy.FieldRef{Resource: p.Key, Field: effect.LegacyField})
 			}
 		}
 	}
@@ -212,7 +213,7 @@ func (a *about) merged(kind string) []policy.FieldRef {
 		if i > 0 && !legacy.AllApply {
 			break // only the strongest applies
 		}
-		field := legacyField
+		field := effect.LegacyField
 		if spec, ok := p.Spec.(*resource.LegacyPolicy); ok && spec.Conf == nil {
 			field = "sources"
 		}

@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -152,7 +153,7 @@ func yamlOf(text []byte, block bool) []byte {
 }
 
 // inline returns a value as YAML on one line.
-func inline(v any) string { return strings.TrimSpace(string(yamlOf(jsonOf(v), false))) }
+func inline(v any) string { return strings.TrimSpace(string(yamlOf(effect.JSONOf(v), false))) }
 
 // hostOf returns the host of an authority in lower case, without the port.
 func hostOf(authority string) string {

@@ -1,10 +1,10 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -16,19 +16,13 @@ import (
 // concurrent use.
 type Proxy struct {
 	index     *policy.Index
+	effects   *effect.Examiner // nil: effects are unknown
 	rules     *policy.Rules
 	dataplane *resource.Resource
 	spec      *resource.Dataplane
 	warnings  []mesh.Warning
 	services  []*mesh.Service // services that the workload can call, without duplicates
-	items     items
-	decided   map[ruleID][]decided
-	places    map[string]map[itemID][]placed // by kind
-}
-
-type ruleID struct {
-	rule *policy.Rule
-	in   List
+	merged    *effect.Merged
 }
 
 // NewProxy returns an explanation of a dataplane of the index's mesh. warnings are those of its
@@ -38,21 +32,18 @@ func NewProxy(x *policy.Index, dataplane *resource.Resource, warnings []mesh.War
 	if !ok {
 		return nil, fmt.Errorf("%s: unexpected spec %T", dataplane.Key, dataplane.Spec)
 	}
-	p := &Proxy{index: x, rules: x.Rules(dataplane), dataplane: dataplane, spec: spec,
-		items: items{}, decided: map[ruleID][]decided{}, places: map[string]map[itemID][]placed{}}
+	p := &Proxy{index: x, rules: x.Rules(dataplane), dataplane: dataplane, spec: spec, merged: effect.NewMerged()}
 	p.warnings = slices.Concat(p.rules.Warnings, x.Warnings, warnings)
-	seen := map[mesh.ServiceID]bool{}
 	outbounds, _ := x.Outbounds(dataplane)
-	for i := range outbounds {
-		if s := outbounds[i].Service; !seen[s.ID] {
-			seen[s.ID] = true
-			p.services = append(p.services, s)
-		}
-	}
-	slices.SortFunc(p.services, func(a, b *mesh.Service) int {
-		return cmp.Or(cmp.Compare(a.ID.Kind, b.ID.Kind), cmp.Compare(a.ID.Name, b.ID.Name))
-	})
+	p.services = effect.ServicesOf(outbounds)
 	return p, nil
+}
+
+// WithEffects sets what finds the effect of policies, and returns p. Without it, their effect is
+// unknown.
+func (p *Proxy) WithEffects(x *effect.Examiner) *Proxy {
+	p.effects = x
+	return p
 }
 
 // Index returns the index of the mesh's policies.
@@ -62,38 +53,7 @@ func (p *Proxy) Index() *policy.Index { return p.index }
 func (p *Proxy) Rules() *policy.Rules { return p.rules }
 
 // Fields returns the fields of a rule's merged conf with their sources, in document order.
-func (p *Proxy) Fields(r *policy.Rule, in List) []Field {
-	out := []Field{}
-	if r == nil {
-		return out
-	}
-	of := p.items.of(r, in)
-	for _, d := range p.decide(r, in) {
-		f := Field{Path: d.path, Value: d.value, By: []Source{}, Over: []Overridden{}}
-		for _, it := range of {
-			value := it.value(d.path)
-			switch {
-			case value == nil:
-			case slices.Contains(d.by, it):
-				f.By = append(f.By, it.source)
-			default:
-				f.Over = append(f.Over, Overridden{it.source, value})
-			}
-		}
-		out = append(out, f)
-	}
-	return out
-}
-
-func (p *Proxy) decide(r *policy.Rule, in List) []decided {
-	id := ruleID{r, in}
-	d, ok := p.decided[id]
-	if !ok {
-		d = p.items.decide(r, in)
-		p.decided[id] = d
-	}
-	return d
-}
+func (p *Proxy) Fields(r *policy.Rule, in List) []Field { return p.merged.Fields(r, in) }
 
 // Warnings returns the sorted warnings about the policies of a kind, or about one policy if name is
 // not "".
@@ -145,7 +105,7 @@ func (p *Proxy) Policy(r *resource.Resource) Policy {
 		Policy: api.RefOf(r.Key), Dataplane: api.RefOf(p.dataplane.Key), Shadow: r.Shadow(), Effect: EffectNone,
 		Inbounds: []Inbound{}, Outbounds: []Destination{}, Items: []Item{}, Warnings: p.Warnings(r.Kind, r.Name),
 	}
-	plugin, desc, legacy := pluginOf(p.index, r.Kind)
+	_, desc, legacy := pluginOf(p.index, r.Kind)
 	if legacy != nil {
 		out.Legacy = true
 		p.legacy(r, legacy, &out)
@@ -160,21 +120,44 @@ func (p *Proxy) Policy(r *resource.Resource) Policy {
 	case desc.Inert && out.Selected:
 		out.Warnings = append(out.Warnings,
 			fmt.Sprintf("%s is stored and validated, but this version does not apply it", r.Kind))
-		out.limit(policy.NoEffect{})
 	}
 	if !out.Selected {
-		out.Inbounds, out.Outbounds, out.Items, out.Gateway, out.Route, out.Effect = []Inbound{}, []Destination{}, []Item{},
-			false, nil, EffectNone
+		out.Inbounds, out.Gateway, out.Route = []Inbound{}, false, nil
 		return out
 	}
-	if plugin.NoEffect != nil {
-		c := (&policy.Context{View: p.index.View, Rules: p.rules, Warnings: p.warnings}).WithDataplane(p.dataplane, p.spec)
-		for _, f := range plugin.NoEffect(c, r) {
-			out.limit(f)
+	p.examine(r, &out)
+	return out
+}
+
+// examine finds how much of a policy is in force.
+func (p *Proxy) examine(r *resource.Resource, out *Policy) {
+	if p.effects == nil {
+		out.Effect = api.EffectUnknown
+		return
+	}
+	v := p.effects.On(r, p.dataplane.Name)
+	out.Effect, out.By, out.Held = v.Effect, v.By, v.Held
+	if items := p.effects.Fields(r, p.dataplane.Name); items != nil {
+		out.Items = items
+	}
+	if v.Effect == EffectAll {
+		if out.Effect = effect.SumOf(out.Items, func(it Item) string { return it.Effect }); out.Effect != EffectAll {
+			out.Effect = EffectPart
+		}
+	} else if !v.InForce() {
+		out.WhyNot = v.Reason
+	}
+	seen := map[Destination]bool{}
+	for i := range out.Items {
+		for j := range out.Items[i].Places {
+			for _, d := range out.Items[i].Places[j].Outbounds {
+				if !seen[d] {
+					seen[d] = true
+					out.Outbounds = append(out.Outbounds, d)
+				}
+			}
 		}
 	}
-	out.sum()
-	return out
 }
 
 // pluginOf returns the plugin of a kind and the descriptor of the kind; nil if it is not a policy
@@ -235,22 +218,51 @@ func (p *Proxy) current(r *resource.Resource, out *Policy) {
 		ref := api.RefOf(sel.Route.Key)
 		out.Route = &ref
 	}
-	out.Inbounds = p.inbounds(sel.Inbounds)
+	out.Inbounds = effect.InboundsOf(p.spec, sel.Inbounds)
 	out.Reason = p.selects(spec.TargetRef, sel)
-	for i := range spec.From {
-		out.Items = append(out.Items, p.item(r, From, i, &spec.From[i].TargetRef, out))
+}
+
+// legacy explains a source-destination (legacy) policy. These are not merged: one policy decides
+// about a connection.
+func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) {
+	spec, ok := r.Spec.(*resource.LegacyPolicy)
+	if !ok {
+		out.Reason = "it is not a policy with sources and destinations or selectors"
+		return
 	}
-	for i := range spec.Rules {
-		it := p.item(r, From, i, nil, out)
-		it.About = clientsText(spec.Rules[i].Matches)
-		out.Items = append(out.Items, it)
+	sel := p.index.SelectLegacy(r, p.dataplane, k.Inbound)
+	if !sel.Selected && !p.actsOutbound(r, k) {
+		out.Reason = sel.Why
+		return
 	}
-	for i := range spec.To {
-		out.Items = append(out.Items, p.item(r, To, i, &spec.To[i].TargetRef, out))
+	for _, kind := range k.ReplacedBy {
+		if by := p.rules.Kind(kind); by != nil && len(by.Policies) > 0 {
+			last := by.Policies[len(by.Policies)-1]
+			out.Reason = fmt.Sprintf("superseded by %s: while a policy of kind %s selects the dataplane, "+
+				"%s policies do not apply to it", last.Key, kind, r.Kind)
+			return
+		}
 	}
-	if spec.Default != nil {
-		out.Items = append(out.Items, p.item(r, Default, 0, nil, out))
+	out.Selected = true
+	if k.Inbound && len(spec.Selectors) == 0 {
+		out.Inbounds = effect.InboundsOf(p.spec, sel.Inbounds)
 	}
+	switch {
+	case len(spec.Selectors) > 0:
+		out.Reason = "selectors match the dataplane"
+	case !sel.Selected:
+		out.Reason = "sources match the dataplane, and destinations match services outside the mesh"
+	case k.Inbound:
+		out.Reason = "destinations match inbounds of the dataplane"
+	default:
+		out.Reason = "sources match the dataplane"
+	}
+}
+
+// actsOutbound reports whether a policy for inbound connections also applies to connections that
+// leave the mesh at this dataplane.
+func (p *Proxy) actsOutbound(r *resource.Resource, k *policy.LegacyKind) bool {
+	return effect.ActsOutbound(p.index, r, k, p.dataplane, p.services)
 }
 
 // selects describes what a policy selects.
@@ -265,20 +277,9 @@ func (p *Proxy) selects(t *resource.TargetRef, sel policy.Selection) string {
 	default:
 		what = "the dataplane"
 	}
-	out := fmt.Sprintf("targetRef %s selects %s", targetText(t), what)
+	out := fmt.Sprintf("targetRef %s selects %s", effect.TargetText(t), what)
 	if sel.Route != nil {
 		out += fmt.Sprintf(", only for requests of %s", sel.Route.Key)
-	}
-	return out
-}
-
-func (p *Proxy) inbounds(list []int) []Inbound {
-	out := make([]Inbound, 0, len(list))
-	for _, i := range list {
-		if i >= 0 && i < len(p.spec.Networking.Inbound) {
-			in := &p.spec.Networking.Inbound[i]
-			out = append(out, Inbound{Port: in.Port, Name: in.Name})
-		}
 	}
 	return out
 }
@@ -286,8 +287,9 @@ func (p *Proxy) inbounds(list []int) []Inbound {
 // ProxyPolicies lists the policies that select a dataplane with their effect, and the reachability
 // of services; backend is as for [Proxy.Reach]. It is pure. It returns a *generate.NotFoundError if
 // the mesh has no such dataplane.
-func ProxyPolicies(m *generate.Mesh, name, backend string) (*Policies, []mesh.Warning, error) {
-	p, warnings, err := explainProxy(m, name)
+func ProxyPolicies(m *generate.Mesh, name, backend string,
+	o effect.Options) (*Policies, []mesh.Warning, error) {
+	p, warnings, err := explainProxy(m, name, o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -310,12 +312,37 @@ func ProxyPolicies(m *generate.Mesh, name, backend string) (*Policies, []mesh.Wa
 // PolicyOn explains the effect of a policy on a dataplane. The policy need not be active. backend
 // is as for [Proxy.ReachBy]. It is pure. It returns a *generate.NotFoundError if the mesh has no
 // such dataplane.
-func PolicyOn(m *generate.Mesh, policy *resource.Resource, dataplane, backend string) (*Policy, error) {
-	p, _, err := explainProxy(m, dataplane)
+func PolicyOn(m *generate.Mesh, policy *resource.Resource, dataplane, backend string,
+	o effect.Options) (*Policy, error) {
+	p, _, err := explainProxy(m, dataplane, o)
 	if err != nil {
 		return nil, err
 	}
 	x := p.Policy(policy)
 	p.ReachBy(policy, backend, &x)
 	return &x, nil
+}
+
+// withoutEffect returns warnings about policies that select the dataplane and have no effect on any
+// proxy of the mesh.
+func (p *Proxy) withoutEffect() (out []mesh.Warning) {
+	for _, plugin := range p.index.Plugins {
+		for _, d := range plugin.Kinds {
+			k := p.rules.Kind(d.Kind)
+			if k == nil || d.Inert {
+				continue
+			}
+			for _, r := range k.Policies {
+				if v := p.effects.On(r, p.dataplane.Name); v.Effect != EffectNone || v.Held != "" {
+					continue
+				}
+				v := p.effects.InMesh(r, nil)
+				known := v.Reason == "" && len(v.By) == 0 && len(p.Warnings(r.Kind, r.Name)) > 0 // another warning says why
+				if v.Effect == EffectNone && v.Held == "" && !known {
+					out = append(out, mesh.Warning{Resource: r.Key, Reason: v.Warning()})
+				}
+			}
+		}
+	}
+	return out
 }

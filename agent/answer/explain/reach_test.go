@@ -4,7 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 )
 
 // transparent is a mesh in which permissions restrict what web reaches, and web lists service
@@ -108,6 +110,7 @@ func TestReachedOutbounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.WithEffects(effect.New(m, effect.Question(kinds.Registry().DecodeOne)))
 	got := p.Policy(m.Policies.Policies("MeshTimeout")[0])
 	if len(got.Outbounds) != 1 || got.Outbounds[0].String() != "db" || len(got.Items) != 1 ||
 		len(got.Items[0].Places) != 1 || len(got.Items[0].Places[0].Outbounds) != 1 {

@@ -12,7 +12,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
-	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -21,6 +20,9 @@ type RulesOptions struct {
 	Shadow bool // show the rules that would apply with shadow policies
 	Diff   bool // add a patch from the current rules to those shown
 	Fields bool // add the source of each field
+	// Effects are the inputs for warnings about policies without effect; without Trials there are
+	// none.
+	Effects effect.Options
 }
 
 // ProxyRules renders the merged rules for a dataplane. The API path _rules and the command inspect
@@ -32,7 +34,7 @@ func ProxyRules(m *generate.Mesh, name string, o RulesOptions) (*Rules, []mesh.W
 	if o.Shadow {
 		shown = m.Shadow()
 	}
-	doc, warnings, err := proxyRules(shown, name, o.Fields)
+	doc, warnings, err := proxyRules(shown, name, o)
 	if err != nil || !o.Diff {
 		return doc, warnings, err
 	}
@@ -40,7 +42,7 @@ func ProxyRules(m *generate.Mesh, name string, o RulesOptions) (*Rules, []mesh.W
 	if shown == m {
 		return doc, warnings, nil
 	}
-	current, _, err := proxyRules(m, name, o.Fields)
+	current, _, err := proxyRules(m, name, o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -59,12 +61,15 @@ func ProxyRules(m *generate.Mesh, name string, o RulesOptions) (*Rules, []mesh.W
 }
 
 // proxyRules renders the rules of m for a dataplane.
-func proxyRules(m *generate.Mesh, name string, fields bool) (*Rules, []mesh.Warning, error) {
-	p, warnings, err := explainProxy(m, name)
+func proxyRules(m *generate.Mesh, name string, o RulesOptions) (*Rules, []mesh.Warning, error) {
+	p, warnings, err := explainProxy(m, name, o.Effects)
 	if err != nil {
 		return nil, nil, err
 	}
-	r := newRulesView(m, p, fields)
+	if o.Effects.Trials > 0 {
+		p.warnings = append(p.warnings, p.withoutEffect()...)
+	}
+	r := newRulesView(m, p, o.Fields)
 	doc := &Rules{HTTPMatches: []HTTPMatch{}, Resource: r.meta(r.dataplane)}
 	doc.Rules = r.kinds(func(k *policy.KindRules) { doc.HTTPMatches = append(doc.HTTPMatches, httpMatches(k)...) })
 	slices.SortStableFunc(doc.HTTPMatches, func(a, b HTTPMatch) int { return cmp.Compare(a.Hash, b.Hash) })
@@ -92,13 +97,19 @@ func RulesByKind(m *generate.Mesh, name string) ([]KindRules, error) {
 
 // explainProxy prepares the explanation of a dataplane. If its config cannot be generated, the
 // error becomes a warning, because the rules do not depend on the config.
-func explainProxy(m *generate.Mesh, name string) (*Proxy, []mesh.Warning, error) {
+func explainProxy(m *generate.Mesh, name string, o effect.Options) (*Proxy, []mesh.Warning, error) {
 	dp := m.View.Dataplane(name)
 	if dp == nil {
 		return nil, nil, &generate.NotFoundError{Mesh: m.View.Name, Name: name}
 	}
+	if m.Policies == nil {
+		with := *m
+		with.Policies = policy.NewIndex(nil, resource.NewSet(nil), m.View, policy.Options{})
+		m = &with
+	}
+	x := effect.New(m, o)
 	var warnings []mesh.Warning
-	config, err := generate.Generate(generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}, nil, nil)
+	config, err := x.Config(name)
 	var missing *generate.NotFoundError
 	switch {
 	case errors.As(err, &missing):
@@ -108,16 +119,12 @@ func explainProxy(m *generate.Mesh, name string) (*Proxy, []mesh.Warning, error)
 	default:
 		warnings = config.Warnings
 	}
-	index := m.Policies
-	if index == nil {
-		index = policy.NewIndex(nil, resource.NewSet(nil), m.View, policy.Options{})
-	}
 	warnings = slices.Concat(warnings, effect.MeshTargets(m))
-	p, err := NewProxy(index, dp, warnings)
+	p, err := NewProxy(m.Policies, dp, warnings)
 	if err != nil {
 		return nil, nil, err
 	}
-	return p, slices.Concat(m.View.Warnings, index.Warnings, warnings), nil
+	return p.WithEffects(x), slices.Concat(m.View.Warnings, m.Policies.Warnings, warnings), nil
 }
 
 // rulesView renders the rules of one dataplane.

@@ -158,6 +158,7 @@ func (o *Offline) Config(zone, meshName, dataplane string,
 func (o *Offline) Rules(zone, meshName, dataplane string,
 	include explain.RulesOptions) (*explain.Rules, []string, error) {
 	return view(o, zone, meshName, func(m *generate.Mesh) (*explain.Rules, []mesh.Warning, error) {
+		include.Effects = effects()
 		return explain.ProxyRules(m, dataplane, include)
 	})
 }
@@ -167,7 +168,7 @@ func (o *Offline) Rules(zone, meshName, dataplane string,
 // the list.
 func (o *Offline) Policies(zone, meshName, dataplane, backend string) (*explain.Policies, []string, error) {
 	return view(o, zone, meshName, func(m *generate.Mesh) (*explain.Policies, []mesh.Warning, error) {
-		return explain.ProxyPolicies(m, dataplane, backend)
+		return explain.ProxyPolicies(m, dataplane, backend, effects())
 	})
 }
 
@@ -179,6 +180,9 @@ func (o *Offline) Backends(zone, meshName, dataplane string) (*explain.Backends,
 	}
 	return explain.ProxyBackends(m, dataplane)
 }
+
+// effects returns the inputs for the effect of policies.
+func effects() effect.Options { return effect.Question(kinds.Registry().DecodeOne) }
 
 // view calls show with a mesh in a zone and formats the warnings.
 func view[T any](o *Offline, zone, name string,
@@ -202,7 +206,7 @@ func (o *Offline) ExplainPolicy(zone string, q explain.PolicyQuestion) (*explain
 	if r == nil {
 		return nil, fmt.Errorf("%s does not exist in the given resources", key)
 	}
-	return explain.PolicyOn(m, r, q.Dataplane, q.Backend)
+	return explain.PolicyOn(m, r, q.Dataplane, q.Backend, effects())
 }
 
 // ExplainConnection explains a connection of a dataplane in a zone.

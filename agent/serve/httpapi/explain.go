@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 
+	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
@@ -26,7 +27,8 @@ func (s *Server) rules(w http.ResponseWriter, r *http.Request) *api.Error {
 		return e
 	}
 	doc, _, err := explain.ProxyRules(m, r.PathValue("name"),
-		explain.RulesOptions{Shadow: shadow, Diff: include["diff"], Fields: include["fields"]})
+		explain.RulesOptions{Shadow: shadow, Diff: include["diff"], Fields: include["fields"],
+			Effects: effect.Question(s.opts.Registry.DecodeOne)})
 	if err != nil {
 		return generationError(err)
 	}
@@ -40,7 +42,8 @@ func (s *Server) policies(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e != nil {
 		return e
 	}
-	doc, _, err := explain.ProxyPolicies(m, r.PathValue("name"), r.URL.Query().Get("backend"))
+	doc, _, err := explain.ProxyPolicies(m, r.PathValue("name"), r.URL.Query().Get("backend"),
+		effect.Question(s.opts.Registry.DecodeOne))
 	if err != nil {
 		return generationError(err)
 	}
@@ -137,7 +140,7 @@ func (s *Server) explainPolicy(r *http.Request, q *explain.PolicyQuestion) (*exp
 	if !ok {
 		return nil, write.Missing(snap, resource.Key{Kind: d.Kind, Mesh: in, Name: q.Name})
 	}
-	x, err := explain.PolicyOn(m, rec.Resource, q.Dataplane, q.Backend)
+	x, err := explain.PolicyOn(m, rec.Resource, q.Dataplane, q.Backend, effect.Question(s.opts.Registry.DecodeOne))
 	if err != nil {
 		return nil, generationError(err)
 	}

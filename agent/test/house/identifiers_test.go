@@ -14,7 +14,7 @@ var unclearNames = []string{
 }
 
 // documentTypes are names of types that are schemas in docs/openapi.yaml.
-var documentTypes = []string{"agent/model/api.Written", "agent/answer/explain.Place"}
+var documentTypes = []string{"agent/model/api.Written", "agent/answer/effect.Place", "agent/answer/explain.Place"}
 
 // declaredNames calls fn with each identifier that a file declares, except fields: their struct
 // says what they belong to.

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // Rules writes rules for people: the policies in merge order, and the source of each field.
@@ -166,13 +168,8 @@ func Policies(w io.Writer, doc *explain.Policies, backend string) {
 // PolicyExplanation writes the explanation of a policy for people.
 func PolicyExplanation(w io.Writer, x *explain.Policy) {
 	verdict := "not selected"
-	switch {
-	case x.Selected && x.Effect == "all":
-		verdict = "selected, fully in force"
-	case x.Selected && x.Effect == "part":
-		verdict = "selected, partly in force"
-	case x.Selected:
-		verdict = "selected, not in force"
+	if x.Selected {
+		verdict = "selected, " + policyState(x)
 	}
 	Printf(w, "%s on %s: %s\n  %s\n", x.Policy, x.Dataplane, verdict, x.Reason)
 	if len(x.Inbounds) > 0 {
@@ -202,6 +199,36 @@ func PolicyExplanation(w io.Writer, x *explain.Policy) {
 	}
 }
 
+// policyState returns the state of a policy that selects a proxy.
+func policyState(x *explain.Policy) string {
+	by := strings.Join(Texts(x.By), ", ")
+	state := ""
+	switch {
+	case x.Effect == api.EffectAll:
+		state = "fully in force"
+	case x.Effect == api.EffectPart:
+		state = "partly in force"
+	case x.Effect == api.EffectSame:
+		return "changes nothing: same values as " + by
+	case x.Effect == api.EffectDefault:
+		return "changes nothing: the values are the defaults"
+	case x.Effect == api.EffectUnknown:
+		return "effect unknown: it takes too many configs to find it"
+	case x.Held != "":
+		state = "not in force"
+	case x.WhyNot != "":
+		return "no effect: " + x.WhyNot
+	case by != "":
+		return "no effect: overridden by " + by
+	default:
+		return "no effect"
+	}
+	if x.Held != "" {
+		state += ": " + x.Held
+	}
+	return state
+}
+
 // placeText writes the effect of a policy item at one place of the config.
 func placeText(out *RulePrinter, p *explain.Place) {
 	names := Texts(p.Outbounds)
@@ -214,6 +241,8 @@ func placeText(out *RulePrinter, p *explain.Place) {
 		}
 	case "outbounds":
 		about = "outbounds " + Some(names)
+	case effect.OnOutside:
+		about = "connections to other destinations"
 	case "route":
 		about = "route " + p.Route
 		if len(names) > 0 {
@@ -224,23 +253,36 @@ func placeText(out *RulePrinter, p *explain.Place) {
 	t := NewTable(&b, "    FIELD", "VALUE", "STATE")
 	for _, f := range p.Fields {
 		by := Each(f.By, func(s explain.Source) string { return s.Type + "/" + SourceText(s) })
-		t.Row("    "+cmp.Or(f.Path, "(whole)"), ValueText(f.Value), fieldState(f.Effect, strings.Join(by, ", ")))
+		t.Row("    "+cmp.Or(f.Path, "(whole)"), ValueText(f.Value),
+			fieldState(f.Effect, strings.Join(by, ", "), f.Reason))
 	}
 	t.Flush()
 	out.Add("on "+about, b.String())
 }
 
 // fieldState returns the state of a field, and what else sets it.
-func fieldState(effect, by string) string {
+func fieldState(effect, by, reason string) string {
+	out := "no effect"
 	switch {
-	case effect == "all" && by == "":
+	case effect == api.EffectAll && by == "":
 		return "in force"
-	case effect == "all":
+	case effect == api.EffectAll:
 		return "in force, merged with " + by
-	case effect == "part":
+	case effect == api.EffectPart && by == "":
+		return "partly in force"
+	case effect == api.EffectPart:
 		return "partly in force, merged with " + by
-	case by == "":
-		return "not in force"
+	case effect == api.EffectSame:
+		return "same value as " + by
+	case effect == api.EffectDefault:
+		return "equals the default"
+	case effect == api.EffectUnknown:
+		return "unknown"
+	case by != "":
+		return "overridden by " + by
 	}
-	return "overridden by " + by
+	if reason != "" {
+		out += ": " + reason
+	}
+	return out
 }

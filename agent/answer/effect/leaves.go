@@ -1,4 +1,4 @@
-package explain
+package effect
 
 import (
 	"bytes"
@@ -7,13 +7,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // leaf is a value that is not a mapping, or an empty mapping.
 type leaf struct {
-	path  string
-	value json.RawMessage
+	path   string
+	tokens []string // of the path
+	value  json.RawMessage
 }
 
 // leavesOf returns the values of a conf in document order.
@@ -21,17 +23,17 @@ func leavesOf(c resource.Conf) []leaf {
 	if c == nil {
 		return nil
 	}
-	doc := jsonOf(c)
+	doc := JSONOf(c)
 	if doc == nil {
 		return nil // unreachable: a decoded conf has a JSON form
 	}
 	var out []leaf
-	walk(doc, "", &out)
+	walk(doc, "", nil, &out)
 	return out
 }
 
-// jsonOf returns the compact JSON of a value without HTML escapes, or nil if it has none.
-func jsonOf(v any) json.RawMessage {
+// JSONOf returns the compact JSON of a value without HTML escapes, or nil if it has none.
+func JSONOf(v any) json.RawMessage {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -41,10 +43,10 @@ func jsonOf(v any) json.RawMessage {
 	return bytes.TrimRight(b.Bytes(), "\n")
 }
 
-func walk(doc json.RawMessage, path string, out *[]leaf) {
+func walk(doc json.RawMessage, path string, tokens []string, out *[]leaf) {
 	if len(doc) < 3 || doc[0] != '{' {
 		if path != "" {
-			*out = append(*out, leaf{path, doc})
+			*out = append(*out, leaf{path, tokens, doc})
 		}
 		return
 	}
@@ -62,7 +64,7 @@ func walk(doc json.RawMessage, path string, out *[]leaf) {
 			return
 		}
 		name, _ := key.(string)
-		walk(value, join(path, name), out)
+		walk(value, join(path, name), append(slices.Clip(tokens), name), out)
 	}
 }
 
@@ -83,11 +85,11 @@ func join(path, key string) string {
 // merged list has an entry that contains it.
 func remains(own, merged json.RawMessage) string {
 	if bytes.Equal(own, merged) {
-		return EffectAll
+		return api.EffectAll
 	}
 	var a, b []json.RawMessage
 	if json.Unmarshal(own, &a) != nil || json.Unmarshal(merged, &b) != nil {
-		return EffectAll // unreachable for other values: own decided the merged value
+		return api.EffectAll // unreachable for other values: own decided the merged value
 	}
 	left := 0
 	for _, x := range a {
@@ -96,17 +98,17 @@ func remains(own, merged json.RawMessage) string {
 		}
 	}
 	if left == len(a) {
-		return EffectAll
+		return api.EffectAll
 	}
-	return EffectPart
+	return api.EffectPart
 }
 
 // within reports whether y contains all values of x. Both have the same type, so equal values have
 // equal bytes.
 func within(x, y json.RawMessage) bool {
 	var a, b []leaf
-	walk(x, "", &a)
-	walk(y, "", &b)
+	walk(x, "", nil, &a)
+	walk(y, "", nil, &b)
 	if len(a) == 0 || len(b) == 0 { // not mappings, or empty
 		return bytes.Equal(x, y) || len(a) == 0 && len(x) > 0 && x[0] == '{' && len(y) > 0 && y[0] == '{'
 	}

@@ -1,9 +1,11 @@
-package explain
+package effect
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -44,6 +46,55 @@ type Overridden struct {
 	Value json.RawMessage `json:"value"`
 }
 
+// Merged finds the sources of the fields of merged confs. It caches intermediate results, and is
+// not safe for concurrent use.
+type Merged struct {
+	items   items
+	decided map[ruleID][]decided
+}
+
+type ruleID struct {
+	rule *policy.Rule
+	in   List
+}
+
+// NewMerged returns an empty cache.
+func NewMerged() *Merged { return &Merged{items{}, map[ruleID][]decided{}} }
+
+// Fields returns the fields of a rule's merged conf with their sources, in document order.
+func (m *Merged) Fields(r *policy.Rule, in List) []Field {
+	out := []Field{}
+	if r == nil {
+		return out
+	}
+	of := m.items.of(r, in)
+	for _, d := range m.decide(r, in) {
+		f := Field{Path: d.path, Value: d.value, By: []Source{}, Over: []Overridden{}}
+		for _, it := range of {
+			value := it.value(d.path)
+			switch {
+			case value == nil:
+			case slices.Contains(d.by, it):
+				f.By = append(f.By, it.source)
+			default:
+				f.Over = append(f.Over, Overridden{it.source, value})
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+func (m *Merged) decide(r *policy.Rule, in List) []decided {
+	id := ruleID{r, in}
+	d, ok := m.decided[id]
+	if !ok {
+		d = m.items.decide(r, in)
+		m.decided[id] = d
+	}
+	return d
+}
+
 // itemID identifies an item of a policy.
 type itemID struct {
 	policy resource.Key
@@ -74,7 +125,7 @@ func (m items) get(p *resource.Resource, in List, i int) *item {
 	id := itemID{p.Key, in, i}
 	it := m[id]
 	if it == nil {
-		conf, source := itemOf(p, in, i)
+		conf, source := ItemOf(p, in, i)
 		it = &item{source, conf, leavesOf(conf)}
 		m[id] = it
 	}
@@ -120,8 +171,8 @@ func (m items) of(r *policy.Rule, in List) []*item {
 	return out
 }
 
-// itemOf returns the conf of an item and its source.
-func itemOf(p *resource.Resource, in List, i int) (resource.Conf, Source) {
+// ItemOf returns the conf of an item and its source.
+func ItemOf(p *resource.Resource, in List, i int) (resource.Conf, Source) {
 	s := Source{Type: p.Kind, Mesh: p.Mesh, Name: p.Name}
 	spec, ok := p.Spec.(*resource.Policy)
 	if !ok {
@@ -179,4 +230,16 @@ func contributors(of []*item, setters []int, l leaf) []int {
 		return last
 	}
 	return out
+}
+
+// indexOf returns the index of a field in a merged conf, or, if a mapping overrides a scalar or the
+// reverse, of the first field that takes its place. It returns -1 if there is none.
+func indexOf(merged []decided, path string) int {
+	j := slices.IndexFunc(merged, func(d decided) bool { return d.path == path })
+	if j < 0 {
+		j = slices.IndexFunc(merged, func(d decided) bool {
+			return strings.HasPrefix(d.path, path) || strings.HasPrefix(path, d.path)
+		})
+	}
+	return j
 }

@@ -1,0 +1,147 @@
+package effect
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// Verdict says whether a policy is in force on one proxy.
+type Verdict struct {
+	// Effect is one of api.Effect*. A policy that changes the config has EffectAll, whether or not
+	// each of its fields does; see [Examiner.Fields]. It has EffectPart if the Envoy was given only
+	// some of the changes.
+	Effect string
+	// Selected is true if the policy selects the proxy. Others may be affected as well, for example
+	// by a permission of a service that they reach.
+	Selected bool
+	// By are the policies that override this one, or that set the same values.
+	By []api.Ref
+	// Reason says why the policy has no effect; "" if that is unknown or it has one.
+	Reason string
+	// Changed are the resources that leaving out the policy would change.
+	Changed []draft.ResourceID
+	// Held says why the Envoy was not given what the policy changes; "" if it was. The policy itself
+	// may be correct.
+	Held string
+}
+
+// Warning describes a policy that selects proxies and has no effect on any.
+func (v *MeshVerdict) Warning() string {
+	var why []string
+	if v.Reason != "" {
+		why = append(why, v.Reason)
+	}
+	if len(v.By) > 0 {
+		names := make([]string, len(v.By))
+		for i, by := range v.By {
+			names[i] = by.String()
+		}
+		why = append(why, "overridden by "+strings.Join(names, ", "))
+	}
+	if len(why) == 0 {
+		return "no effect on any proxy: leaving it out changes no config"
+	}
+	return "no effect on any proxy: " + strings.Join(why, "; ")
+}
+
+// InForce reports whether leaving out the policy would change the published config.
+func (v *Verdict) InForce() bool { return v.Effect == api.EffectAll || v.Effect == api.EffectPart }
+
+// MeshVerdict says whether a policy is in force on any proxy.
+type MeshVerdict struct {
+	// Verdict is about the first proxy where the policy is in force. If there is none, it is about
+	// the first proxy with the strongest other effect: unknown, held, same, default, none.
+	Verdict
+	Dataplane string // of Verdict; "" if the policy affects no proxy
+	// Selected is the number of proxies that the policy selects, up to Dataplane if it is in force
+	// there.
+	Selected int
+}
+
+// explain completes the verdict on a policy that selects a proxy and changes nothing there.
+func (x *Examiner) explain(v *Verdict, r *resource.Resource, p *proxy) {
+	v.Reason = reasonOf(question{mesh: x.mesh, dataplane: p.dataplane, policy: r, inbound: -1})
+	items := x.fieldsOf(r, p)
+	if v.Effect = SumOf(items, func(it Item) string { return it.Effect }); v.InForce() {
+		v.Effect = withoutAny(items)
+	}
+	var reasons []string
+	add := func(reason string) {
+		if reason != "" && !slices.Contains(reasons, reason) && len(reasons) < maxReasons {
+			reasons = append(reasons, reason)
+		}
+	}
+	for i := range items {
+		add(items[i].Reason)
+		for j := range items[i].Places {
+			for _, f := range items[i].Places[j].Fields {
+				if f.Effect != v.Effect {
+					continue
+				}
+				add(f.Reason)
+				for _, by := range f.By {
+					if ref := (api.Ref{Type: by.Type, Mesh: by.Mesh, Name: by.Name}); ref.Key() != r.Key &&
+						!slices.Contains(v.By, ref) {
+						v.By = append(v.By, ref)
+					}
+				}
+			}
+		}
+	}
+	if v.Reason == "" && v.Effect == api.EffectNone {
+		v.Reason = strings.Join(reasons, "; ")
+	}
+}
+
+// withoutAny returns the effect of a policy whose fields change the config, although leaving out
+// all of them does not: they repeat the default, unless other fields have no effect.
+func withoutAny(items []Item) string {
+	var rest []string
+	for i := range items {
+		for j := range items[i].Places {
+			for _, f := range items[i].Places[j].Fields {
+				if f.Effect != api.EffectAll && f.Effect != api.EffectPart {
+					rest = append(rest, f.Effect)
+				}
+			}
+		}
+	}
+	if len(rest) == 0 {
+		return api.EffectDefault
+	}
+	return SumOf(rest, func(effect string) string { return effect })
+}
+
+// maxReasons limits the reasons of one verdict.
+const maxReasons = 3
+
+// hold compares the resources that a policy changes with the published ones.
+func (p *proxy) hold(v *Verdict) {
+	var held []draft.ResourceID
+	for _, id := range v.Changed {
+		now, given := p.config.Resource(id), p.published.Resource(id)
+		if now != given && (now == nil || given == nil || now.Version != given.Version) {
+			held = append(held, id)
+		}
+	}
+	if len(held) == 0 {
+		return
+	}
+	v.Effect = api.EffectPart
+	if len(held) == len(v.Changed) {
+		v.Effect = api.EffectNone
+	}
+	if p.stale != "" {
+		v.Held = "the Envoy keeps an older config: " + p.stale
+		return
+	}
+	v.Held = fmt.Sprintf("the Envoy has another form of %s", held[0].Name)
+	if n := len(held) - 1; n > 0 {
+		v.Held += fmt.Sprintf(" and of %d more resources", n)
+	}
+}
