@@ -113,3 +113,35 @@ func TestAbsentDataplane(t *testing.T) {
 		t.Errorf("after the client has left: %+v", p)
 	}
 }
+
+// TestRefusedUser checks that a refused Envoy of another user is a problem, and that it leaves the
+// list when its process has ended and the Envoy of the right user is accepted.
+func TestRefusedUser(t *testing.T) {
+	person := agenttest.People(t)
+	r := agenttest.Up(t, openDir(t), agent.Deps{}, "xds.socket.group=61000", "xds.socket.mode=0666")
+	agenttest.Apply(t, r.Agent,
+		"type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "web", "127.0.0.1"))
+	got := person(61041).Try(agenttest.Act{Do: "xds", Socket: r.Addrs().XDS, NodeID: "default.web"})
+	if got[0].Got != "PermissionDenied" {
+		t.Fatalf("%+v", got)
+	}
+	p, err := r.Api().Proxy(t.Context(), "default", "web")
+	agenttest.Do(t, err)
+	if p.State != api.StateRefused || len(p.Refused) != 1 || p.Refused[0].User != "uid=61041" || p.Refused[0].Count != 1 ||
+		!strings.Contains(p.Reason, "has been refused since") || strings.Contains(p.Reason, "start one") {
+		t.Errorf("%+v", p)
+	}
+	s, err := r.Api().Status(t.Context())
+	agenttest.Do(t, err)
+	if !slices.ContainsFunc(s.Problems, func(x api.Problem) bool {
+		return x.Check == api.ClassStreamRefused && x.Resource == "Dataplane/default/web" && x.Severity == api.SeverityError &&
+			x.Command == "nearside check --bootstrap FILE --user 61041"
+	}) {
+		t.Errorf("problems: %+v", s.Problems)
+	}
+	agenttest.Next(t, r.Ask(&core.Node{Id: "default.web", UserAgentName: "envoy"}, nil), map[string]string{})
+	if p, err = r.Api().Proxy(t.Context(), "default", "web"); err != nil || len(p.Refused) != 0 ||
+		p.State == api.StateRefused {
+		t.Errorf("%+v %v", p, err)
+	}
+}

@@ -140,15 +140,16 @@ func (l *refusals) expire(now time.Time) {
 }
 
 // opened removes the entries of a client that has opened a stream. A client that was refused before
-// its first request, or that has another node id now, is recognized by its process.
+// its first request, or that has another node id now, is recognized by its process. Entries of
+// other users with the same node id leave the list if their processes have ended.
 func (l *refusals) opened(p access.Peer, id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	owner := p.Owner()
 	for k, c := range l.clients {
-		switch {
-		case k.owner != owner:
-		case k.id == id && !outlivesOpen(c.Cause), k.id != id && p.PID > 0 && p.PID == c.Peer.PID:
+		switch same := k.owner == owner; {
+		case k.id == id && !outlivesOpen(c.Cause) && (same || c.Peer.HasEnded()),
+			k.id != id && same && p.PID > 0 && p.PID == c.Peer.PID:
 			delete(l.clients, k)
 		}
 	}

@@ -55,6 +55,12 @@ func PeerOf(c net.Conn, cgroup bool) (Peer, error) {
 	return p, nil
 }
 
+// HasEnded reports whether the process of a local peer has ended. It is false if the process is not
+// visible.
+func (p Peer) HasEnded() bool {
+	return p.Local && p.PID > 0 && unix.Kill(int(p.PID), 0) == unix.ESRCH
+}
+
 // peerGroups returns the supplementary groups of a peer (SO_PEERGROUPS, Linux 4.13), or nil if the
 // kernel does not report them.
 func peerGroups(fd int) []uint32 {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -135,12 +136,26 @@ func (t *bootstrapTest) ask(ctx context.Context, target string, creds credential
 	case codes.Unimplemented:
 		t.add(checkWarn, "agent", "upgrade the agent", "this agent cannot test access over its xDS socket")
 	case codes.Unavailable, codes.DeadlineExceeded:
+		if a := t.b.XDSAddress.Address; a != "" {
+			t.add(checkFail, "agent", "correct the address, or start the agent with xds.tcp; "+
+				"an agent with xds.tls needs a bootstrap with --xds-ca", "no agent answers at %s: %s", a, cause(message))
+			break
+		}
 		t.add(checkWarn, "agent", "start the agent, or look at its log; an Envoy waits for it",
-			"the agent does not answer: %s", message)
+			"the agent does not answer: %s", cause(message))
 	default:
 		t.add(checkFail, "access", "see nearside status of the agent", "%s", message)
 	}
 	return false
+}
+
+// cause returns the part of an error of gRPC that follows "desc = ".
+func cause(message string) string {
+	_, quoted, ok := strings.Cut(message, "desc = ")
+	if text, err := strconv.Unquote(quoted); ok && err == nil {
+		return text
+	}
+	return message
 }
 
 // admission adds the answer of the agent.

@@ -241,8 +241,8 @@ func (t *bootstrapTest) problem(name, file string, p *asuser.Problem, other stri
 		case "xds-socket":
 			hint = t.joinHint(p, 0o020, "run the Envoy as a user in the group of the socket, "+
 				"or set xds.socket.group to a group of the Envoys only")
-		case "bootstrap":
-			hint = "make this user the owner of the file, which may contain a token: chown " + t.userFlag() + " " + p.Path
+		case "bootstrap", "tls":
+			hint = "make this user the owner of the file, which may contain a secret: chown " + t.userFlag() + " " + p.Path
 		default:
 			hint = "nearside bootstrap --user " + t.userFlag() + " prints a bootstrap with a path for this user"
 		}
