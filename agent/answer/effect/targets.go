@@ -71,6 +71,7 @@ func (k *Known) Targets(p *resource.Resource) []mesh.Warning {
 	switch spec := p.Spec.(type) {
 	case *resource.Policy:
 		s.policy(spec)
+		s.sections(spec)
 	case *resource.LegacyPolicy:
 		s.legacy(spec)
 	default:

@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -39,6 +40,47 @@ const (
 	PathPrefix = "PathPrefix"
 	PathRegex  = "RegularExpression"
 )
+
+// ProtocolConf is implemented by confs with fields that apply to some protocols, if their sections
+// do not show that.
+type ProtocolConf interface {
+	// Fits reports whether the field at a path applies to a protocol.
+	Fits(path string, p mesh.Protocol) bool
+}
+
+// Fits reports whether the field at a path of a conf applies to a protocol. Without a ProtocolConf,
+// fields in a section named http apply to http and http2, those in grpc to grpc, those in tcp to
+// protocols other than these, and others to all.
+func Fits(c resource.Conf, path string, p mesh.Protocol) bool {
+	if f, ok := c.(ProtocolConf); ok {
+		return f.Fits(path, p)
+	}
+	switch SectionOf(path) {
+	case "http":
+		return p.HTTP() && p != mesh.ProtocolGRPC
+	case "grpc":
+		return p == mesh.ProtocolGRPC
+	case "tcp":
+		return !p.HTTP()
+	}
+	return true
+}
+
+// SectionOf returns the section of a path that is named after a protocol: tcp, http, grpc, or "".
+func SectionOf(path string) string {
+	for token := range strings.SplitSeq(path, ".") {
+		if token == "tcp" || token == "http" || token == "grpc" {
+			return token
+		}
+	}
+	return ""
+}
+
+// IdleConf is implemented by confs some of whose fields make others ineffective.
+type IdleConf interface {
+	// Idle says why other fields make the field at a path ineffective; "" if they do not.
+	Idle(path string) string
+}
 
 // ShownConf is implemented by confs whose displayed form differs from the form in documents.
 type ShownConf interface {

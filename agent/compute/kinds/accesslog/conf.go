@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/rotation"
 )
@@ -16,6 +17,11 @@ type Conf struct {
 	// for the selected traffic.
 	Backends  *[]Backend `json:"backends,omitempty"`
 	Filtering *Filtering `json:"filtering,omitempty"`
+}
+
+// Fits reports whether a field applies to a protocol.
+func (*Conf) Fits(path string, p mesh.Protocol) bool {
+	return p.HTTP() || !strings.HasPrefix(path, "filtering.headers") && path != "filtering.grpcStatus"
 }
 
 // Backend is a destination of entries, in Kuma's form (type File with file, and so on) or in the

@@ -20,6 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -130,6 +131,11 @@ func header(regex string, invert bool) *routev3.HeaderMatcher {
 // to a request.
 type Conf struct {
 	HTTP *[]Fault `json:"http,omitempty"` // overrides the lists of weaker policies, even if it is empty
+}
+
+// Fits reports whether a field applies to a protocol.
+func (*Conf) Fits(_ string, p mesh.Protocol) bool {
+	return p.HTTP()
 }
 
 // Fault is applied to a percentage of the requests.

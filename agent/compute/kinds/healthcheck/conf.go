@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -14,6 +16,42 @@ type Conf struct {
 	HTTP            *HTTP `json:"http,omitempty"`
 	GRPC            *GRPC `json:"grpc,omitempty"`
 	ReuseConnection *bool `json:"reuseConnection,omitempty"` // use one connection for all probes. Default true
+}
+
+// Fits reports whether a field applies to a protocol.
+func (c *Conf) Fits(path string, p mesh.Protocol) bool {
+	switch policy.SectionOf(path) {
+	case "http":
+		return p == mesh.ProtocolHTTP || p == mesh.ProtocolHTTP2
+	case "grpc":
+		return p == mesh.ProtocolGRPC
+	case "tcp":
+		return path == "tcp.disabled" || c.tcpServes(p) && !c.probes(p)
+	}
+	return true
+}
+
+// probes reports whether a probe other than that of TCP is enabled for a protocol.
+func (c *Conf) probes(p mesh.Protocol) bool {
+	switch p {
+	case mesh.ProtocolHTTP, mesh.ProtocolHTTP2:
+		return c.HTTP != nil && !toolkit.Or(c.HTTP.Disabled, false)
+	case mesh.ProtocolGRPC:
+		return c.GRPC != nil && !toolkit.Or(c.GRPC.Disabled, false)
+	}
+	return false
+}
+
+// Idle says why other fields make a field ineffective.
+func (c *Conf) Idle(path string) string {
+	enabled := false
+	for _, p := range [...]mesh.Protocol{mesh.ProtocolHTTP, mesh.ProtocolGRPC, mesh.ProtocolTCP} {
+		enabled = enabled || c.probes(p)
+	}
+	if !enabled && (c.TCP == nil || toolkit.Or(c.TCP.Disabled, false)) && policy.SectionOf(path) == "" {
+		return "no probe is enabled; give tcp, http, or grpc"
+	}
+	return ""
 }
 
 // Settings are the fields that MeshHealthCheck and HealthCheck have in common.

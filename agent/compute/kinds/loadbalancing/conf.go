@@ -1,6 +1,11 @@
 package loadbalancing
 
-import "github.com/nearside-mesh/nearside/agent/model/resource"
+import (
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
 
 // Types of load balancers.
 const (
@@ -33,6 +38,20 @@ const (
 type Conf struct {
 	LocalityAwareness *LocalityAwareness `json:"localityAwareness,omitempty"`
 	LoadBalancer      *LoadBalancer      `json:"loadBalancer,omitempty"`
+}
+
+// Fits reports whether a field applies to a protocol.
+func (c *Conf) Fits(path string, p mesh.Protocol) bool {
+	return !strings.HasSuffix(path, ".hashPolicies") || p.HTTP() || len(newHashing(c.LoadBalancer).connections) > 0
+}
+
+// Idle says why other fields make a field ineffective.
+func (c *Conf) Idle(path string) string {
+	if l := c.LocalityAwareness; path == "localityAwareness.disabled" && l != nil &&
+		(l.LocalZone != nil || l.CrossZone != nil) {
+		return "localZone and crossZone take precedence over it"
+	}
+	return ""
 }
 
 // LocalityAwareness defines which endpoints are preferred by location.

@@ -206,6 +206,11 @@ type Conf struct {
 	HTTP        *HTTP              `json:"http,omitempty"`
 }
 
+// Fits reports whether a field applies to a protocol.
+func (*Conf) Fits(path string, p mesh.Protocol) bool {
+	return p.HTTP() || policy.SectionOf(path) == ""
+}
+
 // HTTP holds the timeouts of requests.
 type HTTP struct {
 	// RequestTimeout is the maximum time until the response is complete. Default 15s.

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -19,6 +20,11 @@ type Conf struct {
 	Backends *[]Backend `json:"backends,omitempty"` // one backend, or none to disable tracing
 	Sampling *Sampling  `json:"sampling,omitempty"`
 	Tags     *[]Tag     `json:"tags,omitempty"`
+}
+
+// Fits reports whether a field applies to a protocol.
+func (*Conf) Fits(path string, p mesh.Protocol) bool {
+	return p.HTTP() || !strings.HasPrefix(path, "sampling.") && path != "tags"
 }
 
 // Backend is a collector of spans. The field for Type configures it.

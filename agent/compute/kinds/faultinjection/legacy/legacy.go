@@ -23,6 +23,11 @@ type Conf struct {
 	faultinjection.Fault
 }
 
+// Fits reports whether a field applies to a protocol.
+func (*Conf) Fits(_ string, p mesh.Protocol) bool {
+	return p.HTTP()
+}
+
 // Validate checks the fault.
 func (c *Conf) Validate(v *resource.Validator) { c.Check(v, true) }
 

@@ -55,6 +55,9 @@ type Conf struct {
 	HTTP            *HTTP `json:"http,omitempty"`
 }
 
+// Fits reports whether a field applies to a protocol.
+func (c *Conf) Fits(path string, p mesh.Protocol) bool { return c.converted().Fits(path, c.probed(p)) }
+
 // TCP probes with bytes, in base64 in the document. Without Send, an established connection is
 // sufficient.
 type TCP struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/ratelimit"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -99,6 +100,11 @@ func limitOf(p *resource.Resource, warn policy.Warn) *anypb.Any {
 // Conf is the conf of a RateLimit.
 type Conf struct {
 	HTTP *HTTP `json:"http,omitempty"`
+}
+
+// Fits reports whether a field applies to a protocol.
+func (*Conf) Fits(_ string, p mesh.Protocol) bool {
+	return p.HTTP()
 }
 
 // HTTP limits requests.

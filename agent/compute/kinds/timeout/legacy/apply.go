@@ -113,6 +113,31 @@ type Conf struct {
 	GRPC           *GRPC              `json:"grpc,omitempty"`
 }
 
+// Fits reports whether a field applies to a protocol.
+func (*Conf) Fits(path string, p mesh.Protocol) bool {
+	switch policy.SectionOf(path) {
+	case "http":
+		return p.HTTP()
+	case "grpc":
+		return p == mesh.ProtocolGRPC
+	case "tcp":
+		return !p.HTTP()
+	}
+	return true
+}
+
+// Idle says why other fields make a field ineffective.
+func (c *Conf) Idle(path string) string {
+	h := toolkit.Or(c.HTTP, HTTP{})
+	switch {
+	case path == "grpc.streamIdleTimeout" && h.StreamIdleTimeout != nil:
+		return "http.streamIdleTimeout takes precedence over it"
+	case path == "grpc.maxStreamDuration" && h.MaxStreamDuration != nil:
+		return "http.maxStreamDuration takes precedence over it"
+	}
+	return ""
+}
+
 // TCP holds the timeouts of connections with an unknown protocol.
 type TCP struct {
 	IdleTimeout *resource.Duration `json:"idleTimeout,omitempty" check:"positive"`
