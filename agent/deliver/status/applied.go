@@ -33,6 +33,7 @@ type situation struct {
 	limit   int // of each list
 
 	settings map[node.Key]drains.Settings // of the proxies with a drain
+	measures bool                         // drains that previous agents may have caused count, if they are measured
 	old      []oldOn                      // of the subject that was evaluated last
 }
 

@@ -34,7 +34,7 @@ func (t *Tracker) settingsOf(ctx context.Context, proxies []rollout.Progress) ma
 func (x *situation) noteOld(sub *subject, p *rollout.Progress) {
 	if d := p.DrainOf(sub.revision); d != nil && x.touches(sub, p, false) {
 		x.old = append(x.old, oldOn{p, *d})
-	} else if d := p.UnsureDrain(); d != nil && sub.revision <= d.Revision && x.touches(sub, p, false) {
+	} else if d := p.UnsureDrain(); x.measures && d != nil && sub.revision <= d.Revision && x.touches(sub, p, false) {
 		x.old = append(x.old, oldOn{p, *d})
 	}
 }

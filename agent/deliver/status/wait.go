@@ -84,6 +84,7 @@ func measure(state string) <-chan time.Time {
 // current returns the state of a wait. exists is false if the resource does not exist.
 func (t *Tracker) current(ctx context.Context, key resource.Key, q *api.Wait) (out api.Applied, exists bool) {
 	x := t.situation(ctx, MaxLate)
+	x.measures = q.Effective
 	defer func() {
 		switch {
 		case !exists:
