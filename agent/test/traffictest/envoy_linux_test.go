@@ -51,7 +51,12 @@ func startEnvoy(t testing.TB, binary *os.File, ns *netns, o bootstrap.Options, i
 	t.Helper()
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Chown(dir, envoyUser, envoyUser))
-	o.AdminSocket = filepath.Join(dir, "admin.sock")
+	// The agent reads the drain time from the socket at the path of nearside bootstrap.
+	own := filepath.Join(filepath.Dir(o.XDSSocket), "envoy", strconv.Itoa(envoyUser))
+	if _, err := os.Stat(own); err != nil {
+		own = dir
+	}
+	o.AdminSocket = filepath.Join(own, id+".sock")
 	boot, err := bootstrap.Render(o)
 	agenttest.Do(t, err)
 	agenttest.Write(t, dir+"/envoy.yaml", string(boot))
