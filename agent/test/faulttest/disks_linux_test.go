@@ -77,7 +77,7 @@ func TestDisks(t *testing.T) {
 			})
 			return func() { free(); n.run("", "delete", "-f", big) }
 		}, commands: []string{"nearside apply -f $DIR/big.yaml"}, code: 1,
-			says: []string{"no space left on device"}, problem: "state", severity: warning},
+			says: []string{"no space left on device"}, problem: "state", severity: serious},
 		{fault: "full disk of the logs", provoke: func(t *testing.T, n *node) func() {
 			free := n.fill(t, "logs")
 			n.until("a line is late", func() bool {
