@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// File is the part of a bootstrap that concerns the agent.
+// File is the part of a bootstrap that the agent needs to know.
 type File struct {
 	Node *core.Node // with its id and metadata
 	// XDSSocket is the path of the socket of the xDS server, or XDSAddress is its TCP address.

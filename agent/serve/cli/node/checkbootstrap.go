@@ -203,8 +203,8 @@ func (t *bootstrapTest) checkAdminSocket() {
 	}
 }
 
-// problem adds a failed test of a path. other is an existing path that may be meant, or "". A hint
-// never asks to open a path to more users than those of its own group.
+// problem adds a failed test of a path. other is an existing path that may be meant, or "". No hint
+// asks to change the mode of a path, which could open it to other users.
 func (t *bootstrapTest) problem(name, file string, p *asuser.Problem, other string) {
 	state, hint := checkFail, ""
 	reason := ""
