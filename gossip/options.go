@@ -109,7 +109,7 @@ func (o Options) Validate() error {
 	case len(o.Keys) == 0 && !o.Insecure:
 		return errors.New("gossip options: Keys is empty: set a key of 32 bytes, or Insecure to send without encryption")
 	case len(o.Keys) > 0 && o.Insecure:
-		return errors.New("gossip options: both Keys and Insecure are set: remove one")
+		return errors.New("gossip options: both Keys and Insecure are set: unset Insecure")
 	}
 	for i, k := range o.Keys {
 		if err := memberlist.ValidateKey(k); err != nil {

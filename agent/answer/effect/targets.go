@@ -118,7 +118,7 @@ func (s *search) top(spec *resource.Policy, t *resource.TargetRef) {
 	switch t.Kind {
 	case kindMesh:
 		if t.Name != "" && t.Name != s.v.Name {
-			s.warnf("%s: mesh %q does not exist%s; remove the name", at, t.Name, selectsNothing)
+			s.warnf("%s: mesh %q is not the mesh of the policy%s; apply it in that mesh", at, t.Name, selectsNothing)
 			return
 		}
 	case kindSubset:
@@ -220,7 +220,7 @@ func (s *search) client(at string, it *resource.PolicyItem) {
 
 func (s *search) meshName(at string, t *resource.TargetRef) {
 	if t.Name != "" && t.Name != s.v.Name {
-		s.warnf("%s: mesh %q does not exist%s; remove the name", at, t.Name, noItem)
+		s.warnf("%s: mesh %q is not the mesh of the policy%s; apply it in that mesh", at, t.Name, noItem)
 	}
 }
 

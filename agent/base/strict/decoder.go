@@ -191,7 +191,7 @@ func (d *Decoder) Is(n *Node, kind Kind, want string) bool {
 // Null reports a fault for a null field, unless null means that the field is not set.
 func (d *Decoder) Null(line int) {
 	if d.NoNull {
-		d.Faultf(line, "null is not allowed; set a value or remove the field")
+		d.Faultf(line, "null is not allowed; set a value")
 	}
 }
 
@@ -225,7 +225,7 @@ func (d *Decoder) Fields(n *Node, known, refused []string, decode func(f *Pair))
 		case isKnown:
 			decode(f)
 		default:
-			d.Faultf(f.Line, "this kind has no %s; remove it", f.Key)
+			d.Faultf(f.Line, "this kind has no %s; it has %s", f.Key, strings.Join(known, ", "))
 		}
 		d.Leave()
 	}

@@ -97,7 +97,7 @@ func (s *set) one(k envoy.Kind, r *envoy.Resource, before *checked, prev *envoy.
 		}
 	}
 	if i := found.uses.first(s.missing); i >= 0 {
-		report(23, finding.Reject, "", "Envoy %s has no %s (%s): remove it, or run an Envoy that has it",
+		report(23, finding.Reject, "", "Envoy %s has no %s (%s): run an Envoy that has it",
 			facts.Build.Version, extensionList[i].name, extensionList[i].category)
 	}
 	for _, re := range found.regexes {

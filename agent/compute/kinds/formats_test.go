@@ -180,9 +180,9 @@ func TestRejectedRules(t *testing.T) {
 		{"MeshTimeout", "rules: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s}}]",
 			"rules[0].targetRef", "not known in the schema of Kuma 2.13"},
 		{"MeshTimeout", "rules: [{matches: [" + id + "], default: {idleTimeout: 1s}}]", "rules[0].matches",
-			"use to in a policy whose targetRef selects their proxies; remove it"},
+			"use to in a policy whose targetRef selects their proxies; without matches"},
 		{"MeshCircuitBreaker", "rules: [{matches: [" + id + "], default: {connectionLimits: {maxConnections: 1}}}]",
-			"rules[0].matches", "or a MeshRateLimit; remove it"},
+			"rules[0].matches", "or a MeshRateLimit; without matches"},
 		{"MeshTLS", "rules: [{matches: [" + id + "], default: {mode: Permissive}}]", "rules[0].matches",
 			"negotiated before the client's certificate is known"},
 		{"MeshRateLimit", "rules: [{matches: [" + id + "], default: {local: {tcp: {connectionRate: {num: 1, " +
@@ -203,7 +203,7 @@ func TestRejectedRules(t *testing.T) {
 		{"MeshTLS", "targetRef: {kind: Dataplane, name: a}, rules: [{default: {tlsVersion: {min: TLS12}}}]",
 			"rules[0].default.tlsVersion", "requires a targetRef of kind Mesh"},
 		{"MeshTimeout", "targetRef: null, rules: [{default: {idleTimeout: 1s}}]",
-			"targetRef", "null is not allowed; set a value or remove the field"},
+			"targetRef", "null is not allowed; set a value"},
 		{"MeshTimeout", "from: null, rules: [{default: {idleTimeout: 1s}}]", "from", "null is not allowed"},
 		{"MeshTimeout", "rules: [{default: {idleTimeout: 1s, http: null}}]",
 			"rules[0].default.http", "null is not allowed"},
@@ -213,7 +213,7 @@ func TestRejectedRules(t *testing.T) {
 		{"MeshTimeout", "targetRef: {kind: MeshSubset, tags: {a: null}}, rules: [{default: {idleTimeout: 1s}}]",
 			`targetRef.tags["a"]`, "null"},
 		{"MeshTimeout", "targetRef: {kind: Mesh, proxyTypes: []}, rules: [{default: {idleTimeout: 1s}}]",
-			"targetRef.proxyTypes", "the list is empty: give at least one item, or remove the field"},
+			"targetRef.proxyTypes", "the list is empty: give at least one item"},
 		{"MeshTimeout", "targetRef: {kind: MeshServiceSubset, name: a, namespace: b, tags: {c: d}}, " +
 			"rules: [{default: {idleTimeout: 1s}}]", "targetRef.namespace", "does not go with kind MeshServiceSubset"},
 		{"MeshTimeout", "to: [{targetRef: {kind: MeshServiceSubset, name: a, namespace: b}, default: {idleTimeout: 1s}}]",
@@ -222,7 +222,7 @@ func TestRejectedRules(t *testing.T) {
 			"from", "use targetRef: {kind: Mesh, proxyTypes: [Sidecar]}"},
 		{"MeshFaultInjection", "targetRef: {kind: MeshSubset, tags: {a: b}, proxyTypes: [Sidecar, Gateway]}, " +
 			"from: [{targetRef: {kind: Mesh}, default: {http: []}}]", "from", "proxyTypes: [Sidecar]"},
-		{"MeshHealthCheck", "rules: [{default: {}}]", "rules", "this kind has no rules; remove it"},
+		{"MeshHealthCheck", "rules: [{default: {}}]", "rules", "this kind has no rules; it has targetRef, to"},
 		{"MeshTimeout", "targetRef: {kind: Dataplane, name: a, labels: {a: b}}, rules: [{default: {idleTimeout: 1s}}]",
 			"targetRef.name", "labels exclude a name"},
 		{"MeshTimeout", "targetRef: {kind: Mesh, sectionName: main}, rules: [{default: {idleTimeout: 1s}}]",

@@ -60,7 +60,7 @@ func (s *selector) policy(p *resource.Resource, spec *resource.Policy) Selection
 		switch ns := p.Namespace(); {
 		case ns == "":
 			return Selection{Why: fmt.Sprintf("a policy with the role %s applies only to its own namespace, and this "+
-				"policy has none; remove the label %s, or set %s", role, resource.LabelPolicyRole, resource.LabelNamespace)}
+				"policy has none; set the label %s to this namespace", role, resource.LabelNamespace)}
 		case ns != s.dataplane.Namespace():
 			return Selection{Why: fmt.Sprintf("a policy with the role %s applies only to its own namespace %q, and the "+
 				"dataplane is in %q", role, ns, s.dataplane.Namespace())}

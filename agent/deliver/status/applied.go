@@ -82,7 +82,7 @@ func (x *situation) applied(rec store.Record) api.Applied {
 	switch {
 	case d.Policy && rec.Shadow():
 		out.State, out.Reason = api.StateShadow, "it is labelled "+resource.LabelEffect+": "+resource.EffectShadow+
-			", so it does not affect proxies; remove the label to activate it"
+			", so it does not affect proxies as long as it has this label"
 	case d.Inert:
 		out.State, out.Reason = api.StateInert, "this version stores "+d.Kind+" but does not act on it"
 	case out.State == api.StateApplied && d.Kind == kindMesh && x.last != nil && x.last.Switching[rec.Name] != "":

@@ -57,7 +57,7 @@ func beforeKey(d *strict.Decoder, f *strict.Field, n *strict.Node, t reflect.Typ
 	text, listed := f.Tag.Lookup("text")
 	switch {
 	case n.Kind == strict.Null && t.Kind() != reflect.Struct && t.Kind() != reflect.Slice:
-		d.Faultf(n.Line, "has no value; set one or remove the key")
+		d.Faultf(n.Line, "has no value; set one")
 	case n.Kind == strict.Int && t.Kind() == reflect.String && isNumber(f.Check, n.Text):
 		return as(strict.String, n.Text)
 	case t == modeType && (n.Kind == strict.Int || n.Kind == strict.String):

@@ -208,10 +208,10 @@ func (c *Config) Warnings() (out []string) {
 	}
 	if c.XDS.Unpinned == "allow" && c.XDS.Access == nil {
 		add("xds.unpinned is allow: every Envoy in the group of xds.socket gets the config and keys of every " +
-			"Dataplane that is not pinned; add the label nearside.io/user to the Dataplanes, and remove the key")
+			"Dataplane that is not pinned; add the label nearside.io/user to the Dataplanes, and set xds.unpinned to refuse")
 	}
 	if c.XDS.Access != nil && len(c.XDS.Access) == 0 {
-		add("xds.access is [], so no Envoy gets a config; remove the key for the default rules, or add rules")
+		add("xds.access is [], so no Envoy gets a config; add rules for the users of your Envoys")
 	}
 	for i, r := range c.XDS.Access {
 		if r.Matcher == (access.Matcher{User: "root"}) || r.Matcher == (access.Matcher{User: "0"}) {
@@ -255,7 +255,7 @@ func (c *Config) Warnings() (out []string) {
 		add("metrics.listen is empty, so metrics.tokenFile has no effect")
 	}
 	if c.API.Roles != nil && len(c.API.Roles) == 0 {
-		add("api.roles is [], so only root and the user of the agent may read and write; remove the key, or add roles")
+		add("api.roles is [], so only root and the user of the agent may read and write; add roles for other users")
 	}
 	switch {
 	case c.XDS.TCP == "" && (c.XDS.Insecure || c.XDS.TLS.Cert != ""):
@@ -336,7 +336,7 @@ func (c *Config) checkGossip(fault faultFunc) {
 		fault("gossip.keyringFile", "is required: otherwise any host that reaches gossip.bind could be a member; "+
 			"set a file with a key (create one with nearside keyring generate), the same on all nodes")
 	case g.KeyringFile != "" && g.Insecure:
-		fault("gossip.insecure", "contradicts gossip.keyringFile; remove one of them")
+		fault("gossip.insecure", "contradicts gossip.keyringFile; set gossip.insecure to false")
 	}
 	for _, x := range []struct{ key, value string }{
 		{"gossip.admit", g.Admit}, {"trust.file", c.Trust.File}, {"trust.mode", strings.TrimPrefix(c.Trust.Mode, "off")},

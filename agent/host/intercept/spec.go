@@ -130,7 +130,7 @@ func (s *Spec) Validate() error {
 	for _, c := range s.Cgroups {
 		switch depth := len(strings.Split(c, "/")); {
 		case c == "" || c == ".":
-			fault("--cgroup is the root cgroup, which contains all processes; omit --cgroup to select the whole namespace")
+			fault("--cgroup is the root cgroup, which contains all processes; give a cgroup below it")
 		case c != path.Clean(c) || strings.HasPrefix(c, "/") || strings.HasPrefix(c, "..") ||
 			strings.ContainsAny(c, "\"\n\\"):
 			fault("--cgroup: %q is not the path of a cgroup, such as system.slice/app.service", c)

@@ -188,7 +188,7 @@ func (r *Reach) hints(warn func(format string, args ...any)) {
 	if r.mode == resource.MeshServicesExclusive && r.services != nil && r.tp.ReachableBackends == nil {
 		warn("networking.transparentProxying.reachableServices without reachableBackends " +
 			"makes nothing reachable: the mesh's mode, Exclusive, excludes tag services; " +
-			"list MeshServices in reachableBackends.refs, or remove reachableServices to reach all")
+			"list the needed MeshServices in reachableBackends.refs")
 		return
 	}
 	for i, name := range r.tp.ReachableServices {

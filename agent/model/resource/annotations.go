@@ -63,7 +63,7 @@ func parseServiceList(v *Validator, text string) []string {
 		v.Faultf("it has %d bytes; at most %d are allowed", len(text), maxAnnotation)
 		return nil
 	case strings.TrimSpace(text) == "":
-		v.Faultf("the value is empty: list services separated by commas, or remove the annotation to reach all")
+		v.Faultf("the value is empty: list services separated by commas; without the annotation, all are reachable")
 		return nil
 	}
 	var faults []Fault
@@ -192,7 +192,7 @@ func (a *Reach) into(dp *Dataplane) {
 	}
 	tp := *dp.Networking.TransparentProxying
 	dp.Networking.TransparentProxying = &tp
-	const overruled = "networking.transparentProxying.%s takes precedence; remove one of the two"
+	const overruled = "networking.transparentProxying.%s takes precedence; remove the annotation"
 	if tp.ReachableBackends == nil {
 		tp.ReachableBackends = a.Backends
 	} else {

@@ -153,7 +153,7 @@ func (v *Validator) Tags(tags map[string]string, selecting bool) {
 		case !tagChars(k, true):
 			at.Faultf("the name of a tag may contain only letters, digits, '.', '-', '_', ':' and '/'")
 		case value == "":
-			at.Faultf("the value of the tag is empty: give one or remove the tag")
+			at.Faultf("the value of the tag is empty: give one")
 		case selecting && value == "*":
 		case len(value) > maxTagValue:
 			at.Faultf("the value has %d characters, at most %d are allowed", len(value), maxTagValue)
@@ -341,9 +341,11 @@ func validateLabels(v *Validator, desc Descriptor, labels map[string]string) {
 		}
 		switch {
 		case !desc.Policy:
-			at.Faultf("kind %s is not a policy and has no effect to change; remove the label", desc.Kind)
+			at.Faultf("kind %s is not a policy, so it cannot be a shadow: to see the effect of a change, use nearside diff",
+				desc.Kind)
 		case value != EffectShadow:
-			at.Faultf("%s is not an effect: write %s, or remove the label", strict.Quote(value), EffectShadow)
+			at.Faultf("%s is not an effect: write %s; without the label, the policy is active",
+				strict.Quote(value), EffectShadow)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func bounds(d *strict.Decoder, f *strict.Field, n *strict.Node, field reflect.Va
 	switch f.Check {
 	case "someItems":
 		if n.Kind == strict.List && len(n.Items) == 0 {
-			v.Faultf("the list is empty: give at least one item, or remove the field")
+			v.Faultf("the list is empty: give at least one item")
 		}
 	case "positive":
 		v.Positive(span)

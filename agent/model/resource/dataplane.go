@@ -278,7 +278,8 @@ func (v *Validator) backend(kind, name, namespace string, port bool, labels map[
 	}
 	switch {
 	case len(labels) > 0 && (name != "" || namespace != "" || port):
-		v.Field("labels").Faultf("labels exclude name, namespace, and port: remove one or the other")
+		v.Field("labels").Faultf("labels exclude name, namespace, and port: keep the name to select one service, " +
+			"because labels select all that have them")
 	case len(labels) == 0 && name == "":
 		v.Field("name").Faultf("the name is missing: give the name of the service, or labels that select services")
 	case name != "":

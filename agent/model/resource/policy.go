@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -131,7 +132,8 @@ func (p *Policy) Validate(v *Validator) {
 		if s.Default {
 			p.Default.Validate(v.Field("default"))
 		} else {
-			v.Field("default").Faultf("this kind has no default; remove it")
+			v.Field("default").Faultf("this kind has no default: move its content into an item of %s",
+				strings.Join(s.lists(), " or "))
 		}
 	}
 	if s.Check != nil {
@@ -154,18 +156,18 @@ func (p *Policy) validateTop(v *Validator, s *PolicyShape) {
 	switch {
 	case slices.Contains(s.TopFromOnly, kind) && len(p.To) > 0:
 		at.Field("kind").Faultf("%s matches inbound traffic and allows only from: move to into another "+
-			"policy, or give one of %s", kind, strings.Join(s.Top, ", "))
+			"policy, whose targetRef has one of the kinds %s", kind, strings.Join(s.Top, ", "))
 	case slices.Contains(s.TopToOnly, kind) && len(p.InboundItems()) > 0:
 		field := p.InboundField()
-		v.Field(field).Faultf("a policy on %s has no %s: remove it, or give a targetRef of %s",
-			kind, field, strings.Join(s.Top, ", "))
+		v.Field(field).Faultf("a policy on %s has no %s: move it into another policy, whose targetRef has one of the "+
+			"kinds %s", kind, field, strings.Join(s.Top, ", "))
 	}
 	p.TargetRef.validate(at, slices.Concat(s.Top, s.TopFromOnly, s.TopToOnly), s.MeshName, s.MeshName)
 }
 
 func (p *Policy) validateItems(list *Validator, s *PolicyShape, items []PolicyItem, kinds []string, arrives bool) {
 	if len(items) > 0 && len(kinds) == 0 {
-		list.Faultf("this kind has no such list; remove it")
+		list.Faultf("this kind has no such list: move its items into %s", strings.Join(s.lists(), " or "))
 		return
 	}
 	for i := range items {
@@ -208,7 +210,7 @@ func (t *TargetRef) validate(v *Validator, kinds []string, meshName, serviceTags
 		name, labels = true, true
 	}
 	refuse := func(allowed, set bool, field string) {
-		v.unset(set && !allowed, field, "%s does not go with kind %s; remove it", field, t.Kind)
+		v.unset(set && !allowed, field, "%s does not go with kind %s%s", field, t.Kind, t.instead(field, kinds))
 	}
 	refuse(name, t.Name != "", "name")
 	refuse(name && t.Kind != "Mesh" && t.Kind != "MeshServiceSubset", t.Namespace != "", "namespace")
@@ -220,8 +222,10 @@ func (t *TargetRef) validate(v *Validator, kinds []string, meshName, serviceTags
 	switch {
 	case !name || t.Kind == "Mesh" || t.Kind == "Dataplane" && t.Name == "":
 	case labels && len(t.Labels) > 0:
-		v.unset(t.Name != "", "name", "labels exclude a name: remove one of them")
-		v.unset(t.Namespace != "", "namespace", "labels exclude a namespace: remove one of them")
+		v.unset(t.Name != "", "name", "labels exclude a name: keep the name to select only %s, because labels select all "+
+			"that have them", strict.Quote(t.Name))
+		v.unset(t.Namespace != "", "namespace", "labels exclude a namespace: add the label %s: %s instead",
+			LabelNamespace, strict.Quote(t.Namespace))
 	case t.Name == "" && labels:
 		v.Field("name").Faultf("the name is missing: kind %s is named, or selected by labels", t.Kind)
 	case t.Name == "":
@@ -243,6 +247,53 @@ func (t *TargetRef) validate(v *Validator, kinds []string, meshName, serviceTags
 	for i, p := range t.ProxyTypes {
 		v.Field("proxyTypes").Index(i).OneOf(p, "Sidecar", "Gateway")
 	}
+}
+
+// instead says which reference has a field that t must not have, and never that the field can be
+// omitted, because the reference would then select more. kinds are the allowed kinds.
+func (t *TargetRef) instead(field string, kinds []string) string {
+	var with []string
+	switch field {
+	case "labels":
+		if t.Kind == "MeshSubset" || t.Kind == "MeshServiceSubset" {
+			return ", which selects by tags: move the values into tags"
+		}
+		with = []string{"Dataplane", "MeshService", "MeshSubset"}
+	case "tags":
+		with = []string{"MeshSubset", "MeshServiceSubset"}
+	case "name":
+		with = []string{"Dataplane", "MeshService", "MeshServiceSubset"}
+	case "sectionName", "namespace":
+		with = []string{"Dataplane", "MeshService"}
+	case "proxyTypes":
+		with = []string{"Mesh", "MeshSubset"}
+	case "mesh":
+		return ": apply the policy in this mesh, because a policy acts only in its own"
+	}
+	with = slices.DeleteFunc(with, func(kind string) bool { return !slices.Contains(kinds, kind) })
+	if len(with) == 0 {
+		return ", and no kind that is allowed here has it: without it, the reference selects more"
+	}
+	return fmt.Sprintf(": to select fewer, give kind %s", strings.Join(with, " or "))
+}
+
+// lists returns the lists of items that a policy of this kind may have.
+func (s *PolicyShape) lists() (out []string) {
+	for _, x := range []struct {
+		field string
+		kinds []string
+	}{{"from", s.From}, {"to", s.To}} {
+		if len(x.kinds) > 0 {
+			out = append(out, x.field)
+		}
+	}
+	if s.Rules {
+		out = append(out, "rules")
+	}
+	if s.Default {
+		out = append(out, "default")
+	}
+	return out
 }
 
 // Validate checks the selectors, then the conf.

@@ -134,7 +134,7 @@ func (p *Policy) validateRules(list *Validator, s *PolicyShape) {
 	for i := range p.Rules {
 		it, v := &p.Rules[i], list.Index(i)
 		if len(it.Matches) > 0 && !s.RuleMatches {
-			v.Field("matches").Faultf("%s; remove it to apply the rule to all clients",
+			v.Field("matches").Faultf("%s; without matches, the rule applies to all clients",
 				cmp.Or(s.NoMatches, "rules of this kind apply to all clients"))
 		} else {
 			v.Field("matches").Matches(it.Matches)

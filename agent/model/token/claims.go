@@ -72,7 +72,8 @@ func (c *Claims) Check() error {
 	switch c.Audience {
 	case AudienceAPI:
 		if c.Mesh != "" || c.Name != "" || len(c.Services) > 0 {
-			faults = append(faults, errors.New("a token for the API has no mesh, name, or services: remove them"))
+			faults = append(faults, errors.New("a token for the API has no mesh, name, or services: to limit it, "+
+				"give its subject a role in api.roles"))
 		}
 	case AudienceXDS:
 		if c.Mesh != "" && (len(c.Mesh) > maxMesh || !only(c.Mesh, "-_", false) || !between(c.Mesh)) {

@@ -104,7 +104,8 @@ func parseRevoked(text string) (map[string]time.Time, error) {
 		until, err := time.Parse(time.RFC3339, when)
 		if !ok || err != nil || !validID(id) || !strings.HasSuffix(line, "\n") {
 			return nil, fmt.Errorf("line %d of the file %s cannot be read: restore the file, "+
-				"or remove the line if you know its token; until then no token is accepted", n, revokedFile)
+				"or, if you know its token, remove the line and revoke the token again; until then no token is accepted", n,
+				revokedFile)
 		}
 		if len(out) == maxRevoked {
 			return nil, fmt.Errorf("the file %s has more than %d lines: remove expired entries; "+

@@ -156,7 +156,7 @@ func TestCreateRefuses(t *testing.T) {
 		"many services":  {func(c *token.Claims) { c.Services = make([]string, 65) }, "65 globs"},
 		"no audience":    {func(c *token.Claims) { c.Audience = "" }, "audience"},
 		"other audience": {func(c *token.Claims) { c.Audience = "x" }, token.AudienceXDS},
-		"API with mesh":  {func(c *token.Claims) { c.Audience = token.AudienceAPI }, "remove them"},
+		"API with mesh":  {func(c *token.Claims) { c.Audience = token.AudienceAPI }, "give its subject a role"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claims := web()

@@ -80,7 +80,8 @@ func (c *Conf) Validate(v *resource.Validator) {
 	if c.PassthroughMode != nil && v.Field("passthroughMode").OneOf(*c.PassthroughMode, ModeAll, ModeMatched, ModeNone) &&
 		c.Enabled != nil {
 		if all := *c.PassthroughMode == ModeAll; *c.Enabled != all {
-			v.Field("enabled").Faultf("%t contradicts passthroughMode %s: remove one of them", *c.Enabled, *c.PassthroughMode)
+			v.Field("enabled").Faultf("%t contradicts passthroughMode %s: write passthroughMode %s, which lets less out",
+				*c.Enabled, *c.PassthroughMode, map[bool]string{true: ModeNone, false: *c.PassthroughMode}[all])
 		}
 	}
 	at := v.Field("appendMatch")

@@ -177,7 +177,7 @@ func (w *Input) checkMatch(v *resource.Validator, op Operation) bool {
 		{"routeConfigurationName", w.match.routes},
 	} {
 		if f.value != nil && *f.value == "" {
-			fault(v.Field(f.name), "the value is empty and matches nothing: give a value or remove the field")
+			fault(v.Field(f.name), "the value is empty and matches nothing: give a value")
 		}
 	}
 	switch {

@@ -123,7 +123,7 @@ func checkHeaderMatch(v *resource.Validator, h toolkit.HeaderMatch) {
 		value.Pattern(h.Value)
 	case toolkit.MatchPresent, toolkit.MatchAbsent:
 		if h.Value != "" {
-			value.Faultf("type %s does not compare the value: remove it", h.Type)
+			value.Faultf("type %s does not compare the value: use type %s to compare it", h.Type, exact)
 		}
 	default:
 		v.Field("type").OneOf(h.Type, exact, toolkit.MatchPresent, pattern, toolkit.MatchAbsent, toolkit.MatchPrefix)

@@ -211,7 +211,7 @@ func TestRefused(t *testing.T) {
 		// Destinations.
 		{"MeshHTTPRoute", refs(`{"kind":"MeshGateway","name":"a"}`), back + "[0].kind", "MeshService"},
 		{"MeshHTTPRoute", refs(`{"kind":"MeshServiceSubset","tags":{"a":"b"}}`), back + "[0].name", "missing"},
-		{"MeshHTTPRoute", refs(`{"kind":"MeshService","name":"a","tags":{"a":"b"}}`), back + "[0].tags", "remove"},
+		{"MeshHTTPRoute", refs(`{"kind":"MeshService","name":"a","tags":{"a":"b"}}`), back + "[0].tags", "to select fewer"},
 		{"MeshHTTPRoute", refs(`{"kind":"MeshService","name":"a","labels":{"a":"b"}}`), back + "[0].name",
 			"labels exclude a name"},
 		{"MeshHTTPRoute", refs(`{"kind":"MeshService","name":"a","sectionName":"http"}`), back + "[0].sectionName",
