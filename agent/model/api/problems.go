@@ -45,8 +45,6 @@ const (
 	ClassFileExposed     = "file-exposed"     // other users can read a secret in a resource file
 	ClassDamaged         = "damaged"          // a stored resource cannot be read
 	ClassInert           = "inert"            // this version ignores stored resources
-	ClassMember          = "member"           // a member of the pool does not respond
-	ClassMemberRefused   = "member-refused"   // records or packets of a member are refused
 	ClassNameTwice       = "name-twice"       // two living nodes have one name
 	ClassInterceptRecord = "intercept-record" // a record of a redirection cannot be read
 )
@@ -83,8 +81,6 @@ var ProblemClasses = []ProblemClass{
 	{"interception", "nearside intercept status"},
 	{"log-file", "nearside config show"},
 	{ClassLostLines, "nearside status"},
-	{ClassMember, "nearside members"},
-	{ClassMemberRefused, "nearside members -o wide"},
 	{"memory", "nearside status"},
 	{ClassNameTwice, "nearside members -o wide"},
 	{"peers", "nearside members"},
