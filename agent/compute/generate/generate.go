@@ -272,6 +272,7 @@ type generator struct {
 	p        *Proxy
 	clusters map[string]bool        // used names
 	locals   map[uint32]localTarget // behind localhost:PORT
+	localOf  map[int]string         // clusters of workloads by inbound
 	headers  *draft.Headers         // the request header x-kuma-tags; nil if it cannot hold the tags
 	tls      *meshTLS               // nil if the mesh has no mTLS
 
@@ -321,6 +322,7 @@ func (g *generator) seal(prev *Proxy) error {
 		g.c.Last = true
 	}
 	g.apply()
+	g.warnSelfForward()
 	if g.tls != nil && g.tls.used {
 		var err error
 		if g.d.Ready[draft.RankSecret], err = secretResources(g.v.Name, g.p.secrets, g.memo); err != nil {

@@ -73,6 +73,10 @@ func (g *generator) inbound(index int, in *resource.Inbound, addr netip.Addr) {
 	protocol := mesh.ParseProtocol(in.Speaks())
 	workload := localTarget{host: cmp.Or(in.ServiceAddress, addr.String()), speaks: spokenTo(protocol)}
 	cluster := g.localName(port, workload)
+	if g.localOf == nil {
+		g.localOf = map[int]string{}
+	}
+	g.localOf[index] = cluster
 	service := draft.Service{Name: in.Tags[resource.TagService], Protocol: string(protocol)}
 	l := &draft.Listener{
 		Kind: draft.Inbound, Port: in.Port, Inbound: index, Service: service, Tags: g.v.InboundTags(in.Tags),
