@@ -30,7 +30,7 @@ func checked(t *testing.T, n int,
 	docs.WriteString("{type: Mesh, name: default}\n")
 	for i := range n {
 		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 10.0.0.%d, "+
-			"inbound: [{port: 80, tags: {kuma.io/service: web}}]}}\n", i, i+1)
+			"inbound: [{port: 80, servicePort: 81, tags: {kuma.io/service: web}}]}}\n", i, i+1)
 		ids = append(ids, fmt.Sprintf("default.web-%d", i))
 	}
 	s, p := agenttest.Memory(t), agenttest.NewPublisher(ids...)

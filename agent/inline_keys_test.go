@@ -48,7 +48,8 @@ spec:
 // gets it.
 func TestInlineKeysStayOnTheNode(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{}, "xds.tcp=127.0.0.1:0", "xds.insecure=true")
-	agenttest.ByAPI(t, r.Store(), "type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "web", "10.0.0.1")+
+	agenttest.ByAPI(t, r.Store(), "type: Mesh\nname: default\n---\n"+
+		strings.Replace(agenttest.DataplaneText("default", "web", "10.0.0.1"), `80,`, `80, "servicePort": 81,`, 1)+
 		keyedPatches)
 	// clusters receives clusters until the cluster "open" is among them, and reports whether the key
 	// is, too.
