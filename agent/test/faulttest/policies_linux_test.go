@@ -9,9 +9,10 @@ import (
 
 // Classes of problems, and severities.
 const (
-	ofOne   = "resource"
-	warning = "warning"
-	serious = "error"
+	noEffect = "policy-no-effect" // or ofOne, if a warning about the policy says why
+	ofOne    = "resource"
+	warning  = "warning"
+	serious  = "error"
 )
 
 // to returns the spec of a policy for all proxies, with one item in the section to.
@@ -41,7 +42,7 @@ var policyRows = []row{
 	{fault: "overridden", apply: policy("MeshTimeout", "wide", to(everything, threes)) +
 		policy("MeshTimeout", "narrow", to(everything, "{connectionTimeout: 4s}")),
 		commands: []string{"nearside explain policy meshtimeout/wide --dataplane web"},
-		says:     []string{"not in force", "overridden by MeshTimeout/narrow"}},
+		says:     []string{"no effect", "overridden by MeshTimeout/narrow"}},
 	{fault: "misspelled tag",
 		apply:    policy("MeshTimeout", "t", forProxies(tagged("kuma.io/servise", "web"), everything, threes)),
 		warning:  "no dataplane has the tag kuma.io/servise, so the policy selects nothing; the nearest is kuma.io/service",
@@ -89,6 +90,36 @@ var policyRows = []row{
 	}, commands: []string{"nearside wait meshproxypatch/p --timeout 5s"}, code: 2,
 		says: []string{"default/web: Cluster redis: not sent: Envoy would reject it at /connectTimeout",
 			"meshproxypatch/p spec.default.appendModifications[0].cluster"}, problem: "withheld", severity: serious},
+	{fault: "http section on tcp", apply: policy("MeshTimeout", "t", to(service("redis"), "{http: {requestTimeout: 3s}}")),
+		warning:  "redis speaks tcp",
+		commands: []string{"nearside wait meshtimeout/t", "nearside explain policy meshtimeout/t --dataplane web"},
+		says:     []string{"no effect: redis speaks tcp"}, problem: noEffect, severity: warning},
+	{fault: "http section on kafka",
+		apply:    policy("MeshTimeout", "t", to(service("queue"), "{http: {requestTimeout: 3s}}")),
+		warning:  "queue speaks kafka",
+		commands: []string{"nearside explain policy meshtimeout/t --dataplane web"},
+		says:     []string{"no effect: queue speaks kafka"}, problem: noEffect, severity: warning},
+	{fault: "http section of a retry on grpc",
+		apply:    policy("MeshRetry", "r", to(service("greeter"), "{http: {numRetries: 3}}")),
+		warning:  "greeter speaks grpc",
+		commands: []string{"nearside explain policy meshretry/r --dataplane web"},
+		says:     []string{"no effect: greeter speaks grpc"}, problem: noEffect, severity: warning},
+	{fault: "tcp section on http",
+		apply:    policy("MeshRetry", "r", to(service("backend"), "{tcp: {maxConnectAttempt: 3}}")),
+		warning:  "backend speaks http",
+		commands: []string{"nearside explain policy meshretry/r --dataplane web"},
+		says:     []string{"no effect: backend speaks http"}, problem: noEffect, severity: warning},
+	{fault: "same value as another policy", apply: policy("MeshTimeout", "wide", to(everything, threes)) +
+		policy("MeshTimeout", "narrow", forProxies(tagged("kuma.io/service", "web"), everything, threes)),
+		commands: []string{"nearside explain policy meshtimeout/narrow --dataplane web"},
+		says:     []string{"same value as MeshTimeout/wide"}},
+	{fault: "permission without mTLS", provoke: func(t *testing.T, n *node) func() {
+		n.apply(policy("MeshTrafficPermission", "p", "{targetRef: "+service("backend")+", from: [{targetRef: "+
+			service("web")+", default: {action: Allow}}]}"))
+		return func() { n.run("", "delete", "meshtrafficpermission", "p") }
+	}, warning: "this permission is not enforced: mesh default has no mTLS; enable mtls of the Mesh",
+		commands: []string{"nearside explain policy meshtrafficpermission/p --dataplane backend-1"},
+		says:     []string{"no effect", "mesh default has no mTLS"}, problem: ofOne, severity: warning},
 }
 
 // TestPolicies tests policies on a proxy whose Envoy runs.
