@@ -6,13 +6,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 var policiesDesc = prometheus.NewDesc("nearside_policies",
-	"Stored policies; state is active, rejected when a connected proxy refuses what the policy makes, shadow, "+
-		"or inert for kinds that this version does not act on.", []string{"kind", "state"}, nil)
+	"Stored policies; state is active, rejected when a connected proxy lacks what the policy makes, no-effect if it "+
+		"is in force on no proxy that it selects, shadow, or inert for kinds that this version does not act on.",
+	[]string{"kind", "state"}, nil)
 
 // policies collects the number of stored policies.
 type policies struct{ a *Agent }
@@ -21,7 +23,10 @@ func (p policies) Describe(ch chan<- *prometheus.Desc) { ch <- policiesDesc }
 
 func (p policies) Collect(ch chan<- prometheus.Metric) {
 	set := p.a.store.Snapshot().Set()
-	rejected := rejectedPolicies(p.a.rollout.Progress())
+	rejected, lacking := rejectedPolicies(p.a.rollout.Progress(), p.a.Last()), map[resource.Key]bool{}
+	if s := p.a.api.Load(); s != nil {
+		lacking = s.Lacking(context.Background())
+	}
 	for _, d := range p.a.registry.All() {
 		if !d.Policy {
 			continue
@@ -35,6 +40,8 @@ func (p policies) Collect(ch chan<- prometheus.Metric) {
 				counts["shadow"]++
 			case rejected[r.Key]:
 				counts["rejected"]++
+			case lacking[r.Key]:
+				counts["no-effect"]++
 			default:
 				counts["active"]++
 			}
@@ -93,16 +100,31 @@ func (c conditions) problems() map[[2]string]int {
 	return counts
 }
 
-// rejectedPolicies returns the policies that most likely cause rejections by connected proxies.
-func rejectedPolicies(progress []rollout.Progress) map[resource.Key]bool {
+// rejectedPolicies returns the policies that most likely cause rejections by connected proxies, those
+// that are not in force because of the host of a proxy, and those with a disabled access log.
+func rejectedPolicies(progress []rollout.Progress, last *status.Result) map[resource.Key]bool {
 	out := map[resource.Key]bool{}
 	for _, p := range progress {
 		if p.State == api.StateDisconnected {
 			continue
 		}
 		for _, r := range p.Rejected {
-			for _, b := range api.Causes(r.Blame) {
+			list := r.Blame
+			if !api.OfHost(list) {
+				list = api.Causes(list)
+			}
+			for _, b := range list {
 				out[resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}] = true
+			}
+		}
+	}
+	if last == nil {
+		return out
+	}
+	for _, list := range last.LeftOut {
+		for _, l := range list {
+			if l.Reason != status.NotReady {
+				out[l.Policy] = true
 			}
 		}
 	}

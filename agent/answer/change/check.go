@@ -26,6 +26,9 @@ type Verified struct {
 	// Warnings are the agent's warnings about resources of the change that have no effect, or a
 	// different effect than specified.
 	Warnings []mesh.Warning
+
+	states *states        // for Lacking
+	keys   []resource.Key // of the change
 }
 
 // Blocking returns the findings about resources that Envoy rejects or cannot use.
@@ -65,6 +68,7 @@ func newVerifier(ctx context.Context) *verifier {
 // config may differ.
 func (v *verifier) begin(s *states, keys []resource.Key, compared []generate.ProxyID) []generate.ProxyID {
 	v.states, v.keys = s, keys
+	v.out.states, v.out.keys = s, keys
 	for _, k := range keys {
 		v.changed[k] = true
 		if k.Kind == kindDataplane && s.Dataplane == "" && (s.Mesh == "" || s.Mesh == k.Mesh) {

@@ -85,7 +85,11 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 			}
 		}
 	}
-	for _, w := range found.Warnings {
+	lacking, unknown := found.Lacking(func() bool { return ctx.Err() != nil })
+	if unknown > 0 {
+		out.Notes = append(out.Notes, "the effect of "+plural.Count(unknown, "policy")+" was not examined")
+	}
+	for _, w := range slices.Concat(found.Warnings, lacking) {
 		at := o.from[w.Resource]
 		out.Warnings = append(out.Warnings,
 			resource.Fault{File: at.file, Document: at.document, Resource: w.Resource.String(), Reason: w.Reason})

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
-	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/drains"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -35,6 +35,9 @@ type situation struct {
 	settings map[node.Key]drains.Settings // of the proxies with a drain
 	measures bool                         // drains that previous agents may have caused count, if they are measured
 	old      []oldOn                      // of the subject that was evaluated last
+
+	verdicts map[*resource.Resource]*effect.MeshVerdict // of active policies; nil: unknown
+	warnings map[string][]string                        // by resource
 }
 
 func (t *Tracker) situation(ctx context.Context, limit int) *situation {
@@ -50,8 +53,12 @@ func (t *Tracker) situation(ctx context.Context, limit int) *situation {
 func (t *Tracker) List(ctx context.Context, kind string, wanted func(resource.Key) bool) api.AppliedList {
 	x := t.situation(ctx, maxListed)
 	out := api.AppliedList{Items: []api.Applied{}}
-	for _, res := range x.snap.Set().Kind(kind) {
-		if rec, ok := x.snap.Get(res.Key); ok && wanted(res.Key) {
+	list := slices.DeleteFunc(slices.Clone(x.snap.Set().Kind(kind)), func(r *resource.Resource) bool {
+		return !wanted(r.Key)
+	})
+	t.examine(ctx, x, list)
+	for _, res := range list {
+		if rec, ok := x.snap.Get(res.Key); ok {
 			item := x.applied(rec)
 			x.addOld(&item, nil)
 			out.Items = append(out.Items, item)
@@ -89,7 +96,9 @@ func (x *situation) applied(rec store.Record) api.Applied {
 		out.State, out.Reason = api.StatePending, x.last.Switching[rec.Name]
 	case out.State != api.StateApplied || !d.Policy:
 	default:
-		x.selected(sub, &out)
+		if x.selected(sub, &out); out.State == api.StateApplied {
+			x.effect(rec.Resource, &out)
+		}
 	}
 	return out
 }
@@ -252,36 +261,6 @@ func (x *situation) touches(sub *subject, p *rollout.Progress, done bool) bool {
 	return slices.ContainsFunc(sub.earlier, func(r *resource.Resource) bool { return Selects(m, r, dp) })
 }
 
-// Selects reports whether a policy selects a dataplane and is not superseded there by targetRef
-// policies.
-func Selects(m *generate.Mesh, r, dp *resource.Resource) bool {
-	if _, ok := r.Spec.(*resource.Policy); ok {
-		return m.Policies.Select(r, dp).Proxy
-	}
-	selected, superseded := selectsLegacy(m, r, dp)
-	return selected && !superseded
-}
-
-// selectsLegacy reports whether a legacy policy selects a dataplane, and whether targetRef policies
-// supersede it there.
-func selectsLegacy(m *generate.Mesh, r, dp *resource.Resource) (selected, superseded bool) {
-	for _, plugin := range m.Policies.Plugins {
-		for _, l := range plugin.Legacy {
-			if l.Kind != r.Kind {
-				continue
-			}
-			selected = m.Policies.SelectLegacy(r, dp, l.Inbound).Selected
-			superseded = slices.ContainsFunc(l.ReplacedBy, func(kind string) bool {
-				return slices.ContainsFunc(m.Policies.Policies(kind), func(o *resource.Resource) bool {
-					return m.Policies.Select(o, dp).Proxy
-				})
-			})
-			return selected, superseded
-		}
-	}
-	return false, false
-}
-
 // refusedBy returns the rejections that the subject has caused. unclear means that the causes of
 // other rejections are not known yet.
 func (sub *subject) refusedBy(p *rollout.Progress) (refused []*draft.Rejection, unclear bool) {
@@ -342,40 +321,4 @@ func (x *situation) whyLate(sub *subject, p *rollout.Progress) string {
 			", so that the other side changes first"
 	}
 	return "its config is being sent, or it has not requested all of it yet"
-}
-
-// selected counts the dataplanes that a policy selects.
-func (x *situation) selected(sub *subject, out *api.Applied) {
-	if x.last == nil {
-		return
-	}
-	m := x.last.Meshes[sub.key.Mesh]
-	if m == nil || m.Policies == nil {
-		return
-	}
-	superseded := 0
-	for _, dp := range x.snap.Set().InMesh(kindDataplane, sub.key.Mesh) {
-		if m.View.Dataplane(dp.Name) == nil {
-			continue
-		}
-		if _, ok := sub.current.Spec.(*resource.Policy); ok {
-			if m.Policies.Select(sub.current, dp).Proxy {
-				out.Selected++
-			}
-			continue
-		}
-		switch selected, over := selectsLegacy(m, sub.current, dp); {
-		case selected && over:
-			superseded++
-		case selected:
-			out.Selected++
-		}
-	}
-	switch {
-	case out.Selected > 0:
-	case superseded > 0:
-		out.State, out.Reason = api.StateReplaced, "targetRef policies supersede it on all dataplanes that it selects"
-	default:
-		out.State, out.Reason = api.StateUnselected, "it selects no dataplane of the mesh"
-	}
 }

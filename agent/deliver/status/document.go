@@ -59,7 +59,7 @@ func (t *Tracker) Status(ctx context.Context, v View) *api.Status {
 	out.Problems = slices.DeleteFunc(t.Problems(ctx, f), func(x api.Problem) bool {
 		return x.Resource != "" && !v.Whole && !v.sees(keyOf(x.Resource))
 	})
-	out.Unchecked = f.Unchecked
+	out.Unchecked, out.Unexamined = f.Unchecked, f.Unexamined
 	all = slices.DeleteFunc(all, func(x api.Proxy) bool { return !v.sees(Key(&x)) })
 	for i := range all {
 		out.Proxies[all[i].State]++

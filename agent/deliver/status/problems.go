@@ -23,6 +23,8 @@ type Facts struct {
 	Until  time.Time // when sources with long computations end
 	// Unchecked is the number of disconnected proxies that a source could not check until then.
 	Unchecked int
+	// Unexamined is the number of policies whose effect is not known until then.
+	Unexamined int
 }
 
 // sources returns the sources of problems. This is the only place that registers them. A source
@@ -35,6 +37,7 @@ func (t *Tracker) sources() []func(context.Context, *Facts) []api.Problem {
 		lostProblems, orphanProblems, // problems_proxies.go
 		t.targetProblems,   // targets.go
 		t.namesakeProblems, // problems_pool.go
+		t.effectProblems,   // effects_applied.go
 	}
 }
 

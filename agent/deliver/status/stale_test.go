@@ -63,7 +63,9 @@ func (p *published) proxy(t *testing.T) (state, reason string) {
 // lacks as well, until the fault ends.
 func TestStale(t *testing.T) {
 	s := agenttest.TwoProxies(t)
-	agenttest.ByAPI(t, s, agenttest.Breaker(2))
+	agenttest.ByAPI(t, s, "{type: Dataplane, mesh: default, name: web, networking: {address: 10.0.0.1, inbound: "+
+		"[{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 90, tags: {kuma.io/service: other}}]}}\n---\n"+
+		agenttest.Breaker(2))
 	var fault error
 	p := track(t, s, reconcile.Options{Generate: func(in generate.Input, prev *generate.Proxy,
 		memo *generate.Memo) (*generate.Proxy, error) {

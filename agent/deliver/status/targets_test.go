@@ -22,7 +22,8 @@ func TestTargetProblems(t *testing.T) {
 	last := func(version string) *status.Result {
 		rs, faults := kinds.Registry().Decode("test.yaml", []byte("{type: Mesh, name: default}\n---\n"+
 			"{type: Dataplane, mesh: default, name: backend, networking: {address: 192.0.2.1, "+
-			"inbound: [{port: 80, tags: {kuma.io/service: backend, version: "+version+"}}]}}\n---\n"+route))
+			"inbound: [{port: 80, tags: {kuma.io/service: backend, version: "+version+"}}], "+
+			"outbound: [{port: 90, tags: {kuma.io/service: backend}}]}}\n---\n"+route))
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}

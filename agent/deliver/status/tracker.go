@@ -36,6 +36,7 @@ type Tracker struct {
 
 	unconnected unconnected
 	targets     targets
+	effects     effects
 }
 
 // Parts are the other parts of an agent that a status describes. Nil: the agent has none.

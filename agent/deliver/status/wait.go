@@ -108,6 +108,7 @@ func (t *Tracker) current(ctx context.Context, key resource.Key, q *api.Wait) (o
 	case !exists:
 		return out, false
 	}
+	t.examine(ctx, x, []*resource.Resource{rec.Resource})
 	out = x.applied(rec)
 	if out.State == api.StateApplied || out.State == api.StatePending {
 		x.missed(&out, q.Late)

@@ -97,17 +97,37 @@ const checkTime = 10 * time.Second
 // constantly changing store cannot block a write. The reconciliation checks the other changes.
 const rounds = 4
 
-// Write decides a write and stores it. A dry run stores nothing.
+// lackingTime limits the search for policies without effect after a write.
+const lackingTime = 500 * time.Millisecond
+
+// Write decides a write and stores it. A dry run stores nothing. The warnings about policies
+// without effect are computed after the write is stored, so that they do not delay its delivery.
 func (w *Writer) Write(ctx context.Context, q *Request) (*api.Written, *api.Error) {
+	out, v, e := w.write(ctx, q)
+	if e != nil || v == nil {
+		return out, e
+	}
+	until := time.Now().Add(lackingTime)
+	lacking, _ := v.Lacking(func() bool { return ctx.Err() != nil || !time.Now().Before(until) }) // status has the rest
+	for _, x := range lacking {
+		out.Warnings = append(out.Warnings, x.Resource.String()+": "+x.Reason)
+	}
+	return out, nil
+}
+
+// write decides a write and stores it. It returns the result of the check if that examined the
+// policies of the change.
+func (w *Writer) write(ctx context.Context, q *Request) (*api.Written, *change.Verified, *api.Error) {
 	d, e := w.decide(q)
 	if e != nil {
-		return nil, e
+		return nil, nil, e
 	}
 	if q.DryRun && q.Hidden == "" {
 		diff, v, e := w.Preview(ctx, change.Question{Put: q.Put, Delete: q.Delete,
 			NoPatches: slices.Contains(q.Omit, "patch")}, q)
 		if e == nil {
-			return w.previewed(ctx, q, d, diff, v)
+			out, e := w.previewed(ctx, q, d, diff, v)
+			return out, v, e
 		}
 		w.Log.Debug("api: no diff for a dry run", "reason", e.Error())
 	}
@@ -124,7 +144,7 @@ func (w *Writer) Write(ctx context.Context, q *Request) (*api.Written, *api.Erro
 	for round := 0; ; round++ {
 		if d.on != w.Store.Snapshot() { // the request has waited, or this is a later round
 			if d, e = w.decide(q); e != nil {
-				return nil, e
+				return nil, nil, e
 			}
 		}
 		v, next := unknown("other writes were being checked the whole time"), configs(nil)
@@ -132,10 +152,10 @@ func (w *Writer) Write(ctx context.Context, q *Request) (*api.Written, *api.Erro
 			v, next = w.verify(limited, q, d)
 		}
 		if e := cmp.Or(Gone(ctx), refusal(q, v)); e != nil {
-			return nil, e
+			return nil, nil, e
 		}
 		if q.DryRun {
-			return w.response(q, d, nil, v), nil
+			return w.response(q, d, nil, v), v, nil
 		}
 		if round == 0 && turn {
 			d.batch.On = d.on
@@ -143,9 +163,9 @@ func (w *Writer) Write(ctx context.Context, q *Request) (*api.Written, *api.Erro
 		stale, e := w.commit(q, d, next)
 		switch {
 		case e == nil:
-			return w.response(q, d, nil, v), nil
+			return w.response(q, d, nil, v), v, nil
 		case !stale || round == rounds-1:
-			return nil, e
+			return nil, nil, e
 		}
 	}
 }

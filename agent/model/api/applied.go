@@ -14,6 +14,7 @@ const (
 	StateInert      = "inert"      // of a kind that this version ignores
 	StateReplaced   = "replaced"   // a legacy policy that targetRef policies replace wherever it would act
 	StateUnselected = "unselected" // a policy that selects no dataplane of the mesh
+	StateNoEffect   = "no-effect"  // a policy without effect on any dataplane that it selects
 )
 
 // AppliedList is GET /v1/applied/{plural}: all resources of a kind, sorted by mesh and name.
@@ -31,6 +32,12 @@ type Applied struct {
 	Revision uint64 `json:"revision"` // of the last change, which may be the deletion
 	State    string `json:"state"`
 	Reason   string `json:"reason,omitempty"` // why it is in this state, unless the lists show it
+	// Effect is one of the Effect constants, of a policy that selects dataplanes: whether it is in
+	// force on any of them.
+	Effect string `json:"effect,omitempty"`
+	// Warnings are about a policy that has less effect than specified, such as references that
+	// lead nowhere.
+	Warnings []string `json:"warnings,omitempty"`
 	// Selected is how many dataplanes of the mesh a policy selects, on all nodes.
 	Selected int `json:"selected,omitempty"`
 	// Proxies is how many connected proxies the resource affects, and Acknowledged how many of them

@@ -77,6 +77,9 @@ type Status struct {
 	// Unchecked is how many disconnected proxies are not checked yet; the next request continues
 	// with them.
 	Unchecked int `json:"unchecked"`
+	// Unexamined is how many policies may have no effect, which is not known yet; the next request
+	// continues with them.
+	Unexamined int `json:"unexamined"`
 }
 
 // MemoryStatus is the memory use of the agent, in bytes.

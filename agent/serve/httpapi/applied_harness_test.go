@@ -80,9 +80,9 @@ const appliedMesh = `
 ---
 {type: Mesh, name: other}
 ---
-{type: Dataplane, mesh: default, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}]}}
+{type: Dataplane, mesh: default, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 90, tags: {kuma.io/service: back}}]}}
 ---
-{type: Dataplane, mesh: default, name: back, networking: {address: 10.0.0.2, inbound: [{port: 80, tags: {kuma.io/service: back}}]}}
+{type: Dataplane, mesh: default, name: back, networking: {address: 10.0.0.2, inbound: [{port: 80, tags: {kuma.io/service: back}}], outbound: [{port: 90, tags: {kuma.io/service: web}}]}}
 ---
 {type: MeshTimeout, mesh: default, name: all, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s}}]}}
 ---

@@ -82,6 +82,9 @@ func (s *Server) Status(ctx context.Context) *api.Status {
 	return s.tracker.Status(ctx, status.View{Whole: true, Time: s.limits.LookTime})
 }
 
+// Lacking returns the policies without effect, of those whose effect is known in limited time.
+func (s *Server) Lacking(ctx context.Context) map[resource.Key]bool { return s.tracker.Lacking(ctx) }
+
 // names is GET /v1/names?kind=&mesh=&prefix=: the names of resources, or of kinds without kind.
 func (s *Server) names(w http.ResponseWriter, r *http.Request) *api.Error {
 	q := r.URL.Query()

@@ -39,10 +39,10 @@ connections: one with requests ends after a response, an idle one at the end of 
 
 The exit code is 0 if all proxies have applied the change. It is 2 if a proxy rejects a resulting
 resource, if a proxy keeps an older config because no new one can be computed, if an access log is
-disabled because its destination is not ready, or if the policy is a shadow policy, which never
-acts. It is 3 after --timeout; the output then names the late proxies and what they wait for.
-Without --timeout, --effective waits 30 s for the proxies, and then until all old connections must
-have ended.`,
+disabled because its destination is not ready, if a policy has no effect on any proxy that it
+selects, or if it is a shadow policy, which never acts. It is 3 after --timeout; the output then
+names the late proxies and what they wait for. Without --timeout, --effective waits 30 s for the
+proxies, and then until all old connections must have ended.`,
 		Example: `  nearside wait meshtimeout/slow --for=applied
   nearside wait meshaccesslog/all --effective --timeout 2m
   nearside apply -f slow.yaml && nearside wait mt/slow --timeout 1m
@@ -309,10 +309,15 @@ func printWaited(env *command.Env, w *waiting, r command.Reference, format strin
 			text.Blame(env.Stderr, "    ", x.Policies)
 		}
 		return command.Silent(command.ExitNo)
+	case api.StateNoEffect:
+		text.Printf(env.Stderr, "warning: %s has %s\n", name, s.Reason)
+		warn(env, s.Warnings)
+		return command.Silent(command.ExitNo)
 	case api.StateShadow, api.StateInert:
 		text.Printf(env.Stderr, "error: %s does not act: %s\n", name, s.Reason)
 		return command.Silent(command.ExitNo)
 	}
+	warn(env, s.Warnings)
 	if format != "text" {
 		return nil
 	}
@@ -342,4 +347,11 @@ func printWaited(env *command.Env, w *waiting, r command.Reference, format strin
 		printOld(env.Stdout, s)
 	}
 	return nil
+}
+
+// warn prints the warnings about a policy.
+func warn(env *command.Env, list []string) {
+	for _, w := range list {
+		text.Printf(env.Stderr, "warning: %s\n", w)
+	}
 }

@@ -111,6 +111,9 @@ func Status(w io.Writer, s *api.Status) {
 	if s.Unchecked > 0 {
 		Printf(w, "  %s: run the command again\n", Unchecked(s))
 	}
+	if s.Unexamined > 0 {
+		Printf(w, "  the effect of %s is not known yet: run the command again\n", plural.Count(s.Unexamined, "policy"))
+	}
 }
 
 // maxProblems limits the problems that the text of a status lists.

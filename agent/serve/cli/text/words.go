@@ -203,6 +203,11 @@ func AppliedState(s api.Applied) string {
 		return fmt.Sprintf("stale on %s: %s", plural.Count(s.LateTotal, "proxy"), OneLine(s.Late[0].Reason))
 	case api.StatePending:
 		return "pending on " + plural.Count(s.LateTotal, "proxy")
+	case api.StateNoEffect:
+		if _, why, ok := strings.Cut(s.Reason, ": "); ok {
+			return "no effect: " + OneLine(why)
+		}
+		return "no effect"
 	case api.StateUnselected:
 		return "selects nothing"
 	case api.StateApplied:

@@ -1,0 +1,177 @@
+package status
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/answer/effect"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// effects says which policies have no effect in their meshes. It computes that on request, for a
+// limited time, and never in the reconcile loop. Answers are cached until the mesh changes in a way
+// that may change them; a new instance of a service does not.
+type effects struct {
+	mu     sync.Mutex // held while it computes
+	meshes map[string]*meshEffects
+}
+
+// meshEffects is what is known about the policies of one mesh.
+type meshEffects struct {
+	of             *generate.Mesh
+	shapes         generate.Shapes
+	named, unnamed generate.Shape
+	policies       map[resource.Key]*policyEffect
+}
+
+// policyEffect is what is known about one policy.
+type policyEffect struct {
+	shape    generate.Shape
+	verdict  effect.MeshVerdict // of the dataplanes examined so far
+	examined int                // number of them
+	done     bool
+}
+
+const (
+	// effectTime limits the time of one question about the effects of policies, and listTime that
+	// of a question about all policies, which has other parts.
+	effectTime = time.Second
+	listTime   = effectTime / 2
+	// effectStep is the number of dataplanes that are examined between two looks at the clock.
+	effectStep = 64
+)
+
+// noLimit is the number of generated configs per question; the time limits them.
+const noLimit = 1 << 30
+
+// of returns what is known about some active policies of a mesh: nil for those that are not known
+// when the time is up.
+func (e *effects) of(ctx context.Context, m *generate.Mesh, list []*resource.Resource,
+	until time.Time) []*effect.MeshVerdict {
+	out := make([]*effect.MeshVerdict, len(list))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	over := func() bool { return ctx.Err() != nil || !time.Now().Before(until) }
+	x := examination{meshEffects: e.mesh(m), over: over}
+	for i, r := range list {
+		if p := x.policy(r); p != nil {
+			v := p.verdict
+			out[i] = &v
+		}
+	}
+	return out
+}
+
+// drop forgets meshes that no longer exist.
+func (e *effects) drop(meshes map[string]*generate.Mesh) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name := range e.meshes {
+		if meshes[name] == nil {
+			delete(e.meshes, name)
+		}
+	}
+}
+
+// active reports whether a mesh uses this version of a policy.
+func active(x *policy.Index, r *resource.Resource) bool {
+	return slices.ContainsFunc(x.Policies(r.Kind), func(o *resource.Resource) bool {
+		return o.Key == r.Key && o.Digest == r.Digest
+	})
+}
+
+// mesh returns the cache of a mesh.
+func (e *effects) mesh(m *generate.Mesh) *meshEffects {
+	x := e.meshes[m.View.Name]
+	if x == nil {
+		x = &meshEffects{policies: map[resource.Key]*policyEffect{}}
+		if e.meshes == nil {
+			e.meshes = map[string]*meshEffects{}
+		}
+		e.meshes[m.View.Name] = x
+	}
+	if x.of != m {
+		x.of = m
+		x.named, x.unnamed = x.shapes.Of(m)
+		for k := range x.policies {
+			if !slices.ContainsFunc(m.Policies.Policies(k.Kind), func(r *resource.Resource) bool { return r.Key == k }) {
+				delete(x.policies, k)
+			}
+		}
+	}
+	return x
+}
+
+// examination is one question. Its examiner is too large to keep.
+type examination struct {
+	*meshEffects
+	over     func() bool
+	examiner *effect.Examiner
+	names    []string // of all dataplanes
+}
+
+// policy returns what is known about an active policy, or nil if the time is up.
+func (x *examination) policy(r *resource.Resource) *policyEffect {
+	shape := x.unnamed
+	if x.namesMatter(r) {
+		shape = x.named
+	}
+	p := x.policies[r.Key]
+	if p == nil || p.shape != shape {
+		p = &policyEffect{shape: shape}
+		x.policies[r.Key] = p
+	}
+	for !p.done {
+		if x.over() {
+			return nil
+		}
+		x.step(r, p)
+	}
+	return p
+}
+
+// namesMatter reports whether the effect of a policy may depend on the names of dataplanes.
+func (x *examination) namesMatter(r *resource.Resource) bool {
+	if spec, ok := r.Spec.(*resource.Policy); ok && spec.TargetRef != nil && spec.TargetRef.Kind == kindDataplane {
+		return true
+	}
+	for i := range x.of.Policies.Plugins {
+		plugin := &x.of.Policies.Plugins[i]
+		if slices.ContainsFunc(plugin.Kinds, func(d resource.Descriptor) bool { return d.Kind == r.Kind }) {
+			return plugin.Reads >= policy.ReadsDataplane
+		}
+	}
+	return false
+}
+
+// step examines some more dataplanes.
+func (x *examination) step(r *resource.Resource, p *policyEffect) {
+	if x.examiner == nil {
+		x.examiner = effect.New(x.of, effect.Options{Trials: noLimit, Stop: x.over})
+		for _, d := range x.of.View.Dataplanes() {
+			x.names = append(x.names, d.Name)
+		}
+	}
+	some := x.names[min(p.examined, len(x.names)):min(p.examined+effectStep, len(x.names))]
+	v := p.verdict.Then(x.examiner.InMesh(r, some))
+	if v.Effect == api.EffectUnknown && x.over() {
+		return // repeat this step
+	}
+	v.Changed = nil // may be long
+	p.verdict = v
+	p.examined += len(some)
+	if p.done = v.InForce() || p.examined >= len(x.names); p.done && v.Lacking() && x.atEgress(r) {
+		p.verdict.Effect = api.EffectUnknown
+	}
+}
+
+// atEgress reports whether a policy decides about destinations outside the mesh. It may be in force
+// only on a zone egress, which is not examined.
+func (x *examination) atEgress(r *resource.Resource) bool {
+	return x.of.Without(r.Key).Policies.OutsideDigest() != x.of.Policies.OutsideDigest()
+}
