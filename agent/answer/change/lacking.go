@@ -1,6 +1,8 @@
 package change
 
 import (
+	"slices"
+
 	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -35,6 +37,8 @@ func (v *Verified) Lacking(stop func() bool) (out []mesh.Warning, unknown int) {
 		switch verdict := x.InMesh(r, nil); {
 		case verdict.Effect == api.EffectUnknown && verdict.Selected > 0:
 			unknown++
+		case verdict.Unexplained() && slices.ContainsFunc(v.Warnings, func(w mesh.Warning) bool { return w.Resource == k }):
+			// The other warning says why.
 		case verdict.Lacking() && len(out) < s.MaxWarnings:
 			out = append(out, mesh.Warning{Resource: r.Key, Reason: verdict.Warning()})
 		}

@@ -158,19 +158,33 @@ func (x *Examiner) Config(dataplane string) (*generate.Proxy, error) {
 
 // classOf returns the class of a proxy.
 func (x *Examiner) classOf(p *proxy) (out classKey) {
+	reach := x.mesh.Policies.ReachDigest(p.dataplane)
 	spec := *p.spec
 	spec.Networking.Address, spec.Networking.AdvertisedAddress = "", ""
+	if x.options.Decode == nil && reach == [32]byte{} && p.match.Reads() < policy.ReadsTags {
+		spec.Networking.Inbound = withoutTags(spec.Networking.Inbound)
+	}
 	text, err := json.Marshal(&spec)
 	if err != nil { // impossible for a decoded resource
 		text = p.dataplane.Digest[:]
 	}
 	h := sha256.New()
 	h.Write(p.match.Fingerprint[:])
-	reach := x.mesh.Policies.ReachDigest(p.dataplane)
 	h.Write(reach[:])
 	h.Write(text)
 	h.Sum(out[:0])
 	return out
+}
+
+// withoutTags returns inbounds with their protocol as the only tag, for proxies whose policies read
+// no tags. Only reasons, which are about fields, may contain the others.
+func withoutTags(list []resource.Inbound) []resource.Inbound {
+	list = slices.Clone(list)
+	for i := range list {
+		protocol := list[i].Tags[resource.TagProtocol]
+		list[i].Address, list[i].Tags = "", map[string]string{resource.TagProtocol: protocol}
+	}
+	return list
 }
 
 // generate generates the config of a proxy in a mesh for the Envoy of prev, which may be nil.

@@ -1,10 +1,6 @@
 package effect
 
-import (
-	"strings"
-
-	"github.com/nearside-mesh/nearside/agent/model/api"
-)
+import "github.com/nearside-mesh/nearside/agent/model/api"
 
 // Then returns the verdict about the proxies of v followed by those of next. It is for callers that
 // ask about a mesh in several steps.
@@ -27,18 +23,5 @@ func (v *MeshVerdict) Lacking() bool {
 	return v.Effect == api.EffectNone && v.Held == "" && v.Selected > 0
 }
 
-// Warning describes a policy that selects proxies and has no effect on any.
-func (v *MeshVerdict) Warning() string {
-	out := "no effect on any proxy"
-	switch {
-	case v.Reason != "":
-		return out + ": " + v.Reason
-	case len(v.By) > 0:
-		names := make([]string, len(v.By))
-		for i, by := range v.By {
-			names[i] = by.String()
-		}
-		return out + ": overridden by " + strings.Join(names, ", ")
-	}
-	return out + ": leaving it out changes no config"
-}
+// Unexplained reports whether nothing is known about why the policy has no effect.
+func (v *MeshVerdict) Unexplained() bool { return v.Reason == "" && len(v.By) == 0 }

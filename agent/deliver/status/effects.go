@@ -34,6 +34,7 @@ type policyEffect struct {
 	shape    generate.Shape
 	verdict  effect.MeshVerdict // of the dataplanes examined so far
 	examined int                // number of them
+	why      bool               // it is in force on none of them; the reasons are examined
 	done     bool
 }
 
@@ -42,22 +43,31 @@ const (
 	// of a question about all policies, which has other parts.
 	effectTime = time.Second
 	listTime   = effectTime / 2
+	// maxWhy is the number of selected dataplanes whose reasons are examined.
+	maxWhy = 32
 	// effectStep is the number of dataplanes that are examined between two looks at the clock.
 	effectStep = 64
 )
+
+type decodeFunc = func([]byte) (*resource.Resource, error)
 
 // noLimit is the number of generated configs per question; the time limits them.
 const noLimit = 1 << 30
 
 // of returns what is known about some active policies of a mesh: nil for those that are not known
 // when the time is up.
-func (e *effects) of(ctx context.Context, m *generate.Mesh, list []*resource.Resource,
+func (e *effects) of(ctx context.Context, decode decodeFunc, m *generate.Mesh, list []*resource.Resource,
 	until time.Time) []*effect.MeshVerdict {
 	out := make([]*effect.MeshVerdict, len(list))
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	over := func() bool { return ctx.Err() != nil || !time.Now().Before(until) }
 	x := examination{meshEffects: e.mesh(m), over: over}
+	x.examiner = effect.New(m, effect.Options{Trials: noLimit, Stop: over})
+	x.fields = effect.New(m, effect.Options{Trials: noLimit, Stop: over, Decode: decode})
+	for _, d := range m.View.Dataplanes() {
+		x.names = append(x.names, d.Name)
+	}
 	for i, r := range list {
 		if p := x.policy(r); p != nil {
 			v := p.verdict
@@ -111,8 +121,9 @@ func (e *effects) mesh(m *generate.Mesh) *meshEffects {
 type examination struct {
 	*meshEffects
 	over     func() bool
-	examiner *effect.Examiner
-	names    []string // of all dataplanes
+	examiner *effect.Examiner // says whether policies are in force
+	fields   *effect.Examiner // says why not
+	names    []string         // of all dataplanes
 }
 
 // policy returns what is known about an active policy, or nil if the time is up.
@@ -149,25 +160,43 @@ func (x *examination) namesMatter(r *resource.Resource) bool {
 	return false
 }
 
-// step examines some more dataplanes.
+// step examines some more dataplanes: first whether the policy is in force on any of them, and then,
+// if it is not, why on those that it selects.
 func (x *examination) step(r *resource.Resource, p *policyEffect) {
-	if x.examiner == nil {
-		x.examiner = effect.New(x.of, effect.Options{Trials: noLimit, Stop: x.over})
-		for _, d := range x.of.View.Dataplanes() {
-			x.names = append(x.names, d.Name)
-		}
-	}
 	some := x.names[min(p.examined, len(x.names)):min(p.examined+effectStep, len(x.names))]
-	v := p.verdict.Then(x.examiner.InMesh(r, some))
+	with := x.examiner
+	if p.why {
+		some = slices.DeleteFunc(slices.Clone(some), func(name string) bool { return !x.selects(r, name) })
+		with = x.fields
+	}
+	v := p.verdict
+	if len(some) > 0 {
+		v = v.Then(with.InMesh(r, some))
+	}
 	if v.Effect == api.EffectUnknown && x.over() {
 		return // repeat this step
 	}
 	v.Changed = nil // may be long
 	p.verdict = v
-	p.examined += len(some)
-	if p.done = v.InForce() || p.examined >= len(x.names); p.done && v.Lacking() && x.atEgress(r) {
-		p.verdict.Effect = api.EffectUnknown
+	p.examined += effectStep
+	switch last := p.examined >= len(x.names); {
+	case v.InForce():
+		p.done = true
+	case p.why:
+		p.done = last || !v.Lacking() || v.Selected >= maxWhy
+	case last && v.Lacking() && x.atEgress(r):
+		p.verdict.Effect, p.done = api.EffectUnknown, true
+	case last && v.Lacking():
+		p.why, p.examined, p.verdict = true, 0, effect.MeshVerdict{}
+	case last:
+		p.done = true
 	}
+}
+
+// selects reports whether a policy selects a dataplane.
+func (x *examination) selects(r *resource.Resource, dataplane string) bool {
+	d := x.of.View.Dataplane(dataplane)
+	return d != nil && Selects(x.of, r, d)
 }
 
 // atEgress reports whether a policy decides about destinations outside the mesh. It may be in force

@@ -40,7 +40,7 @@ func (t *Tracker) effectsOf(ctx context.Context, last *Result, list []*resource.
 	}
 	out = map[*resource.Resource]*effect.MeshVerdict{}
 	for _, name := range slices.Sorted(maps.Keys(byMesh)) {
-		for i, v := range t.effects.of(ctx, last.Meshes[name], byMesh[name], until) {
+		for i, v := range t.effects.of(ctx, t.decode(), last.Meshes[name], byMesh[name], until) {
 			if v != nil {
 				out[byMesh[name][i]] = v
 			} else {
@@ -49,6 +49,14 @@ func (t *Tracker) effectsOf(ctx context.Context, last *Result, list []*resource.
 		}
 	}
 	return out, unknown
+}
+
+// decode returns the decoder of the registry, or nil.
+func (t *Tracker) decode() decodeFunc {
+	if t.Registry == nil {
+		return nil
+	}
+	return t.Registry.DecodeOne
 }
 
 // effect adds the effect of a policy to its state.
@@ -60,6 +68,10 @@ func (x *situation) effect(r *resource.Resource, out *api.Applied) {
 	}
 	if out.Effect = v.Effect; v.Lacking() {
 		out.State, out.Reason = api.StateNoEffect, v.Warning()
+		if v.Unexplained() && len(out.Warnings) > 0 {
+			v.Reason = out.Warnings[0]
+			out.Reason, out.Warnings = v.Warning(), out.Warnings[1:]
+		}
 	}
 }
 
@@ -112,9 +124,13 @@ func (t *Tracker) effectProblems(ctx context.Context, f *Facts) (out []api.Probl
 	list := activePolicies(f.Last)
 	effects, unknown := t.effectsOf(ctx, f.Last, list, listTime)
 	f.Unexamined = unknown
+	warned := map[string]bool{}
+	for _, p := range f.Last.Problems {
+		warned[p.Resource] = true
+	}
 	for _, r := range list {
 		v := effects[r]
-		if v == nil || !v.Lacking() {
+		if v == nil || !v.Lacking() || v.Unexplained() && warned[r.Key.String()] { // the other warning says why
 			continue
 		}
 		command := "nearside get " + r.Kind + " " + r.Name + " -m " + r.Mesh + " -o wide"
