@@ -37,6 +37,7 @@ func (v *Verified) Lacking(stop func() bool) (out []mesh.Warning, unknown int) {
 		switch verdict := x.InMesh(r, nil); {
 		case verdict.Effect == api.EffectUnknown && verdict.Selected > 0:
 			unknown++
+		case verdict.Unexplained() && effect.Supersedes(s.meshes[r.Mesh].to, r):
 		case verdict.Unexplained() && slices.ContainsFunc(v.Warnings, func(w mesh.Warning) bool { return w.Resource == k }):
 			// The other warning says why.
 		case verdict.Lacking() && len(out) < s.MaxWarnings:

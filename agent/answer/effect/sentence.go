@@ -1,6 +1,10 @@
 package effect
 
-import "github.com/nearside-mesh/nearside/agent/model/api"
+import (
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
 
 // Then returns the verdict about the proxies of v followed by those of next. It is for callers that
 // ask about a mesh in several steps.
@@ -25,3 +29,19 @@ func (v *MeshVerdict) Lacking() bool {
 
 // Unexplained reports whether nothing is known about why the policy has no effect.
 func (v *MeshVerdict) Unexplained() bool { return v.Reason == "" && len(v.By) == 0 }
+
+// Supersedes reports whether the mesh has legacy policies that a policy supersedes. Without the
+// policy, these may set the same values.
+func Supersedes(m *generate.Mesh, r *resource.Resource) bool {
+	for i := range m.Policies.Plugins {
+		p := &m.Policies.Plugins[i]
+		for _, d := range p.Kinds {
+			for _, l := range p.Legacy {
+				if d.Kind == r.Kind && len(m.Policies.Policies(l.Kind)) > 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

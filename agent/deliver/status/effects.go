@@ -183,7 +183,9 @@ func (x *examination) step(r *resource.Resource, p *policyEffect) {
 	case v.InForce():
 		p.done = true
 	case p.why:
-		p.done = last || !v.Lacking() || v.Selected >= maxWhy
+		if p.done = last || !v.Lacking() || v.Selected >= maxWhy; v.Unexplained() && effect.Supersedes(x.of, r) {
+			p.verdict.Effect, p.done = api.EffectUnknown, true
+		}
 	case last && v.Lacking() && x.atEgress(r):
 		p.verdict.Effect, p.done = api.EffectUnknown, true
 	case last && v.Lacking():
