@@ -344,6 +344,10 @@ func (x *Examiner) InMesh(policy *resource.Resource, proxies []string) MeshVerdi
 			best, out.Verdict, out.Dataplane = rank, v, name
 		}
 	}
+	if out.Effect == api.EffectNone && x.mesh.View.ThroughEgress() &&
+		x.leaveOut(policy.Key).Policies.OutsideDigest() != x.mesh.Policies.OutsideDigest() {
+		out.Effect, out.Reason = api.EffectUnknown, "zone egresses may apply it to destinations outside the mesh"
+	}
 	return out
 }
 

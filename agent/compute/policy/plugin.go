@@ -51,10 +51,6 @@ type Plugin struct {
 	// InForce, when set, returns the proxy-wide effect of Kinds, or nil if there is none. c has
 	// View, Proxy, Dataplane, and Rules.
 	InForce func(c *Context) *InForce
-	// NoEffect, when set, lists the fields of a policy of Kinds or Legacy that have no effect on a
-	// proxy that it selects, except those overridden by other policies. The warnings give the
-	// reasons. c has View, Proxy, Dataplane, Rules, and Warnings.
-	NoEffect func(c *Context, p *resource.Resource) []NoEffect
 
 	// The fields below are for explanations of connections and requests, which name the policies
 	// behind each step.
@@ -95,14 +91,6 @@ const (
 	Admitted
 	Denied
 )
-
-// NoEffect is a field of a policy that has no effect on a proxy.
-type NoEffect struct {
-	// its path in the document, such as spec.default.appendMatch, with all subfields; "" for the whole
-	// policy
-	Field   string
-	Partial bool // some items of a list have an effect
-}
 
 // LegacyKind is a kind of source-destination policies (legacy).
 type LegacyKind struct {
@@ -199,8 +187,6 @@ type Context struct {
 	Rules  *Rules // of this proxy, for all kinds
 	Host   Host
 	RunDir string // the agent's run directory with the FIFOs and sockets that Envoys open
-	// Warnings are those of the finished config; nil while it is built.
-	Warnings []mesh.Warning
 	// Last is true for the last part of the draft, which exists even if the proxy has no outbounds.
 	// Plugins add resources that occur once to it.
 	Last bool

@@ -11,6 +11,7 @@ const (
 	EffectSame = "same"
 	// EffectDefault means that the value equals the default.
 	EffectDefault = "default"
-	// EffectUnknown means that the limit of work was reached before the effect was known.
+	// EffectUnknown means that the limit of work was reached before the effect was known, or that the
+	// effect is on a proxy that was not examined.
 	EffectUnknown = "unknown"
 )

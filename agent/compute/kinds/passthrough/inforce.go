@@ -119,38 +119,3 @@ func (r *rule) reaches() string {
 	}
 	return "any address, with that name: the proxy resolves only domains with a port"
 }
-
-// noEffect lists the parts of a policy that have no effect on a proxy: all of it, or matches
-// without a filter chain.
-func noEffect(c *policy.Context, p *resource.Resource) []policy.NoEffect {
-	e, conf := newEffect(c), confOf(p)
-	switch {
-	case e == nil || conf == nil:
-		return nil
-	case !e.intercepts || e.mode == "":
-		return []policy.NoEffect{{}}
-	}
-	used := map[source]bool{}
-	if e.mode == ModeMatched {
-		for _, s := range e.families(c.Dataplane()) {
-			for _, ch := range s.plan(&notes{}) {
-				for _, r := range ch.rules() {
-					for _, from := range r.sources {
-						from.pin = false
-						used[from] = used[from] || !r.never()
-					}
-				}
-			}
-		}
-	}
-	n := 0
-	for i := range conf.AppendMatch {
-		if used[source{policy: p.Key, index: i}] {
-			n++
-		}
-	}
-	if n == len(conf.AppendMatch) {
-		return nil
-	}
-	return []policy.NoEffect{{Field: "spec.default.appendMatch", Partial: n > 0}}
-}

@@ -51,13 +51,12 @@ func Plugin() policy.Plugin {
 			NewConf: func() resource.Conf { return new(Conf) },
 			Check:   checkPolicy, CheckLabels: checkLabels,
 		})},
-		Domains:  domains,
-		Outside:  outside,
-		Suggest:  suggest,
-		Apply:    apply,
-		Exits:    exits,
-		InForce:  inForce,
-		NoEffect: noEffect,
+		Domains: domains,
+		Outside: outside,
+		Suggest: suggest,
+		Apply:   apply,
+		Exits:   exits,
+		InForce: inForce,
 	}
 }
 

@@ -51,25 +51,7 @@ func Plugin(legacy policy.LegacyKind) policy.Plugin {
 				(&editor{c: c, d: d, plans: plans}).run()
 			}
 		},
-		NoEffect: noEffects,
 	}
-}
-
-// noEffects returns the fields of a policy that have no effect.
-func noEffects(c *policy.Context, p *resource.Resource) []policy.NoEffect {
-	for _, w := range c.Warnings {
-		if w.Resource == p.Key && w.Reason == noEffect {
-			return []policy.NoEffect{{}}
-		}
-	}
-	for _, field := range []string{"spec.default.appendModifications", "conf.modifications", "conf.resources"} {
-		for _, w := range c.Warnings {
-			if w.Resource == p.Key && strings.HasPrefix(w.Reason, field+"[") {
-				return []policy.NoEffect{{Field: field, Partial: true}}
-			}
-		}
-	}
-	return nil
 }
 
 // plansOf returns the plans of the proxy's policies, the weakest first.

@@ -54,12 +54,6 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 		Suggest: suggest(legacy),
 		Apply:   apply,
 		Guard:   guardOutside(legacy),
-		NoEffect: func(c *policy.Context, _ *resource.Resource) []policy.NoEffect {
-			if c.View.Spec.MTLSEnabled() != nil {
-				return nil
-			}
-			return []policy.NoEffect{{}}
-		},
 	}
 }
 
