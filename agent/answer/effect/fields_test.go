@@ -67,7 +67,12 @@ func TestFields(t *testing.T) {
     idleTimeout="20s" all
     http.requestTimeout="9s" all
     http.streamIdleTimeout="7s" all
-  outbounds svc-11 svc-15 svc-3
+  outbounds svc-11
+    connectionTimeout="3s" all
+    idleTimeout="20s" all
+    http.requestTimeout="9s" none
+    http.streamIdleTimeout="7s" none
+  outbounds svc-15 svc-3
     connectionTimeout="3s" all
     idleTimeout="20s" all
     http.requestTimeout="9s" none
@@ -79,11 +84,19 @@ func TestFields(t *testing.T) {
     idleTimeout="20s" same (a spec.to[0].default)
 `,
 		{"MeshRetry", "r"}: `spec.to[0].default: part
-  outbounds svc-0 svc-1 svc-10 svc-12 and 9 more
+  outbounds svc-0
     tcp.maxConnectAttempt=3 none
     http.numRetries=1 all
     http.retryOn=["5xx","GatewayError"] all
-  outbounds svc-11 svc-15 svc-3
+  outbounds svc-1 svc-10 svc-12 svc-13 and 7 more
+    tcp.maxConnectAttempt=3 none
+    http.numRetries=1 all
+    http.retryOn=["5xx","GatewayError"] all
+  outbounds svc-11
+    tcp.maxConnectAttempt=3 all
+    http.numRetries=1 none
+    http.retryOn=["5xx","GatewayError"] none
+  outbounds svc-15 svc-3
     tcp.maxConnectAttempt=3 all
     http.numRetries=1 none
     http.retryOn=["5xx","GatewayError"] none
@@ -91,6 +104,10 @@ func TestFields(t *testing.T) {
     tcp.maxConnectAttempt=3 none
     http.numRetries=1 none
     http.retryOn=["5xx","GatewayError"] none
+  outbounds web
+    tcp.maxConnectAttempt=3 none
+    http.numRetries=1 all
+    http.retryOn=["5xx","GatewayError"] all
 `,
 		{"MeshTrafficPermission", "p"}: `spec.from[0].default: none
   inbound 8080
