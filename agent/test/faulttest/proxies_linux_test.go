@@ -60,6 +60,11 @@ var proxyRows = []row{
 	}, commands: []string{"nearside inspect dataplane gone --type=status"},
 		says: []string{`node id "default.gone" asks for a Dataplane that does not exist`}, problem: "unknown-node",
 		severity: warning},
+	{fault: "inbound that forwards to itself", apply: "{type: Dataplane, mesh: default, name: self, networking: " +
+		"{address: 127.0.0.1, inbound: [{port: 8099, tags: {kuma.io/service: self, kuma.io/protocol: http}}]}}",
+		warning:  "it forwards to itself: the proxy listens on 127.0.0.1:8099 and forwards there",
+		commands: []string{"nearside status"}, says: []string{"set servicePort to the port of the workload"},
+		problem: ofOne, severity: warning},
 	{fault: "file with a fault", provoke: func(t *testing.T, n *node) func() {
 		n.file("fault.yaml", policy("MeshTimeout", "t", to(everything, "{connectionTimeot: 3s}")))
 		return func() { agenttest.Do(t, os.Remove(n.path("resources", "fault.yaml"))) }
