@@ -12,8 +12,8 @@ import (
 // bound to an address, and the address of the workload leads to this listener again, directly or
 // through other inbounds. Each request then makes new ones until Envoy has no sockets left.
 //
-// It reads the draft after the policies. Listeners that redirection serves are not bound, so nothing
-// returns to them.
+// It reads the draft after the policies. Listeners that redirection serves are not bound, so
+// nothing returns to them.
 func (g *generator) warnSelfForward() {
 	targets := map[string]netip.AddrPort{} // by cluster
 	for _, c := range g.d.Clusters {
