@@ -140,6 +140,7 @@ func (s *fieldSearch) conclude(e *entry) {
 				e.Places = append(e.Places, p)
 			} else {
 				e.Places[i].Outbounds = append(e.Places[i].Outbounds, p.Outbounds...)
+				joinReasons(e.Places[i].Fields, p.Fields)
 			}
 		}
 	}
@@ -155,7 +156,7 @@ func (s *fieldSearch) conclude(e *entry) {
 
 // sameResult reports whether a field has the same effect in two places.
 func sameResult(a, b Set) bool {
-	return a.Path == b.Path && a.Effect == b.Effect && a.Reason == b.Reason && slices.Equal(a.By, b.By)
+	return a.Path == b.Path && a.Effect == b.Effect && sameReason(a.Reason, b.Reason) && slices.Equal(a.By, b.By)
 }
 
 // extend adds the places that a field of an item changes although no rule with the item applies
@@ -244,7 +245,7 @@ func (s *fieldSearch) fields(e *entry, at *spot, class int, services []*mesh.Ser
 // needed reports whether the config at a spot depends on a field, given that removing the smallest
 // part with it changes the config: other fields of that part may be the cause.
 func (s *fieldSearch) needed(r *removed, at *spot, class int) bool {
-	if !r.widened {
+	if !r.widened || bytes.HasPrefix(r.leaf.value, []byte("[")) { // other values cover only some entries of a list
 		return true
 	}
 	hit, _ := s.matters(nil, r, at, class)

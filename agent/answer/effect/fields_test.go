@@ -84,11 +84,7 @@ func TestFields(t *testing.T) {
     idleTimeout="20s" same (a spec.to[0].default)
 `,
 		{"MeshRetry", "r"}: `spec.to[0].default: part
-  outbounds svc-0
-    tcp.maxConnectAttempt=3 none
-    http.numRetries=1 all
-    http.retryOn=["5xx","GatewayError"] all
-  outbounds svc-1 svc-10 svc-12 svc-13 and 7 more
+  outbounds svc-0 svc-1 svc-10 svc-12 and 9 more
     tcp.maxConnectAttempt=3 none
     http.numRetries=1 all
     http.retryOn=["5xx","GatewayError"] all
@@ -104,10 +100,6 @@ func TestFields(t *testing.T) {
     tcp.maxConnectAttempt=3 none
     http.numRetries=1 none
     http.retryOn=["5xx","GatewayError"] none
-  outbounds web
-    tcp.maxConnectAttempt=3 none
-    http.numRetries=1 all
-    http.retryOn=["5xx","GatewayError"] all
 `,
 		{"MeshTrafficPermission", "p"}: `spec.from[0].default: none
   inbound 8080

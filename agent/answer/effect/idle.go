@@ -100,8 +100,8 @@ func (s *fieldSearch) idle(set *Set, r *removed, at *spot, class int, services [
 		}
 	}
 	set.Effect = api.EffectNone
-	set.Reason = reasonOf(question{mesh: s.x.mesh, dataplane: s.p.dataplane, policy: s.policy,
-		item: r.entry.Field, path: r.leaf.path, services: services, inbound: at.inbound})
+	set.Reason = reasonOf(question{mesh: s.x.mesh, dataplane: s.p.dataplane, policy: s.policy, warnings: s.warnings(),
+		item: r.entry.Field, path: r.leaf.path, conf: r.entry.item.conf, services: services, inbound: at.inbound})
 	switch {
 	case set.Reason != "":
 	case !d.own:
@@ -164,4 +164,12 @@ func (s *fieldSearch) variants(r *removed) []*resource.Resource {
 		s.others[r] = out
 	}
 	return out
+}
+
+// warnings returns those of the proxy's config.
+func (s *fieldSearch) warnings() []mesh.Warning {
+	if s.p.config == nil {
+		return nil
+	}
+	return s.p.config.Warnings
 }

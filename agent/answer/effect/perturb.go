@@ -154,6 +154,10 @@ func otherTexts(v string, s map[string]any) []any {
 	if i := strings.LastIndexAny(v, "0123456789"); i >= 0 {
 		digit := (v[i]-'0'+1)%10 + '0'
 		out = append([]any{v[:i] + string(digit) + v[i+1:]}, out...)
+		if first := strings.IndexAny(v, "0123456789"); first < i { // the last digit may be rounded
+			digit = (v[first]-'0')%9 + '1'
+			out = append(out[:1:1], append([]any{v[:first] + string(digit) + v[first+1:]}, out[1:]...)...)
+		}
 	}
 	return out
 }

@@ -149,3 +149,29 @@ func (q *question) warned(path string) string {
 	}
 	return general
 }
+
+// sameReason reports whether two reasons are equal, except for the names of destinations that use a
+// protocol.
+func sameReason(a, b string) bool {
+	p := protocolIn(a)
+	return a == b || p != "" && p == protocolIn(b)
+}
+
+// protocolIn returns the protocol in a reason of wrongProtocol, or "".
+func protocolIn(reason string) string {
+	for _, verb := range [...]string{" speaks ", " speak "} {
+		if _, protocol, ok := strings.Cut(reason, verb); ok {
+			return protocol
+		}
+	}
+	return ""
+}
+
+// joinReasons removes the names from reasons for fields of several places that become one.
+func joinReasons(fields, others []Set) {
+	for i := range fields {
+		if fields[i].Reason != others[i].Reason {
+			fields[i].Reason = "they speak " + protocolIn(fields[i].Reason)
+		}
+	}
+}

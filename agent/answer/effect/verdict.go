@@ -65,7 +65,8 @@ type MeshVerdict struct {
 
 // explain completes the verdict on a policy that selects a proxy and changes nothing there.
 func (x *Examiner) explain(v *Verdict, r *resource.Resource, p *proxy) {
-	v.Reason = reasonOf(question{mesh: x.mesh, dataplane: p.dataplane, policy: r, inbound: -1})
+	v.Reason = reasonOf(question{mesh: x.mesh, dataplane: p.dataplane, policy: r, warnings: p.config.Warnings,
+		inbound: -1})
 	items := x.fieldsOf(r, p)
 	if v.Effect = SumOf(items, func(it Item) string { return it.Effect }); v.InForce() {
 		v.Effect = withoutAny(items)
