@@ -134,8 +134,8 @@ func TestRefusedUser(t *testing.T) {
 	s, err := r.Api().Status(t.Context())
 	agenttest.Do(t, err)
 	if !slices.ContainsFunc(s.Problems, func(x api.Problem) bool {
-		return x.Check == api.ClassStreamRefused && x.Resource == "Dataplane/default/web" && x.Severity == api.SeverityError &&
-			x.Command == "nearside check --bootstrap FILE --user 61041"
+		return x.Check == api.ClassStreamRefused && x.Resource == "Dataplane/default/web" &&
+			x.Severity == api.SeverityError && x.Command == "nearside check --bootstrap FILE --user 61041"
 	}) {
 		t.Errorf("problems: %+v", s.Problems)
 	}

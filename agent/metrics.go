@@ -100,8 +100,8 @@ func (c conditions) problems() map[[2]string]int {
 	return counts
 }
 
-// rejectedPolicies returns the policies that most likely cause rejections by connected proxies, those
-// that are not in force because of the host of a proxy, and those with a disabled access log.
+// rejectedPolicies returns the policies that most likely cause rejections by connected proxies,
+// those that are not in force because of the host of a proxy, and those with a disabled access log.
 func rejectedPolicies(progress []rollout.Progress, last *status.Result) map[resource.Key]bool {
 	out := map[resource.Key]bool{}
 	for _, p := range progress {

@@ -160,8 +160,8 @@ func (x *examination) namesMatter(r *resource.Resource) bool {
 	return false
 }
 
-// step examines some more dataplanes: first whether the policy is in force on any of them, and then,
-// if it is not, why on those that it selects.
+// step examines some more dataplanes: first whether the policy is in force on any of them, and
+// then, if it is not, why on those that it selects.
 func (x *examination) step(r *resource.Resource, p *policyEffect) {
 	some := x.names[min(p.examined, len(x.names)):min(p.examined+effectStep, len(x.names))]
 	with := x.examiner
