@@ -24,6 +24,9 @@ type Options struct {
 	// Published returns the config that the Envoy of a proxy was given. If it is nil or returns nil,
 	// the proxy is not connected, and answers are about its generated config.
 	Published func(generate.ProxyID) *generate.Proxy
+	// Held returns the resources of which the Envoy of a proxy has another form than the published
+	// one; nil for none.
+	Held func(generate.ProxyID) []draft.Rejection
 	// Stale says why the Envoy of a proxy keeps an older config, or returns "". Nil: it never does.
 	Stale func(generate.ProxyID) string
 	// Stop ends the work like the limit of trials when it returns true; nil: it never does.
@@ -76,8 +79,9 @@ type proxy struct {
 	err       error
 	// published is the config that the Envoy was given; nil if that is config or nothing.
 	published *generate.Proxy
-	stale     string // why the Envoy keeps published
-	like      *proxy // the first proxy of its class; nil if it is this one, or the published config differs
+	held      []draft.Rejection // of published
+	stale     string            // why the Envoy keeps published
+	like      *proxy            // the first proxy of its class; nil if it is this one, or the published config differs
 	verdicts  map[resource.Key]Verdict
 	fields    map[resource.Key][]Item
 	parts     *layout // nil until it is needed
@@ -118,18 +122,7 @@ func (x *Examiner) proxy(dataplane string) *proxy {
 	for _, r := range p.match.Policies() {
 		p.selects[r.Key] = true
 	}
-	if x.options.Published != nil {
-		p.published = x.options.Published(x.id(dataplane))
-	}
-	if p.published != nil {
-		if x.build(p); p.config != nil && len(changed(p.config, p.published)) == 0 {
-			p.published = nil
-		}
-		if x.options.Stale != nil {
-			p.stale = x.options.Stale(x.id(dataplane))
-		}
-	}
-	if p.published == nil {
+	if x.look(p); p.published == nil {
 		class := x.classOf(p)
 		if p.like = x.classes[class]; p.like == nil {
 			x.classes[class] = p
@@ -142,7 +135,13 @@ func (x *Examiner) proxy(dataplane string) *proxy {
 // build generates the config of a proxy.
 func (x *Examiner) build(p *proxy) {
 	if p.config == nil && p.err == nil {
-		p.config, p.err = x.generate(x.mesh, p.dataplane.Name, p.published)
+		x.trials++
+		id := x.id(p.dataplane.Name)
+		in := generate.Input{Mesh: x.mesh, Name: id.Name, Flavor: id.Flavor}
+		if p.published != nil { // which may lack resources, so that it must not be reused
+			in.Build = p.published.Build
+		}
+		p.config, p.err = generate.Generate(in, nil, x.options.Memo)
 	}
 }
 
@@ -298,7 +297,11 @@ func (x *Examiner) inactive(r *resource.Resource) string {
 // examine generates the config of a proxy without a policy, and compares.
 func (x *Examiner) examine(r *resource.Resource, p *proxy) Verdict {
 	if p.err != nil {
-		return Verdict{Effect: api.EffectNone, Held: fmt.Sprintf("the config cannot be built: %v", p.err)}
+		v := Verdict{Effect: api.EffectNone, Held: fmt.Sprintf("the config cannot be built: %v", p.err)}
+		if p.stale != "" {
+			v.Held = "the Envoy keeps an older config: " + p.stale
+		}
+		return v
 	}
 	without, err := x.generate(x.leaveOut(r.Key), p.dataplane.Name, p.config)
 	if err != nil {
@@ -313,7 +316,7 @@ func (x *Examiner) examine(r *resource.Resource, p *proxy) Verdict {
 		return v
 	}
 	if p.published != nil {
-		p.hold(&v)
+		p.hold(&v, p.config, without)
 	}
 	return v
 }

@@ -1,10 +1,12 @@
 package effect
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
 
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -19,8 +21,8 @@ func (s *fieldSearch) inForce(set *Set, r *removed, at *spot, class int, d decis
 	if !d.own {
 		set.By = []Source{}
 	}
-	if reason := s.held(r, at, class); reason != "" {
-		set.Effect, set.Reason = api.EffectNone, reason
+	if effect, reason := s.held(r, at, class); reason != "" {
+		set.Effect, set.Reason = effect, reason
 		return
 	}
 	if d.own && d.merged != nil && remains(r.leaf.value, d.merged) == api.EffectPart {
@@ -43,22 +45,28 @@ func (s *fieldSearch) inForce(set *Set, r *removed, at *spot, class int, d decis
 	}
 }
 
-// held says why the Envoy was not given what a field changes at a spot; "" if it was.
-func (s *fieldSearch) held(r *removed, at *spot, class int) string {
-	if s.p.published == nil || s.p.config == nil {
-		return ""
+// held returns the effect of a field that is in force by the generated config at a spot. If
+// the Envoy lacks what the field changes there, reason says why.
+func (s *fieldSearch) held(r *removed, at *spot, class int) (effect, reason string) {
+	if s.p.published == nil || s.p.config == nil || r.from == nil {
+		return api.EffectAll, ""
 	}
-	v := Verdict{}
-	for id := range r.ids {
+	v, c := Verdict{Effect: api.EffectAll}, r.changes
+	if variants := s.variantsIf(r.widened, r); len(variants) > 0 { // other fields of the part are not examined
+		if other := s.compare(nil, removal{policy: variants[0]}); len(other.ids) > 0 {
+			c = other
+		}
+	}
+	for id := range c.ids {
 		if s.hits(changes{ids: idSet{id: true}}, at, class) {
 			v.Changed = append(v.Changed, id)
 		}
 	}
-	s.p.hold(&v)
-	if v.Effect == api.EffectNone {
-		return v.Held
-	}
-	return ""
+	slices.SortFunc(v.Changed, func(a, b draft.ResourceID) int {
+		return cmp.Or(cmp.Compare(a.TypeURL, b.TypeURL), cmp.Compare(a.Name, b.Name))
+	})
+	s.p.hold(&v, c.from, c.to)
+	return v.Effect, v.Held
 }
 
 // idle sets the effect of a field whose removal changes nothing at a spot: another source overrides

@@ -18,8 +18,9 @@ type idSet map[draft.ResourceID]bool
 
 // changes are the resources that an edit of policies changes.
 type changes struct {
-	ids idSet
-	ok  bool // false if the limit of work was reached, or no config could be generated
+	ids      idSet
+	from, to *generate.Proxy // the configs before and after; nil unless a published config is judged
+	ok       bool            // false if the limit of work was reached, or no config could be generated
 }
 
 // fieldSearch examines the fields of one policy on one proxy. It generates configs with one service
@@ -137,6 +138,9 @@ func (s *fieldSearch) compare(without []resource.Key, r removal) changes {
 	c := changes{ok: err == nil}
 	if c.ok {
 		c.ids = difference(base, now)
+		if s.p.published != nil {
+			c.from, c.to = base, now
+		}
 	}
 	s.known[full] = c
 	return c

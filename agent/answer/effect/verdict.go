@@ -1,7 +1,6 @@
 package effect
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -120,29 +119,3 @@ func withoutAny(items []Item) string {
 
 // maxReasons limits the reasons of one verdict.
 const maxReasons = 3
-
-// hold compares the resources that a policy changes with the published ones.
-func (p *proxy) hold(v *Verdict) {
-	var held []draft.ResourceID
-	for _, id := range v.Changed {
-		now, given := p.config.Resource(id), p.published.Resource(id)
-		if now != given && (now == nil || given == nil || now.Version != given.Version) {
-			held = append(held, id)
-		}
-	}
-	if len(held) == 0 {
-		return
-	}
-	v.Effect = api.EffectPart
-	if len(held) == len(v.Changed) {
-		v.Effect = api.EffectNone
-	}
-	if p.stale != "" {
-		v.Held = "the Envoy keeps an older config: " + p.stale
-		return
-	}
-	v.Held = fmt.Sprintf("the Envoy has another form of %s", held[0].Name)
-	if n := len(held) - 1; n > 0 {
-		v.Held += fmt.Sprintf(" and of %d more resources", n)
-	}
-}

@@ -189,6 +189,11 @@ func (p *Proxy) acts(r *resource.Resource) bool {
 // inactive explains why a policy is not active.
 func (p *Proxy) inactive(r *resource.Resource, out *Policy) {
 	why := "the policy changed after the current configs were computed; repeat the request in a moment"
+	if p.effects != nil {
+		if stale := p.effects.Stale(p.dataplane.Name); stale != "" {
+			why = "the Envoy keeps an older config: " + stale
+		}
+	}
 	if r.Shadow() {
 		why = "it is a shadow policy: the label " + resource.LabelEffect + ": " + resource.EffectShadow +
 			" keeps it inactive"

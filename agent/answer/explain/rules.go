@@ -32,6 +32,7 @@ type RulesOptions struct {
 func ProxyRules(m *generate.Mesh, name string, o RulesOptions) (*Rules, []mesh.Warning, error) {
 	shown := m
 	if o.Shadow {
+		o.Effects.Published, o.Effects.Held = nil, nil // no Envoy has shadow policies
 		shown = m.Shadow()
 	}
 	doc, warnings, err := proxyRules(shown, name, o)

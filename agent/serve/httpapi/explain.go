@@ -6,11 +6,23 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
+
+// judged returns a mesh of the last pass, and the options to find the effects of its policies on
+// what the Envoy of a dataplane has.
+func (s *Server) judged(mesh, dataplane string) (*generate.Mesh, effect.Options, *api.Error) {
+	last := s.opts.Last()
+	m, e := meshOf(last, mesh)
+	if e != nil {
+		return nil, effect.Options{}, e
+	}
+	return m, s.tracker.Judge(last, mesh, dataplane), nil
+}
 
 // rules is GET /meshes/{mesh}/dataplanes/{name}/_rules.
 func (s *Server) rules(w http.ResponseWriter, r *http.Request) *api.Error {
@@ -22,13 +34,12 @@ func (s *Server) rules(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e != nil {
 		return e
 	}
-	m, e := s.mesh(r.PathValue("mesh"))
+	m, effects, e := s.judged(r.PathValue("mesh"), r.PathValue("name"))
 	if e != nil {
 		return e
 	}
 	doc, _, err := explain.ProxyRules(m, r.PathValue("name"),
-		explain.RulesOptions{Shadow: shadow, Diff: include["diff"], Fields: include["fields"],
-			Effects: effect.Question(s.opts.Registry.DecodeOne)})
+		explain.RulesOptions{Shadow: shadow, Diff: include["diff"], Fields: include["fields"], Effects: effects})
 	if err != nil {
 		return generationError(err)
 	}
@@ -38,12 +49,11 @@ func (s *Server) rules(w http.ResponseWriter, r *http.Request) *api.Error {
 
 // policies is GET /v1/dataplanes/{mesh}/{name}/policies.
 func (s *Server) policies(w http.ResponseWriter, r *http.Request) *api.Error {
-	m, e := s.mesh(r.PathValue("mesh"))
+	m, effects, e := s.judged(r.PathValue("mesh"), r.PathValue("name"))
 	if e != nil {
 		return e
 	}
-	doc, _, err := explain.ProxyPolicies(m, r.PathValue("name"), r.URL.Query().Get("backend"),
-		effect.Question(s.opts.Registry.DecodeOne))
+	doc, _, err := explain.ProxyPolicies(m, r.PathValue("name"), r.URL.Query().Get("backend"), effects)
 	if err != nil {
 		return generationError(err)
 	}
@@ -131,7 +141,7 @@ func (s *Server) explainPolicy(r *http.Request, q *explain.PolicyQuestion) (*exp
 			return nil, e
 		}
 	}
-	m, e := s.mesh(in)
+	m, effects, e := s.judged(in, q.Dataplane)
 	if e != nil {
 		return nil, e
 	}
@@ -140,7 +150,7 @@ func (s *Server) explainPolicy(r *http.Request, q *explain.PolicyQuestion) (*exp
 	if !ok {
 		return nil, write.Missing(snap, resource.Key{Kind: d.Kind, Mesh: in, Name: q.Name})
 	}
-	x, err := explain.PolicyOn(m, rec.Resource, q.Dataplane, q.Backend, effect.Question(s.opts.Registry.DecodeOne))
+	x, err := explain.PolicyOn(m, rec.Resource, q.Dataplane, q.Backend, effects)
 	if err != nil {
 		return nil, generationError(err)
 	}

@@ -212,6 +212,8 @@ func policyState(x *explain.Policy) string {
 		return "changes nothing: same values as " + by
 	case x.Effect == api.EffectDefault:
 		return "changes nothing: the values are the defaults"
+	case x.Effect == api.EffectUnknown && x.Held != "":
+		state = "effect unknown"
 	case x.Effect == api.EffectUnknown:
 		return "effect unknown: it takes too many configs to find it"
 	case x.Held != "":
