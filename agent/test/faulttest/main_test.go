@@ -23,14 +23,16 @@ const (
 	recordEnv  = "FAULT_RECORD"                // 1: print the whole screens of each row
 )
 
+// program is nearside.
+var program = command.Program{Version: "0.0.1", CheckConfig: agent.CheckConfig, RunAgent: runAgent}
+
 // TestMain runs the tests, or nearside: the binary of the tests contains all of its packages.
 func TestMain(m *testing.M) {
 	// The agent starts its holder without its own environment: only the arguments tell the two apart.
 	if os.Getenv(programEnv) == "" && (len(os.Args) < 2 || strings.HasPrefix(os.Args[1], "-test.")) {
 		os.Exit(m.Run())
 	}
-	p := command.Program{Version: "0.0.1", CheckConfig: agent.CheckConfig, RunAgent: runAgent}
-	os.Exit(cli.Main(p, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+	os.Exit(cli.Main(program, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 }
 
 // runAgent runs the agent until it receives SIGTERM.
