@@ -1,9 +1,12 @@
 package effect_test
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
@@ -26,21 +30,22 @@ const randomInputs = "../../../../shared/conformance/random*/*/input.yaml"
 
 // oracle generates configs from sets of resources, without the code that it checks.
 type oracle struct {
-	mesh   string
-	set    []*resource.Resource
-	meshes map[string]*generate.Mesh // by the policy that is left out and what replaces it
+	mesh    string
+	set     []*resource.Resource
+	meshes  map[string]*generate.Mesh // by the policy that is left out and what replaces it
+	configs map[string]string         // by these and the dataplane
+	fields  map[string]fieldless      // by the policy and the path
+}
+
+// fieldless is a policy without a field; see withoutField.
+type fieldless struct {
+	policy *resource.Resource
+	exact  bool
 }
 
 // variant returns the mesh with a policy left out, or replaced by another one. Without both, it is
 // the mesh itself.
-func (o *oracle) variant(without, instead *resource.Resource) *generate.Mesh {
-	key := ""
-	if without != nil {
-		key = without.Key.String()
-	}
-	if instead != nil {
-		key += string(instead.Digest[:])
-	}
+func (o *oracle) variant(key string, without, instead *resource.Resource) *generate.Mesh {
 	m, ok := o.meshes[key]
 	if !ok {
 		list := slices.Clone(o.set)
@@ -56,35 +61,53 @@ func (o *oracle) variant(without, instead *resource.Resource) *generate.Mesh {
 	return m
 }
 
-// config returns the bytes of each resource of a proxy's config, or nil if there is none.
-func (o *oracle) config(dataplane string, without, instead *resource.Resource) map[string]string {
-	m := o.variant(without, instead)
-	if m == nil {
-		return nil
+// config returns a hash of the bytes of a proxy's config, or "" if there is none.
+func (o *oracle) config(dataplane string, without, instead *resource.Resource) string {
+	key := ""
+	if without != nil {
+		key = without.Key.String()
 	}
-	p, err := generate.Generate(generate.Input{Mesh: m, Name: dataplane, Flavor: node.FlavorEnvoy}, nil, nil)
-	if err != nil {
-		return nil
+	if instead != nil {
+		key += string(instead.Digest[:])
 	}
-	out := map[string]string{}
-	for rank, resources := range p.Sealed.Resources {
-		for _, r := range resources {
-			out[strconv.Itoa(rank)+r.Name] = string(r.Body())
+	of := key + "\x00" + dataplane
+	c, ok := o.configs[of]
+	if !ok {
+		if m := o.variant(key, without, instead); m != nil {
+			p, err := generate.Generate(generate.Input{Mesh: m, Name: dataplane, Flavor: node.FlavorEnvoy}, nil, nil)
+			if err == nil {
+				c = hashOf(p)
+			}
 		}
+		o.configs[of] = c
 	}
-	return out
+	return c
 }
 
-func same(a, b map[string]string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for k, v := range a {
-		if w, ok := b[k]; !ok || v != w {
-			return false
+// hashOf returns a hash of the resources of a config in the order of their names.
+func hashOf(p *generate.Proxy) string {
+	h := sha256.New()
+	for rank, resources := range p.Sealed.Resources {
+		resources = slices.Clone(resources)
+		slices.SortFunc(resources, func(a, b *draft.Resource) int { return strings.Compare(a.Name, b.Name) })
+		for _, r := range resources {
+			fmt.Fprintf(h, "%d %q %d\n", rank, r.Name, len(r.Body()))
+			h.Write(r.Body())
 		}
 	}
-	return true
+	return string(h.Sum(nil))
+}
+
+// withoutField returns a policy without a field; see the function of this name.
+func (o *oracle) withoutField(t *testing.T, r *resource.Resource, path []string) (out *resource.Resource, exact bool) {
+	t.Helper()
+	key := r.Key.String() + "\x00" + strings.Join(path, "\x00")
+	f, ok := o.fields[key]
+	if !ok {
+		f.policy, f.exact = withoutField(t, r, path)
+		o.fields[key] = f
+	}
+	return f.policy, f.exact
 }
 
 // withoutField returns a policy without a field, or without the smallest part with the field that
@@ -171,6 +194,8 @@ func inputs(t *testing.T) []kindtest.MeshInput {
 // TestInForceIsTrue checks over all inputs that a policy is in force on a proxy exactly where
 // leaving it out changes the proxy's config, and a field where removing it does.
 func TestInForceIsTrue(t *testing.T) {
+	before := debug.SetGCPercent(400) // most configs are short-lived garbage
+	t.Cleanup(func() { debug.SetGCPercent(before) })
 	policies, fields := map[bool]int{}, map[string]int{}
 	for _, in := range inputs(t) {
 		for _, m := range in.Resources {
@@ -185,7 +210,8 @@ func TestInForceIsTrue(t *testing.T) {
 func checkMesh(t *testing.T, in kindtest.MeshInput, name string, policies map[bool]int, fields map[string]int) {
 	t.Helper()
 	all := resource.NewSet(in.Resources).All()
-	o := &oracle{mesh: name, set: all, meshes: map[string]*generate.Mesh{}}
+	o := &oracle{mesh: name, set: all, meshes: map[string]*generate.Mesh{}, configs: map[string]string{},
+		fields: map[string]fieldless{}}
 	m := meshOf(t, all, name)
 	x := effect.New(m, options())
 	for _, r := range all {
@@ -196,11 +222,11 @@ func checkMesh(t *testing.T, in kindtest.MeshInput, name string, policies map[bo
 		}
 		for _, d := range m.View.Dataplanes() {
 			with := o.config(d.Name, nil, nil)
-			if with == nil {
+			if with == "" {
 				continue
 			}
 			v := x.On(r, d.Name)
-			want := !same(with, o.config(d.Name, r, nil))
+			want := with != o.config(d.Name, r, nil)
 			policies[want]++
 			if v.InForce() != want {
 				t.Errorf("%s: %s on %s: in force is %t (%+v), and leaving it out changes the config: %t", in.Name, r.Key, d.Name,
@@ -214,7 +240,7 @@ func checkMesh(t *testing.T, in kindtest.MeshInput, name string, policies map[bo
 }
 
 func checkFields(t *testing.T, input string, o *oracle, x *effect.Examiner, r *resource.Resource, dataplane string,
-	with map[string]string, fields map[string]int) {
+	with string, fields map[string]int) {
 	t.Helper()
 	for _, it := range x.Fields(r, dataplane) {
 		effects := map[string][]string{}
@@ -225,8 +251,8 @@ func checkFields(t *testing.T, input string, o *oracle, x *effect.Examiner, r *r
 			}
 		}
 		for path, list := range effects {
-			without, exact := withoutField(t, r, pathsOf(t, r, it.Field, path))
-			changes := !same(with, o.config(dataplane, r, without))
+			without, exact := o.withoutField(t, r, pathsOf(t, r, it.Field, path))
+			changes := with != o.config(dataplane, r, without)
 			inForce := slices.Contains(list, api.EffectAll) || slices.Contains(list, api.EffectPart)
 			// If the document needs the field, other fields of the removed part may be the cause.
 			if inForce && !changes || exact && inForce != changes {
