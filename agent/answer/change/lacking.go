@@ -38,7 +38,9 @@ func (v *Verified) Lacking(stop func() bool) (out []mesh.Warning, unknown int) {
 		case verdict.Effect == api.EffectUnknown && verdict.Selected > 0:
 			unknown++
 		case verdict.Unexplained() && effect.Supersedes(s.meshes[r.Mesh].to, r):
-		case verdict.Unexplained() && slices.ContainsFunc(v.Warnings, func(w mesh.Warning) bool { return w.Resource == k }):
+		case slices.ContainsFunc(v.Warnings, func(w mesh.Warning) bool {
+			return w.Resource == k && (verdict.Unexplained() || verdict.Warning() == effect.NoEffect+w.Reason)
+		}):
 			// The other warning says why.
 		case verdict.Lacking() && len(out) < s.MaxWarnings:
 			out = append(out, mesh.Warning{Resource: r.Key, Reason: verdict.Warning()})

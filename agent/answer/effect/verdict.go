@@ -29,6 +29,9 @@ type Verdict struct {
 	Held string
 }
 
+// NoEffect is how the warnings of policies without effect begin. The reason follows.
+const NoEffect = "no effect on any proxy: "
+
 // Warning describes a policy that selects proxies and has no effect on any.
 func (v *MeshVerdict) Warning() string {
 	var why []string
@@ -43,9 +46,9 @@ func (v *MeshVerdict) Warning() string {
 		why = append(why, "overridden by "+strings.Join(names, ", "))
 	}
 	if len(why) == 0 {
-		return "no effect on any proxy: leaving it out changes no config"
+		return NoEffect + "leaving it out changes no config"
 	}
-	return "no effect on any proxy: " + strings.Join(why, "; ")
+	return NoEffect + strings.Join(why, "; ")
 }
 
 // InForce reports whether leaving out the policy would change the published config.

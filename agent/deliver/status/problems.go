@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -34,7 +35,7 @@ func (t *Tracker) sources() []func(context.Context, *Facts) []api.Problem {
 	return []func(context.Context, *Facts) []api.Problem{
 		checkProblems, damagedProblems, fileProblems, inertProblems, // problems_agent.go
 		passProblems, t.rejectionProblems, t.unconnectedProblems, t.proxyProblems, refusedProblems,
-		lostProblems, orphanProblems, // problems_proxies.go
+		t.lostProblems, orphanProblems, // problems_proxies.go
 		t.targetProblems,   // targets.go
 		t.namesakeProblems, // problems_pool.go
 		t.effectProblems,   // effects_applied.go
@@ -48,8 +49,22 @@ func (t *Tracker) Problems(ctx context.Context, f *Facts) []api.Problem {
 		out = append(out, source(ctx, f)...)
 	}
 	named(out)
+	out = withoutRepetition(out)
 	slices.SortStableFunc(out, func(a, b api.Problem) int { return cmp.Compare(rank(&a), rank(&b)) })
 	return out
+}
+
+// withoutRepetition removes policies without effect for which another entry gives the same reason.
+func withoutRepetition(list []api.Problem) []api.Problem {
+	given := map[[2]string]bool{} // resource and reason
+	for _, p := range list {
+		if p.Check == api.ClassResource {
+			given[[2]string{p.Resource, effect.NoEffect + p.Reason}] = true
+		}
+	}
+	return slices.DeleteFunc(list, func(p api.Problem) bool {
+		return p.Check == api.ClassNoEffect && given[[2]string{p.Resource, p.Reason}]
+	})
 }
 
 // named adds the class and the command to problems without them.

@@ -113,13 +113,28 @@ var policyRows = []row{
 		policy("MeshTimeout", "narrow", forProxies(tagged("kuma.io/service", "web"), everything, threes)),
 		commands: []string{"nearside explain policy meshtimeout/narrow --dataplane web"},
 		says:     []string{"same value as MeshTimeout/wide"}},
-	{fault: "permission without mTLS", provoke: func(t *testing.T, n *node) func() {
-		n.apply(policy("MeshTrafficPermission", "p", "{targetRef: "+service("backend")+", from: [{targetRef: "+
-			service("web")+", default: {action: Allow}}]}"))
-		return func() { n.run("", "delete", "meshtrafficpermission", "p") }
-	}, warning: "this permission is not enforced: mesh default has no mTLS; enable mtls of the Mesh",
+	{fault: "permission without mTLS", apply: policy("MeshTrafficPermission", "p", "{targetRef: "+service("backend")+
+		", from: [{targetRef: "+service("web")+", default: {action: Allow}}]}"),
+		warning:  "this permission is not enforced: mesh default has no mTLS; enable mtls of the Mesh",
 		commands: []string{"nearside explain policy meshtrafficpermission/p --dataplane backend-1"},
 		says:     []string{"no effect", "mesh default has no mTLS"}, problem: ofOne, severity: warning},
+	{fault: "log backend that is left out", apply: policy("MeshAccessLog", "l", to(everything,
+		"{backends: [{type: File, file: {path: $DIR/elsewhere/x.log, rotation: {maxFileSize: 10}}}]}")),
+		commands: []string{"nearside wait meshaccesslog/l", "nearside get meshaccesslog l -o wide"},
+		says:     []string{"AccessLog file $DIR/elsewhere/x.log: it is disabled: policies may name files only below"},
+		problem:  ofOne, severity: warning},
+	{fault: "value of the default", apply: policy("MeshLoadBalancingStrategy", "d",
+		to(service("backend"), "{loadBalancer: {type: RoundRobin}}")),
+		commands: []string{"nearside wait meshloadbalancingstrategy/d",
+			"nearside explain policy meshloadbalancingstrategy/d --dataplane web"},
+		says: []string{"applied", "changes nothing: the values are the defaults", "equals the default"}},
+	{fault: "policy that the Envoy rejects", apply: policy("MeshProxyPatch", "p", "{targetRef: {kind: Mesh}, default: "+
+		"{appendModifications: [{httpFilter: {operation: AddFirst, match: {origin: inbound}, value: '{name: "+
+		"envoy.filters.http.lua, typedConfig: {\"@type\": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, "+
+		"defaultSourceCode: {inlineString: \"setup()\"}}}'}}]}}"),
+		commands: []string{"nearside wait meshproxypatch/p --timeout 5s"}, code: 2,
+		says:    []string{"default/web: Listener inbound:$IP:10080: ", "script load error", "meshproxypatch/p"},
+		problem: "rejected", severity: serious},
 }
 
 // TestPolicies tests policies on a proxy whose Envoy runs.
