@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -12,8 +13,9 @@ import (
 )
 
 var policiesDesc = prometheus.NewDesc("nearside_policies",
-	"Stored policies; state is active, rejected when a connected proxy lacks what the policy makes, no-effect if it "+
-		"is in force on no proxy that it selects, shadow, or inert for kinds that this version does not act on.",
+	"Stored policies; state is active, rejected when a connected proxy lacks what the policy makes or its Envoy cannot "+
+		"write the access log, no-effect if it is in force on no proxy that it selects, shadow, "+
+		"or inert for kinds that this version does not act on.",
 	[]string{"kind", "state"}, nil)
 
 // policies collects the number of stored policies.
@@ -26,6 +28,7 @@ func (p policies) Collect(ch chan<- prometheus.Metric) {
 	rejected, lacking := rejectedPolicies(p.a.rollout.Progress(), p.a.Last()), map[resource.Key]bool{}
 	if s := p.a.api.Load(); s != nil {
 		lacking = s.Lacking(context.Background())
+		maps.Copy(rejected, s.Losing())
 	}
 	for _, d := range p.a.registry.All() {
 		if !d.Policy {

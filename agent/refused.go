@@ -124,10 +124,24 @@ func (r *refused) refresh() {
 			r.total.Refused += grown(by.count.Refused, counts[i].Refused)
 			r.total.WritesFailed += grown(by.count.WritesFailed, counts[i].WritesFailed)
 			r.total.ReopensFailed += grown(by.count.ReopensFailed, counts[i].ReopensFailed)
+			counts[i].Failing = failing(&by, &counts[i])
 			by.known, by.count = true, counts[i]
 		}
 		r.of[p.NodeID] = by
 	}
+}
+
+// failing reports whether an Envoy fails to write access logs: writes or attempts to reopen a log
+// have failed after the last query, or they failed before and no write has succeeded since.
+func failing(before *refusedBy, now *api.ProxyCounts) bool {
+	last := &before.count
+	switch {
+	case !before.known:
+		return now.WritesFailed+now.ReopensFailed > 0 && now.WritesDone == 0
+	case now.WritesFailed > last.WritesFailed, now.ReopensFailed > last.ReopensFailed:
+		return true
+	}
+	return last.Failing && now.WritesDone == last.WritesDone
 }
 
 // grown returns the increase of a counter that may have been reset.

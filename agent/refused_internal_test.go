@@ -72,6 +72,32 @@ func TestRefusedCounts(t *testing.T) {
 	})
 }
 
+// TestFailingLogs checks when an Envoy counts as one that fails to write access logs.
+func TestFailingLogs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web, counts := proxyOf("default.web", 1), api.ProxyCounts{}
+		r := newRefused(func() []api.ProxyStatus { return []api.ProxyStatus{web} }, "", slog.New(slog.DiscardHandler))
+		r.ask = func(context.Context, *api.ProxyStatus) (api.ProxyCounts, error) { return counts, nil }
+		for i, step := range []struct {
+			written, failed, reopened uint64
+			want                      bool
+		}{
+			{0, 2, 0, true}, {0, 2, 0, true}, {1, 2, 0, false}, {2, 2, 0, false}, {3, 4, 0, true}, {3, 4, 0, true},
+			{4, 4, 0, false}, {4, 4, 1, true}, {5, 4, 1, false},
+		} {
+			counts = api.ProxyCounts{WritesDone: step.written, WritesFailed: step.failed, ReopensFailed: step.reopened}
+			if of, _ := r.read(); of["default.web"].Failing != step.want {
+				t.Errorf("step %d: failing: %t", i, !step.want)
+			}
+			time.Sleep(refusedFor)
+		}
+		web.Peer.PID, counts = 2, api.ProxyCounts{WritesDone: 9, WritesFailed: 1} // failed before the agent asked
+		if of, _ := r.read(); of["default.web"].Failing {
+			t.Error("failing although writes have succeeded")
+		}
+	})
+}
+
 // TestRefusedByMany connects more Envoys without responses than can be queried at the same time.
 func TestRefusedByMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/effect"
@@ -38,10 +39,15 @@ type situation struct {
 
 	verdicts map[*resource.Resource]*effect.MeshVerdict // of active policies; nil: unknown
 	warnings map[string][]string                        // by resource
+
+	counts func() map[string]api.ProxyCounts // [Parts.Counts], called at most once; nil: unknown
 }
 
 func (t *Tracker) situation(ctx context.Context, limit int) *situation {
 	out := &situation{reg: t.Registry, snap: t.Store.Snapshot(), last: t.Last(), history: t.Store.History, limit: limit}
+	if t.Parts.Counts != nil {
+		out.counts = sync.OnceValue(t.Parts.Counts)
+	}
 	if t.Progress != nil {
 		out.proxies = t.Progress()
 		out.settings = t.settingsOf(ctx, out.proxies)
@@ -157,7 +163,7 @@ func (x *situation) onProxies(sub *subject) api.Applied {
 				"it rejected a response without naming a resource; the agent is determining which one")
 		case unclear:
 			x.late(&out, p.Mesh, p.Name, "it rejected a resource; the agent is determining the responsible policies")
-		case x.leftOut(&out, sub, p):
+		case x.leftOut(&out, sub, p), x.losing(&out, sub, p):
 		default:
 			out.Acknowledged++
 		}

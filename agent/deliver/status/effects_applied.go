@@ -61,14 +61,15 @@ func (t *Tracker) decode() decodeFunc {
 
 // effect adds the effect of a policy to its state.
 func (x *situation) effect(r *resource.Resource, out *api.Applied) {
-	out.Effect, out.Warnings = api.EffectUnknown, x.warnings[r.Key.String()]
+	warned := x.warnings[r.Key.String()]
+	out.Effect, out.Warnings = api.EffectUnknown, slices.Concat(warned, out.Warnings)
 	v := x.verdicts[r]
 	if v == nil {
 		return
 	}
 	if out.Effect = v.Effect; v.Lacking() {
 		out.State, out.Reason = api.StateNoEffect, v.Warning()
-		if v.Unexplained() && len(out.Warnings) > 0 {
+		if v.Unexplained() && len(warned) > 0 {
 			v.Reason = out.Warnings[0]
 			out.Reason, out.Warnings = v.Warning(), out.Warnings[1:]
 		}

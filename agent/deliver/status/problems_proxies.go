@@ -31,8 +31,6 @@ func passProblems(_ context.Context, f *Facts) []api.Problem {
 
 func (t *Tracker) rejectionProblems(context.Context, *Facts) []api.Problem { return t.Rejections() }
 
-func lostProblems(_ context.Context, f *Facts) []api.Problem { return LostLines(f.Proxies) }
-
 // pendingAfter is how long a config may wait for an acknowledgment before that is a problem.
 const pendingAfter = 10 * time.Second
 

@@ -125,16 +125,17 @@ func (e Envoy) counters(ctx context.Context, filter *regexp.Regexp) (map[string]
 	return out, nil
 }
 
-// Counters of failed writes to log files, whose lines are lost, and of failed attempts to reopen
-// log files.
+// Counters of failed and successful writes to log files, and of failed attempts to reopen log
+// files. The lines of failed writes are lost.
 const (
 	writeFailed  = "filesystem.write_failed"
 	reopenFailed = "filesystem.reopen_failed"
+	writeDone    = "filesystem.write_completed"
 )
 
-// wanted matches the counters of failed writes, of connections without a matching filter chain, and
+// wanted matches the counters of writes, of connections without a matching filter chain, and
 // of connections to a cluster without endpoints, which a closed passthrough uses.
-var wanted = regexp.MustCompile(`^(filesystem\.(write|reopen)_failed|listener\..+\.no_filter_chain_match|cluster\.outbound_passthrough_ipv[46]\.upstream_cx_none_healthy)$`)
+var wanted = regexp.MustCompile(`^(filesystem\.((write|reopen)_failed|write_completed)|listener\..+\.no_filter_chain_match|cluster\.outbound_passthrough_ipv[46]\.upstream_cx_none_healthy)$`)
 
 // passthrough is the name prefix of the listeners for connections to unknown destinations.
 const passthrough = "outbound:passthrough:"
@@ -145,7 +146,8 @@ func (e Envoy) Counts(ctx context.Context) (api.ProxyCounts, error) {
 	if err != nil {
 		return api.ProxyCounts{}, err
 	}
-	out := api.ProxyCounts{WritesFailed: stats[writeFailed], ReopensFailed: stats[reopenFailed]}
+	out := api.ProxyCounts{WritesFailed: stats[writeFailed], ReopensFailed: stats[reopenFailed],
+		WritesDone: stats[writeDone]}
 	unchained := map[string]uint64{} // by the listener's name in statistics
 	for name, v := range stats {
 		if at, ok := strings.CutPrefix(name, "listener."); ok {

@@ -99,6 +99,10 @@ type ProxyCounts struct {
 	Refused       uint64 // refused connections to destinations outside the mesh
 	WritesFailed  uint64 // failed writes to access logs, each with some lost lines
 	ReopensFailed uint64 // failed attempts to reopen an access log
+	WritesDone    uint64 // successful writes to access logs
+	// Failing is set if writes to access logs have failed between the last two queries, or since then
+	// no write has succeeded.
+	Failing bool
 }
 
 // ProxyRefusals is how many connections to destinations outside the mesh a proxy has refused since

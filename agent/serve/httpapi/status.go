@@ -85,6 +85,9 @@ func (s *Server) Status(ctx context.Context) *api.Status {
 // Lacking returns the policies without effect, of those whose effect is known in limited time.
 func (s *Server) Lacking(ctx context.Context) map[resource.Key]bool { return s.tracker.Lacking(ctx) }
 
+// Losing returns the policies whose access logs an Envoy cannot write. It may take seconds.
+func (s *Server) Losing() map[resource.Key]bool { return s.tracker.Losing() }
+
 // names is GET /v1/names?kind=&mesh=&prefix=: the names of resources, or of kinds without kind.
 func (s *Server) names(w http.ResponseWriter, r *http.Request) *api.Error {
 	q := r.URL.Query()

@@ -99,3 +99,29 @@ func TestDisks(t *testing.T) {
 		t.Run(r.fault, func(t *testing.T) { r.test(t, n) })
 	}
 }
+
+// TestFullDiskOfEnvoy tests a log file that the Envoy opens itself. A full disk does not prevent it
+// from opening the file, so it acknowledges the config, and its writes fail.
+func TestFullDiskOfEnvoy(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.file("base.yaml", base)
+	n.tmpfs("disk")
+	n.start()
+	agenttest.Do(t, os.MkdirAll(n.path("run", "envoy", "0"), 0o700))
+	n.envoy(t, 0, "--name web --admin-socket "+n.path("run", "envoy", "0", "default.web.sock"))
+	n.synced("default", "web")
+	n.fill(t, "disk")
+	row{fault: "full disk of a log of Envoy", provoke: func(t *testing.T, n *node) func() {
+		n.apply(policy("MeshAccessLog", "direct", "{targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: "+
+			"{backends: [{type: File, file: {path: $DIR/disk/x.log}}]}}]}"))
+		n.until("the policy is rejected", func() bool {
+			n.request()
+			return strings.Contains(n.get(t, "/metrics"), `nearside_policies{kind="MeshAccessLog",state="rejected"} 1`)
+		})
+		return nil
+	}, commands: []string{"nearside get meshaccesslog direct -o wide", "nearside wait meshaccesslog/direct"}, code: 2,
+		says:    []string{"file $DIR/disk/x.log: ", "writes to it fail and lines are lost: filesystem.write_failed is "},
+		warning: "MeshAccessLog/default/direct loses lines in $DIR/disk/x.log now",
+		problem: "lost-lines", severity: warning, stays: true}.test(t, n)
+}
