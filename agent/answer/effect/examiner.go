@@ -84,7 +84,9 @@ type proxy struct {
 	like      *proxy            // the first proxy of its class; nil if it is this one, or the published config differs
 	verdicts  map[resource.Key]Verdict
 	fields    map[resource.Key][]Item
-	parts     *layout // nil until it is needed
+	parts     *layout               // nil until it is needed
+	brief     *brief                // nil until it is needed
+	idle      map[resource.Key]bool // policies without which the whole config is the same
 }
 
 // layout returns the places of the proxy to which rules apply.
@@ -118,7 +120,8 @@ func (x *Examiner) proxy(dataplane string) *proxy {
 		return nil // unreachable
 	}
 	p := &proxy{dataplane: d, spec: spec, match: x.mesh.Policies.Match(d), selects: map[resource.Key]bool{},
-		verdicts: map[resource.Key]Verdict{}, fields: map[resource.Key][]Item{}}
+		verdicts: map[resource.Key]Verdict{}, fields: map[resource.Key][]Item{},
+		idle: map[resource.Key]bool{}}
 	for _, r := range p.match.Policies() {
 		p.selects[r.Key] = true
 	}
@@ -264,7 +267,6 @@ func (x *Examiner) On(policy *resource.Resource, dataplane string) Verdict {
 		if x.spent() {
 			return Verdict{Effect: api.EffectUnknown, Selected: p.selects[policy.Key]}
 		}
-		x.build(p)
 		v = x.examine(policy, p)
 		v.Selected = p.selects[policy.Key]
 		p.verdicts[policy.Key] = v
@@ -296,12 +298,15 @@ func (x *Examiner) inactive(r *resource.Resource) string {
 
 // examine generates the config of a proxy without a policy, and compares.
 func (x *Examiner) examine(r *resource.Resource, p *proxy) Verdict {
-	if p.err != nil {
+	if x.build(p); p.err != nil {
 		v := Verdict{Effect: api.EffectNone, Held: fmt.Sprintf("the config cannot be built: %v", p.err)}
 		if p.stale != "" {
 			v.Held = "the Envoy keeps an older config: " + p.stale
 		}
 		return v
+	}
+	if list := x.inBrief(r, p); len(list) > 0 {
+		return Verdict{Effect: api.EffectAll, Changed: list}
 	}
 	without, err := x.generate(x.leaveOut(r.Key), p.dataplane.Name, p.config)
 	if err != nil {
@@ -309,7 +314,7 @@ func (x *Examiner) examine(r *resource.Resource, p *proxy) Verdict {
 	}
 	v := Verdict{Effect: api.EffectAll, Changed: changed(without, p.config)}
 	if len(v.Changed) == 0 {
-		v.Effect = api.EffectNone
+		v.Effect, p.idle[r.Key] = api.EffectNone, true
 		if p.selects[r.Key] {
 			x.explain(&v, r, p)
 		}

@@ -156,6 +156,9 @@ func (s *fieldSearch) whole(r removal) changes {
 	} else {
 		m = s.x.leaveOut(s.policy.Key)
 	}
+	if r.policy == nil && s.p.idle[s.policy.Key] {
+		return changes{ok: true}
+	}
 	c, ok := s.known[key]
 	if ok || s.x.spent() {
 		return c

@@ -27,6 +27,7 @@ type meshEffects struct {
 	shapes         generate.Shapes
 	named, unnamed generate.Shape
 	policies       map[resource.Key]*policyEffect
+	work           *examination // not finished in the time of the last question; nil: none
 }
 
 // policyEffect is what is known about one policy.
@@ -62,16 +63,18 @@ func (e *effects) of(ctx context.Context, decode decodeFunc, m *generate.Mesh, l
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	over := func() bool { return ctx.Err() != nil || !time.Now().Before(until) }
-	x := examination{meshEffects: e.mesh(m), over: over}
-	x.examiner = effect.New(m, effect.Options{Trials: noLimit, Stop: over})
-	x.fields = effect.New(m, effect.Options{Trials: noLimit, Stop: over, Decode: decode})
-	for _, d := range m.View.Dataplanes() {
-		x.names = append(x.names, d.Name)
+	known := e.mesh(m)
+	x := known.work
+	if x == nil {
+		x = newExamination(known, decode)
 	}
+	x.over, known.work = over, nil
 	for i, r := range list {
 		if p := x.policy(r); p != nil {
 			v := p.verdict
 			out[i] = &v
+		} else {
+			known.work = x
 		}
 	}
 	return out
@@ -106,7 +109,7 @@ func (e *effects) mesh(m *generate.Mesh) *meshEffects {
 		e.meshes[m.View.Name] = x
 	}
 	if x.of != m {
-		x.of = m
+		x.of, x.work = m, nil
 		x.named, x.unnamed = x.shapes.Of(m)
 		for k := range x.policies {
 			if !slices.ContainsFunc(m.Policies.Policies(k.Kind), func(r *resource.Resource) bool { return r.Key == k }) {
@@ -117,13 +120,24 @@ func (e *effects) mesh(m *generate.Mesh) *meshEffects {
 	return x
 }
 
-// examination is one question. Its examiner is too large to keep.
+// examination is the work on questions. It is too large to keep after everything is known.
 type examination struct {
 	*meshEffects
 	over     func() bool
 	examiner *effect.Examiner // says whether policies are in force
 	fields   *effect.Examiner // says why not
 	names    []string         // of all dataplanes
+}
+
+func newExamination(known *meshEffects, decode decodeFunc) *examination {
+	x := &examination{meshEffects: known}
+	stop := func() bool { return x.over() }
+	x.examiner = effect.New(known.of, effect.Options{Trials: noLimit, Stop: stop})
+	x.fields = effect.New(known.of, effect.Options{Trials: noLimit, Stop: stop, Decode: decode})
+	for _, d := range known.of.View.Dataplanes() {
+		x.names = append(x.names, d.Name)
+	}
+	return x
 }
 
 // policy returns what is known about an active policy, or nil if the time is up.
