@@ -1,10 +1,12 @@
 package change_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // TestLacking checks the warnings about policies of a change without effect.
@@ -17,7 +19,7 @@ func TestLacking(t *testing.T) {
 	const retry = "{type: MeshRetry, mesh: default, name: r, spec: {targetRef: {kind: Mesh}, " +
 		"to: [{targetRef: {kind: Mesh}, default: {CONF}}]}}"
 	for conf, want := range map[string]string{
-		"http: {numRetries: 3}":       "no effect on any proxy",
+		"http: {numRetries: 3}":       "to[0].default: http has no effect: redis", // a warning of the check; not repeated
 		"tcp: {maxConnectAttempt: 3}": "",
 	} {
 		q := change.Question{Put: decode(t, proxies+strings.Replace(retry, "CONF", conf, 1)), NewMesh: newMesh}
@@ -26,6 +28,11 @@ func TestLacking(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, unknown := v.Lacking(nil)
+		for _, w := range v.Warnings {
+			if w.Resource.Kind == "MeshRetry" {
+				got = append(got, w)
+			}
+		}
 		if unknown != 0 || len(got) != min(1, len(want)) {
 			t.Errorf("%s: %+v, %d unknown", conf, got, unknown)
 		}
@@ -34,6 +41,36 @@ func TestLacking(t *testing.T) {
 		}
 		if _, unknown := v.Lacking(func() bool { return true }); unknown != 1 {
 			t.Errorf("%s: %d unknown without time", conf, unknown)
+		}
+	}
+}
+
+// TestLackingOnce checks that a reason that another warning gives is not repeated.
+func TestLackingOnce(t *testing.T) {
+	const proxy = "{type: Mesh, name: default}\n---\n" +
+		"{type: Dataplane, mesh: default, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, " +
+		"servicePort: 8080, tags: {kuma.io/service: web}}]}}\n---\n"
+	const permission = "{type: MeshTrafficPermission, mesh: default, name: p, spec: {targetRef: {kind: Mesh}, " +
+		"from: [{targetRef: {kind: Mesh}, default: {action: Allow}}]}}"
+	const timeouts = "{type: MeshTimeout, mesh: default, name: wide, spec: {targetRef: {kind: Mesh}, " +
+		"rules: [{default: {connectionTimeout: 3s}}]}}\n---\n" +
+		"{type: MeshTimeout, mesh: default, name: narrow, spec: {targetRef: {kind: Dataplane, name: web}, " +
+		"rules: [{default: {connectionTimeout: 4s}}]}}"
+	for _, c := range []struct {
+		now, put string
+		extra    int // warnings that Lacking adds, of one
+		want     string
+	}{{"", proxy + permission, 0, "mesh default has no mTLS"}, {proxy, permission, 0, "mesh default has no mTLS"},
+		{proxy, timeouts, 1, "no effect on any proxy: "}} {
+		v, err := change.Verify(t.Context(), change.Question{Set: resource.NewSet(decode(t, c.now)), Put: decode(t, c.put),
+			NewMesh: newMesh})
+		if err != nil {
+			t.Fatal(err)
+		}
+		extra, _ := v.Lacking(nil)
+		all := slices.Concat(v.Warnings, extra)
+		if len(all) != 1 || len(extra) != c.extra || !strings.Contains(all[0].Reason, c.want) {
+			t.Errorf("%q: %+v, %+v", c.put, v.Warnings, extra)
 		}
 	}
 }
