@@ -40,6 +40,18 @@ func TestTrials(t *testing.T) {
 	}
 }
 
+// TestOverridden checks that the verdict on a policy that another one overrides names it, although
+// the first proxies of the mesh have no outbounds.
+func TestOverridden(t *testing.T) {
+	rs := bigMesh(t, 1, timeoutDoc, "{type: MeshTimeout, mesh: default, name: a, spec: {targetRef: {kind: Mesh}, "+
+		"to: [{targetRef: {kind: Mesh}, default: {http: {requestTimeout: 8s}}}]}}")
+	v := effect.New(meshOf(t, rs, "default"), options()).InMesh(find(t, rs, "MeshTimeout", "t"), nil)
+	const want = "no effect on any proxy: overridden by MeshTimeout/default/a"
+	if got := v.Warning(); !v.Lacking() || got != want || v.Dataplane != "web" {
+		t.Errorf("on %s: %q, want %q", v.Dataplane, got, want)
+	}
+}
+
 // TestPublished checks that a change that the Envoy was not given is not in force.
 func TestPublished(t *testing.T) {
 	rs := bigMesh(t, 1, timeoutDoc)

@@ -359,16 +359,19 @@ func (x *Examiner) InMesh(policy *resource.Resource, proxies []string) MeshVerdi
 	return out
 }
 
-// rankOf orders the effects of a policy that is not in force on a proxy.
+// rankOf orders the effects of a policy that is not in force on a proxy. An override is a better
+// reason than one of a proxy that the policy does not concern.
 func rankOf(v *Verdict) int {
 	switch {
 	case v.Effect == api.EffectUnknown:
-		return 4
+		return 5
 	case v.Held != "":
-		return 3
+		return 4
 	case v.Effect == api.EffectSame:
-		return 2
+		return 3
 	case v.Effect == api.EffectDefault:
+		return 2
+	case len(v.By) > 0:
 		return 1
 	}
 	return 0

@@ -58,7 +58,7 @@ func (v *Verdict) InForce() bool { return v.Effect == api.EffectAll || v.Effect 
 // MeshVerdict says whether a policy is in force on any proxy.
 type MeshVerdict struct {
 	// Verdict is about the first proxy where the policy is in force. If there is none, it is about
-	// the first proxy with the strongest other effect: unknown, held, same, default, none.
+	// the first proxy with the strongest other effect: unknown, held, same, default, overridden, none.
 	Verdict
 	Dataplane string // of Verdict; "" if the policy affects no proxy
 	// Selected is the number of proxies that the policy selects, up to Dataplane if it is in force

@@ -42,7 +42,8 @@ var policyRows = []row{
 	{fault: "overridden", apply: policy("MeshTimeout", "wide", to(everything, threes)) +
 		policy("MeshTimeout", "narrow", to(everything, "{connectionTimeout: 4s}")),
 		commands: []string{"nearside explain policy meshtimeout/wide --dataplane web"},
-		says:     []string{"no effect", "overridden by MeshTimeout/narrow"}},
+		warning:  "no effect on any proxy: overridden by MeshTimeout/default/narrow",
+		says:     []string{"no effect", "overridden by MeshTimeout/narrow"}, problem: noEffect, severity: warning},
 	{fault: "misspelled tag",
 		apply:    policy("MeshTimeout", "t", forProxies(tagged("kuma.io/servise", "web"), everything, threes)),
 		warning:  "no dataplane has the tag kuma.io/servise, so the policy selects nothing; the nearest is kuma.io/service",
