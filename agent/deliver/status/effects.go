@@ -126,7 +126,7 @@ type examination struct {
 	over     func() bool
 	examiner *effect.Examiner // says whether policies are in force
 	fields   *effect.Examiner // says why not
-	names    []string         // of all dataplanes
+	names    []string         // of all dataplanes, those with outbounds first
 }
 
 func newExamination(known *meshEffects, decode decodeFunc) *examination {
@@ -134,10 +134,22 @@ func newExamination(known *meshEffects, decode decodeFunc) *examination {
 	stop := func() bool { return x.over() }
 	x.examiner = effect.New(known.of, effect.Options{Trials: noLimit, Stop: stop})
 	x.fields = effect.New(known.of, effect.Options{Trials: noLimit, Stop: stop, Decode: decode})
+	var others []string
 	for _, d := range known.of.View.Dataplanes() {
-		x.names = append(x.names, d.Name)
+		if calls(d) {
+			x.names = append(x.names, d.Name)
+		} else {
+			others = append(others, d.Name)
+		}
 	}
+	x.names = append(x.names, others...)
 	return x
+}
+
+// calls reports whether a dataplane may have outbounds. Most policies are in force on those.
+func calls(d *resource.Resource) bool {
+	spec, ok := d.Spec.(*resource.Dataplane)
+	return ok && (len(spec.Networking.Outbound) > 0 || spec.Networking.TransparentProxying != nil)
 }
 
 // policy returns what is known about an active policy, or nil if the time is up.
