@@ -146,7 +146,7 @@ func allWarnings(t *testing.T, socket, dir string) map[string]map[string]bool {
 	}
 	for _, p := range s.Problems {
 		switch p.Check {
-		case api.ClassResource:
+		case api.ClassResource, api.ClassNoEffect:
 			by["status"][normalized(p.Resource, p.Reason)] = true
 		case api.ClassFileExposed:
 			path, reason, _ := strings.Cut(p.Reason, " ")
@@ -155,8 +155,9 @@ func allWarnings(t *testing.T, socket, dir string) map[string]map[string]bool {
 	}
 	for _, x := range c.Checks {
 		switch x.Name {
-		case api.ClassResource, api.ClassFileExposed:
-			subject, reason, _ := strings.Cut(x.Reason, map[bool]string{true: ": ", false: " "}[x.Name == api.ClassResource])
+		case api.ClassResource, api.ClassNoEffect, api.ClassFileExposed:
+			subject, reason, _ := strings.Cut(x.Reason,
+				map[bool]string{true: " ", false: ": "}[x.Name == api.ClassFileExposed])
 			by["check"][normalized(subject, reason)] = true
 		}
 	}

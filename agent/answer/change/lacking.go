@@ -2,6 +2,7 @@ package change
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -12,8 +13,9 @@ import (
 const lackingTrials = 2000
 
 // Lacking returns warnings about the policies of the change that have no effect on any proxy, and
-// the number of policies that it could not examine. It generates at least one config per policy, so
-// it is separate from the check. It ends when stop returns true; nil: it never does.
+// the number of policies that it could not examine. It removes warnings that they contain from
+// v.Warnings. It generates at least one config per policy, so it is separate from the check. It
+// ends when stop returns true; nil: it never does.
 func (v *Verified) Lacking(stop func() bool) (out []mesh.Warning, unknown int) {
 	s := v.states
 	if s == nil {
@@ -38,12 +40,18 @@ func (v *Verified) Lacking(stop func() bool) (out []mesh.Warning, unknown int) {
 		case verdict.Effect == api.EffectUnknown && verdict.Selected > 0:
 			unknown++
 		case verdict.Unexplained() && effect.Supersedes(s.meshes[r.Mesh].to, r):
-		case slices.ContainsFunc(v.Warnings, func(w mesh.Warning) bool {
-			return w.Resource == k && (verdict.Unexplained() || verdict.Warning() == effect.NoEffect+w.Reason)
-		}):
-			// The other warning says why.
 		case verdict.Lacking() && len(out) < s.MaxWarnings:
-			out = append(out, mesh.Warning{Resource: r.Key, Reason: verdict.Warning()})
+			var others []string
+			for _, w := range v.Warnings {
+				if w.Resource == k {
+					others = append(others, w.Reason)
+				}
+			}
+			reason := effect.Because(verdict.Warning(), others)
+			out = append(out, mesh.Warning{Resource: r.Key, Reason: reason})
+			v.Warnings = slices.DeleteFunc(v.Warnings, func(w mesh.Warning) bool {
+				return w.Resource == k && strings.Contains(reason, w.Reason)
+			})
 		}
 	}
 	return out, unknown

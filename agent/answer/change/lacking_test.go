@@ -19,7 +19,8 @@ func TestLacking(t *testing.T) {
 	const retry = "{type: MeshRetry, mesh: default, name: r, spec: {targetRef: {kind: Mesh}, " +
 		"to: [{targetRef: {kind: Mesh}, default: {CONF}}]}}"
 	for conf, want := range map[string]string{
-		"http: {numRetries: 3}":       "to[0].default: http has no effect: redis", // a warning of the check; not repeated
+		// the warning of the check is part of it
+		"http: {numRetries: 3}":       "no effect on any proxy: to[0].default: http has no effect: redis",
 		"tcp: {maxConnectAttempt: 3}": "",
 	} {
 		q := change.Question{Put: decode(t, proxies+strings.Replace(retry, "CONF", conf, 1)), NewMesh: newMesh}
@@ -60,7 +61,7 @@ func TestLackingOnce(t *testing.T) {
 		now, put string
 		extra    int // warnings that Lacking adds, of one
 		want     string
-	}{{"", proxy + permission, 0, "mesh default has no mTLS"}, {proxy, permission, 0, "mesh default has no mTLS"},
+	}{{"", proxy + permission, 1, "mesh default has no mTLS"}, {proxy, permission, 1, "mesh default has no mTLS"},
 		{proxy, timeouts, 1, "no effect on any proxy: "}} {
 		v, err := change.Verify(t.Context(), change.Question{Set: resource.NewSet(decode(t, c.now)), Put: decode(t, c.put),
 			NewMesh: newMesh})

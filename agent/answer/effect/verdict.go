@@ -30,8 +30,8 @@ type Verdict struct {
 	Held string
 }
 
-// NoEffect is how the warnings of policies without effect begin. The reason follows.
-const NoEffect = "no effect on any proxy: "
+// noEffect is how the warnings of policies without effect begin. The reason follows.
+const noEffect = "no effect on any proxy: "
 
 // Warning describes a policy that selects proxies and has no effect on any.
 func (v *MeshVerdict) Warning() string {
@@ -47,9 +47,20 @@ func (v *MeshVerdict) Warning() string {
 		why = append(why, "overridden by "+strings.Join(names, ", "))
 	}
 	if len(why) == 0 {
-		return NoEffect + "leaving it out changes no config"
+		return noEffect + unexplainedText
 	}
-	return NoEffect + strings.Join(why, "; ")
+	return noEffect + strings.Join(why, "; ")
+}
+
+const unexplainedText = "leaving it out changes no config"
+
+// Because replaces the reason of [MeshVerdict.Warning] by the first of other warnings about the
+// policy in lexical order, if the reason is not known.
+func Because(warning string, others []string) string {
+	if warning != noEffect+unexplainedText || len(others) == 0 {
+		return warning
+	}
+	return noEffect + slices.Min(others)
 }
 
 // InForce reports whether leaving out the policy would change the published config.

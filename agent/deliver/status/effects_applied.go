@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/effect"
@@ -68,11 +69,10 @@ func (x *situation) effect(r *resource.Resource, out *api.Applied) {
 		return
 	}
 	if out.Effect = v.Effect; v.Lacking() {
-		out.State, out.Reason = api.StateNoEffect, v.Warning()
-		if v.Unexplained() && len(warned) > 0 {
-			v.Reason = out.Warnings[0]
-			out.Reason, out.Warnings = v.Warning(), out.Warnings[1:]
-		}
+		out.State, out.Reason = api.StateNoEffect, effect.Because(v.Warning(), warned)
+		out.Warnings = slices.DeleteFunc(slices.Clone(out.Warnings), func(w string) bool {
+			return strings.Contains(out.Reason, w)
+		})
 	}
 }
 
@@ -125,13 +125,9 @@ func (t *Tracker) effectProblems(ctx context.Context, f *Facts) (out []api.Probl
 	list := activePolicies(f.Last)
 	effects, unknown := t.effectsOf(ctx, f.Last, list, listTime)
 	f.Unexamined = unknown
-	warned := map[string]bool{}
-	for _, p := range f.Last.Problems {
-		warned[p.Resource] = true
-	}
 	for _, r := range list {
 		v := effects[r]
-		if v == nil || !v.Lacking() || v.Unexplained() && warned[r.Key.String()] { // the other warning says why
+		if v == nil || !v.Lacking() {
 			continue
 		}
 		command := "nearside get " + r.Kind + " " + r.Name + " -m " + r.Mesh + " -o wide"

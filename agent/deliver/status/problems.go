@@ -49,21 +49,31 @@ func (t *Tracker) Problems(ctx context.Context, f *Facts) []api.Problem {
 		out = append(out, source(ctx, f)...)
 	}
 	named(out)
-	out = withoutRepetition(out)
+	out = withoutRepeated(out)
 	slices.SortStableFunc(out, func(a, b api.Problem) int { return cmp.Compare(rank(&a), rank(&b)) })
 	return out
 }
 
-// withoutRepetition removes policies without effect for which another entry gives the same reason.
-func withoutRepetition(list []api.Problem) []api.Problem {
-	given := map[[2]string]bool{} // resource and reason
-	for _, p := range list {
-		if p.Check == api.ClassResource {
-			given[[2]string{p.Resource, effect.NoEffect + p.Reason}] = true
+// withoutRepeated merges the warnings about a policy without effect into one: it has the first other
+// warning as its reason if none is known, and the warnings that it contains are dropped.
+func withoutRepeated(list []api.Problem) []api.Problem {
+	lacking := map[string]string{}
+	for i := range list {
+		p := &list[i]
+		if p.Check != api.ClassNoEffect {
+			continue
 		}
+		var others []string
+		for _, o := range list {
+			if o.Check == api.ClassResource && o.Resource == p.Resource && o.Severity == api.SeverityWarning {
+				others = append(others, o.Reason)
+			}
+		}
+		p.Reason = effect.Because(p.Reason, others)
+		lacking[p.Resource] = p.Reason
 	}
 	return slices.DeleteFunc(list, func(p api.Problem) bool {
-		return p.Check == api.ClassNoEffect && given[[2]string{p.Resource, p.Reason}]
+		return p.Check == api.ClassResource && strings.Contains(lacking[p.Resource], p.Reason)
 	})
 }
 

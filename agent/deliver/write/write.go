@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
@@ -110,7 +111,12 @@ func (w *Writer) Write(ctx context.Context, q *Request) (*api.Written, *api.Erro
 	until := time.Now().Add(lackingTime)
 	lacking, _ := v.Lacking(func() bool { return ctx.Err() != nil || !time.Now().Before(until) }) // status has the rest
 	for _, x := range lacking {
-		out.Warnings = append(out.Warnings, x.Resource.String()+": "+x.Reason)
+		of := x.Resource.String() + ": "
+		out.Warnings = slices.DeleteFunc(out.Warnings, func(w string) bool { // part of this one
+			reason, ok := strings.CutPrefix(w, of)
+			return ok && strings.Contains(x.Reason, reason)
+		})
+		out.Warnings = append(out.Warnings, of+x.Reason)
 	}
 	return out, nil
 }
