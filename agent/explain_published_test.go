@@ -38,9 +38,9 @@ func TestExplainPolicyGoesByTheEnvoy(t *testing.T) {
 		if x.Effect != effect || items != fields || (len(parts) == 0) != (x.Held == "") {
 			t.Errorf("%s/%s: %s, fields %s, held %q, want %s and %s", kind, name, x.Effect, items, x.Held, effect, fields)
 		}
-		for _, part := range parts {
-			if !strings.Contains(x.Held, part) {
-				t.Errorf("%s/%s: held %q, want %q", kind, name, x.Held, part)
+		for _, text := range parts {
+			if !strings.Contains(x.Held, text) {
+				t.Errorf("%s/%s: held %q, want %q", kind, name, x.Held, text)
 			}
 		}
 	}
@@ -69,6 +69,6 @@ func TestExplainPolicyGoesByTheEnvoy(t *testing.T) {
 	if got := waitFor(t, r, "meshtimeout", "t"); got.State != api.StateStale {
 		t.Errorf("stale: %+v", got)
 	}
-	ask("meshtimeout", "t", api.EffectPart, api.EffectNone, "the Envoy keeps an older config: no new config can be computed",
-		"/none/cert.pem", "; the Envoy has revision ")
+	ask("meshtimeout", "t", api.EffectPart, api.EffectNone,
+		"the Envoy keeps an older config: no new config can be computed", "/none/cert.pem", "; the Envoy has revision ")
 }

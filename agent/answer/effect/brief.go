@@ -43,8 +43,8 @@ func (x *Examiner) briefOf(p *proxy) *brief {
 }
 
 // inBrief returns the resources of the brief config of a proxy that change without a policy. If
-// there are none, the policy may change others. It examines no policy about the whole proxy, such as
-// a patch, whose effect may depend on the names of other outbounds.
+// there are none, the policy may change others. It examines no policy about the whole proxy, such
+// as a patch, whose effect may depend on the names of other outbounds.
 func (x *Examiner) inBrief(r *resource.Resource, p *proxy) []draft.ResourceID {
 	spec, ok := r.Spec.(*resource.Policy)
 	if !ok || spec.Default != nil || x.namesMatter(r) || p.published != nil { // hold needs all changes

@@ -3,9 +3,9 @@ package effect
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -137,11 +137,11 @@ func sameForm(a, b *draft.Resource) bool {
 // that the Envoy has.
 func compareForms(with, without, has any) (out given) {
 	switch {
-	case reflect.DeepEqual(with, without):
+	case jsonpatch.Equal(with, without):
 		return given{}
-	case reflect.DeepEqual(with, has):
+	case jsonpatch.Equal(with, has):
 		return given{has: true}
-	case reflect.DeepEqual(without, has):
+	case jsonpatch.Equal(without, has):
 		return given{lacks: true}
 	}
 	a, b, c := partsOf(with), partsOf(without), partsOf(has)

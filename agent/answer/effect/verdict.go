@@ -22,8 +22,8 @@ type Verdict struct {
 	By []api.Ref
 	// Reason says why the policy has no effect; "" if that is unknown or it has one.
 	Reason string
-	// Changed are resources that leaving out the policy would change: all of them if a published config
-	// is judged, and some of them otherwise.
+	// Changed are resources that leaving out the policy would change: all of them if a published
+	// config is judged, and some of them otherwise.
 	Changed []draft.ResourceID
 	// Held says why the Envoy was not given what the policy changes; "" if it was. The policy itself
 	// may be correct.

@@ -52,7 +52,8 @@ func nodePolicies() string {
 		if i == 0 {
 			target = `{"kind":"Mesh"}`
 		}
-		add("MeshCircuitBreaker", fmt.Sprint("c-", 9-i), target, fmt.Sprintf(`"connectionLimits":{"maxConnections":%d}`, 100+i))
+		add("MeshCircuitBreaker", fmt.Sprint("c-", 9-i), target,
+			fmt.Sprintf(`"connectionLimits":{"maxConnections":%d}`, 100+i))
 		add("MeshTimeout", fmt.Sprint("t-", 9-i), target, fmt.Sprintf(`"http":{"requestTimeout":"%ds"}`, 3+i))
 		add("MeshRetry", fmt.Sprint("r-", 9-i), target, fmt.Sprintf(`"http":{"numRetries":%d}`, 3+i))
 		add("MeshHealthCheck", fmt.Sprint("h-", 9-i), target, fmt.Sprintf(`"interval":"%ds","tcp":{}`, 3+i))
@@ -68,8 +69,8 @@ func nodePolicies() string {
 	return b.String()
 }
 
-// BenchmarkEffects reports the time until the effects of 25 policies, at least 5 of which have none, are
-// known in a mesh of 1,000 services and 300 proxies that reach all of them.
+// BenchmarkEffects reports the time until the effects of 25 policies, at least 5 of which have
+// none, are known in a mesh of 1,000 services and 300 proxies that reach all of them.
 func BenchmarkEffects(b *testing.B) {
 	s := agenttest.Memory(b)
 	agenttest.ByAPI(b, s, nodeMesh(1000, 300)+nodePolicies())

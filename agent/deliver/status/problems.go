@@ -54,8 +54,8 @@ func (t *Tracker) Problems(ctx context.Context, f *Facts) []api.Problem {
 	return out
 }
 
-// withoutRepeated merges the warnings about a policy without effect into one: it has the first other
-// warning as its reason if none is known, and the warnings that it contains are dropped.
+// withoutRepeated merges the warnings about a policy without effect into one: it has the first
+// other warning as its reason if none is known, and the warnings that it contains are dropped.
 func withoutRepeated(list []api.Problem) []api.Problem {
 	lacking := map[string]string{}
 	for i := range list {

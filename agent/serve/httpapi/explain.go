@@ -21,7 +21,7 @@ func (s *Server) judged(mesh, dataplane string) (*generate.Mesh, effect.Options,
 	if e != nil {
 		return nil, effect.Options{}, e
 	}
-	return m, s.tracker.Judge(last, mesh, dataplane), nil
+	return m, s.tracker.EffectOptions(last, mesh, dataplane), nil
 }
 
 // rules is GET /meshes/{mesh}/dataplanes/{name}/_rules.

@@ -10,9 +10,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Judge returns the options for one question of a user about the effects of policies. They judge
-// what the Envoy of a dataplane has, if it is connected, and the generated configs of other proxies.
-func (t *Tracker) Judge(last *Result, mesh, dataplane string) effect.Options {
+// EffectOptions returns the options for one question of a user about the effects of policies.
+// Answers are about what the Envoy of a dataplane has, if it is connected, and about the generated
+// configs of others.
+func (t *Tracker) EffectOptions(last *Result, mesh, dataplane string) effect.Options {
 	o := effect.Question(t.decode())
 	key := node.Key{ID: node.Ref{Type: node.ProxyDataplane, Mesh: mesh, Name: dataplane}.NodeID(),
 		Flavor: node.FlavorEnvoy}
