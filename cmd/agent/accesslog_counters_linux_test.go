@@ -88,7 +88,7 @@ func TestAccessLogCounters(t *testing.T) {
 		{"logs --dataplane web", command.ExitOK, requests,
 			"1 stream is not read, because the destination is not a file: tcp " + away},
 		{"logs access", command.ExitOK, requests, ""},
-		{"logs --dataplane nobody", command.ExitFailed, 0, "no access logs of dataplane nobody"},
+		{"logs --dataplane nobody", command.ExitFailed, 0, "has no dataplane \"nobody\""},
 		{"logs --dataplane web --status 2xx", command.ExitOK, requests, ""},
 		{"logs --dataplane web --status 5xx", command.ExitOK, 0, ""},
 		{"logs audit -m default", command.ExitOK, -1, ""},

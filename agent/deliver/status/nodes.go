@@ -47,8 +47,10 @@ type meshWait struct {
 // addNodes adds the state on all other live nodes to that of this node.
 func (t *Tracker) addNodes(ctx context.Context, key resource.Key, q *api.Wait, out *api.Applied, cache *meshWait) {
 	out.Nodes = 1
-	if out.State != api.StateApplied && out.State != api.StateGone && out.State != api.StateDraining {
-		return // ask others only when it is in force here
+	switch out.State {
+	case api.StateApplied, api.StateGone, api.StateDraining, api.StateNoEffect:
+	default:
+		return // ask others only when it has arrived here
 	}
 	question := nodeQuestion{Wait: api.Wait{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, For: q.For,
 		Effective: q.Effective}}
@@ -147,7 +149,8 @@ func addNode(a *api.Applied, node string, got *api.Applied, err error, effective
 				a.State = api.StateStale
 			}
 		case api.StateDraining:
-			if a.State == api.StateApplied || a.State == api.StateGone {
+			switch a.State {
+			case api.StateApplied, api.StateGone, api.StateNoEffect:
 				a.State = api.StateDraining
 			}
 		case api.StatePending:

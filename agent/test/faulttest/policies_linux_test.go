@@ -118,7 +118,7 @@ var policyRows = []row{
 		", from: [{targetRef: "+service("web")+", default: {action: Allow}}]}"),
 		warning:  "this permission is not enforced: mesh default has no mTLS; enable mtls of the Mesh",
 		commands: []string{"nearside explain policy meshtrafficpermission/p --dataplane backend-1"},
-		says:     []string{"no effect", "mesh default has no mTLS"}, problem: ofOne, severity: warning},
+		says:     []string{"no effect", "mesh default has no mTLS"}, problem: noEffect, severity: warning},
 	{fault: "log backend that is left out", apply: policy("MeshAccessLog", "l", to(everything,
 		"{backends: [{type: File, file: {path: $DIR/elsewhere/x.log, rotation: {maxFileSize: 10}}}]}")),
 		commands: []string{"nearside wait meshaccesslog/l", "nearside get meshaccesslog l -o wide"},

@@ -58,12 +58,12 @@ var meshFaults = []fault{
 		severity: warn, cause: "gone", names: "gone"},
 	{name: "permission without TLS",
 		file: with("{type: MeshTrafficPermission, mesh: default, name: p, spec: {targetRef: {kind: " +
-			"Mesh}, from: [{targetRef: {kind: Mesh}, default: {action: Allow}}]}}"), check: api.ClassResource, severity: warn,
+			"Mesh}, from: [{targetRef: {kind: Mesh}, default: {action: Allow}}]}}"), check: api.ClassNoEffect, severity: warn,
 		cause: "no mTLS", names: "MeshTrafficPermission"},
 	{name: "client of a section",
 		file: with("{type: MeshAccessLog, mesh: default, name: l, spec: {targetRef: {kind: Mesh}, " +
 			"from: [{targetRef: {kind: MeshSubset, tags: {kuma.io/service: db}}, default: {backends: [{type: File, " +
-			"file: {path: /tmp/x.log}}]}}]}}"), check: api.ClassResource, severity: warn, cause: "from[0]"},
+			"file: {path: /tmp/x.log}}]}}]}}"), check: api.ClassNoEffect, severity: warn, cause: "from[0]"},
 	{name: "service without endpoints",
 		file: with("{type: MeshService, mesh: default, name: hollow, labels: {kuma.io/service: " +
 			"hollow}, spec: {selector: {dataplaneTags: {kuma.io/service: gone}}, ports: [{port: 80, targetPort: 80}]}}"),
