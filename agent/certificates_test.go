@@ -258,7 +258,7 @@ func TestRenewalWakesTheLoop(t *testing.T) {
 func TestCertificatesCannotBeMade(t *testing.T) {
 	s, p, dir := agenttest.Memory(t), agenttest.NewPublisher("default.web"), filepath.Join(t.TempDir(), "identity")
 	agenttest.ByAPI(t, s, secureMesh("ca")+"---\n"+
-		strings.Replace(agenttest.DataplaneText("default", "web", "10.0.0.1"), `80,`, `80, "servicePort": 81,`, 1))
+		agenttest.PortedText("default", "web", "10.0.0.1"))
 	start := func() *reconcile.Reconciler {
 		return reconcile.New(reconcile.Options{Store: s, Publisher: p,
 			Certificates: identity.Open(identity.Options{Dir: dir})})

@@ -49,7 +49,7 @@ spec:
 func TestInlineKeysStayOnTheNode(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{}, "xds.tcp=127.0.0.1:0", "xds.insecure=true")
 	agenttest.ByAPI(t, r.Store(), "type: Mesh\nname: default\n---\n"+
-		strings.Replace(agenttest.DataplaneText("default", "web", "10.0.0.1"), `80,`, `80, "servicePort": 81,`, 1)+
+		agenttest.PortedText("default", "web", "10.0.0.1")+
 		keyedPatches)
 	// clusters receives clusters until the cluster "open" is among them, and reports whether the key
 	// is, too.

@@ -142,10 +142,7 @@ func withoutField(t *testing.T, r *resource.Resource, path []string) (out *resou
 // pathsOf returns the paths of the fields of a policy's confs by the names that items give them.
 func pathsOf(t *testing.T, r *resource.Resource, item, field string) []string {
 	t.Helper()
-	var out []string
-	for _, token := range strings.FieldsFunc(item, func(c rune) bool { return strings.ContainsRune(".[]", c) }) {
-		out = append(out, token)
-	}
+	out := strings.FieldsFunc(item, func(c rune) bool { return strings.ContainsRune(".[]", c) })
 	for rest := field; rest != ""; {
 		if quoted, ok := strings.CutPrefix(rest, "["); ok {
 			end := strings.Index(quoted, "\"]")

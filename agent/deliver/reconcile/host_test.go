@@ -33,7 +33,7 @@ func TestEnvoyThatIsTooOld(t *testing.T) {
 // from this proxy and until the file can be opened. Other problems of its host are warnings.
 func TestHostOfAnEnvoy(t *testing.T) {
 	s := agenttest.Memory(t)
-	agenttest.ByAPI(t, s, agenttest.WebFile("svc-1", "svc-2", "far")+"---\n"+agenttest.DataplaneText("default",
+	agenttest.ByAPI(t, s, agenttest.WebFile("svc-1", "svc-2", "far")+"---\n"+agenttest.PortedText("default",
 		"other", "10.0.0.2")+"\n---\n{type: MeshAccessLog, mesh: default, name: logs, spec: {targetRef: {kind: Mesh}, "+
 		"to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: /none/a.log}}]}}]}}\n---\n"+
 		"{type: ExternalService, mesh: default, name: far, tags: {kuma.io/service: far}, "+

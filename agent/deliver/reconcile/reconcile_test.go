@@ -89,8 +89,8 @@ func TestReconcileIsolatesProxies(t *testing.T) {
 	}
 
 	mode = "panic"
-	agenttest.ByAPI(t, s, agenttest.DataplaneText("default", "web", "10.0.1.1")+"\n---\n"+
-		agenttest.DataplaneText("default", "other", "10.0.1.2"))
+	agenttest.ByAPI(t, s, agenttest.PortedText("default", "web", "10.0.1.1")+"\n---\n"+
+		agenttest.PortedText("default", "other", "10.0.1.2"))
 	got := agenttest.Pass(r)
 	if len(got) != 1 || !strings.HasPrefix(got[0], "error Dataplane/default/web: ") || !strings.Contains(got[0], "boom") {
 		t.Errorf("problems: %q", got)

@@ -135,7 +135,7 @@ func startCrowd(t *testing.T, c *crowd, n int) (s *store.Store, trigger func()) 
 }
 
 func crowdProxy(i, edition int) string {
-	return agenttest.DataplaneText("default", fmt.Sprintf("p%03d", i), fmt.Sprintf("10.%d.%d.%d", edition, i/250, i%250))
+	return agenttest.PortedText("default", fmt.Sprintf("p%03d", i), fmt.Sprintf("10.%d.%d.%d", edition, i/250, i%250))
 }
 
 // TestChangeBesideStorm connects 200 proxies at once, which takes a second to serve. A change of a

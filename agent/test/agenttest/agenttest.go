@@ -203,6 +203,12 @@ func DataplaneText(mesh, name, address string) string {
 		mesh, name, address, name)
 }
 
+// PortedText returns DataplaneText with a port of the workload, so that the inbound does not forward
+// to itself, which is a problem.
+func PortedText(mesh, name, address string) string {
+	return strings.Replace(DataplaneText(mesh, name, address), `80,`, `80, "servicePort": 8080,`, 1)
+}
+
 func Metadata(t testing.TB, v any) *structpb.Struct {
 	t.Helper()
 	m, err := structpb.NewStruct(map[string]any{metadata.MetadataDataplane: v,

@@ -95,8 +95,8 @@ func Pass(r *reconcile.Reconciler) []string {
 
 func TwoProxies(t *testing.T) *store.Store {
 	s := Memory(t)
-	ByAPI(t, s, "---\ntype: Mesh\nname: default\n---\n"+DataplaneText("default", "web", "10.0.0.1")+"\n---\n"+
-		DataplaneText("default", "other", "10.0.0.2"))
+	ByAPI(t, s, "---\ntype: Mesh\nname: default\n---\n"+PortedText("default", "web", "10.0.0.1")+"\n---\n"+
+		PortedText("default", "other", "10.0.0.2"))
 	return s
 }
 

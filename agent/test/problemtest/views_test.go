@@ -83,7 +83,7 @@ func differences(t *testing.T, r *agenttest.Running) (list []api.Problem, unlike
 	report(!strings.Contains(text, fmt.Sprintf("\nproblems   %d\n", len(s.Problems))), "status counts otherwise: %s", text)
 	code, _ = nearside(r, "status", "--exit-code")
 	exit("status --exit-code", code, failed, command.ExitNo)
-	code, text = nearside(r, "healthcheck")
+	code, _ = nearside(r, "healthcheck")
 	exit("healthcheck", code, unready, command.ExitFailed)
 
 	code, text = nearside(r, "check", "-o", "json")
