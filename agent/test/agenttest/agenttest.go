@@ -203,8 +203,8 @@ func DataplaneText(mesh, name, address string) string {
 		mesh, name, address, name)
 }
 
-// PortedText returns DataplaneText with a port of the workload, so that the inbound does not forward
-// to itself, which is a problem.
+// PortedText returns DataplaneText with a port of the workload, so that the inbound does not
+// forward to itself, which is a problem.
 func PortedText(mesh, name, address string) string {
 	return strings.Replace(DataplaneText(mesh, name, address), `80,`, `80, "servicePort": 8080,`, 1)
 }
