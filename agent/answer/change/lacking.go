@@ -1,27 +1,24 @@
 package change
 
 import (
-	"slices"
-	"strings"
-
 	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/model/api"
-	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
 // lackingTrials limits the configs that are generated per mesh to find policies without effect.
 const lackingTrials = 2000
 
-// Lacking returns warnings about the policies of the change that have no effect on any proxy, and
-// the number of policies that it could not examine. It removes warnings that they contain from
-// v.Warnings. It generates at least one config per policy, so it is separate from the check. It
-// ends when stop returns true; nil: it never does.
-func (v *Verified) Lacking(stop func() bool) (out []mesh.Warning, unknown int) {
+// Lacking adds warnings about the policies of the change that have no effect on any proxy to
+// v.Warnings, instead of warnings that they contain. It returns the number of policies that it
+// could not examine. It generates at least one config per policy, so it is separate from the check.
+// It ends when stop returns true; nil: it never does.
+func (v *Verified) Lacking(stop func() bool) (unknown int) {
 	s := v.states
 	if s == nil {
-		return nil, 0
+		return 0
 	}
 	by := map[string]*effect.Examiner{}
+	added := 0
 	for _, k := range v.keys {
 		r := s.after.Get(k)
 		if r == nil || r.Mesh == "" || r.Shadow() {
@@ -36,23 +33,13 @@ func (v *Verified) Lacking(stop func() bool) (out []mesh.Warning, unknown int) {
 			x = effect.New(m.to, effect.Options{Decode: s.Decode, Trials: lackingTrials, Stop: stop})
 			by[r.Mesh] = x
 		}
-		switch verdict := x.InMesh(r, nil); {
+		switch verdict, lacks := x.Lacks(r); {
 		case verdict.Effect == api.EffectUnknown && verdict.Selected > 0:
 			unknown++
-		case verdict.Unexplained() && effect.Supersedes(s.meshes[r.Mesh].to, r):
-		case verdict.Lacking() && len(out) < s.MaxWarnings:
-			var others []string
-			for _, w := range v.Warnings {
-				if w.Resource == k {
-					others = append(others, w.Reason)
-				}
-			}
-			reason := effect.Because(verdict.Warning(), others)
-			out = append(out, mesh.Warning{Resource: r.Key, Reason: reason})
-			v.Warnings = slices.DeleteFunc(v.Warnings, func(w mesh.Warning) bool {
-				return w.Resource == k && strings.Contains(reason, w.Reason)
-			})
+		case lacks && added < s.MaxWarnings:
+			added++
+			v.Warnings = effect.WithLacking(v.Warnings, r, &verdict)
 		}
 	}
-	return out, unknown
+	return unknown
 }

@@ -46,8 +46,9 @@ func (x *Examiner) briefOf(p *proxy) *brief {
 // there are none, the policy may change others. It examines no policy about the whole proxy, such
 // as a patch, whose effect may depend on the names of other outbounds.
 func (x *Examiner) inBrief(r *resource.Resource, p *proxy) []draft.ResourceID {
+	plugin, _, _ := KindOf(x.mesh.Policies, r.Kind)
 	spec, ok := r.Spec.(*resource.Policy)
-	if !ok || spec.Default != nil || x.namesMatter(r) || p.published != nil { // hold needs all changes
+	if !ok || spec.Default != nil || p.unlike(plugin) || p.published != nil { // hold needs all changes
 		return nil
 	}
 	b := x.briefOf(p)

@@ -1,12 +1,11 @@
 package effect
 
 import (
-	"bytes"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strconv"
 
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -23,13 +22,11 @@ func newDocument(r *resource.Resource, decode func([]byte) (*resource.Resource, 
 	if err != nil {
 		return nil
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	doc := &document{policy: r, decode: decode}
-	if d.Decode(&doc.root) != nil {
+	root, err := jsonpatch.Decode(text)
+	if err != nil {
 		return nil
 	}
-	return doc
+	return &document{policy: r, root: root, decode: decode}
 }
 
 // policyOf decodes an edited document. It returns nil if that is not a valid form of the policy.
@@ -118,37 +115,16 @@ func at(root any, path []string) (any, bool) {
 	return root, true
 }
 
-// edit returns a value in which the part at a path is replaced, or removed if by is nil. It does
-// not modify root.
+// edit returns a value in which the part at a path is replaced, or removed if by is nil. Without
+// such a part, it returns root.
 func edit(root any, path []string, by any) any {
-	if len(path) == 0 {
-		return by
+	op := jsonpatch.Operation{Op: jsonpatch.Replace, Path: jsonpatch.FormatPointer(path), Value: by}
+	if by == nil {
+		op.Op = jsonpatch.Remove
 	}
-	switch v := root.(type) {
-	case map[string]any:
-		child, ok := v[path[0]]
-		if !ok {
-			return root
-		}
-		v = maps.Clone(v)
-		if next := edit(child, path[1:], by); next == nil && len(path) == 1 {
-			delete(v, path[0])
-		} else {
-			v[path[0]] = next
-		}
-		return v
-	case []any:
-		i, err := strconv.Atoi(path[0])
-		if err != nil || i < 0 || i >= len(v) {
-			return root
-		}
-		v = slices.Clone(v)
-		if next := edit(v[i], path[1:], by); next == nil && len(path) == 1 {
-			v = slices.Delete(v, i, i+1)
-		} else {
-			v[i] = next
-		}
-		return v
+	out, err := jsonpatch.Patch{op}.Apply(root)
+	if err != nil {
+		return root
 	}
-	return root
+	return out
 }

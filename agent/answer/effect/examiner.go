@@ -74,6 +74,7 @@ type proxy struct {
 	dataplane *resource.Resource
 	spec      *resource.Dataplane
 	match     *policy.Match
+	reach     [32]byte // digest of the policies that restrict its destinations
 	selects   map[resource.Key]bool
 	config    *generate.Proxy // nil if it cannot be built
 	err       error
@@ -81,7 +82,9 @@ type proxy struct {
 	published *generate.Proxy
 	held      []draft.Rejection // of published
 	stale     string            // why the Envoy keeps published
-	like      *proxy            // the first proxy of its class; nil if it is this one, or the published config differs
+	byName    bool              // selected by a policy of a kind with ByName
+	legacy    bool              // selected by a legacy policy
+	likes     [2]*proxy         // cache of like: without and with tags
 	verdicts  map[resource.Key]Verdict
 	fields    map[resource.Key][]Item
 	parts     *layout               // nil until it is needed
@@ -119,18 +122,15 @@ func (x *Examiner) proxy(dataplane string) *proxy {
 	if !ok {
 		return nil // unreachable
 	}
-	p := &proxy{dataplane: d, spec: spec, match: x.mesh.Policies.Match(d), selects: map[resource.Key]bool{},
+	p := &proxy{dataplane: d, spec: spec, match: x.mesh.Policies.Match(d), reach: x.mesh.Policies.ReachDigest(d),
+		selects:  map[resource.Key]bool{},
 		verdicts: map[resource.Key]Verdict{}, fields: map[resource.Key][]Item{},
 		idle: map[resource.Key]bool{}}
 	for _, r := range p.match.Policies() {
-		p.selects[r.Key] = true
+		plugin, _, legacy := KindOf(x.mesh.Policies, r.Kind)
+		p.selects[r.Key], p.byName, p.legacy = true, p.byName || plugin.ByName, p.legacy || legacy != nil
 	}
-	if x.look(p); p.published == nil {
-		class := x.classOf(p)
-		if p.like = x.classes[class]; p.like == nil {
-			x.classes[class] = p
-		}
-	}
+	x.look(p)
 	x.proxies[dataplane] = p
 	return p
 }
@@ -158,12 +158,38 @@ func (x *Examiner) Config(dataplane string) (*generate.Proxy, error) {
 	return p.config, p.err
 }
 
-// classOf returns the class of a proxy.
-func (x *Examiner) classOf(p *proxy) (out classKey) {
-	reach := x.mesh.Policies.ReachDigest(p.dataplane)
+// like returns the first proxy on which a policy has the same effect as on p, because the two
+// differ only in names and addresses, and in tags if neither the policy nor reasons depend on them.
+func (x *Examiner) like(r *resource.Resource, p *proxy) *proxy {
+	plugin, _, legacy := KindOf(x.mesh.Policies, r.Kind)
+	if p.published != nil || p.unlike(plugin) {
+		return p
+	}
+	level := 0
+	if x.options.Decode != nil || plugin.Reads >= policy.ReadsTags || legacy != nil || p.legacy || p.reach != [32]byte{} {
+		level = 1
+	}
+	if p.likes[level] == nil {
+		class := p.class(level > 0)
+		if x.classes[class] == nil {
+			x.classes[class] = p
+		}
+		p.likes[level] = x.classes[class]
+	}
+	return p.likes[level]
+}
+
+// unlike reports whether the effect of policies of a plugin may depend on the name and addresses of
+// the proxy.
+func (p *proxy) unlike(plugin *policy.Plugin) bool {
+	return p.byName || plugin.ByName || plugin.Reads >= policy.ReadsDataplane
+}
+
+// class returns the class of a proxy.
+func (p *proxy) class(tags bool) (out classKey) {
 	spec := *p.spec
 	spec.Networking.Address, spec.Networking.AdvertisedAddress = "", ""
-	if x.options.Decode == nil && reach == [32]byte{} && p.match.Reads() < policy.ReadsTags {
+	if !tags {
 		spec.Networking.Inbound = withoutTags(spec.Networking.Inbound)
 	}
 	text, err := json.Marshal(&spec)
@@ -172,14 +198,13 @@ func (x *Examiner) classOf(p *proxy) (out classKey) {
 	}
 	h := sha256.New()
 	h.Write(p.match.Fingerprint[:])
-	h.Write(reach[:])
+	h.Write(p.reach[:])
 	h.Write(text)
 	h.Sum(out[:0])
 	return out
 }
 
-// withoutTags returns inbounds with their protocol as the only tag, for proxies whose policies read
-// no tags. Only reasons, which are about fields, may contain the others.
+// withoutTags returns inbounds without addresses, and with their protocol as the only tag.
 func withoutTags(list []resource.Inbound) []resource.Inbound {
 	list = slices.Clone(list)
 	for i := range list {
@@ -219,34 +244,6 @@ func changed(from, to *generate.Proxy) []draft.ResourceID {
 	return out
 }
 
-// schema returns the JSON Schema of a policy kind.
-func (x *Examiner) schema(kind string) map[string]any {
-	p := x.plugin(kind)
-	for i := range p.Kinds {
-		if p.Kinds[i].Kind == kind {
-			return schemaOf(p.Kinds[i])
-		}
-	}
-	for i := range p.Legacy {
-		if p.Legacy[i].Kind == kind {
-			return schemaOf(p.Legacy[i].Descriptor)
-		}
-	}
-	return nil
-}
-
-// plugin returns the plugin of a policy kind, or nil.
-func (x *Examiner) plugin(kind string) *policy.Plugin {
-	for i := range x.mesh.Policies.Plugins {
-		p := &x.mesh.Policies.Plugins[i]
-		if slices.ContainsFunc(p.Kinds, func(d resource.Descriptor) bool { return d.Kind == kind }) ||
-			slices.ContainsFunc(p.Legacy, func(l policy.LegacyKind) bool { return l.Kind == kind }) {
-			return p
-		}
-	}
-	return nil
-}
-
 // On says whether a policy is in force on the proxy of a dataplane.
 func (x *Examiner) On(policy *resource.Resource, dataplane string) Verdict {
 	if reason := x.inactive(policy); reason != "" {
@@ -259,9 +256,7 @@ func (x *Examiner) On(policy *resource.Resource, dataplane string) Verdict {
 	if x.unaffected(policy, p) {
 		return Verdict{Effect: api.EffectNone}
 	}
-	if p.like != nil && !x.namesMatter(policy) {
-		p = p.like
-	}
+	p = x.like(policy, p)
 	v, ok := p.verdicts[policy.Key]
 	if !ok {
 		if x.spent() {
@@ -274,21 +269,12 @@ func (x *Examiner) On(policy *resource.Resource, dataplane string) Verdict {
 	return v
 }
 
-// namesMatter reports whether the effect of a policy may depend on the names and addresses of the
-// proxy, so that it may differ within a class.
-func (x *Examiner) namesMatter(r *resource.Resource) bool {
-	plugin := x.plugin(r.Kind)
-	return plugin != nil && plugin.Reads >= policy.ReadsDataplane
-}
-
 // inactive says why the mesh does not use this version of a policy; "" if it does.
 func (x *Examiner) inactive(r *resource.Resource) string {
 	switch {
-	case x.mesh.Policies == nil || x.plugin(r.Kind) == nil:
+	case x.mesh.Policies == nil || !isPolicy(x.mesh.Policies, r.Kind):
 		return r.Kind + " is not a policy kind"
-	case slices.ContainsFunc(x.mesh.Policies.Policies(r.Kind), func(o *resource.Resource) bool {
-		return o.Key == r.Key && o.Digest == r.Digest
-	}):
+	case Acts(x.mesh.Policies, r):
 		return ""
 	case r.Shadow():
 		return "it is a shadow policy"
@@ -359,19 +345,21 @@ func (x *Examiner) InMesh(policy *resource.Resource, proxies []string) MeshVerdi
 	return out
 }
 
-// rankOf orders the effects of a policy that is not in force on a proxy. An override is a better
-// reason than one of a proxy that the policy does not concern.
+// rankOf orders the effects of a policy that is not in force on a proxy. The best reason is an
+// override, and the worst one that of a proxy to which no item of the policy applies.
 func rankOf(v *Verdict) int {
 	switch {
 	case v.Effect == api.EffectUnknown:
-		return 5
+		return 6
 	case v.Held != "":
-		return 4
+		return 5
 	case v.Effect == api.EffectSame:
-		return 3
+		return 4
 	case v.Effect == api.EffectDefault:
-		return 2
+		return 3
 	case len(v.By) > 0:
+		return 2
+	case v.placed:
 		return 1
 	}
 	return 0

@@ -27,10 +27,7 @@ func (x *Examiner) Fields(policy *resource.Resource, dataplane string) []Item {
 	if p == nil {
 		return nil
 	}
-	if p.like != nil && !x.namesMatter(policy) {
-		p = p.like
-	}
-	return x.fieldsOf(policy, p)
+	return x.fieldsOf(policy, x.like(policy, p))
 }
 
 // fieldsOf examines the fields of a policy on a proxy.

@@ -166,7 +166,8 @@ func (s *fieldSearch) variants(r *removed) []*resource.Resource {
 	out, ok := s.others[r]
 	if !ok {
 		if s.schema == nil {
-			s.schema = s.x.schema(s.policy.Kind)
+			_, d, _ := KindOf(s.x.mesh.Policies, s.policy.Kind)
+			s.schema = schemaOf(*d)
 		}
 		out = s.doc.variants(s.pathOf(r.entry, r.leaf), s.schema)
 		s.others[r] = out

@@ -14,7 +14,7 @@ const LegacyField = "conf"
 // legacyEntries returns the conf of a source-destination (legacy) policy. These are not merged: one
 // policy decides about a connection.
 func (l *layout) legacyEntries(r *resource.Resource) []*entry {
-	k := l.legacyKind(r.Kind)
+	_, _, k := KindOf(l.index, r.Kind)
 	spec, ok := r.Spec.(*resource.LegacyPolicy)
 	if k == nil || !ok {
 		return nil
@@ -63,17 +63,6 @@ func (l *layout) legacyEntries(r *resource.Resource) []*entry {
 		}
 	}
 	return []*entry{e}
-}
-
-func (l *layout) legacyKind(kind string) *policy.LegacyKind {
-	for i := range l.index.Plugins {
-		for j := range l.index.Plugins[i].Legacy {
-			if k := &l.index.Plugins[i].Legacy[j]; k.Kind == kind {
-				return k
-			}
-		}
-	}
-	return nil
 }
 
 // ActsOutbound reports whether a policy for inbound connections also applies to connections that

@@ -211,6 +211,7 @@ func checkMesh(t *testing.T, in kindtest.MeshInput, name string, policies map[bo
 		fields: map[string]fieldless{}}
 	m := meshOf(t, all, name)
 	x := effect.New(m, options())
+	coarse := effect.New(m, effect.Options{Trials: 1 << 20}) // has larger classes of proxies
 	for _, r := range all {
 		if r.Mesh != name || r.Shadow() || !slices.ContainsFunc(kinds.Policies(), func(d resource.Descriptor) bool {
 			return d.Kind == r.Kind
@@ -228,6 +229,10 @@ func checkMesh(t *testing.T, in kindtest.MeshInput, name string, policies map[bo
 			if v.InForce() != want {
 				t.Errorf("%s: %s on %s: in force is %t (%+v), and leaving it out changes the config: %t", in.Name, r.Key, d.Name,
 					v.InForce(), v, want)
+			}
+			if v := coarse.On(r, d.Name); v.InForce() != want {
+				t.Errorf("%s: %s on %s: in force without fields is %t (%+v), want %t", in.Name, r.Key, d.Name, v.InForce(), v,
+					want)
 			}
 			if v.Selected {
 				checkFields(t, in.Name, o, x, r, d.Name, with, fields)

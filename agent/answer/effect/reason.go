@@ -71,8 +71,8 @@ func (q *question) wrongProtocol() string {
 		for _, s := range q.services {
 			protocols = append(protocols, protocolOf(s))
 		}
-		if who = nameOf(q.services[0]) + " speaks "; len(q.services) > 1 {
-			who = fmt.Sprintf("%s and %s speak ", nameOf(q.services[0]),
+		if who = DestinationOf(q.services[0]).String() + " speaks "; len(q.services) > 1 {
+			who = fmt.Sprintf("%s and %s speak ", DestinationOf(q.services[0]).String(),
 				plural.Count(len(q.services)-1, "other destination"))
 		}
 	case spec == nil:

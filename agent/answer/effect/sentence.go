@@ -30,6 +30,13 @@ func (v *MeshVerdict) Lacking() bool {
 // Unexplained reports whether nothing is known about why the policy has no effect.
 func (v *MeshVerdict) Unexplained() bool { return v.Reason == "" && len(v.By) == 0 }
 
+// Lacks says whether to warn that a policy has no effect on any proxy of the mesh. It does not if
+// the reason may be a legacy policy that sets the same values without the policy.
+func (x *Examiner) Lacks(r *resource.Resource) (MeshVerdict, bool) {
+	v := x.InMesh(r, nil)
+	return v, v.Lacking() && !(v.Unexplained() && Supersedes(x.mesh, r))
+}
+
 // Supersedes reports whether the mesh has legacy policies that a policy supersedes. Without the
 // policy, these may set the same values.
 func Supersedes(m *generate.Mesh, r *resource.Resource) bool {

@@ -26,18 +26,7 @@ func MeshTargets(m *generate.Mesh) (out []mesh.Warning) {
 		return nil
 	}
 	k := NewKnown(m)
-	var list []*resource.Resource
-	for i := range m.Policies.Plugins {
-		plugin := &m.Policies.Plugins[i]
-		for j := range plugin.Kinds {
-			list = append(list, m.Policies.Policies(plugin.Kinds[j].Kind)...)
-		}
-		for j := range plugin.Legacy {
-			list = append(list, m.Policies.Policies(plugin.Legacy[j].Kind)...)
-		}
-	}
-	slices.SortFunc(list, func(a, b *resource.Resource) int { return a.Key.Compare(b.Key) })
-	for _, p := range list {
+	for _, p := range Active(m.Policies) {
 		out = append(out, k.Targets(p)...)
 	}
 	return out
@@ -153,21 +142,9 @@ func (s *search) top(spec *resource.Policy, t *resource.TargetRef) {
 
 // permits reports whether the policy is of a kind that admits clients.
 func (s *search) permits(spec *resource.Policy) bool {
-	plugin := s.plugin()
-	return plugin != nil && plugin.Admits != nil && (len(spec.Rules) > 0 ||
+	plugin, _, legacy := KindOf(s.x, s.p.Kind)
+	return plugin != nil && legacy == nil && plugin.Admits != nil && (len(spec.Rules) > 0 ||
 		slices.ContainsFunc(spec.From, func(it resource.PolicyItem) bool { return plugin.Admits(it.Conf) }))
-}
-
-// plugin returns the plugin of the policy's kind, or nil.
-func (s *search) plugin() *policy.Plugin {
-	for i := range s.x.Plugins {
-		for j := range s.x.Plugins[i].Kinds {
-			if s.x.Plugins[i].Kinds[j].Kind == s.p.Kind {
-				return &s.x.Plugins[i]
-			}
-		}
-	}
-	return nil
 }
 
 // proxyTypes checks that the mesh has a proxy of a required type.
@@ -197,7 +174,8 @@ func (s *search) client(at string, it *resource.PolicyItem) {
 	case kindMesh:
 		s.meshName(at, t)
 	case kindSubset:
-		if plugin := s.plugin(); len(t.Tags) == 0 && plugin != nil && plugin.Admits != nil && plugin.Admits(it.Conf) {
+		if plugin, _, _ := KindOf(s.x, s.p.Kind); len(t.Tags) == 0 && plugin != nil && plugin.Admits != nil &&
+			plugin.Admits(it.Conf) {
 			s.warnf("%s: a MeshSubset without tags selects every client, so this permission admits all of them; "+
 				"give the tags of the clients to admit", at)
 		}

@@ -1,13 +1,13 @@
 package effect
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -20,10 +20,9 @@ func (s *search) conf() {
 	if err != nil {
 		return
 	}
-	var v map[string]any
-	d := json.NewDecoder(bytes.NewReader(doc))
-	d.UseNumber()
-	if d.Decode(&v) != nil {
+	root, err := jsonpatch.Decode(doc)
+	v, ok := root.(map[string]any)
+	if err != nil || !ok {
 		return
 	}
 	if spec, ok := v["spec"].(map[string]any); ok {

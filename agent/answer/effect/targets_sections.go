@@ -101,7 +101,7 @@ func withoutKeys(path string) string {
 // servicesOf returns the destinations that an item selects; none for routes.
 func (s *search) servicesOf(t *resource.TargetRef) (out []speaker) {
 	add := func(service *mesh.Service) {
-		out = append(out, speaker{nameOf(service), protocolOf(service)})
+		out = append(out, speaker{DestinationOf(service).String(), protocolOf(service)})
 	}
 	switch t.Kind {
 	case kindMesh:
@@ -130,14 +130,6 @@ func (s *search) servicesOf(t *resource.TargetRef) (out []speaker) {
 		}
 	}
 	return out
-}
-
-// nameOf returns the name of a tag service, or KIND/NAME:PORT.
-func nameOf(s *mesh.Service) string {
-	if s.ID.Kind == mesh.KindTag {
-		return s.ID.Name
-	}
-	return fmt.Sprintf("%s/%s:%d", s.ID.Kind, s.Resource.Name, s.Port)
 }
 
 // inboundsOf returns the inbounds that the policy selects.

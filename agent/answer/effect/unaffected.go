@@ -14,12 +14,10 @@ func (x *Examiner) unaffected(r *resource.Resource, p *proxy) bool {
 		return false
 	}
 	without := x.leaveOut(r.Key).Policies
-	if x.mesh.Policies.ReachDigest(p.dataplane) != without.ReachDigest(p.dataplane) {
+	if p.reach != without.ReachDigest(p.dataplane) {
 		return false
 	}
-	plugin := x.plugin(r.Kind)
-	legacy := slices.ContainsFunc(plugin.Legacy, func(l policy.LegacyKind) bool { return l.Kind == r.Kind })
-	if !legacy && !x.referred(r.Kind) {
+	if _, _, legacy := KindOf(x.mesh.Policies, r.Kind); legacy == nil && !x.referred(r.Kind) {
 		return true
 	}
 	return without.Match(p.dataplane).Fingerprint == p.match.Fingerprint
@@ -27,11 +25,10 @@ func (x *Examiner) unaffected(r *resource.Resource, p *proxy) bool {
 
 // referred reports whether policies may refer to resources of a kind.
 func (x *Examiner) referred(kind string) bool {
-	for _, d := range x.plugin(kind).Kinds {
-		if p, ok := d.New().(*resource.Policy); ok && d.Kind == kind && p.Shape != nil && p.Shape.NewConf != nil {
-			if _, ok := p.Shape.NewConf().(policy.RouteConf); ok {
-				return true
-			}
+	_, d, _ := KindOf(x.mesh.Policies, kind)
+	if p, ok := d.New().(*resource.Policy); ok && p.Shape != nil && p.Shape.NewConf != nil {
+		if _, ok := p.Shape.NewConf().(policy.RouteConf); ok {
+			return true
 		}
 	}
 	return slices.ContainsFunc(x.mesh.Policies.Plugins, func(p policy.Plugin) bool {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -25,6 +26,8 @@ type Verdict struct {
 	// Changed are resources that leaving out the policy would change: all of them if a published
 	// config is judged, and some of them otherwise.
 	Changed []draft.ResourceID
+	// placed is true if a rule with an item of the policy applies somewhere on the proxy.
+	placed bool
 	// Held says why the Envoy was not given what the policy changes; "" if it was. The policy itself
 	// may be correct.
 	Held string
@@ -63,6 +66,22 @@ func Because(warning string, others []string) string {
 	return noEffect + slices.Min(others)
 }
 
+// WithLacking adds the warning about a policy without effect to warnings, instead of those about
+// the policy that it contains.
+func WithLacking(list []mesh.Warning, r *resource.Resource, v *MeshVerdict) []mesh.Warning {
+	var others []string
+	for _, w := range list {
+		if w.Resource == r.Key {
+			others = append(others, w.Reason)
+		}
+	}
+	reason := Because(v.Warning(), others)
+	list = slices.DeleteFunc(slices.Clone(list), func(w mesh.Warning) bool {
+		return w.Resource == r.Key && strings.Contains(reason, w.Reason)
+	})
+	return append(list, mesh.Warning{Resource: r.Key, Reason: reason})
+}
+
 // InForce reports whether leaving out the policy would change the published config.
 func (v *Verdict) InForce() bool { return v.Effect == api.EffectAll || v.Effect == api.EffectPart }
 
@@ -92,6 +111,7 @@ func (x *Examiner) explain(v *Verdict, r *resource.Resource, p *proxy) {
 		}
 	}
 	for i := range items {
+		v.placed = v.placed || len(items[i].Places) > 0
 		add(items[i].Reason)
 		for j := range items[i].Places {
 			for _, f := range items[i].Places[j].Fields {

@@ -202,7 +202,7 @@ func (a *about) merged(kind string) []policy.FieldRef {
 	if a.inbound < 0 {
 		return out
 	}
-	plugin, _, legacy := pluginOf(a.t.mesh.Policies, kind)
+	plugin, _, legacy := effect.KindOf(a.t.mesh.Policies, kind)
 	rule := a.clientRule(k)
 	if decided, by := a.entry(plugin, k); decided == policy.Denied ||
 		decided == policy.Admitted && (rule == nil || plugin.Admits(rule.Conf)) {

@@ -105,7 +105,7 @@ func (p *Proxy) Policy(r *resource.Resource) Policy {
 		Policy: api.RefOf(r.Key), Dataplane: api.RefOf(p.dataplane.Key), Shadow: r.Shadow(), Effect: EffectNone,
 		Inbounds: []Inbound{}, Outbounds: []Destination{}, Items: []Item{}, Warnings: p.Warnings(r.Kind, r.Name),
 	}
-	_, desc, legacy := pluginOf(p.index, r.Kind)
+	_, desc, legacy := effect.KindOf(p.index, r.Kind)
 	if legacy != nil {
 		out.Legacy = true
 		p.legacy(r, legacy, &out)
@@ -113,7 +113,7 @@ func (p *Proxy) Policy(r *resource.Resource) Policy {
 		p.current(r, &out)
 	}
 	switch {
-	case !p.acts(r):
+	case !effect.Acts(p.index, r):
 		p.inactive(r, &out)
 	case desc == nil:
 		out.Selected, out.Reason = false, r.Kind+" is not a policy kind"
@@ -158,32 +158,6 @@ func (p *Proxy) examine(r *resource.Resource, out *Policy) {
 			}
 		}
 	}
-}
-
-// pluginOf returns the plugin of a kind and the descriptor of the kind; nil if it is not a policy
-// kind. The last result is nil for a targetRef kind.
-func pluginOf(x *policy.Index, kind string) (*policy.Plugin, *resource.Descriptor, *policy.LegacyKind) {
-	for i := range x.Plugins {
-		plugin := &x.Plugins[i]
-		for j := range plugin.Kinds {
-			if plugin.Kinds[j].Kind == kind {
-				return plugin, &plugin.Kinds[j], nil
-			}
-		}
-		for j := range plugin.Legacy {
-			if plugin.Legacy[j].Kind == kind {
-				return plugin, &plugin.Legacy[j].Descriptor, &plugin.Legacy[j]
-			}
-		}
-	}
-	return nil, nil, nil
-}
-
-// acts reports whether the index uses this version of the policy.
-func (p *Proxy) acts(r *resource.Resource) bool {
-	return slices.ContainsFunc(p.index.Policies(r.Kind), func(o *resource.Resource) bool {
-		return o.Key == r.Key && o.Digest == r.Digest
-	})
 }
 
 // inactive explains why a policy is not active.
@@ -328,9 +302,9 @@ func PolicyOn(m *generate.Mesh, policy *resource.Resource, dataplane, backend st
 	return &x, nil
 }
 
-// withoutEffect returns warnings about policies that select the dataplane and have no effect on any
+// warnOfLacking adds warnings about policies that select the dataplane and have no effect on any
 // proxy of the mesh.
-func (p *Proxy) withoutEffect() (out []mesh.Warning) {
+func (p *Proxy) warnOfLacking() {
 	for _, plugin := range p.index.Plugins {
 		for _, d := range plugin.Kinds {
 			k := p.rules.Kind(d.Kind)
@@ -341,13 +315,10 @@ func (p *Proxy) withoutEffect() (out []mesh.Warning) {
 				if v := p.effects.On(r, p.dataplane.Name); v.Effect != EffectNone || v.Held != "" {
 					continue
 				}
-				v := p.effects.InMesh(r, nil)
-				known := v.Reason == "" && len(v.By) == 0 && len(p.Warnings(r.Kind, r.Name)) > 0 // another warning says why
-				if v.Effect == EffectNone && v.Held == "" && !known {
-					out = append(out, mesh.Warning{Resource: r.Key, Reason: v.Warning()})
+				if v, lacks := p.effects.Lacks(r); lacks {
+					p.warnings = effect.WithLacking(p.warnings, r, &v)
 				}
 			}
 		}
 	}
-	return out
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -188,7 +189,7 @@ func WhyReach(x *policy.Index, dataplane *resource.Dataplane, s *mesh.Service, v
 // decides about, and the services selected by backend.
 func (p *Proxy) ReachBy(r *resource.Resource, backend string, out *Policy) {
 	on, _ := p.index.AutoReachable()
-	plugin, _, _ := pluginOf(p.index, r.Kind)
+	plugin, _, _ := effect.KindOf(p.index, r.Kind)
 	if backend != "" || on && plugin != nil && plugin.Admits != nil {
 		out.Reach = p.Reach(backend, r)
 	}

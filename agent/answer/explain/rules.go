@@ -68,7 +68,7 @@ func proxyRules(m *generate.Mesh, name string, o RulesOptions) (*Rules, []mesh.W
 		return nil, nil, err
 	}
 	if o.Effects.Trials > 0 {
-		p.warnings = append(p.warnings, p.withoutEffect()...)
+		p.warnOfLacking()
 	}
 	r := newRulesView(m, p, o.Fields)
 	doc := &Rules{HTTPMatches: []HTTPMatch{}, Resource: r.meta(r.dataplane)}

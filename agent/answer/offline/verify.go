@@ -85,11 +85,10 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 			}
 		}
 	}
-	lacking, unknown := found.Lacking(func() bool { return ctx.Err() != nil })
-	if unknown > 0 {
+	if unknown := found.Lacking(func() bool { return ctx.Err() != nil }); unknown > 0 {
 		out.Notes = append(out.Notes, "the effect of "+plural.Count(unknown, "policy")+" was not examined")
 	}
-	for _, w := range slices.Concat(found.Warnings, lacking) {
+	for _, w := range found.Warnings {
 		at := o.from[w.Resource]
 		out.Warnings = append(out.Warnings,
 			resource.Fault{File: at.file, Document: at.document, Resource: w.Resource.String(), Reason: w.Reason})

@@ -31,6 +31,9 @@ type Plugin struct {
 	// Reads declares how much of the dataplane Outbound and Apply of Kinds and Legacy read. Proxies
 	// for which this is equal share parts of a config.
 	Reads Reads
+	// ByName is true if Apply matches parts of the draft by names, which may contain addresses of the
+	// proxy, so that equal policies may have other effects on proxies that are equal otherwise.
+	ByName bool
 	// Destinations, when set, lists the destinations of a policy of Kinds other than the outbounds'
 	// own services. It must be complete, because zone proxies are configured from it.
 	Destinations func(p *resource.Resource) []BackendRef

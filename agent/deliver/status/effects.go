@@ -8,7 +8,6 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/effect"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -21,7 +20,7 @@ type effects struct {
 	meshes map[string]*meshEffects
 }
 
-// meshEffects is what is known about the policies of one mesh.
+// meshEffects holds the known effects of the policies of one mesh.
 type meshEffects struct {
 	of             *generate.Mesh
 	shapes         generate.Shapes
@@ -30,7 +29,7 @@ type meshEffects struct {
 	work           *examination // not finished in the time of the last question; nil: none
 }
 
-// policyEffect is what is known about one policy.
+// policyEffect is the known effect of one policy.
 type policyEffect struct {
 	shape    generate.Shape
 	verdict  effect.MeshVerdict // of the dataplanes examined so far
@@ -55,8 +54,8 @@ type decodeFunc = func([]byte) (*resource.Resource, error)
 // noLimit is the number of generated configs per question; the time limits them.
 const noLimit = 1 << 30
 
-// of returns what is known about some active policies of a mesh: nil for those that are not known
-// when the time is up.
+// of returns the effects of some active policies of a mesh: nil for those that are not known when
+// the time is up.
 func (e *effects) of(ctx context.Context, decode decodeFunc, m *generate.Mesh, list []*resource.Resource,
 	until time.Time) []*effect.MeshVerdict {
 	out := make([]*effect.MeshVerdict, len(list))
@@ -89,13 +88,6 @@ func (e *effects) drop(meshes map[string]*generate.Mesh) {
 			delete(e.meshes, name)
 		}
 	}
-}
-
-// active reports whether a mesh uses this version of a policy.
-func active(x *policy.Index, r *resource.Resource) bool {
-	return slices.ContainsFunc(x.Policies(r.Kind), func(o *resource.Resource) bool {
-		return o.Key == r.Key && o.Digest == r.Digest
-	})
 }
 
 // mesh returns the cache of a mesh.
@@ -152,7 +144,7 @@ func calls(d *resource.Resource) bool {
 	return ok && (len(spec.Networking.Outbound) > 0 || spec.Networking.TransparentProxying != nil)
 }
 
-// policy returns what is known about an active policy, or nil if the time is up.
+// policy returns the effect of an active policy, or nil if the time is up before it is known.
 func (x *examination) policy(r *resource.Resource) *policyEffect {
 	shape := x.unnamed
 	if x.namesMatter(r) {
@@ -177,13 +169,7 @@ func (x *examination) namesMatter(r *resource.Resource) bool {
 	if spec, ok := r.Spec.(*resource.Policy); ok && spec.TargetRef != nil && spec.TargetRef.Kind == kindDataplane {
 		return true
 	}
-	for i := range x.of.Policies.Plugins {
-		plugin := &x.of.Policies.Plugins[i]
-		if slices.ContainsFunc(plugin.Kinds, func(d resource.Descriptor) bool { return d.Kind == r.Kind }) {
-			return plugin.Reads >= policy.ReadsDataplane
-		}
-	}
-	return false
+	return effect.NamesMatter(x.of.Policies, r)
 }
 
 // step examines some more dataplanes: first whether the policy is in force on any of them, and

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/effect"
-	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -35,7 +34,7 @@ func (t *Tracker) effectsOf(ctx context.Context, last *Result, list []*resource.
 	until := time.Now().Add(atMost)
 	byMesh := map[string][]*resource.Resource{}
 	for _, r := range list {
-		if m := last.Meshes[r.Mesh]; m != nil && m.Policies != nil && active(m.Policies, r) {
+		if m := last.Meshes[r.Mesh]; m != nil && m.Policies != nil && effect.Acts(m.Policies, r) {
 			byMesh[r.Mesh] = append(byMesh[r.Mesh], r)
 		}
 	}
@@ -95,24 +94,12 @@ func (t *Tracker) Lacking(ctx context.Context) map[resource.Key]bool {
 func activePolicies(last *Result) (out []*resource.Resource) {
 	for _, m := range last.Meshes {
 		if m.Policies != nil {
-			out = append(out, policiesOf(m)...)
+			out = append(out, effect.Active(m.Policies)...)
 		}
 	}
 	slices.SortFunc(out, func(a, b *resource.Resource) int {
 		return cmp.Compare(a.Key.String(), b.Key.String())
 	})
-	return out
-}
-
-func policiesOf(m *generate.Mesh) (out []*resource.Resource) {
-	for i := range m.Policies.Plugins {
-		for _, d := range m.Policies.Plugins[i].Kinds {
-			out = append(out, m.Policies.Policies(d.Kind)...)
-		}
-		for _, l := range m.Policies.Plugins[i].Legacy {
-			out = append(out, m.Policies.Policies(l.Kind)...)
-		}
-	}
 	return out
 }
 

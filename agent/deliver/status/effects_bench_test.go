@@ -88,6 +88,9 @@ func BenchmarkEffects(b *testing.B) {
 			b.Fatalf("%d policies have no effect, want at least 5", n)
 		}
 		began = time.Now()
+		t.Status(b.Context(), status.View{Whole: true})
+		b.ReportMetric(float64(time.Since(began).Milliseconds()), "status-ms")
+		began = time.Now()
 		t.Lacking(b.Context())
 		b.ReportMetric(float64(time.Since(began).Microseconds()), "cached-µs")
 	}

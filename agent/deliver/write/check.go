@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/workers"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -153,7 +154,7 @@ func (w *Writer) response(q *Request, d *decision, diff *api.Diff, v *change.Ver
 		warn(f.Intro("already present on other proxies: "))
 	}
 	for _, x := range v.Warnings {
-		warn(x.Resource.String() + ": " + x.Reason)
+		warn(warningText(x))
 	}
 	for _, n := range v.Notes {
 		warn("not checked: " + n.Resource + ": " + n.Reason)
@@ -170,6 +171,8 @@ func (w *Writer) response(q *Request, d *decision, diff *api.Diff, v *change.Ver
 	}
 	return out
 }
+
+func warningText(w mesh.Warning) string { return w.Resource.String() + ": " + w.Reason }
 
 // inert adds one warning per kind of written resources that have no effect in this version.
 func (w *Writer) inert(out *api.Written) {

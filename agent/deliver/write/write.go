@@ -5,13 +5,13 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -109,14 +109,17 @@ func (w *Writer) Write(ctx context.Context, q *Request) (*api.Written, *api.Erro
 		return out, e
 	}
 	until := time.Now().Add(lackingTime)
-	lacking, _ := v.Lacking(func() bool { return ctx.Err() != nil || !time.Now().Before(until) }) // status has the rest
-	for _, x := range lacking {
-		of := x.Resource.String() + ": "
-		out.Warnings = slices.DeleteFunc(out.Warnings, func(w string) bool { // part of this one
-			reason, ok := strings.CutPrefix(w, of)
-			return ok && strings.Contains(x.Reason, reason)
+	before := v.Warnings
+	_ = v.Lacking(func() bool { return ctx.Err() != nil || !time.Now().Before(until) }) // status has the rest
+	out.Warnings = slices.DeleteFunc(out.Warnings, func(text string) bool {
+		return slices.ContainsFunc(before, func(w mesh.Warning) bool {
+			return text == warningText(w) && !slices.Contains(v.Warnings, w)
 		})
-		out.Warnings = append(out.Warnings, of+x.Reason)
+	})
+	for _, w := range v.Warnings {
+		if !slices.Contains(before, w) {
+			out.Warnings = append(out.Warnings, warningText(w))
+		}
 	}
 	return out, nil
 }

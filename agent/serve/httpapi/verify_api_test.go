@@ -175,6 +175,6 @@ func TestWhatHasNoEffectIsAWarning(t *testing.T) {
 	doc := "{type: MeshPassthrough, mesh: default, name: p, spec: {targetRef: {kind: Dataplane, name: web}, default: " +
 		"{passthroughMode: Matched, appendMatch: [{type: Domain, value: a.example.com, protocol: tls, port: 443}]}}}"
 	a.want(a.do("POST", "/v1/apply", doc), 200,
-		`"warnings":["MeshPassthrough/default/p: no effect on any proxy: has no effect on Dataplane/default/web, because `, `"action":"created"`)
+		`"warnings":["MeshPassthrough/default/p: no effect on any proxy: Dataplane/default/web does not intercept outbound connections, so `, `"action":"created"`)
 	a.want(a.do("POST", "/v1/apply", slow("5s")), 200, `"warnings":[]`) // it is not about this one
 }

@@ -110,7 +110,7 @@ var withShop = []mistake{
 	{"domain as an address", thePassthrough, "type: Domain", "type: IP", "", `"api.example.com" is not an IP address`},
 	{"misspelled field", thePassthrough, "appendMatch", "apendMatch", "", `did you mean "appendMatch"?`},
 	{"passthrough of another proxy", thePassthrough, "kuma.io/service: shop", "kuma.io/service: web", "",
-		"has no effect on Dataplane/default/web, because the proxy does not intercept outbound connections"},
+		"Dataplane/default/web does not intercept outbound connections, so the policy has no effect there"},
 	{"misspelled pseudo-header", theLog, `":status"`, `":sttus"`, "", `":sttus" is not a request header`},
 	{"misspelled operator", theLog, "op: ge", "op: gt", "", `"gt" is not allowed: give one of eq, ne, ge, le, present`},
 	{"value that is no number", theLog, `"500"`, `"5xx"`, "", `"5xx"`},

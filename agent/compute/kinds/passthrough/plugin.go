@@ -182,12 +182,12 @@ func newEffect(c *policy.Context) *effect {
 	e.intercepts = tp != nil && tp.RedirectPortOutbound != 0
 	switch {
 	case !e.intercepts:
-		e.all(origins, "has no effect on %s, because the proxy does not intercept outbound connections; "+
+		e.all(origins, "%s does not intercept outbound connections, so the policy has no effect there; "+
 			"set networking.transparentProxying.redirectPortOutbound of the dataplane", c.Proxy().Key)
 		return e
 	case e.mode == "":
-		e.all(origins, "has no effect, because networking.outbound.passthrough of the Mesh is true, which permits all "+
-			"connections; set passthroughMode, which takes precedence, or remove the field from the Mesh")
+		e.all(origins, "networking.outbound.passthrough of the Mesh is true, which permits all connections, so the policy "+
+			"has no effect; set passthroughMode, which takes precedence, or remove the field from the Mesh")
 		return e
 	}
 	var list []*rule

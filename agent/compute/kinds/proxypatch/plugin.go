@@ -45,6 +45,7 @@ func Plugin(legacy policy.LegacyKind) policy.Plugin {
 			Check:   checkPolicy,
 		})},
 		Legacy: []policy.LegacyKind{legacy},
+		ByName: true,
 		Causes: func(f *policy.Flow) []policy.FieldRef { return behind(f, legacy.Kind) },
 		Apply: func(c *policy.Context, d *draft.Draft) {
 			if plans := plansOf(c, legacy.Kind); len(plans) > 0 {
