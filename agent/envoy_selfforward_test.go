@@ -16,7 +16,8 @@ import (
 )
 
 // TestSelfForward sends one request to each inbound of a real Envoy. Requests to the inbounds with
-// the warning must return to Envoy until the request times out, and all others must reach a workload.
+// the warning must return to Envoy until the request times out, and all others must reach a
+// workload.
 func TestSelfForward(t *testing.T) {
 	envoytest.Find(t)
 	var inbounds []string
