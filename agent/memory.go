@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/base/plural"
+	"github.com/nearside-mesh/nearside/agent/host/memory"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
@@ -35,6 +36,14 @@ func (a *Agent) memoryCheck() api.Check {
 	switch {
 	case m.Short != nil:
 		c.Degraded, c.Reason = true, m.Short.Error()
+	case m.TooSmall():
+		c.Degraded = true
+		c.Reason = fmt.Sprintf("the memory limit of %d MiB is below the smallest that works, %d MiB: the agent is slow or "+
+			"stops; raise MemoryMax= of the unit or resources.limits.memory of the container", m.Group>>20, memory.Smallest>>20)
+	case m.IsShort():
+		c.Degraded = true
+		c.Reason = fmt.Sprintf("%d MiB in use of %d MiB, so garbage collection is slow and new proxies are refused; raise "+
+			"MemoryMax= of the unit, resources.limits.memory of the container, or GOMEMLIMIT", m.Live>>20, m.Limit>>20)
 	case m.Limit == 0:
 		c.Reason = fmt.Sprintf("%d MiB in use, without a limit", m.Live>>20)
 	default:

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
 // Thresholds in percent of the limit. The live memory is known as of the last collection. The rest
@@ -33,14 +35,32 @@ const (
 	collectEvery = 30 * time.Second
 )
 
+// Smallest is the smallest limit of a control group, in bytes, with which an agent of a small mesh
+// works. The kernel counts the pages of the program in the limit, too. Below it, it drops and reads
+// them all the time: a start takes minutes, and requests time out.
+const Smallest = 64 << 20
+
 // Use is the memory use of a process in bytes.
 type Use struct {
 	Limit  uint64 // limit of the garbage collector; 0: none
 	Live   uint64 // live heap as of the last collection plus memory outside the heap
 	Mapped uint64 // memory that Go has mapped
+	Group  uint64 // limit of the control group at the start; 0: none or unknown
 }
 
-// Read returns the memory use of this process.
+// TooSmall reports whether the limit of the control group is below [Smallest].
+func (u Use) TooSmall() bool { return u.Group > 0 && u.Group < Smallest }
+
+// groupLimit returns the memory limit of the control group of this process.
+func groupLimit() uint64 {
+	n, err := memlimit.FromCgroup()
+	if err != nil || n >= math.MaxInt64 {
+		return 0
+	}
+	return n
+}
+
+// Read returns the memory use of this process, without the limit of its control group.
 func Read() Use {
 	s := []metrics.Sample{
 		{Name: "/gc/gomemlimit:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"},
@@ -65,14 +85,14 @@ func Read() Use {
 // reaches reports whether live memory has reached a percentage of the limit.
 func (u Use) reaches(percent uint64) bool { return u.Limit > 0 && u.Live >= u.Limit/100*percent }
 
-// isShort reports whether memory is short.
-func (u Use) isShort() bool {
+// IsShort reports whether memory is short.
+func (u Use) IsShort() bool {
 	return u.reaches(shortAt) || u.Limit > 0 && u.Mapped >= u.Limit/100*mappedAt
 }
 
 // Options configures a [Guard].
 type Options struct {
-	Read    func() Use       // nil: [Read]
+	Read    func() Use       // nil: [Read], with the limit of the control group
 	Collect func()           // collects garbage and returns memory to the system; nil: that of Go
 	Now     func() time.Time // nil: time.Now
 	Log     *slog.Logger     // nil: no logging
@@ -113,7 +133,8 @@ func (e *ShortError) Error() string {
 // New returns a guard.
 func New(o Options) *Guard {
 	if o.Read == nil {
-		o.Read = Read
+		group := groupLimit()
+		o.Read = func() Use { u := Read(); u.Group = group; return u }
 	}
 	if o.Collect == nil {
 		o.Collect = func() {
@@ -136,6 +157,10 @@ func New(o Options) *Guard {
 	if o.Changed == nil {
 		o.Changed = func() {}
 	}
+	if u := o.Read(); u.TooSmall() {
+		o.Log.Warn("the memory limit is below the smallest that works; raise MemoryMax= of the unit or "+
+			"resources.limits.memory of the container", "limit", u.Group, "smallest", Smallest)
+	}
 	return &Guard{o: o}
 }
 
@@ -155,7 +180,7 @@ func (g *Guard) Admit(own func()) error {
 	u := g.o.Read()
 	short := g.short.Load()
 	switch {
-	case short == nil && !u.isShort():
+	case short == nil && !u.IsShort():
 		return nil
 	case short != nil && u.reaches(enough):
 		return short
@@ -218,13 +243,13 @@ func (g *Guard) collect() {
 func (g *Guard) update(u Use) error {
 	short := g.short.Load()
 	switch {
-	case short == nil && u.isShort():
+	case short == nil && u.IsShort():
 		short = &ShortError{Use: u, Since: g.o.Now()}
 		g.short.Store(short)
 		g.o.Log.Warn("memory is short; new proxies are refused until memory is free", "inUse", u.Live, "mapped", u.Mapped,
 			"limit", u.Limit)
 		g.o.Changed()
-	case short != nil && !u.reaches(enough) && !u.isShort():
+	case short != nil && !u.reaches(enough) && !u.IsShort():
 		short = nil
 		g.short.Store(nil)
 		g.o.Log.Info("memory is sufficient; new proxies are accepted", "inUse", u.Live, "limit", u.Limit)

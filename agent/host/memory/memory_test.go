@@ -152,6 +152,18 @@ func TestErrorSaysWhatToDo(t *testing.T) {
 	}
 }
 
+// TestSmallestLimit checks that a guard logs a limit of the control group below the smallest.
+func TestSmallestLimit(t *testing.T) {
+	for group, logs := range map[uint64]bool{0: false, memory.Smallest - 1: true, memory.Smallest: false} {
+		var log strings.Builder
+		memory.New(memory.Options{Read: func() memory.Use { return memory.Use{Group: group} },
+			Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if strings.Contains(log.String(), "below the smallest that works") != logs {
+			t.Errorf("with a limit of %d, the log is %q", group, log.String())
+		}
+	}
+}
+
 // TestRead reads the memory use of the test process.
 func TestRead(t *testing.T) {
 	before := debug.SetMemoryLimit(math.MaxInt64)

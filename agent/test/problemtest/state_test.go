@@ -89,6 +89,14 @@ var stateFaults = []fault{
 			w.deps.Memory = func() memory.Use { return memory.Use{Limit: 200 << 20, Live: 170 << 20, Mapped: 200 << 20} }
 		}, after: func(w *world) { w.stream("default.web", "") }, check: "memory", severity: warn, cause: "200 MiB",
 		alert: "NearsideMemoryShort"},
+	{name: "memory limit is too small", before: func(w *world) {
+		w.deps.Memory = func() memory.Use {
+			return memory.Use{Limit: 43 << 20, Live: 11 << 20, Mapped: 20 << 20, Group: 48 << 20}
+		}
+	}, check: "memory", severity: warn, cause: "memory limit of 48 MiB is below the smallest that works, 64 MiB"},
+	{name: "no proxy asks while memory is short", before: func(w *world) {
+		w.deps.Memory = func() memory.Use { return memory.Use{Limit: 8 << 20, Live: 11 << 20, Mapped: 20 << 20} }
+	}, check: "memory", severity: warn, cause: "11 MiB in use of 8 MiB"},
 	{name: "clock was never set", before: func(w *world) {
 		w.deps.Now = func() time.Time { return time.Unix(1000, 0) }
 	}, check: "clock", severity: bad, cause: "the time is 1970"},
