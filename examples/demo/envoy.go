@@ -177,7 +177,7 @@ func startEnvoy(ctx context.Context, a *agent, dir, envoy, mesh, name string) (*
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(envoy, "-c", file, "--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning")
+	cmd := exec.Command(envoy, "-c", file, "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning")
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", envoy, err)

@@ -115,7 +115,7 @@ func TestEnvoyShowsToken(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			cmd := exec.CommandContext(ctx, envoy, "-c", file, "--use-dynamic-base-id", "--concurrency", "1", "-l", "error")
+			cmd := exec.CommandContext(ctx, envoy, "-c", file, "--disable-hot-restart", "--concurrency", "1", "-l", "error")
 			cmd.Stderr = os.Stderr
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)

@@ -82,7 +82,7 @@ func StartAs(t testing.TB, uid int, path, admin string, bootstrap func(admin str
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, path, append([]string{"-c", boot, "--use-dynamic-base-id", "--concurrency", "1",
+	cmd := exec.CommandContext(ctx, path, append([]string{"-c", boot, "--disable-hot-restart", "--concurrency", "1",
 		"-l", "warning", "--log-path", log}, args...)...)
 	if uid != os.Geteuid() {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}

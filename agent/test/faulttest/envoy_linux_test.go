@@ -39,7 +39,7 @@ func (n *node) envoy(t testing.TB, uid int, flags string, edit ...string) *envoy
 	agenttest.Write(t, e.boot, strings.NewReplacer(edit...).Replace(s.out))
 	agenttest.Do(t, os.Chown(dir, uid, uid))
 	// The user may have no permission to open the path.
-	e.cmd = exec.Command("/proc/self/fd/3", "-c", e.boot, "--use-dynamic-base-id", "--concurrency", "1", "-l",
+	e.cmd = exec.Command("/proc/self/fd/3", "-c", e.boot, "--disable-hot-restart", "--concurrency", "1", "-l",
 		"warning", "--log-path", dir+"/log", "--drain-time-s", "30", "--drain-strategy", "immediate",
 		"--file-flush-interval-msec", "10")
 	e.cmd.ExtraFiles = []*os.File{binary}

@@ -65,9 +65,9 @@ func startEnvoy(t testing.TB, binary *os.File, ns *netns, o bootstrap.Options, i
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", o.AdminSocket)
 		}}}
-	cmd := exec.Command("/proc/self/fd/3", "-c", dir+"/envoy.yaml", "--use-dynamic-base-id", "--concurrency", "1",
+	cmd := exec.Command("/proc/self/fd/3", "-c", dir+"/envoy.yaml", "--disable-hot-restart", "--concurrency", "1",
 		"-l", "warning", "--log-path", dir+"/envoy.log", "--drain-time-s", strconv.Itoa(int(drain/time.Second)),
-		"--drain-strategy", "immediate", "--file-flush-interval-msec", "1", "--skip-hot-restart-parent-stats")
+		"--drain-strategy", "immediate", "--file-flush-interval-msec", "1")
 	cmd.ExtraFiles = []*os.File{binary} // the user may have no permission to open the path
 	cmd.Env = append(os.Environ(), "NODE_ID="+id)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: envoyUser, Gid: envoyUser},

@@ -69,7 +69,7 @@ the files of --xds-ca, --xds-cert, and --xds-key. The admin interface is then of
 Standard error has the command line that starts the Envoy. --stats-tags adds the tags that Kuma's
 dashboards need. With 1,000 services, they cost an Envoy about twelve seconds of CPU time at
 startup.`,
-		Example: `  nearside bootstrap --name web > web.yaml && envoy -c web.yaml
+		Example: `  nearside bootstrap --name web > web.yaml && envoy -c web.yaml --disable-hot-restart
   nearside bootstrap --name web -m shop --dataplane web-dataplane.yaml \
     --admin-socket /run/envoy/web.sock --write web.yaml
   nearside bootstrap --name "$POD_NAME" --dataplane web.yaml \
@@ -247,15 +247,16 @@ func unknownDataplane(ctx context.Context, env *command.Env, name string) []stri
 // maxHeap is the largest --max-heap, in MiB.
 const maxHeap = 1 << 24
 
-// startLine returns the command line that starts an Envoy. Several Envoys on one node need distinct
-// base IDs. Connections of a replaced listener drain within 30 s instead of ten minutes. Envoy
-// flushes its access logs every second.
+// startLine returns the command line that starts an Envoy. With hot restart, several Envoys on one
+// node need distinct base IDs, and each leaves a file in /dev/shm when it exits. Connections of a
+// replaced listener drain within 30 s instead of ten minutes. Envoy flushes its access logs every
+// second.
 func startLine(file string) string {
 	if strings.Trim(file, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+:@") != "" {
 		file = "'" + strings.ReplaceAll(file, "'", `'\''`) + "'"
 	}
 	return "envoy -c " + file +
-		" --use-dynamic-base-id --drain-time-s 30 --drain-strategy immediate --file-flush-interval-msec 1000 --concurrency 2"
+		" --disable-hot-restart --drain-time-s 30 --drain-strategy immediate --file-flush-interval-msec 1000 --concurrency 2"
 }
 
 // bootstrapToken reads the token for the proxy with a node ID. Only the agent verifies its
