@@ -31,14 +31,14 @@ func TestWaitEffective(t *testing.T) {
 	const assumed = "(drain time 10m0s, gradual); these are Envoy's defaults, because the Envoy does not report its own:"
 	agenttest.Contains(t, d.must("", "wait", "mt/slow"), "older connections may use the previous filters until ",
 		"  default/web: until ", assumed)
-	code, out, errs := d.nearside("", "wait", "mt/slow", "--effective", "--timeout", "300ms")
+	code, out, errs := d.nearside("", "wait", "mt/slow", "--effective", "--timeout", "1s")
 	if code != command.ExitTimeout || out != "" {
 		t.Errorf("exit code %d, %q", code, out)
 	}
 	agenttest.Contains(t, errs, "meshtimeout/slow in mesh default is applied, but not effective: "+
 		"older connections of 1 proxy may use the previous filters, until ", "default/web: until ", assumed,
 		"its new listeners may not be in use yet")
-	code, out, _ = d.nearside("", "wait", "mt/slow", "--effective", "--timeout", "300ms", "-o", "json")
+	code, out, _ = d.nearside("", "wait", "mt/slow", "--effective", "--timeout", "1s", "-o", "json")
 	var doc api.Applied
 	if err := json.Unmarshal([]byte(out), &doc); code != command.ExitTimeout || err != nil ||
 		doc.State != api.StateDraining || !doc.Effective || doc.OldTotal != 1 || doc.Old[0].DrainTime != "10m0s" {

@@ -1,6 +1,9 @@
 package clip
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Redacted replaces the secrets that [Secrets] finds.
 const Redacted = "[redacted]"
@@ -17,8 +20,28 @@ const (
 // Secrets replaces private keys in a text by [Redacted]: PEM blocks, including truncated ones, and
 // words that look like base64 of random bytes. Use it for text from other programs, such as Envoy's
 // messages, and for errors that quote a document. Names, paths, and hexadecimal hashes are
-// unchanged.
+// unchanged. If the percent escapes of a URI hide a key, the result is without escapes.
 func Secrets(s string) string {
+	plain := s
+	for depth := 0; strings.Contains(plain, "%") && depth < maxEscapes; depth++ {
+		plain = Unescaped(plain)
+	}
+	if plain != s {
+		plain = spaces.Replace(plain)
+		if r := secrets(plain); r != plain {
+			return r
+		}
+	}
+	return secrets(s)
+}
+
+// maxEscapes limits how often a text is escaped: twice is a URI in a parameter of another URI.
+const maxEscapes = 3
+
+// spaces replaces the plus signs of a query in the labels of PEM blocks.
+var spaces = strings.NewReplacer("-----BEGIN+", pemBegin, "-----END+", pemEnd, "PRIVATE+KEY-----", pemKey)
+
+func secrets(s string) string {
 	if len(s) < leastKey {
 		return s
 	}
@@ -132,4 +155,23 @@ func looksRandom(word string) bool {
 		}
 	}
 	return false
+}
+
+// Unescaped decodes the valid percent escapes of a URI (RFC 3986, section 2.1).
+func Unescaped(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -30,13 +31,15 @@ func TestSecrets(t *testing.T) {
 			block, block[:150], fmt.Sprintf("%q", block), strings.ReplaceAll(block, "\n", " "),
 			strings.Split(block, "\n")[1], base64.StdEncoding.EncodeToString(der), base64.RawURLEncoding.EncodeToString(der),
 			base64.StdEncoding.EncodeToString([]byte(block)), strings.ReplaceAll(block, "-----BEGIN PRIVATE KEY-----\n", ""),
+			url.PathEscape(block), url.QueryEscape(fmt.Sprintf("%q", block)), url.QueryEscape(url.QueryEscape(block)),
+			url.QueryEscape(base64.StdEncoding.EncodeToString(der)),
 		} {
 			got := clip.Secrets("before " + text + " after")
 			body := strings.Join(strings.Split(strings.TrimSpace(block), "\n")[1:4], "")
 			encoded := base64.StdEncoding.EncodeToString([]byte(block))
 			for _, secret := range []string{body, encoded, base64.RawURLEncoding.EncodeToString(der)} {
 				for i := 0; i+24 <= len(secret); i++ {
-					if strings.Contains(got, secret[i:i+24]) {
+					if strings.Contains(clip.Unescaped(got), secret[i:i+24]) {
 						t.Fatalf("%q leaves %q", text, got)
 					}
 				}

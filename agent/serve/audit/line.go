@@ -223,31 +223,12 @@ func URI(uri string) string {
 	for i, p := range params {
 		name, _, has := strings.Cut(p, "=")
 		if has && slices.ContainsFunc(secretNames[:], func(s string) bool {
-			return strings.Contains(strings.ToLower(unescaped(name)), s)
+			return strings.Contains(strings.ToLower(clip.Unescaped(name)), s)
 		}) {
 			params[i] = name + "=" + clip.Redacted
 		}
 	}
 	return text(path+"?"+strings.Join(params, "&"), maxURI)
-}
-
-// unescaped decodes valid percent escapes.
-func unescaped(s string) string {
-	if !strings.Contains(s, "%") {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '%' && i+2 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 2
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }
 
 // timeForm is the format of metav1.MicroTime.
