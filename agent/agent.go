@@ -22,6 +22,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/deliver/drains"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
+	"github.com/nearside-mesh/nearside/agent/deliver/presence"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
 	"github.com/nearside-mesh/nearside/agent/deliver/resolver"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
@@ -96,7 +97,8 @@ type Agent struct {
 	deps     Deps
 	log      *slog.Logger
 	registry *resource.Registry
-	tags     *sharedTags // of registry
+	internal *resource.Registry // registry, and the internal kinds
+	tags     *sharedTags        // of registry
 	instance string
 	started  time.Time
 
@@ -110,6 +112,7 @@ type Agent struct {
 	rollout    *rollout.Proxies
 	xds        *ads.Server
 	nacks      *reconcile.NackWatch
+	presence   *presence.Presence
 	host       *probe.Prober
 	refused    *refused
 	drains     *drains.Drains
@@ -181,8 +184,9 @@ func New(cfg *config.Config, d Deps) (*Agent, error) {
 		}
 	}
 	tags := &sharedTags{}
+	registry := kinds.Registry().Sharing(tags)
 	a := &Agent{deps: d, sockets: newActivated(d.Sockets, d.Log), log: d.Log, tags: tags,
-		registry: kinds.Registry().Sharing(tags), instance: rand.Text(), ready: make(chan struct{})}
+		registry: registry, internal: registry.WithInternal(), instance: rand.Text(), ready: make(chan struct{})}
 	a.cfg.Store(cfg)
 	a.setLevel(cfg.Log.Level)
 	return a, nil

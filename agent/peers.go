@@ -59,7 +59,7 @@ func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 
 // knownKinds returns the kinds of resources that this version knows.
 func (a *Agent) knownKinds() (out []string) {
-	for _, d := range a.registry.All() {
+	for _, d := range a.internal.All() {
 		out = append(out, d.Kind)
 	}
 	return out

@@ -14,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/deliver/drains"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
+	"github.com/nearside-mesh/nearside/agent/deliver/presence"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/host/config"
@@ -158,6 +159,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return a.xds.Serve(ctx, ls.xds...) })
 	g.Go(func() error { a.dir.Run(ctx); return nil })
 	g.Go(func() error { a.envoys.Run(ctx); return nil })
+	g.Go(func() error { a.presence.Run(ctx); return nil })
 	g.Go(func() error { a.reconciler.Run(ctx); return nil })
 	g.Go(func() error { a.nacks.Run(ctx); return nil })
 	g.Go(func() error { a.host.Run(ctx); return nil })
@@ -211,7 +213,7 @@ func (a *Agent) locks(cfg *config.Config) (held []*lockFile, err error) {
 
 // decodeStored decodes a resource from the state file.
 func (a *Agent) decodeStored(b []byte) (*resource.Resource, error) {
-	rs, faults := a.registry.Decode("", b)
+	rs, faults := a.internal.Decode("", b)
 	if err := faults.Err(); err != nil {
 		return nil, err
 	}
@@ -237,6 +239,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	}
 	a.memory = memory.New(memory.Options{Read: a.deps.Memory, Now: a.deps.Now, Log: a.log, Shed: a.shed,
 		Own: func() { a.reconciler.Shed() }, Changed: func() { a.reconciler.Trigger() }})
+	a.presence = presence.New(presence.Options{Registry: a.internal, Store: a.store, Log: a.log, Now: a.deps.Now})
 	a.envoys = metadata.New(metadata.Options{Registry: a.registry, Store: a.store, Log: a.log,
 		Changed: func() { a.reconciler.Trigger() }})
 	a.rollout = rollout.New(rollout.Options{

@@ -197,7 +197,9 @@ func (q *Question) checkMeshes(after *resource.Set) *api.Error {
 		if k.Kind != kindMesh {
 			continue
 		}
-		left := slices.DeleteFunc(after.All(), func(r *resource.Resource) bool { return r.Mesh != k.Name })
+		left := slices.DeleteFunc(after.All(), func(r *resource.Resource) bool {
+			return r.Mesh != k.Name || resource.Internal(r.Kind)
+		})
 		if len(left) > 0 {
 			return api.NewError(api.StatusConflict, api.ProblemInUse, "Mesh in use",
 				"mesh %q still has %s", k.Name,

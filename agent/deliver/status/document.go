@@ -78,7 +78,7 @@ func (t *Tracker) addStore(out *api.Status, v *View) {
 		Persistent: h.Persistent, Pending: h.Pending, SetAside: h.SetAside}
 	s := &out.Store
 	for _, rec := range snap.Records() {
-		if !v.sees(rec.Key) {
+		if !v.sees(rec.Key) || resource.Internal(rec.Kind) {
 			continue
 		}
 		s.Resources[rec.Kind]++

@@ -83,7 +83,7 @@ func orphanProblems(_ context.Context, f *Facts) (out []api.Problem) {
 	set := f.Snap.Set()
 	for _, rec := range f.Snap.Records() {
 		k := rec.Key
-		if k.Mesh == "" || set.Get(resource.Key{Kind: kindMesh, Name: k.Mesh}) != nil {
+		if k.Mesh == "" || resource.Internal(k.Kind) || set.Get(resource.Key{Kind: kindMesh, Name: k.Mesh}) != nil {
 			continue
 		}
 		if of[k.Mesh] == nil {

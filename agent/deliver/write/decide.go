@@ -152,7 +152,7 @@ func meshEmpty(snap *store.Snapshot, mesh string) *api.Error {
 	more := 0
 	for _, rec := range snap.Records() {
 		switch {
-		case rec.Mesh != mesh:
+		case rec.Mesh != mesh || resource.Internal(rec.Kind):
 		case len(left) < 5:
 			left = append(left, rec.Key.String()+" ("+rec.Source.String()+")")
 		default:

@@ -19,8 +19,9 @@ type inbound struct {
 	service string
 	proto   Protocol
 	ready   bool
-	behind  bool // reached through an ingress of its zone
-	partial bool // another inbound of the dataplane was dropped; each view warns about it
+	state   *resource.EndpointState // of its dataplane, or nil
+	behind  bool                    // reached through an ingress of its zone
+	partial bool                    // another inbound of the dataplane was dropped; each view warns about it
 	ep      Endpoint
 }
 
@@ -48,7 +49,7 @@ func indexInbounds(v *View) *inboundIndex {
 		}
 		gone, before = append(gone, before[:n]...), before[n:]
 		n = 0
-		for n < len(before) && before[n].dp == d && !before[n].partial {
+		for n < len(before) && before[n].dp == d && !before[n].partial && before[n].state == v.states[d.Name] {
 			n++
 		}
 		if n > 0 {
@@ -96,7 +97,7 @@ func (v *View) parseInbounds(out []*inbound, block *inboundBlock, d *resource.Re
 	if !ok {
 		return out
 	}
-	list := block.take(len(spec.Networking.Inbound))
+	list, state := block.take(len(spec.Networking.Inbound)), v.states[d.Name]
 	partial := false
 	for i := range spec.Networking.Inbound {
 		in := &spec.Networking.Inbound[i]
@@ -114,7 +115,8 @@ func (v *View) parseInbounds(out []*inbound, block *inboundBlock, d *resource.Re
 		zone := cmp.Or(in.Tags[resource.TagZone], v.Zone)
 		list = append(list, inbound{
 			dp: d, spec: in, index: i, service: service,
-			proto: ParseProtocol(in.Speaks()), ready: Ready(in), behind: v.behindIngress(zone),
+			proto: ParseProtocol(in.Speaks()), behind: v.behindIngress(zone),
+			ready: Ready(in) && !state.Excludes(in.Port), state: state,
 			ep: Endpoint{Address: addr, Port: in.Port, Zone: zone, Tags: in.Tags, Resource: d, Index: i},
 		})
 	}
@@ -125,7 +127,20 @@ func (v *View) parseInbounds(out []*inbound, block *inboundBlock, d *resource.Re
 	return out
 }
 
-// Ready reports whether an inbound accepts traffic.
+// indexStates indexes the observed states of dataplanes by name.
+func (v *View) indexStates(list []*resource.Resource) {
+	v.states = make(map[string]*resource.EndpointState, len(list))
+	for r, state := range resource.Specs[*resource.EndpointState](list) {
+		v.states[r.Name] = state
+	}
+}
+
+// EndpointState returns the observed state of a dataplane, or nil if there is none: then it is
+// ready.
+func (v *View) EndpointState(dataplane string) *resource.EndpointState { return v.states[dataplane] }
+
+// Ready reports whether an inbound accepts traffic by its resource. The state that an agent has
+// observed is in [View.EndpointState].
 func Ready(in *resource.Inbound) bool {
 	return (in.State == "" || in.State == resource.InboundReady) && (in.Health == nil || in.Health.Ready)
 }

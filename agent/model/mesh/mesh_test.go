@@ -18,7 +18,7 @@ import (
 
 func build(t testing.TB, doc string) *mesh.View {
 	t.Helper()
-	rs, faults := kinds.Registry().Decode("test", []byte(doc))
+	rs, faults := kinds.Registry().WithInternal().Decode("test", []byte(doc))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}

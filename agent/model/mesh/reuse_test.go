@@ -38,7 +38,7 @@ func documentForms() [][]string {
 				"port: 82, tags: {kuma.io/service: b}"),
 			strings.Replace(inbounds(name, at, "port: 80, tags: {kuma.io/service: c}"), "name: "+name,
 				"name: "+name+"\nlabels: {team: blue}", 1),
-		})
+		}, []string{"", endpointState(name, "unready, inbounds: [80]"), endpointState(name, "ended")})
 	}
 	for _, name := range []string{"a", "m", "n"} {
 		slots = append(slots, []string{"",
@@ -117,7 +117,7 @@ func sameContent(a, b *resource.Resource) bool {
 // previous one equals a view built from scratch, and the previous view does not change.
 func TestViewsTakeOver(t *testing.T) {
 	decode := func(doc string) *resource.Resource {
-		rs, faults := kinds.Registry().Decode("test", []byte(doc))
+		rs, faults := kinds.Registry().WithInternal().Decode("test", []byte(doc))
 		if len(faults) > 0 || len(rs) != 1 {
 			t.Fatalf("%v\n%s", faults, doc)
 		}

@@ -41,6 +41,10 @@ func inbounds(name, address string, list ...string) string {
 		name, address, strings.Join(list, "}\n  - {"))
 }
 
+func endpointState(dataplane, state string) string {
+	return fmt.Sprintf("---\ntype: EndpointState\nmesh: default\nname: %s\nspec: {state: %s}\n", dataplane, state)
+}
+
 // TestDerivedServices derives MeshServices from tags as Kuma does.
 func TestDerivedServices(t *testing.T) {
 	const a80 = "port: 80, tags: {kuma.io/service: a, kuma.io/protocol: http}"
@@ -52,6 +56,11 @@ func TestDerivedServices(t *testing.T) {
 			`default_a___msvc_80 "80" http 10.0.0.1:80|default_a___msvc_90 "admin" tcp 10.0.0.1:90`, ""},
 		{"one that is not ready", exclusive(inbounds("a-1", "10.0.0.1", a80+", state: NotReady"),
 			inbounds("a-2", "10.0.0.2", a80)), `default_a___msvc_80 "80" http 10.0.0.2:80 +1`, ""},
+		{"one whose Envoy has ended, and one with an unready port", exclusive(
+			inbounds("a-1", "10.0.0.1", a80), endpointState("a-1", "ended"),
+			inbounds("a-2", "10.0.0.2", a80), endpointState("a-2", "unready, inbounds: [81]"),
+			inbounds("a-3", "10.0.0.3", a80), endpointState("a-3", "unready, inbounds: [80]"), endpointState("b", "ended")),
+			`default_a___msvc_80 "80" http 10.0.0.2:80 +2`, ""},
 		{"the first dataplane decides", exclusive(inbounds("a-1", "10.0.0.1", a80), inbounds("a-2", "10.0.0.2", a80,
 			"port: 81, tags: {kuma.io/service: a}"), inbounds("a-3", "10.0.0.3", "port: 80, tags: {kuma.io/service: a}")),
 			`default_a___msvc_80 "80" http 10.0.0.1:80 10.0.0.2:80 10.0.0.3:80`,

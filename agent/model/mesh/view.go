@@ -82,6 +82,7 @@ type View struct {
 
 	sidecars sidecars
 
+	states       map[string]*resource.EndpointState // by dataplane
 	inbounds     *inboundIndex
 	meshServices []*resource.Resource // sorted by name
 	gateways     map[string]bool      // values of kuma.io/service of gateways
@@ -126,6 +127,7 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	v.noteEgress()
 	v.WebSockets = v.webSockets()
 	v.dataplanes = v.restrict(v.dataplanes, o.Sidecars, prev)
+	v.indexStates(set.InMesh(resource.KindEndpointState, name))
 	v.indexZones(set.Kind("ZoneIngress"), o.FlatNetwork)
 	ix := indexInbounds(v)
 	v.inbounds = ix

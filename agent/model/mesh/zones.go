@@ -45,7 +45,8 @@ func (v *View) indexZones(list []*resource.Resource, flat bool) {
 		list = nil
 	}
 	if p := v.prev; p != nil && p.mesh == v.mesh && p.Spec == v.Spec && p.plainClients == v.plainClients &&
-		p.Zone == v.Zone && slices.Equal(p.zones.from, list) && slices.Equal(p.dataplanes, v.dataplanes) {
+		p.Zone == v.Zone && slices.Equal(p.zones.from, list) && slices.Equal(p.dataplanes, v.dataplanes) &&
+		maps.Equal(p.states, v.states) {
 		v.zones = p.zones
 		return
 	}

@@ -119,6 +119,8 @@ func notServed(kind string) string {
 		return "a control plane writes it, and the agent reports its own observations; remove it"
 	case "ContainerPatch":
 		return "nearside injects nothing into pods; remove it"
+	case KindEndpointState:
+		return "agents write it; remove it, and use nearside drain or networking.inbound[].state to take endpoints out of use"
 	case "MeshOPA", "OPAPolicy", "MeshGlobalRateLimit", "AccessRole", "AccessRoleBinding", "AccessAudit":
 		return "it belongs to Kong Mesh; remove it"
 	}

@@ -5,6 +5,8 @@ const (
 	SourceFile  = "file"  // Detail: path of the file
 	SourceAPI   = "api"   // Detail: ""
 	SourceEnvoy = "envoy" // Detail: node id
+	// SourceNode is what this node has observed about the Envoys here. Detail: ""
+	SourceNode = "node"
 	// Sources of other nodes.
 	SourceGossip = "gossip" // written by operators on another node; Detail: its name
 	SourcePeer   = "peer"   // owned by another node; Detail: its name
@@ -49,8 +51,10 @@ func (s Source) YieldsTo(o Source) bool {
 		return o.Kind == SourceAPI || o.Kind == SourceGossip || o.Kind == SourceFile
 	case SourcePublished:
 		return o.Kind == SourcePublished || o.Kind == SourceFile
+	case SourceNode: // the owner of a Dataplane, and so of its state, may change
+		return o.Kind == SourceNode || o.Kind == SourcePeer
 	case SourcePeer:
-		return o.Kind == SourcePeer || o.Kind == SourceFile || o.Kind == SourceEnvoy
+		return o.Kind == SourceNode || o.Kind == SourcePeer || o.Kind == SourceFile || o.Kind == SourceEnvoy
 	}
 	return s == o
 }

@@ -23,7 +23,7 @@ func (l *Log) Changed(changes []store.Change, plural func(kind string) string,
 	}
 	by = sync.OnceValue(by)
 	for i := range changes {
-		if c := &changes[i]; c.Source.Kind != store.SourceAPI {
+		if c := &changes[i]; c.Source.Kind != store.SourceAPI && !resource.Internal(c.Key.Kind) {
 			l.Record(changeEvent(c, profile, plural(c.Key.Kind), by))
 		}
 	}

@@ -33,7 +33,7 @@ func startSource(t *testing.T, id byte, join ...string) *pooledSource {
 	p := &pooledSource{}
 	self, name := engine.NodeID{id}, string(rune(id))
 	decode := func(b []byte) (*resource.Resource, error) {
-		rs, faults := kinds.Registry().Decode("", b)
+		rs, faults := kinds.Registry().WithInternal().Decode("", b)
 		if err := faults.Err(); err != nil || len(rs) != 1 {
 			return nil, fmt.Errorf("%d resources: %w", len(rs), err)
 		}
@@ -125,4 +125,46 @@ func TestPublishedItems(t *testing.T) {
 		Ops: []store.Op{b.store.Merge(version)}})
 	must(t, err)
 	b.holds(t, "Mesh/m@published:two Mesh/z@gossip:c")
+}
+
+// TestEndpointStates checks that the state of a Dataplane is in force on all nodes only if the node
+// that owns the Dataplane publishes it, in whichever order they arrive.
+func TestEndpointStates(t *testing.T) {
+	a := startSource(t, 'a')
+	b := startSource(t, 'b', a.Addr().String())
+	decode := func(doc string) *resource.Resource {
+		rs, faults := kinds.Registry().WithInternal().Decode("", []byte(doc))
+		must(t, faults.Err())
+		return rs[0]
+	}
+	dataplane := decode("{type: Dataplane, name: d, networking: {address: 10.0.0.1, inbound: " +
+		"[{port: 80, tags: {kuma.io/service: s}}]}}")
+	state := decode("{type: EndpointState, name: d, spec: {state: ended}}")
+	put := func(p *pooledSource, kind string, r *resource.Resource) {
+		t.Helper()
+		_, err := p.store.Apply(store.Batch{Source: store.Source{Kind: kind}, Ops: []store.Op{{Put: r}}})
+		must(t, err)
+	}
+	drop := func(p *pooledSource, kind string, k resource.Key) {
+		t.Helper()
+		_, err := p.store.Apply(store.Batch{Source: store.Source{Kind: kind}, Ops: []store.Op{{Delete: k}}})
+		must(t, err)
+	}
+	put(a, store.SourceNode, state) // without the Dataplane, it counts nowhere else
+	put(b, store.SourceNode, decode("{type: EndpointState, name: e, spec: {state: ended}}"))
+	put(b, store.SourceFile, decode("{type: Dataplane, name: e, networking: {address: 10.0.0.2, inbound: "+
+		"[{port: 80, tags: {kuma.io/service: s}}]}}"))
+	a.holds(t, "Dataplane/default/e@peer:b EndpointState/default/d@node EndpointState/default/e@peer:b")
+	b.holds(t, "Dataplane/default/e@file EndpointState/default/e@node")
+	put(a, store.SourceFile, dataplane)
+	b.holds(t, "Dataplane/default/d@peer:a Dataplane/default/e@file "+
+		"EndpointState/default/d@peer:a EndpointState/default/e@node")
+	drop(b, store.SourceNode, resource.EndpointStateOf(resource.Key{Mesh: "default", Name: "e"}))
+	a.holds(t, "Dataplane/default/d@file Dataplane/default/e@peer:b EndpointState/default/d@node")
+
+	put(b, store.SourceFile, dataplane) // the Dataplane moves to another node
+	b.holds(t, "Dataplane/default/d@file Dataplane/default/e@file EndpointState/default/d@peer:a")
+	drop(a, store.SourceFile, dataplane.Key)
+	b.holds(t, "Dataplane/default/d@file Dataplane/default/e@file EndpointState/default/d@peer:a")
+	a.holds(t, "Dataplane/default/d@peer:b Dataplane/default/e@peer:b EndpointState/default/d@node")
 }

@@ -314,7 +314,7 @@ func ofNode(kind string) bool { return !Shared(kind) }
 // to a node.
 func Shared(kind string) bool {
 	switch kind {
-	case "Dataplane", "ExternalService", "ZoneIngress", "ZoneEgress":
+	case "Dataplane", "ExternalService", "ZoneIngress", "ZoneEgress", resource.KindEndpointState:
 		return false
 	}
 	return true

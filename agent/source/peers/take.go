@@ -173,9 +173,18 @@ func (s *Source) usable(o *gossip.Owned) map[resource.Key]*resource.Resource {
 func (s *Source) resolveClaims(keys map[resource.Key]bool) {
 	snap := s.o.Store.Snapshot()
 	var ops []store.Op
+	for key := range maps.Clone(keys) {
+		if key.Kind == "Dataplane" {
+			keys[resource.EndpointStateOf(key)] = true
+		}
+	}
 	for _, key := range slices.SortedFunc(maps.Keys(keys), resource.Key.Compare) {
 		delete(s.clashes, key)
 		have, known := snap.Get(key)
+		if key.Kind == resource.KindEndpointState {
+			ops = append(ops, s.resolveState(snap, key)...)
+			continue
+		}
 		claims := s.claims[key]
 		if len(claims) == 0 {
 			if known && have.Source.Kind == store.SourcePeer {
@@ -198,6 +207,29 @@ func (s *Source) resolveClaims(keys map[resource.Key]bool) {
 		}
 	}
 	s.apply(store.SourcePeer, ops)
+}
+
+// resolveState returns the change that brings the state of a Dataplane in force that its owner
+// publishes. States of other nodes do not count.
+func (s *Source) resolveState(snap *store.Snapshot, key resource.Key) []store.Op {
+	dataplane := resource.Key{Kind: "Dataplane", Mesh: key.Mesh, Name: key.Name}
+	owner, owned := snap.Get(dataplane)
+	have, known := snap.Get(key)
+	if owned && owner.Source.Kind != store.SourcePeer {
+		return nil // this node, which overwrites what another one has published
+	}
+	var r *resource.Resource
+	var from store.Source
+	if claims := s.claims[dataplane]; len(claims) > 0 {
+		r, from = s.peers[claims[0]][key], store.Source{Kind: store.SourcePeer, Detail: s.names[claims[0]]}
+	}
+	switch {
+	case r == nil && known && have.Source.Kind == store.SourcePeer:
+		return []store.Op{{Delete: key, Source: have.Source}}
+	case r == nil || known && have.Digest == r.Digest && have.Source == from:
+		return nil
+	}
+	return []store.Op{{Put: r, Source: from, Author: from.Detail}}
 }
 
 // apply applies operations to the store. It skips and logs conflicts with other sources.
@@ -269,7 +301,7 @@ func (s *Source) readOwn() {
 		if !ofNode(key.Kind) {
 			continue
 		}
-		if len(s.claims[key]) > 0 {
+		if len(s.claims[key]) > 0 || len(s.claims[resource.EndpointStateOf(key)]) > 0 {
 			s.touched[key] = true
 		}
 		var body []byte
