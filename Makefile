@@ -13,7 +13,7 @@ ENVOY_CACHE ?= $(or $(NEARSIDE_CI_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/
 LINT      := bin/lint
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test race fuzz traffic traffic-fuzz pool pool-storm dns-restarts envoy envoy-fuzz lint vuln bench screenshot fidelity golden ci deb rpm systemd-test image kubernetes-manifests kubernetes-test clean
+.PHONY: help build run demo test race fuzz traffic traffic-fuzz traffic-changes pool pool-storm dns-restarts envoy envoy-fuzz lint vuln bench screenshot fidelity golden ci deb rpm systemd-test image kubernetes-manifests kubernetes-test clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,10 @@ traffic: ## send traffic through real Envoys and compare the results with explan
 TRAFFIC_N ?= 200
 traffic-fuzz: ## like traffic, with TRAFFIC_N (200) random connections and policies from SEED (1)
 	TRAFFIC_FUZZ_N=$(TRAFFIC_N) TRAFFIC_FUZZ_SEED=$(SEED) $(TRAFFIC) -run TestTrafficFuzz ./agent/test/traffictest
+
+CHANGES   ?= 200
+traffic-changes: ## make CHANGES (200) random changes from SEED (1) under traffic through three real Envoys
+	CHANGES_N=$(CHANGES) CHANGES_SEED=$(SEED) $(TRAFFIC) -v -run TestChanges ./agent/test/changetest
 
 pool: ## partition, reconnect, and kill five machines with real Envoys (needs root)
 	POOL=whole $(TRAFFIC) -v -run TestTrafficInPool ./agent/test/traffictest

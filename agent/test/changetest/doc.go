@@ -1,0 +1,3 @@
+// Package changetest changes random policies while traffic flows through real Envoys. No request
+// may fail, and no long stream may end before the drain time of its Envoy.
+package changetest
