@@ -37,6 +37,9 @@ type Plugin struct {
 	// Destinations, when set, lists the destinations of a policy of Kinds other than the outbounds'
 	// own services. It must be complete, because zone proxies are configured from it.
 	Destinations func(p *resource.Resource) []BackendRef
+	// TLS, when set, returns the TLS versions and ciphers that the policies of Kinds, in order of
+	// increasing precedence, set for all connections between proxies.
+	TLS func([]*resource.Resource) mesh.TLSRange
 	// Apply, when set, edits a draft. A large config is built in parts: Apply is called for each
 	// part, with only its listeners and clusters.
 	Apply func(c *Context, d *draft.Draft)

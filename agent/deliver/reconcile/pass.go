@@ -79,11 +79,11 @@ type pass struct {
 	meshes      map[string]*generate.Mesh
 	failed      map[string]string // by mesh that keeps its last state: why
 	problems    []api.Problem     // of meshes and, at the end, also of proxies
-	switchAt    time.Time         // next step of switching mutual TLS; zero: none
+	switchAt    time.Time         // next step of switching TLS; zero: none
 	leaveAt     time.Time         // next time to forget a proxy; zero: none
-	switching   map[string]string
+	switching   map[resource.Key]string     // see [status.Result]
 	transitions map[string]*mesh.Transition // by mesh
-	switched    []string                    // meshes in their last step
+	switched    []resource.Key              // of switching, in their last step
 
 	connected       []node.Key
 	behind, waiting []node.Key // proxies still to be served; see line
@@ -150,7 +150,7 @@ func (p *pass) buildMeshes(set *resource.Set, fixed bool) map[string]*generate.M
 	for _, m := range set.Kind("Mesh") {
 		prev := p.r.meshes[m.Name]
 		next, err := guard(p.r.o.Log, "mesh "+m.Name, func() (*generate.Mesh, error) {
-			return p.r.newMesh(set, m.Name, prev, p.transitions[m.Name], fixed)
+			return p.newMesh(set, m.Name, prev, fixed)
 		})
 		derivedAt[m.Name] = p.revision
 		if err == nil && next.View.Unaddressed { // it lacks addresses
@@ -171,6 +171,7 @@ func (p *pass) buildMeshes(set *resource.Set, fixed bool) map[string]*generate.M
 	}
 	p.r.derivedAt = derivedAt
 	maps.DeleteFunc(p.r.switching, func(name string, _ *switching) bool { return out[name] == nil })
+	maps.DeleteFunc(p.r.tls, func(name string, _ *tlsSteps) bool { return out[name] == nil })
 	return out
 }
 

@@ -98,7 +98,7 @@ type Options struct {
 	// Slice is how long a pass serves proxies that have a config, and then those that wait for one,
 	// before it publishes and checks for changes; default 10 ms.
 	Slice       time.Duration
-	Hold        time.Duration // duration of each step of switching mutual TLS; default 5 s
+	Hold        time.Duration // duration of each step of switching TLS; default 5 s
 	ForgetAfter time.Duration // how long the config of a proxy without a stream is kept; default 1 min
 }
 
@@ -131,6 +131,7 @@ type Reconciler struct {
 	checker   *check.Checker
 	logged    map[api.Problem]bool
 	switching map[string]*switching // by mesh
+	tls       map[string]*tlsSteps  // by mesh
 	derivedAt map[string]uint64     // store revision of the last derivation, by mesh
 	renewAt   time.Time             // next pass for certificates or virtual addresses; zero: none
 	passes    uint64                // started so far
@@ -187,6 +188,7 @@ func New(o Options) *Reconciler {
 		o: o, trigger: make(chan struct{}, 1), memo: generate.NewMemo(), checker: &check.Checker{},
 		plugins: kinds.Plugins(), vips: openVIPs(o.Store, o.VIPFile, o.VIPs, o.Now, o.Log),
 		meshes: map[string]*generate.Mesh{}, derivedAt: map[string]uint64{}, switching: map[string]*switching{},
+		tls:     map[string]*tlsSteps{},
 		proxies: map[node.Key]*proxyState{}, refused: map[node.Key]refusal{},
 		proxySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nearside_xds_generation_seconds", Help: "Time to compute the config of one proxy.", Buckets: buckets}),
@@ -218,19 +220,17 @@ func (r *Reconciler) Trigger() {
 // NewMesh derives a mesh from a set of resources like a pass; see [generate.NewMesh]. It is safe
 // for concurrent use.
 func (r *Reconciler) NewMesh(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
-	return r.newMesh(set, name, prev, nil, false)
+	return r.newMesh(set, name, prev, mesh.Options{}, false)
 }
 
-func (r *Reconciler) newMesh(set *resource.Set, name string, prev *generate.Mesh, t *mesh.Transition,
+func (r *Reconciler) newMesh(set *resource.Set, name string, prev *generate.Mesh, o mesh.Options,
 	fixed bool) (*generate.Mesh, error) {
-	var sidecars map[string]*resource.Reach
+	o.Zone, o.FlatNetwork, o.VIPs = r.o.Zone, r.o.FlatNetwork, r.vips.Options(name)
 	if r.o.Sidecars != nil {
-		sidecars = r.o.Sidecars(name)
+		o.Sidecars = r.o.Sidecars(name)
 	}
-	vips := r.vips.Options(name)
-	vips.Fixed = fixed
-	return generate.NewMesh(set, name,
-		mesh.Options{Zone: r.o.Zone, FlatNetwork: r.o.FlatNetwork, VIPs: vips, Sidecars: sidecars, Transition: t}, r.plugins,
+	o.VIPs.Fixed = fixed
+	return generate.NewMesh(set, name, o, r.plugins,
 		policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
 }
 

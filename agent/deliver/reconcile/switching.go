@@ -58,19 +58,13 @@ func (p *pass) transition(m *resource.Resource) *mesh.Transition {
 		s.mtls = spec.MTLS
 	}
 	const format = "mutual TLS is being switched in steps of %s, so that no connection is lost: %s"
-	step := func(what string) string {
-		if p.switching == nil {
-			p.switching = map[string]string{}
-		}
-		p.switching[m.Name] = fmt.Sprintf(format, p.r.o.Hold, what)
-		return p.switching[m.Name]
-	}
+	step := func(what string) string { return p.step(m.Key, fmt.Sprintf(format, p.r.o.Hold, what)) }
 	if s.phase == target && s.done.Before(s.since) {
 		step("the last step is being sent to proxies")
-		p.switched = append(p.switched, m.Name)
+		p.switched = append(p.switched, m.Key)
 	}
 	if s.phase != target {
-		p.stepDue(s)
+		p.stepDue(s.since, s.done)
 		p.problem(m.Key, api.SeverityWarning, step([...]string{
 			phaseOff: "inbounds will accept it next", phaseInbounds: "inbounds accept it, and proxies still send plain text",
 			phaseClients: "proxies use it, and inbounds still accept plain text", phaseOn: "proxies use it",
@@ -96,9 +90,18 @@ func permissive(spec *resource.Mesh, mtls *resource.MTLS) *resource.Mesh {
 	return &out
 }
 
+// step records and returns the current step of a change; see [status.Result].
+func (p *pass) step(key resource.Key, what string) string {
+	if p.switching == nil {
+		p.switching = map[resource.Key]string{}
+	}
+	p.switching[key] = what
+	return what
+}
+
 // stepDue schedules a pass for the next step, o.Hold after all proxies were updated for this one.
-func (p *pass) stepDue(s *switching) {
-	if due := s.done.Add(p.r.o.Hold); !s.done.Before(s.since) && (p.switchAt.IsZero() || due.Before(p.switchAt)) {
+func (p *pass) stepDue(since, done time.Time) {
+	if due := done.Add(p.r.o.Hold); !done.Before(since) && (p.switchAt.IsZero() || due.Before(p.switchAt)) {
 		p.switchAt = due
 	}
 }
@@ -106,25 +109,32 @@ func (p *pass) stepDue(s *switching) {
 // endSteps records that all proxies were updated for the current steps of their meshes.
 func (p *pass) endSteps() {
 	now := p.r.o.Now()
-	for name, s := range p.r.switching {
-		if s.done.Before(s.since) {
-			s.done = now
-			if p.switching[name] != "" && !slices.Contains(p.switched, name) {
-				p.stepDue(s)
-			}
+	end := func(key resource.Key, since time.Time, done *time.Time) {
+		if !done.Before(since) {
+			return
 		}
+		*done = now
+		if p.switching[key] != "" && !slices.Contains(p.switched, key) {
+			p.stepDue(since, now)
+		}
+	}
+	for name, s := range p.r.switching {
+		end(meshKey(name), s.since, &s.done)
+	}
+	for name, s := range p.r.tls {
+		end(s.key(name), s.since, &s.done)
 	}
 }
 
-// endSwitching removes meshes from the result whose last step has been sent to proxies.
+// endSwitching removes steps from the result that were the last and have been sent to proxies.
 func (p *pass) endSwitching() {
 	if len(p.switched) == 0 {
 		return
 	}
 	out := *p.r.last.Load()
 	out.Switching = maps.Clone(out.Switching)
-	for _, name := range p.switched {
-		delete(out.Switching, name)
+	for _, key := range p.switched {
+		delete(out.Switching, key)
 	}
 	p.r.last.Store(&out)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -48,8 +49,8 @@ func TestMutualTLSIsSwitchedInSteps(t *testing.T) {
 			"mutual TLS is being switched") && view.Switching {
 			t.Errorf("%q: switching is not reported: %s", want, problems)
 		}
-		if why := r.Last().Switching["default"]; why != "" != strings.Contains(problems, "mutual TLS is being switched") ||
-			!strings.Contains(problems, why) {
+		if why := r.Last().Switching[resource.Key{Kind: "Mesh", Name: "default"}]; why != "" != strings.Contains(problems,
+			"mutual TLS is being switched") || !strings.Contains(problems, why) {
 			t.Errorf("%q: waits for %q, reported: %s", want, why, problems)
 		}
 	}

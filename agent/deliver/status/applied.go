@@ -98,8 +98,8 @@ func (x *situation) applied(rec store.Record) api.Applied {
 			", so it does not affect proxies as long as it has this label"
 	case d.Inert:
 		out.State, out.Reason = api.StateInert, "this version stores "+d.Kind+" but does not act on it"
-	case out.State == api.StateApplied && d.Kind == kindMesh && x.last != nil && x.last.Switching[rec.Name] != "":
-		out.State, out.Reason = api.StatePending, x.last.Switching[rec.Name]
+	case out.State == api.StateApplied && !rec.Shadow() && x.switching(d, rec.Key) != "":
+		out.State, out.Reason = api.StatePending, x.switching(d, rec.Key)
 	case out.State != api.StateApplied || !d.Policy:
 	default:
 		if x.selected(sub, &out); out.State == api.StateApplied {
@@ -119,10 +119,24 @@ func (x *situation) gone(key resource.Key) api.Applied {
 		}
 	}
 	out := x.onProxies(sub)
-	if out.State == api.StateApplied {
+	switch why := x.switching(d, key); {
+	case out.State == api.StateApplied && why != "":
+		out.State, out.Reason = api.StatePending, why
+	case out.State == api.StateApplied:
 		out.State = api.StateGone
 	}
 	return out
+}
+
+// switching returns the current step of a change of TLS by a resource or its kind, or "".
+func (x *situation) switching(d resource.Descriptor, key resource.Key) string {
+	if x.last == nil || !d.Staged {
+		return ""
+	}
+	if d.Policy {
+		key.Name = ""
+	}
+	return x.last.Switching[key]
 }
 
 // onProxies returns the state of a subject on the affected proxies.
@@ -137,8 +151,8 @@ func (x *situation) onProxies(sub *subject) api.Applied {
 			continue
 		}
 		done := p.Answered >= sub.revision
-		if sub.key.Kind == kindMesh && len(p.Unanswered) > 0 {
-			done = false // the steps of switching mutual TLS share one revision
+		if sub.desc.Staged && len(p.Unanswered) > 0 {
+			done = false // the steps share one revision
 		}
 		if done {
 			x.noteOld(sub, p)

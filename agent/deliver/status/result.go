@@ -29,8 +29,9 @@ type Result struct {
 	Problems []api.Problem
 	// Found holds the findings of the check on proxies.
 	Found *change.Found
-	// Switching maps each mesh that is switching mutual TLS to its current step.
-	Switching map[string]string
+	// Switching holds the current steps of changes of TLS, by Mesh, and by kind and mesh for all
+	// policies of a kind.
+	Switching map[resource.Key]string
 	// Stale holds the connected clients that keep an older config, because no new one can be
 	// computed.
 	Stale map[node.Key]Stale

@@ -31,6 +31,8 @@ type Options struct {
 	Sidecars map[string]*resource.Reach
 	// Transition is set while the mutual TLS of the mesh is being switched on or off; else nil.
 	Transition *Transition
+	// TLS is set while the TLS versions or ciphers of the mesh change in steps; see [View.TLS].
+	TLS *TLSRange
 }
 
 // Transition describes a mesh whose mutual TLS is being switched on or off: inbounds accept both
@@ -63,6 +65,9 @@ type View struct {
 	// Switching reports whether the mutual TLS of the mesh is being switched: inbounds accept plain
 	// text too, regardless of policies.
 	Switching bool
+	// TLS is the range of versions and ciphers that proxies use in addition to those of their
+	// policies while these change in steps; else nil.
+	TLS *TLSRange
 	// Unaddressed reports whether a service has no virtual address yet; see [VIPOptions.Fixed].
 	Unaddressed bool
 
@@ -111,7 +116,7 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	v := &View{
 		Name: name, Zone: o.Zone, Spec: spec, mesh: m,
 		dataplanes: set.InMesh("Dataplane", name),
-		prev:       prev,
+		prev:       prev, TLS: o.TLS,
 	}
 	if t := o.Transition; t != nil {
 		v.Spec, v.Switching, v.plainClients = t.Spec, true, t.PlainClients
@@ -291,6 +296,9 @@ func (v *View) common(t *Transition) [32]byte {
 	b = append(append(append(b, v.Name...), 0), v.Zone...)
 	for _, is := range [...]bool{v.WebSockets, v.Switching, v.plainClients, len(v.egress.List) > 0} {
 		b = strconv.AppendBool(append(b, 0), is)
+	}
+	if v.TLS != nil {
+		b = append(append(b, 0), v.TLS.String()...)
 	}
 	if t != nil {
 		spec, err := json.Marshal(v.Spec)

@@ -33,6 +33,8 @@ type Descriptor struct {
 	// Inert is true for kinds that are decoded, validated, and stored without effect. Writing one
 	// causes a warning.
 	Inert bool
+	// Staged is true for kinds whose changes can reach proxies in several steps, all for one revision.
+	Staged bool
 }
 
 // Registry finds descriptors by any of their names. It is immutable.
@@ -86,7 +88,8 @@ func (r *Registry) All() []Descriptor { return r.list }
 // names are those of Kuma's API and kumactl.
 func Core() []Descriptor {
 	return []Descriptor{
-		{Kind: "Mesh", Plural: "meshes", Scope: ScopeGlobal, SpecAtTop: true, New: func() Spec { return new(Mesh) }},
+		{Kind: "Mesh", Plural: "meshes", Scope: ScopeGlobal, SpecAtTop: true, Staged: true,
+			New: func() Spec { return new(Mesh) }},
 		{Kind: "Dataplane", Plural: "dataplanes", Short: "dp", SpecAtTop: true, New: func() Spec { return new(Dataplane) }},
 		{Kind: "ExternalService", Plural: "external-services", SpecAtTop: true,
 			New: func() Spec { return new(ExternalService) }},

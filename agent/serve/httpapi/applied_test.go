@@ -295,9 +295,10 @@ func TestMeshIsAppliedOnceSwitched(t *testing.T) {
 	}
 	set.set(proxy("web", last))
 	l := *a.last.Load()
-	l.Switching = map[string]string{"default": "proxies use it, and inbounds take plain text too"}
+	key := resource.Key{Kind: "Mesh", Name: "default"}
+	l.Switching = map[resource.Key]string{key: "proxies use it, and inbounds take plain text too"}
 	a.last.Store(&l)
-	if got := ask("Mesh", "default"); standing(t, got) != "pending 1/1" || !strings.Contains(got, l.Switching["default"]) {
+	if got := ask("Mesh", "default"); standing(t, got) != "pending 1/1" || !strings.Contains(got, l.Switching[key]) {
 		t.Errorf("in a step: %s", got)
 	}
 	if got := standing(t, ask("MeshTimeout", "all")); got != "applied 1/1" {

@@ -17,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -24,17 +25,20 @@ const kind = "MeshTLS"
 
 // Plugin declares the kind and its effect.
 func Plugin() policy.Plugin {
+	d := resource.PolicyDescriptor(kind, "meshtlses", "mtls", resource.PolicyShape{
+		Top:   []string{"Mesh", "MeshSubset", "Dataplane"},
+		From:  []string{"Mesh"},
+		Rules: true,
+		NoMatches: "versions, ciphers, and the mode are negotiated before the client's certificate is known, " +
+			"so they cannot depend on the client: select the inbound by targetRef instead",
+		NewConf: func() resource.Conf { return new(Conf) },
+		Check:   check,
+	})
+	d.Staged = true
 	return policy.Plugin{
-		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshtlses", "mtls", resource.PolicyShape{
-			Top:   []string{"Mesh", "MeshSubset", "Dataplane"},
-			From:  []string{"Mesh"},
-			Rules: true,
-			NoMatches: "versions, ciphers, and the mode are negotiated before the client's certificate is known, " +
-				"so they cannot depend on the client: select the inbound by targetRef instead",
-			NewConf: func() resource.Conf { return new(Conf) },
-			Check:   check,
-		})},
+		Kinds:  []resource.Descriptor{d},
 		Shapes: []match.Level{match.LevelTransportSocket},
+		TLS:    tlsRange,
 		Apply:  apply,
 	}
 }
@@ -67,22 +71,31 @@ func wholeMesh(p *resource.Policy) bool { return p.TargetRef == nil || p.TargetR
 
 // apply sets the mode of each inbound, and the versions and ciphers of inbounds and outbounds.
 func apply(c *policy.Context, d *draft.Draft) {
-	rules := c.Rules.Kind(kind)
-	if rules == nil {
+	rules, also := c.Rules.Kind(kind), c.View.TLS
+	if rules == nil && also == nil {
 		return
+	}
+	var policies []*resource.Resource
+	if rules != nil {
+		policies = rules.Policies
 	}
 	if c.View.Spec.MTLSEnabled() == nil {
 		if c.Last {
-			toolkit.WarnPolicies(c, rules.Policies,
+			toolkit.WarnPolicies(c, policies,
 				"the policy has no effect, because mesh %s has no mTLS; enable mtls of the Mesh", c.View.Name)
 		}
 		return
 	}
-	conf, owners := ofMesh(c, rules)
-	if p := conf.clientParams(); p != nil {
+	conf, owners := ofMesh(c, policies)
+	client, server := conf.clientParams(), conf.params()
+	if also != nil { // both sides use the union until all proxies have it
+		server = params(conf.versions().Union(*also))
+		client = server
+	}
+	if client != nil {
 		for cl := range toolkit.Clusters(d, draft.OutboundCluster) {
 			if !cl.Service.External {
-				s, err := withParams(cl.Message.TransportSocket, &tlsv3.UpstreamTlsContext{}, p)
+				s, err := withParams(cl.Message.TransportSocket, &tlsv3.UpstreamTlsContext{}, client)
 				if err != nil {
 					toolkit.WarnPolicies(c, owners, "TLS parameters of cluster %s cannot be set: %v", cl.Message.Name, err)
 				}
@@ -90,19 +103,18 @@ func apply(c *policy.Context, d *draft.Draft) {
 			}
 		}
 	}
-	p := conf.params()
 	for l := range toolkit.Listeners(d, draft.Inbound) {
 		if inbound := toolkit.Conf[Conf](rules.InboundAll(l.Inbound)); inbound != nil && inbound.Mode != nil &&
 			!c.View.Switching {
 			if err := setMode(l, *inbound.Mode); err != nil {
-				toolkit.WarnPolicies(c, rules.Policies, "mode of listener %s cannot be set: %v", l.Message.Name, err)
+				toolkit.WarnPolicies(c, policies, "mode of listener %s cannot be set: %v", l.Message.Name, err)
 			}
 		}
 		for _, ch := range l.Chains {
-			if p == nil || !ch.TLS || ch.Message == nil {
+			if server == nil || !ch.TLS || ch.Message == nil {
 				continue
 			}
-			s, err := withParams(ch.Message.TransportSocket, &tlsv3.DownstreamTlsContext{}, p)
+			s, err := withParams(ch.Message.TransportSocket, &tlsv3.DownstreamTlsContext{}, server)
 			if err != nil {
 				toolkit.WarnPolicies(c, owners, "TLS parameters of listener %s cannot be set: %v", l.Message.Name, err)
 			}
@@ -113,10 +125,21 @@ func apply(c *policy.Context, d *draft.Draft) {
 
 // ofMesh merges the policies on the whole mesh. Only these have versions and ciphers, which also
 // apply to a proxy without inbounds. The conf is never nil.
-func ofMesh(c *policy.Context, rules *policy.KindRules) (*Conf, []*resource.Resource) {
+func ofMesh(c *policy.Context, policies []*resource.Resource) (*Conf, []*resource.Resource) {
+	merged, owners := merge(policies)
+	if v := merged.TLSVersion; v.contradicts() {
+		toolkit.WarnPolicies(c, owners, "the merged policies on the mesh allow TLS from %s to %s, "+
+			"which includes no version; both limits were dropped", *v.Min, *v.Max)
+		return merged.unlimited(), owners
+	}
+	return merged, owners
+}
+
+// merge merges the policies on the whole mesh. The conf is never nil.
+func merge(policies []*resource.Resource) (*Conf, []*resource.Resource) {
 	var confs []resource.Conf
 	var owners []*resource.Resource
-	for _, p := range rules.Policies {
+	for _, p := range policies {
 		spec, ok := p.Spec.(*resource.Policy)
 		if !ok || !wholeMesh(spec) {
 			continue
@@ -128,18 +151,50 @@ func ofMesh(c *policy.Context, rules *policy.KindRules) (*Conf, []*resource.Reso
 			}
 		}
 	}
-	merged, ok := resource.Merge(confs...).(*Conf)
-	if !ok {
-		return &Conf{}, owners
+	if merged, ok := resource.Merge(confs...).(*Conf); ok {
+		return merged, owners
 	}
-	if v := merged.TLSVersion; v.contradicts() {
-		toolkit.WarnPolicies(c, owners, "the merged policies on the mesh allow TLS from %s to %s, "+
-			"which includes no version; both limits were dropped", *v.Min, *v.Max)
-		unlimited := *merged
-		unlimited.TLSVersion = nil
-		merged = &unlimited
+	return &Conf{}, owners
+}
+
+// unlimited returns the conf without limits of the version.
+func (c *Conf) unlimited() *Conf {
+	out := *c
+	out.TLSVersion = nil
+	return &out
+}
+
+// tlsRange returns the versions and ciphers that policies set for the connections between proxies.
+func tlsRange(policies []*resource.Resource) mesh.TLSRange {
+	merged, _ := merge(policies)
+	if merged.TLSVersion.contradicts() {
+		merged = merged.unlimited()
 	}
-	return merged, owners
+	return merged.versions()
+}
+
+// versions returns the versions and ciphers of both sides.
+func (c *Conf) versions() mesh.TLSRange {
+	out := mesh.DefaultTLS()
+	out.Ciphers = c.TLSCiphers
+	if v := c.TLSVersion; v != nil {
+		if least := protocol(v.Min); least != tlsv3.TlsParameters_TLS_AUTO {
+			out.Min = int(least)
+		}
+		if most := protocol(v.Max); most != tlsv3.TlsParameters_TLS_AUTO {
+			out.Max = int(most)
+		}
+	}
+	return out
+}
+
+// params returns the params of both sides for a range.
+func params(r mesh.TLSRange) *tlsv3.TlsParameters {
+	return &tlsv3.TlsParameters{
+		CipherSuites:              r.Ciphers,
+		TlsMinimumProtocolVersion: tlsv3.TlsParameters_TlsProtocol(r.Min),
+		TlsMaximumProtocolVersion: tlsv3.TlsParameters_TlsProtocol(r.Max),
+	}
 }
 
 const (
