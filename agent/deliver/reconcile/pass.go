@@ -77,10 +77,10 @@ type pass struct {
 	revision    uint64          // of the store
 	set         *resource.Set
 	meshes      map[string]*generate.Mesh
-	failed      map[string]string // by mesh that keeps its last state: why
-	problems    []api.Problem     // of meshes and, at the end, also of proxies
-	switchAt    time.Time         // next step of switching TLS; zero: none
-	leaveAt     time.Time         // next time to forget a proxy; zero: none
+	failed      map[string]string           // by mesh that keeps its last state: why
+	problems    []api.Problem               // of meshes and, at the end, also of proxies
+	switchAt    time.Time                   // next step of switching TLS; zero: none
+	leaveAt     time.Time                   // next time to forget a proxy; zero: none
 	switching   map[resource.Key]string     // see [status.Result]
 	transitions map[string]*mesh.Transition // by mesh
 	switched    []resource.Key              // of switching, in their last step
