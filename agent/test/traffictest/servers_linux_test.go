@@ -245,9 +245,10 @@ type seen struct {
 	Bytes   int64             `json:"bytes"`   // size of the body
 }
 
-// respond returns the received request. Header x-answer sets the status, x-size adds that many
-// bytes, x-wait delays the response until the client disconnects, and x-fail-once fails the first
-// request with that name.
+// respond returns the received request. Header x-answer sets the status, x-headers adds that many
+// headers, x-larger adds a header of that many bytes, x-size adds that many bytes to the body,
+// x-wait delays the response until the client disconnects, and x-fail-once fails the first request
+// with that name.
 func (w *servers) respond(server string, rw http.ResponseWriter, r *http.Request) {
 	n, err := io.Copy(io.Discard, r.Body)
 	if err != nil {
@@ -269,6 +270,12 @@ func (w *servers) respond(server string, rw http.ResponseWriter, r *http.Request
 		rw.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
+	for i := range numberOf(r, "X-Headers") {
+		rw.Header().Set("X-R-"+strconv.Itoa(i), "1")
+	}
+	if n := numberOf(r, "X-Larger"); n > 0 {
+		rw.Header().Set("X-Large", strings.Repeat("x", n))
+	}
 	if code, err := strconv.Atoi(r.Header.Get("X-Answer")); err == nil {
 		rw.WriteHeader(code)
 	}
@@ -276,6 +283,12 @@ func (w *servers) respond(server string, rw http.ResponseWriter, r *http.Request
 	if more, err := strconv.ParseInt(r.Header.Get("X-Size"), 10, 64); err == nil {
 		_, _ = io.CopyN(rw, zeros{}, more)
 	}
+}
+
+// numberOf returns the number in a request header, or 0.
+func numberOf(r *http.Request, name string) int {
+	n, _ := strconv.Atoi(r.Header.Get(name))
+	return n
 }
 
 type zeros struct{}

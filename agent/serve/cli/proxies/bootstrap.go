@@ -69,7 +69,8 @@ the files of --xds-ca, --xds-cert, and --xds-key. The admin interface is then of
 Standard error has the command line that starts the Envoy. --stats-tags adds the tags that Kuma's
 dashboards need. With 1,000 services, they cost an Envoy about twelve seconds of CPU time at
 startup.`,
-		Example: `  nearside bootstrap --name web > web.yaml && envoy -c web.yaml --disable-hot-restart
+		Example: `  nearside bootstrap --name web > web.yaml
+  envoy -c web.yaml --disable-hot-restart
   nearside bootstrap --name web -m shop --dataplane web-dataplane.yaml \
     --admin-socket /run/envoy/web.sock --write web.yaml
   nearside bootstrap --name "$POD_NAME" --dataplane web.yaml \

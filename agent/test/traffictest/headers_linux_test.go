@@ -1,0 +1,38 @@
+package traffictest_test
+
+import (
+	"fmt"
+	"strings"
+)
+
+// many returns n request headers, of which one makes the server respond with two less.
+func many(n int) map[string]string {
+	out := map[string]string{"X-Headers": fmt.Sprint(n - 2)}
+	for i := range n - 1 {
+		out[fmt.Sprintf("X-H-%d", i)] = "1"
+	}
+	return out
+}
+
+// headerLimits returns scenes about the limits of headers. What the proxy of the client accepts,
+// that of the server has to accept too, although the first one adds headers, and vice versa.
+func headerLimits() []scene {
+	// The client adds three headers, and the server five: 100 is the limit of their proxies.
+	const most = 97
+	count := func(n int) func(*answered) bool {
+		return func(a *answered) bool { return len(a.seen.Headers) >= n && len(a.header) >= n-2 }
+	}
+	large := map[string]string{"X-Large": strings.Repeat("x", 60800)}
+	rows := func(name string, to, want string) []row {
+		return []row{
+			{what: "many headers to " + name, to: to, say: get, headers: many(most), want: want, upstream: count(most)},
+			{what: "large headers to " + name, to: to, say: get, headers: large, want: want},
+			{what: "large headers from " + name, to: to, say: get, headers: map[string]string{"X-Larger": "60800"}, want: want},
+		}
+	}
+	return []scene{
+		{what: "headers", rows: rows("a service", "backend.mesh:80", backends)},
+		{what: "headers with mTLS and through the egress", docs: theMesh(strict + ", " + viaEgress), rows: append(
+			rows("a service", "backend.mesh:80", backends), rows("a MeshExternalService", "partner.outside:80", "partner")...)},
+	}
+}
