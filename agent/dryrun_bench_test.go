@@ -31,6 +31,11 @@ func manyDataplanes(n int) string {
 
 // dryRun does the same as nearside apply --dry-run: it decodes a file and sends it to the agent.
 func dryRun(ctx context.Context, a *agent.Agent, text string) (*api.Written, error) {
+	return apply(ctx, a, text, true)
+}
+
+// apply does the same as nearside apply.
+func apply(ctx context.Context, a *agent.Agent, text string, dryRun bool) (*api.Written, error) {
 	o, faults := offline.Read([]offline.Text{{Name: "many.yaml", Data: []byte(text)}})
 	if err := faults.Err(); err != nil {
 		return nil, err
@@ -39,7 +44,7 @@ func dryRun(ctx context.Context, a *agent.Agent, text string) (*api.Written, err
 	if err != nil {
 		return nil, err
 	}
-	return client.New(a.Addrs().API, agenttest.Patience).Apply(ctx, stream, true, "items", "patch")
+	return client.New(a.Addrs().API, agenttest.Patience).Apply(ctx, stream, dryRun, "items", "patch")
 }
 
 // BenchmarkDryRun measures a dry run of new Dataplanes from the text of a file to the response.

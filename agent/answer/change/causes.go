@@ -206,15 +206,11 @@ func (d *differ) outcome(x *proxyDiffer, wanted map[itemID]bool, m *generate.Mes
 		return nil, err
 	}
 	if x.fromRules != nil {
-		rules, err := rulesOf(m, x.Name)
+		rules, err := d.crew[0].rulesDiff(x.fromRules, d.crew[0].rulesOf(m, x.Name))
 		if err != nil {
 			return nil, err
 		}
-		changed, err := ruleItems(x.fromRules, rules)
-		if err != nil {
-			return nil, err
-		}
-		items = append(items, changed...)
+		items = append(items, rules.items...)
 	}
 	out := outcome{}
 	for _, it := range items {

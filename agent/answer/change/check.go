@@ -97,12 +97,12 @@ func (v *verifier) exists(x *proxyStates) bool { return v.after.Get(meshKey(x.Pr
 
 // wants reports whether to check the config of a proxy after the change. It returns false after the
 // deadline.
-func (v *verifier) wants(x *proxyStates) bool {
+func (v *verifier) wants(w *worker, x *proxyStates) bool {
 	if v.ctx.Err() != nil || !v.exists(x) {
 		return false
 	}
 	x.verified = &verifiedProxy{}
-	return x.mesh.from != x.mesh.to && !x.mesh.same(x.Name)
+	return x.mesh.from != x.mesh.to && !x.mesh.same(w, x.Name)
 }
 
 // look checks one proxy.

@@ -37,6 +37,7 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 	defer func() {
 		for _, w := range s.crew {
 			w.memo.Rest()
+			w.config, w.rules = nil, ruleCache{}
 		}
 	}()
 	scope, compared := q.proxies(after)
@@ -113,6 +114,7 @@ type worker struct {
 	checker check.Checker // of configs after the change
 	earlier check.Checker // of configs before it; a shared checker would drop findings between the two
 	config  *configDiffer
+	rules   ruleCache
 	whole   map[wholeKey]bool // configs that Envoy accepts completely
 }
 
@@ -135,7 +137,7 @@ func (s *states) hire(differ bool) error {
 	}
 	s.crew = crew.workers[:n]
 	for i := range s.crew {
-		s.crew[i].config = nil
+		s.crew[i].config, s.crew[i].rules = nil, newRuleCache()
 		if differ {
 			r, err := generate.NewRenderer(s.Rendered)
 			if err != nil {
@@ -280,7 +282,7 @@ func (x *proxyStates) worse(w *worker) error {
 // look generates both configs of a proxy as needed and passes them to d and v. It modifies only the
 // proxy.
 func (x *proxyStates) look(w *worker, d *differ, v *verifier) {
-	compare, check := x.compared && x.mesh.from != x.mesh.to, v.wants(x)
+	compare, check := x.compared && x.mesh.from != x.mesh.to, v.wants(w, x)
 	if compare {
 		x.makeFrom(w)
 	}
@@ -296,7 +298,7 @@ func (x *proxyStates) look(w *worker, d *differ, v *verifier) {
 }
 
 // same reports whether the configs of a proxy can differ only in endpoints.
-func (m *meshStates) same(name string) bool {
+func (m *meshStates) same(w *worker, name string) bool {
 	if m.from == m.to {
 		return true
 	}
@@ -306,7 +308,7 @@ func (m *meshStates) same(name string) bool {
 	}
 	p, q := m.from.View.Dataplane(name), m.to.View.Dataplane(name)
 	return p != nil && q != nil && p.Digest == q.Digest &&
-		m.from.Policies.Match(p).Fingerprint == m.to.Policies.Match(q).Fingerprint
+		w.memo.Match(m.from.Policies, p).Fingerprint == w.memo.Match(m.to.Policies, q).Fingerprint
 }
 
 // ownNames returns names that belong to only one proxy, longest first: its advertised tags, its

@@ -13,14 +13,14 @@ import (
 // proxyDiffer compares one proxy.
 type proxyDiffer struct {
 	*proxyStates
-	lost               error    // why its config can no longer be generated
-	own                []string // see ownNames; empty if they differ
-	changes            []generate.Change
-	config             []changedItem
-	patch              jsonpatch.Patch // nil until made
-	fromRules, toRules *ruleSet
-	rules              []changedItem
-	rulesPatch         jsonpatch.Patch
+	lost       error    // why its config can no longer be generated
+	own        []string // see ownNames; empty if they differ
+	changes    []generate.Change
+	config     []changedItem
+	patch      jsonpatch.Patch // nil until made
+	fromRules  *ruleSet
+	rules      []changedItem
+	rulesPatch jsonpatch.Patch
 }
 
 // look compares the states of a proxy.
@@ -48,19 +48,14 @@ func (x *proxyDiffer) compare(w *worker) error {
 	w.config.own = x.own
 	x.changes = generate.Difference(x.from, x.to)
 	var err error
-	if x.config, err = w.config.items(x.changes); err != nil || x.Flavor == node.FlavorGRPC || x.mesh.same(x.Name) {
+	if x.config, err = w.config.items(x.changes); err != nil || x.Flavor == node.FlavorGRPC || x.mesh.same(w, x.Name) {
 		return err // configs for gRPC ignore policies
 	}
-	if x.fromRules, err = rulesOf(x.mesh.from, x.Name); err != nil {
-		return err
+	x.fromRules = w.rulesOf(x.mesh.from, x.Name)
+	rules, err := w.rulesDiff(x.fromRules, w.rulesOf(x.mesh.to, x.Name))
+	if err == nil {
+		x.rules, x.rulesPatch = rules.items, rules.patch
 	}
-	if x.toRules, err = rulesOf(x.mesh.to, x.Name); err != nil {
-		return err
-	}
-	if x.rules, err = ruleItems(x.fromRules, x.toRules); err != nil {
-		return err
-	}
-	x.rulesPatch, err = rulesPatch(x.fromRules, x.toRules)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -12,13 +13,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// ruleSet holds the rules that policies apply to a proxy, for comparison.
+// ruleSet holds the rules that policies apply to a proxy, for comparison. It is immutable.
 type ruleSet struct {
-	kinds []explain.KindRules // sorted by kind, without warnings
-	rules []oneRule           // all rules, in order
+	kinds    []explain.KindRules // sorted by kind, without warnings
+	rules    []oneRule           // all rules, in order
+	inbounds bool                // some rules apply to inbounds, and name their ports and tags
 }
+
+var noRules = &ruleSet{}
 
 // oneRule is a rule with its scope.
 type oneRule struct {
@@ -26,14 +31,93 @@ type oneRule struct {
 	conf        json.RawMessage
 }
 
+// ruleCache caches the rules of classes of proxies, and their differences.
+type ruleCache struct {
+	sets  map[rulesKey]*ruleSet
+	pairs map[[2]*ruleSet]*rulesPair
+}
+
+func newRuleCache() ruleCache {
+	return ruleCache{map[rulesKey]*ruleSet{}, map[[2]*ruleSet]*rulesPair{}}
+}
+
+// rulesKey identifies the rules of proxies that are in one class and have the same inbounds.
+type rulesKey struct {
+	match    *policy.Match
+	inbounds string // "" if no rules apply to inbounds
+}
+
+// rulesPair is the difference between two rule sets.
+type rulesPair struct {
+	items []changedItem
+	patch jsonpatch.Patch
+}
+
+// maxRuleSets is the maximum number of cached rule sets of a worker.
+const maxRuleSets = 4096
+
 // rulesOf returns the rules of a proxy. A missing mesh or dataplane has none.
-func rulesOf(m *generate.Mesh, name string) (*ruleSet, error) {
-	kinds, err := explain.RulesByKind(m, name)
-	out := &ruleSet{kinds: kinds}
-	for i := range kinds {
-		out.list(&kinds[i])
+func (w *worker) rulesOf(m *generate.Mesh, name string) *ruleSet {
+	if m == nil || m.Policies == nil {
+		return noRules
 	}
-	return out, err
+	r := m.View.Dataplane(name)
+	if r == nil {
+		return noRules
+	}
+	dp, ok := r.Spec.(*resource.Dataplane)
+	if !ok {
+		return noRules // unreachable: no such resource is decoded
+	}
+	match := w.memo.Match(m.Policies, r)
+	key := rulesKey{match: match}
+	out := w.rules.sets[key]
+	if out != nil && !out.inbounds {
+		return out
+	}
+	named := rulesKey{match, inboundsText(dp)}
+	if out = w.rules.sets[named]; out != nil {
+		return out
+	}
+	out = &ruleSet{kinds: explain.RulesByKind(m, r, match.Rules())}
+	for i := range out.kinds {
+		out.list(&out.kinds[i])
+		out.inbounds = out.inbounds || len(out.kinds[i].FromRules)+len(out.kinds[i].InboundRules) > 0
+	}
+	if len(w.rules.sets) > maxRuleSets {
+		w.rules = newRuleCache()
+	}
+	w.rules.sets[key], w.rules.sets[named] = out, out
+	return out
+}
+
+// inboundsText returns the ports and tags of inbounds.
+func inboundsText(dp *resource.Dataplane) string {
+	var b strings.Builder
+	for i := range dp.Networking.Inbound {
+		in := &dp.Networking.Inbound[i]
+		fmt.Fprintf(&b, "%d %q", in.Port, in.Tags) // fmt sorts maps
+	}
+	return b.String()
+}
+
+// rulesDiff returns the difference between the rules of a proxy.
+func (w *worker) rulesDiff(from, to *ruleSet) (*rulesPair, error) {
+	key := [2]*ruleSet{from, to}
+	if p := w.rules.pairs[key]; p != nil || from == to {
+		return cmp.Or(p, &rulesPair{patch: jsonpatch.Patch{}}), nil
+	}
+	items, err := ruleItems(from, to)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := rulesPatch(from, to)
+	if err != nil {
+		return nil, err
+	}
+	p := &rulesPair{items, patch}
+	w.rules.pairs[key] = p
+	return p, nil
 }
 
 // list names the rules of a kind. Names within a kind are distinct.

@@ -25,13 +25,7 @@ func (x *Examiner) unaffected(r *resource.Resource, p *proxy) bool {
 
 // referred reports whether policies may refer to resources of a kind.
 func (x *Examiner) referred(kind string) bool {
-	_, d, _ := KindOf(x.mesh.Policies, kind)
-	if p, ok := d.New().(*resource.Policy); ok && p.Shape != nil && p.Shape.NewConf != nil {
-		if _, ok := p.Shape.NewConf().(policy.RouteConf); ok {
-			return true
-		}
-	}
-	return slices.ContainsFunc(x.mesh.Policies.Plugins, func(p policy.Plugin) bool {
+	return x.mesh.Policies.Routes(kind) || slices.ContainsFunc(x.mesh.Policies.Plugins, func(p policy.Plugin) bool {
 		return slices.ContainsFunc(p.Refers, func(d resource.Descriptor) bool { return d.Kind == kind })
 	})
 }

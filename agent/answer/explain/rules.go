@@ -79,21 +79,15 @@ func proxyRules(m *generate.Mesh, name string, o RulesOptions) (*Rules, []mesh.W
 	return doc, warnings, nil
 }
 
-// RulesByKind renders the rules of each kind, sorted by kind and without warnings. It returns nil
-// if the mesh or the dataplane does not exist, and works even if no config can be generated.
-func RulesByKind(m *generate.Mesh, name string) ([]KindRules, error) {
-	if m == nil || m.Policies == nil || m.View.Dataplane(name) == nil {
-		return nil, nil
-	}
-	p, err := NewProxy(m.Policies, m.View.Dataplane(name), nil)
-	if err != nil {
-		return nil, err
-	}
+// RulesByKind renders the merged rules of a dataplane of m by kind, sorted and without warnings. It
+// works even if no config can be generated.
+func RulesByKind(m *generate.Mesh, dataplane *resource.Resource, rules *policy.Rules) []KindRules {
+	p := &Proxy{index: m.Policies, rules: rules, dataplane: dataplane, merged: effect.NewMerged()}
 	out := newRulesView(m, p, false).kinds(func(*policy.KindRules) {})
 	for i := range out {
 		out[i].Warnings = []string{}
 	}
-	return out, nil
+	return out
 }
 
 // explainProxy prepares the explanation of a dataplane. If its config cannot be generated, the

@@ -203,7 +203,7 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 	// A proxyless gRPC client has no filter chains for policies to change.
 	var match *policy.Match
 	if in.Policies != nil && f != node.FlavorGRPC {
-		match = in.Policies.Match(r)
+		match = memo.Match(in.Policies, r)
 	}
 	g.p.frame = g.frameKey(&in, match)
 	for _, p := range [...]*Proxy{prev, in.Also} {

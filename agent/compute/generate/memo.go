@@ -2,17 +2,22 @@ package generate
 
 import (
 	"maps"
+	"slices"
 	"weak"
 
+	"github.com/nearside-mesh/nearside/agent/compute/classes"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // Memo caches batches of outbounds by their inputs, and sealed resources by their content, for as
-// long as some proxy uses them. It is not safe for concurrent use. A nil Memo caches nothing.
+// long as some proxy uses them. It also caches the policies of each class of proxies, until
+// [Memo.DropMatches]. It is not safe for concurrent use. A nil Memo caches nothing.
 type Memo struct {
+	matched   []*matched // the last ones, by last use
 	pool      *draft.Pool
 	batches   cache[batchKey, batch]
 	refs      cache[[32]byte, refList]
@@ -136,11 +141,53 @@ func (m *Memo) assignment(enc *assignment, ref *endpointRef, set *mesh.EndpointS
 // choicesOf returns the tag combinations that proxies of a mesh may select.
 func choicesOf(m *Mesh) *policy.Choices { return policy.NewChoices(m.View, m.Policies) }
 
-// Rest releases the memory in which the last configs were built.
-func (m *Memo) Rest() { m.pool.Rest() }
+// matched holds the policies of the classes of an index. The first dataplane of an index is matched
+// without a table, which often serves only that one.
+type matched struct {
+	index *policy.Index
+	table *classes.Table // nil until the second dataplane
+}
+
+// maxMatched is the number of indexes whose classes are cached: those of the meshes of a node, or
+// of the states of a mesh that a check compares.
+const maxMatched = 16
+
+// Match selects the policies of a dataplane, like [policy.Index.Match]. Dataplanes that the
+// policies do not distinguish share the result.
+func (m *Memo) Match(x *policy.Index, dataplane *resource.Resource) *policy.Match {
+	if m == nil {
+		return x.Match(dataplane)
+	}
+	at := slices.IndexFunc(m.matched, func(t *matched) bool { return t.index == x })
+	if at < 0 {
+		if len(m.matched) >= maxMatched {
+			m.matched = slices.Delete(m.matched, 0, 1)
+		}
+		m.matched = append(m.matched, &matched{index: x})
+		return x.Match(dataplane)
+	}
+	t := m.matched[at]
+	if at < len(m.matched)-1 {
+		m.matched = append(slices.Delete(m.matched, at, at+1), t)
+	}
+	if t.table == nil {
+		t.table = classes.New(x)
+	}
+	return t.table.Match(dataplane)
+}
+
+// DropMatches drops the policies of classes, which refer to whole meshes.
+func (m *Memo) DropMatches() { m.matched = nil }
+
+// Rest releases the memory in which the last configs were built, and the policies of classes.
+func (m *Memo) Rest() {
+	m.DropMatches()
+	m.pool.Rest()
+}
 
 // Sweep drops everything that is unused.
 func (m *Memo) Sweep() {
+	m.DropMatches()
 	m.pool.Sweep()
 	m.batches.sweep()
 	m.refs.sweep()

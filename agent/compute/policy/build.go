@@ -23,14 +23,18 @@ type item struct {
 	rank    int // position in the merge order
 }
 
-// Rules merges the matched policies.
+// Rules returns the merged policies.
 func (m *Match) Rules() *Rules {
+	if m.rules != nil {
+		return m.rules
+	}
 	out := &Rules{kinds: make(map[string]*KindRules, len(m.kinds)), legacy: m.legacy, index: m.index}
 	for i := range m.kinds {
 		k := m.index.buildKind(&m.kinds[i])
 		out.kinds[k.Kind] = k
 		out.Warnings = append(out.Warnings, k.Warnings...)
 	}
+	m.rules = out
 	return out
 }
 

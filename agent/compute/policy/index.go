@@ -150,6 +150,9 @@ func (x *Index) legacyOf(kind string) []*resource.Resource {
 	return nil
 }
 
+// Routes reports whether a policy kind has routes that other policies can target.
+func (x *Index) Routes(kind string) bool { return x.routing[kind] }
+
 // Rules returns the merged policies of a dataplane.
 func (x *Index) Rules(dataplane *resource.Resource) *Rules { return x.Match(dataplane).Rules() }
 

@@ -13,16 +13,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Match holds the policies of one proxy before they are merged.
+// Match holds the policies of one proxy. It is not safe for concurrent use.
 type Match struct {
 	// Fingerprint is a hash of all inputs of the proxy's rules except the proxy and the services
 	// that it reaches. Equal fingerprints mean equal rules.
 	Fingerprint [32]byte
 
-	index     *Index
-	dataplane *resource.Resource
-	kinds     []matchedKind // kinds with a policy that selects the proxy, in order of application
-	legacy    []legacyKind
+	index  *Index
+	kinds  []matchedKind // kinds with a policy that selects the proxy, in order of application
+	legacy []legacyKind
+	rules  *Rules // nil until they are merged
 
 	legacyPolicies []*resource.Resource
 }
@@ -94,7 +94,7 @@ func (x *Index) Match(dataplane *resource.Resource) *Match {
 
 // match selects the policies of the kinds for which of returns true; a nil of selects all.
 func (x *Index) match(s *selector, of func(kind string) bool) *Match {
-	m := &Match{index: x, dataplane: s.dataplane}
+	m := &Match{index: x}
 	fp := fingerprint{h: sha256.New()}
 	plugins := map[int]bool{}
 	ruled := map[string]bool{}

@@ -55,6 +55,7 @@ func (r *Reconciler) pass(cut func() bool) (whole bool) {
 			r.renewAt = at
 		}
 	}
+	r.memo.DropMatches()
 	ended := r.o.Now()
 	p.flush(p.problems, ended)
 	if whole {
