@@ -148,7 +148,7 @@ func (r *suspect) open() bool {
 // that are applied last are tested first.
 func (s *blameSearch) try() {
 	var changed, others []Candidate
-	acting := Acting(s.q.Mesh, s.ID)
+	acting := Acting(s.q.Mesh, s.ID, s.Memo)
 	for _, p := range slices.Backward(acting) {
 		if slices.ContainsFunc(s.suspects, func(r suspect) bool { return s.changed(&r, p) }) {
 			changed = append(changed, Of(s.q.Mesh, p))

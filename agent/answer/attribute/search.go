@@ -38,12 +38,12 @@ type Search struct {
 }
 
 // Acting returns the policies that apply to a proxy, in the order in which they are applied. The
-// mesh may be nil.
-func Acting(m *generate.Mesh, id generate.ProxyID) []*resource.Resource {
+// mesh and the memo may be nil.
+func Acting(m *generate.Mesh, id generate.ProxyID, memo *generate.Memo) []*resource.Resource {
 	if m == nil || m.Policies == nil || m.View.Dataplane(id.Name) == nil || id.Flavor == node.FlavorGRPC {
 		return nil
 	}
-	return m.Policies.Match(m.View.Dataplane(id.Name)).Policies()
+	return memo.Match(m.Policies, m.View.Dataplane(id.Name)).Policies()
 }
 
 // Of returns an active policy of a mesh as a candidate.
@@ -86,7 +86,7 @@ func Owners(m *generate.Mesh, id generate.ProxyID,
 	if err != nil {
 		return nil, err
 	}
-	acting := Acting(m, id)
+	acting := Acting(m, id, s.Memo)
 	list := make([]Candidate, 0, len(acting))
 	for _, r := range acting[max(0, len(acting)-maxPolicies):] {
 		list = append(list, Of(m, r))

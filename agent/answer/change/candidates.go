@@ -98,7 +98,7 @@ func (x *proxyStates) potential() []*candidate {
 	named := map[string]bool{} // kinds that targetRefs name
 	selected := map[resource.Key]bool{}
 	for _, m := range [...]*generate.Mesh{x.mesh.from, x.mesh.to} {
-		for _, r := range attribute.Acting(m, x.ProxyID) {
+		for _, r := range attribute.Acting(m, x.ProxyID, x.crew[0].memo) {
 			selected[r.Key] = true
 			spec, ok := r.Spec.(*resource.Policy)
 			if !ok {

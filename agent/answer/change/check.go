@@ -241,8 +241,8 @@ func (v *verifier) warnOf(m *meshStates) {
 	if m.from != m.to && !m.checked {
 		m.checked = true
 		before := map[mesh.Warning]bool{}
-		note(before, warningsOf(m.from))
-		v.warn(warningsOf(m.to), before)
+		note(before, v.warningsOf(m.from))
+		v.warn(v.warningsOf(m.to), before)
 	}
 }
 

@@ -46,14 +46,19 @@ func (d *differ) begin(s *states, scope string, proxies int) error {
 }
 
 // warningsOf returns the warnings about one state of a mesh.
-func warningsOf(state *generate.Mesh) []mesh.Warning {
+func (s *states) warningsOf(state *generate.Mesh) []mesh.Warning {
 	if state == nil {
 		return nil
 	}
 	if state.Policies == nil {
 		return state.View.Warnings
 	}
-	return slices.Concat(state.View.Warnings, state.Policies.Warnings, effect.MeshTargets(state))
+	out, ok := s.warnings[state]
+	if !ok {
+		out = slices.Concat(state.View.Warnings, state.Policies.Warnings, effect.MeshTargets(state))
+		s.warnings[state] = out
+	}
+	return out
 }
 
 // note adds warnings to one side.
@@ -70,8 +75,8 @@ const maxWarnings = 1000
 func (d *differ) finish() {
 	for _, m := range d.meshes {
 		if m.compared && m.from != m.to {
-			note(d.was, warningsOf(m.from), conflicts(m.from, m.candidates))
-			note(d.are, warningsOf(m.to), conflicts(m.to, m.candidates))
+			note(d.was, d.warningsOf(m.from), conflicts(m.from, m.candidates))
+			note(d.are, d.warningsOf(m.to), conflicts(m.to, m.candidates))
 		}
 	}
 	for w := range maps.Keys(d.are) {

@@ -42,10 +42,10 @@ func (v *verifier) causes(g *group) []api.Cause {
 	}
 	s.whole, _ = g.id.In(g.mesh.to, nil, v.crew[0].memo) // this succeeded before
 	s.Prev = s.whole
-	acting := attribute.Acting(g.mesh.to, g.id)
+	acting := attribute.Acting(g.mesh.to, g.id, s.Memo)
 	tried := map[resource.Key]bool{}
 	// This includes policies of the change that no longer apply.
-	for _, list := range [...][]*resource.Resource{acting, attribute.Acting(g.mesh.from, g.id)} {
+	for _, list := range [...][]*resource.Resource{acting, attribute.Acting(g.mesh.from, g.id, s.Memo)} {
 		for _, r := range slices.Backward(list) {
 			if !tried[r.Key] {
 				s.change(r.Key)

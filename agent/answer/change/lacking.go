@@ -24,12 +24,16 @@ func (v *Verified) Lacking(stop func() bool) (unknown int) {
 		if r == nil || r.Mesh == "" || r.Shadow() {
 			continue
 		}
+		m, err := s.mesh(r.Mesh)
+		if err != nil || m.to == nil || m.to.Policies == nil || !m.policies[k.Kind] {
+			continue
+		}
+		if stop != nil && stop() {
+			unknown++
+			continue
+		}
 		x := by[r.Mesh]
 		if x == nil {
-			m, err := s.mesh(r.Mesh)
-			if err != nil || m.to == nil || m.to.Policies == nil {
-				continue
-			}
 			x = effect.New(m.to, effect.Options{Decode: s.Decode, Trials: lackingTrials, Stop: stop})
 			by[r.Mesh] = x
 		}

@@ -30,7 +30,8 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 	if e != nil {
 		return e
 	}
-	s := &states{Question: q, after: after, resources: resources, meshes: map[string]*meshStates{}}
+	s := &states{Question: q, after: after, resources: resources, meshes: map[string]*meshStates{},
+		warnings: map[*generate.Mesh][]mesh.Warning{}}
 	if err := s.hire(d != nil); err != nil {
 		return err
 	}
@@ -166,8 +167,9 @@ type states struct {
 	after     *resource.Set
 	resources []api.DiffResource
 	meshes    map[string]*meshStates
-	crew      []*worker // at least one
-	derived   int       // services of the meshes derived to find causes
+	warnings  map[*generate.Mesh][]mesh.Warning // of the states of meshes
+	crew      []*worker                         // at least one
+	derived   int                               // services of the meshes derived to find causes
 }
 
 // meshStates is a mesh before and after the change, or nil if it does not exist or the change

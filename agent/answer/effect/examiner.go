@@ -47,12 +47,13 @@ func Question(decode func([]byte) (*resource.Resource, error)) Options {
 // Examiner answers for the policies of a mesh. It caches its answers by classes of proxies that
 // differ only in names and addresses. It is not safe for concurrent use.
 type Examiner struct {
-	mesh    *generate.Mesh
-	options Options
-	trials  int
-	proxies map[string]*proxy // by the name of the dataplane
-	classes map[classKey]*proxy
-	without meshWithout // of the last policy
+	mesh       *generate.Mesh
+	options    Options
+	trials     int
+	proxies    map[string]*proxy // by the name of the dataplane
+	selections map[selectionKey]*selection
+	classes    map[classKey]*proxy
+	without    meshWithout // of the last policy
 }
 
 // New returns an Examiner for the policies of m.
@@ -60,7 +61,8 @@ func New(m *generate.Mesh, o Options) *Examiner {
 	if o.Memo == nil {
 		o.Memo = generate.NewMemo()
 	}
-	return &Examiner{mesh: m, options: o, proxies: map[string]*proxy{}, classes: map[classKey]*proxy{}}
+	return &Examiner{mesh: m, options: o, proxies: map[string]*proxy{}, selections: map[selectionKey]*selection{},
+		classes: map[classKey]*proxy{}}
 }
 
 // meshWithout is the mesh without one policy.
@@ -69,21 +71,34 @@ type meshWithout struct {
 	mesh *generate.Mesh
 }
 
+// selection holds what is equal for proxies that the same policies select and restrict.
+type selection struct {
+	match   *policy.Match
+	reach   [32]byte // digest of the policies that restrict destinations
+	selects map[resource.Key]bool
+	byName  bool // selected by a policy of a kind with ByName
+	legacy  bool // selected by a legacy policy
+
+	asked      *resource.Resource // the last policy of unaffected
+	unaffected bool
+}
+
+type selectionKey struct {
+	match *policy.Match
+	reach [32]byte
+}
+
 // proxy is a proxy with its config.
 type proxy struct {
+	*selection
 	dataplane *resource.Resource
 	spec      *resource.Dataplane
-	match     *policy.Match
-	reach     [32]byte // digest of the policies that restrict its destinations
-	selects   map[resource.Key]bool
 	config    *generate.Proxy // nil if it cannot be built
 	err       error
 	// published is the config that the Envoy was given; nil if that is config or nothing.
 	published *generate.Proxy
 	held      []draft.Rejection // of published
 	stale     string            // why the Envoy keeps published
-	byName    bool              // selected by a policy of a kind with ByName
-	legacy    bool              // selected by a legacy policy
 	likes     [2]*proxy         // cache of like: without and with tags
 	verdicts  map[resource.Key]Verdict
 	fields    map[resource.Key][]Item
@@ -122,17 +137,26 @@ func (x *Examiner) proxy(dataplane string) *proxy {
 	if !ok {
 		return nil // unreachable
 	}
-	p := &proxy{dataplane: d, spec: spec, match: x.mesh.Policies.Match(d), reach: x.mesh.Policies.ReachDigest(d),
-		selects:  map[resource.Key]bool{},
-		verdicts: map[resource.Key]Verdict{}, fields: map[resource.Key][]Item{},
-		idle: map[resource.Key]bool{}}
-	for _, r := range p.match.Policies() {
-		plugin, _, legacy := KindOf(x.mesh.Policies, r.Kind)
-		p.selects[r.Key], p.byName, p.legacy = true, p.byName || plugin.ByName, p.legacy || legacy != nil
-	}
+	p := &proxy{dataplane: d, spec: spec, selection: x.selectionOf(d)}
 	x.look(p)
 	x.proxies[dataplane] = p
 	return p
+}
+
+// selectionOf returns what a dataplane has in common with others.
+func (x *Examiner) selectionOf(d *resource.Resource) *selection {
+	key := selectionKey{x.options.Memo.Match(x.mesh.Policies, d), x.mesh.Policies.ReachDigest(d)}
+	out := x.selections[key]
+	if out != nil {
+		return out
+	}
+	out = &selection{match: key.match, reach: key.reach, selects: map[resource.Key]bool{}}
+	for _, r := range out.match.Policies() {
+		plugin, _, legacy := KindOf(x.mesh.Policies, r.Kind)
+		out.selects[r.Key], out.byName, out.legacy = true, out.byName || plugin.ByName, out.legacy || legacy != nil
+	}
+	x.selections[key] = out
+	return out
 }
 
 // build generates the config of a proxy.
@@ -249,11 +273,19 @@ func (x *Examiner) On(policy *resource.Resource, dataplane string) Verdict {
 	if reason := x.inactive(policy); reason != "" {
 		return Verdict{Effect: api.EffectNone, Reason: reason}
 	}
+	return x.on(policy, dataplane)
+}
+
+// on is On for an active policy.
+func (x *Examiner) on(policy *resource.Resource, dataplane string) Verdict {
 	p := x.proxy(dataplane)
 	if p == nil {
 		return Verdict{Effect: api.EffectNone, Reason: fmt.Sprintf("the mesh has no dataplane %q", dataplane)}
 	}
-	if x.unaffected(policy, p) {
+	if p.asked != policy {
+		p.asked, p.unaffected = policy, x.unaffected(policy, p)
+	}
+	if p.unaffected {
 		return Verdict{Effect: api.EffectNone}
 	}
 	p = x.like(policy, p)
@@ -264,9 +296,17 @@ func (x *Examiner) On(policy *resource.Resource, dataplane string) Verdict {
 		}
 		v = x.examine(policy, p)
 		v.Selected = p.selects[policy.Key]
-		p.verdicts[policy.Key] = v
+		set(&p.verdicts, policy.Key, v)
 	}
 	return v
+}
+
+// set adds an entry to a map that may be nil.
+func set[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[k] = v
 }
 
 // inactive says why the mesh does not use this version of a policy; "" if it does.
@@ -300,7 +340,8 @@ func (x *Examiner) examine(r *resource.Resource, p *proxy) Verdict {
 	}
 	v := Verdict{Effect: api.EffectAll, Changed: changed(without, p.config)}
 	if len(v.Changed) == 0 {
-		v.Effect, p.idle[r.Key] = api.EffectNone, true
+		v.Effect = api.EffectNone
+		set(&p.idle, r.Key, true)
 		if p.selects[r.Key] {
 			x.explain(&v, r, p)
 		}
@@ -310,57 +351,4 @@ func (x *Examiner) examine(r *resource.Resource, p *proxy) Verdict {
 		p.hold(&v, p.config, without)
 	}
 	return v
-}
-
-// InMesh says whether a policy is in force on any of the proxies; nil stands for all dataplanes of
-// the mesh. It ends at the first proxy where it is.
-func (x *Examiner) InMesh(policy *resource.Resource, proxies []string) MeshVerdict {
-	if reason := x.inactive(policy); reason != "" {
-		return MeshVerdict{Verdict: Verdict{Effect: api.EffectNone, Reason: reason}}
-	}
-	if proxies == nil {
-		for _, d := range x.mesh.View.Dataplanes() {
-			proxies = append(proxies, d.Name)
-		}
-	}
-	out := MeshVerdict{Verdict: Verdict{Effect: api.EffectNone}}
-	best := -1
-	for _, name := range proxies {
-		v := x.On(policy, name)
-		if v.Selected {
-			out.Selected++
-		}
-		if v.InForce() {
-			out.Verdict, out.Dataplane = v, name
-			return out
-		}
-		if rank := rankOf(&v); v.Selected && rank > best {
-			best, out.Verdict, out.Dataplane = rank, v, name
-		}
-	}
-	if out.Effect == api.EffectNone && x.mesh.View.ThroughEgress() &&
-		x.leaveOut(policy.Key).Policies.OutsideDigest() != x.mesh.Policies.OutsideDigest() {
-		out.Effect, out.Reason = api.EffectUnknown, "zone egresses may apply it to destinations outside the mesh"
-	}
-	return out
-}
-
-// rankOf orders the effects of a policy that is not in force on a proxy. The best reason is an
-// override, and the worst one that of a proxy to which no item of the policy applies.
-func rankOf(v *Verdict) int {
-	switch {
-	case v.Effect == api.EffectUnknown:
-		return 6
-	case v.Held != "":
-		return 5
-	case v.Effect == api.EffectSame:
-		return 4
-	case v.Effect == api.EffectDefault:
-		return 3
-	case len(v.By) > 0:
-		return 2
-	case v.placed:
-		return 1
-	}
-	return 0
 }

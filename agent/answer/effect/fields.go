@@ -38,7 +38,7 @@ func (x *Examiner) fieldsOf(policy *resource.Resource, p *proxy) []Item {
 	items, ok := p.fields[policy.Key]
 	if !ok {
 		items = x.examineFields(policy, p)
-		p.fields[policy.Key] = items
+		set(&p.fields, policy.Key, items)
 	}
 	return items
 }

@@ -39,6 +39,9 @@ type Known struct {
 	proxies []proxyTags
 	sets    []map[string]string // tags of each inbound, gateway, and endpoint; equal sets occur once
 	read    bool                // proxies and sets are complete
+
+	labels    map[*resource.Resource]map[string]string // of dataplanes; nil until they are needed
+	labelSets []map[string]string                      // of labels, each once
 }
 
 // proxyTags are the tags of all inbounds of a dataplane.
@@ -233,25 +236,23 @@ func (s *search) service(at string, t *resource.TargetRef, so string) bool {
 // dataplane checks a reference to a dataplane.
 func (s *search) dataplane(at string, t *resource.TargetRef) bool {
 	var found []*resource.Resource
-	var names []string
-	var labels []map[string]string
+	qualified := mesh.Qualified(s.p, t.Name, t.Namespace)
 	for _, d := range s.v.Dataplanes() {
-		names = append(names, d.Name)
-		switch {
-		case len(t.Labels) > 0:
-			have := s.v.Labels(d)
-			labels = append(labels, have)
-			if mesh.Contains(have, t.Labels) {
-				found = append(found, d)
+		if len(t.Labels) > 0 && s.known.hasLabels(d, t.Labels) ||
+			len(t.Labels) == 0 && (t.Name == "" || slices.Contains(qualified, d.Name)) {
+			if found = append(found, d); t.SectionName == "" {
+				return true
 			}
-		case t.Name == "" || slices.Contains(mesh.Qualified(s.p, t.Name, t.Namespace), d.Name):
-			found = append(found, d)
 		}
 	}
 	switch {
 	case len(found) == 0 && len(t.Labels) > 0:
-		return s.pairs(at, "dataplane", "label", t.Labels, labels, selectsNothing)
+		return s.pairs(at, "dataplane", "label", t.Labels, s.known.labelSets, selectsNothing)
 	case len(found) == 0 && t.Name != "":
+		var names []string
+		for _, d := range s.v.Dataplanes() {
+			names = append(names, d.Name)
+		}
 		s.warnf("%s: Dataplane %q does not exist%s%s", at, t.Name, selectsNothing, nearest(t.Name, names))
 		return false
 	case t.SectionName == "":

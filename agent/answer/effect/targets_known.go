@@ -66,6 +66,24 @@ func (k *Known) collect() {
 	}
 }
 
+// hasLabels reports whether a dataplane has labels. Dataplanes with equal labels share them.
+func (k *Known) hasLabels(d *resource.Resource, want map[string]string) bool {
+	if k.labels == nil {
+		k.labels = map[*resource.Resource]map[string]string{}
+		known := map[string]map[string]string{}
+		for _, d := range k.m.View.Dataplanes() {
+			labels := k.m.View.Labels(d)
+			text := fmt.Sprintf("%q", labels)
+			if known[text] == nil {
+				known[text] = labels
+				k.labelSets = append(k.labelSets, labels)
+			}
+			k.labels[d] = known[text]
+		}
+	}
+	return mesh.Contains(k.labels[d], want)
+}
+
 // dataplanes returns the dataplanes of the mesh with their tags.
 func (k *Known) dataplanes() []proxyTags {
 	k.collect()
