@@ -113,6 +113,7 @@ type Agent struct {
 	xds        *ads.Server
 	nacks      *reconcile.NackWatch
 	presence   *presence.Presence
+	exits      *presence.Exits
 	host       *probe.Prober
 	refused    *refused
 	drains     *drains.Drains

@@ -25,7 +25,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/node"
-	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
@@ -160,6 +159,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	g.Go(func() error { a.dir.Run(ctx); return nil })
 	g.Go(func() error { a.envoys.Run(ctx); return nil })
 	g.Go(func() error { a.presence.Run(ctx); return nil })
+	g.Go(func() error { return a.exits.Run(ctx) })
 	g.Go(func() error { a.reconciler.Run(ctx); return nil })
 	g.Go(func() error { a.nacks.Run(ctx); return nil })
 	g.Go(func() error { a.host.Run(ctx); return nil })
@@ -211,18 +211,6 @@ func (a *Agent) locks(cfg *config.Config) (held []*lockFile, err error) {
 	return held, nil
 }
 
-// decodeStored decodes a resource from the state file.
-func (a *Agent) decodeStored(b []byte) (*resource.Resource, error) {
-	rs, faults := a.internal.Decode("", b)
-	if err := faults.Err(); err != nil {
-		return nil, err
-	}
-	if len(rs) != 1 {
-		return nil, fmt.Errorf("the stored value has %d resources instead of one", len(rs))
-	}
-	return rs[0], nil
-}
-
 // handoverTime is how long proxies of this node wait for those of other nodes when the protocol of
 // a service changes. It covers the time until all agents have the change and their Envoys have
 // acknowledged it.
@@ -239,17 +227,21 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	}
 	a.memory = memory.New(memory.Options{Read: a.deps.Memory, Now: a.deps.Now, Log: a.log, Shed: a.shed,
 		Own: func() { a.reconciler.Shed() }, Changed: func() { a.reconciler.Trigger() }})
-	a.presence = presence.New(presence.Options{Registry: a.internal, Store: a.store, Log: a.log, Now: a.deps.Now})
+	if a.exits, err = presence.NewExits(); err != nil {
+		return fmt.Errorf("watch the processes of Envoys: %w", err)
+	}
+	a.presence = presence.New(presence.Options{Registry: a.internal, Store: a.store, Log: a.log, Now: a.deps.Now,
+		Watch: a.exits.Add})
 	a.envoys = metadata.New(metadata.Options{Registry: a.registry, Store: a.store, Log: a.log,
-		Changed: func() { a.reconciler.Trigger() }})
+		Changed: func() { a.reconciler.Trigger() }, Announce: a.presence.Announce})
 	a.rollout = rollout.New(rollout.Options{
 		Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics, Changed: func() { a.reconciler.Trigger() },
 		Stored:   func(ref node.Ref) uint64 { return reconcile.Stored(a.store.Snapshot(), ref) },
-		Rejected: func() { a.nacks.Trigger() }, Forgot: a.memory.Freed,
+		Inbounds: a.ackedInbounds, Rejected: func() { a.nacks.Trigger() }, Forgot: a.memory.Freed,
 		DrainTime: time.Duration(cfg.XDS.DrainTime) * time.Second, HandoverTime: handoverTime,
 	})
 	a.xds = ads.NewServer(a.rollout, ads.ServerOptions{
-		Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics, Handler: a.envoys, Metadata: metadata.Fields(),
+		Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics, Handler: streams{a}, Metadata: metadata.Fields(),
 		Authorize: a.authorize, Verify: a.verifyProxy, TLS: tlsConfig, Examine: a.examine,
 	})
 	a.drains = drains.New(drains.Options{Peer: a.rollout.Peer, Listeners: a.rollout.Listeners, Now: a.deps.Now, Log: a.log,

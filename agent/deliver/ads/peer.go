@@ -49,7 +49,7 @@ func (c peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.A
 		return nil, nil, fmt.Errorf("xds: %w", err)
 	}
 	if p.Local {
-		info.SecurityLevel = credentials.PrivacyAndIntegrity
+		info.SecurityLevel, p.Process = credentials.PrivacyAndIntegrity, access.ProcessOf(conn, p)
 	} else if c.tls != nil {
 		secure, auth, err := credentials.NewTLS(c.tls).ServerHandshake(conn)
 		if err != nil {

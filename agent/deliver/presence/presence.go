@@ -10,10 +10,13 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
@@ -24,6 +27,9 @@ type Options struct {
 	Store    *store.Store
 	Log      *slog.Logger     // nil: no logs
 	Now      func() time.Time // nil: time.Now
+	// Watch calls ended once the process of a pidfd has ended. Nil: the ends of Envoys are not
+	// noticed.
+	Watch func(pidfd *os.File, ended func()) error
 }
 
 // Presence is safe for concurrent use. Its inputs only update its state; [Presence.Run] writes the
@@ -40,24 +46,6 @@ type Presence struct {
 	dirty map[resource.Key]bool      // mu; Dataplanes whose record may have to change
 }
 
-// observed holds the observations of one Dataplane.
-type observed struct {
-	process string          // of its Envoy, or ""
-	ended   bool            // the process has ended, and no other one has acknowledged the inbounds
-	drains  bool            // between Drain and Undrain
-	pending bool            // no Envoy has acknowledged its inbounds yet
-	missing []uint32        // ports of inbounds that its Envoy has not acknowledged
-	failing map[uint32]bool // ports whose probe fails
-}
-
-// Reasons in records.
-const (
-	reasonEnded    = "its Envoy has ended"
-	reasonDraining = "it drains, until nearside drain --undo or until a new Envoy of it connects"
-	reasonPending  = "its Envoy has not acknowledged the inbound yet"
-	reasonProbe    = "the probe of the workload fails"
-)
-
 // New returns a Presence with the states in the store.
 func New(o Options) *Presence {
 	if o.Log == nil {
@@ -72,19 +60,8 @@ func New(o Options) *Presence {
 		if !ok {
 			continue
 		}
-		x := &observed{process: state.Process}
-		switch {
-		case state.State == resource.EndpointEnded:
-			x.ended = true
-		case state.State == resource.EndpointDraining:
-			x.drains = true
-		case state.Reason == reasonPending:
-			x.pending, x.missing = len(state.Inbounds) == 0, state.Inbounds
-		default:
-			for _, port := range state.Inbounds {
-				x.fail(port)
-			}
-		}
+		x := &observed{}
+		x.restore(state)
 		p.all[dataplaneOf(rec.Key)] = x
 	}
 	return p
@@ -99,38 +76,79 @@ const kindDataplane = "Dataplane"
 // Announce returns the change that has to be in the batch that first stores a Dataplane from the
 // node metadata of its Envoy, so that it does not receive traffic before that Envoy has its
 // inbounds.
-func (p *Presence) Announce(dataplane resource.Key) (store.Op, bool) {
+func (p *Presence) Announce(dataplane *resource.Resource) (store.Op, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	x := p.of(dataplane)
-	x.pending, x.missing, x.ended = true, nil, false
-	p.dirty[dataplane] = true
-	return p.put(dataplane, x)
+	x := p.of(dataplane.Key)
+	p.dirty[dataplane.Key] = true
+	x.pending = !x.reported()
+	dp, _ := dataplane.Spec.(*resource.Dataplane)
+	return p.put(dataplane.Key, x, dp)
 }
 
-// Ended records that the Envoy of a Dataplane has ended. Its process ID is 0 if it is unknown.
-func (p *Presence) Ended(dataplane resource.Key, pid int) {
+// Opened records a stream of a proxy. The process of its peer is watched from now on.
+func (p *Presence) Opened(st access.Stream) error {
+	dataplane, ok := dataplaneOfStream(st)
+	if !ok {
+		return nil
+	}
+	watch := false
+	id := processOf(st)
 	p.change(dataplane, func(x *observed) bool {
-		before := x.ended
-		x.ended = true
-		if !before {
-			p.o.Log.Info("the Envoy of a Dataplane has ended; its endpoints receive no traffic", "dataplane",
-				dataplane.String(), "pid", pid)
+		drained := x.drains
+		watch = x.begin(id)
+		if st.Key.Flavor != node.FlavorEnvoy {
+			x.every, x.pending, x.ended = true, false, false
+			return true
 		}
-		return !before
+		return drained != x.drains
 	})
+	if watch && p.o.Watch != nil {
+		if err := p.o.Watch(st.Peer.Process.Pidfd, func() { p.Ended(dataplane, id) }); err != nil {
+			p.o.Log.Warn("the end of an Envoy will not be noticed", "dataplane", dataplane.String(), "process", id, "error", err)
+		}
+	}
+	return nil
 }
 
-// Acked records that the Envoy of a Dataplane has acknowledged its inbounds, except those of the
-// given ports.
-func (p *Presence) Acked(dataplane resource.Key, missing []uint32) {
+// Closed records the end of a stream for which [Presence.Opened] was called. Its Envoy may still
+// run.
+func (p *Presence) Closed(st access.Stream) {
+	dataplane, ok := dataplaneOfStream(st)
+	if !ok || processOf(st) != "" {
+		return
+	}
+	p.change(dataplane, func(x *observed) bool { x.leave(); return false })
+}
+
+func processOf(st access.Stream) string {
+	if st.Peer.Process == nil {
+		return ""
+	}
+	return st.Peer.Process.ID
+}
+
+// dataplaneOfStream returns the Dataplane of a stream, and false for zone proxies.
+func dataplaneOfStream(st access.Stream) (resource.Key, bool) {
+	ref, err := node.ParseRef(st.Key.ID)
+	return ref.Key(), err == nil && ref.Type == node.ProxyDataplane
+}
+
+// Ended records that a process that has opened a stream of a Dataplane has ended.
+func (p *Presence) Ended(dataplane resource.Key, process string) {
 	p.change(dataplane, func(x *observed) bool {
-		if !x.pending && !x.ended && slices.Equal(x.missing, missing) {
+		if !x.end(process) {
 			return false
 		}
-		x.pending, x.ended, x.missing = false, false, missing
+		p.o.Log.Info("the Envoy of a Dataplane has ended", "dataplane", dataplane.String(), "process", process)
 		return true
 	})
+}
+
+// Acked records the inbound listeners that an Envoy of a Dataplane has acknowledged, with
+// everything to which they refer. The process is "" if it is not known.
+func (p *Presence) Acked(dataplane resource.Key, process string, listeners []string) {
+	p.change(dataplane, func(x *observed) bool { x.accept(process, listeners); return true })
 }
 
 // Drain takes the endpoints of a Dataplane out of use on all nodes, until [Presence.Undrain], or
@@ -167,13 +185,6 @@ func (p *Presence) Probe(dataplane resource.Key, port uint32, ok bool) {
 	})
 }
 
-func (x *observed) fail(port uint32) {
-	if x.failing == nil {
-		x.failing = map[uint32]bool{}
-	}
-	x.failing[port] = true
-}
-
 // change calls do with the observations of a Dataplane, and wakes Run if do returns true.
 func (p *Presence) change(dataplane resource.Key, do func(x *observed) bool) {
 	p.mu.Lock()
@@ -198,30 +209,9 @@ func (p *Presence) of(dataplane resource.Key) *observed {
 	return x
 }
 
-// state returns the merged state without its time, or nil if the Dataplane is ready.
-func (x *observed) state() *resource.EndpointState {
-	switch {
-	case x.ended:
-		return &resource.EndpointState{State: resource.EndpointEnded, Reason: reasonEnded, Process: x.process}
-	case x.drains:
-		return &resource.EndpointState{State: resource.EndpointDraining, Reason: reasonDraining, Process: x.process}
-	case x.pending:
-		return &resource.EndpointState{State: resource.EndpointUnready, Reason: reasonPending}
-	case len(x.missing)+len(x.failing) > 0:
-		reason := reasonProbe
-		if len(x.missing) > 0 {
-			reason = reasonPending
-		}
-		ports := slices.AppendSeq(slices.Clone(x.missing), maps.Keys(x.failing))
-		slices.Sort(ports)
-		return &resource.EndpointState{State: resource.EndpointUnready, Reason: reason, Inbounds: slices.Compact(ports)}
-	}
-	return nil
-}
-
 // put returns the change that stores the state of a Dataplane. mu must be held.
-func (p *Presence) put(dataplane resource.Key, x *observed) (store.Op, bool) {
-	state := x.state()
+func (p *Presence) put(dataplane resource.Key, x *observed, dp *resource.Dataplane) (store.Op, bool) {
+	state := x.state(dp)
 	if state == nil {
 		return store.Op{}, false
 	}
@@ -292,6 +282,9 @@ func (p *Presence) plan() (ops []store.Op) {
 		switch key.Kind {
 		case kindDataplane:
 			p.dirty[key] = true
+			if x := p.all[key]; p.seen != nil && x != nil && len(x.envoys) > 0 && isNew(snap, p.seen, key) {
+				x.pending = !x.reported()
+			}
 		case resource.KindEndpointState:
 			p.dirty[dataplaneOf(key)] = true
 		}
@@ -306,6 +299,13 @@ func (p *Presence) plan() (ops []store.Op) {
 	return ops
 }
 
+// isNew reports whether a snapshot has a resource that an earlier one does not have.
+func isNew(snap, earlier *store.Snapshot, key resource.Key) bool {
+	_, had := earlier.Get(key)
+	_, has := snap.Get(key)
+	return has && !had
+}
+
 // planOne returns the change that brings the record of one Dataplane up to date.
 func (p *Presence) planOne(snap *store.Snapshot, key resource.Key) (op store.Op, ok bool) {
 	have, stored := snap.Get(resource.EndpointStateOf(key))
@@ -316,19 +316,35 @@ func (p *Presence) planOne(snap *store.Snapshot, key resource.Key) (op store.Op,
 	case !known && x != nil && x.pending: // its Dataplane is about to be stored
 		return op, false
 	case !local:
-		delete(p.all, key)
+		p.forget(key)
 		return remove, stored && have.Source.Kind == store.SourceNode
 	case x == nil:
 		return remove, stored
 	}
-	want := x.state()
+	rec, _ := snap.Get(key)
+	dp, _ := rec.Spec.(*resource.Dataplane)
+	want := x.state(dp)
 	if want == nil {
 		return remove, stored
 	}
 	if stored && have.Source.Kind == store.SourceNode && sameState(have.Spec, want) {
 		return op, false
 	}
-	return p.put(key, x)
+	return p.put(key, x, dp)
+}
+
+// forget drops the observations of a Dataplane that this node no longer has, but not its Envoys.
+func (p *Presence) forget(dataplane resource.Key) {
+	x := p.all[dataplane]
+	if x == nil {
+		return
+	}
+	if len(x.envoys) == 0 || x.anonymous == 0 && len(x.envoys) == 1 && x.envoys[""] != nil {
+		delete(p.all, dataplane)
+		return
+	}
+	p.all[dataplane] = &observed{envoys: x.envoys, anonymous: x.anonymous, closed: x.closed, process: x.process,
+		every: x.every}
 }
 
 // sameState reports whether a stored state equals another one, except for its time.

@@ -71,6 +71,9 @@ func (n *proxy) noteAnswered() {
 	if all {
 		n.answered = n.revision
 	}
+	for _, st := range n.streams {
+		st.noteInbounds(all)
+	}
 	n.proxies.watchers.notify()
 }
 

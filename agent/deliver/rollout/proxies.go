@@ -33,6 +33,10 @@ type Options struct {
 	Stored func(node.Ref) uint64
 	// Rejected is called when a client has rejected something. It must not block. Nil is a no-op.
 	Rejected func()
+	// Inbounds is called when a stream of an Envoy opens listeners of inbounds, with the names of all
+	// that it has acknowledged, including everything to which they refer. It must not block or call
+	// Proxies. Nil is a no-op.
+	Inbounds func(ref node.Ref, peer *access.Process, listeners []string)
 	// Registry registers the nearside_xds_* metrics of proxies; nil leaves them unregistered.
 	Registry prometheus.Registerer
 

@@ -56,6 +56,7 @@ type Stream struct {
 	warmTimer     *time.Timer // runs while listeners or routes wait for warming clusters
 	warmForced    bool
 	ackTimer      *time.Timer // runs while a response is unanswered
+	inbounds      inbounds
 }
 
 // Join adds a stream to its node. It receives nothing before [Stream.Open].

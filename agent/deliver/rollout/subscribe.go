@@ -68,6 +68,9 @@ func (st *Stream) Request(rank int, a Answer, has map[string]string) error {
 	for name, version := range has {
 		w.setHolding(name, holding{kind: holdsVersion, version: version})
 	}
+	if rank == draft.RankListener {
+		st.inbounds.resume(has)
+	}
 	return nil
 }
 

@@ -38,6 +38,9 @@ type Peer struct {
 	// Names are the DNS and URI names of a verified client certificate.
 	Names []string `json:"-"`
 
+	// Process is the process that connected; nil if that is not certain, or was not requested.
+	Process *Process `json:"-"`
+
 	owner string // known owner of a TCP connection over loopback
 }
 

@@ -25,7 +25,8 @@ func (b Batch) validate() error {
 		if !unset && (op.Put != nil) == (op.Delete != resource.Key{}) {
 			return fmt.Errorf("batch.Ops[%d]: exactly one of Put and Delete must be set", i)
 		}
-		if op.Version == nil && op.Source != (Source{}) && op.Source.Kind != b.Source.Kind {
+		if op.Version == nil && op.Source != (Source{}) && op.Source.Kind != b.Source.Kind &&
+			(op.Source.Kind != SourceNode || b.Source.Kind != SourceEnvoy) {
 			return fmt.Errorf("batch.Ops[%d].Source: a batch of kind %q cannot contain an op of kind %q",
 				i, b.Source.Kind, op.Source.Kind)
 		}

@@ -5,7 +5,8 @@ const (
 	SourceFile  = "file"  // Detail: path of the file
 	SourceAPI   = "api"   // Detail: ""
 	SourceEnvoy = "envoy" // Detail: node id
-	// SourceNode is what this node has observed about the Envoys here. Detail: ""
+	// SourceNode is what this node has observed about the Envoys here. A batch of SourceEnvoy may
+	// contain such changes. Detail: ""
 	SourceNode = "node"
 	// Sources of other nodes.
 	SourceGossip = "gossip" // written by operators on another node; Detail: its name

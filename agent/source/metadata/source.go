@@ -34,7 +34,10 @@ type Options struct {
 	Grace    time.Duration // time a Dataplane stays after the last stream of its node; default 30 s
 	Bytes    int           // limit of a Dataplane in the metadata; default 64 KiB
 	Nodes    int           // maximum number of nodes with a Dataplane or annotations in their metadata; default 4096
-	Changed  func()        // called when the result of Sidecars or Awaited has changed; must not block. Nil: not called
+	// Announce returns a change to apply together with the one that first stores a Dataplane. Nil:
+	// there is none.
+	Announce func(dataplane *resource.Resource) (store.Op, bool)
+	Changed  func() // called when the result of Sidecars or Awaited has changed; must not block. Nil: not called
 }
 
 func (o Options) withDefaults() Options {
@@ -290,6 +293,11 @@ func (s *Source) plan(now time.Time) (ops []store.Op, next time.Time) {
 			}
 		case !stored || rec.Digest != n.want.Digest:
 			ops = append(ops, store.Op{Put: n.want, Source: envoyOf(id), Author: id})
+			if s.o.Announce != nil && !stored {
+				if op, ok := s.o.Announce(n.want); ok {
+					ops = append(ops, op)
+				}
+			}
 			awaited = true
 		}
 		republish = republish || why != n.unused || awaited != n.awaited
@@ -305,6 +313,7 @@ func (s *Source) plan(now time.Time) (ops []store.Op, next time.Time) {
 func (s *Source) applied(op store.Op, err error) {
 	id := op.Author
 	switch {
+	case id == "": // of Announce
 	case op.Put == nil && err == nil:
 		s.o.Log.Info("deleted the Dataplane of a disconnected node", "node", id, "grace", s.o.Grace)
 	case op.Put == nil:

@@ -42,6 +42,8 @@ type proxy struct {
 	admin *http.Client
 	done  chan struct{} // closed when the process ends
 	kill  func()
+
+	process *os.Process
 }
 
 // startEnvoy runs an Envoy as a separate user until the test ends. It does not wait until the Envoy
@@ -74,6 +76,7 @@ func startEnvoy(t testing.TB, binary *os.File, ns *netns, o bootstrap.Options, i
 		Pdeathsig: syscall.SIGKILL}
 	ns.do(func() { err = cmd.Start() })
 	agenttest.Do(t, err)
+	p.process = cmd.Process
 	p.kill = func() { _ = cmd.Process.Kill(); <-p.done }
 	go func() {
 		_ = cmd.Wait() // the error reports the kill

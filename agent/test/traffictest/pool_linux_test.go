@@ -92,6 +92,12 @@ func itemLabel(i *api.Item, label string) string {
 	return doc.Labels[label]
 }
 
+// startEnvoy starts the Envoy of a machine.
+func (m *machine) startEnvoy(binary *os.File) {
+	m.envy = startEnvoy(m.t, binary, m.ns, bootstrap.Options{Type: node.ProxyDataplane, Mesh: "default",
+		Name: m.name, XDSSocket: filepath.Join(m.dir, "run", "xds.sock")}, "default."+m.name, nowhere, time.Second)
+}
+
 // startPool creates n machines on one link, in a mesh with a builtin CA.
 func startPool(t *testing.T, n int) *pool {
 	binary := realEnvoy(t)
@@ -132,8 +138,7 @@ func startPool(t *testing.T, n int) *pool {
 		m.apply(dataplaneOf(n, numbers))
 	}
 	for _, m := range p.all {
-		m.envy = startEnvoy(t, binary, m.ns, bootstrap.Options{Type: node.ProxyDataplane, Mesh: "default",
-			Name: m.name, XDSSocket: filepath.Join(m.dir, "run", "xds.sock")}, "default."+m.name, nowhere, time.Second)
+		m.startEnvoy(binary)
 	}
 	for _, m := range p.all {
 		m.envy.live(t)

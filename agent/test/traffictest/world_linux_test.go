@@ -196,10 +196,16 @@ func quietWorld(t testing.TB) *world {
 // runAgent starts an agent with a socket that the Envoys can reach.
 func (w *world) runAgent(t testing.TB, set ...string) *agenttest.Running {
 	t.Helper()
+	return w.runAgentFor(t, `nodes: ["*"]`, set...)
+}
+
+// runAgentFor is like runAgent with the rights of the Envoys' user.
+func (w *world) runAgentFor(t testing.TB, rights string, set ...string) *agenttest.Running {
+	t.Helper()
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "resources"), 0o755))
 	a := agenttest.Up(t, dir, agent.Deps{},
-		append(set, "xds.socket.mode=0666", fmt.Sprintf(`xds.access=[{user: "%d", nodes: ["*"]}]`, envoyUser))...)
+		append(set, "xds.socket.mode=0666", fmt.Sprintf(`xds.access=[{user: "%d", %s}]`, envoyUser, rights))...)
 	w.agents = append(w.agents, a)
 	return a
 }
