@@ -103,7 +103,7 @@ func (x *traffic) ended(kind string, began time.Time, err error) {
 	defer x.mu.Unlock()
 	now := time.Now()
 	for _, at := range x.updates {
-		if past := now.Sub(at) - x.drain; past >= 0 && past < 2*time.Second {
+		if late := now.Sub(at) - x.drain; late >= 0 && late < 2*time.Second {
 			x.drained[kind]++
 			return
 		}
