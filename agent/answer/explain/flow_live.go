@@ -93,6 +93,9 @@ func (a *about) addHeld(f *Way, conn *match.Conn) {
 	if f.OldUntil != nil {
 		f.Reason += fmt.Sprintf("; listener %s has changed, and older connections may use its previous filter chains "+
 			"until %s", f.Listener, f.OldUntil.UTC().Format(time.RFC3339))
+		if a.trace.Outcome == match.Denied && a.in.req == nil {
+			f.Reason += "; a TCP connection from before the change keeps its previous permission until then"
+		}
 		if assumed != "" {
 			f.Reason += ", by Envoy's default drain time, because the Envoy does not report its own: " +
 				clip.Text(assumed, maxShown)

@@ -3,20 +3,25 @@ package status
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/deliver/drains"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // oldOn is a proxy whose older connections may use filters from before a change.
 type oldOn struct {
-	proxy *rollout.Progress
-	drain rollout.Drain
+	proxy      *rollout.Progress
+	drain      rollout.Drain
+	permission bool // see [api.OldProxy]
 }
 
 // settingsOf returns the drain settings of the proxies with a drain.
@@ -33,10 +38,39 @@ func (t *Tracker) settingsOf(ctx context.Context, proxies []rollout.Progress) ma
 // noteOld records a proxy that has acknowledged a subject but may have older connections.
 func (x *situation) noteOld(sub *subject, p *rollout.Progress) {
 	if d := p.DrainOf(sub.revision); d != nil && x.touches(sub, p, false) {
-		x.old = append(x.old, oldOn{p, *d})
+		x.old = append(x.old, oldOn{p, *d, x.permitsTCP(sub, p, d)})
 	} else if d := p.UnsureDrain(); x.measures && d != nil && sub.revision <= d.Revision && x.touches(sub, p, false) {
-		x.old = append(x.old, oldOn{p, *d})
+		x.old = append(x.old, oldOn{p, *d, x.permitsTCP(sub, p, d)})
 	}
+}
+
+// permitsTCP reports whether a subject decides which clients an inbound admits, and a drain
+// includes TCP connections to an inbound.
+func (x *situation) permitsTCP(sub *subject, p *rollout.Progress, d *rollout.Drain) bool {
+	if x.last == nil || x.last.Meshes[p.Mesh] == nil {
+		return false
+	}
+	m := x.last.Meshes[p.Mesh]
+	r := m.View.Dataplane(p.Name)
+	if r == nil || !admits(m.Policies, sub.key.Kind) {
+		return false
+	}
+	dp, ok := r.Spec.(*resource.Dataplane)
+	return ok && slices.ContainsFunc(dp.Networking.Inbound, func(in resource.Inbound) bool {
+		listens := func(name string) bool {
+			return strings.HasPrefix(name, "inbound:") && strings.HasSuffix(name, fmt.Sprintf(":%d", in.Port))
+		}
+		return !mesh.ParseProtocol(in.Speaks()).HTTP() && (d.Listeners == nil || slices.ContainsFunc(d.Listeners, listens))
+	})
+}
+
+// admits reports whether the policies of a kind decide which clients an inbound admits.
+func admits(x *policy.Index, kind string) bool {
+	return x != nil && slices.ContainsFunc(x.Plugins, func(p policy.Plugin) bool {
+		return p.Admits != nil &&
+			(slices.ContainsFunc(p.Kinds, func(d resource.Descriptor) bool { return d.Kind == kind }) ||
+				slices.ContainsFunc(p.Legacy, func(l policy.LegacyKind) bool { return l.Kind == kind }))
+	})
 }
 
 // addOld adds the proxies with older connections to the state of a subject. measured are
@@ -57,7 +91,9 @@ func (x *situation) addOld(out *api.Applied, measured []drains.Old) {
 			out.OldUntil = left.Until
 		}
 		if out.OldTotal++; len(out.Old) < x.limit {
-			out.Old = append(out.Old, oldProxy(o.proxy, x.settings[o.proxy.Node], left))
+			old := oldProxy(o.proxy, x.settings[o.proxy.Node], left)
+			old.Permission = o.permission
+			out.Old = append(out.Old, old)
 		}
 	}
 	slices.SortFunc(out.Old, func(a, b api.OldProxy) int {
@@ -142,7 +178,8 @@ func (t *Tracker) OldConnections(ctx context.Context, mesh, dataplane string, re
 		}
 		out := "connections that were opened before the last change may use the previous filters until " +
 			until.UTC().Format(time.RFC3339) +
-			", when they have drained; routes and permissions for requests already apply to them"
+			", when they have drained; routes and permissions for requests already apply to them, " +
+			"and an open TCP connection keeps its previous permission until then"
 		if s.Unknown != "" {
 			out += "; the agent assumes Envoy's default drain time, because the Envoy does not report its own: " + s.Unknown
 		}

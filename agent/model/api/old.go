@@ -22,6 +22,9 @@ type OldProxy struct {
 	// Wait.Effective for the reason in Reason.
 	Connections *int   `json:"connections"`
 	Reason      string `json:"reason,omitempty"`
+	// Permission is true if these connections include TCP connections whose previous permission
+	// holds until they end. Permissions for requests already apply to them.
+	Permission bool `json:"permission,omitempty"`
 }
 
 // DrainSettings says how an Envoy ends connections on filter chains that it has replaced.

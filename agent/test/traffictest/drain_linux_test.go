@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +117,25 @@ func (d *draining) until(t *testing.T, w *world) time.Time {
 	return x.OldUntil
 }
 
+// holds checks that a wait and an explanation say that an open TCP connection keeps its permission.
+func (d *draining) holds(t *testing.T, w *world) {
+	t.Helper()
+	kind, name, _ := strings.Cut(d.policy, "/")
+	x, err := w.agent.Api().Wait(t.Context(), api.Wait{Type: kind, Mesh: cmp.Or(d.mesh, "default"), Name: name,
+		For: api.ForApplied, Timeout: agenttest.LongestWait})
+	agenttest.Do(t, err)
+	shops := slices.IndexFunc(x.Old, func(o api.OldProxy) bool { return o.Name == "shop" })
+	if shops < 0 || !x.Old[shops].Permission {
+		t.Errorf("the wait does not say that the permission holds: %+v", x.Old)
+	}
+	f, err := d.explain(t, w, w.address(t, &d.row))
+	agenttest.Do(t, err)
+	const kept = "a TCP connection from before the change keeps its previous permission until then"
+	if !slices.ContainsFunc(f.Servers, func(s explain.Way) bool { return strings.Contains(s.Reason, kept) }) {
+		t.Errorf("the explanation does not say that the permission holds: %+v", f.Servers)
+	}
+}
+
 // explained returns how long such connections may remain open according to an explanation.
 func (d *draining) explained(t *testing.T, w *world) (out time.Time) {
 	t.Helper()
@@ -139,6 +159,9 @@ func (d *draining) explained(t *testing.T, w *world) (out time.Time) {
 // time while the old filter chains drain.
 func (d *draining) drains(t *testing.T, w *world, began time.Time) {
 	until := d.until(t, w)
+	if d.policy != "MeshPassthrough/outside" && d.to == "store.mesh:80" {
+		d.holds(t, w)
+	}
 	if until.Before(began.Add(drainTime)) {
 		t.Fatalf("by the wait connections live until %s; the change was at %s", until, began)
 	}

@@ -15,6 +15,9 @@ func OldProxy(p *api.OldProxy) string {
 	if p.Connections != nil {
 		out += ", " + plural.Count(*p.Connections, "connection")
 	}
+	if p.Permission {
+		out += "; an open TCP connection keeps its previous permission until then"
+	}
 	if p.DrainUnknown != "" {
 		out += "; these are Envoy's defaults, because the Envoy does not report its own: " + OneLine(p.DrainUnknown)
 	}
