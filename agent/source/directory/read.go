@@ -35,7 +35,8 @@ type fileState struct {
 	// since is the time when the file was first seen vanished or empty; zero otherwise, or if the
 	// directory cannot be listed.
 	since time.Time
-	grace time.Duration // how long the content is retained after since
+	grace time.Duration // how long the content is retained after since at most
+	until time.Time     // when its retention ends if nothing changes
 
 	conflicts map[string]string // key → source that holds it; set by plan
 	active    int               // resources in force from this file; set by plan

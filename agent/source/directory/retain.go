@@ -86,10 +86,16 @@ func (s *Source) retain(f *fileState, how string, others bool, now time.Time) bo
 	if f.since.IsZero() {
 		f.since, f.grace = now, grace
 		s.o.Log.Info("resource file has no content; its resources are retained temporarily", "file", f.path, "state", how,
-			"resources", len(f.resources), "for", grace)
+			"resources", len(f.resources), "limit", grace)
 	}
 	f.grace = max(f.grace, grace) // one absence, even if its kind changes
 	until := f.since.Add(f.grace)
+	// After an event about the deletion, a next step of the writer would cause one too.
+	if d := s.dirs[filepath.Dir(f.path)]; d != nil && f.vanished && others && f.grace <= s.o.RetainDeleted &&
+		d.event.After(f.since.Add(-s.o.Ceiling)) {
+		until = earlier(until, later(f.since, d.event).Add(s.o.Settle))
+	}
+	f.until = until
 	if !now.Before(until) {
 		return false
 	}
@@ -97,6 +103,29 @@ func (s *Source) retain(f *fileState, how string, others bool, now time.Time) bo
 		s.wake = until
 	}
 	return true
+}
+
+// saw records an event in directories.
+func (s *Source) saw(dirs []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, dir := range dirs {
+		s.dirs[dir].event = time.Now()
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // forgetMoved drops vanished files without active resources: other files have their content. s.mu

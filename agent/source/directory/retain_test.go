@@ -157,6 +157,38 @@ func TestDirStaysHollow(t *testing.T) {
 	}
 }
 
+// TestDirRemovedWithoutNextStep checks that a removed file counts as gone after 45 ms without
+// events, and not only after 150 ms.
+func TestDirRemovedWithoutNextStep(t *testing.T) {
+	dir, s := t.TempDir(), agenttest.Memory(t)
+	agenttest.Write(t, filepath.Join(dir, "a.yaml"), agenttest.Meshes("a"))
+	agenttest.Write(t, filepath.Join(dir, "b.yaml"), agenttest.Meshes("b"))
+	left := make(chan time.Duration, 100)
+	var source *directory.Source
+	source = directory.New(directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: s,
+		Scanned: func() {
+			for _, f := range source.Files() {
+				if f.Missing == api.MissingVanished {
+					left <- time.Until(f.KeptUntil)
+				}
+			}
+		}})
+	source.Scan()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); source.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	agenttest.Eventually(t, "the directory is watched", func() bool {
+		agenttest.Write(t, filepath.Join(dir, "c.yaml"), agenttest.Meshes("c"))
+		return strings.Contains(agenttest.Held(s), "c@c.yaml")
+	})
+	agenttest.Do(t, os.Remove(filepath.Join(dir, "a.yaml")))
+	if got := <-left; got > 45*time.Millisecond {
+		t.Errorf("the resources of a removed file are retained for %v more", got)
+	}
+	agenttest.Eventually(t, "the resources are deleted", func() bool { return agenttest.Held(s) == "b@b.yaml c@c.yaml" })
+}
+
 // TestDirHollowInTurns uses a writer that truncates, unlinks, and writes half a document before the
 // whole one.
 func TestDirHollowInTurns(t *testing.T) {

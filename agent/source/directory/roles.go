@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/danger"
 	"github.com/nearside-mesh/nearside/agent/model/access"
@@ -15,6 +16,7 @@ import (
 type dirState struct {
 	Dir
 	fault resource.Faults // why it cannot be listed, or nil
+	event time.Time       // time of the last event in it
 }
 
 // unseen reports whether the state of a file is unknown, because its directory cannot be listed. A

@@ -61,6 +61,7 @@ type Options struct {
 	// RetainDeleted is the same for a deleted file if other files remain, since editors delete and
 	// create; default Retain if set, else 150 ms.
 	RetainDeleted time.Duration
+	Settle        time.Duration // RetainDeleted while no events arrive; default 45 ms unless it is set
 	// Poll is the interval of scans without events; default 30 s. It is a tenth of that while a
 	// directory cannot be watched or read.
 	Poll time.Duration
@@ -86,6 +87,7 @@ func (o Options) withDefaults() Options {
 	o.Quiet = cmp.Or(o.Quiet, 5*time.Millisecond)
 	o.Rest = cmp.Or(o.Rest, 20*time.Millisecond)
 	o.Ceiling = cmp.Or(o.Ceiling, time.Second)
+	o.Settle = cmp.Or(o.Settle, o.RetainDeleted, o.Retain, 45*time.Millisecond)
 	o.RetainDeleted = cmp.Or(o.RetainDeleted, o.Retain, 150*time.Millisecond)
 	o.Retain = cmp.Or(o.Retain, time.Second)
 	o.Poll = cmp.Or(o.Poll, 30*time.Second)
@@ -158,8 +160,8 @@ func (s *Source) Rescan() {
 	}
 }
 
-// Scan reads the directories and returns when the store is up to date. [Source.Files] reports
-// errors. It is for the start; while Run is active, use [Source.Rescan].
+// Scan reads the directories and returns when the store is up to date. It is for the start; while
+// Run is active, use [Source.Rescan].
 func (s *Source) Scan() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,6 +195,7 @@ func (s *Source) Run(ctx context.Context) {
 			} else if !w.relevant(e) {
 				continue
 			}
+			s.saw(w.dirsOf(e))
 			if path := w.file(e); ok && path != "" {
 				touched[path] = true
 			} else {

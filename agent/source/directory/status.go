@@ -60,7 +60,7 @@ func (s *Source) publish() {
 		if f.retained() {
 			st.Missing = f.missing()
 			if !f.since.IsZero() {
-				st.KeptUntil = f.since.Add(f.grace)
+				st.KeptUntil = f.until
 			}
 		}
 		st.Stale = len(f.resources) > 0 && (len(st.Faults) > 0 || st.Missing != "")

@@ -83,6 +83,9 @@ func (d *dirWatch) relevant(e fsnotify.Event) bool {
 	return d.real[e.Name] != nil || d.real[filepath.Dir(e.Name)] != nil || d.names[e.Name]
 }
 
+// dirsOf returns the configured directories of the entry that an event names.
+func (d *dirWatch) dirsOf(e fsnotify.Event) []string { return d.real[filepath.Dir(e.Name)] }
+
 // file returns the path of the resource file whose content an event changes. It returns "" if the
 // event can mean more: created, deleted, or renamed files, links, and other directories.
 func (d *dirWatch) file(e fsnotify.Event) string {
