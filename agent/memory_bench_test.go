@@ -25,7 +25,8 @@ import (
 // BenchmarkMemory reports the resident memory of an idle agent in a separate process. Its proxies
 // reach 1,000 services with two endpoints each and subscribe to all resources like Envoys. In "own"
 // cases each proxy belongs to a different service, whose tags are in its config. In the others all
-// proxies belong to one service. BENCH_BINARY selects another build of the agent.
+// proxies belong to one service. In "addresses" cases each proxy has its own outbound addresses.
+// BENCH_BINARY selects another build of the agent.
 func BenchmarkMemory(b *testing.B) {
 	binary := os.Getenv("BENCH_BINARY")
 	if binary == "" {
@@ -35,10 +36,12 @@ func BenchmarkMemory(b *testing.B) {
 		}
 	}
 	for _, c := range []struct {
-		name              string
-		proxies, policies int
-		own, mtls         bool
+		name                 string
+		proxies, policies    int
+		own, mtls, addresses bool
 	}{
+		{name: "20", proxies: 20},
+		{name: "20-addresses", proxies: 20, addresses: true},
 		{name: "50", proxies: 50},
 		{name: "50-policies", proxies: 50, policies: 20},
 		{name: "300", proxies: 300},
@@ -48,7 +51,7 @@ func BenchmarkMemory(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			a := startProcess(b, binary)
-			text := memoryMesh(c.proxies, c.own, c.mtls) + benchPolicies(c.policies)
+			text := memoryMesh(c.proxies, c.own, c.mtls, c.addresses) + benchPolicies(c.policies)
 			agenttest.Write(b, filepath.Join(a.dir, "resources", "all.yaml"), text)
 			began := time.Now()
 			subscribeAll(b, filepath.Join(a.dir, "run", "xds.sock"), c.proxies)
@@ -59,6 +62,9 @@ func BenchmarkMemory(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(served.Seconds(), "served-s")
 			b.ReportMetric(spent.Seconds(), "cpu-s")
+			idle := a.cpu(b)
+			<-time.After(20 * time.Second)
+			b.ReportMetric((a.cpu(b)-idle).Seconds()/20*100, "idle-core-%")
 			b.ReportMetric(a.status(b, "VmRSS")/1024, "resident-MiB")
 			b.ReportMetric(a.status(b, "VmHWM")/1024, "peak-MiB")
 			if dir := os.Getenv("BENCH_PROFILES"); dir != "" {
@@ -74,7 +80,7 @@ func BenchmarkMemory(b *testing.B) {
 }
 
 // memoryMesh returns the benchmark's mesh with local proxies that reach all services.
-func memoryMesh(proxies int, own, mtls bool) string {
+func memoryMesh(proxies int, own, mtls, addresses bool) string {
 	var b strings.Builder
 	text := bigMesh(benchServices, 0)
 	if mtls {
@@ -82,12 +88,16 @@ func memoryMesh(proxies int, own, mtls bool) string {
 			"name: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n", 1)
 	}
 	b.WriteString(text)
-	var outbound []string
-	for i := range benchServices {
-		outbound = append(outbound, fmt.Sprintf(`{"port":%d,"tags":{"kuma.io/service":"svc-%d"}}`, 20000+i, i))
-	}
 	for k := range proxies {
-		service := "web"
+		service, address := "web", "127.0.0.1"
+		if addresses {
+			address = ownAddress(k)
+		}
+		var outbound []string
+		for i := range benchServices {
+			outbound = append(outbound, fmt.Sprintf(`{"address":%q,"port":%d,"tags":{"kuma.io/service":"svc-%d"}}`,
+				address, 20000+i, i))
+		}
 		if own {
 			service = fmt.Sprintf("web-%d", k)
 		}

@@ -110,70 +110,77 @@ func cold(b *testing.B, services, proxies int, group *controlGroup) {
 }
 
 // BenchmarkPolicyEdit edits a policy for all outbounds of 20 proxies with 1,000 services each, over
-// the API and in a file. It reports the agent's CPU time and the time until the last proxy has all
-// changes. In the case "one" the policy selects a single service.
+// the API and in a file. It reports the agent's CPU time, the bytes that it allocates, and the time
+// until the last proxy has all changes. In the case "one" the policy selects a single service. In
+// the cases "own" each proxy has its own outbound addresses.
 func BenchmarkPolicyEdit(b *testing.B) {
-	const services, proxies = benchServices, 20
 	for _, to := range []string{"all", "one"} {
-		target := `{"kind":"Mesh"}`
-		if to == "one" {
-			target = `{"kind":"MeshService","name":"svc-7"}`
-		}
-		edit := func(n int) string {
-			return fmt.Sprintf(`{"type":"MeshTimeout","mesh":"default","name":"edited","spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":%s,"default":{"connectionTimeout":"%ds"}}]}}`+"\n", target, 1+n)
-		}
 		for _, by := range []string{"api", "file"} {
-			b.Run(to+"-"+by, func(b *testing.B) {
-				a := newStormAgent(b, services, proxies)
-				a.start(nil)
-				a.ask(http.MethodGet, "/readyz", "")
-				c := newCrowdOfClients(b, a, services, proxies)
-				changed := make(chan string, 100*proxies)
-				c.got = func(_ int, typeURL string, names []string) {
-					if typeURL == draft.TypeCluster && slices.Contains(names, "svc-7") {
-						changed <- typeURL
-					}
-				}
-				c.connect(0, proxies)
-				c.await(proxies, 5*time.Minute)
-				n := 0
-				change := func() {
-					n++
-					if by == "api" {
-						a.ask(http.MethodPost, "/v1/apply", edit(n))
-					} else {
-						a.write("policy.yaml", edit(n))
-					}
-					for range proxies {
-						<-changed
-					}
-				}
-				change()
-				<-time.After(time.Second) // acknowledgements
-				used, edits := a.cpu(), 0
-				a.profile(20)
-				var waited time.Duration
-				for b.Loop() {
-					at := time.Now()
-					change()
-					waited += time.Since(at)
-					edits++
-					<-time.After(300 * time.Millisecond)
-				}
-				b.ReportMetric(0, "ns/op")
-				b.ReportMetric((a.cpu()-used).Seconds()/float64(edits), "cpu-s/edit")
-				b.ReportMetric(ms(waited)/float64(edits), "last-ms")
+			b.Run(to+"-"+by, func(b *testing.B) { policyEdit(b, to, by, newStormAgent(b, benchServices, 20)) })
+			b.Run(to+"-"+by+"-own", func(b *testing.B) {
+				policyEdit(b, to, by, newStormAgentWith(b, benchServices, 20, ownAddress))
 			})
 		}
 	}
 }
 
+func policyEdit(b *testing.B, to, by string, a *stormAgent) {
+	const services, proxies = benchServices, 20
+	target := `{"kind":"Mesh"}`
+	if to == "one" {
+		target = `{"kind":"MeshService","name":"svc-7"}`
+	}
+	edit := func(n int) string {
+		return fmt.Sprintf(`{"type":"MeshTimeout","mesh":"default","name":"edited","spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":%s,"default":{"connectionTimeout":"%ds"}}]}}`+"\n", target, 1+n)
+	}
+	a.start(nil)
+	a.ask(http.MethodGet, "/readyz", "")
+	c := newCrowdOfClients(b, a, services, proxies)
+	changed := make(chan string, 100*proxies)
+	c.got = func(_ int, typeURL string, names []string) {
+		if typeURL == draft.TypeCluster && slices.Contains(names, "svc-7") {
+			changed <- typeURL
+		}
+	}
+	c.connect(0, proxies)
+	c.await(proxies, 5*time.Minute)
+	n := 0
+	change := func() {
+		n++
+		if by == "api" {
+			a.ask(http.MethodPost, "/v1/apply", edit(n))
+		} else {
+			a.write("policy.yaml", edit(n))
+		}
+		for range proxies {
+			<-changed
+		}
+	}
+	change()
+	<-time.After(time.Second) // acknowledgements
+	allocated, used, edits := a.allocated(), a.cpu(), 0
+	a.profile(20)
+	var waited time.Duration
+	for b.Loop() {
+		at := time.Now()
+		change()
+		waited += time.Since(at)
+		edits++
+		<-time.After(300 * time.Millisecond)
+	}
+	used = a.cpu() - used
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(used.Seconds()/float64(edits), "cpu-s/edit")
+	b.ReportMetric((a.allocated()-allocated)/float64(edits)/1e6, "MB/edit")
+	b.ReportMetric(ms(waited)/float64(edits), "last-ms")
+}
+
 // BenchmarkLast changes one endpoint in a mesh of 1,000 services over the API, and reports the time
-// until the last of 50 and of 300 connected proxies has the change. The agent is a separate
+// until the last of 20, 50, and 300 connected proxies has the change. The agent is a separate
 // process. It shares the machine with the clients.
 func BenchmarkLast(b *testing.B) {
 	const services = benchServices
-	for _, proxies := range []int{50, 300} {
+	for _, proxies := range []int{20, 50, 300} {
 		b.Run(fmt.Sprint(proxies), func(b *testing.B) {
 			a := newStormAgent(b, services, proxies)
 			a.start(nil)

@@ -65,17 +65,24 @@ type stormAgent struct {
 	log *agenttest.Logs
 }
 
-// newStormAgent prepares an agent with a mesh of services and proxies that reach all of them.
-// STORM_BINARY selects another build.
+// newStormAgent prepares an agent with a mesh of services and proxies that reach all of them at the
+// same addresses. STORM_BINARY selects another build.
 func newStormAgent(t testing.TB, services, proxies int) *stormAgent {
+	t.Helper()
+	return newStormAgentWith(t, services, proxies, func(int) string { return "127.0.0.1" })
+}
+
+// newStormAgentWith is like newStormAgent, with the address of the outbounds of each proxy.
+func newStormAgentWith(t testing.TB, services, proxies int, address func(proxy int) string) *stormAgent {
 	t.Helper()
 	a := newEmptyStormAgent(t)
 	a.write("mesh.yaml", bigMesh(services, 0))
-	var outbound []string
-	for i := range services {
-		outbound = append(outbound, fmt.Sprintf(`{"port":%d,"tags":{"kuma.io/service":"svc-%d"}}`, 20000+i, i))
-	}
 	for k := range proxies {
+		var outbound []string
+		for i := range services {
+			outbound = append(outbound, fmt.Sprintf(`{"address":%q,"port":%d,"tags":{"kuma.io/service":"svc-%d"}}`,
+				address(k), 20000+i, i))
+		}
 		a.write(fmt.Sprintf("web-%d.yaml", k),
 			fmt.Sprintf(`{"type":"Dataplane","mesh":"default","name":"web-%d","networking":{"address":"10.9.%d.%d",`+
 				`"inbound":[{"port":8080,"tags":{"kuma.io/service":"web","kuma.io/protocol":"http"}}],"outbound":[%s]}}`+"\n", k,
@@ -83,6 +90,9 @@ func newStormAgent(t testing.TB, services, proxies int) *stormAgent {
 	}
 	return a
 }
+
+// ownAddress returns an address for the outbounds of one proxy.
+func ownAddress(proxy int) string { return fmt.Sprintf("127.%d.%d.1", 1+proxy/250, proxy%250) }
 
 func newEmptyStormAgent(t testing.TB) *stormAgent {
 	t.Helper()
@@ -141,6 +151,19 @@ func (a *stormAgent) cpu() time.Duration {
 	system, err2 := strconv.Atoi(f[12])
 	agenttest.Do(a.t, err1, err2)
 	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+// allocated returns the number of bytes that the process has allocated since its start.
+func (a *stormAgent) allocated() float64 {
+	a.t.Helper()
+	for line := range strings.Lines(a.ask(http.MethodGet, "/metrics", "")) {
+		if text, ok := strings.CutPrefix(line, "go_memstats_alloc_bytes_total "); ok {
+			n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			agenttest.Do(a.t, err)
+			return n
+		}
+	}
+	return 0
 }
 
 // ask repeats an API request until the agent responds.

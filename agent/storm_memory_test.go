@@ -36,7 +36,7 @@ func TestStormOfMemory(t *testing.T) {
 	group := newMemoryGroup(t, 256<<20)
 	a := newEmptyStormAgent(t)
 	agenttest.Do(t,
-		os.WriteFile(a.dir+"/resources/all.yaml", []byte(memoryMesh(proxies, true, true)+benchPolicies(20)), 0o644))
+		os.WriteFile(a.dir+"/resources/all.yaml", []byte(memoryMesh(proxies, true, true, false)+benchPolicies(20)), 0o644))
 	a.start(group, stormEnv+"_LIMITED=1")
 	a.ask(http.MethodGet, "/readyz", "")
 	first, second := newCrowdOfClients(t, a, 1000, proxies), newCrowdOfClients(t, a, 1000, proxies)

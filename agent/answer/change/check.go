@@ -118,7 +118,7 @@ func (v *verifier) look(w *worker, x *proxyStates) {
 		return
 	}
 	out.checked = true
-	if x.now != nil && generate.SameConfig(x.now, x.to) {
+	if x.now != nil && (generate.SameConfig(x.now, x.to) || v.stillFits(w, x)) {
 		return
 	}
 	found := v.check(w, &w.checker, x, x.to)
@@ -133,6 +133,13 @@ func (v *verifier) look(w *worker, x *proxyStates) {
 	default:
 		out.found = fresh(v.findingsBefore(w, x), found)
 	}
+}
+
+// stillFits reports whether the config after the change has the same findings as the active config,
+// of which nothing is withheld.
+func (v *verifier) stillFits(w *worker, x *proxyStates) bool {
+	return v.Try == nil && x.Fit != nil && x.Fit(x.ProxyID) && x.to.Build == x.now.Build && x.to.Host == x.now.Host &&
+		x.to.StillFit(&w.checker, x.now.Sealed)
 }
 
 // take collects the results of a proxy. It must be called in the order of the proxies.

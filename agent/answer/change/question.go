@@ -45,8 +45,8 @@ type Question struct {
 	// InForce returns the current config of a proxy, or nil if it is unknown. It saves work, and the
 	// change from that config is also checked. InForce may be nil.
 	InForce func(generate.ProxyID) *generate.Proxy
-	// Fit reports whether a check found nothing in the active config, so that its Envoy has accepted
-	// all of it. If Fit is nil, the active config is checked.
+	// Fit reports whether nothing of the active config is withheld, so that its Envoy has accepted all
+	// of it. If Fit is nil, the active config is checked.
 	Fit func(generate.ProxyID) bool
 
 	Rendered generate.RenderCache // cache of rendered resources, or nil

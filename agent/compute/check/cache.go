@@ -15,6 +15,7 @@ import (
 type cache struct {
 	plans *plans
 	last  [envoy.NumKinds]results
+	prior [envoy.NumKinds]results // of the last previous config; see [Checker.SameFindings]
 	// repeats holds the findings of the network filters of the current check.
 	repeats repeats
 	types   [envoy.NumKinds]*shapeType
@@ -43,7 +44,11 @@ func (c *cache) begin() {
 // all returns the findings of the resources of a kind. Most lists differ from the last one in a few
 // resources only.
 func (c *cache) all(k envoy.Kind, list []*envoy.Resource) []*checked {
-	last := c.last[k]
+	return c.allOf(&c.last[k], k, list)
+}
+
+// allOf is like all. It uses and replaces the last findings.
+func (c *cache) allOf(last *results, k envoy.Kind, list []*envoy.Resource) []*checked {
 	if slices.Equal(last.list, list) {
 		return last.of
 	}
@@ -63,7 +68,7 @@ func (c *cache) all(k envoy.Kind, list []*envoy.Resource) []*checked {
 			}
 		}
 	}
-	c.last[k] = results{slices.Clone(list), out}
+	*last = results{slices.Clone(list), out}
 	return out
 }
 

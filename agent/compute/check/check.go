@@ -46,7 +46,7 @@ func (c *Checker) Check(prev, next *envoy.Snapshot, facts *finding.Facts) []find
 // Forget drops the findings of the last config. Findings cached by shape are retained, because they
 // save most of the work.
 func (c *Checker) Forget() {
-	c.cache.last = [envoy.NumKinds]results{}
+	c.cache.last, c.cache.prior = [envoy.NumKinds]results{}, [envoy.NumKinds]results{}
 	c.set = set{}
 }
 
@@ -95,13 +95,4 @@ func compareFindings(a, b finding.Finding) int {
 func (c *Checker) Single(k envoy.Kind, r *envoy.Resource) []finding.Finding {
 	c.cache.begin()
 	return c.cache.get(k, r).findings
-}
-
-// Plain reports whether a resource has no findings and no references, so that no other resource can
-// lead to a finding about it.
-func (c *Checker) Plain(k envoy.Kind, r *envoy.Resource) bool {
-	c.cache.begin()
-	found := c.cache.get(k, r)
-	return len(found.findings)+len(found.newer)+len(found.refs)+len(found.regexes)+len(found.files)+
-		len(found.binds) == 0 && !found.blocked
 }

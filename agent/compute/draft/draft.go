@@ -58,7 +58,7 @@ type Service struct {
 type Listener struct {
 	Kind    ListenerKind
 	Origin  string  // component that created it, if it does not follow from Kind; see MadeBy
-	Port    uint32  // port of the inbound or outbound
+	Port    uint32  // port of an inbound, else 0
 	Inbound int     // index in networking.inbound of an Inbound, else 0
 	Service Service // service of an outbound; for an inbound, the service of its tag
 	// Tags become the metadata of the listener when it is sealed. Nil for none. They must not be

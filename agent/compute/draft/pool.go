@@ -17,7 +17,8 @@ import (
 type Pool struct {
 	known map[uint64]weak.Pointer[Resource]       // by the first eight bytes of the hash
 	bases map[ResourceID]weak.Pointer[envoy.Base] // against which resources of the name are packed
-	limit int                                     // number of entries that triggers a sweep
+	moved map[movedKey]weak.Pointer[movedList]
+	limit int // number of entries that triggers a sweep
 	refs  envoy.RefFinder
 
 	scratch [NumTypes][]*Resource // reused memory for unfinished lists
@@ -29,7 +30,7 @@ const minSweep = 4096
 // NewPool returns an empty pool.
 func NewPool() *Pool {
 	return &Pool{known: map[uint64]weak.Pointer[Resource]{}, bases: map[ResourceID]weak.Pointer[envoy.Base]{},
-		limit: minSweep}
+		moved: map[movedKey]weak.Pointer[movedList]{}, limit: minSweep}
 }
 
 // Seal seals the wire form of a message of a rank. It copies the body. A nil pool caches nothing.
@@ -37,6 +38,11 @@ func (p *Pool) Seal(rank int, name string, body []byte) *Resource {
 	if p == nil {
 		return NewResource(rank, name, slices.Clone(body))
 	}
+	return p.seal(name, body, func(version string) *Resource { return p.newResource(rank, name, version, body) })
+}
+
+// seal returns a resource with a body, or calls create with its version.
+func (p *Pool) seal(name string, body []byte, create func(version string) *Resource) *Resource {
 	sum := sha256.Sum256(body)
 	var version [2 * versionBytes]byte
 	hex.Encode(version[:], sum[:versionBytes])
@@ -45,9 +51,21 @@ func (p *Pool) Seal(rank int, name string, body []byte) *Resource {
 		return have
 	}
 	p.sweep()
-	r := p.newResource(rank, name, string(version[:]), body)
+	r := create(string(version[:]))
 	p.known[key] = weak.Make(r)
 	return r
+}
+
+// sealMoved seals a resource that differs from another one in the name of the listener.
+func (p *Pool) sealMoved(rank int, from *Resource, listener, to string, body []byte) *Resource {
+	name := to + from.Name[len(listener):]
+	return p.seal(name, body, func(version string) *Resource {
+		refs := from.Refs()
+		if rank == RankListener {
+			refs = refs.Renamed(envoy.KindRoute, listener, to)
+		}
+		return from.Like(name, version, body, refs)
+	})
 }
 
 // newResource returns a new resource, packed if that saves enough.
@@ -65,11 +83,25 @@ func (p *Pool) newResource(rank int, name, version string, body []byte) *Resourc
 	return r
 }
 
+// Adopt lets the pool find the moved lists of a batch of another pool.
+func (p *Pool) Adopt(b *Batch) {
+	for _, l := range b.moved {
+		if l != nil {
+			p.addMoved(l)
+		}
+	}
+}
+
+func (p *Pool) addMoved(l *movedList) {
+	p.sweep()
+	p.moved[l.key] = weak.Make(l)
+}
+
 // Rest releases the memory for unfinished lists.
 func (p *Pool) Rest() { p.scratch = [NumTypes][]*Resource{} }
 
 // Len returns the number of entries, including those of unused resources.
-func (p *Pool) Len() int { return len(p.known) + len(p.bases) }
+func (p *Pool) Len() int { return len(p.known) + len(p.bases) + len(p.moved) }
 
 // sweep drops the entries of unused resources if there are twice as many entries as after the last
 // sweep.
@@ -82,7 +114,7 @@ func (p *Pool) sweep() {
 // Sweep drops the entries of unused resources.
 func (p *Pool) Sweep() {
 	p.Rest()
-	p.known, p.bases = alive(p.known), alive(p.bases)
+	p.known, p.bases, p.moved = alive(p.known), alive(p.bases), alive(p.moved)
 	p.limit = max(minSweep, 2*p.Len())
 }
 

@@ -152,8 +152,10 @@ type Sealer struct {
 	scratch []byte
 	filters []byte
 	names   []string
-	headed  []headed // route configurations that add headers
+	headed  []headedRoute // route configurations that add headers
 	headers *Headers
+
+	unpacked []byte
 }
 
 // NewSealer returns a sealer of one config, which shares the resources of a pool. A nil pool is
@@ -218,7 +220,7 @@ func (s *Sealer) addListener(l *Listener) {
 		h, at := l.Chains[i].HTTP, len(s.out.Resources[RankRoute])
 		s.add(RankRoute, name, func(b []byte, how validation) ([]byte, error) { return h.appendRoutes(b, name, how) })
 		if h.Headers != nil && len(s.out.Resources[RankRoute]) > at {
-			s.headed, s.headers = append(s.headed, headed{at, len(s.scratch) - len(h.Headers.field)}), h.Headers
+			s.headed, s.headers = append(s.headed, headedRoute{at, len(s.scratch) - len(h.Headers.field)}), h.Headers
 		}
 	}
 }

@@ -16,7 +16,10 @@ import (
 const (
 	fieldAnyURL, fieldAnyValue = 1, 2
 
+	fieldListenerName                                                                  = 1
 	fieldListenerAddress, fieldListenerChains, fieldListenerDefault, fieldListenerLogs = 2, 3, 25, 22
+
+	fieldSocketAddress, fieldSocketHost, fieldSocketPort = 1, 2, 3 // Address, SocketAddress
 
 	fieldChainFilters    = 3 // envoy.config.listener.v3.FilterChain
 	fieldFilterName      = 1 // network filter and HTTP filter
@@ -24,11 +27,12 @@ const (
 	fieldManagerRDS      = 3 // HttpConnectionManager
 	fieldManagerFilters  = 5
 	fieldManagerLogs     = 13
-	fieldTCPLogs         = 5  // TcpProxy
-	fieldRDSName         = 2  // Rds
-	fieldLoggerConfig    = 4  // AccessLog
-	fieldLogPath         = 1  // FileAccessLog
-	fieldRoutesPerFilter = 16 // RouteConfiguration
+	fieldTCPLogs         = 5 // TcpProxy
+	fieldRDSName         = 2 // Rds
+	fieldLoggerConfig    = 4 // AccessLog
+	fieldLogPath         = 1 // FileAccessLog
+	fieldRoutesName      = 1 // RouteConfiguration
+	fieldRoutesPerFilter = 16
 	fieldPerRouteRBAC    = 2  // RBACPerRoute
 	fieldHTTPOptions     = 36 // Cluster
 	fieldCommonTLS       = 1  // both TLS contexts

@@ -41,6 +41,15 @@ func Packed(name, version string, body []byte, refs *Refs, base *Base) *Resource
 	return &Resource{Name: name, Version: version, edits: bytes.Clone(edits), base: base}
 }
 
+// Like returns a resource that is similar to r but may have another name, and stores its difference
+// to what r stores whole if that saves enough. It does not refer to body afterwards.
+func (r *Resource) Like(name, version string, body []byte, refs *Refs) *Resource {
+	if out := Packed(name, version, body, refs, r.base); out != nil {
+		return out
+	}
+	return Whole(name, version, bytes.Clone(body), refs)
+}
+
 // appendEdits appends the edits from base to body. It reports whether they take less than half of
 // the bytes of body.
 func appendEdits(b, base, body []byte) ([]byte, bool) {

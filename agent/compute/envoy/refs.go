@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -31,6 +32,23 @@ func (r *Refs) Has(k Kind, name string) bool {
 // AnyCluster reports whether Envoy selects a cluster at run time, from a request header or by a
 // program, so that the resource may use any cluster.
 func (r *Refs) AnyCluster() bool { return r != nil && r.anyCluster }
+
+// Renamed returns the references with another beginning of the names of a kind that begin with old.
+func (r *Refs) Renamed(k Kind, old, name string) *Refs {
+	if r == nil || len(r.names[k]) == 0 {
+		return r
+	}
+	out := *r
+	out.names[k] = make([]string, len(r.names[k]))
+	for i, x := range r.names[k] {
+		if rest, ok := strings.CutPrefix(x, old); ok && (rest == "" || rest[0] == '#') {
+			x = name + rest
+		}
+		out.names[k][i] = x
+	}
+	slices.Sort(out.names[k])
+	return &out
+}
 
 // equal reports whether two resources refer to the same resources.
 func (r *Refs) equal(o *Refs) bool {

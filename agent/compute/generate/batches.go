@@ -1,8 +1,6 @@
 package generate
 
 import (
-	"cmp"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -19,19 +17,34 @@ import (
 // batch is a sealed group of outbounds. Its key covers all inputs, so a batch also serves the
 // proxy's next config and other proxies with the same inputs. It is immutable.
 type batch struct {
-	key    batchKey
-	sealed draft.Batch
-	refs   *refList
-	notes  []mesh.Warning // without a key if about the proxy itself
-	tls    bool           // something refers to the secrets
+	key       batchKeys
+	addresses []draft.Address // of a batch that can be moved; nil if it cannot or was moved
+	sealed    draft.Batch
+	refs      *refList
+	notes     []mesh.Warning // without a key if about the proxy itself
+	tls       bool           // something refers to the secrets
+
+	template *template // from which it is derived, or nil
 }
 
-// batchKey is a hash over all inputs of a batch.
+// template is a batch from which other batches of its shape are derived.
+type template struct {
+	of    *batch
+	draft *draft.Template
+}
+
+// batchKey is a hash over inputs of a batch.
 type batchKey [32]byte
 
-// Sizes of batches, in outbounds. The address of an outbound decides whether a batch ends there, so
-// adding or removing an outbound leaves later batches unchanged. The first batch is small, because
-// it is generated each time with everything that is not an outbound.
+// batchKeys identify a batch. Shape covers all inputs but the request headers of the proxy and, if
+// no policy reads them, the addresses of the outbounds. From a batch of a shape, batches with other
+// addresses and headers are derived without generating them.
+type batchKeys struct{ whole, shape batchKey }
+
+// Sizes of batches, in outbounds. The service of an outbound decides whether a batch ends there, so
+// adding or removing an outbound leaves later batches unchanged, and proxies with the same services
+// at other addresses have the same batches. The first batch is small, because it is generated each
+// time with everything that is not an outbound.
 const (
 	firstBatch = batchSize / 4
 	minBatch   = batchSize / 2
@@ -47,7 +60,7 @@ func cutBatches(list []mesh.Outbound) func(yield func([]mesh.Outbound) bool) {
 		}
 		for ; len(list) > 0; least = minBatch {
 			n := min(least, len(list))
-			for least == minBatch && n < min(maxBatch, len(list)) && placeOf(&list[n-1])%(batchSize/2) != 0 {
+			for least == minBatch && n < min(maxBatch, len(list)) && hashOf(&list[n-1])%(batchSize/2) != 0 {
 				n++
 			}
 			if !yield(list[:n:n]) {
@@ -58,10 +71,10 @@ func cutBatches(list []mesh.Outbound) func(yield func([]mesh.Outbound) bool) {
 	}
 }
 
-func placeOf(o *mesh.Outbound) uint32 {
+// hashOf returns a hash of the service of an outbound.
+func hashOf(o *mesh.Outbound) uint32 {
 	h := fnv.New32a()
-	b, _ := o.Address.AppendBinary(make([]byte, 0, 24)) // never fails for an address
-	_, _ = h.Write(binary.BigEndian.AppendUint32(b, o.Port))
+	_, _ = h.Write([]byte(o.Service.ID.Name))
 	return h.Sum32()
 }
 
@@ -136,23 +149,45 @@ func (g *generator) outline(in *Input, match *policy.Match) {
 	}
 	g.reachable, g.warnings = in.outbounds(g.r)
 	base := g.batchesBase(in, match)
+	g.fixedAddresses = in.Inline || match != nil && match.ByName()
+	addresses := &digest{}
 	for list := range cutBatches(g.reachable) {
-		d := newDigest()
-		d.bytes(base[:])
+		shape := newDigest()
+		shape.bytes(base[:])
+		addresses.b = addresses.b[:0]
 		for i := range list {
-			d.outbound(&list[i])
+			shape.outbound(&list[i])
+			addresses.address(&list[i])
 		}
-		g.keys = append(g.keys, d.sum())
+		k := batchKeys{shape: shape.sum()}
+		if g.fixedAddresses {
+			k.shape = k.shape.with(addresses.b)
+		}
+		addresses.bytes(g.headers.Bytes())
+		k.whole = k.shape.with(addresses.b)
+		g.keys = append(g.keys, k)
 	}
 }
 
-// outbound adds all inputs of the listener, the cluster, and the routes of an outbound. This
-// excludes endpoints that are served by EDS.
-func (d *digest) outbound(o *mesh.Outbound) {
-	s := o.Service
+// with returns a hash of a key and more inputs.
+func (k batchKey) with(b []byte) batchKey {
+	d := newDigest()
+	d.bytes(k[:])
+	d.bytes(b)
+	return d.sum()
+}
+
+// address adds the address of an outbound.
+func (d *digest) address(o *mesh.Outbound) {
 	d.b = append(d.b, byte(o.Address.BitLen()))
 	d.b = append(d.b, o.Address.AsSlice()...)
 	d.number(int(o.Port))
+}
+
+// outbound adds all inputs of the listener, the cluster, and the routes of an outbound but its
+// address. This excludes endpoints that are served by EDS.
+func (d *digest) outbound(o *mesh.Outbound) {
+	s := o.Service
 	for _, text := range [...]string{s.ID.Kind, s.ID.Name, string(s.Protocol), s.FullName} {
 		d.text(text)
 	}
@@ -228,17 +263,15 @@ type batchMaker struct {
 	mark              draft.Mark
 }
 
-// reuse adds an existing batch with the same inputs, and reports whether there is one.
-func (m *batchMaker) reuse(key batchKey) bool {
-	p := cmp.Or(m.g.memo.batch(key.with(m.g.headers)), m.g.memo.batch(key))
-	if p == nil {
-		return false
-	}
+// reuse adds an existing batch with the same inputs, or one that is derived from a batch of the
+// same shape. It reports whether there is one.
+func (m *batchMaker) reuse(key batchKeys, list []mesh.Outbound) bool {
 	g := m.g
-	if added := g.sealer.AddBatch(&p.sealed, g.headers); added != &p.sealed {
-		next := *p
-		next.key, next.sealed = key.with(g.headers), *added
-		p = &next
+	p := g.memo.batch(key.whole)
+	if p != nil {
+		g.sealer.AddBatch(&p.sealed)
+	} else if p = m.derive(key, list); p == nil {
+		return false
 	}
 	for _, w := range p.notes {
 		if w.Resource == (resource.Key{}) {
@@ -253,12 +286,30 @@ func (m *batchMaker) reuse(key batchKey) bool {
 	return true
 }
 
-// with returns the key of a batch whose routes add the given headers.
-func (k batchKey) with(h *draft.Headers) batchKey {
-	d := newDigest()
-	d.bytes(k[:])
-	d.bytes(h.Bytes())
-	return d.sum()
+// derive adds a batch that is derived from another one of its shape. It returns nil if there is
+// none.
+func (m *batchMaker) derive(key batchKeys, list []mesh.Outbound) *batch {
+	t := m.g.memo.template(key.shape)
+	if t == nil {
+		return nil
+	}
+	next := *t.of
+	next.key, next.template, next.addresses = key, t, nil
+	var addresses []draft.Address
+	if t.of.addresses != nil {
+		addresses = addressesOf(list)
+	}
+	next.sealed = *m.g.sealer.AddMoved(t.draft, addresses, m.g.headers)
+	return &next
+}
+
+// addressesOf returns the addresses of outbounds.
+func addressesOf(list []mesh.Outbound) []draft.Address {
+	out := make([]draft.Address, len(list))
+	for i := range list {
+		out[i] = draft.Address{IP: list[i].Address, Port: list[i].Port}
+	}
+	return out
 }
 
 // add adds a batch to the proxy and caches it for others with the same inputs.
@@ -270,9 +321,12 @@ func (m *batchMaker) add(p *batch) {
 
 // begin starts a batch. It does not see other batches: duplicates between batches are removed when
 // the config is sealed.
-func (m *batchMaker) begin(key batchKey, outbounds int) {
-	g := m.g
+func (m *batchMaker) begin(key batchKeys, list []mesh.Outbound) {
+	g, outbounds := m.g, len(list)
 	m.now = &batch{key: key}
+	if !g.fixedAddresses {
+		m.now.addresses = addressesOf(list)
+	}
 	m.clusters, m.claimed, m.localities, m.refs = g.clusters, g.claimed, g.localities, g.refs
 	g.clusters, g.claimed, g.localities, g.refs =
 		make(map[string]bool, outbounds), nil, nil, make([]endpointRef, 0, outbounds)

@@ -47,7 +47,8 @@ func TestBatchesMakeNoDifference(t *testing.T) {
 				fmt.Fprintf(&b, "{type: Dataplane, mesh: default, name: %s, networking: {address: 10.0.0.%d, inbound: [{port: "+
 					"80, tags: {kuma.io/service: %s, kuma.io/protocol: http, version: v1}}], outbound: [", name, i+1, service)
 				for k, s := range outbound[name] {
-					fmt.Fprintf(&b, "{port: %d, tags: {kuma.io/service: svc-%d}}, ", 20000+k, s)
+					at := []string{"127.0.0.1", "127.10.200.30", "'fd00::1:2'"}[i]
+					fmt.Fprintf(&b, "{address: %s, port: %d, tags: {kuma.io/service: svc-%d}}, ", at, 20000*i+90+k, s)
 				}
 				b.WriteString("]}}\n---\n")
 			}
@@ -66,7 +67,7 @@ func TestBatchesMakeNoDifference(t *testing.T) {
 		var m *generate.Mesh
 		build := &finding.Build{Version: finding.Version{Major: 1, Minor: 36}}
 		for step := range steps {
-			switch name := []string{"web-a", "web-b", "api"}[rnd.IntN(3)]; rnd.IntN(8) {
+			switch name := []string{"web-a", "web-b", "api"}[rnd.IntN(3)]; rnd.IntN(9) {
 			case 0, 1, 2:
 				outbound[name][rnd.IntN(len(outbound[name]))] = rnd.IntN(services + 1) // the last service has no endpoints
 			case 3:
@@ -87,6 +88,8 @@ func TestBatchesMakeNoDifference(t *testing.T) {
 			case 6:
 				address++
 			case 7:
+				outbound[name] = slices.Clone(outbound["web-a"])
+			case 8:
 				build = &finding.Build{Version: finding.Version{Major: 1, Minor: 35 + uint32(rnd.IntN(4))}}
 			}
 			m = meshOf(t, decoded(t, document()), m)

@@ -39,24 +39,8 @@ func (p *Proxy) placeholders() bool {
 	return p.secrets == identity.Placeholder()
 }
 
-// StillFit reports whether the check can be skipped because nothing of the previous config was
-// withheld, the two differ only in endpoint lists, and those have no findings. This cheap test
-// covers most changes of a mesh.
+// StillFit reports whether the config certainly has the same findings as was, a previous config of
+// the same Envoy of which nothing was withheld. This cheap test covers most changes of a mesh.
 func (p *Proxy) StillFit(c *check.Checker, was *draft.Sealed) bool {
-	rank := draft.Rank(draft.TypeEndpoint)
-	for i, v := range p.Sealed.Versions {
-		if i != rank && v != was.Versions[i] {
-			return false
-		}
-	}
-	list, before := p.Sealed.Resources[rank], was.Resources[rank]
-	if p.Flavor == node.FlavorGRPC || len(list) != len(before) {
-		return false
-	}
-	for i, r := range list {
-		if r != before[i] && (r.Name != before[i].Name || !c.Plain(envoy.KindEndpoint, r)) {
-			return false
-		}
-	}
-	return true
+	return p.Flavor != node.FlavorGRPC && c.SameFindings(&was.Resources, &p.Sealed.Resources)
 }

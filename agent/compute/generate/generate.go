@@ -139,9 +139,9 @@ type Proxy struct {
 
 	frame     [32]byte // hash of all inputs but services
 	catalog   [32]byte
-	reach     [32]byte   // hash of the inputs that decide reachability, but services
-	keys      []batchKey // of the outbounds
-	batches   []*batch   // of the outbounds
+	reach     [32]byte    // hash of the inputs that decide reachability, but services
+	keys      []batchKeys // of the outbounds
+	batches   []*batch    // of the outbounds
 	endpoints *endpoints
 	added     []*draft.Resource // endpoints that policies added
 	secrets   *identity.Secrets
@@ -276,11 +276,12 @@ type generator struct {
 	headers  *draft.Headers         // the request header x-kuma-tags; nil if it cannot hold the tags
 	tls      *meshTLS               // nil if the mesh has no mTLS
 
-	outlined  bool
-	reachable []mesh.Outbound
-	warnings  []mesh.Warning // about reachable services
-	keys      []batchKey
-	fixed     []mesh.Instance // instances with their own listeners
+	outlined       bool
+	reachable      []mesh.Outbound
+	warnings       []mesh.Warning // about reachable services
+	keys           []batchKeys
+	fixedAddresses bool            // the shapes of batches cover the addresses
+	fixed          []mesh.Instance // instances with their own listeners
 
 	plugins []policy.Plugin
 	c       *policy.Context // nil: no policies apply

@@ -3,6 +3,7 @@ package generate
 import (
 	"maps"
 	"slices"
+	"strings"
 	"weak"
 
 	"github.com/nearside-mesh/nearside/agent/compute/classes"
@@ -19,7 +20,9 @@ import (
 type Memo struct {
 	matched   []*matched // the last ones, by last use
 	pool      *draft.Pool
-	batches   cache[batchKey, batch]
+	batches   cache[batchKey, batch]    // by whole key
+	shapes    cache[batchKey, batch]    // by shape
+	templates cache[batchKey, template] // by shape
 	refs      cache[[32]byte, refList]
 	endpoints cache[endpointsKey, endpoints]
 	assigned  cache[assignKey, draft.Resource]
@@ -93,8 +96,35 @@ func (m *Memo) addBatches(list ...*batch) {
 		return
 	}
 	for _, p := range list {
-		m.batches.put(p.key, p)
+		m.batches.put(p.key.whole, p)
+		if p.template == nil {
+			m.shapes.put(p.key.shape, p)
+		} else {
+			m.templates.put(p.key.shape, p.template)
+			m.pool.Adopt(&p.sealed)
+		}
 	}
+}
+
+// template returns the template of a shape, or nil if there is none.
+func (m *Memo) template(shape batchKey) *template {
+	if m == nil {
+		return nil
+	}
+	if have := m.templates.get(shape); have != nil {
+		return have
+	}
+	p := m.shapes.get(shape)
+	if p == nil || p.addresses != nil && slices.ContainsFunc(p.notes, func(w mesh.Warning) bool {
+		return strings.Contains(w.Reason, draft.OutboundPrefix)
+	}) {
+		return nil
+	}
+	t := &template{of: p, draft: draft.NewTemplate(&p.sealed, p.addresses)}
+	if t.draft == nil {
+		return nil
+	}
+	return m.templates.put(shape, t)
 }
 
 // refList returns a list of EDS resources, shared between batches with the same ones.
@@ -190,6 +220,8 @@ func (m *Memo) Sweep() {
 	m.DropMatches()
 	m.pool.Sweep()
 	m.batches.sweep()
+	m.shapes.sweep()
+	m.templates.sweep()
 	m.refs.sweep()
 	m.endpoints.sweep()
 	m.assigned.sweep()

@@ -120,12 +120,12 @@ func (g *generator) outbounds() {
 	i := 0
 	for list := range cutBatches(g.reachable) {
 		key, first := g.keys[i], i == 0 // the first batch also contains everything that is not an outbound
-		if i++; !first && g.batches.reuse(key) {
+		if i++; !first && g.batches.reuse(key, list) {
 			continue
 		}
 		buffers.reset(len(list))
 		if !first {
-			g.batches.begin(key, len(list))
+			g.batches.begin(key, list)
 		}
 		g.outboundBatch(list, buffers.outbounds, buffers.http)
 		g.flush()
@@ -145,11 +145,11 @@ func (g *generator) outboundBatch(list []mesh.Outbound, messages []outboundMessa
 		p.port.PortValue = o.Port
 		p.socket.SocketAddress = &p.host
 		p.address.Address = &p.socket
-		p.listener.Name = "outbound:" + hostPort(o.Address, o.Port)
+		p.listener.Name = draft.Address{IP: o.Address, Port: o.Port}.Name()
 		p.listener.Address = &p.address
 		p.listener.TrafficDirection = corev3.TrafficDirection_OUTBOUND
 		p.listener.BindToPort = bind
-		p.draft = draft.Listener{Kind: draft.Outbound, Port: o.Port, Service: service, Tags: o.Tags, Message: &p.listener}
+		p.draft = draft.Listener{Kind: draft.Outbound, Service: service, Tags: o.Tags, Message: &p.listener}
 		if o.Tags == nil {
 			p.draft.Tags = noTags
 		}

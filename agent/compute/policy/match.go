@@ -51,6 +51,13 @@ func (m *Match) Reads() Reads {
 	return out
 }
 
+// ByName reports whether a plugin of the policies matches parts of the draft by names; see
+// [Plugin.ByName].
+func (m *Match) ByName() bool {
+	return slices.ContainsFunc(m.kinds, func(k matchedKind) bool { return m.plugin(k.kind).ByName }) ||
+		slices.ContainsFunc(m.legacy, func(k legacyKind) bool { return m.plugin(k.kind).ByName })
+}
+
 func (m *Match) plugin(kind string) *Plugin { return &m.index.Plugins[m.index.plugins[kind]] }
 
 // Destinations calls f with each destination of the policies of [Plugin.Kinds] other than the

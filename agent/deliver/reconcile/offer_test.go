@@ -31,6 +31,8 @@ func TestOffered(t *testing.T) {
 		return fmt.Sprintf("{type: MeshTimeout, mesh: default, name: idle, spec: {targetRef: {kind: Mesh}, "+
 			"from: [{targetRef: {kind: Mesh}, default: {connectionTimeout: %ds, idleTimeout: %ds}}]}}", n, n)
 	}
+	const added = "{type: MeshProxyPatch, mesh: default, name: added, spec: {targetRef: {kind: Mesh}, default: " +
+		"{appendModifications: [{cluster: {operation: Add, value: '{name: added, connect_timeout: 1s, type: STATIC}'}}]}}}"
 	id := generate.ProxyID{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy}
 	offer := func(policy string) *generate.Proxy {
 		t.Helper()
@@ -60,7 +62,7 @@ func TestOffered(t *testing.T) {
 		t.Errorf("an offered config is checked again: %d times", checks)
 	}
 	other := offer(idle(8))
-	agenttest.ByAPI(t, s, idle(9))
+	agenttest.ByAPI(t, s, idle(9)+"\n---\n"+added)
 	agenttest.Pass(r)
 	want, err := id.In(r.Last().Meshes["default"], nil, generate.NewMemo())
 	agenttest.Do(t, err)
