@@ -277,7 +277,7 @@ func (t *Traffic) proxy(name string) (*flowProxy, error) {
 // follow explains the whole path: through the proxy of the client and the proxies of the servers
 // behind it.
 func (t *Traffic) follow(p *flowProxy, d *dialled, in *inquiry) *Flow {
-	conn := p.connect(d.dst)
+	conn := p.connect(d.dst, t.mesh.View.IsVirtual(d.dst.Addr()))
 	conn.First, conn.SNI, conn.ALPN = in.first, in.sni, in.alpn
 	trace := p.trace(conn, in.req)
 	a := &about{t: t, p: p, trace: trace, dst: d.dst, in: in, inbound: -1}

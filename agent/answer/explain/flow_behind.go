@@ -116,7 +116,8 @@ func (p *flowProxy) ownersOf(m *generate.Mesh, s *match.Step) []resource.Key {
 
 // toOutside reports whether the connection goes to a destination outside the mesh.
 func (a *about) toOutside() bool {
-	return a.trace.Listener != nil && isPassthrough(a.trace.Listener.Resource)
+	return a.trace.Listener != nil && isPassthrough(a.trace.Listener.Resource) &&
+		!slices.ContainsFunc(a.trace.Targets, func(t match.Target) bool { return t.Cluster == draft.VirtualCluster })
 }
 
 func unique(list []api.FlowPolicy) []api.FlowPolicy {

@@ -49,10 +49,11 @@ func (m *FlowMirror) String() string {
 	return text
 }
 
-// FlowWait describes a client that waits for the server to send first.
+// FlowWait describes a client that sends nothing, such as one that waits for the server to send
+// first.
 type FlowWait struct {
 	Filter string `json:"filter"`          // the listener filter that waits for bytes of the client
-	After  string `json:"after,omitempty"` // timeout of the filter, such as "200ms"; "": none
+	After  string `json:"after,omitempty"` // timeout of the filter, such as "15s"; "": none
 	Closes bool   `json:"closes"`          // the connection is closed after the timeout; otherwise it continues
 }
 
@@ -64,7 +65,7 @@ func (w *FlowWait) String() string {
 	case w.Closes:
 		return fmt.Sprintf("waits %s at %s, and then its connection is closed", w.After, w.Filter)
 	}
-	return fmt.Sprintf("waits %s at %s, and then continues", w.After, w.Filter)
+	return fmt.Sprintf("waits %s at %s, and then continues without inspection", w.After, w.Filter)
 }
 
 // effects adds the effects of the path with the policies behind them.
@@ -127,22 +128,27 @@ func (a *about) wait(tr *match.Trace) *FlowWait {
 	return w
 }
 
-// explainSilence adds the delay of a client that waits for the server to the path of such a client,
-// or of a client that sends plain bytes.
+// explainSilence adds what happens to a client that sends nothing. A proxy begins its TLS handshake
+// with another proxy at once, so there is no such delay.
 func (a *about) explainSilence(f *Way, conn *match.Conn) {
-	who := "the client"
-	tr := a.trace
-	switch {
-	case a.in.req != nil || conn.First != match.PlainBytes && conn.First != match.ServerFirst:
+	if a.client != nil && (a.in.req != nil || conn.First == match.TLSHello) {
 		return
-	case conn.First == match.PlainBytes:
-		silent := *conn
-		silent.First = match.ServerFirst
-		who, tr = "a client that waits for the server to speak", a.p.trace(&silent, nil)
 	}
-	if f.Wait = a.wait(tr); f.Wait != nil && cmp.Or(tr.Outcome, match.Forwarded) != match.TimedOut ||
-		f.Wait != nil && who != "the client" {
-		f.Reason += "; " + who + " " + f.Wait.String()
+	if conn.First == match.ServerFirst {
+		if f.Wait = a.wait(a.trace); f.Wait != nil && cmp.Or(a.trace.Outcome, match.Forwarded) != match.TimedOut {
+			f.Reason += "; the client " + f.Wait.String()
+		}
+		return
+	}
+	silent := *conn
+	silent.First, silent.SNI, silent.ALPN = match.ServerFirst, "", nil
+	f.Wait = a.wait(a.p.trace(&silent, nil))
+	switch {
+	case f.Wait == nil:
+	case a.in.req == nil && conn.First == match.PlainBytes:
+		f.Reason += "; a client that waits for the server to speak " + f.Wait.String()
+	case !f.Wait.Closes:
+		f.Reason += fmt.Sprintf("; a client that sends nothing for %s is not inspected", f.Wait.After)
 	}
 }
 

@@ -240,7 +240,14 @@ func (t *Traffic) ownerOfAddress(at netip.Addr) (name string, ports []uint32) {
 // outside the mesh has it.
 func (t *Traffic) explainVirtualAddress(p *flowProxy, flow *Flow, d *dialled) {
 	name, used := t.ownerOfAddress(d.dst.Addr())
-	if name == "" || !isPassthrough(flow.Listener) || flow.Verdict != VerdictAllowed {
+	unassigned := flow.unassigned()
+	switch {
+	case !isPassthrough(flow.Listener) || flow.Verdict != VerdictAllowed && !unassigned:
+		return
+	case name == "" && unassigned:
+		flow.Reason = fmt.Sprintf("no service has the virtual address %s: the proxy closes the connection", d.dst.Addr())
+		return
+	case name == "":
 		return
 	}
 	flow.noAnswer()

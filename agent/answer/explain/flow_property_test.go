@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -38,28 +37,15 @@ func (a attempt) String() string {
 	return fmt.Sprintf("connection %s", a.to)
 }
 
-// silent reports whether the proxy does not inspect the client's bytes on the port of the attempt,
-// because no entry depends on them.
-func (a attempt) silent(rules []rule) bool {
-	return !slices.ContainsFunc(rules, func(r rule) bool {
-		family := r.kind == "Domain" || strings.Contains(r.value, ":") == a.to.Addr().Is6()
-		return r.protocol != "tcp" && family && (r.port == 0 || r.port == a.to.Port())
-	})
-}
-
 // admits reports whether an entry permits an attempt according to its documentation: tls permits
-// TLS, tcp permits other bytes and everything on a silent port, and http permits requests.
-func (r rule) admits(a attempt, silent bool) bool {
+// TLS, tcp permits everything, and http permits requests.
+func (r rule) admits(a attempt) bool {
 	if r.port != 0 && r.port != a.to.Port() {
 		return false
 	}
 	switch r.protocol {
 	case "tls":
 		if !a.tls {
-			return false
-		}
-	case "tcp":
-		if a.tls && !silent {
 			return false
 		}
 	case "http":
@@ -130,7 +116,7 @@ func TestAllowedByEntries(t *testing.T) {
 			}
 			want := map[string]bool{}
 			for i, r := range rules {
-				if r.admits(a, a.silent(rules)) {
+				if r.admits(a) {
 					want[fmt.Sprintf("spec.default.appendMatch[%d]", i)] = true
 				}
 			}

@@ -215,5 +215,14 @@ func (t *Traffic) services(p *flowProxy) []string {
 	return t.mesh.View.ProxyTags(p.spec)[resource.TagService]
 }
 
-// isPassthrough reports whether a listener is for connections to destinations outside the mesh.
-func isPassthrough(listener string) bool { return strings.HasPrefix(listener, "outbound:passthrough:") }
+// isPassthrough reports whether a listener is for connections to addresses that no other listener
+// has: destinations outside the mesh, and virtual addresses.
+func isPassthrough(listener string) bool {
+	return strings.HasPrefix(listener, "outbound:passthrough:") || strings.HasPrefix(listener, draft.VirtualCluster+":")
+}
+
+// unassigned reports whether the proxy closes the connection because nothing has the virtual
+// address.
+func (f *Flow) unassigned() bool {
+	return slices.ContainsFunc(f.Clusters, func(c FlowCluster) bool { return c.Name == draft.VirtualCluster })
+}

@@ -122,11 +122,16 @@ func namesOf(o *mesh.Outbound) []string {
 }
 
 // connect returns the connection of the workload as it arrives at its proxy.
-func (p *flowProxy) connect(dst netip.AddrPort) *match.Conn {
+// virtual is true if the dialed address is in the ranges of virtual addresses.
+func (p *flowProxy) connect(dst netip.AddrPort, virtual bool) *match.Conn {
 	c := &match.Conn{Dst: dst, Src: netip.AddrPortFrom(p.addressFor(dst.Addr()), clientPort)}
 	if p.redirected() {
 		// Kernel redirection gives connections of the host itself a loopback address.
-		c.Entry = netip.AddrPortFrom(loopback(dst.Addr()), uint16(p.spec.Networking.TransparentProxying.RedirectPortOutbound))
+		port := p.spec.Networking.TransparentProxying.RedirectPortOutbound
+		if own, err := mesh.VirtualPort(p.dataplane, p.spec); err == nil && own != 0 && virtual {
+			port = own
+		}
+		c.Entry = netip.AddrPortFrom(loopback(dst.Addr()), uint16(port))
 	}
 	return c
 }

@@ -111,8 +111,8 @@ type Way struct {
 	Location string       `json:"location,omitempty"` // of a redirect
 	Effects  []FlowEffect `json:"effects,omitempty"`  // faults, limits, timeouts, and retries
 	Mirrors  []FlowMirror `json:"mirrors,omitempty"`
-	// Wait says how long a client of a plain connection waits if it expects the server to send
-	// first; null if it is not delayed.
+	// Wait says how long a client waits that sends nothing, such as one that expects the server to
+	// send first; null if nothing waits for its bytes.
 	Wait *FlowWait `json:"wait,omitempty"`
 	// Accepted is true if the explanation uses the config that Envoy has, and Held lists its
 	// differences from the computed config. Otherwise the explanation uses the computed config.

@@ -146,7 +146,7 @@ func (u *Usage) sameName(backends []int) bool {
 // for one address has it in its own address.
 func (u *Usage) decidePassthrough(from []*listener, to netip.AddrPort) verdict {
 	if !to.IsValid() && len(from) == 1 && from[0].address.IsValid() &&
-		!strings.HasPrefix(from[0].name, prefixPassthrough) {
+		!isPassthrough(from[0].name) {
 		to = from[0].address
 	}
 	if list := u.lookup.virtual[to]; len(list) > 0 && u.sameName(list) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
@@ -48,6 +49,12 @@ const (
 	prefixOutbound    = "outbound:"
 	prefixPassthrough = "outbound:passthrough:"
 )
+
+// isPassthrough reports whether a listener is for connections to addresses that no other listener
+// has.
+func isPassthrough(name string) bool {
+	return strings.HasPrefix(name, prefixPassthrough) || strings.HasPrefix(name, draft.VirtualCluster+":")
+}
 
 // Config is the config of a proxy: resources as JSON, by type URL and name.
 type Config = map[string]map[string]json.RawMessage
@@ -127,7 +134,7 @@ func parseListeners(config Config, b *explain.Backends) ([]*listener, error) {
 		switch {
 		case strings.HasPrefix(name, prefixInbound):
 			o.direction = inbound
-		case strings.HasPrefix(name, prefixOutbound) && !strings.HasPrefix(name, prefixPassthrough) &&
+		case strings.HasPrefix(name, prefixOutbound) && !isPassthrough(name) &&
 			len(byAddress[o.address]) > 0:
 			o.direction, o.backends = toService, byAddress[o.address]
 		}

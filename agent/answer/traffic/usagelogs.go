@@ -89,7 +89,7 @@ func NewUsage(config Config, b *explain.Backends, since time.Time) (*Usage, erro
 		for _, l := range loggers {
 			l.Format.Text = withoutPrefix(l.Path, l.Format.Text)
 			switch {
-			case x.direction == passthrough && strings.HasPrefix(x.name, prefixPassthrough):
+			case x.direction == passthrough && isPassthrough(x.name):
 				l.Format.Name = external
 			case len(x.backends) > 0:
 				l.Format.Name = b.Items[x.backends[0]].Name

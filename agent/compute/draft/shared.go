@@ -158,14 +158,26 @@ func httpFilters(list []Extension) []*hcmv3.HttpFilter {
 	return out
 }
 
-// inspectionTime is how long listener filters wait for the first bytes of a client if the server
-// may send first.
-var inspectionTime = durationpb.New(200 * time.Millisecond)
+// VirtualCluster is the cluster without endpoints for connections to virtual addresses that no
+// listener has. The listeners that receive only connections to virtual addresses have this name and
+// the address family.
+const VirtualCluster = "outbound:virtual"
 
-// ServerMaySpeakFirst shortens the timeout of listener filters. A connection without data then uses
-// the filter chain for plain text, instead of being closed after Envoy's default of 15 s.
-func ServerMaySpeakFirst(l *listenerv3.Listener) {
-	l.ListenerFiltersTimeout, l.ContinueOnListenerFiltersTimeout = inspectionTime, true
+// Inspection times of plain TCP behind a listener filter.
+var (
+	patience      = durationpb.New(time.Hour)
+	serverFirstIn = durationpb.New(time.Second)
+)
+
+// AwaitClient sets how long the listener filters of a plain TCP inbound wait for the first bytes of
+// a client. Normally they wait for an hour, the idle timeout of TCP connections, and then close the
+// connection: time does not decide whether it is plain. If the server sends first, a connection
+// without bytes of the client is plain after a second.
+func AwaitClient(l *listenerv3.Listener, serverFirst bool) {
+	l.ListenerFiltersTimeout, l.ContinueOnListenerFiltersTimeout = patience, false
+	if serverFirst {
+		l.ListenerFiltersTimeout, l.ContinueOnListenerFiltersTimeout = serverFirstIn, true
+	}
 }
 
 // Headers are request headers that many route configurations add. They are validated and encoded

@@ -275,6 +275,8 @@ type generator struct {
 	localOf  map[int]string         // clusters of workloads by inbound
 	headers  *draft.Headers         // the request header x-kuma-tags; nil if it cannot hold the tags
 	tls      *meshTLS               // nil if the mesh has no mTLS
+	// serverFirst holds the ports of inbounds whose servers send the first bytes.
+	serverFirst []uint32
 
 	outlined       bool
 	reachable      []mesh.Outbound
@@ -324,6 +326,7 @@ func (g *generator) seal(prev *Proxy) error {
 	}
 	g.apply()
 	g.warnSelfForward()
+	g.warnServerFirst()
 	if g.tls != nil && g.tls.used {
 		var err error
 		if g.d.Ready[draft.RankSecret], err = secretResources(g.v.Name, g.p.secrets, g.memo); err != nil {

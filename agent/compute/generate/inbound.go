@@ -26,6 +26,10 @@ const noServicePort = 49151
 // inbounds adds a listener and a cluster for each port that the workload serves.
 func (g *generator) inbounds() {
 	n := &g.dp.Networking
+	var err error
+	if g.serverFirst, err = mesh.ServerFirst(g.r); err != nil {
+		g.warnf("%v", err)
+	}
 	for i := range n.Inbound {
 		in := &n.Inbound[i]
 		if in.Port == noServicePort || in.State == resource.InboundIgnored && g.used(in) {
@@ -44,6 +48,23 @@ func (g *generator) inbounds() {
 				i, addr, tp.IPFamilyMode, resource.IPFamilyDualStack)
 		}
 		g.inbound(i, in, addr)
+	}
+}
+
+// warnServerFirst warns about each port of the label for servers that send first: time decides
+// whether a client uses TLS, or the label has no effect.
+func (g *generator) warnServerFirst() {
+	for _, port := range g.serverFirst {
+		i := slices.IndexFunc(g.d.Listeners, func(l *draft.Listener) bool {
+			return l.Kind == draft.Inbound && l.Port == port
+		})
+		switch {
+		case i < 0 || mesh.ParseProtocol(g.d.Listeners[i].Service.Protocol).HTTP():
+			g.warnf("labels[%q]: no inbound has port %d with the protocol tcp; remove the port", mesh.LabelServerFirst, port)
+		case g.d.Listeners[i].Message.ContinueOnListenerFiltersTimeout && !g.v.Switching:
+			g.warnf("labels[%q]: port %d also accepts plain text, so clients that send nothing for 1 s are treated as clients "+
+				"without TLS; set MeshTLS mode Strict when all clients are in the mesh", mesh.LabelServerFirst, port)
+		}
 	}
 }
 
@@ -83,7 +104,7 @@ func (g *generator) inbound(index int, in *resource.Inbound, addr netip.Addr) {
 		Message: inboundListener(addr, in.Port),
 	}
 	l.Message.BindToPort = g.bindToPort()
-	l.Chains = g.tls.chains(l.Message, func() *draft.Chain {
+	l.Chains = g.tls.chains(l.Message, slices.Contains(g.serverFirst, in.Port), func() *draft.Chain {
 		if protocol.HTTP() {
 			return &draft.Chain{HTTP: g.inboundHTTP(service.Name, cluster, protocol)}
 		}

@@ -117,7 +117,7 @@ func TestRestrictedProxy(t *testing.T) {
 		m := reachMeshOf(t, rs, nil)
 		p := derive(m, nil)
 		clusters := len(p.Sealed.Resources[1])
-		if p.Bytes() > 60_000 || clusters < 3 || clusters > 11 {
+		if p.Bytes() > 60_000 || clusters < 3 || clusters > 12 {
 			t.Errorf("%s: %d bytes, %d clusters", name, p.Bytes(), clusters)
 		}
 		const unrelated, related = 1 + 101*5, 1 // dataplanes of svc-101 and svc-0

@@ -142,7 +142,8 @@ func (t *meshTLS) members() string { return resource.SPIFFEID(t.mesh, "") }
 
 // chains returns the filter chains of an inbound, each with separate filters. In permissive mode it
 // also lets through connections from outside the mesh, both plain text and the workload's own TLS.
-func (t *meshTLS) chains(l *listenerv3.Listener, make func() *draft.Chain) []*draft.Chain {
+// serverFirst is true if the workload sends the first bytes.
+func (t *meshTLS) chains(l *listenerv3.Listener, serverFirst bool, make func() *draft.Chain) []*draft.Chain {
 	if t == nil {
 		return []*draft.Chain{make()}
 	}
@@ -162,7 +163,9 @@ func (t *meshTLS) chains(l *listenerv3.Listener, make func() *draft.Chain) []*dr
 		ApplicationProtocols: []string{meshProtocol}}
 	l.ListenerFilters = append(l.ListenerFilters, t.inspector)
 	if secure.HTTP == nil {
-		draft.ServerMaySpeakFirst(l)
+		// While mutual TLS is being switched, proxies of the mesh also send plain text, so that a
+		// server that sends first must not wait for long.
+		draft.AwaitClient(l, serverFirst || t.view.Switching)
 	}
 	return append(out, secure)
 }

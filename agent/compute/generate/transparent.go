@@ -8,6 +8,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -36,6 +37,15 @@ func (g *generator) transparent() {
 	if tp == nil {
 		return
 	}
+	virtual, err := mesh.VirtualPort(g.r, g.dp)
+	if err != nil {
+		g.warnf("%v", err)
+	}
+	if tp.RedirectPortOutbound != 0 && g.claim(draft.VirtualCluster) {
+		c := closed(draft.VirtualCluster)
+		c.AltStatName = draft.StatName(draft.VirtualCluster)
+		g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Kind: draft.PassthroughCluster, Message: c})
+	}
 	for _, f := range families(tp.IPFamilyMode) {
 		if port := tp.RedirectPortInbound; port != 0 {
 			if f.name == "ipv6" && tp.RedirectPortInboundV6 != 0 {
@@ -62,9 +72,29 @@ func (g *generator) transparent() {
 			if !g.v.Spec.Passthrough() {
 				l.Chains[0].TCP.StatPrefix = draft.ClosedStatName(name)
 			}
+			l.Chains = append(l.Chains, g.unassigned(f))
+			g.d.Listeners = append(g.d.Listeners, l)
+		}
+		if virtual != 0 {
+			l := passthrough(draft.OutboundPassthrough, draft.VirtualCluster+":"+f.name, f, virtual,
+				corev3.TrafficDirection_OUTBOUND)
+			l.Chains = []*draft.Chain{{TCP: tcpTo(draft.VirtualCluster, draft.VirtualCluster, nil)}}
 			g.d.Listeners = append(g.d.Listeners, l)
 		}
 	}
+}
+
+// unassigned returns the chain that closes connections to virtual addresses that no listener has.
+// Nothing else has such an address, so a connection there would only time out.
+func (g *generator) unassigned(f family) *draft.Chain {
+	m := &listenerv3.FilterChainMatch{}
+	for _, p := range g.v.VirtualRanges(f.name == "ipv6") {
+		m.PrefixRanges = append(m.PrefixRanges, &corev3.CidrRange{
+			AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(p.Bits())), // #nosec G115 -- at most 128
+		})
+	}
+	return &draft.Chain{Message: &listenerv3.FilterChain{Name: draft.VirtualCluster, FilterChainMatch: m},
+		TCP: tcpTo(draft.VirtualCluster, draft.VirtualCluster, nil)}
 }
 
 // closed returns a cluster without endpoints. Envoy resets connections to it, which is more visible

@@ -157,6 +157,8 @@ func read(t *testing.T, path string) string {
 // whole returns a spec that uses all features.
 func whole() intercept.Spec {
 	return intercept.Spec{DNSPort: 15053, Users: []uint32{1234, 33}, ExcludeUsers: []uint32{0, 998}, Outbound: 15001,
+		Virtual: 15002, VirtualCIDRs: []netip.Prefix{netip.MustParsePrefix("240.0.0.0/6"),
+			netip.MustParsePrefix("fd00:fd00::/64")},
 		EnvoyUsers:           []uint32{5678},
 		ExcludeOutboundPorts: []uint16{9901, 22},
 		ExcludeOutboundCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.1.0.0/16"),

@@ -81,6 +81,6 @@ func redirected(s *Spec) entries {
 		case to == s.DNSPort:
 			return f.Forward.DstPort == 53
 		}
-		return f.Forward.Protocol == unix.IPPROTO_TCP && (to == s.Outbound || to == s.Inbound)
+		return f.Forward.Protocol == unix.IPPROTO_TCP && (to == s.Outbound || to == s.Virtual || to == s.Inbound)
 	}
 }

@@ -134,6 +134,15 @@ func TestTCP(t *testing.T) {
 		r.Counts.Inbound == 0 {
 		t.Errorf("the report: %+v, %v", r, err)
 	}
+	w.greet(t, w.node, ":15002", "virtual")
+	w.install(t, intercept.Spec{DNSPort: 15053, Outbound: 15001, Inbound: 15006, EnvoyUsers: []uint32{5678},
+		Virtual: 15002, VirtualCIDRs: []netip.Prefix{prefix("240.0.0.0/8"), prefix("fd00:fd00::/64")}})
+	for to, want := range map[string]string{"240.0.0.1:80": "virtual", "[fd00:fd00::1]:80": "virtual",
+		"241.0.0.1:80": "outbound", outsideV4 + ":80": "outbound"} {
+		if got := w.node.greeting(t, me, to); got != want {
+			t.Errorf("with a port for virtual addresses, %s: %s, want %s", to, got, want)
+		}
+	}
 	if _, err := intercept.Uninstall(w.ns, w.dir); err != nil {
 		t.Fatal(err)
 	}

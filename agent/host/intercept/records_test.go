@@ -168,6 +168,12 @@ func TestValidate(t *testing.T) {
 		{Spec{DNSPort: 15053, Cgroups: []string{`a" }`}}, "not the path of a cgroup"},
 		{Spec{DNSPort: 15053, Cgroups: []string{strings.Repeat("a/", 32) + "a"}}, "33 levels deep"},
 		{Spec{DNSPort: 15053, Users: make([]uint32, 257)}, "--user has 257 values"},
+		{Spec{Virtual: 15002, Inbound: 1, VirtualCIDRs: []netip.Prefix{prefix("240.0.0.0/8")}}, "--outbound is required"},
+		{Spec{Virtual: 15002, Outbound: 15001, EnvoyUsers: []uint32{1}}, "--virtual-cidr is required"},
+		{Spec{Outbound: 15001, EnvoyUsers: []uint32{1}, VirtualCIDRs: []netip.Prefix{prefix("240.0.0.0/8")}},
+			"only with --outbound-virtual"},
+		{Spec{Virtual: 15001, Outbound: 15001, EnvoyUsers: []uint32{1}, VirtualCIDRs: []netip.Prefix{prefix("240.0.0.0/8")}},
+			"which another flag also names"},
 		{Spec{Inbound: 1, ExcludeInboundCIDRs: []netip.Prefix{prefix("0.0.0.0/0")}}, "is not a valid network"},
 		{Spec{Inbound: 1, ExcludeInboundPorts: []uint16{0}}, "0 is not a valid port"},
 	} {

@@ -67,6 +67,7 @@ func NewRuleset(s *Spec, cgroups []Cgroup, timeouts bool) *Ruleset {
 		r.userSet("envoy_users", s.EnvoyUsers)
 		r.portSet("excluded_outbound_ports", s.ExcludeOutboundPorts)
 		r.prefixSets("excluded_outbound", s.ExcludeOutboundCIDRs)
+		r.prefixSets("virtual", s.VirtualCIDRs)
 	}
 	if s.Inbound != 0 {
 		r.portSet("excluded_inbound_ports", s.ExcludeInboundPorts)
@@ -149,6 +150,9 @@ func (r *Ruleset) output(s *Spec) chain {
 	c.add(outside("oifname", "lo"), back)
 	r.exclude(&c, "excluded_outbound", "daddr")
 	for _, who := range r.selectors() {
+		for _, to := range r.inSets("virtual", "daddr") {
+			c.add(append(append([]clause{to, l4proto(unix.IPPROTO_TCP)}, who...), counter(), redirect(s.Virtual))...)
+		}
 		c.add(append(append([]clause{l4proto(unix.IPPROTO_TCP)}, who...), counter(), redirect(s.Outbound))...)
 	}
 	return c
@@ -181,13 +185,21 @@ func (r *Ruleset) exclude(c *chain, sets, side string) {
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 			&expr.Lookup{SourceRegister: 1, SetName: name})}, back)
 	}
+	for _, in := range r.inSets(sets, side) {
+		c.add(in, back)
+	}
+}
+
+// inSets returns a clause for each address family that matches addresses in a set of networks.
+func (r *Ruleset) inSets(sets, side string) (out []clause) {
 	for _, v := range []string{"4", "6"} {
 		if name := sets + "_ip" + v; r.has(name) {
 			proto, load := loadAddress(side, v == "6")
-			c.add(clause{map[string]string{"4": "ip ", "6": "ip6 "}[v] + side + " @" + name,
-				append(proto, load, &expr.Lookup{SourceRegister: 1, SetName: name})}, back)
+			out = append(out, clause{map[string]string{"4": "ip ", "6": "ip6 "}[v] + side + " @" + name,
+				append(proto, load, &expr.Lookup{SourceRegister: 1, SetName: name})})
 		}
 	}
+	return out
 }
 
 // selectors returns the clauses that match each kind of selected process.

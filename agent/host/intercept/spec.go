@@ -32,6 +32,8 @@ const (
 	// DefaultOutboundPort and DefaultInboundPort are the ports of Envoy for redirected
 	// connections.
 	DefaultOutboundPort, DefaultInboundPort = 15001, 15006
+	// DefaultVirtualPort is the port of Envoy for redirected connections to virtual addresses.
+	DefaultVirtualPort = 15002
 
 	udpEntryTime = 5 // seconds that conntrack retains a redirected query
 	priority     = -110
@@ -54,6 +56,10 @@ type Spec struct {
 	// that they are not redirected.
 	Outbound uint16 `json:"outbound,omitempty"`
 	Inbound  uint16 `json:"inbound,omitempty"`
+	// Virtual is the port of Envoy for outgoing connections to VirtualCIDRs; 0 means that they go to
+	// Outbound.
+	Virtual      uint16         `json:"virtual,omitempty"`
+	VirtualCIDRs []netip.Prefix `json:"virtualCIDRs,omitempty"`
 	// EnvoyUsers are the users that run Envoy. Their connections are not redirected to Envoy, but
 	// their DNS is redirected.
 	EnvoyUsers           []uint32       `json:"envoyUsers,omitempty"`
@@ -76,6 +82,7 @@ func (s *Spec) Normalize() {
 	slices.Sort(s.Cgroups)
 	s.Cgroups = slices.Compact(s.Cgroups)
 	s.ExcludeOutboundCIDRs, s.ExcludeInboundCIDRs = outermost(s.ExcludeOutboundCIDRs), outermost(s.ExcludeInboundCIDRs)
+	s.VirtualCIDRs = outermost(s.VirtualCIDRs)
 }
 
 // outermost sorts prefixes and removes those inside another one, because intervals of a set must
@@ -115,6 +122,16 @@ func (s *Spec) Validate() error {
 	if s.DNSPort != 0 && (s.DNSPort == s.Outbound || s.DNSPort == s.Inbound) {
 		fault("--dns-port is %d, a port of Envoy; they must differ", s.DNSPort)
 	}
+	switch {
+	case s.Virtual == 0 && len(s.VirtualCIDRs) > 0:
+		fault("--virtual-cidr has an effect only with --outbound-virtual; add it")
+	case s.Virtual != 0 && s.Outbound == 0:
+		fault("--outbound is required with --outbound-virtual, because other connections need a port too")
+	case s.Virtual != 0 && len(s.VirtualCIDRs) == 0:
+		fault("--virtual-cidr is required with --outbound-virtual: give the ranges of virtual addresses")
+	case s.Virtual != 0 && (s.Virtual == s.Outbound || s.Virtual == s.Inbound || s.Virtual == s.DNSPort):
+		fault("--outbound-virtual is %d, which another flag also names; Envoy distinguishes connections by port", s.Virtual)
+	}
 	if s.Outbound != 0 && len(s.EnvoyUsers) == 0 {
 		fault("--envoy-user is required with --outbound: without it, Envoy's own connections would be redirected back to it")
 	}
@@ -144,7 +161,8 @@ func (s *Spec) Validate() error {
 	}{{"--user", len(s.Users)}, {"--cgroup", len(s.Cgroups)}, {"--exclude-user", len(s.ExcludeUsers)},
 		{"--envoy-user", len(s.EnvoyUsers)},
 		{"--exclude-outbound-port", len(s.ExcludeOutboundPorts)}, {"--exclude-inbound-port", len(s.ExcludeInboundPorts)},
-		{"--exclude-outbound-cidr", len(s.ExcludeOutboundCIDRs)}, {"--exclude-inbound-cidr", len(s.ExcludeInboundCIDRs)}} {
+		{"--exclude-outbound-cidr", len(s.ExcludeOutboundCIDRs)}, {"--exclude-inbound-cidr", len(s.ExcludeInboundCIDRs)},
+		{"--virtual-cidr", len(s.VirtualCIDRs)}} {
 		if l.n > maxItems {
 			fault("%s has %d values, at most %d are allowed", l.flag, l.n, maxItems)
 		}
@@ -152,7 +170,8 @@ func (s *Spec) Validate() error {
 	for _, l := range []struct {
 		flag string
 		list []netip.Prefix
-	}{{"--exclude-outbound-cidr", s.ExcludeOutboundCIDRs}, {"--exclude-inbound-cidr", s.ExcludeInboundCIDRs}} {
+	}{{"--exclude-outbound-cidr", s.ExcludeOutboundCIDRs}, {"--exclude-inbound-cidr", s.ExcludeInboundCIDRs},
+		{"--virtual-cidr", s.VirtualCIDRs}} {
 		for _, p := range l.list {
 			if !p.IsValid() || p.Bits() == 0 || p.Addr().Is4In6() {
 				fault("%s: %s is not a valid network; use one such as 10.0.0.0/8", l.flag, p)
@@ -178,6 +197,9 @@ func (s *Spec) String() string {
 	}
 	if s.Outbound != 0 {
 		what = append(what, fmt.Sprintf("outbound TCP to port %d", s.Outbound))
+	}
+	if s.Virtual != 0 {
+		what = append(what, fmt.Sprintf("TCP to virtual addresses to port %d", s.Virtual))
 	}
 	if s.Inbound != 0 {
 		what = append(what, fmt.Sprintf("inbound TCP to port %d", s.Inbound))

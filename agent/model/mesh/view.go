@@ -74,8 +74,10 @@ type View struct {
 	plainClients bool // proxies send each other plain text
 
 	vips       *VIPs
-	domains    []domain      // sorted by name
-	hosts      []virtualHost // sorted by name
+	ranges     VIPRanges
+	virtual    [families][]netip.Prefix // ranges of virtual addresses
+	domains    []domain                 // sorted by name
+	hosts      []virtualHost            // sorted by name
 	mesh       *resource.Resource
 	dataplanes []*resource.Resource        // sorted by name
 	services   []*Service                  // sorted by kind, then name
@@ -117,6 +119,12 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 		Name: name, Zone: o.Zone, Spec: spec, mesh: m,
 		dataplanes: set.InMesh("Dataplane", name),
 		prev:       prev, TLS: o.TLS,
+		ranges:     o.VIPs.Ranges,
+	}
+	if prev != nil && prev.ranges == v.ranges {
+		v.virtual = prev.virtual
+	} else {
+		v.virtual = virtualRanges(v.ranges.Prefixes())
 	}
 	if t := o.Transition; t != nil {
 		v.Spec, v.Switching, v.plainClients = t.Spec, true, t.PlainClients
@@ -299,6 +307,11 @@ func (v *View) common(t *Transition) [32]byte {
 	}
 	if v.TLS != nil {
 		b = append(append(b, 0), v.TLS.String()...)
+	}
+	for _, list := range v.virtual {
+		for _, p := range list {
+			b = p.AppendTo(append(b, ' '))
+		}
 	}
 	if t != nil {
 		spec, err := json.Marshal(v.Spec)

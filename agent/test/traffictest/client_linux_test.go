@@ -61,8 +61,8 @@ const (
 	noAnswer = "no answer" // nothing arrives until the client times out
 )
 
-// silence is how long a client waits for a server that speaks first. The longest valid wait is 200
-// ms.
+// silence is how long a client waits for a server that speaks first. A permissive inbound of such a
+// server waits for a second.
 const silence = 3 * time.Second
 
 // answered is the response that a client received.

@@ -121,6 +121,12 @@ func dataplane(mesh, name string, address int, inbound string) member {
 			mesh, name, nodeV4(address), redirection, inbound)}
 }
 
+// serverFirst labels a dataplane with a port whose server sends first.
+func serverFirst(port string, m member) member {
+	m.text = strings.Replace(m.text, "networking:", "labels: {nearside.io/server-first: \""+port+"\"}, networking:", 1)
+	return m
+}
+
 func members() []member {
 	return []member{
 		dataplane("default", "web", 2, "{port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http, team: front}}"),
@@ -128,9 +134,10 @@ func members() []member {
 			"version: v1}}, {port: 9090, tags: {kuma.io/service: calls, kuma.io/protocol: grpc}}, {port: 7001, "+
 			"servicePort: 7100, serviceAddress: 127.0.0.1, tags: {kuma.io/service: left, kuma.io/protocol: tcp}}, {port: "+
 			"7002, servicePort: 7100, serviceAddress: 127.0.0.2, tags: {kuma.io/service: right, kuma.io/protocol: tcp}}"),
-		dataplane("default", "backend-2", 4, "{port: 8080, tags: {kuma.io/service: backend, kuma.io/protocol: http, "+
-			"version: v2}}, {port: 5432, tags: {kuma.io/service: db, kuma.io/protocol: tcp}}, {port: 3306, "+
-			"tags: {kuma.io/service: banner, kuma.io/protocol: tcp}}"),
+		serverFirst("3306",
+			dataplane("default", "backend-2", 4, "{port: 8080, tags: {kuma.io/service: backend, kuma.io/protocol: http, "+
+				"version: v2}}, {port: 5432, tags: {kuma.io/service: db, kuma.io/protocol: tcp}}, {port: 3306, "+
+				"tags: {kuma.io/service: banner, kuma.io/protocol: tcp}}")),
 		{id: ".egress.out", name: "out", kind: node.ProxyEgress, address: 5,
 			text: "{type: ZoneEgress, name: out, networking: {address: " + nodeV4(5) + ", port: 10002}}"},
 		dataplane("plain", "web", 6, "{port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http}}"),

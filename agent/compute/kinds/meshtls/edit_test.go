@@ -220,7 +220,7 @@ func TestMode(t *testing.T) {
 		}
 	}
 	plain := &draft.Listener{Kind: draft.Inbound, Message: &listenerv3.Listener{}, Chains: []*draft.Chain{{}}}
-	if err := setMode(plain, strict); err != nil || len(plain.Chains) != 1 {
+	if err := setMode(plain, strict, false); err != nil || len(plain.Chains) != 1 {
 		t.Errorf("an inbound without mTLS was modified: %v", err)
 	}
 }

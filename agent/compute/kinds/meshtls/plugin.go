@@ -103,10 +103,11 @@ func apply(c *policy.Context, d *draft.Draft) {
 			}
 		}
 	}
+	serverFirst, _ := mesh.ServerFirst(c.Proxy()) // the generator reports the error
 	for l := range toolkit.Listeners(d, draft.Inbound) {
 		if inbound := toolkit.Conf[Conf](rules.InboundAll(l.Inbound)); inbound != nil && inbound.Mode != nil &&
 			!c.View.Switching {
-			if err := setMode(l, *inbound.Mode); err != nil {
+			if err := setMode(l, *inbound.Mode, slices.Contains(serverFirst, l.Port)); err != nil {
 				toolkit.WarnPolicies(c, policies, "mode of listener %s cannot be set: %v", l.Message.Name, err)
 			}
 		}
@@ -209,7 +210,7 @@ const (
 )
 
 // setMode makes an inbound strict or permissive. It does nothing if no chain has TLS.
-func setMode(l *draft.Listener, mode string) error {
+func setMode(l *draft.Listener, mode string, serverFirst bool) error {
 	plain := func(ch *draft.Chain) bool { return !ch.TLS }
 	switch open := slices.ContainsFunc(l.Chains, plain); {
 	case open == (mode == permissive) || !slices.ContainsFunc(l.Chains, func(ch *draft.Chain) bool { return ch.TLS }):
@@ -224,13 +225,13 @@ func setMode(l *draft.Listener, mode string) error {
 		l.Message.ListenerFiltersTimeout, l.Message.ContinueOnListenerFiltersTimeout = nil, false
 		return nil
 	}
-	return acceptPlain(l)
+	return acceptPlain(l, serverFirst)
 }
 
 // acceptPlain makes a strict inbound also accept connections from outside the mesh: plain ones, and
 // those with the workload's TLS, which the inspector distinguishes by ALPN. They get the same
 // chains, without the certificate.
-func acceptPlain(l *draft.Listener) error {
+func acceptPlain(l *draft.Listener, serverFirst bool) error {
 	inspector, err := draft.Extension{Name: nameInspector, Message: &inspectorv3.TlsInspector{}}.Pack()
 	if err != nil {
 		return err
@@ -252,7 +253,7 @@ func acceptPlain(l *draft.Listener) error {
 		Name: nameInspector, ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: inspector},
 	})
 	if slices.ContainsFunc(l.Chains, func(ch *draft.Chain) bool { return ch.HTTP == nil }) {
-		draft.ServerMaySpeakFirst(l.Message)
+		draft.AwaitClient(l.Message, serverFirst)
 	}
 	return nil
 }

@@ -46,8 +46,10 @@ func compareChains(a, b *chain) int {
 		cmp.Compare(a.value(), b.value()),
 	)
 	switch {
-	case c != 0 || a.closure == b.closure:
+	case c != 0:
 		return c
+	case a.closure == b.closure:
+		return cmp.Compare(a.variant, b.variant)
 	case a.closure:
 		return 1
 	}
@@ -93,6 +95,7 @@ func (c *chain) name() string {
 	} else {
 		name = resourceName(c.protocol, c.value(), c.port)
 	}
+	name += c.variant
 	if c.closure {
 		name += "_closure"
 	}
@@ -145,11 +148,15 @@ func (m *chainMaker) chain(c *chain) *draft.Chain {
 		if c.rule.named() && !c.rule.anywhere() {
 			p.match.ServerNames = []string{c.rule.text}
 		}
+	case plain:
+		if c.hello {
+			p.match.TransportProtocol = transportTLS
+		}
 	}
 	p.tcp.StatPrefix = c.rule.stat
 	p.cluster.Cluster = c.rule.name
 	p.tcp.ClusterSpecifier = &p.cluster
-	if m.through && !c.rule.fixed() {
+	if m.through && !c.rule.fixed() && !c.rule.closes {
 		p.tcp.TunnelingConfig = tunnel()
 	}
 	p.chain.TCP = &p.tcp

@@ -18,6 +18,8 @@ type chain struct {
 	port     uint32         // 0 for all ports without another chain
 	ranges   []netip.Prefix // nil for all addresses without another chain of the port
 	closure  bool           // repeats a rule for wider ranges
+	hello    bool           // the chain of a plain rule for connections that begin with TLS
+	variant  string         // distinguishes the names of chains of one rule
 }
 
 // rules returns the rules that the chain implements.
@@ -45,11 +47,13 @@ type planner struct {
 	budget int // remaining of maxClosure
 	cut    bool
 	out    []*chain
-	notes  *notes
+	// virtual are the ranges of virtual addresses to which rules lead.
+	virtual []netip.Prefix
+	notes   *notes
 }
 
 func (s *ruleSet) plan(n *notes) []*chain {
-	p := &planner{set: s, ports: map[uint32][]*rule{}, budget: maxClosure, notes: n}
+	p := &planner{set: s, ports: map[uint32][]*rule{}, budget: maxClosure, notes: n, virtual: s.reachedVirtual()}
 	for _, r := range s.rules {
 		p.ports[r.port] = append(p.ports[r.port], r)
 	}
@@ -73,13 +77,14 @@ func (p *planner) port(port uint32, general []*rule) {
 		general, p.cut = nil, true
 	}
 	v := newView(rules, general, p.set.silent[port] != nil)
-	chains := v.chains(port)
+	v.inspected = p.set.inspects(port) != nil
+	v.closeVirtual(p.virtual)
+	chains, sum := v.chains(port)
+	if sum > p.budget && v.openVirtual() {
+		chains, sum = v.chains(port)
+	}
 	if v.covered {
 		p.notes.covered(v.plainAny, v.hosts)
-	}
-	sum := 0
-	for _, c := range chains {
-		sum += c.added()
 	}
 	if sum > p.budget {
 		p.cut = true
@@ -114,12 +119,15 @@ type view struct {
 	httpAny   *rule
 	cells     []cell // other ranges, each before the ranges that it contains
 	covered   bool   // plainAny also handles requests to hosts
+	inspected bool   // the proxy inspects the first bytes of clients
+	closing   *rule  // of closed cells
 }
 
 // cell is a range of addresses with its rules.
 type cell struct {
 	prefix                  netip.Prefix
 	secure, plain, requests *rule
+	closed                  bool // for virtual addresses that nothing has
 }
 
 // newView combines the rules of a port with those of all ports. If two rules differ only in the
@@ -158,11 +166,14 @@ func newView(rules, general []*rule, silent bool) *view {
 			v.hosts = append(v.hosts, r)
 		}
 	}
-	slices.SortFunc(v.cells, func(a, b cell) int {
-		return cmp.Or(a.prefix.Addr().Compare(b.prefix.Addr()), cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
-	})
+	slices.SortFunc(v.cells, compareCells)
 	v.covered = v.httpAny == nil && v.plainAny != nil && len(v.hosts) > 0
 	return v
+}
+
+// compareCells puts each range before the ranges that it contains.
+func compareCells(a, b cell) int {
+	return cmp.Or(a.prefix.Addr().Compare(b.prefix.Addr()), cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
 }
 
 func (v *view) cell(index map[netip.Prefix]int, r *rule) {
@@ -182,24 +193,40 @@ func (v *view) cell(index map[netip.Prefix]int, r *rule) {
 	}
 }
 
-// chains returns the chains of a port.
-func (v *view) chains(port uint32) []*chain {
-	var out []*chain
+// chains returns the chains of a port, and the part of maxClosure that they use.
+func (v *view) chains(port uint32) (out []*chain, cost int) {
 	add := func(r *rule, ranges []netip.Prefix, closure bool) {
 		if r != nil {
 			out = append(out, &chain{rule: r, protocol: r.protocol, port: port, ranges: ranges, closure: closure})
 		}
 	}
-	wider := wider{view: v, ranges: map[*rule][]netip.Prefix{}}
+	// A connection that is not inspected in time uses the chain of a plain rule, whatever its bytes
+	// are. Therefore these rules also permit TLS where no rule for TLS applies.
+	addHello := func(r *rule, ranges []netip.Prefix, closure bool) {
+		if r != nil {
+			out = append(out, &chain{rule: r, protocol: r.protocol, port: port, ranges: ranges, closure: closure, hello: true,
+				variant: "_tls"})
+		}
+	}
+	wider := wider{view: v}
 	for i := range v.cells {
 		c := &v.cells[i]
+		hello := wider.visit(c)
+		if c.closed {
+			continue
+		}
 		for _, r := range []*rule{c.secure, c.plain, c.requests} {
 			add(r, []netip.Prefix{c.prefix}, false)
 		}
-		wider.visit(c)
+		if hello {
+			addHello(c.plain, []netip.Prefix{c.prefix}, false)
+		}
 	}
-	for _, r := range wider.rules {
-		add(r, wider.ranges[r], true)
+	for _, r := range wider.all.rules {
+		add(r, wider.all.ranges[r], true)
+	}
+	for _, r := range wider.hello.rules {
+		addHello(r, wider.hello.ranges[r], true)
 	}
 	// Rules for any address apply there and in the ranges without a rule for such connections.
 	for _, at := range []struct {
@@ -215,6 +242,10 @@ func (v *view) chains(port uint32) []*chain {
 		add(v.secureAny, at.ranges, at.closure)
 	}
 	add(v.plainAny, nil, false)
+	if v.inspected && v.secureAny == nil {
+		addHello(v.plainAny, nil, false)
+	}
+	out = append(out, v.atVirtual(port, wider.virtual)...)
 	if c := v.byHost(port); c != nil {
 		out = append(out, c)
 		if len(wider.noRequests) > 0 {
@@ -223,7 +254,10 @@ func (v *view) chains(port uint32) []*chain {
 			out = append(out, &copied)
 		}
 	}
-	return out
+	for _, c := range out {
+		cost += c.added()
+	}
+	return out, cost
 }
 
 // byHost returns the chain of requests to any address, or nil.
@@ -243,28 +277,43 @@ func (v *view) byHost(port uint32) *chain {
 	return c
 }
 
-// wider finds the rules that each range inherits from wider ranges.
-type wider struct {
-	view   *view
-	stack  []cell                   // enclosing ranges, including inherited rules
-	rules  []*rule                  // inherited rules in order
-	ranges map[*rule][]netip.Prefix // ranges that inherit a rule
-	// noSecure and noRequests are the ranges in which the rules for any address apply.
-	noSecure, noRequests []netip.Prefix
+// inheritance holds rules that ranges inherit from wider ranges.
+type inheritance struct {
+	rules  []*rule // in order
+	ranges map[*rule][]netip.Prefix
 }
 
-func (w *wider) inherit(r *rule, p netip.Prefix) {
-	if w.ranges[r] == nil {
-		w.rules = append(w.rules, r)
+func (h *inheritance) add(r *rule, p netip.Prefix) {
+	if h.ranges == nil {
+		h.ranges = map[*rule][]netip.Prefix{}
 	}
-	w.ranges[r] = append(w.ranges[r], p)
+	if h.ranges[r] == nil {
+		h.rules = append(h.rules, r)
+	}
+	h.ranges[r] = append(h.ranges[r], p)
+}
+
+// wider finds the rules that each range inherits from wider ranges.
+type wider struct {
+	view  *view
+	stack []cell      // enclosing ranges, including inherited rules
+	all   inheritance // inherited rules
+	hello inheritance // plain rules that also permit TLS in a range
+	// noSecure and noRequests are the ranges in which the rules for any address apply. virtual are
+	// those of virtual addresses.
+	noSecure, noRequests, virtual []netip.Prefix
 }
 
 // visit processes the next range in the order of view.cells. In a cell on the stack, requests is
-// the rule that handles requests: a rule for requests, or a plain rule of a narrower range.
-func (w *wider) visit(c *cell) {
+// the rule that handles requests: a rule for requests, or a plain rule of a narrower range. It
+// reports whether the cell's plain rule also permits TLS.
+func (w *wider) visit(c *cell) (hello bool) {
 	for len(w.stack) > 0 && !w.stack[len(w.stack)-1].prefix.Contains(c.prefix.Addr()) {
 		w.stack = w.stack[:len(w.stack)-1]
+	}
+	if c.closed {
+		w.visitVirtual(c)
+		return false
 	}
 	in := cell{prefix: c.prefix, secure: c.secure, plain: c.plain, requests: cmp.Or(c.requests, c.plain)}
 	var enclosing cell
@@ -276,7 +325,7 @@ func (w *wider) visit(c *cell) {
 	case c.secure != nil:
 	case enclosing.secure != nil:
 		in.secure = enclosing.secure
-		w.inherit(enclosing.secure, c.prefix)
+		w.all.add(enclosing.secure, c.prefix)
 	case v.secureAny != nil || len(v.names) > 0:
 		w.noSecure = append(w.noSecure, c.prefix)
 	}
@@ -285,18 +334,23 @@ func (w *wider) visit(c *cell) {
 	case enclosing.requests != nil:
 		in.requests = enclosing.requests
 		if in.requests.protocol.class() == requests {
-			w.inherit(in.requests, c.prefix)
+			w.all.add(in.requests, c.prefix)
 		}
 	case v.httpAny != nil || len(v.hosts) > 0:
 		w.noRequests = append(w.noRequests, c.prefix)
 	}
+	inherited := v.plainAny
 	switch {
 	case c.plain != nil:
 	case enclosing.plain != nil:
-		in.plain = enclosing.plain
-		w.inherit(enclosing.plain, c.prefix)
-	case v.plainAny != nil:
-		w.inherit(v.plainAny, c.prefix)
+		in.plain, inherited = enclosing.plain, enclosing.plain
+		w.all.add(inherited, c.prefix)
+	case inherited != nil:
+		w.all.add(inherited, c.prefix)
+	}
+	if hello = v.inspected && in.secure == nil && v.secureAny == nil; hello && c.plain == nil && inherited != nil {
+		w.hello.add(inherited, c.prefix)
 	}
 	w.stack = append(w.stack, in)
+	return hello
 }

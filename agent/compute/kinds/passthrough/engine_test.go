@@ -53,6 +53,7 @@ func (v verdict) allowed() bool { return v.cluster != "" }
 // envoy is a proxy with the passthrough listeners.
 type envoy struct {
 	listeners map[bool]*listener // by IPv6
+	virtual   map[bool]*listener // those for virtual addresses, by IPv6
 	clusters  map[string]*clusterv3.Cluster
 	real      *real
 }
@@ -76,7 +77,8 @@ func newEnvoy(t testing.TB, docs string) (*envoy, []string) {
 		}
 		warnings = append(warnings, w.Resource.Name+": "+w.Reason)
 	}
-	e := &envoy{listeners: map[bool]*listener{}, clusters: map[string]*clusterv3.Cluster{}, real: newReal(t, p)}
+	e := &envoy{listeners: map[bool]*listener{}, virtual: map[bool]*listener{}, clusters: map[string]*clusterv3.Cluster{},
+		real: newReal(t, p)}
 	for _, r := range p.Sealed.Resources[draft.Rank(draft.TypeCluster)] {
 		c := &clusterv3.Cluster{}
 		if err := proto.Unmarshal(r.Body(), c); err != nil {
@@ -94,6 +96,11 @@ func newEnvoy(t testing.TB, docs string) (*envoy, []string) {
 				t.Fatalf("Envoy rejects %s: %v", l.message.Name, err)
 			}
 			e.listeners[name == "ipv6"] = l
+		} else if name, ok := strings.CutPrefix(l.message.Name, "outbound:virtual:"); ok {
+			if err := l.load(e); err != nil {
+				t.Fatalf("Envoy rejects %s: %v", l.message.Name, err)
+			}
+			e.virtual[name == "ipv6"] = l
 		}
 	}
 	return e, warnings

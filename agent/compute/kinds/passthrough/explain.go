@@ -60,10 +60,6 @@ func (r *rule) admits(f *policy.Flow) bool {
 		if f.Request == nil {
 			return false
 		}
-	default:
-		if tls {
-			return false
-		}
 	}
 	switch r.kind {
 	case anyTarget:

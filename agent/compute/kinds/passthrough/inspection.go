@@ -2,6 +2,7 @@ package passthrough
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -12,7 +13,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
-	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
@@ -27,19 +27,22 @@ const (
 // rule depends on them.
 //
 // An inspector waits for these bytes. The listener receives every outbound connection before the
-// listener of a service does. Therefore ports without such a rule are not inspected: the first
-// bytes of a server arrive immediately. On ports with both kinds of rules the wait is short, and a
-// connection without client bytes by then is plain.
-func inspect(l *listenerv3.Listener, c *policy.Context, s *ruleSet) {
-	named, all := s.inspected()
-	if !all && len(named) == 0 {
+// listener of a service does, if the Dataplane does not name a port for virtual addresses.
+// Therefore ports without such a rule are not inspected: the first bytes of a server arrive
+// immediately. On mixed ports, which also have a plain rule or service, Envoy waits until its
+// default timeout, and then uses the chain of a plain rule. This permits nothing else: the chains
+// of plain rules also accept TLS and requests, where no other rule does.
+func (a *applier) inspect(l *listenerv3.Listener, s *ruleSet) {
+	if len(s.first) == 0 {
 		return
 	}
+	services := a.plainServices()
 	disabled := anyOf(ranges(slices.Sorted(maps.Keys(s.silent))))
-	isPlain := func(r *rule) bool { return r.protocol.class() == plain }
-	if slices.ContainsFunc(s.rules, isPlain) || plainServices(c, func(uint32) bool { return true }) {
-		if !all {
-			disabled = &predicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: anyOf(ranges(named))}}
+	plainRules := slices.ContainsFunc(s.rules, func(r *rule) bool { return r.protocol.class() == plain })
+	if plainRules || len(services) > 0 {
+		if s.first[0] == nil {
+			named := anyOf(ranges(slices.Sorted(maps.Keys(s.first))))
+			disabled = &predicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: named}}
 		}
 		// It comes first because use_original_dst adds it last: the dialed port is known only after
 		// it, and the filters after the inspectors are skipped on a timeout.
@@ -48,38 +51,71 @@ func inspect(l *listenerv3.Listener, c *policy.Context, s *ruleSet) {
 	l.ListenerFilters = append(l.ListenerFilters,
 		listenerFilter(nameTLSInspector, &tlsinspectorv3.TlsInspector{}, disabled),
 		listenerFilter(nameHTTPInspector, &httpinspectorv3.HttpInspector{}, disabled))
-	waits := func(port uint32) bool { return all && s.silent[port] == nil || slices.Contains(named, port) }
-	onWaiting := func(r *rule) bool { return isPlain(r) && (r.port == 0 || waits(r.port)) }
-	if slices.ContainsFunc(s.rules, onWaiting) || plainServices(c, waits) {
-		draft.ServerMaySpeakFirst(l)
+	if mixed := s.mixedPorts(services, a.c.View.IsVirtual); len(mixed) > 0 {
+		l.ContinueOnListenerFiltersTimeout = true
+		a.effect.notes.mixed(mixed, a.virtualPort != 0)
 	}
 }
 
 type predicate = listenerv3.ListenerFilterChainMatchPredicate
 
-// inspected returns the ports whose rules depend on the client's bytes. all is true if these are
-// all ports except the silent ones.
-func (s *ruleSet) inspected() (ports []uint32, all bool) {
-	for _, r := range s.rules {
-		switch {
-		case r.protocol.class() == plain:
-		case r.port == 0:
-			return nil, true
-		default:
-			ports = append(ports, r.port)
+// plainServices returns the plain TCP services that the proxy reaches through the passthrough
+// listener, by port.
+func (a *applier) plainServices() map[uint32]mesh.Outbound {
+	out := map[uint32]mesh.Outbound{}
+	outbounds, _ := a.c.View.Outbounds(a.c.Proxy())
+	for _, o := range outbounds {
+		if p := o.Service.Protocol; p.HTTP() || p == mesh.ProtocolTLS {
+			continue
+		}
+		// The first one that does not use the port for virtual addresses, if there is one.
+		first, ok := out[o.Port]
+		if !ok || a.c.View.IsVirtual(first.Address) && !a.c.View.IsVirtual(o.Address) {
+			out[o.Port] = o
 		}
 	}
-	slices.Sort(ports)
-	return slices.Compact(ports), false
+	return out
 }
 
-// plainServices reports whether the proxy reaches a plain TCP service on an inspected port.
-func plainServices(c *policy.Context, waits func(port uint32) bool) bool {
-	outbounds, _ := c.View.Outbounds(c.Proxy())
-	return slices.ContainsFunc(outbounds, func(o mesh.Outbound) bool {
-		p := o.Service.Protocol
-		return !p.HTTP() && p != mesh.ProtocolTLS && waits(o.Port)
-	})
+// mixedPort is a port with a rule that depends on the client's bytes, and with a plain rule or
+// service.
+type mixedPort struct {
+	port    uint32 // 0: all ports without rules
+	first   *rule
+	plain   *rule // nil if there is only a service
+	service string
+	virtual bool // the service has a virtual address
+}
+
+// mixedPorts returns the mixed ports in order.
+func (s *ruleSet) mixedPorts(services map[uint32]mesh.Outbound, isVirtual func(netip.Addr) bool) []mixedPort {
+	found := map[uint32]mixedPort{}
+	var general *rule
+	for _, r := range s.rules {
+		switch {
+		case r.protocol.class() != plain:
+		case r.port == 0 && general == nil:
+			general = r
+			for port := range s.first {
+				if _, ok := found[port]; !ok && s.inspects(port) != nil {
+					found[port] = mixedPort{port: port, first: s.inspects(port), plain: r}
+				}
+			}
+		case s.inspects(r.port) != nil && found[r.port].plain == nil:
+			found[r.port] = mixedPort{port: r.port, first: s.inspects(r.port), plain: r}
+		}
+	}
+	for port, o := range services {
+		if _, ok := found[port]; !ok && s.inspects(port) != nil {
+			found[port] = mixedPort{port: port, first: s.inspects(port), service: o.Service.ID.Name,
+				virtual: isVirtual(o.Address)}
+		}
+	}
+	out := make([]mixedPort, 0, len(found))
+	for _, port := range slices.Sorted(maps.Keys(found)) {
+		out = append(out, found[port])
+	}
+	return out
 }
 
 // ranges converts sorted ports to predicates, one for each consecutive range.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -119,6 +121,35 @@ func (s *ruleSet) noteSilence(n *notes) {
 		if r.port == 0 && r.protocol.class() != plain {
 			n.add(r, "shadowed for %s on %s: the port is not inspected, so TLS and requests are not recognized",
 				family(s.v6), on)
+		}
+	}
+}
+
+// mixed reports ports on which the proxy waits for the first bytes of clients although a server may
+// send first. apart is true if connections to virtual addresses have a separate port of the proxy.
+func (n *notes) mixed(list []mixedPort, apart bool) {
+	list = slices.DeleteFunc(slices.Clone(list), func(m mixedPort) bool { return apart && m.virtual })
+	for i, m := range list {
+		if i == maxNoted {
+			n.add(m.first, "%d more ports have both kinds of matches, which delays servers that send first",
+				len(list)-maxNoted)
+			return
+		}
+		on := "all ports"
+		if m.port != 0 {
+			on = fmt.Sprintf("port %d", m.port)
+		}
+		const why = "the proxy waits there for the first bytes of the client, so those of a server that sends first arrive " +
+			"after 15 s; use different ports"
+		switch {
+		case m.plain != nil:
+			n.add(m.first, "shares %s with %s: "+why, on, m.plain.location())
+			n.add(m.plain, "shares %s with %s: "+why, on, m.first.location())
+		case m.virtual:
+			n.add(m.first, "shares %s with the TCP service %s: "+why+", or the label %s of the dataplane",
+				on, toolkit.Clip(m.service), mesh.LabelVirtualPort)
+		default:
+			n.add(m.first, "shares %s with the TCP service %s: "+why, on, toolkit.Clip(m.service))
 		}
 	}
 }

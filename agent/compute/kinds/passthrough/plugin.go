@@ -12,10 +12,11 @@
 // A rule permits the following connections:
 // - tls: with an address, TLS connections to it; with a domain, TLS connections to any address with
 // this server name (RFC 6066, server_name).
-// - tcp: on ports without rules for TLS or requests, all connections, immediately, because such
-// ports are not inspected. On other ports, connections that do not begin with TLS; those whose
-// server sends first are delayed for a moment. With a domain and the label below, connections to
-// the virtual address that the agent's resolver assigns to the domain.
+// - tcp: all connections. On ports without rules for TLS or requests, immediately, because such
+// ports are not inspected. On other ports the proxy waits for the first bytes of the client; those
+// whose server sends first wait for the timeout of 15 s, which gets a warning. With a domain and
+// the label below, connections to the virtual address that the agent's resolver assigns to the
+// domain.
 // - mysql: all connections, immediately. Its port is not inspected, so matches on this port that
 // depend on client data are shadowed and reported.
 // - http, http2, grpc: requests of HTTP/1.1 and of HTTP/2 without TLS; with a domain, those with
@@ -37,6 +38,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -73,7 +75,8 @@ func apply(c *policy.Context, d *draft.Draft) {
 	if e.mode == "" || !e.intercepts {
 		return
 	}
-	a := &applier{c: c, d: d, effect: e, added: map[string]bool{}}
+	a := &applier{c: c, d: d, effect: e, added: map[string]bool{draft.VirtualCluster: true}}
+	a.virtualPort, _ = mesh.VirtualPort(c.Proxy(), c.Dataplane())
 	for _, l := range d.Listeners {
 		if l.Kind == draft.OutboundPassthrough {
 			a.listener(l)
@@ -86,16 +89,28 @@ type applier struct {
 	d      *draft.Draft
 	effect *effect
 	added  map[string]bool // names of clusters
+
+	virtualPort uint32 // of the proxy, for connections to virtual addresses; 0 if there is none
 }
 
-// Names of the passthrough listeners, and of their clusters if there is no policy.
+// Names of the passthrough listeners, and of their clusters if there is no policy. The others
+// receive only connections to virtual addresses.
 const (
 	listenerV4 = "outbound:passthrough:ipv4"
 	listenerV6 = "outbound:passthrough:ipv6"
+	virtualV4  = draft.VirtualCluster + ":ipv4"
+	virtualV6  = draft.VirtualCluster + ":ipv6"
 )
 
 func (a *applier) listener(l *draft.Listener) {
 	name := l.Message.GetName()
+	switch {
+	case a.effect.mode != ModeMatched:
+	case name == virtualV4:
+		a.virtualListener(l, a.effect.v4)
+	case name == virtualV6:
+		a.virtualListener(l, a.effect.v6)
+	}
 	if name != listenerV4 && name != listenerV6 {
 		return
 	}
@@ -107,7 +122,7 @@ func (a *applier) listener(l *draft.Listener) {
 	}
 	if a.effect.mode == ModeAll {
 		a.d.Clusters[i].Message = openCluster(name, toolkit.StatName(name))
-		stat(l, draft.StatName(name))
+		stat(l, name, draft.StatName(name))
 		return
 	}
 	set := a.effect.v4
@@ -120,25 +135,32 @@ func (a *applier) listener(l *draft.Listener) {
 	}
 	if len(chains) == 0 {
 		a.d.Clusters[i].Message = closedCluster(name)
-		stat(l, draft.ClosedStatName(name))
+		stat(l, name, draft.ClosedStatName(name))
 		return
 	}
 	a.d.Clusters = slices.Delete(a.d.Clusters, i, i+1) // no longer used
-	l.Chains = make([]*draft.Chain, len(chains))
+	l.Chains = a.chains(chains)
+	a.inspect(l.Message, set)
+}
+
+// chains converts chains, and adds their clusters.
+func (a *applier) chains(list []*chain) []*draft.Chain {
+	out := make([]*draft.Chain, len(list))
 	m := chainMaker{through: a.c.View.ThroughEgress(), dp: a.c.Dataplane()}
-	for i, c := range chains {
-		l.Chains[i] = m.chain(c)
+	for i, c := range list {
+		out[i] = m.chain(c)
 		for _, r := range c.rules() {
 			a.cluster(r)
 		}
 	}
-	inspect(l.Message, a.c, set)
+	return out
 }
 
-// stat sets the statistics prefix of a listener without chains for matches.
-func stat(l *draft.Listener, prefix string) {
+// stat sets the statistics prefix of the chain that leads to the cluster of a passthrough listener
+// without matches.
+func stat(l *draft.Listener, cluster, prefix string) {
 	for _, c := range l.Chains {
-		if c.TCP != nil {
+		if c.TCP != nil && c.TCP.GetCluster() == cluster {
 			c.TCP.StatPrefix = prefix
 		}
 	}
@@ -217,6 +239,7 @@ func newEffect(c *policy.Context) *effect {
 	}
 	e.resolveAll(list)
 	e.v4, e.v6 = newRuleSet(false, list, &e.notes), newRuleSet(true, list, &e.notes)
+	e.v4.virtual, e.v6.virtual = c.View.VirtualRanges(false), c.View.VirtualRanges(true)
 	for _, s := range []*ruleSet{e.v4, e.v6} {
 		for _, r := range s.rules {
 			e.notes.permitted(r)

@@ -63,7 +63,7 @@ func (a testMatch) admits(c conn, silent bool) bool {
 	case a.protocol == "tls":
 		return c.sends == sendsTLS && (byAddress || names(a.value, c.name))
 	case a.protocol == "tcp":
-		return c.sends != sendsTLS
+		return true
 	}
 	host := strings.TrimSuffix(c.name, fmt.Sprintf(":%d", c.to.Port()))
 	return c.isRequest() && (byAddress || names(a.value, host))

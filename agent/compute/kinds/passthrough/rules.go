@@ -1,6 +1,7 @@
 package passthrough
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -74,6 +75,7 @@ type rule struct {
 	// name is the cluster name, and stat its name in statistics. Copies of the rule's chain on
 	// other ports use the same cluster, so that it counts all traffic of the rule.
 	name, stat string
+	closes     bool // closes connections; see closing
 }
 
 // identity is equal for rules that permit the same connections of one address family.
@@ -173,12 +175,27 @@ type ruleSet struct {
 	rules []*rule
 	// silent holds the ports without inspection, with the rule that disables it.
 	silent map[uint32]*rule
+	// first holds the first rule of each port that depends on the client's bytes.
+	first map[uint32]*rule
+	// virtual are the ranges of virtual addresses, sorted.
+	virtual []netip.Prefix
+	// unassigned closes all virtual addresses without a rule, even if no rule leads there.
+	unassigned bool
+}
+
+// inspects returns the rule for which the proxy inspects the first bytes of clients on a port, or
+// nil. Port 0 means the ports without rules.
+func (s *ruleSet) inspects(port uint32) *rule {
+	if s.silent[port] != nil {
+		return nil
+	}
+	return cmp.Or(s.first[port], s.first[0])
 }
 
 // newRuleSet returns the effective rules of one address family. list holds all rules in merge
 // order. It notes dropped rules.
 func newRuleSet(v6 bool, list []*rule, n *notes) *ruleSet {
-	out := &ruleSet{v6: v6, silent: map[uint32]*rule{}}
+	out := &ruleSet{v6: v6, silent: map[uint32]*rule{}, first: map[uint32]*rule{}}
 	known := make(map[identity]*rule, len(list))
 	var used claims
 	for _, r := range list {
@@ -222,5 +239,10 @@ func newRuleSet(v6 bool, list []*rule, n *notes) *ruleSet {
 		}
 		return shadowed
 	})
+	for _, r := range out.rules {
+		if r.protocol.class() != plain && out.first[r.port] == nil {
+			out.first[r.port] = r
+		}
+	}
 	return out
 }

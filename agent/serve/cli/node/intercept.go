@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
@@ -83,7 +84,7 @@ type interceptFlags struct {
 	users, excludeUsers, envoyUsers []string
 	cgroups                         []string
 	outPorts, inPorts               []uint
-	outCIDRs, inCIDRs               []string
+	outCIDRs, inCIDRs, virtualCIDRs []string
 	wait                            time.Duration
 }
 
@@ -126,6 +127,11 @@ redirection starts with the agent. It is 77 if a capability is missing.`,
 		"redirected, also after it is recreated; repeatable")
 	flags.StringSliceVar(&f.excludeUsers, "exclude-user", nil, "user whose traffic is not redirected; repeatable")
 	flags.Uint16Var(&f.spec.Outbound, "outbound", 0, "redirect outbound TCP connections to this port of Envoy")
+	flags.Uint16Var(&f.spec.Virtual, "outbound-virtual", 0, "redirect outbound TCP connections to virtual addresses "+
+		"to this port of Envoy, as in the label "+mesh.LabelVirtualPort+" of the Dataplane")
+	flags.Lookup("outbound-virtual").NoOptDefVal = fmt.Sprint(intercept.DefaultVirtualPort)
+	flags.StringSliceVar(&f.virtualCIDRs, "virtual-cidr", nil,
+		"range of virtual addresses, as in vips.*; repeatable (default: the defaults of vips.*)")
 	flags.Uint16Var(&f.spec.Inbound, "inbound", 0, "redirect inbound TCP connections to this port of Envoy")
 	flags.Lookup("outbound").NoOptDefVal, flags.Lookup("inbound").NoOptDefVal = fmt.Sprint(intercept.DefaultOutboundPort),
 		fmt.Sprint(intercept.DefaultInboundPort)
@@ -162,10 +168,14 @@ func (f *interceptFlags) resolve() error {
 		parsed("--exclude-inbound-port", f.inPorts, portNumber, &f.spec.ExcludeInboundPorts),
 		parsed("--exclude-outbound-cidr", f.outCIDRs, network, &f.spec.ExcludeOutboundCIDRs),
 		parsed("--exclude-inbound-cidr", f.inCIDRs, network, &f.spec.ExcludeInboundCIDRs),
+		parsed("--virtual-cidr", f.virtualCIDRs, network, &f.spec.VirtualCIDRs),
 	} {
 		if err != nil {
 			return err
 		}
+	}
+	if f.spec.Virtual != 0 && len(f.spec.VirtualCIDRs) == 0 {
+		f.spec.VirtualCIDRs = mesh.DefaultVIPRanges().Prefixes()
 	}
 	for _, c := range f.cgroups {
 		path, err := intercept.CgroupPath(c)

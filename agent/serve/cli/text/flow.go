@@ -59,7 +59,7 @@ func (p *flowPrinter) way(w *explain.Way) {
 		}
 	}
 	if w.Wait != nil {
-		p.printf("  %-20s a client that waits for the server to speak %s\n", "wait", w.Wait)
+		p.printf("  %-20s a client that sends nothing %s\n", "wait", w.Wait)
 	}
 	for i := range w.Mirrors {
 		p.printf("  %-20s %s\n", "mirror", &w.Mirrors[i])
