@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -66,7 +67,9 @@ func (r *refused) read() (map[string]api.ProxyCounts, api.ProxyCounts) {
 			out[id] = by.count
 		}
 	}
-	return out, r.total
+	total := r.total
+	total.TimedOut = maps.Clone(total.TimedOut)
+	return out, total
 }
 
 // refresh queries all connected Envoys. mu is held.
@@ -124,10 +127,31 @@ func (r *refused) refresh() {
 			r.total.Refused += grown(by.count.Refused, counts[i].Refused)
 			r.total.WritesFailed += grown(by.count.WritesFailed, counts[i].WritesFailed)
 			r.total.ReopensFailed += grown(by.count.ReopensFailed, counts[i].ReopensFailed)
+			r.addTimeouts(by.count.TimedOut, counts[i].TimedOut)
 			counts[i].Failing = failing(&by, &counts[i])
 			by.known, by.count = true, counts[i]
 		}
 		r.of[p.NodeID] = by
+	}
+}
+
+// Limits and names of listeners in metrics.
+const (
+	maxTimedOut   = 100
+	otherListener = "other" // of further listeners
+)
+
+// addTimeouts adds the increase of the inspection timeouts of one Envoy. mu is held.
+func (r *refused) addTimeouts(before, now map[string]uint64) {
+	if r.total.TimedOut == nil {
+		r.total.TimedOut = map[string]uint64{}
+	}
+	for name, n := range now {
+		if _, known := r.total.TimedOut[name]; !known && len(r.total.TimedOut) >= maxTimedOut {
+			r.total.TimedOut[otherListener] += grown(before[name], n)
+			continue
+		}
+		r.total.TimedOut[name] += grown(before[name], n)
 	}
 }
 
@@ -163,6 +187,9 @@ var (
 	reopensFailedDesc = prometheus.NewDesc("nearside_proxy_log_reopens_failed_total",
 		"Failed attempts of the Envoys of this node to reopen an access log, as reported by them. "+
 			"Lines are lost until an attempt succeeds.", nil, nil)
+	timedOutDesc = prometheus.NewDesc("nearside_proxy_inspection_timeouts_total",
+		"Connections to the Envoys of this node whose clients sent too few bytes before the timeout of the listener "+
+			"filters, as reported by them.", []string{"listener"}, nil)
 )
 
 // Describe implements [prometheus.Collector].
@@ -170,11 +197,19 @@ func (r *refused) Describe(ch chan<- *prometheus.Desc) {
 	ch <- refusedDesc
 	ch <- writesFailedDesc
 	ch <- reopensFailedDesc
+	ch <- timedOutDesc
 }
 
 // Collect implements [prometheus.Collector].
 func (r *refused) Collect(ch chan<- prometheus.Metric) {
 	_, total := r.read()
+	ch <- prometheus.MustNewConstMetric(timedOutDesc, prometheus.CounterValue, float64(total.TimedOut[otherListener]),
+		otherListener)
+	for name, n := range total.TimedOut {
+		if name != otherListener {
+			ch <- prometheus.MustNewConstMetric(timedOutDesc, prometheus.CounterValue, float64(n), name)
+		}
+	}
 	ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(total.Refused))
 	ch <- prometheus.MustNewConstMetric(writesFailedDesc, prometheus.CounterValue, float64(total.WritesFailed))
 	ch <- prometheus.MustNewConstMetric(reopensFailedDesc, prometheus.CounterValue, float64(total.ReopensFailed))

@@ -15,12 +15,35 @@ func AddCounts(all []api.Proxy, counts map[string]api.ProxyCounts) {
 		for _, c := range p.Clients {
 			if n, ok := counts[c.NodeID]; ok {
 				p.RefusedConnections, p.LogWritesFailed, p.LogReopensFailed = &n.Refused, &n.WritesFailed, &n.ReopensFailed
+				p.InspectionTimeouts = timeouts(n.TimedOut)
 			}
 		}
 		if lost := LostLines(all[i : i+1]); len(lost) > 0 {
 			p.Problems = append(p.Problems, lost...)
 		}
 	}
+}
+
+// timeouts sorts counts by listener, most first.
+func timeouts(counts map[string]uint64) (out []api.ListenerTimeouts) {
+	for name, n := range counts {
+		out = append(out, api.ListenerTimeouts{Listener: name, Count: n})
+	}
+	slices.SortFunc(out, func(a, b api.ListenerTimeouts) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Listener, b.Listener))
+	})
+	return out
+}
+
+// Timeouts returns the proxies with inspection timeouts.
+func Timeouts(all []api.Proxy) []api.ProxyTimeouts {
+	out := []api.ProxyTimeouts{}
+	for _, p := range all {
+		if len(p.InspectionTimeouts) > 0 {
+			out = append(out, api.ProxyTimeouts{Mesh: p.Mesh, Name: p.Name, Listeners: p.InspectionTimeouts})
+		}
+	}
+	return out
 }
 
 // LostLines returns problems for proxies whose Envoys have lost access-log lines, which Envoy does

@@ -64,7 +64,7 @@ func (t *Tracker) Status(ctx context.Context, v View) *api.Status {
 	for i := range all {
 		out.Proxies[all[i].State]++
 	}
-	out.RefusedConnections = Refusals(all)
+	out.RefusedConnections, out.InspectionTimeouts = Refusals(all), Timeouts(all)
 	out.Old = t.Draining(ctx, v.sees)
 	return out
 }

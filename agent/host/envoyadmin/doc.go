@@ -133,9 +133,10 @@ const (
 	writeDone    = "filesystem.write_completed"
 )
 
-// wanted matches the counters of writes, of connections without a matching filter chain, and
-// of connections to a cluster without endpoints, which a closed passthrough uses.
-var wanted = regexp.MustCompile(`^(filesystem\.((write|reopen)_failed|write_completed)|listener\..+\.no_filter_chain_match|cluster\.outbound_passthrough_ipv[46]\.upstream_cx_none_healthy)$`)
+// wanted matches the counters of writes, of connections without a matching filter chain, of clients
+// that sent too little in time, and of connections to a cluster without endpoints, which a closed
+// passthrough uses.
+var wanted = regexp.MustCompile(`^(filesystem\.((write|reopen)_failed|write_completed)|listener\..+\.(no_filter_chain_match|downstream_pre_cx_timeout)|cluster\.outbound_passthrough_ipv[46]\.upstream_cx_none_healthy)$`)
 
 // passthrough is the name prefix of the listeners for connections to unknown destinations.
 const passthrough = "outbound:passthrough:"
@@ -148,15 +149,19 @@ func (e Envoy) Counts(ctx context.Context) (api.ProxyCounts, error) {
 	}
 	out := api.ProxyCounts{WritesFailed: stats[writeFailed], ReopensFailed: stats[reopenFailed],
 		WritesDone: stats[writeDone]}
-	unchained := map[string]uint64{} // by the listener's name in statistics
+	unchained, late := map[string]uint64{}, map[string]uint64{} // by the listener's name in statistics
 	for name, v := range stats {
 		if at, ok := strings.CutPrefix(name, "listener."); ok {
-			unchained[strings.TrimSuffix(at, ".no_filter_chain_match")] = v
+			if at, ok := strings.CutSuffix(at, ".downstream_pre_cx_timeout"); ok && v > 0 {
+				late[at] = v
+			} else if at, ok := strings.CutSuffix(at, ".no_filter_chain_match"); ok {
+				unchained[at] = v
+			}
 		} else if strings.HasPrefix(name, "cluster.") {
 			out.Refused += v
 		}
 	}
-	if len(unchained) == 0 {
+	if len(unchained)+len(late) == 0 {
 		return out, nil
 	}
 	body, err := e.get(ctx, "/listeners")
@@ -164,17 +169,35 @@ func (e Envoy) Counts(ctx context.Context) (api.ProxyCounts, error) {
 		return api.ProxyCounts{}, err
 	}
 	for line := range strings.Lines(body) {
-		name, at, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "::")
-		if !strings.HasPrefix(name, passthrough) {
-			continue
-		}
+		name, at := splitListener(strings.TrimSuffix(line, "\n"))
 		addr, err := netip.ParseAddrPort(at)
-		if err != nil {
+		if err != nil && strings.HasPrefix(name, passthrough) {
 			return api.ProxyCounts{}, errors.New("the answer is not a list of listeners")
 		}
 		stat := strings.ReplaceAll(addr.String(), ":", "_")
-		out.Refused += unchained[stat]
-		delete(unchained, stat)
+		if n := late[stat]; n > 0 && err == nil {
+			if out.TimedOut == nil {
+				out.TimedOut = map[string]uint64{}
+			}
+			out.TimedOut[name] = n
+			delete(late, stat)
+		}
+		if strings.HasPrefix(name, passthrough) {
+			out.Refused += unchained[stat]
+			delete(unchained, stat)
+		}
 	}
 	return out, nil
+}
+
+// splitListener splits a line NAME::ADDRESS. Both parts may contain IPv6 addresses.
+func splitListener(line string) (name, at string) {
+	i := strings.LastIndex(line, "::[")
+	if i < 0 {
+		i = strings.LastIndex(line, "::")
+	}
+	if i < 0 {
+		return line, ""
+	}
+	return line[:i], line[i+2:]
 }

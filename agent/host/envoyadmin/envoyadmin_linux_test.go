@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -117,7 +118,21 @@ func TestInspection(t *testing.T) {
 func TestFailedWrites(t *testing.T) {
 	got, err := serve(t, text("filesystem.write_failed: 3\nfilesystem.reopen_failed: 2\nfilesystem.write_completed: 5\n"+
 		"cluster.outbound_passthrough_ipv4.upstream_cx_none_healthy: 1\n", "not asked")).Counts(t.Context())
-	if want := (api.ProxyCounts{Refused: 1, WritesFailed: 3, ReopensFailed: 2, WritesDone: 5}); err != nil || got != want {
+	if want := (api.ProxyCounts{Refused: 1, WritesFailed: 3, ReopensFailed: 2, WritesDone: 5}); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}
+
+// TestTimedOut checks that clients that sent too little in time are counted by listener.
+func TestTimedOut(t *testing.T) {
+	got, err := serve(t, text("listener.0.0.0.0_15001.downstream_pre_cx_timeout: 2\n"+
+		"listener.0.0.0.0_15001.no_filter_chain_match: 1\nlistener.[fd00__1]_80.downstream_pre_cx_timeout: 3\n"+
+		"listener.10.0.0.1_80.downstream_pre_cx_timeout: 0\n",
+		"outbound:passthrough:ipv4::0.0.0.0:15001\ninbound:10.0.0.1:80::10.0.0.1:80\n"+
+			"inbound:[fd00::1]:80::[fd00::1]:80\n")).Counts(t.Context())
+	want := api.ProxyCounts{Refused: 1,
+		TimedOut: map[string]uint64{"outbound:passthrough:ipv4": 2, "inbound:[fd00::1]:80": 3}}
+	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }

@@ -41,6 +41,9 @@ type Proxy struct {
 	// RefusedConnections is how many connections to destinations outside the mesh its Envoy has
 	// refused since it started. It is null if the Envoy does not report it.
 	RefusedConnections *uint64 `json:"refusedConnections"`
+	// InspectionTimeouts are the listeners with clients that did not send enough bytes before the
+	// timeout of the listener filters, most connections first.
+	InspectionTimeouts []ListenerTimeouts `json:"inspectionTimeouts,omitempty"`
 	// LogWritesFailed is how many writes to access logs have failed since the Envoy started, each
 	// with the loss of some lines, and LogReopensFailed is how often reopening a log failed. They
 	// are null if the Envoy does not report them.

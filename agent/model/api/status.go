@@ -59,6 +59,9 @@ type Status struct {
 	Refused   Refusals         `json:"refused"`   // xDS streams
 	// RefusedConnections are the proxies that have refused connections, most first. Never null.
 	RefusedConnections []ProxyRefusals `json:"refusedConnections"`
+	// InspectionTimeouts are the proxies with clients that did not send enough bytes in time. Never
+	// null.
+	InspectionTimeouts []ProxyTimeouts `json:"inspectionTimeouts"`
 	// Old are the proxies whose older connections may use previous filters.
 	Old []OldProxy `json:"old,omitempty"`
 	// Holders maps a holder to the number of access-log FIFOs that it holds while the agent is
@@ -100,6 +103,9 @@ type ProxyCounts struct {
 	WritesFailed  uint64 // failed writes to access logs, each with some lost lines
 	ReopensFailed uint64 // failed attempts to reopen an access log
 	WritesDone    uint64 // successful writes to access logs
+	// TimedOut counts connections by listener whose clients did not send enough bytes before the
+	// timeout of the listener filters. Listeners without such connections are absent.
+	TimedOut map[string]uint64
 	// Failing is set if writes to access logs have failed between the last two queries, or since then
 	// no write has succeeded.
 	Failing bool
@@ -111,6 +117,20 @@ type ProxyRefusals struct {
 	Mesh  string `json:"mesh"`
 	Name  string `json:"name"`
 	Count uint64 `json:"count"`
+}
+
+// ListenerTimeouts is how many connections of a listener had clients that did not send enough bytes
+// before the timeout of the listener filters, since the Envoy started.
+type ListenerTimeouts struct {
+	Listener string `json:"listener"`
+	Count    uint64 `json:"count"`
+}
+
+// ProxyTimeouts are the listeners of a proxy with such connections, most first.
+type ProxyTimeouts struct {
+	Mesh      string             `json:"mesh"`
+	Name      string             `json:"name"`
+	Listeners []ListenerTimeouts `json:"listeners"`
 }
 
 // StoreStatus is the state of the store.

@@ -127,8 +127,8 @@ redirection starts with the agent. It is 77 if a capability is missing.`,
 		"redirected, also after it is recreated; repeatable")
 	flags.StringSliceVar(&f.excludeUsers, "exclude-user", nil, "user whose traffic is not redirected; repeatable")
 	flags.Uint16Var(&f.spec.Outbound, "outbound", 0, "redirect outbound TCP connections to this port of Envoy")
-	flags.Uint16Var(&f.spec.Virtual, "outbound-virtual", 0, "redirect outbound TCP connections to virtual addresses "+
-		"to this port of Envoy, as in the label "+mesh.LabelVirtualPort+" of the Dataplane")
+	flags.Uint16Var(&f.spec.Virtual, "outbound-virtual", 0,
+		"redirect outbound TCP connections to virtual addresses to this port of Envoy")
 	flags.Lookup("outbound-virtual").NoOptDefVal = fmt.Sprint(intercept.DefaultVirtualPort)
 	flags.StringSliceVar(&f.virtualCIDRs, "virtual-cidr", nil,
 		"range of virtual addresses, as in vips.*; repeatable (default: the defaults of vips.*)")

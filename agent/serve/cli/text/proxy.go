@@ -152,6 +152,10 @@ func ProxyStatus(w io.Writer, p *api.Proxy) {
 		Printf(w, "\nrefused: %s to destinations outside the mesh since Envoy started; "+
 			"see nearside passthrough suggest --dataplane %s\n", plural.Count(int(*n), "connection"), p.Name)
 	}
+	for _, l := range p.InspectionTimeouts {
+		Printf(w, "\ninspection: %s of %s sent too little before the timeout since Envoy started\n",
+			plural.Count(int(l.Count), "client"), l.Listener)
+	}
 	if n, r := p.LogWritesFailed, p.LogReopensFailed; n != nil && r != nil && *n+*r > 0 {
 		Printf(w, "\nlost: Envoy failed to write access logs %d times and to reopen them %d times since it started; "+
 			"each failure lost lines\n", *n, *r)

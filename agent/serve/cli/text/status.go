@@ -72,6 +72,15 @@ func Status(w io.Writer, s *api.Status) {
 		Printf(w, "outside    refused connections: %s; see nearside passthrough suggest\n",
 			strings.Join(first, ", "))
 	}
+	if list := s.InspectionTimeouts; len(list) > 0 {
+		first := Each(list[:min(len(list), 5)], func(p api.ProxyTimeouts) string {
+			return fmt.Sprintf("%d at %s of %s/%s", p.Listeners[0].Count, p.Listeners[0].Listener, p.Mesh, p.Name)
+		})
+		if more := len(list) - len(first); more > 0 {
+			first = append(first, "and more at "+plural.Count(more, "other"))
+		}
+		Printf(w, "inspection clients that sent too little in time: %s\n", strings.Join(first, ", "))
+	}
 	for _, holder := range slices.Sorted(maps.Keys(s.Holders)) {
 		n := s.Holders[holder]
 		if holder == "" {
