@@ -118,7 +118,8 @@ func TestInspection(t *testing.T) {
 func TestFailedWrites(t *testing.T) {
 	got, err := serve(t, text("filesystem.write_failed: 3\nfilesystem.reopen_failed: 2\nfilesystem.write_completed: 5\n"+
 		"cluster.outbound_passthrough_ipv4.upstream_cx_none_healthy: 1\n", "not asked")).Counts(t.Context())
-	if want := (api.ProxyCounts{Refused: 1, WritesFailed: 3, ReopensFailed: 2, WritesDone: 5}); err != nil || !reflect.DeepEqual(got, want) {
+	if want := (api.ProxyCounts{Refused: 1, WritesFailed: 3, ReopensFailed: 2, WritesDone: 5}); err != nil ||
+		!reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }

@@ -119,7 +119,7 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 		Name: name, Zone: o.Zone, Spec: spec, mesh: m,
 		dataplanes: set.InMesh("Dataplane", name),
 		prev:       prev, TLS: o.TLS,
-		ranges:     o.VIPs.Ranges,
+		ranges: o.VIPs.Ranges,
 	}
 	if prev != nil && prev.ranges == v.ranges {
 		v.virtual = prev.virtual
