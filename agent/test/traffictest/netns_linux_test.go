@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
 // netns is an unnamed network namespace. One thread stays in it and runs the functions passed to
@@ -100,8 +101,8 @@ func (n *netns) run(t testing.TB, input, name string, args ...string) {
 const (
 	routerV4, routerV6 = "10.77.0.1", "fd77::1"
 
-	redirectOutbound, redirectInbound = 15001, 15006
-	envoyUser                         = 61234 // traffic of this user is not redirected
+	redirectOutbound, redirectInbound, redirectVirtual = 15001, 15006, 15002
+	envoyUser                                          = 61234 // traffic of this user is not redirected
 )
 
 func nodeV4(n int) string { return fmt.Sprintf("10.77.0.%d", n) }
@@ -130,6 +131,8 @@ type network struct {
 	t      testing.TB
 	router *netns // represents the internet
 	nodes  map[int]*netns
+	// virtual holds the nodes on which connections to virtual addresses have their own port.
+	virtual map[int]bool
 }
 
 // networks is the number of networks of running tests.
@@ -193,7 +196,7 @@ link set eth0 up
 	rules := "\tchain output {\n\t\ttype nat hook output priority -100; policy accept;\n\t\tip protocol udp udp dport " +
 		"53 dnat ip to " + routerV4 + ":53\n\t\tip6 nexthdr udp udp dport 53 dnat ip6 to [" + routerV6 + "]:53\n\t}\n"
 	if redirected {
-		w.redirect(ns)
+		w.redirect(ns, w.virtual[n])
 	}
 	// Nothing listens on virtual addresses.
 	rules += fmt.Sprintf("\tchain refuse {\n\t\ttype filter hook output priority 0; policy accept;\n"+
@@ -204,7 +207,7 @@ link set eth0 up
 }
 
 // redirect redirects TCP in the same way as nearside intercept.
-func (w *network) redirect(ns *netns) {
+func (w *network) redirect(ns *netns, virtual bool) {
 	w.t.Helper()
 	at, err := intercept.OpenNamespace(ns.path)
 	if err != nil {
@@ -212,6 +215,9 @@ func (w *network) redirect(ns *netns) {
 	}
 	defer at.Close()
 	spec := intercept.Spec{Outbound: redirectOutbound, Inbound: redirectInbound, EnvoyUsers: []uint32{envoyUser}}
+	if virtual {
+		spec.Virtual, spec.VirtualCIDRs = redirectVirtual, mesh.DefaultVIPRanges().Prefixes()
+	}
 	if _, err := intercept.Install(at, &spec, filepath.Join(w.t.TempDir(), intercept.DirName)); err != nil {
 		w.t.Fatal(err)
 	}
