@@ -1,6 +1,7 @@
 package traffictest_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"slices"
@@ -36,6 +37,7 @@ func paces() []pace {
 // slowConn is a connection whose first write is slow.
 type slowConn struct {
 	net.Conn
+	ctx  context.Context // ends a pause
 	pace pace
 	once sync.Once
 }
@@ -46,15 +48,25 @@ func (c *slowConn) Write(b []byte) (n int, err error) {
 	if !slow {
 		return c.Conn.Write(b)
 	}
-	time.Sleep(c.pace.silent)
+	c.pause(c.pace.silent)
 	for size := c.pace.segment(len(b)); n < len(b) && err == nil; {
 		var m int
 		m, err = c.Conn.Write(b[n:min(n+size, len(b))])
 		if n += m; n < len(b) {
-			time.Sleep(c.pace.gap)
+			c.pause(c.pace.gap)
 		}
 	}
 	return n, err
+}
+
+// pause waits in real time, because Envoy does.
+func (c *slowConn) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.ctx.Done():
+	}
 }
 
 // slowRow is a row with the kind of the listener that could be in doubt.
@@ -181,7 +193,7 @@ func TestSlowClients(t *testing.T) {
 				}
 				defer c.Close()
 				_ = c.SetDeadline(began.Add(agenttest.Patience)) // a later error shows it
-				a, err := r.talk(&slowConn{Conn: c, pace: p}, w)
+				a, err := r.talk(&slowConn{Conn: c, ctx: t.Context(), pace: p}, w)
 				if got := outcome(a, err); !slices.Contains(strings.Split(r.want, "|"), got) {
 					t.Errorf("%s, %s: it comes to %q after %s, want %q, explained as %s", r.listener, p.what, got,
 						time.Since(began).Round(time.Millisecond), r.want, verdicts[i])
