@@ -103,7 +103,8 @@ func slowWorld(t *testing.T) *world {
 	w.servers.tls(w.net.nodes[3], "backend-1/7443", nodeV4(3)+":7443", "own.example.com")
 	w.live(t)
 	mode := func(of, mode string) string {
-		return policy("MeshPassthrough", of, "{targetRef: {kind: Dataplane, name: "+of+"}, default: {passthroughMode: "+mode+"}}")
+		return policy("MeshPassthrough", of,
+			"{targetRef: {kind: Dataplane, name: "+of+"}, default: {passthroughMode: "+mode+"}}")
 	}
 	w.apply(t, theMesh(strict+", "+viaEgress+", networking: {outbound: {passthrough: false}}")+
 		matched("web", "Matched",
