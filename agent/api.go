@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"context"
 	"os"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
@@ -24,6 +26,9 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 		Pool: a.pool(), Authors: a.authors,
 		Envoy: func(p *api.ProxyStatus) httpapi.Envoy {
 			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: p.NodeID, Peer: p.Peer}
+		},
+		Drain: func(ctx context.Context, key resource.Key, q *api.DrainRequest, who string) (*api.Drain, *api.Error) {
+			return a.draining.Run(ctx, key, q, false, who)
 		},
 		Certificate: a.reconciler.Issued,
 		Holders:     a.logs.Holders, AccessLogs: a.logStreams, FlushLogs: a.logs.Flush, AuditFile: cfg.AuditLogPath(),

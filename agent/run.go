@@ -109,6 +109,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if err := a.openPeers(ctx, cfg); err != nil {
 		return err
 	}
+	a.openDrains(cfg)
 	a.dir.Scan()
 	leave, err := a.startPeers(ctx)
 	if err != nil {
@@ -170,6 +171,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	g.Go(func() error { a.watchdog.run(ctx); return nil })
 	g.Go(func() error {
 		<-ctx.Done()
+		a.draining.Stop()
 		if a.deps.Stopping != nil {
 			a.deps.Stopping()
 		}
@@ -243,6 +245,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	a.xds = ads.NewServer(a.rollout, ads.ServerOptions{
 		Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics, Handler: streams{a}, Metadata: metadata.Fields(),
 		Authorize: a.authorize, Verify: a.verifyProxy, TLS: tlsConfig, Examine: a.examine,
+		Drain: a.drainOwn,
 	})
 	a.drains = drains.New(drains.Options{Peer: a.rollout.Peer, Listeners: a.rollout.Listeners, Now: a.deps.Now, Log: a.log,
 		Envoy: func(id string, peer access.Peer) drains.Envoy {

@@ -33,6 +33,11 @@ func (c sharedCodec) Unmarshal(data mem.BufferSlice, v any) error {
 		defer b.Free()
 		in.decode(b.ReadOnlyData())
 		return nil
+	case *ownDrainRequest:
+		b := data.MaterializeToBuffer(mem.DefaultBufferPool())
+		defer b.Free()
+		in.decode(b.ReadOnlyData())
+		return nil
 	}
 	return c.CodecV2.Unmarshal(data, v)
 }

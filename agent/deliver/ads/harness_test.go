@@ -94,6 +94,9 @@ type agent struct {
 	revision uint64           // the revision of published configs
 }
 
+// ownDrain is the type of [ads.ServerOptions].Drain.
+type ownDrain = func(context.Context, node.Ref, *access.Peer, *api.DrainRequest) (*api.Drain, *api.Error)
+
 // options are the options of rollout and of the server.
 type options struct {
 	Log      *slog.Logger
@@ -107,6 +110,7 @@ type options struct {
 	Handler                                        ads.StreamHandler
 	Authorize                                      func(*access.Peer, node.Ref) (access.Grant, error)
 	Examine                                        func(access.Stream, node.Ref) api.Admission
+	Drain                                          ownDrain
 	Metadata                                       [][]string
 	FirstRequestTimeout                            time.Duration
 	MaxStreams, MaxPeerStreams, MaxPeerSilent      uint32
@@ -120,8 +124,9 @@ func (o options) servers() (*rollout.Proxies, *ads.Server) {
 		RemovalWait: o.RemovalWait, WarmWait: o.WarmWait, DrainTime: o.DrainTime, HandoverTime: o.HandoverTime,
 		AckTimeout: o.AckTimeout})
 	return p, ads.NewServer(p, ads.ServerOptions{Log: o.Log, Now: o.Now, Registry: o.Registry, Handler: o.Handler,
-		Authorize: o.Authorize, Examine: o.Examine, Metadata: o.Metadata, FirstRequestTimeout: o.FirstRequestTimeout,
-		MaxStreams: o.MaxStreams, MaxPeerStreams: o.MaxPeerStreams, MaxPeerSilent: o.MaxPeerSilent,
+		Authorize: o.Authorize, Examine: o.Examine, Drain: o.Drain, Metadata: o.Metadata,
+		FirstRequestTimeout: o.FirstRequestTimeout,
+		MaxStreams:          o.MaxStreams, MaxPeerStreams: o.MaxPeerStreams, MaxPeerSilent: o.MaxPeerSilent,
 		MaxPeerConns: o.MaxPeerConns, RecvBytes: o.RecvBytes, MaxPeerBytes: o.MaxPeerBytes,
 		MaxPeerRequests: o.MaxPeerRequests})
 }

@@ -24,6 +24,7 @@ type owner struct {
 	conns   int
 	streams int
 	silent  int // streams that have not sent a request
+	drains  int // concurrent drains
 
 	maxKept  int64
 	kept     atomic.Int64        // size in bytes of the names of its requests and subscriptions
@@ -50,7 +51,7 @@ func (s *Server) ownerOf(p access.Peer) *owner {
 
 // dropOwner removes an account without connections and streams. The caller holds mu.
 func (s *Server) dropOwner(o *owner) {
-	if o.conns == 0 && o.streams == 0 {
+	if o.conns == 0 && o.streams == 0 && o.drains == 0 {
 		delete(s.owners, o.name)
 	}
 }

@@ -74,6 +74,9 @@ type ServerOptions struct {
 	MaxPeerSilent uint32
 	// Examine answers whether a peer may be a proxy, without a stream. Nil: not supported.
 	Examine func(access.Stream, node.Ref) api.Admission
+	// Drain drains a dataplane for its own peer, and returns after the timeout of the request at the
+	// latest. Nil: not supported.
+	Drain func(context.Context, node.Ref, *access.Peer, *api.DrainRequest) (*api.Drain, *api.Error)
 	// Metadata lists the paths of the string fields of the node metadata that the handler reads.
 	// Others are not decoded.
 	Metadata [][]string
@@ -129,6 +132,7 @@ type Server struct {
 	streams  map[*adsStream]struct{}
 	owners   map[string]*owner // by Peer.Owner
 	claims   map[string]*claim // by node id
+	drains   int               // concurrent requests of proxies that drain themselves
 }
 
 // NewServer returns a server that sends the configs of p.
@@ -172,6 +176,7 @@ func (s *Server) Serve(ctx context.Context, ls ...net.Listener) error {
 	)
 	discovery.RegisterAggregatedDiscoveryServiceServer(gs, &adsService{s: s})
 	gs.RegisterService(s.admissionDesc(), s)
+	gs.RegisterService(s.ownDrainDesc(), s)
 
 	failed := make(chan error, len(ls))
 	var accepting sync.WaitGroup

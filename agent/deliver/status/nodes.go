@@ -176,7 +176,7 @@ func (t *Tracker) Answer(ctx context.Context, question []byte) []byte {
 	if json.Unmarshal(question, &q) != nil || q.For != "" && q.For != api.ForApplied && q.For != api.ForGone {
 		return nil
 	}
-	d, ok := t.Registry.Lookup(q.Type)
+	d, ok := t.Registry.WithInternal().Lookup(q.Type) // a drain asks about an internal kind
 	key := resource.Key{Kind: d.Kind, Mesh: q.Mesh, Name: q.Name}
 	if d.Scope == resource.ScopeGlobal {
 		key.Mesh = ""

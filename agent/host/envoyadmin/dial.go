@@ -16,6 +16,9 @@ import (
 // dial connects to the admin socket. The user can replace files in the directory at any time, so
 // links are not followed, and the peer must be the process that has the xDS stream.
 func (e Envoy) dial(ctx context.Context) (net.Conn, error) {
+	if e.Socket != "" {
+		return (&net.Dialer{}).DialContext(ctx, "unix", e.Socket)
+	}
 	path := filepath.Join(e.Dir, strconv.FormatUint(uint64(e.Peer.UID), 10), e.ID+".sock")
 	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

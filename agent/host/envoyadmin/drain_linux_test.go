@@ -1,12 +1,16 @@
 package envoyadmin_test
 
 import (
+	"context"
 	"fmt"
 	"net"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
@@ -66,6 +70,39 @@ func TestDraining(t *testing.T) {
 	} {
 		if got, err := serve(t, body(text)).Draining(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %+v, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
+// TestHealth checks the requests that change the health of an Envoy, with a socket at any path too,
+// and the sum of its active requests.
+func TestHealth(t *testing.T) {
+	asked := make(chan string, 2)
+	e := serve(t, func(c net.Conn, path string) {
+		asked <- path // the method of a POST
+		fmt.Fprint(c, "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nOK\n")
+	})
+	own := envoyadmin.Envoy{Socket: filepath.Join(e.Dir, strconv.Itoa(int(e.Peer.UID)), e.ID+".sock")}
+	for _, do := range []func(context.Context) error{e.FailHealth, e.PassHealth, own.FailHealth} {
+		if err := do(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := <-asked; got != "POST" {
+			t.Errorf("asked %q", got)
+		}
+	}
+	const one, two = "cluster.localhost_80.upstream_rq_active: 2\n",
+		"cluster.inbound_passthrough_ipv4.upstream_rq_active: 1\n"
+	if n, err := serve(t, body(one+two)).Active(t.Context()); err != nil || n != 3 {
+		t.Errorf("%d, %v", n, err)
+	}
+	if n, err := serve(t, body("")).Active(t.Context()); err != nil || n != 0 {
+		t.Errorf("without an inbound: %d, %v", n, err)
+	}
+	for _, text := range []string{"other: 1\n", one + "cluster.localhost_81.upstream_rq_active: -1\n", "x"} {
+		if _, err := serve(t, body(text)).Active(t.Context()); err == nil ||
+			!strings.Contains(err.Error(), "not a list of the gauges") {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

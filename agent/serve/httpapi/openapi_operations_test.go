@@ -224,6 +224,14 @@ var operations = map[string]operation{
 		try:    "/v1/zoneingresses/in/loggers",
 	},
 
+	"POST /v1/dataplanes/{mesh}/{name}/drain": {
+		id:     "drainProxy",
+		does:   "Takes a dataplane of this node out of service, or puts it back.",
+		body:   api.DrainRequest{},
+		answer: api.Drain{},
+		send:   `{"undo":true}`,
+	},
+
 	"GET /_resources": {id: "resourceTypes", does: "The kinds, as kumactl asks for them.",
 		answer: resourceTypes{}},
 	"GET /meshes/{mesh}/dataplanes/_overview": {id: "meshDataplaneOverviews", does: "Dataplanes of a mesh with insights.",

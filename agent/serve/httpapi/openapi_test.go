@@ -18,6 +18,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/prometheus/client_golang/prometheus"
@@ -84,6 +85,9 @@ func TestOpenAPI(t *testing.T) {
 				State: api.StateUnknown, Types: []api.TypeStatus{}, Events: []api.Event{}}}
 		}
 		o.Envoy = func(*api.ProxyStatus) httpapi.Envoy { return talkative{} }
+		o.Drain = func(_ context.Context, k resource.Key, _ *api.DrainRequest, _ string) (*api.Drain, *api.Error) {
+			return &api.Drain{Mesh: k.Mesh, Name: k.Name, State: api.DrainUndone}, nil
+		}
 	})
 	a.put(store.Source{Kind: store.SourceAPI}, "{type: Mesh, name: default}\n---\n"+web+`
 ---

@@ -17,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
@@ -38,6 +39,9 @@ type Options struct {
 	Counts func() map[string]api.ProxyCounts
 	// Envoy returns the Envoy of a client. Nil: none can be queried.
 	Envoy func(*api.ProxyStatus) Envoy
+	// Drain drains a dataplane for a sender, or undoes that: [proxydrain.Drains.Run]. Nil: the agent
+	// serves no proxies.
+	Drain func(ctx context.Context, dataplane resource.Key, q *api.DrainRequest, who string) (*api.Drain, *api.Error)
 	// Certificate returns the certificate that this agent issued to a proxy, and false if there is
 	// none. Nil: none.
 	Certificate func(mesh, name string) (identity.Issued, bool)

@@ -113,6 +113,7 @@ func (s *Server) table() []route {
 		{get, "/v1/zoneingresses/{name}/loggers", ingress, config(s.loggers(node.ProxyIngress, false))},
 		{put, "/v1/zoneingresses/{name}/loggers", updates(node.ProxyIngress.Kind()),
 			config(s.loggers(node.ProxyIngress, true))},
+		{post, "/v1/dataplanes/{mesh}/{name}/drain", updates(kindDataplane), s.shared(&s.waits, s.limits.Waits, s.drain)},
 		{get, "/_resources", reader, s.resourceTypes},
 		{get, "/meshes/{mesh}/dataplanes/_overview", dataplane.orSome(), s.overviews(kindDataplane)},
 		{get, "/dataplanes/_overview", dataplane.orSome(), s.overviews(kindDataplane)},

@@ -43,7 +43,8 @@ type proxy struct {
 	done  chan struct{} // closed when the process ends
 	kill  func()
 
-	process *os.Process
+	process   *os.Process
+	bootstrap string // path
 }
 
 // startEnvoy runs an Envoy as a separate user until the test ends. It does not wait until the Envoy
@@ -76,7 +77,7 @@ func startEnvoy(t testing.TB, binary *os.File, ns *netns, o bootstrap.Options, i
 		Pdeathsig: syscall.SIGKILL}
 	ns.do(func() { err = cmd.Start() })
 	agenttest.Do(t, err)
-	p.process = cmd.Process
+	p.process, p.bootstrap = cmd.Process, dir+"/envoy.yaml"
 	p.kill = func() { _ = cmd.Process.Kill(); <-p.done }
 	go func() {
 		_ = cmd.Wait() // the error reports the kill

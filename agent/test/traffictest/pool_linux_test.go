@@ -186,6 +186,7 @@ func TestTrafficInPool(t *testing.T) {
 	p.say("a policy of one agent is in all five Envoys after %d ms", time.Since(began).Milliseconds())
 
 	left, right := p.all[:2], p.all[2:]
+	p.drain(p.all[4])
 	whole := os.Getenv("POOL") == "whole"
 	if whole {
 		p.cutAndHeal(left, right)
@@ -220,6 +221,37 @@ func TestTrafficInPool(t *testing.T) {
 	if whole {
 		p.lose(p.all[:3], p.all[3:])
 	}
+}
+
+// drain drains a machine, and checks that no Envoy of the pool has its endpoint when that is said.
+// Then it undoes the drain.
+func (p *pool) drain(m *machine) {
+	t := p.t
+	began := time.Now()
+	got, err := m.api.Drain(t.Context(), "default", m.name, api.DrainRequest{})
+	if err != nil || got.State != api.DrainDraining || got.Nodes != len(p.all) || got.Proxies != len(p.all) ||
+		got.Envoy != "" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	ended := time.Since(began)
+	has := func(o *machine) bool {
+		_, b, err := o.envy.get("/clusters")
+		agenttest.Do(t, err)
+		return strings.Contains(string(b), "shop::"+nodeV4(m.n)+":8081::")
+	}
+	for _, o := range p.all {
+		if has(o) {
+			t.Errorf("%s has the endpoint of %s, which is drained", o.name, m.name)
+		}
+	}
+	if got, err := m.api.Drain(t.Context(), "default", m.name, api.DrainRequest{Undo: true}); err != nil ||
+		got.State != api.DrainUndone {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, o := range p.all {
+		o.await("the endpoint of "+m.name, func() bool { return has(o) })
+	}
+	p.say("a machine was drained in %d ms, and is back", ended.Milliseconds())
 }
 
 // cutAndHeal checks that after a network partition both sides have the writes of each side.

@@ -21,6 +21,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/serve/cli"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -29,7 +31,14 @@ import (
 // set, the test binary runs as that agent.
 const agentSettings = "NEARSIDE_TEST_AGENT"
 
+// commandLine is the environment variable with the arguments of a command, one per line. If it is
+// set, the test binary runs as nearside with this command line.
+const commandLine = "NEARSIDE_TEST_COMMAND"
+
 func TestMain(m *testing.M) {
+	if line := os.Getenv(commandLine); line != "" {
+		os.Exit(cli.Main(command.Program{}, strings.Split(line, "\n"), os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+	}
 	settings := os.Getenv(agentSettings)
 	if settings == "" {
 		os.Exit(m.Run())

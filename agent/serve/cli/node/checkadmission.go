@@ -2,12 +2,9 @@ package node
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +23,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // admissionTimeout bounds the question to the agent.
@@ -68,7 +66,7 @@ func (t *bootstrapTest) checkXDSAddress(ctx context.Context) bool {
 	}
 	creds := insecure.NewCredentials()
 	if a.CA != "" {
-		config, err := tlsConfig(a.CA, a.Cert, a.Key)
+		config, err := client.TLSConfig(&a)
 		if err != nil {
 			t.add(checkFail, "tls", "create the files again; see docs/xds.md", "%v", err)
 			return false
@@ -76,26 +74,6 @@ func (t *bootstrapTest) checkXDSAddress(ctx context.Context) bool {
 		creds = credentials.NewTLS(config)
 	}
 	return t.ask(ctx, "passthrough:///"+a.Address, creds)
-}
-
-// tlsConfig returns the TLS config of an Envoy with these files.
-func tlsConfig(ca, cert, key string) (*tls.Config, error) {
-	pem, err := os.ReadFile(ca)
-	if err != nil {
-		return nil, err
-	}
-	config := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
-	if !config.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s has no certificate in PEM", ca)
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("%s and %s: %w", cert, key, err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
 }
 
 // ask asks the agent without opening a stream, so that nothing is stored. It reports whether the

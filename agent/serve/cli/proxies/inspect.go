@@ -318,5 +318,6 @@ func inspectPolicies(env *command.Env, cmd *cobra.Command, in *inspection, name,
 
 // Commands returns the commands for proxies and their config.
 func Commands(env *command.Env) []*cobra.Command {
-	return []*cobra.Command{bootstrapCommand(env), inspectCommand(env), explainCommand(env), proxyCommand(env)}
+	return []*cobra.Command{bootstrapCommand(env), inspectCommand(env), explainCommand(env), proxyCommand(env),
+		drainCommand(env)}
 }
