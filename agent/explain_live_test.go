@@ -52,7 +52,8 @@ func TestExplainGoesByTheEnvoy(t *testing.T) {
 	waitFor(t, r, "meshproxypatch", "bad")
 	f = ask("127.0.0.1:20000")
 	if h := held(f); f.Listener != "outbound:127.0.0.1:20000" || h.By != explain.HeldByCheck ||
-		h.Has != explain.HasAccepted {
+		h.Has != explain.HasWithout || len(h.Without) != 1 || h.Without[0].Name != "bad" ||
+		!strings.Contains(f.Reason, ": Envoy gets the version without MeshProxyPatch/default/bad") {
 		t.Errorf("a listener that is withheld: %s: %s; %+v", f.Verdict, f.Reason, h)
 	}
 
@@ -90,7 +91,11 @@ func TestExplainAfterOvertakenAck(t *testing.T) {
 			for url, versions := range first.vers {
 				old[url] = maps.Clone(versions)
 			}
-			agenttest.ByAPI(t, r.Store(), listenerPatch("odd", "teapot"))
+			// A version without this policy would restrict access less, so it is not sent.
+			agenttest.ByAPI(t, r.Store(), modification("odd", "networkFilter",
+				"operation: AddFirst, match: {listenerName: 'outbound:127.0.0.1:20000'}",
+				"name: envoy.filters.network.rbac\ntypedConfig: {'@type': type.googleapis.com/envoy.extensions.filters."+
+					"network.rbac.v3.RBAC, statPrefix: teapot, rules: {action: DENY}}"))
 			first.Want("Listener outbound:127.0.0.1:20000")
 			waitFor(t, r, "meshproxypatch", "odd") // the client acknowledges it
 			agenttest.Do(t, first.d.CloseSend())

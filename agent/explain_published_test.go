@@ -18,7 +18,8 @@ func limitOf(seconds int) string {
 }
 
 // TestExplainPolicyGoesByTheEnvoy checks that explanations of policies are about what an Envoy has:
-// an older listener if the new one is withheld, and an older config if no new one can be built.
+// a listener without a policy with which it is withheld, and an older config if no new one can be
+// built.
 func TestExplainPolicyGoesByTheEnvoy(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2")+"---\n"+limitOf(20))
@@ -54,9 +55,10 @@ func TestExplainPolicyGoesByTheEnvoy(t *testing.T) {
 
 	agenttest.ByAPI(t, r.Store(), limitOf(30))
 	waitFor(t, r, "meshtimeout", "t")
-	// The cluster, which the existence of the policy changes, is the same with both values.
-	ask("meshtimeout", "t", api.EffectPart, api.EffectNone,
-		"outbound:127.0.0.1:20000 is withheld: not sent: Envoy would reject it")
+	p.Want("Listener outbound:127.0.0.1:20000")
+	ask("meshtimeout", "t", api.EffectAll, api.EffectAll) // in the listener without the other policy
+	ask("meshproxypatch", "bad", api.EffectNone, api.EffectNone,
+		"; the Envoy gets the version without MeshProxyPatch/default/bad")
 
 	agenttest.ByAPI(t, r.Store(), mended("bad", 20000))
 	p.Want("Listener outbound:127.0.0.1:20000")

@@ -78,7 +78,7 @@ func TestUnfitPolicy(t *testing.T) {
 			if len(whole.Problems) != 1 || whole.Problems[0].Resource != "MeshProxyPatch/default/bad" ||
 				whole.Problems[0].Severity != "error" || !strings.HasPrefix(whole.Problems[0].Reason,
 				"withheld from default.web: Listener outbound:127.0.0.1:20000: not sent: ") ||
-				!strings.Contains(whole.Problems[0].Reason, "Envoy keeps the last accepted version") {
+				!strings.Contains(whole.Problems[0].Reason, "Envoy gets the version without MeshProxyPatch/default/bad") {
 				t.Errorf("problems: %+v", whole.Problems)
 			}
 			for labels, want := range map[string]float64{

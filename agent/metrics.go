@@ -113,8 +113,8 @@ func rejectedPolicies(progress []rollout.Progress, last *status.Result) map[reso
 		}
 		for _, r := range p.Rejected {
 			list := r.Blame
-			if !api.OfHost(list) {
-				list = api.Causes(list)
+			if r.Substituted() || !api.OfHost(list) {
+				list = r.Causes()
 			}
 			for _, b := range list {
 				out[resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}] = true

@@ -239,7 +239,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	a.rollout = rollout.New(rollout.Options{
 		Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics, Changed: func() { a.reconciler.Trigger() },
 		Stored:   func(ref node.Ref) uint64 { return reconcile.Stored(a.store.Snapshot(), ref) },
-		Inbounds: a.ackedInbounds, Rejected: func() { a.nacks.Trigger() }, Forgot: a.memory.Freed,
+		Inbounds: a.ackedInbounds, Rejected: func() { a.nacks.Trigger() }, Decides: true, Forgot: a.memory.Freed,
 		DrainTime: time.Duration(cfg.XDS.DrainTime) * time.Second, HandoverTime: handoverTime,
 	})
 	a.xds = ads.NewServer(a.rollout, ads.ServerOptions{
@@ -268,7 +268,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	}
 	a.reconciler = reconcile.New(reconcile.Options{
 		Store: a.store, Publisher: a.rollout, Recheck: a.xds.Recheck, Build: a.rollout.Build, Plain: a.rollout.Plain,
-		Host: a.host.Host, Logs: a.logs,
+		Rejections: a.rollout.Rejections, Host: a.host.Host, Logs: a.logs,
 		Zone:   cfg.Node.Zone,
 		RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends, FlatNetwork: cfg.Mesh.FlatNetwork,
 		VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log,
@@ -288,7 +288,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	}
 	a.watchdog = &watchdog{busySince: a.reconciler.BusySince, now: a.deps.Now, notify: a.deps.Notify,
 		timeout: timeout, log: a.log}
-	a.nacks = reconcile.NewNackWatch(a.rollout, a.reconciler.Last, a.store, a.registry, a.log)
+	a.nacks = reconcile.NewNackWatch(a.rollout, a.reconciler.Last, a.store, a.registry, a.log, a.reconciler.Trigger)
 	var dirs []directory.Dir
 	ids := published(cfg)
 	for _, d := range cfg.Resources.Dir {

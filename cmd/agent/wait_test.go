@@ -121,7 +121,9 @@ func TestWait(t *testing.T) {
 	}
 	agenttest.Contains(t, errs, "error: meshtimeout/slow in mesh default is rejected",
 		"default/web: Listener inbound:192.0.2.1:8080: Error adding", "route: bad timeout", "    meshtimeout/slow "+
-			"spec.from[0].default.http.requestHeadersTimeout (changed after the last accepted version): filterChains[")
+			"spec.from[0].default.http.requestHeadersTimeout (changed after the last accepted version): filterChains[",
+		"; Envoy gets the version with revision 3 of MeshTimeout/default/slow")
+	p.next()("")
 	agenttest.Contains(t, d.must("", "get", "mt", "-o", "wide"),
 		"rejected by default/web: inbound:192.0.2.1:8080: Error adding")
 	agenttest.Contains(t, d.must("", "inspect", "dataplane", "web", "--type=status"),

@@ -58,7 +58,8 @@ func (p *proxy) rejection(id draft.ResourceID) *draft.Rejection {
 
 // has returns the form of a resource that the Envoy has, or nil.
 func (p *proxy) has(id draft.ResourceID) *draft.Resource {
-	if r := p.rejection(id); r != nil && (r.Accepted != nil || r.By == api.HeldByProxy) {
+	if r := p.rejection(id); r != nil && !r.Substituted() &&
+		(r.Accepted != nil || r.By == api.HeldByProxy) {
 		return r.Accepted
 	}
 	return p.published.Resource(id)
@@ -97,6 +98,9 @@ func (p *proxy) hold(v *Verdict, with, without *generate.Proxy) {
 		v.Held = fmt.Sprintf("the Envoy rejected %s: %s", name, r.Reason)
 	default:
 		v.Held = fmt.Sprintf("%s is withheld: %s", name, r.Reason)
+	}
+	if r := p.rejection(lacking[0]); r != nil && r.Substituted() {
+		v.Held += "; the Envoy gets " + api.OmittedText(r.Without)
 	}
 	if n := len(lacking) - 1; n > 0 {
 		v.Held += fmt.Sprintf(" (and %d more resources)", n)

@@ -9,6 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/compute/match"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -29,6 +30,8 @@ type Held struct {
 	Check  bool   // withheld by the check, not rejected by Envoy
 	Older  string // unknown older version from before Envoy connected, which is in use; "" if none
 	Lacks  bool   // Envoy has reported its versions, and this resource is not among them
+	// Without are the policies without which Envoy gets another version; nil for none.
+	Without []api.Omitted
 	// Overtaken means that Envoy had accepted this version before and reconnected without it.
 	Overtaken bool
 }
@@ -45,8 +48,10 @@ type FlowHeld struct {
 	Type   string `json:"type"` // "listener"
 	Name   string `json:"name"`
 	By     string `json:"by"`  // HeldByEnvoy or HeldByCheck
-	Has    string `json:"has"` // HasAccepted, HasOlder, or HasNothing
+	Has    string `json:"has"` // HasAccepted, HasOlder, HasWithout, or HasNothing
 	Reason string `json:"reason"`
+	// policies whose effect the version that Envoy has lacks, for HasWithout
+	Without []api.Omitted `json:"without,omitempty"`
 }
 
 // Values of the fields By and Has of [FlowHeld].
@@ -55,6 +60,7 @@ const (
 	HeldByCheck = "check" // withheld by the check
 	HasAccepted = "accepted"
 	HasOlder    = "older"
+	HasWithout  = "without" // a version without some policies
 	HasNothing  = "nothing"
 )
 
@@ -132,6 +138,9 @@ func (a *about) addHeld(f *Way, conn *match.Conn) {
 			if k.URL() == h.ID.TypeURL && a.p.snapshot.Find(k, h.ID.Name) != nil {
 				out.Has, has = HasAccepted, "Envoy uses the version that it accepted last"
 			}
+		}
+		if len(h.Without) > 0 {
+			out.Has, out.Without, has = HasWithout, h.Without, "Envoy gets "+api.OmittedText(h.Without)
 		}
 		f.Held = append(f.Held, out)
 		f.Reason += fmt.Sprintf("; %s %s is %s (%s): %s", out.Type, clip.Value(out.Name), by,

@@ -44,7 +44,37 @@ type Rejection struct {
 	Overtakes bool
 	// Blame lists the policies that affect the resource as of the revision AttributedAt, if
 	// Attributed is set; see [rollout.Proxies.Attribute].
-	Blame        []api.Blame
+	Blame []api.Blame
+	// Without lists the policies whose effect the config leaves out of the resource, because the
+	// client rejected it with them; empty if the config has Resource. Instead is the form of the
+	// config without them, nil for none. InsteadRejected is set if the client rejects Instead too.
+	Without         []api.Omitted
+	Instead         *Resource
+	InsteadRejected bool
+	// Deciding is set until the reconciler has decided whether policies are left out.
+	Deciding     bool
 	Attributed   bool
 	AttributedAt uint64
+}
+
+// Substituted reports whether the client gets another form of the resource, without some policies.
+func (r *Rejection) Substituted() bool { return len(r.Without) > 0 && !r.InsteadRejected }
+
+// Causes returns the policies that are the likely causes: those that are left out, or else those of
+// [api.Causes].
+func (r *Rejection) Causes() []api.Blame {
+	if !r.Substituted() {
+		return api.Causes(r.Blame)
+	}
+	var out []api.Blame
+	for _, o := range r.Without {
+		b := api.Blame{Type: o.Type, Mesh: o.Mesh, Name: o.Name, Evidence: api.BlameShapes, Paths: []string{}}
+		for _, x := range r.Blame {
+			if x.Type == o.Type && x.Mesh == o.Mesh && x.Name == o.Name {
+				b = x
+			}
+		}
+		out = append(out, b)
+	}
+	return out
 }

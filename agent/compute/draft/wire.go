@@ -20,6 +20,7 @@ const (
 	fieldListenerAddress, fieldListenerChains, fieldListenerDefault, fieldListenerLogs = 2, 3, 25, 22
 
 	fieldSocketAddress, fieldSocketHost, fieldSocketPort = 1, 2, 3 // Address, SocketAddress
+	fieldListenerMore                                    = 33      // additional addresses
 
 	fieldChainFilters    = 3 // envoy.config.listener.v3.FilterChain
 	fieldFilterName      = 1 // network filter and HTTP filter
@@ -117,6 +118,16 @@ func valuesAt(b []byte, path ...protowire.Number) (out [][]byte) {
 		}
 	})
 	return out
+}
+
+// SameAddresses reports whether two forms of a resource are bound to the same addresses. Only
+// listeners are bound.
+func SameAddresses(id ResourceID, a, b *Resource) bool {
+	return id.TypeURL != TypeListener || slices.EqualFunc(addressesOf(a), addressesOf(b), bytes.Equal)
+}
+
+func addressesOf(r *Resource) [][]byte {
+	return append(valuesAt(r.Body(), fieldListenerAddress), valuesAt(r.Body(), fieldListenerMore)...)
 }
 
 // textAt returns the string at a path of field numbers, "" for none.

@@ -32,9 +32,14 @@ type verdict struct {
 	listeners []*draft.Resource // previous listeners of the client
 	publish   *generate.Proxy   // config with other versions of withheld resources, or without them
 	withheld  []draft.Withheld
-	warnings  []finding.Finding // at most maxProxyWarnings
-	more      int               // number of further warnings
-	failed    string            // why the check failed, or ""
+	// Rejected resources that the config has without some policies, and the number of those among
+	// them that only the check rejects. exclusions is [exclusions.changes].
+	substituted []draft.Rejection
+	byCheck     int
+	exclusions  uint64
+	warnings    []finding.Finding // at most maxProxyWarnings
+	more        int               // number of further warnings
+	failed      string            // why the check failed, or ""
 }
 
 // Limits of reported warnings. Warnings never prevent a resource from being sent.
@@ -56,15 +61,18 @@ func (p *pass) check(key node.Key, s *proxyState) {
 		next.Build, next.Host = build, host
 		s.proxy = &next
 	}
+	base, substituted := p.withoutRejected(key, ref.Mesh, s)
 	switch {
-	case v.build != build || v.host != host:
-		*v = p.r.checkConfig(key, s, listeners, checked)
-	case v.of == s.proxy.Sealed && (len(v.withheld) == 0 && v.failed == "" || draft.SameList(v.listeners, listeners)):
-	case p.r.stillFit(key, v, s.proxy):
-		v.of, v.publish = s.proxy.Sealed, s.proxy
+	case v.build != build || v.host != host || v.exclusions != s.exclusions.changes:
+		*v = p.checkConfig(key, s, base, listeners, checked)
+	case v.of == base.Sealed && (len(v.withheld)+v.byCheck == 0 && v.failed == "" ||
+		draft.SameList(v.listeners, listeners)):
+	case p.r.stillFit(key, v, base):
+		v.of, v.publish = base.Sealed, base
 	default:
-		*v = p.r.checkConfig(key, s, listeners, checked)
+		*v = p.checkConfig(key, s, base, listeners, checked)
 	}
+	v.substituted = slices.Concat(substituted, v.substituted[len(v.substituted)-v.byCheck:])
 	if v.failed == "" {
 		s.fit = v.publish.Sealed
 	}
@@ -87,6 +95,22 @@ func (p *pass) check(key node.Key, s *proxyState) {
 	s.sent = p.logs(key, owner, s)
 }
 
+// withoutRejected returns the config of a proxy with other forms of the resources that its client
+// rejected with some policies, and the rejections.
+func (p *pass) withoutRejected(key node.Key, mesh string, s *proxyState) (*generate.Proxy, []draft.Rejection) {
+	var list []draft.Rejection
+	out, err := guard(p.r.o.Log, "rejected resources of proxy "+key.ID, func() (out *generate.Proxy, _ error) {
+		p.updateExclusions(key, mesh, s)
+		out, list = p.substitute(key, s, s.proxy, nil)
+		return out, nil
+	})
+	if err != nil {
+		s.exclusions = exclusions{resets: s.exclusions.resets, changes: s.exclusions.changes + 1}
+		return s.proxy, nil
+	}
+	return out, list
+}
+
 // build returns the build of a proxy's client, or nil if it is unknown.
 func (p *pass) build(key node.Key) *finding.Build {
 	if p.r.o.Build == nil {
@@ -98,7 +122,8 @@ func (p *pass) build(key node.Key) *finding.Build {
 // stillFit reports whether a verdict without withheld resources is also valid for the next config.
 func (r *Reconciler) stillFit(key node.Key, v *verdict, proxy *generate.Proxy) bool {
 	about := func(f finding.Finding) bool { return f.Type == draft.TypeEndpoint }
-	if v.of == nil || v.failed != "" || v.more > 0 || len(v.withheld) > 0 || slices.ContainsFunc(v.warnings, about) {
+	if v.of == nil || v.failed != "" || v.more > 0 || len(v.withheld)+v.byCheck > 0 ||
+		slices.ContainsFunc(v.warnings, about) {
 		return false
 	}
 	fit, err := guard(r.o.Log, "check of the endpoints of proxy "+key.ID, func() (bool, error) {
@@ -114,10 +139,14 @@ func (r *Reconciler) stillFit(key node.Key, v *verdict, proxy *generate.Proxy) b
 // and the listeners that it has accepted, because an address is free only after the client has
 // released it. It uses the findings of a pre-write check if available. A config that cannot be
 // checked is published unchanged.
-func (r *Reconciler) checkConfig(key node.Key, s *proxyState, listeners []*draft.Resource,
+//
+// A resource that the check rejects is left out or sent in its previous form, unless it has a form
+// without the policies that are the cause.
+func (p *pass) checkConfig(key node.Key, s *proxyState, base *generate.Proxy, listeners []*draft.Resource,
 	checked *change.Checked) verdict {
-	began := time.Now()
-	v := verdict{of: s.proxy.Sealed, build: s.proxy.Build, host: s.proxy.Host, listeners: listeners}
+	r, began := p.r, time.Now()
+	v := verdict{of: base.Sealed, build: base.Build, host: base.Host, listeners: listeners,
+		exclusions: s.exclusions.changes}
 	had := s.fit
 	if had == nil {
 		had = &draft.Sealed{}
@@ -134,14 +163,17 @@ func (r *Reconciler) checkConfig(key node.Key, s *proxyState, listeners []*draft
 			}
 			return r.o.Check(p, r.checker, had)
 		}
-		findings := check(s.proxy)
-		v.publish, v.withheld = s.proxy.Withhold(findings, s.fit, check)
+		findings := check(base)
+		use, rest := base, findings
+		use, rest, v.substituted = p.substituteWithheld(key, s, use, rest, check)
+		v.byCheck = len(v.substituted)
+		v.publish, v.withheld = use.Withhold(rest, s.fit, check)
 		return findings, nil
 	})
 	r.checkSeconds.Observe(time.Since(began).Seconds())
 	if err != nil {
 		r.checker = &check.Checker{} // it may be inconsistent
-		v.publish = s.proxy
+		v.publish = base
 		v.failed = fmt.Sprintf("its config cannot be checked and is sent unchecked: %v", err)
 		return v
 	}

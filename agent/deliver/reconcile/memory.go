@@ -69,6 +69,7 @@ func (r *Reconciler) Shed() {
 func (r *Reconciler) shed() {
 	r.checker = &check.Checker{}
 	r.memo.Sweep()
+	r.variantMemo.Sweep()
 	r.offered.Store(nil)
 	for key, s := range r.proxies {
 		// an Envoy that lost its stream has reconnected by then

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -29,9 +30,12 @@ type NackWatch struct {
 	registry *resource.Registry
 	log      *slog.Logger
 	trigger  chan struct{} // one slot
+	decided  func()        // called after rejections that another config may avoid; must not block
 
 	// Used only by the goroutine of Run.
 	known map[node.Key][32]byte // fingerprint of the policies for which a node's rejections were evaluated
+	// version of the form that a node rejects although it lacks policies, by resource
+	instead map[node.Key]map[draft.ResourceID]string
 }
 
 // nackServer provides rejections. [rollout.Proxies] implements it.
@@ -41,11 +45,13 @@ type nackServer interface {
 	Attribute(r draft.Rejection, blame []api.Blame, revision uint64)
 }
 
-// NewNackWatch returns a NackWatch. Run starts it.
+// NewNackWatch returns a NackWatch. Run starts it. It calls decided, which must not block, when the
+// next pass can leave policies out of a rejected resource.
 func NewNackWatch(server nackServer, last func() *status.Result, s *store.Store, reg *resource.Registry,
-	log *slog.Logger) *NackWatch {
-	return &NackWatch{server: server, last: last, store: s, registry: reg, log: log,
-		trigger: make(chan struct{}, 1), known: map[node.Key][32]byte{}}
+	log *slog.Logger, decided func()) *NackWatch {
+	return &NackWatch{server: server, last: last, store: s, registry: reg, log: log, decided: decided,
+		trigger: make(chan struct{}, 1), known: map[node.Key][32]byte{},
+		instead: map[node.Key]map[draft.ResourceID]string{}}
 }
 
 // Trigger requests an evaluation. It does not block.
@@ -88,6 +94,7 @@ type blamed struct {
 func (n *NackWatch) evaluate(ctx context.Context) {
 	if !n.server.HasRejections() {
 		clear(n.known)
+		clear(n.instead)
 		return
 	}
 	// Read the progress before the result: configs are published after the result is set. A result
@@ -105,6 +112,7 @@ func (n *NackWatch) evaluate(ctx context.Context) {
 			continue
 		}
 		still[p.Node] = true
+		n.noteInstead(p.Node, p.Rejected)
 		if ref, err := node.ParseRef(p.Node.ID); err == nil && ref.Type != node.ProxyDataplane {
 			for _, r := range p.Rejected {
 				n.server.Attribute(r, nil, last.Revision) // policies do not select zone proxies
@@ -130,6 +138,7 @@ func (n *NackWatch) evaluate(ctx context.Context) {
 		if done := n.findBlame(&w, found); done {
 			n.known[p.Node] = match.Fingerprint
 		}
+		n.decided()
 		// A policy that all proxies reject must not occupy a core while its fix is being applied.
 		if !pause(ctx, min(time.Since(began), 100*time.Millisecond)) {
 			return
@@ -139,6 +148,27 @@ func (n *NackWatch) evaluate(ctx context.Context) {
 		if !still[key] {
 			delete(n.known, key)
 		}
+	}
+	maps.DeleteFunc(n.instead, func(key node.Key, _ map[draft.ResourceID]string) bool { return !still[key] })
+}
+
+// noteInstead reports new rejections of forms that lack policies.
+func (n *NackWatch) noteInstead(key node.Key, list []draft.Rejection) {
+	var now map[draft.ResourceID]string
+	changed := false
+	for i := range list {
+		r := &list[i]
+		if !r.InsteadRejected {
+			continue
+		}
+		if now == nil {
+			now = map[draft.ResourceID]string{}
+		}
+		now[r.ID] = r.Instead.Version
+		changed = changed || n.instead[key][r.ID] != r.Instead.Version
+	}
+	if n.instead[key] = now; changed {
+		n.decided()
 	}
 }
 

@@ -33,7 +33,7 @@ func TestNoRejectionsNoWalk(t *testing.T) {
 	defer s.Close()
 	server := &countingServer{}
 	n := NewNackWatch(server, func() *status.Result { return &status.Result{} }, s, kinds.Registry(),
-		slog.New(slog.DiscardHandler))
+		slog.New(slog.DiscardHandler), func() {})
 	for i, want := range []int{0, 0, 1, 2, 2} {
 		server.rejects = want > server.walks
 		if n.evaluate(t.Context()); server.walks != want {

@@ -45,6 +45,7 @@ func (r *Reconciler) pass(cut func() bool) (whole bool) {
 	p.endCertificates(p.meshes)
 	if whole {
 		p.endSteps()
+		p.forgetVariants()
 		if p.offered != nil && p.revision > p.offered.revision {
 			r.offered.CompareAndSwap(p.offered, nil)
 		}

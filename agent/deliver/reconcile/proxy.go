@@ -29,6 +29,7 @@ func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxy
 		return false
 	}
 	began := time.Now()
+	var secrets *identity.Secrets
 	next, err := guard(p.r.o.Log, "proxy "+key.ID, func() (*generate.Proxy, error) {
 		in := generate.Input{Mesh: m, Name: name, Flavor: key.Flavor, Build: p.build(key)}
 		if checked := p.offered.of(meshName, name, key.Flavor); checked != nil {
@@ -38,6 +39,7 @@ func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxy
 		if in.Secrets, err = p.secrets(in); err != nil {
 			return nil, err
 		}
+		secrets = in.Secrets
 		return p.r.o.Generate(in, s.proxy, p.r.memo)
 	})
 	p.r.proxySeconds.Observe(time.Since(began).Seconds())
@@ -53,7 +55,7 @@ func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxy
 		p.keeps(s, ref.Key(), err)
 		return true
 	}
-	s.proxy, s.revision = next, p.r.derivedAt[meshName]
+	s.proxy, s.secrets, s.revision = next, secrets, p.r.derivedAt[meshName]
 	if why := p.failed[meshName]; why != "" {
 		s.stale = status.Stale{Reason: meshFailed(meshName, why), Revision: p.revision}
 	}
@@ -78,6 +80,6 @@ func meshFailed(name, why string) string {
 func (p *pass) defect(err error) {
 	var defect *defectError
 	if errors.As(err, &defect) {
-		p.r.memo = generate.NewMemo()
+		p.r.memo, p.r.variantMemo = generate.NewMemo(), generate.NewMemo()
 	}
 }

@@ -80,6 +80,9 @@ type Options struct {
 	Build    func(node.Key) *finding.Build // returns the build of a node's client; nil: unknown
 	// Plain reports whether no private keys may be sent to a node's client. Nil: they may.
 	Plain func(node.Key) bool
+	// Rejections returns what the client of a node rejects or the check withholds from it; see
+	// [rollout.Proxies.Rejections]. Nil: no policy is left out of a rejected resource.
+	Rejections func(node.Key) ([]draft.Rejection, uint64)
 	// Host describes the host of a node's client, including the given files of its config. Nil: hosts
 	// are unknown.
 	Host  func(key node.Key, files []string) *finding.Host
@@ -136,6 +139,10 @@ type Reconciler struct {
 	renewAt   time.Time             // next pass for certificates or virtual addresses; zero: none
 	passes    uint64                // started so far
 	refused   map[node.Key]refusal  // refused because of memory
+
+	// Meshes without policies, by mesh and set of policies, and the cache of configs in them.
+	variants    map[string]*variant
+	variantMemo *generate.Memo
 }
 
 type proxyState struct {
@@ -153,6 +160,9 @@ type proxyState struct {
 	fit      *draft.Sealed   // last published config that passed the check; nil: none
 	sent     *generate.Proxy // last published config
 	reduced  reduced
+
+	secrets    *identity.Secrets // of proxy
+	exclusions exclusions
 }
 
 // New returns a reconciler. It does nothing before Run or Pass.
@@ -190,6 +200,7 @@ func New(o Options) *Reconciler {
 		meshes: map[string]*generate.Mesh{}, derivedAt: map[string]uint64{}, switching: map[string]*switching{},
 		tls:     map[string]*tlsSteps{},
 		proxies: map[node.Key]*proxyState{}, refused: map[node.Key]refusal{},
+		variants: map[string]*variant{}, variantMemo: generate.NewMemo(),
 		proxySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nearside_xds_generation_seconds", Help: "Time to compute the config of one proxy.", Buckets: buckets}),
 		checkSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{

@@ -113,6 +113,6 @@ func (p *pass) proxy(key node.Key) {
 	p.check(key, s)
 	if s.sent != nil {
 		p.publish[key] = rollout.Config{Sealed: s.sent.Sealed, Revision: s.revision, LastStream: p.lastStream,
-			Withheld: s.verdict.withheld, Listeners: s.verdict.listeners}
+			Withheld: s.verdict.withheld, Substituted: s.verdict.substituted, Listeners: s.verdict.listeners}
 	}
 }

@@ -23,7 +23,7 @@ func (n *proxy) hold() {
 	var old draft.Lists // forms that replace those of the config
 	some, rejections := false, 0
 	for rank := range draft.Types {
-		rejections += len(n.rejected[rank]) + len(n.withheld[rank])
+		rejections += len(n.rejected[rank]) + len(n.withheld[rank]) + len(n.lacking[rank])
 		for name, rej := range n.rejected[rank] {
 			r, a := n.configured(rank, name), n.acceptedForm(rank, name)
 			if r != nil && a != nil && r.Version == rej.resource.Version && a.Version != r.Version && n.isHeld(rank, rej) {
@@ -90,7 +90,8 @@ func (n *proxy) dropObsoleteRejections(old, cfg *draft.Sealed) {
 			}
 		}
 		for name := range n.since[rank] {
-			if draft.Find(cfg.Resources[rank], name) == nil && n.withheld[rank][name] == nil {
+			if draft.Find(cfg.Resources[rank], name) == nil && n.withheld[rank][name] == nil &&
+				n.lacking[rank][name] == nil {
 				delete(n.since[rank], name)
 			}
 		}

@@ -45,13 +45,14 @@ func (p *Proxies) InUse(key node.Key) *InUse {
 		var last []*draft.Resource // accepted forms, sorted
 		for _, r := range n.accepted[rank] {
 			// A client that restarted no longer has a form that it accepted first and rejected later.
-			if t := rej[r.Name]; t != nil && !(t.overtakes && t.resource.Version == r.Version) {
+			if t := rej[r.Name]; t != nil && !(t.overtakes && t.resource.Version == r.Version) && !n.getsInstead(rank, t) {
 				last = append(last, r)
 			}
 		}
 		lists[rank] = draft.Merge(lists[rank], last, func(name string) bool {
 			t := rej[name]
-			return t != nil && (!t.check || t.leftOut) // otherwise the config already contains an older form
+			// otherwise the config already contains an older form
+			return t != nil && (!t.check || t.leftOut) && !n.getsInstead(rank, t)
 		})
 	}
 	out.Draining = n.oldListeners()

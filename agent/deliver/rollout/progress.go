@@ -115,7 +115,9 @@ func (n *proxy) rejections() []draft.Rejection {
 				Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, ID: draft.ResourceID{TypeURL: draft.Types[rank], Name: name},
 				Resource: rej.resource, Reason: rej.reason, Suspect: rej.suspect, Retry: rej.retry.at, Time: rej.at, By: rej.by(),
 				Rule: rej.rule, Cause: rej.cause, Since: rej.since, MadeAt: rej.madeAt, Overtakes: rej.overtakes,
-				Blame: slices.Clone(rej.blame), Attributed: rej.attributed, AttributedAt: rej.attributedAt,
+				Blame: n.blameOf(rank, rej), Attributed: rej.attributed, AttributedAt: rej.attributedAt,
+				Without: rej.without, Instead: rej.instead, InsteadRejected: n.rejectsInstead(rank, rej),
+				Deciding: rej.deciding,
 			}
 			if a := n.acceptedForm(rank, name); a != nil && a.Version != rej.resource.Version {
 				r.Accepted = a
@@ -203,6 +205,7 @@ func (p *Proxies) Attribute(r draft.Rejection, blame []api.Blame, revision uint6
 	}
 	n.mu.Lock()
 	if rej := n.notInForce(rank)[r.ID.Name]; rej != nil && rej.resource.Version == r.Resource.Version {
+		rej.deciding = !rej.attributed && len(blame) > 0 && len(rej.without) == 0 && p.opts.Decides
 		rej.attributed, rej.attributedAt, rej.blame = true, revision, slices.Clone(blame)
 		if !rej.check && ReasonOfHost(rej.reason) {
 			for i := range rej.blame {
@@ -226,10 +229,11 @@ func (n *proxy) blameNACK(rank int) {
 		return
 	}
 	nack.Policies = []api.Blame{}
+	blamed := n.notInForce(rank)
 	for i, more := 0, true; more; i++ {
 		more = false
 		for _, name := range nack.Resources {
-			rej := n.rejected[rank][name]
+			rej := blamed[name]
 			if rej == nil || i >= len(rej.blame) {
 				continue
 			}
@@ -243,6 +247,3 @@ func (n *proxy) blameNACK(rank int) {
 		}
 	}
 }
-
-// blameOf returns the known policies that affect a rejected resource.
-func blameOf(rej *rejection) []api.Blame { return append([]api.Blame{}, rej.blame...) }

@@ -31,6 +31,9 @@ type Options struct {
 	// A node that was unknown at an earlier revision is not reported as unknown to its client
 	// before the next pass. Stored must not block or call Proxies. Nil returns 0.
 	Stored func(node.Ref) uint64
+	// Decides is set if the publisher leaves policies out of rejected resources: it reads
+	// [Proxies.Rejections] before it publishes a config.
+	Decides bool
 	// Rejected is called when a client has rejected something. It must not block. Nil is a no-op.
 	Rejected func()
 	// Inbounds is called when a stream of an Envoy opens listeners of inbounds, with the names of all
@@ -165,6 +168,9 @@ type Config struct {
 	// Withheld lists the resources that the check withholds, each once. Sealed has a form of them
 	// that was published before, or nothing. The list must not be changed.
 	Withheld []draft.Withheld
+	// Substituted lists the rejected resources of which Sealed has a form without some policies, or
+	// no form because only these policies make them. The list must not be changed.
+	Substituted []draft.Rejection
 	// Listeners is the result of [Proxies.Listeners] from which Withheld was determined. If
 	// something is withheld and the client has accepted other listeners since, no listener is sent
 	// until a config based on these is published.
@@ -188,6 +194,7 @@ func (p *Proxies) Publish(configs map[node.Key]Config) {
 			continue
 		}
 		n.mu.Lock()
+		n.decided()
 		if cfg.Refused != nil {
 			n.endRefused(cfg)
 		} else if n.setConfig(cfg, time.Now()) {

@@ -74,7 +74,7 @@ func (n *proxy) setConfig(c Config, now time.Time) bool {
 		}
 	}
 	n.publishedFor = max(n.publishedFor, c.LastStream)
-	if cfg == old && (cfg == nil || slices.Equal(c.Withheld, n.checked)) {
+	if cfg == old && (cfg == nil || slices.Equal(c.Withheld, n.checked) && n.sameSubstituted(c.Substituted)) {
 		return stale
 	}
 	n.cfg = cfg
@@ -94,6 +94,7 @@ func (n *proxy) setConfig(c Config, now time.Time) bool {
 			n.firstRevision[rank] = c.Revision
 		}
 	}
+	n.substitute(c.Substituted)
 	n.withhold(c.Withheld, now)
 	n.dropObsoleteRejections(old, cfg)
 	n.planHandovers()

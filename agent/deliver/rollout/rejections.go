@@ -16,6 +16,7 @@ type rejectionState struct {
 	rejected [draft.NumTypes]map[string]*rejection
 	withheld [draft.NumTypes]map[string]*rejection // by the check
 	waiting  [draft.NumTypes]map[string]*rejection // listeners and routes that need a rejected cluster
+	lacking  [draft.NumTypes]map[string]*rejection // the config has another form; see substitute
 	since    [draft.NumTypes]map[string]uint64     // rejection.since, until the client accepts the resource
 
 	trials   [draft.NumTypes]trial
@@ -25,6 +26,8 @@ type rejectionState struct {
 
 	checkedAgainst []*draft.Resource // Config.Listeners
 	checked        []draft.Withheld  // Config.Withheld, the source of withheld
+	substituted    []draft.Rejection // Config.Substituted, the source of lacking
+	resets         uint64            // how often the rejections of a previous client were forgotten
 
 	retryTimer *time.Timer // runs while a rejected resource is to be sent again
 	rejects    bool        // whether the node is counted in Proxies.rejecting
@@ -61,6 +64,11 @@ type rejection struct {
 	lacks          bool
 	initialOf      *typeWatch
 
+	without []api.Omitted   // see [draft.Rejection.Without]
+	instead *draft.Resource // see [draft.Rejection.Instead]
+
+	deciding     bool // see [draft.Rejection.Deciding]
+	read         bool // [Proxies.Rejections] returned it with its blame
 	attributed   bool // blame was determined, and may be empty
 	attributedAt uint64
 	blame        []api.Blame
@@ -103,7 +111,7 @@ func (s *rejectionState) forgetAccepted(rank int, r *draft.Resource, current boo
 	if s.isRejected(rank, r) {
 		delete(s.rejected[rank], r.Name)
 	}
-	if len(s.since[rank]) > 0 && s.withheld[rank][r.Name] == nil && current {
+	if len(s.since[rank]) > 0 && s.withheld[rank][r.Name] == nil && s.lacking[rank][r.Name] == nil && current {
 		delete(s.since[rank], r.Name)
 	}
 }
@@ -142,7 +150,10 @@ func (s *rejectionState) leavesUnsent(rank int, name string) bool {
 }
 
 // forgetRejected forgets what the client rejected.
-func (s *rejectionState) forgetRejected() { clear(s.rejected[:]) }
+func (s *rejectionState) forgetRejected() {
+	clear(s.rejected[:])
+	s.resets++
+}
 
 // reset forgets everything about a client.
 func (s *rejectionState) reset() {
@@ -154,23 +165,32 @@ func (s *rejectionState) reset() {
 // heldBy returns how many resources of a type the client rejects, and how many the check withholds.
 func (s *rejectionState) heldBy(rank int) (proxy, check int) {
 	for name := range s.rejected[rank] {
-		if s.withheld[rank][name] == nil {
+		if s.withheld[rank][name] == nil && s.lacking[rank][name] == nil {
 			proxy++
 		}
 	}
-	proxy += len(s.waiting[rank])
-	return proxy, len(s.withheld[rank])
+	check = len(s.withheld[rank])
+	for name, r := range s.lacking[rank] {
+		switch {
+		case !r.check:
+			proxy++
+		case s.withheld[rank][name] == nil:
+			check++
+		}
+	}
+	return proxy + len(s.waiting[rank]), check
 }
 
-// notInForce returns the rejections of a type by name: those of the check, and those of the client
-// for other resources.
+// notInForce returns the rejections of a type by name: those for which the config has another form,
+// those of the check, and those of the client for other resources.
 func (s *rejectionState) notInForce(rank int) map[string]*rejection {
-	if len(s.withheld[rank])+len(s.waiting[rank]) == 0 {
+	if len(s.withheld[rank])+len(s.waiting[rank])+len(s.lacking[rank]) == 0 {
 		return s.rejected[rank]
 	}
 	out := map[string]*rejection{}
 	maps.Copy(out, s.waiting[rank])
 	maps.Copy(out, s.withheld[rank])
+	maps.Copy(out, s.lacking[rank])
 	for name, r := range s.rejected[rank] {
 		if out[name] == nil {
 			out[name] = r

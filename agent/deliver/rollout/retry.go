@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,7 +13,7 @@ import (
 // passing lists parts of the messages with which a client rejects a resource for a reason on its
 // host that may pass: a port in use, a missing file or directory, or a missing permission. Envoy
 // reports them for sockets (listener_manager, network), access logs, and files that a config names
-// (filesystem). The errors are those of strerror(3).
+// (filesystem). The errors are those of strerror(3). The first four are about ports.
 var passing = [...]string{
 	"cannot bind",
 	"failed to bind",
@@ -54,8 +55,14 @@ func ReasonOfHost(reason string) bool {
 	return false
 }
 
-// retryAfter returns the delay before an attempt, from 1.
-func retryAfter(n int) time.Duration {
+// ReasonOfPort reports whether a client rejects a resource because it cannot listen on an address.
+// Only a policy that sets the address can be the cause.
+func ReasonOfPort(reason string) bool {
+	return slices.ContainsFunc(passing[:4], func(words string) bool { return strings.Contains(reason, words) })
+}
+
+// RetryAfter returns the delay before an attempt, from 1.
+func RetryAfter(n int) time.Duration {
 	d := firstRetry
 	for ; n > 1 && d < lastRetry; n-- {
 		d *= 2
@@ -86,13 +93,13 @@ func schedule(was *rejection, r *draft.Resource, reason string, now time.Time) r
 		return retry{}
 	}
 	if was == nil || was.resource.Version != r.Version || was.retry.attempt == 0 {
-		return retry{attempt: 1, at: now.Add(retryAfter(1))}
+		return retry{attempt: 1, at: now.Add(RetryAfter(1))}
 	}
 	if !was.retry.sent { // it was sent with another change
 		return was.retry
 	}
 	next := was.retry.attempt + 1
-	return retry{attempt: next, at: now.Add(retryAfter(next))}
+	return retry{attempt: next, at: now.Add(RetryAfter(next))}
 }
 
 // scheduleRetry starts the timer for the next retry. The caller holds the mu of the proxy.

@@ -85,7 +85,8 @@ func (n *proxy) snapshot(connected bool) api.ProxyStatus {
 		t.Held = []api.HeldResource{}
 		for name, rej := range n.notInForce(rank) {
 			h := api.HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: rej.by(), Rule: rej.rule,
-				Reason: rej.reasonAt(n.proxies.opts.Now()), Time: rej.at, Retry: rej.retry.at, Policies: blameOf(rej)}
+				Reason: rej.reasonAt(n.proxies.opts.Now()), Time: rej.at, Retry: rej.retry.at,
+				Policies: n.blameOf(rank, rej), Without: rej.without}
 			if a := n.acceptedForm(rank, name); a != nil && a.Version != rej.resource.Version {
 				h.AcceptedVersion = a.Version
 			}

@@ -205,7 +205,8 @@ func (x *situation) reject(a *api.Applied, r *draft.Rejection) {
 	if a.RejectedTotal++; len(a.Rejected) < x.limit {
 		a.Rejected = append(a.Rejected, api.RejectedResource{Mesh: r.Mesh, Name: r.Name, TypeURL: r.ID.TypeURL,
 			Resource: r.ID.Name,
-			By:       r.By, Reason: r.Reason, Retry: r.Retry, Policies: append([]api.Blame{}, r.Blame...)})
+			By:       r.By, Reason: r.Reason, Retry: r.Retry, Policies: append([]api.Blame{}, r.Blame...),
+			Without: r.Without})
 	}
 }
 
@@ -287,7 +288,7 @@ func (sub *subject) refusedBy(p *rollout.Progress) (refused []*draft.Rejection, 
 	for i := range p.Rejected {
 		r := &p.Rejected[i]
 		switch {
-		case !r.Attributed || r.AttributedAt < p.Revision:
+		case !r.Attributed || r.AttributedAt < p.Revision || r.Deciding:
 			unclear = true
 		case sub.desc.Policy && sub.blamed(r), !sub.desc.Policy && sub.behind(r):
 			refused = append(refused, r)
@@ -300,7 +301,10 @@ func (sub *subject) refusedBy(p *rollout.Progress) (refused []*draft.Rejection, 
 // problem is unknown, only the likely causes count.
 func (sub *subject) blamed(r *draft.Rejection) bool {
 	list := r.Blame
-	if r.Since == 0 && !r.Overtakes && !api.OfHost(list) { // if the cause is the host, all listed policies are affected
+	switch {
+	case r.Substituted(): // all other policies are in force
+		list = r.Causes()
+	case r.Since == 0 && !r.Overtakes && !api.OfHost(list): // if the cause is the host, all policies are affected
 		list = api.Causes(list)
 	}
 	return sub.revision > r.Since && slices.ContainsFunc(list, func(b api.Blame) bool {
@@ -310,7 +314,8 @@ func (sub *subject) blamed(r *draft.Rejection) bool {
 
 // behind reports whether a change of a resource other than a policy may have caused a rejection.
 func (sub *subject) behind(r *draft.Rejection) bool {
-	return sub.revision > r.Since && sub.revision <= r.MadeAt && (r.Since > 0 || r.Overtakes || len(r.Blame) == 0)
+	return !r.Substituted() && sub.revision > r.Since && sub.revision <= r.MadeAt &&
+		(r.Since > 0 || r.Overtakes || len(r.Blame) == 0)
 }
 
 // whyLate returns what a proxy waits for.

@@ -71,7 +71,7 @@ func (t *Tracker) Rejections() []api.Problem {
 		}
 		for j := range progress[i].Rejected {
 			r := &progress[i].Rejected[j]
-			causes := api.Causes(r.Blame)
+			causes := r.Causes()
 			for _, b := range causes {
 				add(resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String(), b.Field, r)
 			}
@@ -110,6 +110,8 @@ func (t *Tracker) Rejections() []api.Problem {
 			b.WriteString("; and " + plural.Count(n, "more resource") + " there")
 		}
 		switch {
+		case r.Substituted():
+			b.WriteString("; Envoy gets " + api.OmittedText(r.Without))
 		case r.Accepted != nil:
 			b.WriteString("; Envoy keeps the last accepted version of it")
 		case r.Older != "":

@@ -94,6 +94,9 @@ type RejectedResource struct {
 	// temporary. It is zero for never.
 	Retry    time.Time `json:"retry,omitzero"`
 	Policies []Blame   `json:"policies"` // that shape it, most likely cause first
+	// Without lists the policies whose effect the form that Envoy gets instead lacks; empty if no
+	// such form is sent.
+	Without []Omitted `json:"without,omitempty"`
 }
 
 // Wait is the body of POST /v1/wait.

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
@@ -86,6 +88,39 @@ type HeldResource struct {
 	Retry time.Time `json:"retry,omitzero"`
 	// that shape it, most likely cause first; empty until they are found
 	Policies []Blame `json:"policies"`
+	// policies whose effect the form that is sent instead lacks; empty if no such form is sent
+	Without []Omitted `json:"without,omitempty"`
+}
+
+// Omitted names a policy whose effect a resource lacks, because the resource was rejected with it.
+type Omitted struct {
+	Type string `json:"type"`
+	Mesh string `json:"mesh"`
+	Name string `json:"name"`
+	// Revision is the earlier revision of the policy that is in force instead; 0 for none.
+	Revision uint64 `json:"revision,omitempty"`
+}
+
+// OmittedText describes the form of a resource without policies, such as "the version without
+// MeshProxyPatch/default/x".
+func OmittedText(list []Omitted) string {
+	var without, earlier []string
+	for _, o := range list {
+		name := o.Type + "/" + o.Mesh + "/" + o.Name
+		if o.Revision > 0 {
+			earlier = append(earlier, fmt.Sprintf("revision %d of %s", o.Revision, name))
+		} else {
+			without = append(without, name)
+		}
+	}
+	var parts []string
+	if len(earlier) > 0 {
+		parts = append(parts, "with "+strings.Join(earlier, ", "))
+	}
+	if len(without) > 0 {
+		parts = append(parts, "without "+strings.Join(without, ", "))
+	}
+	return "the version " + strings.Join(parts, " and ")
 }
 
 // Blame names a policy that shapes a rejected resource.

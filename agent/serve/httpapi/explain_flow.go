@@ -110,6 +110,9 @@ func liveOf(u *rollout.InUse) *explain.Live {
 		h := &u.Held[i]
 		out.Held = append(out.Held, explain.Held{ID: h.ID, Reason: h.Reason, Check: h.By == api.HeldByCheck, Older: h.Older,
 			Lacks: h.Lacks, Overtaken: h.Overtakes})
+		if h.Substituted() {
+			out.Held[i].Without = h.Without
+		}
 	}
 	return out
 }

@@ -18,7 +18,8 @@ var mayDecode = map[string]string{
 	"agent/compute/check/rules_parts.go":       "decodes the HTTP options of such a cluster",
 	"agent/compute/check/rules_httpfilters.go": "decodes a descriptor set that a user has encoded",
 
-	"agent/compute/danger/keys.go": "searches a config for keys, for a connection without encryption",
+	"agent/compute/danger/keys.go":   "searches a config for keys, for a connection without encryption",
+	"agent/compute/danger/guards.go": "compares the access that two forms of a rejected resource give",
 
 	"agent/compute/match":            "answers questions about a config and edits none",
 	"agent/compute/generate/dump.go": "reads the config that an Envoy has",

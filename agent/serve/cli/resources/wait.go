@@ -305,7 +305,7 @@ func printWaited(env *command.Env, w *waiting, r command.Reference, format strin
 		text.Printf(env.Stderr, "error: %s is rejected\n", name)
 		for _, x := range s.Rejected {
 			text.Printf(env.Stderr, "  %s/%s: %s %s: %s\n", x.Mesh, x.Name, text.ShortType(x.TypeURL), x.Resource,
-				text.OneLine(x.Reason)+api.RetrySaid(x.Retry, time.Now()))
+				text.OneLine(x.Reason)+api.RetrySaid(x.Retry, time.Now())+text.Instead(x.Without))
 			text.Blame(env.Stderr, "    ", x.Policies)
 		}
 		return command.Silent(command.ExitNo)

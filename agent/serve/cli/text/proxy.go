@@ -139,7 +139,7 @@ func ProxyStatus(w io.Writer, p *api.Proxy) {
 		}
 		for _, x := range c.Types {
 			for _, h := range x.Held {
-				Printf(w, "withheld: %s: %s\n", h.Name, OneLine(h.Reason))
+				Printf(w, "withheld: %s: %s%s\n", h.Name, OneLine(h.Reason), Instead(h.Without))
 				Blame(w, "  because of ", h.Policies)
 			}
 		}

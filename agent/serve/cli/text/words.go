@@ -185,6 +185,15 @@ func Counts[N int | uint64](m map[string]N) string {
 	return cmp.Or(strings.Join(list, ", "), "none")
 }
 
+// Instead says which version an Envoy gets instead of a rejected one: "; Envoy gets the version
+// without X". It returns "" if policies are not left out.
+func Instead(without []api.Omitted) string {
+	if len(without) == 0 {
+		return ""
+	}
+	return "; Envoy gets " + api.OmittedText(without)
+}
+
 // AppliedState returns the state of a policy on the proxies in a few words.
 func AppliedState(s api.Applied) string {
 	switch s.State {
@@ -198,7 +207,8 @@ func AppliedState(s api.Applied) string {
 		if r.By != api.HeldByProxy && r.By != "" {
 			verb = "withheld from"
 		}
-		return fmt.Sprintf("%s %s: %s: %s", verb, who, r.Resource, OneLine(r.Reason)+api.RetrySaid(r.Retry, time.Now()))
+		return fmt.Sprintf("%s %s: %s: %s", verb, who, r.Resource,
+			OneLine(r.Reason)+api.RetrySaid(r.Retry, time.Now())+Instead(r.Without))
 	case api.StateStale:
 		return fmt.Sprintf("stale on %s: %s", plural.Count(s.LateTotal, "proxy"), OneLine(s.Late[0].Reason))
 	case api.StatePending:
