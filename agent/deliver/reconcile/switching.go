@@ -70,18 +70,28 @@ func (p *pass) transition(m *resource.Resource) *mesh.Transition {
 			phaseClients: "proxies use it, and inbounds still accept plain text", phaseOn: "proxies use it",
 		}[s.phase]))
 	}
-	if s.phase != phaseInbounds && s.phase != phaseClients {
+	if s.phase == target {
 		return nil
 	}
-	if s.of != spec {
-		s.of, s.spec = spec, permissive(spec, s.mtls)
+	if s.of != spec { // a new step resets it
+		s.of, s.spec = spec, inPhase(s.phase, spec, s.mtls)
 	}
-	return &mesh.Transition{Spec: s.spec, PlainClients: s.phase == phaseInbounds}
+	return &mesh.Transition{Spec: s.spec, Both: s.phase == phaseInbounds || s.phase == phaseClients,
+		PlainClients: s.phase == phaseInbounds}
 }
 
-// permissive returns a Mesh with mutual TLS that also accepts plain text.
-func permissive(spec *resource.Mesh, mtls *resource.MTLS) *resource.Mesh {
-	out, with := *spec, *mtls
+// inPhase returns a Mesh with mutual TLS as in a phase. mtls is its last enabled configuration.
+func inPhase(phase int, spec *resource.Mesh, mtls *resource.MTLS) *resource.Mesh {
+	out := *spec
+	if phase == phaseOff {
+		out.MTLS = nil
+		return &out
+	}
+	with := *mtls
+	if phase == phaseOn {
+		out.MTLS = &with
+		return &out
+	}
 	with.Backends = slices.Clone(mtls.Backends)
 	for i := range with.Backends {
 		with.Backends[i].Mode = resource.ModePermissive

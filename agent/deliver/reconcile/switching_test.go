@@ -75,6 +75,23 @@ func TestMutualTLSIsSwitchedInSteps(t *testing.T) {
 	step(5*time.Second, "plain")
 	step(time.Minute, "plain")
 
+	// A change that follows the last step of another one waits, too: some proxies may be in the step
+	// before.
+	mesh(strict)
+	step(time.Minute, "tls plain")
+	step(5*time.Second, "tls plain clients")
+	step(5*time.Second, "tls clients")
+	mesh("")
+	step(time.Second, "tls clients")
+	step(4*time.Second, "tls plain clients")
+	step(5*time.Second, "tls plain")
+	step(5*time.Second, "plain")
+	mesh(strict)
+	step(time.Second, "plain")
+	mesh("")
+	step(time.Second, "plain")
+	step(time.Minute, "plain")
+
 	// After a restart, an agent continues with the current state. Without connected proxies, it need
 	// not wait.
 	mesh(strict)

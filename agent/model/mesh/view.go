@@ -35,10 +35,10 @@ type Options struct {
 	TLS *TLSRange
 }
 
-// Transition describes a mesh whose mutual TLS is being switched on or off: inbounds accept both
-// TLS and plain text, regardless of policies.
+// Transition describes a mesh whose mutual TLS is being switched on or off.
 type Transition struct {
-	Spec         *resource.Mesh // the Mesh in the meantime, with permissive mutual TLS
+	Spec         *resource.Mesh // the Mesh in the meantime
+	Both         bool           // inbounds accept TLS and plain text, regardless of policies
 	PlainClients bool           // proxies send each other plain text
 }
 
@@ -127,7 +127,7 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 		v.virtual = virtualRanges(v.ranges.Prefixes())
 	}
 	if t := o.Transition; t != nil {
-		v.Spec, v.Switching, v.plainClients = t.Spec, true, t.PlainClients
+		v.Spec, v.Switching, v.plainClients = t.Spec, t.Both, t.PlainClients
 	}
 	if prev != nil {
 		v.services = make([]*Service, 0, len(prev.services)+1)

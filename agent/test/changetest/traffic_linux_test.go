@@ -78,6 +78,11 @@ func (x *traffic) before(at time.Time, n int) (out []string) {
 			out = append(out, fmt.Sprintf("%d ms after %s", at.Sub(c.at).Milliseconds(), c.what))
 		}
 	}
+	for _, u := range x.updates {
+		if late := at.Sub(u) - x.drain; late > -x.drain/10 && late < x.drain/5 {
+			out = append(out, fmt.Sprintf("an Envoy updated listeners %d ms before", at.Sub(u).Milliseconds()))
+		}
+	}
 	return out
 }
 
