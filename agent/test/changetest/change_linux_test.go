@@ -32,8 +32,11 @@ func TestChanges(t *testing.T) {
 	for range n - 1 {
 		pause()
 		s := list[g.IntN(len(list))]
-		if g.IntN(8) == 0 {
+		switch g.IntN(16) { // these change most
+		case 0, 1:
 			s = tls
+		case 2:
+			s = list[1] // the Mesh
 		}
 		w.put(x, s, s.next(g))
 	}
