@@ -23,6 +23,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/drains"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 	"github.com/nearside-mesh/nearside/agent/deliver/presence"
+	"github.com/nearside-mesh/nearside/agent/deliver/probes"
 	"github.com/nearside-mesh/nearside/agent/deliver/proxydrain"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
 	"github.com/nearside-mesh/nearside/agent/deliver/resolver"
@@ -114,6 +115,7 @@ type Agent struct {
 	xds        *ads.Server
 	nacks      *reconcile.NackWatch
 	presence   *presence.Presence
+	probes     *probes.Probes
 	exits      *presence.Exits
 	draining   *proxydrain.Drains
 	host       *probe.Prober

@@ -161,6 +161,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	g.Go(func() error { a.envoys.Run(ctx); return nil })
 	g.Go(func() error { a.presence.Run(ctx); return nil })
 	g.Go(func() error { return a.exits.Run(ctx) })
+	g.Go(func() error { a.probes.Run(ctx); return nil })
 	g.Go(func() error { a.reconciler.Run(ctx); return nil })
 	g.Go(func() error { a.nacks.Run(ctx); return nil })
 	g.Go(func() error { a.host.Run(ctx); return nil })
@@ -235,9 +236,10 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	a.presence = presence.New(presence.Options{Registry: a.internal, Store: a.store, Log: a.log, Now: a.deps.Now,
 		Watch: a.exits.Add})
 	a.envoys = metadata.New(metadata.Options{Registry: a.registry, Store: a.store, Log: a.log,
-		Changed: func() { a.reconciler.Trigger() }, Announce: a.presence.Announce})
+		Changed: func() { a.reconciler.Trigger(); a.probes.Annotated() }, Announce: a.presence.Announce})
 	a.rollout = rollout.New(rollout.Options{
-		Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics, Changed: func() { a.reconciler.Trigger() },
+		Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics,
+		Changed:  func() { a.reconciler.Trigger(); a.probes.Connected() },
 		Stored:   func(ref node.Ref) uint64 { return reconcile.Stored(a.store.Snapshot(), ref) },
 		Inbounds: a.ackedInbounds, Rejected: func() { a.nacks.Trigger() }, Decides: true, Forgot: a.memory.Freed,
 		DrainTime: time.Duration(cfg.XDS.DrainTime) * time.Second, HandoverTime: handoverTime,
@@ -252,7 +254,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: id, Peer: peer}
 		}})
 	a.refused = newRefused(a.rollout.Status, envoyDir(cfg), a.log)
-	if err := a.deps.Metrics.Register(a.refused); err != nil {
+	if err := errors.Join(a.newProbes(), a.deps.Metrics.Register(a.refused)); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	a.host = probe.NewProber(probe.Options{Peer: a.rollout.Peer, Own: cfg.Paths.Run,

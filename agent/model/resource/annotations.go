@@ -24,11 +24,12 @@ const (
 	maxAnnotationFaults = 20
 )
 
-// Reach holds the reachability set by annotations, in the form of the fields of
+// Reach holds the reachability and the probes set by annotations, in the form of the fields of
 // TransparentProxying. A nil field means that no annotation sets it.
 type Reach struct {
 	Services []string
 	Backends *ReachableBackends
+	Probes   map[uint32]string // paths of HTTP probes, by the port of the inbound
 	// Notes describe references that match nothing, each with its field path.
 	Notes []string
 
@@ -36,9 +37,9 @@ type Reach struct {
 }
 
 // IsZero reports whether no annotation sets a value.
-func (r *Reach) IsZero() bool { return r.Services == nil && r.Backends == nil }
+func (r *Reach) IsZero() bool { return r.Services == nil && r.Backends == nil && r.Probes == nil }
 
-// ParseReach parses the annotations that restrict reachability and ignores all others. path is
+// ParseReach parses the annotations for reachability and probes, and ignores all others. path is
 // their field path, such as "metadata.annotations". An invalid annotation has no effect; the other
 // one still applies. A reference to a kind that is not a service is dropped with a note.
 func ParseReach(path string, annotations map[string]string) (Reach, Faults) {
@@ -52,6 +53,10 @@ func ParseReach(path string, annotations map[string]string) (Reach, Faults) {
 		var found Faults
 		out.Backends, out.Notes, found = parseBackends(NewValidator(path, nil).Key(AnnotationReachableBackends).path, text)
 		faults = append(faults, found...)
+	}
+	var fault string
+	if out.Probes, fault = parseHTTPProbes(annotations[AnnotationHTTPProbes]); fault != "" {
+		NewValidator(path, (*[]Fault)(&faults)).Key(AnnotationHTTPProbes).Faultf("%s", fault)
 	}
 	return out, faults
 }
@@ -179,6 +184,9 @@ func (a *Reach) Restrict(r *Resource) *Resource {
 // into sets the fields of a dataplane. It copies the dataplane's transparent proxying first.
 func (a *Reach) into(dp *Dataplane) {
 	dp.Notes = append(dp.Notes, a.Notes...)
+	if a.Probes != nil {
+		dp.setHTTPProbes(a.Probes)
+	}
 	note := func(said bool, annotation, reason string) {
 		if said {
 			dp.Notes = append(dp.Notes, fmt.Sprintf("%s[%q]: without effect: %s", a.path, annotation, reason))

@@ -72,13 +72,22 @@ type InboundHealth struct {
 	Ready bool `json:"ready"`
 }
 
-// ServiceProbe asks the proxy to probe the workload. It is stored without effect.
+// ServiceProbe makes the agent probe the workload on the node of the proxy. While the probe fails,
+// the inbound receives no traffic.
 type ServiceProbe struct {
 	Interval           *Duration `json:"interval,omitempty"`
 	Timeout            *Duration `json:"timeout,omitempty"`
 	UnhealthyThreshold *uint32   `json:"unhealthyThreshold,omitempty"`
 	HealthyThreshold   *uint32   `json:"healthyThreshold,omitempty"`
 	TCP                *Raw      `json:"tcp,omitempty"`
+	// HTTP requests a path instead of only opening a connection. Kuma has no such field; see
+	// AnnotationHTTPProbes.
+	HTTP *HTTPProbe `json:"http,omitempty"`
+}
+
+// HTTPProbe is an HTTP request to the workload. A status of 200 to 399 is a success.
+type HTTPProbe struct {
+	Path string `json:"path"`
 }
 
 // Outbound is one destination that the workload reaches at a separate port or address.
@@ -216,6 +225,11 @@ func (p *ServiceProbe) validate(v *Validator) {
 	v.unset(never(p.Timeout), "timeout", "0s is not a timeout: give more")
 	v.Field("unhealthyThreshold").AtLeastOne(p.UnhealthyThreshold)
 	v.Field("healthyThreshold").AtLeastOne(p.HealthyThreshold)
+	if p.HTTP != nil {
+		if fault := pathFault(p.HTTP.Path); fault != "" {
+			v.Field("http").Field("path").Faultf("%s", fault)
+		}
+	}
 }
 
 // defaultOutboundAddress is the listener address of an outbound without an address.

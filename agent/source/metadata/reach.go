@@ -51,7 +51,8 @@ func reachOf(n *core.Node) sidecarReach {
 		return out
 	}
 	annotations := map[string]string{}
-	for _, k := range []string{resource.AnnotationReachableBackends, resource.AnnotationReachableServices} {
+	for _, k := range []string{resource.AnnotationReachableBackends, resource.AnnotationReachableServices,
+		resource.AnnotationHTTPProbes} {
 		v, there := list.StructValue.GetFields()[k]
 		if !there {
 			continue
@@ -89,6 +90,9 @@ func (s *sidecarReach) merge(before sidecarReach) sidecarReach {
 			}
 			if out.reach.Backends != nil {
 				merged.Backends = out.reach.Backends
+			}
+			if out.reach.Probes != nil {
+				merged.Probes = out.reach.Probes
 			}
 		}
 		out.reach = &merged

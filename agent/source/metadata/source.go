@@ -345,5 +345,6 @@ func Fields() [][]string {
 		{MetadataDataplane},
 		{MetadataAnnotations, resource.AnnotationReachableBackends},
 		{MetadataAnnotations, resource.AnnotationReachableServices},
+		{MetadataAnnotations, resource.AnnotationHTTPProbes},
 	}
 }
