@@ -73,6 +73,7 @@ func (c *slowConn) pause(d time.Duration) {
 type slowRow struct {
 	listener string
 	row
+	waits string // explained inspection timeout of the client's proxy; "" for none
 }
 
 // slowWorld is a world in which web redirects connections to virtual addresses separately, and
@@ -125,43 +126,45 @@ func slowRows() []slowRow {
 	const stranger = "whom the other mesh lets in"
 	at := func(n, port int) string { return fmt.Sprintf("%s:%d", nodeV4(n), port) }
 	return []slowRow{
-		{"outbound and inbound STRICT", row{to: "db.mesh:80", say: aLine, want: "backend-2/5432"}},
-		{"outbound of HTTP", row{to: "backend.mesh:80", say: get, want: backends}},
-		{"virtual address without a service", row{to: "240.255.255.254:80", say: aLine, want: closed}},
+		{"outbound and inbound STRICT", row{to: "db.mesh:80", say: aLine, want: "backend-2/5432"}, ""},
+		{"outbound of HTTP", row{to: "backend.mesh:80", say: get, want: backends}, ""},
+		{"virtual address without a service", row{to: "240.255.255.254:80", say: aLine, want: closed}, ""},
 		{"virtual address without a service, TLS", row{to: "240.255.255.254:443", say: overTLS, name: "api.example.com",
-			want: closed}},
+			want: closed}, ""},
 		{"virtual address through the main listener", row{from: "backend-2", to: "db.mesh:80", say: aLine,
-			want: "backend-2/5432"}},
+			want: "backend-2/5432"}, ""},
 		{"virtual address without a service through the main listener", row{from: "backend-2", to: "240.255.255.254:80",
-			say: aLine, want: closed}},
+			say: aLine, want: closed}, ""},
 		{"inbound STRICT, from outside the mesh", row{mesh: "plain", to: at(4, 5432), say: aLine, want: closed,
-			beyond: stranger}},
+			beyond: stranger}, ""},
 		{"inbound PERMISSIVE of HTTP", row{mesh: "plain", to: at(3, 8080), say: get, want: "backend-1/8080",
-			beyond: stranger}},
+			beyond: stranger}, ""},
 		{"inbound PERMISSIVE of TCP", row{mesh: "plain", to: at(3, 7001), say: aLine, want: "backend-1/left",
-			beyond: stranger}},
+			beyond: stranger}, ""},
 		{"inbound PERMISSIVE, TLS of the workload", row{mesh: "plain", to: at(3, 7443), say: overTLS,
-			name: "own.example.com", want: "backend-1/7443", beyond: stranger}},
+			name: "own.example.com", want: "backend-1/7443", beyond: stranger}, ""},
 		{"inbound PERMISSIVE, TLS of the mesh without a certificate", row{mesh: "plain", to: at(3, 7443), say: overTLS,
-			alpn: []string{"kuma"}, want: closed, beyond: stranger}},
-		{"inbound without mTLS", row{mesh: "plain", to: "store.mesh:80", say: aLine, want: "shop/5432"}},
-		{"inbound without mTLS, HTTP", row{mesh: "plain", to: "shop.mesh:80", say: get, want: "shop/8080"}},
-		{"passthrough of an open mesh", row{mesh: "plain", to: database, say: aLine, want: "database"}},
-		{"passthrough All", row{from: "backend-2", to: foreign, say: overTLS, name: "foreign.example.net", want: "foreign"}},
-		{"passthrough None", row{from: "backend-1", to: foreign, say: overTLS, name: "foreign.example.net", want: closed}},
+			alpn: []string{"kuma"}, want: closed, beyond: stranger}, ""},
+		{"inbound without mTLS", row{mesh: "plain", to: "store.mesh:80", say: aLine, want: "shop/5432"}, ""},
+		{"inbound without mTLS, HTTP", row{mesh: "plain", to: "shop.mesh:80", say: get, want: "shop/8080"}, ""},
+		{"passthrough of an open mesh", row{mesh: "plain", to: database, say: aLine, want: "database"}, ""},
+		{"passthrough All", row{from: "backend-2", to: foreign, say: overTLS, name: "foreign.example.net", want: "foreign"},
+			""},
+		{"passthrough None", row{from: "backend-1", to: foreign, say: overTLS, name: "foreign.example.net", want: closed},
+			""},
 		{"passthrough Matched, TLS on a mixed port", row{to: apiService, say: overTLS, name: "api.example.com",
-			want: "api"}},
+			want: "api"}, "15s"},
 		{"passthrough Matched, TLS to an address of tcp", row{to: beside, say: overTLS, name: "beside.example.net",
-			want: "beside"}},
+			want: "beside"}, "15s"},
 		{"passthrough Matched, TLS without a match", row{to: foreign, say: overTLS, name: "foreign.example.net",
-			want: closed}},
-		{"passthrough Matched, HTTP", row{to: www, say: get, name: "www.example.com", want: "www"}},
-		{"passthrough Matched, HTTP/2", row{to: www, say: getH2, name: "www.example.com", want: "www"}},
-		{"passthrough Matched, tcp alone", row{to: database, say: aLine, want: "database"}},
-		{"passthrough Matched, tcp on a mixed port", row{to: boxBeside, say: aLine, want: "beside-the-box"}},
-		{"passthrough Matched, no match", row{to: outside, say: aLine, want: closed}},
-		{"egress of HTTP", row{to: "partner.outside:80", say: get, want: "partner"}},
-		{"egress of TCP", row{to: "rows.outside:5432", say: aLine, want: "database"}},
+			want: closed}, "15s"},
+		{"passthrough Matched, HTTP", row{to: www, say: get, name: "www.example.com", want: "www"}, "15s"},
+		{"passthrough Matched, HTTP/2", row{to: www, say: getH2, name: "www.example.com", want: "www"}, "15s"},
+		{"passthrough Matched, tcp alone", row{to: database, say: aLine, want: "database"}, ""},
+		{"passthrough Matched, tcp on a mixed port", row{to: boxBeside, say: aLine, want: "beside-the-box"}, "15s"},
+		{"passthrough Matched, no match", row{to: outside, say: aLine, want: closed}, ""},
+		{"egress of HTTP", row{to: "partner.outside:80", say: get, want: "partner"}, ""},
+		{"egress of TCP", row{to: "rows.outside:5432", say: aLine, want: "database"}, ""},
 	}
 }
 
@@ -178,6 +181,13 @@ func TestSlowClients(t *testing.T) {
 		verdicts[i] = f.Verdict
 		if open := r.want != closed; r.beyond == "" && open != (f.Verdict == "allowed") {
 			t.Errorf("%s: want %q, explained as %s: %s", r.listener, r.want, f.Verdict, f.Reason)
+		}
+		waits := ""
+		if f.Wait != nil {
+			waits = f.Wait.After
+		}
+		if waits != r.waits {
+			t.Errorf("%s: explained as waiting %q for the client, want %q", r.listener, waits, r.waits)
 		}
 	}
 	var wg sync.WaitGroup
@@ -222,10 +232,10 @@ func outcome(a answered, err error) string {
 // although an http match names port 80.
 func (w *world) serversFirst(t *testing.T) {
 	for _, r := range []slowRow{
-		{"virtual address", row{to: "banner.mesh:80", say: nothing, want: "backend-2/3306"}},
+		{"virtual address", row{to: "banner.mesh:80", say: nothing, want: "backend-2/3306"}, ""},
 		{"virtual address through the main listener", row{from: "backend-2", to: "banner.mesh:80", say: nothing,
-			want: "backend-2/3306"}},
-		{"passthrough All", row{from: "backend-2", to: mysqlNext, say: nothing, want: "next-mysql"}},
+			want: "backend-2/3306"}, ""},
+		{"passthrough All", row{from: "backend-2", to: mysqlNext, say: nothing, want: "next-mysql"}, ""},
 	} {
 		if a := r.send(t, w, w.proxyOf(&r.row).ns, w.address(t, &r.row)); a.got != r.want || a.took > time.Second {
 			t.Errorf("%s: the first bytes of a server: %q after %s", r.listener, a.got, a.took)
