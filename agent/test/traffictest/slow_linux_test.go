@@ -23,10 +23,15 @@ type pace struct {
 
 func whole(n int) int { return n }
 
+// oneByte is the pace with which the HTTP inspector of Envoy 1.36 and 1.40 sometimes takes an
+// HTTP/1.1 request for another protocol: a wake-up without new bytes ends its parser (decision
+// 0100).
+const oneByte = "one byte at a time"
+
 // paces returns the ways to send, from the issue of slow clients.
 func paces() []pace {
 	out := []pace{{what: "in two segments", segment: func(n int) int { return (n + 1) / 2 }, gap: 300 * time.Millisecond},
-		{what: "one byte at a time", segment: func(int) int { return 1 }, gap: time.Millisecond}}
+		{what: oneByte, segment: func(int) int { return 1 }, gap: time.Millisecond}}
 	for _, d := range []time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond, time.Second, 2 * time.Second,
 		5 * time.Second} {
 		out = append(out, pace{what: "after " + d.String(), silent: d, segment: whole})
@@ -205,9 +210,14 @@ func TestSlowClients(t *testing.T) {
 				defer c.Close()
 				_ = c.SetDeadline(began.Add(agenttest.Patience)) // a later error shows it
 				a, err := r.talk(&slowConn{Conn: c, ctx: t.Context(), pace: p}, w)
-				if got := outcome(a, err); !slices.Contains(strings.Split(r.want, "|"), got) {
-					t.Errorf("%s, %s: it comes to %q after %s, want %q, explained as %s", r.listener, p.what, got,
-						time.Since(began).Round(time.Millisecond), r.want, verdicts[i])
+				wants := strings.Split(r.want, "|")
+				if p.what == oneByte && r.say == get && r.waits != "" {
+					wants = append(wants, closed)
+				}
+				if got := outcome(a, err); !slices.Contains(wants, got) {
+					rec, _ := w.records.find(w.proxyOf(&r.row).id, c.LocalAddr().String())
+					t.Errorf("%s, %s: it comes to %q after %s (%v), want %q, explained as %s; logged: %s", r.listener, p.what,
+						got, time.Since(began).Round(time.Millisecond), err, r.want, verdicts[i], rec)
 				}
 			})
 		}
