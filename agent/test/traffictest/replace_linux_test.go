@@ -178,8 +178,6 @@ func TestTrafficRollingReplacement(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		w.net.node(n, false)
 	}
-	w.proxies["default.web"] = startEnvoy(t, w.binary, w.net.nodes[2], bootstrap.Options{Mesh: "default", Name: "web",
-		XDSSocket: w.agent.Addrs().XDS}, "default.web", nowhere, time.Second)
 	var shops []*replaced
 	for n := 3; n <= 5; n++ {
 		r := &replaced{w: w, t: t, n: n, id: fmt.Sprintf("default.shop-%d", n)}
@@ -187,8 +185,20 @@ func TestTrafficRollingReplacement(t *testing.T) {
 		r.start()
 	}
 	for _, r := range shops {
+		r.envoy.live(t)
+	}
+	w.proxies["default.web"] = startEnvoy(t, w.binary, w.net.nodes[2], bootstrap.Options{Mesh: "default", Name: "web",
+		XDSSocket: w.agent.Addrs().XDS}, "default.web", nowhere, time.Second)
+	for _, r := range shops {
 		r.used(t)
 	}
+	agenttest.Eventually(t, "the client's Envoy listens", func() bool {
+		c, err := w.net.nodes[2].dial(netip.MustParseAddrPort("127.0.0.1:10000"))
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
 	load := w.startHTTP(t, 8)
 
 	t.Run("with drain", func(t *testing.T) {
