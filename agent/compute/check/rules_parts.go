@@ -184,6 +184,9 @@ func checkPipe(s *subject, m *corev3.Pipe) {
 
 // checkHealthChecks checks the health checks of a cluster.
 func checkHealthChecks(s *subject, m *clusterv3.Cluster) {
+	if n := len(m.GetHealthChecks()); n > 1 {
+		s.report(204, finding.Reject, "healthChecks", "Envoy supports one health check, but %d are given", n)
+	}
 	for i, h := range m.GetHealthChecks() {
 		at := finding.Item("healthChecks", i)
 		if h.GetGrpcHealthCheck() != nil && !speaksHTTP2(m) {

@@ -15,10 +15,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
+// maxALPN is the size of the longest ALPN protocol, in bytes.
+const maxALPN = 255
+
 // checkCommonTLS checks TLS settings that both sides have.
 func checkCommonTLS(s *subject, m *tlsv3.CommonTlsContext) {
 	if len(m.GetTlsCertificates()) > 0 && len(m.GetTlsCertificateSdsSecretConfigs()) > 0 {
 		s.report(94, finding.Reject, "tlsCertificates", "certificates must be inline or come from SDS, not both")
+	}
+	names := strings.Join(m.GetAlpnProtocols(), ",")
+	for name := range strings.SplitSeq(names, ",") { // like Envoy, which crashes at an empty one
+		if names != "" && (name == "" || len(name) > maxALPN) {
+			s.report(96, finding.Reject, "alpnProtocols", "%q has a protocol of %d bytes: use 1 to %d", clip.Value(names),
+				len(name), maxALPN)
+		}
 	}
 }
 

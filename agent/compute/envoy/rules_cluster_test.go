@@ -185,6 +185,10 @@ func clusterCases() []ruleCase {
 				probe(&corev3.HealthCheck_GrpcHealthCheck_{GrpcHealthCheck: &corev3.HealthCheck_GrpcHealthCheck{}}),
 			}
 		}},
+		{204, "two checks", finding.Reject, "static", "/healthChecks", "supports one health check", func(b *base) {
+			tcp := probe(&corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: &corev3.HealthCheck_TcpHealthCheck{}})
+			b.static.HealthChecks = []*corev3.HealthCheck{tcp, tcp}
+		}},
 		{204, "half a byte", finding.Reject, "static", "/healthChecks/0/tcpHealthCheck/send/text",
 			"two digits", func(b *base) {
 				b.static.HealthChecks = []*corev3.HealthCheck{
@@ -246,6 +250,8 @@ func clusterCases() []ruleCase {
 				b.upstream.CommonTlsContext.TlsParams = &tlsv3.TlsParameters{TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
 					TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_2}
 			}},
+		{96, "an empty protocol", finding.Reject, "eds", "/transportSocket/typedConfig/commonTlsContext/alpnProtocols",
+			"a protocol of 0 bytes", func(b *base) { b.upstream.CommonTlsContext.AlpnProtocols = []string{"h2", ""} }},
 		{96, "a cipher", finding.Reject, "eds", "/transportSocket/typedConfig/commonTlsContext/tlsParams/cipherSuites/1",
 			`"ROT13"`, func(b *base) {
 				b.upstream.CommonTlsContext.TlsParams = &tlsv3.TlsParameters{

@@ -127,7 +127,7 @@ func Rules() []Rule {
 		{93, Reject, "A client has one certificate", ""},
 		{94, Reject, "Certificates are set in only one way", ""},
 		{95, Reject, "Validation of peer names requires trusted authorities", ""},
-		{96, Reject, "TLS versions are in order, ciphers and groups known", ""},
+		{96, Reject, "TLS versions are in order; ciphers, groups, and ALPN protocols are valid", ""},
 		{97, Reject, "Secrets have names and the required type", ""},
 		{98, Unusable, "Secrets exist", ""},
 		{99, Reject, "RBAC policies have permissions and principals", ""},
