@@ -270,6 +270,9 @@ func (w *servers) respond(server string, rw http.ResponseWriter, r *http.Request
 		rw.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
+	if r.URL.Path == sick {
+		rw.WriteHeader(http.StatusServiceUnavailable)
+	}
 	for i := range numberOf(r, "X-Headers") {
 		rw.Header().Set("X-R-"+strconv.Itoa(i), "1")
 	}
@@ -284,6 +287,9 @@ func (w *servers) respond(server string, rw http.ResponseWriter, r *http.Request
 		_, _ = io.CopyN(rw, zeros{}, more)
 	}
 }
+
+// sick is a path that all servers answer with 503.
+const sick = "/sick"
 
 // numberOf returns the number in a request header, or 0.
 func numberOf(r *http.Request, name string) int {
