@@ -21,7 +21,7 @@ func TestTrafficProbes(t *testing.T) {
 	await := func(name string, excluded bool) {
 		t.Helper()
 		agenttest.Await(t, "the probe of "+name+" has its result", updates, func() bool {
-			rec, ok := w.agent.Store().Snapshot().Get(resource.Key{Kind: resource.KindEndpointState, Mesh: "default", Name: name})
+			rec, ok := w.agent.Store().Snapshot().Get(resource.EndpointStateOf(key("Dataplane", name)))
 			if !ok {
 				return !excluded
 			}
