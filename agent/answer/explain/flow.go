@@ -180,6 +180,7 @@ func (t *Traffic) ask(target *Target, read func(*dialled) (*inquiry, error)) (*F
 		} else if flow.Verdict != VerdictAllowed {
 			t.explainDeniedOutside(p, flow)
 		}
+		t.explainUnready(flow)
 		if flow.Verdict != VerdictAllowed {
 			flow.Suggest = t.suggest(p, target, &d, in, flow)
 		}

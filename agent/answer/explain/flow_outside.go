@@ -79,6 +79,49 @@ func (t *Traffic) explainDeniedOutside(p *flowProxy, flow *Flow) {
 	}
 }
 
+// maxUnready limits the endpoints that one explanation names.
+const maxUnready = 3
+
+// explainUnready names endpoints of the selected clusters that receive no traffic, and why.
+func (t *Traffic) explainUnready(flow *Flow) {
+	var names []string
+	more := 0
+	for i := range flow.Clusters {
+		s := t.serviceOf(flow.about.outbound, flow.Clusters[i].Name)
+		if s == nil {
+			continue
+		}
+		for _, u := range s.Unready() {
+			if len(names) == maxUnready {
+				more++
+				continue
+			}
+			names = append(names, fmt.Sprintf("%s is %s (%s)", u.Dataplane.Name, u.State.State, u.State.Reason))
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	flow.Reason += "; endpoints without traffic: " + strings.Join(names, ", ")
+	if more > 0 {
+		flow.Reason += fmt.Sprintf(", and %d more", more)
+	}
+}
+
+// serviceOf returns the service that a cluster belongs to, by the name of the cluster, or by the
+// outbound that accepted the connection; nil for none.
+func (t *Traffic) serviceOf(from *mesh.Outbound, cluster string) *mesh.Service {
+	for _, kind := range []string{mesh.KindTag, mesh.KindMeshService} {
+		if s := t.mesh.View.Service(mesh.ServiceID{Kind: kind, Name: cluster}); s != nil {
+			return s
+		}
+	}
+	if from != nil {
+		return from.Service
+	}
+	return nil
+}
+
 // outsideService returns the service outside the mesh that a cluster belongs to. It uses the name
 // of the cluster, or the outbound that accepted the connection.
 func (t *Traffic) outsideService(from *mesh.Outbound, cluster string) (mesh.Outbound, bool) {

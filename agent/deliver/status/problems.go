@@ -35,7 +35,7 @@ func (t *Tracker) sources() []func(context.Context, *Facts) []api.Problem {
 	return []func(context.Context, *Facts) []api.Problem{
 		checkProblems, damagedProblems, fileProblems, inertProblems, // problems_agent.go
 		passProblems, t.rejectionProblems, t.unconnectedProblems, t.proxyProblems, refusedProblems,
-		t.lostProblems, orphanProblems, // problems_proxies.go
+		endpointProblems, t.lostProblems, orphanProblems, // problems_proxies.go
 		t.targetProblems,   // targets.go
 		t.namesakeProblems, // problems_pool.go
 		t.effectProblems,   // effects_applied.go

@@ -73,6 +73,22 @@ func (t *Tracker) proxyProblems(_ context.Context, f *Facts) (out []api.Problem)
 	return out
 }
 
+// unreadyAfter is how long inbounds may be unready before that is a problem.
+const unreadyAfter = 10 * time.Second
+
+// endpointProblems returns the Dataplanes of this node whose endpoints receive no traffic.
+func endpointProblems(_ context.Context, f *Facts) (out []api.Problem) {
+	for i := range f.Proxies {
+		p := &f.Proxies[i]
+		if s := p.Endpoints; s != nil && p.Node == "" && (s.State != resource.EndpointUnready ||
+			time.Since(s.Since) > unreadyAfter) {
+			out = append(out, api.Problem{Resource: Key(p).String(), Severity: api.SeverityWarning, Reason: endpointText(s),
+				Command: inspectCommand(p.Mesh, p.Name)})
+		}
+	}
+	return out
+}
+
 // orphanProblems returns the meshes that do not exist although resources name them.
 func orphanProblems(_ context.Context, f *Facts) (out []api.Problem) {
 	type orphans struct {

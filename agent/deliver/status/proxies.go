@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -113,6 +114,25 @@ func setOwner(p *api.Proxy, snap *store.Snapshot) {
 	if p.Dataplane = ok; ok && rec.Source.Kind == store.SourcePeer {
 		p.Node, p.Liveness = rec.Source.Detail, rec.Resource.Labels[resource.LabelLiveness]
 	}
+	state := snap.Set().Get(resource.Key{Kind: resource.KindEndpointState, Mesh: p.Mesh, Name: p.Name})
+	if state == nil || !ok {
+		return
+	}
+	if s, is := state.Spec.(*resource.EndpointState); is {
+		since, _ := time.Parse(time.RFC3339, s.Since)
+		p.Endpoints = &api.EndpointState{State: s.State, Reason: s.Reason, Inbounds: append([]uint32{}, s.Inbounds...),
+			Since: since}
+	}
+}
+
+// endpointText describes the state of endpoints.
+func endpointText(s *api.EndpointState) string {
+	what := "its endpoints receive"
+	if len(s.Inbounds) > 0 {
+		ports := strings.Join(strings.Fields(strings.Trim(fmt.Sprint(s.Inbounds), "[]")), ", ")
+		what = "its endpoints at the ports " + ports + " receive"
+	}
+	return fmt.Sprintf("%s no traffic since %s (%s): %s", what, s.Since.UTC().Format(time.RFC3339), s.State, s.Reason)
 }
 
 // isGone reports whether a proxy without a resource has no client any longer, such as that of a pod
@@ -164,6 +184,9 @@ func (r *Result) concludeProxy(p *api.Proxy, problems []api.Problem, near *neare
 	}
 	if p.State == api.StateUnknown {
 		p.Reason += near.of(Key(p))
+	}
+	if p.Endpoints != nil {
+		p.Reason = strings.TrimPrefix(p.Reason+"; "+endpointText(p.Endpoints), "; ")
 	}
 }
 

@@ -1,6 +1,10 @@
 package api
 
-import "github.com/nearside-mesh/nearside/agent/model/node"
+import (
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/node"
+)
 
 // States of a [Proxy], best first.
 const (
@@ -33,6 +37,8 @@ type Proxy struct {
 	// node of the pool that owns the Dataplane, if it is another one
 	Node     string `json:"node,omitempty"`
 	Liveness string `json:"liveness,omitempty"` // of that node; see [resource.LabelLiveness]
+	// Endpoints is why inbounds of the Dataplane receive no traffic; null if all do.
+	Endpoints *EndpointState `json:"endpoints"`
 	// at most one per flavor, connected or recently connected
 	Clients  []ProxyStatus `json:"clients"`
 	Problems []Problem     `json:"problems"` // with its Dataplane
@@ -53,6 +59,14 @@ type Proxy struct {
 	// of proxies omit it.
 	InForce []InForce `json:"inForce,omitempty"`
 	Reach   *Saving   `json:"reach,omitempty"` // with include=reach, for a Dataplane that exists
+}
+
+// EndpointState is the state of inbounds that receive no traffic.
+type EndpointState struct {
+	State    string    `json:"state"` // unready, draining, or ended
+	Reason   string    `json:"reason"`
+	Inbounds []uint32  `json:"inbounds"` // their ports; empty: all
+	Since    time.Time `json:"since"`
 }
 
 // Saving is what a proxy saves because it does not reach all services.

@@ -160,6 +160,9 @@ func tableOf(ctx context.Context, env *command.Env, v *listView,
 		}
 		for _, p := range proxies.Items {
 			states[p.Mesh+"/"+p.Name] = p.State
+			if p.Endpoints != nil {
+				states[p.Mesh+"/"+p.Name] += "," + p.Endpoints.State
+			}
 		}
 	case v.kind.Policy && wide:
 		own, err = policyColumns(ctx, env, v.kind, items, own)
