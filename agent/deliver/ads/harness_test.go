@@ -108,6 +108,7 @@ type options struct {
 	UnknownGrace, RemovalWait, WarmWait, DrainTime time.Duration
 	HandoverTime, AckTimeout                       time.Duration
 	Handler                                        ads.StreamHandler
+	Inbounds                                       func(node.Ref, *access.Process, []string)
 	Authorize                                      func(*access.Peer, node.Ref) (access.Grant, error)
 	Examine                                        func(access.Stream, node.Ref) api.Admission
 	Drain                                          ownDrain
@@ -122,7 +123,7 @@ func (o options) servers() (*rollout.Proxies, *ads.Server) {
 	p := rollout.New(rollout.Options{Log: o.Log, Now: o.Now, Registry: o.Registry, Changed: o.Changed,
 		Rejected: o.Rejected, Forgot: o.Forgot, Stored: o.Stored, UnknownGrace: o.UnknownGrace,
 		RemovalWait: o.RemovalWait, WarmWait: o.WarmWait, DrainTime: o.DrainTime, HandoverTime: o.HandoverTime,
-		AckTimeout: o.AckTimeout})
+		AckTimeout: o.AckTimeout, Inbounds: o.Inbounds})
 	return p, ads.NewServer(p, ads.ServerOptions{Log: o.Log, Now: o.Now, Registry: o.Registry, Handler: o.Handler,
 		Authorize: o.Authorize, Examine: o.Examine, Drain: o.Drain, Metadata: o.Metadata,
 		FirstRequestTimeout: o.FirstRequestTimeout,

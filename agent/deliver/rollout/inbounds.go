@@ -27,9 +27,9 @@ func (s *inbounds) resume(has map[string]string) {
 }
 
 // noteInbounds reports the inbound listeners that the client serves, if these have changed. A
-// listener that it rejects in a new form stays. If some of the config are not served, it reports
-// the others only if all is set: the client has answered everything. The caller holds the mu of the
-// proxy.
+// listener that it rejects in a new form stays. Nothing is reported while the client still has to
+// answer something on which an inbound depends; all is set if it has answered the whole config. The
+// caller holds the mu of the proxy.
 func (st *Stream) noteInbounds(all bool) {
 	n, w, s := st.proxy, st.watches[draft.RankListener], &st.inbounds
 	if n.proxies.opts.Inbounds == nil || w == nil || st.ended || st.subscribing || !w.answered() || n.cfg == nil ||
@@ -42,8 +42,12 @@ func (st *Stream) noteInbounds(all bool) {
 			continue
 		}
 		_, rejected := w.over[r.Name]
-		if _, had := slices.BinarySearch(s.serves, r.Name); had || !rejected && st.hasAcked(r) {
+		_, had := slices.BinarySearch(s.serves, r.Name)
+		switch {
+		case had || !rejected && st.hasAcked(r):
 			serves = append(serves, r.Name)
+		case !rejected:
+			return
 		}
 	}
 	complete := !slices.ContainsFunc(n.cfg.Resources[draft.RankListener], func(r *draft.Resource) bool {

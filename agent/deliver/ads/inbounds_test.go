@@ -1,0 +1,78 @@
+package ads_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+)
+
+// TestInboundsAreReported checks when the inbound listeners of a client are reported: once it has
+// acknowledged them with their routes, and as long as it has some form of them.
+func TestInboundsAreReported(t *testing.T) {
+	const one, two = "inbound:127.0.0.1:80", "inbound:127.0.0.1:81"
+	reports := make(chan string, 16)
+	a := servingWith(t, config("CDS:b=1", "LDS:"+one+"=r "+forHTTP, "LDS:out=1", "RDS:r=b"), options{
+		Inbounds: func(ref node.Ref, p *access.Process, names []string) {
+			if ref.NodeID() != "default.web" || p == nil || p.ID == "" {
+				t.Errorf("the report of %v has the process %+v", ref, p)
+			}
+			reports <- strings.Join(names, " ")
+		}})
+	want := func(what, report string) {
+		t.Helper()
+		select {
+		case got := <-reports:
+			if got != report {
+				t.Fatalf("%s: %q is reported, want %q", what, got, report)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: nothing is reported, want %q", what, report)
+		}
+	}
+	none := func(what string) {
+		t.Helper()
+		a.wait(func() bool { return len(a.Progress()[0].Unanswered) == 0 })
+		if len(reports) > 0 {
+			t.Fatalf("%s: %q is reported", what, <-reports)
+		}
+	}
+	connect := func() *deltaClient {
+		return deltaOn(t, a.dial(), &corev3.Node{Id: "default.web", UserAgentName: "envoy"})
+	}
+	c := connect()
+	c.subscribe(cds)
+	c.wantAck("CDS b=1")
+	c.subscribe(lds)
+	c.wantAck("LDS " + one + "=r " + forHTTP + " out=1")
+	none("without the route")
+	c.subscribe(rds, "r")
+	c.wantAck("RDS r=b")
+	want("with the route", one)
+
+	next := config("CDS:b=1", "LDS:"+one+"=r "+forHTTP, "LDS:"+two+"=b "+forTCP, "LDS:out=2", "RDS:r=b")
+	a.push(next)
+	c.nack(c.want("LDS "+two+"=b "+forTCP+" out=2"), two+": port in use")
+	a.wait(func() bool { return a.Progress()[0].Answered > 0 })
+	none("a rejected listener")
+	a.push(config("CDS:b=1", "LDS:"+one+"=1", "LDS:"+two+"=2", "LDS:out=2", "RDS:r=b"))
+	c.nack(c.want("LDS "+one+"=1 "+two+"=2"), one+": bad")
+	want("one is accepted, and a new form of another one rejected", one+" "+two)
+	a.push(config("CDS:b=1", "LDS:"+one+"=3", "LDS:out=2", "RDS:r=b"))
+	c.wantAck("LDS " + one + "=3 -" + two)
+	want("one is removed", one)
+
+	has := versionsOf(config("LDS:"+one+"=2", "LDS:out=2"), lds)
+	c = connect() // as after a restart of the agent: it has another form of the listener
+	c.resume(cds, versionsOf(next, cds))
+	c.resume(lds, has)
+	c.want("LDS " + one + "=3")
+	none("while the new form is not answered")
+	c.subscribe(rds, "r")
+	c.wantAck("RDS r=b")
+	none("while the new form is not answered, but the route is")
+}
