@@ -37,19 +37,22 @@ func (st *Stream) noteInbounds(all bool) {
 		return
 	}
 	var serves []string
-	for _, r := range w.base {
-		if !strings.HasPrefix(r.Name, inboundPrefix) {
-			continue
-		}
-		_, rejected := w.over[r.Name]
-		_, had := slices.BinarySearch(s.serves, r.Name)
-		switch {
-		case had || !rejected && st.hasAcked(r):
-			serves = append(serves, r.Name)
-		case !rejected:
-			return
+	for _, name := range s.serves {
+		if _, over := w.over[name]; over || draft.Find(w.base, name) != nil {
+			serves = append(serves, name)
 		}
 	}
+	for _, r := range w.base {
+		if _, rejected := w.over[r.Name]; rejected || !strings.HasPrefix(r.Name, inboundPrefix) ||
+			slices.Contains(serves, r.Name) {
+			continue
+		}
+		if !st.hasAcked(r) {
+			return
+		}
+		serves = append(serves, r.Name)
+	}
+	slices.Sort(serves)
 	complete := !slices.ContainsFunc(n.cfg.Resources[draft.RankListener], func(r *draft.Resource) bool {
 		return strings.HasPrefix(r.Name, inboundPrefix) && !slices.Contains(serves, r.Name)
 	})
