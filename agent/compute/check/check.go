@@ -14,6 +14,7 @@ import (
 type Checker struct {
 	cache cache
 	set   set
+	steps [envoy.NumKinds]step // see SameFindings
 }
 
 // Check checks the config of a proxy against the rules of [Rules]: each resource with everything
@@ -47,7 +48,7 @@ func (c *Checker) Check(prev, next *envoy.Snapshot, facts *finding.Facts) []find
 // save most of the work.
 func (c *Checker) Forget() {
 	c.cache.last, c.cache.prior = [envoy.NumKinds]results{}, [envoy.NumKinds]results{}
-	c.set = set{}
+	c.set, c.steps = set{}, [envoy.NumKinds]step{}
 }
 
 // Demands lists what a config needs from the host of its Envoy.

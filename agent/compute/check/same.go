@@ -11,54 +11,65 @@ import (
 // itself, neither before nor now, and affects other resources as before. It examines only the
 // changed resources. False means that next must be checked.
 func (c *Checker) SameFindings(prev, next *envoy.Snapshot) bool {
-	c.cache.begin()
 	for k := range envoy.NumKinds {
-		was, list := prev[k], next[k]
-		if len(was) != len(list) {
-			return false
-		}
-		changed := 0
-		for i, r := range list {
-			if r == was[i] || r.Version == was[i].Version && r.Name == was[i].Name {
-				continue
-			}
-			if r.Name != was[i].Name {
-				return false
-			}
-			changed++
-		}
-		if changed == 0 {
+		if sameList(prev[k], next[k]) {
 			continue
 		}
-		before, after := c.cache.changed(&c.cache.prior[k], k, was, list), c.cache.changed(&c.cache.last[k], k, list, was)
-		for i, r := range list {
-			if r != was[i] && r.Version != was[i].Version && !after[i].replaces(before[i]) {
-				return false
-			}
+		// Most proxies share their lists with the previous proxy.
+		last := &c.steps[k]
+		if !sameList(last.prev, prev[k]) || !sameList(last.next, next[k]) {
+			*last = step{prev[k], next[k], c.sameFindings(k, prev[k], next[k])}
+		}
+		if !last.same {
+			return false
 		}
 	}
 	return true
 }
 
-// changed returns the findings of the resources of a list. If only a few of them differ from those
-// of another list, it returns the findings of these only.
-func (c *cache) changed(last *results, k envoy.Kind, list, other []*envoy.Resource) []*checked {
-	differ := 0
-	for i, r := range list {
-		if r != other[i] {
-			differ++
+// step is the result for the last changed list of a kind.
+type step struct {
+	prev, next []*envoy.Resource
+	same       bool
+}
+
+func sameList(a, b []*envoy.Resource) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+func (c *Checker) sameFindings(k envoy.Kind, prev, next []*envoy.Resource) bool {
+	if len(prev) != len(next) {
+		return false
+	}
+	changed := make([]int, 0, 16)
+	for i, r := range next {
+		switch {
+		case r == prev[i]:
+		case r.Name != prev[i].Name:
+			return false
+		case r.Version != prev[i].Version:
+			changed = append(changed, i)
 		}
 	}
-	if differ > len(list)/8 {
-		return c.allOf(last, k, list)
+	if len(changed) == 0 {
+		return true
 	}
-	out := make([]*checked, len(list))
-	for i, r := range list {
-		if r != other[i] {
-			out[i] = c.get(k, r)
+	c.cache.begin()
+	if len(changed) <= len(next)/8 {
+		for _, i := range changed {
+			if !c.cache.get(k, next[i]).replaces(c.cache.get(k, prev[i])) {
+				return false
+			}
+		}
+		return true
+	}
+	before, after := c.cache.allOf(&c.cache.prior[k], k, prev), c.cache.all(k, next)
+	for _, i := range changed {
+		if !after[i].replaces(before[i]) {
+			return false
 		}
 	}
-	return out
+	return true
 }
 
 // replaces reports whether a resource has no findings and affects others in the same way as before.

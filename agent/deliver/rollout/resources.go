@@ -38,6 +38,9 @@ func (s *resourceState) configured(rank int, name string) *draft.Resource {
 // names that neither the config nor base has are forgotten when there are more than the config has.
 func (s *resourceState) afterResponse(rank int, good []*draft.Resource, removed []string,
 	base []*draft.Resource) []*draft.Resource {
+	if isMerged(base, s.accepted[rank], good, removed) {
+		return base // shared with the config, and with other proxies
+	}
 	accepted := draft.Merge(s.accepted[rank], good, func(name string) bool {
 		_, gone := slices.BinarySearch(removed, name)
 		return gone
@@ -48,6 +51,27 @@ func (s *resourceState) afterResponse(rank int, good []*draft.Resource, removed 
 	return draft.Merge(accepted, nil, func(name string) bool {
 		return s.configured(rank, name) == nil && draft.Find(base, name) == nil
 	})
+}
+
+// isMerged reports whether a list is that of accepted resources after the client has accepted some
+// more and removed some names. All are sorted by name.
+func isMerged(list, accepted, good []*draft.Resource, removed []string) bool {
+	for _, r := range list {
+		for len(accepted) > 0 && len(removed) > 0 && accepted[0] != r && accepted[0].Name == removed[0] {
+			accepted, removed = accepted[1:], removed[1:]
+		}
+		switch {
+		case len(good) > 0 && good[0] == r:
+			if good = good[1:]; len(accepted) > 0 && accepted[0].Name == r.Name {
+				accepted = accepted[1:]
+			}
+		case len(accepted) > 0 && accepted[0] == r:
+			accepted = accepted[1:]
+		default:
+			return false
+		}
+	}
+	return len(accepted)+len(good) == 0
 }
 
 // close forgets the config after the last stream has ended: the next stream waits for a new one.

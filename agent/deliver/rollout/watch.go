@@ -225,6 +225,10 @@ func (w *typeWatch) changeTo(want []*draft.Resource, quiet bool, mayRemove func(
 	c.base, c.answer = want, w.owed
 	i := 0
 	for _, r := range want {
+		if i < len(w.base) && w.base[i] == r && len(w.over) == 0 { // most of them
+			i++
+			continue
+		}
 		for i < len(w.base) && w.base[i].Name < r.Name {
 			i++
 		}
@@ -301,6 +305,10 @@ func (w *typeWatch) surplus(want []*draft.Resource) (left []*draft.Resource, ove
 	if !draft.SameList(w.base, want) {
 		j := 0
 		for _, r := range w.base {
+			if j < len(want) && want[j] == r { // most of them
+				j++
+				continue
+			}
 			for j < len(want) && want[j].Name < r.Name {
 				j++
 			}
