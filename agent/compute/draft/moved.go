@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
 // movedList is a list of resources that were moved. Batches hold it, and a [Pool] finds it by its
@@ -73,13 +75,29 @@ func (s *Sealer) moved(rank int, m *movable, at []byte, addresses []Address, nam
 		s.unpacked = x.resource.AppendBody(s.unpacked[:0])
 		s.scratch = w.append(s.scratch[:0], s.unpacked, x)
 		if m.names == nil {
-			l.list[i] = s.pool.sealMoved(rank, x.resource, "", "", s.scratch)
+			l.list[i] = s.sealMoved(rank, x.resource, "", "", s.scratch)
 		} else {
-			l.list[i] = s.pool.sealMoved(rank, x.resource, m.names[x.index], names[x.index], s.scratch)
+			l.list[i] = s.sealMoved(rank, x.resource, m.names[x.index], names[x.index], s.scratch)
 		}
 	}
 	s.pool.addMoved(l)
 	return l
+}
+
+// sealMoved seals a resource that differs from another one in the name of the listener. The pool
+// does not know it: only the next config of the proxy has it, too.
+func (s *Sealer) sealMoved(rank int, from *Resource, listener, to string, body []byte) *Resource {
+	name, version := to+from.Name[len(listener):], versionOfBody(body)
+	if s.Previous != nil {
+		if have := Find(s.Previous.Resources[rank], name); have != nil && have.Version == version {
+			return have
+		}
+	}
+	refs := from.Refs()
+	if rank == RankListener {
+		refs = refs.Renamed(envoy.KindRoute, listener, to)
+	}
+	return from.Like(name, version, body, refs)
 }
 
 // writer fills the holes of wire forms.

@@ -38,11 +38,6 @@ func (p *Pool) Seal(rank int, name string, body []byte) *Resource {
 	if p == nil {
 		return NewResource(rank, name, slices.Clone(body))
 	}
-	return p.seal(name, body, func(version string) *Resource { return p.newResource(rank, name, version, body) })
-}
-
-// seal returns a resource with a body, or calls create with its version.
-func (p *Pool) seal(name string, body []byte, create func(version string) *Resource) *Resource {
 	sum := sha256.Sum256(body)
 	var version [2 * versionBytes]byte
 	hex.Encode(version[:], sum[:versionBytes])
@@ -51,21 +46,9 @@ func (p *Pool) seal(name string, body []byte, create func(version string) *Resou
 		return have
 	}
 	p.sweep()
-	r := create(string(version[:]))
+	r := p.newResource(rank, name, string(version[:]), body)
 	p.known[key] = weak.Make(r)
 	return r
-}
-
-// sealMoved seals a resource that differs from another one in the name of the listener.
-func (p *Pool) sealMoved(rank int, from *Resource, listener, to string, body []byte) *Resource {
-	name := to + from.Name[len(listener):]
-	return p.seal(name, body, func(version string) *Resource {
-		refs := from.Refs()
-		if rank == RankListener {
-			refs = refs.Renamed(envoy.KindRoute, listener, to)
-		}
-		return from.Like(name, version, body, refs)
-	})
 }
 
 // newResource returns a new resource, packed if that saves enough.

@@ -145,6 +145,8 @@ type Sealer struct {
 	// Inline encodes routes in their listeners, the form that plugins and patches edit. It is never
 	// sent to an Envoy.
 	Inline bool
+	// Previous is the previous config of the proxy, whose equal resources are reused; nil for none.
+	Previous *Sealed
 
 	pool    *Pool
 	out     *Sealed

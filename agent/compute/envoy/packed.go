@@ -35,10 +35,10 @@ func Packed(name, version string, body []byte, refs *Refs, base *Base) *Resource
 	if name == base.name {
 		name = base.name
 	}
-	if !refs.equal(base.refs) {
-		base = &Base{name: base.name, body: base.body, refs: refs}
+	if refs.equal(base.refs) {
+		refs = base.refs
 	}
-	return &Resource{Name: name, Version: version, edits: bytes.Clone(edits), base: base}
+	return &Resource{Name: name, Version: version, edits: string(edits), base: base, refs: refs}
 }
 
 // Like returns a resource that is similar to r but may have another name, and stores its difference
@@ -115,21 +115,27 @@ func commonPrefix(a, b []byte) int {
 }
 
 // unpack appends the body that results from applying edits to base.
-func unpack(b, base, edits []byte) []byte {
-	size, k := binary.Uvarint(edits)
-	edits = edits[k:]
-	for end, at := len(b)+int(size), 0; len(b) < end; {
-		n, k := binary.Uvarint(edits)
-		edits = edits[k:]
-		b = append(b, base[at:at+int(n)]...)
-		at += int(n)
-		n, k = binary.Uvarint(edits)
-		b = append(b, edits[k:k+int(n)]...)
-		edits = edits[k+int(n):]
-		at += int(n)
-		move, k := binary.Varint(edits)
-		edits = edits[k:]
-		at += int(move)
+func unpack(b, base []byte, edits string) []byte {
+	size, edits := uvarint(edits)
+	for end, at := len(b)+size, 0; len(b) < end; {
+		var n, move int
+		n, edits = uvarint(edits)
+		b = append(b, base[at:at+n]...)
+		at += n
+		n, edits = uvarint(edits)
+		b = append(b, edits[:n]...)
+		move, edits = uvarint(edits[n:])
+		at += n + (int(uint(move)>>1) ^ -(move & 1))
 	}
 	return b
+}
+
+// uvarint reads a varint, and returns the rest.
+func uvarint(s string) (n int, rest string) {
+	for i, shift := 0, 0; i < len(s); i, shift = i+1, shift+7 {
+		if n |= int(s[i]&0x7f) << shift; s[i] < 0x80 {
+			return n, s[i+1:]
+		}
+	}
+	return n, ""
 }

@@ -10,7 +10,8 @@ import (
 // Refs are the names of the resources that a resource refers to. They are immutable. A nil Refs is
 // empty.
 type Refs struct {
-	names      [NumKinds][]string // sorted, unique
+	names      []string         // by kind, sorted and unique within a kind
+	ends       [NumKinds]uint32 // where the names of a kind end
 	anyCluster bool
 }
 
@@ -20,7 +21,11 @@ func (r *Refs) Names(k Kind) []string {
 	if r == nil {
 		return nil
 	}
-	return r.names[k]
+	from := uint32(0)
+	if k > 0 {
+		from = r.ends[k-1]
+	}
+	return r.names[from:r.ends[k]:r.ends[k]]
 }
 
 // Has reports whether the resource refers to another resource by its name.
@@ -35,18 +40,18 @@ func (r *Refs) AnyCluster() bool { return r != nil && r.anyCluster }
 
 // Renamed returns the references with another beginning of the names of a kind that begin with old.
 func (r *Refs) Renamed(k Kind, old, name string) *Refs {
-	if r == nil || len(r.names[k]) == 0 {
+	if len(r.Names(k)) == 0 {
 		return r
 	}
 	out := *r
-	out.names[k] = make([]string, len(r.names[k]))
-	for i, x := range r.names[k] {
+	out.names = slices.Clone(r.names)
+	list := out.Names(k)
+	for i, x := range list {
 		if rest, ok := strings.CutPrefix(x, old); ok && (rest == "" || rest[0] == '#') {
-			x = name + rest
+			list[i] = name + rest
 		}
-		out.names[k][i] = x
 	}
-	slices.Sort(out.names[k])
+	slices.Sort(list)
 	return &out
 }
 
@@ -55,12 +60,7 @@ func (r *Refs) equal(o *Refs) bool {
 	if r == o || r == nil || o == nil {
 		return r == o
 	}
-	for k := range r.names {
-		if !slices.Equal(r.names[k], o.names[k]) {
-			return false
-		}
-	}
-	return r.anyCluster == o.anyCluster
+	return r.ends == o.ends && r.anyCluster == o.anyCluster && slices.Equal(r.names, o.names)
 }
 
 // target is the meaning of a field for references.
@@ -165,15 +165,19 @@ func (f *RefFinder) Find(k Kind, name string, body []byte) *Refs {
 	if f.ownEndpoint && len(f.names[KindEndpoint]) == 0 {
 		f.names[KindEndpoint] = append(f.names[KindEndpoint], name)
 	}
-	out, some := &Refs{anyCluster: f.anyCluster}, f.anyCluster
+	total := 0
 	for i, names := range f.names {
-		if len(names) > 0 {
-			slices.Sort(names)
-			out.names[i], some = slices.Clone(slices.Compact(names)), true
-		}
+		slices.Sort(names)
+		f.names[i] = slices.Compact(names)
+		total += len(f.names[i])
 	}
-	if !some {
+	if total == 0 && !f.anyCluster {
 		return nil
+	}
+	out := &Refs{anyCluster: f.anyCluster, names: make([]string, 0, total)}
+	for i, names := range f.names {
+		out.names = append(out.names, names...)
+		out.ends[i] = uint32(len(out.names)) // #nosec G115 -- at most the size of a resource
 	}
 	return out
 }

@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -59,8 +58,9 @@ type Resource struct {
 	Name    string
 	Version string // a hash over the body: resources of one kind and version are equal
 
-	edits []byte // from the wire form of base to that of the resource; nil: they are equal. See packed.go
+	edits string // from the wire form of base to that of the resource; "": they are equal. See packed.go
 	base  *Base
+	refs  *Refs // of a resource with edits
 }
 
 // Base is an immutable wire form with its references. Resources of one name that differ little
@@ -92,13 +92,16 @@ func (r *Resource) Refs() *Refs {
 	if r.base == nil {
 		return nil
 	}
+	if r.edits != "" {
+		return r.refs
+	}
 	return r.base.refs
 }
 
 // Base returns the wire form against which other resources of the same name can be packed; nil for
 // a resource that is packed.
 func (r *Resource) Base() *Base {
-	if r.edits != nil {
+	if r.edits != "" {
 		return nil
 	}
 	return r.base
@@ -110,7 +113,7 @@ func (r *Resource) Body() []byte {
 	switch {
 	case r.base == nil:
 		return nil
-	case r.edits == nil:
+	case r.edits == "":
 		return r.base.body
 	}
 	return unpack(make([]byte, 0, r.Len()), r.base.body, r.edits)
@@ -118,18 +121,18 @@ func (r *Resource) Body() []byte {
 
 // AppendBody appends the wire form.
 func (r *Resource) AppendBody(b []byte) []byte {
-	if r.edits == nil {
+	if r.edits == "" {
 		return append(b, r.Body()...)
 	}
 	return unpack(b, r.base.body, r.edits)
 }
 
 // IsPacked reports whether the resource stores only its difference to another resource.
-func (r *Resource) IsPacked() bool { return r.edits != nil }
+func (r *Resource) IsPacked() bool { return r.edits != "" }
 
 // Kept returns the size in bytes of what the resource stores for its wire form.
 func (r *Resource) Kept() int {
-	if r.edits == nil {
+	if r.edits == "" {
 		return r.Len()
 	}
 	return len(r.edits)
@@ -137,11 +140,11 @@ func (r *Resource) Kept() int {
 
 // Len returns the size of the wire form in bytes.
 func (r *Resource) Len() int {
-	if r.edits == nil {
+	if r.edits == "" {
 		return len(r.Body())
 	}
-	n, _ := binary.Uvarint(r.edits)
-	return int(n)
+	n, _ := uvarint(r.edits)
+	return n
 }
 
 // NewResource encodes a message as a resource, for patches and tests. The name is the one in the

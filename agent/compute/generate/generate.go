@@ -249,6 +249,7 @@ func (g *generator) begin(in *Input, prev *Proxy, match *policy.Match) (err erro
 	g.d, g.sealer, g.clusters = &draft.Draft{}, draft.NewSealer(g.memo.sealed()), make(map[string]bool, firstBatch)
 	g.sealer.Inline = in.Inline
 	if prev != nil {
+		g.sealer.Previous = prev.Sealed
 		g.memo.addBatches(prev.batches...)
 	}
 	g.batches = &batchMaker{g: g}

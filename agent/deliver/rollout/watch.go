@@ -225,11 +225,7 @@ func (w *typeWatch) changeTo(want []*draft.Resource, quiet bool, mayRemove func(
 	c.base, c.answer = want, w.owed
 	i := 0
 	for _, r := range want {
-		if i < len(w.base) && w.base[i] == r && len(w.over) == 0 { // most of them
-			i++
-			continue
-		}
-		for i < len(w.base) && w.base[i].Name < r.Name {
+		for i < len(w.base) && w.base[i] != r && w.base[i].Name < r.Name {
 			i++
 		}
 		if i < len(w.base) && w.base[i] == r && len(w.over) == 0 || !w.wants(r.Name) {
