@@ -31,8 +31,8 @@ func headerLimits() []scene {
 		}
 	}
 	return []scene{
-		{what: "headers", rows: rows("a service", "backend.mesh:80", backends)},
-		{what: "headers with mTLS and through the egress", docs: theMesh(strict + ", " + viaEgress), rows: append(
+		{what: "header limits", rows: rows("a service", "backend.mesh:80", backends)},
+		{what: "header limits with mTLS and through the egress", docs: theMesh(strict + ", " + viaEgress), rows: append(
 			rows("a service", "backend.mesh:80", backends), rows("a MeshExternalService", "partner.outside:80", "partner")...)},
 	}
 }
