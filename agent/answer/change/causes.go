@@ -206,7 +206,11 @@ func (d *differ) outcome(x *proxyDiffer, wanted map[itemID]bool, m *generate.Mes
 		return nil, err
 	}
 	if x.fromRules != nil {
-		rules, err := d.crew[0].rulesDiff(x.fromRules, d.crew[0].rulesOf(m, x.Name))
+		to, err := d.crew[0].rulesOf(m, x.Name)
+		if err != nil {
+			return nil, err
+		}
+		rules, err := d.crew[0].rulesDiff(x.fromRules, to)
 		if err != nil {
 			return nil, err
 		}

@@ -51,8 +51,14 @@ func (x *proxyDiffer) compare(w *worker) error {
 	if x.config, err = w.config.items(x.changes); err != nil || x.Flavor == node.FlavorGRPC || x.mesh.same(w, x.Name) {
 		return err // configs for gRPC ignore policies
 	}
-	x.fromRules = w.rulesOf(x.mesh.from, x.Name)
-	rules, err := w.rulesDiff(x.fromRules, w.rulesOf(x.mesh.to, x.Name))
+	if x.fromRules, err = w.rulesOf(x.mesh.from, x.Name); err != nil {
+		return err
+	}
+	to, err := w.rulesOf(x.mesh.to, x.Name)
+	if err != nil {
+		return err
+	}
+	rules, err := w.rulesDiff(x.fromRules, to)
 	if err == nil {
 		x.rules, x.rulesPatch = rules.items, rules.patch
 	}

@@ -1,10 +1,8 @@
 package change
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -18,33 +16,49 @@ import (
 
 // ruleSet holds the rules that policies apply to a proxy, for comparison. It is immutable.
 type ruleSet struct {
-	kinds    []explain.KindRules // sorted by kind, without warnings
-	rules    []oneRule           // all rules, in order
-	inbounds bool                // some rules apply to inbounds, and name their ports and tags
+	kinds    []*kindSet // sorted by kind
+	inbounds bool       // of some kind
 }
 
-var noRules = &ruleSet{}
+// kindSet holds the rules of one kind.
+type kindSet struct {
+	kind     explain.KindRules // without warnings
+	rules    []oneRule         // in order
+	inbounds bool              // some rules apply to inbounds, and name their ports and tags
+	text     json.RawMessage   // JSON of kind
+}
+
+var noRules, noKind = &ruleSet{}, &kindSet{}
 
 // oneRule is a rule with its scope.
 type oneRule struct {
-	kind, about string
-	conf        json.RawMessage
+	about string
+	conf  json.RawMessage
 }
 
 // ruleCache caches the rules of classes of proxies, and their differences.
 type ruleCache struct {
 	sets  map[rulesKey]*ruleSet
+	kinds map[kindKey]*kindSet
 	pairs map[[2]*ruleSet]*rulesPair
+	items map[[2]*kindSet][]changedItem
 }
 
 func newRuleCache() ruleCache {
-	return ruleCache{map[rulesKey]*ruleSet{}, map[[2]*ruleSet]*rulesPair{}}
+	return ruleCache{map[rulesKey]*ruleSet{}, map[kindKey]*kindSet{}, map[[2]*ruleSet]*rulesPair{},
+		map[[2]*kindSet][]changedItem{}}
 }
 
 // rulesKey identifies the rules of proxies that are in one class and have the same inbounds.
 type rulesKey struct {
 	match    *policy.Match
 	inbounds string // "" if no rules apply to inbounds
+}
+
+// kindKey identifies the rules of a kind in the same way.
+type kindKey struct {
+	rules    *policy.KindRules
+	inbounds string
 }
 
 // rulesPair is the difference between two rule sets.
@@ -57,38 +71,68 @@ type rulesPair struct {
 const maxRuleSets = 4096
 
 // rulesOf returns the rules of a proxy. A missing mesh or dataplane has none.
-func (w *worker) rulesOf(m *generate.Mesh, name string) *ruleSet {
+func (w *worker) rulesOf(m *generate.Mesh, name string) (*ruleSet, error) {
 	if m == nil || m.Policies == nil {
-		return noRules
+		return noRules, nil
 	}
 	r := m.View.Dataplane(name)
 	if r == nil {
-		return noRules
+		return noRules, nil
 	}
 	dp, ok := r.Spec.(*resource.Dataplane)
 	if !ok {
-		return noRules // unreachable: no such resource is decoded
+		return noRules, nil // unreachable: no such resource is decoded
 	}
 	match := w.memo.Match(m.Policies, r)
 	key := rulesKey{match: match}
 	out := w.rules.sets[key]
 	if out != nil && !out.inbounds {
-		return out
+		return out, nil
 	}
 	named := rulesKey{match, inboundsText(dp)}
 	if out = w.rules.sets[named]; out != nil {
-		return out
+		return out, nil
 	}
-	out = &ruleSet{kinds: explain.RulesByKind(m, r, match.Rules())}
-	for i := range out.kinds {
-		out.list(&out.kinds[i])
-		out.inbounds = out.inbounds || len(out.kinds[i].FromRules)+len(out.kinds[i].InboundRules) > 0
+	out = &ruleSet{}
+	for i := range m.Policies.Plugins {
+		for _, d := range m.Policies.Plugins[i].Kinds {
+			k := match.Rules().Kind(d.Kind)
+			if k == nil {
+				continue
+			}
+			set, err := w.rulesOfKind(m, r, k, named.inbounds)
+			if err != nil {
+				return nil, err
+			}
+			out.kinds, out.inbounds = append(out.kinds, set), out.inbounds || set.inbounds
+		}
 	}
+	slices.SortFunc(out.kinds, func(a, b *kindSet) int { return strings.Compare(a.kind.Type, b.kind.Type) })
 	if len(w.rules.sets) > maxRuleSets {
 		w.rules = newRuleCache()
 	}
 	w.rules.sets[key], w.rules.sets[named] = out, out
-	return out
+	return out, nil
+}
+
+// rulesOfKind returns the rules of a kind for a dataplane with these inbounds.
+func (w *worker) rulesOfKind(m *generate.Mesh, dataplane *resource.Resource, k *policy.KindRules,
+	inbounds string) (*kindSet, error) {
+	if out := w.rules.kinds[kindKey{k, ""}]; out != nil && !out.inbounds {
+		return out, nil
+	}
+	if out := w.rules.kinds[kindKey{k, inbounds}]; out != nil {
+		return out, nil
+	}
+	out := &kindSet{kind: explain.RulesOfKind(m, dataplane, k)}
+	out.list(&out.kind)
+	out.inbounds = len(out.kind.FromRules)+len(out.kind.InboundRules) > 0
+	var err error
+	if out.text, err = json.Marshal(out.kind); err != nil {
+		return nil, err
+	}
+	w.rules.kinds[kindKey{k, ""}], w.rules.kinds[kindKey{k, inbounds}] = out, out
+	return out, nil
 }
 
 // inboundsText returns the ports and tags of inbounds.
@@ -101,33 +145,61 @@ func inboundsText(dp *resource.Dataplane) string {
 	return b.String()
 }
 
-// rulesDiff returns the difference between the rules of a proxy.
+// rulesDiff returns the difference between the rules of a proxy: for each kind, the rules after the
+// change, then the removed ones, without causes; and the patch of the rules by kind.
 func (w *worker) rulesDiff(from, to *ruleSet) (*rulesPair, error) {
 	key := [2]*ruleSet{from, to}
-	if p := w.rules.pairs[key]; p != nil || from == to {
-		return cmp.Or(p, &rulesPair{patch: jsonpatch.Patch{}}), nil
+	if p := w.rules.pairs[key]; p != nil {
+		return p, nil
 	}
-	items, err := ruleItems(from, to)
-	if err != nil {
-		return nil, err
+	out := &rulesPair{}
+	was, is := map[string]any{}, map[string]any{}
+	a, b := from.kinds, to.kinds
+	for len(a) > 0 || len(b) > 0 {
+		order := 0
+		switch {
+		case len(a) == 0:
+			order = 1
+		case len(b) == 0:
+			order = -1
+		default:
+			order = strings.Compare(a[0].kind.Type, b[0].kind.Type)
+		}
+		before, after := noKind, noKind
+		if order <= 0 {
+			before, a = a[0], a[1:]
+		}
+		if order >= 0 {
+			after, b = b[0], b[1:]
+		}
+		if before == after {
+			continue
+		}
+		items, err := w.kindItems(before, after)
+		if err != nil {
+			return nil, err
+		}
+		out.items = append(out.items, items...)
+		if before != noKind {
+			was[before.kind.Type] = before.text
+		}
+		if after != noKind {
+			is[after.kind.Type] = after.text
+		}
 	}
-	patch, err := rulesPatch(from, to)
-	if err != nil {
-		return nil, err
-	}
-	p := &rulesPair{items, patch}
-	w.rules.pairs[key] = p
-	return p, nil
+	out.patch = append(jsonpatch.Patch{}, jsonpatch.Diff(was, is)...)
+	w.rules.pairs[key] = out
+	return out, nil
 }
 
 // list names the rules of a kind. Names within a kind are distinct.
-func (s *ruleSet) list(k *explain.KindRules) {
+func (s *kindSet) list(k *explain.KindRules) {
 	seen := map[string]int{}
 	add := func(conf json.RawMessage, about string) {
 		if seen[about]++; seen[about] > 1 {
 			about = fmt.Sprintf("%s (%d)", about, seen[about])
 		}
-		s.rules = append(s.rules, oneRule{k.Type, about, conf})
+		s.rules = append(s.rules, oneRule{about, conf})
 	}
 	if k.ProxyRule != nil {
 		add(k.ProxyRule.Conf, "the proxy")
@@ -187,58 +259,39 @@ func aboutTags(tags []policy.Tag, none string) string {
 	return strings.Join(out, ", ")
 }
 
-// ruleItems returns the changed rules without causes: for each kind, the rules after the change,
-// then the removed ones.
-func ruleItems(from, to *ruleSet) ([]changedItem, error) {
-	type id struct{ kind, about string }
-	was, is := map[id]json.RawMessage{}, map[id]bool{}
-	kinds := map[string]bool{}
-	for _, r := range from.rules {
-		was[id{r.kind, r.about}], kinds[r.kind] = r.conf, true
+// kindItems returns the changed rules of a kind.
+func (w *worker) kindItems(from, to *kindSet) ([]changedItem, error) {
+	key := [2]*kindSet{from, to}
+	if out, ok := w.rules.items[key]; ok {
+		return out, nil
 	}
-	for _, r := range to.rules {
-		is[id{r.kind, r.about}], kinds[r.kind] = true, true
+	was, is := map[string]json.RawMessage{}, map[string]bool{}
+	for _, r := range from.rules {
+		was[r.about] = r.conf
 	}
 	var out []changedItem
-	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		for _, r := range to.rules {
-			before, had := was[id{r.kind, r.about}]
-			if r.kind != kind || had && string(before) == string(r.conf) {
-				continue
-			}
-			if !had {
-				before = json.RawMessage("{}")
-			}
-			fields, err := jsonpatch.FieldsBetween(before, r.conf)
-			if err != nil {
-				return nil, err
-			}
-			if !had || len(fields) > 0 {
-				out = append(out, changedItem{r.kind, r.about, actionOf(had, true), fields})
-			}
+	for _, r := range to.rules {
+		is[r.about] = true
+		before, had := was[r.about]
+		if had && string(before) == string(r.conf) {
+			continue
 		}
-		for _, r := range from.rules {
-			if r.kind == kind && !is[id{r.kind, r.about}] {
-				out = append(out, changedItem{typ: r.kind, name: r.about, action: api.ActionDeleted})
-			}
+		if !had {
+			before = json.RawMessage("{}")
+		}
+		fields, err := jsonpatch.FieldsBetween(before, r.conf)
+		if err != nil {
+			return nil, err
+		}
+		if !had || len(fields) > 0 {
+			out = append(out, changedItem{to.kind.Type, r.about, actionOf(had, true), fields})
 		}
 	}
+	for _, r := range from.rules {
+		if !is[r.about] {
+			out = append(out, changedItem{typ: from.kind.Type, name: r.about, action: api.ActionDeleted})
+		}
+	}
+	w.rules.items[key] = out
 	return out, nil
-}
-
-// rulesPatch returns the patch between two rule sets, by kind.
-func rulesPatch(from, to *ruleSet) (jsonpatch.Patch, error) {
-	var docs [2]any
-	for i, s := range [...]*ruleSet{from, to} {
-		byKind := make(map[string]any, len(s.kinds))
-		for j := range s.kinds {
-			b, err := json.Marshal(s.kinds[j])
-			if err != nil {
-				return nil, err
-			}
-			byKind[s.kinds[j].Type] = json.RawMessage(b)
-		}
-		docs[i] = byKind
-	}
-	return append(jsonpatch.Patch{}, jsonpatch.Diff(docs[0], docs[1])...), nil
 }

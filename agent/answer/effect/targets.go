@@ -36,19 +36,12 @@ func MeshTargets(m *generate.Mesh) (out []mesh.Warning) {
 // use. It is not safe for concurrent use.
 type Known struct {
 	m       *generate.Mesh
-	proxies []proxyTags
-	sets    []map[string]string // tags of each inbound, gateway, and endpoint; equal sets occur once
-	read    bool                // proxies and sets are complete
+	proxies []map[string][]string // tags of all inbounds of each dataplane; nil until they are needed
+	sets    []map[string]string   // tags of each inbound, gateway, and endpoint; equal sets occur once
+	read    bool                  // sets is complete
 
 	labels    map[*resource.Resource]map[string]string // of dataplanes; nil until they are needed
 	labelSets []map[string]string                      // of labels, each once
-}
-
-// proxyTags are the tags of all inbounds of a dataplane.
-type proxyTags struct {
-	dataplane *resource.Resource
-	tags      map[string][]string
-	gateway   bool
 }
 
 // NewKnown returns the known names of a mesh.
@@ -152,13 +145,12 @@ func (s *search) permits(spec *resource.Policy) bool {
 
 // proxyTypes checks that the mesh has a proxy of a required type.
 func (s *search) proxyTypes(at string, t *resource.TargetRef) {
-	proxies := s.known.dataplanes()
-	if len(t.ProxyTypes) == 0 || len(proxies) == 0 {
+	if len(t.ProxyTypes) == 0 || len(s.v.Dataplanes()) == 0 {
 		return
 	}
-	for i := range proxies {
+	for _, spec := range resource.Specs[*resource.Dataplane](s.v.Dataplanes()) {
 		kind := "Sidecar"
-		if proxies[i].gateway {
+		if spec.Networking.Gateway != nil {
 			kind = "Gateway"
 		}
 		if slices.Contains(t.ProxyTypes, kind) {

@@ -36,9 +36,8 @@ func (k *Known) collect() {
 			k.sets = append(k.sets, tags)
 		}
 	}
-	for d, spec := range resource.Specs[*resource.Dataplane](v.Dataplanes()) {
+	for _, spec := range resource.Specs[*resource.Dataplane](v.Dataplanes()) {
 		n := &spec.Networking
-		k.proxies = append(k.proxies, proxyTags{d, v.ProxyTags(spec), n.Gateway != nil})
 		for i := range n.Inbound {
 			if n.Inbound[i].State != resource.InboundIgnored {
 				add(v.InboundTags(n.Inbound[i].Tags))
@@ -84,10 +83,22 @@ func (k *Known) hasLabels(d *resource.Resource, want map[string]string) bool {
 	return mesh.Contains(k.labels[d], want)
 }
 
-// dataplanes returns the dataplanes of the mesh with their tags.
-func (k *Known) dataplanes() []proxyTags {
-	k.collect()
-	return k.proxies
+// clients reports whether a dataplane of the mesh has tags on its inbounds.
+func (k *Known) clients(want map[string]string) bool {
+	list := k.m.View.Dataplanes()
+	if k.proxies == nil {
+		k.proxies = make([]map[string][]string, len(list))
+	}
+	for i, d := range list {
+		spec, ok := d.Spec.(*resource.Dataplane)
+		if ok && k.proxies[i] == nil {
+			k.proxies[i] = k.m.View.ProxyTags(spec)
+		}
+		if ok && hasTags(k.proxies[i], want) {
+			return true
+		}
+	}
+	return false
 }
 
 // all returns the tags of each inbound, gateway, and endpoint of the mesh.
@@ -108,10 +119,8 @@ func (k *Known) instances(service string) (out []map[string]string) {
 
 // clientTags checks the tags of clients: a client has the tags of all its inbounds.
 func (s *search) clientTags(at string, want map[string]string) bool {
-	for _, p := range s.known.dataplanes() {
-		if hasTags(p.tags, want) {
-			return true
-		}
+	if s.known.clients(want) {
+		return true
 	}
 	return s.tags(at, "dataplane", want, s.known.all(), noItem)
 }

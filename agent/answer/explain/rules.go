@@ -79,15 +79,11 @@ func proxyRules(m *generate.Mesh, name string, o RulesOptions) (*Rules, []mesh.W
 	return doc, warnings, nil
 }
 
-// RulesByKind renders the merged rules of a dataplane of m by kind, sorted and without warnings. It
-// works even if no config can be generated.
-func RulesByKind(m *generate.Mesh, dataplane *resource.Resource, rules *policy.Rules) []KindRules {
-	p := &Proxy{index: m.Policies, rules: rules, dataplane: dataplane, merged: effect.NewMerged()}
-	out := newRulesView(m, p, false).kinds(func(*policy.KindRules) {})
-	for i := range out {
-		out[i].Warnings = []string{}
-	}
-	return out
+// RulesOfKind renders the merged rules of a kind for a dataplane of m, without warnings. It works
+// even if no config can be generated.
+func RulesOfKind(m *generate.Mesh, dataplane *resource.Resource, k *policy.KindRules) KindRules {
+	p := &Proxy{index: m.Policies, dataplane: dataplane, merged: effect.NewMerged()}
+	return newRulesView(m, p, false).kind(k)
 }
 
 // explainProxy prepares the explanation of a dataplane. If its config cannot be generated, the

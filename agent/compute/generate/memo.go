@@ -18,7 +18,8 @@ import (
 // long as some proxy uses them. It also caches the policies of each class of proxies, until
 // [Memo.DropMatches]. It is not safe for concurrent use. A nil Memo caches nothing.
 type Memo struct {
-	matched   []*matched // the last ones, by last use
+	matched   []*matched                                    // the last ones, by last use
+	rules     map[*mesh.View]map[[32]byte]*policy.KindRules // by their inputs
 	pool      *draft.Pool
 	batches   cache[batchKey, batch]    // by whole key
 	shapes    cache[batchKey, batch]    // by shape
@@ -182,12 +183,28 @@ type matched struct {
 // of the states of a mesh that a check compares.
 const maxMatched = 16
 
+// maxRules is the maximum number of cached rules of a view.
+const maxRules = 4096
+
 // Match selects the policies of a dataplane, like [policy.Index.Match]. Dataplanes that the
-// policies do not distinguish share the result.
+// policies do not distinguish share the result, and results with equal policies of a kind share the
+// rules of that kind.
 func (m *Memo) Match(x *policy.Index, dataplane *resource.Resource) *policy.Match {
 	if m == nil {
 		return x.Match(dataplane)
 	}
+	if m.rules == nil || len(m.rules) >= maxMatched {
+		m.rules = map[*mesh.View]map[[32]byte]*policy.KindRules{}
+	}
+	if known := m.rules[x.View]; known == nil || len(known) >= maxRules {
+		m.rules[x.View] = map[[32]byte]*policy.KindRules{}
+	}
+	out := m.match(x, dataplane)
+	out.Share(m.rules[x.View])
+	return out
+}
+
+func (m *Memo) match(x *policy.Index, dataplane *resource.Resource) *policy.Match {
 	at := slices.IndexFunc(m.matched, func(t *matched) bool { return t.index == x })
 	if at < 0 {
 		if len(m.matched) >= maxMatched {
@@ -207,7 +224,7 @@ func (m *Memo) Match(x *policy.Index, dataplane *resource.Resource) *policy.Matc
 }
 
 // DropMatches drops the policies of classes, which refer to whole meshes.
-func (m *Memo) DropMatches() { m.matched = nil }
+func (m *Memo) DropMatches() { m.matched, m.rules = nil, nil }
 
 // Rest releases the memory in which the last configs were built, and the policies of classes.
 func (m *Memo) Rest() {

@@ -23,6 +23,9 @@ type item struct {
 	rank    int // position in the merge order
 }
 
+// Share makes [Match.Rules] use a cache of the rules of kinds, which must belong to the view.
+func (m *Match) Share(known map[[32]byte]*KindRules) { m.shared = known }
+
 // Rules returns the merged policies.
 func (m *Match) Rules() *Rules {
 	if m.rules != nil {
@@ -30,7 +33,12 @@ func (m *Match) Rules() *Rules {
 	}
 	out := &Rules{kinds: make(map[string]*KindRules, len(m.kinds)), legacy: m.legacy, index: m.index}
 	for i := range m.kinds {
-		k := m.index.buildKind(&m.kinds[i])
+		k := m.shared[m.kinds[i].print]
+		if k == nil {
+			if k = m.index.buildKind(&m.kinds[i]); m.shared != nil {
+				m.shared[m.kinds[i].print] = k
+			}
+		}
 		out.kinds[k.Kind] = k
 		out.Warnings = append(out.Warnings, k.Warnings...)
 	}

@@ -22,7 +22,8 @@ type Match struct {
 	index  *Index
 	kinds  []matchedKind // kinds with a policy that selects the proxy, in order of application
 	legacy []legacyKind
-	rules  *Rules // nil until they are merged
+	rules  *Rules                  // nil until they are merged
+	shared map[[32]byte]*KindRules // see Share
 
 	legacyPolicies []*resource.Resource
 }
@@ -30,6 +31,7 @@ type Match struct {
 type matchedKind struct {
 	kind     string
 	policies []matched // in order of increasing precedence
+	print    [32]byte  // hash of the policies, their selections, and their destinations
 }
 
 type matched struct {
@@ -102,7 +104,7 @@ func (x *Index) Match(dataplane *resource.Resource) *Match {
 // match selects the policies of the kinds for which of returns true; a nil of selects all.
 func (x *Index) match(s *selector, of func(kind string) bool) *Match {
 	m := &Match{index: x}
-	fp := fingerprint{h: sha256.New()}
+	fp, one := fingerprint{h: sha256.New()}, fingerprint{h: sha256.New()}
 	plugins := map[int]bool{}
 	ruled := map[string]bool{}
 	for i := range x.kinds {
@@ -111,16 +113,18 @@ func (x *Index) match(s *selector, of func(kind string) bool) *Match {
 			continue
 		}
 		var list []matched
+		one.h.Reset()
 		for p, spec := range resource.Specs[*resource.Policy](k.policies) {
 			sel := s.policy(p, spec)
 			if !sel.Proxy {
 				continue
 			}
 			list = append(list, matched{p, spec, sel})
-			fp.policy(x, p, spec, &sel)
+			one.policy(x, p, spec, &sel)
 		}
 		if len(list) > 0 {
-			m.kinds = append(m.kinds, matchedKind{k.kind, list})
+			m.kinds = append(m.kinds, matchedKind{k.kind, list, [32]byte(one.h.Sum(nil))})
+			fp.h.Write(m.kinds[len(m.kinds)-1].print[:])
 			plugins[x.plugins[k.kind]] = true
 			ruled[k.kind] = true
 		}
