@@ -23,7 +23,8 @@ func manyDataplanes(n int) string {
 	b.WriteString("type: Mesh\nname: default\n")
 	for i := range n {
 		fmt.Fprintf(&b, "---\ntype: Dataplane\nmesh: default\nname: dp-%05d\nnetworking:\n  address: 10.%d.%d.%d\n"+
-			"  inbound:\n  - port: 8080\n    servicePort: 18080\n    tags:\n      kuma.io/service: many-%d\n      kuma.io/protocol: http\n",
+			"  inbound:\n  - port: 8080\n    servicePort: 18080\n    tags:\n      kuma.io/service: many-%d\n"+
+			"      kuma.io/protocol: http\n",
 			i, 100+i/62500, i/250%250, i%250+1, i/10)
 	}
 	return b.String()

@@ -18,11 +18,11 @@ func BenchmarkReady(b *testing.B) {
 	text := manyDataplanes(4500) + manyPolicies(499)
 	measure := func(b *testing.B, dir string) {
 		b.Helper()
-		var used, took time.Duration
+		var used, elapsed time.Duration
 		for b.Loop() {
 			before, began := cpu(b), time.Now()
 			r := agenttest.Up(b, dir, agent.Deps{})
-			used, took = used+cpu(b)-before, took+time.Since(began)
+			used, elapsed = used+cpu(b)-before, elapsed+time.Since(began)
 			if n := len(r.Store().Snapshot().Records()); n != 5000 {
 				b.Fatalf("%d resources", n)
 			}
@@ -31,7 +31,7 @@ func BenchmarkReady(b *testing.B) {
 			}
 		}
 		b.ReportMetric(used.Seconds()/float64(b.N), "cpu-s")
-		b.ReportMetric(took.Seconds()/float64(b.N), "s")
+		b.ReportMetric(elapsed.Seconds()/float64(b.N), "s")
 	}
 	b.Run("store", func(b *testing.B) {
 		dir := agenttest.ShortDir(b)
