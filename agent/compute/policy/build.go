@@ -35,9 +35,8 @@ func (m *Match) Rules() *Rules {
 	for i := range m.kinds {
 		k := m.shared[m.kinds[i].print]
 		if k == nil {
-			if k = m.index.buildKind(&m.kinds[i]); m.shared != nil {
-				m.shared[m.kinds[i].print] = k
-			}
+			k = m.index.buildKind(&m.kinds[i])
+			m.shared[m.kinds[i].print] = k
 		}
 		out.kinds[k.Kind] = k
 		out.Warnings = append(out.Warnings, k.Warnings...)

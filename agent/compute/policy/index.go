@@ -142,10 +142,8 @@ func (x *Index) Policies(kind string) []*resource.Resource {
 }
 
 func (x *Index) legacyOf(kind string) []*resource.Resource {
-	for i := range x.legacy {
-		if x.legacy[i].kind == kind {
-			return x.legacy[i].policies
-		}
+	if i := slices.IndexFunc(x.legacy, func(l legacyIndex) bool { return l.kind == kind }); i >= 0 {
+		return x.legacy[i].policies
 	}
 	return nil
 }

@@ -103,10 +103,9 @@ func (x *Index) Match(dataplane *resource.Resource) *Match {
 
 // match selects the policies of the kinds for which of returns true; a nil of selects all.
 func (x *Index) match(s *selector, of func(kind string) bool) *Match {
-	m := &Match{index: x}
+	m := &Match{index: x, shared: map[[32]byte]*KindRules{}}
 	fp, one := fingerprint{h: sha256.New()}, fingerprint{h: sha256.New()}
-	plugins := map[int]bool{}
-	ruled := map[string]bool{}
+	plugins, ruled := map[int]bool{}, map[string]bool{}
 	for i := range x.kinds {
 		k := &x.kinds[i]
 		if of != nil && !of(k.kind) {
@@ -115,12 +114,10 @@ func (x *Index) match(s *selector, of func(kind string) bool) *Match {
 		var list []matched
 		one.h.Reset()
 		for p, spec := range resource.Specs[*resource.Policy](k.policies) {
-			sel := s.policy(p, spec)
-			if !sel.Proxy {
-				continue
+			if sel := s.policy(p, spec); sel.Proxy {
+				list = append(list, matched{p, spec, sel})
+				one.policy(x, p, spec, &sel)
 			}
-			list = append(list, matched{p, spec, sel})
-			one.policy(x, p, spec, &sel)
 		}
 		if len(list) > 0 {
 			m.kinds = append(m.kinds, matchedKind{k.kind, list, [32]byte(one.h.Sum(nil))})
