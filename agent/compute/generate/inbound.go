@@ -60,7 +60,8 @@ func (g *generator) warnServerFirst() {
 		})
 		switch {
 		case i < 0 || mesh.ParseProtocol(g.d.Listeners[i].Service.Protocol).HTTP():
-			g.warnf("labels[%q]: no inbound has port %d with the protocol tcp; remove the port", mesh.LabelServerFirst, port)
+			g.warnf("labels[%q]: no inbound has port %d with the protocol tcp; name ports of TCP inbounds",
+				mesh.LabelServerFirst, port)
 		case g.d.Listeners[i].Message.ContinueOnListenerFiltersTimeout && !g.v.Switching:
 			g.warnf("labels[%q]: port %d also accepts plain text, so clients that send nothing for 1 s are treated as clients "+
 				"without TLS; set MeshTLS mode Strict when all clients are in the mesh", mesh.LabelServerFirst, port)

@@ -184,7 +184,8 @@ func (w *servers) greeter(ns *netns, server, at string) {
 
 // tls runs a server with a certificate for names. It accepts lines over TLS and in plain text.
 func (w *servers) tls(ns *netns, server, at string, names ...string) {
-	config := &tls.Config{Certificates: []tls.Certificate{w.certificate(names...)}, NextProtos: []string{"h2", "own", "kuma"}}
+	config := &tls.Config{Certificates: []tls.Certificate{w.certificate(names...)},
+		NextProtos: []string{"h2", "own", "kuma"}}
 	w.serve(ns, server, at, func(c net.Conn) {
 		r := bufio.NewReader(c)
 		first, err := r.Peek(1)
