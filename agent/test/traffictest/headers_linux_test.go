@@ -27,12 +27,14 @@ func headerLimits() []scene {
 		return []row{
 			{what: "many headers to " + name, to: to, say: get, headers: many(most), want: want, upstream: count(most)},
 			{what: "large headers to " + name, to: to, say: get, headers: large, want: want},
-			{what: "large headers from " + name, to: to, say: get, headers: map[string]string{"X-Larger": "60800"}, want: want},
+			{what: "large headers from " + name, to: to, say: get, want: want,
+				headers: map[string]string{"X-Larger": "60800"}},
 		}
 	}
 	return []scene{
 		{what: "header limits", rows: rows("a service", "backend.mesh:80", backends)},
 		{what: "header limits with mTLS and through the egress", docs: theMesh(strict + ", " + viaEgress), rows: append(
-			rows("a service", "backend.mesh:80", backends), rows("a MeshExternalService", "partner.outside:80", "partner")...)},
+			rows("a service", "backend.mesh:80", backends),
+			rows("a MeshExternalService", "partner.outside:80", "partner")...)},
 	}
 }
