@@ -188,18 +188,9 @@ func checkManager(s *subject, m *hcmv3.HttpConnectionManager) {
 			checkHTTPFilters(s, u.GetFilters(), finding.Item("upgradeConfigs", i, "filters"), 45, 45)
 		}
 	}
-	if len(m.GetOriginalIpDetectionExtensions()) > 0 &&
-		(m.GetUseRemoteAddress().GetValue() || m.GetXffNumTrustedHops() > 0) {
-		s.report(46, finding.Reject, "originalIpDetectionExtensions",
-			"original_ip_detection_extensions cannot be combined with use_remote_address and xff_num_trusted_hops")
-	}
 	if m.GetStripMatchingHostPort() && m.GetStripAnyHostPort() {
 		s.report(47, finding.Reject,
 			"stripMatchingHostPort", "strip_matching_host_port and strip_any_host_port cannot be combined: set one")
-	}
-	if m.GetCodecType() == hcmv3.HttpConnectionManager_HTTP3 && !s.inside("envoy.config.listener.v3.UdpListenerConfig") &&
-		s.resource.Type == envoy.KindListener.URL() && !s.out.udp() {
-		s.report(48, finding.Reject, "codecType", "HTTP/3 needs a QUIC listener: use AUTO on TCP")
 	}
 	checkRanges(s, 49, m.GetInternalAddressConfig().GetCidrRanges(), "internalAddressConfig/cidrRanges")
 	checkOverrideNames(s, m)

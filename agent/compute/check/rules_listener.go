@@ -58,9 +58,6 @@ func checkAddress(s *subject, m *listenerv3.Listener) {
 		s.report(17, finding.Reject, "address", "an internal address needs internal_listener")
 		return
 	}
-	if m.GetEnableMptcp() && (a.GetSocketAddress() == nil || isUDP(a)) {
-		s.report(15, finding.Reject, "enableMptcp", "Multipath TCP works only with IP addresses and TCP")
-	}
 	if isUDP(a) {
 		checkUDP(s, m)
 	}

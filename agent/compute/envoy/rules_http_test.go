@@ -72,17 +72,10 @@ func httpCases() []ruleCase {
 				b.hcm.UpgradeConfigs = []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket",
 					Filters: []*hcmv3.HttpFilter{httpFilter("cors", &corsv3.Cors{})}}}
 			}},
-		{46, "with use_remote_address", finding.Reject, "", manager + "/originalIpDetectionExtensions", "cannot be combined",
-			func(b *base) {
-				b.hcm.UseRemoteAddress = wrapperspb.Bool(true)
-				b.hcm.OriginalIpDetectionExtensions = []*corev3.TypedExtensionConfig{{Name: "x", TypedConfig: pack(&corsv3.Cors{})}}
-			}},
 		{47, "both", finding.Reject, "", manager + "/stripMatchingHostPort", "set one", func(b *base) {
 			b.hcm.StripMatchingHostPort = true
 			b.hcm.StripPortMode = &hcmv3.HttpConnectionManager_StripAnyHostPort{StripAnyHostPort: true}
 		}},
-		{48, "on TCP", finding.Reject, "", manager + "/codecType",
-			"QUIC", func(b *base) { b.hcm.CodecType = hcmv3.HttpConnectionManager_HTTP3 }},
 		{49, "not an address", finding.Reject, "", manager + "/internalAddressConfig/cidrRanges/0", "not an IP",
 			func(b *base) {
 				b.hcm.InternalAddressConfig = &hcmv3.HttpConnectionManager_InternalAddressConfig{

@@ -187,11 +187,6 @@ func listenerCases() []ruleCase {
 		}},
 		{14, "IPv4", finding.Reject, "", "/address/socketAddress/ipv4Compat",
 			"0.0.0.0", func(b *base) { b.listener.Address.GetSocketAddress().Ipv4Compat = true }},
-		{15, "on a pipe", finding.Reject, "zz", "/enableMptcp", "only with IP addresses and TCP", func(b *base) {
-			l := secondListener("zz", &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/run/x"}}})
-			l.EnableMptcp = true
-			b.more = append(b.more, l)
-		}},
 		{16, "an address", finding.Reject, "", "/address", "has no network address", func(b *base) {
 			b.listener.ListenerSpecifier = &listenerv3.Listener_InternalListener{
 				InternalListener: &listenerv3.Listener_InternalListenerConfig{},
