@@ -39,6 +39,7 @@ func BenchmarkPolicyInForce(b *testing.B) {
 				for len(arrived) > 0 {
 					<-arrived
 				}
+				<-time.After(40 * time.Millisecond) // a change soon after another one waits
 				began := time.Now()
 				policy := fmt.Sprintf("{type: %s, mesh: default, name: p, spec: {targetRef: {kind: Mesh}, %s}}", c.kind,
 					fmt.Sprintf(c.spec, 1+len(times)))
