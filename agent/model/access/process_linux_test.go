@@ -21,13 +21,13 @@ func TestProcess(t *testing.T) {
 	}
 	one, two := connected(t, attr), connected(t, nil)
 	peer := peerOf(t, one.conn)
-	first, again := access.ProcessOf(one.conn, peer), access.ProcessOf(one.conn, peer)
+	first, second := access.ProcessOf(one.conn, peer), access.ProcessOf(one.conn, peer)
 	other := access.ProcessOf(two.conn, peerOf(t, two.conn))
-	if first == nil || again == nil || other == nil {
-		t.Fatalf("unknown processes: %v %v %v", first, again, other)
+	if first == nil || second == nil || other == nil {
+		t.Fatalf("unknown processes: %v %v %v", first, second, other)
 	}
-	if first.ID != again.ID || first.ID == other.ID || !strings.HasPrefix(first.ID, strconv.Itoa(int(peer.PID))+"/") {
-		t.Errorf("IDs %q, %q, and %q; the process is %d", first.ID, again.ID, other.ID, peer.PID)
+	if first.ID != second.ID || first.ID == other.ID || !strings.HasPrefix(first.ID, strconv.Itoa(int(peer.PID))+"/") {
+		t.Errorf("IDs %q, %q, and %q; the process is %d", first.ID, second.ID, other.ID, peer.PID)
 	}
 	readable := func(wait int) bool {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(first.Pidfd.Fd()), Events: unix.POLLIN}}, wait)
