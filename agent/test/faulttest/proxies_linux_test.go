@@ -17,8 +17,8 @@ var proxyRows = []row{
 	{fault: "bind address in use", provoke: func(t *testing.T, n *node) func() {
 		l, err := net.Listen("tcp", n.ip+":10080")
 		agenttest.Do(t, err)
-		e := n.envoy(t, 0, "--name web")
-		return func() { l.Close(); e.kill() }
+		t.Cleanup(n.envoy(t, 0, "--name web").kill)
+		return func() { l.Close(); n.synced("default", "web") }
 	}, commands: []string{inspectWeb, "nearside status"},
 		says: []string{"cannot bind '$IP:10080': Address already in use", "the cause is on the host of the Envoy, " +
 			"not in a policy: " + `find the process that listens there with "ss -lntp 'sport = :10080'" and stop it`},

@@ -87,7 +87,8 @@ var stateFaults = []fault{
 	{name: "memory is short", file: big("t") + "\n---\n" + agenttest.DataplaneText("default", "web", "10.0.0.1"),
 		before: func(w *world) {
 			w.deps.Memory = func() memory.Use { return memory.Use{Limit: 200 << 20, Live: 170 << 20, Mapped: 200 << 20} }
-		}, after: func(w *world) { w.stream("default.web", "") }, check: "memory", severity: warn, cause: "200 MiB",
+		}, after: func(w *world) { w.stream("default.web", "") }, check: "memory", severity: warn,
+		cause: "1 proxy is refused",
 		alert: "NearsideMemoryShort"},
 	{name: "memory limit is too small", before: func(w *world) {
 		w.deps.Memory = func() memory.Use {
