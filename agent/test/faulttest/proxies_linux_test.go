@@ -52,7 +52,7 @@ var proxyRows = []row{
 		problem:  "unknown-node", severity: warning},
 	{fault: "deleted dataplane", provoke: func(t *testing.T, n *node) func() {
 		n.apply("{type: Dataplane, mesh: default, name: gone, networking: {address: $IP, inbound: [{port: 81, " +
-			"tags: {kuma.io/service: gone}}]}}")
+			"servicePort: 82, tags: {kuma.io/service: gone}}]}}")
 		e := n.envoy(t, 0, "--name gone")
 		n.synced("default", "gone")
 		n.command("nearside delete dataplane gone")
