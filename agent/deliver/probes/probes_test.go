@@ -129,6 +129,8 @@ func TestThresholds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, 0, agenttest.Memory(t))
 		const moment = 50 * time.Millisecond
+		refuse := func() { s.set(func() { s.fails[1080] = errors.New("refused") }) }
+		accept := func() { s.set(func() { delete(s.fails, 1080) }) }
 		for _, step := range []struct {
 			name  string
 			do    func()
@@ -140,25 +142,25 @@ func TestThresholds(t *testing.T) {
 				s.put("a", inbound(80, ", serviceProbe: {interval: 10s, unhealthyThreshold: 3, healthyThreshold: 2, tcp: {}}"))
 			}, moment, "[] 1"},
 			{"enough successes", func() {}, 10 * time.Second, "[a:80 true] 1"},
-			{"two failures", func() { s.fails[1080] = errors.New("refused") }, 20 * time.Second, "[] 2"},
+			{"two failures", refuse, 20 * time.Second, "[] 2"},
 			{"the third", func() {}, 10 * time.Second, "[a:80 false] 1"},
 			{"more", func() {}, 100 * time.Second, "[] 10"},
-			{"one success", func() { delete(s.fails, 1080) }, 10 * time.Second, "[] 1"},
-			{"a failure between", func() { s.fails[1080] = errors.New("refused") }, 10 * time.Second, "[] 1"},
-			{"two successes", func() { delete(s.fails, 1080) }, 20 * time.Second, "[a:80 true] 2"},
-			{"the Envoy is away", func() { s.absent = true; s.fails[1080] = errors.New("refused") }, time.Minute, "[] 0"},
-			{"it is back", func() { s.absent = false; s.Connected() }, 40 * time.Second, "[a:80 false] 5"},
-			{"the namespace cannot be entered", func() { s.fails[1080] = new(probes.NamespaceError) }, 30 * time.Second, "[] 3"},
+			{"one success", accept, 10 * time.Second, "[] 1"},
+			{"a failure between", refuse, 10 * time.Second, "[] 1"},
+			{"two successes", accept, 20 * time.Second, "[a:80 true] 2"},
+			{"the Envoy is away", func() { s.set(func() { s.absent = true }); refuse() }, time.Minute, "[] 0"},
+			{"it is back", func() { s.set(func() { s.absent = false }); s.Connected() }, 40 * time.Second, "[a:80 false] 5"},
+			{"the namespace cannot be entered", func() {
+				s.set(func() { s.fails[1080] = new(probes.NamespaceError) })
+			}, 30 * time.Second, "[] 3"},
 			{"an edit of other fields", func() {
 				s.put("a", inbound(80, ", name: x, serviceProbe: {interval: 10s, unhealthyThreshold: 3, healthyThreshold: 2}"))
 			}, 10 * time.Second, "[] 1"},
 			{"an edited probe", func() {
-				delete(s.fails, 1080)
+				accept()
 				s.put("a", inbound(80, ", serviceProbe: {}")+","+inbound(81, ", serviceProbe: {http: {path: /ready}}"))
 			}, moment, "[a:80 true a:81 true] 2"},
-			{"removed while it fails", func() {
-				s.fails[1080] = errors.New("refused")
-			}, time.Second, "[a:80 false] 2"},
+			{"removed while it fails", refuse, time.Second, "[a:80 false] 2"},
 			{"removed", func() { s.put("a", inbound(80, "")) }, moment, "[a:80 true a:81 true] 0"},
 		} {
 			synctest.Wait()
