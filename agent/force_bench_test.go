@@ -13,15 +13,28 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// BenchmarkPolicyInForce applies a policy over the API in a mesh with mTLS, 100 services, and one
-// proxy. It reports the median time until the proxy has the change, and the CPU time of all of it.
+// BenchmarkPolicyInForce applies a policy or an endpoint over the API in a mesh with mTLS, 100
+// services, and one proxy. It reports the median time until the proxy has the change, and the CPU
+// time of all of it.
 func BenchmarkPolicyInForce(b *testing.B) {
-	for _, c := range []struct{ kind, typ, spec string }{
-		{"MeshTimeout", draft.TypeCluster, "to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: %ds}}]"},
-		{"MeshTrafficPermission", draft.TypeListener,
-			"from: [{targetRef: {kind: MeshSubset, tags: {kuma.io/service: c%d}}, default: {action: Allow}}]"},
+	const policy = "{type: %s, mesh: default, name: p, spec: {targetRef: {kind: Mesh}, %s}}"
+	for _, c := range []struct {
+		name, typ string
+		document  func(i int) string
+	}{
+		{"MeshTimeout", draft.TypeCluster, func(i int) string {
+			return fmt.Sprintf(policy, "MeshTimeout",
+				fmt.Sprintf("to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: %ds}}]", i))
+		}},
+		{"MeshTrafficPermission", draft.TypeListener, func(i int) string {
+			return fmt.Sprintf(policy, "MeshTrafficPermission", fmt.Sprintf(
+				"from: [{targetRef: {kind: MeshSubset, tags: {kuma.io/service: c%d}}, default: {action: Allow}}]", i))
+		}},
+		{"Dataplane", draft.TypeEndpoint, func(i int) string {
+			return endpoint(7, 2, fmt.Sprintf("10.7.%d.%d", i/250, 1+i%250))
+		}},
 	} {
-		b.Run(c.kind, func(b *testing.B) {
+		b.Run(c.name, func(b *testing.B) {
 			a := agenttest.RunAgent(b)
 			agenttest.Apply(b, a, strings.Replace(bigMesh(100, 1), "name: default", "name: default\nmtls:\n  "+
 				"enabledBackend: ca\n  backends:\n  - {name: ca, type: builtin}", 1))
@@ -41,11 +54,10 @@ func BenchmarkPolicyInForce(b *testing.B) {
 				}
 				<-time.After(40 * time.Millisecond) // a change soon after another one waits
 				began := time.Now()
-				policy := fmt.Sprintf("{type: %s, mesh: default, name: p, spec: {targetRef: {kind: Mesh}, %s}}", c.kind,
-					fmt.Sprintf(c.spec, 1+len(times)))
+				document := c.document(1 + len(times))
 				done := make(chan error, 1)
 				go func() {
-					_, err := apply(b.Context(), a, policy, false)
+					_, err := apply(b.Context(), a, document, false)
 					done <- err
 				}()
 				<-arrived
