@@ -59,9 +59,17 @@ func (r row) test(t *testing.T, n *node) {
 		return
 	}
 	var now views
-	if !poll(func() bool { now = n.views(t); return len(added(before, now.problems)) == 0 }) {
-		t.Errorf("the problem stays when the fault is removed: %v", added(before, now.problems))
+	if !poll(func() bool { now = n.views(t); return len(remaining(before, now.problems)) == 0 }) {
+		t.Errorf("the problem stays when the fault is removed: %v", remaining(before, now.problems))
 	}
+}
+
+// remaining returns the problems that are not in before, except those about Envoys that have ended:
+// rows end theirs.
+func remaining(before, now []problem) []problem {
+	return slices.DeleteFunc(added(before, now), func(p problem) bool {
+		return strings.Contains(p.Reason, "its Envoy has ended")
+	})
 }
 
 // cause causes the fault and returns a function that removes it.
