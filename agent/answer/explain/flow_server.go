@@ -218,7 +218,7 @@ func (t *Traffic) services(p *flowProxy) []string {
 // isPassthrough reports whether a listener is for connections to addresses that no other listener
 // has: destinations outside the mesh, and virtual addresses.
 func isPassthrough(listener string) bool {
-	return strings.HasPrefix(listener, "outbound:passthrough:") || strings.HasPrefix(listener, draft.VirtualCluster+":")
+	return strings.HasPrefix(listener, "outbound:passthrough:") || strings.HasPrefix(listener, draft.VirtualListener+":")
 }
 
 // unassigned reports whether the proxy closes the connection because nothing has the virtual

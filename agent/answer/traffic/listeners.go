@@ -53,7 +53,7 @@ const (
 // isPassthrough reports whether a listener is for connections to addresses that no other listener
 // has.
 func isPassthrough(name string) bool {
-	return strings.HasPrefix(name, prefixPassthrough) || strings.HasPrefix(name, draft.VirtualCluster+":")
+	return strings.HasPrefix(name, prefixPassthrough) || strings.HasPrefix(name, draft.VirtualListener+":")
 }
 
 // Config is the config of a proxy: resources as JSON, by type URL and name.

@@ -196,11 +196,16 @@ static_resources:
                 path: %s
 `
 	// Envoy rejects regular expressions whose RE2 program is larger than this runtime value; the
-	// default is 100.
+	// default is 100. Envoy's limits of headers are 100 and 60 KiB: proxies add headers, so the second
+	// proxy would reject requests and responses near the limit that the first one has accepted.
 	restText = `layered_runtime:
   layers:
   - name: nearside
     static_layer:
+      envoy.reloadable_features.max_request_headers_count: 200
+      envoy.reloadable_features.max_request_headers_size_kb: 96
+      envoy.reloadable_features.max_response_headers_count: 200
+      envoy.reloadable_features.max_response_headers_size_kb: 96
       re2.max_program_size.error_level: 4294967295
       re2.max_program_size.warn_level: 4294967295
 `

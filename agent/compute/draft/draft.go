@@ -132,7 +132,7 @@ func (c *Cluster) EditHTTP() *httpv3.HttpProtocolOptions {
 	switch c.HTTP {
 	case nil:
 		c.HTTP = &httpv3.HttpProtocolOptions{}
-	case HTTP1Options, HTTP2Options, PeerOptions, PeerHTTP1Options:
+	case HTTP1Options, HTTP2Options:
 		c.HTTP = proto.Clone(c.HTTP).(*httpv3.HttpProtocolOptions)
 	}
 	return c.HTTP

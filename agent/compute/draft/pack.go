@@ -165,10 +165,6 @@ func appendCluster(b []byte, c *Cluster, how validation) ([]byte, error) {
 		shared[0] = http1Field
 	case c.HTTP == HTTP2Options:
 		shared[0] = http2Field
-	case c.HTTP == PeerOptions:
-		shared[0] = peerField
-	case c.HTTP == PeerHTTP1Options:
-		shared[0] = peerHTTP1Field
 	default:
 		a, err := Extension{Name: "HTTP options", Message: c.HTTP}.pack(how)
 		if err != nil {

@@ -46,9 +46,6 @@ var (
 			Http2ProtocolOptions: &corev3.Http2ProtocolOptions{},
 		},
 	})
-	// PeerOptions and PeerHTTP1Options are the HTTP options of clusters of other proxies of the mesh.
-	PeerOptions      = fromPeers(HTTP2Options)
-	PeerHTTP1Options = fromPeers(HTTP1Options)
 	// ADS is the config source of all discovered resources.
 	ADS = &corev3.ConfigSource{
 		ResourceApiVersion:    corev3.ApiVersion_V3,
@@ -88,12 +85,6 @@ var (
 	http2Field = field(&clusterv3.Cluster{
 		TypedExtensionProtocolOptions: map[string]*anypb.Any{NameHTTPOptions: packed(anypb.New(HTTP2Options))},
 	})
-	peerField = field(&clusterv3.Cluster{
-		TypedExtensionProtocolOptions: map[string]*anypb.Any{NameHTTPOptions: packed(anypb.New(PeerOptions))},
-	})
-	peerHTTP1Field = field(&clusterv3.Cluster{
-		TypedExtensionProtocolOptions: map[string]*anypb.Any{NameHTTPOptions: packed(anypb.New(PeerHTTP1Options))},
-	})
 	downstreamField = field(
 		&httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig{
 			UseDownstreamProtocolConfig: &httpv3.HttpProtocolOptions_UseDownstreamHttpConfig{
@@ -110,35 +101,6 @@ func explicit(c *httpv3.HttpProtocolOptions_ExplicitHttpConfig) *httpv3.HttpProt
 	return &httpv3.HttpProtocolOptions{
 		UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: c},
 	}
-}
-
-// A proxy accepts 100 headers and 60 KiB from workloads, which are Envoy's defaults, and more from
-// other proxies, because these add headers. Otherwise, the second proxy rejects a message that the
-// first one has accepted.
-const (
-	peerHeaders  = 200
-	peerHeaderKB = 96
-)
-
-// AcceptPeers sets the limits for requests that other proxies of the mesh have forwarded, and
-// returns the connection manager.
-func AcceptPeers(h *hcmv3.HttpConnectionManager) *hcmv3.HttpConnectionManager {
-	if h.CommonHttpProtocolOptions == nil {
-		h.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{}
-	}
-	h.CommonHttpProtocolOptions.MaxHeadersCount = wrapperspb.UInt32(peerHeaders)
-	h.MaxRequestHeadersKb = wrapperspb.UInt32(peerHeaderKB)
-	return h
-}
-
-// fromPeers returns a copy of a cluster's HTTP options with the limits for responses that other
-// proxies of the mesh have forwarded.
-func fromPeers(o *httpv3.HttpProtocolOptions) *httpv3.HttpProtocolOptions {
-	o = proto.CloneOf(o)
-	o.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{
-		MaxHeadersCount: wrapperspb.UInt32(peerHeaders), MaxResponseHeadersKb: wrapperspb.UInt32(peerHeaderKB),
-	}
-	return o
 }
 
 // packed and field ignore the error of encoding a constant. TestConstants checks that there is
@@ -158,10 +120,14 @@ func httpFilters(list []Extension) []*hcmv3.HttpFilter {
 	return out
 }
 
-// VirtualCluster is the cluster without endpoints for connections to virtual addresses that no
-// listener has. The listeners that receive only connections to virtual addresses have this name and
-// the address family.
-const VirtualCluster = "outbound:virtual"
+const (
+	// VirtualCluster is the cluster without endpoints for connections to virtual addresses that no
+	// listener has.
+	VirtualCluster = "outbound:passthrough:virtual"
+	// VirtualListener and an address family are the name of a listener that receives only connections
+	// to virtual addresses.
+	VirtualListener = "outbound:virtual"
+)
 
 // Inspection times of plain TCP behind a listener filter.
 var (

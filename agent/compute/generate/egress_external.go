@@ -153,10 +153,10 @@ func externalHTTP(s *mesh.Service, cluster string) *draft.HTTP {
 	routes.RequestHeadersToRemove = []string{tagsHeader} // the mesh's internal headers must not leave it
 	return &draft.HTTP{
 		Filters: httpFilters(s.Protocol),
-		Message: draft.AcceptPeers(&hcmv3.HttpConnectionManager{
+		Message: &hcmv3.HttpConnectionManager{
 			StatPrefix: draft.StatName(cluster), StreamIdleTimeout: seconds(inboundStreamIdleTimeout),
 			InternalAddressConfig: draft.InternalAddresses, UpgradeConfigs: draft.WebSockets,
-		}),
+		},
 		Routes: routes,
 	}
 }

@@ -188,7 +188,7 @@ func (g *generator) inboundHTTP(service, cluster string, p mesh.Protocol) *draft
 	routes.RequestHeadersToRemove = []string{tagsHeader}
 	out := &draft.HTTP{
 		Filters: httpFilters(p),
-		Message: draft.AcceptPeers(&hcmv3.HttpConnectionManager{
+		Message: &hcmv3.HttpConnectionManager{
 			StatPrefix:                  draft.StatName(cluster),
 			CommonHttpProtocolOptions:   &corev3.HttpProtocolOptions{IdleTimeout: seconds(localIdleTimeout)},
 			ForwardClientCertDetails:    hcmv3.HttpConnectionManager_SANITIZE_SET,
@@ -197,7 +197,7 @@ func (g *generator) inboundHTTP(service, cluster string, p mesh.Protocol) *draft
 			InternalAddressConfig:       draft.InternalAddresses,
 			HttpProtocolOptions:         draft.HTTP10,
 			UpgradeConfigs:              draft.WebSockets,
-		}),
+		},
 		Routes: routes,
 	}
 	if g.v.WebSockets && p == mesh.ProtocolHTTP {

@@ -249,18 +249,13 @@ func (g *generator) serviceCluster(o *mesh.Outbound, p *outboundMessages, name s
 		// The egress forwards the service's protocol and knows no subsets by tags: the server name
 		// selects them.
 		p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec}
-		switch httpOptions(&p.cluster, o.Service.Protocol); p.cluster.HTTP {
-		case draft.HTTP1Options:
-			p.cluster.HTTP = draft.PeerHTTP1Options
-		case draft.HTTP2Options:
-			p.cluster.HTTP = draft.PeerOptions
-		}
+		httpOptions(&p.cluster, o.Service.Protocol)
 		g.d.Clusters = append(g.d.Clusters, &p.cluster)
 		g.refs = append(g.refs, refTo(name, o.Service, nil))
 		return
 	}
 	// Proxies of a mesh send requests to each other over HTTP/2, whatever the workloads use.
-	p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec, HTTP: draft.PeerOptions}
+	p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec, HTTP: draft.HTTP2Options}
 	g.d.Clusters = append(g.d.Clusters, &p.cluster)
 	g.refs = append(g.refs, refTo(name, o.Service, o.Subset))
 }

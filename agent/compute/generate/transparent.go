@@ -76,7 +76,7 @@ func (g *generator) transparent() {
 			g.d.Listeners = append(g.d.Listeners, l)
 		}
 		if virtual != 0 {
-			l := passthrough(draft.OutboundPassthrough, draft.VirtualCluster+":"+f.name, f, virtual,
+			l := passthrough(draft.OutboundPassthrough, draft.VirtualListener+":"+f.name, f, virtual,
 				corev3.TrafficDirection_OUTBOUND)
 			l.Chains = []*draft.Chain{{TCP: tcpTo(draft.VirtualCluster, draft.VirtualCluster, nil)}}
 			g.d.Listeners = append(g.d.Listeners, l)
@@ -93,7 +93,7 @@ func (g *generator) unassigned(f family) *draft.Chain {
 			AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(p.Bits())), // #nosec G115 -- at most 128
 		})
 	}
-	return &draft.Chain{Message: &listenerv3.FilterChain{Name: draft.VirtualCluster, FilterChainMatch: m},
+	return &draft.Chain{Message: &listenerv3.FilterChain{Name: draft.VirtualListener, FilterChainMatch: m},
 		TCP: tcpTo(draft.VirtualCluster, draft.VirtualCluster, nil)}
 }
 

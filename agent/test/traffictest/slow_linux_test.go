@@ -268,7 +268,7 @@ func (w *world) closesUnassigned(t *testing.T) {
 			rec, ok = w.records.find(w.proxyOf(r).id, a.peer)
 			return ok
 		})
-		if rec.Flags != "UH" || rec.Cluster != "outbound:virtual" {
+		if rec.Flags != "UH" || rec.Cluster != "outbound:passthrough:virtual" {
 			t.Errorf("%s: %s", from, rec)
 		}
 	}

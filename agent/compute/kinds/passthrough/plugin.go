@@ -98,8 +98,8 @@ type applier struct {
 const (
 	listenerV4 = "outbound:passthrough:ipv4"
 	listenerV6 = "outbound:passthrough:ipv6"
-	virtualV4  = draft.VirtualCluster + ":ipv4"
-	virtualV6  = draft.VirtualCluster + ":ipv6"
+	virtualV4  = draft.VirtualListener + ":ipv4"
+	virtualV6  = draft.VirtualListener + ":ipv6"
 )
 
 func (a *applier) listener(l *draft.Listener) {
