@@ -230,17 +230,23 @@ func (p *Presence) Run(ctx context.Context) {
 	changed, stop := p.o.Store.Watch()
 	defer stop()
 	for {
+		var retry <-chan time.Time
 		if err := p.update(); err != nil {
-			p.o.Log.Error("cannot store the states of Dataplanes", "error", err)
+			p.o.Log.Error("cannot store the states of Dataplanes; repeating it", "after", retryAfter, "error", err)
+			retry = time.After(retryAfter)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
 		case <-p.bell:
+		case <-retry:
 		}
 	}
 }
+
+// retryAfter is the delay before a failed update of the store is repeated.
+const retryAfter = time.Second
 
 // update brings the store up to date.
 func (p *Presence) update() error {
@@ -254,13 +260,10 @@ func (p *Presence) update() error {
 		_, err := p.o.Store.Apply(store.Batch{Source: store.Source{Kind: store.SourceNode}, Ops: ops})
 		var conflict *store.ConflictError
 		var gone *store.NotFoundError
-		switch {
-		case err == nil, errors.Is(err, store.ErrClosed):
+		if err == nil || errors.Is(err, store.ErrClosed) {
 			return nil
-		case !errors.As(err, &conflict) && !errors.As(err, &gone):
-			return fmt.Errorf("apply: %w", err)
 		}
-		p.mu.Lock() // another source was faster: plan the same again
+		p.mu.Lock() // the next plan has these changes again
 		for i := range ops {
 			key := ops[i].Delete
 			if ops[i].Put != nil {
@@ -269,6 +272,9 @@ func (p *Presence) update() error {
 			p.dirty[dataplaneOf(key)] = true
 		}
 		p.mu.Unlock()
+		if !errors.As(err, &conflict) && !errors.As(err, &gone) { // otherwise another source was faster
+			return fmt.Errorf("apply: %w", err)
+		}
 	}
 	return errors.New("other sources keep changing the states of this node's Dataplanes")
 }
