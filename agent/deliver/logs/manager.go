@@ -60,11 +60,12 @@ type Options struct {
 	Relay Relay
 	Log   *slog.Logger // nil: no logs
 
-	// Patience limits how long [Manager.Prepare] waits, default 250 ms. Every is the interval of
-	// checks of all FIFOs, default 5 s. FoundFor is how long FIFOs of an earlier agent stay if their
-	// proxy does not connect, default 10 min.
-	Patience, Every, FoundFor time.Duration
-	Proc                      string // "": /proc
+	// Patience limits how long [Manager.Prepare] blocks its caller, default 10 ms. Limit is how long a
+	// config waits for its destinations, default 5 s. Every is the interval of checks of all FIFOs,
+	// default 5 s. FoundFor is how long FIFOs of an earlier agent stay if their proxy does not
+	// connect, default 10 min.
+	Patience, Limit, Every, FoundFor time.Duration
+	Proc                             string // "": /proc
 }
 
 // Output delivers lines to one file or collector.
@@ -82,6 +83,9 @@ type Output interface {
 // lingerFor is how long a FIFO stays after it was removed from the config of a proxy: an earlier
 // config may still be on its way to the Envoy, which would create a file instead.
 const lingerFor = time.Minute
+
+// retryAfter is the minimum time between two updates of a proxy whose destinations are missing.
+const retryAfter = 250 * time.Millisecond
 
 // Manager delivers the logs of Envoys to their destinations. It is safe for concurrent use.
 type Manager struct {
@@ -112,6 +116,8 @@ type proxy struct {
 	returned map[string]string // what Prepare has returned last
 	good     []draft.Pipe      // ready for peer
 	updated  time.Time
+	limit    *time.Timer // ends the wait for undecided destinations; nil: all are decided
+	expired  bool        // limit has passed
 
 	process string               // process that got the FIFOs
 	recent  map[string]wantUntil // by path
@@ -130,7 +136,8 @@ func New(o Options) *Manager {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	o.Patience = cmp.Or(o.Patience, 250*time.Millisecond)
+	o.Patience = cmp.Or(o.Patience, 10*time.Millisecond)
+	o.Limit = cmp.Or(o.Limit, 5*time.Second)
 	o.Every = cmp.Or(o.Every, 5*time.Second)
 	o.FoundFor = cmp.Or(o.FoundFor, 10*time.Minute)
 	o.Proc = cmp.Or(o.Proc, "/proc")
@@ -186,30 +193,34 @@ func (m *Manager) foundPipe(path string, labels map[string]string) accesslog.Des
 }
 
 // Prepare prepares the log destinations of a proxy's config before the config is published. It
-// returns why some are not ready, by pipe ID. It waits at most Patience.
-func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) map[string]string {
+// returns why some are not ready, by pipe ID. It blocks at most for Patience. If wait is true, the
+// caller must not publish the config yet: Changed is called when the destinations are ready, have
+// failed, or Limit has passed.
+func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) (missing map[string]string, wait bool) {
 	peer, known := m.o.Peer(key)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.proxies[key.ID]
 	if p == nil {
 		if len(pipes) == 0 {
-			return nil
+			return nil, false
 		}
 		p = &proxy{recent: map[string]wantUntil{}}
 		m.proxies[key.ID] = p
 	}
 	same := known == p.known && samePeer(peer, p.peer) && draft.SamePipes(pipes, p.pipes) && !p.left
-	if same && p.done == p.asked && p.asked > 0 && (len(p.missing) == 0 || time.Since(p.updated) < m.o.Patience) &&
+	if same && p.done == p.asked && p.asked > 0 && (len(p.missing) == 0 || time.Since(p.updated) < retryAfter) &&
 		time.Since(p.updated) < 2*m.o.Every {
 		p.returned = p.missing
-		return maps.Clone(p.missing)
+		return maps.Clone(p.missing), false
 	}
 	if known != p.known || !samePeer(peer, p.peer) {
 		p.good = nil
 	}
 	p.pipes, p.peer, p.known, p.left, p.found = pipes, peer, known, false, false
-	m.request(key.ID, p)
+	if !same || p.done == p.asked { // otherwise the current update has the same input
+		m.request(key.ID, p)
+	}
 	asked, ready := p.asked, p.ready
 	if !m.late {
 		m.mu.Unlock()
@@ -219,7 +230,7 @@ func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) map[string]string {
 	}
 	if p.done >= asked {
 		p.returned = p.missing
-		return maps.Clone(p.missing)
+		return maps.Clone(p.missing), false
 	}
 	p.returned = map[string]string{}
 	for i := range pipes {
@@ -228,7 +239,35 @@ func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) map[string]string {
 		}
 		p.returned[pipes[i].ID()] = status.NotReady
 	}
-	return maps.Clone(p.returned)
+	return maps.Clone(p.returned), len(p.returned) > 0 && m.waits(p)
+}
+
+// waits reports whether a proxy may still wait for undecided destinations. It starts the limit of
+// the wait. m.mu is held.
+func (m *Manager) waits(p *proxy) bool {
+	if p.limit == nil {
+		p.limit = time.AfterFunc(m.o.Limit, func() {
+			m.mu.Lock()
+			p.expired = true
+			m.mu.Unlock()
+			m.changed()
+		})
+	}
+	return !p.expired
+}
+
+// decided ends the wait of a proxy. m.mu is held.
+func (p *proxy) decided() {
+	if p.limit != nil {
+		p.limit.Stop()
+	}
+	p.limit, p.expired = nil, false
+}
+
+func (m *Manager) changed() {
+	if m.o.Changed != nil {
+		m.o.Changed()
+	}
 }
 
 // request schedules an update of a proxy. m.mu is held.

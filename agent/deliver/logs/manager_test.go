@@ -21,12 +21,12 @@ func TestPrepare(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.run()()
 		w.process("default.web", 10, 5)
-		if got := w.Prepare(key("none"), nil); got != nil {
+		if got, _ := w.Prepare(key("none"), nil); got != nil {
 			t.Error(got)
 		}
 		pipes := []draft.Pipe{tcp("a", "one:1"), file("b", "/var/log/nearside/x/../b.log"), file("c", "/etc/passwd"),
 			file("d", "/var/log/nearside/../../../etc/shadow"), file("e", "/srv/logs/e")}
-		got := w.Prepare(key("web"), pipes)
+		got, _ := w.Prepare(key("web"), pipes)
 		if len(got) != 2 || !strings.Contains(got[pipes[2].Path], "add the directory to accessLog.directories") ||
 			got[pipes[3].Path] == "" {
 			t.Errorf("%v", got)
@@ -35,7 +35,7 @@ func TestPrepare(t *testing.T) {
 			"file /srv/logs/e {0 3 0}", "set default.web [a:7 b:7 e:7]")
 
 		good := []draft.Pipe{pipes[0], pipes[1]}
-		if got := w.Prepare(key("web"), good); len(got) != 0 {
+		if got, _ := w.Prepare(key("web"), good); len(got) != 0 {
 			t.Error(got)
 		}
 		w.expect("a removed destination stays for a while", "set default.web [a:7 b:7 e:7]")
@@ -49,7 +49,7 @@ func TestPrepare(t *testing.T) {
 		if w.notified() == 0 {
 			t.Error("the result is outdated, but Changed was not called")
 		}
-		if got := w.Prepare(key("web"), good); len(got) != 1 || got[good[0].Path] != "it is a directory; remove it" {
+		if got, _ := w.Prepare(key("web"), good); len(got) != 1 || got[good[0].Path] != "it is a directory; remove it" {
 			t.Error(got)
 		}
 		before := w.notified()
@@ -59,7 +59,7 @@ func TestPrepare(t *testing.T) {
 		if w.notified() == before {
 			t.Error("the destination is ready again, but Changed was not called")
 		}
-		if got := w.Prepare(key("web"), good); len(got) != 0 {
+		if got, _ := w.Prepare(key("web"), good); len(got) != 0 {
 			t.Error(got)
 		}
 		w.take()
@@ -92,7 +92,7 @@ func TestNewProcess(t *testing.T) {
 }
 
 // TestHangs checks that a hanging destination blocks callers only briefly, and does not affect
-// ready ones.
+// ready ones. A config waits for it for 5 s, once.
 func TestHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -105,21 +105,32 @@ func TestHangs(t *testing.T) {
 		w.hang = hang
 		w.mu.Unlock()
 		two := []draft.Pipe{one[0], tcp("b", "two:2")}
-		for i, most := range []time.Duration{250 * time.Millisecond, 0} {
+		for i, most := range []time.Duration{10 * time.Millisecond, 0} {
 			began := time.Now()
-			got := w.Prepare(key("web"), two)
-			if elapsed := time.Since(began); elapsed > most || len(got) != 1 ||
+			got, wait := w.Prepare(key("web"), two)
+			if elapsed := time.Since(began); elapsed > most || len(got) != 1 || !wait ||
 				!strings.Contains(got[two[1].Path], "not ready in time") {
 				t.Errorf("%d: %v after %v", i, got, elapsed)
 			}
 		}
 		before := w.notified()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if w.notified() == before {
+			t.Error("the limit has passed, but Changed was not called")
+		}
+		for range 2 {
+			if got, wait := w.Prepare(key("web"), two); len(got) != 1 || wait {
+				t.Errorf("after the limit: %v, %v", got, wait)
+			}
+		}
+		before = w.notified()
 		close(hang)
 		synctest.Wait()
 		if w.notified() == before {
 			t.Error("the destination is ready, but Changed was not called")
 		}
-		if got := w.Prepare(key("web"), two); len(got) != 0 {
+		if got, _ := w.Prepare(key("web"), two); len(got) != 0 {
 			t.Error(got)
 		}
 	})
@@ -221,14 +232,14 @@ func TestPipesCannotBeOpened(t *testing.T) {
 		w := newWorld(t, func(w *world, _ *logs.Options) { w.opened = errors.New("others may write to it; chmod 0750") })
 		defer w.run()()
 		w.process("default.web", 10, 5)
-		if got := w.Prepare(key("web"), []draft.Pipe{tcp("a", "one:1")}); !strings.Contains(got["/run/nearside/access/a"],
+		if got, _ := w.Prepare(key("web"), []draft.Pipe{tcp("a", "one:1")}); !strings.Contains(got["/run/nearside/access/a"],
 			"chmod 0750") || len(w.Problems()) != 1 {
 			t.Errorf("%v; %v", got, w.Problems())
 		}
 		w.lock(func() { w.opened = nil })
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if got := w.Prepare(key("web"), []draft.Pipe{tcp("a", "one:1")}); len(got) != 0 || w.notified() == 0 {
+		if got, _ := w.Prepare(key("web"), []draft.Pipe{tcp("a", "one:1")}); len(got) != 0 || w.notified() == 0 {
 			t.Errorf("%v", got)
 		}
 	})

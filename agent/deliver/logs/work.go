@@ -176,8 +176,8 @@ func (m *Manager) updateDirty() {
 		}
 		limits = m.limits()
 	}
-	if changed && m.o.Changed != nil {
-		m.o.Changed()
+	if changed {
+		m.changed()
 	}
 }
 
@@ -238,6 +238,7 @@ func (m *Manager) update(id string, limits map[outputKey]rotation.Limits) (chang
 	}
 	p.done, p.missing, p.updated, p.process = asked, missing, now, process
 	if p.asked == p.done {
+		p.decided()
 		p.good = slices.DeleteFunc(slices.Clone(list), func(x draft.Pipe) bool { return missing[x.ID()] != "" })
 		if p.ready != nil {
 			close(p.ready)

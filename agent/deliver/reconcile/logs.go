@@ -17,9 +17,10 @@ import (
 // it.
 type Logs interface {
 	// Prepare receives the log destinations of a node's config before the config is published. It
-	// returns why some are not ready, by pipe ID. It does not wait long: slow destinations are not
-	// ready yet. The implementation requests another pass when something has changed.
-	Prepare(key node.Key, pipes []draft.Pipe) map[string]string
+	// returns why some are not ready, by pipe ID. It does not block for long: if wait is true, the
+	// config must not be published yet. The implementation requests another pass when something has
+	// changed.
+	Prepare(key node.Key, pipes []draft.Pipe) (missing map[string]string, wait bool)
 	// Left means that a node no longer has a config.
 	Left(key node.Key)
 }
@@ -32,14 +33,22 @@ type reduced struct {
 }
 
 // logs returns the config to publish: the checked config without loggers that would block the Envoy
-// or be rejected, because their destination is not ready.
+// or be rejected, because their destination is not ready. While a config waits for its loggers, it
+// returns the last published config.
 func (p *pass) logs(key node.Key, owner resource.Key, s *proxyState) *generate.Proxy {
-	s.leftOut = nil
+	s.leftOut, s.waiting = nil, false
 	proxy := s.verdict.publish
 	if p.r.o.Logs == nil || key.Flavor == node.FlavorGRPC {
 		return proxy
 	}
-	missing := p.r.o.Logs.Prepare(key, proxy.Sealed.Pipes)
+	missing, wait := p.r.o.Logs.Prepare(key, proxy.Sealed.Pipes)
+	if wait {
+		s.waiting = true
+		for i := range proxy.Sealed.Pipes {
+			s.addLeftOut(&proxy.Sealed.Pipes[i], missing)
+		}
+		return s.sent
+	}
 	if len(missing) == 0 {
 		s.reduced = reduced{}
 		return proxy
@@ -48,10 +57,7 @@ func (p *pass) logs(key node.Key, owner resource.Key, s *proxyState) *generate.P
 		pipe := &proxy.Sealed.Pipes[i]
 		if why, is := missing[pipe.ID()]; is {
 			s.problem(owner, api.SeverityWarning, missingText(pipe, why))
-			if pipe.Kind != draft.PipeOTLP { // Envoy sends these records directly
-				s.leftOut = append(s.leftOut, status.LeftOut{Policy: pipe.Policy,
-					What: string(pipe.Kind) + " " + clip.Value(pipe.Target), Reason: why})
-			}
+			s.addLeftOut(pipe, missing)
 		}
 	}
 	if s.reduced.of == proxy && maps.Equal(s.reduced.missing, missing) {
@@ -69,6 +75,14 @@ func (p *pass) logs(key node.Key, owner resource.Key, s *proxyState) *generate.P
 	config.Sealed = sealed
 	s.reduced = reduced{of: proxy, missing: missing, config: &config}
 	return &config
+}
+
+// addLeftOut records that a logger is missing. Envoy sends OpenTelemetry records directly.
+func (s *proxyState) addLeftOut(pipe *draft.Pipe, missing map[string]string) {
+	if why, is := missing[pipe.ID()]; is && pipe.Kind != draft.PipeOTLP {
+		s.leftOut = append(s.leftOut, status.LeftOut{Policy: pipe.Policy,
+			What: string(pipe.Kind) + " " + clip.Value(pipe.Target), Reason: why})
+	}
 }
 
 // missingText describes the effect of a destination that is not ready.

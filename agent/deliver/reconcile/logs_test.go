@@ -10,6 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -19,11 +20,12 @@ import (
 // logs implements reconcile.Logs. It returns missing, and records the calls.
 type logs struct {
 	missing map[string]string // by target
+	wait    map[string]bool   // by node ID
 	asked   []string
 	left    []string
 }
 
-func (l *logs) Prepare(key node.Key, pipes []draft.Pipe) map[string]string {
+func (l *logs) Prepare(key node.Key, pipes []draft.Pipe) (map[string]string, bool) {
 	out := map[string]string{}
 	var targets []string
 	for i := range pipes {
@@ -34,7 +36,7 @@ func (l *logs) Prepare(key node.Key, pipes []draft.Pipe) map[string]string {
 	}
 	slices.Sort(targets)
 	l.asked = append(l.asked, fmt.Sprint("prepare ", key.ID, " ", targets))
-	return out
+	return out, l.wait[key.ID]
 }
 
 func (l *logs) Left(key node.Key) { l.left = append(l.left, key.ID) }
@@ -114,6 +116,40 @@ func TestLogsAreReadyFirst(t *testing.T) {
 	clear(l.missing)
 	if got := agenttest.Pass(r); got != nil || p.Of("default.web") != whole {
 		t.Errorf("all is ready: %q", got)
+	}
+}
+
+// TestConfigWaitsForLogs checks that a config is not published while its log destinations are not
+// decided, that other proxies are published meanwhile, and that a policy is late then.
+func TestConfigWaitsForLogs(t *testing.T) {
+	s := agenttest.TwoProxies(t)
+	agenttest.ByAPI(t, s, fmt.Sprintf(twoLogs, 3))
+	l := &logs{missing: map[string]string{"one:1": status.NotReady}, wait: map[string]bool{"default.web": true}}
+	p := agenttest.NewPublisher("default.web", "default.other")
+	r := reconcile.New(reconcile.Options{Store: s, Publisher: p, Logs: l})
+	r.Pass()
+	web := node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}
+	if p.Of("default.web") != nil || p.Of("default.other") == nil || r.Last().Published[web] != nil {
+		t.Fatal("the proxy did not wait for its logger, or another one did")
+	}
+	if got := r.Last().LeftOut[web]; len(got) != 1 || got[0].Reason != status.NotReady {
+		t.Errorf("left out: %+v", got)
+	}
+	clear(l.missing)
+	clear(l.wait)
+	r.Pass()
+	whole := p.Of("default.web")
+	if len(whole.Pipes) != 3 {
+		t.Errorf("published with %+v", whole.Pipes)
+	}
+	l.missing["/var/log/a"], l.wait["default.web"] = status.NotReady, true
+	agenttest.ByAPI(t, s, fmt.Sprintf(twoLogs, 4))
+	if r.Pass(); p.Of("default.web") != whole {
+		t.Error("the config was published before its loggers were ready")
+	}
+	clear(l.wait) // the limit has passed
+	if r.Pass(); len(p.Of("default.web").Pipes) != 2 {
+		t.Errorf("after the limit: %+v", p.Of("default.web").Pipes)
 	}
 }
 

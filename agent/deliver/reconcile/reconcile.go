@@ -154,6 +154,7 @@ type proxyState struct {
 	problems []api.Problem
 	stale    status.Stale // without a reason: the config is up to date
 	leftOut  []status.LeftOut
+	waiting  bool // the config is not published yet, because its log destinations are not ready
 	verdict  verdict
 	demands  demands
 	keyed    keyed

@@ -111,7 +111,7 @@ func (p *pass) proxy(key node.Key) {
 		return
 	}
 	p.check(key, s)
-	if s.sent != nil {
+	if s.sent != nil && !s.waiting {
 		p.publish[key] = rollout.Config{Sealed: s.sent.Sealed, Revision: s.revision, LastStream: p.lastStream,
 			Withheld: s.verdict.withheld, Substituted: s.verdict.substituted, Listeners: s.verdict.listeners}
 	}

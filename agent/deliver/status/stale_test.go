@@ -109,12 +109,12 @@ func TestStale(t *testing.T) {
 // missing implements reconcile.Logs: no destination is ready.
 type missing string
 
-func (m missing) Prepare(_ node.Key, pipes []draft.Pipe) map[string]string {
+func (m missing) Prepare(_ node.Key, pipes []draft.Pipe) (map[string]string, bool) {
 	out := map[string]string{}
 	for i := range pipes {
 		out[pipes[i].ID()] = string(m)
 	}
-	return out
+	return out, false
 }
 
 func (missing) Left(node.Key) {}
