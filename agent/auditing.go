@@ -32,7 +32,7 @@ func (a *Agent) startAudit(cfg *config.Config, g groups) (stop func() error, err
 		group = strconv.Itoa(g.api) // may read everything over the API; with roles, not all group members may
 	}
 	a.audit, err = auditlog.New(auditlog.Options{
-		Path: cfg.AuditLogPath(), Limits: cfg.AuditLog.Limits, Group: group,
+		Path: cfg.AuditLogPath(), Limits: cfg.AuditLog.Limits, Roots: []string{cfg.Paths.Logs}, Group: group,
 		Profile: audit.Profile(cfg.AuditLog.Profile), Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics,
 	})
 	if err != nil {

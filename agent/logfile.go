@@ -24,7 +24,8 @@ func OpenLogFile(cfg *config.Config) *LogFile {
 	if cfg.Log.File == "" {
 		return nil
 	}
-	l := &LogFile{opts: rotation.Options{Path: cfg.Log.File, Limits: cfg.Log.Limits}}
+	l := &LogFile{opts: rotation.Options{Path: cfg.Log.File, Limits: cfg.Log.Limits,
+		Roots: []string{cfg.Paths.Logs}}}
 	if err := makeDir(cfg.Paths.Logs, logsMode, -1); err != nil {
 		l.failed.Store(&err)
 		return l

@@ -28,13 +28,16 @@ func (k *maintenance) compress(ctx context.Context, clock <-chan time.Time) {
 	f.mu.Lock()
 	i := slices.IndexFunc(f.backups, func(b backup) bool { return b.plain && !b.failed })
 	var b backup
+	dir := f.dir
 	if i >= 0 {
 		b = f.backups[i]
+		dir.Retain()
 	}
 	f.mu.Unlock()
 	if i < 0 {
 		return
 	}
+	defer dir.Dir.Close()
 	pause := func() error {
 		select {
 		case <-ctx.Done():
@@ -42,26 +45,38 @@ func (k *maintenance) compress(ctx context.Context, clock <-chan time.Time) {
 		case <-f.done:
 			return errStopped
 		case <-clock:
-			k.tick()
+			if k.tick(); !f.isIn(dir) {
+				return errStopped
+			}
 		default:
 		}
 		return nil
 	}
-	if err := f.compressOne(b, pause); errors.Is(err, errStopped) {
+	if err := f.compressOne(dir, b, pause); errors.Is(err, errStopped) {
 		return
 	} else if err != nil && !isGone(err) {
 		f.count.compressErrors.Add(1)
-		f.change(b.stamp, func(b *backup) { b.failed = true })
+		f.change(dir, b.stamp, func(b *backup) { b.failed = true })
 	} else if err != nil {
-		f.change(b.stamp, func(b *backup) { b.plain = false }) // removed by another process
+		f.change(dir, b.stamp, func(b *backup) { b.plain = false }) // removed by another process
 	}
 	f.poke()
 }
 
-// change edits a backup in the index, and reports whether it still exists.
-func (f *File) change(stamp int64, edit func(*backup)) bool {
+// isIn reports whether the file is still in a directory.
+func (f *File) isIn(dir *directory) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.dir == dir
+}
+
+// change edits a backup in the index of a directory, and reports whether it still exists.
+func (f *File) change(dir *directory, stamp int64, edit func(*backup)) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dir != dir {
+		return false
+	}
 	i, ok := slices.BinarySearchFunc(f.backups, backup{stamp: stamp}, byStamp)
 	if !ok {
 		return false
@@ -75,34 +90,34 @@ func (f *File) change(stamp int64, edit func(*backup)) bool {
 
 // compressOne replaces a plain backup with a compressed file. Both exist briefly, or longer after a
 // crash: the plain file is removed only if the compressed one has the same content.
-func (f *File) compressOne(b backup, pause func() error) error {
-	names := f.dir.names
-	plain, st, err := f.dir.open(names.backup(b.stamp), unix.O_RDONLY)
+func (f *File) compressOne(dir *directory, b backup, pause func() error) error {
+	names := dir.names
+	plain, st, err := dir.open(names.backup(b.stamp), unix.O_RDONLY)
 	if err != nil {
 		return err
 	}
 	defer plain.Close()
 	if b.gz {
-		same, err := f.sameContent(plain, names.compressed(b.stamp), pause)
+		same, err := sameContent(dir, plain, names.compressed(b.stamp), pause)
 		if err != nil {
 			return err
 		}
 		if same {
-			return f.dropPlain(b.stamp)
+			return f.dropPlain(dir, b.stamp)
 		}
-		if err := f.dir.remove(names.compressed(b.stamp)); err != nil && !isGone(err) {
+		if err := dir.remove(names.compressed(b.stamp)); err != nil && !isGone(err) {
 			return err
 		}
-		f.change(b.stamp, func(b *backup) { b.gz = false })
+		f.change(dir, b.stamp, func(b *backup) { b.gz = false })
 		if _, err := plain.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
 	}
 	temp := names.temp(b.stamp)
-	if err := f.dir.remove(temp); err != nil && !isGone(err) {
+	if err := dir.remove(temp); err != nil && !isGone(err) {
 		return err
 	}
-	out, _, err := f.dir.open(temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	out, _, err := dir.open(temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err
 	}
@@ -113,30 +128,30 @@ func (f *File) compressOne(b backup, pause func() error) error {
 	err = errors.Join(err, out.Close())
 	renamed := false
 	if err == nil {
-		f.change(b.stamp, func(b *backup) {
-			if err = f.dir.rename(temp, names.compressed(b.stamp)); err == nil {
+		f.change(dir, b.stamp, func(b *backup) {
+			if err = dir.rename(temp, names.compressed(b.stamp)); err == nil {
 				b.gz, renamed = true, true
 			}
 		})
 	}
 	if !renamed { // failed, or the backup was removed in the meantime
-		f.dir.remove(temp)
+		dir.remove(temp)
 		return err
 	}
 	if f.opts.Sync != SyncNever {
-		if err := SyncFile(f.dir.f); err != nil {
+		if err := SyncFile(dir.File()); err != nil {
 			return err
 		}
 	}
 	f.count.compressed.Add(1)
-	return f.dropPlain(b.stamp)
+	return f.dropPlain(dir, b.stamp)
 }
 
 // dropPlain removes the plain file of a compressed backup.
-func (f *File) dropPlain(stamp int64) error {
+func (f *File) dropPlain(dir *directory, stamp int64) error {
 	var err error
-	f.change(stamp, func(b *backup) {
-		if err = f.dir.remove(f.dir.names.backup(stamp)); err == nil || isGone(err) {
+	f.change(dir, stamp, func(b *backup) {
+		if err = dir.remove(dir.names.backup(stamp)); err == nil || isGone(err) {
 			b.plain, err = false, nil
 		}
 	})
@@ -167,8 +182,8 @@ func pack(out io.Writer, in io.Reader, mark []byte, pause func() error) error {
 
 // sameContent reports whether a compressed file has the content of a plain one. It reads at most as
 // much as the plain file has.
-func (f *File) sameContent(plain *os.File, name string, pause func() error) (bool, error) {
-	file, _, err := f.dir.open(name, unix.O_RDONLY)
+func sameContent(dir *directory, plain *os.File, name string, pause func() error) (bool, error) {
+	file, _, err := dir.open(name, unix.O_RDONLY)
 	if isGone(err) {
 		return false, nil
 	}

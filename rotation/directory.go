@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nearside-mesh/nearside/rotation/dirs"
 )
 
 // Modes of created files.
@@ -22,57 +24,58 @@ const (
 // directory is the open directory of a file. All operations are relative to it and do not follow
 // links.
 type directory struct {
-	path  string
-	f     *os.File
-	lock  *os.File
-	gid   int
-	names naming
+	*dirs.Dir
+	lock   *os.File
+	locked uint64 // inode of lock
+	gid    int
+	names  naming
 }
 
 // openDirectory opens or creates a directory that other users cannot change, and locks the name in
 // it.
-func openDirectory(path string, gid int) (_ *directory, err error) {
-	dir, base := filepath.Dir(path), filepath.Base(path)
-	created := false
-	if err := os.Mkdir(dir, dirMode); err == nil {
-		created = true
-	} else if !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("create the log directory: %w; create its parent directory", err)
-	}
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
-		return nil, fmt.Errorf("%s is a symbolic link or not a directory; set the path of the directory itself", dir)
-	}
+func openDirectory(o Options, gid int) (*directory, error) {
+	d, err := dirs.Open(dirs.Options{Path: filepath.Dir(o.Path), Kind: "log directory", Mode: dirMode, Group: gid,
+		Roots: o.Roots, Check: func(path string, st *unix.Stat_t) (uint32, error) { return checkOwner(path, st, gid) }})
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
+		return nil, err
 	}
-	d := &directory{path: dir, f: os.NewFile(uintptr(fd), dir), gid: gid, names: namesOf(base)}
-	defer func() {
-		if err != nil {
-			d.close()
-		}
-	}()
-	if created && gid != os.Getegid() {
-		if err := d.f.Chown(-1, gid); err != nil {
-			return nil, fmt.Errorf("set the group of the log directory to %d: %w; run as a member of that group", gid, err)
-		}
+	return lockIn(&directory{Dir: d, gid: gid, names: namesOf(filepath.Base(o.Path))})
+}
+
+// reopen opens the directory that is at the path now, and locks the name in it. The receiver stays
+// open.
+func (d *directory) reopen() (*directory, error) {
+	next, err := d.Reopen()
+	if err != nil {
+		return nil, err
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, &fs.PathError{Op: "stat", Path: dir, Err: err}
+	return lockIn(&directory{Dir: next, gid: d.gid, names: d.names})
+}
+
+func lockIn(d *directory) (*directory, error) {
+	if err := d.acquire(); err != nil {
+		d.close()
+		return nil, err
 	}
-	switch mode := uint32(st.Mode); {
+	return d, nil
+}
+
+// checkOwner returns the mode that a log directory needs, and why other users can replace its files.
+func checkOwner(dir string, st *unix.Stat_t, gid int) (uint32, error) {
+	mode := uint32(st.Mode) & 0o7777
+	switch {
 	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
-		return nil, fmt.Errorf("%s belongs to user %d, who could replace its files; use a directory of this user (%d) "+
+		return mode, fmt.Errorf("%s belongs to user %d, who could replace its files; use a directory of this user (%d) "+
 			"or of root", dir, st.Uid, os.Geteuid())
 	case mode&0o002 != 0:
-		return nil, fmt.Errorf("%s has mode %04o, so every user can replace its files; run chmod o-w %s",
-			dir, mode&0o7777, dir)
+		return mode, fmt.Errorf("%s has mode %04o, so every user can replace its files; run chmod o-w %s", dir, mode, dir)
 	case mode&0o020 != 0 && int(st.Gid) != gid && int(st.Gid) != os.Getegid() && st.Gid != 0:
-		return nil, fmt.Errorf("%s has mode %04o and group %d, whose members can replace its files; run chmod g-w %s",
-			dir, mode&0o7777, st.Gid, dir)
+		return mode, fmt.Errorf("%s has mode %04o and group %d, whose members can replace its files; run chmod g-w %s",
+			dir, mode, st.Gid, dir)
+	case int(st.Uid) == os.Geteuid() && os.Geteuid() != 0:
+		return mode | 0o700, nil // else this user could create no file
 	}
-	return d, d.acquire()
+	return mode, nil
 }
 
 // acquire locks the name of the active file for this process. The lock ends with the process; the
@@ -83,26 +86,45 @@ func (d *directory) acquire() error {
 	if err != nil {
 		return d.failed("lock", name, err)
 	}
-	d.lock = os.NewFile(uintptr(fd), d.join(name))
-	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	lock := os.NewFile(uintptr(fd), d.join(name))
+	var st unix.Stat_t
+	if err := errors.Join(unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB), unix.Fstat(fd, &st)); err != nil {
+		lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return fmt.Errorf("%s is in use by another process or opened twice; stop the other process or set another path",
 				d.join(d.names.base))
 		}
 		return d.failed("lock", name, err)
 	}
+	d.unlock()
+	d.lock, d.locked = lock, st.Ino
 	return nil
 }
 
-func (d *directory) close() {
-	if d.lock != nil {
-		d.lock.Close()
+// keepLock locks the name again if another process has removed or replaced the lock file.
+func (d *directory) keepLock() error {
+	st, err := d.stat(d.names.lock())
+	if err == nil && st.Ino == d.locked {
+		return nil
 	}
-	d.f.Close()
+	return d.acquire()
 }
 
-func (d *directory) fd() int                 { return int(d.f.Fd()) }
-func (d *directory) join(name string) string { return filepath.Join(d.path, name) }
+func (d *directory) unlock() {
+	if d.lock != nil {
+		d.lock.Close()
+		d.lock = nil
+	}
+}
+
+// close unlocks the name, and closes the directory unless it is retained.
+func (d *directory) close() {
+	d.unlock()
+	d.Dir.Close()
+}
+
+func (d *directory) fd() int                 { return d.FD() }
+func (d *directory) join(name string) string { return filepath.Join(d.Path(), name) }
 
 func (d *directory) failed(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: d.join(name), Err: err}
@@ -190,7 +212,7 @@ func (d *directory) scan() (backups []backup, temps []string, err error) {
 	if err != nil {
 		return nil, nil, d.failed("list", ".", err)
 	}
-	list := os.NewFile(uintptr(fd), d.path)
+	list := os.NewFile(uintptr(fd), d.Path())
 	defer list.Close()
 	found := map[int64]backup{}
 	for {

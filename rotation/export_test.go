@@ -16,4 +16,7 @@ func BackupName(base string, stamp int64) string { return namesOf(base).backup(s
 func (r *Reader) Memory() int { return cap(r.buf) + cap(r.expected) }
 
 // Check exposes the check that Run performs each minute.
-func (p *Plain) Check() error { return p.check() }
+func (p *Plain) Check() error { return p.check(true) }
+
+// Look exposes the check that Run performs each second.
+func (p *Plain) Look() error { return p.check(false) }

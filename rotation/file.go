@@ -21,6 +21,9 @@ var (
 	ErrUnterminated = errors.New("the batch does not end in LF")
 )
 
+// errRemoved means that the file was removed during a write, and that another file is open now.
+var errRemoved = errors.New("the file was removed during a write")
+
 var errMinFree = errors.New("the file system has less free space than minFree")
 
 // Minimum and maximum delay before a writer retries. It is reduced randomly by up to half.
@@ -80,7 +83,7 @@ func Open(opts Options) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := openDirectory(opts.Path, gid)
+	dir, err := openDirectory(opts, gid)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +153,7 @@ func (f *File) Append(ctx context.Context, batch []byte) (n, dropped int, err er
 	}
 	defer f.release()
 	stored, note := 0, noteOf(ctx)
-	for wait := firstWait; ; wait = min(2*wait, maxWait) {
+	for wait, last := firstWait, false; ; wait = min(2*wait, maxWait) {
 		f.setNote(note, stored)
 		n, err := f.store(batch[stored:])
 		stored += n
@@ -161,18 +164,28 @@ func (f *File) Append(ctx context.Context, batch []byte) (n, dropped int, err er
 			return stored, 0, err
 		case f.opts.OnFull == DropNewest:
 			return len(batch), bytes.Count(batch[stored:], []byte{'\n'}), nil
+		case last:
+			return stored, 0, f.stopped(ctx, err)
 		}
 		timer := time.NewTimer(wait - rand.N(wait/2))
 		select {
 		case <-timer.C:
-			continue
 		case <-ctx.Done():
-			err = &stoppedError{cause: context.Cause(ctx), err: err}
+			last = true
 		case <-f.done:
-			err = fmt.Errorf("%w: %w", ErrClosed, err)
+			last = true
 		}
 		timer.Stop()
-		return stored, 0, err
+	}
+}
+
+// stopped returns the error of a write that failed once more after it was stopped.
+func (f *File) stopped(ctx context.Context, err error) error {
+	select {
+	case <-f.done:
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	default:
+		return &stoppedError{cause: context.Cause(ctx), err: err}
 	}
 }
 
@@ -234,6 +247,11 @@ func (f *File) store(batch []byte) (int, error) {
 		stored, err = f.append(batch)
 		f.noting = false
 	}
+	if err != nil && f.checkDirectory() { // the path leads to another directory now
+		f.noting = f.note != nil
+		n, repeated := f.append(batch[stored:])
+		stored, err, f.noting = stored+n, repeated, false
+	}
 	if err == nil && f.opts.Sync == SyncEachBatch {
 		f.syncLocked()
 	}
@@ -267,7 +285,10 @@ func (f *File) append(lines []byte) (int, error) {
 			}
 			cut = len(rest) // no line is lost: the file grows until a rotation succeeds
 		}
-		if err := f.write(rest[:cut]); err != nil {
+		if err := f.write(rest[:cut]); errors.Is(err, errRemoved) {
+			f.count.rescued.Add(uint64(bytes.Count(rest[:cut], []byte{'\n'}))) // #nosec G115 -- a count
+			continue
+		} else if err != nil {
 			return stored, err
 		}
 		stored += cut
@@ -301,12 +322,15 @@ func (f *File) write(b []byte) error {
 		if err == nil {
 			f.reportExtent(len(b))
 			_, err = f.f.Write(b)
+			if err == nil && f.isRemoved() {
+				err = errRemoved
+			}
 			if err == nil {
 				break
 			}
 			f.torn = true
 			if cut := f.repair(); cut != nil {
-				return errors.Join(err, cut)
+				return errors.Join(causeOf(err), cut)
 			}
 			f.reportExtent(0)
 		}
@@ -326,6 +350,14 @@ func (f *File) write(b []byte) error {
 	return nil
 }
 
+// causeOf returns the error that a write reports if no file can be opened.
+func causeOf(err error) error {
+	if errors.Is(err, errRemoved) {
+		return nil
+	}
+	return err
+}
+
 // checkSpace enforces MinFree. It queries the file system when the budget is used up; Run resets
 // the budget.
 func (f *File) checkSpace(n int64) error {
@@ -337,7 +369,7 @@ func (f *File) checkSpace(n int64) error {
 		return f.dir.failed("get the free space of", ".", err)
 	}
 	if f.spaceBudget = free - f.opts.MinFree; f.spaceBudget < n {
-		return fmt.Errorf("%s: %w: %d bytes are free, minFree is %d", f.dir.path, errMinFree, free, f.opts.MinFree)
+		return fmt.Errorf("%s: %w: %d bytes are free, minFree is %d", f.dir.Path(), errMinFree, free, f.opts.MinFree)
 	}
 	// Other processes use the disk too, so the result is valid only for some writes.
 	f.spaceBudget = min(f.spaceBudget, n+budgetStep)

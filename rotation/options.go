@@ -113,9 +113,12 @@ type Loss struct {
 
 // Options configures a [File]. Only Path is required.
 type Options struct {
-	Path   string // active file; its directory is created if the parent exists
+	Path   string // active file; its directory is created
 	Limits Limits
 	Group  string // name or number of the group of all files; default: group of the process
+	// Roots are directories that are created if they are missing, with all parents of the file below
+	// them. Other parents must exist.
+	Roots []string
 	// MinFree is the free space in bytes to leave on the file system. Below it, the disk counts as
 	// full.
 	MinFree int64

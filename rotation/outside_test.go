@@ -120,9 +120,17 @@ func TestRefusedPaths(t *testing.T) {
 		prepare func(path string) error
 		want    string
 	}{
-		"symbolic link as directory": {func(p string) error {
+		"symbolic link of another user as directory": {func(p string) error {
 			d := filepath.Dir(p)
-			return errors.Join(os.Rename(d, d+"2"), os.Symlink(d+"2", d))
+			return errors.Join(os.Rename(d, d+"2"), os.Symlink(d+"2", d), os.Lchown(d, 12345, -1))
+		}, "only a link of root in a directory that only root can change is followed"},
+		"symbolic link as directory, in another user's directory": {func(p string) error {
+			d := filepath.Dir(p)
+			return errors.Join(os.Rename(d, d+"2"), os.Symlink(d+"2", d), os.Chown(filepath.Dir(d), 12345, -1))
+		}, "only a link of root in a directory that only root can change is followed"},
+		"link to another link as directory": {func(p string) error {
+			d := filepath.Dir(p)
+			return errors.Join(os.Rename(d, d+"2"), os.Symlink(d+"2", d+"3"), os.Symlink(d+"3", d))
 		}, "is a symbolic link or not a directory"},
 		"world-writable directory": {func(p string) error { return os.Chmod(filepath.Dir(p), 0o777) }, "run chmod o-w"},
 		"directory of another user": {func(p string) error { return os.Chown(filepath.Dir(p), 12345, -1) },

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"gopkg.in/natefinch/lumberjack.v2"
+
+	"github.com/nearside-mesh/nearside/rotation/dirs"
 )
 
 // checkEvery is how often a [Plain] reopens its path, to remove old backups, which lumberjack
-// checks only when it opens a file, and to detect files that were renamed or removed.
+// checks only when it opens a file.
 const checkEvery = time.Minute
 
 // Plain appends to a rotated file without the guarantees of [File]: lumberjack writes, renames, and
@@ -24,32 +27,37 @@ const checkEvery = time.Minute
 // millisecond. A Plain is safe for concurrent use. Its Logger has a goroutine that never ends, so
 // open few of them.
 type Plain struct {
-	dir   *directory
 	limit int64 // bytes of the active file; 0: none
 
 	mu     sync.Mutex
+	dir    *directory
 	log    *lumberjack.Logger
+	active *os.File  // the file that log writes, for reading
+	ino    [2]uint64 // device and inode of active
 	size   int64     // of the active file
+	linked int64     // bytes of the file when it was last seen to have a name
 	last   time.Time // time of the last rotation
 	closed bool
-	err    error // result of the last write or check
+	err    error // of the last write
+	fault  error // of the last check
 }
 
 // OpenPlain opens or creates a file. It uses the path, limits, and group of the options. The
 // directory and the file must belong to this user or root and must not be links, as for [Open].
 // Only one process at a time can use a file.
 func OpenPlain(o Options) (*Plain, error) {
-	o, gid, err := Options{Path: o.Path, Limits: o.Limits, Group: o.Group, maxBytes: o.maxBytes}.normalized()
+	o, gid, err := Options{Path: o.Path, Limits: o.Limits, Group: o.Group, Roots: o.Roots,
+		maxBytes: o.maxBytes}.normalized()
 	if err != nil {
 		return nil, err
 	}
-	dir, err := openDirectory(o.Path, gid)
+	dir, err := openDirectory(o, gid)
 	if err != nil {
 		return nil, err
 	}
 	p := &Plain{dir: dir, limit: o.maxBytes, log: &lumberjack.Logger{Filename: o.Path,
 		MaxSize: maxMB, MaxBackups: o.Limits.MaxFiles, MaxAge: o.Limits.MaxFileAge}}
-	if err := p.check(); err != nil {
+	if err := p.check(true); err != nil {
 		dir.close()
 		return nil, err
 	}
@@ -70,6 +78,12 @@ func (p *Plain) Write(lines []byte) (int, error) {
 		}
 	}
 	n, err := p.log.Write(lines)
+	for n > 0 && !p.named() { // its file was removed, so no reader finds the lines
+		if p.err = p.recover(); p.err != nil {
+			return 0, p.err
+		}
+		n, err = p.log.Write(lines)
+	}
 	p.size += int64(n)
 	p.err = err
 	return n, err
@@ -80,55 +94,116 @@ func (p *Plain) rotate() error {
 	if wait := time.Until(p.last.Truncate(time.Millisecond).Add(time.Millisecond)); wait > 0 {
 		<-time.After(wait) // at most a millisecond, the resolution of backup names
 	}
+	if result, _ := p.dir.Compare(); result == dirs.Other { // lumberjack would create it with another mode
+		return p.recover()
+	}
 	err := p.log.Rotate()
 	p.last = time.Now() // not before the time in the name
 	if err != nil {
 		return fmt.Errorf("rotate %s: %w", p.log.Filename, err)
 	}
-	p.size = 0
+	return p.follow()
+}
+
+// named reports whether the active file has a name.
+func (p *Plain) named() bool {
+	var st unix.Stat_t
+	return p.active == nil || unix.Fstat(int(p.active.Fd()), &st) != nil || st.Nlink > 0
+}
+
+// recover opens the path again after a change of the directory or of the file.
+func (p *Plain) recover() error {
+	if result, err := p.dir.Compare(); result == dirs.Other {
+		next, err := p.dir.reopen()
+		if err != nil {
+			return err
+		}
+		p.dir.close()
+		p.dir = next
+	} else if err != nil {
+		return err
+	}
+	return p.open()
+}
+
+// open opens the path again, regardless of changes.
+func (p *Plain) open() error {
+	// lumberjack follows links and does not set modes, so the file is opened here first.
+	f, _, err := p.dir.open(p.dir.names.base, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT)
+	if err == nil {
+		err = errors.Join(f.Close(), p.log.Close())
+	}
+	if err == nil {
+		_, err = p.log.Write(nil)
+	}
+	if err == nil {
+		err = p.follow()
+	}
+	return err
+}
+
+// follow opens the file that lumberjack has just opened.
+func (p *Plain) follow() error {
+	f, st, err := p.dir.open(p.dir.names.base, unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	if p.active != nil {
+		p.active.Close()
+	}
+	p.active, p.ino, p.size = f, [2]uint64{uint64(st.Dev), st.Ino}, st.Size
 	return nil
 }
 
-// check reopens the path.
-func (p *Plain) check() error {
+// check opens the path again if it leads to another file, or regardless of that.
+func (p *Plain) check(always bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil
 	}
-	// lumberjack follows links and does not set modes, so the file is opened here first.
-	f, st, err := p.dir.open(p.dir.names.base, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT)
-	if err == nil {
-		err = errors.Join(f.Close(), p.log.Close())
-		p.size = st.Size
+	result, err := p.dir.Compare()
+	st, gone := p.dir.stat(p.dir.names.base)
+	switch {
+	case result == dirs.Other || p.active != nil && (gone != nil || p.ino != [2]uint64{uint64(st.Dev), st.Ino}):
+		err = p.recover()
+	case err == nil && always:
+		err = p.open()
 	}
 	if err == nil {
-		_, err = p.log.Write(nil)
+		err = p.dir.keepLock()
 	}
-	p.err = err
+	if p.fault = err; err == nil && always {
+		p.err = nil
+	}
 	return err
 }
 
-// Run maintains the file until ctx ends: it removes old backups, and within a minute replaces a
-// file that was renamed or removed.
+// Run maintains the file until ctx ends: it removes old backups, and within a second replaces a
+// file or directory that was renamed or removed.
 func (p *Plain) Run(ctx context.Context) {
-	tick := time.NewTicker(checkEvery)
+	tick := time.NewTicker(checkEach)
 	defer tick.Stop()
+	opened := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_ = p.check() // reported by Health
 		}
+		always := time.Since(opened) >= checkEvery
+		if always {
+			opened = time.Now()
+		}
+		_ = p.check(always) // reported by Health
 	}
 }
 
-// Health returns the error of the last write or check, or nil.
+// Health returns the errors of the last write and the last check, or nil.
 func (p *Plain) Health() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.err
+	return errors.Join(p.err, p.fault)
 }
 
 // Close closes the file. Later writes return [ErrClosed].
@@ -140,6 +215,7 @@ func (p *Plain) Close() error {
 	}
 	p.closed = true
 	err := p.log.Close()
+	p.active.Close()
 	p.dir.close()
 	return err
 }

@@ -12,6 +12,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nearside-mesh/nearside/rotation/dirs"
 )
 
 // source is an open file of a [Reader].
@@ -54,16 +56,11 @@ type listing struct {
 
 // openToRead opens the directory of a file without a lock.
 func openToRead(path string) (*listing, error) {
-	dir := filepath.Dir(path)
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
-		return nil, fmt.Errorf("%s is a symbolic link or not a directory; set the path of the directory itself", dir)
-	}
+	dir, err := dirs.View(filepath.Dir(path))
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
+		return nil, err
 	}
-	return &listing{directory: &directory{path: dir, f: os.NewFile(uintptr(fd), dir),
-		names: namesOf(filepath.Base(path))}}, nil
+	return &listing{directory: &directory{Dir: dir, names: namesOf(filepath.Base(path))}}, nil
 }
 
 // list opens the directory and lists the backups.

@@ -3,6 +3,7 @@ package rotation
 import (
 	"errors"
 	"io"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,13 +12,30 @@ import (
 // line, or another process truncates, replaces, or extends the file. The functions below detect and
 // repair this before each write.
 
-// openActive opens or creates the file at the path, and makes it the active file.
+// openActive opens or creates the file at the path, and makes it the active file. If the directory
+// was removed, openActive opens the one that is at its path now, or creates it.
 func (f *File) openActive() error {
-	file, st, err := f.dir.open(f.dir.names.base, unix.O_RDWR|unix.O_APPEND|unix.O_CREAT)
+	file, st, err := f.dir.openActive()
+	if isGone(err) && f.f != nil {
+		return f.moveTo(f.dir.reopen())
+	}
 	if err != nil {
 		return err
 	}
+	f.setActive(file, &st)
+	return nil
+}
+
+func (d *directory) openActive() (*os.File, unix.Stat_t, error) {
+	return d.open(d.names.base, unix.O_RDWR|unix.O_APPEND|unix.O_CREAT)
+}
+
+// setActive replaces the active file.
+func (f *File) setActive(file *os.File, st *unix.Stat_t) {
 	if f.f != nil {
+		if f.torn {
+			_ = unix.Ftruncate(int(f.f.Fd()), f.size) // a failed disk keeps the partial line
+		}
 		if f.opts.Sync == SyncEachBatch {
 			f.syncLocked()
 		}
@@ -27,7 +45,6 @@ func (f *File) openActive() error {
 	f.size, f.torn, f.needLF, f.dirDirty = st.Size, false, false, true
 	f.checkTail()
 	f.count.size.Store(f.size)
-	return nil
 }
 
 // checkTail records whether the active file ends within a line.

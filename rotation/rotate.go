@@ -74,7 +74,7 @@ func (f *File) rotate() (err error) {
 	for {
 		if stamp > lastStamp {
 			return fmt.Errorf("backup names in %s are used up to the year 8999; remove backups with future dates",
-				f.dir.path)
+				f.dir.Path())
 		}
 		if _, err = f.dir.stat(f.dir.names.compressed(stamp)); isGone(err) {
 			err = f.dir.rename(base, f.dir.names.backup(stamp))

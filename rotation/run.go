@@ -118,6 +118,7 @@ func (f *File) checkPath() {
 		return
 	}
 	f.spaceBudget = 0
+	f.checkDirectory()
 	st, err := f.dir.stat(f.dir.names.base)
 	if err == nil && f.isActive(st) {
 		if st.Size != f.size {
@@ -142,10 +143,14 @@ func (f *File) sync() {
 	f.mu.Lock()
 	file, dirty, dirDirty := f.f, f.dirty, f.dirDirty
 	f.dirty, f.dirDirty = false, false
-	f.mu.Unlock()
 	if file == nil {
+		f.mu.Unlock()
 		return
 	}
+	dir := f.dir
+	dir.Retain()
+	f.mu.Unlock()
+	defer dir.Dir.Close()
 	var err error
 	if dirty {
 		err = SyncFile(file)
@@ -156,7 +161,7 @@ func (f *File) sync() {
 		f.mu.Unlock()
 	}
 	if dirDirty {
-		err = errors.Join(err, SyncFile(f.dir.f))
+		err = errors.Join(err, SyncFile(dir.File()))
 	}
 	f.noteSync(err, dirty, dirDirty)
 }
@@ -165,7 +170,7 @@ func (f *File) sync() {
 func (f *File) syncLocked() {
 	err := SyncFile(f.f)
 	if f.dirDirty {
-		err = errors.Join(err, SyncFile(f.dir.f))
+		err = errors.Join(err, SyncFile(f.dir.File()))
 	}
 	if f.dirty, f.dirDirty = false, false; err != nil {
 		f.count.syncErrors.Add(1)
@@ -210,12 +215,14 @@ func SyncFile(file *os.File) error {
 // backups.
 func (f *File) rescan() {
 	f.mu.Lock()
-	until := f.last
+	until, dir := f.last, f.dir
+	dir.Retain()
 	f.mu.Unlock()
-	found, _, err := f.dir.scan()
+	found, _, err := dir.scan()
+	dir.Dir.Close()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.f == nil {
+	if f.f == nil || f.dir != dir {
 		return
 	}
 	if err == nil {
@@ -247,7 +254,9 @@ func (f *File) Close() error {
 		<-f.turn // never released
 		<-f.running
 		f.mu.Lock()
-		_ = f.repair() // removes the rest of a failed write
+		if f.torn {
+			_ = f.repair() // removes the rest of a failed write
+		}
 		f.mu.Unlock()
 		if f.opts.Sync != SyncNever {
 			f.sync()

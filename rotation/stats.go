@@ -20,6 +20,8 @@ type Stats struct {
 	Oversize       uint64 // lines longer than MaxFileSize
 	TornTails      uint64 // files without an LF at their end, which was added
 	Outside        uint64 // times the active file was renamed, removed, truncated, or changed by others
+	Recovered      uint64 // times the directory was opened again, created again, or made safe again
+	Rescued        uint64 // lines written again because their file was removed meanwhile
 	Removed        uint64 // backups removed because of their number or age
 	Purged         uint64 // backups removed because the disk was full
 	RemoveErrors   uint64
@@ -33,8 +35,8 @@ type Stats struct {
 
 type counters struct {
 	size atomic.Int64
-	bytes, linesDropped, bytesDropped, retries, rotations, rotationErrors, oversize, tornTails, outside,
-	removed, purged, removeErrors, compressed, compressErrors, syncErrors atomic.Uint64
+	bytes, linesDropped, bytesDropped, retries, rotations, rotationErrors, oversize, tornTails, outside, recovered,
+	rescued, removed, purged, removeErrors, compressed, compressErrors, syncErrors atomic.Uint64
 }
 
 // Kinds of faults. Each is cleared when its operation succeeds.
@@ -43,6 +45,7 @@ const (
 	faultRotate
 	faultSync
 	faultOutside
+	faultDirectory
 	faultKinds
 )
 
@@ -66,7 +69,8 @@ func (f *File) Stats() Stats {
 		Bytes: c.bytes.Load(), Size: c.size.Load(), LinesDropped: c.linesDropped.Load(), BytesDropped: c.bytesDropped.Load(),
 		Retries: c.retries.Load(), Rotations: c.rotations.Load(), RotationErrors: c.rotationErrors.Load(),
 		Oversize: c.oversize.Load(), TornTails: c.tornTails.Load(),
-		Outside: c.outside.Load(), Removed: c.removed.Load(), Purged: c.purged.Load(), RemoveErrors: c.removeErrors.Load(),
+		Outside: c.outside.Load(), Recovered: c.recovered.Load(), Rescued: c.rescued.Load(), Removed: c.removed.Load(),
+		Purged: c.purged.Load(), RemoveErrors: c.removeErrors.Load(),
 		Compressed: c.compressed.Load(), CompressErrors: c.compressErrors.Load(), SyncErrors: c.syncErrors.Load(),
 	}
 	var errs []error

@@ -166,7 +166,8 @@ func (x *receiver) openFile() error {
 func FileOptions(c *config.Config, path string, limits rotation.Limits) rotation.Options {
 	a := &c.AccessLog
 	return rotation.Options{
-		Path: path, Limits: limits, Group: a.Group, Compress: a.Compress, MinFree: int64(a.MinFree) << 20,
+		Path: path, Limits: limits, Roots: append([]string{c.Paths.Logs}, a.Directories...), Group: a.Group,
+		Compress: a.Compress, MinFree: int64(a.MinFree) << 20,
 		OnFull: map[string]rotation.OnFull{"dropNewest": rotation.DropNewest}[a.OnFull],
 		Sync:   map[string]rotation.Sync{"batch": rotation.SyncEachBatch, "never": rotation.SyncNever}[a.Fsync],
 	}

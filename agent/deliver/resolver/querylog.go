@@ -36,6 +36,7 @@ type queryLog struct {
 	path   string
 	limits rotation.Limits
 	group  string
+	roots  []string
 	now    func() time.Time
 	log    *slog.Logger
 	wake   chan struct{} // one slot
@@ -53,7 +54,8 @@ type queryLog struct {
 
 func newQueryLog(o Options) *queryLog {
 	c := &o.Config.DNS.QueryLog
-	return &queryLog{path: c.File, limits: c.Limits, group: o.Group, now: o.Now, log: o.Log,
+	return &queryLog{path: c.File, limits: c.Limits, group: o.Group, roots: []string{o.Config.Paths.Logs},
+		now: o.Now, log: o.Log,
 		wake: make(chan struct{}, 1)}
 }
 
@@ -192,7 +194,7 @@ func (l *queryLog) writeTo(f *rotation.Plain, lines []byte) (done int, err error
 
 // open opens the file, or returns nil on failure.
 func (l *queryLog) open() *rotation.Plain {
-	f, err := rotation.OpenPlain(rotation.Options{Path: l.path, Limits: l.limits, Group: l.group})
+	f, err := rotation.OpenPlain(rotation.Options{Path: l.path, Limits: l.limits, Group: l.group, Roots: l.roots})
 	if err == nil {
 		l.file.Store(f)
 		l.problem.Store(nil)

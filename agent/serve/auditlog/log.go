@@ -21,6 +21,7 @@ import (
 type Options struct {
 	Path    string // of the active file; see [rotation.Options]
 	Limits  rotation.Limits
+	Roots   []string      // see [rotation.Options]
 	Group   string        // name or number of the file group; "" is that of the process
 	Profile audit.Profile // "" is None
 	// Patience bounds the wait of a request that has changed something; 2 s.
@@ -161,7 +162,7 @@ func (l *Log) open() {
 		return
 	}
 	f, err := rotation.Open(rotation.Options{Path: l.opts.Path, Limits: *l.limits.Load(), Group: l.opts.Group,
-		Now: l.opts.Now})
+		Roots: l.opts.Roots, Now: l.opts.Now})
 	if err != nil {
 		if was := l.failed.Swap(&err); was == nil || (*was).Error() != err.Error() {
 			l.opts.Log.Error("the audit log cannot be opened; writes over the API are refused until it can",

@@ -24,6 +24,9 @@ func (l *Log) Run(ctx context.Context) {
 	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
+	if l.pending() {
+		l.open()
+	}
 	l.write(stop)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -33,6 +36,13 @@ func (l *Log) Run(ctx context.Context) {
 		l.drop(l.events, droppedStopped)
 		l.lines, l.events, l.waiters = nil, 0, nil
 	}
+}
+
+// pending reports whether events wait to be written.
+func (l *Log) pending() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.events > 0
 }
 
 // write writes all pending lines. Lines that cannot be written before ctx ends return to the front
