@@ -29,7 +29,9 @@ const (
 	// source of a change outside the API: "file:PATH" or "envoy:NODE"
 	AnnotationSource = "nearside.io/source"
 	// author whose signature is valid, with the key or the node: "alice (key alice)"
-	AnnotationSigned  = "nearside.io/signed-by"
+	AnnotationSigned = "nearside.io/signed-by"
+	// a changed key of the agent's config: "auditLog.profile: None, before Default"
+	AnnotationConfig  = "nearside.io/config"
 	AnnotationDropped = "nearside.io/dropped" // number of events missing before this one
 	AnnotationSince   = "nearside.io/dropped-since"
 	AnnotationUntil   = "nearside.io/dropped-until"

@@ -26,7 +26,9 @@ const (
 	maxName       = 1 << 10
 	maxMessage    = 2 << 10
 	maxAnnotation = 4 << 10
-	maxItems      = 64 // groups, addresses, annotations, and keys and values of extra
+	// maxPlace bounds the length that [Link.Append] adds.
+	maxPlace = 256
+	maxItems = 64 // groups, addresses, annotations, and keys and values of extra
 )
 
 // line is the JSON form of an event.
@@ -84,7 +86,7 @@ func (e *Event) Append(dst []byte) []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(&x)
-	if err != nil || b.Len() > MaxLine { // only bodies can cause this
+	if err != nil || b.Len() > MaxLine-maxPlace { // only bodies can cause this
 		x.Request, x.Response = nil, nil
 		note(AnnotationTruncated, "true")
 		note(AnnotationNoBody, "the bodies exceed the length of a line")

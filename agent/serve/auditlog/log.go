@@ -20,6 +20,7 @@ import (
 // Options configures a [Log]. Path is required.
 type Options struct {
 	Path    string // of the active file; see [rotation.Options]
+	State   string // file for the record of the last event; "": none
 	Limits  rotation.Limits
 	Roots   []string      // see [rotation.Options]
 	Group   string        // name or number of the file group; "" is that of the process
@@ -72,12 +73,19 @@ type Log struct {
 	failed  atomic.Pointer[error] // why there is no file
 	opened  chan struct{}         // closed when the file is open
 	wake    chan struct{}         // one slot: there is something to write or to open
+	chain   chain
+	unsaved bool                         // the last write of the record failed
+	record  atomic.Pointer[audit.Record] // of the last written event
+	pending atomic.Uint64                // number of the last event that is or was being written
+	broken  atomic.Pointer[string]       // how the log differed from the record at the start
+	breaks  prometheus.Gauge
 
 	written, refused prometheus.Counter
 	dropped          *prometheus.CounterVec
 
 	mu      sync.Mutex
 	lines   []byte // pending lines
+	linked  int    // bytes of lines that have their place in the chain
 	events  int    // events in lines
 	waiters []chan struct{}
 	flying  int       // bytes being written
@@ -121,15 +129,19 @@ func New(o Options) (*Log, error) {
 	}
 	if o.Profile == audit.ProfileNone {
 		o.Log.Warn("the audit log is off: requests to the API leave no trace; set auditLog.profile to Default")
-	} else {
-		l.open()
+		if s, err := readState(o.State); err != nil || s.Path != o.Path || s.Profile == audit.ProfileNone {
+			return l, nil
+		} // the switch to None is the last event
 	}
+	l.open()
 	return l, nil
 }
 
 func (l *Log) measure(reg prometheus.Registerer) error {
 	l.written = prometheus.NewCounter(prometheus.CounterOpts{Name: "nearside_audit_events_total",
 		Help: "Events written to the audit log."})
+	l.breaks = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nearside_audit_chain_broken",
+		Help: "1 if the end of the audit log differed from the agent's record of it when the agent opened it, else 0."})
 	l.refused = prometheus.NewCounter(prometheus.CounterOpts{Name: "nearside_audit_writes_refused_total",
 		Help: "API writes refused because the audit log could not store their events."})
 	l.dropped = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nearside_audit_events_dropped_total",
@@ -148,7 +160,7 @@ func (l *Log) measure(reg prometheus.Registerer) error {
 			}
 			return 0
 		})
-	for _, c := range []prometheus.Collector{l.written, l.refused, l.dropped, outside} {
+	for _, c := range []prometheus.Collector{l.written, l.refused, l.dropped, l.breaks, outside} {
 		if err := reg.Register(c); err != nil {
 			return err
 		}
@@ -174,15 +186,20 @@ func (l *Log) open() {
 		l.opts.Log.Info("the audit log is open", "file", l.opts.Path)
 	}
 	l.file.Store(f)
+	l.resume()
 	close(l.opened)
 }
 
 // Profile returns the profile in force.
 func (l *Log) Profile() audit.Profile { return l.profile.Load().(audit.Profile) }
 
-// SetProfile changes the profile for later requests.
+// SetProfile changes the profile for later requests, and records the change as an event.
 func (l *Log) SetProfile(p audit.Profile) {
+	was := l.Profile()
 	l.profile.Store(p)
+	if was != p {
+		l.switched(was, p)
+	}
 	if p == audit.ProfileNone {
 		l.opts.Log.Warn("the audit log is off: requests to the API leave no trace; set auditLog.profile to Default")
 	}
@@ -330,8 +347,18 @@ func (l *Log) drop(n int, reason string) {
 // reports it.
 func (l *Log) Suppressed() { l.dropped.WithLabelValues(droppedFlood).Inc() }
 
-// take returns the pending lines, followed by a report of missing events.
-func (l *Log) take() (lines []byte, events int, waiters []chan struct{}) {
+// switched records a change of the profile.
+func (l *Log) switched(was, now audit.Profile) {
+	at := l.opts.Now()
+	e := &audit.Event{Level: audit.LevelMetadata, ID: newID(), Stage: audit.StageResponseComplete,
+		Verb: audit.VerbUpdate, User: audit.User{Username: audit.UserAgent}, Received: at, At: at}
+	e.Annotate(audit.AnnotationConfig, fmt.Sprintf("auditLog.profile: %s, before %s", now, was))
+	l.Record(e)
+}
+
+// take returns the pending lines, followed by a report of missing events. The first linked bytes of
+// them have their place in the chain.
+func (l *Log) take() (lines []byte, linked, events int, waiters []chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.missing > 0 {
@@ -339,12 +366,12 @@ func (l *Log) take() (lines []byte, events int, waiters []chan struct{}) {
 		l.events++
 		l.missing = 0
 	}
-	lines, events, waiters = l.lines, l.events, l.waiters
-	l.lines, l.events, l.waiters = nil, 0, nil
+	lines, linked, events, waiters = l.lines, l.linked, l.events, l.waiters
+	l.lines, l.linked, l.events, l.waiters = nil, 0, 0, nil
 	if l.flying = len(lines); len(lines) > 0 {
 		l.since = time.Now()
 	}
-	return lines, events, waiters
+	return lines, linked, events, waiters
 }
 
 // landed records the end of a write.
@@ -368,6 +395,10 @@ func (l *Log) Alarm() string {
 	if n := l.file.Load().Stats().Outside; n > 0 {
 		return fmt.Sprintf("another process has renamed, removed, truncated, or written the audit log: %d times since the "+
 			"start; find out who did, and see docs/audit.md", n)
+	}
+	if why := l.broken.Load(); why != nil {
+		return "the end of the audit log differs from the agent's record of it: " + *why +
+			"; run nearside logs audit --verify, and find out who changed the log"
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -34,7 +34,7 @@ func (l *Log) Run(ctx context.Context) {
 		l.opts.Log.Error("the audit log lost events that could not be written before the agent stopped",
 			"events", l.events)
 		l.drop(l.events, droppedStopped)
-		l.lines, l.events, l.waiters = nil, 0, nil
+		l.lines, l.linked, l.events, l.waiters = nil, 0, 0, nil
 	}
 }
 
@@ -58,12 +58,14 @@ func (l *Log) write(ctx context.Context) {
 		}
 	}
 	for {
-		lines, events, waiters := l.take()
+		lines, linked, events, waiters := l.take()
 		if len(lines) == 0 {
 			l.landed()
 			return
 		}
+		lines = l.link(lines, linked)
 		n, err := f.Write(ctx, lines)
+		l.stored(lines[:n])
 		if err != nil {
 			l.requeue(lines, n, events, waiters)
 			return
@@ -87,6 +89,7 @@ func (l *Log) requeue(lines []byte, n, events int, waiters []chan struct{}) {
 	l.written.Add(float64(stored))
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.linked = len(lines) - n
 	l.lines = append(append(make([]byte, 0, len(lines)-n+len(l.lines)), lines[n:]...), l.lines...)
 	l.events += events - stored
 	l.waiters = append(waiters, l.waiters...)
