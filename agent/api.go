@@ -32,6 +32,7 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 		},
 		Certificate: a.reconciler.Issued,
 		Holders:     a.logs.Holders, AccessLogs: a.logStreams, FlushLogs: a.logs.Flush, AuditFile: cfg.AuditLogPath(),
+		AuditChain: a.auditChain,
 		Counts: func() map[string]api.ProxyCounts {
 			of, _ := a.refused.read()
 			return of

@@ -125,6 +125,9 @@ func TestAuditOfUsers(t *testing.T) {
 	} {
 		if profile.name != "Default" {
 			reload("auditLog: {profile: "+profile.name+"}\n", "key=auditLog.profile", "to="+profile.name)
+			if n++; audited(t, dir, n)[n-1].Annotations["nearside.io/config"] == "" {
+				t.Errorf("the switch to %s has no event", profile.name)
+			}
 		}
 		id++
 		name := fmt.Sprintf("t%d", id)
@@ -192,7 +195,14 @@ func TestAuditOfUsers(t *testing.T) {
 	}
 	reload("auditLog: {profile: Default}\n", "from=None to=Default")
 	root.Try(act("DELETE", policy("none"), ""))
-	if e := audited(t, dir, n+1)[n]; e.Verb != "delete" {
+	events := audited(t, dir, n+3)[n:]
+	for i, want := range []string{"auditLog.profile: None, before AllRequestBodies",
+		"auditLog.profile: Default, before None"} {
+		if got := events[i].Annotations["nearside.io/config"]; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if e := events[2]; e.Verb != "delete" {
 		t.Errorf("after None: %s", &e)
 	}
 }

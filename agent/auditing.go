@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"sync"
 
@@ -15,6 +16,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/auditlog"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
+
+// auditState is the name of the file in paths.state with the record of the audit log.
+const auditState = "audit-chain.json"
 
 // checkAudit reports invalid limits of the audit log.
 func checkAudit(cfg *config.Config) (out resource.Faults) {
@@ -32,8 +36,9 @@ func (a *Agent) startAudit(cfg *config.Config, g groups) (stop func() error, err
 		group = strconv.Itoa(g.api) // may read everything over the API; with roles, not all group members may
 	}
 	a.audit, err = auditlog.New(auditlog.Options{
-		Path: cfg.AuditLogPath(), Limits: cfg.AuditLog.Limits, Roots: []string{cfg.Paths.Logs}, Group: group,
-		Profile: audit.Profile(cfg.AuditLog.Profile), Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics,
+		Path: cfg.AuditLogPath(), State: filepath.Join(cfg.Paths.State, auditState), Limits: cfg.AuditLog.Limits,
+		Roots: []string{cfg.Paths.Logs}, Group: group, Profile: audit.Profile(cfg.AuditLog.Profile), Log: a.log,
+		Now: a.deps.Now, Registry: a.deps.Metrics,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
@@ -74,4 +79,13 @@ func (a *Agent) auditChanges(changes []store.Change) {
 		d, _ := a.registry.Lookup(kind)
 		return d.Plural
 	}, a.authors)
+}
+
+// auditChain returns the record of the audit log.
+func (a *Agent) auditChain() *api.AuditChain {
+	r := a.audit.Chain()
+	if r == nil {
+		return nil
+	}
+	return &api.AuditChain{First: r.First, Last: r.Last.Number, Hash: r.Last.Hash.String(), Pending: r.Pending}
 }

@@ -22,8 +22,8 @@ type Stored struct {
 // uncompressed content, nil if Stored.Err is set, and an io.ReadSeeker for plain files.
 //
 // Other processes may write and rotate the file meanwhile: each file is visited once, and backups
-// that they remove are left out. Visit takes no locks, follows no links, and returns the first error
-// of visit. The error is fs.ErrNotExist if there is neither a file nor a backup.
+// that they remove are left out. Visit takes no locks, follows no links, and returns the first
+// error of visit. The error is fs.ErrNotExist if there is neither a file nor a backup.
 func Visit(path string, newest int, visit func(s Stored, content io.Reader) error) error {
 	if err := (Options{Path: path}).Validate(); err != nil {
 		return err

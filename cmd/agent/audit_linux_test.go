@@ -135,6 +135,22 @@ func TestAuditKilledUnderLoad(t *testing.T) {
 			}
 		}
 	}
+	d := start(t, dir)
+	d.must("", "delete", "meshtimeout", "t0-0")
+	agenttest.Contains(t, d.must("", "logs", "audit", "--verify"), "audit.log: intact; ")
+	if code := d.end(syscall.SIGTERM); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	verifyAudit(t, dir)
+}
+
+// verifyAudit verifies the chain of the audit log of an agent that has ended.
+func verifyAudit(t *testing.T, dir string) {
+	t.Helper()
+	if code, out, errs := runMain("logs", "audit", "--verify", "--file", dir+"/logs/audit/audit.log", "--record",
+		dir+"/state/audit-chain.json"); code != command.ExitOK {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
 }
 
 // TestAuditRotatesUnderLoad writes policies while the audit log is rotated repeatedly. Each must
@@ -158,6 +174,7 @@ func TestAuditRotatesUnderLoad(t *testing.T) {
 	if code := d.end(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
+	verifyAudit(t, dir)
 	ids := auditIDs(t, dir+"/logs/audit/audit.log", 0)
 	for _, id := range acknowledged {
 		if ids[id] != 1 {
@@ -235,6 +252,7 @@ func TestFullAuditDisk(t *testing.T) {
 	if code := d.end(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
+	verifyAudit(t, dir)
 	_, out, errs := runMain("logs", "audit", "--file", dir+"/logs/audit/audit.log")
 	if n := strings.Count(out, " root list meshes 200\n"); n != reads || errs != "" {
 		t.Errorf("%d of %d reads have an event: %s%s", n, reads, out, errs)
@@ -355,6 +373,13 @@ func comparable(t *testing.T, event string) string {
 		t.Errorf("%v: %s", err, event)
 	}
 	e["auditID"], e["requestReceivedTimestamp"], e["stageTimestamp"] = "", "", ""
+	if notes, ok := e["annotations"].(map[string]any); ok {
+		if len(fmt.Sprint(notes["nearside.io/previous"])) != 64 {
+			t.Errorf("no hash of the previous line: %s", event)
+		}
+		notes["nearside.io/number"], notes["nearside.io/previous"] = "", ""
+		delete(notes, "nearside.io/chain")
+	}
 	if user, ok := e["user"].(map[string]any); ok {
 		user["groups"] = nil
 		if extra, ok := user["extra"].(map[string]any); ok {

@@ -41,6 +41,9 @@ func (e *event) text() string {
 		message = fmt.Sprintf("events missing here: %s, from %s to %s",
 			n, e.Annotations["nearside.io/dropped-since"], e.Annotations["nearside.io/dropped-until"])
 	}
+	if change := e.Annotations["nearside.io/config"]; change != "" {
+		message = change
+	}
 	fields := []string{e.Time, e.User.Username, e.Verb, object, strconv.Itoa(e.Status.Code)}
 	if e.Status.Code == 0 {
 		fields[4] = ""

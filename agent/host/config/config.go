@@ -106,7 +106,8 @@ type Config struct {
 	} `json:"accessLog"`
 	// AuditLog configures the log of API requests.
 	AuditLog struct {
-		Profile         string `json:"profile" default:"Default" oneOf:"Default,WriteRequestBodies,AllRequestBodies,None" live:"" doc:"What audit/audit.log below paths.logs contains of API requests: the metadata of all (Default), also the bodies of writes, or also the bodies of all resource requests. None: nothing; the agent logs a warning."`
+		Path            string `json:"path" default:"audit/audit.log" path:"logs" required:"" doc:"File of the audit log, below paths.logs when relative. The agent creates its directory, but not the parent of it."`
+		Profile         string `json:"profile" default:"Default" oneOf:"Default,WriteRequestBodies,AllRequestBodies,None" live:"" doc:"What auditLog.path contains of API requests: the metadata of all (Default), also the bodies of writes, or also the bodies of all resource requests. None: nothing; the agent logs a warning."`
 		rotation.Limits `live:""`
 	} `json:"auditLog"`
 	// Gossip configures the pool of agents.
@@ -137,7 +138,7 @@ type Config struct {
 }
 
 // AuditLogPath returns the path of the audit log.
-func (c *Config) AuditLogPath() string { return filepath.Join(c.Paths.Logs, "audit", "audit.log") }
+func (c *Config) AuditLogPath() string { return c.AuditLog.Path }
 
 // Socket is a Unix socket that the agent serves.
 type Socket struct {

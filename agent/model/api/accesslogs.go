@@ -8,6 +8,18 @@ type AccessLogs struct {
 	// AuditFile is the path of the audit log, which may not exist. It is absent without permission
 	// to inspect everything.
 	AuditFile string `json:"auditFile,omitempty"`
+	// AuditChain is the agent's record of the audit log. It is absent if AuditFile is, or if the log
+	// is not open.
+	AuditChain *AuditChain `json:"auditChain,omitempty"`
+}
+
+// AuditChain is the agent's record of the audit log, whose events form a chain.
+type AuditChain struct {
+	First uint64 `json:"first"` // number of the first event that the limits have not removed
+	Last  uint64 `json:"last"`  // number of the last event
+	Hash  string `json:"hash"`  // SHA-256 of the line of the last event, without LF, in hex
+	// Pending is the number of the last event that is being written.
+	Pending uint64 `json:"pending,omitempty"`
 }
 
 // Kinds of a [LogStream].

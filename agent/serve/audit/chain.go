@@ -90,15 +90,15 @@ func (l *Link) Append(dst, line []byte, start Start) []byte {
 	return append(dst, '\n')
 }
 
-// place is the place of a line in the chain.
-type place struct {
+// slot is the place of a line in the chain.
+type slot struct {
 	number   uint64
 	previous Hash
 	start    Start
 }
 
-// placeOf returns the place of a line without LF. ok is false for a line without one.
-func placeOf(line []byte) (p place, ok bool) {
+// slotOf returns the place of a line without LF. ok is false for a line without one.
+func slotOf(line []byte) (p slot, ok bool) {
 	rest, ok := bytes.CutSuffix(line, []byte(chainEnd))
 	if !ok || line[0] != '{' || len(rest) < 2*len(p.previous)+len(chainPrevious) {
 		return p, false
@@ -130,11 +130,11 @@ func placeOf(line []byte) (p place, ok bool) {
 	return p, true
 }
 
-// LinkOf returns the link of a line, with or without LF. ok is false for a line without a place in a
-// chain.
+// LinkOf returns the link of a line, with or without LF. ok is false for a line without a place in
+// a chain.
 func LinkOf(line []byte) (l Link, ok bool) {
 	line = bytes.TrimSuffix(line, []byte{'\n'})
-	p, ok := placeOf(line)
+	p, ok := slotOf(line)
 	if !ok {
 		return Link{}, false
 	}

@@ -56,6 +56,15 @@ const (
 	UserAgent     = "system:nearside"  // the agent itself
 	UserFile      = "system:file:"     // followed by the path of a resource file
 	UserNode      = "system:node:"     // followed by the node ID of an Envoy
+	// UserGossip and UserPeer are followed by the name of another node: an operator has written the
+	// resource there, or it belongs to that node.
+	UserGossip = "system:gossip:"
+	UserPeer   = "system:peer:"
+	// UserPublished is followed by the ID of a published directory.
+	UserPublished = "system:published:"
+	// UserObserver is this node, for the state that it has observed of its Envoys.
+	UserObserver = "system:node"
+	UserUnknown  = "uid:" // followed by the number of a user without a name
 
 	GroupAuthenticated   = "system:authenticated"
 	GroupUnauthenticated = "system:unauthenticated"

@@ -26,8 +26,8 @@ const (
 	maxName       = 1 << 10
 	maxMessage    = 2 << 10
 	maxAnnotation = 4 << 10
-	// maxPlace bounds the length that [Link.Append] adds.
-	maxPlace = 256
+	// maxSlot bounds the length that [Link.Append] adds.
+	maxSlot  = 256
 	maxItems = 64 // groups, addresses, annotations, and keys and values of extra
 )
 
@@ -86,7 +86,7 @@ func (e *Event) Append(dst []byte) []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(&x)
-	if err != nil || b.Len() > MaxLine-maxPlace { // only bodies can cause this
+	if err != nil || b.Len() > MaxLine-maxSlot { // only bodies can cause this
 		x.Request, x.Response = nil, nil
 		note(AnnotationTruncated, "true")
 		note(AnnotationNoBody, "the bodies exceed the length of a line")

@@ -87,7 +87,7 @@ type position struct {
 	text    []byte // up to maxText bytes
 	whole   bool   // the text is a JSON document
 	link    Link
-	place   place
+	slot    slot
 	chained bool
 	ordinal int
 }
@@ -120,8 +120,8 @@ func (v *Verifier) Fault(file, detail string) {
 func (v *Verifier) Line(file string, number int, line []byte) {
 	v.lines++
 	p := position{file: file, line: number, ordinal: v.lines, link: Link{Hash: HashOf(line)}}
-	if p.place, p.chained = placeOf(line); p.chained {
-		p.link.Number = p.place.number
+	if p.slot, p.chained = slotOf(line); p.chained {
+		p.link.Number = p.slot.number
 	}
 	p.text = line // copied if it is stored
 	switch {
@@ -139,7 +139,7 @@ func (v *Verifier) Line(file string, number int, line []byte) {
 
 // follows reports whether a line is the next one after a link.
 func (v *Verifier) follows(p position, l Link) bool {
-	return p.chained && p.place.previous == l.Hash && p.place.number == l.Number+1
+	return p.chained && p.slot.previous == l.Hash && p.slot.number == l.Number+1
 }
 
 // suspect stores a line that does not continue the chain.
@@ -157,14 +157,14 @@ func (v *Verifier) suspect(p position) {
 // begin accepts the first event.
 func (v *Verifier) begin(p position, line []byte) {
 	n := len(v.suspects)
-	if n > 0 && (p.place.number == 1 && p.place.start == StartPlain) &&
-		(v.skipped > 0 || p.place.previous == v.suspects[n-1].link.Hash) {
+	if n > 0 && (p.slot.number == 1 && p.slot.start == StartPlain) &&
+		(v.skipped > 0 || p.slot.previous == v.suspects[n-1].link.Hash) {
 		v.report.Plain, v.suspects, v.skipped = n+v.skipped, nil, 0
 	}
 	v.inserted()
-	v.report.First, v.first = p.place.number, p
+	v.report.First, v.first = p.slot.number, p
 	v.first.text = slices.Clone(line[:min(len(line), maxText)])
-	if p.place.number == 1 && p.place.previous != (Hash{}) && v.report.Plain == 0 {
+	if p.slot.number == 1 && p.slot.previous != (Hash{}) && v.report.Plain == 0 {
 		v.found(Finding{Kind: FoundMissing, File: p.file, Line: p.line, Time: timeOf(line),
 			Detail: "the lines before the first event are missing"})
 	}
@@ -180,7 +180,7 @@ func (v *Verifier) accept(p position, line []byte) {
 				Detail: "the line differs from the agent's record of its last event"})
 		}
 	}
-	if p.place.start != "" {
+	if p.slot.start != "" {
 		v.report.Starts++
 	}
 	p.text = nil
@@ -198,7 +198,7 @@ func (v *Verifier) accept(p position, line []byte) {
 // resolve reports the suspects before a line that continues the chain: the agent did not write
 // them. An agent that was killed within a write leaves one incomplete line.
 func (v *Verifier) resolve(p position) {
-	if len(v.suspects) == 1 && v.skipped == 0 && p.place.start != "" && !v.suspects[0].whole {
+	if len(v.suspects) == 1 && v.skipped == 0 && p.slot.start != "" && !v.suspects[0].whole {
 		v.report.Cut++
 		v.suspects = nil
 	}
@@ -269,9 +269,9 @@ func (v *Verifier) confirm(i int) {
 	before := *v.good
 	v.suspects = v.suspects[:i]
 	v.inserted()
-	switch n := s.place.number; {
+	switch n := s.slot.number; {
 	case n > before.link.Number+1:
-		v.missing(s, before.link.Number+1, reason(s.place.start))
+		v.missing(s, before.link.Number+1, reason(s.slot.start))
 	case n == before.link.Number+1 && before.line > 0:
 		v.found(Finding{Kind: FoundChanged, File: before.file, Line: before.line, Number: before.link.Number,
 			Time: timeOf(v.last), Detail: "the next event has the hash of another line"})
@@ -281,7 +281,7 @@ func (v *Verifier) confirm(i int) {
 	default:
 		v.found(Finding{Kind: FoundMissing, File: s.file, Line: s.line, Number: n, Time: timeOf(s.text),
 			Detail: fmt.Sprintf("the numbers begin again at %d after event %d%s", n, before.link.Number,
-				after("; ", reason(s.place.start)))})
+				after("; ", reason(s.slot.start)))})
 	}
 	v.accept(s, s.text)
 }
@@ -312,7 +312,7 @@ func after(separator, text string) string {
 
 // missing reports missing events before a line.
 func (v *Verifier) missing(p position, from uint64, why string) {
-	until := p.place.number - 1
+	until := p.slot.number - 1
 	v.found(Finding{Kind: FoundMissing, File: p.file, Line: p.line, Number: from, Until: until, Time: timeOf(p.text),
 		Detail: events(from, until) + " missing before this line" + after("; ", why)})
 }
@@ -344,7 +344,7 @@ func (v *Verifier) found(f Finding) {
 func (v *Verifier) Report(file string, now *Record) *Report {
 	n := len(v.suspects)
 	if r := v.record; n > 0 && v.good != nil && v.suspects[n-1].chained &&
-		(r == nil && v.suspects[n-1].place.number > v.good.link.Number ||
+		(r == nil && v.suspects[n-1].slot.number > v.good.link.Number ||
 			r != nil && v.suspects[n-1].link == r.Last) {
 		v.confirm(n - 1)
 	}

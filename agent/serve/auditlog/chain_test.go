@@ -92,8 +92,8 @@ func (c *chained) verify(record bool, want ...string) *audit.Report {
 	return r
 }
 
-// TestChain: the chain continues over rotations and restarts, and the first event of a process names
-// the start.
+// TestChain: the chain continues over rotations and restarts, and the first event of a process
+// names the start.
 func TestChain(t *testing.T) {
 	c := newChained(t)
 	if alarm := c.write(3, 2, 4); alarm != "" {

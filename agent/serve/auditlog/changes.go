@@ -72,6 +72,14 @@ func author(s store.Source) string {
 		return audit.UserFile + s.Detail
 	case store.SourceEnvoy:
 		return audit.UserNode + s.Detail
+	case store.SourceGossip:
+		return audit.UserGossip + s.Detail
+	case store.SourcePeer:
+		return audit.UserPeer + s.Detail
+	case store.SourcePublished:
+		return audit.UserPublished + s.Detail
+	case store.SourceNode:
+		return audit.UserObserver
 	}
 	return "system:" + s.String()
 }

@@ -46,7 +46,7 @@ func (x *Accounts) name(k accountKey) string {
 			name = g.Name
 		}
 	} else {
-		name = "uid:" + id
+		name = audit.UserUnknown + id
 		if u, err := user.LookupId(id); err == nil {
 			name = u.Username
 		}
@@ -104,10 +104,17 @@ func (x *Accounts) User(p *access.Peer) audit.User {
 }
 
 // Refusals limits the events for refused requests by user or address, so that an unprivileged
-// client cannot push other events out of the log. The zero value is ready to use.
+// client cannot push other events out of the log. Refused writes have a separate limit, so refused
+// reads cannot hide them. The zero value is ready to use.
 type Refusals struct {
 	mu sync.Mutex
-	of map[string]*bucket
+	of map[refused]*bucket
+}
+
+// refused identifies the requests that share a limit.
+type refused struct {
+	owner string
+	write bool
 }
 
 type bucket struct {
@@ -116,30 +123,32 @@ type bucket struct {
 	suppressed int
 }
 
-// Limits of events for refused requests: burst and rate per second of an owner, and number of
-// owners.
+// Limits of events for refused requests: burst and rate per second of an owner's reads or writes,
+// and number of both.
 const (
 	refusalBurst  = 200
 	refusalRate   = 10
 	maxRefusalsOf = 1024
 )
 
-// Allow reports whether to record an event, and how many were suppressed since the last one.
-func (x *Refusals) Allow(owner string, now time.Time) (suppressed int, ok bool) {
+// Allow reports whether to record the event of a refused request, and how many of its kind were
+// suppressed since the last one.
+func (x *Refusals) Allow(owner string, write bool, now time.Time) (suppressed int, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	b := x.of[owner]
+	k := refused{owner, write}
+	b := x.of[k]
 	if b == nil {
 		if len(x.of) >= maxRefusalsOf {
-			owner = "" // one bucket for all others
-			b = x.of[owner]
+			k.owner = "" // one bucket for all others
+			b = x.of[k]
 		}
 		if x.of == nil {
-			x.of = map[string]*bucket{}
+			x.of = map[refused]*bucket{}
 		}
 		if b == nil {
 			b = &bucket{left: refusalBurst, at: now}
-			x.of[owner] = b
+			x.of[k] = b
 		}
 	}
 	b.left = min(refusalBurst, b.left+refusalRate*now.Sub(b.at).Seconds())

@@ -19,6 +19,9 @@ func (s *Server) accessLogs(w http.ResponseWriter, r *http.Request) *api.Error {
 	}
 	if v.Whole {
 		out.AuditFile = s.opts.AuditFile
+		if s.opts.AuditChain != nil {
+			out.AuditChain = s.opts.AuditChain()
+		}
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil

@@ -213,7 +213,7 @@ func (s *Server) answered(a *recorder, r *http.Request) {
 	suppressed := 0
 	if a.status == http.StatusUnauthorized || a.status == http.StatusForbidden || a.status == http.StatusTooManyRequests {
 		var ok bool
-		if suppressed, ok = s.refusalEvents.Allow(rec.peer.Owner(), rec.received); !ok {
+		if suppressed, ok = s.refusalEvents.Allow(rec.peer.Owner(), writing(r), rec.received); !ok {
 			s.opts.Audit.Suppressed()
 			return
 		}
@@ -244,6 +244,9 @@ func (s *Server) answered(a *recorder, r *http.Request) {
 		s.log.Error("api: a change was stored, but its audit event is not in the file yet", "auditID", rec.id, "error", err)
 	}
 }
+
+// writing reports whether a request may change something, by its method.
+func writing(r *http.Request) bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
 // started records the event of a request that is about to wait.
 func (s *Server) started(r *http.Request) {

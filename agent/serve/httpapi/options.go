@@ -63,6 +63,8 @@ type Options struct {
 	Authors func() func(name string, signer sign.ID) api.Author
 	// AuditFile is the path of the audit log.
 	AuditFile string
+	// AuditChain returns the agent's record of the audit log, or nil. Nil: none.
+	AuditChain func() *api.AuditChain
 	// ProxiesOf returns the clients of one proxy: [rollout.Proxies.StatusOf]. Nil: they are
 	// searched in Proxies.
 	ProxiesOf func(node.Ref) []api.ProxyStatus

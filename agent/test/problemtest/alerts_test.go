@@ -34,6 +34,7 @@ var firing = map[string]map[string]string{
 	"NearsideLogSpoolGrows":      {`nearside_log_spool_bytes{receiver="t"}`: "0x5 600000000x60"},
 	"NearsideAuditEventsDropped": {`nearside_audit_events_dropped_total{reason="full"}`: "0x5 1x60"},
 	"NearsideAuditFileChanged":   {`nearside_audit_file_changes_total`: "0x5 1x60"},
+	"NearsideAuditChainBroken":   {`nearside_audit_chain_broken`: "0x5 1x60"},
 	"NearsideAuditWritesRefused": {`nearside_audit_writes_refused_total`: "0x5 1x60"},
 	"NearsideWrongTokens":        {`nearside_api_auth_failures_total{reason="invalid"}`: "0x5 30x60"},
 	"NearsideProblems":           {`nearside_problems{check="state",severity="error"}`: "0x5 1x60"},

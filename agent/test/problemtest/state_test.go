@@ -120,6 +120,13 @@ var stateFaults = []fault{
 			agenttest.Do(w.t, os.Remove(filepath.Join(w.dir, "logs/audit/audit.log")))
 			_, _ = w.Request("GET", "http://nearside/v1/status", "")
 		}, check: "audit-log", severity: warn, cause: "another process", alert: "NearsideAuditFileChanged"},
+	{name: "audit log was cut", set: []string{"auditLog.profile=Default"}, before: func(w *world) {
+		agenttest.Do(w.t, os.MkdirAll(filepath.Join(w.dir, "state"), 0o700))
+		agenttest.Write(w.t, filepath.Join(w.dir, "state/audit-chain.json"), `{"path": "`+
+			filepath.Join(w.dir, "logs/audit/audit.log")+`", "first": 1, "last": {"number": 9, "hash": "`+
+			strings.Repeat("a", 64)+`"}}`)
+	}, check: "audit-log", severity: warn, cause: "the end of the audit log differs from the agent's record",
+		alert: "NearsideAuditChainBroken"},
 	{name: "audit log disk is full", before: func(w *world) { w.tmpfs("logs", "size=256k,mode=0750") },
 		after: func(w *world) {
 			full(w, filepath.Join(w.dir, "logs"))

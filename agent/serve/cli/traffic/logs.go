@@ -55,6 +55,7 @@ type logsFlags struct {
 	since     string
 	status    string
 	fields    []string
+	verify    verifyFlags
 	format    *string
 }
 
@@ -77,6 +78,11 @@ response_code, responseCode, status_code, status, or code; --status-field names 
 whose time or code is unknown are omitted, and counted on standard error. With -f, lines without a
 time appear after all older lines are read.
 
+--verify checks that the audit log is complete and unchanged: each event has a number and the hash
+of the previous line. It reports missing, changed, and inserted lines, and forged and missing files,
+and exits with 2 if there are any. The running agent also reports the last event, so a cut end is
+found; with --file, --record names its file (audit-chain.json of paths.state).
+
 With -o json, each line is a JSON object: {"file", "entry"} for JSON lines of access logs, {"file",
 "line"} for other lines, and the event itself for the audit log. On a terminal, control characters
 are escaped; otherwise lines are unchanged.`,
@@ -84,6 +90,7 @@ are escaped; otherwise lines are unchanged.`,
   nearside logs access --since 10m --status 5xx
   nearside logs dns -f
   nearside logs audit --since 7d -o json | jq -r .user.username
+  nearside logs audit --verify
   nearside logs --file /var/log/nearside/access/web.log --status 500-503`,
 		Args:      command.Args(0, 1, "at most one of access, audit, and dns"),
 		ValidArgs: []string{logAccess, logAudit, logDNS},
@@ -98,6 +105,7 @@ are escaped; otherwise lines are unchanged.`,
 	flags.StringArrayVar(&f.fields, "status-field", nil, "JSON field with the status code; repeatable")
 	flags.StringArrayVar(&f.files, "file", nil, "read this file without an agent; repeatable")
 	f.format = new(string) // a stream of lines has fewer formats
+	f.verify.add(flags)
 	command.ChoiceFlag(cmd, f.format, "output", "o", "format: ", "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		f.what = logAccess
@@ -108,11 +116,17 @@ are escaped; otherwise lines are unchanged.`,
 			f.mesh = env.Mesh
 		}
 		filter, err := f.filter()
+		if err == nil {
+			err = f.verify.check(&f, cmd.Flags().Changed("mesh"))
+		}
 		if err != nil {
 			return err
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
+		if f.verify.on {
+			return f.verifyAudit(ctx, env)
+		}
 		paths, formats := f.files, map[string]*traffic.Formats(nil)
 		if len(paths) == 0 {
 			if paths, formats, err = f.find(ctx, env, filter); err != nil {
@@ -199,9 +213,7 @@ func (f *logsFlags) find(ctx context.Context, env *command.Env,
 	}
 	if f.what == logAudit {
 		if got.AuditFile == "" {
-			return nil, nil, command.Exit(command.ExitPermission,
-				command.Hinted(errors.New("the audit log requires permission to inspect everything"),
-					"you need a role with the verb inspect on all kinds, meshes, and names; nearside access whoami shows your roles"))
+			return nil, nil, noAudit()
 		}
 		return []string{got.AuditFile}, nil, nil
 	}
@@ -257,6 +269,13 @@ func (f *logsFlags) find(ctx context.Context, env *command.Env,
 		return paths, nil, nil
 	}
 	return paths, logFormats(ctx, env, got.Items, paths), nil
+}
+
+// noAudit is the error for a sender that may not read the audit log.
+func noAudit() error {
+	return command.Exit(command.ExitPermission,
+		command.Hinted(errors.New("the audit log requires permission to inspect everything"),
+			"you need a role with the verb inspect on all kinds, meshes, and names; nearside access whoami shows your roles"))
 }
 
 // flush asks Envoys to flush their access logs. If one fails, its last lines may be missing.
