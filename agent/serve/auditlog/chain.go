@@ -289,7 +289,7 @@ func (l *Log) link(lines []byte, n int) []byte {
 		out = l.chain.next.Append(out, line, l.chain.start)
 		l.chain.start = ""
 	}
-	l.pending.Store(l.chain.next.Number)
+	l.linking.Store(l.chain.next.Number)
 	return out
 }
 
@@ -316,7 +316,7 @@ func (l *Log) Chain() *audit.Record {
 		return nil
 	}
 	out := *rec
-	if n := l.pending.Load(); n > out.Last.Number {
+	if n := l.linking.Load(); n > out.Last.Number {
 		out.Pending = n
 	}
 	return &out

@@ -74,7 +74,7 @@ type Log struct {
 	chain   chain
 	unsaved bool                         // the last write of the record failed
 	record  atomic.Pointer[audit.Record] // of the last written event
-	pending atomic.Uint64                // number of the last event that is or was being written
+	linking atomic.Uint64                // number of the last event that is or was being written
 	broken  atomic.Pointer[string]       // how the log differed from the record at the start
 	breaks  prometheus.Gauge
 
