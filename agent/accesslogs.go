@@ -40,7 +40,7 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 		p, _ := a.rollout.Peer(key) // also for a recently disconnected Envoy, which may still write
 		return p, true
 	}
-	dir, spoolIn := filepath.Join(cfg.Paths.Run, fifoDirName), spoolOptions(&cfg.AccessLog.Spool)
+	dir, spoolIn := filepath.Join(cfg.Paths.Run, fifoDirName), spoolOptions(&cfg.AccessLog.Spool, cfg.Paths.State)
 	var relay logs.Relay
 	if a.otlp != nil {
 		relay = records{a.relay, spoolIn}
@@ -54,7 +54,7 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: id, Peer: p}.ReopenLogs(ctx)
 		},
 		Open: func(found func(string, map[string]string) accesslog.Destination, reopen func(string)) (logs.Pipes, error) {
-			o := fifo.Options{Dir: dir, Group: g.xds, Log: a.log, Found: found, Reopen: reopen}
+			o := fifo.Options{Dir: dir, Roots: []string{cfg.Paths.Run}, Group: g.xds, Log: a.log, Found: found, Reopen: reopen}
 			if a.holder != nil {
 				o.Holder = a.holder
 			}
@@ -101,10 +101,11 @@ func (a *Agent) openRelay(ctx context.Context, cfg *config.Config, g groups) {
 
 // spoolOptions returns a function with the options of a spool directory. All spools share one
 // memory limit.
-func spoolOptions(c *config.Spool) func(dir string) spool.Options {
+func spoolOptions(c *config.Spool, state string) func(dir string) spool.Options {
 	memory := spool.NewMemory(spoolMemory)
 	return func(dir string) spool.Options {
-		o := spool.Options{Dir: dir, MaxBytes: int64(c.MaxSize) << 20, MaxAge: time.Duration(c.MaxAge) * time.Hour,
+		o := spool.Options{Dir: dir, Roots: []string{state}, MaxBytes: int64(c.MaxSize) << 20,
+			MaxAge: time.Duration(c.MaxAge) * time.Hour,
 			OnFull: spool.Policy(c.OnFull), Memory: memory}
 		if c.MaxSize == 0 {
 			o.Dir = ""

@@ -60,7 +60,7 @@ func lockIn(d *directory) (*directory, error) {
 	return d, nil
 }
 
-// checkOwner returns the mode that a log directory needs, and why other users can replace its files.
+// checkOwner returns the mode that a log directory needs, and why others can replace its files.
 func checkOwner(dir string, st *unix.Stat_t, gid int) (uint32, error) {
 	mode := uint32(st.Mode) & 0o7777
 	switch {

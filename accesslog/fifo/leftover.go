@@ -19,7 +19,7 @@ import (
 // process writes to it; then the file is removed. A cursor file next to it stores the progress for
 // the next process.
 type leftover struct {
-	dir    int
+	dir    int // own descriptor
 	name   string
 	f      *os.File
 	at     int64 // offset up to which data was delivered
@@ -44,16 +44,23 @@ func openLeftover(dir int, name string, to accesslog.Destination, count *accessl
 	if err != nil {
 		return nil, err
 	}
-	r := &leftover{dir: dir, name: name, f: os.NewFile(uintptr(fd), name), now: time.Now, reopened: reopened}
+	own, err := unix.FcntlInt(uintptr(dir), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	r := &leftover{dir: own, name: name, f: os.NewFile(uintptr(fd), name), now: time.Now, reopened: reopened}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		r.f.Close()
+		unix.Close(own)
 		return nil, fmt.Errorf("%s is not a regular file", name)
 	}
 	cfd, err := unix.Openat(dir, name+cursorSuffix,
 		unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		r.f.Close()
+		unix.Close(own)
 		return nil, fmt.Errorf("open %s: %w", name+cursorSuffix, err)
 	}
 	r.cursor = os.NewFile(uintptr(cfd), name+cursorSuffix)
@@ -102,8 +109,9 @@ func (r *leftover) drain(ctx context.Context, limit int) (moved int, gone bool, 
 	if err := r.l.Finish(ctx); err != nil {
 		return moved, false, err
 	}
+	err = errors.Join(r.unlink(r.name), r.unlink(r.name+cursorSuffix))
 	r.close()
-	return moved, true, errors.Join(unix.Unlinkat(r.dir, r.name, 0), unix.Unlinkat(r.dir, r.name+cursorSuffix, 0))
+	return moved, true, err
 }
 
 func (r *leftover) step(ctx context.Context, all bool) (int, error) {
@@ -156,4 +164,13 @@ func (r *leftover) close() {
 	r.l.Release()
 	r.f.Close()
 	r.cursor.Close()
+	unix.Close(r.dir)
+}
+
+// unlink removes a file, which may have been removed with its directory.
+func (r *leftover) unlink(name string) error {
+	if err := unix.Unlinkat(r.dir, name, 0); !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -31,53 +30,6 @@ type pipeRecord struct {
 
 // maxRecord limits the size of a record.
 const maxRecord = 64 << 10
-
-// openPipeDir opens or creates the directory of FIFOs, and locks it.
-func openPipeDir(path string) (int, error) {
-	if err := os.Mkdir(path, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
-		return -1, fmt.Errorf("create the FIFO directory: %w; create its parent directory", err)
-	}
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
-		return -1, fmt.Errorf("%s is a symbolic link or not a directory; set the path of the directory itself", path)
-	}
-	if err != nil {
-		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	if err := checkPipeDir(fd, path); err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		unix.Close(fd)
-		return -1, fmt.Errorf("%s is in use by another process; stop it or set another directory", path)
-	}
-	return fd, nil
-}
-
-func checkPipeDir(fd int, path string) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return &fs.PathError{Op: "stat", Path: path, Err: err}
-	}
-	switch mode := uint32(st.Mode); {
-	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("%s belongs to user %d, who could replace its FIFOs; use a directory of this user (%d) or of root",
-			path, st.Uid, os.Geteuid())
-	case mode&unix.S_ISVTX != 0:
-		return fmt.Errorf("%s has mode %04o: the kernel may refuse FIFOs of other users in a sticky directory; "+
-			"run chmod -t %s", path, mode&0o7777, path)
-	case mode&0o022 != 0:
-		return fmt.Errorf("%s has mode %04o, so other users can replace its FIFOs; run chmod go-w %s",
-			path, mode&0o7777, path)
-	case mode&0o011 != 0o011: // a new directory too, depending on the umask
-		if err := unix.Fchmod(fd, mode&0o777|0o711); err != nil {
-			return fmt.Errorf("%s has mode %04o, so writers cannot reach its FIFOs: %w; run chmod go+x %s",
-				path, mode&0o7777, err, path)
-		}
-	}
-	return nil
-}
 
 // setOwner gives a FIFO the least rights that its writer needs. If possible, the writer's user owns
 // it and can only write; otherwise the group can write, and this process owns it.

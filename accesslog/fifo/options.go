@@ -29,6 +29,8 @@ type Options struct {
 	// Dir contains only the FIFOs. It is created if necessary; its parent must exist. No other Pipes
 	// may use it at the same time.
 	Dir string
+	// Roots are directories that are created if they are missing, with all parents of Dir below them.
+	Roots []string
 	// Group is the group of the writers. It is used if a FIFO cannot be owned by its writer's user,
 	// because this process is not root or the user is unknown; -1: none.
 	Group int

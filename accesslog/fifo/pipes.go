@@ -12,24 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/rotation/dirs"
 )
 
 // Pipes manages the FIFOs of one directory. Its methods are safe for concurrent use.
 type Pipes struct {
 	opts   Options
-	dir    int
+	in     *dirs.Dir // guarded by change
+	dir    int       // descriptor of in
 	copies *scratch
 	memory *accesslog.Buffers // read buffers
 	poll   *poller
 
 	change sync.Mutex // held while FIFOs are created and removed; taken before mu
 
-	mu    sync.Mutex // guards the fields below, and the fields of pipe marked so
-	pipes map[string]*pipe
-	byFD  map[int]*pipe
-	ctx   context.Context // context of Run; nil while Run is not active
-	tasks sync.WaitGroup
-	ran   bool
+	mu     sync.Mutex // guards the fields below, and the fields of pipe marked so
+	pipes  map[string]*pipe
+	byFD   map[int]*pipe
+	ctx    context.Context // context of Run; nil while Run is not active
+	tasks  sync.WaitGroup
+	ran    bool
+	dirErr error // of the last check of the directory
 }
 
 // Open opens or creates the directory, and opens and holds the FIFOs of an earlier process. Run
@@ -39,12 +42,13 @@ func Open(opts Options) (*Pipes, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := openPipeDir(opts.Dir)
+	dir, err := openPipeDir(opts.Dir, opts.Roots)
 	if err != nil {
 		return nil, err
 	}
-	ps := &Pipes{opts: opts, dir: dir, memory: accesslog.NewBuffers(accesslog.DefaultMemory), pipes: map[string]*pipe{},
-		byFD: map[int]*pipe{}}
+	ps := &Pipes{opts: opts, in: dir, dir: dir.FD(), memory: accesslog.NewBuffers(accesslog.DefaultMemory),
+		pipes: map[string]*pipe{},
+		byFD:  map[int]*pipe{}}
 	if ps.copies, err = newScratch(); err == nil {
 		if ps.poll, err = newPoller(); err == nil {
 			err = ps.find()
@@ -275,10 +279,15 @@ func (ps *Pipes) Stats() map[string]Status {
 		all = append(all, one{p,
 			Status{Owner: p.owner, Labels: maps.Clone(p.labels), Wanted: p.wanted, Holder: ps.opts.Holder.By(p.path)}})
 	}
+	broken := ps.dirErr
 	ps.mu.Unlock()
 	out := map[string]Status{}
 	for _, o := range all {
-		out[o.p.path] = o.p.stats(o.s)
+		s := o.p.stats(o.s)
+		if broken != nil && s.Health == "" {
+			s.Health = "its directory cannot be used: " + broken.Error()
+		}
+		out[o.p.path] = s
 	}
 	return out
 }

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
@@ -127,5 +125,5 @@ func (ps *Pipes) close() {
 	if ps.copies != nil {
 		ps.copies.close()
 	}
-	unix.Close(ps.dir)
+	ps.in.Close()
 }

@@ -65,7 +65,7 @@ func (ps *Pipes) ensure(owner, name string, w Pipe) (reopen bool, err error) {
 	if kind != 0 && kind != unix.S_IFIFO && kind != unix.S_IFREG {
 		return false, occupied(ps.opts.Dir, name, kind)
 	}
-	if !same {
+	if !same || kind == 0 {
 		if err := ps.writeRecord(name, pipeRecord{Owner: owner, Labels: w.Labels}); err != nil {
 			return false, err
 		}
@@ -139,6 +139,7 @@ func (ps *Pipes) isCurrent(p *pipe) bool {
 func (ps *Pipes) repair() {
 	ps.change.Lock()
 	defer ps.change.Unlock()
+	ps.checkDirectory()
 	type broken struct {
 		owner, name string
 		want        Pipe

@@ -64,6 +64,7 @@ type Backlog struct {
 	stalled     bool          // the disk is blocked
 	closed      bool
 	diskErr     error
+	moveErr     error     // of the last check of the directory, or of the last move of a segment
 	retryAt     time.Time // no disk write before this time after diskErr
 	retryWait   time.Duration
 	readErr     error
@@ -293,6 +294,9 @@ func (b *Backlog) Stats(now time.Time) accesslog.Stats {
 	switch {
 	case b.diskErr != nil:
 		s.Health = "cannot write the spool: " + b.diskErr.Error() + "; free disk space or repair the file system"
+	case b.moveErr != nil:
+		s.Health = "cannot use the directory of the spool: " + b.moveErr.Error() +
+			"; its lines are kept in open files, which end with the agent"
 	case b.readErr != nil:
 		s.Health = "cannot read the spool: " + b.readErr.Error() + "; raise this limit"
 	case b.stalled:

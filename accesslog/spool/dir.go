@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nearside-mesh/nearside/rotation/dirs"
 )
 
 // File modes of a spool. Access logs are private to the agent's user.
@@ -24,70 +26,81 @@ const (
 	cursorTempName = "cursor.tmp"
 	segmentSuffix  = ".spool"
 	badSuffix      = ".bad"
+	foreignSuffix  = ".found"
 	numberDigits   = 20
 )
 
 // spoolDir is the open directory of a spool. All operations are relative to it and do not follow
 // links.
 type spoolDir struct {
+	*dirs.Dir
 	path string
-	f    *os.File
 	lock *os.File
 }
 
-// openSpoolDir opens or creates a directory that this user owns, and locks it for this process.
-func openSpoolDir(path string) (_ *spoolDir, err error) {
+// openSpoolDir opens or creates a directory that this user owns, and locks it for this process. It
+// creates missing parents at and below the roots.
+func openSpoolDir(path string, roots ...string) (*spoolDir, error) {
 	path = filepath.Clean(path)
-	if err := os.Mkdir(path, spoolDirMode); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("create the spool directory: %w; create its parent directory", err)
-	}
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
-		return nil, fmt.Errorf("%s is a symbolic link or not a directory; set the path of the directory itself", path)
-	}
+	d, err := dirs.Open(dirs.Options{Path: path, Kind: "spool directory", Mode: spoolDirMode, Group: -1, Roots: roots,
+		Check: checkSpoolDir})
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		return nil, err
 	}
-	d := &spoolDir{path: path, f: os.NewFile(uintptr(fd), path)}
+	return lockSpoolDir(&spoolDir{Dir: d, path: path})
+}
+
+// reopen opens the directory that is at the path now, and locks it. The receiver stays open.
+func (d *spoolDir) reopen() (*spoolDir, error) {
+	next, err := d.Reopen()
+	if err != nil {
+		return nil, err
+	}
+	return lockSpoolDir(&spoolDir{Dir: next, path: d.path})
+}
+
+// checkSpoolDir returns the mode of a spool directory, and why it is not safe.
+func checkSpoolDir(path string, st *unix.Stat_t) (uint32, error) {
+	if int(st.Uid) != os.Geteuid() {
+		return spoolDirMode, fmt.Errorf("%s belongs to user %d, who could replace its files; "+
+			"use a directory of this user (%d)", path, st.Uid, os.Geteuid())
+	}
+	return spoolDirMode, nil
+}
+
+func lockSpoolDir(d *spoolDir) (_ *spoolDir, err error) {
 	defer func() {
 		if err != nil {
 			d.close()
 		}
 	}()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, d.failed("stat", ".", err)
-	}
-	if int(st.Uid) != os.Geteuid() {
-		return nil, fmt.Errorf("%s belongs to user %d, who could replace its files; use a directory of this user (%d)",
-			path, st.Uid, os.Geteuid())
-	}
-	if uint32(st.Mode)&0o7777 != spoolDirMode {
-		if err := unix.Fchmod(fd, spoolDirMode); err != nil {
-			return nil, d.failed("chmod", ".", err)
-		}
-	}
 	if d.lock, err = d.open(lockName, unix.O_RDWR|unix.O_CREAT); err != nil {
 		return nil, err
 	}
 	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("%s is in use; stop the other process or set another path",
-				path)
+				d.path)
 		}
 		return nil, d.failed("lock", lockName, err)
 	}
 	return d, nil
 }
 
+// close unlocks the directory, and closes it unless it is retained.
 func (d *spoolDir) close() {
-	if d.lock != nil {
-		d.lock.Close()
-	}
-	d.f.Close()
+	d.unlock()
+	d.Dir.Close()
 }
 
-func (d *spoolDir) fd() int { return int(d.f.Fd()) }
+func (d *spoolDir) unlock() {
+	if d.lock != nil {
+		d.lock.Close()
+		d.lock = nil
+	}
+}
+
+func (d *spoolDir) fd() int { return d.FD() }
 
 func (d *spoolDir) failed(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: filepath.Join(d.path, name), Err: err}

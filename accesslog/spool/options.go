@@ -23,6 +23,8 @@ type Options struct {
 	// Dir is a directory used only by the spool, with mode 0700. It is created if its parent exists.
 	// If Dir is "", lines are stored only in memory, and OnFull applies to that.
 	Dir string
+	// Roots are directories that are created if they are missing, with all parents of Dir below them.
+	Roots []string
 	// MaxBytes limits the size of the files; 0: 1 GiB. Up to two damaged segments are kept in
 	// addition.
 	MaxBytes int64

@@ -2,6 +2,8 @@ package spool
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"time"
@@ -21,6 +23,8 @@ const (
 func (b *Backlog) spill(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	check := time.NewTicker(checkEach)
+	defer check.Stop()
 	for {
 		wait, ever := b.spillDue()
 		timer.Stop()
@@ -32,6 +36,8 @@ func (b *Backlog) spill(ctx context.Context) {
 			return
 		case <-b.work:
 		case <-timer.C:
+		case <-check.C:
+			b.checkDirectory()
 		}
 	}
 }
@@ -40,6 +46,7 @@ func (b *Backlog) spill(ctx context.Context) {
 func (b *Backlog) spillDue() (wait time.Duration, ever bool) {
 	for {
 		b.dispose()
+		b.moveOne()
 		now := time.Now()
 		b.mu.Lock()
 		expiry, expires := b.expire(now)
@@ -134,7 +141,11 @@ func (b *Backlog) spillOne() {
 	var err error
 	if at < 0 {
 		var before *os.File
-		if seg, before, err = b.spool.create(r); err == nil {
+		if seg, before, err = b.spool.create(r); errors.Is(err, fs.ErrNotExist) {
+			b.checkDirectory()
+			seg, before, err = b.spool.create(r)
+		}
+		if err == nil {
 			b.mu.Lock()
 			if before != nil {
 				b.retired = append(b.retired, before)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,22 +20,35 @@ type segment struct {
 	since, until time.Time
 	sealed       bool // closed for writing
 	bad          bool // damaged: the file is kept when its lines are finished
+	// file is open for reading, so that the lines survive the removal of the directory. Nil: too many
+	// files are open.
+	file *os.File
 }
+
+// maxOpen is the number of segments of a spool that stay open. Most spools have fewer.
+const maxOpen = 256
 
 // spool manages the segments of a directory. The list is guarded by the lock of the backlog. Fields
 // of the spiller and of the reader are used only by them, without the lock.
 type spool struct {
 	opts  Options
-	dir   *spoolDir
 	segs  []*segment // oldest first
 	bytes int64      // of segs
 
+	use sync.Mutex // guards dir, which only the spiller replaces
+	dir *spoolDir
+
 	// Fields of the spiller.
 	out    *os.File
-	outSeg *segment // segment of out
+	outSeg *segment   // segment of out
+	opened int        // files of segments
+	before *spoolDir  // directory that had the segments to move; nil: none
+	moving []*segment // to be copied into dir
+	moveAt time.Time  // no move before this time after a failure
 
 	// Fields of the reader. inLast is the last line before inOff.
 	in     *os.File
+	inOwn  bool // the reader closes in
 	inSeg  *segment
 	inOff  int64
 	inLast uint64
@@ -54,7 +68,7 @@ const maxBad = 2
 
 // openSpool opens a directory and reads its state. Damage is reported in notes, not as an error.
 func openSpool(opts Options) (_ *spool, was found, err error) {
-	dir, err := openSpoolDir(opts.Dir)
+	dir, err := openSpoolDir(opts.Dir, opts.Roots...)
 	if err != nil {
 		return nil, was, err
 	}
@@ -100,6 +114,7 @@ func openSpool(opts Options) (_ *spool, was found, err error) {
 			s.dispose(seg)
 			continue
 		}
+		s.keepOpen(seg)
 		s.segs = append(s.segs, seg)
 		s.bytes += seg.size
 		was.lines += seg.last - max(was.done, seg.first-1)
@@ -173,6 +188,11 @@ func (s *spool) inspect(first, next uint64) (*segment, error) {
 // dispose removes the file of a segment, or renames a damaged one.
 func (s *spool) dispose(seg *segment) error {
 	name := segmentName(seg.first, segmentSuffix)
+	if seg.file != nil {
+		seg.file.Close()
+		seg.file = nil
+		s.opened--
+	}
 	if !seg.bad {
 		return s.dir.remove(name)
 	}
@@ -194,16 +214,51 @@ func (s *spool) dispose(seg *segment) error {
 	return err
 }
 
-// read returns the first record of a segment with lines after the given one. size is the size of
-// the segment. Only the reader calls it.
-func (s *spool) read(seg *segment, size int64, after uint64) (*Record, error) {
-	if s.inSeg != seg || s.inLast > after {
-		s.endRead()
-		f, err := s.dir.open(segmentName(seg.first, segmentSuffix), unix.O_RDONLY)
-		if err != nil {
-			return nil, err
+// keepOpen opens the file of a segment for reading. Only the spiller calls it.
+func (s *spool) keepOpen(seg *segment) {
+	if s.opened >= maxOpen {
+		return
+	}
+	f, err := s.dir.open(segmentName(seg.first, segmentSuffix), unix.O_RDONLY)
+	if err == nil {
+		seg.file = f
+		s.opened++
+	}
+}
+
+// closeFiles closes the files of all segments.
+func (s *spool) closeFiles() {
+	for _, seg := range s.segs {
+		if seg.file != nil {
+			seg.file.Close()
+			seg.file = nil
 		}
-		s.in, s.inSeg, s.inOff, s.inLast = f, seg, 0, seg.first-1
+	}
+}
+
+// directory returns the directory. The caller closes the embedded Dir.
+func (s *spool) directory() *spoolDir {
+	s.use.Lock()
+	defer s.use.Unlock()
+	s.dir.Retain()
+	return s.dir
+}
+
+// read returns the first record of a segment with lines after the given one. size is the size of
+// the segment, and file its open file, if any. Only the reader calls it.
+func (s *spool) read(seg *segment, file *os.File, size int64, after uint64) (*Record, error) {
+	if s.inSeg != seg || s.inLast > after || file != nil && s.in != file {
+		s.endRead()
+		in := file
+		if file == nil {
+			dir := s.directory()
+			defer dir.Dir.Close()
+			var err error
+			if in, err = dir.open(segmentName(seg.first, segmentSuffix), unix.O_RDONLY); err != nil {
+				return nil, err
+			}
+		}
+		s.in, s.inOwn, s.inSeg, s.inOff, s.inLast = in, file == nil, seg, 0, seg.first-1
 	}
 	var b [recordHeader]byte
 	for {
@@ -239,7 +294,7 @@ func (s *spool) read(seg *segment, size int64, after uint64) (*Record, error) {
 
 // endRead closes the reader's file.
 func (s *spool) endRead() {
-	if s.in != nil {
+	if s.in != nil && s.inOwn {
 		s.in.Close()
 	}
 	s.in, s.inSeg = nil, nil
@@ -264,6 +319,7 @@ func (s *spool) create(r *Record) (seg *segment, before *os.File, err error) {
 		return nil, nil, err
 	}
 	seg = &segment{first: r.First, last: r.First - 1, since: r.At, until: r.At}
+	s.keepOpen(seg)
 	before, s.out, s.outSeg = s.out, f, seg
 	return seg, before, nil
 }

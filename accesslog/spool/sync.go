@@ -90,12 +90,16 @@ func (b *Backlog) saveCursor(sync bool) error {
 	if !due {
 		return nil
 	}
-	if err := b.spool.dir.replace(cursorName, cursorTempName, appendCursor(nil, done), sync); err != nil {
+	dir := b.spool.directory()
+	defer dir.Dir.Close()
+	if err := dir.replace(cursorName, cursorTempName, appendCursor(nil, done), sync); err != nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.saved = done
+	if dir == b.spool.dir { // the spiller holds the lock to replace it
+		b.saved = done
+	}
 	return nil
 }
 
@@ -116,7 +120,9 @@ func (b *Backlog) syncFiles() error {
 		}
 	}
 	if dirDirty {
-		err = errors.Join(err, b.spool.dir.f.Sync())
+		dir := b.spool.directory()
+		err = errors.Join(err, dir.File().Sync())
+		dir.Dir.Close()
 	}
 	return err
 }
@@ -154,6 +160,10 @@ func (b *Backlog) Finish() error {
 	}
 	b.retryAt = time.Time{}
 	b.mu.Unlock()
+	if b.spool != nil && !b.discarded {
+		b.checkDirectory()
+		b.moveAll()
+	}
 	for b.spool != nil && !b.discarded && len(b.mem) > 0 && b.diskErr == nil && !b.full {
 		b.spillOne()
 	}
@@ -173,12 +183,16 @@ func (b *Backlog) Finish() error {
 	}
 	b.spool.endRead()
 	b.dispose()
+	b.spool.closeFiles()
 	err := errors.Join(b.saveCursor(true), b.syncFiles())
 	if b.discarded {
 		err = b.spool.dir.destroy()
 	}
 	if b.spool.out != nil {
 		b.spool.out.Close()
+	}
+	if b.spool.before != nil {
+		b.spool.before.close()
 	}
 	b.spool.dir.close()
 	return err

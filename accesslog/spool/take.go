@@ -16,11 +16,12 @@ func (b *Backlog) Take() *Record {
 		if seg == nil {
 			break
 		}
-		size, after := seg.size, b.taken
+		file, size, after := seg.file, seg.size, b.taken
 		b.mu.Unlock()
-		r, err := b.spool.read(seg, size, after)
+		r, err := b.spool.read(seg, file, size, after)
 		b.mu.Lock()
 		switch {
+		case seg.file != file: // moved in the meantime
 		case err != nil && isTransient(err):
 			b.readErr = err
 			return nil

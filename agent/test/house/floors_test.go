@@ -52,7 +52,7 @@ func mayImport(from, to string, test bool) bool {
 	case !ok:
 		return false
 	case floor == 0 && !test, floor == 0 && below == 0:
-		return wing == own || to == "rotation" && own == "accesslog"
+		return wing == own || wing == "rotation" && own == "accesslog"
 	case floor == 0:
 		return false
 	case wing == own && wing != "examples", below < floor && wing != "agent/test":
