@@ -76,6 +76,7 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 			}
 			return logs.NewRotated(f, cfg.AccessLog.Files), nil
 		},
+		Waiting: a.files.Waiting,
 		Forward: func(address, at string) (logs.Output, error) {
 			f, err := spool.NewForwarder(spool.ForwarderOptions{Address: address, Spool: spoolIn(at), Log: a.log})
 			if err != nil {
@@ -112,6 +113,15 @@ func spoolOptions(c *config.Spool, state string) func(dir string) spool.Options 
 		}
 		return o
 	}
+}
+
+// fileSpool returns the options of the spools of log files.
+func fileSpool(cfg *config.Config) logs.FileSpool {
+	if cfg.AccessLog.Spool.MaxSize == 0 {
+		return logs.FileSpool{}
+	}
+	return logs.FileSpool{Dir: filepath.Join(cfg.Paths.State, spoolDirName),
+		MaxBytes: int64(cfg.AccessLog.Spool.MaxSize) << 20}
 }
 
 // records adapts the relay to [logs.Relay].

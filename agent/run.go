@@ -260,6 +260,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	a.host = probe.NewProber(probe.Options{Peer: a.rollout.Peer, Own: cfg.Paths.Run,
 		Changed: func() { a.reconciler.Trigger() }})
 	a.files = logs.NewFiles(a.log)
+	a.files.Spool = fileSpool(cfg)
 	a.receivers = logs.NewReceivers(logs.ReceiversOptions{Config: cfg, Files: a.files, Log: a.log,
 		ListenUnix: func(ctx context.Context, s config.Socket) (net.Listener, error) {
 			return a.listenUnix(ctx, s, groupID("accessLog.receivers.group", s.Group, a.log))

@@ -30,6 +30,27 @@ func noteOf(ctx context.Context) func(Extent) {
 	return note
 }
 
+// NoteAfter returns a context for the rest of a batch: n is added to Before of each extent, because
+// that many bytes of the batch are stored already.
+func NoteAfter(ctx context.Context, n int) context.Context {
+	note := noteOf(ctx)
+	if note == nil || n == 0 {
+		return ctx
+	}
+	return WithNote(ctx, func(p Extent) {
+		p.Before += n
+		note(p)
+	})
+}
+
+// Note reports an extent to the callback of [WithNote], if there is one. It is for other
+// destinations whose data can be recovered with [Recovered].
+func Note(ctx context.Context, p Extent) {
+	if note := noteOf(ctx); note != nil {
+		note(p)
+	}
+}
+
 // setNote sets the callback of the current writer, and the number of its bytes already stored.
 func (f *File) setNote(note func(Extent), stored int) {
 	f.mu.Lock()
@@ -74,7 +95,7 @@ func (f *File) Recover(p Extent, front []byte) int {
 	stored := make([]byte, p.Length+1)
 	n, _ := file.ReadAt(stored, p.Offset)
 	stored = stored[:n]
-	done, torn := recovered(stored, p, front)
+	done, torn := Recovered(stored, p, front)
 	if end := p.Offset + int64(done-p.Before); torn && active && f.size == p.Offset+int64(n) {
 		if err := unix.Ftruncate(int(f.f.Fd()), end); err == nil {
 			f.size, f.needLF, f.torn = end, false, false
@@ -102,10 +123,10 @@ func (f *File) backupOf(p Extent) *os.File {
 	return nil
 }
 
-// recovered compares the data of an extent, and at most one byte after it, with the front of a
+// Recovered compares the data of an extent, and at most one byte after it, with the front of a
 // batch. It returns how many bytes of whole lines are stored, and whether a partial line follows
 // them in the file.
-func recovered(stored []byte, p Extent, front []byte) (done int, torn bool) {
+func Recovered(stored []byte, p Extent, front []byte) (done int, torn bool) {
 	data := stored[:min(len(stored), p.Length)]
 	rest := front[min(p.Before, len(front)):]
 	if n := commonPrefix(data, rest); n > 0 &&

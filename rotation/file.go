@@ -240,28 +240,8 @@ func (f *File) store(batch []byte) (int, error) {
 		f.drop(batch, now, f.loss.Cause)
 		return 0, f.loss.Cause
 	}
-	stored := 0
-	err := f.mark(now)
-	if err == nil {
-		f.noting = f.note != nil
-		stored, err = f.append(batch)
-		f.noting = false
-	}
-	if err != nil && f.checkDirectory() { // the path leads to another directory now
-		f.noting = f.note != nil
-		n, repeated := f.append(batch[stored:])
-		stored, err, f.noting = stored+n, repeated, false
-	}
-	if err == nil && f.opts.Sync == SyncEachBatch {
-		f.syncLocked()
-	}
-	if err == nil {
-		f.faults.set(faultWrite, nil)
-		return stored, nil
-	}
-	f.count.retries.Add(1)
-	f.faults.set(faultWrite, fmt.Errorf("cannot write: %w; %s", err, remedy(err)))
-	if f.opts.OnFull == DropNewest {
+	stored, err := f.storeNow(batch, now)
+	if err != nil && f.opts.OnFull == DropNewest {
 		f.lossWait = min(max(2*f.lossWait, firstWait), maxWait)
 		f.lossUntil = time.Now().Add(f.lossWait)
 		f.drop(batch[stored:], now, err)

@@ -104,13 +104,6 @@ const (
 	SyncNever                  // by the operating system
 )
 
-// Loss describes the lines dropped between two written batches.
-type Loss struct {
-	Lines, Bytes uint64
-	Since, Until time.Time
-	Cause        error
-}
-
 // Options configures a [File]. Only Path is required.
 type Options struct {
 	Path   string // active file; its directory is created
@@ -182,16 +175,10 @@ func (o Options) normalized() (Options, int, error) {
 		o.Now = time.Now
 	}
 	if o.Marker == nil {
-		o.Marker = markerLine
+		o.Marker = MarkerLine
 	}
 	if o.maxBytes == 0 {
 		o.maxBytes = o.Limits.maxBytes()
 	}
 	return o, gid, nil
-}
-
-// markerLine is the default of Options.Marker.
-func markerLine(l Loss) []byte {
-	return fmt.Appendf(nil, "# %d lines (%d bytes) were dropped from %s to %s: %s\n", l.Lines, l.Bytes,
-		l.Since.UTC().Format(time.RFC3339Nano), l.Until.UTC().Format(time.RFC3339Nano), causeText(l.Cause))
 }

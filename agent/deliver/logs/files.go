@@ -17,6 +17,9 @@ import (
 
 // Files opens each rotated file once, for any number of writers. It is safe for concurrent use.
 type Files struct {
+	// Spool configures the queues of files that cannot be written. Set it before the first Open.
+	Spool FileSpool
+
 	log *slog.Logger
 
 	mu     sync.Mutex // never held while a file waits for its disk
@@ -39,6 +42,7 @@ type SharedFile struct {
 	path string
 	opts rotation.Options
 	of   *Files
+	over *overflow
 	uses int // guarded by of.mu
 }
 
@@ -74,12 +78,12 @@ func (fs *Files) Open(opts rotation.Options) (*SharedFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SharedFile{File: f, path: path, opts: opts, of: fs, uses: 1}
+	s := &SharedFile{File: f, path: path, opts: opts, of: fs, uses: 1, over: newOverflow(f, opts, fs.Spool, fs.log)}
 	select {
 	case fs.opened <- s:
 	default:
 		return nil, errors.Join(fmt.Errorf("%s: more than %d log files were opened before Run", path, maxFiles),
-			f.Close())
+			s.over.close(), f.Close())
 	}
 	fs.open[path] = s
 	return s, nil
@@ -120,7 +124,7 @@ func (s *SharedFile) Close() error {
 		return nil
 	}
 	// Keep the path in the list until the lock of the file is released.
-	err := s.File.Close()
+	err := errors.Join(s.over.close(), s.File.Close())
 	s.of.mu.Lock()
 	if s.of.open[s.path] == s {
 		delete(s.of.open, s.path)
@@ -139,6 +143,10 @@ func (fs *Files) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return g.Wait()
 		case s := <-fs.opened:
+			g.Go(func() error {
+				s.over.run(ctx)
+				return nil
+			})
 			g.Go(func() error {
 				if err := s.File.Run(ctx); err != nil && !errors.Is(err, rotation.ErrClosed) {
 					fs.log.Error("maintenance of a log file failed", "file", s.path, "error", err)

@@ -1,9 +1,15 @@
 package logs_test
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if arg := os.Getenv(readerVariable); arg != "" {
+		os.Exit(readUntilKilled(arg))
+	}
+	goleak.VerifyTestMain(m)
+}

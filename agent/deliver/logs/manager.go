@@ -54,6 +54,9 @@ type Options struct {
 		reopen func(owner string)) (Pipes, error)
 	// File opens a rotated file, or returns the open one, and sets its limits.
 	File func(path string, limits rotation.Limits) (Output, error)
+	// Waiting returns the paths of files that are not open, and whose lines an earlier agent has
+	// spooled. Nil: none.
+	Waiting func() ([]string, error)
 	// Forward connects to a collector of lines. spool is a directory used only by it.
 	Forward func(address, spool string) (Output, error)
 	// Relay receives records for OpenTelemetry collectors. Nil: Envoys send them directly.

@@ -171,11 +171,12 @@ func (s *outputs) spoolDir(key outputKey) string {
 	return filepath.Join(s.o.Spool, string(key.kind)+"-"+escape(key.target))
 }
 
-// openSpools opens the collectors with lines from an earlier agent.
+// openSpools opens the files and collectors with lines from an earlier agent.
 func (s *outputs) openSpools() {
 	if s.o.Spool == "" {
 		return
 	}
+	s.openFiles()
 	entries, err := os.ReadDir(s.o.Spool)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		s.o.Log.Error("cannot read the spooled lines of collectors", "dir", s.o.Spool, "error", err)
@@ -189,6 +190,23 @@ func (s *outputs) openSpools() {
 		}
 		if _, err := s.get(key, rotation.Limits{}); err != nil {
 			s.o.Log.Warn("cannot send the spooled lines of a collector", "dir", e.Name(), "error", err)
+		}
+	}
+}
+
+// openFiles opens the files whose lines an earlier agent has spooled.
+func (s *outputs) openFiles() {
+	if s.o.Waiting == nil {
+		return
+	}
+	paths, err := s.o.Waiting()
+	if err != nil {
+		s.o.Log.Error("cannot read the spooled lines of log files", "dir", s.o.Spool, "error", err)
+	}
+	for _, path := range paths {
+		unset := rotation.Limits{MaxFileSize: rotation.Unset, MaxFiles: rotation.Unset, MaxFileAge: rotation.Unset}
+		if _, err := s.get(outputKey{draft.PipeFile, path}, unset); err != nil {
+			s.o.Log.Warn("cannot write the spooled lines of a log file", "file", path, "error", err)
 		}
 	}
 }

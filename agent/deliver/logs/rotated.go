@@ -1,9 +1,8 @@
 package logs
 
 import (
-	"bytes"
 	"context"
-	"errors"
+	"strings"
 	"sync/atomic"
 
 	"github.com/nearside-mesh/nearside/accesslog"
@@ -15,17 +14,33 @@ type RotatedFile interface {
 	Append(ctx context.Context, batch []byte) (n, dropped int, err error)
 	Recover(p rotation.Extent, front []byte) int
 	SetLimits(rotation.Limits) error
-	Stats() rotation.Stats
+	LineStats() accesslog.Stats
 	Close() error
 }
+
+// Write implements [accesslog.Destination].
+func (s *SharedFile) Write(ctx context.Context, batch []byte) (int, error) {
+	n, _, err := s.over.append(ctx, batch)
+	return n, err
+}
+
+// Append implements [accesslog.Appender]. While the file cannot be written, lines go to its queue.
+func (s *SharedFile) Append(ctx context.Context, batch []byte) (n, dropped int, err error) {
+	return s.over.append(ctx, batch)
+}
+
+// Recover returns how much of the data being written when an earlier agent was killed is stored;
+// see [rotation.File.Recover].
+func (s *SharedFile) Recover(p rotation.Extent, front []byte) int { return s.over.recover(p, front) }
+
+// LineStats returns the counters of the lines of all users of the file since it was opened.
+func (s *SharedFile) LineStats() accesslog.Stats { return s.over.stats() }
 
 // rotated is the [Output] of a file.
 type rotated struct {
 	file     RotatedFile
 	defaults rotation.Limits
 	fault    atomic.Pointer[error] // why new limits are not applied
-
-	delivered, dropped, bytes atomic.Uint64
 }
 
 // NewRotated returns the output of a file. defaults replace unset limits of a policy.
@@ -51,33 +66,18 @@ func (r *rotated) Write(ctx context.Context, batch []byte) (int, error) {
 
 // Append implements [accesslog.Appender].
 func (r *rotated) Append(ctx context.Context, batch []byte) (done, dropped int, err error) {
-	done, dropped, err = r.file.Append(ctx, batch)
-	lines := bytes.Count(batch[:done], []byte{'\n'})
-	r.delivered.Add(uint64(max(0, lines-dropped))) // #nosec G115 -- counts
-	r.dropped.Add(uint64(dropped))                 // #nosec G115 -- counts
-	r.bytes.Add(uint64(done))                      // #nosec G115 -- counts
-	return done, dropped, err
+	return r.file.Append(ctx, batch)
 }
 
-// Recover returns how much of the data being written when an earlier agent was killed is in the
-// file; see [rotation.File.Recover].
+// Recover returns how much of the data being written when an earlier agent was killed is stored;
+// see [rotation.File.Recover].
 func (r *rotated) Recover(p rotation.Extent, front []byte) int { return r.file.Recover(p, front) }
 
 // Stats implements [Output].
 func (r *rotated) Stats() accesslog.Stats {
-	st := r.file.Stats()
-	s := accesslog.Stats{BytesIn: r.bytes.Load(), Written: r.delivered.Load(), Oversize: st.Oversize}
-	if n := r.dropped.Load(); n > 0 {
-		s.Dropped = map[accesslog.Cause]uint64{accesslog.CauseDiskFull: n}
-		s.In = n
-	}
-	s.In += s.Written
-	err := st.Health
+	s := r.file.LineStats()
 	if fault := r.fault.Load(); fault != nil {
-		err = errors.Join(err, *fault)
-	}
-	if err != nil {
-		s.Health = err.Error()
+		s.Health = strings.TrimPrefix(s.Health+"\n"+(*fault).Error(), "\n")
 	}
 	return s
 }

@@ -3,6 +3,7 @@ package logs_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,11 +23,12 @@ func TestRotatedLimits(t *testing.T) {
 	var cfg config.Config
 	cfg.AccessLog.Files = rotation.Limits{MaxFileSize: 7, MaxFiles: 8, MaxFileAge: 9}
 	own := rotation.Limits{MaxFileSize: rotation.Unset, MaxFiles: 0, MaxFileAge: rotation.Unset}
-	file, err := rotation.Open(logs.FileOptions(&cfg, path, own.Or(cfg.AccessLog.Files)))
+	files := logs.NewFiles(slog.New(slog.DiscardHandler))
+	file, err := files.Open(logs.FileOptions(&cfg, path, own.Or(cfg.AccessLog.Files)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	refusing := &refusing{File: file}
+	refusing := &refusing{SharedFile: file}
 	f := logs.NewRotated(refusing, cfg.AccessLog.Files)
 	limits := f.(interface{ SetLimits(rotation.Limits) error })
 	lineCount := make(chan int)
@@ -82,7 +84,7 @@ func TestRotatedLimits(t *testing.T) {
 
 // refusing is a file that can refuse limits.
 type refusing struct {
-	*rotation.File
+	*logs.SharedFile
 	err  error
 	last rotation.Limits
 }
@@ -92,5 +94,5 @@ func (r *refusing) SetLimits(l rotation.Limits) error {
 		return r.err
 	}
 	r.last = l
-	return r.File.SetLimits(l)
+	return r.SharedFile.SetLimits(l)
 }

@@ -101,7 +101,7 @@ type Config struct {
 		Group       string   `json:"group" check:"group" max:"32" doc:"Group of access-log files, by name or number; its members may read them. Empty: the group of the agent."`
 		Compress    bool     `json:"compress" doc:"Compress rotated access-log files with gzip."`
 		MinFree     int      `json:"minFree" max:"1048576" doc:"Megabytes that access logs leave free on their file system; with less free space the disk counts as full. 0: no limit."`
-		OnFull      string   `json:"onFull" default:"block" oneOf:"block,dropNewest" doc:"Handling of lines while the disk is full or fails: block makes senders wait; dropNewest drops and counts lines, and records the number in the file."`
+		OnFull      string   `json:"onFull" default:"block" oneOf:"block,dropNewest" doc:"Handling of lines while the disk is full or fails and accessLog.spool has no space on another disk: block makes senders wait; dropNewest drops and counts lines, and records the number in the file."`
 		Fsync       string   `json:"fsync" default:"second" oneOf:"second,batch,never" doc:"When lines are synced to disk: once a second, with each batch, or never (the kernel decides). A crash of the agent does not lose lines in any mode."`
 	} `json:"accessLog"`
 	// AuditLog configures the log of API requests.
@@ -179,9 +179,9 @@ type QueryLog struct {
 
 // Spool limits the access-log data that waits on disk for a collector.
 type Spool struct {
-	MaxSize int    `json:"maxSize" default:"1024" max:"1048576" doc:"Megabytes of access-log lines that are buffered on disk for each collector that is unavailable or slow. 0: only a memory buffer of 4 MB each."`
-	MaxAge  int    `json:"maxAge" max:"87600" doc:"Hours for which lines are buffered for their collector; 0: no limit."`
-	OnFull  string `json:"onFull" default:"dropOldest" oneOf:"dropOldest,dropNewest" doc:"Which lines are dropped when the buffer is full."`
+	MaxSize int    `json:"maxSize" default:"1024" max:"1048576" doc:"Megabytes of access-log lines that are buffered on disk for each collector that is unavailable or slow, and for each log file on another disk that is full or fails. 0: only a memory buffer of 4 MB each."`
+	MaxAge  int    `json:"maxAge" max:"87600" doc:"Hours for which lines are buffered for their collector; 0: no limit. Lines for files have no limit."`
+	OnFull  string `json:"onFull" default:"dropOldest" oneOf:"dropOldest,dropNewest" doc:"Which lines are dropped when the buffer of a collector is full. For files, accessLog.onFull applies."`
 }
 
 // ResourceDir is a directory of resource files.
