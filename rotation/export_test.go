@@ -20,3 +20,9 @@ func (p *Plain) Check() error { return p.check(true) }
 
 // Look exposes the check that Run performs each second.
 func (p *Plain) Look() error { return p.check(false) }
+
+// WithPartBytes returns the options with a size of the parts of plain files.
+func (o ReaderOptions) WithPartBytes(n int) ReaderOptions {
+	o.partBytes = n
+	return o
+}

@@ -38,6 +38,8 @@ type ReaderOptions struct {
 	Follow bool
 	// MaxLine is the maximum length of a returned line in bytes; 0: 1 MiB.
 	MaxLine int
+
+	partBytes int // of [Parts]; 0: partSize
 }
 
 // Line is a line, or a piece of a line longer than MaxLine.

@@ -9,11 +9,12 @@
 //   - [RefusalLogs] finds the loggers that write refused connections. [Refusals] counts
 //     destinations. [ProposePassthrough] evaluates each against the current config, and merges the
 //     suggestions for those still refused into one policy.
-//   - [Show] writes lines of access logs and events of the audit log that match a [Filter].
+//   - [Show] writes lines of access logs and events of the audit log that match a [Filter]. [Stats]
+//     counts lines of access logs by the value of a field.
 //
 // Clients choose parts of a line. A value counts only where no client can shift it (see
 // [logline.Reader]): only services of the mesh and valid host names are proposed, and lines that
 // cannot be attributed are counted by reason. Memory is bounded: long lines are left out or read in
 // parts, and the number of remembered values has limits. A value of these types is for one
-// goroutine; none starts a goroutine.
+// goroutine. Show and Stats read several parts of a file at the same time.
 package traffic

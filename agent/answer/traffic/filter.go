@@ -5,11 +5,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/compute/logfields"
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
@@ -17,25 +17,31 @@ import (
 type Filter struct {
 	Audit  bool // the files are audit logs; lines that are not events are skipped
 	Since  time.Time
-	Codes  []Codes  // nil: all
-	Fields []string // fields of JSON lines that may hold the code; empty: the usual ones
-	Mesh   string   // of audit log events; "" for all
+	Codes  []Codes                // nil: all
+	Fields []string               // fields of JSON lines that may hold the code; empty: the usual ones
+	Mesh   string                 // of audit log events; "" for all
+	Where  []*logfields.Condition // of access logs; all must match
 }
 
 // Codes is an inclusive range of status codes.
 type Codes struct{ First, Last int }
 
-// selector selects lines of one file and counts lines that it cannot classify.
+// selector selects lines of one file and counts lines that it cannot classify. It is for one
+// goroutine.
 type selector struct {
 	filter  *Filter
 	formats *Formats
+	reader  *logfields.Reader
 	current bool // the reader reached the end of the file; later lines are new
 	within  bool // in the middle of a long line
 	shown   bool // the long line is shown
 	failed  bool // the file can no longer be read
 
-	noTime, noStatus, noEvent int // lines without this information
+	skipped
 }
+
+// skipped counts lines without the information that a filter needs.
+type skipped struct{ noTime, noStatus, noField, noEvent int }
 
 // maxEvent limits the length of audit log lines in bytes. Events are shorter.
 const maxEvent = 1 << 20
@@ -56,23 +62,19 @@ func (s *selector) decide(line rotation.Line) bool {
 	if f.Audit {
 		return s.event(line)
 	}
-	var fields map[string]json.RawMessage
-	if f.Since.IsZero() && f.Codes == nil {
+	if f.Since.IsZero() && f.Codes == nil && len(f.Where) == 0 {
 		return true
 	}
-	if t := bytes.TrimSpace(line.Text); len(t) > 0 && t[0] == '{' && !line.More {
-		if json.Unmarshal(t, &fields) != nil {
-			fields = nil
+	for _, c := range f.Where {
+		if !line.More && !c.May(line.Text) {
+			return false
 		}
 	}
-	own, hasOwn, began, hasBegan := 0, false, time.Time{}, false
-	if !line.More {
-		own, hasOwn, began, hasBegan = s.formats.read(line.Text)
-	}
+	values := s.read(line)
 	if !f.Since.IsZero() && !s.current {
-		at, ok := began, hasBegan
+		at, ok := parseTime(&values[askTime])
 		if !ok {
-			at, ok = timeOf(line.Text, fields)
+			at, ok = startTime(line.Text)
 		}
 		if !ok {
 			s.noTime++
@@ -82,23 +84,49 @@ func (s *selector) decide(line rotation.Line) bool {
 			return false
 		}
 	}
-	if f.Codes == nil {
-		return true
+	if f.Codes != nil {
+		code, ok := parseCode(&values[askCode])
+		if !ok {
+			s.noStatus++
+			return false
+		}
+		if !f.takes(code) {
+			return false
+		}
 	}
-	code, ok := 0, false
-	switch {
-	case hasOwn && (fields == nil || len(f.Fields) == 0):
-		code, ok = own, true
-	case fields != nil:
-		code, ok = fieldCode(fields, f.Fields)
-	case !line.More:
-		code, ok = defaultCode(line.Text)
+	for i, c := range f.Where {
+		v := &values[askWhere+i]
+		matches, ok := c.Matches(v.Text)
+		if v.State != logfields.Known || !ok {
+			s.noField++
+			return false
+		}
+		if !matches {
+			return false
+		}
 	}
-	if !ok {
-		s.noStatus++
-		return false
+	return true
+}
+
+// read returns the values of the fields in a line.
+func (s *selector) read(line rotation.Line) []logfields.Value {
+	if s.reader == nil {
+		s.reader = s.formats.compile(s.filter).NewReader()
 	}
-	return f.takes(code)
+	if line.More {
+		return s.reader.Read(nil) // the rest of the line is unknown
+	}
+	return s.reader.Read(line.Text)
+}
+
+// values returns the values of the fields after those of the filter. If the filter has not read the
+// line, values reads it.
+func (s *selector) values(line rotation.Line) []logfields.Value {
+	f := s.filter
+	if f.Since.IsZero() && f.Codes == nil && len(f.Where) == 0 {
+		s.read(line)
+	}
+	return s.reader.Values()[askWhere+len(f.Where):]
 }
 
 // event decides on a line of the audit log.
@@ -137,89 +165,20 @@ func (f *Filter) takes(code int) bool {
 	return false
 }
 
-// JSON fields that may hold the status code or the time, in order of preference.
-var (
-	statusFields = []string{"response_code", "responseCode", "status_code", "status", "code"}
-	timeFields   = []string{"start_time", "time", "timestamp", "@timestamp", "ts"}
-)
-
-// fieldCode returns the status code of a JSON line. It returns false if two fields differ.
-func fieldCode(fields map[string]json.RawMessage, names []string) (int, bool) {
-	if len(names) == 0 {
-		names = statusFields
-	}
-	code, found := 0, false
-	for _, name := range names {
-		raw, ok := fields[name]
-		if !ok {
-			continue
-		}
-		text := string(raw)
-		var s string
-		if json.Unmarshal(raw, &s) == nil && text != "null" {
-			text = s
-		}
-		n, ok := codeOf(text)
-		if !ok || found && n != code {
-			return 0, false
-		}
-		code, found = n, true
-	}
-	return code, found
-}
-
 // codeOf parses a status code. Envoy writes 0 if there was no response.
 func codeOf(text string) (int, bool) {
 	n, err := strconv.Atoi(text)
 	return n, err == nil && len(text) <= 3 && text[0] != '+' && n >= 0
 }
 
-// Regular expressions for the default HTTP format of kinds/accesslog: the text before the request
-// and the text around the code. Clients choose the path and some quoted values, so defaultPart may
-// match more than once.
-var (
-	defaultHead = regexp.MustCompile(`^\[[0-9T:.Z-]+\] [^ "]+ "`)
-	defaultPart = regexp.MustCompile(
-		`(?:HTTP/[0-9.]+|-)" ([0-9]{1,3}) [A-Za-z,-]+ [0-9]+ [0-9]+ (?:[0-9]+|-) (?:[0-9]+|-) "`)
-	defaultTail = regexp.MustCompile(`" "[^"]*" "[^"]*" "[^" ]+" "[^" ]+"$`)
-)
-
-// defaultCode returns the status code of a line in the default HTTP format. It returns false if a
-// client may have forged the code.
-func defaultCode(line []byte) (int, bool) {
-	if !defaultHead.Match(line) || !defaultTail.Match(line) {
-		return 0, false
+// startTime returns the time at the start of a text line in an unknown format: "[TIME]".
+func startTime(line []byte) (time.Time, bool) {
+	if len(line) == 0 || line[0] != '[' {
+		return time.Time{}, false
 	}
-	at := defaultPart.FindSubmatchIndex(line)
-	if at == nil || defaultPart.Match(line[at[0]+1:]) {
-		return 0, false
-	}
-	return codeOf(string(line[at[2]:at[3]]))
-}
-
-// timeOf returns the time of an access log line.
-func timeOf(line []byte, fields map[string]json.RawMessage) (time.Time, bool) {
-	if fields == nil {
-		if len(line) == 0 || line[0] != '[' {
-			return time.Time{}, false
-		}
-		text, _, ok := strings.Cut(string(line[1:min(len(line), 40)]), "]")
-		at, err := time.Parse(time.RFC3339Nano, text)
-		return at, ok && err == nil
-	}
-	for _, name := range timeFields {
-		raw, ok := fields[name]
-		if !ok {
-			continue
-		}
-		var text string
-		if json.Unmarshal(raw, &text) != nil {
-			return time.Time{}, false
-		}
-		at, err := time.Parse(time.RFC3339Nano, text)
-		return at, err == nil
-	}
-	return time.Time{}, false
+	text, _, ok := bytes.Cut(line[1:min(len(line), 40)], []byte("]"))
+	at, err := time.Parse(time.RFC3339Nano, string(text))
+	return at, ok && err == nil
 }
 
 // ParseSince parses a time, or a duration before now. The duration may use d for days.

@@ -6,73 +6,74 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+	"github.com/nearside-mesh/nearside/agent/compute/logfields"
 	"github.com/nearside-mesh/nearside/agent/compute/logline"
 )
 
-// Formats reads the time and the status code of lines by the formats of the loggers that wrote
-// them. A nil *Formats recognizes no line.
+// Formats has the formats of the loggers that wrote a file. A nil *Formats has those of policies
+// without a format.
 type Formats struct {
-	families []*logline.Family
+	loggers   []logline.Format
+	templates []logline.Format
 }
 
-// Indexes of the operators that are read.
+// Indexes of the fields that a filter reads, followed by those of its conditions.
 const (
 	askTime = iota
 	askCode
+	askWhere
 )
 
-// NewFormats returns a reader for the lines of a file with these formats. The reasons explain, once
-// each, why the status code cannot be read from some formats. If clients can forge lines of the
-// file, it returns nil with a reason.
-func NewFormats(list []logline.Format) (f *Formats, reasons []string) {
-	said := map[string]bool{}
-	say := func(text string) {
-		if !said[text] {
-			said[text] = true
-			reasons = append(reasons, text)
+// NewFormats returns the formats of a file, from the loggers that write it, and from the templates
+// of policies. If clients can forge lines of the file, it returns nil with a reason.
+func NewFormats(loggers, templates []logline.Format) (f *Formats, reason string) {
+	for i := range loggers {
+		if op := loggers[i].Forgeable(); op != "" {
+			return nil, "a text format has " + op + ", with which clients can forge lines"
 		}
 	}
-	for i := range list {
-		if op := list[i].Forgeable(); op != "" {
-			return nil, []string{"a text format has " + op + ", with which clients can forge lines"}
-		}
-	}
-	families, faults := logline.Families(list, "START_TIME", "RESPONSE_CODE")
-	for _, err := range faults {
-		if err != nil {
-			say(err.Error())
-		}
-	}
-	for _, x := range families {
-		if err := x.Hidden(askCode); err != nil {
-			say(err.Error())
-		}
-	}
-	return &Formats{families}, reasons
+	return &Formats{loggers, templates}, ""
 }
 
-// read returns the code and the time of a line. If formats that match the line contradict each
-// other, the value is not returned.
-func (f *Formats) read(line []byte) (code int, hasCode bool, at time.Time, hasTime bool) {
-	if f == nil {
-		return
+// Reasons explains, once each, why the fields of a filter cannot be read from lines of some
+// formats.
+func (f *Formats) Reasons(filter *Filter) []string { return f.compile(filter).Reasons }
+
+// compile returns the formats for the fields that a filter reads, followed by more fields.
+func (f *Formats) compile(filter *Filter, more ...logfields.Field) *logfields.Formats {
+	at, _ := logfields.Named(logfields.Time)
+	code, _ := logfields.Named(logfields.Status, filter.Fields...)
+	fields := []logfields.Field{askTime: at, askCode: code}
+	if filter.Codes == nil {
+		fields[askCode] = logfields.Field{}
 	}
-	contradiction, other := false, false
-	for _, x := range f.families {
-		e, ok := x.Read(line)
-		if !ok || len(e.Members) == 0 {
-			continue
-		}
-		if n, ok := codeOf(e.Values[askCode]); ok && x.Has(askCode) {
-			contradiction = contradiction || hasCode && n != code
-			code, hasCode = n, true
-		}
-		if t, err := time.Parse(time.RFC3339Nano, e.Values[askTime]); err == nil {
-			other = other || hasTime && !t.Equal(at)
-			at, hasTime = t, true
-		}
+	if filter.Since.IsZero() {
+		fields[askTime] = logfields.Field{}
 	}
-	return code, hasCode && !contradiction, at, hasTime && !other
+	for _, c := range filter.Where {
+		fields = append(fields, c.Field)
+	}
+	o := logfields.Options{Templates: logline.Defaults(), Placeholders: logline.Placeholders(),
+		Fields: append(fields, more...)}
+	if f != nil {
+		o.Templates, o.Formats = append(o.Templates, f.templates...), f.loggers
+	}
+	return logfields.New(o)
+}
+
+func parseTime(v *logfields.Value) (time.Time, bool) {
+	if v.State != logfields.Known {
+		return time.Time{}, false
+	}
+	at, err := time.Parse(time.RFC3339Nano, string(v.Text))
+	return at, err == nil
+}
+
+func parseCode(v *logfields.Value) (int, bool) {
+	if v.State != logfields.Known {
+		return 0, false
+	}
+	return codeOf(string(v.Text))
 }
 
 // FormatList maps the path of a file to the formats of its lines.

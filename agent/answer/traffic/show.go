@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/logfields"
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
@@ -28,6 +30,9 @@ type ShowOptions struct {
 	// Formats has the known formats of lines by the path of their file. Lines of other files are
 	// parsed with the usual formats.
 	Formats map[string]*Formats
+	// Workers is the number of parts of a file that are read at the same time; 0: one for each
+	// processor.
+	Workers int
 	JSON    bool // one object per line: the event, {"file", "entry"}, or {"file", "line"}
 	Escape  bool // escape control characters, for a terminal
 	Out     io.Writer
@@ -38,7 +43,7 @@ type ShowOptions struct {
 	Failed func(path string, err error)
 }
 
-// file is an open log file.
+// file is an open log file that is followed.
 type file struct {
 	path     string
 	reader   *rotation.Reader // nil: closed
@@ -50,7 +55,8 @@ type output struct {
 	o      *ShowOptions
 	at     string // path of the file whose lines are written
 	within bool   // in the middle of a long line
-	err    error  // the first error of Out
+	buf    []byte
+	err    error // the first error of Out
 }
 
 // MoreEach is the interval between calls of [ShowOptions.More].
@@ -63,6 +69,12 @@ const mostFiles = 1024
 // returns the first error of Out; the end of the context is not an error.
 func Show(ctx context.Context, o ShowOptions) error {
 	out := &output{o: &o}
+	if !o.Follow {
+		for _, path := range o.Paths {
+			out.all(ctx, path)
+		}
+		return out.err
+	}
 	var files []*file
 	defer func() {
 		for _, x := range files {
@@ -76,13 +88,62 @@ func Show(ctx context.Context, o ShowOptions) error {
 		for x.read(ctx, out) {
 		}
 	}
-	if o.Follow && (len(files) > 0 || o.More != nil) {
+	if len(files) > 0 || o.More != nil {
 		files = out.follow(ctx, files)
 	}
 	for _, x := range files {
-		x.report(o.Note)
+		s := x.reader.Stats()
+		report(o.Note, x.path, x.selector.skipped, &s)
 	}
 	return out.err
+}
+
+// all writes the lines of a file that the filter selects. Several parts of the file are read at the
+// same time, and written in their order.
+func (out *output) all(ctx context.Context, path string) {
+	o := out.o
+	var fields *logfields.Formats
+	if !o.Filter.Audit {
+		fields = o.Formats[path].compile(&o.Filter)
+	}
+	var selectors []*selector
+	var mu sync.Mutex
+	s := &scanner{path: path, since: o.Filter.Since, workers: o.Workers,
+		begin: func(int) func([]byte, rotation.Line) []byte {
+			x := &selector{filter: &o.Filter}
+			if fields != nil {
+				x.reader = fields.NewReader()
+			}
+			mu.Lock()
+			selectors = append(selectors, x)
+			mu.Unlock()
+			return func(b []byte, line rotation.Line) []byte {
+				if x.shows(line) {
+					b = o.appendLine(b, path, line)
+				}
+				return b
+			}
+		},
+		write: func(b []byte) error {
+			out.header(path)
+			out.write(b)
+			return out.err
+		},
+	}
+	if out.err != nil {
+		return
+	}
+	err := s.scan(ctx)
+	if err != nil {
+		o.Failed(path, err)
+	}
+	if err == nil || s.stats.Lines > 0 {
+		var skip skipped
+		for _, x := range selectors {
+			skip.add(&x.skipped)
+		}
+		report(o.Note, path, skip, &s.stats)
+	}
 }
 
 // open opens a file and appends it to files.
@@ -162,26 +223,33 @@ func (x *file) read(ctx context.Context, out *output) bool {
 	return true
 }
 
+func (s *skipped) add(more *skipped) {
+	s.noTime += more.noTime
+	s.noStatus += more.noStatus
+	s.noField += more.noField
+	s.noEvent += more.noEvent
+}
+
 // report calls note with the number of skipped lines and files, by reason.
-func (x *file) report(note func(string)) {
-	s := x.reader.Stats()
+func report(note func(string), path string, skip skipped, s *rotation.ReaderStats) {
 	for _, n := range []struct {
 		count int
 		what  string
 	}{
-		{x.selector.noTime, "lines skipped because their time is unknown"},
-		{x.selector.noStatus, "lines skipped because their status is unknown"},
-		{x.selector.noEvent, "lines skipped because they are not audit events"},
+		{skip.noTime, "lines skipped because their time is unknown"},
+		{skip.noStatus, "lines skipped because their status is unknown"},
+		{skip.noField, "lines skipped because they have no value for a condition"},
+		{skip.noEvent, "lines skipped because they are not audit events"},
 		{s.Missed, "rotated files removed before they could be read"},
 		{s.Truncated, "truncations by another program while reading"},
 		{s.Replaced, "removals or replacements by another program while reading"},
 	} {
 		if n.count > 0 {
-			note(fmt.Sprintf("%s: %s: %d", x.path, n.what, n.count))
+			note(fmt.Sprintf("%s: %s: %d", path, n.what, n.count))
 		}
 	}
 	for _, err := range s.Unread {
-		note(fmt.Sprintf("%s: not read completely: %v", x.path, err))
+		note(fmt.Sprintf("%s: not read completely: %v", path, err))
 	}
 }
 
@@ -191,42 +259,51 @@ func (out *output) write(b []byte) {
 	}
 }
 
-// line writes a line, or a part of a long one.
-func (out *output) line(path string, line rotation.Line) {
-	o := out.o
-	if !o.JSON && len(o.Paths) > 1 && out.at != path {
+// header notes the file of the following lines, if there are several files.
+func (out *output) header(path string) {
+	if !out.o.JSON && len(out.o.Paths) > 1 && out.at != path {
 		if out.within {
 			out.write([]byte("\n"))
 			out.within = false
 		}
-		o.Note("==> " + path + " <==")
+		out.o.Note("==> " + path + " <==")
 	}
 	out.at = path
+}
+
+// line writes a line, or a part of a long one.
+func (out *output) line(path string, line rotation.Line) {
+	out.header(path)
+	out.buf = out.o.appendLine(out.buf[:0], path, line)
+	out.within = line.More && !out.o.JSON && !out.o.Filter.Audit
+	out.write(out.buf)
+}
+
+// appendLine appends a line, or a part of a long one, as it is shown.
+func (o *ShowOptions) appendLine(b []byte, path string, line rotation.Line) []byte {
 	switch {
 	case o.JSON && o.Filter.Audit:
-		out.write(append(out.safe(line.Text), '\n'))
+		return append(o.safe(b, line.Text), '\n')
 	case o.JSON:
-		out.write(append(out.safe(jsonLine(path, line.Text)), '\n'))
+		return append(o.safe(b, jsonLine(path, line.Text)), '\n')
 	case o.Filter.Audit:
 		var x event
 		_ = json.Unmarshal(line.Text, &x) // the filter accepts only valid events
-		out.write([]byte(x.text()))
-	default:
-		text := out.safe(line.Text)
-		if out.within = line.More; !line.More {
-			text = append(text, '\n')
-		}
-		out.write(text)
+		return append(b, x.text()...)
 	}
+	if b = o.safe(b, line.Text); !line.More {
+		b = append(b, '\n')
+	}
+	return b
 }
 
-// safe returns a copy of text, escaped if required. JSON text may contain C1 control characters and
+// safe appends text, escaped if required. JSON text may contain C1 control characters and
 // characters that change the direction of text.
-func (out *output) safe(text []byte) []byte {
-	if !out.o.Escape {
-		return bytes.Clone(text)
+func (o *ShowOptions) safe(b, text []byte) []byte {
+	if !o.Escape {
+		return append(b, text...)
 	}
-	return []byte(clip.Printable(string(text)))
+	return append(b, clip.Printable(string(text))...)
 }
 
 // jsonLine encodes an access log line as a JSON object.

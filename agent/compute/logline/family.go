@@ -15,6 +15,7 @@ type Family struct {
 	Members []int // indexes of the formats given to [Families]
 
 	reader *Reader
+	fields map[string][]substitution.Segment
 	names  int
 	words  int
 	by     map[string][]int // members by the words that differ
@@ -159,7 +160,7 @@ func newFamily(formats []Format, parsed []map[string][]piece, members []int, nam
 	if f.reader, err = newReader(&formats[members[0]], fields, asked); err != nil {
 		return nil, err
 	}
-	f.words = len(asked) - len(names)
+	f.fields, f.words = fields, len(asked)-len(names)
 	for j, i := range members {
 		k := f.key(words[j])
 		f.by[k] = append(f.by[k], i)

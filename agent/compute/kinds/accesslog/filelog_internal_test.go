@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/nearside-mesh/nearside/agent/compute/logline"
 	"github.com/nearside-mesh/nearside/agent/compute/substitution"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -151,5 +153,12 @@ func TestFIFOName(t *testing.T) {
 	if got, want := fifoName(200, resource.Key{Mesh: "default", Name: "web"}, []string{"127.0.0.1:5000", ""}),
 		"nearside-default.web-8e8c96e89c079624.fifo"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestPlaceholders checks that readers of lines know all placeholders of formats.
+func TestPlaceholders(t *testing.T) {
+	if got := logline.Placeholders(); !slices.Equal(got, placeholders[:]) {
+		t.Errorf("logline.Placeholders: %q, want %q", got, placeholders)
 	}
 }

@@ -7,19 +7,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/logline"
 )
 
-// Default formats for refused connections. There is no upstream, so they contain what the client
-// requested: the dialed address, the server name, and the TLS inspector's reason if there is no
-// TLS. The keyword is no_filter_chain if no chain matched, and closed if nothing is permitted;
-// Envoy's response code details precede it.
+// Default formats for refused connections.
 const (
-	defaultUnmatched = refusedHead + "no_filter_chain" + refusedTail
-	defaultClosed    = refusedHead + "closed" + refusedTail
-
-	refusedHead = `[%START_TIME%] %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %KUMA_MESH% %KUMA_SOURCE_ADDRESS_WITHOUT_PORT%(%KUMA_SOURCE_SERVICE%)->` +
-		`%DOWNSTREAM_LOCAL_ADDRESS%(%KUMA_DESTINATION_SERVICE%) refused: `
-	refusedTail = `, sni %REQUESTED_SERVER_NAME%, tls %DYNAMIC_METADATA(envoy.filters.listener.tls_inspector:failure_reason)%, client %DOWNSTREAM_REMOTE_ADDRESS%`
+	defaultUnmatched = logline.DefaultUnmatched
+	defaultClosed    = logline.DefaultClosed
 )
 
 // flagUnmatched is Envoy's response flag for a connection without a matching filter chain.

@@ -13,6 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/answer/traffic"
 	"github.com/nearside-mesh/nearside/agent/base/plural"
+	"github.com/nearside-mesh/nearside/agent/compute/logline"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -22,9 +23,10 @@ import (
 const maxConfigs = 64
 
 // logFormats returns the log formats of some files by path, from the configs of the proxies that
-// write them. It reports formats that it cannot determine, and continues.
-func logFormats(ctx context.Context, env *command.Env, streams []api.LogStream,
-	paths []string) map[string]*traffic.Formats {
+// write them, and from templates. It reports formats that it cannot determine, and fields that the
+// filter cannot read, and continues.
+func logFormats(ctx context.Context, env *command.Env, streams []api.LogStream, paths []string,
+	templates []logline.Format, filter *traffic.Filter) map[string]*traffic.Formats {
 	of := map[[2]string]map[string]string{} // the file behind a FIFO, by proxy
 	for i := range streams {
 		s := &streams[i]
@@ -56,11 +58,13 @@ func logFormats(ctx context.Context, env *command.Env, streams []api.LogStream,
 		}
 	}
 	out := map[string]*traffic.Formats{}
-	for _, path := range slices.Sorted(maps.Keys(collected)) {
-		formats, reasons := traffic.NewFormats(collected[path])
+	for _, path := range paths {
+		formats, reason := traffic.NewFormats(collected[path], templates)
 		out[path] = formats
-		for _, r := range reasons {
-			text.Printf(env.Stderr, "%s: the status code of some lines is unknown: %s\n", path, r)
+		for _, r := range append(formats.Reasons(filter), reason) {
+			if r != "" {
+				text.Printf(env.Stderr, "%s: some values are unknown: %s\n", path, r)
+			}
 		}
 	}
 	return out
