@@ -279,7 +279,7 @@ func (out *output) line(path string, line rotation.Line) {
 	out.write(out.buf)
 }
 
-// appendLine appends a line, or a part of a long one, as it is shown.
+// appendLine appends a line, or a part of a long one, in the format of the output.
 func (o *ShowOptions) appendLine(b []byte, path string, line rotation.Line) []byte {
 	switch {
 	case o.JSON && o.Filter.Audit:

@@ -82,7 +82,7 @@ func ParseCondition(text string) (*Condition, error) {
 	return c, nil
 }
 
-// searchable returns text if a line must contain it as it is, also as JSON, or nil.
+// searchable returns the text if text and JSON lines contain it in the same form, or nil.
 func searchable(text string) []byte {
 	for i := range len(text) {
 		c := text[i]
