@@ -26,7 +26,7 @@ import (
 
 // Names below paths.run and paths.state.
 const (
-	fifoDirName    = "access"
+	fifoDirName    = hold.FIFODir
 	spoolDirName   = "spool"
 	otlpSocketName = "otlp.sock" // also in the configs of Envoys
 )
@@ -92,7 +92,7 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 func (a *Agent) openRelay(ctx context.Context, cfg *config.Config, g groups) {
 	s := config.Socket(cfg.XDS.Socket)
 	s.Path = filepath.Join(cfg.Paths.Run, otlpSocketName)
-	l, err := a.listenUnix(ctx, s, g.xds)
+	l, err := a.listenUnix(ctx, hold.InPrefix, s, g.xds)
 	if err != nil {
 		a.log.Warn("log records for OpenTelemetry are not taken; they go from Envoys to their collectors", "error", err)
 		return
@@ -152,13 +152,6 @@ func (a *Agent) runLogs(ctx context.Context) error {
 	err := writers.Wait()
 	stop()
 	return errors.Join(err, g.Wait())
-}
-
-// openHolder creates the holder of FIFOs and sockets, if one is configured.
-func (a *Agent) openHolder(cfg *config.Config) {
-	if a.deps.Hold != nil || a.deps.Systemd != nil {
-		a.holder = hold.Open(hold.Options{Dir: cfg.Paths.Run, Command: a.deps.Hold, Systemd: a.deps.Systemd, Log: a.log})
-	}
 }
 
 // streams are those of access logs.

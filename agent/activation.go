@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -82,26 +83,46 @@ func (a *activated) warn() {
 	}
 }
 
-// listenUnix returns systemd's socket at the path, or opens one.
-func (a *Agent) listenUnix(ctx context.Context, s config.Socket, gid int) (net.Listener, error) {
-	l := a.sockets.take("unix", s.Path)
-	if l == nil {
-		u, err := listenUnix(ctx, s, gid)
-		if err != nil {
-			return nil, err // returning u would be a non-nil interface
+// listenUnix returns the socket at the path from systemd or from the holder, or opens one. The
+// holder keeps it under a name with the prefix.
+func (a *Agent) listenUnix(ctx context.Context, prefix string, s config.Socket, gid int) (net.Listener, error) {
+	if l := a.sockets.take("unix", s.Path); l != nil {
+		if err := share(s.Path, s.Mode, gid); err != nil {
+			a.log.Warn("a socket from systemd keeps the group and mode of its unit; set SocketUser= in the unit to the "+
+				"agent's user", "socket", s.Path, "error", err)
 		}
-		return u, nil
+		return l, nil
 	}
-	if err := share(s.Path, s.Mode, gid); err != nil {
-		a.log.Warn("a socket from systemd keeps the group and mode of its unit; set SocketUser= in the unit to the "+
-			"agent's user", "socket", s.Path, "error", err)
+	if l := a.takeHeld(heldUnix(prefix, s.Path)); l != nil {
+		err := share(s.Path, s.Mode, gid)
+		if err == nil {
+			return l, nil
+		}
+		a.log.Warn("a held socket cannot get its group and mode; the agent opens another one", "socket", s.Path, "error", err)
+		_ = l.Close()
+		if err := os.Remove(s.Path); err != nil {
+			return nil, fmt.Errorf("socket %s: %w", s.Path, err)
+		}
 	}
+	l, err := listenUnix(ctx, s, gid)
+	if err != nil {
+		return nil, err // returning l would be a non-nil interface
+	}
+	if a.holder != nil {
+		l.SetUnlinkOnClose(false)
+	}
+	a.holdListener(heldUnix(prefix, s.Path), l)
 	return l, nil
 }
 
-// listenTCP returns systemd's socket at the address, or opens one.
-func (a *Agent) listenTCP(ctx context.Context, addr string) (net.Listener, error) {
+// listenTCP returns the socket at the address from systemd or from the holder, or opens one. The
+// holder keeps it under a name with the prefix.
+func (a *Agent) listenTCP(ctx context.Context, prefix, addr string) (net.Listener, error) {
 	if l := a.sockets.take("tcp", addr); l != nil {
+		return l, nil
+	}
+	name := heldTCP(prefix, addr)
+	if l := a.takeHeld(name); l != nil {
 		return l, nil
 	}
 	var lc net.ListenConfig
@@ -109,5 +130,6 @@ func (a *Agent) listenTCP(ctx context.Context, addr string) (net.Listener, error
 	if err != nil {
 		return nil, portTaken(addr, err)
 	}
+	a.holdListener(name, l.(*net.TCPListener))
 	return l, nil
 }

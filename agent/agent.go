@@ -64,11 +64,9 @@ type Deps struct {
 	// is set.
 	Notify func(state string)
 	// Hold is the command line, up to --dir, of the program that holds the FIFOs of access logs
-	// while the agent is down; see [hold.Serve]. Nil: none is started. If Systemd is nil too, lines
-	// that Envoys write in the meantime are lost.
+	// and the listening sockets while the agent is down; see [hold.Serve]. It is started if no holder
+	// runs. Nil: nothing is held, and lines that Envoys write in the meantime are lost.
 	Hold []string
-	// Systemd is the descriptor store of the service manager, with the files of an earlier agent.
-	Systemd *hold.Systemd
 	// Sockets are listening sockets from systemd. The agent serves a socket that listens at an
 	// address of the config, instead of opening its own. The sockets stay open, except those named
 	// [sockets.UnitUDP] and [sockets.UnitTCP], which are for DNS.

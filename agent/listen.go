@@ -104,13 +104,20 @@ func clearStale(ctx context.Context, path string) error {
 		}
 		if peer.Pid == 1 {
 			return fmt.Errorf("socket %s: systemd listens on it for a socket unit; let that unit start the agent (systemctl "+
-				"start nearside), or stop it (systemctl stop nearside.socket nearside-xds.socket)", path)
+				"start nearside), or stop the unit", path)
+		}
+		if peer.Pid > 0 && errors.Is(unix.Kill(int(peer.Pid), 0), unix.ESRCH) {
+			return removeStale(path) // a holder that this agent does not use has the socket of an ended agent
 		}
 		return &lockedError{path, int(peer.Pid)}
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("socket %s: another process may still serve it: %w; if not, remove the socket", path, err)
 	}
+	return removeStale(path)
+}
+
+func removeStale(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("socket %s: remove the stale socket: %w", path, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
+	"github.com/nearside-mesh/nearside/agent/host/hold"
 	"github.com/nearside-mesh/nearside/agent/host/memory"
 	"github.com/nearside-mesh/nearside/agent/host/probe"
 	"github.com/nearside-mesh/nearside/agent/model/access"
@@ -145,6 +146,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	a.receivers.Listen(ctx)
+	a.releaseListeners(cfg)
 	close(a.ready)
 	a.log.Info("the agent is ready", "node", cfg.Node.Name, "zone", cfg.Node.Zone, "api", cfg.API.Socket.Path,
 		"xds", cfg.XDS.Socket.Path, "resources", cfg.Resources.Dir, "revision", a.store.Snapshot().Revision())
@@ -262,9 +264,9 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	a.files = logs.NewFiles(a.log)
 	a.files.Spool = fileSpool(cfg)
 	a.receivers = logs.NewReceivers(logs.ReceiversOptions{Config: cfg, Files: a.files, Log: a.log,
-		ListenUnix: func(ctx context.Context, s config.Socket) (net.Listener, error) {
-			return a.listenUnix(ctx, s, groupID("accessLog.receivers.group", s.Group, a.log))
-		}, ListenTCP: a.listenTCP})
+		ListenUnix: a.listenReceiver, ListenTCP: func(ctx context.Context, addr string) (net.Listener, error) {
+			return a.listenTCP(ctx, hold.InPrefix, addr)
+		}})
 	a.openLogs(cfg, g)
 	if err := a.deps.Metrics.Register(logs.NewCollector(a.files, a.streams)); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
@@ -325,13 +327,14 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 		tcp string
 		key string
 		at  *net.Addr
+		as  string // prefix of the name of a held socket
 	}{
-		{&ls.api, config.Socket(cfg.API.Socket), g.api, cfg.API.TCP, "api.tcp", &a.addrs.APITCP},
-		{&ls.xds, config.Socket(cfg.XDS.Socket), g.xds, cfg.XDS.TCP, "xds.tcp", &a.addrs.XDSTCP},
-		{to: &ls.metrics, tcp: cfg.Metrics.Listen, key: "metrics.listen", at: &a.addrs.Metrics},
+		{&ls.api, config.Socket(cfg.API.Socket), g.api, cfg.API.TCP, "api.tcp", &a.addrs.APITCP, hold.APIPrefix},
+		{&ls.xds, config.Socket(cfg.XDS.Socket), g.xds, cfg.XDS.TCP, "xds.tcp", &a.addrs.XDSTCP, hold.InPrefix},
+		{to: &ls.metrics, tcp: cfg.Metrics.Listen, key: "metrics.listen", at: &a.addrs.Metrics, as: hold.APIPrefix},
 	} {
 		if s.cfg.Path != "" {
-			u, err := a.listenUnix(ctx, s.cfg, s.gid)
+			u, err := a.listenUnix(ctx, s.as, s.cfg, s.gid)
 			if err != nil {
 				return ls, err
 			}
@@ -340,7 +343,7 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 		if s.tcp == "" {
 			continue
 		}
-		l, err := a.listenTCP(ctx, s.tcp)
+		l, err := a.listenTCP(ctx, s.as, s.tcp)
 		if err != nil {
 			return ls, fmt.Errorf("%s: %w", s.key, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/host/hold"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -31,8 +32,9 @@ fi
 exec ` + systemdProgram + ` --system --unit=default.target
 `
 
-// supervise starts the agent as a service of a separate systemd.
-func (w *logging) supervise(settings string) {
+// supervise starts the agent as a service of a separate systemd, with a unit of the holder if
+// holder is true.
+func (w *logging) supervise(holder bool, settings string) {
 	w.t.Helper()
 	for _, path := range []string{systemdProgram, "/usr/bin/unshare"} {
 		if _, err := os.Stat(path); err != nil {
@@ -46,8 +48,8 @@ func (w *logging) supervise(settings string) {
 	var version int
 	if out, err := exec.Command(systemdProgram, "--version").Output(); err != nil {
 		w.t.Skipf("skipped: %v", err)
-	} else if _, err := fmt.Sscanf(string(out), "systemd %d", &version); err != nil || version < 248 {
-		w.t.Skipf("skipped: the agent uses systemd from version 248: %.40q", out)
+	} else if _, err := fmt.Sscanf(string(out), "systemd %d", &version); err != nil {
+		w.t.Skipf("skipped: %v: %.40q", err, out)
 	}
 	group := ""
 	for _, root := range []string{"/sys/fs/cgroup/systemd", "/sys/fs/cgroup"} {
@@ -63,6 +65,19 @@ func (w *logging) supervise(settings string) {
 	agenttest.Do(w.t, err)
 	agenttest.Do(w.t, os.Mkdir(w.dir+"/units", 0o755))
 	agenttest.Write(w.t, w.dir+"/units/default.target", "[Unit]\nDefaultDependencies=no\nWants=nearside.service\n")
+	agenttest.Do(w.t, os.MkdirAll(w.dir+"/run", 0o755))
+	if holder {
+		settings += "\n[Unit]\nWants=nearside-hold.service\nAfter=nearside-hold.service"
+		agenttest.Write(w.t, w.dir+"/units/nearside-hold.service", fmt.Sprintf(`[Unit]
+DefaultDependencies=no
+StartLimitIntervalSec=0
+[Service]
+Type=notify
+ExecStart=%s hold --stay --dir %s/run
+Restart=always
+RestartSec=100ms
+`, self, w.dir))
+	}
 	agenttest.Write(w.t, w.dir+"/units/nearside.service", fmt.Sprintf(`[Unit]
 DefaultDependencies=no
 StartLimitIntervalSec=0
@@ -146,23 +161,22 @@ func (w *logging) awaitService(before int) (pid int) {
 }
 
 // TestAccessLogUnderSystemd makes a real systemd restart the agent after it exits and after it is
-// killed with all processes of the unit. systemd must hold the FIFOs for the 2 s until the restart,
-// the Envoy must continue to serve, and each line must be in the file once.
+// killed with all processes of the unit, and restart the holder after it is killed. The holder must
+// keep the FIFOs for the 2 s until the restart, the Envoy must continue to serve, and each line
+// must be in the file once.
 func TestAccessLogUnderSystemd(t *testing.T) {
 	w := newLogging(t)
 	w.log(w.file("web.log"))
-	w.supervise("KillMode=control-group\nFileDescriptorStoreMax=100\nFileDescriptorStorePreserve=restart")
+	w.supervise(true, "KillMode=control-group")
 	w.startEnvoy()
 	w.inSync(logsTo("/run/access/nearside-default.web-"))
-	s, err := w.api().Status(t.Context())
-	agenttest.Do(t, err)
-	if len(s.Holders) != 1 || s.Holders["systemd"] != 1 || len(w.processes("hold")) != 0 {
-		t.Fatalf("held by %v, processes that hold: %v", s.Holders, w.processes("hold"))
-	}
+	holder := w.awaitHolder(0)
 	pid := w.awaitService(0)
 	stop := w.load("a", 1500)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		w.more(300)
+		agenttest.Do(t, syscall.Kill(holder, syscall.SIGKILL))
+		holder = w.awaitHolder(holder)
 		agenttest.Do(t, syscall.Kill(pid, signal))
 		w.await("the agent is away", func() bool { return len(w.processes("run")) == 0 })
 		w.more(1500)
@@ -174,32 +188,35 @@ func TestAccessLogUnderSystemd(t *testing.T) {
 	if lost := w.gauge("filesystem.write_failed"); lost > 0 {
 		t.Errorf("%d writes of Envoy have failed", lost)
 	}
-	s, err = w.api().Status(t.Context())
-	agenttest.Do(t, err)
-	if s.Holders["systemd"] != 1 {
-		t.Errorf("held by %v", s.Holders)
-	}
+	w.awaitHolder(0)
 }
 
-// TestAccessLogWithoutADescriptorStore checks that without a descriptor store of the unit a process
-// holds the FIFOs, and that status and log say so.
-func TestAccessLogWithoutADescriptorStore(t *testing.T) {
+// awaitHolder waits until one process with a PID other than before holds the FIFOs, and returns its
+// PID.
+func (w *logging) awaitHolder(before int) (pid int) {
+	w.t.Helper()
+	w.await("another process holds the FIFOs", func() bool {
+		pids := w.processes("hold")
+		if len(pids) != 1 || pids[0] == before {
+			return false
+		}
+		pid = pids[0]
+		s, err := w.api().Status(w.t.Context())
+		held, failed := hold.Check(w.dir + "/run")
+		return err == nil && failed == nil && len(s.Holders) == 1 && s.Holders[""] == 0 && held.FIFOs == 1
+	})
+	return pid
+}
+
+// TestAccessLogWithoutAHolderUnit checks that without a unit of the holder the agent starts the
+// holder, which outlives it with KillMode=process.
+func TestAccessLogWithoutAHolderUnit(t *testing.T) {
 	w := newLogging(t)
 	w.log(w.file("web.log"))
-	w.supervise("KillMode=process")
+	w.supervise(false, "KillMode=process")
 	w.startEnvoy()
 	w.inSync(logsTo("/run/access/nearside-default.web-"))
-	s, err := w.api().Status(t.Context())
-	agenttest.Do(t, err)
-	text := fmt.Sprint(s.Holders)
-	if !strings.Contains(text, "nearside hold (pid ") || !strings.Contains(text, "since systemd takes no more") {
-		t.Errorf("held by %s", text)
-	}
-	log, err := os.ReadFile(w.dir + "/agent.log")
-	agenttest.Do(t, err)
-	if strings.Count(string(log), "Set FileDescriptorStoreMax=") != 1 {
-		t.Error("the log does not say it once")
-	}
+	w.awaitHolder(0)
 	pid := w.awaitService(0)
 	stop := w.load("a", 1500)
 	w.more(300)

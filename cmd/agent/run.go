@@ -47,14 +47,14 @@ func runAgent(ctx context.Context, env *command.Env, cfg *config.Config, reload 
 	if self, err := os.Executable(); err == nil {
 		holder = []string{self, "hold", "--dir"}
 	}
-	store, given := hold.FromEnvironment(append(socketNames, sockets.UnitUDP, sockets.UnitTCP)...)
+	given := hold.Inherited(append(socketNames, sockets.UnitUDP, sockets.UnitTCP)...)
 	garbage := gcPercent
 	if env.Getenv("GOGC") != "" {
 		garbage = 0
 	}
 	ag, err := agent.New(cfg, agent.Deps{
 		GCPercent: garbage,
-		Hold:      holder, Systemd: store, Sockets: given,
+		Hold:      holder, Sockets: given,
 		Log: log, Level: level, LogFile: file,
 		Version: env.Build().Version, Hangup: hangup, Reload: reload,
 		EnvoyBin: env.Getenv(envoybin.EnvoyVariable),

@@ -3,7 +3,9 @@ package hold
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,7 +15,8 @@ import (
 const holderVariable = "HOLD_TEST_HOLDER"
 
 func holdUntilIdle(dir string) int {
-	if err := Serve(context.Background(), dir, 20*time.Millisecond); err != nil && err != ErrHeldElsewhere {
+	err := Serve(context.Background(), dir, ServeOptions{Idle: 20 * time.Millisecond})
+	if err != nil && err != ErrHeldElsewhere {
 		return 1
 	}
 	return 0
@@ -94,16 +97,52 @@ func end(k *Holder) {
 	_ = k.Run(ctx)
 }
 
-// holders returns functions that open a Holder, once per call, like successive agents.
-func holders(t *testing.T) map[string]func(*testing.T) *Holder {
-	return map[string]func(*testing.T) *Holder{
-		"process": func() func(*testing.T) *Holder {
-			run := t.TempDir()
-			return func(t *testing.T) *Holder { return Open(Options{Dir: run, Command: selfCommand(t, run)}) }
-		}(),
-		"systemd": func() func(*testing.T) *Holder {
-			run, s := t.TempDir(), newFakeSystemd(t, 10)
-			return func(t *testing.T) *Holder { return Open(Options{Dir: run, Systemd: s.start(t)}) }
-		}(),
+// opener returns a function that opens a Holder, once per call, like successive agents.
+func opener(t *testing.T) func() *Holder {
+	run := t.TempDir()
+	return func() *Holder { return Open(Options{Dir: run, Command: selfCommand(t, run)}) }
+}
+
+// serving runs a holder in this process until the returned function is called, or the test ends.
+func serving(t *testing.T, dir string, o ServeOptions) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	o.Ready = func() { close(ready) }
+	go func() { ended <- Serve(ctx, dir, o) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatalf("the holder has ended: %v", err)
 	}
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("holder: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// pid returns the process that a Holder is connected to; 0: none.
+func pid(k *Holder) int {
+	k.process.state.Lock()
+	defer k.process.state.Unlock()
+	return k.process.pid
+}
+
+// udpSocket returns a UDP socket of a free port, and its address.
+func udpSocket(t *testing.T) (*os.File, string) {
+	t.Helper()
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	f, err := c.(*net.UDPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, c.LocalAddr().String()
 }

@@ -1,7 +1,6 @@
 package hold
 
 import (
-	"context"
 	"net"
 	"os"
 	"path/filepath"
@@ -20,15 +19,19 @@ func TestProcess(t *testing.T) {
 	k := Open(Options{Dir: run, Command: selfCommand(t, run)})
 	path := filepath.Join(run, "a")
 	hold(t, k, path, newFIFO(t, path))
-	first := k.process.pid.Load()
+	first := pid(k)
 	if !readers(t, path) || !strings.Contains(k.By(path), "nearside hold (pid ") || k.By("other") != "" {
 		t.Fatalf("held by %q", k.By(path))
 	}
-	if err := unix.Kill(int(first), unix.SIGKILL); err != nil {
+	if err := unix.Kill(first, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "another process holds", func() bool {
-		return k.process.check() == nil && k.process.pid.Load() != first && readers(t, path)
+		c, err := k.process.check()
+		if c != nil {
+			c.Close()
+		}
+		return err == nil && pid(k) != first && readers(t, path)
 	})
 	end(k)
 	if !readers(t, path) {
@@ -36,7 +39,7 @@ func TestProcess(t *testing.T) {
 	}
 	k = Open(Options{Dir: run}) // the next agent
 	hold(t, k, path, openFIFO(t, path))
-	pid := k.process.pid.Load()
+	last := pid(k)
 	if names, err := k.process.names(); err != nil || !slices.Equal(names, []string{path}) {
 		t.Errorf("held: %q, %v", names, err)
 	}
@@ -44,147 +47,128 @@ func TestProcess(t *testing.T) {
 		t.Error(err)
 	}
 	end(k)
-	until(t, "the end of the process", func() bool { return unix.Kill(int(pid), 0) != nil })
+	until(t, "the end of the process", func() bool { return unix.Kill(last, 0) != nil })
 }
 
-// TestTakenSockets: both kinds of holders return listening sockets by name to the next agent,
-// with the connections and packets that arrived in between.
+// TestTakenSockets: the holder returns listening sockets by name to the next agent, with the
+// connections and packets that arrived in between.
 func TestTakenSockets(t *testing.T) {
-	for name, open := range holders(t) {
-		t.Run(name, func(t *testing.T) {
-			k := open(t)
-			tcp, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			udp, err := net.ListenPacket("udp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			for name, s := range map[string]interface{ File() (*os.File, error) }{
-				"dns/tcp/127.0.0.1:53": tcp.(*net.TCPListener),
-				"dns/udp/127.0.0.1:53": udp.(*net.UDPConn),
-			} {
-				f, err := s.File()
-				if err != nil {
-					t.Fatal(err)
-				}
-				hold(t, k, name, f)
-			}
-			tcp.Close()
-			udp.Close()
-			end(k)
-			conn, err := net.Dial("tcp", tcp.Addr().String()) // it stays in the backlog
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			query, err := net.Dial("udp", udp.LocalAddr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer query.Close()
-			if _, err := query.Write([]byte("query")); err != nil {
-				t.Fatal(err)
-			}
-			k = open(t)
-			if got := k.Names("dns/udp/"); !slices.Equal(got, []string{"dns/udp/127.0.0.1:53"}) {
-				t.Errorf("names: %q", got)
-			}
-			if f, ok := k.Take("dns/udp/127.0.0.1:5353"); ok {
-				t.Errorf("took %v", f)
-			}
-			f, ok := k.Take("dns/tcp/127.0.0.1:53")
-			if !ok {
-				t.Fatal("no listener")
-			}
-			l, err := net.FileListener(f)
-			f.Close()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
-			c, err := l.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.Close()
-			f, ok = k.Take("dns/udp/127.0.0.1:53")
-			if !ok {
-				t.Fatal("no socket")
-			}
-			p, err := net.FilePacketConn(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			hold(t, k, "dns/udp/127.0.0.1:53", f) // each agent holds its sockets again
-			defer p.Close()
-			b := make([]byte, 100)
-			if n, _, err := p.ReadFrom(b); err != nil || string(b[:n]) != "query" {
-				t.Errorf("%q, %v", b[:n], err)
-			}
-			for _, name := range []string{"dns/tcp/127.0.0.1:53", "dns/udp/127.0.0.1:53"} {
-				if err := k.Release(name); err != nil {
-					t.Error(err)
-				}
-				if f, ok := k.Take(name); ok {
-					t.Errorf("%s is still held: %v", name, f.Close())
-				}
-			}
-			end(k)
-		})
+	open := opener(t)
+	k := open()
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-// TestSocketsWithoutAnAgent: a process releases sockets if no agent returns, and keeps FIFOs.
-// Without FIFOs, it ends.
-func TestSocketsWithoutAnAgent(t *testing.T) {
-	run := t.TempDir()
-	ended := make(chan error, 1)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() { ended <- serve(ctx, run, 0, 30*time.Millisecond) }()
-	k := Open(Options{Dir: run})
-	until(t, "the holder", func() bool {
-		k.process.mu.Lock()
-		defer k.process.mu.Unlock()
-		return k.process.connect(false) == nil
-	})
 	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := udp.(*net.UDPConn).File()
+	for name, s := range map[string]interface{ File() (*os.File, error) }{
+		"dns/tcp/127.0.0.1:53": tcp.(*net.TCPListener),
+		"dns/udp/127.0.0.1:53": udp.(*net.UDPConn),
+	} {
+		f, err := s.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold(t, k, name, f)
+	}
+	tcp.Close()
+	udp.Close()
+	end(k)
+	conn, err := net.Dial("tcp", tcp.Addr().String()) // it stays in the backlog
 	if err != nil {
 		t.Fatal(err)
 	}
-	udp.Close()
-	hold(t, k, "dns/udp/a", f)
+	defer conn.Close()
+	query, err := net.Dial("udp", udp.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer query.Close()
+	if _, err := query.Write([]byte("query")); err != nil {
+		t.Fatal(err)
+	}
+	k = open()
+	if got := k.Names("dns/udp/"); !slices.Equal(got, []string{"dns/udp/127.0.0.1:53"}) {
+		t.Errorf("names: %q", got)
+	}
+	if f, ok := k.Take("dns/udp/127.0.0.1:5353"); ok {
+		t.Errorf("took %v", f)
+	}
+	f, ok := k.Take("dns/tcp/127.0.0.1:53")
+	if !ok {
+		t.Fatal("no listener")
+	}
+	l, err := net.FileListener(f)
+	f.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	f, ok = k.Take("dns/udp/127.0.0.1:53")
+	if !ok {
+		t.Fatal("no socket")
+	}
+	p, err := net.FilePacketConn(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold(t, k, "dns/udp/127.0.0.1:53", f) // each agent holds its sockets again
+	defer p.Close()
+	b := make([]byte, 100)
+	if n, _, err := p.ReadFrom(b); err != nil || string(b[:n]) != "query" {
+		t.Errorf("%q, %v", b[:n], err)
+	}
+	for _, name := range []string{"dns/tcp/127.0.0.1:53", "dns/udp/127.0.0.1:53"} {
+		if err := k.Release(name); err != nil {
+			t.Error(err)
+		}
+		if f, ok := k.Take(name); ok {
+			t.Errorf("%s is still held: %v", name, f.Close())
+		}
+	}
+	end(k)
+}
+
+// TestSocketsWithoutAnAgent: a process releases sockets with brief names if no agent returns, and
+// keeps FIFOs and the sockets of Envoys.
+func TestSocketsWithoutAnAgent(t *testing.T) {
+	run := t.TempDir()
+	serving(t, run, ServeOptions{Stay: true, away: 30 * time.Millisecond})
+	k := Open(Options{Dir: run})
+	addrs := map[string]string{}
+	for _, name := range []string{"dns/udp/a", "api/a", "in/a"} {
+		f, addr := udpSocket(t)
+		addrs[name] = addr
+		hold(t, k, name, f)
+	}
 	path := filepath.Join(run, "a")
 	hold(t, k, path, newFIFO(t, path))
 	if got := k.Names("dns/"); !slices.Equal(got, []string{"dns/udp/a"}) || !k.Holds("dns/udp/a") || k.Holds("dns/udp/b") {
 		t.Errorf("names %q", got)
 	}
-	taken := func() bool {
-		c, err := net.ListenPacket("udp", udp.LocalAddr().String())
+	taken := func(name string) bool {
+		c, err := net.ListenPacket("udp", addrs[name])
 		if err == nil {
 			c.Close()
 		}
 		return err != nil
 	}
 	for began := time.Now(); time.Since(began) < 100*time.Millisecond; { // while an agent is connected
-		if !taken() {
+		if !taken("dns/udp/a") {
 			t.Fatal("the socket is given up")
 		}
 	}
 	end(k)
-	until(t, "the socket is given up", func() bool { return !taken() })
-	if !readers(t, path) {
-		t.Error("the FIFO too")
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
+	until(t, "the sockets are given up", func() bool { return !taken("dns/udp/a") && !taken("api/a") })
+	if !readers(t, path) || !taken("in/a") {
+		t.Error("the FIFO or the socket of Envoys too")
 	}
 }
 
@@ -207,110 +191,81 @@ func TestHolderThatDoesNotServe(t *testing.T) {
 
 // TestReleaseUnused: sockets that the next agent does not use are released, and others are not.
 func TestReleaseUnused(t *testing.T) {
-	for name, open := range holders(t) {
-		t.Run(name, func(t *testing.T) {
-			k := open(t)
-			names := []string{"dns/udp/127.0.0.1:1", "dns/udp/127.0.0.1:2", "dns/udp/127.0.0.1:3", "xds/4"}
-			for _, name := range names {
-				c, err := net.ListenPacket("udp", "127.0.0.1:0")
-				if err != nil {
-					t.Fatal(err)
-				}
-				f, err := c.(*net.UDPConn).File()
-				if err != nil {
-					t.Fatal(err)
-				}
-				c.Close()
-				hold(t, k, name, f)
-			}
-			end(k)
-			k = open(t)
-			taken, _ := k.Take(names[0])
-			defer taken.Close()
-			other, err := net.ListenPacket("udp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			f, err := other.(*net.UDPConn).File()
-			if err != nil {
-				t.Fatal(err)
-			}
-			other.Close()
-			hold(t, k, names[1], f)
-			if err := k.ReleaseUnused("dns/"); err != nil {
-				t.Fatal(err)
-			}
-			for i, name := range names {
-				f, ok := k.Take(name)
-				if ok {
-					f.Close()
-				}
-				if ok != (i != 2) {
-					t.Errorf("%s is held: %v", name, ok)
-				}
-				if err := k.Release(name); err != nil {
-					t.Error(err)
-				}
-			}
-			end(k)
-		})
+	open := opener(t)
+	k := open()
+	names := []string{"dns/udp/127.0.0.1:1", "dns/udp/127.0.0.1:2", "dns/udp/127.0.0.1:3", "xds/4"}
+	for _, name := range names {
+		f, _ := udpSocket(t)
+		hold(t, k, name, f)
 	}
+	end(k)
+	k = open()
+	taken, _ := k.Take(names[0])
+	defer taken.Close()
+	f, _ := udpSocket(t)
+	hold(t, k, names[1], f)
+	if err := k.ReleaseUnused("dns/"); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range names {
+		f, ok := k.Take(name)
+		if ok {
+			f.Close()
+		}
+		if ok != (i != 2) {
+			t.Errorf("%s is held: %v", name, ok)
+		}
+		if err := k.Release(name); err != nil {
+			t.Error(err)
+		}
+	}
+	end(k)
 }
 
 // TestReplacedAndRemoved: a new file under a name replaces the held one. A deleted FIFO is
 // released.
 func TestReplacedAndRemoved(t *testing.T) {
-	for name, open := range holders(t) {
-		t.Run(name, func(t *testing.T) {
-			dir, k := t.TempDir(), open(t)
-			path, moved := filepath.Join(dir, "a"), filepath.Join(dir, "moved")
-			hold(t, k, path, newFIFO(t, path))
-			if err := os.Rename(path, moved); err != nil {
-				t.Fatal(err)
-			}
-			hold(t, k, path, newFIFO(t, path))
-			until(t, "the replaced one is given up", func() bool { return !readers(t, moved) })
-			if !readers(t, path) {
-				t.Fatal("the new one is not held")
-			}
-			end(k)
-			k = open(t)
-			if err := k.ReleaseRemoved(); err != nil || !readers(t, path) {
-				t.Errorf("one that has a name: %v", err)
-			}
-			w, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer unix.Close(w)
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := unix.Write(w, []byte("x")); err != nil {
-				t.Errorf("held, and a writer gets %v", err)
-			}
-			if err := k.ReleaseRemoved(); err != nil {
-				t.Error(err)
-			}
-			until(t, "its writer gets an error", func() bool { _, err := unix.Write(w, []byte("x")); return err == unix.EPIPE })
-			end(k)
-		})
+	open := opener(t)
+	dir, k := t.TempDir(), open()
+	path, moved := filepath.Join(dir, "a"), filepath.Join(dir, "moved")
+	hold(t, k, path, newFIFO(t, path))
+	if err := os.Rename(path, moved); err != nil {
+		t.Fatal(err)
 	}
+	hold(t, k, path, newFIFO(t, path))
+	until(t, "the replaced one is given up", func() bool { return !readers(t, moved) })
+	if !readers(t, path) {
+		t.Fatal("the new one is not held")
+	}
+	end(k)
+	k = open()
+	if err := k.ReleaseRemoved(); err != nil || !readers(t, path) {
+		t.Errorf("one that has a name: %v", err)
+	}
+	w, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(w)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Write(w, []byte("x")); err != nil {
+		t.Errorf("held, and a writer gets %v", err)
+	}
+	if err := k.ReleaseRemoved(); err != nil {
+		t.Error(err)
+	}
+	until(t, "its writer gets an error", func() bool { _, err := unix.Write(w, []byte("x")); return err == unix.EPIPE })
+	end(k)
 }
 
 // TestNotHeld: unsuitable files are refused.
 func TestNotHeld(t *testing.T) {
 	run := t.TempDir()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- Serve(ctx, run, 0) }()
+	serving(t, run, ServeOptions{Stay: true})
 	k := Open(Options{Dir: run})
-	until(t, "the holder", func() bool {
-		k.process.mu.Lock()
-		defer k.process.mu.Unlock()
-		return k.process.connect(false) == nil
-	})
-	if err := Serve(ctx, run, 0); err != ErrHeldElsewhere {
+	if err := Serve(t.Context(), run, ServeOptions{Stay: true}); err != ErrHeldElsewhere {
 		t.Errorf("second: %v", err)
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -349,10 +304,6 @@ func TestNotHeld(t *testing.T) {
 	}
 	fifo.Close()
 	end(k)
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }
 
 // FuzzRequest: invalid requests change nothing.
@@ -360,7 +311,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte{version, opHold, '/', 'a'})
 	f.Add([]byte{version, opTake, 'x'})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := &server{held: map[string]*os.File{}}
+		s := &server{held: map[string]*os.File{}, found: map[string]bool{}}
 		if _, give, err := s.answer(b, nil); give != nil || err == nil && (len(b) < 2 || b[0] != version || b[1] == opHold) {
 			t.Errorf("%q is accepted", b)
 		}

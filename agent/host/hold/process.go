@@ -11,32 +11,34 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
-// process is the client of a holder process that runs [Serve]. It finds the process by its
-// socket, or starts it. The holder process outlives the agent. If it crashes, run starts another
-// one, which gets all files again.
+// process is the client of a holder process that runs [Serve]. It finds the process by its socket,
+// or starts it. The holder process outlives the agent. When it ends, run passes all files to the
+// next one.
 type process struct {
 	dir     string
 	command []string
-	pid     atomic.Int32 // 0 if no process is known to run
 
 	mu    sync.Mutex // held during requests
 	conn  *net.UnixConn
 	tried time.Time // time of the last start without a response
+	other time.Time // time when a process that this one has not started was last connected
 	files map[string]*os.File
+
+	state sync.Mutex // held only briefly; taken after mu
+	pid   int        // of the connected process; 0: none, or in another PID namespace
+	child int        // pid of the process that this one started last
+	held  map[string]bool
 }
 
 func newProcess(dir string, command []string) *process {
 	if len(command) > 0 {
 		command = append(slices.Clone(command), dir)
 	}
-	return &process{dir: dir, command: command, files: map[string]*os.File{}}
+	return &process{dir: dir, command: command, files: map[string]*os.File{}, held: map[string]bool{}}
 }
 
 const (
@@ -44,6 +46,15 @@ const (
 	restartDelay = time.Second / 2  // longest pause before another start, if the new process found an older one
 	processCall  = 5 * time.Second
 	processCheck = 5 * time.Second
+
+	// supervised is how long the agent waits for the restart of a process that it has not started,
+	// before it starts one. The service manager or the container runtime restarts its process.
+	supervised = 5 * time.Second
+
+	reconnectFirst, reconnectMost = 5 * time.Millisecond, time.Second // pauses between attempts
+
+	// patience is how long a request waits for another process when the connected one ends.
+	patience = time.Second
 )
 
 // hold makes the process hold a file. It retains a copy for the next process.
@@ -58,14 +69,39 @@ func (p *process) hold(name string, f *os.File) error {
 		old.Close()
 	}
 	p.files[name] = own
-	if p.conn == nil {
-		return p.connect(true) // connect sends all files
+	p.note(name, false)
+	var refused errRefused
+	for end := time.Now().Add(patience); ; <-time.After(reconnectFirst) {
+		connected := p.conn != nil
+		if connected {
+			err = p.send(name)
+		} else {
+			err = p.connect(true) // sends all files
+		}
+		// a process that has ended may be replaced in a moment
+		if err == nil || errors.As(err, &refused) || !connected && p.other.IsZero() || time.Now().After(end) {
+			return err
+		}
 	}
-	_, _, err = p.call(opHold, name, own)
+}
+
+// send makes the connected process hold a file.
+func (p *process) send(name string) error {
+	_, _, err := p.call(opHold, name, p.files[name])
+	p.note(name, err == nil)
 	return err
 }
 
-// forget releases a file of the process. It does not start the process.
+// note records whether the connected process holds a file.
+func (p *process) note(name string, held bool) {
+	p.state.Lock()
+	defer p.state.Unlock()
+	if delete(p.held, name); held {
+		p.held[name] = true
+	}
+}
+
+// release releases a file of the process. It does not start the process.
 func (p *process) release(name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +109,8 @@ func (p *process) release(name string) error {
 		f.Close()
 		delete(p.files, name)
 	}
-	if p.connect(false) != nil {
+	p.note(name, false)
+	if p.reach() != nil {
 		return nil // a process that does not run holds nothing
 	}
 	_, _, err := p.call(opRelease, name, nil)
@@ -84,7 +121,7 @@ func (p *process) release(name string) error {
 func (p *process) take(name string) *os.File {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.connect(false) != nil {
+	if p.reach() != nil {
 		return nil
 	}
 	_, f, err := p.call(opTake, name, nil)
@@ -98,7 +135,7 @@ func (p *process) take(name string) *os.File {
 func (p *process) names() (out []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.connect(false) != nil {
+	if p.reach() != nil {
 		return nil, nil
 	}
 	for after := ""; ; after = out[len(out)-1] {
@@ -113,25 +150,41 @@ func (p *process) names() (out []string, err error) {
 	}
 }
 
-// String describes the holder, for the status.
-func (p *process) String() string {
-	if pid := p.pid.Load(); pid > 0 {
-		return fmt.Sprintf("nearside hold (pid %d)", pid)
+// by describes the process if it holds a file, and returns "" otherwise.
+func (p *process) by(name string) string {
+	p.state.Lock()
+	defer p.state.Unlock()
+	switch {
+	case !p.held[name]:
+		return ""
+	case p.pid > 0:
+		return fmt.Sprintf("nearside hold (pid %d)", p.pid)
 	}
-	return "nearside hold (not running)"
+	return "nearside hold"
 }
 
-// run checks the process until ctx ends, and restarts it if necessary.
+// run passes the files to another process whenever the current one ends, until ctx ends.
 func (p *process) run(ctx context.Context) {
-	tick := time.NewTicker(processCheck)
-	defer tick.Stop()
-	for {
+	defer p.close()
+	pause := reconnectFirst
+	for ctx.Err() == nil {
+		watched, err := p.check()
+		if watched != nil {
+			pause = reconnectFirst
+			end := context.AfterFunc(ctx, func() { watched.Close() })
+			_ = watched.SetReadDeadline(time.Now().Add(processCheck))
+			_, _ = watched.Read(make([]byte, 1)) // returns when the process ends
+			end()
+			watched.Close()
+			continue
+		}
+		wait := processCheck // there is nothing to hold
+		if err != nil {
+			wait, pause = pause, min(2*pause, reconnectMost)
+		}
 		select {
 		case <-ctx.Done():
-			p.close()
-			return
-		case <-tick.C:
-			_ = p.check() // String reports the error
+		case <-time.After(wait):
 		}
 	}
 }
@@ -146,20 +199,26 @@ func (p *process) close() {
 	clear(p.files)
 }
 
-// check starts another process if the current one does not respond.
-func (p *process) check() error {
+// check connects to another process if the current one does not respond, and returns a separate
+// connection that ends with the process. It returns nil if nothing is to be held.
+func (p *process) check() (*net.UnixConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.files) == 0 {
-		return nil
+	if len(p.files) == 0 && p.conn == nil {
+		return nil, nil
 	}
-	if err := p.connect(true); err != nil {
-		return err
+	if p.conn != nil {
+		_, _, _ = p.call(opList, "\xff", nil) // disconnects after an error
 	}
-	if _, _, err := p.call(opList, "\xff", nil); err == nil {
-		return nil
+	var refused errRefused
+	if err := p.connect(true); err != nil && !errors.As(err, &refused) {
+		return nil, err
 	}
-	return p.connect(true)
+	c, err := dialTrusted(p.dir)
+	if err != nil {
+		p.disconnect()
+	}
+	return c, err
 }
 
 // connect finds or starts the process. It sends all files to a new process.
@@ -168,8 +227,9 @@ func (p *process) connect(start bool) error {
 		return nil
 	}
 	err := p.dial()
+	wait := time.Since(p.other) < supervised
 	// each file would cause an attempt
-	if err != nil && start && len(p.command) > 0 && time.Since(p.tried) >= processCheck {
+	if err != nil && start && !wait && len(p.command) > 0 && time.Since(p.tried) >= processCheck {
 		if err = p.start(); err != nil {
 			p.tried = time.Now()
 		}
@@ -178,40 +238,54 @@ func (p *process) connect(start bool) error {
 		return fmt.Errorf("cannot connect to the holder process at %s/%s: %w; run nearside hold --dir %s",
 			p.dir, socketName, err, p.dir)
 	}
+	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(p.files)) {
-		if _, _, err := p.call(opHold, name, p.files[name]); err != nil {
-			return fmt.Errorf("hold %s: %w", name, err)
+		if err := p.send(name); err != nil {
+			errs = append(errs, fmt.Errorf("hold %s: %w", name, err))
 		}
+		if p.conn == nil {
+			return fmt.Errorf("the holder process has ended: %w", errors.Join(errs...))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reach connects to a process that runs.
+func (p *process) reach() error {
+	if err := p.connect(false); p.conn == nil {
+		return err
 	}
 	return nil
 }
 
 func (p *process) dial() error {
-	d, err := unix.Open(p.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	c, err := dialTrusted(p.dir)
 	if err != nil {
 		return err
-	}
-	defer unix.Close(d)
-	name := fmt.Sprintf("/proc/self/fd/%d/%s", d, socketName) // a short path for any length of dir
-	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: name, Net: "unixpacket"})
-	if err != nil {
-		return err
-	}
-	if !trustedPeer(c) {
-		c.Close()
-		return errors.New("it belongs to another user")
 	}
 	p.conn = c
-	p.pid.Store(peerOf(c).Pid)
+	pid := int(peerOf(c).Pid)
+	p.state.Lock()
+	defer p.state.Unlock()
+	if p.pid = pid; pid == 0 || pid != p.child {
+		p.other = time.Now()
+	}
 	return nil
 }
 
 func (p *process) disconnect() {
-	if p.conn != nil {
-		p.conn.Close()
-		p.conn = nil
-		p.pid.Store(0)
+	if p.conn == nil {
+		return
 	}
+	p.conn.Close()
+	p.conn = nil
+	p.state.Lock()
+	defer p.state.Unlock()
+	if p.pid == 0 || p.pid != p.child {
+		p.other = time.Now()
+	}
+	p.pid = 0
+	clear(p.held)
 }
 
 // start starts the process in its own session, so that signals for this process do not reach it.
@@ -260,6 +334,9 @@ func (p *process) spawn() (ended chan error, err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+	p.state.Lock()
+	p.child = cmd.Process.Pid
+	p.state.Unlock()
 	ended = make(chan error, 1)
 	go func() { ended <- cmd.Wait() }() // it ends after this process, or crashes
 	return ended, nil
@@ -267,41 +344,10 @@ func (p *process) spawn() (ended chan error, err error) {
 
 // call sends a request and reads the response. It closes the connection after an error.
 func (p *process) call(op byte, name string, f *os.File) (text string, got *os.File, err error) {
-	b, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*4))
-	_ = p.conn.SetDeadline(time.Now().Add(processCall))
-	request := append([]byte{version, op}, name...)
-	if f == nil {
-		_, err = p.conn.Write(request)
-	} else {
-		err = control(f, func(fd int) error {
-			_, _, err := p.conn.WriteMsgUnix(request, unix.UnixRights(fd), nil)
-			return err
-		})
-	}
-	n, oobn := 0, 0
-	if err == nil {
-		n, oobn, _, _, err = p.conn.ReadMsgUnix(b, oob)
-	}
-	files := receivedFiles(oob[:oobn], name)
-	defer func() {
-		for _, x := range files {
-			if x != got {
-				x.Close()
-			}
-		}
-	}()
-	switch {
-	case err != nil:
+	text, got, err = exchange(p.conn, op, name, f)
+	var refused errRefused
+	if err != nil && !errors.As(err, &refused) {
 		p.disconnect()
-		return "", nil, err
-	case n < 2 || b[0] != version:
-		p.disconnect()
-		return "", nil, errors.New("the holder process has another protocol version; stop it, and the agent starts a new one")
-	case b[1] != statusOK:
-		return "", nil, errors.New(string(b[2:n]))
 	}
-	if len(files) == 1 {
-		got = files[0]
-	}
-	return string(b[2:n]), got, nil
+	return text, got, err
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,74 +17,65 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The protocol of a holder's socket has one message per request and response. A request has the
-// version, the operation, and a name; opHold also passes a descriptor. A response has the
-// version, the status, and a text; opTake also passes a descriptor if there is one.
+// Protocol is the version of the behavior of a holder. A package upgrade restarts a holder with an
+// older one.
+const Protocol = 2
+
+// SocketTime is how long sockets with a brief name are held without an agent. Their clients wait,
+// but fail immediately if there is no socket.
+const SocketTime = 20 * time.Second
+
+// Prefixes of names. Clients of sockets with a brief name have something better to do than to wait
+// for an agent that was stopped: name lookups use the next name server, and users want an error.
 const (
-	version    = 1
-	socketName = "hold.sock"
-	lockName   = "hold.lock"
-
-	opHold    = 'h'
-	opRelease = 'r'
-	opTake    = 't'
-	opList    = 'l' // returns the names after the given one, each followed by an LF, as many as fit
-
-	statusOK     = 0
-	statusFailed = 1
-
-	maxMessage = 16 << 10
-	maxHeld    = 4096
-	maxConns   = 16
-
-	// SocketTime is how long sockets are held without an agent. Clients of a held socket wait,
-	// but fail immediately if there is no socket.
-	SocketTime = 20 * time.Second
+	DNSPrefix = "dns/" // brief
+	APIPrefix = "api/" // brief
+	InPrefix  = "in/"  // sockets for Envoys and log lines, which a supervised holder keeps
 )
+
+func brief(name string) bool {
+	return strings.HasPrefix(name, DNSPrefix) || strings.HasPrefix(name, APIPrefix)
+}
+
+// FIFODir is the directory of the FIFOs of access logs in the run directory.
+const FIFODir = "access"
 
 // ErrHeldElsewhere says that the run directory already has a holder.
 var ErrHeldElsewhere = errors.New("another holder serves this directory")
 
-// request is a decoded request.
-type request struct {
-	op   byte
-	name string
-}
+// ServeOptions are the options of [Serve].
+type ServeOptions struct {
+	// Stay is true if something restarts this process when it ends. It then runs without files too,
+	// takes over from a holder that an agent has started, and opens the FIFOs of the run directory
+	// itself, for the case that both the previous holder and the agent were killed.
+	Stay bool
+	// Idle is how long it runs without files and connections, unless Stay is set.
+	Idle time.Duration
+	// Ready is called when the socket accepts requests; nil: not called.
+	Ready func()
 
-func decodeRequest(b []byte) (request, error) {
-	switch {
-	case len(b) < 2:
-		return request{}, errors.New("the request is too short")
-	case b[0] != version:
-		return request{}, fmt.Errorf("the request has version %d; this holder supports %d", b[0], version)
-	}
-	r := request{op: b[1], name: string(b[2:])}
-	switch {
-	case r.op != opHold && r.op != opRelease && r.op != opTake && r.op != opList:
-		return request{}, fmt.Errorf("the request has the unknown operation %q", r.op)
-	case r.op == opList:
-		return r, nil
-	}
-	return r, checkName(r.name)
+	away time.Duration // SocketTime; shorter in tests
 }
 
 // server holds descriptors.
 type server struct {
-	away  time.Duration // SocketTime, shorter in tests
+	opts  ServeOptions
+	quit  func()
 	mu    sync.Mutex
 	held  map[string]*os.File
+	found map[string]bool // names of files in held that this process has opened itself
 	conns atomic.Int32
 }
 
 // Serve holds files for a [Holder] at a socket in a directory. It returns when ctx ends, when the
-// directory is removed, or when it has held nothing for the time idle without connections; 0
-// means no such limit. It releases sockets when no agent has been connected for [SocketTime]. It
-// returns ErrHeldElsewhere if another holder serves the directory.
-func Serve(ctx context.Context, dir string, idle time.Duration) error {
-	return serve(ctx, dir, idle, SocketTime)
-}
-
-func serve(ctx context.Context, dir string, idle, away time.Duration) error {
+// directory is removed, when another holder takes over, or when it has held nothing for the idle
+// time. When no agent has been connected for [SocketTime], it releases the sockets with brief
+// names, and without Stay all sockets. It returns ErrHeldElsewhere if another holder serves the
+// directory.
+func Serve(ctx context.Context, dir string, o ServeOptions) error {
+	if o.away == 0 {
+		o.away = SocketTime
+	}
 	d, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open the run directory %s: %w; create it, or use --dir for another one", dir, err)
@@ -94,8 +86,15 @@ func serve(ctx context.Context, dir string, idle, away time.Duration) error {
 		return fmt.Errorf("open %s/%s: %w", dir, lockName, err)
 	}
 	defer unix.Close(lock)
-	if err := unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return ErrHeldElsewhere
+	s := &server{opts: o, held: map[string]*os.File{}, found: map[string]bool{}}
+	defer s.closeAll()
+	if unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB) != nil {
+		if !o.Stay || !s.takeOver(ctx, dir, lock) {
+			return ErrHeldElsewhere
+		}
+	}
+	if o.Stay {
+		s.openFIFOs(filepath.Join(dir, FIFODir))
 	}
 	if err := unix.Unlinkat(d, socketName, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("remove %s/%s: %w", dir, socketName, err)
@@ -115,14 +114,16 @@ func serve(ctx context.Context, dir string, idle, away time.Duration) error {
 		l.Close()
 		return err
 	}
-	s := &server{away: away, held: map[string]*os.File{}}
-	defer s.closeAll()
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	s.quit = cancel
 	context.AfterFunc(ctx, func() { l.Close() })
-	tasks.Go(func() { s.watch(ctx, cancel, d, own.Ino, idle) })
+	tasks.Go(func() { s.watch(ctx, d, own.Ino) })
+	if o.Ready != nil {
+		o.Ready()
+	}
 	for {
 		c, err := l.AcceptUnix()
 		if err != nil {
@@ -146,27 +147,12 @@ func serve(ctx context.Context, dir string, idle, away time.Duration) error {
 	}
 }
 
-// trustedPeer reports whether the peer runs as this user or root.
-func trustedPeer(c *net.UnixConn) bool {
-	cred := peerOf(c)
-	return cred != nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
-}
-
-func peerOf(c *net.UnixConn) (cred *unix.Ucred) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	_ = raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err != nil {
-		return nil
-	}
-	return cred
-}
-
 // watch stops the holder when it is no longer needed.
-func (s *server) watch(ctx context.Context, cancel func(), dir int, ino uint64, idle time.Duration) {
-	every := max(s.away/4, time.Millisecond)
+func (s *server) watch(ctx context.Context, dir int, ino uint64) {
+	every, idle := max(s.opts.away/4, time.Millisecond), s.opts.Idle
+	if s.opts.Stay {
+		idle = 0
+	}
 	if idle > 0 {
 		every = min(every, max(idle/2, time.Millisecond))
 	}
@@ -181,7 +167,7 @@ func (s *server) watch(ctx context.Context, cancel func(), dir int, ino uint64, 
 		}
 		var st unix.Stat_t
 		if err := unix.Fstatat(dir, socketName, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Ino != ino {
-			cancel() // the directory is removed, or clients cannot find this holder anymore
+			s.quit() // the directory is removed, or clients cannot find this holder anymore
 			return
 		}
 		switch {
@@ -189,7 +175,7 @@ func (s *server) watch(ctx context.Context, cancel func(), dir int, ino uint64, 
 			alone = time.Time{}
 		case alone.IsZero():
 			alone = time.Now()
-		case time.Since(alone) >= s.away:
+		case time.Since(alone) >= s.opts.away:
 			s.closeSockets()
 		}
 		s.mu.Lock()
@@ -201,7 +187,7 @@ func (s *server) watch(ctx context.Context, cancel func(), dir int, ino uint64, 
 		case since.IsZero():
 			since = time.Now()
 		case time.Since(since) >= idle:
-			cancel()
+			s.quit()
 			return
 		}
 	}
@@ -216,7 +202,11 @@ func (s *server) closeAll() {
 	s.held = nil
 }
 
-// closeSockets releases everything except FIFOs, unless an agent is connected.
+// isFIFO reports whether a name is the path of a FIFO.
+func isFIFO(name string) bool { return strings.HasPrefix(name, "/") }
+
+// closeSockets releases the sockets with brief names, unless an agent is connected. A process that
+// nothing supervises releases all sockets: it should end some time after the agent.
 func (s *server) closeSockets() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,17 +214,11 @@ func (s *server) closeSockets() {
 		return
 	}
 	for name, f := range s.held {
-		if isSocket(f) {
+		if brief(name) || !s.opts.Stay && !isFIFO(name) {
 			f.Close()
 			delete(s.held, name)
 		}
 	}
-}
-
-func isSocket(f *os.File) bool {
-	var st unix.Stat_t
-	err := control(f, func(fd int) error { return unix.Fstat(fd, &st) })
-	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK
 }
 
 // serve handles one connection.
@@ -274,26 +258,10 @@ func (s *server) serve(c *net.UnixConn) {
 		if err != nil {
 			return
 		}
-	}
-}
-
-// receivedFiles returns the descriptors of a message.
-func receivedFiles(oob []byte, name string) (out []*os.File) {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil
-	}
-	for _, m := range messages {
-		fds, err := unix.ParseUnixRights(&m)
-		if err != nil {
-			continue
-		}
-		for _, fd := range fds {
-			unix.CloseOnExec(fd)
-			out = append(out, os.NewFile(uintptr(fd), name))
+		if status == statusOK && n >= 2 && b[1] == opQuit {
+			s.quit()
 		}
 	}
-	return out
 }
 
 // answer handles a request. It sets a file that it holds to nil in files. A returned file is a
@@ -313,6 +281,7 @@ func (s *server) answer(b []byte, files []*os.File) (text string, give *os.File,
 		if err := control(files[0], holdable); err != nil {
 			return "", nil, err
 		}
+		s.forgetFound(r.name, files[0])
 		old := s.held[r.name]
 		if old == nil && len(s.held) >= maxHeld {
 			return "", nil, fmt.Errorf("%d files are held, which is the limit", len(s.held))
@@ -326,10 +295,17 @@ func (s *server) answer(b []byte, files []*os.File) (text string, give *os.File,
 		if f := s.held[r.name]; f != nil {
 			f.Close()
 			delete(s.held, r.name)
+			delete(s.found, r.name)
 		}
 	case opTake:
 		if f := s.held[r.name]; f != nil {
 			give, err = duplicate(f)
+		}
+	case opState:
+		return s.state(), nil, nil
+	case opQuit:
+		if s.opts.Stay {
+			return "", nil, errors.New("a service manager restarts this holder")
 		}
 	case opList:
 		var out strings.Builder

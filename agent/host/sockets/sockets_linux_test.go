@@ -46,7 +46,7 @@ func newNode(t *testing.T) *node {
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := hold.Serve(ctx, n.dir, 0); err != nil {
+		if err := hold.Serve(ctx, n.dir, hold.ServeOptions{}); err != nil {
 			t.Error(err)
 		}
 	})

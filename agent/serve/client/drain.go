@@ -45,7 +45,7 @@ func OwnDrain(ctx context.Context, b *bootstrap.File, q api.DrainRequest) (*api.
 		}
 	}
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithDisableRetry(),
-		// systemd accepts connections for an agent that is stopped
+		// the held socket accepts connections for an agent that is stopped
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second, Backoff: backoff.DefaultConfig}))
 	if err != nil {
 		return nil, err

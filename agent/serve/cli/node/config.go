@@ -1,16 +1,10 @@
 package node
 
 import (
-	"errors"
-	"os/signal"
-	"syscall"
-	"time"
-
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nearside-mesh/nearside/agent/host/config"
-	"github.com/nearside-mesh/nearside/agent/host/hold"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
@@ -139,44 +133,5 @@ With --origins, a comment after each value gives its source: flag, env, file, or
 		_, err = command.Printed(env, *format, doc)
 		return err
 	}
-	return cmd
-}
-
-// holdIdle is how long a holder without files or sockets waits for an agent before it exits.
-const holdIdle = time.Minute
-
-func holdCommand(env *command.Env) *cobra.Command {
-	var dir string
-	var stay bool
-	cmd := &cobra.Command{
-		Use:   "hold",
-		Short: "Hold FIFOs and listening sockets while the agent is down",
-		Long: `Keeps the FIFOs of access logs and the listening sockets open while the agent restarts, so that
-Envoys neither block nor lose log lines, and the next agent inherits the sockets. If systemd does
-not hold them, the agent starts this command itself.
-
-The command exits when it has held nothing for a minute, or when its directory is deleted. If all
-processes of the agent's container end with the agent, run this command with --stay in another
-container that shares the run directory.`,
-		Example: `  nearside hold --dir /run/nearside
-  nearside hold --dir /run/nearside --stay`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if dir == "" {
-				return command.Usagef("--dir is required: the run directory of the agent")
-			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
-			defer stop()
-			if stay {
-				return hold.Serve(ctx, dir, 0)
-			}
-			err := hold.Serve(ctx, dir, holdIdle)
-			if errors.Is(err, hold.ErrHeldElsewhere) {
-				return nil // another holder won the race to start
-			}
-			return err
-		},
-	}
-	cmd.Flags().StringVar(&dir, "dir", "", "run directory of the agent, for the socket hold.sock")
-	cmd.Flags().BoolVar(&stay, "stay", false, "keep running while nothing is held")
 	return cmd
 }
