@@ -13,7 +13,7 @@ ENVOY_CACHE ?= $(or $(NEARSIDE_CI_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/
 LINT      := bin/lint
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test race fuzz traffic traffic-fuzz traffic-changes pool pool-storm dns-restarts envoy envoy-fuzz lint vuln bench screenshot fidelity golden ci deb rpm systemd-test image kubernetes-manifests kubernetes-test clean
+.PHONY: help build run demo test race fuzz traffic traffic-fuzz traffic-changes pool pool-storm dns-restarts envoy envoy-fuzz lint vuln bench screenshot fidelity golden ci deb rpm package-test image kubernetes-manifests kubernetes-test clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,7 +97,7 @@ deb: ## build dist/*.deb for amd64 and arm64
 rpm: ## build dist/*.rpm for amd64 and arm64
 	bash packaging/build rpm
 
-systemd-test: ## test the package on a Debian booted with systemd (needs root)
+package-test: ## test the package on Debian 12 and 13 booted with systemd (needs root)
 	packaging/systemd/test
 
 K8S       := packaging/kubernetes

@@ -93,9 +93,11 @@ func (a *Agent) listenUnix(ctx context.Context, prefix string, s config.Socket, 
 		}
 		return l, nil
 	}
-	if l := a.takeHeld(heldUnix(prefix, s.Path)); l != nil {
+	name := heldUnix(prefix, s.Path)
+	if l := a.held.take(name); l != nil {
 		err := share(s.Path, s.Mode, gid)
 		if err == nil {
+			a.held.remember(name, s.Path)
 			return l, nil
 		}
 		a.log.Warn("a held socket cannot get its group and mode; the agent opens another one", "socket", s.Path, "error", err)
@@ -108,10 +110,7 @@ func (a *Agent) listenUnix(ctx context.Context, prefix string, s config.Socket, 
 	if err != nil {
 		return nil, err // returning l would be a non-nil interface
 	}
-	if a.holder != nil {
-		l.SetUnlinkOnClose(false)
-	}
-	a.holdListener(heldUnix(prefix, s.Path), l)
+	a.held.addUnix(prefix, s.Path, l)
 	return l, nil
 }
 
@@ -122,7 +121,7 @@ func (a *Agent) listenTCP(ctx context.Context, prefix, addr string) (net.Listene
 		return l, nil
 	}
 	name := heldTCP(prefix, addr)
-	if l := a.takeHeld(name); l != nil {
+	if l := a.held.take(name); l != nil {
 		return l, nil
 	}
 	var lc net.ListenConfig
@@ -130,6 +129,6 @@ func (a *Agent) listenTCP(ctx context.Context, prefix, addr string) (net.Listene
 	if err != nil {
 		return nil, portTaken(addr, err)
 	}
-	a.holdListener(name, l.(*net.TCPListener))
+	a.held.add(name, l.(*net.TCPListener))
 	return l, nil
 }

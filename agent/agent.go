@@ -123,6 +123,7 @@ type Agent struct {
 	logs       *logs.Manager
 	files      *logs.Files
 	holder     *hold.Holder // of FIFOs and listening sockets while the agent is away; nil: none
+	held       *heldSockets
 	otlp       net.Listener // for relay; nil: it takes nothing
 	relay      *otlp.Relay
 	watchdog   *watchdog

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -15,10 +17,21 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/hold"
 )
 
+// heldSockets passes listening sockets to the holder and takes them from it. A nil heldSockets
+// does nothing.
+type heldSockets struct {
+	holder *hold.Holder
+	log    *slog.Logger
+
+	mu    sync.Mutex
+	files map[string]string // paths of Unix sockets, by name
+}
+
 // openHolder creates the holder of FIFOs and sockets, if one is configured.
 func (a *Agent) openHolder(cfg *config.Config) {
 	if a.deps.Hold != nil {
 		a.holder = hold.Open(hold.Options{Dir: cfg.Paths.Run, Command: a.deps.Hold})
+		a.held = &heldSockets{holder: a.holder, log: a.log, files: map[string]string{}}
 	}
 }
 
@@ -42,13 +55,13 @@ func heldTCP(prefix, addr string) string {
 	return prefix + "tcp/" + strconv.FormatUint(st.Ino, 10) + "/" + addr
 }
 
-// takeHeld returns the listening socket that an earlier agent left under a name, with the
-// connections that wait in it, or nil.
-func (a *Agent) takeHeld(name string) net.Listener {
-	if a.holder == nil || name == "" {
+// take returns the listening socket that an earlier agent left under a name, with the connections
+// that wait in it, or nil.
+func (h *heldSockets) take(name string) net.Listener {
+	if h == nil || name == "" {
 		return nil
 	}
-	f, ok := a.holder.Take(name)
+	f, ok := h.holder.Take(name)
 	if !ok {
 		return nil
 	}
@@ -58,13 +71,11 @@ func (a *Agent) takeHeld(name string) net.Listener {
 		err = relisten(f)
 	}
 	if err != nil {
-		a.log.Warn("a held socket cannot be used; the agent opens another one", "name", name, "error", err)
-		_ = a.holder.Release(name)
+		h.log.Warn("a held socket cannot be used; the agent opens another one", "name", name, "error", err)
+		_ = h.holder.Release(name)
 		return nil
 	}
-	if err := a.holder.Hold(name, f); err != nil { // so that the next holder process gets it too
-		a.log.Warn("a listening socket is not held while the agent is down; retrying", "name", name, "error", err)
-	}
+	h.hold(name, f) // so that the next holder process gets it too
 	return l
 }
 
@@ -78,25 +89,47 @@ func relisten(f *os.File) error {
 	return errors.Join(failed, err)
 }
 
-// holdListener passes a new listening socket to the holder.
-func (a *Agent) holdListener(name string, l interface{ File() (*os.File, error) }) {
-	if a.holder == nil || name == "" {
-		return
-	}
-	f, err := l.File()
-	if err == nil {
-		err = a.holder.Hold(name, f)
-		_ = f.Close()
-	}
-	if err != nil {
-		a.log.Warn("a listening socket is not held while the agent is down; retrying", "name", name, "error", err)
+func (h *heldSockets) hold(name string, f *os.File) {
+	if err := h.holder.Hold(name, f); err != nil {
+		h.log.Warn("a listening socket is not held while the agent is down; retrying", "name", name, "error", err)
 	}
 }
 
-// releaseListeners releases held sockets that the config does not name any more. Receivers that
-// are not open yet keep theirs.
-func (a *Agent) releaseListeners(cfg *config.Config) {
-	if a.holder == nil {
+// addUnix passes a new Unix socket to the holder. Its file stays when the socket is closed.
+func (h *heldSockets) addUnix(prefix, path string, l *net.UnixListener) {
+	if h == nil {
+		return
+	}
+	name := heldUnix(prefix, path)
+	h.remember(name, path)
+	l.SetUnlinkOnClose(false)
+	h.add(name, l)
+}
+
+// add passes a new socket to the holder.
+func (h *heldSockets) add(name string, l interface{ File() (*os.File, error) }) {
+	if h == nil || name == "" {
+		return
+	}
+	f, err := l.File()
+	if err != nil {
+		h.log.Warn("a listening socket is not held while the agent is down", "name", name, "error", err)
+		return
+	}
+	h.hold(name, f)
+	_ = f.Close()
+}
+
+func (h *heldSockets) remember(name, path string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.files[name] = path
+}
+
+// release releases held sockets that the config does not name any more. Receivers that are not open
+// yet keep theirs.
+func (h *heldSockets) release(cfg *config.Config) {
+	if h == nil {
 		return
 	}
 	for _, r := range cfg.AccessLog.Receivers {
@@ -104,12 +137,27 @@ func (a *Agent) releaseListeners(cfg *config.Config) {
 		if path, ok := strings.CutPrefix(r.Address, "unix:"); ok {
 			name = heldUnix(hold.InPrefix, path)
 		}
-		if f, ok := a.holder.Take(name); ok {
+		if f, ok := h.holder.Take(name); ok {
 			_ = f.Close()
 		}
 	}
-	if err := errors.Join(a.holder.ReleaseUnused(hold.APIPrefix), a.holder.ReleaseUnused(hold.InPrefix)); err != nil {
-		a.log.Warn("the holder still holds sockets that the config does not name", "error", err)
+	if err := errors.Join(h.holder.ReleaseUnused(hold.APIPrefix), h.holder.ReleaseUnused(hold.InPrefix)); err != nil {
+		h.log.Warn("the holder still holds sockets that the config does not name", "error", err)
+	}
+}
+
+// removeFiles removes the files of Unix sockets that nothing holds for the next agent.
+func (h *heldSockets) removeFiles() {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, path := range h.files {
+		prefix, _, _ := strings.Cut(name, "unix/")
+		if h.holder.By(name) == "" && heldUnix(prefix, path) == name {
+			_ = os.Remove(path)
+		}
 	}
 }
 

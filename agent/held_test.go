@@ -125,3 +125,16 @@ func TestHolderEndsBeforeTheAgent(t *testing.T) {
 	}
 	agenttest.Do(t, r.Stop())
 }
+
+// TestNoSocketsWithoutASupervisedHolder checks that an agent that starts its holder itself leaves
+// no listening socket behind, so that a client sees at once that no agent runs.
+func TestNoSocketsWithoutASupervisedHolder(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	r := agenttest.Up(t, dir, held)
+	agenttest.Do(t, r.Stop())
+	for _, name := range []string{"nearside.sock", "xds.sock", "otlp.sock"} {
+		if _, err := os.Lstat(filepath.Join(dir, "run", name)); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", name, err)
+		}
+	}
+}

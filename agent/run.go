@@ -94,6 +94,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	}
 	makeEnvoyDirs(envoyDir(cfg), append([]uint32{0, uint32(os.Geteuid())}, a.proxies.Users()...), a.log)
 	a.openHolder(cfg)
+	defer a.held.removeFiles()
 	a.openRelay(ctx, cfg, gids)
 	if a.otlp != nil {
 		defer a.otlp.Close()
@@ -146,7 +147,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	a.receivers.Listen(ctx)
-	a.releaseListeners(cfg)
+	a.held.release(cfg)
 	close(a.ready)
 	a.log.Info("the agent is ready", "node", cfg.Node.Name, "zone", cfg.Node.Zone, "api", cfg.API.Socket.Path,
 		"xds", cfg.XDS.Socket.Path, "resources", cfg.Resources.Dir, "revision", a.store.Snapshot().Revision())

@@ -136,8 +136,8 @@ func TestTakenSockets(t *testing.T) {
 	end(k)
 }
 
-// TestSocketsWithoutAnAgent: a process releases sockets with brief names if no agent returns, and
-// keeps FIFOs and the sockets of Envoys.
+// TestSocketsWithoutAnAgent: a process releases the sockets of DNS and the API if no agent returns,
+// and keeps FIFOs and the sockets of Envoys.
 func TestSocketsWithoutAnAgent(t *testing.T) {
 	run := t.TempDir()
 	serving(t, run, ServeOptions{Stay: true, away: 30 * time.Millisecond})

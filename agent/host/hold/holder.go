@@ -48,7 +48,8 @@ func checkName(name string) error {
 // Hold holds a file until Release, even after this process ends. It may be a FIFO that is open
 // for reading, a listening socket, or a datagram socket. The caller may close it afterwards. Hold
 // replaces a different file that was held under the same name. After an error, [Holder.Run] tries
-// again.
+// again. Sockets with [APIPrefix] or [InPrefix] are held only by a supervised process, now or as
+// soon as one runs; see [Holder.By].
 func (k *Holder) Hold(name string, f *os.File) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -152,7 +153,8 @@ func removed(f *os.File) bool {
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO && st.Nlink == 0
 }
 
-// By returns what holds a file, for the status; "" if nothing does.
+// By returns what holds a file, for the status; "" if nothing does. After [Holder.Run], it returns
+// the last state.
 func (k *Holder) By(name string) string { return k.process.by(name) }
 
 // Run passes all files to the next holder process at once when the current one ends, and starts

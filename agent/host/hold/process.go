@@ -24,6 +24,7 @@ type process struct {
 
 	mu    sync.Mutex // held during requests
 	conn  *net.UnixConn
+	stay  bool      // the connected process has [ServeOptions.Stay]
 	tried time.Time // time of the last start without a response
 	other time.Time // time when a process that this one has not started was last connected
 	files map[string]*os.File
@@ -76,17 +77,21 @@ func (p *process) hold(name string, f *os.File) error {
 		if connected {
 			err = p.send(name)
 		} else {
-			err = p.connect(true) // sends all files
+			err = p.connect(!supervisedOnly(name)) // sends all files
 		}
 		// a process that has ended may be replaced in a moment
-		if err == nil || errors.As(err, &refused) || !connected && p.other.IsZero() || time.Now().After(end) {
+		final := err == nil || supervisedOnly(name) || errors.As(err, &refused) || !connected && !p.restarts()
+		if final || time.Now().After(end) {
 			return err
 		}
 	}
 }
 
-// send makes the connected process hold a file.
+// send makes the connected process hold a file, unless that is for a supervised one only.
 func (p *process) send(name string) error {
+	if supervisedOnly(name) && !p.stay {
+		return nil
+	}
 	_, _, err := p.call(opHold, name, p.files[name])
 	p.note(name, err == nil)
 	return err
@@ -189,10 +194,14 @@ func (p *process) run(ctx context.Context) {
 	}
 }
 
+// close closes the connection and the copies of all files. The process holds its files further.
 func (p *process) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.disconnect()
+	if p.conn != nil {
+		p.conn.Close()
+		p.conn = nil
+	}
 	for _, f := range p.files {
 		f.Close()
 	}
@@ -204,6 +213,10 @@ func (p *process) close() {
 func (p *process) check() (*net.UnixConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	start := false
+	for name := range p.files {
+		start = start || !supervisedOnly(name)
+	}
 	if len(p.files) == 0 && p.conn == nil {
 		return nil, nil
 	}
@@ -211,7 +224,7 @@ func (p *process) check() (*net.UnixConn, error) {
 		_, _, _ = p.call(opList, "\xff", nil) // disconnects after an error
 	}
 	var refused errRefused
-	if err := p.connect(true); err != nil && !errors.As(err, &refused) {
+	if err := p.connect(start); err != nil && !errors.As(err, &refused) {
 		return nil, err
 	}
 	c, err := dialTrusted(p.dir)
@@ -221,15 +234,17 @@ func (p *process) check() (*net.UnixConn, error) {
 	return c, err
 }
 
+// restarts reports whether a process that this one has not started ended a moment ago.
+func (p *process) restarts() bool { return time.Since(p.other) < supervised }
+
 // connect finds or starts the process. It sends all files to a new process.
 func (p *process) connect(start bool) error {
 	if p.conn != nil {
 		return nil
 	}
 	err := p.dial()
-	wait := time.Since(p.other) < supervised
 	// each file would cause an attempt
-	if err != nil && start && !wait && len(p.command) > 0 && time.Since(p.tried) >= processCheck {
+	if err != nil && start && !p.restarts() && len(p.command) > 0 && time.Since(p.tried) >= processCheck {
 		if err = p.start(); err != nil {
 			p.tried = time.Now()
 		}
@@ -237,6 +252,11 @@ func (p *process) connect(start bool) error {
 	if err != nil {
 		return fmt.Errorf("cannot connect to the holder process at %s/%s: %w; run nearside hold --dir %s",
 			p.dir, socketName, err, p.dir)
+	}
+	text, _, err := p.call(opState, "", nil) // an old process refuses it
+	state, _ := parseState(text)
+	if p.stay = err == nil && state.Stay; p.conn == nil {
+		return fmt.Errorf("the holder process has ended: %w", err)
 	}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(p.files)) {

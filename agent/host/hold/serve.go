@@ -21,20 +21,32 @@ import (
 // older one.
 const Protocol = 2
 
-// SocketTime is how long sockets with a brief name are held without an agent. Their clients wait,
-// but fail immediately if there is no socket.
+// SocketTime is how long DNS sockets are held without an agent. Their clients wait, but use the
+// next name server if there is no socket.
 const SocketTime = 20 * time.Second
 
-// Prefixes of names. Clients of sockets with a brief name have something better to do than to wait
-// for an agent that was stopped: name lookups use the next name server, and users want an error.
+// Prefixes of names of sockets.
 const (
-	DNSPrefix = "dns/" // brief
-	APIPrefix = "api/" // brief
-	InPrefix  = "in/"  // sockets for Envoys and log lines, which a supervised holder keeps
+	DNSPrefix = "dns/" // released after SocketTime without an agent
+	APIPrefix = "api/" // released after a quarter of SocketTime: users want to know that no agent runs
+	InPrefix  = "in/"  // for Envoys and log lines
 )
 
-func brief(name string) bool {
-	return strings.HasPrefix(name, DNSPrefix) || strings.HasPrefix(name, APIPrefix)
+// supervisedOnly reports whether a file is held only with [ServeOptions.Stay]. An agent that a user
+// starts and stops in a terminal leaves no listening socket behind.
+func supervisedOnly(name string) bool {
+	return strings.HasPrefix(name, APIPrefix) || strings.HasPrefix(name, InPrefix)
+}
+
+// holdTime returns how long a file is held without an agent; 0: without a limit.
+func holdTime(name string, dns time.Duration) time.Duration {
+	switch {
+	case strings.HasPrefix(name, APIPrefix):
+		return dns / 4
+	case strings.HasPrefix(name, DNSPrefix):
+		return dns
+	}
+	return 0
 }
 
 // FIFODir is the directory of the FIFOs of access logs in the run directory.
@@ -69,9 +81,8 @@ type server struct {
 
 // Serve holds files for a [Holder] at a socket in a directory. It returns when ctx ends, when the
 // directory is removed, when another holder takes over, or when it has held nothing for the idle
-// time. When no agent has been connected for [SocketTime], it releases the sockets with brief
-// names, and without Stay all sockets. It returns ErrHeldElsewhere if another holder serves the
-// directory.
+// time. It releases sockets when no agent has been connected for the time of their prefix. It
+// returns ErrHeldElsewhere if another holder serves the directory.
 func Serve(ctx context.Context, dir string, o ServeOptions) error {
 	if o.away == 0 {
 		o.away = SocketTime
@@ -149,7 +160,7 @@ func Serve(ctx context.Context, dir string, o ServeOptions) error {
 
 // watch stops the holder when it is no longer needed.
 func (s *server) watch(ctx context.Context, dir int, ino uint64) {
-	every, idle := max(s.opts.away/4, time.Millisecond), s.opts.Idle
+	every, idle := max(s.opts.away/8, time.Millisecond), s.opts.Idle
 	if s.opts.Stay {
 		idle = 0
 	}
@@ -175,8 +186,8 @@ func (s *server) watch(ctx context.Context, dir int, ino uint64) {
 			alone = time.Time{}
 		case alone.IsZero():
 			alone = time.Now()
-		case time.Since(alone) >= s.opts.away:
-			s.closeSockets()
+		default:
+			s.closeSockets(time.Since(alone))
 		}
 		s.mu.Lock()
 		used := len(s.held) > 0 || s.conns.Load() > 0
@@ -205,16 +216,16 @@ func (s *server) closeAll() {
 // isFIFO reports whether a name is the path of a FIFO.
 func isFIFO(name string) bool { return strings.HasPrefix(name, "/") }
 
-// closeSockets releases the sockets with brief names, unless an agent is connected. A process that
-// nothing supervises releases all sockets: it should end some time after the agent.
-func (s *server) closeSockets() {
+// closeSockets releases the sockets that are not held for a time without an agent, unless one is
+// connected.
+func (s *server) closeSockets(without time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conns.Load() > 0 {
 		return
 	}
 	for name, f := range s.held {
-		if brief(name) || !s.opts.Stay && !isFIFO(name) {
+		if limit := holdTime(name, s.opts.away); limit > 0 && without >= limit {
 			f.Close()
 			delete(s.held, name)
 		}

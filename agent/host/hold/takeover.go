@@ -2,6 +2,7 @@ package hold
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,33 +12,17 @@ import (
 )
 
 // takeOver takes the files of a holder that an agent has started, ends that holder, and locks the
-// run directory. It returns false if the other holder stays.
+// run directory. It returns false if the other holder stays. The agent may start another one
+// meanwhile.
 func (s *server) takeOver(ctx context.Context, dir string, lock int) bool {
-	p := newProcess(dir, nil)
-	defer p.close()
-	names, err := p.names()
-	if err != nil {
-		return false
-	}
-	for _, name := range names {
-		if f := p.take(name); f != nil {
-			s.held[name] = f
-		}
-	}
-	p.mu.Lock()
-	err = p.connect(false)
-	if err == nil {
-		_, _, err = p.call(opQuit, "", nil)
-	}
-	p.mu.Unlock()
-	if err != nil {
-		return false
-	}
 	ctx, cancel := context.WithTimeout(ctx, processCall)
 	defer cancel()
-	tick := time.NewTicker(time.Millisecond)
+	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB) != nil {
+		if err := s.takeFiles(dir); errors.As(err, new(errRefused)) {
+			return false
+		}
 		select {
 		case <-ctx.Done():
 			return false
@@ -45,6 +30,32 @@ func (s *server) takeOver(ctx context.Context, dir string, lock int) bool {
 		}
 	}
 	return true
+}
+
+// takeFiles takes the files of the holder that serves a directory, and ends it. It returns an
+// errRefused if the other holder stays.
+func (s *server) takeFiles(dir string) error {
+	p := newProcess(dir, nil)
+	defer p.close()
+	names, err := p.names()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if f := p.take(name); f != nil {
+			if old := s.held[name]; old != nil {
+				old.Close()
+			}
+			s.held[name] = f
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.connect(false); err != nil {
+		return err
+	}
+	_, _, err = p.call(opQuit, "", nil)
+	return err
 }
 
 // openFIFOs opens the FIFOs of a directory under their paths, as agents name them. Without a
@@ -99,6 +110,13 @@ type State struct {
 	Protocol int // see [Protocol]
 	FIFOs    int
 	Sockets  int
+	Stay     bool // see [ServeOptions]
+}
+
+// parseState decodes the text of a response to opState.
+func parseState(text string) (s State, err error) {
+	_, err = fmt.Sscanf(text, "%d %d %d %t", &s.Protocol, &s.FIFOs, &s.Sockets, &s.Stay)
+	return s, err
 }
 
 // state returns the state without the pid as text. The caller holds mu.
@@ -109,7 +127,7 @@ func (s *server) state() string {
 			fifos++
 		}
 	}
-	return fmt.Sprintf("%d %d %d", Protocol, fifos, len(s.held)-fifos)
+	return fmt.Sprintf("%d %d %d %t", Protocol, fifos, len(s.held)-fifos, s.opts.Stay)
 }
 
 // Check returns the state of the holder that serves a directory. It returns an error if none does.
@@ -119,16 +137,14 @@ func Check(dir string) (State, error) {
 		return State{}, fmt.Errorf("no holder serves %s: %w; run nearside hold --dir %s", dir, err, dir)
 	}
 	defer c.Close()
-	out := State{Pid: int(peerOf(c).Pid), Protocol: 1}
+	out := State{Protocol: 1}
 	text, _, err := exchange(c, opState, "", nil)
-	if _, old := err.(errRefused); old {
-		return out, nil
-	}
 	if err == nil {
-		_, err = fmt.Sscanf(text, "%d %d %d", &out.Protocol, &out.FIFOs, &out.Sockets)
+		out, err = parseState(text)
 	}
-	if err != nil {
+	if err != nil && !errors.As(err, new(errRefused)) { // an old holder refuses the operation
 		return State{}, fmt.Errorf("the holder of %s does not respond: %w", dir, err)
 	}
+	out.Pid = int(peerOf(c).Pid)
 	return out, nil
 }

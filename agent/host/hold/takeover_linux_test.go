@@ -3,6 +3,7 @@ package hold
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -93,7 +94,7 @@ func TestHolderOpensFIFOs(t *testing.T) {
 			t.Fatalf("%s has no reader", path)
 		}
 	}
-	if s, err := Check(run); err != nil || s != (State{Pid: os.Getpid(), Protocol: Protocol, FIFOs: 3}) {
+	if s, err := Check(run); err != nil || s != (State{Pid: os.Getpid(), Protocol: Protocol, FIFOs: 3, Stay: true}) {
 		t.Errorf("state %+v, %v", s, err)
 	}
 	k := Open(Options{Dir: run})
@@ -119,6 +120,40 @@ func TestCheck(t *testing.T) {
 	hold(t, k, "dns/udp/a", f)
 	if s, err := Check(run); err != nil || s.Sockets != 1 || s.FIFOs != 0 {
 		t.Errorf("state %+v, %v", s, err)
+	}
+	end(k)
+}
+
+// TestHolderEndsAtOnce: a process that accepts a connection and ends causes an error, not more.
+func TestHolderEndsAtOnce(t *testing.T) {
+	run := t.TempDir()
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(run, socketName), Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
+	k := Open(Options{Dir: run})
+	path := filepath.Join(run, "a")
+	if err := k.Hold(path, newFIFO(t, path)); err == nil || k.By(path) != "" || k.Holds(path) {
+		t.Errorf("%v, held by %q", err, k.By(path))
+	}
+	if c, err := k.process.check(); err == nil || c != nil {
+		t.Errorf("check: %v %v", c, err)
+	}
+	if f, ok := k.Take(path); ok || len(k.Names("")) > 0 {
+		t.Errorf("took %v", f)
+	}
+	if _, err := Check(run); err == nil {
+		t.Error("a state without a process")
 	}
 	end(k)
 }

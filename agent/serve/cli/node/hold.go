@@ -26,13 +26,12 @@ func holdCommand(env *command.Env) *cobra.Command {
 		Short: "Hold FIFOs and listening sockets while the agent is down",
 		Long: `Keeps the FIFOs of access logs and the listening sockets open while the agent is down, so that
 Envoys neither block nor lose log lines, and the next agent inherits the sockets with the connections
-that wait in them. If no holder serves the run directory, the agent starts this command itself. Then
-the command releases sockets after 20 s without an agent, and exits when it has held nothing for a
-minute.
+that wait in them. If no holder serves the run directory, the agent starts this command itself. It
+then holds only FIFOs and DNS sockets, and exits when it has held nothing for a minute.
 
-With --stay it runs until it is stopped, keeps the sockets of Envoys and receivers as long, and takes
-over from a holder that an agent has started. Use it in a unit or a container that is separate from
-the agent's, as nearside-hold.service of the package does.
+With --stay it runs until it is stopped, holds the sockets of xDS, of receivers, and of the API too,
+and replaces a holder that an agent has started, with its files. Use it in a unit or a container that is
+separate from the agent's, as nearside-hold.service of the package does.
 
 With --check it reports the running holder and exits with 2 if that has an older protocol.`,
 		Example: `  nearside hold --dir /run/nearside --stay
