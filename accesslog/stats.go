@@ -45,6 +45,8 @@ type Stats struct {
 	SpoolOldest float64 `json:"spoolOldestSeconds,omitempty"`
 	// Health is "" without problems. Otherwise it describes the problem and a remedy.
 	Health string `json:"health,omitempty"`
+	// Full is set if the problem is a full disk or quota.
+	Full bool `json:"full,omitempty"`
 }
 
 // Counters holds the counters behind Stats. InFlight is derived and has no counter.

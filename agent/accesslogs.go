@@ -14,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/otlp"
 	"github.com/nearside-mesh/nearside/accesslog/spool"
 	"github.com/nearside-mesh/nearside/agent/base/plural"
+	"github.com/nearside-mesh/nearside/agent/deliver/account"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
@@ -87,6 +88,15 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 	})
 }
 
+// openAccount creates the account of access logs.
+func (a *Agent) openAccount(cfg *config.Config) {
+	a.account = account.New(account.Options{Streams: a.logStreams, Log: a.log,
+		Counts: func(ctx context.Context, id string) (api.ProxyCounts, error) {
+			p, _ := a.rollout.Peer(node.Key{ID: id, Flavor: node.FlavorEnvoy})
+			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: id, Peer: p}.Counts(ctx)
+		}})
+}
+
 // openRelay opens the socket for log records. If that fails, Envoys send records directly to their
 // collectors.
 func (a *Agent) openRelay(ctx context.Context, cfg *config.Config, g groups) {
@@ -149,6 +159,7 @@ func (a *Agent) runLogs(ctx context.Context) error {
 	var writers errgroup.Group
 	writers.Go(func() error { return a.receivers.Run(ctx) })
 	writers.Go(func() error { return a.logs.Run(ctx) })
+	g.Go(func() error { return a.account.Run(ctx) })
 	err := writers.Wait()
 	stop()
 	return errors.Join(err, g.Wait())
@@ -167,22 +178,39 @@ func (a *Agent) logStreams() []api.LogStream {
 			Kind: string(s.Kind), Name: s.Name, Mesh: s.Mesh, Dataplane: s.Dataplane, Backend: s.Backend,
 			Destination: s.Destination, Holder: s.Holder, Open: s.Open, In: s.In, Written: s.Written, Spooled: s.Spooled,
 			InFlight: s.InFlight, Dropped: map[string]uint64{}, BytesIn: s.BytesIn, Unterminated: s.Unterminated,
-			Oversize: s.Oversize, Repeated: s.Repeated, SpoolBytes: s.SpoolBytes, SpoolOldest: s.SpoolOldest, Health: s.Health,
+			Oversize: s.Oversize, Repeated: s.Repeated, Refused: s.Refused, SpoolBytes: s.SpoolBytes,
+			SpoolOldest: s.SpoolOldest, Health: s.Health,
 		}
 		for cause, n := range s.Stats.Dropped {
 			out[i].Dropped[string(cause)] = n
+		}
+		if s.Full {
+			path, ok := strings.CutPrefix(s.Destination, "file ")
+			if !ok {
+				path = filepath.Join(a.cfg.Load().Paths.State, spoolDirName)
+			}
+			out[i].Full = a.logs.MountPoint(path)
 		}
 	}
 	return out
 }
 
-// logsCheck reports problems of access logs. They do not affect readiness, because they do not stop
-// traffic.
+// logging prepares loggers, and accounts for their lines.
+type logging struct {
+	*logs.Manager
+	*account.Account
+}
+
+// Left implements [reconcile.Logs].
+func (l logging) Left(key node.Key) {
+	l.Manager.Left(key)
+	l.Account.Left(key)
+}
+
+// logsCheck reports problems of access logs but full disks, which spaceCheck reports. They do not
+// affect readiness, because they do not stop traffic.
 func (a *Agent) logsCheck() api.Check {
-	problem := a.logs.Problems()
-	if why := a.receivers.Health(); why != "" {
-		problem = append(problem, why)
-	}
+	problem := append(a.logs.Problems(), a.receivers.Problems()...)
 	if len(problem) == 0 {
 		return api.Check{Name: "access-logs", OK: true, Reason: "all lines go where they are to go"}
 	}

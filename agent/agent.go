@@ -19,6 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/otlp"
 	"github.com/nearside-mesh/nearside/agent/base/files"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/deliver/account"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/deliver/drains"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
@@ -121,6 +122,7 @@ type Agent struct {
 	drains     *drains.Drains
 	memory     *memory.Guard
 	logs       *logs.Manager
+	account    *account.Account // of access logs
 	files      *logs.Files
 	holder     *hold.Holder // of FIFOs and listening sockets while the agent is away; nil: none
 	held       *heldSockets

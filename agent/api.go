@@ -31,7 +31,7 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 			return a.draining.Run(ctx, key, q, false, who)
 		},
 		Certificate: a.reconciler.Issued,
-		Holders:     a.logs.Holders, AccessLogs: a.logStreams, FlushLogs: a.logs.Flush, AuditFile: cfg.AuditLogPath(),
+		Holders:     a.logs.Holders, Logs: a.account, FlushLogs: a.logs.Flush, AuditFile: cfg.AuditLogPath(),
 		AuditChain: a.auditChain,
 		Counts: func() map[string]api.ProxyCounts {
 			of, _ := a.refused.read()

@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -135,21 +138,40 @@ func (a *Agent) reconcileCheck() api.Check {
 // minSpace is the recommended free space for the agent's files, in bytes.
 const minSpace = 64 << 20
 
-// spaceCheck warns before a directory of the agent is full.
+// spaceCheck warns before a directory of the agent is full, and reports the full file systems of
+// access logs. It names each file system once.
 func (a *Agent) spaceCheck() api.Check {
 	c := api.Check{Name: "space", OK: true, Reason: "enough free space for state and logs"}
 	cfg := a.cfg.Load()
+	full := a.account.Full()
+	reported := map[string]bool{}
+	var reasons []string
+	add := func(path, mount, reason string) {
+		reported[mount] = true
+		c.Degraded, c.Command = true, cmp.Or(c.Command, "df -h "+path)
+		reasons = append(reasons, reason)
+	}
 	for _, d := range []struct{ key, path string }{{"paths.state", cfg.Paths.State}, {"paths.logs", cfg.Paths.Logs}} {
 		free, err := freeSpace(d.path)
-		switch {
-		case err != nil:
-			continue // other checks report a missing directory
-		case free < minSpace:
-			c.Degraded, c.Command = true, "df -h "+d.path
-			c.Reason = fmt.Sprintf("%s has %d MiB left, less than %d: writes to %s fail soon; free space",
-				d.path, free>>20, minSpace>>20, d.key)
-			return c
+		mount := a.logs.MountPoint(d.path)
+		if err != nil || free >= minSpace || reported[mount] { // other checks report a missing directory
+			continue
 		}
+		reason := fmt.Sprintf("%s has %d MiB left, less than %d: writes to %s fail soon; free space",
+			d.path, free>>20, minSpace>>20, d.key)
+		if n := full[mount]; n > 0 {
+			reason += "; " + plural.Form(n, "1 access log on it cannot be written", "%d access logs on it cannot be written")
+		}
+		add(d.path, mount, reason)
+	}
+	for _, mount := range slices.Sorted(maps.Keys(full)) {
+		if !reported[mount] {
+			add(mount, mount, fmt.Sprintf("the file system %s is full: %s; free space", mount, plural.Form(full[mount],
+				"1 access log on it cannot be written", "%d access logs on it cannot be written")))
+		}
+	}
+	if c.Degraded {
+		c.Reason = strings.Join(reasons, "; ")
 	}
 	return c
 }

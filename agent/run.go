@@ -269,12 +269,14 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 			return a.listenTCP(ctx, hold.InPrefix, addr)
 		}})
 	a.openLogs(cfg, g)
-	if err := a.deps.Metrics.Register(logs.NewCollector(a.files, a.streams)); err != nil {
+	a.openAccount(cfg)
+	if err := errors.Join(a.deps.Metrics.Register(logs.NewCollector(a.files, a.streams)),
+		a.deps.Metrics.Register(a.account)); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	a.reconciler = reconcile.New(reconcile.Options{
 		Store: a.store, Publisher: a.rollout, Recheck: a.xds.Recheck, Build: a.rollout.Build, Plain: a.rollout.Plain,
-		Rejections: a.rollout.Rejections, Host: a.host.Host, Logs: a.logs,
+		Rejections: a.rollout.Rejections, Host: a.host.Host, Logs: logging{a.logs, a.account},
 		Zone:   cfg.Node.Zone,
 		RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends, FlatNetwork: cfg.Mesh.FlatNetwork,
 		VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log,

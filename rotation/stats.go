@@ -28,6 +28,7 @@ type Stats struct {
 	Compressed     uint64 // backups
 	CompressErrors uint64
 	SyncErrors     uint64
+	Full           bool // Health is that the disk or quota is full
 	// Health is nil if all lines reach their file. Otherwise it describes the fault. The agent is not
 	// ready while it is set.
 	Health error
@@ -80,6 +81,7 @@ func (f *File) Stats() Stats {
 		}
 	}
 	s.Health = errors.Join(errs...)
+	s.Full = isFull(s.Health)
 	return s
 }
 

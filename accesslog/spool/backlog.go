@@ -293,6 +293,7 @@ func (b *Backlog) Stats(now time.Time) accesslog.Stats {
 	}
 	switch {
 	case b.diskErr != nil:
+		s.Full = isDiskFull(b.diskErr)
 		s.Health = "cannot write the spool: " + b.diskErr.Error() + "; free disk space or repair the file system"
 	case b.moveErr != nil:
 		s.Health = "cannot use the directory of the spool: " + b.moveErr.Error() +

@@ -72,8 +72,8 @@ func TestAccessLogCounters(t *testing.T) {
 	}
 	text := w.metrics()
 	for _, want := range []string{
-		`nearside_log_records_total{kind="fifo",receiver=""} 600`,
-		`nearside_log_records_written_total{kind="file",receiver=""} 300`,
+		`nearside_log_records_total{destination="tcp ` + away + `",kind="fifo",receiver=""} 300`,
+		`nearside_log_records_written_total{destination="file ` + w.dir + `/logs/web.log",kind="file",receiver=""} 300`,
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("no %s in the metrics", want)

@@ -1,10 +1,8 @@
 package logs
 
 import (
-	"cmp"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,22 +10,36 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// streamSum identifies a sum of streams: by kind and, for receivers, by name.
-type streamSum struct{ kind, receiver string }
+// streamSum identifies a sum of streams: by kind, destination, and, for receivers, by name.
+type streamSum struct{ kind, receiver, destination string }
 
-var sumLabels = []string{"kind", "receiver"}
+var sumLabels = []string{"kind", "receiver", "destination"}
 
-func sumOf(s *Stream) streamSum {
-	l := streamSum{kind: string(s.Kind)}
+// Limit of the destinations in metrics, and the label of further ones.
+const (
+	maxDestinations  = 1000
+	otherDestination = "other"
+)
+
+// sumOf returns the sum to which a stream belongs. m.mu is held.
+func (m *Collector) sumOf(s *Stream) streamSum {
+	l := streamSum{kind: string(s.Kind), destination: s.Destination}
 	if s.Kind == KindReceiver {
 		l.receiver = s.Name
+	}
+	if !m.destinations[l.destination] {
+		if len(m.destinations) >= maxDestinations {
+			l.destination = otherDestination
+		} else {
+			m.destinations[l.destination] = true
+		}
 	}
 	return l
 }
 
-func (l streamSum) compare(m streamSum) int {
-	return cmp.Or(strings.Compare(l.kind, m.kind), strings.Compare(l.receiver, m.receiver))
-}
+func (l streamSum) labels() []string { return []string{l.kind, l.receiver, l.destination} }
+
+func (l streamSum) compare(m streamSum) int { return slices.Compare(l.labels(), m.labels()) }
 
 var (
 	logRecordsDesc = prometheus.NewDesc("nearside_log_records_total", "Lines received by access-log streams.",
@@ -42,14 +54,18 @@ var (
 		sumLabels, nil)
 	logInFlightDesc = prometheus.NewDesc("nearside_log_records_in_flight", "Lines in memory.", sumLabels, nil)
 	logSpoolDesc    = prometheus.NewDesc("nearside_log_spool_bytes", "Size of the spools on disk.", sumLabels, nil)
-	rotationsDesc   = prometheus.NewDesc("nearside_log_rotations_total",
+	logOldestDesc   = prometheus.NewDesc("nearside_log_spool_oldest_seconds", "Age of the oldest line in a spool.",
+		sumLabels, nil)
+	logRefusedDesc = prometheus.NewDesc("nearside_log_connections_refused_total",
+		"Connections of senders that a receiver refused, because its limit was reached.", []string{"receiver"}, nil)
+	rotationsDesc = prometheus.NewDesc("nearside_log_rotations_total",
 		"New log files; cause is size, or outside if another process renamed, removed, or changed the file.",
 		[]string{"cause"}, nil)
 	fileBytesDesc = prometheus.NewDesc("nearside_log_file_bytes", "Total size of the active log files.", nil, nil)
 )
 
-// Collector exports the metrics of rotated files, and of streams summed by kind. The sums never
-// decrease: the last counters of a removed stream stay in them.
+// Collector exports the metrics of rotated files, and of streams summed by kind and destination.
+// The sums never decrease: the last counters of a removed stream stay in them.
 type Collector struct {
 	files   *Files
 	streams func() []Stream
@@ -57,6 +73,8 @@ type Collector struct {
 	mu    sync.Mutex
 	seen  map[streamKey]Stream   // at the last collection
 	ended map[streamSum]*logSums // of removed streams
+	// destinations with own labels
+	destinations map[string]bool
 }
 
 type streamKey struct {
@@ -66,19 +84,20 @@ type streamKey struct {
 
 // NewCollector returns the metrics of files and streams.
 func NewCollector(files *Files, streams func() []Stream) *Collector {
-	return &Collector{files: files, streams: streams}
+	return &Collector{files: files, streams: streams, ended: map[streamSum]*logSums{}, destinations: map[string]bool{}}
 }
 
 // logSums are the summed counters of streams.
 type logSums struct {
-	in, bytes, delivered uint64
-	dropped              map[accesslog.Cause]uint64
+	in, bytes, delivered, refused uint64
+	dropped                       map[accesslog.Cause]uint64
 }
 
 func (s *logSums) add(x *Stream) {
 	s.in += x.In
 	s.bytes += x.BytesIn
 	s.delivered += x.Written
+	s.refused += x.Refused
 	for cause, n := range x.Dropped {
 		s.dropped[cause] += n
 	}
@@ -88,7 +107,7 @@ func (s *logSums) add(x *Stream) {
 func (m *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		logRecordsDesc, logBytesDesc, logWrittenDesc, logDroppedDesc, logSpooledDesc, logInFlightDesc, logSpoolDesc,
-		rotationsDesc, fileBytesDesc,
+		logOldestDesc, logRefusedDesc, rotationsDesc, fileBytesDesc,
 	} {
 		ch <- d
 	}
@@ -103,12 +122,9 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 	for i := range list {
 		now[streamKey{list[i].Kind, list[i].Name}] = list[i]
 	}
-	if m.ended == nil {
-		m.ended = map[streamSum]*logSums{}
-	}
 	for key, last := range m.seen {
 		if is, ok := now[key]; !ok || is.In < last.In { // removed, or replaced by a stream with the same name
-			of := sumOf(&last)
+			of := m.sumOf(&last)
 			if m.ended[of] == nil {
 				m.ended[of] = &logSums{dropped: map[accesslog.Cause]uint64{}}
 			}
@@ -117,19 +133,20 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	m.seen = now
 
-	sums, gauges := map[streamSum]*logSums{}, map[streamSum][3]uint64{}
+	sums, gauges := map[streamSum]*logSums{}, map[streamSum]logGauges{}
 	for of, s := range m.ended {
-		sums[of] = &logSums{s.in, s.bytes, s.delivered, maps.Clone(s.dropped)}
+		sums[of] = &logSums{s.in, s.bytes, s.delivered, s.refused, maps.Clone(s.dropped)}
 	}
 	for i := range list {
 		x := &list[i]
-		of := sumOf(x)
+		of := m.sumOf(x)
 		if sums[of] == nil {
 			sums[of] = &logSums{dropped: map[accesslog.Cause]uint64{}}
 		}
 		sums[of].add(x)
 		g := gauges[of]
-		gauges[of] = [3]uint64{g[0] + x.Spooled, g[1] + x.InFlight, g[2] + x.SpoolBytes}
+		gauges[of] = logGauges{g.spooled + x.Spooled, g.inFlight + x.InFlight, g.spoolBytes + x.SpoolBytes,
+			max(g.oldest, x.SpoolOldest)}
 	}
 	send := func(d *prometheus.Desc, t prometheus.ValueType, n uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, t, float64(n), labels...)
@@ -140,14 +157,25 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(fileBytesDesc, prometheus.GaugeValue, float64(total.Size))
 	for _, of := range slices.SortedFunc(maps.Keys(sums), streamSum.compare) {
 		s, g := sums[of], gauges[of]
-		send(logRecordsDesc, prometheus.CounterValue, s.in, of.kind, of.receiver)
-		send(logBytesDesc, prometheus.CounterValue, s.bytes, of.kind, of.receiver)
-		send(logWrittenDesc, prometheus.CounterValue, s.delivered, of.kind, of.receiver)
+		labels := of.labels()
+		send(logRecordsDesc, prometheus.CounterValue, s.in, labels...)
+		send(logBytesDesc, prometheus.CounterValue, s.bytes, labels...)
+		send(logWrittenDesc, prometheus.CounterValue, s.delivered, labels...)
 		for _, cause := range accesslog.Causes {
-			send(logDroppedDesc, prometheus.CounterValue, s.dropped[cause], of.kind, of.receiver, string(cause))
+			send(logDroppedDesc, prometheus.CounterValue, s.dropped[cause], append(labels, string(cause))...)
 		}
-		send(logSpooledDesc, prometheus.GaugeValue, g[0], of.kind, of.receiver)
-		send(logInFlightDesc, prometheus.GaugeValue, g[1], of.kind, of.receiver)
-		send(logSpoolDesc, prometheus.GaugeValue, g[2], of.kind, of.receiver)
+		send(logSpooledDesc, prometheus.GaugeValue, g.spooled, labels...)
+		send(logInFlightDesc, prometheus.GaugeValue, g.inFlight, labels...)
+		send(logSpoolDesc, prometheus.GaugeValue, g.spoolBytes, labels...)
+		ch <- prometheus.MustNewConstMetric(logOldestDesc, prometheus.GaugeValue, g.oldest, labels...)
+		if of.kind == string(KindReceiver) {
+			send(logRefusedDesc, prometheus.CounterValue, s.refused, of.receiver)
+		}
 	}
+}
+
+// logGauges are the summed gauges of streams.
+type logGauges struct {
+	spooled, inFlight, spoolBytes uint64
+	oldest                        float64
 }

@@ -113,6 +113,23 @@ func mountOf(info []byte, dir string) (at location, ok bool) {
 	return at, ok
 }
 
+// MountPoint returns the mount point of the file system of a path, without access to it: the file
+// system may hang.
+func (m *Manager) MountPoint(path string) string {
+	longest := "/"
+	for line := range strings.Lines(string(m.readProc("self/mountinfo"))) {
+		f := strings.Fields(line)
+		if len(f) < 5 {
+			continue
+		}
+		point := unescape(f[4])
+		if rest, err := filepath.Rel(point, path); err == nil && filepath.IsLocal(rest) && len(point) > len(longest) {
+			longest = point
+		}
+	}
+	return longest
+}
+
 // unescape decodes the octal escapes of space, tab, newline, and backslash.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)

@@ -229,7 +229,8 @@ func (r *Receivers) Status() []ReceiverStatus {
 			s.Status = recv.Stats()
 		}
 		if err == nil && file != nil {
-			err = file.Stats().Health
+			st := file.Stats()
+			err, s.Full = st.Health, st.Full
 		}
 		if err != nil {
 			s.Health = err.Error()
@@ -239,22 +240,23 @@ func (r *Receivers) Status() []ReceiverStatus {
 	return out
 }
 
-// Health describes the problems of all receivers, or returns "".
-func (r *Receivers) Health() string {
+// Problems describes the problems of receivers but full disks.
+func (r *Receivers) Problems() []string {
 	var out []string
 	for _, s := range r.Status() {
-		if s.Health != "" {
+		if s.Health != "" && !s.Full {
 			out = append(out, fmt.Sprintf("receiver %s: %s", s.Name, strings.ReplaceAll(s.Health, "\n", "; ")))
 		}
 	}
-	return strings.Join(out, "; ")
+	return out
 }
 
 // Streams returns the counters of each receiver.
 func (r *Receivers) Streams() []Stream {
 	var out []Stream
 	for _, s := range r.Status() {
-		out = append(out, Stream{Name: s.Name, Kind: KindReceiver, Destination: "file " + s.File, Stats: s.Stats})
+		out = append(out, Stream{Name: s.Name, Kind: KindReceiver, Destination: "file " + s.File,
+			Refused: s.Refused, Stats: s.Stats})
 	}
 	return out
 }

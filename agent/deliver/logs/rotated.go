@@ -64,7 +64,8 @@ func (r *rotated) Write(ctx context.Context, batch []byte) (int, error) {
 	return n, err
 }
 
-// Append implements [accesslog.Appender].
+// Append implements [accesslog.Appender]. The caller counts dropped lines, so that one lost line is
+// not counted at two streams.
 func (r *rotated) Append(ctx context.Context, batch []byte) (done, dropped int, err error) {
 	return r.file.Append(ctx, batch)
 }
@@ -76,6 +77,9 @@ func (r *rotated) Recover(p rotation.Extent, front []byte) int { return r.file.R
 // Stats implements [Output].
 func (r *rotated) Stats() accesslog.Stats {
 	s := r.file.LineStats()
+	n := s.Dropped[accesslog.CauseDiskFull] // counted by the callers of Append
+	delete(s.Dropped, accesslog.CauseDiskFull)
+	s.In -= min(n, s.In)
 	if fault := r.fault.Load(); fault != nil {
 		s.Health = strings.TrimPrefix(s.Health+"\n"+(*fault).Error(), "\n")
 	}

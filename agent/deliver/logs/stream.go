@@ -39,6 +39,8 @@ type Stream struct {
 	Holder string `json:"holder,omitempty"`
 	// Open reports whether an Envoy has a FIFO open for writing.
 	Open bool `json:"open,omitempty"`
+	// Refused counts the connections that a receiver refused at its limit.
+	Refused uint64 `json:"refused,omitempty"`
 
 	accesslog.Stats
 }

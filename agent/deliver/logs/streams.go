@@ -45,7 +45,7 @@ func (m *Manager) Holders() map[string]int {
 	return out
 }
 
-// Problems describes all problems, one text per cause, sorted.
+// Problems describes all problems but full disks, one text per cause, sorted.
 func (m *Manager) Problems() []string {
 	found := map[string]bool{}
 	m.mu.Lock()
@@ -53,8 +53,13 @@ func (m *Manager) Problems() []string {
 		found["the access-log FIFOs are unavailable: "+m.broken.Error()] = true
 	}
 	m.mu.Unlock()
-	for _, s := range m.Streams() {
-		if s.Health != "" {
+	list := m.Streams()
+	full := map[string]bool{} // destinations on full disks
+	for _, s := range list {
+		full[s.Destination] = full[s.Destination] || s.Full
+	}
+	for _, s := range list {
+		if s.Health != "" && !full[s.Destination] {
 			found[fmt.Sprintf("%s %s: %s", s.Kind, s.Name, strings.ReplaceAll(s.Health, "\n", "; "))] = true
 		}
 		if s.Kind == KindFIFO && s.Holder == "" {

@@ -21,6 +21,10 @@ type Logs interface {
 	// config must not be published yet. The implementation requests another pass when something has
 	// changed.
 	Prepare(key node.Key, pipes []draft.Pipe) (missing map[string]string, wait bool)
+	// Unlogged receives the listeners of a node's config that is about to be published without their
+	// loggers, with the reasons by name; empty: all listeners have them. old returns whether the
+	// client already has a listener with this name.
+	Unlogged(key node.Key, listeners map[string]string, old func(name string) bool)
 	// Left means that a node no longer has a config.
 	Left(key node.Key)
 }
@@ -51,6 +55,7 @@ func (p *pass) logs(key node.Key, owner resource.Key, s *proxyState) *generate.P
 	}
 	if len(missing) == 0 {
 		s.reduced = reduced{}
+		p.r.o.Logs.Unlogged(key, nil, nil)
 		return proxy
 	}
 	for i := range proxy.Sealed.Pipes {
@@ -61,6 +66,7 @@ func (p *pass) logs(key node.Key, owner resource.Key, s *proxyState) *generate.P
 		}
 	}
 	if s.reduced.of == proxy && maps.Equal(s.reduced.missing, missing) {
+		p.unlogged(key, s, proxy)
 		return s.reduced.config
 	}
 	config := *proxy
@@ -74,7 +80,21 @@ func (p *pass) logs(key node.Key, owner resource.Key, s *proxyState) *generate.P
 	}
 	config.Sealed = sealed
 	s.reduced = reduced{of: proxy, missing: missing, config: &config}
+	p.unlogged(key, s, proxy)
 	return &config
+}
+
+// unlogged reports the listeners that the reduced config has without their loggers.
+func (p *pass) unlogged(key node.Key, s *proxyState, whole *generate.Proxy) {
+	full, less := whole.Sealed.Resources[draft.RankListener], s.reduced.config.Sealed
+	without := map[string]string{}
+	for _, l := range less.Resources[draft.RankListener] {
+		if r := draft.Find(full, l.Name); r != nil && r.Version != l.Version {
+			without[l.Name] = s.leftOut[0].What + ": " + s.leftOut[0].Reason
+		}
+	}
+	had := p.r.o.Publisher.Listeners(key)
+	p.r.o.Logs.Unlogged(key, without, func(name string) bool { return draft.Find(had, name) != nil })
 }
 
 // addLeftOut records that a logger is missing. Envoy sends OpenTelemetry records directly.

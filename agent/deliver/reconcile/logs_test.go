@@ -19,10 +19,11 @@ import (
 
 // logs implements reconcile.Logs. It returns missing, and records the calls.
 type logs struct {
-	missing map[string]string // by target
-	wait    map[string]bool   // by node ID
-	asked   []string
-	left    []string
+	missing  map[string]string // by target
+	wait     map[string]bool   // by node ID
+	asked    []string
+	left     []string
+	unlogged []string // node, listener, and reason
 }
 
 func (l *logs) Prepare(key node.Key, pipes []draft.Pipe) (map[string]string, bool) {
@@ -37,6 +38,12 @@ func (l *logs) Prepare(key node.Key, pipes []draft.Pipe) (map[string]string, boo
 	slices.Sort(targets)
 	l.asked = append(l.asked, fmt.Sprint("prepare ", key.ID, " ", targets))
 	return out, l.wait[key.ID]
+}
+
+func (l *logs) Unlogged(key node.Key, listeners map[string]string, _ func(string) bool) {
+	for name, reason := range listeners {
+		l.unlogged = append(l.unlogged, key.ID+" "+name+": "+reason)
+	}
 }
 
 func (l *logs) Left(key node.Key) { l.left = append(l.left, key.ID) }
@@ -147,9 +154,18 @@ func TestConfigWaitsForLogs(t *testing.T) {
 	if r.Pass(); p.Of("default.web") != whole {
 		t.Error("the config was published before its loggers were ready")
 	}
+	l.unlogged = nil
 	clear(l.wait) // the limit has passed
 	if r.Pass(); len(p.Of("default.web").Pipes) != 2 {
 		t.Errorf("after the limit: %+v", p.Of("default.web").Pipes)
+	}
+	if got := strings.Join(l.unlogged, "; "); !strings.Contains(got, "default.web inbound:10.0.0.1:") ||
+		!strings.Contains(got, "file /var/log/a: "+status.NotReady) {
+		t.Errorf("without a logger: %s", got)
+	}
+	l.unlogged, l.missing = nil, map[string]string{"otel:4317": "no socket"}
+	if r.Pass(); len(l.unlogged) > 0 {
+		t.Errorf("Envoy sends the records itself: %v", l.unlogged)
 	}
 }
 

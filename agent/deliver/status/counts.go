@@ -3,9 +3,13 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // AddCounts adds the counters of Envoys, by node ID, to proxies.
@@ -22,6 +26,62 @@ func AddCounts(all []api.Proxy, counts map[string]api.ProxyCounts) {
 			p.Problems = append(p.Problems, lost...)
 		}
 	}
+}
+
+// AddLogs adds the counters of its Envoy and the accounts of its access logs to a proxy.
+func (t *Tracker) AddLogs(p *api.Proxy) {
+	if t.Parts.Counts == nil {
+		return
+	}
+	counts, one := t.Parts.Counts(), []api.Proxy{*p}
+	AddCounts(one, counts)
+	*p = one[0]
+	if t.Parts.Logs == nil {
+		return
+	}
+	published := t.sealed()
+	maps.DeleteFunc(published, func(k node.Key, _ *draft.Sealed) bool {
+		return !slices.ContainsFunc(p.Clients, func(c api.ProxyStatus) bool { return c.NodeID == k.ID })
+	})
+	p.AccessLogs = t.Parts.Logs.Proxies(published, counts)
+	p.LogGaps = slices.DeleteFunc(t.Parts.Logs.Gaps(), func(g api.LogGap) bool {
+		return g.Mesh != p.Mesh || g.Dataplane != p.Name
+	})
+}
+
+// sealed returns the published configs.
+func (t *Tracker) sealed() map[node.Key]*draft.Sealed {
+	out := map[node.Key]*draft.Sealed{}
+	if last := t.Last(); last != nil {
+		for key, p := range last.Published {
+			out[key] = p.Sealed
+		}
+	}
+	return out
+}
+
+// AccessLogs returns the visible streams and accounts of access logs. Only a view of the whole has
+// streams that contain lines of all dataplanes.
+func (t *Tracker) AccessLogs(v *View) api.AccessLogs {
+	out := api.AccessLogs{Items: t.LogStreams(v), Proxies: []api.ProxyLog{}, Gaps: []api.LogGap{}}
+	if out.Total = len(out.Items); out.Items == nil {
+		out.Items = []api.LogStream{}
+	}
+	if t.Parts.Logs == nil {
+		return out
+	}
+	hidden := func(mesh, name string) bool {
+		return !v.Whole && !v.sees(resource.Key{Kind: kindDataplane, Mesh: mesh, Name: name})
+	}
+	var counts map[string]api.ProxyCounts
+	if t.Parts.Counts != nil {
+		counts = t.Parts.Counts()
+	}
+	out.Proxies = slices.DeleteFunc(t.Parts.Logs.Proxies(t.sealed(), counts), func(x api.ProxyLog) bool {
+		return hidden(x.Mesh, x.Dataplane)
+	})
+	out.Gaps = slices.DeleteFunc(t.Parts.Logs.Gaps(), func(x api.LogGap) bool { return hidden(x.Mesh, x.Dataplane) })
+	return out
 }
 
 // timeouts sorts counts by listener, most first.

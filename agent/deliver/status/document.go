@@ -45,9 +45,7 @@ func (t *Tracker) Status(ctx context.Context, v View) *api.Status {
 	if p.Holders != nil {
 		out.Holders = p.Holders()
 	}
-	if streams := t.LogStreams(&v); len(streams) > 0 {
-		out.LogLines = logLines(streams)
-	}
+	out.LogLines = t.logLines(&v)
 	if p.DNSLine != nil {
 		out.DNS = p.DNSLine()
 	}
@@ -111,19 +109,27 @@ func (t *Tracker) addStore(out *api.Status, v *View) {
 // LogStreams returns the visible streams of access logs. Destinations contain lines of all
 // dataplanes, so that only a view of the whole has them.
 func (t *Tracker) LogStreams(v *View) []api.LogStream {
-	if t.Parts.AccessLogs == nil {
+	if t.Parts.Logs == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(t.Parts.AccessLogs()), func(x api.LogStream) bool {
+	return slices.DeleteFunc(t.Parts.Logs.Streams(), func(x api.LogStream) bool {
 		return !v.Whole && (x.Mesh == "" || x.Dataplane == "" ||
 			!v.sees(resource.Key{Kind: kindDataplane, Mesh: x.Mesh, Name: x.Dataplane}))
 	})
 }
 
-// logLines sums up streams. It counts input where lines enter the agent, and output where they
-// leave it.
-func logLines(streams []api.LogStream) *api.LogLines {
-	out := &api.LogLines{Streams: len(streams), Dropped: map[string]uint64{}}
+// logLines sums up the visible streams, nil for none. It counts input where lines enter the agent,
+// and output where they leave it.
+func (t *Tracker) logLines(v *View) *api.LogLines {
+	streams := t.LogStreams(v)
+	var unlogged api.ListenerTraffic
+	if t.Parts.Logs != nil && v.Whole {
+		unlogged = t.Parts.Logs.Unrecorded()
+	}
+	if len(streams) == 0 && unlogged == (api.ListenerTraffic{}) {
+		return nil
+	}
+	out := &api.LogLines{Streams: len(streams), Dropped: map[string]uint64{}, Unlogged: unlogged}
 	for i := range streams {
 		s := &streams[i]
 		if s.Kind == api.LogFIFO || s.Kind == api.LogReceiver || s.Kind == api.LogOTLP {
@@ -133,6 +139,8 @@ func logLines(streams []api.LogStream) *api.LogLines {
 			out.Written += s.Written
 		}
 		out.Spooled += s.Spooled
+		out.SpoolOldest = max(out.SpoolOldest, s.SpoolOldest)
+		out.Refused += s.Refused
 		out.InFlight += s.InFlight
 		for cause, n := range s.Dropped {
 			out.Dropped[cause] += n

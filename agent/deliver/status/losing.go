@@ -191,3 +191,11 @@ func (t *Tracker) lostProblems(_ context.Context, f *Facts) []api.Problem {
 	}
 	return out
 }
+
+// logProblems returns the losses of access logs that the agent sees.
+func (t *Tracker) logProblems(context.Context, *Facts) []api.Problem {
+	if t.Parts.Logs == nil {
+		return nil
+	}
+	return t.Parts.Logs.Problems()
+}

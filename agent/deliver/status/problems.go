@@ -36,6 +36,7 @@ func (t *Tracker) sources() []func(context.Context, *Facts) []api.Problem {
 		checkProblems, damagedProblems, fileProblems, inertProblems, // problems_agent.go
 		passProblems, t.rejectionProblems, t.unconnectedProblems, t.proxyProblems, refusedProblems,
 		endpointProblems, t.lostProblems, orphanProblems, // problems_proxies.go
+		t.logProblems,      // losing.go
 		t.targetProblems,   // targets.go
 		t.namesakeProblems, // problems_pool.go
 		t.effectProblems,   // effects_applied.go

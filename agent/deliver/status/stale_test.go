@@ -117,6 +117,8 @@ func (m missing) Prepare(_ node.Key, pipes []draft.Pipe) (map[string]string, boo
 	return out, false
 }
 
+func (missing) Unlogged(node.Key, map[string]string, func(string) bool) {}
+
 func (missing) Left(node.Key) {}
 
 // TestLeftOut checks that a policy is not applied while an access log is left out, because its

@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/deliver/drains"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -41,16 +42,27 @@ type Tracker struct {
 
 // Parts are the other parts of an agent that a status describes. Nil: the agent has none.
 type Parts struct {
-	Ready      func() []api.Check                // checks of /readyz
-	Host       func(context.Context) []api.Check // other checks, which may take a second
-	Files      func() []api.FileStatus
-	Memory     func() api.MemoryStatus
-	Refused    func() api.Refusals
-	Holders    func() map[string]int // [api.Status].Holders
-	AccessLogs func() []api.LogStream
-	DNSLine    func() *api.DNSLine
+	Ready   func() []api.Check                // checks of /readyz
+	Host    func(context.Context) []api.Check // other checks, which may take a second
+	Files   func() []api.FileStatus
+	Memory  func() api.MemoryStatus
+	Refused func() api.Refusals
+	Holders func() map[string]int // [api.Status].Holders
+	Logs    Logs
+	DNSLine func() *api.DNSLine
 	// Counts returns the counters of each connected Envoy by node ID. It may take seconds.
 	Counts func() map[string]api.ProxyCounts
+}
+
+// Logs is the account of access logs. *account.Account implements it.
+type Logs interface {
+	Streams() []api.LogStream // sorted by kind and name
+	// Proxies returns the accounts of proxies, given their configs, and the counters of their Envoys
+	// by node ID.
+	Proxies(published map[node.Key]*draft.Sealed, counts map[string]api.ProxyCounts) []api.ProxyLog
+	Gaps() []api.LogGap              // listeners without a logger
+	Unrecorded() api.ListenerTraffic // [api.LogLines].Unlogged
+	Problems() []api.Problem         // losses of lines
 }
 
 // Nodes provides access to the gossip pool.

@@ -31,6 +31,9 @@ type bounds struct {
 // short are the limits of automatic queries.
 var short = bounds{time.Second, 1 << 20}
 
+// wide are the limits of automatic queries about each listener.
+var wide = bounds{time.Second, 4 << 20}
+
 // maxCount limits a counter. Envoy counters never reach it, and sums of counters fit in 64 bits.
 const maxCount = 1 << 40
 
@@ -112,12 +115,12 @@ func isTimeout(err error) bool {
 
 // counters returns the used counters whose whole name matches a regular expression.
 func (e Envoy) counters(ctx context.Context, filter *regexp.Regexp) (map[string]uint64, error) {
-	body, err := e.get(ctx, "/stats?usedonly&type=Counters&filter="+url.QueryEscape(filter.String()))
+	body, err := e.ask(ctx, "GET", "/stats?usedonly&type=Counters&filter="+url.QueryEscape(filter.String()), wide)
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]uint64{}
-	for line := range strings.Lines(body) {
+	for line := range strings.Lines(string(body)) {
 		name, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
 		v, err := strconv.ParseUint(text, 10, 64)
 		if err != nil || v > maxCount || !filter.MatchString(name) {
@@ -134,12 +137,13 @@ const (
 	writeFailed  = "filesystem.write_failed"
 	reopenFailed = "filesystem.reopen_failed"
 	writeDone    = "filesystem.write_completed"
+	writeLine    = "filesystem.write_buffered" // one for each line of a logger
 )
 
-// wanted matches the counters of writes, of connections without a matching filter chain, of clients
-// that sent too little in time, and of connections to a cluster without endpoints, which a closed
-// passthrough uses.
-var wanted = regexp.MustCompile(`^(filesystem\.((write|reopen)_failed|write_completed)|listener\..+\.(no_filter_chain_match|downstream_pre_cx_timeout)|cluster\.outbound_passthrough_ipv[46]\.upstream_cx_none_healthy)$`)
+// wanted matches the counters of writes, of connections and requests of listeners, of connections
+// without a matching filter chain, of clients that sent too little in time, and of connections to a
+// cluster without endpoints, which a closed passthrough uses.
+var wanted = regexp.MustCompile(`^(filesystem\.((write|reopen)_failed|write_completed|write_buffered)|listener\.(\d[\d.]*|\[[\da-f_.%]+\])_\d+\.(downstream_cx_total|http\..+\.downstream_rq_completed)|listener\..+\.(no_filter_chain_match|downstream_pre_cx_timeout)|cluster\.outbound_passthrough_ipv[46]\.upstream_cx_none_healthy)$`)
 
 // passthrough is the name prefix of the listeners for connections to unknown destinations.
 const passthrough = "outbound:passthrough:"
@@ -151,12 +155,22 @@ func (e Envoy) Counts(ctx context.Context) (api.ProxyCounts, error) {
 		return api.ProxyCounts{}, err
 	}
 	out := api.ProxyCounts{WritesFailed: stats[writeFailed], ReopensFailed: stats[reopenFailed],
-		WritesDone: stats[writeDone]}
+		WritesDone: stats[writeDone], Logged: stats[writeLine]}
 	unchained, late := map[string]uint64{}, map[string]uint64{} // by the listener's name in statistics
+	traffic := map[string]api.ListenerTraffic{}
 	for name, v := range stats {
 		if at, ok := strings.CutPrefix(name, "listener."); ok {
 			if at, ok := strings.CutSuffix(at, ".downstream_pre_cx_timeout"); ok && v > 0 {
 				late[at] = v
+			} else if at, ok := strings.CutSuffix(at, ".downstream_cx_total"); ok {
+				x := traffic[at]
+				x.Connections += v
+				traffic[at] = x
+			} else if strings.HasSuffix(at, ".downstream_rq_completed") {
+				at, _, _ := strings.Cut(at, ".http.")
+				x := traffic[at]
+				x.Requests += v
+				traffic[at] = x
 			} else if at, ok := strings.CutSuffix(at, ".no_filter_chain_match"); ok {
 				unchained[at] = v
 			}
@@ -164,14 +178,14 @@ func (e Envoy) Counts(ctx context.Context) (api.ProxyCounts, error) {
 			out.Refused += v
 		}
 	}
-	if len(unchained)+len(late) == 0 {
+	if len(unchained)+len(late)+len(traffic) == 0 {
 		return out, nil
 	}
-	body, err := e.get(ctx, "/listeners")
+	body, err := e.ask(ctx, "GET", "/listeners", wide)
 	if err != nil {
 		return api.ProxyCounts{}, err
 	}
-	for line := range strings.Lines(body) {
+	for line := range strings.Lines(string(body)) {
 		name, at := splitListener(strings.TrimSuffix(line, "\n"))
 		addr, err := netip.ParseAddrPort(at)
 		if err != nil && strings.HasPrefix(name, passthrough) {
@@ -184,6 +198,12 @@ func (e Envoy) Counts(ctx context.Context) (api.ProxyCounts, error) {
 			}
 			out.TimedOut[name] = n
 			delete(late, stat)
+		}
+		if x, known := traffic[stat]; known && err == nil {
+			if out.Listeners == nil {
+				out.Listeners = map[string]api.ListenerTraffic{}
+			}
+			out.Listeners[name] = x
 		}
 		if strings.HasPrefix(name, passthrough) {
 			out.Refused += unchained[stat]

@@ -1,10 +1,17 @@
 package api
 
+import "time"
+
 // AccessLogs is GET /v1/accesslogs, sorted by kind and name. A sender without permission to inspect
 // everything sees the FIFOs of the dataplanes that it may inspect.
 type AccessLogs struct {
 	Total int         `json:"total"`
 	Items []LogStream `json:"items"`
+	// Proxies are the accounts of the proxies that log through the agent, sorted by mesh, name, and
+	// destination.
+	Proxies []ProxyLog `json:"proxies"`
+	// Gaps are the listeners that have no logger now.
+	Gaps []LogGap `json:"gaps"`
 	// AuditFile is the path of the audit log, which may not exist. It is absent without permission
 	// to inspect everything.
 	AuditFile string `json:"auditFile,omitempty"`
@@ -57,12 +64,55 @@ type LogStream struct {
 
 	BytesIn uint64 `json:"bytesIn"`
 	// lines that ended with their writer and got their LF from the agent
-	Unterminated uint64  `json:"unterminated,omitempty"`
-	Oversize     uint64  `json:"oversize,omitempty"` // lines that were split because they are too long
-	Repeated     uint64  `json:"repeated,omitempty"` // lines that were sent more than once
-	SpoolBytes   uint64  `json:"spoolBytes,omitempty"`
-	SpoolOldest  float64 `json:"spoolOldestSeconds,omitempty"` // age of the oldest spooled line
-	Health       string  `json:"health,omitempty"`             // problem and remedy; absent if there is none
+	Unterminated uint64 `json:"unterminated,omitempty"`
+	Oversize     uint64 `json:"oversize,omitempty"` // lines that were split because they are too long
+	Repeated     uint64 `json:"repeated,omitempty"` // lines that were sent more than once
+	// Refused connections of a receiver, because its limit of open connections was reached.
+	Refused     uint64  `json:"refusedConnections,omitempty"`
+	SpoolBytes  uint64  `json:"spoolBytes,omitempty"`
+	SpoolOldest float64 `json:"spoolOldestSeconds,omitempty"` // age of the oldest spooled line
+	Health      string  `json:"health,omitempty"`             // problem and remedy; absent if there is none
+	// Full is the mount point of the full file system that makes a file or spool unwritable.
+	Full string `json:"full,omitempty"`
+}
+
+// ListenerTraffic are counters of a listener since its Envoy started.
+type ListenerTraffic struct {
+	Connections uint64 `json:"connections"` // accepted
+	Requests    uint64 `json:"requests"`    // HTTP requests with a response
+}
+
+// ProxyLog is the account of one proxy and one destination of its access logs. Requests and
+// connections that the Envoy counted become lines of its logger. In = Written + InFlight + all
+// Dropped, where Written counts the lines that the agent passed on to the destination; the stream
+// of the destination says what became of them.
+type ProxyLog struct {
+	Mesh        string `json:"mesh"`
+	Dataplane   string `json:"dataplane"`
+	Destination string `json:"destination"` // "file PATH", "tcp HOST:PORT", or "otlp HOST:PORT"
+	Listeners   int    `json:"listeners"`   // with a logger for the destination
+	// Traffic of these listeners. It is null if the Envoy does not report it.
+	Traffic *ListenerTraffic `json:"traffic"`
+	// Logged lines of all file loggers of the Envoy, for all destinations. It is null if the Envoy
+	// does not report it. More lines than In are in the buffers of the Envoy, or are those of other
+	// files.
+	Logged   *uint64           `json:"logged"`
+	In       uint64            `json:"in"` // lines that the agent has read since it started
+	Written  uint64            `json:"written"`
+	InFlight uint64            `json:"inFlight"`
+	Dropped  map[string]uint64 `json:"dropped"` // by cause; never null
+}
+
+// LogGap is a listener that was published without its logger, because the destination of the logger
+// was not ready.
+type LogGap struct {
+	Mesh      string    `json:"mesh"`
+	Dataplane string    `json:"dataplane"`
+	Listener  string    `json:"listener"`
+	Reason    string    `json:"reason"`
+	Since     time.Time `json:"since"`
+	// Traffic since then, of which no line is in the log. It is null if the Envoy does not report it.
+	Traffic *ListenerTraffic `json:"traffic"`
 }
 
 // LogLines sums up the lines of access logs in the status.
@@ -73,4 +123,10 @@ type LogLines struct {
 	Spooled  uint64            `json:"spooled"`  //
 	InFlight uint64            `json:"inFlight"` //
 	Dropped  map[string]uint64 `json:"dropped"`  // by cause; never null
+	// SpoolOldest is the age of the oldest line that waits for a collector, in seconds.
+	SpoolOldest float64 `json:"spoolOldestSeconds,omitempty"`
+	Refused     uint64  `json:"refusedConnections,omitempty"` // of senders, at the limits of receivers
+	// Unlogged is the traffic of listeners while they had no logger, since the agent started, as far
+	// as the Envoys report it.
+	Unlogged ListenerTraffic `json:"unlogged,omitzero"`
 }

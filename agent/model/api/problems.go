@@ -39,6 +39,11 @@ const (
 	ClassStreamRefused   = "stream-refused"   // the agent refused an xDS stream
 	ClassNoEffect        = "policy-no-effect" // a policy has no effect on any proxy that it selects
 	ClassLostLines       = "lost-lines"       // an Envoy has lost access-log lines
+	ClassLogCollector    = "log-collector"    // a collector accepts no lines of access logs, without an error
+	ClassLogDropped      = "log-dropped"      // lines of access logs were dropped within the last hour
+	ClassLogGap          = "log-gap"          // a listener has no access log, because its destination is not ready
+	ClassLogSenders      = "log-senders"      // a receiver of access logs has refused senders within the last hour
+	ClassLogSpool        = "log-spool"        // the oldest line of a spool has waited for more than 30 s
 	ClassFileFault       = "file-fault"       // a resource file has a fault
 	ClassFileConflict    = "file-conflict"    // a resource file has a resource that another source manages
 	ClassFileMissing     = "file-missing"     // a resource file is missing or empty
@@ -79,7 +84,12 @@ var ProblemClasses = []ProblemClass{
 	{ClassInert, "nearside api-resources"},
 	{ClassInterceptRecord, "nearside intercept status"},
 	{"interception", "nearside intercept status"},
+	{ClassLogCollector, "nearside status"},
+	{ClassLogDropped, "nearside status"},
 	{"log-file", "nearside config show"},
+	{ClassLogGap, "nearside status"},
+	{ClassLogSenders, "nearside status"},
+	{ClassLogSpool, "nearside status"},
 	{ClassLostLines, "nearside status"},
 	{"memory", "nearside status"},
 	{ClassNameTwice, "nearside members -o wide"},

@@ -55,6 +55,10 @@ type Proxy struct {
 	// are null if the Envoy does not report them.
 	LogWritesFailed  *uint64 `json:"logWritesFailed"`
 	LogReopensFailed *uint64 `json:"logReopensFailed"`
+	// AccessLogs are the accounts of its access logs that the agent reads, by destination. LogGaps
+	// are its listeners without their logger.
+	AccessLogs []ProxyLog `json:"accessLogs,omitempty"`
+	LogGaps    []LogGap   `json:"logGaps,omitempty"`
 	// InForce is what policies let the proxy do as a whole, in the order in which they act. Lists
 	// of proxies omit it.
 	InForce []InForce `json:"inForce,omitempty"`

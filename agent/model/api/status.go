@@ -103,6 +103,9 @@ type ProxyCounts struct {
 	WritesFailed  uint64 // failed writes to access logs, each with some lost lines
 	ReopensFailed uint64 // failed attempts to reopen an access log
 	WritesDone    uint64 // successful writes to access logs
+	Logged        uint64 // lines that file loggers have written
+	// Listeners holds the traffic of listeners by name. Listeners without traffic are absent.
+	Listeners map[string]ListenerTraffic
 	// TimedOut counts connections by listener whose clients did not send enough bytes before the
 	// timeout of the listener filters. Listeners without such connections are absent.
 	TimedOut map[string]uint64

@@ -12,11 +12,7 @@ import (
 
 func (s *Server) accessLogs(w http.ResponseWriter, r *http.Request) *api.Error {
 	v := s.viewOf(r)
-	out := api.AccessLogs{Items: s.tracker.LogStreams(&v)}
-	out.Total = len(out.Items)
-	if out.Items == nil {
-		out.Items = []api.LogStream{}
-	}
+	out := s.tracker.AccessLogs(&v)
 	if v.Whole {
 		out.AuditFile = s.opts.AuditFile
 		if s.opts.AuditChain != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/deliver/account"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -24,12 +25,12 @@ func startLogs(t *testing.T, flushed *[]string) *testAPI {
 				Destination: "file /logs/all.log",
 				Holder:      "nearside hold", In: in, Written: in, Dropped: map[string]uint64{}}
 		}
-		o.AccessLogs = func() []api.LogStream {
+		o.Logs = account.New(account.Options{Streams: func() []api.LogStream {
 			return []api.LogStream{fifo("pay", 40), fifo("web", 60),
 				{Kind: api.LogFile, Name: "/logs/all.log", Destination: "file /logs/all.log",
 					In: 100, Written: 90, InFlight: 3, Spooled: 2, Dropped: map[string]uint64{"disk-full": 5}},
 				{Kind: api.LogReceiver, Name: "tcp", Destination: "file /logs/tcp.log", In: 7, Written: 7}}
-		}
+		}})
 		o.FlushLogs = func(_ context.Context, mesh, name string) (bool, error) {
 			*flushed = append(*flushed, mesh+"/"+name)
 			if name == "web2" {

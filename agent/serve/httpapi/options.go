@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/deliver/drains"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -47,8 +48,8 @@ type Options struct {
 	Certificate func(mesh, name string) (identity.Issued, bool)
 	// Holders returns [api.Status].Holders. Nil: there are no FIFOs.
 	Holders func() map[string]int
-	// AccessLogs returns the streams of access logs, sorted by kind and name. Nil: none.
-	AccessLogs func() []api.LogStream
+	// Logs is the account of access logs. Nil: none.
+	Logs status.Logs
 	// FlushLogs asks the Envoy of a dataplane to flush its logs. It returns false for an Envoy that
 	// does not log through the agent. It may take seconds, but no longer than its context. Nil:
 	// none.

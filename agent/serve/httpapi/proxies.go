@@ -20,7 +20,9 @@ func (s *Server) proxies(w http.ResponseWriter, r *http.Request) *api.Error {
 	}
 	last := s.opts.Last()
 	all := only(s.tracker.All(s.opts.Store.Snapshot(), last), proxyKey, s.visible(r, access.VerbInspect))
-	s.addCounts(all)
+	if s.opts.Counts != nil {
+		status.AddCounts(all, s.opts.Counts())
+	}
 	if include["reach"] && last != nil {
 		s.saving.Lock() // one at a time
 		defer s.saving.Unlock()
@@ -42,22 +44,14 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request) *api.Error {
 		if last != nil && last.Meshes[mesh] != nil {
 			p.InForce, _ = explain.ProxyInForce(last.Meshes[mesh], name) // empty for a missing Dataplane
 		}
-		counted := []api.Proxy{*p}
-		s.addCounts(counted)
-		writeJSON(w, http.StatusOK, counted[0])
+		s.tracker.AddLogs(p)
+		writeJSON(w, http.StatusOK, *p)
 		return nil
 	}
 	if e := write.MeshExists(snap, mesh); e != nil {
 		return e
 	}
 	return api.NewNotFound("mesh %q has no dataplane %q, and no client requests it", mesh, name)
-}
-
-// addCounts adds the counters of Envoys to proxies.
-func (s *Server) addCounts(all []api.Proxy) {
-	if s.opts.Counts != nil {
-		status.AddCounts(all, s.opts.Counts())
-	}
 }
 
 func proxyKey(p api.Proxy) resource.Key { return status.Key(&p) }

@@ -58,7 +58,7 @@ func New(o Options) (*Server, error) {
 		ProxiesOf: o.ProxiesOf, Progress: o.Progress, Watch: o.Watch, Nodes: o.Pool, Certificate: o.Certificate,
 		Info: o.Info, Drains: o.Drains, Parts: status.Parts{Ready: o.Ready, Host: o.Host, Files: o.Files, Memory: o.Memory,
 			Refused: o.Refused,
-			Holders: o.Holders, AccessLogs: o.AccessLogs, DNSLine: o.DNSLine, Counts: o.Counts}}
+			Holders: o.Holders, Logs: o.Logs, DNSLine: o.DNSLine, Counts: o.Counts}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

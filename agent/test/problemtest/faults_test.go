@@ -53,7 +53,7 @@ type fault struct {
 // TestFaults provokes each fault on a new agent, and compares all views of the list of problems. It
 // runs the first command of the problem.
 func TestFaults(t *testing.T) {
-	all := slices.Concat(fileFaults, stateFaults, settingFaults, meshFaults, nodeFaults)
+	all := slices.Concat(fileFaults, stateFaults, settingFaults, meshFaults, logFaults, nodeFaults)
 	if len(all) < 60 {
 		t.Errorf("%d faults, want at least 60", len(all))
 	}

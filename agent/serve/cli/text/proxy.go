@@ -160,7 +160,35 @@ func ProxyStatus(w io.Writer, p *api.Proxy) {
 		Printf(w, "\nlost: Envoy failed to write access logs %d times and to reopen them %d times since it started; "+
 			"each failure lost lines\n", *n, *r)
 	}
+	logAccounts(w, p)
 	inForce(w, p.InForce)
+}
+
+// logAccounts writes the accounts of access logs.
+func logAccounts(w io.Writer, p *api.Proxy) {
+	for i := range p.AccessLogs {
+		l := &p.AccessLogs[i]
+		Printf(w, "\naccess log to %s, %s\n", l.Destination, plural.Count(l.Listeners, "listener"))
+		if l.Traffic != nil && l.Logged != nil {
+			Printf(w, "  Envoy: %s, %s, and %s of all its loggers since it started\n",
+				plural.Count(int(l.Traffic.Connections), "connection"), plural.Count(int(l.Traffic.Requests), "request"),
+				plural.Count(int(*l.Logged), "line")) // #nosec G115 -- counts
+		}
+		dropped := ""
+		if len(l.Dropped) > 0 {
+			dropped = ", dropped: " + Counts(l.Dropped)
+		}
+		Printf(w, "  agent: %d read, %d passed on, %d in flight%s\n", l.In, l.Written, l.InFlight, dropped)
+	}
+	for _, g := range p.LogGaps {
+		traffic := ""
+		if g.Traffic != nil {
+			traffic = fmt.Sprintf("; %s and %s are in no log", plural.Count(int(g.Traffic.Connections), "connection"),
+				plural.Count(int(g.Traffic.Requests), "request")) // #nosec G115 -- counts
+		}
+		Printf(w, "\nno access log: %s since %s: %s%s\n", g.Listener, g.Since.Local().Format("15:04:05"), OneLine(g.Reason),
+			traffic)
+	}
 }
 
 // Refused writes the clients that are refused, one per line.

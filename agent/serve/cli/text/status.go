@@ -100,6 +100,7 @@ func Status(w io.Writer, s *api.Status) {
 		}
 		Printf(w, "log lines  %d read, %d written, %d in flight, %d spooled, %d dropped%s\n",
 			l.Read, l.Written, l.InFlight, l.Spooled, dropped, line)
+		logLosses(w, l)
 	}
 	if d := s.DNS; d != nil {
 		switch {
@@ -122,6 +123,21 @@ func Status(w io.Writer, s *api.Status) {
 	}
 	if s.Unexamined > 0 {
 		Printf(w, "  the effect of %s is not known yet: run the command again\n", plural.Count(s.Unexamined, "policy"))
+	}
+}
+
+// logLosses writes the other losses of access logs, one per line.
+func logLosses(w io.Writer, l *api.LogLines) {
+	if l.SpoolOldest >= 1 {
+		Printf(w, "  the oldest line in a spool has waited for %.0f s\n", l.SpoolOldest)
+	}
+	if l.Refused > 0 {
+		Printf(w, "  refused %s of senders: the limit of a receiver was reached\n",
+			plural.Count(int(l.Refused), "connection")) // #nosec G115 -- a count
+	}
+	if u := l.Unlogged; u != (api.ListenerTraffic{}) {
+		Printf(w, "  in no log, because a destination was not ready: %s and %s\n",
+			plural.Count(int(u.Connections), "connection"), plural.Count(int(u.Requests), "request")) // #nosec G115 -- counts
 	}
 }
 

@@ -1,0 +1,201 @@
+package account_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/deliver/account"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+)
+
+var web = node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}
+
+const listener = "inbound:10.0.0.1:8080"
+
+// world is the environment of an account.
+type world struct {
+	streams []api.LogStream
+	traffic api.ListenerTraffic
+	fails   error
+}
+
+// start runs an account.
+func start(t *testing.T, w *world) *account.Account {
+	a := account.New(account.Options{
+		Streams: func() (out []api.LogStream) {
+			for _, s := range w.streams {
+				s.Dropped = maps.Clone(s.Dropped)
+				out = append(out, s)
+			}
+			return out
+		},
+		Counts: func(context.Context, string) (api.ProxyCounts, error) {
+			return api.ProxyCounts{Listeners: map[string]api.ListenerTraffic{listener: w.traffic}}, w.fails
+		}})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = a.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	synctest.Wait()
+	return a
+}
+
+// problems returns the classes and severities, and the reasons.
+func problems(a *account.Account) (classes, reasons string) {
+	var c, r []string
+	for _, p := range a.Problems() {
+		c = append(c, p.Check+" "+p.Severity)
+		r = append(r, p.Reason)
+	}
+	return strings.Join(c, "; "), strings.Join(r, "; ")
+}
+
+// TestGap checks that the traffic of a listener without a logger is counted from its publication
+// until its logger is published, over a restart of the Envoy, and not before or after.
+func TestGap(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		t.Run(fmt.Sprintf("the listener exists: %t", old), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &world{}
+				if old {
+					w.traffic = api.ListenerTraffic{Connections: 100, Requests: 1000}
+				}
+				a := start(t, w)
+				missing := map[string]string{listener: "file /srv/a: it is a directory"}
+				a.Unlogged(web, missing, func(string) bool { return old })
+				synctest.Wait()
+				w.traffic.Connections += 3
+				w.traffic.Requests += 40
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				a.Unlogged(web, missing, func(string) bool { return true })
+				w.traffic = api.ListenerTraffic{Connections: 1, Requests: 2} // another process
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				gaps := a.Gaps()
+				if len(gaps) != 1 || gaps[0].Mesh != "default" || gaps[0].Dataplane != "web" || gaps[0].Traffic == nil ||
+					*gaps[0].Traffic != (api.ListenerTraffic{Connections: 4, Requests: 42}) {
+					t.Errorf("%+v", gaps)
+				}
+				if classes, reasons := problems(a); classes != "log-gap error" ||
+					!strings.Contains(reasons, "4 connections and 42 requests since then are in no log") ||
+					!strings.Contains(reasons, "it is a directory") {
+					t.Errorf("%s: %s", classes, reasons)
+				}
+				w.traffic.Requests += 5
+				a.Unlogged(web, nil, nil)
+				synctest.Wait()
+				w.traffic.Requests += 1000 // logged
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if got := a.Unrecorded(); got != (api.ListenerTraffic{Connections: 4, Requests: 47}) || len(a.Gaps()) != 0 {
+					t.Errorf("in the end: %+v, %v", got, a.Gaps())
+				}
+				if classes, _ := problems(a); classes != "" {
+					t.Error(classes)
+				}
+			})
+		})
+	}
+}
+
+// TestGapOfSilentEnvoy checks that a gap is a problem although its Envoy does not report traffic,
+// and that it ends with the proxy.
+func TestGapOfSilentEnvoy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := start(t, &world{fails: errors.New("no admin socket")})
+		a.Unlogged(web, map[string]string{listener: "x", "inbound:10.0.0.1:81": "x"}, func(string) bool { return false })
+		synctest.Wait()
+		if _, reasons := problems(a); !strings.HasPrefix(reasons, "2 listeners have had no access log since ") ||
+			!strings.HasSuffix(reasons, "its Envoy does not report the traffic") {
+			t.Error(reasons)
+		}
+		a.Left(web)
+		synctest.Wait()
+		if got := a.Gaps(); len(got) != 0 {
+			t.Error(got)
+		}
+	})
+}
+
+func stream(kind, name, destination string) api.LogStream {
+	return api.LogStream{Kind: kind, Name: name, Destination: destination, Dropped: map[string]uint64{}}
+}
+
+// TestDrops checks that dropped lines are a problem for an hour after the last one, that a full
+// file system is named once, and that counters of a new stream with the same name start at 0.
+func TestDrops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{streams: []api.LogStream{stream(api.LogFIFO, "/run/a", "file /srv/a"),
+			stream(api.LogFile, "/srv/a", "file /srv/a"), stream(api.LogFile, "/srv/b", "file /srv/b"),
+			stream(api.LogFIFO, "/run/b", "file /srv/b"), stream(api.LogForwarder, "c:1", "tcp c:1")}}
+		a := start(t, w)
+		w.streams[0].Dropped["disk-full"], w.streams[3].Dropped["disk-full"] = 3, 4
+		w.streams[1].Full, w.streams[2].Full = "/srv", "/srv"
+		w.streams[4].Dropped["spool-full"] = 1
+		classes, reasons := problems(a)
+		if classes != "log-dropped error; log-dropped error" || strings.Count(reasons, "/srv") != 1 ||
+			!strings.Contains(reasons, "7 lines for 2 destinations on the file system /srv dropped (disk-full)") ||
+			!strings.Contains(reasons, "1 line for tcp c:1 dropped (spool-full)") {
+			t.Errorf("%s: %s", classes, reasons)
+		}
+		if full := a.Full(); len(full) != 1 || full["/srv"] != 2 {
+			t.Errorf("full: %v", full)
+		}
+		w.streams = w.streams[4:]
+		w.streams[0].Dropped = map[string]uint64{}
+		time.Sleep(59 * time.Minute)
+		synctest.Wait()
+		if classes, _ := problems(a); classes != "log-dropped error; log-dropped error; log-dropped error" {
+			t.Errorf("for an hour: %s", classes)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if classes, _ := problems(a); classes != "" {
+			t.Errorf("after an hour: %s", classes)
+		}
+	})
+}
+
+// TestWaiting checks old spools, collectors that acknowledge nothing, and refused senders.
+func TestWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{streams: []api.LogStream{stream(api.LogForwarder, "c:1", "tcp c:1"),
+			stream(api.LogReceiver, "r", "file /srv/r")}}
+		a := start(t, w)
+		f, r := &w.streams[0], &w.streams[1]
+		step := func(d time.Duration, want string) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if classes, reasons := problems(a); classes != want {
+				t.Errorf("%q, want %q: %s", classes, want, reasons)
+			}
+		}
+		f.In, f.InFlight = 10, 10
+		step(15*time.Second, "")
+		step(10*time.Second, "log-collector warning")
+		if got := a.Stalled()["tcp c:1"]; got < 20*time.Second {
+			t.Error(got)
+		}
+		f.Written, f.InFlight = 1, 9
+		step(5*time.Second, "")
+		f.Spooled, f.InFlight, f.SpoolOldest = 9, 0, 31
+		f.Health = "connection refused"
+		step(30*time.Second, "log-spool warning")
+		f.Written, f.Spooled, f.SpoolOldest, f.Health = 10, 0, 0, ""
+		r.Refused = 5
+		step(time.Minute, "log-senders warning")
+		step(time.Hour, "")
+		if got := a.Stalled()["tcp c:1"]; got > 5*time.Second {
+			t.Errorf("nothing waits, but: %v", got)
+		}
+	})
+}
