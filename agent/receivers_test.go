@@ -6,10 +6,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -51,9 +53,12 @@ func TestReceivers(t *testing.T) {
 		t.Errorf("the socket: %v, %v", st, err)
 	}
 	_, metrics := r.Request("GET", "http://nearside/metrics", "")
-	for _, want := range []string{`nearside_log_records_total{kind="receiver",receiver="tcp"} 3`,
-		`nearside_log_records_total{kind="receiver",receiver="local"} 1`,
-		`nearside_log_bytes_total{kind="receiver",receiver="tcp"} 13`,
+	labels := func(name string) string {
+		i := slices.IndexFunc(r.Receivers(), func(x logs.ReceiverStatus) bool { return x.Name == name })
+		return fmt.Sprintf(`{destination="file %s",kind="receiver",receiver="%s"} `, r.Receivers()[i].File, name)
+	}
+	for _, want := range []string{"nearside_log_records_total" + labels("tcp") + "3",
+		"nearside_log_records_total" + labels("local") + "1", "nearside_log_bytes_total" + labels("tcp") + "13",
 		"nearside_log_file_bytes 20", `nearside_log_rotations_total{cause="size"} 0`} {
 		if !strings.Contains(metrics, want+"\n") {
 			t.Errorf("%s is not in /metrics", want)

@@ -93,9 +93,9 @@ type ProxyLog struct {
 	Listeners   int    `json:"listeners"`   // with a logger for the destination
 	// Traffic of these listeners. It is null if the Envoy does not report it.
 	Traffic *ListenerTraffic `json:"traffic"`
-	// Logged lines of all file loggers of the Envoy, for all destinations. It is null if the Envoy
-	// does not report it. More lines than In are in the buffers of the Envoy, or are those of other
-	// files.
+	// Logged are the writes of all file loggers of the Envoy, for all destinations: one for each line,
+	// and rarely an empty one. It is null if the Envoy does not report it. More writes than In are in
+	// the buffers of the Envoy, or are those of other files.
 	Logged   *uint64           `json:"logged"`
 	In       uint64            `json:"in"` // lines that the agent has read since it started
 	Written  uint64            `json:"written"`

@@ -170,9 +170,9 @@ func logAccounts(w io.Writer, p *api.Proxy) {
 		l := &p.AccessLogs[i]
 		Printf(w, "\naccess log to %s, %s\n", l.Destination, plural.Count(l.Listeners, "listener"))
 		if l.Traffic != nil && l.Logged != nil {
-			Printf(w, "  Envoy: %s, %s, and %s of all its loggers since it started\n",
+			Printf(w, "  Envoy: %s, %s, and %s of all its file loggers since it started\n",
 				plural.Count(int(l.Traffic.Connections), "connection"), plural.Count(int(l.Traffic.Requests), "request"),
-				plural.Count(int(*l.Logged), "line")) // #nosec G115 -- counts
+				plural.Count(int(*l.Logged), "write")) // #nosec G115 -- counts
 		}
 		dropped := ""
 		if len(l.Dropped) > 0 {
