@@ -10,9 +10,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestAccessLogAccount publishes a listener whose log file cannot be opened, and fixes the file. The
-// requests before are a gap, which status shows until the logger is published. The account of the
-// later ones adds up from the Envoy to the file. The Envoy may count a write more than lines.
+// TestAccessLogAccount publishes a listener whose log file cannot be opened, and fixes the file.
+// The requests before are a gap, which status shows until the logger is published. The account of
+// the later ones adds up from the Envoy to the file. The Envoy may count a write more than lines.
 func TestAccessLogAccount(t *testing.T) {
 	w := newLogging(t)
 	agenttest.Do(t, os.Mkdir(w.dir+"/logs/web.log", 0o750))

@@ -47,7 +47,7 @@ var logFaults = []fault{
 		alert: "NearsideLogSendersRefused"},
 	{name: "lines dropped on a full disk", before: func(w *world) { w.tmpfs("logs", "size=256k,mode=0750") },
 		set: []string{`accessLog.receivers=[{name: a, address: "127.0.0.1:0", file: t/a.log}]`,
-			"accessLog.onFull=dropNewest"}, after: func(w *world) {
+			"accessLog.onFull=dropNewest", "accessLog.spool.maxSize=0"}, after: func(w *world) {
 			full(w, filepath.Join(w.dir, "logs"))
 			_, err := w.dial().Write(make([]byte, 4096))
 			agenttest.Do(w.t, err)
