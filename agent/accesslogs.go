@@ -88,13 +88,15 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 	})
 }
 
-// openAccount creates the account of access logs.
-func (a *Agent) openAccount(cfg *config.Config) {
+// openAccount creates the account of access logs, and registers the metrics.
+func (a *Agent) openAccount(cfg *config.Config) error {
 	a.account = account.New(account.Options{Streams: a.logStreams, Log: a.log,
 		Counts: func(ctx context.Context, id string) (api.ProxyCounts, error) {
 			p, _ := a.rollout.Peer(node.Key{ID: id, Flavor: node.FlavorEnvoy})
 			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: id, Peer: p}.Counts(ctx)
 		}})
+	return errors.Join(a.deps.Metrics.Register(logs.NewCollector(a.files, a.streams)),
+		a.deps.Metrics.Register(a.account))
 }
 
 // openRelay opens the socket for log records. If that fails, Envoys send records directly to their

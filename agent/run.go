@@ -269,9 +269,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 			return a.listenTCP(ctx, hold.InPrefix, addr)
 		}})
 	a.openLogs(cfg, g)
-	a.openAccount(cfg)
-	if err := errors.Join(a.deps.Metrics.Register(logs.NewCollector(a.files, a.streams)),
-		a.deps.Metrics.Register(a.account)); err != nil {
+	if err := a.openAccount(cfg); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	a.reconciler = reconcile.New(reconcile.Options{

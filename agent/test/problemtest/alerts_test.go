@@ -31,7 +31,7 @@ var firing = map[string]map[string]string{
 	"NearsideLogLinesDropped": {
 		`nearside_log_records_dropped_total{kind="file",receiver="t",reason="disk-full"}`: "0x5 1x60",
 	},
-	"NearsideLogSpoolGrows":      {`nearside_log_spool_bytes{receiver="t"}`: "0x5 600000000x60"},
+	"NearsideLogSpoolGrows":       {`nearside_log_spool_bytes{receiver="t"}`: "0x5 600000000x60"},
 	"NearsideLogSpoolOld":         {`nearside_log_spool_oldest_seconds{destination="tcp a:1"}`: "0x5 31x60"},
 	"NearsideLogCollectorStalled": {`nearside_log_stalled_seconds{destination="tcp a:1"}`: "0x5 31x60"},
 	"NearsideLogSendersRefused":   {`nearside_log_connections_refused_total{receiver="t"}`: "0x5 1x60"},
