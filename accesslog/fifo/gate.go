@@ -8,7 +8,14 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/rotation"
 )
+
+// queued is a batch of lines in memory, or the marker of dropped lines, which no counter includes.
+type queued struct {
+	lines  []byte
+	marker bool
+}
 
 // gate decouples the reader of a FIFO from its destination. Write never fails: while the
 // destination blocks, lines go to memory, and are dropped and counted above the limit. So the FIFO
@@ -17,13 +24,15 @@ type gate struct {
 	count    accesslog.Counters // written and dropped lines; the reader counts received lines
 	slow     time.Duration
 	maxBytes int                              // limit of bytes in memory
+	path     string                           // of the FIFO, for markers
 	run      func(func(context.Context)) bool // starts a goroutine; false: Run is not active
 	drained  func()                           // called when the queue is empty again
 
 	mu       sync.Mutex
 	to       accesslog.Destination
 	changed  chan struct{} // closed when to is replaced
-	queue    [][]byte      // oldest first
+	queue    []queued      // oldest first
+	loss     rotation.Loss // dropped lines after those in the queue
 	bytes    int
 	waiting  bool // the queue is in use: all new lines go there
 	draining bool // a goroutine delivers the queue
@@ -104,7 +113,8 @@ func (g *gate) enqueue(batch []byte) {
 			n = bytes.LastIndexByte(batch[:fits], '\n') + 1
 		}
 		if n > 0 {
-			g.queue = append(g.queue, bytes.Clone(batch[:n]))
+			g.mark()
+			g.queue = append(g.queue, queued{lines: bytes.Clone(batch[:n])})
 			g.bytes += n
 			batch = batch[n:]
 		}
@@ -113,8 +123,19 @@ func (g *gate) enqueue(batch []byte) {
 		return
 	}
 	g.count.Drop(accesslog.CauseDiskFull, accesslog.CountLines(batch))
+	g.loss.Add(batch, g.path, g.cause, time.Now())
 	g.health = fmt.Sprintf("lines are dropped (%s): the destination has accepted none since %s (%v); "+
 		"free disk space there", accesslog.CauseDiskFull, g.since.UTC().Format(time.RFC3339), g.cause)
+}
+
+// mark appends the marker of dropped lines to the queue, if there are any. g.mu is held.
+func (g *gate) mark() {
+	if g.loss.Lines > 0 {
+		line := rotation.MarkerLine(g.loss)
+		g.queue = append(g.queue, queued{line, true})
+		g.bytes += len(line)
+		g.loss = rotation.Loss{}
+	}
 }
 
 // startDraining starts a goroutine that delivers the queue. g.mu is held.
@@ -143,9 +164,11 @@ func (g *gate) drain(ctx context.Context) {
 	wait := firstRetry
 	for {
 		g.mu.Lock()
-		batch := g.oldest()
+		if len(g.queue) == 0 {
+			g.mark()
+		}
 		to, changed := g.to, g.changed
-		if batch == nil {
+		if len(g.queue) == 0 {
 			g.draining, g.waiting, g.health, g.cause = false, false, "", nil
 			g.mu.Unlock()
 			if g.drained != nil {
@@ -153,9 +176,10 @@ func (g *gate) drain(ctx context.Context) {
 			}
 			return
 		}
+		next := g.queue[0]
 		g.mu.Unlock()
 		try, cancel := context.WithTimeout(ctx, maxRetry) // the destination may be replaced in the meantime
-		n, err := g.deliver(try, to, batch)
+		n, err := g.deliverNext(try, to, next)
 		cancel()
 		g.mu.Lock()
 		g.done(n)
@@ -185,12 +209,16 @@ func (g *gate) drain(ctx context.Context) {
 	}
 }
 
-// oldest returns the first batch of the queue, or nil. g.mu is held.
-func (g *gate) oldest() []byte {
-	if len(g.queue) == 0 {
-		return nil
+// deliverNext delivers a batch of the queue.
+func (g *gate) deliverNext(ctx context.Context, to accesslog.Destination, next queued) (int, error) {
+	if !next.marker {
+		return g.deliver(ctx, to, next.lines)
 	}
-	return g.queue[0]
+	n, _, err := accesslog.Deliver(ctx, to, next.lines)
+	if n <= 0 && err == nil {
+		err = accesslog.ErrNothingDone
+	}
+	return max(n, 0), err
 }
 
 // done removes the first n bytes of the oldest batch. g.mu is held.
@@ -198,11 +226,11 @@ func (g *gate) done(n int) {
 	switch {
 	case n == 0:
 		return
-	case n == len(g.queue[0]):
-		g.queue[0] = nil
+	case n == len(g.queue[0].lines):
+		g.queue[0] = queued{}
 		g.queue = g.queue[1:]
 	default:
-		g.queue[0] = g.queue[0][n:]
+		g.queue[0].lines = g.queue[0].lines[n:]
 	}
 	g.bytes -= n
 }
@@ -221,8 +249,10 @@ func (g *gate) stop(why accesslog.Cause) (dropped uint64) {
 	if g.stopped {
 		return 0
 	}
-	for _, b := range g.queue {
-		dropped += accesslog.CountLines(b)
+	for _, q := range g.queue {
+		if !q.marker {
+			dropped += accesslog.CountLines(q.lines)
+		}
 	}
 	g.count.Drop(why, dropped)
 	g.queue, g.bytes, g.stopped = nil, 0, true

@@ -114,7 +114,7 @@ func (ps *Pipes) names() ([]string, error) {
 func (ps *Pipes) newPipe(name, owner string, labels map[string]string, to accesslog.Destination) *pipe {
 	p := &pipe{ps: ps, name: name, path: ps.path(name), owner: owner, labels: labels, wanted: true,
 		gate: newGate(to, &ps.opts)}
-	p.gate.run, p.gate.drained = ps.run, func() { ps.start(p) }
+	p.gate.run, p.gate.drained, p.gate.path = ps.run, func() { ps.start(p) }, p.path
 	return p
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // ErrClosed is returned for lines that arrive after the destination was closed.
@@ -72,7 +73,11 @@ type Backlog struct {
 	out         *os.File // current segment
 	dirty       bool     // out has unsynced data
 	dirDirty    bool
-	discarded   bool // unfinished lines are dropped at the end
+	loss        rotation.Loss // dropped lines that no marker has reported
+	lossAt      uint64        // number of the first line after them
+	sentLoss    rotation.Loss // of the last marker, until it is acknowledged
+	json        bool          // lines are JSON objects
+	discarded   bool          // unfinished lines are dropped at the end
 }
 
 // NewBacklog opens a backlog and its spool.
@@ -94,6 +99,9 @@ func NewBacklog(opts Options, coalesce int, log *slog.Logger) (*Backlog, error) 
 		log.Warn("spool: damage found", "error", note)
 	}
 	b.spool, b.done, b.taken, b.saved, b.next = s, was.done, was.done, was.done, was.last+1
+	if err := b.loadLoss(); err != nil {
+		log.Warn("spool: cannot read how many lines were dropped", "error", err)
+	}
 	b.Count.In.Store(was.lines)
 	b.Count.Spooled.Store(was.lines)
 	b.Count.BytesIn.Store(uint64(was.bytes)) // #nosec G115 -- sizes are not negative
@@ -122,6 +130,7 @@ func (b *Backlog) Put(ctx context.Context, payload []byte, lines uint64) (taken 
 			return false, ErrClosed
 		}
 		now := time.Now()
+		b.json = len(payload) > 0 && payload[0] == '{'
 		if b.insert(payload, lines, now) {
 			return true, nil
 		}
@@ -132,6 +141,7 @@ func (b *Backlog) Put(ctx context.Context, payload []byte, lines uint64) (taken 
 			}
 			b.received(payload, lines)
 			b.Count.Drop(cause, lines)
+			b.lose(cause, lines, len(payload), now, now, b.next)
 			return false, nil
 		}
 		if err := b.awaitSpace(ctx); err != nil {
@@ -239,6 +249,7 @@ func (b *Backlog) dropMemory(cause accesslog.Cause) bool {
 	}
 	r := b.mem[0]
 	b.Count.Drop(cause, r.Lines)
+	b.lose(cause, r.Lines, len(r.Payload()), r.At, r.At, r.Last()+1)
 	b.done, b.taken = r.Last(), max(b.taken, r.Last())
 	b.popMemory()
 	return true

@@ -178,7 +178,7 @@ func (d *spoolDir) destroy() error {
 	for _, name := range names {
 		_, isSegment := segmentNumber(name, segmentSuffix)
 		_, isBad := segmentNumber(name, badSuffix)
-		if isSegment || isBad || name == cursorName || name == cursorTempName {
+		if isSegment || isBad || name == cursorName || name == cursorTempName || name == lossName {
 			err = errors.Join(err, d.remove(name))
 		}
 	}

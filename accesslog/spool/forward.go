@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // forwardRecord is the size up to which lines are merged into one record.
@@ -60,6 +61,7 @@ func NewForwarder(opts ForwarderOptions) (*Forwarder, error) {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	log := opts.Log.With("destination", opts.Name)
+	opts.Spool.Marker, opts.Spool.Where = rotation.MarkerLine, opts.Address
 	b, err := NewBacklog(opts.Spool, forwardRecord, log)
 	if err != nil {
 		return nil, err

@@ -33,6 +33,7 @@ type collector struct {
 	l    net.Listener
 	conn []net.Conn
 	got  []string
+	lost []string      // markers of dropped lines
 	more chan struct{} // one slot
 	done sync.WaitGroup
 }
@@ -76,7 +77,11 @@ func (c *collector) start() {
 						return
 					}
 					c.mu.Lock()
-					c.got = append(c.got, line)
+					if strings.HasPrefix(line, "# ") {
+						c.lost = append(c.lost, line)
+					} else {
+						c.got = append(c.got, line)
+					}
 					c.mu.Unlock()
 					select {
 					case c.more <- struct{}{}:
@@ -86,6 +91,21 @@ func (c *collector) start() {
 			})
 		}
 	})
+}
+
+// missing returns the number of lines that markers have reported.
+func (c *collector) missing() (n uint64) {
+	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, line := range c.lost {
+		var lines uint64
+		if _, err := fmt.Sscanf(line, "# %d lines (", &lines); err != nil || !strings.Contains(line, " were dropped from ") {
+			c.t.Errorf("marker %q: %v", line, err)
+		}
+		n += lines
+	}
+	return n
 }
 
 // leave stops the collector like a server shutdown: it closes its side, and reads until the other

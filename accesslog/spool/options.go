@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // Policy selects which lines are dropped when a spool reaches its size limit or its disk is full.
@@ -33,6 +35,11 @@ type Options struct {
 	OnFull Policy // default: DropOldest
 	// MaxMemory limits the bytes in memory before lines go to disk; 0: 4 MiB.
 	MaxMemory int
+	// Marker returns a line that reports dropped lines. It goes to the collector in their place. Nil:
+	// none.
+	Marker func(rotation.Loss) []byte
+	// Where names the collector in markers.
+	Where string
 	// Memory is a limit shared with other spools; nil: none.
 	Memory *Memory
 }

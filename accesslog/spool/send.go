@@ -206,7 +206,7 @@ func (s *stream) sendAll(ctx context.Context) error {
 // write sends a record without its acknowledged prefix.
 func (s *stream) write(ctx context.Context, r *Record) error {
 	w := sent{r: r, begin: s.accepted}
-	if s.prefix.first == r.First && s.prefix.bytes <= len(r.Payload()) {
+	if s.prefix.first == r.First && r.Lines > 0 && s.prefix.bytes <= len(r.Payload()) {
 		w.prefix = s.prefix
 	}
 	rest := r.Payload()[w.prefix.bytes:]
@@ -247,6 +247,9 @@ func (s *stream) write(ctx context.Context, r *Record) error {
 
 // repeated counts lines that were just sent and had been sent before.
 func (s *stream) repeated(w *sent, bytesSent []byte) {
+	if w.r.Lines == 0 {
+		return // a marker
+	}
 	lines := accesslog.CountLines(bytesSent)
 	sentBefore := accesslog.CountLines(w.r.Payload()[:int(s.accepted-w.begin)+w.prefix.bytes-len(bytesSent)])
 	from, to := w.r.First+sentBefore, w.r.First+sentBefore+lines // half-open interval
@@ -295,7 +298,7 @@ func (s *stream) awaitAcks(limit time.Duration) {
 
 // savePrefix records the acknowledged prefix of the first record that will be sent again.
 func (s *stream) savePrefix() {
-	if len(s.window) == 0 {
+	if len(s.window) == 0 || s.window[0].r.Lines == 0 { // a marker is sent again
 		return
 	}
 	w := s.window[0]

@@ -102,6 +102,7 @@ func (b *Backlog) dropSegment(why accesslog.Cause) {
 		lines := seg.last - from
 		b.Count.Spooled.Add(-lines)
 		b.Count.Drop(why, lines)
+		b.lose(why, lines, int(seg.size), seg.since, seg.until, seg.last+1)
 		b.log.Warn("spool: oldest lines dropped", "cause", why, "lines", lines)
 	}
 	b.done, b.taken = max(b.done, seg.last), max(b.taken, seg.last)

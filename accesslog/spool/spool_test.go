@@ -105,7 +105,8 @@ func TestSpoolFlippedByte(t *testing.T) {
 	s := accesslogtest.Until(t, f, "empty", func(s accesslog.Stats) bool { return s.Spooled == 0 && s.InFlight == 0 })
 	stop()
 	lost := s.Dropped[accesslog.CauseSpoolBad]
-	if lost == 0 || lost > n/2 || s.Written+lost != n || len(c.got) != int(s.Written) || !slices.IsSorted(c.got) {
+	if lost == 0 || lost > n/2 || s.Written+lost != n || len(c.got) != int(s.Written) || !slices.IsSorted(c.got) ||
+		c.missing() != lost {
 		t.Errorf("%d lines, %+v", len(c.got), s)
 	}
 	if bad := segments(t, dir, ".bad"); len(bad) != 1 {
@@ -165,6 +166,9 @@ func TestSpoolLimit(t *testing.T) {
 		run(t, f)
 		accesslogtest.Until(t, f, "empty", func(got accesslog.Stats) bool { return got.Written == s.Spooled })
 		c.leave()
+		if got := c.missing(); got != s.Dropped[accesslog.CauseSpoolFull]+s.Dropped[accesslog.CauseStopped] {
+			t.Errorf("%s: markers report %d lines: %+v", policy, got, s)
+		}
 		first, last := c.got[0], c.got[len(c.got)-1]
 		if oldest := first == string(numbered(0, 1)); oldest != (policy == spool.DropNewest) ||
 			(last == string(numbered(n-1, n))) == oldest {

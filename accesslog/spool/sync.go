@@ -169,7 +169,9 @@ func (b *Backlog) Finish() error {
 	}
 	b.mu.Lock()
 	for len(b.mem) > 0 {
-		b.Count.Drop(cause, b.mem[0].Lines)
+		r := b.mem[0]
+		b.Count.Drop(cause, r.Lines)
+		b.lose(cause, r.Lines, len(r.Payload()), r.At, r.At, r.Last()+1)
 		b.popMemory()
 	}
 	if b.spool != nil && b.discarded {
@@ -184,7 +186,7 @@ func (b *Backlog) Finish() error {
 	b.spool.endRead()
 	b.dispose()
 	b.spool.closeFiles()
-	err := errors.Join(b.saveCursor(true), b.syncFiles())
+	err := errors.Join(b.saveLoss(), b.saveCursor(true), b.syncFiles())
 	if b.discarded {
 		err = b.spool.dir.destroy()
 	}

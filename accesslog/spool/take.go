@@ -5,12 +5,16 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // Take returns the next record for the collector, or nil. Only the sender calls it.
 func (b *Backlog) Take() *Record {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if r := b.marker(); r != nil {
+		return r
+	}
 	for {
 		seg := b.unread()
 		if seg == nil {
@@ -59,6 +63,7 @@ func (b *Backlog) damaged(seg *segment, err error) {
 	lost := seg.last - last
 	b.Count.Spooled.Add(-lost)
 	b.Count.Drop(accesslog.CauseSpoolBad, lost)
+	b.lose(accesslog.CauseSpoolBad, lost, 0, seg.since, seg.until, seg.last+1)
 	seg.last, seg.sealed, seg.bad = last, true, true
 	b.log.Error("spool: a segment is damaged and lines are lost; the file is kept",
 		"file", segmentName(seg.first, badSuffix), "lines", lost, "error", err)
@@ -70,6 +75,9 @@ func (b *Backlog) damaged(seg *segment, err error) {
 func (b *Backlog) Ack(through uint64, at time.Time, rejected uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.sentLoss.Lines > 0 && through+1 >= b.lossAt {
+		b.sentLoss = rotation.Loss{}
+	}
 	if through <= b.done {
 		return // dropped in the meantime
 	}
@@ -127,6 +135,10 @@ func (b *Backlog) Rewind() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.taken = b.done
+	if l := b.sentLoss; l.Lines > 0 {
+		b.sentLoss = rotation.Loss{}
+		b.merge(l)
+	}
 	notify(b.Ready)
 }
 
@@ -141,7 +153,8 @@ func (b *Backlog) ReadFailed() bool {
 func (b *Backlog) pending() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.mem) > 0 || b.spool != nil && len(b.spool.segs) > 0 && b.spool.segs[len(b.spool.segs)-1].last > b.done
+	return len(b.mem) > 0 || b.loss.Lines > 0 || b.spool != nil && len(b.spool.segs) > 0 &&
+		b.spool.segs[len(b.spool.segs)-1].last > b.done
 }
 
 // Spooled reports whether there are unfinished lines on disk.
