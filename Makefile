@@ -13,7 +13,7 @@ ENVOY_CACHE ?= $(or $(NEARSIDE_CI_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/
 LINT      := bin/lint
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test race fuzz traffic traffic-fuzz traffic-changes pool pool-storm dns-restarts envoy envoy-fuzz lint vuln bench screenshot fidelity golden ci deb rpm package-test image kubernetes-manifests kubernetes-test clean
+.PHONY: help build run demo test race fuzz traffic traffic-fuzz traffic-changes pool pool-storm dns-restarts envoy envoy-formats envoy-fuzz lint vuln bench screenshot fidelity golden ci deb rpm package-test image kubernetes-manifests kubernetes-test clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ dns-restarts: ## resolve 200 names per second during DNS_RESTARTS (50) agent res
 
 envoy: ## install an Envoy (ENVOY_VERSION, 1.36.2) below the cache and print its path
 	@bash .ci/install-envoy $(ENVOY_VERSION)
+
+envoy-formats: ## ask Envoy 1.36 to 1.40 which log formats they accept, and update the table of them
+	.ci/formats
 
 lint: ## run gofmt and the analyzers of go vet and staticcheck
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi

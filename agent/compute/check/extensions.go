@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/nearside-mesh/nearside/agent/compute/substitution"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
@@ -18,13 +19,21 @@ var extensionText string
 type extension struct {
 	category string
 	name     protoreflect.FullName
-	newer    bool // Envoy 1.36 lacks it
-	gone     bool // Envoy 1.39 removed it
-	listed   bool // Envoys list it in their Node
+	since    uint32 // minor version of the first Envoy 1.x that has it; 0: all supported ones
+	gone     bool   // Envoy 1.39 removed it
+	listed   bool   // Envoys list it in their Node
 }
 
-// extensionList is the content of extensions.txt.
-var extensionList = readExtensions(extensionText)
+// extensionList is the content of extensions.txt, and the features of formats.
+var extensionList = append(readExtensions(extensionText), formatFeatures()...)
+
+// formatFeatures returns the operators of formats, and their parts, that not all Envoys have.
+func formatFeatures() (out []extension) {
+	for _, f := range substitution.Features() {
+		out = append(out, extension{category: "command of formats", name: protoreflect.FullName(f.Name), since: f.Since})
+	}
+	return out
+}
 
 // versioned holds, by name, the indexes of the extensions that depend only on Envoy's version.
 var versioned = func() map[string]int {
@@ -45,9 +54,13 @@ func readExtensions(text string) []extension {
 		switch {
 		case strings.HasPrefix(line, "#"):
 		case strings.HasPrefix(line, " "):
+			since := uint32(0)
 			name, newer := strings.CutPrefix(strings.TrimSpace(line), "+")
+			if newer {
+				since = 37
+			}
 			name, gone := strings.CutPrefix(name, "-")
-			out = append(out, extension{strings.TrimPrefix(category, "@"), protoreflect.FullName(name), newer, gone,
+			out = append(out, extension{strings.TrimPrefix(category, "@"), protoreflect.FullName(name), since, gone,
 				!strings.HasPrefix(category, "@")})
 		default:
 			category = line
@@ -89,7 +102,7 @@ func missing(b *finding.Build) *uses {
 			if !b.Has(e.category, string(e.name)) {
 				out.add(i)
 			}
-		case e.newer && b.Version.Below(1, 37), e.gone && b.Version.From(1, 39):
+		case e.since > 0 && b.Version.Below(1, e.since), e.gone && b.Version.From(1, 39):
 			out.add(i)
 		}
 	}

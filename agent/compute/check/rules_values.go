@@ -146,16 +146,13 @@ func checkManagerTracing(s *subject, m *hcmv3.HttpConnectionManager_Tracing) {
 
 // beyondGrammar reports whether checkSegment may have a finding about a segment.
 func beyondGrammar(g substitution.Segment) bool {
-	return g.Newer() || g.Operator == "CEL" || g.Arg != "" && strings.HasSuffix(g.Operator, "_ADDRESS_WITHOUT_PORT")
+	return g.Operator == "CEL" || len(g.Newer()) > 0
 }
 
 // checkSegment checks a segment beyond the grammar.
 func checkSegment(s *subject, rule int, g *substitution.Segment, at string) {
-	switch {
-	case g.Newer():
-		s.out.uses.add(versioned[g.Operator])
-	case g.Arg != "" && strings.HasSuffix(g.Operator, "_ADDRESS_WITHOUT_PORT"):
-		s.out.uses.add(versioned["ADDRESS_WITHOUT_PORT(length)"])
+	for _, f := range g.Newer() {
+		s.out.uses.add(versioned[f.Name])
 	}
 	if g.Operator == "CEL" {
 		if why := syntax.CELFault(g.Arg); why != "" {

@@ -244,7 +244,7 @@ func (s slot) fit(name protoreflect.FullName) (index int, ok bool, why string) {
 func (p *slotSpec) examples() string {
 	var names []string
 	for i, e := range extensionList {
-		if _, ok := p.types[e.name]; ok && slices.Contains(p.categories, e.category) && !onRoutes(e.name) && !e.newer &&
+		if _, ok := p.types[e.name]; ok && slices.Contains(p.categories, e.category) && !onRoutes(e.name) && e.since == 0 &&
 			!slices.Contains(names, string(extensionList[i].name)) {
 			names = append(names, string(e.name))
 		}

@@ -20,7 +20,8 @@ func TestAccepted(t *testing.T) {
 		"", "text", "100%%", "%%DURATION%%", "%DURATION%%BYTES_SENT%", "%%%DURATION%", defaultFormat,
 		"%REQ(x)%", "%REQ(X-Forwarded-For?:authority):5%", "%RESP(server):0%", "%TRAILER(grpc-message):7%",
 		"%START_TIME%", "%START_TIME(%s)%", "%START_TIME(%Y/%m/%dT%H:%M:%S%z %3f)%", "%START_TIME()%", "%EMIT_TIME(%f)%",
-		"%DYNAMIC_METADATA(a:b)%", "%DYNAMIC_METADATA(a)%", "%FILTER_STATE(key)%", "%FILTER_STATE(key:PLAIN):10%",
+		"%DYNAMIC_METADATA(a:b)%", "%DYNAMIC_METADATA(a)%", "%DYNAMIC_METADATA(a:b):9%", "%UPSTREAM_PROTOCOL%",
+		"%BYTES_RETRANSMITTED%", "%PACKETS_RETRANSMITTED%", "%REQ(a):99999999999%", "%FILTER_STATE(key)%", "%FILTER_STATE(key:PLAIN):10%",
 		"%UPSTREAM_FILTER_STATE(key:FIELD:name)%", "%COMMON_DURATION(DS_RX_BEG:DS_TX_END)%",
 		"%COMMON_DURATION(DS_RX_BEG:mine:us)%", "%GRPC_STATUS%", "%GRPC_STATUS(NUMBER)%", "%ENVIRONMENT(HOME):3%",
 		"%RESPONSE_CODE_DETAILS%", "%DOWNSTREAM_PEER_URI_SAN%", "%CEL(request.path)%",
@@ -70,13 +71,17 @@ func TestRefused(t *testing.T) {
 		{"%REQ(a)", 0, "", "not closed"},
 		{"%REQ(a\nb)%", 0, "", "line break"},
 		{"%REQ(a):x%", 0, "", "not closed"},
-		{"%REQ(a):99999999999%", 0, "", "not closed"},
+		{"%REQ(a):99999999999999999999%", 0, "", "not closed"},
+		{"%COALESCE(null)%", 0, "", "give a JSON object"}, // Envoy crashes
+		{"%COALESCE(5)%", 0, "", "give a JSON object"},
+		{`%COALESCE("x")%`, 0, "", "give a JSON object"},
+		{`%COALESCE({"operators":["REQ(x)"]})%`, 0, "", `operator 0: there is no operator "REQ(x)"`},
 		{"%DURATION:x%", 0, "", "is not a number"},
 		{"%DURATION(ms)%", 0, "", "takes no argument"},
 		{"%DURATION():5%", 0, "", "takes no length"},
 		{"%DURATION:5%", 0, "", "takes no length"},
 		{"%START_TIME:5%", 0, "", "takes no length"},
-		{"%DYNAMIC_METADATA(a:b):5%", 0, "", "takes no length"},
+		{"%CLUSTER_METADATA(a:b):5%", 0, "", "takes no length"},
 		{"%DYNAMIC_METADATA%", 0, "", "write %DYNAMIC_METADATA(namespace:key)%"},
 		{"%START_TIME(%n)%", 0, "", "line break"},
 		{"%START_TIME(%-En)%", 0, "", "line break"},
@@ -228,7 +233,7 @@ func TestArgument(t *testing.T) {
 			t.Errorf("%q (-want +got):\n%s", format, diff)
 		}
 	}
-	for _, format := range []string{"%CEL(f(x):9)", "%CEL(f(x):99999999999%", "%CEL(f(x)\n)%"} {
+	for _, format := range []string{"%CEL(f(x):9)", "%CEL(f(x):99999999999999999999%", "%CEL(f(x)\n)%"} {
 		if _, err := substitution.ParseFormat(format); err == nil {
 			t.Errorf("%q is accepted", format)
 		}

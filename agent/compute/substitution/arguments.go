@@ -1,10 +1,8 @@
 package substitution
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
@@ -45,27 +43,19 @@ func checkQueryParams(arg string) string {
 	return "give ORIG or DECODED"
 }
 
-// checkCoalesce accepts a JSON object with a list of operators.
-func checkCoalesce(arg string) string {
-	var list struct{ Operators []json.RawMessage }
-	if err := json.Unmarshal([]byte(arg), &list); err != nil || len(list.Operators) == 0 {
-		return `give a JSON object with a list of operators, as {"operators": ["REQ(x)"]}`
+// checkXFCC checks the name of a value in x-forwarded-client-cert.
+func checkXFCC(arg string) string {
+	if slices.Contains([]string{"by", "hash", "cert", "chain", "subject", "uri", "dns"}, strings.ToLower(arg)) {
+		return ""
 	}
-	return ""
+	return "give By, Hash, Cert, Chain, Subject, URI or DNS"
 }
 
-// checkPrefixLength accepts the length of a prefix of an address.
-func checkPrefixLength(arg string) string {
-	if n, err := strconv.ParseUint(arg, 10, 8); err != nil || n > 128 {
-		return "give the length of a prefix, at most 128"
-	}
-	return ""
-}
-
-// checkPath accepts a form of the path and where it is taken from.
 func checkPath(arg string) string {
-	form, from, both := strings.Cut(arg, ":")
-	if form != "WQ" && form != "NQ" || both && !slices.Contains([]string{"ORIG", "PATH", "ORIG_OR_PATH"}, from) {
+	form, from, _ := strings.Cut(arg, ":")
+	from, _, _ = strings.Cut(from, ":")
+	if !slices.Contains([]string{"", "WQ", "NQ"}, form) ||
+		!slices.Contains([]string{"", "ORIG", "PATH", "ORIG_OR_PATH"}, from) {
 		return "give WQ or NQ, and behind a colon ORIG, PATH or ORIG_OR_PATH"
 	}
 	return ""
@@ -73,18 +63,12 @@ func checkPath(arg string) string {
 
 // checkAnyMetadata accepts a kind of metadata with a namespace and keys.
 func checkAnyMetadata(arg string) string {
-	kind, rest, _ := strings.Cut(arg, ":")
+	kind, _, _ := strings.Cut(arg, ":")
 	if !slices.Contains([]string{"DYNAMIC", "CLUSTER", "ROUTE", "UPSTREAM_HOST", "LISTENER", "VIRTUAL_HOST",
 		"LISTENER_FILTER_CHAIN"}, kind) {
 		return "begin with DYNAMIC, CLUSTER, ROUTE, UPSTREAM_HOST, LISTENER, LISTENER_FILTER_CHAIN or VIRTUAL_HOST"
 	}
-	return checkMetadata(rest)
-}
-
-// Newer reports whether Envoy 1.36 does not know the operator of the segment.
-func (s *Segment) Newer() bool {
-	op, ok := findOperator(s.Operator)
-	return ok && op.newer && !s.Placeholder
+	return ""
 }
 
 func checkGRPCStatus(arg string) string {
@@ -116,18 +100,10 @@ func checkTime(arg string) string {
 func checkDuration(arg string) string {
 	parts := strings.Split(arg, ":")
 	switch {
-	case len(parts) < 2 || len(parts) > 3 || parts[0] == "" || parts[1] == "":
+	case len(parts) < 2 || len(parts) > 3:
 		return "give two points in time and, if wanted, a unit: DS_RX_BEG:DS_TX_END:ms"
 	case len(parts) == 3 && !slices.Contains([]string{"ms", "us", "ns"}, parts[2]):
 		return fmt.Sprintf("%q is not a unit: give ms, us or ns", clip.Value(parts[2]))
-	}
-	return ""
-}
-
-// checkMetadata checks "namespace:key:key…"; without keys the whole namespace is meant.
-func checkMetadata(arg string) string {
-	if strings.HasPrefix(arg, ":") {
-		return "the namespace is empty: give namespace:key"
 	}
 	return ""
 }

@@ -2,7 +2,9 @@ package substitution
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
@@ -11,8 +13,8 @@ import (
 // MaxFormat is the maximum length of a format string in bytes. Envoy has no such limit.
 const MaxFormat = 64 << 10
 
-// maxLength is the maximum ":LEN" that every Envoy can read: 32 bits.
-const maxLength = 1<<32 - 1
+// maxLength is the maximum ":LEN" that Envoy reads. Segments hold at most 2^63-1.
+const maxLength uint64 = math.MaxUint64
 
 // Segment is a piece of a format string: text or an operator.
 type Segment struct {
@@ -118,21 +120,29 @@ func parseOperator(s string, placeholders []string) (Segment, *FormatError) {
 		return seg, &FormatError{Reason: fmt.Sprintf("there is no operator %%%s%%", clip.Value(seg.Operator)),
 			Near: nearest(seg.Operator, placeholders)}
 	}
-	given := strings.Contains(seg.Raw, "(")
+	return seg, op.fault(&seg)
+}
+
+// fault returns the fault in the argument or the length of a segment, or nil.
+func (o *operator) fault(seg *Segment) *FormatError {
+	reason := ""
 	switch {
-	case op.arg == argNone && given && seg.Arg != "":
-		return seg, &FormatError{Reason: fmt.Sprintf("%s takes no argument: write %%%s%%", op.name, op.name)}
-	case op.arg == argRequired && seg.Arg == "":
-		return seg, &FormatError{Reason: fmt.Sprintf("%s needs an argument: write %%%s(%s)%%", op.name, op.name, op.form())}
-	case seg.Length >= 0 && !op.length:
-		return seg, &FormatError{Reason: fmt.Sprintf("%s takes no length: remove :%d", op.name, seg.Length)}
+	case o.arg == argNone && seg.Arg != "":
+		return &FormatError{Reason: fmt.Sprintf("%s takes no argument: write %%%s%%", o.name, o.name)}
+	case o.arg == argRequired && seg.Arg == "":
+		return &FormatError{Reason: fmt.Sprintf("%s needs an argument: write %%%s(%s)%%", o.name, o.name, o.form())}
+	case seg.Length >= 0 && !o.length:
+		return &FormatError{Reason: fmt.Sprintf("%s takes no length: remove :%d", o.name, seg.Length)}
+	case seg.Arg == "":
+	case o.name == coalesce:
+		_, reason = coalesced(seg.Arg)
+	case o.check != nil:
+		reason = o.check(seg.Arg)
 	}
-	if op.check != nil && seg.Arg != "" {
-		if reason := op.check(seg.Arg); reason != "" {
-			return seg, &FormatError{Reason: fmt.Sprintf("%s(%s): %s", op.name, clip.Value(seg.Arg), reason)}
-		}
+	if reason == "" {
+		return nil
 	}
-	return seg, nil
+	return &FormatError{Reason: fmt.Sprintf("%s(%s): %s", o.name, clip.Value(seg.Arg), reason)}
 }
 
 // scanOperator reads %NAME[(ARGUMENT)][:LENGTH]% from the start of s. The argument ends at the
@@ -163,17 +173,16 @@ func scanOperator(s string) (Segment, bool) {
 func (seg *Segment) end(s string, at int) bool {
 	length := int64(-1)
 	if at < len(s) && s[at] == ':' {
-		n, digits := int64(0), 0
-		for at++; at < len(s) && s[at] >= '0' && s[at] <= '9'; at++ {
-			if n = n*10 + int64(s[at]-'0'); n > maxLength {
-				return false
-			}
-			digits++
+		at++
+		begin := at
+		for at < len(s) && s[at] >= '0' && s[at] <= '9' {
+			at++
 		}
-		if digits == 0 {
+		n, err := strconv.ParseUint(s[begin:at], 10, 64)
+		if err != nil {
 			return false
 		}
-		length = n
+		length = int64(min(n, math.MaxInt64)) // #nosec G115 -- bounded
 	}
 	if at == len(s) || s[at] != '%' {
 		return false

@@ -205,7 +205,7 @@ func (s *Segment) may(c byte) bool {
 		in = hosts
 	case "UPSTREAM_CLUSTER", "UPSTREAM_CLUSTER_RAW": // a name in the config
 		return c > ' ' && c != '"' && c != 0x7f
-	case "DURATION", "BYTES_RECEIVED", "BYTES_SENT", "RESPONSE_CODE", "CONNECTION_ID", "DOWNSTREAM_LOCAL_PORT",
+	case "DURATION", "BYTES_RECEIVED", "BYTES_SENT", "BYTES_RETRANSMITTED", "PACKETS_RETRANSMITTED", "RESPONSE_CODE", "CONNECTION_ID", "DOWNSTREAM_LOCAL_PORT",
 		"DOWNSTREAM_REMOTE_PORT":
 		in = digits
 	}

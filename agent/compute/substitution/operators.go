@@ -20,7 +20,9 @@ type operator struct {
 	arg    argRule
 	length bool // :LENGTH is allowed
 	http   bool // has a value only for requests
-	newer  bool // Envoy 1.36 lacks it
+	// since is the minor version of the first Envoy with the operator; 0: all supported ones. argSince
+	// and lengthSince are those of the first Envoy that accepts an argument or a length.
+	since, argSince, lengthSince uint32
 	// check returns the fault in an argument, or "".
 	check func(arg string) string
 }
@@ -56,33 +58,36 @@ func findOperator(name string) (*operator, bool) {
 
 // operators lists the operators that Envoy knows without additional formatters, sorted by name: the
 // command tables of http_specific_formatter.cc and stream_info_formatter.cc, and the built-in
-// formatters, tested with Envoy 1.36.2 and 1.40.0. It excludes names that need an entry in
-// `formatters` (REQ_WITHOUT_QUERY), which the agent cannot add. Dynamic metadata takes no length:
-// the documentation shows one, but Envoy 1.36 rejects it.
+// formatters. testdata/formats.txt has what Envoy 1.36 to 1.40 accept. It excludes names that need an
+// entry in `formatters` (REQ_WITHOUT_QUERY), which the agent cannot add.
 var operators = sorted(slices.Concat(
 	list(operator{arg: argRequired, length: true, http: true, check: checkHeader},
 		"REQ", "RESP", "TRAILER", "STREAM_INFO_REQ"),
 	list(operator{http: true},
 		"ACCESS_LOG_TYPE", "GRPC_STATUS_NUMBER", "LOCAL_REPLY_BODY", "PROTOCOL", "REQUEST_DURATION",
-		"REQUEST_HEADERS_BYTES", "REQUEST_TX_DURATION", "RESPONSE_CODE", "RESPONSE_DURATION", "RESPONSE_HEADERS_BYTES",
+		"UPSTREAM_PROTOCOL", "REQUEST_HEADERS_BYTES", "REQUEST_TX_DURATION", "RESPONSE_CODE", "RESPONSE_DURATION", "RESPONSE_HEADERS_BYTES",
 		"RESPONSE_TRAILERS_BYTES", "RESPONSE_TX_DURATION", "ROUTE_NAME", "STREAM_ID", "TRACE_ID",
 		"UPSTREAM_REQUEST_ATTEMPT_COUNT", "VIRTUAL_CLUSTER_NAME"),
 	list(operator{arg: argOptional, http: true}, "RESPONSE_CODE_DETAILS"),
 	list(operator{arg: argOptional, length: true, http: true, check: checkPath}, "PATH"),
-	list(operator{arg: argOptional, length: true, http: true, newer: true, check: checkQueryParams}, "QUERY_PARAMS"),
-	list(operator{arg: argRequired, length: true, http: true, newer: true, check: checkHeader},
-		"REQUEST_HEADER", "RESPONSE_HEADER"),
-	list(operator{arg: argRequired, length: true, newer: true, check: checkCoalesce}, "COALESCE"),
-	list(operator{newer: true},
+	list(operator{arg: argOptional, length: true, http: true, since: 38, check: checkQueryParams}, "QUERY_PARAMS"),
+	list(operator{arg: argRequired, length: true, http: true, since: 37, check: checkHeader},
+		"REQUEST_HEADER", "RESPONSE_HEADER", "RESPONSE_TRAILER"),
+	list(operator{arg: argRequired, length: true, since: 37}, coalesce),
+	list(operator{since: 37}, "UPSTREAM_REMOTE_ADDRESS_ENDPOINT_ID", "DOWNSTREAM_LOCAL_ADDRESS_ENDPOINT_ID",
+		"DOWNSTREAM_DIRECT_LOCAL_ADDRESS_ENDPOINT_ID"),
+	list(operator{since: 38},
 		"SPAN_ID", "UPSTREAM_DETECTED_CLOSE_TYPE", "DOWNSTREAM_DETECTED_CLOSE_TYPE",
 		"UPSTREAM_LOCAL_CLOSE_REASON", "DOWNSTREAM_LOCAL_CLOSE_REASON",
-		"UPSTREAM_TLS_GROUP", "DOWNSTREAM_TLS_GROUP", "UPSTREAM_HOSTS_ATTEMPTED", "UPSTREAM_HOST_NAMES_ATTEMPTED",
-		"UPSTREAM_CONNECTION_IDS_ATTEMPTED",
-		"UPSTREAM_REMOTE_ADDRESS_ENDPOINT_ID", "DOWNSTREAM_LOCAL_ADDRESS_ENDPOINT_ID",
-		"DOWNSTREAM_DIRECT_LOCAL_ADDRESS_ENDPOINT_ID"),
+		"UPSTREAM_HOSTS_ATTEMPTED", "UPSTREAM_HOST_NAMES_ATTEMPTED", "UPSTREAM_HOSTS_ATTEMPTED_WITHOUT_PORT",
+		"UPSTREAM_HOST_NAMES_ATTEMPTED_WITHOUT_PORT", "UPSTREAM_CONNECTION_IDS_ATTEMPTED",
+		"DOWNSTREAM_PEER_ISSUER_FINGERPRINT_256", "DOWNSTREAM_PEER_ISSUER_SERIAL"),
+	list(operator{since: 39}, "UPSTREAM_TLS_GROUP", "DOWNSTREAM_TLS_GROUP", "UPSTREAM_SERVER_NAME"),
+	list(operator{since: 40}, "DOWNSTREAM_CX_RTT", "LISTENER_NAME"),
+	list(operator{since: 40, http: true}, "ROUTE_RESOLUTION_COUNT", "ROUTE_RESOLUTION_TIME_US"),
 	list(operator{arg: argRequired, length: true, check: checkAnyMetadata}, "METADATA"),
 	list(operator{arg: argRequired, length: true}, "CEL"),
-	list(operator{arg: argRequired}, "XFCC_VALUE"),
+	list(operator{arg: argRequired, length: true, check: checkXFCC}, "XFCC_VALUE"),
 	list(operator{arg: argOptional, http: true, check: checkGRPCStatus}, "GRPC_STATUS"),
 	list(operator{arg: argRequired, length: true, http: true}, "QUERY_PARAM"),
 
@@ -91,12 +96,14 @@ var operators = sorted(slices.Concat(
 		"DOWNSTREAM_PEER_CERT_V_START", "DOWNSTREAM_PEER_CERT_V_END", "UPSTREAM_PEER_CERT_V_START",
 		"UPSTREAM_PEER_CERT_V_END"),
 	list(operator{arg: argRequired, check: checkDuration}, "COMMON_DURATION"),
-	list(operator{arg: argRequired, check: checkMetadata}, "DYNAMIC_METADATA", "CLUSTER_METADATA", "UPSTREAM_METADATA"),
+	list(operator{arg: argRequired, length: true, lengthSince: 37}, "DYNAMIC_METADATA"),
+	list(operator{arg: argRequired}, "CLUSTER_METADATA", "UPSTREAM_METADATA"),
 	// Envoy's parser accepts a filter state without an argument, but Envoy then rejects its empty key.
 	list(operator{arg: argRequired, length: true, check: checkFilterState}, "FILTER_STATE", "UPSTREAM_FILTER_STATE"),
 	list(operator{arg: argRequired, length: true}, "ENVIRONMENT"),
 	list(operator{},
-		"BYTES_RECEIVED", "BYTES_SENT", "CONNECTION_ID", "CONNECTION_TERMINATION_DETAILS", "CUSTOM_FLAGS", "DURATION",
+		"BYTES_RECEIVED", "BYTES_SENT", "BYTES_RETRANSMITTED", "PACKETS_RETRANSMITTED", "DOWNSTREAM_HANDSHAKE_DURATION",
+		"CONNECTION_ID", "CONNECTION_TERMINATION_DETAILS", "CUSTOM_FLAGS", "DURATION",
 		"FILTER_CHAIN_NAME", "HOSTNAME", "REQUESTED_SERVER_NAME", "RESPONSE_FLAGS", "RESPONSE_FLAGS_LONG",
 		"ROUNDTRIP_DURATION", "TLS_JA3_FINGERPRINT", "TLS_JA4_FINGERPRINT", "UNIQUE_ID",
 		"UPSTREAM_CLUSTER", "UPSTREAM_CLUSTER_RAW", "UPSTREAM_CONNECTION_ID", "UPSTREAM_CONNECTION_POOL_READY_DURATION",
@@ -110,7 +117,7 @@ var operators = sorted(slices.Concat(
 		[]string{"BYTES_SENT", "BYTES_RECEIVED"})...),
 	list(operator{}, cross([]string{"UPSTREAM_LOCAL_", "UPSTREAM_REMOTE_", "DOWNSTREAM_LOCAL_", "DOWNSTREAM_REMOTE_",
 		"DOWNSTREAM_DIRECT_LOCAL_", "DOWNSTREAM_DIRECT_REMOTE_"}, []string{"ADDRESS", "PORT"})...),
-	list(operator{arg: argOptional, check: checkPrefixLength}, cross([]string{"UPSTREAM_LOCAL_", "UPSTREAM_REMOTE_",
+	list(operator{arg: argOptional, argSince: 38}, cross([]string{"UPSTREAM_LOCAL_", "UPSTREAM_REMOTE_",
 		"DOWNSTREAM_LOCAL_", "DOWNSTREAM_REMOTE_", "DOWNSTREAM_DIRECT_LOCAL_", "DOWNSTREAM_DIRECT_REMOTE_"},
 		[]string{"ADDRESS_WITHOUT_PORT"})...),
 	list(operator{}, cross([]string{"DOWNSTREAM_PEER_", "DOWNSTREAM_LOCAL_"},
