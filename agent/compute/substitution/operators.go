@@ -58,14 +58,15 @@ func findOperator(name string) (*operator, bool) {
 
 // operators lists the operators that Envoy knows without additional formatters, sorted by name: the
 // command tables of http_specific_formatter.cc and stream_info_formatter.cc, and the built-in
-// formatters. testdata/formats.txt has what Envoy 1.36 to 1.40 accept. It excludes names that need an
-// entry in `formatters` (REQ_WITHOUT_QUERY), which the agent cannot add.
+// formatters. testdata/formats.txt has what Envoy 1.36 to 1.40 accept. It excludes names that need
+// an entry in `formatters` (REQ_WITHOUT_QUERY), which the agent cannot add.
 var operators = sorted(slices.Concat(
 	list(operator{arg: argRequired, length: true, http: true, check: checkHeader},
 		"REQ", "RESP", "TRAILER", "STREAM_INFO_REQ"),
 	list(operator{http: true},
 		"ACCESS_LOG_TYPE", "GRPC_STATUS_NUMBER", "LOCAL_REPLY_BODY", "PROTOCOL", "REQUEST_DURATION",
-		"UPSTREAM_PROTOCOL", "REQUEST_HEADERS_BYTES", "REQUEST_TX_DURATION", "RESPONSE_CODE", "RESPONSE_DURATION", "RESPONSE_HEADERS_BYTES",
+		"UPSTREAM_PROTOCOL", "REQUEST_HEADERS_BYTES", "REQUEST_TX_DURATION", "RESPONSE_CODE", "RESPONSE_DURATION",
+		"RESPONSE_HEADERS_BYTES",
 		"RESPONSE_TRAILERS_BYTES", "RESPONSE_TX_DURATION", "ROUTE_NAME", "STREAM_ID", "TRACE_ID",
 		"UPSTREAM_REQUEST_ATTEMPT_COUNT", "VIRTUAL_CLUSTER_NAME"),
 	list(operator{arg: argOptional, http: true}, "RESPONSE_CODE_DETAILS"),
