@@ -31,11 +31,14 @@ func Features() []Feature {
 }
 
 func (o *operator) features() (out []Feature) {
-	for _, f := range [...]Feature{{o.name, o.since}, {o.name + "(argument)", o.argSince},
-		{o.name + "(length)", o.lengthSince}} {
-		if f.Since > 0 {
-			out = append(out, f)
-		}
+	if o.since > 0 {
+		out = append(out, Feature{o.name, o.since})
+	}
+	if o.argSince > 0 {
+		out = append(out, Feature{o.name + "(argument)", o.argSince})
+	}
+	if o.lengthSince > 0 {
+		out = append(out, Feature{o.name + "(length)", o.lengthSince})
 	}
 	if o.name == "METADATA" {
 		out = append(out, Feature{"METADATA(" + chainMetadata + ")", 37})
