@@ -1,6 +1,7 @@
 package fifo
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -70,5 +71,31 @@ func TestPipeDirectoryRecovers(t *testing.T) {
 			setOne(t, ps, path, to)
 			accesslogtest.Eventually(t, "the line of the stop", func() bool { return len(to.String()) == len(want)+2 })
 		})
+	}
+}
+
+// TestPipeSetInRemovedDirectory checks that Set does not fail before Run has found that the
+// directory was removed.
+func TestPipeSetInRemovedDirectory(t *testing.T) {
+	dir, to := pipeDir(t), &sink{}
+	ps, err := Open(Options{Dir: dir, Group: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	setOne(t, ps, dir+"/a", to)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	setOne(t, ps, dir+"/a", to)
+	w := openWriter(t, dir+"/a")
+	put(t, w, "1\n")
+	if err := ps.Flush(t.Context(), "web"); err != nil || to.String() != "1\n" {
+		t.Errorf("%v, %q", err, to.String())
+	}
+	w.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := ps.Run(ctx); err != nil {
+		t.Error(err)
 	}
 }

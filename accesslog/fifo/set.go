@@ -15,6 +15,7 @@ import (
 func (ps *Pipes) Set(owner string, want []Pipe) []error {
 	ps.change.Lock()
 	defer ps.change.Unlock()
+	ps.checkDirectory()
 	errs := make([]error, len(want))
 	named := map[string]bool{}
 	reopen := false
