@@ -20,6 +20,9 @@ const (
 	DialTimeout  = 10 * time.Second
 	// takeTimeout is the time without progress after which a connection counts as broken.
 	takeTimeout = 15 * time.Second
+	// stallTime is the time without progress after which a collector is reported, although its
+	// connection is open.
+	stallTime = 3 * time.Second
 	// writeStep is the maximum time of one write, after which the sender checks for other events.
 	writeStep = 250 * time.Millisecond
 	// StopGrace is how long the sender waits for acknowledgments when the connection or the process
@@ -33,6 +36,7 @@ const (
 var (
 	errFIN       = errors.New("it closed the connection")
 	errTakesNone = errors.New("it accepted no data for 15 s")
+	errStalled   = errors.New("it accepts connections, but does not read")
 )
 
 // Jitter returns the delay before attempt tries, with full jitter.
@@ -61,6 +65,7 @@ func (f *Forwarder) send(ctx context.Context) {
 	b := f.backlog
 	var highest uint64 // highest line number ever sent
 	var prefix ackedPrefix
+	stalled := false // the last connection took no data
 	for tries := 0; ; {
 		if !b.pending() {
 			select {
@@ -72,12 +77,14 @@ func (f *Forwarder) send(ctx context.Context) {
 		}
 		conn, err := f.dial(ctx)
 		if err == nil {
-			f.setFault(nil)
+			if !stalled {
+				f.setFault(nil)
+			}
 			b.SetDown(false)
-			s := &stream{f: f, conn: conn, gone: make(chan struct{}), highest: highest, prefix: prefix}
+			s := &stream{f: f, conn: conn, gone: make(chan struct{}), highest: highest, prefix: prefix, stalled: stalled}
 			err = s.run(ctx)
-			highest, prefix = s.highest, s.prefix
-			if s.acked > 0 {
+			highest, prefix, stalled = s.highest, s.prefix, s.stalled
+			if s.acked > 0 && !stalled { // the kernel of a collector that does not read takes some data too
 				tries = 0
 			}
 			b.Rewind()
@@ -124,6 +131,7 @@ type stream struct {
 	highest  uint64
 	prefix   ackedPrefix
 	window   []sent
+	stalled  bool  // the collector takes no data, or was so on the last connection
 	accepted int64 // bytes accepted by the local kernel
 	acked    int64 // bytes acknowledged by the collector's kernel
 }
@@ -167,6 +175,7 @@ func (s *stream) sendAll(ctx context.Context) error {
 	for {
 		if s.pollAcks() {
 			wait = minAckPoll
+			s.reads()
 		}
 		select {
 		case <-s.gone:
@@ -224,6 +233,11 @@ func (s *stream) write(ctx context.Context, r *Record) error {
 		s.repeated(&w, before[:n])
 		if s.pollAcks() || n > 0 {
 			progress = time.Now()
+			s.reads()
+		}
+		if !s.stalled && time.Since(progress) >= stallTime {
+			s.stalled = true
+			s.f.setFault(errStalled)
 		}
 		if err == nil {
 			continue
@@ -243,6 +257,19 @@ func (s *stream) write(ctx context.Context, r *Record) error {
 		}
 	}
 	return nil
+}
+
+// catchUp is how many bytes a collector that has not read before must take on one connection to
+// count as available again. It is more than the buffers of the kernels.
+const catchUp = 16 << 20
+
+// reads ends the fault of a collector that did not read: it takes more than the buffers hold, or
+// everything.
+func (s *stream) reads() {
+	if s.stalled && (s.acked >= catchUp || !s.f.backlog.pending()) {
+		s.stalled = false
+		s.f.setFault(nil)
+	}
 }
 
 // repeated counts lines that were just sent and had been sent before.
