@@ -168,7 +168,9 @@ func (a *Agent) runLogs(ctx context.Context) error {
 }
 
 // streams are those of access logs.
-func (a *Agent) streams() []logs.Stream { return append(a.logs.Streams(), a.receivers.Streams()...) }
+func (a *Agent) streams() []logs.Stream {
+	return logs.Merge(append(a.logs.Streams(), a.receivers.Streams()...))
+}
 
 // logStreams returns the streams of access logs as API documents.
 func (a *Agent) logStreams() []api.LogStream {

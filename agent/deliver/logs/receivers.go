@@ -251,12 +251,19 @@ func (r *Receivers) Problems() []string {
 	return out
 }
 
-// Streams returns the counters of each receiver.
+// Streams returns the counters of each receiver and of its file, which may have other writers.
 func (r *Receivers) Streams() []Stream {
 	var out []Stream
-	for _, s := range r.Status() {
+	for i, s := range r.Status() {
 		out = append(out, Stream{Name: s.Name, Kind: KindReceiver, Destination: "file " + s.File,
 			Refused: s.Refused, Stats: s.Stats})
+		r.all[i].mu.Lock()
+		file := r.all[i].file
+		r.all[i].mu.Unlock()
+		if file != nil {
+			out = append(out, Stream{Name: s.File, Kind: KindFile, Destination: "file " + s.File,
+				Stats: (&rotated{file: file}).Stats()})
+		}
 	}
 	return out
 }

@@ -45,9 +45,15 @@ type Stream struct {
 	accesslog.Stats
 }
 
+// Merge returns streams sorted by kind and name, each once.
+func Merge(list []Stream) []Stream {
+	sortStreams(list)
+	return slices.CompactFunc(list, func(a, b Stream) bool { return a.Kind == b.Kind && a.Name == b.Name })
+}
+
 // sortStreams sorts streams by kind and name.
 func sortStreams(list []Stream) {
-	slices.SortFunc(list, func(a, b Stream) int {
+	slices.SortStableFunc(list, func(a, b Stream) int {
 		return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Name, b.Name))
 	})
 }

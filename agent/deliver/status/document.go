@@ -135,7 +135,7 @@ func (t *Tracker) logLines(v *View) *api.LogLines {
 		if s.Kind == api.LogFIFO || s.Kind == api.LogReceiver || s.Kind == api.LogOTLP {
 			out.Read += s.In
 		}
-		if s.Kind != api.LogFIFO { // counted by the stream of the file or collector
+		if s.Kind != api.LogFIFO && s.Kind != api.LogReceiver { // counted by the stream of the file or collector
 			out.Written += s.Written
 		}
 		out.Spooled += s.Spooled

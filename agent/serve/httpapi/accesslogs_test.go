@@ -29,7 +29,8 @@ func startLogs(t *testing.T, flushed *[]string) *testAPI {
 			return []api.LogStream{fifo("pay", 40), fifo("web", 60),
 				{Kind: api.LogFile, Name: "/logs/all.log", Destination: "file /logs/all.log",
 					In: 100, Written: 90, InFlight: 3, Spooled: 2, Dropped: map[string]uint64{"disk-full": 5}},
-				{Kind: api.LogReceiver, Name: "tcp", Destination: "file /logs/tcp.log", In: 7, Written: 7}}
+				{Kind: api.LogReceiver, Name: "tcp", Destination: "file /logs/tcp.log", In: 7, Written: 7},
+				{Kind: api.LogFile, Name: "/logs/tcp.log", Destination: "file /logs/tcp.log", In: 7, Written: 7}}
 		}})
 		o.FlushLogs = func(_ context.Context, mesh, name string) (bool, error) {
 			*flushed = append(*flushed, mesh+"/"+name)
@@ -55,7 +56,7 @@ func TestAccessLogs(t *testing.T) {
 		want   string // names
 		audit  bool
 	}{
-		{"viewer", 200, "/run/pay.fifo /run/web.fifo /logs/all.log tcp", true},
+		{"viewer", 200, "/run/pay.fifo /run/web.fifo /logs/all.log tcp /logs/tcp.log", true},
 		{"team", 200, "/run/web.fifo", false},
 		{"other", 200, "", false},
 		{"maker", 403, "", false},
@@ -78,7 +79,7 @@ func TestAccessLogs(t *testing.T) {
 		}
 	}
 	a.want(a.do(http.MethodGet, "/v1/status", "", as("viewer")), 200,
-		`"accessLogLines":{"streams":4,"read":107,"written":97,"spooled":2,"inFlight":3,"dropped":{"disk-full":5}}`)
+		`"accessLogLines":{"streams":5,"read":107,"written":97,"spooled":2,"inFlight":3,"dropped":{"disk-full":5}}`)
 	a.want(a.do(http.MethodGet, "/v1/status", "", as("team")), 200, `"accessLogLines":{"streams":1,"read":60,"written":0,`)
 	if r := a.do(http.MethodGet, "/v1/status", "", as("other")); strings.Contains(r.body, "accessLogLines") {
 		t.Errorf("somebody who sees no stream sees counts: %s", r.body)

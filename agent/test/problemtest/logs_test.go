@@ -2,9 +2,12 @@ package problemtest
 
 import (
 	"context"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"testing/synctest"
 
@@ -35,6 +38,31 @@ func (w *world) oldSpool() {
 	})
 }
 
+// admin answers as the admin socket of the Envoy of a dataplane, with counters.
+func (w *world) admin(counters string) {
+	uid := strconv.Itoa(os.Getuid())
+	dir := filepath.Join(w.dir, "run/envoy", uid)
+	agenttest.Do(w.t, os.MkdirAll(dir, 0o700))
+	l, err := net.Listen("unix", filepath.Join(dir, "default.web.sock"))
+	agenttest.Do(w.t, err)
+	s := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/listeners" {
+			_, _ = io.WriteString(rw, "inbound:10.0.0.1:8080::10.0.0.1:8080\n")
+			return
+		}
+		_, _ = io.WriteString(rw, counters)
+	})}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = s.Serve(l) }()
+	w.t.Cleanup(func() { s.Close(); <-ended })
+}
+
+// logging returns the shop with access logs of backends.
+func logging(backends string) string {
+	return with("{type: MeshAccessLog, mesh: default, name: l, spec: {targetRef: {kind: Mesh}, " +
+		"from: [{targetRef: {kind: Mesh}, default: {backends: [" + backends + "]}}]}}")
+}
+
 // logFaults are losses of access logs.
 var logFaults = []fault{
 	{name: "refused senders", set: []string{
@@ -56,12 +84,30 @@ var logFaults = []fault{
 		}, check: api.ClassLogDropped, severity: bad, cause: "dropped (disk-full)", alert: "NearsideLogLinesDropped"},
 	{name: "old lines in a spool", before: func(w *world) { w.oldSpool() }, check: api.ClassLogSpool, severity: warn,
 		cause: "1 line waits for tcp 127.0.0.1:1", alert: "NearsideLogSpoolOld"},
-	{name: "a listener without a log", file: with("{type: MeshAccessLog, mesh: default, name: l, spec: {targetRef: " +
-		"{kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, " +
-		"tcp: {address: '127.0.0.1:1'}}]}}]}}"),
+	{name: "disk of an access log is full", before: func(w *world) { w.tmpfs("logs", "size=256k,mode=0750") },
+		set: []string{`accessLog.receivers=[{name: a, address: "127.0.0.1:0", file: t/a.log}, ` +
+			`{name: b, address: "127.0.0.2:0", file: t/b.log}]`, "accessLog.spool.maxSize=0"}, after: func(w *world) {
+			full(w, filepath.Join(w.dir, "logs"))
+			for _, r := range w.Receivers() {
+				c, err := net.Dial("tcp", r.Address)
+				agenttest.Do(w.t, err)
+				w.t.Cleanup(func() { c.Close() })
+				_, err = c.Write(append(make([]byte, 4096), '\n'))
+				agenttest.Do(w.t, err)
+			}
+		}, check: "space", severity: warn, cause: "free space; 2 access logs on it cannot be written"},
+	{name: "an Envoy that fails to write its log", file: shop, after: func(w *world) {
+		w.admin("filesystem.write_failed: 3\nfilesystem.reopen_failed: 1\n")
+		w.stream("default.web", "")
+	}, check: api.ClassLostLines, severity: warn, cause: "3 writes and 1 attempts to reopen logs have failed"},
+	{name: "a listener without a log", file: logging("{type: Tcp, tcp: {address: '127.0.0.1:1'}}"),
 		before: func(w *world) {
 			agenttest.Do(w.t, os.MkdirAll(filepath.Join(w.dir, "run"), 0o750))
 			agenttest.Write(w.t, filepath.Join(w.dir, "run/access"), "")
-		}, after: func(w *world) { w.stream("default.web", "") }, check: api.ClassLogGap, severity: bad,
-		cause: "has had no access log since", alert: "NearsideListenersWithoutLog"},
+		}, after: func(w *world) {
+			w.admin("listener.10.0.0.1_8080.downstream_cx_total: 2\n" +
+				"listener.10.0.0.1_8080.http.localhost_8080.downstream_rq_completed: 30\n")
+			w.stream("default.web", "")
+		}, check: api.ClassLogGap, severity: bad, cause: "2 connections and 30 requests since then are in no log",
+		alert: "NearsideListenersWithoutLog"},
 }
