@@ -21,7 +21,6 @@ func (f *File) checkDirectory() (moved bool) {
 		if err = f.moveTo(f.dir.reopen()); err != nil {
 			err = fmt.Errorf("%s was removed or replaced, and cannot be opened again: %w", f.dir.Path(), err)
 		} else {
-			f.count.outside.Add(1)
 			moved = true
 		}
 	case result == dirs.Restored:

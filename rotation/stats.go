@@ -20,7 +20,7 @@ type Stats struct {
 	Oversize       uint64 // lines longer than MaxFileSize
 	TornTails      uint64 // files without an LF at their end, which was added
 	Outside        uint64 // times the active file was renamed, removed, truncated, or changed by others
-	Recovered      uint64 // times the directory was opened again, created again, or made safe again
+	Recovered      uint64 // times the directory was created or opened again, or got its mode again
 	Rescued        uint64 // lines written again because their file was removed meanwhile
 	Removed        uint64 // backups removed because of their number or age
 	Purged         uint64 // backups removed because the disk was full

@@ -185,7 +185,7 @@ func (fs *Files) Total() rotation.Stats {
 // add returns the sum of the counters used in metrics.
 func add(a, b rotation.Stats, size int64) rotation.Stats {
 	return rotation.Stats{Bytes: a.Bytes + b.Bytes, Rotations: a.Rotations + b.Rotations, Outside: a.Outside + b.Outside,
-		Size: a.Size + size}
+		Recovered: a.Recovered + b.Recovered, Size: a.Size + size}
 }
 
 // Paths returns the paths of the open files.

@@ -59,7 +59,8 @@ var (
 	logRefusedDesc = prometheus.NewDesc("nearside_log_connections_refused_total",
 		"Connections of senders that a receiver refused, because its limit was reached.", []string{"receiver"}, nil)
 	rotationsDesc = prometheus.NewDesc("nearside_log_rotations_total",
-		"New log files; cause is size, or outside if another process renamed, removed, or changed the file.",
+		"New log files; cause is size, outside if another process renamed, removed, or changed the file, or directory if "+
+			"the directory was removed, replaced, or made unsafe.",
 		[]string{"cause"}, nil)
 	fileBytesDesc = prometheus.NewDesc("nearside_log_file_bytes", "Total size of the active log files.", nil, nil)
 )
@@ -154,6 +155,7 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 	total := m.files.Total()
 	send(rotationsDesc, prometheus.CounterValue, total.Rotations, "size")
 	send(rotationsDesc, prometheus.CounterValue, total.Outside, "outside")
+	send(rotationsDesc, prometheus.CounterValue, total.Recovered, "directory")
 	ch <- prometheus.MustNewConstMetric(fileBytesDesc, prometheus.GaugeValue, float64(total.Size))
 	for _, of := range slices.SortedFunc(maps.Keys(sums), streamSum.compare) {
 		s, g := sums[of], gauges[of]

@@ -106,7 +106,7 @@ type Config struct {
 	} `json:"accessLog"`
 	// AuditLog configures the log of API requests.
 	AuditLog struct {
-		Path            string `json:"path" default:"audit/audit.log" path:"logs" required:"" doc:"File of the audit log, below paths.logs when relative. The agent creates its directory, but not the parent of it."`
+		Path            string `json:"path" default:"audit/audit.log" path:"logs" required:"" doc:"File of the audit log, below paths.logs when relative. The agent creates missing directories of it below paths.logs."`
 		Profile         string `json:"profile" default:"Default" oneOf:"Default,WriteRequestBodies,AllRequestBodies,None" live:"" doc:"What auditLog.path contains of API requests: the metadata of all (Default), also the bodies of writes, or also the bodies of all resource requests. None: nothing; the agent logs a warning."`
 		rotation.Limits `live:""`
 	} `json:"auditLog"`

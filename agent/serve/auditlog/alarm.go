@@ -79,7 +79,10 @@ func (l *Log) Alarm() string {
 	if err := l.file.Load().Stats().Health; err != nil {
 		return "the audit log: " + err.Error()
 	}
-	if n := l.file.Load().Stats().Outside; n > 0 {
+	if st := l.file.Load().Stats(); st.Recovered > 0 {
+		return fmt.Sprintf("another process has removed or replaced the directory of the audit log, or changed its mode: "+
+			"%d times since the start; find out who did, and see docs/audit.md", st.Recovered)
+	} else if n := st.Outside; n > 0 {
 		return fmt.Sprintf("another process has renamed, removed, truncated, or written the audit log: %d times since the "+
 			"start; find out who did, and see docs/audit.md", n)
 	}
