@@ -225,11 +225,13 @@ func (d *directory) scan() (backups []backup, temps []string, err error) {
 			if !ok {
 				continue
 			}
-			if st, err := d.stat(name); err != nil || uint32(st.Mode)&unix.S_IFMT != unix.S_IFREG {
+			st, err := d.stat(name)
+			if err != nil || uint32(st.Mode)&unix.S_IFMT != unix.S_IFREG {
 				continue
 			}
 			b := found[stamp]
-			found[stamp] = backup{stamp: stamp, plain: b.plain || !gz, gz: b.gz || gz}
+			found[stamp] = backup{stamp: stamp, modified: max(b.modified, st.Mtim.Nano()/1e6), plain: b.plain || !gz,
+				gz: b.gz || gz}
 		}
 		if len(names) == 0 {
 			if err != nil && !errors.Is(err, io.EOF) {

@@ -40,6 +40,7 @@ type Plain struct {
 	closed bool
 	err    error // of the last write
 	fault  error // of the last check
+	future int   // backups with a time in the future
 }
 
 // OpenPlain opens or creates a file. It uses the path, limits, and group of the options. The
@@ -175,8 +176,33 @@ func (p *Plain) check(always bool) error {
 	}
 	if p.fault = err; err == nil && always {
 		p.err = nil
+		p.removeFuture()
 	}
 	return err
+}
+
+// removeFuture removes backups with a time in the future that were modified before the maximum age.
+// lumberjack compares only the times in names, so it would keep them until then.
+func (p *Plain) removeFuture() {
+	found, _, err := p.dir.scan()
+	if err != nil {
+		return // check reports a directory that cannot be used
+	}
+	now := time.Now()
+	p.future = futures(found, now)
+	for _, b := range surplus(found, Limits{MaxFileAge: p.log.MaxAge}, now) {
+		if b.future(now) && b.plain && p.dir.remove(p.dir.names.backup(b.stamp)) == nil {
+			p.future--
+		}
+	}
+}
+
+// Future returns the number of backups whose name has a time in the future. Their modification time
+// decides when they are removed.
+func (p *Plain) Future() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.future
 }
 
 // Run maintains the file until ctx ends: it removes old backups, and within a second replaces a

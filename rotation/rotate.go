@@ -3,6 +3,7 @@ package rotation
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -105,7 +106,11 @@ func (f *File) rotate() (err error) {
 
 // addBackup adds a backup to the index.
 func (f *File) addBackup(stamp int64) {
-	f.backups = append(f.backups, backup{stamp: stamp, plain: true})
+	b := backup{stamp: stamp, modified: f.opts.Now().UnixMilli(), plain: true}
+	if n := len(f.backups); n > 0 { // never older than the previous one, also if the clock has moved back
+		b.modified = max(b.modified, f.backups[n-1].modified)
+	}
+	f.backups = append(f.backups, b)
 	f.last, f.dirDirty = stamp, true
 }
 
@@ -144,32 +149,30 @@ func (f *File) finish(r retired) {
 
 // prune removes backups above the maximum number or age.
 func (f *File) prune() {
-	n := surplus(f.backups, f.opts.Limits, f.opts.Now())
-	f.count.removed.Add(uint64(f.removeOldest(n, true)))
+	now := f.opts.Now()
+	f.count.removed.Add(uint64(f.removeBackups(surplus(f.backups, f.opts.Limits, now), true)))
+	f.count.future.Store(int64(futures(f.backups, now)))
 }
 
-// removeOldest removes the n oldest backups, and returns how many it removed. Backups that cannot
+// removeBackups removes some of the backups, and returns how many it removed. Backups that cannot
 // be removed stay in the index.
-func (f *File) removeOldest(n int, later bool) (gone int) {
-	if n == 0 {
-		return 0
-	}
-	var failed []backup
-	for _, b := range f.backups[:n] {
+func (f *File) removeBackups(list []backup, later bool) (gone int) {
+	for _, b := range slices.Clone(list) {
 		if b.plain && f.unlink(f.dir.names.backup(b.stamp), later) {
 			b.plain = false
 		}
 		if b.gz && f.unlink(f.dir.names.compressed(b.stamp), later) {
 			b.gz = false
 		}
-		if b.plain || b.gz {
-			failed = append(failed, b)
-		} else {
+		i, _ := slices.BinarySearchFunc(f.backups, b, byStamp)
+		if f.backups[i] = b; !b.plain && !b.gz {
 			gone++
 		}
+		f.dirDirty = true
 	}
-	f.backups = append(failed, f.backups[n:]...)
-	f.dirDirty = true
+	if gone > 0 {
+		f.backups = slices.DeleteFunc(f.backups, func(b backup) bool { return !b.plain && !b.gz })
+	}
 	return gone
 }
 
@@ -196,13 +199,13 @@ func (f *File) freeSpace() bool {
 		f.finish(r)
 	}
 	f.retired = nil
-	if n := surplus(f.backups, f.opts.Limits, f.opts.Now()); n > 0 {
-		gone := f.removeOldest(n, false)
+	if list := surplus(f.backups, f.opts.Limits, f.opts.Now()); len(list) > 0 {
+		gone := f.removeBackups(list, false)
 		f.count.removed.Add(uint64(gone))
 		freed = freed || gone > 0
 	}
 	if !freed && f.opts.PurgeWhenFull && len(f.backups) > 0 {
-		gone := f.removeOldest(1, false)
+		gone := f.removeBackups(f.backups[:1], false)
 		f.count.purged.Add(uint64(gone))
 		freed = gone > 0
 	}

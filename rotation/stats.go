@@ -29,13 +29,16 @@ type Stats struct {
 	CompressErrors uint64
 	SyncErrors     uint64
 	Full           bool // Health is that the disk or quota is full
+	// Future is the number of backups whose name has a time in the future. Their modification time
+	// decides when they are removed.
+	Future int
 	// Health is nil if all lines reach their file. Otherwise it describes the fault. The agent is not
 	// ready while it is set.
 	Health error
 }
 
 type counters struct {
-	size atomic.Int64
+	size, future atomic.Int64
 	bytes, linesDropped, bytesDropped, retries, rotations, rotationErrors, oversize, tornTails, outside, recovered,
 	rescued, removed, purged, removeErrors, compressed, compressErrors, syncErrors atomic.Uint64
 }
@@ -73,6 +76,7 @@ func (f *File) Stats() Stats {
 		Outside: c.outside.Load(), Recovered: c.recovered.Load(), Rescued: c.rescued.Load(), Removed: c.removed.Load(),
 		Purged: c.purged.Load(), RemoveErrors: c.removeErrors.Load(),
 		Compressed: c.compressed.Load(), CompressErrors: c.compressErrors.Load(), SyncErrors: c.syncErrors.Load(),
+		Future: int(c.future.Load()),
 	}
 	var errs []error
 	for i := range f.faults {
