@@ -19,9 +19,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
 	"github.com/nearside-mesh/nearside/agent/host/hold"
+	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
@@ -34,6 +36,21 @@ const (
 
 // spoolMemory bounds the memory that all collectors share before they use their spools, in bytes.
 const spoolMemory = 64 << 20
+
+// checkLogPaths reports log files of the config with one path.
+func checkLogPaths(cfg *config.Config) (out resource.Faults) {
+	for _, err := range logpaths.New(cfg).Conflicts() {
+		out = append(out, resource.Fault{Reason: err.Error()})
+	}
+	return out
+}
+
+// newFiles assigns the log files of the config to their owners, before others can claim them.
+func (a *Agent) newFiles(cfg *config.Config) {
+	a.paths = logpaths.New(cfg)
+	a.files = logs.NewFiles(a.paths, a.log)
+	a.files.Spool = fileSpool(cfg)
+}
 
 // openLogs resumes reading the FIFOs of Envoys, before anything is published.
 func (a *Agent) openLogs(cfg *config.Config, g groups) {
@@ -48,8 +65,8 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 	}
 	a.logs = logs.New(logs.Options{
 		Relay: relay,
-		Dir:   dir, Spool: filepath.Join(cfg.Paths.State, spoolDirName), Logs: cfg.Paths.Logs,
-		Directories: cfg.AccessLog.Directories, Peer: peer, Changed: func() { a.reconciler.Trigger() }, Log: a.log,
+		Dir:   dir, Spool: filepath.Join(cfg.Paths.State, spoolDirName), Paths: a.paths,
+		Peer: peer, Changed: func() { a.reconciler.Trigger() }, Log: a.log,
 		Reopen: func(ctx context.Context, id string) error {
 			p, _ := peer(node.Key{ID: id, Flavor: node.FlavorEnvoy})
 			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: id, Peer: p}.ReopenLogs(ctx)
@@ -71,7 +88,8 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 			return p, nil
 		},
 		File: func(path string, limits rotation.Limits) (logs.Output, error) {
-			f, err := a.files.Open(logs.FileOptions(cfg, filepath.Clean(path), limits.Or(cfg.AccessLog.Files)))
+			f, err := a.files.Open(logpaths.Policies,
+				logs.FileOptions(cfg, filepath.Clean(path), limits.Or(cfg.AccessLog.Files)))
 			if err != nil {
 				return nil, err
 			}

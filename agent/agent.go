@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/hold"
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
+	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/agent/host/memory"
 	"github.com/nearside-mesh/nearside/agent/host/probe"
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
@@ -123,6 +125,7 @@ type Agent struct {
 	memory     *memory.Guard
 	logs       *logs.Manager
 	account    *account.Account // of access logs
+	paths      *logpaths.Registry
 	files      *logs.Files
 	holder     *hold.Holder // of FIFOs and listening sockets while the agent is away; nil: none
 	held       *heldSockets
@@ -164,8 +167,8 @@ func CheckConfig(cfg *config.Config) resource.Faults {
 	for _, d := range kinds.Registry().All() {
 		known = append(known, d.Kind)
 	}
-	return append(append(append(cfg.Validate(), cfg.CheckKinds(known)...), checkAudit(cfg)...),
-		resolver.CheckConfig(cfg)...)
+	return slices.Concat(cfg.Validate(), cfg.CheckKinds(known), checkAudit(cfg), checkLogPaths(cfg),
+		resolver.CheckConfig(cfg))
 }
 
 // New returns an agent for a config. It validates the config, and has no side effects.

@@ -260,10 +260,9 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	if err := errors.Join(a.newProbes(), a.deps.Metrics.Register(a.refused)); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
-	a.host = probe.NewProber(probe.Options{Peer: a.rollout.Peer, Own: cfg.Paths.Run,
+	a.newFiles(cfg)
+	a.host = probe.NewProber(probe.Options{Peer: a.rollout.Peer, Own: cfg.Paths.Run, Refused: a.paths.CheckEnvoy,
 		Changed: func() { a.reconciler.Trigger() }})
-	a.files = logs.NewFiles(a.log)
-	a.files.Spool = fileSpool(cfg)
 	a.receivers = logs.NewReceivers(logs.ReceiversOptions{Config: cfg, Files: a.files, Log: a.log,
 		ListenUnix: a.listenReceiver, ListenTCP: func(ctx context.Context, addr string) (net.Listener, error) {
 			return a.listenTCP(ctx, hold.InPrefix, addr)
@@ -275,8 +274,8 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	a.reconciler = reconcile.New(reconcile.Options{
 		Store: a.store, Publisher: a.rollout, Recheck: a.xds.Recheck, Build: a.rollout.Build, Plain: a.rollout.Plain,
 		Rejections: a.rollout.Rejections, Host: a.host.Host, Logs: logging{a.logs, a.account},
-		Zone:   cfg.Node.Zone,
-		RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends, FlatNetwork: cfg.Mesh.FlatNetwork,
+		Zone:  cfg.Node.Zone,
+		Paths: a.paths.Rules(), AutoReachable: cfg.Mesh.AutoReachableBackends, FlatNetwork: cfg.Mesh.FlatNetwork,
 		VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log,
 		Now: a.deps.Now, Admit: a.memory.Admit, Forgot: a.memory.Freed, Problems: a.envoys.Problems,
 		Sidecars: a.envoys.Sidecars, Awaited: a.envoys.Awaited, Passed: func() { a.nacks.Trigger(); a.resolver.Trigger() },

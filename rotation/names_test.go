@@ -48,7 +48,7 @@ func TestCollide(t *testing.T) {
 	}
 }
 
-// TestFutureBackups checks that the modification time of a backup decides when it is removed, if the
+// TestFutureBackups checks that the modification time of a backup decides about its age, if the
 // time in its name is in the future, and that the limit on their number uses the names.
 func TestFutureBackups(t *testing.T) {
 	old := func(path, name string, days int) {

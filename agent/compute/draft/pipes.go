@@ -32,7 +32,10 @@ type Pipe struct {
 	// Target is the path of the file, or the host:port of the collector.
 	Target   string
 	Rotation rotation.Limits // of the file; rotation.Unset uses the limits of the agent
-	Prefix   string          // prefix of the lines in the FIFO, which the collector does not receive
+	// Fallback is true for a file that the Envoy may write itself, without rotation, if it cannot open
+	// the FIFO.
+	Fallback bool
+	Prefix   string // prefix of the lines in the FIFO, which the collector does not receive
 	// Backend is the name of the backend in the policy or mesh, "" for none. Policy is the policy
 	// that created the pipe.
 	Backend string
@@ -82,12 +85,12 @@ func Pipes(own, other []Pipe, listeners []*Resource) []Pipe {
 	return orderPipes(slices.Concat(own, missing))
 }
 
-// Without returns the config without the loggers that write to the pipes for which gone returns
-// true. Loggers that write to a FIFO are removed, and the records of PipeOTLP are sent directly to
-// their collector. The result has the remaining pipes. It is s itself if none is gone.
-func (s *Sealed) Without(gone func(id string) bool) *Sealed {
-	var fifos []string
-	var direct []*Resource
+// Without returns the config without the pipes for which gone returns true. Loggers that write to a
+// FIFO are removed, or write to its file if direct returns true. The records of PipeOTLP are sent
+// directly to their collector. The result has the remaining pipes. It is s itself if none is gone.
+func (s *Sealed) Without(gone, direct func(id string) bool) *Sealed {
+	fifos := map[string]string{} // to the file that replaces it, "" for none
+	var clusters []*Resource
 	out := *s
 	out.Pipes = nil
 	for _, p := range s.Pipes {
@@ -95,19 +98,21 @@ func (s *Sealed) Without(gone func(id string) bool) *Sealed {
 		case !gone(p.ID()):
 			out.Pipes = append(out.Pipes, p)
 		case p.Kind == PipeOTLP:
-			direct = append(direct, p.Direct)
+			clusters = append(clusters, p.Direct)
 		default:
-			fifos = append(fifos, p.Path)
+			if fifos[p.Path] = ""; p.Kind == PipeFile && p.Fallback && direct(p.ID()) {
+				fifos[p.Path] = p.Target
+			}
 		}
 	}
 	if len(out.Pipes) == len(s.Pipes) {
 		return s
 	}
-	if len(direct) > 0 {
+	if len(clusters) > 0 {
 		list := slices.Clone(s.Resources[RankCluster])
 		for i, c := range list {
-			if j := slices.IndexFunc(direct, func(d *Resource) bool { return d != nil && d.Name == c.Name }); j >= 0 {
-				list[i] = direct[j]
+			if j := slices.IndexFunc(clusters, func(d *Resource) bool { return d != nil && d.Name == c.Name }); j >= 0 {
+				list[i] = clusters[j]
 			}
 		}
 		out.Resources[RankCluster], out.Versions[RankCluster] = Order(list)
@@ -122,11 +127,17 @@ func (s *Sealed) Without(gone func(id string) bool) *Sealed {
 	return &out
 }
 
-// withoutFiles returns a listener without the loggers that write to the given files.
-func withoutFiles(r *Resource, paths []string) *Resource {
+// withoutFiles returns a listener whose loggers write to other files, or without those for which
+// the other file is "".
+func withoutFiles(r *Resource, files map[string]string) *Resource {
 	logger := func(value []byte) ([]byte, bool) {
 		file := unpackAs(last(valuesAt(value, fieldLoggerConfig)), fileLogURL)
-		return value, file == nil || !slices.Contains(paths, textAt(file, fieldLogPath))
+		other, known := files[textAt(file, fieldLogPath)]
+		if file == nil || !known || other == "" {
+			return value, file == nil || !known
+		}
+		path := fieldEdits{fieldLogPath: func([]byte) ([]byte, bool) { return []byte(other), true }}
+		return fieldEdits{fieldLoggerConfig: fieldEdits{fieldAnyValue: path.inside}.inside}.inside(value)
 	}
 	config := func(packed []byte) ([]byte, bool) {
 		number, known := map[string]protowire.Number{hcmURL: fieldManagerLogs,

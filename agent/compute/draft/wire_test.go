@@ -2,6 +2,7 @@ package draft_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
@@ -68,7 +69,7 @@ func listenerOf(t *testing.T, rule rbacv3.RBAC_Action, files ...string) *draft.R
 func TestLoggersAreLeftOut(t *testing.T) {
 	s := &draft.Sealed{Pipes: []draft.Pipe{{Path: "/gone"}, {Path: "/stays"}}}
 	s.Resources[draft.RankListener] = []*draft.Resource{listenerOf(t, rbacv3.RBAC_ALLOW, "/gone", "/stays")}
-	got := s.Without(func(id string) bool { return id == "/gone" })
+	got := s.Without(func(id string) bool { return id == "/gone" }, never)
 	want := listenerOf(t, rbacv3.RBAC_ALLOW, "/stays")
 	if list := got.Resources[draft.RankListener]; len(list) != 1 || list[0].Version != want.Version {
 		t.Errorf("the listener without a logger is %q, want %q", list[0].Body(), want.Body())
@@ -76,10 +77,29 @@ func TestLoggersAreLeftOut(t *testing.T) {
 	if len(got.Pipes) != 1 || got.Pipes[0].Path != "/stays" {
 		t.Errorf("pipes: %v", got.Pipes)
 	}
-	if s.Without(func(string) bool { return false }) != s {
+	if s.Without(never, never) != s {
 		t.Error("another config although nothing is left out")
 	}
 }
+
+// TestLoggersWriteTheirFiles checks that the loggers of a FIFO that is not available write to its
+// file, if the Envoy may write it.
+func TestLoggersWriteTheirFiles(t *testing.T) {
+	s := &draft.Sealed{Pipes: []draft.Pipe{{Path: "/fifo", Kind: draft.PipeFile, Target: "/file", Fallback: true},
+		{Path: "/other", Kind: draft.PipeFile, Target: "/elsewhere"}}}
+	s.Resources[draft.RankListener] = []*draft.Resource{listenerOf(t, rbacv3.RBAC_ALLOW, "/fifo", "/other", "/stays")}
+	always := func(string) bool { return true }
+	got := s.Without(always, always)
+	body := string(got.Resources[draft.RankListener][0].Body())
+	logs := func(path string) int { // loggers, whose name is the path here as well
+		return strings.Count(body, "FileAccessLog\x12"+string(rune(len(path)+2))+"\n"+string(rune(len(path)))+path)
+	}
+	if logs("/fifo") != 0 || logs("/file") != 3 || logs("/other") != 0 || logs("/stays") != 3 || len(got.Pipes) > 0 {
+		t.Errorf("pipes %v, and the listener is %q", got.Pipes, body)
+	}
+}
+
+func never(string) bool { return false }
 
 // TestGuard checks that routes carry the current RBAC rules while connections still use an older
 // version of the listener.

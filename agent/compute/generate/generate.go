@@ -255,7 +255,7 @@ func (g *generator) begin(in *Input, prev *Proxy, match *policy.Match) (err erro
 	g.batches = &batchMaker{g: g}
 	if match != nil {
 		g.plugins = in.Policies.Plugins
-		g.c = (&policy.Context{View: g.v, Rules: match.Rules(), Host: g, RunDir: in.Policies.RunDir}).WithDataplane(g.r, g.dp)
+		g.c = (&policy.Context{View: g.v, Rules: match.Rules(), Host: g, Paths: in.Policies.Paths}).WithDataplane(g.r, g.dp)
 	}
 	return nil
 }

@@ -6,8 +6,7 @@
 // is one folder below agent/compute/kinds: the kinds that it declares, and their effect on the
 // draft of a proxy.
 //
-// The package does not depend on any kind. It is pure: the same resources produce the same rules,
-// in any order of input.
+// The package knows no kind. It is pure: the same resources in any order produce the same rules.
 package policy
 
 import (
@@ -15,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -32,24 +32,25 @@ type Options struct {
 	AutoReachable bool
 	// Prev is an earlier index of the same mesh, whose unchanged results are reused; nil for none.
 	Prev *Index
-	// RunDir is the agent's run directory; "" means /run/nearside.
-	RunDir string
+	// Paths are the paths of the node; nil if they are unknown.
+	Paths *logpaths.Rules
 }
 
 // Index holds the policies of one mesh, ranked. It is immutable.
 type Index struct {
 	Plugins []Plugin
 	View    *mesh.View
-	RunDir  string
+	Paths   *logpaths.Rules
 	// HasShadow is true if shadow policies were ignored.
 	HasShadow bool
 	// Warnings report destinations outside the mesh, and services, that policies make unreachable.
 	Warnings []mesh.Warning
+	// Refers are the resources to which policies refer, by kind.
+	Refers map[string][]*resource.Resource
 
 	kinds   []kindIndex // of targetRef policies, in order of application
 	legacy  []legacyIndex
-	byKind  map[string]int // index in kinds
-	refers  map[string][]*resource.Resource
+	byKind  map[string]int  // index in kinds
 	plugins map[string]int  // index in Plugins of a kind
 	routing map[string]bool // policy kinds whose routes other policies can target
 	outside *outside        // nil if nothing restricts destinations outside the mesh
@@ -73,8 +74,8 @@ type legacyIndex struct {
 // NewIndex ranks the policies of the view's mesh.
 func NewIndex(plugins []Plugin, set *resource.Set, v *mesh.View, o Options) *Index {
 	x := &Index{
-		Plugins: plugins, View: v, RunDir: cmp.Or(o.RunDir, "/run/nearside"),
-		byKind: map[string]int{}, refers: map[string][]*resource.Resource{}, plugins: map[string]int{},
+		Plugins: plugins, View: v, Paths: o.Paths,
+		byKind: map[string]int{}, Refers: map[string][]*resource.Resource{}, plugins: map[string]int{},
 		routing: map[string]bool{},
 	}
 	acting := func(kind string) []*resource.Resource {
@@ -109,9 +110,9 @@ func NewIndex(plugins []Plugin, set *resource.Set, v *mesh.View, o Options) *Ind
 		}
 		for _, d := range plugin.Refers {
 			if d.Scope == resource.ScopeGlobal {
-				x.refers[d.Kind] = set.Kind(d.Kind)
+				x.Refers[d.Kind] = set.Kind(d.Kind)
 			} else {
-				x.refers[d.Kind] = set.InMesh(d.Kind, v.Name)
+				x.Refers[d.Kind] = set.InMesh(d.Kind, v.Name)
 			}
 		}
 	}

@@ -240,5 +240,5 @@ func (r *Rules) Resources(kind string) []*resource.Resource {
 	if r == nil || r.index == nil {
 		return nil
 	}
-	return r.index.refers[kind]
+	return r.index.Refers[kind]
 }

@@ -141,7 +141,7 @@ func (x *Index) match(s *selector, of func(kind string) bool) *Match {
 			continue
 		}
 		for _, d := range x.Plugins[i].Refers {
-			for _, r := range x.refers[d.Kind] {
+			for _, r := range x.Refers[d.Kind] {
 				fp.resource(r)
 			}
 		}

@@ -3,6 +3,7 @@ package policy
 import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/match"
+	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -189,10 +190,10 @@ const AdminCluster = "nearside-admin"
 
 // Context is a plugin's view of the proxy whose draft it edits.
 type Context struct {
-	View   *mesh.View
-	Rules  *Rules // of this proxy, for all kinds
-	Host   Host
-	RunDir string // the agent's run directory with the FIFOs and sockets that Envoys open
+	View  *mesh.View
+	Rules *Rules // of this proxy, for all kinds
+	Host  Host
+	Paths *logpaths.Rules // of the agent's directories and log files
 	// Last is true for the last part of the draft, which exists even if the proxy has no outbounds.
 	// Plugins add resources that occur once to it.
 	Last bool

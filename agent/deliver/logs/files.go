@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
@@ -20,7 +21,8 @@ type Files struct {
 	// Spool configures the queues of files that cannot be written. Set it before the first Open.
 	Spool FileSpool
 
-	log *slog.Logger
+	log   *slog.Logger
+	paths *logpaths.Registry
 
 	mu     sync.Mutex // never held while a file waits for its disk
 	open   map[string]*SharedFile
@@ -31,26 +33,29 @@ type Files struct {
 // maxFiles limits the number of open files.
 const maxFiles = 4096
 
-// NewFiles returns an empty registry.
-func NewFiles(log *slog.Logger) *Files {
-	return &Files{log: log, open: map[string]*SharedFile{}, opened: make(chan *SharedFile, maxFiles)}
+// NewFiles returns an empty set of files, which paths assigns to owners.
+func NewFiles(paths *logpaths.Registry, log *slog.Logger) *Files {
+	return &Files{log: log, paths: paths, open: map[string]*SharedFile{}, opened: make(chan *SharedFile, maxFiles)}
 }
 
 // SharedFile is a rotated file with any number of users. Each user calls Close once.
 type SharedFile struct {
 	*rotation.File
-	path string
-	opts rotation.Options
-	of   *Files
-	over *overflow
-	uses int // guarded by of.mu
+	path  string
+	name  string // of the claim: path without links
+	owner logpaths.Owner
+	opts  rotation.Options
+	of    *Files
+	over  *overflow
+	uses  int // guarded by of.mu
 }
 
 // Path returns the path of the active file.
 func (s *SharedFile) Path() string { return s.path }
 
-// Open opens a file, or returns the open one. All users must pass the same limits and behavior.
-func (fs *Files) Open(opts rotation.Options) (*SharedFile, error) {
+// Open opens a file for an owner, or returns the open one. All users must pass the same limits and
+// behavior.
+func (fs *Files) Open(owner logpaths.Owner, opts rotation.Options) (*SharedFile, error) {
 	path, err := filepath.Abs(opts.Path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", opts.Path, err)
@@ -64,6 +69,9 @@ func (fs *Files) Open(opts rotation.Options) (*SharedFile, error) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	if s := fs.open[path]; s != nil {
+		if s.owner != owner {
+			return nil, fmt.Errorf("%s belongs to %s; use another path", path, s.owner)
+		}
 		if !sameBehavior(s.opts, opts) {
 			return nil, otherLimits(path)
 		}
@@ -74,14 +82,21 @@ func (fs *Files) Open(opts rotation.Options) (*SharedFile, error) {
 		return nil, fmt.Errorf("%s: the limit of %d open log files is reached; write several logs to one file",
 			path, maxFiles)
 	}
-	f, err := rotation.Open(opts)
+	name, err := fs.paths.Claim(owner, path)
 	if err != nil {
 		return nil, err
 	}
-	s := &SharedFile{File: f, path: path, opts: opts, of: fs, uses: 1, over: newOverflow(f, opts, fs.Spool, fs.log)}
+	f, err := rotation.Open(opts)
+	if err != nil {
+		fs.paths.Release(name)
+		return nil, err
+	}
+	s := &SharedFile{File: f, path: path, name: name, owner: owner, opts: opts, of: fs, uses: 1,
+		over: newOverflow(f, opts, fs.Spool, fs.log)}
 	select {
 	case fs.opened <- s:
 	default:
+		fs.paths.Release(name)
 		return nil, errors.Join(fmt.Errorf("%s: more than %d log files were opened before Run", path, maxFiles),
 			s.over.close(), f.Close())
 	}
@@ -128,6 +143,7 @@ func (s *SharedFile) Close() error {
 	s.of.mu.Lock()
 	if s.of.open[s.path] == s {
 		delete(s.of.open, s.path)
+		s.of.paths.Release(s.name)
 		s.of.closed = add(s.of.closed, s.Stats(), 0)
 	}
 	s.of.mu.Unlock()

@@ -10,13 +10,18 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/rotation"
 )
+
+// noPaths returns the registry of a config without files.
+func noPaths() *logpaths.Registry { return logpaths.New(new(config.Config)) }
 
 // TestFilesAreShared checks that a path is opened once for all users, also with another spelling,
 // and closed with the last one.
 func TestFilesAreShared(t *testing.T) {
-	files := logs.NewFiles(slog.New(slog.DiscardHandler))
+	files := logs.NewFiles(noPaths(), slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- files.Run(ctx) }()
@@ -28,7 +33,7 @@ func TestFilesAreShared(t *testing.T) {
 	path := filepath.Join(dir, "logs", "a.log")
 	open := func(path string, limits rotation.Limits) *logs.SharedFile {
 		t.Helper()
-		f, err := files.Open(rotation.Options{Path: path, Limits: limits})
+		f, err := files.Open(logpaths.AgentLog, rotation.Options{Path: path, Limits: limits})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,9 +45,14 @@ func TestFilesAreShared(t *testing.T) {
 	if a != b || a != c || a.Path() != path {
 		t.Errorf("three files are open: %v", files.Paths())
 	}
-	if _, err := files.Open(rotation.Options{Path: path, Limits: rotation.Limits{MaxFiles: 2}}); err == nil ||
+	other := rotation.Options{Path: path, Limits: rotation.Limits{MaxFiles: 2}}
+	if _, err := files.Open(logpaths.AgentLog, other); err == nil ||
 		!strings.Contains(err.Error(), "open with other limits") {
 		t.Errorf("other limits: %v", err)
+	}
+	other.Limits.MaxFiles = 1
+	if _, err := files.Open(logpaths.QueryLog, other); err == nil || !strings.Contains(err.Error(), "belongs to") {
+		t.Errorf("another owner: %v", err)
 	}
 	for _, f := range []*logs.SharedFile{a, b} {
 		if err := f.Close(); err != nil {
@@ -77,13 +87,13 @@ func TestFilesAreShared(t *testing.T) {
 // TestFilesDirectory checks that a symbolic link of another user as directory is refused, and that
 // no file stays open.
 func TestFilesDirectory(t *testing.T) {
-	files := logs.NewFiles(slog.New(slog.DiscardHandler))
+	files := logs.NewFiles(noPaths(), slog.New(slog.DiscardHandler))
 	dir := t.TempDir()
 	if err := errors.Join(os.Symlink(t.TempDir(), filepath.Join(dir, "logs")),
 		os.Lchown(filepath.Join(dir, "logs"), 12345, -1)); err != nil {
 		t.Skipf("only root can give a link away: %v", err)
 	}
-	if _, err := files.Open(rotation.Options{Path: filepath.Join(dir, "logs", "a.log")}); err == nil ||
+	if _, err := files.Open(logpaths.AgentLog, rotation.Options{Path: filepath.Join(dir, "logs", "a.log")}); err == nil ||
 		!strings.Contains(err.Error(), "is a symbolic link") {
 		t.Errorf("error %v", err)
 	}

@@ -3,10 +3,8 @@ package logs
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/fifo"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
+	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/rotation"
@@ -35,12 +34,11 @@ type Pipes interface {
 	Stats() map[string]fifo.Status // by path
 }
 
-// Options configures a [Manager]. Peer, Open, File, and Forward are required.
+// Options configures a [Manager]. Paths, Peer, Open, File, and Forward are required.
 type Options struct {
-	Dir         string   // directory of the FIFOs: access below paths.run
-	Spool       string   // directory of spools for collectors: spool below paths.state
-	Logs        string   // paths.logs
-	Directories []string // further directories for files named by policies
+	Dir   string             // directory of the FIFOs: access below paths.run
+	Spool string             // directory of spools for collectors: spool below paths.state
+	Paths *logpaths.Registry // owners of files
 	// Peer returns the process of a proxy, or false if it is unknown.
 	Peer func(node.Key) (access.Peer, bool)
 	// Changed is called when the last result of [Manager.Prepare] is outdated. It must not block. Nil:
@@ -340,16 +338,4 @@ func pipeOf(path string, labels map[string]string) (draft.Pipe, bool) {
 	p.Rotation, err = rotation.ParseLimits(labels[labelLimits])
 	ok := err == nil && labels[labelNode] != "" && p.Target != "" && (p.Kind == draft.PipeFile || p.Kind == draft.PipeTCP)
 	return p, ok
-}
-
-// allowed returns an error if a policy must not name a file, because the agent writes it with its
-// own rights.
-func (o *Options) allowed(path string) error {
-	for _, dir := range append([]string{o.Logs}, o.Directories...) {
-		if rel, err := filepath.Rel(dir, path); err == nil && rel != "." && filepath.IsLocal(rel) {
-			return nil
-		}
-	}
-	return errors.New("policies may name files only below paths.logs (" + o.Logs +
-		") and accessLog.directories: use a path there, or add the directory to accessLog.directories")
 }

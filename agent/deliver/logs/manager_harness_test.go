@@ -16,6 +16,8 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/fifo"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/rotation"
@@ -153,8 +155,10 @@ func newWorld(t *testing.T, edit func(*world, *logs.Options)) *world {
 		w.outs[name] = &out{w: w, name: name}
 		return w.outs[name], nil
 	}
+	var cfg config.Config
+	cfg.Paths.Logs, cfg.Paths.Run, cfg.AccessLog.Directories = "/var/log/nearside", "/run/nearside", []string{"/srv/logs"}
 	o := logs.Options{
-		Dir: "/run/nearside/access", Logs: "/var/log/nearside", Directories: []string{"/srv/logs"}, Proc: w.proc,
+		Dir: "/run/nearside/access", Paths: logpaths.New(&cfg), Proc: w.proc,
 		Peer:    func(k node.Key) (access.Peer, bool) { w.mu.Lock(); defer w.mu.Unlock(); return w.peers[k.ID], true },
 		Changed: func() { w.mu.Lock(); w.changed++; w.mu.Unlock() },
 		Reopen:  func(_ context.Context, id string) error { w.note("reopen %s", id); return nil },

@@ -20,7 +20,7 @@ func TestCollector(t *testing.T) {
 			InFlight: inFlight, Dropped: map[accesslog.Cause]uint64{accesslog.CauseStopped: dropped}}}
 	}
 	var list []logs.Stream
-	m := logs.NewCollector(logs.NewFiles(slog.New(slog.DiscardHandler)), func() []logs.Stream { return list })
+	m := logs.NewCollector(logs.NewFiles(noPaths(), slog.New(slog.DiscardHandler)), func() []logs.Stream { return list })
 	registry := prometheus.NewPedanticRegistry()
 	if err := registry.Register(m); err != nil {
 		t.Fatal(err)

@@ -76,7 +76,7 @@ func (s *outputs) get(key outputKey, limits rotation.Limits) (Output, error) {
 	var err error
 	switch key.kind {
 	case draft.PipeFile:
-		if err := s.o.allowed(key.target); err != nil {
+		if err := s.o.Paths.CheckPolicy(key.target); err != nil {
 			return nil, err
 		}
 		next, err = s.o.File(key.target, limits)

@@ -16,6 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/accesslogtest"
 	"github.com/nearside-mesh/nearside/accesslog/fifo"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
+	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
@@ -111,9 +112,9 @@ func openPipes(arg string) (*fifo.Pipes, error) {
 	return fifo.Open(fifo.Options{Dir: parts[0], Group: -1, Rest: 3 * time.Millisecond,
 		Log: slog.New(slog.DiscardHandler),
 		Found: func(string, map[string]string) accesslog.Destination {
-			fs := logs.NewFiles(slog.New(slog.DiscardHandler))
+			fs := logs.NewFiles(noPaths(), slog.New(slog.DiscardHandler))
 			fs.Spool = logs.FileSpool{Dir: parts[2]}
-			f, err := fs.Open(rotation.Options{Path: parts[1], Limits: rotation.Limits{MaxFileSize: 1}})
+			f, err := fs.Open(logpaths.AgentLog, rotation.Options{Path: parts[1], Limits: rotation.Limits{MaxFileSize: 1}})
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/accesslog"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
+	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
@@ -90,7 +91,7 @@ type files struct {
 }
 
 func newFilesIn(t *testing.T, spool string, maxBytes int64) *files {
-	fs := &files{Files: logs.NewFiles(slog.New(slog.DiscardHandler)), t: t}
+	fs := &files{Files: logs.NewFiles(noPaths(), slog.New(slog.DiscardHandler)), t: t}
 	fs.Spool = logs.FileSpool{Dir: spool, MaxBytes: maxBytes}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -106,7 +107,7 @@ func newFilesIn(t *testing.T, spool string, maxBytes int64) *files {
 
 func (fs *files) open(o rotation.Options) *logs.SharedFile {
 	fs.t.Helper()
-	f, err := fs.Files.Open(o)
+	f, err := fs.Files.Open(logpaths.AgentLog, o)
 	if err != nil {
 		fs.t.Fatal(err)
 	}

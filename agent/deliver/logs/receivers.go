@@ -14,6 +14,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/accesslog/receive"
 	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
@@ -152,7 +153,7 @@ func (x *receiver) openFile() error {
 		return nil
 	}
 	o := FileOptions(x.of.opts.Config, x.cfg.File, x.cfg.Limits)
-	file, err := x.of.opts.Files.Open(o)
+	file, err := x.of.opts.Files.Open(logpaths.Receiver(x.cfg.Name), o)
 	if err != nil {
 		return fmt.Errorf("file: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
@@ -23,8 +24,8 @@ func TestRotatedLimits(t *testing.T) {
 	var cfg config.Config
 	cfg.AccessLog.Files = rotation.Limits{MaxFileSize: 7, MaxFiles: 8, MaxFileAge: 9}
 	own := rotation.Limits{MaxFileSize: rotation.Unset, MaxFiles: 0, MaxFileAge: rotation.Unset}
-	files := logs.NewFiles(slog.New(slog.DiscardHandler))
-	file, err := files.Open(logs.FileOptions(&cfg, path, own.Or(cfg.AccessLog.Files)))
+	files := logs.NewFiles(noPaths(), slog.New(slog.DiscardHandler))
+	file, err := files.Open(logpaths.AgentLog, logs.FileOptions(&cfg, path, own.Or(cfg.AccessLog.Files)))
 	if err != nil {
 		t.Fatal(err)
 	}

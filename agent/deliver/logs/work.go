@@ -9,6 +9,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/accesslog/fifo"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/rotation"
 )
@@ -273,6 +274,9 @@ func (m *Manager) prepare(id string, r *request, pipes Pipes, missing map[string
 	if why := m.unreachable(r.peer, r.known); why != "" {
 		for i := range r.pipes {
 			missing[r.pipes[i].ID()] = why
+			if p := &r.pipes[i]; p.Fallback {
+				missing[p.ID()] = status.EnvoyWrites + why
+			}
 		}
 		return r.process
 	}

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"fmt"
 	"maps"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
@@ -34,6 +35,11 @@ type reduced struct {
 	of      *generate.Proxy
 	missing map[string]string // by pipe ID
 	config  *generate.Proxy
+}
+
+// writesFile reports whether Envoy writes the file of a pipe.
+func (r *reduced) writesFile(id string) bool {
+	return strings.HasPrefix(r.missing[id], status.EnvoyWrites)
 }
 
 // logs returns the config to publish: the checked config without loggers that would block the Envoy
@@ -70,26 +76,32 @@ func (p *pass) logs(key node.Key, owner resource.Key, s *proxyState) *generate.P
 		return s.reduced.config
 	}
 	config := *proxy
+	s.reduced = reduced{of: proxy, missing: missing, config: &config}
 	sealed, err := guard(p.r.o.Log, "loggers of proxy "+key.ID, func() (*draft.Sealed, error) {
-		return proxy.Sealed.Without(func(id string) bool { return missing[id] != "" }), nil
+		return proxy.Sealed.Without(func(id string) bool { return missing[id] != "" }, s.reduced.writesFile), nil
 	})
 	if err != nil { // rather publish nothing than a logger that blocks the Envoy
+		s.reduced = reduced{}
 		s.problem(owner, api.SeverityError,
 			fmt.Sprintf("its access logs cannot be disabled, so the proxy keeps its current config: %v", err))
 		return nil
 	}
 	config.Sealed = sealed
-	s.reduced = reduced{of: proxy, missing: missing, config: &config}
 	p.unlogged(key, s, proxy)
 	return &config
 }
 
-// unlogged reports the listeners that the reduced config has without their loggers.
+// unlogged reports the listeners that the reduced config has without their loggers, apart from those
+// whose files Envoy writes.
 func (p *pass) unlogged(key node.Key, s *proxyState, whole *generate.Proxy) {
-	full, less := whole.Sealed.Resources[draft.RankListener], s.reduced.config.Sealed
 	without := map[string]string{}
-	for _, l := range less.Resources[draft.RankListener] {
-		if r := draft.Find(full, l.Name); r != nil && r.Version != l.Version {
+	var full, less draft.Lists
+	if len(s.leftOut) > 0 {
+		full = whole.Sealed.Without(s.reduced.writesFile, s.reduced.writesFile).Resources
+		less = s.reduced.config.Sealed.Resources
+	}
+	for _, l := range less[draft.RankListener] {
+		if r := draft.Find(full[draft.RankListener], l.Name); r != nil && r.Version != l.Version {
 			without[l.Name] = s.leftOut[0].What + ": " + s.leftOut[0].Reason
 		}
 	}
@@ -97,12 +109,18 @@ func (p *pass) unlogged(key node.Key, s *proxyState, whole *generate.Proxy) {
 	p.r.o.Logs.Unlogged(key, without, func(name string) bool { return draft.Find(had, name) != nil })
 }
 
-// addLeftOut records that a logger is missing. Envoy sends OpenTelemetry records directly.
+// addLeftOut records that a logger is missing. Envoy sends OpenTelemetry records directly, and may
+// write a file itself.
 func (s *proxyState) addLeftOut(pipe *draft.Pipe, missing map[string]string) {
-	if why, is := missing[pipe.ID()]; is && pipe.Kind != draft.PipeOTLP {
+	if why, is := missing[pipe.ID()]; is && pipe.Kind != draft.PipeOTLP && !writesFile(pipe, why) {
 		s.leftOut = append(s.leftOut, status.LeftOut{Policy: pipe.Policy,
 			What: string(pipe.Kind) + " " + clip.Value(pipe.Target), Reason: why})
 	}
+}
+
+// writesFile reports whether Envoy writes the file of a pipe that is not ready.
+func writesFile(pipe *draft.Pipe, why string) bool {
+	return pipe.Fallback && strings.HasPrefix(why, status.EnvoyWrites)
 }
 
 // missingText describes the effect of a destination that is not ready.
@@ -110,6 +128,9 @@ func missingText(pipe *draft.Pipe, why string) string {
 	if pipe.Kind == draft.PipeOTLP {
 		return fmt.Sprintf("Envoy sends the records of %s for %s directly to the collector, "+
 			"so they are lost while it is unavailable: %s", pipe.Policy, clip.Value(pipe.Target), why)
+	}
+	if writesFile(pipe, why) {
+		return fmt.Sprintf("the access log of %s to %s grows without limit: %s", pipe.Policy, clip.Value(pipe.Target), why)
 	}
 	return fmt.Sprintf("the access log of %s to %s %s is disabled: %s",
 		pipe.Policy, pipe.Kind, clip.Value(pipe.Target), why)

@@ -17,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
+	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
@@ -58,7 +59,7 @@ type Options struct {
 	// FlatNetwork means that dataplanes in other zones are reached directly, even if their zones have
 	// ingresses.
 	FlatNetwork bool
-	RunDir      string           // directory of the agent's sockets for Envoys; "": /run/nearside
+	Paths       *logpaths.Rules  // directories and log files of the agent; nil: unknown
 	Log         *slog.Logger     // nil: no logs
 	Now         func() time.Time // nil: time.Now
 	// Passed is called after each pass. It must not block. Nil: not called.
@@ -243,7 +244,7 @@ func (r *Reconciler) newMesh(set *resource.Set, name string, prev *generate.Mesh
 	}
 	o.VIPs.Fixed = fixed
 	return generate.NewMesh(set, name, o, r.plugins,
-		policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
+		policy.Options{Paths: r.o.Paths, AutoReachable: r.o.AutoReachable}, prev)
 }
 
 func (r *Reconciler) zone() string { return cmp.Or(r.o.Zone, mesh.DefaultZone) }

@@ -43,6 +43,10 @@ type Result struct {
 // retries.
 const NotReady = "it is not ready in time; retrying. Check for a disk that hangs, and the agent's log"
 
+// EnvoyWrites begins the reason for a file that the agent should write, and that the Envoy writes
+// itself because it cannot open the FIFO.
+const EnvoyWrites = "its Envoy writes the file itself, without rotation: "
+
 // LeftOut is a part of a policy that a published config lacks, because its destination is not
 // ready.
 type LeftOut struct {

@@ -94,9 +94,10 @@ type Config struct {
 	AccessLog struct {
 		Receivers []Receiver      `json:"receivers" max:"64" example:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" doc:"Receivers of access-log lines, over TCP or a unix socket."`
 		Files     rotation.Limits `json:"files"` // of file backends that the agent writes
+		Rotation  string          `json:"rotation" default:"always" oneOf:"always,policy,none" doc:"Files of policies that the agent writes and rotates: all below paths.logs and accessLog.directories (always), only those whose backend sets rotation (policy), or none. Envoys write the other ones, without limits. A backend with rotation: none is always written by its Envoy."`
 		// Directories are additional directories, besides paths.logs, in which policies may name
 		// files that the agent writes.
-		Directories []string `json:"directories" path:"logs" max:"64" unique:"" doc:"Directories in addition to paths.logs in which policies may name files that the agent writes (file backends with rotation); below paths.logs when relative. They must belong to root or the user of the agent."`
+		Directories []string `json:"directories" path:"logs" max:"64" unique:"" doc:"Directories in addition to paths.logs in which policies may name files that the agent writes; below paths.logs when relative. They must belong to root or the user of the agent."`
 		Spool       Spool    `json:"spool"`
 		Group       string   `json:"group" check:"group" max:"32" doc:"Group of access-log files, by name or number; its members may read them. Empty: the group of the agent."`
 		Compress    bool     `json:"compress" doc:"Compress rotated access-log files with gzip."`

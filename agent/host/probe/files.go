@@ -22,6 +22,11 @@ func (p *Prober) unwritable(who user, name string) string {
 	if !filepath.IsAbs(name) || below(name, "/dev") || below(name, "/proc") || p.o.Own != "" && below(name, p.o.Own) {
 		return "" // depends on the process, or is created on demand
 	}
+	if p.o.Refused != nil {
+		if err := p.o.Refused(name); err != nil {
+			return err.Error()
+		}
+	}
 	dir, err := filepath.EvalSymlinks(filepath.Join(p.o.Root, filepath.Dir(name)))
 	shown := clip.Value(filepath.Dir(name))
 	switch {

@@ -21,6 +21,8 @@ type Options struct {
 	Changed func()
 	// Own is a directory whose files the agent creates on demand; they are not examined. "": none.
 	Own string
+	// Refused returns an error if no Envoy must write a file. It may be nil.
+	Refused func(path string) error
 	// Root is the root of the file system with /proc and /etc; "": /.
 	Root string
 	// Every is the interval of examinations, by default 5 s. Patience is how long [Prober.Host]

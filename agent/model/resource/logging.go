@@ -2,10 +2,12 @@ package resource
 
 import (
 	"net"
+	"path"
 	"strconv"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/base/strict"
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // Logging lists the destinations of a mesh's access logs, for TrafficLog policies and for
@@ -124,7 +126,7 @@ func (v *Validator) HostPort(s string) {
 	v.Port(uint32(n))
 }
 
-// FilePath checks the path of a file that Envoy opens.
+// FilePath checks the path of a log file, which policies name.
 func (v *Validator) FilePath(s string) {
 	const maxPath = 4095 // PATH_MAX of Linux without its NUL byte
 	switch {
@@ -138,5 +140,14 @@ func (v *Validator) FilePath(s string) {
 		v.Faultf("%s contains control characters: remove them", strict.Quote(s))
 	case len(s) > maxPath:
 		v.Faultf("the path has %d bytes, at most %d are allowed", len(s), maxPath)
+	default:
+		clean := path.Clean(s)
+		if base, what := rotation.OwnerOf(path.Base(clean)); base != "" {
+			v.Faultf("%s has the name of a %s of %s: use another name", strict.Quote(s), what, base)
+		} else if !strings.HasPrefix(clean, "/proc/self/fd/") && !strings.HasPrefix(clean, "/proc/1/fd/") &&
+			(strings.HasPrefix(clean, "/proc/") || strings.HasPrefix(clean, "/sys/")) {
+			v.Faultf("%s is below a directory of the kernel, whose links lead to other files: use another path",
+				strict.Quote(s))
+		}
 	}
 }

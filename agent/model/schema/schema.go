@@ -137,6 +137,11 @@ func (s *schemas) policy(shape *resource.PolicyShape) map[string]any {
 	return object(props)
 }
 
+// textOr is a type with two forms: a text, and the form of another type.
+type textOr interface {
+	TextOr() (text string, other any)
+}
+
 // of describes a type.
 func (s *schemas) of(t reflect.Type) map[string]any {
 	for t.Kind() == reflect.Pointer {
@@ -153,6 +158,9 @@ func (s *schemas) of(t reflect.Type) map[string]any {
 		return map[string]any{"type": "string", "description": "an Envoy message, as a string of YAML or JSON"}
 	case strict.IsText(t):
 		return map[string]any{"type": "string"}
+	case t.Implements(reflect.TypeFor[textOr]()):
+		text, other := reflect.Zero(t).Interface().(textOr).TextOr()
+		return map[string]any{"anyOf": []any{map[string]any{"enum": []any{text}}, s.of(reflect.TypeOf(other))}}
 	case strict.IsValue(t): // it has a custom form
 		return map[string]any{}
 	}

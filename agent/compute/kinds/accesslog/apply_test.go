@@ -63,7 +63,7 @@ func contextOf(t testing.TB, docs string) (*policy.Context, *host) {
 	}
 	r, h := v.Dataplane("d"), &host{}
 	rules := policy.NewIndex(kinds.Plugins(), set, v, policy.Options{}).Rules(r)
-	return (&policy.Context{View: v, Rules: rules, Host: h, RunDir: "/run/nearside", Last: true}).WithDataplane(r,
+	return (&policy.Context{View: v, Rules: rules, Host: h, Last: true}).WithDataplane(r,
 		r.Spec.(*resource.Dataplane)), h
 }
 
@@ -223,6 +223,8 @@ func TestFIFOs(t *testing.T) {
 	}
 }
 
+func never(string) bool { return false }
+
 // TestPipes checks that a config contains the destinations of FIFOs and socket once, and none for a
 // file that Envoy writes.
 func TestPipes(t *testing.T) {
@@ -274,14 +276,14 @@ func TestPipes(t *testing.T) {
 		slices.Sort(out)
 		return out
 	}
-	if got := sealed.Without(func(string) bool { return false }); got != sealed {
+	if got := sealed.Without(never, never); got != sealed {
 		t.Error("a config without missing pipes was rebuilt")
 	}
 	less := sealed.Without(func(id string) bool {
 		return slices.ContainsFunc(sealed.Pipes, func(p draft.Pipe) bool {
 			return p.ID() == id && (p.Target == "/var/log/a" || p.Kind == draft.PipeOTLP)
 		})
-	})
+	}, never)
 	want = []string{"in /own", "in /var/log/b", "in one:1", "in otel:4317", "two /own", "two /var/log/b", "two one:1",
 		"two otel:4317"}
 	if diff := cmp.Diff(want, logs(less)); diff != "" || len(less.Pipes) != 2 {

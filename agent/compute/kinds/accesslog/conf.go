@@ -8,7 +8,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // Conf is the conf of a MeshAccessLog.
@@ -36,16 +35,24 @@ type Backend struct {
 	Format        *Format      `json:"format,omitempty"` // format of a backend with conf
 }
 
-// File is a file that Envoy appends to or, with Rotation, the agent.
+// File is a file to which the agent appends, or Envoy; see [Rotation].
 type File struct {
 	Path     string    `json:"path,omitempty"`
 	Format   *Format   `json:"format,omitempty"`
 	Rotation *Rotation `json:"rotation,omitempty"`
 }
 
-// Rotation makes the agent write and rotate a file. Unset limits are those of the agent's config
-// (accessLog.files); 0 disables a limit.
+// Rotation has limits with which the agent writes and rotates a file, or is the text none: then
+// Envoy writes the file, and another program may rotate it. Without a Rotation, accessLog.rotation
+// of the agent's config decides.
 type Rotation struct {
+	None bool `json:"-"`
+	RotationLimits
+}
+
+// RotationLimits are the limits of a file that the agent rotates. Unset limits are those of the
+// agent's config (accessLog.files); 0 disables a limit.
+type RotationLimits struct {
 	MaxFileSize *int `json:"maxFileSize,omitempty"` // megabytes
 	MaxFiles    *int `json:"maxFiles,omitempty"`    // rotated files, excluding the current one
 	MaxFileAge  *int `json:"maxFileAge,omitempty"`  // days
@@ -100,7 +107,7 @@ type sink struct {
 	kind   sinkKind
 	name   string    // name of the backend, or ""
 	path   string    // sinkFile
-	rotate *Rotation // sinkFile: written by the agent; nil if written by Envoy
+	rotate *Rotation // sinkFile; nil: the node decides
 	addr   string    // sinkTCP
 	prefix string    // sinkTCP: prefix of lines in the FIFO, removed for the collector
 	format *Format   // sinkFile and sinkTCP; nil for the default of the protocol
@@ -256,7 +263,7 @@ func (c *BackendConf) only(v *resource.Validator, typ string, fields ...string) 
 
 // check validates the limits, with the same ranges as in the agent's config.
 func (r *Rotation) check(v *resource.Validator) {
-	if r == nil {
+	if r == nil || r.None {
 		return
 	}
 	for _, f := range []struct {
@@ -272,17 +279,6 @@ func (r *Rotation) check(v *resource.Validator) {
 			v.Field(f.name).Faultf("%d is too large: the maximum is %d", *f.value, f.limit)
 		}
 	}
-}
-
-// limits converts the limits.
-func (r *Rotation) limits() rotation.Limits {
-	or := func(n *int) int {
-		if n == nil {
-			return rotation.Unset
-		}
-		return *n
-	}
-	return rotation.Limits{MaxFileSize: or(r.MaxFileSize), MaxFiles: or(r.MaxFiles), MaxFileAge: or(r.MaxFileAge)}
 }
 
 // validateReference validates a reference without resolving it; the backend depends on the mesh.

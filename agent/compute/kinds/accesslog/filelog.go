@@ -130,11 +130,11 @@ func linePipe(c *policy.Context, owner resource.Key, s sink) *draft.Pipe {
 	p := &draft.Pipe{Kind: draft.PipeTCP, Target: s.addr, Prefix: s.prefix, Backend: s.name, Policy: owner}
 	target := []string{s.addr, s.prefix}
 	if s.kind == sinkFile {
-		p.Kind, p.Target, p.Rotation = draft.PipeFile, s.path, s.rotate.limits()
+		p.Kind, p.Target, p.Rotation, p.Fallback = draft.PipeFile, s.path, s.rotate.limits(), s.rotate == nil
 		target = []string{"", "file", s.path}
 	}
-	p.Path = path.Join(c.RunDir,
-		"access", fifoName(maxFIFOPath-len(path.Join(c.RunDir, "access"))-1, c.Proxy().Key, target))
+	p.Path = path.Join(c.Paths.RunDir(),
+		"access", fifoName(maxFIFOPath-len(path.Join(c.Paths.RunDir(), "access"))-1, c.Proxy().Key, target))
 	return p
 }
 

@@ -245,7 +245,7 @@ func (w *writer) collector(owner resource.Key, backend string, at toolkit.Collec
 	cluster := direct
 	p := draft.Pipe{Cluster: name}
 	sealed, err := direct.Seal()
-	if socket := path.Join(w.c.RunDir, "otlp.sock"); err == nil && len(socket) <= maxSocketPath {
+	if socket := path.Join(w.c.Paths.RunDir(), "otlp.sock"); err == nil && len(socket) <= maxSocketPath {
 		p.Path, p.Kind, p.Target = socket, draft.PipeOTLP, net.JoinHostPort(at.Host, strconv.FormatUint(uint64(at.Port), 10))
 		p.Backend, p.Policy, p.Direct = backend, owner, sealed
 		p.Route = hashOf(w.c.Proxy().Key.Mesh, w.c.Proxy().Key.Name, p.Target) + ".otlp.nearside"

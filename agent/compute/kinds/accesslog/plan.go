@@ -71,6 +71,9 @@ func (w *writer) newPlan(owner resource.Key, sinks []sink, f *Filtering) *plan {
 
 func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 	l := logger{sink: s, path: s.path}
+	if s.kind == sinkFile && !w.ownFile(owner, &s) {
+		return l, false
+	}
 	switch {
 	case s.format != nil:
 		t := s.format.template()
@@ -94,7 +97,7 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 			l.templates[i].text, _ = substitution.ParseFormat(text, placeholders[:]...) // constant; validated by TestDefaults
 		}
 	}
-	if s.kind == sinkTCP || s.rotate != nil {
+	if s.kind == sinkTCP || s.rotated(w.c.Paths) {
 		l.pipe = linePipe(w.c, owner, s)
 		l.path = l.pipe.Path
 	}

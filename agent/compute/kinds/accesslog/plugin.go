@@ -1,9 +1,10 @@
 // Package accesslog implements MeshAccessLog and the backends that it refers to: which connections
 // and requests a proxy logs, their destinations, and their format.
 //
-// Envoy writes a file itself, unless the backend has rotation. Then the lines pass through a FIFO
-// in the agent's run directory, like those for a TCP collector. Each proxy has a separate FIFO for
-// each file and collector. Records for an OpenTelemetry collector go to a socket of the agent. The
+// The agent writes files below the log directories of its node, and files whose backend has
+// rotation; Envoy writes the other ones. Lines for the agent pass through a FIFO in its run
+// directory, like those for a TCP collector. Each proxy has a separate FIFO for each file and
+// collector. Records for an OpenTelemetry collector go to a socket of the agent. The
 // config contains the destinations of the FIFOs and the socket as [draft.Pipe] values.
 //
 // Formats are validated by Envoy's grammar when a policy is stored, so that an error in a format
@@ -186,7 +187,7 @@ func (w *writer) fileNotes() {
 			if s.kind != sinkFile {
 				continue
 			}
-			now := way{rotated: s.rotate != nil}
+			now := way{rotated: s.rotated(w.c.Paths)}
 			if now.rotated {
 				now.limits = s.rotate.limits()
 			}
