@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nearside-mesh/nearside/accesslog"
@@ -113,8 +115,16 @@ func (a *Agent) openAccount(cfg *config.Config) error {
 			p, _ := a.rollout.Peer(node.Key{ID: id, Flavor: node.FlavorEnvoy})
 			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: id, Peer: p}.Counts(ctx)
 		}})
+	future := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nearside_log_future_backups",
+		Help: "Rotated log files whose name has a time in the future."}, func() float64 {
+		n := a.files.Total().Future + a.audit.FutureBackups()
+		if f := a.deps.LogFile; f != nil {
+			n += f.FutureBackups()
+		}
+		return float64(n)
+	})
 	return errors.Join(a.deps.Metrics.Register(logs.NewCollector(a.files, a.streams)),
-		a.deps.Metrics.Register(a.account))
+		a.deps.Metrics.Register(a.account), a.deps.Metrics.Register(future))
 }
 
 // openRelay opens the socket for log records. If that fails, Envoys send records directly to their
@@ -232,7 +242,7 @@ func (l logging) Left(key node.Key) {
 // logsCheck reports problems of access logs but full disks, which spaceCheck reports. They do not
 // affect readiness, because they do not stop traffic.
 func (a *Agent) logsCheck() api.Check {
-	problem := append(a.logs.Problems(), a.receivers.Problems()...)
+	problem := slices.Concat(a.logs.Problems(), a.receivers.Problems(), a.files.Future())
 	if len(problem) == 0 {
 		return api.Check{Name: "access-logs", OK: true, Reason: "all lines go where they are to go"}
 	}

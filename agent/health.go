@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/base/plural"
+	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
@@ -39,6 +40,8 @@ func (a *Agent) readiness() []api.Check {
 		if err := f.Health(); err != nil {
 			out = append(out, api.Check{Name: "log-file", OK: true, Degraded: true,
 				Reason: fmt.Sprintf("log.file: %v; lines written only to stderr: %d", err, f.Dropped())})
+		} else if why := logpaths.Future(a.cfg.Load().Log.File, f.FutureBackups()); why != "" {
+			out = append(out, api.Check{Name: "log-file", OK: true, Degraded: true, Reason: why})
 		}
 	}
 	if why := a.audit.Alarm(); why != "" {

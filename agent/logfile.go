@@ -81,6 +81,14 @@ func (l *LogFile) Health() error {
 	return nil
 }
 
+// FutureBackups returns the number of backups whose name has a time in the future.
+func (l *LogFile) FutureBackups() int {
+	if f := l.file.Load(); f != nil {
+		return f.Future()
+	}
+	return 0
+}
+
 // Dropped returns how many lines could not be written.
 func (l *LogFile) Dropped() uint64 { return l.dropped.Load() }
 

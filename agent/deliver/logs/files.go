@@ -145,6 +145,7 @@ func (s *SharedFile) Close() error {
 		delete(s.of.open, s.path)
 		s.of.paths.Release(s.name)
 		s.of.closed = add(s.of.closed, s.Stats(), 0)
+		s.of.closed.Future = 0
 	}
 	s.of.mu.Unlock()
 	return err
@@ -201,7 +202,18 @@ func (fs *Files) Total() rotation.Stats {
 // add returns the sum of the counters used in metrics.
 func add(a, b rotation.Stats, size int64) rotation.Stats {
 	return rotation.Stats{Bytes: a.Bytes + b.Bytes, Rotations: a.Rotations + b.Rotations, Outside: a.Outside + b.Outside,
-		Recovered: a.Recovered + b.Recovered, Size: a.Size + size}
+		Recovered: a.Recovered + b.Recovered, Future: a.Future + b.Future, Size: a.Size + size}
+}
+
+// Future describes backups with a time in the future, one text per file, sorted.
+func (fs *Files) Future() (out []string) {
+	stats := fs.Stats()
+	for _, path := range slices.Sorted(maps.Keys(stats)) {
+		if why := logpaths.Future(path, stats[path].Future); why != "" {
+			out = append(out, why)
+		}
+	}
+	return out
 }
 
 // Paths returns the paths of the open files.

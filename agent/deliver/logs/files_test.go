@@ -84,6 +84,26 @@ func TestFilesAreShared(t *testing.T) {
 	}
 }
 
+// TestFutureFiles checks that a backup with a time in the future is described and counted.
+func TestFutureFiles(t *testing.T) {
+	files := logs.NewFiles(noPaths(), slog.New(slog.DiscardHandler))
+	path := filepath.Join(t.TempDir(), "a.log")
+	if err := os.WriteFile(strings.TrimSuffix(path, ".log")+"-2999-01-01T00-00-00.000.log", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := files.Open(logpaths.AgentLog, rotation.Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := files.Future()
+	if len(got) != 1 || !strings.HasPrefix(got[0], "1 backup of "+path+" has") || files.Total().Future != 1 {
+		t.Errorf("%q, %+v", got, files.Total())
+	}
+	if err := f.Close(); err != nil || files.Total().Future != 0 {
+		t.Error(err, files.Total())
+	}
+}
+
 // TestFilesDirectory checks that a symbolic link of another user as directory is refused, and that
 // no file stays open.
 func TestFilesDirectory(t *testing.T) {

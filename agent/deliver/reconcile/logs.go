@@ -91,7 +91,7 @@ func (p *pass) logs(key node.Key, owner resource.Key, s *proxyState) *generate.P
 	return &config
 }
 
-// unlogged reports the listeners that the reduced config has without their loggers, apart from those
+// unlogged reports the listeners that the reduced config has without their loggers, except those
 // whose files Envoy writes.
 func (p *pass) unlogged(key node.Key, s *proxyState, whole *generate.Proxy) {
 	without := map[string]string{}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/dns"
 	"github.com/nearside-mesh/nearside/rotation"
@@ -233,6 +234,8 @@ func (l *queryLog) status() *api.DNSQueryLog {
 	if f := l.file.Load(); f != nil {
 		if err := f.Health(); err != nil {
 			out.Problem = "dns.queryLog: " + err.Error()
+		} else if why := logpaths.Future(l.path, f.Future()); why != "" {
+			out.Problem = "dns.queryLog: " + why
 		}
 	} else if why := l.problem.Load(); why != nil {
 		out.Problem = *why

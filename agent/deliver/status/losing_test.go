@@ -20,7 +20,7 @@ func fileLog(name, path string) string {
 // TestLosing checks the states of policies with files that an Envoy has opened and cannot write.
 func TestLosing(t *testing.T) {
 	s := agenttest.TwoProxies(t)
-	agenttest.ByAPI(t, s, fileLog("one", "/tmp/one.log"))
+	agenttest.ByAPI(t, s, fileLog("one", "/var/log/nearside/one.log"))
 	p := track(t, s, reconcile.Options{})
 	counts := api.ProxyCounts{WritesFailed: 3, WritesDone: 1}
 	p.Parts.Counts = func() map[string]api.ProxyCounts { return map[string]api.ProxyCounts{"default.web": counts} }
@@ -29,7 +29,8 @@ func TestLosing(t *testing.T) {
 	}
 	counts.Failing = true
 	got := p.waited(t, "MeshAccessLog", "one")
-	if got.State != api.StateRejected || got.RejectedTotal != 1 || got.Rejected[0].Resource != "file /tmp/one.log" ||
+	if got.State != api.StateRejected || got.RejectedTotal != 1 ||
+		got.Rejected[0].Resource != "file /var/log/nearside/one.log" ||
 		!strings.Contains(got.Rejected[0].Reason, "filesystem.write_failed is 3") || got.Acknowledged != 0 {
 		t.Errorf("failing: %+v", got)
 	}
@@ -41,7 +42,7 @@ func TestLosing(t *testing.T) {
 		}
 		return ""
 	}
-	if got := lost(); !strings.HasSuffix(got, "; MeshAccessLog/default/one loses lines in /tmp/one.log now") {
+	if got := lost(); !strings.HasSuffix(got, "; MeshAccessLog/default/one loses lines in /var/log/nearside/one.log now") {
 		t.Errorf("problem: %q", got)
 	}
 	if got := p.Losing(); len(got) != 1 || !got[resource.Key{Kind: "MeshAccessLog", Mesh: "default", Name: "one"}] {
@@ -50,17 +51,18 @@ func TestLosing(t *testing.T) {
 
 	// The counters do not say which of several files has failed.
 	agenttest.ByAPI(t, s, "{type: MeshAccessLog, mesh: default, name: two, spec: {targetRef: {kind: Mesh}, "+
-		"to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: /tmp/two.log}}]}}]}}\n---\n"+redis)
+		"to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, "+
+		"file: {path: /var/log/nearside/two.log}}]}}]}}\n---\n"+redis)
 	for _, name := range []string{"one", "two"} {
 		got := p.waited(t, "MeshAccessLog", name)
 		if got.State != api.StateApplied || !slices.ContainsFunc(got.Warnings, func(w string) bool {
-			return strings.Contains(w, "of which of 2 files; this policy writes /tmp/"+name+".log")
+			return strings.Contains(w, "of which of 2 files; this policy writes /var/log/nearside/"+name+".log")
 		}) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
 	if got := lost(); len(p.Losing()) != 0 ||
-		!strings.Contains(got, "MeshAccessLog/default/two may lose lines in /tmp/two.log") {
+		!strings.Contains(got, "MeshAccessLog/default/two may lose lines in /var/log/nearside/two.log") {
 		t.Errorf("two files: %v, %q", p.Losing(), got)
 	}
 	counts.Failing = false

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
 )
 
@@ -96,5 +97,13 @@ func (l *Log) Alarm() string {
 		return fmt.Sprintf("the audit log lost events: %d since the start, the last one at %s; see the agent's log",
 			l.total, l.last.UTC().Format(time.RFC3339))
 	}
-	return ""
+	return logpaths.Future(l.opts.Path, l.FutureBackups())
+}
+
+// FutureBackups returns the number of backups whose name has a time in the future.
+func (l *Log) FutureBackups() int {
+	if f := l.file.Load(); f != nil {
+		return f.Stats().Future
+	}
+	return 0
 }
