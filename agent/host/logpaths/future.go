@@ -7,7 +7,7 @@ func Future(file string, n int) string {
 	if n == 0 {
 		return ""
 	}
-	return plural.Form(n, "1 backup of "+file+" has", "%d backups of "+file+" have") + " a time in the future: the clock " +
-		"was wrong, or another program made them. Their modification time decides when they are too old; set the clock, " +
+	return plural.Form(n, "1 backup of "+file+" has", "%d backups of "+file+" have") + " a time in the future: the " +
+		"clock was wrong, or another program made it. The modification time decides when it is too old; set the clock, " +
 		"and remove files that do not belong there"
 }
