@@ -40,7 +40,7 @@ N         ?= 500
 SEED      ?= 1
 envoy-fuzz: ## compare the config check with a real Envoy (ENVOY_BIN or PATH) on N (500) generated inputs
 	ENVOY_FUZZ_N=$(N) ENVOY_FUZZ_SEED=$(SEED) $(GO) test -count=1 -timeout 30m -v -run TestEnvoyFuzz ./agent/answer/envoybin
-	REJECTED_N=$$(($(N) / 10)) REJECTED_SEED=$(SEED) $(GO) test -count=1 -timeout 30m -v -run TestRejectedInputs ./agent
+	REJECTED_N=$(N) REJECTED_SEED=$(SEED) $(GO) test -count=1 -timeout 30m -v -run TestRejectedInputs ./agent
 
 TRAFFIC   = PATH="$$PATH:$$(dirname "$$(bash .ci/install-envoy $(ENVOY_VERSION))")" $(GO) test -count=1 -timeout 30m
 traffic: ## send traffic through real Envoys and compare the results with explanations (needs root)

@@ -1,10 +1,13 @@
 package agent_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -14,167 +17,170 @@ import (
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
+	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+	"github.com/nearside-mesh/nearside/agent/test/envoyfuzz"
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
+	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// oddInputs are modifications that Envoy may reject, by kind and match. A random value replaces
-// each <a|b>.
-var oddInputs = [...]struct{ kind, head, value string }{
-	{"cluster", "operation: Patch, match: {name: web}", "connectTimeout: <9223372037s|0s|-1s>"},
-	{"cluster", "operation: Patch, match: {name: web}", "lbPolicy: <CLUSTER_PROVIDED|LOAD_BALANCING_POLICY_CONFIG>"},
-	{"cluster", "operation: Patch, match: {name: web}", "type: <STATIC|LOGICAL_DNS|ORIGINAL_DST>"},
-	{"cluster", "operation: Patch, match: {name: web}",
-		"{lbPolicy: MAGLEV, maglevLbConfig: {tableSize: <2|100|65536|5000012>}}"},
-	{"cluster", "operation: Patch, match: {name: web}",
-		"upstreamBindConfig: {sourceAddress: {address: '<1.2.3|example.com|::ffff:1.2.3.4>', portValue: 0}}"},
-	{"cluster", "operation: Patch, match: {name: web}",
-		"outlierDetection: {maxEjectionTime: <1s|9223372037s>, baseEjectionTime: 30s}"},
-	{"cluster", "operation: Patch, match: {name: web}", "loadBalancingPolicy: {policies: [{typedExtensionConfig: " +
-		"{name: odd, " +
-		"typedConfig: {'@type': type.googleapis.com/envoy.extensions.filters.http.<buffer|cors>.v3.<Buffer|Cors>}}}]}"},
-	{"cluster", "operation: Patch, match: {name: web}", "healthChecks: [{timeout: 1s, interval: <1s|9223372037s>, " +
-		"unhealthyThreshold: 1, healthyThreshold: 1, grpcHealthCheck: {}}]"},
-	{"cluster", "operation: Add",
-		"name: odd\ntype: <EDS|STATIC|ORIGINAL_DST>\nconnectTimeout: 1s\nlbPolicy: CLUSTER_PROVIDED"},
-	{"listener", "operation: Patch, match: {origin: <inbound|outbound>}",
-		"socketOptions: [{level: 1, name: <9999|2>, intValue: 1, state: STATE_PREBIND}]"},
-	{"listener", "operation: Patch, match: {origin: <inbound|outbound>}",
-		"listenerFilters: [{name: odd, " +
-			"typedConfig: {'@type': type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors}}]"},
-	{"listener", "operation: Patch, match: {origin: <inbound|outbound>}",
-		"accessLog: [{name: odd, typedConfig: {'@type': " +
-			"type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog, path: </no/dir/log|/>}}]"},
-	{"listener", "operation: Patch, match: {origin: <inbound|outbound>}", "accessLog: [{name: odd, typedConfig: " +
-		"{'@type': type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog, path: /dev/null, " +
-		"logFormat: {textFormatSource: {inlineString: '%<NO|REQ(a?b?c)|GRPC_STATUS(X)|START_TIME(%n)>%'}}}}]"},
-	{"listener", "operation: Patch, match: {origin: outbound}",
-		"address: {socketAddress: {address: 192.0.2.1, portValue: 1}}"},
-	{"listener", "operation: Patch, match: {origin: <inbound|outbound>}", "connectionBalanceConfig: {}"},
-	{"networkFilter", "operation: AddFirst, match: {origin: <inbound|outbound>}", "name: odd\ntypedConfig: {'@type': " +
-		"type.googleapis.com/envoy.extensions.filters.network.local_ratelimit.v3.LocalRateLimit, statPrefix: a, " +
-		"tokenBucket: {maxTokens: 1000, fillInterval: <0.001s|1s|0.049s>}}"},
-	{"networkFilter", "operation: AddFirst, match: {origin: <inbound|outbound>}", "name: odd\ntypedConfig: {'@type': " +
-		"type.googleapis.com/envoy.extensions.filters.network.<echo.v3.Echo|direct_response.v3.Config>}"},
-	{"httpFilter", "operation: AddFirst, match: {origin: <inbound|outbound>}",
-		httpFilterOf("lua", "envoy.extensions.filters.http.lua.v3.Lua", "  inlineCode: '<function (|end|x = = 1|goto a>'\n")},
-	{"httpFilter", "operation: AddFirst, match: {origin: <inbound|outbound>}",
-		httpFilterOf("router", "envoy.extensions.filters.http.router.v3.Router", "")},
-	{"httpFilter", "operation: AddFirst, match: {origin: <inbound|outbound>}",
-		httpFilterOf("buffer", "envoy.extensions.filters.http.buffer.v3.Buffer", "  maxRequestBytes: <0|1>\n")},
-	{"httpFilter", "operation: AddFirst, match: {origin: <inbound|outbound>}",
-		httpFilterOf("fault", "envoy.extensions.filters.http.fault.v3.HTTPFault",
-			"  abort: {httpStatus: <1|600|199>, percentage: {numerator: 0}}\n")},
-	{"httpFilter", "operation: AddFirst, match: {origin: <inbound|outbound>}",
-		httpFilterOf("compressor", "envoy.extensions.filters.http.compressor.v3.Compressor",
-			"  compressorLibrary: {name: odd, "+
-				"typedConfig: {'@type': type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors}}\n")},
-	{"httpFilter", "operation: AddFirst, match: {origin: <inbound|outbound>}",
-		httpFilterOf("header_mutation", "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
-			"  mutations: {requestMutations: [{append: {header: {key: a, value: '%<NO|REQ()|CEL(request.)>%'}}}]}\n")},
-	{"httpFilter", "operation: AddFirst, match: {origin: <inbound|outbound>}",
-		httpFilterOf("local_ratelimit", "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
-			"  statPrefix: a\n  tokenBucket: {maxTokens: <0|1000>, fillInterval: <0.001s|1s>}\n")},
-	{"httpFilter", "operation: AddFirst, match: {origin: <inbound|outbound>}",
-		httpFilterOf("wasm", "envoy.extensions.filters.http.wasm.v3.Wasm",
-			"  config: {vmConfig: {runtime: <odd|envoy.wasm.runtime.v8>, code: {local: {inlineString: x}}}}\n")},
-	{"httpFilter", "operation: AddFirst, match: {origin: <inbound|outbound>}",
-		httpFilterOf("odd", "envoy.extensions.filters.http.<no|golang|alternate_protocols_cache>.v3.<No|Config|FilterConfig>",
-			"")},
-	{"virtualHost", "operation: Patch, match: {origin: <inbound|outbound>}",
-		"retryPolicy: {retryOn: 5xx, retryBackOff: {baseInterval: <10s|0.0001s>, maxInterval: 1s}}"},
-	{"virtualHost", "operation: Patch, match: {origin: <inbound|outbound>}", "domains: ['*', <'*'|a>]"},
-	{"virtualHost", "operation: Patch, match: {origin: <inbound|outbound>}",
-		"requestHeadersToAdd: [{header: {key: '<:path|a b|x>', value: '%<NO|REQ(a?b?c)>%'}}]"},
-}
+// rejectedCounts counts the inputs of TestRejectedInputs by what happened to them.
+type rejectedCounts struct{ impossible, refused, applied, rejected, nacked atomic.Int64 }
 
-// oddInput returns a random modification.
-func oddInput(r *rand.Rand) string {
-	x := oddInputs[r.IntN(len(oddInputs))]
-	fill := func(text string) string {
-		for {
-			head, rest, found := strings.Cut(text, "<")
-			if !found {
-				return text
-			}
-			choices, tail, _ := strings.Cut(rest, ">")
-			list := strings.Split(choices, "|")
-			text = head + list[r.IntN(len(list))] + tail
-		}
-	}
-	return modification("bad", x.kind, fill(x.head), fill(x.value))
-}
-
-// TestRejectedInputs applies random modifications and starts an Envoy. If one is rejected or
-// withheld, all requests must pass nevertheless. REJECTED_N is the number of inputs, 0 or unset
-// skips the test, and REJECTED_SEED the seed. Every second input is not checked before it is sent.
+// TestRejectedInputs applies the inputs of TestEnvoyFuzz to an agent, and starts an Envoy. If an
+// input is rejected or withheld, all requests must pass nevertheless, except those to a service
+// whose resource would be less restricted without the policy. REJECTED_N is the number of
+// inputs (0 or unset skips the test), REJECTED_SEED the seed, and REJECTED_ONLY the number of the
+// only input. Every second input that Envoy may reject is not checked before it is sent.
 func TestRejectedInputs(t *testing.T) {
 	n, _ := strconv.Atoi(os.Getenv("REJECTED_N"))
 	if n == 0 {
 		t.Skip("make envoy-fuzz runs it")
 	}
 	envoytest.Find(t)
-	seed, _ := strconv.ParseUint(os.Getenv("REJECTED_SEED"), 10, 64)
-	var rejected, applied, nacked atomic.Int64
+	seed, _ := strconv.ParseUint(cmp.Or(os.Getenv("REJECTED_SEED"), "1"), 10, 64)
+	only := os.Getenv("REJECTED_ONLY")
+	var c rejectedCounts
 	t.Run("inputs", func(t *testing.T) {
 		for i := range n {
+			if only != "" && only != strconv.Itoa(i) {
+				continue
+			}
 			t.Run(strconv.Itoa(i), func(t *testing.T) {
 				t.Parallel()
-				rejectedInput(t, rand.New(rand.NewPCG(seed, uint64(i))), i%2 == 1, &rejected, &applied, &nacked)
+				rejectedInput(t, rand.New(rand.NewPCG(seed, uint64(i))), i%2 == 1, &c)
 			})
 		}
 	})
-	t.Logf("seed %d: of %d inputs, %d were rejected or withheld, %d applied; %d passed the check and were rejected "+
-		"by Envoy", seed, n, rejected.Load(), applied.Load(), nacked.Load())
+	t.Logf("seed %d: of %d inputs, %d cannot be part of a policy, %d were refused, %d applied, %d were rejected or "+
+		"withheld; %d passed the check and were rejected by Envoy", seed, n, c.impossible.Load(), c.refused.Load(),
+		c.applied.Load(), c.rejected.Load(), c.nacked.Load())
 }
 
-func rejectedInput(t *testing.T, r *rand.Rand, unchecked bool, rejected, applied, nacked *atomic.Int64) {
-	deps := agent.Deps{}
-	if unchecked {
-		deps.Check = func(*generate.Proxy, *check.Checker, *draft.Sealed) []finding.Finding { return nil }
+// fuzzedProxy returns a mesh with the proxy web, which serves all services of the inputs and
+// reaches them, and for each service the addresses of its listeners.
+func fuzzedProxy(t *testing.T) (docs string, addresses map[string][]string) {
+	both := new(http.Protocols)
+	both.SetHTTP1(true)
+	both.SetUnencryptedHTTP2(true)
+	workload := serveText(t, both, "ok")
+	used := map[int]bool{}
+	port := func() (p int) {
+		for p = freePort(t); used[p]; p = freePort(t) {
+		}
+		used[p] = true
+		return p
 	}
-	input := oddInput(r)
-	for _, faults := kinds.Registry().Decode("", []byte(input)); len(faults) > 0; {
-		input = oddInput(r) // no agent stores it
-		_, faults = kinds.Registry().Decode("", []byte(input))
+	var ports []int
+	for range 8 {
+		ports = append(ports, port())
 	}
-	a := agenttest.Up(t, agenttest.ShortDir(t), deps)
-	in, out, other, workload := freePort(t), freePort(t), freePort(t), serveText(t, nil, "ok")
-	agenttest.Apply(t, a.Agent, fmt.Sprintf("{type: Mesh, name: default}\n---\n{type: Dataplane, mesh: default, "+
-		"name: web, networking: {address: 127.0.0.2, inbound: [{port: %d, servicePort: %d, serviceAddress: 127.0.0.1, "+
-		"tags: {kuma.io/service: web, kuma.io/protocol: http}}], outbound: [{port: %d, tags: {kuma.io/service: web}}, "+
-		"{port: %d, tags: {kuma.io/service: plain}}]}}\n---\n{type: Dataplane, mesh: default, name: plain, networking: "+
-		"{address: 127.0.0.1, inbound: [{port: %d, tags: {kuma.io/service: plain, kuma.io/protocol: tcp}}]}}\n---\n%s",
-		in, workload, out, other, workload, input))
-	startEnvoy(t, a.Agent, "web")
-	got := waitFor(t, a, "meshproxypatch", "bad")
-	if got.State != api.StateRejected {
-		applied.Add(1)
+	slices.Sort(ports) // so that the order of listeners does not depend on them
+	addresses = map[string][]string{}
+	var in, out []string
+	for i, service := range []string{"web/http", "backend/http", "db/tcp", "grpc/grpc"} {
+		name, protocol, _ := strings.Cut(service, "/")
+		p, q := ports[2*i], ports[2*i+1]
+		addresses[name] = []string{fmt.Sprintf("127.0.0.2:%d", p), fmt.Sprintf("127.0.0.1:%d", q)}
+		in = append(in, fmt.Sprintf("{port: %d, servicePort: %d, serviceAddress: 127.0.0.1, tags: {kuma.io/service: %s, "+
+			"kuma.io/protocol: %s}}", p, workload, name, protocol))
+		out = append(out, fmt.Sprintf("{port: %d, tags: {kuma.io/service: %s}}", q, name))
+	}
+	policies := strings.ReplaceAll(envoyfuzz.Policies, "/var/log/all.log", filepath.Join(t.TempDir(), "all.log"))
+	return fmt.Sprintf("%s---\n{type: Dataplane, mesh: default, name: web, networking: {address: 127.0.0.2, inbound: "+
+		"[%s], outbound: [%s]}}\n", policies, strings.Join(in, ", "), strings.Join(out, ", ")), addresses
+}
+
+// closedResources returns the names of resources that the agent does not send without a policy,
+// because the policy restricts access. Requests to their services fail.
+func closedResources(t *testing.T, a *agenttest.Running) []string {
+	status, err := a.Api().Status(t.Context())
+	agenttest.Do(t, err)
+	var out []string
+	for _, p := range status.Problems {
+		if name, _, found := strings.Cut(p.Reason, " is not in force with this policy, and the agent does not send it "+
+			"without the policy"); found {
+			out = append(out, strings.Trim(name, `"`))
+		}
+	}
+	return out
+}
+
+func rejectedInput(t *testing.T, r *rand.Rand, unchecked bool, c *rejectedCounts) {
+	docs, addresses := fuzzedProxy(t)
+	var base *envoy.Snapshot
+	kindtest.InputOf(t, "fuzzed", []byte(docs)).Proxies(t, node.FlavorEnvoy, func(p *generate.Proxy) {
+		base = p.Snapshot()
+	})
+	input := envoyfuzz.New(r, []*envoy.Snapshot{base}, "")
+	odd, ok := input.Document()
+	if !ok {
+		c.impossible.Add(1)
 		return
 	}
-	rejected.Add(1)
+	if _, faults := kinds.Registry().Decode("", []byte(odd)); len(faults) > 0 {
+		c.refused.Add(1)
+		return
+	}
+	findings := check.Check(nil, input.Config, &finding.Facts{SecretsLater: true})
+	if input.Policy != "" && len(findings) == 0 { // TestEnvoyFuzz shows that Envoy accepts it
+		c.applied.Add(1)
+		return
+	}
+	deps := agent.Deps{}
+	unusable := func(f finding.Finding) bool { return f.Severity == finding.Unusable }
+	if unchecked && !slices.ContainsFunc(findings, unusable) {
+		deps.Check = func(*generate.Proxy, *check.Checker, *draft.Sealed) []finding.Finding { return nil }
+	}
+	a := agenttest.Up(t, agenttest.ShortDir(t), deps)
+	agenttest.Apply(t, a.Agent, docs+"---\n"+odd)
+	t.Logf("%s %s\n%s", input.Group, input.What, odd)
+	startEnvoy(t, a.Agent, "web")
+	kind := "meshproxypatch"
+	if input.Policy != "" {
+		kind = strings.ToLower(strings.Fields(input.Policy)[1])
+	}
+	got := waitFor(t, a, kind, "odd")
+	if got.State != api.StateRejected {
+		c.applied.Add(1)
+		return
+	}
+	c.rejected.Add(1)
 	if got.Rejected[0].By == api.HeldByProxy && !unchecked {
-		nacked.Add(1)
-		t.Logf("passes the check: %s\n%s", input, got.Rejected[0].Reason)
+		c.nacked.Add(1)
+		t.Logf("passes the check: %s %s\n%s", input.Group, input.What, got.Rejected[0].Reason)
 	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	failed := ""
 	passes := func() bool {
 		failed = ""
-		for host, ports := range map[string][]int{"127.0.0.1": {out, other}, "127.0.0.2": {in}} {
-			for _, port := range ports {
-				resp, err := client.Get(fmt.Sprintf("http://%s:%d/", host, port))
+		closed := closedResources(t, a)
+		for service, list := range addresses {
+			if slices.ContainsFunc(closed, func(resource string) bool {
+				_, address, _ := strings.Cut(resource, "bound:")
+				return resource == service || slices.Contains(list, address) || // or the cluster of the workload:
+					strings.HasSuffix(resource, map[string]string{"web": "_http", "backend": "_http", "db": "_tcp",
+						"grpc": "_http2"}[service]) && strings.HasPrefix(resource, "localhost:")
+			}) {
+				continue
+			}
+			for _, address := range list {
+				if service == "grpc" && address == list[0] { // needs HTTP/2
+					continue
+				}
+				resp, err := client.Get("http://" + address + "/")
 				if err != nil {
 					failed += err.Error() + "; "
 					continue
 				}
 				resp.Body.Close()
 				if resp.StatusCode != http.StatusOK {
-					failed += fmt.Sprintf("%s:%d answers %d; ", host, port, resp.StatusCode)
+					failed += fmt.Sprintf("%s answers %d; ", address, resp.StatusCode)
 				}
 			}
 		}
@@ -182,7 +188,7 @@ func rejectedInput(t *testing.T, r *rand.Rand, unchecked bool, rejected, applied
 	}
 	for begun := time.Now(); !passes(); <-time.After(50 * time.Millisecond) {
 		if time.Since(begun) > 10*time.Second {
-			t.Fatalf("%s\n%s\n%+v", failed, input, waitFor(t, a, "meshproxypatch", "bad").Rejected)
+			t.Fatalf("%s\n%v\n%+v", failed, closedResources(t, a), waitFor(t, a, kind, "odd").Rejected)
 		}
 	}
 }

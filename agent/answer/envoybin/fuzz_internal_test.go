@@ -8,15 +8,14 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/compute/bootstrap"
 	"github.com/nearside-mesh/nearside/agent/compute/check"
@@ -24,6 +23,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/test/envoyfuzz"
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
@@ -54,7 +54,8 @@ func TestEnvoyFuzz(t *testing.T) {
 		e := &Binary{Path: path, Most: math.MaxInt}
 		wg.Go(func() {
 			for i := range next {
-				trials[i] = newTrial(rand.New(rand.NewPCG(seed, uint64(i))), bases)
+				trials[i] = &trial{Input: envoyfuzz.New(rand.New(rand.NewPCG(seed, uint64(i))), bases,
+					os.Getenv("ENVOY_FUZZ_ONLY"))}
 				trials[i].run(t, e, version)
 			}
 		})
@@ -69,26 +70,25 @@ func TestEnvoyFuzz(t *testing.T) {
 
 // trial is one input with its results.
 type trial struct {
-	group, what string
-	snapshot    *envoy.Snapshot
-	all         []finding.Finding
-	found       []finding.Finding // blocking findings
-	said        string            // message of an Envoy that rejects it
-	rejected    bool
+	envoyfuzz.Input
+	all      []finding.Finding
+	found    []finding.Finding // blocking findings
+	said     string            // message of an Envoy that rejects it
+	rejected bool
 }
 
 // run checks the input and validates it with Envoy.
 func (x *trial) run(t *testing.T, e *Binary, version string) {
-	if x.snapshot == nil {
+	if x.Config == nil {
 		return
 	}
-	x.all = check.Check(nil, x.snapshot, fuzzFacts(version))
+	x.all = check.Check(nil, x.Config, fuzzFacts(version))
 	for _, f := range x.all {
 		if f.Severity.Blocks() {
 			x.found = append(x.found, f)
 		}
 	}
-	cfg, err := staticFrom(x.snapshot)
+	cfg, err := staticFrom(x.Config)
 	if err != nil { // the input cannot be sent
 		x.said, x.rejected = err.Error(), true
 		return
@@ -98,7 +98,7 @@ func (x *trial) run(t *testing.T, e *Binary, version string) {
 	case err != nil && strings.Contains(err.Error(), "signal"):
 		x.said, x.rejected = err.Error(), true
 	case err != nil:
-		t.Errorf("%s %s: %v", x.group, x.what, err)
+		t.Errorf("%s %s: %v", x.Group, x.What, err)
 	case len(answer) > 0:
 		x.said, x.rejected = answer[0].Message, true
 	}
@@ -114,10 +114,10 @@ func report(t *testing.T, trials []*trial) {
 	rows := map[string]*row{}
 	sum := &row{}
 	for _, x := range trials {
-		if rows[x.group] == nil {
-			rows[x.group] = &row{}
+		if rows[x.Group] == nil {
+			rows[x.Group] = &row{}
 		}
-		for _, r := range []*row{rows[x.group], sum} {
+		for _, r := range []*row{rows[x.Group], sum} {
 			r.all++
 			switch {
 			case x.rejected && len(x.found) == 0:
@@ -132,13 +132,13 @@ func report(t *testing.T, trials []*trial) {
 			}
 		}
 		switch {
-		case x.group == "refused" && strings.Contains(x.what, "envoy."):
-			t.Logf("UNREADABLE %.400s", x.what)
+		case x.Group == "refused" && strings.Contains(x.What, "envoy."):
+			t.Logf("UNREADABLE %.400s", x.What)
 		case x.rejected && len(x.found) == 0:
-			t.Logf("FALSE ACCEPT %s: %s\n  Envoy: %.300s", x.group, x.what, x.said)
+			t.Logf("FALSE ACCEPT %s: %s\n  Envoy: %.300s", x.Group, x.What, x.said)
 		case !x.rejected && x.withheld():
 			f := x.found[0]
-			t.Logf("FALSE WITHHOLD %s: %s\n  rule %d: %s%s: %.300s", x.group, x.what, f.Rule, f.Resource, f.Pointer, f.Message)
+			t.Logf("FALSE WITHHOLD %s: %s\n  rule %d: %s%s: %.300s", x.Group, x.What, f.Rule, f.Resource, f.Pointer, f.Message)
 		}
 	}
 	var b strings.Builder
@@ -222,7 +222,7 @@ func fuzzBases(t *testing.T, path string) []*envoy.Snapshot {
 			out = append(out, p.Snapshot())
 		}
 	}
-	kindtest.InputOf(t, "rich", []byte(richMesh)).Proxies(t, node.FlavorEnvoy, add)
+	kindtest.InputOf(t, "rich", []byte(envoyfuzz.Mesh)).Proxies(t, node.FlavorEnvoy, add)
 	if len(out) < 2 {
 		t.Fatal("the config for most inputs is not valid")
 	}
@@ -245,34 +245,12 @@ func program(path string) string {
 	return path
 }
 
-// resources decodes a config.
-func resources(s *envoy.Snapshot) []proto.Message {
-	var out []proto.Message
-	for k, list := range s {
-		for _, r := range list {
-			m := envoy.Kind(k).New()
-			if err := proto.Unmarshal(r.Body(), m); err == nil {
-				out = append(out, m)
-			}
-		}
+// versionOf returns the version of an Envoy, such as 1.36.2.
+func versionOf(t *testing.T, path string) string {
+	out, err := exec.Command(path, "--version").Output()
+	v := regexp.MustCompile(`/(\d+\.\d+\.\d+)`).FindSubmatch(out)
+	if err != nil || v == nil {
+		t.Fatalf("%s --version: %v: %s", path, err, out)
 	}
-	return out
-}
-
-// sealed encodes messages as a config; nil if one cannot be encoded.
-func sealed(list []proto.Message) *envoy.Snapshot {
-	out := &envoy.Snapshot{}
-	for _, m := range list {
-		r, err := envoy.NewResource(m)
-		if err != nil {
-			return nil
-		}
-		k := slices.Index(envoy.KindURLs[:], envoy.TypePrefix+string(m.ProtoReflect().Descriptor().FullName()))
-		out[k] = append(out[k], r)
-	}
-	return out
-}
-
-func fromJSON(m proto.Message, text string) error {
-	return protojson.Unmarshal([]byte(text), m)
+	return string(v[1])
 }

@@ -64,6 +64,7 @@ func messageRules() map[protoreflect.FullName]ruleFunc {
 		"envoy.config.core.v3.SocketAddress":                                             on(checkSocketAddress),
 		"envoy.extensions.filters.http.ip_tagging.v3.IPTagging":                          on(checkIPTags),
 		"envoy.type.v3.TokenBucket":                                                      on(checkTokens),
+		"envoy.config.core.v3.SocketOption":                                              on(checkSocketOption),
 		"envoy.config.core.v3.Pipe":                                                      on(checkPipe),
 		"envoy.extensions.filters.network.local_ratelimit.v3.LocalRateLimit":             on(checkNetworkLimit),
 		"envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit":                on(checkHTTPLimit),

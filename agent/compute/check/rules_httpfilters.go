@@ -162,10 +162,8 @@ func checkWasm(s *subject, m *wasmv3.PluginConfig) {
 	code, given := inline(vm.GetCode().GetLocal())
 	switch runtime := vm.GetRuntime(); {
 	case runtime == "envoy.wasm.runtime.null":
-		if strings.HasPrefix(string(code), "\x00asm") {
-			s.report(205, finding.Reject, "vmConfig/code/local",
-				"the null runtime runs compiled-in code: set the name of the plugin, or use envoy.wasm.runtime.v8")
-		}
+		s.report(205, finding.Reject, "vmConfig/runtime",
+			"stock Envoys have no compiled-in code for the null runtime: use envoy.wasm.runtime.v8")
 	case runtime != "" && !strings.HasPrefix(runtime, "envoy.wasm.runtime."):
 		s.report(205, finding.Reject, "vmConfig/runtime", "there is no Wasm runtime %q: use envoy.wasm.runtime.v8",
 			clip.Value(runtime))

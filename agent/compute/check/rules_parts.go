@@ -182,6 +182,15 @@ func checkPipe(s *subject, m *corev3.Pipe) {
 	}
 }
 
+// checkSocketOption checks an option of a socket.
+func checkSocketOption(s *subject, m *corev3.SocketOption) {
+	const generic, most = 1, 255 // SOL_SOCKET of Linux, which has fewer than 100 options
+	if m.GetLevel() == generic && m.GetName() > most {
+		s.report(25, finding.Reject, "name", "the host has no socket option %d, so Envoy cannot set it: use one of socket(7)",
+			m.GetName())
+	}
+}
+
 // checkHealthChecks checks the health checks of a cluster.
 func checkHealthChecks(s *subject, m *clusterv3.Cluster) {
 	if n := len(m.GetHealthChecks()); n > 1 {

@@ -46,6 +46,12 @@ func checkDownstreamTLS(s *subject, m *tlsv3.DownstreamTlsContext) {
 					"with MUST_STAPLE each certificate needs an ocsp_staple")
 			}
 		}
+		for i, sds := range c.GetTlsCertificateSdsSecretConfigs() {
+			if sds.GetSdsConfig().GetAds() != nil {
+				s.report(92, finding.Reject, finding.Item("commonTlsContext/tlsCertificateSdsSecretConfigs", i),
+					"certificates of the agent have no ocsp_staple, which MUST_STAPLE needs: use LENIENT_STAPLING")
+			}
+		}
 	}
 	if certificates(c) == 0 && c.GetTlsCertificateProviderInstance() == nil && c.GetTlsCertificateCertificateProvider() ==
 		nil && c.GetTlsCertificateCertificateProviderInstance() == nil && c.GetCustomTlsCertificateSelector() == nil {

@@ -4,18 +4,18 @@ import (
 	"crypto/sha256"
 	"strings"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 )
 
 // guardTypes are parts of the names of packed messages that decide who may connect or send
-// requests, or how a connection is encrypted.
+// requests, or that contain certificates. Transport sockets also are guards.
 var guardTypes = [...]string{".rbac.", ".ext_authz.", ".jwt_authn.", ".oauth2.", ".basic_auth.", ".api_key_auth.",
-	".csrf.", ".client_ssl_auth.", ".transport_sockets."}
+	".csrf.", ".client_ssl_auth.", ".transport_sockets.tls.v3.Secret"}
 
 // Unguarded returns what restricts access in an encoded resource, but not in another form of it:
 // the name of a filter or transport socket, "a filter chain", or "a direct response". It returns ""
@@ -80,6 +80,10 @@ func (g *guards) message(m protoreflect.Message) {
 	switch x := m.Interface().(type) {
 	case *anypb.Any:
 		g.packed(x)
+		return
+	case *corev3.TransportSocket:
+		a := x.GetTypedConfig()
+		g.add(a.GetTypeUrl()[strings.LastIndexByte(a.GetTypeUrl(), '/')+1:], a.GetValue())
 		return
 	case *listenerv3.Listener:
 		g.chains, g.anyChain = len(x.GetFilterChains()), x.GetDefaultFilterChain() != nil

@@ -230,6 +230,9 @@ func clusterCases() []ruleCase {
 			"in", "/filterChains/1/transportSocket/typedConfig/commonTlsContext", "needs a certificate", func(b *base) {
 				b.tls.CommonTlsContext.TlsCertificateSdsSecretConfigs = nil
 			}},
+		{92, "no staple", finding.Reject, "in",
+			"/filterChains/1/transportSocket/typedConfig/commonTlsContext/tlsCertificateSdsSecretConfigs/0", "ocsp_staple",
+			func(b *base) { b.tls.OcspStaplePolicy = tlsv3.DownstreamTlsContext_MUST_STAPLE }},
 		{93, "two", finding.Reject, "eds", "/transportSocket/typedConfig/commonTlsContext", "one certificate", func(b *base) {
 			c := b.upstream.CommonTlsContext
 			c.TlsCertificateSdsSecretConfigs = append(c.TlsCertificateSdsSecretConfigs, sds("cert"))

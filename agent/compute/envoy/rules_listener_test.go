@@ -252,6 +252,8 @@ func listenerCases() []ruleCase {
 				b.listener.FilterChains[1].TransportSocket = &corev3.TransportSocket{Name: "tls",
 					ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(&tlsv3.UpstreamTlsContext{})}}
 			}},
+		{25, "an unknown socket option", finding.Reject, "", "/socketOptions/0/name", "no socket option 9999",
+			func(b *base) { b.listener.SocketOptions = []*corev3.SocketOption{{Level: 1, Name: 9999}} }},
 		{25, "a port in use", finding.Reject, "", "/address", "by sshd",
 			func(b *base) { b.facts.Taken = map[string]string{"0.0.0.0:10000": "by sshd"} }},
 		{25, "a port that is too low", finding.Reject, "", "/address",

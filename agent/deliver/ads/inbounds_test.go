@@ -70,3 +70,27 @@ func TestInboundsAreReported(t *testing.T) {
 	c.nack(resp, one+": bad")
 	want("it serves its other form", one)
 }
+
+// TestRejectedInbound checks that an Envoy that rejects one inbound listener of its first config is
+// reported to serve the other one, although nothing of the response is sent again.
+func TestRejectedInbound(t *testing.T) {
+	const one, two = "inbound:127.0.0.1:80", "inbound:127.0.0.1:81"
+	reports := make(chan string, 16)
+	a := servingWith(t, config("CDS:b=1", "LDS:"+one+"=r "+forHTTP, "LDS:"+two+"=q "+forHTTP, "RDS:q=b", "RDS:r=b"),
+		options{Inbounds: func(_ node.Ref, _ *access.Process, names []string) { reports <- strings.Join(names, " ") }})
+	c := deltaOn(t, a.dial(), &corev3.Node{Id: "default.web", UserAgentName: "envoy"})
+	c.subscribe(cds)
+	c.wantAck("CDS b=1")
+	c.subscribe(lds)
+	c.nack(c.want("LDS "+one+"=r "+forHTTP+" "+two+"=q "+forHTTP), "Error adding/updating listener(s) "+two+": bad")
+	c.subscribe(rds, "r")
+	c.wantAck("RDS r=b")
+	select {
+	case got := <-reports:
+		if got != one {
+			t.Errorf("%q is reported, want %q", got, one)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("nothing is reported")
+	}
+}

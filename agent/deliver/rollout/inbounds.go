@@ -43,9 +43,14 @@ func (st *Stream) noteInbounds(all bool) {
 		}
 	}
 	for _, r := range w.base {
-		if _, rejected := w.over[r.Name]; rejected || !strings.HasPrefix(r.Name, inboundPrefix) ||
-			slices.Contains(serves, r.Name) {
+		if !strings.HasPrefix(r.Name, inboundPrefix) || slices.Contains(serves, r.Name) {
 			continue
+		}
+		if _, rejected := w.over[r.Name]; rejected {
+			// Envoy applies the other listeners of a response, and they stay until the list changes.
+			if a := n.acceptedForm(draft.RankListener, r.Name); a == nil || a.Version != r.Version {
+				continue
+			}
 		}
 		if !st.hasAcked(r) {
 			return

@@ -1,4 +1,4 @@
-package envoybin
+package envoyfuzz
 
 import (
 	"fmt"
@@ -19,27 +19,37 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// newTrial returns a random input.
-func newTrial(r *rand.Rand, bases []*envoy.Snapshot) *trial {
-	for range 100 {
-		var x *trial
-		switch k := r.IntN(10); {
-		case k < 2:
-			x = policyTrial(r)
-		case k < 5:
-			x = fieldTrial(r, bases)
-		default:
-			x = snippetTrial(r, bases)
-		}
-		if x != nil && (fuzzOnly == "" || x.group == fuzzOnly) {
-			return x
-		}
-	}
-	return &trial{group: "none"}
+// Input is one random change of a config.
+type Input struct {
+	Group, What string
+	Policy      string          // the changed policy document; empty for a change of the config itself
+	Base        *envoy.Snapshot // nil for a policy
+	Config      *envoy.Snapshot // the changed config; nil if it cannot be decoded
 }
 
-// snippetTrial merges a value into a part of a config, like a MeshProxyPatch.
-func snippetTrial(r *rand.Rand, bases []*envoy.Snapshot) *trial {
+// New returns a random change of one of the configs. If group is not empty, it is the group of the
+// change. For the same random numbers the value of a change does not depend on the configs.
+func New(r *rand.Rand, bases []*envoy.Snapshot, group string) Input {
+	for range 100 {
+		var x *Input
+		switch k := r.IntN(10); {
+		case k < 5 && group != "" && !slices.Contains([]string{"policies", "fields", "durations", "refused"}, group):
+		case k < 2:
+			x = policyInput(r)
+		case k < 5:
+			x = fieldInput(r, bases)
+		default:
+			x = snippetInput(r, bases)
+		}
+		if x != nil && (group == "" || x.Group == group) {
+			return *x
+		}
+	}
+	return Input{Group: "none"}
+}
+
+// snippetInput merges a value into a part of a config, like a MeshProxyPatch.
+func snippetInput(r *rand.Rand, bases []*envoy.Snapshot) *Input {
 	s := pick(r, snippets...)
 	text := fill(r, s.value)
 	base := bases[0]
@@ -77,16 +87,17 @@ func snippetTrial(r *rand.Rand, bases []*envoy.Snapshot) *trial {
 		return nil
 	}
 	if failed != nil { // patches with this value are refused
-		return &trial{group: "refused", what: s.target + " " + text + ": " + failed.Error()}
+		return &Input{Group: "refused", What: s.target + " " + text + ": " + failed.Error()}
 	}
-	return &trial{group: s.group, what: string(name[strings.LastIndexByte(string(name), '.')+1:]) + " " + text,
-		snapshot: sealed(list)}
+	return &Input{Group: s.group, What: string(name[strings.LastIndexByte(string(name), '.')+1:]) + " " + text,
+		Base: base, Config: sealed(list)}
 }
 
-// fieldTrial sets a random field to an unusual value.
-func fieldTrial(r *rand.Rand, bases []*envoy.Snapshot) *trial {
-	list := resources(pick(r, bases...))
-	x := &trial{group: "fields"}
+// fieldInput sets a random field to an unusual value.
+func fieldInput(r *rand.Rand, bases []*envoy.Snapshot) *Input {
+	base := pick(r, bases...)
+	list := resources(base)
+	x := &Input{Group: "fields", Base: base}
 	type odd struct {
 		field protoreflect.FieldDescriptor
 		value *protoreflect.Value
@@ -113,22 +124,22 @@ func fieldTrial(r *rand.Rand, bases []*envoy.Snapshot) *trial {
 		}
 		one := pick(r, list...)
 		f, v := one.field, one.value
-		x.what = fmt.Sprintf("%s = %v", f.FullName(), v.Interface())
+		x.What = fmt.Sprintf("%s = %v", f.FullName(), v.Interface())
 		if f.Message() != nil {
-			x.what = fmt.Sprintf("%s = {%v}", f.FullName(), v.Message().Interface())
+			x.What = fmt.Sprintf("%s = {%v}", f.FullName(), v.Message().Interface())
 		}
 		if f.Message() != nil {
-			x.group = "durations"
+			x.Group = "durations"
 			if f.Message().FullName() != "google.protobuf.Duration" {
-				x.group = "fields"
+				x.Group = "fields"
 			}
 		}
 		m.Set(f, *v)
 	})
-	if !ok || x.what == "" {
+	if !ok || x.What == "" {
 		return nil
 	}
-	x.snapshot = sealed(list)
+	x.Config = sealed(list)
 	return x
 }
 
@@ -184,13 +195,13 @@ func oddDuration(r *rand.Rand) string {
 		"9223372036s", "9223372035s", "9223372035.999s", "9223372037s", "315576000000s", "-1s")
 }
 
-// policyTrial returns a policy with unusual values.
-func policyTrial(r *rand.Rand) *trial {
+// policyInput returns a policy with unusual values.
+func policyInput(r *rand.Rand) *Input {
 	text := fill(r, pick(r, policies...))
-	x := &trial{group: "policies", what: strings.Join(strings.Fields(text), " ")}
-	rs, faults := kinds.Registry().Decode("a.yaml", []byte(richMesh+"\n---\n"+text))
+	x := &Input{Group: "policies", What: strings.Join(strings.Fields(text), " "), Policy: text}
+	rs, faults := kinds.Registry().Decode("a.yaml", []byte(Mesh+"\n---\n"+text))
 	if len(faults) > 0 {
-		x.group = "refused"
+		x.Group = "refused"
 		return x
 	}
 	m, err := generate.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
@@ -202,7 +213,7 @@ func policyTrial(r *rand.Rand) *trial {
 	if err != nil {
 		return nil
 	}
-	x.snapshot = p.Snapshot()
+	x.Config = p.Snapshot()
 	return x
 }
 
@@ -258,6 +269,8 @@ func oddText(r *rand.Rand, kind string) string {
 			`{"addressPrefix":"10.0.0.1"}`, `{"addressPrefix":"::1","prefixLen":129}`)
 	case "cluster":
 		return pick(r, "backend", "gone")
+	case "lua":
+		return pick(r, luaScripts...)
 	case "pct":
 		return pick(r, `{"numerator":50}`, `{"numerator":101}`, `{"numerator":1000001,"denominator":"MILLION"}`,
 			`{"numerator":0}`)
@@ -300,7 +313,7 @@ func placeholder(text string) (kind, tail string) {
 			}
 		}
 	}
-	panic("a place has no end: " + text)
+	return text, ""
 }
 
 // choices splits a text at vertical bars outside braces.

@@ -1,10 +1,4 @@
-package envoybin
-
-import (
-	"os"
-)
-
-var fuzzOnly = os.Getenv("ENVOY_FUZZ_ONLY")
+package envoyfuzz
 
 // snippet is a value with placeholders that is merged into a message of the target type. The target
 // HttpFilter means a filter before all others.
@@ -309,6 +303,8 @@ var snippets = []snippet{
 	{"filters", "HttpFilter", t + `envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication","providers":{"p":{"issuer":"a",{{"localJwks":{"inlineString":"{}"}|"localJwks":{"inlineString":"{\"keys\":[]}"}|"remoteJwks":{"httpUri":{"uri":"https://a/b","cluster":"backend","timeout":"1s"}}|"remoteJwks":{"httpUri":{"uri":"x","cluster":"gone","timeout":"1s"},"cacheDuration":"{{dur}}"}|"forward":true}}}},"rules":[{"match":{"prefix":"/"},"requires":{"providerName":"{{p|q}}"}}]}`},
 	{"filters", "HttpFilter", t + `envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication","requirementMap":{"a":{"providerName":"{{p|}}"}},"rules":[{"match":{"prefix":"/"},"requirementName":"{{a|b}}"}]}`},
 	{"filters", "HttpFilter", t + `envoy.extensions.filters.http.lua.v3.Lua",{{"defaultSourceCode":{"inlineString":"function envoy_on_request(h) end"}|"defaultSourceCode":{"inlineString":"function ("}|"inlineCode":"function ("|"inlineCode":"x = 1"|"sourceCodes":{"a":{"inlineString":"end"}}|"inlineCode":"a","defaultSourceCode":{"inlineString":"x=1"}|"defaultSourceCode":{"filename":"/none.lua"}|"inlineCode":"error('x')"}}}`},
+	{"lua", "HttpFilter", t + `envoy.extensions.filters.http.lua.v3.Lua","inlineCode":"function f() {{lua}} {{lua}} end"}`},
+	{"lua", "HttpFilter", t + `envoy.extensions.filters.http.lua.v3.Lua","inlineCode":"function f(a, ...) {{lua}}\nend"}`},
 	{"filters", "HttpFilter", t + `envoy.extensions.filters.http.wasm.v3.Wasm","config":{"name":"a","vmConfig":{"runtime":"{{envoy.wasm.runtime.v8|envoy.wasm.runtime.null|odd|}}","code":{"local":{{{"inlineBytes":"AGFzbQEAAAA="}|{"inlineString":"x"}|{"filename":"/none"}}}}}}}`},
 	{"filters", "HttpFilter", t + `envoy.extensions.filters.http.ext_authz.v3.ExtAuthz",{{"grpcService":{{grpc}}|"httpService":{"serverUri":{"uri":"x","cluster":"{{cluster}}","timeout":"{{dur}}"},"pathPrefix":"{{/a|a}}"}|"statusOnError":{"code":"OK"}|}}{{,"transportApiVersion":"V3"|}}}`},
 	{"filters", "HttpFilter", t + `envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor","grpcService":{{grpc}},"messageTimeout":"{{dur}}","processingMode":{"requestBodyMode":"{{NONE|STREAMED|FULL_DUPLEX_STREAMED}}","requestTrailerMode":"{{SKIP|SEND}}"}}`},

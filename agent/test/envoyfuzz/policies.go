@@ -1,11 +1,7 @@
-package envoybin
+package envoyfuzz
 
-// richMesh contains each part of a config that inputs change.
-const richMesh = `
-type: Mesh
-name: default
-mtls: {enabledBackend: ca-1, backends: [{name: ca-1, type: builtin, mode: PERMISSIVE}]}
----
+// Mesh contains each part of a config that inputs change.
+const Mesh = Policies + `---
 type: Dataplane
 mesh: default
 name: web
@@ -29,6 +25,13 @@ networking:
   - {port: 9001, tags: {kuma.io/service: db, kuma.io/protocol: tcp}}
   - {port: 9002, tags: {kuma.io/service: grpc, kuma.io/protocol: grpc}}
   outbound: [{port: 10001, tags: {kuma.io/service: web}}]
+`
+
+// Policies are the mesh without its Dataplanes web, backend, db, and grpc.
+const Policies = `
+type: Mesh
+name: default
+mtls: {enabledBackend: ca-1, backends: [{name: ca-1, type: builtin, mode: PERMISSIVE}]}
 ---
 type: MeshAccessLog
 mesh: default

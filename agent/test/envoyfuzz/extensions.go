@@ -1,4 +1,4 @@
-package envoybin
+package envoyfuzz
 
 // extensions are packed messages of many categories with their required fields.
 var extensions = []string{

@@ -1,10 +1,7 @@
-package envoybin
+package envoyfuzz
 
 import (
 	"math/rand/v2"
-	"os/exec"
-	"regexp"
-	"testing"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -83,13 +80,3 @@ func editOne(r *rand.Rand, list []proto.Message, fits func(protoreflect.Message)
 }
 
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
-
-// versionOf returns the version of an Envoy, such as 1.36.2.
-func versionOf(t *testing.T, path string) string {
-	out, err := exec.Command(path, "--version").Output()
-	v := regexp.MustCompile(`/(\d+\.\d+\.\d+)`).FindSubmatch(out)
-	if err != nil || v == nil {
-		t.Fatalf("%s --version: %v: %s", path, err, out)
-	}
-	return string(v[1])
-}

@@ -1,0 +1,31 @@
+package envoyfuzz
+
+// luaScripts are pieces of Lua, in the form of a JSON string. About half have a syntax error.
+var luaScripts = []string{
+	"x = 1", "x = = 1", "x, y = 1, 2", "x, f() = 1, 2", "(x) = 1", "(x).y = 1", "f() = 1", "f().x = 1",
+	"x", "x.y", "x:y", "x:y()", "x:y'a'", "f{1}", "f[[a]]", "f\"a\"", "f 1", "local x", "local x, y = 1",
+	"local x.y = 1", "local 1 = 2", "local function g() end", "local function a.b() end",
+	"function a.b.c:d() end", "function a:b.c() end", "function () end",
+	"x = function (a, b) return a, b end", "function g(a,) end", "function g(..., a) end",
+	"function g(a, ...) return ... end", "function g(1) end", "return", "return 1 x = 2", "return 1, 2;",
+	"return ;", "return return", "do return end x = 1", "break", "while true do break end",
+	"while x do break x = 1 end", "while do end", "while x end", "repeat x = 1 until x", "repeat until",
+	"if x then elseif y then else end", "if x then else elseif y then end", "if x y end", "if then end",
+	"for i = 1, 2 do end", "for i = 1, 2, 3 do end", "for i = 1 do end", "for i = 1, 2, 3, 4 do end",
+	"for a, b in pairs(t) do end", "for a.b in t do end", "for a in do end", "for a, b = 1, 2 do end",
+	"goto a", "goto a ::a::", "::a::", "::a:", "goto = 1", "goto()", "x = goto", "x = 0x10", "x = 0xg",
+	"x = 0x1p4", "x = 1e5", "x = 1e+5", "x = 1e", "x = .5", "x = 5.", "x = 1..2", "x = 1 .. 2", "x = 3x",
+	"x = 0x.8", "x = 12LL", "x = 12ULL", "x = 3i", "x = 1.5.5", "x = 'a\\z  b'", "x = 'a",
+	"x = \"a\\\"b\"", "x = [[a]]", "x = [==[a]]]==]", "x = [==[a]]", "x = [=a", "--[[ a ]] x = 1",
+	"--[[ a", "-- a", "x = {}", "x = {1, 2; a = 3, [4] = 5,}", "x = {,}", "x = {a = }", "x = {[1] 2}",
+	"x = {1 2}", "x = {f() = 1}", "x = {;}", "x = #t + -1", "x = not not y", "x = - - 1", "x = 1 + ",
+	"x = 1 + * 2", "x = a < b == c ~= d", "x = a != b", "x = a && b", "x += 1", "x = !y", "x = a // b",
+	"x = a & b", "x = ~1", "x = 1 << 2", "x = a and b or c", "x = a ^ b ^ c", "x = a % b", "x = (1)",
+	"x = ()", "x = (1, 2)", "x = f(1,)", "x = f()()[1].y:z{}", "x = 'a':len()", "x = ('a'):len()",
+	"x = {}.y", "x = ({}).y", "x = ...", "x = (...)", "function g() x = ... end", "x = nil", "nil = 1",
+	"end", "until x", "x = 1;; y = 2", "; x = 1", "x = @", "x = a$b", "x = \\", "é = 1", "x = 'é'",
+	"x = a[1][2]", "x = a[]", "a[1] = 2", "a.end = 1", "a['end'] = 1", "x = a.and", "and = 1",
+	"x = function end", "f(function() end)", "f(function() )", "do end", "do", "local x <const> = 1",
+	"x = true, false", "local a <close> = nil", "x = 5 5", "f()\n(g)()", "x = y\n(g)()", "local goto x",
+	"x = [1]",
+}
