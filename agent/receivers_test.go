@@ -91,12 +91,16 @@ func TestReceivers(t *testing.T) {
 	}
 }
 
-// TestReceiverThatCannotBeOpened checks that a log directory that is a symbolic link and a port in
-// use degrade the agent but do not stop it. After they are fixed, lines must be received.
+// TestReceiverThatCannotBeOpened checks that a log directory that is a symbolic link of another user
+// and a port in use degrade the agent but do not stop it. After they are fixed, lines must be
+// received.
 func TestReceiverThatCannotBeOpened(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755), os.Mkdir(filepath.Join(dir, "logs"), 0o750),
 		os.Symlink(t.TempDir(), filepath.Join(dir, "logs", "link")))
+	if os.Geteuid() == 0 {
+		agenttest.Do(t, os.Lchown(filepath.Join(dir, "logs", "link"), 12345, -1))
+	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	agenttest.Do(t, err)
 	defer taken.Close()
