@@ -7,9 +7,12 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/host/hold"
@@ -137,4 +140,39 @@ func TestNoSocketsWithoutASupervisedHolder(t *testing.T) {
 			t.Errorf("%s is left: %v", name, err)
 		}
 	}
+}
+
+// TestSocketOfAnEndedAgent checks that an agent replaces a socket that a holder of another run
+// directory keeps for an agent that has ended.
+func TestSocketOfAnEndedAgent(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	path := filepath.Join(dir, "api.sock")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	agenttest.Do(t, err)
+	kept := os.NewFile(uintptr(fd), "kept")
+	defer kept.Close()
+	ended := exec.Command(os.Args[0], "-test.run=^TestListenAndEnd$")
+	ended.Env, ended.ExtraFiles = append(os.Environ(), listenVariable+"="+path), []*os.File{kept}
+	if out, err := ended.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c, err := net.Dial("unix", path)
+	agenttest.Do(t, err)
+	_ = c.Close()
+	r := agenttest.Up(t, dir, agent.Deps{}, "api.socket.path="+path)
+	if _, err := r.Api().Status(t.Context()); err != nil {
+		t.Error(err)
+	}
+	agenttest.Do(t, r.Stop())
+}
+
+const listenVariable = "AGENT_TEST_LISTEN"
+
+// TestListenAndEnd is the agent of TestSocketOfAnEndedAgent. It listens with the inherited socket.
+func TestListenAndEnd(t *testing.T) {
+	path := os.Getenv(listenVariable)
+	if path == "" {
+		t.Skip("skipped: TestSocketOfAnEndedAgent runs this in another process")
+	}
+	agenttest.Do(t, unix.Bind(3, &unix.SockaddrUnix{Name: path}), unix.Listen(3, 8))
 }
