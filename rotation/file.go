@@ -58,6 +58,7 @@ type File struct {
 	spaceBudget int64    // bytes that may be written before the free space is checked
 	backups     []backup // oldest first
 	last        int64    // stamp of the latest backup
+	clock       clock
 	dirDirty    bool
 	retired     []retired
 	owned       bool // Run is active and closes retired files

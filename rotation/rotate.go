@@ -150,7 +150,7 @@ func (f *File) finish(r retired) {
 // prune removes backups above the maximum number or age.
 func (f *File) prune() {
 	now := f.opts.Now()
-	f.count.removed.Add(uint64(f.removeBackups(surplus(f.backups, f.opts.Limits, now), true)))
+	f.count.removed.Add(uint64(f.removeBackups(surplus(f.backups, f.limits(), now), true)))
 	f.count.future.Store(int64(futures(f.backups, now)))
 }
 
@@ -199,7 +199,7 @@ func (f *File) freeSpace() bool {
 		f.finish(r)
 	}
 	f.retired = nil
-	if list := surplus(f.backups, f.opts.Limits, f.opts.Now()); len(list) > 0 {
+	if list := surplus(f.backups, f.limits(), f.opts.Now()); len(list) > 0 {
 		gone := f.removeBackups(list, false)
 		f.count.removed.Add(uint64(gone))
 		freed = freed || gone > 0

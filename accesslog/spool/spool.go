@@ -122,8 +122,22 @@ func openSpool(opts Options) (_ *spool, was found, err error) {
 	for i, seg := range s.segs[:max(0, len(s.segs)-1)] {
 		seg.until = s.segs[i+1].since
 	}
+	s.boundTimes(time.Now())
 	was.bytes = s.bytes
 	return s, was, dir.remove(cursorTempName)
+}
+
+// boundTimes moves times in the future to now, so that lines that were spooled while the clock was
+// wrong expire.
+func (s *spool) boundTimes(now time.Time) {
+	for _, seg := range s.segs {
+		if seg.since.After(now) {
+			seg.since = now
+		}
+		if seg.until.After(now) {
+			seg.until = now
+		}
+	}
 }
 
 // inspect reads the state of an existing segment. Its last line is known from the next segment, or

@@ -108,6 +108,9 @@ func NewVerifier(record *Record, from Link) *Verifier {
 	return v
 }
 
+// Events returns the number of events in the chain so far.
+func (v *Verifier) Events() int { return v.report.Events }
+
 // File counts a file of the log.
 func (v *Verifier) File() { v.report.Files++ }
 

@@ -93,7 +93,7 @@ func (l *Log) Alarm() string {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.total > 0 && l.opts.Now().Sub(l.last) < alarmTime {
+	if l.total > 0 && time.Since(l.lastAt) < alarmTime {
 		return fmt.Sprintf("the audit log lost events: %d since the start, the last one at %s; see the agent's log",
 			l.total, l.last.UTC().Format(time.RFC3339))
 	}

@@ -92,6 +92,7 @@ type Log struct {
 	first   time.Time // time of the first one
 	total   uint64    // dropped since the start
 	last    time.Time // time of the last dropped event
+	lastAt  time.Time // the same, independent of the clock
 	over    bool      // Run has returned
 }
 
@@ -280,7 +281,7 @@ func (l *Log) drop(n int, reason string) {
 	}
 	l.missing += n
 	l.total += uint64(n) // #nosec G115 -- a count
-	l.last = now
+	l.last, l.lastAt = now, time.Now()
 	l.dropped.WithLabelValues(reason).Add(float64(n))
 }
 

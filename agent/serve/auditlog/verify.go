@@ -23,8 +23,15 @@ type VerifyOptions struct {
 // and rotate the log meanwhile. The error is fs.ErrNotExist if there is no file, or one of reading.
 func Verify(o VerifyOptions) (*audit.Report, error) {
 	v := audit.NewVerifier(o.Record, audit.Link{})
+	future := func(s rotation.Stored, events int) {
+		// A file that the agent has rotated while the clock was wrong has events of the chain.
+		if !o.Now.IsZero() && s.Rotated.After(o.Now.Add(clockSlack)) && v.Events() == events {
+			v.Fault(s.Path, "the time in the name of the rotated file is in the future")
+		}
+	}
 	err := rotation.Visit(o.Path, -1, func(s rotation.Stored, content io.Reader) error {
 		v.File()
+		defer future(s, v.Events())
 		switch {
 		case s.Err != nil && errors.Is(s.Err, fs.ErrPermission):
 			return s.Err
@@ -33,8 +40,6 @@ func Verify(o VerifyOptions) (*audit.Report, error) {
 			return nil
 		case !s.Rotated.IsZero() && s.Size == 0:
 			v.Fault(s.Path, "the rotated file is empty, but the agent rotates no empty files")
-		case !o.Now.IsZero() && s.Rotated.After(o.Now.Add(clockSlack)):
-			v.Fault(s.Path, "the time in the name of the rotated file is in the future")
 		}
 		err := eachLine(content, func(n int, line []byte, open bool) error {
 			if open && s.Rotated.IsZero() && o.After != nil {
