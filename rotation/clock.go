@@ -45,8 +45,8 @@ func sinceBoot() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// limits returns the limits of backups. They have no age if the clock has moved ahead lately. f.mu is
-// held.
+// limits returns the limits of backups. They have no age if the clock has moved ahead lately. f.mu
+// is held.
 func (f *File) limits() Limits {
 	l := f.opts.Limits
 	if !f.clock.trusted(f.opts.Now()) {

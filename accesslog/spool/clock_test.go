@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/spool"
 )
 
-// TestSpoolOfAWrongClock spools lines while the clock is a year ahead. After a restart with the right
-// time, no line is lost, and the lines expire like others.
+// TestSpoolOfAWrongClock spools lines while the clock is a year ahead. After a restart with the
+// right time, no line is lost, and the lines expire like others.
 func TestSpoolOfAWrongClock(t *testing.T) {
 	options := spool.ForwarderOptions{Address: away, Dial: noDial,
 		Spool: spool.Options{Dir: spoolDir(t), MaxAge: time.Hour}}

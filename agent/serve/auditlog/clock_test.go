@@ -68,8 +68,8 @@ func TestClockAYearAheadAndBack(t *testing.T) {
 	})
 }
 
-// TestAlarmEndsWithoutTheClock: the alarm about dropped events ends after an hour, also if the clock
-// is set back meanwhile.
+// TestAlarmEndsWithoutTheClock: the alarm about dropped events ends after an hour, also if the
+// clock is set back meanwhile.
 func TestAlarmEndsWithoutTheClock(t *testing.T) {
 	c := newChained(t)
 	synctest.Test(t, func(t *testing.T) {
