@@ -53,7 +53,7 @@ func TestClockAYearAheadAndBack(t *testing.T) {
 					l, stop = open()
 				}
 				write(l)
-				if alarm := l.Alarm(); alarm != "" {
+				if alarm := l.Alarm(); alarm != "" && !strings.Contains(alarm, "have a time in the future") {
 					t.Errorf("%s: %s", by, alarm)
 				}
 			}
