@@ -20,7 +20,7 @@ import (
 func Targets(m *generate.Mesh, p *resource.Resource) []mesh.Warning { return NewKnown(m).Targets(p) }
 
 // MeshTargets returns the warnings of [Targets] about all active policies of a mesh, sorted by
-// policy, and those about log files that grow without limit.
+// policy, and those about log files.
 func MeshTargets(m *generate.Mesh) (out []mesh.Warning) {
 	if m == nil || m.Policies == nil {
 		return nil
@@ -28,7 +28,7 @@ func MeshTargets(m *generate.Mesh) (out []mesh.Warning) {
 	k := NewKnown(m)
 	for _, p := range Active(m.Policies) {
 		out = append(out, k.Targets(p)...)
-		out = append(out, growingFiles(p, m.Policies.Paths)...)
+		out = append(out, fileWarnings(p, m.Policies.Paths)...)
 	}
 	return append(out, backendFiles(m)...)
 }

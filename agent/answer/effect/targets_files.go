@@ -10,17 +10,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// growing is a conf or spec that may name files that grow without limit.
-type growing interface {
-	GrowingFiles(paths *logpaths.Rules) []string
+// filed is a conf or spec that may name log files.
+type filed interface {
+	FileWarnings(paths *logpaths.Rules) []string
 }
 
-// growingFiles returns the warnings about files that grow without limit: of a policy, or of a
-// resource to which policies refer.
-func growingFiles(r *resource.Resource, paths *logpaths.Rules) (out []mesh.Warning) {
+// fileWarnings returns the warnings about the log files of a policy, or of a resource to which
+// policies refer.
+func fileWarnings(r *resource.Resource, paths *logpaths.Rules) (out []mesh.Warning) {
 	add := func(x any) {
-		if g, ok := x.(growing); ok {
-			for _, why := range g.GrowingFiles(paths) {
+		if g, ok := x.(filed); ok {
+			for _, why := range g.FileWarnings(paths) {
 				out = append(out, mesh.Warning{Resource: r.Key, Reason: why})
 			}
 		}
@@ -34,7 +34,7 @@ func growingFiles(r *resource.Resource, paths *logpaths.Rules) (out []mesh.Warni
 	return out
 }
 
-// backendFiles returns the warnings about files of the mesh's logging and of the resources to which
+// backendFiles returns the warnings about log files of the mesh's logging and of the resources to which
 // policies refer.
 func backendFiles(m *generate.Mesh) (out []mesh.Warning) {
 	paths := m.Policies.Paths
@@ -43,14 +43,14 @@ func backendFiles(m *generate.Mesh) (out []mesh.Warning) {
 			if b.Type != resource.LoggingFile || b.Conf == nil {
 				continue
 			}
-			if why := paths.Growing(b.Conf.Path); why != "" {
+			if why := paths.Warning(b.Conf.Path, false); why != "" {
 				out = append(out, mesh.Warning{Resource: resource.Key{Kind: "Mesh", Name: m.View.Name}, Reason: why})
 			}
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(m.Policies.Refers)) {
 		for _, r := range m.Policies.Refers[kind] {
-			out = append(out, growingFiles(r, paths)...)
+			out = append(out, fileWarnings(r, paths)...)
 		}
 	}
 	return out

@@ -179,11 +179,15 @@ func Unlimited(name string) bool {
 // defaultLogs is the default of paths.logs.
 const defaultLogs = "/var/log/nearside"
 
-// Growing returns a warning about a file that its backend does not rotate, if it is outside of the
-// directories in which the agent rotates files, or "". Without rules, these are the default ones.
-func (r *Rules) Growing(name string) string {
+// Warning returns the warning about a file that a policy names, or "": it must not be written, or it
+// grows without limit, because neither its backend nor the node limits it. limited means that the
+// backend sets rotation. Without rules, the directories of the node are the default ones.
+func (r *Rules) Warning(name string, limited bool) string {
+	if why := r.Refused(name); why != "" {
+		return fmt.Sprintf("the file %s is not written: %s", clip.Value(name), why)
+	}
 	switch {
-	case Unlimited(name), r.Inside(name), r == nil && below(defaultLogs, filepath.Clean(name)):
+	case limited, Unlimited(name), r.Inside(name), r == nil && below(defaultLogs, filepath.Clean(name)):
 		return ""
 	}
 	return fmt.Sprintf("the file %s grows without limit, because it is not below paths.logs or accessLog.directories: "+

@@ -58,40 +58,40 @@ func (s *sink) rotated(paths *logpaths.Rules) bool {
 // ownFile reports whether policies may name the file of a sink on this node, with a warning if not,
 // and warns about rotation without effect.
 func (w *writer) ownFile(owner resource.Key, s *sink) bool {
-	paths, name := w.c.Paths, toolkit.Clip(s.path)
-	if why := paths.Refused(s.path); why != "" {
-		w.c.Host.Warn(owner, "the backend with the file %s was dropped: %s", name, why)
+	paths := w.c.Paths
+	if paths.Refused(s.path) != "" {
+		w.c.Host.Warn(owner, "%s", paths.Warning(s.path, true))
 		return false
 	}
 	if paths != nil && s.rotate != nil && !s.rotate.None && !s.rotated(paths) {
 		w.c.Host.Warn(owner, "the rotation of the file %s has no effect, because accessLog.rotation is %s in the config of "+
-			"this node; set it to always or policy", name, noRotation)
+			"this node; set it to always or policy", toolkit.Clip(s.path), noRotation)
 	}
 	return true
 }
 
-// GrowingFiles returns the warnings about files that grow without limit.
-func (c *Conf) GrowingFiles(paths *logpaths.Rules) (out []string) {
+// FileWarnings returns the warnings about files; see [logpaths.Rules.Warning].
+func (c *Conf) FileWarnings(paths *logpaths.Rules) (out []string) {
 	if c.Backends == nil {
 		return nil
 	}
 	for i := range *c.Backends {
 		if b := &(*c.Backends)[i]; b.Type != "reference" {
-			out = append(out, b.growing(paths)...)
+			out = append(out, b.warnings(paths)...)
 		}
 	}
 	return out
 }
 
-// GrowingFiles returns the warnings about files that grow without limit.
-func (s *BackendSpec) GrowingFiles(paths *logpaths.Rules) []string { return s.growing(paths) }
+// FileWarnings returns the warnings about files; see [logpaths.Rules.Warning].
+func (s *BackendSpec) FileWarnings(paths *logpaths.Rules) []string { return s.warnings(paths) }
 
-func (b *Backend) growing(paths *logpaths.Rules) []string {
+func (b *Backend) warnings(paths *logpaths.Rules) []string {
 	s := b.sink()
-	if s.kind != sinkFile || s.rotate != nil {
+	if s.kind != sinkFile {
 		return nil
 	}
-	if why := paths.Growing(s.path); why != "" {
+	if why := paths.Warning(s.path, s.rotate != nil); why != "" {
 		return []string{why}
 	}
 	return nil
