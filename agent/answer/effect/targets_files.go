@@ -34,8 +34,8 @@ func fileWarnings(r *resource.Resource, paths *logpaths.Rules) (out []mesh.Warni
 	return out
 }
 
-// backendFiles returns the warnings about log files of the mesh's logging and of the resources to which
-// policies refer.
+// backendFiles returns the warnings about log files of the mesh's logging and of the resources to
+// which policies refer.
 func backendFiles(m *generate.Mesh) (out []mesh.Warning) {
 	paths := m.Policies.Paths
 	if l := m.View.Spec.Logging; l != nil {

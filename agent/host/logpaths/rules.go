@@ -179,9 +179,9 @@ func Unlimited(name string) bool {
 // defaultLogs is the default of paths.logs.
 const defaultLogs = "/var/log/nearside"
 
-// Warning returns the warning about a file that a policy names, or "": it must not be written, or it
-// grows without limit, because neither its backend nor the node limits it. limited means that the
-// backend sets rotation. Without rules, the directories of the node are the default ones.
+// Warning returns the warning about a file that a policy names, or "": it must not be written, or
+// it grows without limit, because neither its backend nor the node limits it. limited means that
+// the backend sets rotation. Without rules, the directories of the node are the default ones.
 func (r *Rules) Warning(name string, limited bool) string {
 	if why := r.Refused(name); why != "" {
 		return fmt.Sprintf("the file %s is not written: %s", clip.Value(name), why)
