@@ -117,8 +117,10 @@ type proxy struct {
 	returned map[string]string // what Prepare has returned last
 	good     []draft.Pipe      // ready for peer
 	updated  time.Time
-	limit    *time.Timer // ends the wait for undecided destinations; nil: all are decided
+	failed   bool        // a destination of missing may be ready after a retry
+	limit    *time.Timer // ends the wait for destinations; nil: the config does not wait
 	expired  bool        // limit has passed
+	retry    *time.Timer // next retry while the config waits; nil: none
 
 	process string               // process that got the FIFOs
 	recent  map[string]wantUntil // by path
@@ -195,8 +197,8 @@ func (m *Manager) foundPipe(path string, labels map[string]string) accesslog.Des
 
 // Prepare prepares the log destinations of a proxy's config before the config is published. It
 // returns why some are not ready, by pipe ID. It blocks at most for Patience. If wait is true, the
-// caller must not publish the config yet: Changed is called when the destinations are ready, have
-// failed, or Limit has passed.
+// caller must not publish the config yet: Changed is called when the destinations are ready, or
+// Limit has passed. A config does not wait for destinations that policies must not use.
 func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) (missing map[string]string, wait bool) {
 	peer, known := m.o.Peer(key)
 	m.mu.Lock()
@@ -213,7 +215,7 @@ func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) (missing map[string]
 	if same && p.done == p.asked && p.asked > 0 && (len(p.missing) == 0 || time.Since(p.updated) < retryAfter) &&
 		time.Since(p.updated) < 2*m.o.Every {
 		p.returned = p.missing
-		return maps.Clone(p.missing), false
+		return maps.Clone(p.missing), m.retries(key.ID, p)
 	}
 	if known != p.known || !samePeer(peer, p.peer) {
 		p.good = nil
@@ -231,7 +233,7 @@ func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) (missing map[string]
 	}
 	if p.done >= asked {
 		p.returned = p.missing
-		return maps.Clone(p.missing), false
+		return maps.Clone(p.missing), m.retries(key.ID, p)
 	}
 	p.returned = map[string]string{}
 	for i := range pipes {
@@ -241,34 +243,6 @@ func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) (missing map[string]
 		p.returned[pipes[i].ID()] = status.NotReady
 	}
 	return maps.Clone(p.returned), len(p.returned) > 0 && m.waits(p)
-}
-
-// waits reports whether a proxy may still wait for undecided destinations. It starts the limit of
-// the wait. m.mu is held.
-func (m *Manager) waits(p *proxy) bool {
-	if p.limit == nil {
-		p.limit = time.AfterFunc(m.o.Limit, func() {
-			m.mu.Lock()
-			p.expired = true
-			m.mu.Unlock()
-			m.changed()
-		})
-	}
-	return !p.expired
-}
-
-// decided ends the wait of a proxy. m.mu is held.
-func (p *proxy) decided() {
-	if p.limit != nil {
-		p.limit.Stop()
-	}
-	p.limit, p.expired = nil, false
-}
-
-func (m *Manager) changed() {
-	if m.o.Changed != nil {
-		m.o.Changed()
-	}
 }
 
 // request schedules an update of a proxy. m.mu is held.

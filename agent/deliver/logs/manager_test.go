@@ -136,6 +136,53 @@ func TestHangs(t *testing.T) {
 	})
 }
 
+// TestFailedDestinationIsRetried checks that a config waits up to 5 s for a destination that has
+// failed, which is retried meanwhile, and not for a destination that policies must not use.
+func TestFailedDestinationIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.run()()
+		w.process("default.web", 10, 5)
+		one := []draft.Pipe{tcp("a", "one:1")}
+		fail := func(err error) { w.lock(func() { w.fail[one[0].Path] = err }) }
+		fail(errors.New("no space left on device"))
+		if got, wait := w.Prepare(key("web"), one); !wait || got[one[0].Path] != "no space left on device" {
+			t.Errorf("%v, %v", got, wait)
+		}
+		time.Sleep(time.Second)
+		before := w.notified()
+		fail(nil)
+		time.Sleep(250 * time.Millisecond)
+		synctest.Wait()
+		if got, wait := w.Prepare(key("web"), one); wait || len(got) != 0 || w.notified() == before {
+			t.Errorf("it is ready: %v, %v", got, wait)
+		}
+		two := append(one, tcp("b", "two:2"))
+		w.lock(func() { w.fail[two[1].Path] = errors.New("I/O error") })
+		began := time.Now()
+		for {
+			before := w.notified()
+			got, wait := w.Prepare(key("web"), two)
+			if len(got) != 1 {
+				t.Errorf("%v", got)
+			}
+			if !wait {
+				break
+			}
+			for w.notified() == before {
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+		if took := time.Since(began); took < 5*time.Second || took > 5100*time.Millisecond {
+			t.Errorf("it waited for %v", took)
+		}
+		w.process("default.other", 11, 5)
+		if got, wait := w.Prepare(key("other"), []draft.Pipe{file("c", "/etc/passwd")}); wait || len(got) != 1 {
+			t.Errorf("a forbidden path: %v, %v", got, wait)
+		}
+	})
+}
+
 // TestOutputsAreShared checks that proxies share outputs, and that an output is closed when it is
 // unused and has no pending lines.
 func TestOutputsAreShared(t *testing.T) {

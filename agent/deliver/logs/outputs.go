@@ -26,6 +26,9 @@ type outputs struct {
 	ctx  context.Context // context of the outputs; nil before run and after stop
 }
 
+// refusedError means that policies must not use a destination.
+type refusedError struct{ error }
+
 type outputKey struct {
 	kind   draft.PipeKind
 	target string // clean path of a file
@@ -77,7 +80,7 @@ func (s *outputs) get(key outputKey, limits rotation.Limits) (Output, error) {
 	switch key.kind {
 	case draft.PipeFile:
 		if err := s.o.Paths.CheckPolicy(key.target); err != nil {
-			return nil, err
+			return nil, refusedError{err}
 		}
 		next, err = s.o.File(key.target, limits)
 	case draft.PipeTCP:

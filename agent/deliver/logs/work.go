@@ -2,6 +2,7 @@ package logs
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -220,16 +221,17 @@ func (m *Manager) update(id string, limits map[outputKey]rotation.Limits) (chang
 	pipes, broken := m.pipes, m.broken
 	m.mu.Unlock()
 
-	missing := map[string]string{}
+	missing, failed := map[string]string{}, false
 	switch {
 	case left:
 		m.leave(id, pipes)
 	case pipes == nil:
 		for i := range list {
 			missing[list[i].ID()] = "the agent cannot use " + m.o.Dir + ": " + broken.Error()
+			failed = true
 		}
 	default:
-		process = m.prepare(id, &request{list, recent, limits, peer, known, process}, pipes, missing)
+		process, failed = m.prepare(id, &request{list, recent, limits, peer, known, process}, pipes, missing)
 	}
 
 	m.mu.Lock()
@@ -239,7 +241,7 @@ func (m *Manager) update(id string, limits map[outputKey]rotation.Limits) (chang
 	}
 	p.done, p.missing, p.updated, p.process = asked, missing, now, process
 	if p.asked == p.done {
-		p.decided()
+		m.recordResult(id, p, failed && !left)
 		p.good = slices.DeleteFunc(slices.Clone(list), func(x draft.Pipe) bool { return missing[x.ID()] != "" })
 		if p.ready != nil {
 			close(p.ready)
@@ -270,7 +272,8 @@ type request struct {
 
 // prepare creates FIFOs and routes, and records in missing why some are not ready. It returns the
 // process that has them now.
-func (m *Manager) prepare(id string, r *request, pipes Pipes, missing map[string]string) string {
+func (m *Manager) prepare(id string, r *request, pipes Pipes,
+	missing map[string]string) (process string, failed bool) {
 	if why := m.unreachable(r.peer, r.known); why != "" {
 		for i := range r.pipes {
 			missing[r.pipes[i].ID()] = why
@@ -278,9 +281,9 @@ func (m *Manager) prepare(id string, r *request, pipes Pipes, missing map[string
 				missing[p.ID()] = status.EnvoyWrites + why
 			}
 		}
-		return r.process
+		return r.process, false
 	}
-	process := m.processOf(r.peer)
+	process = m.processOf(r.peer)
 	if process != r.process && !m.lives(r.process) {
 		pipes.NewWriter(id)
 	}
@@ -309,7 +312,8 @@ func (m *Manager) prepare(id string, r *request, pipes Pipes, missing map[string
 		to, err := m.outs.of(&p)
 		if err != nil {
 			if now[path] {
-				missing[path] = err.Error()
+				var refused refusedError
+				missing[path], failed = err.Error(), failed || !errors.As(err, &refused)
 			}
 			continue
 		}
@@ -317,8 +321,8 @@ func (m *Manager) prepare(id string, r *request, pipes Pipes, missing map[string
 	}
 	for i, err := range pipes.Set(id, want) {
 		if err != nil && now[want[i].Path] {
-			missing[want[i].Path] = err.Error()
+			missing[want[i].Path], failed = err.Error(), true
 		}
 	}
-	return process
+	return process, failed
 }
