@@ -173,8 +173,8 @@ func TestFailedDestinationIsRetried(t *testing.T) {
 				time.Sleep(50 * time.Millisecond)
 			}
 		}
-		if took := time.Since(began); took < 5*time.Second || took > 5100*time.Millisecond {
-			t.Errorf("it waited for %v", took)
+		if elapsed := time.Since(began); elapsed < 5*time.Second || elapsed > 5100*time.Millisecond {
+			t.Errorf("it waited for %v", elapsed)
 		}
 		w.process("default.other", 11, 5)
 		if got, wait := w.Prepare(key("other"), []draft.Pipe{file("c", "/etc/passwd")}); wait || len(got) != 1 {

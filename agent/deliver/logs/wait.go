@@ -34,8 +34,8 @@ func (m *Manager) retries(id string, p *proxy) bool {
 	return true
 }
 
-// recordResult records whether destinations may be ready after a retry, and ends the wait of a config if
-// not. m.mu is held.
+// recordResult records whether destinations may be ready after a retry, and ends the wait of a
+// config if not. m.mu is held.
 func (m *Manager) recordResult(id string, p *proxy, failed bool) {
 	p.failed = failed
 	if failed && p.limit != nil {
