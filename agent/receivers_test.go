@@ -91,8 +91,8 @@ func TestReceivers(t *testing.T) {
 	}
 }
 
-// TestReceiverThatCannotBeOpened checks that a log directory that is a symbolic link of another user
-// and a port in use degrade the agent but do not stop it. After they are fixed, lines must be
+// TestReceiverThatCannotBeOpened checks that a log directory that is a symbolic link of another
+// user and a port in use degrade the agent but do not stop it. After they are fixed, lines must be
 // received.
 func TestReceiverThatCannotBeOpened(t *testing.T) {
 	dir := agenttest.ShortDir(t)
