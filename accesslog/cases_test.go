@@ -38,6 +38,10 @@ var cases = []struct{ what, tests string }{
 	{"a disk that stays full: lines are dropped by policy, counted, and noted in the file",
 		"accesslog/receive.TestFullDiskDropsNewest accesslog/fifo.TestPipeFullDisk rotation.TestFullDiskDropsNewest " +
 			"rotation.TestCloseEndsWriters"},
+	{"a full disk beside a spool on another one: all lines are stored once, in order, also over kills",
+		"agent/deliver/logs.TestFullDiskSpools agent/deliver/logs.TestKilledWhileSpooling " +
+			"agent/deliver/logs.TestFullDiskAndSpool agent/deliver/logs.TestSpoolOfAnEarlierAgent"},
+	{"senders that break the TLS handshake", "accesslog/receive.TestTLSFaults"},
 	{"a disk that fails with an error other than ENOSPC",
 		"rotation.TestFailingDisk rotation.TestReadOnly accesslog/fifo.TestPipeIOError"},
 	{"a disk that is full before a file is opened, or that others fill",
@@ -45,7 +49,8 @@ var cases = []struct{ what, tests string }{
 	{"16 MiB without LF, NUL, invalid UTF-8, CR, octet counts", "accesslog/receive.TestHostileBytes"},
 	{"10,000 connections", "accesslog/receive.TestManyConnections accesslog/receive.TestMaxConns"},
 	{"a collector that accepts and never reads, resets, or rejects",
-		"accesslog/spool.TestForwardNeverRead accesslog/spool.TestForwardReset accesslog/otlp.TestOTLPAnswers"},
+		"accesslog/spool.TestForwardNeverRead accesslog/spool.TestForwardStalled accesslog/spool.TestForwardReset " +
+			"accesslog/otlp.TestOTLPAnswers"},
 	{"one slow collector does not block others",
 		"accesslog/fifo.TestPipeSlowDestination cmd/agent.TestAccessLogDeadBackend"},
 	{"a flipped byte, a torn tail, a full disk, and a kill in the spool",
@@ -54,7 +59,7 @@ var cases = []struct{ what, tests string }{
 	{"a lock of another process, a symbolic link as directory, a directory that others can write to",
 		"rotation.TestOneProcess rotation.TestRefusedPaths accesslog/spool.TestSpoolLinks"},
 	{"an Envoy never loses its FIFO, and the FIFO always has a holder",
-		"accesslog/fifo.TestPipeRestart agent/host/hold.TestProcess agent/host/hold.TestSystemd " +
+		"accesslog/fifo.TestPipeRestart agent/host/hold.TestProcess agent/host/hold.TestHolderIsRestarted " +
 			"accesslog/fifo.TestPipeRemovedFromOutside cmd/agent.TestAccessLogSurvivesTheAgent"},
 	{"a file, nothing, or wrong permissions in place of a FIFO",
 		"accesslog/fifo.TestPipeFileInItsPlace cmd/agent.TestAccessLogInTheWay"},

@@ -32,6 +32,7 @@ type Lines struct {
 	Buffers *Buffers // shared by several sources; nil: unshared buffers without a limit
 
 	buf   *buffer // nil while there is no data
+	small *buffer // for the partial line of an idle source; nil: none yet
 	from  int     // end of flushed lines
 	cut   int     // end of whole lines
 	end   int     // end of data
@@ -128,7 +129,7 @@ func (l *Lines) resize(size int) bool {
 	}
 	if l.buf != nil {
 		copy(next.bytes, l.buf.bytes[:l.end])
-		l.buf.release()
+		l.releaseBuffer()
 	}
 	l.buf = next
 	return true
@@ -244,11 +245,28 @@ func (l *Lines) Idle() {
 	case l.end == 0:
 		l.Release()
 	case l.end <= maxTail && l.Size() >= BaseBuffer:
-		small := &buffer{bytes: make([]byte, (l.end+512)&^511)}
+		small := l.small
+		if l.small = nil; small == nil || len(small.bytes) <= l.end {
+			small = &buffer{bytes: make([]byte, (l.end+512)&^511)}
+		}
 		copy(small.bytes, l.buf.bytes[:l.end])
 		l.buf.release()
 		l.buf = small
 	}
+}
+
+// maxSmall is the size up to which a source keeps its buffer for partial lines, so that a source
+// with much data does not allocate one after each read.
+const maxSmall = 2 << 10
+
+// releaseBuffer releases the buffer, or keeps it for the next partial line.
+func (l *Lines) releaseBuffer() {
+	if n := len(l.buf.bytes); l.buf.of == nil && n <= maxSmall && l.small == nil {
+		l.small = l.buf
+	} else {
+		l.buf.release()
+	}
+	l.buf = nil
 }
 
 // Finish flushes the remaining data at the end of the source. A partial line gets an LF.
@@ -288,8 +306,7 @@ func (l *Lines) Drop(why Cause) {
 // Release discards the buffered data and releases the buffer.
 func (l *Lines) Release() {
 	if l.buf != nil {
-		l.buf.release()
-		l.buf = nil
+		l.releaseBuffer()
 	}
 	l.from, l.cut, l.end, l.whole, l.piece = 0, 0, 0, 0, false
 }

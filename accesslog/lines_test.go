@@ -305,3 +305,38 @@ func TestDestinationTakesNothing(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+// TestLinesAllocations checks that a source that stops within a line each time allocates nothing.
+func TestLinesAllocations(t *testing.T) {
+	l := &Lines{To: &collector{accept: func(b []byte) (int, error) { return len(b), nil }}, Count: &Counters{},
+		Buffers: NewBuffers(DefaultMemory)}
+	data := []byte(strings.Repeat("x", 299) + "\n" + strings.Repeat("y", 200))
+	read := func(b []byte) (int, error) { return copy(b, data), nil }
+	turn := func() {
+		if _, err := l.Fill(read); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Flush(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		l.Idle()
+	}
+	turn()
+	to := l.To.(*collector)
+	l.To = nowhere{}
+	if n := testing.AllocsPerRun(1000, turn); n >= 1 {
+		t.Errorf("%v allocations for each read", n)
+	}
+	l.To = to
+	if err := l.Finish(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Repeat("y", 200) + "\n"; !strings.HasSuffix(string(to.Bytes()), want) {
+		t.Errorf("the partial line is %q", to.Bytes())
+	}
+}
+
+// nowhere accepts all lines.
+type nowhere struct{}
+
+func (nowhere) Write(_ context.Context, b []byte) (int, error) { return len(b), nil }

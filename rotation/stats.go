@@ -63,7 +63,8 @@ func (f *faults) set(kind int, err error) {
 		}
 		return
 	}
-	f[kind].Store(&err)
+	fault := err // so that only a fault is allocated
+	f[kind].Store(&fault)
 }
 
 // Stats returns the counters and the health. It does not block.

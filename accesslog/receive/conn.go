@@ -25,9 +25,16 @@ type conn struct {
 
 	turn    bool // holds a slot of r.turns
 	counted bool // unread data was counted
-	ending  sync.Once
-	first   [512]byte // with TLS, the read buffer of an idle connection
-	have    int
+	// State of readReady. The functions are created once, because each call would allocate them.
+	ready func(fd uintptr) bool
+	fill  func([]byte) (int, error)
+	fd, n int
+	err   error
+	full  bool
+
+	ending sync.Once
+	first  [512]byte // with TLS, the read buffer of an idle connection
+	have   int
 }
 
 func newConn(r *Receiver, c net.Conn) *conn {
@@ -35,6 +42,8 @@ func newConn(r *Receiver, c net.Conn) *conn {
 		lines: accesslog.Lines{To: r.opts.To, Count: &r.count, Max: r.opts.MaxLine, Buffers: r.memory}}
 	if sc, ok := c.(syscall.Conn); ok {
 		s.raw, _ = sc.SyscallConn() // on error, the connection is read without it
+		s.ready = s.readReady
+		s.fill = func(b []byte) (int, error) { return readSocket(s.fd, b) }
 	}
 	if r.opts.TLS != nil {
 		s.tls = tls.Server(c, r.opts.TLS)
@@ -124,24 +133,11 @@ func (s *conn) endTurn() {
 // readSocket reads available data. It waits without holding a buffer.
 func (s *conn) readSocket(ctx context.Context) (n int, err error) {
 	for {
-		full := false
-		failed := s.raw.Read(func(fd uintptr) bool {
-			if full = !s.tryTurn(); full {
-				return true
-			}
-			n, err = s.lines.Fill(func(b []byte) (int, error) { return readSocket(int(fd), b) })
-			if errors.Is(err, unix.EAGAIN) {
-				s.lines.Idle()
-				s.endTurn()
-				return false
-			}
-			return true
-		})
-		if failed != nil {
+		if failed := s.raw.Read(s.ready); failed != nil {
 			return 0, asDrainTimeout(failed)
 		}
-		if !full {
-			return n, err
+		if !s.full {
+			return s.n, s.err
 		}
 		select {
 		case s.r.turns <- struct{}{}:
@@ -150,6 +146,22 @@ func (s *conn) readSocket(ctx context.Context) (n int, err error) {
 			return 0, errDrainTimeout
 		}
 	}
+}
+
+// readReady reads from the socket once. It returns false if there is no data. The result is in full
+// if the connection needs a turn, and else in n and err.
+func (s *conn) readReady(fd uintptr) bool {
+	if s.full = !s.tryTurn(); s.full {
+		return true
+	}
+	s.fd = int(fd)
+	s.n, s.err = s.lines.Fill(s.fill)
+	if errors.Is(s.err, unix.EAGAIN) {
+		s.lines.Idle()
+		s.endTurn()
+		return false
+	}
+	return true
 }
 
 func readSocket(fd int, b []byte) (int, error) {
