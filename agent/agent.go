@@ -45,6 +45,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 	"github.com/nearside-mesh/nearside/agent/serve/auditlog"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/serve/logsapi"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
 	"github.com/nearside-mesh/nearside/agent/source/peers"
@@ -112,6 +113,7 @@ type Agent struct {
 	envoys     *metadata.Source
 	reconciler *reconcile.Reconciler
 	api        atomic.Pointer[httpapi.Server] // nil until it is created
+	queries    atomic.Pointer[logsapi.Logs]   // nil until the API is created
 	rollout    *rollout.Proxies
 	xds        *ads.Server
 	nacks      *reconcile.NackWatch

@@ -13,7 +13,10 @@ import (
 )
 
 func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.Options {
+	queries := a.newQueries(cfg)
+	a.queries.Store(queries)
 	return httpapi.Options{
+		Logs: queries.Serve,
 		Info: api.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
 		Options: write.Options{Registry: a.registry, Store: a.store, Last: a.reconciler.Last,

@@ -177,6 +177,11 @@ func (a *Agent) pool() httpapi.Pool {
 
 // answer answers a question of another member, once the API exists.
 func (a *Agent) answer(ctx context.Context, question []byte) []byte {
+	if queries := a.queries.Load(); queries != nil {
+		if b := queries.Answer(ctx, question); b != nil {
+			return b
+		}
+	}
 	if api := a.api.Load(); api != nil {
 		return api.Answer(ctx, question)
 	}

@@ -103,7 +103,9 @@ type Config struct {
 		Compress    bool     `json:"compress" doc:"Compress rotated access-log files with gzip."`
 		MinFree     int      `json:"minFree" max:"1048576" doc:"Megabytes that access logs leave free on their file system; with less free space the disk counts as full. 0: no limit."`
 		OnFull      string   `json:"onFull" default:"block" oneOf:"block,dropNewest" doc:"Handling of lines while the disk is full or fails and accessLog.spool has no space on another disk: block makes senders wait; dropNewest drops and counts lines, and records the number in the file."`
-		Fsync       string   `json:"fsync" default:"second" oneOf:"second,batch,never" doc:"When lines are synced to disk: once a second, with each batch, or never (the kernel decides). A crash of the agent does not lose lines in any mode."`
+		// Share lets other nodes of the pool read access logs, for senders that they have authorized.
+		Share bool   `json:"share" doc:"Answer queries of logs from other nodes of the pool (nearside logs --all-nodes). Each node authorizes its own senders, so with this key every node of the pool can read the logs of this one."`
+		Fsync string `json:"fsync" default:"second" oneOf:"second,batch,never" doc:"When lines are synced to disk: once a second, with each batch, or never (the kernel decides). A crash of the agent does not lose lines in any mode."`
 	} `json:"accessLog"`
 	// AuditLog configures the log of API requests.
 	AuditLog struct {

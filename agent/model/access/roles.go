@@ -18,10 +18,13 @@ const (
 	VerbCreate  = "create"
 	VerbUpdate  = "update"
 	VerbDelete  = "delete"
+	// VerbReadLogs reads lines of log files over the API: of access logs on Dataplane, and of the
+	// audit log, the DNS query log, and receivers on [KindAgent].
+	VerbReadLogs = "read-logs"
 )
 
 // Verbs lists all verbs.
-var Verbs = [...]string{VerbGet, VerbList, VerbInspect, VerbCreate, VerbUpdate, VerbDelete}
+var Verbs = [...]string{VerbGet, VerbList, VerbInspect, VerbCreate, VerbUpdate, VerbDelete, VerbReadLogs}
 
 // Role is an item of api.roles. It grants permissions to its subjects.
 type Role struct {
@@ -36,7 +39,7 @@ type Allow struct {
 	Kinds    []string `json:"kinds" required:"" max:"256" doc:"Kinds of resources, and Agent for the agent itself; * means all, including Agent, and ** all except Agent."`
 	Meshes   []string `json:"meshes,omitempty" max:"256" doc:"Meshes; * matches any characters. Empty: all, and kinds of no mesh."`
 	Names    []string `json:"names,omitempty" max:"256" doc:"Names of resources; * matches any characters. Empty: all."`
-	Verbs    []string `json:"verbs" required:"" max:"16" doc:"get, list, inspect, create, update, delete; * means all."`
+	Verbs    []string `json:"verbs" required:"" max:"16" doc:"get, list, inspect, create, update, delete, read-logs; * means all."`
 	Features []string `json:"features,omitempty" max:"16" doc:"Dangerous features that written resources may use: patch-unsafe, log-path. Empty: all if kinds contains *, otherwise none."`
 }
 
@@ -107,6 +110,9 @@ func (a Action) String() string {
 func (a Action) Writes() bool {
 	return a.Verb == VerbCreate || a.Verb == VerbUpdate || a.Verb == VerbDelete
 }
+
+// privileged reports whether an action requires more than access to the API, without roles.
+func (a Action) privileged() bool { return a.Writes() || a.Verb == VerbReadLogs }
 
 // covers reports whether a permission allows an action. With some, an action without mesh or name
 // is allowed if the permission allows it for any mesh and name.
@@ -260,8 +266,8 @@ func (x *role) covers(a Action, some bool) bool {
 // Can returns nil if the peer may take an action, else a [ForbiddenError].
 //
 // Root and the agent's user may do everything. Other peers may do what one of their roles allows.
-// Without roles, every peer that the socket admits, or that has a token, may read, and members of
-// the socket's group may write.
+// Without roles, every peer that the socket admits, or that has a token, may read, except log
+// files, and members of the socket's group may write and read log files.
 func (r *Roles) Can(p *Peer, a Action) error { return r.can(p, a, false) }
 
 // CanSome is like [Roles.Can] for an action without mesh or name: it returns nil if the peer may
@@ -279,9 +285,9 @@ func (r *Roles) may(p *Peer, a Action, some bool) bool {
 	case r.o.Roles != nil:
 		return slices.ContainsFunc(r.roles, func(x role) bool { return x.covers(a, some) && x.has(p) })
 	case p.Local:
-		return !a.Writes() || p.in(r.o.GID)
+		return !a.privileged() || p.in(r.o.GID)
 	}
-	return p.Token != nil && (!a.Writes() || p.Token.Subject == StaticSubject)
+	return p.Token != nil && (!a.privileged() || p.Token.Subject == StaticSubject)
 }
 
 func (r *Roles) can(p *Peer, a Action, some bool) error {
@@ -295,6 +301,8 @@ func (r *Roles) can(p *Peer, a Action, some bool) error {
 			e.Reason = "a token is required over TCP: send \"Authorization: Bearer TOKEN\" (nearside token create --api)"
 		case !p.Local:
 			e.Reason = "the token allows only reading; give its subject a role in api.roles"
+		case a.Verb == VerbReadLogs:
+			e.Reason = "reading log files requires root" + r.others()
 		default:
 			e.Reason = "writing requires root" + r.others()
 		}

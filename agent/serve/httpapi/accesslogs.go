@@ -23,6 +23,14 @@ func (s *Server) accessLogs(w http.ResponseWriter, r *http.Request) *api.Error {
 	return nil
 }
 
+// logs is GET /v1/logs.
+func (s *Server) logs(w http.ResponseWriter, r *http.Request) *api.Error {
+	if s.opts.Logs == nil {
+		return api.NewNotReady()
+	}
+	return s.opts.Logs(w, r, func(verb string, k resource.Key) bool { return s.may(r, verb, k) })
+}
+
 // flushTime bounds the wait for an Envoy.
 const flushTime = 5 * time.Second
 

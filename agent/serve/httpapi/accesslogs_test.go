@@ -4,13 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/account"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
@@ -84,6 +87,45 @@ func TestAccessLogs(t *testing.T) {
 	if r := a.do(http.MethodGet, "/v1/status", "", as("other")); strings.Contains(r.body, "accessLogLines") {
 		t.Errorf("somebody who sees no stream sees counts: %s", r.body)
 	}
+}
+
+// TestLogs checks that only a grant of read-logs opens log files, and for which objects.
+func TestLogs(t *testing.T) {
+	roles := append(slices.Clone(testRoles), access.Role{Name: "reader", Subjects: []access.Matcher{{Token: "reader"}},
+		Allow: []access.Allow{{Kinds: []string{"Dataplane"}, Meshes: []string{"default"}, Names: []string{"web*"},
+			Verbs: []string{access.VerbReadLogs}}}})
+	a := startTCP(t, func(o *httpapi.Options) {
+		o.Access = httpapi.Access{Roles: rolesOf(t, access.RoleOptions{Roles: roles, GID: -1}), Verify: subjects}
+		o.Logs = func(w http.ResponseWriter, _ *http.Request, may func(string, resource.Key) bool) *api.Error {
+			for _, k := range []resource.Key{{Kind: "Dataplane", Mesh: "default", Name: "web2"},
+				{Kind: "Dataplane", Mesh: "default", Name: "pay"}, {Kind: "Dataplane", Mesh: "other", Name: "web"},
+				{Kind: access.KindAgent}} {
+				fmt.Fprint(w, may(access.VerbReadLogs, k), " ")
+			}
+			return nil
+		}
+	})
+	for _, c := range []struct {
+		who    string
+		status int
+		want   string
+	}{
+		{"ops", 200, "true true true true "}, {"reader", 200, "true false false false "}, {"viewer", 403, "read-logs"},
+		{"team", 200, "false false false false "}, {"other", 200, "false false true false "}, {"maker", 403, "permission-denied"},
+	} {
+		r := a.do(http.MethodGet, "/v1/logs", "", as(c.who))
+		switch {
+		case c.status != 200:
+			a.want(r, c.status, c.want)
+		case r.status != 200 || r.body != c.want:
+			t.Errorf("%s: status %d, may read %s", c.who, r.status, r.body)
+		}
+	}
+	plain := startTCP(t, func(o *httpapi.Options) {
+		o.Access = httpapi.Access{Roles: rolesOf(t, access.RoleOptions{GID: -1}), Verify: subjects}
+	})
+	plain.want(plain.do(http.MethodGet, "/v1/logs", "", as("viewer")), 403, "permission-denied")
+	plain.want(plain.do(http.MethodGet, "/v1/status", "", as("viewer")), 200)
 }
 
 // TestFlushLogs is who may have an Envoy write its logs.

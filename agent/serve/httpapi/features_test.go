@@ -167,7 +167,10 @@ func TestCanFeatures(t *testing.T) {
 		{"obs", "verb=update&kind=Agent", `"allowed":false`, 200},
 		{"obs", "verb=inspect&kind=Agent", `"allowed":false`, 200},
 		{"viewer", "verb=inspect&kind=Agent", `"allowed":true`, 200},
-		{"ops", "verb=delete&kind=Agent", "use inspect or update for Agent", 400},
+		{"ops", "verb=read-logs&kind=Agent", `"allowed":true`, 200},
+		{"viewer", "verb=read-logs&kind=Agent", `"allowed":false`, 200},
+		{"viewer", "verb=read-logs&kind=dataplane&mesh=default&name=web", `"allowed":false`, 200},
+		{"ops", "verb=delete&kind=Agent", "use inspect, update, or read-logs for Agent", 400},
 		{"ops", "verb=update&feature=x", "use one of patch-unsafe, log-path", 400},
 		{"ops", "verb=get&kind=mpp&feature=log-path", "only create and update need features", 400},
 	} {

@@ -44,6 +44,9 @@ var operations = map[string]operation{
 		answer: api.AccessLogs{}},
 	"POST /v1/accesslogs/flush": {id: "flushAccessLogs", does: "Has the Envoy of a dataplane write what it holds of its " +
 		"access logs.", query: "mesh dataplane", try: "/v1/accesslogs/flush?mesh=default&dataplane=web", refused: true},
+	"GET /v1/logs": {id: "logs", does: "Lines of log files as JSON objects, one per line, oldest first; the last one is " +
+		"{end: LogEnd}. With by, a LogStats document.", query: "log mesh dataplane since status where by limit allNodes",
+		answer: jsonLines, try: "/v1/logs", refused: true},
 	"GET /v1/dns": {id: "dns", does: "The names that the resolver answers, and its state.", query: "mesh name " + paging,
 		answer: api.DNS{}},
 	"GET /v1/debug/pprof": {id: "profile", does: "A profile of the agent for go tool pprof.", query: "profile seconds",
@@ -293,7 +296,7 @@ var operations = map[string]operation{
 
 // parameters are what the parameters of queries and the headers mean.
 var parameters = map[string]string{
-	"verbose": "Also the checks that are well.", "verb": "get, list, inspect, create, update or delete.",
+	"verbose": "Also the checks that are well.", "verb": "get, list, inspect, create, update, delete or read-logs.",
 	"feature": "Features that the written resource needs: patch-unsafe, log-path, or both with a comma.",
 	"kind":    "A kind, by any of its names.", "mesh": "The name of a mesh.", "name": "The name of a resource, " +
 		"or a part of it in overviews.", "dataplane": "The name of a dataplane.", "size": "Items on a page.",
@@ -304,7 +307,13 @@ var parameters = map[string]string{
 	"dryRun":  "true: nothing is stored, and the answer says what would change.",
 	"meta":    "true: with revision, source, author and times.", "shadow": "true: shadow policies act like the others.",
 	"computed":      "true: as it was computed, with what the check withholds.",
-	"allNodes":      "true: also dataplanes or conflicts of other nodes.",
+	"allNodes":      "true: also dataplanes, conflicts or logs of other nodes.",
+	"log":           "access (default), audit or dns.",
+	"since":         "Older lines are left out: a duration such as 10m, or a time; 1h by default.",
+	"status":        "Status codes, classes and ranges, such as 5xx,404.",
+	"where":         "A condition such as duration>500ms; repeatable.",
+	"by":            "Field by whose values lines are counted.",
+	"limit":         "Number of lines at most; 1000 by default.",
 	"signer":        "The fingerprint of a key, or unsigned: records with this signer.",
 	"omit":          "patch, items or both: these stay empty in the answer.",
 	"delete":        "TYPE/MESH/NAME that would be deleted; repeatable.",

@@ -57,6 +57,7 @@ const (
 	documents = "application/yaml"
 	metrics   = "text/plain"
 	binary    = "application/octet-stream"
+	jsonLines = "application/x-ndjson"
 	paging    = "size offset"
 )
 
@@ -174,11 +175,13 @@ func TestOpenAPI(t *testing.T) {
 // both directions.
 func TestOpenAPIParameters(t *testing.T) {
 	// read by index, and in a loop
-	read := map[string]bool{"verbose": true, "tag": true, "delete": true, "mesh": true, "dataplane": true}
+	read := map[string]bool{"verbose": true, "tag": true, "delete": true, "mesh": true, "dataplane": true, "where": true}
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
+	queries, failed := filepath.Glob("../logsapi/*.go")
+	if err != nil || failed != nil {
+		t.Fatal(err, failed)
 	}
+	files = append(files, queries...)
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -210,7 +213,7 @@ func TestOpenAPIParameters(t *testing.T) {
 					sel, _ := of.Fun.(*ast.SelectorExpr)
 					isVar = sel != nil && sel.Sel.Name == "Query"
 				} else {
-					isVar = isVar && on.Name == "q"
+					isVar = isVar && (on.Name == "q" || on.Name == "values")
 				}
 				if fn.Sel.Name == "Get" && len(call.Args) == 1 && isVar {
 					read[literal(0)] = true

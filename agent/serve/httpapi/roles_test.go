@@ -264,7 +264,7 @@ func TestRoles(t *testing.T) {
 func TestWhoamiAndCan(t *testing.T) {
 	a := startRoles(t)
 	a.want(a.do("GET", "/v1/access/whoami", "", as("team")), 200, `"roles":["team"]`, `"operator":false`, `"token":"team"`,
-		`"verbs":["get","list","inspect","create","update","delete"]`)
+		`"verbs":["get","list","inspect","create","update","delete","read-logs"]`)
 	a.want(a.do("GET", "/v1/access/whoami", "", as("viewer")), 200, `"verbs":["get","list","inspect"]`)
 	a.want(a.do("GET", "/v1/access/whoami", "", as("nobody")), 200, `"roles":[]`, `"verbs":[]`,
 		"no role of api.roles names this peer")

@@ -52,6 +52,7 @@ func (s *Server) table() []route {
 		{get, "/v1/status", inspect.orSome(), s.status},
 		{get, "/v1/accesslogs", inspect.orSome(), s.accessLogs},
 		{post, "/v1/accesslogs/flush", inspect.orSome(), s.shared(&s.waits, s.limits.Waits, s.flushLogs)},
+		{get, "/v1/logs", ofPath(access.VerbReadLogs).orSome(), s.logs},
 		{get, "/v1/dns", inspect.orSome(), s.dns},
 		{get, "/v1/debug/pprof", operate, s.shared(&s.waits, s.limits.Waits, s.profile)},
 		{get, "/v1/debug/loglevel", about, s.logLevel},

@@ -46,7 +46,7 @@ func (s *Server) whetherCan(w http.ResponseWriter, r *http.Request) *api.Error {
 		known = known || v == a.Verb
 	}
 	if !known {
-		return invalidQuery("verb", a.Verb, "use one of get, list, inspect, create, update, delete")
+		return invalidQuery("verb", a.Verb, "use one of get, list, inspect, create, update, delete, read-logs")
 	}
 	if names := q.Get("feature"); names != "" {
 		f, err := access.ParseFeatures(strings.Split(names, ",")...)
@@ -59,8 +59,8 @@ func (s *Server) whetherCan(w http.ResponseWriter, r *http.Request) *api.Error {
 		a.Features = f
 	}
 	if kind := q.Get("kind"); strings.EqualFold(kind, access.KindAgent) {
-		if a.Verb != access.VerbInspect && a.Verb != access.VerbUpdate {
-			return invalidQuery("verb", a.Verb, "use inspect or update for Agent")
+		if a.Verb != access.VerbInspect && a.Verb != access.VerbUpdate && a.Verb != access.VerbReadLogs {
+			return invalidQuery("verb", a.Verb, "use inspect, update, or read-logs for Agent")
 		}
 		a = access.Action{Verb: a.Verb, Kind: access.KindAgent}
 	} else if kind != "" {

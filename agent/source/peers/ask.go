@@ -111,6 +111,30 @@ func askAll[T any](ctx context.Context, s *Source, ask string, members []gossip.
 	return out
 }
 
+// AskOthers asks the other live nodes a question that their [Options.Answer] answers, and waits for
+// each at most for the given time.
+func (s *Source) AskOthers(ctx context.Context, question []byte, each time.Duration) []api.NodeAnswer {
+	members := s.others()
+	out := make([]api.NodeAnswer, len(members))
+	slots := make(chan struct{}, asksAtOnce)
+	var wg sync.WaitGroup
+	for i, m := range members {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(ctx, each)
+			defer cancel()
+			out[i].Node = m.Name
+			body, err := s.node.Ask(ctx, m.Node, question)
+			if out[i].Body = body; err != nil {
+				out[i].Missing = noAnswer(err)
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
 // others returns the live members except this node.
 func (s *Source) others() (out []gossip.Member) {
 	for _, m := range s.node.Members() {

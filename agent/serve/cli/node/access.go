@@ -38,15 +38,15 @@ func whoamiCommand(env *command.Env) *cobra.Command {
 }
 
 // accessVerbs lists the verbs of permissions.
-var accessVerbs = [...]string{"get", "list", "inspect", "create", "update", "delete"}
+var accessVerbs = [...]string{"get", "list", "inspect", "create", "update", "delete", "read-logs"}
 
 func canCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "can VERB TYPE [NAME]",
 		Short: "Check whether you may do something",
-		Long: `Prints yes, or no with the reason. VERB is get, list, inspect, create, update, or delete. The verb
-inspect covers what the agent computes from resources: proxy configs, explanations, and diffs. The
-TYPE Agent stands for the agent itself: its pool, its log level, and its profiles. Without NAME, the
+		Long: `Prints yes, or no with the reason. VERB is get, list, inspect, create, update, delete, or read-logs. The
+verb inspect covers what the agent computes from resources: proxy configs, explanations, and diffs;
+read-logs covers lines of log files over the API. The TYPE Agent stands for the agent itself: its pool, its log level, and its profiles. Without NAME, the
 answer covers all names.
 
 With --feature, the answer is about resources that use a dangerous feature: patch-unsafe for patches

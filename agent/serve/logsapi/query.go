@@ -1,0 +1,111 @@
+package logsapi
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/answer/traffic"
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/logfields"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+)
+
+// Logs that can be read.
+const (
+	logAccess = "access"
+	logAudit  = "audit"
+	logDNS    = "dns"
+)
+
+// Limits of a query.
+const (
+	defaultLines = 1000
+	maxLines     = 100_000
+	defaultSince = "1h"
+	maxQuery     = 16 << 10 // bytes
+)
+
+// query is a parsed GET /v1/logs.
+type query struct {
+	log             string
+	mesh, dataplane string
+	filter          traffic.Filter
+	by              string // field to count by; "": lines
+	limit           int
+	all             bool // all nodes of the pool
+}
+
+// parse parses the parameters of a query.
+func parse(values url.Values, now time.Time) (*query, *api.Error) {
+	q := &query{log: logAccess, mesh: values.Get("mesh"), dataplane: values.Get("dataplane"), by: values.Get("by"),
+		limit: defaultLines}
+	for key := range values {
+		if !slices.Contains([]string{"log", "mesh", "dataplane", "since", "status", "where", "by", "limit", "allNodes"},
+			key) {
+			return nil, invalid(key, values.Get(key), "use log, mesh, dataplane, since, status, where, by, limit, or allNodes")
+		}
+	}
+	if v := values.Get("log"); v != "" {
+		q.log = v
+	}
+	if !slices.Contains([]string{logAccess, logAudit, logDNS}, q.log) {
+		return nil, invalid("log", q.log, "use access, audit, or dns")
+	}
+	if q.log != logAccess && (q.dataplane != "" || q.by != "") || q.log == logDNS && q.mesh != "" {
+		return nil, invalid("log", q.log, "omit mesh, dataplane, and by with this log")
+	}
+	if q.dataplane != "" && q.mesh == "" {
+		return nil, invalid("mesh", "", "give the mesh of the dataplane")
+	}
+	since := values.Get("since")
+	if since == "" {
+		since = defaultSince
+	}
+	var err error
+	if q.filter.Since, err = traffic.ParseSince(since, now); err != nil {
+		return nil, invalid("since", since, "give a duration above 0 such as 10m, or a time such as 2026-01-31T12:00:00Z")
+	}
+	if q.filter.Audit = q.log == logAudit; q.filter.Audit {
+		q.filter.Mesh = q.mesh
+	}
+	if v := values.Get("status"); v != "" {
+		if q.filter.Codes, err = traffic.ParseCodes(v); err != nil {
+			return nil, invalid("status", v, "give codes, classes, and ranges, such as 5xx,404,200-299")
+		}
+	}
+	if n := len(values["where"]); n > logfields.MaxConditions || n > 0 && q.filter.Audit {
+		return nil, invalid("where", strconv.Itoa(n), "give at most 16 conditions, and none for the audit log")
+	}
+	for _, text := range values["where"] {
+		c, err := logfields.ParseCondition(text)
+		if err != nil {
+			return nil, invalid("where", text, err.Error())
+		}
+		q.filter.Where = append(q.filter.Where, c)
+	}
+	if q.by != "" {
+		if _, err := logfields.Named(q.by); err != nil {
+			return nil, invalid("by", q.by, err.Error())
+		}
+	}
+	if v := values.Get("limit"); v != "" {
+		if q.limit, err = strconv.Atoi(v); err != nil || q.limit < 1 || q.limit > maxLines {
+			return nil, invalid("limit", v, "give a number from 1 to 100000")
+		}
+	}
+	if v := values.Get("allNodes"); v != "" {
+		if q.all, err = strconv.ParseBool(v); err != nil {
+			return nil, invalid("allNodes", v, "give true or false")
+		}
+	}
+	return q, nil
+}
+
+// invalid returns the error for a parameter.
+func invalid(name, value, allowed string) *api.Error {
+	reason := fmt.Sprintf("%q is invalid; %s", clip.Value(value), allowed)
+	return api.NewInvalid("query parameter "+name+": "+reason, api.InvalidParameter{Field: name, Reason: reason})
+}
