@@ -25,10 +25,10 @@ func (s *Server) accessLogs(w http.ResponseWriter, r *http.Request) *api.Error {
 
 // logs is GET /v1/logs.
 func (s *Server) logs(w http.ResponseWriter, r *http.Request) *api.Error {
-	if s.opts.Logs == nil {
+	if s.opts.ReadLogs == nil {
 		return api.NewNotReady()
 	}
-	return s.opts.Logs(w, r, func(verb string, k resource.Key) bool { return s.may(r, verb, k) })
+	return s.opts.ReadLogs(w, r, func(verb string, k resource.Key) bool { return s.may(r, verb, k) })
 }
 
 // flushTime bounds the wait for an Envoy.

@@ -96,7 +96,7 @@ func TestLogs(t *testing.T) {
 			Verbs: []string{access.VerbReadLogs}}}})
 	a := startTCP(t, func(o *httpapi.Options) {
 		o.Access = httpapi.Access{Roles: rolesOf(t, access.RoleOptions{Roles: roles, GID: -1}), Verify: subjects}
-		o.Logs = func(w http.ResponseWriter, _ *http.Request, may func(string, resource.Key) bool) *api.Error {
+		o.ReadLogs = func(w http.ResponseWriter, _ *http.Request, may func(string, resource.Key) bool) *api.Error {
 			for _, k := range []resource.Key{{Kind: "Dataplane", Mesh: "default", Name: "web2"},
 				{Kind: "Dataplane", Mesh: "default", Name: "pay"}, {Kind: "Dataplane", Mesh: "other", Name: "web"},
 				{Kind: access.KindAgent}} {

@@ -63,8 +63,8 @@ type Options struct {
 	// Authors returns a function that names the author of a change; see [peers.Source.Authors]. Nil:
 	// no signer is known.
 	Authors func() func(name string, signer sign.ID) api.Author
-	// Logs reads log files: [logsapi.Logs.Serve]. Nil: none can be read.
-	Logs func(w http.ResponseWriter, r *http.Request, may func(verb string, k resource.Key) bool) *api.Error
+	// ReadLogs serves lines of log files: [logsapi.Logs.Serve]. Nil: none can be read.
+	ReadLogs func(w http.ResponseWriter, r *http.Request, may func(verb string, k resource.Key) bool) *api.Error
 	// AuditFile is the path of the audit log.
 	AuditFile string
 	// AuditChain returns the agent's record of the audit log, or nil. Nil: none.

@@ -41,6 +41,7 @@ type logsFlags struct {
 	verify    verifyFlags
 	where     []string
 	resources []string // files with the formats of lines
+	all       bool     // all nodes of the pool
 	format    *string
 }
 
@@ -78,6 +79,10 @@ of the previous line. It reports missing, changed, and inserted lines, and forge
 and exits with 2 if there are any. The running agent also reports the last event, so a cut end is
 found; with --file, --record names its file (audit-chain.json of paths.state).
 
+--all-nodes reads the logs of all nodes of the pool, which requires the verb read-logs. Other nodes
+answer if accessLog.share is set there. The output is limited to 1000 lines, and without --since to
+the last hour. Nodes without an answer are named, and the exit code is 1.
+
 With -o json, each line is a JSON object: {"file", "entry"} for JSON lines of access logs, {"file",
 "line"} for other lines, and the event itself for the audit log. On a terminal, control characters
 are escaped; otherwise lines are unchanged.`,
@@ -113,6 +118,9 @@ are escaped; otherwise lines are unchanged.`,
 		if f.verify.on {
 			return f.verifyAudit(ctx, env)
 		}
+		if f.all {
+			return f.readNodes(ctx, env)
+		}
 		paths, formats, err := f.locate(ctx, env, filter)
 		if err != nil {
 			return err
@@ -135,6 +143,7 @@ func (f *logsFlags) add(env *command.Env, cmd *cobra.Command) {
 	flags.StringArrayVar(&f.where, "where", nil,
 		"show only lines with such a value, for example 'duration>500ms'; repeatable")
 	flags.StringArrayVar(&f.files, "file", nil, "read this file without an agent; repeatable")
+	flags.BoolVar(&f.all, "all-nodes", false, "read the logs of all nodes of the pool, over the API")
 	flags.StringArrayVar(&f.resources, "resources", nil,
 		"read the formats of lines from the resources in this file or folder; repeatable")
 }

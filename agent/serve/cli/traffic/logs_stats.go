@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -49,6 +50,9 @@ of others, and lines without a reliable value, are counted below the table.`,
 		if err != nil {
 			return err
 		}
+		if f.all {
+			return f.statsOfNodes(ctx, env, *format, by)
+		}
 		paths, formats, err := f.locate(ctx, env, filter)
 		if err != nil {
 			return err
@@ -68,6 +72,27 @@ of others, and lines without a reliable value, are counted below the table.`,
 		return command.Show(env, *format, printLogStats)(got, nil)
 	}
 	return cmd
+}
+
+// statsOfNodes prints the counts of all nodes of the pool.
+func (f *logsFlags) statsOfNodes(ctx context.Context, env *command.Env, format, by string) error {
+	q, err := f.query()
+	if err != nil {
+		return err
+	}
+	q.Set("by", by)
+	answer, err := env.Client().Raw(ctx, "/v1/logs", q)
+	if err != nil {
+		return err
+	}
+	var got api.LogStats
+	if err := json.Unmarshal(answer, &got); err != nil {
+		return fmt.Errorf("the answer of the agent is invalid; upgrade the older one of agent and command")
+	}
+	if err := command.Show(env, format, printLogStats)(&got, nil); err != nil {
+		return err
+	}
+	return reportEnd(env, got.End)
 }
 
 // printLogStats writes a table of groups.
