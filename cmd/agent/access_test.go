@@ -56,7 +56,7 @@ func TestAccess(t *testing.T) {
 		want string // expected standard output
 		errs string
 	}{
-		{"access whoami", command.ExitOK, `^WHO +ROLES +VERBS +BY\nuid=\d+ .*operator +get,list,inspect,create,update,delete +root and the agent's user may do everything\n$`, "^$"},
+		{"access whoami", command.ExitOK, `^WHO +ROLES +VERBS +BY\nuid=\d+ .*operator +get,list,inspect,create,update,delete,read-logs +root and the agent's user may do everything\n$`, "^$"},
 		{"access can delete mesh default", command.ExitOK, `^yes\n$`, "^$"},
 		{"access can delete mesh/default -o json", command.ExitOK, `"action": "delete Mesh default/default"`, "^$"},
 		{"access can update Agent", command.ExitOK, `^yes\n$`, "^$"},

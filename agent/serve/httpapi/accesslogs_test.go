@@ -111,7 +111,8 @@ func TestLogs(t *testing.T) {
 		want   string
 	}{
 		{"ops", 200, "true true true true "}, {"reader", 200, "true false false false "}, {"viewer", 403, "read-logs"},
-		{"team", 200, "false false false false "}, {"other", 200, "false false true false "}, {"maker", 403, "permission-denied"},
+		{"team", 200, "false false false false "}, {"other", 200, "false false true false "},
+		{"maker", 403, "permission-denied"},
 	} {
 		r := a.do(http.MethodGet, "/v1/logs", "", as(c.who))
 		switch {
