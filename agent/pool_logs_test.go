@@ -11,7 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestLogsOfAllNodes reads the audit logs of a pool: a node that shares its logs answers, and a node
+// TestLogsOfAllNodes reads the audit logs of a pool: a node that shares logs answers, and a node
 // that does not is named.
 func TestLogsOfAllNodes(t *testing.T) {
 	t.Parallel()
