@@ -260,5 +260,6 @@ func (p *slotSpec) examples() string {
 
 // isKnownType reports whether Envoys know a type in any category.
 func isKnownType(name protoreflect.FullName) bool {
-	return slices.ContainsFunc(extensionList, func(e extension) bool { return e.name == name })
+	_, isOptions := protocolOptions[string(name)]
+	return isOptions || slices.ContainsFunc(extensionList, func(e extension) bool { return e.name == name })
 }

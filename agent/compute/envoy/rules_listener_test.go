@@ -228,6 +228,17 @@ func listenerCases() []ruleCase {
 					return append([]*listenerv3.Filter{unknown}, f...)
 				}
 			}},
+		{23, "options of a cluster among network filters", finding.Reject, "", "/filterChains/1/filters/0/typedConfig",
+			"no network filter", func(b *base) {
+				const url = "type.googleapis.com/envoy.extensions.upstreams.tcp.v3.TcpProtocolOptions"
+				b.facts.Extensions = []string{url} // each Envoy lists it, for clusters
+				b.filters = func(f []*listenerv3.Filter) []*listenerv3.Filter {
+					options := &listenerv3.Filter{Name: "x", ConfigType: &listenerv3.Filter_TypedConfig{
+						TypedConfig: &anypb.Any{TypeUrl: url},
+					}}
+					return append([]*listenerv3.Filter{options}, f...)
+				}
+			}},
 		{23, "a listener filter among network filters", finding.Reject, "", "/filterChains/1/filters/0/typedConfig",
 			"no network filter", func(b *base) {
 				b.filters = func(f []*listenerv3.Filter) []*listenerv3.Filter {
