@@ -62,6 +62,7 @@ type File struct {
 	dirDirty    bool
 	retired     []retired
 	owned       bool // Run is active and closes retired files
+	away        bool // the directory is not at its path, and cannot be opened there
 	rotateAfter time.Time
 	loss        Loss
 	lossUntil   time.Time // with DropNewest, no write is tried before this time

@@ -20,6 +20,7 @@ func (f *File) checkDirectory() (moved bool) {
 	case result == dirs.Other:
 		if err = f.moveTo(f.dir.reopen()); err != nil {
 			err = fmt.Errorf("%s was removed or replaced, and cannot be opened again: %w", f.dir.Path(), err)
+			f.faults.set(faultOutside, nil)
 		} else {
 			moved = true
 		}
@@ -29,6 +30,7 @@ func (f *File) checkDirectory() (moved bool) {
 	if err == nil {
 		err = f.dir.keepLock()
 	}
+	f.away = result == dirs.Other && !moved
 	f.faults.set(faultDirectory, err)
 	return moved
 }

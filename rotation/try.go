@@ -51,6 +51,10 @@ func (f *File) storeNow(batch []byte, now time.Time) (int, error) {
 		return stored, nil
 	}
 	f.count.retries.Add(1)
+	if f.away {
+		f.faults.set(faultWrite, nil) // the fault of the directory is the reason
+		return stored, err
+	}
 	f.faults.set(faultWrite, fmt.Errorf("cannot write: %w; %s", err, remedy(err)))
 	return stored, err
 }

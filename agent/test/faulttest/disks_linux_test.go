@@ -93,7 +93,7 @@ func TestDisks(t *testing.T) {
 			n.request()
 			return func() { agenttest.Do(t, os.Remove(n.path("logs", "access"))); n.request() }
 		}, commands: []string{"nearside status"}, says: []string{"$DIR/logs/access"},
-			warning: "$DIR/logs/access/x.log: no such file or directory", problem: "access-logs",
+			warning: "$DIR/logs/access was removed or replaced, and cannot be opened again", problem: "access-logs",
 			severity: warning, stays: true},
 	} {
 		t.Run(r.fault, func(t *testing.T) { r.test(t, n) })
