@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestEnvoyWritesItsFile checks that an Envoy that cannot open a FIFO writes the file itself, if the
-// backend does not require rotation, and that its listeners then do not count as without a log.
+// TestEnvoyWritesItsFile checks that an Envoy that cannot open a FIFO writes the file itself, if
+// the backend does not require rotation, and that its listeners then do not count as without a log.
 func TestEnvoyWritesItsFile(t *testing.T) {
 	s := agenttest.TwoProxies(t)
 	agenttest.ByAPI(t, s, `{type: MeshAccessLog, mesh: default, name: plain, spec: {from: [{targetRef: {kind: Mesh},
