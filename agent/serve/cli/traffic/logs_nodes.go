@@ -89,7 +89,7 @@ func (f *logsFlags) readNodes(ctx context.Context, env *command.Env) error {
 	return reportEnd(env, end)
 }
 
-// reportEnd reports what is missing in an answer. A node without an answer is an error.
+// reportEnd reports missing lines of an answer. A node without an answer is an error.
 func reportEnd(env *command.Env, end *api.LogEnd) error {
 	if end == nil {
 		return fmt.Errorf("the answer of the agent has no end")
