@@ -82,12 +82,11 @@ func TestDisks(t *testing.T) {
 			free := n.fill(t, "logs")
 			n.until("a line is late", func() bool {
 				n.request()
-				return strings.Contains(n.command("nearside status").text, "no space left on device; free disk space")
+				return strings.Contains(n.command("nearside status").text, "1 access log on it cannot be written")
 			})
 			return free
-		}, commands: []string{"nearside status"}, says: []string{"no space left on device", "$DIR/logs"},
-			warning: "cannot write: write $DIR/logs/access/x.log: no space left on device",
-			problem: "access-logs", severity: warning},
+		}, commands: []string{"nearside status"}, says: []string{"$DIR/logs has 0 MiB left"},
+			warning: "free space; 1 access log on it cannot be written", problem: "space", severity: warning},
 		{fault: "missing directory of logs", provoke: func(t *testing.T, n *node) func() {
 			agenttest.Do(t, os.RemoveAll(n.path("logs", "access")), os.WriteFile(n.path("logs", "access"), nil, 0o600))
 			n.request()

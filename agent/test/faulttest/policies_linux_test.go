@@ -122,8 +122,9 @@ var policyRows = []row{
 	{fault: "log backend that is left out", apply: policy("MeshAccessLog", "l", to(everything,
 		"{backends: [{type: File, file: {path: $DIR/elsewhere/x.log, rotation: {maxFileSize: 10}}}]}")),
 		commands: []string{"nearside wait meshaccesslog/l", "nearside get meshaccesslog l -o wide"},
-		says:     []string{"AccessLog file $DIR/elsewhere/x.log: it is disabled: policies may name files only below"},
-		problem:  ofOne, severity: warning},
+		says: []string{"AccessLog file $DIR/elsewhere/x.log: it is disabled: policies may name files that the " +
+			"agent writes only below"},
+		problem: ofOne, severity: warning},
 	{fault: "value of the default", apply: policy("MeshLoadBalancingStrategy", "d",
 		to(service("backend"), "{loadBalancer: {type: RoundRobin}}")),
 		commands: []string{"nearside wait meshloadbalancingstrategy/d",
