@@ -91,31 +91,20 @@ func askAll[T any](ctx context.Context, s *Source, ask string, members []gossip.
 	defer cancel()
 	text, _ := json.Marshal(question{ask}) // never fails
 	out := make([]reply[T], len(members))
-	slots := make(chan struct{}, asksAtOnce)
-	var wg sync.WaitGroup
-	for i, m := range members {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			ctx, cancel := context.WithTimeout(ctx, askTime)
-			defer cancel()
-			out[i].member = m
-			body, err := s.node.Ask(ctx, m.Node, text)
-			if err == nil {
-				err = json.Unmarshal(body, &out[i].got)
-			}
-			out[i].err = err
-		})
-	}
-	wg.Wait()
+	s.askEach(ctx, members, text, askTime, func(i int, body []byte, err error) {
+		out[i].member = members[i]
+		if err == nil {
+			err = json.Unmarshal(body, &out[i].got)
+		}
+		out[i].err = err
+	})
 	return out
 }
 
-// AskOthers asks the other live nodes a question that their [Options.Answer] answers, and waits for
-// each at most for the given time.
-func (s *Source) AskOthers(ctx context.Context, question []byte, each time.Duration) []api.NodeAnswer {
-	members := s.others()
-	out := make([]api.NodeAnswer, len(members))
+// askEach asks members a question, several at a time, and waits for each at most for the given
+// time. It calls answer from several goroutines, once for each index, and returns afterwards.
+func (s *Source) askEach(ctx context.Context, members []gossip.Member, question []byte, each time.Duration,
+	answer func(i int, body []byte, err error)) {
 	slots := make(chan struct{}, asksAtOnce)
 	var wg sync.WaitGroup
 	for i, m := range members {
@@ -124,14 +113,24 @@ func (s *Source) AskOthers(ctx context.Context, question []byte, each time.Durat
 			defer func() { <-slots }()
 			ctx, cancel := context.WithTimeout(ctx, each)
 			defer cancel()
-			out[i].Node = m.Name
 			body, err := s.node.Ask(ctx, m.Node, question)
-			if out[i].Body = body; err != nil {
-				out[i].Missing = noAnswer(err)
-			}
+			answer(i, body, err)
 		})
 	}
 	wg.Wait()
+}
+
+// AskOthers asks the other live nodes a question that their [Options.Answer] answers, and waits for
+// each at most for the given time.
+func (s *Source) AskOthers(ctx context.Context, question []byte, each time.Duration) []api.NodeAnswer {
+	members := s.others()
+	out := make([]api.NodeAnswer, len(members))
+	s.askEach(ctx, members, question, each, func(i int, body []byte, err error) {
+		out[i].Node = members[i].Name
+		if out[i].Body = body; err != nil {
+			out[i].Missing = noAnswer(err)
+		}
+	})
 	return out
 }
 
