@@ -43,6 +43,9 @@ type Stats struct {
 	// SpoolBytes are on disk. SpoolOldest is the age of the oldest line in seconds.
 	SpoolBytes  uint64  `json:"spoolBytes,omitempty"`
 	SpoolOldest float64 `json:"spoolOldestSeconds,omitempty"`
+	// DirChanges counts how often the directory of the file, FIFO, or spool was removed, replaced, or
+	// made unsafe, and was opened again.
+	DirChanges uint64 `json:"dirChanges,omitempty"`
 	// Health is "" without problems. Otherwise it describes the problem and a remedy.
 	Health string `json:"health,omitempty"`
 	// Full is set if the problem is a full disk or quota.

@@ -211,7 +211,7 @@ func (a *Agent) logStreams() []api.LogStream {
 			Destination: s.Destination, Holder: s.Holder, Open: s.Open, In: s.In, Written: s.Written, Spooled: s.Spooled,
 			InFlight: s.InFlight, Dropped: map[string]uint64{}, BytesIn: s.BytesIn, Unterminated: s.Unterminated,
 			Oversize: s.Oversize, Repeated: s.Repeated, Refused: s.Refused, SpoolBytes: s.SpoolBytes,
-			SpoolOldest: s.SpoolOldest, Health: s.Health,
+			SpoolOldest: s.SpoolOldest, DirectoryChanges: s.DirChanges, Health: s.Health,
 		}
 		for cause, n := range s.Stats.Dropped {
 			out[i].Dropped[string(cause)] = n

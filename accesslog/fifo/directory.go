@@ -60,6 +60,9 @@ func (ps *Pipes) checkDirectory() {
 	ps.mu.Lock()
 	known := ps.dirErr != nil
 	ps.dirErr = err
+	if err == nil && result != dirs.Same {
+		ps.dirChanges++
+	}
 	ps.mu.Unlock()
 	if err != nil && !known {
 		ps.opts.Log.Error("cannot use the directory of the FIFOs", "dir", ps.opts.Dir, "error", err)

@@ -15,11 +15,13 @@ import (
 
 // pipe is one named FIFO and its state.
 type pipe struct {
-	ps    *Pipes
-	name  string
-	path  string
-	gate  *gate
-	count accesslog.Counters // received lines
+	ps   *Pipes
+	name string
+	path string
+	gate *gate
+	// dirChanges is the value of Pipes.dirChanges when the pipe was made.
+	dirChanges uint64
+	count      accesslog.Counters // received lines
 	// left is the number of bytes after the last complete read, and ended whether there was no writer
 	// then. They distinguish changes from repeated epoll events.
 	left  atomic.Int64

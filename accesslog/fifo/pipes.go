@@ -33,6 +33,8 @@ type Pipes struct {
 	tasks  sync.WaitGroup
 	ran    bool
 	dirErr error // of the last check of the directory
+	// dirChanges counts how often the directory was opened again, or got its mode again.
+	dirChanges uint64
 }
 
 // Open opens or creates the directory, and opens and holds the FIFOs of an earlier process. Run
@@ -113,7 +115,8 @@ func (ps *Pipes) names() ([]string, error) {
 
 func (ps *Pipes) newPipe(name, owner string, labels map[string]string, to accesslog.Destination) *pipe {
 	p := &pipe{ps: ps, name: name, path: ps.path(name), owner: owner, labels: labels, wanted: true,
-		gate: newGate(to, &ps.opts)}
+		dirChanges: ps.dirChanges,
+		gate:       newGate(to, &ps.opts)}
 	p.gate.run, p.gate.drained, p.gate.path = ps.run, func() { ps.start(p) }, p.path
 	return p
 }
@@ -279,11 +282,12 @@ func (ps *Pipes) Stats() map[string]Status {
 		all = append(all, one{p,
 			Status{Owner: p.owner, Labels: maps.Clone(p.labels), Wanted: p.wanted, Holder: ps.opts.Holder.By(p.path)}})
 	}
-	broken := ps.dirErr
+	broken, changes := ps.dirErr, ps.dirChanges
 	ps.mu.Unlock()
 	out := map[string]Status{}
 	for _, o := range all {
 		s := o.p.stats(o.s)
+		s.DirChanges = changes - o.p.dirChanges
 		if broken != nil && s.Health == "" {
 			s.Health = "its directory cannot be used: " + broken.Error()
 		}

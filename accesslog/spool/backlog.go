@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nearside-mesh/nearside/accesslog"
@@ -46,6 +47,8 @@ type Backlog struct {
 	Ready    chan struct{} // one slot: Take may return a record
 	work     chan struct{} // one slot: lines may be due for spilling
 	unsynced chan struct{} // one slot: data needs syncing
+
+	dirChanges atomic.Uint64 // times the directory was opened again, or got its mode again
 
 	mu          sync.Mutex // never held during disk access
 	spool       *spool     // nil: memory only
@@ -292,6 +295,7 @@ func (b *Backlog) Stats(now time.Time) accesslog.Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.Count.Stats()
+	s.DirChanges = b.dirChanges.Load()
 	if b.spool != nil {
 		s.SpoolBytes = uint64(b.spool.bytes) // #nosec G115 -- sizes are not negative
 		if len(b.spool.segs) > 0 {

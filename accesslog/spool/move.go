@@ -24,6 +24,9 @@ func (b *Backlog) checkDirectory() {
 	if result == dirs.Other {
 		err = b.replaceDirectory()
 	}
+	if err == nil && result != dirs.Same {
+		b.dirChanges.Add(1)
+	}
 	if err != nil || len(b.spool.moving) == 0 {
 		b.noteMove(err)
 	}

@@ -199,3 +199,31 @@ func TestWaiting(t *testing.T) {
 		}
 	})
 }
+
+// TestDirectories checks that a replaced directory is one problem for an hour, not one for each of
+// its files and FIFOs, and that a stream that begins again at 0 is no change.
+func TestDirectories(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{streams: []api.LogStream{stream(api.LogFile, "/srv/a", "file /srv/a"),
+			stream(api.LogFile, "/srv/b", "file /srv/b"), stream(api.LogForwarder, "c:1", "tcp c:1")}}
+		a := start(t, w)
+		w.streams[0].In = 5
+		w.streams[0].DirectoryChanges, w.streams[1].DirectoryChanges, w.streams[2].DirectoryChanges = 2, 2, 1
+		classes, reasons := problems(a)
+		if classes != "log-directory warning; log-directory warning" || !strings.Contains(reasons, "/srv was removed, "+
+			"replaced, or made unsafe 2 times") || !strings.Contains(reasons, "the spool of tcp c:1 was removed") {
+			t.Errorf("%s: %s", classes, reasons)
+		}
+		time.Sleep(59 * time.Minute)
+		w.streams[0] = stream(api.LogFile, "/srv/a", "file /srv/a")
+		synctest.Wait()
+		if classes, _ := problems(a); classes != "log-directory warning; log-directory warning" {
+			t.Errorf("for an hour: %s", classes)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if classes, reasons := problems(a); classes != "" {
+			t.Errorf("after an hour: %s: %s", classes, reasons)
+		}
+	})
+}

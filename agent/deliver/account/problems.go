@@ -14,10 +14,12 @@ import (
 )
 
 // Problems returns the losses of lines: listeners without a logger, lines dropped and senders
-// refused within the last hour, spools with old lines, and collectors that accept no lines.
+// refused within the last hour, spools with old lines, collectors that accept no lines, and
+// directories that were replaced within the last hour.
 func (a *Account) Problems() []api.Problem {
 	a.observe()
-	return slices.Concat(a.gapProblems(), a.dropProblems(), a.waitProblems(), a.senderProblems())
+	return slices.Concat(a.gapProblems(), a.dropProblems(), a.waitProblems(), a.senderProblems(),
+		a.directoryProblems())
 }
 
 // gapProblems returns one problem for each proxy with listeners without a logger.
@@ -193,6 +195,40 @@ func (a *Account) senderProblems() (out []api.Problem) {
 					"reached: raise maxConnections of the receiver, or let senders share connections", o.Name,
 					count(o.Refused, "connection"), o.refused.UTC().Format(time.RFC3339))})
 		}
+	}
+	return out
+}
+
+// directoryProblems returns the directories that were removed, replaced, or made unsafe.
+func (a *Account) directoryProblems() (out []api.Problem) {
+	type change struct {
+		times uint64
+		last  time.Time
+	}
+	found := map[string]change{} // by directory
+	a.mu.Lock()
+	for _, o := range a.streams {
+		if o.moved.IsZero() || time.Since(o.moved) > lossFor {
+			continue
+		}
+		name := "the spool of " + o.Destination
+		if o.Kind == api.LogFIFO || o.Kind == api.LogFile {
+			name = filepath.Dir(o.Name)
+		}
+		c := found[name]
+		c.times = max(c.times, o.DirectoryChanges)
+		if o.moved.After(c.last) {
+			c.last = o.moved
+		}
+		found[name] = c
+	}
+	a.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		c := found[name]
+		out = append(out, api.Problem{Severity: api.SeverityWarning, Check: api.ClassLogDirectory,
+			Reason: fmt.Sprintf("%s was removed, replaced, or made unsafe %s, the last time at %s, and was opened again: "+
+				"earlier lines are where the files are now; find out who did it", name, count(c.times, "time"),
+				c.last.UTC().Format(time.RFC3339))})
 	}
 	return out
 }

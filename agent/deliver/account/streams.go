@@ -21,6 +21,7 @@ type observed struct {
 	api.LogStream                      // at the last observation
 	lost          map[string]time.Time // last drops, by cause
 	refused       time.Time            // last refused sender
+	moved         time.Time            // last change of the directory
 	progress      time.Time            // last time when a line was delivered or none was pending
 	seen          time.Time
 }
@@ -37,11 +38,11 @@ func (a *Account) observe() {
 		k := streamKey{s.Kind, s.Name}
 		o := a.streams[k]
 		if o == nil || s.In < o.In { // also a new stream with the name of another one
-			before := map[string]time.Time{}
+			next := &observed{lost: map[string]time.Time{}, progress: now}
 			if o != nil {
-				before = o.lost
+				next.lost, next.moved = o.lost, o.moved
 			}
-			o = &observed{lost: before, progress: now}
+			o = next
 			a.streams[k] = o
 		}
 		for cause, n := range s.Dropped {
@@ -52,13 +53,16 @@ func (a *Account) observe() {
 		if s.Refused > o.Refused {
 			o.refused = now
 		}
+		if s.DirectoryChanges > o.DirectoryChanges {
+			o.moved = now
+		}
 		if s.Written != o.Written || s.Spooled+s.InFlight == 0 {
 			o.progress = now
 		}
 		o.LogStream, o.seen = *s, now
 	}
 	maps.DeleteFunc(a.streams, func(_ streamKey, o *observed) bool {
-		return !o.seen.Equal(now) && (now.Sub(o.seen) > lossFor || len(o.lost) == 0 && o.refused.IsZero())
+		return !o.seen.Equal(now) && (now.Sub(o.seen) > lossFor || len(o.lost) == 0 && o.refused.IsZero() && o.moved.IsZero())
 	})
 }
 

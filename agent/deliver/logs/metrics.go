@@ -58,9 +58,14 @@ var (
 		sumLabels, nil)
 	logRefusedDesc = prometheus.NewDesc("nearside_log_connections_refused_total",
 		"Connections of senders that a receiver refused, because its limit was reached.", []string{"receiver"}, nil)
+	logFailingDesc = prometheus.NewDesc("nearside_log_failing_streams",
+		"Streams that cannot deliver all lines now: a file or spool cannot be written, or a collector does not accept "+
+			"lines.", sumLabels, nil)
+	logDirectoryDesc = prometheus.NewDesc("nearside_log_directory_changes_total",
+		"Times that the directory of a file, FIFO, or spool was removed, replaced, or made unsafe, and was opened again.",
+		sumLabels, nil)
 	rotationsDesc = prometheus.NewDesc("nearside_log_rotations_total",
-		"New log files; cause is size, outside if another process renamed, removed, or changed the file, or directory if "+
-			"the directory was removed, replaced, or made unsafe.",
+		"New log files; cause is size, or outside if another process renamed, removed, or changed the file.",
 		[]string{"cause"}, nil)
 	fileBytesDesc = prometheus.NewDesc("nearside_log_file_bytes", "Total size of the active log files.", nil, nil)
 )
@@ -90,8 +95,8 @@ func NewCollector(files *Files, streams func() []Stream) *Collector {
 
 // logSums are the summed counters of streams.
 type logSums struct {
-	in, bytes, delivered, refused uint64
-	dropped                       map[accesslog.Cause]uint64
+	in, bytes, delivered, refused, moved uint64
+	dropped                              map[accesslog.Cause]uint64
 }
 
 func (s *logSums) add(x *Stream) {
@@ -99,6 +104,7 @@ func (s *logSums) add(x *Stream) {
 	s.bytes += x.BytesIn
 	s.delivered += x.Written
 	s.refused += x.Refused
+	s.moved += x.DirChanges
 	for cause, n := range x.Dropped {
 		s.dropped[cause] += n
 	}
@@ -108,7 +114,7 @@ func (s *logSums) add(x *Stream) {
 func (m *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		logRecordsDesc, logBytesDesc, logWrittenDesc, logDroppedDesc, logSpooledDesc, logInFlightDesc, logSpoolDesc,
-		logOldestDesc, logRefusedDesc, rotationsDesc, fileBytesDesc,
+		logOldestDesc, logRefusedDesc, logFailingDesc, logDirectoryDesc, rotationsDesc, fileBytesDesc,
 	} {
 		ch <- d
 	}
@@ -136,7 +142,7 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 
 	sums, gauges := map[streamSum]*logSums{}, map[streamSum]logGauges{}
 	for of, s := range m.ended {
-		sums[of] = &logSums{s.in, s.bytes, s.delivered, s.refused, maps.Clone(s.dropped)}
+		sums[of] = &logSums{s.in, s.bytes, s.delivered, s.refused, s.moved, maps.Clone(s.dropped)}
 	}
 	for i := range list {
 		x := &list[i]
@@ -147,7 +153,7 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 		sums[of].add(x)
 		g := gauges[of]
 		gauges[of] = logGauges{g.spooled + x.Spooled, g.inFlight + x.InFlight, g.spoolBytes + x.SpoolBytes,
-			max(g.oldest, x.SpoolOldest)}
+			max(g.oldest, x.SpoolOldest), g.failing + failing(x)}
 	}
 	send := func(d *prometheus.Desc, t prometheus.ValueType, n uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, t, float64(n), labels...)
@@ -155,7 +161,6 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 	total := m.files.Total()
 	send(rotationsDesc, prometheus.CounterValue, total.Rotations, "size")
 	send(rotationsDesc, prometheus.CounterValue, total.Outside, "outside")
-	send(rotationsDesc, prometheus.CounterValue, total.Recovered, "directory")
 	ch <- prometheus.MustNewConstMetric(fileBytesDesc, prometheus.GaugeValue, float64(total.Size))
 	for _, of := range slices.SortedFunc(maps.Keys(sums), streamSum.compare) {
 		s, g := sums[of], gauges[of]
@@ -169,6 +174,8 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 		send(logSpooledDesc, prometheus.GaugeValue, g.spooled, labels...)
 		send(logInFlightDesc, prometheus.GaugeValue, g.inFlight, labels...)
 		send(logSpoolDesc, prometheus.GaugeValue, g.spoolBytes, labels...)
+		send(logFailingDesc, prometheus.GaugeValue, g.failing, labels...)
+		send(logDirectoryDesc, prometheus.CounterValue, s.moved, labels...)
 		ch <- prometheus.MustNewConstMetric(logOldestDesc, prometheus.GaugeValue, g.oldest, labels...)
 		if of.kind == string(KindReceiver) {
 			send(logRefusedDesc, prometheus.CounterValue, s.refused, of.receiver)
@@ -180,4 +187,13 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 type logGauges struct {
 	spooled, inFlight, spoolBytes uint64
 	oldest                        float64
+	failing                       uint64
+}
+
+// failing returns 1 if a stream has a problem, otherwise 0.
+func failing(x *Stream) uint64 {
+	if x.Health != "" {
+		return 1
+	}
+	return 0
 }

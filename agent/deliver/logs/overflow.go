@@ -318,7 +318,7 @@ func (o *overflow) recover(p rotation.Extent, front []byte) int {
 func (o *overflow) stats() accesslog.Stats {
 	s := o.count.Stats()
 	st := o.file.Stats()
-	s.Oversize, s.Full = st.Oversize, st.Full
+	s.Oversize, s.Full, s.DirChanges = st.Oversize, st.Full, st.Recovered
 	o.mu.Lock()
 	q, queued, fault := o.queue, o.queued, o.fault
 	o.mu.Unlock()

@@ -71,7 +71,10 @@ type LogStream struct {
 	Refused     uint64  `json:"refusedConnections,omitempty"`
 	SpoolBytes  uint64  `json:"spoolBytes,omitempty"`
 	SpoolOldest float64 `json:"spoolOldestSeconds,omitempty"` // age of the oldest spooled line
-	Health      string  `json:"health,omitempty"`             // problem and remedy; absent if there is none
+	// DirectoryChanges is how often the directory of the file, FIFO, or spool was removed, replaced,
+	// or made unsafe, and was opened again.
+	DirectoryChanges uint64 `json:"directoryChanges,omitempty"`
+	Health           string `json:"health,omitempty"` // problem and remedy; absent if there is none
 	// Full is the mount point of the full file system that makes a file or spool unwritable.
 	Full string `json:"full,omitempty"`
 }

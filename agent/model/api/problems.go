@@ -43,6 +43,7 @@ const (
 	ClassLogDropped      = "log-dropped"      // lines of access logs were dropped within the last hour
 	ClassLogGap          = "log-gap"          // a listener has no access log, because its destination is not ready
 	ClassLogSenders      = "log-senders"      // a receiver of access logs has refused senders within the last hour
+	ClassLogDirectory    = "log-directory"    // a directory of access logs was replaced within the last hour
 	ClassLogSpool        = "log-spool"        // the oldest line of a spool has waited for more than 30 s
 	ClassFileFault       = "file-fault"       // a resource file has a fault
 	ClassFileConflict    = "file-conflict"    // a resource file has a resource that another source manages
@@ -85,6 +86,7 @@ var ProblemClasses = []ProblemClass{
 	{ClassInterceptRecord, "nearside intercept status"},
 	{"interception", "nearside intercept status"},
 	{ClassLogCollector, "nearside status"},
+	{ClassLogDirectory, "nearside logs access"},
 	{ClassLogDropped, "nearside status"},
 	{"log-file", "nearside config show"},
 	{ClassLogGap, "nearside status"},
