@@ -98,3 +98,31 @@ spec:
 		t.Errorf("the audit log has %d events, and the files %v", len(events), files)
 	}
 }
+
+// TestLogPathWarnedOnce checks that the status lists each warning about a log file once, without a
+// connected proxy.
+func TestLogPathWarnedOnce(t *testing.T) {
+	dir := openDir(t)
+	r := agenttest.Up(t, dir, agent.Deps{})
+	agenttest.ByAPI(t, r.Store(), "type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "web", "10.0.0.1")+
+		"\n---\n"+agenttest.DataplaneText("default", "idle", "10.0.0.2")+"\n---\n{type: MeshAccessLog, mesh: default, "+
+		"name: own, spec: {from: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: "+dir+
+		"/logs/audit/audit.log}}, {type: File, file: {path: /tmp/elsewhere.log}}]}}]}}")
+	times := map[string]int{}
+	agenttest.Eventually(t, "the policy has warnings", func() bool {
+		s, err := r.Api().Status(t.Context())
+		agenttest.Do(t, err)
+		clear(times)
+		for _, p := range s.Problems {
+			if p.Resource == "MeshAccessLog/default/own" {
+				times[p.Reason]++
+			}
+		}
+		return len(times) > 1
+	})
+	for reason, n := range times {
+		if n > 1 {
+			t.Errorf("%d times: %s", n, reason)
+		}
+	}
+}
