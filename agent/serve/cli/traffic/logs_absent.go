@@ -22,8 +22,8 @@ func (f *logsFlags) without(ctx context.Context, env *command.Env) error {
 	case f.mesh != "":
 		of = " of mesh " + f.mesh
 	}
-	err := command.Hinted(fmt.Errorf("this agent writes no access logs%s to files", of), "the agent writes the file "+
-		"backends of MeshAccessLog below paths.logs when a proxy uses them; --file PATH reads a file that Envoy writes itself")
+	err := command.Hinted(fmt.Errorf("this agent writes no access logs%s to files", of), "the agent writes "+
+		"file backends of MeshAccessLog below paths.logs when a proxy uses them; --file PATH reads a file that Envoy writes")
 	if f.follow {
 		text.Printf(env.Stderr, "waiting: %v\n", err)
 		return nil
