@@ -55,9 +55,9 @@ func (t *Tracker) Problems(ctx context.Context, f *Facts) []api.Problem {
 	return out
 }
 
-// withoutRepeated drops problems that several sources return, and merges the warnings about a policy
-// without effect into one: it has the first other warning as its reason if none is known, and the
-// warnings that it contains are dropped.
+// withoutRepeated drops problems that several sources return, and merges the warnings about a
+// policy without effect into one: it has the first other warning as its reason if none is known,
+// and the warnings that it contains are dropped.
 func withoutRepeated(list []api.Problem) []api.Problem {
 	lacking, seen := map[string]string{}, map[api.Problem]bool{}
 	list = slices.DeleteFunc(list, func(p api.Problem) bool {
