@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -76,9 +77,9 @@ func TestStatusScreen(t *testing.T) {
 		}
 		o.Last = func() *status.Result {
 			l := &status.Result{Revision: 2, At: time.Now(), Duration: 5 * time.Millisecond}
-			for range 20 {
-				l.Problems = append(l.Problems,
-					api.Problem{Resource: "Dataplane/default/web", Severity: api.SeverityWarning, Reason: "half"})
+			for i := range 20 {
+				l.Problems = append(l.Problems, api.Problem{Resource: "Dataplane/default/web", Severity: api.SeverityWarning,
+					Reason: "half " + strconv.Itoa(i)})
 			}
 			return l
 		}
