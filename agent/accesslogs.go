@@ -110,7 +110,7 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 
 // openAccount creates the account of access logs, and registers the metrics.
 func (a *Agent) openAccount(cfg *config.Config) error {
-	a.account = account.New(account.Options{Streams: a.logStreams, Log: a.log,
+	a.account = account.New(account.Options{Streams: a.logStreams, Log: a.log, Now: a.deps.Now,
 		Counts: func(ctx context.Context, id string) (api.ProxyCounts, error) {
 			p, _ := a.rollout.Peer(node.Key{ID: id, Flavor: node.FlavorEnvoy})
 			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: id, Peer: p}.Counts(ctx)

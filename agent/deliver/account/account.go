@@ -26,7 +26,8 @@ type Options struct {
 	Counts func(ctx context.Context, id string) (api.ProxyCounts, error)
 	// Every is the interval of observations, default 5 s.
 	Every time.Duration
-	Log   *slog.Logger // nil: no logs
+	Log   *slog.Logger     // nil: no logs
+	Now   func() time.Time // nil: time.Now
 }
 
 // Account accounts for the lines of access logs. It is safe for concurrent use.
@@ -46,6 +47,9 @@ type Account struct {
 func New(o Options) *Account {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	o.Every = cmp.Or(o.Every, 5*time.Second)
 	return &Account{o: o, wake: make(chan struct{}, 1), streams: map[streamKey]*observed{}, gaps: map[gapKey]*gap{},

@@ -41,7 +41,7 @@ func (a *Account) Unlogged(key node.Key, listeners map[string]string, old func(n
 			g.ended, g.reason = false, reason
 			continue
 		}
-		a.gaps[k] = &gap{reason: reason, since: time.Now(), first: old(name)}
+		a.gaps[k] = &gap{reason: reason, since: a.o.Now(), first: old(name)}
 		changed = true
 	}
 	for k, g := range a.gaps {

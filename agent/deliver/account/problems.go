@@ -85,7 +85,7 @@ func (a *Account) dropProblems() (out []api.Problem) {
 	groups := map[[2]string]*group{} // by cause, and destination or file system
 	full := a.fullOf()
 	a.mu.Lock()
-	now := time.Now()
+	now := a.o.Now()
 	for _, o := range a.streams {
 		for cause, last := range o.lost {
 			if now.Sub(last) > lossFor {
@@ -144,7 +144,7 @@ func (a *Account) fullOf() map[string]string {
 func (a *Account) waitProblems() (out []api.Problem) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := time.Now()
+	now := a.o.Now()
 	type sum struct {
 		lines     uint64
 		age, idle time.Duration
@@ -189,7 +189,7 @@ func (a *Account) senderProblems() (out []api.Problem) {
 	for _, o := range slices.SortedFunc(maps.Values(a.streams), func(a, b *observed) int {
 		return strings.Compare(a.Name, b.Name)
 	}) {
-		if !o.refused.IsZero() && time.Since(o.refused) <= lossFor {
+		if !o.refused.IsZero() && a.o.Now().Sub(o.refused) <= lossFor {
 			out = append(out, api.Problem{Severity: api.SeverityWarning, Check: api.ClassLogSenders,
 				Reason: fmt.Sprintf("receiver %s has refused %s, the last at %s, because its limit of open connections was "+
 					"reached: raise maxConnections of the receiver, or let senders share connections", o.Name,
@@ -208,7 +208,7 @@ func (a *Account) directoryProblems() (out []api.Problem) {
 	found := map[string]change{} // by directory
 	a.mu.Lock()
 	for _, o := range a.streams {
-		if o.moved.IsZero() || time.Since(o.moved) > lossFor {
+		if o.moved.IsZero() || a.o.Now().Sub(o.moved) > lossFor {
 			continue
 		}
 		name := "the spool of " + o.Destination

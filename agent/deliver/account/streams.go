@@ -29,7 +29,7 @@ type observed struct {
 // observe compares the streams with the last observation.
 func (a *Account) observe() {
 	list := a.o.Streams()
-	now := time.Now()
+	now := a.o.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.at = now
@@ -75,7 +75,7 @@ func (a *Account) Stalled() map[string]time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	out := map[string]time.Duration{}
-	now := time.Now()
+	now := a.o.Now()
 	for _, o := range a.streams {
 		if o.collector() && o.seen.Equal(a.at) {
 			out[o.Destination] = max(out[o.Destination], now.Sub(o.progress))

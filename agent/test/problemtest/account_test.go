@@ -5,111 +5,18 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
-
-// collector is a TCP collector that counts lines. It can stop reading, reset its connections, and
-// be away.
-type collector struct {
-	t       *testing.T
-	address string
-	lines   atomic.Uint64
-	all     sync.WaitGroup
-
-	mu      sync.Mutex
-	l       net.Listener // nil: away
-	conns   map[net.Conn]bool
-	reading *sync.Cond // on mu
-	reads   bool
-}
-
-func newCollector(t *testing.T) *collector {
-	c := &collector{t: t, address: "127.0.0.1:0", conns: map[net.Conn]bool{}, reads: true}
-	c.reading = sync.NewCond(&c.mu)
-	c.open()
-	t.Cleanup(func() { c.read(true); c.reset(); c.close(); c.all.Wait() })
-	return c
-}
-
-func (c *collector) open() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.l != nil {
-		return
-	}
-	l, err := net.Listen("tcp", c.address)
-	agenttest.Do(c.t, err)
-	c.l, c.address = l, l.Addr().String()
-	c.all.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			c.mu.Lock()
-			c.conns[conn] = true
-			c.mu.Unlock()
-			c.all.Go(func() { c.serve(conn) })
-		}
-	})
-}
-
-func (c *collector) serve(conn net.Conn) {
-	b := make([]byte, 64<<10)
-	for {
-		c.mu.Lock()
-		for !c.reads {
-			c.reading.Wait()
-		}
-		c.mu.Unlock()
-		n, err := conn.Read(b)
-		c.lines.Add(uint64(bytes.Count(b[:n], []byte{'\n'})))
-		if err != nil {
-			conn.Close()
-			c.mu.Lock()
-			delete(c.conns, conn)
-			c.mu.Unlock()
-			return
-		}
-	}
-}
-
-func (c *collector) read(reads bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.reads = reads
-	c.reading.Broadcast()
-}
-
-// reset resets the connections.
-func (c *collector) reset() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for conn := range c.conns {
-		_ = conn.(*net.TCPConn).SetLinger(0)
-		conn.Close()
-	}
-}
-
-// close makes the collector unavailable for new connections.
-func (c *collector) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.l != nil {
-		c.l.Close()
-		c.l = nil
-	}
-}
 
 // accounted checks that the lines of all streams add up, and that no source has more lines than
 // were sent. With settled, the stages must agree, too. It returns the first difference.
@@ -124,12 +31,13 @@ func (w *world) accounted(sent map[string]uint64, settled bool) string {
 			done += n
 		}
 		source := s.Kind == api.LogFIFO || s.Kind == api.LogReceiver
+		entry := source || s.Kind == api.LogOTLP
 		switch {
 		case settled && s.In != done, !settled && s.In < done && !source:
 			return fmt.Sprintf("%s %s: %d in, %d accounted: %+v", s.Kind, s.Name, s.In, done, *s)
-		case source && s.In > sent[s.Destination]:
+		case entry && s.In > sent[s.Destination]:
 			return fmt.Sprintf("%s %s: %d lines of %d that were sent", s.Kind, s.Name, s.In, sent[s.Destination])
-		case settled && source && s.In != sent[s.Destination]:
+		case settled && entry && s.In != sent[s.Destination]:
 			return fmt.Sprintf("%s %s: %d lines, but %d were sent", s.Kind, s.Name, s.In, sent[s.Destination])
 		}
 		if source {
@@ -156,102 +64,202 @@ func (w *world) accounted(sent map[string]uint64, settled bool) string {
 	return ""
 }
 
-// TestAccountAddsUp sends lines through the FIFOs of a proxy and a receiver while disks,
-// directories, senders, and a collector fail at random. The account must add up at each moment, and
-// in the end contain all lines, which the files have except the dropped ones.
-func TestAccountAddsUp(t *testing.T) {
-	for name, set := range map[string][]string{
-		"lines wait": nil,
-		"lines drop": {"accessLog.onFull=dropNewest", "accessLog.spool.maxSize=0"},
-	} {
-		t.Run(name, func(t *testing.T) { addsUp(t, set...) })
+// ledger is an agent with logs to files, a TCP collector, and an OpenTelemetry collector, and the
+// lines that were sent to it.
+type ledger struct {
+	*world
+	random    *rand.Rand
+	logs      string
+	tcp, otlp *collector
+	records   func() uint64         // that the OpenTelemetry collector has
+	sent      map[string]uint64     // by destination
+	files     map[string]string     // paths by destination
+	pipes     map[string]string     // paths by destination
+	writers   map[string]*os.File   // of pipes
+	export    func(n int) error     // sends records
+	sender    net.Conn              // of the receiver
+	removed   map[string][]*os.File // by destination
+	mounts    int                   // in the directory shadow
+	cases     []alertCase
+}
+
+func newLedger(t *testing.T, set ...string) *ledger {
+	address, records := records(t)
+	l := &ledger{world: &world{t: t, dir: agenttest.Home(t)}, random: rand.New(rand.NewPCG(39, 0)), records: records.Load,
+		tcp: newCollector(t, ""), otlp: newCollector(t, address), sent: map[string]uint64{}, files: map[string]string{},
+		pipes: map[string]string{}, writers: map[string]*os.File{}, removed: map[string][]*os.File{}}
+	l.logs = l.tmpfs("logs", "size=8m,mode=0750")
+	web, in := filepath.Join(l.logs, "x/a/web.log"), filepath.Join(l.logs, "x/b/in.log")
+	l.files["file "+web], l.files["file "+in] = web, in
+	l.file("a.yaml", logging("{type: Tcp, tcp: {address: '"+l.tcp.address+"'}}, {type: OpenTelemetry, openTelemetry: "+
+		"{endpoint: '"+l.otlp.address+"'}}, {type: File, file: {path: "+web+", rotation: {maxFiles: 0}}}"))
+	l.Running = agenttest.Up(t, l.dir, l.deps, append(set,
+		`accessLog.receivers=[{name: r, address: "127.0.0.1:0", file: x/b/in.log, maxConnections: 1}]`)...)
+	l.stream("default.web", "")
+	agenttest.Eventually(t, "the FIFOs and the route exist", func() bool {
+		got, err := l.Api().AccessLogs(t.Context())
+		agenttest.Do(t, err)
+		for i := range got.Items {
+			switch s := &got.Items[i]; {
+			case s.Kind == api.LogFIFO:
+				l.pipes[s.Destination] = s.Name
+			case s.Kind == api.LogOTLP && l.export == nil:
+				l.export = l.exporter(s.Name)
+			}
+		}
+		return len(l.pipes) == 2 && l.export != nil
+	})
+	var err error
+	l.sender, err = net.Dial("tcp", l.Receivers()[0].Address)
+	agenttest.Do(t, err)
+	t.Cleanup(func() {
+		l.sender.Close()
+		for _, f := range l.writers {
+			f.Close()
+		}
+		for _, files := range l.removed {
+			for _, f := range files {
+				f.Close()
+			}
+		}
+	})
+	l.openPipes()
+	return l
+}
+
+// openPipes opens the FIFOs at their paths, as an Envoy does.
+func (l *ledger) openPipes() {
+	for to, path := range l.pipes {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		agenttest.Do(l.t, err)
+		if before := l.writers[to]; before != nil {
+			before.Close()
+		}
+		l.writers[to] = f
 	}
 }
 
-func addsUp(t *testing.T, set ...string) {
-	c := newCollector(t)
-	w := &world{t: t, dir: agenttest.Home(t)}
-	logs := w.tmpfs("logs", "size=8m,mode=0750")
-	files := map[string]string{"proxy": filepath.Join(logs, "a/web.log"), "receiver": filepath.Join(logs, "b/in.log")}
-	w.file("a.yaml", logging("{type: Tcp, tcp: {address: '"+c.address+"'}}, {type: File, file: {path: "+files["proxy"]+
-		", rotation: {maxFiles: 0}}}"))
-	w.Running = agenttest.Up(t, w.dir, w.deps, append(set,
-		`accessLog.receivers=[{name: r, address: "127.0.0.1:0", file: b/in.log, maxConnections: 1}]`)...)
-	w.stream("default.web", "")
-	tcp, file, receiver := "tcp "+c.address, "file "+files["proxy"], "file "+files["receiver"]
-	fifo := map[string]string{} // paths by destination
-	agenttest.Eventually(t, "the FIFOs exist", func() bool {
-		got, err := w.Api().AccessLogs(t.Context())
-		agenttest.Do(t, err)
-		for i := range got.Items {
-			if s := &got.Items[i]; s.Kind == api.LogFIFO {
-				fifo[s.Destination] = s.Name
-			}
+// send sends some lines to all destinations.
+func (l *ledger) send() {
+	lines := func(to string) (b []byte) { // at most PIPE_BUF, as Envoy writes them
+		for range 1 + l.random.IntN(40) {
+			b = fmt.Appendf(b, "%08d%sx\n", l.sent[to], strings.Repeat("x", 90))
+			l.sent[to]++
 		}
-		return len(fifo) == 2
+		return b
+	}
+	for to, f := range l.writers {
+		_, err := f.Write(lines(to))
+		agenttest.Do(l.t, err)
+	}
+	_, err := l.sender.Write(lines("file " + filepath.Join(l.logs, "x/b/in.log")))
+	agenttest.Do(l.t, err)
+	n := 1 + l.random.IntN(40)
+	agenttest.Do(l.t, l.export(n))
+	l.sent["otlp "+l.otlp.address] += uint64(n)
+}
+
+// balance waits until the account adds up.
+func (l *ledger) balance() {
+	diff := ""
+	defer func() {
+		if l.t.Failed() {
+			l.t.Log(diff)
+		}
+	}()
+	agenttest.Eventually(l.t, "the account adds up", func() bool {
+		diff = l.accounted(l.sent, true)
+		return diff == ""
 	})
-	sender, err := net.Dial("tcp", w.Receivers()[0].Address)
-	agenttest.Do(t, err)
-	defer sender.Close()
-	sent := map[string]uint64{}
-	random := rand.New(rand.NewPCG(39, 0))
-	send := func() {
-		lines := func(to string) []byte { // at most PIPE_BUF, as Envoy writes them
-			n := 1 + random.IntN(40)
-			sent[to] += uint64(n)
-			return bytes.Repeat([]byte(strings.Repeat("x", 99)+"\n"), n)
+}
+
+// stored returns the numbers of the lines to a destination in all files, and those in removed
+// files. Other lines are markers of dropped lines.
+func (l *ledger) stored(to string) map[string]bool {
+	out, seen := map[string]bool{}, map[uint64]bool{}
+	read := func(f *os.File, repeats bool) {
+		_, err := f.Seek(0, io.SeekStart)
+		agenttest.Do(l.t, err)
+		b, err := io.ReadAll(f)
+		agenttest.Do(l.t, err)
+		for line := range bytes.Lines(b) {
+			if !bytes.HasSuffix(line, []byte("x\n")) {
+				continue
+			}
+			number := string(line[:8])
+			if out[number] && !repeats {
+				l.t.Errorf("%s has line %s twice", to, number)
+			}
+			out[number] = true
 		}
-		for path, to := range map[string]string{fifo[tcp]: tcp, fifo[file]: file} {
-			f, err := os.OpenFile(path, os.O_WRONLY, 0)
-			agenttest.Do(t, err)
-			_, err = f.Write(lines(to))
-			agenttest.Do(t, err, f.Close())
-		}
-		_, err := sender.Write(lines(receiver))
-		agenttest.Do(t, err)
 	}
-	faults := []struct {
-		name        string
-		begin, heal func()
-	}{
-		{"full disk", func() { full(w, logs) }, func() { agenttest.Do(t, os.Remove(filepath.Join(logs, "filler"))) }},
-		{"collector away", func() { c.close(); c.reset() }, c.open},
-		{"collector that does not read", func() { c.read(false) }, func() { c.read(true) }},
-		{"moved directory", func() {
-			agenttest.Do(t, os.Rename(filepath.Join(logs, "a"), filepath.Join(logs, fmt.Sprint("old", random.IntN(1e9)))))
-		}, func() {
-			agenttest.Eventually(t, "the directory is created again", func() bool {
-				_, err := os.Stat(files["proxy"])
-				return err == nil
-			})
-		}},
-		{"refused senders", func() { w.dial().Close() }, func() {}},
+	name := strings.TrimSuffix(filepath.Base(l.files[to]), ".log")
+	for _, dir := range []string{l.logs, filepath.Join(l.dir, "shadow")} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if os.IsNotExist(err) { // a shadow of a removed directory
+				return nil
+			}
+			if err != nil || d.IsDir() || !strings.HasPrefix(d.Name(), name) || strings.HasSuffix(d.Name(), ".lock") {
+				return err
+			}
+			f, err := os.Open(path)
+			agenttest.Do(l.t, err)
+			defer f.Close()
+			st, err := f.Stat()
+			agenttest.Do(l.t, err)
+			sys := st.Sys().(*syscall.Stat_t)
+			if id := sys.Dev<<40 ^ sys.Ino; !seen[id] { // bind mounts show a file at many paths
+				seen[id] = true
+				read(f, false)
+			}
+			return nil
+		})
+		agenttest.Do(l.t, err)
 	}
-	for range 12 {
-		f := &faults[random.IntN(len(faults))]
+	for _, f := range l.removed[to] { // the last lines of a removed file are also in the next one
+		read(f, true)
+	}
+	return out
+}
+
+// TestAccountAddsUp sends lines through the FIFOs of a proxy, a receiver, and OTLP while disks,
+// directories, senders, and collectors fail in random order. The account must add up at each
+// moment, and in the end contain all lines, which the files have except the dropped ones. Each
+// fault has its problem, its metric, and its alert.
+func TestAccountAddsUp(t *testing.T) {
+	var cases [2][]alertCase
+	t.Run("faults", func(t *testing.T) {
+		t.Run("lines wait", func(t *testing.T) { t.Parallel(); cases[0] = addsUp(t) })
+		t.Run("lines drop", func(t *testing.T) {
+			t.Parallel()
+			cases[1] = addsUp(t, "accessLog.onFull=dropNewest", "accessLog.spool.maxSize=0")
+		})
+	})
+	testAlerts(t, append(cases[0], cases[1]...))
+}
+
+func addsUp(t *testing.T, set ...string) []alertCase {
+	l := newLedger(t, set...)
+	faults, begun := l.faults(), ""
+	for _, i := range l.random.Perm(len(faults)) {
+		f := &faults[i]
+		begun += fmt.Sprintf("%s from %d\n", f.name, l.sent["file "+filepath.Join(l.logs, "x/a/web.log")])
+		before := samples(t, l.Running)
 		f.begin()
-		for range 1 + random.IntN(8) {
-			send()
-			if random.IntN(3) == 0 {
-				if diff := w.accounted(sent, false); diff != "" {
+		for range 1 + l.random.IntN(8) {
+			l.send()
+			if l.random.IntN(3) == 0 {
+				if diff := l.accounted(l.sent, false); diff != "" {
 					t.Errorf("%s: %s", f.name, diff)
 				}
 			}
 		}
+		l.reported(f, before)
 		f.heal()
-		send()
+		l.send()
 	}
-	diff := ""
-	defer func() {
-		if t.Failed() {
-			t.Log(diff)
-		}
-	}()
-	agenttest.Eventually(t, "the account adds up", func() bool {
-		diff = w.accounted(sent, true)
-		return diff == ""
-	})
-	got, err := w.Api().AccessLogs(t.Context())
+	l.balance()
+	got, err := l.Api().AccessLogs(t.Context())
 	agenttest.Do(t, err)
 	dropped := map[string]uint64{}
 	for i := range got.Items {
@@ -259,43 +267,100 @@ func addsUp(t *testing.T, set ...string) {
 			dropped[got.Items[i].Destination] += n
 		}
 	}
-	list, _ := differences(t, w.Running)
+	list, _ := differences(t, l.Running)
 	classes := countsOf(list)
 	if lost := classes[[2]string{api.ClassLogDropped, bad}]; lost > 0 != (len(set) > 0) ||
 		classes[[2]string{api.ClassLogSenders, warn}] != 1 {
 		t.Errorf("problems: %v", classes)
 	}
-	for stem, to := range map[string]string{"web": file, "in": receiver} {
-		if n := stored(t, logs, stem); n+dropped[to] != sent[to] || len(set) == 0 && dropped[to] > 0 {
-			t.Errorf("%s: %d sent, %d stored, %d dropped", to, sent[to], n, dropped[to])
+	l.showDisks()
+	for _, to := range []string{
+		"file " + filepath.Join(l.logs, "x/a/web.log"), "file " + filepath.Join(l.logs, "x/b/in.log"),
+	} {
+		have := l.stored(to)
+		n := uint64(len(have))
+		if n+dropped[to] != l.sent[to] || len(set) == 0 && dropped[to] > 0 {
+			missing := ""
+			for i := range l.sent[to] {
+				if !have[fmt.Sprintf("%08d", i)] {
+					missing += fmt.Sprintf(" %d", i)
+				}
+			}
+			t.Errorf("%s: %d sent, %d stored, %d dropped; missing:%s\n%s", to, l.sent[to], n, dropped[to], missing, begun)
 		}
 	}
-	for i := range got.Items {
-		if s := &got.Items[i]; s.Kind == api.LogForwarder && (c.lines.Load() > s.Written+s.Repeated || s.Written != s.In) {
-			t.Errorf("the collector has %d lines: %+v", c.lines.Load(), *s)
+	diff := ""
+	defer func() {
+		if t.Failed() {
+			t.Log(diff)
 		}
-	}
+	}()
+	agenttest.Eventually(t, "the collectors have all lines", func() bool {
+		diff = l.collected()
+		return diff == ""
+	})
+	return l.cases
 }
 
-// stored returns the number of sent lines in log files whose names begin with stem. Other lines are
-// markers of dropped lines.
-func stored(t *testing.T, dir, stem string) (n uint64) {
-	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasPrefix(d.Name(), stem) || strings.HasSuffix(d.Name(), ".lock") {
-			return err
+// collected compares the accounts of the collectors with their lines, and returns a difference. A
+// TCP collector that resets loses its unread lines.
+func (l *ledger) collected() string {
+	got, err := l.Api().AccessLogs(l.t.Context())
+	agenttest.Do(l.t, err)
+	for i := range got.Items {
+		s := &got.Items[i]
+		if s.Kind != api.LogForwarder && s.Kind != api.LogOTLP {
+			continue
 		}
-		f, err := os.Open(path)
-		if err != nil {
-			return err
+		n := l.tcp.lines.Load()
+		if s.Kind == api.LogOTLP {
+			n = l.records()
 		}
-		defer f.Close()
-		b, err := io.ReadAll(f)
-		n += uint64(bytes.Count(b, []byte("x\n")))
-		return err
-	})
-	if err != nil {
-		t.Log(err) // a directory was moved meanwhile
+		if n > s.Written+s.Repeated || n < s.Written && s.Kind == api.LogOTLP || s.Written != s.In {
+			return fmt.Sprintf("the collector has %d lines: %+v", n, *s)
+		}
 	}
-	return n
+	return ""
+}
+
+// reported checks that a fault has its problem and its metric, and collects the series of its
+// alert.
+func (l *ledger) reported(f *ledgerFault, before map[string]float64) {
+	l.t.Helper()
+	if f.check == "" {
+		return
+	}
+	var list []api.Problem
+	var after map[string]float64
+	defer func() {
+		if l.t.Failed() {
+			l.t.Log(f.name, list)
+		}
+	}()
+	agenttest.Eventually(l.t, f.name+" is a problem with a metric", func() bool {
+		s, err := l.Api().Status(l.t.Context())
+		agenttest.Do(l.t, err)
+		list = s.Problems
+		found := false
+		for _, p := range list {
+			found = found || p.Check == f.check && strings.Contains(p.Reason, f.cause)
+		}
+		if !found {
+			return false
+		}
+		after = samples(l.t, l.Running)
+		for name, value := range after {
+			if strings.HasPrefix(name, f.metric) && (value > before[name] || value > 0 && !strings.Contains(name, "_total")) {
+				return true
+			}
+		}
+		return false
+	})
+	c := alertCase{name: l.t.Name() + " " + f.name, series: map[string]string{}, fires: map[string]bool{f.alert: true}}
+	for name := range maps.Keys(after) {
+		if strings.HasPrefix(name, "nearside_log_") && (before[name] != 0 || after[name] != 0) {
+			c.series[name] = fmt.Sprintf("%gx5 %gx60", before[name], after[name])
+		}
+	}
+	l.cases = append(l.cases, c)
 }

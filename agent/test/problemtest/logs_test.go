@@ -1,15 +1,21 @@
 package problemtest
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/nearside-mesh/nearside/accesslog/spool"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -57,6 +63,21 @@ func (w *world) admin(counters string) {
 	w.t.Cleanup(func() { s.Close(); <-ended })
 }
 
+// smallBuffer makes the kernel receive few bytes for a process that does not read.
+func smallBuffer(_, _ string, c syscall.RawConn) (err error) {
+	return errors.Join(c.Control(func(fd uintptr) {
+		err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
+	}), err)
+}
+
+// fill writes lines into a FIFO.
+func (w *world) fill(path string) {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	agenttest.Do(w.t, err)
+	_, err = f.Write(bytes.Repeat([]byte(strings.Repeat("x", 99)+"\n"), 40))
+	agenttest.Do(w.t, err, f.Close())
+}
+
 // logging returns the shop with access logs of backends.
 func logging(backends string) string {
 	return with("{type: MeshAccessLog, mesh: default, name: l, spec: {targetRef: {kind: Mesh}, " +
@@ -82,6 +103,33 @@ var logFaults = []fault{
 			_, err = w.dial().Write([]byte("one\ntwo\n"))
 			agenttest.Do(w.t, err)
 		}, check: api.ClassLogDropped, severity: bad, cause: "dropped (disk-full)", alert: "NearsideLogLinesDropped"},
+	{name: "a collector that does not read", before: func(w *world) {
+		var ahead atomic.Int64
+		w.deps.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		l, err := (&net.ListenConfig{Control: smallBuffer}).Listen(w.t.Context(), "tcp", "127.0.0.1:0")
+		agenttest.Do(w.t, err)
+		w.t.Cleanup(func() { l.Close() })
+		w.file("a.yaml", logging("{type: Tcp, tcp: {address: '"+l.Addr().String()+"'}}"))
+		w.started = func() {
+			w.stream("default.web", "")
+			agenttest.Eventually(w.t, "lines wait for the collector", func() bool {
+				got, err := w.Api().AccessLogs(w.t.Context())
+				agenttest.Do(w.t, err)
+				for i := range got.Items {
+					switch s := &got.Items[i]; {
+					case s.Kind == api.LogFIFO:
+						w.fill(s.Name)
+					case s.InFlight > 100: // the buffers of the kernel are full
+						return true
+					}
+				}
+				return false
+			})
+			_, _ = w.Request("GET", "http://nearside/metrics", "")
+			ahead.Store(int64(40 * time.Second))
+		}
+	}, check: api.ClassLogCollector, severity: warn, cause: "has acknowledged no line for 4",
+		alert: "NearsideLogCollectorStalled"},
 	{name: "old lines in a spool", before: func(w *world) { w.oldSpool() }, check: api.ClassLogSpool, severity: warn,
 		cause: "1 line waits for tcp 127.0.0.1:1", alert: "NearsideLogSpoolOld"},
 	{name: "disk of an access log is full", before: func(w *world) { w.tmpfs("logs", "size=256k,mode=0750") },
