@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -27,8 +28,8 @@ func (a *Agent) live() []api.Check {
 // readiness reports whether proxies get their config. Other problems, such as a full disk or a file
 // with faults, have a reason but do not make the node unready.
 func (a *Agent) readiness() []api.Check {
-	out := append([]api.Check{a.stateCheck(), a.spaceCheck(), a.filesCheck(), a.reconcileCheck(), a.memoryCheck(),
-		a.logsCheck(), a.resolver.Check()}, a.notes...)
+	out := append(a.diskChecks(), a.filesCheck(), a.reconcileCheck(), a.memoryCheck(), a.logsCheck(), a.resolver.Check())
+	out = append(out, a.notes...)
 	out = append(out, a.interceptionCheck()...)
 	if a.peers != nil {
 		out = append(out, a.peers.Checks()...)
@@ -44,12 +45,36 @@ func (a *Agent) readiness() []api.Check {
 			out = append(out, api.Check{Name: "log-file", OK: true, Degraded: true, Reason: why})
 		}
 	}
-	if why := a.audit.Alarm(); why != "" {
-		out = append(out, api.Check{Name: "audit-log", OK: true, Degraded: true, Reason: why,
-			Command: "ls -l " + filepath.Dir(a.audit.Path())})
-	}
 	if err := a.tokens.Err(); err != nil {
 		out = append(out, api.Check{Name: "tokens", OK: true, Degraded: true, Reason: err.Error()})
+	}
+	return out
+}
+
+// diskChecks returns the checks of the state, of free space, and of the audit log. One check names
+// a full file system with all that it stops: the check of the state if the state cannot be written,
+// otherwise the check of free space.
+func (a *Agent) diskChecks() []api.Check {
+	state, full, also := a.stateCheck(), a.account.Full(), map[string]string{}
+	for mount, n := range full {
+		also[mount] = "; " + plural.Form(n, "1 access log on it cannot be written",
+			"%d access logs on it cannot be written")
+	}
+	why, mount := a.audit.Alarm(), ""
+	if why != "" && a.audit.Full() {
+		mount = a.logs.MountPoint(filepath.Dir(a.audit.Path()))
+		also[mount] += "; " + why
+	}
+	named := map[string]bool{}
+	if err := a.store.Health().Err; errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		disk := a.logs.MountPoint(a.cfg.Load().Paths.State)
+		named[disk] = true
+		state.Reason += also[disk]
+	}
+	out := []api.Check{state, a.spaceCheck(full, also, named)}
+	if why != "" && !named[mount] {
+		out = append(out, api.Check{Name: "audit-log", OK: true, Degraded: true, Reason: why,
+			Command: "ls -l " + filepath.Dir(a.audit.Path())})
 	}
 	return out
 }
@@ -142,35 +167,29 @@ func (a *Agent) reconcileCheck() api.Check {
 const minSpace = 64 << 20
 
 // spaceCheck warns before a directory of the agent is full, and reports the full file systems of
-// access logs. It names each file system once.
-func (a *Agent) spaceCheck() api.Check {
+// access logs. It names each file system once, unless another check has named it, and adds it to
+// named. also are the effects of full file systems.
+func (a *Agent) spaceCheck(full map[string]int, also map[string]string, named map[string]bool) api.Check {
 	c := api.Check{Name: "space", OK: true, Reason: "enough free space for state and logs"}
 	cfg := a.cfg.Load()
-	full := a.account.Full()
-	reported := map[string]bool{}
 	var reasons []string
 	add := func(path, mount, reason string) {
-		reported[mount] = true
+		named[mount] = true
 		c.Degraded, c.Command = true, cmp.Or(c.Command, "df -h "+path)
 		reasons = append(reasons, reason)
 	}
 	for _, d := range []struct{ key, path string }{{"paths.state", cfg.Paths.State}, {"paths.logs", cfg.Paths.Logs}} {
 		free, err := freeSpace(d.path)
 		mount := a.logs.MountPoint(d.path)
-		if err != nil || free >= minSpace || reported[mount] { // other checks report a missing directory
+		if err != nil || free >= minSpace || named[mount] { // other checks report a missing directory
 			continue
 		}
-		reason := fmt.Sprintf("%s has %d MiB left, less than %d: writes to %s fail soon; free space",
-			d.path, free>>20, minSpace>>20, d.key)
-		if n := full[mount]; n > 0 {
-			reason += "; " + plural.Form(n, "1 access log on it cannot be written", "%d access logs on it cannot be written")
-		}
-		add(d.path, mount, reason)
+		add(d.path, mount, fmt.Sprintf("%s has %d MiB left, less than %d: writes to %s fail soon; free space",
+			d.path, free>>20, minSpace>>20, d.key)+also[mount])
 	}
 	for _, mount := range slices.Sorted(maps.Keys(full)) {
-		if !reported[mount] {
-			add(mount, mount, fmt.Sprintf("the file system %s is full: %s; free space", mount, plural.Form(full[mount],
-				"1 access log on it cannot be written", "%d access logs on it cannot be written")))
+		if !named[mount] {
+			add(mount, mount, "the file system "+mount+" is full; free space"+also[mount])
 		}
 	}
 	if c.Degraded {

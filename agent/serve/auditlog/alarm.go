@@ -100,6 +100,16 @@ func (l *Log) Alarm() string {
 	return logpaths.Future(l.opts.Path, l.FutureBackups())
 }
 
+// Full reports whether the file system of the log is full, so that [Log.Alarm] is about it.
+func (l *Log) Full() bool {
+	f := l.file.Load()
+	if f == nil || l.Profile() == audit.ProfileNone {
+		return false
+	}
+	free, err := freeSpace(filepath.Dir(l.opts.Path))
+	return f.Stats().Full || err == nil && free < leastSpace
+}
+
 // FutureBackups returns the number of backups whose name has a time in the future.
 func (l *Log) FutureBackups() int {
 	if f := l.file.Load(); f != nil {

@@ -47,6 +47,7 @@ type fault struct {
 	severity string
 	cause    string // part of the reason
 	names    string // part of the output of the first command; empty: it only has to work
+	alone    bool   // no other problem is about a disk
 	alert    string // fires; empty: NearsideProblems for an error, else none
 }
 
@@ -129,6 +130,11 @@ func provoke(t *testing.T, f *fault) alertCase {
 		if !strings.Contains(out, f.names) {
 			t.Errorf("%s does not say %q: %s", found.Command, f.names, out)
 		}
+	}
+	if n := len(slices.DeleteFunc(slices.Clone(list), func(p api.Problem) bool {
+		return !slices.Contains([]string{"state", "space", "audit-log", "access-logs"}, p.Check)
+	})); f.alone && n != 1 {
+		t.Errorf("%d problems are about the disk: %+v", n, list)
 	}
 	c := alertCase{name: f.name, series: map[string]string{}, fires: map[string]bool{}}
 	after := samples(t, w.Running)

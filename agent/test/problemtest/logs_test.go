@@ -143,7 +143,8 @@ var logFaults = []fault{
 				_, err = c.Write(append(make([]byte, 4096), '\n'))
 				agenttest.Do(w.t, err)
 			}
-		}, check: "space", severity: warn, cause: "free space; 2 access logs on it cannot be written"},
+		}, check: "space", severity: warn, cause: "free space; 2 access logs on it cannot be written",
+		alone: true},
 	{name: "an Envoy that fails to write its log", file: shop, after: func(w *world) {
 		w.admin("filesystem.write_failed: 3\nfilesystem.reopen_failed: 1\n")
 		w.stream("default.web", "")

@@ -55,7 +55,7 @@ var stateFaults = []fault{
 		for i := range 40 {
 			w.apply(big(fmt.Sprint("t", i)))
 		}
-	}, check: "state", severity: bad, cause: "no space left on device", names: "100%"},
+	}, check: "state", severity: bad, cause: "no space left on device", names: "100%", alone: true},
 	{name: "state disk fails", before: func(w *world) {
 		var fails atomic.Bool
 		w.deps.Sync = func() error {
@@ -134,7 +134,8 @@ var stateFaults = []fault{
 				_, _ = w.Request("PUT", "http://nearside/meshes/"+strings.Repeat("x", 60), `{"type": "Mesh", "name": "`+
 					strings.Repeat("x", 60)+`"}`, "Content-Type: application/json")
 			}
-		}, check: "audit-log", severity: warn, cause: "no space left on device", alert: "NearsideAuditWritesRefused"},
+		}, check: "space", severity: warn, cause: "no space left on device", alone: true,
+		alert: "NearsideAuditWritesRefused"},
 	{name: "damaged list of revoked tokens", before: func(w *world) {
 		dir := filepath.Join(w.dir, "state/tokens")
 		agenttest.Do(w.t, os.MkdirAll(dir, 0o700))
