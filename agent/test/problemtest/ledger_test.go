@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"testing"
 
 	"golang.org/x/sys/unix"
 
@@ -232,4 +233,37 @@ func (l *ledger) faults() []ledgerFault {
 			alert: "NearsideLogFails"})
 	}
 	return out
+}
+
+// TestAccountOfTheNextAgent checks that the account of an agent begins with the lines that the
+// agent before it has spooled.
+func TestAccountOfTheNextAgent(t *testing.T) {
+	l := newLedger(t)
+	l.tcp.close()
+	l.tcp.reset()
+	for range 5 {
+		l.send()
+	}
+	to := "tcp " + l.tcp.address
+	account := func() (s api.LogStream) {
+		got, err := l.Api().AccessLogs(t.Context())
+		agenttest.Do(t, err)
+		for i := range got.Items {
+			if x := &got.Items[i]; x.Kind == api.LogForwarder && x.Destination == to {
+				s = *x
+			}
+		}
+		return s
+	}
+	agenttest.Eventually(t, "all lines are spooled", func() bool { return account().Spooled == l.sent[to] })
+	agenttest.Do(t, l.Stop())
+	l.Running = agenttest.Up(t, l.dir, l.deps)
+	if s := account(); s.In != l.sent[to] || s.Spooled != s.In {
+		t.Errorf("%d lines were spooled: %+v", l.sent[to], s)
+	}
+	l.tcp.open()
+	agenttest.Eventually(t, "the collector has all lines", func() bool {
+		s := account()
+		return s.Written == s.In && s.In == l.sent[to] && l.tcp.lines.Load() == s.In
+	})
 }
