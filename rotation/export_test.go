@@ -1,5 +1,10 @@
 package rotation
 
+import (
+	"path/filepath"
+	"testing"
+)
+
 // WithMaxBytes returns the options with a size limit below a megabyte.
 func (o Options) WithMaxBytes(n int64) Options {
 	o.maxBytes = n
@@ -25,4 +30,20 @@ func (p *Plain) Look() error { return p.check(false) }
 func (o ReaderOptions) WithPartBytes(n int) ReaderOptions {
 	o.partBytes = n
 	return o
+}
+
+// IsCopy reports whether a compressed file counts as made from a plain one, both by path.
+func IsCopy(t testing.TB, plain, compressed string) bool {
+	t.Helper()
+	d, err := openToRead(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	s, err := d.openRead(filepath.Base(plain))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.f.Close()
+	return d.isCopy(s, filepath.Base(compressed))
 }

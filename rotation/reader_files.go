@@ -158,8 +158,9 @@ func (d *listing) find(s *source, newer []backup) int64 {
 	return -1
 }
 
-// isCopy reports whether a compressed file was made from an open file: by its mark, or by its
-// content if another program has compressed it.
+// isCopy reports whether a compressed file was made from an open file: by its mark, size, and first
+// block, or by its whole content if another program has compressed it. The mark is not sufficient
+// for a file that was opened after the backup was made, because it may have a reused inode.
 func (d *listing) isCopy(s *source, name string) bool {
 	file, err := d.openRead(name)
 	if err != nil {
@@ -170,11 +171,12 @@ func (d *listing) isCopy(s *source, name string) bool {
 	if err != nil {
 		return false
 	}
-	if of, ok := marked(zip.Extra); ok {
-		return bytes.Equal(of, fileID(s.dev, s.ino))
-	}
 	a, b := make([]byte, readSize), make([]byte, readSize)
-	for at := int64(0); ; {
+	of, ok := marked(zip.Extra)
+	if ok && (!bytes.Equal(of, fileID(s.dev, s.ino)) || !sameSize(s.f, file.f)) {
+		return false
+	}
+	for at := int64(0); !ok || at == 0; {
 		n, err := io.ReadFull(zip, a)
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return false
@@ -188,6 +190,25 @@ func (d *listing) isCopy(s *source, name string) bool {
 		}
 		at += int64(n)
 	}
+	return true
+}
+
+// sameSize reports whether a file has the size of a compressed file before compression, which is
+// its last field, modulo 2^32.
+func sameSize(plain, compressed *os.File) bool {
+	a, err := plain.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := compressed.Stat()
+	if err != nil || b.Size() < 4 {
+		return false
+	}
+	var size [4]byte
+	if _, err := compressed.ReadAt(size[:], b.Size()-4); err != nil {
+		return false
+	}
+	return binary.LittleEndian.Uint32(size[:]) == uint32(a.Size()) // #nosec G115 -- modulo 2^32
 }
 
 // A compressed backup identifies the file that it was made from, so that a reader of that file

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,7 @@ const listener = "inbound:10.0.0.1:8080"
 
 // world is the environment of an account.
 type world struct {
+	mu      sync.Mutex // guards the fields below
 	streams []api.LogStream
 	traffic api.ListenerTraffic
 	fails   error
@@ -30,6 +32,8 @@ type world struct {
 func start(t *testing.T, w *world) *account.Account {
 	a := account.New(account.Options{
 		Streams: func() (out []api.LogStream) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			for _, s := range w.streams {
 				s.Dropped = maps.Clone(s.Dropped)
 				out = append(out, s)
@@ -37,6 +41,8 @@ func start(t *testing.T, w *world) *account.Account {
 			return out
 		},
 		Counts: func(context.Context, string) (api.ProxyCounts, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			return api.ProxyCounts{Listeners: map[string]api.ListenerTraffic{listener: w.traffic}}, w.fails
 		}})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -65,18 +71,24 @@ func TestGap(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &world{}
 				if old {
+					w.mu.Lock()
 					w.traffic = api.ListenerTraffic{Connections: 100, Requests: 1000}
+					w.mu.Unlock()
 				}
 				a := start(t, w)
 				missing := map[string]string{listener: "file /srv/a: it is a directory"}
 				a.Unlogged(web, missing, func(string) bool { return old })
 				synctest.Wait()
+				w.mu.Lock()
 				w.traffic.Connections += 3
 				w.traffic.Requests += 40
+				w.mu.Unlock()
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
 				a.Unlogged(web, missing, func(string) bool { return true })
+				w.mu.Lock()
 				w.traffic = api.ListenerTraffic{Connections: 1, Requests: 2} // another process
+				w.mu.Unlock()
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
 				gaps := a.Gaps()
@@ -89,10 +101,14 @@ func TestGap(t *testing.T) {
 					!strings.Contains(reasons, "it is a directory") {
 					t.Errorf("%s: %s", classes, reasons)
 				}
+				w.mu.Lock()
 				w.traffic.Requests += 5
+				w.mu.Unlock()
 				a.Unlogged(web, nil, nil)
 				synctest.Wait()
+				w.mu.Lock()
 				w.traffic.Requests += 1000 // logged
+				w.mu.Unlock()
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				if got := a.Unrecorded(); got != (api.ListenerTraffic{Connections: 4, Requests: 47}) || len(a.Gaps()) != 0 {
@@ -137,9 +153,11 @@ func TestDrops(t *testing.T) {
 			stream(api.LogFile, "/srv/a", "file /srv/a"), stream(api.LogFile, "/srv/b", "file /srv/b"),
 			stream(api.LogFIFO, "/run/b", "file /srv/b"), stream(api.LogForwarder, "c:1", "tcp c:1")}}
 		a := start(t, w)
+		w.mu.Lock()
 		w.streams[0].Dropped["disk-full"], w.streams[3].Dropped["disk-full"] = 3, 4
 		w.streams[1].Full, w.streams[2].Full = "/srv", "/srv"
 		w.streams[4].Dropped["spool-full"] = 1
+		w.mu.Unlock()
 		classes, reasons := problems(a)
 		if classes != "log-dropped error; log-dropped error" || strings.Count(reasons, "/srv") != 1 ||
 			!strings.Contains(reasons, "7 lines for 2 destinations on the file system /srv dropped (disk-full)") ||
@@ -149,8 +167,10 @@ func TestDrops(t *testing.T) {
 		if full := a.Full(); len(full) != 1 || full["/srv"] != 2 {
 			t.Errorf("full: %v", full)
 		}
+		w.mu.Lock()
 		w.streams = w.streams[4:]
 		w.streams[0].Dropped = map[string]uint64{}
+		w.mu.Unlock()
 		time.Sleep(59 * time.Minute)
 		synctest.Wait()
 		if classes, _ := problems(a); classes != "log-dropped error; log-dropped error; log-dropped error" {
@@ -179,19 +199,27 @@ func TestWaiting(t *testing.T) {
 				t.Errorf("%q, want %q: %s", classes, want, reasons)
 			}
 		}
+		w.mu.Lock()
 		f.In, f.InFlight = 10, 10
+		w.mu.Unlock()
 		step(15*time.Second, "")
 		step(10*time.Second, "log-collector warning")
 		if got := a.Stalled()["tcp c:1"]; got < 20*time.Second {
 			t.Error(got)
 		}
+		w.mu.Lock()
 		f.Written, f.InFlight = 1, 9
+		w.mu.Unlock()
 		step(5*time.Second, "")
+		w.mu.Lock()
 		f.Spooled, f.InFlight, f.SpoolOldest = 9, 0, 31
 		f.Health = "connection refused"
+		w.mu.Unlock()
 		step(30*time.Second, "log-spool warning")
+		w.mu.Lock()
 		f.Written, f.Spooled, f.SpoolOldest, f.Health = 10, 0, 0, ""
 		r.Refused = 5
+		w.mu.Unlock()
 		step(time.Minute, "log-senders warning")
 		step(time.Hour, "")
 		if got := a.Stalled()["tcp c:1"]; got > 5*time.Second {
@@ -207,15 +235,19 @@ func TestDirectories(t *testing.T) {
 		w := &world{streams: []api.LogStream{stream(api.LogFile, "/srv/a", "file /srv/a"),
 			stream(api.LogFile, "/srv/b", "file /srv/b"), stream(api.LogForwarder, "c:1", "tcp c:1")}}
 		a := start(t, w)
+		w.mu.Lock()
 		w.streams[0].In = 5
 		w.streams[0].DirectoryChanges, w.streams[1].DirectoryChanges, w.streams[2].DirectoryChanges = 2, 2, 1
+		w.mu.Unlock()
 		classes, reasons := problems(a)
 		if classes != "log-directory warning; log-directory warning" || !strings.Contains(reasons, "/srv was removed, "+
 			"replaced, or made unsafe 2 times") || !strings.Contains(reasons, "the spool of tcp c:1 was removed") {
 			t.Errorf("%s: %s", classes, reasons)
 		}
 		time.Sleep(59 * time.Minute)
+		w.mu.Lock()
 		w.streams[0] = stream(api.LogFile, "/srv/a", "file /srv/a")
+		w.mu.Unlock()
 		synctest.Wait()
 		if classes, _ := problems(a); classes != "log-directory warning; log-directory warning" {
 			t.Errorf("for an hour: %s", classes)
