@@ -331,7 +331,7 @@ func TestLinesAllocations(t *testing.T) {
 	if err := l.Finish(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if want := strings.Repeat("y", 200) + "\n"; !strings.HasSuffix(string(to.Bytes()), want) {
+	if want := strings.Repeat("y", 200) + "\n"; !strings.HasSuffix(to.String(), want) {
 		t.Errorf("the partial line is %q", to.Bytes())
 	}
 }

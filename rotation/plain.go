@@ -35,7 +35,6 @@ type Plain struct {
 	active *os.File  // the file that log writes, for reading
 	ino    [2]uint64 // device and inode of active
 	size   int64     // of the active file
-	linked int64     // bytes of the file when it was last seen to have a name
 	last   time.Time // time of the last rotation
 	closed bool
 	err    error // of the last write
