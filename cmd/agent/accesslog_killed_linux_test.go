@@ -8,8 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestAccessLogAccountOverKills kills the agent under load. The account of each agent adds up at any
-// moment, and that of the last one has exactly the lines that the killed ones have not stored.
+// TestAccessLogAccountOverKills kills the agent under load. The account of each agent adds up at
+// any moment, and that of the last one has exactly the lines that the killed ones have not stored.
 func TestAccessLogAccountOverKills(t *testing.T) {
 	w := loggingToFile(t)
 	w.hold()
