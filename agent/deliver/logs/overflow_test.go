@@ -279,7 +279,8 @@ func TestSpoolOfAnEarlierAgent(t *testing.T) {
 			t.Fatalf("%v, %v", list, err)
 		}
 		f = fs.open(rotation.Options{Path: path})
-		if s := f.LineStats(); s.Spooled == 0 || s.In != s.Spooled {
+		s := f.LineStats() // some or all of the spooled lines may be in the file already
+		if adds(t, s); s.In == 0 {
 			t.Errorf("at the start: %+v", s)
 		}
 		time.Sleep(10 * time.Second)
