@@ -7,6 +7,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -102,20 +103,43 @@ func (p *pass) unlogged(key node.Key, s *proxyState, whole *generate.Proxy) {
 	}
 	for _, l := range less[draft.RankListener] {
 		if r := draft.Find(full[draft.RankListener], l.Name); r != nil && r.Version != l.Version {
-			without[l.Name] = s.leftOut[0].What + ": " + s.leftOut[0].Reason
+			without[l.Name] = whyWithout(r, whole.Sealed.Pipes, s.reduced.missing)
 		}
 	}
 	had := p.r.o.Publisher.Listeners(key)
 	p.r.o.Logs.Unlogged(key, without, func(name string) bool { return draft.Find(had, name) != nil })
 }
 
-// addLeftOut records that a logger is missing. Envoy sends OpenTelemetry records directly, and may
-// write a file itself.
-func (s *proxyState) addLeftOut(pipe *draft.Pipe, missing map[string]string) {
-	if why, is := missing[pipe.ID()]; is && pipe.Kind != draft.PipeOTLP && !writesFile(pipe, why) {
-		s.leftOut = append(s.leftOut, status.LeftOut{Policy: pipe.Policy,
-			What: string(pipe.Kind) + " " + clip.Value(pipe.Target), Reason: why})
+// whyWithout returns why a listener lacks loggers: the first of its pipes that is left out, and the
+// reason.
+func whyWithout(listener *draft.Resource, pipes []draft.Pipe, missing map[string]string) string {
+	used := envoy.LogTargets([]*draft.Resource{listener})
+	for i := range pipes {
+		if !used[pipes[i].ID()] {
+			continue
+		}
+		if out, is := leftOutOf(&pipes[i], missing); is {
+			return out.What + ": " + out.Reason
+		}
 	}
+	return status.NotReady
+}
+
+// addLeftOut records that a logger is missing.
+func (s *proxyState) addLeftOut(pipe *draft.Pipe, missing map[string]string) {
+	if out, is := leftOutOf(pipe, missing); is {
+		s.leftOut = append(s.leftOut, out)
+	}
+}
+
+// leftOutOf returns why the lines of a pipe are in no log. Envoy sends OpenTelemetry records
+// directly, and may write a file itself.
+func leftOutOf(pipe *draft.Pipe, missing map[string]string) (out status.LeftOut, is bool) {
+	why, is := missing[pipe.ID()]
+	if !is || pipe.Kind == draft.PipeOTLP || writesFile(pipe, why) {
+		return out, false
+	}
+	return status.LeftOut{Policy: pipe.Policy, What: string(pipe.Kind) + " " + clip.Value(pipe.Target), Reason: why}, true
 }
 
 // writesFile reports whether Envoy writes the file of a pipe that is not ready.

@@ -169,6 +169,28 @@ func TestConfigWaitsForLogs(t *testing.T) {
 	}
 }
 
+// TestUnloggedListeners checks that each listener without its logger has the reason of its own
+// destination.
+func TestUnloggedListeners(t *testing.T) {
+	s := agenttest.TwoProxies(t)
+	agenttest.ByAPI(t, s, "{type: ExternalService, mesh: default, name: redis, tags: {kuma.io/service: redis, "+
+		"kuma.io/protocol: tcp}, networking: {address: 'redis.example:6379'}}\n---\n"+
+		"{type: Dataplane, mesh: default, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, servicePort: 81, "+
+		"tags: {kuma.io/service: web}}], outbound: [{port: 6379, tags: {kuma.io/service: redis}}]}}\n---\n"+
+		"{type: MeshAccessLog, mesh: default, name: logs, spec: {targetRef: {kind: Mesh}, "+
+		"from: [{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, tcp: {address: 'one:1'}}]}}], "+
+		"to: [{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, tcp: {address: 'two:2'}}]}}]}}")
+	l := &logs{missing: map[string]string{"one:1": "the first reason", "two:2": "the second reason"}}
+	r := reconcile.New(reconcile.Options{Store: s, Publisher: agenttest.NewPublisher("default.web"), Logs: l})
+	r.Pass()
+	slices.Sort(l.unlogged)
+	want := []string{"default.web inbound:10.0.0.1:80: tcp one:1: the first reason",
+		"default.web outbound:127.0.0.1:6379: tcp two:2: the second reason"}
+	if !slices.Equal(l.unlogged, want) {
+		t.Errorf("%q, want %q", l.unlogged, want)
+	}
+}
+
 // TestLogsFollowTheConfig checks that changed limits of a file are passed to Logs although the
 // config has the same bytes, and that Logs is notified when a proxy is gone.
 func TestLogsFollowTheConfig(t *testing.T) {
