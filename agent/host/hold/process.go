@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"os"
@@ -78,6 +79,9 @@ func (p *process) hold(name string, f *os.File) error {
 			err = p.send(name)
 		} else {
 			err = p.connect(!supervisedOnly(name)) // sends all files
+		}
+		if supervisedOnly(name) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)) {
+			return nil // no process runs; run passes the file to the first supervised one
 		}
 		// a process that has ended may be replaced in a moment
 		final := err == nil || supervisedOnly(name) || errors.As(err, &refused) || !connected && !p.restarts()
