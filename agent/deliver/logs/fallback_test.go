@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
-	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
@@ -20,9 +19,9 @@ func TestPrepareForAnotherHost(t *testing.T) {
 		own, plain := file("own", "/var/log/nearside/own"), file("plain", "/var/log/nearside/plain")
 		plain.Fallback = true
 		got, _ := w.Prepare(key("web"), []draft.Pipe{own, plain})
-		if strings.HasPrefix(got[own.Path], status.EnvoyWrites) || !strings.Contains(got[own.Path], "another host") ||
-			!strings.HasPrefix(got[plain.Path], status.EnvoyWrites) {
-			t.Errorf("%q", got)
+		if got[own.Path].EnvoyWrites || !strings.Contains(got[own.Path].Reason, "another host") ||
+			!got[plain.Path].EnvoyWrites {
+			t.Errorf("%+v", got)
 		}
 	})
 }

@@ -112,10 +112,10 @@ type proxy struct {
 	known    bool // peer is known
 	asked    uint64
 	done     uint64
-	ready    chan struct{}     // closed when done reaches asked; nil: reached
-	missing  map[string]string // why a destination is not ready, by its ID; belongs to done
-	returned map[string]string // what Prepare has returned last
-	good     []draft.Pipe      // ready for peer
+	ready    chan struct{}             // closed when done reaches asked; nil: reached
+	missing  map[string]status.Missing // by the ID of the destination; belongs to done
+	returned map[string]status.Missing // what Prepare has returned last
+	good     []draft.Pipe              // ready for peer
 	updated  time.Time
 	failed   bool        // a destination of missing may be ready after a retry
 	limit    *time.Timer // ends the wait for destinations; nil: the config does not wait
@@ -199,7 +199,7 @@ func (m *Manager) foundPipe(path string, labels map[string]string) accesslog.Des
 // returns why some are not ready, by pipe ID. It blocks at most for Patience. If wait is true, the
 // caller must not publish the config yet: Changed is called when the destinations are ready, or
 // Limit has passed. A config does not wait for destinations that policies must not use.
-func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) (missing map[string]string, wait bool) {
+func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) (missing map[string]status.Missing, wait bool) {
 	peer, known := m.o.Peer(key)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -235,12 +235,12 @@ func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) (missing map[string]
 		p.returned = p.missing
 		return maps.Clone(p.missing), m.retries(key.ID, p)
 	}
-	p.returned = map[string]string{}
+	p.returned = map[string]status.Missing{}
 	for i := range pipes {
 		if slices.ContainsFunc(p.good, func(g draft.Pipe) bool { return draft.SamePipes([]draft.Pipe{g}, pipes[i:i+1]) }) {
 			continue // a pipe that was ready stays ready while others hang
 		}
-		p.returned[pipes[i].ID()] = status.NotReady
+		p.returned[pipes[i].ID()] = status.Missing{Reason: status.NotReady}
 	}
 	return maps.Clone(p.returned), len(p.returned) > 0 && m.waits(p)
 }

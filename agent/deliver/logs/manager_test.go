@@ -27,8 +27,8 @@ func TestPrepare(t *testing.T) {
 		pipes := []draft.Pipe{tcp("a", "one:1"), file("b", "/var/log/nearside/x/../b.log"), file("c", "/etc/passwd"),
 			file("d", "/var/log/nearside/../../../etc/shadow"), file("e", "/srv/logs/e")}
 		got, _ := w.Prepare(key("web"), pipes)
-		if len(got) != 2 || !strings.Contains(got[pipes[2].Path], "add the directory to accessLog.directories") ||
-			got[pipes[3].Path] == "" {
+		if len(got) != 2 || !strings.Contains(got[pipes[2].Path].Reason, "add the directory to accessLog.directories") ||
+			got[pipes[3].Path].Reason == "" {
 			t.Errorf("%v", got)
 		}
 		w.expect("first", "new default.web", "forward one:1 .", "file /var/log/nearside/b.log {0 3 0}",
@@ -49,7 +49,8 @@ func TestPrepare(t *testing.T) {
 		if w.notified() == 0 {
 			t.Error("the result is outdated, but Changed was not called")
 		}
-		if got, _ := w.Prepare(key("web"), good); len(got) != 1 || got[good[0].Path] != "it is a directory; remove it" {
+		if got, _ := w.Prepare(key("web"), good); len(got) != 1 ||
+			got[good[0].Path].Reason != "it is a directory; remove it" {
 			t.Error(got)
 		}
 		before := w.notified()
@@ -109,7 +110,7 @@ func TestHangs(t *testing.T) {
 			began := time.Now()
 			got, wait := w.Prepare(key("web"), two)
 			if elapsed := time.Since(began); elapsed > most || len(got) != 1 || !wait ||
-				!strings.Contains(got[two[1].Path], "not ready in time") {
+				!strings.Contains(got[two[1].Path].Reason, "not ready in time") {
 				t.Errorf("%d: %v after %v", i, got, elapsed)
 			}
 		}
@@ -146,7 +147,7 @@ func TestFailedDestinationIsRetried(t *testing.T) {
 		one := []draft.Pipe{tcp("a", "one:1")}
 		fail := func(err error) { w.lock(func() { w.fail[one[0].Path] = err }) }
 		fail(errors.New("no space left on device"))
-		if got, wait := w.Prepare(key("web"), one); !wait || got[one[0].Path] != "no space left on device" {
+		if got, wait := w.Prepare(key("web"), one); !wait || got[one[0].Path].Reason != "no space left on device" {
 			t.Errorf("%v, %v", got, wait)
 		}
 		time.Sleep(time.Second)
@@ -279,8 +280,9 @@ func TestPipesCannotBeOpened(t *testing.T) {
 		w := newWorld(t, func(w *world, _ *logs.Options) { w.opened = errors.New("others may write to it; chmod 0750") })
 		defer w.run()()
 		w.process("default.web", 10, 5)
-		if got, _ := w.Prepare(key("web"), []draft.Pipe{tcp("a", "one:1")}); !strings.Contains(got["/run/nearside/access/a"],
-			"chmod 0750") || len(w.Problems()) != 1 {
+		if got, _ := w.Prepare(key("web"),
+			[]draft.Pipe{tcp("a", "one:1")}); !strings.Contains(got["/run/nearside/access/a"].Reason, "chmod 0750") ||
+			len(w.Problems()) != 1 {
 			t.Errorf("%v; %v", got, w.Problems())
 		}
 		w.lock(func() { w.opened = nil })

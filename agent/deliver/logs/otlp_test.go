@@ -91,7 +91,7 @@ func TestRoutes(t *testing.T) {
 		w.mu.Lock()
 		w.peers["default.web"] = access.Peer{Local: true, Foreign: true, UID: 65534, PID: 10}
 		w.mu.Unlock()
-		if got, _ := w.Prepare(key("web"), []draft.Pipe{pipe}); !strings.Contains(got[pipe.Route],
+		if got, _ := w.Prepare(key("web"), []draft.Pipe{pipe}); !strings.Contains(got[pipe.Route].Reason,
 			"user of its Envoy is unknown") {
 			t.Errorf("an unknown user: %v", got)
 		}
@@ -121,7 +121,7 @@ func TestNoRelay(t *testing.T) {
 		w.process("default.web", 10, 5)
 		pipe := draft.Pipe{Path: "/run/nearside/otlp.sock", Kind: draft.PipeOTLP, Target: "otel:4317", Route: "r",
 			Cluster: "c"}
-		if got, _ := w.Prepare(key("web"), []draft.Pipe{pipe}); !strings.Contains(got["r"], "socket") {
+		if got, _ := w.Prepare(key("web"), []draft.Pipe{pipe}); !strings.Contains(got["r"].Reason, "socket") {
 			t.Errorf("%v", got)
 		}
 	})

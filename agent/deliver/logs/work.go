@@ -221,13 +221,13 @@ func (m *Manager) update(id string, limits map[outputKey]rotation.Limits) (chang
 	pipes, broken := m.pipes, m.broken
 	m.mu.Unlock()
 
-	missing, failed := map[string]string{}, false
+	missing, failed := map[string]status.Missing{}, false
 	switch {
 	case left:
 		m.leave(id, pipes)
 	case pipes == nil:
 		for i := range list {
-			missing[list[i].ID()] = "the agent cannot use " + m.o.Dir + ": " + broken.Error()
+			missing[list[i].ID()] = status.Missing{Reason: "the agent cannot use " + m.o.Dir + ": " + broken.Error()}
 			failed = true
 		}
 	default:
@@ -242,7 +242,7 @@ func (m *Manager) update(id string, limits map[outputKey]rotation.Limits) (chang
 	p.done, p.missing, p.updated, p.process = asked, missing, now, process
 	if p.asked == p.done {
 		m.recordResult(id, p, failed && !left)
-		p.good = slices.DeleteFunc(slices.Clone(list), func(x draft.Pipe) bool { return missing[x.ID()] != "" })
+		p.good = slices.DeleteFunc(slices.Clone(list), func(x draft.Pipe) bool { _, is := missing[x.ID()]; return is })
 		if p.ready != nil {
 			close(p.ready)
 			p.ready = nil
@@ -273,13 +273,10 @@ type request struct {
 // prepare creates FIFOs and routes, and records in missing why some are not ready. It returns the
 // process that has them now.
 func (m *Manager) prepare(id string, r *request, pipes Pipes,
-	missing map[string]string) (process string, failed bool) {
+	missing map[string]status.Missing) (process string, failed bool) {
 	if why := m.unreachable(r.peer, r.known); why != "" {
 		for i := range r.pipes {
-			missing[r.pipes[i].ID()] = why
-			if p := &r.pipes[i]; p.Fallback {
-				missing[p.ID()] = status.EnvoyWrites + why
-			}
+			missing[r.pipes[i].ID()] = status.Missing{Reason: why, EnvoyWrites: r.pipes[i].Fallback}
 		}
 		return r.process, false
 	}
@@ -296,10 +293,10 @@ func (m *Manager) prepare(id string, r *request, pipes Pipes,
 		now[r.pipes[i].Path] = true
 		if p := &r.pipes[i]; p.Kind == draft.PipeOTLP {
 			if uid < 0 {
-				missing[p.ID()] = "the user of its Envoy is unknown, and only this user may send records: connect the Envoy " +
-					"over the xDS socket, as a user of this host"
+				missing[p.ID()] = status.Missing{Reason: "the user of its Envoy is unknown, and only this user may send " +
+					"records: connect the Envoy over the xDS socket, as a user of this host"}
 			} else if err := m.routes.set(id, r.peer.UID, p); err != nil {
-				missing[p.ID()] = err.Error()
+				missing[p.ID()] = status.Missing{Reason: err.Error()}
 			}
 		}
 	}
@@ -313,7 +310,7 @@ func (m *Manager) prepare(id string, r *request, pipes Pipes,
 		if err != nil {
 			if now[path] {
 				var refused refusedError
-				missing[path], failed = err.Error(), failed || !errors.As(err, &refused)
+				missing[path], failed = status.Missing{Reason: err.Error()}, failed || !errors.As(err, &refused)
 			}
 			continue
 		}
@@ -321,7 +318,7 @@ func (m *Manager) prepare(id string, r *request, pipes Pipes,
 	}
 	for i, err := range pipes.Set(id, want) {
 		if err != nil && now[want[i].Path] {
-			missing[want[i].Path], failed = err.Error(), true
+			missing[want[i].Path], failed = status.Missing{Reason: err.Error()}, true
 		}
 	}
 	return process, failed

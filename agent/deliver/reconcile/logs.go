@@ -3,7 +3,6 @@ package reconcile
 import (
 	"fmt"
 	"maps"
-	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
@@ -22,7 +21,7 @@ type Logs interface {
 	// returns why some are not ready, by pipe ID. It does not block for long: if wait is true, the
 	// config must not be published yet. The implementation requests another pass when something has
 	// changed.
-	Prepare(key node.Key, pipes []draft.Pipe) (missing map[string]string, wait bool)
+	Prepare(key node.Key, pipes []draft.Pipe) (missing map[string]status.Missing, wait bool)
 	// Unlogged receives the listeners of a node's config that is about to be published without their
 	// loggers, with the reasons by name; empty: all listeners have them. old returns whether the
 	// client already has a listener with this name.
@@ -34,14 +33,12 @@ type Logs interface {
 // reduced is a config without loggers whose destination is not ready.
 type reduced struct {
 	of      *generate.Proxy
-	missing map[string]string // by pipe ID
+	missing map[string]status.Missing // by pipe ID
 	config  *generate.Proxy
 }
 
 // writesFile reports whether Envoy writes the file of a pipe.
-func (r *reduced) writesFile(id string) bool {
-	return strings.HasPrefix(r.missing[id], status.EnvoyWrites)
-}
+func (r *reduced) writesFile(id string) bool { return r.missing[id].EnvoyWrites }
 
 // logs returns the config to publish: the checked config without loggers that would block the Envoy
 // or be rejected, because their destination is not ready. While a config waits for its loggers, it
@@ -79,7 +76,7 @@ func (p *pass) logs(key node.Key, owner resource.Key, s *proxyState) *generate.P
 	config := *proxy
 	s.reduced = reduced{of: proxy, missing: missing, config: &config}
 	sealed, err := guard(p.r.o.Log, "loggers of proxy "+key.ID, func() (*draft.Sealed, error) {
-		return proxy.Sealed.Without(func(id string) bool { return missing[id] != "" }, s.reduced.writesFile), nil
+		return proxy.Sealed.Without(func(id string) bool { _, is := missing[id]; return is }, s.reduced.writesFile), nil
 	})
 	if err != nil { // rather publish nothing than a logger that blocks the Envoy
 		s.reduced = reduced{}
@@ -112,7 +109,7 @@ func (p *pass) unlogged(key node.Key, s *proxyState, whole *generate.Proxy) {
 
 // whyWithout returns why a listener lacks loggers: the first of its pipes that is left out, and the
 // reason.
-func whyWithout(listener *draft.Resource, pipes []draft.Pipe, missing map[string]string) string {
+func whyWithout(listener *draft.Resource, pipes []draft.Pipe, missing map[string]status.Missing) string {
 	used := envoy.LogTargets([]*draft.Resource{listener})
 	for i := range pipes {
 		if !used[pipes[i].ID()] {
@@ -126,7 +123,7 @@ func whyWithout(listener *draft.Resource, pipes []draft.Pipe, missing map[string
 }
 
 // addLeftOut records that a logger is missing.
-func (s *proxyState) addLeftOut(pipe *draft.Pipe, missing map[string]string) {
+func (s *proxyState) addLeftOut(pipe *draft.Pipe, missing map[string]status.Missing) {
 	if out, is := leftOutOf(pipe, missing); is {
 		s.leftOut = append(s.leftOut, out)
 	}
@@ -134,28 +131,25 @@ func (s *proxyState) addLeftOut(pipe *draft.Pipe, missing map[string]string) {
 
 // leftOutOf returns why the lines of a pipe are in no log. Envoy sends OpenTelemetry records
 // directly, and may write a file itself.
-func leftOutOf(pipe *draft.Pipe, missing map[string]string) (out status.LeftOut, is bool) {
+func leftOutOf(pipe *draft.Pipe, missing map[string]status.Missing) (out status.LeftOut, is bool) {
 	why, is := missing[pipe.ID()]
-	if !is || pipe.Kind == draft.PipeOTLP || writesFile(pipe, why) {
+	if !is || pipe.Kind == draft.PipeOTLP || why.EnvoyWrites {
 		return out, false
 	}
-	return status.LeftOut{Policy: pipe.Policy, What: string(pipe.Kind) + " " + clip.Value(pipe.Target), Reason: why}, true
-}
-
-// writesFile reports whether Envoy writes the file of a pipe that is not ready.
-func writesFile(pipe *draft.Pipe, why string) bool {
-	return pipe.Fallback && strings.HasPrefix(why, status.EnvoyWrites)
+	return status.LeftOut{Policy: pipe.Policy, What: string(pipe.Kind) + " " + clip.Value(pipe.Target),
+		Reason: why.Reason}, true
 }
 
 // missingText describes the effect of a destination that is not ready.
-func missingText(pipe *draft.Pipe, why string) string {
+func missingText(pipe *draft.Pipe, why status.Missing) string {
 	if pipe.Kind == draft.PipeOTLP {
 		return fmt.Sprintf("Envoy sends the records of %s for %s directly to the collector, "+
-			"so they are lost while it is unavailable: %s", pipe.Policy, clip.Value(pipe.Target), why)
+			"so they are lost while it is unavailable: %s", pipe.Policy, clip.Value(pipe.Target), why.Reason)
 	}
-	if writesFile(pipe, why) {
-		return fmt.Sprintf("the access log of %s to %s grows without limit: %s", pipe.Policy, clip.Value(pipe.Target), why)
+	if why.EnvoyWrites {
+		return fmt.Sprintf("the access log of %s to %s grows without limit: its Envoy writes the file itself, without "+
+			"rotation: %s", pipe.Policy, clip.Value(pipe.Target), why.Reason)
 	}
 	return fmt.Sprintf("the access log of %s to %s %s is disabled: %s",
-		pipe.Policy, pipe.Kind, clip.Value(pipe.Target), why)
+		pipe.Policy, pipe.Kind, clip.Value(pipe.Target), why.Reason)
 }

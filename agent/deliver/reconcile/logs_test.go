@@ -20,19 +20,20 @@ import (
 // logs implements reconcile.Logs. It returns missing, and records the calls.
 type logs struct {
 	missing  map[string]string // by target
+	writes   map[string]bool   // by target: the Envoy writes the file
 	wait     map[string]bool   // by node ID
 	asked    []string
 	left     []string
 	unlogged []string // node, listener, and reason
 }
 
-func (l *logs) Prepare(key node.Key, pipes []draft.Pipe) (map[string]string, bool) {
-	out := map[string]string{}
+func (l *logs) Prepare(key node.Key, pipes []draft.Pipe) (map[string]status.Missing, bool) {
+	out := map[string]status.Missing{}
 	var targets []string
 	for i := range pipes {
 		targets = append(targets, pipes[i].Target)
 		if why := l.missing[pipes[i].Target]; why != "" {
-			out[pipes[i].ID()] = why
+			out[pipes[i].ID()] = status.Missing{Reason: why, EnvoyWrites: l.writes[pipes[i].Target]}
 		}
 	}
 	slices.Sort(targets)

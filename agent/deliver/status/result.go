@@ -43,9 +43,13 @@ type Result struct {
 // retries.
 const NotReady = "it is not ready in time; retrying. Check for a disk that hangs, and the agent's log"
 
-// EnvoyWrites begins the reason for a file that the agent should write, and that the Envoy writes
-// itself because it cannot open the FIFO.
-const EnvoyWrites = "its Envoy writes the file itself, without rotation: "
+// Missing is why the destination of a logger is not ready.
+type Missing struct {
+	Reason string
+	// EnvoyWrites means that the Envoy writes the file itself, without rotation, because it cannot
+	// open the FIFO.
+	EnvoyWrites bool
+}
 
 // LeftOut is a part of a policy that a published config lacks, because its destination is not
 // ready.

@@ -109,10 +109,10 @@ func TestStale(t *testing.T) {
 // missing implements reconcile.Logs: no destination is ready.
 type missing string
 
-func (m missing) Prepare(_ node.Key, pipes []draft.Pipe) (map[string]string, bool) {
-	out := map[string]string{}
+func (m missing) Prepare(_ node.Key, pipes []draft.Pipe) (map[string]status.Missing, bool) {
+	out := map[string]status.Missing{}
 	for i := range pipes {
-		out[pipes[i].ID()] = string(m)
+		out[pipes[i].ID()] = status.Missing{Reason: string(m)}
 	}
 	return out, false
 }
