@@ -237,7 +237,7 @@ func (l *Logs) Answer(ctx context.Context, question []byte) []byte {
 	}
 	values, err := url.ParseQuery(x.Query)
 	if err != nil {
-		return refuse("it does not understand the query")
+		return refuse("the query is invalid there")
 	}
 	q, e := parse(values, l.o.Now())
 	if e != nil {
@@ -247,7 +247,7 @@ func (l *Logs) Answer(ctx context.Context, question []byte) []byte {
 	case l.answers <- struct{}{}:
 		defer func() { <-l.answers }()
 	default:
-		return refuse("it is busy with another query of logs")
+		return refuse("another query of logs is in progress there")
 	}
 	paths, _, e := l.files(q, func(_ string, k resource.Key) bool {
 		if k.Kind == access.KindAgent {

@@ -225,7 +225,7 @@ func (l *ledger) stored(to string) map[string]bool {
 // TestAccountAddsUp sends lines through the FIFOs of a proxy, a receiver, and OTLP while disks,
 // directories, senders, and collectors fail in random order. The account must add up at each
 // moment, and in the end contain all lines, which the files have except the dropped ones. Each
-// fault has its problem, its metric, and its alert.
+// fault that the agent reports at once has its problem, its metric, and its alert; see ledgerFault.
 func TestAccountAddsUp(t *testing.T) {
 	var cases [2][]alertCase
 	t.Run("faults", func(t *testing.T) {
