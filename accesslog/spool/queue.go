@@ -4,10 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/accesslog"
 	"github.com/nearside-mesh/nearside/rotation"
+	"github.com/nearside-mesh/nearside/rotation/dirs"
 )
 
 // ErrQueueFull means that a [Queue] has reached its size limit.
@@ -23,7 +23,8 @@ var ErrQueueFull = errors.New("the spool has reached its size limit")
 // QueueOptions configures a [Queue]. Dir and File are required.
 type QueueOptions struct {
 	File     string        // path of the file of the lines; see [QueuedFile]
-	Dir      string        // used only by the queue; it is created, and its parents
+	Dir      string        // used only by the queue; it is created
+	Roots    []string      // see [Options]
 	MaxBytes int64         // size of the files; 0: 1 GiB
 	Sync     rotation.Sync // when written lines are synced; each second needs calls of [Queue.Sync]
 }
@@ -83,7 +84,12 @@ func OpenQueue(opts QueueOptions) (q *Queue, notes []error, err error) {
 	}
 	q = &Queue{opts: opts, turn: make(chan struct{}, 1)}
 	q.turn <- struct{}{}
-	if err := q.openDir(); err != nil {
+	dir, err := openSpoolDir(opts.Dir, opts.Roots...)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := q.use(dir); err != nil {
+		dir.close()
 		return nil, nil, err
 	}
 	if notes, err = q.load(); err != nil {
@@ -93,23 +99,14 @@ func OpenQueue(opts QueueOptions) (q *Queue, notes []error, err error) {
 	return q, notes, nil
 }
 
-// openDir opens or creates the directory and the cursor.
-func (q *Queue) openDir() error {
-	if err := os.MkdirAll(filepath.Dir(q.opts.Dir), spoolDirMode); err != nil {
-		return fmt.Errorf("create the parent of the spool directory: %w", err)
-	}
-	dir, err := openSpoolDir(q.opts.Dir)
+// use opens or creates the cursor in a directory, and makes both those of the queue.
+func (q *Queue) use(dir *spoolDir) error {
+	c, err := openCursor(dir)
 	if err != nil {
 		return err
 	}
-	c, err := openCursor(dir)
-	if err == nil {
-		if err = dir.replace(queuedFileName, queuedFileName+".tmp", []byte(q.opts.File), false); err != nil {
-			c.f.Close()
-		}
-	}
-	if err != nil {
-		dir.close()
+	if err := dir.replace(queuedFileName, queuedFileName+".tmp", []byte(q.opts.File), false); err != nil {
+		c.f.Close()
 		return err
 	}
 	q.dir, q.cursor = dir, c
@@ -180,8 +177,7 @@ func (q *Queue) tail(more int64) (*lineSegment, error) {
 	var last *lineSegment
 	if n := len(q.segs); n > 0 {
 		last = q.segs[n-1]
-		var st unix.Stat_t
-		if err := unix.Fstat(int(last.f.Fd()), &st); err == nil && st.Nlink == 0 {
+		if isRemoved(last.f) {
 			if err := q.reopen(); err != nil {
 				return nil, err
 			}
@@ -338,10 +334,10 @@ func (q *Queue) Recover(p rotation.Extent, front []byte) int {
 	return 0
 }
 
-// Sync syncs written lines, unless each batch or none is synced. It also recreates the directory if
-// it was removed or replaced. Lines in its segments are copied.
+// Sync syncs written lines, unless each batch or none is synced. It also recreates the directory,
+// the cursor, and segments that were removed or replaced.
 func (q *Queue) Sync() error {
-	err := q.checkDir()
+	err := q.checkFiles()
 	q.mu.Lock()
 	dirty := q.dirty
 	q.dirty = false
@@ -358,13 +354,13 @@ func (q *Queue) Sync() error {
 	return err
 }
 
-// checkDir compares the path of the directory with the open one.
-func (q *Queue) checkDir() error {
+// checkFiles recreates what another process has removed or replaced.
+func (q *Queue) checkFiles() error {
 	q.mu.Lock()
-	replaced := q.replaced()
+	changed, err := q.changed()
 	q.mu.Unlock()
-	if !replaced {
-		return nil
+	if !changed || err != nil {
+		return err
 	}
 	<-q.turn
 	defer func() { q.turn <- struct{}{} }()
@@ -373,12 +369,19 @@ func (q *Queue) checkDir() error {
 	return q.reopen()
 }
 
-// replaced reports whether the path is not that of the open directory. q.mu is held.
-func (q *Queue) replaced() bool {
+// changed reports whether another process has removed or replaced the directory or a file of the
+// queue. q.mu is held.
+func (q *Queue) changed() (bool, error) {
 	if q.dir == nil {
-		return false
+		return false, nil
 	}
-	var here, there unix.Stat_t
-	return unix.Fstat(q.dir.fd(), &here) == nil &&
-		(unix.Lstat(q.opts.Dir, &there) != nil || here.Dev != there.Dev || here.Ino != there.Ino)
+	result, err := q.dir.Compare()
+	return result == dirs.Other || isRemoved(q.cursor.f) ||
+		slices.ContainsFunc(q.segs, func(s *lineSegment) bool { return isRemoved(s.f) }), err
+}
+
+// isRemoved reports whether an open file has no name any more.
+func isRemoved(f *os.File) bool {
+	var st unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &st) == nil && st.Nlink == 0
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/accesslog"
 	"github.com/nearside-mesh/nearside/rotation"
+	"github.com/nearside-mesh/nearside/rotation/dirs"
 )
 
 // QueuedFile returns the path of the file whose lines are in a queue's directory, or "".
@@ -128,44 +129,72 @@ func (q *Queue) Restore(stored func(p rotation.Extent, front []byte) int) error 
 	return nil
 }
 
-// reopen opens or creates the directory at the path, and copies the segments to it. The caller has
-// the turn, and q.mu is held.
+// reopen opens or creates the directory at the path if it is another one, the cursor, and the
+// segments that are not in the directory. It copies the lines of these. The caller has the turn,
+// and q.mu is held.
 func (q *Queue) reopen() error {
 	dir, c, segs := q.dir, q.cursor, q.segs
-	if err := q.openDir(); err != nil {
+	result, err := dir.Compare()
+	if err != nil {
 		return err
 	}
-	q.segs = nil
-	var err error
-	for _, old := range segs {
-		var seg *lineSegment
-		if seg, err = q.create(old.number); err != nil {
-			break
-		}
-		q.segs = append(q.segs, seg)
-		seg.size, seg.lines, seg.moved = old.size, old.lines, old.moved
-		if _, err = io.Copy(seg.f, io.NewSectionReader(old.f, 0, old.size)); err != nil {
-			break
+	next := dir
+	if result == dirs.Other {
+		if next, err = dir.reopen(); err != nil {
+			return err
 		}
 	}
-	if err != nil { // the old files stay in use
-		for _, s := range q.segs {
-			err = errors.Join(err, q.dir.remove(segmentName(s.number, linesSuffix)))
+	if err = q.use(next); err == nil {
+		if q.segs, err = q.copies(segs, next != dir); err != nil { // the old files stay in use
+			q.cursor.f.Close()
+			q.dir, q.cursor, q.segs = dir, c, segs
+		}
+	}
+	if err != nil {
+		if next != dir {
+			next.close()
+		}
+		return err
+	}
+	for i, s := range segs {
+		if s != q.segs[i] {
 			s.f.Close()
 		}
-		q.cursor.f.Close()
-		q.dir.close()
-		q.dir, q.cursor, q.segs = dir, c, segs
-		return err
-	}
-	for _, s := range segs {
-		s.f.Close()
 	}
 	q.cursor.set(c.segment, c.at)
 	c.f.Close()
-	dir.close()
+	if next != dir {
+		dir.close()
+	}
 	q.dirty = true
 	return nil
+}
+
+// copies returns segments in the directory: copies of all, or of those that were removed from it.
+func (q *Queue) copies(segs []*lineSegment, all bool) (out []*lineSegment, err error) {
+	var created []*lineSegment
+	for _, old := range segs {
+		seg := old
+		if all || isRemoved(old.f) {
+			if seg, err = q.create(old.number); err != nil {
+				break
+			}
+			created = append(created, seg)
+			seg.size, seg.lines, seg.moved = old.size, old.lines, old.moved
+			if _, err = io.Copy(seg.f, io.NewSectionReader(old.f, 0, old.size)); err != nil {
+				break
+			}
+		}
+		out = append(out, seg)
+	}
+	if err == nil {
+		return out, nil
+	}
+	for _, s := range created {
+		err = errors.Join(err, q.dir.remove(segmentName(s.number, linesSuffix)))
+		s.f.Close()
+	}
+	return nil, err
 }
 
 // Close syncs and closes the files. Lines stay on disk. Put fails afterwards.
@@ -173,7 +202,7 @@ func (q *Queue) Close() error {
 	<-q.turn
 	defer func() { q.turn <- struct{}{} }()
 	q.mu.Lock()
-	if q.replaced() {
+	if changed, _ := q.changed(); changed {
 		_ = q.reopen() // else the lines stay in the directory that was moved
 	}
 	q.mu.Unlock()

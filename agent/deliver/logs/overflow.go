@@ -96,8 +96,8 @@ func (o *overflow) openQueue() error {
 	if o.queue != nil {
 		return nil
 	}
-	q, notes, err := spool.OpenQueue(spool.QueueOptions{File: o.opts.Path, Dir: o.dir, MaxBytes: o.spool.MaxBytes,
-		Sync: o.opts.Sync})
+	q, notes, err := spool.OpenQueue(spool.QueueOptions{File: o.opts.Path, Dir: o.dir,
+		Roots: []string{filepath.Dir(o.spool.Dir)}, MaxBytes: o.spool.MaxBytes, Sync: o.opts.Sync})
 	for _, note := range notes {
 		o.log.Warn("damage found in the spool of a log file", "error", note)
 	}
