@@ -26,6 +26,7 @@ type ledgerFault struct {
 	check       string // class of the problem
 	cause       string // part of its reason
 	metric      string // the beginning of a series: a counter that grows, or a gauge above 0
+	ends        bool   // the problem may end with the next write
 	alert       string
 }
 
@@ -178,7 +179,7 @@ func (l *ledger) faults() []ledgerFault {
 		{name: "full disk", begin: func() { full(l.world, l.logs) },
 			heal:  func() { agenttest.Do(l.t, os.Remove(filepath.Join(l.logs, "filler"))) },
 			check: "space", cause: "cannot be written", metric: `nearside_log_failing_streams{destination="file `,
-			alert: "NearsideLogFails"},
+			alert: "NearsideLogFails", ends: true},
 		{name: "refused senders", begin: func() { l.dial().Close() }, heal: none, check: api.ClassLogSenders,
 			metric: "nearside_log_connections_refused_total", alert: "NearsideLogSendersRefused"},
 		{name: "moved directory", begin: aside(dir), heal: back},
