@@ -71,7 +71,7 @@ type meshWithout struct {
 	mesh *generate.Mesh
 }
 
-// selection holds what is equal for proxies that the same policies select and restrict.
+// selection holds the shared data of proxies that the same policies select and restrict.
 type selection struct {
 	match   *policy.Match
 	reach   [32]byte // digest of the policies that restrict destinations

@@ -170,8 +170,8 @@ func TestConfigWaitsForLogs(t *testing.T) {
 	}
 }
 
-// TestUnloggedListeners checks that each listener without its logger has the reason of its own
-// destination.
+// TestUnloggedListeners checks that each listener without its logger has the reason of the
+// destination that it uses.
 func TestUnloggedListeners(t *testing.T) {
 	s := agenttest.TwoProxies(t)
 	agenttest.ByAPI(t, s, "{type: ExternalService, mesh: default, name: redis, tags: {kuma.io/service: redis, "+

@@ -49,7 +49,7 @@ func startLogs(t *testing.T, flushed *[]string) *testAPI {
 }
 
 // TestAccessLogs checks which users see which streams. Users without read access to everything do
-// not see what is behind the FIFOs of others.
+// not see the destinations of other FIFOs.
 func TestAccessLogs(t *testing.T) {
 	var flushed []string
 	a := startLogs(t, &flushed)

@@ -16,8 +16,8 @@ var unclearNames = []string{
 // documentTypes are names of types that are schemas in docs/openapi.yaml.
 var documentTypes = []string{"agent/model/api.Written", "agent/answer/effect.Place", "agent/answer/explain.Place"}
 
-// declaredNames calls fn with each identifier that a file declares, except fields: their struct
-// says what they belong to.
+// declaredNames calls fn with each identifier that a file declares, except fields, which have the
+// name of their struct.
 func declaredNames(f *ast.File, fn func(id *ast.Ident)) {
 	each := func(ids ...*ast.Ident) {
 		for _, id := range ids {

@@ -14,8 +14,8 @@ func many(n int) map[string]string {
 	return out
 }
 
-// headerLimits returns scenes about the limits of headers. What the proxy of the client accepts,
-// that of the server has to accept too, although the first one adds headers, and vice versa.
+// headerLimits returns scenes about the limits of headers. The proxies of client and server must
+// accept the same requests and responses, although each of them adds headers.
 func headerLimits() []scene {
 	// The client adds three headers, and the server five: 100 is the limit of their proxies.
 	const most = 97
