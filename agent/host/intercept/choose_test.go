@@ -1,8 +1,6 @@
 package intercept_test
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -216,55 +214,5 @@ func TestPodEnds(t *testing.T) {
 	p.awaitNext("network namespace no longer exists")
 	if list, err := os.ReadDir(w.dir); err != nil || len(list) != 1 {
 		t.Errorf("records after the end of the pod: %v, %v", list, err)
-	}
-}
-
-// TestWithoutRights: errors name the missing capability, and nothing is installed.
-func TestWithoutRights(t *testing.T) {
-	w := newWorld(t)
-	dir := filepath.Join("/tmp", fmt.Sprintf("nearside-test-%d", os.Getpid()))
-	if err := os.Mkdir(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	program := filepath.Join(dir, "test")
-	if b, err := os.ReadFile(os.Args[0]); err != nil {
-		t.Fatal(err)
-	} else if err := os.WriteFile(program, b, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	records := filepath.Join(dir, intercept.DirName)
-	if err := errors.Join(os.Mkdir(records, 0o755), os.Chown(records, 65534, 65534)); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program)
-	cmd.Env = append(os.Environ(), asInstaller+"="+records)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	var err error
-	w.node.do(func() { err = cmd.Run() })
-	if got := out.String(); err != nil || !strings.Contains(got, "needs the capability CAP_NET_ADMIN") ||
-		!strings.Contains(got, "hint: run it as root") {
-		t.Errorf("an installation by nobody: %v: %s", err, got)
-	}
-	if rules := w.node.rules(t); rules != "" {
-		t.Errorf("left behind:\n%s", rules)
-	}
-	// An agent without the capability reports it, and names go to the real servers.
-	cmd = exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asInstaller+"="+w.dir)
-	var installed []byte
-	w.node.do(func() { installed, err = cmd.CombinedOutput() })
-	if string(installed) != "error: <nil>\n" {
-		t.Fatalf("installed by root in its own namespace: %v: %s", err, installed)
-	}
-	p := w.agentAs(t, program, 65534)
-	p.awaitNext("needs the capability CAP_NET_ADMIN")
-	if got := w.node.ask(t, "udp", outsideV4+":53", "web.mesh", mdns.TypeA); got != "NXDOMAIN" {
-		t.Errorf("redirected by an agent without rights: %s", got)
 	}
 }

@@ -30,7 +30,7 @@ func deleteEntries(n *Namespace, which entries) (uint, error) {
 	}
 	h, err := netlink.NewHandleAt(ns, unix.NETLINK_NETFILTER)
 	if err != nil {
-		return 0, explain(fmt.Errorf("connect to conntrack in %s: %w", n, err), unix.CAP_SYS_ADMIN)
+		return 0, n.explain(fmt.Errorf("connect to conntrack in %s: %w", n, err))
 	}
 	defer h.Close()
 	var total uint
@@ -39,7 +39,7 @@ func deleteEntries(n *Namespace, which entries) (uint, error) {
 		total += count
 		// The entry may have expired in the meantime.
 		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return total, explain(fmt.Errorf("delete conntrack entries in %s: %w", n, err), unix.CAP_NET_ADMIN)
+			return total, n.explain(fmt.Errorf("delete conntrack entries in %s: %w", n, err))
 		}
 	}
 	return total, nil

@@ -163,7 +163,7 @@ func (a *installation) refresh(ctx context.Context) error {
 		return err
 	}
 	if a.r.Spec.DNSPort == 0 {
-		t, err := tableOf(a.nft)
+		t, err := a.n.tableOf(a.nft)
 		if err == nil && t == nil {
 			err = a.restore(nil)
 		}
@@ -189,7 +189,7 @@ func (a *installation) refresh(ctx context.Context) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return a.restore(families)
 		}
-		return explain(fmt.Errorf("renew the redirection of DNS: %w", err), unix.CAP_NET_ADMIN)
+		return a.n.explain(fmt.Errorf("renew the redirection of DNS: %w", err))
 	}
 	if len(families) > 0 {
 		a.redirecting = families
@@ -282,7 +282,7 @@ func (a *installation) renewCgroups() error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // the table is missing; refresh reloads it
 		}
-		return explain(fmt.Errorf("renew the cgroups: %w", err), unix.CAP_NET_ADMIN)
+		return a.n.explain(fmt.Errorf("renew the cgroups: %w", err))
 	}
 	a.cgroups = found
 	a.k.log.Info("updated the cgroups of interception", "netns", a.r.Netns, "cgroups", fmt.Sprint(found))

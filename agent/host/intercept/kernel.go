@@ -23,19 +23,19 @@ func (n *Namespace) open(opts ...nftables.ConnOption) (*nftables.Conn, error) {
 	}
 	c, err := nftables.New(opts...)
 	if err != nil {
-		return nil, explain(fmt.Errorf("connect to nftables in %s: %w", n, err), unix.CAP_SYS_ADMIN)
+		return nil, n.explain(fmt.Errorf("connect to nftables in %s: %w", n, err))
 	}
 	return c, nil
 }
 
 // tableOf returns our table, or nil if it does not exist.
-func tableOf(c *nftables.Conn) (*nftables.Table, error) {
+func (n *Namespace) tableOf(c *nftables.Conn) (*nftables.Table, error) {
 	t, err := c.ListTableOfFamily(Table, nftables.TableFamilyINet)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && t == nil {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, explain(fmt.Errorf("list the table inet %s: %w", Table, err), unix.CAP_NET_ADMIN)
+		return nil, n.explain(fmt.Errorf("list the table inet %s: %w", Table, err))
 	}
 	return t, nil
 }
@@ -74,13 +74,13 @@ func (r *Ruleset) load(n *Namespace) error {
 	if err != nil {
 		return err
 	}
-	has, err := contentsOf(c)
+	has, err := n.contentsOf(c)
 	if err != nil {
 		return err
 	}
 	r.add(c, has)
 	if err := c.Flush(); err != nil {
-		return explain(fmt.Errorf("load the table inet %s: %w", Table, err), unix.CAP_NET_ADMIN)
+		return n.explain(fmt.Errorf("load the table inet %s: %w", Table, err))
 	}
 	return nil
 }
@@ -92,8 +92,8 @@ type contents struct {
 	kept   map[string]bool // timeouts of conntrack
 }
 
-func contentsOf(c *nftables.Conn) (*contents, error) {
-	t, err := tableOf(c)
+func (n *Namespace) contentsOf(c *nftables.Conn) (*contents, error) {
+	t, err := n.tableOf(c)
 	if t == nil || err != nil {
 		return &contents{}, err
 	}
@@ -263,13 +263,13 @@ func unload(n *Namespace) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	t, err := tableOf(c)
+	t, err := n.tableOf(c)
 	if t == nil || err != nil {
 		return false, err
 	}
 	c.DelTable(t)
 	if err := c.Flush(); err != nil {
-		return false, explain(fmt.Errorf("delete the table inet %s: %w", Table, err), unix.CAP_NET_ADMIN)
+		return false, n.explain(fmt.Errorf("delete the table inet %s: %w", Table, err))
 	}
 	return true, nil
 }
@@ -363,5 +363,5 @@ func (f *feature) tryIn(n *Namespace) error {
 	c.AddTable(t)
 	f.try(c, t)
 	c.DelTable(t)
-	return explain(c.Flush(), unix.CAP_NET_ADMIN)
+	return n.explain(c.Flush())
 }

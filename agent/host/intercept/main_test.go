@@ -27,6 +27,7 @@ const (
 	asAgent     = "INTERCEPT_TEST_AGENT"   // the directory of records
 	asInstaller = "INTERCEPT_TEST_INSTALL" // the directory of records
 	resolvConf  = "INTERCEPT_TEST_RESOLV"  // for the agent
+	inNetns     = "INTERCEPT_TEST_NETNS"   // for the installer; "" for its own namespace
 	ownPort     = "INTERCEPT_TEST_PORT"    // port of the agent in its own namespace; 0 for none
 )
 
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if dir := os.Getenv(asInstaller); dir != "" {
-		n, err := intercept.OpenNamespace("")
+		n, err := intercept.OpenNamespace(os.Getenv(inNetns))
 		if err == nil {
 			_, err = intercept.Install(n, &intercept.Spec{DNSPort: 15053}, dir)
 		}

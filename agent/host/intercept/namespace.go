@@ -52,7 +52,7 @@ func OpenNamespace(path string) (*Namespace, error) {
 	}
 	h, err := netns.GetFromPath(at)
 	if err != nil {
-		return nil, explain(fmt.Errorf("open the network namespace %s: %w", at, err), unix.CAP_SYS_ADMIN)
+		return nil, explain(fmt.Errorf("open the network namespace %s: %w", at, err), SysAdmin)
 	}
 	n := &Namespace{Path: path, Inode: inode, handle: h}
 	if inode == own {
@@ -116,7 +116,7 @@ func (n *Namespace) Do(f func() error) error {
 		}
 		defer home.Close()
 		if err := netns.Set(n.handle); err != nil {
-			done <- explain(fmt.Errorf("enter %s: %w", n, err), unix.CAP_SYS_ADMIN)
+			done <- explain(fmt.Errorf("enter %s: %w", n, err), SysAdmin)
 			return
 		}
 		err = f()
@@ -128,29 +128,62 @@ func (n *Namespace) Do(f func() error) error {
 	return <-done
 }
 
-// NeedsError means that the process lacks a capability.
+// NeedsError means that the process lacks capabilities.
 type NeedsError struct {
-	err        error
-	capability string
+	err     error
+	lacking []Capability
+	has     bool // the process has them, but the kernel refuses the call
 }
 
 func (e *NeedsError) Error() string {
-	return fmt.Sprintf("%v: this needs the capability %s", e.err, e.capability)
+	if e.has {
+		return fmt.Sprintf(
+			"%v: the kernel refuses it although this process has the capability %s: the network namespace belongs "+
+				"to another user namespace, or a security module or a seccomp filter forbids the call", e.err, e.names())
+	}
+	return fmt.Sprintf("%v: this needs the capability %s", e.err, e.names())
 }
 func (e *NeedsError) Unwrap() error { return e.err }
 
+func (e *NeedsError) names() string {
+	var out []string
+	for _, c := range e.lacking {
+		out = append(out, c.String())
+	}
+	return strings.Join(out, " and ")
+}
+
 // Hint returns the remedy.
 func (e *NeedsError) Hint() string {
-	return "run it as root, or add the capability " + e.capability +
+	if e.has {
+		return "run it as root of the host, outside of containers"
+	}
+	return "run it as root, or add the capability " + e.names() +
 		" (systemd: AmbientCapabilities; in a container: securityContext.capabilities.add)"
 }
 
-// explain adds the required capability to a permission error.
-func explain(err error, capability Capability) error {
+// explain adds the missing ones of the required capabilities to a permission error.
+func explain(err error, required ...Capability) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	return &NeedsError{err, capability.String()}
+	lacking, merr := Missing(os.Getpid(), required...)
+	if merr != nil {
+		return &NeedsError{err, required, false}
+	}
+	if len(lacking) == 0 {
+		return &NeedsError{err, required, true}
+	}
+	return &NeedsError{err, lacking, false}
+}
+
+// explain adds the missing capabilities to a permission error of nftables or conntrack. Another
+// namespace must also be entered.
+func (n *Namespace) explain(err error) error {
+	if n.Path == "" {
+		return explain(err, NetAdmin)
+	}
+	return explain(err, NetAdmin, SysAdmin)
 }
 
 // Capability is a Linux capability.

@@ -58,7 +58,7 @@ func Inspect(ctx context.Context, n *Namespace, dir string) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := tableOf(c)
+	t, err := n.tableOf(c)
 	if err != nil {
 		return nil, err
 	}
@@ -74,12 +74,12 @@ func Inspect(ctx context.Context, n *Namespace, dir string) (*Report, error) {
 		inboundChain: &out.Counts.Inbound,
 	} {
 		if *to, err = packets(c, chain); ignoreMissing(err) != nil {
-			return nil, explain(fmt.Errorf("read the counters of the chain %s: %w", chain, err), unix.CAP_NET_ADMIN)
+			return nil, n.explain(fmt.Errorf("read the counters of the chain %s: %w", chain, err))
 		}
 	}
 	live, err := liveFamilies(c)
 	if err != nil {
-		return nil, explain(fmt.Errorf("read the set %s: %w", liveSet, err), unix.CAP_NET_ADMIN)
+		return nil, n.explain(fmt.Errorf("read the set %s: %w", liveSet, err))
 	}
 	for i, f := range [...]byte{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6} {
 		if slices.Contains(live, f) {

@@ -87,9 +87,10 @@ func NewRuleset(s *Spec, cgroups []Cgroup, timeouts bool) *Ruleset {
 }
 
 // zone assigns the conntrack zone to UDP packets that are redirected, before conntrack sees them.
+// The kernel ignores later rules that assign another zone or disable tracking.
 func (r *Ruleset) zone(s *Spec) chain {
 	c := chain{name: zoneChain, typ: nftables.ChainTypeFilter, hook: "output", hooknum: nftables.ChainHookOutput,
-		prio: "raw", priority: *nftables.ChainPriorityRaw}
+		prio: fmt.Sprint(zonePriority), priority: zonePriority}
 	// Exclude replies, and queries sent directly to the resolver, whose replies look the same.
 	for _, side := range []string{"sport", "dport"} {
 		c.add(outside("oifname", "lo"), port(unix.IPPROTO_UDP, side, s.DNSPort), setZone())

@@ -37,7 +37,8 @@ const (
 
 	udpEntryTime = 5 // seconds that conntrack retains a redirected query
 	priority     = -110
-	maxItems     = 256 // per list
+	zonePriority = -310 // before other programs' rules at priority raw (-300)
+	maxItems     = 256  // per list
 )
 
 // Spec describes a redirection. [Spec.Normalize] sorts the lists.
