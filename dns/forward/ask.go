@@ -257,7 +257,8 @@ func (f *Forwarder) send(s *slot, sv *server, o sendOptions, now int64) error {
 	s.sends++
 	sv.stats.Queries++
 	retried := !sv.ednsKnown && s.sentTo(sv)
-	t.query = wireQuery{edns: !o.plain && now >= sv.plainUntil && !retried, wants: s.set.trusted}
+	latched := now < sv.plainUntil && f.random()%probeEDNS != 0
+	t.query = wireQuery{edns: !o.plain && !latched && !retried, wants: s.set.trusted}
 	if !o.lowered && now >= sv.lowerUntil {
 		t.query.seed = f.random() | 1
 	}

@@ -63,6 +63,9 @@ func (f *Forwarder) received(ch *channel, w *worker, m []byte, cut bool) {
 			return
 		}
 	}
+	if w.r.opt != nil && w.r.Rcode != table.RcodeBadVers {
+		sv.ednsKnown, sv.plainSeen, sv.plainUntil = true, 0, 0
+	}
 	elapsed := now - t.at
 	switch {
 	case t.query.edns && w.r.refusesEDNS():
@@ -87,7 +90,7 @@ func (f *Forwarder) received(ch *channel, w *worker, m []byte, cut bool) {
 		f.refusedBy(s, t, rcode, w.r.ede(), now)
 	default:
 		f.answered(sv, elapsed)
-		f.learn(sv, t, w.r.opt != nil, now)
+		f.learn(sv, t, now)
 		f.finish(s, sv, w, now)
 	}
 }
@@ -100,25 +103,24 @@ func (f *Forwarder) answered(sv *server, elapsed int64) {
 	sv.answered(elapsed)
 }
 
-// learn records, from a good answer, whether a server preserves case and supports EDNS.
-func (f *Forwarder) learn(sv *server, t *try, edns bool, now int64) {
+// learn records, from a good answer, whether a server preserves case and supports EDNS. Once a
+// server has shown that it does, this never changes: it may forward replies of the servers of one
+// domain, whose owner could otherwise turn off both for all domains.
+func (f *Forwarder) learn(sv *server, t *try, now int64) {
 	switch {
 	case t.query.seed != 0:
-		sv.lowerSeen = 0
-	case t.lowered:
+		sv.caseKnown, sv.lowerSeen, sv.lowerUntil = true, 0, 0
+	case t.lowered && !sv.caseKnown:
 		if sv.lowerSeen++; sv.lowerSeen >= Confirmed {
 			sv.lowerSeen, sv.lowerUntil = 0, now+int64(relearn)
 			f.log.Info("Name server does not preserve the case of names; replies are no longer checked for it",
 				"server", sv.addr)
 		}
 	}
-	switch {
-	case t.query.edns && edns:
-		sv.ednsKnown, sv.plainSeen = true, 0
-	case t.plain:
+	if t.plain && !sv.ednsKnown {
 		if sv.plainSeen++; sv.plainSeen >= Confirmed {
 			sv.plainSeen, sv.plainUntil = 0, now+int64(relearn)
-			f.log.Info("Name server does not support EDNS; queries to it are sent without", "server", sv.addr)
+			f.log.Info("Name server does not seem to support EDNS; most queries to it are sent without", "server", sv.addr)
 		}
 	}
 }

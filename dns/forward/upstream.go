@@ -18,6 +18,7 @@ const (
 	nearBest   = int64(10 * time.Millisecond)
 	probeDown  = 16 // one in this many questions is also sent to a failed server
 	probeSlow  = 64 // and to a slow server
+	probeEDNS  = 16 // one in this many has EDNS although the server seems not to support it
 	Confirmed  = 3  // observations after which a server counts as ignoring case or EDNS
 	maxWrong   = 3  // replies with another question, after which the question is sent over TCP
 	MaxForged  = 16 // replies with an unknown ID, after which the questions of a socket are sent over TCP
@@ -36,10 +37,11 @@ type server struct {
 	fails   int   // consecutive questions without an answer
 	probing bool
 
-	ednsKnown  bool // the server has answered a query with EDNS
-	plainUntil int64
+	ednsKnown  bool  // the server has sent an OPT record
+	plainUntil int64 // until then, it seems not to support EDNS; 0 once ednsKnown
 	plainSeen  int
-	lowerUntil int64
+	caseKnown  bool  // the server has echoed mixed case
+	lowerUntil int64 // until then, it seems not to; 0 once caseKnown
 	lowerSeen  int
 
 	stats ServerStats
@@ -144,6 +146,7 @@ type channel struct {
 	udp      *udpSocket // either udp or tcp is set
 	tcp      *stream
 	ids      [idsPerChannel]ident
+	earlier  *[1 << 16 / 64]uint64 // bit set of used IDs that are no longer in ids; nil if there are none
 	inFlight int
 	forged   int
 	retired  bool // takes no new questions
@@ -173,6 +176,9 @@ func (c *channel) take(random func() uint64, slot int32) (uint16, bool) {
 		for x := random(); x != 0; x >>= 16 {
 			e := &c.ids[x%idsPerChannel]
 			if e.state != idInFlight {
+				if e.state == idOver {
+					c.remember(e.id)
+				}
 				*e = ident{slot: slot, id: uint16(x), state: idInFlight}
 				c.inFlight++
 				return uint16(x), true
@@ -182,10 +188,21 @@ func (c *channel) take(random func() uint64, slot int32) (uint16, bool) {
 	return 0, false
 }
 
+// remember records an ID whose entry is reused.
+func (c *channel) remember(id uint16) {
+	if c.earlier == nil {
+		c.earlier = new([1 << 16 / 64]uint64)
+	}
+	c.earlier[id/64] |= 1 << (id % 64)
+}
+
 // of returns the use of an ID, or the zero ident.
 func (c *channel) of(id uint16) ident {
-	if e := c.ids[id%idsPerChannel]; e.id == id {
+	switch e := c.ids[id%idsPerChannel]; {
+	case e.id == id && e.state != idUnused:
 		return e
+	case c.earlier != nil && c.earlier[id/64]&(1<<(id%64)) != 0:
+		return ident{state: idOver}
 	}
 	return ident{}
 }

@@ -10,6 +10,7 @@ const (
 	RcodeName     = 3
 	RcodeNotImp   = 4
 	RcodeRefused  = 5
+	RcodeNotAuth  = 9
 	RcodeBadVers  = 16
 )
 
@@ -23,6 +24,7 @@ const (
 	TypeSRV   = 33
 	TypeOPT   = 41
 	TypeHTTPS = 65
+	typeTSIG  = 250
 	typeIXFR  = 251
 	typeAXFR  = 252
 	TypeANY   = 255
@@ -53,6 +55,7 @@ type Query struct {
 	labels [128]uint8
 	depth  int // number of labels, without the root
 	EDNS   EDNS
+	tsig   int // start of the TSIG record in the message; 0 if there is none
 }
 
 // EDNS has the fields of an OPT record (RFC 6891).
@@ -76,21 +79,19 @@ const (
 func (q *Query) Key() []byte { return q.name[:q.len] }
 
 // Read parses a message. If the verdict is Failed, it also returns the response code; End is 0 if
-// the question is unreadable and must not be repeated. The message must not change while the
-// query is in use.
+// the question is unreadable and must not be repeated. EDNS is valid for failed messages too, if
+// their records are readable. The message must not change while the query is in use.
 func (q *Query) Read(m []byte) (verdict, int) {
-	q.End, q.Qtype, q.len, q.depth, q.EDNS = 0, 0, 0, 0, EDNS{}
+	q.End, q.Qtype, q.len, q.depth, q.EDNS, q.tsig = 0, 0, 0, 0, EDNS{}, 0
 	if len(m) < HeaderLen {
 		return Dropped, 0
 	}
 	q.Flags = binary.BigEndian.Uint16(m[2:])
-	switch {
-	case q.Flags&FlagQR != 0:
+	if q.Flags&FlagQR != 0 {
 		return Dropped, 0
-	case q.Flags&Opcodes != 0:
-		return Failed, RcodeNotImp
-	case binary.BigEndian.Uint16(m[4:]) != 1:
-		return Failed, RcodeFormat
+	}
+	if q.Flags&Opcodes != 0 || binary.BigEndian.Uint16(m[4:]) != 1 {
+		return Failed, q.readUnknown(m)
 	}
 	at := q.readName(m)
 	if at == 0 || len(m) < at+4 {
@@ -99,16 +100,38 @@ func (q *Query) Read(m []byte) (verdict, int) {
 	q.Qtype = binary.BigEndian.Uint16(m[at:])
 	class := binary.BigEndian.Uint16(m[at+2:])
 	q.End = at + 4
-	if !q.readRecords(m) {
+	if !q.readRecords(m, q.End) {
 		return Failed, RcodeFormat
 	}
 	switch {
+	case q.tsig > 0:
+		return Failed, RcodeNotAuth
 	case q.EDNS.version > 0:
 		return Failed, RcodeBadVers
 	case class != ClassIN, q.Qtype == typeAXFR, q.Qtype == typeIXFR, q.Qtype == TypeOPT:
 		return Failed, RcodeRefused
 	}
 	return Accepted, RcodeSuccess
+}
+
+// readUnknown looks for EDNS in a message with another opcode or number of questions, because a
+// client that gets no OPT record concludes that the server does not support EDNS (RFC 6891
+// section 7). It returns the response code.
+func (q *Query) readUnknown(m []byte) int {
+	at := HeaderLen
+	for range binary.BigEndian.Uint16(m[4:]) {
+		if at = SkipName(m, at); at == 0 {
+			break
+		}
+		at += 4
+	}
+	if at > 0 {
+		q.readRecords(m, at)
+	}
+	if q.Flags&Opcodes != 0 {
+		return RcodeNotImp
+	}
+	return RcodeFormat
 }
 
 // readName parses the name of the question and returns its end, or 0 if it is invalid. The
@@ -138,12 +161,11 @@ func (q *Query) readName(m []byte) int {
 	}
 }
 
-// readRecords parses the records after the question and evaluates OPT. It returns false if the
-// message is too short or has a second OPT record.
-func (q *Query) readRecords(m []byte) bool {
+// readRecords parses the records from a position and evaluates OPT and TSIG. It returns false if
+// the message is too short, or if one of these records is duplicate or invalid.
+func (q *Query) readRecords(m []byte, at int) bool {
 	others := int(binary.BigEndian.Uint16(m[6:])) + int(binary.BigEndian.Uint16(m[8:]))
 	all := others + int(binary.BigEndian.Uint16(m[10:]))
-	at := q.End
 	for i := range all {
 		name := at
 		if at = SkipName(m, at); at == 0 || len(m) < at+10 {
@@ -159,6 +181,12 @@ func (q *Query) readRecords(m []byte) bool {
 		at += 10 + int(binary.BigEndian.Uint16(m[at+8:]))
 		if at > len(m) {
 			return false
+		}
+		if typ == typeTSIG {
+			if i < others || i != all-1 || !validTSIG(m[name:at]) {
+				return false
+			}
+			q.tsig = name
 		}
 	}
 	return true

@@ -27,7 +27,11 @@ func (q *Query) Limit(tcp bool) int {
 func (q *Query) Refuse(out, m []byte, rcode int) []byte {
 	start := len(out)
 	out = q.head(out, m, rcode, 0)
-	return q.appendOPT(out, start, rcode)
+	out = q.appendOPT(out, start, rcode)
+	if q.tsig > 0 && rcode == RcodeNotAuth {
+		out = q.appendTSIG(out, m, start)
+	}
+	return out
 }
 
 // answer appends the table's answer. turn selects the first address of a list.
