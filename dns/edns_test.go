@@ -86,16 +86,16 @@ func TestLateRepliesAreNotForged(t *testing.T) {
 	const n = 1500
 	h := newHeld()
 	c := newTester(t, forward.Options{}, newScripted(t, "127.0.0.1:0", h.do))
-	again := make([]func(), n)
-	for i := range again {
+	repeats := make([]func(), n)
+	for i := range repeats {
 		c.write(false, clientKind{}.message(t, fmt.Sprintf("n%d.example.org", i), mdns.TypeA))
 		q := h.next(t)
 		wire := q.pack(t, 0, []string{q.name() + " 60 IN A 192.0.2.1"})
 		q.send(wire)
 		c.answer()
-		again[i] = func() { q.send(wire) }
+		repeats[i] = func() { q.send(wire) }
 	}
-	for _, repeat := range again {
+	for _, repeat := range repeats {
 		repeat()
 	}
 	c.until("all are counted", func() bool {
