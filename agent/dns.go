@@ -131,7 +131,8 @@ func (a *Agent) interceptionCheck() []api.Check {
 
 var interceptionsDesc = prometheus.NewDesc("nearside_dns_interceptions",
 	"Network namespaces whose DNS is to be redirected to the resolver, by state: active, "+
-		"partly (one family of addresses), waiting (names go to the real servers), or tcp-only.", []string{"state"}, nil)
+		"partly (one family of addresses), waiting (names go to the real servers), broken (some queries do not reach it), "+
+		"or tcp-only.", []string{"state"}, nil)
 
 // interceptions counts the redirections whenever metrics are read.
 type interceptions struct{ *intercept.Renewer }
@@ -145,7 +146,7 @@ func (i interceptions) Collect(ch chan<- prometheus.Metric) {
 		counts[s.State]++
 	}
 	for _, state := range []string{
-		intercept.StateActive, intercept.StatePartly, intercept.StateWaiting, intercept.StateTCPOnly,
+		intercept.StateActive, intercept.StatePartly, intercept.StateWaiting, intercept.StateBroken, intercept.StateTCPOnly,
 	} {
 		ch <- prometheus.MustNewConstMetric(interceptionsDesc, prometheus.GaugeValue, float64(counts[state]), state)
 	}

@@ -2,6 +2,7 @@ package intercept
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -10,7 +11,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -40,37 +44,65 @@ func loopback(v6 bool, port uint16) netip.AddrPort {
 type Canary struct {
 	Family   string `json:"family"` // IPv4 or IPv6
 	Protocol string `json:"protocol"`
+	Server   string `json:"server"` // the address and port that it was sent to
 	// Redirected reports whether the agent answered the query, although it was sent to another
 	// server.
 	Redirected bool   `json:"redirected"`
 	Reason     string `json:"reason,omitempty"` // why it was not redirected
+	// Unreachable reports that the namespace has no route to the server, so that no program can
+	// query it.
+	Unreachable bool `json:"unreachable,omitempty"`
 }
 
-// SendCanaries queries the canary name in a namespace as a user, over both protocols and both
-// families. The uid -1 stands for the user of this process.
+// SendCanaries queries the canary name in a namespace as a user, over UDP and TCP: at an unused
+// loopback address of both families, and at each server of the namespace's resolv.conf. The uid -1
+// stands for the user of this process.
 func SendCanaries(ctx context.Context, n *Namespace, uid int) ([]Canary, error) {
+	servers := []netip.AddrPort{canaryServer(false), canaryServer(true)}
+	if conf, _, err := n.ResolvConf(); err == nil { // otherwise the servers of programs are unknown
+		for _, s := range nameServers(conf) {
+			if !slices.Contains(servers, s) {
+				servers = append(servers, s)
+			}
+		}
+	}
 	var out []Canary
-	err := n.Do(func() error {
+	for _, s := range servers {
+		for _, network := range []string{"udp", "tcp"} {
+			out = append(out, Canary{Family: familyName(s.Addr().Is6()), Protocol: network, Server: s.String()})
+		}
+	}
+	errs := make([]error, len(out))
+	var wg sync.WaitGroup
+	for i := range out {
+		wg.Go(func() { errs[i] = out[i].send(ctx, n, uid, servers[i/2]) })
+	}
+	wg.Wait()
+	return out, cmp.Or(errs...)
+}
+
+// send sends a canary. The error is not about the server.
+func (c *Canary) send(ctx context.Context, n *Namespace, uid int, server netip.AddrPort) error {
+	return n.Do(func() error {
 		if uid >= 0 {
+			runtime.LockOSThread() // the user belongs to the thread
+			defer runtime.UnlockOSThread()
 			back, err := becomeUser(uid)
 			if err != nil {
 				return err
 			}
 			defer back()
 		}
-		for _, v6 := range []bool{false, true} {
-			for _, network := range []string{"udp", "tcp"} {
-				c := Canary{Family: familyName(v6), Protocol: network}
-				err := ask(ctx, network, canaryServer(v6))
-				if c.Redirected = err == nil; err != nil {
-					c.Reason = err.Error()
-				}
-				out = append(out, c)
-			}
+		route, err := net.Dial("udp", server.String()) // sends nothing
+		if c.Unreachable = err != nil; err == nil {
+			_ = route.Close()
+			err = ask(ctx, c.Protocol, server)
+		}
+		if c.Redirected = err == nil; err != nil {
+			c.Reason = err.Error()
 		}
 		return nil
 	})
-	return out, err
 }
 
 func familyName(v6 bool) string {

@@ -32,7 +32,8 @@ type installation struct {
 	cgroups []Cgroup
 	// A connected socket to the resolver for each family.
 	probes      [2]net.Conn
-	loops       int    // refreshes until the next check for a loop
+	loops       int // refreshes until the next check for a loop
+	canaries    canaries
 	redirecting []byte // the families that were redirected last
 	sets        []*sockets.Set
 	shared      bool // the resolver's own sockets are in this namespace
@@ -204,8 +205,51 @@ func (a *installation) refresh(ctx context.Context) error {
 	case 1:
 		state = StatePartly
 	}
+	lost := a.lost(ctx, names)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if lost != "" {
+		state, reasons = StateBroken, append(reasons, lost)
+	}
 	a.k.set(a.r, state, names, strings.Join(reasons, "; "))
 	return nil
+}
+
+// canaries is the state of the canaries that the agent sends itself.
+type canaries struct {
+	next     int      // refreshes until the next ones
+	families []string // that were redirected
+	reason   string   // why the last ones were lost, or ""
+	times    int      // how often they were lost in a row
+	arrived  bool     // earlier ones have reached the agent
+}
+
+// lost sends canaries if they are due, and returns why they do not reach the agent. After canaries
+// have arrived, only a second loss in a row counts, because a single packet may be lost.
+func (a *installation) lost(ctx context.Context, families []string) string {
+	c := &a.canaries
+	uid, ok := a.r.Spec.canaryUser()
+	if len(families) == 0 || !ok {
+		*c = canaries{}
+		return ""
+	}
+	if c.next--; c.next <= 0 || !slices.Equal(c.families, families) {
+		list, err := SendCanaries(ctx, a.n, uid)
+		if err != nil {
+			list = nil // this process cannot send as the user
+		}
+		c.next, c.families, c.reason = loopInterval, families, lostCanaries(list, families)
+		if c.times++; c.reason == "" {
+			c.times, c.arrived = 0, true
+		} else if c.next = 5; c.times < 2 {
+			c.next = 1
+		}
+	}
+	if c.times < 2 && c.arrived {
+		return ""
+	}
+	return c.reason
 }
 
 // answers returns nil if the resolver responds in the namespace.

@@ -25,6 +25,8 @@ type Namespace struct {
 	Path   string // "" for the namespace of this process
 	Inode  uint64 // identifies the namespace
 	handle netns.NsHandle
+	opened string // the path that it was opened at, or ""
+	pid    int    // a process in the namespace, or 0
 }
 
 // NamespacePath returns the path of a namespace that ip-netns(8) knows by name. It returns paths
@@ -54,7 +56,7 @@ func OpenNamespace(path string) (*Namespace, error) {
 	if err != nil {
 		return nil, explain(fmt.Errorf("open the network namespace %s: %w", at, err), SysAdmin)
 	}
-	n := &Namespace{Path: path, Inode: inode, handle: h}
+	n := &Namespace{Path: path, Inode: inode, handle: h, opened: path}
 	if inode == own {
 		n.Path = ""
 	}

@@ -45,6 +45,7 @@ const (
 	StatePartly  = "partly"   // one family is redirected
 	StateWaiting = "waiting"  // DNS goes to the real servers; Reason says why
 	StateTCPOnly = "tcp-only" // only TCP is redirected, which needs no renewal
+	StateBroken  = "broken"   // the rules are loaded, but some queries do not reach the agent
 )
 
 // Status is the state of one installation.
@@ -218,7 +219,7 @@ func (k *Renewer) set(r *Record, state string, families []string, reason string)
 		return
 	}
 	level := slog.LevelInfo
-	if state == StateWaiting {
+	if state == StateWaiting || state == StateBroken {
 		level = slog.LevelWarn
 	}
 	k.log.Log(context.Background(), level, "interception of DNS", "netns", r.Netns, "state", state, "families", families,

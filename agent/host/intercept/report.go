@@ -10,13 +10,12 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 )
 
-// States that the agent cannot see itself.
-const (
-	StateNone   = "none"   // nothing is installed
-	StateBroken = "broken" // the rules are loaded, but a canary was not redirected
-)
+// StateNone is the state of a namespace without an installation.
+const StateNone = "none"
 
 // Report is the state of the kernel for one namespace.
 type Report struct {
@@ -121,17 +120,31 @@ func (r *Report) sendCanaries(ctx context.Context, n *Namespace) error {
 		return err
 	}
 	r.Canaries = list
-	var reasons []string
-	for _, c := range list {
-		if !c.Redirected && slices.Contains(r.Families, c.Family) {
-			reasons = append(reasons, c.Reason)
-		}
-	}
-	if len(reasons) > 0 {
-		r.State, r.Reason = StateBroken, "the rules are loaded, but a query to another server did not reach the agent; "+
-			"find the ruleset that precedes them with nft list ruleset: "+strings.Join(reasons, "; ")
+	if lost := lostCanaries(list, r.Families); lost != "" {
+		r.State, r.Reason = StateBroken, lost
 	}
 	return nil
+}
+
+// lostCanaries describes the canaries of redirected families that did not reach the agent although
+// their server can be reached. It returns "" if there are none.
+func lostCanaries(list []Canary, families []string) string {
+	var lost []string
+	for _, c := range list {
+		if !c.Redirected && !c.Unreachable && slices.Contains(families, c.Family) {
+			lost = append(lost, c.Reason)
+		}
+	}
+	if len(lost) == 0 {
+		return ""
+	}
+	const most = 4
+	more := ""
+	if n := len(lost) - most; n > 0 {
+		lost, more = lost[:most], plural.Form(n, "; and 1 more", "; and %d more")
+	}
+	return "the rules are loaded, but queries to other servers did not reach the agent; find the ruleset that precedes " +
+		"them, or that has NOTRACK rules for port 53, with nft list ruleset: " + strings.Join(lost, "; ") + more
 }
 
 // canaryUser selects a user whose queries are redirected. -1 is the user of this process.

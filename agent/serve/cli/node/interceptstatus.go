@@ -51,11 +51,11 @@ func interceptStatusCommand(env *command.Env) *cobra.Command {
 		Use:   "status",
 		Short: "Show redirections, and whether they work",
 		Long: `Shows every recorded installation, or the one of a network namespace with --netns or --pid: what is
-redirected, for whom, and how often. For DNS, the command sends canary queries over UDP, TCP, IPv4,
-and IPv6 to an address that only the agent answers for.
+redirected, for whom, and how often. For DNS, the command sends canary queries over UDP and TCP to
+unused loopback addresses and to each server in the resolv.conf of the namespace.
 
 STATE is active, partly (only one address family is redirected), waiting (names go to the real
-servers), broken (a canary query failed), tcp-only, or none.
+servers), broken (a canary query did not reach the agent), tcp-only, or none.
 
 The exit code is 2 unless every installation is active or tcp-only.`,
 		Example: "  nearside intercept status\n  nearside intercept status --netns /run/netns/pod7 -o json",
