@@ -146,7 +146,7 @@ func TestVectors(t *testing.T) {
 		{"another host", c, "request 8.8.8.8:80 host=www.example.com", "denied", "", -1, ""},
 		{"any host of the network", c, "request 142.250.1.1:80 host=www.example.com",
 			"allowed", "meshpassthrough_http_142.250.0.0/15_80", 1, ""},
-		{"no HTTP where HTTP is allowed", c, "connection 8.8.8.8:80", "closed", "", -1, "application-protocol"},
+		{"no HTTP where HTTP is allowed", c, "connection 8.8.8.8:80", "closed", "", -1, ""},
 		{"TLS where HTTP is allowed", c, "connection 8.8.8.8:80 sni=www.google.com", "closed", "", -1, "transport-protocol"},
 		{"16", d, "connection 10.0.0.1:443", "allowed", "meshpassthrough_tcp_10.0.0.1_*", 0, ""},
 		{"17", d, "connection 10.0.0.1:22", "allowed", "meshpassthrough_tcp_10.0.0.1_*", 0, ""},

@@ -132,8 +132,22 @@ func (sh *shadows) compare(outer, inner *node, port, prefix key) {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.transport, b.transport), cmp.Compare(a.protocol, b.protocol))
 	})
 	for _, m := range missing {
+		if m.protocol == "" && sh.serves(m.chain) && slices.ContainsFunc(missing, func(o asked) bool {
+			return o.protocol != "" && o.name == m.name && o.transport == m.transport && sh.serves(o.chain)
+		}) {
+			continue // the finding about the chain of recognized requests suffices
+		}
 		sh.report(m.chain, inner, port, prefix)
 	}
+}
+
+// serves reports whether a chain ends in an HTTP connection manager.
+func (sh *shadows) serves(chain int) bool {
+	if chain == NoIndex {
+		return false
+	}
+	list := sh.x.chains[chain].GetFilters()
+	return len(list) > 0 && list[len(list)-1].GetTypedConfig().GetTypeUrl() == HcmURL
 }
 
 // wildName stands for the variable labels of a wildcard. It never occurs in a config.

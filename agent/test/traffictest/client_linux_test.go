@@ -167,6 +167,9 @@ func line(c net.Conn, text string) (answered, error) {
 	if strings.HasPrefix(s, "\x15\x03") {
 		return answered{}, io.ErrUnexpectedEOF // a TLS alert: the server does not accept plain text
 	}
+	if strings.HasPrefix(s, "HTTP/1.1 400 ") {
+		return answered{}, io.ErrUnexpectedEOF // the proxy accepts only requests
+	}
 	return answered{got: strings.TrimSpace(s)}, err
 }
 

@@ -138,8 +138,10 @@ func (m *chainMaker) chain(c *chain) *draft.Chain {
 	}
 	switch c.protocol.class() {
 	case requests:
-		p.match.ApplicationProtocols = []string{alpnHTTP10, alpnHTTP1, alpnHTTP2}
-		if !m.through || c.rule == nil || c.rule.fixed() {
+		if !c.missed {
+			p.match.ApplicationProtocols = []string{alpnHTTP10, alpnHTTP1, alpnHTTP2}
+		}
+		if !m.through || !c.tunneled() {
 			p.chain.HTTP = m.manager(c)
 			return &p.chain
 		}
@@ -165,6 +167,10 @@ func (m *chainMaker) chain(c *chain) *draft.Chain {
 	}
 	return &p.chain
 }
+
+// tunneled reports whether the chain passes bytes to a zone egress instead of handling requests, if
+// external traffic leaves through one.
+func (c *chain) tunneled() bool { return c.rule != nil && !c.rule.fixed() }
 
 func (m *chainMaker) prefixes(c *chain) []*corev3.CidrRange {
 	switch {

@@ -71,6 +71,8 @@ func (r *real) decide(c conn) verdict {
 		v.cluster = trace.Targets[0].Cluster
 	case match.Answered, match.NoHost, match.Accepted:
 		v.refused = true
+	case match.Broken:
+		v.closedAt = "filter"
 	case match.TimedOut:
 		v.closedAt = "listener-filters"
 	case match.NoCluster:

@@ -19,6 +19,7 @@ type chain struct {
 	ranges   []netip.Prefix // nil for all addresses without another chain of the port
 	closure  bool           // repeats a rule for wider ranges
 	hello    bool           // the chain of a plain rule for connections that begin with TLS
+	missed   bool           // for requests that the HTTP inspector does not recognize
 	variant  string         // distinguishes the names of chains of one rule
 }
 
@@ -78,6 +79,7 @@ func (p *planner) port(port uint32, general []*rule) {
 	}
 	v := newView(rules, general, p.set.silent[port] != nil)
 	v.inspected = p.set.inspects(port) != nil
+	v.through = p.set.through
 	v.closeVirtual(p.virtual)
 	chains, sum := v.chains(port)
 	if sum > p.budget && v.openVirtual() {
@@ -121,6 +123,7 @@ type view struct {
 	covered   bool   // plainAny also handles requests to hosts
 	inspected bool   // the proxy inspects the first bytes of clients
 	closing   *rule  // of closed cells
+	through   bool   // traffic leaves the mesh through zone egresses
 }
 
 // cell is a range of addresses with its rules.
@@ -254,10 +257,48 @@ func (v *view) chains(port uint32) (out []*chain, cost int) {
 			out = append(out, &copied)
 		}
 	}
+	out = append(out, v.missed(out)...)
 	for _, c := range out {
 		cost += c.added()
 	}
 	return out, cost
+}
+
+// missed returns chains for the requests that the HTTP inspector does not recognize: a wake-up
+// without new bytes before the end of the request line ends its parser. They repeat the chains of
+// requests wherever a connection of no recognized protocol has no chain. Their HTTP connection
+// manager closes connections of other protocols.
+func (v *view) missed(chains []*chain) (out []*chain) {
+	taken := map[netip.Prefix]bool{} // by plain rules; the zero prefix is any address
+	for _, c := range chains {
+		if c.rule == nil || c.protocol.class() != plain || c.hello {
+			continue
+		}
+		taken[netip.Prefix{}] = taken[netip.Prefix{}] || len(c.ranges) == 0
+		for _, p := range c.ranges {
+			taken[p] = true
+		}
+	}
+	for _, c := range chains {
+		if c.protocol.class() != requests || v.through && c.tunneled() {
+			continue
+		}
+		copied := *c
+		copied.missed, copied.variant = true, c.variant+"_missed"
+		if len(c.ranges) == 0 {
+			if !taken[netip.Prefix{}] {
+				out = append(out, &copied)
+			}
+			continue
+		}
+		if slices.ContainsFunc(c.ranges, func(p netip.Prefix) bool { return taken[p] }) {
+			copied.ranges = slices.DeleteFunc(slices.Clone(c.ranges), func(p netip.Prefix) bool { return taken[p] })
+		}
+		if len(copied.ranges) > 0 {
+			out = append(out, &copied)
+		}
+	}
+	return out
 }
 
 // byHost returns the chain of requests to any address, or nil.

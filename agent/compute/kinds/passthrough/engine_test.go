@@ -34,9 +34,10 @@ const (
 )
 
 type conn struct {
-	to    netip.AddrPort
-	sends string
-	name  string // server name of TLS, Host of HTTP
+	to     netip.AddrPort
+	sends  string
+	name   string // server name of TLS, Host of HTTP
+	missed bool   // the HTTP inspector does not recognize the request
 }
 
 func (c conn) String() string { return fmt.Sprintf("%s %s %q", c.to, c.sends, c.name) }
@@ -299,7 +300,7 @@ func (l *listener) inspect(c conn) (transport, application string, ok bool) {
 			return "", "", false
 		case kind == "tls_inspector" && c.sends == sendsTLS:
 			transport = "tls"
-		case kind == "http_inspector" && transport == "raw_buffer" &&
+		case kind == "http_inspector" && !c.missed && transport == "raw_buffer" &&
 			(c.sends == sendsHTTP1 || c.sends == sendsHTTP2 || c.sends == sendsHTTP10):
 			application = c.sends
 		}
@@ -350,6 +351,9 @@ func (e *envoy) follow(end end, chain string, c conn) verdict {
 	v := verdict{chain: chain}
 	cluster := end.cluster
 	if end.routes != nil {
+		if !c.isRequest() {
+			return verdict{chain: chain, closedAt: "filter"}
+		}
 		h := virtualHost(end.routes, strings.ToLower(c.name))
 		if h == nil || h.Routes[0].GetDirectResponse() != nil {
 			v.refused = true

@@ -241,6 +241,7 @@ func newEffect(c *policy.Context) *effect {
 	e.v4, e.v6 = newRuleSet(false, list, &e.notes), newRuleSet(true, list, &e.notes)
 	e.v4.virtual, e.v6.virtual = c.View.VirtualRanges(false), c.View.VirtualRanges(true)
 	for _, s := range []*ruleSet{e.v4, e.v6} {
+		s.through = c.View.ThroughEgress()
 		for _, r := range s.rules {
 			e.notes.permitted(r)
 		}

@@ -101,13 +101,14 @@ func connections() []conn {
 		for _, port := range []uint16{80, 443, 3306, 8080} {
 			to := netip.AddrPortFrom(netip.MustParseAddr(a), port)
 			for _, name := range []string{"", "a.com", "x.a.com", "b.a.com", "x.b.a.com", "c.org", "d.org"} {
-				out = append(out, conn{to, sendsTLS, name})
+				out = append(out, conn{to: to, sends: sendsTLS, name: name})
 				if name != "" {
-					out = append(out, conn{to, sendsHTTP1, name},
-						conn{to, sendsHTTP2, fmt.Sprintf("%s:%d", strings.ToUpper(name), port)}, conn{to, sendsHTTP10, name})
+					out = append(out, conn{to: to, sends: sendsHTTP1, name: name},
+						conn{to: to, sends: sendsHTTP2, name: fmt.Sprintf("%s:%d", strings.ToUpper(name), port)},
+						conn{to: to, sends: sendsHTTP10, name: name})
 				}
 			}
-			out = append(out, conn{to, sendsBytes, ""}, conn{to, sendsNothing, ""})
+			out = append(out, conn{to: to, sends: sendsBytes}, conn{to: to, sends: sendsNothing})
 		}
 	}
 	return out
@@ -185,6 +186,15 @@ func TestSomeMatchAdmits(t *testing.T) {
 			}
 			if v.allowed() && !reaches(list, c, v.cluster) {
 				rt.Fatalf("%v\n%s leads to %s, whose match does not admit it", list, c, v.cluster)
+			}
+			if !c.isRequest() {
+				continue
+			}
+			missed := c
+			missed.missed = true
+			m := e.decide(missed)
+			if m.allowed() != v.allowed() || m.allowed() && !reaches(list, c, m.cluster) {
+				rt.Fatalf("%v\n%s: %+v, and %+v if the HTTP inspector does not recognize it", list, c, v, m)
 			}
 		}
 	})

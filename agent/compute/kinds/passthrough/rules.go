@@ -181,6 +181,7 @@ type ruleSet struct {
 	virtual []netip.Prefix
 	// unassigned closes all virtual addresses without a rule, even if no rule leads there.
 	unassigned bool
+	through    bool // traffic leaves the mesh through zone egresses
 }
 
 // inspects returns the rule for which the proxy inspects the first bytes of clients on a port, or

@@ -58,7 +58,8 @@ func (v *view) openVirtual() bool {
 // only connections to such addresses. It inspects only ports of such domains with other rules than
 // tcp.
 func (a *applier) virtualListener(l *draft.Listener, s *ruleSet) {
-	own := &ruleSet{v6: s.v6, silent: map[uint32]*rule{}, first: map[uint32]*rule{}, virtual: s.virtual, unassigned: true}
+	own := &ruleSet{v6: s.v6, silent: map[uint32]*rule{}, first: map[uint32]*rule{}, virtual: s.virtual, unassigned: true,
+		through: s.through}
 	for _, r := range s.rules {
 		if r.resolved == "" {
 			continue
@@ -82,7 +83,10 @@ func (r *rule) resolves() bool { return r.pinned() || r.forwarded() }
 // visitVirtual processes a closed cell.
 func (w *wider) visitVirtual(c *cell) {
 	w.virtual = append(w.virtual, c.prefix)
-	w.all.add(w.view.closing, c.prefix)
+	// The chain of these requests also takes connections of other protocols, and closes them.
+	if !slices.ContainsFunc(w.view.hosts, (*rule).resolves) {
+		w.all.add(w.view.closing, c.prefix)
+	}
 	if w.view.inspected {
 		w.hello.add(w.view.closing, c.prefix)
 	}

@@ -1,6 +1,7 @@
 package passthrough_test
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -32,12 +33,19 @@ func TestUnassignedVirtualAddresses(t *testing.T) {
 		{"no rule leads there", narrow, to("240.0.0.9:22", sendsBytes), "", "destination-ip"},
 		{"a request to a host that the proxy resolves", unpinned, to("240.0.0.9:80", sendsHTTP1, "b.com"),
 			"http_b.com_80", ""},
+		{"a request that the HTTP inspector does not recognize", unpinned,
+			conn{to: netip.MustParseAddrPort("240.0.0.9:80"), sends: sendsHTTP1, name: "b.com", missed: true},
+			"http_b.com_80", ""},
+		{"another protocol on a port of requests", unpinned, to("240.0.0.9:80", sendsBytes), "", "filter"},
 		{"a request to a host that it does not resolve", unpinned, to("240.0.0.9:8080", sendsHTTP1, "c.com"), "", "cluster"},
 		{"TLS on all ports", unpinned, to("240.0.0.9:5432", sendsTLS, "a.com"), "", "cluster"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e, _ := newEnvoy(t, base+c.docs)
-			v := e.agree(t, c.conn)
+			v := e.decide(c.conn)
+			if !c.conn.missed { // package match has no such inspector
+				e.agree(t, c.conn)
+			}
 			if got := strings.TrimPrefix(v.cluster, "meshpassthrough_"); got != c.cluster || v.closedAt != c.at {
 				t.Errorf("%s: %+v", c.conn, v)
 			}
