@@ -109,6 +109,7 @@ type Agent struct {
 	ready chan struct{} // closed once everything is served
 	// Run sets the following fields before it closes ready, and then never changes them.
 	store      *store.Store
+	newState   bool // there was no state file
 	dir        *directory.Source
 	envoys     *metadata.Source
 	reconciler *reconcile.Reconciler

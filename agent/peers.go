@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -114,6 +116,8 @@ func (a *Agent) openStore(cfg *config.Config) error {
 		a.log.Warn("the agent has no node key", "error", err)
 	}
 	a.identity = id
+	_, missing := os.Stat(filepath.Join(dir, stateFile))
+	a.newState = errors.Is(missing, fs.ErrNotExist)
 	a.store, err = store.Open(store.Options{
 		Path: filepath.Join(dir, stateFile), Log: a.log, Now: a.deps.Now, Encode: resource.Marshal,
 		Decode: a.decodeStored, Sync: a.deps.Sync, Changed: a.auditChanges, Shared: peers.Shared, Origin: origin(cfg, id),

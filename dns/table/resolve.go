@@ -24,7 +24,11 @@ func (a *Answers) Resolve(q *Query, m []byte, client netip.Addr, turn uint32, tc
 			return out, PassthroughName
 		}
 	}
-	found := a.Table.lookup(q, a.view(client))
+	view, own := a.view(client)
+	found := a.Table.lookup(q, view)
+	if a.fails(q, view, own, &found) {
+		return q.Refuse(out, m, RcodeServFail), Failed
+	}
 	if found.outcome == unknown {
 		return out, Forward
 	}

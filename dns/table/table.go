@@ -145,7 +145,8 @@ const (
 type match struct {
 	outcome outcome
 	records rrset
-	suffix  int // offset of the SOA record's name in the question's name: the owned suffix, or the whole name
+	group   uint32 // of the name; Everyone if the table lacks it
+	suffix  int    // offset of the SOA record's name in the question's name: the owned suffix, or the whole name
 }
 
 // lookup answers a question for a view.
@@ -155,14 +156,14 @@ func (t *Table) lookup(q *Query, v *View) (m match) {
 	}
 	at := t.get(q.Key())
 	suffix, owned := t.owner(q)
-	m.suffix = suffix
+	m.suffix, m.group = suffix, Everyone
 	if at.ok() && at.e.flags&flagHost != 0 && !v.sees(at.e.group) {
 		at = found{}
 	}
 	if !at.ok() {
-		if records, ok := t.port(q, v); ok {
+		if records, group, ok := t.port(q, v); ok {
 			v.hides(&records)
-			m.outcome, m.records = noData, records
+			m.outcome, m.records, m.group = noData, records, group
 			if records.count > 0 && (q.Qtype == TypeSRV || q.Qtype == TypeANY) {
 				m.outcome = positive
 			}
@@ -179,6 +180,9 @@ func (t *Table) lookup(q *Query, v *View) (m match) {
 		return m
 	default:
 		return match{}
+	}
+	if at.e.flags&flagHost != 0 {
+		m.group = at.e.group
 	}
 	records, ok := at.set(q.Qtype)
 	if q.Qtype == typePort {
@@ -198,9 +202,9 @@ func (t *Table) lookup(q *Query, v *View) (m match) {
 }
 
 // port answers questions for _NAME._tcp.HOST and _tcp.HOST. It returns false for other names.
-func (t *Table) port(q *Query, v *View) (rrset, bool) {
+func (t *Table) port(q *Query, v *View) (records rrset, group uint32, ok bool) {
 	if q.depth < 2 || q.name[1] != '_' {
-		return rrset{}, false
+		return rrset{}, 0, false
 	}
 	at := 1 // index of the label _tcp
 	if string(q.name[:5]) == tcpLabel {
@@ -208,11 +212,11 @@ func (t *Table) port(q *Query, v *View) (rrset, bool) {
 	}
 	host := int(q.labels[at]) + len(tcpLabel)
 	if host >= q.len || string(q.name[q.labels[at]:host]) != tcpLabel {
-		return rrset{}, false
+		return rrset{}, 0, false
 	}
 	f := t.get(q.name[host:q.len])
 	if !f.ok() || f.e.flags&flagHost == 0 || !v.sees(f.e.group) {
-		return rrset{}, false
+		return rrset{}, 0, false
 	}
 	for i := range f.e.nsets {
 		s := &f.x.sets[f.e.sets+uint32(i)]
@@ -222,13 +226,13 @@ func (t *Table) port(q *Query, v *View) (rrset, bool) {
 		body := f.x.bytes[s.at : s.at+s.len]
 		n := 1 + int(body[0])
 		if at == 0 {
-			return rrset{qtype: TypeSRV}, true
+			return rrset{qtype: TypeSRV}, f.e.group, true
 		}
 		if string(body[:n]) == string(q.name[:n]) {
-			return rrset{TypeSRV, s.count, s.more, body[n:]}, true
+			return rrset{TypeSRV, s.count, s.more, body[n:]}, f.e.group, true
 		}
 	}
-	return rrset{}, false
+	return rrset{}, 0, false
 }
 
 // tcpLabel is the label _tcp in wire form.

@@ -12,12 +12,41 @@ type View struct {
 	All    bool     // sees all groups below Apart
 	V4, V6 bool     // visible address families
 	Apart  []uint32 // visible groups from Apart on
-	groups []uint64 // bit set of visible groups below Apart
+	// Unknown lists the names that get SERVFAIL, because the view of the client is not known yet.
+	Unknown Unknown
+	groups  []uint64 // bit set of visible groups below Apart
 }
 
 // Apart is the first group that is visible only to views that list it. For other clients, hosts
 // of such groups are not in the table.
 const Apart = 1 << 31
+
+// Everyone is a group that every view sees, even one that is not known yet.
+const Everyone = Apart - 1
+
+// Unknown is the set of names whose answers depend on a view that is not known yet.
+type Unknown uint8
+
+// Sets of names, each with the names of the previous one.
+const (
+	UnknownNothing Unknown = iota
+	UnknownApart           // names of groups from Apart on
+	UnknownGroups          // names of all groups, except group 0 and Everyone
+	UnknownAll             // all names, except those of Everyone
+)
+
+// has reports whether the set has the names of a group.
+func (u Unknown) has(group uint32) bool {
+	switch {
+	case u == UnknownNothing || group == Everyone:
+		return false
+	case group >= Apart:
+		return true
+	case group > 0:
+		return u >= UnknownGroups
+	}
+	return u >= UnknownAll
+}
 
 // NewView returns a view of some groups with both address families. Every view sees group 0.
 func NewView(groups []uint32) *View {
@@ -48,7 +77,15 @@ func (v *View) hides(r *rrset) bool {
 	return r.qtype == TypeA && !v.V4 || r.qtype == TypeAAAA && !v.V6
 }
 
+// sees reports whether the view sees a group. If that is not known, it returns true, and the
+// caller reports a failure.
 func (v *View) sees(group uint32) bool {
+	if v != nil && v.Unknown.has(group) {
+		return true
+	}
+	if group == Everyone {
+		return true
+	}
 	if group >= Apart {
 		return v != nil && slices.Contains(v.Apart, group)
 	}
@@ -60,6 +97,8 @@ type Answers struct {
 	Table   *Table
 	views   map[netip.Addr]*View
 	others  *View
+	remote  *View // like others, for addresses that are not loopback addresses; nil: others
+	failing *Table
 	pending bool
 }
 
@@ -72,7 +111,46 @@ func PendingAnswers(suffixes []string, known ...Host) *Answers {
 
 // Others returns a copy with a view for clients without their own view.
 func (a *Answers) Others(v *View) *Answers {
-	return &Answers{Table: a.Table, views: a.views, others: v, pending: a.pending}
+	next := *a
+	next.others = v
+	return &next
+}
+
+// Remote returns a copy with a view for clients without their own view whose addresses are not
+// loopback addresses. If it is nil, they have the view of [Answers.Others].
+func (a *Answers) Remote(v *View) *Answers {
+	next := *a
+	next.remote = v
+	return &next
+}
+
+// Failing returns a copy in which some names get SERVFAIL, unless the table has them for the client
+// or the client has its own view. Use it for names outside the mesh that an unknown view may
+// contain.
+func (a *Answers) Failing(names []string) *Answers {
+	next := *a
+	next.failing = nil
+	if len(names) > 0 {
+		hosts := make([]Host, len(names))
+		for i, name := range names {
+			hosts[i].Name = name
+		}
+		next.failing, _ = New(Options{}, hosts) // the table with the names reports invalid ones
+	}
+	return &next
+}
+
+// fails reports whether a query fails because the view of its client is not known yet. own is
+// true if the client has its own view.
+func (a *Answers) fails(q *Query, v *View, own bool, m *match) bool {
+	if v != nil && m.outcome != unknown && v.Unknown.has(m.group) {
+		return true
+	}
+	if a.failing == nil || own || m.outcome == positive || m.outcome == noData {
+		return false
+	}
+	f := a.failing.get(q.Key())
+	return f.ok() && f.e.flags&flagHost != 0
 }
 
 // NewAnswers returns answers with views by client address. Other clients see everything except
@@ -85,13 +163,17 @@ func NewAnswers(t *Table, views map[netip.Addr]*View) *Answers {
 	return a
 }
 
-func (a *Answers) view(client netip.Addr) *View {
+// view returns the view of a client, and whether it is the client's own.
+func (a *Answers) view(client netip.Addr) (v *View, own bool) {
 	if len(a.views) > 0 {
 		if v, ok := a.views[client.Unmap().WithZone("")]; ok {
-			return v
+			return v, true
 		}
 	}
-	return a.others
+	if a.remote != nil && !client.Unmap().IsLoopback() {
+		return a.remote, false
+	}
+	return a.others, false
 }
 
 // owner returns the offset of the longest owned suffix in the name, and false if there is none.

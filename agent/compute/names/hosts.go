@@ -16,7 +16,7 @@ func (p *pointer) host() table.Host {
 // Hosts returns all names that a resolver answers.
 func (t *Table) Hosts() []table.Host {
 	out := make([]table.Host, 0, len(t.Names)+len(t.reverse)+1)
-	out = append(out, table.Host{Name: Canary, Addrs: []netip.Addr{CanaryAddr()}})
+	out = append(out, table.Host{Name: Canary, Addrs: []netip.Addr{CanaryAddr()}, Group: table.Everyone})
 	for _, n := range t.Names {
 		out = append(out, n.Host)
 	}

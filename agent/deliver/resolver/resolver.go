@@ -35,7 +35,11 @@ type Options struct {
 	ResolvConf string
 	// Mark is set on the agent's queries (SO_MARK), so that a redirection of port 53 can exempt them.
 	// With 0, or without the permission to set it, the queries have no mark.
-	Mark  uint32
+	Mark uint32
+	// Views is the path of the file with the views of the last run; "" stores none. New says that
+	// there was no last run.
+	Views string
+	New   bool
 	Group string           // name or ID of the group of query log files; "" means the process's group
 	Log   *slog.Logger     // nil discards
 	Now   func() time.Time // nil means time.Now
@@ -57,6 +61,8 @@ type Resolver struct {
 	table     atomic.Pointer[names.Table]
 	tableKeys keys         // the keys that the table was built with
 	answer    *table.Table // the resolver's form of table
+	views     *views
+	failing   names.Unknown // what fails at present
 
 	state atomic.Pointer[state]
 	swaps [2]atomic.Uint64 // numbers of rebuilt and of updated tables
@@ -102,6 +108,10 @@ func New(o Options) (*Resolver, error) {
 	}
 	cfg := &o.Config.DNS
 	r := &Resolver{o: o, addrs: cfg.Addrs(), changed: make(chan struct{}, 1)}
+	if len(r.addrs) == 0 {
+		o.Views = ""
+	}
+	r.views = openViews(o.Views, o.New, o.Now(), o.Log)
 	r.state.Store(&state{reason: "dns.listen is empty"})
 	r.queries = newQueryLog(o)
 	cache := -1
@@ -167,11 +177,16 @@ func (r *Resolver) Update() {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k, before := r.keys.Load(), r.table.Load()
-	next := names.Build(k.names, meshes(r.o.Last()), before)
-	if next == before && k.ttl == r.tableKeys.ttl {
+	k, before, last := r.keys.Load(), r.table.Load(), r.o.Last()
+	r.views.expire(r.o.Now())
+	local := r.views.local(last)
+	list := meshes(last, local)
+	next := names.Build(k.names, list, before)
+	failing := r.views.fails(&k.names, list)
+	if next == before && k.ttl == r.tableKeys.ttl && failing.Equal(&r.failing) {
 		return
 	}
+	r.failing = failing
 	change := next.Since(before)
 	change.Whole = change.Whole || r.answer == nil || k.ttl != r.tableKeys.ttl
 	var faults []error
@@ -186,26 +201,27 @@ func (r *Resolver) Update() {
 		r.o.Log.Error("a name of the meshes is not served", "error", err)
 	}
 	if next.Pending {
-		r.server.Swap(table.PendingAnswers(next.OwnedSuffixes(), next.Hosts()...))
+		r.server.Swap(table.PendingAnswers(next.OwnedSuffixes(), next.Hosts()...).Failing(failing.Names))
 	} else {
 		views := make(map[netip.Addr]*table.View, len(next.Views))
 		for i := range next.Views {
 			views[next.Views[i].Addr] = next.Views[i].DNS()
 		}
-		r.server.Swap(table.NewAnswers(r.answer, views).Others(next.OthersView().DNS()))
+		others := next.OthersView().DNS()
+		if failing.Loopback != nil {
+			others = failing.Loopback
+		}
+		r.server.Swap(table.NewAnswers(r.answer, views).Others(others).Remote(failing.Remote).Failing(failing.Names))
 	}
+	r.views.save(next, local)
 	r.tableKeys = *k
 	r.table.Store(next)
 }
 
-// meshes returns the meshes of a result with the dataplanes whose proxies are on this node.
-func meshes(last *status.Result) (out []names.Mesh) {
+// meshes returns the meshes of a result with their local dataplanes.
+func meshes(last *status.Result, local map[string][]string) (out []names.Mesh) {
 	if last == nil {
 		return nil
-	}
-	local := map[string][]string{}
-	for id := range last.Proxies {
-		local[id.Mesh] = append(local[id.Mesh], id.Name)
 	}
 	for name, m := range last.Meshes {
 		out = append(out, meshOf(m, local[name]))
@@ -243,6 +259,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 		g.Go(func() error { s.Hold(ctx); return nil })
 	}
 	g.Go(func() error { r.follow(ctx); return nil })
+	g.Go(func() error { r.views.run(ctx); return nil })
 	err := g.Wait()
 	endAsking()
 	err = errors.Join(err, others.Wait())

@@ -43,6 +43,8 @@ type node struct {
 	cfg  *config.Config
 	logs *agenttest.Logs
 	stop func() error
+
+	domains []string // external names with virtual addresses
 }
 
 // newNode returns a resolver with a scripted upstream. The given config keys take precedence.
@@ -79,7 +81,8 @@ func (n *node) reconcile(docs string, local ...string) {
 	set := resource.NewSet(rs)
 	last := &status.Result{Meshes: map[string]*generate.Mesh{}, Proxies: map[generate.ProxyID]*generate.Proxy{}}
 	for _, r := range set.Kind("Mesh") {
-		m, err := generate.NewMesh(set, r.Name, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
+		m, err := generate.NewMesh(set, r.Name, mesh.Options{VIPs: mesh.VIPOptions{Domains: n.domains}},
+			kinds.Plugins(), policy.Options{}, nil)
 		if err != nil {
 			n.t.Fatal(err)
 		}

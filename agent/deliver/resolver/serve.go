@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
 )
@@ -138,12 +139,27 @@ func (r *Resolver) ended(err error) {
 
 // follow updates the table until ctx ends.
 func (r *Resolver) follow(ctx context.Context) {
+	due := time.NewTimer(r.untilKnown())
+	defer due.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.changed:
 			r.Update()
+		case <-due.C:
+			r.Update()
+			if wait := r.untilKnown(); wait > 0 {
+				due.Reset(wait)
+			}
 		}
 	}
+}
+
+// untilKnown returns the time until the views of workloads whose Envoys have not returned end, or
+// 0 if there are none.
+func (r *Resolver) untilKnown() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.views.expire(r.o.Now())
 }

@@ -29,6 +29,7 @@ func (r *Resolver) State() explaindns.Resolver {
 	if r.forward != nil {
 		r.addUpstreams(&out)
 	}
+	out.Problem = joinReasons(out.Problem, r.views.problem())
 	if t := out.Table; t != nil {
 		addTable(&out.DNSStatus, t)
 	}
@@ -73,8 +74,8 @@ func (r *Resolver) addUpstreams(out *explaindns.Resolver) {
 }
 
 func joinReasons(a, b string) string {
-	if a == "" {
-		return b
+	if a == "" || b == "" {
+		return a + b
 	}
 	return a + "; " + b
 }

@@ -100,6 +100,15 @@ func (v *View) Domain(name string) (v4, v6 netip.Addr) {
 // HasDomains reports whether names outside the mesh have virtual addresses.
 func (v *View) HasDomains() bool { return len(v.domains) > 0 }
 
+// Domains returns the names outside the mesh that have virtual addresses, sorted.
+func (v *View) Domains() []string {
+	out := make([]string, len(v.domains))
+	for i := range v.domains {
+		out[i] = v.domains[i].name
+	}
+	return out
+}
+
 // domain is a name outside the mesh with its addresses.
 type domain struct {
 	name string
