@@ -141,7 +141,7 @@ func (s *Server) forward(q *table.Query, m []byte, to forward.ReplyTo, tcp bool,
 	f, rcode := s.o.Forwarder, table.RcodeRefused
 	if f != nil {
 		to.Max = q.Limit(tcp)
-		if reply, ok := f.Cached(q, m, out, to.Max, to.At); ok {
+		if reply, ok := f.Cached(q, m, out, to); ok {
 			c.add(fromCache, q.Qtype, rcodeOf(reply[start:]))
 			return reply, replied, fromCache
 		}

@@ -15,30 +15,38 @@ var (
 
 // Cached appends the complete reply to a query to out, if the cache has a usable answer. The
 // reply has the ID, flags, and question of the client, and an OPT record if the query has one. It
-// has at most limit bytes and no partial records. Cached allocates nothing if out has enough
+// has at most to.Max bytes and no partial records. Cached allocates nothing if out has enough
 // capacity.
-func (f *Forwarder) Cached(q *table.Query, msg, out []byte, limit int, now int64) ([]byte, bool) {
+func (f *Forwarder) Cached(q *table.Query, msg, out []byte, to ReplyTo) ([]byte, bool) {
 	if f.Opts.CacheBytes < 0 {
 		return out, false
 	}
-	key := question{name: q.Key(), qtype: q.Qtype, do: q.EDNS.Do, cd: q.Flags&table.FlagCD != 0}
+	key := questionOf(q, to.Origin)
 	by := client{
 		id: uint16(msg[0])<<8 | uint16(msg[1]), flags: q.Flags, question: msg[table.HeaderLen:q.End],
-		edns: q.EDNS.Present, do: q.EDNS.Do, trusted: f.trusted.Load(),
+		edns: q.EDNS.Present, do: q.EDNS.Do, trusted: key.origin != nil || f.trusted.Load(),
 	}
 	hash := f.cache.hash(&key)
-	out, result := f.cache.appendReply(out, &key, hash, &by, limit, now)
+	out, result := f.cache.appendReply(out, &key, hash, &by, to.Max, to.At)
 	if result == cachePrefetch {
 		f.prefetch(hash, &key)
 	}
 	return out, result != cacheMissed
 }
 
+// questionOf returns the question of a query to an origin. It refers to q.
+func questionOf(q *table.Query, origin *Origin) question {
+	if origin.number() == 0 {
+		origin = nil
+	}
+	return question{name: q.Key(), qtype: q.Qtype, do: q.EDNS.Do, cd: q.Flags&table.FlagCD != 0, origin: origin}
+}
+
 // prefetch refreshes an answer that will soon expire.
 func (f *Forwarder) prefetch(hash uint64, q *question) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ctx == nil || f.slots.used >= f.slots.limit*3/4 || f.slots.find(hash, q) != nil {
+	if f.ctx == nil || f.slots.used >= f.slots.limit*3/4 || f.slots.find(hash, q) != nil || !q.origin.admits() {
 		return
 	}
 	if s := f.start(hash, q); s != nil {
@@ -51,7 +59,7 @@ func (f *Forwarder) prefetch(hash uint64, q *question) {
 // or too many clients wait for this one. The caller then answers SERVFAIL; the reason is already
 // counted.
 func (f *Forwarder) Ask(q *table.Query, msg []byte, to ReplyTo) bool {
-	key := question{name: q.Key(), qtype: q.Qtype, do: q.EDNS.Do, cd: q.Flags&table.FlagCD != 0}
+	key := questionOf(q, to.Origin)
 	hash := f.cache.hash(&key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,13 +67,16 @@ func (f *Forwarder) Ask(q *table.Query, msg []byte, to ReplyTo) bool {
 		f.counts.Refused.Stopped++
 		return false
 	}
-	if ch := f.locals[to.Addr]; ch != nil {
+	if ch := f.locals[localAddr{to.Origin.network(), to.Addr}]; ch != nil {
 		f.looped(ch.server)
 		return false
 	}
 	s := f.slots.find(hash, &key)
 	join := s != nil
 	if !join {
+		if !key.origin.admits() {
+			return false
+		}
 		if s = f.slots.start(hash, &key); s == nil {
 			f.counts.Refused.InFlight++
 			return false
@@ -136,6 +147,9 @@ func (f *Forwarder) begin(s *slot) {
 // choose selects and orders the servers of the current config for a slot.
 func (f *Forwarder) choose(s *slot) {
 	s.set = f.set
+	if s.origin != nil {
+		s.set = s.origin.set
+	}
 	f.turn++
 	s.servers = len(s.set.order(s.order[:0], f.turn))
 	s.step, s.failed = 0, 0

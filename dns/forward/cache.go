@@ -29,6 +29,7 @@ type question struct {
 	name   []byte
 	qtype  uint16
 	do, cd bool
+	origin *Origin // nil: the servers of the config
 }
 
 // cache stores answers in wire form by question, and expired ones for another day (RFC 8767). It
@@ -65,6 +66,7 @@ type cacheEntry struct {
 	next              int32 // in the hash chain
 	newer, older      int32
 	era               uint32 // in which the failure or retry was set
+	origin            uint32
 	size, ede         uint16
 	hits              uint8
 	do, cd            bool
@@ -90,6 +92,7 @@ func (c *cache) hash(q *question) uint64 {
 	if q.cd {
 		x |= 1 << 17
 	}
+	x += uint64(q.origin.number()) << 18
 	h := maphash.Bytes(c.seed, q.name) + x*0x9e3779b97f4a7c15
 	h ^= h >> 32
 	return h * 0xd6e8feb86659fd93
@@ -220,7 +223,7 @@ func (c *cache) forget(q *question, hash uint64) {
 func (s *cacheShard) find(hash uint64, q *question) int32 {
 	for i := s.index[hash&uint64(len(s.index)-1)] - 1; i >= 0; i = s.entries[i].next - 1 {
 		e := &s.entries[i]
-		if e.hash != hash || e.do != q.do || e.cd != q.cd {
+		if e.hash != hash || e.do != q.do || e.cd != q.cd || e.origin != q.origin.number() {
 			continue
 		}
 		end := table.HeaderLen + len(q.name)
@@ -258,7 +261,7 @@ func (s *cacheShard) put(q *question, hash uint64, a answer, now, ends int64, fa
 	}
 	e := &s.entries[i]
 	*e = cacheEntry{hash: hash, data: data, size: uint16(a.size), ede: a.ede, born: now, ends: ends, do: q.do, cd: q.cd,
-		failure: failure, newer: -1, older: s.newest}
+		origin: q.origin.number(), failure: failure, newer: -1, older: s.newest}
 	b := &s.index[hash&uint64(len(s.index)-1)]
 	e.next, *b = *b, i+1
 	if s.newest >= 0 {

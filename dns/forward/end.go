@@ -42,7 +42,7 @@ func (f *Forwarder) detach(s *slot, by *server, now int64) {
 func (f *Forwarder) finish(s *slot, by *server, w *worker, now int64) {
 	f.detach(s, by, now)
 	first := f.slots.takeWaiters(s)
-	trusted := s.set.trusted
+	trusted, server := s.set.trusted, by.addr
 	f.mu.Unlock()
 	q := s.question()
 	a, ttl, err := w.r.answer(w.pack, q.name)
@@ -61,6 +61,7 @@ func (f *Forwarder) finish(s *slot, by *server, w *worker, now int64) {
 		var buf [table.MaxName + 4]byte
 		by := c.client(&q, buf[:0], trusted)
 		w.out = a.appendReply(w.out[:0], &by, 0, c.to.Max, false)
+		c.to.Server = server
 		c.to.Via.Reply(c.to, w.out)
 	}
 	f.mu.Lock()

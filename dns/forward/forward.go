@@ -110,20 +110,24 @@ type Forwarder struct {
 	wake    chan struct{}
 	started chan struct{} // closed by Run
 	wg      sync.WaitGroup
-	trusted atomic.Bool // forward the servers' AD bit
+	trusted atomic.Bool                      // forward the servers' AD bit
+	current atomic.Pointer[[]netip.AddrPort] // the servers
 
-	mu      sync.Mutex
-	ctx     context.Context // of Run; nil when Run is not running
-	rand    *rand.ChaCha8
-	slots   *slots
-	set     *serverSet
-	turn    int
-	pace    pace
-	locals  map[netip.AddrPort]*channel // by local address of the socket
-	counts  forwardCounts
-	problem string // why there are no servers; may be ""
-	search  []string
-	ndots   int
+	mu          sync.Mutex
+	ctx         context.Context // of Run; nil when Run is not running
+	rand        *rand.ChaCha8
+	slots       *slots
+	set         *serverSet
+	turn        int
+	pace        pace
+	locals      map[localAddr]*channel // by local address of the socket
+	counts      forwardCounts
+	problem     string // why there are no servers; may be ""
+	networks    []*Origins
+	lastOrigin  uint32
+	pastOrigins ServerStats // of origins that were dropped
+	search      []string
+	ndots       int
 }
 
 // pace is how often Run handles due work.
@@ -141,10 +145,12 @@ type Replier interface {
 	Reply(to ReplyTo, wire []byte)
 }
 
-// ReplyTo is the destination of a reply. The forwarder reads Via, Addr, and Max; the other fields
-// are for the listener.
+// ReplyTo is the destination of a reply. The forwarder reads Via, Addr, Origin, and Max, and sets
+// Server; the other fields are for the listener.
 type ReplyTo struct {
 	Via     Replier
+	Origin  *Origin        // the server that the client queried; nil: the servers of the config
+	Server  netip.AddrPort // the server that answered
 	Addr    netip.AddrPort // of the client
 	Local   netip.Addr     // the address that the query was sent to
 	At      int64          // arrival time by the forwarder's clock
@@ -189,8 +195,9 @@ func New(opts Options) (*Forwarder, error) {
 		Opts: opts, timing: opts.Timing, clock: opts.Clock, log: opts.Logger,
 		dialer: net.Dialer{ControlContext: controlMark(opts.Mark), Timeout: opts.Timing.dial},
 		cache:  newCache(opts.CacheBytes), wake: make(chan struct{}, 1), started: make(chan struct{}),
-		rand: rand.NewChaCha8(seed), set: &serverSet{}, locals: map[netip.AddrPort]*channel{},
+		rand: rand.NewChaCha8(seed), set: &serverSet{}, locals: map[localAddr]*channel{},
 	}
+	f.current.Store(new([]netip.AddrPort))
 	f.slots = newSlots(opts.InFlight, int64(opts.Timing.Tick), f.wakeUp)
 	f.workers.New = func() any { return &worker{in: make([]byte, receiveSize)} }
 	if opts.Mark != 0 {
@@ -262,13 +269,13 @@ func (f *Forwarder) RunDue() pace {
 		f.expire(s, now)
 	}
 	f.pace = paceNone
-	for _, sv := range f.set.servers {
+	f.eachServer(func(sv *server) {
 		for _, u := range sv.sockets {
 			if u != nil && now-u.opened >= int64(f.timing.socketAge) {
 				f.retire(u)
 			}
 		}
-	}
+	})
 	if len(f.locals) > 0 {
 		f.pace = paceSlow
 	}
@@ -309,8 +316,20 @@ func (f *Forwarder) stop() {
 			}
 		}
 	}
+	f.eachServer(f.dismiss)
+}
+
+// eachServer calls do with the servers of the config and the origins. The caller holds the lock.
+func (f *Forwarder) eachServer(do func(*server)) {
 	for _, sv := range f.set.servers {
-		f.dismiss(sv)
+		do(sv)
+	}
+	for _, o := range f.networks {
+		o.mu.Lock()
+		for _, x := range o.byAddr {
+			do(x.set.servers[0])
+		}
+		o.mu.Unlock()
 	}
 }
 

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/nearside-mesh/nearside/dns/table"
@@ -38,7 +39,7 @@ func (f *Forwarder) received(ch *channel, w *worker, m []byte, cut bool) {
 	case idOver:
 		sv.stats.Late++
 		if sv.down() {
-			f.log.Info("Name server responds again", "server", sv.addr)
+			f.report(sv, slog.LevelInfo, "Name server responds again")
 		}
 		sv.fails = 0
 		return
@@ -98,7 +99,7 @@ func (f *Forwarder) received(ch *channel, w *worker, m []byte, cut bool) {
 // answered records an answer of a server.
 func (f *Forwarder) answered(sv *server, elapsed int64) {
 	if sv.down() {
-		f.log.Info("Name server responds again", "server", sv.addr)
+		f.report(sv, slog.LevelInfo, "Name server responds again")
 	}
 	sv.answered(elapsed)
 }
@@ -113,14 +114,15 @@ func (f *Forwarder) learn(sv *server, t *try, now int64) {
 	case t.lowered && !sv.caseKnown:
 		if sv.lowerSeen++; sv.lowerSeen >= Confirmed {
 			sv.lowerSeen, sv.lowerUntil = 0, now+int64(relearn)
-			f.log.Info("Name server does not preserve the case of names; replies are no longer checked for it",
-				"server", sv.addr)
+			f.report(sv, slog.LevelInfo,
+				"Name server does not preserve the case of names; replies are no longer checked for it")
 		}
 	}
 	if t.plain && !sv.ednsKnown {
 		if sv.plainSeen++; sv.plainSeen >= Confirmed {
 			sv.plainSeen, sv.plainUntil = 0, now+int64(relearn)
-			f.log.Info("Name server does not seem to support EDNS; most queries to it are sent without", "server", sv.addr)
+			f.report(sv, slog.LevelInfo,
+				"Name server does not seem to support EDNS; most queries to it are sent without")
 		}
 	}
 }
@@ -159,8 +161,8 @@ func (f *Forwarder) distrust(ch *channel, now int64) {
 		f.retireStream(ch.tcp)
 		return
 	}
-	f.log.Warn("Forged replies received on a socket to a name server; its queries are repeated over TCP",
-		"server", ch.server.addr, "local", ch.udp.local)
+	f.report(ch.server, slog.LevelWarn,
+		"Forged replies received on a socket to a name server; its queries are repeated over TCP", "local", ch.udp.local)
 	f.retire(ch.udp)
 	for i := range ch.ids {
 		if ch.ids[i].state != idInFlight {
@@ -255,6 +257,6 @@ func (f *Forwarder) networkError(sv *server, err error) {
 // missed counts a question without an answer.
 func (f *Forwarder) missed(sv *server) {
 	if sv.fails++; sv.fails == Failing {
-		f.log.Warn("Name server does not respond; other servers are asked first", "server", sv.addr)
+		f.report(sv, slog.LevelWarn, "Name server does not respond; other servers are asked first")
 	}
 }

@@ -36,6 +36,7 @@ func (f *Forwarder) Apply(servers []netip.AddrPort, c Conf, problem string) {
 	}
 	gone := slices.DeleteFunc(slices.Clone(f.set.servers), func(s *server) bool { return slices.Contains(set.servers, s) })
 	f.set, f.problem = set, problem
+	f.current.Store(&servers)
 	f.trusted.Store(set.trusted)
 	f.cache.era.Add(1)
 	for _, sv := range gone {
@@ -43,7 +44,7 @@ func (f *Forwarder) Apply(servers []netip.AddrPort, c Conf, problem string) {
 	}
 	for c := range f.slots.chunks {
 		for i := range f.slots.chunks[c] {
-			if s := &f.slots.chunks[c][i]; s.asking {
+			if s := &f.slots.chunks[c][i]; s.asking && s.origin == nil {
 				f.move(s, now)
 			}
 		}

@@ -28,6 +28,7 @@ type slot struct {
 	len    int
 	qtype  uint16
 	do, cd bool
+	origin *Origin // nil: the servers of the config
 
 	waiters *waiter
 	waiting int
@@ -73,7 +74,7 @@ type waiter struct {
 }
 
 func (s *slot) question() question {
-	return question{name: s.name[:s.len], qtype: s.qtype, do: s.do, cd: s.cd}
+	return question{name: s.name[:s.len], qtype: s.qtype, do: s.do, cd: s.cd, origin: s.origin}
 }
 
 // outstanding reports whether a try is in flight.
@@ -120,7 +121,7 @@ func (t *slots) slot(i int32) *slot { return &t.chunks[i/chunk][i%chunk] }
 func (t *slots) find(hash uint64, q *question) *slot {
 	for i := t.index[hash&uint64(len(t.index)-1)]; i > 0; {
 		s := t.slot(i - 1)
-		if s.hash == hash && s.qtype == q.qtype && s.do == q.do && s.cd == q.cd && string(s.name[:s.len]) == string(q.name) {
+		if s.hash == hash && s.qtype == q.qtype && s.do == q.do && s.cd == q.cd && s.origin == q.origin && string(s.name[:s.len]) == string(q.name) {
 			return s
 		}
 		i = s.next
@@ -147,7 +148,10 @@ func (t *slots) start(hash uint64, q *question) *slot {
 	use := s.use
 	*s = slot{number: i, use: use, asking: true, hash: hash, qtype: q.qtype, do: q.do, cd: q.cd, bucket: -1,
 		bucketPrev: -1,
-		bucketNext: -1, sendAt: never}
+		bucketNext: -1, sendAt: never, origin: q.origin}
+	if q.origin != nil {
+		q.origin.of.inFlight++
+	}
 	s.len = copy(s.name[:], q.name)
 	b := &t.index[hash&uint64(len(t.index)-1)]
 	s.next, *b = *b, i+1
@@ -162,13 +166,16 @@ func (t *slots) detach(s *slot) {
 	}
 	*p = s.next
 	t.unschedule(s)
+	if s.origin != nil {
+		s.origin.of.inFlight--
+	}
 	s.asking = false
 	s.use++
 }
 
 // release returns a slot to the free list.
 func (t *slots) release(s *slot) {
-	s.set = nil
+	s.set, s.origin = nil, nil
 	t.free = append(t.free, s.number)
 	t.used--
 }

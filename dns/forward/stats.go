@@ -2,6 +2,7 @@ package forward
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -9,6 +10,10 @@ import (
 type Stats struct {
 	Cache   CacheStats
 	Servers []ServerStats // in the order of the config
+	// Origins are the servers that the clients of intercepted networks query, sorted. OriginTotal
+	// is the total, also of earlier ones.
+	Origins     []OriginStats
+	OriginTotal ServerStats
 	// Problem says why there is no server, or which servers are ignored; "" if all is well.
 	Problem string
 
@@ -29,6 +34,8 @@ type Stats struct {
 type Refusals struct {
 	InFlight uint64 // too many questions were in flight
 	Waiters  uint64 // too many clients waited for the answer
+	Network  uint64 // too many questions of one network were in flight, or it had ended
+	Origin   uint64 // the server that the client queried was unknown
 	Stopped  uint64 // the forwarder was not running
 }
 
@@ -78,11 +85,33 @@ func (f *Forwarder) Stats() Stats {
 	out.Distrusted, out.Loops, out.NoSocket, out.Refused = c.Distrusted, c.Loops, c.NoSocket, c.Refused
 	out.InFlight, out.Waiting, out.Problem = f.slots.used, f.slots.waiting, f.problem
 	for _, sv := range f.set.servers {
-		st := sv.stats
-		st.Addr, st.Down, st.RTT = sv.addr, sv.down(), time.Duration(sv.srtt)
-		out.Servers = append(out.Servers, st)
+		out.Servers = append(out.Servers, sv.state())
 	}
+	f.originStats(&out)
 	return out
+}
+
+// state returns the counters and the state of a server.
+func (s *server) state() ServerStats {
+	st := s.stats
+	st.Addr, st.Down, st.RTT = s.addr, s.down(), time.Duration(s.srtt)
+	return st
+}
+
+// Add adds the counters of another server.
+func (s *ServerStats) Add(o *ServerStats) {
+	for _, c := range [...]struct{ to, n *uint64 }{
+		{&s.Queries, &o.Queries}, {&s.TCP, &o.TCP}, {&s.Answers, &o.Answers}, {&s.Failures, &o.Failures},
+		{&s.Timeouts, &o.Timeouts}, {&s.Errors, &o.Errors}, {&s.Late, &o.Late}, {&s.Mismatched, &o.Mismatched},
+		{&s.Forged, &o.Forged}, {&s.OtherCase, &o.OtherCase}, {&s.Malformed, &o.Malformed},
+		{&s.Truncated, &o.Truncated},
+	} {
+		*c.to += *c.n
+	}
+	s.Elapsed += o.Elapsed
+	for i, n := range o.Latency {
+		s.Latency[i] += n
+	}
 }
 
 // leastShed is the minimum size of a cache that is worth dropping, because every name must then
@@ -103,6 +132,23 @@ func (c *cache) drop() {
 		s.mu.Lock()
 		s.stats.evicted += uint64(s.count) // #nosec G115 -- never negative
 		*s = cacheShard{limit: s.limit, index: make([]int32, 16), newest: -1, oldest: -1, hand: -1, stats: s.stats}
+		s.mu.Unlock()
+	}
+}
+
+// dropOrigins removes the answers of origins.
+func (c *cache) dropOrigins(ids []uint32) {
+	if len(ids) == 0 {
+		return
+	}
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		for j := range s.entries {
+			if e := &s.entries[j]; e.origin != 0 && slices.Contains(ids, e.origin) {
+				s.remove(int32(j)) // #nosec G115 -- the number of entries is bounded
+			}
+		}
 		s.mu.Unlock()
 	}
 }

@@ -29,6 +29,8 @@ const (
 // server is a name server. The forwarder's lock guards its fields.
 type server struct {
 	addr        netip.AddrPort
+	origin      *Origin // nil: a server of the config
+	dropped     bool    // gets no further questions
 	sockets     [SocketsPerServer]*udpSocket
 	streams     []*stream
 	singleUntil int64 // until then, one question per stream

@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 	"encoding/binary"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -74,7 +75,7 @@ func (f *Forwarder) stream(sv *server, now int64) (*stream, error) {
 	case best != nil && best.inFlight < min(depth, nextStream),
 		best != nil && len(sv.streams) >= most && best.inFlight < depth:
 		return best, nil
-	case len(sv.streams) >= most || f.ctx == nil:
+	case len(sv.streams) >= most || f.ctx == nil || sv.dropped:
 		return nil, errNoCapacity
 	}
 	st := &stream{f: f, wake: make(chan struct{}, 1), done: make(chan struct{}), answered: now}
@@ -119,7 +120,7 @@ func (f *Forwarder) suspect(s *slot, now int64) {
 func (st *stream) run(ctx context.Context) {
 	f := st.f
 	defer f.wg.Done()
-	conn, err := f.dialer.DialContext(ctx, "tcp", st.server.addr.String())
+	conn, err := f.dial(ctx, st.server, "tcp")
 	if err != nil {
 		f.streamEnded(st, err)
 		return
@@ -127,7 +128,7 @@ func (st *stream) run(ctx context.Context) {
 	local := conn.LocalAddr().(*net.TCPAddr).AddrPort()
 	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
 	f.mu.Lock()
-	f.locals[local] = &st.channel
+	f.locals[localAddr{st.server.origin.network(), local}] = &st.channel
 	st.connected = true
 	f.mu.Unlock()
 	ended := make(chan error, 1)
@@ -210,8 +211,8 @@ func (f *Forwarder) streamEnded(st *stream, err error) {
 		// it closes after an answer, whatever else was asked; that may be seen as a reset before any
 		retried = true
 		sv.singleUntil = now + int64(relearn)
-		f.log.Info("Name server closes TCP connections with queries in flight; each connection gets one query",
-			"server", sv.addr)
+		f.report(sv, slog.LevelInfo,
+			"Name server closes TCP connections with queries in flight; each connection gets one query")
 	case !retried:
 		f.networkError(sv, err)
 	}

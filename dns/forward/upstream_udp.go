@@ -33,7 +33,11 @@ type udpSocket struct {
 
 // socket returns a socket for the next question to a server. The caller holds the lock.
 func (f *Forwarder) socket(sv *server, now int64) (*udpSocket, error) {
-	index := int(f.random() % SocketsPerServer)
+	most := uint64(SocketsPerServer)
+	if sv.origin.network() != nil {
+		most = originSockets
+	}
+	index := int(f.random() % most)
 	s := sv.sockets[index]
 	if s != nil && (s.uses >= usesPerSocket || now-s.opened >= int64(f.timing.socketAge) || s.inFlight >= maxInFlight) {
 		f.retire(s)
@@ -56,7 +60,10 @@ func (f *Forwarder) socket(sv *server, now int64) (*udpSocket, error) {
 
 // openSocket opens a socket and starts its reader.
 func (f *Forwarder) openSocket(sv *server, index int, now int64) (*udpSocket, error) {
-	conn, err := f.dialer.Dial("udp", sv.addr.String())
+	if sv.dropped {
+		return nil, net.ErrClosed
+	}
+	conn, err := f.dial(context.Background(), sv, "udp")
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +75,7 @@ func (f *Forwarder) openSocket(sv *server, index int, now int64) (*udpSocket, er
 	s := &udpSocket{f: f, io: io, index: index, opened: now, local: netip.AddrPortFrom(local.Addr().Unmap(), local.Port())}
 	s.server, s.udp = sv, s
 	sv.sockets[index] = s
-	f.locals[s.local] = &s.channel
+	f.locals[localAddr{sv.origin.network(), s.local}] = &s.channel
 	f.wg.Add(1)
 	go s.read()
 	return s, nil
@@ -98,8 +105,9 @@ func (f *Forwarder) closeIdle(s *udpSocket) {
 
 // forgetLocal removes the local address of a socket.
 func (f *Forwarder) forgetLocal(ch *channel, local netip.AddrPort) {
-	if f.locals[local] == ch {
-		delete(f.locals, local)
+	at := localAddr{ch.server.origin.network(), local}
+	if f.locals[at] == ch {
+		delete(f.locals, at)
 	}
 }
 
