@@ -20,6 +20,11 @@ type Sampled struct {
 	Answers int    // number of records in the answer section
 	Size    int    // of the reply, in bytes
 	Elapsed time.Duration
+	// Server is the server that answered, or whose cached answer this is, if it was the client's
+	// choice; invalid for other cached answers and for local ones. Network is the network of the
+	// client, "" for that of this process.
+	Server  netip.AddrPort
+	Network string
 }
 
 // Sample makes the server report one in n queries; 0 reports none.
@@ -46,6 +51,13 @@ func (s *Server) reportSample(to forward.ReplyTo, reply []byte, source int) {
 	x := Sampled{
 		Client: to.Addr, TCP: to.Tcp, Source: sourceNames[source], Rcode: rcodeOf(reply), Size: len(reply),
 		Answers: int(binary.BigEndian.Uint16(reply[6:])),
+	}
+	x.Network = to.Origin.Network()
+	switch {
+	case source == fromUpstream:
+		x.Server = to.Server
+	case source == fromCache && to.Origin != nil:
+		x.Server = to.Origin.Server()
 	}
 	if source == fromUpstream {
 		x.Elapsed = time.Duration(s.now() - to.At)

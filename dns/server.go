@@ -44,6 +44,7 @@ type ServerOptions struct {
 type Server struct {
 	o       ServerOptions
 	answers atomic.Pointer[table.Answers]
+	origins atomic.Pointer[forward.Origins]
 	sample  atomic.Uint32 // see Sample
 	turn    atomic.Uint32
 	tcp     *counters
@@ -96,20 +97,20 @@ func (s *Server) handle(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, 
 	out []byte) ([]byte, disposition) {
 	n := s.sample.Load()
 	if n == 0 || scatter(c.seen.Add(1))%n != 0 {
-		out, f, _ := s.decide(q, m, to, tcp, turn, c, out)
+		out, f, _ := s.decide(q, m, &to, tcp, turn, c, out)
 		return out, f
 	}
 	to.Tcp, to.Sampled = tcp, true
 	start := len(out)
-	out, f, source := s.decide(q, m, to, tcp, turn, c, out)
+	out, f, source := s.decide(q, m, &to, tcp, turn, c, out)
 	if f == replied {
 		s.reportSample(to, out[start:], source)
 	}
 	return out, f
 }
 
-// decide does the work of handle, and also returns the source of the reply.
-func (s *Server) decide(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, turn uint32, c *counters,
+// decide does the work of handle, and also returns the source of the reply. It sets the origin.
+func (s *Server) decide(q *table.Query, m []byte, to *forward.ReplyTo, tcp bool, turn uint32, c *counters,
 	out []byte) ([]byte, disposition, int) {
 	start := len(out)
 	out, v := s.answers.Load().Resolve(q, m, to.Addr.Addr(), turn, tcp, out)
@@ -128,10 +129,16 @@ func (s *Server) decide(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, 
 		c.add(fromTable, q.Qtype, rcodeOf(out[start:]))
 		return out, replied, fromTable
 	}
-	if v == table.PassthroughName {
-		return s.passthrough(q, m, to, tcp, c, out)
+	if via, ok := to.Via.(finder); ok {
+		if to.Origin, ok = via.origin(to.Addr, to.Local); !ok {
+			c.add(fromNone, q.Qtype, table.RcodeServFail)
+			return q.Refuse(out, m, table.RcodeServFail), replied, fromNone
+		}
 	}
-	return s.forward(q, m, to, tcp, c, out)
+	if v == table.PassthroughName {
+		return s.passthrough(q, m, *to, tcp, c, out)
+	}
+	return s.forward(q, m, *to, tcp, c, out)
 }
 
 // forward answers from the cache, or asks an upstream.
@@ -179,6 +186,10 @@ const (
 // it waits up to half a second for the replies to forwarded queries; the forwarder must run that
 // long.
 func (s *Server) ServeUDP(ctx context.Context, c *net.UDPConn) error {
+	return s.ServeUDPFrom(ctx, c, nil)
+}
+
+func (s *Server) serveSocket(ctx context.Context, c *net.UDPConn, at listener) error {
 	defer c.Close()
 	var ended atomic.Bool
 	stop := context.AfterFunc(ctx, func() {
@@ -186,7 +197,7 @@ func (s *Server) ServeUDP(ctx context.Context, c *net.UDPConn) error {
 		_ = c.SetReadDeadline(time.Unix(1, 0))
 	})
 	defer stop()
-	via := &udpReplier{s: s, conn: c, none: make(chan struct{}, 1)}
+	via := &udpReplier{listener: at, conn: c, none: make(chan struct{}, 1)}
 	err := s.serveUDP(c, s.newCounters(), via, &ended)
 	via.drain()
 	if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {

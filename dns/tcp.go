@@ -24,6 +24,10 @@ const maxPipelined = 100
 // connections then get half a second for their queries; idle ones are closed earlier. ServeTCP
 // returns when all of its goroutines have ended.
 func (s *Server) ServeTCP(ctx context.Context, l net.Listener) error {
+	return s.ServeTCPFrom(ctx, l, nil)
+}
+
+func (s *Server) serveListener(ctx context.Context, l net.Listener, at listener) error {
 	conns, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	ctx, end := context.WithCancel(ctx)
@@ -52,7 +56,7 @@ func (s *Server) ServeTCP(ctx context.Context, l net.Listener) error {
 			continue
 		}
 		wait = 0
-		peer := peerOf(c)
+		peer := addressOfConn(c.RemoteAddr())
 		if !s.admit(peer.Addr()) {
 			_ = c.Close()
 			continue
@@ -61,17 +65,9 @@ func (s *Server) ServeTCP(ctx context.Context, l net.Listener) error {
 		go func() {
 			defer wg.Done()
 			defer s.leave(peer.Addr())
-			s.serveConn(ctx, conns, c, peer)
+			at.serveConn(ctx, conns, c, peer)
 		}()
 	}
-}
-
-func peerOf(c net.Conn) netip.AddrPort {
-	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		p := a.AddrPort()
-		return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
-	}
-	return netip.AddrPort{}
 }
 
 // admit counts a connection, or returns false if there are too many.
@@ -98,7 +94,8 @@ func (s *Server) leave(a netip.Addr) {
 // tcpConn is a client connection. The owner of a slot may send one message to out, which has a
 // capacity of one message per slot.
 type tcpConn struct {
-	s      *Server
+	listener
+	local  netip.Addr
 	slots  chan struct{}
 	out    chan []byte
 	ending atomic.Bool // the server is shutting down
@@ -113,8 +110,9 @@ func (t *tcpConn) Reply(to forward.ReplyTo, wire []byte) {
 
 // serveConn serves one connection until ctx ends. When the server context ends, it reads only
 // messages in transit. Replies are sent in the order in which they become available.
-func (s *Server) serveConn(server, ctx context.Context, c net.Conn, peer netip.AddrPort) {
-	t := &tcpConn{s: s, slots: make(chan struct{}, maxPipelined), out: make(chan []byte, maxPipelined)}
+func (l listener) serveConn(server, ctx context.Context, c net.Conn, peer netip.AddrPort) {
+	s := l.s
+	t := &tcpConn{listener: l, local: addressOfConn(c.LocalAddr()).Addr(), slots: make(chan struct{}, maxPipelined), out: make(chan []byte, maxPipelined)}
 	ctx, cancel := context.WithCancel(ctx)
 	var writer sync.WaitGroup
 	writer.Add(1)
@@ -163,7 +161,7 @@ func (t *tcpConn) read(ctx context.Context, c net.Conn, peer netip.AddrPort) {
 		case <-ctx.Done():
 			return
 		}
-		reply, f := t.s.handle(&q, m, forward.ReplyTo{Via: t, Addr: peer, At: t.s.now()}, true, t.s.turn.Add(1),
+		reply, f := t.s.handle(&q, m, forward.ReplyTo{Via: t, Addr: peer, Local: t.local, At: t.s.now()}, true, t.s.turn.Add(1),
 			t.s.tcp, nil)
 		switch f {
 		case replied:

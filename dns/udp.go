@@ -14,7 +14,7 @@ const maxQuery = 4096
 
 // udpReplier sends the replies to forwarded queries.
 type udpReplier struct {
-	s       *Server
+	listener
 	conn    *net.UDPConn
 	waiting atomic.Int64  // number of queries without a reply yet
 	none    chan struct{} // signals that waiting is 0; one slot

@@ -1,0 +1,203 @@
+package netsock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options describes a network namespace whose queries are redirected.
+type Options struct {
+	// Name describes the namespace; "" is that of this process.
+	Name string
+	// Do runs a function on a thread in the namespace.
+	Do func(func() error) error
+	// Mark is set on sockets (SO_MARK), so that the redirection exempts them.
+	Mark int
+	// Zone is the conntrack zone of redirected UDP.
+	Zone uint16
+}
+
+// Network is a network namespace whose queries are redirected. It implements [forward.Network].
+type Network struct {
+	o      Options
+	tables *conntrack
+	enter  sync.Mutex // at most one thread is in the namespace
+
+	mu    sync.Mutex
+	zones map[netip.Addr]string // interfaces of link-local clients
+}
+
+const maxZones = 64 // more link-local addresses of a host are not remembered
+
+// Open opens a network. It returns an error if the kernel cannot find the servers of redirected
+// queries.
+func Open(o Options) (*Network, error) {
+	n := &Network{o: o}
+	err := o.Do(func() (err error) {
+		n.tables, err = newConntrack()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	none := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)
+	if _, err := n.Original(false, none, none); err != nil && !errors.Is(err, errNoEntry) {
+		n.Close()
+		return nil, fmt.Errorf("find the servers of redirected queries: %w", err)
+	}
+	return n, nil
+}
+
+// Close closes the network. Sockets from Dial stay open.
+func (n *Network) Close() { n.tables.close() }
+
+// Name implements [forward.Network].
+func (n *Network) Name() string { return n.o.Name }
+
+// Original implements [forward.Network].
+func (n *Network) Original(tcp bool, client, local netip.AddrPort) (netip.AddrPort, error) {
+	proto, zone := byte(unix.IPPROTO_UDP), n.o.Zone
+	if tcp {
+		proto, zone = unix.IPPROTO_TCP, 0
+	}
+	server, err := n.tables.original(proto, zone, client, local)
+	if err == nil && server.Addr().Is6() && server.Addr().IsLinkLocalUnicast() {
+		i, err := n.interfaceOf(client.Addr())
+		return netip.AddrPortFrom(server.Addr().WithZone(i), server.Port()), err
+	}
+	return server, err
+}
+
+// interfaceOf returns the interface with an address of the namespace. Conntrack does not know the
+// interface of a link-local server, but its client has an address of the same link.
+func (n *Network) interfaceOf(a netip.Addr) (name string, err error) {
+	a = a.WithZone("")
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if name, ok := n.zones[a]; ok {
+		return name, nil
+	}
+	err = n.o.Do(func() error {
+		list, err := net.Interfaces()
+		for _, i := range list {
+			addrs, _ := i.Addrs()
+			for _, x := range addrs {
+				if p, ok := x.(*net.IPNet); ok && p.IP.Equal(a.AsSlice()) {
+					name = i.Name
+					return nil
+				}
+			}
+		}
+		return errors.Join(err, fmt.Errorf("no interface has the address %s", a))
+	})
+	if err != nil {
+		return "", err
+	}
+	if n.zones == nil || len(n.zones) >= maxZones {
+		n.zones = map[netip.Addr]string{}
+	}
+	n.zones[a] = name
+	return name, nil
+}
+
+// Dial implements [forward.Network]. Only the creation of the socket needs a thread in the
+// namespace.
+func (n *Network) Dial(ctx context.Context, network string, server netip.AddrPort) (net.Conn, error) {
+	kind := unix.SOCK_DGRAM
+	if network == "tcp" {
+		kind = unix.SOCK_STREAM
+	}
+	domain, to, err := n.sockaddr(server)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := n.socket(domain, kind)
+	if err != nil {
+		return nil, fmt.Errorf("open a socket in the network namespace %s: %w", n.o.Name, err)
+	}
+	f := os.NewFile(uintptr(fd), network)
+	defer f.Close() // net.FileConn duplicates it
+	err = unix.Connect(fd, to)
+	if errors.Is(err, unix.EINPROGRESS) {
+		err = connected(ctx, f)
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("connect", err)
+	}
+	return net.FileConn(f)
+}
+
+// sockaddr returns the address family and the address of a server. A zone of IPv6 is the name of
+// an interface in the namespace.
+func (n *Network) sockaddr(server netip.AddrPort) (int, unix.Sockaddr, error) {
+	a, port := server.Addr(), int(server.Port())
+	if a.Is4() {
+		return unix.AF_INET, &unix.SockaddrInet4{Port: port, Addr: a.As4()}, nil
+	}
+	to := &unix.SockaddrInet6{Port: port, Addr: a.As16()}
+	if a.Zone() == "" {
+		return unix.AF_INET6, to, nil
+	}
+	err := n.o.Do(func() error {
+		i, err := net.InterfaceByName(a.Zone())
+		if err == nil {
+			to.ZoneId = uint32(i.Index) // #nosec G115 -- indexes are positive
+		}
+		return err
+	})
+	return unix.AF_INET6, to, err
+}
+
+// socket creates a socket in the namespace.
+func (n *Network) socket(domain, kind int) (fd int, err error) {
+	n.enter.Lock()
+	defer n.enter.Unlock()
+	err = n.o.Do(func() error {
+		fd, err = unix.Socket(domain, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, n.o.Mark); err != nil {
+			_ = unix.Close(fd)
+		}
+		return err
+	})
+	return fd, err
+}
+
+// connected waits until a connection is established, has failed, or ctx ends.
+func connected(ctx context.Context, f *os.File) error {
+	stop := context.AfterFunc(ctx, func() { _ = f.SetWriteDeadline(time.Unix(1, 0)) })
+	defer stop()
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Write(func(fd uintptr) bool { // calls again whenever the socket is writable
+		var code int
+		if code, failed = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR); failed != nil {
+			return true
+		}
+		if code != 0 {
+			failed = syscall.Errno(code)
+			return true
+		}
+		_, failed = unix.Getpeername(int(fd))
+		if errors.Is(failed, unix.ENOTCONN) {
+			failed = nil
+			return false
+		}
+		return true
+	})
+	return errors.Join(err, failed)
+}
