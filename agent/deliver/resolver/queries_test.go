@@ -149,8 +149,8 @@ func TestQueriesThatWaitElsewhere(t *testing.T) {
 			c.WriteMsg(new(miekg.Msg).SetQuestion("www.example.com.", miekg.TypeA)))
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
-		wg.Go(func() { agenttest.Do(t, n.ServeUDP(ctx, udp[0])) })
-		wg.Go(func() { agenttest.Do(t, n.ServeTCP(ctx, tcp)) })
+		wg.Go(func() { agenttest.Do(t, n.ServeUDPFrom(ctx, udp[0], nil)) })
+		wg.Go(func() { agenttest.Do(t, n.ServeTCPFrom(ctx, tcp, nil)) })
 		runtime.Gosched()
 		n.run()
 		if m, err := c.ReadMsg(); err != nil || len(m.Answer) != 1 {

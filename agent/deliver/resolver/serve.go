@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
+	"github.com/nearside-mesh/nearside/dns/forward"
 )
 
 // Open opens the sockets. If opening the default address fails, the resolver is off, and its
@@ -70,10 +71,16 @@ func refused(a netip.AddrPort, err error) error {
 	return fmt.Errorf("dns.listen: %s cannot be opened: %s; %s", a, why, hint)
 }
 
-// ServeUDP serves another socket until ctx ends. Run must be running.
-func (r *Resolver) ServeUDP(ctx context.Context, c *net.UDPConn) error {
+// Origins implements intercept.Resolver.
+func (r *Resolver) Origins(n forward.Network) *forward.Origins { return r.server.Origins(n) }
+
+// SetOrigins implements intercept.Resolver.
+func (r *Resolver) SetOrigins(o *forward.Origins) { r.server.SetOrigins(o) }
+
+// ServeUDPFrom serves another socket until ctx ends. Run must be running.
+func (r *Resolver) ServeUDPFrom(ctx context.Context, c *net.UDPConn, o *forward.Origins) error {
 	r.awaitForwarder(ctx)
-	return r.server.ServeUDP(ctx, c)
+	return r.server.ServeUDPFrom(ctx, c, o)
 }
 
 // awaitForwarder waits until queries can be forwarded. Some may be queued since before the agent
@@ -88,10 +95,10 @@ func (r *Resolver) awaitForwarder(ctx context.Context) {
 	}
 }
 
-// ServeTCP serves another listener until ctx ends. Run must be running.
-func (r *Resolver) ServeTCP(ctx context.Context, l net.Listener) error {
+// ServeTCPFrom serves another listener until ctx ends. Run must be running.
+func (r *Resolver) ServeTCPFrom(ctx context.Context, l net.Listener, o *forward.Origins) error {
 	r.awaitForwarder(ctx)
-	return r.server.ServeTCP(ctx, l)
+	return r.server.ServeTCPFrom(ctx, l, o)
 }
 
 // Close closes the sockets. Call it only if Run is not called.

@@ -172,6 +172,8 @@ func whole() intercept.Spec {
 func TestPods(t *testing.T) {
 	w := newWorld(t)
 	p := w.agent(t, w.node)
+	w.node.run(t, "", "ip", "addr", "add", "198.51.100.53/32", "dev", "lo")
+	realServer(t, w.node, "198.51.100.53:53", realHosts()...)
 	var pods []*netNS
 	for i := range 3 {
 		pod := newNetNS(t)

@@ -14,7 +14,9 @@ import (
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
+	"github.com/nearside-mesh/nearside/agent/host/netsock"
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
+	"github.com/nearside-mesh/nearside/dns/forward"
 )
 
 // loopInterval is the number of refreshes between two checks for loops.
@@ -36,6 +38,8 @@ type installation struct {
 	canaries    canaries
 	redirecting []byte // the families that were redirected last
 	sets        []*sockets.Set
+	network     *netsock.Network
+	origins     *forward.Origins
 	shared      bool // the resolver's own sockets are in this namespace
 }
 
@@ -63,6 +67,7 @@ func (k *Renewer) run(ctx context.Context, r *Record, tick <-chan time.Time) err
 	defer func() { _ = a.nft.CloseLasting() }()
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
+	defer a.closeOrigins()
 	defer wg.Wait()
 	defer stop()
 	switch {
@@ -86,6 +91,7 @@ func (k *Renewer) run(ctx context.Context, r *Record, tick <-chan time.Time) err
 		case <-tick:
 		}
 		if n.gone() {
+			a.closeOrigins() // queries in flight fail immediately
 			return errGone
 		}
 	}
@@ -132,6 +138,12 @@ func (a *installation) listen(ctx, serving context.Context, wg *sync.WaitGroup) 
 			}
 		})
 	}
+	var err error
+	a.network, err = netsock.Open(netsock.Options{Name: a.n.Path, Do: a.n.Do, Mark: Mark, Zone: Zone})
+	if err != nil {
+		return a.n.explain(fmt.Errorf("interception of DNS: %w", err))
+	}
+	a.origins = a.k.o.Resolver.Origins(a.network)
 	return a.n.Do(func() error {
 		for _, v6 := range []bool{false, true} {
 			at := loopback(v6, a.r.Spec.DNSPort)
@@ -139,16 +151,19 @@ func (a *installation) listen(ctx, serving context.Context, wg *sync.WaitGroup) 
 			switch {
 			case errors.Is(err, unix.EADDRINUSE): // answers checks whether it is this agent
 				a.shared = true
+				if a.n.Path == "" {
+					a.k.o.Resolver.SetOrigins(a.origins)
+				}
 			case err != nil && v6:
 				continue // the namespace has no IPv6
 			case err != nil:
 				return fmt.Errorf("interception of DNS: %w", err)
 			default:
 				for _, c := range s.UDP {
-					serve("udp "+at.String(), func() error { return a.k.o.Resolver.ServeUDP(serving, c) })
+					serve("udp "+at.String(), func() error { return a.k.o.Resolver.ServeUDPFrom(serving, c, a.origins) })
 				}
 				for _, l := range s.TCP {
-					serve("tcp "+at.String(), func() error { return a.k.o.Resolver.ServeTCP(serving, l) })
+					serve("tcp "+at.String(), func() error { return a.k.o.Resolver.ServeTCPFrom(serving, l, a.origins) })
 				}
 				wg.Go(func() { s.Hold(serving) })
 				a.sets = append(a.sets, s)
@@ -156,6 +171,19 @@ func (a *installation) listen(ctx, serving context.Context, wg *sync.WaitGroup) 
 		}
 		return nil
 	})
+}
+
+// closeOrigins ends the queries to the servers of the namespace.
+func (a *installation) closeOrigins() {
+	if a.shared && a.n.Path == "" {
+		a.k.o.Resolver.SetOrigins(nil)
+	}
+	if a.origins != nil {
+		a.origins.Close()
+	}
+	if a.network != nil {
+		a.network.Close()
+	}
 }
 
 // refresh renews the redirection of the families for which the resolver responds.

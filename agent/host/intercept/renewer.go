@@ -15,12 +15,18 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
+	"github.com/nearside-mesh/nearside/dns/forward"
 )
 
 // Resolver serves the sockets that a [Renewer] opens. dns.Server implements it.
 type Resolver interface {
-	ServeUDP(context.Context, *net.UDPConn) error
-	ServeTCP(context.Context, net.Listener) error
+	// ServeUDPFrom and ServeTCPFrom serve a socket until the context ends. Names that the resolver
+	// does not have are looked up at the server that the client queried.
+	ServeUDPFrom(context.Context, *net.UDPConn, *forward.Origins) error
+	ServeTCPFrom(context.Context, net.Listener, *forward.Origins) error
+	// Origins registers a network namespace, and SetOrigins the one of the resolver's own sockets.
+	Origins(forward.Network) *forward.Origins
+	SetOrigins(*forward.Origins)
 }
 
 // RenewerOptions configures a Renewer.

@@ -28,8 +28,9 @@ const (
 	ctaSrcPort    = 2
 	ctaDstPort    = 3
 
+	typeMask   = 0x3fff                  // of the type of an attribute
 	msgHeader  = unix.SizeofNlMsghdr + 4 // with struct nfgenmsg
-	maxReplies = 4 // late replies that are skipped
+	maxReplies = 4                       // late replies that are skipped
 )
 
 // errNoEntry means that connection tracking does not know a query.
@@ -188,7 +189,7 @@ func attribute(b []byte, kind uint16) []byte {
 		if size < unix.SizeofNlAttr || size > len(b) {
 			return nil
 		}
-		if binary.NativeEndian.Uint16(b[2:])&unix.NLA_TYPE_MASK == kind {
+		if binary.NativeEndian.Uint16(b[2:])&typeMask == kind {
 			return b[unix.SizeofNlAttr:size]
 		}
 		b = b[min(len(b), (size+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1)):]

@@ -1,0 +1,159 @@
+package intercept_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	mdns "github.com/miekg/dns"
+
+	"github.com/nearside-mesh/nearside/agent/host/intercept"
+	"github.com/nearside-mesh/nearside/dns/table"
+)
+
+// place is a network namespace with its own name servers.
+type place struct {
+	name string
+	ns   *netNS
+	// servers are queried by the clients of the namespace. The last one does not exist.
+	servers []string
+	agent   bool // the agent runs here
+}
+
+// placeNames are the names that the servers of the places know, each in one place only, except
+// both.example, which has another address in each place.
+func placeNames() []string {
+	return []string{"db.docker.example", "kube.cluster.example", "wiki.vpn.example", "real.example", "both.example",
+		"missing.example"}
+}
+
+func host(name, addr string) table.Host {
+	return table.Host{Name: name, Addrs: []netip.Addr{netip.MustParseAddr(addr)}}
+}
+
+// link connects two namespaces with the addresses 10.NUMBER.0.2 and 10.NUMBER.0.1.
+func link(t testing.TB, client, server *netNS, number int) {
+	t.Helper()
+	client.run(t, fmt.Sprintf("link add eth%[1]d type veth peer name peer%[1]d netns %[2]s\n"+
+		"addr add 10.%[1]d.0.2/24 dev eth%[1]d\naddr add fd10:%[1]d::2/64 dev eth%[1]d nodad\nlink set eth%[1]d up\n",
+		number, server.path), "ip", "-batch", "-")
+	server.run(t, fmt.Sprintf("addr add 10.%[1]d.0.1/24 dev peer%[1]d\naddr add fd10:%[1]d::1/64 dev peer%[1]d nodad\n"+
+		"link set peer%[1]d up\n", number), "ip", "-batch", "-")
+}
+
+// dockerRules are the rules of Docker in a container with its name server on random ports of
+// 127.0.0.11.
+const dockerRules = `iptables-nft -w -t nat -N DOCKER_OUTPUT
+iptables-nft -w -t nat -N DOCKER_POSTROUTING
+iptables-nft -w -t nat -A OUTPUT -d 127.0.0.11/32 -j DOCKER_OUTPUT
+iptables-nft -w -t nat -A POSTROUTING -d 127.0.0.11/32 -j DOCKER_POSTROUTING
+iptables-nft -w -t nat -A DOCKER_OUTPUT -d 127.0.0.11/32 -p tcp -m tcp --dport 53 -j DNAT --to-destination 127.0.0.11:36911
+iptables-nft -w -t nat -A DOCKER_OUTPUT -d 127.0.0.11/32 -p udp -m udp --dport 53 -j DNAT --to-destination 127.0.0.11:36911
+iptables-nft -w -t nat -A DOCKER_POSTROUTING -s 127.0.0.11/32 -p tcp -m tcp --sport 36911 -j SNAT --to-source :53
+iptables-nft -w -t nat -A DOCKER_POSTROUTING -s 127.0.0.11/32 -p udp -m udp --sport 36911 -j SNAT --to-source :53
+`
+
+// places returns a container with a plain server on 127.0.0.11, one with Docker's rules for it, a
+// pod with a cluster DNS, and the node with a VPN that has its own domain.
+func (w *world) places(t testing.TB) []place {
+	t.Helper()
+	plain, docker, pod, cluster, vpn := newNetNS(t), newNetNS(t), newNetNS(t), newNetNS(t), newNetNS(t)
+	link(t, plain, docker, 97) // getent requires an address
+	realServer(t, plain, "127.0.0.11:53", host("db.docker.example", "172.17.0.9"), host("both.example", "172.17.0.1"))
+	realServer(t, docker, "127.0.0.11:36911", host("db.docker.example", "172.18.0.9"), host("both.example", "172.18.0.1"))
+	docker.run(t, dockerRules, "sh", "-e")
+	link(t, pod, cluster, 96)
+	realServer(t, cluster, "10.96.0.1:53", host("kube.cluster.example", "10.244.0.9"), host("both.example", "10.244.0.1"))
+	realServer(t, cluster, "[fd10:96::1]:53", host("kube.cluster.example", "10.244.0.9"), host("both.example", "10.244.0.6"))
+	link(t, w.node, vpn, 98)
+	realServer(t, vpn, "10.98.0.1:53", host("wiki.vpn.example", "10.98.0.9"), host("both.example", "10.98.0.2"))
+	return []place{
+		{name: "docker", ns: plain, servers: []string{"127.0.0.11:53", "127.0.0.99:53"}},
+		{name: "docker with rules", ns: docker, servers: []string{"127.0.0.11:53", "127.0.0.99:53"}},
+		{name: "pod", ns: pod, servers: []string{"10.96.0.1:53", "[fd10:96::1]:53", "10.96.0.1:5353"}},
+		{name: "vpn", ns: w.node, agent: true,
+			servers: []string{"10.98.0.1:53", outsideV4 + ":53", "[" + outsideV6 + "]:53", "10.98.0.1:5353"}},
+	}
+}
+
+// answers returns the answers of all servers of a place.
+func (p *place) answers(t testing.TB) string {
+	t.Helper()
+	var out strings.Builder
+	for _, server := range p.servers[:len(p.servers)-1] {
+		for _, network := range []string{"udp", "tcp"} {
+			c := p.ns.socket(t, network, server)
+			for _, name := range placeNames() {
+				fmt.Fprintf(&out, "%s %s %s: %s\n", server, network, name, lookup(c, name, mdns.TypeA))
+			}
+			_ = c.Close()
+		}
+	}
+	return out.String()
+}
+
+// TestOrigins: with an interception, the servers of each namespace give the same answers as
+// without it, the agent answers the names of the mesh, and the ruleset is restored.
+func TestOrigins(t *testing.T) {
+	w := newWorld(t)
+	p := w.agent(t, w.node)
+	places := w.places(t)
+	var before, rules []string
+	for i := range places {
+		before, rules = append(before, places[i].answers(t)), append(rules, places[i].ns.rules(t))
+		if strings.Contains(before[i], "i/o") {
+			t.Fatalf("%s without interception:\n%s", places[i].name, before[i])
+		}
+	}
+	for i := range places {
+		if _, err := intercept.Install(places[i].ns.open(t), &intercept.Spec{DNSPort: 15053}, w.dir); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitNext("state=active")
+	}
+	for range 2 { // the second time, answers are cached
+		for i := range places {
+			if got := places[i].answers(t); got != before[i] {
+				t.Errorf("%s with interception:\n%swithout it:\n%s", places[i].name, got, before[i])
+			}
+		}
+	}
+	for i := range places {
+		x := &places[i]
+		for _, server := range x.servers[:len(x.servers)-1] {
+			for _, network := range []string{"udp", "tcp"} {
+				if got := x.ns.ask(t, network, server, "web.mesh", mdns.TypeA); got != outsideV4 {
+					t.Errorf("%s: web.mesh by %s over %s: %s", x.name, server, network, got)
+				}
+			}
+		}
+		if got := x.ns.ask(t, "udp", "127.0.0.77:53", "real.example", mdns.TypeA); got != "SERVFAIL" {
+			t.Errorf("%s: a server that does not exist: %s", x.name, got)
+		}
+		// A resolv.conf that names the resolver itself: there is no other server to query.
+		if got := x.ns.ask(t, "udp", "127.0.0.1:15053", "real.example", mdns.TypeA); got != realV4 {
+			t.Errorf("%s: a query to the resolver itself: %s", x.name, got)
+		}
+		// With an empty resolv.conf, programs query 127.0.0.1.
+		if got, err := x.ns.with(t, "", "getent", "ahostsv4", "web.mesh"); err != nil || !strings.Contains(got, outsideV4) {
+			t.Errorf("%s: with an empty resolv.conf: %v: %s", x.name, err, got)
+		}
+	}
+	for i := range places {
+		if _, err := intercept.Uninstall(places[i].ns.open(t), w.dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range places {
+		p.awaitNext("interception was uninstalled")
+	}
+	for i := range places {
+		if got := places[i].ns.rules(t); got != rules[i] {
+			t.Errorf("%s: the ruleset after\n%s\nis not that from before\n%s", places[i].name, got, rules[i])
+		}
+		if got := places[i].answers(t); got != before[i] {
+			t.Errorf("%s: after\n%s\nbefore\n%s", places[i].name, got, before[i])
+		}
+	}
+}
