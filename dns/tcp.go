@@ -112,7 +112,8 @@ func (t *tcpConn) Reply(to forward.ReplyTo, wire []byte) {
 // messages in transit. Replies are sent in the order in which they become available.
 func (l listener) serveConn(server, ctx context.Context, c net.Conn, peer netip.AddrPort) {
 	s := l.s
-	t := &tcpConn{listener: l, local: addressOfConn(c.LocalAddr()).Addr(), slots: make(chan struct{}, maxPipelined), out: make(chan []byte, maxPipelined)}
+	t := &tcpConn{listener: l, local: addressOfConn(c.LocalAddr()).Addr(), slots: make(chan struct{}, maxPipelined),
+		out: make(chan []byte, maxPipelined)}
 	ctx, cancel := context.WithCancel(ctx)
 	var writer sync.WaitGroup
 	writer.Add(1)
@@ -161,8 +162,8 @@ func (t *tcpConn) read(ctx context.Context, c net.Conn, peer netip.AddrPort) {
 		case <-ctx.Done():
 			return
 		}
-		reply, f := t.s.handle(&q, m, forward.ReplyTo{Via: t, Addr: peer, Local: t.local, At: t.s.now()}, true, t.s.turn.Add(1),
-			t.s.tcp, nil)
+		reply, f := t.s.handle(&q, m, forward.ReplyTo{Via: t, Addr: peer, Local: t.local, At: t.s.now()}, true,
+			t.s.turn.Add(1), t.s.tcp, nil)
 		switch f {
 		case replied:
 			t.out <- reply

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,9 +26,9 @@ type Network interface {
 	// local address of the listener. It is the local address if the query was not redirected. It
 	// does not block.
 	Original(tcp bool, client, local netip.AddrPort) (netip.AddrPort, error)
-	// Dial opens a socket in the namespace that is connected over "udp" or "tcp". The redirection
-	// must exempt it. Dial is not called for the namespace of this process.
-	Dial(ctx context.Context, network string, server netip.AddrPort) (net.Conn, error)
+	// Connect opens a socket for "udp" or "tcp" in the namespace, and begins to connect it. The
+	// redirection must exempt it. Connect is not called for the namespace of this process.
+	Connect(network string, server netip.AddrPort) (*os.File, error)
 }
 
 // Origins are the servers to which the clients of one network send queries. It remembers the last
@@ -208,17 +208,6 @@ func (o *Origin) admits() bool {
 		return false
 	}
 	return true
-}
-
-// dial opens a socket to a server, in its network.
-func (f *Forwarder) dial(ctx context.Context, sv *server, network string) (net.Conn, error) {
-	n := sv.origin.network()
-	if n == nil {
-		return f.dialer.DialContext(ctx, network, sv.addr.String())
-	}
-	ctx, cancel := context.WithTimeout(ctx, f.timing.dial)
-	defer cancel()
-	return n.network.Dial(ctx, network, sv.addr)
 }
 
 // report logs a change of a server. Clients choose the servers of origins, so they are logged only

@@ -121,7 +121,8 @@ func (t *slots) slot(i int32) *slot { return &t.chunks[i/chunk][i%chunk] }
 func (t *slots) find(hash uint64, q *question) *slot {
 	for i := t.index[hash&uint64(len(t.index)-1)]; i > 0; {
 		s := t.slot(i - 1)
-		if s.hash == hash && s.qtype == q.qtype && s.do == q.do && s.cd == q.cd && s.origin == q.origin && string(s.name[:s.len]) == string(q.name) {
+		if s.hash == hash && s.qtype == q.qtype && s.do == q.do && s.cd == q.cd && s.origin == q.origin &&
+			string(s.name[:s.len]) == string(q.name) {
 			return s
 		}
 		i = s.next

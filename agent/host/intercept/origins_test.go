@@ -12,18 +12,17 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// place is a network namespace with its own name servers.
-type place struct {
+// site is a network namespace with its own name servers.
+type site struct {
 	name string
 	ns   *netNS
 	// servers are queried by the clients of the namespace. The last one does not exist.
 	servers []string
-	agent   bool // the agent runs here
 }
 
-// placeNames are the names that the servers of the places know, each in one place only, except
-// both.example, which has another address in each place.
-func placeNames() []string {
+// siteNames are the names that the servers of the sites know, each at one site only, except
+// both.example, which has another address at each site.
+func siteNames() []string {
 	return []string{"db.docker.example", "kube.cluster.example", "wiki.vpn.example", "real.example", "both.example",
 		"missing.example"}
 }
@@ -54,9 +53,9 @@ iptables-nft -w -t nat -A DOCKER_POSTROUTING -s 127.0.0.11/32 -p tcp -m tcp --sp
 iptables-nft -w -t nat -A DOCKER_POSTROUTING -s 127.0.0.11/32 -p udp -m udp --sport 36911 -j SNAT --to-source :53
 `
 
-// places returns a container with a plain server on 127.0.0.11, one with Docker's rules for it, a
+// sites returns a container with a plain server on 127.0.0.11, one with Docker's rules for it, a
 // pod with a cluster DNS, and the node with a VPN that has its own domain.
-func (w *world) places(t testing.TB) []place {
+func (w *world) sites(t testing.TB) []site {
 	t.Helper()
 	plain, docker, pod, cluster, vpn := newNetNS(t), newNetNS(t), newNetNS(t), newNetNS(t), newNetNS(t)
 	link(t, plain, docker, 97) // getent requires an address
@@ -65,26 +64,27 @@ func (w *world) places(t testing.TB) []place {
 	docker.run(t, dockerRules, "sh", "-e")
 	link(t, pod, cluster, 96)
 	realServer(t, cluster, "10.96.0.1:53", host("kube.cluster.example", "10.244.0.9"), host("both.example", "10.244.0.1"))
-	realServer(t, cluster, "[fd10:96::1]:53", host("kube.cluster.example", "10.244.0.9"), host("both.example", "10.244.0.6"))
+	realServer(t, cluster, "[fd10:96::1]:53", host("kube.cluster.example", "10.244.0.9"),
+		host("both.example", "10.244.0.6"))
 	link(t, w.node, vpn, 98)
 	realServer(t, vpn, "10.98.0.1:53", host("wiki.vpn.example", "10.98.0.9"), host("both.example", "10.98.0.2"))
-	return []place{
+	return []site{
 		{name: "docker", ns: plain, servers: []string{"127.0.0.11:53", "127.0.0.99:53"}},
 		{name: "docker with rules", ns: docker, servers: []string{"127.0.0.11:53", "127.0.0.99:53"}},
 		{name: "pod", ns: pod, servers: []string{"10.96.0.1:53", "[fd10:96::1]:53", "10.96.0.1:5353"}},
-		{name: "vpn", ns: w.node, agent: true,
+		{name: "vpn", ns: w.node,
 			servers: []string{"10.98.0.1:53", outsideV4 + ":53", "[" + outsideV6 + "]:53", "10.98.0.1:5353"}},
 	}
 }
 
-// answers returns the answers of all servers of a place.
-func (p *place) answers(t testing.TB) string {
+// answers returns the answers of all servers of a site.
+func (p *site) answers(t testing.TB) string {
 	t.Helper()
 	var out strings.Builder
 	for _, server := range p.servers[:len(p.servers)-1] {
 		for _, network := range []string{"udp", "tcp"} {
 			c := p.ns.socket(t, network, server)
-			for _, name := range placeNames() {
+			for _, name := range siteNames() {
 				fmt.Fprintf(&out, "%s %s %s: %s\n", server, network, name, lookup(c, name, mdns.TypeA))
 			}
 			_ = c.Close()
@@ -98,29 +98,29 @@ func (p *place) answers(t testing.TB) string {
 func TestOrigins(t *testing.T) {
 	w := newWorld(t)
 	p := w.agent(t, w.node)
-	places := w.places(t)
+	sites := w.sites(t)
 	var before, rules []string
-	for i := range places {
-		before, rules = append(before, places[i].answers(t)), append(rules, places[i].ns.rules(t))
+	for i := range sites {
+		before, rules = append(before, sites[i].answers(t)), append(rules, sites[i].ns.rules(t))
 		if strings.Contains(before[i], "i/o") {
-			t.Fatalf("%s without interception:\n%s", places[i].name, before[i])
+			t.Fatalf("%s without interception:\n%s", sites[i].name, before[i])
 		}
 	}
-	for i := range places {
-		if _, err := intercept.Install(places[i].ns.open(t), &intercept.Spec{DNSPort: 15053}, w.dir); err != nil {
+	for i := range sites {
+		if _, err := intercept.Install(sites[i].ns.open(t), &intercept.Spec{DNSPort: 15053}, w.dir); err != nil {
 			t.Fatal(err)
 		}
 		p.awaitNext("state=active")
 	}
 	for range 2 { // the second time, answers are cached
-		for i := range places {
-			if got := places[i].answers(t); got != before[i] {
-				t.Errorf("%s with interception:\n%swithout it:\n%s", places[i].name, got, before[i])
+		for i := range sites {
+			if got := sites[i].answers(t); got != before[i] {
+				t.Errorf("%s with interception:\n%swithout it:\n%s", sites[i].name, got, before[i])
 			}
 		}
 	}
-	for i := range places {
-		x := &places[i]
+	for i := range sites {
+		x := &sites[i]
 		for _, server := range x.servers[:len(x.servers)-1] {
 			for _, network := range []string{"udp", "tcp"} {
 				if got := x.ns.ask(t, network, server, "web.mesh", mdns.TypeA); got != outsideV4 {
@@ -140,20 +140,20 @@ func TestOrigins(t *testing.T) {
 			t.Errorf("%s: with an empty resolv.conf: %v: %s", x.name, err, got)
 		}
 	}
-	for i := range places {
-		if _, err := intercept.Uninstall(places[i].ns.open(t), w.dir); err != nil {
+	for i := range sites {
+		if _, err := intercept.Uninstall(sites[i].ns.open(t), w.dir); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for range places {
+	for range sites {
 		p.awaitNext("interception was uninstalled")
 	}
-	for i := range places {
-		if got := places[i].ns.rules(t); got != rules[i] {
-			t.Errorf("%s: the ruleset after\n%s\nis not that from before\n%s", places[i].name, got, rules[i])
+	for i := range sites {
+		if got := sites[i].ns.rules(t); got != rules[i] {
+			t.Errorf("%s: the ruleset after\n%s\nis not that from before\n%s", sites[i].name, got, rules[i])
 		}
-		if got := places[i].answers(t); got != before[i] {
-			t.Errorf("%s: after\n%s\nbefore\n%s", places[i].name, got, before[i])
+		if got := sites[i].answers(t); got != before[i] {
+			t.Errorf("%s: after\n%s\nbefore\n%s", sites[i].name, got, before[i])
 		}
 	}
 }

@@ -1,15 +1,12 @@
 package netsock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"sync"
-	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,7 +54,7 @@ func Open(o Options) (*Network, error) {
 	return n, nil
 }
 
-// Close closes the network. Sockets from Dial stay open.
+// Close closes the network. Sockets from Connect stay open.
 func (n *Network) Close() { n.tables.close() }
 
 // Name implements [forward.Network].
@@ -109,9 +106,9 @@ func (n *Network) interfaceOf(a netip.Addr) (name string, err error) {
 	return name, nil
 }
 
-// Dial implements [forward.Network]. Only the creation of the socket needs a thread in the
+// Connect implements [forward.Network]. Only the creation of the socket needs a thread in the
 // namespace.
-func (n *Network) Dial(ctx context.Context, network string, server netip.AddrPort) (net.Conn, error) {
+func (n *Network) Connect(network string, server netip.AddrPort) (*os.File, error) {
 	kind := unix.SOCK_DGRAM
 	if network == "tcp" {
 		kind = unix.SOCK_STREAM
@@ -124,16 +121,10 @@ func (n *Network) Dial(ctx context.Context, network string, server netip.AddrPor
 	if err != nil {
 		return nil, fmt.Errorf("open a socket in the network namespace %s: %w", n.o.Name, err)
 	}
-	f := os.NewFile(uintptr(fd), network)
-	defer f.Close() // net.FileConn duplicates it
-	err = unix.Connect(fd, to)
-	if errors.Is(err, unix.EINPROGRESS) {
-		err = connected(ctx, f)
+	if err := unix.Connect(fd, to); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		return nil, errors.Join(os.NewSyscallError("connect", err), unix.Close(fd))
 	}
-	if err != nil {
-		return nil, os.NewSyscallError("connect", err)
-	}
-	return net.FileConn(f)
+	return os.NewFile(uintptr(fd), network), nil
 }
 
 // sockaddr returns the address family and the address of a server. A zone of IPv6 is the name of
@@ -172,32 +163,4 @@ func (n *Network) socket(domain, kind int) (fd int, err error) {
 		return err
 	})
 	return fd, err
-}
-
-// connected waits until a connection is established, has failed, or ctx ends.
-func connected(ctx context.Context, f *os.File) error {
-	stop := context.AfterFunc(ctx, func() { _ = f.SetWriteDeadline(time.Unix(1, 0)) })
-	defer stop()
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	err = raw.Write(func(fd uintptr) bool { // calls again whenever the socket is writable
-		var code int
-		if code, failed = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR); failed != nil {
-			return true
-		}
-		if code != 0 {
-			failed = syscall.Errno(code)
-			return true
-		}
-		_, failed = unix.Getpeername(int(fd))
-		if errors.Is(failed, unix.ENOTCONN) {
-			failed = nil
-			return false
-		}
-		return true
-	})
-	return errors.Join(err, failed)
 }
