@@ -202,9 +202,7 @@ func badSlowReaders(t *testing.T) {
 	}
 	slow.Wait()
 	for late := time.Now().Add(patience); ; runtime.Gosched() {
-		r.mu.Lock()
-		left := r.conns
-		r.mu.Unlock()
+		left := r.Conns().Open
 		if left == 0 {
 			break
 		}
@@ -227,7 +225,7 @@ func badFloodMemory(t *testing.T) {
 	}
 	round := func(from int) (refused uint64) {
 		for i := range 5000 {
-			if _, ok := c.send(clientKind{}, fmt.Sprintf("n%d.%s.example.org", from+i, strings.Repeat("x", 60)),
+			if _, ok := c.send(clientKind{}, fmt.Sprintf("%s.n%d.example", strings.Repeat("x", 60), from+i),
 				mdns.TypeA); !ok {
 				refused++
 			}

@@ -40,6 +40,7 @@ type listener struct {
 	origins *forward.Origins // nil: those of the server
 	port    uint16
 	tcp     bool
+	foreign uint64 // cookie of the network namespace of the socket, if that is another one
 }
 
 // origin returns the origin of a query; nil is the servers of the config. It returns false if it is

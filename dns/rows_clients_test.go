@@ -80,7 +80,7 @@ func rowShare(t *testing.T) {
 	}
 	send := func(conn net.Conn, i int) int {
 		before := r.bySource(mdns.TypeA)
-		if _, err := conn.Write(packed(t, new(mdns.Msg).SetQuestion(fmt.Sprintf("n%d.example.org.", i), mdns.TypeA))); err !=
+		if _, err := conn.Write(packed(t, new(mdns.Msg).SetQuestion(fmt.Sprintf("n%d.example.", i), mdns.TypeA))); err !=
 			nil {
 			t.Fatal(err)
 		}

@@ -260,8 +260,11 @@ func rowConnsOfOneSource(t *testing.T) {
 	if got := open(own.String(), 10); got != 5 {
 		t.Errorf("%d of 10 connections from one address are served, want 5", got)
 	}
-	if got := open("127.0.0.1", 20); got != 15 {
-		t.Errorf("%d of 20 further connections are served, want 15", got)
+	if got := open("127.0.0.1", 20); got != 20 {
+		t.Errorf("%d of 20 further connections are served, want all, in place of idle ones", got)
+	}
+	if st := r.Conns(); st.Refused != 5 || st.ClosedIdle < 5 || st.ClosedBusy != 0 || st.Open > 20 {
+		t.Errorf("counted: %+v", st)
 	}
 }
 

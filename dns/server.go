@@ -24,8 +24,9 @@ type ServerOptions struct {
 	// [table.PassthroughLabel], so that the owner of an external name cannot direct clients
 	// there.
 	PassthroughDeny []netip.Prefix
-	// MaxConns limits TCP connections, and MaxPeerConns those of one address. 0 means 1024 and
-	// 256.
+	// MaxConns limits TCP connections, and MaxPeerConns those of one address that is not a
+	// loopback address. 0 means 1024 and 256. When they are nearly full, a new connection
+	// replaces an idle one of the owner with the most.
 	MaxConns, MaxPeerConns int
 	// PeerRate limits the forwarded queries per second and address. Queries beyond it get
 	// SERVFAIL. 0 means no limit. Clients on this host are exempt, because many share one
@@ -52,12 +53,14 @@ type Server struct {
 	// may be idle.
 	drain, grace time.Duration
 
-	mu          sync.Mutex
-	counters    []*counters
-	conns       int
-	byPeer      map[netip.Addr]int
-	waiting     clientLimits
+	owners      *owners
+	conns       *conns
+	waiting     waitingQueries
 	clientRates clientRates
+	refused     clientRefusals
+
+	mu       sync.Mutex
+	counters []*counters
 }
 
 // NewServer returns a server without answers; see [Server.Swap].
@@ -74,7 +77,8 @@ func NewServer(o ServerOptions) *Server {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{o: o, byPeer: map[netip.Addr]int{}, drain: drainTime, grace: graceTime}
+	s := &Server{o: o, owners: newOwners(), drain: drainTime, grace: graceTime}
+	s.conns = newConns(o.MaxConns, o.MaxPeerConns, s.owners)
 	s.answers.Store(table.PendingAnswers(nil))
 	s.tcp = s.newCounters()
 	return s
@@ -153,12 +157,16 @@ func (s *Server) forward(q *table.Query, m []byte, to forward.ReplyTo, tcp bool,
 			return reply, replied, fromCache
 		}
 		rcode = table.RcodeServFail
-		if s.clientRates.take(to.Addr.Addr(), s.o.PeerRate, to.At) && s.waiting.take(to.Addr.Addr()) {
+		if s.take(&to) {
 			if f.Ask(q, m, to) {
 				c.add(fromUpstream, q.Qtype, table.RcodeSuccess)
 				return out, pending, fromUpstream
 			}
-			s.waiting.release(to.Addr.Addr())
+			s.waiting.release(to)
+		}
+		if reply, ok := f.Stale(q, m, out, to); ok {
+			c.add(fromCache, q.Qtype, rcodeOf(reply[start:]))
+			return reply, replied, fromCache
 		}
 	}
 	c.add(fromNone, q.Qtype, rcode)
@@ -197,6 +205,7 @@ func (s *Server) serveSocket(ctx context.Context, c *net.UDPConn, at listener) e
 		_ = c.SetReadDeadline(time.Unix(1, 0))
 	})
 	defer stop()
+	at.foreign = s.owners.foreign(c)
 	via := &udpReplier{listener: at, conn: c, none: make(chan struct{}, 1)}
 	err := s.serveUDP(c, s.newCounters(), via, &ended)
 	via.drain()

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	mdns "github.com/miekg/dns"
@@ -41,6 +42,9 @@ func (s *Server) serveListener(ctx context.Context, l net.Listener, at listener)
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	defer l.Close()
+	if c, ok := l.(syscall.Conn); ok {
+		at.foreign = s.owners.foreign(c)
+	}
 	for wait := time.Duration(0); ; {
 		c, err := l.Accept()
 		switch {
@@ -56,38 +60,18 @@ func (s *Server) serveListener(ctx context.Context, l net.Listener, at listener)
 			continue
 		}
 		wait = 0
-		peer := addressOfConn(c.RemoteAddr())
-		if !s.admit(peer.Addr()) {
+		t := at.newConn(conns, c)
+		if !s.conns.admit(t) {
+			t.cancel()
 			_ = c.Close()
 			continue
 		}
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			defer s.leave(peer.Addr())
-			at.serveConn(ctx, conns, c, peer)
+			defer s.conns.remove(t)
+			t.serve(ctx)
 		}()
-	}
-}
-
-// admit counts a connection, or returns false if there are too many.
-func (s *Server) admit(a netip.Addr) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conns >= s.o.MaxConns || s.byPeer[a] >= s.o.MaxPeerConns && !a.IsLoopback() {
-		return false
-	}
-	s.conns++
-	s.byPeer[a]++
-	return true
-}
-
-func (s *Server) leave(a netip.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.conns--
-	if s.byPeer[a]--; s.byPeer[a] == 0 {
-		delete(s.byPeer, a)
 	}
 }
 
@@ -95,26 +79,44 @@ func (s *Server) leave(a netip.Addr) {
 // capacity of one message per slot.
 type tcpConn struct {
 	listener
+	conn   net.Conn
+	ctx    context.Context
+	cancel context.CancelFunc // ends the connection, also if the client does not read
+	peer   netip.AddrPort
 	local  netip.Addr
 	slots  chan struct{}
 	out    chan []byte
 	ending atomic.Bool // the server is shutting down
+
+	busy   atomic.Int32  // queries without a complete reply
+	idleAt atomic.Uint64 // turn of conns in which it became idle
+
+	// The lock of conns guards these fields.
+	index         int // in conns.open, or -1
+	owner         owner
+	resolved      bool // owner is the result of a lookup
+	group, member *share
+}
+
+func (l listener) newConn(ctx context.Context, c net.Conn) *tcpConn {
+	t := &tcpConn{listener: l, conn: c, peer: addressOfConn(c.RemoteAddr()), local: addressOfConn(c.LocalAddr()).Addr(),
+		index: -1, slots: make(chan struct{}, maxPipelined), out: make(chan []byte, maxPipelined)}
+	t.ctx, t.cancel = context.WithCancel(ctx)
+	t.idleAt.Store(l.s.conns.turn.Add(1))
+	return t
 }
 
 // Reply implements [forward.Replier].
 func (t *tcpConn) Reply(to forward.ReplyTo, wire []byte) {
-	t.s.waiting.release(to.Addr.Addr())
+	t.s.waiting.release(to)
 	t.s.reportSample(to, wire, fromUpstream)
 	t.out <- bytes.Clone(wire)
 }
 
-// serveConn serves one connection until ctx ends. When the server context ends, it reads only
+// serve serves the connection until its context ends. When the server context ends, it reads only
 // messages in transit. Replies are sent in the order in which they become available.
-func (l listener) serveConn(server, ctx context.Context, c net.Conn, peer netip.AddrPort) {
-	s := l.s
-	t := &tcpConn{listener: l, local: addressOfConn(c.LocalAddr()).Addr(), slots: make(chan struct{}, maxPipelined),
-		out: make(chan []byte, maxPipelined)}
-	ctx, cancel := context.WithCancel(ctx)
+func (t *tcpConn) serve(server context.Context) {
+	s, ctx, cancel, c := t.s, t.ctx, t.cancel, t.conn
 	var writer sync.WaitGroup
 	writer.Add(1)
 	go func() {
@@ -127,7 +129,7 @@ func (l listener) serveConn(server, ctx context.Context, c net.Conn, peer netip.
 		t.ending.Store(true)
 		_ = c.SetReadDeadline(time.Now().Add(s.grace))
 	})
-	t.read(ctx, c, peer)
+	t.read(ctx, c)
 	soon()
 	// Queries in progress still get their replies.
 	linger := time.AfterFunc(s.o.Idle, cancel)
@@ -146,7 +148,7 @@ func (l listener) serveConn(server, ctx context.Context, c net.Conn, peer netip.
 
 // read reads queries until the client closes the connection, is idle for too long, or sends an
 // invalid message.
-func (t *tcpConn) read(ctx context.Context, c net.Conn, peer netip.AddrPort) {
+func (t *tcpConn) read(ctx context.Context, c net.Conn) {
 	in := mdns.Conn{Conn: c}
 	var q table.Query
 	for {
@@ -162,8 +164,9 @@ func (t *tcpConn) read(ctx context.Context, c net.Conn, peer netip.AddrPort) {
 		case <-ctx.Done():
 			return
 		}
-		reply, f := t.s.handle(&q, m, forward.ReplyTo{Via: t, Addr: peer, Local: t.local, At: t.s.now()}, true,
-			t.s.turn.Add(1), t.s.tcp, nil)
+		t.busy.Add(1)
+		to := forward.ReplyTo{Via: t, Addr: t.peer, Local: t.local, At: t.s.now()}
+		reply, f := t.s.handle(&q, m, to, true, t.s.turn.Add(1), t.s.tcp, nil)
 		switch f {
 		case replied:
 			t.out <- reply
@@ -195,6 +198,9 @@ func (t *tcpConn) write(ctx context.Context, c net.Conn) {
 		}
 		if _, err := out.Write(b); err != nil {
 			return
+		}
+		if t.busy.Add(-1) == 0 {
+			t.idleAt.Store(t.s.conns.turn.Add(1))
 		}
 		<-t.slots
 	}

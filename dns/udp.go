@@ -21,7 +21,7 @@ type udpReplier struct {
 }
 
 func (r *udpReplier) Reply(to forward.ReplyTo, wire []byte) {
-	r.s.waiting.release(to.Addr.Addr())
+	r.s.waiting.release(to)
 	r.s.reportSample(to, wire, fromUpstream)
 	var buf [64]byte
 	// An error, such as a full buffer, is treated like a lost packet.

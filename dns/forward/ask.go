@@ -54,10 +54,10 @@ func (f *Forwarder) prefetch(hash uint64, q *question) {
 	}
 }
 
-// Ask forwards a query; to.Via gets the reply once, later. It does not block, and does not retain
-// q or msg. It returns false if there will be no reply, because too many questions are in flight
-// or too many clients wait for this one. The caller then answers SERVFAIL; the reason is already
-// counted.
+// Ask forwards a query; to.Via gets the reply once, later. It does not block, and does not retain q
+// or msg. It returns false if there will be no reply, because too many questions are in flight, too
+// many clients wait for this one, or its domain is silent. The caller then answers SERVFAIL; the
+// reason is already counted.
 func (f *Forwarder) Ask(q *table.Query, msg []byte, to ReplyTo) bool {
 	key := questionOf(q, to.Origin)
 	hash := f.cache.hash(&key)
@@ -77,12 +77,16 @@ func (f *Forwarder) Ask(q *table.Query, msg []byte, to ReplyTo) bool {
 		if !key.origin.admits() {
 			return false
 		}
-		if s = f.slots.start(hash, &key); s == nil {
+		var silent bool
+		if s, silent = f.slots.start(hash, &key, to.Ahead, f.clock()); silent {
+			f.counts.Refused.Domain++
+			return false
+		} else if s == nil {
 			f.counts.Refused.InFlight++
 			return false
 		}
 	}
-	w := f.slots.join(s)
+	w := f.slots.join(s, to.Ahead)
 	if w == nil {
 		if join {
 			f.counts.Refused.Waiters++
@@ -113,7 +117,7 @@ func (f *Forwarder) Ask(q *table.Query, msg []byte, to ReplyTo) bool {
 
 // start takes a slot and sends its question. It returns nil if no slot is free.
 func (f *Forwarder) start(hash uint64, q *question) *slot {
-	s := f.slots.start(hash, q)
+	s, _ := f.slots.start(hash, q, 0, f.clock())
 	if s != nil {
 		f.begin(s)
 	}

@@ -40,6 +40,7 @@ func (f *Forwarder) detach(s *slot, by *server, now int64) {
 // finish caches an answer and sends it to the waiters. The caller holds the lock, which is
 // released in between.
 func (f *Forwarder) finish(s *slot, by *server, w *worker, now int64) {
+	s.domain.unanswered = 0
 	f.detach(s, by, now)
 	first := f.slots.takeWaiters(s)
 	trusted, server := s.set.trusted, by.addr

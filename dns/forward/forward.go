@@ -145,8 +145,8 @@ type Replier interface {
 	Reply(to ReplyTo, wire []byte)
 }
 
-// ReplyTo is the destination of a reply. The forwarder reads Via, Addr, Origin, and Max, and sets
-// Server; the other fields are for the listener.
+// ReplyTo is the destination of a reply. The forwarder reads Via, Addr, Origin, Ahead, and Max, and
+// sets Server; the other fields are for the listener.
 type ReplyTo struct {
 	Via     Replier
 	Origin  *Origin        // the server that the client queried; nil: the servers of the config
@@ -155,8 +155,10 @@ type ReplyTo struct {
 	Local   netip.Addr     // the address that the query was sent to
 	At      int64          // arrival time by the forwarder's clock
 	Tcp     bool
-	Sampled bool // see ServerOptions.Sampled
-	Max     int  // maximum length of the reply: from the client's EDNS for UDP, 65535 for TCP
+	Sampled bool   // see ServerOptions.Sampled
+	Ahead   int    // queries of the same client that wait already; see [Full]
+	Share   uint32 // the counters of the client in the listener
+	Max     int    // maximum length of the reply: from the client's EDNS for UDP, 65535 for TCP
 }
 
 // New returns a forwarder. It answers from its cache, and forwards queries while Run runs. A

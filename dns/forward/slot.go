@@ -29,6 +29,7 @@ type slot struct {
 	qtype  uint16
 	do, cd bool
 	origin *Origin // nil: the servers of the config
+	domain *domain
 
 	waiters *waiter
 	waiting int
@@ -89,13 +90,14 @@ func (s *slot) outstanding() bool {
 
 // slots has the slots, the waiters, and the timer wheel.
 type slots struct {
-	limit       int
+	limit       int // for all clients; those with few questions may exceed it, see [Full]
 	chunks      [][]slot
 	free        []int32
 	used        int
 	index       []int32
 	freeWaiters *waiter // list of free waiters
 	waiting     int
+	domains     domains
 
 	wheel [wheelSize + 1]int32 // first slot of each tick; the last bucket is already due
 	tick  int64                // length of a tick in nanoseconds
@@ -108,7 +110,7 @@ func newSlots(limit int, tick int64, wake func()) *slots {
 	for size < limit {
 		size *= 2
 	}
-	t := &slots{limit: limit, index: make([]int32, size), tick: tick, wake: wake}
+	t := &slots{limit: limit, index: make([]int32, size), tick: tick, wake: wake, domains: newDomains()}
 	for i := range t.wheel {
 		t.wheel[i] = -1
 	}
@@ -130,10 +132,15 @@ func (t *slots) find(hash uint64, q *question) *slot {
 	return nil
 }
 
-// start takes a slot for a question. It returns nil if too many are in use.
-func (t *slots) start(hash uint64, q *question) *slot {
-	if t.used >= t.limit {
-		return nil
+// start takes a slot for a question of a client with other questions in flight. It returns nil if
+// too many are in use, or if the domain is silent.
+func (t *slots) start(hash uint64, q *question, ahead int, now int64) (s *slot, silent bool) {
+	if Full(t.used, t.limit, ahead) {
+		return nil, false
+	}
+	domain := t.domains.key(q)
+	if t.domains.silent(domain, t.used >= t.limit/2, now) {
+		return nil, true
 	}
 	if len(t.free) == 0 {
 		from := int32(len(t.chunks) * chunk)
@@ -145,9 +152,10 @@ func (t *slots) start(hash uint64, q *question) *slot {
 	i := t.free[len(t.free)-1]
 	t.free = t.free[:len(t.free)-1]
 	t.used++
-	s := t.slot(i)
+	s = t.slot(i)
 	use := s.use
-	*s = slot{number: i, use: use, asking: true, hash: hash, qtype: q.qtype, do: q.do, cd: q.cd, bucket: -1,
+	*s = slot{number: i, use: use, domain: t.domains.start(domain, now), asking: true, hash: hash, qtype: q.qtype,
+		do: q.do, cd: q.cd, bucket: -1,
 		bucketPrev: -1,
 		bucketNext: -1, sendAt: never, origin: q.origin}
 	if q.origin != nil {
@@ -156,7 +164,7 @@ func (t *slots) start(hash uint64, q *question) *slot {
 	s.len = copy(s.name[:], q.name)
 	b := &t.index[hash&uint64(len(t.index)-1)]
 	s.next, *b = *b, i+1
-	return s
+	return s, false
 }
 
 // detach removes a slot from the index and the wheel.
@@ -170,6 +178,8 @@ func (t *slots) detach(s *slot) {
 	if s.origin != nil {
 		s.origin.of.inFlight--
 	}
+	t.domains.end(s.domain)
+	s.domain = nil
 	s.asking = false
 	s.use++
 }
@@ -182,8 +192,8 @@ func (t *slots) release(s *slot) {
 }
 
 // join adds a waiter to a slot. It returns nil if there are too many.
-func (t *slots) join(s *slot) *waiter {
-	if s.waiting >= MaxWaiters || t.waiting >= 2*t.limit {
+func (t *slots) join(s *slot, ahead int) *waiter {
+	if s.waiting >= MaxWaiters || Full(t.waiting, 2*t.limit, ahead) {
 		return nil
 	}
 	if t.freeWaiters == nil {

@@ -36,6 +36,7 @@ type Refusals struct {
 	Waiters  uint64 // too many clients waited for the answer
 	Network  uint64 // too many questions of one network were in flight, or it had ended
 	Origin   uint64 // the server that the client queried was unknown
+	Domain   uint64 // the name's domain is silent; see [MaxSilent]
 	Stopped  uint64 // the forwarder was not running
 }
 

@@ -21,6 +21,9 @@ var (
 		"Queries to upstreams without a valid answer.", "reason")
 	refusedDesc = desc("nearside_dns_forward_refused_total",
 		"Queries that were answered with SERVFAIL instead of being forwarded.", "reason")
+	connsDesc       = desc("nearside_dns_tcp_connections", "Open TCP connections of DNS clients.")
+	connsClosedDesc = desc("nearside_dns_tcp_connections_closed_total",
+		"TCP connections that were closed or refused because of the limits.", "reason")
 	loopsDesc   = desc("nearside_dns_loops_total", "Queries to upstreams that were redirected back to the agent.")
 	flightDesc  = desc("nearside_dns_in_flight", "Queries to upstreams in flight.")
 	cacheDesc   = desc("nearside_dns_cache_lookups_total", "Lookups in the cache of upstream answers.", "result")
@@ -40,7 +43,8 @@ const firstBucket = 6
 // Describe implements [prometheus.Collector].
 func (r *Resolver) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range [...]*prometheus.Desc{requestsDesc, upstreamDesc, failuresDesc, refusedDesc, loopsDesc, flightDesc,
-		cacheDesc, evictedDesc, entriesDesc, bytesDesc, namesDesc, tablesDesc, loggedDesc, droppedDesc} {
+		cacheDesc, evictedDesc, entriesDesc, bytesDesc, namesDesc, tablesDesc, loggedDesc, droppedDesc, connsDesc,
+		connsClosedDesc} {
 		ch <- d
 	}
 }
@@ -75,10 +79,18 @@ func (r *Resolver) Collect(ch chan<- prometheus.Metric) {
 	count(loggedDesc, r.queries.records.Load())
 	count(droppedDesc, r.queries.full.Load(), droppedFull)
 	count(droppedDesc, r.queries.discarded.Load(), droppedStop)
+	conns := r.server.Conns()
+	gauge(connsDesc, conns.Open)
+	count(connsClosedDesc, conns.ClosedIdle, "idle")
+	count(connsClosedDesc, conns.ClosedBusy, "busy")
+	count(connsClosedDesc, conns.Refused, "refused")
 	if r.forward == nil {
 		return
 	}
-	f := r.forward.Stats()
+	f, clients := r.forward.Stats(), r.server.Refused()
+	count(refusedDesc, clients.Client, "client")
+	count(refusedDesc, clients.Rate, "client-rate")
+	count(refusedDesc, f.Refused.Domain, "silent-domain")
 	count(refusedDesc, f.Refused.InFlight, "in-flight")
 	count(refusedDesc, f.Refused.Waiters, "waiters")
 	count(refusedDesc, f.Refused.Stopped, "stopped")
