@@ -85,7 +85,8 @@ func TestProtocolChangesUnderLoad(t *testing.T) {
 }
 
 // TestPermissionHoldsOnOpenConnections checks that a granted or revoked permission applies to the
-// next request on every open connection once the Envoy has acknowledged it.
+// next request on every open connection once the Envoy has acknowledged it. Requests that start
+// before the change may have either outcome.
 func TestPermissionHoldsOnOpenConnections(t *testing.T) {
 	p := startPair(t, true)
 	l := startFlow(t, p.port, 5)

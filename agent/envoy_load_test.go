@@ -60,18 +60,26 @@ func serveText(t *testing.T, protocols *http.Protocols, text string) int {
 // flow is a group of clients that send requests continuously, each on one connection for as long as
 // the connection lasts.
 type flow struct {
-	requests, connections, want atomic.Int64 // want is the status of a successful request; 0 means any
-	failures                    sync.Map
-	cancel                      context.CancelFunc
-	done                        sync.WaitGroup
+	requests, connections atomic.Int64
+	want                  atomic.Pointer[expectation]
+	clients               int
+	failures              sync.Map
+	cancel                context.CancelFunc
+	done                  sync.WaitGroup
+}
+
+// expectation is the status of successful requests; 0 means any.
+type expectation struct {
+	status int64
+	seen   sync.WaitGroup // clients whose requests still have an older expectation
 }
 
 // startFlow starts clients that send requests to a port of this host until stop.
 func startFlow(t *testing.T, port, clients int) *flow {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	l := &flow{cancel: cancel}
-	l.want.Store(http.StatusOK)
+	l := &flow{cancel: cancel, clients: clients}
+	l.want.Store(l.newExpectation(http.StatusOK))
 	for range clients {
 		transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			l.connections.Add(1)
@@ -79,8 +87,13 @@ func startFlow(t *testing.T, port, clients int) *flow {
 		}}
 		l.done.Go(func() {
 			defer transport.CloseIdleConnections()
+			var last *expectation
 			for ctx.Err() == nil {
 				want := l.want.Load()
+				if want != last {
+					last = want
+					want.seen.Done()
+				}
 				resp, err := (&http.Client{Transport: transport}).Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
 				l.requests.Add(1)
 				if err != nil {
@@ -89,8 +102,8 @@ func startFlow(t *testing.T, port, clients int) *flow {
 				}
 				body, _ := io.ReadAll(resp.Body)
 				resp.Body.Close()
-				if want != 0 && int64(resp.StatusCode) != want {
-					l.failures.Store(fmt.Sprintf("%d %s, want %d", resp.StatusCode, body, want), true)
+				if want.status != 0 && int64(resp.StatusCode) != want.status {
+					l.failures.Store(fmt.Sprintf("%d %s, want %d", resp.StatusCode, body, want.status), true)
 				}
 			}
 		})
@@ -105,8 +118,19 @@ func (l *flow) more(t *testing.T, n int64) {
 	agenttest.Eventually(t, fmt.Sprintf("%d requests more", n), func() bool { return l.requests.Load() >= until })
 }
 
-// expect sets the expected status of requests that start after this call.
-func (l *flow) expect(status int64) { l.want.Store(status) }
+// expect sets the expected status of requests that start after this call. It returns when no request
+// with an older expectation is left, so that a later change cannot affect one. The clients must run.
+func (l *flow) expect(status int64) {
+	e := l.newExpectation(status)
+	l.want.Store(e)
+	e.seen.Wait()
+}
+
+func (l *flow) newExpectation(status int64) *expectation {
+	e := &expectation{status: status}
+	e.seen.Add(l.clients)
+	return e
+}
 
 // stop stops the clients and reports failures.
 func (l *flow) stop(t *testing.T) {
