@@ -118,8 +118,9 @@ func (l *flow) more(t *testing.T, n int64) {
 	agenttest.Eventually(t, fmt.Sprintf("%d requests more", n), func() bool { return l.requests.Load() >= until })
 }
 
-// expect sets the expected status of requests that start after this call. It returns when no request
-// with an older expectation is left, so that a later change cannot affect one. The clients must run.
+// expect sets the expected status of requests that start after this call. It returns when all
+// requests with an older expectation have ended, so that a later change cannot affect one. The
+// clients must run.
 func (l *flow) expect(status int64) {
 	e := l.newExpectation(status)
 	l.want.Store(e)
