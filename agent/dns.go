@@ -51,11 +51,12 @@ func (a *Agent) openResolver(cfg *config.Config, g groups) (err error) {
 // forDNS reports whether a file of a socket unit is for the resolver.
 func forDNS(f *os.File) bool { return f.Name() == sockets.UnitUDP || f.Name() == sockets.UnitTCP }
 
-// openRenewer creates the renewer of redirections. It renews DNS only if the resolver listens.
+// openRenewer creates the renewer of redirections. It renews DNS only if the resolver
+// listens, or waits for its address.
 func (a *Agent) openRenewer(cfg *config.Config) error {
 	o := intercept.RenewerOptions{Dir: filepath.Join(cfg.Paths.Run, intercept.DirName), Sockets: a.dnsSockets,
 		Held: a.resolver.Held, Log: a.log}
-	if len(a.resolver.State().Listen) > 0 {
+	if a.resolver.Serves() {
 		o.Resolver = a.resolver
 	}
 	a.keeper = intercept.NewRenewer(o)

@@ -130,6 +130,19 @@ func (s *Sockets) complete(ctx context.Context, addr netip.AddrPort, udp int) er
 	return nil
 }
 
+// Grow enlarges the receive buffers of the UDP sockets to a number of bytes, and returns the size
+// of the smallest. It exceeds the limit of the system (net.core.rmem_max) with CAP_NET_ADMIN. It
+// does not reduce buffers.
+func (s *Sockets) Grow(size int) (smallest int, err error) {
+	for i, c := range s.UDP {
+		got, gerr := growBuffer(c, size)
+		if err = errors.Join(err, gerr); i == 0 || got < smallest {
+			smallest = got
+		}
+	}
+	return smallest, err
+}
+
 // Files returns the sockets as files, for another process or [FromFiles]: first UDP, then TCP.
 // The files are duplicates, so queries still queue in them after the server closes its own
 // sockets. The caller closes them.

@@ -47,6 +47,29 @@ func askDestination(fd int) error {
 	return nil
 }
 
+// growBuffer enlarges the receive buffer of a socket, if possible to a size in bytes, and returns
+// its size.
+func growBuffer(c *net.UDPConn, size int) (got int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		// The kernel doubles the size for its own data.
+		now := func() { got, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF); got /= 2 }
+		if now(); err != nil || got >= size {
+			return
+		}
+		if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size) != nil {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, size)
+		}
+		if err == nil {
+			now()
+		}
+	})
+	return got, errors.Join(cerr, err)
+}
+
 // listens reports whether a TCP socket accepts connections.
 func listens(l *net.TCPListener) bool {
 	raw, err := l.SyscallConn()

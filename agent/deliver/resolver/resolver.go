@@ -67,7 +67,8 @@ type Resolver struct {
 	state atomic.Pointer[state]
 	swaps [2]atomic.Uint64 // numbers of rebuilt and of updated tables
 
-	sets []*sockets.Set // for the listening addresses
+	sets  atomic.Pointer[[]*sockets.Set] // for the listening addresses; nil: none is open
+	taken bool                           // an address is in use, so Run tries again
 
 	upstreamTotals upstreams // counters of upstreams
 }
@@ -238,7 +239,7 @@ func meshOf(m *generate.Mesh, local []string) names.Mesh {
 // are closed. Queries that it has read are still answered. Queries that queue in sockets held by
 // another process are for the next agent.
 func (r *Resolver) Run(ctx context.Context) error {
-	if len(r.sets) == 0 {
+	if r.sets.Load() == nil && !r.taken {
 		return nil // dns.listen is not live, so a changed config opens no sockets
 	}
 	var g errgroup.Group
@@ -249,14 +250,24 @@ func (r *Resolver) Run(ctx context.Context) error {
 	var others errgroup.Group
 	others.Go(func() error { return r.forward.Run(asking) })
 	<-r.forward.Started() // queries may already be queued
-	for _, s := range r.sets {
-		for _, c := range s.UDP {
-			g.Go(func() error { r.ended(r.server.ServeUDP(ctx, c)); return nil })
+	serve := func() {
+		for _, s := range r.opened() {
+			for _, c := range s.UDP {
+				g.Go(func() error { r.ended(r.server.ServeUDP(ctx, c)); return nil })
+			}
+			for _, l := range s.TCP {
+				g.Go(func() error { r.ended(r.server.ServeTCP(ctx, l)); return nil })
+			}
+			g.Go(func() error { s.Hold(ctx); return nil })
 		}
-		for _, l := range s.TCP {
-			g.Go(func() error { r.ended(r.server.ServeTCP(ctx, l)); return nil })
-		}
-		g.Go(func() error { s.Hold(ctx); return nil })
+	}
+	if serve(); r.taken {
+		g.Go(func() error {
+			if r.reopen(ctx) {
+				serve()
+			}
+			return nil
+		})
 	}
 	g.Go(func() error { r.follow(ctx); return nil })
 	g.Go(func() error { r.views.run(ctx); return nil })

@@ -1,7 +1,9 @@
 package resolver_test
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -146,7 +148,9 @@ func TestPortInUse(t *testing.T) {
 		if err := n.Open(t.Context()); err != nil {
 			t.Errorf("%s: with the default: %v", network, err)
 		}
-		if err := n.Run(t.Context()); err != nil {
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if err := n.Run(ended); err != nil {
 			t.Error(err)
 		}
 		if s := n.State(); s.State != api.DNSOff || !strings.Contains(s.Reason, "another process listens on it") ||
@@ -159,6 +163,40 @@ func TestPortInUse(t *testing.T) {
 	agenttest.Do(t, off.Open(t.Context()), off.Run(t.Context()))
 	if c := off.Check(); !c.OK || c.Degraded || off.State().State != api.DNSOff {
 		t.Errorf("without a resolver: %+v", c)
+	}
+}
+
+// TestAddressIsFreed: a default address that another process had is opened when it is free.
+func TestAddressIsFreed(t *testing.T) {
+	for _, network := range []string{"udp", "tcp"} {
+		var other io.Closer
+		at := ""
+		if network == "udp" {
+			c, err := net.ListenPacket("udp", "127.0.0.1:0")
+			agenttest.Do(t, err)
+			other, at = c, c.LocalAddr().String()
+		} else {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			agenttest.Do(t, err)
+			other, at = l, l.Addr().String()
+		}
+		n := newNode(t, oneMesh, "dns.listen="+at)
+		n.cfg.DNS.Given = false
+		n.run()
+		if s := n.State(); s.State != api.DNSOff || !n.Serves() ||
+			!strings.HasSuffix(s.Reason, "; the agent tries again every second") {
+			t.Errorf("%s: state %s: %s", network, s.State, s.Reason)
+		}
+		agenttest.Do(t, other.Close())
+		agenttest.Eventually(t, "the resolver listens", func() bool { return n.State().State == api.DNSServing })
+		for _, ask := range []string{"udp", "tcp"} {
+			if got := n.ask(ask, names.Canary, miekg.TypeA); got != "NOERROR 192.0.2.53" {
+				t.Errorf("%s was in use: over %s: %q", network, ask, got)
+			}
+		}
+		if c := n.Check(); c.Degraded {
+			t.Errorf("%s: %+v", network, c)
+		}
 	}
 }
 

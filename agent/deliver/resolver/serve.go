@@ -15,51 +15,152 @@ import (
 	"github.com/nearside-mesh/nearside/dns/forward"
 )
 
+// How an address in use is tried again.
+const (
+	reopenEvery = time.Second
+	// heldTime is how long Open waits for the holder of an earlier agent, which closes its sockets
+	// 20 s after that agent has ended.
+	heldTime = 25 * time.Second
+	// nameEvery is the number of attempts after which the process that has the address is
+	// determined again.
+	nameEvery = 10
+)
+
 // Open opens the sockets. If opening the default address fails, the resolver is off, and its
-// state has the reason. For a configured address, Open returns the error.
+// state has the reason; Run tries again if the address is in use. For a configured address, Open
+// waits until the holder of an earlier agent closes its sockets, or returns the error.
 func (r *Resolver) Open(ctx context.Context) error {
-	defer func() { // even if the resolver is off
-		if err := r.o.Sockets.ReleaseUnused(); err != nil {
-			r.o.Log.Warn("sockets of earlier dns.listen addresses are still held", "error", err)
-		}
-	}()
 	if len(r.addrs) == 0 {
+		r.releaseUnused() // even if the resolver is off
 		return nil
 	}
+	late := time.Now().Add(heldTime)
+	for waits := false; ; waits = true {
+		err := r.open(ctx)
+		if err == nil {
+			return nil
+		}
+		err = r.refused(err)
+		if !r.o.Config.DNS.Given {
+			r.taken = errors.Is(err, syscall.EADDRINUSE)
+			r.o.Log.Warn("the resolver is off", "error", err)
+			return nil
+		}
+		if held := new(refusal); !errors.As(err, &held) || !held.held || time.Now().After(late) {
+			return err
+		}
+		if !waits {
+			r.o.Log.Warn("the resolver waits for its address", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(reopenEvery):
+		}
+	}
+}
+
+// reopen opens the sockets as soon as their address is free. It returns false if ctx ends.
+func (r *Resolver) reopen(ctx context.Context) bool {
+	tick := time.NewTicker(reopenEvery)
+	defer tick.Stop()
+	for try := 1; ; try++ {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+		err := r.open(ctx)
+		if err == nil {
+			r.o.Log.Info("the resolver listens, because its address is free now", "addresses", r.state.Load().listen)
+			return true
+		}
+		if try%nameEvery == 0 {
+			_ = r.refused(err)
+		}
+	}
+}
+
+func (r *Resolver) releaseUnused() {
+	if err := r.o.Sockets.ReleaseUnused(); err != nil {
+		r.o.Log.Warn("sockets of earlier dns.listen addresses are still held", "error", err)
+	}
+}
+
+// notOpened reports the address that could not be opened.
+type notOpened struct {
+	at    netip.AddrPort
+	cause error
+}
+
+func (e *notOpened) Error() string { return e.cause.Error() }
+func (e *notOpened) Unwrap() error { return e.cause }
+
+// open opens the sockets of all addresses, or none and returns a notOpened.
+func (r *Resolver) open(ctx context.Context) error {
+	defer r.releaseUnused()
 	now := &state{}
-	addrs := r.addrs
-	for i, a := range addrs {
+	var sets []*sockets.Set
+	for i, a := range r.addrs {
 		if i > 0 && a.Port() == 0 {
-			a = netip.AddrPortFrom(a.Addr(), r.sets[0].Addr().Port())
+			a = netip.AddrPortFrom(a.Addr(), sets[0].Addr().Port())
 		}
 		set, err := r.o.Sockets.Open(ctx, sockets.Here, a, min(runtime.GOMAXPROCS(0), maxSockets))
 		switch {
 		case err == nil:
-			r.sets = append(r.sets, set)
+			sets = append(sets, set)
 			now.listen = append(now.listen, set.Addr().String())
 			continue
 		case i > 0 && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)):
 			r.o.Log.Warn("the resolver does not listen on IPv6", "address", a, "error", err)
 			continue
 		}
-		r.Close()
-		err = refused(a, err)
-		if r.o.Config.DNS.Given {
-			return err
+		for _, s := range sets {
+			_ = s.Close()
 		}
-		r.o.Log.Warn("the resolver is off", "error", err)
-		r.state.Store(&state{reason: err.Error()})
-		return nil
+		return &notOpened{a, err}
 	}
 	r.state.Store(now)
+	r.sets.Store(&sets)
 	return nil
 }
 
-// refused returns an error with the reason why an address cannot be opened, and what to do.
-func refused(a netip.AddrPort, err error) error {
+// opened returns the sockets.
+func (r *Resolver) opened() []*sockets.Set {
+	if sets := r.sets.Load(); sets != nil {
+		return *sets
+	}
+	return nil
+}
+
+// Serves reports whether the resolver listens, or will as soon as its address is free.
+func (r *Resolver) Serves() bool { return r.taken || r.sets.Load() != nil }
+
+// refusal is why an address cannot be opened, with a remedy.
+type refusal struct {
+	text  string
+	cause error
+	held  bool // only by a holder
+}
+
+func (e *refusal) Error() string { return e.text }
+func (e *refusal) Unwrap() error { return e.cause }
+
+// refused returns an error with the reason why an address cannot be opened, and what to do. The
+// state gets the reason.
+func (r *Resolver) refused(err error) error {
+	failed := &notOpened{cause: err}
+	errors.As(err, &failed)
+	a, out := failed.at, &refusal{cause: err}
 	why, hint := err.Error(), "set dns.listen to another address, or to \"\" to disable the resolver"
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
+		by := sockets.OtherHolder(a)
+		if out.held = by != ""; out.held {
+			why, hint = by+" holds it for another agent or an earlier one",
+				"it closes the socket 20 s after that agent has ended; stop that agent, or "+hint
+			break
+		}
 		why, hint = "another process listens on it",
 			fmt.Sprintf("find it with \"ss -lntup 'sport = :%d'\" and stop it, or %s", a.Port(), hint)
 	case errors.Is(err, syscall.EACCES):
@@ -68,7 +169,9 @@ func refused(a netip.AddrPort, err error) error {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		why = "no interface of this host has the address"
 	}
-	return fmt.Errorf("dns.listen: %s cannot be opened: %s; %s", a, why, hint)
+	out.text = fmt.Sprintf("dns.listen: %s cannot be opened: %s; %s", a, why, hint)
+	r.state.Store(&state{reason: out.text})
+	return out
 }
 
 // Origins implements intercept.Resolver.
@@ -103,27 +206,27 @@ func (r *Resolver) ServeTCPFrom(ctx context.Context, l net.Listener, o *forward.
 
 // Close closes the sockets. Call it only if Run is not called.
 func (r *Resolver) Close() {
-	for _, s := range r.sets {
+	for _, s := range r.opened() {
 		_ = s.Close()
 	}
-	r.sets = nil
+	r.sets.Store(nil)
 }
 
 // Held reports whether another process holds all sockets, so that queries during a restart wait
 // for the next agent.
 func (r *Resolver) Held() bool {
-	for _, s := range r.sets {
+	for _, s := range r.opened() {
 		if !s.Held() {
 			return false
 		}
 	}
-	return len(r.sets) > 0
+	return len(r.opened()) > 0
 }
 
 // holder returns the names of the processes that hold the sockets, or "" if a socket has none.
 func (r *Resolver) holder() string {
 	var by []string
-	for _, s := range r.sets {
+	for _, s := range r.opened() {
 		who := s.By()
 		if who == "" {
 			return ""

@@ -36,6 +36,9 @@ func (r *Resolver) State() explaindns.Resolver {
 	switch {
 	case len(now.listen) == 0:
 		out.State, out.Reason = api.DNSOff, now.reason
+		if r.taken {
+			out.Reason += "; the agent tries again every second"
+		}
 	case now.failed != "":
 		out.State, out.Reason = api.DNSFailed, now.failed+"; restart the agent"
 	case out.Table == nil || out.Table.Pending:

@@ -99,11 +99,26 @@ func (b *Book) Open(ctx context.Context, namespace string, addr netip.AddrPort, 
 	if err != nil {
 		return nil, errors.Join(err, s.Sockets.Close())
 	}
+	s.grow()
 	if had > 0 {
 		b.log.Info("took over DNS sockets with their waiting queries", "address", s.Addr(), "namespace", namespace,
 			"udp", len(s.UDP), "taken", had)
 	}
 	return s, nil
+}
+
+// BufferSize is the size of the receive buffer of each UDP socket in bytes. It holds about 5,000
+// queries, which wait there while the agent restarts.
+const BufferSize = 4 << 20
+
+// grow enlarges the receive buffers.
+func (s *Set) grow() {
+	size, err := s.Grow(BufferSize)
+	if err != nil || size < BufferSize {
+		s.book.log.Warn(fmt.Sprintf("the receive buffer of DNS sockets has %d of %d KiB, so a restart at a high rate of "+
+			"queries loses some; set net.core.rmem_max to %d with sysctl, or give the agent CAP_NET_ADMIN",
+			size>>10, BufferSize>>10, BufferSize), "address", s.addr, "namespace", s.namespace, "error", err)
+	}
 }
 
 // Addr returns the address of the set.
@@ -118,7 +133,7 @@ func (s *Set) takeGiven() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.given = slices.DeleteFunc(b.given, func(f *os.File) bool {
-		got, err := s.adopt(f, f.Name() == UnitTCP)
+		got, err := s.adopt(f, f.Name() == UnitTCP) // in the namespace that the unit selects
 		if err != nil {
 			return false // it may be for another address; ReleaseUnused reports it
 		}
@@ -147,6 +162,11 @@ func (s *Set) takeHeld() {
 				break
 			}
 			got, err := s.adopt(f, tcp)
+			if err == nil {
+				if err = checkNamespace(f, s.namespace); err != nil {
+					err = errors.Join(err, got.Close())
+				}
+			}
 			_ = f.Close()
 			if err != nil {
 				b.log.Warn("held socket does not match its name and is released", "name", name, "error", err)
@@ -179,9 +199,6 @@ func (s *Set) adopt(f *os.File, tcp bool) (dns.Sockets, error) {
 	a, err := netip.ParseAddrPort(at.String())
 	if err == nil && (a.Addr() != s.addr.Addr() || s.addr.Port() != 0 && a.Port() != s.addr.Port()) {
 		err = fmt.Errorf("%w, %s", errOther, a)
-	}
-	if err == nil {
-		err = checkNamespace(f, s.namespace)
 	}
 	if err != nil {
 		return dns.Sockets{}, errors.Join(err, got.Close())
@@ -328,12 +345,20 @@ func (b *Book) ReleaseNamespace(namespace string) error {
 	return b.release(prefix+namespace+"/", func(string) bool { return false })
 }
 
-// releaseAddr releases sockets left at an address in namespaces with a number, because one of them
-// may be the agent's own.
+// releaseAddr releases sockets that earlier agents left and that may prevent a socket at an
+// address: those of the address in namespaces with a number, because one of them may be the agent's
+// own, and those with its port where one of both addresses is unspecified.
 func (b *Book) releaseAddr(addr netip.AddrPort) (any bool) {
 	_ = b.release(prefix, func(name string) bool {
 		at := strings.Split(name, "/")
-		other := len(at) != 5 || at[1] == Here || at[3] != addr.String()
+		other := len(at) != 5
+		if !other && at[1] != Here {
+			other = at[3] != addr.String()
+		} else if !other {
+			left, err := netip.ParseAddrPort(at[3])
+			other = err != nil || left == addr || left.Port() != addr.Port() ||
+				!left.Addr().IsUnspecified() && !addr.Addr().IsUnspecified()
+		}
 		any = any || !other
 		return other
 	})

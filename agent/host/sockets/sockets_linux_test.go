@@ -23,7 +23,12 @@ import (
 	"github.com/nearside-mesh/nearside/dns"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(holderVariable); dir != "" {
+		os.Exit(holder(dir))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 var loopback = netip.MustParseAddrPort("127.0.0.1:0")
 

@@ -72,7 +72,7 @@ func (t *Table) add(r io.Reader) error {
 		if len(t.Open)+len(t.Listening) >= maxSockets {
 			return fmt.Errorf("has more than %d sockets", maxSockets)
 		}
-		local, err := address(f[1])
+		local, err := Address(f[1])
 		if err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func (t *Table) add(r io.Reader) error {
 			t.Listening = append(t.Listening, local)
 		case inode == "0" || !slices.Contains([]string{established, finWait1, finWait2, closeWait}, state):
 		default:
-			remote, err := address(f[2])
+			remote, err := Address(f[2])
 			if err != nil {
 				return err
 			}
@@ -91,8 +91,8 @@ func (t *Table) add(r io.Reader) error {
 	return lines.Err()
 }
 
-// address parses an address of the table: words in the byte order of the machine, and the port.
-func address(text string) (netip.AddrPort, error) {
+// Address parses an address of the table: words in the byte order of the machine, and the port.
+func Address(text string) (netip.AddrPort, error) {
 	host, port, _ := strings.Cut(text, ":")
 	b, err := hex.DecodeString(host)
 	n, err2 := strconv.ParseUint(port, 16, 16)
