@@ -100,18 +100,19 @@ func (o *Options) Validate() error {
 // Forwarder forwards questions to name servers and caches the answers. It is safe for concurrent
 // use, also by several listeners.
 type Forwarder struct {
-	Opts    Options
-	timing  Timing
-	clock   func() int64
-	log     *slog.Logger
-	dialer  net.Dialer
-	cache   *cache
-	workers sync.Pool // of *worker
-	wake    chan struct{}
-	started chan struct{} // closed by Run
-	wg      sync.WaitGroup
-	trusted atomic.Bool                      // forward the servers' AD bit
-	current atomic.Pointer[[]netip.AddrPort] // the servers
+	Opts           Options
+	timing         Timing
+	clock          func() int64
+	log            *slog.Logger
+	dialer         net.Dialer
+	cache          *cache
+	workers        sync.Pool // of *worker
+	wake           chan struct{}
+	started        chan struct{} // closed by Run
+	wg             sync.WaitGroup
+	unknownOrigins atomic.Uint64
+	trusted        atomic.Bool                      // forward the servers' AD bit
+	current        atomic.Pointer[[]netip.AddrPort] // the servers
 
 	mu          sync.Mutex
 	ctx         context.Context // of Run; nil when Run is not running

@@ -38,9 +38,7 @@ type Origins struct {
 	network  Network
 	own      bool // of this process
 	standard Origin
-	unknown  atomic.Uint64
-	refused  uint64 // queries beyond the share of the network; the forwarder's lock guards it
-	inFlight int    // slots; the forwarder's lock guards it
+	inFlight int // slots; the forwarder's lock guards it
 
 	mu     sync.Mutex // the forwarder's lock is taken first
 	byAddr map[netip.AddrPort]*Origin
@@ -107,7 +105,7 @@ func (o *Origins) Find(tcp bool, client, local netip.AddrPort) *Origin {
 	case err != nil && o.own: // not redirected
 		return &o.standard
 	case err != nil:
-		o.unknown.Add(1)
+		o.f.unknownOrigins.Add(1)
 		return nil
 	case server == local || o.standardFor(server):
 		return &o.standard
@@ -204,7 +202,7 @@ func (o *Origin) admits() bool {
 		return true
 	}
 	if n := o.of; n.closed || !n.own && n.inFlight >= max(n.f.slots.limit/networkShare, 1) {
-		n.refused++
+		n.f.counts.Refused.Network++
 		return false
 	}
 	return true
@@ -233,10 +231,8 @@ type OriginStats struct {
 
 // originStats adds the counters of origins. The caller holds the forwarder's lock.
 func (f *Forwarder) originStats(out *Stats) {
-	out.OriginTotal = f.pastOrigins
+	out.OriginTotal, out.Refused.Origin = f.pastOrigins, f.unknownOrigins.Load()
 	for _, o := range f.networks {
-		out.Refused.Network += o.refused
-		out.Refused.Origin += o.unknown.Load()
 		o.mu.Lock()
 		for _, x := range o.byAddr {
 			st := x.set.servers[0].state()

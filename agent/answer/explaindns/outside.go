@@ -8,6 +8,31 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 )
 
+// maxOrigins is the maximum number of servers in a reason.
+const maxOrigins = 3
+
+// origins names the servers that answer the clients of intercepted network namespaces. It returns
+// "" if there are none.
+func (x *dnsQuestion) origins() string {
+	var out []string
+	for _, o := range x.in.Origins {
+		where := "the agent's network namespace"
+		if o.Netns != "" {
+			where = o.Netns
+		}
+		out = append(out, o.Address+" in "+where)
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	more := ""
+	if n := len(out) - maxOrigins; n > 0 {
+		out, more = out[:maxOrigins], fmt.Sprintf(" (and %d more)", n)
+	}
+	return "; a client in an intercepted network namespace gets the answer of the server that it queries: " +
+		strings.Join(out, ", ") + more
+}
+
 // outside explains how the dataplane's proxy treats a name outside the mesh: which policies
 // permit it, and where the proxy sends its connections. It returns "" if no policy mentions the
 // name.

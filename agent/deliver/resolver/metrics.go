@@ -24,6 +24,8 @@ var (
 	connsDesc       = desc("nearside_dns_tcp_connections", "Open TCP connections of DNS clients.")
 	connsClosedDesc = desc("nearside_dns_tcp_connections_closed_total",
 		"TCP connections that were closed or refused because of the limits.", "reason")
+	originsDesc = desc("nearside_dns_origin_queries_total",
+		"Queries to servers that clients of intercepted network namespaces chose.")
 	loopsDesc   = desc("nearside_dns_loops_total", "Queries to upstreams that were redirected back to the agent.")
 	flightDesc  = desc("nearside_dns_in_flight", "Queries to upstreams in flight.")
 	cacheDesc   = desc("nearside_dns_cache_lookups_total", "Lookups in the cache of upstream answers.", "result")
@@ -43,7 +45,7 @@ const firstBucket = 6
 // Describe implements [prometheus.Collector].
 func (r *Resolver) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range [...]*prometheus.Desc{requestsDesc, upstreamDesc, failuresDesc, refusedDesc, loopsDesc, flightDesc,
-		cacheDesc, evictedDesc, entriesDesc, bytesDesc, namesDesc, tablesDesc, loggedDesc, droppedDesc, connsDesc,
+		originsDesc, cacheDesc, evictedDesc, entriesDesc, bytesDesc, namesDesc, tablesDesc, loggedDesc, droppedDesc, connsDesc,
 		connsClosedDesc} {
 		ch <- d
 	}
@@ -94,6 +96,8 @@ func (r *Resolver) Collect(ch chan<- prometheus.Metric) {
 	count(refusedDesc, f.Refused.InFlight, "in-flight")
 	count(refusedDesc, f.Refused.Waiters, "waiters")
 	count(refusedDesc, f.Refused.Stopped, "stopped")
+	count(refusedDesc, f.Refused.Network, "network")
+	count(refusedDesc, f.Refused.Origin, "origin")
 	count(refusedDesc, f.NoSocket, "no-socket")
 	count(loopsDesc, f.Loops)
 	gauge(flightDesc, f.InFlight)
@@ -105,6 +109,8 @@ func (r *Resolver) Collect(ch chan<- prometheus.Metric) {
 	gauge(entriesDesc, f.Cache.Entries)
 	gauge(bytesDesc, f.Cache.Bytes)
 	all := r.upstreamTotals.sum(f.Servers)
+	all.Add(&f.OriginTotal)
+	count(originsDesc, f.OriginTotal.Queries)
 	count(failuresDesc, all.Failures, "rcode")
 	count(failuresDesc, all.Timeouts, "timeout")
 	count(failuresDesc, all.Errors, "network")
@@ -138,26 +144,13 @@ func (u *upstreams) sum(now []forward.ServerStats) forward.ServerStats {
 			there = there || now[j].Addr == last.Addr && now[j].Queries >= last.Queries
 		}
 		if !there {
-			add(&u.gone, last)
+			u.gone.Add(last)
 		}
 	}
 	u.seen = now
 	out := u.gone
 	for i := range now {
-		add(&out, &now[i])
+		out.Add(&now[i])
 	}
 	return out
-}
-
-func add(to, s *forward.ServerStats) {
-	to.Failures += s.Failures
-	to.Timeouts += s.Timeouts
-	to.Errors += s.Errors
-	to.Malformed += s.Malformed
-	to.Mismatched += s.Mismatched
-	to.Forged += s.Forged
-	to.Elapsed += s.Elapsed
-	for i, n := range s.Latency {
-		to.Latency[i] += n
-	}
 }

@@ -74,13 +74,19 @@ type entry struct {
 	Answers  int     `json:"answers"`
 	Bytes    int     `json:"bytes"`
 	Seconds  float64 `json:"seconds,omitempty"` // latency of the upstream
+	Server   string  `json:"server,omitempty"`  // that answered
+	Netns    string  `json:"netns,omitempty"`   // of the client; absent: that of the agent
 }
 
 // add adds a query. It does not block.
 func (l *queryLog) add(q dns.Sampled) {
 	e := entry{Time: l.now().UTC().Format("2006-01-02T15:04:05.000000Z"), Client: q.Client.String(), Protocol: "udp",
 		Name: q.Name, Type: typeName(q.Type),
-		Source: q.Source, Rcode: rcodeName(q.Rcode), Answers: q.Answers, Bytes: q.Size, Seconds: q.Elapsed.Seconds()}
+		Source: q.Source, Rcode: rcodeName(q.Rcode), Answers: q.Answers, Bytes: q.Size, Seconds: q.Elapsed.Seconds(),
+		Netns: q.Network}
+	if q.Server.IsValid() {
+		e.Server = q.Server.String()
+	}
 	if q.TCP {
 		e.Protocol = "tcp"
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/forward"
 )
 
 func unique(list []string) []string {
@@ -64,9 +65,11 @@ func (r *Resolver) addUpstreams(out *explaindns.Resolver) {
 			down++
 		}
 		servers = append(servers, s.Addr.String())
-		out.Upstreams = append(out.Upstreams, api.DNSUpstream{Address: s.Addr.String(), Down: s.Down,
-			RTT: s.RTT.Seconds(), Queries: s.Queries,
-			Answers: s.Answers, Failures: s.Failures, Timeouts: s.Timeouts})
+		out.Upstreams = append(out.Upstreams, upstreamOf(s))
+	}
+	for i := range f.Origins {
+		o := &f.Origins[i]
+		out.Origins = append(out.Origins, api.DNSOrigin{Netns: o.Network, DNSUpstream: upstreamOf(&o.ServerStats)})
 	}
 	if down > 0 && down == len(f.Servers) {
 		out.Problem = joinReasons(out.Problem, "no upstream responds ("+strings.Join(servers, ", ")+"), so only names of "+
@@ -74,6 +77,11 @@ func (r *Resolver) addUpstreams(out *explaindns.Resolver) {
 	}
 	out.Cache = api.DNSCache{Entries: f.Cache.Entries, Bytes: f.Cache.Bytes, Hits: f.Cache.Hits,
 		Misses: f.Cache.Misses}
+}
+
+func upstreamOf(s *forward.ServerStats) api.DNSUpstream {
+	return api.DNSUpstream{Address: s.Addr.String(), Down: s.Down, RTT: s.RTT.Seconds(), Queries: s.Queries,
+		Answers: s.Answers, Failures: s.Failures, Timeouts: s.Timeouts}
 }
 
 func joinReasons(a, b string) string {

@@ -26,7 +26,10 @@ type DNSStatus struct {
 	ReachableOnly bool          `json:"reachableOnly"`
 	Views         []DNSView     `json:"views"`     // addresses whose workloads do not see all names
 	Upstreams     []DNSUpstream `json:"upstreams"` // in the order of the config
-	Problem       string        `json:"problem,omitempty"`
+	// servers that the clients of intercepted network namespaces query, by namespace; absent: none, or
+	// no permission to inspect everything
+	Origins []DNSOrigin `json:"origins,omitempty"`
+	Problem string      `json:"problem,omitempty"`
 	// queries to upstreams have the mark that exempts them from the redirection of port 53
 	Marked        bool         `json:"marked"`
 	Cache         DNSCache     `json:"cache"`
@@ -61,6 +64,12 @@ type DNSUpstream struct {
 	Answers  uint64  `json:"answers"`
 	Failures uint64  `json:"failures"` // replies with an error code
 	Timeouts uint64  `json:"timeouts"`
+}
+
+// DNSOrigin is a name server that the clients of an intercepted network namespace query.
+type DNSOrigin struct {
+	Netns string `json:"netns,omitempty"` // path; absent: the agent's own
+	DNSUpstream
 }
 
 // DNSCache is the cache of upstream answers.

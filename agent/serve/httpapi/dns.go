@@ -35,7 +35,7 @@ func (s *Server) dns(w http.ResponseWriter, r *http.Request) *api.Error {
 	out := api.DNS{DNSStatus: state.DNSStatus, Items: []api.DNSName{}}
 	visible := s.visible(r, access.VerbInspect)
 	if !s.may(r, access.VerbInspect, resource.Key{}) {
-		out.QueryLog = nil
+		out.QueryLog, out.Origins = nil, nil
 		out.Views = slices.DeleteFunc(slices.Clone(out.Views), func(v api.DNSView) bool {
 			return slices.ContainsFunc(v.Dataplanes, func(d string) bool {
 				in, name, _ := strings.Cut(d, "/")
@@ -91,6 +91,9 @@ func (s *Server) explainName(r *http.Request, q *explain.DNSQuestion) (*explaind
 	if state.Table == nil {
 		return nil, api.NewError(http.StatusConflict, api.ProblemNotReady, "No resolver", "the agent has no resolver: %s",
 			state.Reason)
+	}
+	if !s.may(r, access.VerbInspect, resource.Key{}) {
+		state.Origins = nil
 	}
 	out, err := explaindns.Name(explaindns.DNSInput{Resolver: state, Meshes: last.Meshes,
 		Visible: s.visible(r, access.VerbInspect)}, q)

@@ -76,6 +76,13 @@ func DNSTable(w, notes io.Writer, d *api.DNS, format string) {
 		}
 	}
 	Printf(w, "owned suffixes: %s\n", strings.Join(owned, ", "))
+	for _, o := range d.Origins {
+		where := "the agent's network namespace"
+		if o.Netns != "" {
+			where = o.Netns
+		}
+		Printf(w, "clients in %s query %s: %d queries, %d answers\n", where, o.Address, o.Queries, o.Answers)
+	}
 	for _, s := range d.Unowned {
 		Printf(w, "not owned: %s of HostnameGenerator %s: %s\n", s.Name, s.Generator, s.Reason)
 	}
