@@ -45,7 +45,8 @@ const firstBucket = 6
 // Describe implements [prometheus.Collector].
 func (r *Resolver) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range [...]*prometheus.Desc{requestsDesc, upstreamDesc, failuresDesc, refusedDesc, loopsDesc, flightDesc,
-		originsDesc, cacheDesc, evictedDesc, entriesDesc, bytesDesc, namesDesc, tablesDesc, loggedDesc, droppedDesc, connsDesc,
+		originsDesc, cacheDesc, evictedDesc, entriesDesc, bytesDesc, namesDesc, tablesDesc, loggedDesc,
+		droppedDesc, connsDesc,
 		connsClosedDesc} {
 		ch <- d
 	}
