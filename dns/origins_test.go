@@ -200,7 +200,8 @@ func TestNetworkEnds(t *testing.T) {
 	if st := c.f.Stats(); st.InFlight != 1 || st.Waiting != 1 || len(st.Origins) != 0 || st.Cache.Entries != 0 {
 		t.Errorf("left: %+v", st)
 	}
-	if out, ok := c.send(clientKind{id: 2}, "late.example.org", mdns.TypeA); ok || c.unpack(out).Rcode != mdns.RcodeServerFailure {
+	if out, ok := c.send(clientKind{id: 2}, "late.example.org", mdns.TypeA); ok ||
+		c.unpack(out).Rcode != mdns.RcodeServerFailure {
 		t.Errorf("a query after the end: accepted: %v", ok)
 	}
 	answerA(t, "60")(waiting)
