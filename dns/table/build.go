@@ -35,8 +35,13 @@ type Port struct {
 
 // Options are the options of a table.
 type Options struct {
-	// Suffixes are owned by the table: names below them exist only if the table has them.
-	Suffixes []string
+	// Suffixes are owned by the table: names below them exist only if the table has them. Names
+	// below Forwarded are forwarded if the table does not have them. The longest suffix of a name
+	// decides; for equal ones, Suffixes take precedence.
+	Suffixes, Forwarded []string
+	// Local answers names that never leave the host: see [LocalSuffix]. localhost is a loopback
+	// address.
+	Local bool
 	// TTL is the TTL in seconds of all answers, including negative ones. 0 means 30.
 	TTL uint32
 }
@@ -54,8 +59,14 @@ const (
 // have one name, the first one gets it.
 func New(o Options, hosts []Host) (*Table, []error) {
 	b := &builder{ttl: cmp.Or(o.TTL, defaultTTL), x: newIndex(maphash.MakeSeed(), len(hosts)+len(hosts)/4)}
+	if o.Local {
+		b.addLocal()
+	}
+	for _, s := range o.Forwarded {
+		b.own(s, flagForward)
+	}
 	for _, s := range o.Suffixes {
-		b.own(s)
+		b.own(s, flagOwned)
 	}
 	for i := range hosts {
 		b.add(&hosts[i])
@@ -152,7 +163,8 @@ func (b *builder) release(name []byte, i int) {
 	}
 }
 
-func (b *builder) own(suffix string) {
+// own sets the flags of a suffix. Later flags replace earlier ones.
+func (b *builder) own(suffix string, flags uint8) {
 	name, err := AppendName(b.buf[:0], suffix)
 	if err == nil && isWildcard(name) {
 		err = fmt.Errorf("%q is a wildcard; use the suffix without \"*.\"", Clip(suffix))
@@ -162,7 +174,7 @@ func (b *builder) own(suffix string) {
 		return
 	}
 	e := &b.x.names[b.make(name)]
-	e.flags |= flagOwned
+	e.flags = e.flags&flagHost | flags
 	b.x.mark(e)
 }
 

@@ -23,7 +23,7 @@ func (t *Table) Lookup(name string, qtype uint16, v *View) (out Outcome, below s
 	q.Qtype = qtype
 	m := t.lookup(&q, v)
 	if t != nil {
-		if at, ok := t.owner(&q); ok {
+		if at, flags := t.owner(&q); flags&flagOwned != 0 {
 			below = string(AppendText(nil, q.name[at:q.len]))
 		}
 	}

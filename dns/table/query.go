@@ -17,6 +17,7 @@ const (
 // Types and classes with special handling.
 const (
 	TypeA     = 1
+	typeNS    = 2
 	TypeSOA   = 6
 	TypePTR   = 12
 	typeHINFO = 13

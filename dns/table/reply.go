@@ -46,9 +46,12 @@ func (q *Query) answer(out, m []byte, t *Table, a match, turn uint32, limit int)
 	if q.EDNS.Present {
 		space -= optLen
 	}
-	if a.outcome == positive {
+	switch {
+	case a.apex:
+		out = t.appendApex(out, start, q.Qtype)
+	case a.outcome == positive:
 		out = q.records(out, start, &a.records, turn, space)
-	} else {
+	default:
 		out = t.appendSOA(out, start, HeaderLen+a.suffix)
 	}
 	return q.appendOPT(out, start, rcode)
@@ -135,6 +138,21 @@ func fitting(body []byte, space int) (count, n int) {
 		count, n = count+1, next
 	}
 	return count, n
+}
+
+// appendApex appends the SOA or NS record of an owned suffix, which is the question's name.
+func (t *Table) appendApex(out []byte, start int, qtype uint16) []byte {
+	if qtype == TypeSOA {
+		out = t.appendSOA(out, start, HeaderLen)
+		binary.BigEndian.PutUint16(out[start+8:], 0)
+	} else {
+		const owner = 0xc0
+		out = append(out, owner, HeaderLen, 0, byte(qtype), 0, ClassIN)
+		out = binary.BigEndian.AppendUint32(out, t.ttl)
+		out = append(out, 0, 5, 2, 'n', 's', owner, HeaderLen) // the name server of appendSOA
+	}
+	binary.BigEndian.PutUint16(out[start+6:], 1)
+	return out
 }
 
 // appendSOA appends the authority section of a negative answer (RFC 2308) for the suffix at a

@@ -20,7 +20,7 @@ func (a *Answers) Resolve(q *Query, m []byte, client netip.Addr, turn uint32, tc
 		return q.Refuse(out, m, rcode), Failed
 	}
 	if q.isPassthrough() {
-		if _, owned := a.Table.owner(q); !owned { // names below owned suffixes exist only in the table
+		if _, flags := a.Table.owner(q); flags&flagOwned == 0 { // names below owned suffixes exist only in the table
 			return out, PassthroughName
 		}
 	}
@@ -32,7 +32,7 @@ func (a *Answers) Resolve(q *Query, m []byte, client netip.Addr, turn uint32, tc
 	if found.outcome == unknown {
 		return out, Forward
 	}
-	if a.pending && found.outcome != positive {
+	if a.pending && found.outcome != positive && !found.local {
 		return q.Refuse(out, m, RcodeServFail), Failed
 	}
 	return q.answer(out, m, a.Table, found, turn, q.Limit(tcp)), Accepted

@@ -17,8 +17,12 @@ type Table struct {
 
 // Flags of an entry.
 const (
-	flagOwned = 1 << iota // a suffix that the table owns
-	flagHost              // a name of a host, not only a parent of names
+	flagOwned   = 1 << iota // a suffix that the table owns
+	flagHost                // a name of a host, not only a parent of names
+	flagLocal               // an owned suffix whose names are known before there is a mesh
+	flagForward             // a suffix that the table does not own, possibly below one that it owns
+
+	flagsOfSuffix = flagOwned | flagForward
 )
 
 // rrset has the records of one type in wire form. Each owner is a pointer into the question.
@@ -37,7 +41,7 @@ type index struct {
 	names []entry
 	sets  []set
 	bytes []byte // names and records
-	// Bit sets of label counts: of the parents of wildcards, and of owned suffixes. The last bit
+	// Bit sets of label counts: of the parents of wildcards, and of suffixes. The last bit
 	// stands for all greater counts.
 	wild, owned uint64
 }
@@ -147,6 +151,8 @@ type match struct {
 	records rrset
 	group   uint32 // of the name; Everyone if the table lacks it
 	suffix  int    // offset of the SOA record's name in the question's name: the owned suffix, or the whole name
+	apex    bool   // the answer is the SOA or NS record of an owned suffix
+	local   bool   // the suffix is local
 }
 
 // lookup answers a question for a view.
@@ -155,8 +161,16 @@ func (t *Table) lookup(q *Query, v *View) (m match) {
 		return match{}
 	}
 	at := t.get(q.Key())
-	suffix, owned := t.owner(q)
-	m.suffix, m.group = suffix, Everyone
+	m.group = Everyone
+	suffix, flags := t.owner(q)
+	owned := flags&flagOwned != 0
+	if m.local = flags&flagLocal != 0; owned {
+		m.suffix = suffix
+	}
+	if owned && suffix == 0 && (q.Qtype == TypeSOA || q.Qtype == typeNS) {
+		m.outcome, m.apex = positive, true
+		return m
+	}
 	if at.ok() && at.e.flags&flagHost != 0 && !v.sees(at.e.group) {
 		at = found{}
 	}
@@ -175,6 +189,9 @@ func (t *Table) lookup(q *Query, v *View) (m match) {
 	case at.ok() && at.e.nsets == 0 && !owned:
 		return match{} // only a parent of names in the table
 	case at.ok():
+	case owned && suffix == 0: // a view hides the host
+		m.outcome = noData
+		return m
 	case owned:
 		m.outcome = noName
 		return m
@@ -377,7 +394,7 @@ func (x *index) addSet(e *entry, s *rrset) {
 // mark records the depth of an owned suffix or a wildcard.
 func (x *index) mark(e *entry) {
 	name := x.name(e)
-	if e.flags&flagOwned != 0 {
+	if e.flags&flagsOfSuffix != 0 {
 		x.owned |= depthBit(labelsOf(name))
 	} else if isWildcard(name) {
 		x.wild |= depthBit(labelsOf(name) - 1)

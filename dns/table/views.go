@@ -109,6 +109,14 @@ func PendingAnswers(suffixes []string, known ...Host) *Answers {
 	return &Answers{Table: t, pending: true}
 }
 
+// Pending returns a copy as long as the names of the meshes are unknown: names below owned suffixes
+// get SERVFAIL, except known and local ones.
+func (a *Answers) Pending() *Answers {
+	next := *a
+	next.pending = true
+	return &next
+}
+
 // Others returns a copy with a view for clients without their own view.
 func (a *Answers) Others(v *View) *Answers {
 	next := *a
@@ -176,10 +184,11 @@ func (a *Answers) view(client netip.Addr) (v *View, own bool) {
 	return a.others, false
 }
 
-// owner returns the offset of the longest owned suffix in the name, and false if there is none.
-func (t *Table) owner(q *Query) (int, bool) {
+// owner returns the offset of the longest suffix in the name that the table owns or forwards, and
+// its flags. It returns 0 flags if there is none.
+func (t *Table) owner(q *Query) (at int, flags uint8) {
 	if t == nil {
-		return 0, false
+		return 0, 0
 	}
 	depths := t.depths(func(x *index) uint64 { return x.owned })
 	for i := range q.depth {
@@ -187,9 +196,9 @@ func (t *Table) owner(q *Query) (int, bool) {
 			continue
 		}
 		at := int(q.labels[i])
-		if f := t.get(q.name[at:q.len]); f.ok() && f.e.flags&flagOwned != 0 {
-			return at, true
+		if f := t.get(q.name[at:q.len]); f.ok() && f.e.flags&flagsOfSuffix != 0 {
+			return at, f.e.flags
 		}
 	}
-	return 0, false
+	return 0, 0
 }
