@@ -94,7 +94,8 @@ func TestLocal(t *testing.T) {
 			}
 		}
 	}
-	for name, want := range map[string]string{"a.b.onion": "onion", "Localhost.": "localhost", "localhosts": "", "mesh": "",
+	for name, want := range map[string]string{"a.b.onion": "onion", "Localhost.": "localhost",
+		"localhosts": "", "mesh": "",
 		"9.168.192.in-addr.arpa": "168.192.in-addr.arpa", "xonion": ""} {
 		if got, why := table.LocalSuffix(name); got != want || (why == "") != (want == "") {
 			t.Errorf("the local suffix of %s is %q (%s), want %q", name, got, why, want)

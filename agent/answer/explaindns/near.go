@@ -8,11 +8,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // because returns who owns a name, and why.
 func (x *dnsQuestion) because(n *names.Name, name string) string {
 	if n == nil {
+		_, below, _ := x.names.Served().Lookup(name, table.TypeA, nil)
+		if why := x.in.Table.Local(below); why != "" && name != names.Canary {
+			return fmt.Sprintf("the agent answers %s and names below it: %s", below, why)
+		}
 		if a, ok := addrOf(name); ok {
 			return fmt.Sprintf("the virtual address %s has this name", a)
 		}
@@ -53,11 +58,14 @@ func (x *dnsQuestion) missing(name string, is *names.Classification) string {
 		return fmt.Sprintf("%s %s of mesh %s has no port with this name", shownKind(n.Kind), n.Service(), n.Mesh)
 	}
 	why := "it is below " + below
+	if local := x.in.Table.Local(below); local != "" {
+		return why + ", whose names never leave the host: " + local
+	}
 	for _, s := range x.in.Table.Suffixes {
 		switch {
 		case s.Name != below:
 		case s.Origin == names.OriginGenerator:
-			why += ", the suffix of HostnameGenerator " + s.Generator.Name
+			why += ", the suffix of HostnameGenerator " + s.Generator.Name + " (" + s.Reason + ")"
 		case s.Origin == names.OriginRange:
 			why += ", the reverse names of a range of virtual addresses"
 		default:

@@ -19,6 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/suffix"
 )
 
 // VerifyOptions configures [Offline.Verify].
@@ -100,6 +101,19 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 		out.Notes = append(out.Notes, plural.Count(found.More, "more finding"))
 	}
 	return out, nil
+}
+
+// Refused returns a fault for each resource that an agent refuses to store over the API, although
+// it keeps an existing one.
+func (o *Offline) Refused() (out resource.Faults) {
+	for _, r := range o.list {
+		if reason := suffix.Refusal(r); reason != "" {
+			at := o.from[r.Key]
+			out = append(out, resource.Fault{File: at.file, Document: at.document, Resource: r.Key.String(),
+				Field: suffix.Field, Reason: reason})
+		}
+	}
+	return out
 }
 
 // maxWarnings limits the warnings about resources without effect.

@@ -2,6 +2,7 @@ package names
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -15,7 +16,7 @@ type Class string
 const (
 	ClassAddresses Class = "addresses" // a mesh has the name, with addresses for the client
 	ClassEmpty     Class = "empty"     // a mesh has the name, without addresses for the client
-	ClassAbsent    Class = "absent"    // the meshes own the name, and it does not exist for the client
+	ClassAbsent    Class = "absent"    // the name has an owned or local suffix, and does not exist for the client
 	ClassForwarded Class = "forwarded" // the name does not belong to the meshes: upstreams decide
 	ClassPending   Class = "pending"   // the meshes own the name, and there is no mesh yet
 )
@@ -46,7 +47,8 @@ func (t *Table) Classifier() *Classifier {
 // Served returns the table of a DNS server, with a TTL in seconds; 0 means the default of the
 // server. The errors are names that cannot be served.
 func (t *Table) Served(ttl uint32) (*table.Table, []error) {
-	return table.New(table.Options{Suffixes: t.OwnedSuffixes(), TTL: ttl}, t.Hosts())
+	return table.New(table.Options{Suffixes: t.OwnedSuffixes(), Forwarded: t.forwarded(), Local: true, TTL: ttl},
+		t.Hosts())
 }
 
 // Classify returns the class of a name for a view. The error is not nil if the name is invalid.
@@ -56,7 +58,7 @@ func (c *Classifier) Classify(name string, v *table.View) (out Classification, e
 		return Classification{Class: ClassForwarded}, err
 	}
 	out.Owner, out.Suffix = c.Find(hostOf(name)), suffix
-	if c.Pending && suffix != "" {
+	if c.Pending && suffix != "" && c.Local(suffix) == "" {
 		out.Class = ClassPending
 		return out, nil
 	}
@@ -75,6 +77,16 @@ func (c *Classifier) Classify(name string, v *table.View) (out Classification, e
 		out.Class = ClassAddresses
 	}
 	return out, nil
+}
+
+// Local returns why names below an owned suffix never leave the host, or "" for suffixes of the
+// meshes.
+func (t *Table) Local(owned string) string {
+	name, why := table.LocalSuffix(owned)
+	if name != owned || slices.Contains(t.OwnedSuffixes(), owned) {
+		return ""
+	}
+	return why
 }
 
 // Served returns the table of the DNS server.

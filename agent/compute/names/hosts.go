@@ -47,7 +47,7 @@ const maxChange = 128
 
 // Since returns the changes since another table, which may be nil.
 func (t *Table) Since(prev *Table) Change {
-	if prev == nil || prev.Pending || t.Pending ||
+	if prev == nil || prev.Pending || t.Pending || !slices.Equal(t.forwarded(), prev.forwarded()) ||
 		!slices.EqualFunc(t.Suffixes, prev.Suffixes, func(a, b Suffix) bool { return a.Name == b.Name }) {
 		return Change{Whole: true}
 	}

@@ -25,8 +25,14 @@ func CanaryAddr() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 53}) }
 type Options struct {
 	// Suffixes are owned: all names below them that the table lacks do not exist.
 	Suffixes []string
-	// Generators adds the suffixes of HostnameGenerators.
+	// Forwarded are the domains with upstreams of their own. They are not owned, unless Suffixes
+	// lists them or a longer suffix.
+	Forwarded []string
+	// Generators adds the suffixes of HostnameGenerators that no other server has.
 	Generators bool
+	// Evidence has the answers of upstreams about suffixes. nil means that upstreams are never
+	// asked.
+	Evidence map[string]Evidence
 	// Ranges are those of virtual addresses. Their reverse names are owned.
 	Ranges []netip.Prefix
 	// ReachableOnly creates a view for each local dataplane that does not reach all services.
@@ -35,9 +41,10 @@ type Options struct {
 
 // DefaultOptions returns the options of a resolver with the default config.
 func DefaultOptions() Options {
-	return Options{Suffixes: []string{"mesh"}, Generators: true, Ranges: mesh.DefaultVIPRanges().Prefixes()}
+	return Options{Suffixes: []string{"mesh", "mesh.local"}, Generators: true, Ranges: mesh.DefaultVIPRanges().Prefixes()}
 }
 
+// equal reports whether the names are the same. Forwarded and Evidence affect only suffixes.
 func (o *Options) equal(p *Options) bool {
 	return slices.Equal(o.Suffixes, p.Suffixes) && slices.Equal(o.Ranges, p.Ranges) && o.Generators == p.Generators &&
 		o.ReachableOnly == p.ReachableOnly
@@ -68,7 +75,8 @@ type Suffix struct {
 	Name      string
 	Origin    string       // OriginConfig, OriginGenerator, or OriginRange
 	Generator resource.Key // of OriginGenerator
-	Reason    string       // why it is not owned, or ""
+	Asked     bool         // the answers of upstreams decide
+	Reason    string       // why it is owned or not; "" for OriginConfig and OriginRange
 }
 
 // Origins of suffixes.
@@ -89,6 +97,7 @@ type Table struct {
 	Pending bool
 
 	options Options
+	asked   int          // number of suffixes that depend on answers of upstreams
 	perMesh []*meshNames // by the name of the mesh
 	reverse []pointer
 	groups  groups
@@ -139,7 +148,8 @@ func Build(o Options, meshes []Mesh, prev *Table) *Table {
 		t.perMesh = []*meshNames{}
 	}
 	t.own(meshes)
-	if !changed && slices.Equal(t.Suffixes, prev.Suffixes) && slices.Equal(t.Unowned, prev.Unowned) {
+	if !changed && slices.Equal(t.Suffixes, prev.Suffixes) && slices.Equal(t.Unowned, prev.Unowned) &&
+		slices.Equal(o.Forwarded, prev.options.Forwarded) {
 		return prev
 	}
 	t.merge()

@@ -15,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
+	"github.com/nearside-mesh/nearside/agent/deliver/zones"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -53,6 +54,7 @@ type Resolver struct {
 	server  *dns.Server
 	forward *forward.Forwarder
 	queries *queryLog
+	zones   *zones.Asker
 	marked  bool          // queries to upstreams have the mark
 	changed chan struct{} // one slot
 	keys    atomic.Pointer[keys]
@@ -115,6 +117,7 @@ func New(o Options) (*Resolver, error) {
 	r.views = openViews(o.Views, o.New, o.Now(), o.Log)
 	r.state.Store(&state{reason: "dns.listen is empty"})
 	r.queries = newQueryLog(o)
+	r.zones = zones.New(r.askZone, r.Trigger)
 	cache := -1
 	if cfg.CacheSize > 0 {
 		cache = max(leastCache, cfg.CacheSize*bytesOfAnswer)
@@ -136,7 +139,9 @@ func New(o Options) (*Resolver, error) {
 		PeerRate: cfg.ClientRate,
 		Logger:   o.Log, Sampled: r.queries.add})
 	r.Configure(o.Config)
-	r.server.Swap(table.PendingAnswers(cfg.Suffixes))
+	k := r.keys.Load()
+	answer, _ := names.Build(k.names, nil, nil).Served(k.ttl)
+	r.server.Swap(table.NewAnswers(answer, nil).Pending())
 	return r, nil
 }
 
@@ -159,6 +164,7 @@ func (r *Resolver) Configure(c *config.Config) {
 	r.keys.Store(k)
 	r.queries.setSample(uint32(d.QueryLog.Sample)) // #nosec G115 -- bounded by the config
 	r.server.Sample(uint32(d.QueryLog.Sample))     // #nosec G115 -- bounded by the config
+	r.zones.Repeat()
 	r.Trigger()
 }
 
@@ -182,7 +188,10 @@ func (r *Resolver) Update() {
 	r.views.expire(r.o.Now())
 	local := r.views.local(last)
 	list := meshes(last, local)
-	next := names.Build(k.names, list, before)
+	o := k.names
+	o.Evidence = r.zones.Evidence()
+	next := names.Build(o, list, before)
+	r.zones.Set(next.Asked())
 	failing := r.views.fails(&k.names, list)
 	if next == before && k.ttl == r.tableKeys.ttl && failing.Equal(&r.failing) {
 		return
@@ -202,7 +211,7 @@ func (r *Resolver) Update() {
 		r.o.Log.Error("a name of the meshes is not served", "error", err)
 	}
 	if next.Pending {
-		r.server.Swap(table.PendingAnswers(next.OwnedSuffixes(), next.Hosts()...).Failing(failing.Names))
+		r.server.Swap(table.NewAnswers(r.answer, nil).Pending().Failing(failing.Names))
 	} else {
 		views := make(map[netip.Addr]*table.View, len(next.Views))
 		for i := range next.Views {
@@ -271,6 +280,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { r.follow(ctx); return nil })
 	g.Go(func() error { r.views.run(ctx); return nil })
+	g.Go(func() error { r.zones.Run(ctx); return nil })
 	err := g.Wait()
 	endAsking()
 	err = errors.Join(err, others.Wait())

@@ -8,6 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/model/suffix"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 	"github.com/nearside-mesh/nearside/gossip/engine/draft"
 )
@@ -112,6 +113,11 @@ func (d *decision) put(q *Request) *api.Error {
 				return e
 			}
 			meshes[res.Mesh] = true
+		}
+		if reason := suffix.Refusal(res); reason != "" {
+			e := api.NewError(statusInvalid, api.ProblemDocument, "Invalid resource", "nothing was stored; fix the listed field")
+			e.InvalidParameters = []api.InvalidParameter{{Document: res.Key.String(), Field: suffix.Field, Reason: reason}}
+			return e
 		}
 		rec, have := d.on.Get(res.Key)
 		if len(q.Put) == 1 {

@@ -44,6 +44,15 @@ func TestRefusedWrites(t *testing.T) {
 			_, e := f.put(strings.Replace(idle(1), "mesh: default", "mesh: none", 1), write.Request{})
 			return e
 		}, api.ProblemNotFound, "it is referenced by MeshTimeout/none/idle"},
+		"public suffix": {func(f *fixture) *api.Error {
+			_, e := f.put("type: HostnameGenerator\nname: uk\nspec: {selector: {meshService: {matchLabels: {}}}, "+
+				"template: '{{ .DisplayName }}.co.uk'}", write.Request{DryRun: true})
+			if e == nil || len(e.InvalidParameters) != 1 || e.InvalidParameters[0].Field != "spec.template" ||
+				!strings.Contains(e.InvalidParameters[0].Reason, "public suffix") {
+				f.t.Errorf("a public suffix: %+v", e)
+			}
+			return e
+		}, api.ProblemDocument, "nothing was stored"},
 		"stale secrets": {func(f *fixture) *api.Error {
 			_, e := f.put(idle(1), write.Request{Kept: map[resource.Key]uint64{f.key(): 7}})
 			return e

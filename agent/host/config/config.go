@@ -159,8 +159,8 @@ type DNS struct {
 	CacheSize     int      `json:"cacheSize" default:"10000" max:"10000000" doc:"Maximum number of cached answers from upstreams. The cache takes 400 bytes of memory for each, and at least 256 KiB. 0: no cache."`
 	ClientRate    int      `json:"clientRate" max:"1000000" doc:"Queries per second and client address that are forwarded to upstreams; further ones fail (SERVFAIL). Loopback addresses are not limited, because many workloads share them. 0: no limit."`
 	TTL           int      `json:"ttl" default:"30" max:"86400" live:"" doc:"Seconds for which clients may cache answers for mesh names, including negative ones; at least 1."`
-	Suffixes      []string `json:"suffixes" default:"mesh" check:"name" max:"64" live:"" doc:"Suffixes that belong to the meshes. Unknown names below them do not exist and are never forwarded to upstreams."`
-	OwnGenerators bool     `json:"generatorSuffixes" default:"true" live:"" doc:"Treat the suffixes of names from HostnameGenerators like dns.suffixes, except suffixes of one label and those below cluster.local."`
+	Suffixes      []string `json:"suffixes" default:"mesh,mesh.local" check:"name" max:"64" live:"" doc:"Suffixes that belong to the meshes. Unknown names below them do not exist and are never forwarded to upstreams."`
+	OwnGenerators bool     `json:"generatorSuffixes" default:"true" live:"" doc:"Treat the suffixes of names from HostnameGenerators like dns.suffixes if upstreams answered that they do not exist, or if they are special-use names such as test."`
 	ReachableOnly bool     `json:"reachableOnly" live:"" doc:"Workloads that query from the address of a dataplane of this node resolve only the services that the dataplane can reach: its reachable backends, or those that permissions allow."`
 	QueryLog      QueryLog `json:"queryLog"`
 }

@@ -19,7 +19,7 @@ type DNSStatus struct {
 	Holder string `json:"holder,omitempty"`
 	Names  int    `json:"names"` // in its table, without reverse names
 	// Suffixes belong to the meshes: other names below them do not exist. Unowned suffixes do not,
-	// although a HostnameGenerator uses them.
+	// although a HostnameGenerator uses them: other names below them are forwarded.
 	Suffixes      []DNSSuffix   `json:"suffixes"`
 	Unowned       []DNSSuffix   `json:"unowned,omitempty"`
 	TTL           int           `json:"ttl"` // seconds
@@ -44,7 +44,7 @@ type DNSSuffix struct {
 	// config, generator, or range for the reverse names of virtual addresses
 	Origin    string `json:"origin"`
 	Generator string `json:"generator,omitempty"` // name of the first HostnameGenerator
-	Reason    string `json:"reason,omitempty"`    // why it does not belong to the meshes
+	Reason    string `json:"reason,omitempty"`    // why it belongs to the meshes or not
 }
 
 // DNSView is the view of the workloads at one address.

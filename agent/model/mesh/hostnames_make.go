@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/suffix"
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
@@ -240,6 +241,9 @@ func (m *nameMaker) fromGenerators() {
 		if err != nil { // decoding has validated the template
 			m.warnf(r.Key, "spec.template: %v", err)
 			continue
+		}
+		if reason := suffix.Refusal(r); reason != "" {
+			m.warnf(r.Key, "%s: %s", suffix.Field, reason)
 		}
 		for _, s := range byKind[kind].smallest(labels, all[kind]) {
 			if Contains(s.labels, labels) {

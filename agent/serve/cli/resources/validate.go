@@ -68,6 +68,7 @@ The exit code is 65 if there is a fault.`,
 			return err
 		}
 		o, faults := offline.Read(input)
+		faults = append(faults, o.Refused()...)
 		if err := command.ReachByEnv(env, o); err != nil {
 			return err
 		}

@@ -1,0 +1,143 @@
+package zones_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/compute/names"
+	"github.com/nearside-mesh/nearside/agent/deliver/zones"
+)
+
+// upstreams answers about suffixes after a delay, and records the questions.
+type upstreams struct {
+	mu      sync.Mutex
+	start   time.Time
+	delay   time.Duration
+	answers map[string]names.Evidence
+	asked   []string // seconds since the start, and the suffix
+	at      int      // number of questions in flight
+	most    int
+}
+
+func (u *upstreams) ask(ctx context.Context, suffix string) names.Evidence {
+	u.mu.Lock()
+	u.asked = append(u.asked, fmt.Sprintf("%.0f %s", time.Since(u.start).Seconds(), suffix))
+	u.at++
+	u.most = max(u.most, u.at)
+	u.mu.Unlock()
+	select {
+	case <-time.After(u.delay):
+	case <-ctx.Done():
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.at--
+	if e, ok := u.answers[suffix]; ok {
+		return e
+	}
+	return names.NoAnswer
+}
+
+func (u *upstreams) set(suffix string, e names.Evidence) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.answers[suffix] = e
+}
+
+// questions returns the questions since the last call.
+func (u *upstreams) questions() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	slices.Sort(u.asked)
+	out := strings.Join(u.asked, ", ")
+	u.asked = nil
+	return out
+}
+
+// run runs an asker in a bubble with a fake clock.
+func run(t *testing.T, test func(u *upstreams, a *zones.Asker, changes *int)) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstreams{start: time.Now(), answers: map[string]names.Evidence{}}
+		changes := 0
+		a := zones.New(u.ask, func() { changes++ })
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { a.Run(ctx); close(done) }()
+		test(u, a, &changes)
+		cancel()
+		<-done
+	})
+}
+
+func TestAsker(t *testing.T) {
+	run(t, func(u *upstreams, a *zones.Asker, changes *int) {
+		u.set("a.example", names.HasNone)
+		u.set("b.example", names.HasZone)
+		a.Set([]string{"a.example", "b.example", "silent.example"})
+		synctest.Wait()
+		want := map[string]names.Evidence{"a.example": names.HasNone, "b.example": names.HasZone,
+			"silent.example": names.NoAnswer}
+		if got := a.Evidence(); !maps.Equal(got, want) || *changes != 3 {
+			t.Errorf("%v after %d changes, want %v", got, *changes, want)
+		}
+		if got := u.questions(); got != "0 a.example, 0 b.example, 0 silent.example" {
+			t.Errorf("the first questions: %s", got)
+		}
+		time.Sleep(zones.Interval - time.Second)
+		synctest.Wait()
+		if got := u.questions(); got != "15 silent.example, 155 silent.example, 35 silent.example, "+
+			"5 silent.example, 75 silent.example" {
+			t.Errorf("without an answer: %s", got)
+		}
+		u.set("a.example", names.NoAnswer)
+		u.set("b.example", names.HasNone)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		// a.example retains its last answer.
+		if got := a.Evidence(); got["a.example"] != names.HasNone || got["b.example"] != names.HasNone || *changes != 4 {
+			t.Errorf("after the second questions: %v, %d changes", got, *changes)
+		}
+		u.questions()
+		u.set("silent.example", names.HasName)
+		a.Repeat()
+		synctest.Wait()
+		if got := a.Evidence()["silent.example"]; got != names.HasName || u.questions() == "" {
+			t.Errorf("after Repeat: %v", got)
+		}
+		a.Set([]string{"b.example"})
+		if got := a.Evidence(); len(got) != 1 {
+			t.Errorf("answers about removed suffixes remain: %v", got)
+		}
+		time.Sleep(2 * zones.Interval)
+		synctest.Wait()
+		if got := u.questions(); strings.Contains(got, "silent") || !strings.Contains(got, "b.example") {
+			t.Errorf("after a removal: %s", got)
+		}
+	})
+}
+
+// TestAskerIsBounded checks the number of questions at once, also while they have no answer, and
+// that the end of the context ends them.
+func TestAskerIsBounded(t *testing.T) {
+	run(t, func(u *upstreams, a *zones.Asker, _ *int) {
+		u.delay = 4 * time.Second
+		var list []string
+		for i := range names.MaxAsked {
+			list = append(list, fmt.Sprintf("s%d.example", i))
+		}
+		a.Set(list)
+		time.Sleep(time.Minute)
+		if n := len(a.Evidence()); n != names.MaxAsked || u.most != 8 {
+			t.Errorf("%d answers, %d questions at once", n, u.most)
+		}
+		u.delay = time.Hour
+		time.Sleep(2 * zones.Interval)
+	})
+}
