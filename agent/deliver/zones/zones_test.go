@@ -61,23 +61,20 @@ func (u *upstreams) questions() string {
 	return out
 }
 
-// run runs an asker in a bubble with a fake clock.
-func run(t *testing.T, test func(u *upstreams, a *zones.Asker, changes *int)) {
-	synctest.Test(t, func(t *testing.T) {
-		u := &upstreams{start: time.Now(), answers: map[string]names.Evidence{}}
-		changes := 0
-		a := zones.New(u.ask, func() { changes++ })
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { a.Run(ctx); close(done) }()
-		test(u, a, &changes)
-		cancel()
-		<-done
-	})
+// run runs an asker inside a bubble with a fake clock, until the returned function is called.
+func run(t *testing.T) (u *upstreams, a *zones.Asker, changes *int, end func()) {
+	u, changes = &upstreams{start: time.Now(), answers: map[string]names.Evidence{}}, new(int)
+	a = zones.New(u.ask, func() { *changes++ })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { a.Run(ctx); close(done) }()
+	return u, a, changes, func() { cancel(); <-done }
 }
 
 func TestAsker(t *testing.T) {
-	run(t, func(u *upstreams, a *zones.Asker, changes *int) {
+	synctest.Test(t, func(t *testing.T) {
+		u, a, changes, end := run(t)
+		defer end()
 		u.set("a.example", names.HasNone)
 		u.set("b.example", names.HasZone)
 		a.Set([]string{"a.example", "b.example", "silent.example"})
@@ -126,7 +123,9 @@ func TestAsker(t *testing.T) {
 // TestAskerIsBounded checks the number of questions at once, also while they have no answer, and
 // that the end of the context ends them.
 func TestAskerIsBounded(t *testing.T) {
-	run(t, func(u *upstreams, a *zones.Asker, _ *int) {
+	synctest.Test(t, func(t *testing.T) {
+		u, a, _, end := run(t)
+		defer end()
 		u.delay = 4 * time.Second
 		var list []string
 		for i := range names.MaxAsked {
