@@ -380,3 +380,17 @@ func FuzzHostname(f *testing.F) {
 		}
 	})
 }
+
+// TestPublicSuffix checks that an existing generator with a public suffix still names services, so
+// that all nodes compute the same, and that it has a warning.
+func TestPublicSuffix(t *testing.T) {
+	v := build(t, meshDoc+service("web", "", "dataplaneTags: {a: b}", "{port: 80}")+
+		generator("uk", "", allServices, "{{ .DisplayName }}.co.uk"))
+	if list := v.Hostnames(); len(list) != 1 || list[0].Name != "web.co.uk" {
+		t.Errorf("hostnames: %+v", list)
+	}
+	got := warningsOf(v, "HostnameGenerator")
+	if len(got) != 1 || !strings.HasPrefix(got[0], `uk: spec.template: "co.uk" is a public suffix`) {
+		t.Errorf("warnings: %q", got)
+	}
+}
