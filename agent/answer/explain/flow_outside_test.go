@@ -63,7 +63,8 @@ func TestMeshNamesAreNotLetOut(t *testing.T) {
 	docs = strings.Replace(docs, ", {kind: MeshService, name: queue}", "", 1) + more
 	m := meshOf(t, docs)
 	traffic := explain.NewTraffic(m)
-	table := names.Build(names.Options{Suffixes: []string{"mesh", "corp.example"}, Generators: true},
+	table := names.Build(names.Options{Suffixes: []string{"mesh", "corp.example"}, Generators: true,
+		Evidence: map[string]names.Evidence{"svc.example.com": names.HasNone}},
 		[]names.Mesh{{View: m.View, Policies: m.Policies}}, nil)
 	traffic.Names = func(string) *names.Table { return table }
 	for ask, want := range map[string]string{

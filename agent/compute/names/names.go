@@ -25,8 +25,8 @@ func CanaryAddr() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 53}) }
 type Options struct {
 	// Suffixes are owned: all names below them that the table lacks do not exist.
 	Suffixes []string
-	// Forwarded are the domains with upstreams of their own. They are not owned, unless Suffixes
-	// lists them or a longer suffix.
+	// Forwarded are the domains with separate upstreams. They are not owned, unless Suffixes lists
+	// them or a longer suffix.
 	Forwarded []string
 	// Generators adds the suffixes of HostnameGenerators that no other server has.
 	Generators bool

@@ -1,5 +1,5 @@
-// Package suffix decides by the name of a suffix who may own the names below it: everyone for a
-// public suffix, nobody on the internet for a special-use name. It is pure.
+// Package suffix classifies suffixes of names: public suffixes, below which different owners
+// register names, and special-use names, which are no domains of the internet. It is pure.
 package suffix
 
 import (
