@@ -148,6 +148,7 @@ type Agent struct {
 	peers      *peers.Source      // nil: the agent stands alone
 	identity   peers.Identity     // key of this node
 	keeper     *intercept.Renewer // of redirections to the resolver
+	watcher    *intercept.Watcher // of network namespaces
 	notes      []api.Check        // deviations from the config since the start
 	sockets    *activated
 }

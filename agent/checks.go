@@ -151,10 +151,14 @@ func (a *Agent) capabilityChecks() (out []api.Check) {
 		out = append(out, api.Check{Name: api.ClassInterceptRecord, OK: true, Degraded: true,
 			Reason: err.Error() + "; run nearside intercept install to write the record again"})
 	}
-	if len(records) == 0 {
+	rules := len(a.cfg.Load().Intercept.Watch)
+	if len(records)+rules == 0 {
 		return out
 	}
 	need := []intercept.Capability{intercept.NetAdmin}
+	if rules > 0 {
+		need = append(need, intercept.SysAdmin)
+	}
 	for _, r := range records {
 		if r.Netns != "" && len(need) == 1 {
 			need = append(need, intercept.SysAdmin)
@@ -170,13 +174,23 @@ func (a *Agent) capabilityChecks() (out []api.Check) {
 			names = append(names, m.String())
 		}
 		c.Error = true
-		c.Reason = fmt.Sprintf("%s installed but inactive: the agent lacks the capability %s; grant it (systemd: "+
-			"AmbientCapabilities; in a container: securityContext.capabilities.add), or run nearside intercept uninstall",
-			plural.Count(len(records), "redirection"), strings.Join(names, " and "))
+		const grant = "the agent lacks the capability %s; grant it (systemd: AmbientCapabilities; in a container: " +
+			"securityContext.capabilities.add), or "
+		if len(records) > 0 {
+			c.Reason = fmt.Sprintf("%s installed but inactive: "+grant+"run nearside intercept uninstall",
+				plural.Count(len(records), "redirection"), strings.Join(names, " and "))
+		} else {
+			c.Reason = fmt.Sprintf("%s not applied: "+grant+"remove intercept.watch",
+				plural.Form(rules, "1 rule of intercept.watch is", "%d rules of intercept.watch are"), strings.Join(names, " and "))
+		}
 	default:
 		c.Degraded = false
+		what := plural.Count(len(records), "installed redirection")
+		if len(records) == 0 {
+			what = plural.Form(rules, "1 rule of intercept.watch", "%d rules of intercept.watch")
+		}
 		c.Reason = fmt.Sprintf("the agent has the capabilities for %s; nearside intercept status shows whether "+
-			"interception works", plural.Count(len(records), "installed redirection"))
+			"interception works", what)
 	}
 	return append(out, c)
 }

@@ -60,7 +60,8 @@ func (a *Agent) openRenewer(cfg *config.Config) error {
 		o.Resolver = a.resolver
 	}
 	a.keeper = intercept.NewRenewer(o)
-	if err := a.deps.Metrics.Register(interceptions{a.keeper}); err != nil {
+	a.watcher = intercept.NewWatcher(intercept.WatcherOptions{Dir: o.Dir, Rules: cfg.InterceptRules(), Log: a.log})
+	if err := a.deps.Metrics.Register(interceptions{a.keeper, a.watcher}); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	return nil
@@ -95,6 +96,12 @@ func (a *Agent) runNames(ctx context.Context) error {
 		}
 		return nil
 	})
+	g.Go(func() error {
+		if err := a.watcher.Run(ctx); err != nil {
+			a.log.Error("the rules of intercept.watch are not applied until the agent is restarted", "error", err)
+		}
+		return nil
+	})
 	return g.Wait()
 }
 
@@ -102,11 +109,15 @@ func (a *Agent) runNames(ctx context.Context) error {
 // not affect readiness.
 func (a *Agent) interceptionCheck() []api.Check {
 	list, faults := a.keeper.Status()
-	if len(list)+len(faults) == 0 {
+	rules := a.watcher.Status()
+	if len(list)+len(faults)+len(rules) == 0 {
 		return nil
 	}
 	c := api.Check{Name: "interception", OK: true,
 		Reason: plural.Form(len(list), "1 redirection is", "%d redirections are") + " kept alive"}
+	for _, r := range rules {
+		c.Reason += "; " + r.String()
+	}
 	var problem []string
 	for _, s := range list {
 		if s.Reason != "" {
@@ -115,6 +126,11 @@ func (a *Agent) interceptionCheck() []api.Check {
 				where = "the agent's network namespace"
 			}
 			problem = append(problem, where+": "+s.Reason)
+		}
+	}
+	for _, r := range rules {
+		if r.Reason != "" {
+			problem = append(problem, r.String())
 		}
 	}
 	for _, err := range faults {
@@ -136,10 +152,21 @@ var interceptionsDesc = prometheus.NewDesc("nearside_dns_interceptions",
 		"partly (one family of addresses), waiting (names go to the real servers), broken (some queries do not reach it), "+
 		"or tcp-only.", []string{"state"}, nil)
 
-// interceptions counts the redirections whenever metrics are read.
-type interceptions struct{ *intercept.Renewer }
+var watchedDesc = prometheus.NewDesc("nearside_intercept_watched",
+	"Network namespaces that the rules of intercept.watch select, by rule and state: installed, others (installed by the "+
+		"command or an earlier rule), failed, or refused (of the host or the agent, or beyond the limit).",
+	[]string{"rule", "state"}, nil)
 
-func (i interceptions) Describe(ch chan<- *prometheus.Desc) { ch <- interceptionsDesc }
+// interceptions counts the redirections whenever metrics are read.
+type interceptions struct {
+	*intercept.Renewer
+	watcher *intercept.Watcher
+}
+
+func (i interceptions) Describe(ch chan<- *prometheus.Desc) {
+	ch <- interceptionsDesc
+	ch <- watchedDesc
+}
 
 func (i interceptions) Collect(ch chan<- prometheus.Metric) {
 	counts := map[string]int{}
@@ -151,5 +178,12 @@ func (i interceptions) Collect(ch chan<- prometheus.Metric) {
 		intercept.StateActive, intercept.StatePartly, intercept.StateWaiting, intercept.StateBroken, intercept.StateTCPOnly,
 	} {
 		ch <- prometheus.MustNewConstMetric(interceptionsDesc, prometheus.GaugeValue, float64(counts[state]), state)
+	}
+	for _, r := range i.watcher.Status() {
+		for state, n := range map[string]int{
+			"installed": r.Installed, "others": r.Others, "failed": r.Failed, "refused": r.Refused,
+		} {
+			ch <- prometheus.MustNewConstMetric(watchedDesc, prometheus.GaugeValue, float64(n), r.Name, state)
+		}
 	}
 }

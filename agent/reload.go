@@ -35,9 +35,11 @@ func (a *Agent) Reload(o config.LoadOptions) {
 	live.Log.Level, live.AuditLog = next.Log.Level, next.AuditLog
 	live.DNS.TTL, live.DNS.Suffixes, live.DNS.OwnGenerators = next.DNS.TTL, next.DNS.Suffixes, next.DNS.OwnGenerators
 	live.DNS.ReachableOnly, live.DNS.QueryLog.Sample = next.DNS.ReachableOnly, next.DNS.QueryLog.Sample
+	live.Intercept = next.Intercept
 	live.Trust.Mode, live.Gossip.Admit = next.Trust.Mode, next.Gossip.Admit
 	a.cfg.Store(&live)
 	a.resolver.Configure(&live)
+	a.watcher.SetRules(live.InterceptRules())
 	a.setLevel(live.Log.Level)
 	if live.AuditLog.Profile != now.AuditLog.Profile {
 		a.audit.SetProfile(audit.Profile(live.AuditLog.Profile))

@@ -48,6 +48,12 @@ func checkText(check, s string) string {
 		}
 	case "range":
 		return checkRange(s)
+	case "uid", "port":
+		return checkNumber(check, s)
+	case "network":
+		if _, err := parseNetwork(s); err != nil {
+			return fmt.Sprintf("%.64q is not a network; use one such as 10.0.0.0/8 or fd00::/8", s)
+		}
 	default:
 		return access.Check(check, s)
 	}

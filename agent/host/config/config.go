@@ -90,7 +90,8 @@ type Config struct {
 		Listen    string `json:"listen" check:"address" doc:"TCP address that serves only GET /metrics, over plain HTTP, to clients with the token of metrics.tokenFile. Empty: off; the API also serves metrics."`
 		TokenFile string `json:"tokenFile" path:"state" doc:"File with the bearer token for metrics.listen, below paths.state when relative."`
 	} `json:"metrics"`
-	DNS       DNS `json:"dns"`
+	DNS       DNS       `json:"dns"`
+	Intercept Intercept `json:"intercept"`
 	AccessLog struct {
 		Receivers []Receiver      `json:"receivers" max:"64" example:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" doc:"Receivers of access-log lines, over TCP or a unix socket."`
 		Files     rotation.Limits `json:"files"` // of file backends that the agent writes

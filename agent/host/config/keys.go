@@ -47,7 +47,7 @@ func suggest(key string, keys []string) string {
 	return ""
 }
 
-var modeType = reflect.TypeFor[fs.FileMode]()
+var modeType, textsType = reflect.TypeFor[fs.FileMode](), reflect.TypeFor[[]string]()
 
 // beforeKey returns the node from which to decode a key.
 func beforeKey(d *strict.Decoder, f *strict.Field, n *strict.Node, t reflect.Type) *strict.Node {
@@ -76,6 +76,8 @@ func beforeKey(d *strict.Decoder, f *strict.Field, n *strict.Node, t reflect.Typ
 		return &strict.Node{Kind: strict.List, Line: n.Line, Items: []*strict.Node{nest(text, n)}}
 	case listed && n.Kind < strict.List && n.Kind != strict.Null:
 		d.WrongType(n, "a string")
+	case t == textsType && n.Kind == strict.List:
+		return numbersAsTexts(f.Check, n)
 	case t.Kind() == reflect.Slice && n.Kind != strict.List && n.Kind != strict.Null:
 		d.Faultf(n.Line, "is not a list; write %s, or [] for none", listForm(f))
 	default:
@@ -102,11 +104,23 @@ func itemTag(list reflect.Type, key string) reflect.StructTag {
 	return ""
 }
 
+// numbersAsTexts returns a list of texts in which numbers need no quotes.
+func numbersAsTexts(check string, n *strict.Node) *strict.Node {
+	out := *n
+	out.Items = slices.Clone(n.Items)
+	for i, item := range out.Items {
+		if item.Kind == strict.Int && isNumber(check, item.Text) {
+			out.Items[i] = &strict.Node{Kind: strict.String, Line: item.Line, Text: item.Text}
+		}
+	}
+	return &out
+}
+
 // isNumber reports whether an unquoted number is the ID of a user or group. Forms that YAML
 // interprets as a different number are excluded.
 func isNumber(check, text string) bool {
 	switch check {
-	case "account", "uidRange", "group":
+	case "account", "uidRange", "group", "uid", "port":
 		i, err := strconv.ParseUint(text, 10, 32)
 		return err == nil && strconv.FormatUint(i, 10) == text
 	}

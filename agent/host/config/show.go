@@ -205,8 +205,7 @@ func (f field) schema() map[string]any {
 	switch f.at.Interface().(type) {
 	case string:
 		s["type"] = "string"
-		switch f.tag.Get("check") {
-		case "account", "uidRange", "group":
+		if isNumber(f.tag.Get("check"), "1") {
 			s["type"] = []string{"string", "integer"}
 		}
 		if oneOf := f.tag.Get("oneOf"); oneOf != "" {
@@ -227,7 +226,11 @@ func (f field) schema() map[string]any {
 	case fs.FileMode:
 		s["type"], s["pattern"] = "string", "^(0o)?[0-7]{1,4}$"
 	case []string:
-		s["type"], s["maxItems"], s["items"] = "array", f.max(), map[string]any{"type": "string", "minLength": 1}
+		item := map[string]any{"type": "string", "minLength": 1}
+		if isNumber(f.tag.Get("check"), "1") {
+			item["type"] = []string{"string", "integer"}
+		}
+		s["type"], s["maxItems"], s["items"] = "array", f.max(), item
 	default:
 		s["type"], s["maxItems"], s["items"] = "array", f.max(), schemaOf(reflect.New(f.at.Type().Elem()).Elem(), "", true)
 		if f.has("nil") {

@@ -36,6 +36,7 @@ func (c *Config) Validate() strict.Faults {
 	c.checkAccess(fault)
 	c.checkRanges(fault)
 	c.checkDNS(fault)
+	c.checkIntercept(fault)
 	c.checkGossip(fault)
 	return out
 }

@@ -40,7 +40,13 @@ func Plan(s *Spec) (*Installed, error) {
 // Install loads the ruleset of a spec in a namespace, replacing an earlier one, and writes the
 // record for the agent to dir, which is [DirName] below the agent's run directory. The
 // redirection of DNS starts when the agent reads the record.
-func Install(n *Namespace, s *Spec, dir string) (*Installed, error) {
+func Install(n *Namespace, s *Spec, dir string) (*Installed, error) { return install(n, s, dir, "") }
+
+// errInstalledByCommand means that a rule does not replace the installation of a command.
+var errInstalledByCommand = errors.New("the namespace has an installation by nearside intercept install")
+
+// install is [Install] for a rule, or for a command if rule is "".
+func install(n *Namespace, s *Spec, dir, rule string) (*Installed, error) {
 	out, err := Plan(s)
 	if err != nil {
 		return nil, err
@@ -57,10 +63,13 @@ func Install(n *Namespace, s *Spec, dir string) (*Installed, error) {
 	if old, err := readRecord(recordPath(dir, n.Inode)); err == nil {
 		before = *old
 	}
+	if rule != "" && before.Inode != 0 && before.Rule == "" {
+		return nil, errInstalledByCommand
+	}
 	if err := out.load(n, s); err != nil {
 		return nil, err
 	}
-	r := Record{Netns: n.Path, Inode: n.Inode, Spec: *s}
+	r := Record{Netns: n.Path, Inode: n.Inode, Rule: rule, Spec: *s}
 	if err := r.write(dir); err != nil {
 		return nil, err
 	}
@@ -124,6 +133,22 @@ func (r *Record) restore(n *Namespace, dir string) (bool, error) {
 		return true, err
 	}
 	return true, out.load(n, &now.Spec)
+}
+
+// move sets the path of the record to another one of the same namespace. It reports whether the
+// record still exists.
+func (r *Record) move(path, dir string) (bool, error) {
+	unlock, err := lockRecords(dir)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	now, err := readRecord(recordPath(dir, r.Inode))
+	if err != nil || !now.same(r) {
+		return false, ignoreMissing(err) // another process removed it
+	}
+	r.Netns = path
+	return true, r.write(dir)
 }
 
 // Uninstall deletes the table and the record, and resets the redirected connections. It reports

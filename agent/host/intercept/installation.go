@@ -1,6 +1,7 @@
 package intercept
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,9 +19,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
 	"github.com/nearside-mesh/nearside/dns/forward"
 )
-
-// loopInterval is the number of refreshes between two checks for loops.
-const loopInterval = 30
 
 // errGone means that the network namespace no longer exists.
 var errGone = errors.New("the network namespace no longer exists")
@@ -45,7 +43,7 @@ type installation struct {
 
 // run renews the redirection of one installation until ctx ends or an error occurs.
 func (k *Renewer) run(ctx context.Context, r *Record, tick <-chan time.Time) error {
-	n, err := OpenNamespace(r.Netns)
+	n, err := r.open(k.o.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return errGone
 	}
@@ -54,9 +52,6 @@ func (k *Renewer) run(ctx context.Context, r *Record, tick <-chan time.Time) err
 	}
 	defer n.Close()
 	if n.Inode != r.Inode {
-		if r.Netns != "" {
-			return errGone
-		}
 		return fmt.Errorf("the record is for a different network namespace than the agent's; " +
 			"run nearside intercept install --netns PATH with a path that the agent can open")
 	}
@@ -91,10 +86,47 @@ func (k *Renewer) run(ctx context.Context, r *Record, tick <-chan time.Time) err
 		case <-tick:
 		}
 		if n.gone() {
-			a.closeOrigins() // queries in flight fail immediately
-			return errGone
+			if err := a.move(); err != nil {
+				a.closeOrigins() // queries in flight fail immediately
+				return err
+			}
 		}
 	}
+}
+
+// open opens the namespace of the record. If the path no longer leads to it, it finds another one
+// by a process in the namespace, for example after a container of a pod was restarted.
+func (r *Record) open(dir string) (*Namespace, error) {
+	n, err := OpenNamespace(r.Netns)
+	if r.Netns == "" || err == nil && n.Inode == r.Inode || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return n, err
+	}
+	if err == nil {
+		n.Close()
+	}
+	pid := processIn(r.Inode)
+	if pid == 0 {
+		return nil, errGone
+	}
+	if there, err := r.move(fmt.Sprintf("/proc/%d/ns/net", pid), dir); err != nil || !there {
+		return nil, cmp.Or(err, errGone)
+	}
+	return OpenNamespace(r.Netns)
+}
+
+// move gives an open namespace, whose path no longer leads to it, another path.
+func (a *installation) move() error {
+	n, err := a.r.open(a.k.o.Dir)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	if n.Inode != a.n.Inode {
+		return errGone
+	}
+	a.n.opened = n.opened // other goroutines read n.Path
+	a.k.log.Info("a network namespace has another path", "netns", n.opened, "inode", n.Inode)
+	return nil
 }
 
 // end ends the redirection before the resolver stops. If the sockets are held, it instead renews
@@ -244,42 +276,6 @@ func (a *installation) refresh(ctx context.Context) error {
 	return nil
 }
 
-// canaries is the state of the canaries that the agent sends itself.
-type canaries struct {
-	next     int      // refreshes until the next ones
-	families []string // that were redirected
-	reason   string   // why the last ones were lost, or ""
-	times    int      // how often they were lost in a row
-	arrived  bool     // earlier ones have reached the agent
-}
-
-// lost sends canaries if they are due, and returns why they do not reach the agent. After canaries
-// have arrived, only a second loss in a row counts, because a single packet may be lost.
-func (a *installation) lost(ctx context.Context, families []string) string {
-	c := &a.canaries
-	uid, ok := a.r.Spec.canaryUser()
-	if len(families) == 0 || !ok {
-		*c = canaries{}
-		return ""
-	}
-	if c.next--; c.next <= 0 || !slices.Equal(c.families, families) {
-		list, err := SendCanaries(ctx, a.n, uid)
-		if err != nil {
-			list = nil // this process cannot send as the user
-		}
-		c.next, c.families, c.reason = loopInterval, families, lostCanaries(list, families)
-		if c.times++; c.reason == "" {
-			c.times, c.arrived = 0, true
-		} else if c.next = 5; c.times < 2 {
-			c.next = 1
-		}
-	}
-	if c.times < 2 && c.arrived {
-		return ""
-	}
-	return c.reason
-}
-
 // answers returns nil if the resolver responds in the namespace.
 func (a *installation) answers(ctx context.Context, i int, v6 bool) error {
 	if a.probes[i] == nil {
@@ -307,38 +303,6 @@ func (a *installation) closeProbes() {
 			_ = c.Close()
 		}
 	}
-}
-
-// checkLoop returns an error if another ruleset redirects queries with the agent's mark, which
-// would return to the agent forever. Its probes pass all rulesets, and the loop chain counts and
-// drops redirected ones.
-func (a *installation) checkLoop(ctx context.Context, families []byte) error {
-	if len(families) == 0 {
-		return nil
-	}
-	if a.loops--; a.loops > 0 {
-		return nil
-	}
-	a.loops = loopInterval
-	before, err := packets(a.nft, loopChain)
-	if err != nil {
-		return fmt.Errorf("read the counters of the chain %s: %w", loopChain, err)
-	}
-	if err := a.n.Do(func() error {
-		for _, f := range families {
-			if err := sendMarked(ctx, f == unix.NFPROTO_IPV6); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	if after, err := packets(a.nft, loopChain); err != nil || after == before {
-		return err
-	}
-	return fmt.Errorf("the agent's own queries are redirected back to it: another ruleset redirects port 53 to port %d "+
-		"despite their mark %#x; find it with nft list ruleset", a.r.Spec.DNSPort, Mark)
 }
 
 // renewCgroups updates the sets after cgroups were created or recreated.

@@ -25,7 +25,7 @@ type Namespace struct {
 	Path   string // "" for the namespace of this process
 	Inode  uint64 // identifies the namespace
 	handle netns.NsHandle
-	opened string // the path that it was opened at, or ""
+	opened string // the current path that leads to it, or ""
 	pid    int    // a process in the namespace, or 0
 }
 
@@ -98,7 +98,7 @@ func (n *Namespace) gone() bool {
 	if n.Path == "" {
 		return false
 	}
-	inode, err := namespaceInode(n.Path)
+	inode, err := namespaceInode(n.opened)
 	return err != nil || inode != n.Inode
 }
 

@@ -29,7 +29,9 @@ type Record struct {
 	// Netns is the path of the network namespace for the agent; "" is the agent's own namespace.
 	Netns string `json:"netns,omitempty"`
 	Inode uint64 `json:"inode"`
-	Spec  Spec   `json:"spec"`
+	// Rule is the name of the rule of a [Watcher] that installed it; "" if a command did.
+	Rule string `json:"rule,omitempty"`
+	Spec Spec   `json:"spec"`
 }
 
 func recordPath(dir string, inode uint64) string {
@@ -37,8 +39,16 @@ func recordPath(dir string, inode uint64) string {
 }
 
 // equal reports whether two records are equal.
-func (r *Record) equal(o *Record) bool {
-	a, err := json.Marshal(r)
+func (r *Record) equal(o *Record) bool { return r.Netns == o.Netns && r.same(o) }
+
+// same reports whether two records describe the same installation, perhaps by different paths.
+func (r *Record) same(o *Record) bool {
+	return r.Inode == o.Inode && r.Rule == o.Rule && r.Spec.equal(&o.Spec)
+}
+
+// equal reports whether two specs are equal.
+func (s *Spec) equal(o *Spec) bool {
+	a, err := json.Marshal(s)
 	b, oerr := json.Marshal(o)
 	return err == nil && oerr == nil && bytes.Equal(a, b)
 }

@@ -58,6 +58,7 @@ const (
 type Status struct {
 	Netns    string   `json:"netns,omitempty"`
 	Inode    uint64   `json:"inode"`
+	Rule     string   `json:"rule,omitempty"` // of intercept.watch; "" if a command installed it
 	State    string   `json:"state"`
 	Families []string `json:"families,omitempty"` // redirected address families
 	Reason   string   `json:"reason,omitempty"`
@@ -185,8 +186,8 @@ func (k *Renewer) follow(ctx context.Context, now map[uint64]*running) {
 			ended = true
 		default:
 		}
-		if !ended && i >= 0 && records[i].equal(&r.record) {
-			continue
+		if !ended && i >= 0 && records[i].same(&r.record) {
+			continue // its own goroutine follows the path of the namespace
 		}
 		if i < 0 || records[i].Spec.DNSPort != r.record.Spec.DNSPort {
 			r.stop(errRemoved)
@@ -216,7 +217,7 @@ func (k *Renewer) follow(ctx context.Context, now map[uint64]*running) {
 
 // set records the state of an installation, and logs changes.
 func (k *Renewer) set(r *Record, state string, families []string, reason string) {
-	s := Status{Netns: r.Netns, Inode: r.Inode, State: state, Families: families, Reason: reason}
+	s := Status{Netns: r.Netns, Inode: r.Inode, Rule: r.Rule, State: state, Families: families, Reason: reason}
 	k.mu.Lock()
 	was, known := k.states[r.Inode]
 	k.states[r.Inode] = s
@@ -245,7 +246,11 @@ func (k *Renewer) maintain(ctx context.Context, r *Record) {
 	t := time.NewTicker(RefreshTime)
 	defer t.Stop()
 	for {
-		err := k.run(ctx, r, t.C)
+		at := *r
+		if now, err := readRecord(recordPath(k.o.Dir, r.Inode)); err == nil && now.same(r) {
+			at = *now // with the current path
+		}
+		err := k.run(ctx, &at, t.C)
 		if errors.Is(err, errGone) || errors.Is(context.Cause(ctx), errRemoved) {
 			if err := k.o.Sockets.ReleaseNamespace(namespaceKey(r.Inode)); err != nil {
 				k.log.Warn("sockets of a network namespace are still held", "netns", r.Netns, "error", err)

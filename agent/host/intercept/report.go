@@ -25,6 +25,7 @@ type Report struct {
 	// Families are the redirected address families.
 	Families []string `json:"families,omitempty"`
 	Reason   string   `json:"reason,omitempty"`
+	Rule     string   `json:"rule,omitempty"` // of intercept.watch; "" if a command installed it
 	Spec     *Spec    `json:"spec,omitempty"` // from the record; nil without one
 	Counts   Counts   `json:"counts"`
 	Canaries []Canary `json:"canaries,omitempty"`
@@ -49,7 +50,7 @@ func Inspect(ctx context.Context, n *Namespace, dir string) (*Report, error) {
 	rec, err := readRecord(recordPath(dir, n.Inode))
 	switch {
 	case err == nil:
-		out.Spec = &rec.Spec
+		out.Spec, out.Rule = &rec.Spec, rec.Rule
 	case !errors.Is(err, fs.ErrNotExist):
 		out.Reason = err.Error()
 	}

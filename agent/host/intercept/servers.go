@@ -97,18 +97,23 @@ func (n *Namespace) user() (pid int, file string) {
 
 // process returns the process in the namespace with the lowest ID, or 0. It remembers it.
 func (n *Namespace) process() int {
-	if n.pid != 0 && inNamespace(n.pid, n.Inode) {
-		return n.pid
+	if n.pid == 0 || !inNamespace(n.pid, n.Inode) {
+		n.pid = processIn(n.Inode)
 	}
-	n.pid = 0
+	return n.pid
+}
+
+// processIn returns the process with the lowest ID in the network namespace with an inode, or 0.
+// Its own process does not count.
+func processIn(inode uint64) (first int) {
 	list, _ := os.ReadDir("/proc")
 	for _, e := range list {
 		pid, err := strconv.Atoi(e.Name())
-		if err == nil && pid != os.Getpid() && (n.pid == 0 || pid < n.pid) && inNamespace(pid, n.Inode) {
-			n.pid = pid
+		if err == nil && pid != os.Getpid() && (first == 0 || pid < first) && inNamespace(pid, inode) {
+			first = pid
 		}
 	}
-	return n.pid
+	return first
 }
 
 // inNamespace reports whether a process is in the network namespace with an inode.

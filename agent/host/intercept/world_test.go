@@ -217,7 +217,8 @@ func (w *world) agentAs(t testing.TB, program string, uid uint32) *process {
 
 func (w *world) start(t testing.TB, in *netNS, cmd *exec.Cmd, env []string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: cmd, bell: make(chan struct{}), end: make(chan struct{})}
+	p := newProcess(t)
+	p.cmd = cmd
 	p.cmd.Env = append(append(os.Environ(), asAgent+"="+w.dir), env...)
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -231,11 +232,7 @@ func (w *world) start(t testing.TB, in *netNS, cmd *exec.Cmd, env []string) *pro
 	go func() {
 		defer close(p.end)
 		for lines := bufio.NewScanner(out); lines.Scan(); {
-			p.mu.Lock()
-			p.log = append(p.log, lines.Text())
-			close(p.bell)
-			p.bell = make(chan struct{})
-			p.mu.Unlock()
+			p.add(lines.Text())
 		}
 		_ = p.cmd.Wait()
 	}()

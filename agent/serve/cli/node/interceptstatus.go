@@ -31,9 +31,17 @@ so that clients reconnect. The exit code is 0 even if nothing was installed.`,
 			return err
 		}
 		defer n.Close()
-		was, err := intercept.Uninstall(n, p.records(env))
+		dir := p.records(env)
+		records, _ := intercept.Records(dir)
+		was, err := intercept.Uninstall(n, dir)
 		if err != nil {
 			return err
+		}
+		for _, r := range records {
+			if r.Inode == n.Inode && r.Rule != "" {
+				text.Printf(env.Stderr, "note: the agent installs it again, because the rule %s of intercept.watch selects the "+
+					"namespace; change the rule\n", r.Rule)
+			}
 		}
 		if was {
 			text.Printf(env.Stdout, "uninstalled from %s\n", n)
@@ -50,9 +58,10 @@ func interceptStatusCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show redirections, and whether they work",
-		Long: `Shows every recorded installation, or the one of a network namespace with --netns or --pid: what is
-redirected, for whom, and how often. For DNS, the command sends canary queries over UDP and TCP to
-unused loopback addresses and to each server in the resolv.conf of the namespace.
+		Long: `Shows every recorded installation, or the one of a network namespace with --netns or --pid: the rule
+of intercept.watch that made it, what is redirected, for whom, and how often. For DNS, the command
+sends canary queries over UDP and TCP to unused loopback addresses and to each server in the
+resolv.conf of the namespace.
 
 STATE is active, partly (only one address family is redirected), waiting (names go to the real
 servers), broken (a canary query did not reach the agent), tcp-only, or none.
@@ -119,14 +128,14 @@ func allReports(ctx context.Context, env *command.Env, p *netnsFlags) (*reports,
 }
 
 func printReports(w, notes io.Writer, l *reports) {
-	t := text.NewTable(w, "NETNS", "STATE", "FAMILIES", "QUERIES", "CONNECTIONS", "INBOUND", "REDIRECTED")
+	t := text.NewTable(w, "NETNS", "STATE", "FAMILIES", "QUERIES", "CONNECTIONS", "INBOUND", "RULE", "REDIRECTED")
 	for _, r := range l.Items {
 		what := ""
 		if r.Spec != nil {
 			what = r.Spec.String()
 		}
 		t.Row(cmp.Or(r.Netns, "own"), r.State, strings.Join(r.Families, ","), fmt.Sprint(r.Counts.Queries),
-			fmt.Sprint(r.Counts.Connections), fmt.Sprint(r.Counts.Inbound), what)
+			fmt.Sprint(r.Counts.Connections), fmt.Sprint(r.Counts.Inbound), cmp.Or(r.Rule, "-"), what)
 	}
 	t.Flush()
 	for _, r := range l.Items {
