@@ -63,7 +63,7 @@ pool-storm: ## kill the agents of a pool KILLS (200) times while others write, a
 
 DNS_RESTARTS ?= 50
 dns-restarts: ## resolve 200 names per second during DNS_RESTARTS (50) agent restarts (needs root)
-	DNS_RESTARTS=$(DNS_RESTARTS) $(GO) test -count=1 -timeout 30m -v -run TestDNSOverRestarts ./cmd/agent
+	DNS_RESTARTS=$(DNS_RESTARTS) $(GO) test -count=1 -timeout 30m -v -run 'TestDNSOver(Restarts|Kills)' ./cmd/agent
 
 envoy: ## install an Envoy (ENVOY_VERSION, 1.36.2) below the cache and print its path
 	@bash .ci/install-envoy $(ENVOY_VERSION)
