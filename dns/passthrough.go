@@ -24,7 +24,7 @@ func (s *Server) passthrough(q *table.Query, m []byte, to forward.ReplyTo, tcp b
 		return q.Refuse(out, m, table.RcodeFormat), replied, fromNone
 	}
 	r := &aliasReplier{via: to.Via, label: string(m[table.HeaderLen+1 : label]), not: s.o.PassthroughDeny}
-	to.Via = r
+	to.Via, to.Real = r, true
 	start := len(out)
 	out, f, source := s.forward(&behind, short, to, tcp, c, out)
 	if f == replied {
@@ -70,6 +70,9 @@ func (r *aliasReplier) renamed(wire []byte, most int) []byte {
 			}
 		}
 		m.Answer = slices.Insert(m.Answer, 0, mdns.RR(alias))
+	}
+	if loops(m.Answer, q.Name) {
+		m.Rcode, m.Answer, m.Ns = mdns.RcodeServerFailure, nil, nil
 	}
 	m.Compress = true
 	m.Truncate(most)

@@ -139,10 +139,22 @@ func (s *Server) decide(q *table.Query, m []byte, to *forward.ReplyTo, tcp bool,
 			return q.Refuse(out, m, table.RcodeServFail), replied, fromNone
 		}
 	}
-	if v == table.PassthroughName {
+	switch v {
+	case table.PassthroughName:
 		return s.passthrough(q, m, *to, tcp, c, out)
+	case table.RealName:
+		to.Via, to.Real = uncachedReplier{to.Via}, true
+		out, f, source := s.forward(q, m, *to, tcp, c, out)
+		if f == replied {
+			clearTTLs(out[start:])
+		}
+		return out, f, source
 	}
-	return s.forward(q, m, *to, tcp, c, out)
+	out, f, source := s.forward(q, m, *to, tcp, c, out)
+	if f == replied {
+		out = s.follow(out, start, *to, q.Limit(tcp))
+	}
+	return out, f, source
 }
 
 // forward answers from the cache, or asks an upstream.

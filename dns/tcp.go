@@ -108,9 +108,7 @@ func (l listener) newConn(ctx context.Context, c net.Conn) *tcpConn {
 
 // Reply implements [forward.Replier].
 func (t *tcpConn) Reply(to forward.ReplyTo, wire []byte) {
-	t.s.waiting.release(to)
-	t.s.reportSample(to, wire, fromUpstream)
-	t.out <- bytes.Clone(wire)
+	t.out <- bytes.Clone(t.s.finish(to, wire))
 }
 
 // serve serves the connection until its context ends. When the server context ends, it reads only

@@ -21,8 +21,7 @@ type udpReplier struct {
 }
 
 func (r *udpReplier) Reply(to forward.ReplyTo, wire []byte) {
-	r.s.waiting.release(to)
-	r.s.reportSample(to, wire, fromUpstream)
+	wire = r.s.finish(to, wire)
 	var buf [64]byte
 	// An error, such as a full buffer, is treated like a lost packet.
 	_, _, _ = r.conn.WriteMsgUDPAddrPort(wire, appendSource(buf[:0], to.Local), to.Addr)

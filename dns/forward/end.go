@@ -51,12 +51,14 @@ func (f *Forwarder) finish(s *slot, by *server, w *worker, now int64) {
 		a = failure(w.pack, q.name, q.qtype, table.RcodeServFail, noEDE)
 	}
 	w.pack = a.data
-	if f.Opts.CacheBytes >= 0 {
-		if ttl > 0 {
-			f.cache.put(&q, s.hash, a, now, ttl)
-		} else {
-			f.cache.forget(&q, s.hash)
-		}
+	switch {
+	case f.Opts.CacheBytes < 0:
+	case err != nil:
+		f.cache.failed(&q, s.hash, a, now)
+	case ttl > 0:
+		f.cache.put(&q, s.hash, a, now, ttl)
+	default:
+		f.cache.forget(&q, s.hash)
 	}
 	for c := first; c != nil; c = c.next {
 		var buf [table.MaxName + 4]byte

@@ -157,6 +157,7 @@ type ReplyTo struct {
 	At      int64          // arrival time by the forwarder's clock
 	Tcp     bool
 	Sampled bool   // see ServerOptions.Sampled
+	Real    bool   // the client is a proxy that asks for real addresses, not for those of the mesh
 	Ahead   int    // queries of the same client that wait already; see [Full]
 	Share   uint32 // the counters of the client in the listener
 	Max     int    // maximum length of the reply: from the client's EDNS for UDP, 65535 for TCP

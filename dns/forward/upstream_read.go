@@ -143,7 +143,9 @@ func (r *response) refusesEDNS() bool {
 // answer packs a whole response to the question for a name, in the memory of b if it fits. It also
 // returns how many seconds the answer may be cached; 0 means that it must not be.
 func (r *response) answer(b, name []byte) (answer, uint32, error) {
-	r.trim()
+	if !r.trim() {
+		return answer{}, 0, errors.New("the aliases lead in a circle")
+	}
 	ttl := uint32(MaxTTL)
 	for _, section := range [][]mdns.RR{r.Answer, r.Ns, r.Extra} {
 		for _, rr := range section {

@@ -14,13 +14,17 @@ const maxChain = 16
 // records of the name and of the names that its aliases lead to, in the authority section those of
 // zones above these names, and in the additional section the addresses of names in kept records.
 // Clients and their caches could use other records for other names (RFC 5452 section 6).
-func (r *response) trim() {
+// trim returns false if the aliases lead in a circle.
+func (r *response) trim() bool {
 	var chain [maxChain + 1]string
 	names := append(chain[:0], r.Question[0].Name)
 	for len(names) <= maxChain {
 		next := r.alias(names[len(names)-1])
 		if next == "" {
 			break
+		}
+		if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, next) }) {
+			return false
 		}
 		names = append(names, next)
 	}
@@ -40,6 +44,7 @@ func (r *response) trim() {
 		names := func(x mdns.RR) bool { return strings.EqualFold(target(x), h.Name) }
 		return !slices.ContainsFunc(r.Answer, names) && !slices.ContainsFunc(r.Ns, names)
 	})
+	return true
 }
 
 // alias returns the target of a name's CNAME record, or "".

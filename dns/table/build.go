@@ -25,6 +25,8 @@ type Host struct {
 	PTR string
 	// Group identifies the owner of the name for views. All clients see group 0.
 	Group uint32
+	// Uncached makes the TTL of its addresses 0, because clients behind one cache get different ones.
+	Uncached bool
 }
 
 // Port is a port of a host.
@@ -212,7 +214,12 @@ func (b *builder) add(h *Host) {
 		b.errorf("host %q: another host already has the name", Clip(h.Name))
 		return
 	}
+	ttl := b.ttl
+	if h.Uncached {
+		b.ttl = 0
+	}
 	sets, err := b.setsOf(name, h)
+	b.ttl = ttl
 	if err != nil {
 		b.errorf("host %q: %w", Clip(h.Name), err)
 		return

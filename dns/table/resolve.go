@@ -6,10 +6,11 @@ import "net/netip"
 const (
 	Forward         verdict = iota + Failed + 1
 	PassthroughName         // forward the name behind the passthrough label
+	RealName                // forward the name, although the table has it; see ProxySpelling
 )
 
 // Resolve answers a message from the table, and appends the reply to out. The caller forwards
-// queries with the verdict Forward or PassthroughName. Messages with the verdict Dropped get no
+// queries with the verdict Forward, PassthroughName, or RealName. Messages with the verdict Dropped get no
 // reply.
 func (a *Answers) Resolve(q *Query, m []byte, client netip.Addr, turn uint32, tcp bool, out []byte) ([]byte, verdict) {
 	v, rcode := q.Read(m)
@@ -23,6 +24,9 @@ func (a *Answers) Resolve(q *Query, m []byte, client netip.Addr, turn uint32, tc
 		if _, flags := a.Table.owner(q); flags&flagOwned == 0 { // names below owned suffixes exist only in the table
 			return out, PassthroughName
 		}
+	}
+	if q.asksReal(m) && (a.Table.apart(q) || a.failing.apart(q)) {
+		return out, RealName
 	}
 	view, own := a.view(client)
 	found := a.Table.lookup(q, view)

@@ -141,7 +141,7 @@ func (a *Answers) Failing(names []string) *Answers {
 	if len(names) > 0 {
 		hosts := make([]Host, len(names))
 		for i, name := range names {
-			hosts[i].Name = name
+			hosts[i].Name, hosts[i].Group = name, Apart
 		}
 		next.failing, _ = New(Options{}, hosts) // the table with the names reports invalid ones
 	}

@@ -132,7 +132,7 @@ func (t *Traffic) outboundsOf(n *names.Name) func(*mesh.Outbound) bool {
 		switch {
 		case n.Mesh != t.mesh.View.Name || n.Origin == mesh.OriginPolicy:
 			return false
-		case n.Origin == mesh.OriginVirtual && o.Address.IsValid():
+		case n.Origin == mesh.OriginHost, n.Origin == mesh.OriginVirtual && o.Address.IsValid():
 			return slices.Contains(n.Addrs, o.Address)
 		case apart[o.Address]:
 			return false
@@ -203,7 +203,7 @@ func (t *Traffic) meshNameOf(p *flowProxy, host string, port uint16) string {
 		at = uint32(port)
 	}
 	for _, n := range t.classifierOf(p).Table.Names {
-		if n.Origin != mesh.OriginVirtual && n.Name != host && t.outboundsOf(n)(&mesh.Outbound{Service: is}) {
+		if n.Origin != mesh.OriginVirtual && n.Origin != mesh.OriginHost && n.Name != host && t.outboundsOf(n)(&mesh.Outbound{Service: is}) {
 			return fmt.Sprintf("the mesh has %s as %s:%d", destinationOf(is), n.Name, at)
 		}
 	}

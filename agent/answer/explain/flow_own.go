@@ -48,7 +48,7 @@ func (t *Traffic) meshNameReason(p *flowProxy, host string, port uint16) string 
 			host, destinationOf(is), v.Name, why)
 	case name.Owner != nil && name.Owner.Mesh != v.Name: // the user may not be permitted to see more
 		return fmt.Sprintf("%s is a name of a mesh that the dataplane does not belong to", host)
-	case name.Owner != nil && name.Owner.Origin != mesh.OriginPolicy:
+	case name.Owner != nil && name.Owner.Origin != mesh.OriginPolicy && name.Owner.Origin != mesh.OriginHost:
 		return fmt.Sprintf("%s is a name of %s in the mesh %s, and the dataplane has no outbound for it",
 			host, name.Owner.Resource, v.Name)
 	}

@@ -41,29 +41,56 @@ func TestReferenceExplanationsAgree(t *testing.T) {
 	}
 }
 
-// TestHostOfExternalService asks for the host of an ExternalService, which the mesh has by another
-// name.
+// TestHostOfExternalService checks that both explanations use the virtual address of an
+// ExternalService's host, for the ports of all its ExternalServices, unless the resource disables it
+// or the proxy of the client does not serve it.
 func TestHostOfExternalService(t *testing.T) {
-	in := kindtest.InputOf(t, "external host", []byte(`
+	const docs = `
 {type: Mesh, name: default, networking: {outbound: {passthrough: false}}}
 ---
-{type: Dataplane, mesh: default, name: web, networking: {address: 192.0.2.1, transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}, inbound: [{port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http}}]}}
+{type: Dataplane, mesh: default, name: web, networking: {address: 192.0.2.1, transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001REACH}, inbound: [{port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http}}]}}
 ---
-{type: ExternalService, mesh: default, name: pay, tags: {kuma.io/service: pay, kuma.io/protocol: http}, networking: {address: "pay.acme.test:80"}}
+{type: ExternalService, mesh: default, name: pay, tags: {kuma.io/service: pay, kuma.io/protocol: http}, networking: {address: "Pay.acme.test:80"}}
 ---
 {type: ExternalService, mesh: default, name: pay-admin, tags: {kuma.io/service: pay-admin, kuma.io/protocol: http}, networking: {address: "pay.acme.test:8443"}}
-`))
-	agree(t, in, true)
-	traffic := explain.NewTraffic(meshesOf(t, in)["default"])
-	for _, tc := range []struct{ to, verdict, reason string }{
-		{"pay.acme.test:8443", explain.VerdictClosed, "the mesh has pay-admin as pay-admin.mesh:8443: use that name"},
-		{"pay.acme.test:80", explain.VerdictClosed, "the mesh has pay as pay.mesh:80: use that name"},
-		{"pay-admin.mesh:8443", explain.VerdictAllowed, "forwarded to cluster pay-admin"},
-		{"pay.acme.mesh:80", explain.VerdictUnknownHost, "no service of the mesh default has the name pay.acme.mesh"},
+`
+	const own = ": use that name instead of permitting an external host"
+	for _, tc := range []struct {
+		what, old, new, dns string
+		flows               map[string]string // by target: verdict and the end of the reason
+	}{
+		{"served", "REACH", "", explaindns.DNSResolves, map[string]string{
+			"pay.acme.test:8443": "allowed: forwarded to cluster pay-admin", "pay.acme.test:80": "allowed: forwarded to cluster pay",
+			"pay.acme.test:443":   "closed: port 443 of the virtual address of pay.acme.test is not in use; available ports: 80, 8443",
+			"pay-admin.mesh:8443": "allowed: forwarded to cluster pay-admin",
+			"pay.acme.mesh:80":    "unknown host: no service of the mesh default has the name pay.acme.mesh"}},
+		{"disabled", `test:80"`, `test:80", disableHostDNSEntry: true`, explaindns.DNSResolves, map[string]string{
+			"pay.acme.test:8443": "allowed: forwarded to cluster pay-admin",
+			// The host is one service, which also has port 80.
+			"pay.acme.test:80": "allowed: forwarded to cluster pay-admin"}},
+		{"all disabled", `"}}`, `", disableHostDNSEntry: true}}`, explaindns.DNSForwarded, map[string]string{
+			"pay.acme.test:8443": "closed: the mesh has pay-admin as pay-admin.mesh:8443" + own,
+			"pay.acme.test:80":   "closed: the mesh has pay as pay.mesh:80" + own}},
+		{"not reachable", "REACH", ", reachableServices: [other]", explaindns.DNSForwarded, map[string]string{
+			"pay.acme.test:8443": "closed: "}},
 	} {
-		flow, err := traffic.Request(&explain.RequestQuestion{Target: explain.Target{From: "web", To: tc.to}})
-		if err != nil || flow.Verdict != tc.verdict || !strings.Contains(flow.Reason, tc.reason) || flow.Suggest != "" {
-			t.Errorf("%s: %v: %s: %s, want %s: %s", tc.to, err, flow.Verdict, flow.Reason, tc.verdict, tc.reason)
+		docs := strings.ReplaceAll(strings.ReplaceAll(docs, tc.old, tc.new), "REACH", "")
+		in := kindtest.InputOf(t, "external host", []byte(docs))
+		agree(t, in, true)
+		meshes := meshesOf(t, in)
+		traffic := explain.NewTraffic(meshes["default"])
+		for to, want := range tc.flows {
+			verdict, reason, _ := strings.Cut(want, ": ")
+			flow, err := traffic.Request(&explain.RequestQuestion{Target: explain.Target{From: "web", To: to}})
+			if err != nil || flow.Verdict != verdict || !strings.Contains(flow.Reason, reason) || flow.Suggest != "" {
+				t.Errorf("%s: %s: %v: %s: %s, want %s", tc.what, to, err, flow.Verdict, flow.Reason, want)
+			}
+		}
+		table := names.Build(names.DefaultOptions(), listOf(meshes, meshes["default"].View.Dataplane("web")), nil)
+		dns, err := explaindns.Name(explaindns.DNSInput{Resolver: explaindns.Resolver{Table: table}, Meshes: meshes},
+			&explain.DNSQuestion{Name: "pay.acme.test", Dataplane: "web"})
+		if err != nil || dns.Verdict != tc.dns {
+			t.Errorf("%s: %v: %+v, want %s", tc.what, err, dns, tc.dns)
 		}
 	}
 }

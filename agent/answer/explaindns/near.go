@@ -31,6 +31,8 @@ func (x *dnsQuestion) because(n *names.Name, name string) string {
 		return service + " has it from HostnameGenerator " + n.Generator.Name
 	case mesh.OriginVirtual:
 		return service + " has it from VirtualOutbound " + n.Generator.Name
+	case mesh.OriginHost:
+		return fmt.Sprintf("%s has it as the host of ExternalService %s", service, n.Generator.Name)
 	case mesh.OriginPolicy:
 		return service + " gives it a virtual address, on which the proxies that it selects listen"
 	}

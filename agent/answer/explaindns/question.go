@@ -212,6 +212,9 @@ func (x *dnsQuestion) step(name string) DNSStep {
 	case is.Class == names.ClassForwarded:
 		out.Outcome, out.Reason = DNSForwarded,
 			"not a name of the meshes, and not below one of their suffixes: the query is forwarded"
+		if n != nil && n.Origin == mesh.OriginHost {
+			out.Reason = x.because(n, name) + ", but the proxy of this client does not serve it: the query is forwarded"
+		}
 		out.Reason += x.origins()
 		if n != nil && n.Origin == mesh.OriginPolicy {
 			out.Reason += "; " + x.because(n, name) + ", but the proxy of this client does not"

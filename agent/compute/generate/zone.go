@@ -188,6 +188,9 @@ func (b *border) seal() *Proxy {
 	slices.SortFunc(b.d.Ready[draft.RankEndpoint], func(a, b *draft.Resource) int {
 		return strings.Compare(a.Name, b.Name)
 	})
+	for _, m := range b.in.Meshes {
+		b.d.AskReal(m.View.AskedHost)
+	}
 	s := draft.NewSealer(b.memo.sealed())
 	s.Add(b.d)
 	sealed, faults := s.Finish()
@@ -210,6 +213,9 @@ func newZoneDigest(in *ZoneInput) *digest {
 	d := newDigest()
 	d.bytes(in.Resource.Digest[:])
 	d.add(in.Resource.Name, in.Zone)
+	for _, m := range in.Meshes {
+		d.add(m.View.AskedHosts()...)
+	}
 	return d
 }
 

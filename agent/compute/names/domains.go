@@ -113,36 +113,60 @@ func (p *meshNames) addDomains(t *Table) {
 	}
 }
 
-// apart records the external names of each client's proxy.
-func (p *meshNames) apart(t *Table) {
-	for i := range p.clients {
-		c := &p.clients[i]
+// external holds the external names for which the proxy of a dataplane accepts connections, sorted,
+// and their groups, sorted.
+type external struct {
+	names  []string
+	groups []uint32
+}
+
+// apart records the external names of each local dataplane's proxy: domains of policies, and hosts of
+// ExternalServices.
+func (p *meshNames) apart(t *Table, m *Mesh) {
+	p.own = make([]external, len(p.seen))
+	for i := range p.seen {
+		x, name := &p.own[i], p.seen[i].dataplane.Name
 		for j := range p.domains {
-			if d := &p.domains[j]; d.dataplane == c.key.Name {
-				c.apart = append(c.apart, t.domainGroup(p.name, d.name))
+			if d := &p.domains[j]; d.dataplane == name {
+				x.names = append(x.names, d.name)
 			}
 		}
-		slices.Sort(c.apart)
+		x.names = append(x.names, servedHosts(m, m.View.Dataplane(name))...)
+		slices.Sort(x.names)
+		for _, name := range x.names {
+			x.groups = append(x.groups, t.domainGroup(p.name, name))
+		}
+		slices.Sort(x.groups)
+	}
+	for i := range p.clients {
+		c := &p.clients[i]
+		at := slices.IndexFunc(p.seen, func(v localView) bool { return v.dataplane == c.key })
+		c.apart = p.own[at].groups
 	}
 }
 
-// commonDomains returns the groups of the domains that the proxies of all local dataplanes share:
-// clients with a loopback address cannot be distinguished.
+// servedHosts returns the hosts of ExternalServices that the proxy of a dataplane serves.
+func servedHosts(m *Mesh, r *resource.Resource) []string {
+	if r == nil || !m.View.HasExternalHosts() {
+		return nil
+	}
+	list, _ := m.View.Outbounds(r)
+	if m.Policies != nil {
+		list, _ = m.Policies.Outbounds(r)
+	}
+	return m.View.ExternalHostsIn(list)
+}
+
+// commonDomains returns the groups of the external names that the proxies of all local dataplanes
+// share: clients with a loopback address cannot be distinguished.
 func (t *Table) commonDomains() (out []uint32) {
 	first := true
 	for _, p := range t.perMesh {
-		for _, x := range p.seen {
-			var own []uint32
-			for j := range p.domains {
-				if d := &p.domains[j]; d.dataplane == x.dataplane.Name {
-					own = append(own, t.domainGroup(p.name, d.name))
-				}
-			}
-			slices.Sort(own)
+		for i := range p.own {
 			if first {
-				out, first = own, false
+				out, first = p.own[i].groups, false
 			}
-			out = common(out, own)
+			out = common(out, p.own[i].groups)
 		}
 	}
 	return out

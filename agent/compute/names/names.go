@@ -92,7 +92,7 @@ type Table struct {
 	Suffixes []Suffix // owned, sorted; those of ranges come last
 	Unowned  []Suffix // not owned, sorted
 	Views    []View   // sorted by address
-	Others   []uint32 // groups of domains that clients without a view see; see [table.Apart]
+	Others   []uint32 // groups of external names that clients without a view see; see [table.Apart]
 	// Pending is true while there is no mesh, so that the names are unknown.
 	Pending bool
 
@@ -119,6 +119,7 @@ type meshNames struct {
 	hostnames []mesh.Hostname
 	catalog   [32]byte
 	seen      []localView
+	own       []external // of each of seen
 	clients   []client
 }
 
@@ -198,7 +199,7 @@ func (t *Table) newMeshNames(m *Mesh, old *meshNames) *meshNames {
 		p.make(t)
 	}
 	p.clients = t.clients(m, p.seen)
-	p.apart(t)
+	p.apart(t, m)
 	return p
 }
 
@@ -220,7 +221,10 @@ func (p *meshNames) make(t *Table) {
 		n := &storage[i]
 		*n = Name{Hostname: p.hostnames[i], Mesh: p.name, view: p.view, rank: rank}
 		n.Ports = ports(p.view, &n.Hostname)
-		if t.options.ReachableOnly {
+		switch {
+		case n.Origin == mesh.OriginHost:
+			n.Group, n.Uncached = t.domainGroup(p.name, n.Name), true
+		case t.options.ReachableOnly:
 			n.Group = t.groups.of(groupKey{p.name, n.Kind, n.Service()})
 		}
 		p.names[i] = n
@@ -230,7 +234,7 @@ func (p *meshNames) make(t *Table) {
 
 // ports returns the ports of the service that owns a name.
 func ports(v *mesh.View, h *mesh.Hostname) []table.Port {
-	if h.Origin == mesh.OriginVirtual {
+	if h.Origin == mesh.OriginVirtual || h.Origin == mesh.OriginHost {
 		return h.Ports[:min(len(h.Ports), table.MaxPorts)]
 	}
 	if h.Kind == mesh.KindTag {
@@ -257,7 +261,7 @@ func (n *Name) compare(o *Name) int {
 
 func originRank(o mesh.Origin) int {
 	return slices.Index([]mesh.Origin{mesh.OriginStatus, mesh.OriginGenerator, mesh.OriginVirtual, mesh.OriginTag,
-		mesh.OriginPolicy}, o)
+		mesh.OriginHost, mesh.OriginPolicy}, o)
 }
 
 // merge selects the owner of each name.

@@ -31,7 +31,7 @@ func UnknownViews(o *Options, meshes []Mesh) Unknown {
 		out.Remote.Unknown = table.UnknownGroups
 	}
 	for i := range meshes {
-		out.Names = append(out.Names, meshes[i].View.Domains()...)
+		out.Names = append(append(out.Names, meshes[i].View.Domains()...), meshes[i].View.ExternalHosts()...)
 		for _, dp := range resource.Specs[*resource.Dataplane](meshes[i].View.Dataplanes()) {
 			if tp := dp.Networking.TransparentProxying; tp != nil &&
 				(tp.IPFamilyMode == resource.IPFamilyIPv4 || tp.IPFamilyMode == resource.IPFamilyIPv6) {
@@ -50,10 +50,10 @@ func UnknownViews(o *Options, meshes []Mesh) Unknown {
 func (t *Table) Domains() map[resource.Key][]string {
 	out := map[resource.Key][]string{}
 	for _, p := range t.perMesh {
-		for i := range p.domains {
-			d := &p.domains[i]
-			k := resource.Key{Kind: "Dataplane", Mesh: p.name, Name: d.dataplane}
-			out[k] = append(out[k], d.name)
+		for i := range p.seen {
+			if own := p.own[i].names; len(own) > 0 {
+				out[p.seen[i].dataplane] = own
+			}
 		}
 	}
 	return out

@@ -50,7 +50,10 @@ func (t *Table) ViewOf(m Mesh, r *resource.Resource) (v *View, local bool) {
 		return t.OthersView(), true
 	}
 	as := &Table{options: t.options, groups: groups{number: t.groups.number}}
-	as.perMesh = []*meshNames{{clients: as.clients(&m, []localView{{dataplane: r.Key}})}}
+	seen := []localView{{dataplane: r.Key}}
+	one := &meshNames{name: m.View.Name, seen: seen, clients: as.clients(&m, seen)}
+	one.apart(as, &m)
+	as.perMesh = []*meshNames{one}
 	as.see()
 	if len(as.Views) == 0 {
 		return nil, false
@@ -114,7 +117,7 @@ func (t *Table) localViews(m *Mesh) (out []localView) {
 			continue
 		}
 		x := localView{dataplane: r.Key, digest: r.Digest}
-		if t.options.ReachableOnly {
+		if t.options.ReachableOnly || m.View.HasExternalHosts() {
 			x.catalog = m.View.Catalog
 			if m.Policies != nil {
 				x.reach = m.Policies.ReachDigest(r)

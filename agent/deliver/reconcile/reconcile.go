@@ -59,6 +59,7 @@ type Options struct {
 	// FlatNetwork means that dataplanes in other zones are reached directly, even if their zones have
 	// ingresses.
 	FlatNetwork bool
+	Resolver    bool             // the node has a resolver; see [mesh.Options]
 	Paths       *logpaths.Rules  // directories and log files of the agent; nil: unknown
 	Log         *slog.Logger     // nil: no logs
 	Now         func() time.Time // nil: time.Now
@@ -238,7 +239,7 @@ func (r *Reconciler) NewMesh(set *resource.Set, name string, prev *generate.Mesh
 
 func (r *Reconciler) newMesh(set *resource.Set, name string, prev *generate.Mesh, o mesh.Options,
 	fixed bool) (*generate.Mesh, error) {
-	o.Zone, o.FlatNetwork, o.VIPs = r.o.Zone, r.o.FlatNetwork, r.vips.Options(name)
+	o.Zone, o.FlatNetwork, o.VIPs, o.Resolver = r.o.Zone, r.o.FlatNetwork, r.vips.Options(name), r.o.Resolver
 	if r.o.Sidecars != nil {
 		o.Sidecars = r.o.Sidecars(name)
 	}

@@ -26,21 +26,22 @@ const (
 	OriginGenerator Origin = "generator" // a HostnameGenerator
 	OriginVirtual   Origin = "virtual"   // a VirtualOutbound
 	OriginTag       Origin = "tag"       // the kuma.io/service tag, as SERVICE.mesh
+	OriginHost      Origin = "host"      // the host of an ExternalService, for workloads whose proxies serve it
 	OriginPolicy    Origin = "policy"    // a policy for a name outside the mesh
 )
 
 // Hostname is a name by which workloads find a service. Each name of a mesh has one owner.
 type Hostname struct {
 	// Host has the name in lower case without the final dot, and the virtual addresses that proxies
-	// listen on, IPv4 first; it may have none. Its ports are set only for OriginVirtual: other names
-	// use the ports of their service.
+	// listen on, IPv4 first; it may have none. Its ports are set only for OriginVirtual and
+	// OriginHost: other names use the ports of their service.
 	table.Host
 	Kind      string       // of the service
 	Resource  resource.Key // the service resource; zero for tag services
 	Tag       string       // value of kuma.io/service; set only for tag services
 	Zone      string       // zone of the service; may be ""
 	Origin    Origin
-	Generator resource.Key // for OriginGenerator and OriginVirtual
+	Generator resource.Key // for OriginGenerator, OriginVirtual, and OriginHost
 	Contested bool         // another service claims the same name
 }
 
@@ -90,7 +91,7 @@ type named struct {
 type nameTable struct {
 	zone       string
 	services   []named // sorted
-	hosts      []named // from VirtualOutbounds, sorted
+	hosts      []named // from VirtualOutbounds and ExternalServices, sorted
 	generators []*resource.Resource
 
 	list     []Hostname // sorted by name

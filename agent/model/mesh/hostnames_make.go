@@ -41,8 +41,9 @@ func (v *View) makeNames(t *nameTable) {
 	t.status = make(map[serviceKey][]HostnameStatus, len(t.services))
 	m.fromStatus()
 	m.fromGenerators()
-	m.fromVirtual()
+	m.fromHosts(false, OriginVirtual)
 	m.fromTags()
+	m.fromHosts(true, OriginHost)
 	for i := range t.services {
 		s := &t.services[i]
 		if n := m.tried[s.serviceKey]; n > maxNamesOfService {
@@ -147,11 +148,12 @@ func statusNames(r *resource.Resource) []string {
 	return out
 }
 
-// fromVirtual claims the names of VirtualOutbounds.
-func (m *nameMaker) fromVirtual() {
+// fromHosts claims the names of VirtualOutbounds, or the hosts of ExternalServices.
+func (m *nameMaker) fromHosts(external bool, origin Origin) {
 	for i := range m.t.hosts {
-		h := m.t.hosts[i].host
-		m.claim(&m.t.hosts[i], h.name, OriginVirtual, h.ports[0].by)
+		if h := m.t.hosts[i].host; h.external == external {
+			m.claim(&m.t.hosts[i], h.name, origin, h.ports[0].by)
+		}
 	}
 }
 
@@ -358,7 +360,7 @@ func describeService(tag string, r resource.Key) string {
 
 // describeHost describes the owner of a name and the origin of the name.
 func describeHost(h *Hostname) string {
-	if h.Origin == OriginVirtual {
+	if h.Origin == OriginVirtual || h.Origin == OriginHost {
 		return h.Generator.String()
 	}
 	return fmt.Sprintf("%s, %s", describeService(h.Tag, h.Resource), describeOrigin(h.Origin, h.Generator))

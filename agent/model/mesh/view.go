@@ -33,6 +33,9 @@ type Options struct {
 	Transition *Transition
 	// TLS is set while the TLS versions or ciphers of the mesh change in steps; see [View.TLS].
 	TLS *TLSRange
+	// Resolver is true if the node has a resolver, which answers hosts of ExternalServices with
+	// virtual addresses. Proxies of the node then ask for real addresses; see [View.AskedHost].
+	Resolver bool
 }
 
 // Transition describes a mesh whose mutual TLS is being switched on or off.
@@ -72,6 +75,7 @@ type View struct {
 	Unaddressed bool
 
 	plainClients bool // proxies send each other plain text
+	resolver     bool // see Options
 
 	vips       *VIPs
 	ranges     VIPRanges
@@ -118,7 +122,7 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	v := &View{
 		Name: name, Zone: o.Zone, Spec: spec, mesh: m,
 		dataplanes: set.InMesh("Dataplane", name),
-		prev:       prev, TLS: o.TLS,
+		prev:       prev, TLS: o.TLS, resolver: o.Resolver,
 		ranges: o.VIPs.Ranges,
 	}
 	if prev != nil && prev.ranges == v.ranges {
@@ -159,6 +163,7 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 		s.Index = i
 	}
 	v.addVirtualHosts(set.InMesh("VirtualOutbound", name), set.InMesh("ExternalService", name))
+	v.addExternalHosts(set.InMesh("ExternalService", name), o.VIPs.Domains)
 	v.assignVIPs(&o.VIPs)
 	v.nameServices(set.Kind("HostnameGenerator"))
 	v.reuse(prev)
@@ -254,6 +259,7 @@ func (v *View) hash() [32]byte {
 	}
 	for i := range v.hosts {
 		str(v.hosts[i].name)
+		b = strconv.AppendBool(b, v.hosts[i].external)
 		addresses(v.hosts[i].addr)
 		for _, p := range v.hosts[i].ports {
 			b = binary.AppendUvarint(b, uint64(p.number))
@@ -312,6 +318,9 @@ func (v *View) common(t *Transition) [32]byte {
 		for _, p := range list {
 			b = p.AppendTo(append(b, ' '))
 		}
+	}
+	for _, host := range v.AskedHosts() {
+		b = append(append(b, 0), host...)
 	}
 	if t != nil {
 		spec, err := json.Marshal(v.Spec)

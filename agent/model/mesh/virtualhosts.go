@@ -15,11 +15,13 @@ import (
 // maxVirtualHosts limits the number of hosts that the VirtualOutbounds of a mesh yield.
 const maxVirtualHosts = 20_000
 
-// virtualHost is a hostname from VirtualOutbounds, with its virtual addresses and outbounds.
+// virtualHost is a hostname from VirtualOutbounds, or the host of ExternalServices, with its virtual
+// addresses and outbounds.
 type virtualHost struct {
-	name  string
-	addr  [families]netip.Addr
-	ports []virtualPort // sorted by number
+	name     string
+	addr     [families]netip.Addr
+	ports    []virtualPort // sorted by number
+	external bool          // from ExternalServices
 }
 
 // virtualPort is one outbound at the addresses of a virtual host.

@@ -12,6 +12,8 @@ type ExternalService struct {
 type ExternalNetworking struct {
 	Address string       `json:"address"` // host:port
 	TLS     *ExternalTLS `json:"tls,omitempty"`
+	// DisableHostDNSEntry leaves the host to its own name servers: workloads get its real addresses.
+	DisableHostDNSEntry bool `json:"disableHostDNSEntry,omitempty"`
 }
 
 // ExternalTLS configures the TLS connection to the service.
