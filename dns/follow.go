@@ -24,9 +24,10 @@ func (s *Server) finish(to forward.ReplyTo, wire []byte) []byte {
 	return wire
 }
 
-// follow completes a reply from outside in which an alias leads into the mesh: the records come from
-// the table, as the client sees it, and whatever the reply has about such names is dropped. The reply
-// starts at an offset of out and is replaced there. It gets at most the given number of bytes.
+// follow completes a reply from outside in which an alias leads into the mesh: the records come
+// from the table, as the client sees it, and whatever the reply has about such names is dropped.
+// The reply starts at an offset of out and is replaced there. It gets at most the given number of
+// bytes.
 func (s *Server) follow(out []byte, start int, to forward.ReplyTo, most int) []byte {
 	answers, client := s.answers.Load(), to.Addr.Addr()
 	if !answers.LeadsHere(out, start, client) {
@@ -104,8 +105,8 @@ func loops(list []mdns.RR, name string) bool {
 }
 
 // uncachedReplier sends replies with TTLs of 0. Caches between the agent and its clients do not
-// distinguish the spellings of a name, and must not give the answers for one to clients that use the
-// other.
+// distinguish the spellings of a name, and must not give the answers for one to clients that use
+// the other.
 type uncachedReplier struct{ via forward.Replier }
 
 func (r uncachedReplier) Reply(to forward.ReplyTo, wire []byte) {

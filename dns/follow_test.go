@@ -12,9 +12,9 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// TestFollow checks that an alias from outside that leads into the mesh ends with the records of the
-// table, as the client sees them, whatever the upstream has about the name. Aliases that lead in a
-// circle fail.
+// TestFollow checks that an alias from outside that leads into the mesh ends with the records of
+// the table, as the client sees them, whatever the upstream has about the name. Aliases that lead
+// in a circle fail.
 func TestFollow(t *testing.T) {
 	up := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
 		switch strings.ToLower(q.name()) {
@@ -65,7 +65,8 @@ func TestFollow(t *testing.T) {
 		{"claimed.example.org", "A", 0, "claimed.example.org. 60 IN CNAME backend.mesh.; backend.mesh. 30 IN A 240.0.0.1"},
 		{"none.example.org", "A", none, "none.example.org. 60 IN CNAME none.mesh."},
 		{"apart.example.org", "A", 0, "apart.example.org. 60 IN CNAME pay.example.com."},
-		{"outside.example.org", "A", 0, "outside.example.org. 60 IN CNAME www.example.org.; www.example.org. 60 IN A 192.0.2.7"},
+		{"outside.example.org", "A", 0,
+			"outside.example.org. 60 IN CNAME www.example.org.; www.example.org. 60 IN A 192.0.2.7"},
 		{"a.example.org", "A", failed, ""},
 		{table.Passthrough("a.example.org"), "A", failed, ""},
 		{table.Passthrough("self.example.org"), "A", failed, ""},
@@ -97,8 +98,8 @@ func TestFollow(t *testing.T) {
 }
 
 // TestProxySpelling checks that a query with an upper-case last letter gets the real addresses of a
-// host that only some clients see, without a lifetime in caches, and no virtual address. Every other
-// spelling gets the virtual address.
+// host that only some clients see, without a lifetime in caches, and no virtual address. Every
+// other spelling gets the virtual address.
 func TestProxySpelling(t *testing.T) {
 	for name, want := range map[string]string{"Pay.example.COM": "pay.example.coM", "db-1": "dB-1", "x.9.": "X.9.",
 		"9.9": "", "": ""} {
@@ -118,7 +119,8 @@ func TestProxySpelling(t *testing.T) {
 	pay, db := host("pay.example.com", "240.0.0.9"), host("db-1", "240.0.0.8")
 	pay.Group, db.Group, pay.Uncached, db.Uncached = table.Apart, table.Apart+1, true, true
 	c.swap(pay, db, host("shop.mesh", "240.0.0.1"))
-	c.srv.Swap(c.srv.answers.Load().Others(&table.View{All: true, V4: true, V6: true, Apart: []uint32{table.Apart, table.Apart + 1}}))
+	c.srv.Swap(c.srv.answers.Load().Others(&table.View{All: true, V4: true, V6: true,
+		Apart: []uint32{table.Apart, table.Apart + 1}}))
 	for _, times := range []string{"asked", "cached"} {
 		for _, k := range kinds {
 			for name, want := range map[string]string{

@@ -10,9 +10,9 @@ const PassthroughLabel = "_nearside-past"
 func Passthrough(name string) string { return PassthroughLabel + "." + name }
 
 // ProxySpelling returns a name in lower case with its last letter in upper case, or "" if it has no
-// letter. A query in this spelling gets the real addresses of a name of a group from [Apart] on, and
-// a proxy uses it for a name whose virtual address it serves itself. Other servers ignore the case of
-// letters, so the proxy finds the addresses also without the table.
+// letter. A query in this spelling gets the real addresses of a name of a group from [Apart] on,
+// and a proxy uses it for a name whose virtual address it serves itself. Other servers ignore the
+// case of letters, so the proxy finds the addresses also without the table.
 func ProxySpelling(name string) string {
 	b := []byte(name)
 	last := -1

@@ -10,8 +10,8 @@ const (
 )
 
 // Resolve answers a message from the table, and appends the reply to out. The caller forwards
-// queries with the verdict Forward, PassthroughName, or RealName. Messages with the verdict Dropped get no
-// reply.
+// queries with the verdict Forward, PassthroughName, or RealName. Messages with the verdict Dropped
+// get no reply.
 func (a *Answers) Resolve(q *Query, m []byte, client netip.Addr, turn uint32, tcp bool, out []byte) ([]byte, verdict) {
 	v, rcode := q.Read(m)
 	switch v {

@@ -203,7 +203,8 @@ func (t *Traffic) meshNameOf(p *flowProxy, host string, port uint16) string {
 		at = uint32(port)
 	}
 	for _, n := range t.classifierOf(p).Table.Names {
-		if n.Origin != mesh.OriginVirtual && n.Origin != mesh.OriginHost && n.Name != host && t.outboundsOf(n)(&mesh.Outbound{Service: is}) {
+		if n.Origin != mesh.OriginVirtual && n.Origin != mesh.OriginHost && n.Name != host &&
+			t.outboundsOf(n)(&mesh.Outbound{Service: is}) {
 			return fmt.Sprintf("the mesh has %s as %s:%d", destinationOf(is), n.Name, at)
 		}
 	}

@@ -42,17 +42,31 @@ func TestReferenceExplanationsAgree(t *testing.T) {
 }
 
 // TestHostOfExternalService checks that both explanations use the virtual address of an
-// ExternalService's host, for the ports of all its ExternalServices, unless the resource disables it
-// or the proxy of the client does not serve it.
+// ExternalService's host, for the ports of all its ExternalServices, unless the resource disables
+// it or the proxy of the client does not serve it.
 func TestHostOfExternalService(t *testing.T) {
 	const docs = `
 {type: Mesh, name: default, networking: {outbound: {passthrough: false}}}
 ---
-{type: Dataplane, mesh: default, name: web, networking: {address: 192.0.2.1, transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001REACH}, inbound: [{port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http}}]}}
+type: Dataplane
+mesh: default
+name: web
+networking:
+  address: 192.0.2.1
+  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001REACH}
+  inbound: [{port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http}}]
 ---
-{type: ExternalService, mesh: default, name: pay, tags: {kuma.io/service: pay, kuma.io/protocol: http}, networking: {address: "Pay.acme.test:80"}}
+type: ExternalService
+mesh: default
+name: pay
+tags: {kuma.io/service: pay, kuma.io/protocol: http}
+networking: {address: "Pay.acme.test:80"}
 ---
-{type: ExternalService, mesh: default, name: pay-admin, tags: {kuma.io/service: pay-admin, kuma.io/protocol: http}, networking: {address: "pay.acme.test:8443"}}
+type: ExternalService
+mesh: default
+name: pay-admin
+tags: {kuma.io/service: pay-admin, kuma.io/protocol: http}
+networking: {address: "pay.acme.test:8443"}
 `
 	const own = ": use that name instead of permitting an external host"
 	for _, tc := range []struct {
@@ -60,15 +74,17 @@ func TestHostOfExternalService(t *testing.T) {
 		flows               map[string]string // by target: verdict and the end of the reason
 	}{
 		{"served", "REACH", "", explaindns.DNSResolves, map[string]string{
-			"pay.acme.test:8443": "allowed: forwarded to cluster pay-admin", "pay.acme.test:80": "allowed: forwarded to cluster pay",
-			"pay.acme.test:443":   "closed: port 443 of the virtual address of pay.acme.test is not in use; available ports: 80, 8443",
+			"pay.acme.test:8443": "allowed: forwarded to cluster pay-admin",
+			"pay.acme.test:80":   "allowed: forwarded to cluster pay",
+			"pay.acme.test:443": "closed: port 443 of the virtual address of pay.acme.test is not in use; " +
+				"available ports: 80, 8443",
 			"pay-admin.mesh:8443": "allowed: forwarded to cluster pay-admin",
 			"pay.acme.mesh:80":    "unknown host: no service of the mesh default has the name pay.acme.mesh"}},
 		{"disabled", `test:80"`, `test:80", disableHostDNSEntry: true`, explaindns.DNSResolves, map[string]string{
 			"pay.acme.test:8443": "allowed: forwarded to cluster pay-admin",
 			// The host is one service, which also has port 80.
 			"pay.acme.test:80": "allowed: forwarded to cluster pay-admin"}},
-		{"all disabled", `"}}`, `", disableHostDNSEntry: true}}`, explaindns.DNSForwarded, map[string]string{
+		{"all disabled", `"}`, `", disableHostDNSEntry: true}`, explaindns.DNSForwarded, map[string]string{
 			"pay.acme.test:8443": "closed: the mesh has pay-admin as pay-admin.mesh:8443" + own,
 			"pay.acme.test:80":   "closed: the mesh has pay as pay.mesh:80" + own}},
 		{"not reachable", "REACH", ", reachableServices: [other]", explaindns.DNSForwarded, map[string]string{

@@ -1,6 +1,7 @@
 package draft
 
 import (
+	"slices"
 	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -10,10 +11,13 @@ import (
 )
 
 // AskReal makes the clusters that resolve one of some hosts ask for it in the spelling of
-// [table.ProxySpelling]. The hosts are those, in lower case, for which the resolver returns the
-// virtual address that the proxy itself serves. The name of the endpoint stays, for routes that
+// [table.ProxySpelling]. The hosts are sorted and in lower case. The resolver returns the virtual
+// address for them that the proxy itself serves. The name of the endpoint stays, for routes that
 // rewrite the Host header.
-func (d *Draft) AskReal(is func(host string) bool) {
+func (d *Draft) AskReal(hosts []string) {
+	if len(hosts) == 0 {
+		return
+	}
 	for _, c := range d.Clusters {
 		if t := c.Message.GetType(); t != clusterv3.Cluster_STRICT_DNS && t != clusterv3.Cluster_LOGICAL_DNS {
 			continue
@@ -26,7 +30,7 @@ func (d *Draft) AskReal(is func(host string) bool) {
 				}
 				named := at.SocketAddress.GetAddress()
 				host := strings.ToLower(strings.TrimSuffix(named, "."))
-				if !is(host) {
+				if _, is := slices.BinarySearch(hosts, host); !is {
 					continue
 				}
 				to := e.GetEndpoint()

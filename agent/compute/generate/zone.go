@@ -189,7 +189,7 @@ func (b *border) seal() *Proxy {
 		return strings.Compare(a.Name, b.Name)
 	})
 	for _, m := range b.in.Meshes {
-		b.d.AskReal(m.View.AskedHost)
+		b.d.AskReal(m.View.AskedHosts())
 	}
 	s := draft.NewSealer(b.memo.sealed())
 	s.Add(b.d)

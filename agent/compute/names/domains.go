@@ -22,7 +22,7 @@ type taken struct {
 
 // domains returns the external names of the node's proxies, sorted by dataplane and name.
 func (t *Table) domains(m *Mesh) (out []taken) {
-	if m.Policies == nil || !m.View.HasDomains() {
+	if m.Policies == nil || len(m.View.Domains()) == 0 {
 		return nil
 	}
 	for _, name := range m.Local {
@@ -120,8 +120,8 @@ type external struct {
 	groups []uint32
 }
 
-// apart records the external names of each local dataplane's proxy: domains of policies, and hosts of
-// ExternalServices.
+// apart records the external names of each local dataplane's proxy: domains of policies, and hosts
+// of ExternalServices.
 func (p *meshNames) apart(t *Table, m *Mesh) {
 	p.own = make([]external, len(p.seen))
 	for i := range p.seen {
@@ -147,7 +147,7 @@ func (p *meshNames) apart(t *Table, m *Mesh) {
 
 // servedHosts returns the hosts of ExternalServices that the proxy of a dataplane serves.
 func servedHosts(m *Mesh, r *resource.Resource) []string {
-	if r == nil || !m.View.HasExternalHosts() {
+	if r == nil || len(m.View.ExternalHosts()) == 0 {
 		return nil
 	}
 	list, _ := m.View.Outbounds(r)

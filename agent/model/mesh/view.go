@@ -34,7 +34,7 @@ type Options struct {
 	// TLS is set while the TLS versions or ciphers of the mesh change in steps; see [View.TLS].
 	TLS *TLSRange
 	// Resolver is true if the node has a resolver, which answers hosts of ExternalServices with
-	// virtual addresses. Proxies of the node then ask for real addresses; see [View.AskedHost].
+	// virtual addresses. Proxies of the node then ask for real addresses; see [View.AskedHosts].
 	Resolver bool
 }
 
@@ -82,6 +82,7 @@ type View struct {
 	virtual    [families][]netip.Prefix // ranges of virtual addresses
 	domains    []domain                 // sorted by name
 	hosts      []virtualHost            // sorted by name
+	external   []string                 // names of the external ones
 	mesh       *resource.Resource
 	dataplanes []*resource.Resource        // sorted by name
 	services   []*Service                  // sorted by kind, then name

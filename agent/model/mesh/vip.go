@@ -97,9 +97,6 @@ func (v *View) Domain(name string) (v4, v6 netip.Addr) {
 	return netip.Addr{}, netip.Addr{}
 }
 
-// HasDomains reports whether names outside the mesh have virtual addresses.
-func (v *View) HasDomains() bool { return len(v.domains) > 0 }
-
 // Domains returns the names outside the mesh that have virtual addresses, sorted.
 func (v *View) Domains() []string {
 	out := make([]string, len(v.domains))

@@ -15,8 +15,8 @@ import (
 // maxVirtualHosts limits the number of hosts that the VirtualOutbounds of a mesh yield.
 const maxVirtualHosts = 20_000
 
-// virtualHost is a hostname from VirtualOutbounds, or the host of ExternalServices, with its virtual
-// addresses and outbounds.
+// virtualHost is a hostname from VirtualOutbounds, or the host of ExternalServices, with its
+// virtual addresses and outbounds.
 type virtualHost struct {
 	name     string
 	addr     [families]netip.Addr
