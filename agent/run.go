@@ -277,7 +277,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 		Zone:  cfg.Node.Zone,
 		Paths: a.paths.Rules(), AutoReachable: cfg.Mesh.AutoReachableBackends, FlatNetwork: cfg.Mesh.FlatNetwork,
 		Resolver: cfg.DNS.Listen != "",
-		VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log,
+		VIPs:     cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log,
 		Now: a.deps.Now, Admit: a.memory.Admit, Forgot: a.memory.Freed, Problems: a.envoys.Problems,
 		Sidecars: a.envoys.Sidecars, Awaited: a.envoys.Awaited, Passed: func() { a.nacks.Trigger(); a.resolver.Trigger() },
 		Registry: a.deps.Metrics, Generate: a.deps.Generate, Check: a.deps.Check,
