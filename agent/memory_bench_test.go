@@ -26,13 +26,14 @@ import (
 // reach 1,000 services with two endpoints each and subscribe to all resources like Envoys. In "own"
 // cases each proxy belongs to a different service, whose tags are in its config. In the others all
 // proxies belong to one service. In "addresses" cases each proxy has its own outbound addresses.
-// BENCH_BINARY selects another build of the agent.
+// The agent is built as for packages. BENCH_BINARY selects another build.
 func BenchmarkMemory(b *testing.B) {
 	const maxBytes = 8 << 20
 	binary := os.Getenv("BENCH_BINARY")
 	if binary == "" {
 		binary = filepath.Join(b.TempDir(), "nearside")
-		if out, err := exec.Command("go", "build", "-o", binary, "../cmd/agent").CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w",
+			"-o", binary, "../cmd/agent").CombinedOutput(); err != nil {
 			b.Fatalf("%v: %s", err, out)
 		}
 	}

@@ -15,14 +15,20 @@ import (
 // resources of one name that differ little are stored as differences (see [envoy.Packed]). It is
 // for use by one goroutine at a time.
 type Pool struct {
-	known map[uint64]weak.Pointer[Resource]       // by the first eight bytes of the hash
-	bases map[ResourceID]weak.Pointer[envoy.Base] // against which resources of the name are packed
-	moved map[movedKey]weak.Pointer[movedList]
-	limit int // number of entries that triggers a sweep
-	refs  envoy.RefFinder
+	known map[uint64]weak.Pointer[Resource] // whole ones, by the first eight bytes of the hash
+	// recent holds packed resources, at the remainder of the same bytes. Most of them belong to one
+	// proxy, so a weak pointer to each would take more memory than it saves.
+	recent []*Resource
+	bases  map[ResourceID]weak.Pointer[envoy.Base] // against which resources of the name are packed
+	moved  map[movedKey]weak.Pointer[movedList]
+	limit  int // number of entries that triggers a sweep
+	refs   envoy.RefFinder
 
 	scratch [NumTypes][]*Resource // reused memory for unfinished lists
 }
+
+// maxRecent limits the packed resources that a pool remembers.
+const maxRecent = 1 << 13
 
 // minSweep is the smallest number of entries at which a pool is swept.
 const minSweep = 4096
@@ -33,8 +39,9 @@ func NewPool() *Pool {
 		moved: map[movedKey]weak.Pointer[movedList]{}, limit: minSweep}
 }
 
-// Seal seals the wire form of a message of a rank. It copies the body. A nil pool caches nothing.
-func (p *Pool) Seal(rank int, name string, body []byte) *Resource {
+// Seal seals the wire form of a message of a rank, or returns the equal resource of a previous
+// config. It copies the body. A nil pool caches nothing, and previous may be nil.
+func (p *Pool) Seal(rank int, name string, body []byte, previous *Sealed) *Resource {
 	if p == nil {
 		return NewResource(rank, name, slices.Clone(body))
 	}
@@ -42,11 +49,28 @@ func (p *Pool) Seal(rank int, name string, body []byte) *Resource {
 	var version [2 * versionBytes]byte
 	hex.Encode(version[:], sum[:versionBytes])
 	key := binary.LittleEndian.Uint64(sum[:])
-	if have := p.known[key].Value(); have != nil && have.Version == string(version[:]) && have.Name == name {
+	equal := func(r *Resource) bool { return r != nil && r.Version == string(version[:]) && r.Name == name }
+	if have := p.known[key].Value(); equal(have) {
 		return have
 	}
-	p.sweep()
+	if p.recent == nil {
+		p.recent = make([]*Resource, maxRecent)
+	}
+	recent := &p.recent[key%maxRecent]
+	if equal(*recent) {
+		return *recent
+	}
+	if previous != nil {
+		if have := Find(previous.Resources[rank], name); equal(have) {
+			return have
+		}
+	}
 	r := p.newResource(rank, name, string(version[:]), body)
+	if r.IsPacked() {
+		*recent = r
+		return r
+	}
+	p.sweep()
 	p.known[key] = weak.Make(r)
 	return r
 }
@@ -97,6 +121,7 @@ func (p *Pool) sweep() {
 // Sweep drops the entries of unused resources.
 func (p *Pool) Sweep() {
 	p.Rest()
+	p.recent = nil
 	p.known, p.bases, p.moved = alive(p.known), alive(p.bases), alive(p.moved)
 	p.limit = max(minSweep, 2*p.Len())
 }

@@ -241,7 +241,7 @@ func (s *Sealer) add(rank int, name string, encode func(b []byte, how validation
 	if s.scratch = body; err != nil {
 		return
 	}
-	s.out.Resources[rank] = append(s.out.Resources[rank], s.pool.Seal(rank, name, body))
+	s.out.Resources[rank] = append(s.out.Resources[rank], s.pool.Seal(rank, name, body, s.Previous))
 }
 
 // Finish returns the config and its faults. The sealer must not be used afterwards.

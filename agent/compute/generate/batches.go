@@ -325,7 +325,7 @@ func (m *batchMaker) begin(key batchKeys, list []mesh.Outbound) {
 	g, outbounds := m.g, len(list)
 	m.now = &batch{key: key}
 	if !g.fixedAddresses {
-		m.now.addresses = addressesOf(list)
+		m.now.addresses = g.memo.addressesOf(list)
 	}
 	m.clusters, m.claimed, m.localities, m.refs = g.clusters, g.claimed, g.localities, g.refs
 	g.clusters, g.claimed, g.localities, g.refs =

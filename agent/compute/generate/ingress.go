@@ -111,7 +111,7 @@ func (b *border) arrival(a *arrival, enc *assignment) {
 			Name: name, AltStatName: draft.StatName(name), ConnectTimeout: seconds(externalConnectTimeout),
 			ClusterDiscoveryType: clusterType(clusterv3.Cluster_EDS), EdsClusterConfig: draft.EDS,
 		}})
-	r := b.memo.sealed().Seal(draft.RankEndpoint, name, enc.encode(name, a.list, nil, b.in.Flavor))
+	r := b.memo.sealed().Seal(draft.RankEndpoint, name, enc.encode(name, a.list, nil, b.in.Flavor), nil)
 	b.d.Ready[draft.RankEndpoint] = append(b.d.Ready[draft.RankEndpoint], r)
 	b.listener.Chains = append(b.listener.Chains, &draft.Chain{
 		Message: &listenerv3.FilterChain{Name: name, FilterChainMatch: &listenerv3.FilterChainMatch{

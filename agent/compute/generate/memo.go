@@ -28,6 +28,7 @@ type Memo struct {
 	endpoints cache[endpointsKey, endpoints]
 	assigned  cache[assignKey, draft.Resource]
 	buffers   outboundBuffers // reused for each proxy
+	addresses map[draft.Address][]draft.Address
 }
 
 // cache holds weak references to immutable values. The key of a value covers all its inputs.
@@ -107,6 +108,30 @@ func (m *Memo) addBatches(list ...*batch) {
 	}
 }
 
+// maxAddresses limits the lists of addresses that a memo remembers.
+const maxAddresses = 256
+
+// addressesOf returns the addresses of outbounds. Many proxies have the same ones, so lists are
+// shared with the last batch that begins with the same address.
+func (m *Memo) addressesOf(list []mesh.Outbound) []draft.Address {
+	if m == nil || len(list) == 0 {
+		return addressesOf(list)
+	}
+	first := draft.Address{IP: list[0].Address, Port: list[0].Port}
+	have := m.addresses[first]
+	if slices.EqualFunc(have, list, func(a draft.Address, o mesh.Outbound) bool {
+		return a.IP == o.Address && a.Port == o.Port
+	}) {
+		return have
+	}
+	if m.addresses == nil || len(m.addresses) >= maxAddresses {
+		m.addresses = map[draft.Address][]draft.Address{}
+	}
+	out := addressesOf(list)
+	m.addresses[first] = out
+	return out
+}
+
 // template returns the template of a shape, or nil if there is none.
 func (m *Memo) template(shape batchKey) *template {
 	if m == nil {
@@ -166,7 +191,7 @@ func (m *Memo) assignment(enc *assignment, ref *endpointRef, set *mesh.EndpointS
 	if have := m.assigned.get(k); have != nil {
 		return have
 	}
-	return m.assigned.put(k, m.pool.Seal(draft.RankEndpoint, ref.cluster, encode()))
+	return m.assigned.put(k, m.pool.Seal(draft.RankEndpoint, ref.cluster, encode(), nil))
 }
 
 // choicesOf returns the tag combinations that proxies of a mesh may select.
@@ -235,6 +260,7 @@ func (m *Memo) Rest() {
 // Sweep drops everything that is unused.
 func (m *Memo) Sweep() {
 	m.DropMatches()
+	m.addresses = nil
 	m.pool.Sweep()
 	m.batches.sweep()
 	m.shapes.sweep()

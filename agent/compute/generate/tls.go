@@ -301,7 +301,7 @@ func secretResources(mesh string, s *identity.Secrets, memo *Memo) ([]*draft.Res
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, memo.sealed().Seal(draft.RankSecret, m.Name, body))
+		out = append(out, memo.sealed().Seal(draft.RankSecret, m.Name, body, nil))
 	}
 	return out, nil
 }

@@ -47,6 +47,7 @@ func (st *adsStream) OnStreamDeltaRequest(_ int64, req *discovery.DeltaDiscovery
 		req.ResourceNamesSubscribe, req.ResourceNamesUnsubscribe = nil, nil
 		return err
 	}
+	st.rollout.ShareNames(rank, req.ResourceNamesSubscribe)
 	return st.accept(st.rollout.Request(rank, answerOf(req.GetResponseNonce(), req.GetErrorDetail()), has))
 }
 

@@ -74,6 +74,19 @@ func (st *Stream) Request(rank int, a Answer, has map[string]string) error {
 	return nil
 }
 
+// ShareNames replaces names of resources by equal ones of the proxy's config, so that the handler
+// stores no copies.
+func (st *Stream) ShareNames(rank int, names []string) {
+	n := st.proxy
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, name := range names {
+		if r := n.configured(rank, name); r != nil {
+			names[i] = r.Name
+		}
+	}
+}
+
 // resolve finds the response that a request answers, if any, and records the answer.
 func (st *Stream) resolve(w *typeWatch, a Answer) {
 	if st.transport.HasEnded() {
