@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,20 +58,22 @@ func attackQuestions(t *testing.T) {
 	}
 }
 
-// silentServer answers only the names below good.test, and those in a set.
-func silentServer(t *testing.T, answer *sync.Map) *scripted {
+// silentServer answers only the names below good.test, and stores other queries.
+func silentServer(t *testing.T, others held) *scripted {
 	return newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
-		if _, ok := answer.Load(q.name()); ok || strings.HasSuffix(q.name(), ".good.test.") {
+		if strings.HasSuffix(q.name(), ".good.test.") {
 			answerA(t, "60")(q)
+			return
 		}
+		others.do(q)
 	})
 }
 
 // A domain without answers gets 64 slots. Other domains are not affected, and one answer ends the
 // limit.
 func attackSilentDomain(t *testing.T) {
-	var answer sync.Map
-	c := newTester(t, forward.Options{InFlight: 1000}, silentServer(t, &answer))
+	others := newHeld()
+	c := newTester(t, forward.Options{InFlight: 1000}, silentServer(t, others))
 	c.swap()
 	flood := func(n int) (refused int) {
 		for range n {
@@ -107,23 +110,28 @@ func attackSilentDomain(t *testing.T) {
 	if got := flood(600); got != 100 { // half of all slots, because no time has passed
 		t.Errorf("%d of 600 questions at once are refused", got)
 	}
-	answer.Store("www.evil.test.", true)
-	c.clock.advance(time.Second)
-	if got := flood(10); got != 10 {
-		t.Errorf("%d of 10 questions are refused", got)
+	for len(others) > 1 {
+		others.next(t)
+	}
+	answerA(t, "60")(others.next(t)) // the last one
+	if m := c.answer(); firstA(m) == "" {
+		t.Fatal(m)
+	}
+	if got := flood(forward.MaxSilent + 10); got != 10 {
+		t.Errorf("after an answer, %d questions are refused, want 10", got)
 	}
 }
 
 // A name of a silent domain with a stale answer gets it at once.
 func attackSilentDomainStale(t *testing.T) {
-	var answer sync.Map
-	answer.Store("www.evil.test.", true)
-	c := newTester(t, forward.Options{}, silentServer(t, &answer))
+	others := newHeld()
+	c := newTester(t, forward.Options{}, silentServer(t, others))
 	c.swap()
-	if m := c.query(clientKind{}, "www.evil.test", mdns.TypeA); firstA(m) == "" {
+	c.ask(clientKind{}, "www.evil.test", mdns.TypeA)
+	answerA(t, "60")(others.next(t))
+	if m := c.answer(); firstA(m) == "" {
 		t.Fatal(m)
 	}
-	answer.Clear()
 	c.clock.advance(time.Hour)
 	for i := range forward.MaxSilent {
 		c.ask(clientKind{}, fmt.Sprintf("n%d.evil.test", i), mdns.TypeA)
@@ -193,10 +201,14 @@ func attackForwardedNames(t *testing.T) {
 
 // A domain that answers FORMERR does not affect the answers of other domains of its server.
 func attackFORMERR(t *testing.T) {
+	var plain atomic.Int32
 	c := newTester(t, forward.Options{}, newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
 		if strings.HasSuffix(q.name(), ".evil.test.") {
 			q.Reply(t, mdns.RcodeFormatError, nil)
 			return
+		}
+		if q.IsEdns0() == nil {
+			plain.Add(1)
 		}
 		answerA(t, "60")(q)
 	}))
@@ -211,5 +223,8 @@ func attackFORMERR(t *testing.T) {
 	}
 	if sv := c.f.Stats().Servers[0]; sv.Down {
 		t.Errorf("the server counts as down: %+v", sv)
+	}
+	if n := plain.Load(); n > 0 {
+		t.Errorf("%d queries of neighbors are sent without EDNS", n)
 	}
 }
