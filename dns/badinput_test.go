@@ -117,7 +117,7 @@ func badManyClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer clients.Close()
-	if err := wantDestination(clients); err != nil {
+	if err := wantDestination(clients, true); err != nil {
 		t.Fatal(err)
 	}
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)}) }

@@ -19,29 +19,34 @@ func prepare(share bool) func(network, address string, c syscall.RawConn) error 
 			if share {
 				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 			}
-			err = errors.Join(err, askDestination(int(fd)))
+			err = errors.Join(err, askDestination(int(fd), 1))
 		})
 		return errors.Join(cerr, err)
 	}
 }
 
-// wantDestination calls askDestination for a socket that was opened elsewhere.
-func wantDestination(c *net.UDPConn) error {
+// wantDestination calls askDestination for an open socket. A socket that is bound to one address
+// needs no destinations, and reading and setting them takes time.
+func wantDestination(c *net.UDPConn, want bool) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
 	}
+	on := 0
+	if want {
+		on = 1
+	}
 	var failed error
-	err = raw.Control(func(fd uintptr) { failed = askDestination(int(fd)) })
+	err = raw.Control(func(fd uintptr) { failed = askDestination(int(fd), on) })
 	return errors.Join(err, failed)
 }
 
 // askDestination requests the destination address of each packet, which is the source address of
-// the reply (ip(7), RFC 3542).
-func askDestination(fd int) error {
-	v4 := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
+// the reply (ip(7), RFC 3542), or no longer if on is 0.
+func askDestination(fd, on int) error {
+	v4 := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, on)
 	// One of the two options is for the other family.
-	if v6 := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1); v4 != nil && v6 != nil {
+	if v6 := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, on); v4 != nil && v6 != nil {
 		return fmt.Errorf("request the destination of packets: %w", errors.Join(v4, v6))
 	}
 	return nil

@@ -79,18 +79,24 @@ type fastLoop struct {
 	via     *udpReplier
 	turn    uint32
 	ended   *atomic.Bool
+	local   netip.Addr // that the socket is bound to; invalid if it receives for several addresses
 	err     error
 }
 
 func (s *Server) serveUDP(c *net.UDPConn, count *counters, via *udpReplier, ended *atomic.Bool) error {
-	if err := wantDestination(c); err != nil {
+	local := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	if local.IsUnspecified() {
+		local = netip.Addr{}
+	}
+	if err := wantDestination(c, !local.IsValid()); err != nil {
 		return err
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
 	}
-	l := &fastLoop{s: s, count: count, in: newPackets(maxQuery), out: newPackets(table.MaxUDP), via: via, ended: ended}
+	l := &fastLoop{s: s, count: count, in: newPackets(maxQuery), out: newPackets(table.MaxUDP), via: via, ended: ended,
+		local: local}
 	l.in.ready(batch)
 	err = raw.Read(l.run) // calls run whenever the socket is readable
 	runtime.KeepAlive(l)
@@ -134,7 +140,10 @@ func (l *fastLoop) answer(n int) (replies int) {
 		if h.hdr.Flags&unix.MSG_TRUNC != 0 || h.hdr.Namelen == 0 {
 			continue
 		}
-		to := forward.ReplyTo{Via: l.via, Addr: l.in.from(i), Local: destination(l.in.oobs[i][:h.hdr.Controllen]), At: now}
+		to := forward.ReplyTo{Via: l.via, Addr: l.in.from(i), Local: l.local, At: now}
+		if !l.local.IsValid() {
+			to.Local = destination(l.in.oobs[i][:h.hdr.Controllen])
+		}
 		l.turn++
 		reply, f := l.s.handle(&l.q, l.in.bufs[i][:h.len], to, false, l.turn, l.count, l.out.bufs[replies][:0])
 		if f == pending {
@@ -146,7 +155,11 @@ func (l *fastLoop) answer(n int) (replies int) {
 		l.out.names[replies] = l.in.names[i]
 		o := &l.out.hdrs[replies].hdr
 		o.Namelen, o.Flags = h.hdr.Namelen, 0
-		o.SetControllen(len(appendSource(l.out.oobs[replies][:0], to.Local)))
+		control := 0
+		if !l.local.IsValid() {
+			control = len(appendSource(l.out.oobs[replies][:0], to.Local))
+		}
+		o.SetControllen(control)
 		l.out.iovs[replies].SetLen(len(reply))
 		replies++
 	}
