@@ -44,7 +44,7 @@ func rowSOA(t *testing.T) {
 		c.want(name, "AAAA", rcode, soaOf("mesh."))
 		for _, k := range kinds {
 			m := c.query(k, name, mdns.TypeAAAA)
-			if len(m.Ns) != 1 || m.Ns[0].Header().Ttl != 30 || m.Ns[0].(*mdns.SOA).Minttl != 30 || !m.Authoritative {
+			if len(m.Ns) != 1 || m.Ns[0].Header().Ttl != 5 || m.Ns[0].(*mdns.SOA).Minttl != 5 || !m.Authoritative {
 				t.Errorf("%s: %v", name, m)
 			}
 		}

@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -76,6 +77,7 @@ type scripted struct {
 	do   func(*upstreamQuery)
 	udp  *net.UDPConn
 	tcp  net.Listener
+	tls  *tls.Config // of connections; nil means no TLS
 	wg   sync.WaitGroup
 
 	mu       sync.Mutex
@@ -152,6 +154,9 @@ func (s *scripted) serveTCP() {
 		s.conns[c] = true
 		s.accepted++
 		s.mu.Unlock()
+		if s.tls != nil {
+			c = tls.Server(c, s.tls)
+		}
 		s.wg.Go(func() { s.serveConn(c) })
 	}
 }
@@ -160,6 +165,9 @@ func (s *scripted) serveConn(c net.Conn) {
 	defer func() {
 		_ = c.Close()
 		s.mu.Lock()
+		if secure, ok := c.(*tls.Conn); ok {
+			c = secure.NetConn()
+		}
 		delete(s.conns, c)
 		s.mu.Unlock()
 	}()

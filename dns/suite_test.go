@@ -211,7 +211,7 @@ func (c *tester) want(name, qtype string, rcode int, lines ...string) {
 }
 
 func soaOf(zone string) string {
-	return fmt.Sprintf("%s 30 IN SOA ns.%s hostmaster.%s 1 3600 600 86400 30", zone, zone, zone)
+	return fmt.Sprintf("%s 5 IN SOA ns.%s hostmaster.%s 1 3600 600 86400 5", zone, zone, zone)
 }
 
 func host(name string, list ...string) table.Host {

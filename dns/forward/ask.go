@@ -24,7 +24,7 @@ func (f *Forwarder) Cached(q *table.Query, msg, out []byte, to ReplyTo) ([]byte,
 	key := questionOf(q, to.Origin)
 	by := client{
 		id: uint16(msg[0])<<8 | uint16(msg[1]), flags: q.Flags, question: msg[table.HeaderLen:q.End],
-		edns: q.EDNS.Present, do: q.EDNS.Do, trusted: key.origin != nil || f.trusted.Load(),
+		edns: q.EDNS.Present, do: q.EDNS.Do,
 	}
 	hash := f.cache.hash(&key)
 	out, result := f.cache.appendReply(out, &key, hash, &by, to.Max, to.At)
@@ -150,10 +150,7 @@ func (f *Forwarder) begin(s *slot) {
 
 // choose selects and orders the servers of the current config for a slot.
 func (f *Forwarder) choose(s *slot) {
-	s.set = f.set
-	if s.origin != nil {
-		s.set = s.origin.set
-	}
+	s.set = f.responsible(s)
 	f.turn++
 	s.servers = len(s.set.order(s.order[:0], f.turn))
 	s.step, s.failed = 0, 0

@@ -78,8 +78,8 @@ type cacheEntry struct {
 func newCache(limit int) *cache {
 	c := &cache{seed: maphash.MakeSeed()}
 	for i := range c.shards {
-		c.shards[i] = cacheShard{limit: max(limit, 0) / cacheShards, index: make([]int32, 16), newest: -1,
-			oldest: -1, hand: -1}
+		c.shards[i].limit = max(limit, 0) / cacheShards
+		c.shards[i].clear()
 	}
 	return c
 }

@@ -22,7 +22,8 @@ const (
 )
 
 // answer is the forwarded part of a response: header, lower-case question, and records except
-// OPT, followed by the offsets of the TTLs, two bytes each.
+// OPT, followed by the offsets of the TTLs, two bytes each. The AD bit is set only if the server is
+// trusted.
 type answer struct {
 	data []byte
 	size int    // of the message in data
@@ -34,7 +35,6 @@ type client struct {
 	id, flags uint16
 	question  []byte // with type and class, in the client's spelling
 	edns, do  bool
-	trusted   bool // the servers' AD bit is forwarded
 }
 
 // failure packs an answer without records into b.
@@ -97,7 +97,7 @@ func (a answer) appendReply(out []byte, c *client, age uint32, limit int, stale 
 	binary.BigEndian.PutUint16(b, c.id)
 	copy(b[table.HeaderLen:], c.question)
 	flags := table.FlagQR | table.FlagRA | c.flags&(table.FlagRD|table.FlagCD) | uint16(a.rcode())
-	if c.trusted && !stale && (c.do || c.flags&table.FlagAD != 0) {
+	if !stale && (c.do || c.flags&table.FlagAD != 0) {
 		flags |= uint16(a.data[3]) & table.FlagAD
 	}
 	remaining := n

@@ -51,6 +51,9 @@ func (f *Forwarder) finish(s *slot, by *server, w *worker, now int64) {
 		a = failure(w.pack, q.name, q.qtype, table.RcodeServFail, noEDE)
 	}
 	w.pack = a.data
+	if !trusted {
+		a.data[3] &^= table.FlagAD
+	}
 	switch {
 	case f.Opts.CacheBytes < 0:
 	case err != nil:
@@ -62,7 +65,7 @@ func (f *Forwarder) finish(s *slot, by *server, w *worker, now int64) {
 	}
 	for c := first; c != nil; c = c.next {
 		var buf [table.MaxName + 4]byte
-		by := c.client(&q, buf[:0], trusted)
+		by := c.client(&q, buf[:0])
 		w.out = a.appendReply(w.out[:0], &by, 0, c.to.Max, false)
 		c.to.Server = server
 		c.to.Via.Reply(c.to, w.out)
@@ -115,7 +118,7 @@ func (f *Forwarder) serveStale(s *slot, now int64) {
 // SERVFAIL if other is nil. The caller holds the lock, which is released in between.
 func (f *Forwarder) replyAll(s *slot, other *answer, now int64) {
 	q := s.question()
-	hash, trusted := s.hash, s.set.trusted
+	hash := s.hash
 	var name [table.MaxName]byte
 	q.name = append(name[:0], q.name...)
 	first := f.slots.takeWaiters(s)
@@ -123,7 +126,7 @@ func (f *Forwarder) replyAll(s *slot, other *answer, now int64) {
 	w := f.worker()
 	for c := first; c != nil; c = c.next {
 		var buf [table.MaxName + 4]byte
-		by := c.client(&q, buf[:0], trusted)
+		by := c.client(&q, buf[:0])
 		out, ok := f.cache.appendStale(w.out[:0], &q, hash, &by, c.to.Max, now)
 		if !ok {
 			a := other
@@ -166,7 +169,7 @@ func (f *Forwarder) fail(s *slot, now int64) {
 }
 
 // client returns the client of a waiter. It builds the question in the client's spelling in buf.
-func (c *waiter) client(q *question, buf []byte, trusted bool) client {
+func (c *waiter) client(q *question, buf []byte) client {
 	buf = append(buf, q.name...)
 	for i := range buf {
 		if c.upper[i/64]&(1<<(i%64)) != 0 {
@@ -174,5 +177,5 @@ func (c *waiter) client(q *question, buf []byte, trusted bool) client {
 		}
 	}
 	buf = append(buf, byte(q.qtype>>8), byte(q.qtype), 0, table.ClassIN)
-	return client{id: c.id, flags: c.flags, question: buf, edns: c.edns, do: c.do, trusted: trusted}
+	return client{id: c.id, flags: c.flags, question: buf, edns: c.edns, do: c.do}
 }

@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 	crand "crypto/rand"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,13 @@ type Options struct {
 	// Servers are the name servers in order of preference. If there are none, the Forwarder uses
 	// those of ResolvConf and watches the file.
 	Servers []netip.AddrPort
+	// TrustAD forwards the AD bit of Servers and of the servers of Routes. In a resolv.conf, the
+	// option trust-ad does.
+	TrustAD bool
+	// Routes are the servers for some domains; see [Forwarder.Configure].
+	Routes []Route
+	// RootCAs verify servers that are queried over TLS; nil means those of the host.
+	RootCAs *x509.CertPool
 	// ResolvConf is the path of the file; "" means /etc/resolv.conf.
 	ResolvConf string
 	// CacheBytes limits the memory for cached answers. 0 means 4 MiB, and a negative value
@@ -75,24 +83,29 @@ func DefaultTiming() Timing {
 // Validate returns an error for invalid options.
 func (o *Options) Validate() error {
 	var errs []error
-	if len(o.Servers) > MaxServers {
-		errs = append(errs,
-			fmt.Errorf("servers: has %d entries, at most %d are allowed", len(o.Servers), MaxServers))
-	}
-	for i, s := range o.Servers {
-		switch {
-		case !s.IsValid() || s.Port() == 0 || s.Addr().IsUnspecified() || s.Addr().IsMulticast():
-			errs = append(errs, fmt.Errorf("servers[%d]: %s is not the address and port of a server", i, s))
-		case o.Own != nil && o.Own(s):
-			errs = append(errs,
-				fmt.Errorf("servers[%d]: %s is an address of this process; set it to another name server",
-					i, s))
-		}
-	}
+	errs = append(errs, validateServers(o.Servers, o.Own))
 	if o.InFlight < 0 || o.InFlight > maxInFlightLimit {
 		errs = append(errs,
 			fmt.Errorf("inFlight: %d is out of range; 0 to %d are allowed (0 means %d)",
 				o.InFlight, maxInFlightLimit, defaultInFlight))
+	}
+	return errors.Join(errs...)
+}
+
+// validateServers returns an error for a list with an invalid server.
+func validateServers(list []netip.AddrPort, own func(netip.AddrPort) bool) error {
+	var errs []error
+	if len(list) > MaxServers {
+		errs = append(errs, fmt.Errorf("servers: has %d entries, at most %d are allowed", len(list), MaxServers))
+	}
+	for i, s := range list {
+		switch {
+		case !s.IsValid() || s.Port() == 0 || s.Addr().IsUnspecified() || s.Addr().IsMulticast():
+			errs = append(errs, fmt.Errorf("servers[%d]: %s is not the address and port of a server", i, s))
+		case own != nil && own(s):
+			errs = append(errs,
+				fmt.Errorf("servers[%d]: %s is an address of this process; set it to another name server", i, s))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -111,14 +124,14 @@ type Forwarder struct {
 	started        chan struct{} // closed by Run
 	wg             sync.WaitGroup
 	unknownOrigins atomic.Uint64
-	trusted        atomic.Bool                      // forward the servers' AD bit
 	current        atomic.Pointer[[]netip.AddrPort] // the servers
 
 	mu          sync.Mutex
 	ctx         context.Context // of Run; nil when Run is not running
 	rand        *rand.ChaCha8
 	slots       *slots
-	set         *serverSet
+	set         *serverSet // for names without a route
+	routes      *routes
 	turn        int
 	pace        pace
 	locals      map[localAddr]*channel // by local address of the socket
@@ -199,7 +212,7 @@ func New(opts Options) (*Forwarder, error) {
 		Opts: opts, timing: opts.Timing, clock: opts.Clock, log: opts.Logger,
 		dialer: net.Dialer{ControlContext: controlMark(opts.Mark), Timeout: opts.Timing.dial},
 		cache:  newCache(opts.CacheBytes), wake: make(chan struct{}, 1), started: make(chan struct{}),
-		rand: rand.NewChaCha8(seed), set: &serverSet{}, locals: map[localAddr]*channel{},
+		rand: rand.NewChaCha8(seed), set: &serverSet{}, routes: &routes{}, locals: map[localAddr]*channel{},
 	}
 	f.current.Store(new([]netip.AddrPort))
 	f.slots = newSlots(opts.InFlight, int64(opts.Timing.Tick), f.wakeUp)
@@ -209,8 +222,11 @@ func New(opts Options) (*Forwarder, error) {
 			return nil, err
 		}
 	}
+	if err := f.Configure(opts.Routes, opts.TrustAD); err != nil {
+		return nil, err
+	}
 	if len(opts.Servers) > 0 {
-		f.Apply(opts.Servers, Conf{}, "")
+		f.Apply(opts.Servers, Conf{TrustAD: opts.TrustAD}, "")
 		return f, nil
 	}
 	f.reload()
@@ -273,13 +289,13 @@ func (f *Forwarder) RunDue() pace {
 		f.expire(s, now)
 	}
 	f.pace = paceNone
-	f.eachServer(func(sv *server) {
+	for sv := range f.servers {
 		for _, u := range sv.sockets {
 			if u != nil && now-u.opened >= int64(f.timing.socketAge) {
 				f.retire(u)
 			}
 		}
-	})
+	}
 	if len(f.locals) > 0 {
 		f.pace = paceSlow
 	}
@@ -311,29 +327,13 @@ func (f *Forwarder) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ctx = nil
-	for c := range f.slots.chunks {
-		for i := range f.slots.chunks[c] {
-			if s := &f.slots.chunks[c][i]; s.asking {
-				f.detach(s, nil, f.clock())
-				f.slots.releaseWaiters(f.slots.takeWaiters(s))
-				f.slots.release(s)
-			}
-		}
-	}
-	f.eachServer(f.dismiss)
-}
-
-// eachServer calls do with the servers of the config and the origins. The caller holds the lock.
-func (f *Forwarder) eachServer(do func(*server)) {
-	for _, sv := range f.set.servers {
-		do(sv)
-	}
-	for _, o := range f.networks {
-		o.mu.Lock()
-		for _, x := range o.byAddr {
-			do(x.set.servers[0])
-		}
-		o.mu.Unlock()
+	f.eachAsked(func(s *slot) {
+		f.detach(s, nil, f.clock())
+		f.slots.releaseWaiters(f.slots.takeWaiters(s))
+		f.slots.release(s)
+	})
+	for sv := range f.servers {
+		f.dismiss(sv)
 	}
 }
 

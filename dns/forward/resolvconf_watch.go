@@ -24,8 +24,11 @@ func (f *Forwarder) Apply(servers []netip.AddrPort, c Conf, problem string) {
 	now := f.clock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	set := &serverSet{rotate: c.Rotate, tcp: c.UseTCP, trusted: c.TrustAD, patience: int64(c.Timeout),
+	set := &serverSet{protocol: UDP, rotate: c.Rotate, tcp: c.UseTCP, trusted: c.TrustAD, patience: int64(c.Timeout),
 		attempts: c.Attempts}
+	if set.tcp {
+		set.protocol = TCP
+	}
 	for _, a := range servers {
 		i := slices.IndexFunc(f.set.servers, func(s *server) bool { return s.addr == a })
 		if i >= 0 {
@@ -35,20 +38,21 @@ func (f *Forwarder) Apply(servers []netip.AddrPort, c Conf, problem string) {
 		set.servers = append(set.servers, &server{addr: a})
 	}
 	gone := slices.DeleteFunc(slices.Clone(f.set.servers), func(s *server) bool { return slices.Contains(set.servers, s) })
+	trusted := f.set.trusted
 	f.set, f.problem = set, problem
 	f.current.Store(&servers)
-	f.trusted.Store(set.trusted)
+	if trusted != set.trusted {
+		f.cache.drop() // cached answers have the AD bit or lack it
+	}
 	f.cache.era.Add(1)
 	for _, sv := range gone {
 		f.dismiss(sv)
 	}
-	for c := range f.slots.chunks {
-		for i := range f.slots.chunks[c] {
-			if s := &f.slots.chunks[c][i]; s.asking && s.origin == nil {
-				f.move(s, now)
-			}
+	f.eachAsked(func(s *slot) {
+		if s.set != f.responsible(s) {
+			f.move(s, now)
 		}
-	}
+	})
 }
 
 // move assigns the current servers to a question in flight, and schedules it if none of them has

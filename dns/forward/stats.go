@@ -9,7 +9,7 @@ import (
 // Stats has the counters and the state of a forwarder.
 type Stats struct {
 	Cache   CacheStats
-	Servers []ServerStats // in the order of the config
+	Servers []ServerStats // in the order of the config, first those for names without a route
 	// Origins are the servers that the clients of intercepted networks query, sorted. OriginTotal
 	// is the total, also of earlier ones.
 	Origins     []OriginStats
@@ -50,6 +50,10 @@ type CacheStats struct {
 // ServerStats counts queries to a server and its replies.
 type ServerStats struct {
 	Addr       netip.AddrPort
+	Domains    []string // of its route; nil: names without a route
+	Protocol   Protocol
+	ServerName string // for TLS, if configured
+	Problem    string // why it cannot be queried over TLS; may be ""
 	Down       bool
 	RTT        time.Duration // smoothed; 0 if unknown
 	Queries    uint64
@@ -85,8 +89,12 @@ func (f *Forwarder) Stats() Stats {
 		c.Probes, c.Failed
 	out.Distrusted, out.Loops, out.NoSocket, out.Refused = c.Distrusted, c.Loops, c.NoSocket, c.Refused
 	out.InFlight, out.Waiting, out.Problem = f.slots.used, f.slots.waiting, f.problem
-	for _, sv := range f.set.servers {
-		out.Servers = append(out.Servers, sv.state())
+	for _, set := range slices.Concat([]*serverSet{f.set}, f.routes.sets) {
+		for _, sv := range set.servers {
+			st := sv.state()
+			st.Domains, st.Protocol, st.ServerName = set.domains, set.protocol, set.serverName
+			out.Servers = append(out.Servers, st)
+		}
 	}
 	f.originStats(&out)
 	return out
@@ -95,7 +103,7 @@ func (f *Forwarder) Stats() Stats {
 // state returns the counters and the state of a server.
 func (s *server) state() ServerStats {
 	st := s.stats
-	st.Addr, st.Down, st.RTT = s.addr, s.down(), time.Duration(s.srtt)
+	st.Addr, st.Down, st.RTT, st.Problem = s.addr, s.down(), time.Duration(s.srtt), s.problem
 	return st
 }
 
@@ -132,7 +140,7 @@ func (c *cache) drop() {
 		s := &c.shards[i]
 		s.mu.Lock()
 		s.stats.evicted += uint64(s.count) // #nosec G115 -- never negative
-		*s = cacheShard{limit: s.limit, index: make([]int32, 16), newest: -1, oldest: -1, hand: -1, stats: s.stats}
+		s.clear()
 		s.mu.Unlock()
 	}
 }
@@ -152,6 +160,12 @@ func (c *cache) dropOrigins(ids []uint32) {
 		}
 		s.mu.Unlock()
 	}
+}
+
+// clear removes all entries. The caller holds the lock.
+func (s *cacheShard) clear() {
+	s.used, s.count, s.entries, s.free, s.index = 0, 0, nil, nil, make([]int32, 16)
+	s.newest, s.oldest, s.hand = -1, -1, -1
 }
 
 func (c *cache) stats() (out CacheStats) {

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"crypto/tls"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -35,6 +36,9 @@ type server struct {
 	streams     []*stream
 	singleUntil int64 // until then, one question per stream
 
+	tls     *tls.Config // nil: no TLS
+	problem string      // why it cannot be queried over TLS
+
 	srtt    int64 // nanoseconds; 0 if unknown
 	fails   int   // consecutive questions without an answer
 	probing bool
@@ -51,9 +55,13 @@ type server struct {
 
 // serverSet has the servers and options of one version of the config. It is immutable.
 type serverSet struct {
+	domains    []string // of the route; nil: names without a route
+	protocol   Protocol
+	serverName string
+
 	servers  []*server
 	rotate   bool
-	tcp      bool // use-vc
+	tcp      bool // use-vc, or the protocol of the route
 	trusted  bool // trust-ad
 	patience int64
 	attempts int // per server; 0 means as many as time permits
@@ -68,7 +76,7 @@ func (s *server) answered(elapsed int64) {
 		s.srtt += (elapsed - s.srtt) / rttHistory
 	}
 	s.srtt = max(s.srtt, 1)
-	s.fails = 0
+	s.fails, s.problem = 0, ""
 	s.stats.Answers++
 	s.stats.Elapsed += time.Duration(elapsed)
 	s.stats.Latency[min(bits.Len64(uint64(elapsed/int64(time.Microsecond))), latencies-1)]++

@@ -15,11 +15,12 @@ type wireQuery struct {
 	seed  uint64 // for the case of the name's letters; 0 means lower case
 	edns  bool
 	wants bool // set the AD bit
+	pad   bool // hide the length of the name
 }
 
 // appendTo appends the query for a question.
 func (w wireQuery) appendTo(b []byte, q *question) []byte {
-	flags := uint16(table.FlagRD)
+	start, flags := len(b), uint16(table.FlagRD)
 	if q.cd {
 		flags |= table.FlagCD
 	}
@@ -38,6 +39,23 @@ func (w wireQuery) appendTo(b []byte, q *question) []byte {
 	if w.edns {
 		b = appendOPT(b, q.do, noEDE)
 	}
+	if w.edns && w.pad {
+		b = appendPadding(b, start)
+	}
+	return b
+}
+
+// padTo is the block size of padded queries (RFC 8467 section 4.1).
+const padTo = 128
+
+// appendPadding adds the padding option (RFC 7830) to the query from start on, which ends with an
+// OPT record without options.
+func appendPadding(b []byte, start int) []byte {
+	end := len(b)
+	n := (padTo - (end-start+4)%padTo) % padTo
+	b = append(b, 0, optionPadding, 0, byte(n))
+	b = append(b, make([]byte, n)...)
+	binary.BigEndian.PutUint16(b[end-2:], uint16(4+n))
 	return b
 }
 

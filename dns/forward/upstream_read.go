@@ -11,7 +11,10 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-const optionEDE = 15 // RFC 8914
+const (
+	optionPadding = 12 // RFC 7830
+	optionEDE     = 15 // RFC 8914
+)
 
 // response is a message of a name server, as miekg/dns reads it. Hop-by-hop records (OPT, TSIG) are
 // not among its records. A response is reused; it shares no memory with the message.

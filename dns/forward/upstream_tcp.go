@@ -46,6 +46,7 @@ func (f *Forwarder) sendTCP(s *slot, sv *server, t *try, now int64) error {
 		return f.notSent(s, sv, errNoCapacity)
 	}
 	sv.stats.TCP++
+	t.query.pad = sv.tls != nil
 	t.query.id, t.ch = id, &st.channel
 	st.deepest = max(st.deepest, st.inFlight)
 	q := s.question()
@@ -120,7 +121,7 @@ func (f *Forwarder) suspect(s *slot, now int64) {
 func (st *stream) run(ctx context.Context) {
 	f := st.f
 	defer f.wg.Done()
-	conn, err := f.dial(ctx, st.server, "tcp")
+	conn, err := f.connect(ctx, st.server)
 	if err != nil {
 		f.streamEnded(st, err)
 		return
@@ -204,6 +205,7 @@ func (f *Forwarder) streamEnded(st *stream, err error) {
 		return
 	}
 	sv := st.server
+	f.connectionFailed(sv, err)
 	retried := st.answers > 0 // the stream worked before, so the server closed an idle connection
 	switch {
 	case st.inFlight == 0:

@@ -44,14 +44,16 @@ type Options struct {
 	// Local answers names that never leave the host: see [LocalSuffix]. localhost is a loopback
 	// address.
 	Local bool
-	// TTL is the TTL in seconds of all answers, including negative ones. 0 means 30.
-	TTL uint32
+	// TTL and NegativeTTL are the TTLs in seconds of answers with and without records. 0 means 30
+	// and 5. The second one is shorter because clients must find names that are added later.
+	TTL, NegativeTTL uint32
 }
 
 const (
-	defaultTTL = 30
-	MaxAddrs   = 64
-	MaxPorts   = 64
+	defaultTTL         = 30
+	defaultNegativeTTL = 5
+	MaxAddrs           = 64
+	MaxPorts           = 64
 	// maxDelta is the number of names in the delta of a table beyond which the whole index is
 	// rebuilt.
 	maxDelta = 256
@@ -61,6 +63,7 @@ const (
 // have one name, the first one gets it.
 func New(o Options, hosts []Host) (*Table, []error) {
 	b := &builder{ttl: cmp.Or(o.TTL, defaultTTL), x: newIndex(maphash.MakeSeed(), len(hosts)+len(hosts)/4)}
+	negative := cmp.Or(o.NegativeTTL, defaultNegativeTTL)
 	if o.Local {
 		b.addLocal()
 	}
@@ -74,7 +77,7 @@ func New(o Options, hosts []Host) (*Table, []error) {
 		b.add(&hosts[i])
 	}
 	b.x.names, b.x.sets, b.x.bytes = slices.Clone(b.x.names), slices.Clone(b.x.sets), slices.Clone(b.x.bytes)
-	return &Table{ttl: b.ttl, base: b.x}, b.errs
+	return &Table{ttl: b.ttl, negative: negative, base: b.x}, b.errs
 }
 
 // With returns a table in which some hosts are replaced or added, and others removed by name. Its
@@ -98,13 +101,13 @@ func (t *Table) With(put []Host, remove []string) (*Table, []error) {
 		b.remove(put[i].Name)
 		b.add(&put[i])
 	}
-	next := &Table{ttl: t.ttl, base: t.base, delta: b.x}
+	next := &Table{ttl: t.ttl, negative: t.negative, base: t.base, delta: b.x}
 	if next.delta.len() <= maxDelta {
 		return next, b.errs
 	}
 	x := newIndex(seed, next.delta.len()+next.base.len())
 	next.each(func(from *index, e *entry) { x.add(from, e) })
-	return &Table{ttl: t.ttl, base: x}, b.errs
+	return &Table{ttl: t.ttl, negative: t.negative, base: x}, b.errs
 }
 
 // builder fills an index. With a base, the index has only the differences from it.

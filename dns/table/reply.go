@@ -161,11 +161,11 @@ func (t *Table) appendSOA(out []byte, start, at int) []byte {
 	p := pointer(at)
 	out = binary.BigEndian.AppendUint16(out, p)
 	out = append(out, 0, TypeSOA, 0, ClassIN)
-	out = binary.BigEndian.AppendUint32(out, t.ttl)
+	out = binary.BigEndian.AppendUint32(out, t.negative)
 	const size = 3 + 2 + 11 + 2 + 20
 	out = append(out, 0, size, 2, 'n', 's', byte(p>>8), byte(p))
 	out = append(out, 10, 'h', 'o', 's', 't', 'm', 'a', 's', 't', 'e', 'r', byte(p>>8), byte(p))
-	for _, v := range [...]uint32{1, 3600, 600, 86400, t.ttl} { // serial, refresh, retry, expire, minimum
+	for _, v := range [...]uint32{1, 3600, 600, 86400, t.negative} { // serial, refresh, retry, expire, minimum
 		out = binary.BigEndian.AppendUint32(out, v)
 	}
 	binary.BigEndian.PutUint16(out[start+8:], 1)

@@ -75,7 +75,7 @@ func TestAnswers(t *testing.T) {
 	)
 	a := NewAnswers(table, nil)
 	soa := func(zone string) string {
-		return fmt.Sprintf("%s 30 IN SOA ns.%s hostmaster.%s 1 3600 600 86400 30", zone, zone, zone)
+		return fmt.Sprintf("%s 5 IN SOA ns.%s hostmaster.%s 1 3600 600 86400 5", zone, zone, zone)
 	}
 	for _, tc := range []struct {
 		what, name, qtype string

@@ -5,8 +5,9 @@ import "hash/maphash"
 // Table is an immutable set of names and their records. [Table.With] returns a changed copy. It
 // is safe for concurrent use. The zero value and nil are empty tables.
 type Table struct {
-	ttl  uint32
-	base *index
+	ttl      uint32
+	negative uint32 // TTL of negative answers
+	base     *index
 	// delta is searched before base; nil if there is none. It has the seed of base. An entry
 	// without sets, flags, and children hides a removed name of base.
 	delta *index
