@@ -118,17 +118,19 @@ func (f *Forwarder) Stale(q *table.Query, msg, out []byte, to ReplyTo) ([]byte, 
 	key := questionOf(q, to.Origin)
 	by := client{
 		id: uint16(msg[0])<<8 | uint16(msg[1]), flags: q.Flags, question: msg[table.HeaderLen:q.End],
-		edns: q.EDNS.Present, do: q.EDNS.Do, trusted: key.origin != nil || f.trusted.Load(),
+		edns: q.EDNS.Present, do: q.EDNS.Do,
 	}
 	return f.cache.appendStale(out, &key, f.cache.hash(&key), &by, to.Max, to.At)
 }
 
-// AppendServers appends the addresses of the name servers.
+// AppendServers appends the addresses of the name servers of the config.
 func (f *Forwarder) AppendServers(out []netip.AddrPort) []netip.AddrPort {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, s := range f.set.servers {
-		out = append(out, s.addr)
+	for s := range f.servers {
+		if s.origin == nil {
+			out = append(out, s.addr)
+		}
 	}
 	return out
 }

@@ -222,6 +222,10 @@ func (x *dnsQuestion) step(name string) DNSStep {
 		if behind, ok := strings.CutPrefix(name, table.Passthrough("")); ok {
 			out.Reason = "the query for " + behind + " is forwarded, regardless of the names of the meshes"
 		}
+		asked := strings.TrimPrefix(name, table.Passthrough(""))
+		if out.Upstreams, out.Domain = api.UpstreamsFor(x.in.Upstreams, asked); out.Domain != "" {
+			out.Reason += " to the upstreams of " + out.Domain + " (dns.forward)"
+		}
 		for _, s := range t.Unowned {
 			if strings.HasSuffix(name, "."+s.Name) {
 				out.Reason += fmt.Sprintf("; the suffix %s of HostnameGenerator %s is not owned: %s",

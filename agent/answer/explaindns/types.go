@@ -42,12 +42,16 @@ type DNSClient struct {
 
 // DNSStep is one queried name.
 type DNSStep struct {
-	Name    string       `json:"name"`
-	Outcome string       `json:"outcome"` // a verdict
-	Reason  string       `json:"reason"`
-	Suffix  string       `json:"suffix,omitempty"` // owned suffix of the name
-	Records []DNSRecord  `json:"records"`
-	Owner   *api.DNSName `json:"owner,omitempty"` // owner of the name
+	Name    string      `json:"name"`
+	Outcome string      `json:"outcome"` // a verdict
+	Reason  string      `json:"reason"`
+	Suffix  string      `json:"suffix,omitempty"` // owned suffix of the name
+	Records []DNSRecord `json:"records"`
+	// Upstreams are those that a forwarded query is sent to, and Domain is the domain of dns.forward
+	// that selects them; "" means that no domain contains the name.
+	Upstreams []api.DNSUpstream `json:"upstreams,omitempty"`
+	Domain    string            `json:"domain,omitempty"`
+	Owner     *api.DNSName      `json:"owner,omitempty"` // owner of the name
 	// whether the dataplane reaches the owner there; absent without a dataplane or an owner
 	Reachable *explain.Why `json:"reachable,omitempty"`
 }

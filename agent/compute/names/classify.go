@@ -40,15 +40,15 @@ type Classifier struct {
 
 // Classifier returns a classifier with the names of the table.
 func (t *Table) Classifier() *Classifier {
-	served, _ := t.Served(0) // the resolver logs names that cannot be served
+	served, _ := t.Served(0, 0) // the resolver logs names that cannot be served
 	return &Classifier{t, served}
 }
 
-// Served returns the table of a DNS server, with a TTL in seconds; 0 means the default of the
-// server. The errors are names that cannot be served.
-func (t *Table) Served(ttl uint32) (*table.Table, []error) {
-	return table.New(table.Options{Suffixes: t.OwnedSuffixes(), Forwarded: t.forwarded(), Local: true, TTL: ttl},
-		t.Hosts())
+// Served returns the table of a DNS server, with TTLs in seconds of answers with and without
+// records; 0 means the default of the server. The errors are names that cannot be served.
+func (t *Table) Served(ttl, negative uint32) (*table.Table, []error) {
+	return table.New(table.Options{Suffixes: t.OwnedSuffixes(), Forwarded: t.forwarded(), Local: true, TTL: ttl,
+		NegativeTTL: negative}, t.Hosts())
 }
 
 // Classify returns the class of a name for a view. The error is not nil if the name is invalid.

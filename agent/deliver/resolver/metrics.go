@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +20,10 @@ var (
 	upstreamDesc = desc("nearside_dns_upstream_request_duration_seconds", "Time until an upstream responded.")
 	failuresDesc = desc("nearside_dns_upstream_failures_total",
 		"Queries to upstreams without a valid answer.", "reason")
-	refusedDesc = desc("nearside_dns_forward_refused_total",
+	upstreamQueriesDesc = desc("nearside_dns_upstream_queries_total", "Queries to each upstream by result.",
+		"domain", "upstream", "result")
+	upstreamUpDesc = desc("nearside_dns_upstream_up", "1 if the upstream responds, else 0.", "domain", "upstream")
+	refusedDesc    = desc("nearside_dns_forward_refused_total",
 		"Queries that were answered with SERVFAIL instead of being forwarded.", "reason")
 	connsDesc       = desc("nearside_dns_tcp_connections", "Open TCP connections of DNS clients.")
 	connsClosedDesc = desc("nearside_dns_tcp_connections_closed_total",
@@ -44,10 +48,9 @@ const firstBucket = 6
 
 // Describe implements [prometheus.Collector].
 func (r *Resolver) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range [...]*prometheus.Desc{requestsDesc, upstreamDesc, failuresDesc, refusedDesc, loopsDesc, flightDesc,
-		originsDesc, cacheDesc, evictedDesc, entriesDesc, bytesDesc, namesDesc, tablesDesc, loggedDesc,
-		droppedDesc, connsDesc,
-		connsClosedDesc} {
+	for _, d := range [...]*prometheus.Desc{requestsDesc, upstreamDesc, upstreamQueriesDesc, upstreamUpDesc, failuresDesc,
+		refusedDesc, loopsDesc, flightDesc, originsDesc, cacheDesc, evictedDesc, entriesDesc, bytesDesc, namesDesc,
+		tablesDesc, loggedDesc, droppedDesc, connsDesc, connsClosedDesc} {
 		ch <- d
 	}
 }
@@ -118,6 +121,21 @@ func (r *Resolver) Collect(ch chan<- prometheus.Metric) {
 	count(failuresDesc, all.Malformed, "malformed")
 	count(failuresDesc, all.Mismatched, "mismatched")
 	count(failuresDesc, all.Forged, "forged")
+	for i := range f.Servers {
+		s, domain := &f.Servers[i], ""
+		if len(s.Domains) > 0 {
+			domain = s.Domains[0]
+		}
+		at, up := s.Addr.String(), 1.0
+		if s.Down {
+			up = 0
+		}
+		count(upstreamQueriesDesc, s.Answers, domain, at, "answer")
+		count(upstreamQueriesDesc, s.Failures, domain, at, "rcode")
+		count(upstreamQueriesDesc, s.Timeouts, domain, at, "timeout")
+		count(upstreamQueriesDesc, s.Errors, domain, at, "network")
+		ch <- prometheus.MustNewConstMetric(upstreamUpDesc, prometheus.GaugeValue, up, domain, at)
+	}
 	buckets, total := map[float64]uint64{}, uint64(0)
 	for i, n := range all.Latency {
 		total += n
@@ -142,7 +160,8 @@ func (u *upstreams) sum(now []forward.ServerStats) forward.ServerStats {
 	for i := range u.seen {
 		last, there := &u.seen[i], false
 		for j := range now {
-			there = there || now[j].Addr == last.Addr && now[j].Queries >= last.Queries
+			there = there || now[j].Addr == last.Addr && slices.Equal(now[j].Domains, last.Domains) &&
+				now[j].Queries >= last.Queries
 		}
 		if !there {
 			u.gone.Add(last)

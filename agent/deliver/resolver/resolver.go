@@ -77,8 +77,8 @@ type Resolver struct {
 
 // keys has the config keys that may change while the agent runs.
 type keys struct {
-	names names.Options
-	ttl   uint32
+	names         names.Options
+	ttl, negative uint32
 }
 
 // state is the state of the sockets.
@@ -124,7 +124,7 @@ func New(o Options) (*Resolver, error) {
 	}
 	if len(r.addrs) > 0 {
 		f := forward.Options{Servers: cfg.Servers(), ResolvConf: o.ResolvConf, CacheBytes: cache, Own: cfg.Own,
-			Mark: o.Mark, Logger: o.Log}
+			Routes: routes(cfg), TrustAD: cfg.TrustAD, Mark: o.Mark, Logger: o.Log}
 		var err error
 		if r.forward, err = forward.New(f); err != nil && f.Mark != 0 {
 			f.Mark = 0
@@ -132,7 +132,7 @@ func New(o Options) (*Resolver, error) {
 		}
 		r.marked = f.Mark != 0
 		if err != nil {
-			return nil, fmt.Errorf("dns.upstreams: %w", err)
+			return nil, fmt.Errorf("dns.upstreams or dns.forward: %w", err)
 		}
 	}
 	r.server = dns.NewServer(dns.ServerOptions{Forwarder: r.forward, PassthroughDeny: passthroughDeny(o.Config),
@@ -140,7 +140,7 @@ func New(o Options) (*Resolver, error) {
 		Logger:   o.Log, Sampled: r.queries.add})
 	r.Configure(o.Config)
 	k := r.keys.Load()
-	answer, _ := names.Build(k.names, nil, nil).Served(k.ttl)
+	answer, _ := names.Build(k.names, nil, nil).Served(k.ttl, k.negative)
 	r.server.Swap(table.NewAnswers(answer, nil).Pending())
 	return r, nil
 }
@@ -151,6 +151,16 @@ func passthroughDeny(c *config.Config) []netip.Prefix {
 	return names.NotPast(c.VIPs.Options().Ranges.Prefixes())
 }
 
+// routes returns the upstreams for domains.
+func routes(c *config.DNS) (out []forward.Route) {
+	for i := range c.Forward {
+		f := &c.Forward[i]
+		out = append(out, forward.Route{Domains: f.Domains, Servers: f.Servers(), Protocol: forward.Protocol(f.Protocol),
+			ServerName: f.ServerName})
+	}
+	return out
+}
+
 // Server returns the DNS server with the resolver's table, for additional sockets.
 func (r *Resolver) Server() *dns.Server { return r.server }
 
@@ -158,10 +168,16 @@ func (r *Resolver) Server() *dns.Server { return r.server }
 func (r *Resolver) Configure(c *config.Config) {
 	d := &c.DNS
 	// #nosec G115 -- bounded by the config
-	k := &keys{ttl: uint32(d.TTL), names: names.Options{Suffixes: d.Suffixes, Generators: d.OwnGenerators,
+	k := &keys{ttl: uint32(d.TTL), negative: uint32(d.NegativeTTL), names: names.Options{Suffixes: d.Suffixes,
+		Generators:    d.OwnGenerators,
 		ReachableOnly: d.ReachableOnly,
 		Ranges:        c.VIPs.Options().Ranges.Prefixes()}}
 	r.keys.Store(k)
+	if r.forward != nil {
+		if err := r.forward.Configure(routes(d), d.TrustAD); err != nil {
+			r.o.Log.Error("the previous dns.forward stays in use", "error", err)
+		}
+	}
 	r.queries.setSample(uint32(d.QueryLog.Sample)) // #nosec G115 -- bounded by the config
 	r.server.Sample(uint32(d.QueryLog.Sample))     // #nosec G115 -- bounded by the config
 	r.zones.Repeat()
@@ -193,15 +209,16 @@ func (r *Resolver) Update() {
 	next := names.Build(o, list, before)
 	r.zones.Set(next.Asked())
 	failing := r.views.fails(&k.names, list)
-	if next == before && k.ttl == r.tableKeys.ttl && failing.Equal(&r.failing) {
+	rebuild := k.ttl != r.tableKeys.ttl || k.negative != r.tableKeys.negative
+	if next == before && !rebuild && failing.Equal(&r.failing) {
 		return
 	}
 	r.failing = failing
 	change := next.Since(before)
-	change.Whole = change.Whole || r.answer == nil || k.ttl != r.tableKeys.ttl
+	change.Whole = change.Whole || r.answer == nil || rebuild
 	var faults []error
 	if change.Whole {
-		r.answer, faults = next.Served(k.ttl)
+		r.answer, faults = next.Served(k.ttl, k.negative)
 		r.swaps[0].Add(1)
 	} else if len(change.Put)+len(change.Remove) > 0 {
 		r.answer, faults = r.answer.With(change.Put, change.Remove)
@@ -305,6 +322,9 @@ func (r *Resolver) Check() api.Check {
 	default:
 		c.Reason = plural.Form(s.Names, "1 name of the meshes is answered on ", "%d names of the meshes are answered on ") +
 			strings.Join(s.Listen, " and ")
+		if domains := forwardedDomains(s.Upstreams); domains != "" {
+			c.Reason += "; other upstreams answer for " + domains
+		}
 		return c
 	}
 	c.Degraded = true

@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ func (r *Resolver) State() explaindns.Resolver {
 	out := explaindns.Resolver{Table: r.table.Load(), DNSStatus: api.DNSStatus{
 		State: api.DNSServing, Listen: append([]string{}, now.listen...), Holder: r.holder(),
 		Suffixes: []api.DNSSuffix{}, Views: []api.DNSView{}, Upstreams: []api.DNSUpstream{}, TTL: int(k.ttl),
+		NegativeTTL:   int(k.negative),
 		ReachableOnly: k.names.ReachableOnly, Canary: names.Canary, CanaryAddress: names.CanaryAddr(),
 		QueryLog: r.queries.status(), Marked: r.marked,
 	}}
@@ -58,30 +60,49 @@ func (r *Resolver) addUpstreams(out *explaindns.Resolver) {
 			fmt.Sprintf("%d queries of the agent were redirected back to it: exempt them from "+
 				"the redirection of port 53, or use another server", f.Loops))
 	}
-	down, servers := 0, []string(nil)
 	for i := range f.Servers {
 		s := &f.Servers[i]
-		if s.Down {
-			down++
-		}
-		servers = append(servers, s.Addr.String())
 		out.Upstreams = append(out.Upstreams, upstreamOf(s))
 	}
 	for i := range f.Origins {
 		o := &f.Origins[i]
 		out.Origins = append(out.Origins, api.DNSOrigin{Netns: o.Network, DNSUpstream: upstreamOf(&o.ServerStats)})
 	}
-	if down > 0 && down == len(f.Servers) {
-		out.Problem = joinReasons(out.Problem, "no upstream responds ("+strings.Join(servers, ", ")+"), so only names of "+
-			"the meshes and cached names resolve; check dns.upstreams or resolv.conf")
+	for _, group := range api.UpstreamGroups(out.Upstreams) {
+		out.Problem = joinReasons(out.Problem, upstreamProblem(group))
 	}
 	out.Cache = api.DNSCache{Entries: f.Cache.Entries, Bytes: f.Cache.Bytes, Hits: f.Cache.Hits,
 		Misses: f.Cache.Misses}
 }
 
+// upstreamOf converts the counters of an upstream.
 func upstreamOf(s *forward.ServerStats) api.DNSUpstream {
-	return api.DNSUpstream{Address: s.Addr.String(), Down: s.Down, RTT: s.RTT.Seconds(), Queries: s.Queries,
+	return api.DNSUpstream{Address: s.Addr.String(), Domains: s.Domains, Protocol: string(cmp.Or(s.Protocol, forward.UDP)),
+		ServerName: s.ServerName, Problem: s.Problem, Down: s.Down, RTT: s.RTT.Seconds(), Queries: s.Queries,
 		Answers: s.Answers, Failures: s.Failures, Timeouts: s.Timeouts}
+}
+
+// upstreamProblem returns the problem of the upstreams for the same domains, or "".
+func upstreamProblem(group []api.DNSUpstream) (out string) {
+	names, key := "only names of the meshes and cached names resolve", "dns.upstreams or resolv.conf"
+	if d := group[0].Domains; len(d) > 0 {
+		names, key = "names in "+strings.Join(d, ", ")+" do not resolve, except cached ones", "dns.forward"
+	}
+	var servers []string
+	for i := range group {
+		u := &group[i]
+		if u.Problem != "" {
+			out = joinReasons(out, fmt.Sprintf("upstream %s: %s", u.Address, u.Problem))
+		}
+		if u.Down {
+			servers = append(servers, u.Address)
+		}
+	}
+	if len(servers) == len(group) {
+		out = joinReasons(fmt.Sprintf("no upstream responds (%s), so %s; check %s", strings.Join(servers, ", "), names, key),
+			out)
+	}
+	return out
 }
 
 func joinReasons(a, b string) string {
@@ -156,7 +177,7 @@ func result(c *dns.Count) string {
 func (r *Resolver) Line() *api.DNSLine {
 	s := r.State()
 	out := &api.DNSLine{State: s.State, Reason: s.Reason, Listen: s.Listen, Holder: s.Holder, Names: s.Names,
-		Queries: map[string]uint64{}}
+		Queries: map[string]uint64{}, Upstreams: s.Upstreams}
 	for k, n := range results(r.server.Counts()) {
 		out.Queries[k[1]] += n
 	}
@@ -168,4 +189,13 @@ func (r *Resolver) Shed() {
 	if r.forward != nil {
 		r.forward.Shed()
 	}
+}
+
+// forwardedDomains lists the domains of dns.forward.
+func forwardedDomains(list []api.DNSUpstream) string {
+	var out []string
+	for i := range list {
+		out = append(out, list[i].Domains...)
+	}
+	return strings.Join(unique(out), ", ")
 }

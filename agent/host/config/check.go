@@ -46,6 +46,11 @@ func checkText(check, s string) string {
 		if _, bare := netip.ParseAddr(s); bare != nil && (err != nil || a.Port() == 0) {
 			return fmt.Sprintf("%.64q is not an IP address or IP:port", s)
 		}
+	case "domain":
+		if ok, _ := regexp.MatchString(domainName, s); s != "." && !ok || len(s) > 253 {
+			return fmt.Sprintf("%.64q is not a domain; use lower-case letters, digits, '-', '_' and '.', or \".\" for all names",
+				s)
+		}
 	case "range":
 		return checkRange(s)
 	case "uid", "port":
@@ -62,6 +67,9 @@ func checkText(check, s string) string {
 
 // dnsName matches a lower-case DNS name (RFC 1123, section 2.1) regardless of its length.
 const dnsName = `^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)*[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
+
+// domainName matches a lower-case DNS name, with underscores as in names of services.
+const domainName = `^([a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?$`
 
 func checkAddress(s string) string {
 	host, port, err := net.SplitHostPort(s)

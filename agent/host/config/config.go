@@ -155,15 +155,26 @@ type Socket struct {
 type DNS struct {
 	Listen string `json:"listen" default:"127.0.0.1:15053" check:"resolver" doc:"UDP and TCP address of the resolver, IP:port; localhost:port is 127.0.0.1 and ::1, and :port all addresses. Empty: off. If the default address is not available, the agent runs without a resolver; if an address that was set is not available, the agent does not start."`
 	// Given is true if Listen is set explicitly.
-	Given         bool     `json:"-"`
-	Upstreams     []string `json:"upstreams" check:"upstream" max:"8" doc:"Upstream resolvers for other names, IP or IP:port. Empty: those of /etc/resolv.conf."`
-	CacheSize     int      `json:"cacheSize" default:"10000" max:"10000000" doc:"Maximum number of cached answers from upstreams. The cache takes 400 bytes of memory for each, and at least 256 KiB. 0: no cache."`
-	ClientRate    int      `json:"clientRate" max:"1000000" doc:"Queries per second and client address that are forwarded to upstreams; further ones fail (SERVFAIL). Loopback addresses are not limited, because many workloads share them. 0: no limit."`
-	TTL           int      `json:"ttl" default:"30" max:"86400" live:"" doc:"Seconds for which clients may cache answers for mesh names, including negative ones; at least 1."`
-	Suffixes      []string `json:"suffixes" default:"mesh,mesh.local" check:"name" max:"64" live:"" doc:"Suffixes that belong to the meshes. Unknown names below them do not exist and are never forwarded to upstreams."`
-	OwnGenerators bool     `json:"generatorSuffixes" default:"true" live:"" doc:"Treat the suffixes of names from HostnameGenerators like dns.suffixes if upstreams answered that they do not exist, or if they are special-use names such as test."`
-	ReachableOnly bool     `json:"reachableOnly" live:"" doc:"Workloads that query from the address of a dataplane of this node resolve only the services that the dataplane can reach: its reachable backends, or those that permissions allow."`
-	QueryLog      QueryLog `json:"queryLog"`
+	Given         bool         `json:"-"`
+	Upstreams     []string     `json:"upstreams" check:"upstream" max:"8" doc:"Upstream resolvers for other names, IP or IP:port. Empty: those of /etc/resolv.conf."`
+	Forward       []DNSForward `json:"forward" max:"64" live:"" example:"[{domains: [corp.example], upstreams: [10.0.0.53]}]" doc:"Upstream resolvers for names in some domains. The longest domain of a name decides."`
+	TrustAD       bool         `json:"trustAD" live:"" doc:"Clients that request it get the AD bit (validated by DNSSEC) of dns.upstreams and dns.forward. Set it only if these upstreams validate and the network to them is trusted, or protocol is tls. For upstreams of /etc/resolv.conf, its option trust-ad applies."`
+	CacheSize     int          `json:"cacheSize" default:"10000" max:"10000000" doc:"Maximum number of cached answers from upstreams. The cache takes 400 bytes of memory for each, and at least 256 KiB. 0: no cache."`
+	ClientRate    int          `json:"clientRate" max:"1000000" doc:"Queries per second and client address that are forwarded to upstreams; further ones fail (SERVFAIL). Loopback addresses are not limited, because many workloads share them. 0: no limit."`
+	TTL           int          `json:"ttl" default:"30" max:"86400" live:"" doc:"Seconds for which clients may cache addresses and other records of mesh names; at least 1."`
+	NegativeTTL   int          `json:"negativeTTL" default:"5" max:"86400" live:"" doc:"Seconds for which clients may cache that a mesh name or its record type does not exist; at least 1. New names are visible to these clients only then."`
+	Suffixes      []string     `json:"suffixes" default:"mesh,mesh.local" check:"name" max:"64" live:"" doc:"Suffixes that belong to the meshes. Unknown names below them do not exist and are never forwarded to upstreams."`
+	OwnGenerators bool         `json:"generatorSuffixes" default:"true" live:"" doc:"Treat the suffixes of names from HostnameGenerators like dns.suffixes if upstreams answered that they do not exist, or if they are special-use names such as test."`
+	ReachableOnly bool         `json:"reachableOnly" live:"" doc:"Workloads that query from the address of a dataplane of this node resolve only the services that the dataplane can reach: its reachable backends, or those that permissions allow."`
+	QueryLog      QueryLog     `json:"queryLog"`
+}
+
+// DNSForward names the upstreams for some domains.
+type DNSForward struct {
+	Domains    []string `json:"domains" check:"domain" required:"" max:"64" doc:"Domains, each with all names below it; \".\" is every name without a longer domain. Domains of dns.suffixes belong to the meshes and are not allowed."`
+	Upstreams  []string `json:"upstreams" check:"upstream" required:"" max:"8" doc:"Upstream resolvers, IP or IP:port. The default port is 53, or 853 with tls."`
+	Protocol   string   `json:"protocol" default:"udp" oneOf:"udp,tcp,tls" doc:"udp (with TCP for long answers), tcp, or tls (DNS over TLS, RFC 7858). Queries over tls are never sent without it."`
+	ServerName string   `json:"serverName" check:"name" max:"253" doc:"With tls, the name in the certificates of the upstreams, which must be from a CA of the host (SSL_CERT_FILE and SSL_CERT_DIR add others). Empty: the certificate must be for the IP address."`
 }
 
 // Log configures the agent's own log, which always goes to stderr and optionally to a rotated file.

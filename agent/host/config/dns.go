@@ -4,10 +4,14 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
-// dnsPort is the port of name servers.
-const dnsPort = 53
+// Default ports of name servers.
+const (
+	dnsPort = 53
+	tlsPort = 853 // DNS over TLS
+)
 
 // Addrs returns the addresses of the resolver, or none if it is disabled.
 func (d *DNS) Addrs() []netip.AddrPort {
@@ -22,17 +26,30 @@ func (d *DNS) Addrs() []netip.AddrPort {
 func (d *DNS) Servers() []netip.AddrPort {
 	out := make([]netip.AddrPort, 0, len(d.Upstreams))
 	for _, s := range d.Upstreams {
-		out = append(out, upstreamAddr(s))
+		out = append(out, upstreamAddr(s, dnsPort))
 	}
 	return out
 }
 
-// upstreamAddr parses a validated upstream.
-func upstreamAddr(s string) netip.AddrPort {
+// Servers returns the upstreams of the item.
+func (f *DNSForward) Servers() []netip.AddrPort {
+	port := uint16(dnsPort)
+	if f.Protocol == "tls" {
+		port = tlsPort
+	}
+	out := make([]netip.AddrPort, 0, len(f.Upstreams))
+	for _, s := range f.Upstreams {
+		out = append(out, upstreamAddr(s, port))
+	}
+	return out
+}
+
+// upstreamAddr parses a validated upstream, with a default port.
+func upstreamAddr(s string, port uint16) netip.AddrPort {
 	a, err := netip.ParseAddrPort(s)
 	if err != nil {
 		addr, _ := netip.ParseAddr(s) // valid, because it was checked
-		a = netip.AddrPortFrom(addr, dnsPort)
+		a = netip.AddrPortFrom(addr, port)
 	}
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }
@@ -52,19 +69,48 @@ func (c *Config) checkDNS(fault faultFunc) {
 		fault("dns.ttl", "%d is not allowed, because clients would repeat the query for each connection; "+
 			"use 1 to 86400 seconds", d.TTL)
 	}
+	if d.NegativeTTL < 1 {
+		fault("dns.negativeTTL", "%d is not allowed, because clients would repeat the query for each connection; "+
+			"use 1 to 86400 seconds", d.NegativeTTL)
+	}
+	d.checkUpstreams(fault, "dns.upstreams", d.Upstreams, d.Servers())
+	domains := map[string]string{}
+	for i := range d.Forward {
+		f, at := &d.Forward[i], fmt.Sprintf("dns.forward[%d]", i)
+		d.checkUpstreams(fault, at+".upstreams", f.Upstreams, f.Servers())
+		if f.ServerName != "" && f.Protocol != "tls" {
+			fault(at+".serverName", "%.64q has no effect without TLS; set protocol to tls", f.ServerName)
+		}
+		for j, name := range f.Domains {
+			key := fmt.Sprintf("%s.domains[%d]", at, j)
+			other, twice := domains[name]
+			domains[name] = key
+			owned := slices.IndexFunc(d.Suffixes, func(s string) bool { return name == s || strings.HasSuffix(name, "."+s) })
+			switch {
+			case twice:
+				fault(key, "%.64q is also %s; list each domain once", name, other)
+			case owned >= 0:
+				fault(key, "%.64q belongs to the meshes, so its names are never forwarded; remove it, or the suffix %s "+
+					"from dns.suffixes", name, d.Suffixes[owned])
+			}
+		}
+	}
+}
+
+// checkUpstreams checks a list of upstreams.
+func (d *DNS) checkUpstreams(fault faultFunc, at string, list []string, addrs []netip.AddrPort) {
 	seen := map[netip.AddrPort]int{}
-	for i, s := range d.Upstreams {
-		a := upstreamAddr(s)
+	for i, a := range addrs {
+		s, key := list[i], fmt.Sprintf("%s[%d]", at, i)
 		first, twice := seen[a]
 		seen[a] = i
 		switch {
 		case a.Addr().IsUnspecified() || a.Addr().IsMulticast():
-			fault(fmt.Sprintf("dns.upstreams[%d]", i), "%.64q is not the address of a server; use one", s)
+			fault(key, "%.64q is not the address of a server; use one", s)
 		case d.Own(a):
-			fault(fmt.Sprintf("dns.upstreams[%d]", i),
-				"%.64q is the resolver itself (dns.listen); use another server", s)
+			fault(key, "%.64q is the resolver itself (dns.listen); use another server", s)
 		case twice:
-			fault(fmt.Sprintf("dns.upstreams[%d]", i), "%.64q is also item [%d]; list each server once", s, first)
+			fault(key, "%.64q is also item [%d]; list each server once", s, first)
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package api
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
 
 // States of the resolver.
 const (
@@ -22,7 +26,8 @@ type DNSStatus struct {
 	// although a HostnameGenerator uses them: other names below them are forwarded.
 	Suffixes      []DNSSuffix   `json:"suffixes"`
 	Unowned       []DNSSuffix   `json:"unowned,omitempty"`
-	TTL           int           `json:"ttl"` // seconds
+	TTL           int           `json:"ttl"`         // seconds
+	NegativeTTL   int           `json:"negativeTTL"` // seconds for which a name or a type does not exist
 	ReachableOnly bool          `json:"reachableOnly"`
 	Views         []DNSView     `json:"views"`     // addresses whose workloads do not see all names
 	Upstreams     []DNSUpstream `json:"upstreams"` // in the order of the config
@@ -57,13 +62,48 @@ type DNSView struct {
 
 // DNSUpstream is a name server for other names.
 type DNSUpstream struct {
-	Address  string  `json:"address"`
-	Down     bool    `json:"down"`
-	RTT      float64 `json:"rttSeconds"` // smoothed; 0 if unknown
-	Queries  uint64  `json:"queries"`
-	Answers  uint64  `json:"answers"`
-	Failures uint64  `json:"failures"` // replies with an error code
-	Timeouts uint64  `json:"timeouts"`
+	Address string `json:"address"`
+	// Domains are those of dns.forward; absent: names in none of them.
+	Domains    []string `json:"domains,omitempty"`
+	Protocol   string   `json:"protocol"`             // udp, tcp, or tls
+	ServerName string   `json:"serverName,omitempty"` // in the certificate, if configured
+	Problem    string   `json:"problem,omitempty"`    // why it cannot be queried over TLS
+	Down       bool     `json:"down"`
+	RTT        float64  `json:"rttSeconds"` // smoothed; 0 if unknown
+	Queries    uint64   `json:"queries"`
+	Answers    uint64   `json:"answers"`
+	Failures   uint64   `json:"failures"` // replies with an error code
+	Timeouts   uint64   `json:"timeouts"`
+}
+
+// UpstreamGroups groups upstreams by their domains, in the same order.
+func UpstreamGroups(list []DNSUpstream) (out [][]DNSUpstream) {
+	for _, u := range list {
+		if n := len(out); n > 0 && slices.Equal(out[n-1][0].Domains, u.Domains) {
+			out[n-1] = append(out[n-1], u)
+			continue
+		}
+		out = append(out, []DNSUpstream{u})
+	}
+	return out
+}
+
+// UpstreamsFor returns the upstreams for a name: those of the longest domain that contains it.
+func UpstreamsFor(list []DNSUpstream, name string) (out []DNSUpstream, domain string) {
+	longest := -1
+	name = "." + strings.Trim(strings.ToLower(name), ".")
+	for _, group := range UpstreamGroups(list) {
+		if len(group[0].Domains) == 0 && longest < 0 {
+			out = group
+		}
+		for _, d := range group[0].Domains {
+			suffix := "." + strings.Trim(d, ".")
+			if n := len(suffix); n > longest && (d == "." || strings.HasSuffix(name, suffix)) {
+				out, domain, longest = group, d, n
+			}
+		}
+	}
+	return out, domain
 }
 
 // DNSOrigin is a name server that the clients of an intercepted network namespace query.
@@ -107,6 +147,8 @@ type DNSLine struct {
 	Holder  string            `json:"holder,omitempty"`
 	Names   int               `json:"names"`
 	Queries map[string]uint64 `json:"queries"` // by result; never null
+	// Upstreams are in the order of the config, first those for names in no domain of dns.forward.
+	Upstreams []DNSUpstream `json:"upstreams"`
 }
 
 // DNSName is one name of the table, with the reason why it resolves.

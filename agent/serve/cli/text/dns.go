@@ -88,6 +88,35 @@ func DNSTable(w, notes io.Writer, d *api.DNS, format string) {
 	}
 }
 
+// Upstream returns an upstream with its protocol and state.
+func Upstream(u api.DNSUpstream) string {
+	out := u.Address
+	if u.Protocol != "udp" {
+		out += " over " + u.Protocol
+	}
+	switch {
+	case u.Problem != "":
+		out += " (" + u.Problem + ")"
+	case u.Down:
+		out += " (does not respond)"
+	}
+	return out
+}
+
+// upstreams writes the upstreams by domain, if there are several groups.
+func upstreams(w io.Writer, list []api.DNSUpstream) {
+	groups := api.UpstreamGroups(list)
+	for _, group := range groups {
+		names := "other names"
+		if d := group[0].Domains; len(d) > 0 {
+			names = strings.Join(d, ", ")
+		} else if len(groups) == 1 {
+			return
+		}
+		Printf(w, "  upstreams of %s: %s\n", names, strings.Join(Each(group, Upstream), ", "))
+	}
+}
+
 // DNSExplanation writes for people why a name resolves as it does.
 func DNSExplanation(w io.Writer, x *explaindns.DNS) {
 	c := &x.Client
@@ -115,6 +144,9 @@ func DNSExplanation(w io.Writer, x *explaindns.DNS) {
 		Printf(w, "  query      %s -> %s: %s\n", s.Name, s.Outcome, s.Reason)
 		for _, r := range s.Records {
 			Printf(w, "             %s %s\n", r.Type, r.Data)
+		}
+		if s.Domain != "" {
+			Printf(w, "             upstreams %s\n", strings.Join(Each(s.Upstreams, Upstream), ", "))
 		}
 		if s.Owner != nil {
 			for _, o := range s.Owner.Contested {

@@ -114,6 +114,7 @@ func Status(w io.Writer, s *api.Status) {
 		}
 		if d.State != api.DNSOff {
 			Printf(w, "  sockets held by %s while the agent is down\n", cmp.Or(d.Holder, "nothing"))
+			upstreams(w, d.Upstreams)
 		}
 	}
 	Printf(w, "files      %d\n", len(s.Files))
