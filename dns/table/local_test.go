@@ -108,7 +108,7 @@ func TestApex(t *testing.T) {
 	known, _ := table.New(table.Options{Suffixes: []string{"mesh", "mesh.local"}}, []table.Host{
 		{Name: "mesh", Group: 7, Addrs: []netip.Addr{netip.MustParseAddr("240.0.0.1")}}, {Name: "web.mesh"}})
 	all := table.NewAnswers(known, nil)
-	const soa = "	30	IN	SOA	ns.mesh. hostmaster.mesh. 1 3600 600 86400 30"
+	const soa = "	5	IN	SOA	ns.mesh. hostmaster.mesh. 1 3600 600 86400 5"
 	for _, c := range []struct {
 		what  string
 		a     *table.Answers
@@ -118,9 +118,9 @@ func TestApex(t *testing.T) {
 	}{
 		{"SOA", all, "mesh", mdns.TypeSOA, []string{"NOERROR", "mesh." + soa}},
 		{"SOA in the client's case", all, "MESH", mdns.TypeSOA,
-			[]string{"NOERROR", "MESH.	30	IN	SOA	ns.MESH. hostmaster.MESH. 1 3600 600 86400 30"}},
+			[]string{"NOERROR", "MESH.	5	IN	SOA	ns.MESH. hostmaster.MESH. 1 3600 600 86400 5"}},
 		{"SOA without hosts", all, "mesh.local", mdns.TypeSOA,
-			[]string{"NOERROR", "mesh.local.	30	IN	SOA	ns.mesh.local. hostmaster.mesh.local. 1 3600 600 86400 30"}},
+			[]string{"NOERROR", "mesh.local.	5	IN	SOA	ns.mesh.local. hostmaster.mesh.local. 1 3600 600 86400 5"}},
 		{"NS", all, "mesh", mdns.TypeNS, []string{"NOERROR", "mesh.	30	IN	NS	ns.mesh."}},
 		{"an address", all, "mesh", mdns.TypeA, []string{"NOERROR", "mesh.	30	IN	A	240.0.0.1"}},
 		{"a hidden host", all.Others(table.NewView(nil)), "mesh", mdns.TypeA, []string{"NOERROR"}},
