@@ -148,6 +148,18 @@ func (a *Answers) Failing(names []string) *Answers {
 	return &next
 }
 
+// Fails reports whether queries of clients without their own view for the addresses of a name fail,
+// because the view is not known yet. It returns false for an invalid name.
+func (a *Answers) Fails(name string) bool {
+	q, err := queryOf(name)
+	if err != nil {
+		return false
+	}
+	q.Qtype = TypeA
+	m := a.Table.lookup(&q, a.others)
+	return a.fails(&q, a.others, false, &m)
+}
+
 // fails reports whether a query fails because the view of its client is not known yet. own is
 // true if the client has its own view.
 func (a *Answers) fails(q *Query, v *View, own bool, m *match) bool {

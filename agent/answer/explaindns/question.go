@@ -25,6 +25,8 @@ type Resolver struct {
 	// Search and Ndots are from the node's resolv.conf.
 	Search []string
 	Ndots  int
+	// Unknown says which names fail for clients whose view is not known yet.
+	Unknown names.Unknown
 }
 
 // DNSInput is the input of an explanation.
@@ -47,6 +49,7 @@ type dnsQuestion struct {
 	in    *DNSInput
 	names *names.Classifier
 	view  *table.View
+	known bool // the client has its own view
 	// The dataplane of the client, with its spec and mesh; nil if there is none.
 	proxy  *resource.Resource
 	spec   *resource.Dataplane
@@ -128,7 +131,7 @@ func (x *dnsQuestion) dataplane(in, name string) error {
 	if v == nil {
 		return nil
 	}
-	x.view, c.All = v.DNS(), v.All
+	x.view, c.All, x.known = v.DNS(), v.All, local && v.Addr.IsValid()
 	if !v.V4 {
 		c.Families = []string{resource.IPFamilyIPv6}
 	} else if !v.V6 {
@@ -207,6 +210,10 @@ func (x *dnsQuestion) step(name string) DNSStep {
 		out.Reachable = x.reachable(n)
 	}
 	switch {
+	case x.fails(name):
+		out.Records = []DNSRecord{}
+		out.Outcome, out.Reason = DNSFails, "the answer depends on the view of the client, which is not known yet: it is "+
+			"known when the client's Envoy is connected, at the latest a minute after the start of the agent"
 	case is.Class == names.ClassPending:
 		out.Outcome, out.Reason = DNSFails, "there is no mesh yet, so it is unknown which names exist below "+is.Suffix
 	case is.Class == names.ClassForwarded:
@@ -262,6 +269,22 @@ func (x *dnsQuestion) records(name string, qtype uint16) (out []DNSRecord) {
 		out = append(out, DNSRecord{mdns.TypeToString[qtype], strings.TrimSuffix(data, ".")})
 	}
 	return out
+}
+
+// fails reports whether the query fails because the view of the client is not known yet.
+func (x *dnsQuestion) fails(name string) bool {
+	if x.known {
+		return false
+	}
+	u := &x.in.Unknown
+	view := u.Loopback
+	if x.out.Client.Address != "" {
+		view = u.Remote
+	}
+	if view == nil {
+		view = x.view
+	}
+	return table.NewAnswers(x.names.Served(), nil).Others(view).Failing(u.Names).Fails(name)
 }
 
 // addrOf returns the address of a reverse name.

@@ -64,7 +64,7 @@ type Resolver struct {
 	tableKeys keys         // the keys that the table was built with
 	answer    *table.Table // the resolver's form of table
 	views     *views
-	failing   names.Unknown // what fails at present
+	failing   atomic.Pointer[names.Unknown] // the names that fail at present
 
 	state atomic.Pointer[state]
 	swaps [2]atomic.Uint64 // numbers of rebuilt and of updated tables
@@ -114,6 +114,7 @@ func New(o Options) (*Resolver, error) {
 	if len(r.addrs) == 0 {
 		o.Views = ""
 	}
+	r.failing.Store(&names.Unknown{})
 	r.views = openViews(o.Views, o.New, o.Now(), o.Log)
 	r.state.Store(&state{reason: "dns.listen is empty"})
 	r.queries = newQueryLog(o)
@@ -210,10 +211,10 @@ func (r *Resolver) Update() {
 	r.zones.Set(next.Asked())
 	failing := r.views.fails(&k.names, list)
 	rebuild := k.ttl != r.tableKeys.ttl || k.negative != r.tableKeys.negative
-	if next == before && !rebuild && failing.Equal(&r.failing) {
+	if next == before && !rebuild && failing.Equal(r.failing.Load()) {
 		return
 	}
-	r.failing = failing
+	r.failing.Store(&failing)
 	change := next.Since(before)
 	change.Whole = change.Whole || r.answer == nil || rebuild
 	var faults []error

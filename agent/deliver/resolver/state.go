@@ -22,7 +22,7 @@ func unique(list []string) []string {
 // State returns the state of the resolver, with its table.
 func (r *Resolver) State() explaindns.Resolver {
 	k, now := r.keys.Load(), r.state.Load()
-	out := explaindns.Resolver{Table: r.table.Load(), DNSStatus: api.DNSStatus{
+	out := explaindns.Resolver{Table: r.table.Load(), Unknown: *r.failing.Load(), DNSStatus: api.DNSStatus{
 		State: api.DNSServing, Listen: append([]string{}, now.listen...), Holder: r.holder(),
 		Suffixes: []api.DNSSuffix{}, Views: []api.DNSView{}, Upstreams: []api.DNSUpstream{}, TTL: int(k.ttl),
 		NegativeTTL:   int(k.negative),

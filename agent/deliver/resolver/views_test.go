@@ -14,6 +14,8 @@ import (
 
 	miekg "github.com/miekg/dns"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/deliver/resolver"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
@@ -97,6 +99,19 @@ func (n *viewed) want(what string, want map[string]string) {
 		}
 		if got != want {
 			n.t.Errorf("%s: %s gets %q, want %q", what, key, got, want)
+		}
+	}
+}
+
+// explained checks verdicts of explain dns, by dataplane and name.
+func (n *viewed) explained(what string, want map[string]string) {
+	n.t.Helper()
+	for key, want := range want {
+		dataplane, name, _ := strings.Cut(key, " ")
+		got, err := explaindns.Name(explaindns.DNSInput{Resolver: n.State(), Meshes: n.last.Load().Meshes},
+			&explain.DNSQuestion{Name: name, Dataplane: dataplane})
+		if err != nil || got.Verdict != want {
+			n.t.Errorf("%s: %s is explained with %+v, %v, want %s", what, key, got, err, want)
 		}
 	}
 }
@@ -186,10 +201,14 @@ func TestUnknownViews(t *testing.T) {
 			n.want(c.what, map[string]string{"own " + external: "SERVFAIL", "loopback " + external: "SERVFAIL",
 				"own x.mesh": "SERVFAIL", "own db.mesh": "SERVFAIL", "loopback x.mesh": "VIP", "own www.example.com": outside,
 				"own nothing.mesh": "NXDOMAIN", "own " + names.Canary: "NOERROR 192.0.2.53"})
+			n.explained(c.what, map[string]string{"x " + external: explaindns.DNSFails, " " + external: explaindns.DNSFails,
+				"x db.mesh": explaindns.DNSFails, " db.mesh": explaindns.DNSResolves, "x www.example.com": explaindns.DNSForwarded})
 		}
 		n.connect("default/x")
 		n.want(c.what+", with an Envoy", map[string]string{"own " + external: "VIP", "loopback " + external: "SERVFAIL",
 			"own x.mesh": "NXDOMAIN", "own db.mesh": "VIP"})
+		n.explained(c.what+", with an Envoy", map[string]string{"x " + external: explaindns.DNSResolves,
+			" " + external: explaindns.DNSFails, "x x.mesh": explaindns.DNSNone})
 		n.clock.Add(30)
 		n.connect("default/x")
 		n.want(c.what+", after 30 s", map[string]string{"own " + external: "VIP", "loopback " + external: "VIP"})
