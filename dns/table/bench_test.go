@@ -3,6 +3,7 @@ package table
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
 	"testing"
 	"unsafe"
 )
@@ -44,3 +45,26 @@ func benchHosts(n int) (hosts []Host) {
 }
 
 var benchOptions = Options{Suffixes: []string{"mesh.local"}}
+
+// A table of 100,000 names takes at most 150 bytes per name.
+func TestMemoryPerName(t *testing.T) {
+	const n = 100000
+	hosts := benchHosts(n)
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	heap() // finalizers run
+	before := heap()
+	answers := NewAnswers(mustTable(t, benchOptions, hosts...), nil)
+	after := heap()
+	runtime.KeepAlive(answers)
+	runtime.KeepAlive(hosts)
+	if per := (float64(after) - float64(before)) / n; per > 150 {
+		t.Errorf("%.1f bytes per name", per)
+	} else {
+		t.Logf("%.1f bytes per name", per)
+	}
+}

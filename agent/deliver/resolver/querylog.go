@@ -24,6 +24,10 @@ const (
 	logMemory   = 1 << 20         // bytes of lines waiting to be written
 	reopenDelay = 5 * time.Second // delay after a failed open or write
 	maxWrite    = 64 << 10        // bytes per write, so that files exceed their limit only slightly
+	// gatherTime is how long lines wait for further ones, because one write for each costs more
+	// than the answers to a hundred queries.
+	gatherTime = 10 * time.Millisecond
+	gathered   = logMemory / 4 // bytes that are written at once
 )
 
 // Values of the reason label for dropped lines.
@@ -95,16 +99,24 @@ func (l *queryLog) add(q dns.Sampled) {
 		return // strings and numbers always encode
 	}
 	l.mu.Lock()
-	fits := len(l.lines)+len(line) < logMemory
+	before := len(l.lines)
+	fits := before+len(line) < logMemory
 	if fits {
 		l.lines = append(append(l.lines, line...), '\n')
 		l.count++
 	}
+	wake := before == 0 || before < gathered && len(l.lines) >= gathered
 	l.mu.Unlock()
 	if !fits {
 		l.full.Add(1)
 		return
 	}
+	if wake {
+		l.signal()
+	}
+}
+
+func (l *queryLog) signal() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -148,10 +160,7 @@ func (l *queryLog) pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(reopenDelay):
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
+		l.signal()
 	}
 }
 
@@ -180,6 +189,12 @@ func (l *queryLog) write(ctx context.Context, f *rotation.Plain) {
 		case <-ctx.Done():
 			return
 		case <-l.wake:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake: // memory fills
+		case <-time.After(gatherTime):
 		}
 	}
 }
