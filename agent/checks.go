@@ -7,11 +7,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/base/plural"
+	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
@@ -151,13 +153,17 @@ func (a *Agent) capabilityChecks() (out []api.Check) {
 		out = append(out, api.Check{Name: api.ClassInterceptRecord, OK: true, Degraded: true,
 			Reason: err.Error() + "; run nearside intercept install to write the record again"})
 	}
-	rules := len(a.cfg.Load().Intercept.Watch)
+	watch := a.cfg.Load().Intercept.Watch
+	rules := len(watch)
 	if len(records)+rules == 0 {
 		return out
 	}
 	need := []intercept.Capability{intercept.NetAdmin}
 	if rules > 0 {
 		need = append(need, intercept.SysAdmin)
+	}
+	if slices.ContainsFunc(watch, func(r config.InterceptRule) bool { return r.Cgroup != "" }) {
+		need = append(need, intercept.SysPtrace)
 	}
 	for _, r := range records {
 		if r.Netns != "" && len(need) == 1 {

@@ -71,7 +71,7 @@ func namespaceInode(path string) (uint64, error) {
 		return 0, fmt.Errorf("--netns: there is no network namespace at %s: %w", path, fs.ErrNotExist)
 	}
 	if err != nil {
-		return 0, explain(fmt.Errorf("read the network namespace %s: %w", path, err), unix.CAP_SYS_PTRACE)
+		return 0, explain(fmt.Errorf("read the network namespace %s: %w", path, err), SysPtrace)
 	}
 	var fsys unix.Statfs_t
 	if err := unix.Statfs(path, &fsys); err != nil || fsys.Type != unix.NSFS_MAGIC {
@@ -192,10 +192,12 @@ func (n *Namespace) explain(err error) error {
 type Capability int
 
 // Capabilities for interception: NetAdmin to change nftables and to mark the agent's queries,
-// SysAdmin to enter other network namespaces.
+// SysAdmin to enter other network namespaces, and SysPtrace to read those of other users'
+// processes.
 const (
-	NetAdmin Capability = unix.CAP_NET_ADMIN
-	SysAdmin Capability = unix.CAP_SYS_ADMIN
+	NetAdmin  Capability = unix.CAP_NET_ADMIN
+	SysAdmin  Capability = unix.CAP_SYS_ADMIN
+	SysPtrace Capability = unix.CAP_SYS_PTRACE
 )
 
 // String returns the name of the capability.
@@ -205,7 +207,7 @@ func (c Capability) String() string {
 		return "CAP_NET_ADMIN"
 	case SysAdmin:
 		return "CAP_SYS_ADMIN"
-	case unix.CAP_SYS_PTRACE:
+	case SysPtrace:
 		return "CAP_SYS_PTRACE"
 	case unix.CAP_SETUID:
 		return "CAP_SETUID"

@@ -41,7 +41,7 @@ func (n *Namespace) ResolvConf() (content []byte, path string, err error) {
 	root := fmt.Sprintf("/proc/%d/root", pid)
 	dir, err := os.Open(root)
 	if err != nil {
-		return nil, "", explain(fmt.Errorf("open the root of process %d: %w", pid, err), unix.CAP_SYS_PTRACE)
+		return nil, "", explain(fmt.Errorf("open the root of process %d: %w", pid, err), SysPtrace)
 	}
 	defer dir.Close()
 	content, err = readConf(int(dir.Fd()), resolvConf)

@@ -69,9 +69,9 @@ func (r *Rule) Validate() error {
 const (
 	maxWatched  = 1024             // default limit of installed namespaces
 	maxVisited  = 8192             // cgroups or files of one scan
-	maxWatches  = 2048             // watched directories
+	maxWatches  = 4096             // watched directories and files
 	pollTime    = 10 * time.Second // between scans without events
-	pollBlind   = time.Second      // the same, if a directory cannot be watched
+	pollBlind   = time.Second      // the same, if something cannot be watched
 	maxRetry    = time.Minute      // between attempts to install in one namespace
 	settleFirst = 20 * time.Millisecond
 	settleLast  = 3 * time.Second
@@ -112,7 +112,7 @@ type Watcher struct {
 
 	// The goroutine of Run uses these fields.
 	failures map[uint64]failure // by inode of the namespace
-	dirs     map[string]bool    // watched directories
+	dirs     map[string]bool    // watched directories and files
 	settled  []string           // names of rules whose complete selection has been applied
 }
 
@@ -198,7 +198,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			w.settled = nil
 			schedule(0)
 		case e := <-events.Events:
-			if !e.Has(fsnotify.Create) && !strings.HasSuffix(e.Name, "/cgroup.events") {
+			if !e.Has(fsnotify.Create) && filepath.Base(e.Name) != cgroupEvents {
 				continue
 			}
 			if delay = settleFirst; time.Until(due) > max(delay, pause) {
@@ -281,7 +281,7 @@ func (w *Watcher) scan(rules []Rule, events *fsnotify.Watcher) (announced bool, 
 	return announced, time.Since(began) - s.changing
 }
 
-// watch watches exactly some directories, and reports whether this succeeded.
+// watch watches exactly some directories and files, and reports whether this succeeded.
 func (w *Watcher) watch(events *fsnotify.Watcher, dirs map[string]bool) bool {
 	for d := range w.dirs {
 		if !dirs[d] {

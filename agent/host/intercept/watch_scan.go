@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -29,7 +30,7 @@ type scan struct {
 	by        map[uint64]int // rule by namespace
 	installed int            // namespaces of all rules
 	visited   int
-	dirs      map[string]bool // in which new namespaces appear
+	dirs      map[string]bool // directories and files whose events announce new namespaces
 	unusable  error           // of the directory of records
 	err       error           // of the current rule: its selection may be incomplete
 	changing  time.Duration   // time of installations
@@ -89,8 +90,7 @@ func (s *scan) glob(root, pattern string, dirs bool) []string {
 	s.fail(err)
 	var out []string
 	for _, e := range list {
-		if s.visited++; s.visited > maxVisited {
-			s.fail(fmt.Errorf("more than %d files and cgroups are below the patterns; use narrower patterns", maxVisited))
+		if !s.visit() {
 			return out
 		}
 		if ok, _ := filepath.Match(level, e.Name()); !ok || (more || dirs) && !e.IsDir() {
@@ -103,6 +103,15 @@ func (s *scan) glob(root, pattern string, dirs bool) []string {
 		}
 	}
 	return out
+}
+
+// visit counts a file or cgroup, and reports whether the limit of a scan allows it.
+func (s *scan) visit() bool {
+	if s.visited++; s.visited > maxVisited {
+		s.fail(fmt.Errorf("more than %d files and cgroups are below the patterns; use narrower patterns", maxVisited))
+		return false
+	}
+	return true
 }
 
 // fail records an error that makes the selection incomplete. Files that no longer exist are none.
@@ -124,15 +133,22 @@ func (s *scan) findProcesses(pattern string, found map[uint64]selected) {
 	}
 }
 
+// cgroupEvents is the file of a cgroup that changes with its first and after its last process. Only
+// a watch on the file itself reports it.
+const cgroupEvents = "cgroup.events"
+
 // walk finds the namespace of each cgroup at a path and below. A namespace has the path of its
 // process with the lowest ID.
 func (s *scan) walk(path string, found map[uint64]selected) {
-	list, err := os.ReadDir(path)
-	if err != nil || s.visited > maxVisited {
+	if !s.visit() {
+		return
+	}
+	st, err := os.Stat(path)
+	if err != nil {
 		s.fail(err)
 		return
 	}
-	s.dirs[path] = true
+	s.dirs[path], s.dirs[filepath.Join(path, cgroupEvents)] = true, true
 	if pid := s.firstProcess(path); pid != 0 {
 		f := selected{path: fmt.Sprintf("/proc/%d/ns/net", pid), pid: pid}
 		if f.inode, err = namespaceInode(f.path); err != nil {
@@ -141,13 +157,14 @@ func (s *scan) walk(path string, found map[uint64]selected) {
 			found[f.inode] = f
 		}
 	}
+	if st.Sys().(*syscall.Stat_t).Nlink == 2 {
+		return // no cgroup is below; reading the directory is half of the work
+	}
+	list, err := os.ReadDir(path)
+	s.fail(err)
 	for _, e := range list {
 		if !e.IsDir() {
 			continue
-		}
-		if s.visited++; s.visited > maxVisited {
-			s.fail(fmt.Errorf("more than %d files and cgroups are below the patterns; use narrower patterns", maxVisited))
-			return
 		}
 		s.walk(filepath.Join(path, e.Name()), found)
 	}
