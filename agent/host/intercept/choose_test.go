@@ -207,15 +207,7 @@ func TestPodEnds(t *testing.T) {
 	w := newWorld(t)
 	p := w.agent(t, w.node)
 	pod := newNetNS(t)
-	ns, err := intercept.OpenNamespace(pod.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = intercept.Install(ns, &intercept.Spec{DNSPort: 15053}, w.dir)
-	ns.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.installIn(t, pod)
 	p.awaitNext("state=active")
 	pod.close()
 	p.awaitNext("network namespace no longer exists")

@@ -1,12 +1,17 @@
 package intercept_test
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	mdns "github.com/miekg/dns"
+	"golang.org/x/sys/unix"
 
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 	"github.com/nearside-mesh/nearside/dns/table"
@@ -52,6 +57,19 @@ iptables-nft -w -t nat -A DOCKER_OUTPUT -d 127.0.0.11/32 -p udp -m udp --dport 5
 iptables-nft -w -t nat -A DOCKER_POSTROUTING -s 127.0.0.11/32 -p tcp -m tcp --sport 36911 -j SNAT --to-source :53
 iptables-nft -w -t nat -A DOCKER_POSTROUTING -s 127.0.0.11/32 -p udp -m udp --sport 36911 -j SNAT --to-source :53
 `
+
+// installIn installs the redirection of DNS in a namespace, and holds no file of it afterwards.
+func (w *world) installIn(t testing.TB, ns *netNS) {
+	t.Helper()
+	n, err := intercept.OpenNamespace(ns.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	if _, err := intercept.Install(n, &intercept.Spec{DNSPort: 15053}, w.dir); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // sites returns a container with a plain server on 127.0.0.11, one with Docker's rules for it, a
 // pod with a cluster DNS, and the node with a VPN that has its own domain.
@@ -107,9 +125,7 @@ func TestOrigins(t *testing.T) {
 		}
 	}
 	for i := range sites {
-		if _, err := intercept.Install(sites[i].ns.open(t), &intercept.Spec{DNSPort: 15053}, w.dir); err != nil {
-			t.Fatal(err)
-		}
+		w.installIn(t, sites[i].ns)
 		p.awaitNext("state=active")
 	}
 	for range 2 { // the second time, answers are cached
@@ -154,6 +170,116 @@ func TestOrigins(t *testing.T) {
 		}
 		if got := sites[i].answers(t); got != before[i] {
 			t.Errorf("%s: after\n%s\nbefore\n%s", sites[i].name, got, before[i])
+		}
+	}
+}
+
+// TestOriginsOfOneSocket: a program that queries several servers from one socket, as musl does, gets
+// the answer of each.
+func TestOriginsOfOneSocket(t *testing.T) {
+	w := newWorld(t)
+	p := w.agent(t, w.node)
+	pod := newNetNS(t)
+	want := map[string]string{}
+	for i := range 3 {
+		server := fmt.Sprintf("127.0.1.%d:53", i)
+		want[server] = fmt.Sprintf("192.0.2.%d", i)
+		realServer(t, pod, server, host("both.example", want[server]))
+	}
+	w.installIn(t, pod)
+	p.awaitNext("state=active")
+	var c *net.UDPConn
+	var err error
+	pod.do(func() { c, err = net.ListenUDP("udp4", &net.UDPAddr{}) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 2 {
+		for server := range want {
+			q := new(mdns.Msg)
+			wire, err := q.SetQuestion("both.example.", mdns.TypeA).Pack()
+			if err == nil {
+				_, err = c.WriteToUDPAddrPort(wire, netip.MustParseAddrPort(server))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		for range want {
+			b := make([]byte, 512)
+			n, from, err := c.ReadFromUDPAddrPort(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var m mdns.Msg
+			if err := m.Unpack(b[:n]); err != nil || len(m.Answer) != 1 {
+				t.Fatalf("%v: %v", err, &m)
+			}
+			if got := m.Answer[0].(*mdns.A).A.String(); got != want[from.String()] {
+				t.Errorf("%s answered %s, want %s", from, got, want[from.String()])
+			}
+		}
+	}
+}
+
+// TestPodEndsMidQuery: when a pod ends, its queries in flight fail immediately, and the agent
+// closes all files.
+func TestPodEndsMidQuery(t *testing.T) {
+	w := newWorld(t)
+	p := w.agent(t, w.node)
+	files := func() int {
+		list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	endPod := func(pod *netNS) {
+		pod.close()
+		p.awaitNext("network namespace no longer exists")
+	}
+	earlier := newNetNS(t)
+	w.installIn(t, earlier)
+	p.awaitNext("state=active")
+	endPod(earlier)
+	before := files()
+	pod := newNetNS(t)
+	var silent net.PacketConn
+	var err error
+	pod.do(func() { silent, err = net.ListenPacket("udp", "127.0.0.11:53") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	w.installIn(t, pod)
+	p.awaitNext("state=active")
+	c := pod.socket(t, "udp", "127.0.0.11:53")
+	if err := c.WriteMsg(new(mdns.Msg).SetQuestion("real.example.", mdns.TypeA)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := silent.ReadFrom(make([]byte, 512)); err != nil { // the query of the agent
+		t.Fatal(err)
+	}
+	endPod(pod)
+	raw, err := c.Conn.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 512)
+	var n int
+	err = errors.Join(raw.Read(func(fd uintptr) bool {
+		n, _, err = unix.Recvfrom(int(fd), b, unix.MSG_DONTWAIT)
+		return true
+	}), err)
+	var m mdns.Msg
+	if err := errors.Join(err, m.Unpack(b[:n])); err != nil || m.Rcode != mdns.RcodeServerFailure {
+		t.Errorf("the client gets %v, %v, want SERVFAIL", err, &m)
+	}
+	for late := time.Now().Add(time.Minute); files() > before; <-time.After(10 * time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("%d files are open, %d before", files(), before)
 		}
 	}
 }
