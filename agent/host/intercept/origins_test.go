@@ -40,10 +40,11 @@ func host(name, addr string) table.Host {
 func link(t testing.TB, client, server *netNS, number int) {
 	t.Helper()
 	client.run(t, fmt.Sprintf("link add eth%[1]d type veth peer name peer%[1]d netns %[2]s\n"+
-		"addr add 10.%[1]d.0.2/24 dev eth%[1]d\naddr add fd10:%[1]d::2/64 dev eth%[1]d nodad\nlink set eth%[1]d up\n",
+		"addr add 10.%[1]d.0.2/24 dev eth%[1]d\naddr add fd10:%[1]d::2/64 dev eth%[1]d nodad\n"+
+		"addr add fe80::2:%[1]d/64 dev eth%[1]d nodad\nlink set eth%[1]d up\n",
 		number, server.path), "ip", "-batch", "-")
 	server.run(t, fmt.Sprintf("addr add 10.%[1]d.0.1/24 dev peer%[1]d\naddr add fd10:%[1]d::1/64 dev peer%[1]d nodad\n"+
-		"link set peer%[1]d up\n", number), "ip", "-batch", "-")
+		"addr add fe80::%[1]d/64 dev peer%[1]d nodad\nlink set peer%[1]d up\n", number), "ip", "-batch", "-")
 }
 
 // dockerRules are the rules of Docker in a container with its name server on random ports of
@@ -84,12 +85,13 @@ func (w *world) sites(t testing.TB) []site {
 	realServer(t, cluster, "10.96.0.1:53", host("kube.cluster.example", "10.244.0.9"), host("both.example", "10.244.0.1"))
 	realServer(t, cluster, "[fd10:96::1]:53", host("kube.cluster.example", "10.244.0.9"),
 		host("both.example", "10.244.0.6"))
+	realServer(t, cluster, "[fe80::96%peer96]:53", host("kube.cluster.example", "10.244.0.9"))
 	link(t, w.node, vpn, 98)
 	realServer(t, vpn, "10.98.0.1:53", host("wiki.vpn.example", "10.98.0.9"), host("both.example", "10.98.0.2"))
 	return []site{
 		{name: "docker", ns: plain, servers: []string{"127.0.0.11:53", "127.0.0.99:53"}},
 		{name: "docker with rules", ns: docker, servers: []string{"127.0.0.11:53", "127.0.0.99:53"}},
-		{name: "pod", ns: pod, servers: []string{"10.96.0.1:53", "[fd10:96::1]:53", "10.96.0.1:5353"}},
+		{name: "pod", ns: pod, servers: []string{"10.96.0.1:53", "[fd10:96::1]:53", "[fe80::96%eth96]:53", "10.96.0.1:5353"}},
 		{name: "vpn", ns: w.node,
 			servers: []string{"10.98.0.1:53", outsideV4 + ":53", "[" + outsideV6 + "]:53", "10.98.0.1:5353"}},
 	}
@@ -139,8 +141,12 @@ func TestOrigins(t *testing.T) {
 		x := &sites[i]
 		for _, server := range x.servers[:len(x.servers)-1] {
 			for _, network := range []string{"udp", "tcp"} {
-				if got := x.ns.ask(t, network, server, "web.mesh", mdns.TypeA); got != outsideV4 {
-					t.Errorf("%s: web.mesh by %s over %s: %s", x.name, server, network, got)
+				want := outsideV4
+				if strings.HasPrefix(server, "[fe80") { // not redirected
+					want = "NXDOMAIN"
+				}
+				if got := x.ns.ask(t, network, server, "web.mesh", mdns.TypeA); got != want {
+					t.Errorf("%s: web.mesh by %s over %s: %s, want %s", x.name, server, network, got, want)
 				}
 			}
 		}

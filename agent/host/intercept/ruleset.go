@@ -96,11 +96,16 @@ func (r *Ruleset) zone(s *Spec) chain {
 		c.add(outside("oifname", "lo"), port(unix.IPPROTO_UDP, side, s.DNSPort), setZone())
 	}
 	r.exempt(&c)
+	c.add(linkLocal(), verdict(expr.VerdictReturn, "return"))
 	for _, who := range r.selectors() {
 		c.add(append(append([]clause{isLive(), port(unix.IPPROTO_UDP, "dport", 53)}, who...), counter(), setZone())...)
 	}
 	return c
 }
+
+// linkLocal matches link-local servers. Their sockets are bound to an interface, so they cannot
+// reach a loopback address.
+func linkLocal() clause { return address("daddr", "", netip.MustParsePrefix("fe80::/16")) }
 
 // loop drops the agent's own queries if another ruleset redirects them back to the agent. It runs
 // after all redirections. The agent reads its counters.
@@ -126,6 +131,7 @@ func (r *Ruleset) output(s *Spec) chain {
 	}
 	r.exempt(&c)
 	if s.DNSPort != 0 {
+		c.add(linkLocal(), port(unix.IPPROTO_TCP, "dport", 53), verdict(expr.VerdictReturn, "return"))
 		for _, who := range r.selectors() {
 			c.add(append(append([]clause{isLive(), port(unix.IPPROTO_TCP, "dport", 53)}, who...), counter(),
 				redirect(s.DNSPort))...)

@@ -122,7 +122,7 @@ func inNamespace(pid int, inode uint64) bool {
 	return err == nil && st.Sys().(*syscall.Stat_t).Ino == inode
 }
 
-// nameServers returns the servers in a resolv.conf.
+// nameServers returns the servers in a resolv.conf whose queries are redirected.
 func nameServers(conf []byte) (out []netip.AddrPort) {
 	for line := range bytes.Lines(conf) {
 		words := strings.Fields(string(line))
@@ -130,7 +130,7 @@ func nameServers(conf []byte) (out []netip.AddrPort) {
 			continue
 		}
 		a, err := netip.ParseAddr(words[1])
-		if err != nil || a.IsMulticast() || a.IsUnspecified() {
+		if err != nil || a.IsMulticast() || a.IsUnspecified() || a.Is6() && a.IsLinkLocalUnicast() {
 			continue
 		}
 		if at := netip.AddrPortFrom(a.Unmap(), 53); !slices.Contains(out, at) {

@@ -3,7 +3,6 @@ package netsock
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"sync"
@@ -28,12 +27,7 @@ type Network struct {
 	o      Options
 	tables *conntrack
 	enter  sync.Mutex // at most one thread is in the namespace
-
-	mu    sync.Mutex
-	zones map[netip.Addr]string // interfaces of link-local clients
 }
-
-const maxZones = 64 // more link-local addresses of a host are not remembered
 
 // Open opens a network. It returns an error if the kernel cannot find the servers of redirected
 // queries.
@@ -66,44 +60,7 @@ func (n *Network) Original(tcp bool, client, local netip.AddrPort) (netip.AddrPo
 	if tcp {
 		proto, zone = unix.IPPROTO_TCP, 0
 	}
-	server, err := n.tables.original(proto, zone, client, local)
-	if err == nil && server.Addr().Is6() && server.Addr().IsLinkLocalUnicast() {
-		i, err := n.interfaceOf(client.Addr())
-		return netip.AddrPortFrom(server.Addr().WithZone(i), server.Port()), err
-	}
-	return server, err
-}
-
-// interfaceOf returns the interface with an address of the namespace. Conntrack does not know the
-// interface of a link-local server, but its client has an address of the same link.
-func (n *Network) interfaceOf(a netip.Addr) (name string, err error) {
-	a = a.WithZone("")
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if name, ok := n.zones[a]; ok {
-		return name, nil
-	}
-	err = n.o.Do(func() error {
-		list, err := net.Interfaces()
-		for _, i := range list {
-			addrs, _ := i.Addrs()
-			for _, x := range addrs {
-				if p, ok := x.(*net.IPNet); ok && p.IP.Equal(a.AsSlice()) {
-					name = i.Name
-					return nil
-				}
-			}
-		}
-		return errors.Join(err, fmt.Errorf("no interface has the address %s", a))
-	})
-	if err != nil {
-		return "", err
-	}
-	if n.zones == nil || len(n.zones) >= maxZones {
-		n.zones = map[netip.Addr]string{}
-	}
-	n.zones[a] = name
-	return name, nil
+	return n.tables.original(proto, zone, client, local)
 }
 
 // Connect implements [forward.Network]. Only the creation of the socket needs a thread in the
@@ -113,10 +70,7 @@ func (n *Network) Connect(network string, server netip.AddrPort) (*os.File, erro
 	if network == "tcp" {
 		kind = unix.SOCK_STREAM
 	}
-	domain, to, err := n.sockaddr(server)
-	if err != nil {
-		return nil, err
-	}
+	domain, to := sockaddr(server)
 	fd, err := n.socket(domain, kind)
 	if err != nil {
 		return nil, fmt.Errorf("open a socket in the network namespace %s: %w", n.o.Name, err)
@@ -127,25 +81,13 @@ func (n *Network) Connect(network string, server netip.AddrPort) (*os.File, erro
 	return os.NewFile(uintptr(fd), network), nil
 }
 
-// sockaddr returns the address family and the address of a server. A zone of IPv6 is the name of
-// an interface in the namespace.
-func (n *Network) sockaddr(server netip.AddrPort) (int, unix.Sockaddr, error) {
+// sockaddr returns the address family and the address of a server.
+func sockaddr(server netip.AddrPort) (int, unix.Sockaddr) {
 	a, port := server.Addr(), int(server.Port())
 	if a.Is4() {
-		return unix.AF_INET, &unix.SockaddrInet4{Port: port, Addr: a.As4()}, nil
+		return unix.AF_INET, &unix.SockaddrInet4{Port: port, Addr: a.As4()}
 	}
-	to := &unix.SockaddrInet6{Port: port, Addr: a.As16()}
-	if a.Zone() == "" {
-		return unix.AF_INET6, to, nil
-	}
-	err := n.o.Do(func() error {
-		i, err := net.InterfaceByName(a.Zone())
-		if err == nil {
-			to.ZoneId = uint32(i.Index) // #nosec G115 -- indexes are positive
-		}
-		return err
-	})
-	return unix.AF_INET6, to, err
+	return unix.AF_INET6, &unix.SockaddrInet6{Port: port, Addr: a.As16()}
 }
 
 // socket creates a socket in the namespace.
