@@ -280,3 +280,34 @@ func TestOriginLoops(t *testing.T) {
 		t.Error("the own query does not count as a loop")
 	}
 }
+
+// TestNetworkSockets: a client that queries many silent servers opens a bounded number of sockets.
+func TestNetworkSockets(t *testing.T) {
+	h := newHeld()
+	c := newTester(t, forward.Options{InFlight: 8000}, newScripted(t, "127.0.0.1:0", answerA(t, "60")))
+	silent := newScripted(t, "0.0.0.0:0", h.do) // on all loopback addresses
+	n, o := c.redirect("/run/netns/pod", silent.addr)
+	for i := range 300 {
+		server := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)}), silent.addr.Port())
+		n.server.Store(&server)
+		c.clock.advance(1)
+		if _, ok := c.send(clientKind{}, "a.example.org", mdns.TypeA); !ok {
+			t.Fatalf("query %d is not accepted", i)
+		}
+	}
+	if got := c.f.Sockets(); got != forward.MaxNetworkSockets || c.f.Stats().NoSocket == 0 {
+		t.Errorf("%d sockets, at most %d are allowed", got, forward.MaxNetworkSockets)
+	}
+	if st := c.f.Stats(); len(st.Origins) != 16 || st.InFlight != 300 {
+		t.Errorf("%d origins, %d queries in flight", len(st.Origins), st.InFlight)
+	}
+	o.Close()
+	for range 300 {
+		if m := c.answer(); m.Rcode != mdns.RcodeServerFailure {
+			t.Fatalf("answer %v", m)
+		}
+	}
+	if got := c.f.Sockets(); got != 0 {
+		t.Errorf("%d sockets are left", got)
+	}
+}

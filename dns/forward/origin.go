@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -15,6 +16,9 @@ const (
 	maxOrigins    = 16 // servers per network that are remembered
 	networkShare  = 8  // a network other than the own one may use one in this many slots
 	originSockets = 4  // UDP sockets per server of another network
+
+	// MaxNetworkSockets is the maximum number of sockets to the origins of a network.
+	MaxNetworkSockets = 128
 )
 
 // Network is a network namespace whose queries are redirected to a listener of this process. Its
@@ -38,6 +42,7 @@ type Origins struct {
 	network  Network
 	own      bool // of this process
 	standard Origin
+	sockets  int // to origins; the forwarder's lock guards it
 	inFlight int // slots; the forwarder's lock guards it
 
 	mu     sync.Mutex // the forwarder's lock is taken first
@@ -206,6 +211,24 @@ func (o *Origin) admits() bool {
 		return false
 	}
 	return true
+}
+
+// mayOpen returns an error if no further socket to a server may be opened.
+func (s *server) mayOpen() error {
+	switch {
+	case s.dropped:
+		return net.ErrClosed
+	case s.origin != nil && s.origin.of.sockets >= MaxNetworkSockets:
+		return errNoCapacity
+	}
+	return nil
+}
+
+// opened counts sockets to a server.
+func (s *server) opened(n int) {
+	if s.origin != nil {
+		s.origin.of.sockets += n
+	}
 }
 
 // report logs a change of a server. Clients choose the servers of origins, so they are logged only

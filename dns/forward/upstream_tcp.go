@@ -76,12 +76,13 @@ func (f *Forwarder) stream(sv *server, now int64) (*stream, error) {
 	case best != nil && best.inFlight < min(depth, nextStream),
 		best != nil && len(sv.streams) >= most && best.inFlight < depth:
 		return best, nil
-	case len(sv.streams) >= most || f.ctx == nil || sv.dropped:
+	case len(sv.streams) >= most || f.ctx == nil || sv.mayOpen() != nil:
 		return nil, errNoCapacity
 	}
 	st := &stream{f: f, wake: make(chan struct{}, 1), done: make(chan struct{}), answered: now}
 	st.server, st.tcp = sv, st
 	sv.streams = append(sv.streams, st)
+	sv.opened(1)
 	f.wg.Add(1)
 	go st.run(f.ctx)
 	return st, nil
@@ -197,14 +198,15 @@ func (f *Forwarder) streamEnded(st *stream, err error) {
 	now := f.clock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	sv := st.server
 	if !st.retired {
 		f.retireStream(st)
 	}
 	st.finish()
+	sv.opened(-1)
 	if f.ctx == nil {
 		return
 	}
-	sv := st.server
 	f.connectionFailed(sv, err)
 	retried := st.answers > 0 // the stream worked before, so the server closed an idle connection
 	switch {

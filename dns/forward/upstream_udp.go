@@ -60,8 +60,8 @@ func (f *Forwarder) socket(sv *server, now int64) (*udpSocket, error) {
 
 // openSocket opens a socket and starts its reader.
 func (f *Forwarder) openSocket(sv *server, index int, now int64) (*udpSocket, error) {
-	if sv.dropped {
-		return nil, net.ErrClosed
+	if err := sv.mayOpen(); err != nil {
+		return nil, err
 	}
 	conn, err := f.dial(context.Background(), sv, "udp")
 	if err != nil {
@@ -75,6 +75,7 @@ func (f *Forwarder) openSocket(sv *server, index int, now int64) (*udpSocket, er
 	s := &udpSocket{f: f, io: io, index: index, opened: now, local: netip.AddrPortFrom(local.Addr().Unmap(), local.Port())}
 	s.server, s.udp = sv, s
 	sv.sockets[index] = s
+	sv.opened(1)
 	f.locals[localAddr{sv.origin.network(), s.local}] = &s.channel
 	f.wg.Add(1)
 	go s.read()
@@ -97,6 +98,7 @@ func (f *Forwarder) closeIdle(s *udpSocket) {
 		return
 	}
 	s.closed = true
+	s.server.opened(-1)
 	f.forgetLocal(&s.channel, s.local)
 	if err := s.io.Close(); err != nil {
 		f.log.Debug("Cannot close a socket to a name server", "server", s.server.addr, "error", err)
