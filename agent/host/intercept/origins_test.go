@@ -180,8 +180,8 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// TestOriginsOfOneSocket: a program that queries several servers from one socket, as musl does, gets
-// the answer of each.
+// TestOriginsOfOneSocket: a program that queries several servers from one socket, as musl does,
+// gets the answer of each.
 func TestOriginsOfOneSocket(t *testing.T) {
 	w := newWorld(t)
 	p := w.agent(t, w.node)
