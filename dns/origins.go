@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/nearside-mesh/nearside/dns/forward"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // Origins registers a network whose queries are redirected to sockets of the server. Queries that
@@ -45,7 +46,7 @@ type listener struct {
 
 // origin returns the origin of a query; nil is the servers of the config. It returns false if it is
 // unknown, so that the query fails. Redirected queries arrive on loopback addresses.
-func (l *listener) origin(client netip.AddrPort, local netip.Addr) (*forward.Origin, bool) {
+func (l *listener) origin(q *table.Query, client netip.AddrPort, local netip.Addr) (*forward.Origin, bool) {
 	o := l.origins
 	if o == nil {
 		o = l.s.origins.Load()
@@ -53,13 +54,13 @@ func (l *listener) origin(client netip.AddrPort, local netip.Addr) (*forward.Ori
 	if o == nil || !local.IsLoopback() {
 		return nil, true
 	}
-	found := o.Find(l.tcp, client, netip.AddrPortFrom(local, l.port))
+	found := o.Find(q.Key(), l.tcp, client, netip.AddrPortFrom(local, l.port))
 	return found, found != nil
 }
 
 // finder is a Replier that knows where the queries of its socket were sent.
 type finder interface {
-	origin(client netip.AddrPort, local netip.Addr) (*forward.Origin, bool)
+	origin(q *table.Query, client netip.AddrPort, local netip.Addr) (*forward.Origin, bool)
 }
 
 // addressOfConn returns a TCP address, or the zero AddrPort.

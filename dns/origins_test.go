@@ -122,8 +122,8 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// TestOriginOfOwnNetwork: in the own network, configured servers take precedence over the server
-// that the client queried, and those of resolv.conf do not.
+// TestOriginOfOwnNetwork: in the own network, configured servers and routes take precedence over
+// the server that the client queried, and the servers of resolv.conf do not.
 func TestOriginOfOwnNetwork(t *testing.T) {
 	standard := newScripted(t, "127.0.0.1:0", answerAddr(t, "192.0.2.1"))
 	vpn := newScripted(t, "127.0.0.1:0", answerAddr(t, "192.0.2.3"))
@@ -143,6 +143,14 @@ func TestOriginOfOwnNetwork(t *testing.T) {
 		n, _ := c.redirect("", vpn.addr)
 		if got := firstA(c.query(clientKind{}, "a.example.org", mdns.TypeA)); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+		other := newScripted(t, "127.0.0.1:0", answerAddr(t, "192.0.2.4"))
+		route := []forward.Route{{Domains: []string{"corp.example"}, Servers: []netip.AddrPort{other.addr}}}
+		if err := c.f.Configure(route, false); err != nil {
+			t.Fatal(err)
+		}
+		if got := firstA(c.query(clientKind{}, "a.corp.example", mdns.TypeA)); got != "192.0.2.4" {
+			t.Errorf("%s: a name with a route: %s", tc.name, got)
 		}
 		n.server.Store(nil) // in the own network, queries may come directly
 		if got := firstA(c.query(clientKind{}, "b.example.org", mdns.TypeA)); got != "192.0.2.1" {
@@ -270,7 +278,7 @@ func TestOriginLoops(t *testing.T) {
 	if v, _ := q.Read(own.raw); v != table.Accepted {
 		t.Fatal("the query is not accepted")
 	}
-	to := forward.ReplyTo{Via: c, Addr: from, Max: 1232, Origin: o.Find(false, from, c.addr)}
+	to := forward.ReplyTo{Via: c, Addr: from, Max: 1232, Origin: o.Find(q.Key(), false, from, c.addr)}
 	if !c.f.Ask(&q, own.raw, to) || c.f.Stats().Loops != 0 {
 		t.Error("the query of another network counts as a loop")
 	}

@@ -134,7 +134,7 @@ func (s *Server) decide(q *table.Query, m []byte, to *forward.ReplyTo, tcp bool,
 		return out, replied, fromTable
 	}
 	if via, ok := to.Via.(finder); ok {
-		if to.Origin, ok = via.origin(to.Addr, to.Local); !ok {
+		if to.Origin, ok = via.origin(q, to.Addr, to.Local); !ok {
 			c.add(fromNone, q.Qtype, table.RcodeServFail)
 			return q.Refuse(out, m, table.RcodeServFail), replied, fromNone
 		}

@@ -101,10 +101,10 @@ func (f *Forwarder) Origins(n Network) *Origins {
 	return o
 }
 
-// Find returns the origin of a query that a listener received on a local address. It returns nil
-// if the server is unknown or the network is closed. The query must then fail, because other
-// servers may know other names.
-func (o *Origins) Find(tcp bool, client, local netip.AddrPort) *Origin {
+// Find returns the origin of a query for a name in wire form that a listener received on a local
+// address. It returns nil if the server is unknown or the network is closed. The query must then
+// fail, because other servers may know other names.
+func (o *Origins) Find(name []byte, tcp bool, client, local netip.AddrPort) *Origin {
 	server, err := o.network.Original(tcp, client, local)
 	switch {
 	case err != nil && o.own: // not redirected
@@ -112,10 +112,17 @@ func (o *Origins) Find(tcp bool, client, local netip.AddrPort) *Origin {
 	case err != nil:
 		o.f.unknownOrigins.Add(1)
 		return nil
-	case server == local || o.standardFor(server):
+	case server == local || o.standardFor(server) || o.own && o.f.routed(name):
 		return &o.standard
 	}
 	return o.of(server)
+}
+
+// routed reports whether a name has a route.
+func (f *Forwarder) routed(name []byte) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.routes.find(name) != nil
 }
 
 // standardFor reports whether queries to a server go to the servers of the config.
