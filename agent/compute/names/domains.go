@@ -22,7 +22,7 @@ type taken struct {
 
 // domains returns the external names of the node's proxies, sorted by dataplane and name.
 func (t *Table) domains(m *Mesh) (out []taken) {
-	if m.Policies == nil || len(m.View.Domains()) == 0 {
+	if m.Policies == nil || len(m.View.Domains) == 0 {
 		return nil
 	}
 	for _, name := range m.Local {

@@ -71,6 +71,8 @@ type View struct {
 	// TLS is the range of versions and ciphers that proxies use in addition to those of their
 	// policies while these change in steps; else nil.
 	TLS *TLSRange
+	// Domains are the names of [VIPOptions.Domains]. Callers must not modify them.
+	Domains []string
 	// Unaddressed reports whether a service has no virtual address yet; see [VIPOptions.Fixed].
 	Unaddressed bool
 
@@ -80,7 +82,7 @@ type View struct {
 	vips       *VIPs
 	ranges     VIPRanges
 	virtual    [families][]netip.Prefix // ranges of virtual addresses
-	domains    []domain                 // sorted by name
+	domains    [][families]netip.Addr   // addresses of Domains
 	hosts      []virtualHost            // sorted by name
 	external   []string                 // names of the external ones
 	mesh       *resource.Resource
@@ -254,9 +256,9 @@ func (v *View) hash() [32]byte {
 			b = append(b, a.AsSlice()...)
 		}
 	}
-	for _, d := range v.domains {
-		str(d.name)
-		addresses(d.addr)
+	for i, name := range v.Domains {
+		str(name)
+		addresses(v.domains[i])
 	}
 	for i := range v.hosts {
 		str(v.hosts[i].name)

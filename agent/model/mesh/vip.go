@@ -7,7 +7,6 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -88,28 +87,11 @@ func (v *View) VIPs() *VIPs { return v.vips }
 
 // Domain returns the virtual addresses of one of [VIPOptions.Domains]. For any other name both are
 // invalid.
-func (v *View) Domain(name string) (v4, v6 netip.Addr) {
-	if i, ok := slices.BinarySearchFunc(v.domains, name, func(d domain, name string) int {
-		return strings.Compare(d.name, name)
-	}); ok {
-		return v.domains[i].addr[0], v.domains[i].addr[1]
+func (v *View) Domain(name string) (ipv4, ipv6 netip.Addr) {
+	if i, ok := slices.BinarySearch(v.Domains, name); ok {
+		return v.domains[i][v4], v.domains[i][v6]
 	}
 	return netip.Addr{}, netip.Addr{}
-}
-
-// Domains returns the names outside the mesh that have virtual addresses, sorted.
-func (v *View) Domains() []string {
-	out := make([]string, len(v.domains))
-	for i := range v.domains {
-		out[i] = v.domains[i].name
-	}
-	return out
-}
-
-// domain is a name outside the mesh with its addresses.
-type domain struct {
-	name string
-	addr [families]netip.Addr
 }
 
 // domainKey returns the owner of a domain's addresses. No resource has such a name.

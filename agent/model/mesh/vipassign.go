@@ -82,9 +82,10 @@ func (v *View) assignVIPs(o *VIPOptions) {
 		case c.host != nil:
 			c.host.addr = c.addr
 		case len(c.ports) == 0:
-			v.domains = append(v.domains, domain{o.Domains[len(v.domains)], c.addr})
+			v.domains = append(v.domains, c.addr)
 		}
 	}
+	v.Domains = o.Domains
 	v.IPv6, v.vips = o.IPv6 || v.someIPv6(), a.remember()
 }
 
