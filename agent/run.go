@@ -30,6 +30,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
 	"github.com/nearside-mesh/nearside/agent/source/peers"
+	"github.com/nearside-mesh/nearside/rotation"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -365,9 +366,9 @@ const revokedEvery = 500 * time.Millisecond
 // maintain releases memory, closes streams with expired tokens, and handles reloads, until ctx
 // ends.
 func (a *Agent) maintain(ctx context.Context) {
-	t := time.NewTicker(trimEvery)
+	t := time.NewTimer(rotation.NextTick(trimEvery))
 	defer t.Stop()
-	revoked := time.NewTicker(revokedEvery)
+	revoked := time.NewTimer(rotation.NextTick(revokedEvery))
 	defer revoked.Stop()
 	var burst trimmer
 	status, tokens := a.statusLine(), a.tokens.Stamp()
@@ -376,6 +377,7 @@ func (a *Agent) maintain(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+			t.Reset(rotation.NextTick(trimEvery))
 			burst.look()
 			a.memory.Look()
 			a.xds.Recheck()
@@ -384,6 +386,7 @@ func (a *Agent) maintain(ctx context.Context) {
 				a.deps.Notify(status)
 			}
 		case <-revoked.C:
+			revoked.Reset(rotation.NextTick(revokedEvery))
 			if now := a.tokens.Stamp(); now != tokens {
 				tokens = now
 				a.xds.Recheck()

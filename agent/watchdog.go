@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // stuckAfter is how long a pass may take before the agent counts as stuck.
@@ -31,13 +33,14 @@ func (w *watchdog) run(ctx context.Context) {
 	if w.timeout > 0 {
 		every = min(every, max(w.timeout/3, time.Millisecond))
 	}
-	t := time.NewTicker(every)
+	t := time.NewTimer(rotation.NextTick(every))
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+			t.Reset(rotation.NextTick(every))
 			w.look()
 		}
 	}

@@ -207,7 +207,7 @@ func (p *Plain) Future() int {
 // Run maintains the file until ctx ends: it removes old backups, and within a second replaces a
 // file or directory that was renamed or removed.
 func (p *Plain) Run(ctx context.Context) {
-	tick := time.NewTicker(checkEach)
+	tick := time.NewTimer(NextTick(checkEach))
 	defer tick.Stop()
 	opened := time.Now()
 	for {
@@ -215,6 +215,7 @@ func (p *Plain) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			tick.Reset(NextTick(checkEach))
 		}
 		always := time.Since(opened) >= checkEvery
 		if always {

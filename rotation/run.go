@@ -17,6 +17,13 @@ const (
 	scanEach  = time.Minute // of scans of the directory and checks of the ages of backups
 )
 
+// NextTick returns the time until the clock reaches the next multiple of an interval. Loops that
+// wait for the same multiples wake an idle process once, not once each.
+func NextTick(interval time.Duration) time.Duration {
+	now := time.Now().Round(0)
+	return now.Truncate(interval).Add(interval).Sub(now)
+}
+
 // ErrRunning means that Run is already active.
 var ErrRunning = errors.New("Run is already active")
 
@@ -38,9 +45,9 @@ func (f *File) Run(ctx context.Context) error {
 	defer func() { f.running <- struct{}{} }()
 	f.setOwned(true)
 	defer f.setOwned(false)
-	clock := time.NewTicker(checkEach)
+	clock := time.NewTimer(NextTick(checkEach))
 	defer clock.Stop()
-	k := &maintenance{f: f, synced: time.Now(), scanned: time.Now()}
+	k := &maintenance{f: f, clock: clock, synced: time.Now(), scanned: time.Now()}
 	for {
 		k.closeRetired()
 		k.compress(ctx, clock.C)
@@ -79,10 +86,12 @@ func (f *File) setOwned(owned bool) {
 // maintenance is the state of Run.
 type maintenance struct {
 	f               *File
+	clock           *time.Timer
 	synced, scanned time.Time
 }
 
 func (k *maintenance) tick() {
+	k.clock.Reset(NextTick(checkEach))
 	now := time.Now()
 	k.closeRetired()
 	k.f.checkPath()

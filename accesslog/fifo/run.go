@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // run starts fn in a goroutine that Run waits for. It returns false if Run is not active.
@@ -78,7 +79,7 @@ const repairInterval = time.Second
 
 // repairLoop repairs FIFOs until ctx ends.
 func (ps *Pipes) repairLoop(ctx context.Context) {
-	tick := time.NewTicker(repairInterval)
+	tick := time.NewTimer(rotation.NextTick(repairInterval))
 	defer tick.Stop()
 	for {
 		select {
@@ -86,6 +87,7 @@ func (ps *Pipes) repairLoop(ctx context.Context) {
 			return
 		case <-tick.C:
 			ps.repair()
+			tick.Reset(rotation.NextTick(repairInterval))
 		}
 	}
 }
