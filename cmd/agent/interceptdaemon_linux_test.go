@@ -115,9 +115,18 @@ func TestInterceptionByRule(t *testing.T) {
 		"{type: Dataplane, mesh: default, name: api, networking: {address: 10.0.0.1, inbound: [{port: 80, "+
 		"tags: {kuma.io/service: api}}]}}\n")
 	pattern := filepath.Join(dir, "pod-*")
-	d := launch(t, dir, nil, "dns.listen=127.0.0.1:0", "dns.upstreams=192.0.2.1",
-		"intercept.watch=[{name: pods, netns: '"+pattern+"'}]")
+	file := filepath.Join(dir, "agent.yaml")
+	agenttest.Write(t, file, "intercept: {watch: []}\n")
+	d := launch(t, dir, func(c *exec.Cmd) { c.Args = append(c.Args, "--config", file) }, "dns.listen=127.0.0.1:0",
+		"dns.upstreams=192.0.2.1")
 	d.says("the agent is ready")
+	reload := func(rules string) {
+		t.Helper()
+		agenttest.Write(t, file, "intercept: {watch: ["+rules+"]}\n")
+		agenttest.Do(t, d.cmd.Process.Signal(syscall.SIGHUP))
+	}
+	reload("{name: pods, netns: '" + pattern + "'}")
+	d.says("config key changed\" key=intercept.watch from=[] to=")
 	if _, out, _ := d.nearside("", "check"); !strings.Contains(out, "rule pods (netns "+pattern+"): 0 namespaces") {
 		t.Errorf("check without a namespace: %s", out)
 	}
@@ -148,6 +157,13 @@ func TestInterceptionByRule(t *testing.T) {
 	if code, _, errs := runMain(append([]string{"intercept", "uninstall"}, at...)...); code != command.ExitOK ||
 		!strings.Contains(errs, "the rule pods of intercept.watch selects the namespace") {
 		t.Errorf("uninstall: exit code %d: %s", code, errs)
+	}
+	reload("{name: pods, netns: '" + pattern + "', inbound: 15006}")
+	d.says(`redirected="DNS to port 15053, inbound TCP to port 15006 of the whole network namespace"`)
+	reload("")
+	d.says("removed interception that no rule selects")
+	if out := inside("nft", "list", "ruleset"); out != "" {
+		t.Errorf("left behind: %s", out)
 	}
 	if code := d.end(syscall.SIGTERM); code != 0 {
 		t.Errorf("the agent ended with %d", code)
