@@ -136,10 +136,16 @@ func (s *Server) decide(q *table.Query, m []byte, to *forward.ReplyTo, tcp bool,
 	if via, ok := to.Via.(finder); ok {
 		if to.Origin, ok = via.origin(q, to.Addr, to.Local); !ok {
 			c.add(fromNone, q.Qtype, table.RcodeServFail)
-			return q.Refuse(out, m, table.RcodeServFail), replied, fromNone
+			return q.Refuse(out[:start], m, table.RcodeServFail), replied, fromNone
 		}
 	}
 	switch v {
+	case table.AcceptedDefault:
+		if to.Origin == nil {
+			c.add(fromTable, q.Qtype, rcodeOf(out[start:]))
+			return out, replied, fromTable
+		}
+		out = out[:start]
 	case table.PassthroughName:
 		return s.passthrough(q, m, *to, tcp, c, out)
 	case table.RealName:

@@ -95,7 +95,8 @@ func TestChangeOfServers(t *testing.T) {
 	h := newHeld()
 	old := newScripted(t, "127.0.0.1:0", h.do)
 	next := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
-	c := newTester(t, forward.Options{}, old)
+	changes := 0
+	c := newTester(t, forward.Options{Changed: func() { changes++ }}, old)
 	c.ask(clientKind{}, "kept.example.org", mdns.TypeA)
 	h.next(t).Reply(t, 0, []string{"kept.example.org. 60 IN A 192.0.2.7"})
 	c.answer()
@@ -111,5 +112,8 @@ func TestChangeOfServers(t *testing.T) {
 	c.f.Apply([]netip.AddrPort{old.addr, next.addr}, forward.Conf{}, "")
 	if st := c.f.Stats(); st.Servers[1].Answers != 1 {
 		t.Errorf("what was known of a server that stays is lost: %+v", st.Servers[1])
+	}
+	if changes != 3 {
+		t.Errorf("%d changes were reported, want the first list and two changes", changes)
 	}
 }

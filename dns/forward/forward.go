@@ -46,6 +46,9 @@ type Options struct {
 	// Own reports whether this process listens on an address. Such servers are rejected. It may
 	// be nil.
 	Own func(netip.AddrPort) bool
+	// Changed is called after each change of the servers. It must not block or use the forwarder.
+	// It may be nil.
+	Changed func()
 	// Logger gets changes of servers and their state; nil discards them.
 	Logger *slog.Logger
 

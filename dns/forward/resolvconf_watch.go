@@ -45,6 +45,9 @@ func (f *Forwarder) Apply(servers []netip.AddrPort, c Conf, problem string) {
 		f.cache.drop() // cached answers have the AD bit or lack it
 	}
 	f.cache.era.Add(1)
+	if f.Opts.Changed != nil {
+		defer f.Opts.Changed()
+	}
 	for _, sv := range gone {
 		f.dismiss(sv)
 	}

@@ -41,6 +41,8 @@ type Options struct {
 	// below Forwarded are forwarded if the table does not have them. The longest suffix of a name
 	// decides; for equal ones, Suffixes take precedence.
 	Suffixes, Forwarded []string
+	// Default lists those of Suffixes that other servers than the default ones may have.
+	Default []string
 	// Local answers names that never leave the host: see [LocalSuffix]. localhost is a loopback
 	// address.
 	Local bool
@@ -72,6 +74,9 @@ func New(o Options, hosts []Host) (*Table, []error) {
 	}
 	for _, s := range o.Suffixes {
 		b.own(s, flagOwned)
+	}
+	for _, s := range o.Default {
+		b.own(s, flagOwned|flagDefault)
 	}
 	for i := range hosts {
 		b.add(&hosts[i])

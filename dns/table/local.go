@@ -7,19 +7,22 @@ import (
 	"strings"
 )
 
-// localSuffix is a suffix whose names only this host knows.
-type localSuffix struct{ name, why string }
+// localSuffix is a suffix whose names never leave the host.
+type localSuffix struct {
+	name, why string
+	flags     uint8
+}
 
 // localSuffixes lists the suffixes whose names never leave the host: special-use names, and the
 // reverse names of addresses that differ from network to network.
 var localSuffixes = slices.Concat([]localSuffix{
-	{"localhost", "it names this host (RFC 6761 section 6.3)"},
-	{"invalid", "its names never exist (RFC 6761 section 6.4)"},
-	{"onion", "DNS has no names of Tor (RFC 7686)"},
+	{"localhost", "it names this host (RFC 6761 section 6.3)", flagOwned | flagLocal},
+	{"invalid", "its names never exist (RFC 6761 section 6.4)", flagOwned | flagLocal},
+	{"onion", "DNS has no names of Tor (RFC 7686)", flagOwned | flagLocal},
 }, localReverse())
 
 // localReverse returns the reverse names of private and other local addresses (RFC 6303 section 4,
-// RFC 7793).
+// RFC 7793). The server of a container or a VPN may know them.
 func localReverse() (out []localSuffix) {
 	for _, p := range [...]string{
 		"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16",
@@ -27,7 +30,8 @@ func localReverse() (out []localSuffix) {
 		"fe80::/10", "2001:db8::/32",
 	} {
 		for _, name := range ReverseSuffixes(netip.MustParsePrefix(p)) {
-			out = append(out, localSuffix{name, fmt.Sprintf("it has the reverse names of %s (RFC 6303, RFC 7793)", p)})
+			why := fmt.Sprintf("it has the reverse names of %s (RFC 6303, RFC 7793)", p)
+			out = append(out, localSuffix{name, why, flagOwned | flagLocal | flagDefault})
 		}
 	}
 	return out
@@ -58,7 +62,7 @@ func localHosts() []Host {
 // addLocal adds the local suffixes and names.
 func (b *builder) addLocal() {
 	for _, s := range localSuffixes {
-		b.own(s.name, flagOwned|flagLocal)
+		b.own(s.name, s.flags)
 	}
 	for _, h := range localHosts() {
 		b.add(&h)

@@ -7,11 +7,13 @@ const (
 	Forward         verdict = iota + Failed + 1
 	PassthroughName         // forward the name behind the passthrough label
 	RealName                // forward the name, although the table has it; see ProxySpelling
+	AcceptedDefault         // replied, for clients of the default servers; forward the query for others
 )
 
 // Resolve answers a message from the table, and appends the reply to out. The caller forwards
-// queries with the verdict Forward, PassthroughName, or RealName. Messages with the verdict Dropped
-// get no reply.
+// queries with the verdict Forward, PassthroughName, or RealName, and those with AcceptedDefault if
+// the client queried another server than the default ones, which then decides about the name.
+// Messages with the verdict Dropped get no reply.
 func (a *Answers) Resolve(q *Query, m []byte, client netip.Addr, turn uint32, tcp bool, out []byte) ([]byte, verdict) {
 	v, rcode := q.Read(m)
 	switch v {
@@ -39,5 +41,8 @@ func (a *Answers) Resolve(q *Query, m []byte, client netip.Addr, turn uint32, tc
 	if a.pending && found.outcome != positive && !found.local {
 		return q.Refuse(out, m, RcodeServFail), Failed
 	}
-	return q.answer(out, m, a.Table, found, turn, q.Limit(tcp)), Accepted
+	if v = Accepted; found.doubt {
+		v = AcceptedDefault
+	}
+	return q.answer(out, m, a.Table, found, turn, q.Limit(tcp)), v
 }

@@ -19,6 +19,7 @@ const (
 	flagHost                // a name of a host, not only a parent of names
 	flagLocal               // an owned suffix whose names are known before there is a mesh
 	flagForward             // a suffix that the table does not own, possibly below one that it owns
+	flagDefault             // an owned suffix, except for clients of other servers than the default ones
 
 	flagsOfSuffix = flagOwned | flagForward
 )
@@ -151,6 +152,7 @@ type match struct {
 	suffix  int    // offset of the SOA record's name in the question's name: the owned suffix, or the whole name
 	apex    bool   // the answer is the SOA or NS record of an owned suffix
 	local   bool   // the suffix is local
+	doubt   bool   // other servers than the default ones may have the name
 }
 
 // lookup answers a question for a view.
@@ -163,7 +165,7 @@ func (t *Table) lookup(q *Query, v *View) (m match) {
 	suffix, flags := t.owner(q)
 	owned := flags&flagOwned != 0
 	if m.local = flags&flagLocal != 0; owned {
-		m.suffix = suffix
+		m.suffix, m.doubt = suffix, flags&flagDefault != 0
 	}
 	if owned && suffix == 0 && (q.Qtype == TypeSOA || q.Qtype == typeNS) {
 		m.outcome, m.apex = positive, true
@@ -175,7 +177,7 @@ func (t *Table) lookup(q *Query, v *View) (m match) {
 	if !at.ok() {
 		if records, group, ok := t.port(q, v); ok {
 			v.hides(&records)
-			m.outcome, m.records, m.group = noData, records, group
+			m.outcome, m.records, m.group, m.doubt = noData, records, group, false
 			if records.count > 0 && (q.Qtype == TypeSRV || q.Qtype == TypeANY) {
 				m.outcome = positive
 			}
@@ -197,7 +199,7 @@ func (t *Table) lookup(q *Query, v *View) (m match) {
 		return match{}
 	}
 	if at.e.flags&flagHost != 0 {
-		m.group = at.e.group
+		m.group, m.doubt = at.e.group, false
 	}
 	records, ok := at.set(q.Qtype)
 	if q.Qtype == typePort {

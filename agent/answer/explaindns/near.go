@@ -61,13 +61,21 @@ func (x *dnsQuestion) missing(name string, is *names.Classification) string {
 	}
 	why := "it is below " + below
 	if local := x.in.Table.Local(below); local != "" {
-		return why + ", whose names never leave the host: " + local
+		why += ", whose names never leave the host: " + local
+		if strings.HasSuffix(below, ".arpa") {
+			why += x.origins()
+		}
+		return why
 	}
+	others := ""
 	for _, s := range x.in.Table.Suffixes {
 		switch {
 		case s.Name != below:
 		case s.Origin == names.OriginGenerator:
 			why += ", the suffix of HostnameGenerator " + s.Generator.Name + " (" + s.Reason + ")"
+			if s.Asked {
+				others = x.origins()
+			}
 		case s.Origin == names.OriginRange:
 			why += ", the reverse names of a range of virtual addresses"
 		default:
@@ -78,7 +86,7 @@ func (x *dnsQuestion) missing(name string, is *names.Classification) string {
 	if near := strict.Nearest(name, x.near(below)); near != "" {
 		why += fmt.Sprintf("; did you mean %s?", near)
 	}
-	return why
+	return why + others
 }
 
 // maxNearNames is the maximum number of names that are compared with a misspelled name.

@@ -47,8 +47,13 @@ func (t *Table) Classifier() *Classifier {
 // Served returns the table of a DNS server, with TTLs in seconds of answers with and without
 // records; 0 means the default of the server. The errors are names that cannot be served.
 func (t *Table) Served(ttl, negative uint32) (*table.Table, []error) {
-	return table.New(table.Options{Suffixes: t.OwnedSuffixes(), Forwarded: t.forwarded(), Local: true, TTL: ttl,
-		NegativeTTL: negative}, t.Hosts())
+	o := table.Options{Suffixes: t.OwnedSuffixes(), Forwarded: t.forwarded(), Local: true, TTL: ttl, NegativeTTL: negative}
+	for i := range t.Suffixes {
+		if t.Suffixes[i].Asked {
+			o.Default = append(o.Default, t.Suffixes[i].Name)
+		}
+	}
+	return table.New(o, t.Hosts())
 }
 
 // Classify returns the class of a name for a view. The error is not nil if the name is invalid.

@@ -1,7 +1,10 @@
 package names_test
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/compute/names"
@@ -71,5 +74,41 @@ func TestDomains(t *testing.T) {
 	after := names.Build(usual, w.meshes(docs, "a/x"), before)
 	if before.Find(name) != nil || after.Find(name) == nil {
 		t.Error("a table that follows another one does not have the name that came")
+	}
+}
+
+// TestSuffixesOffline checks which suffixes an offline command considers owned, and that the number
+// of suffixes that depend on upstreams is limited.
+func TestSuffixesOffline(t *testing.T) {
+	docs := aMesh("a")
+	for i := range names.MaxAsked + 2 {
+		docs += generator(fmt.Sprintf("g%02d", i), fmt.Sprintf("{{ .DisplayName }}.s%02d.example.org", i))
+	}
+	docs += generator("h", "{{ .DisplayName }}.svc.mesh") + generator("a", "{{ .DisplayName }}.svc.test")
+	built := names.Build(usual, newWorld(t).meshes(docs), nil)
+	reason := map[string]string{}
+	for _, s := range built.Unowned {
+		reason[s.Name] = s.Reason
+	}
+	if got := reason["s00.example.org"]; !strings.HasPrefix(got, "only an agent asks upstreams") {
+		t.Errorf("offline: %q", got)
+	}
+	if got := reason["s65.example.org"]; got !=
+		"upstreams are asked about at most 64 suffixes: list it in dns.suffixes if it is yours" {
+		t.Errorf("beyond the limit: %q", got)
+	}
+	if got := built.Asked(); len(got) != names.MaxAsked {
+		t.Errorf("%d suffixes are asked about", len(got))
+	}
+	for _, s := range []string{"svc.mesh", "svc.test"} {
+		if !slices.Contains(built.OwnedSuffixes(), s) {
+			t.Errorf("%s is not owned: %s", s, reason[s])
+		}
+	}
+	o := usual
+	o.Forwarded = []string{"test", "example.org"}
+	built = names.Build(o, newWorld(t).meshes(docs), built)
+	if got := built.Asked(); len(got) != 0 || slices.Contains(built.OwnedSuffixes(), "svc.test") {
+		t.Errorf("below forwarded domains: %q, %q", got, built.OwnedSuffixes())
 	}
 }

@@ -273,6 +273,13 @@ func TestChanges(t *testing.T) {
 				docs += generator("g",
 					rapid.SampledFrom([]string{"{{ .Name }}.mesh", "{{ .Name }}.svc.mesh.local", "x.mesh"}).Draw(rt, "template"))
 			}
+			o.Evidence = map[string]names.Evidence{}
+			for _, s := range []string{"team.net", "a.team.net"} {
+				if docs != "" && rapid.Bool().Draw(rt, s) {
+					docs += generator(strings.ReplaceAll(s, ".", "-"), "{{ .Name }}."+s)
+				}
+				o.Evidence[s] = names.Evidence(rapid.IntRange(int(names.NotAsked), int(names.HasNone)).Draw(rt, "evidence"))
+			}
 			meshes := w.meshes(docs, all...)
 			next := names.Build(o, meshes, previous)
 			if d := cmp.Diff(owners(names.Build(o, meshes, nil)), owners(next)); d != "" {
@@ -281,7 +288,7 @@ func TestChanges(t *testing.T) {
 			change := next.Since(previous)
 			var faults []error
 			if change.Whole {
-				served, faults = table.New(table.Options{Suffixes: next.OwnedSuffixes()}, next.Hosts())
+				served, faults = next.Served(0)
 			} else {
 				served, faults = served.With(change.Put, change.Remove)
 			}
@@ -289,7 +296,7 @@ func TestChanges(t *testing.T) {
 				rt.Fatal(faults)
 			}
 			previous = next
-			anew, _ := table.New(table.Options{Suffixes: next.OwnedSuffixes()}, next.Hosts())
+			anew, _ := next.Served(0)
 			if anew.Len() != served.Len() {
 				rt.Fatalf("%d names are served, and there are %d", served.Len(), anew.Len())
 			}
@@ -297,7 +304,7 @@ func TestChanges(t *testing.T) {
 			for i := range next.Views {
 				views = append(views, next.Views[i].DNS())
 			}
-			for _, h := range next.Hosts() {
+			for _, h := range append(next.Hosts(), table.Host{Name: "x.team.net"}, table.Host{Name: "x.a.team.net"}) {
 				for _, v := range views {
 					for _, qtype := range []uint16{table.TypeA, table.TypeAAAA, table.TypeSRV, table.TypePTR} {
 						a, _, _ := anew.Lookup(h.Name, qtype, v)

@@ -125,7 +125,7 @@ func New(o Options) (*Resolver, error) {
 	}
 	if len(r.addrs) > 0 {
 		f := forward.Options{Servers: cfg.Servers(), ResolvConf: o.ResolvConf, CacheBytes: cache, Own: cfg.Own,
-			Routes: routes(cfg), TrustAD: cfg.TrustAD, Mark: o.Mark, Logger: o.Log}
+			Routes: routes(cfg), TrustAD: cfg.TrustAD, Mark: o.Mark, Changed: r.zones.Repeat, Logger: o.Log}
 		var err error
 		if r.forward, err = forward.New(f); err != nil && f.Mark != 0 {
 			f.Mark = 0

@@ -2,6 +2,7 @@ package resolver_test
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -10,6 +11,8 @@ import (
 
 	miekg "github.com/miekg/dns"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/suffix"
@@ -192,7 +195,22 @@ deep.of.sub.corp.example.net. 60 IN A 198.51.100.6
 		t.Errorf("a name below the free suffix: %s", got)
 	}
 
-	// The zone comes into being later.
+	for name, want := range map[string]string{
+		"none.free.corp.example.net": "the suffix of HostnameGenerator g5 (upstreams answered that the name does not exist)",
+		"db.svc.corp.example.net": "of HostnameGenerator g1 is not owned: an upstream has this name, " +
+			"so it may have names below it",
+		"none.onion": "it is below onion, whose names never leave the host: DNS has no names of Tor " +
+			"(RFC 7686)",
+		"www.localhost": "the agent answers localhost and names below it: it names this host (RFC 6761",
+	} {
+		x, err := explaindns.Name(explaindns.DNSInput{Resolver: n.State(), Meshes: n.last.Load().Meshes},
+			&explain.DNSQuestion{Name: name + "."})
+		if err != nil || !strings.Contains(x.Reason+x.Steps[0].Reason, want) {
+			t.Errorf("explanation of %s: %v: %+v, want %q", name, err, x, want)
+		}
+	}
+
+	// The zone is created later.
 	up.add(t, "free.corp.example.net. 60 IN SOA ns.corp.example.net. root.corp.example.net. 1 3600 600 86400 60")
 	up.add(t, "new.free.corp.example.net. 60 IN A 198.51.100.7")
 	n.Configure(n.cfg) // ask again
@@ -217,4 +235,55 @@ func TestSilentUpstream(t *testing.T) {
 	n.Configure(n.cfg)
 	n.becomes("y.mesh.example.net", miekg.TypeA, "NXDOMAIN")
 	n.until("the suffix is owned", func(s *api.DNSStatus) bool { return len(s.Unowned) == 0 })
+}
+
+// TestZoneOfAnotherServer checks that clients that query a server in another network namespace
+// get its names below suffixes that only the upstreams of the agent do not have.
+func TestZoneOfAnotherServer(t *testing.T) {
+	up := newAuthority(t, "", "")
+	vpn := newAuthority(t, "", `
+vpn.example.net. 60 IN SOA ns.vpn.example.net. root.vpn.example.net. 1 3600 600 86400 60
+db.vpn.example.net. 60 IN A 198.51.100.8
+10.in-addr.arpa. 60 IN SOA ns.vpn.example.net. root.vpn.example.net. 1 3600 600 86400 60
+4.3.2.10.in-addr.arpa. 60 IN PTR db.vpn.example.net.
+`)
+	n := newNode(t, generators("vpn.example.net", "svc.mesh.local"), "dns.upstreams="+up.addr).run()
+	n.decided()
+	virtual := n.ask("udp", "api.vpn.example.net", miekg.TypeA)
+	for _, inside := range []bool{false, true, false} {
+		if n.SetOrigins(nil); inside {
+			origins := n.Origins(podNetwork{netip.MustParseAddrPort(vpn.addr)})
+			defer origins.Close()
+			n.SetOrigins(origins)
+		}
+		for _, c := range []struct {
+			name          string
+			qtype         uint16
+			usual, inside string
+		}{
+			{"api.vpn.example.net", miekg.TypeA, virtual, virtual},
+			{"api.vpn.example.net", miekg.TypeMX, "NOERROR", "NOERROR"},
+			{"db.vpn.example.net", miekg.TypeA, "NXDOMAIN", "NOERROR 198.51.100.8"},
+			{"none.vpn.example.net", miekg.TypeA, "NXDOMAIN", "NXDOMAIN"},
+			{"vpn.example.net", miekg.TypeSOA, "NOERROR ns.vpn.example.net. hostmaster.vpn.example.net. 1 3600 600 86400 30",
+				"NOERROR ns.vpn.example.net. root.vpn.example.net. 1 3600 600 86400 60"},
+			{"4.3.2.10.in-addr.arpa", miekg.TypePTR, "NXDOMAIN", "NOERROR db.vpn.example.net."},
+			{"1.0.0.127.in-addr.arpa", miekg.TypePTR, "NOERROR localhost.", "NOERROR localhost."},
+			{"x.svc.mesh.local", miekg.TypeA, "NXDOMAIN", "NXDOMAIN"},
+			{"x.onion", miekg.TypeA, "NXDOMAIN", "NXDOMAIN"},
+		} {
+			want := c.usual
+			if inside {
+				want = c.inside
+			}
+			if got := n.ask("udp", c.name, c.qtype); got != want {
+				t.Errorf("%s, in another namespace %v: %q, want %q", c.name, inside, got, want)
+			}
+		}
+	}
+	for _, name := range []string{"x.svc.mesh.local", "x.onion", "api.vpn.example.net"} {
+		if vpn.wasAsked(name) || up.wasAsked(name) {
+			t.Errorf("%s was forwarded", name)
+		}
+	}
 }
