@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/suffix"
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
@@ -76,7 +77,7 @@ func (v *View) addExternalHosts(external []*resource.Resource, domains []string)
 func externalHost(es *resource.ExternalService) (name string, port uint32) {
 	host, text, err := net.SplitHostPort(es.Networking.Address)
 	n, notPort := strconv.ParseUint(text, 10, 16)
-	name, invalid := dnsName(host)
+	name, invalid := suffix.Hostname(host)
 	_, notAddr := netip.ParseAddr(host)
 	if es.Networking.DisableHostDNSEntry || err != nil || notPort != nil || invalid != "" || notAddr == nil ||
 		name == "localhost" || strings.HasSuffix(name, ".localhost") || table.ProxySpelling(name) == "" {

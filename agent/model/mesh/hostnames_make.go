@@ -124,7 +124,7 @@ func (m *nameMaker) fromStatus() {
 	for i := range m.t.services {
 		s := &m.t.services[i]
 		for _, name := range statusNames(s.res) {
-			if fold, reason := dnsName(name); reason == "" {
+			if fold, reason := suffix.Hostname(name); reason == "" {
 				m.claim(s, fold, OriginStatus, resource.Key{})
 			}
 		}
@@ -174,7 +174,7 @@ func (m *nameMaker) fromTags() {
 }
 
 func (m *nameMaker) fromTag(s *named, name string) {
-	if fold, reason := dnsName(name + tagDomain); reason != "" {
+	if fold, reason := suffix.Hostname(name + tagDomain); reason != "" {
 		m.tell(s, HostnameStatus{Origin: OriginTag, Reason: HostnameInvalid, Message: reason})
 	} else {
 		m.claim(s, fold, OriginTag, resource.Key{})
@@ -297,7 +297,7 @@ func (s *named) expand(parts []resource.HostnamePart, mesh string) (name, reason
 			break
 		}
 	}
-	name, invalid := dnsName(b.String())
+	name, invalid := suffix.Hostname(b.String())
 	if invalid == "" {
 		return name, "", ""
 	}
@@ -333,16 +333,6 @@ func (s *named) field(name, mesh string) string {
 		return s.labels[resource.LabelZone]
 	}
 	return ""
-}
-
-// dnsName returns a name in the form used for lookups, or the reason why it is invalid.
-func dnsName(s string) (name, reason string) {
-	var faults []resource.Fault
-	resource.NewValidator("", &faults).HostName(s, "a DNS name")
-	if len(faults) > 0 {
-		return "", faults[0].Reason
-	}
-	return strings.ToLower(strings.TrimSuffix(s, ".")), ""
 }
 
 // warnf adds a warning to the table, so that views that reuse the table repeat the warning.

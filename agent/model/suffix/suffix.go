@@ -1,5 +1,5 @@
-// Package suffix classifies suffixes of names: public suffixes, below which different owners
-// register names, and special-use names, which are no domains of the internet. It is pure.
+// Package suffix checks names and classifies their suffixes: public suffixes, below which different
+// owners register names, and special-use names, which are no domains of the internet. It is pure.
 package suffix
 
 import (
@@ -79,3 +79,13 @@ func Refusal(r *resource.Resource) string {
 
 // Field is the field that a refusal is about.
 const Field = "spec.template"
+
+// Hostname returns a name in the form used for lookups, or the reason why it is invalid.
+func Hostname(s string) (name, reason string) {
+	var faults []resource.Fault
+	resource.NewValidator("", &faults).HostName(s, "a DNS name")
+	if len(faults) > 0 {
+		return "", faults[0].Reason
+	}
+	return strings.ToLower(strings.TrimSuffix(s, ".")), ""
+}
