@@ -288,7 +288,7 @@ func TestChanges(t *testing.T) {
 			change := next.Since(previous)
 			var faults []error
 			if change.Whole {
-				served, faults = next.Served(0)
+				served, faults = next.Served(0, 0)
 			} else {
 				served, faults = served.With(change.Put, change.Remove)
 			}
@@ -296,7 +296,7 @@ func TestChanges(t *testing.T) {
 				rt.Fatal(faults)
 			}
 			previous = next
-			anew, _ := next.Served(0)
+			anew, _ := next.Served(0, 0)
 			if anew.Len() != served.Len() {
 				rt.Fatalf("%d names are served, and there are %d", served.Len(), anew.Len())
 			}

@@ -173,6 +173,9 @@ func (r *Resolver) Configure(c *config.Config) {
 		Generators:    d.OwnGenerators,
 		ReachableOnly: d.ReachableOnly,
 		Ranges:        c.VIPs.Options().Ranges.Prefixes()}}
+	for i := range d.Forward {
+		k.names.Forwarded = append(k.names.Forwarded, d.Forward[i].Domains...)
+	}
 	r.keys.Store(k)
 	if r.forward != nil {
 		if err := r.forward.Configure(routes(d), d.TrustAD); err != nil {

@@ -105,7 +105,8 @@ func TestSuffixes(t *testing.T) {
 		t.Fatalf("%s has %d suffixes, want at least 40", page, len(rows))
 	}
 	up := newAuthority(t, "test.", world)
-	n := newNode(t, generators(list...), "dns.upstreams="+up.addr).run()
+	n := newNode(t, generators(list...), "dns.upstreams="+up.addr,
+		"dns.forward=[{domains: [lab.example.org], upstreams: ['"+up.addr+"']}]").run()
 	n.decided()
 	owned, why := n.ownership()
 	var is []string
@@ -265,7 +266,7 @@ db.vpn.example.net. 60 IN A 198.51.100.8
 			{"api.vpn.example.net", miekg.TypeMX, "NOERROR", "NOERROR"},
 			{"db.vpn.example.net", miekg.TypeA, "NXDOMAIN", "NOERROR 198.51.100.8"},
 			{"none.vpn.example.net", miekg.TypeA, "NXDOMAIN", "NXDOMAIN"},
-			{"vpn.example.net", miekg.TypeSOA, "NOERROR ns.vpn.example.net. hostmaster.vpn.example.net. 1 3600 600 86400 30",
+			{"vpn.example.net", miekg.TypeSOA, "NOERROR ns.vpn.example.net. hostmaster.vpn.example.net. 1 3600 600 86400 5",
 				"NOERROR ns.vpn.example.net. root.vpn.example.net. 1 3600 600 86400 60"},
 			{"4.3.2.10.in-addr.arpa", miekg.TypePTR, "NXDOMAIN", "NOERROR db.vpn.example.net."},
 			{"1.0.0.127.in-addr.arpa", miekg.TypePTR, "NOERROR localhost.", "NOERROR localhost."},
@@ -284,6 +285,51 @@ db.vpn.example.net. 60 IN A 198.51.100.8
 	for _, name := range []string{"x.svc.mesh.local", "x.onion", "api.vpn.example.net"} {
 		if vpn.wasAsked(name) || up.wasAsked(name) {
 			t.Errorf("%s was forwarded", name)
+		}
+	}
+}
+
+// TestForwardedDomains checks that names below the domains of dns.forward reach their upstreams,
+// also reverse names of private addresses, and that a generator with such a suffix does not change
+// this.
+func TestForwardedDomains(t *testing.T) {
+	up := newAuthority(t, "", "")
+	corp := newAuthority(t, "", `
+corp.example.net. 60 IN SOA ns.corp.example.net. root.corp.example.net. 1 3600 600 86400 60
+db.corp.example.net. 60 IN A 198.51.100.9
+2.10.in-addr.arpa. 60 IN SOA ns.corp.example.net. root.corp.example.net. 1 3600 600 86400 60
+4.3.2.10.in-addr.arpa. 60 IN PTR db.corp.example.net.
+`)
+	n := newNode(t, generators("corp.example.net", "free.corp.example.net", "free.example.net"), "dns.upstreams="+up.addr,
+		"dns.forward=[{domains: [corp.example.net, 2.10.in-addr.arpa], upstreams: ['"+corp.addr+"']}]").run()
+	n.decided()
+	for _, c := range []struct {
+		name  string
+		qtype uint16
+		want  string
+	}{
+		{"db.corp.example.net", miekg.TypeA, "NOERROR 198.51.100.9"},
+		{"db.other.mesh", miekg.TypeA, "NXDOMAIN"},
+		{"4.3.2.10.in-addr.arpa", miekg.TypePTR, "NOERROR db.corp.example.net."},
+		{"4.3.1.10.in-addr.arpa", miekg.TypePTR, "NXDOMAIN"},
+		{"x.free.example.net", miekg.TypeA, "NXDOMAIN"},
+		{"x.free.corp.example.net", miekg.TypeA, "NXDOMAIN"},
+	} {
+		if got := n.ask("udp", c.name, c.qtype); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+	owned, why := n.ownership()
+	if _, ok := owned["free.example.net"]; !ok || why["free.corp.example.net"] != "dns.forward lists corp.example.net" {
+		t.Errorf("owned %v; %v", owned, why)
+	}
+	for name, want := range map[string]bool{
+		"x.free.corp.example.net": true,
+		"x.free.example.net":      false,
+		"db.other.mesh":           false,
+	} {
+		if corp.wasAsked(name) != want || up.wasAsked(name) {
+			t.Errorf("%s: the upstream of the domain was asked: %v", name, corp.wasAsked(name))
 		}
 	}
 }
