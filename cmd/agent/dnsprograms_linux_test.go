@@ -61,3 +61,26 @@ func TestDNSPrograms(t *testing.T) {
 		}
 	})
 }
+
+// TestDNSServersOfClients: commands name the server that a program in another namespace queried,
+// which is not an upstream of the agent.
+func TestDNSServersOfClients(t *testing.T) {
+	p := newDNSNode(t, true)
+	p.intercepted(command.ExitOK, "install")
+	if out := p.output("", "getent", "hosts", "real.example"); !strings.HasPrefix(out, realAddr) {
+		t.Errorf("getent: %s", out)
+	}
+	server := realServerAddr + ":53"
+	for _, tc := range []struct {
+		want string
+		args []string
+	}{
+		{"clients in " + p.ns + " query " + server + ": ", []string{"dns", "table"}},
+		{"gets the answer of the server that it queries: " + server + " in " + p.ns,
+			[]string{"explain", "dns", "real.example."}},
+	} {
+		if _, out, errs := p.agent.nearside("", tc.args...); !strings.Contains(out, tc.want) {
+			t.Errorf("nearside %v lacks %q: %s%s", tc.args, tc.want, out, errs)
+		}
+	}
+}
