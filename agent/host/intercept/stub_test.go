@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 )
 
-// stub serves 127.0.0.53 in a namespace, as systemd-resolved does: it queries the server of a domain
-// from there. Its own queries are not exempt from interception.
+// stub serves 127.0.0.53 in a namespace, as systemd-resolved does: it queries the server of a
+// domain from there. Its own queries are not exempt from interception.
 func stub(t testing.TB, n *netNS, servers map[string]string) {
 	t.Helper()
 	var udp net.PacketConn
