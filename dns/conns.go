@@ -54,8 +54,7 @@ func (s *conns) admit(t *tcpConn) bool {
 			s.resolve(o)
 		}
 	}
-	exempt := peer.IsLoopback() || t.local.IsLoopback() // many processes share these addresses
-	if !exempt && forward.Full(s.byPeer[peer], s.peerLimit, t.member.n) {
+	if !sharedAddress(peer, t.local, t.foreign) && forward.Full(s.byPeer[peer], s.peerLimit, t.member.n) {
 		return s.refuse(t)
 	}
 	full := len(s.open) >= s.limit
@@ -121,6 +120,12 @@ func (s *conns) ownerOf(t *tcpConn) owner {
 // onThisHost reports whether a client that sent to a local address is on this host.
 func onThisHost(client, local netip.Addr) bool {
 	return client.IsLoopback() || local.IsLoopback() || client == local
+}
+
+// sharedAddress reports whether the processes of a host share a client address: a loopback address,
+// or that of redirected queries, unless they are from another namespace, such as a pod.
+func sharedAddress(client, local netip.Addr, foreign uint64) bool {
+	return client.IsLoopback() || local.IsLoopback() && foreign == 0
 }
 
 func (s *conns) assign(t *tcpConn, o owner) {

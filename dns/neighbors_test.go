@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -29,6 +31,7 @@ var neighbors = map[string]func(*testing.T){
 	"water_torture_of_forwarded_names":           attackForwardedNames,
 	"domain_that_answers_FORMERR":                attackFORMERR,
 	"cgroups_of_one_user_and_redirected_sockets": rowOwners,
+	"owner_of_a_redirected_connection":           rowRedirected,
 	"idle_connections_are_closed_in_their_order": rowIdleOrder,
 	"connections_of_one_user_replace_their_own":  rowOwnConnections,
 	"connections_whose_query_arrived_are_spared": rowUnread,
@@ -192,6 +195,60 @@ func rowOwners(t *testing.T) {
 	if got := o.ofUDP(client, recentTime, []netip.AddrPort{away, right}); got != of {
 		t.Errorf("a UDP socket belongs to %v, want %v", got, of)
 	}
+}
+
+// The owner of a redirected connection is found by the address that its client used.
+func rowRedirected(t *testing.T) {
+	nft, err := exec.LookPath("nft")
+	if err != nil || os.Geteuid() != 0 {
+		t.Skip("a redirection needs nft and root")
+	}
+	outside := newOwners()
+	outside.own() // of the namespace of the test
+	done := make(chan struct{})
+	go func() { // on a thread that ends with the goroutine
+		defer close(done)
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Errorf("a new network namespace: %v", err)
+			return
+		}
+		run := func(name string, args ...string) {
+			if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v: %s", name, err, out)
+			}
+		}
+		run("ip", "link", "set", "lo", "up")
+		run("ip", "route", "add", "default", "dev", "lo")
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer l.Close()
+		run(nft, fmt.Sprintf(`add table ip t; add chain ip t o { type nat hook output priority -100; };
+			add rule ip t o tcp dport 53 redirect to :%d`, l.Addr().(*net.TCPAddr).Port))
+		c, err := as(t, attacker).Dial("tcp", "192.0.2.53:53")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		server, err := l.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer server.Close()
+		o := newOwners()
+		if got := o.ofTCP(server); got == o.unknown() || got.group != o.ofUser(user{uid: attacker}).group {
+			t.Errorf("the owner is %v, unknown is %v", got, o.unknown())
+		}
+		if raw := l.(syscall.Conn); newOwners().foreign(raw) != 0 || outside.foreign(raw) == 0 {
+			t.Errorf("the namespace is foreign: %d from inside, %d from outside", newOwners().foreign(raw), outside.foreign(raw))
+		}
+	}()
+	<-done
 }
 
 // Of the connections of one owner, the one that has been idle longest is closed first.

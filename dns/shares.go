@@ -65,8 +65,8 @@ func (s *Server) Refused() Refusals {
 // client on this host, with a socket in the table of this process, is its user and cgroup.
 func (s *Server) take(to *forward.ReplyTo) bool {
 	addr, w := to.Addr.Addr(), &s.waiting
-	here := onThisHost(addr, to.Local)
-	exempt := addr.IsLoopback() || to.Local.IsLoopback()
+	foreign := foreignOf(to.Via)
+	here, exempt := onThisHost(addr, to.Local), sharedAddress(addr, to.Local, foreign)
 	if !exempt && !s.clientRates.take(addr, s.o.PeerRate, to.At) {
 		s.refused.rate.Add(1)
 		return false
@@ -82,7 +82,7 @@ func (s *Server) take(to *forward.ReplyTo) bool {
 		to.Ahead = waiting
 		busy = busy || waiting >= maxWaiting/2
 	}
-	if foreign := foreignOf(to.Via); foreign != 0 || here && busy {
+	if foreign != 0 || here && busy {
 		o := s.ownerOf(to, foreign)
 		// #nosec G115 -- below buckets
 		to.Share |= countedOwner | uint32(o.group%buckets)<<10 | uint32(o.member%buckets)<<20
