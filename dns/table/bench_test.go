@@ -46,7 +46,7 @@ func benchHosts(n int) (hosts []Host) {
 
 var benchOptions = Options{Suffixes: []string{"mesh.local"}}
 
-// A table of 100,000 names takes at most 150 bytes per name.
+// A table of 100,000 names needs no more than 150 bytes for each of them.
 func TestMemoryPerName(t *testing.T) {
 	const n = 100000
 	hosts := benchHosts(n)
