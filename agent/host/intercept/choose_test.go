@@ -2,6 +2,7 @@ package intercept_test
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -213,5 +214,27 @@ func TestPodEnds(t *testing.T) {
 	p.awaitNext("network namespace no longer exists")
 	if list, err := os.ReadDir(w.dir); err != nil || len(list) != 1 {
 		t.Errorf("records after the end of the pod: %v, %v", list, err)
+	}
+}
+
+// TestAddressOfPodIsFreed: the agent redirects DNS in a pod when another process of the pod leaves
+// the address of the resolver.
+func TestAddressOfPodIsFreed(t *testing.T) {
+	w := newWorld(t)
+	p := w.agent(t, w.node)
+	pod := newNetNS(t)
+	var other *net.UDPConn
+	var err error
+	pod.do(func() { other, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 15053}) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	w.installIn(t, pod)
+	p.awaitNext("state=partly")
+	_ = other.Close()
+	p.awaitNext("state=active")
+	if got := pod.ask(t, "udp", "127.0.0.1:15053", "web.mesh", mdns.TypeA); got != outsideV4 {
+		t.Errorf("web.mesh: %s", got)
 	}
 }

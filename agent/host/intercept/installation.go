@@ -38,7 +38,9 @@ type installation struct {
 	sets        []*sockets.Set
 	network     *netsock.Network
 	origins     *forward.Origins
-	shared      bool // the resolver's own sockets are in this namespace
+	// Families whose address was in use, by the resolver's own sockets or by another process.
+	taken [2]bool
+	open  func(i int, v6 bool) error // opens and serves the sockets of a family in the namespace
 }
 
 // run renews the redirection of one installation until ctx ends or an error occurs.
@@ -149,7 +151,7 @@ func (a *installation) end(ctx context.Context) {
 
 // held reports whether all sockets that receive redirected queries are held during a restart.
 func (a *installation) held() bool {
-	if held := a.k.o.Held; a.shared && (held == nil || !held()) {
+	if held := a.k.o.Held; a.shared() && (held == nil || !held()) {
 		return false
 	}
 	for _, s := range a.sets {
@@ -176,38 +178,46 @@ func (a *installation) listen(ctx, serving context.Context, wg *sync.WaitGroup) 
 		return a.n.explain(fmt.Errorf("interception of DNS: %w", err))
 	}
 	a.origins = a.k.o.Resolver.Origins(a.network)
-	return a.n.Do(func() error {
-		for _, v6 := range []bool{false, true} {
-			at := loopback(v6, a.r.Spec.DNSPort)
-			s, err := a.k.o.Sockets.Open(ctx, namespaceKey(a.n.Inode), at, 1)
-			switch {
-			case errors.Is(err, unix.EADDRINUSE): // answers checks whether it is this agent
-				a.shared = true
-				if a.n.Path == "" {
-					a.k.o.Resolver.SetOrigins(a.origins)
-				}
-			case err != nil && v6:
-				continue // the namespace has no IPv6
-			case err != nil:
-				return fmt.Errorf("interception of DNS: %w", err)
-			default:
-				for _, c := range s.UDP {
-					serve("udp "+at.String(), func() error { return a.k.o.Resolver.ServeUDPFrom(serving, c, a.origins) })
-				}
-				for _, l := range s.TCP {
-					serve("tcp "+at.String(), func() error { return a.k.o.Resolver.ServeTCPFrom(serving, l, a.origins) })
-				}
-				wg.Go(func() { s.Hold(serving) })
-				a.sets = append(a.sets, s)
+	a.open = func(i int, v6 bool) error {
+		at := loopback(v6, a.r.Spec.DNSPort)
+		s, err := a.k.o.Sockets.Open(ctx, namespaceKey(a.n.Inode), at, 1)
+		a.taken[i] = errors.Is(err, unix.EADDRINUSE)
+		switch {
+		case a.taken[i]: // answers checks whether it is this agent
+			if a.n.Path == "" {
+				a.k.o.Resolver.SetOrigins(a.origins)
 			}
+			return nil
+		case err != nil && v6:
+			return nil // the namespace has no IPv6
+		case err != nil:
+			return fmt.Errorf("interception of DNS: %w", err)
 		}
+		for _, c := range s.UDP {
+			serve("udp "+at.String(), func() error { return a.k.o.Resolver.ServeUDPFrom(serving, c, a.origins) })
+		}
+		for _, l := range s.TCP {
+			serve("tcp "+at.String(), func() error { return a.k.o.Resolver.ServeTCPFrom(serving, l, a.origins) })
+		}
+		wg.Go(func() { s.Hold(serving) })
+		a.sets = append(a.sets, s)
 		return nil
-	})
+	}
+	return a.n.Do(func() error { return errors.Join(a.open(0, false), a.open(1, true)) })
+}
+
+// shared reports whether sockets of the resolver itself, or of another process, are at an address.
+func (a *installation) shared() bool { return a.taken[0] || a.taken[1] }
+
+// reopen opens the sockets of a family if another process had their address until now, and reports
+// whether it did. In its own namespace, the agent waits for the address itself.
+func (a *installation) reopen(i int, v6 bool) bool {
+	return a.taken[i] && a.n.Path != "" && a.n.Do(func() error { return a.open(i, v6) }) == nil && !a.taken[i]
 }
 
 // closeOrigins ends the queries to the servers of the namespace.
 func (a *installation) closeOrigins() {
-	if a.shared && a.n.Path == "" {
+	if a.shared() && a.n.Path == "" {
 		a.k.o.Resolver.SetOrigins(nil)
 	}
 	if a.origins != nil {
@@ -236,7 +246,11 @@ func (a *installation) refresh(ctx context.Context) error {
 	var families []byte
 	var names, reasons []string
 	for i, v6 := range []bool{false, true} {
-		if err := a.answers(ctx, i, v6); err != nil {
+		err := a.answers(ctx, i, v6)
+		if err != nil && a.reopen(i, v6) {
+			err = a.answers(ctx, i, v6)
+		}
+		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
