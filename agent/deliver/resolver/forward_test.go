@@ -34,20 +34,23 @@ func TestForward(t *testing.T) {
 		list = append(list, c.LocalAddr().String())
 	}
 	n := newNode(t, oneMesh+dataplane("default", "a", "10.0.0.1", "api", ""),
-		"dns.forward=[{domains: [corp.example, lab.example], upstreams: ['"+list[0]+"']}]").run()
+		"dns.forward=[{domains: [corp.example, lab.example, 1.0.10.in-addr.arpa], upstreams: ['"+list[0]+"']}]").run()
 	n.becomes("www.corp.example", miekg.TypeA, "NOERROR 192.0.2.1")
 	n.becomes("lab.example", miekg.TypeA, "NOERROR 192.0.2.1")
 	n.becomes("www.example.org", miekg.TypeA, "SERVFAIL") // from dns.upstreams
+	n.becomes("1.0.0.10.in-addr.arpa", miekg.TypeA, "NXDOMAIN")
+	n.becomes("1.1.0.10.in-addr.arpa", miekg.TypeA, "NOERROR 192.0.2.1") // not local, because the config lists it
 	s := n.State()
 	i := slices.IndexFunc(s.Upstreams, func(u api.DNSUpstream) bool { return u.Address == list[0] })
-	if i < 0 || strings.Join(s.Upstreams[i].Domains, " ") != "corp.example lab.example" || s.Upstreams[i].Queries < 2 ||
-		s.Upstreams[i].Protocol != "udp" {
+	if i < 0 || strings.Join(s.Upstreams[i].Domains, " ") != "corp.example lab.example 1.0.10.in-addr.arpa" ||
+		s.Upstreams[i].Queries < 2 || s.Upstreams[i].Protocol != "udp" {
 		t.Errorf("%+v", s.Upstreams)
 	}
 	if got := n.Line().Upstreams; len(got) != 2 {
 		t.Errorf("the status has %+v", got)
 	}
-	if c := n.Check(); c.Degraded || !strings.Contains(c.Reason, "other upstreams answer for corp.example, lab.example") {
+	if c := n.Check(); c.Degraded ||
+		!strings.Contains(c.Reason, "other upstreams answer for 1.0.10.in-addr.arpa, corp.example, lab.example") {
 		t.Errorf("%+v", c)
 	}
 	r := prometheus.NewRegistry()

@@ -162,6 +162,18 @@ func routes(c *config.DNS) (out []forward.Route) {
 	return out
 }
 
+// forwarded returns the domains of dns.forward that are not owned without dns.suffixes.
+func forwarded(c *config.DNS) (out []string) {
+	for i := range c.Forward {
+		for _, d := range c.Forward[i].Domains {
+			if d != "." {
+				out = append(out, d)
+			}
+		}
+	}
+	return out
+}
+
 // Server returns the DNS server with the resolver's table, for additional sockets.
 func (r *Resolver) Server() *dns.Server { return r.server }
 
@@ -170,6 +182,7 @@ func (r *Resolver) Configure(c *config.Config) {
 	d := &c.DNS
 	// #nosec G115 -- bounded by the config
 	k := &keys{ttl: uint32(d.TTL), negative: uint32(d.NegativeTTL), names: names.Options{Suffixes: d.Suffixes,
+		Forwarded:     forwarded(d),
 		Generators:    d.OwnGenerators,
 		ReachableOnly: d.ReachableOnly,
 		Ranges:        c.VIPs.Options().Ranges.Prefixes()}}

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // Default ports of name servers.
@@ -86,7 +88,10 @@ func (c *Config) checkDNS(fault faultFunc) {
 			other, twice := domains[name]
 			domains[name] = key
 			owned := slices.IndexFunc(d.Suffixes, func(s string) bool { return name == s || strings.HasSuffix(name, "."+s) })
+			local, why := table.LocalSuffix(name)
 			switch {
+			case local != "" && !strings.HasSuffix(local, ".arpa"):
+				fault(key, "%.64q never leaves the host, because %s; remove it", name, why)
 			case twice:
 				fault(key, "%.64q is also %s; list each domain once", name, other)
 			case owned >= 0:

@@ -31,21 +31,22 @@ func TestForwardConfig(t *testing.T) {
 // TestForwardConfigFaults names the invalid key of an item.
 func TestForwardConfigFaults(t *testing.T) {
 	for item, want := range map[string]string{
-		`{upstreams: [10.0.0.1]}`:                                "dns.forward[0].domains: is required",
-		`{domains: [a.example]}`:                                 "dns.forward[0].upstreams: is required",
-		`{domains: [], upstreams: [10.0.0.1]}`:                   "dns.forward[0].domains: is empty",
-		`{domains: [A.example], upstreams: [10.0.0.1]}`:          `dns.forward[0].domains[0]: "A.example" is not a domain`,
-		`{domains: [a.example], upstreams: [dns.example]}`:       `dns.forward[0].upstreams[0]: "dns.example" is not an IP`,
-		`{domains: [a.example], upstreams: ["127.0.0.1:15053"]}`: "dns.forward[0].upstreams[0]: \"127.0.0.1:15053\" is the resolver itself",
-		`{domains: [a.example], upstreams: ["::1", "[::1]:53"]}`: `dns.forward[0].upstreams[1]: "[::1]:53" is also item [0]`,
-		`{domains: [a.example], upstreams: [0.0.0.0]}`:           "dns.forward[0].upstreams[0]: \"0.0.0.0\" is not the address",
-		`{domains: [a.mesh], upstreams: [10.0.0.1]}`:             `dns.forward[0].domains[0]: "a.mesh" belongs to the meshes`,
-		`{domains: [a.b, a.b], upstreams: [10.0.0.1]}`:           `dns.forward[0].domains[1]: "a.b" is also dns.forward[0].domains[0]`,
-		`{domains: [a.b], upstreams: [10.0.0.1], protocol: doh}`: `dns.forward[0].protocol: "doh" is not known; one of udp, tcp, tls`,
-		`{domains: [a.b], upstreams: [10.0.0.1], serverName: x}`: `dns.forward[0].serverName: "x" has no effect without TLS`,
+		`{upstreams: [10.0.0.1]}`:                                "[0].domains: is required",
+		`{domains: [a.example]}`:                                 "[0].upstreams: is required",
+		`{domains: [], upstreams: [10.0.0.1]}`:                   "[0].domains: is empty",
+		`{domains: [A.example], upstreams: [10.0.0.1]}`:          `[0].domains[0]: "A.example" is not a domain`,
+		`{domains: [a.example], upstreams: [dns.example]}`:       `[0].upstreams[0]: "dns.example" is not an IP`,
+		`{domains: [a.example], upstreams: ["127.0.0.1:15053"]}`: `[0].upstreams[0]: "127.0.0.1:15053" is the resolver`,
+		`{domains: [a.example], upstreams: ["::1", "[::1]:53"]}`: `[0].upstreams[1]: "[::1]:53" is also item [0]`,
+		`{domains: [a.example], upstreams: [0.0.0.0]}`:           `[0].upstreams[0]: "0.0.0.0" is not the address`,
+		`{domains: [a.localhost], upstreams: [10.0.0.1]}`:        `[0].domains[0]: "a.localhost" never leaves the host`,
+		`{domains: [a.mesh], upstreams: [10.0.0.1]}`:             `[0].domains[0]: "a.mesh" belongs to the meshes`,
+		`{domains: [a.b, a.b], upstreams: [10.0.0.1]}`:           `[0].domains[1]: "a.b" is also dns.forward[0].`,
+		`{domains: [a.b], upstreams: [10.0.0.1], protocol: doh}`: `[0].protocol: "doh" is not known; one of udp, tcp, tls`,
+		`{domains: [a.b], upstreams: [10.0.0.1], serverName: x}`: `[0].serverName: "x" has no effect without TLS`,
 	} {
 		_, _, faults := agenttest.LoadConfig(t, "dns:\n  forward:\n  - "+item+"\n", nil, nil)
-		if !slices.ContainsFunc(faults, func(s string) bool { return strings.Contains(s, want) }) {
+		if !slices.ContainsFunc(faults, func(s string) bool { return strings.Contains(s, "dns.forward"+want) }) {
 			t.Errorf("%s: %q, want a fault with %q", item, faults, want)
 		}
 	}
