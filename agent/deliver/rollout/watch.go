@@ -228,12 +228,17 @@ func (w *typeWatch) changeTo(want []*draft.Resource, quiet bool, mayRemove func(
 		for i < len(w.base) && w.base[i] != r && w.base[i].Name < r.Name {
 			i++
 		}
-		if i < len(w.base) && w.base[i] == r && len(w.over) == 0 || !w.wants(r.Name) {
+		var had *draft.Resource
+		if i < len(w.base) && (w.base[i] == r || w.base[i].Name == r.Name) {
+			had = w.base[i]
+			i++
+		}
+		if had == r && len(w.over) == 0 || !w.wants(r.Name) {
 			continue
 		}
 		have := ""
-		if i < len(w.base) && w.base[i].Name == r.Name {
-			have = w.base[i].Version
+		if had != nil {
+			have = had.Version
 		}
 		if h, ok := w.over[r.Name]; ok {
 			have = h.version // "" for a name that is due or stale

@@ -187,7 +187,7 @@ func (s *Store) adopt(l *loaded) {
 	}
 	s.revision = l.mark
 	s.evict()
-	s.snap.Store(newSnapshot(l.mark, x.records, x.damaged))
+	s.snap.Store(s.newSnapshot(l.mark, x.records, x.damaged))
 }
 
 // loading holds the state of [Store.adopt].

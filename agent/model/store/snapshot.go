@@ -3,6 +3,7 @@ package store
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -14,13 +15,20 @@ type Snapshot struct {
 	damaged  map[resource.Key]Damaged
 	sorted   func() []Record
 	set      func() *resource.Set
+	last     *atomic.Pointer[builtSet] // of the store
 }
 
-func newSnapshot(revision uint64, records *table, damaged map[resource.Key]Damaged) *Snapshot {
-	s := &Snapshot{revision: revision, records: records, damaged: damaged}
-	s.sorted = sync.OnceValue(s.sort)
-	s.set = sync.OnceValue(s.buildSet)
-	return s
+// builtSet is a snapshot whose set was built.
+type builtSet struct {
+	snapshot *Snapshot
+	set      *resource.Set
+}
+
+func (s *Store) newSnapshot(revision uint64, records *table, damaged map[resource.Key]Damaged) *Snapshot {
+	out := &Snapshot{revision: revision, records: records, damaged: damaged, last: &s.built}
+	out.sorted = sync.OnceValue(out.sort)
+	out.set = sync.OnceValue(out.buildSet)
+	return out
 }
 
 // Snapshot returns the current content. It costs one atomic load.
@@ -93,10 +101,43 @@ func (s *Snapshot) sort() []Record {
 	return out
 }
 
+// maxPatched is the number of changes up to which a set is derived from the one built last.
+const maxPatched = 256
+
 func (s *Snapshot) buildSet() *resource.Set {
+	set := resource.NewSet(s.resources())
+	s.last.Store(&builtSet{s, set})
+	return set
+}
+
+// resources returns all resources. They are sorted if few have changed since a set was built.
+func (s *Snapshot) resources() []*resource.Resource {
+	if last := s.last.Load(); last != nil {
+		if changed := s.Diff(last.snapshot); len(changed) <= maxPatched {
+			return s.patch(last.set.All(), changed)
+		}
+	}
 	rs := make([]*resource.Resource, 0, s.records.count)
 	for r := range s.records.all() {
 		rs = append(rs, r.Resource)
 	}
-	return resource.NewSet(rs)
+	return rs
+}
+
+// patch replaces the resources of some keys in a list that is sorted by key.
+func (s *Snapshot) patch(list []*resource.Resource, changed []resource.Key) []*resource.Resource {
+	for _, k := range changed {
+		i, found := slices.BinarySearchFunc(list, k, func(r *resource.Resource, k resource.Key) int {
+			return r.Key.Compare(k)
+		})
+		switch r := s.records.get(k); {
+		case r != nil && found:
+			list[i] = r.Resource
+		case r != nil:
+			list = slices.Insert(list, i, r.Resource)
+		case found:
+			list = slices.Delete(list, i, i+1)
+		}
+	}
+	return list
 }

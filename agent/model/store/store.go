@@ -158,6 +158,7 @@ type Store struct {
 	state   diskState
 	pool    pool
 	snap    atomic.Pointer[Snapshot]
+	built   atomic.Pointer[builtSet] // the set that was built last
 	health  atomic.Pointer[Health]
 
 	addresses map[string]string // mu
@@ -194,7 +195,7 @@ func Open(opt Options) (*Store, error) {
 	}
 	s.pool.open()
 	s.pool.signs(opt.Origin.Signer)
-	s.snap.Store(newSnapshot(0, &table{}, nil))
+	s.snap.Store(s.newSnapshot(0, &table{}, nil))
 	s.health.Store(&Health{})
 	s.state.afterWrite = opt.Sync
 	if opt.Path != "" {
@@ -219,7 +220,7 @@ func (s *Store) swap(p *plan) {
 	}
 	s.revision = p.revision
 	s.bury(p.changes)
-	s.snap.Store(newSnapshot(p.revision, p.next, healed(s.Snapshot().damaged, p.changes)))
+	s.snap.Store(s.newSnapshot(p.revision, p.next, healed(s.Snapshot().damaged, p.changes)))
 	if s.opt.Changed != nil {
 		s.opt.Changed(p.seen())
 	}
