@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -189,6 +190,7 @@ func TestBesideOthers(t *testing.T) {
 		{"no server", "# none\n", "", ""},
 		{"servers", "nameserver " + outsideV4 + "\nnameserver " + outsideV6 + "\n", foreign, ""},
 		{"no route", "nameserver fd99::1\nnameserver 127.0.0.53\n", "", ""},
+		{"link-local", "nameserver fe80::1%eth0\nnameserver 127.0.0.53\n", "", ""},
 		{"Kuma", "nameserver " + outsideV4 + "\n", kumaRules, ""},
 		{"systemd-resolved", "nameserver 127.0.0.53\noptions edns0 trust-ad\n", "", ""},
 		{"firewalld", "nameserver " + outsideV4 + "\n", firewalld, ""},
@@ -218,9 +220,10 @@ func TestBesideOthers(t *testing.T) {
 				t.Errorf("state %s, want %s for %q; %v: %s", r.State, state, c.reason, err, r.Reason)
 			}
 			for server := range strings.FieldsSeq(c.conf) {
-				if a, err := netip.ParseAddr(server); err == nil && !slices.ContainsFunc(r.Canaries, func(x intercept.Canary) bool {
-					return x.Server == netip.AddrPortFrom(a, 53).String()
-				}) {
+				if a, err := netip.ParseAddr(server); err == nil && a.Zone() == "" &&
+					!slices.ContainsFunc(r.Canaries, func(x intercept.Canary) bool {
+						return x.Server == netip.AddrPortFrom(a, 53).String()
+					}) {
 					t.Errorf("no canary was sent to %s: %+v", server, r.Canaries)
 				}
 			}
@@ -233,5 +236,25 @@ func TestBesideOthers(t *testing.T) {
 			}
 			w.node.run(t, "flush ruleset\n", "nft", "-f", "-")
 		})
+	}
+}
+
+// TestEarlierVersion: an agent reloads the table of an earlier version, whose zone chain has the
+// priority of Kuma's rules.
+func TestEarlierVersion(t *testing.T) {
+	w := newWorld(t)
+	out := w.install(t, intercept.Spec{DNSPort: 15053})
+	installed := w.node.rules(t)
+	w.node.run(t, strings.Replace(out.Ruleset.String(), "priority -310", "priority raw", 1), "nft", "-f", "-")
+	if w.node.rules(t) == installed {
+		t.Fatal("the ruleset of the earlier version equals the current one")
+	}
+	p := w.agent(t, w.node)
+	p.awaitNext("reloaded the rules of an earlier version")
+	p.awaitNext("state=active")
+	elements := regexp.MustCompile(`\t\telements = .*\n`)
+	sorted := func(rules string) []string { return slices.Sorted(strings.Lines(elements.ReplaceAllString(rules, ""))) }
+	if rules := w.node.rules(t); !slices.Equal(sorted(rules), sorted(installed)) {
+		t.Errorf("reloaded:\n%s\ninstalled:\n%s", rules, installed)
 	}
 }

@@ -62,6 +62,9 @@ func (k *Renewer) run(ctx context.Context, r *Record, tick <-chan time.Time) err
 		return err
 	}
 	defer func() { _ = a.nft.CloseLasting() }()
+	if err := a.renewTable(); err != nil {
+		return err
+	}
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	defer a.closeOrigins()
@@ -337,6 +340,25 @@ func (a *installation) renewCgroups() error {
 	a.cgroups = found
 	a.k.log.Info("updated the cgroups of interception", "netns", a.r.Netns, "cgroups", fmt.Sprint(found))
 	return nil
+}
+
+// renewTable reloads a table of an earlier version, whose chains have other priorities.
+func (a *installation) renewTable() error {
+	has, err := a.n.contentsOf(a.nft)
+	if err != nil {
+		return err
+	}
+	wanted := NewRuleset(&a.r.Spec, nil, false).chains
+	if !slices.ContainsFunc(has.chains, func(k *nftables.Chain) bool {
+		return slices.ContainsFunc(wanted, func(c chain) bool { return c.name == k.Name && !c.is(k) })
+	}) {
+		return nil
+	}
+	there, err := a.r.restore(a.n, a.k.o.Dir)
+	if err == nil && there {
+		a.k.log.Info("reloaded the rules of an earlier version", "netns", a.r.Netns)
+	}
+	return err
 }
 
 // restore reloads a table that another program deleted.
