@@ -2,9 +2,11 @@ package dns
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -317,5 +319,48 @@ func TestNetworkSockets(t *testing.T) {
 	}
 	if got := c.f.Sockets(); got != 0 {
 		t.Errorf("%d sockets are left", got)
+	}
+}
+
+// TestNetworksComeAndGo: while networks begin and end, each query gets one reply, and nothing is
+// left at the end.
+func TestNetworksComeAndGo(t *testing.T) {
+	h := newHeld()
+	c := newTester(t, forward.Options{}, newScripted(t, "127.0.0.1:0", answerA(t, "60")))
+	silent := newScripted(t, "0.0.0.0:0", h.do)
+	working := newScripted(t, "0.0.0.0:0", answerA(t, "60"))
+	const rounds, each = 40, 25
+	sent := 0
+	for round := range rounds {
+		n, o := c.redirect("/run/netns/pod", silent.addr)
+		var closing sync.WaitGroup
+		for i := range each {
+			port := []netip.AddrPort{silent.addr, working.addr}[i%2].Port()
+			server := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 2, byte(round), byte(i)}), port)
+			n.server.Store(&server)
+			c.write(i%5 == 4, clientKind{id: uint16(1 + sent)}.message(t, fmt.Sprintf("a%d.example.org", i), mdns.TypeA))
+			sent++
+			if i == each/2 {
+				closing.Go(o.Close)
+			}
+		}
+		closing.Wait()
+		c.until("all queries have come to the server", func() bool { // a full socket loses queries
+			n := c.srv.bySource()
+			return n[fromCache]+n[fromUpstream]+n[fromNone] == uint64(sent)
+		})
+	}
+	c.srv.SetOrigins(nil)
+	seen := map[uint16]bool{}
+	for range sent {
+		m := c.answer()
+		if seen[m.Id] || m.Id == 0 {
+			t.Fatalf("query %d has two replies", m.Id)
+		}
+		seen[m.Id] = true
+	}
+	c.until("sockets are closed", func() bool { return c.f.Sockets() == 0 })
+	if st := c.f.Stats(); st.InFlight != 0 || st.Waiting != 0 || len(st.Origins) != 0 || st.Cache.Entries != 0 {
+		t.Errorf("left: %+v", st)
 	}
 }
