@@ -186,6 +186,10 @@ func rowOwners(t *testing.T) {
 	if one.group != two.group || one.member == two.member {
 		t.Errorf("cgroups of a user: %v %v", one, two)
 	}
+	socket := &udpReplier{}
+	if got := socketOf(&aliasReplier{via: uncachedReplier{via: socket}}); got != forward.Replier(socket) {
+		t.Errorf("the socket of a changed reply is %v", got)
+	}
 	u := dial(t, as(t, attacker), "udp", "127.0.0.1:9")
 	client := u.LocalAddr().(*net.UDPAddr).AddrPort()
 	away, right := netip.MustParseAddrPort("127.0.0.1:15053"), netip.MustParseAddrPort("127.0.0.1:9")

@@ -99,10 +99,16 @@ func (s *Server) take(to *forward.ReplyTo) bool {
 
 // socketOf returns the socket of a client, without what changes its replies.
 func socketOf(via forward.Replier) forward.Replier {
-	if r, ok := via.(*aliasReplier); ok {
-		return r.via
+	for {
+		switch r := via.(type) {
+		case *aliasReplier:
+			via = r.via
+		case uncachedReplier:
+			via = r.via
+		default:
+			return via
+		}
 	}
-	return via
 }
 
 // foreignOf returns the cookie of the network namespace of a socket, if that is another one.
