@@ -206,8 +206,8 @@ func TestTLSUpstream(t *testing.T) {
 	ca := newAuthority(t)
 	for _, name := range []string{"dns.corp.example", ""} {
 		h := newHeld()
-		s := newScripted(t, "127.0.0.1:0", h.do)
-		s.tls = ca.config(t, &x509.Certificate{DNSNames: []string{"dns.corp.example"}, IPAddresses: []net.IP{{127, 0, 0, 1}}})
+		cert := &x509.Certificate{DNSNames: []string{"dns.corp.example"}, IPAddresses: []net.IP{{127, 0, 0, 1}}}
+		s := newScriptedTLS(t, "127.0.0.1:0", ca.config(t, cert), h.do)
 		r := route(s, forward.TLS, ".")
 		r.ServerName = name
 		c := newTester(t, forward.Options{RootCAs: ca.pool, Routes: []forward.Route{r}},
@@ -254,8 +254,7 @@ func TestTLSVerification(t *testing.T) {
 		"the TLS handshake failed":                    {MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10},
 	} {
 		t.Run(want, func(t *testing.T) {
-			s := newScripted(t, "127.0.0.1:0", func(*upstreamQuery) { t.Error("the server gets a query") })
-			s.tls = config
+			s := newScriptedTLS(t, "127.0.0.1:0", config, func(*upstreamQuery) { t.Error("the server gets a query") })
 			r := route(s, forward.TLS, "corp.example")
 			r.ServerName = "dns.corp.example"
 			c := newTester(t, forward.Options{RootCAs: ca.pool, Routes: []forward.Route{r}},

@@ -88,7 +88,13 @@ type scripted struct {
 // newScripted starts a server on a loopback address. Port 0 selects a free port.
 func newScripted(t testing.TB, at string, do func(*upstreamQuery)) *scripted {
 	t.Helper()
-	s := &scripted{t: t, do: do, conns: map[net.Conn]bool{}, addr: netip.MustParseAddrPort(at)}
+	return newScriptedTLS(t, at, nil, do)
+}
+
+// newScriptedTLS starts a server whose TCP connections use TLS.
+func newScriptedTLS(t testing.TB, at string, conf *tls.Config, do func(*upstreamQuery)) *scripted {
+	t.Helper()
+	s := &scripted{t: t, do: do, conns: map[net.Conn]bool{}, addr: netip.MustParseAddrPort(at), tls: conf}
 	s.start()
 	t.Cleanup(s.stop)
 	return s

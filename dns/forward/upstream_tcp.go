@@ -137,7 +137,7 @@ func (st *stream) run(ctx context.Context) {
 	f.wg.Add(1)
 	go st.read(conn, ended)
 	err = st.write(ctx, conn, ended)
-	_ = conn.Close()
+	hangUp(ctx, conn)
 	f.mu.Lock()
 	f.forgetLocal(&st.channel, local)
 	f.mu.Unlock()

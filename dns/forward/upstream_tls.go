@@ -24,6 +24,15 @@ func (f *Forwarder) connect(ctx context.Context, sv *server) (net.Conn, error) {
 	return secure, nil
 }
 
+// hangUp closes a connection. When the forwarder stops, it does not wait until a server that is
+// stuck accepts the end of TLS.
+func hangUp(ctx context.Context, conn net.Conn) {
+	if secure, ok := conn.(*tls.Conn); ok && ctx.Err() != nil {
+		conn = secure.NetConn()
+	}
+	_ = conn.Close()
+}
+
 // tlsError is a failed handshake.
 type tlsError struct {
 	name  string // in the certificate
@@ -39,7 +48,7 @@ func (e *tlsError) Error() string {
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(e.cause, &host):
-		return fmt.Sprintf("the certificate is not for %s; set serverName to the name of the server", e.name)
+		return fmt.Sprintf("the certificate is not for %s; check the address of the server, and serverName", e.name)
 	case errors.As(e.cause, &authority):
 		return "the certificate is not from a known authority; add the CA of the server to those of the system"
 	case errors.As(e.cause, &invalid) && invalid.Reason == x509.Expired:

@@ -24,6 +24,8 @@ func FuzzResolve(f *testing.F) {
 			f.Add(wire, false)
 			wire, _ = m.SetEdns0(4096, true).Pack()
 			f.Add(wire, true)
+			wire, _, _ = mdns.TsigGenerate(m.SetTsig("key.example.", mdns.HmacSHA256, 300, 1), "c2VjcmV0", "", false)
+			f.Add(wire, false)
 		}
 	}
 	f.Fuzz(func(t *testing.T, wire []byte, tcp bool) {

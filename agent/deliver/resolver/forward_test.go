@@ -9,6 +9,8 @@ import (
 	miekg "github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
@@ -45,6 +47,12 @@ func TestForward(t *testing.T) {
 	if i < 0 || strings.Join(s.Upstreams[i].Domains, " ") != "corp.example lab.example 1.0.10.in-addr.arpa" ||
 		s.Upstreams[i].Queries < 2 || s.Upstreams[i].Protocol != "udp" {
 		t.Errorf("%+v", s.Upstreams)
+	}
+	x, err := explaindns.Name(explaindns.DNSInput{Resolver: s, Meshes: n.last.Load().Meshes},
+		&explain.DNSQuestion{Name: "www.Corp.example."})
+	if err != nil || x.Steps[0].Domain != "corp.example" || len(x.Steps[0].Upstreams) != 1 ||
+		x.Steps[0].Upstreams[0].Address != list[0] {
+		t.Errorf("%v: the explanation is %+v", err, x)
 	}
 	if got := n.Line().Upstreams; len(got) != 2 {
 		t.Errorf("the status has %+v", got)
