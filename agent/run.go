@@ -356,13 +356,6 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 	return ls, nil
 }
 
-// trimEvery is the interval for checking memory and the authorization of streams.
-const trimEvery = 5 * time.Second
-
-// revokedEvery is the interval for checking whether tokens were revoked, so their streams end
-// within a second.
-const revokedEvery = 500 * time.Millisecond
-
 // maintain releases memory, closes streams with expired tokens, and handles reloads, until ctx
 // ends.
 func (a *Agent) maintain(ctx context.Context) {

@@ -4,7 +4,15 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"time"
 )
+
+// trimEvery is the interval for checking memory and the authorization of streams.
+const trimEvery = 5 * time.Second
+
+// revokedEvery is the interval for checking whether tokens were revoked, so their streams end
+// within a second.
+const revokedEvery = 500 * time.Millisecond
 
 // trimmer returns memory to the system after a burst of work, for example after loading a mesh or
 // when many proxies connect. Go's collector runs on allocation, so an agent that is idle after a
