@@ -13,12 +13,14 @@ func FuzzResolve(f *testing.F) {
 	for i := range MaxAddrs {
 		many.Addrs = append(many.Addrs, netip.AddrFrom4([4]byte{240, 0, 1, byte(i)}))
 	}
-	a := NewAnswers(mustTable(f, Options{Suffixes: []string{"mesh"}}, many,
+	a := NewAnswers(mustTable(f, Options{Suffixes: []string{"mesh", "free.example.net"}, Local: true,
+		Default: []string{"free.example.net"}, Forwarded: []string{"lab.free.example.net"}}, many,
 		Host{Name: "*.w.mesh", Addrs: addrs("fd00::1")}), nil)
 	for _, name := range []string{
-		"many.mesh.", "x.w.mesh.", "_http._tcp.many.mesh.", "nope.mesh.", "www.example.com.", ".",
+		"many.mesh.", "x.w.mesh.", "_http._tcp.many.mesh.", "nope.mesh.", "www.example.com.", ".", "mesh.", "x.localhost.",
+		"free.example.net.", "x.lab.free.example.net.", "1.0.0.127.in-addr.arpa.",
 	} {
-		for _, qtype := range []uint16{mdns.TypeA, mdns.TypeSRV, mdns.TypeANY, mdns.TypeAXFR} {
+		for _, qtype := range []uint16{mdns.TypeA, mdns.TypeSRV, mdns.TypeANY, mdns.TypeAXFR, mdns.TypeSOA, mdns.TypeNS} {
 			m := new(mdns.Msg).SetQuestion(name, qtype)
 			wire, _ := m.Pack()
 			f.Add(wire, false)
