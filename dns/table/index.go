@@ -75,10 +75,20 @@ func (x *index) addSet(e *entry, s *rrset) {
 func (x *index) mark(e *entry) {
 	name := x.name(e)
 	if e.flags&flagsOfSuffix != 0 {
-		x.owned |= depthBit(labelsOf(name))
+		if bit := depthBit(labelsOf(name)); isReverse(name) {
+			x.reverse |= bit
+		} else {
+			x.owned |= bit
+		}
 	} else if isWildcard(name) {
 		x.wild |= depthBit(labelsOf(name) - 1)
 	}
+}
+
+// isReverse reports whether a name is below arpa.
+func isReverse(name []byte) bool {
+	const arpa = "\x04arpa\x00"
+	return len(name) >= len(arpa) && string(name[len(name)-len(arpa):]) == arpa
 }
 
 func isWildcard(name []byte) bool { return len(name) > 2 && name[0] == 1 && name[1] == '*' }

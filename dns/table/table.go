@@ -43,6 +43,7 @@ type index struct {
 	// Bit sets of label counts: of the parents of wildcards, and of suffixes. The last bit
 	// stands for all greater counts.
 	wild, owned uint64
+	reverse     uint64 // like owned, for suffixes of reverse names, which have many label counts
 }
 
 type entry struct {

@@ -202,7 +202,12 @@ func (t *Table) owner(q *Query) (at int, flags uint8) {
 	if t == nil {
 		return 0, 0
 	}
-	depths := t.depths(func(x *index) uint64 { return x.owned })
+	depths := uint64(0)
+	if isReverse(q.Key()) {
+		depths = t.depths(func(x *index) uint64 { return x.reverse })
+	} else {
+		depths = t.depths(func(x *index) uint64 { return x.owned })
+	}
 	for i := range q.depth {
 		if depths&depthBit(q.depth-i) == 0 {
 			continue
