@@ -312,7 +312,7 @@ func (st *Stream) rewarm(clusters []*draft.Resource) {
 			switch {
 			case early:
 				if st.warming == nil {
-					st.warming = map[string]struct{}{}
+					st.warming = make(map[string]struct{}, len(clusters))
 				}
 				st.warming[name] = struct{}{}
 			case w.wants(name):

@@ -38,6 +38,9 @@ func (n *proxy) holdBack(old *draft.Lists) {
 func (n *proxy) awaitClusters(old *draft.Lists, clusters map[string]struct{}) {
 	before := n.waiting
 	n.waiting = [draft.NumTypes]map[string]*rejection{}
+	if len(clusters) == 0 && len(n.accepted[draft.RankListener]) == 0 && len(n.accepted[draft.RankRoute]) == 0 {
+		return // as for a new client: nothing has an accepted form, and no cluster is suspected
+	}
 	if n.hasAllClusters() && !slices.ContainsFunc(n.streams, func(st *Stream) bool { return st.warmForced }) {
 		if !draft.SameList(n.cfg.Resources[draft.RankCluster], n.accepted[draft.RankCluster]) {
 			draft.Compare(n.accepted[draft.RankCluster], n.cfg.Resources[draft.RankCluster], func(was, next *draft.Resource) {

@@ -166,6 +166,9 @@ func (st *Stream) SubscribeDelta(rank int, sub Subscription, subscribe, unsubscr
 	if first && !sub.IsWildcard() {
 		w.dropUnwanted()
 	}
+	if w.over == nil && len(subscribe) > 0 {
+		w.over = make(map[string]holding, len(subscribe))
+	}
 	for _, name := range subscribe {
 		_, has := w.over[name]
 		switch {
@@ -235,6 +238,15 @@ func (st *Stream) Subscribe(rank int, sub Subscription, version string,
 		w.open = false
 		w.revoke() // the handler discards the response in the channel
 	}, nil
+}
+
+// dropUnwanted removes the names to which the client is not subscribed.
+func (w *typeWatch) dropUnwanted() {
+	for name := range w.over {
+		if !w.wants(name) {
+			delete(w.over, name)
+		}
+	}
 }
 
 // listen enables responses of a type.

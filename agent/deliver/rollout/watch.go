@@ -153,15 +153,6 @@ func (w *typeWatch) setHolding(name string, h holding) {
 	w.over[name] = h
 }
 
-// dropUnwanted removes the names to which the client is not subscribed.
-func (w *typeWatch) dropUnwanted() {
-	for name := range w.over {
-		if !w.wants(name) {
-			delete(w.over, name)
-		}
-	}
-}
-
 // markStale records that it is unknown what a client has under a name. The next change sends the
 // resource.
 func (w *typeWatch) markStale(name string) {
