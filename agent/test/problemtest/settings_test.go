@@ -58,6 +58,11 @@ var settingFaults = []fault{
 	{name: "dead upstream", file: "{type: Mesh, name: default}", set: []string{"dns.listen=127.0.0.1:0",
 		"dns.upstreams=127.0.0.1:1"}, after: func(w *world) { w.query() }, check: "dns", severity: warn,
 		cause: "no upstream responds"},
+	{name: "damaged DNS views", file: "{type: Mesh, name: default}", set: []string{"dns.listen=127.0.0.1:0"},
+		before: func(w *world) {
+			agenttest.Do(w.t, os.MkdirAll(filepath.Join(w.dir, "state"), 0o750))
+			agenttest.WriteSecret(w.t, filepath.Join(w.dir, "state/dns-views.json"), "no views")
+		}, check: "dns", severity: warn, cause: "the DNS views of the last run are unknown", names: "dns-views.json"},
 	{name: "broken record of a redirection", before: func(w *world) {
 		dir := filepath.Join(w.dir, "run/intercept")
 		agenttest.Do(w.t, os.MkdirAll(dir, 0o750))

@@ -86,6 +86,9 @@ func DNSTable(w, notes io.Writer, d *api.DNS, format string) {
 	for _, s := range d.Unowned {
 		Printf(w, "not owned: %s of HostnameGenerator %s: %s\n", s.Name, s.Generator, s.Reason)
 	}
+	if d.Problem != "" {
+		Printf(w, "problem: %s\n", d.Problem)
+	}
 }
 
 // Upstream returns an upstream with its protocol and state.
