@@ -26,7 +26,7 @@ func (s *Server) passthrough(q *table.Query, m []byte, to forward.ReplyTo, tcp b
 	r := &aliasReplier{via: to.Via, label: string(m[table.HeaderLen+1 : label]), not: s.o.PassthroughDeny}
 	to.Via, to.Real = r, true
 	start := len(out)
-	out, f, source := s.forward(&behind, short, to, tcp, c, out)
+	out, f, source := s.forward(&behind, short, &to, tcp, c, out)
 	if f == replied {
 		out = append(out[:start], r.renamed(out[start:], q.Limit(tcp))...)
 	}

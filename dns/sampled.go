@@ -25,6 +25,7 @@ type Sampled struct {
 	// client, "" for that of this process.
 	Server  netip.AddrPort
 	Network string
+	Dropped string // why addresses are missing in the reply, such as private; "" if none are
 }
 
 // Sample makes the server report one in n queries; 0 reports none.
@@ -52,7 +53,7 @@ func (s *Server) reportSample(to forward.ReplyTo, reply []byte, source int) {
 		Client: to.Addr, TCP: to.Tcp, Source: sourceNames[source], Rcode: rcodeOf(reply), Size: len(reply),
 		Answers: int(binary.BigEndian.Uint16(reply[6:])),
 	}
-	x.Network = to.Origin.Network()
+	x.Network, x.Dropped = to.Origin.Network(), to.Dropped.String()
 	switch {
 	case source == fromUpstream:
 		x.Server = to.Server

@@ -150,13 +150,13 @@ func (s *Server) decide(q *table.Query, m []byte, to *forward.ReplyTo, tcp bool,
 		return s.passthrough(q, m, *to, tcp, c, out)
 	case table.RealName:
 		to.Via, to.Real = uncachedReplier{to.Via}, true
-		out, f, source := s.forward(q, m, *to, tcp, c, out)
+		out, f, source := s.forward(q, m, to, tcp, c, out)
 		if f == replied {
 			clearTTLs(out[start:])
 		}
 		return out, f, source
 	}
-	out, f, source := s.forward(q, m, *to, tcp, c, out)
+	out, f, source := s.forward(q, m, to, tcp, c, out)
 	if f == replied {
 		out = s.follow(out, start, *to, q.Limit(tcp))
 	}
@@ -164,7 +164,7 @@ func (s *Server) decide(q *table.Query, m []byte, to *forward.ReplyTo, tcp bool,
 }
 
 // forward answers from the cache, or asks an upstream.
-func (s *Server) forward(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, c *counters,
+func (s *Server) forward(q *table.Query, m []byte, to *forward.ReplyTo, tcp bool, c *counters,
 	out []byte) ([]byte, disposition, int) {
 	start := len(out)
 	f, rcode := s.o.Forwarder, table.RcodeRefused
@@ -175,14 +175,14 @@ func (s *Server) forward(q *table.Query, m []byte, to forward.ReplyTo, tcp bool,
 			return reply, replied, fromCache
 		}
 		rcode = table.RcodeServFail
-		if s.take(&to) {
-			if f.Ask(q, m, to) {
+		if s.take(to) {
+			if f.Ask(q, m, *to) {
 				c.add(fromUpstream, q.Qtype, table.RcodeSuccess)
 				return out, pending, fromUpstream
 			}
-			s.waiting.release(to)
+			s.waiting.release(*to)
 		}
-		if reply, ok := f.Stale(q, m, out, to); ok {
+		if reply, ok := f.Stale(q, m, out, *to); ok {
 			c.add(fromCache, q.Qtype, rcodeOf(reply[start:]))
 			return reply, replied, fromCache
 		}

@@ -15,9 +15,9 @@ var (
 
 // Cached appends the complete reply to a query to out, if the cache has a usable answer. The
 // reply has the ID, flags, and question of the client, and an OPT record if the query has one. It
-// has at most to.Max bytes and no partial records. Cached allocates nothing if out has enough
-// capacity.
-func (f *Forwarder) Cached(q *table.Query, msg, out []byte, to ReplyTo) ([]byte, bool) {
+// has at most to.Max bytes and no partial records. Cached sets to.Dropped. It allocates nothing if out
+// has enough capacity.
+func (f *Forwarder) Cached(q *table.Query, msg, out []byte, to *ReplyTo) ([]byte, bool) {
 	if f.Opts.CacheBytes < 0 {
 		return out, false
 	}
@@ -28,6 +28,7 @@ func (f *Forwarder) Cached(q *table.Query, msg, out []byte, to ReplyTo) ([]byte,
 	}
 	hash := f.cache.hash(&key)
 	out, result := f.cache.appendReply(out, &key, hash, &by, to.Max, to.At)
+	to.Dropped = by.dropped
 	if result == cachePrefetch {
 		f.prefetch(hash, &key)
 	}

@@ -35,6 +35,7 @@ type client struct {
 	id, flags uint16
 	question  []byte // with type and class, in the client's spelling
 	edns, do  bool
+	dropped   Drop // why addresses are missing in the reply; set with it
 }
 
 // failure packs an answer without records into b.
@@ -75,6 +76,9 @@ func (a answer) fit(qend, bytes int) (n, end int) {
 // seconds. Stale answers get a short TTL.
 func (a answer) appendReply(out []byte, c *client, age uint32, limit int, stale bool) []byte {
 	ede := a.ede
+	if c.dropped = a.dropped(); c.dropped != DropNone {
+		ede = edeBlocked
+	}
 	if stale {
 		ede = edeStale
 		if a.rcode() == table.RcodeName {

@@ -135,7 +135,7 @@ func TestForwardAllocations(t *testing.T) {
 	<-done
 	out := make([]byte, 0, 2048)
 	if n := testing.AllocsPerRun(1000, func() {
-		if _, ok := f.Cached(&q, m, out, ReplyTo{Max: 1232, At: f.Now()}); !ok {
+		if _, ok := f.Cached(&q, m, out, &ReplyTo{Max: 1232, At: f.Now()}); !ok {
 			t.Fatal("not in the cache")
 		}
 	}); n != 0 {
@@ -181,7 +181,7 @@ func BenchmarkHit(b *testing.B) {
 	out := make([]byte, 0, 2048)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, ok := f.Cached(&q, m, out, ReplyTo{Max: 1232}); !ok {
+		if _, ok := f.Cached(&q, m, out, &ReplyTo{Max: 1232}); !ok {
 			b.Fatal("not in the cache")
 		}
 	}

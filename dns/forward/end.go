@@ -45,10 +45,14 @@ func (f *Forwarder) finish(s *slot, by *server, w *worker, now int64) {
 	first := f.slots.takeWaiters(s)
 	trusted, server := s.set.trusted, by.addr
 	f.mu.Unlock()
-	q := s.question()
+	q, p := s.question(), f.protection.Load()
+	drop := p.protect(f, &w.r, q.name)
 	a, ttl, err := w.r.answer(w.pack, q.name)
-	if err != nil {
+	switch {
+	case err != nil:
 		a = failure(w.pack, q.name, q.qtype, table.RcodeServFail, noEDE)
+	case drop != DropNone:
+		a.ede = edeDropped + uint16(drop)
 	}
 	w.pack = a.data
 	if !trusted {
@@ -63,11 +67,14 @@ func (f *Forwarder) finish(s *slot, by *server, w *worker, now int64) {
 	default:
 		f.cache.forget(&q, s.hash)
 	}
+	if f.protection.Load() != p && f.Opts.CacheBytes >= 0 {
+		f.cache.forget(&q, s.hash) // the cache was dropped, perhaps before
+	}
 	for c := first; c != nil; c = c.next {
 		var buf [table.MaxName + 4]byte
 		by := c.client(&q, buf[:0])
 		w.out = a.appendReply(w.out[:0], &by, 0, c.to.Max, false)
-		c.to.Server = server
+		c.to.Server, c.to.Dropped = server, a.dropped()
 		c.to.Via.Reply(c.to, w.out)
 	}
 	f.mu.Lock()

@@ -129,6 +129,9 @@ type Forwarder struct {
 	unknownOrigins atomic.Uint64
 	current        atomic.Pointer[[]netip.AddrPort] // the servers
 
+	protection atomic.Pointer[Protection]
+	dropped    [drops]atomic.Uint64 // addresses by reason
+
 	mu          sync.Mutex
 	ctx         context.Context // of Run; nil when Run is not running
 	rand        *rand.ChaCha8
@@ -174,6 +177,7 @@ type ReplyTo struct {
 	Tcp     bool
 	Sampled bool   // see ServerOptions.Sampled
 	Real    bool   // the client is a proxy that asks for real addresses, not for those of the mesh
+	Dropped Drop   // why addresses are missing in the reply; set by the forwarder
 	Ahead   int    // queries of the same client that wait already; see [Full]
 	Share   uint32 // the counters of the client in the listener
 	Max     int    // maximum length of the reply: from the client's EDNS for UDP, 65535 for TCP

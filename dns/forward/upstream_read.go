@@ -185,7 +185,7 @@ func (r *response) answer(b, name []byte) (answer, uint32, error) {
 		at += 6 + int(binary.BigEndian.Uint16(wire[at+4:]))
 	}
 	a.data = wire
-	if ede := r.ede(); ede >= 0 {
+	if ede := r.ede(); ede >= 0 && ede < edeDropped {
 		a.ede = uint16(ede)
 	}
 	return a, ttl, nil

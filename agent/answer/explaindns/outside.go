@@ -33,6 +33,21 @@ func (x *dnsQuestion) origins() string {
 		strings.Join(out, ", ") + more
 }
 
+// rebind explains which addresses are dropped from the answer to a name outside the mesh. It returns
+// "" if none but virtual addresses are.
+func (x *dnsQuestion) rebind(name string) string {
+	r := &x.in.Rebind
+	if r.Mode != "protect" {
+		return ""
+	}
+	for _, n := range r.Exceptions {
+		if name == n || strings.HasSuffix(name, "."+n) {
+			return "; it may have private addresses, because dns.rebindExceptions lists " + n
+		}
+	}
+	return "; loopback, link-local, and private addresses are dropped from the answer (dns.rebind: protect)"
+}
+
 // outside explains how the dataplane's proxy treats a name outside the mesh: which policies
 // permit it, and where the proxy sends its connections. It returns "" if no policy mentions the
 // name.

@@ -222,7 +222,7 @@ func (x *dnsQuestion) step(name string) DNSStep {
 		if n != nil && n.Origin == mesh.OriginHost {
 			out.Reason = x.because(n, name) + ", but the proxy of this client does not serve it: the query is forwarded"
 		}
-		out.Reason += x.origins()
+		out.Reason += x.origins() + x.rebind(name)
 		if n != nil && n.Origin == mesh.OriginPolicy {
 			out.Reason += "; " + x.because(n, name) + ", but the proxy of this client does not"
 		}

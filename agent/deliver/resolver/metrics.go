@@ -28,6 +28,8 @@ var (
 	connsDesc       = desc("nearside_dns_tcp_connections", "Open TCP connections of DNS clients.")
 	connsClosedDesc = desc("nearside_dns_tcp_connections_closed_total",
 		"TCP connections that were closed or refused because of the limits.", "reason")
+	rebindDesc = desc("nearside_dns_rebind_dropped_total",
+		"Addresses that were dropped from answers of upstreams, because only clients can reach them.", "reason")
 	originsDesc = desc("nearside_dns_origin_queries_total",
 		"Queries to servers that clients of intercepted network namespaces chose.")
 	loopsDesc   = desc("nearside_dns_loops_total", "Queries to upstreams that were redirected back to the agent.")
@@ -49,8 +51,8 @@ const firstBucket = 6
 // Describe implements [prometheus.Collector].
 func (r *Resolver) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range [...]*prometheus.Desc{requestsDesc, upstreamDesc, upstreamQueriesDesc, upstreamUpDesc, failuresDesc,
-		refusedDesc, loopsDesc, flightDesc, originsDesc, cacheDesc, evictedDesc, entriesDesc, bytesDesc, namesDesc,
-		tablesDesc, loggedDesc, droppedDesc, connsDesc, connsClosedDesc} {
+		refusedDesc, loopsDesc, flightDesc, originsDesc, rebindDesc, cacheDesc, evictedDesc, entriesDesc, bytesDesc,
+		namesDesc, tablesDesc, loggedDesc, droppedDesc, connsDesc, connsClosedDesc} {
 		ch <- d
 	}
 }
@@ -115,6 +117,9 @@ func (r *Resolver) Collect(ch chan<- prometheus.Metric) {
 	all := r.upstreamTotals.sum(f.Servers)
 	all.Add(&f.OriginTotal)
 	count(originsDesc, f.OriginTotal.Queries)
+	for reason, n := range r.forward.Dropped() {
+		count(rebindDesc, n, reason)
+	}
 	count(failuresDesc, all.Failures, "rcode")
 	count(failuresDesc, all.Timeouts, "timeout")
 	count(failuresDesc, all.Errors, "network")

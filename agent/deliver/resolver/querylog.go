@@ -80,6 +80,7 @@ type entry struct {
 	Seconds  float64 `json:"seconds,omitempty"` // latency of the upstream
 	Server   string  `json:"server,omitempty"`  // that answered
 	Netns    string  `json:"netns,omitempty"`   // of the client; absent: that of the agent
+	Dropped  string  `json:"dropped,omitempty"` // why addresses are missing: virtual, loopback, link-local, or private
 }
 
 // add adds a query. It does not block.
@@ -87,7 +88,7 @@ func (l *queryLog) add(q dns.Sampled) {
 	e := entry{Time: l.now().UTC().Format("2006-01-02T15:04:05.000000Z"), Client: q.Client.String(), Protocol: "udp",
 		Name: q.Name, Type: typeName(q.Type),
 		Source: q.Source, Rcode: rcodeName(q.Rcode), Answers: q.Answers, Bytes: q.Size, Seconds: q.Elapsed.Seconds(),
-		Netns: q.Network}
+		Netns: q.Network, Dropped: q.Dropped}
 	if q.Server.IsValid() {
 		e.Server = q.Server.String()
 	}

@@ -75,10 +75,16 @@ type Resolver struct {
 	upstreamTotals upstreams // counters of upstreams
 }
 
+// rebindProtect is a value of dns.rebind.
+const rebindProtect = "protect"
+
 // keys has the config keys that may change while the agent runs.
 type keys struct {
 	names         names.Options
 	ttl, negative uint32
+	// The values of dns.rebind and dns.rebindExceptions.
+	rebind     string
+	exceptions []string
 }
 
 // state is the state of the sockets.
@@ -181,11 +187,9 @@ func (r *Resolver) Server() *dns.Server { return r.server }
 func (r *Resolver) Configure(c *config.Config) {
 	d := &c.DNS
 	// #nosec G115 -- bounded by the config
-	k := &keys{ttl: uint32(d.TTL), negative: uint32(d.NegativeTTL), names: names.Options{Suffixes: d.Suffixes,
-		Forwarded:     forwarded(d),
-		Generators:    d.OwnGenerators,
-		ReachableOnly: d.ReachableOnly,
-		Ranges:        c.VIPs.Options().Ranges.Prefixes()}}
+	k := &keys{ttl: uint32(d.TTL), negative: uint32(d.NegativeTTL), rebind: d.Rebind, exceptions: d.RebindExceptions,
+		names: names.Options{Suffixes: d.Suffixes, Forwarded: forwarded(d), Generators: d.OwnGenerators,
+			ReachableOnly: d.ReachableOnly, Ranges: c.VIPs.Options().Ranges.Prefixes()}}
 	for i := range d.Forward {
 		k.names.Forwarded = append(k.names.Forwarded, d.Forward[i].Domains...)
 	}
@@ -196,7 +200,11 @@ func (r *Resolver) Configure(c *config.Config) {
 		}
 	}
 	r.queries.setSample(uint32(d.QueryLog.Sample)) // #nosec G115 -- bounded by the config
-	r.server.Sample(uint32(d.QueryLog.Sample))     // #nosec G115 -- bounded by the config
+	if r.forward != nil {
+		r.forward.Protect(&forward.Protection{Virtual: c.VIPs.Options().Ranges.Prefixes(), Private: d.Rebind == rebindProtect,
+			Except: d.RebindExceptions})
+	}
+	r.server.Sample(uint32(d.QueryLog.Sample)) // #nosec G115 -- bounded by the config
 	r.zones.Repeat()
 	r.Trigger()
 }

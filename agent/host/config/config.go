@@ -166,7 +166,10 @@ type DNS struct {
 	Suffixes      []string     `json:"suffixes" default:"mesh,mesh.local" check:"name" max:"64" live:"" doc:"Suffixes that belong to the meshes. Unknown names below them do not exist and are never forwarded to upstreams."`
 	OwnGenerators bool         `json:"generatorSuffixes" default:"true" live:"" doc:"Treat the suffixes of names from HostnameGenerators like dns.suffixes if upstreams answered that they do not exist, or if they are special-use names such as test."`
 	ReachableOnly bool         `json:"reachableOnly" live:"" doc:"Workloads that query from the address of a dataplane of this node resolve only the services that the dataplane can reach: its reachable backends, or those that permissions allow."`
-	QueryLog      QueryLog     `json:"queryLog"`
+	Rebind        string       `json:"rebind" default:"allow" oneOf:"allow,protect" live:"" doc:"Loopback, link-local, and private addresses in answers of upstreams: allow them, or protect clients against DNS rebinding by dropping them. Virtual addresses are always dropped."`
+	// RebindExceptions are names for which Rebind drops nothing.
+	RebindExceptions []string `json:"rebindExceptions" check:"name" max:"256" unique:"" live:"" doc:"Names that, with the names below them, may have loopback, link-local, and private addresses with dns.rebind: protect."`
+	QueryLog         QueryLog `json:"queryLog"`
 }
 
 // DNSForward names the upstreams for some domains.

@@ -38,6 +38,7 @@ type DNSStatus struct {
 	// queries to upstreams have the mark that exempts them from the redirection of port 53
 	Marked        bool         `json:"marked"`
 	Cache         DNSCache     `json:"cache"`
+	Rebind        DNSRebind    `json:"rebind"`
 	Canary        string       `json:"canary"` // a name that only agents answer, with CanaryAddress
 	CanaryAddress netip.Addr   `json:"canaryAddress"`
 	QueryLog      *DNSQueryLog `json:"queryLog,omitempty"` // absent without permission to inspect everything
@@ -110,6 +111,14 @@ func UpstreamsFor(list []DNSUpstream, name string) (out []DNSUpstream, domain st
 type DNSOrigin struct {
 	Netns string `json:"netns,omitempty"` // path; absent: the agent's own
 	DNSUpstream
+}
+
+// DNSRebind describes which addresses are dropped from answers of upstreams. Virtual addresses always
+// are.
+type DNSRebind struct {
+	Mode       string            `json:"mode,omitempty"`       // allow, or protect; absent: the resolver is off
+	Exceptions []string          `json:"exceptions,omitempty"` // names that may have any other address
+	Dropped    map[string]uint64 `json:"dropped,omitempty"`    // number of dropped addresses by reason
 }
 
 // DNSCache is the cache of upstream answers.
