@@ -12,13 +12,14 @@ import (
 	"github.com/nearside-mesh/nearside/dns/forward"
 )
 
-// TestRebinding checks which addresses are dropped from answers of upstreams, in all forms, that the
-// rest stays, that each is counted with its reason and sampled, and that a change of the protection
-// also applies to cached answers.
+// TestRebinding checks which addresses are dropped from answers of upstreams, in all forms, that
+// the rest stays, that each is counted with its reason and sampled, and that a change of the
+// protection also applies to cached answers.
 func TestRebinding(t *testing.T) {
 	records := map[string][]string{
-		"virtual":  {"A 240.1.2.3", "A 192.0.2.1", "AAAA fd00:fd00::9"},
-		"mapped":   {"AAAA ::ffff:240.1.2.3", "AAAA ::ffff:127.0.0.1", "AAAA 64:ff9b::a00:1", "AAAA ::240.1.2.3", "AAAA 2001:db8::1"},
+		"virtual": {"A 240.1.2.3", "A 192.0.2.1", "AAAA fd00:fd00::9"},
+		"mapped": {"AAAA ::ffff:240.1.2.3", "AAAA ::ffff:127.0.0.1", "AAAA 64:ff9b::a00:1", "AAAA ::240.1.2.3",
+			"AAAA 2001:db8::1"},
 		"loopback": {"A 127.0.0.1", "A 0.0.0.0", "A 127.9.9.9", "AAAA ::1", "AAAA ::"},
 		"link":     {"A 169.254.169.254", "AAAA fe80::1"},
 		"private": {"A 10.0.0.1", "A 172.31.0.1", "A 192.168.0.1", "A 100.64.0.1", "AAAA fd12::1", "A 172.32.0.1",
@@ -103,7 +104,9 @@ func TestRebinding(t *testing.T) {
 	if got := data("hints", mdns.TypeHTTPS); !slices.Equal(got, []string{`1 . alpn="h2" ipv4hint="192.0.2.1"`}) {
 		t.Errorf("hints: %q", got)
 	}
-	for _, want := range []string{"forwarded virtual", "cache virtual", "forwarded private", "cache private", "forwarded "} {
+	for _, want := range []string{
+		"forwarded virtual", "cache virtual", "forwarded private", "cache private", "forwarded ",
+	} {
 		if !slices.Contains(sampled, want) {
 			t.Errorf("no sample %q", want)
 		}

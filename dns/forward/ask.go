@@ -13,10 +13,10 @@ var (
 	errAllTried   = errors.New("all servers were tried")
 )
 
-// Cached appends the complete reply to a query to out, if the cache has a usable answer. The
-// reply has the ID, flags, and question of the client, and an OPT record if the query has one. It
-// has at most to.Max bytes and no partial records. Cached sets to.Dropped. It allocates nothing if out
-// has enough capacity.
+// Cached appends the complete reply to a query to out, if the cache has a usable answer. The reply
+// has the ID, flags, and question of the client, and an OPT record if the query has one. It has at
+// most to.Max bytes and no partial records. Cached sets to.Dropped. It allocates nothing if out has
+// enough capacity.
 func (f *Forwarder) Cached(q *table.Query, msg, out []byte, to *ReplyTo) ([]byte, bool) {
 	if f.Opts.CacheBytes < 0 {
 		return out, false

@@ -33,8 +33,8 @@ func (x *dnsQuestion) origins() string {
 		strings.Join(out, ", ") + more
 }
 
-// rebind explains which addresses are dropped from the answer to a name outside the mesh. It returns
-// "" if none but virtual addresses are.
+// rebind explains which addresses are dropped from the answer to a name outside the mesh. It
+// returns "" if none but virtual addresses are.
 func (x *dnsQuestion) rebind(name string) string {
 	r := &x.in.Rebind
 	if r.Mode != "protect" {

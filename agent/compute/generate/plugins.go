@@ -44,7 +44,7 @@ func self(o *mesh.Outbound) policy.BackendRef {
 
 // apply lets the policies change the current batch.
 func (g *generator) apply() {
-	defer g.d.AskReal(g.v.AskedHosts())
+	defer g.d.AskReal(g.v.AskedHosts)
 	if g.c == nil {
 		return
 	}

@@ -189,7 +189,7 @@ func (b *border) seal() *Proxy {
 		return strings.Compare(a.Name, b.Name)
 	})
 	for _, m := range b.in.Meshes {
-		b.d.AskReal(m.View.AskedHosts())
+		b.d.AskReal(m.View.AskedHosts)
 	}
 	s := draft.NewSealer(b.memo.sealed())
 	s.Add(b.d)
@@ -214,7 +214,7 @@ func newZoneDigest(in *ZoneInput) *digest {
 	d.bytes(in.Resource.Digest[:])
 	d.add(in.Resource.Name, in.Zone)
 	for _, m := range in.Meshes {
-		d.add(m.View.AskedHosts()...)
+		d.add(m.View.AskedHosts...)
 	}
 	return d
 }

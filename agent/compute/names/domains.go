@@ -147,7 +147,7 @@ func (p *meshNames) apart(t *Table, m *Mesh) {
 
 // servedHosts returns the hosts of ExternalServices that the proxy of a dataplane serves.
 func servedHosts(m *Mesh, r *resource.Resource) []string {
-	if r == nil || len(m.View.ExternalHosts()) == 0 {
+	if r == nil || len(m.View.ExternalHosts) == 0 {
 		return nil
 	}
 	list, _ := m.View.Outbounds(r)

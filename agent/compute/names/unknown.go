@@ -31,7 +31,7 @@ func UnknownViews(o *Options, meshes []Mesh) Unknown {
 		out.Remote.Unknown = table.UnknownGroups
 	}
 	for i := range meshes {
-		out.Names = append(append(out.Names, meshes[i].View.Domains...), meshes[i].View.ExternalHosts()...)
+		out.Names = append(append(out.Names, meshes[i].View.Domains...), meshes[i].View.ExternalHosts...)
 		for _, dp := range resource.Specs[*resource.Dataplane](meshes[i].View.Dataplanes()) {
 			if tp := dp.Networking.TransparentProxying; tp != nil &&
 				(tp.IPFamilyMode == resource.IPFamilyIPv4 || tp.IPFamilyMode == resource.IPFamilyIPv6) {

@@ -117,7 +117,7 @@ func (t *Table) localViews(m *Mesh) (out []localView) {
 			continue
 		}
 		x := localView{dataplane: r.Key, digest: r.Digest}
-		if t.options.ReachableOnly || len(m.View.ExternalHosts()) > 0 {
+		if t.options.ReachableOnly || len(m.View.ExternalHosts) > 0 {
 			x.catalog = m.View.Catalog
 			if m.Policies != nil {
 				x.reach = m.Policies.ReachDigest(r)

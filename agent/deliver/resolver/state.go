@@ -71,7 +71,8 @@ func (r *Resolver) addUpstreams(out *explaindns.Resolver) {
 	for _, group := range api.UpstreamGroups(out.Upstreams) {
 		out.Problem = joinReasons(out.Problem, upstreamProblem(group))
 	}
-	out.Rebind = api.DNSRebind{Mode: r.keys.Load().rebind, Exceptions: r.keys.Load().exceptions, Dropped: r.forward.Dropped()}
+	out.Rebind = api.DNSRebind{Mode: r.keys.Load().rebind, Exceptions: r.keys.Load().exceptions,
+		Dropped: r.forward.Dropped()}
 	out.Cache = api.DNSCache{Entries: f.Cache.Entries, Bytes: f.Cache.Bytes, Hits: f.Cache.Hits,
 		Misses: f.Cache.Misses}
 }

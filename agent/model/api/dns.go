@@ -113,8 +113,8 @@ type DNSOrigin struct {
 	DNSUpstream
 }
 
-// DNSRebind describes which addresses are dropped from answers of upstreams. Virtual addresses always
-// are.
+// DNSRebind describes which addresses are dropped from answers of upstreams. Virtual addresses
+// always are.
 type DNSRebind struct {
 	Mode       string            `json:"mode,omitempty"`       // allow, or protect; absent: the resolver is off
 	Exceptions []string          `json:"exceptions,omitempty"` // names that may have any other address

@@ -58,7 +58,7 @@ func (v *View) addExternalHosts(external []*resource.Resource, domains []string)
 		if !h.external {
 			continue
 		}
-		v.external = append(v.external, h.name)
+		v.ExternalHosts = append(v.ExternalHosts, h.name)
 		p := h.ports[0]
 		if !slices.ContainsFunc(h.ports, func(o virtualPort) bool {
 			return o.number == vipPort || !maps.Equal(o.tags, p.tags)
@@ -84,18 +84,6 @@ func externalHost(es *resource.ExternalService) (name string, port uint32) {
 		return "", 0
 	}
 	return name, uint32(n)
-}
-
-// ExternalHosts returns the hosts of ExternalServices with virtual addresses, sorted.
-func (v *View) ExternalHosts() []string { return v.external }
-
-// AskedHosts returns the hosts, sorted, for whose real addresses proxies must ask, by
-// [table.ProxySpelling], because the resolver of the node answers with virtual addresses.
-func (v *View) AskedHosts() []string {
-	if !v.resolver {
-		return nil
-	}
-	return v.external
 }
 
 // ExternalHostsIn returns the hosts of ExternalServices of which an outbound has an address,

@@ -76,15 +76,18 @@ type View struct {
 	// Unaddressed reports whether a service has no virtual address yet; see [VIPOptions.Fixed].
 	Unaddressed bool
 
+	// ExternalHosts are the hosts of ExternalServices with virtual addresses, sorted. AskedHosts are
+	// those for whose real addresses proxies ask by [table.ProxySpelling]: all, with
+	// [Options.Resolver].
+	ExternalHosts, AskedHosts []string
+
 	plainClients bool // proxies send each other plain text
-	resolver     bool // see Options
 
 	vips       *VIPs
 	ranges     VIPRanges
 	virtual    [families][]netip.Prefix // ranges of virtual addresses
 	domains    [][families]netip.Addr   // addresses of Domains
 	hosts      []virtualHost            // sorted by name
-	external   []string                 // names of the external ones
 	mesh       *resource.Resource
 	dataplanes []*resource.Resource        // sorted by name
 	services   []*Service                  // sorted by kind, then name
@@ -125,7 +128,8 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	v := &View{
 		Name: name, Zone: o.Zone, Spec: spec, mesh: m,
 		dataplanes: set.InMesh("Dataplane", name),
-		prev:       prev, TLS: o.TLS, resolver: o.Resolver,
+		prev:       prev, TLS: o.TLS,
+
 		ranges: o.VIPs.Ranges,
 	}
 	if prev != nil && prev.ranges == v.ranges {
@@ -167,6 +171,9 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	}
 	v.addVirtualHosts(set.InMesh("VirtualOutbound", name), set.InMesh("ExternalService", name))
 	v.addExternalHosts(set.InMesh("ExternalService", name), o.VIPs.Domains)
+	if o.Resolver {
+		v.AskedHosts = v.ExternalHosts
+	}
 	v.assignVIPs(&o.VIPs)
 	v.nameServices(set.Kind("HostnameGenerator"))
 	v.reuse(prev)
@@ -322,7 +329,7 @@ func (v *View) common(t *Transition) [32]byte {
 			b = p.AppendTo(append(b, ' '))
 		}
 	}
-	for _, host := range v.AskedHosts() {
+	for _, host := range v.AskedHosts {
 		b = append(append(b, 0), host...)
 	}
 	if t != nil {
