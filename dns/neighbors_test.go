@@ -106,7 +106,7 @@ func attackConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if open = append(open, c); len(open) > 2000 { // more than the server's limit, less than that of files
+		if open = append(open, c); len(open) > 1500 { // more than the server's limit, less than that of files
 			_ = open[0].Close()
 			open = open[1:]
 		}
@@ -130,7 +130,9 @@ func attackConnections(t *testing.T) {
 func attackBusyConnections(t *testing.T) {
 	c := newTester(t, forward.Options{}, newScripted(t, "127.0.0.1:0", func(*upstreamQuery) {}))
 	c.swap(host("web.mesh", "240.0.0.1"))
+	c.srv.conns.mu.Lock()
 	c.srv.conns.limit = 40
+	c.srv.conns.mu.Unlock()
 	bad, good := as(t, attacker), as(t, neighbor)
 	for i := range 40 {
 		conn := dial(t, bad, "tcp", c.addr.String())
