@@ -322,6 +322,22 @@ func TestNetworkSockets(t *testing.T) {
 	}
 }
 
+// TestOriginAddresses: servers that clients chose may give private addresses, but not virtual ones.
+func TestOriginAddresses(t *testing.T) {
+	do := func(q *upstreamQuery) {
+		q.Reply(t, 0, []string{q.Question[0].Name + " 60 A 240.0.0.1", q.Question[0].Name + " 60 A 172.18.0.9"})
+	}
+	c := newTester(t, forward.Options{}, newScripted(t, "127.0.0.1:0", do))
+	c.f.Protect(&forward.Protection{Virtual: []netip.Prefix{netip.MustParsePrefix("240.0.0.0/6")}, Private: true})
+	if m := c.query(clientKind{}, "db.example.org", mdns.TypeA); len(m.Answer) != 0 {
+		t.Errorf("an upstream: %v", m.Answer)
+	}
+	c.redirect("/run/netns/pod", newScripted(t, "127.0.0.1:0", do).addr)
+	if m := c.query(clientKind{}, "db.example.org", mdns.TypeA); len(m.Answer) != 1 || firstA(m) != "172.18.0.9" {
+		t.Errorf("a server of the pod: %v", m.Answer)
+	}
+}
+
 // TestNetworksComeAndGo: while networks begin and end, each query gets one reply, and nothing is
 // left at the end.
 func TestNetworksComeAndGo(t *testing.T) {

@@ -46,7 +46,7 @@ func (f *Forwarder) finish(s *slot, by *server, w *worker, now int64) {
 	trusted, server := s.set.trusted, by.addr
 	f.mu.Unlock()
 	q, p := s.question(), f.protection.Load()
-	drop := p.protect(f, &w.r, q.name)
+	drop := p.protect(f, &w.r, &q)
 	a, ttl, err := w.r.answer(w.pack, q.name)
 	switch {
 	case err != nil:

@@ -127,12 +127,12 @@ func (f *Forwarder) Protect(p *Protection) {
 }
 
 // protect drops addresses from a response to a question, and counts them. It returns the reason of
-// the first one.
-func (p *Protection) protect(f *Forwarder, r *response, name []byte) (first Drop) {
+// the first one. Servers that clients chose may give private addresses, such as those of containers.
+func (p *Protection) protect(f *Forwarder, r *response, q *question) (first Drop) {
 	if p == nil {
 		return DropNone
 	}
-	private := p.Private && !p.excepts(name)
+	private := p.Private && q.origin == nil && !p.excepts(q.name)
 	drop := func(a netip.Addr) bool {
 		d := p.of(a, private)
 		if d == DropNone {
