@@ -127,7 +127,7 @@ func (f *Forwarder) Protect(p *Protection) {
 }
 
 // protect drops addresses from a response to a question, and counts them. It returns the reason of
-// the first one. Servers that clients chose may give private addresses, such as those of containers.
+// the first one. Servers that clients chose may give private addresses, as those of containers do.
 func (p *Protection) protect(f *Forwarder, r *response, q *question) (first Drop) {
 	if p == nil {
 		return DropNone
