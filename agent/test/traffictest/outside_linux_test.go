@@ -19,12 +19,14 @@ func outsides() []scene {
 			upstream: sized(100 * mega)},
 		{what: "ExternalService of HTTP", to: "far-web.mesh:80", say: get, want: "www"},
 		{what: "ExternalService by its address", to: "www.example.com:80", ip: "198.51.100.30", say: get, want: "www"},
+		{what: "ExternalService by its host, at the virtual address", to: "www.example.com:80", say: get, want: "www"},
 		{what: "ExternalService of TCP", to: "far-rows.mesh:80", say: aLine, want: "box"},
 		{what: "HTTP/2", to: "far-web.mesh:80", say: getH2, want: "www"},
 	}
 	direct := []row{
 		{what: "MeshExternalService", to: "partner.outside:80", say: get, want: "partner"},
 		{what: "ExternalService of HTTP", to: "far-web.mesh:80", say: get, want: "www"},
+		{what: "ExternalService by its host", to: "www.example.com:80", say: get, want: "www"},
 		{what: "ExternalService of TCP", to: "far-rows.mesh:80", say: aLine, want: "box"},
 	}
 	return []scene{
