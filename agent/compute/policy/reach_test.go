@@ -44,33 +44,33 @@ func TestAutoReachable(t *testing.T) {
 		return mesht(name, target, fmt.Sprintf("from: [{targetRef: %s, default: {a: %s}}]", client, action))
 	}
 	for name, c := range map[string]struct{ doc, want string }{
-		"nothing is permitted": {base(mtls, "Disabled", tp+"}"), "out"},
-		"no mTLS":              {base("", "Disabled", tp+"}"), "a b out web"},
+		"nothing is permitted": {base(mtls, "Disabled", tp+"}"), "out out"},
+		"no mTLS":              {base("", "Disabled", tp+"}"), "a b out out web"},
 		"all": {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: Mesh}", "{kind: Mesh}", "allow"),
-			"a b out web"},
+			"a b out out web"},
 		"one service": {base(mtls, "Disabled", tp+"}") +
-			allow("p", "{kind: MeshService, name: a}", "{kind: MeshService, name: web}", "allow"), "a out"},
+			allow("p", "{kind: MeshService, name: a}", "{kind: MeshService, name: web}", "allow"), "a out out"},
 		"by a tag of the client": {base(mtls, "Disabled", tp+"}") +
-			allow("p", "{kind: MeshService, name: a}", "{kind: MeshSubset, tags: {team: front}}", "allow"), "a out"},
+			allow("p", "{kind: MeshService, name: a}", "{kind: MeshSubset, tags: {team: front}}", "allow"), "a out out"},
 		"for another client": {base(mtls, "Disabled", tp+"}") +
-			allow("p", "{kind: MeshService, name: a}", "{kind: MeshService, name: b}", "allow"), "out"},
+			allow("p", "{kind: MeshService, name: a}", "{kind: MeshService, name: b}", "allow"), "out out"},
 		"the stronger denies": {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: Mesh}", "{kind: Mesh}", "allow") +
-			allow("q", "{kind: MeshService, name: a}", "{kind: Mesh}", "deny"), "b out web"},
+			allow("q", "{kind: MeshService, name: a}", "{kind: Mesh}", "deny"), "b out out web"},
 		"for single workloads": {base(mtls, "Disabled", tp+"}") +
-			allow("p", "{kind: MeshServiceSubset, name: a, tags: {version: v1}}", "{kind: Mesh}", "allow"), "a out"},
+			allow("p", "{kind: MeshServiceSubset, name: a, tags: {version: v1}}", "{kind: Mesh}", "allow"), "a out out"},
 		"for one workload": {base(mtls, "Disabled", tp+"}") +
-			allow("p", "{kind: Dataplane, name: b}", "{kind: Mesh}", "allow"), "b out"},
+			allow("p", "{kind: Dataplane, name: b}", "{kind: Mesh}", "allow"), "b out out"},
 		"it lists what it reaches": {base(mtls, "Disabled", tp+", reachableServices: [b]}"), "b"},
 		"it lists its outbounds": {base(mtls, "Disabled", tp+"}, outbound: [{port: 1000, tags: {kuma.io/service: b}}]"),
-			"b out"},
+			"b out out"},
 		"service resources": {base(mtls, "Everywhere", tp+"}") +
-			allow("p", "{kind: MeshService, name: a}", "{kind: Mesh}", "allow"), "a out MeshService/a"},
+			allow("p", "{kind: MeshService, name: a}", "{kind: Mesh}", "allow"), "a out out MeshService/a"},
 		"a service resource by what it has": {base(mtls, "Exclusive", tp+"}") +
 			"{type: MeshService, name: r, spec: {selector: {dataplaneTags: {version: v1}}, ports: [{port: 80}]}}\n---\n" +
 			allow("p", "{kind: MeshSubset, tags: {version: v1}}", "{kind: Mesh}", "allow"),
 			"MeshService/a MeshService/b MeshService/web MeshService/r"},
 		"shadow policies permit nothing": {base(mtls, "Disabled", tp+"}") + strings.Replace(allow("p", "{kind: Mesh}",
-			"{kind: Mesh}", "allow"), "name: p,", "name: p, labels: {kuma.io/effect: shadow},", 1), "out"},
+			"{kind: Mesh}", "allow"), "name: p,", "name: p, labels: {kuma.io/effect: shadow},", 1), "out out"},
 	} {
 		got := strings.Fields(reachable(t, c.doc, "web"))
 		want := strings.Fields(c.want)
