@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -287,5 +288,32 @@ func TestPodEndsMidQuery(t *testing.T) {
 		if time.Now().After(late) {
 			t.Fatalf("%d files are open, %d before", files(), before)
 		}
+	}
+}
+
+// TestChangedResolvConf: as soon as programs query another server, that one answers them. An answer
+// of the earlier server is not used, although the names are equal.
+func TestChangedResolvConf(t *testing.T) {
+	w := newWorld(t)
+	p := w.agent(t, w.node)
+	pod := w.sites(t)[2].ns
+	w.installIn(t, pod)
+	p.awaitNext("state=active")
+	const script = `getent ahostsv4 both.example
+		for server in fd10:96::1 127.0.0.77 127.0.0.1 10.96.0.1; do
+			echo "nameserver $server" > /etc/resolv.conf
+			getent ahostsv4 both.example || echo none
+			getent ahostsv4 web.mesh || echo none
+		done`
+	out, err := pod.with(t, "nameserver 10.96.0.1\n", "sh", "-c", script)
+	var got []string
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "STREAM") || strings.HasPrefix(line, "none") {
+			got = append(got, strings.Fields(line)[0])
+		}
+	}
+	want := []string{"10.244.0.1", "10.244.0.6", outsideV4, "none", outsideV4, "none", outsideV4, "10.244.0.1", outsideV4}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v: got %v, want %v\n%s", err, got, want, out)
 	}
 }
