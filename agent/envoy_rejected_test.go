@@ -113,13 +113,12 @@ func TestFirstConfigRejected(t *testing.T) {
 					if status, _ := get("127.0.0.2", in); status != 0 {
 						t.Errorf("the inbound answers %d without the filter", status)
 					}
-					s, err := r.Api().Status(t.Context())
-					agenttest.Do(t, err)
-					if !slices.ContainsFunc(s.Problems, func(p api.Problem) bool {
-						return p.Resource == "MeshProxyPatch/default/bad" && strings.Contains(p.Reason, "which restricts access")
-					}) {
-						t.Errorf("problems: %+v", s.Problems)
-					}
+					agenttest.Eventually(t, "the status has the problem", func() bool {
+						s, err := r.Api().Status(t.Context())
+						return err == nil && slices.ContainsFunc(s.Problems, func(p api.Problem) bool {
+							return p.Resource == "MeshProxyPatch/default/bad" && strings.Contains(p.Reason, "which restricts access")
+						})
+					})
 					return
 				}
 				agenttest.Eventually(t, "requests pass", func() bool {

@@ -7,9 +7,11 @@ import (
 	"testing"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -62,7 +64,12 @@ func TestProbes(t *testing.T) {
 				resource.AnnotationHTTPProbes: "81/ready"}})
 			agenttest.Do(t, err)
 		}
-		agenttest.Next(t, r.Ask(n, nil), map[string]string{})
+		s := r.Ask(n, nil)
+		agenttest.Next(t, s, map[string]string{})
+		// Inbounds that are not acknowledged are unready too.
+		agenttest.Do(t, s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: draft.TypeListener,
+			ResourceNamesSubscribe: []string{"*"}}))
+		agenttest.Next(t, s, map[string]string{})
 	}
 	await("the workload responds with 500", "http", "unready [80]")
 	await("the workload responds with 500", "annotated", "unready [81]")

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	mdns "github.com/miekg/dns"
@@ -44,8 +45,13 @@ func TestRebinding(t *testing.T) {
 		q.Reply(t, 0, list)
 	})
 	c := newTester(t, forward.Options{}, up)
+	var mu sync.Mutex
 	var sampled []string
-	c.srv.o.Sampled = func(s Sampled) { sampled = append(sampled, s.Source+" "+s.Dropped) }
+	c.srv.o.Sampled = func(s Sampled) {
+		mu.Lock()
+		defer mu.Unlock()
+		sampled = append(sampled, s.Source+" "+s.Dropped)
+	}
 	c.srv.Sample(1)
 	// data returns the data of the answers to the question for A or AAAA, or of another type.
 	data := func(label string, types ...uint16) (out []string) {
@@ -104,6 +110,8 @@ func TestRebinding(t *testing.T) {
 	if got := data("hints", mdns.TypeHTTPS); !slices.Equal(got, []string{`1 . alpn="h2" ipv4hint="192.0.2.1"`}) {
 		t.Errorf("hints: %q", got)
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	for _, want := range []string{
 		"forwarded virtual", "cache virtual", "forwarded private", "cache private", "forwarded ",
 	} {

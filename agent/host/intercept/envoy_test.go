@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,71 +16,56 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
+// strictDNS has a cluster with a name of the mesh, and one with an outside name for each of two
+// name servers.
 const strictDNS = `admin: {address: {pipe: {path: %s}}}
 static_resources:
-  clusters:
-  - {name: web, type: STRICT_DNS, connect_timeout: 1s, dns_refresh_rate: 1s, dns_lookup_family: V4_ONLY,
-     load_assignment: {cluster_name: web, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: web.mesh, port_value: 8080}}}}]}]}}
-  - {name: real, type: STRICT_DNS, connect_timeout: 1s, dns_refresh_rate: 1s, dns_lookup_family: V4_ONLY,
-     load_assignment: {cluster_name: real, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: real.example, port_value: 80}}}}]}]}}
+  clusters: [%s, %s, %s]
 `
 
-// TestEnvoy: an Envoy, which keeps its sockets open, resolves the names of its clusters with and
-// without redirection.
+// strictDNSCluster returns a cluster whose name Envoy looks up at a server.
+func strictDNSCluster(name, host, server string) string {
+	return fmt.Sprintf(`{name: %s, type: STRICT_DNS, connect_timeout: 1s, dns_refresh_rate: 1s, dns_lookup_family: V4_ONLY,
+    load_assignment: {cluster_name: %s, endpoints: [{lb_endpoints: [{endpoint: {address:
+      {socket_address: {address: %s, port_value: 80}}}}]}]},
+    typed_dns_resolver_config: {name: envoy.network.dns_resolver.cares, typed_config: {
+      "@type": type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig,
+      resolvers: [{socket_address: {address: %s, port_value: 53}}]}}}`, name, name, host, server)
+}
+
+// TestEnvoy: an Envoy, which keeps its sockets open, gets the names of the mesh from the agent, and
+// other names from the server that it queries.
 func TestEnvoy(t *testing.T) {
 	path := envoytest.Find(t)
 	w := newWorld(t)
 	const other = "203.0.113.8" // of real.example, from the other server
 	realServer(t, w.outside, otherV4+":53",
 		table.Host{Name: "real.example", Addrs: []netip.Addr{netip.MustParseAddr(other)}})
-	conf := filepath.Join(t.TempDir(), "resolv.conf")
-	name := func(server string) {
-		t.Helper()
-		if err := os.WriteFile(conf+".new", []byte("nameserver "+server+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(conf+".new", conf); err != nil {
-			t.Fatal(err)
-		}
-	}
-	name(outsideV4)
 	w.install(t, intercept.Spec{DNSPort: 15053})
-	p := w.agent(t, w.node, resolvConf+"="+conf)
+	p := w.agent(t, w.node)
 	p.awaitNext("state=active")
 	var e *envoytest.Process
 	w.node.do(func() {
 		e = envoytest.Start(t, path, "", func(admin string) ([]byte, error) {
-			return fmt.Appendf(nil, strictDNS, admin), nil
+			return fmt.Appendf(nil, strictDNS, admin, strictDNSCluster("web", "web.mesh", outsideV4),
+				strictDNSCluster("real", "real.example", outsideV4), strictDNSCluster("other", "real.example", otherV4)), nil
 		})
 	})
 	if t.Failed() || e == nil {
 		t.FailNow()
 	}
-	shows := func(when string, want ...string) {
-		t.Helper()
-		tick, limit := time.NewTicker(50*time.Millisecond), time.After(2*time.Minute) // Envoy does not report its lookups
-		defer tick.Stop()
-		for {
-			_, clusters := e.Admin("/clusters")
-			missing := ""
-			for _, x := range want {
-				if !strings.Contains(clusters, x) {
-					missing = x
-				}
-			}
-			if missing == "" {
-				return
-			}
-			select {
-			case <-tick.C:
-			case <-limit:
-				t.Fatalf("%s: Envoy does not have %s:\n%s", when, missing, clusters)
-			}
+	want := []string{"web::" + outsideV4 + ":80::", "real::" + realV4 + ":80::", "other::" + other + ":80::"}
+	tick, limit := time.NewTicker(50*time.Millisecond), time.After(2*time.Minute) // Envoy does not report its lookups
+	defer tick.Stop()
+	for len(want) > 0 {
+		_, clusters := e.Admin("/clusters")
+		want = slices.DeleteFunc(want, func(x string) bool { return strings.Contains(clusters, x) })
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatalf("Envoy does not have %s:\n%s", want, clusters)
 		}
 	}
-	shows("redirected", "web::"+outsideV4+":8080::", "real::"+realV4+":80::")
-	name(otherV4)
-	shows("after a change of resolv.conf", "web::"+outsideV4+":8080::", "real::"+other+":80::")
 	if r, err := intercept.Inspect(t.Context(), w.ns, w.dir); err != nil || r.State != intercept.StateActive ||
 		r.Counts.Queries == 0 {
 		t.Errorf("the report: %+v, %v", r, err)
