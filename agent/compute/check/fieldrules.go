@@ -164,6 +164,8 @@ func messageIn(m protoreflect.Message, f protoreflect.FieldDescriptor, key strin
 func annotatedRule(message, field string) int {
 	name, _, _ := strings.Cut(field, "[")
 	switch message + "." + name {
+	case "Listener_ConnectionBalanceConfig.BalanceType":
+		return 19
 	case "Matcher.MatcherType", "Matcher_MatcherList.Matchers", "Matcher_MatcherTree.TreeType",
 		"Matcher_MatcherTree_MatchMap.Map":
 		return 35

@@ -147,7 +147,7 @@ func checkChainMatcher(s *subject, m *listenerv3.Listener) {
 		}
 	}
 	at := "filterChainMatcher"
-	err := inspectMatcher(m.GetFilterChainMatcher(), func(input *anypb.Any) {
+	inspectMatcher(m.GetFilterChainMatcher(), func(input *anypb.Any) {
 		name, is := strings.CutPrefix(input.GetTypeUrl(), match.NetworkInputs)
 		if _, known := match.NetworkInputNames[name]; (!is || !known) &&
 			!strings.HasPrefix(input.GetTypeUrl(), commonInputs) {
@@ -171,19 +171,16 @@ func checkChainMatcher(s *subject, m *listenerv3.Listener) {
 			}
 		}
 	})
-	if err != nil {
-		s.report(0, finding.Reject, at, "the matcher cannot be read: %v", err)
-	}
 }
 
 // commonInputs is the package of matcher inputs for both connections and requests.
 const commonInputs = envoy.TypePrefix + "envoy.extensions.matching.common_inputs."
 
 // inspectMatcher calls functions with the inputs, actions, and exact-match keys of a matcher and of
-// its nested matchers.
+// its nested matchers. It ends at a message that cannot be decoded, which the walk reports.
 func inspectMatcher(m *xdsmatcherv3.Matcher, input func(*anypb.Any), action func(*anypb.Any),
-	key func(*anypb.Any, string)) error {
-	return protorange.Options{Stable: true}.Range(m.ProtoReflect(), func(p protopath.Values) error {
+	key func(*anypb.Any, string)) {
+	_ = protorange.Options{Stable: true}.Range(m.ProtoReflect(), func(p protopath.Values) error {
 		v, ok := p.Index(-1).Value.Interface().(protoreflect.Message)
 		if !ok {
 			return nil
@@ -207,19 +204,10 @@ func inspectMatcher(m *xdsmatcherv3.Matcher, input func(*anypb.Any), action func
 
 // checkIPMatcher checks a matcher of address ranges.
 func checkIPMatcher(s *subject, m *xdsmatcherv3.IPMatcher) {
-	seen := map[string]string{}
 	for i, r := range m.GetRangeMatchers() {
 		for j, c := range r.GetRanges() {
-			at := finding.Item("rangeMatchers", i, "ranges", strconv.Itoa(j))
-			p, err := syntax.ParsePrefix(c.GetAddressPrefix(), c.GetPrefixLen().GetValue())
-			if err != nil {
-				s.report(36, finding.Reject, at, "%v", err)
-				continue
-			}
-			if first, twice := seen[p.String()]; twice {
-				s.reportWith([]string{first}, 36, finding.Reject, at, "the range %s is listed twice", p)
-			} else {
-				seen[p.String()] = at
+			if _, err := syntax.ParsePrefix(c.GetAddressPrefix(), c.GetPrefixLen().GetValue()); err != nil {
+				s.report(36, finding.Reject, finding.Item("rangeMatchers", i, "ranges", strconv.Itoa(j)), "%v", err)
 			}
 		}
 	}

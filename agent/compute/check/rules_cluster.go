@@ -18,7 +18,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/compute/match"
-	"github.com/nearside-mesh/nearside/agent/compute/substitution"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
@@ -38,7 +37,7 @@ func checkCluster(s *subject, m *clusterv3.Cluster) {
 		switch {
 		case protocolOptions[key] == "":
 			s.report(88, finding.Reject, at, "Envoy has no protocol options %q: use %s", clip.Value(key), nameHTTPOptions)
-		case protocolOptions[key] != nameHTTPOptions &&
+		case protocolOptions[key] != nameHTTPOptions && len(m.GetTypedExtensionProtocolOptions()[key].GetValue()) > 0 &&
 			m.GetTypedExtensionProtocolOptions()[key].GetTypeUrl() != envoy.TypePrefix+protocolOptions[key]:
 			s.report(88, finding.Reject, at, "the options of %s are a %s", key, protocolOptions[key])
 		case isOptions != (protocolOptions[key] == nameHTTPOptions):
@@ -85,13 +84,8 @@ func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 			s.report(76, finding.Reject,
 				"loadAssignment", "an ORIGINAL_DST cluster has no endpoints: remove load_assignment")
 		}
-		if m.GetLbSubsetConfig() != nil {
+		if len(m.GetLbSubsetConfig().GetSubsetSelectors()) > 0 {
 			s.report(76, finding.Reject, "lbSubsetConfig", "an ORIGINAL_DST cluster has no subsets: remove lb_subset_config")
-		}
-		if o := m.GetOriginalDstLbConfig(); o.GetUseHttpHeader() && o.GetHttpHeaderName() != "" &&
-			!substitution.HeaderName(o.GetHttpHeaderName()) {
-			s.report(77, finding.Reject, "originalDstLbConfig/httpHeaderName", "%q is not a header name",
-				clip.Value(o.GetHttpHeaderName()))
 		}
 	default:
 		checkEndpointAddresses(s, m)
@@ -191,7 +185,7 @@ func checkBalancer(s *subject, m *clusterv3.Cluster) {
 		}
 	}
 	if v := m.GetMaglevLbConfig().GetTableSize(); v != nil && m.GetLbPolicy() == clusterv3.Cluster_MAGLEV &&
-		m.GetLoadBalancingPolicy() == nil && v.GetValue() != 1 && !new(big.Int).SetUint64(v.GetValue()).ProbablyPrime(0) {
+		m.GetLoadBalancingPolicy() == nil && !new(big.Int).SetUint64(v.GetValue()).ProbablyPrime(0) {
 		s.report(86, finding.Reject, "maglevLbConfig/tableSize", "the table size %d is not a prime number", v.GetValue())
 	}
 }
@@ -230,20 +224,14 @@ func checkHTTPOptions(s *subject, m *httpv3.HttpProtocolOptions) {
 	}
 }
 
-// checkAssignment checks dropped requests and the sums of the endpoints' weights.
+// checkAssignment checks dropped requests and the sums of the endpoints' weights. Envoy rejects a
+// sum only in clusters with a ring hash or Maglev, but endpoints do not name their cluster's kind.
 func checkAssignment(s *subject, m *endpointv3.ClusterLoadAssignment) {
 	checkDrops(s, m.GetPolicy().GetDropOverloads())
 	if s.inside("envoy.config.cluster.v3.Cluster") {
 		return // Envoy sums only the weights of EDS endpoints
 	}
-	localities := map[uint32]uint64{}
 	for i, l := range m.GetEndpoints() {
-		localities[l.GetPriority()] += uint64(l.GetLoadBalancingWeight().GetValue())
-		if localities[l.GetPriority()] > 1<<32-1 {
-			s.report(83, finding.Reject, finding.Item("endpoints", i, "loadBalancingWeight"),
-				"the weights of the localities of priority %d sum up to more than %d", l.GetPriority(), uint64(1<<32-1))
-			return
-		}
 		var endpoints uint64
 		for j, e := range l.GetLbEndpoints() {
 			if e.GetEndpoint() != nil && e.GetEndpoint().GetAddress().GetAddress() == nil {

@@ -178,34 +178,24 @@ func checkHealthFilter(s *subject, m *healthv3.HealthCheck) {
 	if m.GetCacheTime() != nil && !m.GetPassThroughMode().GetValue() {
 		s.report(205, finding.Reject, "cacheTime", "cache_time requires pass_through_mode: remove it")
 	}
-	if len(m.GetClusterMinHealthyPercentages()) > 0 && m.GetPassThroughMode().GetValue() {
-		s.report(205, finding.Reject, "clusterMinHealthyPercentages",
-			"cluster_min_healthy_percentages cannot be combined with pass_through_mode: remove one")
-	}
 }
 
 func checkHeaderToMetadata(s *subject, m *headerv3.Config) {
 	check := func(rules []*headerv3.Config_Rule, field string) {
 		for i, r := range rules {
 			at := finding.Item(field, i)
-			present := r.GetOnHeaderPresent()
 			switch {
 			case (r.GetHeader() == "") == (r.GetCookie() == ""):
 				s.report(205, finding.Reject, at, "set either header or cookie")
-			case present == nil && r.GetOnHeaderMissing() == nil:
+			case r.GetOnHeaderPresent() == nil && r.GetOnHeaderMissing() == nil:
 				s.report(205, finding.Reject, at, "set on_header_present or on_header_missing")
 			case r.GetOnHeaderMissing() != nil && r.GetOnHeaderMissing().GetValue() == "":
 				s.report(205, finding.Reject, at+"/onHeaderMissing/value", "the value for a missing header must not be empty")
-			case r.GetRemove() && r.GetOnHeaderMissing() != nil && present == nil:
-				s.report(205, finding.Reject, at+"/remove", "a header that is missing cannot be removed")
 			}
 		}
 	}
 	check(m.GetRequestRules(), "requestRules")
 	check(m.GetResponseRules(), "responseRules")
-	if len(m.GetRequestRules())+len(m.GetResponseRules()) == 0 {
-		s.report(205, finding.Reject, "", "there is no rule: set request_rules or response_rules")
-	}
 }
 
 func checkBasicAuth(s *subject, m *basicv3.BasicAuth) {

@@ -25,14 +25,13 @@ func checkListener(s *subject, m *listenerv3.Listener) {
 			s.report(2, finding.Reject, "filterChains", "there is no filter chain: add one, or a default filter chain")
 		}
 	}
-	if m.GetApiListener() != nil {
-		s.report(23, finding.Reject,
-			"apiListener", "an API listener is for gRPC clients and Envoy Mobile: set an address and filter chains")
+	if m.GetApiListener() != nil { // Envoy acknowledges it
+		s.report(23, finding.Unusable, "apiListener",
+			"Envoy ignores an API listener, which is for gRPC clients and Envoy Mobile: set an address and filter chains")
 	}
 	if m.GetFcdsConfig() != nil && m.GetFilterChainMatcher() == nil {
 		s.reportNewer(2, finding.Reject, "fcdsConfig", "discovered filter chains need a filter_chain_matcher")
 	}
-	checkBalance(s, m)
 	checkChains(s, m)
 	checkInspectors(s, m)
 	s.out.socket = socketText(m)
@@ -161,13 +160,6 @@ func checkUDP(s *subject, m *listenerv3.Listener) {
 			s.report(18, finding.Reject, finding.Item("filterChains", i, "filters", index(n-1)),
 				"with QUIC the last filter must be an HTTP connection manager")
 		}
-	}
-}
-
-func checkBalance(s *subject, m *listenerv3.Listener) {
-	if b := m.GetConnectionBalanceConfig(); b != nil && b.GetBalanceType() == nil {
-		s.report(19, finding.Reject,
-			"connectionBalanceConfig", "no balance type is set: set exact_balance, or remove the field")
 	}
 }
 

@@ -60,9 +60,11 @@ func checkExtensionFilter(s *subject, m *accesslogv3.ExtensionFilter) {
 	}
 }
 
-// checkFluentd checks a fluentd access log. Envoy looks up its cluster when it loads the log.
+// checkFluentd checks a fluentd access log. When Envoy loads it, it looks for its cluster among
+// those of the bootstrap.
 func checkFluentd(s *subject, m *fluentdv3.FluentdAccessLogConfig) {
-	s.refer(envoy.KindCluster, m.GetCluster(), "cluster", 108, finding.Reject, "Envoy looks for it when it loads the log")
+	s.refer(staticCluster, m.GetCluster(), "cluster", 108, finding.Reject,
+		"a fluentd log can only use a cluster of the bootstrap")
 	checkJSONFormat(s, m.GetRecord(), "record", m.GetFormatters())
 	if b := m.GetRetryOptions().GetBackoffOptions(); b.GetMaxInterval() != nil &&
 		b.GetMaxInterval().AsDuration() < b.GetBaseInterval().AsDuration() {

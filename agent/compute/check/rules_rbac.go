@@ -63,7 +63,4 @@ func checkRBACPolicy(s *subject, m *rbacv3.Policy) {
 	if c := m.GetCondition(); c != nil && c.GetExprKind() == nil {
 		s.report(101, finding.Reject, "condition", "the condition is empty: give an expression")
 	}
-	if m.GetCondition() != nil && m.GetCheckedCondition() != nil {
-		s.report(101, finding.Reject, "condition", "condition and checked_condition cannot be combined: keep one")
-	}
 }

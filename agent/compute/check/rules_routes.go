@@ -185,8 +185,8 @@ var specifiers = typeNames("envoy.router.cluster_specifier_plugin")
 // checkSpecifier checks a cluster specifier extension.
 func checkSpecifier(s *subject, m *routev3.ClusterSpecifierPlugin) {
 	url := m.GetExtension().GetTypedConfig().GetTypeUrl()
-	if name := strings.TrimPrefix(url, envoy.TypePrefix); !m.GetIsOptional() && strings.HasPrefix(name, "envoy.") &&
-		!slices.Contains(specifiers, name) {
+	if name := strings.TrimPrefix(url, envoy.TypePrefix); !m.GetIsOptional() && !slices.Contains(specifiers, name) &&
+		(strings.HasPrefix(name, "envoy.") || strings.HasPrefix(name, "google.protobuf.")) {
 		s.report(23, finding.Reject, "extension/typedConfig", "%s is not a cluster specifier: use one of %s",
 			match.ShortURL(url), strings.Join(specifiers, ", "))
 	}

@@ -68,7 +68,8 @@ func evidence(t *testing.T) string {
 	fmt.Fprintf(&b, `# Evidence for the rules of the check
 
 This page shows, for each rule of docs/rules.md, how many inputs violate it, and whether Envoy 1.36.2 reports the
-fault when it loads the config. Such a fault is also found without the rule, by bisection of a rejected update.
+fault when it loads the config. TestLoadRules asks a running Envoy about each rule.
+Such a fault is also found without the rule, by bisection of a rejected update.
 `+"`RULES_EVIDENCE=1`"+` makes two tests write this page: `+"`ENVOY_FUZZ_N=%d go test ./agent/answer/envoybin -run TestEnvoyFuzz`"+`, and then
 `+"`go test ./agent/compute/envoy -run TestRulesEvidence`"+`.
 

@@ -78,17 +78,11 @@ func clusterCases() []ruleCase {
 		}},
 		{76, "subsets", finding.Reject, "dst", "/lbSubsetConfig", "no subsets", func(b *base) {
 			c := originalDst("dst")
-			c.LbSubsetConfig = &clusterv3.Cluster_LbSubsetConfig{}
+			c.LbSubsetConfig = &clusterv3.Cluster_LbSubsetConfig{
+				SubsetSelectors: []*clusterv3.Cluster_LbSubsetConfig_LbSubsetSelector{{Keys: []string{"a"}}},
+			}
 			b.more = append(b.more, c)
 		}},
-		{77, "no header name", finding.Reject, "dst", "/originalDstLbConfig/httpHeaderName",
-			"not a header name", func(b *base) {
-				c := originalDst("dst")
-				c.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{
-					OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{UseHttpHeader: true, HttpHeaderName: "a b"},
-				}
-				b.more = append(b.more, c)
-			}},
 		{78, "a host name", finding.Reject, "static", "/loadAssignment/endpoints/0/lbEndpoints/0/endpoint/address",
 			"STRICT_DNS", func(b *base) {
 				b.static.LoadAssignment = endpoints("static", "example.com", 80)
@@ -114,11 +108,6 @@ func clusterCases() []ruleCase {
 			}},
 		{82, "endpoints by another name", finding.Reject, "other", "", `named "eds"`,
 			func(b *base) { b.edit = rename(envoy.KindEndpoint, "eds") }},
-		{83, "localities", finding.Reject, "eds", "/endpoints/1/loadBalancingWeight", "priority 0", func(b *base) {
-			b.assigned.Endpoints[0].LoadBalancingWeight = wrapperspb.UInt32(1<<32 - 1)
-			b.assigned.Endpoints = append(b.assigned.Endpoints,
-				&endpointv3.LocalityLbEndpoints{LoadBalancingWeight: wrapperspb.UInt32(1)})
-		}},
 		{83, "endpoints", finding.Reject, "eds", "/endpoints/0", "of a locality", func(b *base) {
 			e := endpoint("10.0.0.2", 80)
 			e.LoadBalancingWeight = wrapperspb.UInt32(1<<32 - 1)
@@ -315,10 +304,10 @@ func clusterGoodCases() []goodCase {
 			b.eds.EdsClusterConfig.ServiceName = "service"
 			b.assigned.ClusterName = "service"
 		}},
-		{83, "another priority", func(b *base) {
+		{83, "weights of localities, which Envoy adds", func(b *base) {
 			b.assigned.Endpoints[0].LoadBalancingWeight = wrapperspb.UInt32(1<<32 - 1)
 			b.assigned.Endpoints = append(b.assigned.Endpoints,
-				&endpointv3.LocalityLbEndpoints{Priority: 1, LoadBalancingWeight: wrapperspb.UInt32(1<<32 - 1)})
+				&endpointv3.LocalityLbEndpoints{LoadBalancingWeight: wrapperspb.UInt32(1<<32 - 1)})
 		}},
 		{85, "equal times", func(b *base) {
 			b.static.OutlierDetection = &clusterv3.OutlierDetection{BaseEjectionTime: durationpb.New(10 * time.Second),

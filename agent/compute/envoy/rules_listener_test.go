@@ -206,7 +206,7 @@ func listenerCases() []ruleCase {
 		}},
 		{18, "chains without QUIC", finding.Reject, "zz", chains, "no connections",
 			func(b *base) { b.more = append(b.more, secondListener("zz", udpAddress(53))) }},
-		{19, "no type", finding.Reject, "", "/connectionBalanceConfig", "exact_balance",
+		{19, "no type", finding.Reject, "", "/connectionBalanceConfig", "exactBalance",
 			func(b *base) { b.listener.ConnectionBalanceConfig = &listenerv3.Listener_ConnectionBalanceConfig{} }},
 		{20, "RBAC alone", finding.Reject, "", "/filterChains/1/filters/0", "terminal", func(b *base) {
 			b.filters = func([]*listenerv3.Filter) []*listenerv3.Filter {
@@ -309,14 +309,6 @@ func listenerCases() []ruleCase {
 				MatcherType: &xdsmatcherv3.Matcher_MatcherList_{MatcherList: &xdsmatcherv3.Matcher_MatcherList{}},
 			}
 		}},
-		{36, "a range twice", finding.Reject, "",
-			"/filterChainMatcher/matcherTree/customMatch/typedConfig/rangeMatchers/0/ranges/1",
-			"10.0.0.0/8 is listed twice", func(b *base) {
-				b.listener.FilterChainMatcher = custom(&networkv3.DestinationIPInput{},
-					&xdsmatcherv3.IPMatcher{RangeMatchers: []*xdsmatcherv3.IPMatcher_IPRangeMatcher{{
-						Ranges: []*xdscorev3.CidrRange{xdsRange("10.0.0.0", 8), xdsRange("10.1.0.0", 8)}, OnMatch: toChain("plain"),
-					}}})
-			}},
 		{36, "no address", finding.Reject, "",
 			"/filterChainMatcher/matcherTree/customMatch/typedConfig/rangeMatchers/0/ranges/0", "not an IP", func(b *base) {
 				b.listener.FilterChainMatcher = custom(&networkv3.DestinationIPInput{},

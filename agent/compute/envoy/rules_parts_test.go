@@ -83,7 +83,8 @@ func partCases() []ruleCase {
 			"/httpService/pathPrefix", "must begin with /"},
 		{"health: cached, but not passed through",
 			"health_check.v3.HealthCheck", `"passThroughMode": false, "cacheTime": "1s"`, "/cacheTime", "pass_through_mode"},
-		{"headers to metadata: no rule", "header_to_metadata.v3.Config", `"requestRules": []`, "", "no rule"},
+		{"headers to metadata: a header without a rule", "header_to_metadata.v3.Config",
+			`"requestRules": [{"header": "a"}]`, "/requestRules/0", "on_header_missing"},
 		{"users: none", "basic_auth.v3.BasicAuth", `"users": {"inlineString": ""}`, "/users", "empty"},
 		{"keys: one twice", "api_key_auth.v3.ApiKeyAuth",
 			`"credentials": [{"key": "k", "client": "a"}, {"key": "k", "client": "b"}], "keySources": [{"header": "a"}]`,
@@ -169,7 +170,7 @@ func partCases() []ruleCase {
 			proto.Merge(l, of(&listenerv3.Listener{}, `{"internalListener": {}, "enableReusePort": true}`))
 			b.more = append(b.more, l)
 		}},
-		{23, "an API listener", finding.Reject, "zz", "/apiListener", "gRPC", func(b *base) {
+		{23, "an API listener", finding.Unusable, "zz", "/apiListener", "gRPC", func(b *base) {
 			b.more = append(b.more, &listenerv3.Listener{Name: "zz", ApiListener: &listenerv3.ApiListener{}})
 		}},
 		{2, "chains that are discovered, and nothing chooses", finding.Reject, "", "/fcdsConfig",
@@ -219,9 +220,6 @@ func partGoodCases() []goodCase {
 		}},
 		{83, "weights of a static cluster", func(b *base) {
 			of(b.static.LoadAssignment, `{"clusterName": "static", "endpoints": [{"loadBalancingWeight": 4294967295}, {"loadBalancingWeight": 4294967295}]}`)
-		}},
-		{86, "a table of one", func(b *base) {
-			proto.Merge(b.static, of(&clusterv3.Cluster{}, `{"lbPolicy": "MAGLEV", "maglevLbConfig": {"tableSize": 1}}`))
 		}},
 		{87, "old and new options together", func(b *base) {
 			//lint:ignore SA1019 Envoy still reads it

@@ -285,7 +285,7 @@ var snippets = []snippet{
 	{"formats", manager, `{"accessLog":[{"name":"x","typedConfig":` + t +
 		`envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig","commonConfig":{"logName":"{{a|}}","grpcService":{{grpc}},"transportApiVersion":"V3","bufferFlushInterval":"{{dur}}"}}}]}`},
 	{"formats", manager, `{"accessLog":[{"name":"x","typedConfig":` + t +
-		`envoy.extensions.access_loggers.fluentd.v3.FluentdAccessLogConfig","cluster":"{{cluster}}","tag":"{{a|}}","statPrefix":"a","record":{"a":"{{format}}"},"bufferFlushInterval":"{{dur}}"}}]}`},
+		`envoy.extensions.access_loggers.fluentd.v3.FluentdAccessLogConfig","cluster":"{{nearside-xds|gone}}","tag":"{{a|}}","statPrefix":"a","record":{"a":"{{format}}"},"bufferFlushInterval":"{{dur}}"}}]}`},
 	{"formats", "envoy.config.accesslog.v3.AccessLog",
 		`{"filter":{ {{"headerFilter":{"header":{"name":"a","stringMatch":{"safeRegex":{"regex":"("}}}}|"responseFlagFilter":{"flags":["UF"]}|"responseFlagFilter":{"flags":["XX"]}|"grpcStatusFilter":{"statuses":["OK"]}|"runtimeFilter":{"runtimeKey":"a"}|"runtimeFilter":{"runtimeKey":""}|"andFilter":{"filters":[{"notHealthCheckFilter":{}}]}|"durationFilter":{"comparison":{"op":"GE","value":{"defaultValue":5,"runtimeKey":"a"}}}|"logTypeFilter":{"types":["TcpConnect"]}|"metadataFilter":{}|"statusCodeFilter":{}|"traceableFilter":{}}} }}`},
 	{"formats", "envoy.config.accesslog.v3.AccessLog",
