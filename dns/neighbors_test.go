@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -260,14 +261,26 @@ func rowRedirected(t *testing.T) {
 // Of the connections of one owner, the one that has been idle longest is closed first.
 func rowIdleOrder(t *testing.T) {
 	r := serve(t, ServerOptions{MaxConns: 8}, "127.0.0.1:0", webHost)
+	lookup := func(c net.Conn) { // and wait until the server considers the connection idle
+		t.Helper()
+		mustLookup(t, c, "web.mesh")
+		idle := func() bool {
+			r.conns.mu.Lock()
+			defer r.conns.mu.Unlock()
+			return !slices.ContainsFunc(r.conns.open, func(c *tcpConn) bool { return !c.idle() })
+		}
+		for !idle() {
+			runtime.Gosched()
+		}
+	}
 	var open []net.Conn
 	for range 7 {
 		c := dial(t, &net.Dialer{}, "tcp", "127.0.0.1:"+r.addr)
-		mustLookup(t, c, "web.mesh")
+		lookup(c)
 		open = append(open, c)
 	}
-	mustLookup(t, open[0], "web.mesh") // open[1] is now idle for longest
-	mustLookup(t, dial(t, &net.Dialer{}, "tcp", "127.0.0.1:"+r.addr), "web.mesh")
+	lookup(open[0]) // open[1] is now idle for longest
+	lookup(dial(t, &net.Dialer{}, "tcp", "127.0.0.1:"+r.addr))
 	if _, err := open[1].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the connection that was idle for longest: %v", err)
 	}

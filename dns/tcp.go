@@ -197,9 +197,8 @@ func (t *tcpConn) write(ctx context.Context, c net.Conn) {
 		if _, err := out.Write(b); err != nil {
 			return
 		}
-		if t.busy.Add(-1) == 0 {
-			t.idleAt.Store(t.s.conns.turn.Add(1))
-		}
+		t.idleAt.Store(t.s.conns.turn.Add(1)) // before the connection appears idle
+		t.busy.Add(-1)
 		<-t.slots
 	}
 }

@@ -209,9 +209,10 @@ func TestImpersonation(t *testing.T) {
 		local.end(codes.PermissionDenied, "default.web", "10.0.0.1", "uid")
 		return
 	}
-	local.wantAck("LDS l=1") // root takes over …
-	owner.end(codes.PermissionDenied, "taken over", "uid 0")
+	owner.end(codes.PermissionDenied, "taken over", "uid 0") // root takes over …
 	second.end(codes.PermissionDenied, "taken over")
+	a.push(config("LDS:l=1")) // as a reconciler does for a new proxy
+	local.wantAck("LDS l=1")
 	from("127.0.0.1").end(codes.PermissionDenied, "in use by uid 0") // … and cannot be displaced
 	a.push(config("LDS:l=2"))
 	local.wantAck("LDS l=2")
