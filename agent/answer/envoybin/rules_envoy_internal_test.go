@@ -34,7 +34,7 @@ type liveEnvoy struct {
 }
 
 // errExited reports that Envoy crashed.
-var errExited = errors.New("Envoy exited")
+var errExited = errors.New("the Envoy exited")
 
 const liveBootstrap = `{"node": {"id": "x", "cluster": "x"}, "dynamic_resources": {"ads_config": {
 "api_type": "DELTA_GRPC", "transport_api_version": "V3", "grpc_services": [{"envoy_grpc": {"cluster_name": "xds"}}]},
