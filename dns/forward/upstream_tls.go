@@ -50,7 +50,7 @@ func (e *tlsError) Error() string {
 	case errors.As(e.cause, &host):
 		return fmt.Sprintf("the certificate is not for %s; check the address of the server, and serverName", e.name)
 	case errors.As(e.cause, &authority):
-		return "the certificate is not from a known authority; add the CA of the server to those of the system"
+		return "the certificate is not from a known authority; set SSL_CERT_FILE of the agent to the CA of the server"
 	case errors.As(e.cause, &invalid) && invalid.Reason == x509.Expired:
 		return "the certificate has expired or is not valid yet; renew it, and check the clock of this host"
 	case errors.Is(e.cause, context.DeadlineExceeded):
