@@ -9,6 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
@@ -41,7 +42,7 @@ type Options struct {
 
 // DefaultOptions returns the options of a resolver with the default config.
 func DefaultOptions() Options {
-	return Options{Suffixes: []string{"mesh", "mesh.local"}, Generators: true, Ranges: mesh.DefaultVIPRanges().Prefixes()}
+	return Options{Suffixes: []string{"mesh", "mesh.local"}, Generators: true, Ranges: virtualip.DefaultRanges().Prefixes()}
 }
 
 // equal reports whether the names are the same. Forwarded and Evidence affect only suffixes.

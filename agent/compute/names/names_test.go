@@ -15,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
@@ -37,7 +38,7 @@ func (w *world) meshes(text string, local ...string) []names.Mesh {
 	set := resource.NewSet(rs)
 	var out []names.Mesh
 	for _, r := range set.Kind("Mesh") {
-		v, err := mesh.Build(set, r.Name, mesh.Options{VIPs: mesh.VIPOptions{Domains: w.domains}}, w.prev[r.Name])
+		v, err := mesh.Build(set, r.Name, mesh.Options{VIPs: virtualip.Options{Domains: w.domains}}, w.prev[r.Name])
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -53,7 +54,7 @@ func (w *world) meshes(text string, local ...string) []names.Mesh {
 	return out
 }
 
-var usual = names.Options{Suffixes: []string{"mesh"}, Generators: true, Ranges: mesh.DefaultVIPRanges().Prefixes()}
+var usual = names.Options{Suffixes: []string{"mesh"}, Generators: true, Ranges: virtualip.DefaultRanges().Prefixes()}
 
 func aMesh(name string) string { return fmt.Sprintf("---\ntype: Mesh\nname: %s\n", name) }
 

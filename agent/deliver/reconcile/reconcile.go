@@ -25,6 +25,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 )
 
 // Publisher publishes the configs of a [Reconciler]. [rollout.Proxies] implements it.
@@ -54,7 +55,7 @@ type Options struct {
 	AutoReachable bool
 	// VIPs configures virtual addresses. The store persists them. VIPFile is a file of an earlier
 	// version, which is imported once; "": none.
-	VIPs    mesh.VIPOptions
+	VIPs    virtualip.Options
 	VIPFile string
 	// FlatNetwork means that dataplanes in other zones are reached directly, even if their zones have
 	// ingresses.

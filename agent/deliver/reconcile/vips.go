@@ -6,39 +6,39 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 )
 
 // vipCache holds the virtual addresses of services, and persists them in the store. Options is safe
 // for concurrent use; all other methods are called by the goroutine that runs the passes.
 type vipCache struct {
-	o     mesh.VIPOptions // without Known and Now
+	o     virtualip.Options // without Known and Now
 	store *store.Store
 	log   *slog.Logger
 	now   func() time.Time
 
-	known  atomic.Pointer[map[string]*mesh.VIPs] // by mesh
-	served bool                                  // the first pass has had all of its addresses
+	known  atomic.Pointer[map[string]*virtualip.Set] // by mesh
+	served bool                                      // the first pass has had all of its addresses
 	// used only by the goroutine that runs the passes; nil: all known addresses are on disk
 	pending *pendingVIPs
 }
 
 // pendingVIPs holds addresses that are being written to disk.
 type pendingVIPs struct {
-	next map[string]*mesh.VIPs
+	next map[string]*virtualip.Set
 	done chan struct{} // closed when they are on disk, or the write has failed
 	late atomic.Bool   // no pass waits for them anymore
 }
 
 // openVIPs loads the stored addresses, or imports the file of an earlier version.
-func openVIPs(s *store.Store, oldFile string, o mesh.VIPOptions, now func() time.Time, log *slog.Logger) *vipCache {
+func openVIPs(s *store.Store, oldFile string, o virtualip.Options, now func() time.Time, log *slog.Logger) *vipCache {
 	k := &vipCache{o: o, store: s, log: log, now: now}
 	stored := s.Addresses()
 	if len(stored) == 0 && oldFile != "" {
 		stored = importVIPs(s, oldFile, log)
 	}
-	lists := map[string][]mesh.VIPEntry{}
+	lists := map[string][]virtualip.Entry{}
 	for service, addresses := range stored {
 		name, e, err := decodeVIP(service + " " + addresses)
 		if err != nil {
@@ -48,16 +48,16 @@ func openVIPs(s *store.Store, oldFile string, o mesh.VIPOptions, now func() time
 		}
 		lists[name] = append(lists[name], e)
 	}
-	known := make(map[string]*mesh.VIPs, len(lists))
+	known := make(map[string]*virtualip.Set, len(lists))
 	for name, list := range lists {
-		known[name] = mesh.NewVIPs(list)
+		known[name] = virtualip.New(list)
 	}
 	k.known.Store(&known)
 	return k
 }
 
 // Options returns the options for the next view of a mesh.
-func (k *vipCache) Options(name string) mesh.VIPOptions {
+func (k *vipCache) Options(name string) virtualip.Options {
 	o := k.o
 	o.Known, o.Now = (*k.known.Load())[name], k.now()
 	return o
@@ -94,7 +94,7 @@ func (k *vipCache) wait() {
 func (k *vipCache) save(meshes map[string]*generate.Mesh, later func()) (due time.Time, stored bool) {
 	now := k.now()
 	before := *k.known.Load()
-	next := make(map[string]*mesh.VIPs, len(meshes))
+	next := make(map[string]*virtualip.Set, len(meshes))
 	changes := map[string]string{}
 	for name, m := range meshes {
 		next[name] = m.View.VIPs()
@@ -160,7 +160,7 @@ func (k *vipCache) await(p *pendingVIPs) bool {
 }
 
 // changedVIPs adds the changes between two sets of addresses of a mesh; nil is an empty set.
-func changedVIPs(changes map[string]string, name string, before, next *mesh.VIPs) {
+func changedVIPs(changes map[string]string, name string, before, next *virtualip.Set) {
 	if before == next {
 		return
 	}

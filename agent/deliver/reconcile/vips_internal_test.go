@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 )
 
 const (
@@ -20,14 +20,14 @@ const (
 // TestStoredVIPs applies the changes between two sets of addresses, and reads the file of an
 // earlier version.
 func TestStoredVIPs(t *testing.T) {
-	memory := mesh.NewVIPs([]mesh.VIPEntry{
+	memory := virtualip.New([]virtualip.Entry{
 		{Kind: "MeshService", Name: "a \"b\"\n", V4: netip.MustParseAddr("241.4.7.1"),
 			V6: netip.MustParseAddr("fd00:fd01::9ab:1")},
 		{Name: "web", V4: netip.MustParseAddr("240.1.2.3"), Gone: time.UnixMilli(1790000000000)},
 	})
 	stored := map[string]string{}
 	changedVIPs(stored, "default", nil, memory)
-	changedVIPs(stored, "other", nil, mesh.NewVIPs([]mesh.VIPEntry{{Name: "web", V4: netip.MustParseAddr("240.1.2.3"),
+	changedVIPs(stored, "other", nil, virtualip.New([]virtualip.Entry{{Name: "web", V4: netip.MustParseAddr("240.1.2.3"),
 		V6: netip.MustParseAddr("fd00:fd00::7")}}))
 	old, err := decodeOldVIPs(oldVIPs)
 	if err != nil || len(stored) != 3 || len(old) != 3 {
@@ -48,7 +48,7 @@ func TestStoredVIPs(t *testing.T) {
 		t.Errorf("nothing changes: %q", changes)
 	}
 	changedVIPs(changes, "default", memory,
-		mesh.NewVIPs([]mesh.VIPEntry{{Name: "web", V4: netip.MustParseAddr("240.1.2.3")}, {Name: "new"}}))
+		virtualip.New([]virtualip.Entry{{Name: "web", V4: netip.MustParseAddr("240.1.2.3")}, {Name: "new"}}))
 	if len(changes) != 3 || changes[`"default" "" "web"`] != "240.1.2.3 - -" || changes[`"default" "" "new"`] != "- - -" {
 		t.Errorf("changes: %q", changes)
 	}

@@ -14,8 +14,8 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/base/files"
-	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 )
 
 // A virtual address is stored by the quoted mesh, kind, and name of its service. The value contains
@@ -26,13 +26,13 @@ import (
 //	"default" "" "web"	240.1.2.3 - 1790000000000
 const noValue = "-"
 
-func vipService(meshName string, e mesh.VIPEntry) string {
+func vipService(meshName string, e virtualip.Entry) string {
 	b := strconv.AppendQuote(nil, meshName)
 	b = strconv.AppendQuote(append(b, ' '), e.Kind)
 	return string(strconv.AppendQuote(append(b, ' '), e.Name))
 }
 
-func vipAddresses(e mesh.VIPEntry) string {
+func vipAddresses(e virtualip.Entry) string {
 	address := func(a netip.Addr) string {
 		if !a.IsValid() {
 			return noValue
@@ -47,7 +47,7 @@ func vipAddresses(e mesh.VIPEntry) string {
 }
 
 // decodeVIP parses a key and a value, joined by a space.
-func decodeVIP(text string) (meshName string, e mesh.VIPEntry, err error) {
+func decodeVIP(text string) (meshName string, e virtualip.Entry, err error) {
 	for _, to := range []*string{&meshName, &e.Kind, &e.Name} {
 		quoted, err := strconv.QuotedPrefix(text)
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -62,8 +63,8 @@ func TestAddressesOutliveTheAgent(t *testing.T) {
 		path, p := filepath.Join(t.TempDir(), "nearside.db"), agenttest.NewPublisher()
 		start := func() *reconcile.Reconciler {
 			s = storeAt(t, s, path)
-			return reconcile.New(reconcile.Options{Store: s, Publisher: p, VIPs: mesh.VIPOptions{
-				Ranges: mesh.VIPRanges{Tag: mesh.VIPRange{V4: netip.MustParsePrefix("240.0.0.0/31")}}, Hold: time.Hour}})
+			return reconcile.New(reconcile.Options{Store: s, Publisher: p, VIPs: virtualip.Options{
+				Ranges: virtualip.Ranges{Tag: virtualip.Range{V4: netip.MustParsePrefix("240.0.0.0/31")}}, Hold: time.Hour}})
 		}
 		see := func(r *reconcile.Reconciler, doc string) {
 			t.Helper()

@@ -24,6 +24,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/dns"
 	"github.com/prometheus/client_golang/prometheus"
@@ -81,7 +82,7 @@ func (n *node) reconcile(docs string, local ...string) {
 	set := resource.NewSet(rs)
 	last := &status.Result{Meshes: map[string]*generate.Mesh{}, Proxies: map[generate.ProxyID]*generate.Proxy{}}
 	for _, r := range set.Kind("Mesh") {
-		m, err := generate.NewMesh(set, r.Name, mesh.Options{VIPs: mesh.VIPOptions{Domains: n.domains}},
+		m, err := generate.NewMesh(set, r.Name, mesh.Options{VIPs: virtualip.Options{Domains: n.domains}},
 			kinds.Plugins(), policy.Options{}, nil)
 		if err != nil {
 			n.t.Fatal(err)

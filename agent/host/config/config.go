@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
-	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
@@ -377,8 +377,8 @@ func nodeName(hostname string) string {
 }
 
 // Options returns the options for mesh views.
-func (c *VIPs) Options() mesh.VIPOptions {
-	ranges := func(texts []string) (out mesh.VIPRange) {
+func (c *VIPs) Options() virtualip.Options {
+	ranges := func(texts []string) (out virtualip.Range) {
 		for _, s := range texts {
 			if p, err := netip.ParsePrefix(s); err == nil && p.Addr().Is4() {
 				out.V4 = p
@@ -388,8 +388,8 @@ func (c *VIPs) Options() mesh.VIPOptions {
 		}
 		return out
 	}
-	return mesh.VIPOptions{
-		Ranges: mesh.VIPRanges{
+	return virtualip.Options{
+		Ranges: virtualip.Ranges{
 			Tag: ranges(c.Tag), MeshService: ranges(c.MeshService),
 			MeshExternalService: ranges(c.MeshExternalService), MeshMultiZoneService: ranges(c.MeshMultiZoneService),
 		},

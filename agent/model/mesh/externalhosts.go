@@ -11,6 +11,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/suffix"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
@@ -94,7 +95,7 @@ func (v *View) ExternalHostsIn(list []Outbound) (out []string) {
 		at[list[i].Address] = true
 	}
 	for i := range v.hosts {
-		if h := &v.hosts[i]; h.external && (at[h.addr[v4]] || at[h.addr[v6]]) {
+		if h := &v.hosts[i]; h.external && (at[h.addr[virtualip.V4]] || at[h.addr[virtualip.V6]]) {
 			out = append(out, h.name)
 		}
 	}

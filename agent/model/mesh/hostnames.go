@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
@@ -79,7 +80,7 @@ func (v *View) HostnamesOf(s *Service) []HostnameStatus { return v.names.status[
 
 // named holds the properties of a service that its names depend on.
 type named struct {
-	serviceKey
+	virtualip.Owner
 	resource resource.Key
 	res      *resource.Resource // nil for tag services and services derived from tags
 	labels   map[string]string
@@ -95,7 +96,7 @@ type nameTable struct {
 	generators []*resource.Resource
 
 	list     []Hostname // sorted by name
-	status   map[serviceKey][]HostnameStatus
+	status   map[virtualip.Owner][]HostnameStatus
 	warnings []Warning
 }
 
@@ -127,19 +128,19 @@ func (v *View) nameable() []named {
 	for _, s := range v.services {
 		k := s.key()
 		switch {
-		case len(out) > 0 && out[len(out)-1].serviceKey == k: // another port of the same service
+		case len(out) > 0 && out[len(out)-1].Owner == k: // another port of the same service
 			continue
 		case s.ID.Kind == KindTag && v.Spec.ServicesMode() == resource.MeshServicesExclusive:
 			continue // no proxy listens for it
 		}
-		n := named{serviceKey: k, resource: s.Resource, res: s.res, labels: s.Labels, vips: [2]netip.Addr{s.VIP}}
+		n := named{Owner: k, resource: s.Resource, res: s.res, labels: s.Labels, vips: [2]netip.Addr{s.VIP}}
 		if v.IPv6 {
 			n.vips[1] = s.VIP6
 		}
 		out = append(out, n)
 	}
-	slices.SortFunc(out, func(a, b named) int { return a.compare(b.serviceKey) })
-	return slices.CompactFunc(out, func(a, b named) bool { return a.serviceKey == b.serviceKey })
+	slices.SortFunc(out, func(a, b named) int { return a.Compare(b.Owner) })
+	return slices.CompactFunc(out, func(a, b named) bool { return a.Owner == b.Owner })
 }
 
 // sameInput reports whether both tables have the same inputs, and so the same names.
@@ -147,7 +148,7 @@ func (t *nameTable) sameInput(o *nameTable) bool {
 	return t.zone == o.zone && slices.EqualFunc(t.generators, o.generators, sameResource) &&
 		slices.EqualFunc(t.hosts, o.hosts, func(a, b named) bool { return a.vips == b.vips && a.host.equal(b.host) }) &&
 		slices.EqualFunc(t.services, o.services, func(a, b named) bool {
-			return a.serviceKey == b.serviceKey && a.vips == b.vips && sameResource(a.res, b.res)
+			return a.Owner == b.Owner && a.vips == b.vips && sameResource(a.res, b.res)
 		})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/suffix"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
@@ -21,7 +22,7 @@ type nameMaker struct {
 	v         *View
 	t         *nameTable
 	owner     map[string]nameOwner
-	tried     map[serviceKey]int // number of generators that selected each service
+	tried     map[virtualip.Owner]int // number of generators that selected each service
 	conflicts map[resource.Key][]string
 	failures  map[resource.Key][]string // names that each generator failed to make
 	overflow  bool
@@ -34,11 +35,11 @@ type nameOwner struct {
 }
 
 func (v *View) makeNames(t *nameTable) {
-	m := &nameMaker{v: v, t: t, owner: make(map[string]nameOwner, len(t.services)), tried: map[serviceKey]int{},
+	m := &nameMaker{v: v, t: t, owner: make(map[string]nameOwner, len(t.services)), tried: map[virtualip.Owner]int{},
 		conflicts: map[resource.Key][]string{}, failures: map[resource.Key][]string{}}
 	// tag services have one name each; one more generator makes the list grow
 	t.list = make([]Hostname, 0, len(t.services))
-	t.status = make(map[serviceKey][]HostnameStatus, len(t.services))
+	t.status = make(map[virtualip.Owner][]HostnameStatus, len(t.services))
 	m.fromStatus()
 	m.fromGenerators()
 	m.fromHosts(false, OriginVirtual)
@@ -46,7 +47,7 @@ func (v *View) makeNames(t *nameTable) {
 	m.fromHosts(true, OriginHost)
 	for i := range t.services {
 		s := &t.services[i]
-		if n := m.tried[s.serviceKey]; n > maxNamesOfService {
+		if n := m.tried[s.Owner]; n > maxNamesOfService {
 			m.tell(s, HostnameStatus{Origin: OriginGenerator, Reason: HostnameOutOfRange, Message: fmt.Sprintf(
 				"%d generators select the service, and only the first %d are used: narrow the selectors", n, maxNamesOfService)})
 		}
@@ -82,7 +83,7 @@ func (m *nameMaker) claim(s *named, name string, origin Origin, generator resour
 func (m *nameMaker) contest(s *named, generator resource.Key, h *Hostname) string {
 	h.Contested = true
 	owner := describeHost(h)
-	who := describeService(s.name, s.resource)
+	who := describeService(s.Name, s.resource)
 	if s.host != nil {
 		who = generator.String()
 	}
@@ -99,11 +100,11 @@ func (m *nameMaker) contest(s *named, generator resource.Key, h *Hostname) strin
 }
 
 func (m *nameMaker) tell(s *named, st HostnameStatus) {
-	m.t.status[s.serviceKey] = append(m.t.status[s.serviceKey], st)
+	m.t.status[s.Owner] = append(m.t.status[s.Owner], st)
 }
 
 func hostnameOf(s *named, name string, origin Origin, generator resource.Key) Hostname {
-	h := Hostname{Host: table.Host{Name: name}, Kind: s.kind, Resource: s.resource, Zone: s.labels[resource.LabelZone],
+	h := Hostname{Host: table.Host{Name: name}, Kind: s.Kind, Resource: s.resource, Zone: s.labels[resource.LabelZone],
 		Origin:    origin,
 		Generator: generator}
 	switch {
@@ -112,8 +113,8 @@ func hostnameOf(s *named, name string, origin Origin, generator resource.Key) Ho
 		for _, p := range s.host.ports {
 			h.Ports = append(h.Ports, table.Port{Number: uint16(p.number)}) // #nosec G115 -- it has 16 bits
 		}
-	case s.kind == KindTag:
-		h.Tag = s.name
+	case s.Kind == KindTag:
+		h.Tag = s.Name
 	}
 	h.Addrs = slices.DeleteFunc(slices.Clone(s.vips[:]), func(a netip.Addr) bool { return !a.IsValid() })
 	return h
@@ -160,14 +161,14 @@ func (m *nameMaker) fromHosts(external bool, origin Origin) {
 // fromTags claims the names of tag services, as Kuma does: SERVICE.mesh, and the same with dots for
 // underscores. All first forms precede all second forms.
 func (m *nameMaker) fromTags() {
-	n, _ := slices.BinarySearchFunc(m.t.services, serviceKey{kind: KindMeshExternalService},
-		func(s named, k serviceKey) int { return s.compare(k) })
+	n, _ := slices.BinarySearchFunc(m.t.services, virtualip.Owner{Kind: KindMeshExternalService},
+		func(s named, k virtualip.Owner) int { return s.Compare(k) })
 	tags := m.t.services[:n] // the empty kind sorts first
 	for i := range tags {
-		m.fromTag(&tags[i], tags[i].name)
+		m.fromTag(&tags[i], tags[i].Name)
 	}
 	for i := range tags {
-		if dotted := strings.ReplaceAll(tags[i].name, "_", "."); dotted != tags[i].name {
+		if dotted := strings.ReplaceAll(tags[i].Name, "_", "."); dotted != tags[i].Name {
 			m.fromTag(&tags[i], dotted)
 		}
 	}
@@ -222,12 +223,12 @@ func (m *nameMaker) fromGenerators() {
 	}
 	for i := range m.t.services {
 		s := &m.t.services[i]
-		if s.kind == KindTag {
+		if s.Kind == KindTag {
 			continue
 		}
-		all[s.kind] = append(all[s.kind], s)
+		all[s.Kind] = append(all[s.Kind], s)
 		for k, val := range s.labels {
-			byKind[s.kind].put(k, val, s)
+			byKind[s.Kind].put(k, val, s)
 		}
 	}
 	for r, spec := range resource.Specs[*resource.HostnameGenerator](orderGenerators(m.v, m.t.generators)) {
@@ -257,7 +258,7 @@ func (m *nameMaker) fromGenerators() {
 
 // generate claims the name that a template yields for one service.
 func (m *nameMaker) generate(generator resource.Key, parts []resource.HostnamePart, s *named) {
-	if m.tried[s.serviceKey]++; m.tried[s.serviceKey] > maxNamesOfService {
+	if m.tried[s.Owner]++; m.tried[s.Owner] > maxNamesOfService {
 		return
 	}
 	name, reason, message := s.expand(parts, m.v.Name)
@@ -268,7 +269,7 @@ func (m *nameMaker) generate(generator resource.Key, parts []resource.HostnamePa
 	m.tell(s,
 		HostnameStatus{Hostname: name, Origin: OriginGenerator, Generator: generator, Reason: reason, Message: message})
 	m.failures[generator] = append(m.failures[generator],
-		fmt.Sprintf("%s: %s", describeService(s.name, s.resource), message))
+		fmt.Sprintf("%s: %s", describeService(s.Name, s.resource), message))
 }
 
 // expand fills in a template. If the result is not a valid name, it returns the reason and a
@@ -313,7 +314,7 @@ const maxDNSName = 253
 // field returns the value of a template field, with Kuma's field names.
 func (s *named) field(name, mesh string) string {
 	namespace := s.labels[resource.LabelNamespace]
-	own := s.name
+	own := s.Name
 	if namespace != "" {
 		own = strings.TrimSuffix(own, "."+namespace)
 	}

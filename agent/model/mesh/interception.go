@@ -85,7 +85,7 @@ func (v *View) IsVirtual(a netip.Addr) bool {
 }
 
 // virtualRanges splits ranges by family and merges them.
-func virtualRanges(list []netip.Prefix) (out [families][]netip.Prefix) {
+func virtualRanges(list []netip.Prefix) (out [2][]netip.Prefix) {
 	for _, p := range list {
 		i := 0
 		if p.Addr().Is6() {

@@ -15,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 )
 
 // documentForms returns resources of a mesh, each with its possible forms. Every result that views
@@ -82,7 +83,7 @@ type viewDump struct {
 	Catalog  [32]byte
 	Names    []mesh.Hostname
 	Status   [][]mesh.HostnameStatus
-	VIPs     []mesh.VIPEntry
+	VIPs     []virtualip.Entry
 	Real     map[string]bool
 }
 

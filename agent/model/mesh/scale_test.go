@@ -8,6 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 )
 
 // digest returns different digests for resources that tests build without a decoder.
@@ -70,7 +71,7 @@ func BenchmarkBuild(b *testing.B) {
 				b.Fatal(err)
 			}
 			for b.Loop() {
-				if _, err := mesh.Build(moved, "default", mesh.Options{VIPs: mesh.VIPOptions{Known: prev.VIPs()}},
+				if _, err := mesh.Build(moved, "default", mesh.Options{VIPs: virtualip.Options{Known: prev.VIPs()}},
 					prev); err != nil {
 					b.Fatal(err)
 				}
@@ -110,7 +111,7 @@ func TestZonesAreReused(t *testing.T) {
 	}
 	web := mesh.ServiceID{Kind: mesh.KindTag, Name: "web"}
 	allocs := func(set *resource.Set, prev *mesh.View) (next *mesh.View, n float64) {
-		o := mesh.Options{VIPs: mesh.VIPOptions{Known: first.VIPs()}}
+		o := mesh.Options{VIPs: virtualip.Options{Known: first.VIPs()}}
 		n = testing.AllocsPerRun(3, func() { next, _ = mesh.Build(set, "default", o, prev) })
 		return next, n
 	}
@@ -158,7 +159,7 @@ func BenchmarkZones(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := mesh.Build(set, "default", mesh.Options{VIPs: mesh.VIPOptions{Known: first.VIPs()}},
+				if _, err := mesh.Build(set, "default", mesh.Options{VIPs: virtualip.Options{Known: first.VIPs()}},
 					prev); err != nil {
 					b.Fatal(err)
 				}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 )
 
 // Protocol is the application protocol of a service or an inbound.
@@ -123,19 +124,13 @@ type Service struct {
 	through *Endpoint                 // first ingress that leads to a tag service; may be nil
 }
 
-// serviceKey identifies an owner of names and virtual addresses: a tag service, or a service
-// resource with all its ports.
-type serviceKey struct{ kind, name string }
-
-func (k serviceKey) compare(o serviceKey) int {
-	return cmp.Or(strings.Compare(k.kind, o.kind), strings.Compare(k.name, o.name))
-}
-
-func (s *Service) key() serviceKey {
+// key returns the owner of the names and virtual addresses of a service, which the ports of a
+// service resource share.
+func (s *Service) key() virtualip.Owner {
 	if s.ID.Kind == KindTag {
-		return serviceKey{KindTag, s.Tag}
+		return virtualip.Owner{Kind: KindTag, Name: s.Tag}
 	}
-	return serviceKey{s.ID.Kind, s.Resource.Name}
+	return virtualip.Owner{Kind: s.ID.Kind, Name: s.Resource.Name}
 }
 
 // EndpointSet holds the endpoints of a service. Views share a set until it changes, so equal

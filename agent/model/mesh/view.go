@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 )
 
 // DefaultZone is the zone of a node without a configured zone.
@@ -22,7 +23,7 @@ const DefaultZone = "default"
 // Options holds the facts about the node that a view depends on. The zero value is safe.
 type Options struct {
 	Zone string // zone of this node; "" means DefaultZone
-	VIPs VIPOptions
+	VIPs virtualip.Options
 	// FlatNetwork makes proxies reach dataplanes of other zones directly, even if their zone has an
 	// ingress.
 	FlatNetwork bool
@@ -71,9 +72,9 @@ type View struct {
 	// TLS is the range of versions and ciphers that proxies use in addition to those of their
 	// policies while these change in steps; else nil.
 	TLS *TLSRange
-	// Domains are the names of [VIPOptions.Domains]. Callers must not modify them.
+	// Domains are the names of [virtualip.Options]. Callers must not modify them.
 	Domains []string
-	// Unaddressed reports whether a service has no virtual address yet; see [VIPOptions.Fixed].
+	// Unaddressed reports whether a service has no virtual address yet; see [virtualip.Options].
 	Unaddressed bool
 
 	// ExternalHosts are the hosts of ExternalServices with virtual addresses, sorted. AskedHosts are
@@ -83,11 +84,11 @@ type View struct {
 
 	plainClients bool // proxies send each other plain text
 
-	vips       *VIPs
-	ranges     VIPRanges
-	virtual    [families][]netip.Prefix // ranges of virtual addresses
-	domains    [][families]netip.Addr   // addresses of Domains
-	hosts      []virtualHost            // sorted by name
+	vips       *virtualip.Set
+	ranges     virtualip.Ranges
+	virtual    [2][]netip.Prefix     // ranges of virtual addresses
+	domains    []virtualip.Addresses // addresses of Domains
+	hosts      []virtualHost         // sorted by name
 	mesh       *resource.Resource
 	dataplanes []*resource.Resource        // sorted by name
 	services   []*Service                  // sorted by kind, then name
@@ -257,7 +258,7 @@ func (v *View) hash() [32]byte {
 			b[len(b)-1] = 1
 		}
 	}
-	addresses := func(list [families]netip.Addr) {
+	addresses := func(list virtualip.Addresses) {
 		for _, a := range list {
 			b = append(b, byte(a.BitLen()))
 			b = append(b, a.AsSlice()...)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
-	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 )
 
 // TestAddressesInStatus parses addresses in the status of services.
@@ -125,7 +125,7 @@ func TestStatusOfAnotherKind(t *testing.T) {
 // TestHostileMemory passes manipulated known addresses: no address is shared or outside its range.
 func TestHostileMemory(t *testing.T) {
 	a := func(s string) netip.Addr { return netip.MustParseAddr(s) }
-	n := &vipNode{known: mesh.NewVIPs([]mesh.VIPEntry{
+	n := &vipNode{known: virtualip.New([]virtualip.Entry{
 		{Kind: "", Name: "a", V4: a("240.0.0.1"), V6: a("240.0.0.2")},
 		{Kind: "", Name: "a", V4: a("240.0.0.3")},
 		{Kind: "", Name: "b", V4: a("240.0.0.1"), V6: a("fd00:fd00::1%eth0")},

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 	"pgregory.net/rapid"
 )
 
@@ -33,8 +34,8 @@ func tagged(names []string) *resource.Set {
 
 // vipNode simulates a node's known virtual addresses.
 type vipNode struct {
-	ranges mesh.VIPRanges
-	known  *mesh.VIPs
+	ranges virtualip.Ranges
+	known  *virtualip.Set
 	now    time.Time
 }
 
@@ -43,7 +44,7 @@ const vipHold = time.Hour
 func (n *vipNode) view(t require, set *resource.Set) *mesh.View {
 	before := n.known.Entries()
 	v, err := mesh.Build(set,
-		"default", mesh.Options{VIPs: mesh.VIPOptions{Ranges: n.ranges, Known: n.known, Now: n.now, Hold: vipHold}}, nil)
+		"default", mesh.Options{VIPs: virtualip.Options{Ranges: n.ranges, Known: n.known, Now: n.now, Hold: vipHold}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +91,7 @@ func addressesOf(t require, v *mesh.View) map[string]vips {
 func (n *vipNode) restart() {
 	list := n.known.Entries()
 	slices.Reverse(list)
-	n.known = mesh.NewVIPs(list)
+	n.known = virtualip.New(list)
 }
 
 // TestNodesAgreeOnAddresses shows two nodes services that come and go in different orders. With the
@@ -134,7 +135,7 @@ func TestNodesAgreeOnAddresses(t *testing.T) {
 // is taken, and a service has no address only if the range is full. A second node that sees the
 // same services in another order assigns the same addresses.
 func TestAddressesInTinyRanges(t *testing.T) {
-	tiny := mesh.VIPRanges{Tag: mesh.VIPRange{V4: netip.MustParsePrefix("240.1.2.8/29"),
+	tiny := virtualip.Ranges{Tag: virtualip.Range{V4: netip.MustParsePrefix("240.1.2.8/29"),
 		V6: netip.MustParsePrefix("fd00::40/125")}}
 	universe := strings.Split("abcdefghijklmn", "")
 	first := map[string]vips{}
@@ -218,7 +219,7 @@ func checkTiny(t *rapid.T, step []string, have, held, first map[string]vips) {
 // TestFullRange assigns the 256 addresses of a range to 300 services. It expects one warning, and
 // an address for the waiting services when others become free.
 func TestFullRange(t *testing.T) {
-	n := &vipNode{ranges: mesh.VIPRanges{Tag: mesh.VIPRange{V4: netip.MustParsePrefix("240.0.7.0/24")}},
+	n := &vipNode{ranges: virtualip.Ranges{Tag: virtualip.Range{V4: netip.MustParsePrefix("240.0.7.0/24")}},
 		now: time.Unix(1e9, 0)}
 	names := make([]string, 300)
 	for i := range names {
@@ -295,12 +296,12 @@ func BenchmarkVIPs(b *testing.B) {
 	}
 	for _, c := range []struct {
 		name  string
-		known *mesh.VIPs
+		known *virtualip.Set
 	}{{"20000", nil}, {"one-more", but1.VIPs()}, {"none", v.VIPs()}} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				v.AssignVIPs(mesh.VIPOptions{Known: c.known})
+				v.AssignVIPs(virtualip.Options{Known: c.known})
 			}
 		})
 	}

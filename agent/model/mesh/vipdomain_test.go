@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 )
 
 // TestDomainAddresses checks that names outside the mesh have virtual addresses like services: the
@@ -13,10 +14,10 @@ import (
 // their removal.
 func TestDomainAddresses(t *testing.T) {
 	set, now := tagged([]string{"web", "api"}), time.Unix(1_800_000_000, 0)
-	build := func(known *mesh.VIPs, domains ...string) *mesh.View {
+	build := func(known *virtualip.Set, domains ...string) *mesh.View {
 		t.Helper()
 		v, err := mesh.Build(set,
-			"default", mesh.Options{VIPs: mesh.VIPOptions{Known: known, Now: now, Hold: time.Hour, Domains: domains}}, nil)
+			"default", mesh.Options{VIPs: virtualip.Options{Known: known, Now: now, Hold: time.Hour, Domains: domains}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,7 +26,7 @@ func TestDomainAddresses(t *testing.T) {
 	a := build(nil, "db.example.com", "mq.example.com")
 	db, db6 := a.Domain("db.example.com")
 	mq, _ := a.Domain("mq.example.com")
-	usual := mesh.DefaultVIPRanges().MeshExternalService
+	usual := virtualip.DefaultRanges().MeshExternalService
 	if !usual.V4.Contains(db) || !usual.V6.Contains(db6) || db == mq {
 		t.Errorf("addresses %s, %s and %s", db, db6, mq)
 	}
@@ -39,7 +40,7 @@ func TestDomainAddresses(t *testing.T) {
 		a.Catalog != build(nil, "db.example.com", "mq.example.com").Catalog {
 		t.Error("the catalog does not tell of the addresses")
 	}
-	b := build(mesh.NewVIPs(a.VIPs().Entries()), "mq.example.com")
+	b := build(virtualip.New(a.VIPs().Entries()), "mq.example.com")
 	if got, _ := b.Domain("mq.example.com"); got != mq {
 		t.Errorf("%s after a restart, %s before", got, mq)
 	}

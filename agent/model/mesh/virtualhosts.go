@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 )
 
 // maxVirtualHosts limits the number of hosts that the VirtualOutbounds of a mesh yield.
@@ -19,7 +20,7 @@ const maxVirtualHosts = 20_000
 // virtual addresses and outbounds.
 type virtualHost struct {
 	name     string
-	addr     [families]netip.Addr
+	addr     virtualip.Addresses
 	ports    []virtualPort // sorted by number
 	external bool          // from ExternalServices
 }
@@ -32,7 +33,9 @@ type virtualPort struct {
 }
 
 // hostKey returns the owner of a virtual host's addresses. No service has such a name.
-func hostKey(name string) serviceKey { return serviceKey{kind: KindTag, name: "host " + name} }
+func hostKey(name string) virtualip.Owner {
+	return virtualip.Owner{Kind: KindTag, Name: "host " + name}
+}
 
 // candidate is a port of a host that one VirtualOutbound yields for some tags.
 type candidate struct {
@@ -166,7 +169,7 @@ func (r *Reach) virtualHosts(out []Outbound, admit func(*Service) bool) []Outbou
 		h := &r.view.hosts[i]
 		for _, p := range h.ports {
 			s := r.view.Service(ServiceID{Kind: KindTag, Name: p.tags[resource.TagService]})
-			if s == nil || !h.addr[v4].IsValid() {
+			if s == nil || !h.addr[virtualip.V4].IsValid() {
 				continue
 			}
 			verdict := r.Of(s)
@@ -174,9 +177,9 @@ func (r *Reach) virtualHosts(out []Outbound, admit func(*Service) bool) []Outbou
 				continue
 			}
 			ob := Outbound{Service: s, Tags: p.tags, Subset: subset(p.tags)}
-			out = r.at(out, ob, h.addr[v4], p.number)
-			if r.view.IPv6 && h.addr[v6].IsValid() {
-				out = r.at(out, ob, h.addr[v6], p.number)
+			out = r.at(out, ob, h.addr[virtualip.V4], p.number)
+			if r.view.IPv6 && h.addr[virtualip.V6].IsValid() {
+				out = r.at(out, ob, h.addr[virtualip.V6], p.number)
 			}
 		}
 	}
@@ -185,9 +188,9 @@ func (r *Reach) virtualHosts(out []Outbound, admit func(*Service) bool) []Outbou
 
 // named returns the host as an owner of a name, without labels.
 func (h *virtualHost) named(ipv6 bool) named {
-	n := named{serviceKey: hostKey(h.name), vips: [2]netip.Addr{h.addr[v4]}, host: h}
+	n := named{Owner: hostKey(h.name), vips: [2]netip.Addr{h.addr[virtualip.V4]}, host: h}
 	if ipv6 {
-		n.vips[1] = h.addr[v6]
+		n.vips[1] = h.addr[virtualip.V6]
 	}
 	return n
 }
@@ -206,8 +209,8 @@ func (v *View) sameHosts() bool {
 
 // leadsTo reports whether all ports of the host lead to a tag service.
 func (h *virtualHost) leadsTo(s *named) bool {
-	return s.kind == KindTag && s.host == nil &&
-		!slices.ContainsFunc(h.ports, func(p virtualPort) bool { return p.tags[resource.TagService] != s.name })
+	return s.Kind == KindTag && s.host == nil &&
+		!slices.ContainsFunc(h.ports, func(p virtualPort) bool { return p.tags[resource.TagService] != s.Name })
 }
 
 // HostAddresses returns the virtual addresses of names from VirtualOutbounds. They belong to no
@@ -216,7 +219,7 @@ func (v *View) HostAddresses() map[netip.Addr]bool {
 	if len(v.hosts) == 0 {
 		return nil
 	}
-	out := make(map[netip.Addr]bool, len(v.hosts)*int(families))
+	out := make(map[netip.Addr]bool, len(v.hosts)*2)
 	for i := range v.hosts {
 		for _, a := range v.hosts[i].addr {
 			if a.IsValid() {
@@ -231,7 +234,7 @@ func (v *View) HostAddresses() map[netip.Addr]bool {
 // there is none.
 func (v *View) HostAt(a netip.Addr) (name string, ports []uint32) {
 	for i := range v.hosts {
-		if h := &v.hosts[i]; h.addr[v4] == a || h.addr[v6] == a {
+		if h := &v.hosts[i]; h.addr[virtualip.V4] == a || h.addr[virtualip.V6] == a {
 			for _, p := range h.ports {
 				ports = append(ports, p.number)
 			}

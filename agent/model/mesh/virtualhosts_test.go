@@ -8,6 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 )
 
 // virtualOutbound returns a VirtualOutbound with the service and the version as parameters.
@@ -96,7 +97,7 @@ func TestVirtualHosts(t *testing.T) {
 		if got := virtual(t, v); got != c.want {
 			t.Errorf("%s:\n%swant\n%s", c.what, got, c.want)
 		}
-		rebuilt, err := mesh.Build(resource.NewSet(rs), "default", mesh.Options{VIPs: mesh.VIPOptions{Known: v.VIPs()}}, v)
+		rebuilt, err := mesh.Build(resource.NewSet(rs), "default", mesh.Options{VIPs: virtualip.Options{Known: v.VIPs()}}, v)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
-	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 )
 
 // netns is an unnamed network namespace. One thread stays in it and runs the functions passed to
@@ -216,7 +216,7 @@ func (w *network) redirect(ns *netns, virtual bool) {
 	defer at.Close()
 	spec := intercept.Spec{Outbound: redirectOutbound, Inbound: redirectInbound, EnvoyUsers: []uint32{envoyUser}}
 	if virtual {
-		spec.Virtual, spec.VirtualCIDRs = redirectVirtual, mesh.DefaultVIPRanges().Prefixes()
+		spec.Virtual, spec.VirtualCIDRs = redirectVirtual, virtualip.DefaultRanges().Prefixes()
 	}
 	if _, err := intercept.Install(at, &spec, filepath.Join(w.t.TempDir(), intercept.DirName)); err != nil {
 		w.t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
-	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
@@ -175,7 +175,7 @@ func (f *interceptFlags) resolve() error {
 		}
 	}
 	if f.spec.Virtual != 0 && len(f.spec.VirtualCIDRs) == 0 {
-		f.spec.VirtualCIDRs = mesh.DefaultVIPRanges().Prefixes()
+		f.spec.VirtualCIDRs = virtualip.DefaultRanges().Prefixes()
 	}
 	for _, c := range f.cgroups {
 		path, err := intercept.CgroupPath(c)
