@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/encode"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -86,7 +87,7 @@ func newEndpoints(lists []*refList, v *mesh.View, f node.Flavor, memo *Memo, las
 	for _, l := range lists {
 		n += len(l.list)
 	}
-	e, enc := &endpoints{lists: lists, list: make([]*draft.Resource, 0, n)}, assignment{}
+	e, enc := &endpoints{lists: lists, list: make([]*draft.Resource, 0, n)}, encode.Assignment{}
 	taken := make(map[string]bool, n)
 	for _, l := range lists {
 		for i := range l.list {

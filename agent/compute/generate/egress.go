@@ -6,6 +6,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/encode"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -84,7 +85,7 @@ func (e *egress) mesh(m *egressMesh) (err error) {
 	for i := range m.exits {
 		e.exit(m, &m.exits[i])
 	}
-	var enc assignment
+	var enc encode.Assignment
 	for i := range m.beyond {
 		e.arrival(&m.beyond[i], &enc)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -15,6 +14,7 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/nearside-mesh/nearside/agent/compute/addresspattern"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -134,109 +134,14 @@ func tunnelRoutes(x *policy.Exit, cluster string) ([]*routev3.Route, error) {
 		port = fmt.Sprint(x.Port)
 	}
 	if x.Within.IsValid() {
-		pattern, err := addressPattern(x.Within)
+		pattern, err := addresspattern.Of(x.Within)
 		if err != nil {
 			return nil, err
 		}
 		return []*routev3.Route{route("within", pattern+":"+port)}, nil
 	}
-	refused := route("own", ownPattern+".*")
+	refused := route("own", addresspattern.Own+".*")
 	refused.Action = &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 403}}
-	return []*routev3.Route{refused, route("ipv4", anyIPv4+":"+port), route("ipv6", anyIPv6+":"+port)}, nil
-}
-
-// These RE2 patterns match addresses as Envoy writes them before a port: IPv4 with dots, and IPv6
-// in the form of RFC 5952 in brackets. Text that matches the pattern of a prefix is either an
-// address within it or no address at all. A prefix matcher would need the address in a separate
-// header, which could differ from the address that Envoy dials.
-const (
-	octet   = "(?:0|[1-9][0-9]{0,2})"
-	anyIPv4 = octet + `(?:\.` + octet + "){3}"
-	// anyIPv6 matches global (2000::/3) and unique local (fc00::/7) addresses.
-	anyIPv6 = `\[(?:[23][0-9a-f]{3}|f[cd][0-9a-f]{2}):[0-9a-f:]*\]`
-	// ownPattern matches this host, its link, and multicast groups: 0.0.0.0/8, 127.0.0.0/8,
-	// 169.254.0.0/16, and 224.0.0.0/3.
-	ownPattern = `(?:0|127|169\.254|22[4-9]|2[3-9][0-9])\.`
-)
-
-// addressPattern returns the pattern of the addresses of a prefix.
-func addressPattern(p netip.Prefix) (string, error) {
-	if p.Addr().Is4() {
-		return ipv4Pattern(p), nil
-	}
-	return ipv6Pattern(p)
-}
-
-func ipv4Pattern(p netip.Prefix) string {
-	b, bits := p.Masked().Addr().As4(), p.Bits()
-	parts := make([]string, len(b))
-	for i, n := range b {
-		switch left := bits - 8*i; {
-		case left >= 8:
-			parts[i] = strconv.Itoa(int(n))
-		case left <= 0:
-			parts[i] = octet
-		default:
-			var values []string
-			for v := int(n); v < int(n)+1<<(8-left); v++ {
-				values = append(values, strconv.Itoa(v))
-			}
-			parts[i] = "(?:" + strings.Join(values, "|") + ")"
-		}
-	}
-	return strings.Join(parts, `\.`)
-}
-
-// ipv6Pattern returns the pattern of the addresses of an IPv6 prefix. It fails if an address within
-// the prefix may not begin with the text of the prefix: a group between colons could be zero or
-// have leading zeros.
-func ipv6Pattern(p netip.Prefix) (string, error) {
-	p = p.Masked()
-	if p.IsSingleIP() {
-		return `\[` + p.Addr().String() + `\]`, nil
-	}
-	b := p.Addr().As16()
-	var out strings.Builder
-	out.WriteString(`\[`)
-	for left, i := p.Bits(), 0; left > 0; left, i = left-16, i+2 {
-		group := uint16(b[i])<<8 | uint16(b[i+1])
-		if left >= 16 {
-			if group == 0 {
-				return "", fmt.Errorf("%s: a prefix with a part that is zero cannot be told from the text of an address: write "+
-					"longer prefixes, or addresses", p)
-			}
-			fmt.Fprintf(&out, "%x:", group)
-			continue
-		}
-		if group>>12 == 0 {
-			return "", fmt.Errorf("%s: a prefix that ends in a part which may begin with a zero cannot be told from the text "+
-				"of an address: write longer prefixes, or addresses", p)
-		}
-		for shift := 12; shift >= 0; shift, left = shift-4, left-4 {
-			out.WriteString(nibble(group>>shift&0xf, left))
-		}
-		if i == 14 { // the last group
-			out.WriteString(`\]`)
-			return out.String(), nil
-		}
-		out.WriteByte(':')
-		break
-	}
-	out.WriteString(`[0-9a-f:]*\]`)
-	return out.String(), nil
-}
-
-// nibble returns the pattern of a hexadecimal digit whose first bits are given.
-func nibble(value uint16, bits int) string {
-	switch {
-	case bits >= 4:
-		return fmt.Sprintf("%x", value)
-	case bits <= 0:
-		return "[0-9a-f]"
-	}
-	var digits strings.Builder
-	for v := value; v < value+1<<(4-bits); v++ {
-		fmt.Fprintf(&digits, "%x", v)
-	}
-	return "[" + digits.String() + "]"
+	return []*routev3.Route{refused,
+		route("ipv4", addresspattern.AnyIPv4+":"+port), route("ipv6", addresspattern.AnyIPv6+":"+port)}, nil
 }

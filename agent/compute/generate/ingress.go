@@ -7,6 +7,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/encode"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -34,7 +35,7 @@ func (b *border) ingress(prev *Proxy) (*Proxy, error) {
 		return nil, err
 	}
 	b.listener.Message.ListenerFilters = []*listenerv3.ListenerFilter{inspector}
-	var enc assignment
+	var enc encode.Assignment
 	for i := range arrivals {
 		b.arrival(&arrivals[i], &enc)
 	}
@@ -100,7 +101,7 @@ func appendArrivals(out []arrival, meshName string, s *mesh.Service, list []mesh
 }
 
 // arrival adds the chain, the cluster, and the endpoints of an arrival.
-func (b *border) arrival(a *arrival, enc *assignment) {
+func (b *border) arrival(a *arrival, enc *encode.Assignment) {
 	sni := b.serverName(a.mesh, &a.outbound, a.owner)
 	if sni == "" || !b.take(sni, a.owner) {
 		return
@@ -111,7 +112,7 @@ func (b *border) arrival(a *arrival, enc *assignment) {
 			Name: name, AltStatName: draft.StatName(name), ConnectTimeout: seconds(externalConnectTimeout),
 			ClusterDiscoveryType: clusterType(clusterv3.Cluster_EDS), EdsClusterConfig: draft.EDS,
 		}})
-	r := b.memo.sealed().Seal(draft.RankEndpoint, name, enc.encode(name, a.list, nil, b.in.Flavor), nil)
+	r := b.memo.sealed().Seal(draft.RankEndpoint, name, enc.Encode(name, a.list, nil, b.in.Flavor), nil)
 	b.d.Ready[draft.RankEndpoint] = append(b.d.Ready[draft.RankEndpoint], r)
 	b.listener.Chains = append(b.listener.Chains, &draft.Chain{
 		Message: &listenerv3.FilterChain{Name: name, FilterChainMatch: &listenerv3.FilterChainMatch{

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/classes"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/encode"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -182,8 +183,9 @@ func (m *Memo) endpointsOf(lists []*refList, v *mesh.View, f node.Flavor, last *
 }
 
 // assignment returns the sealed load assignment of a cluster.
-func (m *Memo) assignment(enc *assignment, ref *endpointRef, set *mesh.EndpointSet, f node.Flavor) *draft.Resource {
-	encode := func() []byte { return enc.encode(ref.cluster, set.Subset(ref.subset), ref.localities, f) }
+func (m *Memo) assignment(enc *encode.Assignment, ref *endpointRef, set *mesh.EndpointSet,
+	f node.Flavor) *draft.Resource {
+	encode := func() []byte { return enc.Encode(ref.cluster, set.Subset(ref.subset), ref.localities, f) }
 	if m == nil {
 		return draft.NewResource(draft.RankEndpoint, ref.cluster, encode())
 	}

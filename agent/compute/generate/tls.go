@@ -14,11 +14,11 @@ import (
 	inspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/encode"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -39,19 +39,6 @@ const (
 	maxSNI = 255 // bytes; the limit of Envoy's field
 )
 
-// Field numbers of the TLS contexts, for the encoder below.
-const (
-	fieldCommonTLS   = 1 // UpstreamTlsContext
-	fieldSNI         = 2
-	fieldCombined    = 8  // CommonTlsContext
-	fieldDefault     = 1  // CombinedCertificateValidationContext
-	fieldTypedSANs   = 15 // CertificateValidationContext
-	fieldSANType     = 1  // SubjectAltNameMatcher
-	fieldSANMatcher  = 2
-	fieldExactString = 1 // StringMatcher
-	fieldPrefix      = 2
-)
-
 // meshTLS builds the mutual TLS of one proxy. A nil meshTLS builds none.
 type meshTLS struct {
 	view       *mesh.View
@@ -60,10 +47,7 @@ type meshTLS struct {
 	downstream *corev3.TransportSocket
 	inspector  *listenerv3.ListenerFilter
 	used       bool // something refers to the secrets
-
-	// encoded fields that the contexts of all clusters share
-	common, trusted []byte
-	outer, inner    []byte // scratch buffers
+	upstream   encode.UpstreamTLS
 }
 
 func newMeshTLS(v *mesh.View) (*meshTLS, error) {
@@ -71,12 +55,13 @@ func newMeshTLS(v *mesh.View) (*meshTLS, error) {
 	if b == nil {
 		return nil, nil
 	}
-	t := &meshTLS{view: v, mesh: v.Name, permissive: b.Permissive()}
+	t := &meshTLS{view: v, mesh: v.Name, permissive: b.Permissive(),
+		upstream: encode.UpstreamTLS{Members: resource.SPIFFEID(v.Name, "")}}
 	sds := func(name string) *tlsv3.SdsSecretConfig {
 		return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: draft.ADS}
 	}
 	certificates := []*tlsv3.SdsSecretConfig{sds(identitySecret(v.Name))}
-	prefix := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: t.members()}}
+	prefix := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: t.upstream.Members}}
 	var err error
 	t.downstream, err = packTLS(&tlsv3.DownstreamTlsContext{
 		RequireClientCertificate: sharedTrue,
@@ -100,7 +85,7 @@ func newMeshTLS(v *mesh.View) (*meshTLS, error) {
 		return nil, err
 	}
 	deterministic := proto.MarshalOptions{Deterministic: true}
-	t.common, err = deterministic.Marshal(&tlsv3.CommonTlsContext{
+	t.upstream.Common, err = deterministic.Marshal(&tlsv3.CommonTlsContext{
 		// Envoy's default maximum for clients is TLS 1.2.
 		TlsParams:     &tlsv3.TlsParameters{TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3},
 		AlpnProtocols: []string{meshProtocol}, TlsCertificateSdsSecretConfigs: certificates,
@@ -108,7 +93,7 @@ func newMeshTLS(v *mesh.View) (*meshTLS, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.trusted, err = deterministic.Marshal(&tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
+	t.upstream.Trusted, err = deterministic.Marshal(&tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
 		ValidationContextSdsSecretConfig: sds(authoritySecret(v.Name)),
 	})
 	return t, err
@@ -136,9 +121,6 @@ func packTLS(context proto.Message) (*corev3.TransportSocket, error) {
 func tlsSocket(a *anypb.Any) *corev3.TransportSocket {
 	return &corev3.TransportSocket{Name: draft.NameTLS, ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: a}}
 }
-
-// members returns the common prefix of the mesh's SPIFFE IDs.
-func (t *meshTLS) members() string { return resource.SPIFFEID(t.mesh, "") }
 
 // chains returns the filter chains of an inbound, each with separate filters. In permissive mode it
 // also lets through connections from outside the mesh, both plain text and the workload's own TLS.
@@ -177,7 +159,8 @@ func (t *meshTLS) service(o *mesh.Outbound, p *outboundMessages) {
 		return
 	}
 	t.used = true
-	p.tlsPacked.TypeUrl, p.tlsPacked.Value = upstreamTLSURL, t.upstream(sniOf(t.mesh, o), t.identities(o.Service)...)
+	p.tlsPacked.TypeUrl = upstreamTLSURL
+	p.tlsPacked.Value = t.upstream.Encode(sniOf(t.mesh, o), t.identities(o.Service)...)
 	p.tlsConfig.TypedConfig = &p.tlsPacked
 	p.tlsSocket.Name, p.tlsSocket.ConfigType = draft.NameTLS, &p.tlsConfig
 	p.clusterSpec.TransportSocket = &p.tlsSocket
@@ -188,7 +171,7 @@ func (t *meshTLS) service(o *mesh.Outbound, p *outboundMessages) {
 func (t *meshTLS) anybody(c *clusterv3.Cluster) {
 	if t != nil {
 		t.used = true
-		c.TransportSocket = tlsSocket(&anypb.Any{TypeUrl: upstreamTLSURL, Value: t.upstream("")})
+		c.TransportSocket = tlsSocket(&anypb.Any{TypeUrl: upstreamTLSURL, Value: t.upstream.Encode("")})
 	}
 }
 
@@ -196,7 +179,7 @@ func (t *meshTLS) anybody(c *clusterv3.Cluster) {
 func (t *meshTLS) egress(sni string) *corev3.TransportSocket {
 	t.used = true
 	return tlsSocket(&anypb.Any{TypeUrl: upstreamTLSURL,
-		Value: t.upstream(sni, resource.SPIFFEID(t.mesh, mesh.EgressService))})
+		Value: t.upstream.Encode(sni, resource.SPIFFEID(t.mesh, mesh.EgressService))})
 }
 
 // identities returns the service identities of a service. It returns none if they are unknown, so
@@ -209,37 +192,6 @@ func (t *meshTLS) identities(s *mesh.Service) []string {
 		return []string{resource.SPIFFEID(t.mesh, s.ID.Name)}
 	}
 	return s.Identities
-}
-
-// upstream encodes an UpstreamTlsContext that accepts the given SPIFFE IDs, or all of the mesh if
-// there are none. A proxy has thousands of them, and building messages is many times slower.
-// TestUpstreamTLSIsCanonical compares the two.
-func (t *meshTLS) upstream(sni string, ids ...string) []byte {
-	t.outer = t.outer[:0]
-	if len(ids) == 0 {
-		t.outer = t.appendSAN(t.outer, fieldPrefix, t.members())
-	}
-	for _, id := range ids {
-		t.outer = t.appendSAN(t.outer, fieldExactString, id)
-	}
-	t.inner = appendBytes(t.inner[:0], fieldDefault, t.outer)
-	t.inner = append(t.inner, t.trusted...)
-	t.outer = append(t.outer[:0], t.common...)
-	t.outer = appendBytes(t.outer, fieldCombined, t.inner)
-	out := appendBytes(make([]byte, 0, len(t.outer)+len(sni)+16), fieldCommonTLS, t.outer)
-	if sni != "" {
-		out = appendString(out, fieldSNI, sni)
-	}
-	return out
-}
-
-// appendSAN appends a matcher of one URI.
-func (t *meshTLS) appendSAN(b []byte, how protowire.Number, uri string) []byte {
-	var buf [256]byte
-	m := appendString(buf[:0], how, uri)
-	t.inner = appendVarint(t.inner[:0], fieldSANType, uint64(tlsv3.SubjectAltNameMatcher_URI))
-	t.inner = appendBytes(t.inner, fieldSANMatcher, m)
-	return appendBytes(b, fieldTypedSANs, t.inner)
 }
 
 // sniOf returns the server name that a client sends. Kuma's zone ingresses route by it. It returns

@@ -66,7 +66,7 @@ func TestUpstreamTLSIsCanonical(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := tls.upstream(sni, ids...); !bytes.Equal(got, b) {
+			if got := tls.upstream.Encode(sni, ids...); !bytes.Equal(got, b) {
 				t.Fatalf("got\n%q\nwant\n%q", got, b)
 			}
 		}

@@ -1,4 +1,4 @@
-package generate
+package encode_test
 
 import (
 	"maps"
@@ -9,9 +9,11 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	"pgregory.net/rapid"
 
+	"github.com/nearside-mesh/nearside/agent/compute/encode"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -38,7 +40,11 @@ func messageOf(cluster string, list []mesh.Endpoint, l *policy.Localities,
 	if l != nil {
 		return placedMessage(out, list, l)
 	}
-	for _, zone := range zonesOf(list) {
+	zones := map[string]bool{}
+	for i := range list {
+		zones[list[i].Zone] = true
+	}
+	for _, zone := range slices.Sorted(maps.Keys(zones)) {
 		g := &endpointv3.LocalityLbEndpoints{Locality: &corev3.Locality{Zone: zone}}
 		for i := range list {
 			if list[i].Zone == zone {
@@ -83,7 +89,21 @@ func placedMessage(out *endpointv3.ClusterLoadAssignment, list []mesh.Endpoint,
 
 // healthOf returns an endpoint with its health status.
 func healthOf(e *mesh.Endpoint) *endpointv3.LbEndpoint {
-	out := lbEndpoint(e)
+	out := &endpointv3.LbEndpoint{
+		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
+			Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+				Address: e.Address, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: e.Port},
+			}}},
+		}},
+		LoadBalancingWeight: wrapperspb.UInt32(1),
+	}
+	tags := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	e.EachTag(func(k, v string) { tags.Fields[k] = structpb.NewStringValue(v) })
+	if len(tags.Fields) > 0 {
+		out.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
+			"envoy.lb": tags, "envoy.transport_socket_match": tags,
+		}}
+	}
 	if e.Dead() {
 		out.HealthStatus = corev3.HealthStatus_UNHEALTHY
 	}
@@ -93,7 +113,7 @@ func healthOf(e *mesh.Endpoint) *endpointv3.LbEndpoint {
 // TestAssignmentIsCanonical checks that the encoder produces the same bytes as the protobuf
 // library, and that they are valid by the rules of Envoy's API.
 func TestAssignmentIsCanonical(t *testing.T) {
-	var enc assignment // shared on purpose: a call must not affect the next one
+	var enc encode.Assignment // shared on purpose: a call must not affect the next one
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[a-z0-9./:_-]{0,20}`)
 		endpoint := rapid.Custom(func(t *rapid.T) mesh.Endpoint {
@@ -134,7 +154,7 @@ func TestAssignmentIsCanonical(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := enc.encode(cluster, list, l, flavor)
+		got := enc.Encode(cluster, list, l, flavor)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("%v (-want +got):\n%s", m, diff)
 		}

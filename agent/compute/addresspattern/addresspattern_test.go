@@ -1,4 +1,4 @@
-package generate
+package addresspattern_test
 
 import (
 	"net/netip"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/nearside-mesh/nearside/agent/compute/addresspattern"
 )
 
 // near draws an address of the prefix's family, often at an edge of the prefix.
@@ -40,7 +42,7 @@ func TestAddressPatterns(t *testing.T) {
 		if a.Is4In6() {
 			return // MeshPassthrough treats it as IPv4
 		}
-		pattern, err := addressPattern(p)
+		pattern, err := addresspattern.Of(p)
 		if err != nil {
 			return
 		}
@@ -56,8 +58,9 @@ func TestAddressPatterns(t *testing.T) {
 }
 
 func TestPatternsOfAnyAddress(t *testing.T) {
-	own := regexp.MustCompile("^(?:" + ownPattern + ".*)$")
-	any4, any6 := regexp.MustCompile("^(?:"+anyIPv4+":443)$"), regexp.MustCompile("^(?:"+anyIPv6+":443)$")
+	own := regexp.MustCompile("^(?:" + addresspattern.Own + ".*)$")
+	any4 := regexp.MustCompile("^(?:" + addresspattern.AnyIPv4 + ":443)$")
+	any6 := regexp.MustCompile("^(?:" + addresspattern.AnyIPv6 + ":443)$")
 	for text, want := range map[string]bool{
 		"1.2.3.4:443": true, "10.0.0.1:443": true, "203.0.113.7:443": true, "12.7.0.1:443": true, "[2001:db8::1]:443": true,
 		"[fd00::1]:443": true, "127.0.0.1:443": false, "127.255.255.254:443": false, "0.0.0.0:443": false,
@@ -79,7 +82,7 @@ func TestPrefixesWithoutPattern(t *testing.T) {
 		"::/64": false, "2001:0:1::/48": false, "64:ff9b::/96": false, "2001:db8:100::/37": false, "2001:db8::/32": true,
 		"fc00::/7": true, "2000::/3": true, "2001:db8::1/128": true, "::1/128": true, "2001:db8:f000::/37": true,
 	} {
-		if p, err := addressPattern(netip.MustParsePrefix(text)); (err == nil) != want {
+		if p, err := addresspattern.Of(netip.MustParsePrefix(text)); (err == nil) != want {
 			t.Errorf("%s: %q, %v", text, p, err)
 		}
 	}

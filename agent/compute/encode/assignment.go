@@ -1,10 +1,9 @@
-package generate
+package encode
 
 import (
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
@@ -38,18 +37,20 @@ const (
 // The same tags of an endpoint select subsets and TLS contexts.
 var endpointMetadata = []string{"envoy.lb", "envoy.transport_socket_match"}
 
-// assignment encodes a ClusterLoadAssignment with its endpoints grouped by zone, in the order of
+// Assignment encodes a ClusterLoadAssignment with its endpoints grouped by zone, in the order of
 // zone names. Endpoints are the largest and most often rebuilt part of a mesh, and encoding them
 // directly takes a third of the time of building and marshaling messages. TestAssignmentIsCanonical
-// compares the two.
+// compares the two. The zero value is ready. It is not safe for concurrent use.
 //
 // Endpoints on unresponsive nodes are unhealthy, unless all nodes are unresponsive.
-type assignment struct {
+type Assignment struct {
 	some                               bool   // some node with endpoints responds
 	out, group, lb, inner, tags, entry []byte // scratch buffers
 }
 
-func (a *assignment) encode(cluster string, list []mesh.Endpoint, l *policy.Localities, f node.Flavor) []byte {
+// Encode returns the bytes of the load assignment of a cluster with some endpoints. The localities,
+// which may be nil, group and order them.
+func (a *Assignment) Encode(cluster string, list []mesh.Endpoint, l *policy.Localities, f node.Flavor) []byte {
 	a.out = appendString(a.out[:0], fieldClusterName, cluster)
 	list = mesh.Distinct(list)
 	a.some = slices.ContainsFunc(list, func(e mesh.Endpoint) bool { return !e.Dead() })
@@ -82,7 +83,7 @@ func (a *assignment) encode(cluster string, list []mesh.Endpoint, l *policy.Loca
 }
 
 // placed appends the endpoints grouped by localities, in the order of priority and position.
-func (a *assignment) placed(list []mesh.Endpoint, l *policy.Localities) {
+func (a *Assignment) placed(list []mesh.Endpoint, l *policy.Localities) {
 	places, of := placesOf(list, l)
 	for _, p := range places {
 		a.inner = a.inner[:0]
@@ -147,7 +148,7 @@ func zonesOf(list []mesh.Endpoint) []string {
 
 // endpoint encodes one LbEndpoint into a.lb. Members of a oneof come last, as in the output of the
 // protobuf library.
-func (a *assignment) endpoint(e *mesh.Endpoint) {
+func (a *Assignment) endpoint(e *mesh.Endpoint) {
 	a.lb = a.lb[:0]
 	if a.some && e.Dead() {
 		a.lb = appendVarint(a.lb, fieldHealth, uint64(corev3.HealthStatus_UNHEALTHY))
@@ -169,19 +170,4 @@ func (a *assignment) endpoint(e *mesh.Endpoint) {
 	a.entry = appendBytes(a.entry[:0], fieldSocket, a.inner)
 	a.inner = appendBytes(a.inner[:0], fieldAddress, a.entry)
 	a.lb = appendBytes(a.lb, fieldEndpoint, a.inner)
-}
-
-func appendString(b []byte, n protowire.Number, s string) []byte {
-	b = protowire.AppendTag(b, n, protowire.BytesType)
-	return protowire.AppendString(b, s)
-}
-
-func appendBytes(b []byte, n protowire.Number, v []byte) []byte {
-	b = protowire.AppendTag(b, n, protowire.BytesType)
-	return protowire.AppendBytes(b, v)
-}
-
-func appendVarint(b []byte, n protowire.Number, v uint64) []byte {
-	b = protowire.AppendTag(b, n, protowire.VarintType)
-	return protowire.AppendVarint(b, v)
 }
