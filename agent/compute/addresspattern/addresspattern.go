@@ -1,7 +1,7 @@
 // Package addresspattern returns RE2 patterns for the text of IP addresses, as Envoy writes them
 // before a port: IPv4 with dots, and IPv6 in the form of RFC 5952 in brackets. Text that matches
 // the pattern of a prefix is either an address within it or no address at all. A prefix matcher
-// would need the address in a separate header, which could differ from the address that Envoy dials.
+// would need the address in a separate header, which could differ from the one that Envoy dials.
 package addresspattern
 
 import (
