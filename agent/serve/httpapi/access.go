@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
 // guard is the outermost handler. It refuses requests that no API client sends, and limits a panic
@@ -24,7 +25,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 					"the agent had an internal error; its log has the details"))
 			}
 		}()
-		if e := refuseBrowsers(r, !peerOf(r).Local); e != nil {
+		if e := refuseBrowsers(r, !sender.Of(r).Local); e != nil {
 			writeError(w, e)
 			return
 		}

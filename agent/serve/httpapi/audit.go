@@ -14,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
 	"github.com/nearside-mesh/nearside/agent/serve/auditlog"
+	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
 // Auditor is the audit log. It is safe for concurrent use.
@@ -193,7 +194,7 @@ func (s *Server) audited(next http.Handler) http.Handler {
 		}
 		var id [16]byte
 		_, _ = rand.Read(id[:]) // never fails
-		rec := &record{profile: profile, id: audit.ID(id), received: time.Now(), peer: peerOf(r)}
+		rec := &record{profile: profile, id: audit.ID(id), received: time.Now(), peer: sender.Of(r)}
 		w.Header().Set("Audit-Id", rec.id)
 		answer := &recorder{ResponseWriter: w, rec: rec}
 		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/token"
+	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
 // Values of the label reason.
@@ -38,7 +38,7 @@ func newAuthFailures(reg prometheus.Registerer) (*prometheus.CounterVec, error) 
 // identify adds the identity of the sender to a request: the peer of the connection, and the token
 // of the Authorization header, which TCP requires.
 func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request, *api.Error) {
-	p := peerOf(r)
+	p := sender.Of(r)
 	headers := r.Header.Values("Authorization")
 	if len(headers) == 0 {
 		if p.Local {
@@ -60,7 +60,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 	}
 	p.Token = c
 	recordOf(r).peer = p
-	return r.WithContext(context.WithValue(r.Context(), peerKey{}, p)), nil
+	return r.WithContext(sender.With(r.Context(), p)), nil
 }
 
 var errLimited = errors.New("too many failed attempts")

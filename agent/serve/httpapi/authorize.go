@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
 // need is the permission that a route requires. The zero value denies everyone.
@@ -64,7 +65,7 @@ func (s *Server) authorize(r *http.Request, n need) *api.Error {
 		}
 		key = a.key
 	}
-	p := peerOf(r)
+	p := sender.Of(r)
 	var refused error
 	for _, verb := range n.verbs {
 		a, can := access.ActionOn(verb, key), s.opts.Access.Roles.Can
@@ -93,7 +94,7 @@ func (s *Server) exists(k resource.Key) bool {
 
 // can refuses a request whose sender lacks a permission for a resource.
 func (s *Server) can(r *http.Request, verb string, k resource.Key) *api.Error {
-	p := peerOf(r)
+	p := sender.Of(r)
 	if err := s.opts.Access.Roles.Can(&p, access.ActionOn(verb, k)); err != nil {
 		return denied(err)
 	}
@@ -102,13 +103,13 @@ func (s *Server) can(r *http.Request, verb string, k resource.Key) *api.Error {
 
 // may reports whether the sender has a permission.
 func (s *Server) may(r *http.Request, verb string, k resource.Key) bool {
-	p := peerOf(r)
+	p := sender.Of(r)
 	return s.opts.Access.Roles.May(&p, access.ActionOn(verb, k))
 }
 
 // visible returns a function that reports which resources the sender may list or inspect.
 func (s *Server) visible(r *http.Request, verb string) func(resource.Key) bool {
-	p, roles := peerOf(r), s.opts.Access.Roles
+	p, roles := sender.Of(r), s.opts.Access.Roles
 	all := map[string]bool{} // by kind: permission for every mesh and name
 	return func(k resource.Key) bool {
 		every, known := all[k.Kind]
@@ -139,7 +140,7 @@ func (s *Server) mayWrite(r *http.Request, snap *store.Snapshot, k resource.Key)
 // mayPut refuses to store resources unless the sender may store each of them with the features that
 // it needs. The answer names all denied ones.
 func (s *Server) mayPut(r *http.Request, snap *store.Snapshot, rs []*resource.Resource) *api.Error {
-	p, roles := peerOf(r), s.opts.Access.Roles
+	p, roles := sender.Of(r), s.opts.Access.Roles
 	var refused []error
 	for _, res := range rs {
 		a := access.ActionOn(verbOf(snap, res.Key), res.Key)
@@ -206,7 +207,7 @@ func (s *Server) mayPreview(r *http.Request, q *change.Question) *api.Error {
 			break
 		}
 	}
-	p := peerOf(r)
+	p := sender.Of(r)
 	for mesh := range at {
 		if err := s.opts.Access.Roles.Can(&p,
 			access.Action{Verb: access.VerbInspect, Kind: kindDataplane, Mesh: mesh, Name: q.Dataplane}); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
 // profiles are the available profiles of [pprof.Lookup]. They contain only function names and
@@ -86,6 +87,6 @@ func (s *Server) setLogLevel(w http.ResponseWriter, r *http.Request) *api.Error 
 		return invalidField("level", "%v", err)
 	}
 	s.log.Warn("api: the log level was changed until the next config reload",
-		"level", q.Level, "author", peerOf(r).Account())
+		"level", q.Level, "author", sender.Of(r).Account())
 	return s.logLevel(w, r)
 }

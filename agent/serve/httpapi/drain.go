@@ -5,6 +5,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
 // drain is POST /v1/dataplanes/{mesh}/{name}/drain.
@@ -22,7 +23,7 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) *api.Error {
 		return unasked("this agent serves no proxies")
 	}
 	s.started(r)
-	p := peerOf(r)
+	p := sender.Of(r)
 	key := resource.Key{Kind: kindDataplane, Mesh: r.PathValue("mesh"), Name: r.PathValue("name")}
 	out, e := s.opts.Drain(r.Context(), key, &q, p.Account())
 	if e == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
 // handler answers one method of one path with a document or a problem.
@@ -234,13 +235,13 @@ func (s *Server) byMethod(methods map[string]route) http.Handler {
 }
 
 // shared limits the concurrent requests of one user or address to a handler.
-func (s *Server) shared(x *shares, most int, h handler) handler {
+func (s *Server) shared(x *sender.Shares, most int, h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) *api.Error {
-		p := peerOf(r)
+		p := sender.Of(r)
 		if s.opts.Access.Roles.Operator(&p) {
 			return h(w, r)
 		}
-		release := x.take(p.Owner(), most)
+		release := x.Take(p.Owner(), most)
 		if release == nil {
 			w.Header().Set("Retry-After", "1")
 			return api.NewError(http.StatusTooManyRequests, api.ProblemLimited, "Too many requests",

@@ -18,6 +18,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 	"github.com/nearside-mesh/nearside/agent/serve/auditlog"
+	"github.com/nearside-mesh/nearside/agent/serve/rendered"
+	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
 // Server serves the API. Create it with [New].
@@ -36,13 +38,13 @@ type Server struct {
 	decoding  chan struct{} // one slot for decoding a large body
 	saving    sync.Mutex    // held while savings of proxies are computed
 	tracker   *status.Tracker
-	rendered  RenderCache
+	rendered  rendered.Cache
 
 	limiter       access.Limiter
 	failures      *prometheus.CounterVec // of authentication, by reason
-	waits         shares
-	compares      shares
-	configs       shares
+	waits         sender.Shares
+	compares      sender.Shares
+	configs       sender.Shares
 	accounts      auditlog.Accounts
 	refusalEvents auditlog.Refusals
 }
@@ -71,6 +73,12 @@ func New(o Options) (*Server, error) {
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	s.handler = s.audited(s.guard(s.routes()))
 	return s, nil
+}
+
+// Shed drops the caches of the server, except those that a running check needs.
+func (s *Server) Shed() {
+	s.rendered.Drop()
+	s.writer.Shed()
 }
 
 // Handler returns the handler of the API. Requests that do not come through [Server.Serve] count as
@@ -125,7 +133,7 @@ func (s *Server) serve(ctx context.Context, what string, handler http.Handler, l
 		WriteTimeout:      s.limits.WriteTime,
 		IdleTimeout:       s.limits.IdleTime,
 		MaxHeaderBytes:    s.limits.Header,
-		ConnContext:       withPeer,
+		ConnContext:       sender.OfConn,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -133,8 +141,9 @@ func (s *Server) serve(ctx context.Context, what string, handler http.Handler, l
 	var wg sync.WaitGroup
 	for _, l := range listeners {
 		wg.Go(func() {
-			err := srv.Serve(&boundedListener{Listener: l, limits: s.limits, log: s.log,
-				asksCgroup: s.opts.Access.Roles.AsksCgroup(), privileged: s.opts.Access.Roles.Operator})
+			err := srv.Serve(&sender.Listener{Listener: l, Connections: s.limits.Connections, Reserved: s.limits.reserved(),
+				PerOwner: s.limits.PerOwner, AsksCgroup: s.opts.Access.Roles.AsksCgroup(),
+				Privileged: s.opts.Access.Roles.Operator, Log: s.log})
 			if !errors.Is(err, http.ErrServerClosed) {
 				cancel(fmt.Errorf("%s on %s: %w", what, l.Addr(), err))
 			}

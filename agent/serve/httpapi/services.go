@@ -10,6 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
 // services is GET /v1/services?mesh=&kind=&name=.
@@ -47,7 +48,7 @@ func (s *Server) services(w http.ResponseWriter, r *http.Request) *api.Error {
 // mayServices refuses a sender that may inspect no service of a kind, or of any kind if kind is
 // empty.
 func (s *Server) mayServices(r *http.Request, kind, inMesh string) *api.Error {
-	p := peerOf(r)
+	p := sender.Of(r)
 	kinds := []string{mesh.KindMeshService, mesh.KindMeshExternalService, mesh.KindMeshMultiZoneService}
 	if kind != "" {
 		kinds = []string{serviceKey(api.Service{Kind: kind}).Kind}

@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/serve/rendered"
 )
 
 // referenceMesh is the mesh of the reference, with its 20 policies and 4 of them once more as
@@ -70,14 +71,14 @@ func benchmarkConfig(b *testing.B, o render.ConfigOptions) {
 	m := referenceMesh(b)
 	for _, name := range []string{"1000", "cold"} {
 		b.Run(name, func(b *testing.B) {
-			o.Rendered = &httpapi.RenderCache{}
+			o.Rendered = &rendered.Cache{}
 			b.ReportAllocs()
 			if _, _, err := render.ProxyConfig(m, "web", nil, o); err != nil {
 				b.Fatal(err)
 			}
 			for b.Loop() {
 				if name == "cold" {
-					o.Rendered = &httpapi.RenderCache{}
+					o.Rendered = &rendered.Cache{}
 				}
 				c, _, err := render.ProxyConfig(m, "web", nil, o)
 				if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
 // kumactlVersion is a suffix of the version at GET /. kumactl accepts any server whose version
@@ -111,7 +112,7 @@ func (s *Server) names(w http.ResponseWriter, r *http.Request) *api.Error {
 		if d.Scope != resource.ScopeMesh {
 			mesh = ""
 		}
-		p := peerOf(r)
+		p := sender.Of(r)
 		if err := s.opts.Access.Roles.CanSome(&p,
 			access.Action{Verb: access.VerbList, Kind: d.Kind, Mesh: mesh}); err != nil {
 			return denied(err)

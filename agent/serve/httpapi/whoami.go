@@ -8,10 +8,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
 func (s *Server) whoami(w http.ResponseWriter, r *http.Request) *api.Error {
-	p, roles := peerOf(r), s.opts.Access.Roles
+	p, roles := sender.Of(r), s.opts.Access.Roles
 	out := api.Whoami{Who: p.Account(), Peer: p, Operator: roles.Operator(&p), Roles: append([]string{}, roles.Of(&p)...),
 		Verbs: []string{}}
 	if p.Token != nil {
@@ -76,7 +77,7 @@ func (s *Server) whetherCan(w http.ResponseWriter, r *http.Request) *api.Error {
 		a = access.ActionOn(a.Verb, k)
 		a.Features = features
 	}
-	p, roles := peerOf(r), s.opts.Access.Roles
+	p, roles := sender.Of(r), s.opts.Access.Roles
 	out := api.Can{Who: p.Account(), Action: a.String(), Roles: []string{}}
 	err := roles.Can(&p, a)
 	out.Allowed = err == nil

@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
 // newWriter returns the writer for API writes.
@@ -81,7 +82,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) *api.Error {
 // write performs a write with the permissions of the sender and the preconditions of the request.
 func (s *Server) write(r *http.Request, q write.Request) (*api.Written, *api.Error) {
 	s.writes(r, q.Put, q.DryRun)
-	p := peerOf(r)
+	p := sender.Of(r)
 	q.Author, q.Waiting = p.Account(), longOf(r.Context())
 	q.If = func(rec store.Record, have bool) *api.Error { return preconditions(r, rec, have) }
 	q.MayPut = func(snap *store.Snapshot, rs []*resource.Resource) *api.Error {

@@ -1,4 +1,4 @@
-package httpapi_test
+package rendered_test
 
 import (
 	"bytes"
@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/serve/rendered"
 )
 
 // TestRenderCacheIsBounded puts more into a cache than its capacity: the most recently used entries
 // stay, and the total size is bounded.
 func TestRenderCacheIsBounded(t *testing.T) {
-	var c httpapi.RenderCache
+	var c rendered.Cache
 	key := func(i int) generate.RenderKey { return generate.RenderKey{TypeURL: "t", Version: fmt.Sprint(i)} }
 	value := json.RawMessage(bytes.Repeat([]byte("x"), 64<<10))
 	const n = 1000
