@@ -16,7 +16,8 @@ const SchemaVersion = "2.13"
 
 // Decode decodes a stream of YAML or JSON documents in the universal or the Kubernetes format,
 // within the default limits. It returns all valid resources, and all faults of the other documents.
-// file is used only in faults. Empty documents are skipped and not counted.
+// A Mesh without settings is omitted if a later document defines it. file is used only in faults.
+// Empty documents are skipped and not counted.
 func (r *Registry) Decode(file string, data []byte) ([]*Resource, Faults) {
 	return r.DecodeLimits(file, data, Limits{})
 }
@@ -166,7 +167,7 @@ func (s *stream) end() ([]*Resource, Faults) {
 	if s.dropped > 0 {
 		s.faults = append(s.faults, Fault{File: s.file, Reason: fmt.Sprintf("%d further faults are not shown", s.dropped)})
 	}
-	return s.out, s.faults
+	return withoutDeclarations(s.out), s.faults
 }
 
 // Seal validates a resource that the program built, computes its digest, and copies it. The result

@@ -185,7 +185,7 @@ func TestLimits(t *testing.T) {
 		"file by default": {strings.Repeat("x", 50<<20), resource.Limits{}, "split it", 0},
 		"document": {"type: Mesh\nname: a\n---\n" + mesh(strings.Repeat("x", 200)), small,
 			"but only 200 are allowed", 1},
-		"documents":  {strings.Repeat("---\n{type: Mesh, name: a}\n", 5), small, "more than 3 documents", 3},
+		"documents":  {strings.Repeat("---\n{type: Mesh, name: a, routing: {}}\n", 5), small, "more than 3 documents", 3},
 		"YAML depth": {mesh("[[[[[1]]]]]"), small, "nested too deeply (at most 5 levels)", 0},
 		"JSON depth": {`{"type":"Mesh","name":"m","constraints":[[[[[1]]]]]}`,
 			small, "nested too deeply (at most 5 levels)", 0},

@@ -99,7 +99,7 @@ func writeUsage(w io.Writer, c *cobra.Command, width int) {
 
 // commandGroups are the groups of commands in the help of nearside.
 var commandGroups = []struct{ title, commands string }{
-	{"Mesh and resources:", "api-resources apply conflicts delete diff edit get history migrate rollback schema " +
+	{"Mesh and resources:", "api-resources apply conflicts delete diff edit get history import migrate rollback schema " +
 		"validate wait"},
 	{"Proxies and traffic:", "bootstrap drain explain inspect passthrough proxy reachable"},
 	{"Logs:", "logs"},

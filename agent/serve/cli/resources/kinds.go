@@ -110,7 +110,7 @@ func fileHint(path string) string {
 
 // Commands returns the commands for resources.
 func Commands(env *command.Env) []*cobra.Command {
-	return []*cobra.Command{validateCommand(env), applyCommand(env), deleteCommand(env), getCommand(env),
-		apiResourcesCommand(env), schemaCommand(env), editCommand(env), diffCommand(env), migrateCommand(env),
-		historyCommand(env), rollbackCommand(env), conflictsCommand(env), waitCommand(env)}
+	return []*cobra.Command{validateCommand(env), importCommand(env), applyCommand(env), deleteCommand(env),
+		getCommand(env), apiResourcesCommand(env), schemaCommand(env), editCommand(env), diffCommand(env),
+		migrateCommand(env), historyCommand(env), rollbackCommand(env), conflictsCommand(env), waitCommand(env)}
 }
