@@ -242,7 +242,7 @@ func (a *about) clientRule(k *policy.KindRules) *policy.Rule {
 	}
 	ids := a.t.mesh.CertificateNames(a.client.dataplane)
 	for _, m := range in.Matched {
-		if m.Match.Holds(ids) {
+		if m.Match.Holds(ids, "") {
 			return &m.Rule
 		}
 	}

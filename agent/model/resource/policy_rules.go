@@ -2,19 +2,27 @@ package resource
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// ClientMatch is a condition on the certificate of a client.
+// ClientMatch is a condition on a connection of a client. All given conditions must hold.
 type ClientMatch struct {
 	SpiffeID *SpiffeIDMatch `json:"spiffeID,omitempty"`
+	SNI      *SNIMatch      `json:"sni,omitempty"`
 }
 
 // SpiffeIDMatch is a condition on the SPIFFE IDs in a certificate. One matching ID suffices.
 type SpiffeIDMatch struct {
 	Type  string `json:"type"` // MatchExact or MatchPrefix
+	Value string `json:"value"`
+}
+
+// SNIMatch is a condition on the server name that the client requests in its TLS handshake.
+type SNIMatch struct {
+	Type  string `json:"type"` // Exact
 	Value string `json:"value"`
 }
 
@@ -31,35 +39,35 @@ const (
 	maxMatches   = 100  // of one list
 )
 
-// Holds reports whether the match is true for one of the SPIFFE IDs.
-func (m *ClientMatch) Holds(ids []string) bool {
-	if m.SpiffeID == nil {
-		return false
-	}
-	for _, id := range ids {
-		if m.SpiffeID.Type == MatchExact && id == m.SpiffeID.Value ||
-			m.SpiffeID.Type == MatchPrefix && strings.HasPrefix(id, m.SpiffeID.Value) {
-			return true
-		}
-	}
-	return false
+// Holds reports whether the match is true for a client with these SPIFFE IDs that requests a server
+// name.
+func (m *ClientMatch) Holds(ids []string, serverName string) bool {
+	return (m.SpiffeID != nil || m.SNI != nil) && (m.SNI == nil || m.SNI.Value == serverName) &&
+		(m.SpiffeID == nil || slices.ContainsFunc(ids, m.SpiffeID.holds))
+}
+
+func (m *SpiffeIDMatch) holds(id string) bool {
+	return id == m.Value || m.Type == MatchPrefix && strings.HasPrefix(id, m.Value)
 }
 
 // Covers reports whether the match includes every client that o includes.
 func (m *ClientMatch) Covers(o *ClientMatch) bool {
-	return m.SpiffeID != nil && o.SpiffeID != nil && (*m.SpiffeID == *o.SpiffeID ||
-		m.SpiffeID.Type == MatchPrefix && strings.HasPrefix(o.SpiffeID.Value, m.SpiffeID.Value))
+	return (m.SNI == nil || o.SNI != nil && *m.SNI == *o.SNI) && (m.SpiffeID == nil || o.SpiffeID != nil &&
+		(*m.SpiffeID == *o.SpiffeID || m.SpiffeID.Type == MatchPrefix && m.SpiffeID.holds(o.SpiffeID.Value)))
 }
 
 // String formats the match for a message.
 func (m *ClientMatch) String() string {
-	if m.SpiffeID == nil {
-		return ""
+	var out []string
+	if id := m.SpiffeID; id != nil && id.Type == MatchPrefix {
+		out = append(out, id.Value+"*")
+	} else if id != nil {
+		out = append(out, id.Value)
 	}
-	if m.SpiffeID.Type == MatchPrefix {
-		return m.SpiffeID.Value + "*"
+	if m.SNI != nil {
+		out = append(out, "SNI "+m.SNI.Value)
 	}
-	return m.SpiffeID.Value
+	return strings.Join(out, " with ")
 }
 
 // Matches checks a list of matches.
@@ -70,13 +78,28 @@ func (v *Validator) Matches(list []ClientMatch) {
 		return
 	}
 	for i := range list {
-		at := v.Index(i).Field("spiffeID")
-		if list[i].SpiffeID == nil {
-			at.Faultf(`the SPIFFE ID is missing: give one like {type: Exact, value: "spiffe://default/web"}`)
-			continue
+		m, at := &list[i], v.Index(i)
+		if m.SpiffeID == nil && m.SNI == nil {
+			at.Field("spiffeID").Faultf(
+				`the SPIFFE ID is missing: give one like {type: Exact, value: "spiffe://default/web"}, or give sni`)
 		}
-		list[i].SpiffeID.validate(at)
+		if m.SpiffeID != nil {
+			m.SpiffeID.validate(at.Field("spiffeID"))
+		}
+		if m.SNI != nil {
+			at.Field("sni").Field("type").OneOf(m.SNI.Type, MatchExact)
+			at.Field("sni").Field("value").sni(m.SNI.Value)
+		}
 	}
+}
+
+// sni checks a requested server name, which Envoy compares in lower case.
+func (v *Validator) sni(s string) {
+	if s != strings.ToLower(s) || strings.HasSuffix(s, ".") || strings.Contains(s, "_") {
+		v.Faultf("%s is not a server name: lower-case letters, digits, '-' and '.' between them are allowed", strict.Quote(s))
+		return
+	}
+	v.HostName(s, "a server name")
 }
 
 func (m *SpiffeIDMatch) validate(v *Validator) {
@@ -138,6 +161,9 @@ func (p *Policy) validateRules(list *Validator, s *PolicyShape) {
 				cmp.Or(s.NoMatches, "rules of this kind apply to all clients"))
 		} else {
 			v.Field("matches").Matches(it.Matches)
+			for j := range it.Matches {
+				v.Field("matches").Index(j).unset(it.Matches[j].SNI != nil, "sni", "not supported here: remove it")
+			}
 		}
 		if it.Conf == nil {
 			v.Faultf("the conf is missing")

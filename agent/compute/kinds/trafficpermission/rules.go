@@ -25,6 +25,16 @@ func (c *RuleConf) Validate(v *resource.Validator) {
 	if len(c.Deny) == 0 && len(c.AllowWithShadowDeny) == 0 && len(c.Allow) == 0 {
 		v.Faultf("the rule is empty: give allow, allowWithShadowDeny or deny")
 	}
+	for _, l := range []struct {
+		field string
+		list  []resource.ClientMatch
+	}{{"deny", c.Deny}, {"allowWithShadowDeny", c.AllowWithShadowDeny}, {"allow", c.Allow}} {
+		for i := range l.list {
+			if l.list[i].SNI != nil {
+				v.Field(l.field).Index(i).Field("sni").Faultf("not supported in permissions: remove the match")
+			}
+		}
+	}
 	v.Field("deny").Matches(c.Deny)
 	v.Field("allowWithShadowDeny").Matches(c.AllowWithShadowDeny)
 	v.Field("allow").Matches(c.Allow)
@@ -39,7 +49,7 @@ func (c *RuleConf) ClientMatches() []resource.ClientMatch {
 // otherwise of the first that allows it.
 func decide(confs []resource.Conf, ids []string) (policy.Decision, int) {
 	holds := func(list []resource.ClientMatch) bool {
-		return slices.ContainsFunc(list, func(m resource.ClientMatch) bool { return m.Holds(ids) })
+		return slices.ContainsFunc(list, func(m resource.ClientMatch) bool { return m.Holds(ids, "") })
 	}
 	allowed := -1
 	for i := range confs {
