@@ -11,6 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/successor"
 )
 
 // explainer applies a patch from one config to another step by step and finds the reasons for its
@@ -191,7 +192,7 @@ func (e *explainer) why(path []string, before, after any) (why []string, same bo
 			return []string{}, false
 		}
 		same = same && c.Same
-		policy.AddNote(&why, c.Why)
+		successor.AddNote(&why, c.Why)
 	}
 	return why, same && len(why) > 0
 }

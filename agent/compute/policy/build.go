@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/compute/precedence"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -132,11 +133,11 @@ func (b *builder) target(it *item) {
 		return
 	case "MeshServiceSubset":
 		it.tags = true
-		it.subset = subsetOf(t.Tags)
+		it.subset = SubsetOf(t.Tags)
 		it.subset = append(Subset{{Key: resource.TagService, Value: t.Name}}, it.subset...)
 		return
 	case "MeshSubset":
-		it.tags, it.subset = true, subsetOf(t.Tags)
+		it.tags, it.subset = true, SubsetOf(t.Tags)
 		return
 	}
 	keys := b.x.Resolve(it.origin.Policy, t)
@@ -234,7 +235,7 @@ func (b *builder) to(items []item) {
 		}
 	}
 	slices.SortStableFunc(b.k.To, func(a, b *Rule) int {
-		return cmp.Or(cmp.Compare(len(b.Subset), len(a.Subset)), a.Subset.compare(b.Subset))
+		return cmp.Or(cmp.Compare(len(b.Subset), len(a.Subset)), a.Subset.Compare(b.Subset))
 	})
 }
 
@@ -246,10 +247,7 @@ func (b *builder) toResources(items []item) {
 		return
 	}
 	slices.SortStableFunc(list, func(a, b item) int {
-		return cmp.Or(
-			compareReach(a.origin.Policy, b.origin.Policy),
-			cmp.Compare(refStrength(a.ref), refStrength(b.ref)),
-			compareNames(a.origin.Policy, b.origin.Policy))
+		return precedence.Items(a.origin.Policy, b.origin.Policy, a.ref, b.ref)
 	})
 	about := map[resource.Key][]item{}
 	ids := map[resourceID]bool{}

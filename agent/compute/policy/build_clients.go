@@ -69,7 +69,7 @@ func (b *builder) client(it *item) bool {
 			return false
 		}
 	case "MeshSubset":
-		it.subset = subsetOf(t.Tags)
+		it.subset = SubsetOf(t.Tags)
 	case mesh.KindMeshService, "MeshServiceSubset":
 		tags := map[string]string{resource.TagService: t.Name}
 		for k, v := range t.Tags {
@@ -77,7 +77,7 @@ func (b *builder) client(it *item) bool {
 				tags[k] = v
 			}
 		}
-		it.subset = subsetOf(tags)
+		it.subset = SubsetOf(tags)
 	default:
 		b.warnf(it.origin.Policy, "from[%d].targetRef: kind %s does not select clients, so the item has no effect",
 			it.origin.Item, t.Kind)

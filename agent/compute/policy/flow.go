@@ -71,5 +71,5 @@ func (d *Denial) NewPolicy(kind, name string, spec *resource.Policy) *resource.R
 		return slices.ContainsFunc(d.Rules.index.Policies(kind), func(r *resource.Resource) bool { return r.Name == name })
 	}}
 	return &resource.Resource{Key: resource.Key{Kind: kind, Mesh: d.View.Name,
-		Name: in.FreeName(kind, name, map[string]bool{})}, Spec: spec}
+		Name: in.FreeName(ClipName(name, MaxName), map[string]bool{}, kind)}, Spec: spec}
 }

@@ -10,10 +10,9 @@
 package policy
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/compute/precedence"
 	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -97,7 +96,7 @@ func NewIndex(plugins []Plugin, set *resource.Set, v *mesh.View, o Options) *Ind
 	for i, plugin := range plugins {
 		for _, d := range plugin.Kinds {
 			list := acting(d.Kind)
-			slices.SortStableFunc(list, compareStrength)
+			slices.SortStableFunc(list, precedence.Policies)
 			x.byKind[d.Kind], x.plugins[d.Kind] = len(x.kinds), i
 			if p, ok := d.New().(*resource.Policy); ok && p.Shape != nil && p.Shape.NewConf != nil {
 				_, x.routing[d.Kind] = p.Shape.NewConf().(RouteConf)
@@ -154,74 +153,3 @@ func (x *Index) Routes(kind string) bool { return x.routing[kind] }
 
 // Rules returns the merged policies of a dataplane.
 func (x *Index) Rules(dataplane *resource.Resource) *Rules { return x.Match(dataplane).Rules() }
-
-// strength ranks the targetRef kinds from the least to the most specific. A route is the most
-// specific.
-var strength = map[string]int{
-	"Mesh": 1, "MeshSubset": 2, "MeshGateway": 3, "MeshService": 4, "MeshExternalService": 5, "MeshMultiZoneService": 6,
-	"MeshServiceSubset": 7, "Dataplane": 8, "MeshGatewayRoute": 11,
-}
-
-const strengthRoute = 12
-
-func refStrength(t *resource.TargetRef) int {
-	if t == nil {
-		return strength[kindMesh]
-	}
-	s, ok := strength[t.Kind]
-	if !ok {
-		return strengthRoute
-	}
-	if t.Kind == "Dataplane" { // by labels, by name, one inbound of it
-		if t.Name != "" {
-			s++
-		}
-		if t.SectionName != "" {
-			s++
-		}
-	}
-	return s
-}
-
-// roles ranks the values of kuma.io/policy-role: policies of the workload's owner take precedence.
-var roles = map[string]int{"": 0, "system": 0, "producer": 1, "consumer": 2, "workload-owner": 3}
-
-// compareStrength orders policies of one kind by increasing precedence.
-func compareStrength(a, b *resource.Resource) int {
-	return cmp.Or(compareReach(a, b), compareNames(a, b))
-}
-
-// compareReach orders policies by targetRef, origin, and role.
-func compareReach(a, b *resource.Resource) int {
-	s, t := topOf(a), topOf(b)
-	tags := func(t *resource.TargetRef) int {
-		if t == nil || t.Kind != "MeshGateway" {
-			return 0
-		}
-		return len(t.Tags)
-	}
-	local := func(r *resource.Resource) int {
-		if r.Labels[resource.LabelOrigin] == "global" {
-			return 0
-		}
-		return 1
-	}
-	return cmp.Or(
-		cmp.Compare(refStrength(s), refStrength(t)),
-		cmp.Compare(local(a), local(b)),
-		cmp.Compare(tags(s), tags(t)),
-		cmp.Compare(roles[a.Labels[resource.LabelPolicyRole]], roles[b.Labels[resource.LabelPolicyRole]]),
-	)
-}
-
-// compareNames gives precedence to the alphabetically first name.
-func compareNames(a, b *resource.Resource) int {
-	return cmp.Or(strings.Compare(b.DisplayName(), a.DisplayName()), strings.Compare(b.Name, a.Name))
-}
-
-func topOf(r *resource.Resource) *resource.TargetRef {
-	if p, ok := r.Spec.(*resource.Policy); ok {
-		return p.TargetRef
-	}
-	return nil
-}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/precedence"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -25,21 +26,12 @@ type legacyKind struct {
 type legacyOut struct {
 	policy *resource.Resource
 	spec   *resource.LegacyPolicy
-	from   rank
+	from   precedence.Tags
 }
 
 type legacyIn struct {
 	policy *resource.Resource
-	to     rank
-}
-
-// rank counts the tags by which a selector matches.
-type rank struct{ exact, any int }
-
-func (r rank) add(o rank) rank { return rank{r.exact + o.exact, r.any + o.any} }
-
-func (r rank) compare(o rank) int {
-	return cmp.Or(cmp.Compare(r.exact, o.exact), cmp.Compare(r.any, o.any))
+	to     precedence.Tags
 }
 
 // matchLegacy selects the legacy policies of a dataplane, limited to the kinds for which of returns
@@ -62,7 +54,7 @@ func (x *Index) matchLegacy(s *selector, ruled map[string]bool, of func(kind str
 		}
 		for _, in := range append(k.in, k.self) {
 			slices.SortStableFunc(in, func(a, b legacyIn) int {
-				return cmp.Or(b.to.compare(a.to), strings.Compare(a.policy.Name, b.policy.Name))
+				return cmp.Or(b.to.Compare(a.to), strings.Compare(a.policy.Name, b.policy.Name))
 			})
 		}
 		out = append(out, k)
@@ -70,8 +62,8 @@ func (x *Index) matchLegacy(s *selector, ruled map[string]bool, of func(kind str
 	return out
 }
 
-// tagSets returns the tags of each inbound, nil for ignored ones, followed by those of the gateway.
-func tagSets(v *mesh.View, dp *resource.Dataplane) []map[string]string {
+// TagSets returns the tags of each inbound, nil for ignored ones, followed by those of the gateway.
+func TagSets(v *mesh.View, dp *resource.Dataplane) []map[string]string {
 	n := &dp.Networking
 	out := make([]map[string]string, len(n.Inbound)+1)
 	for i := range n.Inbound {
@@ -88,7 +80,7 @@ func tagSets(v *mesh.View, dp *resource.Dataplane) []map[string]string {
 // match records where a policy applies to the proxy and reports whether it applies at all.
 func (k *legacyKind) match(p *resource.Resource, spec *resource.LegacyPolicy, tags []map[string]string) bool {
 	found := false
-	if r, ok := bestOf(spec.Sources, tags); ok {
+	if r, ok := precedence.Best(spec.Sources, tags); ok {
 		if k.out == nil {
 			k.out = map[string][]legacyOut{}
 		}
@@ -100,7 +92,7 @@ func (k *legacyKind) match(p *resource.Resource, spec *resource.LegacyPolicy, ta
 		}
 		found = true
 	}
-	if r, ok := bestOf(spec.Selectors, tags); ok {
+	if r, ok := precedence.Best(spec.Selectors, tags); ok {
 		k.self = append(k.self, legacyIn{p, r})
 		found = true
 	}
@@ -108,45 +100,12 @@ func (k *legacyKind) match(p *resource.Resource, spec *resource.LegacyPolicy, ta
 		if tags[i] == nil {
 			continue
 		}
-		if r, ok := bestOf(spec.Destinations, tags[i:i+1]); ok {
+		if r, ok := precedence.Best(spec.Destinations, tags[i:i+1]); ok {
 			k.in[i] = append(k.in[i], legacyIn{p, r})
 			found = true
 		}
 	}
 	return found
-}
-
-// bestOf returns the highest rank of any selector on any tag set.
-func bestOf(sel []resource.LegacySelector, sets []map[string]string) (rank, bool) {
-	var best rank
-	found := false
-	for i := range sel {
-		for _, tags := range sets {
-			if tags == nil {
-				continue
-			}
-			if r, ok := rankOf(sel[i].Match, tags); ok && (!found || r.compare(best) > 0) {
-				best, found = r, true
-			}
-		}
-	}
-	return best, found
-}
-
-func rankOf(want, have map[string]string) (rank, bool) {
-	var r rank
-	for k, v := range want {
-		h, ok := have[k]
-		switch {
-		case v == "*" && (ok || k == resource.TagService):
-			r.any++
-		case ok && h == v:
-			r.exact++
-		default:
-			return rank{}, false
-		}
-	}
-	return r, true
 }
 
 // LegacySelection is the result of matching a legacy policy against a dataplane.
@@ -165,14 +124,14 @@ func (x *Index) SelectLegacy(p, dataplane *resource.Resource, inbound bool) Lega
 	if !ok || !isLegacy {
 		return LegacySelection{Why: "the resource is not a policy with sources and destinations or selectors"}
 	}
-	tags := tagSets(x.View, dp)
+	tags := TagSets(x.View, dp)
 	have := x.View.ProxyTags(dp)
 	if len(spec.Selectors) > 0 || !inbound {
 		name, sel := "sources", spec.Sources
 		if len(spec.Selectors) > 0 {
 			name, sel = "selectors", spec.Selectors
 		}
-		if _, ok := bestOf(sel, tags); !ok {
+		if _, ok := precedence.Best(sel, tags); !ok {
 			return LegacySelection{Why: name + ": " + whyLegacy(sel, have)}
 		}
 		return LegacySelection{Selected: true}
@@ -182,7 +141,7 @@ func (x *Index) SelectLegacy(p, dataplane *resource.Resource, inbound bool) Lega
 		if tags[i] == nil {
 			continue
 		}
-		if _, ok := bestOf(spec.Destinations, tags[i:i+1]); ok {
+		if _, ok := precedence.Best(spec.Destinations, tags[i:i+1]); ok {
 			out.Inbounds = append(out.Inbounds, i)
 		}
 	}
@@ -202,7 +161,7 @@ func LegacyReaches(p *resource.Resource, service string) bool {
 	if !ok {
 		return false
 	}
-	_, ok = bestOf(spec.Destinations, []map[string]string{{resource.TagService: service}})
+	_, ok = precedence.Best(spec.Destinations, []map[string]string{{resource.TagService: service}})
 	return ok
 }
 

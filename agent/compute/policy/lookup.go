@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/precedence"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -174,17 +175,17 @@ func (k *KindRules) forAll() *Rule {
 func (r *Rules) LegacyOutbound(kind, service string) *resource.Resource {
 	k := r.legacyKind(kind)
 	to := []map[string]string{{resource.TagService: service}}
-	var best rank
+	var best precedence.Tags
 	var out *resource.Resource
 	for _, list := range [...][]legacyOut{k.out[service], k.out["*"]} {
 		for i := range list {
 			o := &list[i]
-			tags, ok := bestOf(o.spec.Destinations, to)
+			tags, ok := precedence.Best(o.spec.Destinations, to)
 			if !ok {
 				continue
 			}
-			tags = tags.add(o.from)
-			if c := tags.compare(best); out == nil || c > 0 || c == 0 && o.policy.Name < out.Name {
+			tags = tags.Add(o.from)
+			if c := tags.Compare(best); out == nil || c > 0 || c == 0 && o.policy.Name < out.Name {
 				best, out = tags, o.policy
 			}
 		}

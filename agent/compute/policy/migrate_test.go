@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -57,10 +58,10 @@ const anyService = "{match: {kuma.io/service: '*'}}"
 func service(s string) string { return fmt.Sprintf("{match: {kuma.io/service: %s}}", s) }
 
 // planned formats units as name, targetRef, and destinations, the weakest first.
-func planned(t *testing.T, in *policy.MigrateInput, o policy.PlanOptions) []string {
+func planned(t *testing.T, in *policy.MigrateInput, o successor.PlanOptions) []string {
 	t.Helper()
 	var out []string
-	for _, u := range in.Plan(o).Units {
+	for _, u := range successor.NewPlan(in, o).Units {
 		ref, err := json.Marshal(&u.Target)
 		if err != nil {
 			t.Fatal(err)
@@ -76,11 +77,11 @@ func planned(t *testing.T, in *policy.MigrateInput, o policy.PlanOptions) []stri
 }
 
 func TestPlan(t *testing.T) {
-	outbound := policy.PlanOptions{Kinds: []string{"MeshT"}}
-	inbound := policy.PlanOptions{Kinds: []string{"MeshT"}, Inbound: true}
+	outbound := successor.PlanOptions{Kinds: []string{"MeshT"}}
+	inbound := successor.PlanOptions{Kinds: []string{"MeshT"}, Inbound: true}
 	for _, c := range []struct {
 		name, docs string
-		options    policy.PlanOptions
+		options    successor.PlanOptions
 		taken      []string
 		want       []string
 	}{
@@ -142,7 +143,7 @@ func TestPlanWithBareDataplane(t *testing.T) {
 	x := index(t, old("x", anyService, anyService))
 	in := &policy.MigrateInput{Index: x, Policies: x.Policies("Old")}
 	want := []string{"x {kind:MeshSubset} → *"}
-	if diff := cmp.Diff(want, planned(t, in, policy.PlanOptions{Kinds: []string{"MeshT"}})); diff != "" {
+	if diff := cmp.Diff(want, planned(t, in, successor.PlanOptions{Kinds: []string{"MeshT"}})); diff != "" {
 		t.Errorf("kind Mesh selects the dataplane, and the sources do not (-want +got):\n%s", diff)
 	}
 }
@@ -151,7 +152,7 @@ func TestPlanDropsSuperseded(t *testing.T) {
 	x := index(t, old("all", anyService, anyService)+old("web", service("web"), anyService)+
 		mesht("new", "{kind: MeshService, name: web}", "to: [{targetRef: {kind: Mesh}, default: {a: x}}]"))
 	in := &policy.MigrateInput{Index: x, Policies: x.Policies("Old")}
-	p := in.Plan(policy.PlanOptions{Kinds: []string{"MeshT"}, SupersededBy: func(d *resource.Resource) *resource.Resource {
+	p := successor.NewPlan(in, successor.PlanOptions{Kinds: []string{"MeshT"}, SupersededBy: func(d *resource.Resource) *resource.Resource {
 		for _, r := range x.Ruled(d, "MeshT") {
 			return r
 		}
@@ -172,7 +173,7 @@ func TestNamesAreValid(t *testing.T) {
 	x := index(t, old(long, service("Web_1.Svc:80")+","+service("web"), anyService)+old(long+"y", anyService, anyService))
 	in := &policy.MigrateInput{Index: x, Policies: x.Policies("Old")}
 	seen := map[string]bool{}
-	for _, u := range in.Plan(policy.PlanOptions{Kinds: []string{"MeshT"}}).Units {
+	for _, u := range successor.NewPlan(in, successor.PlanOptions{Kinds: []string{"MeshT"}}).Units {
 		if seen[u.Name] {
 			t.Errorf("%s is not unique", u.Name)
 		}
@@ -187,12 +188,12 @@ func TestNamesAreValid(t *testing.T) {
 
 func TestClosure(t *testing.T) {
 	web, a, b := map[string]string{"s": "web"}, map[string]string{"t": "a"}, map[string]string{"t": "b"}
-	got, whole := policy.Closure([]map[string]string{a, web, b, web}, 10)
+	got, whole := successor.Closure([]map[string]string{a, web, b, web}, 10)
 	want := []map[string]string{web, a, b, {"s": "web", "t": "a"}, {"s": "web", "t": "b"}}
 	if diff := cmp.Diff(want, got); diff != "" || !whole {
 		t.Errorf("complete: %v (-want +got):\n%s", whole, diff)
 	}
-	if got, whole := policy.Closure([]map[string]string{a, web, b}, 4); whole || len(got) < 4 {
+	if got, whole := successor.Closure([]map[string]string{a, web, b}, 4); whole || len(got) < 4 {
 		t.Errorf("limit of four groups exceeded: %v", got)
 	}
 }

@@ -18,7 +18,7 @@ func (in *InboundRules) Ordered() []*Rule {
 			return in.Rules
 		}
 		combine(group, tags, nil, func(s Subset, of []item) {
-			if k := s.key(); !known[k] && len(out) < maxRules {
+			if k := s.Key(); !known[k] && len(out) < maxRules {
 				known[k] = true
 				out = append(out, merge(s, of))
 			}
@@ -46,7 +46,7 @@ func (s Subset) Overlaps(o Subset) bool {
 	return true
 }
 
-func (s Subset) key() string {
+func (s Subset) Key() string {
 	var b []byte
 	for _, t := range s {
 		b = append(append(b, t.Key...), 0)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/compute/precedence"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -88,7 +89,7 @@ func (p *Permissions) byLegacy(s *mesh.Service) Permission {
 		return Permission{Allowed: true}
 	}
 	var strongest *resource.Resource
-	var best rank
+	var best precedence.Tags
 	for _, r := range p.legacy {
 		spec, ok := r.Spec.(*resource.LegacyPolicy)
 		if !ok {
@@ -101,11 +102,11 @@ func (p *Permissions) byLegacy(s *mesh.Service) Permission {
 					want[k] = v
 				}
 			}
-			got, ok := rankOf(want, known)
+			got, ok := precedence.Match(want, known)
 			if !ok {
 				continue
 			}
-			if c := got.compare(best); strongest == nil || c > 0 || c == 0 && strings.Compare(r.Name, strongest.Name) < 0 {
+			if c := got.Compare(best); strongest == nil || c > 0 || c == 0 && strings.Compare(r.Name, strongest.Name) < 0 {
 				strongest, best = r, got
 			}
 		}
@@ -113,7 +114,7 @@ func (p *Permissions) byLegacy(s *mesh.Service) Permission {
 	out := Permission{About: true}
 	if strongest != nil {
 		out.By.Policy = strongest
-		_, out.Allowed = bestOf(strongest.Spec.(*resource.LegacyPolicy).Sources, p.clients)
+		_, out.Allowed = precedence.Best(strongest.Spec.(*resource.LegacyPolicy).Sources, p.clients)
 	}
 	return out
 }

@@ -29,7 +29,7 @@ func (x *Index) admission(dp *resource.Dataplane) *admission {
 		return nil
 	}
 	a := &admission{g: x.guard, items: map[*guarded][][]item{}, decided: map[*class]admitted{}}
-	for _, tags := range tagSets(x.View, dp) {
+	for _, tags := range TagSets(x.View, dp) {
 		if tags != nil {
 			a.clients = append(a.clients, tags)
 			a.ids = append(a.ids, resource.SPIFFEID(x.View.Name, tags[resource.TagService]))

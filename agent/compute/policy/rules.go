@@ -137,8 +137,8 @@ func (t Tag) implies(u Tag) bool {
 	}
 }
 
-// subsetOf returns the subset for tags, sorted by key.
-func subsetOf(tags map[string]string) Subset {
+// SubsetOf returns the subset for tags, sorted by key.
+func SubsetOf(tags map[string]string) Subset {
 	out := make(Subset, 0, len(tags))
 	for _, k := range slices.Sorted(maps.Keys(tags)) {
 		out = append(out, Tag{Key: k, Value: tags[k]})
@@ -175,7 +175,7 @@ func (s Subset) positive() int {
 	return n
 }
 
-func (s Subset) compare(o Subset) int {
+func (s Subset) Compare(o Subset) int {
 	return slices.CompareFunc(s, o, func(a, b Tag) int {
 		if c := cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Value, b.Value)); c != 0 {
 			return c

@@ -50,7 +50,7 @@ func (x *Index) selector(dataplane *resource.Resource) *selector {
 	if !ok {
 		dp = &resource.Dataplane{}
 	}
-	return &selector{x: x, dataplane: dataplane, dp: dp, tags: tagSets(x.View, dp)}
+	return &selector{x: x, dataplane: dataplane, dp: dp, tags: TagSets(x.View, dp)}
 }
 
 // policy matches a policy. It leaves Why empty if determining the reason is expensive.

@@ -3,6 +3,7 @@ package toolkit
 import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -33,10 +34,10 @@ func LegacyOutbound[C any, P interface {
 func MigrateOutbound[Old, New any, P interface {
 	*New
 	resource.Conf
-}](in *policy.MigrateInput, plan *policy.Plan, current string, convert func(old *Old, notes *[]string) P,
+}](in *policy.MigrateInput, plan *successor.Plan, current string, convert func(old *Old, notes *[]string) P,
 	override func(c, weak P, notes *[]string)) []policy.Migrated {
 	var out []policy.Migrated
-	confs := map[*policy.Unit]P{}
+	confs := map[*successor.Unit]P{}
 	for _, u := range plan.Units {
 		old := LegacyConf[Old](u.Policy)
 		if old == nil {
@@ -49,8 +50,8 @@ func MigrateOutbound[Old, New any, P interface {
 			}
 		}
 		confs[u] = conf
-		policy.AddNote(&u.Notes, in.Reach(u))
-		policy.AddNote(&u.Notes, in.Routed())
+		successor.AddNote(&u.Notes, successor.Reach(in, u))
+		successor.AddNote(&u.Notes, successor.Routed(in))
 		out = append(out, policy.Migrated{
 			Kind: current, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes,
 			Spec: &resource.Policy{TargetRef: &u.Target, To: u.Items(conf)},

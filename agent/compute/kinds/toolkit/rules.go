@@ -85,7 +85,7 @@ func SupersedingRoute(r *policy.Rules, s draft.Service) *resource.Resource {
 	return nil
 }
 
-// SupersededByAny returns a value for [policy.PlanOptions].SupersededBy for kinds that any policy
+// SupersededByAny returns a value for [successor.PlanOptions].SupersededBy for kinds that any policy
 // of another kind supersedes on the dataplanes that it selects.
 func SupersededByAny(in *policy.MigrateInput, kind string) func(*resource.Resource) *resource.Resource {
 	return func(dataplane *resource.Resource) *resource.Resource {

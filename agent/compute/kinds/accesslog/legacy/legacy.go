@@ -14,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/accesslog"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -76,15 +77,15 @@ func backendOf(l *resource.Logging, p *resource.Resource) (*resource.LoggingBack
 
 // migrate returns a MeshAccessLog for each TrafficLog, with the backend of Mesh.logging.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	plan := in.Plan(policy.PlanOptions{Kinds: []string{accesslog.Kind},
+	plan := successor.NewPlan(in, successor.PlanOptions{Kinds: []string{accesslog.Kind},
 		SupersededBy: toolkit.SupersededByAny(in, accesslog.Kind)})
 	out := policy.Migration{Without: plan.Without, Changes: changes()}
-	migrated := map[*policy.Unit]bool{}
+	migrated := map[*successor.Unit]bool{}
 	for _, u := range plan.Units {
 		backends, why := backendsOf(in.Index.View.Spec.Logging, u.Policy)
 		for _, w := range u.Weaker {
 			if migrated[w] && why != "" { // overrides a policy with lower precedence that logs
-				policy.AddNote(&u.Notes, why+"; it disables the log where a policy with lower precedence would write it")
+				successor.AddNote(&u.Notes, why+"; it disables the log where a policy with lower precedence would write it")
 				backends, why = []accesslog.Backend{}, ""
 			}
 		}
@@ -93,7 +94,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 			continue
 		}
 		migrated[u] = true
-		policy.AddNote(&u.Notes, in.Reach(u))
+		successor.AddNote(&u.Notes, successor.Reach(in, u))
 		out.Policies = append(out.Policies, policy.Migrated{
 			Kind: accesslog.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes,
 			Spec: &resource.Policy{TargetRef: &u.Target, To: u.Items(&accesslog.Conf{Backends: &backends})},

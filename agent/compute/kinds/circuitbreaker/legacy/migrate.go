@@ -8,6 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/circuitbreaker"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -32,7 +33,7 @@ const (
 
 // migrate returns a MeshCircuitBreaker for each CircuitBreaker.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	plan := in.Plan(policy.PlanOptions{Kinds: []string{circuitbreaker.Kind},
+	plan := successor.NewPlan(in, successor.PlanOptions{Kinds: []string{circuitbreaker.Kind},
 		SupersededBy: func(d *resource.Resource) *resource.Resource {
 			list := in.Index.Ruled(d, circuitbreaker.Kind)
 			if limits, outlier := halves(list); !limits || !outlier {
@@ -87,7 +88,7 @@ func (m *migration) conf(old *Conf, notes *[]string) *circuitbreaker.Conf {
 // atLeastOne replaces 0 by 1.
 func atLeastOne(notes *[]string, field string, n **uint32) {
 	if *n != nil && **n == 0 {
-		policy.AddNote(notes,
+		successor.AddNote(notes,
 			fmt.Sprintf("conf.%s is 0, which MeshCircuitBreaker does not accept, so this policy sets 1", field))
 		*n = new(uint32(1))
 	}
@@ -101,7 +102,7 @@ func (m *migration) consecutive(notes *[]string, field string, c **circuitbreake
 	case (*c).Consecutive == nil:
 		*c = &circuitbreaker.Consecutive{Consecutive: new(uint32(defaultConsecutive))}
 	case *(*c).Consecutive == 0:
-		policy.AddNote(notes,
+		successor.AddNote(notes,
 			fmt.Sprintf("conf.detectors.%s.consecutive is 0, with which Envoy never ejects an endpoint, so "+
 				"this policy sets a number that is never reached", field))
 		m.off = true
@@ -176,7 +177,7 @@ func (m *migration) detectors(d, weak *circuitbreaker.Detectors, notes *[]string
 	}
 	if off {
 		m.off = true
-		policy.AddNote(notes,
+		successor.AddNote(notes,
 			fmt.Sprintf("a policy with lower precedence sets detectors that this one does not, and merging cannot unset "+
 				"them, so this policy disables them with a number that is never reached (%d)", uint32(never)))
 	}

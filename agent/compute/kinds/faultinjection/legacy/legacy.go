@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/faultinjection"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -74,7 +75,7 @@ type old struct {
 // whereas the strongest list of faults overrides the others with MeshFaultInjection. Therefore each
 // group of inbounds and clients that several policies select gets one list with all their faults.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	acting := in.Acting(policy.PlanOptions{
+	acting := successor.NewActing(in, successor.PlanOptions{
 		Kinds: []string{faultinjection.Kind}, Inbound: true, SupersededBy: toolkit.SupersededByAny(in, faultinjection.Kind),
 	})
 	out := policy.Migration{Without: acting.Without, Changes: changes()}
@@ -83,12 +84,12 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	for _, r := range acting.Policies {
 		m.add(r)
 	}
-	groups, complete := policy.Closure(m.all(func(o *old) []map[string]string { return o.to }), maxGroups)
+	groups, complete := successor.Closure(m.all(func(o *old) []map[string]string { return o.to }), maxGroups)
 	groups = needed(groups, func(g map[string]string) []*old { return m.about(g) })
-	units := in.Group(groups, func(g map[string]string) string {
+	units := successor.Group(in, groups, func(g map[string]string) string {
 		list := m.about(g)
 		if len(list) > 1 {
-			return "faults-on-" + policy.Slug(g)
+			return "faults-on-" + successor.Slug(g)
 		}
 		same := 0
 		for _, o := range groups {
@@ -97,7 +98,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 			}
 		}
 		if same > 1 {
-			return list[0].policy.Name + "-" + policy.Slug(g)
+			return list[0].policy.Name + "-" + successor.Slug(g)
 		}
 		return list[0].policy.Name
 	}, faultinjection.Kind)
@@ -105,15 +106,15 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		list := m.about(u.Match)
 		p := policy.Migrated{Kind: faultinjection.Kind, Name: u.Name,
 			Spec: &resource.Policy{TargetRef: toolkit.OfSidecars(u.Target)}}
-		policy.AddNote(&p.Notes, acting.Note)
+		successor.AddNote(&p.Notes, acting.Note)
 		if !complete {
-			policy.AddNote(&p.Notes, fmt.Sprintf("there are more than %d groups of inbounds, so some that several policies "+
+			successor.AddNote(&p.Notes, fmt.Sprintf("there are more than %d groups of inbounds, so some that several policies "+
 				"select have no policy", maxGroups))
 		}
 		for _, o := range list {
 			p.From = append(p.From, o.policy.Key)
 			for _, n := range m.notes[o] {
-				policy.AddNote(&p.Notes, n)
+				successor.AddNote(&p.Notes, n)
 			}
 		}
 		slices.SortFunc(p.From, resource.Key.Compare)
@@ -149,10 +150,10 @@ func (m *migration) add(r *resource.Resource) {
 		into      *[]map[string]string
 	}{{spec.Sources, &o.from}, {spec.Destinations, &o.to}} {
 		for i := range s.selectors {
-			list, note := m.in.Expand(s.selectors[i].Match)
+			list, note := successor.Expand(m.in, s.selectors[i].Match)
 			*s.into = append(*s.into, list...)
 			n := m.notes[o]
-			policy.AddNote(&n, note)
+			successor.AddNote(&n, note)
 			m.notes[o] = n
 		}
 	}
@@ -208,17 +209,17 @@ func (m *migration) clients(list []*old, notes *[]string) []resource.PolicyItem 
 	for _, o := range list {
 		all = append(all, o.from...)
 	}
-	groups, complete := policy.Closure(all, maxGroups)
+	groups, complete := successor.Closure(all, maxGroups)
 	if !complete {
-		policy.AddNote(notes, fmt.Sprintf("there are more than %d groups of clients, so some that several policies select "+
+		successor.AddNote(notes, fmt.Sprintf("there are more than %d groups of clients, so some that several policies select "+
 			"get the faults of only one", maxGroups))
 	}
 	groups = needed(groups, func(g map[string]string) []*old { return covering(list, g, from) })
 	var out []resource.PolicyItem
-	policy.AddNote(notes, m.several(groups))
+	successor.AddNote(notes, m.several(groups))
 	for _, g := range groups {
 		if len(g) == 0 {
-			policy.AddNote(notes, "the faults for all clients also apply to clients outside the mesh, which send no tags; "+
+			successor.AddNote(notes, "the faults for all clients also apply to clients outside the mesh, which send no tags; "+
 				"FaultInjection applied only to clients with tags")
 		}
 		faults := []faultinjection.Fault{}
@@ -226,12 +227,12 @@ func (m *migration) clients(list []*old, notes *[]string) []resource.PolicyItem 
 			faults = append(faults, o.fault)
 		}
 		if len(faults) > faultinjection.MaxFaults {
-			policy.AddNote(notes,
+			successor.AddNote(notes,
 				fmt.Sprintf("some clients have %d faults, and MeshFaultInjection accepts %d, so the others were dropped",
 					len(faults), faultinjection.MaxFaults))
 			faults = faults[:faultinjection.MaxFaults]
 		}
-		out = append(out, resource.PolicyItem{TargetRef: policy.ClientTarget(g), Conf: &faultinjection.Conf{HTTP: &faults}})
+		out = append(out, resource.PolicyItem{TargetRef: successor.ClientTarget(g), Conf: &faultinjection.Conf{HTTP: &faults}})
 	}
 	return out
 }

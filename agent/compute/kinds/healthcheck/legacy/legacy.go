@@ -15,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/healthcheck"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -175,7 +176,7 @@ func (h *HTTP) converted() *healthcheck.HTTP {
 
 // migrate returns a MeshHealthCheck for each HealthCheck.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	plan := in.Plan(policy.PlanOptions{Kinds: []string{healthcheck.Kind},
+	plan := successor.NewPlan(in, successor.PlanOptions{Kinds: []string{healthcheck.Kind},
 		SupersededBy: toolkit.SupersededByAny(in, healthcheck.Kind)})
 	return policy.Migration{Without: plan.Without, Changes: changes(),
 		Policies: toolkit.MigrateOutbound(in, plan, healthcheck.Kind, migrated, override)}
@@ -187,7 +188,7 @@ func migrated(old *Conf, notes *[]string) *healthcheck.Conf {
 	conf.GRPC, conf.TCP.Disabled = &healthcheck.GRPC{Disabled: new(true)}, new(old.TCP == nil && old.HTTP != nil)
 	conf.HTTP.Disabled = new(old.HTTP == nil)
 	if old.HTTP != nil && old.TCP == nil {
-		policy.AddNote(notes, "MeshHealthCheck uses HTTP only for services of protocol http and http2, so services of other "+
+		successor.AddNote(notes, "MeshHealthCheck uses HTTP only for services of protocol http and http2, so services of other "+
 			"protocols are no longer probed; set tcp or grpc for them")
 	}
 	return conf
@@ -223,7 +224,7 @@ func override(c, weak *healthcheck.Conf, notes *[]string) {
 		}
 	}
 	if len(inherited) > 0 {
-		policy.AddNote(notes,
+		successor.AddNote(notes,
 			fmt.Sprintf("a policy with lower precedence sets %s, and merging cannot unset it: set it here too, "+
 				"or set it only for the services that need it", strings.Join(inherited, ", ")))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/proxypatch"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
@@ -19,7 +20,7 @@ import (
 // whereas MeshProxyPatches are combined. Therefore exactly one of the new policies must select each
 // proxy.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	acting := in.Acting(policy.PlanOptions{Kinds: []string{proxypatch.Kind},
+	acting := successor.NewActing(in, successor.PlanOptions{Kinds: []string{proxypatch.Kind},
 		SupersededBy: toolkit.SupersededByAny(in, proxypatch.Kind)})
 	out := policy.Migration{Without: acting.Without}
 	m := migration{in: in, applied: map[resource.Key][]*resource.Resource{}, used: map[string]bool{}}
@@ -44,14 +45,14 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: r.Key, Why: why})
 			continue
 		}
-		policy.AddNote(&notes, acting.Note)
+		successor.AddNote(&notes, acting.Note)
 		for i := range targets {
 			base := r.Name
 			if len(targets) > 1 {
 				base += "-" + cmp.Or(targets[i].slug, "all")
 			}
 			out.Policies = append(out.Policies, policy.Migrated{
-				Kind: proxypatch.Kind, Name: in.FreeName(proxypatch.Kind, base, m.used), From: []resource.Key{r.Key},
+				Kind: proxypatch.Kind, Name: in.FreeName(policy.ClipName(base, policy.MaxName), m.used, proxypatch.Kind), From: []resource.Key{r.Key},
 				Notes: slices.Clone(notes), Spec: &resource.Policy{TargetRef: &targets[i].ref, Default: patch},
 			})
 		}
@@ -101,10 +102,10 @@ func (m *migration) targets(r *resource.Resource, all []*resource.Resource, note
 	}
 	whole := true
 	for i := range spec.Selectors {
-		list, note := m.in.Expand(spec.Selectors[i].Match)
-		policy.AddNote(notes, note)
+		list, note := successor.Expand(m.in, spec.Selectors[i].Match)
+		successor.AddNote(notes, note)
 		for _, tags := range list {
-			whole = take(selector{m.in.Index.Target(tags), policy.Slug(tags)}) && whole
+			whole = take(selector{successor.Target(m.in.Index, tags), successor.Slug(tags)}) && whole
 			m.overlaps(r, tags, all, notes)
 		}
 	}
@@ -120,9 +121,9 @@ func (m *migration) targets(r *resource.Resource, all []*resource.Resource, note
 	slices.Sort(services)
 	for _, s := range slices.Compact(services) {
 		if tags := map[string]string{resource.TagService: s}; !slices.ContainsFunc(out, func(a selector) bool {
-			return a.slug == policy.Slug(tags)
+			return a.slug == successor.Slug(tags)
 		}) {
-			take(selector{m.in.Index.Target(tags), policy.Slug(tags)})
+			take(selector{successor.Target(m.in.Index, tags), successor.Slug(tags)})
 		}
 	}
 	for _, d := range dataplanes {
@@ -131,7 +132,7 @@ func (m *migration) targets(r *resource.Resource, all []*resource.Resource, note
 		}
 	}
 	if len(out) > 0 {
-		policy.AddNote(notes, "patches are combined, so each dataplane is selected once: the policies select the dataplanes "+
+		successor.AddNote(notes, "patches are combined, so each dataplane is selected once: the policies select the dataplanes "+
 			"to which the template applies today, and new dataplanes need another policy")
 	}
 	return out, "it has no effect because other templates take precedence on every dataplane that it selects; delete it"
@@ -144,9 +145,9 @@ func (m *migration) overlaps(r *resource.Resource, tags map[string]string, all [
 			continue
 		}
 		for _, s := range o.Spec.(*resource.LegacyPolicy).Selectors {
-			list, _ := m.in.Expand(s.Match)
-			if slices.ContainsFunc(list, func(t map[string]string) bool { return policy.Meet(tags, t) }) {
-				policy.AddNote(notes,
+			list, _ := successor.Expand(m.in, s.Match)
+			if slices.ContainsFunc(list, func(t map[string]string) bool { return successor.Meet(tags, t) }) {
+				successor.AddNote(notes,
 					fmt.Sprintf("%s can select the same dataplanes: only one template applies to a dataplane, "+
 						"whereas patches are combined", o.Key))
 			}

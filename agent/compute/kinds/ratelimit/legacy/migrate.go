@@ -10,6 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/ratelimit"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -54,11 +55,11 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 			byService[service] = nil
 		}
 	}
-	m := migration{in: in, out: &out, noted: noted, confs: map[*policy.Unit]*ratelimit.HTTP{}, names: map[string]bool{}}
+	m := migration{in: in, out: &out, noted: noted, confs: map[*successor.Unit]*ratelimit.HTTP{}, names: map[string]bool{}}
 	narrow := len(out.Without) > 0
 	m.all = m.plan(some.Policies)
 	for _, u := range m.all { // weakest first
-		policy.AddNote(&u.Notes,
+		successor.AddNote(&u.Notes,
 			"it also limits clients outside the mesh, which send no tags; RateLimit limited only clients with tags")
 		m.make(u, "")
 	}
@@ -78,19 +79,19 @@ type migration struct {
 	in    *policy.MigrateInput
 	out   *policy.Migration
 	noted map[*resource.Resource]string
-	all   []*policy.Unit // for all clients
-	confs map[*policy.Unit]*ratelimit.HTTP
+	all   []*successor.Unit // for all clients
+	confs map[*successor.Unit]*ratelimit.HTTP
 	names map[string]bool // of new policies
 }
 
 // plan returns the units of policies that compete with each other.
-func (m *migration) plan(policies []*resource.Resource) []*policy.Unit {
+func (m *migration) plan(policies []*resource.Resource) []*successor.Unit {
 	in := *m.in
 	in.Policies = policies
 	in.NameExists = func(kind, name string) bool {
 		return m.names[name] || m.in.NameExists != nil && m.in.NameExists(kind, name)
 	}
-	plan := in.Plan(policy.PlanOptions{Kinds: []string{ratelimit.Kind}, Inbound: true,
+	plan := successor.NewPlan(&in, successor.PlanOptions{Kinds: []string{ratelimit.Kind}, Inbound: true,
 		SupersededBy: toolkit.SupersededByAny(m.in, ratelimit.Kind)})
 	m.out.Without = append(m.out.Without, plan.Without...)
 	for _, u := range plan.Units {
@@ -101,7 +102,7 @@ func (m *migration) plan(policies []*resource.Resource) []*policy.Unit {
 
 // make adds the policy of a unit, for all clients or, unless service is empty, for those of a
 // service.
-func (m *migration) make(u *policy.Unit, service string) {
+func (m *migration) make(u *successor.Unit, service string) {
 	old := toolkit.LegacyConf[Conf](u.Policy)
 	if old == nil || old.HTTP == nil {
 		return
@@ -109,15 +110,15 @@ func (m *migration) make(u *policy.Unit, service string) {
 	conf := old.HTTP.converted()
 	weaker := u.Weaker
 	if service != "" { // limits for all clients are merged into those of a match
-		weaker = slices.Concat(slices.DeleteFunc(slices.Clone(m.all), func(w *policy.Unit) bool {
-			return !policy.Meet(w.Match, u.Match)
+		weaker = slices.Concat(slices.DeleteFunc(slices.Clone(m.all), func(w *successor.Unit) bool {
+			return !successor.Meet(w.Match, u.Match)
 		}), u.Weaker)
 	}
 	for _, w := range weaker {
 		override(conf, m.confs[w], &u.Notes)
 	}
 	m.confs[u] = conf
-	policy.AddNote(&u.Notes, m.noted[u.Policy])
+	successor.AddNote(&u.Notes, m.noted[u.Policy])
 	item := resource.PolicyItem{TargetRef: resource.TargetRef{Kind: "Mesh"},
 		Conf: &ratelimit.Conf{Local: &ratelimit.Local{HTTP: conf}}}
 	spec := &resource.Policy{TargetRef: toolkit.OfSidecars(u.Target), From: []resource.PolicyItem{item}}
@@ -193,7 +194,7 @@ func externalNote(in *policy.MigrateInput, r *resource.Resource) string {
 	return fmt.Sprintf(
 		"MeshRateLimit applies only to inbounds, so nothing replaces the limit of requests to services outside "+
 			"the mesh (%s): the limit ends where a MeshRateLimit selects the client's proxy, and at a ZoneEgress when this "+
-			"policy is deleted", policy.FirstNames(names))
+			"policy is deleted", successor.FirstNames(names))
 }
 
 // selectsInbounds reports whether a policy selects connections to some dataplane.
@@ -217,7 +218,7 @@ func override(h, weak *ratelimit.HTTP, notes *[]string) {
 	}
 	if w := weak.OnRateLimit.Headers; w != nil && (h.OnRateLimit.Headers == nil ||
 		len(h.OnRateLimit.Headers.Set) == 0 && len(w.Set) > 0 || len(h.OnRateLimit.Headers.Add) == 0 && len(w.Add) > 0) {
-		policy.AddNote(notes, "a policy with lower precedence sets response headers, and merging cannot unset them, "+
+		successor.AddNote(notes, "a policy with lower precedence sets response headers, and merging cannot unset them, "+
 			"so responses above this limit have them too")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/retry"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -18,7 +19,7 @@ const (
 
 // migrate returns a MeshRetry for each Retry.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	plan := in.Plan(policy.PlanOptions{Kinds: []string{retry.Kind}, SupersededBy: toolkit.SupersededByAny(in, retry.Kind)})
+	plan := successor.NewPlan(in, successor.PlanOptions{Kinds: []string{retry.Kind}, SupersededBy: toolkit.SupersededByAny(in, retry.Kind)})
 	convert := func(old *Conf, _ *[]string) *retry.Conf { return old.converted() }
 	return policy.Migration{Without: plan.Without, Changes: changes(),
 		Policies: toolkit.MigrateOutbound(in, plan, retry.Kind, convert, override)}
@@ -46,7 +47,7 @@ func override(c, weak *retry.Conf, notes *[]string) {
 		requests(&c.GRPC.Requests, &weak.GRPC.Requests)
 		if len(c.GRPC.RetryOn) == 0 && len(weak.GRPC.RetryOn) > 0 && toolkit.Or(c.GRPC.NumRetries, 1) > 0 {
 			c.GRPC.RetryOn = retry.Conditions("Canceled", "ResourceExhausted", "Unavailable")
-			policy.AddNote(notes,
+			successor.AddNote(notes,
 				"a policy with lower precedence sets conditions for gRPC and this one uses the defaults, of which MeshRetry "+
 					"supports only Canceled, ResourceExhausted, and Unavailable, so failed connections are no longer retried")
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -14,7 +15,7 @@ import (
 const kindBalancing = "MeshLoadBalancingStrategy"
 
 // balancing is the set of units with a load balancing policy.
-type balancing map[*policy.Unit]bool
+type balancing map[*successor.Unit]bool
 
 // balancer is the loadBalancer of a MeshLoadBalancingStrategy.
 type balancer struct {
@@ -62,9 +63,9 @@ func balancerOf(l *LoadBalancer) *balancer {
 
 // balancing returns the MeshLoadBalancingStrategy of a unit. It returns nil if the unit has the
 // default and no weaker unit has a policy.
-func (m *migration) balancing(u *policy.Unit, conf *Conf, services []string) *policy.Migrated {
+func (m *migration) balancing(u *successor.Unit, conf *Conf, services []string) *policy.Migrated {
 	b := balancerOf(conf.LoadBalancer)
-	overrides := slices.ContainsFunc(u.Weaker, func(w *policy.Unit) bool { return m.balanced[w] })
+	overrides := slices.ContainsFunc(u.Weaker, func(w *successor.Unit) bool { return m.balanced[w] })
 	if b == nil && !overrides {
 		return nil
 	}
@@ -83,7 +84,7 @@ func (m *migration) balancing(u *policy.Unit, conf *Conf, services []string) *po
 	out := &policy.Migrated{Kind: kindBalancing, Name: u.Name, From: []resource.Key{u.Policy.Key},
 		Notes: slices.Clone(u.Notes),
 		Spec:  &resource.Policy{TargetRef: &u.Target}}
-	policy.AddNote(&out.Notes, "conf.loadBalancer becomes a separate policy; it applies to destinations, "+
+	successor.AddNote(&out.Notes, "conf.loadBalancer becomes a separate policy; it applies to destinations, "+
 		"so it also has an effect where another route leads to them")
 	var to []string
 	for _, s := range services {
@@ -101,7 +102,7 @@ func (m *migration) balancing(u *policy.Unit, conf *Conf, services []string) *po
 	}
 	slices.Sort(to)
 	if u.All {
-		policy.AddNote(&out.Notes,
+		successor.AddNote(&out.Notes,
 			"the policy has an item for each existing service, and a new service needs another item")
 	}
 	for _, s := range slices.Compact(to) {

@@ -7,6 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/route"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -16,8 +17,8 @@ import (
 // MeshLoadBalancingStrategy. A TrafficRoute that sends everything to the service itself is the
 // default, so it becomes a route only if it overrides another one.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	m := &migration{in: in, overridden: map[resource.Key]bool{}, migrated: map[*policy.Unit]map[string]*migrated{},
-		plan: in.Plan(policy.PlanOptions{
+	m := &migration{in: in, overridden: map[resource.Key]bool{}, migrated: map[*successor.Unit]map[string]*migrated{},
+		plan: successor.NewPlan(in, successor.PlanOptions{
 			Kinds: []string{route.KindHTTP, route.KindTCP, kindBalancing},
 			SupersededBy: func(d *resource.Resource) *resource.Resource {
 				http, tcp := in.Index.Ruled(d, route.KindHTTP), in.Index.Ruled(d, route.KindTCP)
@@ -51,8 +52,8 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 // migration holds the state of a migration.
 type migration struct {
 	in       *policy.MigrateInput
-	plan     *policy.Plan
-	migrated map[*policy.Unit]map[string]*migrated // routes by unit and service
+	plan     *successor.Plan
+	migrated map[*successor.Unit]map[string]*migrated // routes by unit and service
 	balanced balancing
 	// overridden are the policies that differ from the default, but over which others take
 	// precedence for all services.
@@ -66,7 +67,7 @@ type migrated struct {
 }
 
 // unit returns the policies of a unit. Weaker units must have been converted.
-func (m *migration) unit(u *policy.Unit) []policy.Migrated {
+func (m *migration) unit(u *successor.Unit) []policy.Migrated {
 	conf := toolkit.LegacyConf[Conf](u.Policy)
 	if conf == nil {
 		return nil
@@ -127,7 +128,7 @@ func (m *migration) unit(u *policy.Unit) []policy.Migrated {
 			continue
 		}
 		if u.All {
-			policy.AddNote(&p.Notes, "a targetRef route applies to one service, so the policy has an item for each existing "+
+			successor.AddNote(&p.Notes, "a targetRef route applies to one service, so the policy has an item for each existing "+
 				"service, and a new service needs another item")
 		}
 		out = append(out, p)
@@ -143,7 +144,7 @@ var inline = &resource.PolicyShape{Inline: true}
 
 func addNotes(p *policy.Migrated, notes []string) {
 	for _, n := range notes {
-		policy.AddNote(&p.Notes, n)
+		successor.AddNote(&p.Notes, n)
 	}
 }
 
@@ -156,7 +157,7 @@ type translation struct {
 }
 
 func (t *translation) notef(format string, args ...any) {
-	policy.AddNote(&t.notes, fmt.Sprintf(format, args...))
+	successor.AddNote(&t.notes, fmt.Sprintf(format, args...))
 }
 
 // plain reports whether all traffic goes to the service itself.

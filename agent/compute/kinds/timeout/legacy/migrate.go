@@ -9,6 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/timeout"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -52,7 +53,7 @@ func (c class) String() string { return [...]string{"tcp", "http", "grpc"}[c] }
 // migration converts Timeouts to MeshTimeouts.
 type migration struct {
 	in   *policy.MigrateInput
-	plan *policy.Plan
+	plan *successor.Plan
 	// services are the kuma.io/service values of the mesh. most is the class of most of them.
 	services []*mesh.Service
 	most     class
@@ -63,13 +64,13 @@ type migration struct {
 
 // migrate returns a MeshTimeout for each Timeout.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	m := &migration{in: in, plan: in.Plan(policy.PlanOptions{Kinds: []string{timeout.Kind},
+	m := &migration{in: in, plan: successor.NewPlan(in, successor.PlanOptions{Kinds: []string{timeout.Kind},
 		SupersededBy: toolkit.SupersededByAny(in, timeout.Kind)})}
 	m.facts()
 	out := policy.Migration{Without: m.plan.Without, Changes: changes()}
 	// If one policy selects the whole mesh, it sets the timeouts of all inbounds. Otherwise each
 	// policy sets those of the inbounds that it selects.
-	whole := slices.IndexFunc(m.plan.Units, func(u *policy.Unit) bool { return len(u.Match) == 0 })
+	whole := slices.IndexFunc(m.plan.Units, func(u *successor.Unit) bool { return len(u.Match) == 0 })
 	for i, u := range m.plan.Units {
 		old := toolkit.LegacyConf[Conf](u.Policy)
 		if old == nil {
@@ -79,8 +80,8 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		if whole < 0 || i == whole {
 			spec.From = inbounds()
 		}
-		policy.AddNote(&u.Notes, in.Reach(u))
-		policy.AddNote(&u.Notes, in.Routed())
+		successor.AddNote(&u.Notes, successor.Reach(in, u))
+		successor.AddNote(&u.Notes, successor.Routed(in))
 		out.Policies = append(out.Policies,
 			policy.Migrated{Kind: timeout.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes, Spec: spec})
 	}
@@ -118,7 +119,7 @@ func (m *migration) facts() {
 
 // to returns the to items of a unit. The item for all destinations fits the protocol of most
 // services. Services of other protocols get items with their differences.
-func (m *migration) to(u *policy.Unit, old *Conf) []resource.PolicyItem {
+func (m *migration) to(u *successor.Unit, old *Conf) []resource.PolicyItem {
 	if !u.All {
 		var out []resource.PolicyItem
 		for _, s := range u.To {
@@ -142,7 +143,7 @@ func (m *migration) to(u *policy.Unit, old *Conf) []resource.PolicyItem {
 		}
 	}
 	if len(others) > 0 {
-		policy.AddNote(&u.Notes, fmt.Sprintf("MeshTimeout has one field for all protocols where Timeout has several, so the "+
+		successor.AddNote(&u.Notes, fmt.Sprintf("MeshTimeout has one field for all protocols where Timeout has several, so the "+
 			"item for all destinations is for %s; existing services of %s have separate items, and a new one needs one too",
 			m.most, strings.Join(others, " or ")))
 	}
@@ -167,7 +168,7 @@ func (m *migration) classOf(service string, old *Conf) class {
 
 // conf returns all effective timeouts of a Timeout for services of a class, so that neither the
 // defaults of MeshTimeout nor a policy with lower precedence applies.
-func (m *migration) conf(u *policy.Unit, old *Conf, c class) *timeout.Conf {
+func (m *migration) conf(u *successor.Unit, old *Conf, c class) *timeout.Conf {
 	idle, streamIdle := openIdle, openStreamIdle
 	if m.unlimited {
 		idle, streamIdle = 0, 0
@@ -189,7 +190,7 @@ func (m *migration) conf(u *policy.Unit, old *Conf, c class) *timeout.Conf {
 		out.IdleTimeout = first(idle, t.IdleTimeout)
 	}
 	if m.partlyUnlimited && (h.IdleTimeout == nil || h.StreamIdleTimeout == nil || t.IdleTimeout == nil) {
-		policy.AddNote(&u.Notes, fmt.Sprintf("%s does not set all idle timeouts, so this policy sets Envoy's defaults; "+
+		successor.AddNote(&u.Notes, fmt.Sprintf("%s does not set all idle timeouts, so this policy sets Envoy's defaults; "+
 			"connections routed by a TrafficRoute had none, so set 0s for these", u.Policy.Key))
 	}
 	return out
@@ -275,7 +276,7 @@ func (m *migration) otherInbounds(policies []policy.Migrated) []policy.Migrated 
 		}
 		slices.SortFunc(from, resource.Key.Compare)
 		out = append(out, policy.Migrated{
-			Kind: timeout.Kind, Name: m.in.FreeName(timeout.Kind, "inbounds-of-"+d.Name, used), From: slices.Compact(from),
+			Kind: timeout.Kind, Name: m.in.FreeName(policy.ClipName("inbounds-of-"+d.Name, policy.MaxName), used, timeout.Kind), From: slices.Compact(from),
 			Notes: []string{"a MeshTimeout that selects one inbound of a dataplane applies its defaults to all of them; this " +
 				"policy preserves the timeouts of the others, and new dataplanes with several inbounds need the same"},
 			Spec: &resource.Policy{TargetRef: &resource.TargetRef{Kind: "Dataplane", Name: d.Name}, From: inbounds()},

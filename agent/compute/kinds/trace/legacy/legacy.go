@@ -14,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/trace"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -103,10 +104,10 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 			some.Policies = append(some.Policies, &copied)
 		}
 	}
-	plan := some.Plan(policy.PlanOptions{Kinds: []string{trace.Kind}, Inbound: true,
+	plan := successor.NewPlan(&some, successor.PlanOptions{Kinds: []string{trace.Kind}, Inbound: true,
 		SupersededBy: toolkit.SupersededByAny(in, trace.Kind)})
 	out := policy.Migration{Without: plan.Without, Changes: changes()}
-	migrated := map[*policy.Unit]*trace.Conf{}
+	migrated := map[*successor.Unit]*trace.Conf{}
 	for _, u := range plan.Units { // weakest first
 		conf, _, why := confOf(in.Index.View.Spec.Tracing, u.Policy)
 		for _, w := range u.Weaker {
@@ -115,7 +116,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 				continue
 			}
 			if why != "" { // overrides a policy with lower precedence that traces
-				policy.AddNote(&u.Notes, why+"; it disables tracing where a policy with lower precedence would trace")
+				successor.AddNote(&u.Notes, why+"; it disables tracing where a policy with lower precedence would trace")
 				conf, why = &trace.Conf{Backends: &[]trace.Backend{}}, ""
 			}
 			if weak.Sampling != nil && conf.Sampling == nil && len(*conf.Backends) > 0 {

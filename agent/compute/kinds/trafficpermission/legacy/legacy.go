@@ -17,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/trafficpermission"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -86,7 +87,7 @@ func ofSelector(mesh string, match map[string]string) *rbacv3.Principal {
 // TrafficPermission of an inbound applies, whereas MeshTrafficPermissions are merged. Therefore a
 // policy that takes precedence over others first denies all clients.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	plan := in.Plan(policy.PlanOptions{
+	plan := successor.NewPlan(in, successor.PlanOptions{
 		Kinds: []string{trafficpermission.Kind}, Inbound: true,
 		SupersededBy: toolkit.SupersededByAny(in, trafficpermission.Kind),
 	})
@@ -96,16 +97,16 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		clients := admitted(u.Policy.Spec.(*resource.LegacyPolicy).Sources)
 		if len(u.Weaker) > 0 && len(clients[0]) > 0 {
 			spec.From = append(spec.From,
-				resource.PolicyItem{TargetRef: policy.ClientTarget(nil), Conf: &trafficpermission.Conf{Action: "Deny"}})
-			policy.AddNote(&u.Notes, "it denies all clients before it allows some, which overrides weaker policies: "+
+				resource.PolicyItem{TargetRef: successor.ClientTarget(nil), Conf: &trafficpermission.Conf{Action: "Deny"}})
+			successor.AddNote(&u.Notes, "it denies all clients before it allows some, which overrides weaker policies: "+
 				"a permission that is added later must be stronger to have an effect here")
 		}
 		for _, c := range clients {
 			spec.From = append(spec.From,
-				resource.PolicyItem{TargetRef: policy.ClientTarget(c), Conf: &trafficpermission.Conf{Action: "Allow"}})
+				resource.PolicyItem{TargetRef: successor.ClientTarget(c), Conf: &trafficpermission.Conf{Action: "Allow"}})
 		}
 		if in.Index.View.Spec.MTLSEnabled() == nil {
-			policy.AddNote(&u.Notes, "the mesh has no mTLS, so neither this policy nor the legacy one is enforced")
+			successor.AddNote(&u.Notes, "the mesh has no mTLS, so neither this policy nor the legacy one is enforced")
 		}
 		out.Policies = append(out.Policies, policy.Migrated{Kind: trafficpermission.Kind, Name: u.Name,
 			From: []resource.Key{u.Policy.Key}, Notes: u.Notes, Spec: spec})

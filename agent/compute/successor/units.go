@@ -1,4 +1,4 @@
-package policy
+package successor
 
 import (
 	"cmp"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/precedence"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -23,14 +25,14 @@ type Unit struct {
 	// Weaker are the units that can apply to the same connection and that this one overrides.
 	Weaker []*Unit
 
-	rank rank
+	rank precedence.Tags
 	base string // of the name
 }
 
 // Plan holds the units of one legacy kind in order of increasing precedence.
 type Plan struct {
 	Units   []*Unit
-	Without []WithoutSuccessor
+	Without []policy.WithoutSuccessor
 }
 
 // PlanOptions define how the legacy policies of a kind compete and which policies supersede them.
@@ -44,24 +46,25 @@ type PlanOptions struct {
 	SupersededBy func(dataplane *resource.Resource) *resource.Resource
 }
 
-// Plan converts the legacy policies to units. For each connection, legacy kinds apply only the
+// NewPlan converts the legacy policies to units. For each connection, legacy kinds apply only the
 // policy that matches with the most tags and merge nothing. The units preserve this order through
 // the kinds of their targetRefs if possible, and otherwise through their names under targetRefs of
 // one kind.
-func (in *MigrateInput) Plan(o PlanOptions) *Plan {
-	acting := in.Acting(o)
+func NewPlan(in *policy.MigrateInput, o PlanOptions) *Plan {
+	acting := NewActing(in, o)
 	p := &Plan{Without: acting.Without}
 	for _, r := range acting.Policies {
 		spec := r.Spec.(*resource.LegacyPolicy)
 		var units []*Unit
 		if o.Inbound {
-			units = in.inboundUnits(r, spec)
+			units = inboundUnits(in, r, spec)
 		} else {
-			units = in.outboundUnits(r, spec)
+			units = outboundUnits(in, r, spec)
 		}
 		if len(units) == 0 {
 			p.Without = append(p.Without,
-				WithoutSuccessor{r.Key, "it has no effect because no dataplane has the required tags; delete it"})
+				policy.WithoutSuccessor{Policy: r.Key,
+					Why: "it has no effect because no dataplane has the required tags; delete it"})
 			continue
 		}
 		for _, u := range units {
@@ -75,30 +78,30 @@ func (in *MigrateInput) Plan(o PlanOptions) *Plan {
 	}
 	p.Units = needed(sorted(p.Units), meet)
 	nameUnits(p.Units)
-	in.order(p.Units, meet, o.Kinds)
+	order(in, p.Units, meet, o.Kinds)
 	return p
 }
 
 // Acting holds the legacy policies that have an effect.
 type Acting struct {
-	Policies []*resource.Resource // their specs are *resource.LegacyPolicy
-	Without  []WithoutSuccessor   // the other policies
+	Policies []*resource.Resource      // their specs are *resource.LegacyPolicy
+	Without  []policy.WithoutSuccessor // the other policies
 	// Note lists active policies of the new kinds; "" if there are none.
 	Note string
 }
 
-// Acting separates the policies that have an effect from those that are superseded on every
+// NewActing separates the policies that have an effect from those that are superseded on every
 // dataplane that they select.
-func (in *MigrateInput) Acting(o PlanOptions) Acting {
-	ruled := in.superseding(o.SupersededBy)
+func NewActing(in *policy.MigrateInput, o PlanOptions) Acting {
+	ruled := superseding(in, o.SupersededBy)
 	out := Acting{Note: actingNote(ruled, o.Kinds)}
 	for _, r := range in.Policies {
 		if _, ok := r.Spec.(*resource.LegacyPolicy); !ok {
 			continue
 		}
-		if by := in.supersededBy(r, o.Inbound, ruled); by != nil {
-			out.Without = append(out.Without, WithoutSuccessor{r.Key,
-				fmt.Sprintf("it has no effect because %s supersedes it on all dataplanes that it selects; delete it", by.Key)})
+		if by := supersededBy(in, r, o.Inbound, ruled); by != nil {
+			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: r.Key,
+				Why: fmt.Sprintf("it has no effect because %s supersedes it on all dataplanes that it selects; delete it", by.Key)})
 			continue
 		}
 		out.Policies = append(out.Policies, r)
@@ -117,19 +120,19 @@ func (p *Plan) Dominated(u *Unit, service string) bool {
 
 // Group returns units that each replace several legacy policies, one for each tag set. A unit whose
 // tags include another's takes precedence over it. base returns the base names.
-func (in *MigrateInput) Group(matches []map[string]string, base func(match map[string]string) string,
+func Group(in *policy.MigrateInput, matches []map[string]string, base func(match map[string]string) string,
 	kinds ...string) []*Unit {
 	out := make([]*Unit, len(matches))
 	for i, m := range matches {
-		out[i] = &Unit{Match: m, rank: rank{exact: len(m)}, base: clip(base(m), maxBase)}
+		out[i] = &Unit{Match: m, rank: precedence.Tags{Exact: len(m)}, base: policy.ClipName(base(m), policy.MaxName)}
 	}
 	out = sorted(out)
-	in.order(out, func(weak, strong *Unit) bool { return mesh.Contains(strong.Match, weak.Match) }, kinds)
+	order(in, out, func(weak, strong *Unit) bool { return mesh.Contains(strong.Match, weak.Match) }, kinds)
 	return out
 }
 
 // superseding returns, by dataplane, the policy that supersedes the legacy kind.
-func (in *MigrateInput) superseding(
+func superseding(in *policy.MigrateInput,
 	by func(*resource.Resource) *resource.Resource) map[*resource.Resource]*resource.Resource {
 	out := map[*resource.Resource]*resource.Resource{}
 	if by == nil {
@@ -145,7 +148,7 @@ func (in *MigrateInput) superseding(
 
 // supersededBy returns a policy that supersedes a legacy policy. It returns nil if the policy has
 // an effect on some dataplane, or selects none yet.
-func (in *MigrateInput) supersededBy(p *resource.Resource, inbound bool,
+func supersededBy(in *policy.MigrateInput, p *resource.Resource, inbound bool,
 	ruled map[*resource.Resource]*resource.Resource) *resource.Resource {
 	var last *resource.Resource
 	if len(ruled) == 0 {
@@ -185,12 +188,12 @@ func FirstNames(names []string) string {
 }
 
 // inboundUnits returns a unit for each selector of the destinations.
-func (in *MigrateInput) inboundUnits(r *resource.Resource, spec *resource.LegacyPolicy) []*Unit {
+func inboundUnits(in *policy.MigrateInput, r *resource.Resource, spec *resource.LegacyPolicy) []*Unit {
 	var out []*Unit
 	for i := range spec.Destinations {
-		list, note := in.Expand(spec.Destinations[i].Match)
+		list, note := Expand(in, spec.Destinations[i].Match)
 		for _, m := range list {
-			out = append(out, unit(r, m, note, rankIn(spec.Destinations[i].Match)))
+			out = append(out, unit(r, m, note, precedence.TagsOf(spec.Destinations[i].Match)))
 		}
 	}
 	return out
@@ -198,7 +201,7 @@ func (in *MigrateInput) inboundUnits(r *resource.Resource, spec *resource.Legacy
 
 // outboundUnits returns a unit for each selector of the sources: one for all destinations and one
 // for the named ones, because these differ in rank.
-func (in *MigrateInput) outboundUnits(r *resource.Resource, spec *resource.LegacyPolicy) []*Unit {
+func outboundUnits(in *policy.MigrateInput, r *resource.Resource, spec *resource.LegacyPolicy) []*Unit {
 	all := false
 	var to, ignored []string
 	for i := range spec.Destinations {
@@ -215,16 +218,16 @@ func (in *MigrateInput) outboundUnits(r *resource.Resource, spec *resource.Legac
 	to = slices.Compact(to)
 	var out []*Unit
 	for i := range spec.Sources {
-		list, note := in.Expand(spec.Sources[i].Match)
-		from := rankIn(spec.Sources[i].Match)
+		list, note := Expand(in, spec.Sources[i].Match)
+		from := precedence.TagsOf(spec.Sources[i].Match)
 		for _, m := range list {
 			if all {
-				u := unit(r, m, note, from.add(rank{any: 1}))
+				u := unit(r, m, note, from.Add(precedence.Tags{Any: 1}))
 				u.All = true
 				out = append(out, u)
 			}
 			if len(to) > 0 {
-				u := unit(r, m, note, from.add(rank{exact: 1}))
+				u := unit(r, m, note, from.Add(precedence.Tags{Exact: 1}))
 				u.To = to
 				out = append(out, u)
 			}
@@ -241,7 +244,7 @@ func (in *MigrateInput) outboundUnits(r *resource.Resource, spec *resource.Legac
 	return out
 }
 
-func unit(r *resource.Resource, m map[string]string, note string, k rank) *Unit {
+func unit(r *resource.Resource, m map[string]string, note string, k precedence.Tags) *Unit {
 	u := &Unit{Policy: r, Match: m, rank: k}
 	if note != "" {
 		u.Notes = append(u.Notes, note)
@@ -249,23 +252,10 @@ func unit(r *resource.Resource, m map[string]string, note string, k rank) *Unit 
 	return u
 }
 
-// rankIn counts the tags of a selector.
-func rankIn(m map[string]string) rank {
-	var r rank
-	for _, v := range m {
-		if v == "*" {
-			r.any++
-		} else {
-			r.exact++
-		}
-	}
-	return r
-}
-
 // sorted sorts units by increasing strength.
 func sorted(units []*Unit) []*Unit {
 	slices.SortStableFunc(units, func(a, b *Unit) int {
-		return cmp.Or(a.rank.compare(b.rank), strings.Compare(b.policyName(), a.policyName()))
+		return cmp.Or(a.rank.Compare(b.rank), strings.Compare(b.policyName(), a.policyName()))
 	})
 	return units
 }
@@ -294,22 +284,22 @@ func (weak *Unit) sameAs(u *Unit) bool {
 
 // order sets targetRefs and names that give the sorted units the same order as targetRef policies.
 // It also records the weaker units of each.
-func (in *MigrateInput) order(units []*Unit, meet func(a, b *Unit) bool, kinds []string) {
+func order(in *policy.MigrateInput, units []*Unit, meet func(a, b *Unit) bool, kinds []string) {
 	for i, strong := range units {
-		strong.Target = in.Index.Target(strong.Match)
+		strong.Target = Target(in.Index, strong.Match)
 		for _, weak := range units[:i] {
 			if (weak.Policy == nil || weak.Policy != strong.Policy) && meet(weak, strong) {
 				strong.Weaker = append(strong.Weaker, weak)
 			}
 		}
 	}
-	if !inOrder(units, func(weak, strong *Unit) bool { return refStrength(&weak.Target) <= refStrength(&strong.Target) }) {
+	if !inOrder(units, func(weak, strong *Unit) bool { return precedence.Targets(&weak.Target, &strong.Target) <= 0 }) {
 		for _, u := range units {
 			u.Target = subsetTarget(u.Match)
 		}
 	}
 	for _, prefix := range []func(int) string{func(int) string { return "" }, byRank(units), byPosition(units)} {
-		in.names(units, prefix, kinds)
+		names(in, units, prefix, kinds)
 		if inOrder(units, under) {
 			return
 		}
@@ -334,8 +324,8 @@ func (u *Unit) policyName() string {
 }
 
 // under reports whether strong takes precedence over weak as a targetRef policy. It is consistent
-// with compareStrength.
+// with precedence.Policies.
 func under(weak, strong *Unit) bool {
-	return cmp.Or(cmp.Compare(refStrength(&weak.Target), refStrength(&strong.Target)),
+	return cmp.Or(precedence.Targets(&weak.Target, &strong.Target),
 		strings.Compare(strong.Name, weak.Name)) < 0
 }

@@ -1,4 +1,4 @@
-package policy
+package successor
 
 import (
 	"fmt"
@@ -7,12 +7,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/precedence"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
-
-// maxBase limits the length of a legacy policy's name in its successor's name, so that the result
-// is still valid with a prefix or suffix.
-const maxBase = 180
 
 // nameUnits sets the base names of units. Units of the same policy get a suffix from their tags.
 func nameUnits(units []*Unit) {
@@ -21,7 +19,7 @@ func nameUnits(units []*Unit) {
 		of[u.Policy]++
 	}
 	for _, u := range units {
-		u.base = clip(u.Policy.Name, maxBase)
+		u.base = policy.ClipName(u.Policy.Name, policy.MaxName)
 		if of[u.Policy] > 1 {
 			u.base += "-" + Slug(u.Match)
 		}
@@ -52,23 +50,15 @@ func Slug(tags map[string]string) string {
 		}
 		return '-'
 	}, strings.Join(words, "-"))
-	if word = strings.Trim(clip(word, 48), "-"); word == "" {
+	if word = strings.Trim(policy.ClipName(word, 48), "-"); word == "" {
 		return "x"
 	}
 	return word
 }
 
-// clip truncates a name so that the result is a valid name.
-func clip(s string, limit int) string {
-	if len(s) > limit {
-		s = s[:limit]
-	}
-	return strings.TrimRight(s, "-._")
-}
-
 // byRank prefixes names with the number of their rank, 1 for the strongest.
 func byRank(units []*Unit) func(int) string {
-	var ranks []rank
+	var ranks []precedence.Tags
 	for _, u := range units {
 		ranks = append(ranks, u.rank)
 	}
@@ -90,24 +80,9 @@ func number(n, largest int) string {
 
 // names gives each unit a unique, unused name. It assigns them from strongest to weakest, so that
 // the same units always get the same names.
-func (in *MigrateInput) names(units []*Unit, prefix func(int) string, kinds []string) {
+func names(in *policy.MigrateInput, units []*Unit, prefix func(int) string, kinds []string) {
 	used := map[string]bool{}
 	for i, u := range slices.Backward(units) {
-		u.Name = in.freeName(prefix(i)+u.base, used, kinds)
+		u.Name = in.FreeName(prefix(i)+u.base, used, kinds...)
 	}
-}
-
-// FreeName returns an unused name for a new policy of a kind: base, with a number if necessary.
-func (in *MigrateInput) FreeName(kind, base string, used map[string]bool) string {
-	return in.freeName(clip(base, maxBase), used, []string{kind})
-}
-
-func (in *MigrateInput) freeName(base string, used map[string]bool, kinds []string) string {
-	name := base
-	taken := func(kind string) bool { return in.NameExists != nil && in.NameExists(kind, name) }
-	for n := 2; used[name] || slices.ContainsFunc(kinds, taken); n++ {
-		name = base + "-" + strconv.Itoa(n)
-	}
-	used[name] = true
-	return name
 }
