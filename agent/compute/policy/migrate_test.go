@@ -152,12 +152,13 @@ func TestPlanDropsSuperseded(t *testing.T) {
 	x := index(t, old("all", anyService, anyService)+old("web", service("web"), anyService)+
 		mesht("new", "{kind: MeshService, name: web}", "to: [{targetRef: {kind: Mesh}, default: {a: x}}]"))
 	in := &policy.MigrateInput{Index: x, Policies: x.Policies("Old")}
-	p := successor.NewPlan(in, successor.PlanOptions{Kinds: []string{"MeshT"}, SupersededBy: func(d *resource.Resource) *resource.Resource {
+	by := func(d *resource.Resource) *resource.Resource {
 		for _, r := range x.Ruled(d, "MeshT") {
 			return r
 		}
 		return nil
-	}})
+	}
+	p := successor.NewPlan(in, successor.PlanOptions{Kinds: []string{"MeshT"}, SupersededBy: by})
 	if len(p.Units) != 1 || p.Units[0].Policy.Name != "all" ||
 		!strings.Contains(strings.Join(p.Units[0].Notes, ";"), "MeshT/default/new") {
 		t.Errorf("want the active policy with a note, got %+v", p.Units)

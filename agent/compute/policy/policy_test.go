@@ -33,8 +33,8 @@ func TestRank(t *testing.T) {
 		mesht("uuu", "{kind: MeshServiceSubset, name: web, tags: {version: v1}}", to("uuu", ""))+
 		mesht("ddd", "{kind: Dataplane, name: web}", to("ddd", ""))+
 		mesht("eee", "{kind: Dataplane, labels: {team: front}}", to("eee", "")))
-	want := `{} {"a":"ddd","b":"low","list":["l3"],"add":["ggg","zzz","aaa","ppp","sss","vvv","uuu","eee","ddd"],"sub":{"x":1,"y":0},"map":{"k":"u","l":"w"}}` +
-		" ggg[0] zzz[0] aaa[0] ppp[0] sss[0] vvv[0] uuu[0] eee[0] ddd[0]"
+	want := `{} {"a":"uuu","b":"low","list":["l3"],"add":["ggg","zzz","aaa","ppp","eee","ddd","sss","vvv","uuu"],"sub":{"x":1,"y":0},"map":{"k":"u","l":"w"}}` +
+		" ggg[0] zzz[0] aaa[0] ppp[0] eee[0] ddd[0] sss[0] vvv[0] uuu[0]"
 	k := rulesOf(t, x, "web", "MeshT")
 	if diff := cmp.Diff(want, show(k.To)); diff != "" {
 		t.Error(diff)

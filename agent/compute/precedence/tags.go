@@ -2,6 +2,8 @@ package precedence
 
 import (
 	"cmp"
+	"slices"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -56,4 +58,42 @@ func Best(selectors []resource.LegacySelector, sets []map[string]string) (best T
 		}
 	}
 	return best, ok
+}
+
+// Source is one source of a source-destination policy.
+type Source struct {
+	Policy *resource.Resource
+	Index  int // in spec.sources
+	Match  map[string]string
+}
+
+// Sources returns the sources of policies in order of decreasing precedence: those with the most
+// tags first. Sources with equally many keep the order of the policies, and of the document. It
+// skips resources that are not source-destination policies.
+func Sources(policies []*resource.Resource) []Source {
+	var out []Source
+	for p, spec := range resource.Specs[*resource.LegacyPolicy](policies) {
+		for i := range spec.Sources {
+			out = append(out, Source{p, i, spec.Sources[i].Match})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Source) int { return TagsOf(b.Match).Compare(TagsOf(a.Match)) })
+	return out
+}
+
+// BySources orders source-destination policies by decreasing rank of their most specific source,
+// then by name. It is for kinds whose policies all apply, one after another.
+func BySources(a, b *resource.Resource) int {
+	return cmp.Or(highest(b).Compare(highest(a)), strings.Compare(a.Name, b.Name))
+}
+
+// highest returns the rank of the most specific source of a policy.
+func highest(p *resource.Resource) (best Tags) {
+	spec, ok := p.Spec.(*resource.LegacyPolicy)
+	for i := 0; ok && i < len(spec.Sources); i++ {
+		if t := TagsOf(spec.Sources[i].Match); t.Compare(best) > 0 {
+			best = t
+		}
+	}
+	return best
 }

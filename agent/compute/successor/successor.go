@@ -1,5 +1,6 @@
-// Package successor drafts the targetRef policies that replace source-destination policies (legacy).
-// Plugins complete the drafts in the Migrate function of their legacy kind. The package is pure.
+// Package successor drafts the targetRef policies that replace source-destination policies
+// (legacy). Plugins complete the drafts in the Migrate function of their legacy kind. The package
+// is pure.
 package successor
 
 import (

@@ -85,8 +85,8 @@ func SupersedingRoute(r *policy.Rules, s draft.Service) *resource.Resource {
 	return nil
 }
 
-// SupersededByAny returns a value for [successor.PlanOptions].SupersededBy for kinds that any policy
-// of another kind supersedes on the dataplanes that it selects.
+// SupersededByAny returns a value for [successor.PlanOptions].SupersededBy for kinds that any
+// policy of another kind supersedes on the dataplanes that it selects.
 func SupersededByAny(in *policy.MigrateInput, kind string) func(*resource.Resource) *resource.Resource {
 	return func(dataplane *resource.Resource) *resource.Resource {
 		for _, p := range in.Index.Ruled(dataplane, kind) {

@@ -1,7 +1,6 @@
 package toolkit
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -50,38 +49,4 @@ func SelectsAll(list []resource.LegacySelector) bool {
 	return slices.ContainsFunc(list, func(s resource.LegacySelector) bool {
 		return len(s.Match) == 1 && s.Match[resource.TagService] == "*"
 	})
-}
-
-// BySources orders legacy policies by decreasing number of source tags, then by name.
-func BySources(a, b *resource.Resource) int {
-	return cmp.Or(CompareSources(a, b), strings.Compare(a.Name, b.Name))
-}
-
-// CompareSources orders legacy policies like [BySources], without the names.
-func CompareSources(a, b *resource.Resource) int {
-	x, y := sources(a), sources(b)
-	return slices.Compare(y[:], x[:])
-}
-
-// sources returns the tag counts of the source selector with the most tags: tags with a value, and
-// tags with "*".
-func sources(p *resource.Resource) (best [2]int) {
-	spec, ok := p.Spec.(*resource.LegacyPolicy)
-	if !ok {
-		return best
-	}
-	for i := range spec.Sources {
-		var n [2]int
-		for _, v := range spec.Sources[i].Match {
-			if v == "*" {
-				n[1]++
-			} else {
-				n[0]++
-			}
-		}
-		if slices.Compare(n[:], best[:]) > 0 {
-			best = n
-		}
-	}
-	return best
 }

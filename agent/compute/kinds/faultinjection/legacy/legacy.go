@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/faultinjection"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/precedence"
 	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -51,7 +52,7 @@ func Kind() policy.LegacyKind {
 func apply(c *policy.Context, d *draft.Draft) {
 	for l := range toolkit.Listeners(d, draft.Inbound) {
 		var filters []draft.Extension
-		for _, p := range slices.SortedFunc(slices.Values(c.Rules.LegacyInbound(kind, l.Inbound)), toolkit.BySources) {
+		for _, p := range slices.SortedFunc(slices.Values(c.Rules.LegacyInbound(kind, l.Inbound)), precedence.BySources) {
 			if conf := toolkit.LegacyConf[Conf](p); conf != nil {
 				filters = append(filters, conf.Filter(toolkit.OfSources(p.Spec.(*resource.LegacyPolicy).Sources)))
 			}
@@ -79,7 +80,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		Kinds: []string{faultinjection.Kind}, Inbound: true, SupersededBy: toolkit.SupersededByAny(in, faultinjection.Kind),
 	})
 	out := policy.Migration{Without: acting.Without, Changes: changes()}
-	slices.SortFunc(acting.Policies, toolkit.BySources)
+	slices.SortFunc(acting.Policies, precedence.BySources)
 	m := migration{in: in}
 	for _, r := range acting.Policies {
 		m.add(r)
@@ -211,8 +212,8 @@ func (m *migration) clients(list []*old, notes *[]string) []resource.PolicyItem 
 	}
 	groups, complete := successor.Closure(all, maxGroups)
 	if !complete {
-		successor.AddNote(notes, fmt.Sprintf("there are more than %d groups of clients, so some that several policies select "+
-			"get the faults of only one", maxGroups))
+		successor.AddNote(notes, fmt.Sprintf("there are more than %d groups of clients, so some that several policies "+
+			"select get the faults of only one", maxGroups))
 	}
 	groups = needed(groups, func(g map[string]string) []*old { return covering(list, g, from) })
 	var out []resource.PolicyItem
@@ -232,7 +233,8 @@ func (m *migration) clients(list []*old, notes *[]string) []resource.PolicyItem 
 					len(faults), faultinjection.MaxFaults))
 			faults = faults[:faultinjection.MaxFaults]
 		}
-		out = append(out, resource.PolicyItem{TargetRef: successor.ClientTarget(g), Conf: &faultinjection.Conf{HTTP: &faults}})
+		out = append(out, resource.PolicyItem{TargetRef: successor.ClientTarget(g),
+			Conf: &faultinjection.Conf{HTTP: &faults}})
 	}
 	return out
 }

@@ -188,8 +188,8 @@ func migrated(old *Conf, notes *[]string) *healthcheck.Conf {
 	conf.GRPC, conf.TCP.Disabled = &healthcheck.GRPC{Disabled: new(true)}, new(old.TCP == nil && old.HTTP != nil)
 	conf.HTTP.Disabled = new(old.HTTP == nil)
 	if old.HTTP != nil && old.TCP == nil {
-		successor.AddNote(notes, "MeshHealthCheck uses HTTP only for services of protocol http and http2, so services of other "+
-			"protocols are no longer probed; set tcp or grpc for them")
+		successor.AddNote(notes, "MeshHealthCheck uses HTTP only for services of protocol http and http2, so services of "+
+			"other protocols are no longer probed; set tcp or grpc for them")
 	}
 	return conf
 }

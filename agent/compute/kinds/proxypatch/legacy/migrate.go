@@ -52,7 +52,8 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 				base += "-" + cmp.Or(targets[i].slug, "all")
 			}
 			out.Policies = append(out.Policies, policy.Migrated{
-				Kind: proxypatch.Kind, Name: in.FreeName(policy.ClipName(base, policy.MaxName), m.used, proxypatch.Kind), From: []resource.Key{r.Key},
+				Kind: proxypatch.Kind, From: []resource.Key{r.Key},
+				Name:  in.FreeName(policy.ClipName(base, policy.MaxName), m.used, proxypatch.Kind),
 				Notes: slices.Clone(notes), Spec: &resource.Policy{TargetRef: &targets[i].ref, Default: patch},
 			})
 		}
@@ -132,8 +133,8 @@ func (m *migration) targets(r *resource.Resource, all []*resource.Resource, note
 		}
 	}
 	if len(out) > 0 {
-		successor.AddNote(notes, "patches are combined, so each dataplane is selected once: the policies select the dataplanes "+
-			"to which the template applies today, and new dataplanes need another policy")
+		successor.AddNote(notes, "patches are combined, so each dataplane is selected once: the policies select the "+
+			"dataplanes to which the template applies today, and new dataplanes need another policy")
 	}
 	return out, "it has no effect because other templates take precedence on every dataplane that it selects; delete it"
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/ratelimit"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/precedence"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -76,13 +77,20 @@ func atEgress(to []*policy.Outside, ch *draft.Chain, warn policy.Warn) {
 	ratelimit.Divide(ch.HTTP, limitsOf(policies, warn))
 }
 
-// limitsOf returns the limits of policies with their clients, the most specific sources first.
+// limitsOf returns the limits of policies with their clients, the most specific sources first. Each
+// source has a limit of its own, because other policies can rank between two sources of a policy.
 func limitsOf(policies []*resource.Resource, warn policy.Warn) []ratelimit.Limited {
 	var out []ratelimit.Limited
-	for _, p := range slices.SortedStableFunc(slices.Values(policies), toolkit.CompareSources) {
-		if limit := limitOf(p, warn); limit != nil {
-			out = append(out,
-				ratelimit.Limited{Clients: toolkit.OfSources(p.Spec.(*resource.LegacyPolicy).Sources), Limit: limit})
+	limits := map[*resource.Resource]*anypb.Any{}
+	for _, s := range precedence.Sources(policies) {
+		limit, known := limits[s.Policy]
+		if !known {
+			limit = limitOf(s.Policy, warn)
+			limits[s.Policy] = limit
+		}
+		if limit != nil {
+			out = append(out, ratelimit.Limited{Limit: limit,
+				Clients: toolkit.OfSources([]resource.LegacySelector{{Match: s.Match}})})
 		}
 	}
 	return out

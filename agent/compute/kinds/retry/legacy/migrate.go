@@ -19,7 +19,8 @@ const (
 
 // migrate returns a MeshRetry for each Retry.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	plan := successor.NewPlan(in, successor.PlanOptions{Kinds: []string{retry.Kind}, SupersededBy: toolkit.SupersededByAny(in, retry.Kind)})
+	plan := successor.NewPlan(in, successor.PlanOptions{Kinds: []string{retry.Kind},
+		SupersededBy: toolkit.SupersededByAny(in, retry.Kind)})
 	convert := func(old *Conf, _ *[]string) *retry.Conf { return old.converted() }
 	return policy.Migration{Without: plan.Without, Changes: changes(),
 		Policies: toolkit.MigrateOutbound(in, plan, retry.Kind, convert, override)}

@@ -143,8 +143,8 @@ func (m *migration) to(u *successor.Unit, old *Conf) []resource.PolicyItem {
 		}
 	}
 	if len(others) > 0 {
-		successor.AddNote(&u.Notes, fmt.Sprintf("MeshTimeout has one field for all protocols where Timeout has several, so the "+
-			"item for all destinations is for %s; existing services of %s have separate items, and a new one needs one too",
+		successor.AddNote(&u.Notes, fmt.Sprintf("MeshTimeout has one field for all protocols where Timeout has several, so "+
+			"the item for all destinations is for %s; existing services of %s have separate items, and a new one needs one too",
 			m.most, strings.Join(others, " or ")))
 	}
 	return out
@@ -276,7 +276,8 @@ func (m *migration) otherInbounds(policies []policy.Migrated) []policy.Migrated 
 		}
 		slices.SortFunc(from, resource.Key.Compare)
 		out = append(out, policy.Migrated{
-			Kind: timeout.Kind, Name: m.in.FreeName(policy.ClipName("inbounds-of-"+d.Name, policy.MaxName), used, timeout.Kind), From: slices.Compact(from),
+			Kind: timeout.Kind, From: slices.Compact(from),
+			Name: m.in.FreeName(policy.ClipName("inbounds-of-"+d.Name, policy.MaxName), used, timeout.Kind),
 			Notes: []string{"a MeshTimeout that selects one inbound of a dataplane applies its defaults to all of them; this " +
 				"policy preserves the timeouts of the others, and new dataplanes with several inbounds need the same"},
 			Spec: &resource.Policy{TargetRef: &resource.TargetRef{Kind: "Dataplane", Name: d.Name}, From: inbounds()},
