@@ -4,16 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/nearside-mesh/nearside/accesslog"
@@ -34,7 +28,7 @@ const (
 type exporter struct {
 	route    Route
 	backlog  *spool.Backlog
-	conn     *grpc.ClientConn
+	conn     caller
 	log      *slog.Logger
 	refusals refusals
 	fault    atomic.Pointer[string]
@@ -47,38 +41,25 @@ type exporter struct {
 
 func newExporter(route Route, log *slog.Logger) (*exporter, error) {
 	log = log.With("destination", route.Name)
-	dialer := net.Dialer{Control: spool.SetUserTimeout, Timeout: spool.DialTimeout}
-	// Without a gRPC resolver, the name is resolved for each connection.
-	conn, err := grpc.NewClient("passthrough:///"+route.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "tcp", address)
-		}),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{BaseDelay: spool.FirstBackoff, Multiplier: 2, Jitter: 0.5,
-				MaxDelay: spool.MaxBackoff},
-			MinConnectTimeout: spool.DialTimeout,
-		}),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallSendMsgSize(2*maxRequest),
-			grpc.MaxCallRecvMsgSize(exportAnswer)),
-		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithIdleTimeout(0))
+	conn, err := newCaller(route.Endpoint)
 	if err != nil {
 		return nil, err
 	}
 	b, err := spool.NewBacklog(route.Spool, 0, log)
 	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+		return nil, errors.Join(err, conn.close())
 	}
 	return &exporter{route: route, backlog: b, conn: conn, log: log, ended: make(chan struct{})}, nil
 }
 
 func (e *exporter) run(ctx context.Context) error {
-	return errors.Join(e.backlog.Run(ctx, e.send), e.conn.Close())
+	return errors.Join(e.backlog.Run(ctx, e.send), e.conn.close())
 }
 
 // end closes an exporter that was never started.
 func (e *exporter) end() error {
 	e.backlog.Close()
-	return errors.Join(e.backlog.Finish(), e.conn.Close())
+	return errors.Join(e.backlog.Finish(), e.conn.close())
 }
 
 func (e *exporter) stats() accesslog.Stats {
@@ -145,7 +126,7 @@ func (e *exporter) send(ctx context.Context) {
 		if !spool.Pause(ctx, after) {
 			return
 		}
-		e.conn.ResetConnectBackoff()
+		e.conn.reset()
 		tries++
 	}
 }
@@ -221,40 +202,15 @@ func (e *exporter) export(ctx context.Context,
 			cancel()
 		}
 	})()
-	var raw []byte
-	if err := e.conn.Invoke(call, "/"+logsService+"/"+exportMethod, &request, &raw); err != nil {
-		return 0, retryAfter(err), err
+	raw, after, err := e.conn.call(call, request)
+	if err != nil {
+		return 0, after, err
 	}
 	rejected, message := parseAnswer(raw)
 	if rejected = min(rejected, last-first+1); rejected > 0 {
 		e.log.Warn("otlp: the endpoint rejected records", "records", rejected, "error", clipMessage(message))
 	}
 	return rejected, 0, nil
-}
-
-// retryAfter returns the delay before a retry according to OTLP: 0 for the default backoff,
-// negative for no retry.
-func retryAfter(err error) time.Duration {
-	s, ok := status.FromError(err)
-	if !ok {
-		return 0
-	}
-	var asked time.Duration
-	has := false
-	for _, d := range s.Details() {
-		if info, ok := d.(*errdetails.RetryInfo); ok {
-			asked, has = min(max(info.GetRetryDelay().AsDuration(), 0), maxDelay), true
-		}
-	}
-	switch s.Code() {
-	case codes.Canceled, codes.DeadlineExceeded, codes.Aborted, codes.OutOfRange, codes.Unavailable, codes.DataLoss:
-		return asked
-	case codes.ResourceExhausted:
-		if has {
-			return asked
-		}
-	}
-	return -1
 }
 
 func (e *exporter) setFault(err error) {

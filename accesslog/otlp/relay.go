@@ -37,7 +37,7 @@ type Peer struct {
 type Route struct {
 	Name      string // for log messages; default: Authority
 	Authority string // :authority of the calls
-	Endpoint  string // host:port of a collector; gRPC without TLS
+	Endpoint  string // host:port of a collector by gRPC without TLS, or the URL of logs by HTTP
 	// Allow returns an error if a peer may not send. It is called for each request and must not block.
 	// The error is logged; the caller gets a generic one.
 	Allow func(Peer) error
@@ -81,7 +81,7 @@ func (o *Relay) SetRoute(route Route) error {
 	if route.Allow == nil {
 		return errors.New("allow is missing; set a function that authorizes callers")
 	}
-	if err := spool.CheckAddress("endpoint", route.Endpoint); err != nil {
+	if err := checkEndpoint(route.Endpoint); err != nil {
 		return err
 	}
 	if err := route.Spool.Validate("spool."); err != nil {

@@ -29,7 +29,8 @@ type Pipe struct {
 	// Path is the path of a FIFO that only this proxy uses, or of the agent's socket for PipeOTLP.
 	Path string
 	Kind PipeKind
-	// Target is the path of the file, or the host:port of the collector.
+	// Target is the path of the file, the host:port of the collector, or the URL of a collector of
+	// PipeOTLP by HTTP.
 	Target   string
 	Rotation rotation.Limits // of the file; rotation.Unset uses the limits of the agent
 	// Fallback is true for a file that the Envoy may write itself, without rotation, if it cannot open
@@ -41,7 +42,8 @@ type Pipe struct {
 	Backend string
 	Policy  resource.Key
 	// Route identifies the records of PipeOTLP. Cluster is the cluster through which they are sent.
-	// Direct is the form of this cluster that leads directly to the collector.
+	// Direct is the form of this cluster that leads directly to the collector; nil if only the agent
+	// can reach it.
 	Route   string
 	Cluster string
 	Direct  *Resource

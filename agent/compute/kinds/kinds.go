@@ -4,6 +4,7 @@ package kinds
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/accesslog"
 	accessloglegacy "github.com/nearside-mesh/nearside/agent/compute/kinds/accesslog/legacy"
@@ -40,7 +41,11 @@ import (
 func All() []resource.Descriptor {
 	out := append(resource.Core(), Policies()...)
 	for _, r := range Plugins() {
-		out = append(out, r.Refers...)
+		for _, d := range r.Refers { // several plugins may refer to one kind
+			if !slices.ContainsFunc(out, func(o resource.Descriptor) bool { return o.Kind == d.Kind }) {
+				out = append(out, d)
+			}
+		}
 	}
 	return out
 }

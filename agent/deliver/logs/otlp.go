@@ -25,7 +25,7 @@ type Relay interface {
 // Route forwards records to a collector. It is selected by the :authority of calls.
 type Route struct {
 	Name, Authority string
-	Endpoint        string // host:port
+	Endpoint        string // host:port for gRPC, or a URL for HTTP
 	Spool           string // directory used only by this route; "": none
 	// Allow returns an error if a user may not send. known is false if the kernel returned no
 	// credentials.

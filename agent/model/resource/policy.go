@@ -70,6 +70,8 @@ type PolicyShape struct {
 	// NewRuleConf returns an empty conf of rules; nil if rules have the conf of from. Rules with a
 	// separate conf type are not merged: each of them applies.
 	NewRuleConf func() Conf
+	// NoItems is true for kinds whose policies may have no item, and then no effect.
+	NoItems bool
 	// Default is true for kinds with spec.default.
 	Default bool
 	// Inline is true if the conf consists of the fields of an item next to targetRef
@@ -118,7 +120,7 @@ func (p *Policy) Validate(v *Validator) {
 	p.validateItems(v.Field("from"), s, p.From, s.From, true)
 	p.validateRules(v.Field("rules"), s)
 	p.validateItems(v.Field("to"), s, p.To, s.To, false)
-	if !s.Default && !s.Inline && len(p.InboundItems()) == 0 && len(p.To) == 0 {
+	if !s.Default && !s.Inline && !s.NoItems && len(p.InboundItems()) == 0 && len(p.To) == 0 {
 		switch {
 		case len(s.From) > 0 && len(s.To) > 0:
 			v.Faultf("the policy is empty: give from, to or both")

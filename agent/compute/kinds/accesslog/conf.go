@@ -66,9 +66,10 @@ type TCP struct {
 
 // OTel is an OpenTelemetry collector.
 type OTel struct {
-	Endpoint   string        `json:"endpoint,omitempty"` // host or host:port. Default port 4317
-	Attributes []Attribute   `json:"attributes,omitempty"`
-	Body       *resource.Raw `json:"body,omitempty"` // a format string, or an OTLP AnyValue with format strings
+	Endpoint   string           `json:"endpoint,omitempty"`   // host or host:port. Default port 4317
+	BackendRef *toolkit.OTelRef `json:"backendRef,omitempty"` // instead of Endpoint
+	Attributes []Attribute      `json:"attributes,omitempty"`
+	Body       *resource.Raw    `json:"body,omitempty"` // a format string, or an OTLP AnyValue with format strings
 }
 
 // Attribute is one attribute of a log record; the value is a format string.
@@ -105,15 +106,16 @@ const (
 // sink is a backend in normalized form.
 type sink struct {
 	kind   sinkKind
-	name   string    // name of the backend, or ""
-	path   string    // sinkFile
-	rotate *Rotation // sinkFile; nil: the node decides
-	addr   string    // sinkTCP
-	prefix string    // sinkTCP: prefix of lines in the FIFO, removed for the collector
-	format *Format   // sinkFile and sinkTCP; nil for the default of the protocol
-	text   string    // used instead of format for Mesh.logging
-	mesh   string    // name in Mesh.logging, or ""
-	otel   *OTel     // sinkOTel
+	name   string       // name of the backend, or ""
+	path   string       // sinkFile
+	rotate *Rotation    // sinkFile; nil: the node decides
+	addr   string       // sinkTCP
+	prefix string       // sinkTCP: prefix of lines in the FIFO, removed for the collector
+	format *Format      // sinkFile and sinkTCP; nil for the default of the protocol
+	text   string       // used instead of format for Mesh.logging
+	mesh   string       // name in Mesh.logging, or ""
+	otel   *OTel        // sinkOTel
+	otlp   toolkit.OTLP // sinkOTel: the collector
 }
 
 // kind parses the type. It returns false if the type is unknown.

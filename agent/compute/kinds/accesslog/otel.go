@@ -24,7 +24,7 @@ import (
 const maxAttributes = 128
 
 func (o *OTel) validate(v *resource.Validator) {
-	toolkit.CheckCollector(v.Field("endpoint"), o.Endpoint)
+	toolkit.CheckOTel(v, o.Endpoint, o.BackendRef)
 	if toolkit.AtMost(v.Field("attributes"), len(o.Attributes), maxAttributes, "attributes") {
 		seen := map[string]int{}
 		for i, a := range o.Attributes {
@@ -221,26 +221,25 @@ const maxSocketPath = 107
 // collectors of a proxy are numbered.
 //
 // The cluster leads to the agent's socket, and the authority identifies the collector. The agent
-// buffers the records while the collector is unavailable. If the socket's path is too long, the
-// cluster leads directly to the collector, and the path is "".
-func (w *writer) collector(owner resource.Key, backend string, at toolkit.Collector) draft.Pipe {
+// buffers the records while the collector is unavailable, and sends them by the collector's protocol.
+// If the socket's path is too long, the cluster leads directly to the collector, and the path is "".
+func (w *writer) collector(owner resource.Key, backend string, at toolkit.OTLP) draft.Pipe {
 	if w.collectors == nil {
-		w.collectors = map[toolkit.Collector]int{}
+		w.collectors = map[toolkit.OTLP]int{}
 		quiet := resolver{c: w.c}
 		quiet.eachRule(func(rule *policy.Rule, list string) {
 			for _, s := range quiet.sinks(rule, list) {
 				if s.kind != sinkOTel {
 					continue
 				}
-				c, _ := toolkit.ParseCollector(s.otel.Endpoint) // valid
-				if _, known := w.collectors[c]; !known {
-					w.collectors[c] = len(w.collectors)
+				if _, known := w.collectors[s.otlp]; !known {
+					w.collectors[s.otlp] = len(w.collectors)
 				}
 			}
 		})
 	}
 	name := fmt.Sprintf("meshaccesslog:opentelemetry:%d", w.collectors[at])
-	direct := toolkit.HostCluster(name, origin, at, w.proxy.address)
+	direct := toolkit.HostCluster(name, origin, at.Collector, w.proxy.address)
 	direct.HTTP = draft.HTTP2Options
 	cluster := direct
 	p := draft.Pipe{Cluster: name}
@@ -248,6 +247,9 @@ func (w *writer) collector(owner resource.Key, backend string, at toolkit.Collec
 	if socket := path.Join(w.c.Paths.RunDir(), "otlp.sock"); err == nil && len(socket) <= maxSocketPath {
 		p.Path, p.Kind, p.Target = socket, draft.PipeOTLP, net.JoinHostPort(at.Host, strconv.FormatUint(uint64(at.Port), 10))
 		p.Backend, p.Policy, p.Direct = backend, owner, sealed
+		if at.HTTP { // Envoy speaks gRPC, so only the agent can reach this collector
+			p.Target, p.Direct = at.URL("logs"), nil
+		}
 		p.Route = hashOf(w.c.Proxy().Key.Mesh, w.c.Proxy().Key.Name, p.Target) + ".otlp.nearside"
 		cluster = toolkit.StaticCluster(name, origin,
 			&corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: socket}}})

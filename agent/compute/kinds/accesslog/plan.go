@@ -102,10 +102,13 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 		l.path = l.pipe.Path
 	}
 	if s.kind == sinkOTel {
-		at, _ := toolkit.ParseCollector(s.otel.Endpoint) // valid
-		pipe := w.collector(owner, s.name, at)
+		pipe := w.collector(owner, s.name, s.otlp)
 		if pipe.Path != "" {
 			l.pipe = &pipe
+		} else if s.otlp.HTTP {
+			w.c.Host.Warn(owner, "the OpenTelemetry backend was dropped, because Envoy cannot send logs by HTTP and the path of "+
+				"the agent's socket is too long; use a shorter paths.run, or protocol grpc")
+			return l, false
 		}
 		for i := range l.records {
 			l.records[i] = s.otel.readRecord(l.templates[i].text)
@@ -229,11 +232,7 @@ func (r *resolver) sinks(rule *policy.Rule, list string) []sink {
 	out := make([]sink, 0, len(*conf.Backends))
 	for i := range *conf.Backends {
 		b := &(*conf.Backends)[i]
-		if k, _ := b.kind(); k != reference {
-			out = append(out, b.sink())
-			continue
-		}
-		s, reason := r.refer(b)
+		s, reason := r.resolve(from.Policy.Key, b)
 		if reason != "" {
 			if spec, ok := from.Policy.Spec.(*resource.Policy); ok && list == "from" {
 				list = spec.InboundField()
@@ -244,6 +243,21 @@ func (r *resolver) sinks(rule *policy.Rule, list string) []sink {
 		out = append(out, s)
 	}
 	return out
+}
+
+// resolve returns the sink of a backend, or the reason why it has none. owner is its policy.
+func (r *resolver) resolve(owner resource.Key, b *Backend) (s sink, reason string) {
+	if k, _ := b.kind(); k == reference {
+		s, reason = r.refer(b)
+	} else {
+		s = b.sink()
+	}
+	if s.kind == sinkOTel && reason == "" {
+		s.otlp, reason = toolkit.ResolveOTel(r.c, s.otel.Endpoint, s.otel.BackendRef, func(format string, args ...any) {
+			r.warnf(owner, format, args...)
+		})
+	}
+	return s, reason
 }
 
 // refer resolves a reference, or returns the reason why it cannot be resolved.

@@ -49,6 +49,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 		Refers: []resource.Descriptor{
 			{Kind: kindBackend, Plural: "meshaccesslogbackends", Scope: resource.ScopeMesh, New: newBackendSpec},
 			{Kind: kindGlobalBackend, Plural: "globalaccesslogbackends", Scope: resource.ScopeGlobal, New: newBackendSpec},
+			toolkit.OTelBackends(),
 		},
 		Shapes: []match.Level{match.LevelAccessLog},
 		Apply:  apply,
@@ -75,7 +76,7 @@ type writer struct {
 	scratch  []byte
 	closed   map[string]bool // passthrough clusters without endpoints
 	// collectors are the numbered OpenTelemetry collectors of the proxy.
-	collectors map[toolkit.Collector]int
+	collectors map[toolkit.OTLP]int
 }
 
 func newWriter(c *policy.Context, d *draft.Draft, rules *policy.KindRules) *writer {

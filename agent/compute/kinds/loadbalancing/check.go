@@ -23,6 +23,19 @@ const (
 func (c *Conf) Validate(v *resource.Validator) {
 	c.LocalityAwareness.validate(v.Field("localityAwareness"))
 	c.LoadBalancer.validate(v.Field("loadBalancer"))
+	validateHashPolicies(v.Field("hashPolicies"), c.HashPolicies)
+	if l := c.LoadBalancer; l != nil && c.HashPolicies != nil {
+		for _, f := range []struct {
+			name string
+			set  bool
+		}{{"ringHash", l.RingHash != nil && l.RingHash.HashPolicies != nil},
+			{"maglev", l.Maglev != nil && l.Maglev.HashPolicies != nil}} {
+			if f.set {
+				v.Field("loadBalancer").Field(f.name).Field("hashPolicies").
+					Faultf("the field cannot be combined with hashPolicies beside loadBalancer: remove this one, which is deprecated")
+			}
+		}
+	}
 }
 
 func (l *LocalityAwareness) validate(v *resource.Validator) {
@@ -259,12 +272,32 @@ func checkPolicy(p *resource.Policy, v *resource.Validator) {
 		case top != "Mesh" && ref.Kind == "MeshExternalService":
 			at.Field("targetRef").Field("kind").Faultf("MeshExternalService requires a policy on the whole Mesh, " +
 				"because all proxies share the egress: use a targetRef of kind Mesh")
+		case ref.Kind == "MeshHTTPRoute":
+			if top == "MeshGateway" {
+				at.Field("targetRef").Field("kind").OneOf(ref.Kind, "Mesh", "MeshService")
+			}
+			c.checkRoute(at.Field("default"))
 		}
 		if l := c.LocalityAwareness; l != nil && l.CrossZone != nil && ref.Kind == "MeshService" &&
 			(ref.SectionName != "" || len(ref.Labels) > 0) {
 			at.Field("default").Field("localityAwareness").Field("crossZone").
 				Faultf("a MeshService has no endpoints in other zones: remove crossZone, or use kind MeshMultiZoneService")
 		}
+	}
+}
+
+// checkRoute rejects fields that apply to clusters, which the requests of many routes share.
+func (c *Conf) checkRoute(v *resource.Validator) {
+	const reason = "the requests of many routes share a cluster, so this field is not allowed with kind MeshHTTPRoute: " +
+		"remove it, or set it for a service"
+	if c.LoadBalancer != nil {
+		v.Field("loadBalancer").Faultf(reason)
+	}
+	if c.LocalityAwareness != nil {
+		v.Field("localityAwareness").Faultf(reason)
+	}
+	if c.HashPolicies == nil {
+		v.Field("hashPolicies").Faultf("the value is missing: with kind MeshHTTPRoute, give hashPolicies")
 	}
 }
 

@@ -38,18 +38,26 @@ const (
 type Conf struct {
 	LocalityAwareness *LocalityAwareness `json:"localityAwareness,omitempty"`
 	LoadBalancer      *LoadBalancer      `json:"loadBalancer,omitempty"`
+	// HashPolicies are the attributes by which requests are hashed. Those of ringHash and maglev are
+	// the deprecated form.
+	HashPolicies *[]HashPolicy `json:"hashPolicies,omitempty"`
 }
 
 // Fits reports whether a field applies to a protocol.
 func (c *Conf) Fits(path string, p mesh.Protocol) bool {
-	return !strings.HasSuffix(path, ".hashPolicies") || p.HTTP() || len(newHashing(c.LoadBalancer).connections) > 0
+	hash := path == "hashPolicies" || strings.HasSuffix(path, ".hashPolicies")
+	return !hash || p.HTTP() || len(newHashing(c).connections) > 0
 }
 
 // Idle says why other fields make a field ineffective.
 func (c *Conf) Idle(path string) string {
-	if l := c.LocalityAwareness; path == "localityAwareness.disabled" && l != nil &&
-		(l.LocalZone != nil || l.CrossZone != nil) {
+	switch l := c.LocalityAwareness; {
+	case path == "localityAwareness.disabled" && l != nil && (l.LocalZone != nil || l.CrossZone != nil):
 		return "localZone and crossZone take precedence over it"
+	case c.HashPolicies != nil && strings.HasSuffix(path, ".hashPolicies"):
+		return "hashPolicies beside loadBalancer takes precedence over it"
+	case c.HashPolicies != nil && path == "hashPolicies" && c.LoadBalancer != nil && !c.LoadBalancer.hashes():
+		return "loadBalancer." + c.LoadBalancer.Type + " does not use hashes: use RingHash or Maglev"
 	}
 	return ""
 }
@@ -110,6 +118,9 @@ type LoadBalancer struct {
 	Random       *struct{}     `json:"random,omitempty"`
 	Maglev       *Maglev       `json:"maglev,omitempty"`
 }
+
+// hashes reports whether the algorithm selects endpoints by the hash of a request.
+func (l *LoadBalancer) hashes() bool { return l.Type == ringHash || l.Type == maglev }
 
 // LeastRequest selects the endpoint with the fewest active requests among some random ones.
 type LeastRequest struct {

@@ -31,7 +31,8 @@ func Plugin() policy.Plugin {
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind,
 			"meshloadbalancingstrategies", "mlbs", resource.PolicyShape{
 				Top:     toolkit.Proxies("MeshGateway"),
-				To:      toolkit.Destinations(),
+				To:      toolkit.Destinations("MeshHTTPRoute"),
+				NoItems: true,
 				NewConf: func() resource.Conf { return new(Conf) },
 				Check:   checkPolicy,
 			})},
@@ -44,7 +45,6 @@ func Plugin() policy.Plugin {
 // effect is the converted conf of a rule, which many outbounds share.
 type effect struct {
 	conf       *Conf
-	hash       hashing
 	localities *policy.Localities // nil if all endpoints are equal
 	weighted   bool               // apply the weights of localities
 }
@@ -59,11 +59,16 @@ func apply(c *policy.Context, d *draft.Draft) {
 		r := rules.Outbound(s)
 		return toolkit.Once(effects, toolkit.Conf[Conf](r), func(conf *Conf) *effect { return effectOf(c, r, conf) })
 	}
+	hashes := map[*Conf]*hashing{}
+	hashOf := func(r *policy.Rule) *hashing {
+		return toolkit.Once(hashes, toolkit.Conf[Conf](r), newHashing)
+	}
 	for l := range toolkit.Listeners(d, draft.Outbound) {
-		if e := of(l.Service); e != nil {
-			for _, ch := range l.Chains {
-				e.hash.apply(ch)
-			}
+		all := hashOf(rules.Outbound(l.Service))
+		for _, ch := range l.Chains {
+			all.apply(ch, func(r *routev3.Route) *hashing {
+				return hashOf(rules.Route(l.Service, r.GetName(), ch.HTTP.Origins[r.GetName()]))
+			})
 		}
 	}
 	for cl := range toolkit.Clusters(d, draft.OutboundCluster) {
@@ -74,7 +79,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 }
 
 func effectOf(c *policy.Context, r *policy.Rule, conf *Conf) *effect {
-	e := &effect{conf: conf, hash: newHashing(conf.LoadBalancer)}
+	e := &effect{conf: conf}
 	if l := conf.LoadBalancer; l != nil && l.Type == ringHash && l.RingHash != nil {
 		if reason := l.RingHash.sizeFault(); reason != "" {
 			toolkit.WarnOrigins(c, r,
@@ -159,21 +164,24 @@ func size(n *uint32) *wrapperspb.UInt64Value {
 
 // hashing holds the attributes by which requests and connections are hashed.
 type hashing struct {
+	given       bool // by hashPolicies beside loadBalancer, the only form for routes
 	requests    []*routev3.RouteAction_HashPolicy
 	connections []*typev3.HashPolicy // Envoy supports at most one
 }
 
-// newHashing converts the hash policies of the selected algorithm.
-func newHashing(l *LoadBalancer) hashing {
+// newHashing converts the hash policies, by default those of the selected algorithm.
+func newHashing(c *Conf) *hashing {
 	var list []HashPolicy
-	switch {
+	switch l := c.LoadBalancer; {
+	case c.HashPolicies != nil:
+		list = *c.HashPolicies
 	case l == nil:
 	case l.Type == ringHash && l.RingHash != nil:
 		list = toolkit.Or(l.RingHash.HashPolicies, nil)
 	case l.Type == maglev && l.Maglev != nil:
 		list = toolkit.Or(l.Maglev.HashPolicies, nil)
 	}
-	var out hashing
+	out := &hashing{given: c.HashPolicies != nil}
 	for i := range list {
 		p := &list[i]
 		out.requests = append(out.requests, p.request())
@@ -184,16 +192,22 @@ func newHashing(l *LoadBalancer) hashing {
 	return out
 }
 
-// apply adds the hash policies to all forwarding routes of a chain, or to its TCP proxy.
-func (h hashing) apply(ch *draft.Chain) {
+// apply adds the hash policies to all forwarding routes of a chain, or to its TCP proxy. ofRoute
+// returns those of one route, which replace the others if they are given. It may be called on nil.
+func (h *hashing) apply(ch *draft.Chain, ofRoute func(*routev3.Route) *hashing) {
 	switch {
-	case len(h.requests) == 0:
 	case ch.TCP != nil:
-		ch.TCP.HashPolicy = h.connections
+		if h != nil && len(h.connections) > 0 {
+			ch.TCP.HashPolicy = h.connections
+		}
 	case ch.HTTP != nil && ch.HTTP.Routes != nil:
 		for r := range toolkit.Routes(ch.HTTP) {
-			if action := r.GetRoute(); action != nil {
-				action.HashPolicy = slices.Concat(action.HashPolicy, h.requests)
+			own := h
+			if o := ofRoute(r); o != nil && o.given {
+				own = o
+			}
+			if action := r.GetRoute(); action != nil && own != nil {
+				action.HashPolicy = slices.Concat(action.HashPolicy, own.requests)
 			}
 		}
 	}

@@ -14,7 +14,10 @@ import (
 
 func TestCases(t *testing.T) { kindtest.Run(t, "testdata", loadbalancing.Plugin()) }
 
-const toBackend = `{"kind":"MeshService","name":"backend"}`
+const (
+	toBackend = `{"kind":"MeshService","name":"backend"}`
+	toRoute   = `{"kind":"MeshHTTPRoute","name":"r"}`
+)
 
 // decode decodes a policy with one to item.
 func decode(top, to, conf string) ([]*resource.Resource, resource.Faults) {
@@ -44,6 +47,7 @@ func TestAccepted(t *testing.T) {
 		hashing(`{"type":"SourceIP","connection":{}}`),
 		hashing(`{"type":"QueryParameter","queryParameter":{"name":"user"}}`),
 		hashing(`{"type":"FilterState","filterState":{"key":"a.b"}}`),
+		`{"hashPolicies":[{"type":"Header","header":{"name":"x-user"}}],"loadBalancer":{"type":"LeastRequest"}}`,
 		`{"localityAwareness":{"disabled":true}}`,
 		`{"localityAwareness":{"localZone":{"affinityTags":[{"key":"k8s/node"},{"key":"k8s/az"}]}}}`,
 		`{"localityAwareness":{"localZone":{"affinityTags":[{"key":"a","weight":4294967293},{"key":"b","weight":1}]}}}`,
@@ -145,7 +149,11 @@ func TestRefused(t *testing.T) {
 			cross + "failoverThreshold.percentage", "above 0"},
 		{`{"localityAwareness":{"crossZone":{"failoverThreshold":{"percentage":"100.1"}}}}`,
 			cross + "failoverThreshold.percentage", "up to 100"},
-		{`{"hashPolicies":[]}`, "hashPolicies", "unknown"},
+		{`{"hashPolicies":[{"type":"Header"}]}`, "hashPolicies[0].header", "is required for"},
+		{`{"hashPolicies":[],"loadBalancer":{"type":"RingHash","ringHash":{"hashPolicies":[]}}}`,
+			lb + "ringHash.hashPolicies", "cannot be combined"},
+		{`{"hashPolicies":[],"loadBalancer":{"type":"RingHash","maglev":{"hashPolicies":[]}}}`,
+			lb + "maglev.hashPolicies", "cannot be combined"},
 	} {
 		_, faults := decode(`{"kind":"Mesh"}`, toBackend, c.conf)
 		if len(faults) != 1 || faults[0].Field != "spec.to[0].default."+c.field ||
@@ -167,6 +175,11 @@ func TestRefusedTargets(t *testing.T) {
 			`{}`, "to[0].targetRef.kind", "targetRef of kind Mesh"},
 		{mesh, `{"kind":"MeshService","name":"b","sectionName":"http"}`, cross, "to[0].default.localityAwareness.crossZone",
 			"MeshMultiZoneService"},
+		{mesh, toRoute, `{"hashPolicies":[],"loadBalancer":{"type":"RingHash"}}`, "to[0].default.loadBalancer", "share a cluster"},
+		{mesh, toRoute, `{"hashPolicies":[],"localityAwareness":{"disabled":true}}`, "to[0].default.localityAwareness",
+			"share a cluster"},
+		{mesh, toRoute, `{}`, "to[0].default.hashPolicies", "missing"},
+		{`{"kind":"MeshGateway","name":"g"}`, toRoute, `{"hashPolicies":[]}`, "to[0].targetRef.kind", "not allowed"},
 		{mesh, `{"kind":"MeshService","labels":{"a":"b"}}`, cross, "to[0].default.localityAwareness.crossZone",
 			"MeshMultiZoneService"},
 	} {
@@ -178,6 +191,7 @@ func TestRefusedTargets(t *testing.T) {
 	for _, c := range []struct{ top, to, conf string }{
 		{`{"kind":"Dataplane","labels":{"app":"web"}}`, mesh, `{}`},
 		{`{"kind":"MeshGateway","name":"g","tags":{"port":"80"}}`, mesh, `{"loadBalancer":{"type":"Random"}}`},
+		{mesh, toRoute, `{"hashPolicies":[{"type":"SourceIP","connection":{"sourceIP":true}}]}`},
 		{mesh, `{"kind":"MeshExternalService","name":"x"}`, `{}`},
 		{mesh, `{"kind":"MeshMultiZoneService","name":"x","sectionName":"http"}`, cross},
 		{mesh, toBackend, cross},

@@ -95,7 +95,8 @@ type TLS struct {
 
 // OpenTelemetry is a collector to which metrics are pushed.
 type OpenTelemetry struct {
-	Endpoint        string             `json:"endpoint"`
+	Endpoint        string             `json:"endpoint,omitempty"`
+	BackendRef      *toolkit.OTelRef   `json:"backendRef,omitempty"` // instead of Endpoint
 	RefreshInterval *resource.Duration `json:"refreshInterval,omitempty" check:"positive"`
 }
 
@@ -202,5 +203,5 @@ func (p *Prometheus) validate(v *resource.Validator) {
 }
 
 func (o *OpenTelemetry) validate(v *resource.Validator) {
-	toolkit.CheckCollector(v.Field("endpoint"), o.Endpoint)
+	toolkit.CheckOTel(v, o.Endpoint, o.BackendRef)
 }

@@ -202,9 +202,30 @@ func (p location) check(v *resource.Validator, value any) bool {
 	case p.parent == nil || value == nil:
 		return true
 	case p.field == nil:
+		convertDurations(value, p.parent.Descriptor())
 		l := locator{}
 		l.message(v, value, p.parent)
 		return !l.found
+	}
+	element := p.field.Message()
+	if p.field.IsMap() {
+		element = p.field.MapValue().Message()
+	}
+	switch items := value.(type) {
+	case []any: // a whole list
+		for i, item := range items {
+			put(element, item, func(v any) { items[i] = v })
+		}
+	case map[string]any:
+		if p.field.IsMap() && !p.inside {
+			for k, entry := range items {
+				put(element, entry, func(v any) { items[k] = v })
+			}
+			break
+		}
+		put(element, value, func(v any) { value = v })
+	default:
+		put(element, value, func(v any) { value = v })
 	}
 	given := value
 	if p.inside && p.field.IsList() {

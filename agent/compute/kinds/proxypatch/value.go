@@ -45,8 +45,13 @@ func parse(v *resource.Validator, text string, m proto.Message, partial bool) (p
 	return parsed{message: m, zeros: zeros(tree, m.ProtoReflect())}, tree, true
 }
 
-// read fills a message from JSON. tree is the decoded JSON.
+// read fills a message from JSON. tree is the decoded JSON, whose durations it converts.
 func read(v *resource.Validator, b []byte, tree any, m proto.Message) bool {
+	if convertDurations(tree, m.ProtoReflect().Descriptor()) {
+		if converted, err := json.Marshal(tree); err == nil {
+			b = converted
+		}
+	}
 	err := protojson.Unmarshal(b, m)
 	if err == nil {
 		return true

@@ -37,6 +37,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			Top:       toolkit.Proxies(),
 			TopToOnly: []string{"MeshGateway", "MeshHTTPRoute"},
 			To:        toolkit.Destinations("MeshHTTPRoute"),
+			NoItems:   true,
 			NewConf:   func() resource.Conf { return new(Conf) },
 			Check:     func(p *resource.Policy, v *resource.Validator) { toolkit.RouteItems(p, v, (*Conf).checkRoute) },
 		})},

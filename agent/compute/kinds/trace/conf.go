@@ -52,9 +52,10 @@ type Datadog struct {
 	SplitService *bool `json:"splitService,omitempty"`
 }
 
-// OpenTelemetry is a collector for OTLP over gRPC, without TLS.
+// OpenTelemetry is a collector for OTLP. One with an endpoint speaks gRPC without TLS.
 type OpenTelemetry struct {
-	Endpoint string `json:"endpoint"` // host or host:port. Default port 4317
+	Endpoint   string           `json:"endpoint,omitempty"`   // host or host:port. Default port 4317
+	BackendRef *toolkit.OTelRef `json:"backendRef,omitempty"` // instead of Endpoint
 }
 
 // Sampling holds percentages of requests. Default 100.
@@ -120,7 +121,7 @@ func (b *Backend) validate(v *resource.Validator) {
 	case b.OpenTelemetry == nil:
 		missing("openTelemetry")
 	default:
-		toolkit.CheckCollector(v.Field("openTelemetry").Field("endpoint"), b.OpenTelemetry.Endpoint)
+		toolkit.CheckOTel(v.Field("openTelemetry"), b.OpenTelemetry.Endpoint, b.OpenTelemetry.BackendRef)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -18,6 +19,7 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	tracingv3 "github.com/envoyproxy/go-control-plane/envoy/type/tracing/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
@@ -29,6 +31,9 @@ import (
 // Kind is the policy kind of the plugin.
 const Kind = "MeshTrace"
 
+// exportTimeout is the timeout of a request to a collector over HTTP.
+const exportTimeout = 10 * time.Second
+
 // Plugin declares the kind with the legacy kinds that it replaces.
 func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
@@ -39,6 +44,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			Check:   checkPolicy,
 		})},
 		Legacy: legacy,
+		Refers: []resource.Descriptor{toolkit.OTelBackends()},
 		Apply:  apply,
 		Reads:  policy.ReadsTags,
 	}
@@ -67,6 +73,10 @@ func Trace(c *policy.Context, d *draft.Draft, conf *Conf, names Names, warn func
 	}
 	t := newTracer(conf, serviceName(c))
 	t.cluster = cmp.Or(names.Cluster, t.cluster)
+	if reason := t.resolve(c, warn); reason != "" {
+		warn("tracing is disabled: %s", reason)
+		return
+	}
 	if err := t.applyAll(d); err != nil {
 		warn("tracing is disabled: the tracer cannot be encoded: %v", err)
 		return
@@ -115,7 +125,7 @@ func serviceName(c *policy.Context) string {
 // collector returns the cluster of the backend.
 func (t *tracer) collector(proxyAddress, origin string) (*draft.Cluster, error) {
 	c := toolkit.HostCluster(t.cluster, origin, t.at.Collector, proxyAddress)
-	if t.backend.Type == typeOpenTelemetry {
+	if t.backend.Type == typeOpenTelemetry && !t.otlp.HTTP {
 		c.HTTP = draft.HTTP2Options
 	}
 	if t.at.tls {
@@ -138,6 +148,7 @@ type tracer struct {
 	service string // of the proxy
 	backend *Backend
 	at      endpoint
+	otlp    toolkit.OTLP // for OpenTelemetry
 	cluster string // name of the collector's cluster
 	conf    *Conf
 	shared  *hcmv3.HttpConnectionManager_Tracing // cached if it is equal for all listeners
@@ -155,9 +166,18 @@ func newTracer(conf *Conf, service string) *tracer {
 		t.at, _ = parseURL(t.backend.Datadog.URL)
 	default:
 		t.cluster = "meshtrace:opentelemetry"
-		t.at.Collector, _ = toolkit.ParseCollector(t.backend.OpenTelemetry.Endpoint)
 	}
 	return t
+}
+
+// resolve resolves the collector of an OpenTelemetry backend, or returns the reason why there is
+// none. warn reports settings of the collector that have no effect.
+func (t *tracer) resolve(c *policy.Context, warn func(format string, args ...any)) (reason string) {
+	if o := t.backend.OpenTelemetry; t.backend.Type == typeOpenTelemetry {
+		t.otlp, reason = toolkit.ResolveOTel(c, o.Endpoint, o.BackendRef, warn)
+		t.at.Collector, t.at.tls = t.otlp.Collector, t.otlp.TLS()
+	}
+	return reason
 }
 
 // splits reports whether service names of spans include direction and destination.
@@ -213,18 +233,28 @@ func (t *tracer) provider(l *draft.Listener) (*tracev3.Tracing_Http, error) {
 			CollectorCluster: t.cluster, ServiceName: t.serviceOf(l),
 		}}
 	default:
-		e = draft.Extension{Name: "envoy.tracers.opentelemetry", Message: &tracev3.OpenTelemetryConfig{
-			ServiceName: t.service,
-			GrpcService: &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
-				EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: t.cluster},
-			}},
-		}}
+		e = draft.Extension{Name: "envoy.tracers.opentelemetry", Message: t.openTelemetry()}
 	}
 	a, err := e.Pack()
 	if err != nil {
 		return nil, err
 	}
 	return &tracev3.Tracing_Http{Name: e.Name, ConfigType: &tracev3.Tracing_Http_TypedConfig{TypedConfig: a}}, nil
+}
+
+func (t *tracer) openTelemetry() *tracev3.OpenTelemetryConfig {
+	out := &tracev3.OpenTelemetryConfig{ServiceName: t.service}
+	if t.otlp.HTTP {
+		out.HttpService = &corev3.HttpService{HttpUri: &corev3.HttpUri{
+			Uri: t.otlp.URL("traces"), HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: t.cluster},
+			Timeout: durationpb.New(exportTimeout),
+		}}
+		return out
+	}
+	out.GrpcService = &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
+		EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: t.cluster},
+	}}
+	return out
 }
 
 func (t *tracer) zipkin() *tracev3.ZipkinConfig {
