@@ -18,6 +18,7 @@ var wanted = strings.Fields(`
 	MeshAccessLog MeshAccessLogBackend GlobalAccessLogBackend MeshPassthrough MeshTimeout MeshCircuitBreaker
 	MeshFaultInjection MeshTrafficPermission MeshHTTPRoute MeshTCPRoute MeshProxyPatch MeshRetry MeshHealthCheck
 	MeshRateLimit MeshLoadBalancingStrategy MeshTLS MeshMetric MeshTrace
+	MeshOpenTelemetryBackend
 	TrafficLog Timeout CircuitBreaker FaultInjection TrafficPermission TrafficRoute ProxyTemplate
 	RateLimit Retry HealthCheck TrafficTrace VirtualOutbound`)
 

@@ -98,8 +98,10 @@ func TestRefused(t *testing.T) {
 		{with("cluster", "Patch", "", "connect_time: 1s"), first + ".cluster.value.connect_time",
 			"envoy.config.cluster.v3.Cluster has no such field"},
 		{with("cluster", "Patch", "", "connectTimeout: 5"), first + ".cluster.value.connectTimeout", "unexpected token 5"},
-		{with("cluster", "Patch", "", "connectTimeout: 1h"), first + ".cluster.value.connectTimeout",
-			`invalid google.protobuf.Duration value "1h"`},
+		{with("cluster", "Patch", "", "connectTimeout: 1d"), first + ".cluster.value.connectTimeout",
+			`invalid google.protobuf.Duration value "1d"`},
+		{patches("cluster", "x", `{"op":"add","path":"/connectTimeout","value":"1d"}`), first +
+			".cluster.jsonPatches[0].value", `invalid google.protobuf.Duration value "1d"`},
 		{with("cluster", "Patch", "", "type: EDSS"), first + ".cluster.value.type",
 			"give one of STATIC, STRICT_DNS, LOGICAL_DNS, EDS, ORIGINAL_DST"},
 		{with("cluster", "Patch", "", "{type: EDS, clusterType: {name: x}}"), first + ".cluster.value",

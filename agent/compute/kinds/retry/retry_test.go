@@ -38,7 +38,6 @@ func under(top, kind, conf string) string {
 func TestRefused(t *testing.T) {
 	const conf = "spec.to[0].default"
 	for _, c := range []struct{ doc, field, reason string }{
-		{head + `{"to":[]}}`, "spec.to", "at least one item"},
 		{to(`{}`), conf, "at least one of tcp, http, grpc"},
 		{to(`{"tcp":{}}`), conf + ".tcp", "give maxConnectAttempt"},
 		{to(`{"tcp":{"maxConnectAttempt":0}}`), conf + ".tcp.maxConnectAttempt", "1 or more"},
@@ -103,6 +102,15 @@ func TestRefused(t *testing.T) {
 		_, faults := kinds.Registry().Decode("", []byte(c.doc))
 		if len(faults) != 1 || faults[0].Field != c.field || !strings.Contains(faults[0].Reason, c.reason) {
 			t.Errorf("%s\nwant one fault at %s with %q, got %v", c.doc, c.field, c.reason, faults)
+		}
+	}
+}
+
+// TestNoItems checks that a policy may have no item.
+func TestNoItems(t *testing.T) {
+	for _, doc := range []string{head + `{"to":[]}}`, head + `{}}`} {
+		if _, faults := kinds.Registry().Decode("", []byte(doc)); len(faults) > 0 {
+			t.Errorf("%s: %v", doc, faults)
 		}
 	}
 }
