@@ -71,7 +71,9 @@ func put(md protoreflect.MessageDescriptor, value any, set func(any)) bool {
 	return changed
 }
 
-func isDuration(md protoreflect.MessageDescriptor) bool { return md.FullName() == "google.protobuf.Duration" }
+func isDuration(md protoreflect.MessageDescriptor) bool {
+	return md.FullName() == "google.protobuf.Duration"
+}
 
 // convertDuration returns a duration in protobuf's form, and whether that differs from the value.
 func convertDuration(value any) (any, bool) {

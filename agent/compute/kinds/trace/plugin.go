@@ -149,7 +149,7 @@ type tracer struct {
 	backend *Backend
 	at      endpoint
 	otlp    toolkit.OTLP // for OpenTelemetry
-	cluster string // name of the collector's cluster
+	cluster string       // name of the collector's cluster
 	conf    *Conf
 	shared  *hcmv3.HttpConnectionManager_Tracing // cached if it is equal for all listeners
 }
