@@ -60,24 +60,43 @@ func Best(selectors []resource.LegacySelector, sets []map[string]string) (best T
 	return best, ok
 }
 
-// Source is one source of a source-destination policy.
-type Source struct {
-	Policy *resource.Resource
-	Index  int // in spec.sources
-	Match  map[string]string
+// Sources are sources of one source-destination policy, in the order of the document.
+type Sources struct {
+	Policy    *resource.Resource
+	Selectors []resource.LegacySelector
 }
 
-// Sources returns the sources of policies in order of decreasing precedence: those with the most
-// tags first. Sources with equally many keep the order of the policies, and of the document. It
-// skips resources that are not source-destination policies.
-func Sources(policies []*resource.Resource) []Source {
-	var out []Source
-	for p, spec := range resource.Specs[*resource.LegacyPolicy](policies) {
-		for i := range spec.Sources {
-			out = append(out, Source{p, i, spec.Sources[i].Match})
+// SplitSources splits policies by source and orders the result by decreasing precedence: sources
+// with the most tags first, then in the order of the policies. Sources of one policy that follow
+// each other stay together. It skips resources that are not source-destination policies.
+func SplitSources(policies []*resource.Resource) []Sources {
+	type source struct {
+		policy, index int
+		rank          Tags
+		selector      resource.LegacySelector
+	}
+	var all []source
+	for i, p := range policies {
+		spec, ok := p.Spec.(*resource.LegacyPolicy)
+		for j := 0; ok && j < len(spec.Sources); j++ {
+			all = append(all, source{i, j, TagsOf(spec.Sources[j].Match), spec.Sources[j]})
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Source) int { return TagsOf(b.Match).Compare(TagsOf(a.Match)) })
+	slices.SortStableFunc(all, func(a, b source) int { return b.rank.Compare(a.rank) })
+	var out []Sources
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].policy == all[0].policy {
+			n++
+		}
+		group := all[:n]
+		slices.SortFunc(group, func(a, b source) int { return a.index - b.index })
+		next := Sources{Policy: policies[group[0].policy]}
+		for _, s := range group {
+			next.Selectors = append(next.Selectors, s.selector)
+		}
+		out, all = append(out, next), all[n:]
+	}
 	return out
 }
 

@@ -140,18 +140,13 @@ func newView(rules, general []*rule, silent bool) *view {
 	v := &view{}
 	index := map[netip.Prefix]int{}
 	known := make(map[identity]bool, len(rules)+len(general))
-	byHost := protocol(0) // protocol of requests by Host, 0 if not yet known
 	for _, r := range slices.Concat(rules, general) {
 		id := r.identity()
 		id.port = 0
-		isByHost := id.class == requests && (r.named() || r.anywhere())
-		if known[id] || silent && id.class != plain || isByHost && byHost != 0 && byHost != r.protocol {
+		if known[id] || silent && id.class != plain {
 			continue
 		}
 		known[id] = true
-		if isByHost {
-			byHost = r.protocol
-		}
 		if !r.named() && !r.anywhere() {
 			v.cell(index, r)
 			continue

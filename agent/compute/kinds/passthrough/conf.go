@@ -1,6 +1,7 @@
 package passthrough
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
@@ -22,8 +23,11 @@ type Match struct {
 	Type     string  `json:"type,omitempty"`              // Domain, IP or CIDR
 	Value    string  `json:"value,omitempty"`             // a domain may be "*" or begin with "*."
 	Port     *uint32 `json:"port,omitempty" check:"port"` // Default all ports
-	Protocol string  `json:"protocol,omitempty"`
+	Protocol string  `json:"protocol,omitempty"`          // Default tcp
 }
+
+// protocol returns the name of the protocol, which the match may omit.
+func (m *Match) protocol() string { return cmp.Or(m.Protocol, tcp.String()) }
 
 // Passthrough modes.
 const (
@@ -102,8 +106,8 @@ func (c *Conf) Validate(v *resource.Validator) {
 
 func (m *Match) validate(v *resource.Validator) {
 	typed := v.Field("type").OneOf(m.Type, typeDomain, typeIP, typeCIDR)
-	known := v.Field("protocol").OneOf(m.Protocol, protocolNames[:]...)
-	p, _ := protocolOf(m.Protocol)
+	known := v.Field("protocol").OneOf(m.protocol(), protocolNames[:]...)
+	p, _ := protocolOf(m.protocol())
 	if known && p == mysql && m.Port == nil {
 		v.Field("protocol").Faultf("mysql requires a port, because the proxy must not wait for the client's first " +
 			"bytes there and inspects all other ports")
@@ -133,7 +137,7 @@ func (m *Match) validate(v *resource.Validator) {
 		v.Field("protocol").
 			Faultf("%s cannot be combined with a domain, because such connections contain none: use tls, http, "+
 				"http2, or grpc, or type %s or %s; a MeshExternalService assigns the domain a virtual address and a hostname",
-				m.Protocol, typeIP, typeCIDR)
+				m.protocol(), typeIP, typeCIDR)
 	}
 	if p.class() == requests && m.Port == nil && strings.HasPrefix(m.Value, "*") &&
 		(err != nil || t.kind != domainTarget) {
@@ -150,7 +154,7 @@ func unique(at *resource.Validator, matches []Match) {
 	seen := make(map[text]int, len(matches))
 	for i := range matches {
 		m := &matches[i]
-		key := text{m.Type, m.Value, m.Protocol, toolkit.Or(m.Port, 0)}
+		key := text{m.Type, m.Value, m.protocol(), toolkit.Or(m.Port, 0)}
 		if first, ok := seen[key]; ok {
 			at.Index(i).Field("value").Faultf("appendMatch[%d] is identical: remove one of them", first)
 			continue
@@ -221,32 +225,4 @@ func inspectable(at *resource.Validator, rules []*rule) {
 			}
 		}
 	}
-}
-
-// checkPolicy rejects mysql in a policy for all proxies of a mesh, because it disables inspection
-// for all addresses on the port, which owners of other matches do not expect.
-func checkPolicy(p *resource.Policy, v *resource.Validator) {
-	c, ok := p.Default.(*Conf)
-	if !ok || !wide(p.TargetRef) {
-		return
-	}
-	for i := range c.AppendMatch {
-		if c.AppendMatch[i].Protocol == mysql.String() {
-			v.Field("default").Field("appendMatch").Index(i).Field("protocol").Faultf(
-				"mysql disables inspection of all traffic of a proxy to the port, so it is not allowed for a whole mesh: " +
-					"move the match into a policy whose targetRef selects the proxies that need it (MeshSubset with tags, " +
-					"or Dataplane with a name or labels)")
-		}
-	}
-}
-
-// wide reports whether a targetRef selects all proxies of a mesh.
-func wide(t *resource.TargetRef) bool {
-	switch {
-	case t == nil || t.Kind == kindMesh:
-		return true
-	case t.Kind == kindSubset:
-		return len(t.Tags) == 0
-	}
-	return t.Kind == kindDataplane && t.Name == "" && len(t.Labels) == 0
 }

@@ -84,19 +84,18 @@ func some(list []string, more int) string {
 	return out
 }
 
-// conflict reports two rules with different protocols for the same requests. The first rule takes
-// precedence.
-func (n *notes) conflict(first, second *rule) {
-	on := "that port"
-	if first.port == 0 && second.port == 0 {
-		on = "all ports"
-	} else if port := max(first.port, second.port); port != 0 {
-		on = fmt.Sprintf("port %d", port)
-	}
-	const why = "on %s requests to these addresses must have one of the protocols http, http2, and grpc, " +
-		"and the policy that is merged first takes precedence"
-	n.add(second, "dropped because of %s: "+why+"; use one protocol, or different ports", first.location(), on)
-	n.add(first, "overrides %s: "+why, second.location(), on)
+// conflict reports two rules with different protocols for the same requests.
+func (n *notes) conflict(stronger, weaker *rule) {
+	const why = "requests to the same destination have one protocol, and the policy that takes precedence decides it"
+	n.add(weaker, "dropped because of %s: "+why+"; use one protocol, or different ports", stronger.location())
+	n.add(stronger, "overrides %s: "+why, weaker.location())
+}
+
+// ofPort reports a rule for one port that takes precedence there over a rule for all ports with
+// another protocol.
+func (n *notes) ofPort(r, general *rule) {
+	n.add(general, "overridden on port %d by %s: a match with a port takes precedence there; use one protocol, or "+
+		"a port for each match", r.port, r.location())
 }
 
 // shadowed reports a rule that has no effect because another one disables inspection on its port.

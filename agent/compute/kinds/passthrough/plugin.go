@@ -27,9 +27,10 @@
 // the address that the workload dialed, and the policy gets a warning. With the label
 // nearside.io/dns-pinned they are also pinned.
 //
-// If two policies contradict each other, the one that is merged first, which is the weaker one,
-// takes precedence: nodes have no common notion of a policy's age, and the result must not depend
-// on the order of arrival. Both policies get a warning.
+// Requests by Host on one port share a filter chain, in which each domain has its own cluster, so
+// domains of different protocols are served together. If two policies name different protocols for
+// the same destination, the policy that takes precedence decides (package precedence), and both get
+// a warning.
 package passthrough
 
 import (
@@ -48,10 +49,10 @@ const kind = "MeshPassthrough"
 func Plugin() policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshpassthroughs", "mp", resource.PolicyShape{
-			Top:     []string{kindMesh, kindSubset, kindDataplane},
-			Default: true,
-			NewConf: func() resource.Conf { return new(Conf) },
-			Check:   checkPolicy, CheckLabels: checkLabels,
+			Top:         []string{kindMesh, kindSubset, kindDataplane},
+			Default:     true,
+			NewConf:     func() resource.Conf { return new(Conf) },
+			CheckLabels: checkLabels,
 		})},
 		Domains: domains,
 		Outside: outside,

@@ -167,8 +167,7 @@ func admitted(list []testMatch, c conn) bool {
 func TestSomeMatchAdmits(t *testing.T) {
 	all := connections()
 	rapid.Check(t, func(rt *rapid.T) {
-		request := rapid.SampledFrom([]string{"http", "http2", "grpc"}).Draw(rt, "of requests")
-		list, docs := drawPolicies(rt, []string{"tls", "tls", "tcp", "tcp", request, request, "mysql"})
+		list, docs := drawPolicies(rt, []string{"tls", "tls", "tcp", "tcp", "http", "http2", "grpc", "mysql"})
 		e, warnings := newEnvoy(t, docs)
 		for _, f := range e.real.found {
 			if f.Rule != 27 || !strings.Contains(strings.Join(warnings, "\n"), "shadowed") {
@@ -219,25 +218,40 @@ func reaches(list []testMatch, c conn, cluster string) bool {
 	})
 }
 
-// TestContradictionsCostNothingElse checks that contradicting policies result in a valid config,
-// that no connection is permitted without a match, and that matches for other protocols are not
-// affected.
-func TestContradictionsCostNothingElse(t *testing.T) {
-	all := connections()
-	rapid.Check(t, func(rt *rapid.T) {
-		list, docs := drawPolicies(rt, []string{"tls", "tcp", "http", "http2", "grpc", "mysql"})
-		e, _ := newEnvoy(t, docs)
-		for _, c := range all {
-			v := e.decide(c)
-			if v.allowed() && !admitted(list, c) {
-				rt.Fatalf("%v\n%s is permitted by %+v", list, c, v)
+// TestStrongerProtocolWins checks that of two policies that name different protocols for requests
+// to the same destination, the one whose name comes first decides, and that both get a warning.
+// Other destinations on the port keep their protocols.
+func TestStrongerProtocolWins(t *testing.T) {
+	protocols := []string{"http", "http2", "grpc"}
+	for _, c := range []struct{ value, other string }{
+		{"www.a.com:80", "b.com:80"}, {"*.a.com:80", "b.com:80"}, {"10.0.0.1:80", "10.0.0.2:80"},
+		{"10.0.0.0/8", "11.0.0.0/8"},
+	} {
+		for i, strong := range protocols {
+			weak := protocols[(i+1)%3]
+			e, warnings := newEnvoy(t,
+				base+matched("a", strong+" "+c.value)+matched("z", weak+" "+c.value, weak+" "+c.other))
+			name := func(protocol, value string) string {
+				host, port, ok := strings.Cut(value, ":")
+				if !ok {
+					port = "*"
+				}
+				return "meshpassthrough_" + protocol + "_" + host + "_" + port
 			}
-			other := func(a testMatch) bool { return !a.requests() && a.admits(c, silentFor(list, c)) }
-			if !v.allowed() && slices.ContainsFunc(list, other) && !c.isRequest() {
-				rt.Fatalf("%v\n%s: %+v, although a match for another protocol admits it", list, c, v)
+			for cluster, want := range map[string]bool{
+				name(strong, c.value): true, name(weak, c.value): false, name(weak, c.other): true,
+			} {
+				if got := e.clusters[cluster] != nil; got != want {
+					t.Errorf("%s before %s for %s: cluster %s exists: %t", strong, weak, c.value, cluster, got)
+				}
+			}
+			all := strings.Join(warnings, "\n")
+			if !strings.Contains(all, "dropped because of MeshPassthrough/default/a") ||
+				!strings.Contains(all, "overrides MeshPassthrough/default/z") {
+				t.Errorf("%s before %s for %s: warnings: %q", strong, weak, c.value, warnings)
 			}
 		}
-	})
+	}
 }
 
 // TestOrderDoesNotMatter checks that validation does not depend on the order of matches.

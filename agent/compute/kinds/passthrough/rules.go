@@ -110,7 +110,7 @@ func (r *rule) location() string {
 
 // ruleOf converts a match. It returns false if the match is invalid.
 func ruleOf(m *Match, from source) (*rule, bool) {
-	p, ok := protocolOf(m.Protocol)
+	p, ok := protocolOf(m.protocol())
 	t, err := parseTarget(m.Type, m.Value)
 	port := toolkit.Or(m.Port, 0)
 	if !ok || err != nil || port > maxPort || m.Port != nil && port == 0 || t.named() && p.class() == plain {
@@ -122,49 +122,6 @@ func ruleOf(m *Match, from source) (*rule, bool) {
 }
 
 const maxPort = 65535
-
-// claims tracks the request protocols of rules. Envoy cannot select a filter chain by HTTP/1.1,
-// HTTP/2, or gRPC, so requests to the same addresses on one port must have one protocol.
-type claims struct {
-	scopes map[netip.Prefix]map[uint32]*rule // first rule by addresses (zero for any) and port
-}
-
-// take claims the protocol for a rule of requests. If whole is set, another rule has claimed all of
-// it, and the rule has no effect. Otherwise others are the rules that have claimed some of its
-// ports.
-func (c *claims) take(r *rule) (whole *rule, others []*rule) {
-	if r.protocol.class() != requests {
-		return nil, nil
-	}
-	scope := r.identity().prefix
-	ports := c.scopes[scope]
-	switch first := ports[r.port]; {
-	case first != nil && first.protocol != r.protocol:
-		return first, nil
-	case first != nil:
-		return nil, nil
-	}
-	if all := ports[0]; all != nil && all.protocol != r.protocol {
-		return all, nil
-	}
-	if r.port == 0 {
-		for _, o := range ports {
-			if o.protocol != r.protocol {
-				others = append(others, o)
-			}
-		}
-		slices.SortFunc(others, func(a, b *rule) int { return int(a.port) - int(b.port) })
-	}
-	if ports == nil {
-		ports = map[uint32]*rule{}
-		if c.scopes == nil {
-			c.scopes = map[netip.Prefix]map[uint32]*rule{}
-		}
-		c.scopes[scope] = ports
-	}
-	ports[r.port] = r
-	return nil, others
-}
 
 // maxRules limits the rules of one address family.
 const maxRules = 20_000
@@ -193,23 +150,38 @@ func (s *ruleSet) inspects(port uint32) *rule {
 	return cmp.Or(s.first[port], s.first[0])
 }
 
+// strongest returns the strongest rule of requests by identity. list holds all rules in merge
+// order. Requests to one Host, or to one range of addresses, on a port lead to one cluster, so they
+// have one protocol.
+func strongest(v6 bool, list []*rule) map[identity]*rule {
+	out := map[identity]*rule{}
+	for _, r := range list {
+		if r.in(v6) && r.protocol.class() == requests {
+			out[r.identity()] = r
+		}
+	}
+	return out
+}
+
 // newRuleSet returns the effective rules of one address family. list holds all rules in merge
 // order. It notes dropped rules.
 func newRuleSet(v6 bool, list []*rule, n *notes) *ruleSet {
 	out := &ruleSet{v6: v6, silent: map[uint32]*rule{}, first: map[uint32]*rule{}}
 	known := make(map[identity]*rule, len(list))
-	var used claims
+	winners := strongest(v6, list)
 	for _, r := range list {
 		if !r.in(v6) {
 			continue
 		}
-		whole, others := used.take(r)
-		if whole != nil {
-			n.conflict(whole, r)
+		id := r.identity()
+		if w := winners[id]; w != nil && w.protocol != r.protocol {
+			n.conflict(w, r)
 			continue
 		}
-		for _, o := range others {
-			n.conflict(o, r)
+		if id.port = 0; r.port != 0 {
+			if w := winners[id]; w != nil && w.protocol != r.protocol {
+				n.ofPort(r, w)
+			}
 		}
 		copied := *r // sources are collected by family
 		if first := known[copied.identity()]; first != nil {

@@ -38,7 +38,7 @@ func TestAccepted(t *testing.T) {
 		`{"passthroughMode":"All"}`, `{"passthroughMode":"None"}`, `{"passthroughMode":"Matched"}`,
 		`{"enabled":true}`, `{"enabled":false}`, `{"enabled":true,"passthroughMode":"All"}`,
 		`{"enabled":false,"passthroughMode":"Matched"}`, `{"enabled":false,"passthroughMode":"None"}`,
-		entries("tls a.com:443", "tls *.a.com", "tls *", "tls a.com"),
+		entries("tls a.com:443", "tls *.a.com", "tls *", "tls a.com"), entry(`{"type":"IP","value":"10.0.0.1"}`),
 		entries("http a.com", "http *.a.com:80", "http b.com:80", "tls a.com:80", "tcp 10.0.0.1:80", "http 10.0.0.0/8:80"),
 		entries("grpc 10.0.0.1", "http 10.0.0.2", "http2 10.0.0.0/8"),
 		entries("grpc a.com:1", "grpc b.com", "http 10.0.0.1:2", "http2 10.0.0.1:3"),
@@ -75,7 +75,7 @@ func TestRefused(t *testing.T) {
 		{`{"enabled":false,"passthroughMode":"All"}`, "enabled", "contradicts passthroughMode All"},
 		{`{"matchAppend":[]}`, "matchAppend", "appendMatch"},
 		{entry(`{}`), first + "type", "Domain, IP, CIDR"},
-		{entry(`{}`), first + "protocol", "tls, tcp, mysql, http, http2, grpc"},
+		{entry(`{"type":"IP","value":"10.0.0.1","protocol":"udp"}`), first + "protocol", "tls, tcp, mysql, http, http2, grpc"},
 		{entry(`{"type":"Host","value":"a.com","protocol":"tls"}`), first + "type", "Domain, IP, CIDR"},
 		{entry(`{"type":"IP","value":"10.0.0.1","protocol":"udp"}`), first + "protocol", "tls, tcp"},
 		{entry(`{"type":"IP","protocol":"tls"}`), first + "value", "missing"},
@@ -153,26 +153,17 @@ func refused(t *testing.T, doc, field, reason string) {
 	t.Errorf("%s\nwant a fault at %s with %q, got %v", doc, field, reason, faults)
 }
 
-// TestMySQLForWholeMesh checks that mysql is rejected for all proxies of a mesh.
-func TestMySQLForWholeMesh(t *testing.T) {
+// TestTargets checks that mysql is allowed for each targetRef of the kind, and that other kinds are
+// rejected.
+func TestTargets(t *testing.T) {
 	conf := entries("tcp 10.0.0.1:80", "mysql 10.0.0.1:3306")
-	for ref, ok := range map[string]bool{
-		`null`:                  false,
-		`{"kind":"Mesh"}`:       false,
-		`{"kind":"MeshSubset"}`: false,
-		`{"kind":"Dataplane"}`:  false,
-		`{"kind":"MeshSubset","tags":{"team":"a"}}`:  true,
-		`{"kind":"Dataplane","name":"d"}`:            true,
-		`{"kind":"Dataplane","labels":{"team":"a"}}`: true,
+	for _, ref := range []string{
+		`{"kind":"Mesh"}`, `{"kind":"MeshSubset"}`, `{"kind":"Dataplane"}`, `{"kind":"MeshSubset","tags":{"team":"a"}}`,
+		`{"kind":"Dataplane","name":"d"}`, `{"kind":"Dataplane","labels":{"team":"a"}}`,
 	} {
-		doc := document("p", ref, conf)
-		if ok {
-			if f := faultsOf(doc); len(f) > 0 {
-				t.Errorf("%s: %v", ref, f)
-			}
-			continue
+		if f := faultsOf(document("p", ref, conf)); len(f) > 0 {
+			t.Errorf("%s: %v", ref, f)
 		}
-		refused(t, doc, "spec.default.appendMatch[1].protocol", "not allowed for a whole mesh")
 	}
 	for _, kind := range []string{"MeshGateway", "MeshService", "MeshServiceSubset", "MeshHTTPRoute"} {
 		refused(t, document("p", `{"kind":"`+kind+`","name":"x"}`, `{}`),

@@ -140,8 +140,14 @@ func TestKnownDefects(t *testing.T) {
 			fault: "appendMatch[1].port: grpc a.com, all ports contradicts appendMatch[0] (http b.com, port 80)"},
 		{
 			name: "N1 in two policies", docs: matched("a", "grpc a.com") + matched("b", "http b.com:80"),
-			chains: []string{"http_80", "grpc_*"}, warning: `a: appendMatch[0] (grpc a.com, all ports): dropped because of MeshPassthrough/default/b appendMatch[0] (http b.com, port 80): on port 80`,
-			allowed: []conn{to("1.1.1.1:80", sendsHTTP1, "b.com"), to("1.1.1.1:81", sendsHTTP2, "a.com")},
+			chains: []string{"http_80", "grpc_*"},
+			allowed: []conn{to("1.1.1.1:80", sendsHTTP1, "b.com"), to("1.1.1.1:81", sendsHTTP2, "a.com"),
+				to("1.1.1.1:80", sendsHTTP2, "a.com")},
+		},
+		{
+			name: "N1 for one domain in two policies", docs: matched("a", "grpc a.com") + matched("b", "http a.com:80"),
+			chains: []string{"http_80", "grpc_*"}, warning: `a: appendMatch[0] (grpc a.com, all ports): overridden on port 80 by MeshPassthrough/default/b appendMatch[0] (http a.com, port 80)`,
+			allowed: []conn{to("1.1.1.1:80", sendsHTTP1, "a.com"), to("1.1.1.1:81", sendsHTTP2, "a.com")},
 		},
 		{
 			name: "N2 an address as IP and CIDR", docs: matched("p", "tcp 10.0.0.1:80", "tcp 10.0.0.1/32:80"),

@@ -17,7 +17,7 @@ import (
 
 // virtual returns the domain of a match if it has a virtual address, otherwise "".
 func (m *Match) virtual() string {
-	if m.Type != typeDomain || m.Protocol != tcp.String() || m.Port == nil || *m.Port == 0 || *m.Port > maxPort {
+	if m.Type != typeDomain || m.protocol() != tcp.String() || m.Port == nil || *m.Port == 0 || *m.Port > maxPort {
 		return ""
 	}
 	t, err := parseTarget(m.Type, m.Value)
@@ -34,11 +34,11 @@ func checkLabels(p *resource.Policy, labels map[string]string, v *resource.Valid
 		return
 	}
 	for i := range c.AppendMatch {
-		if m := &c.AppendMatch[i]; m.Type == typeDomain && m.Protocol == tcp.String() {
+		if m := &c.AppendMatch[i]; m.Type == typeDomain && m.protocol() == tcp.String() {
 			v.Field("default").Field("appendMatch").Index(i).Field("protocol").Faultf("%s cannot be combined with a domain, "+
 				"because such connections contain none: use tls, http, http2, or grpc, or type %s or %s; with the label %s: "+
 				"\"true\", the agent's resolver assigns the domain a virtual address at which the proxy accepts connections",
-				m.Protocol, typeIP, typeCIDR, labelPinned)
+				m.protocol(), typeIP, typeCIDR, labelPinned)
 		}
 	}
 }

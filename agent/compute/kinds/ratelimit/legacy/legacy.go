@@ -77,20 +77,19 @@ func atEgress(to []*policy.Outside, ch *draft.Chain, warn policy.Warn) {
 	ratelimit.Divide(ch.HTTP, limitsOf(policies, warn))
 }
 
-// limitsOf returns the limits of policies with their clients, the most specific sources first. Each
-// source has a limit of its own, because other policies can rank between two sources of a policy.
+// limitsOf returns the limits of policies with their clients, the most specific sources first. A
+// policy whose sources have another policy between them has a separate limit for each part.
 func limitsOf(policies []*resource.Resource, warn policy.Warn) []ratelimit.Limited {
 	var out []ratelimit.Limited
 	limits := map[*resource.Resource]*anypb.Any{}
-	for _, s := range precedence.Sources(policies) {
+	for _, s := range precedence.SplitSources(policies) {
 		limit, known := limits[s.Policy]
 		if !known {
 			limit = limitOf(s.Policy, warn)
 			limits[s.Policy] = limit
 		}
 		if limit != nil {
-			out = append(out, ratelimit.Limited{Limit: limit,
-				Clients: toolkit.OfSources([]resource.LegacySelector{{Match: s.Match}})})
+			out = append(out, ratelimit.Limited{Limit: limit, Clients: toolkit.OfSources(s.Selectors)})
 		}
 	}
 	return out

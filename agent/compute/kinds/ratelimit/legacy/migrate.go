@@ -144,7 +144,7 @@ func byCertificate(in *policy.MigrateInput, sources []resource.LegacySelector) (
 	case b.Permissive() || slices.ContainsFunc(in.Index.Policies("MeshTLS"), permissive):
 		return "", "inbounds also accept plain text (mode PERMISSIVE), which has no certificates"
 	case len(sources) != 1:
-		return "", "it has several sources, and each of them has its own limit; write one RateLimit for each source"
+		return "", "RateLimit counts requests of several sources together, and MeshRateLimit counts each match separately"
 	}
 	service = sources[0].Match[resource.TagService]
 	if len(sources[0].Match) != 1 || service == "" {
