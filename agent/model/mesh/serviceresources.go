@@ -129,7 +129,7 @@ func (v *View) addMeshExternalServices(list []*resource.Resource) {
 		if reason != "" {
 			v.warnf(r.Key, "%s", reason)
 		}
-		if spec.Extension != nil {
+		if spec.Extension != nil && len(spec.Endpoints) > 0 { // without endpoints, the egress warns
 			v.warnf(r.Key, "spec.extension: extensions are unknown here and have no effect: "+
 				"only spec.endpoints lead to the service; remove the extension")
 		}
