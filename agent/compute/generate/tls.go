@@ -2,11 +2,6 @@ package generate
 
 import (
 	"bytes"
-	"encoding/hex"
-	"fmt"
-	"hash/fnv"
-	"slices"
-	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -22,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/servername"
 )
 
 const (
@@ -35,8 +31,6 @@ const (
 	// Values of transport_protocol that Envoy's TLS inspector sets.
 	transportTLS   = "tls"
 	transportPlain = "raw_buffer"
-
-	maxSNI = 255 // bytes; the limit of Envoy's field
 )
 
 // meshTLS builds the mutual TLS of one proxy. A nil meshTLS builds none.
@@ -160,7 +154,7 @@ func (t *meshTLS) service(o *mesh.Outbound, p *outboundMessages) {
 	}
 	t.used = true
 	p.tlsPacked.TypeUrl = upstreamTLSURL
-	p.tlsPacked.Value = t.upstream.Encode(sniOf(t.mesh, o), t.identities(o.Service)...)
+	p.tlsPacked.Value = t.upstream.Encode(servername.Of(t.mesh, o), t.identities(o.Service)...)
 	p.tlsConfig.TypedConfig = &p.tlsPacked
 	p.tlsSocket.Name, p.tlsSocket.ConfigType = draft.NameTLS, &p.tlsConfig
 	p.clusterSpec.TransportSocket = &p.tlsSocket
@@ -192,42 +186,6 @@ func (t *meshTLS) identities(s *mesh.Service) []string {
 		return []string{resource.SPIFFEID(t.mesh, s.ID.Name)}
 	}
 	return s.Identities
-}
-
-// sniOf returns the server name that a client sends. Kuma's zone ingresses route by it. It returns
-// "" if the name is longer than Envoy allows.
-func sniOf(meshName string, o *mesh.Outbound) string {
-	if o.Service.ID.Kind != mesh.KindTag {
-		return resourceSNI(meshName, o.Service)
-	}
-	list := make([]string, 0, 8)
-	list = append(list, "mesh="+meshName)
-	for k, v := range o.Subset {
-		list = append(list, k+"="+v)
-	}
-	slices.Sort(list)
-	sni := o.Service.ID.Name + "{" + strings.Join(list, ",") + "}"
-	if len(sni) > maxSNI {
-		return ""
-	}
-	return sni
-}
-
-// resourceSNI returns the server name of one port of a MeshService resource: a hash of everything,
-// then as much text as fits into the labels of a DNS name.
-func resourceSNI(meshName string, s *mesh.Service) string {
-	short := map[string]string{mesh.KindMeshService: "ms", mesh.KindMeshExternalService: "mes",
-		mesh.KindMeshMultiZoneService: "mzms"}[s.ID.Kind]
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%s;%s;", s.FullName, meshName)
-	label := func(name string) string {
-		if len(name) > 62 {
-			return name[:62] + "x"
-		}
-		return name
-	}
-	return fmt.Sprintf("a%s.%s.%d.%s.%s", hex.EncodeToString(h.Sum(nil)), label(s.FullName), s.Port,
-		label(meshName), short)
 }
 
 // Names of a proxy's secrets: its certificate, and the CA certificates of its mesh.

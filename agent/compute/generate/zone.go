@@ -15,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/servername"
 )
 
 // ZoneInput holds the inputs of a zone proxy's config.
@@ -143,10 +144,10 @@ func (b *border) warn(k resource.Key, format string, args ...any) {
 // serverName returns the server name of a destination in lower case, or "", with a warning, if the
 // name is too long.
 func (b *border) serverName(meshName string, o *mesh.Outbound, owner resource.Key) string {
-	sni := strings.ToLower(sniOf(meshName, o))
+	sni := strings.ToLower(servername.Of(meshName, o))
 	if sni == "" {
 		b.warn(owner, "its server name, which is made of the mesh, the service and %d tags, "+
-			"is longer than %d bytes: it is not reachable through the %s; give shorter names", len(o.Subset), maxSNI, b.origin)
+			"is longer than %d bytes: it is not reachable through the %s; give shorter names", len(o.Subset), servername.MaxLength, b.origin)
 	}
 	return sni
 }
@@ -161,9 +162,9 @@ func (b *border) take(sni string, owner resource.Key) bool {
 	switch other, taken := b.names[sni]; {
 	case taken:
 		b.warn(owner, "its server name %q is that of %s, or differs from it in the case of letters alone, "+
-			"which TLS does not distinguish: it %s; rename one", clip.Text(sni, maxSNI), other, lost)
+			"which TLS does not distinguish: it %s; rename one", clip.Text(sni, servername.MaxLength), other, lost)
 	case strings.Contains(sni, "*"):
-		b.warn(owner, "its server name %q has a *, which stands for more than itself: it %s", clip.Text(sni, maxSNI), lost)
+		b.warn(owner, "its server name %q has a *, which stands for more than itself: it %s", clip.Text(sni, servername.MaxLength), lost)
 	case len(b.names) == maxBorderChains:
 		b.left++
 	default:
