@@ -115,10 +115,11 @@ func applied(t *testing.T, d *draft.Draft, mtls bool, docs ...string) *notes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := policy.NewIndex([]policy.Plugin{Plugin()}, set, v, policy.Options{}).
-		Rules(set.Get(resource.Key{Kind: "Dataplane", Mesh: "default", Name: "d"}))
+	r := set.Get(resource.Key{Kind: "Dataplane", Mesh: "default", Name: "d"})
+	rules := policy.NewIndex([]policy.Plugin{Plugin()}, set, v, policy.Options{}).Rules(r)
 	n := &notes{}
-	apply(&policy.Context{View: v, Rules: rules, Host: n, Last: true}, d)
+	c := &policy.Context{View: v, Rules: rules, Host: n, Last: true}
+	apply(c.WithDataplane(r, r.Spec.(*resource.Dataplane)), d)
 	return n
 }
 

@@ -72,6 +72,7 @@ func wholeMesh(p *resource.Policy) bool { return p.TargetRef == nil || p.TargetR
 // apply sets the mode of each inbound, and the versions and ciphers of inbounds and outbounds.
 func apply(c *policy.Context, d *draft.Draft) {
 	rules, also := c.Rules.Kind(kind), c.View.TLS
+	closePorts(c, d, rules)
 	if rules == nil && also == nil {
 		return
 	}
