@@ -22,6 +22,8 @@ type about struct {
 	outbound *mesh.Outbound // whose listener accepted the connection; nil if none
 	inbound  int            // index of the inbound whose listener accepted it; -1 if none
 	client   *flowProxy     // for an inbound
+	// serverName is the TLS server name, in lower case, that the client of an inbound requests.
+	serverName string
 	// egress is true for the proxy of an egress. Policies treat its destination as inbound 0.
 	egress bool
 }

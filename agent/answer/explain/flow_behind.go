@@ -222,6 +222,9 @@ func (a *about) merged(kind string) []policy.FieldRef {
 	}
 	if len(out) == 0 && plugin.Admits != nil && k.Inbound(a.inbound) != nil {
 		for _, p := range k.Policies { // none of them matches the client
+			if spec, ok := p.Spec.(*resource.Policy); ok && len(k.Inbound(a.inbound).Entries) > 0 && len(spec.Rules) == 0 {
+				continue // rules decide alone
+			}
 			out = append(out, policy.FieldRef{Resource: p.Key, Field: arrivingOf(p)})
 		}
 	}
@@ -242,7 +245,7 @@ func (a *about) clientRule(k *policy.KindRules) *policy.Rule {
 	}
 	ids := a.t.mesh.CertificateNames(a.client.dataplane)
 	for _, m := range in.Matched {
-		if m.Match.Holds(ids, "") {
+		if m.Match.Holds(ids, a.serverName) {
 			return &m.Rule
 		}
 	}
@@ -275,7 +278,8 @@ func (a *about) entry(plugin *policy.Plugin, k *policy.KindRules) (policy.Decisi
 	for i := range confs {
 		confs[i] = in.Entries[i].Conf
 	}
-	d, i := plugin.Decide(confs, a.t.mesh.CertificateNames(a.client.dataplane))
+	d, i := plugin.Decide(confs, policy.Client{
+		IDs: a.t.mesh.CertificateNames(a.client.dataplane), ServerName: a.serverName})
 	if d == policy.Undecided {
 		return d, nil
 	}

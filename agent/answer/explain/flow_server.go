@@ -134,7 +134,8 @@ func (t *Traffic) throughServer(client, server *flowProxy, at netip.AddrPort, fa
 	passed *match.Upstream) *Way {
 	conn, in := t.serverConn(client, server, at, facts, in, passed)
 	trace := server.trace(conn, in.req)
-	a := &about{t: t, p: server, trace: trace, dst: at, in: in, client: client, inbound: server.inboundIndex(at)}
+	a := &about{t: t, p: server, trace: trace, dst: at, in: in, client: client, inbound: server.inboundIndex(at),
+		serverName: strings.ToLower(conn.SNI)}
 	return a.way(conn)
 }
 

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	xdsmatcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	httprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
@@ -239,20 +240,16 @@ func (w *walk) httpRBAC(step *Step, config, special *anypb.Any, s *stream) *Trac
 		w.step(*step)
 		return nil
 	}
-	return w.rbac(step, evaluateRBAC(m.GetRules(), s, true), evaluateShadow(m.GetShadowRules(), w, s),
-		m.GetMatcher() != nil)
+	return w.rbac(step, decideRBAC(m.GetRules(), m.GetMatcher(), s, true),
+		evaluateShadow(m.GetShadowRules(), m.GetShadowMatcher(), s, true))
 }
 
 // evaluateShadow returns the decision of shadow rules, or "" if there are none.
-func evaluateShadow(rules *rbacv3.RBAC, w *walk, s *stream) string {
-	if rules == nil {
+func evaluateShadow(rules *rbacv3.RBAC, m *xdsmatcherv3.Matcher, s *stream, http bool) string {
+	if rules == nil && m == nil {
 		return ""
 	}
-	http := s != nil
-	if !http {
-		s = newStream(&Request{}, &w.socket.seen, w.conn.Peer, w.tls)
-	}
-	d := evaluateRBAC(rules, s, http)
+	d := decideRBAC(rules, m, s, http)
 	return d.text()
 }
 

@@ -45,8 +45,9 @@ func (w *walk) networkFilters() *Trace {
 		case networkRBACURL:
 			m := &netrbacv3.RBAC{}
 			if config.UnmarshalTo(m) == nil {
-				d := evaluateRBAC(m.GetRules(), newStream(&Request{}, &w.socket.seen, w.conn.Peer, w.tls), false)
-				if t := w.rbac(&step, d, evaluateShadow(m.GetShadowRules(), w, nil), m.GetMatcher() != nil); t != nil {
+				s := newStream(&Request{}, &w.socket.seen, w.conn.Peer, w.tls)
+				d := decideRBAC(m.GetRules(), m.GetMatcher(), s, false)
+				if t := w.rbac(&step, d, evaluateShadow(m.GetShadowRules(), m.GetShadowMatcher(), s, false)); t != nil {
 					return t
 				}
 				continue
@@ -81,12 +82,7 @@ func (w *walk) firstBytes() FirstBytes {
 }
 
 // rbac records the decision of an RBAC filter. It returns the end of the trace, or nil.
-func (w *walk) rbac(step *Step, d Decision, shadow string, matcher bool) *Trace {
-	if matcher {
-		step.note("its matcher is not evaluated here")
-		w.step(*step)
-		return nil
-	}
+func (w *walk) rbac(step *Step, d Decision, shadow string) *Trace {
 	step.Choice = d.text()
 	if shadow != "" {
 		step.note("shadow rules would %s", shadow)

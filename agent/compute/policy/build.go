@@ -36,7 +36,7 @@ func (m *Match) Rules() *Rules {
 	for i := range m.kinds {
 		k := m.shared[m.kinds[i].print]
 		if k == nil {
-			k = m.index.buildKind(&m.kinds[i])
+			k = m.index.buildKind(&m.kinds[i], m.outside)
 			m.shared[m.kinds[i].print] = k
 		}
 		out.kinds[k.Kind] = k
@@ -46,9 +46,9 @@ func (m *Match) Rules() *Rules {
 	return out
 }
 
-func (x *Index) buildKind(m *matchedKind) *KindRules {
+func (x *Index) buildKind(m *matchedKind, outside bool) *KindRules {
 	k := &KindRules{Kind: m.kind}
-	b := builder{x: x, k: k}
+	b := builder{x: x, k: k, outside: outside}
 	for i := range m.policies {
 		k.Policies = append(k.Policies, m.policies[i].policy)
 	}
@@ -66,8 +66,9 @@ func (x *Index) buildKind(m *matchedKind) *KindRules {
 
 // builder builds the rules of one kind for one proxy.
 type builder struct {
-	x *Index
-	k *KindRules
+	x       *Index
+	k       *KindRules
+	outside bool // the proxy represents a destination outside the mesh
 }
 
 func (b *builder) warnf(p *resource.Resource, format string, args ...any) {

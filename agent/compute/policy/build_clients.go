@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -42,6 +43,7 @@ func (b *builder) from(list []matched) {
 			}
 		}
 	}
+	b.rulesAlone(byInbound, each)
 	for in := 0; in <= most; in++ {
 		if byInbound[in] == nil && routes[in] == nil && each[in] == nil {
 			continue
@@ -57,6 +59,28 @@ func (b *builder) from(list []matched) {
 		}
 		slices.SortFunc(out.Routes, func(a, b RouteRules) int { return a.Route.Key.Compare(b.Route.Key) })
 		b.k.From = append(b.k.From, out)
+	}
+}
+
+// rulesAlone removes the items of from at inbounds that rules select, and warns about their
+// policies. A destination outside the mesh is no inbound and keeps both.
+func (b *builder) rulesAlone(from map[int][]item, each map[int][]*Rule) {
+	if b.outside {
+		return
+	}
+	warned := map[*resource.Resource]bool{}
+	for _, in := range slices.Sorted(maps.Keys(each)) {
+		for _, it := range from[in] {
+			p := it.origin.Policy
+			if warned[p] {
+				continue
+			}
+			warned[p] = true
+			b.warnf(p, "from has no effect on networking.inbound[%d]: rules of %s %q select this inbound, and then only "+
+				"rules decide, even about clients that this policy denies; move the clients into deny or allow of rules",
+				in, b.k.Kind, each[in][len(each[in])-1].Origins[0].Policy.DisplayName())
+		}
+		delete(from, in)
 	}
 }
 

@@ -19,11 +19,12 @@ type Match struct {
 	// that it reaches. Equal fingerprints mean equal rules.
 	Fingerprint [32]byte
 
-	index  *Index
-	kinds  []matchedKind // kinds with a policy that selects the proxy, in order of application
-	legacy []legacyKind
-	rules  *Rules                  // nil until they are merged
-	shared map[[32]byte]*KindRules // see Share
+	index   *Index
+	outside bool          // the proxy represents a destination outside the mesh
+	kinds   []matchedKind // kinds with a policy that selects the proxy, in order of application
+	legacy  []legacyKind
+	rules   *Rules                  // nil until they are merged
+	shared  map[[32]byte]*KindRules // see Share
 
 	legacyPolicies []*resource.Resource
 }
@@ -103,7 +104,7 @@ func (x *Index) Match(dataplane *resource.Resource) *Match {
 
 // match selects the policies of the kinds for which of returns true; a nil of selects all.
 func (x *Index) match(s *selector, of func(kind string) bool) *Match {
-	m := &Match{index: x, shared: map[[32]byte]*KindRules{}}
+	m := &Match{index: x, outside: s.outside, shared: map[[32]byte]*KindRules{}}
 	fp, one := fingerprint{h: sha256.New()}, fingerprint{h: sha256.New()}
 	plugins, ruled := map[int]bool{}, map[string]bool{}
 	for i := range x.kinds {
@@ -205,13 +206,9 @@ func (x *Index) Resolve(from *resource.Resource, t *resource.TargetRef) []resour
 			out = append(out, r.Key)
 		}
 		return out
-	case len(t.Labels) > 0 || t.Name == "" && t.Namespace != "":
-		want := t.Labels
-		if len(want) == 0 { // all services of a namespace
-			want = map[string]string{resource.LabelNamespace: t.Namespace}
-		}
+	case len(t.Labels) > 0:
 		for _, s := range x.View.Services() {
-			if s.ID.Kind == t.Kind && mesh.Contains(s.Labels, want) && !slices.Contains(out, s.Resource) {
+			if s.ID.Kind == t.Kind && mesh.Contains(s.Labels, t.Labels) && !slices.Contains(out, s.Resource) {
 				out = append(out, s.Resource)
 			}
 		}

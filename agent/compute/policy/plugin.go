@@ -20,10 +20,11 @@ type Plugin struct {
 	// Admits, when set, means that the from rules of Kinds define which clients an inbound admits.
 	// It reports whether a client with this merged conf is admitted.
 	Admits func(resource.Conf) bool
-	// Decide, when set, evaluates the spec.rules confs of one inbound for a client with these
-	// SPIFFE IDs. It returns the decision and the index of the deciding conf. Denied overrides
-	// Admits; Admitted applies unless from denies the client.
-	Decide func(confs []resource.Conf, ids []string) (Decision, int)
+	// Decide, when set, evaluates the spec.rules confs of one inbound for a client. It returns the
+	// decision and the index of the deciding conf. An inbound with rules ignores from. For a
+	// destination outside the mesh, Denied overrides Admits, and Admitted applies unless from denies
+	// the client.
+	Decide func(confs []resource.Conf, c Client) (Decision, int)
 	// Outbound, when set, is called for every outbound of the proxy before it has filter chains. It
 	// either adds chains to o.Listener, with clusters from c.Host.Destination, and returns true, or
 	// does nothing and returns false. After false, the next plugin is called; if all return false,
@@ -88,6 +89,12 @@ const (
 	ReadsTags
 	ReadsDataplane
 )
+
+// Client is the client of an inbound, as rules see it.
+type Client struct {
+	IDs        []string // the SPIFFE IDs in its certificate
+	ServerName string   // that it requests, in lower case; "" for none
+}
 
 // Decision is the decision of rules about a client.
 type Decision int

@@ -21,7 +21,8 @@ const LabelAutoReachable = "nearside.io/auto-reachable-backends"
 // depend on the client.
 type guard struct {
 	admits   func(resource.Conf) bool
-	decide   func([]resource.Conf, []string) (Decision, int)
+	decide   func([]resource.Conf, Client) (Decision, int)
+	names    bool     // some rules depend on the requested server name
 	digest   [32]byte // of the policies and their required tags
 	catalog  [32]byte // of the services
 	policies []*guarded
@@ -39,6 +40,7 @@ type guarded struct {
 	want    []wanted
 	items   []item
 	rules   []item // of spec.rules, evaluated by the plugin
+	names   bool   // some of rules depend on the requested server name
 	dynamic bool   // want depends on the workloads
 }
 
@@ -98,8 +100,9 @@ func (g *guard) read(x *Index, plugin Plugin, prev *guard) {
 				if p == nil {
 					p = &guarded{policy: r}
 					p.items, p.rules = b.admitting(r)
+					p.names = slices.ContainsFunc(p.rules, namesServer)
 				} else {
-					p = &guarded{policy: r, items: p.items, rules: p.rules}
+					p = &guarded{policy: r, items: p.items, rules: p.rules, names: p.names}
 				}
 				p.target(x, &all)
 			}
@@ -114,10 +117,16 @@ func (g *guard) read(x *Index, plugin Plugin, prev *guard) {
 					p = old
 				}
 			}
-			g.policies = append(g.policies, p)
+			g.policies, g.names = append(g.policies, p), g.names || p.names
 		}
 	}
 	fp.h.Sum(g.digest[:0])
+}
+
+// namesServer reports whether an entry of rules depends on the requested server name.
+func namesServer(it item) bool {
+	c, ok := it.conf.(MatchConf)
+	return ok && slices.ContainsFunc(c.ClientMatches(), func(m resource.ClientMatch) bool { return m.SNI != nil })
 }
 
 // admitting returns the from and rules entries of a policy that have a conf.

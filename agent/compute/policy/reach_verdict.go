@@ -3,9 +3,11 @@ package policy
 import (
 	"crypto/sha256"
 	"slices"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/servername"
 )
 
 // admission determines which services admit one client.
@@ -13,8 +15,15 @@ type admission struct {
 	g       *guard
 	clients []map[string]string // its sets of tags
 	ids     []string            // the SPIFFE IDs in its certificate
+	mesh    string
 	items   map[*guarded][][]item
-	decided map[*class]admitted
+	decided map[decisionKey]admitted
+}
+
+// decisionKey identifies a decision: a class, and the server name if the decision depends on it.
+type decisionKey struct {
+	*class
+	serverName string
 }
 
 // admitted is the decision of a class's policies about a client.
@@ -28,7 +37,7 @@ func (x *Index) admission(dp *resource.Dataplane) *admission {
 	if x.guard == nil {
 		return nil
 	}
-	a := &admission{g: x.guard, items: map[*guarded][][]item{}, decided: map[*class]admitted{}}
+	a := &admission{g: x.guard, mesh: x.View.Name, items: map[*guarded][][]item{}, decided: map[decisionKey]admitted{}}
 	for _, tags := range TagSets(x.View, dp) {
 		if tags != nil {
 			a.clients = append(a.clients, tags)
@@ -60,8 +69,9 @@ func (a *admission) itemsOf(p *guarded) [][]item {
 }
 
 // class evaluates a class. It admits the client if it admits one of the client's tag sets.
-func (a *admission) class(c *class) admitted {
-	if d, ok := a.decided[c]; ok {
+func (a *admission) class(c *class, serverName string) admitted {
+	key := decisionKey{c, serverName}
+	if d, ok := a.decided[key]; ok {
 		return d
 	}
 	var out admitted
@@ -81,31 +91,51 @@ func (a *admission) class(c *class) admitted {
 			}
 		}
 	}
-	out = a.rules(c, out, len(about) > 0)
-	a.decided[c] = out
+	out = a.rules(c, Client{a.ids, serverName}, out)
+	a.decided[key] = out
 	return out
 }
 
-// rules combines the decisions of spec.rules with the decision of from. matched is true if a from
-// entry selects the client.
-func (a *admission) rules(c *class, from admitted, matched bool) admitted {
-	var confs []resource.Conf
+// rules combines the decisions of spec.rules and from. If rules select every workload of the
+// class, they decide alone. If they may select only some, a workload admits the client by either.
+func (a *admission) rules(c *class, client Client, from admitted) admitted {
+	var confs, always []resource.Conf
 	var origins []Origin
 	for _, p := range c.policies {
 		for _, it := range p.rules {
 			confs, origins = append(confs, it.conf), append(origins, it.origin)
+			if p.whole(c) {
+				always = append(always, it.conf)
+			}
 		}
 	}
 	if len(confs) == 0 || a.g.decide == nil {
 		return from
 	}
-	switch d, i := a.g.decide(confs, a.ids); {
+	d, i := a.g.decide(confs, client)
+	if d == Denied && len(always) < len(confs) {
+		if e, _ := a.g.decide(always, client); e == Admitted { // a workload without the denying entry
+			return admitted{true, origins[i]}
+		}
+	}
+	switch {
+	case d == Admitted:
+		return admitted{true, origins[i]}
+	case len(always) == 0 && from.yes:
+		return from
 	case d == Denied:
 		return admitted{false, origins[i]}
-	case d == Admitted && !matched:
-		return admitted{true, origins[i]}
 	}
-	return from
+	return admitted{false, origins[len(origins)-1]}
+}
+
+// whole reports whether a policy selects every workload of the class.
+func (p *guarded) whole(c *class) bool {
+	return !p.dynamic && slices.ContainsFunc(p.want, func(w wanted) bool {
+		all := true
+		w.each(func(k, v string) { all = all && (c.tags[k] == v || v == "*" && c.tags[k] != "") })
+		return all
+	})
 }
 
 // client evaluates one tag set. Later items take precedence.
@@ -130,8 +160,12 @@ func (a *admission) of(s *mesh.Service) (admitted, bool) {
 		return admitted{}, false
 	}
 	var out admitted
+	serverName := ""
+	if a.g.names {
+		serverName = strings.ToLower(servername.Of(a.mesh, &mesh.Outbound{Service: s}))
+	}
 	for _, c := range a.g.of[s.Index] {
-		d := a.class(c)
+		d := a.class(c, serverName)
 		if d.yes {
 			return d, true
 		}

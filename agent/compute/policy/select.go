@@ -42,8 +42,7 @@ type selector struct {
 	dataplane *resource.Resource
 	dp        *resource.Dataplane
 	tags      []map[string]string
-	shared    [][]int // see [resource.Networking.SamePort]
-	outside   bool    // whether the dataplane represents a destination outside the mesh
+	outside   bool // whether the dataplane represents a destination outside the mesh
 }
 
 func (x *Index) selector(dataplane *resource.Resource) *selector {
@@ -51,7 +50,7 @@ func (x *Index) selector(dataplane *resource.Resource) *selector {
 	if !ok {
 		dp = &resource.Dataplane{}
 	}
-	return &selector{x: x, dataplane: dataplane, dp: dp, tags: TagSets(x.View, dp), shared: dp.Networking.SamePort()}
+	return &selector{x: x, dataplane: dataplane, dp: dp, tags: TagSets(x.View, dp)}
 }
 
 // policy matches a policy. It leaves Why empty if determining the reason is expensive.
@@ -150,7 +149,6 @@ func (s *selector) matching(match func(tags map[string]string, in *resource.Inbo
 			out.Inbounds = append(out.Inbounds, i)
 		}
 	}
-	out.Inbounds = resource.Spread(s.shared, out.Inbounds) // one listener serves them
 	if n.Gateway != nil && match(s.tags[len(n.Inbound)], nil) {
 		out.Gateway = true
 	}
@@ -210,7 +208,8 @@ func (s *selector) section(k resource.Key, t *resource.TargetRef, in *resource.I
 	return port != nil && s.x.View.Serves(port, in)
 }
 
-// self matches one dataplane by name or labels, or one of its inbounds by port name or number.
+// self matches one dataplane by name or labels, or one of its inbounds by name. The port is the name
+// of an inbound without one.
 func (s *selector) self(p *resource.Resource, t *resource.TargetRef) Selection {
 	if t.Name != "" && !slices.Contains(mesh.Qualified(p, t.Name, t.Namespace), s.dataplane.Name) {
 		return Selection{Why: fmt.Sprintf("the policy applies to the dataplane %q", t.Name)}
@@ -222,13 +221,13 @@ func (s *selector) self(p *resource.Resource, t *resource.TargetRef) Selection {
 		}
 	}
 	out := s.matching(func(_ map[string]string, in *resource.Inbound) bool {
-		return t.SectionName == "" ||
-			in != nil && (in.Name == t.SectionName || mesh.SectionName("", in.Port) == t.SectionName)
+		return t.SectionName == "" || in != nil && mesh.SectionName(in.Name, in.Port) == t.SectionName
 	})
 	if t.SectionName == "" {
 		out.Proxy = true
 	} else if !out.Proxy {
-		return Selection{Why: fmt.Sprintf("the dataplane has no inbound with the name or port %q", t.SectionName)}
+		return Selection{Why: fmt.Sprintf("the dataplane has no inbound with the name %q; the port is the name of an "+
+			"inbound without one", t.SectionName)}
 	}
 	return s.proxyTypes(t, out)
 }

@@ -1,6 +1,9 @@
 package traffictest_test
 
-import "strings"
+import (
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/servername"
+)
 
 const mega = 1 << 20
 
@@ -40,6 +43,7 @@ func services() []scene {
 		{what: "the second of two inbounds with one port of the workload", to: "right.mesh:80", say: aLine,
 			want: "backend-1/right"},
 		{what: "another mesh", to: nodeV4(7) + ":5432", say: aLine, want: "shop/5432", elsewhere: true},
+		{what: "a port without an inbound", to: nodeV4(4) + ":6000", say: aLine, want: closed},
 	}}, {what: "services without mTLS", rows: []row{
 		{what: "HTTP", mesh: "plain", to: "shop.mesh:80", say: get, want: "shop/8080"},
 		{what: "HTTP over IPv6", mesh: "plain", to: "shop.mesh:80", v6: true, say: get, want: "shop/8080"},
@@ -49,6 +53,8 @@ func services() []scene {
 		{what: "outside", mesh: "plain", to: "far-web.mesh:80", say: get, want: "www"},
 		{what: "a mesh with mTLS", mesh: "plain", to: nodeV4(4) + ":5432", say: aLine, want: closed,
 			beyond: "what happens in another mesh", elsewhere: true},
+		{what: "a port without an inbound in a mesh with mTLS", mesh: "plain", to: nodeV4(4) + ":6000", say: aLine,
+			want: closed, beyond: "what happens in another mesh", elsewhere: true},
 	}}, {what: "services as resources", docs: theMesh(strict+", "+viaEgress+", meshServices: {mode: Everywhere}") +
 		"---\n{type: HostnameGenerator, name: inside, spec: {template: \"{{ .DisplayName }}.inside\", " +
 		"selector: {meshService: {}}}}\n" +
@@ -89,31 +95,6 @@ func services() []scene {
 				{what: "one that is listed", mesh: "plain", to: "shop.mesh:80", say: get, want: "shop/8080"},
 				{what: "one that is not", mesh: "plain", to: "store.mesh:80", say: aLine, want: closed},
 				{what: "one that is not, by its address", mesh: "plain", to: nodeV4(7) + ":5432", say: aLine, want: "shop/5432"},
-			}},
-		{what: "two services at one port", docs: changed("default.backend-2", "{port: 5432,",
-			"{port: 5432, tags: {kuma.io/service: db-headless, kuma.io/protocol: tcp}}, {port: 5432,"), rows: []row{
-			{what: "the first", to: "db-headless.mesh:80", say: aLine, want: "backend-2/5432", cluster: "db-headless"},
-			{what: "the second", to: "db.mesh:80", say: aLine, want: "backend-2/5432", cluster: "db"},
-			{what: "another one", to: "backend.mesh:80", say: get, want: backends},
-		}},
-		{what: "two services at one port, of which one denies the client", docs: changed("default.backend-2", "{port: 5432,",
-			"{port: 5432, tags: {kuma.io/service: db-headless, kuma.io/protocol: tcp}}, {port: 5432,") +
-			permission("one", "db-headless", "web", "Deny"), rows: []row{
-			{what: "it", to: "db-headless.mesh:80", say: aLine, want: closed,
-				policies: []string{"MeshTrafficPermission/one"}},
-			{what: "the other", to: "db.mesh:80", say: aLine, want: closed, policies: []string{"MeshTrafficPermission/one"}},
-		}},
-		{what: "inbounds without tags", docs: strings.Replace(strings.Replace(changed("plain.shop",
-			"{port: 5432, tags: {kuma.io/service: store, kuma.io/protocol: tcp}}", "{port: 5432, protocol: tcp, name: rows}"),
-			"networking:", "labels: {app: shop}, networking:", 1),
-			"{port: 8080, tags: {kuma.io/service: shop, kuma.io/protocol: http}}", "{port: 8080, protocol: http, name: main}", 1) +
-			"---\n{type: HostnameGenerator, name: plain, spec: {template: \"{{ .DisplayName }}.labels\", " +
-			"selector: {meshService: {matchLabels: {kuma.io/mesh: plain}}}}}\n" +
-			"---\n{type: MeshService, mesh: plain, name: shop, spec: {selector: {dataplaneLabels: {matchLabels: {app: shop}}}, " +
-			"ports: [{port: 80, targetPort: main, appProtocol: http}, {port: 81, targetPort: 5432, appProtocol: tcp}]}}\n",
-			rows: []row{
-				{what: "by the name of the inbound", mesh: "plain", to: "shop.labels:80", say: get, want: "shop/8080"},
-				{what: "by its number", mesh: "plain", to: "shop.labels:81", say: aLine, want: "shop/5432"},
 			}},
 		{what: "direct access", docs: changed("default.web",
 			"redirectPortInbound", "directAccessServices: ['*'], redirectPortInbound"), rows: []row{
@@ -172,12 +153,53 @@ func bySPIFFE(log string) []scene {
 	log += ".by"
 	const web, other, all = `{spiffeID: {type: Exact, value: "spiffe://default/web"}}`,
 		`{spiffeID: {type: Exact, value: "spiffe://default/we"}}`, `{spiffeID: {type: Prefix, value: "spiffe://default/"}}`
+	named := changed("default.backend-2", "{port: 5432", "{name: rows, port: 5432")
+	section := func(name string) string {
+		return policy("MeshTrafficPermission", "section", "{targetRef: {kind: Dataplane, name: backend-2, sectionName: '"+
+			name+"'}, from: [{targetRef: {kind: Mesh}, default: {action: Deny}}]}")
+	}
+	firstName := servername.Of("default", &mesh.Outbound{Service: &mesh.Service{
+		ID: mesh.ServiceID{Kind: mesh.KindMeshService, Name: "first"}, FullName: "first", Port: 80,
+	}})
+	asResources := theMesh(strict+", "+viaEgress+", meshServices: {mode: Everywhere}") +
+		"---\n{type: HostnameGenerator, name: inside, spec: {template: \"{{ .DisplayName }}.inside\", " +
+		"selector: {meshService: {}}}}\n" +
+		"---\n{type: MeshService, mesh: default, name: first, spec: {selector: {dataplaneTags: {kuma.io/service: backend, " +
+		"version: v1}}, ports: [{port: 80, targetPort: 8080, appProtocol: http}]}}\n" +
+		"---\n{type: MeshService, mesh: default, name: second, spec: {selector: {dataplaneTags: {kuma.io/service: db}}, " +
+		"ports: [{port: 80, targetPort: 5432, appProtocol: tcp}]}}\n"
 	permits := func(name, conf string) string {
 		return policy("MeshTrafficPermission", name, "{targetRef: {kind: Mesh}, rules: [{default: {"+conf+"}}]}")
 	}
 	scenes := []scene{{what: "deny beside a policy that allows", docs: permits("rules", "deny: ["+web+"]"), rows: []row{
 		{what: "HTTP", to: "backend.mesh:80", say: get, want: "403", policies: []string{"MeshTrafficPermission/rules"}},
 		{what: "TCP", to: "db.mesh:80", say: aLine, want: closed, policies: []string{"MeshTrafficPermission/rules"}},
+	}}, {what: "rules that do not allow, beside a policy that allows", docs: permits("rules", "allow: ["+other+"]"),
+		rows: []row{
+			{what: "HTTP", to: "backend.mesh:80", say: get, want: "403", policies: []string{"MeshTrafficPermission/rules"}},
+			{what: "TCP", to: "db.mesh:80", say: aLine, want: closed, policies: []string{"MeshTrafficPermission/rules"}},
+			{what: "a server that speaks first", to: "banner.mesh:80", say: nothing, want: "backend-2/3306"},
+		}}, {what: "rules that allow, beside a policy that denies", docs: permission("all", "", "", "Deny") +
+		permits("rules", "allow: ["+web+"]"), rows: []row{
+		{what: "HTTP", to: "backend.mesh:80", say: get, want: backends, policies: []string{"MeshTrafficPermission/rules"}},
+		{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
+	}}, {what: "an inbound by its name", docs: named + permission("one", "", "", "Allow") + section("rows"), rows: []row{
+		{what: "TCP", to: "db.mesh:80", say: aLine, want: closed, policies: []string{"MeshTrafficPermission/section"}},
+		{what: "HTTP of another inbound", to: "backend.mesh:80", say: get, want: backends},
+	}}, {what: "a named inbound by its number", docs: named + section("5432"), rows: []row{
+		{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432", policies: []string{"MeshTrafficPermission/all"}},
+	}}, {what: "deny by server name", docs: asResources + permits("rules", "allow: ["+all+"], deny: [{sni: {type: Exact, "+
+		"value: "+firstName+"}}]"), rows: []row{
+		{what: "HTTP", to: "first.inside:80", say: get, want: "403", policies: []string{"MeshTrafficPermission/rules"}},
+		{what: "TCP", to: "second.inside:80", say: aLine, want: "backend-2/5432"},
+		{what: "another name of the service", to: "backend.mesh:80", say: get, want: backends},
+	}}, {what: "allow by server name and certificate", docs: asResources + permits("rules", "allow: [{sni: {type: Exact, "+
+		"value: "+firstName+"}, spiffeID: {type: Exact, value: \"spiffe://default/web\"}}]"), rows: []row{
+		{what: "HTTP", to: "first.inside:80", say: get, want: "backend-1/8080",
+			policies: []string{"MeshTrafficPermission/rules"}},
+		{what: "HTTP of another client", from: "backend-2", to: "first.inside:80", say: get, want: "403"},
+		{what: "TCP", to: "second.inside:80", say: aLine, want: closed},
+		{what: "another name of the service", to: "backend.mesh:80", say: get, want: "403"},
 	}}}
 	for _, c := range []struct {
 		what, conf string
@@ -267,6 +289,8 @@ func permissive() []scene {
 				elsewhere: true},
 			{what: "a server that speaks first, to another mesh", mesh: "plain", to: nodeV4(4) + ":3306", say: nothing,
 				want: "backend-2/3306", elsewhere: true},
+			{what: "a port without an inbound", mesh: "plain", to: nodeV4(4) + ":6000", say: aLine, want: "backend-2/6000",
+				elsewhere: true},
 		}
 	}
 	return []scene{
@@ -281,6 +305,8 @@ func permissive() []scene {
 		{what: "strict by MeshTLS", docs: theMesh(lenient+", "+viaEgress) + policy("MeshTLS",
 			"hard", "{targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {mode: Strict}}]}"), rows: []row{
 			{what: "HTTP", to: "backend.mesh:80", say: get, want: backends},
+			{what: "a port without an inbound", mesh: "plain", to: nodeV4(4) + ":6000", say: aLine, want: closed,
+				beyond: "what happens in another mesh", elsewhere: true},
 			{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
 		}},
 		{what: "TLS 1.3", docs: policy("MeshTLS", "new",

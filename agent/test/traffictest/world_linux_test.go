@@ -252,6 +252,7 @@ func (w *world) workloads() {
 	s.web(nodes[4], "backend-2/8080", at(4, 8080))
 	s.tcp(nodes[4], "backend-2/5432", at(4, 5432))
 	s.greeter(nodes[4], "backend-2/3306", at(4, 3306))
+	s.tcp(nodes[4], "backend-2/6000", at(4, 6000)) // a port without an inbound
 	s.web(nodes[6], "web/80", at(6, 80))
 	s.web(nodes[7], "shop/8080", at(7, 8080))
 	s.tcp(nodes[7], "shop/5432", at(7, 5432))

@@ -76,10 +76,22 @@ func apply(c *policy.Context, d *draft.Draft) {
 		warnOpen(c, rules, l)
 		for _, ch := range l.Chains {
 			if ch.TLS && !slices.ContainsFunc(ch.Network, func(e draft.Extension) bool { return e.Name == FilterNetwork }) {
-				if guard(c.View.Name, rules.Inbound(l.Inbound), l, ch) {
+				in := rules.Inbound(l.Inbound)
+				if !byServerName(in) {
+					if !guard(c.View.Name, in, l, ch) {
+						closeAtOnce(d, ch)
+					}
 					continue
 				}
-				closeAtOnce(d, ch)
+				admits, err := guardByServerName(in, l, ch)
+				if err != nil { // impossible for valid rules
+					toolkit.WarnPolicies(c, rules.Policies, "inbound %d admits no client, because its rules cannot be encoded: %v",
+						l.Port, err)
+					admits = guard(c.View.Name, nil, l, ch)
+				}
+				if !admits {
+					closeAtOnce(d, ch)
+				}
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // RuleConf is the conf of an entry of rules. It selects clients by the SPIFFE IDs in their
-// certificates. No entry of an inbound overrides another: a client that one entry denies is denied,
+// certificates and by the server names that they request. No entry of an inbound overrides another: a client that one entry denies is denied,
 // even if others allow it.
 type RuleConf struct {
 	Deny []resource.ClientMatch `json:"deny,omitempty"`
@@ -25,16 +25,6 @@ func (c *RuleConf) Validate(v *resource.Validator) {
 	if len(c.Deny) == 0 && len(c.AllowWithShadowDeny) == 0 && len(c.Allow) == 0 {
 		v.Faultf("the rule is empty: give allow, allowWithShadowDeny or deny")
 	}
-	for _, l := range []struct {
-		field string
-		list  []resource.ClientMatch
-	}{{"deny", c.Deny}, {"allowWithShadowDeny", c.AllowWithShadowDeny}, {"allow", c.Allow}} {
-		for i := range l.list {
-			if l.list[i].SNI != nil {
-				v.Field(l.field).Index(i).Field("sni").Faultf("not supported in permissions: remove the match")
-			}
-		}
-	}
 	v.Field("deny").Matches(c.Deny)
 	v.Field("allowWithShadowDeny").Matches(c.AllowWithShadowDeny)
 	v.Field("allow").Matches(c.Allow)
@@ -47,9 +37,9 @@ func (c *RuleConf) ClientMatches() []resource.ClientMatch {
 
 // decide returns the decision of entries about a client: that of the first entry that denies it,
 // otherwise of the first that allows it.
-func decide(confs []resource.Conf, ids []string) (policy.Decision, int) {
+func decide(confs []resource.Conf, client policy.Client) (policy.Decision, int) {
 	holds := func(list []resource.ClientMatch) bool {
-		return slices.ContainsFunc(list, func(m resource.ClientMatch) bool { return m.Holds(ids, "") })
+		return slices.ContainsFunc(list, func(m resource.ClientMatch) bool { return m.Holds(client.IDs, client.ServerName) })
 	}
 	allowed := -1
 	for i := range confs {
@@ -68,10 +58,8 @@ func decide(confs []resource.Conf, ids []string) (policy.Decision, int) {
 	return policy.Undecided, -1
 }
 
-// withRules returns the enforced and shadow rules of an inbound with entries of rules, combined
-// with from. A client that either denies is denied, and a client that either allows, and neither
-// denies, is admitted.
-func withRules(mesh string, in *policy.InboundRules) (enforced, shadow *rbacv3.RBAC) {
+// entriesOf returns all entries of an inbound as one. A denial of one applies to all.
+func entriesOf(in *policy.InboundRules) *RuleConf {
 	var all RuleConf
 	for _, r := range in.Entries {
 		if c := toolkit.Conf[RuleConf](r); c != nil {
@@ -80,6 +68,14 @@ func withRules(mesh string, in *policy.InboundRules) (enforced, shadow *rbacv3.R
 			all.Allow = append(all.Allow, c.Allow...)
 		}
 	}
+	return &all
+}
+
+// withRules returns the enforced and shadow rules of an inbound with entries of rules. A
+// destination outside the mesh also has from: a client that either denies is denied, and a client
+// that either allows, and neither denies, is admitted.
+func withRules(mesh string, in *policy.InboundRules) (enforced, shadow *rbacv3.RBAC) {
+	all := entriesOf(in)
 	denied := ofMatches(all.Deny)
 	var fromDenied []*rbacv3.Principal // clients that from denies
 	for _, r := range in.Rules {
@@ -97,13 +93,14 @@ func withRules(mesh string, in *policy.InboundRules) (enforced, shadow *rbacv3.R
 	return filters(allowed, counted)
 }
 
-// ofMatches returns the principals of clients that match, without duplicates.
+// ofMatches returns the principals of clients that match, without duplicates. It omits matches with
+// a server name: none of them holds at an ExternalService, whose server name is no host name.
 func ofMatches(list []resource.ClientMatch) []*rbacv3.Principal {
 	var out []*rbacv3.Principal
 	known := map[resource.SpiffeIDMatch]bool{}
 	for _, m := range list {
 		id := m.SpiffeID
-		if id == nil || known[*id] {
+		if id == nil || m.SNI != nil || known[*id] {
 			continue
 		}
 		known[*id] = true

@@ -10,7 +10,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/model/value"
 )
 
 // never is a number of failures or endpoints that is never reached. It disables a detector that a
@@ -166,7 +165,7 @@ func (m *migration) detectors(d, weak *circuitbreaker.Detectors, notes *[]string
 		toolkit.Override(&d.SuccessRate.MinimumHosts, w.MinimumHosts, defaultHosts)
 		toolkit.Override(&d.SuccessRate.RequestVolume, w.RequestVolume, defaultSuccesses)
 		toolkit.Override(&d.SuccessRate.StandardDeviationFactor, w.StandardDeviationFactor,
-			value.NewDecimal(defaultDeviation))
+			resource.NewDecimal(defaultDeviation))
 	}
 	if w := weak.FailurePercentage; w != nil {
 		if d.FailurePercentage == nil {
