@@ -2,6 +2,7 @@ package encode
 
 import (
 	"slices"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // Field numbers of envoy.config.endpoint.v3 and the messages in it, for the encoder below.
@@ -36,6 +38,59 @@ const (
 
 // The same tags of an endpoint select subsets and TLS contexts.
 var endpointMetadata = []string{"envoy.lb", "envoy.transport_socket_match"}
+
+// labelsMetadata is the metadata for the labels of an endpoint's dataplane. Formats of access logs
+// and patches can read it.
+const labelsMetadata = "io.kuma.labels"
+
+// eachLabel calls f with the labels of the endpoint's dataplane and those that Kuma derives, sorted.
+// Without labels of its own it has none: the derived ones are equal for the whole zone.
+func eachLabel(e *mesh.Endpoint, f func(key, value string)) {
+	if e.Resource == nil || len(e.Resource.Labels) == 0 {
+		return
+	}
+	dp, ok := e.Resource.Spec.(*resource.Dataplane)
+	if !ok {
+		return
+	}
+	labels := e.Resource.Labels
+	var buf [24]string
+	keys := buf[:0]
+	for k := range labels {
+		if !strings.HasPrefix(k, internalLabels) {
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) == 0 {
+		return
+	}
+	derived := [...][2]string{{resource.LabelEnv, "universal"}, {resource.LabelMesh, e.Resource.Key.Mesh},
+		{resource.LabelOrigin, "zone"}, {labelProxyType, "sidecar"}, {resource.LabelZone, e.Zone}}
+	if labels[resource.LabelNamespace] != "" {
+		derived[0][1] = "kubernetes"
+	}
+	if dp.Networking.Gateway != nil {
+		derived[3][1] = "gateway"
+	}
+	for _, d := range derived {
+		if _, explicit := labels[d[0]]; !explicit {
+			keys = append(keys, d[0])
+		}
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		value, explicit := labels[k]
+		for i := 0; !explicit; i++ { // every other key is derived
+			value, explicit = derived[i][1], derived[i][0] == k
+		}
+		f(k, value)
+	}
+}
+
+const labelProxyType = "kuma.io/proxy-type"
+
+// internalLabels is the prefix of labels that only agents read, and that change with the node.
+const internalLabels = "nearside.io/"
 
 // Assignment encodes a ClusterLoadAssignment with its endpoints grouped by zone, in the order of
 // zone names. Endpoints are the largest and most often rebuilt part of a mesh, and encoding them
@@ -155,11 +210,18 @@ func (a *Assignment) endpoint(e *mesh.Endpoint) {
 	}
 	a.tags = a.tags[:0]
 	e.EachTag(func(k, v string) { a.tags = draft.AppendTag(a.tags, k, v) })
+	a.inner = a.inner[:0]
 	if len(a.tags) > 0 {
-		a.inner = a.inner[:0]
 		for _, name := range endpointMetadata {
 			a.inner = draft.AppendNamespace(a.inner, name, a.tags)
 		}
+	}
+	a.tags = a.tags[:0]
+	eachLabel(e, func(k, v string) { a.tags = draft.AppendTag(a.tags, k, v) })
+	if len(a.tags) > 0 {
+		a.inner = draft.AppendNamespace(a.inner, labelsMetadata, a.tags)
+	}
+	if len(a.inner) > 0 {
 		a.lb = appendBytes(a.lb, fieldMetadata, a.inner)
 	}
 	a.inner = appendVarint(a.inner[:0], fieldUInt32, uint64(max(e.Weight, 1)))

@@ -118,6 +118,7 @@ func (g *generator) batchesBase(in *Input, match *policy.Match) [32]byte {
 	reads := match.Reads()
 	if in.Inline || reads >= policy.ReadsTags {
 		d.tags(g.dp)
+		d.pairs(g.r.Labels)
 	}
 	if reads >= policy.ReadsDataplane {
 		d.dataplane(g.r, g.dp)

@@ -180,7 +180,7 @@ func notDerived(name string) string {
 
 // deriveMeshService takes the ports of the first dataplane by name. (Kuma takes the oldest, on
 // which nodes may disagree.) Inbounds of other dataplanes at these ports become endpoints; their
-// other ports are dropped with a warning.
+// other ports are dropped with a warning. The names contain the zone if the dataplane has its label.
 func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 	own := ins[:1]
 	for len(own) < len(ins) && ins[len(own)].dp == ins[0].dp {
@@ -191,6 +191,7 @@ func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 		return
 	}
 	labels, identities := v.derivedLabels(key), v.provedBy(ins)
+	zone := ins[0].dp.Labels[resource.LabelZone]
 	var ports []*Service
 	for _, in := range own {
 		port := in.spec.Port
@@ -198,7 +199,7 @@ func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 			continue // same port at another address of the dataplane
 		}
 		s := &Service{
-			ID:       ServiceID{KindMeshService, DestinationName(v.Name, key.Name, "", "", "msvc", port)},
+			ID:       ServiceID{KindMeshService, DestinationName(v.Name, key.Name, "", zone, "msvc", port)},
 			Resource: key, Derived: true, FullName: key.Name, Labels: labels,
 			Port: port, Section: SectionName(in.spec.Name, in.spec.Port), Protocol: in.proto, Identities: identities,
 		}
@@ -214,8 +215,7 @@ func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 	v.warnDerived(key, own, ins)
 }
 
-// derivedLabels returns Kuma's labels, and the zone, which later Kuma versions add. The cluster's
-// name does not contain the zone.
+// derivedLabels returns the labels that Kuma gives to a derived MeshService.
 func (v *View) derivedLabels(key resource.Key) map[string]string {
 	if v.prev != nil && v.prev.Zone == v.Zone {
 		if before := v.prev.ports[key]; len(before) > 0 && before[0].Derived {

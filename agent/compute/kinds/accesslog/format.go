@@ -224,7 +224,6 @@ const (
 	trafficDirection  = "KUMA_TRAFFIC_DIRECTION"
 	zoneName          = "KUMA_ZONE"
 	workloadID        = "KUMA_WORKLOAD"
-	labelWorkload     = "kuma.io/workload"
 	unknownService    = "unknown"
 	DirectionInbound  = "INBOUND"
 	DirectionOutbound = "OUTBOUND"
@@ -254,15 +253,10 @@ type values struct {
 // directions, as in Kuma.
 func valuesOf(c *policy.Context) values {
 	n := &c.Dataplane().Networking
-	v := values{address: n.Address, mesh: c.View.Name, zone: c.View.Zone}
+	w := toolkit.WorkloadOf(c)
+	v := values{address: n.Address, mesh: w.Mesh, zone: w.Zone, workload: w.Name}
 	if n.AdvertisedAddress != "" {
 		v.address = n.AdvertisedAddress
-	}
-	if z := c.Proxy().Labels[resource.LabelZone]; z != "" {
-		v.zone = z
-	}
-	if w := c.Proxy().Labels[labelWorkload]; w != "" {
-		v.workload = strings.Join([]string{"kri", "wl", v.mesh, v.zone, c.Proxy().Namespace(), w, ""}, "_")
 	}
 	return v
 }

@@ -179,7 +179,8 @@ func (r *record) pack(v *values) (*anypb.Any, error) {
 	collector := &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
 		EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: r.cluster, Authority: r.route},
 	}}
-	config := &otelv3.OpenTelemetryAccessLogConfig{Body: r.body.message(v), Attributes: messages(r.attributes, v)}
+	config := &otelv3.OpenTelemetryAccessLogConfig{Body: r.body.message(v), Attributes: messages(r.attributes, v),
+		ResourceAttributes: resourceAttributes(v)}
 	if r.newer {
 		config.GrpcService, config.LogName = collector, logName
 	} else {
@@ -188,6 +189,16 @@ func (r *record) pack(v *values) (*anypb.Any, error) {
 			TransportApiVersion: corev3.ApiVersion_V3}
 	}
 	return draft.Extension{Name: nameOTel, Message: config}.Pack()
+}
+
+// resourceAttributes identifies the proxy, as in Kuma.
+func resourceAttributes(v *values) *otlpv1.KeyValueList {
+	out := &otlpv1.KeyValueList{}
+	for _, a := range (toolkit.Workload{Mesh: v.mesh, Zone: v.zone, Name: v.workload}).Attributes() {
+		out.Values = append(out.Values, &otlpv1.KeyValue{Key: a[0],
+			Value: &otlpv1.AnyValue{Value: &otlpv1.AnyValue_StringValue{StringValue: a[1]}}})
+	}
+	return out
 }
 
 func (a *anyValue) message(v *values) *otlpv1.AnyValue {

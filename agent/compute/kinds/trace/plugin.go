@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -56,14 +57,32 @@ func apply(c *policy.Context, d *draft.Draft) {
 		return
 	}
 	// Patches match the cluster by its origin.
-	Trace(c, d, toolkit.Conf[Conf](rules.Proxy), Names{Origin: "mesh-trace"}, func(format string, args ...any) {
+	name := serviceName(c)
+	Trace(c, d, toolkit.Conf[Conf](rules.Proxy), Names{
+		Origin: "mesh-trace", Service: func(*draft.Listener) string { return name }, Attributes: toolkit.WorkloadOf(c).Attributes(),
+	}, func(format string, args ...any) {
 		toolkit.WarnOrigins(c, rules.Proxy, format, args...)
 	})
 }
 
-// Names holds the name and origin of the collector's cluster. If Cluster is empty, the cluster has
-// the name that MeshTrace uses.
-type Names struct{ Cluster, Origin string }
+// Names holds the names by which the kinds of policies differ.
+type Names struct {
+	Cluster    string                       // of the collector; if empty, the name that MeshTrace uses
+	Origin     string                       // of the cluster
+	Service    func(*draft.Listener) string // the service in the spans of a listener
+	Attributes [][2]string                  // tags of all spans, which tags of the conf override
+}
+
+// InboundService returns the service of an inbound, and the service of the proxy for an outbound.
+func InboundService(c *policy.Context) func(*draft.Listener) string {
+	name, inbounds := serviceName(c), c.Dataplane().Networking.Inbound
+	return func(l *draft.Listener) string {
+		if l.Kind == draft.Inbound && l.Inbound < len(inbounds) {
+			return cmp.Or(inbounds[l.Inbound].Tags[resource.TagService], name)
+		}
+		return name
+	}
+}
 
 // Trace enables tracing for a proxy according to a valid conf. It does nothing for nil. warn
 // reports errors.
@@ -71,7 +90,7 @@ func Trace(c *policy.Context, d *draft.Draft, conf *Conf, names Names, warn func
 	if conf == nil || len(toolkit.Or(conf.Backends, nil)) == 0 {
 		return
 	}
-	t := newTracer(conf, serviceName(c))
+	t := newTracer(conf, names)
 	t.cluster = cmp.Or(names.Cluster, t.cluster)
 	if reason := t.resolve(c, warn); reason != "" {
 		warn("tracing is disabled: %s", reason)
@@ -145,18 +164,19 @@ func (t *tracer) collector(proxyAddress, origin string) (*draft.Cluster, error) 
 
 // tracer creates the tracing config of connection managers.
 type tracer struct {
-	service string // of the proxy
+	names   Names
 	backend *Backend
 	at      endpoint
 	otlp    toolkit.OTLP // for OpenTelemetry
 	cluster string       // name of the collector's cluster
 	conf    *Conf
-	shared  *hcmv3.HttpConnectionManager_Tracing // cached if it is equal for all listeners
+	shared  map[string]*hcmv3.HttpConnectionManager_Tracing // by service
 }
 
 // newTracer returns a tracer for a valid conf with a backend.
-func newTracer(conf *Conf, service string) *tracer {
-	t := &tracer{service: service, backend: &(*conf.Backends)[0], conf: conf}
+func newTracer(conf *Conf, names Names) *tracer {
+	t := &tracer{names: names, backend: &(*conf.Backends)[0], conf: conf,
+		shared: map[string]*hcmv3.HttpConnectionManager_Tracing{}}
 	switch t.backend.Type {
 	case typeZipkin:
 		t.cluster = "meshtrace:zipkin"
@@ -188,10 +208,11 @@ func (t *tracer) splits() bool {
 // tracing returns the tracing config of a listener. A sidecar and its workload are one hop of a
 // trace, so the proxy creates no upstream span.
 func (t *tracer) tracing(l *draft.Listener) (*hcmv3.HttpConnectionManager_Tracing, error) {
-	if t.shared != nil {
-		return t.shared, nil
+	service := t.serviceOf(l)
+	if out := t.shared[service]; out != nil {
+		return out, nil
 	}
-	provider, err := t.provider(l)
+	provider, err := t.provider(service)
 	if err != nil {
 		return nil, err
 	}
@@ -202,38 +223,45 @@ func (t *tracer) tracing(l *draft.Listener) (*hcmv3.HttpConnectionManager_Tracin
 		out.OverallSampling, out.ClientSampling, out.RandomSampling = toolkit.Percent(s.Overall), toolkit.Percent(s.Client),
 			toolkit.Percent(s.Random)
 	}
-	if !t.splits() {
-		t.shared = out
-	}
+	t.shared[service] = out
 	return out, nil
 }
 
 func (t *tracer) tags() []*tracingv3.CustomTag {
 	tags := toolkit.Or(t.conf.Tags, nil)
-	out := make([]*tracingv3.CustomTag, len(tags))
+	out := make([]*tracingv3.CustomTag, len(tags), len(tags)+len(t.names.Attributes))
 	for i, tag := range tags {
-		out[i] = &tracingv3.CustomTag{Tag: tag.Name}
 		if tag.Header == nil {
-			out[i].Type = &tracingv3.CustomTag_Literal_{Literal: &tracingv3.CustomTag_Literal{Value: *tag.Literal}}
+			out[i] = literal(tag.Name, *tag.Literal)
 			continue
 		}
 		h := &tracingv3.CustomTag_Header{Name: tag.Header.Name, DefaultValue: toolkit.Or(tag.Header.Default, "")}
-		out[i].Type = &tracingv3.CustomTag_RequestHeader{RequestHeader: h}
+		out[i] = &tracingv3.CustomTag{Tag: tag.Name, Type: &tracingv3.CustomTag_RequestHeader{RequestHeader: h}}
+	}
+	for _, a := range t.names.Attributes {
+		if !slices.ContainsFunc(tags, func(tag Tag) bool { return tag.Name == a[0] }) {
+			out = append(out, literal(a[0], a[1]))
+		}
 	}
 	return out
 }
 
-func (t *tracer) provider(l *draft.Listener) (*tracev3.Tracing_Http, error) {
+func literal(name, value string) *tracingv3.CustomTag {
+	return &tracingv3.CustomTag{Tag: name,
+		Type: &tracingv3.CustomTag_Literal_{Literal: &tracingv3.CustomTag_Literal{Value: value}}}
+}
+
+func (t *tracer) provider(service string) (*tracev3.Tracing_Http, error) {
 	var e draft.Extension
 	switch t.backend.Type {
 	case typeZipkin:
 		e = draft.Extension{Name: "envoy.tracers.zipkin", Message: t.zipkin()}
 	case typeDatadog:
 		e = draft.Extension{Name: "envoy.tracers.datadog", Message: &tracev3.DatadogConfig{
-			CollectorCluster: t.cluster, ServiceName: t.serviceOf(l),
+			CollectorCluster: t.cluster, ServiceName: service,
 		}}
 	default:
-		e = draft.Extension{Name: "envoy.tracers.opentelemetry", Message: t.openTelemetry()}
+		e = draft.Extension{Name: "envoy.tracers.opentelemetry", Message: t.openTelemetry(service)}
 	}
 	a, err := e.Pack()
 	if err != nil {
@@ -242,8 +270,8 @@ func (t *tracer) provider(l *draft.Listener) (*tracev3.Tracing_Http, error) {
 	return &tracev3.Tracing_Http{Name: e.Name, ConfigType: &tracev3.Tracing_Http_TypedConfig{TypedConfig: a}}, nil
 }
 
-func (t *tracer) openTelemetry() *tracev3.OpenTelemetryConfig {
-	out := &tracev3.OpenTelemetryConfig{ServiceName: t.service}
+func (t *tracer) openTelemetry(service string) *tracev3.OpenTelemetryConfig {
+	out := &tracev3.OpenTelemetryConfig{ServiceName: service}
 	if t.otlp.HTTP {
 		out.HttpService = &corev3.HttpService{HttpUri: &corev3.HttpUri{
 			Uri: t.otlp.URL("traces"), HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: t.cluster},
@@ -273,13 +301,14 @@ func (t *tracer) zipkin() *tracev3.ZipkinConfig {
 
 // serviceOf returns the service name in the spans of a listener.
 func (t *tracer) serviceOf(l *draft.Listener) string {
+	service := t.names.Service(l)
 	switch {
 	case !t.splits():
-		return t.service
+		return service
 	case l.Kind == draft.Inbound:
-		return t.service + "_INBOUND"
+		return service + "_INBOUND"
 	}
-	return t.service + "_OUTBOUND_" + l.Service.Name
+	return service + "_OUTBOUND_" + l.Service.Name
 }
 
 // endpoint is the parsed URL of a collector.

@@ -51,7 +51,9 @@ func apply(c *policy.Context, d *draft.Draft) {
 		warn("%s", why)
 		return
 	}
-	trace.Trace(c, d, conf, trace.Names{Cluster: "tracing:" + name, Origin: "tracing"}, warn)
+	trace.Trace(c, d, conf, trace.Names{
+		Cluster: "tracing:" + name, Origin: "tracing", Service: trace.InboundService(c),
+	}, warn)
 }
 
 // confOf returns the equivalent conf of a MeshTrace for the backend of a policy, or the reason why
