@@ -43,10 +43,12 @@ var endpointMetadata = []string{"envoy.lb", "envoy.transport_socket_match"}
 // and patches can read it.
 const labelsMetadata = "io.kuma.labels"
 
+const labelProxyType = "kuma.io/proxy-type"
+
 // eachLabel calls f with the labels of the endpoint's dataplane and those that Kuma derives, sorted.
 // Without labels of its own it has none: the derived ones are equal for the whole zone.
 func eachLabel(e *mesh.Endpoint, f func(key, value string)) {
-	if e.Resource == nil || len(e.Resource.Labels) == 0 {
+	if e.Resource == nil || !mesh.Labeled(e.Resource) {
 		return
 	}
 	dp, ok := e.Resource.Spec.(*resource.Dataplane)
@@ -57,12 +59,9 @@ func eachLabel(e *mesh.Endpoint, f func(key, value string)) {
 	var buf [24]string
 	keys := buf[:0]
 	for k := range labels {
-		if !strings.HasPrefix(k, internalLabels) {
+		if !strings.HasPrefix(k, mesh.AgentLabels) {
 			keys = append(keys, k)
 		}
-	}
-	if len(keys) == 0 {
-		return
 	}
 	derived := [...][2]string{{resource.LabelEnv, "universal"}, {resource.LabelMesh, e.Resource.Key.Mesh},
 		{resource.LabelOrigin, "zone"}, {labelProxyType, "sidecar"}, {resource.LabelZone, e.Zone}}
@@ -86,11 +85,6 @@ func eachLabel(e *mesh.Endpoint, f func(key, value string)) {
 		f(k, value)
 	}
 }
-
-const labelProxyType = "kuma.io/proxy-type"
-
-// internalLabels is the prefix of labels that only agents read, and that change with the node.
-const internalLabels = "nearside.io/"
 
 // Assignment encodes a ClusterLoadAssignment with its endpoints grouped by zone, in the order of
 // zone names. Endpoints are the largest and most often rebuilt part of a mesh, and encoding them

@@ -3,6 +3,7 @@ package encode_test
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -104,8 +105,41 @@ func healthOf(e *mesh.Endpoint) *endpointv3.LbEndpoint {
 			"envoy.lb": tags, "envoy.transport_socket_match": tags,
 		}}
 	}
+	if labels := labelsOf(e); labels != nil {
+		if out.Metadata == nil {
+			out.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{}}
+		}
+		out.Metadata.FilterMetadata["io.kuma.labels"] = labels
+	}
 	if e.Dead() {
 		out.HealthStatus = corev3.HealthStatus_UNHEALTHY
+	}
+	return out
+}
+
+// labelsOf returns the metadata for the labels of a dataplane, or nil.
+func labelsOf(e *mesh.Endpoint) *structpb.Struct {
+	if e.Resource == nil || !mesh.Labeled(e.Resource) {
+		return nil
+	}
+	dp, ok := e.Resource.Spec.(*resource.Dataplane)
+	if !ok {
+		return nil
+	}
+	all := map[string]string{"kuma.io/env": "universal", "kuma.io/mesh": e.Resource.Key.Mesh, "kuma.io/origin": "zone",
+		"kuma.io/proxy-type": "sidecar", "kuma.io/zone": e.Zone}
+	if dp.Networking.Gateway != nil {
+		all["kuma.io/proxy-type"] = "gateway"
+	}
+	if e.Resource.Namespace() != "" {
+		all["kuma.io/env"] = "kubernetes"
+	}
+	maps.Copy(all, e.Resource.Labels)
+	out := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	for k, v := range all {
+		if !strings.HasPrefix(k, "nearside.io/") {
+			out.Fields[k] = structpb.NewStringValue(v)
+		}
 	}
 	return out
 }
@@ -126,6 +160,7 @@ func TestAssignmentIsCanonical(t *testing.T) {
 					{Spec: &resource.Dataplane{Networking: resource.Networking{Gateway: &resource.Gateway{}}},
 						Labels: map[string]string{"k8s.kuma.io/namespace": "ns", resource.LabelZone: "north"}},
 					{Spec: &resource.Dataplane{}, Labels: map[string]string{resource.LabelLiveness: resource.LivenessDead}},
+					{Spec: &resource.Dataplane{}, Labels: map[string]string{"app": "", resource.LabelLiveness: resource.LivenessDead}},
 					{Labels: map[string]string{resource.LabelLiveness: resource.LivenessDead}},
 					{Labels: map[string]string{resource.LabelLiveness: resource.LivenessNoAgent}}}).Draw(t, "resource"),
 				Tags: rapid.MapOf(rapid.OneOf(text, rapid.SampledFrom([]string{"kuma.io/service", "kuma.io/zone", "version"})),

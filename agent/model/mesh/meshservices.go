@@ -180,7 +180,8 @@ func notDerived(name string) string {
 
 // deriveMeshService takes the ports of the first dataplane by name. (Kuma takes the oldest, on
 // which nodes may disagree.) Inbounds of other dataplanes at these ports become endpoints; their
-// other ports are dropped with a warning. The names contain the zone if the dataplane has its label.
+// other ports are dropped with a warning. As in Kuma since labels identify dataplanes, names contain
+// the zone if the dataplane has labels.
 func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 	own := ins[:1]
 	for len(own) < len(ins) && ins[len(own)].dp == ins[0].dp {
@@ -191,7 +192,10 @@ func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 		return
 	}
 	labels, identities := v.derivedLabels(key), v.provedBy(ins)
-	zone := ins[0].dp.Labels[resource.LabelZone]
+	zone := ""
+	if Labeled(ins[0].dp) {
+		zone = v.zoneOf(ins[0].dp)
+	}
 	var ports []*Service
 	for _, in := range own {
 		port := in.spec.Port
@@ -214,6 +218,19 @@ func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 	}
 	v.warnDerived(key, own, ins)
 }
+
+// Labeled reports whether a resource has labels other than those of agents.
+func Labeled(r *resource.Resource) bool {
+	for k := range r.Labels {
+		if !strings.HasPrefix(k, AgentLabels) {
+			return true
+		}
+	}
+	return false
+}
+
+// AgentLabels is the prefix of labels that only agents read, and that change with the node.
+const AgentLabels = "nearside.io/"
 
 // derivedLabels returns the labels that Kuma gives to a derived MeshService.
 func (v *View) derivedLabels(key resource.Key) map[string]string {

@@ -149,7 +149,12 @@ func changes() []policy.Change {
 	} {
 		out = append(out, policy.Change{Path: path, Before: policy.Any, After: policy.Any, Same: true, Why: name})
 	}
+	const tags = "spans of MeshTrace have the tags kuma.mesh, kuma.zone, and kuma.workload"
 	return append(out,
+		policy.Change{Path: tracing + "customTags", After: policy.Any, Why: tags},
+		policy.Change{Path: tracing + "customTags/**", After: policy.Any, Why: tags},
+		policy.Change{Path: tracing + "provider/typedConfig/serviceName", Before: policy.Any, After: policy.Any,
+			Why: "MeshTrace names the spans of all inbounds after the first service of the proxy"},
 		policy.Change{Path: tracing + "overallSampling", After: policy.Any, Same: true,
 			Why: "Envoy's default, set explicitly"})
 }
