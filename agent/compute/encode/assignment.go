@@ -175,7 +175,11 @@ type placement struct {
 func placesOf(list []mesh.Endpoint, l *policy.Localities) (places []policy.Locality, of []placement) {
 	of = make([]placement, len(list))
 	for i := range list {
-		of[i].Locality, of[i].ok = l.Assign(list[i].Zone, list[i].Tags)
+		var labels map[string]string
+		if r := list[i].Resource; r != nil {
+			labels = r.Labels
+		}
+		of[i].Locality, of[i].ok = l.Assign(list[i].Zone, list[i].Tags, labels)
 		if of[i].ok && !slices.Contains(places, of[i].Locality) {
 			places = append(places, of[i].Locality)
 		}

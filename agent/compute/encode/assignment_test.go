@@ -66,7 +66,11 @@ func placedMessage(out *endpointv3.ClusterLoadAssignment, list []mesh.Endpoint,
 	l *policy.Localities) *endpointv3.ClusterLoadAssignment {
 	groups := map[policy.Locality]*endpointv3.LocalityLbEndpoints{}
 	for i := range list {
-		p, ok := l.Assign(list[i].Zone, list[i].Tags)
+		var labels map[string]string
+		if r := list[i].Resource; r != nil {
+			labels = r.Labels
+		}
+		p, ok := l.Assign(list[i].Zone, list[i].Tags, labels)
 		if !ok {
 			continue
 		}

@@ -60,11 +60,16 @@ func (l Locality) Compare(o Locality) int {
 }
 
 // Assign returns the locality of an endpoint, or false if the endpoint gets no traffic. An endpoint
-// without a zone, such as one outside the mesh, counts as local.
-func (l *Localities) Assign(zone string, tags map[string]string) (Locality, bool) {
+// without a zone, such as one outside the mesh, counts as local. The labels of its dataplane stand
+// for missing tags.
+func (l *Localities) Assign(zone string, tags, labels map[string]string) (Locality, bool) {
 	if zone == "" || zone == l.Zone {
 		for _, a := range l.Affinity {
-			if tags[a.Key] == a.Value {
+			value, ok := tags[a.Key]
+			if !ok {
+				value = labels[a.Key]
+			}
+			if value == a.Value {
 				return Locality{Zone: l.Zone, SubZone: a.Key + "=" + a.Value, Weight: a.Weight}, true
 			}
 		}

@@ -17,6 +17,7 @@ func TestAssign(t *testing.T) {
 	for _, c := range []struct {
 		name, zone string
 		tags       map[string]string
+		labels     map[string]string
 		want       policy.Locality
 		none       bool
 	}{
@@ -24,6 +25,10 @@ func TestAssign(t *testing.T) {
 			want: policy.Locality{Zone: "east", SubZone: "node=n1", Weight: 90}},
 		{name: "a later tag", zone: "east", tags: map[string]string{"node": "n2", "rack": "r1"},
 			want: policy.Locality{Zone: "east", SubZone: "rack=r1", Weight: 9}},
+		{name: "a label stands for a missing tag", zone: "east", tags: map[string]string{"rack": "r1"},
+			labels: map[string]string{"node": "n1"}, want: policy.Locality{Zone: "east", SubZone: "node=n1", Weight: 90}},
+		{name: "a tag takes precedence over a label", zone: "east", tags: map[string]string{"node": "n2"},
+			labels: map[string]string{"node": "n1"}, want: policy.Locality{Zone: "east", Weight: 1}},
 		{name: "no tag in common", zone: "east", want: policy.Locality{Zone: "east", Weight: 1}},
 		{name: "no zone counts as the proxy's", tags: map[string]string{"node": "n1"},
 			want: policy.Locality{Zone: "east", SubZone: "node=n1", Weight: 90}},
@@ -32,7 +37,7 @@ func TestAssign(t *testing.T) {
 		{name: "a zone that is not excepted", zone: "south", want: policy.Locality{Zone: "south", Priority: 3}},
 		{name: "an excepted zone", zone: "north", none: true},
 	} {
-		if got, ok := l.Assign(c.zone, c.tags); ok == c.none || got != c.want {
+		if got, ok := l.Assign(c.zone, c.tags, c.labels); ok == c.none || got != c.want {
 			t.Errorf("%s: got %+v, %v", c.name, got, ok)
 		}
 	}

@@ -31,7 +31,7 @@ func localities(c *policy.Context, l *LocalityAwareness) (out *policy.Localities
 	spec := policy.Localities{Zone: c.View.Zone, LocalWeight: 1, Overprovisioning: overprovisioning}
 	if l.LocalZone != nil && l.LocalZone.AffinityTags != nil && len(*l.LocalZone.AffinityTags) > 0 {
 		weighted = true
-		spec.Affinity = affinity(*l.LocalZone.AffinityTags, c.View.ProxyTags(c.Dataplane()))
+		spec.Affinity = affinity(*l.LocalZone.AffinityTags, c.View.ProxyTags(c.Dataplane()), c.Proxy().Labels)
 	}
 	if z := l.CrossZone; z != nil {
 		if z.Failover != nil {
@@ -44,9 +44,9 @@ func localities(c *policy.Context, l *LocalityAwareness) (out *policy.Localities
 	return policy.NewLocalities(spec), weighted
 }
 
-// affinity returns the tags that the proxy has, with weights. By default each tag gets 90 % of the
-// remaining traffic.
-func affinity(list []AffinityTag, tags map[string][]string) []policy.Affinity {
+// affinity returns the tags that the proxy has, with weights. Its labels stand for missing tags. By
+// default each tag gets 90 % of the remaining traffic.
+func affinity(list []AffinityTag, tags map[string][]string, labels map[string]string) []policy.Affinity {
 	var out []policy.Affinity
 	weight := uint32(9)
 	for i := 1; i < len(list); i++ {
@@ -54,8 +54,12 @@ func affinity(list []AffinityTag, tags map[string][]string) []policy.Affinity {
 	}
 	for i := range list {
 		t := &list[i]
+		value := labels[t.Key]
 		if values := tags[t.Key]; len(values) > 0 {
-			out = append(out, policy.Affinity{Key: t.Key, Value: values[0], Weight: toolkit.Or(t.Weight, weight)})
+			value = values[0]
+		}
+		if value != "" {
+			out = append(out, policy.Affinity{Key: t.Key, Value: value, Weight: toolkit.Or(t.Weight, weight)})
 		}
 		weight = max(weight/10, 1)
 	}
@@ -95,7 +99,7 @@ func group(a *endpointv3.ClusterLoadAssignment, l *policy.Localities) {
 	for _, g := range a.Endpoints {
 		for _, e := range g.LbEndpoints {
 			tags := tagsOf(e)
-			p, ok := l.Assign(tags[resource.TagZone], tags)
+			p, ok := l.Assign(tags[resource.TagZone], tags, nil) // outside of the mesh
 			if !ok {
 				dropped = true
 				continue

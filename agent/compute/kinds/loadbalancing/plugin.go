@@ -38,7 +38,7 @@ func Plugin() policy.Plugin {
 			})},
 		Shapes: []match.Level{match.LevelCluster, match.LevelEndpoints},
 		Apply:  apply,
-		Reads:  policy.ReadsTags,
+		Reads:  policy.ReadsDataplane, // affinityTags read labels
 	}
 }
 
