@@ -1,8 +1,12 @@
 package strict
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// Nearest returns the known name that is most similar to a misspelled one; "" if none is similar.
+// Nearest returns the known name that is most similar to a misspelled one, or that has the same
+// words in another order ("matchAppend" for "appendMatch"); "" if none is similar.
 func Nearest(name string, names []string) string {
 	if len(name) > 64 {
 		return ""
@@ -13,7 +17,26 @@ func Nearest(name string, names []string) string {
 			best, bestDist = n, d
 		}
 	}
+	if words := wordsOf(name); best == "" && len(words) > 1 {
+		if i := slices.IndexFunc(names, func(n string) bool { return slices.Equal(wordsOf(n), words) }); i >= 0 {
+			best = names[i]
+		}
+	}
 	return best
+}
+
+// wordsOf returns the sorted words of a name in camel case, in lower case.
+func wordsOf(name string) []string {
+	var b strings.Builder
+	for _, r := range name {
+		if r >= 'A' && r <= 'Z' {
+			b.WriteByte(' ')
+		}
+		b.WriteRune(r)
+	}
+	words := strings.FieldsFunc(strings.ToLower(b.String()), func(r rune) bool { return strings.ContainsRune(" -_.", r) })
+	slices.Sort(words)
+	return words
 }
 
 // editDistance returns the number of insertions, deletions, substitutions, and swaps of neighbors

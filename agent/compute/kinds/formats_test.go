@@ -178,7 +178,7 @@ func TestRejectedRules(t *testing.T) {
 		{"MeshTimeout", "rules: []", "", "the policy is empty"},
 		{"MeshTimeout", "rules: {}", "rules", "a list is expected"},
 		{"MeshTimeout", "rules: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s}}]",
-			"rules[0].targetRef", "not known in the schema of Kuma 2.13"},
+			"rules[0].targetRef", "not known in the schema of Kuma 2.14"},
 		{"MeshTimeout", "rules: [{matches: [" + id + "], default: {idleTimeout: 1s}}]", "rules[0].matches",
 			"use to in a policy whose targetRef selects their proxies; without matches"},
 		{"MeshCircuitBreaker", "rules: [{matches: [" + id + "], default: {connectionLimits: {maxConnections: 1}}}]",

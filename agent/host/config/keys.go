@@ -36,13 +36,38 @@ func unknownKey(d *strict.Decoder, p *strict.Pair, known []string) string {
 	for i := range known {
 		paths[i] = above + known[i]
 	}
-	return "is not a key of the config" + suggest(above+p.Key, paths)
+	const reason = "is not a key of the config"
+	if near := suggest(above+p.Key, paths); near != "" {
+		return reason + near
+	}
+	for i := range p.Value.Pairs {
+		if near := elsewhere(above + p.Key + "." + p.Value.Pairs[i].Key); near != "" {
+			return reason + near
+		}
+	}
+	return reason + elsewhere(above+p.Key)
 }
 
 // suggest suggests a similar key, if there is one.
 func suggest(key string, keys []string) string {
 	if near := strict.Nearest(key, keys); near != "" {
 		return fmt.Sprintf("; did you mean %s?", near)
+	}
+	return ""
+}
+
+// elsewhere suggests a key or section of the config that is the end of an unknown one:
+// auditLog for apiServer.auditLog. It suggests nothing for items of lists.
+func elsewhere(key string) string {
+	if strings.ContainsAny(key, "[]") {
+		return ""
+	}
+	for _, f := range defaults("").fields() {
+		for path := f.path; path != ""; path = path[:max(0, strings.LastIndexByte(path, '.'))] {
+			if strings.HasSuffix(key, "."+path) {
+				return fmt.Sprintf("; did you mean %s?", path)
+			}
+		}
 	}
 	return ""
 }

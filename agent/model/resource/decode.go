@@ -12,7 +12,12 @@ import (
 )
 
 // SchemaVersion is the newest Kuma version whose fields are known, with their meaning.
-const SchemaVersion = "2.13"
+// Each field of that version is in effect, or docs/resources.md says why not.
+const SchemaVersion = "2.14"
+
+// LaterVersion is the release of nearside that is to support the parts of Kuma 2.14 that this one
+// refuses: workload identities, zone proxies in a Dataplane, and unified resource naming.
+const LaterVersion = "nearside 0.3"
 
 // Decode decodes a stream of YAML or JSON documents in the universal or the Kubernetes format,
 // within the default limits. It returns all valid resources, and all faults of the other documents.
@@ -89,12 +94,25 @@ func unknown(d *strict.Decoder, p *strict.Pair, names []string) string {
 	case d.AtTop() && p.Key == "spec" && len(d.Top) > 0:
 		return "this kind has no spec: its fields are at the top level, next to type; they are " + strings.Join(names, ", ")
 	}
+	if why := laterField(d.Path()); why != "" {
+		return why
+	}
 	reason := fmt.Sprintf("unknown field %s: it is not known in the schema of Kuma %s; ",
 		strict.Quote(p.Key), SchemaVersion)
 	if near := strict.Nearest(p.Key, names); near != "" {
 		return reason + fmt.Sprintf("did you mean %q?", near)
 	}
 	return reason + "known here: " + strings.Join(names, ", ")
+}
+
+// laterField returns why nearside does not support a field of Kuma yet, and the alternative; "" for
+// others.
+func laterField(path string) string {
+	if path == "networking.listeners" || path == "spec.networking.listeners" {
+		return "zone proxies in a Dataplane are planned for " + LaterVersion + ": declare a ZoneIngress or a ZoneEgress, " +
+			"which has its own address and port"
+	}
+	return ""
 }
 
 // decode decodes each document of a stream.
@@ -299,7 +317,10 @@ func (d *decoder) validate(h *header, root *strict.Node, res *Resource) {
 		if rest, ok := strings.CutPrefix(f.Field, "spec.status"); ok {
 			f.Field = "status" + rest
 		}
-		if slices.ContainsFunc(decoded, func(g Fault) bool { return strict.Within(f.Field, g.Field) }) {
+		if slices.ContainsFunc(decoded, func(g Fault) bool {
+			// a Dataplane whose listeners are refused has no inbounds
+			return strict.Within(f.Field, g.Field) || laterField(g.Field) != "" && f.Field+".listeners" == g.Field
+		}) {
 			continue
 		}
 		f.Line = root.LineOf(f.Field)

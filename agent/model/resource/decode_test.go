@@ -228,7 +228,7 @@ func TestFaultLines(t *testing.T) {
 	if len(faults) != 2 {
 		t.Fatalf("%v", faults)
 	}
-	want := `f.yaml:9: document 2 (Mesh): naem: unknown field "naem": it is not known in the schema of Kuma 2.13; did you mean "name"?`
+	want := `f.yaml:9: document 2 (Mesh): naem: unknown field "naem": it is not known in the schema of Kuma 2.14; did you mean "name"?`
 	if got := faults[1].String(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -113,8 +113,15 @@ func notServed(kind string) string {
 		return "node.zone in the agent's config sets the zone of a node"
 	case "MeshGateway", "MeshGatewayRoute", "MeshGatewayConfig", "MeshGatewayInstance":
 		return "nearside has no builtin gateways; a delegated gateway is a Dataplane with networking.gateway"
-	case "MeshIdentity", "MeshTrust":
-		return "the authorities of a mesh are the backends in mtls of its Mesh"
+	case "MeshIdentity":
+		return "workload identities are planned for " + LaterVersion + ". Until then, certificates come from mtls of the " +
+			"Mesh: enable a backend there, because without one the traffic is not encrypted and permissions do not act"
+	case "MeshTrust":
+		return "it belongs to MeshIdentity, which is planned for " + LaterVersion + ". Until then, a backend of type " +
+			"provided in mtls of the Mesh holds a CA"
+	case "MeshZoneAddress":
+		return "zone proxies in a Dataplane are planned for " + LaterVersion + ". Until then, a ZoneIngress has the " +
+			"public address of its zone in networking.advertisedAddress"
 	case "DataplaneInsight", "MeshInsight", "ServiceInsight", "ZoneInsight", "ZoneIngressInsight", "ZoneEgressInsight":
 		return "a control plane writes it, and the agent reports its own observations; remove it"
 	case "ContainerPatch":

@@ -230,7 +230,7 @@ func TestFaultsDoNotQuoteKeys(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ doc, want string }{
 		"misspelt": {conf("      keyy:\n        inlineString: |\n            " + indented),
-			`unknown field "keyy": it is not known in the schema of Kuma 2.13; did you mean "key"`},
+			`unknown field "keyy": it is not known in the schema of Kuma 2.14; did you mean "key"`},
 		"misspelt below": {conf("      key:\n        inlineStrin: |\n            " + indented),
 			`unknown field "inlineStrin"`},
 		"text for a mapping": {conf("      key: |\n            " + indented), "a string is given, a mapping is expected"},

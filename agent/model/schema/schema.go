@@ -142,6 +142,11 @@ type textOr interface {
 	TextOr() (text string, other any)
 }
 
+// formed is a type that decodes itself from a mapping, whose fields those of another type describe.
+type formed interface {
+	Form() any
+}
+
 // of describes a type.
 func (s *schemas) of(t reflect.Type) map[string]any {
 	for t.Kind() == reflect.Pointer {
@@ -160,7 +165,9 @@ func (s *schemas) of(t reflect.Type) map[string]any {
 		return map[string]any{"type": "string"}
 	case t.Implements(reflect.TypeFor[textOr]()):
 		text, other := reflect.Zero(t).Interface().(textOr).TextOr()
-		return map[string]any{"anyOf": []any{map[string]any{"enum": []any{text}}, s.of(reflect.TypeOf(other))}}
+		return map[string]any{"anyOf": []any{map[string]any{"enum": []string{text}}, s.of(reflect.TypeOf(other))}}
+	case t.Implements(reflect.TypeFor[formed]()):
+		return s.of(reflect.TypeOf(reflect.Zero(t).Interface().(formed).Form()))
 	case strict.IsValue(t): // it has a custom form
 		return map[string]any{}
 	}
@@ -255,6 +262,11 @@ func Fields(schema map[string]any) []Field {
 				walk(at+".KEY", extra)
 			}
 		}
+		for _, form := range Forms(s) {
+			if form["properties"] != nil {
+				s = form
+			}
+		}
 		props, _ := s["properties"].(map[string]any)
 		var names []string
 		for name := range props {
@@ -286,7 +298,25 @@ func rankOfField(a, b string) int {
 	return strings.Compare(a, b)
 }
 
+// Forms returns the alternatives of a schema; nil if it has one form.
+func Forms(s map[string]any) (out []map[string]any) {
+	list, _ := s["anyOf"].([]any)
+	for _, x := range list {
+		if form, ok := x.(map[string]any); ok {
+			out = append(out, form)
+		}
+	}
+	return out
+}
+
 func typeText(s map[string]any) string {
+	if alternatives := Forms(s); len(alternatives) > 0 {
+		texts := make([]string, len(alternatives))
+		for i := range alternatives {
+			texts[i] = typeText(alternatives[i])
+		}
+		return strings.Join(texts, ", or ")
+	}
 	if list, ok := s["enum"].([]string); ok {
 		return "one of " + strings.Join(list, ", ")
 	}

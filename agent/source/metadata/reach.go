@@ -18,6 +18,13 @@ import (
 // proxy.
 const MetadataAnnotations = "annotations"
 
+// metadataFeatures is the field of the xDS node metadata that lists what a kuma-dp supports, and
+// featureUnifiedNaming the feature that changes the names of all resources in Envoy.
+const (
+	metadataFeatures     = "features"
+	featureUnifiedNaming = "feature-unified-resource-naming"
+)
+
 // annotationPath is the path of the annotations in the bootstrap of an Envoy.
 const annotationPath = "node.metadata." + MetadataAnnotations
 
@@ -33,6 +40,8 @@ type sidecarReach struct {
 	given  bool            // the stream has metadata; otherwise the previous value stays
 	reach  *resource.Reach // nil: no annotation
 	faults resource.Faults
+	// unified is true if the proxy expects the names of unified resource naming
+	unified bool
 }
 
 // reachOf parses the annotations of a node. Invalid annotations do not refuse the stream.
@@ -41,6 +50,9 @@ func reachOf(n *core.Node) sidecarReach {
 		return sidecarReach{}
 	}
 	out := sidecarReach{given: true}
+	for _, v := range n.GetMetadata().GetFields()[metadataFeatures].GetListValue().GetValues() {
+		out.unified = out.unified || v.GetStringValue() == featureUnifiedNaming
+	}
 	field := n.GetMetadata().GetFields()[MetadataAnnotations]
 	if field == nil {
 		return out
@@ -126,6 +138,12 @@ func (s *Source) publish() {
 		if n.unused != "" {
 			next.problems = append(next.problems, api.Problem{Resource: key.String(), Severity: api.SeverityWarning,
 				Reason: "the Dataplane in its Envoy's node metadata is not used: " + n.unused})
+		}
+		if n.sidecar.unified {
+			next.problems = append(next.problems, api.Problem{Resource: key.String(), Severity: api.SeverityWarning,
+				Reason: fmt.Sprintf("its node metadata lists %s, and resources in Envoy keep their names: unified resource naming "+
+					"is planned for %s; dashboards and patches for this proxy must use the names without it",
+					featureUnifiedNaming, resource.LaterVersion)})
 		}
 		inForce := "it has no effect"
 		if n.sidecar.reach != nil {

@@ -113,3 +113,32 @@ func sidecarSays(e *metadata.Source) string {
 	}
 	return strings.Join(append(out, r.Services...), " ")
 }
+
+// TestUnifiedNaming checks that a proxy whose metadata lists unified resource naming has a warning
+// until it connects without it.
+func TestUnifiedNaming(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnvoys(agenttest.Memory(t), nil)
+		go e.Run(t.Context())
+		for _, c := range []struct {
+			features []any
+			want     bool
+		}{{[]any{"feature-delta-grpc"}, false}, {[]any{"feature-delta-grpc", "feature-unified-resource-naming"}, true},
+			{nil, false}} {
+			m, err := structpb.NewStruct(map[string]any{"features": c.features})
+			if err != nil {
+				t.Fatal(err)
+			}
+			st := access.Stream{Node: &core.Node{Id: "default.web", Metadata: m},
+				Key: node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}, Grant: everything}
+			if err := e.Opened(st); err != nil {
+				t.Fatal(err)
+			}
+			problems := e.Problems()
+			if got := len(problems) == 1 && problems[0].Resource == "Dataplane/default/web" &&
+				strings.Contains(problems[0].Reason, resource.LaterVersion); got != c.want || len(problems) > 1 {
+				t.Errorf("features %v: %v", c.features, problems)
+			}
+		}
+	})
+}

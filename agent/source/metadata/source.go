@@ -143,7 +143,7 @@ func (s *Source) join(id string, want *resource.Resource, sidecar sidecarReach) 
 	defer s.mu.Unlock()
 	n := s.nodes[id]
 	if n == nil {
-		if len(s.nodes) >= s.o.Nodes && (want != nil || sidecar.reach != nil || sidecar.faults != nil) {
+		if len(s.nodes) >= s.o.Nodes && (want != nil || sidecar.reach != nil || sidecar.faults != nil || sidecar.unified) {
 			return status.Errorf(codes.ResourceExhausted,
 				"node %q: the limit of %d nodes is reached; try again later", id, len(s.nodes))
 		}
@@ -161,7 +161,7 @@ func (s *Source) join(id string, want *resource.Resource, sidecar sidecarReach) 
 	}
 	before := n.sidecar
 	if n.sidecar = sidecar.merge(before); n.awaited != wasAwaited || n.sidecar.reach != before.reach ||
-		len(n.sidecar.faults)+len(before.faults) > 0 {
+		n.sidecar.unified != before.unified || len(n.sidecar.faults)+len(before.faults) > 0 {
 		s.publish()
 	}
 	s.ring()
@@ -334,7 +334,8 @@ func (s *Source) applied(op store.Op, err error) {
 // not modify the map.
 func (s *Source) Awaited() map[string]bool { return s.published.Load().awaited }
 
-// Problems returns Dataplanes that are not used because another source has them, and invalid
+// Problems returns Dataplanes that are not used because another source has them, proxies that expect
+// unified resource naming, and invalid
 // annotations, sorted. Callers must not modify the slice.
 func (s *Source) Problems() []api.Problem { return s.published.Load().problems }
 

@@ -19,6 +19,19 @@ import (
 // preserves the original JSON.
 type Format struct{ resource.Raw }
 
+// formatForm describes the fields of a Format to the schema.
+type formatForm struct {
+	Type  string        `json:"type" check:"Plain|Json|string|json"`
+	Plain string        `json:"plain"` // text of type Plain
+	JSON  []Attribute   `json:"json"`  // fields of type Json; values are format strings
+	Value *resource.Raw `json:"value"` // text of type string, or fields of type json
+	// leaves out fields without a value, instead of printing "-"
+	OmitEmptyValues bool `json:"omitEmptyValues"`
+}
+
+// Form returns a value with the fields of a Format.
+func (Format) Form() any { return formatForm{} }
+
 // template is a parsed format.
 type template struct {
 	text      []substitution.Segment // for a text format

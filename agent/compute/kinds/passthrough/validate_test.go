@@ -73,7 +73,7 @@ func TestRefused(t *testing.T) {
 		{`{"passthroughMode":""}`, "passthroughMode", "All, Matched, None"},
 		{`{"enabled":true,"passthroughMode":"Matched"}`, "enabled", "contradicts passthroughMode Matched"},
 		{`{"enabled":false,"passthroughMode":"All"}`, "enabled", "contradicts passthroughMode All"},
-		{`{"matchAppend":[]}`, "matchAppend", "appendMatch"},
+		{`{"matchAppend":[]}`, "matchAppend", `did you mean "appendMatch"?`},
 		{entry(`{}`), first + "type", "Domain, IP, CIDR"},
 		{entry(`{"type":"IP","value":"10.0.0.1","protocol":"udp"}`), first + "protocol", "tls, tcp, mysql, http, http2, grpc"},
 		{entry(`{"type":"Host","value":"a.com","protocol":"tls"}`), first + "type", "Domain, IP, CIDR"},
