@@ -42,8 +42,7 @@ func (x *Savings) Of(m *generate.Mesh, name string) *api.Saving {
 		case v.Reachable:
 			out.Clusters++
 		case v.Cause != mesh.CauseNotListed && v.Cause != mesh.CauseNoPermission:
-		case s.ID.Kind != mesh.KindTag && mode == resource.MeshServicesReachableBackends,
-			s.ID.Kind == mesh.KindMeshService && mode == resource.MeshServicesDisabled:
+		case s.ID.Kind != mesh.KindTag && mode == resource.MeshServicesReachableBackends:
 			// The mode of the mesh omits services that are not listed, so listing saves nothing.
 		default:
 			k := serviceSort{s.ID.Kind, s.Protocol.HTTP()}

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -106,12 +107,25 @@ func (e *egress) externalCluster(s *mesh.Service, name string, list []mesh.Endpo
 		}
 	}
 	resolve(c.Message, kind, e.spec.Networking.Address)
-	endpoints := make([]*endpointv3.LbEndpoint, len(list))
-	for i := range list {
-		endpoints[i] = externalEndpoint(&list[i])
-	}
-	c.Message.LoadAssignment = assignmentOf(name, endpoints...)
+	c.Message.LoadAssignment = byPriority(name, spec, list)
 	return c
+}
+
+// byPriority returns the endpoints of a MeshExternalService, grouped by their priority. Envoy expects
+// priorities without gaps, so the groups are numbered from 0.
+func byPriority(cluster string, spec *resource.MeshExternalService, list []mesh.Endpoint) (
+	out *endpointv3.ClusterLoadAssignment) {
+	groups := map[uint32][]*endpointv3.LbEndpoint{}
+	for i := range list {
+		p := spec.Endpoints[list[i].Index].Priority
+		groups[p] = append(groups[p], externalEndpoint(&list[i]))
+	}
+	out = &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
+	for i, p := range slices.Sorted(maps.Keys(groups)) {
+		out.Endpoints = append(out.Endpoints, &endpointv3.LocalityLbEndpoints{
+			LbEndpoints: groups[p], Priority: uint32(i)}) // #nosec G115 -- at most 129 groups
+	}
+	return out
 }
 
 // oneKind returns the endpoints that fit into one cluster, because Envoy resolves names only in

@@ -30,9 +30,11 @@ func (g *generator) inbounds() {
 	if g.serverFirst, err = mesh.ServerFirst(g.r); err != nil {
 		g.warnf("%v", err)
 	}
+	shared := n.SamePort()
 	for i := range n.Inbound {
 		in := &n.Inbound[i]
-		if in.Port == noServicePort || in.State == resource.InboundIgnored && g.used(in) {
+		if in.Port == noServicePort || in.State == resource.InboundIgnored && g.used(in) ||
+			shared != nil && shared[i][0] != i {
 			continue
 		}
 		host := cmp.Or(in.Address, n.Address)
@@ -47,8 +49,29 @@ func (g *generator) inbounds() {
 				"it reach the workload without the proxy; give an address of that family, or ipFamilyMode %s",
 				i, addr, tp.IPFamilyMode, resource.IPFamilyDualStack)
 		}
-		g.inbound(i, in, addr)
+		protocol := mesh.ParseProtocol(in.Speaks())
+		if shared != nil {
+			protocol = g.sharedProtocol(shared[i])
+		}
+		g.inbound(i, in, addr, protocol)
 	}
+}
+
+// sharedProtocol returns the protocol of a listener that serves several inbounds: the one that all
+// of their clients speak.
+func (g *generator) sharedProtocol(list []int) mesh.Protocol {
+	n := &g.dp.Networking
+	first := mesh.ParseProtocol(n.Inbound[list[0]].Speaks())
+	out := first
+	for _, i := range list[1:] {
+		p := mesh.ParseProtocol(n.Inbound[i].Speaks())
+		if out = mesh.Common(out, p); p != first {
+			g.warnf("networking.inbound[%d]: its protocol %s differs from %s of inbound[%d] at the same port %d: "+
+				"one listener serves both and treats connections as %s; give both the same protocol",
+				i, p, first, list[0], n.Inbound[i].Port, out)
+		}
+	}
+	return out
 }
 
 // warnServerFirst warns about each port of the label for servers that send first: time decides
@@ -90,9 +113,8 @@ func redirected(mode string, addr netip.Addr) bool {
 	return true
 }
 
-func (g *generator) inbound(index int, in *resource.Inbound, addr netip.Addr) {
+func (g *generator) inbound(index int, in *resource.Inbound, addr netip.Addr, protocol mesh.Protocol) {
 	port := cmp.Or(in.ServicePort, in.Port)
-	protocol := mesh.ParseProtocol(in.Speaks())
 	workload := localTarget{host: cmp.Or(in.ServiceAddress, addr.String()), speaks: spokenTo(protocol)}
 	cluster := g.localName(port, workload)
 	if g.localOf == nil {
@@ -100,6 +122,9 @@ func (g *generator) inbound(index int, in *resource.Inbound, addr netip.Addr) {
 	}
 	g.localOf[index] = cluster
 	service := draft.Service{Name: in.Tags[resource.TagService], Protocol: string(protocol)}
+	if service.Name == "" { // Envoy requires names of virtual hosts
+		service.Name = mesh.SectionName(in.Name, in.Port)
+	}
 	l := &draft.Listener{
 		Kind: draft.Inbound, Port: in.Port, Inbound: index, Service: service, Tags: g.v.InboundTags(in.Tags),
 		Message: inboundListener(addr, in.Port),

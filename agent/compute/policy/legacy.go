@@ -48,7 +48,7 @@ func (x *Index) matchLegacy(s *selector, ruled map[string]bool, of func(kind str
 		}
 		k := legacyKind{kind: l.kind, in: make([][]legacyIn, len(s.dp.Networking.Inbound))}
 		for _, p := range l.policies {
-			if spec, ok := p.Spec.(*resource.LegacyPolicy); ok && k.match(p, spec, s.tags) {
+			if spec, ok := p.Spec.(*resource.LegacyPolicy); ok && k.match(p, spec, s.tags, s.shared) {
 				used(l.kind, p)
 			}
 		}
@@ -78,7 +78,8 @@ func TagSets(v *mesh.View, dp *resource.Dataplane) []map[string]string {
 }
 
 // match records where a policy applies to the proxy and reports whether it applies at all.
-func (k *legacyKind) match(p *resource.Resource, spec *resource.LegacyPolicy, tags []map[string]string) bool {
+func (k *legacyKind) match(p *resource.Resource, spec *resource.LegacyPolicy, tags []map[string]string,
+	shared [][]int) bool {
 	found := false
 	if r, ok := precedence.Best(spec.Sources, tags); ok {
 		if k.out == nil {
@@ -100,12 +101,24 @@ func (k *legacyKind) match(p *resource.Resource, spec *resource.LegacyPolicy, ta
 		if tags[i] == nil {
 			continue
 		}
-		if r, ok := precedence.Best(spec.Destinations, tags[i:i+1]); ok {
+		if r, ok := precedence.Best(spec.Destinations, ofListener(tags, shared, i)); ok {
 			k.in[i] = append(k.in[i], legacyIn{p, r})
 			found = true
 		}
 	}
 	return found
+}
+
+// ofListener returns the tags of the inbounds that the listener of one inbound serves.
+func ofListener(tags []map[string]string, shared [][]int, inbound int) []map[string]string {
+	if shared == nil {
+		return tags[inbound : inbound+1]
+	}
+	out := make([]map[string]string, len(shared[inbound]))
+	for at, i := range shared[inbound] {
+		out[at] = tags[i]
+	}
+	return out
 }
 
 // LegacySelection is the result of matching a legacy policy against a dataplane.
@@ -141,7 +154,7 @@ func (x *Index) SelectLegacy(p, dataplane *resource.Resource, inbound bool) Lega
 		if tags[i] == nil {
 			continue
 		}
-		if _, ok := precedence.Best(spec.Destinations, tags[i:i+1]); ok {
+		if _, ok := precedence.Best(spec.Destinations, ofListener(tags, dp.Networking.SamePort(), i)); ok {
 			out.Inbounds = append(out.Inbounds, i)
 		}
 	}

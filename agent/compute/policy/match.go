@@ -206,9 +206,13 @@ func (x *Index) Resolve(from *resource.Resource, t *resource.TargetRef) []resour
 			out = append(out, r.Key)
 		}
 		return out
-	case len(t.Labels) > 0:
+	case len(t.Labels) > 0 || t.Name == "" && t.Namespace != "":
+		want := t.Labels
+		if len(want) == 0 { // all services of a namespace
+			want = map[string]string{resource.LabelNamespace: t.Namespace}
+		}
 		for _, s := range x.View.Services() {
-			if s.ID.Kind == t.Kind && mesh.Contains(s.Labels, t.Labels) && !slices.Contains(out, s.Resource) {
+			if s.ID.Kind == t.Kind && mesh.Contains(s.Labels, want) && !slices.Contains(out, s.Resource) {
 				out = append(out, s.Resource)
 			}
 		}

@@ -42,7 +42,8 @@ type selector struct {
 	dataplane *resource.Resource
 	dp        *resource.Dataplane
 	tags      []map[string]string
-	outside   bool // whether the dataplane represents a destination outside the mesh
+	shared    [][]int // see [resource.Networking.SamePort]
+	outside   bool    // whether the dataplane represents a destination outside the mesh
 }
 
 func (x *Index) selector(dataplane *resource.Resource) *selector {
@@ -50,7 +51,7 @@ func (x *Index) selector(dataplane *resource.Resource) *selector {
 	if !ok {
 		dp = &resource.Dataplane{}
 	}
-	return &selector{x: x, dataplane: dataplane, dp: dp, tags: TagSets(x.View, dp)}
+	return &selector{x: x, dataplane: dataplane, dp: dp, tags: TagSets(x.View, dp), shared: dp.Networking.SamePort()}
 }
 
 // policy matches a policy. It leaves Why empty if determining the reason is expensive.
@@ -149,6 +150,7 @@ func (s *selector) matching(match func(tags map[string]string, in *resource.Inbo
 			out.Inbounds = append(out.Inbounds, i)
 		}
 	}
+	out.Inbounds = resource.Spread(s.shared, out.Inbounds) // one listener serves them
 	if n.Gateway != nil && match(s.tags[len(n.Inbound)], nil) {
 		out.Gateway = true
 	}

@@ -233,8 +233,17 @@ func (m *nameMaker) fromGenerators() {
 	}
 	for r, spec := range resource.Specs[*resource.HostnameGenerator](orderGenerators(m.v, m.t.generators)) {
 		kind, labels, ok := nameSelector(spec)
+		if spec.Mesh != "" {
+			m.warnf(r.Key, "mesh: %q has no effect: a generator belongs to no mesh, and names services of all meshes; "+
+				"to name only those of one mesh, add the label %s to its selector, and remove mesh",
+				spec.Mesh, resource.LabelMesh)
+		}
 		if !ok {
 			continue
+		}
+		if spec.Extension != nil && spec.Template != "" {
+			m.warnf(r.Key, "spec.extension: extensions are unknown here and have no effect: "+
+				"only spec.template makes names; remove one of them")
 		}
 		if spec.Template == "" {
 			m.warnf(r.Key, "spec.extension: unknown extension, and no template: the generator makes no names")

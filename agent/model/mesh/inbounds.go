@@ -26,6 +26,7 @@ type inbound struct {
 }
 
 // inboundIndex groups all inbounds by their kuma.io/service tag, in the order of dataplane names.
+// Inbounds without the tag are only in the list of all.
 type inboundIndex struct {
 	services []string // sorted
 	by       map[string][]*inbound
@@ -73,7 +74,9 @@ func indexInbounds(v *View) *inboundIndex {
 func (ix *inboundIndex) group() {
 	ix.by = make(map[string][]*inbound, len(ix.all)/2)
 	for _, in := range ix.all {
-		ix.by[in.service] = append(ix.by[in.service], in)
+		if in.service != "" {
+			ix.by[in.service] = append(ix.by[in.service], in)
+		}
 	}
 	ix.services = sortedKeys(ix.by)
 }
@@ -101,8 +104,8 @@ func (v *View) parseInbounds(out []*inbound, block *inboundBlock, d *resource.Re
 	partial := false
 	for i := range spec.Networking.Inbound {
 		in := &spec.Networking.Inbound[i]
-		service := in.Tags[resource.TagService]
-		if service == "" || in.State == resource.InboundIgnored {
+		service := in.Tags[resource.TagService] // "" if only MeshServices select the inbound, by labels
+		if in.State == resource.InboundIgnored {
 			continue
 		}
 		addr := cmp.Or(spec.Networking.AdvertisedAddress, in.Address, spec.Networking.Address)
@@ -197,7 +200,7 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 			Endpoint{Address: host, Port: uint32(n), Tags: tags, Zone: tags[resource.TagZone], Resource: r})
 		p := ParseProtocol(spec.Tags[resource.TagProtocol])
 		if have, ok := proto[name]; ok {
-			p = common(have, p)
+			p = Common(have, p)
 		}
 		proto[name] = p
 	}
@@ -253,7 +256,7 @@ func joined(p Protocol, known bool, next Protocol) (Protocol, bool) {
 	if !known {
 		return next, true
 	}
-	return common(p, next), true
+	return Common(p, next), true
 }
 
 // aliases returns the ports of external services, with their addresses where these are IPs.

@@ -30,7 +30,7 @@ func (v *View) Instances(services []string) []Instance {
 		for i := range spec.Networking.Inbound {
 			in := &spec.Networking.Inbound[i]
 			service := in.Tags[resource.TagService]
-			if service == "" || !all && !slices.Contains(services, service) ||
+			if !all && !slices.Contains(services, service) ||
 				v.behindIngress(cmp.Or(in.Tags[resource.TagZone], v.Zone)) {
 				continue
 			}

@@ -76,8 +76,9 @@ func TestSelectors(t *testing.T) {
 func TestServiceModes(t *testing.T) {
 	const tp = "  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001%s}\n"
 	for _, c := range []struct{ mode, more, want string }{
-		{"", "", "a web default_m__default_mzsvc_80 default_x__default_extsvc_90"},
-		{"Disabled", "", "a web default_m__default_mzsvc_80 default_x__default_extsvc_90"},
+		{"", "", "a web default_m__default_mzsvc_80 default_s__default_msvc_80 default_x__default_extsvc_90"},
+		{"Disabled", "", "a web default_m__default_mzsvc_80 default_s__default_msvc_80 default_x__default_extsvc_90"},
+		{"Disabled", ", reachableBackends: {refs: []}", "a web"},
 		{"Disabled", ", reachableServices: [a]", "a"},
 		{"Disabled", ", reachableServices: [nothing]", ""},
 		{"Everywhere", ", reachableServices: [a]", "a"},

@@ -52,6 +52,7 @@ func (s *Service) setEndpoints(list []*inbound, match func(*inbound) bool) {
 		case in.behind || !match(in):
 		case !in.ready:
 			s.NotReady++
+		case eps.has(in):
 		default:
 			if eps.List == nil {
 				eps.List = make([]Endpoint, 0, len(list)-i)
@@ -60,6 +61,17 @@ func (s *Service) setEndpoints(list []*inbound, match func(*inbound) bool) {
 		}
 	}
 	s.Endpoints, s.from, s.fixed = eps, list, true
+}
+
+// has reports whether an inbound with the same address and port is in the set. Both have the same
+// dataplane, whose inbounds are adjacent.
+func (s *EndpointSet) has(in *inbound) bool {
+	for i := len(s.List) - 1; i >= 0 && s.List[i].Resource == in.dp; i-- {
+		if s.List[i].Address == in.ep.Address && s.List[i].Port == in.ep.Port {
+			return true
+		}
+	}
+	return false
 }
 
 // warnMeshService warns about a MeshService of this zone that selects no inbound or an unexpected
@@ -324,8 +336,9 @@ func (v *View) provedBy(list []*inbound) []string {
 		}
 		last = in.dp
 		for i := range spec.Networking.Inbound {
-			if other := &spec.Networking.Inbound[i]; other.State != resource.InboundIgnored {
-				out = append(out, other.Tags[resource.TagService])
+			other := &spec.Networking.Inbound[i]
+			if service := other.Tags[resource.TagService]; service != "" && other.State != resource.InboundIgnored {
+				out = append(out, service)
 			}
 		}
 	}

@@ -65,6 +65,9 @@ func (v *View) OutboundsIf(r *resource.Resource, admit func(*Service) bool) ([]O
 		warn("probes have no effect, because the proxy forwards no probes; probe the workload directly, " +
 			"or use a TCP probe")
 	}
+	if dp.Metrics != nil {
+		warn("metrics has no effect: a MeshMetric configures the metrics of proxies; apply one that selects this dataplane")
+	}
 	for _, n := range dp.Notes {
 		warn("%s", n)
 	}

@@ -99,10 +99,10 @@ func (r *Reach) Of(s *Service) Verdict {
 	case r.byName == nil:
 		// Without references every service resource is reachable, with two exceptions: the mode
 		// that requires references, and, as in Kuma, dataplanes that list values of
-		// kuma.io/service.
+		// kuma.io/service. The mode Disabled derives no MeshServices from tags, but those that
+		// somebody wrote are served.
 		switch {
-		case r.mode == resource.MeshServicesReachableBackends || r.mode == resource.MeshServicesDisabled &&
-			s.ID.Kind == KindMeshService:
+		case r.mode == resource.MeshServicesReachableBackends:
 			return no(CauseMode)
 		case r.services != nil:
 			return no(CauseNotListed)

@@ -62,6 +62,7 @@ func (ix *inboundIndex) regroup(before *inboundIndex, came, gone []*inbound) {
 	for _, in := range came {
 		touched[in.service] = append(touched[in.service], in)
 	}
+	delete(touched, "")
 	ix.by = maps.Clone(before.by)
 	resort := false
 	for service, more := range touched {

@@ -38,10 +38,10 @@ func (p Protocol) HTTP() bool {
 	return p == ProtocolHTTP || p == ProtocolHTTP2 || p == ProtocolGRPC
 }
 
-// common returns the protocol that both sides understand: gRPC counts as HTTP/2, and everything as
+// Common returns the protocol that both sides understand: gRPC counts as HTTP/2, and everything as
 // TCP. HTTP/1.1 and HTTP/2 have only TCP in common, since a server of one may not understand the
 // other.
-func common(a, b Protocol) Protocol {
+func Common(a, b Protocol) Protocol {
 	switch {
 	case a == b:
 		return a

@@ -129,6 +129,10 @@ func (v *View) addMeshExternalServices(list []*resource.Resource) {
 		if reason != "" {
 			v.warnf(r.Key, "%s", reason)
 		}
+		if spec.Extension != nil && len(spec.Endpoints) > 0 { // without endpoints, the egress warns
+			v.warnf(r.Key, "spec.extension: extensions are unknown here and have no effect: "+
+				"only spec.endpoints lead to the service; remove the extension")
+		}
 		v.leaves(s, outsideOf(r, spec), reason == "")
 		v.add(s)
 	}
@@ -187,7 +191,7 @@ func (v *View) addMultiZoneService(r *resource.Resource, spec *resource.MeshMult
 			if p.AppProtocol == "" && !found {
 				s.Protocol = ms.Protocol
 			} else if p.AppProtocol == "" {
-				s.Protocol = common(s.Protocol, ms.Protocol)
+				s.Protocol = Common(s.Protocol, ms.Protocol)
 			}
 			found = true
 			if v.unavailable(ms) {

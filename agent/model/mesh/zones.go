@@ -164,7 +164,7 @@ func tallyZones(ix *inboundIndex) map[string]map[string]*tally {
 	var keys []string
 	var key []byte
 	for _, in := range ix.all {
-		if !in.behind || !in.ready {
+		if !in.behind || !in.ready || in.service == "" {
 			continue
 		}
 		services := out[in.ep.Zone]

@@ -261,6 +261,26 @@ func nameFault(name string) string {
 	return ""
 }
 
+// maxMeshName is the maximum length of a mesh's name, so that the node ids of its proxies fit.
+const maxMeshName = 63
+
+// meshNameFault describes the fault in the name of a mesh, or returns "". The node id of an Envoy is
+// the name of the mesh, a dot, and the name of the Dataplane, so a mesh with a dot could have no
+// proxies.
+func meshNameFault(name string) string {
+	switch reason := nameFault(name); {
+	case reason != "":
+		return reason
+	case strings.Contains(name, "."):
+		return fmt.Sprintf("%s is not the name of a mesh: it has a dot, which ends the name of the mesh in the node ids of "+
+			"proxies; use '-' instead", strict.Quote(name))
+	case len(name) > maxMeshName:
+		return fmt.Sprintf("the name of the mesh has %d characters, and at most %d fit into the node ids of proxies",
+			len(name), maxMeshName)
+	}
+	return ""
+}
+
 // SPIFFEID returns the identity of a service's proxies. The mesh is the trust domain (SPIFFE-ID,
 // section 2).
 func SPIFFEID(mesh, service string) string { return "spiffe://" + mesh + "/" + service }

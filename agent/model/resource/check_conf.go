@@ -46,8 +46,8 @@ func (v *Validator) Percent(n *uint32) {
 
 // Percentage checks a decimal percentage.
 func (v *Validator) Percentage(d *Decimal) {
-	if d != nil && !(d.value >= 0 && d.value <= 100) {
-		v.Faultf("%s is not a percentage: 0 to 100 is allowed", d.text)
+	if d != nil && !(d.Float() >= 0 && d.Float() <= 100) {
+		v.Faultf("%s is not a percentage: 0 to 100 is allowed", d)
 	}
 }
 

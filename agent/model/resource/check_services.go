@@ -125,6 +125,7 @@ func (s *MeshExternalService) Validate(v *Validator) {
 	}
 	for i, e := range s.Endpoints {
 		e.validate(v.Field("endpoints").Index(i))
+		e.validatePriority(v.Field("endpoints").Index(i))
 	}
 	if s.TLS != nil {
 		s.TLS.validate(v.Field("tls"))
@@ -144,6 +145,16 @@ func (e MeshExternalEndpoint) validate(v *Validator) {
 	}
 	v.Field("address").Host(e.Address)
 	v.Field("port").Port(e.Port)
+}
+
+// maxPriority is Envoy's limit for the priority of endpoints.
+const maxPriority = 128
+
+// validatePriority checks the priority of an endpoint.
+func (e MeshExternalEndpoint) validatePriority(v *Validator) {
+	if e.Priority > maxPriority {
+		v.Field("priority").Faultf("%d is not a priority: 0, the first, to %d is allowed", e.Priority, maxPriority)
+	}
 }
 
 func (t *MeshExternalTLS) validate(v *Validator) {

@@ -13,6 +13,7 @@ import (
 type Dataplane struct {
 	Networking Networking `json:"networking"`
 	Probes     *Probes    `json:"probes,omitempty"`
+	Metrics    *Raw       `json:"metrics,omitempty"` // accepted without effect, like that of the Mesh
 	Envoy      *EnvoyConf `json:"envoy,omitempty"`
 
 	// Notes describe annotations that are not in force. They are not part of the document.
@@ -184,16 +185,20 @@ func (v *Validator) ownPort(address string, port uint32, list string, i int, see
 	if !v.Port(port) {
 		return
 	}
-	canonical := strings.ToLower(address)
-	if a, err := netip.ParseAddr(address); err == nil {
-		canonical = a.Unmap().String()
-	}
-	key := canonical + " " + strconv.FormatUint(uint64(port), 10)
+	key := boundAt(address, port)
 	if first, ok := seen[key]; ok {
 		v.Faultf("%d is already the port of %s[%d] on %s: each %s has its own", port, list, first, address, list)
 	} else {
 		seen[key] = i
 	}
+}
+
+// boundAt returns a key that is equal for equal addresses and ports.
+func boundAt(address string, port uint32) string {
+	if a, err := netip.ParseAddr(address); err == nil {
+		address = a.Unmap().String()
+	}
+	return strings.ToLower(address) + " " + strconv.FormatUint(uint64(port), 10)
 }
 
 func (n *Networking) validateInbounds(list *Validator) {
@@ -205,13 +210,17 @@ func (n *Networking) validateInbounds(list *Validator) {
 			address = in.Address
 			v.Field("address").bindIP(in.Address)
 		}
-		v.Field("port").ownPort(address, in.Port, "inbound", i, seen)
+		if v.Field("port").Port(in.Port) {
+			n.validateShared(v, i, seen, boundAt(address, in.Port))
+		}
 		v.Field("servicePort").portOrZero(in.ServicePort)
 		if in.ServiceAddress != "" {
 			v.Field("serviceAddress").ip(in.ServiceAddress)
 		}
 		v.Field("protocol").optional(in.Protocol, protocols[:]...)
-		v.Field("tags").serviceTags(in.Tags)
+		if len(in.Tags) > 0 { // without tags, MeshServices select the inbound by labels
+			v.Field("tags").serviceTags(in.Tags)
+		}
 		v.Field("state").optional(in.State, InboundReady, InboundNotReady, InboundIgnored)
 		if in.ServiceProbe != nil {
 			in.ServiceProbe.validate(v.Field("serviceProbe"))

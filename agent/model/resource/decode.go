@@ -235,6 +235,9 @@ func (r *Registry) document(d *decoder, root *strict.Node) (*Resource, string) {
 			d.Leave()
 		}
 	}
+	if g, ok := res.Spec.(*HostnameGenerator); ok {
+		g.Mesh = h.strayMesh
+	}
 	d.status(h, res.Spec)
 	d.annotate(h, res.Spec)
 	if !d.shown || h.spec == nil || !secret.CarriesMark(h.spec) {

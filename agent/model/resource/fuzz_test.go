@@ -133,6 +133,7 @@ func TestRoundTripOfCases(t *testing.T) {
 func TestRoundTripOfAnyDataplane(t *testing.T) {
 	r := registry(t)
 	name := rapid.StringMatching(`[a-z0-9]([-a-z0-9_.]{0,8}[a-z0-9])?`)
+	meshName := rapid.StringMatching(`[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?`)
 	port := rapid.Uint32Range(1, 65535)
 	tags := rapid.Custom(func(t *rapid.T) map[string]string {
 		m := rapid.MapOfN(name, name, 0, 3).Draw(t, "tags")
@@ -164,7 +165,7 @@ func TestRoundTripOfAnyDataplane(t *testing.T) {
 			dp.Networking.TransparentProxying = tp
 		}
 		in := &resource.Resource{
-			Key: resource.Key{Kind: "Dataplane", Mesh: name.Draw(t, "mesh"), Name: name.Draw(t, "name")}, Spec: dp,
+			Key: resource.Key{Kind: "Dataplane", Mesh: meshName.Draw(t, "mesh"), Name: name.Draw(t, "name")}, Spec: dp,
 		}
 		if l := rapid.MapOfN(name, name, 0, 2).Draw(t, "labels"); len(l) > 0 {
 			in.Labels = l

@@ -22,6 +22,8 @@ type header struct {
 	specPath   []string
 	status     *strict.Node
 
+	strayMesh string // the mesh of a HostnameGenerator, which belongs to none
+
 	annotations   map[string]string // only in the Kubernetes format
 	annotationsAt int               // their line
 }
@@ -162,6 +164,7 @@ func (r *Registry) universal(d *decoder, root *strict.Node) (*header, bool) {
 	h.key = Key{Kind: desc.Kind, Name: decodeField[string](d, root, "name")}
 	d.mesh(root, h)
 	d.name(root, h.key.Name, "name")
+	d.meshName(root, h)
 	if desc.SpecAtTop {
 		d.Top = universalFields[:]
 		h.spec = body(root)
@@ -214,6 +217,7 @@ func (r *Registry) kubernetes(d *decoder, root *strict.Node) (*header, bool) {
 		d.onlyKnown(meta, metadataFields[:], metadataIgnored[:])
 		namespace, name = decodeField[string](d, meta, "namespace"), decodeField[string](d, meta, "name")
 		d.name(meta, name, "name")
+		d.meshName(meta, &header{desc: desc, key: Key{Name: name}})
 		if namespace != "" {
 			d.name(meta, namespace, "namespace")
 		}
@@ -255,6 +259,8 @@ func (d *decoder) mesh(root *strict.Node, h *header) {
 		}
 	}
 	switch {
+	case h.desc.Scope == ScopeGlobal && h.desc.Kind == kindHostnameGenerator: // as in Kuma; the view warns about it
+		h.strayMesh = value
 	case h.desc.Scope == ScopeGlobal && value != "":
 		d.fault(root, at, "kind %s belongs to no mesh, %s is given; remove it", h.desc.Kind, strict.Quote(value))
 	case h.desc.Scope == ScopeGlobal:
@@ -262,7 +268,7 @@ func (d *decoder) mesh(root *strict.Node, h *header) {
 		h.key.Mesh = DefaultMesh
 	default:
 		h.key.Mesh = value
-		if reason := nameFault(value); reason != "" {
+		if reason := meshNameFault(value); reason != "" {
 			d.fault(root, at, "%s", reason)
 		}
 	}
@@ -273,6 +279,16 @@ func (d *decoder) fault(n *strict.Node, path, format string, args ...any) {
 	d.Enter(path)
 	d.Faultf(n.LineOf(path), format, args...)
 	d.Leave()
+}
+
+// meshName checks the name of a Mesh.
+func (d *decoder) meshName(n *strict.Node, h *header) {
+	if h.desc.Kind != "Mesh" || nameFault(h.key.Name) != "" { // reported by name
+		return
+	}
+	if reason := meshNameFault(h.key.Name); reason != "" {
+		d.fault(n, "name", "%s", reason)
+	}
 }
 
 // name checks the name of a resource.

@@ -9,6 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
+const kindHostnameGenerator = "HostnameGenerator"
+
 // HostnamePart is a piece of a hostname template: literal text, a field of the service, or the
 // value of a label. Exactly one is set.
 type HostnamePart struct {

@@ -228,6 +228,7 @@ func (t *TargetRef) validate(v *Validator, kinds []string, meshName, serviceTags
 			"that have them", strict.Quote(t.Name))
 		v.unset(t.Namespace != "", "namespace", "labels exclude a namespace: add the label %s: %s instead",
 			LabelNamespace, strict.Quote(t.Namespace))
+	case t.Name == "" && t.Namespace != "" && t.ofNamespace():
 	case t.Name == "" && labels:
 		v.Field("name").Faultf("the name is missing: kind %s is named, or selected by labels", t.Kind)
 	case t.Name == "":
@@ -250,6 +251,10 @@ func (t *TargetRef) validate(v *Validator, kinds []string, meshName, serviceTags
 		v.Field("proxyTypes").Index(i).OneOf(p, "Sidecar", "Gateway")
 	}
 }
+
+// ofNamespace reports whether a reference of this kind may have a namespace without a name. It then
+// selects all services of the namespace.
+func (t *TargetRef) ofNamespace() bool { return slices.Contains(backendKinds[:], t.Kind) }
 
 // instead says which reference has a field that t must not have, and never that the field can be
 // omitted, because the reference would then select more. kinds are the allowed kinds.

@@ -159,6 +159,9 @@ type MeshExternalMatch struct {
 type MeshExternalEndpoint struct {
 	Address string `json:"address"`
 	Port    uint32 `json:"port,omitempty"`
+	// Priority orders the endpoints: those of a higher number receive traffic only if those of lower
+	// numbers are unhealthy.
+	Priority uint32 `json:"priority,omitempty"`
 }
 
 // MeshExternalTLS configures the TLS connection to the endpoints.
@@ -215,6 +218,10 @@ type HostnameGenerator struct {
 	Selector  HostnameSelector `json:"selector"`
 	Template  string           `json:"template,omitempty"`
 	Extension *Raw             `json:"extension,omitempty"`
+
+	// Mesh is the mesh that the document names, although generators belong to no mesh. It has no
+	// effect and is not part of the resource.
+	Mesh string `json:"-"`
 }
 
 // HostnameSelector selects services by one of its fields.

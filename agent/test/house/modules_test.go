@@ -38,7 +38,7 @@ var avoided = map[string]string{
 // reflectors lists the packages that may use reflection, to convert documents to typed values and
 // back.
 var reflectors = []string{"agent/base/strict", "agent/model/resource", "agent/model/schema", "agent/model/secret",
-	"agent/host/config", "agent/source/metadata"}
+	"agent/model/value", "agent/host/config", "agent/source/metadata"}
 
 // ruleModules forbids rejected modules, and reflection outside reflectors.
 func ruleModules(t *tree) []breach {

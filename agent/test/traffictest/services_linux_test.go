@@ -1,6 +1,8 @@
 package traffictest_test
 
 import (
+	"strings"
+
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/servername"
 )
@@ -95,6 +97,31 @@ func services() []scene {
 				{what: "one that is listed", mesh: "plain", to: "shop.mesh:80", say: get, want: "shop/8080"},
 				{what: "one that is not", mesh: "plain", to: "store.mesh:80", say: aLine, want: closed},
 				{what: "one that is not, by its address", mesh: "plain", to: nodeV4(7) + ":5432", say: aLine, want: "shop/5432"},
+			}},
+		{what: "two services at one port", docs: changed("default.backend-2", "{port: 5432,",
+			"{port: 5432, tags: {kuma.io/service: db-headless, kuma.io/protocol: tcp}}, {port: 5432,"), rows: []row{
+			{what: "the first", to: "db-headless.mesh:80", say: aLine, want: "backend-2/5432", cluster: "db-headless"},
+			{what: "the second", to: "db.mesh:80", say: aLine, want: "backend-2/5432", cluster: "db"},
+			{what: "another one", to: "backend.mesh:80", say: get, want: backends},
+		}},
+		{what: "two services at one port, of which one denies the client", docs: changed("default.backend-2", "{port: 5432,",
+			"{port: 5432, tags: {kuma.io/service: db-headless, kuma.io/protocol: tcp}}, {port: 5432,") +
+			permission("one", "db-headless", "web", "Deny"), rows: []row{
+			{what: "it", to: "db-headless.mesh:80", say: aLine, want: closed,
+				policies: []string{"MeshTrafficPermission/one"}},
+			{what: "the other", to: "db.mesh:80", say: aLine, want: closed, policies: []string{"MeshTrafficPermission/one"}},
+		}},
+		{what: "inbounds without tags", docs: strings.Replace(strings.Replace(changed("plain.shop",
+			"{port: 5432, tags: {kuma.io/service: store, kuma.io/protocol: tcp}}", "{port: 5432, protocol: tcp, name: rows}"),
+			"networking:", "labels: {app: shop}, networking:", 1),
+			"{port: 8080, tags: {kuma.io/service: shop, kuma.io/protocol: http}}", "{port: 8080, protocol: http, name: main}", 1) +
+			"---\n{type: HostnameGenerator, name: plain, spec: {template: \"{{ .DisplayName }}.labels\", " +
+			"selector: {meshService: {matchLabels: {kuma.io/mesh: plain}}}}}\n" +
+			"---\n{type: MeshService, mesh: plain, name: shop, spec: {selector: {dataplaneLabels: {matchLabels: {app: shop}}}, " +
+			"ports: [{port: 80, targetPort: main, appProtocol: http}, {port: 81, targetPort: 5432, appProtocol: tcp}]}}\n",
+			rows: []row{
+				{what: "by the name of the inbound", mesh: "plain", to: "shop.labels:80", say: get, want: "shop/8080"},
+				{what: "by its number", mesh: "plain", to: "shop.labels:81", say: aLine, want: "shop/5432"},
 			}},
 		{what: "direct access", docs: changed("default.web",
 			"redirectPortInbound", "directAccessServices: ['*'], redirectPortInbound"), rows: []row{

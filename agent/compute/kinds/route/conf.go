@@ -219,6 +219,9 @@ func (b *BackendRef) validate(v *resource.Validator, kinds ...string) {
 	ref := b.TargetRef
 	ref.SectionName = ""
 	v.Ref(&ref, kinds...)
+	if b.Name == "" && b.Namespace != "" && len(b.Labels) == 0 {
+		v.Field("name").Faultf("the name is missing: a destination is one service of the namespace %q", b.Namespace)
+	}
 	switch {
 	case b.Port == nil && b.Kind == mesh.KindMeshMultiZoneService:
 		v.Field("port").Faultf("the port is missing: kind %s requires one", b.Kind)

@@ -267,7 +267,8 @@ func (m *Mirror) validate(v *resource.Validator) {
 		return
 	}
 	v.Field("percentage").Percentage(m.Percentage)
-	m.BackendRef.validate(v.Field("backendRef"), mesh.KindMeshService, kindSubset)
+	m.BackendRef.validate(v.Field("backendRef"), mesh.KindMeshService, kindSubset, mesh.KindMeshExternalService,
+		mesh.KindMeshMultiZoneService)
 	if m.BackendRef.Weight != nil {
 		v.Field("backendRef").Field("weight").
 			Faultf("a mirror has only one destination: remove the weight, and use percentage to mirror some of the requests")

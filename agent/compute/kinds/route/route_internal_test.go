@@ -12,6 +12,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/value"
 )
 
 // TestRouteNames compares the names of routes with Kuma's, because rules for routes refer to them.
@@ -167,7 +168,7 @@ func TestPercent(t *testing.T) {
 		0: "0/HUNDRED", 100: "100/HUNDRED", 99.9: "9990/TEN_THOUSAND", 0.01: "1/TEN_THOUSAND",
 		33.333: "333330/MILLION", 0.0001: "1/MILLION", 0.00001: "0/MILLION",
 	} {
-		d := resource.NewDecimal(in)
+		d := value.NewDecimal(in)
 		v := fraction(&d).DefaultValue
 		if got := fmt.Sprintf("%d/%s", v.Numerator, v.Denominator); got != want {
 			t.Errorf("%v is %s, want %s", in, got, want)

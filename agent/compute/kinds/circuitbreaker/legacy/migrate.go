@@ -10,6 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/value"
 )
 
 // never is a number of failures or endpoints that is never reached. It disables a detector that a
@@ -165,7 +166,7 @@ func (m *migration) detectors(d, weak *circuitbreaker.Detectors, notes *[]string
 		toolkit.Override(&d.SuccessRate.MinimumHosts, w.MinimumHosts, defaultHosts)
 		toolkit.Override(&d.SuccessRate.RequestVolume, w.RequestVolume, defaultSuccesses)
 		toolkit.Override(&d.SuccessRate.StandardDeviationFactor, w.StandardDeviationFactor,
-			resource.NewDecimal(defaultDeviation))
+			value.NewDecimal(defaultDeviation))
 	}
 	if w := weak.FailurePercentage; w != nil {
 		if d.FailurePercentage == nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/value"
 )
 
 const kind = "HealthCheck"
@@ -197,7 +198,7 @@ func migrated(old *Conf, notes *[]string) *healthcheck.Conf {
 // override sets the fields that a policy with lower precedence sets to their defaults if possible,
 // and notes the others, because targetRef policies are merged.
 func override(c, weak *healthcheck.Conf, notes *[]string) {
-	toolkit.Override(&c.HealthyPanicThreshold, weak.HealthyPanicThreshold, resource.NewDecimal(50))
+	toolkit.Override(&c.HealthyPanicThreshold, weak.HealthyPanicThreshold, value.NewDecimal(50))
 	toolkit.Override(&c.FailTrafficOnPanic, weak.FailTrafficOnPanic, false)
 	toolkit.Override(&c.AlwaysLogHealthCheckFailures, weak.AlwaysLogHealthCheckFailures, false)
 	toolkit.Override(&c.ReuseConnection, weak.ReuseConnection, true)

@@ -16,6 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/compute/successor"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/value"
 )
 
 const kind = "TrafficTrace"
@@ -122,7 +123,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 				conf, why = &trace.Conf{Backends: &[]trace.Backend{}}, ""
 			}
 			if weak.Sampling != nil && conf.Sampling == nil && len(*conf.Backends) > 0 {
-				conf.Sampling = &trace.Sampling{Overall: new(resource.NewDecimal(100))}
+				conf.Sampling = &trace.Sampling{Overall: new(value.NewDecimal(100))}
 			}
 		}
 		if why != "" {
