@@ -111,8 +111,8 @@ func (e *egress) externalCluster(s *mesh.Service, name string, list []mesh.Endpo
 	return c
 }
 
-// byPriority returns the endpoints of a MeshExternalService, grouped by their priority. Envoy expects
-// priorities without gaps, so the groups are numbered from 0.
+// byPriority returns the endpoints of a MeshExternalService, grouped by their priority. Envoy
+// expects priorities without gaps, so the groups are numbered from 0.
 func byPriority(cluster string, spec *resource.MeshExternalService, list []mesh.Endpoint) (
 	out *endpointv3.ClusterLoadAssignment) {
 	groups := map[uint32][]*endpointv3.LbEndpoint{}

@@ -85,8 +85,8 @@ func TestSamePortProtocols(t *testing.T) {
 	}
 }
 
-// TestSamePortIgnored checks that ignored inbounds, too, have one listener for an address and port, and
-// none beside an active inbound.
+// TestSamePortIgnored checks that ignored inbounds, too, have one listener for an address and port,
+// and none beside an active inbound.
 func TestSamePortIgnored(t *testing.T) {
 	for _, states := range [][2]string{{"Ignored", "Ignored"}, {"Ignored", "Ready"}, {"Ready", "Ignored"}} {
 		doc := "---\n{type: Mesh, name: m}\n---\n{type: Dataplane, mesh: m, name: web, networking: {address: 10.0.0.1, " +

@@ -44,7 +44,6 @@ func fieldFacts(t *testing.T) []fieldFact {
 
 // pending are fields that are about to be served.
 var pending = []unserved{
-	{kind: "MeshExternalService", path: "endpoints[].priority"},
 	{kind: "MeshTimeout", path: "rules[].matches"},
 }
 

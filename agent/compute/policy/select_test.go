@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // TestSelect checks every kind of top-level targetRef: what it selects, and the reason if it
@@ -111,6 +113,28 @@ func TestNamespaces(t *testing.T) {
 			if s := x.Select(p, x.View.Dataplane(name)); s.Proxy != want || (s.Why == "") != want {
 				t.Errorf("%s without a namespace on %s: selects %v (%q), want %v", role, name, s.Proxy, s.Why, want)
 			}
+		}
+	}
+}
+
+// TestServicesOfNamespace checks that an item with a namespace and no name applies to all services of
+// the namespace.
+func TestServicesOfNamespace(t *testing.T) {
+	x := index(t, "{type: MeshService, name: a.shop, labels: {k8s.kuma.io/namespace: shop, kuma.io/display-name: a}, "+
+		"spec: {selector: {dataplaneTags: {kuma.io/service: web}}, ports: [{port: 80}, {port: 81}]}}\n---\n"+
+		"{type: MeshService, name: b.shop, labels: {k8s.kuma.io/namespace: shop, kuma.io/display-name: b}, "+
+		"spec: {selector: {dataplaneTags: {kuma.io/service: web}}, ports: [{port: 80}]}}\n---\n"+
+		"{type: MeshService, name: c.other, labels: {k8s.kuma.io/namespace: other, kuma.io/display-name: c}, "+
+		"spec: {selector: {dataplaneTags: {kuma.io/service: web}}, ports: [{port: 80}]}}\n---\n")
+	for section, want := range map[string]string{"": "a.shop b.shop", "81": "a.shop", "82": ""} {
+		p := decode(t, "{type: MeshT, name: p, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: MeshService, "+
+			"namespace: shop}, default: {a: x}}]}}")[0]
+		var got []string
+		for _, k := range x.Resolve(p, &resource.TargetRef{Kind: "MeshService", Namespace: "shop", SectionName: section}) {
+			got = append(got, k.Name)
+		}
+		if s := strings.Join(got, " "); s != want {
+			t.Errorf("section %q: %q, want %q", section, s, want)
 		}
 	}
 }

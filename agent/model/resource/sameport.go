@@ -10,8 +10,8 @@ import (
 // services: on Kubernetes, a regular and a headless Service that select the same port of a pod. One
 // listener serves all of them.
 
-// validateShared checks an inbound against the first one at its address and port. Both are served by
-// one listener, so they must lead to the same port of the workload.
+// validateShared checks an inbound against the first one at its address and port. One listener
+// serves both, so they must lead to the same port of the workload.
 func (n *Networking) validateShared(v *Validator, i int, seen map[string]int, at string) {
 	first, ok := seen[at]
 	if !ok {
@@ -41,8 +41,8 @@ func (n *Networking) validateShared(v *Validator, i int, seen map[string]int, at
 
 func (n *Networking) boundTo(in *Inbound) string { return cmp.Or(in.Address, n.Address) }
 
-// SamePort returns, for each inbound, the inbounds that its listener serves, in order: the active ones
-// with the same address and port, or the ignored ones if it is ignored. It returns nil if each
+// SamePort returns, for each inbound, the inbounds that its listener serves, in order: the active
+// ones with the same address and port, or the ignored ones if it is ignored. It returns nil if each
 // inbound has its own address and port. The first inbound of a list stands for the listener.
 func (n *Networking) SamePort() [][]int {
 	ports := make(map[uint32]bool, len(n.Inbound))

@@ -246,8 +246,8 @@ func (a *Assigner) taken(kind string, f Family) iter.Seq[netip.Addr] {
 	}
 }
 
-// takenAddresses reports which addresses of a pool are taken. It answers a few queries by a scan and
-// builds a set for more.
+// takenAddresses reports which addresses of a pool are taken. It answers a few queries by a scan
+// and builds a set for more.
 type takenAddresses struct {
 	all   iter.Seq[netip.Addr]
 	size  int // upper bound of the number of taken addresses

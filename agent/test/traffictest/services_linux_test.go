@@ -114,11 +114,13 @@ func services() []scene {
 		{what: "inbounds without tags", docs: strings.Replace(strings.Replace(changed("plain.shop",
 			"{port: 5432, tags: {kuma.io/service: store, kuma.io/protocol: tcp}}", "{port: 5432, protocol: tcp, name: rows}"),
 			"networking:", "labels: {app: shop}, networking:", 1),
-			"{port: 8080, tags: {kuma.io/service: shop, kuma.io/protocol: http}}", "{port: 8080, protocol: http, name: main}", 1) +
+			"{port: 8080, tags: {kuma.io/service: shop, kuma.io/protocol: http}}",
+			"{port: 8080, protocol: http, name: main}", 1) +
 			"---\n{type: HostnameGenerator, name: plain, spec: {template: \"{{ .DisplayName }}.labels\", " +
 			"selector: {meshService: {matchLabels: {kuma.io/mesh: plain}}}}}\n" +
-			"---\n{type: MeshService, mesh: plain, name: shop, spec: {selector: {dataplaneLabels: {matchLabels: {app: shop}}}, " +
-			"ports: [{port: 80, targetPort: main, appProtocol: http}, {port: 81, targetPort: 5432, appProtocol: tcp}]}}\n",
+			"---\n{type: MeshService, mesh: plain, name: shop, spec: {selector: " +
+			"{dataplaneLabels: {matchLabels: {app: shop}}}, ports: [{port: 80, targetPort: main, appProtocol: http}, " +
+			"{port: 81, targetPort: 5432, appProtocol: tcp}]}}\n",
 			rows: []row{
 				{what: "by the name of the inbound", mesh: "plain", to: "shop.labels:80", say: get, want: "shop/8080"},
 				{what: "by its number", mesh: "plain", to: "shop.labels:81", say: aLine, want: "shop/5432"},

@@ -50,6 +50,12 @@ func TestAccepted(t *testing.T) {
 			refs(`{"kind":"MeshService","name":"b","weight":0},{"kind":"MeshService","labels":{"a":"b"},"weight":1}`)},
 		{"MeshHTTPRoute", refs(`{"kind":"MeshMultiZoneService","name":"b","port":80,"weight":4294967295}`)},
 		{"MeshHTTPRoute", refs(``)},
+		{"MeshHTTPRoute", refs(`{"kind":"MeshService","labels":{"a":"b"},"port":80}`)},
+		{"MeshHTTPRoute", `"spec":{"to":[{"targetRef":{"kind":"MeshService","namespace":"ns"},"rules":[]}]}`},
+		{"MeshHTTPRoute", filters(
+			`{"type":"RequestMirror","requestMirror":{"backendRef":{"kind":"MeshExternalService","name":"b"}}}`)},
+		{"MeshHTTPRoute", filters(
+			`{"type":"RequestMirror","requestMirror":{"backendRef":{"kind":"MeshMultiZoneService","name":"b","port":80}}}`)},
 		{"MeshHTTPRoute", filters(`{"type":"RequestRedirect","requestRedirect":{}},{"type":"URLRewrite","urlRewrite":{"path":{"type":"ReplacePrefixMatch","replacePrefixMatch":"/"}}}`)},
 		{"MeshHTTPRoute", filters(
 			`{"type":"RequestMirror","requestMirror":{"backendRef":{"kind":"MeshService","name":"b"},"percentage":"99.9"}}`)},
@@ -200,8 +206,13 @@ func TestRefused(t *testing.T) {
 			filters(`{"type":"RequestMirror","requestMirror":{"backendRef":{"kind":"MeshServiceSubset","tags":{"a":"b"}}}}`),
 			filter + ".requestMirror.backendRef.name", "missing"},
 		{"MeshHTTPRoute",
-			filters(`{"type":"RequestMirror","requestMirror":{"backendRef":{"kind":"MeshExternalService","name":"a"}}}`),
+			filters(`{"type":"RequestMirror","requestMirror":{"backendRef":{"kind":"MeshGateway","name":"a"}}}`),
 			filter + ".requestMirror.backendRef.kind", "MeshServiceSubset"},
+		{"MeshHTTPRoute",
+			filters(`{"type":"RequestMirror","requestMirror":{"backendRef":{"kind":"MeshMultiZoneService","name":"a"}}}`),
+			filter + ".requestMirror.backendRef.port", "missing"},
+		{"MeshHTTPRoute", refs(`{"kind":"MeshService","namespace":"ns"}`), back + "[0].name",
+			`one service of the namespace "ns"`},
 		{"MeshHTTPRoute",
 			filters(`{"type":"RequestMirror","requestMirror":{"backendRef":{"kind":"MeshService","name":"a","weight":2}}}`),
 			filter + ".requestMirror.backendRef.weight", "percentage"},
