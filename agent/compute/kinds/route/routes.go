@@ -170,7 +170,19 @@ func (r *Router) resolve(p *plan, rule *policy.Rule) bool {
 	} else {
 		p.shares = []Share{{r.o.Self(from), 1}}
 	}
-	return len(p.shares) > 0 || redirects
+	if len(p.shares) > 0 || redirects {
+		return true
+	}
+	if named(p.refs) {
+		r.c.Host.Warn(from.Key, "%s: no destination of a rule is usable, so its requests match the next rule or go to the "+
+			"service; Kuma 3.0 answers them with status 500: correct backendRefs", r.o.Service.Name)
+	}
+	return false
+}
+
+// named reports whether a destination has a weight above 0.
+func named(refs []BackendRef) bool {
+	return slices.ContainsFunc(refs, func(b BackendRef) bool { return toolkit.Or(b.Weight, 1) > 0 })
 }
 
 // warnUnreachable warns about matches that no request reaches. As in Kuma, a rule for / takes
