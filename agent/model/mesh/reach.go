@@ -68,6 +68,9 @@ func (v *View) OutboundsIf(r *resource.Resource, admit func(*Service) bool) ([]O
 	if dp.Metrics != nil {
 		warn("metrics has no effect: a MeshMetric configures the metrics of proxies; apply one that selects this dataplane")
 	}
+	if e := dp.Envoy; e != nil && e.XDSTransportProtocolVariant != nil && *e.XDSTransportProtocolVariant != "DEFAULT" {
+		warn("envoy.xdsTransportProtocolVariant has no effect: the bootstrap of the Envoy selects the variant of xDS")
+	}
 	for _, n := range dp.Notes {
 		warn("%s", n)
 	}
