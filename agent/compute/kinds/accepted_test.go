@@ -89,7 +89,7 @@ func TestSchemaListsWhatIsAccepted(t *testing.T) {
 	for _, d := range kinds.Registry().All() {
 		c := comparison{t: t, d: d}
 		c.walk(kinds.Schema(d), "")
-		if c.objects < 2 {
+		if c.objects < 2 && d.Kind != "Workload" { // whose spec is empty
 			t.Errorf("%s: only %d mappings were compared", d.Kind, c.objects)
 		}
 		objects += c.objects

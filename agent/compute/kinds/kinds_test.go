@@ -14,7 +14,7 @@ import (
 // wanted are the kinds that the documentation promises.
 var wanted = strings.Fields(`
 	Mesh Dataplane MeshService MeshExternalService MeshMultiZoneService HostnameGenerator ExternalService ZoneEgress
-	ZoneIngress
+	ZoneIngress Workload
 	MeshAccessLog MeshAccessLogBackend GlobalAccessLogBackend MeshPassthrough MeshTimeout MeshCircuitBreaker
 	MeshFaultInjection MeshTrafficPermission MeshHTTPRoute MeshTCPRoute MeshProxyPatch MeshRetry MeshHealthCheck
 	MeshRateLimit MeshLoadBalancingStrategy MeshTLS MeshMetric MeshTrace
