@@ -220,8 +220,8 @@ func (s *kindSet) list(k *explain.KindRules) {
 			add(conf, about)
 		}
 	}
-	for i := range k.FromRules {
-		f := &k.FromRules[i]
+	for i := range k.Clients() {
+		f := &k.Clients()[i]
 		for j := range f.Rules {
 			about := fmt.Sprintf("inbound %d, from %s", f.Inbound.Port, aboutTags(f.Rules[j].Matchers, "all clients"))
 			if m := f.Rules[j].Match; m != nil {

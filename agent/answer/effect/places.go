@@ -206,6 +206,9 @@ func (l *layout) spots(kind string) map[itemID][]*spot {
 			continue
 		}
 		from := func(r *policy.Rule, route *resource.Resource, m *resource.ClientMatch, tags []policy.Tag) {
+			if m != nil && *m == (resource.ClientMatch{}) {
+				m = nil // all clients
+			}
 			s := &spot{in: From, rule: r, inbound: f.Inbound,
 				Place: Place{On: OnInbound, Inbound: &at[0], Match: m, Matchers: tags}}
 			if route != nil {

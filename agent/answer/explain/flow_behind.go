@@ -204,7 +204,10 @@ func (a *about) merged(kind string) []policy.FieldRef {
 		return out
 	}
 	plugin, _, legacy := effect.KindOf(a.t.mesh.Policies, kind)
-	rule := a.clientRule(k)
+	rule, separate := a.clientRule(k)
+	for _, r := range separate {
+		items(r, From)
+	}
 	if decided, by := a.entry(plugin, k); decided == policy.Denied ||
 		decided == policy.Admitted && (rule == nil || plugin.Admits(rule.Conf)) {
 		rule = by // otherwise from decides: rules cannot allow a client that it denies
@@ -231,11 +234,12 @@ func (a *about) merged(kind string) []policy.FieldRef {
 	return out
 }
 
-// clientRule returns the rule of a kind for the client of an inbound.
-func (a *about) clientRule(k *policy.KindRules) *policy.Rule {
+// clientRule returns the rule of a kind for the client of an inbound, and the rules that act
+// separately on it.
+func (a *about) clientRule(k *policy.KindRules) (rule *policy.Rule, separate []*policy.Rule) {
 	in := k.Inbound(a.inbound)
 	if in == nil || a.client == nil {
-		return nil
+		return nil, nil
 	}
 	var client policy.Subset
 	for key, values := range a.t.mesh.View.ProxyTags(a.client.spec) {
@@ -245,16 +249,19 @@ func (a *about) clientRule(k *policy.KindRules) *policy.Rule {
 	}
 	ids := a.t.mesh.CertificateNames(a.client.dataplane)
 	for _, m := range in.Matched {
-		if m.Match.Holds(ids, a.serverName) {
-			return &m.Rule
+		switch everyone := m.Match == (resource.ClientMatch{}); {
+		case everyone, in.Apart && m.Match.Holds(ids, a.serverName):
+			separate = append(separate, &m.Rule)
+		case m.Match.Holds(ids, a.serverName):
+			return &m.Rule, nil
 		}
 	}
 	for _, r := range in.Rules {
 		if holds(r.Subset, client) {
-			return r
+			return r, separate
 		}
 	}
-	return nil
+	return nil, separate
 }
 
 // holds reports whether a proxy with these tags is in a subset.

@@ -176,50 +176,83 @@ func (r *rulesView) kind(k *policy.KindRules) KindRules {
 			continue
 		}
 		in := &dp.Networking.Inbound[f.Inbound]
-		id := InboundID{Port: in.Port, Tags: r.view.InboundTags(in.Tags)}
-		if entries := r.entries(k, f.Inbound); len(entries) > 0 {
-			out.InboundRules = append(out.InboundRules, InboundRules{Apart: len(f.Entries) > 0, Inbound: id, Rules: entries})
+		id := InboundID{Name: in.Name, Port: in.Port, Tags: r.view.InboundTags(in.Tags)}
+		entries, ruled := r.entries(k, f.Inbound)
+		if len(entries) > 0 {
+			out.InboundRules = append(out.InboundRules,
+				InboundRules{Apart: f.Apart || len(f.Entries) > 0, Inbound: id, Rules: entries})
 		}
-		if len(f.Rules) == 0 && len(f.Matched) == 0 && len(f.Routes) == 0 {
-			continue
+		if rules := r.ofFrom(f); len(rules) > 0 {
+			out.FromRules = append(out.FromRules, FromRules{Inbound: id, Rules: rules})
 		}
-		fr := FromRules{Inbound: id, Rules: []TagRule{}}
-		for _, m := range f.Matched {
-			shown := r.tagRule(&m.Rule, From)
-			shown.Match = &m.Match
-			fr.Rules = append(fr.Rules, shown)
+		if ruled && !f.Apart && len(f.Rules)+len(f.Matched) > 0 {
+			merged := FromRules{Inbound: id, Rules: r.matched(f.Matched)}
+			merged.Rules = append(merged.Rules, r.clients(f.Rules, nil)...)
+			out.MergedRules = append(out.MergedRules, merged)
 		}
-		fr.Rules = append(fr.Rules, r.clients(f.Ordered(), nil)...)
-		for _, route := range f.Routes {
-			meta := r.meta(route.Route)
-			for _, m := range route.Matched {
-				shown := r.tagRule(&m.Rule, From)
-				shown.Match = &m.Match
-				fr.Rules = append(fr.Rules, shown)
-			}
-			fr.Rules = append(fr.Rules, r.clients(route.Rules, &meta)...)
-		}
-		out.FromRules = append(out.FromRules, fr)
 	}
 	return out
 }
 
-// entries returns the entries of spec.rules that apply to an inbound.
-func (r *rulesView) entries(k *policy.KindRules, inbound int) []InboundRule {
-	var out []InboundRule
-	for _, p := range k.Policies {
-		spec, ok := p.Spec.(*resource.Policy)
-		if !ok || len(spec.Rules) == 0 || !slices.Contains(r.p.Index().Select(p, r.dataplane).Inbounds, inbound) {
-			continue
-		}
-		for i := range spec.Rules {
-			out = append(out, InboundRule{
-				Conf: []json.RawMessage{confOf(&policy.Rule{Conf: spec.Rules[i].Conf})}, Match: spec.Rules[i].Matches,
-				Origin: []ResourceOrigin{{ResourceMeta: r.meta(p), RuleIndex: i}},
-			})
+// ofFrom returns the merged items of from of an inbound, and the rules for routes.
+func (r *rulesView) ofFrom(f *policy.InboundRules) []TagRule {
+	out := r.clients(f.Ordered(), nil)
+	for _, route := range f.Routes {
+		meta := r.meta(route.Route)
+		out = append(out, r.matched(route.Matched)...)
+		out = append(out, r.clients(route.Rules, &meta)...)
+	}
+	return out
+}
+
+// matched renders rules with matches.
+func (r *rulesView) matched(list []*policy.MatchRule) []TagRule {
+	out := make([]TagRule, len(list))
+	for i, m := range list {
+		out[i] = r.tagRule(&m.Rule, From)
+		if m.Match != (resource.ClientMatch{}) {
+			out[i].Match = &m.Match
 		}
 	}
 	return out
+}
+
+// entries returns the entries of spec.rules that apply to an inbound, one for each match, in Kuma's
+// order, and whether there are any. For kinds in which items of from act as rules, it includes the
+// items for all clients.
+func (r *rulesView) entries(k *policy.KindRules, inbound int) (out []InboundRule, ruled bool) {
+	for _, p := range k.Policies {
+		spec, ok := p.Spec.(*resource.Policy)
+		if !ok || !slices.Contains(r.p.Index().Select(p, r.dataplane).Inbounds, inbound) {
+			continue
+		}
+		items := spec.Rules
+		if ruled = ruled || len(items) > 0; spec.Shape != nil && spec.Shape.FromAsRules && len(items) == 0 {
+			items = spec.From
+		}
+		for i := range items {
+			if kind := items[i].TargetRef.Kind; kind != "" && kind != kindMesh {
+				continue // it selects some clients
+			}
+			e := InboundRule{Conf: []json.RawMessage{confOf(&policy.Rule{Conf: items[i].Conf})},
+				Origin: []ResourceOrigin{{ResourceMeta: r.meta(p), RuleIndex: i}}}
+			if len(items[i].Matches) == 0 {
+				out = append(out, e)
+			}
+			for j := range items[i].Matches {
+				e.Match = &items[i].Matches[j]
+				out = append(out, e)
+			}
+		}
+	}
+	class := func(e *InboundRule) int {
+		if e.Match == nil {
+			return 0
+		}
+		return e.Match.Class()
+	}
+	slices.SortStableFunc(out, func(a, b InboundRule) int { return class(&b) - class(&a) })
+	return out, ruled
 }
 
 // byTags returns the rules for destinations by tags. If tags are not services in this mesh, the

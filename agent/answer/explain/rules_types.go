@@ -1,7 +1,9 @@
 package explain
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
@@ -36,7 +38,10 @@ type ResourceMeta struct {
 type KindRules struct {
 	FromRules    []FromRules    `json:"fromRules"`              // for clients, by inbound
 	InboundRules []InboundRules `json:"inboundRules,omitempty"` // entries of spec.rules, by inbound
-	ProxyRule    *ProxyRule     `json:"proxyRule,omitempty"`    // for kinds with spec.default
+	// MergedRules are the result of merging from and rules, for inbounds with rules of a kind that
+	// merges them.
+	MergedRules []FromRules `json:"mergedRules,omitempty"`
+	ProxyRule   *ProxyRule  `json:"proxyRule,omitempty"` // for kinds with spec.default
 	// ToResourceRules apply to MeshService resources and routes; Mesh represents all other
 	// destinations.
 	ToResourceRules []ResourceRule `json:"toResourceRules"`
@@ -85,8 +90,9 @@ type FromRules struct {
 	Rules   []TagRule `json:"rules"`
 }
 
-// InboundRules contains the unmerged entries of spec.rules for one inbound, in ascending
-// precedence. For kinds that merge entries, FromRules contains the result.
+// InboundRules contains the unmerged entries of spec.rules for one inbound: those for the most
+// specific clients first, then in ascending precedence. They include the items of from for kinds in
+// which these act as rules. For kinds that merge entries, MergedRules contains the result.
 type InboundRules struct {
 	Apart   bool          `json:"-"` // the kind does not merge the entries
 	Inbound InboundID     `json:"inbound"`
@@ -95,13 +101,14 @@ type InboundRules struct {
 
 // InboundRule is an entry of spec.rules.
 type InboundRule struct {
-	Conf   []json.RawMessage      `json:"conf"` // always one
-	Match  []resource.ClientMatch `json:"match,omitempty"`
-	Origin []ResourceOrigin       `json:"origin"` // always one
+	Conf   []json.RawMessage     `json:"conf"`            // always one
+	Match  *resource.ClientMatch `json:"match,omitempty"` // the clients; absent for all
+	Origin []ResourceOrigin      `json:"origin"`          // always one
 }
 
 // InboundID identifies an inbound of a dataplane.
 type InboundID struct {
+	Name string            `json:"name,omitempty"`
 	Port uint32            `json:"port"`
 	Tags map[string]string `json:"tags"`
 }
@@ -157,4 +164,16 @@ type DNSQuestion struct {
 	// Search is the list of search domains of the client; null: those of the agent's resolv.conf.
 	Search []string `json:"search,omitempty"`
 	Ndots  *int     `json:"ndots,omitempty"` // null: the value in the agent's resolv.conf
+}
+
+// Clients returns the rules in force for clients, by inbound: the merged ones where there are any.
+func (k *KindRules) Clients() []FromRules {
+	out := slices.Clone(k.MergedRules)
+	for _, f := range k.FromRules {
+		if !slices.ContainsFunc(out, func(m FromRules) bool { return m.Inbound.Port == f.Inbound.Port }) {
+			out = append(out, f)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b FromRules) int { return cmp.Compare(a.Inbound.Port, b.Inbound.Port) })
+	return out
 }

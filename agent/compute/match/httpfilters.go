@@ -8,6 +8,8 @@ import (
 	xdsmatcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matchingv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/matching/v3"
+	skipv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/matcher/action/v3"
 	httprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -186,6 +188,7 @@ func (w *walk) httpFilters(filters []*hcmv3.HttpFilter, at finding.Position, s *
 		step := Step{Level: LevelHTTPFilter, Input: clip.Value(f.GetName()), Choice: ShortURL(config.GetTypeUrl()),
 			Place: &position}
 		special := o.find(f.GetName())
+		config, skipped := unwrap(config, s.seen)
 		if slices.ContainsFunc(o.route.GetRoute().GetWeightedClusters().GetClusters(),
 			func(c *routev3.WeightedCluster_ClusterWeight) bool {
 				return c.GetTypedPerFilterConfig()[f.GetName()] != nil
@@ -202,6 +205,9 @@ func (w *walk) httpFilters(filters []*hcmv3.HttpFilter, at finding.Position, s *
 		switch {
 		case disabled:
 			step.Choice = "disabled"
+			w.step(step)
+		case skipped:
+			step.note("its matcher skips this request")
 			w.step(step)
 		case config.GetTypeUrl() == RouterURL:
 			w.step(step)
@@ -222,6 +228,16 @@ func (w *walk) httpFilters(filters []*hcmv3.HttpFilter, at finding.Position, s *
 		}
 	}
 	return nil
+}
+
+// unwrap returns the config in an ExtensionWithMatcher, and whether its matcher skips the filter.
+func unwrap(config *anypb.Any, s *Seen) (inner *anypb.Any, skipped bool) {
+	m := &matchingv3.ExtensionWithMatcher{}
+	if config.UnmarshalTo(m) != nil {
+		return config, false
+	}
+	return m.GetExtensionConfig().GetTypedConfig(),
+		compileMatcher(m.GetXdsMatcher(), 0).evaluate(s, nil).MessageIs(&skipv3.SkipFilter{})
 }
 
 // httpRBAC evaluates an RBAC filter. The route's config replaces that of the filter.

@@ -62,7 +62,9 @@ func (w *walk) networkFilters() *Trace {
 			step.note("the server name %s is resolved by the proxy, and the address that the client dialled does not count",
 				clip.Value(w.socket.seen.ServerName))
 		case stateURL:
-			step.note("its effect on later filters is not evaluated here")
+			if !w.socket.seen.setState(config) {
+				step.note("its effect on later filters is not evaluated here")
+			}
 		default:
 			step.note("not evaluated here")
 		}

@@ -2,6 +2,7 @@ package match
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -136,7 +137,15 @@ func (m *routeMatch) matchesRest(s *stream) (truth, string) {
 			return no, fmt.Sprintf("wants cookie %s", clip.Value(c.GetName()))
 		}
 	}
-	if len(m.source.GetDynamicMetadata()) > 0 || len(m.source.GetFilterState()) > 0 {
+	unset := false
+	for _, f := range m.source.GetFilterState() {
+		want := compileString(f.GetStringMatch())
+		ok := slices.Contains(s.seen.nameKeys, f.GetKey())
+		if unset = unset || !ok; ok && !want.fits(s, s.seen.ServerName) {
+			return no, fmt.Sprintf("wants filter state %s %s", clip.Value(f.GetKey()), want.text())
+		}
+	}
+	if len(m.source.GetDynamicMetadata()) > 0 || unset {
 		return unknown, "depends on what filters have set, which is not evaluated here"
 	}
 	return yes, ""

@@ -19,6 +19,7 @@ type item struct {
 	subset Subset // the services or clients selected by tags
 	// matches are the clients that an entry of rules selects; nil selects all.
 	matches []resource.ClientMatch
+	rules   bool // whether it is an entry of rules
 	tags    bool // whether tags can express the selection
 	keys    []resourceID
 	rank    int // position in the merge order
@@ -69,6 +70,7 @@ type builder struct {
 	x       *Index
 	k       *KindRules
 	outside bool // the proxy represents a destination outside the mesh
+	apart   bool // each rule acts separately
 }
 
 func (b *builder) warnf(p *resource.Resource, format string, args ...any) {

@@ -17,13 +17,15 @@ func (b *builder) from(list []matched) {
 	most := -1
 	for i := range list {
 		p, spec := list[i].policy, list[i].spec
+		b.apart = b.apart || spec.Shape != nil && spec.Shape.RulesApart
 		separate := len(spec.Rules) > 0 && spec.Shape != nil && spec.Shape.NewRuleConf != nil
 		items := spec.InboundItems()
 		for j := range items {
 			if items[j].Conf == nil {
 				continue
 			}
-			it := item{origin: Origin{p, j}, ref: &items[j].TargetRef, conf: items[j].Conf, matches: items[j].Matches}
+			it := item{origin: Origin{p, j}, ref: &items[j].TargetRef, conf: items[j].Conf, matches: items[j].Matches,
+				rules: len(spec.Rules) > 0}
 			b.warnForeign(&it)
 			if !b.client(&it) {
 				continue
@@ -48,9 +50,10 @@ func (b *builder) from(list []matched) {
 		if byInbound[in] == nil && routes[in] == nil && each[in] == nil {
 			continue
 		}
-		out := InboundRules{Inbound: in, Entries: each[in]}
+		out := InboundRules{Inbound: in, Entries: each[in], Apart: b.apart}
 		out.Matched, out.items = b.matched(byInbound[in])
 		out.Rules, out.Overflow = b.clients(out.items)
+		out.items = slices.DeleteFunc(out.items, func(it item) bool { return it.rules })
 		for r, items := range routes[in] {
 			matched, rest := b.matched(items)
 			rules, overflow := b.clients(rest)

@@ -8,7 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// MatchRule is a rule for the clients that match Match and no earlier rule.
+// MatchRule is a rule for the clients that match Match; see [InboundRules].
 type MatchRule struct {
 	Match resource.ClientMatch
 	Rule
@@ -27,12 +27,15 @@ const maxMatched = 256
 // clients; more specific items take precedence, and among equally specific ones the stronger policy
 // does.
 func (b *builder) matched(items []item) ([]*MatchRule, []item) {
-	if !slices.ContainsFunc(items, func(it item) bool { return len(it.matches) > 0 }) {
+	switch {
+	case b.apart:
+		return b.separate(items)
+	case !slices.ContainsFunc(items, func(it item) bool { return len(it.matches) > 0 }):
 		return nil, items
 	}
 	var rest, some []item
 	var matches []resource.ClientMatch
-	known := map[resource.SpiffeIDMatch]bool{}
+	known := map[string]bool{}
 	for _, it := range slices.Backward(items) { // strongest first, so that the limit drops the weakest
 		if len(it.matches) == 0 {
 			rest = append(rest, it)
@@ -41,12 +44,12 @@ func (b *builder) matched(items []item) ([]*MatchRule, []item) {
 		some = append(some, it)
 		for _, m := range it.matches {
 			switch {
-			case m.SpiffeID == nil || known[*m.SpiffeID]:
+			case known[m.String()]:
 			case len(matches) == maxMatched:
 				b.warnf(it.origin.Policy, "rules[%d].matches: the policies of kind %s have more than %d matches at one inbound, "+
 					"so some matches of this policy were dropped; use prefixes", it.origin.Item, b.k.Kind, maxMatched)
 			default:
-				known[*m.SpiffeID] = true
+				known[m.String()] = true
 				matches = append(matches, m)
 			}
 		}
@@ -54,7 +57,7 @@ func (b *builder) matched(items []item) ([]*MatchRule, []item) {
 	slices.Reverse(rest)
 	slices.Reverse(some)
 	slices.SortFunc(matches, func(a, b resource.ClientMatch) int {
-		return cmp.Or(specificity(&b)-specificity(&a), strings.Compare(a.SpiffeID.Value, b.SpiffeID.Value))
+		return cmp.Or(specificity(&b)-specificity(&a), strings.Compare(a.String(), b.String()))
 	})
 	all := slices.DeleteFunc(slices.Clone(rest), func(it item) bool { return len(it.subset) > 0 })
 	out := make([]*MatchRule, len(matches))
@@ -89,13 +92,47 @@ func (b *builder) matched(items []item) ([]*MatchRule, []item) {
 	return out, rest
 }
 
-// specificity ranks matches: exact ones above prefixes, long prefixes above short ones. It is
-// always positive.
-func specificity(m *resource.ClientMatch) int {
-	if m.SpiffeID.Type == resource.MatchExact {
-		return 1 << 20 // more than the length of any value
+// separate returns a rule for each match of the entries of rules, and the other items. As in Kuma,
+// exact SPIFFE IDs come first, then prefixes, then server names, then rules for all clients.
+func (b *builder) separate(items []item) (out []*MatchRule, rest []item) {
+	for _, it := range slices.Backward(items) { // strongest first, so that the limit drops the weakest
+		if !it.rules {
+			rest = append(rest, it)
+			continue
+		}
+		matches := it.matches
+		if len(matches) == 0 {
+			matches = []resource.ClientMatch{{}}
+		}
+		if len(out)+len(matches) > maxMatched {
+			b.warnf(it.origin.Policy, "rules[%d].matches: the policies of kind %s have more than %d matches at one inbound, so "+
+				"this rule was dropped; use prefixes", it.origin.Item, b.k.Kind, maxMatched)
+			continue
+		}
+		for _, m := range slices.Backward(matches) {
+			out = append(out, &MatchRule{Match: m, Rule: *merge(nil, []item{it})})
+		}
 	}
-	return 1 + len(m.SpiffeID.Value)
+	slices.Reverse(rest)
+	slices.Reverse(out)
+	slices.SortStableFunc(out, func(a, b *MatchRule) int { return b.Match.Class() - a.Match.Class() })
+	return out, rest
+}
+
+// specificity ranks matches: exact SPIFFE IDs above prefixes, long prefixes above short ones, and
+// these above server names. It is always positive.
+func specificity(m *resource.ClientMatch) (n int) {
+	switch id := m.SpiffeID; {
+	case id == nil:
+	case id.Type == resource.MatchExact:
+		n = 1 << 20 // more than the length of any value
+	default:
+		n = 2 * (1 + len(id.Value))
+	}
+	if m.SNI != nil {
+		n++
+	}
+	return n
 }
 
 // warnForeign warns about matches that no certificate of the mesh can satisfy.

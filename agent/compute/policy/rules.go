@@ -76,9 +76,11 @@ type InboundRules struct {
 	Inbound int // index in networking.inbound
 	// Rules are disjoint: at most one holds a client. Rules with the most tags come first.
 	Rules []*Rule
-	// Matched selects clients by their certificates. The first rule that matches a client decides;
-	// Rules apply to clients without a match.
+	// Matched selects clients by matches. The first rule that matches a client decides; Rules apply to
+	// clients without a match. For kinds whose rules act separately, it holds each rule of spec.rules
+	// once per match, or once with an empty match for all clients, and all that match a client act.
 	Matched []*MatchRule
+	Apart   bool // the rules of spec.rules act separately
 	// Entries are the entries of spec.rules, one rule each, for kinds in which no entry overrides
 	// another.
 	Entries []*Rule

@@ -67,6 +67,9 @@ type PolicyShape struct {
 	// NoMatches gives the reason if it may not, and the alternative.
 	Rules, RuleMatches bool
 	NoMatches          string
+	// RulesApart is true if each rule acts on the clients that it matches, whatever other rules do.
+	// FromAsRules is true if items of from act as rules without matches.
+	RulesApart, FromAsRules bool
 	// NewRuleConf returns an empty conf of rules; nil if rules have the conf of from. Rules with a
 	// separate conf type are not merged: each of them applies.
 	NewRuleConf func() Conf

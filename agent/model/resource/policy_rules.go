@@ -56,6 +56,19 @@ func (m *ClientMatch) Covers(o *ClientMatch) bool {
 		(*m.SpiffeID == *o.SpiffeID || m.SpiffeID.Type == MatchPrefix && m.SpiffeID.holds(o.SpiffeID.Value)))
 }
 
+// Class ranks matches as Kuma orders rules: exact SPIFFE IDs, prefixes, server names, all clients.
+func (m *ClientMatch) Class() int {
+	switch {
+	case m.SpiffeID != nil && m.SpiffeID.Type == MatchExact:
+		return 3
+	case m.SpiffeID != nil:
+		return 2
+	case m.SNI != nil:
+		return 1
+	}
+	return 0
+}
+
 // String formats the match for a message.
 func (m *ClientMatch) String() string {
 	var out []string
@@ -150,7 +163,7 @@ func (p *Policy) validateRules(list *Validator, s *PolicyShape) {
 		field string
 		n     int
 	}{{"from", len(p.From)}, {"to", len(p.To)}} {
-		if other.n > 0 {
+		if other.n > 0 && (other.field == "from" || s.FromAsRules) {
 			list.Faultf("a policy cannot have both rules and %s: move %s into another policy", other.field, other.field)
 		}
 	}
@@ -161,9 +174,6 @@ func (p *Policy) validateRules(list *Validator, s *PolicyShape) {
 				cmp.Or(s.NoMatches, "rules of this kind apply to all clients"))
 		} else {
 			v.Field("matches").Matches(it.Matches)
-			for j := range it.Matches {
-				v.Field("matches").Index(j).unset(it.Matches[j].SNI != nil, "sni", "not supported here: remove it")
-			}
 		}
 		if it.Conf == nil {
 			v.Faultf("the conf is missing")

@@ -52,22 +52,27 @@ func ofClients(mesh string, s policy.Subset) *accesslogv3.AccessLogFilter {
 	return celFilter(strings.Join(expressions, " && "))
 }
 
-// ofMatch returns a condition that a match, or with not its opposite, holds for the client's
-// certificate. For a connection Envoy knows only the first SPIFFE ID; for a request, the inbound's
-// header contains all of them.
-func ofMatch(m *resource.ClientMatch, not, request bool) *accesslogv3.AccessLogFilter {
-	if request {
-		return headerFilter(toolkit.OfMatch(m, not))
+// ofMatch returns the conditions of a match; none for all clients. For a connection Envoy knows only
+// the first SPIFFE ID of a certificate; for a request, the inbound's header contains all of them.
+func ofMatch(m *resource.ClientMatch, request bool) []*accesslogv3.AccessLogFilter {
+	var out []*accesslogv3.AccessLogFilter
+	switch id := m.SpiffeID; {
+	case id == nil:
+	case request:
+		for _, h := range toolkit.OfMatch(m) {
+			out = append(out, headerFilter(h))
+		}
+	case id.Type == resource.MatchPrefix:
+		out = append(out, celFilter("connection.mtls && connection.uri_san_peer_certificate.startsWith("+
+			celString(id.Value)+")"))
+	default:
+		out = append(out, celFilter("connection.mtls && connection.uri_san_peer_certificate == "+celString(id.Value)))
 	}
-	is := " == " + celString(m.SpiffeID.Value)
-	if m.SpiffeID.Type == resource.MatchPrefix {
-		is = ".startsWith(" + celString(m.SpiffeID.Value) + ")"
+	if m.SNI != nil {
+		out = append(out, celFilter("has(connection.requested_server_name) && connection.requested_server_name == "+
+			celString(m.SNI.Value)))
 	}
-	e := "connection.mtls && connection.uri_san_peer_certificate" + is
-	if not {
-		e = "!(" + e + ")"
-	}
-	return celFilter(e)
+	return out
 }
 
 // forConnections reduces a subset to the conditions that can be evaluated for connections. Envoy

@@ -42,7 +42,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			MeshName:    true,
 			From:        toolkit.Clients(),
 			To:          toolkit.Destinations("MeshHTTPRoute"),
-			Rules:       true, RuleMatches: true,
+			Rules:       true, RuleMatches: true, RulesApart: true, FromAsRules: true,
 			NewConf: func() resource.Conf { return new(Conf) },
 		})},
 		Legacy: legacy,
@@ -249,10 +249,17 @@ func (w *writer) inbound(l *draft.Listener) {
 	v := w.proxy
 	v.source, v.destination, v.direction = unknownService, l.Service.Name, DirectionInbound
 	w.refused(l, w.plan(onlyMesh(in.Rules), "from"), &v)
-	if len(in.Matched) > 0 ||
-		slices.ContainsFunc(in.Routes, func(r policy.RouteRules) bool { return len(r.Matched) > 0 }) {
-		toolkit.WarnNoMTLS(w.c, w.rules, l)
+	all := slices.Clone(in.Matched)
+	for _, m := range in.Matched {
+		if m.Match == (resource.ClientMatch{}) {
+			w.refused(l, w.plan(&m.Rule, "from"), &v)
+		}
 	}
+	for i := range in.Routes {
+		all = append(all, in.Routes[i].Matched...)
+	}
+	toolkit.WarnNoMTLS(w.c, all, l)
+	toolkit.InspectServerName(w.c, l, all)
 	for _, ch := range l.Chains {
 		w.clients(ch, in.Matched, in.Rules, &v)
 		for i := range in.Routes {
@@ -282,22 +289,22 @@ func (w *writer) inbound(l *draft.Listener) {
 	}
 }
 
-// clients logs inbound traffic by group of clients: clients selected by matches, and others.
-// Without client certificates, only the rule for the whole mesh applies.
+// clients logs inbound traffic: for each entry of rules the clients that it matches, and for from
+// each group of clients. Without client certificates, only rules for all clients apply.
 func (w *writer) clients(ch *draft.Chain, matched []*policy.MatchRule, rules []*policy.Rule, v *values,
 	conditions ...*accesslogv3.AccessLogFilter) {
 	of := *v
 	of.peer = ch.TLS
 	v = &of
+	conditions = slices.Clip(conditions)
+	for _, m := range matched {
+		if ch.TLS || m.Match == (resource.ClientMatch{}) {
+			w.log(ch, w.plan(&m.Rule, "from"), v, append(conditions, ofMatch(&m.Match, ch.HTTP != nil)...)...)
+		}
+	}
 	if !ch.TLS {
 		w.log(ch, w.plan(onlyMesh(rules), "from"), v, conditions...)
 		return
-	}
-	conditions = slices.Clip(conditions)
-	for _, m := range matched {
-		w.log(ch, w.plan(&m.Rule, "from"), v, append(conditions, ofMatch(&m.Match, false, ch.HTTP != nil))...)
-		// Exclude these clients from the following entries.
-		conditions = slices.Clip(append(conditions, ofMatch(&m.Match, true, ch.HTTP != nil)))
 	}
 	for _, r := range rules {
 		p := w.plan(r, "from")

@@ -29,7 +29,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			TopToOnly: []string{"MeshGateway"},
 			From:      []string{"Mesh"},
 			To:        toolkit.Destinations(),
-			Rules:     true,
+			Rules:     true, FromAsRules: true,
 			NoMatches: "Envoy counts the connections and requests of all clients of a workload together: to limit specific " +
 				"clients, use to in a policy whose targetRef selects their proxies, or a MeshRateLimit",
 			NewConf: func() resource.Conf { return new(Conf) },

@@ -9,7 +9,6 @@ package faultinjection
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -37,7 +36,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			TopToOnly: []string{"MeshGateway"},
 			From:      toolkit.Clients(),
 			To:        []string{"Mesh"},
-			Rules:     true, RuleMatches: true,
+			Rules:     true, RuleMatches: true, RulesApart: true,
 			NewConf: func() resource.Conf { return new(Conf) },
 			Check: func(p *resource.Policy, v *resource.Validator) {
 				toolkit.ToOfGateways(p, v, "MeshGateway")
@@ -57,10 +56,9 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 	for l := range toolkit.Listeners(d, draft.Inbound) {
 		if in := rules.Inbound(l.Inbound); in != nil {
-			Inject(l, ofRules(in))
-			if len(in.Matched) > 0 {
-				toolkit.WarnNoMTLS(c, rules, l)
-			}
+			toolkit.WarnNoMTLS(c, in.Matched, l)
+			toolkit.InspectServerName(c, l, in.Matched)
+			Inject(l, ofRules(c, in))
 		}
 	}
 }
@@ -74,27 +72,29 @@ func Inject(l *draft.Listener, filters []draft.Extension) {
 	}
 }
 
-// ofRules returns the filters of an inbound: first those for clients identified by certificates,
-// then those for the smallest groups of clients.
-func ofRules(in *policy.InboundRules) []draft.Extension {
+// ofRules returns the filters of an inbound: those of each entry of rules, which act on all clients
+// that the entry matches, then those of from for the smallest groups of clients.
+func ofRules(c *policy.Context, in *policy.InboundRules) []draft.Extension {
 	var out []draft.Extension
-	add := func(r *policy.Rule, clients []*routev3.HeaderMatcher) {
+	add := func(r *policy.Rule, m *resource.ClientMatch, clients []*routev3.HeaderMatcher) {
 		conf := toolkit.Conf[Conf](r)
 		if conf == nil || conf.HTTP == nil {
 			return
 		}
 		for i := range *conf.HTTP {
-			out = append(out, (*conf.HTTP)[i].Filter(clients))
+			f, err := toolkit.ForServerName((*conf.HTTP)[i].Filter(clients), m)
+			if err != nil {
+				toolkit.WarnOrigins(c, r, "the fault http[%d] was dropped, because Envoy would reject it: %v", i, err)
+				continue
+			}
+			out = append(out, f)
 		}
 	}
-	var others []*routev3.HeaderMatcher // clients that match none of the previous matches
 	for _, m := range in.Matched {
-		clients := append(slices.Clip(others), toolkit.OfMatch(&m.Match, false))
-		add(&m.Rule, clients)
-		others = append(others, toolkit.OfMatch(&m.Match, true))
+		add(&m.Rule, &m.Match, toolkit.OfMatch(&m.Match))
 	}
 	for _, r := range in.Rules {
-		add(r, append(slices.Clip(others), ofSubset(r.Subset)...))
+		add(r, &resource.ClientMatch{}, ofSubset(r.Subset))
 	}
 	return out
 }

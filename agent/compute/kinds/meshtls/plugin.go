@@ -28,7 +28,7 @@ func Plugin() policy.Plugin {
 	d := resource.PolicyDescriptor(kind, "meshtlses", "mtls", resource.PolicyShape{
 		Top:   []string{"Mesh", "MeshSubset", "Dataplane"},
 		From:  []string{"Mesh"},
-		Rules: true,
+		Rules: true, FromAsRules: true,
 		NoMatches: "versions, ciphers, and the mode are negotiated before the client's certificate is known, " +
 			"so they cannot depend on the client: select the inbound by targetRef instead",
 		NewConf: func() resource.Conf { return new(Conf) },

@@ -13,7 +13,6 @@ import (
 	httplimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
 	netlimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/local_ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
@@ -33,7 +32,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			TopToOnly: []string{"MeshGateway", "MeshHTTPRoute"},
 			From:      []string{"Mesh"},
 			To:        []string{"Mesh"},
-			Rules:     true, RuleMatches: true,
+			Rules:     true, RuleMatches: true, FromAsRules: true,
 			NewConf: func() resource.Conf { return new(Conf) },
 			Check: func(p *resource.Policy, v *resource.Validator) {
 				toolkit.ToOfGateways(p, v, "MeshGateway or MeshHTTPRoute")
@@ -69,18 +68,19 @@ func apply(c *policy.Context, d *draft.Draft) {
 			limitConnections(conf.Local.TCP, l.Chains)
 		}
 		if in := rules.Inbound(l.Inbound); in != nil && len(in.Matched) > 0 {
-			limitClients(c, rules, in, l)
+			limitClients(c, in, l)
 		}
 	}
 }
 
 // limitClients adds the limits of clients identified by certificates. Each group has a separate
 // limit instead of the one for all clients.
-func limitClients(c *policy.Context, rules *policy.KindRules, in *policy.InboundRules, l *draft.Listener) {
-	toolkit.WarnNoMTLS(c, rules, l)
+func limitClients(c *policy.Context, in *policy.InboundRules, l *draft.Listener) {
+	toolkit.WarnNoMTLS(c, in.Matched, l)
+	toolkit.RecordServerName(c, l, in.Matched)
 	list := make([]Limited, len(in.Matched))
 	for i, m := range in.Matched {
-		list[i].Clients = []*routev3.HeaderMatcher{toolkit.OfMatch(&m.Match, false)}
+		list[i].Narrow = func(r *routev3.RouteMatch) { toolkit.NarrowRoute(r, &m.Match) }
 		if conf := toolkit.Conf[Conf](&m.Rule); conf != nil && conf.Local != nil && conf.Local.HTTP.limits() {
 			list[i].Limit = conf.Local.HTTP.Limit(func(format string, args ...any) {
 				toolkit.WarnOrigins(c, &m.Rule, format, args...)
@@ -151,8 +151,8 @@ func Put(config *map[string]*anypb.Any, limit *anypb.Any) {
 
 // Limited is the limit of some clients; nil for no limit.
 type Limited struct {
-	Clients []*routev3.HeaderMatcher
-	Limit   *anypb.Any
+	Narrow func(*routev3.RouteMatch) // restricts a route to the clients
+	Limit  *anypb.Any
 }
 
 // Divide inserts copies of the routes before the existing ones for the clients of each entry. Only
@@ -161,24 +161,13 @@ func Divide(h *draft.HTTP, list []Limited) {
 	if h == nil || h.Routes == nil || len(list) == 0 {
 		return
 	}
-	for _, host := range h.Routes.VirtualHosts {
-		out := make([]*routev3.Route, 0, len(host.Routes)*(len(list)+1))
-		for i := range list {
-			for _, r := range host.Routes {
-				r = proto.Clone(r).(*routev3.Route)
-				if r.Match == nil {
-					continue // matches no request
-				}
-				r.Match.Headers = append(r.Match.Headers, list[i].Clients...)
-				delete(r.TypedPerFilterConfig, nameHTTPLimit)
-				if list[i].Limit != nil {
-					Put(&r.TypedPerFilterConfig, list[i].Limit)
-				}
-				out = append(out, r)
-			}
+	toolkit.DivideRoutes(h, len(list), func(i int, r *routev3.Route) {
+		list[i].Narrow(r.Match)
+		delete(r.TypedPerFilterConfig, nameHTTPLimit)
+		if list[i].Limit != nil {
+			Put(&r.TypedPerFilterConfig, list[i].Limit)
 		}
-		host.Routes = append(out, host.Routes...)
-	}
+	})
 	Enforce(h)
 }
 

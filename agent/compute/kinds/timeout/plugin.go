@@ -30,11 +30,12 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			TopToOnly: []string{"MeshGateway", "MeshHTTPRoute"},
 			From:      []string{"Mesh"},
 			To:        toolkit.Destinations("MeshHTTPRoute"),
-			Rules:     true,
-			NoMatches: "all clients of an inbound share its connections and its cluster, to which these timeouts apply: " +
-				"for some clients, use to in a policy whose targetRef selects their proxies",
+			Rules:     true, RuleMatches: true, FromAsRules: true,
 			NewConf: func() resource.Conf { return new(Conf) },
-			Check:   func(p *resource.Policy, v *resource.Validator) { toolkit.RouteItems(p, v, (*Conf).checkRoute) },
+			Check: func(p *resource.Policy, v *resource.Validator) {
+				toolkit.RouteItems(p, v, (*Conf).checkRoute)
+				checkMatched(p, v)
+			},
 		})},
 		Legacy:  legacy,
 		Shapes:  []match.Level{match.LevelRoute, match.LevelCluster},
@@ -51,6 +52,9 @@ func apply(c *policy.Context, d *draft.Draft) {
 	a := &applier{rules: k, memo: map[*Conf]*limits{}}
 	for l := range toolkit.Listeners(d, draft.Inbound) {
 		a.inbound(l)
+		if in := k.Inbound(l.Inbound); in != nil && len(in.Matched) > 0 {
+			a.clients(c, in.Matched, l)
+		}
 	}
 	for l := range toolkit.Listeners(d, draft.Outbound) {
 		a.outbound(l)
@@ -119,6 +123,23 @@ func (a *applier) inbound(l *draft.Listener) {
 		case ch.TCP != nil:
 			ch.TCP.IdleTimeout = lim.idle.span
 		}
+	}
+}
+
+// clients adds routes with the timeouts of clients that matches select.
+func (a *applier) clients(c *policy.Context, matched []*policy.MatchRule, l *draft.Listener) {
+	toolkit.WarnNoMTLS(c, matched, l)
+	toolkit.RecordServerName(c, l, matched)
+	for _, ch := range l.Chains {
+		if ch.HTTP == nil || !ch.TLS {
+			continue
+		}
+		toolkit.DivideRoutes(ch.HTTP, len(matched), func(i int, r *routev3.Route) {
+			toolkit.NarrowRoute(r.Match, &matched[i].Match)
+			if lim := a.ofRule(&matched[i].Rule); lim != nil {
+				lim.route(r.GetRoute())
+			}
+		})
 	}
 }
 
@@ -239,8 +260,29 @@ func (c *Conf) Validate(v *resource.Validator) {
 
 // checkRoute rejects timeouts of connections, because a connection carries requests of many routes.
 func (c *Conf) checkRoute(v *resource.Validator) {
-	const reason = "a connection carries the requests of many routes, so this field is not allowed with kind " +
-		"MeshHTTPRoute: remove it, or set it for a service"
+	c.connections(v, "a connection carries the requests of many routes, so this field is not allowed with kind "+
+		"MeshHTTPRoute: remove it, or set it for a service")
+}
+
+// checkMatched rejects timeouts of connections in entries with matches.
+func checkMatched(p *resource.Policy, v *resource.Validator) {
+	for i := range p.Rules {
+		c, ok := p.Rules[i].Conf.(*Conf)
+		if !ok || len(p.Rules[i].Matches) == 0 {
+			continue
+		}
+		const reason = "all clients of an inbound share its connections and its cluster, to which this timeout applies: " +
+			"set it in an entry without matches, or give only http.requestTimeout and http.streamIdleTimeout"
+		at := v.Field("rules").Index(i).Field("default")
+		c.connections(at, reason)
+		if c.HTTP != nil && c.HTTP.RequestHeadersTimeout != nil {
+			at.Field("http").Field("requestHeadersTimeout").Faultf("%s", reason)
+		}
+	}
+}
+
+// connections rejects timeouts of connections.
+func (c *Conf) connections(v *resource.Validator, reason string) {
 	http, at := toolkit.Or(c.HTTP, HTTP{}), v.Field("http")
 	for _, f := range []struct {
 		at    *resource.Validator
@@ -251,7 +293,7 @@ func (c *Conf) checkRoute(v *resource.Validator) {
 		{at.Field("maxConnectionDuration"), http.MaxConnectionDuration},
 	} {
 		if f.given != nil {
-			f.at.Faultf(reason)
+			f.at.Faultf("%s", reason)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func Rules(w io.Writer, doc *explain.Rules) {
 			}
 			p.rule("to "+about, r.Fields, names)
 		}
-		for _, f := range k.FromRules {
+		for _, f := range k.Clients() {
 			for _, r := range f.Rules {
 				about := fmt.Sprintf("inbound %d, from %s", f.Inbound.Port, ClientsText(r.Matchers, r.Match, r.Match != nil))
 				if r.Route != nil {
@@ -75,7 +75,7 @@ func Rules(w io.Writer, doc *explain.Rules) {
 func entries(p *RulePrinter, doc *explain.Rules, i int) {
 	k := &doc.Rules[i]
 	merged := map[string]bool{}
-	for _, f := range k.FromRules {
+	for _, f := range k.Clients() {
 		for _, r := range f.Rules {
 			for _, o := range r.Origin {
 				merged[o.Name] = true

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
@@ -89,7 +90,10 @@ func limitsOf(policies []*resource.Resource, warn policy.Warn) []ratelimit.Limit
 			limits[s.Policy] = limit
 		}
 		if limit != nil {
-			out = append(out, ratelimit.Limited{Limit: limit, Clients: toolkit.OfSources(s.Selectors)})
+			clients := toolkit.OfSources(s.Selectors)
+			out = append(out, ratelimit.Limited{Limit: limit, Narrow: func(r *routev3.RouteMatch) {
+				r.Headers = append(r.Headers, clients...)
+			}})
 		}
 	}
 	return out
