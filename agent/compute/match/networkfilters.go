@@ -9,6 +9,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
@@ -62,7 +63,9 @@ func (w *walk) networkFilters() *Trace {
 			step.note("the server name %s is resolved by the proxy, and the address that the client dialled does not count",
 				clip.Value(w.socket.seen.ServerName))
 		case stateURL:
-			if !w.socket.seen.setState(config) {
+			keys, all := syntax.ServerNameKeys(config)
+			w.socket.seen.nameKeys = append(w.socket.seen.nameKeys, keys...)
+			if !all {
 				step.note("its effect on later filters is not evaluated here")
 			}
 		default:

@@ -1,7 +1,6 @@
 package match
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -9,21 +8,6 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 )
-
-// redirectStatus returns the status of a redirect.
-func redirectStatus(a *routev3.RedirectAction) uint32 {
-	switch a.GetResponseCode() {
-	case routev3.RedirectAction_FOUND:
-		return 302
-	case routev3.RedirectAction_SEE_OTHER:
-		return 303
-	case routev3.RedirectAction_TEMPORARY_REDIRECT:
-		return 307
-	case routev3.RedirectAction_PERMANENT_REDIRECT:
-		return 308
-	}
-	return 301
-}
 
 // redirectTo returns the Location of a redirect. A default port of the old scheme is removed.
 func redirectTo(a *routev3.RedirectAction, m *routev3.RouteMatch, s *stream) string {
@@ -65,33 +49,9 @@ func redirectTo(a *routev3.RedirectAction, m *routev3.RouteMatch, s *stream) str
 	case *routev3.RedirectAction_PrefixRewrite:
 		path = p.PrefixRewrite + strings.TrimPrefix(path, matchedPrefix(m, path))
 	case *routev3.RedirectAction_RegexRewrite:
-		path = rewrite(path, p.RegexRewrite.GetPattern().GetRegex(), p.RegexRewrite.GetSubstitution())
+		path = syntax.Rewrite(path, p.RegexRewrite.GetPattern().GetRegex(), p.RegexRewrite.GetSubstitution())
 	}
 	return scheme + "://" + host + path + query
-}
-
-// rewrite replaces all matches of a regular expression. \1 to \9 refer to its groups.
-func rewrite(path, pattern, substitution string) string {
-	if _, _, err := syntax.CompileRegex(pattern); err != nil {
-		return path
-	}
-	re, err := regexp.Compile(pattern)
-	if err != nil {
-		return path
-	}
-	var template strings.Builder
-	for i := 0; i < len(substitution); i++ {
-		switch c := substitution[i]; {
-		case c == '$':
-			template.WriteString("$$")
-		case c == '\\' && i+1 < len(substitution) && substitution[i+1] >= '0' && substitution[i+1] <= '9':
-			i++
-			template.WriteString("${" + substitution[i:i+1] + "}")
-		default:
-			template.WriteByte(c)
-		}
-	}
-	return re.ReplaceAllString(path, template.String())
 }
 
 // matchedPrefix returns the part of the path that a route matched, for rewriting.

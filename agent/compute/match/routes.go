@@ -6,6 +6,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 )
 
 // Routes selects the virtual host and the route of requests. It is built once from a message, which
@@ -139,7 +140,8 @@ func (m *RouteMatch) act(route *routev3.Route, s *stream, step *Step) {
 	case *routev3.Route_Route:
 		m.forward(a.Route, s, step)
 	case *routev3.Route_Redirect:
-		m.Outcome, m.Status, m.Location = Answered, redirectStatus(a.Redirect), redirectTo(a.Redirect, route.GetMatch(), s)
+		m.Outcome, m.Status = Answered, syntax.RedirectStatus(a.Redirect)
+		m.Location = redirectTo(a.Redirect, route.GetMatch(), s)
 	case *routev3.Route_DirectResponse:
 		m.Outcome, m.Status = Answered, a.DirectResponse.GetStatus()
 	default:

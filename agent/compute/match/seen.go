@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	netstatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/set_filter_state/v3"
-	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // Seen is what Envoy knows about a connection when it selects a filter chain, after the listener
@@ -23,21 +21,6 @@ type Seen struct {
 	Protocols []string
 	Local     bool
 	nameKeys  []string // keys of filter state objects that contain ServerName
-}
-
-// setState records the server name that a set_filter_state filter stores. It returns false if the
-// filter stores other values, which are not evaluated.
-func (s *Seen) setState(config *anypb.Any) bool {
-	m := &netstatev3.Config{}
-	known := config.UnmarshalTo(m) == nil && len(m.GetOnDownstreamTlsHandshake()) == 0
-	for _, v := range m.GetOnNewConnection() {
-		if v.GetFormatString().GetTextFormatSource().GetInlineString() != "%REQUESTED_SERVER_NAME%" {
-			known = false
-			continue
-		}
-		s.nameKeys = append(s.nameKeys, v.GetObjectKey())
-	}
-	return known
 }
 
 // Envoy's transport protocols.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
@@ -138,7 +139,7 @@ func (u *Upstream) rewriteHost(a *routev3.RouteAction, entry *routev3.WeightedCl
 	case *routev3.RouteAction_HostRewriteHeader:
 		host = u.header(h.HostRewriteHeader)
 	case *routev3.RouteAction_HostRewritePathRegex:
-		host = rewrite(withoutQuery(u.Path), h.HostRewritePathRegex.GetPattern().GetRegex(),
+		host = syntax.Rewrite(withoutQuery(u.Path), h.HostRewritePathRegex.GetPattern().GetRegex(),
 			h.HostRewritePathRegex.GetSubstitution())
 	case *routev3.RouteAction_AutoHostRewrite:
 		if h.AutoHostRewrite.GetValue() {
@@ -182,7 +183,7 @@ func (u *Upstream) rewritePath(r *routev3.Route) {
 	case a.GetPrefixRewrite() != "":
 		path = a.GetPrefixRewrite() + path[min(len(path), len(matchedPrefix(r.GetMatch(), path))):]
 	case a.GetRegexRewrite() != nil:
-		path = rewrite(path, a.GetRegexRewrite().GetPattern().GetRegex(), a.GetRegexRewrite().GetSubstitution())
+		path = syntax.Rewrite(path, a.GetRegexRewrite().GetPattern().GetRegex(), a.GetRegexRewrite().GetSubstitution())
 	case a.GetPathRewritePolicy() != nil:
 		u.note("the path rewrite policy of the route is not evaluated here")
 	}
