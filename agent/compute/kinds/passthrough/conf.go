@@ -226,3 +226,37 @@ func inspectable(at *resource.Validator, rules []*rule) {
 		}
 	}
 }
+
+// checkPolicy rejects, in a policy for all proxies of a mesh, matches that permit more than their
+// author may expect: mysql disables inspection for all addresses on the port, and the default
+// protocol permits any bytes.
+func checkPolicy(p *resource.Policy, v *resource.Validator) {
+	c, ok := p.Default.(*Conf)
+	if !ok || !wide(p.TargetRef) {
+		return
+	}
+	at := v.Field("default").Field("appendMatch")
+	for i := range c.AppendMatch {
+		switch c.AppendMatch[i].Protocol {
+		case "":
+			at.Index(i).Field("protocol").Faultf("the protocol is missing: a match for a whole mesh must name it, because the " +
+				"default tcp permits any bytes; give one of tls, http, http2, and grpc if the destination speaks it, else tcp")
+		case mysql.String():
+			at.Index(i).Field("protocol").Faultf(
+				"mysql disables inspection of all traffic of a proxy to the port, so it is not allowed for a whole mesh: " +
+					"move the match into a policy whose targetRef selects the proxies that need it (MeshSubset with tags, " +
+					"or Dataplane with a name or labels)")
+		}
+	}
+}
+
+// wide reports whether a targetRef selects all proxies of a mesh.
+func wide(t *resource.TargetRef) bool {
+	switch {
+	case t == nil || t.Kind == kindMesh:
+		return true
+	case t.Kind == kindSubset:
+		return len(t.Tags) == 0
+	}
+	return t.Kind == kindDataplane && t.Name == "" && len(t.Labels) == 0
+}

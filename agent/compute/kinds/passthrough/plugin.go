@@ -49,10 +49,10 @@ const kind = "MeshPassthrough"
 func Plugin() policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshpassthroughs", "mp", resource.PolicyShape{
-			Top:         []string{kindMesh, kindSubset, kindDataplane},
-			Default:     true,
-			NewConf:     func() resource.Conf { return new(Conf) },
-			CheckLabels: checkLabels,
+			Top:     []string{kindMesh, kindSubset, kindDataplane},
+			Default: true,
+			NewConf: func() resource.Conf { return new(Conf) },
+			Check:   checkPolicy, CheckLabels: checkLabels,
 		})},
 		Domains: domains,
 		Outside: outside,

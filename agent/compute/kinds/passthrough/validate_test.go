@@ -153,16 +153,28 @@ func refused(t *testing.T, doc, field, reason string) {
 	t.Errorf("%s\nwant a fault at %s with %q, got %v", doc, field, reason, faults)
 }
 
-// TestTargets checks that mysql is allowed for each targetRef of the kind, and that other kinds are
-// rejected.
+// TestTargets checks that mysql, and a match without a protocol, are rejected for all proxies of a
+// mesh, and that other kinds of targetRefs are rejected.
 func TestTargets(t *testing.T) {
-	conf := entries("tcp 10.0.0.1:80", "mysql 10.0.0.1:3306")
-	for _, ref := range []string{
-		`{"kind":"Mesh"}`, `{"kind":"MeshSubset"}`, `{"kind":"Dataplane"}`, `{"kind":"MeshSubset","tags":{"team":"a"}}`,
-		`{"kind":"Dataplane","name":"d"}`, `{"kind":"Dataplane","labels":{"team":"a"}}`,
+	mysql := entries("tcp 10.0.0.1:80", "mysql 10.0.0.1:3306")
+	unnamed := entry(matchText("tcp 10.0.0.1:80") + `,{"type":"IP","value":"10.0.0.2"}`)
+	for ref, ok := range map[string]bool{
+		`{"kind":"Mesh"}`:                            false,
+		`{"kind":"MeshSubset"}`:                      false,
+		`{"kind":"Dataplane"}`:                       false,
+		`{"kind":"MeshSubset","tags":{"team":"a"}}`:  true,
+		`{"kind":"Dataplane","name":"d"}`:            true,
+		`{"kind":"Dataplane","labels":{"team":"a"}}`: true,
 	} {
-		if f := faultsOf(document("p", ref, conf)); len(f) > 0 {
-			t.Errorf("%s: %v", ref, f)
+		for conf, reason := range map[string]string{
+			mysql: "not allowed for a whole mesh", unnamed: "a match for a whole mesh must name it",
+		} {
+			doc := document("p", ref, conf)
+			if !ok {
+				refused(t, doc, "spec.default.appendMatch[1].protocol", reason)
+			} else if f := faultsOf(doc); len(f) > 0 {
+				t.Errorf("%s: %v", ref, f)
+			}
 		}
 	}
 	for _, kind := range []string{"MeshGateway", "MeshService", "MeshServiceSubset", "MeshHTTPRoute"} {
