@@ -109,6 +109,14 @@ func tokensOf(field string) []string {
 	return strings.FieldsFunc(field, func(r rune) bool { return r == '.' || r == '[' || r == ']' })
 }
 
+// rulesAlone reports whether rules decide alone at all given inbounds.
+func (l *layout) rulesAlone(r *resource.Resource, inbounds []int) bool {
+	return !slices.ContainsFunc(inbounds, func(i int) bool {
+		in := l.rules.Kind(r.Kind).Inbound(i)
+		return in == nil || len(in.Entries) == 0
+	})
+}
+
 // noPlaceReason explains why no rule of the proxy contains an item.
 func (l *layout) noPlaceReason(r *resource.Resource, in List, t *resource.TargetRef) string {
 	sel := l.index.Select(r, l.dataplane)
@@ -116,6 +124,8 @@ func (l *layout) noPlaceReason(r *resource.Resource, in List, t *resource.Target
 	switch {
 	case in == From && len(sel.Inbounds) == 0:
 		return "from applies to inbounds, but no inbound is selected"
+	case in == From && t != nil && l.rulesAlone(r, sel.Inbounds):
+		return "rules decide alone at the inbounds that it selects"
 	case in == From:
 		return fmt.Sprintf("clients cannot be identified by %s; see the warnings", TargetText(t))
 	case in == To && len(l.services) == 0:

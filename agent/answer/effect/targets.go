@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
@@ -251,18 +250,18 @@ func (s *search) dataplane(at string, t *resource.TargetRef) bool {
 	case t.SectionName == "":
 		return true
 	}
+	s.numbered(at, t, found)
 	var sections []string
 	for _, spec := range resource.Specs[*resource.Dataplane](found) {
 		for i := range spec.Networking.Inbound {
 			in := &spec.Networking.Inbound[i]
-			number := strconv.FormatUint(uint64(in.Port), 10)
-			if in.Name == t.SectionName || number == t.SectionName {
+			if mesh.SectionName(in.Name, in.Port) == t.SectionName {
 				return true
 			}
 			sections = append(sections, mesh.SectionName(in.Name, in.Port))
 		}
 	}
-	s.warnf("%s.sectionName: no inbound has the name or port %q%s%s", at, t.SectionName, selectsNothing,
+	s.warnf("%s.sectionName: no inbound has the name %q%s%s", at, t.SectionName, selectsNothing,
 		oneOf(t.SectionName, sections))
 	return false
 }
@@ -278,5 +277,19 @@ func (s *search) legacy(spec *resource.LegacyPolicy) {
 	none(spec.Destinations, "destinations", s.known.all())
 	for i := range spec.Sources {
 		s.clientTags(fmt.Sprintf("sources[%d].match", i), spec.Sources[i].Match)
+	}
+}
+
+// numbered warns about a section that is the port of an inbound with a name.
+func (s *search) numbered(at string, t *resource.TargetRef, found []*resource.Resource) {
+	for d, spec := range resource.Specs[*resource.Dataplane](found) {
+		for i := range spec.Networking.Inbound {
+			in := &spec.Networking.Inbound[i]
+			if in.Name != "" && in.Name != t.SectionName && mesh.SectionName("", in.Port) == t.SectionName {
+				s.warnf("%s.sectionName: %q is the port of inbound %q of Dataplane %q, and a section is the name of an inbound, "+
+					"so the policy does not act on it; write %s", at, t.SectionName, in.Name, d.Name, in.Name)
+				return
+			}
+		}
 	}
 }

@@ -58,9 +58,9 @@ var policyRows = []row{
 		code:     2, problem: ofOne, severity: warning},
 	{fault: "sectionName without inbound", apply: policy("MeshTimeout", "t", "{targetRef: {kind: Dataplane, name: web, "+
 		"sectionName: htpp}, rules: [{default: {http: {requestTimeout: 3s}}}]}"),
-		warning:  `no inbound has the name or port "htpp", so the policy selects nothing; the nearest is http`,
+		warning:  `no inbound has the name "htpp", so the policy selects nothing; the nearest is http`,
 		commands: []string{"nearside explain policy meshtimeout/t --dataplane web"},
-		says:     []string{`the dataplane has no inbound with the name or port "htpp"`}, code: 2, problem: ofOne,
+		says:     []string{`the dataplane has no inbound with the name "htpp"`}, code: 2, problem: ofOne,
 		severity: warning},
 	{fault: "unknown service in to", apply: policy("MeshTimeout", "t", to(service("backnd"), threes)),
 		warning:  `to[0].targetRef: MeshService "backnd" does not exist, so the item has no effect; the nearest is backend`,
