@@ -291,6 +291,7 @@ func (c *Conf) connections(v *resource.Validator, reason string) {
 		{v.Field("connectionTimeout"), c.ConnectionTimeout}, {v.Field("idleTimeout"), c.IdleTimeout},
 		{at.Field("maxStreamDuration"), http.MaxStreamDuration},
 		{at.Field("maxConnectionDuration"), http.MaxConnectionDuration},
+		{at.Field("requestHeadersTimeout"), http.RequestHeadersTimeout},
 	} {
 		if f.given != nil {
 			f.at.Faultf("%s", reason)

@@ -69,6 +69,8 @@ func TestRefused(t *testing.T) {
 			"many routes"},
 		{under("MeshService", "MeshHTTPRoute", `{"http":{"maxConnectionDuration":"1s"}}`),
 			conf + ".http.maxConnectionDuration", "many routes"},
+		{under("MeshService", "MeshHTTPRoute", `{"http":{"requestHeadersTimeout":"1s"}}`),
+			conf + ".http.requestHeadersTimeout", "many routes"},
 		{legacyHead[:len(legacyHead)-len(`,"conf":`)] + `}`, "conf", "missing"},
 		{legacy(`{"connectTimeout":"0s"}`), "conf.connectTimeout", "give 1ms or more"},
 		{legacy(`{"tcp":{}}`), "conf.tcp", "no timeout is given"},
