@@ -118,7 +118,8 @@ func documentAt(d *resource.Descriptor, path string, value *strict.Node) (doc []
 		}
 		value = &strict.Node{Kind: strict.Mapping, Pairs: []strict.Pair{{Key: name, Value: value}}}
 	}
-	value.Pairs = append([]strict.Pair{{Key: "type", Value: text(d.Kind)}, {Key: "name", Value: text("x")}}, value.Pairs...)
+	around := []strict.Pair{{Key: "type", Value: text(d.Kind)}, {Key: "name", Value: text("x")}}
+	value.Pairs = append(around, value.Pairs...)
 	return value.JSON(), strings.NewReplacer("[]", "[0]", "{}", `["key"]`).Replace(path)
 }
 

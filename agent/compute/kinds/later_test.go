@@ -8,8 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestLaterKinds checks that the parts of Kuma 2.14 that nearside does not have are refused with the
-// version that is to have them and the alternative until then.
+// TestLaterKinds checks that the parts of Kuma 2.14 that nearside does not have are refused with
+// the version that is to have them and the alternative until then.
 func TestLaterKinds(t *testing.T) {
 	for _, c := range []struct{ doc, field, reason string }{
 		{`{type: MeshIdentity, mesh: default, name: m, spec: {selector: {dataplane: {matchLabels: {}}},

@@ -41,11 +41,11 @@ func unknownKey(d *strict.Decoder, p *strict.Pair, known []string) string {
 		return reason + near
 	}
 	for i := range p.Value.Pairs {
-		if near := elsewhere(above + p.Key + "." + p.Value.Pairs[i].Key); near != "" {
+		if near := suggestSuffix(above + p.Key + "." + p.Value.Pairs[i].Key); near != "" {
 			return reason + near
 		}
 	}
-	return reason + elsewhere(above+p.Key)
+	return reason + suggestSuffix(above+p.Key)
 }
 
 // suggest suggests a similar key, if there is one.
@@ -56,9 +56,9 @@ func suggest(key string, keys []string) string {
 	return ""
 }
 
-// elsewhere suggests a key or section of the config that is the end of an unknown one:
+// suggestSuffix suggests a key or section of the config that is the end of an unknown one:
 // auditLog for apiServer.auditLog. It suggests nothing for items of lists.
-func elsewhere(key string) string {
+func suggestSuffix(key string) string {
 	if strings.ContainsAny(key, "[]") {
 		return ""
 	}

@@ -228,7 +228,7 @@ func (l *loader) flags() {
 		i := slices.IndexFunc(l.fields, func(f field) bool { return f.path == key })
 		if i < 0 {
 			l.fault("--set", fmt.Sprintf("%.64s", key), "is not a key of the config"+
-				cmp.Or(suggest(key, paths(l.fields)), elsewhere(key)))
+				cmp.Or(suggest(key, paths(l.fields)), suggestSuffix(key)))
 			continue
 		}
 		l.set(l.fields[i], v, "--set", "flag")

@@ -5,8 +5,8 @@ import "github.com/nearside-mesh/nearside/agent/model/resource"
 // warnIgnored warns about fields of the Mesh that are accepted without effect.
 func (v *View) warnIgnored(key resource.Key, m *resource.Mesh) {
 	if m.Constraints != nil {
-		v.warnf(key, "constraints have no effect, so they refuse no Dataplane: restrict with xds.access of the agent's config "+
-			"which Envoys may be which proxies")
+		v.warnf(key, "constraints have no effect, so they refuse no Dataplane: restrict with xds.access of the agent's "+
+			"config which Envoys may be which proxies")
 	}
 	if m.Metrics != nil {
 		v.warnf(key, "metrics has no effect: configure the metrics of proxies with a MeshMetric")

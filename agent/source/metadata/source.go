@@ -334,8 +334,8 @@ func (s *Source) applied(op store.Op, err error) {
 // not modify the map.
 func (s *Source) Awaited() map[string]bool { return s.published.Load().awaited }
 
-// Problems returns Dataplanes that are not used because another source has them, proxies that expect
-// unified resource naming, and invalid
+// Problems returns Dataplanes that are not used because another source has them, proxies that
+// expect unified resource naming, and invalid
 // annotations, sorted. Callers must not modify the slice.
 func (s *Source) Problems() []api.Problem { return s.published.Load().problems }
 
