@@ -10,9 +10,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 )
 
-// TestInboundRules checks the form in which Kuma 2.14 lists entries of rules: one for each match, the
-// most specific first, then weaker policies first, with items of from for kinds in which these act as
-// rules. Only from is in fromRules; mergedRules has the result.
+// TestInboundRules checks the form in which Kuma 2.14 lists entries of rules: one for each match,
+// the most specific first, then weaker policies first, with items of from for kinds in which these
+// act as rules. Only from is in fromRules; mergedRules has the result.
 func TestInboundRules(t *testing.T) {
 	m := meshOf(t, `{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}
 ---

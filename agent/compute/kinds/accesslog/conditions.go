@@ -52,8 +52,8 @@ func ofClients(mesh string, s policy.Subset) *accesslogv3.AccessLogFilter {
 	return celFilter(strings.Join(expressions, " && "))
 }
 
-// ofMatch returns the conditions of a match; none for all clients. For a connection Envoy knows only
-// the first SPIFFE ID of a certificate; for a request, the inbound's header contains all of them.
+// ofMatch returns the conditions of a match; none for all clients. For a connection Envoy knows
+// only the first SPIFFE ID of a certificate; for a request, the inbound's header contains all.
 func ofMatch(m *resource.ClientMatch, request bool) []*accesslogv3.AccessLogFilter {
 	var out []*accesslogv3.AccessLogFilter
 	switch id := m.SpiffeID; {
