@@ -22,6 +22,7 @@ var mayDecode = map[string]string{
 	"agent/compute/danger/guards.go": "compares the access that two forms of a rejected resource give",
 
 	"agent/compute/match":            "answers questions about a config and edits none",
+	"agent/compute/syntax":           "reads which state a network filter sets, for agent/compute/match",
 	"agent/compute/generate/dump.go": "reads the config that an Envoy has",
 
 	"agent/compute/draft/whole.go":   "a user's patch is about the whole message",
