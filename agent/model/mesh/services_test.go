@@ -41,6 +41,10 @@ func inbounds(name, address string, list ...string) string {
 		name, address, strings.Join(list, "}\n  - {"))
 }
 
+func labeled(labels, dataplane string) string {
+	return strings.Replace(dataplane, "networking:", "labels: {"+labels+"}\nnetworking:", 1)
+}
+
 func endpointState(dataplane, state string) string {
 	return fmt.Sprintf("---\ntype: EndpointState\nmesh: default\nname: %s\nspec: {state: %s}\n", dataplane, state)
 }
@@ -83,6 +87,12 @@ func TestDerivedServices(t *testing.T) {
 		{"ignored inbounds", exclusive(inbounds("a-1", "10.0.0.1", a80+", state: Ignored")), "", ""},
 		{"one port on two addresses", exclusive(inbounds("a-1", "10.0.0.1", a80, a80+", address: 10.0.0.9")),
 			`default_a___msvc_80 "80" http 10.0.0.1:80 10.0.0.9:80`, ""},
+		{"the zone, if the first dataplane has labels", exclusive(labeled("app: a", inbounds("a-1", "10.0.0.1", a80)),
+			inbounds("a-2", "10.0.0.2", a80)), `default_a__default_msvc_80 "80" http 10.0.0.1:80 10.0.0.2:80`, ""},
+		{"the zone of a label", exclusive(labeled("kuma.io/zone: east", inbounds("a-1", "10.0.0.1", a80))),
+			`default_a__east_msvc_80 "80" http 10.0.0.1:80`, ""},
+		{"labels of agents only", exclusive(labeled("nearside.io/liveness: alive", inbounds("a-1", "10.0.0.1", a80))),
+			`default_a___msvc_80 "80" http 10.0.0.1:80`, ""},
 		{"disabled", meshDoc + inbounds("a-1", "10.0.0.1", a80), "", ""},
 		{"everywhere", meshDoc + "meshServices: {mode: Everywhere}\n" + inbounds("a-1", "10.0.0.1", a80),
 			`default_a___msvc_80 "80" http 10.0.0.1:80`, ""},
