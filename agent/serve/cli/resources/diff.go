@@ -3,6 +3,7 @@ package resources
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -25,6 +26,7 @@ const (
 // Comparison holds the flags of diff.
 type Comparison struct {
 	files, Against command.FileFlags
+	served         command.FileFlags
 	deletes        []string
 	Shadow, all    bool
 	Mesh           string   // empty: all
@@ -46,6 +48,13 @@ An agent compares the proxies that are connected to it, or every dataplane if no
 With --against, the current resources come from files, no agent is needed, and all their dataplanes
 are compared; NEARSIDE_NODE_ZONE sets the zone. -m and --dataplane select fewer proxies.
 
+With --served, the command compares the meaning of the configs with what another server gave to the
+proxies: a Kuma control plane, or an earlier version of nearside. Each file is the output of "kumactl
+inspect dataplane NAME --type=config", or of the same command of nearside with -o json. Its name is
+NAME.json, or --dataplane gives the name. -m is its mesh. With -f, no agent is needed. Equal
+differences form one group. Names of routes and statistics, virtual addresses, and secrets are not
+compared.
+
 -o text is for people, summary prints one line for each proxy, jsonpatch prints the patches (RFC
 6902) of the configs by MESH/NAME, and json and yaml print the document of the API. Broken
 references and policy conflicts that the change introduces are warnings on standard error.
@@ -56,7 +65,8 @@ document, 69 agent unreachable, 77 permission denied.`,
   nearside diff -f timeout.yaml --dataplane web -o jsonpatch
   nearside diff --shadow -o summary
   nearside diff --delete meshtimeout/slow
-  nearside diff -R -f changed/ --against resources/`,
+  nearside diff -R -f changed/ --against resources/
+  nearside diff -f resources/ -m shop --served served/`,
 		Args: command.Args(0, 0, "no arguments; select files with -f"),
 	}
 	fl := cmd.Flags()
@@ -67,6 +77,9 @@ document, 69 agent unreachable, 77 permission denied.`,
 	d.Against.Flag = "--against"
 	fl.StringArrayVar(&d.Against.Paths, "against", nil,
 		"compute offline against these current resources: a file, a folder, or -; repeatable")
+	d.served.Flag = "--served"
+	fl.StringArrayVar(&d.served.Paths, "served", nil,
+		"compare with these configs from another server: a file, a folder, or -; repeatable")
 	fl.StringArrayVar(&d.deletes, "delete", nil, "TYPE/NAME to delete; repeatable")
 	fl.BoolVar(&d.Shadow, "shadow", false, "include shadow policies")
 	fl.StringVar(&d.Dataplane, "dataplane", "", "compare only this dataplane, connected or not")
@@ -76,6 +89,9 @@ document, 69 agent unreachable, 77 permission denied.`,
 	format := command.OutputFlag(cmd, "text", "summary", "jsonpatch", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		env.Mesh = cmp.Or(d.Mesh, "default")
+		if len(d.served.Paths) > 0 {
+			return failedServed(compareServed(cmd.Context(), env, &d, *format))
+		}
 		d.Omit = map[string][]string{"text": {"patch"}, "summary": {"patch", "items"}, "jsonpatch": {"items"}}[*format]
 		doc, err := Compare(cmd.Context(), env, &d)
 		if err == nil {
@@ -90,6 +106,14 @@ document, 69 agent unreachable, 77 permission denied.`,
 		return nil
 	}
 	return cmd
+}
+
+// failedServed is [failedDiff] for a command that ends with the result of the comparison.
+func failedServed(err error) error {
+	if silent := (*command.ExitError)(nil); errors.As(err, &silent) && silent.Err == nil {
+		return err
+	}
+	return failedDiff(err)
 }
 
 // failedDiff changes exit code 1 to 2, because 1 means that configs differ.
