@@ -52,13 +52,17 @@ func normalize(c Config) Config {
 			delete(o, "metadata")
 		}
 	}
-	out = renamed(out, addresses(out))
-	for _, list := range out {
+	return sorted(out)
+}
+
+// sorted returns a config after [tidy].
+func sorted(c Config) Config {
+	for _, list := range c {
 		for name, r := range list {
 			list[name] = walk(r, tidy)
 		}
 	}
-	return out
+	return c
 }
 
 // walk applies a function to all objects of a value, inner ones first.
@@ -158,7 +162,8 @@ func copied(v any) any {
 // virtual are the networks of virtual addresses.
 var virtual = []netip.Prefix{netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("fd00:fd00::/24")}
 
-// addresses returns names for virtual addresses and their listeners: the cluster to which they lead.
+// addresses returns names for virtual addresses and their listeners, by the cluster to which they
+// lead.
 func addresses(c Config) map[string]string {
 	names := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(c[typeListener])) {

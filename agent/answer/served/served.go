@@ -144,6 +144,7 @@ type difference struct {
 func differences(was, is Config) (out []difference) {
 	was, is = normalize(was), normalize(is)
 	renameClusters(was, is)
+	was, is = sorted(renamed(was, addresses(was))), sorted(renamed(is, addresses(is)))
 	for _, typeURL := range union(was, is) {
 		typ := typeURL[strings.LastIndexByte(typeURL, '.')+1:]
 		for _, name := range union(was[typeURL], is[typeURL]) {
@@ -216,8 +217,10 @@ func (d *differ) members(path string, x, y map[string]any, step string) {
 	for _, key := range union(x, y) {
 		a, before := x[key]
 		b, after := y[key]
-		at := path + fmt.Sprintf(step, key)
+		at := path + fmt.Sprintf(step, shortened(key, step))
 		switch {
+		case key == "typedConfig" && before && after:
+			d.compare(path, a, b)
 		case !before:
 			d.add(Added, at, nil, b)
 		case !after:
@@ -228,10 +231,25 @@ func (d *differ) members(path string, x, y map[string]any, step string) {
 	}
 }
 
+// shortened returns the key in a path. Only extensions have names that are equal on all proxies.
+func shortened(key, step string) string {
+	last := key[strings.LastIndexByte(key, '.')+1:]
+	switch {
+	case strings.HasPrefix(key, "envoy."):
+		return last
+	case step == itemStep:
+		return ""
+	}
+	return key
+}
+
+// itemStep is the format of the step to an item of a list.
+const itemStep = "[%s]"
+
 // lists compares two lists: by the names of their items, if they have unique names, else by index.
 func (d *differ) lists(path string, x, y []any) {
 	if a, b := named(x), named(y); a != nil && b != nil {
-		d.members(path, a, b, "[%s]")
+		d.members(path, a, b, itemStep)
 		if p, q := common(x, b), common(y, a); !slices.Equal(p, q) {
 			d.add(Changed, path+" (order)", p, q)
 		}
@@ -279,27 +297,32 @@ func union[V any](a, b map[string]V) []string {
 
 // causes are known differences between servers, by action and field.
 var causes = []struct {
-	field *regexp.Regexp
-	cause string
+	difference *regexp.Regexp // of the field, the served, and the computed value
+	cause      string
 }{
-	{regexp.MustCompile(`^Cluster\.(circuitBreakers\.thresholds\[\])\.trackRemaining$`),
-		"only statistics"},
-	{regexp.MustCompile(`(\.connectTimeout|\.timeout|[iI]dleTimeout|\.requestHeadersTimeout)$`),
+	{regexp.MustCompile(`^Cluster\.circuitBreakers\S* (\S*"trackRemaining":true\}\]\} | \S*"trackRemaining":true\}\]\}$)`),
+		"counters of the remaining capacity, which only statistics show"},
+	{regexp.MustCompile(`^\S*(\.connectTimeout|\.timeout|[iI]dleTimeout|\.requestHeadersTimeout) `),
 		"a timeout: the defaults changed in Kuma 2.10; a MeshTimeout sets it explicitly"},
-	{regexp.MustCompile(`io\.kuma\.labels|filterMetadata\.io\.kuma`),
+	{regexp.MustCompile(`^\S*filterMetadata\.io\.kuma`),
 		"metadata, which only matching by labels reads"},
-	{regexp.MustCompile(`requestHeadersToAdd|requestHeadersToRemove`),
-		"headers between proxies: x-kuma-tags is sent where something reads it"},
-	{regexp.MustCompile(`^(Listener|Cluster|ClusterLoadAssignment|RouteConfiguration|Secret)$`),
-		"one server has another resource for this, or none: check that the service is reachable with explain"},
-	{regexp.MustCompile(`\.listenerFilters`),
+	{regexp.MustCompile(`^\S*\.requestHeadersTo(Add|Remove) .*x-kuma-tags`),
+		"the header x-kuma-tags, which only limits for some clients read"},
+	{regexp.MustCompile(`^(Listener|Cluster|ClusterLoadAssignment|RouteConfiguration|Secret) `),
+		"one server has another resource for this, or none: check with explain that the service is reachable"},
+	{regexp.MustCompile(`^\S*(httpProtocolOptions|tlsParams|upgradeConfigs)\S* `),
+		"one server accepts more: HTTP/1.0, WebSocket, or TLS 1.3"},
+	{regexp.MustCompile(`^Listener\.filterChains `),
+		"other filter chains: on outbound:passthrough, nearside refuses virtual addresses that no listener serves"},
+	{regexp.MustCompile(`^\S*\.listenerFilters\S* `),
 		"inspection of connections: nearside inspects only where a filter chain needs it"},
 }
 
 // causeOf returns the cause of a known difference, or "".
 func causeOf(d *difference) string {
+	text := strings.Join([]string{strings.ReplaceAll(d.field, " ", ""), string(d.was), string(d.is)}, " ")
 	for _, c := range causes {
-		if c.field.MatchString(d.field) {
+		if c.difference.MatchString(text) {
 			return c.cause
 		}
 	}

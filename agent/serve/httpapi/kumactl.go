@@ -34,3 +34,21 @@ func (s *Server) overviews(kind string) handler {
 		})
 	}
 }
+
+// overview is GET /meshes/{mesh}/dataplanes/{name}/_overview.
+func (s *Server) overview(w http.ResponseWriter, r *http.Request) *api.Error {
+	snap, key := s.opts.Store.Snapshot(), resource.Key{Kind: kindDataplane, Mesh: r.PathValue("mesh"),
+		Name: r.PathValue("name")}
+	list, show := s.tracker.Overviews(snap, key.Kind, key.Mesh, func(res *resource.Resource) bool {
+		return res.Name == key.Name
+	})
+	if len(list) == 0 {
+		return write.Missing(snap, key)
+	}
+	doc, err := show(list[0])
+	if err != nil {
+		return encodeFailed(key, err)
+	}
+	writeJSON(w, http.StatusOK, doc)
+	return nil
+}

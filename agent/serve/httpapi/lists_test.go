@@ -109,3 +109,21 @@ func TestLists(t *testing.T) {
 	a.want(a.do("GET", "/v1/names?kind=nope", ""), 400, `"field":"kind"`)
 	a.want(a.do("GET", "/v1/kinds", ""), 200, `{"kind":"Mesh","plural":"meshes","global":true}`)
 }
+
+// TestOverview compares the overview of a dataplane with the one in the list.
+func TestOverview(t *testing.T) {
+	a := start(t)
+	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web)
+	a.reconcile()
+	one := a.do("GET", "/meshes/default/dataplanes/web/_overview", "")
+	list := a.do("GET", "/meshes/default/dataplanes/_overview", "")
+	if one.status != 200 || !strings.Contains(one.body, `"type":"DataplaneOverview"`) ||
+		!strings.Contains(list.body, strings.TrimSpace(one.body)) {
+		t.Errorf("%d %s\n%s", one.status, one.body, list.body)
+	}
+	for _, path := range []string{"default/dataplanes/absent", "absent/dataplanes/web"} {
+		if got := a.do("GET", "/meshes/"+path+"/_overview", ""); got.status != 404 {
+			t.Errorf("%s: %d %s", path, got.status, got.body)
+		}
+	}
+}

@@ -239,6 +239,8 @@ var operations = map[string]operation{
 		answer: resourceTypes{}},
 	"GET /meshes/{mesh}/dataplanes/_overview": {id: "meshDataplaneOverviews", does: "Dataplanes of a mesh with insights.",
 		query: "tag gateway name " + paging, answer: page[anything]{}},
+	"GET /meshes/{mesh}/dataplanes/{name}/_overview": {id: "dataplaneOverview", does: "A dataplane with its insight.",
+		answer: anything{}},
 	"GET /dataplanes/_overview": {id: "dataplaneOverviews", does: "Dataplanes with insights.",
 		query: "tag gateway name " + paging, answer: page[anything]{}},
 	"GET /zoneegresses/_overview": {id: "zoneEgressOverviews", does: "ZoneEgresses with insights.",

@@ -118,6 +118,7 @@ func (s *Server) table() []route {
 		{post, "/v1/dataplanes/{mesh}/{name}/drain", updates(kindDataplane), s.shared(&s.waits, s.limits.Waits, s.drain)},
 		{get, "/_resources", reader, s.resourceTypes},
 		{get, "/meshes/{mesh}/dataplanes/_overview", dataplane.orSome(), s.overviews(kindDataplane)},
+		{get, "/meshes/{mesh}/dataplanes/{name}/_overview", dataplane, s.overview},
 		{get, "/dataplanes/_overview", dataplane.orSome(), s.overviews(kindDataplane)},
 		{get, "/zoneegresses/_overview", egress.orSome(), s.overviews(node.ProxyEgress.Kind())},
 		{get, "/zoneingresses/_overview", ingress.orSome(), s.overviews(node.ProxyIngress.Kind())},

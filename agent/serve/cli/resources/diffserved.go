@@ -115,8 +115,7 @@ func printServed(w io.Writer, r *served.Report, summary bool) {
 			text.Printf(w, "%s\n", text.Layout(groupText(&g)))
 		}
 	}
-	text.Printf(w, "%d of %s as served, %s\n", equal, plural.Count(len(r.Proxies), "dataplane"),
-		plural.Count(len(r.Groups), "kind")+" of differences")
+	text.Printf(w, "%d of %s as served\n", equal, plural.Count(len(r.Proxies), "dataplane"))
 }
 
 // groupText describes a group of differences.
@@ -132,7 +131,7 @@ func groupText(g *served.Group) string {
 		fmt.Fprintf(&b, ": %s", g.Computed)
 	}
 	fmt.Fprintf(&b, "\n  %s on %s, for example %s of %s", plural.Count(g.Places, "place"),
-		plural.Form(g.Proxies, "1 proxy", fmt.Sprintf("%d proxies", g.Proxies)), g.Example[1], g.Example[0])
+		plural.Count(g.Proxies, "proxy"), g.Example[1], g.Example[0])
 	if g.Cause != "" {
 		fmt.Fprintf(&b, "\n  cause: %s", g.Cause)
 	}
