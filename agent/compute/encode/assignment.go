@@ -45,8 +45,8 @@ const labelsMetadata = "io.kuma.labels"
 
 const labelProxyType = "kuma.io/proxy-type"
 
-// eachLabel calls f with the labels of the endpoint's dataplane and those that Kuma derives, sorted.
-// Without labels of its own it has none: the derived ones are equal for the whole zone.
+// eachLabel calls f with the labels of the endpoint's dataplane and those that Kuma derives,
+// sorted. Without labels of its own it has none: the derived ones are equal for the whole zone.
 func eachLabel(e *mesh.Endpoint, f func(key, value string)) {
 	if e.Resource == nil || !mesh.Labeled(e.Resource) {
 		return

@@ -147,7 +147,8 @@ func (b *border) serverName(meshName string, o *mesh.Outbound, owner resource.Ke
 	sni := strings.ToLower(servername.Of(meshName, o))
 	if sni == "" {
 		b.warn(owner, "its server name, which is made of the mesh, the service and %d tags, "+
-			"is longer than %d bytes: it is not reachable through the %s; give shorter names", len(o.Subset), servername.MaxLength, b.origin)
+			"is longer than %d bytes: it is not reachable through the %s; give shorter names",
+			len(o.Subset), servername.MaxLength, b.origin)
 	}
 	return sni
 }
@@ -164,7 +165,8 @@ func (b *border) take(sni string, owner resource.Key) bool {
 		b.warn(owner, "its server name %q is that of %s, or differs from it in the case of letters alone, "+
 			"which TLS does not distinguish: it %s; rename one", clip.Text(sni, servername.MaxLength), other, lost)
 	case strings.Contains(sni, "*"):
-		b.warn(owner, "its server name %q has a *, which stands for more than itself: it %s", clip.Text(sni, servername.MaxLength), lost)
+		b.warn(owner, "its server name %q has a *, which stands for more than itself: it %s",
+			clip.Text(sni, servername.MaxLength), lost)
 	case len(b.names) == maxBorderChains:
 		b.left++
 	default:

@@ -12,8 +12,8 @@ import (
 
 const uriSANURL = envoy.TypePrefix + "envoy.extensions.matching.common_inputs.ssl.v3.UriSanInput"
 
-// decideRBAC returns the decision of a filter with rules or a matcher. A matcher overrides rules. One
-// with an input that is not evaluated here counts as allowing.
+// decideRBAC returns the decision of a filter with rules or a matcher. A matcher overrides rules.
+// One with an input that is not evaluated here counts as allowing.
 func decideRBAC(rules *rbacv3.RBAC, m *xdsmatcherv3.Matcher, s *stream, http bool) Decision {
 	if m == nil {
 		return evaluateRBAC(rules, s, http)

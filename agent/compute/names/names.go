@@ -42,7 +42,8 @@ type Options struct {
 
 // DefaultOptions returns the options of a resolver with the default config.
 func DefaultOptions() Options {
-	return Options{Suffixes: []string{"mesh", "mesh.local"}, Generators: true, Ranges: virtualip.DefaultRanges().Prefixes()}
+	return Options{Suffixes: []string{"mesh", "mesh.local"}, Generators: true,
+		Ranges: virtualip.DefaultRanges().Prefixes()}
 }
 
 // equal reports whether the names are the same. Forwarded and Evidence affect only suffixes.

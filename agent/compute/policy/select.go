@@ -210,8 +210,8 @@ func (s *selector) section(k resource.Key, t *resource.TargetRef, in *resource.I
 	return port != nil && s.x.View.Serves(port, in)
 }
 
-// self matches one dataplane by name or labels, or one of its inbounds by name. The port is the name
-// of an inbound without one.
+// self matches one dataplane by name or labels, or one of its inbounds by name. The port is the
+// name of an inbound without one.
 func (s *selector) self(p *resource.Resource, t *resource.TargetRef) Selection {
 	if t.Name != "" && !slices.Contains(mesh.Qualified(p, t.Name, t.Namespace), s.dataplane.Name) {
 		return Selection{Why: fmt.Sprintf("the policy applies to the dataplane %q", t.Name)}

@@ -117,8 +117,8 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestServicesOfNamespace checks that an item with a namespace and no name applies to all services of
-// the namespace.
+// TestServicesOfNamespace checks that an item with a namespace and no name applies to all services
+// of the namespace.
 func TestServicesOfNamespace(t *testing.T) {
 	x := index(t, "{type: MeshService, name: a.shop, labels: {k8s.kuma.io/namespace: shop, kuma.io/display-name: a}, "+
 		"spec: {selector: {dataplaneTags: {kuma.io/service: web}}, ports: [{port: 80}, {port: 81}]}}\n---\n"+

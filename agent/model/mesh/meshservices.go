@@ -192,8 +192,8 @@ func notDerived(name string) string {
 
 // deriveMeshService takes the ports of the first dataplane by name. (Kuma takes the oldest, on
 // which nodes may disagree.) Inbounds of other dataplanes at these ports become endpoints; their
-// other ports are dropped with a warning. As in Kuma since labels identify dataplanes, names contain
-// the zone if the dataplane has labels.
+// other ports are dropped with a warning. As in Kuma since labels identify dataplanes, names
+// contain the zone if the dataplane has labels.
 func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 	own := ins[:1]
 	for len(own) < len(ins) && ins[len(own)].dp == ins[0].dp {

@@ -264,8 +264,8 @@ func nameFault(name string) string {
 // maxMeshName is the maximum length of a mesh's name, so that the node ids of its proxies fit.
 const maxMeshName = 63
 
-// meshNameFault describes the fault in the name of a mesh, or returns "". The node id of an Envoy is
-// the name of the mesh, a dot, and the name of the Dataplane, so a mesh with a dot could have no
+// meshNameFault describes the fault in the name of a mesh, or returns "". The node id of an Envoy
+// is the name of the mesh, a dot, and the name of the Dataplane, so a mesh with a dot could have no
 // proxies.
 func meshNameFault(name string) string {
 	switch reason := nameFault(name); {

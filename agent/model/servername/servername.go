@@ -1,5 +1,5 @@
-// Package servername returns the TLS server names (SNI) by which proxies of a mesh request services.
-// The names equal those of Kuma, whose zone proxies route by them. The package is pure.
+// Package servername returns the TLS server names (SNI) by which proxies of a mesh request
+// services. The names equal those of Kuma, whose zone proxies route by them. The package is pure.
 package servername
 
 import (

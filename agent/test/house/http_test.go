@@ -8,9 +8,9 @@ import (
 )
 
 // speakHTTP lists the packages that may depend on net/http: the API with its client and commands,
-// Envoy's admin interface, and the packages that start them.
-var speakHTTP = []string{"agent", "agent/serve/*", "agent/serve/cli/*", "agent/host/envoyadmin", "agent/test/*",
-	"cmd/*", "examples/*"}
+// Envoy's admin interface, the sender of OTLP over HTTP, and the packages that start them.
+var speakHTTP = []string{"agent", "agent/serve/*", "agent/serve/cli/*", "agent/host/envoyadmin", "accesslog/otlp",
+	"agent/test/*", "cmd/*", "examples/*"}
 
 // Only the wiring package imports the API handlers.
 const handlers, wiring = "agent/serve/httpapi", "agent"

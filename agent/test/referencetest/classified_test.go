@@ -141,7 +141,8 @@ const denyAll = `
     stat_prefix: NAME
     rules: {}`
 
-// bannerPair: behind a permission that admits nobody, a server that speaks first is heard all the same.
+// bannerPair: behind a permission that admits nobody, a server that speaks first is heard all the
+// same.
 func bannerPair(t *testing.T) pair {
 	address := serve(t, func(c net.Conn) { _, _ = c.Write([]byte("220 secret\n")); first(c) })
 	return pair{name: "who is denied does not hear a server that speaks first",

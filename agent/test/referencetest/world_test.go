@@ -29,8 +29,8 @@ type form struct {
 	port     int    // the port of the listener; known when Envoy runs
 }
 
-// httpFilters returns an HTTP connection manager. Both parts are YAML: route has the fields of the only
-// route, with the cluster's name in NAME, and more has fields of the virtual host.
+// httpFilters returns an HTTP connection manager. Both parts are YAML: route is the only route, with
+// the cluster's name in NAME, and more has fields of the virtual host.
 func httpFilters(route, more string) string {
 	const router = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
 	return fmt.Sprintf(`
@@ -113,8 +113,8 @@ func (f *form) get(t *testing.T, path string) int {
 	return r.StatusCode
 }
 
-// hear connects to the listener of a form, sends nothing, and returns what it reads until the end or
-// the first line.
+// hear connects to the listener of a form, sends nothing, and returns what it reads until the end
+// or the first line.
 func (f *form) hear(t *testing.T) string {
 	t.Helper()
 	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", f.port))

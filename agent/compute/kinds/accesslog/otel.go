@@ -232,8 +232,9 @@ const maxSocketPath = 107
 // collectors of a proxy are numbered.
 //
 // The cluster leads to the agent's socket, and the authority identifies the collector. The agent
-// buffers the records while the collector is unavailable, and sends them by the collector's protocol.
-// If the socket's path is too long, the cluster leads directly to the collector, and the path is "".
+// buffers the records while the collector is unavailable, and sends them by the collector's
+// protocol. If the socket's path is too long, the cluster leads directly to the collector, and the
+// path is "".
 func (w *writer) collector(owner resource.Key, backend string, at toolkit.OTLP) draft.Pipe {
 	if w.collectors == nil {
 		w.collectors = map[toolkit.OTLP]int{}

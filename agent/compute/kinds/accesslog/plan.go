@@ -106,8 +106,8 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 		if pipe.Path != "" {
 			l.pipe = &pipe
 		} else if s.otlp.HTTP {
-			w.c.Host.Warn(owner, "the OpenTelemetry backend was dropped, because Envoy cannot send logs by HTTP and the path of "+
-				"the agent's socket is too long; use a shorter paths.run, or protocol grpc")
+			w.c.Host.Warn(owner, "the OpenTelemetry backend was dropped, because Envoy cannot send logs by HTTP and the path "+
+				"of the agent's socket is too long; use a shorter paths.run, or protocol grpc")
 			return l, false
 		}
 		for i := range l.records {

@@ -34,14 +34,14 @@ func closePorts(c *policy.Context, d *draft.Draft, rules *policy.KindRules) {
 		l.Chains = nil
 		for _, open := range all {
 			for _, port := range ports {
-				ch := *open
+				ch := open.Clone()
 				ch.Message = &listenerv3.FilterChain{
 					FilterChainMatch: &listenerv3.FilterChainMatch{DestinationPort: wrapperspb.UInt32(port)},
 				}
 				if port == noServicePort {
 					ch.TCP = toEmptyCluster(d, open.TCP)
 				}
-				l.Chains = append(l.Chains, &ch)
+				l.Chains = append(l.Chains, ch)
 			}
 		}
 	}

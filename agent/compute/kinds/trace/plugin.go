@@ -59,7 +59,8 @@ func apply(c *policy.Context, d *draft.Draft) {
 	// Patches match the cluster by its origin.
 	name := serviceName(c)
 	Trace(c, d, toolkit.Conf[Conf](rules.Proxy), Names{
-		Origin: "mesh-trace", Service: func(*draft.Listener) string { return name }, Attributes: toolkit.WorkloadOf(c).Attributes(),
+		Origin: "mesh-trace", Service: func(*draft.Listener) string { return name },
+		Attributes: toolkit.WorkloadOf(c).Attributes(),
 	}, func(format string, args ...any) {
 		toolkit.WarnOrigins(c, rules.Proxy, format, args...)
 	})

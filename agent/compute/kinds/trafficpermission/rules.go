@@ -11,8 +11,8 @@ import (
 )
 
 // RuleConf is the conf of an entry of rules. It selects clients by the SPIFFE IDs in their
-// certificates and by the server names that they request. No entry of an inbound overrides another: a client that one entry denies is denied,
-// even if others allow it.
+// certificates and by the server names that they request. No entry of an inbound overrides another:
+// a client that one entry denies is denied, even if others allow it.
 type RuleConf struct {
 	Deny []resource.ClientMatch `json:"deny,omitempty"`
 	// AllowWithShadowDeny allows clients and counts them as denied.

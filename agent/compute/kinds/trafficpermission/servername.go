@@ -95,7 +95,8 @@ func (b *matchers) list(otherwise rbacv3.RBAC_Action, entries ...*field) *xdsmat
 	out := &xdsmatcherv3.Matcher{OnNoMatch: b.action("default", otherwise)}
 	entries = slices.DeleteFunc(entries, func(f *field) bool { return f == nil })
 	if len(entries) > 0 { // Envoy rejects an empty list
-		out.MatcherType = &xdsmatcherv3.Matcher_MatcherList_{MatcherList: &xdsmatcherv3.Matcher_MatcherList{Matchers: entries}}
+		list := &xdsmatcherv3.Matcher_MatcherList{Matchers: entries}
+		out.MatcherType = &xdsmatcherv3.Matcher_MatcherList_{MatcherList: list}
 	}
 	return out
 }
