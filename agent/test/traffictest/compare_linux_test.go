@@ -41,6 +41,10 @@ type row struct {
 	cluster  string               // expected cluster of the client's proxy; empty for any
 	policies []string             // TYPE/NAME of the policies that the explanation must list
 	mirrors  map[string]string    // servers that receive a copy of the request, by explained cluster
+	// effects are texts of effects that the explanation names, and withoutEffect is one that it does
+	// not name.
+	effects       []string
+	withoutEffect string
 	// after runs additional checks.
 	after func(t testing.TB, w *world)
 	// beyond is the reason why the result does not depend only on the config. The explanation then
@@ -98,6 +102,11 @@ func (r *row) try(t testing.TB, w *world) (faults []string, x *wire, f *explain.
 			faults = append(faults, "explained without "+p)
 		}
 	}
+	for i, e := range append(slices.Clone(r.effects), r.withoutEffect) {
+		if explained := hasEffect(f, e); explained != (i < len(r.effects)) {
+			faults = append(faults, fmt.Sprintf("effect %q explained: %t", e, explained))
+		}
+	}
 	faults = append(faults, r.agree(x, f)...)
 	if r.elsewhere != (f.Beyond != "") {
 		faults = append(faults, fmt.Sprintf("explained as decided elsewhere: %q", f.Beyond))
@@ -107,6 +116,14 @@ func (r *row) try(t testing.TB, w *world) (faults []string, x *wire, f *explain.
 		faults = append(faults, r.mirrored(t, w, f)...)
 	}
 	return faults, x, f
+}
+
+// hasEffect reports whether an explanation names an effect at the client's proxy or at a server's.
+func hasEffect(f *explain.Flow, text string) bool {
+	has := func(w explain.Way) bool {
+		return slices.ContainsFunc(w.Effects, func(e explain.FlowEffect) bool { return e.Text == text })
+	}
+	return has(f.Way) || slices.ContainsFunc(f.Servers, has)
 }
 
 // send sends a row and collects what the client's proxy recorded about it.

@@ -1,11 +1,6 @@
 package traffictest_test
 
-import (
-	"strings"
-
-	"github.com/nearside-mesh/nearside/agent/model/mesh"
-	"github.com/nearside-mesh/nearside/agent/model/servername"
-)
+import "strings"
 
 const mega = 1 << 20
 
@@ -176,10 +171,20 @@ func permissions() []scene {
 	}}}
 }
 
+// asResources returns documents that make MeshServices of the services backend and db.
+func asResources() string {
+	return theMesh(strict+", "+viaEgress+", meshServices: {mode: Everywhere}") +
+		"---\n{type: HostnameGenerator, name: inside, spec: {template: \"{{ .DisplayName }}.inside\", " +
+		"selector: {meshService: {}}}}\n" +
+		"---\n{type: MeshService, mesh: default, name: first, spec: {selector: {dataplaneTags: {kuma.io/service: backend, " +
+		"version: v1}}, ports: [{port: 80, targetPort: 8080, appProtocol: http}]}}\n" +
+		"---\n{type: MeshService, mesh: default, name: second, spec: {selector: {dataplaneTags: {kuma.io/service: db}}, " +
+		"ports: [{port: 80, targetPort: 5432, appProtocol: tcp}]}}\n"
+}
+
 // bySPIFFE returns scenes in which the SPIFFE IDs of certificates decide which clients are admitted
 // and which requests fail.
-func bySPIFFE(log string) []scene {
-	log += ".by"
+func bySPIFFE() []scene {
 	const web, other, all = `{spiffeID: {type: Exact, value: "spiffe://default/web"}}`,
 		`{spiffeID: {type: Exact, value: "spiffe://default/we"}}`, `{spiffeID: {type: Prefix, value: "spiffe://default/"}}`
 	named := changed("default.backend-2", "{port: 5432", "{name: rows, port: 5432")
@@ -187,16 +192,7 @@ func bySPIFFE(log string) []scene {
 		return policy("MeshTrafficPermission", "section", "{targetRef: {kind: Dataplane, name: backend-2, sectionName: '"+
 			name+"'}, from: [{targetRef: {kind: Mesh}, default: {action: Deny}}]}")
 	}
-	firstName := servername.Of("default", &mesh.Outbound{Service: &mesh.Service{
-		ID: mesh.ServiceID{Kind: mesh.KindMeshService, Name: "first"}, FullName: "first", Port: 80,
-	}})
-	asResources := theMesh(strict+", "+viaEgress+", meshServices: {mode: Everywhere}") +
-		"---\n{type: HostnameGenerator, name: inside, spec: {template: \"{{ .DisplayName }}.inside\", " +
-		"selector: {meshService: {}}}}\n" +
-		"---\n{type: MeshService, mesh: default, name: first, spec: {selector: {dataplaneTags: {kuma.io/service: backend, " +
-		"version: v1}}, ports: [{port: 80, targetPort: 8080, appProtocol: http}]}}\n" +
-		"---\n{type: MeshService, mesh: default, name: second, spec: {selector: {dataplaneTags: {kuma.io/service: db}}, " +
-		"ports: [{port: 80, targetPort: 5432, appProtocol: tcp}]}}\n"
+	firstName := matchName("first")
 	permits := func(name, conf string) string {
 		return policy("MeshTrafficPermission", name, "{targetRef: {kind: Mesh}, rules: [{default: {"+conf+"}}]}")
 	}
@@ -217,13 +213,13 @@ func bySPIFFE(log string) []scene {
 		{what: "HTTP of another inbound", to: "backend.mesh:80", say: get, want: backends},
 	}}, {what: "a named inbound by its number", docs: named + section("5432"), rows: []row{
 		{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432", policies: []string{"MeshTrafficPermission/all"}},
-	}}, {what: "deny by server name", docs: asResources + permits("rules", "allow: ["+all+"], deny: [{sni: {type: Exact, "+
-		"value: "+firstName+"}}]"), rows: []row{
+	}}, {what: "deny by server name", docs: asResources() + permits("rules", "allow: ["+all+"], deny: [{"+
+		firstName+"}]"), rows: []row{
 		{what: "HTTP", to: "first.inside:80", say: get, want: "403", policies: []string{"MeshTrafficPermission/rules"}},
 		{what: "TCP", to: "second.inside:80", say: aLine, want: "backend-2/5432"},
 		{what: "another name of the service", to: "backend.mesh:80", say: get, want: backends},
-	}}, {what: "allow by server name and certificate", docs: asResources + permits("rules", "allow: [{sni: {type: Exact, "+
-		"value: "+firstName+"}, spiffeID: {type: Exact, value: \"spiffe://default/web\"}}]"), rows: []row{
+	}}, {what: "allow by server name and certificate", docs: asResources() + permits("rules", "allow: [{"+
+		firstName+", spiffeID: {type: Exact, value: \"spiffe://default/web\"}}]"), rows: []row{
 		{what: "HTTP", to: "first.inside:80", say: get, want: "backend-1/8080",
 			policies: []string{"MeshTrafficPermission/rules"}},
 		{what: "HTTP of another client", from: "backend-2", to: "first.inside:80", say: get, want: "403"},
@@ -259,9 +255,6 @@ func bySPIFFE(log string) []scene {
 	limit := func(match, conf string) string {
 		return "{" + match + "default: {local: {http: {" + conf + "}}}}"
 	}
-	lines := func(match, who string) string {
-		return "{" + match + "default: " + logTo(log, "Plain", "plain: \"to "+who+" %REQ(:PATH)%\"") + "}"
-	}
 	return append(scenes,
 		scene{what: "limits by certificate", docs: policy("MeshRateLimit", "rules", "{targetRef: "+target("calls")+
 			", rules: ["+limit("matches: ["+web+"], ", "requestRate: {num: 1, interval: 1h}, onRateLimit: {status: 423}")+
@@ -277,25 +270,6 @@ func bySPIFFE(log string) []scene {
 			{what: "the first of a client that no match is about", from: "backend-1", to: "calls.mesh:80", say: getH2,
 				want: "backend-1/9090"},
 			{what: "the second of it", from: "backend-1", to: "calls.mesh:80", say: getH2, want: "backend-1/9090"},
-		}},
-		scene{what: "logs by certificate", docs: policy("MeshAccessLog", "rules", "{targetRef: {kind: Mesh}, rules: ["+
-			lines("matches: ["+web+"], ", "web")+", "+lines("", "others")+"]}"), rows: []row{
-			{what: "HTTP", to: "calls.mesh:80", say: getH2, path: "/by-web", want: "backend-1/9090",
-				policies: []string{"MeshAccessLog/rules"}, after: loggedAlone(log, "to web /by-web", "to others /by-web")},
-			{what: "HTTP of another client", from: "backend-2", to: "calls.mesh:80", say: getH2, path: "/by-others",
-				want: "backend-1/9090", after: loggedAlone(log, "to others /by-others", "to web /by-others")},
-			{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432",
-				after: loggedAlone(log, "to web -", "to others -")},
-			{what: "TCP of another client", from: "backend-1", to: "db.mesh:80", say: aLine, want: "backend-2/5432",
-				after: logged(log, "^to others -$")},
-		}},
-		scene{what: "faults for all but this client", docs: theMesh(lenient+", "+viaEgress) + policy("MeshFaultInjection",
-			"rules", "{targetRef: {kind: Mesh}, rules: [{default: {http: [{abort: {httpStatus: 418, percentage: 100}}]}}, "+
-				"{matches: ["+web+"], default: {http: []}}]}"), rows: []row{
-			{what: "HTTP", to: "backend.mesh:80", say: get, want: backends},
-			{what: "HTTP of another client", from: "backend-2", to: "calls.mesh:80", say: getH2, want: "418"},
-			{what: "HTTP without a certificate", mesh: "plain", to: nodeV4(3) + ":8080", say: get, want: "418",
-				beyond: "what happens in another mesh", elsewhere: true},
 		}},
 		scene{what: "faults for this client", docs: faults(web), rows: []row{{what: "HTTP", to: "backend.mesh:80", say: get,
 			want: "418", policies: []string{"MeshFaultInjection/rules"}}}},

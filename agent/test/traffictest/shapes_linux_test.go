@@ -3,7 +3,6 @@ package traffictest_test
 import (
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -138,17 +137,6 @@ const source = "%KUMA_SOURCE_SERVICE% from %KUMA_SOURCE_ADDRESS_WITHOUT_PORT% (%
 // logTo is the conf of an access log in a file.
 func logTo(path, typ, format string) string {
 	return "{backends: [{type: File, file: {path: " + path + ", format: {type: " + typ + ", " + format + "}}}]}"
-}
-
-// loggedAlone waits until a file contains line, and checks that it does not contain other, which
-// would be written earlier or at the same time.
-func loggedAlone(path, line, other string) func(t testing.TB, w *world) {
-	return func(t testing.TB, w *world) {
-		logged(path, "^"+regexp.QuoteMeta(line)+"$")(t, w)
-		if b, _ := os.ReadFile(path); slices.Contains(strings.Split(string(b), "\n"), other) {
-			t.Errorf("the log also has %q", other)
-		}
-	}
 }
 
 // logged waits until a file contains a matching line.

@@ -34,8 +34,8 @@ func TestTraffic(t *testing.T) {
 
 // scenes returns all scenes. log is the file that the proxies log to.
 func scenes(log string) []scene {
-	return slices.Concat(services(), headerLimits(), webSockets(), permissions(), bySPIFFE(log), permissive(), outsides(),
-		routes(), shapes(), observed(log), patches(), legacies(log), passthroughs(), pinned(), withoutTLS())
+	return slices.Concat(services(), headerLimits(), webSockets(), permissions(), bySPIFFE(), byRules(log), permissive(),
+		outsides(), routes(), shapes(), observed(log), patches(), legacies(log), passthroughs(), pinned(), withoutTLS())
 }
 
 // key returns the key of a resource in mesh default.
