@@ -3,7 +3,6 @@ package traffictest_test
 import (
 	"os"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
