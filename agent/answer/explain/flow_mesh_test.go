@@ -84,7 +84,7 @@ func TestPermissions(t *testing.T) {
 		{"all are denied", permission("p", mesh, mesh, "Deny"), request, "denied", []string{"p spec.from[0].default"},
 			"name: allow-web-to-backend"},
 		{"denied by name", permission("a", "{kind: Dataplane, name: db-1}", web, "Deny"), connect,
-			"denied", []string{"a spec.from[0].default"}, "{kind: Dataplane, name: db-1, sectionName: \"5432\"}"},
+			"denied", []string{"a spec.from[0].default"}, "targetRef: {kind: MeshService, name: db}"},
 		{"allowed, then denied", permission("all", mesh, mesh, "Allow") + permission("one", db, web, "Deny"), connect,
 			"denied", []string{"all spec.from[0].default", "one spec.from[0].default"}, "name: allow-web-to-db"},
 		{"legacy", legacy("old", "web", "db"), connect, "allowed", []string{"old sources"}, ""},

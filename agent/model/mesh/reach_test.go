@@ -116,13 +116,7 @@ func reads(v *mesh.View, dp *resource.Resource, tp *resource.TransparentProxying
 		return len(tp.ReachableServices) == 0
 	}
 	if tp.ReachableBackends == nil {
-		switch v.Spec.ServicesMode() {
-		case "ReachableBackends":
-			return false
-		case "Disabled":
-			return s.ID.Kind != "MeshService" && len(tp.ReachableServices) == 0
-		}
-		return len(tp.ReachableServices) == 0
+		return v.Spec.ServicesMode() != "ReachableBackends" && len(tp.ReachableServices) == 0
 	}
 	for _, ref := range tp.ReachableBackends.Refs {
 		if ref.Kind != s.Resource.Kind || ref.Port != nil && *ref.Port != s.Port {

@@ -40,7 +40,8 @@ func TestApply(t *testing.T) {
 		"\n---\n{type: Mesh, name: second, colour: red}\n---\n{type: Mesh, name: UPPER}\n"
 	a.want(a.do("POST", "/v1/apply", bad), 400, `"field":"colour"`, `"field":"name"`, "document 2 (Mesh/second)",
 		"document 3")
-	a.want(a.do("POST", "/v1/apply", meshDoc+"\n---\n"+meshDoc), 400, "Mesh/default is in the stream twice")
+	a.want(a.do("POST", "/v1/apply", timeout("9s")+"\n---\n"+timeout("8s")), 400,
+		"MeshTimeout/default/t1 is in the stream twice")
 	a.want(a.do("POST", "/v1/apply", strings.Replace(timeout("9s"), "default", "other", 1)), 404, `mesh \"other\"`,
 		"create it first")
 	a.want(a.do("POST", "/v1/apply", "# nothing"), 400, "no document")

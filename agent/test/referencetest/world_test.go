@@ -29,8 +29,8 @@ type form struct {
 	port     int    // the port of the listener; known when Envoy runs
 }
 
-// httpFilters returns an HTTP connection manager. Both parts are YAML: route is the only route, with
-// the cluster's name in NAME, and more has fields of the virtual host.
+// httpFilters returns an HTTP connection manager. Both parts are YAML: route is the only route,
+// with the cluster's name in NAME, and more has fields of the virtual host.
 func httpFilters(route, more string) string {
 	const router = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
 	return fmt.Sprintf(`
