@@ -75,6 +75,10 @@ func (t *Traffic) followServers(client *flowProxy, flow *Flow, in *inquiry) {
 				continue
 			}
 			to, ok := t.inboundAt(at)
+			if !ok {
+				to, ok = t.portAt(at)
+				ok = ok && to.dataplane != client.dataplane.Name // calls of itself are not intercepted
+			}
 			if !ok || len(flow.Servers) == maxServers || slices.ContainsFunc(flow.Servers, func(f Way) bool {
 				return f.Address == to.listener.String() && f.Dataplane.Name == to.dataplane
 			}) {
@@ -196,9 +200,39 @@ func (t *Traffic) inboundAt(at netip.AddrPort) (inboundOf, bool) {
 	return to, ok
 }
 
-// HasInbound reports whether a dataplane of a mesh has an inbound at an address.
-func HasInbound(m *generate.Mesh, at netip.AddrPort) bool {
-	_, ok := NewTraffic(m).inboundAt(at)
+// portAt returns a port without an inbound, if the proxy of one dataplane of the mesh receives all
+// connections to the address.
+func (t *Traffic) portAt(at netip.AddrPort) (inboundOf, bool) {
+	var to inboundOf
+	for d, spec := range resource.Specs[*resource.Dataplane](t.mesh.View.Dataplanes()) {
+		n := &spec.Networking
+		own, err := parseIP(n.Address)
+		if err != nil || n.TransparentProxying == nil || n.TransparentProxying.RedirectPortInbound == 0 {
+			continue
+		}
+		seen := own
+		if a, err := parseIP(n.AdvertisedAddress); err == nil {
+			seen = a
+		}
+		if seen != at.Addr() {
+			continue
+		}
+		if to.dataplane != "" {
+			return inboundOf{}, false // which proxy receives it is unknown
+		}
+		to = inboundOf{d.Name, netip.AddrPortFrom(own, at.Port())}
+	}
+	return to, to.dataplane != ""
+}
+
+// Receives reports whether the proxy of a dataplane of a mesh receives the connections to an
+// address, because it has an inbound there or because all its ports are redirected.
+func Receives(m *generate.Mesh, at netip.AddrPort) bool {
+	t := NewTraffic(m)
+	_, ok := t.inboundAt(at)
+	if !ok {
+		_, ok = t.portAt(at)
+	}
 	return ok
 }
 

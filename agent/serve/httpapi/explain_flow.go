@@ -57,7 +57,7 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 		}
 		traffic.OtherMesh = func(at netip.AddrPort) bool {
 			for name, other := range last.Meshes {
-				if name != in && explain.HasInbound(other, at) {
+				if name != in && explain.Receives(other, at) {
 					return true
 				}
 			}

@@ -105,7 +105,7 @@ func observed(log string) []scene {
 	return []scene{{what: "metrics", docs: policy("MeshMetric", "m", "{targetRef: {kind: Mesh}, "+
 		"default: {backends: [{type: Prometheus, prometheus: {port: 5670, path: /metrics}}]}}"), rows: []row{
 		{what: "of a proxy", mesh: "plain", to: nodeV4(3) + ":5670", say: get, path: "/metrics", want: "200",
-			beyond: "the other proxy answers itself"},
+			beyond: "the other proxy answers itself", elsewhere: true},
 		{what: "HTTP beside them", to: "backend.mesh:80", say: get, want: backends},
 	}}, {what: "traces", docs: policy("MeshTrace", "z", "{targetRef: {kind: Mesh}, default: {sampling: {overall: 100, "+
 		"random: 100, client: 100}, backends: [{type: Zipkin, zipkin: {url: \"http://198.51.100.30:80/api/v2/spans\"}}]}}"),
