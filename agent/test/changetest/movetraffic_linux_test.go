@@ -55,7 +55,7 @@ func (c *caller) get(m *move) (server string, err error) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%d %s %s", resp.StatusCode, body, resp.Header)
+		return "", fmt.Errorf("%d %s", resp.StatusCode, body)
 	}
 	return string(body), err
 }
