@@ -47,15 +47,14 @@ func byRules(log string) []scene {
 	log += ".rules"
 	resources := asResources()
 	first, second := matchName("first"), matchName("second")
-	took := func(least, most time.Duration) func(*answered) bool {
+	duration := func(least, most time.Duration) func(*answered) bool {
 		return func(a *answered) bool { return a.took >= least && a.took < most }
 	}
 	within := func(d string) string { return "{http: {requestTimeout: " + d + "}}" }
 	late := func(what, from, to, d string, ok func(*answered) bool) row {
-		r := row{what: what, from: from, to: to, say: getH2, headers: map[string]string{"x-wait": "1"}, want: "504",
+		return row{what: what, from: from, to: to, say: getH2, headers: map[string]string{"x-wait": "1"}, want: "504",
 			upstream: ok, beyond: "how long a server takes", policies: []string{"MeshTimeout/rules"},
 			effects: []string{"a request may take " + d + ", then 504"}}
-		return r
 	}
 	const most = 900 * time.Millisecond
 	limit := func(n int, d, more string) string {
@@ -78,16 +77,16 @@ func byRules(log string) []scene {
 		{what: "timeouts by certificate and server name", docs: resources + rulesOf("MeshTimeout",
 			[2]string{matchWeb, within("60ms")}, [2]string{matchWeb + ", " + first, within("90ms")},
 			[2]string{first, within("70ms")}, [2]string{"", within("1s")}), rows: []row{
-			late("certificate", "", "calls.mesh:80", "60ms", took(0, most)),
-			late("certificate and server name", "", "first.inside:80", "90ms", took(0, most)),
-			late("server name", "backend-2", "first.inside:80", "70ms", took(0, most)),
-			late("neither", "backend-2", "calls.mesh:80", "1s", took(most, time.Minute)),
+			late("certificate", "", "calls.mesh:80", "60ms", duration(0, most)),
+			late("certificate and server name", "", "first.inside:80", "90ms", duration(0, most)),
+			late("server name", "backend-2", "first.inside:80", "70ms", duration(0, most)),
+			late("neither", "backend-2", "calls.mesh:80", "1s", duration(most, time.Minute)),
 			{what: "in time", to: "first.inside:80", say: get, want: "backend-1/8080"},
 		}},
 		{what: "timeouts by prefix", docs: rulesOf("MeshTimeout", [2]string{matchPrefix, within("60ms")},
 			[2]string{"", within("1s")}), rows: []row{
-			late("a client with several IDs", "backend-2", "calls.mesh:80", "60ms", took(0, most)),
-			late("another client", "", "calls.mesh:80", "1s", took(most, time.Minute)),
+			late("a client with several IDs", "backend-2", "calls.mesh:80", "60ms", duration(0, most)),
+			late("another client", "", "calls.mesh:80", "1s", duration(most, time.Minute)),
 		}},
 		{what: "limits by certificate and server name", docs: resources + rulesOf("MeshRateLimit",
 			[2]string{matchWeb + ", " + first, limit(1, "1h", ", onRateLimit: {status: 423}")},
@@ -113,10 +112,10 @@ func byRules(log string) []scene {
 			{what: "server name", from: "backend-2", to: "first.inside:80", say: get, want: "418"},
 			{what: "certificate", to: "calls.mesh:80", say: getH2, want: "backend-1/9090",
 				effects:  []string{"100 % delayed by 60ms", "100 % delayed by 50ms"},
-				upstream: took(110*time.Millisecond, time.Minute)},
+				upstream: duration(110*time.Millisecond, time.Minute)},
 			{what: "neither", from: "backend-2", to: "calls.mesh:80", say: getH2, want: "backend-1/9090",
 				effects: []string{"100 % delayed by 50ms"}, withoutEffect: "100 % delayed by 60ms",
-				upstream: took(50*time.Millisecond, time.Minute)},
+				upstream: duration(50*time.Millisecond, time.Minute)},
 		}},
 		{what: "faults by one of several IDs", docs: theMesh(lenient+", "+viaEgress) +
 			rulesOf("MeshFaultInjection", [2]string{matchDB, abort(418)}), rows: []row{
@@ -132,7 +131,8 @@ func byRules(log string) []scene {
 // logsByRules returns a scene in which each rule that matches a client writes a line.
 func logsByRules(log, resources, first, second string) scene {
 	rule := func(match, name string) [2]string {
-		return [2]string{match, logTo(log, "Plain", "plain: \""+name+" %REQ(:PATH)% %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%\"")}
+		return [2]string{match, logTo(log, "Plain",
+			"plain: \""+name+" %REQ(:PATH)% %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%\"")}
 	}
 	names := []string{"web-first", "web", "first", "second", "prefix", "all"}
 	lines := func(path string, client int, want ...string) func(t testing.TB, w *world) {
