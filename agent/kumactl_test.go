@@ -23,7 +23,7 @@ import (
 // exchange is one request of kumactl to a Kuma control plane with the response.
 type exchange struct {
 	Kind, Method, Path string
-	Request            string
+	Request, Response  string
 	Status             int
 }
 
@@ -186,6 +186,7 @@ func TestKumactl(t *testing.T) {
 		}
 		if status < 400 {
 			printed(t, x, answer)
+			sameObject(t, x, answer)
 		}
 	}
 	t.Logf("%d of %d requests are answered as kumactl needs it", same, len(list))
@@ -218,6 +219,7 @@ func TestKumactlProgram(t *testing.T) {
 		{"inspect meshes", "default"},
 		{"inspect meshtimeout slow", "web"},
 		{"export --profile all --format universal", "MeshTimeout"},
+		{"export --profile all --format kubernetes", "kind: MeshTimeout"},
 		{"delete meshtimeout slow", ""},
 	} {
 		out, err := exec.CommandContext(t.Context(), bin,
@@ -287,6 +289,35 @@ func printed(t *testing.T, x exchange, answer string) {
 	}
 }
 
+// sameObject compares the fields around the spec of a resource in Kubernetes format with Kuma's.
+// "kumactl export --format kubernetes" prints them.
+func sameObject(t *testing.T, x exchange, answer string) {
+	t.Helper()
+	if x.Status != 200 || !strings.HasSuffix(x.Path, "?format=k8s") {
+		return
+	}
+	type object struct {
+		APIVersion, Kind, Mesh, Type string
+		Metadata                     struct {
+			Name, Namespace string
+			Labels          map[string]string
+		}
+	}
+	var want, got object
+	for text, v := range map[string]*object{x.Response: &want, answer: &got} {
+		if err := json.Unmarshal([]byte(text), v); err != nil {
+			t.Errorf("GET %s: %v: %s", x.Path, err, text)
+		}
+		v.Metadata.Labels = map[string]string{"kuma.io/mesh": v.Metadata.Labels["kuma.io/mesh"]}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("GET %s: %+v, want %+v", x.Path, got, want)
+	}
+	if !strings.Contains(answer, `"creationTimestamp":"`) || !strings.Contains(answer, `"spec":{`) {
+		t.Errorf("GET %s: %s", x.Path, answer)
+	}
+}
+
 // TestOverviewOfConnectedProxy checks that a connected proxy is online, with the version of its
 // Envoy.
 func TestOverviewOfConnectedProxy(t *testing.T) {
@@ -315,6 +346,11 @@ func TestOverviewOfConnectedProxy(t *testing.T) {
 		len(web.DataplaneInsight.Subscriptions) != 1 || web.DataplaneInsight.Subscriptions[0].DisconnectTime != nil ||
 		web.DataplaneInsight.Subscriptions[0].Status.Total["responsesSent"] == "0" {
 		t.Errorf("%s", answer)
+	}
+	if _, one := r.Request("GET", "http://nearside/meshes/default/dataplanes/web/_overview",
+		""); !strings.Contains(one, `"type":"DataplaneOverview"`) || !strings.Contains(one, `"connectTime"`) ||
+		!strings.Contains(answer, strings.TrimSpace(one)) {
+		t.Errorf("%s\n%s", one, answer)
 	}
 	if _, insights := r.Request("GET", "http://nearside/mesh-insights",
 		""); !strings.Contains(insights, `"dataplanes":{"total":2,"online":1,"offline":1}`) {

@@ -8,8 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// apiVersion is the version of Kuma's Kubernetes format.
-const apiVersion = "kuma.io/v1alpha1"
+// APIVersion is the version of Kuma's Kubernetes format.
+const APIVersion = "kuma.io/v1alpha1"
 
 // header holds the fields around the spec of a document, in either format.
 type header struct {
@@ -192,8 +192,8 @@ func (d *decoder) specRequired(root *strict.Node, h *header) {
 }
 
 func (r *Registry) kubernetes(d *decoder, root *strict.Node) (*header, bool) {
-	if v := decodeField[string](d, root, "apiVersion"); v != apiVersion {
-		d.fault(root, "apiVersion", "%s is not %s, the version of all kinds", strict.Quote(v), apiVersion)
+	if v := decodeField[string](d, root, "apiVersion"); v != APIVersion {
+		d.fault(root, "apiVersion", "%s is not %s, the version of all kinds", strict.Quote(v), APIVersion)
 	}
 	desc, ok := r.kind(d, root, "kind")
 	if !ok {

@@ -127,3 +127,40 @@ func TestOverview(t *testing.T) {
 		}
 	}
 }
+
+// TestKubernetesFormat reads resources as "kumactl export --format kubernetes" does.
+func TestKubernetesFormat(t *testing.T) {
+	a := start(t)
+	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web+`
+---
+{type: MeshTimeout, mesh: default, name: slow, labels: {team: a}, spec: {to: [{targetRef: {kind: Mesh},
+  default: {connectionTimeout: 5s}}]}}
+---
+{type: Timeout, mesh: default, name: old, sources: [{match: {kuma.io/service: "*"}}],
+  destinations: [{match: {kuma.io/service: "*"}}], conf: {connectTimeout: 5s}}
+---
+{apiVersion: kuma.io/v1alpha1, kind: MeshRetry, metadata: {name: often, namespace: shop},
+  spec: {to: [{targetRef: {kind: Mesh}, default: {tcp: {maxConnectAttempt: 2}}}]}}
+`)
+	for path, pieces := range map[string][]string{
+		"/meshes/default": {`"kind":"Mesh","metadata":{"name":"default","creation`},
+		"/meshes/default/dataplanes/web": {`"metadata":{"name":"web","namespace":"kuma-system",`,
+			`"mesh":"default","spec":{"networking":`},
+		"/meshes/default/meshtimeouts/slow": {`{"apiVersion":"kuma.io/v1alpha1","kind":"MeshTimeout"`,
+			`"namespace":"kuma-system"`, `"labels":{"kuma.io/mesh":"default","team":"a"}},"spec":{"to":`},
+		"/meshes/default/timeouts/old":           {`{"name":"old","creationTimestamp"`, `"mesh":"default","spec":{"sources":`},
+		"/meshes/default/meshretries/often.shop": {`"metadata":{"name":"often","namespace":"shop"`},
+	} {
+		for _, format := range []string{"k8s", "kubernetes"} {
+			got := a.do("GET", path+"?format="+format, "")
+			a.want(got, 200, pieces...)
+			if strings.Contains(got.body, `"type":"Mesh`) {
+				t.Errorf("%s: %s", path, got.body)
+			}
+		}
+	}
+	a.want(a.do("GET", "/meshes/default?format=universal", ""), 200, `"type":"Mesh"`)
+	a.want(a.do("GET", "/meshes/default?format=xml", ""), 400, `"field":"format"`)
+	a.want(a.do("GET", "/meshes/default?format=k8s&meta=true", ""), 400, `"field":"format"`)
+	a.want(a.do("GET", "/meshes/none?format=k8s", ""), 404)
+}

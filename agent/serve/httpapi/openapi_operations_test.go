@@ -265,8 +265,8 @@ var operations = map[string]operation{
 		query: "meta " + paging, answer: page[resourceDoc]{}, try: "/dataplanes"},
 	"GET /meshes/{mesh}/{plural}": {id: "list", does: "Resources of a kind in a mesh; " +
 		"with meta=true each item is an Item.", query: "meta " + paging, answer: page[resourceDoc]{}},
-	"GET /{plural}/{name}": {id: "getGlobal", does: "A resource of a global kind; with meta=true an Item.", query: "meta",
-		headers: "If-None-Match", answer: resourceDoc{}, try: "/meshes/default"},
+	"GET /{plural}/{name}": {id: "getGlobal", does: "A resource of a global kind; with meta=true an Item.",
+		query: "meta format", headers: "If-None-Match", answer: resourceDoc{}, try: "/meshes/default"},
 	"PUT /{plural}/{name}": {
 		id:      "putGlobal",
 		does:    "Creates or changes a resource of a global kind; 201 when it is new.",
@@ -279,7 +279,7 @@ var operations = map[string]operation{
 	},
 	"DELETE /{plural}/{name}": {id: "deleteGlobal", does: "Deletes a resource of a global kind.", query: "dryRun",
 		headers: "If-Match", answer: api.Written{}, try: "/zoneegresses/out?dryRun=true"},
-	"GET /meshes/{mesh}/{plural}/{name}": {id: "get", does: "A resource; with meta=true an Item.", query: "meta",
+	"GET /meshes/{mesh}/{plural}/{name}": {id: "get", does: "A resource; with meta=true an Item.", query: "meta format",
 		headers: "If-None-Match", answer: resourceDoc{}},
 	"PUT /meshes/{mesh}/{plural}/{name}": {
 		id:      "put",
@@ -307,6 +307,7 @@ var parameters = map[string]string{
 	"include": "What else the document has, separated by commas: diff, fields or reach, by the path.",
 	"backend": "The name of a service: reach is about it alone.",
 	"dryRun":  "true: nothing is stored, and the answer says what would change.",
+	"format":  "universal (default), or k8s for the Kubernetes format.",
 	"meta":    "true: with revision, source, author and times.", "shadow": "true: shadow policies act like the others.",
 	"computed":      "true: as it was computed, with what the check withholds.",
 	"allNodes":      "true: also dataplanes, conflicts or logs of other nodes.",

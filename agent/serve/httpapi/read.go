@@ -59,10 +59,21 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e != nil {
 		return e
 	}
+	k8s, e := kubernetesFormat(r, meta)
+	if e != nil {
+		return e
+	}
 	snap := s.opts.Store.Snapshot()
 	rec, ok := snap.Get(a.key)
 	if !ok {
 		return write.Missing(snap, a.key)
+	}
+	if k8s {
+		doc, e := kubernetes(a.desc, rec)
+		if e == nil {
+			writeJSON(w, http.StatusOK, doc)
+		}
+		return e
 	}
 	tag := etag(rec)
 	w.Header().Set("ETag", tag)
