@@ -38,7 +38,7 @@ var fileFaults = []fault{
 		file: "{type: MeshTimeout, name: t, mesh: gone, spec: {targetRef: {kind: Mesh}, " +
 			"to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 1s}}]}}", check: api.ClassResource, severity: warn,
 		cause: "gone"},
-	{name: "one resource twice", file: "{type: Mesh, name: default}\n---\n{type: Mesh, name: default}",
+	{name: "one resource twice", file: "{type: Mesh, name: default, routing: {}}\n---\n{type: Mesh, name: default}",
 		check: api.ClassFileFault, severity: bad, cause: "default", names: "default"},
 	{name: "two files with one resource", file: "{type: Mesh, name: default}", before: func(w *world) {
 		w.file("b.yaml", "{type: Mesh, name: default}")
