@@ -347,9 +347,10 @@ func TestOverviewOfConnectedProxy(t *testing.T) {
 		web.DataplaneInsight.Subscriptions[0].Status.Total["responsesSent"] == "0" {
 		t.Errorf("%s", answer)
 	}
+	// The counts of responses may differ from those of the list, which is older.
 	if _, one := r.Request("GET", "http://nearside/meshes/default/dataplanes/web/_overview",
-		""); !strings.Contains(one, `"type":"DataplaneOverview"`) || !strings.Contains(one, `"connectTime"`) ||
-		!strings.Contains(answer, strings.TrimSpace(one)) {
+		""); !strings.HasPrefix(one, `{"type":"DataplaneOverview","mesh":"default","name":"web",`) ||
+		!strings.Contains(one, `"connectTime":"`+list.Items[1].DataplaneInsight.Subscriptions[0].ConnectTime+`"`) {
 		t.Errorf("%s\n%s", one, answer)
 	}
 	if _, insights := r.Request("GET", "http://nearside/mesh-insights",

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +78,9 @@ func (w *world) installIn(t testing.TB, ns *netNS) {
 // pod with a cluster DNS, and the node with a VPN that has its own domain.
 func (w *world) sites(t testing.TB) []site {
 	t.Helper()
+	if _, err := exec.LookPath("iptables-nft"); err != nil {
+		t.Skip("skipped: there is no iptables-nft to make the rules of Docker (Debian: apt-get install iptables)")
+	}
 	plain, docker, pod, cluster, vpn := newNetNS(t), newNetNS(t), newNetNS(t), newNetNS(t), newNetNS(t)
 	link(t, plain, docker, 97) // getent requires an address
 	realServer(t, plain, "127.0.0.11:53", host("db.docker.example", "172.17.0.9"), host("both.example", "172.17.0.1"))
