@@ -80,7 +80,9 @@ func TestDirDuplicates(t *testing.T) {
 	if agenttest.Flapped(w.store, agenttest.MeshKey("x")) {
 		t.Error("the resource was deleted while it moved between files")
 	}
-	w.write("d.yaml", agenttest.Meshes("d", "d+"))
+	w.write("e.yaml", agenttest.Meshes("e", "e+")) // a declaration before its document
+	w.Want("b@b.yaml c@c.yaml e+@e.yaml x+@b.yaml")
+	w.write("d.yaml", agenttest.Meshes("d+", "d"))
 	w.faulty("d.yaml", "Mesh/d", "more than once")
 }
 
