@@ -118,8 +118,16 @@ func TestProbeNeedsKey(t *testing.T) {
 	a := signedNode(t, 1, Options{})
 	h := join(t, engine.MemberName(keyID(3), 5), signedMetaOf(3, meta{epoch: 5, name: "liar"}), a)
 	waitFor(t, a, "two members", members(a, 2))
+	end, ended := make(chan struct{}), make(chan struct{})
 	go func() { // it answers all probes without its key
-		for b := range h.got {
+		defer close(ended)
+		for {
+			var b []byte
+			select {
+			case b = <-h.got:
+			case <-end:
+				return
+			}
 			if f, ok := decodeFrame(b); ok && f.kind == frameProbe {
 				from := engine.MemberName(keyID(3), 5)
 				out := binary.BigEndian.AppendUint64([]byte{frameAnswer}, f.number)
@@ -138,7 +146,8 @@ func TestProbeNeedsKey(t *testing.T) {
 	}
 	a.stop()
 	_ = h.Shutdown()
-	close(h.got)
+	close(end) // memberlist may still deliver to h.got
+	<-ended
 }
 
 // TestForgedProbeResponses checks that the clock and root of a member that signs come only from
