@@ -40,7 +40,8 @@ const EnvPrefix = "NEARSIDE_"
 const autoReachable = EnvPrefix + "AUTO_REACHABLE_BACKENDS"
 
 // otherEnv are variables of the clients, which do not set keys.
-var otherEnv = [...]string{EnvPrefix + "SOCKET", EnvPrefix + "CONFIG"}
+var otherEnv = [...]string{EnvPrefix + "SOCKET", EnvPrefix + "CONFIG", EnvPrefix + "KEY", EnvPrefix + "MESH",
+	EnvPrefix + "SERVER", EnvPrefix + "TOKEN_FILE", EnvPrefix + "CA"}
 
 const (
 	maxConfigBytes = 1 << 20

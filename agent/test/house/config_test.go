@@ -93,7 +93,8 @@ func TestConfigVariables(t *testing.T) {
 	known := map[string]bool{
 		short: true,
 		// Variables of commands, not of the config.
-		"NEARSIDE_KEY": true, "NEARSIDE_SOCKET": true,
+		"NEARSIDE_KEY": true, "NEARSIDE_SOCKET": true, "NEARSIDE_MESH": true, "NEARSIDE_SERVER": true,
+		"NEARSIDE_TOKEN_FILE": true, "NEARSIDE_CA": true,
 	}
 	for _, k := range config.Keys() {
 		if want := "NEARSIDE_" + strings.ToUpper(strings.ReplaceAll(k.Path, ".", "_")); k.Env != want {

@@ -43,8 +43,11 @@ type Env struct {
 	Terminal       io.Writer  // for progress: Stderr if it is a terminal, else nil
 	Vars           []string   // the environment
 	Socket         string     // --socket
-	Mesh           string     // --mesh
+	Mesh           string     // --mesh, or the mesh that [SelectMesh] or a name has selected
 	Named          *Reference // resource on the command line, or nil
+
+	meshBy        string // name that has selected the mesh, or ""
+	meshDefaulted bool   // the mesh is a default, which a name overrides
 }
 
 // Getenv returns the last value of a variable.

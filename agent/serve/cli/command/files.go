@@ -28,6 +28,8 @@ type FileFlags struct {
 	Flag      string // name in errors
 	Paths     []string
 	Recursive bool
+
+	read [2]*offline.Offline // decoded files; the second one may contain redacted secrets
 }
 
 func (f *FileFlags) Add(cmd *cobra.Command, what string) {
@@ -204,6 +206,13 @@ func Offline(env *Env, f *FileFlags) (*offline.Offline, error) { return decoded(
 func ForAgent(env *Env, f *FileFlags) (*offline.Offline, error) { return decoded(env, f, true) }
 
 func decoded(env *Env, f *FileFlags, shown bool) (*offline.Offline, error) {
+	read := &f.read[0]
+	if shown {
+		read = &f.read[1]
+	}
+	if *read != nil {
+		return *read, nil // standard input is read once
+	}
 	texts, err := f.Read(env.Stdin)
 	if err != nil {
 		return nil, err
@@ -215,7 +224,11 @@ func decoded(env *Env, f *FileFlags, shown bool) (*offline.Offline, error) {
 	if err := faults.Err(); err != nil {
 		return nil, err
 	}
-	return o, ReachByEnv(env, o)
+	if err := ReachByEnv(env, o); err != nil {
+		return nil, err
+	}
+	*read = o
+	return o, nil
 }
 
 // ReachByEnv sets from the environment how to derive what proxies reach.

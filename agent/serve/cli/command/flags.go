@@ -176,12 +176,6 @@ func Args(least, most int, names string) cobra.PositionalArgs {
 	}
 }
 
-// MeshFlag adds -m.
-func MeshFlag(env *Env, cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&env.Mesh, "mesh", "m", "default", "mesh")
-	_ = cmd.RegisterFlagCompletionFunc("mesh", CompleteMesh(env)) // fails only for an undefined flag
-}
-
 // ResourceFlags adds -m, and completes TYPE and NAME.
 func ResourceFlags(env *Env, cmd *cobra.Command) {
 	cmd.ValidArgsFunction = CompleteTypeAndName(env)

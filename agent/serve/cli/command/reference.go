@@ -19,48 +19,60 @@ type Reference struct {
 	Name string
 }
 
-// Resolve parses TYPE NAME or TYPE/NAME with the kinds of the agent.
+// Resolve parses the forms of [ParseReference] with the kinds of the agent, and selects the mesh.
 func Resolve(ctx context.Context, env *Env, args []string) (Reference, error) {
 	if len(args) == 1 && !strings.Contains(args[0], "/") {
 		if _, err := KindOf(ctx, env, args[0]); err != nil { // may be the name of a resource
 			return Reference{}, err
 		}
 	}
-	return ResolveAmong(env, args, func() ([]api.Kind, error) { return env.Client().Kinds(ctx) })
+	return ResolveAmong(ctx, env, nil, args, func() ([]api.Kind, error) { return env.Client().Kinds(ctx) })
 }
 
-// ResolveAmong parses TYPE NAME or TYPE/NAME with the given kinds.
-func ResolveAmong(env *Env, args []string, kinds func() ([]api.Kind, error)) (Reference, error) {
-	typ, name, _ := strings.Cut(args[0], "/")
-	switch {
-	case len(args) == 2 && name != "":
-		return Reference{}, Usagef("the name is given twice, in %q and as %q", args[0], args[1])
-	case len(args) == 2:
-		name = args[1]
+// ResolveAmong is Resolve with the given kinds. f selects files instead of the agent; it may be
+// nil.
+func ResolveAmong(ctx context.Context, env *Env, f *FileFlags, args []string,
+	kinds func() ([]api.Kind, error)) (Reference, error) {
+	n, err := ParseReference(args)
+	if err != nil {
+		return Reference{}, err
 	}
 	list, err := kinds()
 	if err != nil {
-		if name == "" { // invalid for every kind
-			err = Usagef("the NAME of the %s is missing", typ)
+		if n.Name == "" { // invalid for every kind
+			err = Usagef("the NAME of the %s is missing", n.Type)
 		}
 		return Reference{}, err
 	}
-	kind, err := FindKind(list, typ)
-	if err == nil && name == "" {
-		err = Usagef("the NAME of the %s is missing", typ)
+	kind, err := FindKind(list, n.Type)
+	if err == nil && n.Name == "" {
+		err = Usagef("the NAME of the %s is missing", n.Type)
 	}
 	if err != nil {
-		if _, reversed := FindKind(list, name); reversed == nil && len(args) == 2 {
-			err = Usagef("there is no TYPE %q; did you mean %s %s?", typ, name, typ)
+		if _, reversed := FindKind(list, n.Name); reversed == nil && len(args) == 2 {
+			err = Usagef("there is no TYPE %q; did you mean %s %s?", n.Type, n.Name, n.Type)
 		}
 		return Reference{}, err
 	}
-	r := Reference{Kind: kind, Mesh: env.Mesh, Name: name}
-	if kind.Global {
-		r.Mesh = ""
+	r, err := complete(ctx, env, f, kind, n)
+	if err != nil {
+		return Reference{}, err
 	}
-	env.Named = &r
-	return r, nil
+	env.Named = r
+	return *r, nil
+}
+
+// Complete completes a parsed reference, whose name may be empty.
+func Complete(ctx context.Context, env *Env, n Name) (*Reference, error) {
+	kinds, err := env.Client().Kinds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kind, err := FindKind(kinds, n.Type)
+	if err != nil {
+		return nil, err
+	}
+	return complete(ctx, env, nil, kind, n)
 }
 
 // KindOf finds a kind by any of its names, ignoring case.
@@ -72,6 +84,9 @@ func KindOf(ctx context.Context, env *Env, name string) (api.Kind, error) {
 	k, err := FindKind(kinds, name)
 	if err == nil {
 		return k, nil
+	}
+	if SelectMesh(ctx, env, nil) != nil {
+		return k, err
 	}
 	for _, other := range kinds { // the argument may be a name without its type
 		mesh := env.Mesh
@@ -85,11 +100,6 @@ func KindOf(ctx context.Context, env *Env, name string) (api.Kind, error) {
 		}
 	}
 	return k, err
-}
-
-// AboutDataplane records that the command line names a dataplane.
-func AboutDataplane(env *Env, name string) {
-	env.Named = &Reference{Kind: api.Kind{Kind: "Dataplane", Plural: "dataplanes"}, Mesh: env.Mesh, Name: name}
 }
 
 // Nearby returns a hint for a resource that does not exist: similar names that the caller may see.
@@ -120,7 +130,7 @@ func Nearby(env *Env, err error) string {
 
 // meshOption returns -m MESH unless the mesh is the default.
 func meshOption(mesh string) string {
-	if mesh == "" || mesh == "default" {
+	if mesh == "" || mesh == defaultMesh {
 		return ""
 	}
 	return " -m " + mesh
@@ -129,8 +139,7 @@ func meshOption(mesh string) string {
 // FindKind finds a kind by any of its names, ignoring case.
 func FindKind(kinds []api.Kind, name string) (api.Kind, error) {
 	for _, k := range kinds {
-		if name != "" &&
-			(strings.EqualFold(name, k.Kind) || strings.EqualFold(name, k.Plural) || strings.EqualFold(name, k.Short)) {
+		if isKind(k, name) {
 			return k, nil
 		}
 	}

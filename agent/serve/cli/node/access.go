@@ -74,17 +74,22 @@ The exit code is 0 for yes and 2 for no.`,
 			if !slices.Contains(accessVerbs[:], args[0]) {
 				return nil, command.Usagef("there is no verb %q; use one of %s", args[0], strings.Join(accessVerbs[:], ", "))
 			}
-			kind, name, _ := strings.Cut(args[1], "/")
-			if len(args) == 3 {
-				if name != "" {
-					return nil, command.Usagef("%s already includes the name; omit %q", args[1], args[2])
-				}
-				name = args[2]
+			n, err := command.ParseReference(args[1:])
+			if err != nil {
+				return nil, err
 			}
 			if _, err := access.ParseFeatures(*features...); err != nil {
 				return nil, command.Usagef("--feature: %v", err)
 			}
-			return env.Client().Can(ctx, args[0], kind, env.Mesh, name, *features...)
+			mesh := ""
+			if !strings.EqualFold(n.Type, access.KindAgent) {
+				r, err := command.Complete(ctx, env, n)
+				if err != nil {
+					return nil, err
+				}
+				n, mesh = command.Name{Type: r.Kind.Kind, Name: r.Name}, r.Mesh
+			}
+			return env.Client().Can(ctx, args[0], n.Type, mesh, n.Name, *features...)
 		}, func(c *api.Can) bool { return !c.Allowed })
 }
 

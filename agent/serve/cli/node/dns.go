@@ -38,16 +38,13 @@ The exit code is 2 if NAME is given and not in the table.`,
 		Example: "  nearside dns table\n  nearside dns table backend.mesh -o yaml\n  nearside dns table -m shop -o name",
 		Args:    command.Args(0, 1, "at most one NAME"),
 	}
-	command.MeshFlag(env, cmd)
-	cmd.Flags().Lookup("mesh").Usage = "list only the names of this mesh"
+	command.MeshFilter(env, cmd, "list only the names of this mesh")
 	format := command.OutputFlag(cmd, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		mesh, name := "", strings.Join(args, "")
-		if cmd.Flags().Changed("mesh") {
-			mesh = env.Mesh
-		}
+		name := strings.Join(args, "")
+		d, err := env.Client().DNS(cmd.Context(), env.Mesh, name, -1)
 		return command.Show(env, *format, func(w io.Writer, d *api.DNS) { text.DNSTable(w, env.Stderr, d, *format) },
-			func(d *api.DNS) bool { return name != "" && len(d.Items) == 0 })(env.Client().DNS(cmd.Context(), mesh, name, -1))
+			func(d *api.DNS) bool { return name != "" && len(d.Items) == 0 })(d, err)
 	}
 	return cmd
 }

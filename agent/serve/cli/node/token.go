@@ -112,7 +112,7 @@ The first token also creates the first signing key.`,
   nearside token create --api --subject grafana --valid-for 8760h`,
 		Args: command.Args(0, 0, "no arguments; select the proxies with --name"),
 	}
-	command.MeshFlag(env, cmd)
+	command.MeshFlagWithoutAgent(env, cmd)
 	conf.Add(cmd)
 	format := command.OutputFlag(cmd, "text", "json", "yaml")
 	fl := cmd.Flags()
@@ -145,7 +145,7 @@ The first token also creates the first signing key.`,
 		}
 		c.Audience = token.AudienceAPI
 		if !api {
-			c.Audience, c.Mesh = token.AudienceXDS, env.Mesh
+			c.Audience, c.Mesh = token.AudienceXDS, command.FixedMesh(env)
 			if zone {
 				c.Mesh, c.Name = "", typ+"."+c.Name
 			}

@@ -80,7 +80,7 @@ startup.`,
     --xds-address agent.example.org:15443 --xds-ca ca.pem --write web.yaml`,
 		Args: command.Args(0, 0, "no arguments; select the proxy with --name"),
 	}
-	command.MeshFlag(env, cmd)
+	command.MeshFlagWithoutAgent(env, cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&o.Name, "name", "", "name of the Dataplane, ZoneEgress, or ZoneIngress (required)")
 	command.ProxyTypeFlag(cmd, &typ, "proxy type: ")
@@ -113,6 +113,7 @@ startup.`,
 		}
 		switch typ {
 		case command.Dataplane:
+			env.Mesh = command.FixedMesh(env)
 			o.Mesh = env.Mesh
 		case string(node.ProxyEgress), string(node.ProxyIngress):
 			if cmd.Flags().Changed("mesh") || dataplane != "" {

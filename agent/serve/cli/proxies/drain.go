@@ -92,9 +92,12 @@ changed. In all these cases the drain remains in force, and the Envoy may stop.`
 		if d.file != "" {
 			err = d.own(ctx, env)
 		} else {
-			command.AboutDataplane(env, args[0])
+			var name string
+			if name, err = command.DataplaneName(ctx, env, nil, args[0]); err != nil {
+				return err
+			}
 			err = d.ask(ctx, d.wait, func(ctx context.Context, q api.DrainRequest) (*api.Drain, error) {
-				return env.Client().Drain(ctx, env.Mesh, args[0], q)
+				return env.Client().Drain(ctx, env.Mesh, name, q)
 			})
 		}
 		if d.last == nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
@@ -40,22 +41,29 @@ type target struct {
 }
 
 // proxyFlags adds the flags that select a proxy, and returns a function that reads them.
-func proxyFlags(env *command.Env, cmd *cobra.Command) func(args []string) (target, error) {
+func proxyFlags(env *command.Env, cmd *cobra.Command) func(ctx context.Context, args []string) (target, error) {
 	command.MeshFlag(env, cmd)
 	typ := ""
 	command.ChoiceFlag(cmd, &typ, "proxy-type", "", "proxy type: ", command.ProxyTypes()...)
 	cmd.Args = command.Args(1, 1, "the NAME of a dataplane, or of a zone proxy with --proxy-type")
 	cmd.ValidArgsFunction = command.CompleteNamesOf(env, "dataplanes")
-	return func(args []string) (target, error) {
-		x := target{"dataplanes", env.Mesh, args[0]}
-		if typ == command.Dataplane {
-			command.AboutDataplane(env, args[0])
-			return x, nil
+	return func(ctx context.Context, args []string) (target, error) {
+		zone := command.ZoneNodeID(args[0])
+		switch {
+		case typ != command.Dataplane:
+			if zone != node.ProxyDataplane && zone != node.Type(typ) {
+				return target{}, command.Usagef("%s is not for --proxy-type %s; give the proxy type of the name", args[0], typ)
+			}
+			zone = node.Type(typ)
+		case zone == node.ProxyDataplane:
+			name, err := command.DataplaneName(ctx, env, nil, args[0])
+			return target{"dataplanes", env.Mesh, name}, err
 		}
 		if cmd.Flags().Changed("mesh") {
-			return x, command.Usagef("--mesh cannot be used with --proxy-type %s, which covers all meshes", typ)
+			return target{}, command.Usagef("--mesh cannot be used with --proxy-type %s, which covers all meshes", zone)
 		}
-		return target{"zone" + typ + "es", "", args[0]}, nil
+		name, err := command.ZoneProxy(env, zone, args[0])
+		return target{"zone" + string(zone) + "es", "", name}, err
 	}
 }
 
@@ -76,7 +84,7 @@ func proxyTextCommand(env *command.Env, what, short, line string) *cobra.Command
 		if err != nil {
 			return command.Usagef("--filter %q is not a regular expression: %v", filter, err)
 		}
-		x, err := find(args)
+		x, err := find(cmd.Context(), args)
 		if err != nil {
 			return err
 		}
@@ -109,7 +117,7 @@ agent has for it.`,
 	cmd.Flags().BoolVar(&endpoints, "endpoints", false, "include the endpoints of clusters")
 	format := command.OutputFlag(cmd, "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		x, err := find(args)
+		x, err := find(cmd.Context(), args)
 		if err != nil {
 			return err
 		}
@@ -148,7 +156,7 @@ The levels are ` + strings.Join(api.LoggerLevels, ", ") + `. Changes require the
 		if err != nil {
 			return err
 		}
-		x, err := find(args)
+		x, err := find(cmd.Context(), args)
 		if err != nil {
 			return err
 		}

@@ -55,10 +55,17 @@ from these resources, without an agent; NEARSIDE_NODE_ZONE sets the zone.`,
 		if dataplane == "" {
 			return command.Usagef("--dataplane is required")
 		}
+		err := command.AdoptMesh(env, args)
+		if err == nil {
+			dataplane, err = command.DataplaneName(cmd.Context(), env, &files, dataplane)
+		}
+		if err != nil {
+			return err
+		}
 		var r command.Reference
-		var err error
 		if len(files.Paths) > 0 {
-			r, err = command.ResolveAmong(env, args, func() ([]api.Kind, error) { return offline.Kinds(), nil })
+			r, err = command.ResolveAmong(cmd.Context(), env, &files, args,
+				func() ([]api.Kind, error) { return offline.Kinds(), nil })
 		} else {
 			r, err = command.Resolve(cmd.Context(), env, args)
 		}
@@ -116,6 +123,15 @@ NEARSIDE_NODE_ZONE sets the zone, and NEARSIDE_DNS_REACHABLEONLY=true sets dns.r
 		"number of dots from which the client first tries a name without the search list")
 	format := command.OutputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var err error
+		if q.Dataplane != "" {
+			q.Dataplane, err = command.DataplaneName(cmd.Context(), env, &files, q.Dataplane)
+		} else {
+			err = command.SelectMesh(cmd.Context(), env, &files)
+		}
+		if err != nil {
+			return err
+		}
 		q.Name, q.Mesh = args[0], env.Mesh
 		if cmd.Flags().Changed("ndots") {
 			q.Ndots = &ndots

@@ -20,6 +20,7 @@ type flowFlags struct {
 	files  command.FileFlags
 	target explain.Target
 	format *string
+	http   bool // the default port is 80
 }
 
 func (f *flowFlags) add(env *command.Env, cmd *cobra.Command) {
@@ -28,11 +29,13 @@ func (f *flowFlags) add(env *command.Env, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.target.From, "from", "", "name of the dataplane whose workload connects (required)")
 	flags.StringVar(&f.target.To, "to", "",
-		"destination HOST:PORT; the host is an address, a mesh name, or any other name (required)")
+		"destination HOST:PORT; the host is an address, a mesh name, or any other name. "+
+			"A mesh name with one port needs no port (required)")
 	flags.StringVar(&f.target.IP, "ip", "", "address that the workload uses for the name in --to")
 	flags.BoolVar(&f.target.Shadow, "shadow", false,
 		"also answer with shadow policies in force, and show the first difference")
 	command.CompleteDataplanes(env, cmd, "from", &env.Mesh)
+	_ = cmd.RegisterFlagCompletionFunc("to", completeHosts(env)) // fails only for an undefined flag
 	f.format = command.OutputFlag(cmd, "text", "json", "yaml")
 }
 
@@ -46,11 +49,15 @@ func flow[Q any](cmd *cobra.Command, env *command.Env, f *flowFlags, q *Q, targe
 	case f.target.To == "":
 		return command.Usagef("--to is required: HOST:PORT")
 	}
-	f.target.Mesh = env.Mesh
-	*target = f.target
-	if len(f.files.Paths) == 0 {
-		command.AboutDataplane(env, f.target.From)
+	var err error
+	if f.target.From, err = command.DataplaneName(cmd.Context(), env, &f.files, f.target.From); err != nil {
+		return err
 	}
+	f.target.Mesh = env.Mesh
+	if f.target.To, err = withPort(cmd.Context(), env, f); err != nil {
+		return err
+	}
+	*target = f.target
 	x, err := command.Explain(cmd.Context(), env, &f.files, *q, online, compute)
 	return command.Show(env, *f.format, text.Flow,
 		func(x *explain.Flow) bool { return x.Verdict != "allowed" })(x, flowError(err))
@@ -156,6 +163,7 @@ zone.`,
 		Args: command.Args(0, 0, "no arguments; flags describe the connection"),
 	}
 	f.add(env, cmd)
+	f.http = true
 	cmd.Flags().StringVar(&q.Method, "method", "GET", "HTTP method")
 	cmd.Flags().StringVar(&q.Path, "path", "/", "path with query")
 	cmd.Flags().StringArrayVar(&headers, "header", nil, "header as name=value; repeatable")

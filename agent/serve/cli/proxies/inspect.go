@@ -39,7 +39,10 @@ func inspectGroup(env *command.Env, cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	quick := env.Quick(command.CompletionTime)
-	if names, nerr := quick.Names(cmd.Context(), "dataplanes", "default", args[0]); nerr == nil &&
+	if command.SelectMesh(cmd.Context(), env, nil) != nil {
+		return err
+	}
+	if names, nerr := quick.Names(cmd.Context(), "dataplanes", env.Mesh, args[0]); nerr == nil &&
 		slices.Contains(names, args[0]) {
 		return command.Usagef("%q is the name of a dataplane; did you mean %s dataplane %s?",
 			args[0], cmd.CommandPath(), args[0])
@@ -81,6 +84,11 @@ and permissions (CLUSTERS), and roughly how many bytes of config this saves (SAV
 		var include []string
 		if *format == "wide" {
 			include = []string{"reach"}
+		}
+		if !all {
+			if err := command.SelectMesh(cmd.Context(), env, nil); err != nil {
+				return err
+			}
 		}
 		ps, err := env.Client().Proxies(cmd.Context(), include...)
 		if err != nil {
@@ -157,9 +165,6 @@ zone.`,
 		cobra.FixedCompletions([]string{"diff", "fields"}, cobra.ShellCompDirectiveNoFileComp))
 	format := command.OutputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(in.files.Paths) == 0 {
-			command.AboutDataplane(env, args[0])
-		}
 		if in.dump && fl.Changed("type") && in.typ != typeConfig {
 			return command.Usagef("--config-dump is the same as --type=config; omit one of them")
 		}
@@ -169,22 +174,26 @@ zone.`,
 		if in.backend != "" && in.typ != typePolicies {
 			return command.Usagef("--backend requires --type=policies")
 		}
+		switch {
+		case in.typ == typePolicies && (in.shadow || len(in.include) > 0):
+			return command.Usagef("--shadow and --include require --type=config or --type=rules")
+		case in.typ == typeStatus && (in.shadow || len(in.include) > 0 || len(in.files.Paths) > 0):
+			return command.Usagef("--shadow, --include, and -f cannot be used with --type=status, " +
+				"which shows what the agent has sent")
+		}
+		name, err := command.DataplaneName(cmd.Context(), env, &in.files, args[0])
+		if err != nil {
+			return err
+		}
 		switch in.typ {
 		case typeRules:
-			return inspectRules(env, cmd, &in, args[0], *format)
+			return inspectRules(env, cmd, &in, name, *format)
 		case typePolicies:
-			if in.shadow || len(in.include) > 0 {
-				return command.Usagef("--shadow and --include require --type=config or --type=rules")
-			}
-			return inspectPolicies(env, cmd, &in, args[0], *format)
+			return inspectPolicies(env, cmd, &in, name, *format)
 		case typeStatus:
-			if in.shadow || len(in.include) > 0 || len(in.files.Paths) > 0 {
-				return command.Usagef("--shadow, --include, and -f cannot be used with --type=status, " +
-					"which shows what the agent has sent")
-			}
-			return command.Show(env, *format, text.ProxyStatus)(env.Client().Proxy(cmd.Context(), env.Mesh, args[0]))
+			return command.Show(env, *format, text.ProxyStatus)(env.Client().Proxy(cmd.Context(), env.Mesh, name))
 		}
-		return inspectConfig(env, cmd, &in, args[0], *format)
+		return inspectConfig(env, cmd, &in, name, *format)
 	}
 	return cmd
 }
@@ -261,16 +270,20 @@ zone.`,
 	command.ChoiceFlag(cmd, &typ, "type", "", "what to show: ", typeConfig, typeStatus)
 	format := command.OutputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		name, err := command.ZoneProxy(env, t, args[0])
+		if err != nil {
+			return err
+		}
 		if typ == typeStatus {
 			if len(files.Paths) > 0 {
 				return command.Usagef("-f cannot be used with --type=status, which shows what the agent has sent")
 			}
-			return command.Show(env, *format, text.ProxyStatus)(env.Client().ZoneProxy(cmd.Context(), plural, args[0]))
+			return command.Show(env, *format, text.ProxyStatus)(env.Client().ZoneProxy(cmd.Context(), plural, name))
 		}
 		return command.Show(env, *format, text.Config)(command.Answer(env, &files, func() (*api.Config, error) {
-			return env.Client().ZoneConfig(cmd.Context(), plural, args[0])
+			return env.Client().ZoneConfig(cmd.Context(), plural, name)
 		}, func(o *offline.Offline, zone string) (*api.Config, []string, error) {
-			return o.ZoneConfig(zone, node.Ref{Type: t, Name: args[0]})
+			return o.ZoneConfig(zone, node.Ref{Type: t, Name: name})
 		}))
 	}
 	return cmd

@@ -33,12 +33,15 @@ zone.`,
 	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list all meshes")
 	format := command.OutputFlag(cmd, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		mesh := env.Mesh
-		if all {
-			mesh = ""
-		}
 		if all && len(files.Paths) > 0 {
 			return command.Usagef("-f computes one mesh; omit -A, and select the mesh with -m")
+		}
+		mesh := ""
+		if !all {
+			if err := command.SelectMesh(cmd.Context(), env, &files); err != nil {
+				return err
+			}
+			mesh = env.Mesh
 		}
 		list, err := command.Answer(env, &files, func() ([]api.Service, error) {
 			return env.Client().Services(cmd.Context(), mesh, "", "")

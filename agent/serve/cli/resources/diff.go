@@ -1,7 +1,6 @@
 package resources
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,7 +70,7 @@ document, 69 agent unreachable, 77 permission denied.`,
 	}
 	fl := cmd.Flags()
 	fl.StringVarP(&d.Mesh, "mesh", "m", "",
-		"compare only proxies of this mesh (default: all); also the mesh of --delete (default: default)")
+		"compare only proxies of this mesh (default: all); also the mesh of names in --delete")
 	_ = cmd.RegisterFlagCompletionFunc("mesh", command.CompleteMesh(env))
 	d.files.Add(cmd, "resources to apply")
 	d.Against.Flag = "--against"
@@ -88,7 +87,9 @@ document, 69 agent unreachable, 77 permission denied.`,
 		"compare all dataplanes that the agent knows, also those of other nodes (default: connected ones)")
 	format := command.OutputFlag(cmd, "text", "summary", "jsonpatch", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		env.Mesh = cmp.Or(d.Mesh, "default")
+		if err := d.names(cmd.Context(), env); err != nil {
+			return err
+		}
 		if len(d.served.Paths) > 0 {
 			return failedServed(compareServed(cmd.Context(), env, &d, *format))
 		}
@@ -106,6 +107,23 @@ document, 69 agent unreachable, 77 permission denied.`,
 		return nil
 	}
 	return cmd
+}
+
+// names selects the mesh and the dataplane of the flags. A name with a mesh selects the mesh.
+func (d *Comparison) names(ctx context.Context, env *command.Env) error {
+	d.Against.Recursive = d.files.Recursive
+	env.Mesh = d.Mesh
+	if d.Dataplane == "" {
+		return nil
+	}
+	current := &d.Against
+	if len(d.served.Paths) > 0 {
+		current = &d.files
+	}
+	var err error
+	d.Dataplane, err = command.DataplaneFilter(ctx, env, current, d.Dataplane)
+	d.Mesh = env.Mesh
+	return err
 }
 
 // failedServed is [failedDiff] for a command that ends with the result of the comparison.
@@ -135,7 +153,6 @@ func Compare(ctx context.Context, env *command.Env, d *Comparison) (*api.Diff, e
 	case slices.Contains(d.files.Paths, "-") && slices.Contains(d.Against.Paths, "-"):
 		return nil, command.Usagef("-f - and --against - cannot both read standard input")
 	}
-	d.Against.Recursive = d.files.Recursive
 	var put *offline.Offline
 	if len(d.files.Paths) > 0 {
 		read, err := command.ForAgent, error(nil)
@@ -154,7 +171,7 @@ func Compare(ctx context.Context, env *command.Env, d *Comparison) (*api.Diff, e
 		if err != nil {
 			return nil, err
 		}
-		keys, err := keys(env, d.deletes, func() ([]api.Kind, error) { return offline.Kinds(), nil })
+		keys, err := keys(ctx, env, &d.Against, d.deletes, func() ([]api.Kind, error) { return offline.Kinds(), nil })
 		if err != nil {
 			return nil, err
 		}
@@ -166,7 +183,7 @@ func Compare(ctx context.Context, env *command.Env, d *Comparison) (*api.Diff, e
 		return now.Diff(ctx, env.Getenv("NEARSIDE_NODE_ZONE"), with)
 	}
 	q := client.DiffQuestion{Shadow: d.Shadow, Mesh: d.Mesh, Dataplane: d.Dataplane, AllNodes: d.all, Omit: d.Omit}
-	keys, err := keys(env, d.deletes, func() ([]api.Kind, error) { return env.Client().Kinds(ctx) })
+	keys, err := keys(ctx, env, nil, d.deletes, func() ([]api.Kind, error) { return env.Client().Kinds(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -186,13 +203,16 @@ func Compare(ctx context.Context, env *command.Env, d *Comparison) (*api.Diff, e
 }
 
 // keys parses the values of --delete.
-func keys(env *command.Env, list []string, kinds func() ([]api.Kind, error)) ([]resource.Key, error) {
+func keys(ctx context.Context, env *command.Env, f *command.FileFlags, list []string,
+	kinds func() ([]api.Kind, error)) ([]resource.Key, error) {
 	var out []resource.Key
 	for _, s := range list {
-		r, err := command.ResolveAmong(env, []string{s}, kinds)
+		each := *env // the names may be in several meshes
+		r, err := command.ResolveAmong(ctx, &each, f, []string{s}, kinds)
 		if err != nil {
 			return nil, fmt.Errorf("--delete %s: %w", s, err)
 		}
+		env.Named = each.Named
 		out = append(out, resource.Key{Kind: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name})
 	}
 	return out, nil

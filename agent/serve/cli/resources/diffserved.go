@@ -1,7 +1,6 @@
 package resources
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,6 +48,10 @@ func compareServed(ctx context.Context, env *command.Env, d *Comparison, format 
 			"after its dataplane", len(input))
 	}
 	var all served.Comparison
+	if err := command.SelectMesh(ctx, env, &d.files); err != nil {
+		return err
+	}
+	d.Mesh = env.Mesh
 	for _, in := range input {
 		if err := addServed(&all, in, d, compute); err != nil {
 			return err
@@ -69,7 +72,7 @@ func compareServed(ctx context.Context, env *command.Env, d *Comparison, format 
 // addServed compares the proxy of a file.
 func addServed(all *served.Comparison, in offline.Text, d *Comparison,
 	compute func(mesh, name string) (*api.Config, error)) error {
-	mesh, name := cmp.Or(d.Mesh, "default"), d.Dataplane
+	mesh, name := d.Mesh, d.Dataplane
 	if name == "" {
 		base := filepath.Base(in.Name)
 		name = strings.TrimSuffix(base, filepath.Ext(base))

@@ -74,9 +74,12 @@ each change.`,
 			if err != nil {
 				return err
 			}
-			view.kind, view.mesh = kind, env.Mesh
-			if all || kind.Global {
-				view.mesh = ""
+			view.kind = kind
+			if !all && !kind.Global {
+				if err := command.SelectMesh(cmd.Context(), env, nil); err != nil {
+					return err
+				}
+				view.mesh = env.Mesh
 			}
 			env.Named = &command.Reference{Kind: kind, Mesh: view.mesh}
 		}

@@ -71,6 +71,15 @@ zone. docs/migration.md describes the whole migration.`,
 }
 
 func migrate(ctx context.Context, env *command.Env, m *migration, format string) error {
+	for i, d := range m.dataplanes {
+		var err error
+		if m.dataplanes[i], err = command.DataplaneName(ctx, env, &m.files, d); err != nil {
+			return err
+		}
+	}
+	if err := command.SelectMesh(ctx, env, &m.files); err != nil {
+		return err
+	}
 	opts := offline.MigrateOptions{Mesh: env.Mesh, Dataplanes: m.dataplanes}
 	for _, t := range m.types {
 		k, err := command.FindKind(offline.Kinds(), t)

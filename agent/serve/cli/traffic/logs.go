@@ -133,8 +133,8 @@ are escaped; otherwise lines are unchanged.`,
 
 // add adds the flags that select lines.
 func (f *logsFlags) add(env *command.Env, cmd *cobra.Command) {
-	command.MeshFlag(env, cmd)
-	cmd.Flags().Lookup("mesh").Usage = "mesh (default: all; with --dataplane: default)"
+	command.MeshFilter(env, cmd,
+		"mesh (default: all; with --dataplane: "+command.EnvMesh+", else the only mesh, else default)")
 	flags := cmd.Flags()
 	flags.StringVar(&f.since, "since", "", "omit older lines: a duration or a time")
 	command.DataplaneFlag(env, cmd, &f.dataplane, "read only the access logs of this dataplane")
@@ -150,10 +150,14 @@ func (f *logsFlags) add(env *command.Env, cmd *cobra.Command) {
 
 // validate validates the flags that add has added.
 func (f *logsFlags) validate(env *command.Env, cmd *cobra.Command) (*traffic.Filter, error) {
-	if f.dataplane != "" || cmd.Flags().Changed("mesh") {
+	f.mesh = env.Mesh
+	filter, err := f.filter()
+	if err == nil && f.dataplane != "" {
+		f.dataplane, err = command.DataplaneName(cmd.Context(), env, nil, f.dataplane)
 		f.mesh = env.Mesh
+		return filter, withoutAgent(err)
 	}
-	return f.filter()
+	return filter, err
 }
 
 // locate finds the files with the formats of their lines.

@@ -14,7 +14,6 @@ func (f *logsFlags) without(ctx context.Context, env *command.Env) error {
 	of := ""
 	switch {
 	case f.dataplane != "":
-		command.AboutDataplane(env, f.dataplane)
 		if _, err := env.Client().Proxy(ctx, f.mesh, f.dataplane); err != nil {
 			return err
 		}

@@ -49,11 +49,7 @@ func (f *logsFlags) find(ctx context.Context, env *command.Env,
 	}
 	got, err := env.Client().AccessLogs(ctx)
 	if err != nil {
-		var unreachable *client.UnreachableError
-		if errors.As(err, &unreachable) {
-			return nil, nil, command.Hinted(err, unreachable.Hint()+"; --file PATH reads a file without an agent")
-		}
-		return nil, nil, err
+		return nil, nil, withoutAgent(err)
 	}
 	if f.what == logAudit {
 		if got.AuditFile == "" {
@@ -214,4 +210,13 @@ func (f *logsFlags) more(ctx context.Context, env *command.Env, known []string, 
 		}
 		return paths
 	}
+}
+
+// withoutAgent adds to the hint for an unreachable agent how to read files.
+func withoutAgent(err error) error {
+	var unreachable *client.UnreachableError
+	if errors.As(err, &unreachable) {
+		return command.Hinted(err, unreachable.Hint()+"; --file PATH reads a file without an agent")
+	}
+	return err
 }

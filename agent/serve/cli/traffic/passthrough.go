@@ -84,6 +84,11 @@ these resources, without an agent; NEARSIDE_NODE_ZONE sets the zone.`,
 		case o.Wildcards < 0 || o.Wildcards == 1:
 			return command.Usagef("--wildcards %d is invalid; give 0, or at least 2", o.Wildcards)
 		}
+		var err error
+		f.options.Dataplane, err = command.DataplaneName(cmd.Context(), env, &f.files, f.options.Dataplane)
+		if err != nil {
+			return err
+		}
 		f.options.Mesh = env.Mesh
 		p, err := f.propose(cmd.Context(), env)
 		return command.Show(env, *f.format, func(w io.Writer, v *traffic.PassthroughProposal) {

@@ -104,6 +104,10 @@ agent; NEARSIDE_NODE_ZONE sets the zone.`,
 		if stdin > 1 {
 			return command.Usagef("--log - is given twice")
 		}
+		var err error
+		if f.dataplane, err = command.DataplaneName(cmd.Context(), env, &f.files, f.dataplane); err != nil {
+			return err
+		}
 		p, err := f.propose(cmd.Context(), env, since)
 		if err != nil {
 			return err
