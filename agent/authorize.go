@@ -44,24 +44,11 @@ func (a *Agent) openAccess(cfg *config.Config, g groups) (err error) {
 		a.log.Warn(w)
 		a.notes = append(a.notes, api.Check{Name: "access", OK: true, Degraded: true, Reason: w})
 	}
-	if why := oneGroup(cfg, g); why != "" {
+	if why := cfg.OneGroup(g.api, g.xds); why != "" {
 		a.log.Warn(why)
 		a.notes = append(a.notes, api.Check{Name: "groups", OK: true, Degraded: true, Error: true, Reason: why})
 	}
 	return nil
-}
-
-// oneGroup returns the danger of one group that may use both sockets, or "". With api.roles, the
-// group has no permissions.
-func oneGroup(cfg *config.Config, g groups) string {
-	const access = 0o060
-	if cfg.API.Roles != nil || g.api < 0 || g.api != g.xds || cfg.API.Socket.Mode&access == 0 ||
-		cfg.XDS.Socket.Mode&access == 0 {
-		return ""
-	}
-	return fmt.Sprintf("the group %s may use both the API and the xDS socket, so every Envoy in it may change all "+
-		"resources and administer this agent; set xds.socket.group to another group, such as nearside-envoy, and run "+
-		"the Envoys with that group only", cfg.API.Socket.Group)
 }
 
 // authorize decides whether a peer may be a proxy, given the stored Dataplane. It is called for

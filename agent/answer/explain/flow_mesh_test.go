@@ -143,13 +143,30 @@ func TestServersDisagree(t *testing.T) {
 	}
 }
 
+// TestVirtualAddressWithoutListener checks that the reason lists the outbounds.
+func TestVirtualAddressWithoutListener(t *testing.T) {
+	traffic := explain.NewTraffic(meshOf(t, secured+permission("all", "{kind: Mesh}", "{kind: Mesh}", "Allow")))
+	named, err := question(t, "connection backend.mesh:80").ask(traffic)
+	if err != nil || len(named.Steps) == 0 {
+		t.Fatal(named, err)
+	}
+	flow, err := question(t, "connection "+named.Steps[0].Chose).ask(traffic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = ": the dataplane has no transparent proxy; the outbounds of the dataplane are 127.0.0.1:10001 (backend), "
+	if flow.Verdict != "closed" || !strings.Contains(flow.Reason, want) {
+		t.Errorf("%s: %s, want %s", flow.Verdict, flow.Reason, want)
+	}
+}
+
 // TestDestinations explains existing and missing destinations.
 func TestDestinations(t *testing.T) {
 	docs := secured + permission("all", "{kind: Mesh}", "{kind: Mesh}", "Allow")
 	for _, tc := range []struct{ ask, verdict, listener, reason string }{
 		{"request 127.0.0.1:10001", "allowed", "outbound:127.0.0.1:10001", "forwarded to cluster backend"},
 		// without redirection, names of the mesh do not resolve to a listener
-		{"request backend.mesh:80", "closed", "", "no listener is bound"},
+		{"request backend.mesh:80", "closed", "", "; dial 127.0.0.1:10001, the address of its outbound"},
 		{"connection db:1", "allowed", "outbound:127.0.0.1:10002", "forwarded to cluster db"},
 		{"connection nothing:80", "closed", "outbound:127.0.0.1:10003", "has no endpoints"},
 		{"connection 127.0.0.1:9", "closed", "", "no listener is bound to 127.0.0.1:9; the outbounds of the dataplane are " +

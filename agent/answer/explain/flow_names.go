@@ -268,8 +268,8 @@ func (t *Traffic) explainVirtualAddress(p *flowProxy, flow *Flow, d *dialled) {
 // maxListed is the maximum number of outbounds that a reason lists.
 const maxListed = 5
 
-// listOutbounds adds the addresses of the outbounds to the reason of a connection to a local
-// address on which no listener is bound.
+// listOutbounds adds the addresses of the outbounds to the reason of a connection to an address on
+// which no listener is bound.
 func (p *flowProxy) listOutbounds(flow *Flow) {
 	if len(p.outbounds) == 0 {
 		flow.Reason += "; the dataplane has no outbounds"
@@ -296,9 +296,12 @@ func (t *Traffic) explainNoProxy(p *flowProxy, flow *Flow, d *dialled) {
 			"bypasses its proxy, so no policy applies", d.dst)
 		return
 	}
-	flow.Reason = fmt.Sprintf("no listener is bound to %s, a virtual address of %s: the dataplane has no "+
+	reason := fmt.Sprintf("no listener is bound to %s, a virtual address of %s: the dataplane has no "+
 		"transparent proxy", d.dst, cmp.Or(name, d.host))
-	t.nameOutbound(p, flow, d)
+	flow.Reason = reason
+	if t.nameOutbound(p, flow, d); flow.Reason == reason {
+		p.listOutbounds(flow)
+	}
 }
 
 // nameOutbound adds the outbound of the service that owns the dialed name.

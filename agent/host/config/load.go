@@ -85,7 +85,7 @@ func Load(o LoadOptions) (*Config, Origins, strict.Faults) {
 	l.cfg.DNS.Given = l.origins["dns.listen"] != "default"
 	faults := append(l.faults, l.locate(l.cfg.Validate())...)
 	if faults == nil && o.Warn != nil {
-		for _, w := range l.cfg.Warnings() {
+		for _, w := range slices.Concat(l.cfg.Warnings(), l.cfg.checked()) {
 			o.Warn(w)
 		}
 	}

@@ -14,11 +14,15 @@ import (
 // This file implements the paths that kumactl requests in addition to resources. docs/api.md lists
 // the differences from Kuma.
 
-// overviews is GET …/_overview?tag=KEY:VALUE&gateway=true&name=.
+// overviews is GET …/_overview?tag=KEY:VALUE&gateway=true&name=. As in Kuma, ingress=true, which
+// kumactl sends, has no effect.
 func (s *Server) overviews(kind string) handler {
 	return func(w http.ResponseWriter, r *http.Request) *api.Error {
 		snap, mesh := s.opts.Store.Snapshot(), r.PathValue("mesh")
 		if e := write.MeshExists(snap, mesh); e != nil {
+			return e
+		}
+		if _, e := boolQuery(r, "ingress"); e != nil {
 			return e
 		}
 		q, visible := r.URL.Query(), s.visible(r, access.VerbInspect)

@@ -72,7 +72,7 @@ func (b *specification) operation(path string, op operation) *yaml.Node {
 		switch p {
 		case "size", "offset", "seconds":
 			typ = "integer"
-		case "shadow", "computed", "dryRun", "meta", "allNodes", "gateway":
+		case "shadow", "computed", "dryRun", "meta", "allNodes", "gateway", "ingress":
 			typ = "boolean"
 		}
 		of := mapping("type", typ)

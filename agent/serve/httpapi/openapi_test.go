@@ -73,6 +73,22 @@ func (talkative) Levels(_ context.Context, set map[string]string) (map[string]st
 	return map[string]string{"admin": "info", "upstream": cmp.Or(set["upstream"], "info")}, nil
 }
 
+// checkQuery checks that a route refuses unknown query parameters and knows the documented ones.
+func (a *testAPI) checkQuery(method, path, documented string) {
+	a.t.Helper()
+	const unknown = "unknown query parameter "
+	path, _, _ = strings.Cut(path, "?")
+	got := a.do(method, path+"?foo=bar", "")
+	if got.status != 400 || !strings.Contains(got.body, unknown+"foo; this path has ") {
+		a.t.Errorf("%s is answered with %d: %s", got.request, got.status, got.body)
+	}
+	for _, p := range strings.Fields(documented) {
+		if got := a.do(method, path+"?"+p+"=", ""); strings.Contains(got.body, unknown) {
+			a.t.Errorf("%s is answered with %d: %s", got.request, got.status, got.body)
+		}
+	}
+}
+
 // TestOpenAPI compares docs/openapi.yaml with the routes of the server, the types and comments of
 // its documents, and its responses. UPDATE_GOLDEN=1 rewrites the file.
 func TestOpenAPI(t *testing.T) {
@@ -140,6 +156,7 @@ func TestOpenAPI(t *testing.T) {
 			path = op.try
 		}
 		path = strings.NewReplacer("{$}", "", "{mesh}", "default", "{plural}", "dataplanes", "{name}", "web").Replace(path)
+		a.checkQuery(method, path, op.query)
 		got := a.do(method, path, op.send)
 		switch media, want := got.header.Get("Content-Type"), b.of(op.answer); {
 		case got.status/100 != 2 && !op.refused, got.status/100 == 2 && op.refused:

@@ -226,6 +226,9 @@ func (s *Server) byMethod(methods map[string]route) http.Handler {
 		if e := s.authorize(r, x.need); e != nil {
 			return e
 		}
+		if e := x.checkQuery(r); e != nil {
+			return e
+		}
 		return x.handle(w, r)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

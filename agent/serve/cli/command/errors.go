@@ -102,10 +102,15 @@ func Report(w io.Writer, err error) {
 	var (
 		exit   *ExitError
 		faults resource.Faults
+		conf   *configError
 		hinted interface{ Hint() string }
 	)
 	switch {
 	case errors.As(err, &exit) && exit.Err == nil:
+	case errors.As(err, &conf):
+		for _, f := range conf.faults {
+			text.Printf(w, "error: %s\n", f)
+		}
 	case errors.As(err, &faults):
 		for _, f := range faults {
 			text.Println(w, f)

@@ -10,6 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
@@ -220,8 +221,14 @@ func (c *ConfigFlags) Load(env *Env) (*config.Config, config.Origins, error) {
 	if len(faults) == 0 {
 		faults = env.Program.CheckConfig(cfg)
 	}
-	if err := faults.Err(); err != nil {
-		return nil, nil, err
+	if len(faults) > 0 {
+		return nil, nil, &configError{faults}
 	}
 	return cfg, origins, nil
 }
+
+// configError has the faults of a config. [Report] prints each as an error.
+type configError struct{ faults resource.Faults }
+
+func (e *configError) Error() string { return e.faults.Error() }
+func (e *configError) Unwrap() error { return e.faults }
