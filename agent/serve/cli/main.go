@@ -18,7 +18,7 @@ func Main(p command.Program, args []string, stdin io.Reader, stdout, stderr io.W
 	out := &text.CheckedWriter{W: stdout}
 	env := &command.Env{Program: p, Stdin: stdin, Vars: vars}
 	env.Invoke = func(args []string, out io.Writer) {
-		Main(p, append([]string{"--socket", env.Client().Socket()}, args...), strings.NewReader(""), out, out, vars)
+		Main(p, append(env.Arguments(), args...), strings.NewReader(""), out, out, vars)
 	}
 	if text.IsTerminal(stderr) {
 		env.Terminal = stderr

@@ -20,7 +20,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/traffic"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/trustcmd"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // Root returns the root command of nearside, with all commands below it.
@@ -47,9 +46,11 @@ document, 69 agent unreachable, 77 permission denied.`,
 		DisableFlagsInUseLine: true,
 	}
 	root.Version = env.Build().Version // for --version
-	root.PersistentFlags().StringVar(&env.Socket, "socket", "",
-		"Unix socket of the agent (default: NEARSIDE_SOCKET, else "+client.DefaultSocket+")")
+	env.Agent.Add(root)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := env.Agent.Check(cmd, isLocal(cmd)); err != nil {
+			return err
+		}
 		if f := cmd.Flags().Lookup("mesh"); f != nil && f.Changed && f.Value.String() == "" {
 			return command.Usagef("--mesh is empty; give a mesh, or omit the flag for %q", cmp.Or(f.DefValue, "all"))
 		}
@@ -73,6 +74,20 @@ document, 69 agent unreachable, 77 permission denied.`,
 	rejectArguments(root)
 	groupCommands(root)
 	return root
+}
+
+// localCommands work on files of the node, without the API or on the agent's own files.
+const localCommands = "bootstrap check-config completion config hold import intercept keyring run schema token " +
+	"validate version"
+
+// isLocal reports whether a command is one of localCommands, or a subcommand of one.
+func isLocal(cmd *cobra.Command) bool {
+	for ; cmd.HasParent(); cmd = cmd.Parent() {
+		if !cmd.Parent().HasParent() {
+			return slices.Contains(strings.Fields(localCommands), cmd.Name())
+		}
+	}
+	return false
 }
 
 // rejectArguments makes every command without an argument check refuse arguments.

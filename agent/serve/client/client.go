@@ -1,4 +1,4 @@
-// Package client is a client of the agent's HTTP API on its Unix socket.
+// Package client is a client of the agent's HTTP API on its Unix socket or over TCP.
 //
 // Every call takes a context, makes at most one connection at a time, and keeps none open. Errors
 // are typed, so that a command can suggest a remedy: [UnreachableError] if no agent responds,
@@ -27,14 +27,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// UnreachableError reports that no agent responds at a socket.
+// UnreachableError reports that no agent responds at a socket or a URL.
 type UnreachableError struct {
-	Socket string
-	Err    error
+	Socket    string // path, or URL
+	Remote    bool   // Socket is a URL
+	Untrusted bool   // the certificate of the server is not valid
+	Err       error
 }
 
 // Error returns the socket and the cause.
 func (e *UnreachableError) Error() string {
+	if e.Untrusted {
+		return fmt.Sprintf("the certificate of %s is not trusted: %v", e.Socket, e.Err)
+	}
 	return fmt.Sprintf("no agent answers at %s: %v", e.Socket, e.Err)
 }
 
@@ -42,6 +47,12 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // Hint returns a remedy.
 func (e *UnreachableError) Hint() string {
+	switch {
+	case e.Untrusted:
+		return "give the authority of the server's certificate with --ca or NEARSIDE_CA"
+	case e.Remote:
+		return "compare the URL with api.tcp of the agent's config, and with the proxy in front of it"
+	}
 	if e.Socket != quickstartSocket && isSocket(quickstartSocket) {
 		return "there is the socket of an agent in this folder: export NEARSIDE_SOCKET=" + quickstartSocket
 	}
@@ -77,7 +88,8 @@ func (e *UnansweredError) Hint() string {
 
 // PermissionError reports that the caller lacks a permission.
 type PermissionError struct {
-	Socket string
+	Socket string // path, or URL
+	Remote bool   // Socket is a URL
 	Err    error
 }
 
@@ -98,6 +110,9 @@ func (e *PermissionError) Hint() string {
 			}
 		}
 	}
+	if e.Remote {
+		return "give a valid token with --token-file or NEARSIDE_TOKEN_FILE; nearside token create --api creates one"
+	}
 	return "run the command as root or as the agent's user, or become a member of the socket's group and log in again"
 }
 
@@ -111,7 +126,11 @@ type Client struct {
 	// It may be nil, and must not change during a call.
 	Progress func(done, all int)
 
-	socket  string
+	base    string // URL without a path
+	socket  string // path, or URL, for messages
+	remote  bool   // over TCP
+	token   string // bearer token; empty: none
+	broken  error  // of every call
 	timeout time.Duration
 	http    *http.Client
 }
@@ -119,25 +138,36 @@ type Client struct {
 // New returns a client for a Unix socket. It does not connect. timeout bounds the time without any
 // data from the agent, so a call that reports progress may take longer. The default is 30 s.
 func New(socket string, timeout time.Duration) *Client {
+	c := &Client{base: "http://nearside", socket: socket, timeout: timeoutOr(timeout)}
+	c.http = &http.Client{Transport: c.transport(func(ctx context.Context, d *net.Dialer, _ string) (net.Conn, error) {
+		return d.DialContext(ctx, "unix", socket)
+	})}
+	return c
+}
+
+func timeoutOr(timeout time.Duration) time.Duration {
 	if timeout == 0 {
-		timeout = 30 * time.Second
+		return 30 * time.Second
 	}
+	return timeout
+}
+
+// transport returns a transport whose connections come from dial.
+func (c *Client) transport(dial func(context.Context, *net.Dialer, string) (net.Conn, error)) *http.Transport {
 	var d net.Dialer
-	return &Client{socket: socket, timeout: timeout, http: &http.Client{
-		Transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				ctx, cancel := context.WithTimeout(ctx, timeout)
-				defer cancel()
-				c, err := d.DialContext(ctx, "unix", socket)
-				if err != nil {
-					return nil, err
-				}
-				return &patient{Conn: c, timeout: timeout}, nil
-			},
-			DisableKeepAlives:  true,
-			DisableCompression: true,
+	return &http.Transport{
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, c.timeout)
+			defer cancel()
+			conn, err := dial(ctx, &d, address)
+			if err != nil {
+				return nil, err
+			}
+			return &patient{Conn: conn, timeout: c.timeout}, nil
 		},
-	}}
+		DisableKeepAlives:  true,
+		DisableCompression: true,
+	}
 }
 
 // patient is a connection whose timeout applies to each read and write.
@@ -160,9 +190,6 @@ func (c *patient) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Socket returns the path of the socket.
-func (c *Client) Socket() string { return c.socket }
-
 // do sends a request. On success, it decodes the JSON response into "into", or stores the raw bytes
 // if into is a *[]byte. into may be nil. The status codes in also count as success.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte, into any,
@@ -173,7 +200,10 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 // doIf is do with an If-Match header, unless etag is empty.
 func (c *Client) doIf(ctx context.Context, etag, method, path string, query url.Values, body []byte, into any,
 	also ...int) error {
-	target := "http://nearside" + path // path is already escaped
+	if c.broken != nil {
+		return c.broken
+	}
+	target := c.base + path // path is already escaped
 	if len(query) > 0 {
 		target += "?" + query.Encode()
 	}
@@ -182,6 +212,9 @@ func (c *Client) doIf(ctx context.Context, etag, method, path string, query url.
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	req.Header.Set("User-Agent", "nearside") // for the audit log
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	if etag != "" {
 		req.Header.Set("If-Match", etag)
 	}
@@ -237,7 +270,7 @@ func (c *Client) waited(begun time.Time) time.Duration {
 
 // failed classifies an error of the connection of a request that began at a time.
 func (c *Client) failed(err error, begun time.Time) error {
-	if len(c.socket) > maxSocketBytes {
+	if len(c.socket) > maxSocketBytes && !c.remote {
 		return &UnreachableError{
 			Socket: c.socket,
 			Err: fmt.Errorf("the path has %d bytes, and the system takes at most %d for a socket",
@@ -264,6 +297,9 @@ func (c *Client) failed(err error, begun time.Time) error {
 	case errors.As(err, &broken) && broken.Op != "dial":
 		return &UnansweredError{Socket: c.socket, Err: broken.Err}
 	}
+	if c.remote {
+		return c.failedServer(err)
+	}
 	if errors.Is(err, fs.ErrPermission) {
 		return &PermissionError{Socket: c.socket, Err: fs.ErrPermission}
 	}
@@ -285,7 +321,7 @@ func (c *Client) refused(resp *http.Response, body []byte) error {
 		return fmt.Errorf("what answers at %s is not an agent: %s", c.socket, resp.Status)
 	}
 	if resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusUnauthorized {
-		return &PermissionError{Socket: c.socket, Err: p}
+		return &PermissionError{Socket: c.socket, Remote: c.remote, Err: p}
 	}
 	return p
 }

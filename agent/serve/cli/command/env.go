@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -38,11 +37,11 @@ type Env struct {
 	Program        Program
 	Invoke         func(args []string, out io.Writer) // runs another command line with its output to out
 	Stdin          io.Reader
-	Stdout, Stderr io.Writer  // text for people; see [text.Writer]
-	ToTerminal     bool       // Stdout is a terminal
-	Terminal       io.Writer  // for progress: Stderr if it is a terminal, else nil
-	Vars           []string   // the environment
-	Socket         string     // --socket
+	Stdout, Stderr io.Writer // text for people; see [text.Writer]
+	ToTerminal     bool      // Stdout is a terminal
+	Terminal       io.Writer // for progress: Stderr if it is a terminal, else nil
+	Vars           []string  // the environment
+	Agent          AgentFlags
 	Mesh           string     // --mesh, or the mesh that [SelectMesh] or a name has selected
 	Named          *Reference // resource on the command line, or nil
 
@@ -62,16 +61,6 @@ func (env *Env) Getenv(name string) string {
 
 // Colors reports whether the environment allows colors (https://no-color.org).
 func (env *Env) Colors() bool { return env.Getenv("NO_COLOR") == "" && env.Getenv("TERM") != "dumb" }
-
-// Client returns a client of the agent, which connects on its first call.
-func (env *Env) Client() *client.Client {
-	return client.New(client.FindSocket(env.Socket, env.Getenv, os.Geteuid()), 0)
-}
-
-// Quick returns a client with a timeout, for completion and probes.
-func (env *Env) Quick(timeout time.Duration) *client.Client {
-	return client.New(client.FindSocket(env.Socket, env.Getenv, os.Geteuid()), timeout)
-}
 
 // BuildInfo is the document of "version -o json".
 type BuildInfo struct {

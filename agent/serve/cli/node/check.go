@@ -77,6 +77,9 @@ The exit code is 2 if a check failed, and 69 if no agent responds, except with -
 	b.addFlags(cmd)
 	return command.Asking(env, cmd, command.AsText, printChecks, func(ctx context.Context, _ []string) (*selfTest, error) {
 		if b.file != "" {
+			if err := env.OnNode("check --bootstrap"); err != nil {
+				return nil, err
+			}
 			return b.run(ctx, env)
 		}
 		if b.user != "" || len(b.groups) > 0 {

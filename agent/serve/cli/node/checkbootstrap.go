@@ -160,7 +160,7 @@ func (t *bootstrapTest) checkXDSSocket(ctx context.Context, env *command.Env) bo
 		t.add(CheckOK, "xds-socket", "", "%s can use %s", t.as, socket)
 		return t.askAgent(ctx, conn)
 	}
-	agents := filepath.Join(filepath.Dir(env.Client().Socket()), "xds.sock")
+	agents := filepath.Join(filepath.Dir(env.Socket()), "xds.sock")
 	other := ""
 	if p.Kind == asuser.Missing {
 		found := asuser.Sockets(filepath.Dir(socket))

@@ -18,7 +18,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func debugCommand(env *command.Env) *cobra.Command {
@@ -45,7 +44,7 @@ threadcreate, block, or mutex. A CPU profile takes --seconds.`,
 	}
 	cmd.Flags().IntVar(&seconds, "seconds", seconds, "seconds of a cpu profile, at most 30")
 	cmd.RunE = func(cmd *cobra.Command, list []string) error {
-		c := client.New(env.Client().Socket(), time.Duration(seconds)*time.Second+30*time.Second)
+		c := env.Quick(time.Duration(seconds)*time.Second + 30*time.Second)
 		out, err := c.Profile(cmd.Context(), list[0], seconds)
 		if err != nil {
 			return err

@@ -95,6 +95,9 @@ The exit code is 2 if there are no records.`,
 			return nil, command.Usagef("%q is not a domain name: it has labels of up to 63 bytes, separated by dots, "+
 				"and up to 255 bytes in all", name)
 		}
+		if err := env.OnNode("dns lookup"); err != nil {
+			return nil, err
+		}
 		server, _, err := resolverAddress(ctx, env)
 		if err != nil {
 			return nil, err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
@@ -18,7 +17,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/virtualip"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func interceptCommand(env *command.Env) *cobra.Command {
@@ -55,7 +53,7 @@ func (p *netnsFlags) addRunDir(cmd *cobra.Command) {
 
 // records returns the directory of the installation records.
 func (p *netnsFlags) records(env *command.Env) string {
-	return filepath.Join(cmp.Or(p.runDir, filepath.Dir(client.FindSocket(env.Socket, env.Getenv, os.Geteuid()))),
+	return filepath.Join(cmp.Or(p.runDir, filepath.Dir(env.Socket())),
 		intercept.DirName)
 }
 

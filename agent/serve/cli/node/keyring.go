@@ -155,8 +155,8 @@ const keyringTimeout = 10 * time.Second
 // why on standard error.
 func (k *poolKeyring) ask(ctx context.Context) *api.Keyring {
 	socket := k.socket // of the same config as the file
-	if k.env.Socket != "" || k.env.Getenv("NEARSIDE_SOCKET") != "" {
-		socket = client.FindSocket(k.env.Socket, k.env.Getenv, os.Geteuid())
+	if k.env.NamesSocket() {
+		socket = k.env.Socket()
 	}
 	got, err := client.New(socket, keyringTimeout).Keyring(ctx)
 	if err != nil {

@@ -140,7 +140,7 @@ startup.`,
 			return command.Usagef("--xds-ca, --xds-cert, and --xds-key require --xds-address")
 		default:
 			if xds == "" {
-				xds = filepath.Join(filepath.Dir(client.FindSocket(env.Socket, env.Getenv, os.Geteuid())), "xds.sock")
+				xds = filepath.Join(filepath.Dir(env.Socket()), "xds.sock")
 			}
 			if o.XDSSocket, err = filepath.Abs(xds); err != nil {
 				return err
@@ -235,7 +235,7 @@ startup.`,
 // unknownDataplane warns if the agent has no Dataplane with this name, because the Envoy would get
 // no config. It returns nothing if no agent responds.
 func unknownDataplane(ctx context.Context, env *command.Env, name string) []string {
-	names, err := env.Quick(command.CompletionTime).Names(ctx, "dataplanes", env.Mesh, "")
+	names, err := client.New(env.Socket(), command.CompletionTime).Names(ctx, "dataplanes", env.Mesh, "")
 	if err != nil || slices.Contains(names, name) {
 		return nil
 	}

@@ -83,6 +83,8 @@ changed. In all these cases the drain remains in force, and the Envoy may stop.`
 			return command.Usagef("--undo and --wait exclude each other")
 		case (d.file == "") == (len(args) == 0):
 			return command.Usagef("give the NAME of a dataplane or --bootstrap, and not both")
+		case d.file != "" && (cmd.Flags().Changed("server") || cmd.Flags().Changed("socket")):
+			return command.Usagef("--server and --socket cannot be used with --bootstrap, which names the xDS server")
 		case d.file != "" && cmd.Flags().Changed("mesh"):
 			return command.Usagef("--mesh cannot be used with --bootstrap, which names the mesh")
 		}

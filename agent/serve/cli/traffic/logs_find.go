@@ -43,6 +43,9 @@ const (
 // them.
 func (f *logsFlags) find(ctx context.Context, env *command.Env,
 	filter *traffic.Filter) ([]string, map[string]*traffic.Formats, error) {
+	if err := env.OnNode("logs without --all-nodes or --file"); err != nil {
+		return nil, nil, err
+	}
 	if f.what == logDNS {
 		paths, err := f.findDNS(ctx, env)
 		return paths, nil, err

@@ -161,6 +161,9 @@ func (f *suggestFlags) read(env *command.Env, logs []*traffic.RefusalLog) (*traf
 		}
 		return c, nil
 	}
+	if err := env.OnNode("suggest without --log"); err != nil {
+		return nil, err
+	}
 	opened := 0
 	for _, path := range paths {
 		of := slices.DeleteFunc(slices.Clone(logs), func(l *traffic.RefusalLog) bool { return l.Path != path })

@@ -198,6 +198,9 @@ func (f *reachableFlags) readNamed(env *command.Env, t *traffic.Usage, logs []*t
 // readOwn reads the files behind the loggers of the config.
 func (f *reachableFlags) readOwn(ctx context.Context, env *command.Env, t *traffic.Usage,
 	logs []*traffic.Log) error {
+	if err := env.OnNode("suggest without --log"); err != nil {
+		return err
+	}
 	var streams []api.LogStream
 	if len(f.files.Paths) == 0 {
 		got, err := env.Client().AccessLogs(ctx)

@@ -18,7 +18,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/auditlog"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // verifyFlags holds the flags of logs audit --verify.
@@ -89,13 +88,13 @@ func (f *logsFlags) verifyOptions(ctx context.Context, env *command.Env) (o audi
 		}
 		return o, err
 	}
-	got, err := env.Client().AccessLogs(ctx)
-	var unreachable *client.UnreachableError
-	switch {
-	case errors.As(err, &unreachable):
-		return o, command.Hinted(err, unreachable.Hint()+"; --file PATH reads a file without an agent")
-	case err != nil:
+	if err := env.OnNode("logs audit --verify without --file"); err != nil {
 		return o, err
+	}
+	got, err := env.Client().AccessLogs(ctx)
+	switch {
+	case err != nil:
+		return o, withoutAgent(err)
 	case got.AuditFile == "":
 		return o, noAudit()
 	}
