@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/nearside-mesh/nearside/agent/base/fieldrule"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
@@ -35,54 +36,29 @@ func CheckFields(m proto.Message, partial bool) []finding.Finding {
 // fieldRules applies the annotations of Envoy's API to a message and its unpacked submessages, as
 // Envoy does when it decodes.
 func (w *walker) fieldRules(m proto.Message) {
-	v, ok := m.(interface{ ValidateAll() error })
-	if !ok {
-		return
-	}
-	if err := v.ValidateAll(); err != nil {
-		w.annotated(err, "", m.ProtoReflect(), w.scope == partOnly)
-	}
-}
-
-// annotation is an error of generated validation about a field.
-type annotation interface {
-	Field() string
-	Reason() string
-	Cause() error
-	ErrorName() string
-}
-
-// annotated reports the faults in a validation error of a message, each at its field. m may be nil
-// if the message is unknown.
-func (w *walker) annotated(err error, at string, m protoreflect.Message, partial bool) {
-	if all, ok := err.(interface{ AllErrors() []error }); ok {
-		for _, e := range all.AllErrors() {
-			w.annotated(e, at, m, partial)
+	partial := w.scope == partOnly
+	fieldrule.Each(m, func(v fieldrule.Violation) {
+		if partial && mergedLater(v) {
+			return
 		}
-		return
+		reason := v.Reason
+		if v.Oneof != nil {
+			reason = choices(v.Oneof) + reason
+		}
+		w.report(annotatedRule(v), finding.Reject, pointer(v), "%s", reason)
+	})
+}
+
+// mergedLater reports whether a violation in a partial message may be corrected by the message that
+// it is merged into: a missing field, outside of items of lists.
+func mergedLater(v fieldrule.Violation) bool {
+	last := len(v.Path) - 1
+	for _, s := range v.Path[:last] {
+		if s.Field.IsList() && !byPriority(s.Field) {
+			return false
+		}
 	}
-	e, ok := err.(annotation)
-	if !ok {
-		w.report(0, finding.Reject, at, "%v", err)
-		return
-	}
-	pointer, f, key := fieldOf(e.Field(), m)
-	if partial && (f == nil || !m.Has(f)) {
-		return
-	}
-	if at != "" {
-		pointer = at + "/" + pointer
-	}
-	if e.Cause() != nil {
-		w.annotated(e.Cause(), pointer, messageIn(m, f, key), partial && (f == nil || !f.IsList() || byPriority(f)))
-		return
-	}
-	reason := e.Reason()
-	if f == nil && m != nil {
-		reason = choices(m.Descriptor(), e.Field()) + reason
-	}
-	message := strings.TrimSuffix(e.ErrorName(), "ValidationError")
-	w.report(annotatedRule(message, e.Field()), finding.Reject, pointer, "%s", reason)
+	return v.Field == nil || !v.In.Has(v.Field)
 }
 
 // byPriority reports whether a list is merged item by item, by priority.
@@ -90,48 +66,39 @@ func byPriority(f protoreflect.FieldDescriptor) bool {
 	return f.Parent().FullName() == "envoy.config.cluster.v3.CircuitBreakers"
 }
 
-// fieldOf finds a field by its name in a validation error, such as "FilterChains[0]": the name in
-// Go, also for a oneof. It returns the field's part of a JSON pointer, the field, or nil if the
-// message has no such field, and the key or index.
-func fieldOf(field string, m protoreflect.Message) (string, protoreflect.FieldDescriptor, string) {
-	name, key, indexed := strings.Cut(field, "[")
-	var found protoreflect.FieldDescriptor
-	if m != nil {
-		found = named(m.Descriptor().Fields(), name)
-	}
-	pointer := strings.ReplaceAll(name, "_", "")
-	if found != nil {
-		pointer = found.JSONName()
-	} else if pointer != "" {
-		pointer = strings.ToLower(pointer[:1]) + pointer[1:]
-	}
-	if !indexed {
-		return pointer, found, ""
-	}
-	key = strings.TrimSuffix(key, "]")
-	return pointer + "/" + finding.PointerKey(key), found, key
-}
-
-// named finds a descriptor by its Go name.
-func named[D protoreflect.Descriptor](list interface {
-	Len() int
-	Get(int) D
-}, name string) (found D) {
-	name = strings.ReplaceAll(name, "_", "")
-	for i := range list.Len() {
-		if d := list.Get(i); strings.EqualFold(strings.ReplaceAll(string(d.Name()), "_", ""), name) {
-			return d
+// pointer returns a JSON pointer to the field or oneof of a violation.
+func pointer(v fieldrule.Violation) string {
+	var b strings.Builder
+	for i, s := range v.Path {
+		if i > 0 {
+			b.WriteByte('/')
+		}
+		if s.Field == nil {
+			b.WriteString(jsonName(v.Oneof))
+			break
+		}
+		b.WriteString(s.Field.JSONName())
+		switch {
+		case s.Index >= 0:
+			b.WriteString("/" + strconv.Itoa(s.Index))
+		case s.Key.IsValid():
+			b.WriteString("/" + finding.PointerKey(s.Key.String()))
 		}
 	}
-	return found
+	return b.String()
 }
 
-// choices lists the fields of a oneof, or returns "" for another name.
-func choices(d protoreflect.MessageDescriptor, name string) string {
-	o := named(d.Oneofs(), name)
-	if o == nil {
-		return ""
+// jsonName returns the name of a oneof in the form of field names in JSON.
+func jsonName(o protoreflect.OneofDescriptor) string {
+	words := strings.Split(string(o.Name()), "_")
+	for i, w := range words[1:] {
+		words[i+1] = strings.ToUpper(w[:1]) + w[1:]
 	}
+	return strings.Join(words, "")
+}
+
+// choices lists the fields of a oneof.
+func choices(o protoreflect.OneofDescriptor) string {
 	fields := make([]string, o.Fields().Len())
 	for i := range fields {
 		fields[i] = o.Fields().Get(i).JSONName()
@@ -139,59 +106,42 @@ func choices(d protoreflect.MessageDescriptor, name string) string {
 	return "one of " + strings.Join(fields, ", ") + ": "
 }
 
-// messageIn returns the message in a field, or nil.
-func messageIn(m protoreflect.Message, f protoreflect.FieldDescriptor, key string) protoreflect.Message {
-	switch {
-	case f == nil:
-		return nil
-	case f.IsList():
-		if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < m.Get(f).List().Len() {
-			return m.Get(f).List().Get(i).Message()
-		}
-	case f.IsMap():
-		if f.MapKey().Kind() == protoreflect.StringKind {
-			if v := m.Get(f).Map().Get(protoreflect.ValueOfString(key).MapKey()); v.IsValid() && f.MapValue().Message() != nil {
-				return v.Message()
-			}
-		}
-	case f.Message() != nil:
-		return m.Get(f).Message()
+// annotatedRule returns the rule number of a violation, or 0 if its field has no rule. Fields of
+// equal messages in several packages of Envoy's API have the same rule.
+func annotatedRule(v fieldrule.Violation) int {
+	d := protoreflect.Descriptor(v.Field)
+	if v.Field == nil {
+		d = v.Oneof
 	}
-	return nil
-}
-
-// annotatedRule returns the rule number of a field, or 0 if the field has no rule.
-func annotatedRule(message, field string) int {
-	name, _, _ := strings.Cut(field, "[")
-	switch message + "." + name {
-	case "Listener_ConnectionBalanceConfig.BalanceType":
+	switch strings.TrimPrefix(string(d.FullName()), string(d.ParentFile().Package())+".") {
+	case "Listener.ConnectionBalanceConfig.balance_type":
 		return 19
-	case "Matcher.MatcherType", "Matcher_MatcherList.Matchers", "Matcher_MatcherTree.TreeType",
-		"Matcher_MatcherTree_MatchMap.Map":
+	case "Matcher.matcher_type", "Matcher.MatcherList.matchers", "Matcher.MatcherTree.tree_type",
+		"Matcher.MatcherTree.MatchMap.map":
 		return 35
-	case "HttpConnectionManager.RouteSpecifier":
+	case "HttpConnectionManager.route_specifier":
 		return 43
-	case "RouteMatch.PathSeparatedPrefix":
+	case "RouteMatch.path_separated_prefix":
 		return 59
-	case "LocalityLbEndpoints.Priority":
+	case "LocalityLbEndpoints.priority":
 		return 84
-	case "OutlierDetection.MaxEjectionPercent", "OutlierDetection.EnforcingConsecutive_5Xx",
-		"OutlierDetection.EnforcingSuccessRate":
+	case "OutlierDetection.max_ejection_percent", "OutlierDetection.enforcing_consecutive_5xx",
+		"OutlierDetection.enforcing_success_rate":
 		return 85
-	case "HttpProtocolOptions.UpstreamProtocolOptions":
+	case "HttpProtocolOptions.upstream_protocol_options":
 		return 87
-	case "Cluster.ConnectTimeout":
+	case "Cluster.connect_timeout":
 		return 89
-	case "Policy.Permissions", "Policy.Principals", "Permission_Set.Rules", "Principal_Set.Ids", "Permission.Rule",
-		"Principal.Identifier":
+	case "Policy.permissions", "Policy.principals", "Permission.Set.rules", "Principal.Set.ids", "Permission.rule",
+		"Principal.identifier":
 		return 99
-	case "RBAC.StatPrefix":
+	case "RBAC.stat_prefix":
 		return 100
-	case "FaultAbort.HttpStatus", "FaultAbort.ErrorType", "FaultDelay.FixedDelay", "FaultDelay.FaultDelaySecifier":
+	case "FaultAbort.http_status", "FaultAbort.error_type", "FaultDelay.fixed_delay", "FaultDelay.fault_delay_secifier":
 		return 103
-	case "FileAccessLog.Path":
+	case "FileAccessLog.path":
 		return 106
-	case "AccessLogFilter.FilterSpecifier", "AndFilter.Filters", "OrFilter.Filters", "ResponseFlagFilter.Flags":
+	case "AccessLogFilter.filter_specifier", "AndFilter.filters", "OrFilter.filters", "ResponseFlagFilter.flags":
 		return 107
 	}
 	return 0

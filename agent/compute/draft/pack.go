@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/nearside-mesh/nearside/agent/base/fieldrule"
 )
 
 // typePrefix precedes the name of a message in a type URL.
@@ -91,7 +93,7 @@ func (h *HTTP) append(b []byte, rds string, how validation) ([]byte, error) {
 		h.Message.RouteSpecifier = inlineRoutes
 	}
 	if how == strict {
-		if err := h.Message.Validate(); err != nil {
+		if err := fieldrule.First(h.Message); err != nil {
 			return b, err
 		}
 	}
@@ -176,7 +178,7 @@ func appendCluster(b []byte, c *Cluster, how validation) ([]byte, error) {
 		c.Message.TypedExtensionProtocolOptions[NameHTTPOptions] = a
 	}
 	if how == strict {
-		if err := c.Message.Validate(); err != nil {
+		if err := fieldrule.First(c.Message); err != nil {
 			return b, err
 		}
 	}
@@ -284,8 +286,8 @@ func packChain(c *Chain, rds string, scratch *[]byte, how validation) error {
 
 // appendMessage validates a message and appends its deterministic wire form.
 func appendMessage(b []byte, m proto.Message, how validation) ([]byte, error) {
-	if v, ok := m.(interface{ Validate() error }); ok && how == strict {
-		if err := v.Validate(); err != nil {
+	if how == strict {
+		if err := fieldrule.First(m); err != nil {
 			return b, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/nearside-mesh/nearside/agent/base/fieldrule"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/encode"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
@@ -204,7 +205,7 @@ func secretResources(mesh string, s *identity.Secrets, memo *Memo) ([]*draft.Res
 		}}}
 	var out []*draft.Resource
 	for _, m := range []*tlsv3.Secret{own, authorities} {
-		if err := m.Validate(); err != nil {
+		if err := fieldrule.First(m); err != nil {
 			return nil, err
 		}
 		body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)

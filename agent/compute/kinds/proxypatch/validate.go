@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/nearside-mesh/nearside/agent/base/fieldrule"
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
@@ -279,7 +280,7 @@ func structuralFindings(c *check.Checker, d *draft.Draft) []finding.Finding {
 
 // broken returns the first field rule that a message violates.
 func broken(m proto.Message) error {
-	if r, ok := m.(interface{ Validate() error }); !ok || r.Validate() == nil {
+	if fieldrule.First(m) == nil {
 		return nil // avoids determining the path
 	}
 	return firstOf(check.CheckFields(m, false))
