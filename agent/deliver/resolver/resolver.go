@@ -330,7 +330,8 @@ func (r *Resolver) Run(ctx context.Context) error {
 	return errors.Join(err, log.Wait())
 }
 
-// Check returns the resolver's health. A problem degrades the node but does not make it unready.
+// Check returns the resolver's health. A problem degrades the node but does not make it unready. A
+// node without a mesh is healthy.
 func (r *Resolver) Check() api.Check {
 	c := api.Check{Name: "dns", OK: true}
 	s := r.State()
@@ -338,12 +339,15 @@ func (r *Resolver) Check() api.Check {
 	case s.State == api.DNSOff && len(r.addrs) == 0:
 		c.Reason = "the resolver is off: dns.listen is empty"
 		return c
-	case s.Reason != "":
+	case s.Reason != "" && s.State != api.DNSPending:
 		c.Reason = s.Reason
 	case s.Problem != "":
 		c.Reason = s.Problem
 	case s.QueryLog != nil && s.QueryLog.Problem != "":
 		c.Reason = s.QueryLog.Problem
+	case s.State == api.DNSPending:
+		c.Reason = s.Reason
+		return c
 	default:
 		c.Reason = plural.Form(s.Names, "1 name of the meshes is answered on ", "%d names of the meshes are answered on ") +
 			strings.Join(s.Listen, " and ")

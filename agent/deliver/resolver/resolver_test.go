@@ -80,7 +80,7 @@ func TestPending(t *testing.T) {
 	up, _ := upstream(t)
 	n := newNode(t, "", "dns.upstreams="+up).run()
 	if s := n.State(); s.State != api.DNSPending || !strings.Contains(s.Reason, "there is no mesh yet") ||
-		!n.Check().Degraded || !n.Check().OK {
+		n.Check().Degraded || !n.Check().OK {
 		t.Errorf("state %q: %s; check %+v", s.State, s.Reason, n.Check())
 	}
 	for name, want := range map[string]string{

@@ -51,13 +51,13 @@ var settingFaults = []fault{
 	}, check: "xds-socket", severity: bad, cause: "is not a socket any more", names: "-rw"},
 	{name: "no Envoy", before: func(w *world) { w.deps.EnvoyBin = filepath.Join(w.dir, "no-envoy") }, check: "envoy",
 		severity: warn, cause: "no-envoy"},
-	{name: "no mesh for names", set: []string{"dns.listen=127.0.0.1:0"}, check: "dns", severity: warn,
-		cause: "there is no mesh yet"},
 	{name: "no holder of sockets", file: "{type: Mesh, name: default}", set: []string{"dns.listen=127.0.0.1:0"},
 		check: "dns-sockets", severity: warn, cause: "nothing holds the sockets"},
 	{name: "dead upstream", file: "{type: Mesh, name: default}", set: []string{"dns.listen=127.0.0.1:0",
 		"dns.upstreams=127.0.0.1:1"}, after: func(w *world) { w.query() }, check: "dns", severity: warn,
 		cause: "no upstream responds"},
+	{name: "dead upstream without a mesh", set: []string{"dns.listen=127.0.0.1:0", "dns.upstreams=127.0.0.1:1"},
+		after: func(w *world) { w.query() }, check: "dns", severity: warn, cause: "no upstream responds"},
 	{name: "damaged DNS views", file: "{type: Mesh, name: default}", set: []string{"dns.listen=127.0.0.1:0"},
 		before: func(w *world) {
 			agenttest.Do(w.t, os.MkdirAll(filepath.Join(w.dir, "state"), 0o750))

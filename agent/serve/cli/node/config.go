@@ -5,6 +5,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/unit"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
@@ -45,19 +46,28 @@ func checkConfigCommand(env *command.Env) *cobra.Command {
 		Long: `Reads the config in the same way as "nearside run", including the environment and --set, and prints
 every fault with its file, line, and key to standard error.
 
+The config of the unit nearside.service, /etc/nearside/agent.yaml, has a fault too if the unit may not
+open the port of a listener, whatever the privileges of the caller.
+
 The exit code is 65 if the config has a fault.`,
 		Example: `  nearside check-config
   nearside check-config agent.yaml --set node.zone=east`,
 		Args: command.Args(0, 1, "at most one FILE"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				if c.File != "" {
 					return command.Usagef("the file is given as an argument and with --config; use one of them")
 				}
 				c.File = args[0]
 			}
-			if _, _, err := c.Load(env); err != nil {
+			cfg, _, err := c.Load(env)
+			if err != nil {
 				return err
+			}
+			if file := c.Options(env).File; file == "" || file == config.DefaultConfigFile {
+				if err := unit.This().CheckPorts(cmd.Context(), cfg).Err(); err != nil {
+					return err
+				}
 			}
 			text.Println(env.Stderr, "the config is valid")
 			return nil
