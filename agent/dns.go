@@ -75,8 +75,16 @@ func (a *Agent) runHeld(ctx context.Context) error {
 		holder.Go(func() error { return a.holder.Run(retain) })
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return a.runLogs(ctx) })
-	g.Go(func() error { return a.runNames(ctx) })
+	names, stopNames := context.WithCancel(context.WithoutCancel(ctx))
+	g.Go(func() error { return a.runNames(names) })
+	g.Go(func() error {
+		defer stopNames() // the resolver answers while the last log lines are written
+		if err := a.runLogs(ctx); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	})
 	err := g.Wait()
 	stop()
 	return errors.Join(err, holder.Wait())

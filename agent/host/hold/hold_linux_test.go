@@ -311,8 +311,10 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte{version, opHold, '/', 'a'})
 	f.Add([]byte{version, opTake, 'x'})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := &server{held: map[string]*os.File{}, found: map[string]bool{}}
-		if _, give, err := s.answer(b, nil); give != nil || err == nil && (len(b) < 2 || b[0] != version || b[1] == opHold) {
+		s := &server{held: map[string]*os.File{}, found: map[string]bool{},
+			served: map[string]*net.UnixConn{}}
+		_, give, err := s.answer(nil, b, nil)
+		if give != nil || err == nil && (len(b) < 2 || b[0] != version || b[1] == opHold) {
 			t.Errorf("%q is accepted", b)
 		}
 	})

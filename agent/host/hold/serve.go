@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -15,11 +16,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nearside-mesh/nearside/dns/standby"
 )
 
 // Protocol is the version of the behavior of a holder. A package upgrade restarts a holder with an
 // older one.
-const Protocol = 2
+const Protocol = 3
 
 // SocketTime is how long DNS sockets are held without an agent. Their clients wait, but use the
 // next name server if there is no socket.
@@ -65,7 +68,9 @@ type ServeOptions struct {
 	Idle time.Duration
 	// Ready is called when the socket accepts requests; nil: not called.
 	Ready func()
+	Log   *slog.Logger // nil discards
 
+	hung time.Duration // standby.HungAfter; shorter in tests
 	away time.Duration // SocketTime; shorter in tests
 }
 
@@ -76,16 +81,25 @@ type server struct {
 	mu    sync.Mutex
 	held  map[string]*os.File
 	found map[string]bool // names of files in held that this process has opened itself
-	conns atomic.Int32
+	// served has the connections of the agents that read DNS sockets, by name
+	served map[string]*net.UnixConn
+	conns  atomic.Int32
 }
 
 // Serve holds files for a [Holder] at a socket in a directory. It returns when ctx ends, when the
 // directory is removed, when another holder takes over, or when it has held nothing for the idle
-// time. It releases sockets when no agent has been connected for the time of their prefix. It
-// returns ErrHeldElsewhere if another holder serves the directory.
+// time. It releases sockets when no agent has been connected for the time of their prefix. While a
+// connected agent does not read DNS queries, it answers them with SERVFAIL. It returns
+// ErrHeldElsewhere if another holder serves the directory.
 func Serve(ctx context.Context, dir string, o ServeOptions) error {
 	if o.away == 0 {
 		o.away = SocketTime
+	}
+	if o.hung == 0 {
+		o.hung = standby.HungAfter
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 	d, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -97,7 +111,8 @@ func Serve(ctx context.Context, dir string, o ServeOptions) error {
 		return fmt.Errorf("open %s/%s: %w", dir, lockName, err)
 	}
 	defer unix.Close(lock)
-	s := &server{opts: o, held: map[string]*os.File{}, found: map[string]bool{}}
+	s := &server{opts: o, held: map[string]*os.File{}, found: map[string]bool{},
+		served: map[string]*net.UnixConn{}}
 	defer s.closeAll()
 	if unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		if !o.Stay || !s.takeOver(ctx, dir, lock) {
@@ -132,6 +147,7 @@ func Serve(ctx context.Context, dir string, o ServeOptions) error {
 	s.quit = cancel
 	context.AfterFunc(ctx, func() { l.Close() })
 	tasks.Go(func() { s.watch(ctx, d, own.Ino) })
+	tasks.Go(func() { s.standBy(ctx) })
 	if o.Ready != nil {
 		o.Ready()
 	}
@@ -234,6 +250,7 @@ func (s *server) closeSockets(without time.Duration) {
 
 // serve handles one connection.
 func (s *server) serve(c *net.UnixConn) {
+	defer s.left(c)
 	b, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*4))
 	for {
 		n, oobn, flags, _, err := c.ReadMsgUnix(b, oob)
@@ -246,7 +263,7 @@ func (s *server) serve(c *net.UnixConn) {
 		if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 			err = errors.New("the request is too long")
 		} else {
-			text, give, err = s.answer(b[:n], files)
+			text, give, err = s.answer(c, b[:n], files)
 		}
 		for _, f := range files {
 			if f != nil {
@@ -275,9 +292,9 @@ func (s *server) serve(c *net.UnixConn) {
 	}
 }
 
-// answer handles a request. It sets a file that it holds to nil in files. A returned file is a
-// copy.
-func (s *server) answer(b []byte, files []*os.File) (text string, give *os.File, err error) {
+// answer handles a request on a connection. It sets a file that it holds to nil in files. A
+// returned file is a copy.
+func (s *server) answer(c *net.UnixConn, b []byte, files []*os.File) (text string, give *os.File, err error) {
 	r, err := decodeRequest(b)
 	if err != nil {
 		return "", nil, err
@@ -299,6 +316,9 @@ func (s *server) answer(b []byte, files []*os.File) (text string, give *os.File,
 		}
 		s.held[r.name] = files[0]
 		files[0] = nil
+		if strings.HasPrefix(r.name, DNSPrefix) {
+			s.served[r.name] = c
+		}
 		if old != nil {
 			old.Close()
 		}
@@ -307,6 +327,7 @@ func (s *server) answer(b []byte, files []*os.File) (text string, give *os.File,
 			f.Close()
 			delete(s.held, r.name)
 			delete(s.found, r.name)
+			delete(s.served, r.name)
 		}
 	case opTake:
 		if f := s.held[r.name]; f != nil {

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os/signal"
 	"syscall"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/host/hold"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
 // holdIdle is how long a holder without files or sockets waits for an agent before it exits.
@@ -26,7 +28,8 @@ func holdCommand(env *command.Env) *cobra.Command {
 		Short: "Hold FIFOs and listening sockets while the agent is down",
 		Long: `Keeps the FIFOs of access logs and the listening sockets open while the agent is down, so that
 Envoys neither block nor lose log lines, and the next agent inherits the sockets with the connections
-that wait in them. If no holder serves the run directory, the agent starts this command itself. It
+that wait in them. While a running agent does not read DNS queries, because it hangs, they get
+SERVFAIL. If no holder serves the run directory, the agent starts this command itself. It
 then holds only FIFOs and DNS sockets, and exits when it has held nothing for a minute.
 
 With --stay it runs until it is stopped, holds the sockets of xDS, of receivers, and of the API too,
@@ -45,7 +48,8 @@ With --check it reports the running holder and exits with 2 if that has an older
 			if check {
 				return checkHolder(env, dir)
 			}
-			err := hold.Serve(ctx, dir, hold.ServeOptions{Stay: stay, Idle: holdIdle, Ready: func() {
+			log := slog.New(slog.NewTextHandler(text.Verbatim(env.Stderr), nil))
+			err := hold.Serve(ctx, dir, hold.ServeOptions{Stay: stay, Idle: holdIdle, Log: log, Ready: func() {
 				_, _ = daemon.SdNotify(true, daemon.SdNotifyReady)
 			}})
 			if !stay && errors.Is(err, hold.ErrHeldElsewhere) {
