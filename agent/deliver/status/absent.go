@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/base/strict"
@@ -63,7 +64,7 @@ func refusedState(r *api.RefusedStream) (state, reason string) {
 		return api.StateUnknown, unknownReason(r.NodeID, ref.Type)
 	}
 	return api.StateRefused, fmt.Sprintf("its Envoy (%s) has been refused since %s, %s: %s", r.User,
-		r.Since.UTC().Format("15:04:05Z"), plural.Count(int(r.Count), "time"), r.Reason) // #nosec G115 -- a count
+		r.Since.UTC().Format(time.RFC3339), plural.Count(int(r.Count), "time"), r.Reason) // #nosec G115 -- a count
 }
 
 // unknownReason returns why a client with this node id has no config.

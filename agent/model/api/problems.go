@@ -129,5 +129,5 @@ func KeptUntil(t time.Time) string {
 	if t.IsZero() {
 		return "its resources are retained until the directory can be read"
 	}
-	return "its resources are retained until " + t.Local().Format("15:04:05.000")
+	return "its resources are retained until " + t.UTC().Format(time.RFC3339)
 }

@@ -100,36 +100,60 @@ func rejectArguments(cmd *cobra.Command) {
 	}
 }
 
-// flagError explains an error of the flag parser, and lists the allowed values.
+// flagError explains an error of the flag parser, and lists the allowed values. It names the flag as
+// it was given.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
+	var without *pflag.ValueRequiredError
 	var invalid *pflag.InvalidValueError
+	var malformed *pflag.InvalidSyntaxError
 	switch {
 	// the flag belongs to the misspelled subcommand
 	case cmd.HasAvailableSubCommands() && len(cmd.Flags().Args()) > 0:
 		return command.Group(cmd, cmd.Flags().Args())
-	case errors.As(err, &unknown) && len(unknown.GetSpecifiedShortnames()) > 0:
-		message := fmt.Sprintf("there is no flag -%s", unknown.GetSpecifiedName())
-		if unknown.GetSpecifiedName() == "n" && cmd.Flags().Lookup("mesh") != nil {
-			message += "; use -m for the mesh"
-		}
-		return errors.New(message)
 	case errors.As(err, &unknown):
-		var flags []string
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
-		if near := strict.Nearest(unknown.GetSpecifiedName(), flags); near != "" {
-			return fmt.Errorf("%w; did you mean --%s?", err, near)
-		}
+		return unknownFlag(cmd, unknown)
+	case errors.As(err, &without):
+		return fmt.Errorf("%s needs a value: %s", shownFlag(without.GetSpecifiedName(), without.GetSpecifiedShortnames()),
+			without.GetFlag().Usage)
+	case errors.As(err, &malformed):
+		return fmt.Errorf("%q is not a flag; give --NAME or --NAME=VALUE", malformed.GetSpecifiedFlag())
 	case errors.As(err, &invalid):
 		want, known := map[string]string{"duration": "a duration with a unit, such as 30s, 5m, or 2h",
 			"bool": "true or false",
 			"int":  "a whole number", "uint": "a whole number, 0 or more", "uint32": "a whole number, 0 or more",
 			"uint64": "a whole number, 0 or more"}[invalid.GetFlag().Value.Type()]
-		if known {
-			return fmt.Errorf("--%s %q is invalid; give %s", invalid.GetFlag().Name, invalid.GetValue(), want)
+		if !known {
+			want = "a value as in its help"
 		}
+		return fmt.Errorf("--%s %q is invalid; give %s", invalid.GetFlag().Name, invalid.GetValue(), want)
 	}
 	return err
+}
+
+// shownFlag returns a flag as it was given: one of several letters, or a name.
+func shownFlag(name, letters string) string {
+	if letters != "" {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// unknownFlag suggests a flag of a similar name.
+func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
+	name := unknown.GetSpecifiedName()
+	shown, remedy := shownFlag(name, unknown.GetSpecifiedShortnames()), ""
+	switch {
+	case unknown.GetSpecifiedShortnames() == "":
+		var flags []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
+		if near := strict.Nearest(name, flags); near != "" {
+			remedy = fmt.Sprintf("; did you mean --%s?", near)
+		}
+	case name == "n" && cmd.Flags().Lookup("mesh") != nil:
+		remedy = "; use -m for the mesh"
+	}
+	return fmt.Errorf("there is no flag %s in %s%s", shown, cmd.CommandPath(), remedy)
 }
 
 func completionCommand(env *command.Env) *cobra.Command {

@@ -72,7 +72,8 @@ func TestStatusScreen(t *testing.T) {
 			return []api.FileStatus{{Path: "/r/a.yaml",
 				Faults:    []resource.Fault{{File: "/r/a.yaml", Line: 3, Reason: "no good"}},
 				Conflicts: map[string]string{"Mesh/m": "api"}},
-				{Path: "/r/b.yaml", Missing: api.MissingVanished, KeptUntil: time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.Local)},
+				{Path: "/r/b.yaml", Missing: api.MissingVanished,
+					KeptUntil: time.Date(2026, 1, 2, 4, 4, 5, 6e6, time.FixedZone("", 3600))},
 				{Path: "/r/c.yaml", Missing: api.MissingEmpty}}
 		}
 		o.Last = func() *status.Result {
@@ -91,7 +92,7 @@ func TestStatusScreen(t *testing.T) {
 		"from revision 2 in 5.0 ms", "1 disconnected",
 		"FAIL file-fault: /r/a.yaml:3: no good\n       run: nearside validate -f /r/a.yaml",
 		"FAIL file-conflict: Mesh/m: /r/a.yaml: it is managed by api",
-		"WARN file-missing: /r/b.yaml: vanished, its resources are retained until 03:04:05.006",
+		"WARN file-missing: /r/b.yaml: vanished, its resources are retained until 2026-01-02T03:04:05Z",
 		"WARN file-missing: /r/c.yaml: empty, its resources are retained until the directory can be read",
 		"WARN resource: Dataplane/default/web: half", "problems   26", "… and 6 more",
 		"stored, but this version ignores them: 1 Dataplane")

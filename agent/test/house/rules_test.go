@@ -35,6 +35,7 @@ var rules = []rule{
 	{"decisions", ruleDecisions},
 	{"sleep", ruleSleep},
 	{"exit", ruleExit},
+	{"zone", ruleZone},
 }
 
 // folders lists the allowed top-level folders. make creates bin, dist, and nearside-data, and git

@@ -76,7 +76,8 @@ func (f *FileFlags) Read(stdin io.Reader) ([]offline.Text, error) {
 				return nil, fmt.Errorf("%s %s: %w", f.Flag, p, err)
 			}
 			if len(files) == 0 {
-				return nil, fmt.Errorf("%s %s: the folder has no *.yaml, *.yml, or *.json%s", f.Flag, p, f.deeper())
+				return nil, Exit(ExitInvalid, fmt.Errorf("%s %s: the folder has no *.yaml, *.yml, or *.json%s",
+					f.Flag, p, f.deeper()))
 			}
 		}
 		for _, file := range files {
@@ -185,8 +186,8 @@ func Reason(err error) error {
 }
 
 // ErrNothing is the error for files without a resource.
-var ErrNothing = errors.New("the files contain no resource; a resource has a type, a name, " +
-	"and the fields of its kind, which nearside schema KIND lists")
+var ErrNothing = Exit(ExitInvalid, errors.New("the files contain no resource; a resource has a type, a name, "+
+	"and the fields of its kind, which nearside schema KIND lists"))
 
 // StreamOf returns resources as the body of a request. It returns an error if they exceed the limit
 // of the API.

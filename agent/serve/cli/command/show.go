@@ -21,6 +21,9 @@ func Answer[T any](env *Env, f *FileFlags, online func() (T, error),
 		return online()
 	}
 	o, err := Offline(env, f)
+	if err == nil && o.Len() == 0 {
+		err = ErrNothing
+	}
 	if err != nil {
 		var none T
 		return none, err

@@ -17,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
 // bootstrapTest is "check --bootstrap": it tests the bootstrap of an Envoy as the Envoy's user.
@@ -128,11 +129,11 @@ func (t *bootstrapTest) checkToken(now time.Time) bool {
 	case c.Audience != token.AudienceXDS:
 		t.add(checkFail, "token", hint, "the token is for %q, not for Envoys", c.Audience)
 	case !c.Expires.After(now):
-		t.add(checkFail, "token", hint, "the token expired at %s", c.Expires.Format(time.RFC3339))
+		t.add(checkFail, "token", hint, "the token expired at %s", text.Time(c.Expires))
 	case !matches:
 		t.add(checkFail, "token", hint, "the token is for the node ids %q, not for %q", c.NodeIDs(), id)
 	default:
-		t.add(CheckOK, "token", "", "for the node ids %q, until %s", c.NodeIDs(), c.Expires.Format(time.RFC3339))
+		t.add(CheckOK, "token", "", "for the node ids %q, until %s", c.NodeIDs(), text.Time(c.Expires))
 		return true
 	}
 	return false

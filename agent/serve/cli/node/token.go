@@ -172,7 +172,7 @@ The first token also creates the first signing key.`,
 			if err := command.WriteSecret(write, []byte(content+"\n")); err != nil {
 				return err
 			}
-			text.Printf(env.Stderr, "wrote %s; the token is valid until %s\n", write, created.Expires.Format(time.RFC3339))
+			text.Printf(env.Stderr, "wrote %s; the token is valid until %s\n", write, text.Time(created.Expires))
 		} else {
 			shown.Token = content
 		}
@@ -252,7 +252,7 @@ func tokenText(out io.Writer, c *token.Claims, detail string) {
 			if t.IsZero() {
 				return ""
 			}
-			return t.Format(time.RFC3339)
+			return text.Time(t)
 		}
 		w.Row("id", ascii(c.ID))
 		w.Row("subject", ascii(c.Subject))

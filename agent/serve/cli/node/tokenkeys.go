@@ -27,7 +27,7 @@ remove them.`,
 		Example: "  nearside token keys\n  nearside token keys -o json",
 	}, (*token.Keys).List, func(k token.Key) item { return item{k.ID, k.Created, k.Signs} },
 		[]string{"KEY", "CREATED", "SIGNS"}, func(k item) []string {
-			return []string{k.ID, k.Created.Format(time.RFC3339), text.YesNo(k.Signs)}
+			return []string{k.ID, text.Time(k.Created), text.YesNo(k.Signs)}
 		})
 }
 
@@ -152,7 +152,7 @@ now.`,
 		if err := keys.Revoke(id, end); err != nil {
 			return notPermitted(err)
 		}
-		text.Printf(env.Stderr, "revoked %s; the entry expires at %s\n", id, end.UTC().Format(time.RFC3339))
+		text.Printf(env.Stderr, "revoked %s; the entry expires at %s\n", id, text.Time(end))
 		return nil
 	}
 	return cmd
@@ -192,6 +192,6 @@ func tokenRevokedCommand(env *command.Env) *cobra.Command {
 		Example: "  nearside token list-revoked\n  nearside token list-revoked -o json",
 	}, (*token.Keys).Revocations, func(r token.Revocation) item { return item{r.ID, r.Until} }, []string{"ID", "UNTIL"},
 		func(r item) []string {
-			return []string{r.ID, r.Until.Format(time.RFC3339)}
+			return []string{r.ID, text.Time(r.Until)}
 		})
 }

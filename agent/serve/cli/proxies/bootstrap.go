@@ -290,7 +290,7 @@ func bootstrapToken(env *command.Env, file, nodeID string) (string, error) {
 	}
 	if !c.Expires.After(time.Now()) {
 		return "", fmt.Errorf("the token expired at %s: create another one with nearside token create",
-			c.Expires.Format(time.RFC3339))
+			text.Time(c.Expires))
 	}
 	return content, nil
 }

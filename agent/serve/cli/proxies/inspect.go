@@ -98,7 +98,12 @@ and permissions (CLUSTERS), and roughly how many bytes of config this saves (SAV
 			return p.Mesh == "" || !all && p.Mesh != env.Mesh
 		})
 		ps.Total = len(ps.Items)
-		if command.PrintedNames(env, *format, ps.Items, func(p api.Proxy) string { return "dataplane/" + p.Name }) {
+		if command.PrintedNames(env, *format, ps.Items, func(p api.Proxy) string {
+			if all {
+				return "dataplane/" + p.Mesh + "/" + p.Name
+			}
+			return "dataplane/" + p.Name
+		}) {
 			return nil
 		}
 		return command.Show(env, *format, func(w io.Writer, ps *api.Proxies) {

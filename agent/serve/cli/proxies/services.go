@@ -50,6 +50,9 @@ zone.`,
 			return list, nil, err
 		})
 		if err == nil && command.PrintedNames(env, *format, list, func(s api.Service) string {
+			if all {
+				return text.TypeAndName(s.Kind, s.Mesh+"/"+s.Name)
+			}
 			return text.TypeAndName(s.Kind, s.Name)
 		}) {
 			return nil

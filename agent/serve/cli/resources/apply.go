@@ -99,7 +99,7 @@ func applySigned(ctx context.Context, env *command.Env, key *command.KeyFlag, ch
 }
 
 func deleteCommand(env *command.Env) *cobra.Command {
-	var dryRun bool
+	var dryRun, ignore bool
 	var f command.FileFlags
 	cmd := &cobra.Command{
 		Use:        "delete TYPE NAME | -f FILE|DIR|-",
@@ -107,9 +107,10 @@ func deleteCommand(env *command.Env) *cobra.Command {
 		Short:      "Delete resources",
 		Long: `Deletes a resource that was created over the API. With -f, it deletes all resources in the files, in
 reverse order and meshes last, with one request each. If one of them cannot be deleted, the earlier
-ones stay deleted. "nearside rollback" restores deleted resources. --sign signs each deletion.`,
+ones stay deleted. "nearside rollback" restores deleted resources. --sign signs each deletion.
+With --ignore-not-found, a resource that does not exist counts as deleted.`,
 		Example: "  nearside delete meshtimeout slow\n  nearside delete mt/slow -m shop --dry-run\n" +
-			"  nearside delete -f policies",
+			"  nearside delete -f policies --ignore-not-found",
 		Args: command.Args(0, 2, "TYPE NAME or TYPE/NAME, or files with -f"),
 	}
 	command.ResourceFlags(env, cmd)
@@ -117,13 +118,14 @@ ones stay deleted. "nearside rollback" restores deleted resources. --sign signs 
 	f.Add(cmd, "resources to delete")
 	key.Add(cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be deleted, and delete nothing")
+	cmd.Flags().BoolVar(&ignore, "ignore-not-found", false, "succeed if a resource does not exist")
 	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(f.Paths) > 0 {
 			if len(args) > 0 {
 				return command.Usagef("-f and %q both select resources; omit one of them", strings.Join(args, " "))
 			}
-			return deleteFiles(cmd.Context(), env, &f, *format, deleter{env, &key, dryRun})
+			return deleteFiles(cmd.Context(), env, &f, *format, deleter{env, &key, dryRun, ignore})
 		}
 		if len(args) == 0 {
 			return command.Usagef("give the resource to delete: TYPE NAME or TYPE/NAME, or files with -f")
@@ -132,7 +134,7 @@ ones stay deleted. "nearside rollback" restores deleted resources. --sign signs 
 		if err != nil {
 			return err
 		}
-		return printWritten(env, *format, text.DiffSummary)(deleter{env, &key, dryRun}.delete(cmd.Context(), r.Kind,
+		return printWritten(env, *format, text.DiffSummary)(deleter{env, &key, dryRun, ignore}.delete(cmd.Context(), r.Kind,
 			resource.Key{Kind: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name}))
 	}
 	return cmd
@@ -143,9 +145,19 @@ type deleter struct {
 	env    *command.Env
 	key    *command.KeyFlag
 	dryRun bool
+	ignore bool // a resource that does not exist is no error
 }
 
 func (d deleter) delete(ctx context.Context, kind api.Kind, k resource.Key) (*api.Written, error) {
+	w, err := d.remove(ctx, kind, k)
+	var p *api.Error
+	if d.ignore && errors.As(err, &p) && p.Type == api.ProblemNotFound {
+		return &api.Written{Warnings: []string{}, Changes: []api.Change{}, DryRun: d.dryRun}, nil
+	}
+	return w, err
+}
+
+func (d deleter) remove(ctx context.Context, kind api.Kind, k resource.Key) (*api.Written, error) {
 	signs, err := d.key.Signs(d.env, []resource.Key{k})
 	switch {
 	case err != nil:

@@ -28,8 +28,8 @@ apply" accepts. A list is a stream of documents in YAML, and {"total", "items"} 
 
 --sort-by accepts name, age, revision, or a field such as .spec.targetRef.kind, in the syntax of -o
 jsonpath. -w prints the list, and then, until Ctrl-C, each resource that is added, changed, or
-deleted, or whose state changes. The table then has a column CHANGE, and -o json prints one line for
-each change.`,
+deleted, or whose state changes. The table then has a column CHANGE, -o json prints one line for each
+change, and -o name prints the name and, after a space, added, changed, or deleted.`,
 		Example: `  nearside get dataplanes
   nearside get meshtimeouts -A -o wide
   nearside get mt slow -m shop -o yaml
@@ -123,7 +123,7 @@ func printItems(ctx context.Context, env *command.Env, v *listView, items []api.
 			if err != nil {
 				return err
 			}
-			text.Println(env.Stdout, text.TypeAndName(d.Type, d.Name))
+			text.Println(env.Stdout, v.nameOf(d))
 		}
 		return nil
 	}

@@ -95,7 +95,9 @@ func migrate(ctx context.Context, env *command.Env, m *migration, format string)
 	var err error
 	if len(m.files.Paths) > 0 {
 		opts.Zone = env.Getenv("NEARSIDE_NODE_ZONE")
-		o, err = command.Offline(env, &m.files)
+		if o, err = command.Offline(env, &m.files); err == nil && o.Len() == 0 {
+			err = command.ErrNothing
+		}
 	} else {
 		o, opts.Zone, err = stored(ctx, env)
 	}

@@ -247,7 +247,7 @@ func oldLine(s *api.Applied) string {
 		line = plural.Count(connections, "older connection")
 	}
 	return fmt.Sprintf("%s of %s may use the previous filters, until %s at the latest", line,
-		plural.Count(s.OldTotal, "proxy"), s.OldUntil.Local().Format("15:04:05"))
+		plural.Count(s.OldTotal, "proxy"), text.Time(s.OldUntil))
 }
 
 // printOld prints the proxies with older connections.
@@ -338,7 +338,7 @@ func printWaited(env *command.Env, w *waiting, r command.Reference, format strin
 	}
 	switch {
 	case !s.OldUntil.IsZero():
-		line += "; older connections may use the previous filters until " + s.OldUntil.Local().Format("15:04:05")
+		line += "; older connections may use the previous filters until " + text.Time(s.OldUntil)
 	case w.effective:
 		line += "; no connection uses the previous filters"
 	}

@@ -29,6 +29,14 @@ type listView struct {
 	watch, noHeaders bool
 }
 
+// nameOf returns the name of an item in -o name. A list of all meshes has names with their mesh.
+func (v *listView) nameOf(d *document) string {
+	if v.mesh == "" && d.Mesh != "" {
+		return text.TypeAndName(d.Type, d.Mesh+"/"+d.Name)
+	}
+	return text.TypeAndName(d.Type, d.Name)
+}
+
 // check validates the flags.
 func (v *listView) check(format string) error {
 	if v.watch && (format == "yaml" || strings.HasPrefix(format, command.JsonPath)) {
@@ -243,7 +251,7 @@ func printChanges(env *command.Env, v *listView, before, now map[string]watched,
 			if err != nil {
 				return err
 			}
-			text.Println(env.Stdout, text.TypeAndName(d.Type, d.Name))
+			text.Println(env.Stdout, strings.TrimSuffix(v.nameOf(d)+" "+r.change, " "))
 		default:
 			t.Row(append(slices.Clone(r.of.cells), r.change)...)
 		}

@@ -10,7 +10,7 @@ import (
 
 // OldProxy says until when a proxy may have connections that use previous filters, and why.
 func OldProxy(p *api.OldProxy) string {
-	out := fmt.Sprintf("%s/%s: until %s (drain time %s, %s)", p.Mesh, p.Name, p.Until.Local().Format("15:04:05"),
+	out := fmt.Sprintf("%s/%s: until %s (drain time %s, %s)", p.Mesh, p.Name, Time(p.Until),
 		p.DrainTime, p.Strategy)
 	if p.Connections != nil {
 		out += ", " + plural.Count(*p.Connections, "connection")

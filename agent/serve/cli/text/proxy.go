@@ -186,7 +186,7 @@ func logAccounts(w io.Writer, p *api.Proxy) {
 			traffic = fmt.Sprintf("; %s and %s are in no log", plural.Count(int(g.Traffic.Connections), "connection"),
 				plural.Count(int(g.Traffic.Requests), "request")) // #nosec G115 -- counts
 		}
-		Printf(w, "\nno access log: %s since %s: %s%s\n", g.Listener, g.Since.Local().Format("15:04:05"), OneLine(g.Reason),
+		Printf(w, "\nno access log: %s since %s: %s%s\n", g.Listener, Time(g.Since), OneLine(g.Reason),
 			traffic)
 	}
 }
@@ -204,7 +204,7 @@ func Refused(w io.Writer, list []api.RefusedStream, indent string) {
 		}
 		Printf(w, "%srefused %s: %s (%s), %s since %s, the last %s ago: %s\n", indent, cmp.Or(r.NodeID, "without a node id"),
 			r.Cause, who, plural.Count(int(r.Count), "stream"), // #nosec G115 -- a count
-			r.Since.Local().Format("15:04:05"), Age(r.Last), OneLine(r.Reason))
+			Time(r.Since), Age(r.Last), OneLine(r.Reason))
 	}
 }
 

@@ -310,7 +310,7 @@ func Conflicts(w io.Writer, x *api.Conflicts) {
 		if c.Deleted {
 			what = "deleted"
 		}
-		cells := []string{c.ID, TypeAndName(c.Type, c.Name) + InMesh(c.Mesh), c.State, c.Written.Format(time.RFC3339), c.Node,
+		cells := []string{c.ID, TypeAndName(c.Type, c.Name) + InMesh(c.Mesh), c.State, Time(c.Written), c.Node,
 			what}
 		if x.Nodes > 0 {
 			cells = append(cells, Some(c.FoundOn))

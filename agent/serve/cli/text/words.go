@@ -68,6 +68,9 @@ func Texts[T any](list []T) []string { return Each(list, func(x T) string { retu
 // TypeAndName returns a resource in the form that commands accept.
 func TypeAndName(typ, name string) string { return strings.ToLower(typ) + "/" + name }
 
+// Time returns a time with its zone, as in all output.
+func Time(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
 // Age returns the time since t in its largest unit: 45s, 3m, 5h, 12d.
 func Age(t time.Time) string {
 	if t.IsZero() {

@@ -115,11 +115,11 @@ list are unknown.`,
 			state := "valid"
 			switch now := time.Now(); {
 			case !k.Revoked.IsZero():
-				state = "revoked since " + k.Revoked.Format(time.RFC3339)
+				state = "revoked since " + text.Time(k.Revoked)
 			case now.Before(k.NotBefore):
-				state = "from " + k.NotBefore.Format(time.RFC3339)
+				state = "from " + text.Time(k.NotBefore)
 			case !k.NotAfter.IsZero():
-				state = "until " + k.NotAfter.Format(time.RFC3339)
+				state = "until " + text.Time(k.NotAfter)
 			}
 			return []string{text.OrDash(k.Name), k.ID, k.Use, text.OrDash(k.Role), state, strconv.Itoa(k.Records)}
 		}, "NAME", "FINGERPRINT", "USE", "ROLE", "STATE", "RECORDS")
@@ -281,10 +281,10 @@ func revocation(ctx context.Context, env *command.Env, t *api.Trust, key string,
 		}
 		if at := engine.HLC(clock).Time(); at.Before(since) && (x.Reason == "" || t.Mode != trust.ModeEnforce) {
 			*r.Keep = append(*r.Keep, x.ID)
-			rows = append(rows, []string{x.Ref.String(), at.UTC().Format(time.RFC3339), "yes"})
+			rows = append(rows, []string{x.Ref.String(), text.Time(at), "yes"})
 		} else {
 			void++
-			rows = append(rows, []string{x.Ref.String(), at.UTC().Format(time.RFC3339), "no"})
+			rows = append(rows, []string{x.Ref.String(), text.Time(at), "no"})
 		}
 	}
 	text.Printf(env.Stdout, "records of %s that stay in force: %d; that are void: %d\n", cmp.Or(name, id), len(rows)-void,

@@ -11,7 +11,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -187,7 +186,7 @@ func printTrust(w io.Writer, t *api.Trust) {
 	if f := t.File; f != nil {
 		from := map[string]string{"pool": "from the pool", "file": "from trust.file", "api": "from an operator"}[f.From]
 		text.Printf(w, "trust file: version %d, mode %s, %d of %s must sign the next one; the first came %s at %s\n",
-			f.Version, f.Mode, f.Threshold, plural.Count(len(f.Roots), "root key"), from, f.Since.Format(time.RFC3339))
+			f.Version, f.Mode, f.Threshold, plural.Count(len(f.Roots), "root key"), from, text.Time(f.Since))
 	} else {
 		text.Println(w, "trust file: none")
 	}
@@ -198,7 +197,7 @@ func printTrust(w io.Writer, t *api.Trust) {
 		text.Printf(w, "problem: %s\n", p)
 	}
 	for _, x := range t.Expiring {
-		text.Printf(w, "expires: %s at %s\n", x.Name, x.NotAfter.Format(time.RFC3339))
+		text.Printf(w, "expires: %s at %s\n", x.Name, text.Time(x.NotAfter))
 	}
 	text.Println(w)
 	text.Rows(w, t.Nodes, func(n api.TrustNode) []string {
