@@ -146,7 +146,7 @@ func TestProxies(t *testing.T) {
 	a.want(a.do("GET", "/v1/dataplanes/default/stuck/status", ""), 200,
 		"it has no config: no name for its certificate")
 	a.want(a.do("GET", "/v1/dataplanes/default/idle/status", ""), 200,
-		"its Envoy (uid=7 (envoy)) has been refused since 00:16:40Z, 41 times: run it as web", `"cause":"denied"`)
+		"its Envoy (uid=7 (envoy)) has been refused since 1970-01-01T00:16:40Z, 41 times: run it as web", `"cause":"denied"`)
 	a.want(a.do("GET", "/v1/dataplanes/default/misnamed/status", ""), 200, "does not exist; apply it")
 	a.want(a.do("GET", "/v1/dataplanes/default/web/status", ""), 200, `"state":"synced"`, `"cause":"denied"`)
 	a.want(a.do("GET", "/v1/dataplanes/default/gone/status", ""), 404, "no client requests it")
