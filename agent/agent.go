@@ -150,6 +150,7 @@ type Agent struct {
 	keeper     *intercept.Renewer // of redirections to the resolver
 	watcher    *intercept.Watcher // of network namespaces
 	notes      []api.Check        // deviations from the config since the start
+	waiting    []*waitingListener // set before ready
 	sockets    *activated
 }
 

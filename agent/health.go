@@ -30,6 +30,7 @@ func (a *Agent) live() []api.Check {
 func (a *Agent) readiness() []api.Check {
 	out := append(a.diskChecks(), a.filesCheck(), a.reconcileCheck(), a.memoryCheck(), a.logsCheck(), a.resolver.Check())
 	out = append(out, a.notes...)
+	out = append(out, a.listenersCheck()...)
 	out = append(out, a.interceptionCheck()...)
 	if a.peers != nil {
 		out = append(out, a.peers.Checks()...)

@@ -14,6 +14,15 @@ func portTaken(address string, err error) error {
 	if split != nil || !errors.Is(err, syscall.EADDRINUSE) {
 		return err
 	}
-	return fmt.Errorf("another process listens on %s; find it with \"ss -lntup 'sport = :%s'\" and stop it, "+
-		"or give another address", address, port)
+	return &takenError{fmt.Sprintf("another process listens on %s; find it with \"ss -lntup 'sport = :%s'\" and stop it, "+
+		"or give another address", address, port), err}
 }
+
+// takenError explains an error of a system call.
+type takenError struct {
+	text  string
+	cause error
+}
+
+func (e *takenError) Error() string { return e.text }
+func (e *takenError) Unwrap() error { return e.cause }

@@ -315,7 +315,7 @@ func (l listeners) close() {
 	}
 }
 
-// listen opens all sockets, or none.
+// listen opens all sockets, or none. TCP sockets wait for an address in use.
 func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls listeners, err error) {
 	defer func() {
 		if err != nil {
@@ -347,7 +347,9 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 		}
 		l, err := a.listenTCP(ctx, s.as, s.tcp)
 		if err != nil {
-			return ls, fmt.Errorf("%s: %w", s.key, err)
+			if l, err = a.awaitTCP(s.key, s.as, s.tcp, err); err != nil {
+				return ls, err
+			}
 		}
 		*s.to = append(*s.to, l)
 		*s.at = l.Addr()

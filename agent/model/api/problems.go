@@ -88,6 +88,7 @@ var ProblemClasses = []ProblemClass{
 	{ClassLogCollector, "nearside status"},
 	{ClassLogDirectory, "nearside logs access"},
 	{ClassLogDropped, "nearside status"},
+	{"listeners", "nearside config show"},
 	{"log-file", "nearside config show"},
 	{ClassLogGap, "nearside status"},
 	{ClassLogSenders, "nearside status"},

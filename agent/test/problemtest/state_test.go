@@ -147,6 +147,14 @@ var stateFaults = []fault{
 		w.t.Cleanup(func() { l.Close() })
 		w.set = []string{fmt.Sprintf(`accessLog.receivers=[{name: a, address: %q, file: a.log}]`, l.Addr())}
 	}, check: "access-logs", severity: warn, cause: "another process listens on"},
+	{name: "port of the metrics in use", before: func(w *world) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		agenttest.Do(w.t, err)
+		w.t.Cleanup(func() { l.Close() })
+		token := filepath.Join(w.dir, "token")
+		agenttest.WriteSecret(w.t, token, "0123456789abcdef0123")
+		w.set = []string{"metrics.listen=" + l.Addr().String(), "metrics.tokenFile=" + token}
+	}, check: "listeners", severity: bad, cause: "metrics.listen: another process listens on"},
 	{name: "log directory is a file", before: func(w *world) {
 		agenttest.Do(w.t, os.MkdirAll(filepath.Join(w.dir, "logs"), 0o750))
 		agenttest.Write(w.t, filepath.Join(w.dir, "logs/t"), "")
