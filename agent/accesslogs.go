@@ -51,7 +51,7 @@ func checkLogPaths(cfg *config.Config) (out resource.Faults) {
 func (a *Agent) newFiles(cfg *config.Config) {
 	a.paths = logpaths.New(cfg)
 	a.files = logs.NewFiles(a.paths, a.log)
-	a.files.Spool = fileSpool(cfg)
+	a.files.Spool = a.fileSpool(cfg)
 }
 
 // openLogs resumes reading the FIFOs of Envoys, before anything is published.
@@ -60,7 +60,7 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 		p, _ := a.rollout.Peer(key) // also for a recently disconnected Envoy, which may still write
 		return p, true
 	}
-	dir, spoolIn := filepath.Join(cfg.Paths.Run, fifoDirName), spoolOptions(&cfg.AccessLog.Spool, cfg.Paths.State)
+	dir, spoolIn := filepath.Join(cfg.Paths.Run, fifoDirName), spoolOptions(a.spool(cfg), cfg.Paths.State)
 	var relay logs.Relay
 	if a.otlp != nil {
 		relay = records{a.relay, spoolIn}
@@ -155,13 +155,22 @@ func spoolOptions(c *config.Spool, state string) func(dir string) spool.Options 
 	}
 }
 
+// spool returns the config of spools. Without a state directory, they are in memory.
+func (a *Agent) spool(cfg *config.Config) *config.Spool {
+	out := cfg.AccessLog.Spool
+	if a.withoutDir() {
+		out.MaxSize = 0
+	}
+	return &out
+}
+
 // fileSpool returns the options of the spools of log files.
-func fileSpool(cfg *config.Config) logs.FileSpool {
-	if cfg.AccessLog.Spool.MaxSize == 0 {
+func (a *Agent) fileSpool(cfg *config.Config) logs.FileSpool {
+	c := a.spool(cfg)
+	if c.MaxSize == 0 {
 		return logs.FileSpool{}
 	}
-	return logs.FileSpool{Dir: filepath.Join(cfg.Paths.State, spoolDirName),
-		MaxBytes: int64(cfg.AccessLog.Spool.MaxSize) << 20}
+	return logs.FileSpool{Dir: filepath.Join(cfg.Paths.State, spoolDirName), MaxBytes: int64(c.MaxSize) << 20}
 }
 
 // records adapts the relay to [logs.Relay].

@@ -38,6 +38,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/memory"
 	"github.com/nearside-mesh/nearside/agent/host/probe"
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
+	"github.com/nearside-mesh/nearside/agent/host/statedir"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -109,7 +110,11 @@ type Agent struct {
 	ready chan struct{} // closed once everything is served
 	// Run sets the following fields before it closes ready, and then never changes them.
 	store      *store.Store
-	newState   bool // there was no state file
+	state      *statedir.Dir
+	suspended  *statedir.Fault        // why the agent serves nothing new; nil: it serves
+	stateStamp string                 // of the files of the state, when the agent was suspended
+	newState   bool                   // there was no state file
+	unrecorded atomic.Pointer[string] // why the inventory of the state cannot be written; "" and nil: it can
 	dir        *directory.Source
 	envoys     *metadata.Source
 	reconciler *reconcile.Reconciler

@@ -35,8 +35,12 @@ func (a *Agent) startAudit(cfg *config.Config, g groups) (stop func() error, err
 	if cfg.API.Roles == nil && g.api >= 0 {
 		group = strconv.Itoa(g.api) // may read everything over the API; with roles, not all group members may
 	}
+	record := filepath.Join(cfg.Paths.State, auditState)
+	if a.withoutDir() {
+		record = ""
+	}
 	a.audit, err = auditlog.New(auditlog.Options{
-		Path: cfg.AuditLogPath(), State: filepath.Join(cfg.Paths.State, auditState), Limits: cfg.AuditLog.Limits,
+		Path: cfg.AuditLogPath(), State: record, Limits: cfg.AuditLog.Limits,
 		Roots: []string{cfg.Paths.Logs}, Group: group, Profile: audit.Profile(cfg.AuditLog.Profile), Log: a.log,
 		Now: a.deps.Now, Registry: a.deps.Metrics,
 	})

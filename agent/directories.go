@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/host/config"
 )
@@ -27,6 +28,9 @@ func (a *Agent) makeDirs(cfg *config.Config, g groups) {
 		{cfg.Paths.State, 0o700, -1}, {filepath.Join(cfg.Paths.State, spoolDirName), 0o700, -1},
 		{cfg.Paths.Logs, logsMode, -1},
 	} {
+		if a.withoutDir() && strings.HasPrefix(d.path, cfg.Paths.State) {
+			continue
+		}
 		if err := makeDir(d.path, d.mode, d.gid); err != nil {
 			a.log.Warn("a directory cannot be created", "dir", d.path, "error", err)
 		}

@@ -37,7 +37,7 @@ func (a *Agent) openResolver(cfg *config.Config, g groups) (err error) {
 	}
 	a.dnsSockets = sockets.New(held)
 	a.resolver, err = resolver.New(resolver.Options{Config: cfg, Last: a.reconciler.Last, Sockets: a.dnsSockets,
-		Views: filepath.Join(cfg.Paths.State, resolver.ViewsFile), New: a.newState,
+		Views: filepath.Join(cfg.Paths.State, resolver.ViewsFile), New: a.newState, Suspended: a.suspendedReason(),
 		Mark: intercept.Mark, Group: group, Log: a.log, Now: a.deps.Now})
 	if err != nil {
 		return err

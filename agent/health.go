@@ -28,7 +28,11 @@ func (a *Agent) live() []api.Check {
 // readiness reports whether proxies get their config. Other problems, such as a full disk or a file
 // with faults, have a reason but do not make the node unready.
 func (a *Agent) readiness() []api.Check {
-	out := append(a.diskChecks(), a.filesCheck(), a.reconcileCheck(), a.memoryCheck(), a.logsCheck(), a.resolver.Check())
+	out := a.diskChecks()
+	if a.suspended == nil {
+		out = append(out, a.filesCheck(), a.reconcileCheck())
+	}
+	out = append(out, a.memoryCheck(), a.logsCheck(), a.resolver.Check())
 	out = append(out, a.notes...)
 	out = append(out, a.listenersCheck()...)
 	out = append(out, a.interceptionCheck()...)
@@ -81,6 +85,9 @@ func (a *Agent) diskChecks() []api.Check {
 }
 
 func (a *Agent) stateCheck() api.Check {
+	if a.suspended != nil {
+		return a.suspendedCheck()
+	}
 	c := api.Check{Name: "state", OK: true, Degraded: true, Command: "df -h " + a.cfg.Load().Paths.State}
 	damaged := a.store.Snapshot().AllDamaged()
 	switch h := a.store.Health(); {
@@ -102,6 +109,8 @@ func (a *Agent) stateCheck() api.Check {
 	case h.Pending > 0 && a.deps.Now().Sub(h.PendingSince) > stalledAfter:
 		c.Reason = fmt.Sprintf("the state disk stalls: %s on the way to it since %s; writes over the API wait; "+
 			"look at the disk", plural.Form(h.Pending, "1 change is", "%d changes are"), h.PendingSince.Format(time.RFC3339))
+	case a.unrecordedReason() != "":
+		c.Reason = a.unrecordedReason()
 	default:
 		c.Degraded, c.Reason = false, "every change is on disk"
 		if h.Pending > 0 {

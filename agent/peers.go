@@ -13,6 +13,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/keyring"
+	"github.com/nearside-mesh/nearside/agent/host/statedir"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -109,7 +110,13 @@ func origin(cfg *config.Config, id peers.Identity) engine.Origin {
 func (a *Agent) openStore(cfg *config.Config) error {
 	dir := cfg.Paths.State
 	id, err := peers.OpenIdentity(dir)
-	if err != nil && cfg.Gossip.Bind != "" {
+	unusable := (*peers.KeyError)(nil)
+	if errors.As(err, &unusable) && a.state.LossAccepted() {
+		if err = a.state.SetAside(filepath.Base(unusable.Path)); err == nil {
+			id, err = peers.OpenIdentity(dir)
+		}
+	}
+	if err != nil && (cfg.Gossip.Bind != "" || errors.As(err, &unusable)) {
 		return err
 	}
 	if err != nil { // an agent without a pool needs no ID; writes fail while the disk does
@@ -121,7 +128,8 @@ func (a *Agent) openStore(cfg *config.Config) error {
 	a.store, err = store.Open(store.Options{
 		Path: filepath.Join(dir, stateFile), Log: a.log, Now: a.deps.Now, Encode: resource.Marshal,
 		Decode: a.decodeStored, Sync: a.deps.Sync, Changed: a.auditChanges, Shared: peers.Shared, Origin: origin(cfg, id),
-		Import: func() ([]engine.Op, error) { return peers.Import(dir, a.log) },
+		Import:       func() ([]engine.Op, error) { return peers.Import(dir, a.log) },
+		AcceptDamage: !a.state.Had(statedir.Database), AcceptLoss: a.state.LossAccepted(),
 	})
 	if err != nil {
 		return fmt.Errorf("open the state: %w", err)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/host/statedir"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
@@ -193,8 +194,8 @@ func TestPoolImportsExisting(t *testing.T) {
 	has(t, b, poolMesh, "gossip:a")
 }
 
-// TestLostPool checks that a node with a damaged state file receives the current resources from its
-// peers, and none that was deleted.
+// TestLostPool checks that a node with a damaged state file waits until an operator accepts the
+// loss, and then receives the current resources from its peers, and none that was deleted.
 func TestLostPool(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	a := pooled(t, agenttest.ShortDir(t), "a", "")
@@ -209,6 +210,12 @@ func TestLostPool(t *testing.T) {
 	agenttest.Remove(t, a.Agent, gone)
 	agenttest.Do(t,
 		os.WriteFile(filepath.Join(dir, "state", "nearside.db"), []byte(strings.Repeat("damaged", 10000)), 0o600))
+	b = agenttest.Up(t, dir, agent.Deps{}, "node.name=b")
+	if st, err := b.Api().Status(t.Context()); err != nil || st.Ready {
+		t.Errorf("with a damaged state file: %+v, %v", st, err)
+	}
+	agenttest.Do(t, b.Stop())
+	agenttest.Write(t, filepath.Join(dir, "state", statedir.AcceptLoss), "")
 	b = pooled(t, dir, "b", a.Addrs().Gossip.String())
 	has(t, b, gone, "")
 	has(t, b, poolTimeout, "gossip:a")

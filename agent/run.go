@@ -23,7 +23,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/memory"
 	"github.com/nearside-mesh/nearside/agent/host/probe"
 	"github.com/nearside-mesh/nearside/agent/model/access"
-	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
@@ -48,6 +47,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if err := checkDirs(cfg); err != nil {
 		return err
 	}
+	a.checkState(cfg)
 	a.makeDirs(cfg, gids)
 	locks, err := a.locks(cfg)
 	defer func() {
@@ -72,7 +72,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stopAudit()) }() // after everything that records events
-	if err := a.openStore(cfg); err != nil {
+	if err := a.openState(cfg); err != nil {
 		return err
 	}
 	defer func() {
@@ -81,14 +81,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 			err = errors.Join(err, fmt.Errorf("close the state: %w", cerr))
 		}
 	}()
-	if h := a.store.Health(); h.SetAside != "" {
-		what := "none of it could be read: repeat the writes over the API"
-		if h.Salvaged {
-			what = "its readable content is in use"
-		}
-		a.notes = append(a.notes, api.Check{Name: "state-file", OK: true, Degraded: true,
-			Reason: "the state file was damaged and is set aside as " + h.SetAside + "; " + what})
-	}
+	a.noteSetAside()
 
 	if err := a.openAccess(cfg, gids); err != nil {
 		return err
@@ -109,23 +102,12 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 			err = errors.Join(err, fmt.Errorf("close the access logs: %w", cerr))
 		}
 	}()
-	if err := a.openPeers(ctx, cfg); err != nil {
-		return err
-	}
-	a.openDrains(cfg)
-	a.dir.Scan()
-	leave, err := a.startPeers(ctx)
+	leave, err := a.openResources(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, leave()) }()
-	if a.peers != nil {
-		a.addrs.Gossip = a.peers.Addr()
-	}
-	a.reconciler.Pass()
 	a.resolver.Update()
-	a.rollout.Ready()
-	_ = a.store.Flush() // Health reports its errors
 
 	ls, err := a.listen(ctx, cfg, gids)
 	if err != nil {
@@ -150,7 +132,11 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	a.receivers.Listen(ctx)
 	a.held.release(cfg)
 	close(a.ready)
-	a.log.Info("the agent is ready", "node", cfg.Node.Name, "zone", cfg.Node.Zone, "api", cfg.API.Socket.Path,
+	ready := "the agent is ready"
+	if a.suspended != nil {
+		ready = "the agent is suspended"
+	}
+	a.log.Info(ready, "node", cfg.Node.Name, "zone", cfg.Node.Zone, "api", cfg.API.Socket.Path,
 		"xds", cfg.XDS.Socket.Path, "resources", cfg.Resources.Dir, "revision", a.store.Snapshot().Revision())
 	a.sockets.warn()
 	a.deps.Notify(daemon.SdNotifyReady + "\n" + a.statusLine())
@@ -161,16 +147,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		g.Go(func() error { return api.ServeMetrics(ctx, metricsToken, ls.metrics...) })
 	}
 	g.Go(func() error { return a.xds.Serve(ctx, ls.xds...) })
-	g.Go(func() error { a.dir.Run(ctx); return nil })
-	g.Go(func() error { a.envoys.Run(ctx); return nil })
-	g.Go(func() error { a.presence.Run(ctx); return nil })
 	g.Go(func() error { return a.exits.Run(ctx) })
-	g.Go(func() error { a.probes.Run(ctx); return nil })
-	g.Go(func() error { a.reconciler.Run(ctx); return nil })
-	g.Go(func() error { a.nacks.Run(ctx); return nil })
-	g.Go(func() error { a.host.Run(ctx); return nil })
 	g.Go(func() error { return a.runHeld(ctx) })
-	g.Go(func() error { a.store.Run(ctx); return nil })
+	g.Go(func() error { return a.runResources(ctx) })
 	g.Go(func() error { a.maintain(ctx); return nil })
 	g.Go(func() error { a.deps.LogFile.run(ctx); return nil })
 	g.Go(func() error { a.watchdog.run(ctx); return nil })
@@ -201,6 +180,9 @@ func (a *Agent) locks(cfg *config.Config) (held []*lockFile, err error) {
 		path   string
 		needed bool
 	}{{filepath.Join(cfg.Paths.State, lockName), false}, {filepath.Join(cfg.Paths.Run, pidName), true}} {
+		if !l.needed && a.withoutDir() {
+			continue
+		}
 		f, err := lock(l.path, a.log)
 		var taken *lockedError
 		switch {
@@ -376,6 +358,7 @@ func (a *Agent) maintain(ctx context.Context) {
 			burst.look()
 			a.memory.Look()
 			a.xds.Recheck()
+			a.recordState()
 			if now := a.statusLine(); now != status {
 				status = now
 				a.deps.Notify(status)

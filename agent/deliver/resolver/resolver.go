@@ -41,9 +41,12 @@ type Options struct {
 	// there was no last run.
 	Views string
 	New   bool
-	Group string           // name or ID of the group of query log files; "" means the process's group
-	Log   *slog.Logger     // nil discards
-	Now   func() time.Time // nil means time.Now
+	// Suspended says why the resources are unknown in this run, so that names of the meshes and stored
+	// external names fail, and no views are stored. Empty: they are known.
+	Suspended string
+	Group     string           // name or ID of the group of query log files; "" means the process's group
+	Log       *slog.Logger     // nil discards
+	Now       func() time.Time // nil means time.Now
 }
 
 // Resolver is the DNS server of an agent. Its methods are safe for concurrent use, except Open
@@ -122,6 +125,7 @@ func New(o Options) (*Resolver, error) {
 	}
 	r.failing.Store(&names.Unknown{})
 	r.views = openViews(o.Views, o.New, o.Now(), o.Log)
+	r.views.suspended = o.Suspended != ""
 	r.state.Store(&state{reason: "dns.listen is empty"})
 	r.queries = newQueryLog(o)
 	r.zones = zones.New(r.askZone, r.Trigger)

@@ -44,6 +44,8 @@ func (r *Resolver) State() explaindns.Resolver {
 		}
 	case now.failed != "":
 		out.State, out.Reason = api.DNSFailed, now.failed+"; restart the agent"
+	case r.o.Suspended != "":
+		out.State, out.Reason = api.DNSPending, "names of the meshes fail, and others are forwarded: "+r.o.Suspended
 	case out.Table == nil || out.Table.Pending:
 		out.State, out.Reason = api.DNSPending,
 			"there is no mesh yet, so names below the suffixes of the meshes fail; apply a Mesh"

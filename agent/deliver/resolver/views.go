@@ -62,15 +62,17 @@ func (s *storedView) key() resource.Key {
 // views after a restart before the Envoys are back. Resolver.mu protects it, except where a field
 // says otherwise.
 type views struct {
-	file    string // "": nothing is stored
-	log     *slog.Logger
-	waiting map[resource.Key]storedView // from the last run, without an Envoy since the start
-	keep    time.Time                   // end of waiting
-	until   time.Time                   // end of unknown
-	last    []byte                      // content of the file after the pending write
-	write   chan []byte                 // one slot: the content to be written
-	unknown atomic.Pointer[string]      // why the views of the last run are unknown; nil: they are known
-	failed  atomic.Pointer[string]      // why the last write failed; nil: it did not
+	file string // "": nothing is stored
+	// suspended is set if the resources are unknown in this run: views stay as they were.
+	suspended bool
+	log       *slog.Logger
+	waiting   map[resource.Key]storedView // from the last run, without an Envoy since the start
+	keep      time.Time                   // end of waiting
+	until     time.Time                   // end of unknown
+	last      []byte                      // content of the file after the pending write
+	write     chan []byte                 // one slot: the content to be written
+	unknown   atomic.Pointer[string]      // why the views of the last run are unknown; nil: they are known
+	failed    atomic.Pointer[string]      // why the last write failed; nil: it did not
 }
 
 // openViews reads the views of the last run. A file that does not exist is an error, unless the
@@ -146,6 +148,9 @@ func encodeViews(list []storedView) []byte {
 
 // expire ends the times of waiting and unknown. It returns the time until the next end, or 0.
 func (v *views) expire(now time.Time) time.Duration {
+	if v.suspended {
+		return 0
+	}
 	if v.unknown.Load() != nil && !now.Before(v.until) {
 		v.unknown.Store(nil)
 		v.log.Info("the DNS views of the workloads on this node are known again")
@@ -196,9 +201,9 @@ func (v *views) fails(o *names.Options, meshes []names.Mesh) (out names.Unknown)
 }
 
 // save stores the dataplanes of a table, unless the views of the last run are unknown: a file
-// without some of them would seem to be complete.
+// without some of them would seem to be complete. A suspended run knows none.
 func (v *views) save(t *names.Table, local map[string][]string) {
-	if v.file == "" || v.unknown.Load() != nil {
+	if v.file == "" || v.suspended || v.unknown.Load() != nil {
 		return
 	}
 	list, domains := []storedView{}, t.Domains()

@@ -239,15 +239,6 @@ func TestStateThatAppearsLater(t *testing.T) {
 	want(t, "history", revisions(s, "a"), "5:first 6:second")
 }
 
-func TestDirectoryInPlaceOfTheFile(t *testing.T) {
-	path := t.TempDir()
-	s := open(t, path)
-	if h := s.Health(); h.Persistent || !errors.Is(h.Err, syscall.EISDIR) {
-		t.Fatalf("health: %+v", h)
-	}
-	mustPut(t, s, fileA, "a", "1")
-}
-
 // mount mounts a small tmpfs on a directory.
 func mount(t *testing.T, data string) string {
 	t.Helper()

@@ -97,9 +97,9 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	edit(t, path, func(tx *bolt.Tx) error {
-		return tx.Bucket([]byte("meta")).Put([]byte("format"), store.MetaValue("format", "3"))
-	})
+	if err := writeFormat3(t, path); err != nil {
+		t.Fatal(err)
+	}
 	_, err := store.Open(options(path))
 	var newer *store.FormatError
 	if !errors.As(err, &newer) || newer.Format != "3" || !strings.Contains(err.Error(), path) {

@@ -73,6 +73,17 @@ func (e *ExposedError) Error() string {
 			"or changed it, change its mode to 0600; else also replace all keys that resources contain inline", e.Path, e.Mode)
 }
 
+// UnusableError is the error for a state file that exists, and whose content cannot be read, or lacks
+// a part that may have had further resources. Nothing was changed.
+type UnusableError struct {
+	Path   string
+	Reason error
+}
+
+func (e *UnusableError) Error() string { return fmt.Sprintf("%s cannot be read: %v", e.Path, e.Reason) }
+
+func (e *UnusableError) Unwrap() error { return e.Reason }
+
 // RevisionError is the error for a resource that is not at the revision that the caller expects.
 type RevisionError struct {
 	Key  resource.Key

@@ -73,11 +73,14 @@ type outcome struct {
 	saved  *salvaged               // content salvaged into the new file; nil if none
 	newer  map[resource.Key]uint64 // like loaded.newer
 	loaded *loaded                 // content of the file
+
+	acceptDamage bool
 }
 
-// openDisk opens the file for writing. It creates a missing file, and moves a damaged one aside.
-func openDisk(path string, now time.Time) (*disk, outcome, error) {
-	var o outcome
+// openDisk opens the file for writing. It creates a missing file, and moves a damaged one aside,
+// with acceptDamage even if content is lost without a trace.
+func openDisk(path string, now time.Time, acceptDamage bool) (*disk, outcome, error) {
+	o := outcome{acceptDamage: acceptDamage}
 	for {
 		f, created, err := lockFile(path, os.O_RDWR)
 		if err != nil {
@@ -96,6 +99,9 @@ func openDisk(path string, now time.Time) (*disk, outcome, error) {
 		// The lock is released after the rename, so that no other process can use the damaged file.
 		o.aside, err = o.replace(f, path, now)
 		f.Close()
+		if err == nil && o.aside == "" {
+			return nil, o, &UnusableError{Path: path, Reason: damage}
+		}
 		if err != nil {
 			return nil, o, fmt.Errorf("%s is damaged (%w) and cannot be renamed: %w", path, damage, err)
 		}
@@ -259,6 +265,9 @@ func lockFile(path string, flag int) (f *os.File, created bool, err error) {
 		if errors.Is(err, fs.ErrNotExist) && flag != os.O_RDONLY {
 			f, err = os.OpenFile(path, flag|os.O_CREATE|os.O_EXCL, 0o600)
 			created = err == nil
+			if to, lerr := os.Readlink(path); lerr == nil && errors.Is(err, fs.ErrExist) {
+				return nil, false, &UnusableError{path, fmt.Errorf("it is a symbolic link to %s, which does not exist", to)}
+			}
 			if errors.Is(err, fs.ErrExist) && time.Now().Before(deadline) {
 				continue // another process created it first
 			}
@@ -300,13 +309,19 @@ func private(f *os.File) error {
 }
 
 // replace moves a damaged file aside. If some of it can be read, a new file replaces it atomically.
+// If resources may be lost without a trace, and that is not accepted, it changes nothing and
+// returns "".
 func (o *outcome) replace(f *os.File, path string, now time.Time) (aside string, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return "", err
 	}
 	rename := os.Rename
-	if o.saved = salvage(f, info.Size()); o.saved != nil {
+	o.saved = salvage(f, info.Size())
+	if !o.acceptDamage && (o.saved == nil || o.saved.recordsLost && o.saved.historyLost) {
+		return "", nil
+	}
+	if o.saved != nil {
 		o.newer = lostChange(f, info.Size())
 		fresh, err := o.saved.store(path)
 		if err != nil {

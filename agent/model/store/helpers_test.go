@@ -112,7 +112,7 @@ func mustDel(t testing.TB, s *store.Store, src store.Source, name string) store.
 func tempPath(t testing.TB) string { return filepath.Join(t.TempDir(), "state.db") }
 
 func options(path string) store.Options {
-	return store.Options{Path: path, Encode: encode, Decode: decode, Shared: shared, Origin: origin}
+	return store.Options{Path: path, Encode: encode, Decode: decode, Shared: shared, Origin: origin, AcceptDamage: true}
 }
 
 func open(t testing.TB, path string) *store.Store {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -32,30 +33,18 @@ type diskState struct {
 	beforeWrite, afterWrite func() error // fail commits in tests
 }
 
-// load opens the file and adopts its content, or continues without it.
+// load opens the file and adopts its content, or continues without a file that does not exist.
 func (s *Store) load() error {
-	d, o, err := openDisk(s.opt.Path, s.now())
+	d, o, err := openDisk(s.opt.Path, s.now(), s.opt.AcceptDamage || s.opt.AcceptLoss)
+	if err != nil && s.opt.AcceptLoss && !o.fresh && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrLocked) &&
+		!isExposed(err) {
+		if _, rerr := openReadOnly(s.opt.Path); rerr != nil { // else the disk is read-only
+			d, o, err = openInPlaceOf(s.opt.Path, s.now(), err)
+		}
+	}
 	s.noteOutcome(o)
 	if err != nil {
-		var newer *FormatError
-		var exposed *ExposedError
-		if errors.Is(err, ErrLocked) || errors.As(err, &newer) || errors.As(err, &exposed) {
-			return err
-		}
-		l, rerr := openReadOnly(s.opt.Path)
-		switch {
-		case rerr == nil && l != nil:
-			s.adopt(l)
-			if merr := s.migrate(l.first); merr != nil {
-				return merr
-			}
-			s.state.base = l.mark
-			s.state.lastPersist = s.now()
-		case rerr != nil && !errors.Is(rerr, fs.ErrNotExist):
-			err = fmt.Errorf("%w; reading it failed too: %w", err, rerr)
-		}
-		s.degrade(err)
-		return nil
+		return s.loadReadOnly(o, err)
 	}
 	s.disk = d
 	s.adopt(o.loaded)
@@ -74,6 +63,53 @@ func (s *Store) load() error {
 	return nil
 }
 
+// loadReadOnly adopts the content of a file that cannot be opened for writing, for the reason err.
+// It continues without one that does not exist or is new. A file that cannot be read is an error.
+func (s *Store) loadReadOnly(o outcome, err error) error {
+	if final(err) {
+		return err
+	}
+	l, rerr := openReadOnly(s.opt.Path)
+	switch {
+	case final(rerr):
+		return rerr
+	case rerr == nil && l != nil:
+		s.adopt(l)
+		if merr := s.migrate(l.first); merr != nil {
+			return merr
+		}
+		s.state.base = l.mark
+		s.state.lastPersist = s.now()
+	case rerr != nil && !o.fresh && !errors.Is(rerr, fs.ErrNotExist):
+		return &UnusableError{Path: s.opt.Path, Reason: rerr}
+	}
+	s.degrade(err)
+	return nil
+}
+
+// final reports whether reading the file again cannot help.
+func final(err error) bool {
+	var newer *FormatError
+	var unusable *UnusableError
+	return errors.Is(err, ErrLocked) || errors.As(err, &newer) || errors.As(err, &unusable) || isExposed(err)
+}
+
+func isExposed(err error) bool {
+	var exposed *ExposedError
+	return errors.As(err, &exposed)
+}
+
+// openInPlaceOf renames what cannot be opened, for the reason damage, and creates a new file.
+func openInPlaceOf(path string, now time.Time, damage error) (*disk, outcome, error) {
+	aside, err := setAside(path, now, os.Rename)
+	if err != nil {
+		return nil, outcome{}, fmt.Errorf("%w; renaming it failed too: %w", damage, err)
+	}
+	d, o, err := openDisk(path, now, false)
+	o.aside, o.damage = aside, damage
+	return d, o, err
+}
+
 // openFile reopens the file after it could not be opened, broke, or was moved. The caller holds
 // s.commits.
 func (s *Store) openFile() error {
@@ -85,7 +121,7 @@ func (s *Store) openFile() error {
 	if s.disk != nil {
 		return nil
 	}
-	d, o, err := openDisk(s.opt.Path, s.now())
+	d, o, err := openDisk(s.opt.Path, s.now(), true) // the store has the content
 	s.noteOutcome(o)
 	if err != nil {
 		return err

@@ -16,10 +16,11 @@
 // deletions. For deleted resources, the latest TombstoneLimit histories of each kind of source are
 // stored.
 //
-// Disk faults do not stop the agent. A damaged file is renamed, and its readable content is copied
-// to a new file. A value that is damaged or cannot be decoded is quarantined and reported, and no
-// earlier revision replaces it. While the disk rejects writes, resources of files and Envoys stay
-// in memory and are written later, and only API writes are rejected. Health reports all of this.
+// A file that cannot be read is an error of Open. A damaged file is renamed, and its readable
+// content is copied to a new file, if no resource can be lost without a trace. A value that is
+// damaged or cannot be decoded is quarantined and reported, and no earlier revision replaces it.
+// While the disk rejects writes, resources of files and Envoys stay in memory and are written
+// later, and only API writes are rejected. Health reports all of this.
 //
 // The package starts no goroutine. Without Run, batches that are not durable are written with the
 // next durable batch, by Flush, and by Close.
@@ -106,6 +107,10 @@ type Options struct {
 	Decode func([]byte) (*resource.Resource, error)
 	Log    *slog.Logger     // nil disables logging
 	Now    func() time.Time // nil: time.Now
+	// AcceptDamage replaces a damaged file, after renaming it, even if resources may be lost without a
+	// trace. It is for files that may be new, which a power loss leaves incomplete. AcceptLoss also
+	// replaces a file that cannot be opened, or has another format. Without them, that is an error.
+	AcceptDamage, AcceptLoss bool
 	// Sync is called at the end of each transaction, which fails with its error. It simulates slow
 	// disks in tests; may be nil.
 	Sync func() error
@@ -170,9 +175,10 @@ type Store struct {
 
 // Open returns a store with the content on disk.
 //
-// It fails if another process has the file open, if the file has a newer format, or if users other
-// than its owner can read or write it. A damaged file, a full or read-only disk, or an unreadable
-// directory is not an error: see Health.
+// It fails if another process has the file open, if the file has a newer format, if users other
+// than its owner can read or write it, or with an [UnusableError] if it cannot be read. Damage that
+// leaves the names of all resources readable, and a full or read-only disk, are not errors: see
+// Health.
 func Open(opt Options) (*Store, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err

@@ -40,6 +40,24 @@ type Identity struct {
 	Former []gossip.Former // earlier identities of the node
 }
 
+// KeyError is the error for a file about the identity of the node that exists and cannot be used.
+type KeyError struct {
+	Path string
+	Err  error
+}
+
+func (e *KeyError) Error() string { return e.Err.Error() }
+
+func (e *KeyError) Unwrap() error { return e.Err }
+
+// keyError wraps the error of reading a file that exists.
+func keyError(path string, err error) error {
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return &KeyError{path, err}
+}
+
 // OpenIdentity reads the key of this node in its state directory, or creates one. A key that cannot
 // be read is an error: it is never replaced.
 func OpenIdentity(dir string) (id Identity, err error) {
@@ -66,12 +84,12 @@ func OpenIdentity(dir string) (id Identity, err error) {
 	case err == nil:
 		was, err := engine.ParseNodeID(strings.TrimSpace(string(b)))
 		if err != nil {
-			return id, fmt.Errorf("%s: %w; it names the node in earlier releases: restore it from a backup, or remove it "+
-				"and run \"nearside forget\" for the former ID", path, err)
+			return id, keyError(path, fmt.Errorf("%s: %w; it names the node in earlier releases: restore it from a backup, "+
+				"or remove it and run \"nearside forget\" for the former ID", path, err))
 		}
 		id.Former = append(id.Former, gossip.Former{Node: was, Retired: func() { retireID(dir) }})
 	case !errors.Is(err, fs.ErrNotExist):
-		return id, fmt.Errorf("read the former ID of this node: %w", err)
+		return id, keyError(path, fmt.Errorf("read the former ID of this node: %w", err))
 	}
 	id.Fresh = created && len(id.Former) == 0
 	return id, nil
@@ -107,8 +125,14 @@ func identityOf(key ed25519.PrivateKey) Identity {
 	return Identity{Node: engine.NodeID(sign.Fingerprint(s.Public())), Signer: s}
 }
 
-// readKey reads a private key. The error wraps [fs.ErrNotExist] if there is no such file.
+// readKey reads a private key. The error wraps [fs.ErrNotExist] if there is no such file, and is a
+// [KeyError] otherwise.
 func readKey(path string) (ed25519.PrivateKey, error) {
+	key, err := parseKeyFile(path)
+	return key, keyError(path, err)
+}
+
+func parseKeyFile(path string) (ed25519.PrivateKey, error) {
 	f, err := files.OpenRegular(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the key of this node: %w", err)

@@ -43,7 +43,12 @@ func Status(w io.Writer, s *api.Status) {
 	for _, n := range s.Store.Resources {
 		total += n
 	}
-	Printf(w, "resources  %d at revision %d (%s)\n", total, s.Store.Revision, Counts(s.Store.Sources))
+	unknown := slices.ContainsFunc(s.Checks, func(c api.Check) bool { return c.Name == "state" && !c.OK })
+	if unknown {
+		Println(w, "resources  unknown, because the state cannot be used")
+	} else {
+		Printf(w, "resources  %d at revision %d (%s)\n", total, s.Store.Revision, Counts(s.Store.Sources))
+	}
 	if s.Store.SetAside != "" {
 		Printf(w, "  a damaged state file was set aside as %s\n", s.Store.SetAside)
 	}
