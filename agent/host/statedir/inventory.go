@@ -55,12 +55,19 @@ func (d *Dir) Record() error {
 	return err
 }
 
-// write replaces a file that only the agent's user can read.
+// write replaces a file by one that only the agent's user can read, whatever the mode of the former.
 func write(path string, b []byte) error {
-	return renameio.WriteFile(path, append(b, '\n'), mode, renameio.WithStaticPermissions(mode))
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)),
+		renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Cleanup() }()
+	if _, err := f.Write(append(b, '\n')); err != nil {
+		return err
+	}
+	return f.CloseAtomicallyReplace()
 }
-
-const mode = 0o600
 
 // Accepted ends the acceptance of a loss, after the state is in use.
 func (d *Dir) Accepted() error {
