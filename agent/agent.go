@@ -287,7 +287,7 @@ func (a *Agent) measure() error {
 			}
 			return 0
 		}),
-		policies{a}, conditions{a}, memoryUse{a},
+		policies{a}, proxies{a}, conditions{a}, memoryUse{a},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nearside_state_pending_resources",
 			Help: "Resources whose last change is not on disk."}, func() float64 { return float64(a.store.Health().Pending) }),
 	} {

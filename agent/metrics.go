@@ -55,6 +55,39 @@ func (p policies) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+var proxiesDesc = prometheus.NewDesc("nearside_proxies",
+	"Connected proxies of meshes that exist; state is synced, pending (an answer is outstanding), or rejected.",
+	[]string{"mesh", "state"}, nil)
+
+// proxies collects the number of connected proxies by mesh.
+type proxies struct{ a *Agent }
+
+func (p proxies) Describe(ch chan<- *prometheus.Desc) { ch <- proxiesDesc }
+
+func (p proxies) Collect(ch chan<- prometheus.Metric) {
+	counts := map[string]map[string]int{}
+	for _, r := range p.a.store.Snapshot().Set().Kind("Mesh") {
+		counts[r.Key.Name] = map[string]int{api.StateSynced: 0, api.StatePending: 0, api.StateRejected: 0}
+	}
+	for _, x := range p.a.rollout.Progress() {
+		states := counts[x.Mesh]
+		switch {
+		case states == nil || x.State == api.StateDisconnected || x.State == api.StateUnknown:
+		case len(x.Rejected) > 0:
+			states[api.StateRejected]++
+		case x.State != api.StateServing || x.Answered == 0 || len(x.Unanswered) > 0:
+			states[api.StatePending]++
+		default:
+			states[api.StateSynced]++
+		}
+	}
+	for mesh, states := range counts {
+		for state, n := range states {
+			ch <- prometheus.MustNewConstMetric(proxiesDesc, prometheus.GaugeValue, float64(n), mesh, state)
+		}
+	}
+}
+
 var (
 	fileFaultsDesc = prometheus.NewDesc("nearside_resource_file_faults",
 		"Faults and conflicts in the current resource files.", nil, nil)

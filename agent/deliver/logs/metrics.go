@@ -54,6 +54,7 @@ var (
 		sumLabels, nil)
 	logInFlightDesc = prometheus.NewDesc("nearside_log_records_in_flight", "Lines in memory.", sumLabels, nil)
 	logSpoolDesc    = prometheus.NewDesc("nearside_log_spool_bytes", "Size of the spools on disk.", sumLabels, nil)
+	logLimitDesc    = prometheus.NewDesc("nearside_log_spool_limit_bytes", "Limit of each spool; 0 for none.", nil, nil)
 	logOldestDesc   = prometheus.NewDesc("nearside_log_spool_oldest_seconds", "Age of the oldest line in a spool.",
 		sumLabels, nil)
 	logRefusedDesc = prometheus.NewDesc("nearside_log_connections_refused_total",
@@ -114,7 +115,7 @@ func (s *logSums) add(x *Stream) {
 func (m *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		logRecordsDesc, logBytesDesc, logWrittenDesc, logDroppedDesc, logSpooledDesc, logInFlightDesc, logSpoolDesc,
-		logOldestDesc, logRefusedDesc, logFailingDesc, logDirectoryDesc, rotationsDesc, fileBytesDesc,
+		logLimitDesc, logOldestDesc, logRefusedDesc, logFailingDesc, logDirectoryDesc, rotationsDesc, fileBytesDesc,
 	} {
 		ch <- d
 	}
@@ -162,6 +163,7 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 	send(rotationsDesc, prometheus.CounterValue, total.Rotations, "size")
 	send(rotationsDesc, prometheus.CounterValue, total.Outside, "outside")
 	ch <- prometheus.MustNewConstMetric(fileBytesDesc, prometheus.GaugeValue, float64(total.Size))
+	ch <- prometheus.MustNewConstMetric(logLimitDesc, prometheus.GaugeValue, float64(m.files.Spool.MaxBytes))
 	for _, of := range slices.SortedFunc(maps.Keys(sums), streamSum.compare) {
 		s, g := sums[of], gauges[of]
 		labels := of.labels()

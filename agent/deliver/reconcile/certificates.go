@@ -66,14 +66,21 @@ var certificatesDesc = prometheus.NewDesc("nearside_certificate_expiration_times
 	"Expiration time of a mesh's certificates: of the signing authority, and the earliest of connected proxies.",
 	[]string{"mesh", "certificate"}, nil)
 
-// certificates exports the expiration times as metrics.
+var lifetimesDesc = prometheus.NewDesc("nearside_certificate_lifetime_seconds",
+	"Time from the issue to the expiration of these certificates.", []string{"mesh", "certificate"}, nil)
+
+// certificates exports expiration times and lifetimes as metrics.
 type certificates struct{ keeper *identity.Keeper }
 
-func (c certificates) Describe(ch chan<- *prometheus.Desc) { ch <- certificatesDesc }
+func (c certificates) Describe(ch chan<- *prometheus.Desc) {
+	ch <- certificatesDesc
+	ch <- lifetimesDesc
+}
 
 func (c certificates) Collect(ch chan<- prometheus.Metric) {
 	for _, e := range c.keeper.Expiries() {
 		ch <- prometheus.MustNewConstMetric(certificatesDesc, prometheus.GaugeValue, float64(e.Until.Unix()), e.Mesh, e.What)
+		ch <- prometheus.MustNewConstMetric(lifetimesDesc, prometheus.GaugeValue, e.Life.Seconds(), e.Mesh, e.What)
 	}
 }
 

@@ -85,6 +85,7 @@ type Expiry struct {
 	Mesh  string
 	What  string // ExpiryAuthority: the signing authority; ExpiryProxy: the first proxy certificate to expire
 	Until time.Time
+	Life  time.Duration // of the certificate, from its issue until Until
 }
 
 // Values of Expiry.What.
@@ -280,7 +281,7 @@ func (k *Keeper) Issued(mesh, name string) (Issued, bool) {
 
 func (k *Keeper) measure() {
 	var out []Expiry
-	first, issued := map[string]time.Time{}, map[[2]string]Issued{}
+	first, issued := map[string]Expiry{}, map[[2]string]Issued{}
 	for _, p := range k.proxies {
 		if p.used && p.pair != nil {
 			x := Issued{At: p.issued(), Until: p.until(), Number: p.number}
@@ -289,16 +290,20 @@ func (k *Keeper) measure() {
 			}
 			issued[[2]string{p.mesh, p.name}] = x
 		}
-		if until := p.until(); p.used && (first[p.mesh].IsZero() || until.Before(first[p.mesh])) {
-			first[p.mesh] = until
+		if !p.used || p.pair == nil {
+			continue
+		}
+		if e, ok := first[p.mesh]; !ok || p.until().Before(e.Until) {
+			first[p.mesh] = Expiry{p.mesh, ExpiryProxy, p.until(), p.until().Sub(p.issued())}
 		}
 	}
 	for name, st := range k.meshes {
 		if st.signer != nil {
-			out = append(out, Expiry{name, ExpiryAuthority, st.signer.cert.NotAfter})
+			cert := st.signer.cert
+			out = append(out, Expiry{name, ExpiryAuthority, cert.NotAfter, cert.NotAfter.Sub(cert.NotBefore)})
 		}
-		if t := first[name]; !t.IsZero() {
-			out = append(out, Expiry{name, ExpiryProxy, t})
+		if e, ok := first[name]; ok {
+			out = append(out, e)
 		}
 	}
 	slices.SortFunc(out, func(a, b Expiry) int { return cmp.Or(cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.What, b.What)) })

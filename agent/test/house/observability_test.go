@@ -14,13 +14,15 @@ import (
 // metricUse matches a metric of the agent in an expression, with its selector. nearsideJob matches
 // the job that selects other metrics.
 var (
-	metricUse  = regexp.MustCompile(`\b(nearside_[a-z0-9_]+)(?:\{([^}]*)\})?`)
-	foreignUse = regexp.MustCompile(`\b(?:up|process_[a-z_]+|go_[a-z_]+)\b(\{job="nearside"\})?`)
-	labelOf    = regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)`)
-	metricRow  = regexp.MustCompile("(?m)^\\| `(nearside_[a-z0-9_]+)(?:\\{([a-z,]+)\\})?` \\| " +
+	metricUse   = regexp.MustCompile(`\b(nearside_[a-z0-9_]+)(?:\{([^}]*)\})?`)
+	foreignUse  = regexp.MustCompile(`\b(?:up|process_[a-z_]+|go_[a-z_]+)\b(\{job="nearside"[,}])?`)
+	variableUse = regexp.MustCompile(`\$([a-z_]+)`)
+	labelOf     = regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)`)
+	metricRow   = regexp.MustCompile("(?m)^\\| `(nearside_[a-z0-9_]+)(?:\\{([a-z,]+)\\})?` \\| " +
 		"(counter|gauge|histogram) \\|")
 	groupedBy   = regexp.MustCompile(`\bby \(([a-z_, ]+)\)`)
 	everyLabel  = []string{"instance", "job", "le"}
+	onAlerts    = regexp.MustCompile(`\bALERTS\{[^}]*\}`)
 	counterOnly = regexp.MustCompile(`\b(?:rate|increase)\((nearside_[a-z0-9_]+)`)
 )
 
@@ -44,6 +46,9 @@ func wrongMetrics(expr string, known map[string]metric) (out []string) {
 		return metric{}, false
 	}
 	labels := slices.Clone(everyLabel)
+	if onAlerts.MatchString(expr) {
+		labels = append(labels, "alertname")
+	}
 	for _, m := range metricUse.FindAllStringSubmatch(expr, -1) {
 		is, ok := find(m[1])
 		if !ok {
@@ -51,7 +56,7 @@ func wrongMetrics(expr string, known map[string]metric) (out []string) {
 		}
 		labels = append(labels, is.labels...)
 		for _, l := range labelOf.FindAllStringSubmatch(m[2], -1) {
-			if !slices.Contains(is.labels, l[1]) {
+			if !slices.Contains(is.labels, l[1]) && l[1] != "instance" {
 				out = append(out, m[1]+" has no label "+l[1])
 			}
 		}
@@ -139,10 +144,13 @@ func TestAlertsAndDashboard(t *testing.T) {
 		t.Errorf("docs/alerts.md: %s is no alert", name)
 	}
 	var board struct {
+		Templating struct {
+			List []struct{ Name, Definition string }
+		}
 		Panels []struct {
-			ID      int
-			Title   string
-			Targets []struct{ Expr string }
+			ID          int
+			Type, Title string
+			Targets     []struct{ Expr string }
 		}
 	}
 	text, err = os.ReadFile(root + "/packaging/observability/dashboard.json")
@@ -152,16 +160,40 @@ func TestAlertsAndDashboard(t *testing.T) {
 	if err := json.Unmarshal(text, &board); err != nil {
 		t.Fatal(err)
 	}
-	ids := map[int]bool{}
+	variables := map[string]bool{"__rate_interval": true}
+	for _, v := range board.Templating.List {
+		variables[v.Name] = true
+		for _, why := range wrongMetrics(v.Definition, known) {
+			t.Errorf("dashboard.json: variable %s: %s", v.Name, why)
+		}
+	}
+	if !variables["instance"] || !variables["mesh"] {
+		t.Errorf("dashboard.json: the variables are %v, want instance and mesh among them", variables)
+	}
+	ids, shown := map[int]bool{}, ""
 	for _, p := range board.Panels {
-		if ids[p.ID] || len(p.Targets) == 0 {
+		if ids[p.ID] || (len(p.Targets) == 0) != (p.Type == "row") {
 			t.Errorf("dashboard.json: %s has an id that another panel has, or shows nothing", p.Title)
 		}
 		ids[p.ID] = true
 		for _, x := range p.Targets {
+			shown += x.Expr + "\n"
+			for _, m := range variableUse.FindAllStringSubmatch(x.Expr, -1) {
+				if !variables[m[1]] {
+					t.Errorf("dashboard.json: %s: there is no variable %s", p.Title, m[1])
+				}
+			}
+			if !onAlerts.MatchString(x.Expr) && strings.Count(x.Expr, "{") != strings.Count(x.Expr, `instance=~"$instance"`) {
+				t.Errorf("dashboard.json: %s: a metric of %s is not limited to the selected instances", p.Title, x.Expr)
+			}
 			for _, why := range wrongMetrics(x.Expr, known) {
 				t.Errorf("dashboard.json: %s: %s", p.Title, why)
 			}
+		}
+	}
+	for _, area := range []string{"nearside_gossip_", "nearside_dns_", "nearside_log_", "nearside_problems{", `mesh=~"$mesh"`} {
+		if !strings.Contains(shown, area) {
+			t.Errorf("dashboard.json shows nothing of %s", area)
 		}
 	}
 	if n < 10 || len(board.Panels) < 10 {
@@ -178,6 +210,7 @@ func TestWrongMetricsAreFound(t *testing.T) {
 		`rate(nearside_c_seconds_bucket[5m]) + nearside_b`:                       0,
 		`nearside_gone > 0`: 1, `nearside_c_seconds > 0`: 1, `nearside_b_bucket`: 1, `nearside_a_total{type="x"}`: 1,
 		`sum by (type) (nearside_a_total)`: 1, `rate(nearside_b[5m])`: 1, `up == 0`: 1, `up{job="nearside"} == 0`: 0,
+		`sum(up{job="nearside",instance=~"$instance"})`: 0, `nearside_b{instance=~"$instance",x="y"}`: 1,
 	} {
 		if got := wrongMetrics(expr, known); len(got) != want {
 			t.Errorf("%s: %q", expr, got)

@@ -80,6 +80,8 @@ func decode(t *testing.T, text []byte) map[string]any {
 			into = &networkingv1.NetworkPolicy{}
 		case "monitoring.coreos.com/v1 PodMonitor":
 			into = &monitoringv1.PodMonitor{}
+		case "monitoring.coreos.com/v1 PrometheusRule":
+			into = &monitoringv1.PrometheusRule{}
 		default:
 			t.Fatalf("no type is known for %s %s", head.APIVersion, head.Kind)
 		}
@@ -137,7 +139,7 @@ func TestChartMakesWhatTheOverlaysMake(t *testing.T) {
 			if d := cmp.Diff(a, b); d != "" {
 				t.Errorf("kustomize build (-) and helm template (+) differ:\n%s", d)
 			}
-			if want := map[string]int{"gossip": 7, "metrics": 7}[overlay]; len(a) != max(want, 6) {
+			if want := map[string]int{"gossip": 7, "metrics": 9}[overlay]; len(a) != max(want, 6) {
 				t.Errorf("%d objects, want %d", len(a), max(want, 6))
 			}
 		})
@@ -262,6 +264,13 @@ func TestManifestsFitTheBinary(t *testing.T) {
 					if ds.Spec.Template.Labels[k] != v {
 						t.Errorf("the PodMonitor selects %s=%s", k, v)
 					}
+				}
+				if job := ds.Spec.Template.Labels[monitor.JobLabel]; job != "nearside" {
+					t.Errorf("the job of the PodMonitor is %q, and the alerting rules select nearside", job)
+				}
+				rules := objects["PrometheusRule/nearside"].(*monitoringv1.PrometheusRule).Spec.Groups
+				if len(rules) != 1 || len(rules[0].Rules) < 40 {
+					t.Errorf("the PrometheusRule has %d groups", len(rules))
 				}
 			}
 			for name, p := range map[string]*corev1.Probe{
