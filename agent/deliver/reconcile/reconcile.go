@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -213,7 +214,7 @@ func New(o Options) *Reconciler {
 		passSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "nearside_reconcile_duration_seconds",
 			Help:    "Duration of one pass over all meshes and connected proxies, or until a change interrupts it.",
-			Buckets: buckets}),
+			Buckets: append(slices.Clone(buckets), 5, 10, 25, 50)}),
 	}
 	if o.Registry != nil {
 		o.Registry.MustRegister(r.proxySeconds, r.checkSeconds, r.passSeconds, certificates{o.Certificates})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -363,11 +362,6 @@ func (l *ledger) reported(f *ledgerFault, before map[string]float64) {
 		}
 		return false
 	})
-	c := alertCase{name: l.t.Name() + " " + f.name, series: map[string]string{}, fires: map[string]bool{f.alert: true}}
-	for name := range maps.Keys(after) {
-		if strings.HasPrefix(name, "nearside_log_") && (before[name] != 0 || after[name] != 0) {
-			c.series[name] = fmt.Sprintf("%gx5 %gx60", before[name], after[name])
-		}
-	}
-	l.cases = append(l.cases, c)
+	l.cases = append(l.cases, alertCase{name: l.t.Name() + " " + f.name, fires: map[string]bool{f.alert: true},
+		series: seriesOf(l.t, before, after, false, l.now())})
 }

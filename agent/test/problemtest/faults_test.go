@@ -2,7 +2,7 @@ package problemtest
 
 import (
 	"fmt"
-	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,7 +18,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir, metrics, ok := strings.Cut(os.Getenv(agentEnv), "\n"); ok {
+		if err := runAgent(dir, metrics); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // world is the agent of a fault. It does not run before start.
 type world struct {
@@ -29,6 +38,7 @@ type world struct {
 	set  []string
 	// started is called when the agent has started, before the first samples of its metrics.
 	started func()
+	late    func() // set by before or started, for after
 }
 
 // file writes a resource file.
@@ -48,13 +58,16 @@ type fault struct {
 	cause    string // part of the reason
 	names    string // part of the output of the first command; empty: it only has to work
 	alone    bool   // no other problem is about a disk
-	alert    string // fires; empty: NearsideProblems for an error, else none
+	alerts   string // that fire, besides NearsideProblems for errors and NearsideWarnings for warnings
+	repeats  bool   // the fault does not end: its counters grow further
+	// metric is the beginning of a series that grows, if no view lists the fault (without check).
+	metric string
 }
 
 // TestFaults provokes each fault on a new agent, and compares all views of the list of problems. It
 // runs the first command of the problem.
 func TestFaults(t *testing.T) {
-	all := slices.Concat(fileFaults, stateFaults, settingFaults, meshFaults, logFaults, nodeFaults)
+	all := everyFault()
 	if len(all) < 60 {
 		t.Errorf("%d faults, want at least 60", len(all))
 	}
@@ -79,6 +92,11 @@ func TestFaults(t *testing.T) {
 // patience is how long a problem may take until all views list it.
 const patience = 10 * time.Second
 
+// everyFault returns all faults. Those of pools are the last ones.
+func everyFault() []fault {
+	return slices.Concat(fileFaults, stateFaults, settingFaults, meshFaults, logFaults, dnsFaults, apiFaults, nodeFaults)
+}
+
 // provoke runs one fault, and returns its test of the alerts.
 func provoke(t *testing.T, f *fault) alertCase {
 	w := &world{t: t, dir: agenttest.Home(t)}
@@ -102,6 +120,51 @@ func provoke(t *testing.T, f *fault) alertCase {
 	before := samples(t, w.Running)
 	if f.after != nil {
 		f.after(w)
+	}
+	list := w.listed(f, sum(before, f.metric))
+	c := alertCase{name: f.name, fires: map[string]bool{}}
+	c.series = seriesOf(t, before, samples(t, w.Running), f.repeats, w.now())
+	c.fires["NearsideProblems"], c.fires["NearsideWarnings"] = has(list, api.SeverityError), has(list, api.SeverityWarning)
+	for _, alert := range strings.Fields(f.alerts) {
+		c.fires[alert] = true
+	}
+	return c
+}
+
+// has reports whether a problem of a severity is listed.
+func has(list []api.Problem, severity string) bool {
+	return slices.ContainsFunc(list, func(p api.Problem) bool { return p.Severity == severity })
+}
+
+// now returns the time of the agent.
+func (w *world) now() time.Time {
+	if w.deps.Now != nil {
+		return w.deps.Now()
+	}
+	return time.Now()
+}
+
+// sum returns the sum of the series with a prefix.
+func sum(samples map[string]float64, prefix string) (n float64) {
+	for name, value := range samples {
+		if strings.HasPrefix(name, prefix) {
+			n += value
+		}
+	}
+	return n
+}
+
+// listed waits until all views list a fault, and returns the list. It runs the first command of the
+// problem. before is the sum of the metric of a fault that no view lists.
+func (w *world) listed(f *fault, before float64) []api.Problem {
+	t := w.t
+	if f.check == "" {
+		agenttest.Eventually(t, f.metric+" grows", func() bool {
+			return f.metric == "" || sum(samples(t, w.Running), f.metric) > before
+		})
+		s, err := w.Api().Status(t.Context())
+		agenttest.Do(t, err)
+		return s.Problems
 	}
 	var found api.Problem
 	var list []api.Problem
@@ -136,18 +199,5 @@ func provoke(t *testing.T, f *fault) alertCase {
 	})); f.alone && n != 1 {
 		t.Errorf("%d problems are about the disk: %+v", n, list)
 	}
-	c := alertCase{name: f.name, series: map[string]string{}, fires: map[string]bool{}}
-	after := samples(t, w.Running)
-	for _, name := range slices.Sorted(maps.Keys(after)) {
-		if strings.HasPrefix(name, "nearside_") && (before[name] != 0 || after[name] != 0) {
-			c.series[name] = fmt.Sprintf("%gx5 %gx60", before[name], after[name])
-		}
-	}
-	c.fires["NearsideProblems"] = slices.ContainsFunc(list, func(p api.Problem) bool {
-		return p.Severity == api.SeverityError
-	})
-	if f.alert != "" {
-		c.fires[f.alert] = true
-	}
-	return c
+	return list
 }

@@ -24,7 +24,7 @@ func withKey(w *world) string {
 // fileFaults are faults of resource files.
 var fileFaults = []fault{
 	{name: "broken YAML", file: "type: [Mesh", check: api.ClassFileFault, severity: bad, cause: "a.yaml",
-		names: "a.yaml", alert: "NearsideResourceFiles"},
+		names: "a.yaml", alerts: "NearsideResourceFiles"},
 	{name: "unknown type", file: "{type: Mash, name: default}", check: api.ClassFileFault, severity: bad, cause: "Mash",
 		names: "Mash"},
 	{name: "unknown field", file: "{type: Mesh, name: default, mtsl: {}}", check: api.ClassFileFault, severity: bad,
@@ -46,7 +46,7 @@ var fileFaults = []fault{
 	{name: "resource of the API in a file", after: func(w *world) {
 		agenttest.ByAPI(w.t, w.Store(), "{type: Mesh, name: default}")
 		w.file("a.yaml", "{type: Mesh, name: default}")
-	}, check: api.ClassFileConflict, severity: bad, cause: "managed by api", alert: "NearsideResourceFiles"},
+	}, check: api.ClassFileConflict, severity: bad, cause: "managed by api", alerts: "NearsideResourceFiles"},
 	{name: "no resource directory", before: func(w *world) {
 		agenttest.Do(w.t, os.Remove(filepath.Join(w.dir, "resources")))
 	}, check: api.ClassFileFault, severity: bad, cause: "no such file or directory", names: "resources"},

@@ -32,15 +32,18 @@ func (w *world) dial() net.Conn {
 
 // oldSpool leaves a line of an earlier agent for a collector that is away. The clock of synctest
 // starts in 2000.
-func (w *world) oldSpool() {
+func (w *world) oldSpool(lines int) {
 	dir := filepath.Join(w.dir, "state/spool/tcp-127.0.0.1%3A1")
 	agenttest.Do(w.t, os.MkdirAll(filepath.Dir(dir), 0o750))
 	synctest.Test(w.t, func(t *testing.T) {
 		f, err := spool.NewForwarder(spool.ForwarderOptions{Address: "127.0.0.1:1",
 			Spool: spool.Options{Dir: dir, MaxBytes: 1 << 20}})
 		agenttest.Do(t, err)
-		_, err = f.Write(context.Background(), []byte("line\n"))
-		agenttest.Do(t, err, f.Close())
+		for range lines {
+			_, err = f.Write(context.Background(), []byte(strings.Repeat("x", 1000)+"\n"))
+			agenttest.Do(t, err)
+		}
+		agenttest.Do(t, f.Close())
 	})
 }
 
@@ -93,7 +96,7 @@ var logFaults = []fault{
 			_, _ = w.dial().Read(make([]byte, 1)) // it is closed, unless it is the first one
 		}
 	}, check: api.ClassLogSenders, severity: warn, cause: "receiver a has refused 3 connections",
-		alert: "NearsideLogSendersRefused"},
+		alerts: "NearsideLogSendersRefused"},
 	{name: "lines dropped on a full disk", before: func(w *world) { w.tmpfs("logs", "size=256k,mode=0750") },
 		set: []string{`accessLog.receivers=[{name: a, address: "127.0.0.1:0", file: t/a.log}]`,
 			"accessLog.onFull=dropNewest", "accessLog.spool.maxSize=0"}, after: func(w *world) {
@@ -102,7 +105,7 @@ var logFaults = []fault{
 			agenttest.Do(w.t, err)
 			_, err = w.dial().Write([]byte("one\ntwo\n"))
 			agenttest.Do(w.t, err)
-		}, check: api.ClassLogDropped, severity: bad, cause: "dropped (disk-full)", alert: "NearsideLogLinesDropped"},
+		}, check: api.ClassLogDropped, severity: bad, cause: "dropped (disk-full)", alerts: "NearsideLogLinesDropped"},
 	{name: "a collector that does not read", before: func(w *world) {
 		var ahead atomic.Int64
 		w.deps.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
@@ -129,9 +132,12 @@ var logFaults = []fault{
 			ahead.Store(int64(40 * time.Second))
 		}
 	}, check: api.ClassLogCollector, severity: warn, cause: "has acknowledged no line for 4",
-		alert: "NearsideLogCollectorStalled"},
-	{name: "old lines in a spool", before: func(w *world) { w.oldSpool() }, check: api.ClassLogSpool, severity: warn,
-		cause: "1 line waits for tcp 127.0.0.1:1", alert: "NearsideLogSpoolOld"},
+		alerts: "NearsideLogCollectorStalled"},
+	{name: "old lines in a spool", before: func(w *world) { w.oldSpool(1) }, check: api.ClassLogSpool, severity: warn,
+		cause: "1 line waits for tcp 127.0.0.1:1", alerts: "NearsideLogSpoolOld"},
+	{name: "a spool that is half full", set: []string{"accessLog.spool.maxSize=1"},
+		before: func(w *world) { w.oldSpool(700) }, check: api.ClassLogSpool, severity: warn,
+		cause: "700 lines wait for tcp 127.0.0.1:1", alerts: "NearsideLogSpoolGrows"},
 	{name: "disk of an access log is full", before: func(w *world) { w.tmpfs("logs", "size=256k,mode=0750") },
 		set: []string{`accessLog.receivers=[{name: a, address: "127.0.0.1:0", file: t/a.log}, ` +
 			`{name: b, address: "127.0.0.2:0", file: t/b.log}]`, "accessLog.spool.maxSize=0"}, after: func(w *world) {
@@ -148,7 +154,8 @@ var logFaults = []fault{
 	{name: "an Envoy that fails to write its log", file: shop, after: func(w *world) {
 		w.admin("filesystem.write_failed: 3\nfilesystem.reopen_failed: 1\n")
 		w.stream("default.web", "")
-	}, check: api.ClassLostLines, severity: warn, cause: "3 writes and 1 attempts to reopen logs have failed"},
+	}, check: api.ClassLostLines, severity: warn, cause: "3 writes and 1 attempts to reopen logs have failed",
+		alerts: "NearsideProxyLogLinesLost"},
 	{name: "a listener without a log", file: logging("{type: Tcp, tcp: {address: '127.0.0.1:1'}}"),
 		before: func(w *world) {
 			agenttest.Do(w.t, os.MkdirAll(filepath.Join(w.dir, "run"), 0o750))
@@ -158,5 +165,5 @@ var logFaults = []fault{
 				"listener.10.0.0.1_8080.http.localhost_8080.downstream_rq_completed: 30\n")
 			w.stream("default.web", "")
 		}, check: api.ClassLogGap, severity: bad, cause: "2 connections and 30 requests since then are in no log",
-		alert: "NearsideListenersWithoutLog"},
+		alerts: "NearsideListenersWithoutLog"},
 }

@@ -1,10 +1,13 @@
 package problemtest
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/agent/test/secrettest"
@@ -59,7 +62,7 @@ var meshFaults = []fault{
 	{name: "permission without TLS",
 		file: with("{type: MeshTrafficPermission, mesh: default, name: p, spec: {targetRef: {kind: " +
 			"Mesh}, from: [{targetRef: {kind: Mesh}, default: {action: Allow}}]}}"), check: api.ClassNoEffect, severity: warn,
-		cause: "no mTLS", names: "MeshTrafficPermission"},
+		cause: "no mTLS", names: "MeshTrafficPermission", alerts: "NearsidePolicyNoEffect"},
 	{name: "client of a section",
 		file: with("{type: MeshAccessLog, mesh: default, name: l, spec: {targetRef: {kind: Mesh}, " +
 			"from: [{targetRef: {kind: MeshSubset, tags: {kuma.io/service: db}}, default: {backends: [{type: File, " +
@@ -81,7 +84,40 @@ var meshFaults = []fault{
 	{name: "CA that is not yet valid", before: func(w *world) { w.file("a.yaml", authority(w, time.Hour, 2*time.Hour)) },
 		check: api.ClassResource, severity: bad, cause: "is not valid before"},
 	{name: "CA that ends soon", before: func(w *world) { w.file("a.yaml", authority(w, -100*time.Hour, time.Hour)) },
-		check: api.ClassResource, severity: warn, cause: "expires"},
+		check: api.ClassResource, severity: warn, cause: "expires", alerts: "NearsideAuthorityEnds"},
+	{name: "certificate that is not renewed", before: func(w *world) {
+		var ahead atomic.Int64
+		w.deps.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		w.file("a.yaml", authority(w, -100*time.Hour, time.Hour))
+		w.started = func() { w.stream("default.web", ""); agenttest.InSync(w.t, w.Agent, "default.web") }
+		w.late = func() { ahead.Store(int64(2 * time.Hour)) }
+	}, after: func(w *world) {
+		w.late()
+		w.file("b.yaml", "{type: Mesh, name: other}") // for another pass
+	}, check: api.ClassResource, severity: bad, cause: "expired", alerts: "NearsideCertificateEnds"},
+	{name: "no more proxies", file: shop, before: func(w *world) {
+		w.started = func() {
+			ctx, end := context.WithCancel(w.t.Context())
+			w.late = end
+			for _, id := range []string{"default.web", "default.db"} {
+				w.streamUntil(ctx, id, "")
+				agenttest.InSync(w.t, w.Agent, id)
+			}
+		}
+	}, after: func(w *world) {
+		w.late()
+		agenttest.Gone(w.t, w.Running, "default.web")
+		agenttest.Gone(w.t, w.Running, "default.db")
+	}, alerts: "NearsideProxiesGone"},
+	{name: "slow passes", file: shop, before: func(w *world) {
+		var ahead atomic.Int64
+		w.deps.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		w.deps.Generate = func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
+			ahead.Add(int64(8 * time.Second))
+			return generate.Generate(in, prev, memo)
+		}
+	}, after: func(w *world) { w.stream("default.web", ""); agenttest.InSync(w.t, w.Agent, "default.web") },
+		metric: "nearside_reconcile_duration_seconds_count", repeats: true, alerts: "NearsideSlow"},
 	{name: "missing secret",
 		file: strings.Replace(shop, "{type: Mesh, name: default}", "{type: Mesh, name: default, mtls: "+
 			"{enabledBackend: ca, backends: [{name: ca, type: provided, conf: {cert: {secret: gone}, key: {secret: gone}}}]}}",
@@ -96,26 +132,29 @@ var meshFaults = []fault{
 			"{appendModifications: [{networkFilter: {operation: Remove, match: {listenerName: 'inbound:10.0.0.1:8080'}}}]}}}"),
 		after: func(w *world) { w.stream("default.web", "") }, check: api.ClassWithheld, severity: bad,
 		cause: "withheld from",
-		names: "inbound:10.0.0.1:8080", alert: "NearsideConfigHeld"},
+		names: "inbound:10.0.0.1:8080", alerts: "NearsideConfigHeld NearsidePolicyRejected"},
 	{name: "listener would be withheld",
 		file: with("{type: MeshProxyPatch, mesh: default, name: p, spec: {targetRef: {kind: " +
 			"Mesh}, default: {appendModifications: [{networkFilter: {operation: Remove, match: {listenerName: " +
 			"'inbound:10.0.0.1:8080'}}}]}}}"), check: api.ClassResource, severity: bad, cause: "would be withheld"},
 	{name: "rejected listener", file: shop, after: func(w *world) { w.stream("default.web", "inbound: bad filter") },
-		check: api.ClassRejected, severity: bad, cause: "bad filter", names: "bad filter", alert: "NearsideConfigRejected"},
+		check: api.ClassRejected, severity: bad, cause: "bad filter", names: "bad filter", alerts: "NearsideConfigRejected"},
 	{name: "port in use at the proxy", file: shop, after: func(w *world) {
 		w.stream("default.web", "Error adding/updating listener(s) inbound:10.0.0.1:8080: cannot bind '10.0.0.1:8080': "+
 			"Address already in use\n")
 	}, check: api.ClassRejected, severity: bad, cause: "cannot bind", names: "Address already in use"},
 	{name: "unknown node ID", file: shop, after: func(w *world) { w.stream("default.wbe", "") },
-		check: api.ClassUnknownNode, severity: warn, cause: "default.wbe"},
+		check: api.ClassUnknownNode, severity: warn, cause: "default.wbe", alerts: "NearsideEnvoysUnknown"},
 	{name: "unknown node ID of a gone mesh", file: shop, after: func(w *world) { w.stream("gone.web", "") },
 		check: api.ClassUnknownNode, severity: warn, cause: "gone.web"},
-	{name: "malformed node ID", file: shop, after: func(w *world) { w.stream("web", "") },
-		check: api.ClassStreamRefused, severity: bad, cause: "want <mesh>.<name"},
+	{name: "malformed node ID", file: shop, after: func(w *world) {
+		for range 12 {
+			w.stream("web", "")
+		}
+	}, check: api.ClassStreamRefused, severity: bad, cause: "want <mesh>.<name", alerts: "NearsideStreamsRefused"},
 	{name: "refused proxy", file: shop, set: []string{`xds.access=[{user: root, nodes: ["default.db"]}]`},
 		after: func(w *world) { w.stream("default.web", "") }, check: api.ClassStreamRefused, severity: bad,
-		cause: "default.web"},
+		cause: "default.web", alerts: "NearsideEnvoysRefused"},
 	{name: "names of two services", file: with(
 		`{type: HostnameGenerator, name: a, spec: {selector: {meshService: {}}, template: "same.mesh"}}` + "\n---\n" +
 			`{type: HostnameGenerator, name: b, spec: {selector: {meshExternalService: {}}, template: "same.mesh"}}` +
@@ -123,28 +162,4 @@ var meshFaults = []fault{
 			"protocol: tcp}, endpoints: [{address: db.example.com, port: 443}]}}\n---\n{type: MeshService, mesh: default, " +
 			"name: web, spec: {selector: {dataplaneTags: {kuma.io/service: web}}, ports: [{port: 80, targetPort: 8080}]}}"),
 		check: api.ClassResource, severity: warn, cause: "same.mesh"},
-}
-
-// nodeFaults are faults of a pool.
-var nodeFaults = []fault{
-	{name: "nobody to join", set: []string{"gossip.bind=127.0.0.1:0", "gossip.insecure=true", "gossip.join=127.0.0.1:1"},
-		check: "peers", severity: warn, cause: "no address of gossip.join responds"},
-	{name: "lost member", set: []string{"node.name=a", "gossip.bind=127.0.0.1:0", "gossip.insecure=true"},
-		after: func(w *world) {
-			other := pooled(w.t, "b", w.Addrs().Gossip.String())
-			agenttest.Eventually(w.t, "the other node is known", func() bool {
-				m, err := w.Api().Members(w.t.Context())
-				return err == nil && len(m.Items) == 2 && m.Items[1].State == "alive"
-			})
-			agenttest.Do(w.t, other.Stop())
-		}, check: "peers", severity: warn, cause: "1 member is dead: b", names: "dead", alert: "NearsideMembersDead"},
-	{name: "other files on a node", file: "{type: Mesh, name: default}", set: []string{"node.name=a",
-		"gossip.bind=127.0.0.1:0", "gossip.insecure=true"}, after: func(w *world) {
-		other := agenttest.Home(w.t)
-		agenttest.Write(w.t, other+"/resources/a.yaml", "{type: Mesh, name: other}")
-		pooledAt(w.t, other, "b", w.Addrs().Gossip.String())
-	}, check: "pool-files", severity: warn, cause: "those of node b", names: "differ", alert: "NearsidePoolFilesDiffer"},
-	{name: "two nodes of one name", set: []string{"node.name=a", "gossip.bind=127.0.0.1:0", "gossip.insecure=true"},
-		after: func(w *world) { pooled(w.t, "a", w.Addrs().Gossip.String()) }, check: "peers", severity: warn,
-		cause: "a", names: "a"},
 }

@@ -55,7 +55,7 @@ var settingFaults = []fault{
 		check: "dns-sockets", severity: warn, cause: "nothing holds the sockets"},
 	{name: "dead upstream", file: "{type: Mesh, name: default}", set: []string{"dns.listen=127.0.0.1:0",
 		"dns.upstreams=127.0.0.1:1"}, after: func(w *world) { w.query() }, check: "dns", severity: warn,
-		cause: "no upstream responds"},
+		cause: "no upstream responds", repeats: true, alerts: "NearsideUpstreamsDown NearsideUpstreamsFail"},
 	{name: "dead upstream without a mesh", set: []string{"dns.listen=127.0.0.1:0", "dns.upstreams=127.0.0.1:1"},
 		after: func(w *world) { w.query() }, check: "dns", severity: warn, cause: "no upstream responds"},
 	{name: "damaged DNS views", file: "{type: Mesh, name: default}", set: []string{"dns.listen=127.0.0.1:0"},

@@ -66,7 +66,7 @@ var stateFaults = []fault{
 		}
 		w.started = func() { fails.Store(true) }
 	}, after: func(w *world) { w.file("a.yaml", big("t")) }, check: "state", severity: bad, cause: "input/output error",
-		alert: "NearsideStateNotWritten"},
+		alerts: "NearsideStateNotWritten"},
 	{name: "little space for state", before: func(w *world) { w.tmpfs("state", "size=16m,mode=0750") }, check: "space",
 		severity: warn, cause: "MiB left", names: "/state"},
 	{name: "little space for logs", before: func(w *world) { w.tmpfs("logs", "size=16m,mode=0750") }, check: "space",
@@ -88,8 +88,8 @@ var stateFaults = []fault{
 		before: func(w *world) {
 			w.deps.Memory = func() memory.Use { return memory.Use{Limit: 200 << 20, Live: 170 << 20, Mapped: 200 << 20} }
 		}, after: func(w *world) { w.stream("default.web", "") }, check: "memory", severity: warn,
-		cause: "1 proxy is refused",
-		alert: "NearsideMemoryShort"},
+		cause:  "1 proxy is refused",
+		alerts: "NearsideMemoryShort"},
 	{name: "memory limit is too small", before: func(w *world) {
 		w.deps.Memory = func() memory.Use {
 			return memory.Use{Limit: 43 << 20, Live: 11 << 20, Mapped: 20 << 20, Group: 48 << 20}
@@ -119,14 +119,14 @@ var stateFaults = []fault{
 		after: func(w *world) {
 			agenttest.Do(w.t, os.Remove(filepath.Join(w.dir, "logs/audit/audit.log")))
 			_, _ = w.Request("GET", "http://nearside/v1/status", "")
-		}, check: "audit-log", severity: warn, cause: "another process", alert: "NearsideAuditFileChanged"},
+		}, check: "audit-log", severity: warn, cause: "another process", alerts: "NearsideAuditFileChanged"},
 	{name: "audit log was cut", set: []string{"auditLog.profile=Default"}, before: func(w *world) {
 		agenttest.Do(w.t, os.MkdirAll(filepath.Join(w.dir, "state"), 0o700))
 		agenttest.Write(w.t, filepath.Join(w.dir, "state/audit-chain.json"), `{"path": "`+
 			filepath.Join(w.dir, "logs/audit/audit.log")+`", "first": 1, "last": {"number": 9, "hash": "`+
 			strings.Repeat("a", 64)+`"}}`)
 	}, check: "audit-log", severity: warn, cause: "the end of the audit log differs from the agent's record",
-		alert: "NearsideAuditChainBroken"},
+		alerts: "NearsideAuditChainBroken"},
 	{name: "audit log disk is full", before: func(w *world) { w.tmpfs("logs", "size=256k,mode=0750") },
 		after: func(w *world) {
 			full(w, filepath.Join(w.dir, "logs"))
@@ -135,7 +135,7 @@ var stateFaults = []fault{
 					strings.Repeat("x", 60)+`"}`, "Content-Type: application/json")
 			}
 		}, check: "space", severity: warn, cause: "no space left on device", alone: true,
-		alert: "NearsideAuditWritesRefused"},
+		alerts: "NearsideAuditWritesRefused"},
 	{name: "damaged list of revoked tokens", before: func(w *world) {
 		dir := filepath.Join(w.dir, "state/tokens")
 		agenttest.Do(w.t, os.MkdirAll(dir, 0o700))

@@ -1,6 +1,7 @@
 package problemtest
 
 import (
+	"context"
 	"io"
 	"net"
 	"os"
@@ -19,12 +20,16 @@ import (
 )
 
 // query asks the resolver of the agent for some names outside of the mesh.
-func (w *world) query() {
+func (w *world) query() { w.queries(20) }
+
+// queries asks the resolver of the agent for n names outside of the mesh.
+func (w *world) queries(n int) {
 	c, err := net.Dial("udp", w.Addrs().DNS[0])
 	agenttest.Do(w.t, err)
 	defer c.Close()
-	for i := range 20 {
-		q := []byte{0, byte(i), 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2, 'a' + byte(i), 'x', 4, 'r', 'e', 'a', 'l', 0, 0, 1, 0, 1}
+	for i := range n {
+		q := []byte{0, byte(i), 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2, 'a' + byte(i%26), 'a' + byte(i/26%26), 2,
+			'a' + byte(i/26/26%26), 'x', 4, 'r', 'e', 'a', 'l', 0, 0, 1, 0, 1}
 		_, err := c.Write(q)
 		agenttest.Do(w.t, err)
 	}
@@ -51,9 +56,12 @@ func (w *world) tmpfs(name, options string) string {
 
 // stream opens a stream of a proxy that rejects listeners with a reason, or acknowledges all if it
 // is "".
-func (w *world) stream(id, reason string) {
+func (w *world) stream(id, reason string) { w.streamUntil(w.t.Context(), id, reason) }
+
+// streamUntil is stream with the context of the stream.
+func (w *world) streamUntil(ctx context.Context, id, reason string) {
 	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(agenttest.Dial(w.t, w.Addrs().XDS))
-	s, err := ads.DeltaAggregatedResources(w.t.Context())
+	s, err := ads.DeltaAggregatedResources(ctx)
 	agenttest.Do(w.t, err)
 	node := &core.Node{Id: id, UserAgentName: "envoy"}
 	for _, url := range []string{draft.TypeCluster, draft.TypeListener} {
