@@ -243,7 +243,7 @@ func TestEachAlertHasAFault(t *testing.T) {
 	}
 	for _, alert := range []string{"NearsideAgentDown", "NearsideAgentRestarts", "NearsideTargetVanished",
 		"NearsideAgentsMissing", "NearsideLogFails", "NearsideLogDirectoryReplaced"} {
-		found[alert] = true // of TestScrapes, TestNoTargets, and TestAccountOfLines
+		found[alert] = true // of TestScrapes, TestNoTargets, and TestAccountAddsUp
 	}
 	all := alerts(t)
 	for _, alert := range all {
