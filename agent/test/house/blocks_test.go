@@ -31,7 +31,7 @@ var fragments = map[string]string{
 	"docs/decisions/0011-policies.md: from:                                            # of a policy for the whole " +
 		"mesh": "items of a policy",
 	"docs/reachability.md: kuma.io/reachable-backends: |":                                          "an annotation",
-	"docs/alerts.md: rule_files: [/etc/prometheus/nearside-alerts.yaml]   # a copy of alerts.yaml": "a config of Prometheus",
+	"docs/alerts.md: rule_files: [/etc/prometheus/nearside-alerts.yaml]": "a config of Prometheus",
 }
 
 // TestBlocksOfDocuments checks that each YAML block and here document in the documents is a stream

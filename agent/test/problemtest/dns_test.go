@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// upstream is a name server that does not answer. Instead, a redirection may send each query back to
-// the agent, from the agent's own address.
+// upstream is a name server that does not answer. Instead, a redirection may send each query back
+// to the agent, from the agent's own address.
 func (w *world) upstream(back bool) {
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
 	agenttest.Do(w.t, err)

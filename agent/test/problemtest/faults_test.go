@@ -18,6 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
+// TestMain runs the tests, or an agent for one of them.
 func TestMain(m *testing.M) {
 	if dir, metrics, ok := strings.Cut(os.Getenv(agentEnv), "\n"); ok {
 		if err := runAgent(dir, metrics); err != nil {
@@ -26,7 +27,8 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	goleak.VerifyTestMain(m)
+	// The goroutine of lumberjack never ends.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
 
 // world is the agent of a fault. It does not run before start.
