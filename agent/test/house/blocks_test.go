@@ -30,7 +30,7 @@ var hereDocument = regexp.MustCompile(`(?s)<<'END'\n(.*?)\nEND\n`)
 var fragments = map[string]string{
 	"docs/decisions/0011-policies.md: from:                                            # of a policy for the whole " +
 		"mesh": "items of a policy",
-	"docs/reachability.md: kuma.io/reachable-backends: |":                                          "an annotation",
+	"docs/reachability.md: kuma.io/reachable-backends: |":                "an annotation",
 	"docs/alerts.md: rule_files: [/etc/prometheus/nearside-alerts.yaml]": "a config of Prometheus",
 }
 
