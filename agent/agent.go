@@ -58,6 +58,7 @@ type Deps struct {
 	Log     *slog.Logger
 	Level   *slog.LevelVar // level of Log; set to log.level at startup and reload; nil: unchanged
 	LogFile *LogFile       // destination of Log in addition to stderr; nil: none
+	LogTail *LogTail       // end of Log; nil: not kept
 	Now     func() time.Time
 	Metrics *prometheus.Registry // nil: a new one
 	Version string               // of the program

@@ -16,7 +16,7 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 	queries := a.newQueries(cfg)
 	a.queries.Store(queries)
 	return httpapi.Options{
-		ReadLogs: queries.Serve,
+		ReadLogs: queries.Serve, Debug: a.debugText,
 		Info: api.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
 		Options: write.Options{Registry: a.registry, Store: a.store, Last: a.reconciler.Last,

@@ -66,7 +66,8 @@ func TestDebug(t *testing.T) {
 	files := bundleOf(t, d)
 	for name, holds := range map[string]string{"version.json": "product", "status.txt": "resources", "check.txt": "agent",
 		"metrics.txt": "nearside_", "resources/dataplanes.json": "192.0.2.1",
-		"dataplanes.json": "disconnected", "status.json": "revision"} {
+		"dataplanes.json": "disconnected", "status.json": "revision", "config.yaml": "node:",
+		"log.txt": "the agent is ready", "history/dataplanes/default/web.json": `"revision": `} {
 		if !bytes.Contains(files[name], []byte(holds)) {
 			t.Errorf("%s lacks %q: %.200s", name, holds, files[name])
 		}

@@ -42,6 +42,8 @@ func runAgent(ctx context.Context, env *command.Env, cfg *config.Config, reload 
 		}
 		log = slog.New(slog.NewMultiHandler(log.Handler(), newLog(file, cfg.Log.Format, level, false).Handler()))
 	}
+	tail := &agent.LogTail{}
+	log = slog.New(slog.NewMultiHandler(log.Handler(), newLog(tail, cfg.Log.Format, level, false).Handler()))
 	limitMemory(log, memlimit.FromCgroup)
 	var holder []string
 	if self, err := os.Executable(); err == nil {
@@ -55,7 +57,7 @@ func runAgent(ctx context.Context, env *command.Env, cfg *config.Config, reload 
 	ag, err := agent.New(cfg, agent.Deps{
 		GCPercent: garbage,
 		Hold:      holder, Sockets: given,
-		Log: log, Level: level, LogFile: file,
+		Log: log, Level: level, LogFile: file, LogTail: tail,
 		Version: env.Build().Version, Hangup: hangup, Reload: reload,
 		EnvoyBin: env.Getenv(envoybin.EnvoyVariable),
 		Stopping: stop, // from here on a second signal ends the process at once

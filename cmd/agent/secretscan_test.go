@@ -253,7 +253,11 @@ func (p *planted) everyCommand(input string) {
 			p.command(append(c, out...)...)
 		}
 	}
-	for name, text := range bundleOf(p.t, p.daemon) {
+	bundled := bundleOf(p.t, p.daemon)
+	if bundled["configs/meshes/held/dataplanes/web.json"] == nil {
+		p.t.Error("the bundle has no config of a proxy")
+	}
+	for name, text := range bundled {
 		p.seen("the bundle's "+name, text)
 	}
 	if code, text := p.command("diff", "-f", input+"/other-authority-of-held.json", "--against", input+"/held.json",

@@ -90,3 +90,12 @@ func (s *Server) setLogLevel(w http.ResponseWriter, r *http.Request) *api.Error 
 		"level", q.Level, "author", sender.Of(r).Account())
 	return s.logLevel(w, r)
 }
+
+// debug is GET /v1/debug/config and GET /v1/debug/log.
+func (s *Server) debug(w http.ResponseWriter, r *http.Request) *api.Error {
+	b, e := s.opts.Debug(r.PathValue("item"))
+	if e != nil {
+		return e
+	}
+	return writeText(w, b)
+}

@@ -127,11 +127,15 @@ func (s *Server) envoyText(t node.Type, ask func(Envoy, context.Context) ([]byte
 		if err != nil {
 			return unasked("%v"+adminHint, err)
 		}
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(body) // ignores a client that disconnected
-		return nil
+		return writeText(w, body)
 	}
+}
+
+func writeText(w http.ResponseWriter, body []byte) *api.Error {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write(body) // ignores a client that disconnected
+	return nil
 }
 
 // loggers is GET and PUT /v1/dataplanes/{mesh}/{name}/loggers.

@@ -51,6 +51,8 @@ var operations = map[string]operation{
 		answer: api.DNS{}},
 	"GET /v1/debug/pprof": {id: "profile", does: "A profile of the agent for go tool pprof.", query: "profile seconds",
 		answer: binary, try: "/v1/debug/pprof?profile=goroutine"},
+	"GET /v1/debug/{item}": {id: "debugText", does: "The effective config of the agent (config), or the end of its log " +
+		"(log), without secrets.", answer: metrics, try: "/v1/debug/config"},
 	"GET /v1/debug/loglevel": {id: "logLevel", does: "The level of the agent's log.", answer: api.LogLevel{}},
 	"PUT /v1/debug/loglevel": {id: "setLogLevel", does: "Changes the level of the agent's log until its config is " +
 		"read again.", body: api.LogLevel{}, answer: api.LogLevel{}, send: `{"level":"warn"}`},

@@ -97,6 +97,7 @@ func TestOpenAPI(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		reg.MustRegister(counted)
 		o.Metrics = reg
+		o.Debug = func(item string) ([]byte, *api.Error) { return []byte(item), nil }
 		o.ProxiesOf = func(ref node.Ref) []api.ProxyStatus {
 			return []api.ProxyStatus{{Type: ref.Type, Mesh: ref.Mesh, Name: ref.Name, Flavor: node.FlavorEnvoy, Streams: 1,
 				State: api.StateUnknown, Types: []api.TypeStatus{}, Events: []api.Event{}}}

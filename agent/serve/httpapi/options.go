@@ -63,6 +63,8 @@ type Options struct {
 	// Authors returns a function that names the author of a change; see [peers.Source.Authors]. Nil:
 	// no signer is known.
 	Authors func() func(name string, signer sign.ID) api.Author
+	// Debug returns the text of an item of GET /v1/debug/{item}.
+	Debug func(item string) ([]byte, *api.Error)
 	// ReadLogs serves lines of log files: [logsapi.Logs.Serve]. Nil: none can be read.
 	ReadLogs func(w http.ResponseWriter, r *http.Request, may func(verb string, k resource.Key) bool) *api.Error
 	// AuditFile is the path of the audit log.

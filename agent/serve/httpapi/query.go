@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"slices"
@@ -44,47 +45,41 @@ func (x *route) parameters() string {
 		return "dryRun omit"
 	case "POST /v1/diff":
 		return "shadow allNodes mesh dataplane omit delete"
-	case "GET /zoneegresses/{name}/_config", "GET /zoneingresses/{name}/_config":
-		return "computed"
 	case "GET /meshes/{mesh}/dataplanes/{name}/_config":
 		return "include shadow computed"
 	case "GET /meshes/{mesh}/dataplanes/{name}/_rules":
 		return "include shadow"
-	case "GET /meshes/{mesh}/dataplanes/{name}/xds", "GET /zoneegresses/{name}/xds", "GET /zoneingresses/{name}/xds",
-		"GET /zone-ingresses/{name}/xds":
-		return "include_eds"
-	case "GET /meshes/{mesh}/dataplanes/_overview", "GET /dataplanes/_overview":
-		return "tag gateway ingress name" + pagingQuery
-	case "GET /zoneegresses/_overview", "GET /zoneingresses/_overview", "GET /zone-ingresses/_overview":
-		return "name" + pagingQuery
 	case "GET /zones/_overview", "GET /mesh-insights", "GET /meshes/{mesh}/service-insights":
 		return pagingQuery
 	case "GET /{plural}", "GET /meshes/{mesh}/{plural}":
 		return "meta" + pagingQuery
 	}
-	if strings.HasSuffix(x.pattern, "/{plural}/{name}") {
-		if x.method == http.MethodGet {
-			return "meta format"
-		}
-		return "dryRun"
+	has := func(suffix string) bool { return strings.HasSuffix(x.pattern, suffix) }
+	switch {
+	case has("/{name}/_config"):
+		return "computed"
+	case has("/xds"):
+		return "include_eds"
+	case has("/dataplanes/_overview"):
+		return "tag gateway ingress name" + pagingQuery
+	case has("es/_overview"):
+		return "name" + pagingQuery
+	case has("/v1/history/{plural}/{name}") || !has("/{plural}/{name}"):
+		return ""
+	case x.method == http.MethodGet:
+		return "meta format"
 	}
-	return ""
+	return "dryRun"
 }
 
 // checkQuery returns the answer to a request with a query parameter that its route does not have.
 func (x *route) checkQuery(r *http.Request) *api.Error {
-	if r.URL.RawQuery == "" {
-		return nil
-	}
 	known := strings.Fields(x.parameters())
 	for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
 		if slices.Contains(known, name) {
 			continue
 		}
-		allowed := "this path has no query parameters"
-		if len(known) > 0 {
-			allowed = "this path has " + strings.Join(known, ", ")
-		}
+		allowed := "this path has " + cmp.Or(strings.Join(known, ", "), "no query parameters")
 		return api.NewInvalid("unknown query parameter "+name+"; "+allowed,
 			api.InvalidParameter{Field: name, Reason: "unknown; " + allowed})
 	}

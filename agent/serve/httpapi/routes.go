@@ -56,6 +56,7 @@ func (s *Server) table() []route {
 		{get, "/v1/logs", ofPath(access.VerbReadLogs).orSome(), s.logs},
 		{get, "/v1/dns", inspect.orSome(), s.dns},
 		{get, "/v1/debug/pprof", operate, s.shared(&s.waits, s.limits.Waits, s.profile)},
+		{get, "/v1/debug/{item}", operate, s.debug},
 		{get, "/v1/debug/loglevel", about, s.logLevel},
 		{put, "/v1/debug/loglevel", operate, s.setLogLevel},
 		{get, "/v1/members", inspect, s.members},

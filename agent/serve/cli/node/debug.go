@@ -1,13 +1,7 @@
 package node
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
-	"context"
-	"encoding/json"
 	"errors"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -82,42 +76,19 @@ until the agent restarts or reloads its config (systemctl reload nearside).`,
 	}
 }
 
-// The files of a bundle, each with the command or the API path that produces it.
-var (
-	bundledCommands = []struct {
-		file string
-		args []string
-	}{
-		{"version.json", []string{"version", "-o", "json"}},
-		{"status.txt", []string{"status"}},
-		{"check.txt", []string{"check"}},
-		{"intercept.txt", []string{"intercept", "status"}},
-	}
-	bundledPaths = []struct{ file, path string }{
-		{"status.json", "/v1/status"},
-		{"readyz.json", "/readyz?verbose"},
-		{"dataplanes.json", "/v1/dataplanes?include=reach"},
-		{"services.json", "/v1/services?size=10000"},
-		{"members.json", "/v1/members"},
-		{"conflicts.json", "/v1/conflicts"},
-		{"dns.json", "/v1/dns"},
-		{"accesslogs.json", "/v1/accesslogs"},
-		{"access.json", "/v1/access"},
-		{"whoami.json", "/v1/access/whoami"},
-		{"metrics.txt", "/metrics"},
-		{"heap.pprof", "/v1/debug/pprof?profile=heap"},
-		{"goroutine.pprof", "/v1/debug/pprof?profile=goroutine"},
-	}
-)
-
 func debugBundleCommand(env *command.Env) *cobra.Command {
 	file := ""
 	cmd := &cobra.Command{
 		Use:   "bundle",
 		Short: "Write status, resources, metrics, and profiles to one file",
 		Long: `Writes a .tar.gz with diagnostics: version, status, checks, proxies, services, pool members, DNS,
-access-log streams, roles, metrics, all resources, and two profiles. Keys and tokens are redacted.
-Names, addresses, and users are not, so review the file before you share it.
+access-log streams, roles, metrics, all resources with their history, the configs of proxies, the
+effective config of the agent, the end of its log (256 KiB), and two profiles. Keys and tokens are
+redacted. Names, addresses, and users are not, so review the file before you share it.
+
+It has the configs of at most 50 proxies and the history of at most 500 resources, 32 MiB of each;
+omitted.txt in the bundle lists the others. If this command runs on the agent's node and may read the
+journal, journal.txt has the last lines of the units, also of earlier runs.
 
 If an item cannot be collected, errors.txt in the bundle has the reason, and the exit code is 1.
 Only you can read the file. -O - writes it to standard output.`,
@@ -161,56 +132,4 @@ func writeNew(path string, b []byte) error {
 	}
 	_, err = f.Write(b)
 	return errors.Join(err, f.Close())
-}
-
-// bundle collects the files, and returns how many could not be read.
-func bundle(ctx context.Context, env *command.Env) (out []byte, missing int, err error) {
-	c := env.Client()
-	kinds, err := c.Kinds(ctx)
-	if err != nil {
-		return nil, 0, err // without an agent there is nothing to collect
-	}
-	var b, failed bytes.Buffer
-	z := gzip.NewWriter(&b)
-	t := tar.NewWriter(z)
-	now := time.Now()
-	add := func(name string, content []byte) error {
-		err := t.WriteHeader(&tar.Header{Name: "nearside/" + name, Mode: 0o600, Size: int64(len(content)), ModTime: now})
-		if err == nil {
-			_, err = t.Write(content)
-		}
-		return err
-	}
-	for _, x := range bundledCommands {
-		var content bytes.Buffer
-		env.Invoke(x.args, &content)
-		err = errors.Join(err, add(x.file, content.Bytes()))
-	}
-	paths := bundledPaths
-	for _, k := range kinds {
-		paths = append(paths,
-			struct{ file, path string }{"resources/" + k.Plural + ".json", "/" + k.Plural + "?meta=true&size=10000"})
-	}
-	for _, x := range paths {
-		path, query, _ := strings.Cut(x.path, "?")
-		values, _ := url.ParseQuery(query) // constants from the list above
-		content, gone := c.Raw(ctx, path, values)
-		if gone != nil {
-			missing++
-			text.Printf(&failed, "%s: %v\n", x.file, gone)
-			continue
-		}
-		if strings.HasSuffix(x.file, ".json") {
-			var pretty bytes.Buffer
-			if json.Indent(&pretty, content, "", "  ") == nil {
-				content = pretty.Bytes()
-			}
-		}
-		err = errors.Join(err, add(x.file, content))
-	}
-	if failed.Len() > 0 {
-		err = errors.Join(err, add("errors.txt", failed.Bytes()))
-	}
-	err = errors.Join(err, t.Close(), z.Close())
-	return b.Bytes(), missing, err
 }
