@@ -50,8 +50,8 @@ func (a *Agent) withoutDir() bool {
 	return a.suspended != nil && a.suspended.Path == a.cfg.Load().Paths.State
 }
 
-// openState opens the identity of the node and the store. If one of them cannot be used, it suspends
-// the agent. A suspended agent has an empty store in memory.
+// openState opens the identity of the node and the store. If one of them cannot be used, it
+// suspends the agent. A suspended agent has an empty store in memory.
 func (a *Agent) openState(cfg *config.Config) error {
 	if a.suspended == nil {
 		err := a.openStore(cfg)
@@ -180,8 +180,14 @@ func (a *Agent) suspendedReason() string {
 	return "the state of the agent cannot be used; see nearside status"
 }
 
-// suspendedError is the answer to requests that need the state.
-func (a *Agent) suspendedError() *api.Error {
+// unserved returns the answer to requests that a suspended agent does not serve, or nil. It serves
+// those about itself. The resources are unknown, so answers about them would be wrong.
+func (a *Agent) unserved(pattern string) *api.Error {
+	switch pattern {
+	case "/{$}", "/livez", "/readyz", "/metrics", "/v1/status", "/v1/accesslogs", "/v1/logs", "/v1/dns", "/v1/kinds",
+		"/v1/access/whoami", "/v1/debug/pprof", "/v1/debug/loglevel":
+		return nil
+	}
 	if a.suspended == nil {
 		return nil
 	}

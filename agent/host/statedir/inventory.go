@@ -55,7 +55,7 @@ func (d *Dir) Record() error {
 	return err
 }
 
-// write replaces a file by one that only the agent's user can read, whatever the mode of the former.
+// write replaces a file by one that only the agent's user can read, whatever its mode was.
 func write(path string, b []byte) error {
 	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)),
 		renameio.WithStaticPermissions(0o600))

@@ -73,8 +73,8 @@ func (e *ExposedError) Error() string {
 			"or changed it, change its mode to 0600; else also replace all keys that resources contain inline", e.Path, e.Mode)
 }
 
-// UnusableError is the error for a state file that exists, and whose content cannot be read, or lacks
-// a part that may have had further resources. Nothing was changed.
+// UnusableError is the error for a state file that exists, and whose content cannot be read, or
+// lacks a part that may have had further resources. Nothing was changed.
 type UnusableError struct {
 	Path   string
 	Reason error

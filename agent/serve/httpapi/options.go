@@ -87,9 +87,8 @@ type Options struct {
 	// CatchUp returns when the current content of resource files is stored, or cannot be. Nil:
 	// returns at once.
 	CatchUp func(context.Context)
-	// Suspended is the answer to requests that need resources while the state of the agent cannot be
-	// used. Nil: it can.
-	Suspended *api.Error
+	// Suspended returns why a path is not served while the state cannot be used, or nil. Nil: all are.
+	Suspended func(pattern string) *api.Error
 	// Live and Ready return the checks of /livez and /readyz. Nil: always healthy. Checks of Ready
 	// must not depend on other agents.
 	Live, Ready func() []api.Check

@@ -230,8 +230,8 @@ func (s *Server) byMethod(methods map[string]route) http.Handler {
 		if e := x.checkQuery(r); e != nil {
 			return e
 		}
-		if e := s.opts.Suspended; e != nil && !servedSuspended(x.pattern) {
-			return e
+		if f := s.opts.Suspended; f != nil && f(x.pattern) != nil {
+			return f(x.pattern)
 		}
 		return x.handle(w, r)
 	}
@@ -240,17 +240,6 @@ func (s *Server) byMethod(methods map[string]route) http.Handler {
 			writeError(w, e)
 		}
 	})
-}
-
-// servedSuspended reports whether a path is served while the agent's state cannot be used: it is
-// about the agent itself. The resources are unknown, so answers about them would be wrong.
-func servedSuspended(pattern string) bool {
-	switch pattern {
-	case "/{$}", "/livez", "/readyz", "/metrics", "/v1/status", "/v1/accesslogs", "/v1/logs", "/v1/dns", "/v1/kinds",
-		"/v1/access/whoami", "/v1/debug/pprof", "/v1/debug/loglevel":
-		return true
-	}
-	return false
 }
 
 // shared limits the concurrent requests of one user or address to a handler.
