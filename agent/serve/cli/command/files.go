@@ -23,24 +23,62 @@ import (
 // reports the error.
 const maxInput = 64 << 20
 
-// FileFlags are -f and -R.
+// FileFlags are -f, -R, and --var.
 type FileFlags struct {
 	Flag      string // name in errors
 	Paths     []string
 	Recursive bool
 
+	vars variables
 	read [2]*offline.Offline // decoded files; the second one may contain redacted secrets
 }
 
+// Add adds -f, -R, and --var.
 func (f *FileFlags) Add(cmd *cobra.Command, what string) {
+	f.AddPaths(cmd, what)
+	cmd.Flags().StringArrayVar(&f.vars.assigned, "var", nil,
+		"NAME=VALUE that replaces {{ NAME }} in the files; repeatable")
+}
+
+// AddPaths adds -f and -R.
+func (f *FileFlags) AddPaths(cmd *cobra.Command, what string) {
 	f.Flag = "-f"
 	cmd.Flags().StringArrayVarP(&f.Paths, "file", "f", nil,
 		what+": a file, a folder (its *.yaml, *.yml, and *.json), or - for standard input; repeatable")
 	cmd.Flags().BoolVarP(&f.Recursive, "recursive", "R", false, "also read subfolders")
 }
 
-// Read returns the content of the files. Files of a folder are sorted by name.
+// WithVars makes the files of f use the variables of other flags.
+func (f *FileFlags) WithVars(other *FileFlags) {
+	if other.vars.used == nil {
+		other.vars.used = map[string]bool{}
+	}
+	f.vars = other.vars
+}
+
+// Online returns an error for variables without files.
+func (f *FileFlags) Online() error {
+	if len(f.Paths) == 0 && len(f.vars.assigned) > 0 {
+		return Usagef("--var requires -f")
+	}
+	return nil
+}
+
+// Read returns the content of the files, with the values of variables. Files of a folder are sorted
+// by name.
 func (f *FileFlags) Read(stdin io.Reader) ([]offline.Text, error) {
+	out, err := f.contents(stdin)
+	if err == nil {
+		err = f.vars.fill(out)
+	}
+	if err == nil && f.Flag == "-f" {
+		err = f.vars.unused()
+	}
+	return out, err
+}
+
+// contents returns the content of the files.
+func (f *FileFlags) contents(stdin io.Reader) ([]offline.Text, error) {
 	if len(f.Paths) == 0 {
 		return nil, Usagef("-f is missing: give a file, a folder, or - for standard input")
 	}

@@ -18,6 +18,10 @@ import (
 func Answer[T any](env *Env, f *FileFlags, online func() (T, error),
 	compute func(o *offline.Offline, zone string) (T, []string, error)) (T, error) {
 	if len(f.Paths) == 0 {
+		if err := f.Online(); err != nil {
+			var none T
+			return none, err
+		}
 		return online()
 	}
 	o, err := Offline(env, f)

@@ -127,6 +127,9 @@ With --ignore-not-found, a resource that does not exist counts as deleted.`,
 			}
 			return deleteFiles(cmd.Context(), env, &f, *format, deleter{env, &key, dryRun, ignore})
 		}
+		if err := f.Online(); err != nil {
+			return err
+		}
 		if len(args) == 0 {
 			return command.Usagef("give the resource to delete: TYPE NAME or TYPE/NAME, or files with -f")
 		}

@@ -112,6 +112,7 @@ document, 69 agent unreachable, 77 permission denied.`,
 // names selects the mesh and the dataplane of the flags. A name with a mesh selects the mesh.
 func (d *Comparison) names(ctx context.Context, env *command.Env) error {
 	d.Against.Recursive = d.files.Recursive
+	d.Against.WithVars(&d.files)
 	env.Mesh = d.Mesh
 	if d.Dataplane == "" {
 		return nil
@@ -152,6 +153,14 @@ func Compare(ctx context.Context, env *command.Env, d *Comparison) (*api.Diff, e
 		return nil, command.Usagef("-f is missing: give files, or --shadow or --delete to compare stored resources")
 	case slices.Contains(d.files.Paths, "-") && slices.Contains(d.Against.Paths, "-"):
 		return nil, command.Usagef("-f - and --against - cannot both read standard input")
+	}
+	if len(d.Against.Paths) > 0 { // before -f, which reports variables that no file has
+		if _, err := command.Offline(env, &d.Against); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.files.Online(); err != nil {
+		return nil, err
 	}
 	var put *offline.Offline
 	if len(d.files.Paths) > 0 {

@@ -51,7 +51,7 @@ print {"version", "counts", "documents": [{"file", "document", "line", "type", "
   nearside import -f export.yaml -o json | jq -c '.documents[]'`,
 		Args: command.Args(0, 0, "no arguments; give the export with -f"),
 	}
-	f.Add(cmd, "export to read")
+	f.AddPaths(cmd, "export to read")
 	cmd.Flags().StringVar(&folder, "write", "", "write the resources to this new or empty folder")
 	cmd.Flags().BoolVar(&leaveOut, "leave-out", false, "leave out refused documents")
 	format := command.OutputFlag(cmd, "text", "wide", "json", "yaml")

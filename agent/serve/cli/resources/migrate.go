@@ -71,6 +71,9 @@ zone. docs/migration.md describes the whole migration.`,
 }
 
 func migrate(ctx context.Context, env *command.Env, m *migration, format string) error {
+	if err := m.files.Online(); err != nil {
+		return err
+	}
 	for i, d := range m.dataplanes {
 		var err error
 		if m.dataplanes[i], err = command.DataplaneName(ctx, env, &m.files, d); err != nil {
