@@ -156,36 +156,6 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	return fmt.Errorf("there is no flag %s in %s%s", shown, cmd.CommandPath(), remedy)
 }
 
-func completionCommand(env *command.Env) *cobra.Command {
-	shells := []string{"bash", "fish", "powershell", "zsh"}
-	return &cobra.Command{
-		Use:   "completion SHELL",
-		Short: "Print a shell completion script",
-		Long: `Prints a script that completes commands, flags, types, and the names of resources. The names come
-from the running agent. SHELL is ` + strings.Join(shells, ", ") + ".",
-		Example: `  source <(nearside completion bash)
-  nearside completion zsh > "${fpath[1]}/_nearside"
-  nearside completion fish > ~/.config/fish/completions/nearside.fish`,
-		Args:                  command.Args(1, 1, "one SHELL: "+strings.Join(shells, ", ")),
-		ValidArgs:             shells,
-		DisableFlagsInUseLine: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			root := cmd.Root()
-			switch args[0] {
-			case "bash":
-				return root.GenBashCompletionV2(env.Stdout, true)
-			case "fish":
-				return root.GenFishCompletion(env.Stdout, true)
-			case "powershell":
-				return root.GenPowerShellCompletionWithDesc(env.Stdout)
-			case "zsh":
-				return root.GenZshCompletion(env.Stdout)
-			}
-			return command.Usagef("unknown SHELL %q; use one of %s", args[0], strings.Join(shells, ", "))
-		},
-	}
-}
-
 func versionCommand(env *command.Env) *cobra.Command {
 	return command.Asking(env, &cobra.Command{
 		Use:   "version",
