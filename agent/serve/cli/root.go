@@ -100,8 +100,8 @@ func rejectArguments(cmd *cobra.Command) {
 	}
 }
 
-// flagError explains an error of the flag parser, and lists the allowed values. It names the flag as
-// it was given.
+// flagError explains an error of the flag parser, and lists the allowed values. It names the flag
+// as it was given.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var without *pflag.ValueRequiredError

@@ -116,8 +116,8 @@ func changes(line int, what string, n *yaml.Node) string {
 	if n != nil && n.Kind == yaml.ScalarNode {
 		at = fmt.Sprintf(" in %.64q", n.Value)
 	}
-	return fmt.Sprintf("%d: the value of %s%s is read as YAML, and not as text; write quotes around {{ NAME }} in the file, "+
-		"or give a value without quotes, backslashes, and line breaks", line, what, at)
+	return fmt.Sprintf("%d: the value of %s%s is read as YAML, and not as text; write quotes around {{ NAME }} in the "+
+		"file, or give a value without quotes, backslashes, and line breaks", line, what, at)
 }
 
 // placeholders returns a word for each variable that occurs nowhere in the content, and a replacer
