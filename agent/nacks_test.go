@@ -84,6 +84,11 @@ func TestRejectedPolicy(t *testing.T) {
 					t.Errorf("nearside_policies %s: %v, want %v", state, n, want)
 				}
 			}
+			for state, want := range map[string]float64{"rejected": 1, "pending": 0, "synced": 0} {
+				if n := metric(t, r.Agent, "nearside_proxies", "default", state); n != want {
+					t.Errorf("nearside_proxies %s: %v, want %v", state, n, want)
+				}
+			}
 			if n := metric(t, r.Agent, "nearside_policies", "MeshCircuitBreaker", "active"); n != 1 {
 				t.Errorf("the good policy counts %v as active", n)
 			}
@@ -138,6 +143,9 @@ func TestRejectedPolicy(t *testing.T) {
 			if slices.ContainsFunc(whole.Problems, func(p api.Problem) bool { return p.Severity == "error" }) ||
 				whole.Proxies["synced"] != 1 {
 				t.Errorf("in the end: %+v %+v", whole.Problems, whole.Proxies)
+			}
+			if n := metric(t, r.Agent, "nearside_proxies", "default", "synced"); n != 1 {
+				t.Errorf("%v proxies are synced in the end, and 1 in the status", n)
 			}
 			if n := metric(t, r.Agent, "nearside_policies", "MeshProxyPatch", "rejected"); n != 0 {
 				t.Errorf("%v policies are rejected in the end", n)
