@@ -63,7 +63,7 @@ func BenchmarkMemory(b *testing.B) {
 				agenttest.Write(b, filepath.Join(a.dir, "resources", fmt.Sprintf("%d.yaml", i)), document)
 			}
 			began := time.Now()
-			subscribeAll(b, filepath.Join(a.dir, "run", "xds.sock"), c.proxies)
+			subscribeAll(b, filepath.Join(a.dir, "run", "xds.sock"), c.proxies, benchServices)
 			served, spent := time.Since(began), a.cpu(b)
 			for b.Loop() {
 				a.idle(b)
@@ -221,7 +221,7 @@ func (p *process) idle(b testing.TB) {
 
 // subscribeAll connects proxies that subscribe to all resources like Envoys, and waits until each
 // has everything.
-func subscribeAll(b testing.TB, socket string, proxies int) {
+func subscribeAll(b testing.TB, socket string, proxies, services int) {
 	b.Helper()
 	var reading sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
@@ -229,7 +229,8 @@ func subscribeAll(b testing.TB, socket string, proxies int) {
 	full := make(chan error, 2*proxies)
 	for k := range proxies {
 		reading.Go(func() {
-			if err := (fullClient{id: fmt.Sprintf("default.web-%d", k)}).run(ctx, socket, func() { full <- nil }); err != nil {
+			c := fullClient{fmt.Sprintf("default.web-%d", k), services}
+			if err := c.run(ctx, socket, func() { full <- nil }); err != nil {
 				full <- err
 			}
 		})
@@ -243,7 +244,10 @@ func subscribeAll(b testing.TB, socket string, proxies int) {
 
 // fullClient subscribes to all resources like Envoy: to clusters and their endpoints, then to
 // listeners and their routes.
-type fullClient struct{ id string }
+type fullClient struct {
+	id       string
+	services int // that the mesh has
+}
 
 // run reads until the context ends. It calls full once when the client has everything. If the agent
 // ends a stream, run opens a new one.
@@ -319,7 +323,7 @@ func (c fullClient) session(ctx context.Context, conn *grpc.ClientConn, full fun
 			}
 			return n
 		}
-		if there(has[draft.TypeEndpoint]) == benchServices && there(has[draft.TypeRoute]) >= benchServices {
+		if there(has[draft.TypeEndpoint]) == c.services && there(has[draft.TypeRoute]) >= c.services {
 			full()
 		}
 	}

@@ -355,7 +355,7 @@ func (a *Agent) maintain(ctx context.Context) {
 			return
 		case <-t.C:
 			t.Reset(rotation.NextTick(trimEvery))
-			burst.look()
+			burst.look(a.log)
 			a.memory.Look()
 			a.xds.Recheck()
 			a.recordState()

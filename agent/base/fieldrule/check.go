@@ -7,47 +7,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// checker checks one message. Without found it ends at the first violation, and needs no path.
+// checker finds all violations in a message.
 type checker struct {
 	found func(Violation)
 	path  []Step
-	ended bool
-}
-
-// report reports a violation at the current path.
-func (c *checker) report(v Violation) {
-	if c.found == nil {
-		c.ended = true
-		return
-	}
-	v.Path = c.path
-	c.found(v)
-}
-
-func (c *checker) push(fd protoreflect.FieldDescriptor) {
-	if c.found != nil {
-		c.path = append(c.path, Step{Field: fd, Index: -1})
-	}
-}
-
-func (c *checker) pop() {
-	if c.found != nil {
-		c.path = c.path[:len(c.path)-1]
-	}
-}
-
-// index sets the index in the last step of the path.
-func (c *checker) index(i int) {
-	if c.found != nil {
-		c.path[len(c.path)-1].Index = i
-	}
-}
-
-// key sets the key in the last step of the path.
-func (c *checker) key(k protoreflect.MapKey) {
-	if c.found != nil {
-		c.path[len(c.path)-1].Key = k
-	}
 }
 
 // message checks a message and its submessages. Fields outside of oneofs come first, fields with
@@ -58,9 +21,7 @@ func (c *checker) message(m protoreflect.Message, of *plan) {
 	}
 	p := of.rules()
 	for i := range p.fields {
-		if c.field(m, &p.fields[i]); c.ended {
-			return
-		}
+		c.field(m, &p.fields[i])
 	}
 	for i := range p.oneofs {
 		o := &p.oneofs[i]
@@ -69,99 +30,74 @@ func (c *checker) message(m protoreflect.Message, of *plan) {
 				c.field(m, f)
 			}
 		} else if o.required {
-			c.push(nil)
-			c.report(Violation{In: m, Oneof: o.of, Reason: "value is required"})
-			c.pop()
-		}
-		if c.ended {
-			return
+			c.path = append(c.path, Step{Index: -1})
+			c.found(Violation{In: m, Oneof: o.of, Path: c.path, Reason: "value is required"})
+			c.path = c.path[:len(c.path)-1]
 		}
 	}
 	for i := range p.optional {
 		if f := &p.optional[i]; m.Has(f.of) {
 			c.field(m, f)
 		}
-		if c.ended {
-			return
-		}
 	}
 }
 
 func (c *checker) field(m protoreflect.Message, f *field) {
-	c.push(f.of)
+	c.path = append(c.path, Step{Field: f.of, Index: -1})
 	switch {
+	case !m.Has(f.of):
+		f.absent(func(reason string) { c.report(m, f, reason) })
 	case f.of.IsMap():
-		c.entries(m, f)
+		c.entries(m, f, m.Get(f.of).Map())
 	case f.of.IsList():
-		c.list(m, f)
-	case f.of.Message() != nil && !m.Has(f.of):
-		if f.value.required != "" {
-			c.violated(m, f, f.value.required)
-		}
+		c.list(m, f, m.Get(f.of).List())
 	default:
 		c.value(m, f, &f.value, m.Get(f.of))
 	}
-	c.pop()
+	c.path = c.path[:len(c.path)-1]
 }
 
-func (c *checker) violated(m protoreflect.Message, f *field, reason string) {
-	c.report(Violation{In: m, Field: f.of, Reason: reason})
+func (c *checker) report(m protoreflect.Message, f *field, reason string) {
+	c.found(Violation{In: m, Field: f.of, Path: c.path, Reason: reason})
 }
 
 // value applies the rules of a value: of a field, an item, a map's key, or a map's value.
 func (c *checker) value(m protoreflect.Message, f *field, e *element, v protoreflect.Value) {
-	if e.of != nil && !v.Message().IsValid() {
-		if e.required != "" {
-			c.violated(m, f, e.required)
-		}
-		return
-	}
-	of := v
-	if e.wrapped != nil {
-		of = v.Message().Get(e.wrapped)
-	}
-	if e.ignoreEmpty && isEmpty(of) {
-		return
-	}
-	for _, t := range e.tests {
-		if reason := t(of); reason != "" {
-			if c.violated(m, f, reason); c.ended {
-				return
-			}
-		}
-	}
+	e.test(v, func(reason string) bool { c.report(m, f, reason); return true })
 	if e.next != nil {
 		c.message(v.Message(), e.next)
 	}
 }
 
-func (c *checker) list(m protoreflect.Message, f *field) {
-	var list protoreflect.List
-	n := 0
-	if m.Has(f.of) {
-		list = m.Get(f.of).List()
-		n = list.Len()
+func (c *checker) list(m protoreflect.Message, f *field, list protoreflect.List) {
+	if reason := f.size.reason(uint64(list.Len()), "item"); reason != "" {
+		c.report(m, f, reason)
 	}
-	if c.sized(m, f, n, "item"); c.ended || !f.size.unique && f.value.idle() {
-		return
-	}
-	for i := range n {
-		c.index(i)
+	at := len(c.path) - 1
+	for i := range list.Len() {
+		c.path[at].Index = i
 		if f.size.unique && earlier(list, i) {
-			if c.violated(m, f, "repeated value must contain unique items"); c.ended {
-				return
-			}
+			c.report(m, f, "repeated value must contain unique items")
 		}
-		if c.value(m, f, &f.value, list.Get(i)); c.ended {
-			return
-		}
+		c.value(m, f, &f.value, list.Get(i))
 	}
 }
 
-// sized checks the number of items or pairs.
-func (c *checker) sized(m protoreflect.Message, f *field, n int, of string) {
-	if reason := f.size.reason(uint64(n), of); reason != "" {
-		c.violated(m, f, reason)
+func (c *checker) entries(m protoreflect.Message, f *field, entries protoreflect.Map) {
+	if reason := f.size.reason(uint64(entries.Len()), "pair"); reason != "" {
+		c.report(m, f, reason)
+	}
+	keys := make([]protoreflect.MapKey, 0, entries.Len())
+	entries.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
+		keys = append(keys, k)
+		return true
+	})
+	slices.SortFunc(keys, compareKeys)
+	at := len(c.path) - 1
+	for _, k := range keys {
+		c.path[at].Key = k
+		c.value(m, f, &f.key, k.Value())
+		c.value(m, f, &f.value, entries.Get(k))
 	}
 }
 
@@ -174,33 +110,6 @@ func earlier(list protoreflect.List, i int) bool {
 		}
 	}
 	return false
-}
-
-func (c *checker) entries(m protoreflect.Message, f *field) {
-	var entries protoreflect.Map
-	n := 0
-	if m.Has(f.of) {
-		entries = m.Get(f.of).Map()
-		n = entries.Len()
-	}
-	if c.sized(m, f, n, "pair"); c.ended || n == 0 || f.key.idle() && f.value.idle() {
-		return
-	}
-	keys := make([]protoreflect.MapKey, 0, n)
-	entries.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
-		keys = append(keys, k)
-		return true
-	})
-	slices.SortFunc(keys, compareKeys)
-	for _, k := range keys {
-		c.key(k)
-		if c.value(m, f, &f.key, k.Value()); c.ended {
-			return
-		}
-		if c.value(m, f, &f.value, entries.Get(k)); c.ended {
-			return
-		}
-	}
 }
 
 // compareKeys orders the keys of one map.

@@ -43,13 +43,12 @@ type Step struct {
 // First returns an error for the first violation in a message, or nil. Messages inside of a
 // google.protobuf.Any are not checked.
 func First(m proto.Message) error {
-	c := checker{}
 	p := planOf(m.ProtoReflect().Descriptor())
-	if c.message(m.ProtoReflect(), p); !c.ended {
+	if quicks(func(q *quick) bool { return q.message(m.ProtoReflect(), p) }) {
 		return nil
 	}
 	var err error
-	c = checker{found: func(v Violation) {
+	c := checker{found: func(v Violation) {
 		if err == nil {
 			err = v.err()
 		}

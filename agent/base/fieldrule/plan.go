@@ -19,6 +19,16 @@ type rules struct {
 	fields   []field // outside of oneofs
 	oneofs   []oneof
 	optional []field // with the keyword optional
+
+	// For [quick], by the number of the field:
+	byNumber []numbered
+	must     int // number of fields and oneofs that must be set
+}
+
+// numbered is a field with a rule, or of a oneof with one.
+type numbered struct {
+	field *field // nil without own rules
+	must  bool   // the field, or a field of its oneof, must be set
 }
 
 type oneof struct {
@@ -58,6 +68,44 @@ func (e *element) idle() bool { return len(e.tests) == 0 && e.required == "" && 
 
 func (f *field) idle() bool {
 	return f.value.idle() && f.key.idle() && f.size == size{}
+}
+
+// test calls fn for each reason why a value violates its rules, except those of the message in it,
+// until fn returns false. A nil fn returns false. It returns false if a call did.
+func (e *element) test(v protoreflect.Value, fn func(reason string) bool) bool {
+	if e.of != nil && !v.Message().IsValid() {
+		return e.required == "" || fn != nil && fn(e.required)
+	}
+	if e.wrapped != nil {
+		v = v.Message().Get(e.wrapped)
+	}
+	if e.ignoreEmpty && isEmpty(v) {
+		return true
+	}
+	for _, t := range e.tests {
+		if reason := t(v); reason != "" && (fn == nil || !fn(reason)) {
+			return false
+		}
+	}
+	return true
+}
+
+// absent calls fn for each reason why the field must be set.
+func (f *field) absent(fn func(reason string)) {
+	reason := ""
+	switch {
+	case f.of.IsMap():
+		reason = f.size.reason(0, "pair")
+	case f.of.IsList():
+		reason = f.size.reason(0, "item")
+	case f.of.Message() != nil:
+		reason = f.value.required
+	default:
+		f.value.test(f.of.Default(), func(reason string) bool { fn(reason); return true })
+	}
+	if reason != "" {
+		fn(reason)
+	}
 }
 
 func (o *oneof) field(of protoreflect.FieldDescriptor) *field {

@@ -29,7 +29,41 @@ func readRules(d protoreflect.MessageDescriptor) *rules {
 			out.oneofs = append(out.oneofs, o)
 		}
 	}
+	out.number()
 	return out
+}
+
+// number fills the part for [quick]. The lists of fields must not change afterwards.
+func (r *rules) number() {
+	at := func(fd protoreflect.FieldDescriptor) *numbered {
+		for int(fd.Number()) >= len(r.byNumber) {
+			r.byNumber = append(r.byNumber, numbered{})
+		}
+		return &r.byNumber[fd.Number()]
+	}
+	for i := range r.fields {
+		n := at(r.fields[i].of)
+		n.field = &r.fields[i]
+		n.field.absent(func(string) { n.must = true })
+		if n.must {
+			r.must++
+		}
+	}
+	for i := range r.optional {
+		at(r.optional[i].of).field = &r.optional[i]
+	}
+	for i := range r.oneofs {
+		o := &r.oneofs[i]
+		for j := range o.fields {
+			at(o.fields[j].of).field = &o.fields[j]
+		}
+		if o.required {
+			r.must++
+			for j := range o.of.Fields().Len() {
+				at(o.of.Fields().Get(j)).must = true
+			}
+		}
+	}
 }
 
 func readOneof(d protoreflect.OneofDescriptor) oneof {

@@ -38,7 +38,7 @@ const (
 // Smallest is the smallest limit of a control group, in bytes, with which an agent of a small mesh
 // works. The kernel counts the pages of the program in the limit, too. Below it, it drops and reads
 // them all the time: a start takes minutes, and requests time out.
-const Smallest = 64 << 20
+const Smallest = 48 << 20
 
 // Use is the memory use of a process in bytes.
 type Use struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -150,6 +151,30 @@ func TestErrorSaysWhatToDo(t *testing.T) {
 			t.Errorf("the error does not say %q: %s", text, err)
 		}
 	}
+}
+
+// TestReleaseProgram checks that pages of the program leave memory, and that it works afterwards.
+func TestReleaseProgram(t *testing.T) {
+	before := mapped(t)
+	if err := memory.ReleaseProgram(); err != nil {
+		t.Fatal(err)
+	}
+	if after := mapped(t); after >= before {
+		t.Errorf("%d KiB of files were mapped before, and %d after", before, after)
+	}
+}
+
+// mapped returns the pages of files in the memory of the process, in KiB.
+func mapped(t *testing.T) (kib int) {
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Skip("no /proc:", err)
+	}
+	_, rest, _ := strings.Cut(string(text), "RssFile:")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		t.Fatal(err)
+	}
+	return kib
 }
 
 // TestSmallestLimit checks that a guard logs a limit of the control group below the smallest.

@@ -92,9 +92,9 @@ var stateFaults = []fault{
 		alerts: "NearsideMemoryShort"},
 	{name: "memory limit is too small", before: func(w *world) {
 		w.deps.Memory = func() memory.Use {
-			return memory.Use{Limit: 43 << 20, Live: 11 << 20, Mapped: 20 << 20, Group: 48 << 20}
+			return memory.Use{Limit: 36 << 20, Live: 11 << 20, Mapped: 20 << 20, Group: 40 << 20}
 		}
-	}, check: "memory", severity: warn, cause: "memory limit of 48 MiB is below the smallest that works, 64 MiB"},
+	}, check: "memory", severity: warn, cause: "memory limit of 40 MiB is below the smallest that works, 48 MiB"},
 	{name: "no proxy asks while memory is short", before: func(w *world) {
 		w.deps.Memory = func() memory.Use { return memory.Use{Limit: 8 << 20, Live: 11 << 20, Mapped: 20 << 20} }
 	}, check: "memory", severity: warn, cause: "11 MiB in use of 8 MiB"},
