@@ -167,7 +167,8 @@ func (a *Agent) reconcileCheck() api.Check {
 			c.Degraded = true
 			c.Reason = fmt.Sprintf("%s for their config, the first for %s: the agent has too little processor time for so "+
 				"many at once; they are served one after the other. Give it more (CPUQuota=, resources.limits.cpu), "+
-				"or see nearside debug pprof", plural.Form(n, "1 proxy waits", "%d proxies wait"), elapsed.Round(time.Second))
+				"or see nearside debug pprof goroutine", plural.Form(n, "1 proxy waits", "%d proxies wait"),
+				elapsed.Round(time.Second))
 		}
 	}
 	return c

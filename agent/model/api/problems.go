@@ -69,7 +69,7 @@ var ProblemClasses = []ProblemClass{
 	{"audit-log", "nearside logs audit"},
 	{"capabilities", "nearside intercept status"},
 	{"clock", "timedatectl"},
-	{"config", "nearside debug pprof"},
+	{"config", "nearside debug pprof goroutine"},
 	{ClassDamaged, "nearside status"},
 	{"dns", "nearside dns table"},
 	{"dns-answers", "nearside dns lookup canary.nearside.invalid"},
