@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -80,7 +81,7 @@ func (s *Store) loadReadOnly(o outcome, err error) error {
 		}
 		s.state.base = l.mark
 		s.state.lastPersist = s.now()
-	case rerr != nil && !o.fresh && !errors.Is(rerr, fs.ErrNotExist):
+	case rerr != nil && !o.fresh && !errors.Is(rerr, fs.ErrNotExist) && !errors.Is(rerr, syscall.ENOTDIR):
 		return &UnusableError{Path: s.opt.Path, Reason: rerr}
 	}
 	s.degrade(err)

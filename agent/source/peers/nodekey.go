@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/google/renameio/v2"
 
@@ -52,7 +53,7 @@ func (e *KeyError) Unwrap() error { return e.Err }
 
 // keyError wraps the error of reading a file that exists.
 func keyError(path string, err error) error {
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
+	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return err
 	}
 	return &KeyError{path, err}
