@@ -152,6 +152,10 @@ func TestScrapes(t *testing.T) {
 	}
 	cases = append(cases, alertCase{name: "restarts", series: x.series(200),
 		fires: map[string]bool{down: false, often: true, gone: false}})
+	slow := map[string]string{"up": "1x200",
+		"process_start_time_seconds": strings.Join(x.started, "x9 ") + "x130"} // 10 minutes for each scrape
+	cases = append(cases, alertCase{name: "slow restarts", series: slow,
+		fires: map[string]bool{down: false, often: true, gone: false}})
 	x.kill()
 	x.scrape(scrapeToken)
 	cases = append(cases, alertCase{name: "down", series: x.series(200),
