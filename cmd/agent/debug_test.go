@@ -193,3 +193,26 @@ func TestStatusExitCode(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 }
+
+// TestTokenWarnings checks that token create warns about proxies that the agent does not have.
+func TestTokenWarnings(t *testing.T) {
+	t.Parallel()
+	dir := quickTemp(t)
+	write(t, dir+"/resources/web.yaml", webDoc)
+	d := start(t, dir)
+	for args, want := range map[string]string{
+		"--name web":                            "",
+		"--name w*":                             "",
+		"--name own --service own":              "",
+		"--name wep":                            `warning: the agent has no Dataplane that matches --name "wep"`,
+		"--name web -m other":                   `warning: the agent has no mesh "other"`,
+		"--name out --proxy-type egress":        `warning: the agent has no ZoneEgress that matches --name "out"`,
+		"--api --subject nobody --valid-for 1h": "",
+	} {
+		line := append([]string{"token", "create", "--set", "paths.state=" + dir + "/state"}, strings.Fields(args)...)
+		code, out, errs := d.nearside("", line...)
+		if code != command.ExitOK || out == "" || !strings.Contains(errs, want) || want == "" && errs != "" {
+			t.Errorf("%s: exit code %d: %s", args, code, errs)
+		}
+	}
+}

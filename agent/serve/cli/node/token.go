@@ -126,7 +126,7 @@ The first token also creates the first signing key.`,
 	fl.BoolVar(&api, "api", false, "create a token for a client of the HTTP API")
 	fl.DurationVar(&validFor, "valid-for", defaultValidity, "validity of the token, at most 10 years")
 	fl.StringVar(&write, "write", "", "write the token to this file with mode 0600, instead of to standard output")
-	cmd.RunE = func(*cobra.Command, []string) error {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		zone := typ == string(node.ProxyEgress) || typ == string(node.ProxyIngress)
 		switch {
 		case api && (c.Name != "" || len(c.Services) > 0 || fl.Changed("mesh") || fl.Changed("proxy-type")):
@@ -157,6 +157,9 @@ The first token also creates the first signing key.`,
 		keys, err := openKeys(env, &conf)
 		if err != nil {
 			return err
+		}
+		if !api {
+			env.Warn(unknownProxies(cmd.Context(), agentOf(env, &conf), &c))
 		}
 		content, err := keys.Create(c, validFor)
 		if err != nil {
