@@ -39,8 +39,8 @@ func unpack(t *testing.T, archive, folder, dir string) {
 }
 
 // TestUpgrade starts agents on state that real earlier builds have written: one of the first format
-// with gossip.db, and one before the DNS views. The resources are in force, and the inventory of the
-// state has its files, so a later loss is noticed.
+// with gossip.db, and one before the DNS views. The resources are in force, and the inventory of
+// the state has its files, so a later loss is noticed.
 func TestUpgrade(t *testing.T) {
 	for _, c := range []struct{ archive, folder string }{
 		{"../losstest/testdata/release1.tgz", "a-newer/"}, {"testdata/before-views.tgz", ""},
