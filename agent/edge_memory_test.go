@@ -17,6 +17,8 @@ import (
 const (
 	edgeResident  = 44 << 10
 	edgeAnonymous = 15 << 10
+
+	holderResident = 16 << 10
 )
 
 // TestMemoryOfEdgeNode starts an agent in the smallest memory limit that the agent accepts. It must
@@ -53,6 +55,24 @@ func TestMemoryOfEdgeNode(t *testing.T) {
 	if n := kills(group); n != "0" {
 		t.Errorf("the kernel has killed %s processes", n)
 	}
+	checkHolderMemory(t, binary)
+}
+
+// checkHolderMemory starts a holder, which returns the memory of its start.
+func checkHolderMemory(t *testing.T, binary string) {
+	t.Helper()
+	dir := agenttest.ShortDir(t)
+	cmd := exec.Command(binary, "hold", "--dir", dir, "--stay")
+	agenttest.Do(t, cmd.Start())
+	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
+	h := &process{cmd: cmd}
+	agenttest.Eventually(t, "the holder is started", func() bool {
+		_, err := os.Stat(filepath.Join(dir, "hold.sock"))
+		return err == nil
+	})
+	agenttest.Eventually(t, "the memory of the holder is small", func() bool {
+		return h.status(t, "VmRSS") <= holderResident
+	})
 }
 
 // forget removes a file from the cache of the kernel, so its pages count for the group that reads

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/host/hold"
+	"github.com/nearside-mesh/nearside/agent/host/memory"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
@@ -51,6 +53,11 @@ With --check it reports the running holder and exits with 2 if that has an older
 			log := slog.New(slog.NewTextHandler(text.Verbatim(env.Stderr), nil))
 			err := hold.Serve(ctx, dir, hold.ServeOptions{Stay: stay, Idle: holdIdle, Log: log, Ready: func() {
 				_, _ = daemon.SdNotify(true, daemon.SdNotifyReady)
+				// A holder uses a small part of the program, mostly at its start.
+				debug.FreeOSMemory()
+				if err := memory.ReleaseProgram(); err != nil {
+					log.Debug("memory of the program", "error", err)
+				}
 			}})
 			if !stay && errors.Is(err, hold.ErrHeldElsewhere) {
 				return nil // another holder won the race to start
