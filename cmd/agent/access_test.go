@@ -63,7 +63,7 @@ func TestAccess(t *testing.T) {
 		{"access can create mpp --feature patch-unsafe,log-path", command.ExitOK, `^yes\n$`, "^$"},
 		{"access can create mpp --feature patch", command.ExitUsage, `^$`, `--feature: "patch" is not a feature; use one of`},
 		{"access can write mesh", command.ExitUsage, `^$`, `there is no verb "write"; use one of get, list`},
-		{"access can get nothing", command.ExitFailed, `^$`, `query parameter kind: "nothing" is invalid`},
+		{"access can get nothing", command.ExitUsage, `^$`, `there is no TYPE "nothing"`},
 		{"access list", command.ExitOK,
 			`ROLE +SUBJECTS +VERBS +KINDS +MESHES +NAMES +FEATURES\n` +
 				`readers +uid 54000-54999 +get,list,inspect +\*,Agent +\* +\* +-\n` +

@@ -83,9 +83,12 @@ func TestSecretsStayInside(t *testing.T) {
 			if err := os.Chmod(dir+"/state/nearside.db", 0o644); err != nil {
 				t.Fatal(err)
 			}
-			refused := launch(t, dir, nil, set...)
-			refused.says("nearside.db is accessible to users other than its owner (mode 0644)", "0600")
-			<-refused.ended
+			suspended := launch(t, dir, nil, set...)
+			suspended.says("the agent is suspended", "is accessible to other users (mode 0644)", "chmod 0600")
+			if code := suspended.end(syscall.SIGTERM); code != 0 {
+				t.Errorf("the agent ended with %d", code)
+			}
+			p.seen("the log of a suspended agent", []byte(suspended.logged()))
 			if err := os.Chmod(dir+"/state/nearside.db", 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -116,7 +119,7 @@ func (p *planted) everyPath() {
 		for _, mesh := range []string{"held", "filed", "built"} {
 			for _, k := range kinds {
 				path := strings.NewReplacer("{plural}", k.Plural, "{mesh}", mesh, "{name}", names[k.Plural],
-					"?allNodes=", "?allNodes=true").Replace(m[2])
+					"?allNodes=", "?allNodes=true", "{item}", "config").Replace(m[2])
 				if strings.Contains(m[2], "/dataplanes/{name}") || strings.Contains(m[2], "/dataplanes/{mesh}") {
 					path = strings.NewReplacer("{mesh}", mesh, "{name}", "web").Replace(m[2])
 				}
@@ -136,6 +139,9 @@ func (p *planted) everyPath() {
 				}
 			}
 		}
+	}
+	if status, _ := p.ask("GET", "/v1/debug/log", ""); status != 200 {
+		p.t.Errorf("GET /v1/debug/log: %d", status)
 	}
 	for path, ok := range answered {
 		if !ok && !strings.Contains(path, "zone") {

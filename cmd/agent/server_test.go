@@ -32,7 +32,7 @@ func TestServer(t *testing.T) {
 		return path
 	}
 	tokenFile := write("token", token+"\n")
-	r := agenttest.Up(t, dir, agent.Deps{}, "api.tcp=127.0.0.1:0", "api.tokenFile="+tokenFile)
+	r := agenttest.Up(t, dir, agent.Deps{LogTail: &agent.LogTail{}}, "api.tcp=127.0.0.1:0", "api.tokenFile="+tokenFile)
 	direct := "http://" + r.Addrs().APITCP.String()
 	target, err := url.Parse(direct)
 	if err != nil {
@@ -73,7 +73,7 @@ func TestServer(t *testing.T) {
 		{args: append([]string{"delete", "dataplane", "web", "--dry-run"}, secure...), want: "deleted (dry run)"},
 		{args: append([]string{"status"}, secure...), want: ": ready"},
 		{args: append([]string{"access", "whoami"}, secure...), want: `with the token "token file"`},
-		{args: append([]string{"debug", "bundle", "-O", "-"}, secure...)},
+		{args: append([]string{"debug", "bundle", "-O", dir + "/bundle.tgz"}, secure...)},
 		{args: []string{"get", "dataplanes"}, want: "web", env: []string{"NEARSIDE_SERVER=" + direct + "/",
 			"NEARSIDE_TOKEN_FILE=" + tokenFile}},
 		{args: []string{"get", "meshes"}, want: "shop", env: []string{"NEARSIDE_SERVER=" + proxy.URL,

@@ -59,8 +59,9 @@ func TestDirectories(t *testing.T) {
 	m := newNode(t)
 	agenttest.Write(t, m.path("file"), "")
 	m.set = append(m.set, "paths.state="+m.path("file"))
-	m.start()
-	row{fault: "state directory is a file", provoke: func(*testing.T, *node) func() { return nil }, stays: true,
-		commands: []string{"nearside status"}, says: []string{"$DIR/file", "not a directory"}}.test(t, m)
+	m.begin()
+	m.until("the agent answers", func() bool { return !strings.Contains(m.command("nearside status").text, "no agent") })
+	agenttest.Contains(t, m.command("nearside status").text, "NOT READY", "FAIL state: ", m.path("file"),
+		"is not a directory", "move it away, or set paths.state")
 	m.kill(syscall.SIGTERM)
 }

@@ -48,7 +48,6 @@ var beforeTLS = []mistake{
 			"127.0.0.1:20002 (redis), 127.0.0.1:20003 (greeter)"},
 	{"wrong protocol", none, "", "", "nearside explain connection --from web --to 127.0.0.1:20001",
 		"explain a request instead"},
-	{"no port", none, "", "", "nearside explain connection --from web --to redis", `"redis" is not HOST:PORT`},
 	{"wrong service", none, "", "", "nearside explain connection --from web --to redsi:6379", "did you mean redis?"},
 	{"wrong backend", theMesh, "enabledBackend: ca", "enabledBackend: cb", "",
 		`mtls.enabledBackend: backend "cb" does not exist: give the name of one of the backends`},
