@@ -63,7 +63,7 @@ func (c *checker) report(m protoreflect.Message, f *field, reason string) {
 
 // value applies the rules of a value: of a field, an item, a map's key, or a map's value.
 func (c *checker) value(m protoreflect.Message, f *field, e *element, v protoreflect.Value) {
-	e.test(v, func(reason string) bool { c.report(m, f, reason); return true })
+	e.test(v, func(reason string) { c.report(m, f, reason) })
 	if e.next != nil {
 		c.message(v.Message(), e.next)
 	}

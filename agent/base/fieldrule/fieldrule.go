@@ -43,17 +43,13 @@ type Step struct {
 // First returns an error for the first violation in a message, or nil. Messages inside of a
 // google.protobuf.Any are not checked.
 func First(m proto.Message) error {
-	p := planOf(m.ProtoReflect().Descriptor())
-	if quicks(func(q *quick) bool { return q.message(m.ProtoReflect(), p) }) {
-		return nil
-	}
 	var err error
 	c := checker{found: func(v Violation) {
 		if err == nil {
 			err = v.err()
 		}
 	}}
-	c.message(m.ProtoReflect(), p)
+	c.message(m.ProtoReflect(), planOf(m.ProtoReflect().Descriptor()))
 	return err
 }
 

@@ -4,7 +4,9 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // plan holds the rules of a message type. There are thousands of types, so its rules are read when
@@ -20,15 +22,19 @@ type rules struct {
 	oneofs   []oneof
 	optional []field // with the keyword optional
 
-	// For [quick], by the number of the field:
+	// For [Valid]:
 	byNumber []numbered
-	must     int // number of fields and oneofs that must be set
+	must     uint64   // bits of the fields that must be set
+	choices  []uint64 // bits of the members of each oneof that must be set
+	large    bool     // there are not enough bits
 }
 
-// numbered is a field with a rule, or of a oneof with one.
+// numbered is a field with rules, or a member of a oneof that must be set. The zero value is any
+// other field.
 type numbered struct {
 	field *field // nil without own rules
-	must  bool   // the field, or a field of its oneof, must be set
+	typ   protowire.Type
+	bit   uint64
 }
 
 type oneof struct {
@@ -54,14 +60,17 @@ type size struct {
 // element holds the rules of one value.
 type element struct {
 	of          protoreflect.MessageDescriptor // nil for a scalar
-	required    string                         // the reason if a message is missing and must not be
-	wrapped     protoreflect.FieldDescriptor   // the field in a wrapper such as google.protobuf.StringValue
+	typ         protowire.Type
+	kind        protoreflect.Kind            // of the scalar, also in a wrapper
+	required    string                       // the reason if a message is missing and must not be
+	wrapped     protoreflect.FieldDescriptor // the field in a wrapper such as google.protobuf.StringValue
 	ignoreEmpty bool
 	tests       []test
 	next        *plan // of the message, or nil
 }
 
-// test returns the reason why a value violates a rule, or "".
+// test returns the reason why a value violates a rule, or "". The value has the form that
+// [element.plain] returns.
 type test func(protoreflect.Value) string
 
 func (e *element) idle() bool { return len(e.tests) == 0 && e.required == "" && e.next == nil }
@@ -70,24 +79,61 @@ func (f *field) idle() bool {
 	return f.value.idle() && f.key.idle() && f.size == size{}
 }
 
-// test calls fn for each reason why a value violates its rules, except those of the message in it,
-// until fn returns false. A nil fn returns false. It returns false if a call did.
-func (e *element) test(v protoreflect.Value, fn func(reason string) bool) bool {
+// test calls fn for each reason why a value violates its rules, except those of the message in it.
+func (e *element) test(v protoreflect.Value, fn func(reason string)) {
 	if e.of != nil && !v.Message().IsValid() {
-		return e.required == "" || fn != nil && fn(e.required)
+		if e.required != "" {
+			fn(e.required)
+		}
+		return
 	}
-	if e.wrapped != nil {
-		v = v.Message().Get(e.wrapped)
+	if len(e.tests) > 0 {
+		if e.wrapped != nil {
+			v = v.Message().Get(e.wrapped)
+		}
+		e.holds(e.plain(v), fn)
 	}
+}
+
+// holds calls fn, which may be nil, for each reason why a value in the form of [element.plain]
+// violates its rules, and reports whether there is none. With a nil fn it stops at the first.
+func (e *element) holds(v protoreflect.Value, fn func(reason string)) bool {
 	if e.ignoreEmpty && isEmpty(v) {
 		return true
 	}
+	valid := true
 	for _, t := range e.tests {
-		if reason := t(v); reason != "" && (fn == nil || !fn(reason)) {
+		reason := t(v)
+		if reason == "" {
+			continue
+		}
+		if fn == nil {
 			return false
 		}
+		fn(reason)
+		valid = false
 	}
-	return true
+	return valid
+}
+
+// plain returns a scalar in the form for tests: a string as bytes, and a duration in nanoseconds, or
+// as no value if it is invalid.
+func (e *element) plain(v protoreflect.Value) protoreflect.Value {
+	switch e.kind {
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfBytes([]byte(v.String()))
+	case protoreflect.MessageKind:
+		d, _ := v.Message().Interface().(*durationpb.Duration)
+		return plainDuration(d)
+	}
+	return v
+}
+
+func plainDuration(d *durationpb.Duration) protoreflect.Value {
+	if !d.IsValid() {
+		return protoreflect.Value{}
+	}
+	return protoreflect.ValueOfInt64(int64(d.AsDuration()))
 }
 
 // absent calls fn for each reason why the field must be set.
@@ -101,7 +147,7 @@ func (f *field) absent(fn func(reason string)) {
 	case f.of.Message() != nil:
 		reason = f.value.required
 	default:
-		f.value.test(f.of.Default(), func(reason string) bool { fn(reason); return true })
+		f.value.test(f.of.Default(), fn)
 	}
 	if reason != "" {
 		fn(reason)

@@ -33,21 +33,25 @@ func readRules(d protoreflect.MessageDescriptor) *rules {
 	return out
 }
 
-// number fills the part for [quick]. The lists of fields must not change afterwards.
+// number fills the part for [Valid]. The lists of fields must not change afterwards.
 func (r *rules) number() {
+	bit := uint64(1)
 	at := func(fd protoreflect.FieldDescriptor) *numbered {
 		for int(fd.Number()) >= len(r.byNumber) {
 			r.byNumber = append(r.byNumber, numbered{})
 		}
-		return &r.byNumber[fd.Number()]
+		n := &r.byNumber[fd.Number()]
+		if n.bit == 0 {
+			n.bit, n.typ = bit, wireType(fd)
+			r.large = r.large || bit == 0
+			bit <<= 1
+		}
+		return n
 	}
 	for i := range r.fields {
 		n := at(r.fields[i].of)
 		n.field = &r.fields[i]
-		n.field.absent(func(string) { n.must = true })
-		if n.must {
-			r.must++
-		}
+		n.field.absent(func(string) { r.must |= n.bit })
 	}
 	for i := range r.optional {
 		at(r.optional[i].of).field = &r.optional[i]
@@ -58,10 +62,11 @@ func (r *rules) number() {
 			at(o.fields[j].of).field = &o.fields[j]
 		}
 		if o.required {
-			r.must++
+			var members uint64
 			for j := range o.of.Fields().Len() {
-				at(o.of.Fields().Get(j)).must = true
+				members |= at(o.of.Fields().Get(j)).bit
 			}
+			r.choices = append(r.choices, members)
 		}
 	}
 }
@@ -108,7 +113,7 @@ func readField(fd protoreflect.FieldDescriptor) field {
 
 // readElement reads the rules r of a value of a field. They may be nil.
 func readElement(fd protoreflect.FieldDescriptor, r *validate.FieldRules) element {
-	out := element{of: fd.Message()}
+	out := element{of: fd.Message(), typ: wireType(fd)}
 	required := r.GetMessage().GetRequired() || r.GetAny().GetRequired() || r.GetDuration().GetRequired()
 	if out.of != nil && out.of.ParentFile().Package() == "google.protobuf" {
 		if r.GetType() != nil && r.GetDuration() == nil && r.GetAny() == nil {
@@ -123,6 +128,7 @@ func readElement(fd protoreflect.FieldDescriptor, r *validate.FieldRules) elemen
 	case required:
 		out.required = "value is required"
 	}
+	out.kind = fd.Kind()
 	out.tests, out.ignoreEmpty = tests(fd, r)
 	return out
 }

@@ -1,6 +1,7 @@
 package fieldrule
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"regexp"
@@ -86,11 +87,10 @@ func durationTests(r *validate.DurationRules) []test {
 		return nil
 	}
 	return []test{func(v protoreflect.Value) string {
-		d, ok := v.Message().Interface().(*durationpb.Duration)
-		if !ok || !d.IsValid() {
+		if !v.IsValid() {
 			return "value is not a valid duration"
 		}
-		return b.reason(d.AsDuration(), cmp.Compare[time.Duration])
+		return b.reason(time.Duration(v.Int()), cmp.Compare[time.Duration])
 	}}
 }
 
@@ -147,7 +147,7 @@ func bytesTests(r *validate.BytesRules) []test {
 func stringTests(r *validate.StringRules) (out []test) {
 	if len(r.In) > 0 {
 		out = append(out, func(v protoreflect.Value) string {
-			if !slices.Contains(r.In, v.String()) {
+			if !slices.ContainsFunc(r.In, func(s string) bool { return s == string(v.Bytes()) }) {
 				return fmt.Sprint("value must be in list ", r.In)
 			}
 			return ""
@@ -155,25 +155,27 @@ func stringTests(r *validate.StringRules) (out []test) {
 	}
 	if r.MinLen != nil || r.MaxLen != nil {
 		out = append(out, func(v protoreflect.Value) string {
-			return length(uint64(utf8.RuneCountInString(v.String())), r.MinLen, r.MaxLen, "runes")
+			return length(uint64(utf8.RuneCount(v.Bytes())), r.MinLen, r.MaxLen, "runes")
 		})
 	}
 	if r.MaxBytes != nil {
 		out = append(out, func(v protoreflect.Value) string {
-			return length(uint64(len(v.String())), nil, r.MaxBytes, "bytes")
+			return length(uint64(len(v.Bytes())), nil, r.MaxBytes, "bytes")
 		})
 	}
 	if r.Prefix != nil {
+		prefix := []byte(*r.Prefix)
 		out = append(out, func(v protoreflect.Value) string {
-			if !strings.HasPrefix(v.String(), *r.Prefix) {
+			if !bytes.HasPrefix(v.Bytes(), prefix) {
 				return fmt.Sprintf("value does not have prefix %q", *r.Prefix)
 			}
 			return ""
 		})
 	}
 	if r.Suffix != nil {
+		suffix := []byte(*r.Suffix)
 		out = append(out, func(v protoreflect.Value) string {
-			if !strings.HasSuffix(v.String(), *r.Suffix) {
+			if !bytes.HasSuffix(v.Bytes(), suffix) {
 				return fmt.Sprintf("value does not have suffix %q", *r.Suffix)
 			}
 			return ""
@@ -181,7 +183,7 @@ func stringTests(r *validate.StringRules) (out []test) {
 	}
 	if matches, pattern := pattern(r); matches != nil {
 		out = append(out, func(v protoreflect.Value) string {
-			if !matches(v.String()) {
+			if !matches(v.Bytes()) {
 				return fmt.Sprintf("value does not match regex pattern %q", pattern)
 			}
 			return ""
@@ -229,7 +231,7 @@ const (
 
 // pattern returns a function that matches the pattern of a string, or nil. Most patterns are those
 // of headers, which need no regular expression.
-func pattern(r *validate.StringRules) (matches func(string) bool, pattern string) {
+func pattern(r *validate.StringRules) (matches func([]byte) bool, pattern string) {
 	switch known := r.GetWellKnownRegex(); {
 	case known == validate.KnownRegex_UNKNOWN:
 		if r.Pattern == nil {
@@ -237,31 +239,33 @@ func pattern(r *validate.StringRules) (matches func(string) bool, pattern string
 		}
 		re, err := regexp.Compile(*r.Pattern)
 		if err != nil {
-			return func(string) bool { return false }, *r.Pattern
+			return func([]byte) bool { return false }, *r.Pattern
 		}
-		return re.MatchString, *r.Pattern
+		return re.Match, *r.Pattern
 	case !r.GetStrict():
-		return func(s string) bool { return !strings.ContainsAny(s, "\x00\n\r") }, headerString
+		return func(b []byte) bool { return !bytes.ContainsAny(b, "\x00\n\r") }, headerString
 	case known == validate.KnownRegex_HTTP_HEADER_NAME:
 		return isHeaderName, headerName
 	}
 	return isHeaderValue, headerValue
 }
 
-func isHeaderName(s string) bool {
-	s = strings.TrimPrefix(s, ":")
+func isHeaderName(s []byte) bool {
+	if len(s) > 0 && s[0] == ':' {
+		s = s[1:]
+	}
 	for i := range len(s) {
 		c := s[i]
 		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && strings.IndexByte(headerSigns, c) < 0 {
 			return false
 		}
 	}
-	return s != ""
+	return len(s) > 0
 }
 
 const headerSigns = "!#$%&'*+,-.^_|~`"
 
-func isHeaderValue(s string) bool {
+func isHeaderValue(s []byte) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
 			return false
@@ -270,11 +274,11 @@ func isHeaderValue(s string) bool {
 	return true
 }
 
-// isEmpty reports whether a scalar has the zero value of its type.
+// isEmpty reports whether a string or unsigned number is the zero value.
 func isEmpty(v protoreflect.Value) bool {
 	switch x := v.Interface().(type) {
-	case string:
-		return x == ""
+	case []byte:
+		return len(x) == 0
 	case uint32:
 		return x == 0
 	}

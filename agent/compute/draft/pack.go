@@ -63,6 +63,9 @@ func (h *HTTP) Pack() (*anypb.Any, error) {
 // served by RDS.
 var inlineRoutes = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{}}
 
+// inlineField is the wire form of inlineRoutes.
+var inlineField = protowire.AppendBytes(protowire.AppendTag(nil, fieldRouteConfig, protowire.BytesType), nil)
+
 // append appends the wire form with inline routes, or with the name rds under which the routes are
 // served. It changes the message temporarily, so the draft can be edited afterwards.
 func (h *HTTP) append(b []byte, rds string, how validation) ([]byte, error) {
@@ -90,21 +93,25 @@ func (h *HTTP) append(b []byte, rds string, how validation) ([]byte, error) {
 		}
 	}
 	if h.Routes != nil {
-		h.Message.RouteSpecifier = inlineRoutes
-	}
-	if how == strict {
-		if err := fieldrule.First(h.Message); err != nil {
-			return b, err
-		}
-	}
-	if h.Routes != nil {
 		h.Message.RouteSpecifier = nil
 	}
+	from := len(b)
 	b, err := marshal(b, h.Message)
 	if err != nil {
 		return b, err
 	}
-	switch from := len(b); {
+	if end := len(b); how == strict {
+		if h.Routes != nil {
+			h.Message.RouteSpecifier = inlineRoutes
+			b = append(b, inlineField...)
+		}
+		if err := fieldrule.FirstEncoded(h.Message, b[from:]); err != nil {
+			return b, err
+		}
+		b = b[:end]
+	}
+	from = len(b)
+	switch {
 	case h.Routes == nil:
 	case rds != inline:
 		b = appendRDS(b, rds)
@@ -177,14 +184,10 @@ func appendCluster(b []byte, c *Cluster, how validation) ([]byte, error) {
 		}
 		c.Message.TypedExtensionProtocolOptions[NameHTTPOptions] = a
 	}
-	if how == strict {
-		if err := fieldrule.First(c.Message); err != nil {
-			return b, err
-		}
-	}
-	if c.Message.EdsClusterConfig == EDS {
+	if endpoints == EDS {
 		c.Message.EdsClusterConfig, shared[1] = nil, edsField
 	}
+	from := len(b)
 	b, err := marshal(b, c.Message)
 	if err != nil {
 		return b, err
@@ -192,7 +195,11 @@ func appendCluster(b []byte, c *Cluster, how validation) ([]byte, error) {
 	for _, f := range shared {
 		b = append(b, f...)
 	}
-	return b, nil
+	if how == strict {
+		c.Message.EdsClusterConfig = endpoints
+		err = fieldrule.FirstEncoded(c.Message, b[from:])
+	}
+	return b, err
 }
 
 // appendListener appends the wire form of a listener. rds has the name under which RDS serves the
@@ -284,14 +291,14 @@ func packChain(c *Chain, rds string, scratch *[]byte, how validation) error {
 	return nil
 }
 
-// appendMessage validates a message and appends its deterministic wire form.
+// appendMessage appends the deterministic wire form of a message and validates it.
 func appendMessage(b []byte, m proto.Message, how validation) ([]byte, error) {
-	if how == strict {
-		if err := fieldrule.First(m); err != nil {
-			return b, err
-		}
+	from := len(b)
+	b, err := marshal(b, m)
+	if err == nil && how == strict {
+		err = fieldrule.FirstEncoded(m, b[from:])
 	}
-	return marshal(b, m)
+	return b, err
 }
 
 func marshal(b []byte, m proto.Message) ([]byte, error) {

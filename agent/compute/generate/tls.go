@@ -205,11 +205,11 @@ func secretResources(mesh string, s *identity.Secrets, memo *Memo) ([]*draft.Res
 		}}}
 	var out []*draft.Resource
 	for _, m := range []*tlsv3.Secret{own, authorities} {
-		if err := fieldrule.First(m); err != nil {
-			return nil, err
-		}
 		body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 		if err != nil {
+			return nil, err
+		}
+		if err := fieldrule.FirstEncoded(m, body); err != nil {
 			return nil, err
 		}
 		out = append(out, memo.sealed().Seal(draft.RankSecret, m.Name, body, nil))
