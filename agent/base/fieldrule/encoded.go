@@ -124,8 +124,8 @@ func (e *element) packed(b []byte) (length int, count uint64) {
 	return length, count
 }
 
-// entry returns the length of a map's entry, or [unsure]. Two entries with the same key count twice,
-// which suffices because no map must have more than one.
+// entry returns the length of a map's entry, or [unsure]. Two entries with the same key count
+// twice, which suffices because no map must have more than one.
 func (f *field) entry(typ protowire.Type, b []byte, depth int) int {
 	if typ != protowire.BytesType || f.size.least > 1 {
 		return unsure

@@ -116,8 +116,8 @@ func (e *element) holds(v protoreflect.Value, fn func(reason string)) bool {
 	return valid
 }
 
-// plain returns a scalar in the form for tests: a string as bytes, and a duration in nanoseconds, or
-// as no value if it is invalid.
+// plain returns a scalar in the form for tests: a string as bytes, and a duration in nanoseconds,
+// or as no value if it is invalid.
 func (e *element) plain(v protoreflect.Value) protoreflect.Value {
 	switch e.kind {
 	case protoreflect.StringKind:
