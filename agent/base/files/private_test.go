@@ -27,6 +27,21 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// TestReplacePrivate checks that a file is private after it is replaced, whatever its mode was.
+func TestReplacePrivate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	for _, mode := range []fs.FileMode{0o200, 0o644} {
+		must(t, os.WriteFile(path, []byte("old"), mode))
+		must(t, os.Chmod(path, mode))
+		must(t, files.ReplacePrivate(path, []byte("new")))
+		st, err := os.Stat(path)
+		must(t, err)
+		if b, err := os.ReadFile(path); err != nil || string(b) != "new" || st.Mode() != 0o600 {
+			t.Errorf("mode %#o: %q %v %v", mode, b, st.Mode(), err)
+		}
+	}
+}
+
 func TestPrivate(t *testing.T) {
 	p, path := private(t)
 	must(t, p.Write("b", []byte("one")))

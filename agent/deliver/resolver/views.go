@@ -17,8 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/nearside-mesh/nearside/agent/base/files"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
@@ -258,7 +256,7 @@ func (v *views) run(ctx context.Context) {
 
 // store writes the file, and reports whether it could be written.
 func (v *views) store(content []byte) bool {
-	err := renameio.WriteFile(v.file, content, 0o600)
+	err := files.ReplacePrivate(v.file, content)
 	if err == nil {
 		v.failed.Store(nil)
 		return true

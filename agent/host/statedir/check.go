@@ -42,9 +42,12 @@ type Fault struct {
 	Path   string // file or directory
 	Reason string
 	Remedy string
+	err    error // of the system, or nil
 }
 
 func (f *Fault) Error() string { return f.Path + " " + f.Reason + ": " + f.Remedy }
+
+func (f *Fault) Unwrap() error { return f.err }
 
 // accept returns the end of remedies that lose content.
 func (d *Dir) accept(loss string) string {
@@ -102,19 +105,22 @@ func (d *Dir) Unusable(name string, err error) *Fault {
 }
 
 // Check returns why the state cannot be used, as far as that follows without reading it, or nil.
-func (d *Dir) Check() *Fault {
+func (d *Dir) Check() *Fault { return d.CheckFiles(recorded...) }
+
+// CheckFiles is [Dir.Check] of the directory and of some of its files.
+func (d *Dir) CheckFiles(names ...string) *Fault {
 	st, err := os.Stat(d.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return d.unmounted()
 	case err != nil:
 		return &Fault{Path: d.path, Reason: "cannot be examined (" + reason(err) + ")",
-			Remedy: "give the agent's user access to it and its parents"}
+			Remedy: "give the agent's user access to it and its parents", err: err}
 	case !st.IsDir():
 		return &Fault{Path: d.path, Reason: "is not a directory", Remedy: "move it away, or set paths.state"}
 	}
 	if _, err := os.ReadDir(d.path); err != nil {
-		return &Fault{Path: d.path, Reason: "cannot be read (" + reason(err) + ")", Remedy: d.own(d.path)}
+		return &Fault{Path: d.path, Reason: "cannot be read (" + reason(err) + ")", Remedy: d.own(d.path), err: err}
 	}
 	d.known = d.readInventory()
 	if d.LossAccepted() {
@@ -125,7 +131,7 @@ func (d *Dir) Check() *Fault {
 			return f
 		}
 	}
-	for _, name := range recorded {
+	for _, name := range names {
 		if f := d.checkFile(name, d.Had(name)); f != nil {
 			return f
 		}
@@ -166,7 +172,7 @@ func (d *Dir) checkFile(name string, known bool) *Fault {
 				Remedy: "move it away and restore the file from a backup, " + d.accept(lost(name))}
 		}
 		return &Fault{Path: path, Reason: "cannot be read (" + reason(err) + ")",
-			Remedy: d.own(path) + ", or restore it from a backup"}
+			Remedy: d.own(path) + ", or restore it from a backup", err: err}
 	}
 	defer f.Close()
 	if st, err := f.Stat(); err == nil && st.Size() == 0 && known {

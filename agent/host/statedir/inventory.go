@@ -10,7 +10,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/google/renameio/v2"
+	"github.com/nearside-mesh/nearside/agent/base/files"
 )
 
 // recorded are the files in the inventory: those whose loss must not pass for a new node.
@@ -48,25 +48,11 @@ func (d *Dir) Record() error {
 		return err
 	}
 	b, _ := json.Marshal(next) // it has only strings
-	if werr := write(filepath.Join(d.path, Inventory), b); werr != nil {
+	if werr := files.ReplacePrivate(filepath.Join(d.path, Inventory), append(b, '\n')); werr != nil {
 		return errors.Join(err, fmt.Errorf("write the inventory of the state: %w", werr))
 	}
 	d.known = next
 	return err
-}
-
-// write replaces a file by one that only the agent's user can read, whatever its mode was.
-func write(path string, b []byte) error {
-	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)),
-		renameio.WithStaticPermissions(0o600))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Cleanup() }()
-	if _, err := f.Write(append(b, '\n')); err != nil {
-		return err
-	}
-	return f.CloseAtomicallyReplace()
 }
 
 // Accepted ends the acceptance of a loss, after the state is in use.
@@ -102,7 +88,7 @@ func (d *Dir) mark() error {
 			return nil
 		}
 		b, _ := json.Marshal(want) // it has only strings
-		if err := write(path, b); err != nil {
+		if err := files.ReplacePrivate(path, append(b, '\n')); err != nil {
 			return fmt.Errorf("mark the disk of the state as mounted: %w", err)
 		}
 		return nil

@@ -15,8 +15,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/nearside-mesh/nearside/agent/base/files"
 	"github.com/nearside-mesh/nearside/gossip"
 	"github.com/nearside-mesh/nearside/gossip/engine"
@@ -184,16 +182,7 @@ func createKey(dir string) (ed25519.PrivateKey, error) {
 
 // writeKey replaces the key file.
 func writeKey(dir string, b []byte) error {
-	f, err := renameio.NewPendingFile(filepath.Join(dir, keyFile), renameio.WithTempDir(dir),
-		renameio.WithStaticPermissions(0o600))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Cleanup() }()
-	if _, err := f.Write(b); err != nil {
-		return err
-	}
-	if err := f.CloseAtomicallyReplace(); err != nil {
+	if err := files.ReplacePrivate(filepath.Join(dir, keyFile), b); err != nil {
 		return err
 	}
 	d, err := os.Open(dir)

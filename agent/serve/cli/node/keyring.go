@@ -54,7 +54,8 @@ func withKeyring(env *command.Env, cmd *cobra.Command,
 			return command.Hinted(errors.New("gossip.keyringFile is empty"),
 				"set it in the agent's config, or with --set gossip.keyringFile=FILE")
 		}
-		ring := poolKeyring{keyring.Open(cfg.Gossip.KeyringFile), env, cfg.Gossip.KeyringFile, cfg.API.Socket.Path}
+		ring := poolKeyring{keyring.Open(cfg.Gossip.KeyringFile), env, cfg.Gossip.KeyringFile, cfg.API.Socket.Path,
+			keyringWritable(cfg)}
 		return notPermitted(run(cmd.Context(), ring, args))
 	}
 	return cmd
@@ -146,6 +147,7 @@ type poolKeyring struct {
 	keyring.File
 	env          *command.Env
 	path, socket string
+	writable     error // why the keyring must not be created, or nil
 }
 
 // keyringTimeout limits the question to the agent, which asks the other nodes.
@@ -229,6 +231,9 @@ the keyring if it does not exist, and names the live nodes that do not have the 
 		Example: "  nearside keyring generate | nearside keyring add\n  nearside keyring add < new.key",
 		Args:    command.Args(0, 0, "no arguments: the key comes from standard input"),
 	}, func(ctx context.Context, ring poolKeyring, _ []string) error {
+		if ring.writable != nil {
+			return ring.writable
+		}
 		key, err := io.ReadAll(io.LimitReader(env.Stdin, 4096))
 		if err != nil {
 			return err

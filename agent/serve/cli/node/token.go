@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/host/statedir"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
@@ -34,9 +35,13 @@ the agent's user. A running agent notices changes within a second.`,
 		tokenRevokeCommand(env), tokenRevokedCommand(env))
 }
 
-// openKeys returns the signing keys below the state directory of a config.
-func openKeys(env *command.Env, conf *command.ConfigFlags) (*token.Keys, error) {
+// openKeys returns the signing keys below the state directory of a config. write is set if the
+// caller changes them.
+func openKeys(env *command.Env, conf *command.ConfigFlags, write bool) (*token.Keys, error) {
 	cfg, _, err := conf.Load(env)
+	if err == nil && write {
+		err = writable(cfg, statedir.Revoked)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +159,7 @@ The first token also creates the first signing key.`,
 		if err := c.Check(); err != nil {
 			return command.Exit(command.ExitUsage, err)
 		}
-		keys, err := openKeys(env, &conf)
+		keys, err := openKeys(env, &conf, true)
 		if err != nil {
 			return err
 		}
@@ -223,7 +228,7 @@ The exit code is 2 if the token is invalid. Its claims are shown nevertheless, a
 		if err != nil {
 			return err
 		}
-		keys, err := openKeys(env, &conf)
+		keys, err := openKeys(env, &conf, false)
 		if err != nil {
 			return err
 		}

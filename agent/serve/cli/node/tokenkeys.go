@@ -39,7 +39,7 @@ func listTokens[T, I any](env *command.Env, cmd *cobra.Command, read func(*token
 	conf.Add(cmd)
 	format := command.OutputFlag(cmd, "table", "json", "yaml", "name")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		keys, err := openKeys(env, &conf)
+		keys, err := openKeys(env, &conf, false)
 		if err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ compromised. If the key is the one that signs, the command creates a new key fir
 	conf.Add(cmd)
 	cmd.Flags().StringVar(&remove, "remove", "", "id of the key to remove")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		keys, err := openKeys(env, &conf)
+		keys, err := openKeys(env, &conf, true)
 		if err != nil {
 			return err
 		}
@@ -140,7 +140,7 @@ now.`,
 			}
 			end = t
 		}
-		keys, err := openKeys(env, &conf)
+		keys, err := openKeys(env, &conf, true)
 		if err != nil {
 			return err
 		}

@@ -21,8 +21,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/nearside-mesh/nearside/agent/base/files"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -254,7 +252,7 @@ func (p *Policy) set(next *trust.State, pinned pin) error {
 		return nil
 	}
 	b, _ := json.MarshalIndent(pinned, "", "  ") // strings always have a JSON form
-	err := renameio.WriteFile(filepath.Join(p.o.Dir, pinFile), append(b, '\n'), 0o600)
+	err := files.ReplacePrivate(filepath.Join(p.o.Dir, pinFile), append(b, '\n'))
 	if err != nil {
 		p.problems["pin"] = fmt.Sprintf("the trust file cannot be saved, so a restart of this agent loads an earlier one: %v",
 			err)
