@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -110,7 +111,7 @@ func origin(cfg *config.Config, id peers.Identity) engine.Origin {
 func (a *Agent) openStore(cfg *config.Config) error {
 	dir := cfg.Paths.State
 	id, err := peers.OpenIdentity(dir)
-	unusable := (*peers.KeyError)(nil)
+	unusable := (*peers.FileError)(nil)
 	if errors.As(err, &unusable) && a.state.LossAccepted() {
 		if err = a.state.SetAside(filepath.Base(unusable.Path)); err == nil {
 			id, err = peers.OpenIdentity(dir)
@@ -123,6 +124,14 @@ func (a *Agent) openStore(cfg *config.Config) error {
 		a.log.Warn("the agent has no node key", "error", err)
 	}
 	a.identity = id
+	// The pool's file of an earlier release must be readable before the store adopts it.
+	_, err = peers.Import(dir, slog.New(slog.DiscardHandler))
+	if errors.As(err, &unusable) && a.state.LossAccepted() {
+		err = a.state.SetAside(filepath.Base(unusable.Path))
+	}
+	if err != nil {
+		return err
+	}
 	_, missing := os.Stat(filepath.Join(dir, stateFile))
 	a.newState = errors.Is(missing, fs.ErrNotExist)
 	a.store, err = store.Open(store.Options{

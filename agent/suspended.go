@@ -122,13 +122,13 @@ func (a *Agent) runResources(ctx context.Context) error {
 
 // faultOf returns the fault of a file for an error of opening it, or nil for another error.
 func (a *Agent) faultOf(err error) *statedir.Fault {
-	var key *peers.KeyError
+	var file *peers.FileError
 	var format *store.FormatError
 	var exposed *store.ExposedError
 	var unusable *store.UnusableError
 	switch {
-	case errors.As(err, &key):
-		return a.state.Unusable(filepath.Base(key.Path), key.Err)
+	case errors.As(err, &file):
+		return a.state.Unusable(filepath.Base(file.Path), file.Err)
 	case errors.As(err, &unusable):
 		return a.state.Unusable(statedir.Database, unusable.Reason)
 	case errors.As(err, &format):

@@ -19,6 +19,7 @@ const (
 	NodeKey    = "node-key"
 	TrustPin   = "trust.pin"
 	Revoked    = "tokens/revoked"
+	OldPool    = "gossip.db"
 	Inventory  = "inventory.json"
 	AcceptLoss = "accept-loss"
 )
@@ -222,7 +223,7 @@ func (d *Dir) Stamp() string {
 		}
 	}
 	for _, name := range []string{Database, NodeKey, NodeKey + ".former", "node-id", TrustPin, Revoked, AcceptLoss,
-		"gossip.db"} {
+		OldPool} {
 		add(filepath.Join(d.path, name))
 	}
 	return b.String()

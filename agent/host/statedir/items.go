@@ -40,6 +40,9 @@ type Item struct {
 	Effect  string // of a fault that does not suspend the agent; "": none
 }
 
+// formerStays is the effect of a lost former identity.
+const formerStays = "The former node stays a dead member of the pool until you run nearside forget"
+
 // Items returns all files of the state directory whose faults have an effect.
 func Items() []Item {
 	return []Item{
@@ -48,6 +51,13 @@ func Items() []Item {
 			"Content that can be read stays in force. Damage that may hide the names of resources suspends the agent"},
 		{NodeKey, "the key of the node, and so its ID in the pool",
 			[...]string{Suspends, Suspends, Suspends, Suspends, Suspends, Suspends, None}, ""},
+		{NodeKey + ".former", "the key that the node had before",
+			[...]string{Works, Suspends, Suspends, Works, Suspends, Suspends, None}, formerStays},
+		{"node-id", "the ID of the node in earlier releases, until the pool knows the new one",
+			[...]string{Works, Suspends, Suspends, Works, Suspends, Suspends, None}, formerStays},
+		{OldPool, "the state of the pool in earlier releases, until the first start of this one",
+			[...]string{Works, Suspends, Suspends, Suspends, Suspends, Works, None},
+			"The node gets from the other nodes what it cannot read"},
 		{TrustPin, "the trust file that the node follows",
 			[...]string{Suspends, Warns, Warns, Warns, Warns, Warns, None},
 			"The node accepts nothing new from other nodes. What is in force stays"},
@@ -69,6 +79,10 @@ func Items() []Item {
 		{Inventory, "which of these files the node has had",
 			[...]string{Renews, Renews, Warns, Renews, Renews, Renews, Renews},
 			"Until it is written again, the loss of another file is not noticed"},
+		{"spool", "directory of log lines that wait for their destination",
+			[...]string{Works, Works, None, Works, None, None, None}, "Lines wait in memory"},
+		{Database + ".format1", "a copy of the state file of an earlier release, as are names with .damaged, .unusable, or " +
+			".retired", [...]string{Works, Works, Works, Works, Works, Works, None}, "Only operators use it"},
 		{"nearside.lock", "the lock of the agent", [...]string{Renews, Works, Works, Works, None, None, None},
 			"nearside.db has a lock of its own"},
 	}

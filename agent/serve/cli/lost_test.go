@@ -33,7 +33,8 @@ func TestLostState(t *testing.T) {
 			unmounted(t, state)
 			agenttest.Do(t, os.Mkdir(state, 0o700))
 		}, want: "run mount "},
-		{name: "a file", lose: func(t *testing.T, state string) { agenttest.Write(t, state, "") }, want: "is not a directory"},
+		{name: "a file", lose: func(t *testing.T, state string) { agenttest.Write(t, state, "") },
+			want: "is not a directory"},
 		{name: "without the revoked tokens", lose: func(t *testing.T, state string) {
 			agenttest.Do(t, os.Mkdir(state, 0o700))
 			agenttest.Write(t, filepath.Join(state, statedir.Inventory), `{"version":1,"files":["tokens/revoked"]}`)

@@ -39,22 +39,23 @@ type Identity struct {
 	Former []gossip.Former // earlier identities of the node
 }
 
-// KeyError is the error for a file about the identity of the node that exists and cannot be used.
-type KeyError struct {
+// FileError is the error for a file of the identity of the node, or of the pool in an earlier
+// release, that exists and cannot be used.
+type FileError struct {
 	Path string
 	Err  error
 }
 
-func (e *KeyError) Error() string { return e.Err.Error() }
+func (e *FileError) Error() string { return e.Err.Error() }
 
-func (e *KeyError) Unwrap() error { return e.Err }
+func (e *FileError) Unwrap() error { return e.Err }
 
 // keyError wraps the error of reading a file that exists.
 func keyError(path string, err error) error {
 	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return err
 	}
-	return &KeyError{path, err}
+	return &FileError{path, err}
 }
 
 // OpenIdentity reads the key of this node in its state directory, or creates one. A key that cannot
@@ -125,7 +126,7 @@ func identityOf(key ed25519.PrivateKey) Identity {
 }
 
 // readKey reads a private key. The error wraps [fs.ErrNotExist] if there is no such file, and is a
-// [KeyError] otherwise.
+// [FileError] otherwise.
 func readKey(path string) (ed25519.PrivateKey, error) {
 	key, err := parseKeyFile(path)
 	return key, keyError(path, err)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"syscall"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -51,7 +52,7 @@ const firstFile = "gossip.db"
 // cannot be read is an error.
 func Import(dir string, log *slog.Logger) (out []engine.Op, err error) {
 	path := filepath.Join(dir, firstFile)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
 	err = guard(func() error {
@@ -80,8 +81,7 @@ func Import(dir string, log *slog.Logger) (out []engine.Op, err error) {
 		})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; restore it from a backup, or move it away to get the state from other nodes",
-			path, err)
+		return nil, &FileError{path, err}
 	}
 	return out, nil
 }

@@ -1,10 +1,14 @@
 package statetest_test
 
 import (
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/host/statedir"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -41,14 +45,25 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestHostName starts an agent after the name of its host has changed: it stays the same node.
+// TestHostName starts an agent after the name of its host and so of its node has changed: it stays
+// the same node.
 func TestHostName(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("root is needed to change the name of a host, in a namespace")
+	}
 	w := newWorld(t)
 	dir := w.copyOf(t)
-	up := agenttest.Up(t, dir, agent.Deps{}, "dns.listen=127.0.0.1:0", "node.name=another")
-	r := &running{Agent: up.Agent, api: up.Api(), xds: up.Addrs().XDS}
+	r := startProcess(t, dir, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUTS}, agentHost+"=another")
 	r.ask(t, w.versions)
 	if got := r.config(t); got != w.config {
 		t.Errorf("the config has changed to %s\nfrom %s", got, w.config)
+	}
+	if s, problems := r.status(t); !s.Ready {
+		t.Errorf("not ready: %s", problems)
+	}
+	for _, name := range []string{statedir.NodeKey, statedir.Database} {
+		if _, err := os.Stat(filepath.Join(dir, "state", name+".unusable")); err == nil {
+			t.Errorf("%s was replaced", name)
+		}
 	}
 }

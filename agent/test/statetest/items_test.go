@@ -2,6 +2,7 @@ package statetest_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/host/statedir"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // pathOf returns the file of an item.
@@ -29,7 +32,9 @@ func (w *world) pathOf(dir string, item *statedir.Item) string {
 func spoil(t *testing.T, item, fault, path string) {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	agenttest.Do(t, err)
+	if !errors.Is(err, syscall.EISDIR) {
+		agenttest.Do(t, err)
+	}
 	switch fault {
 	case statedir.Missing:
 		agenttest.Do(t, os.Remove(path))
@@ -43,6 +48,9 @@ func spoil(t *testing.T, item, fault, path string) {
 		size := len(content) * 2 / 3
 		if item == statedir.Database {
 			size = 3 * 4096 // the pages at its end may be free
+		}
+		if item == statedir.OldPool {
+			size = 4096
 		}
 		agenttest.Do(t, os.Truncate(path, int64(size)))
 	case statedir.Flipped:
@@ -100,8 +108,12 @@ func later(t *testing.T, item, path string, content []byte) {
 func TestItems(t *testing.T) {
 	w := newWorld(t)
 	for _, item := range statedir.Items() {
+		if item.Name == statedir.OldPool {
+			continue // TestUpgradeFaults
+		}
+		var set []string
 		if item.Name == statedir.TrustPin {
-			continue // TestPin of agent/source/peers/policy
+			set = pool // it has no effect without one
 		}
 		for i, fault := range statedir.Faults() {
 			outcome := item.Outcome[i]
@@ -112,22 +124,62 @@ func TestItems(t *testing.T) {
 				t.Parallel()
 				dir := w.copyOf(t)
 				path := w.pathOf(dir, &item)
+				w.earlier(t, item.Name, path)
 				spoil(t, item.Name, fault, path)
+				before := tree(t, dir)
 				var r *running
 				if fault != statedir.Unreadable {
-					r = start(t, dir)
+					r = start(t, dir, set...)
 				} else if os.Geteuid() != 0 {
 					t.Skip("root is needed to run an agent as another user")
 				} else {
-					r = startAs(t, dir)
+					r = startAs(t, dir, set...)
 				}
 				if err := w.check(t, r, path, outcome); err != nil {
 					_, problems := r.status(t)
 					t.Errorf("it does not hold that it %s: %v\nproblems:\n%s", outcome, err, problems)
 				}
+				if r.stop(); outcome == statedir.Suspends && tree(t, dir) != before {
+					t.Errorf("a suspended agent has changed the state from\n%s\nto\n%s", before, tree(t, dir))
+				}
 			})
 		}
 	}
+}
+
+// earlier writes a file that only earlier releases or operators make.
+func (w *world) earlier(t *testing.T, item, path string) {
+	t.Helper()
+	switch item {
+	case statedir.NodeKey + ".former":
+		key, err := os.ReadFile(filepath.Join(w.dir, "state", "tokens", w.key+".pem"))
+		agenttest.Do(t, err, os.WriteFile(path, key, 0o600))
+	case "node-id":
+		agenttest.Do(t, os.WriteFile(path, []byte(engine.NodeID{1}.String()+"\n"), 0o600))
+	case statedir.Database + ".format1":
+		agenttest.Do(t, os.WriteFile(path, []byte("a copy"), 0o600))
+	}
+}
+
+// tree returns the names, types, and sums of what is in the state, except for what the audit log
+// and access logs keep there.
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	var out strings.Builder
+	state := filepath.Join(dir, "state")
+	agenttest.Do(t, filepath.WalkDir(state, func(path string, d os.DirEntry, err error) error {
+		switch filepath.Base(path) {
+		case "nearside.lock", "audit-chain.json", "spool", "state":
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		b, _ := os.ReadFile(path) // "" for directories
+		fmt.Fprintf(&out, "%s %v %x\n", strings.TrimPrefix(path, state), d.Type(), sha256.Sum256(b))
+		return nil
+	}))
+	return out.String()
 }
 
 // check compares an agent with an outcome.

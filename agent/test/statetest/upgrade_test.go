@@ -70,3 +70,30 @@ func TestUpgrade(t *testing.T) {
 		})
 	}
 }
+
+// TestUpgradeFaults spoils the pool's file of an earlier release before the first start of this
+// one.
+func TestUpgradeFaults(t *testing.T) {
+	for _, fault := range []string{statedir.Missing, statedir.Directory, statedir.Link, statedir.Truncated} {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			dir := agenttest.ShortDir(t)
+			agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
+			unpack(t, "../losstest/testdata/release1.tgz", "a-newer/", filepath.Join(dir, "state"))
+			path := filepath.Join(dir, "state", statedir.OldPool)
+			spoil(t, statedir.OldPool, fault, path)
+			r := start(t, dir)
+			s, problems := r.status(t)
+			if suspended := !s.Ready && strings.Contains(problems, path+" "); suspended == (fault == statedir.Missing) {
+				t.Errorf("suspended: %v, problems:\n%s", suspended, problems)
+			}
+			if r.stop(); fault == statedir.Missing {
+				return
+			}
+			agenttest.Write(t, filepath.Join(dir, "state", statedir.AcceptLoss), "")
+			if s, problems := start(t, dir).status(t); !s.Ready {
+				t.Errorf("after the loss is accepted:\n%s", problems)
+			}
+		})
+	}
+}

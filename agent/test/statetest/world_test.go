@@ -2,8 +2,11 @@ package statetest_test
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,8 +25,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/token"
+	"github.com/nearside-mesh/nearside/agent/model/trust"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
 // nobody is the user of agents that cannot open a file of root.
@@ -56,11 +61,25 @@ networking:
   outbound: [{port: 20000, tags: {kuma.io/service: db}}]
 `
 
-func options(dir string) config.LoadOptions {
-	o := agenttest.Options(dir, "dns.listen=127.0.0.1:0", "api.socket.group=", "xds.socket.group=", "api.socket.mode=0666",
-		"xds.socket.mode=0666")
+func options(dir string, set ...string) config.LoadOptions {
+	o := agenttest.Options(dir, append(set, "dns.listen=127.0.0.1:0", "api.socket.group=",
+		"xds.socket.group=", "api.socket.mode=0666",
+		"xds.socket.mode=0666")...)
 	o.UID = func() int { return nobody }
 	return o
+}
+
+// pool are the keys of a config with a pool of one node.
+var pool = []string{"gossip.bind=127.0.0.1:0", "gossip.insecure=true"}
+
+// trustFile returns a trust file of one root.
+func trustFile(t *testing.T) []byte {
+	t.Helper()
+	key := sign.Key(ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
+	e := &trust.Envelope{Document: fmt.Appendf(nil, "cluster: default\nversion: 1\nmode: warn\nthreshold: 1\nroots:\n"+
+		"- {name: root, key: %s}\n", trust.PublicKey(key.Public()))}
+	agenttest.Do(t, e.Sign(key))
+	return e.Encode()
 }
 
 // world is a node with state, and the config that its Envoy holds.
@@ -83,9 +102,10 @@ func newWorld(t *testing.T) *world {
 	agenttest.Do(t, err)
 	w.key = list[0].ID
 	for range 2 { // the second start records what the first one has created
-		r := start(t, w.dir)
+		r := start(t, w.dir, pool...)
 		if len(w.versions) == 0 {
 			agenttest.Apply(t, r.Agent, documents)
+			agenttest.Do(t, r.api.AnchorTrust(t.Context(), trustFile(t)))
 		}
 		s := r.ask(t, nil)
 		if names := agenttest.Next(t, s, w.versions); !strings.Contains(names, "db") {
@@ -105,6 +125,13 @@ func newWorld(t *testing.T) *world {
 func (w *world) copyOf(t *testing.T) string {
 	t.Helper()
 	dir := agenttest.ShortDir(t)
+	w.copyTo(t, dir)
+	return dir
+}
+
+// copyTo copies the state to the directory of another node.
+func (w *world) copyTo(t *testing.T, dir string) {
+	t.Helper()
 	for _, name := range []string{"state", "resources", "logs"} {
 		agenttest.Do(t, os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join(w.dir, name))))
 	}
@@ -114,7 +141,6 @@ func (w *world) copyOf(t *testing.T) string {
 		}
 		return errors.Join(err, os.Chmod(path, 0o600))
 	}))
-	return dir
 }
 
 // running is an agent in this process or another one.
@@ -125,23 +151,28 @@ type running struct {
 	stop         func()
 }
 
-func start(t *testing.T, dir string) *running {
+func start(t *testing.T, dir string, set ...string) *running {
 	t.Helper()
-	set := []string{"dns.listen=127.0.0.1:0"}
-	up := agenttest.Up(t, dir, agent.Deps{}, set...)
+	up := agenttest.Up(t, dir, agent.Deps{}, append(set, "dns.listen=127.0.0.1:0")...)
 	return &running{Agent: up.Agent, api: up.Api(), xds: up.Addrs().XDS, stop: func() { agenttest.Do(t, up.Stop()) }}
 }
 
 // startAs starts an agent as nobody, in another process.
-func startAs(t *testing.T, dir string) *running {
+func startAs(t *testing.T, dir string, set ...string) *running {
 	t.Helper()
 	own(t, dir)
+	return startProcess(t, dir, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}},
+		agentSet+"="+strings.Join(set, " "))
+}
+
+// startProcess starts an agent in another process.
+func startProcess(t *testing.T, dir string, as *syscall.SysProcAttr, env ...string) *running {
+	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = []string{agentDir + "=" + dir}
+	cmd.Env = append(env, agentDir+"="+dir)
 	var log strings.Builder
 	cmd.Stderr = &log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody},
-		Pdeathsig: syscall.SIGKILL}
+	as.Pdeathsig, cmd.SysProcAttr = syscall.SIGKILL, as
 	agenttest.Do(t, cmd.Start())
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
@@ -157,7 +188,10 @@ func startAs(t *testing.T, dir string) *running {
 			t.Fatalf("the agent has ended: %s", log.String())
 		default:
 		}
-		_, err := os.Stat(socket)
+		c, err := net.Dial("unix", socket) // the file exists before the agent listens
+		if err == nil {
+			err = c.Close()
+		}
 		return err == nil
 	})
 	return r

@@ -267,7 +267,13 @@ func (p *Policy) readPin() (out pin, err error) {
 	if p.o.Dir == "" {
 		return out, fs.ErrNotExist
 	}
-	b, err := os.ReadFile(filepath.Join(p.o.Dir, pinFile))
+	path := filepath.Join(p.o.Dir, pinFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, missing := os.Lstat(path); missing == nil {
+			return out, errors.New("it is a symbolic link to a file that does not exist")
+		}
+	}
 	if err != nil {
 		return out, err
 	}
