@@ -14,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
 // stalledAfter is how long changes may wait for the disk before it counts as stalled.
@@ -99,9 +100,13 @@ func (a *Agent) stateCheck() api.Check {
 		c.Reason = "the state is kept in memory and does not survive a restart"
 	case len(damaged) > 0:
 		first := damaged[0]
-		c.Reason = fmt.Sprintf("%s not in force, the first is %s: %s; apply it again, or see nearside history and roll it "+
-			"back, or delete it", plural.Form(len(damaged), "1 resource cannot be read from the state file and is",
-			"%d resources cannot be read from the state file and are"), first.Key, first.Reason)
+		if i := slices.IndexFunc(damaged, func(d store.Damaged) bool { return d.Holds }); i >= 0 {
+			first, c.OK, c.Error = damaged[i], false, true // as if the state could not be used
+		}
+		c.Command = "nearside status"
+		c.Reason = fmt.Sprintf("%s, the first is %s (%s): %s", plural.Form(len(damaged),
+			"1 resource cannot be read from the state file", "%d resources cannot be read from the state file"), first.Key,
+			first.Reason, first.Remedy())
 	case len(h.Quarantined) > 0:
 		c.Reason = fmt.Sprintf("%s set aside, the first is %s: %s", plural.Form(len(h.Quarantined),
 			"1 stored value could not be loaded and is", "%d stored values could not be loaded and are"),

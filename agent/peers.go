@@ -107,6 +107,13 @@ func origin(cfg *config.Config, id peers.Identity) engine.Origin {
 	return out
 }
 
+// idle reports whether no config depends on resources of a kind. The states of endpoints are
+// measured again.
+func (a *Agent) idle(kind string) bool {
+	d, known := a.internal.Lookup(kind)
+	return known && (d.Inert || resource.Internal(kind))
+}
+
 // openStore opens the state file.
 func (a *Agent) openStore(cfg *config.Config) error {
 	dir := cfg.Paths.State
@@ -137,6 +144,7 @@ func (a *Agent) openStore(cfg *config.Config) error {
 	a.store, err = store.Open(store.Options{
 		Path: filepath.Join(dir, stateFile), Log: a.log, Now: a.deps.Now, Encode: resource.Marshal,
 		Decode: a.decodeStored, Sync: a.deps.Sync, Changed: a.auditChanges, Shared: peers.Shared, Origin: origin(cfg, id),
+		Idle:         a.idle,
 		Import:       func() ([]engine.Op, error) { return peers.Import(dir, a.log) },
 		AcceptDamage: !a.state.Had(statedir.Database), AcceptLoss: a.state.LossAccepted(),
 	})

@@ -38,7 +38,7 @@ func (a *Answers) Resolve(q *Query, m []byte, client netip.Addr, turn uint32, tc
 	if found.outcome == unknown {
 		return out, Forward
 	}
-	if a.pending && found.outcome != positive && !found.local {
+	if (a.pending && found.outcome != positive || a.partial && found.outcome == noName) && !found.local {
 		return q.Refuse(out, m, RcodeServFail), Failed
 	}
 	if v = Accepted; found.doubt {

@@ -100,6 +100,7 @@ type Answers struct {
 	remote  *View // like others, for addresses that are not loopback addresses; nil: others
 	failing *Table
 	pending bool
+	partial bool
 }
 
 // PendingAnswers returns the answers before a table exists. Names below the suffixes get
@@ -114,6 +115,14 @@ func PendingAnswers(suffixes []string, known ...Host) *Answers {
 func (a *Answers) Pending() *Answers {
 	next := *a
 	next.pending = true
+	return &next
+}
+
+// Partial returns a copy whose table lacks names of some meshes: names below owned suffixes that it
+// lacks get SERVFAIL, except local ones.
+func (a *Answers) Partial() *Answers {
+	next := *a
+	next.partial = true
 	return &next
 }
 

@@ -215,7 +215,11 @@ func (x *dnsQuestion) step(name string) DNSStep {
 		out.Outcome, out.Reason = DNSFails, "the answer depends on the view of the client, which is not known yet: it is "+
 			"known when the client's Envoy is connected, at the latest a minute after the start of the agent"
 	case is.Class == names.ClassPending:
-		out.Outcome, out.Reason = DNSFails, "there is no mesh yet, so it is unknown which names exist below "+is.Suffix
+		why := "there is no mesh yet"
+		if missing := x.names.Missing(); len(missing) > 0 {
+			why = "the names of mesh " + strings.Join(missing, ", ") + " are unknown (see nearside status)"
+		}
+		out.Outcome, out.Reason = DNSFails, why+", so it is unknown which names exist below "+is.Suffix
 	case is.Class == names.ClassForwarded:
 		out.Outcome, out.Reason = DNSForwarded,
 			"not a name of the meshes, and not below one of their suffixes: the query is forwarded"

@@ -18,7 +18,7 @@ const (
 	ClassEmpty     Class = "empty"     // a mesh has the name, without addresses for the client
 	ClassAbsent    Class = "absent"    // the name has an owned or local suffix, and does not exist for the client
 	ClassForwarded Class = "forwarded" // the name does not belong to the meshes: upstreams decide
-	ClassPending   Class = "pending"   // the meshes own the name, and there is no mesh yet
+	ClassPending   Class = "pending"   // the meshes own the name, and there is no mesh yet, or one is missing
 )
 
 // Classification is the class of one name for one client.
@@ -63,7 +63,8 @@ func (c *Classifier) Classify(name string, v *table.View) (out Classification, e
 		return Classification{Class: ClassForwarded}, err
 	}
 	out.Owner, out.Suffix = c.Find(hostOf(name)), suffix
-	if c.Pending && suffix != "" && c.Local(suffix) == "" {
+	missing := outcome == table.OutcomeNoName && len(c.Missing()) > 0
+	if (c.Pending || missing) && suffix != "" && c.Local(suffix) == "" {
 		out.Class = ClassPending
 		return out, nil
 	}

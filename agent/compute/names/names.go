@@ -38,6 +38,8 @@ type Options struct {
 	Ranges []netip.Prefix
 	// ReachableOnly creates a view for each local dataplane that does not reach all services.
 	ReachableOnly bool
+	// Missing are the meshes whose names are unknown, sorted. Names that the table lacks may be theirs.
+	Missing []string
 }
 
 // DefaultOptions returns the options of a resolver with the default config.
@@ -49,7 +51,7 @@ func DefaultOptions() Options {
 // equal reports whether the names are the same. Forwarded and Evidence affect only suffixes.
 func (o *Options) equal(p *Options) bool {
 	return slices.Equal(o.Suffixes, p.Suffixes) && slices.Equal(o.Ranges, p.Ranges) && o.Generators == p.Generators &&
-		o.ReachableOnly == p.ReachableOnly
+		o.ReachableOnly == p.ReachableOnly && slices.Equal(o.Missing, p.Missing)
 }
 
 // Mesh holds the inputs of one mesh.
@@ -161,6 +163,9 @@ func Build(o Options, meshes []Mesh, prev *Table) *Table {
 	t.see()
 	return t
 }
+
+// Missing returns the meshes whose names are unknown, sorted.
+func (t *Table) Missing() []string { return t.options.Missing }
 
 // ofMesh returns the names of a mesh, or nil.
 func (t *Table) ofMesh(name string) *meshNames {

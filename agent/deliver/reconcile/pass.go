@@ -36,7 +36,7 @@ func (r *Reconciler) pass(cut func() bool) (whole bool) {
 		p.awaited = r.o.Awaited()
 	}
 	snap := r.o.Store.Snapshot() // after Awaited, so that it contains what streams have stored
-	p.revision, p.set = snap.Revision(), snap.Set()
+	p.revision, p.set, p.snap = snap.Revision(), snap.Set(), snap
 	due := p.derive()
 	p.beginCertificates(p.meshes)
 	p.offered = r.offered.Load()
@@ -78,6 +78,7 @@ type pass struct {
 	awaited     map[string]bool // see Options.Awaited
 	revision    uint64          // of the store
 	set         *resource.Set
+	snap        *store.Snapshot // of the set
 	meshes      map[string]*generate.Mesh
 	failed      map[string]string           // by mesh that keeps its last state: why
 	problems    []api.Problem               // of meshes and, at the end, also of proxies
@@ -134,7 +135,7 @@ func (p *pass) derive() (due time.Time) {
 	problems, stored := len(p.problems), false
 	if fixed := p.r.vips.storing(); !fixed {
 		p.meshes = p.buildMeshes(p.set, false)
-		due, stored = p.r.vips.save(p.meshes, p.r.Trigger)
+		due, stored = p.r.vips.save(p.meshes, p.kept, p.r.Trigger)
 	}
 	if !stored { // the disk is slow: continue without the new addresses until they are stored
 		p.problems = p.problems[:problems]
@@ -144,14 +145,18 @@ func (p *pass) derive() (due time.Time) {
 	return due
 }
 
-// buildMeshes derives every mesh. If that fails, a mesh keeps its last state.
+// buildMeshes derives every mesh. If that fails, a mesh keeps its last state. If it has none, as
+// after a start, its proxies keep their config.
 func (p *pass) buildMeshes(set *resource.Set, fixed bool) map[string]*generate.Mesh {
 	out := map[string]*generate.Mesh{}
 	p.failed = map[string]string{}
 	derivedAt := map[string]uint64{}
-	for _, m := range set.Kind("Mesh") {
+	for _, m := range p.meshKeys() {
 		prev := p.r.meshes[m.Name]
 		next, err := guard(p.r.o.Log, "mesh "+m.Name, func() (*generate.Mesh, error) {
+			if d, held := p.snap.Holder(m.Name); held {
+				return nil, &heldError{d}
+			}
 			return p.newMesh(set, m.Name, prev, fixed)
 		})
 		derivedAt[m.Name] = p.revision
@@ -159,7 +164,7 @@ func (p *pass) buildMeshes(set *resource.Set, fixed bool) map[string]*generate.M
 			derivedAt[m.Name] = p.r.derivedAt[m.Name]
 		}
 		if err != nil {
-			p.problem(m.Key, api.SeverityError, err.Error())
+			p.problem(m, api.SeverityError, err.Error())
 			p.failed[m.Name] = err.Error()
 			if next = prev; next == nil {
 				continue
@@ -211,7 +216,7 @@ func (p *pass) flush(problems []api.Problem, at time.Time) {
 		Problems: problems,
 		Found:    found, Proxies: r.configs(), Published: p.published(),
 		Zone: r.zone(), SystemCA: r.o.SystemCA, Switching: p.switching, Behind: len(p.behind) + len(p.waiting),
-		Stale: p.stale(), LeftOut: p.leftOut()})
+		Stale: p.stale(), LeftOut: p.leftOut(), Kept: p.keptMeshes()})
 	if !p.rechecked { // once per pass, because it reads the result
 		p.rechecked = true
 		r.o.Recheck()

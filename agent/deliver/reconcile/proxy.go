@@ -20,6 +20,9 @@ func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxy
 	if err != nil {
 		return false
 	}
+	if p.keepsConfig(ref, s) {
+		return true
+	}
 	if ref.Type != node.ProxyDataplane {
 		return p.generateZone(meshes, key, ref, s)
 	}

@@ -108,6 +108,7 @@ func (p *pass) proxy(key node.Key) {
 	}
 	p.r.proxies[key] = s
 	if s.proxy == nil {
+		p.publish[key] = rollout.Config{Keep: true, Revision: p.revision, LastStream: p.lastStream}
 		return
 	}
 	p.check(key, s)

@@ -90,8 +90,9 @@ func (k *vipCache) wait() {
 
 // save stores the addresses of a pass before any proxy gets them. It returns when addresses expire
 // next, or zero. stored is false if the disk takes too long; then save calls later when the write
-// ends. Addresses whose write failed are written with the next commit of the store.
-func (k *vipCache) save(meshes map[string]*generate.Mesh, later func()) (due time.Time, stored bool) {
+// ends. Addresses whose write failed are written with the next commit of the store. Meshes that are
+// kept do not lose theirs.
+func (k *vipCache) save(meshes map[string]*generate.Mesh, kept func(mesh string) bool, later func()) (due time.Time, stored bool) {
 	now := k.now()
 	before := *k.known.Load()
 	next := make(map[string]*virtualip.Set, len(meshes))
@@ -105,6 +106,10 @@ func (k *vipCache) save(meshes map[string]*generate.Mesh, later func()) (due tim
 	}
 	for name, m := range before {
 		if meshes[name] != nil {
+			continue
+		}
+		if kept(name) {
+			next[name] = m
 			continue
 		}
 		left := m.Release(now, now.Add(k.o.Hold))

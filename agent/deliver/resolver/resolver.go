@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -230,10 +232,12 @@ func (r *Resolver) Update() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k, before, last := r.keys.Load(), r.table.Load(), r.o.Last()
-	r.views.expire(r.o.Now())
+	kept := r.kept()
+	r.views.expire(r.o.Now(), kept)
 	local := r.views.local(last)
 	list := meshes(last, local)
 	o := k.names
+	o.Missing = kept
 	o.Evidence = r.zones.Evidence()
 	next := names.Build(o, list, before)
 	r.zones.Set(next.Asked())
@@ -267,11 +271,23 @@ func (r *Resolver) Update() {
 		if failing.Loopback != nil {
 			others = failing.Loopback
 		}
-		r.server.Swap(table.NewAnswers(r.answer, views).Others(others).Remote(failing.Remote).Failing(failing.Names))
+		answers := table.NewAnswers(r.answer, views).Others(others).Remote(failing.Remote).Failing(failing.Names)
+		if len(kept) > 0 {
+			answers = answers.Partial()
+		}
+		r.server.Swap(answers)
 	}
 	r.views.save(next, local)
 	r.tableKeys = *k
 	r.table.Store(next)
+}
+
+// kept returns the meshes whose names are unknown, because they could not be derived, sorted.
+func (r *Resolver) kept() []string {
+	if last := r.o.Last(); last != nil {
+		return slices.Sorted(maps.Keys(last.Kept))
+	}
+	return nil
 }
 
 // meshes returns the meshes of a result with their local dataplanes.

@@ -271,5 +271,5 @@ func (r *Resolver) follow(ctx context.Context) {
 func (r *Resolver) untilKnown() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.views.expire(r.o.Now())
+	return r.views.expire(r.o.Now(), r.kept())
 }

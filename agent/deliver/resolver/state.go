@@ -33,6 +33,11 @@ func (r *Resolver) State() explaindns.Resolver {
 		r.addUpstreams(&out)
 	}
 	out.Problem = joinReasons(out.Problem, r.views.problem())
+	kept := r.kept()
+	if len(kept) > 0 {
+		out.Problem = joinReasons(out.Problem, fmt.Sprintf("the names of mesh %s are unknown, so names below the suffixes of "+
+			"the meshes that no other mesh has fail; see the problem of the mesh", strings.Join(kept, ", ")))
+	}
 	if t := out.Table; t != nil {
 		addTable(&out.DNSStatus, t)
 	}
@@ -46,6 +51,8 @@ func (r *Resolver) State() explaindns.Resolver {
 		out.State, out.Reason = api.DNSFailed, now.failed+"; restart the agent"
 	case r.o.Suspended != "":
 		out.State, out.Reason = api.DNSPending, "names of the meshes fail, and others are forwarded: "+r.o.Suspended
+	case len(kept) > 0 && (out.Table == nil || out.Table.Pending):
+		out.State, out.Reason = api.DNSPending, "names below the suffixes of the meshes fail, because no mesh is known"
 	case out.Table == nil || out.Table.Pending:
 		out.State, out.Reason = api.DNSPending,
 			"there is no mesh yet, so names below the suffixes of the meshes fail; apply a Mesh"

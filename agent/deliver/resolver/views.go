@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -144,8 +145,9 @@ func encodeViews(list []storedView) []byte {
 	return fmt.Appendf(nil, "%s %s %x\n%s", viewsHeader, viewsVersion, sum, body)
 }
 
-// expire ends the times of waiting and unknown. It returns the time until the next end, or 0.
-func (v *views) expire(now time.Time) time.Duration {
+// expire ends the times of waiting and unknown, except in the kept meshes. It returns the time until
+// the next end, or 0.
+func (v *views) expire(now time.Time, kept []string) time.Duration {
 	if v.suspended {
 		return 0
 	}
@@ -153,13 +155,14 @@ func (v *views) expire(now time.Time) time.Duration {
 		v.unknown.Store(nil)
 		v.log.Info("the DNS views of the workloads on this node are known again")
 	}
-	if !now.Before(v.keep) {
-		v.waiting = nil
+	late := !now.Before(v.keep)
+	if late {
+		maps.DeleteFunc(v.waiting, func(k resource.Key, _ storedView) bool { return !slices.Contains(kept, k.Mesh) })
 	}
 	switch {
 	case v.unknown.Load() != nil:
 		return v.until.Sub(now)
-	case len(v.waiting) > 0:
+	case len(v.waiting) > 0 && !late:
 		return v.keep.Sub(now)
 	}
 	return 0

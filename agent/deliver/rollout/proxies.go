@@ -159,7 +159,10 @@ func (p *Proxies) Ready() {
 type Config struct {
 	Sealed *draft.Sealed // nil: the node is unknown
 	// Refused ends the streams of a node without a config with RESOURCE_EXHAUSTED. Nil does not.
-	Refused  error
+	Refused error
+	// Keep leaves the config of a node as it is, which may be none: its client receives nothing, and
+	// is not reported as unknown. Only LastStream counts.
+	Keep     bool
 	Revision uint64 // revision of the store from which it was generated, or a later one with the same result
 	// LastStream is the result of [Proxies.LastStream] before the inputs of the config were read. A
 	// stream that was opened later does not receive the config, and is not reported as unknown: the
@@ -197,6 +200,8 @@ func (p *Proxies) Publish(configs map[node.Key]Config) {
 		n.decided()
 		if cfg.Refused != nil {
 			n.endRefused(cfg)
+		} else if cfg.Keep {
+			n.keep(cfg)
 		} else if n.setConfig(cfg, time.Now()) {
 			n.refresh()
 		}

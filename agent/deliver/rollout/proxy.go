@@ -33,6 +33,7 @@ type proxy struct {
 	streams      []*Stream
 	client       Client          // of the newest stream
 	later        []func()        // log lines to write when mu is free; see unlock
+	keeps        bool            // the last publication was one with Keep
 	keyed        map[string]bool // by version of a resource: it holds an inline key; for plain connections
 
 	resourceState
@@ -61,7 +62,7 @@ func (n *proxy) unlock() {
 
 // setConfig sets the config, nil for an unknown node, and reports whether streams must be updated.
 func (n *proxy) setConfig(c Config, now time.Time) bool {
-	n.revision = c.Revision
+	n.revision, n.keeps = c.Revision, false
 	old, cfg := n.cfg, c.Sealed
 	stale := n.outdated()
 	n.checkedAgainst = c.Listeners
@@ -105,6 +106,15 @@ func (n *proxy) setConfig(c Config, now time.Time) bool {
 	return true
 }
 
+// keep leaves the config as it is.
+func (n *proxy) keep(c Config) {
+	n.keeps = true
+	n.publishedFor = max(n.publishedFor, c.LastStream)
+	for _, st := range n.streams {
+		st.watchGrace()
+	}
+}
+
 // endRefused ends the streams of a refused node without a config for which the config was
 // published.
 func (n *proxy) endRefused(c Config) {
@@ -121,6 +131,7 @@ func (n *proxy) endRefused(c Config) {
 // dropConfig forgets the config after the last stream has ended: the next stream waits for a new
 // config. Rejections and accepted resources are remembered.
 func (n *proxy) dropConfig() {
+	n.keeps = false
 	n.resourceState.close(n.rejects)
 	n.scheduleRetry()
 	n.drainState.stopTimer()

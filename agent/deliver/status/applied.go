@@ -258,6 +258,9 @@ func (x *situation) touches(sub *subject, p *rollout.Progress, done bool) bool {
 		return true
 	}
 	m := x.last.Meshes[p.Mesh]
+	if x.last.Kept[p.Mesh] != "" {
+		return true
+	}
 	if m == nil || m.Policies == nil || p.Node.Flavor == node.FlavorGRPC {
 		return false
 	}

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -32,10 +33,25 @@ func checkProblems(_ context.Context, f *Facts) (out []api.Problem) {
 
 // damagedProblems returns the resources that cannot be read from the state file.
 func damagedProblems(_ context.Context, f *Facts) (out []api.Problem) {
-	for _, d := range f.Status.Store.Damaged {
-		out = append(out, api.Problem{Resource: resource.Key{Kind: d.Type, Mesh: d.Mesh, Name: d.Name}.String(),
-			Severity: api.SeverityError, Check: api.ClassDamaged,
-			Reason: "damaged since " + d.Since.Format(time.RFC3339) + ", not in force: " + d.Reason})
+	for i := range f.Status.Store.Damaged {
+		x := &f.Status.Store.Damaged[i]
+		k := resource.Key{Kind: x.Type, Mesh: x.Mesh, Name: x.Name}
+		d, ok := f.Snap.Damaged(k)
+		if !ok {
+			continue // it was healed meanwhile
+		}
+		var what string
+		switch {
+		case !d.Holds:
+			what = "no proxy depends on it"
+		case k.Mesh == "" && k.Kind != kindMesh:
+			what = "all meshes keep their config"
+		default:
+			what = "the proxies of mesh " + cmp.Or(k.Mesh, k.Name) + " keep their config"
+		}
+		out = append(out, api.Problem{Resource: k.String(), Severity: api.SeverityError, Check: api.ClassDamaged,
+			Reason: fmt.Sprintf("it cannot be read from the state file since %s (%s), so %s: %s",
+				d.Since.Format(time.RFC3339), d.Reason, what, d.Remedy())})
 	}
 	return out
 }

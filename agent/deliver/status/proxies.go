@@ -166,9 +166,9 @@ func (r *Result) concludeProxy(p *api.Proxy, problems []api.Problem, near *neare
 		state, reason := clientState(&p.Clients[i])
 		why := r.StaleSince(node.Key{ID: p.Clients[i].NodeID, Flavor: p.Clients[i].Flavor}, 0)
 		switch {
-		case state == api.StateUnknown && p.Dataplane:
+		case state == api.StateUnknown && p.Dataplane && why == "":
 			state, reason = api.StatePending, whyWithout(p)
-		case why != "" && (state == api.StateSynced || state == api.StatePending):
+		case why != "" && (state == api.StateSynced || state == api.StatePending || state == api.StateUnknown):
 			state, reason = api.StateStale, "it keeps an older config: "+why
 		}
 		if state == api.StateDisconnected && p.State == state {

@@ -35,6 +35,9 @@ type Result struct {
 	// Stale holds the connected clients that keep an older config, because no new one can be
 	// computed.
 	Stale map[node.Key]Stale
+	// Kept holds the meshes whose proxies keep their config, because the mesh could not be derived
+	// since the start, with the reasons. Meshes lacks them.
+	Kept map[string]string
 	// LeftOut holds what the published configs lack, because a destination is not ready.
 	LeftOut map[node.Key][]LeftOut
 }

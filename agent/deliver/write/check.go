@@ -147,6 +147,7 @@ func (w *Writer) response(q *Request, d *decision, diff *api.Diff, v *change.Ver
 	} else {
 		w.inert(out)
 	}
+	w.held(out, d)
 	for _, f := range v.NotBlocking() {
 		warn(f.Line())
 	}
@@ -173,6 +174,28 @@ func (w *Writer) response(q *Request, d *decision, diff *api.Diff, v *change.Ver
 }
 
 func warningText(w mesh.Warning) string { return w.Resource.String() + ": " + w.Reason }
+
+// held adds a warning for each mesh of the write whose proxies keep their config, because another
+// resource is damaged.
+func (w *Writer) held(out *api.Written, d *decision) {
+	for _, c := range out.Changes {
+		mesh := c.Mesh
+		if c.Type == kindMesh {
+			mesh = c.Name
+		}
+		by, held := d.on.Holder(mesh)
+		if !held || slices.ContainsFunc(out.Changes, func(c api.Change) bool {
+			return by.Key == resource.Key{Kind: c.Type, Mesh: c.Mesh, Name: c.Name}
+		}) {
+			continue
+		}
+		text := fmt.Sprintf("proxies do not get the change yet: %s cannot be read from the state file (%s): %s", by.Key,
+			by.Reason, by.Remedy())
+		if !slices.Contains(out.Warnings, text) {
+			out.Warnings = append(out.Warnings, text)
+		}
+	}
+}
 
 // inert adds one warning per kind of written resources that have no effect in this version.
 func (w *Writer) inert(out *api.Written) {

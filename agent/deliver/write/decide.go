@@ -184,20 +184,21 @@ func Missing(snap *store.Snapshot, k resource.Key) *api.Error {
 	}
 	if d, ok := snap.Damaged(k); ok {
 		return api.NewError(api.StatusConflict, api.ProblemDamaged,
-			"Damaged", "%s cannot be read from the state file and is not in force: %s; %s", k, d.Reason, DamagedRemedy)
+			"Damaged", "%s cannot be read from the state file (%s): %s", k, d.Reason, d.Remedy())
 	}
 	return api.NewNotFound("%s does not exist", k)
 }
-
-// DamagedRemedy describes how to handle an unreadable resource.
-const DamagedRemedy = "apply it again, roll it back to a revision that nearside history shows, or delete it"
 
 // MeshExists returns an error if a mesh is not in a snapshot. It returns nil for "".
 func MeshExists(snap *store.Snapshot, mesh string) *api.Error {
 	if mesh == "" {
 		return nil
 	}
-	if _, ok := snap.Get(resource.Key{Kind: kindMesh, Name: mesh}); !ok {
+	k := resource.Key{Kind: kindMesh, Name: mesh}
+	if _, damaged := snap.Damaged(k); damaged {
+		return Missing(snap, k)
+	}
+	if _, ok := snap.Get(k); !ok {
 		return api.NewNotFound("mesh %q does not exist", mesh)
 	}
 	return nil

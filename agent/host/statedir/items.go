@@ -48,7 +48,8 @@ func Items() []Item {
 	return []Item{
 		{Database, "operators' resources, versions of the pool, history, virtual addresses",
 			[...]string{Suspends, Suspends, Suspends, Suspends, Suspends, Warns, Suspends},
-			"Content that can be read stays in force. Damage that may hide the names of resources suspends the agent"},
+			"Content that can be read stays in force. A resource that cannot be read [holds its mesh](#damaged-resources). " +
+				"Damage that may hide the names of resources suspends the agent"},
 		{NodeKey, "the key of the node, and so its ID in the pool",
 			[...]string{Suspends, Suspends, Suspends, Suspends, Suspends, Suspends, None}, ""},
 		{NodeKey + ".former", "the key that the node had before",

@@ -148,8 +148,8 @@ type StoreStatus struct {
 	Pending     int           `json:"pending,omitempty"`  // resources that differ from their copy on disk
 	SetAside    string        `json:"setAside,omitempty"` // new name of a damaged state file
 	Quarantined []Quarantined `json:"quarantined,omitempty"`
-	// Damaged are resources that cannot be read and are not in force, until they are written or
-	// deleted.
+	// Damaged are resources that cannot be read, until they are written or deleted. Proxies of their
+	// meshes keep their config.
 	Damaged []Damaged `json:"damaged,omitempty"`
 }
 

@@ -12,15 +12,38 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Damaged is a resource whose current content cannot be read. It is not in force, and neither is an
+// Damaged is a resource whose current content cannot be read. It is not in a set, and neither is an
 // earlier revision, because the lost content may have been the opposite. It remains damaged until
 // it is written or deleted, or until a version that can read it runs.
 type Damaged struct {
 	Key    resource.Key
 	Reason string
 	Since  time.Time // UTC; time of discovery
+	// Holds means that its content may be in force on proxies, which must not lose it.
+	Holds bool
 
 	stored bool // marked as damaged on disk
+}
+
+// holds reports whether the config of a mesh's proxies may depend on the resource.
+func (d *Damaged) holds(mesh string) bool {
+	switch {
+	case !d.Holds:
+		return false
+	case d.Key.Kind == "Mesh":
+		return d.Key.Name == mesh
+	}
+	return d.Key.Mesh == "" || d.Key.Mesh == mesh
+}
+
+// Remedy returns what ends the damage.
+func (d *Damaged) Remedy() string {
+	name := d.Key.Kind + " " + d.Key.Name
+	if d.Key.Mesh != "" {
+		name += " -m " + d.Key.Mesh
+	}
+	return "write it again with nearside apply -f FILE (nearside history " + name + " shows earlier content), or, if it " +
+		"should not exist, run nearside delete " + name
 }
 
 // damagedBody is the stored form of a mark. Its existence counts: even a mark with a damaged body
@@ -37,6 +60,17 @@ const damagedSeal = bucketDamaged + "\x00"
 func (s *Snapshot) Damaged(k resource.Key) (Damaged, bool) {
 	d, ok := s.damaged[k]
 	return d, ok
+}
+
+// Holder returns the first damaged resource on which the config of a mesh's proxies may depend.
+// Until it is written or deleted, no config of the mesh is complete.
+func (s *Snapshot) Holder(mesh string) (first Damaged, ok bool) {
+	for _, d := range s.damaged {
+		if d.holds(mesh) && (!ok || d.Key.Compare(first.Key) < 0) {
+			first, ok = d, true
+		}
+	}
+	return first, ok
 }
 
 // AllDamaged returns the resources that cannot be read, sorted by kind, mesh, and name.
@@ -124,7 +158,7 @@ func (l *loaded) loadDamaged(tx *bolt.Tx) error {
 		if content, ok := unsealed(damagedSeal+string(k), v); !ok || json.Unmarshal(content, &body) != nil {
 			body.Reason = "its last revision was damaged on disk"
 		}
-		l.marked[key] = Damaged{Key: key, Reason: body.Reason, Since: body.Since, stored: true}
+		l.marked[key] = Damaged{Key: key, Reason: body.Reason, Since: body.Since, Holds: true, stored: true}
 		return nil
 	})
 }

@@ -185,6 +185,10 @@ func (s *Store) adopt(l *loaded) {
 		s.backlog[k] = &pending{} // deletes the record on disk
 		x.mark(k, errNewerOnDisk, true)
 	}
+	for k, d := range x.damaged {
+		d.Holds = d.Holds && (s.opt.Idle == nil || !s.opt.Idle(k.Kind))
+		x.damaged[k] = d
+	}
 	s.revision = l.mark
 	s.evict()
 	s.snap.Store(s.newSnapshot(l.mark, x.records, x.damaged))
@@ -198,6 +202,7 @@ type loading struct {
 	damaged map[resource.Key]Damaged
 
 	verified bool // the signatures of all versions were verified before they were stored
+	foreign  bool // the current value is of another node with a later release; this one has never used it
 }
 
 // mark marks a resource that cannot be read. If a later version may be able to read it, the mark is
@@ -206,14 +211,14 @@ func (x *loading) mark(k resource.Key, reason error, stored bool) {
 	if _, ok := x.damaged[k]; ok {
 		return
 	}
-	d := Damaged{Key: k, Reason: reason.Error(), Since: x.s.now()}
+	d := Damaged{Key: k, Reason: reason.Error(), Since: x.s.now(), Holds: !x.foreign}
 	if stored {
 		x.s.state.marks = append(x.s.state.marks, d)
 	}
 	d.stored = stored
 	x.damaged[k] = d
-	x.s.opt.Log.Error("a resource cannot be read and is not in force; roll it back, rewrite it, or delete it",
-		"resource", k.String(), "reason", d.Reason)
+	x.s.opt.Log.Error("a resource cannot be read from the state file", "resource", k.String(), "reason", d.Reason,
+		"remedy", d.Remedy())
 }
 
 var (

@@ -219,7 +219,9 @@ func (x *loading) decoded(k resource.Key, v rawValue, h header, r *engine.Record
 	op := x.s.Merge(r)
 	if op.Put == nil {
 		x.s.pool.waiting[k] = op.Reason
+		x.foreign = op.Source.Kind != SourceAPI
 		x.unreadable(bucketPool, k, v, errors.New(op.Reason), true)
+		x.foreign = false
 		return
 	}
 	if h.Revision == 0 { // it was shadowed, and what shadowed it is lost

@@ -117,6 +117,9 @@ type Options struct {
 	// Shared reports whether operators' resources of a kind are records of the pool, each with a
 	// version. Nil: no kind is.
 	Shared func(kind string) bool
+	// Idle reports whether resources of a kind never affect a proxy, so that a damaged one does not
+	// matter to them. Nil: no kind is.
+	Idle func(kind string) bool
 	// Origin is this node, the author of versions.
 	Origin engine.Origin
 	// Import returns the pool's state from the file of earlier releases. It is called once, for a new

@@ -55,6 +55,9 @@ func meshOf(last *status.Result, name string) (*generate.Mesh, *api.Error) {
 		return nil, api.NewNotReady()
 	}
 	m := last.Meshes[name]
+	if why := last.Kept[name]; m == nil && why != "" {
+		return nil, api.NewError(api.StatusUnavailable, api.ProblemGeneration, "No config", "mesh %q: %s", name, why)
+	}
 	if m == nil {
 		return nil, api.NewNotFound("mesh %q does not exist", name)
 	}

@@ -83,7 +83,7 @@ var stateFaults = []fault{
 		w.damage(func(b []byte) []byte {
 			return bytes.ReplaceAll(b, []byte(`"connectionTimeout":"1s"`), []byte(`"connectionTimeout":"1s!`))
 		})
-	}, check: "state", severity: warn, cause: "MeshTimeout/default/t"},
+	}, check: "state", severity: bad, cause: "MeshTimeout/default/t"},
 	{name: "memory is short", file: big("t") + "\n---\n" + agenttest.DataplaneText("default", "web", "10.0.0.1"),
 		before: func(w *world) {
 			w.deps.Memory = func() memory.Use { return memory.Use{Limit: 200 << 20, Live: 170 << 20, Mapped: 200 << 20} }

@@ -18,6 +18,7 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	mdns "github.com/miekg/dns"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
@@ -248,4 +249,14 @@ func (r *running) status(t *testing.T) (*api.Status, string) {
 		out = append(out, p.Severity+" "+p.Check+" "+p.Resource+": "+p.Reason)
 	}
 	return s, strings.Join(out, "\n")
+}
+
+// lookUp returns the code of the answer to a query for an IPv4 address.
+func (r *running) lookUp(t *testing.T, name string) string {
+	t.Helper()
+	var m mdns.Msg
+	m.SetQuestion(name, mdns.TypeA)
+	in, err := mdns.Exchange(&m, r.Addrs().DNS[0])
+	agenttest.Do(t, err)
+	return mdns.RcodeToString[in.Rcode]
 }
