@@ -89,8 +89,10 @@ func TestDamagedPolicy(t *testing.T) {
 				_, err = r.api.Delete(t.Context(), "meshtrafficpermissions", "default", "guard", false)
 			}
 			agenttest.Do(t, err)
-			<-received
 			agenttest.Await(t, "the mesh is derived", tick.C, func() bool { return r.Last().Meshes["default"] != nil })
+			if names := agenttest.Next(t, r.ask(t, nil), map[string]string{}); !strings.Contains(names, "db") {
+				t.Errorf("an Envoy without config gets %s", names)
+			}
 			if got := r.config(t); end == "apply" && got != w.config {
 				t.Errorf("config %s\nwant %s", got, w.config)
 			} else if end == "delete" && !strings.Contains(got, "8s") {
