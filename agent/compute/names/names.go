@@ -38,7 +38,8 @@ type Options struct {
 	Ranges []netip.Prefix
 	// ReachableOnly creates a view for each local dataplane that does not reach all services.
 	ReachableOnly bool
-	// Missing are the meshes whose names are unknown, sorted. Names that the table lacks may be theirs.
+	// Missing are the meshes whose names are unknown, sorted. Names that the table lacks may be
+	// theirs.
 	Missing []string
 }
 

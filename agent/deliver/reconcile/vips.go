@@ -92,7 +92,8 @@ func (k *vipCache) wait() {
 // next, or zero. stored is false if the disk takes too long; then save calls later when the write
 // ends. Addresses whose write failed are written with the next commit of the store. Meshes that are
 // kept do not lose theirs.
-func (k *vipCache) save(meshes map[string]*generate.Mesh, kept func(mesh string) bool, later func()) (due time.Time, stored bool) {
+func (k *vipCache) save(meshes map[string]*generate.Mesh, kept func(mesh string) bool,
+	later func()) (due time.Time, stored bool) {
 	now := k.now()
 	before := *k.known.Load()
 	next := make(map[string]*virtualip.Set, len(meshes))
