@@ -161,7 +161,7 @@ type Config struct {
 	// Refused ends the streams of a node without a config with RESOURCE_EXHAUSTED. Nil does not.
 	Refused error
 	// Keep leaves the config of a node as it is, which may be none: its client receives nothing, and
-	// is not reported as unknown. Only LastStream counts.
+	// is not reported as unknown.
 	Keep     bool
 	Revision uint64 // revision of the store from which it was generated, or a later one with the same result
 	// LastStream is the result of [Proxies.LastStream] before the inputs of the config were read. A
@@ -201,7 +201,7 @@ func (p *Proxies) Publish(configs map[node.Key]Config) {
 		if cfg.Refused != nil {
 			n.endRefused(cfg)
 		} else if cfg.Keep {
-			n.keep(cfg)
+			n.keep()
 		} else if n.setConfig(cfg, time.Now()) {
 			n.refresh()
 		}
@@ -257,7 +257,7 @@ func (p *Proxies) Unserved() (nodes int, since time.Time) {
 		n.mu.Lock()
 		counted := false
 		for _, st := range n.streams {
-			if st.number == 0 || st.isPublishedFor() {
+			if st.number == 0 || st.isPublishedFor() || n.keeps {
 				continue
 			}
 			if !counted {

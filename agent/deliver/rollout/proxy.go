@@ -107,12 +107,8 @@ func (n *proxy) setConfig(c Config, now time.Time) bool {
 }
 
 // keep leaves the config as it is.
-func (n *proxy) keep(c Config) {
+func (n *proxy) keep() {
 	n.keeps = true
-	n.publishedFor = max(n.publishedFor, c.LastStream)
-	for _, st := range n.streams {
-		st.watchGrace()
-	}
 }
 
 // endRefused ends the streams of a refused node without a config for which the config was

@@ -168,7 +168,7 @@ func (st *Stream) waits() bool { return st.number > 0 && (st.proxy.cfg == nil ||
 func (st *Stream) watchGrace() {
 	n := st.proxy
 	switch {
-	case n.cfg != nil || n.keeps:
+	case n.cfg != nil:
 		if st.graceTimer != nil {
 			st.graceTimer.Stop()
 			st.graceTimer = nil
@@ -183,7 +183,7 @@ func (st *Stream) watchGrace() {
 func (st *Stream) endGrace() {
 	n := st.proxy
 	n.mu.Lock()
-	known := n.cfg != nil || n.keeps
+	known := n.cfg != nil
 	if !known && !st.ended && n.proxies.opts.Stored(n.ref) > n.revision {
 		st.graceTimer, known = nil, true
 		st.watchGrace()
