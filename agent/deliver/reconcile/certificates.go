@@ -54,7 +54,8 @@ func (p *pass) secrets(in generate.Input) (*identity.Secrets, error) {
 	return p.r.o.Certificates.Proxy(in.View.Name, in.Name, in.View.ProxyTags(dp))
 }
 
-// endCertificates drops the certificates of deleted dataplanes of known meshes, and schedules the next pass.
+// endCertificates drops the certificates of deleted dataplanes of known meshes, and schedules the
+// next pass.
 func (p *pass) endCertificates(meshes map[string]*generate.Mesh) {
 	p.r.renewAt = p.r.o.Certificates.End(func(mesh, dataplane string) bool {
 		m := meshes[mesh]

@@ -35,8 +35,8 @@ func (r *Resolver) State() explaindns.Resolver {
 	out.Problem = joinReasons(out.Problem, r.views.problem())
 	kept := r.kept()
 	if len(kept) > 0 {
-		out.Problem = joinReasons(out.Problem, fmt.Sprintf("the names of mesh %s are unknown, so names below the suffixes of "+
-			"the meshes that no other mesh has fail; see the problem of the mesh", strings.Join(kept, ", ")))
+		out.Problem = joinReasons(out.Problem, fmt.Sprintf("the names of mesh %s are unknown, so names below the suffixes "+
+			"of the meshes that no other mesh has fail; see the problem of the mesh", strings.Join(kept, ", ")))
 	}
 	if t := out.Table; t != nil {
 		addTable(&out.DNSStatus, t)

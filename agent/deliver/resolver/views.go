@@ -145,8 +145,8 @@ func encodeViews(list []storedView) []byte {
 	return fmt.Appendf(nil, "%s %s %x\n%s", viewsHeader, viewsVersion, sum, body)
 }
 
-// expire ends the times of waiting and unknown, except in the kept meshes. It returns the time until
-// the next end, or 0.
+// expire ends the times of waiting and unknown, except in the kept meshes. It returns the time
+// until the next end, or 0.
 func (v *views) expire(now time.Time, kept []string) time.Duration {
 	if v.suspended {
 		return 0

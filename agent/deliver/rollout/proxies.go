@@ -201,7 +201,7 @@ func (p *Proxies) Publish(configs map[node.Key]Config) {
 		if cfg.Refused != nil {
 			n.endRefused(cfg)
 		} else if cfg.Keep {
-			n.keep()
+			n.setKept()
 		} else if n.setConfig(cfg, time.Now()) {
 			n.refresh()
 		}

@@ -106,8 +106,8 @@ func (n *proxy) setConfig(c Config, now time.Time) bool {
 	return true
 }
 
-// keep leaves the config as it is.
-func (n *proxy) keep() {
+// setKept leaves the config as it is.
+func (n *proxy) setKept() {
 	n.keeps = true
 }
 

@@ -137,10 +137,7 @@ func (n *proxy) retryDue(now time.Time) {
 				n.tryAlone(rank, name, rej)
 			}
 			for _, st := range n.streams {
-				if w := st.watches[rank]; w != nil && w.sub != nil && w.wants(name) {
-					w.quietFor = ""
-					w.markStale(name)
-				}
+				st.retry(retryName{rank, name})
 			}
 		}
 	}
@@ -167,4 +164,32 @@ func (r retry) reasonAt(now time.Time) string {
 	}
 	wait := max(0, r.at.Sub(now).Round(time.Second)) / time.Second
 	return "; rejected, tried again in " + strconv.Itoa(int(wait)) + " s (attempt " + strconv.Itoa(r.attempt) + ")"
+}
+
+// retryName is the name of a resource that is sent again.
+type retryName struct {
+	rank int
+	name string
+}
+
+// retry lets the stream send a rejected resource again. The caller holds the mu of the proxy.
+func (st *Stream) retry(r retryName) {
+	w := st.watches[r.rank]
+	switch {
+	case w == nil || w.sub == nil:
+	case st.subscribing:
+		st.retries = append(st.retries, r)
+	case w.wants(r.name):
+		w.quietFor = ""
+		w.markStale(r.name)
+	}
+}
+
+// retryDeferred makes the retries that were due while the subscription changed. The caller holds
+// the mu of the proxy.
+func (st *Stream) retryDeferred() {
+	for _, r := range st.retries {
+		st.retry(r)
+	}
+	st.retries = nil
 }

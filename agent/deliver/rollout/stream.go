@@ -48,6 +48,7 @@ type Stream struct {
 	// subscribing is set while the delta handler changes the subscription of a watch, which must
 	// not be read meanwhile. The subsequent call of SubscribeDelta updates the stream.
 	subscribing   bool
+	retries       []retryName // due while subscribing was set
 	watches       [draft.NumTypes]*typeWatch
 	warming       map[string]struct{} // endpoints of clusters that were sent before the client subscribed to endpoints
 	graceTimer    *time.Timer

@@ -58,7 +58,7 @@ func (st *Stream) Request(rank int, a Answer, has map[string]string) error {
 		st.resolve(w, a)
 		return nil
 	}
-	w = &typeWatch{proxy: n, rank: rank, delta: st.client.Delta, fresh: true}
+	w = &typeWatch{proxy: n, stream: st, rank: rank, delta: st.client.Delta, fresh: true}
 	st.watches[rank] = w
 	n.status(rank)
 	if len(has) > MaxNames {
@@ -192,6 +192,7 @@ func (st *Stream) SubscribeDelta(rank int, sub Subscription, subscribe, unsubscr
 			delete(w.over, name)
 		}
 	}
+	st.retryDeferred()
 	st.listen(w, push)
 	return func() {
 		n.mu.Lock()

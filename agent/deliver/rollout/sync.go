@@ -94,10 +94,11 @@ func (n *proxy) confirmReport(w *typeWatch, version string) {
 }
 
 // countResources updates the number of resources that the client has of each type. It is called
-// when a status is read, which is less frequent than responses.
+// when a status is read, which is less frequent than responses. A type keeps its number while the
+// subscription changes.
 func (s *syncState) countResources() {
 	for rank, w := range s.sentBy {
-		if w != nil {
+		if w != nil && !w.stream.subscribing {
 			s.types[rank].Resources = w.count()
 		}
 	}

@@ -28,9 +28,10 @@ const (
 
 // typeWatch is the state of one type in a stream. It is guarded by the mu of the proxy.
 type typeWatch struct {
-	proxy *proxy
-	rank  int
-	delta bool
+	proxy  *proxy
+	stream *Stream
+	rank   int
+	delta  bool
 	// sub is the subscription of the transport, nil before the first request. See
 	// Stream.subscribing.
 	sub      Subscription

@@ -54,11 +54,13 @@ func TestDamagedPolicy(t *testing.T) {
 			s, problems := r.status(t)
 			remedy := "nearside delete MeshTrafficPermission guard -m default"
 			if s.Ready || !strings.Contains(problems, "error damaged MeshTrafficPermission/default/guard: ") ||
-				!strings.Contains(problems, "the proxies of mesh default keep their config: write it again with nearside apply -f FILE") ||
+				!strings.Contains(problems, "the proxies of mesh default keep their config: "+
+					"write it again with nearside apply -f FILE") ||
 				!strings.Contains(problems, remedy) || strings.Contains(problems, "Mesh/other") {
 				t.Errorf("ready %v, problems:\n%s", s.Ready, problems)
 			}
-			out, err := r.api.Apply(t.Context(), []byte(strings.ReplaceAll(strings.Split(documents, "---\n")[1], "7s", "8s")), false)
+			timeout := strings.ReplaceAll(strings.Split(documents, "---\n")[1], "7s", "8s")
+			out, err := r.api.Apply(t.Context(), []byte(timeout), false)
 			if err != nil || !strings.Contains(strings.Join(out.Warnings, "\n"), "proxies do not get the change yet: ") {
 				t.Errorf("a write of another policy: %v, %v", out, err)
 			}
@@ -72,7 +74,9 @@ func TestDamagedPolicy(t *testing.T) {
 			if _, err := r.api.Config(t.Context(), "other", "shop", render.ConfigOptions{}); err != nil {
 				t.Errorf("the config of another mesh: %v", err)
 			}
-			for name, want := range map[string]string{"web.mesh.": "SERVFAIL", "gone.mesh.": "SERVFAIL", "shop.mesh.": "NOERROR"} {
+			for name, want := range map[string]string{
+				"web.mesh.": "SERVFAIL", "gone.mesh.": "SERVFAIL", "shop.mesh.": "NOERROR",
+			} {
 				if got := r.lookUp(t, name); got != want {
 					t.Errorf("DNS of %s: %s, want %s", name, got, want)
 				}
