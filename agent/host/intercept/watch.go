@@ -272,6 +272,9 @@ func (w *Watcher) scan(rules []Rule, events *fsnotify.Watcher) (announced bool, 
 	before := w.status
 	w.status = status
 	w.mu.Unlock()
+	for _, attrs := range s.news { // after the status that counts them
+		w.log.Info("installed interception by a rule", attrs...)
+	}
 	for i, r := range status {
 		if r.Reason != "" && (i >= len(before) || before[i].Reason != r.Reason) {
 			w.log.Warn("a rule for network namespaces is not applied completely", "rule", r.Name, "reason", r.Reason)

@@ -34,6 +34,7 @@ type scan struct {
 	unusable  error           // of the directory of records
 	err       error           // of the current rule: its selection may be incomplete
 	changing  time.Duration   // time of installations
+	news      [][]any         // attributes of the log line of each installation
 	ready     []string        // rules whose complete selection is applied for the first time
 }
 
@@ -245,7 +246,7 @@ func (s *scan) apply(i int, r *Rule, f selected, status *RuleStatus) {
 		if old == nil {
 			s.installed++
 		}
-		s.w.log.Info("installed interception by a rule", "rule", r.Name, "netns", f.path, "redirected", r.Spec.String())
+		s.news = append(s.news, []any{"rule", r.Name, "netns", f.path, "redirected", r.Spec.String()})
 	}
 }
 
