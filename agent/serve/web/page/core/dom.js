@@ -1,0 +1,85 @@
+// Elements of the page. All text goes through text nodes, so markup in names stays text.
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+/**
+ * Returns an element. Attributes: `class`, `dataset` (an object), `on…` functions as listeners,
+ * properties for `value`, `checked`, `disabled`, and `open`; false, null, and undefined are left out,
+ * true gives an empty attribute. Children: nodes, strings, numbers, nested lists; null and false are
+ * left out.
+ */
+export function h(tag, attrs, ...children) {
+  return fill(document.createElement(tag), attrs, children);
+}
+
+/** Returns an SVG element. Otherwise like {@link h}. */
+export function svg(tag, attrs, ...children) {
+  return fill(document.createElementNS(SVG, tag), attrs, children);
+}
+
+const PROPERTIES = new Set(['value', 'checked', 'disabled', 'open', 'indeterminate', 'readOnly']);
+
+function fill(el, attrs, children) {
+  for (const [name, value] of Object.entries(attrs || {})) {
+    if (value === null || value === undefined || value === false && !PROPERTIES.has(name)) continue;
+    if (typeof value === 'function') el.addEventListener(name.slice(2), value);
+    else if (name === 'dataset') Object.assign(el.dataset, value);
+    else if (PROPERTIES.has(name)) el[name] = value;
+    else el.setAttribute(name, value === true ? '' : value);
+  }
+  append(el, children);
+  return el;
+}
+
+/** Appends children as {@link h} does. */
+export function append(el, ...children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    el.append(child instanceof Node ? child : String(child));
+  }
+}
+
+/** Replaces the children of an element. */
+export function replace(el, ...children) {
+  const part = document.createDocumentFragment();
+  append(part, children);
+  el.replaceChildren(part);
+  return el;
+}
+
+/**
+ * Replaces the children of an element, and gives the focus back to the element with the same `id` or
+ * `data-key`, so that a live update does not move a keyboard user.
+ */
+export function refresh(el, ...children) {
+  const active = el.contains(document.activeElement) ? document.activeElement : null;
+  const id = active && active.id, key = active && active.dataset.key;
+  const scroll = el.scrollTop;
+  replace(el, ...children);
+  el.scrollTop = scroll;
+  if (!active) return el;
+  const next = id ? el.querySelector('#' + CSS.escape(id))
+    : key ? el.querySelector(`[data-key="${CSS.escape(key)}"]`) : null;
+  if (next) next.focus({preventScroll: true});
+  return el;
+}
+
+/** The most characters of a name that are shown at once. */
+export const LONGEST = 80;
+
+/**
+ * Returns a name of the mesh as an isolated text, so that marks of direction do not reorder the text
+ * around it. A long name is cut in the middle, and has the whole one as its title.
+ */
+export function name(text, longest = LONGEST) {
+  text = visible(String(text ?? ''));
+  if (text.length <= longest) return h('bdi', null, text);
+  const half = Math.floor((longest - 1) / 2);
+  return h('bdi', {title: text.slice(0, 2000)}, `${text.slice(0, half)}…${text.slice(-half)}`);
+}
+
+/** Returns a text with control characters and marks of direction made visible. */
+export function visible(text) {
+  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
+    c => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+}

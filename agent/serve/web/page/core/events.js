@@ -1,0 +1,93 @@
+// The stream of events of the agent (GET /v1/events), shared by all views.
+
+import {raw} from './api.js';
+
+const subscribers = new Set();
+const delays = [500, 1000, 2000, 5000]; // ms before the next attempt
+let started = false;
+
+/**
+ * Calls a function with each event: `{type, id, data}`. Types: those of the API, `hello` after each
+ * new connection (read everything again), and `down` with the error when a connection ends. Returns a
+ * function that ends the calls.
+ */
+export function subscribe(f) {
+  subscribers.add(f);
+  return () => subscribers.delete(f);
+}
+
+/** Starts the stream. It connects again by itself until the page is left. */
+export function start() {
+  if (started) return;
+  started = true;
+  run();
+}
+
+async function run() {
+  for (let failed = 0; ; failed++) {
+    let hello = false;
+    try {
+      await read(event => {
+        if (event.type === 'hello') hello = true;
+        tell(event);
+      });
+      tell({type: 'down', data: null});
+    } catch (err) {
+      tell({type: 'down', data: err});
+      if (err.status === 401 || err.status === 403 || err.status === 404) await until('session');
+    }
+    if (hello) failed = 0;
+    await new Promise(done => setTimeout(done, delays[Math.min(failed, delays.length - 1)]));
+  }
+}
+
+const waiting = new Map();
+
+/** Lets a stream that ended without permission try again. */
+export const retry = () => waiting.get('session')?.();
+
+const until = what => new Promise(done => waiting.set(what, done));
+
+function tell(event) {
+  for (const f of [...subscribers]) {
+    try {
+      f(event);
+    } catch (err) {
+      console.error(err);
+    }
+  }
+}
+
+async function read(each) {
+  const answer = await raw('GET', '/v1/events', undefined, undefined, {Accept: 'text/event-stream'});
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  for (;;) {
+    const {done, value} = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split(/\r?\n\r?\n/);
+    rest = parts.pop();
+    for (const part of parts) {
+      const event = parse(part);
+      if (event) each(event);
+    }
+  }
+}
+
+function parse(text) {
+  const event = {type: 'message', id: '', data: ''};
+  let any = false;
+  for (const line of text.split(/\r?\n/)) {
+    const at = line.indexOf(':');
+    if (at === 0) continue; // a comment that keeps the connection open
+    const field = at < 0 ? line : line.slice(0, at);
+    const value = at < 0 ? '' : line.slice(at + 1).replace(/^ /, '');
+    if (field === 'event') event.type = value;
+    else if (field === 'id') event.id = value;
+    else if (field === 'data') event.data += (event.data ? '\n' : '') + value;
+    any = true;
+  }
+  if (!any) return null;
+  event.data = event.data ? JSON.parse(event.data) : null;
+  return event;
+}

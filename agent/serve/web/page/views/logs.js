@@ -1,0 +1,6 @@
+import {empty, head} from '../core/widgets.js';
+
+/** Renders the view. */
+export async function render(root) {
+  root.append(head('Logs'), empty('This view is not written yet.'));
+}
