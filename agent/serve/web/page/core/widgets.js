@@ -198,7 +198,8 @@ export function combobox(label, {value = '', suggest, placeholder, required, onc
   const list = h('ul', {role: 'listbox', id: `${inputId}-list`, 'aria-label': label, hidden: true});
   let options = [], active = -1, round = 0;
   const input = h('input', {id: inputId, value, placeholder, required, autocomplete: 'off', spellcheck: 'false',
-    role: 'combobox', 'aria-expanded': 'false', 'aria-controls': list.id, 'aria-autocomplete': 'list', oninput: open, onfocus: open,
+    role: 'combobox', 'aria-expanded': 'false', 'aria-controls': list.id, 'aria-autocomplete': 'list',
+    oninput: open, onfocus: open,
     onblur: () => setTimeout(close, 150), onkeydown: e => {
       if (e.key === 'ArrowDown' || e.key === 'ArrowUp') {
         e.preventDefault();
