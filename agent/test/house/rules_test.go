@@ -36,6 +36,7 @@ var rules = []rule{
 	{"sleep", ruleSleep},
 	{"exit", ruleExit},
 	{"zone", ruleZone},
+	{"page", rulePage},
 }
 
 // folders lists the allowed top-level folders. make creates bin, dist, and nearside-data, and git
