@@ -79,7 +79,8 @@ func (p *Page) Click(selector string) {
 	p.Eval(`(() => { const e = `+visible+`; e.scrollIntoView({block: "center", behavior: "instant"});
 		const r = e.getBoundingClientRect(); return {X: r.x + r.width / 2, Y: r.y + r.height / 2} })()`, &at)
 	for _, kind := range []string{"mousePressed", "mouseReleased"} {
-		p.do("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1})
+		p.do("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at.X, "y": at.Y, "button": "left",
+			"clickCount": 1})
 	}
 }
 
