@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/serve/audited"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
@@ -18,23 +20,23 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if v := recover(); v != nil {
-				recordOf(r).panicked = true
+				audited.Of(r).Panicked()
 				s.log.Error("api: internal error in a request", "method", r.Method, "path", r.URL.Path, "panic", v,
 					"stack", string(debug.Stack()))
-				writeError(w, api.NewError(http.StatusInternalServerError, api.ProblemInternal, "Internal error",
+				httpjson.WriteError(w, api.NewError(http.StatusInternalServerError, api.ProblemInternal, "Internal error",
 					"the agent had an internal error; its log has the details"))
 			}
 		}()
 		if e := refuseBrowsers(r, !sender.Of(r).Local); e != nil {
-			writeError(w, e)
+			httpjson.WriteError(w, e)
 			return
 		}
 		// ServeMux would redirect an unclean path, which no API client needs.
 		if p := r.URL.Path; p == "" || p[0] != '/' || path.Clean(p) != p {
-			writeError(w, api.NewNotFound("path %q is not clean", p))
+			httpjson.WriteError(w, api.NewNotFound("path %q is not clean", p))
 			return
 		}
-		limitBody(w, r, s.limits.Body)
+		httpjson.LimitBody(w, r, s.limits.Body)
 		next.ServeHTTP(w, r)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 func (s *Server) accessLogs(w http.ResponseWriter, r *http.Request) *api.Error {
@@ -19,7 +20,7 @@ func (s *Server) accessLogs(w http.ResponseWriter, r *http.Request) *api.Error {
 			out.AuditChain = s.opts.AuditChain()
 		}
 	}
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
@@ -40,9 +41,9 @@ func (s *Server) flushLogs(w http.ResponseWriter, r *http.Request) *api.Error {
 	k := resource.Key{Kind: kindDataplane, Mesh: q.Get("mesh"), Name: q.Get("dataplane")}
 	switch {
 	case k.Mesh == "":
-		return invalidQuery("mesh", "", "name the mesh of the dataplane")
+		return httpjson.InvalidQuery("mesh", "", "name the mesh of the dataplane")
 	case k.Name == "":
-		return invalidQuery("dataplane", "", "name the dataplane whose Envoy flushes its logs")
+		return httpjson.InvalidQuery("dataplane", "", "name the dataplane whose Envoy flushes its logs")
 	}
 	if e := s.can(r, access.VerbInspect, k); e != nil {
 		return e

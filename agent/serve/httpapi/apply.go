@@ -1,38 +1,33 @@
 package httpapi
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 // apply is POST /v1/apply. It validates all documents of a stream before it stores any, and stores
 // all in one step.
 func (s *Server) apply(w http.ResponseWriter, r *http.Request) *api.Error {
-	dry, e := boolQuery(r, "dryRun")
+	dry, e := httpjson.Bool(r, "dryRun")
 	if e != nil {
 		return e
 	}
-	omit, e := itemsQuery(r, "omit", "omitted", "items", "patch")
+	omit, e := httpjson.Items(r, "omit", "omitted", "items", "patch")
 	if e != nil {
 		return e
 	}
 	nothing := s.mayWriteNothing(w, r)
-	body, e := s.body(r)
+	body, e := httpjson.Body(r)
 	if e != nil {
 		return cmp.Or(nothing, e)
 	}
@@ -53,7 +48,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) *api.Error {
 		return e
 	}
 	longOf(r.Context()).prolong()
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
@@ -110,7 +105,7 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) *api.Error {
 		}
 		out.Items = append(out.Items, item)
 	}
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
@@ -118,19 +113,19 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) *api.Error {
 // also restores a deleted resource.
 func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *api.Error {
 	nothing := s.mayWriteNothing(w, r)
-	body, e := s.body(r)
+	body, e := httpjson.Body(r)
 	if e != nil {
 		return cmp.Or(nothing, e)
 	}
 	var req api.Rollback
-	if e := decodeRequest(body, &req); e != nil {
+	if e := httpjson.Decode(body, &req); e != nil {
 		return cmp.Or(nothing, e)
 	}
 	key, e := s.named(req.Type, req.Mesh, req.Name)
 	if e != nil {
 		return cmp.Or(nothing, e)
 	}
-	s.aboutKey(r, key)
+	s.audit.About(r, key)
 	// checked before the answer reveals anything about the resource
 	if e := s.mayWrite(r, s.opts.Store.Snapshot(), key); e != nil {
 		return e
@@ -143,7 +138,7 @@ func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e != nil {
 		return e
 	}
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
@@ -151,16 +146,16 @@ func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *api.Error {
 func (s *Server) named(typ, mesh, name string) (resource.Key, *api.Error) {
 	d, ok := s.opts.Registry.Lookup(typ)
 	if !ok {
-		return resource.Key{}, invalidField("type", "%q is not a kind", typ)
+		return resource.Key{}, httpjson.InvalidField("type", "%q is not a kind", typ)
 	}
 	key := resource.Key{Kind: d.Kind, Mesh: mesh, Name: name}
 	switch {
 	case name == "":
-		return key, invalidField("name", "is empty; name the resource")
+		return key, httpjson.InvalidField("name", "is empty; name the resource")
 	case d.Scope == resource.ScopeGlobal:
 		key.Mesh = ""
 	case mesh == "":
-		return key, invalidField("mesh", "is empty; %s belongs to a mesh", d.Kind)
+		return key, httpjson.InvalidField("mesh", "is empty; %s belongs to a mesh", d.Kind)
 	}
 	return key, nil
 }
@@ -175,7 +170,7 @@ func (s *Server) revision(key resource.Key, number uint64) (store.Revision, *api
 	for _, rev := range revs {
 		if rev.Revision == number {
 			if rev.Deleted {
-				return rev, invalidField("revision", "%d is the deletion of %s; delete the resource instead", number, key)
+				return rev, httpjson.InvalidField("revision", "%d is the deletion of %s; delete the resource instead", number, key)
 			}
 			return rev, nil
 		}
@@ -183,50 +178,8 @@ func (s *Server) revision(key resource.Key, number uint64) (store.Revision, *api
 			kept += " " + strconv.FormatUint(rev.Revision, 10)
 		}
 	}
-	return store.Revision{}, invalidField("revision", "%d is not in the history of %s; its revisions are:%s",
+	return store.Revision{}, httpjson.InvalidField("revision", "%d is not in the history of %s; its revisions are:%s",
 		number, key, kept)
-}
-
-func invalidField(field, reason string, args ...any) *api.Error {
-	e := api.NewError(http.StatusBadRequest, api.ProblemInvalid, "Invalid request", reason, args...)
-	e.InvalidParameters = append(e.InvalidParameters, api.InvalidParameter{Field: field, Reason: e.Detail})
-	e.Detail = field + ": " + e.Detail
-	return e
-}
-
-// decodeRequest decodes a JSON body with one document and no unknown fields.
-func decodeRequest[T any](body []byte, into *T) *api.Error {
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return api.NewInvalid("the body is not the expected JSON document: " + decodeReason(err))
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return api.NewInvalid("the body has more than one JSON document; send one")
-	}
-	return nil
-}
-
-// decodeReason describes an error of encoding/json without names of Go types.
-func decodeReason(err error) string {
-	var wrong *json.UnmarshalTypeError
-	if !errors.As(err, &wrong) {
-		return strings.TrimPrefix(err.Error(), "json: ")
-	}
-	want := "an object"
-	switch wrong.Type.Kind().String() {
-	case "string":
-		want = "a string"
-	case "bool":
-		want = "true or false"
-	case "slice":
-		want = "a list"
-	case "int", "int64", "uint", "uint32", "uint64":
-		want = "a whole number in range"
-	case "float64":
-		want = "a number"
-	}
-	return fmt.Sprintf("%s: %s is expected, not %s", cmp.Or(wrong.Field, "the document"), want, wrong.Value)
 }
 
 func keysOf(rs []*resource.Resource) []resource.Key {

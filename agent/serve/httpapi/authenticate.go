@@ -13,6 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/token"
+	"github.com/nearside-mesh/nearside/agent/serve/audited"
 	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
@@ -59,7 +60,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 		return nil, unauthenticated(w, err.Error()+"; "+s.whichToken())
 	}
 	p.Token = c
-	recordOf(r).peer = p
+	audited.Of(r).Identified(p)
 	return r.WithContext(sender.With(r.Context(), p)), nil
 }
 

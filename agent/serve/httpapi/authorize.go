@@ -12,6 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/audited"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
@@ -52,8 +54,7 @@ func (n need) orSome() need {
 
 // authorize refuses a request whose sender lacks the need of the route.
 func (s *Server) authorize(r *http.Request, n need) *api.Error {
-	rec := recordOf(r)
-	rec.decided = true
+	audited.Of(r).Decided()
 	if n.open || n.connected {
 		return nil
 	}
@@ -178,7 +179,7 @@ const maxRefused = 64 << 10
 func (s *Server) mayWriteNothing(w http.ResponseWriter, r *http.Request) *api.Error {
 	e := s.authorize(r, writer)
 	if e != nil {
-		limitBody(w, r, maxRefused)
+		httpjson.LimitBody(w, r, maxRefused)
 	}
 	return e
 }

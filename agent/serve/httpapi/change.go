@@ -10,16 +10,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 // diff is POST /v1/diff: a stream of documents, with further changes in the query. It stores
 // nothing, and requires permission to inspect the proxies.
 func (s *Server) diff(w http.ResponseWriter, r *http.Request) *api.Error {
-	shadow, e := boolQuery(r, "shadow")
+	shadow, e := httpjson.Bool(r, "shadow")
 	if e != nil {
 		return e
 	}
-	all, e := boolQuery(r, "allNodes")
+	all, e := httpjson.Bool(r, "allNodes")
 	if e != nil {
 		return e
 	}
@@ -31,12 +32,12 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request) *api.Error {
 	}{{"mesh", &q.Mesh}, {"dataplane", &q.Dataplane}} {
 		if v, ok := query[f.name]; ok {
 			if len(v) != 1 || v[0] == "" {
-				return invalidQuery(f.name, strings.Join(v, ","), "give one name, or omit it for all")
+				return httpjson.InvalidQuery(f.name, strings.Join(v, ","), "give one name, or omit it for all")
 			}
 			*f.to = v[0]
 		}
 	}
-	omit, e := itemsQuery(r, "omit", "omitted", "items", "patch")
+	omit, e := httpjson.Items(r, "omit", "omitted", "items", "patch")
 	if e != nil {
 		return e
 	}
@@ -48,7 +49,7 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request) *api.Error {
 		q.Delete = append(q.Delete, k)
 	}
 	if r.ContentLength != 0 || !shadow && len(q.Delete) == 0 {
-		body, e := s.body(r)
+		body, e := httpjson.Body(r)
 		if e != nil {
 			return e
 		}
@@ -72,7 +73,7 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request) *api.Error {
 	d.Findings = append(d.Findings, v.Findings...)
 	write.LeaveOut(d, slices.Collect(maps.Keys(omit)))
 	longOf(r.Context()).prolong()
-	writeJSON(w, http.StatusOK, d)
+	httpjson.Write(w, http.StatusOK, d)
 	return nil
 }
 
@@ -81,14 +82,14 @@ func (s *Server) key(text string) (resource.Key, *api.Error) {
 	typ, rest, _ := strings.Cut(text, "/")
 	d, ok := s.opts.Registry.Lookup(typ)
 	if !ok {
-		return resource.Key{}, invalidQuery("delete", text, typ+" is not a kind")
+		return resource.Key{}, httpjson.InvalidQuery("delete", text, typ+" is not a kind")
 	}
 	k := resource.Key{Kind: d.Kind, Name: rest}
 	if d.Scope != resource.ScopeGlobal {
 		k.Mesh, k.Name, _ = strings.Cut(rest, "/")
 	}
 	if k.Name == "" || d.Scope != resource.ScopeGlobal && k.Mesh == "" {
-		return k, invalidQuery("delete", text, "give TYPE/MESH/NAME, or TYPE/NAME for a global kind")
+		return k, httpjson.InvalidQuery("delete", text, "give TYPE/MESH/NAME, or TYPE/NAME for a global kind")
 	}
 	return k, nil
 }

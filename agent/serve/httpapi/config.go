@@ -3,28 +3,27 @@ package httpapi
 import (
 	"errors"
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 // config is GET /meshes/{mesh}/dataplanes/{name}/_config.
 func (s *Server) config(w http.ResponseWriter, r *http.Request) *api.Error {
-	shadow, e := boolQuery(r, "shadow")
+	shadow, e := httpjson.Bool(r, "shadow")
 	if e != nil {
 		return e
 	}
-	computed, e := boolQuery(r, "computed")
+	computed, e := httpjson.Bool(r, "computed")
 	if e != nil {
 		return e
 	}
 	if computed && shadow {
-		return invalidQuery("computed", "true", "omit it with shadow=true, which always shows the computed config")
+		return httpjson.InvalidQuery("computed", "true", "omit it with shadow=true, which always shows the computed config")
 	}
 	include, e := includes(r, "diff")
 	if e != nil {
@@ -41,7 +40,7 @@ func (s *Server) config(w http.ResponseWriter, r *http.Request) *api.Error {
 	if err != nil {
 		return generationError(err)
 	}
-	writeJSON(w, http.StatusOK, c)
+	httpjson.Write(w, http.StatusOK, c)
 	return nil
 }
 
@@ -75,19 +74,5 @@ func generationError(err error) *api.Error {
 
 // includes parses the query parameter include, a list of optional parts of a document.
 func includes(r *http.Request, possible ...string) (map[string]bool, *api.Error) {
-	return itemsQuery(r, "include", "included", possible...)
-}
-
-// itemsQuery parses a query parameter with a list.
-func itemsQuery(r *http.Request, name, done string, possible ...string) (map[string]bool, *api.Error) {
-	out := map[string]bool{}
-	for _, v := range r.URL.Query()[name] {
-		for item := range strings.SplitSeq(v, ",") {
-			if !slices.Contains(possible, item) {
-				return nil, invalidQuery(name, item, "only "+strings.Join(possible, " and ")+" can be "+done)
-			}
-			out[item] = true
-		}
-	}
-	return out, nil
+	return httpjson.Items(r, "include", "included", possible...)
 }

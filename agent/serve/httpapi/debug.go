@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
@@ -28,7 +29,7 @@ func (s *Server) profile(w http.ResponseWriter, r *http.Request) *api.Error {
 	if name == "" {
 		name = "heap"
 	}
-	seconds, e := intQuery(r, "seconds", 10, 1, maxProfile)
+	seconds, e := httpjson.Int(r, "seconds", 10, 1, maxProfile)
 	if e != nil {
 		return e
 	}
@@ -51,7 +52,7 @@ func (s *Server) profile(w http.ResponseWriter, r *http.Request) *api.Error {
 			return api.NewError(http.StatusInternalServerError, api.ProblemInternal, "Internal error", "the profile: %v", err)
 		}
 	default:
-		return invalidField("profile", "%.64q is not one of %s, %s", name, profileCPU, strings.Join(profiles, ", "))
+		return httpjson.InvalidField("profile", "%.64q is not one of %s, %s", name, profileCPU, strings.Join(profiles, ", "))
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	_, _ = w.Write(out.Bytes()) // ignores a client that disconnected
@@ -62,29 +63,29 @@ func (s *Server) logLevel(w http.ResponseWriter, _ *http.Request) *api.Error {
 	if s.opts.Level == nil {
 		return api.NewNotFound("the log level cannot be changed")
 	}
-	writeJSON(w, http.StatusOK, api.LogLevel{Level: strings.ToLower(s.opts.Level.Level().String())})
+	httpjson.Write(w, http.StatusOK, api.LogLevel{Level: strings.ToLower(s.opts.Level.Level().String())})
 	return nil
 }
 
 // setLogLevel changes the level until the config is reloaded.
 func (s *Server) setLogLevel(w http.ResponseWriter, r *http.Request) *api.Error {
-	body, e := s.body(r)
+	body, e := httpjson.Body(r)
 	if e != nil {
 		return e
 	}
 	var q api.LogLevel
-	if e := decodeRequest(body, &q); e != nil {
+	if e := httpjson.Decode(body, &q); e != nil {
 		return e
 	}
 	levels := []string{"debug", "info", "warn", "error"}
 	if !slices.Contains(levels, q.Level) {
-		return invalidField("level", "%.64q is not one of %s", q.Level, strings.Join(levels, ", "))
+		return httpjson.InvalidField("level", "%.64q is not one of %s", q.Level, strings.Join(levels, ", "))
 	}
 	if s.opts.Level == nil {
 		return api.NewNotFound("the log level cannot be changed")
 	}
 	if err := s.opts.Level.UnmarshalText([]byte(q.Level)); err != nil {
-		return invalidField("level", "%v", err)
+		return httpjson.InvalidField("level", "%v", err)
 	}
 	s.log.Warn("api: the log level was changed until the next config reload",
 		"level", q.Level, "author", sender.Of(r).Account())
@@ -97,5 +98,5 @@ func (s *Server) debug(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e != nil {
 		return e
 	}
-	return writeText(w, b)
+	return httpjson.WriteText(w, b)
 }

@@ -13,17 +13,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 // dns is GET /v1/dns?mesh=&name=&size=&offset=. A sender without permission to inspect everything
 // sees the names of services that it may inspect.
 func (s *Server) dns(w http.ResponseWriter, r *http.Request) *api.Error {
 	q := r.URL.Query()
-	size, e := intQuery(r, "size", s.limits.PageSize, 0, maxPage)
+	size, e := httpjson.Int(r, "size", s.limits.PageSize, 0, httpjson.MaxPage)
 	if e != nil {
 		return e
 	}
-	offset, e := intQuery(r, "offset", 0, 0, 1<<31-1)
+	offset, e := httpjson.Int(r, "offset", 0, 0, 1<<31-1)
 	if e != nil {
 		return e
 	}
@@ -52,8 +53,8 @@ func (s *Server) dns(w http.ResponseWriter, r *http.Request) *api.Error {
 	for _, n := range all[min(offset, len(all)):min(offset+size, len(all))] {
 		out.Items = append(out.Items, explaindns.DNSNameOf(n, &claims, visible))
 	}
-	out.Next = nextPage(r, offset, size, len(all))
-	writeJSON(w, http.StatusOK, out)
+	out.Next = httpjson.NextPage(r, offset, size, len(all))
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
@@ -75,7 +76,7 @@ func chosen(t *names.Table, mesh, name string) []*names.Name {
 // explainName answers a question about a name.
 func (s *Server) explainName(r *http.Request, q *explain.DNSQuestion) (*explaindns.DNS, *api.Error) {
 	if q.Name == "" {
-		return nil, invalidField("dns.name", "is empty; give a name")
+		return nil, httpjson.InvalidField("dns.name", "is empty; give a name")
 	}
 	if q.Dataplane != "" {
 		if e := s.can(r, access.VerbInspect,
@@ -100,7 +101,7 @@ func (s *Server) explainName(r *http.Request, q *explain.DNSQuestion) (*explaind
 	var bad *explain.QuestionError
 	switch {
 	case errors.As(err, &bad):
-		return nil, invalidField("dns."+bad.Field, "%s", bad.Reason)
+		return nil, httpjson.InvalidField("dns."+bad.Field, "%s", bad.Reason)
 	case err != nil:
 		return nil, generationError(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 // Envoy queries an Envoy over its admin interface. Its answers are untrusted.
@@ -76,7 +77,7 @@ const adminHint = "; the agent queries the admin socket of nearside bootstrap (-
 // envoyConfig is GET …/dataplanes/{name}/xds?include_eds=: the config of an Envoy, without secrets.
 func (s *Server) envoyConfig(t node.Type) handler {
 	return func(w http.ResponseWriter, r *http.Request) *api.Error {
-		endpoints, e := boolQuery(r, "include_eds")
+		endpoints, e := httpjson.Bool(r, "include_eds")
 		if e != nil {
 			return e
 		}
@@ -96,7 +97,7 @@ func (s *Server) envoyConfig(t node.Type) handler {
 		if err != nil {
 			return unasked("%v", err)
 		}
-		writeJSON(w, http.StatusOK, out)
+		httpjson.Write(w, http.StatusOK, out)
 		return nil
 	}
 }
@@ -127,15 +128,8 @@ func (s *Server) envoyText(t node.Type, ask func(Envoy, context.Context) ([]byte
 		if err != nil {
 			return unasked("%v"+adminHint, err)
 		}
-		return writeText(w, body)
+		return httpjson.WriteText(w, body)
 	}
-}
-
-func writeText(w http.ResponseWriter, body []byte) *api.Error {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = w.Write(body) // ignores a client that disconnected
-	return nil
 }
 
 // loggers is GET and PUT /v1/dataplanes/{mesh}/{name}/loggers.
@@ -143,19 +137,20 @@ func (s *Server) loggers(t node.Type, set bool) handler {
 	return func(w http.ResponseWriter, r *http.Request) *api.Error {
 		var q api.Loggers
 		if set {
-			body, e := s.body(r)
+			body, e := httpjson.Body(r)
 			if e == nil {
-				e = decodeRequest(body, &q)
+				e = httpjson.Decode(body, &q)
 			}
 			if e != nil {
 				return e
 			}
 			if len(q.Levels) == 0 {
-				return invalidField("levels", `no level is given; "" stands for all loggers`)
+				return httpjson.InvalidField("levels", `no level is given; "" stands for all loggers`)
 			}
 			for _, name := range slices.Sorted(maps.Keys(q.Levels)) {
 				if !slices.Contains(api.LoggerLevels, q.Levels[name]) {
-					return invalidField("levels", "%.64q is not one of %s", q.Levels[name], strings.Join(api.LoggerLevels, ", "))
+					return httpjson.InvalidField("levels", "%.64q is not one of %s", q.Levels[name],
+						strings.Join(api.LoggerLevels, ", "))
 				}
 			}
 		}
@@ -167,7 +162,7 @@ func (s *Server) loggers(t node.Type, set bool) handler {
 		if err != nil {
 			return unasked("%v"+adminHint, err)
 		}
-		writeJSON(w, http.StatusOK, api.Loggers{Levels: levels})
+		httpjson.Write(w, http.StatusOK, api.Loggers{Levels: levels})
 		return nil
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 // judged returns a mesh of the last pass, and the options to find the effects of its policies on
@@ -26,7 +27,7 @@ func (s *Server) judged(mesh, dataplane string) (*generate.Mesh, effect.Options,
 
 // rules is GET /meshes/{mesh}/dataplanes/{name}/_rules.
 func (s *Server) rules(w http.ResponseWriter, r *http.Request) *api.Error {
-	shadow, e := boolQuery(r, "shadow")
+	shadow, e := httpjson.Bool(r, "shadow")
 	if e != nil {
 		return e
 	}
@@ -43,7 +44,7 @@ func (s *Server) rules(w http.ResponseWriter, r *http.Request) *api.Error {
 	if err != nil {
 		return generationError(err)
 	}
-	writeJSON(w, http.StatusOK, doc)
+	httpjson.Write(w, http.StatusOK, doc)
 	return nil
 }
 
@@ -57,7 +58,7 @@ func (s *Server) policies(w http.ResponseWriter, r *http.Request) *api.Error {
 	if err != nil {
 		return generationError(err)
 	}
-	writeJSON(w, http.StatusOK, doc)
+	httpjson.Write(w, http.StatusOK, doc)
 	return nil
 }
 
@@ -71,19 +72,19 @@ func (s *Server) backends(w http.ResponseWriter, r *http.Request) *api.Error {
 	if err != nil {
 		return generationError(err)
 	}
-	writeJSON(w, http.StatusOK, doc)
+	httpjson.Write(w, http.StatusOK, doc)
 	return nil
 }
 
 // explain is POST /v1/explain. It changes nothing, and requires permission to inspect the proxies.
 func (s *Server) explain(w http.ResponseWriter, r *http.Request) *api.Error {
-	limitBody(w, r, maxQuestion)
-	body, e := s.body(r)
+	httpjson.LimitBody(w, r, maxQuestion)
+	body, e := httpjson.Body(r)
 	if e != nil {
 		return e
 	}
 	var q explain.Question
-	if e := decodeRequest(body, &q); e != nil {
+	if e := httpjson.Decode(body, &q); e != nil {
 		return e
 	}
 	asked := 0
@@ -93,7 +94,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) *api.Error {
 		}
 	}
 	if asked != 1 {
-		return invalidField("policy", "or connection, request, or dns is required, and only one of them: send "+
+		return httpjson.InvalidField("policy", "or connection, request, or dns is required, and only one of them: send "+
 			"{\"policy\": {\"type\", \"mesh\", \"name\", \"dataplane\"}}, {\"connection\": {\"mesh\", \"from\", "+
 			"\"to\"}}, {\"request\": {\"mesh\", \"from\", \"to\"}}, or {\"dns\": {\"name\", \"mesh\", \"dataplane\"}}")
 	}
@@ -102,7 +103,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) *api.Error {
 		if e != nil {
 			return e
 		}
-		writeJSON(w, http.StatusOK, x)
+		httpjson.Write(w, http.StatusOK, x)
 		return nil
 	}
 	if q.Policy == nil {
@@ -110,14 +111,14 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) *api.Error {
 		if e != nil {
 			return e
 		}
-		writeJSON(w, http.StatusOK, flow)
+		httpjson.Write(w, http.StatusOK, flow)
 		return nil
 	}
 	x, e := s.explainPolicy(r, q.Policy)
 	if e != nil {
 		return e
 	}
-	writeJSON(w, http.StatusOK, x)
+	httpjson.Write(w, http.StatusOK, x)
 	return nil
 }
 
@@ -125,13 +126,13 @@ func (s *Server) explainPolicy(r *http.Request, q *explain.PolicyQuestion) (*exp
 	d, ok := s.opts.Registry.Lookup(q.Type)
 	switch {
 	case !ok:
-		return nil, invalidField("policy.type", "%q is not a kind", q.Type)
+		return nil, httpjson.InvalidField("policy.type", "%q is not a kind", q.Type)
 	case !d.Policy:
-		return nil, invalidField("policy.type", "%s is not a policy kind", d.Kind)
+		return nil, httpjson.InvalidField("policy.type", "%s is not a policy kind", d.Kind)
 	case q.Name == "":
-		return nil, invalidField("policy.name", "is empty; name the policy")
+		return nil, httpjson.InvalidField("policy.name", "is empty; name the policy")
 	case q.Dataplane == "":
-		return nil, invalidField("policy.dataplane", "is empty; name the dataplane")
+		return nil, httpjson.InvalidField("policy.dataplane", "is empty; name the dataplane")
 	}
 	in := cmp.Or(q.Mesh, resource.DefaultMesh)
 	for _, k := range [...]resource.Key{

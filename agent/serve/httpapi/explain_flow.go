@@ -15,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 // explainFlow answers a question about a connection or a request. It handles one question or
@@ -27,7 +28,7 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 		target, member = &q.Request.Target, "request"
 	}
 	if target.From == "" {
-		return nil, invalidField(member+".from", "is empty; name the dataplane whose workload connects")
+		return nil, httpjson.InvalidField(member+".from", "is empty; name the dataplane whose workload connects")
 	}
 	in := cmp.Or(target.Mesh, resource.DefaultMesh)
 	if e := s.can(r, access.VerbInspect, resource.Key{Kind: kindDataplane, Mesh: in, Name: target.From}); e != nil {
@@ -86,7 +87,7 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 	var bad *explain.QuestionError
 	switch {
 	case errors.As(err, &bad):
-		return nil, invalidField(member+"."+bad.Field, "%s", bad.Reason)
+		return nil, httpjson.InvalidField(member+"."+bad.Field, "%s", bad.Reason)
 	case err != nil:
 		return nil, generationError(err)
 	}

@@ -5,10 +5,11 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 // Marshal encodes a document as answers have it.
-var Marshal = marshal
+var Marshal = httpjson.Marshal
 
 // Route is a route of the API for tests.
 type Route struct {

@@ -10,6 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 // systemNamespace is the namespace of resources without one, as in Kuma.
@@ -21,13 +22,13 @@ func kubernetesFormat(r *http.Request, meta bool) (bool, *api.Error) {
 	switch format := r.URL.Query().Get("format"); format {
 	case "k8s", "kubernetes":
 		if meta {
-			return false, invalidQuery("format", format, "meta=true needs the universal format")
+			return false, httpjson.InvalidQuery("format", format, "meta=true needs the universal format")
 		}
 		return true, nil
 	case "", "universal":
 		return false, nil
 	default:
-		return false, invalidQuery("format", format, "give universal, k8s or kubernetes")
+		return false, httpjson.InvalidQuery("format", format, "give universal, k8s or kubernetes")
 	}
 }
 

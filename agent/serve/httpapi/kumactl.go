@@ -9,6 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 // This file implements the paths that kumactl requests in addition to resources. docs/api.md lists
@@ -22,14 +23,14 @@ func (s *Server) overviews(kind string) handler {
 		if e := write.MeshExists(snap, mesh); e != nil {
 			return e
 		}
-		if _, e := boolQuery(r, "ingress"); e != nil {
+		if _, e := httpjson.Bool(r, "ingress"); e != nil {
 			return e
 		}
 		q, visible := r.URL.Query(), s.visible(r, access.VerbInspect)
 		all, overview := s.tracker.Overviews(snap, kind, mesh, func(res *resource.Resource) bool {
 			return visible(res.Key) && status.HasTags(res, q["tag"], q.Get("gateway"), q.Get("name"))
 		})
-		return writePage(s, w, r, all, func(res *resource.Resource) (json.RawMessage, *api.Error) {
+		return httpjson.WritePage(w, r, s.limits.PageSize, all, func(res *resource.Resource) (json.RawMessage, *api.Error) {
 			doc, err := overview(res)
 			if err != nil {
 				return nil, encodeFailed(res.Key, err)
@@ -53,6 +54,6 @@ func (s *Server) overview(w http.ResponseWriter, r *http.Request) *api.Error {
 	if err != nil {
 		return encodeFailed(key, err)
 	}
-	writeJSON(w, http.StatusOK, doc)
+	httpjson.Write(w, http.StatusOK, doc)
 	return nil
 }

@@ -13,40 +13,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
-
-// page is a page of a list.
-type page[T any] struct {
-	Total int     `json:"total"`
-	Items []T     `json:"items"`
-	Next  *string `json:"next"`
-}
-
-// writePage writes the page of a list that the query selects. show converts an item.
-func writePage[T, U any](s *Server, w http.ResponseWriter, r *http.Request, all []T,
-	show func(T) (U, *api.Error)) *api.Error {
-	size, offset, e := s.paging(r)
-	if e != nil {
-		return e
-	}
-	out := page[U]{Total: len(all), Items: []U{}, Next: nextPage(r, offset, size, len(all))}
-	for _, x := range all[min(offset, len(all)):min(offset+size, len(all))] {
-		item, e := show(x)
-		if e != nil {
-			return e
-		}
-		out.Items = append(out.Items, item)
-	}
-	writeJSON(w, http.StatusOK, out)
-	return nil
-}
-
-// asIs returns an item unchanged, for writePage.
-func asIs[T any](x T) (T, *api.Error) { return x, nil }
 
 // meshInsights is GET /mesh-insights.
 func (s *Server) meshInsights(w http.ResponseWriter, r *http.Request) *api.Error {
-	return writePage(s, w, r, s.tracker.MeshInsights(s.opts.Store.Snapshot(), s.visible(r, access.VerbInspect)), asIs)
+	all := s.tracker.MeshInsights(s.opts.Store.Snapshot(), s.visible(r, access.VerbInspect))
+	return httpjson.WritePage(w, r, s.limits.PageSize, all, httpjson.AsIs)
 }
 
 // serviceInsights is GET /meshes/{mesh}/service-insights: the services from tags.
@@ -67,7 +40,8 @@ func (s *Server) serviceInsights(w http.ResponseWriter, r *http.Request) *api.Er
 	services := only(render.Services(m.View, render.ServicesOptions{Kind: api.KindServiceTag}), serviceKey,
 		s.visible(r, access.VerbInspect))
 	insight := s.tracker.ServiceInsights(snap, rec, m.View)
-	return writePage(s, w, r, services, func(x api.Service) (api.ServiceInsight, *api.Error) { return insight(&x), nil })
+	return httpjson.WritePage(w, r, s.limits.PageSize, services,
+		func(x api.Service) (api.ServiceInsight, *api.Error) { return insight(&x), nil })
 }
 
 // sidecar is the kind in answers about policies and their proxies.
@@ -102,7 +76,7 @@ func (s *Server) attached(w http.ResponseWriter, r *http.Request) *api.Error {
 	if len(x.Matched) > 0 {
 		items = append(items, x)
 	}
-	writeJSON(w, http.StatusOK, struct {
+	httpjson.Write(w, http.StatusOK, struct {
 		Kind  string           `json:"kind"`
 		Total int              `json:"total"`
 		Items []api.Attachment `json:"items"`
@@ -144,7 +118,7 @@ func (s *Server) attachedTo(w http.ResponseWriter, r *http.Request) *api.Error {
 			}
 		}
 	}
-	writeJSON(w, http.StatusOK, page[api.Attached]{Total: len(items), Items: items})
+	httpjson.Write(w, http.StatusOK, httpjson.Page[api.Attached]{Total: len(items), Items: items})
 	return nil
 }
 
@@ -165,7 +139,7 @@ func (s *Server) resourceTypes(w http.ResponseWriter, _ *http.Request) *api.Erro
 		out.Resources = append(out.Resources, x)
 	}
 	slices.SortFunc(out.Resources, func(a, b api.ResourceType) int { return cmp.Compare(a.Name, b.Name) })
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
@@ -201,5 +175,5 @@ func (s *Server) noTokens(http.ResponseWriter, *http.Request) *api.Error {
 
 // noZones returns an empty list of zones.
 func (s *Server) noZones(w http.ResponseWriter, r *http.Request) *api.Error {
-	return writePage(s, w, r, []struct{}{}, asIs)
+	return httpjson.WritePage(w, r, s.limits.PageSize, []struct{}{}, httpjson.AsIs)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 // Pool is the gossip pool.
@@ -40,7 +41,7 @@ func (s *Server) members(w http.ResponseWriter, r *http.Request) *api.Error {
 	if s.opts.Pool != nil {
 		out.Items = append(out.Items, s.opts.Pool.Compared(r.Context())...)
 	}
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
@@ -50,12 +51,12 @@ func noPool() *api.Error {
 
 // poolQuestion decodes the body of a POST about the pool.
 func poolQuestion[T any](s *Server, w http.ResponseWriter, r *http.Request, into *T) *api.Error {
-	limitBody(w, r, maxQuestion)
-	body, e := s.body(r)
+	httpjson.LimitBody(w, r, maxQuestion)
+	body, e := httpjson.Body(r)
 	if e != nil {
 		return e
 	}
-	if e := decodeRequest(body, into); e != nil {
+	if e := httpjson.Decode(body, into); e != nil {
 		return e
 	}
 	if s.opts.Pool == nil {
@@ -74,14 +75,14 @@ func (s *Server) join(w http.ResponseWriter, r *http.Request) *api.Error {
 		return e
 	}
 	if n := len(q.Addresses); n == 0 || n > maxJoin {
-		return invalidField("addresses", "has %d entries; give 1 to %d", n, maxJoin)
+		return httpjson.InvalidField("addresses", "has %d entries; give 1 to %d", n, maxJoin)
 	}
 	for _, a := range q.Addresses {
 		if _, _, err := net.SplitHostPort(a); err != nil {
-			return invalidField("addresses", "%q is not HOST:PORT", a)
+			return httpjson.InvalidField("addresses", "%q is not HOST:PORT", a)
 		}
 	}
-	writeJSON(w, http.StatusOK, api.JoinedList{Items: s.opts.Pool.Join(q.Addresses)})
+	httpjson.Write(w, http.StatusOK, api.JoinedList{Items: s.opts.Pool.Join(q.Addresses)})
 	return nil
 }
 
@@ -93,7 +94,7 @@ func (s *Server) leave(w http.ResponseWriter, r *http.Request) *api.Error {
 	if err := s.opts.Pool.Leave(r.Context()); err != nil {
 		return api.NewError(http.StatusInternalServerError, api.ProblemGeneration, "Not left", "%s", err.Error())
 	}
-	writeJSON(w, http.StatusOK, struct{}{})
+	httpjson.Write(w, http.StatusOK, struct{}{})
 	return nil
 }
 
@@ -104,12 +105,12 @@ func (s *Server) forget(w http.ResponseWriter, r *http.Request) *api.Error {
 		return e
 	}
 	if q.Node == "" {
-		return invalidField("node", "is empty; give the name or the id of a node")
+		return httpjson.InvalidField("node", "is empty; give the name or the id of a node")
 	}
 	if err := s.opts.Pool.Forget(q.Node); err != nil {
-		return invalidField("node", "%q: %s", q.Node, err.Error())
+		return httpjson.InvalidField("node", "%q: %s", q.Node, err.Error())
 	}
-	writeJSON(w, http.StatusOK, struct{}{})
+	httpjson.Write(w, http.StatusOK, struct{}{})
 	return nil
 }
 
@@ -123,13 +124,13 @@ func (s *Server) heal(w http.ResponseWriter, r *http.Request) *api.Error {
 		return e
 	}
 	if n := len(q.Evict); n > maxEvict {
-		return invalidField("evict", "has %d entries; give at most %d", n, maxEvict)
+		return httpjson.InvalidField("evict", "has %d entries; give at most %d", n, maxEvict)
 	}
 	out, err := s.opts.Pool.Heal(q)
 	if err != nil {
 		return api.NewError(http.StatusConflict, api.ProblemInUse, "Not healed", "%s", err.Error())
 	}
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
@@ -138,13 +139,13 @@ func (s *Server) keyring(w http.ResponseWriter, r *http.Request) *api.Error {
 	if s.opts.Pool == nil {
 		return noPool()
 	}
-	writeJSON(w, http.StatusOK, s.opts.Pool.Keyring(r.Context()))
+	httpjson.Write(w, http.StatusOK, s.opts.Pool.Keyring(r.Context()))
 	return nil
 }
 
 // conflicts is GET /v1/conflicts?allNodes=.
 func (s *Server) conflicts(w http.ResponseWriter, r *http.Request) *api.Error {
-	all, e := boolQuery(r, "allNodes")
+	all, e := httpjson.Bool(r, "allNodes")
 	if e != nil {
 		return e
 	}
@@ -153,7 +154,7 @@ func (s *Server) conflicts(w http.ResponseWriter, r *http.Request) *api.Error {
 		if all {
 			return noPool()
 		}
-		writeJSON(w, http.StatusOK, out)
+		httpjson.Write(w, http.StatusOK, out)
 		return nil
 	}
 	for _, c := range s.opts.Pool.Conflicts() {
@@ -170,7 +171,7 @@ func (s *Server) conflicts(w http.ResponseWriter, r *http.Request) *api.Error {
 	if all {
 		s.addConflicts(r.Context(), &out)
 	}
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
@@ -221,21 +222,21 @@ func (s *Server) restoreConflict(w http.ResponseWriter, r *http.Request) *api.Er
 		if c.ID != q.ID {
 			continue
 		}
-		s.aboutKey(r, c.Key)
+		s.audit.About(r, c.Key)
 		if e := s.mayWrite(r, s.opts.Store.Snapshot(), c.Key); e != nil {
 			return e
 		}
 		switch {
 		case c.Deleted:
-			return invalidField("id", "the version is a deletion; delete %s instead", c.Key)
+			return httpjson.InvalidField("id", "the version is a deletion; delete %s instead", c.Key)
 		case c.Resource == nil:
-			return invalidField("id", "%s", c.Reason)
+			return httpjson.InvalidField("id", "%s", c.Reason)
 		}
 		out, e := s.write(r, write.Request{Put: []*resource.Resource{c.Resource}, DryRun: q.DryRun})
 		if e != nil {
 			return e
 		}
-		writeJSON(w, http.StatusOK, out)
+		httpjson.Write(w, http.StatusOK, out)
 		return nil
 	}
 	return cmp.Or(nothing, api.NewNotFound("no conflict has the id %q; nearside conflicts lists them", q.ID))

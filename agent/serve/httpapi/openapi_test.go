@@ -194,14 +194,13 @@ func TestOpenAPI(t *testing.T) {
 func TestOpenAPIParameters(t *testing.T) {
 	// read by index, and in a loop
 	read := map[string]bool{"verbose": true, "tag": true, "delete": true, "mesh": true, "dataplane": true, "where": true}
-	files, err := filepath.Glob("*.go")
-	queries, failed := filepath.Glob("../logsapi/*.go")
-	if err != nil || failed != nil {
-		t.Fatal(err, failed)
+	files, err := filepath.Glob("../*/*.go")
+	if err != nil {
+		t.Fatal(err)
 	}
-	files = append(files, queries...)
+	parsers := []string{"Bool", "Int", "Items"} // of httpjson
 	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
+		if strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "../client/") {
 			continue
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
@@ -222,10 +221,13 @@ func TestOpenAPIParameters(t *testing.T) {
 			}
 			switch fn := call.Fun.(type) {
 			case *ast.Ident:
-				if slices.Contains([]string{"boolQuery", "intQuery", "itemsQuery"}, fn.Name) {
+				if slices.Contains(parsers, fn.Name) {
 					read[literal(1)] = true
 				}
 			case *ast.SelectorExpr:
+				if slices.Contains(parsers, fn.Sel.Name) && len(call.Args) > 1 {
+					read[literal(1)] = true
+				}
 				on, isVar := fn.X.(*ast.Ident)
 				if of, ok := fn.X.(*ast.CallExpr); ok {
 					sel, _ := of.Fun.(*ast.SelectorExpr)

@@ -21,6 +21,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/token"
+	"github.com/nearside-mesh/nearside/agent/serve/audited"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
@@ -97,7 +98,7 @@ type Options struct {
 	Host   func(context.Context) []api.Check
 	Access Access
 	// Audit is the audit log. Nil: none.
-	Audit   Auditor
+	Audit   audited.Log
 	Metrics prometheus.Gatherer   // source of /metrics; nil: /metrics is not found
 	Measure prometheus.Registerer // registry for the metrics of the API; nil: none
 	Level   *slog.LevelVar        // level of Log; nil: fixed

@@ -11,6 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 func (s *Server) proxies(w http.ResponseWriter, r *http.Request) *api.Error {
@@ -33,7 +34,7 @@ func (s *Server) proxies(w http.ResponseWriter, r *http.Request) *api.Error {
 			}
 		}
 	}
-	writeJSON(w, http.StatusOK, api.Proxies{Total: len(all), Items: all})
+	httpjson.Write(w, http.StatusOK, api.Proxies{Total: len(all), Items: all})
 	return nil
 }
 
@@ -45,7 +46,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request) *api.Error {
 			p.InForce, _ = explain.ProxyInForce(last.Meshes[mesh], name) // empty for a missing Dataplane
 		}
 		s.tracker.AddLogs(p)
-		writeJSON(w, http.StatusOK, *p)
+		httpjson.Write(w, http.StatusOK, *p)
 		return nil
 	}
 	if e := write.MeshExists(snap, mesh); e != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
@@ -22,9 +23,6 @@ const (
 	kindMesh      = "Mesh"
 	kindDataplane = "Dataplane"
 )
-
-// maxPage bounds the items of a page.
-const maxPage = 10_000
 
 // address is the resource in a path, or a collection if Name is empty.
 type address struct {
@@ -55,7 +53,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e != nil {
 		return e
 	}
-	meta, e := boolQuery(r, "meta")
+	meta, e := httpjson.Bool(r, "meta")
 	if e != nil {
 		return e
 	}
@@ -71,7 +69,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) *api.Error {
 	if k8s {
 		doc, e := kubernetes(a.desc, rec)
 		if e == nil {
-			writeJSON(w, http.StatusOK, doc)
+			httpjson.Write(w, http.StatusOK, doc)
 		}
 		return e
 	}
@@ -85,7 +83,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e != nil {
 		return e
 	}
-	writeJSON(w, http.StatusOK, doc)
+	httpjson.Write(w, http.StatusOK, doc)
 	return nil
 }
 
@@ -94,11 +92,11 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e != nil {
 		return e
 	}
-	meta, e := boolQuery(r, "meta")
+	meta, e := httpjson.Bool(r, "meta")
 	if e != nil {
 		return e
 	}
-	size, offset, e := s.paging(r)
+	size, offset, e := httpjson.Paging(r, s.limits.PageSize)
 	if e != nil {
 		return e
 	}
@@ -131,7 +129,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) *api.Error {
 		next := r.URL.EscapedPath() + "?" + q.Encode()
 		out.Next = &next
 	}
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
@@ -210,54 +208,4 @@ func tagListed(list, tag string) bool {
 		}
 	}
 	return false
-}
-
-// boolQuery parses a query parameter that is true, false, or absent; absent is false.
-func boolQuery(r *http.Request, name string) (bool, *api.Error) {
-	values, ok := r.URL.Query()[name]
-	if !ok {
-		return false, nil
-	}
-	if len(values) == 1 {
-		switch values[0] {
-		case "true":
-			return true, nil
-		case "false":
-			return false, nil
-		}
-	}
-	return false, invalidQuery(name, strings.Join(values, ","), "give true or false, once")
-}
-
-// nextPage returns the URL of the next page, or nil for the last one.
-func nextPage(r *http.Request, offset, size, total int) *string {
-	if size == 0 || offset+size >= total {
-		return nil
-	}
-	q := r.URL.Query()
-	q.Set("size", strconv.Itoa(size))
-	q.Set("offset", strconv.Itoa(offset+size))
-	next := (&url.URL{Path: r.URL.Path, RawQuery: q.Encode()}).String()
-	return &next
-}
-
-// paging parses the page of a list.
-func (s *Server) paging(r *http.Request) (size, offset int, e *api.Error) {
-	if size, e = intQuery(r, "size", s.limits.PageSize, 1, maxPage); e == nil {
-		offset, e = intQuery(r, "offset", 0, 0, 1<<31-1)
-	}
-	return size, offset, e
-}
-
-func intQuery(r *http.Request, name string, otherwise, low, high int) (int, *api.Error) {
-	values, ok := r.URL.Query()[name]
-	if !ok {
-		return otherwise, nil
-	}
-	if len(values) == 1 {
-		if v, err := strconv.Atoi(values[0]); err == nil && low <= v && v <= high {
-			return v, nil
-		}
-	}
-	return 0, invalidQuery(name, strings.Join(values, ","), fmt.Sprintf("give one whole number from %d to %d", low, high))
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/serve/audited"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
@@ -184,10 +186,10 @@ func (s *Server) routes() http.Handler {
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if _, e := s.identify(w, r); e != nil {
-			writeError(w, e)
+			httpjson.WriteError(w, e)
 			return
 		}
-		writeError(w, api.NewNotFound("there is no path %q; see docs/api.md", r.URL.Path))
+		httpjson.WriteError(w, api.NewNotFound("there is no path %q; see docs/api.md", r.URL.Path))
 	})
 	return mux
 }
@@ -211,7 +213,7 @@ func (s *Server) byMethod(methods map[string]route) http.Handler {
 		}
 		x, ok := methods[m]
 		if ok {
-			s.routed(r, x)
+			s.audit.Routed(r, audited.Route{Method: x.method, Pattern: x.pattern, Kind: x.need.kind})
 		}
 		if !x.need.open {
 			var e *api.Error
@@ -237,7 +239,7 @@ func (s *Server) byMethod(methods map[string]route) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if e := answer(w, r); e != nil {
-			writeError(w, e)
+			httpjson.WriteError(w, e)
 		}
 	})
 }

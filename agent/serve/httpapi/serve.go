@@ -17,7 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/token"
-	"github.com/nearside-mesh/nearside/agent/serve/auditlog"
+	"github.com/nearside-mesh/nearside/agent/serve/audited"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 	"github.com/nearside-mesh/nearside/agent/serve/rendered"
 	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
@@ -40,13 +41,12 @@ type Server struct {
 	tracker   *status.Tracker
 	rendered  rendered.Cache
 
-	limiter       access.Limiter
-	failures      *prometheus.CounterVec // of authentication, by reason
-	waits         sender.Shares
-	compares      sender.Shares
-	configs       sender.Shares
-	accounts      auditlog.Accounts
-	refusalEvents auditlog.Refusals
+	limiter  access.Limiter
+	failures *prometheus.CounterVec // of authentication, by reason
+	waits    sender.Shares
+	compares sender.Shares
+	configs  sender.Shares
+	audit    audited.Requests
 }
 
 // New validates the options and creates a server. It opens and starts nothing.
@@ -64,6 +64,8 @@ func New(o Options) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.audit.Log, s.audit.Registry, s.audit.Exists, s.audit.Roles, s.audit.Failed = o.Audit, o.Registry, s.exists,
+		o.Access.Roles, s.log
 	s.writer = s.newWriter()
 	var err error
 	if s.failures, err = newAuthFailures(o.Measure); err != nil {
@@ -71,7 +73,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.stopping = make(chan struct{})
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
-	s.handler = s.audited(s.guard(s.routes()))
+	s.handler = s.audit.Handler(s.guard(s.routes()))
 	return s, nil
 }
 
@@ -111,13 +113,13 @@ func (s *Server) metricsAlone(secret string) http.Handler {
 		switch {
 		case secret == "" || !sameToken(secret, text):
 			s.failures.WithLabelValues(failedInvalid).Inc()
-			writeError(w,
+			httpjson.WriteError(w,
 				unauthenticated(w, "metrics require the token of metrics.tokenFile: send \"Authorization: Bearer TOKEN\""))
 		case r.URL.Path != "/metrics":
-			writeError(w, api.NewNotFound("only /metrics is served here"))
+			httpjson.WriteError(w, api.NewNotFound("only /metrics is served here"))
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
 			w.Header().Set("Allow", "GET, HEAD")
-			writeError(w,
+			httpjson.WriteError(w,
 				api.NewError(http.StatusMethodNotAllowed, api.ProblemMethod, "Method not allowed", "read metrics with GET"))
 		default:
 			metrics(w, r)

@@ -10,6 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
@@ -42,7 +43,8 @@ func (s *Server) services(w http.ResponseWriter, r *http.Request) *api.Error {
 	for _, name := range meshes {
 		all = append(all, render.Services(last.Meshes[name].View, o)...)
 	}
-	return writePage(s, w, r, only(all, serviceKey, s.visible(r, access.VerbInspect)), asIs)
+	all = only(all, serviceKey, s.visible(r, access.VerbInspect))
+	return httpjson.WritePage(w, r, s.limits.PageSize, all, httpjson.AsIs)
 }
 
 // mayServices refuses a sender that may inspect no service of a kind, or of any kind if kind is
@@ -88,7 +90,7 @@ func (s *Server) serviceKind(name string) (string, *api.Error) {
 			return d.Kind, nil
 		}
 	}
-	return "", invalidQuery("kind", name,
+	return "", httpjson.InvalidQuery("kind", name,
 		"only "+api.KindServiceTag+", MeshService, MeshExternalService, and MeshMultiZoneService are service kinds")
 }
 
@@ -112,6 +114,6 @@ func (s *Server) hostnames(w http.ResponseWriter, r *http.Request) *api.Error {
 	if !found {
 		return api.NewNotFound("%s does not exist", resource.Key{Kind: d.Kind, Mesh: m.View.Name, Name: r.PathValue("name")})
 	}
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }

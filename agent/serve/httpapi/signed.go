@@ -7,13 +7,14 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/audited"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
@@ -28,22 +29,22 @@ func permission(k resource.Key) resource.Key {
 
 // versions is POST /v1/versions. It requires the permission to read or write each record.
 func (s *Server) versions(w http.ResponseWriter, r *http.Request) *api.Error {
-	body, e := s.body(r)
+	body, e := httpjson.Body(r)
 	if e != nil {
 		return e
 	}
 	var q api.KeyVersions
-	if e := decodeRequest(body, &q); e != nil {
+	if e := httpjson.Decode(body, &q); e != nil {
 		return e
 	}
 	if n := len(q.Items); n == 0 || n > api.MaxRecords {
-		return invalidField("items", "has %d entries; give 1 to %d", n, api.MaxRecords)
+		return httpjson.InvalidField("items", "has %d entries; give 1 to %d", n, api.MaxRecords)
 	}
 	keys := make([]resource.Key, len(q.Items))
 	for i, ref := range q.Items {
 		keys[i] = ref.Key()
 		if reason := s.writer.Unsignable(keys[i]); reason != "" {
-			return invalidField(fmt.Sprintf("items[%d]", i), "%s", reason)
+			return httpjson.InvalidField(fmt.Sprintf("items[%d]", i), "%s", reason)
 		}
 		refused := s.can(r, access.VerbUpdate, permission(keys[i]))
 		for _, verb := range []string{access.VerbCreate, access.VerbDelete, access.VerbGet} {
@@ -73,7 +74,7 @@ func (s *Server) versions(w http.ResponseWriter, r *http.Request) *api.Error {
 		}
 		out.Items[i] = v
 	}
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
@@ -81,7 +82,7 @@ func (s *Server) versions(w http.ResponseWriter, r *http.Request) *api.Error {
 // The sender needs the same permissions as for a write without a signature.
 func (s *Server) records(w http.ResponseWriter, r *http.Request) *api.Error {
 	nothing := s.mayWriteNothing(w, r)
-	body, e := s.body(r)
+	body, e := httpjson.Body(r)
 	if e != nil {
 		return cmp.Or(nothing, e)
 	}
@@ -91,7 +92,7 @@ func (s *Server) records(w http.ResponseWriter, r *http.Request) *api.Error {
 	}
 	defer release()
 	var list api.SignedRecords
-	if e := decodeRequest(body, &list); e != nil {
+	if e := httpjson.Decode(body, &list); e != nil {
 		return cmp.Or(nothing, e)
 	}
 	q, e := s.writer.Signed(list.Records)
@@ -103,17 +104,14 @@ func (s *Server) records(w http.ResponseWriter, r *http.Request) *api.Error {
 	}
 	by := s.authors()
 	for _, v := range q.Signed {
-		if name := by(v.Author, v.Signer()).String(); !slices.Contains(recordOf(r).signers, name) {
-			recordOf(r).signers = append(recordOf(r).signers, name)
-		}
+		audited.Of(r).SignedBy(by(v.Author, v.Signer()).String())
 	}
-	slices.Sort(recordOf(r).signers)
 	out, e := s.write(r, *q)
 	if e != nil {
 		return e
 	}
 	longOf(r.Context()).prolong()
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 

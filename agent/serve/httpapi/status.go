@@ -13,6 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
@@ -25,7 +26,7 @@ func (s *Server) index(w http.ResponseWriter, _ *http.Request) *api.Error {
 	out := api.Index{Info: info, Tagline: info.Product, InstanceID: info.Instance, ClusterID: cmp.Or(info.Zone, "default")}
 	out.Hostname, _ = os.Hostname() // "" if it is unknown
 	out.Version += kumactlVersion
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
@@ -62,13 +63,13 @@ func health(w http.ResponseWriter, r *http.Request, checks []api.Check, problems
 			out.Checks = append(out.Checks, c)
 		}
 	}
-	writeJSON(w, code, out)
+	httpjson.Write(w, code, out)
 	return nil
 }
 
 func (s *Server) status(w http.ResponseWriter, r *http.Request) *api.Error {
 	s.catchUp(r)
-	writeJSON(w, http.StatusOK, s.tracker.Status(r.Context(), s.viewOf(r)))
+	httpjson.Write(w, http.StatusOK, s.tracker.Status(r.Context(), s.viewOf(r)))
 	return nil
 }
 
@@ -95,7 +96,7 @@ func (s *Server) names(w http.ResponseWriter, r *http.Request) *api.Error {
 	out := api.Names{Names: []string{}}
 	prefix := q.Get("prefix")
 	add := func(name string) {
-		if strings.HasPrefix(name, prefix) && len(out.Names) < maxPage {
+		if strings.HasPrefix(name, prefix) && len(out.Names) < httpjson.MaxPage {
 			out.Names = append(out.Names, name)
 		}
 	}
@@ -106,7 +107,7 @@ func (s *Server) names(w http.ResponseWriter, r *http.Request) *api.Error {
 	} else {
 		d, ok := s.opts.Registry.Lookup(kind)
 		if !ok {
-			return invalidQuery("kind", kind, "give the name of a kind, or omit it to list kinds")
+			return httpjson.InvalidQuery("kind", kind, "give the name of a kind, or omit it to list kinds")
 		}
 		mesh := q.Get("mesh")
 		if d.Scope != resource.ScopeMesh {
@@ -128,11 +129,11 @@ func (s *Server) names(w http.ResponseWriter, r *http.Request) *api.Error {
 	}
 	slices.Sort(out.Names)
 	out.Names = slices.Compact(out.Names)
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
 func (s *Server) kinds(w http.ResponseWriter, _ *http.Request) *api.Error {
-	writeJSON(w, http.StatusOK, api.Kinds{Items: render.Kinds(s.opts.Registry)})
+	httpjson.Write(w, http.StatusOK, api.Kinds{Items: render.Kinds(s.opts.Registry)})
 	return nil
 }

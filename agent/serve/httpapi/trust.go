@@ -5,6 +5,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
@@ -22,7 +23,7 @@ func (s *Server) trust(w http.ResponseWriter, _ *http.Request) *api.Error {
 	if s.opts.Pool == nil {
 		return noPool()
 	}
-	writeJSON(w, http.StatusOK, s.opts.Pool.Trust())
+	httpjson.Write(w, http.StatusOK, s.opts.Pool.Trust())
 	return nil
 }
 
@@ -43,7 +44,7 @@ func (s *Server) trustRecords(w http.ResponseWriter, r *http.Request) *api.Error
 			out.Items = append(out.Items, x)
 		}
 	}
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
@@ -54,8 +55,8 @@ func (s *Server) anchorTrust(w http.ResponseWriter, r *http.Request) *api.Error 
 		return e
 	}
 	if err := s.opts.Pool.AdoptTrust([]byte(q.File)); err != nil {
-		return invalidField("file", "%s", err.Error())
+		return httpjson.InvalidField("file", "%s", err.Error())
 	}
-	writeJSON(w, http.StatusOK, struct{}{})
+	httpjson.Write(w, http.StatusOK, struct{}{})
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 const (
@@ -25,24 +26,24 @@ const (
 // rejects it, or when the time is up. It changes nothing, and requires permission to inspect the
 // resource.
 func (s *Server) wait(w http.ResponseWriter, r *http.Request) *api.Error {
-	limitBody(w, r, maxQuestion)
-	body, e := s.body(r)
+	httpjson.LimitBody(w, r, maxQuestion)
+	body, e := httpjson.Body(r)
 	if e != nil {
 		return e
 	}
 	var q api.Wait
-	if e := decodeRequest(body, &q); e != nil {
+	if e := httpjson.Decode(body, &q); e != nil {
 		return e
 	}
 	key, timeout, e := s.checkWait(&q)
 	if e != nil {
 		return e
 	}
-	s.aboutKey(r, key)
+	s.audit.About(r, key)
 	if e := s.can(r, access.VerbInspect, key); e != nil {
 		return e
 	}
-	s.started(r)
+	s.audit.Started(r)
 	s.catchUp(r)
 	out, there, err := s.tracker.Wait(r.Context(), s.stopping, key, &q, timeout)
 	switch {
@@ -53,7 +54,7 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) *api.Error {
 	case !there:
 		return write.Missing(s.opts.Store.Snapshot(), key)
 	}
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
@@ -77,25 +78,25 @@ func (s *Server) checkWait(q *api.Wait) (key resource.Key, timeout time.Duration
 	switch q.For {
 	case "", api.ForApplied, api.ForGone:
 	default:
-		return key, 0, invalidField("for", "%q is invalid; use applied or gone", q.For)
+		return key, 0, httpjson.InvalidField("for", "%q is invalid; use applied or gone", q.For)
 	}
 	switch q.Scope {
 	case "", api.ScopeNode:
 	case api.ScopeMesh:
 		if s.opts.Pool == nil {
-			return key, 0, invalidField("scope", "\"mesh\" is invalid: this agent is not in a pool; use \"node\"")
+			return key, 0, httpjson.InvalidField("scope", "\"mesh\" is invalid: this agent is not in a pool; use \"node\"")
 		}
 	default:
-		return key, 0, invalidField("scope", "%q is invalid; use node or mesh", q.Scope)
+		return key, 0, httpjson.InvalidField("scope", "%q is invalid; use node or mesh", q.Scope)
 	}
 	if len(q.Late) > status.MaxLate {
-		return key, 0, invalidField("late", "has %d entries; at most %d are allowed", len(q.Late), status.MaxLate)
+		return key, 0, httpjson.InvalidField("late", "has %d entries; at most %d are allowed", len(q.Late), status.MaxLate)
 	}
 	timeout = maxWait
 	if q.Timeout != "" {
 		var err error
 		if timeout, err = time.ParseDuration(q.Timeout); err != nil || timeout < 0 || timeout > maxWait {
-			return key, 0, invalidField("timeout", "%q is invalid; give a duration from 0s to %s", q.Timeout, maxWait)
+			return key, 0, httpjson.InvalidField("timeout", "%q is invalid; give a duration from 0s to %s", q.Timeout, maxWait)
 		}
 	}
 	return key, timeout, nil
@@ -109,7 +110,7 @@ func (s *Server) appliedList(w http.ResponseWriter, r *http.Request) *api.Error 
 		return api.NewNotFound("there is no kind %q", plural)
 	}
 	q, visible := r.URL.Query(), s.visible(r, access.VerbInspect)
-	writeJSON(w, http.StatusOK, s.tracker.List(r.Context(), d.Kind, func(k resource.Key) bool {
+	httpjson.Write(w, http.StatusOK, s.tracker.List(r.Context(), d.Kind, func(k resource.Key) bool {
 		mesh, name := q.Get("mesh"), q.Get("name")
 		return (mesh == "" || mesh == k.Mesh) && (name == "" || name == k.Name) && visible(k)
 	}))

@@ -8,6 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
@@ -35,7 +36,7 @@ func (s *Server) whoami(w http.ResponseWriter, r *http.Request) *api.Error {
 	default:
 		out.How = "without api.roles, a token may read, and the token of api.tokenFile may write"
 	}
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
@@ -47,27 +48,27 @@ func (s *Server) whetherCan(w http.ResponseWriter, r *http.Request) *api.Error {
 		known = known || v == a.Verb
 	}
 	if !known {
-		return invalidQuery("verb", a.Verb, "use one of get, list, inspect, create, update, delete, read-logs")
+		return httpjson.InvalidQuery("verb", a.Verb, "use one of get, list, inspect, create, update, delete, read-logs")
 	}
 	if names := q.Get("feature"); names != "" {
 		f, err := access.ParseFeatures(strings.Split(names, ",")...)
 		if err != nil {
-			return invalidQuery("feature", names, err.Error())
+			return httpjson.InvalidQuery("feature", names, err.Error())
 		}
 		if !a.Writes() || a.Verb == access.VerbDelete {
-			return invalidQuery("feature", names, "only create and update need features; omit it")
+			return httpjson.InvalidQuery("feature", names, "only create and update need features; omit it")
 		}
 		a.Features = f
 	}
 	if kind := q.Get("kind"); strings.EqualFold(kind, access.KindAgent) {
 		if a.Verb != access.VerbInspect && a.Verb != access.VerbUpdate && a.Verb != access.VerbReadLogs {
-			return invalidQuery("verb", a.Verb, "use inspect, update, or read-logs for Agent")
+			return httpjson.InvalidQuery("verb", a.Verb, "use inspect, update, or read-logs for Agent")
 		}
 		a = access.Action{Verb: a.Verb, Kind: access.KindAgent}
 	} else if kind != "" {
 		d, ok := s.opts.Registry.Lookup(kind)
 		if !ok {
-			return invalidQuery("kind", kind, "give the name of a kind, or omit it")
+			return httpjson.InvalidQuery("kind", kind, "give the name of a kind, or omit it")
 		}
 		k := resource.Key{Kind: d.Kind, Mesh: a.Mesh, Name: a.Name}
 		if d.Scope == resource.ScopeGlobal {
@@ -93,14 +94,14 @@ func (s *Server) whetherCan(w http.ResponseWriter, r *http.Request) *api.Error {
 			out.Roles = append(out.Roles, f.Roles...)
 		}
 	}
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
 func (s *Server) roles(w http.ResponseWriter, _ *http.Request) *api.Error {
 	o := s.opts.Access
 	list := o.Roles.List()
-	writeJSON(w, http.StatusOK, api.AccessList{
+	httpjson.Write(w, http.StatusOK, api.AccessList{
 		Configured: list != nil, Roles: append([]access.Role{}, list...), Missing: append([]string{}, o.Roles.Missing()...),
 		ProxiesConfigured: o.Proxies != nil, Proxies: append([]access.ProxyRule{}, o.Proxies...),
 	})

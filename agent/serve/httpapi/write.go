@@ -1,8 +1,6 @@
 package httpapi
 
 import (
-	"errors"
-	"io"
 	"net/http"
 	"strconv"
 
@@ -12,6 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/audited"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
@@ -33,7 +33,7 @@ func (s *Server) target(r *http.Request) (a address, dry bool, e *api.Error) {
 	if _, known := s.opts.Registry.Lookup(a.key.Kind); !known {
 		return a, false, api.NewNotFound("the agent does not support the kind %s", a.key.Kind)
 	}
-	dry, e = boolQuery(r, "dryRun")
+	dry, e = httpjson.Bool(r, "dryRun")
 	return
 }
 
@@ -42,7 +42,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e != nil {
 		return e
 	}
-	body, e := s.body(r)
+	body, e := httpjson.Body(r)
 	if e != nil {
 		return e
 	}
@@ -62,7 +62,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) *api.Error {
 	if rec, ok := s.opts.Store.Snapshot().Get(a.key); ok && !dry && rec.Revision == out.Changes[0].Revision {
 		w.Header().Set("ETag", etag(rec))
 	}
-	writeJSON(w, status, out)
+	httpjson.Write(w, status, out)
 	return nil
 }
 
@@ -75,13 +75,13 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e != nil {
 		return e
 	}
-	writeJSON(w, http.StatusOK, out)
+	httpjson.Write(w, http.StatusOK, out)
 	return nil
 }
 
 // write performs a write with the permissions of the sender and the preconditions of the request.
 func (s *Server) write(r *http.Request, q write.Request) (*api.Written, *api.Error) {
-	s.writes(r, q.Put, q.DryRun)
+	s.audit.Writes(r, q.Put, q.DryRun)
 	p := sender.Of(r)
 	q.Author, q.Waiting = p.Account(), longOf(r.Context())
 	q.If = func(rec store.Record, have bool) *api.Error { return preconditions(r, rec, have) }
@@ -94,25 +94,9 @@ func (s *Server) write(r *http.Request, q write.Request) (*api.Written, *api.Err
 	}
 	out, e := s.writer.Write(r.Context(), &q)
 	if e == nil && !q.DryRun {
-		recordOf(r).wrote(out.Changes...)
+		audited.Of(r).Wrote(out.Changes...)
 	}
 	return out, e
-}
-
-// body reads a request body within the limit.
-func (s *Server) body(r *http.Request) ([]byte, *api.Error) {
-	b, err := io.ReadAll(r.Body)
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return nil, api.NewError(http.StatusRequestEntityTooLarge, api.ProblemTooLarge, "Request too large",
-			"the body has more than %d bytes; split the request", tooLarge.Limit)
-	case err != nil:
-		return nil, api.NewInvalid("the body could not be read: " + err.Error())
-	case len(b) == 0:
-		return nil, api.NewInvalid("the body is empty; send a resource as JSON or YAML")
-	}
-	return b, nil
 }
 
 // decodeOne decodes a body with exactly the resource of a key.

@@ -7,12 +7,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 // zoneConfig is GET /zoneegresses/{name}/_config, and the same for ingresses.
 func (s *Server) zoneConfig(t node.Type) handler {
 	return func(w http.ResponseWriter, r *http.Request) *api.Error {
-		computed, e := boolQuery(r, "computed")
+		computed, e := httpjson.Bool(r, "computed")
 		if e != nil {
 			return e
 		}
@@ -30,7 +31,7 @@ func (s *Server) zoneConfig(t node.Type) handler {
 		if err != nil {
 			return generationError(err)
 		}
-		writeJSON(w, http.StatusOK, c)
+		httpjson.Write(w, http.StatusOK, c)
 		return nil
 	}
 }
@@ -43,7 +44,7 @@ func (s *Server) zoneProxy(t node.Type) handler {
 		if p == nil {
 			return api.NewNotFound("%s does not exist, and no client requests it", ref.Key())
 		}
-		writeJSON(w, http.StatusOK, p)
+		httpjson.Write(w, http.StatusOK, p)
 		return nil
 	}
 }

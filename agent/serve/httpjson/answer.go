@@ -1,8 +1,10 @@
-package httpapi
+// Package httpjson reads the parameters and bodies of API requests, and writes answers as JSON and
+// problem documents (RFC 9457). Parsers answer invalid input with a problem that names the
+// parameter, its value, and the allowed ones. Problems contain no secrets.
+package httpjson
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -11,29 +13,29 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// invalidQuery returns the answer for an invalid query parameter.
-func invalidQuery(name, value, allowed string) *api.Error {
-	reason := fmt.Sprintf("%q is invalid; %s", value, allowed)
-	return api.NewInvalid("query parameter "+name+": "+reason, api.InvalidParameter{Field: name, Reason: reason})
-}
+// problemNoter is a writer that records the problem of an answer.
+type problemNoter interface{ NoteProblem(*api.Error) }
 
-// writeError writes a problem. It redacts secrets, because quoted parts of the request may contain
+// WriteError writes a problem. It redacts secrets, because quoted parts of the request may contain
 // a misplaced key.
-func writeError(w http.ResponseWriter, e *api.Error) {
+func WriteError(w http.ResponseWriter, e *api.Error) {
 	shown := *e
 	shown.Detail, shown.InvalidParameters = clip.Secrets(e.Detail), slices.Clone(e.InvalidParameters)
 	for i := range shown.InvalidParameters {
 		p := &shown.InvalidParameters[i]
 		p.Document, p.Field, p.Reason = clip.Secrets(p.Document), clip.Secrets(p.Field), clip.Secrets(p.Reason)
 	}
-	noteProblem(w, &shown)
+	if n, ok := w.(problemNoter); ok {
+		n.NoteProblem(&shown)
+	}
 	writeBody(w, e.Status, "application/problem+json", &shown)
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) { writeBody(w, status, "application/json", v) }
+// Write writes a document.
+func Write(w http.ResponseWriter, status int, v any) { writeBody(w, status, "application/json", v) }
 
-// marshal encodes an answer. Configs consist of megabytes of JSON, which it copies unchanged.
-func marshal(v any) ([]byte, error) {
+// Marshal encodes an answer. Configs consist of megabytes of JSON, which it copies unchanged.
+func Marshal(v any) ([]byte, error) {
 	c, ok := v.(*api.Config)
 	if !ok {
 		return json.Marshal(v)
@@ -74,7 +76,7 @@ func appendMember(b []byte, i int, name string) []byte {
 }
 
 func writeBody(w http.ResponseWriter, status int, media string, v any) {
-	body, err := marshal(v)
+	body, err := Marshal(v)
 	if err != nil { // internal error; the client still gets JSON
 		status, media = http.StatusInternalServerError, "application/problem+json"
 		body = []byte(`{"type":"` + api.ProblemInternal +
@@ -86,4 +88,12 @@ func writeBody(w http.ResponseWriter, status int, media string, v any) {
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(body, '\n')) // ignores a client that disconnected
+}
+
+// WriteText writes text.
+func WriteText(w http.ResponseWriter, body []byte) *api.Error {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write(body) // ignores a client that disconnected
+	return nil
 }

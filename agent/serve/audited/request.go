@@ -1,10 +1,15 @@
-package httpapi
+// Package audited records one audit event for each API request, after its answer. The answer to a
+// change waits until its event is in the file. Handlers add what the event needs: the route, the
+// sender, the resources, and the changes. It starts no goroutines, and is safe for concurrent use.
+package audited
 
 import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,8 +22,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
-// Auditor is the audit log. It is safe for concurrent use.
-type Auditor interface {
+// Log is the audit log. It is safe for concurrent use.
+type Log interface {
 	Profile() audit.Profile
 	// Ready returns why the event of a change could not be stored. The change is then refused.
 	Ready() error
@@ -31,10 +36,22 @@ type Auditor interface {
 	Suppressed()
 }
 
+// Requests records the events of requests. Set the fields before the first request.
+type Requests struct {
+	Log      Log // nil: records nothing
+	Registry *resource.Registry
+	Exists   func(resource.Key) bool
+	Roles    *access.Roles
+	Failed   *slog.Logger // for events that could not be stored
+
+	accounts auditlog.Accounts
+	refusals auditlog.Refusals
+}
+
 type recordKey struct{}
 
-// record collects the data for the audit event of a request.
-type record struct {
+// Record collects the data for the audit event of a request.
+type Record struct {
 	profile  audit.Profile
 	id       string
 	received time.Time
@@ -54,12 +71,18 @@ type record struct {
 	signers   []string // of signed records
 }
 
-// recordOf returns the record of a request. Without an audit log, it returns an unused record.
-func recordOf(r *http.Request) *record {
-	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
+// Of returns the record of a request. Without an audit log, it returns an unused record.
+func Of(r *http.Request) *Record {
+	if rec, ok := r.Context().Value(recordKey{}).(*Record); ok {
 		return rec
 	}
-	return new(record)
+	return new(Record)
+}
+
+// Route is the route of a request.
+type Route struct {
+	Method, Pattern string
+	Kind            string // of the permission that it needs; empty: from the path, or none
 }
 
 // operation is what a route does, in terms of an event.
@@ -73,10 +96,10 @@ type operation struct {
 // apiPrefix starts the paths that are not in Kuma's API.
 const apiPrefix = "/" + "v1/"
 
-// operationOf derives the operation from the method, path, and need of a route.
-func operationOf(x route) operation {
-	op := operation{kind: x.need.kind, resource: x.need.kind != "" || strings.Contains(x.pattern, "{plural}")}
-	switch x.pattern {
+// operationOf derives the operation from the method, path, and kind of a route.
+func operationOf(x Route) operation {
+	op := operation{kind: x.Kind, resource: x.Kind != "" || strings.Contains(x.Pattern, "{plural}")}
+	switch x.Pattern {
 	case "/v1/apply", "/v1/records":
 		return operation{verb: audit.VerbPatch, resource: true}
 	case "/v1/rollback", "/v1/conflicts/restore":
@@ -88,31 +111,31 @@ func operationOf(x route) operation {
 		return op
 	}
 	switch {
-	case x.method == http.MethodPut:
+	case x.Method == http.MethodPut:
 		op.verb = audit.VerbUpdate
-	case x.method == http.MethodDelete:
+	case x.Method == http.MethodDelete:
 		op.verb = audit.VerbDelete
-	case strings.Contains(x.pattern, "{name}"):
+	case strings.Contains(x.Pattern, "{name}"):
 		op.verb = audit.VerbGet
 	default:
 		op.verb = audit.VerbList
 	}
-	if _, sub, ok := strings.Cut(x.pattern, "{name}/"); ok {
+	if _, sub, ok := strings.Cut(x.Pattern, "{name}/"); ok {
 		op.sub = strings.TrimPrefix(sub, "_")
-	} else if rest, ok := strings.CutPrefix(x.pattern, apiPrefix); ok && x.need.kind == "" {
+	} else if rest, ok := strings.CutPrefix(x.Pattern, apiPrefix); ok && x.Kind == "" {
 		op.sub, _, _ = strings.Cut(rest, "/")
 	}
 	return op
 }
 
-// routed records the route of a request.
-func (s *Server) routed(r *http.Request, x route) {
-	rec, ok := r.Context().Value(recordKey{}).(*record)
+// Routed records the route of a request.
+func (x *Requests) Routed(r *http.Request, route Route) {
+	rec, ok := r.Context().Value(recordKey{}).(*Record)
 	if !ok {
 		return
 	}
-	rec.op = operationOf(x)
-	rec.probe = audit.Probe(x.pattern)
+	rec.op = operationOf(route)
+	rec.probe = audit.Probe(route.Pattern)
 	kind := rec.op.kind
 	if kind == "" {
 		kind = r.PathValue("plural")
@@ -120,7 +143,7 @@ func (s *Server) routed(r *http.Request, x route) {
 	if kind == "" || !rec.op.resource {
 		return
 	}
-	d, ok := s.opts.Registry.Lookup(kind)
+	d, ok := x.Registry.Lookup(kind)
 	if !ok {
 		rec.op.resource = false
 		return
@@ -130,39 +153,56 @@ func (s *Server) routed(r *http.Request, x route) {
 	// The config of a proxy contains names, addresses, and certificates of all reachable services.
 	rec.sensitive = rec.sensitive || rec.op.sub == "config"
 	if rec.op.verb == audit.VerbUpdate &&
-		!s.exists(resource.Key{Kind: d.Kind, Mesh: rec.object.Mesh, Name: rec.object.Name}) {
+		!x.Exists(resource.Key{Kind: d.Kind, Mesh: rec.object.Mesh, Name: rec.object.Name}) {
 		rec.op.verb = audit.VerbCreate
 	}
 }
 
 // about records the resource of a request.
-func (rec *record) about(d resource.Descriptor, k resource.Key) {
+func (rec *Record) about(d resource.Descriptor, k resource.Key) {
 	rec.object = &audit.ObjectRef{Resource: d.Plural, Mesh: k.Mesh, Name: k.Name, APIGroup: audit.APIGroup,
 		APIVersion: audit.APIVersion}
 	rec.sensitive = rec.sensitive || secret.HeldBy(d.New())
 }
 
-// aboutKey records the resource that a body names.
-func (s *Server) aboutKey(r *http.Request, k resource.Key) {
-	if d, ok := s.opts.Registry.Lookup(k.Kind); ok {
-		recordOf(r).about(d, k)
+// About records the resource that a body names.
+func (x *Requests) About(r *http.Request, k resource.Key) {
+	if d, ok := x.Registry.Lookup(k.Kind); ok {
+		Of(r).about(d, k)
 	}
 }
 
-// writes records the resources that a request writes.
-func (s *Server) writes(r *http.Request, rs []*resource.Resource, dry bool) {
-	rec := recordOf(r)
+// Writes records the resources that a request writes.
+func (x *Requests) Writes(r *http.Request, rs []*resource.Resource, dry bool) {
+	rec := Of(r)
 	rec.resources, rec.dry = rs, dry
 	if len(rs) == 1 {
-		s.aboutKey(r, rs[0].Key)
+		x.About(r, rs[0].Key)
 	}
-	for _, x := range rs {
-		rec.sensitive = rec.sensitive || x.HasSecrets || secret.HeldBy(x.Spec)
+	for _, res := range rs {
+		rec.sensitive = rec.sensitive || res.HasSecrets || secret.HeldBy(res.Spec)
 	}
 }
 
-// wrote records the stored changes.
-func (rec *record) wrote(changes ...api.Change) {
+// Identified records the sender.
+func (rec *Record) Identified(p access.Peer) { rec.peer = p }
+
+// Decided records that the request was authorized or denied.
+func (rec *Record) Decided() { rec.decided = true }
+
+// Panicked records an internal error of the handler.
+func (rec *Record) Panicked() { rec.panicked = true }
+
+// SignedBy records the signer of a record.
+func (rec *Record) SignedBy(name string) {
+	if !slices.Contains(rec.signers, name) {
+		rec.signers = append(rec.signers, name)
+		slices.Sort(rec.signers)
+	}
+}
+
+// Wrote records the stored changes.
+func (rec *Record) Wrote(changes ...api.Change) {
 	rec.stored, rec.changes = true, changes
 	created := true
 	for _, c := range changes {
@@ -176,35 +216,35 @@ func (rec *record) wrote(changes ...api.Change) {
 }
 
 // level returns how much of a request is logged.
-func (rec *record) level() audit.Level {
+func (rec *Record) level() audit.Level {
 	return rec.profile.Level(audit.Request{Verb: rec.op.verb, Resource: rec.op.resource, Sensitive: rec.sensitive,
 		Probe: rec.probe && !rec.panicked && (rec.problem == nil || rec.problem.Status == http.StatusServiceUnavailable)})
 }
 
-// audited records one event for each request after its answer.
-func (s *Server) audited(next http.Handler) http.Handler {
-	if s.opts.Audit == nil {
+// Handler returns a handler that records one event for each request after its answer.
+func (x *Requests) Handler(next http.Handler) http.Handler {
+	if x.Log == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		profile := s.opts.Audit.Profile()
+		profile := x.Log.Profile()
 		if profile == audit.ProfileNone {
 			next.ServeHTTP(w, r)
 			return
 		}
 		var id [16]byte
 		_, _ = rand.Read(id[:]) // never fails
-		rec := &record{profile: profile, id: audit.ID(id), received: time.Now(), peer: sender.Of(r)}
+		rec := &Record{profile: profile, id: audit.ID(id), received: time.Now(), peer: sender.Of(r)}
 		w.Header().Set("Audit-Id", rec.id)
 		answer := &recorder{ResponseWriter: w, rec: rec}
 		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
-		defer s.answered(answer, r)
+		defer x.answered(answer, r)
 		next.ServeHTTP(answer, r)
 	})
 }
 
 // answered records the event of a request, and then sends a delayed answer.
-func (s *Server) answered(a *recorder, r *http.Request) {
+func (x *Requests) answered(a *recorder, r *http.Request) {
 	defer a.send()
 	rec := a.rec
 	level := rec.level()
@@ -214,12 +254,12 @@ func (s *Server) answered(a *recorder, r *http.Request) {
 	suppressed := 0
 	if a.status == http.StatusUnauthorized || a.status == http.StatusForbidden || a.status == http.StatusTooManyRequests {
 		var ok bool
-		if suppressed, ok = s.refusalEvents.Allow(rec.peer.Owner(), writing(r), rec.received); !ok {
-			s.opts.Audit.Suppressed()
+		if suppressed, ok = x.refusals.Allow(rec.peer.Owner(), writing(r), rec.received); !ok {
+			x.Log.Suppressed()
 			return
 		}
 	}
-	e := s.event(rec, r, audit.StageResponseComplete, level)
+	e := x.event(rec, r, audit.StageResponseComplete, level)
 	if rec.panicked {
 		e.Stage = audit.StagePanic
 	}
@@ -235,35 +275,36 @@ func (s *Server) answered(a *recorder, r *http.Request) {
 		}
 	}
 	if level == audit.LevelRequestResponse {
-		s.bodies(e, a)
+		x.bodies(e, a)
 	}
 	if !rec.stored {
-		s.opts.Audit.Record(e)
+		x.Log.Record(e)
 		return
 	}
-	if err := s.opts.Audit.Store(e); err != nil {
-		s.log.Error("api: a change was stored, but its audit event is not in the file yet", "auditID", rec.id, "error", err)
+	if err := x.Log.Store(e); err != nil {
+		x.Failed.Error("api: a change was stored, but its audit event is not in the file yet", "auditID", rec.id, "error",
+			err)
 	}
 }
 
 // writing reports whether a request may change something, by its method.
 func writing(r *http.Request) bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
-// started records the event of a request that is about to wait.
-func (s *Server) started(r *http.Request) {
-	rec, ok := r.Context().Value(recordKey{}).(*record)
+// Started records the event of a request that is about to wait.
+func (x *Requests) Started(r *http.Request) {
+	rec, ok := r.Context().Value(recordKey{}).(*Record)
 	if !ok {
 		return
 	}
-	e := s.event(rec, r, audit.StageResponseStarted, audit.LevelMetadata)
+	e := x.event(rec, r, audit.StageResponseStarted, audit.LevelMetadata)
 	e.Status = &audit.Status{Code: http.StatusOK}
-	s.opts.Audit.Record(e)
+	x.Log.Record(e)
 }
 
 // event returns an event with the data of a record.
-func (s *Server) event(rec *record, r *http.Request, stage string, level audit.Level) *audit.Event {
+func (x *Requests) event(rec *Record, r *http.Request, stage string, level audit.Level) *audit.Event {
 	e := &audit.Event{Level: level, ID: rec.id, Stage: stage, RequestURI: r.URL.RequestURI(), Verb: rec.op.verb,
-		User:      s.accounts.User(&rec.peer),
+		User:      x.accounts.User(&rec.peer),
 		UserAgent: r.UserAgent(), Object: rec.object, Received: rec.received, At: time.Now()}
 	if e.Verb == "" {
 		e.Verb = audit.Method(r.Method)
@@ -277,15 +318,15 @@ func (s *Server) event(rec *record, r *http.Request, stage string, level audit.L
 			e.Annotate(audit.AnnotationReason, p.Detail)
 		} else {
 			e.Annotate(audit.AnnotationDecision, "allow")
-			e.Annotate(audit.AnnotationReason, s.reason(&rec.peer))
+			e.Annotate(audit.AnnotationReason, x.reason(&rec.peer))
 		}
 	}
 	if rec.dry {
 		e.Annotate(audit.AnnotationDryRun, "true")
 	}
 	if len(rec.resources) > 1 {
-		e.Annotate(audit.AnnotationResources, enumerate(rec.resources, func(x *resource.Resource) string {
-			return x.Key.String()
+		e.Annotate(audit.AnnotationResources, enumerate(rec.resources, func(res *resource.Resource) string {
+			return res.Key.String()
 		}))
 	}
 	if len(rec.signers) > 0 {
@@ -322,7 +363,7 @@ func enumerate[T any](list []T, text func(T) string) string {
 // bodies adds the bodies of request and answer to an event. It omits bodies that could not be read
 // as resources, because they may contain secrets. If a body contains a redacted secret, the level
 // becomes Metadata.
-func (s *Server) bodies(e *audit.Event, a *recorder) {
+func (x *Requests) bodies(e *audit.Event, a *recorder) {
 	rec := a.rec
 	switch {
 	case len(rec.resources) > 0:

@@ -1,10 +1,11 @@
-package httpapi
+package httpjson_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 // TestBodyErrorsNameNoGoTypes: a client reads what its document lacks, not how the agent is
@@ -18,7 +19,7 @@ func TestBodyErrorsNameNoGoTypes(t *testing.T) {
 		`{`:                "unexpected EOF",
 	} {
 		var into api.Rollback
-		e := decodeRequest([]byte(body), &into)
+		e := httpjson.Decode([]byte(body), &into)
 		if e == nil || !strings.HasSuffix(e.Detail, ": "+want) {
 			t.Errorf("%s: %+v, want %q", body, e, want)
 		}

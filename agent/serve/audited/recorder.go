@@ -1,4 +1,4 @@
-package httpapi
+package audited
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 // change until send, after the event.
 type recorder struct {
 	http.ResponseWriter
-	rec    *record
+	rec    *Record
 	status int
 	length int          // of the body
 	body   bytes.Buffer // the start of the body, or all of it if it is delayed
@@ -68,21 +68,8 @@ func (a *recorder) send() {
 
 func (a *recorder) code() int { return cmp.Or(a.status, http.StatusOK) }
 
-// noteProblem records the problem of a request for its event.
-func noteProblem(w http.ResponseWriter, e *api.Error) {
-	if a, ok := w.(*recorder); ok {
-		a.rec.problem = e
-	}
-}
-
-// limitBody bounds the body of a request. For a larger body, net/http closes the connection, which
-// requires its own writer.
-func limitBody(w http.ResponseWriter, r *http.Request, most int64) {
-	if a, ok := w.(*recorder); ok {
-		w = a.ResponseWriter
-	}
-	r.Body = http.MaxBytesReader(w, r.Body, most)
-}
+// NoteProblem records the problem of a request for its event.
+func (a *recorder) NoteProblem(e *api.Error) { a.rec.problem = e }
 
 // addressOf returns the address of a peer without its port, or "" for a Unix socket.
 func addressOf(p *access.Peer) string {
@@ -97,8 +84,8 @@ func addressOf(p *access.Peer) string {
 }
 
 // reason returns in a few words why a peer is allowed.
-func (s *Server) reason(p *access.Peer) string {
-	roles := s.opts.Access.Roles
+func (x *Requests) reason(p *access.Peer) string {
+	roles := x.Roles
 	switch names := roles.Of(p); {
 	case roles.Operator(p):
 		return "root or the agent's user"
