@@ -14,7 +14,8 @@ function member(path, key, value, inList) {
   return key === '' || /[.[\]/ ]/.test(key) ? `${path}[${key}]` : path ? `${path}.${key}` : key;
 }
 
-const isBranch = v => v !== null && typeof v === 'object' && (Array.isArray(v) ? v.length : Object.keys(v).length) > 0;
+const isBranch = v => v !== null && typeof v === 'object' && (Array.isArray(v) ? v.length
+  : Object.keys(v).length) > 0;
 
 function summary(v) {
   if (Array.isArray(v)) return plural(v.length, 'item');
@@ -31,7 +32,8 @@ export function valueNodes(value, id, path, by) {
     const node = {id: `${id}/${escape(key)}`,
       label: inList ? `[${typeof v?.name === 'string' && v.name ? v.name : key}]` : key,
       note: () => note(by?.(at))};
-    if (!isBranch(v)) return {...node, text: v === null || typeof v !== 'object' ? JSON.stringify(v) : inList ? '[]' : '{}'};
+    if (!isBranch(v)) return {...node, text: v === null || typeof v !== 'object' ? JSON.stringify(v) : inList ? '[]'
+      : '{}'};
     return {...node, text: summary(v), children: () => valueNodes(v, node.id, at, by)};
   });
 }

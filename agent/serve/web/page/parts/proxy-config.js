@@ -22,7 +22,8 @@ export async function render(el, part) {
   const area = h('div'), hits = h('div'), note = h('p', {class: 'quiet', role: 'status'});
   let view;
   const draw = sources => {
-    view = tree('Config', configNodes(xds, sources), {chosen: id => keep({at: id}), expand: (_, level) => level === 1});
+    view = tree('Config', configNodes(xds, sources), {chosen: id => keep({at: id}),
+      expand: (_, level) => level === 1});
     replace(area, view.el);
     const at = current().params.get('at');
     if (at) view.reveal(steps(at));
@@ -40,7 +41,8 @@ export async function render(el, part) {
       : h('p', {class: 'quiet'}, 'No key and no value contains this text.'));
   };
   let timer = 0;
-  const box = h('input', {type: 'search', value: params.get('q') || '', placeholder: 'part of a name, field, or value',
+  const box = h('input', {type: 'search', value: params.get('q') || '',
+    placeholder: 'part of a name, field, or value',
     oninput: () => {
       clearTimeout(timer);
       timer = setTimeout(find, 200);
@@ -66,7 +68,8 @@ export async function render(el, part) {
     }
     draw((type, resource, at) => index.get(`${type}\n${resource}\n${at}`));
     replace(note, found.truncated ? `The sources are incomplete: ${found.truncated}. ` : '',
-      index.size ? `Policies shape ${plural(index.size, 'line')}; the arrow at a line names them.` : 'No policy shapes this config.');
+      index.size ? `Policies shape ${plural(index.size, 'line')}; the arrow at a line names them.`
+        : 'No policy shapes this config.');
   }, err => {
     if (err.name !== 'AbortError') replace(note, `The policies behind the lines are not known: ${err.message}`);
   });

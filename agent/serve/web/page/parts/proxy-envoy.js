@@ -22,7 +22,8 @@ function offline(el, err) {
 }
 
 function searchBox(draw) {
-  const box = h('input', {type: 'search', value: current().params.get('q') || '', placeholder: 'part of a name', oninput: () => {
+  const box = h('input', {type: 'search', value: current().params.get('q') || '', placeholder: 'part of a name',
+    oninput: () => {
     keep({q: box.value});
     draw();
   }});
@@ -48,13 +49,16 @@ export async function stats(el, part) {
     const rows = all.filter(s => (zeros.checked || s.value !== 0) && s.name.toLowerCase().includes(wanted));
     replace(body, table([
       {title: 'Statistic', value: s => s.name, cell: s => h('code', null, name(s.name, 160))},
-      {title: 'Value', class: 'number', value: s => s.value, cell: s => typeof s.value === 'number' ? count(s.value) : name(s.value, 200)},
-    ], rows, {caption: `${count(rows.length)} of ${plural(all.length, 'statistic')}`, empty: empty('No statistic fits the search.')}));
+      {title: 'Value', class: 'number', value: s => s.value, cell: s => typeof s.value === 'number' ? count(s.value)
+        : name(s.value, 200)},
+    ], rows, {caption: `${count(rows.length)} of ${plural(all.length, 'statistic')}`,
+      empty: empty('No statistic fits the search.')}));
   };
   const box = searchBox(draw);
   const zeros = h('input', {type: 'checkbox', onchange: draw});
   draw();
-  replace(el, h('div', {class: 'panel'}, h('div', {class: 'row filters'}, field('Search', box), h('label', null, zeros, ' With zeros'),
+  replace(el, h('div', {class: 'panel'}, h('div', {class: 'row filters'}, field('Search', box),
+    h('label', null, zeros, ' With zeros'),
     h('button', {type: 'button', onclick: () => stats(el, part)}, 'Read again')), body));
 }
 
@@ -74,14 +78,18 @@ export async function clusters(el, part) {
     replace(body, table([
       {title: 'Cluster', value: c => c.name, cell: c => name(c.name)},
       {title: 'Healthy', value: c => c.endpoints.filter(e => e.healthy).length - c.endpoints.length, cell: c => badge(
-        c.endpoints.length && c.endpoints.every(e => e.healthy) ? 'ok' : c.endpoints.some(e => e.healthy) ? 'warn' : 'bad',
+        c.endpoints.length && c.endpoints.every(e => e.healthy) ? 'ok' : c.endpoints.some(e => e.healthy) ? 'warn'
+          : 'bad',
         `${c.endpoints.filter(e => e.healthy).length} of ${c.endpoints.length}`)},
-      {title: 'Endpoints', cell: c => h('ul', {class: 'changes'}, c.endpoints.slice(0, 20).map(e => h('li', null, name(e.address),
-        e.healthy ? null : [' ', badge('bad', e.health)])), c.endpoints.length > 20 ? h('li', {class: 'quiet'}, `and ${c.endpoints.length - 20} more`) : null)},
+      {title: 'Endpoints', cell: c => h('ul', {class: 'changes'},
+        c.endpoints.slice(0, 20).map(e => h('li', null, name(e.address),
+        e.healthy ? null : [' ', badge('bad', e.health)])), c.endpoints.length > 20
+          ? h('li', {class: 'quiet'}, `and ${c.endpoints.length - 20} more`) : null)},
       {title: 'Active', class: 'number', value: c => sum(c, 'rq_active'), cell: c => count(sum(c, 'rq_active'))},
       {title: 'Requests', class: 'number', value: c => sum(c, 'rq_total'), cell: c => count(sum(c, 'rq_total'))},
       {title: 'Failed', class: 'number', value: c => sum(c, 'rq_error'), cell: c => count(sum(c, 'rq_error'))},
-      {title: 'Connection failures', class: 'number', value: c => sum(c, 'cx_connect_fail'), cell: c => count(sum(c, 'cx_connect_fail'))},
+      {title: 'Connection failures', class: 'number', value: c => sum(c, 'cx_connect_fail'),
+        cell: c => count(sum(c, 'cx_connect_fail'))},
     ], rows, {caption: plural(rows.length, 'cluster'), empty: empty('No cluster fits the search.')}));
   };
   const box = searchBox(draw);
@@ -105,7 +113,8 @@ export function parseClusters(lines) {
     if (!c.byAddress.has(rest[0])) c.byAddress.set(rest[0], {address: rest[0], healthy: true, health: 'healthy'});
     const e = c.byAddress.get(rest[0]);
     e[rest[1]] = rest[2];
-    if (rest[1] === 'health_flags') Object.assign(e, {healthy: rest[2] === 'healthy', health: rest[2].replaceAll('/', ' ').trim()});
+    if (rest[1] === 'health_flags') Object.assign(e, {healthy: rest[2] === 'healthy',
+      health: rest[2].replaceAll('/', ' ').trim()});
   }
   return [...byName.values()].map(c => ({name: c.name, endpoints: [...c.byAddress.values()]}));
 }
@@ -120,7 +129,8 @@ export async function log(el, part) {
   const seen = new Set();
   let since = '1h', end = null;
   const read = async () => {
-    const answer = await raw('GET', query('/v1/logs', {mesh: part.proxy.mesh, dataplane: part.proxy.name, since, limit: MOST_LINES}),
+    const answer = await raw('GET', query('/v1/logs', {mesh: part.proxy.mesh, dataplane: part.proxy.name, since,
+      limit: MOST_LINES}),
       undefined, part.ctx.signal);
     const from = new Date(Date.now() - 5000).toISOString();
     const fresh = [];
@@ -140,8 +150,9 @@ export async function log(el, part) {
     if (seen.size > 20 * MOST_LINES) seen.clear();
     if (atEnd) list.scrollTop = list.scrollHeight;
     list.hidden = !list.childElementCount;
-    replace(note, list.childElementCount ? `The last ${plural(list.childElementCount, 'line')} of one hour; new ones appear here.`
-      : 'No line in the last hour. Lines appear here when a MeshAccessLog writes a file that the agent can read, and requests arrive.',
+    replace(note, list.childElementCount
+      ? `The last ${plural(list.childElementCount, 'line')} of one hour; new ones appear here.`
+      : 'No line in the last hour. A line appears here after a request, if a MeshAccessLog writes a file of this node.',
     end?.notes?.length ? ` ${end.notes[0]}` : '');
   };
   const again = () => {
@@ -157,7 +168,8 @@ export async function log(el, part) {
   };
   await read();
   if (part.round !== round) return;
-  replace(el, panel('Access log', null, h('div', {class: 'row filters'}, h('label', null, pause, ' Pause')), note, list));
+  replace(el, panel('Access log', null, h('div', {class: 'row filters'}, h('label', null, pause, ' Pause')), note,
+    list));
   list.scrollTop = list.scrollHeight;
   again();
 }

@@ -34,22 +34,27 @@ const EVIDENCE = {
 
 function blames(list) {
   if (!list?.length) return h('p', {class: 'quiet'}, 'No policy was found behind it.');
-  return h('ul', null, list.slice(0, 8).map(b => h('li', null, source(b), ' ', h('span', {class: 'quiet'}, EVIDENCE[b.evidence] || b.evidence),
-    b.paths?.length ? h('span', {class: 'quiet'}, ' at ', b.paths.map((x, i) => [i ? ', ' : '', h('code', null, name(x))])) : null)));
+  return h('ul', null, list.slice(0, 8).map(b => h('li', null, source(b), ' ',
+    h('span', {class: 'quiet'}, EVIDENCE[b.evidence] || b.evidence),
+    b.paths?.length ? h('span', {class: 'quiet'}, ' at ', b.paths.map((x, i) => [i ? ', ' : '',
+      h('code', null, name(x))])) : null)));
 }
 
 function rejections(c) {
   const list = (c?.types || []).flatMap(t => [
     ...(t.nack ? [{kind: typeName(t.typeUrl), title: 'Rejected by Envoy', what: t.nack.resources, ...t.nack}] : []),
     ...t.held.map(x => ({kind: typeName(t.typeUrl), what: [x.name], ...x,
-      title: x.by === 'proxy' ? 'Rejected by Envoy' : x.by === 'check' ? `Withheld by the check${x.rule ? ` (rule ${x.rule})` : ''}`
+      title: x.by === 'proxy' ? 'Rejected by Envoy' : x.by === 'check'
+        ? `Withheld by the check${x.rule ? ` (rule ${x.rule})` : ''}`
         : 'Left out by the agent'})),
   ]);
   if (!list.length) return null;
   return panel('Rejections', {class: 'rejections'}, list.slice(0, 100).map(r => h('article', null,
-    h('h3', null, badge('bad', r.title), ' ', r.kind, ' ', (r.what || []).slice(0, 8).map((x, i) => [i ? ', ' : '', name(x)])),
+    h('h3', null, badge('bad', r.title), ' ', r.kind, ' ', (r.what || []).slice(0,
+      8).map((x, i) => [i ? ', ' : '', name(x)])),
     h('p', null, name(r.reason, 1000), ' ', h('span', {class: 'quiet'}, when(r.time))),
-    r.acceptedVersion ? h('p', {class: 'quiet'}, 'In force instead: version ', h('code', null, r.acceptedVersion.slice(0, 12))) : null,
+    r.acceptedVersion ? h('p', {class: 'quiet'}, 'In force instead: version ',
+      h('code', null, r.acceptedVersion.slice(0, 12))) : null,
     blames(r.policies))));
 }
 
@@ -58,19 +63,22 @@ function versions(c) {
     {title: 'Type', value: t => typeName(t.typeUrl), cell: t => typeName(t.typeUrl)},
     {title: 'Resources', class: 'number', value: t => t.resources, cell: t => count(t.resources)},
     {title: 'Sent', cell: t => version(t.sentVersion, t.sentAt)},
-    {title: 'Acknowledged', cell: t => t.ackedVersion ? [t.ackedVersion === t.sentVersion ? badge('ok', 'same') : badge('warn', 'older'), ' ',
+    {title: 'Acknowledged', cell: t => t.ackedVersion ? [t.ackedVersion === t.sentVersion ? badge('ok', 'same')
+      : badge('warn', 'older'), ' ',
       version(t.ackedVersion, t.ackedAt)] : '–'},
     {title: 'Rejections', class: 'number', value: t => t.rejections, cell: t => count(t.rejections)},
     {title: 'Held', class: 'number', value: t => t.held.length, cell: t => count(t.held.length)},
   ], c.types, {empty: h('p', {class: 'quiet'}, 'The client has requested nothing yet.')}));
 }
 
-const version = (text, time) => text ? [h('code', {title: text}, text.slice(0, 12)), ' ', h('span', {class: 'quiet'}, when(time))] : '–';
+const version = (text, time) => text ? [h('code', {title: text}, text.slice(0, 12)), ' ',
+  h('span', {class: 'quiet'}, when(time))] : '–';
 
 function client(p, c) {
   const rows = [
     ['Client', `${c.userAgent || c.flavor} ${c.version || ''}`], ['Node ID', name(c.nodeID)],
-    ['Peer', [c.peer.uid !== undefined ? `user ${c.peer.uid}` : '', c.peer.pid ? `process ${c.peer.pid}` : ''].filter(Boolean).join(', ')],
+    ['Peer', [c.peer.uid !== undefined ? `user ${c.peer.uid}` : '', c.peer.pid ? `process ${c.peer.pid}`
+      : ''].filter(Boolean).join(', ')],
     ['Connected', c.streams ? when(c.connectedAt) : 'not now'],
     ['Refused connections', p.refusedConnections === null ? 'not reported' : count(p.refusedConnections)],
     ['Failed log writes', p.logWritesFailed === null ? 'not reported' : count(p.logWritesFailed)],
@@ -81,7 +89,8 @@ function client(p, c) {
 function inForce(p) {
   return (p.inForce || []).map(f => panel(`${f.type}: ${f.mode}`, null, h('p', null, 'By ', source(f.decides)),
     table([
-      {title: 'Protocol', cell: x => x.protocol}, {title: 'Destination', value: x => x.value, cell: x => name(x.value)},
+      {title: 'Protocol', cell: x => x.protocol}, {title: 'Destination', value: x => x.value,
+        cell: x => name(x.value)},
       {title: 'Port', class: 'number', value: x => x.port || 0, cell: x => x.port || 'all'},
       {title: 'Reaches', cell: x => name(x.reaches, 200)},
       {title: 'By', cell: x => x.policies.map((y, i) => [i ? ', ' : '', source(y)])},

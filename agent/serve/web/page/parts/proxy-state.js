@@ -29,7 +29,8 @@ export const rank = text => {
   return at < 0 ? 2 : at;
 };
 
-const ZONES = {ZoneEgress: 'zoneegresses', ZoneIngress: 'zoneingresses', egress: 'zoneegresses', ingress: 'zoneingresses'};
+const ZONES = {ZoneEgress: 'zoneegresses', ZoneIngress: 'zoneingresses', egress: 'zoneegresses',
+  ingress: 'zoneingresses'};
 
 /** The kind of a proxy: Dataplane, ZoneEgress, or ZoneIngress. */
 export const kindOfProxy = p => ({egress: 'ZoneEgress', ingress: 'ZoneIngress'})[p.type] || p.type || 'Dataplane';

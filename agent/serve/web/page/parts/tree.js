@@ -12,11 +12,10 @@ const MOST = 200;
  * result is `{el, reveal(ids)}`; `reveal` opens a path of identifiers, and focuses its end if `focus`.
  */
 export function tree(label, nodes, {chosen, expand = () => false} = {}) {
-  const el = h('ul', {role: 'tree', 'aria-label': label, class: 'tree', onkeydown: key, onclick: click, onfocusin: focus});
+  const el = h('ul', {role: 'tree', 'aria-label': label, class: 'tree', onkeydown: key, onclick: click,
+    onfocusin: focus});
   const items = new WeakMap(); // element → node
   let active = null;
-  fill(el, nodes, 1);
-  activate(el.querySelector('[role=treeitem]'));
 
   function fill(list, children, level, from = 0) {
     for (const node of children.slice(from, from + MOST)) append(list, item(node, level));
@@ -35,7 +34,8 @@ export function tree(label, nodes, {chosen, expand = () => false} = {}) {
 
   function item(node, level) {
     const branch = Boolean(node.children);
-    const li = h('li', {role: 'treeitem', tabindex: '-1', 'aria-level': level, 'aria-expanded': branch ? 'false' : null,
+    const li = h('li', {role: 'treeitem', tabindex: '-1', 'aria-level': level, 'aria-expanded': branch ? 'false'
+      : null,
       dataset: {id: node.id}},
     h('span', {class: 'line'}, h('span', {class: 'mark', 'aria-hidden': 'true'}),
       h('span', {class: 'key'}, name(node.label, 120)), node.text !== undefined
@@ -46,7 +46,9 @@ export function tree(label, nodes, {chosen, expand = () => false} = {}) {
     return li;
   }
 
-  const level = li => Number(li.getAttribute('aria-level'));
+  function level(li) {
+    return Number(li.getAttribute('aria-level'));
+  }
   const isOpen = li => li.getAttribute('aria-expanded') === 'true';
 
   function open(li) {
@@ -115,7 +117,8 @@ export function tree(label, nodes, {chosen, expand = () => false} = {}) {
     if (!li || e.target !== li || e.ctrlKey || e.metaKey || e.altKey) return;
     const all = shown(), at = all.indexOf(li);
     const acts = {
-      ArrowDown: () => go(all[at + 1]), ArrowUp: () => go(all[at - 1]), Home: () => go(all[0]), End: () => go(all.at(-1)),
+      ArrowDown: () => go(all[at + 1]), ArrowUp: () => go(all[at - 1]), Home: () => go(all[0]),
+        End: () => go(all.at(-1)),
       ArrowRight: () => isOpen(li) ? go(li.querySelector('[role=treeitem]')) : open(li),
       ArrowLeft: () => isOpen(li) ? close(li) : go(li.parentElement.closest('[role=treeitem]')),
       Enter: () => toggle(li), ' ': () => toggle(li),
@@ -125,6 +128,8 @@ export function tree(label, nodes, {chosen, expand = () => false} = {}) {
     acts[e.key]();
   }
 
+  fill(el, nodes, 1);
+  activate(el.querySelector('[role=treeitem]'));
   return {
     el,
     reveal(ids, {focus: toFocus = false} = {}) {

@@ -31,12 +31,14 @@ function block(value, indent, out) {
     if (nested(item)) {
       out.push(`${indent}${name}:`);
       block(item, indent + '  ', out);
-    } else if (typeof item === 'string' && item.includes('\n') && !/^\s|[\u0000-\u0008\u000b-\u001f\u007f\u0085\u2028\u2029]/
+    } else if (typeof item === 'string' && item.includes('\n') &&
+      !/^\s|[\u0000-\u0008\u000b-\u001f\u007f\u0085\u2028\u2029]/
       .test(item)) {
       const lines = item.replace(/\n+$/, '').split('\n');
       const ends = item.length - item.replace(/\n+$/, '').length;
       out.push(`${indent}${name}: |${ends === 0 ? '-' : ends > 1 ? '+' : ''}`);
-      for (const line of [...lines, ...Array(Math.max(0, ends - 1)).fill('')]) out.push(line ? `${indent}  ${line}` : '');
+      for (const line of [...lines, ...Array(Math.max(0, ends - 1)).fill('')]) out.push(line ? `${indent}  ${line}`
+        : '');
     } else {
       out.push(`${indent}${name}: ${scalar(item)}`);
     }
@@ -52,6 +54,7 @@ function scalar(v) {
 }
 
 function text(s) {
-  return PLAIN.test(s) && !WORDS.test(s) && !s.endsWith(' ') ? s : JSON.stringify(s).replace(/[\u007f-\u009f\u2028\u2029\ufeff]/g,
+  return PLAIN.test(s) && !WORDS.test(s) && !s.endsWith(' ') ? s
+    : JSON.stringify(s).replace(/[\u007f-\u009f\u2028\u2029\ufeff]/g,
     c => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }

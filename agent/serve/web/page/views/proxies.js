@@ -10,7 +10,8 @@ import {kindOfProxy, rank, state, STATES} from '../parts/proxy-state.js';
 /** Renders the view. Parameters: `q` (part of a name), `mesh`, and `state`. */
 export async function render(root, ctx) {
   let proxies = (await get('/v1/dataplanes', ctx.signal)).items;
-  const chosen = {q: ctx.params.get('q') || '', mesh: ctx.params.get('mesh') || '', state: ctx.params.get('state') || ''};
+  const chosen = {q: ctx.params.get('q') || '', mesh: ctx.params.get('mesh') || '', state: ctx.params.get('state') ||
+    ''};
   const body = h('div'), summary = h('p', {class: 'quiet'});
   const change = what => e => {
     chosen[what] = e.target.value;
@@ -36,11 +37,12 @@ export async function render(root, ctx) {
     options(meshes, 'All meshes', [...new Set(proxies.map(p => p.mesh).filter(Boolean))].sort(), chosen.mesh);
     options(states, 'All states', Object.keys(STATES).filter(s => counts.has(s)), chosen.state);
     const wanted = chosen.q.toLowerCase();
-    const rows = proxies.filter(p => (!chosen.mesh || p.mesh === chosen.mesh) && (!chosen.state || p.state === chosen.state) &&
+    const rows = proxies.filter(p => (!chosen.mesh || p.mesh === chosen.mesh) &&
+      (!chosen.state || p.state === chosen.state) &&
       (!wanted || `${p.mesh}/${p.name}`.toLowerCase().includes(wanted)))
       .sort((a, b) => rank(a.state) - rank(b.state));
     if (!proxies.length) {
-      return replace(body, empty('There is no proxy yet. Add a Dataplane, then start its Envoy with the output of bootstrap:',
+      return replace(body, empty('There is no proxy yet. Add a Dataplane, then start its Envoy:',
         'nearside bootstrap --name NAME', h('p', null, h('a', {href: link('change')}, 'Add a Dataplane'))));
     }
     if (!rows.length) {
@@ -53,7 +55,8 @@ export async function render(root, ctx) {
       }}, 'Show all proxies')));
     }
     refresh(body, table([
-      {title: 'Proxy', value: p => p.name, cell: p => [h('a', {href: address(p), dataset: {key: `a:${id(p)}`}}, name(p.name, 60)),
+      {title: 'Proxy', value: p => p.name, cell: p => [h('a', {href: address(p), dataset: {key: `a:${id(p)}`}},
+        name(p.name, 60)),
         kindOfProxy(p) === 'Dataplane' ? null : h('span', {class: 'quiet'}, ` ${kindOfProxy(p)}`)]},
       {title: 'Mesh', value: p => p.mesh, cell: p => name(p.mesh || '–', 40)},
       {title: 'State', value: p => rank(p.state), cell: p => state(p.state)},
@@ -62,11 +65,13 @@ export async function render(root, ctx) {
         cell: p => p.clients[0]?.streams ? when(p.clients[0].connectedAt) : '–'},
       {title: 'Node', value: p => p.node || '', cell: p => p.node ? name(p.node, 40) : 'this one'},
       {title: 'Reason', cell: p => reason(p)},
-    ], rows, {caption: rows.length === proxies.length ? '' : `${plural(rows.length, 'proxy', 'proxies')} of ${proxies.length}`,
+    ], rows, {caption: rows.length === proxies.length ? ''
+      : `${plural(rows.length, 'proxy', 'proxies')} of ${proxies.length}`,
       key: id}));
   }
 
-  root.append(head('Proxies', ''), summary, h('div', {class: 'panel'}, h('div', {class: 'row filters'}, field('Search', search),
+  root.append(head('Proxies', ''), summary, h('div', {class: 'panel'},
+    h('div', {class: 'row filters'}, field('Search', search),
     field('Mesh', meshes), field('State', states)), body));
   draw();
   ctx.live(['proxy', 'ack', 'nack', 'problem', 'change'], async () => {

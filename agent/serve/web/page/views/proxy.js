@@ -11,18 +11,22 @@ import * as overview from '../parts/proxy-overview.js';
 
 /** Renders the view. Parameters: `mesh` and `name`, or `kind` and `name` of a zone proxy, and `tab`. */
 export async function render(root, ctx) {
-  const proxy = {kind: ctx.params.get('kind') || 'Dataplane', mesh: ctx.params.get('mesh') || '', name: ctx.params.get('name') || ''};
+  const proxy = {kind: ctx.params.get('kind') || 'Dataplane', mesh: ctx.params.get('mesh') || '',
+    name: ctx.params.get('name') || ''};
   if (!proxy.name) {
-    root.append(head('Proxy', 'The address names no proxy.'), h('p', null, h('a', {href: link('proxies')}, 'All proxies')));
+    root.append(head('Proxy', 'The address names no proxy.'),
+      h('p', null, h('a', {href: link('proxies')}, 'All proxies')));
     return;
   }
   const zone = proxy.kind !== 'Dataplane';
   let current = await status(proxy, ctx.signal);
   const top = h('div'), body = {};
   const drawTop = () => refresh(top, head([zone ? proxy.kind + ' ' : '', name(proxy.name)],
-    [zone ? null : ['mesh ', h('a', {href: link('policy', {type: 'Mesh', name: proxy.mesh})}, name(proxy.mesh)), ' · '],
+    [zone ? null : ['mesh ', h('a', {href: link('policy', {type: 'Mesh', name: proxy.mesh})}, name(proxy.mesh)),
+      ' · '],
       state(current.state), current.reason ? [' ', name(current.reason, 400)] : null],
-    zone || !current.dataplane ? null : h('a', {href: link('policy', {type: 'Dataplane', mesh: proxy.mesh, name: proxy.name})}, 'Resource'),
+    zone || !current.dataplane ? null : h('a', {href: link('policy',
+      {type: 'Dataplane', mesh: proxy.mesh, name: proxy.name})}, 'Resource'),
     zone ? null : h('a', {href: link('why', {from: proxy.name, mesh: proxy.mesh})}, 'Why can it reach…?')));
   drawTop();
   const part = {proxy, zone, ctx, status: () => current};
