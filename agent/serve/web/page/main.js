@@ -4,7 +4,7 @@ import {ApiError, get, onReach, own, useExport} from './core/api.js';
 import * as events from './core/events.js';
 import {h, name, replace} from './core/dom.js';
 import {current, link} from './core/route.js';
-import {command, failure, live as liveRegion} from './core/widgets.js';
+import {command, failure, live as liveRegion, startClock} from './core/widgets.js';
 
 // The views of the navigation, and those that are reached from them.
 const VIEWS = [
@@ -184,4 +184,5 @@ events.subscribe(e => {
 });
 
 addEventListener('hashchange', show);
+startClock();
 begin();

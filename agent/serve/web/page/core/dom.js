@@ -49,18 +49,28 @@ export function replace(el, ...children) {
 
 /**
  * Replaces the children of an element, and gives the focus back to the element with the same `id` or
- * `data-key`, so that a live update does not move a keyboard user.
+ * `data-key`, so that a live update does not move a keyboard user. A text field keeps its selection,
+ * and details with a `data-key` stay open.
  */
 export function refresh(el, ...children) {
   const active = el.contains(document.activeElement) ? document.activeElement : null;
   const id = active && active.id, key = active && active.dataset.key;
+  const inner = active?.tagName === 'SUMMARY' ? active.parentElement.dataset.key : '';
+  const selection = active && 'selectionStart' in active ? [active.selectionStart, active.selectionEnd] : null;
+  const opened = new Set([...el.querySelectorAll('details[open][data-key]')].map(d => d.dataset.key));
   const scroll = el.scrollTop;
   replace(el, ...children);
   el.scrollTop = scroll;
+  for (const d of opened.size ? el.querySelectorAll('details[data-key]') : []) {
+    if (opened.has(d.dataset.key)) d.open = true;
+  }
   if (!active) return el;
   const next = id ? el.querySelector('#' + CSS.escape(id))
-    : key ? el.querySelector(`[data-key="${CSS.escape(key)}"]`) : null;
-  if (next) next.focus({preventScroll: true});
+    : key ? el.querySelector(`[data-key="${CSS.escape(key)}"]`)
+      : inner ? el.querySelector(`details[data-key="${CSS.escape(inner)}"] > summary`) : null;
+  if (!next) return el;
+  next.focus({preventScroll: true});
+  if (selection && selection[0] !== null && next.setSelectionRange) next.setSelectionRange(...selection);
   return el;
 }
 

@@ -27,7 +27,7 @@ const STEPS = [['d', 86400], ['h', 3600], ['min', 60], ['s', 1]];
 /** Returns a duration in seconds with its two largest units. */
 export function duration(seconds) {
   seconds = Math.abs(seconds);
-  if (seconds < 1) return `${Math.round(1000 * seconds)} ms`;
+  if (seconds < 1) return seconds > 0 && seconds < 0.001 ? 'less than 1 ms' : `${Math.round(1000 * seconds)} ms`;
   const i = STEPS.findIndex(([, size]) => seconds >= size);
   const [unit, size] = STEPS[i];
   const rest = STEPS[i + 1] && size > 1 ? Math.floor(seconds % size / STEPS[i + 1][1]) : 0;

@@ -86,8 +86,19 @@ export function failure(err, retry) {
     retry ? h('p', null, h('button', {type: 'button', onclick: () => retry()}, 'Try again')) : null);
 }
 
-/** Returns a time as an age, with the exact time in UTC as its title. */
-export const when = text => h('time', {datetime: text, title: utc(text)}, ago(text));
+/** Returns a time as an age that stays true, with the exact time in UTC as its title. */
+export const when = text => h('time', {class: 'age', datetime: text, title: utc(text)}, ago(text));
+
+/** Keeps the ages of the page true. */
+export function startClock() {
+  setInterval(() => {
+    if (document.hidden) return;
+    for (const el of document.querySelectorAll('time.age')) {
+      const text = ago(el.dateTime);
+      if (el.textContent !== text) el.firstChild.data = text; // no new node, so that a selection stays
+    }
+  }, 1000);
+}
 
 /** Returns the name of a resource as a link to its view. */
 export function resourceLink(r, text = key(r)) {
