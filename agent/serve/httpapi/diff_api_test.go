@@ -149,7 +149,7 @@ func TestDiffFaults(t *testing.T) {
 		"?mesh=":               {`"field":"mesh"`},
 		"?mesh=a&mesh=b":       {`"field":"mesh"`},
 		"?dataplane=":          {`"field":"dataplane"`},
-		"?omit=all":            {`"field":"omit"`, "only items and patch"},
+		"?omit=all":            {`"field":"omit"`, "use one of items, patch"},
 		"?delete=":             {`"field":"delete"`},
 		"?delete=x/y/z":        {`"field":"delete"`, "x is not a kind"},
 		"?delete=mt/t1":        {`"field":"delete"`, "TYPE/MESH/NAME"},

@@ -14,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/serve/audited"
 	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
+	"github.com/nearside-mesh/nearside/agent/serve/params"
 	"github.com/nearside-mesh/nearside/agent/serve/sender"
 )
 
@@ -229,7 +230,7 @@ func (s *Server) byMethod(methods map[string]route) http.Handler {
 		if e := s.authorize(r, x.need); e != nil {
 			return e
 		}
-		if e := x.checkQuery(r); e != nil {
+		if e := params.Check(x.method, x.pattern, r); e != nil {
 			return e
 		}
 		if f := s.opts.Suspended; f != nil && f(x.pattern) != nil {
