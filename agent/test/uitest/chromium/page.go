@@ -17,8 +17,10 @@ type Page struct {
 	target  string
 
 	// Guarded by the mutex of the browser.
-	faults   []string // errors of the console, exceptions, and failed requests
-	requests []string // URLs
+	faults   []string          // errors of the console, exceptions, and failed requests
+	requests []string          // URLs
+	open     map[string]string // URLs of the requests in flight, by ID
+	changed  chan struct{}     // closed and replaced when open changes
 	loaded   chan struct{}
 }
 
@@ -41,7 +43,8 @@ func (b *Browser) tab(t testing.TB, context string) *Page {
 	b.must(t, "", "Target.createTarget", map[string]any{"url": "about:blank", "browserContextId": context}, &target)
 	var attached struct{ SessionID string }
 	b.must(t, "", "Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
-	p := &Page{t: t, b: b, session: attached.SessionID, target: target.TargetID, loaded: make(chan struct{}, 1)}
+	p := &Page{t: t, b: b, session: attached.SessionID, target: target.TargetID, loaded: make(chan struct{}, 1),
+		open: map[string]string{}, changed: make(chan struct{})}
 	b.mu.Lock()
 	b.pages[p.session] = p
 	b.mu.Unlock()
@@ -66,11 +69,12 @@ func (p *Page) do(method string, params any) {
 	p.b.must(p.t, p.session, method, params, nil)
 }
 
-// With returns the page for a subtest: its faults fail t.
+// With returns the page for a subtest, and forgets earlier faults and requests.
 func (p *Page) With(t testing.TB) *Page {
-	q := p
-	q.t = t
-	return q
+	p.t = t
+	p.Faults()
+	p.Requests()
+	return p
 }
 
 // event records what a page reports. The caller holds the mutex of the browser.
@@ -84,11 +88,13 @@ func (p *Page) event(method string, params json.RawMessage) {
 			Text      string
 			Exception struct{ Description string }
 		}
-		Request struct{ URL string }
+		Request   struct{ URL string }
+		RequestID string
 	}
 	if json.Unmarshal(params, &e) != nil {
 		return
 	}
+	p.track(method, e.RequestID, e.Request.URL)
 	switch method {
 	case "Page.loadEventFired":
 		select {

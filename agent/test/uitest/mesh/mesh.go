@@ -145,18 +145,11 @@ func Write(dir string, o Options) error {
 // until ctx ends. It calls served once for each client, after its first listeners or with the error
 // of its stream, and returns when all clients have ended.
 func Connect(ctx context.Context, socket string, o Options, served func(error)) {
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.WaitForReady(true)))
-	if err != nil {
-		served(err)
-		return
-	}
-	defer conn.Close()
 	var clients sync.WaitGroup
 	for i := range o.Proxies {
 		clients.Go(func() {
 			once := sync.OnceFunc(func() { served(nil) })
-			if err := session(ctx, conn, "default."+Dataplane(i), once); err != nil && ctx.Err() == nil {
+			if err := session(ctx, socket, "default."+Dataplane(i), once); err != nil && ctx.Err() == nil {
 				served(err)
 			}
 		})
@@ -165,7 +158,13 @@ func Connect(ctx context.Context, socket string, o Options, served func(error)) 
 }
 
 // session subscribes like Envoy: to clusters and their endpoints, then to listeners.
-func session(ctx context.Context, conn *grpc.ClientConn, id string, served func()) error {
+func session(ctx context.Context, socket, id string, served func()) error {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.WaitForReady(true)))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
 	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	if err != nil {
 		return err
