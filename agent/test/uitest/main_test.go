@@ -1,4 +1,3 @@
-// Package uitest opens the page of the agent in a real Chromium.
 package uitest_test
 
 import (
