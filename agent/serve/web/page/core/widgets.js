@@ -56,22 +56,32 @@ export function empty(sentence, ...more) {
   return h('div', {class: 'empty'}, h('p', null, sentence), more.map(m => typeof m === 'string' ? command(m) : m));
 }
 
-/** Returns a command with a button that copies it. */
-export function command(text) {
+/** Returns a button that copies a text, or selects the element with it if copying is not permitted. */
+export function copyButton(text, shown, what = text.slice(0, 200)) {
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);
       replace(button, 'Copied');
     } catch {
       replace(button, 'Select it'); // without permission for the clipboard
-      getSelection().selectAllChildren(code);
+      getSelection().selectAllChildren(shown);
     }
     setTimeout(() => replace(button, 'Copy'), 1500);
   };
-  const label = `Copy: ${text.slice(0, 200)}`;
-  const button = h('button', {type: 'button', class: 'copy', 'aria-label': label, onclick: copy}, 'Copy');
+  const button = h('button', {type: 'button', class: 'copy', 'aria-label': `Copy: ${what}`, onclick: copy}, 'Copy');
+  return button;
+}
+
+/** Returns a command with a button that copies it. */
+export function command(text) {
   const code = h('code', null, text);
-  return h('span', {class: 'command'}, code, button);
+  return h('span', {class: 'command'}, code, copyButton(text, code));
+}
+
+/** Returns a text of several lines with a button that copies it. */
+export function block(text, label) {
+  const pre = h('pre', {tabindex: '0', 'aria-label': label}, text);
+  return h('div', {class: 'block'}, pre, copyButton(text, pre, label));
 }
 
 /** Returns the description of a failed request, with a button that calls `retry` if there is one. */

@@ -166,11 +166,11 @@ function problems(state, draw) {
     keep({check: state.check, q: state.text});
     draw();
   };
-  const filters = all.length > 5 || state.check || state.text ? h('div', {class: 'filters'},
+  const filters = all.length > 5 || state.check || state.text ? h('div', {class: 'searching'},
     h('input', {type: 'search', 'aria-label': 'Search the problems', placeholder: 'Search', value: state.text,
       dataset: {key: 'search'}, oninput: e => set({text: e.target.value})}),
-    h('div', {class: 'chips', role: 'group', 'aria-label': 'Classes of problems'},
-      [...classes].sort().map(([check, n]) => h('button', {type: 'button', class: 'chip', dataset: {key: `c-${check}`},
+    h('div', {class: 'classes', role: 'group', 'aria-label': 'Classes of problems'},
+      [...classes].sort().map(([check, n]) => h('button', {type: 'button', class: 'class', dataset: {key: `c-${check}`},
         'aria-pressed': String(state.check === check),
         onclick: () => set({check: state.check === check ? '' : check})}, `${check} ${count(n)}`)))) : null;
   const shown = state.all ? list.slice(0, 500) : list.slice(0, SHOWN);
