@@ -5,15 +5,9 @@ import {h, name, replace} from '../core/dom.js';
 import {plural} from '../core/format.js';
 import {current, keep, link} from '../core/route.js';
 import {badge, command, empty, field, panel, resourceLink, source, table} from '../core/widgets.js';
+import {effect} from './effects.js';
 import {tree} from './tree.js';
 import {valueNodes} from './config-tree.js';
-
-/** How much of a policy is in force, as a word. */
-export const effect = (text, by) => ({
-  all: badge('ok', 'in force'), part: badge('warn', 'partly in force'),
-    none: badge('bad', by ? 'overridden' : 'no effect'),
-  same: badge('off', 'same value elsewhere'), default: badge('off', 'equals the default'),
-})[text] || badge('info', text || 'unknown');
 
 const own = part => path`/v1/dataplanes/${part.proxy.mesh}/${part.proxy.name}`;
 
@@ -87,7 +81,8 @@ function one(rule, matches) {
     return found ? JSON.stringify(found.match) : `${m.key} ${m.not ? 'is not' : 'is'} ${m.value}`;
   });
   const title = [rule.inbound?.port ? `port ${rule.inbound.port}` : '', rule.resourceMeta
-    ? [rule.resourceMeta.type, rule.resourceMeta.name, rule.resourceSectionName].filter(Boolean).join(' ') : '', ...match]
+    ? [rule.resourceMeta.type, rule.resourceMeta.name, rule.resourceSectionName].filter(Boolean).join(' ') : '',
+  ...match]
     .filter(Boolean).join(', ') || 'all';
   const byPath = new Map((rule.fields || []).map(f => [f.path, f]));
   const leaves = rule.fields?.length ? table([

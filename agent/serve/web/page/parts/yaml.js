@@ -1,6 +1,6 @@
 // Resources as YAML.
 
-const PLAIN = /^[A-Za-z_/][A-Za-z0-9_./@+ -]*$/;
+const PLAIN = /^([A-Za-z_/][A-Za-z0-9_./@+ -]*|\d+(ns|us|ms|s|m|h)|\d+\.\d+\.\d+\.\d+)$/;
 const WORDS = /^(true|false|yes|no|on|off|null|y|n|~)$/i;
 
 /** Returns a value as YAML in block style, in the order of its members. */

@@ -1,6 +1,103 @@
-import {empty, head} from '../core/widgets.js';
+// Policies and other resources of each kind, and how far they are in force.
 
-/** Renders the view. */
-export async function render(root) {
-  root.append(head('Policies'), empty('This view is not written yet.'));
+import {get, path} from '../core/api.js';
+import {h, name, refresh, replace} from '../core/dom.js';
+import {key, plural} from '../core/format.js';
+import {keep, link, resource} from '../core/route.js';
+import {badge, empty, field, head, table} from '../core/widgets.js';
+import {effect} from '../parts/effects.js';
+import {kinds} from '../parts/kinds.js';
+import {applied} from '../parts/wait.js';
+
+/** Renders the view. Parameters: `type` (a kind; all policies without it), `q`, `mesh`, and `state`. */
+export async function render(root, ctx) {
+  const all = await kinds();
+  const type = ctx.params.get('type') || '';
+  const chosen = {q: ctx.params.get('q') || '', mesh: ctx.params.get('mesh') || '', state: ctx.params.get('state') ||
+    ''};
+  let counts = {}, items = [];
+  const list = h('ul', {class: 'kinds'}), body = h('div'), search = h('input',
+    {type: 'search', value: chosen.q, placeholder: 'part of a name',
+    oninput: change('q')}), meshes = h('select', {onchange: change('mesh')}),
+      states = h('select', {onchange: change('state')});
+
+  function change(what) {
+    return e => {
+      chosen[what] = e.target.value;
+      keep({[what]: chosen[what]});
+      draw();
+    };
+  }
+
+  async function read() {
+    counts = (await get('/v1/status', ctx.signal)).store.resources;
+    const wanted = type ? all.filter(k => k.kind === type) : all.filter(k => k.policy && counts[k.kind]);
+    const answers = [];
+    for (let i = 0; i < wanted.length; i += 4) { // few requests at a time
+      answers.push(...await Promise.all(wanted.slice(i, i + 4).map(k => get(path`/v1/applied/${k.plural}`,
+        ctx.signal))));
+    }
+    items = answers.flatMap(a => a.items).filter(i => i.state !== 'gone');
+    draw();
+  }
+
+  function options(select, first, values, value) {
+    replace(select, h('option', {value: ''}, first), [...new Set([...values,
+      value].filter(Boolean))].sort().map(v => h('option', {value: v}, v)));
+    select.value = value;
+  }
+
+  function draw() {
+    const policies = all.filter(k => k.policy && (!k.legacy || counts[k.kind])),
+      others = all.filter(k => !k.policy && counts[k.kind]);
+    const sum = all.filter(k => k.policy).reduce((n, k) => n + (counts[k.kind] || 0), 0);
+    const chip = (id, title, n) => h('li', null, h('a', {href: link('policies', {type: id}),
+      'aria-current': id === type ? 'page' : null,
+      class: n ? '' : 'quiet', dataset: {key: `kind:${id}`}}, title, h('span', {class: 'quiet'}, ` ${n}`)));
+    refresh(list, chip('', 'All policies', sum), [...policies].sort((a, b) => (counts[b.kind] ? 1
+      : 0) - (counts[a.kind] ? 1 : 0))
+      .concat(others).map(k => chip(k.kind, k.kind, counts[k.kind] || 0)));
+    options(meshes, 'All meshes', items.map(i => i.mesh), chosen.mesh);
+    options(states, 'All states', items.map(i => i.state), chosen.state);
+    const wanted = chosen.q.toLowerCase();
+    const rows = items.filter(i => (!chosen.mesh || i.mesh === chosen.mesh) &&
+      (!chosen.state || i.state === chosen.state) &&
+      (!wanted || key(i).toLowerCase().includes(wanted)));
+    if (!items.length) {
+      return replace(body, empty(type ? `There is no ${type} yet.` : 'There is no policy yet.',
+        h('p', null, h('a', {href: link('change', {kind: type})}, type ? `Write a ${type}` : 'Write a policy'))));
+    }
+    const ofPolicy = rows.some(i => i.selected !== undefined || i.effect);
+    refresh(body, table([
+      {title: 'Resource', value: key, cell: i => h('a', {href: resource(i), dataset: {key: `a:${key(i)}`}},
+        type ? name(i.name) : [i.type, '/', name(i.name)])},
+      {title: 'Mesh', value: i => i.mesh || '', cell: i => name(i.mesh || '–', 40)},
+      {title: 'State', value: i => i.state, cell: i => applied(i.state)},
+      ofPolicy ? {title: 'In force', value: i => i.effect || '', cell: i => i.effect ? effect(i.effect) : '–'} : null,
+      ofPolicy ? {title: 'Selects', class: 'number', value: i => i.selected || 0,
+        cell: i => String(i.selected || 0)} : null,
+      {title: 'Acknowledged', class: 'number', value: i => i.proxies - i.acknowledged,
+        cell: i => `${i.acknowledged} of ${i.proxies}`},
+      {title: 'Revision', class: 'number', value: i => i.revision, cell: i => String(i.revision)},
+      {title: 'Remarks', cell: remarks},
+    ].filter(Boolean), rows, {key, caption: plural(rows.length, 'resource'),
+      empty: empty('No resource fits the filters.')}));
+  }
+
+  root.append(head('Policies', 'What each resource does, and where it is in force.',
+    h('a', {href: link('change', {kind: type})}, type ? `New ${type}` : 'New resource'),
+      h('a', {href: link('history')}, 'History')),
+  h('nav', {'aria-label': 'Kinds'}, list), h('div', {class: 'panel'},
+    h('div', {class: 'row filters'}, field('Search', search),
+    field('Mesh', meshes), field('State', states)), body));
+  await read();
+  ctx.live(['change', 'ack', 'nack', 'proxy'], read, 2000);
+}
+
+function remarks(i) {
+  const list = [i.reason && name(i.reason, 200), ...(i.warnings || []).slice(0,
+    2).map(w => h('span', {class: 'warn'}, name(w, 200))),
+    i.rejectedTotal ? badge('bad', `rejected on ${i.rejectedTotal}`) : null, i.lateTotal
+      ? badge('warn', `late on ${i.lateTotal}`) : null].filter(Boolean);
+  return list.length ? list.map((x, n) => [n ? h('br') : null, x]) : '–';
 }
