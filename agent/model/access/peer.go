@@ -100,6 +100,14 @@ func (p Peer) Owner() string {
 	return out
 }
 
+// TCPOwner returns the user of this host at the other end of a loopback TCP connection, in the form
+// of [OwnerOverTCP], or "" if the kernel does not report it. A process may have received its socket
+// from another one, so the result grants nothing, but it can narrow what something else grants.
+func (p Peer) TCPOwner() string { return p.owner }
+
+// OwnerOverTCP returns the owner of loopback TCP connections of a user.
+func OwnerOverTCP(uid uint32) string { return fmt.Sprintf("uid %d over TCP", uid) }
+
 // Holder extends [Peer.Owner] by the token or certificate, which distinguish peers that share a
 // user or an address. Only peers with the same holder may use a node id at the same time.
 func (p Peer) Holder() string {

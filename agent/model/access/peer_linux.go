@@ -27,7 +27,7 @@ func PeerOf(c net.Conn, cgroup bool) (Peer, error) {
 		}
 		p := Peer{Addr: a.String()}
 		if uid, ok := tcpUser(c); ok {
-			p.owner = fmt.Sprintf("uid %d over TCP", uid)
+			p.owner = OwnerOverTCP(uid)
 		}
 		return p, nil
 	}

@@ -80,6 +80,8 @@ const (
 	ProblemEnvoy      = "/problems/envoy"
 	ProblemTrust      = "/problems/not-trusted" // the trust file does not permit the signer to do this
 	ProblemInternal   = "/problems/internal"
+	// The server of the web page cannot reach the agent.
+	ProblemUnreachable = "/problems/unreachable"
 )
 
 // ProgressHeader in a request asks for interim answers (102, RFC 2518 section 10.1) during long
