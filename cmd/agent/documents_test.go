@@ -161,7 +161,7 @@ func below(cmd *cobra.Command, flag string) bool {
 }
 
 // notRun lists commands that wait, or that change the machine.
-var notRun = []string{"run", "hold", "intercept", "wait", "token", "keyring"}
+var notRun = []string{"run", "hold", "intercept", "wait", "token", "keyring", "ui"}
 
 // run runs a command line without an agent. The program must accept it, and return an exit code
 // that docs/cli.md lists.

@@ -29,6 +29,6 @@ func main() {
 
 // Main runs one command line and returns its exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
-	p := command.Program{Version: version, CheckConfig: agent.CheckConfig, RunAgent: runAgent}
+	p := command.Program{Version: version, CheckConfig: agent.CheckConfig, RunAgent: runAgent, RunFiles: runFiles}
 	return cli.Main(p, args, stdin, stdout, stderr, env)
 }

@@ -68,6 +68,13 @@ func runAgent(ctx context.Context, env *command.Env, cfg *config.Config, reload 
 	return ag.Run(ctx)
 }
 
+// runFiles runs an agent on files, without proxies.
+func runFiles(ctx context.Context, env *command.Env, o command.FilesOptions,
+	use func(context.Context, string) error) error {
+	return agent.RunFiles(ctx, agent.FilesOptions{Dirs: o.Dirs, Temp: o.Temp, Env: env.Vars,
+		Version: env.Build().Version}, use)
+}
+
 // gcPercent is the allowed garbage in percent of the live heap, if that is large; see [agent.Deps].
 // It is less than Go's 100, because the agent shares its node with the proxies and is idle most of
 // the time. The variable GOGC takes precedence.

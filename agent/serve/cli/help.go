@@ -103,7 +103,7 @@ var commandGroups = []struct{ title, commands string }{
 		"validate wait"},
 	{"Proxies and traffic:", "bootstrap drain explain inspect passthrough proxy reachable"},
 	{"Logs:", "logs"},
-	{"Node and agent:", "check check-config completion config debug dns healthcheck hold intercept run status version"},
+	{"Node and agent:", "check check-config completion config debug dns healthcheck hold intercept run status ui version"},
 	{"Gossip pool:", "forget join keyring keys leave members pool trust"},
 	{"Access and security:", "access token"},
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/traffic"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/trustcmd"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/ui"
 )
 
 // Root returns the root command of nearside, with all commands below it.
@@ -70,7 +71,8 @@ document, 69 agent unreachable, 77 permission denied.`,
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(slices.Concat(resources.Commands(env), proxies.Commands(env), traffic.Commands(env),
-		node.Commands(env), trustcmd.Commands(env), []*cobra.Command{versionCommand(env), completionCommand(env)})...)
+		node.Commands(env), trustcmd.Commands(env), ui.Commands(env),
+		[]*cobra.Command{versionCommand(env), completionCommand(env)})...)
 	rejectArguments(root)
 	groupCommands(root)
 	return root

@@ -68,12 +68,21 @@ func NewServer(s Server, timeout time.Duration) *Client {
 	t := c.transport(func(ctx context.Context, d *net.Dialer, address string) (net.Conn, error) {
 		return d.DialContext(ctx, "tcp", address)
 	})
-	t.TLSClientConfig = &tls.Config{RootCAs: s.CA, MinVersion: tls.VersionTLS12}
+	t.TLSClientConfig = s.tls()
 	t.TLSHandshakeTimeout = c.timeout
 	c.http = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse // the token is for this server only
 	}}
 	return c
+}
+
+func (s *Server) tls() *tls.Config { return &tls.Config{RootCAs: s.CA, MinVersion: tls.VersionTLS12} }
+
+// Transport returns a transport for requests to the server that a program passes on. It verifies
+// certificates and uses no proxy.
+func (s *Server) Transport() *http.Transport {
+	return &http.Transport{TLSClientConfig: s.tls(), DisableCompression: true, MaxIdleConnsPerHost: 8,
+		IdleConnTimeout: 30 * time.Second, TLSHandshakeTimeout: 30 * time.Second}
 }
 
 // Broken returns a client whose calls all fail with an error.

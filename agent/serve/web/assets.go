@@ -17,14 +17,8 @@ import (
 //go:embed page
 var embedded embed.FS
 
-// Page returns the files of the page.
-func Page() fs.FS {
-	page, err := fs.Sub(embedded, "page")
-	if err != nil {
-		panic(err) // the path is a constant
-	}
-	return page
-}
+// pageDir is the folder of the page in embedded.
+const pageDir = "page"
 
 // indexFile is the document of the page.
 const indexFile = "index.html"
@@ -47,11 +41,9 @@ type asset struct {
 type assets map[string]*asset
 
 // pageAssets reads and compresses the embedded page once.
-var pageAssets = sync.OnceValues(func() (assets, error) { return readAssets(Page()) })
-
-func readAssets(page fs.FS) (assets, error) {
+var pageAssets = sync.OnceValues(func() (assets, error) {
 	out := assets{}
-	err := fs.WalkDir(page, ".", func(name string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(embedded, pageDir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -59,7 +51,7 @@ func readAssets(page fs.FS) (assets, error) {
 		if !ok {
 			return fmt.Errorf("the page has the file %s, whose type is unknown; add it to mediaTypes", name)
 		}
-		data, err := fs.ReadFile(page, name)
+		data, err := embedded.ReadFile(name)
 		if err != nil {
 			return err
 		}
@@ -79,14 +71,14 @@ func readAssets(page fs.FS) (assets, error) {
 		if b.Len() < len(data) {
 			a.small = b.Bytes()
 		}
-		out[name] = a
+		out[strings.TrimPrefix(name, pageDir+"/")] = a
 		return nil
 	})
 	if err == nil && out[indexFile] == nil {
 		err = fmt.Errorf("the page has no %s", indexFile)
 	}
 	return out, err
-}
+})
 
 // serve writes a file, compressed if the browser accepts that.
 func (a *asset) serve(w http.ResponseWriter, r *http.Request) {
@@ -127,4 +119,17 @@ func acceptsGzip(values []string) bool {
 		}
 	}
 	return false
+}
+
+// PageSize returns the size of the page in bytes, compressed where that is smaller.
+func PageSize() (n int, err error) {
+	page, err := pageAssets()
+	for _, a := range page {
+		if a.small != nil {
+			n += len(a.small)
+		} else {
+			n += len(a.plain)
+		}
+	}
+	return n, err
 }

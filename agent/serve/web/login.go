@@ -219,7 +219,7 @@ const maxDocument = 64 << 20
 // Get reads a document of a backend. It returns an error if the backend does not respond, or if its
 // answer is too large.
 func Get(ctx context.Context, backend http.Handler, token, path string) (int, http.Header, []byte, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, http.NoBody)
 	if err != nil {
 		return 0, nil, nil, err
 	}
@@ -227,6 +227,7 @@ func Get(ctx context.Context, backend http.Handler, token, path string) (int, ht
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	r.Header.Set("User-Agent", userAgent)
+	r.RequestURI = r.URL.RequestURI()
 	w := &recorded{header: http.Header{}}
 	backend.ServeHTTP(w, r)
 	switch {

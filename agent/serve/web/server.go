@@ -121,8 +121,9 @@ const (
 )
 
 // Serve serves all listeners until the context ends or a listener fails. Then it ends the requests
-// in flight, closes the listeners, and returns when all its goroutines have ended.
-func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
+// in flight, closes the listeners, and returns when all its goroutines have ended. Meanwhile, it
+// runs beside, which must return when its context ends. Nil: nothing.
+func (s *Server) Serve(ctx context.Context, beside func(context.Context), listeners ...net.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	srv := &http.Server{
@@ -151,6 +152,9 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 				cancel(fmt.Errorf("the page on %s: %w", l.Addr(), err))
 			}
 		})
+	}
+	if beside != nil {
+		wg.Go(func() { beside(ctx) })
 	}
 	<-ctx.Done()
 	stop, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)

@@ -8,10 +8,12 @@ import (
 	"time"
 )
 
+// KeyLife is the time for which a key of [Server.Key] is valid.
+const KeyLife = 5 * time.Minute
+
 // Limits of sessions and keys.
 const (
 	sessionLife = 12 * time.Hour
-	keyLife     = 5 * time.Minute
 	maxSessions = 256 // further ones end the one that was used the longest ago
 	maxOfToken  = 16  // of one token
 	maxKeys     = 16
@@ -55,7 +57,7 @@ func newSessions(now func() time.Time) *sessions {
 	return &sessions{now: now, of: map[digest]*session{}, keys: map[digest]key{}}
 }
 
-// newKey returns a key that is valid once, for keyLife. With an owner, only that user may use it.
+// newKey returns a key that is valid once, for KeyLife. With an owner, only that user may use it.
 func (x *sessions) newKey(owner string) string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -72,7 +74,7 @@ func (x *sessions) newKey(owner string) string {
 		delete(x.keys, oldest)
 	}
 	text := rand.Text() // at least 128 bits
-	x.keys[digestOf(text)] = key{expires: now.Add(keyLife), owner: owner}
+	x.keys[digestOf(text)] = key{expires: now.Add(KeyLife), owner: owner}
 	return text
 }
 

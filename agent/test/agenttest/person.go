@@ -32,7 +32,7 @@ import (
 
 // Act is an action that a [Person] tries.
 type Act struct {
-	Do     string // "xds", "api", "lock", or "read"
+	Do     string // "xds", "api", "tcp", "lock", or "read"
 	Socket string // path of a socket, lock file, or file; for xds and api also HOST:PORT
 
 	NodeID    string // xds
@@ -40,7 +40,7 @@ type Act struct {
 	Secret    string // xds: name of a secret to subscribe to, together with the clusters
 	Token     string // xds and api
 
-	Method, Path, Body string // api
+	Method, Path, Body string // api; for tcp, Body is all that is sent
 }
 
 // Outcome is the result of an [Act].
@@ -147,6 +147,8 @@ func (a Act) Try() Outcome {
 	switch a.Do {
 	case "xds":
 		return a.xds(ctx)
+	case "tcp":
+		return a.tcp(ctx)
 	case "api":
 		return a.api(ctx)
 	}
@@ -174,6 +176,24 @@ func (a Act) target() (network, grpcTarget string) {
 		return "unix", "unix://" + a.Socket
 	}
 	return "tcp", "passthrough:///" + a.Socket
+}
+
+// tcp sends bytes, and reads until the other end closes the connection.
+func (a Act) tcp(ctx context.Context) Outcome {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.Socket)
+	if err != nil {
+		return Outcome{"no access", err.Error()}
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(Patience))
+	if _, err := io.WriteString(conn, a.Body); err != nil {
+		return Outcome{"failed", err.Error()}
+	}
+	text, err := io.ReadAll(conn)
+	if err != nil {
+		return Outcome{"failed", err.Error()}
+	}
+	return Outcome{"answered", string(text)}
 }
 
 func (a Act) xds(ctx context.Context) Outcome {

@@ -30,6 +30,15 @@ type Program struct {
 	CheckConfig func(*config.Config) resource.Faults
 	// RunAgent runs the agent until ctx ends. The agent reloads its config on SIGHUP.
 	RunAgent func(ctx context.Context, env *Env, cfg *config.Config, reload config.LoadOptions) error
+	// RunFiles runs an agent on files, without proxies and network listeners, and calls use with the
+	// socket of its API. It returns the result of use when the agent has ended.
+	RunFiles func(ctx context.Context, env *Env, o FilesOptions, use func(ctx context.Context, socket string) error) error
+}
+
+// FilesOptions configures an agent on files.
+type FilesOptions struct {
+	Dirs []string // of resource files
+	Temp string   // directory for everything that the agent writes
 }
 
 // Env is the environment of a command.

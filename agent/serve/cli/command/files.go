@@ -48,6 +48,9 @@ func (f *FileFlags) AddPaths(cmd *cobra.Command, what string) {
 	cmd.Flags().BoolVarP(&f.Recursive, "recursive", "R", false, "also read subfolders")
 }
 
+// HasVars reports whether variables are given.
+func (f *FileFlags) HasVars() bool { return len(f.vars.assigned) > 0 }
+
 // WithVars makes the files of f use the variables of other flags.
 func (f *FileFlags) WithVars(other *FileFlags) {
 	if other.vars.used == nil {

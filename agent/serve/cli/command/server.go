@@ -58,8 +58,8 @@ func (f *AgentFlags) Check(cmd *cobra.Command, local bool) error {
 	return nil
 }
 
-// server returns the server of the flags and variables, or nil for a socket.
-func (env *Env) server() (*client.Server, error) {
+// Server returns the server of the flags and variables, or nil for a socket.
+func (env *Env) Server() (*client.Server, error) {
 	f := &env.Agent
 	url := f.server
 	if url == "" && f.Socket == "" {
@@ -120,7 +120,7 @@ func (env *Env) Client() *client.Client { return env.Quick(0) }
 
 // Quick returns a client with a timeout, for completion and probes.
 func (env *Env) Quick(timeout time.Duration) *client.Client {
-	s, err := env.server()
+	s, err := env.Server()
 	switch {
 	case err != nil:
 		return client.Broken(err)
@@ -139,7 +139,7 @@ func (env *Env) NamesSocket() bool { return env.Agent.Socket != "" || env.Getenv
 // OnNode returns an error if the agent is reached over TCP: what reads files or sockets of the
 // agent's node.
 func (env *Env) OnNode(what string) error {
-	if s, err := env.server(); err != nil || s == nil {
+	if s, err := env.Server(); err != nil || s == nil {
 		return err
 	}
 	return Usagef("%s works only on the node of the agent; run the command there, without --server and %s",
@@ -148,7 +148,7 @@ func (env *Env) OnNode(what string) error {
 
 // Arguments returns the flags that select the same agent for another command line.
 func (env *Env) Arguments() []string {
-	if s, err := env.server(); err != nil || s == nil {
+	if s, err := env.Server(); err != nil || s == nil {
 		return []string{"--socket", env.Socket()}
 	}
 	out := []string{"--server", cmp.Or(env.Agent.server, env.Getenv(envServer))}
