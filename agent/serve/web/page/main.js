@@ -91,6 +91,8 @@ function navigation() {
   const chosen = PARENT[view] || view;
   replace(document.getElementById('nav'), h('ul', null, VIEWS.map(([id, title]) =>
     h('li', null, h('a', {href: link(id), 'aria-current': id === chosen ? 'page' : null}, title)))));
+  const nav = document.getElementById('nav'), here = nav.querySelector('[aria-current]');
+  if (here) nav.scrollLeft = here.offsetLeft - nav.clientWidth / 3; // a narrow screen shows a part
 }
 
 async function show() {

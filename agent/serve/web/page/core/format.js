@@ -30,7 +30,7 @@ export function duration(seconds) {
   if (seconds < 1) return seconds > 0 && seconds < 0.001 ? 'less than 1 ms' : `${Math.round(1000 * seconds)} ms`;
   const i = STEPS.findIndex(([, size]) => seconds >= size);
   const [unit, size] = STEPS[i];
-  const rest = STEPS[i + 1] && size > 1 ? Math.floor(seconds % size / STEPS[i + 1][1]) : 0;
+  const rest = STEPS[i + 1] && size > 1 && seconds < 100 * 86400 ? Math.floor(seconds % size / STEPS[i + 1][1]) : 0;
   return `${Math.floor(seconds / size)} ${unit}${rest ? ` ${rest} ${STEPS[i + 1][0]}` : ''}`;
 }
 

@@ -165,7 +165,7 @@ export function certificates(text, now = Date.now()) {
 
 function dns(s) {
   const d = s.dns;
-  if (!d) {
+  if (!d || d.state === 'off') {
     return card('DNS', link('dns'), null, 'off', null, h('p', {class: 'quiet'},
       'This node resolves no names of the mesh. To start the resolver, set ', h('code', null, 'dns.listen'), '.'));
   }

@@ -10,7 +10,7 @@ import {eventList, startEvents} from './health-events.js';
 
 const SHOWN = 50; // problems at first
 const COUNTERS = 20000; // ms between readings while nothing happens
-const MORE = 1000; // ms before the agent is asked to check the rest
+const SHARE = 100; // a status is read at most in this part of the time, so that the page costs the agent little
 
 /** Renders the view. */
 export async function render(root, ctx) {
@@ -42,14 +42,15 @@ export async function render(root, ctx) {
     counted = now;
   };
 
-  let timer = 0;
+  let timer = 0, begun = 0, took = 0;
   const later = ms => {
     clearTimeout(timer);
     timer = setTimeout(() => document.hidden ? later(COUNTERS) : read().catch(() => {}), ms);
   };
+  const soon = () => later(Math.min(COUNTERS, Math.max(0, begun + SHARE * took - Date.now())));
   ctx.atEnd(() => clearTimeout(timer));
   async function read() {
-    const begun = Date.now();
+    begun = Date.now();
     try {
       const [status, members] = await Promise.all([get('/v1/status', ctx.signal), optional('/v1/members', ctx.signal)]);
       Object.assign(state, {status, members, error: null, read: new Date().toISOString()});
@@ -59,9 +60,9 @@ export async function render(root, ctx) {
     }
     drawAll();
     if (ctx.session.mode === 'static') return;
-    // A status that takes long is asked for less often, so that the page costs the agent little.
-    const took = Date.now() - begun;
-    later(state.status.unchecked || state.status.unexamined ? Math.max(MORE, 20 * took) : COUNTERS);
+    took = Date.now() - begun;
+    if (state.status.unchecked || state.status.unexamined) soon();
+    else later(COUNTERS);
   }
 
   root.append(parts.head, parts.verdict, parts.problems, parts.cards);
@@ -71,7 +72,14 @@ export async function render(root, ctx) {
   startEvents(events, ctx);
   readCertificates(state, ctx, drawAll);
   if (ctx.session.mode !== 'static') {
-    ctx.live(['change', 'proxy', 'nack', 'problem'], read, 2000);
+    ctx.live(['change', 'proxy', 'nack', 'problem'], soon);
+    ctx.on(['problem'], ({data}) => {
+      const same = p => ['resource', 'severity', 'check', 'reason'].every(k => p[k] === data.problem[k]);
+      const rest = state.status.problems.filter(p => !same(p));
+      const list = data.state === 'new' ? [...rest, data.problem] : rest;
+      state.status = {...state.status, problems: list.sort((a, b) => a.severity.localeCompare(b.severity))};
+      drawAll();
+    });
   }
 }
 

@@ -18,7 +18,7 @@ const BOX = {ok: 'good', warn: 'warn', bad: 'bad'};
 export function outcome(flow, asked, note) {
   const way = deciding(flow);
   const step = decidingStep(flow);
-  const decides = flow.verdict === 'allowed' ? null : [
+  const decides = flow.verdict === 'allowed' ? permission(flow) : [
     h('p', null, 'Decided at ', h('strong', null, step ? label(step.at) : 'the start'), ' of the proxy of ',
       h('a', {href: resource(way.dataplane)}, name(way.dataplane.name)),
       step?.policies.length ? [' by ', list(step.policies)] : '; no policy sets this.'),
@@ -33,6 +33,16 @@ export function outcome(flow, asked, note) {
     note,
     h('p', {class: 'quiet'}, flow.accepted ? 'From the config that the Envoy has. '
       : 'The Envoy is not connected: from the config that it would get. ', 'Asked ', when(asked), '.'));
+}
+
+// The policies of the servers that permit an allowed flow.
+function permission(flow) {
+  const found = new Map();
+  for (const s of [flow, ...flow.servers].flatMap(w => w.steps)) {
+    if (!s.saw?.endsWith('.rbac')) continue;
+    for (const p of s.policies) found.set([p.type, p.mesh, p.name, p.field].join('/'), p);
+  }
+  return found.size ? h('p', null, 'Permitted by ', list([...found.values()].slice(0, 8)), '.') : null;
 }
 
 // The way that decides the verdict: that of the client, or the first server that differs from "allowed".

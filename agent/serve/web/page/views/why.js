@@ -50,7 +50,7 @@ export async function render(root, ctx) {
       drawHistory();
     } catch (err) {
       if (err.name === 'AbortError' || q !== last) return;
-      if (!first) throw err; // the answer stays; the next event asks again
+      if (!first) throw err;
       replace(answer, failure(err, () => ask(q)), found && found.client.total === 0 ? missing(found, q) : null);
     }
   }
@@ -88,10 +88,20 @@ export async function render(root, ctx) {
   const q = fromParams(ctx.params);
   if (q.from && q.to && !ctx.params.get('draft')) await ask(q);
   else replace(answer, start(ctx.params.get('draft')));
-  ctx.live(['change', 'ack', 'nack'], async () => {
+  // A question that takes long is asked again less often, so that the page costs the agent little.
+  let timer = 0, took = 0, begun = 0;
+  ctx.atEnd(() => clearTimeout(timer));
+  const repeat = async () => {
+    if (!last || document.hidden || answer.querySelector('.suggestion [role=status] > *')) return;
+    begun = Date.now();
     known.forget();
-    if (last && !document.hidden && !answer.querySelector('.suggestion [role=status] > *')) await show(last, false);
-  }, 2000);
+    await show(last, false).catch(() => {}); // the answer stays; the next event asks again
+    took = Date.now() - begun;
+  };
+  ctx.live(['change', 'ack', 'nack'], () => {
+    clearTimeout(timer);
+    timer = setTimeout(repeat, Math.max(0, begun + 100 * took - Date.now()));
+  });
 }
 
 function start(draft) {
