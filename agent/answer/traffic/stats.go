@@ -23,7 +23,10 @@ type StatsOptions struct {
 	Filter  Filter   // of access logs
 	Formats map[string]*Formats
 	By      string // field: see [logfields.Named]
-	Workers int    // as in [ShowOptions]
+	// Step is the length of the intervals by which lines are counted if By is [logfields.Time], in
+	// whole seconds; 0: each time is a value.
+	Step    time.Duration
+	Workers int // as in [ShowOptions]
 	Note    func(text string)
 	Failed  func(path string, err error)
 }
@@ -74,7 +77,7 @@ func Stats(ctx context.Context, o StatsOptions) (*api.LogStats, error) {
 				mu.Unlock()
 				return func(b []byte, line rotation.Line) []byte {
 					if x.shows(line) && !line.More {
-						t.count(x.values(line), o.By == logfields.Route)
+						t.count(x.values(line), &o)
 					}
 					return b
 				}
@@ -93,7 +96,7 @@ func Stats(ctx context.Context, o StatsOptions) (*api.LogStats, error) {
 			report(o.Note, path, skip, &s.stats)
 		}
 	}
-	return total.result(o.By, o.Filter.Since), nil
+	return total.result(&o), nil
 }
 
 // Indexes of the fields that are counted, after those of a filter.
@@ -118,13 +121,21 @@ func counted() (out []logfields.Field) {
 }
 
 // count counts a line. Without a name of its route, the path without its query is the route.
-func (t *tally) count(v []logfields.Value, route bool) {
+func (t *tally) count(v []logfields.Value, o *StatsOptions) {
 	t.lines++
 	if at, ok := parseTime(&v[atWhen]); ok {
 		t.span.add(at)
 	}
 	key := v[atBy]
-	if route && (key.State != logfields.Known || !hasValue(string(key.Text))) {
+	if o.Step > 0 && o.By == logfields.Time {
+		at, ok := parseTime(&v[atWhen])
+		if !ok {
+			t.unknown++
+			return
+		}
+		key = logfields.Value{State: logfields.Known, Text: at.UTC().Truncate(o.Step).AppendFormat(nil, time.RFC3339)}
+	}
+	if o.By == logfields.Route && (key.State != logfields.Known || !hasValue(string(key.Text))) {
 		key = v[atPath]
 		if i := bytes.IndexByte(key.Text, '?'); i >= 0 {
 			key.Text = key.Text[:i]
@@ -236,16 +247,23 @@ func (t *tally) add(more *tally) {
 }
 
 // result returns the counters as a document.
-func (t *tally) result(by string, since time.Time) *api.LogStats {
+func (t *tally) result(o *StatsOptions) *api.LogStats {
 	times := t.span.times()
-	out := &api.LogStats{By: by, Lines: t.lines, First: times.First, Last: times.Last, Items: []api.LogGroup{},
+	out := &api.LogStats{By: o.By, Lines: t.lines, First: times.First, Last: times.Last, Items: []api.LogGroup{},
 		Unknown: t.unknown, Other: t.other}
 	first := t.span.First
-	if !since.IsZero() {
-		first = since
+	if !o.Filter.Since.IsZero() {
+		first = o.Filter.Since
 	}
 	seconds := max(1, t.span.Last.Sub(first).Seconds())
+	intervals := o.Step > 0 && o.By == logfields.Time
+	if intervals {
+		seconds = o.Step.Seconds()
+	}
 	keys := slices.SortedFunc(maps.Keys(t.groups), func(a, b string) int {
+		if intervals {
+			return cmp.Compare(b, a) // the latest ones, if there are too many
+		}
 		return cmp.Or(cmp.Compare(t.groups[b].lines, t.groups[a].lines), cmp.Compare(a, b))
 	})
 	for i, key := range keys {
@@ -267,6 +285,9 @@ func (t *tally) result(by string, since time.Time) *api.LogStats {
 			}
 		}
 		out.Items = append(out.Items, x)
+	}
+	if intervals {
+		slices.Reverse(out.Items)
 	}
 	return out
 }

@@ -29,7 +29,14 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) *api.Error {
 	if s.opts.ReadLogs == nil {
 		return api.NewNotReady()
 	}
-	return s.opts.ReadLogs(w, r, func(verb string, k resource.Key) bool { return s.may(r, verb, k) })
+	return s.opts.ReadLogs(w, r, func(verb string, k resource.Key) bool {
+		select {
+		case <-s.stopping: // ends requests that follow logs
+			return false
+		default:
+			return s.may(r, verb, k)
+		}
+	})
 }
 
 // flushTime bounds the wait for an Envoy.

@@ -21,10 +21,16 @@ type lines struct {
 	count    int
 	size     int
 	deadline func() // called before each write; nil: none
+	tail     *tail  // retains lines instead of writing them; nil: none
+	flush    func() // called after each write; nil: none
 }
 
 // Write writes whole lines. It returns errLimit if there are more lines than the limit.
 func (l *lines) Write(p []byte) (int, error) {
+	if l.tail != nil {
+		l.tail.retain(p)
+		return len(p), nil
+	}
 	var out []byte
 	var err error
 	for rest := p; len(rest) > 0; {
@@ -54,6 +60,9 @@ func (l *lines) Write(p []byte) (int, error) {
 	if len(out) > 0 {
 		if _, failed := l.w.Write(out); failed != nil {
 			return 0, failed
+		}
+		if l.flush != nil {
+			l.flush()
 		}
 	}
 	return len(p), err

@@ -56,11 +56,13 @@ type Logs struct {
 	o       Options
 	slots   chan struct{} // of senders
 	answers chan struct{} // of other nodes
+	readers chan struct{} // that follow logs
 }
 
 // New returns the server of log files.
 func New(o Options) *Logs {
-	return &Logs{o: o, slots: make(chan struct{}, atOnce), answers: make(chan struct{}, 1)}
+	return &Logs{o: o, slots: make(chan struct{}, atOnce), answers: make(chan struct{}, 1),
+		readers: make(chan struct{}, followers)}
 }
 
 // may reports whether a sender has a permission.
@@ -90,6 +92,9 @@ func (l *Logs) Serve(w http.ResponseWriter, r *http.Request, permits func(string
 			return denied("all nodes are asked only about dataplanes of which you may read all logs; give mesh and dataplane")
 		}
 	}
+	if q.follow {
+		return l.follow(w, r, q, paths, permits)
+	}
 	select {
 	case l.slots <- struct{}{}:
 		defer func() { <-l.slots }()
@@ -100,10 +105,7 @@ func (l *Logs) Serve(w http.ResponseWriter, r *http.Request, permits func(string
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), readTime)
 	defer cancel()
-	out := &lines{w: w, left: q.limit, deadline: func() {
-		// unsupported by test writers
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
-	}}
+	out := &lines{w: w, left: q.limit, deadline: deadline(w)}
 	if q.all {
 		out.node = l.o.Node
 	}
@@ -318,6 +320,35 @@ func (l *Logs) read(ctx context.Context, q *query, paths []string, out *lines) (
 		}
 	}
 	failed := func(path string, err error) { note(fmt.Sprintf("%s: not read: %v", path, err)) }
+	formats := l.formats(q, paths)
+	var stats *api.LogStats
+	if q.by != "" {
+		stats, _ = traffic.Stats(ctx, traffic.StatsOptions{Paths: paths, Filter: q.filter, Formats: formats, By: q.by,
+			Step: q.step, Workers: 1, Note: note, Failed: failed}) // the field is valid
+	} else {
+		show := func(paths []string) error {
+			return traffic.Show(ctx, traffic.ShowOptions{Paths: paths, Filter: q.filter, Formats: formats, Workers: 1,
+				JSON: true, Out: out, Note: note, Failed: failed})
+		}
+		var err error
+		if q.tail {
+			err = out.tails(paths, show)
+		} else {
+			err = show(paths)
+		}
+		if errors.Is(err, errLimit) {
+			end.More = "limit"
+		}
+	}
+	if ctx.Err() != nil {
+		end.More = "time"
+	}
+	end.Lines = out.count
+	return stats, end
+}
+
+// formats returns the formats of files of access logs.
+func (l *Logs) formats(q *query, paths []string) map[string]*traffic.Formats {
 	formats := map[string]*traffic.Formats{}
 	if q.log == logAccess {
 		templates := traffic.Templates(l.o.Policies()...)
@@ -325,19 +356,7 @@ func (l *Logs) read(ctx context.Context, q *query, paths []string, out *lines) (
 			formats[path], _ = traffic.NewFormats(nil, templates)
 		}
 	}
-	var stats *api.LogStats
-	if q.by != "" {
-		stats, _ = traffic.Stats(ctx, traffic.StatsOptions{Paths: paths, Filter: q.filter, Formats: formats, By: q.by,
-			Workers: 1, Note: note, Failed: failed}) // the field is valid
-	} else if err := traffic.Show(ctx, traffic.ShowOptions{Paths: paths, Filter: q.filter, Formats: formats, Workers: 1,
-		JSON: true, Out: out, Note: note, Failed: failed}); errors.Is(err, errLimit) {
-		end.More = "limit"
-	}
-	if ctx.Err() != nil {
-		end.More = "time"
-	}
-	end.Lines = out.count
-	return stats, end
+	return formats
 }
 
 // maxNotes limits the notes of an answer.

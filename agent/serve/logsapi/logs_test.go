@@ -124,7 +124,14 @@ func TestServe(t *testing.T) {
 		{"all", "where=path", 400, "is not a condition"}, {"all", "log=audit&where=a%3Db", 400, "none for the audit log"},
 		{"all", "since=x", 400, "since"}, {"all", "status=x", 400, "status"}, {"all", "by=%20", 400, "by"},
 		{"all", "dataplane=web", 400, "give the mesh"}, {"all", "log=audit&dataplane=web&mesh=a", 400, "omit mesh"},
-		{"all", "allNodes=x", 400, "true or false"}, {"all", "follow=true", 400, "use log, mesh"},
+		{"all", "allNodes=x", 400, "true or false"}, {"all", "follow=x", 400, "true or false"},
+		{"all", "x=1", 400, "use log, mesh"}, {"all", "tail=true&limit=4", 200, `"/b" "/secret" "/both" |/received !"/a" "more":"limit"`},
+		{"all", "tail=true&limit=5", 200, `"/a" "/b" "/secret" "/both" |/received "lines":5} !more`},
+		{"web", "tail=true&limit=1", 200, `"/b" !"/a" "more":"limit"`},
+		{"web", "by=time&step=60", 200, `"value":"2026-11-23T10:00:00Z","lines":2 "perSecond":0.0333`},
+		{"web", "by=time&step=1&since=7d", 200, `"value":"2026-11-22T10:00:00Z" "value":"2026-11-23T10:00:01Z"`},
+		{"all", "step=60", 400, "use it with by=time"}, {"all", "by=time&step=0", 400, "from 1 to 86400"},
+		{"all", "tail=true&by=status", 400, "omit it with by"}, {"all", "follow=true&tail=true", 400, "omit it with"},
 	} {
 		status, body := w.ask(t, c.who, c.query)
 		if status != c.status {
@@ -215,6 +222,7 @@ func TestAnswer(t *testing.T) {
 func FuzzQuery(f *testing.F) {
 	f.Add("where=path~^/a&limit=3")
 	f.Add("by=service&status=5xx&since=2h")
+	f.Add("by=time&step=60&tail=true&limit=1")
 	f.Fuzz(func(t *testing.T, query string) {
 		w := newWorld(t, func(o *logsapi.Options) { o.Share = true })
 		r := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/v1/logs", RawQuery: query}}

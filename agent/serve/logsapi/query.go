@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/traffic"
@@ -26,14 +27,22 @@ const (
 	maxLines     = 100_000
 	defaultSince = "1h"
 	maxQuery     = 16 << 10 // bytes
+	maxStep      = 86_400   // seconds
 )
+
+// parameters are the names of the parameters.
+var parameters = [...]string{"log", "mesh", "dataplane", "since", "status", "where", "by", "step", "limit",
+	"tail", "follow", "allNodes"}
 
 // query is a parsed GET /v1/logs.
 type query struct {
 	log             string
 	mesh, dataplane string
 	filter          traffic.Filter
-	by              string // field to count by; "": lines
+	by              string        // field to count by; "": lines
+	step            time.Duration // of intervals of time to count by; 0: none
+	tail            bool          // the last lines instead of the first ones
+	follow          bool          // also later lines
 	limit           int
 	all             bool // all nodes of the pool
 }
@@ -43,9 +52,9 @@ func parse(values url.Values, now time.Time) (*query, *api.Error) {
 	q := &query{log: logAccess, mesh: values.Get("mesh"), dataplane: values.Get("dataplane"), by: values.Get("by"),
 		limit: defaultLines}
 	for key := range values {
-		if !slices.Contains([]string{"log", "mesh", "dataplane", "since", "status", "where", "by", "limit", "allNodes"},
-			key) {
-			return nil, invalid(key, values.Get(key), "use log, mesh, dataplane, since, status, where, by, limit, or allNodes")
+		if !slices.Contains(parameters[:], key) {
+			return nil, invalid(key, values.Get(key), "use "+strings.Join(parameters[:len(parameters)-1], ", ")+", or "+
+				parameters[len(parameters)-1])
 		}
 	}
 	if v := values.Get("log"); v != "" {
@@ -96,10 +105,27 @@ func parse(values url.Values, now time.Time) (*query, *api.Error) {
 			return nil, invalid("limit", v, "give a number from 1 to 100000")
 		}
 	}
-	if v := values.Get("allNodes"); v != "" {
-		if q.all, err = strconv.ParseBool(v); err != nil {
-			return nil, invalid("allNodes", v, "give true or false")
+	for name, at := range map[string]*bool{"allNodes": &q.all, "tail": &q.tail, "follow": &q.follow} {
+		if v := values.Get(name); v != "" {
+			if *at, err = strconv.ParseBool(v); err != nil {
+				return nil, invalid(name, v, "give true or false")
+			}
 		}
+	}
+	if v := values.Get("step"); v != "" {
+		seconds, err := strconv.Atoi(v)
+		if err != nil || seconds < 1 || seconds > maxStep {
+			return nil, invalid("step", v, "give a number of seconds from 1 to 86400")
+		}
+		q.step = time.Duration(seconds) * time.Second
+	}
+	switch {
+	case q.step > 0 && q.by != logfields.Time:
+		return nil, invalid("step", values.Get("step"), "use it with by=time")
+	case q.tail && q.by != "":
+		return nil, invalid("tail", "true", "omit it with by")
+	case q.follow && (q.by != "" || q.tail || q.all):
+		return nil, invalid("follow", "true", "omit it with by, tail, and allNodes")
 	}
 	return q, nil
 }

@@ -11,6 +11,7 @@ const (
 	MaxPage    = 10_000        // items of a page
 	maxOffset  = 1<<31 - 1     // items before a page
 	maxLines   = 100_000       // of logs
+	maxStep    = 86_400        // seconds of an interval of logs
 	maxProfile = 30            // seconds of a CPU profile
 	maxText    = 1024          // characters of other texts
 	maxTags    = 64            // tags of a filter
@@ -55,7 +56,9 @@ func Of(method, pattern, parameter string) Limits {
 		return Limits{Type: Integer, Min: 1, Max: maxProfile, Default: "10"}
 	case "limit":
 		return Limits{Type: Integer, Min: 1, Max: maxLines, Default: "1000"}
-	case "dryRun", "meta", "shadow", "computed", "allNodes", "include_eds":
+	case "step":
+		return Limits{Type: Integer, Min: 1, Max: maxStep}
+	case "dryRun", "meta", "shadow", "computed", "allNodes", "include_eds", "tail", "follow":
 		return Limits{Type: Boolean, Default: "false"}
 	case "gateway", "ingress":
 		return Limits{Type: Boolean}
