@@ -15,7 +15,7 @@ func QueryParameters(method, pattern string) string {
 	case "POST /v1/accesslogs/flush":
 		return "mesh dataplane"
 	case "GET /v1/logs":
-		return "log mesh dataplane since status where by limit allNodes"
+		return "log mesh dataplane since status where by step limit tail follow allNodes"
 	case "GET /v1/dns":
 		return "mesh name" + paging
 	case "GET /v1/debug/pprof":

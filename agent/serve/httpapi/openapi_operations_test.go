@@ -45,7 +45,8 @@ var operations = map[string]operation{
 	"POST /v1/accesslogs/flush": {id: "flushAccessLogs", does: "Has the Envoy of a dataplane write what it holds of its " +
 		"access logs.", query: "mesh dataplane", try: "/v1/accesslogs/flush?mesh=default&dataplane=web", refused: true},
 	"GET /v1/logs": {id: "logs", does: "Lines of log files as JSON objects, one per line, oldest first; the last one is " +
-		"{end: LogEnd}. With by, a LogStats document.", query: "log mesh dataplane since status where by limit allNodes",
+		"{end: LogEnd}. With by, a LogStats document.",
+		query:  "log mesh dataplane since status where by step limit tail follow allNodes",
 		answer: jsonLines, try: "/v1/logs", refused: true},
 	"GET /v1/dns": {id: "dns", does: "The names that the resolver answers, and its state.", query: "mesh name " + paging,
 		answer: api.DNS{}},
@@ -318,6 +319,9 @@ var parameters = map[string]string{
 	"status":        "Status codes, classes and ranges, such as 5xx,404.",
 	"where":         "A condition such as duration>500ms; repeatable.",
 	"by":            "Field by whose values lines are counted.",
+	"step":          "With by=time: seconds of the intervals in which lines are counted.",
+	"tail":          "true: the last lines of each file instead of the first ones.",
+	"follow":        "true: also later lines, when they are written, for up to 5 minutes.",
 	"limit":         "Number of lines at most; 1000 by default.",
 	"signer":        "The fingerprint of a key, or unsigned: records with this signer.",
 	"omit":          "patch, items or both: these stay empty in the answer.",

@@ -2,6 +2,7 @@ package logsapi
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -30,10 +31,6 @@ const (
 	maxStep      = 86_400   // seconds
 )
 
-// parameters are the names of the parameters.
-var parameters = [...]string{"log", "mesh", "dataplane", "since", "status", "where", "by", "step", "limit",
-	"tail", "follow", "allNodes"}
-
 // query is a parsed GET /v1/logs.
 type query struct {
 	log             string
@@ -51,10 +48,10 @@ type query struct {
 func parse(values url.Values, now time.Time) (*query, *api.Error) {
 	q := &query{log: logAccess, mesh: values.Get("mesh"), dataplane: values.Get("dataplane"), by: values.Get("by"),
 		limit: defaultLines}
-	for key := range values {
-		if !slices.Contains(parameters[:], key) {
-			return nil, invalid(key, values.Get(key), "use "+strings.Join(parameters[:len(parameters)-1], ", ")+", or "+
-				parameters[len(parameters)-1])
+	known := strings.Fields(api.QueryParameters(http.MethodGet, "/v1/logs"))
+	for key, given := range values {
+		if !slices.Contains(known, key) {
+			return nil, invalid(key, given[0], "use "+strings.Join(known, ", "))
 		}
 	}
 	if v := values.Get("log"); v != "" {
@@ -105,11 +102,10 @@ func parse(values url.Values, now time.Time) (*query, *api.Error) {
 			return nil, invalid("limit", v, "give a number from 1 to 100000")
 		}
 	}
-	for name, at := range map[string]*bool{"allNodes": &q.all, "tail": &q.tail, "follow": &q.follow} {
-		if v := values.Get(name); v != "" {
-			if *at, err = strconv.ParseBool(v); err != nil {
-				return nil, invalid(name, v, "give true or false")
-			}
+	for _, e := range []*api.Error{flag("allNodes", values.Get("allNodes"), &q.all),
+		flag("tail", values.Get("tail"), &q.tail), flag("follow", values.Get("follow"), &q.follow)} {
+		if e != nil {
+			return nil, e
 		}
 	}
 	if v := values.Get("step"); v != "" {
@@ -128,6 +124,19 @@ func parse(values url.Values, now time.Time) (*query, *api.Error) {
 		return nil, invalid("follow", "true", "omit it with by, tail, and allNodes")
 	}
 	return q, nil
+}
+
+// flag parses a parameter that is true or false.
+func flag(name, value string, at *bool) *api.Error {
+	if value == "" {
+		return nil
+	}
+	set, err := strconv.ParseBool(value)
+	if err != nil {
+		return invalid(name, value, "give true or false")
+	}
+	*at = set
+	return nil
 }
 
 // invalid returns the error for a parameter.
