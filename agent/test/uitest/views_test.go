@@ -46,8 +46,11 @@ func TestUI(t *testing.T) {
 	b := chromium.Start(t)
 	t.Run("quickstart", func(t *testing.T) {
 		n := newNode(t, fromQuickstart)
-		eachView(t, b.Page(t), serve(t, n, true), viewsOf("web", "backend", "type=MeshTimeout&name=backend-timeouts"))
+		url, views := serve(t, n, true), viewsOf("web", "backend", "type=MeshTimeout&name=backend-timeouts")
+		eachView(t, b.Page(t), url, views)
+		t.Run("hostile", func(t *testing.T) { hostile(t, b, url, views) })
 	})
+	t.Run("restart", func(t *testing.T) { restart(t, b) })
 	t.Run("large", func(t *testing.T) {
 		o := mesh.Options{Services: 1000, Proxies: 300, MTLS: true}
 		n := newNode(t, func(dir string) error { return mesh.Write(dir, o) })

@@ -152,6 +152,12 @@ func (p *Page) Open(url string) {
 	}
 }
 
+// Before runs a script in each document before its own scripts.
+func (p *Page) Before(script string) {
+	p.t.Helper()
+	p.do("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": script})
+}
+
 // Reload loads the page again.
 func (p *Page) Reload() {
 	p.t.Helper()
