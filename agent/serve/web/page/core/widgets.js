@@ -72,9 +72,12 @@ export function copyButton(text, shown, what = text.slice(0, 200)) {
   return button;
 }
 
-/** Returns a command with a button that copies it. */
+/** The most characters of a sentence or command that are shown at once. */
+const SENTENCE = 600;
+
+/** Returns a command with a button that copies it, also if it is too long to be shown whole. */
 export function command(text) {
-  const code = h('code', null, text);
+  const code = h('code', null, name(text, SENTENCE));
   return h('span', {class: 'command'}, code, copyButton(text, code));
 }
 
@@ -88,9 +91,9 @@ export function block(text, label) {
 export function failure(err, retry) {
   const status = err.status;
   const list = (err.parameters || []).map(p =>
-    h('li', null, [p.document, p.field].filter(Boolean).join(' '), ': ', p.reason));
+    h('li', null, name([p.document, p.field].filter(Boolean).join(' '), SENTENCE), ': ', name(p.reason, SENTENCE)));
   return h('div', {class: 'notice bad', role: 'alert'},
-    h('strong', null, err.title || 'The request failed'), ' ', h('span', null, err.message),
+    h('strong', null, name(err.title || 'The request failed')), ' ', name(err.message, SENTENCE),
     list.length ? h('ul', null, list) : null,
     status === 403 ? h('p', null, 'Your permissions: ', command('nearside access whoami')) : null,
     retry ? h('p', null, h('button', {type: 'button', onclick: () => retry()}, 'Try again')) : null);

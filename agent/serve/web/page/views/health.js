@@ -245,7 +245,7 @@ function checks(list) {
   const rank = c => c.ok ? c.degraded ? 1 : 2 : 0;
   const word = c => [['bad', 'failed'], [c.error ? 'bad' : 'warn', 'degraded'], ['ok', 'passed']][rank(c)];
   return panel('Checks', null, table([
-    {title: 'Check', cell: c => h('span', {class: 'mono'}, c.name), value: c => c.name},
+    {title: 'Check', cell: c => h('span', {class: 'mono'}, name(c.name)), value: c => c.name},
     {title: 'State', cell: c => badge(...word(c)), value: rank},
     {title: 'Reason', cell: c => [long(c.reason || ''),
       rank(c) < 2 && c.command ? h('p', null, command(c.command)) : null]},
