@@ -25,6 +25,7 @@ type Session struct {
 	Files    []string   `json:"files"`
 	Product  string     `json:"product"`
 	Version  string     `json:"version"`
+	Node     string     `json:"node"`     // name of the agent's node; "": it does not respond
 	Instance string     `json:"instance"` // of the agent; "": it does not respond
 	Who      string     `json:"who"`      // the user as the agent sees it; "": it does not respond
 	Expires  *time.Time `json:"expires"`  // nil: never
@@ -198,7 +199,7 @@ func (s *Server) sessionDocument(w http.ResponseWriter, r *http.Request, found *
 	var index api.Info
 	if status, _, body, err = s.get(r.Context(), found.token, "/"); err == nil && status == http.StatusOK &&
 		json.Unmarshal(body, &index) == nil {
-		doc.Instance = index.Instance
+		doc.Node, doc.Instance = index.Node, index.Instance
 	}
 	writeJSON(w, doc)
 }

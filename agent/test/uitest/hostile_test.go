@@ -39,14 +39,14 @@ const spoil = `(() => {
 })()`
 
 // hostile opens each view with hostile texts in all answers.
-func hostile(t *testing.T, b *chromium.Browser, url string, views []shown) {
+func hostile(t *testing.T, b *chromium.Browser, n *node, views []shown) {
 	for what, text := range hostileTexts {
 		t.Run(what, func(t *testing.T) {
 			encoded, _ := json.Marshal(text)
 			p := b.Page(t)
 			p.Before(strings.Replace(spoil, "TEXT", string(encoded), 1))
 			p.Resize(375, 720)
-			p.Open(url)
+			url := open(t, p, n)
 			for _, v := range views {
 				t.Run(v.name, func(t *testing.T) {
 					p := p.With(t)

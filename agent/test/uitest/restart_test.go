@@ -11,7 +11,7 @@ import (
 func restart(t *testing.T, b *chromium.Browser) {
 	n := newNode(t, fromQuickstart)
 	p := b.Page(t)
-	p.Open(serve(t, n, false) + "#/proxies")
+	p.Open(open(t, p, n) + "#/proxies")
 	p.Until(`document.querySelector("main").innerText.includes("backend-1")`)
 	p.Until(live)
 	n.stop()

@@ -46,24 +46,23 @@ func TestUI(t *testing.T) {
 	b := chromium.Start(t)
 	t.Run("quickstart", func(t *testing.T) {
 		n := newNode(t, fromQuickstart)
-		url, views := serve(t, n, true), viewsOf("web", "backend", "type=MeshTimeout&name=backend-timeouts")
-		eachView(t, b.Page(t), url, views)
-		t.Run("hostile", func(t *testing.T) { hostile(t, b, url, views) })
+		views := viewsOf("web", "backend", "type=MeshTimeout&name=backend-timeouts")
+		eachView(t, b.Page(t), n, views, "--write")
+		t.Run("hostile", func(t *testing.T) { hostile(t, b, n, views) })
 	})
 	t.Run("restart", func(t *testing.T) { restart(t, b) })
 	t.Run("large", func(t *testing.T) {
 		o := mesh.Options{Services: 1000, Proxies: 300, MTLS: true}
 		n := newNode(t, func(dir string) error { return mesh.Write(dir, o) })
 		n.connect(o)
-		eachView(t, b.Page(t), serve(t, n, false),
-			viewsOf(mesh.Dataplane(9), mesh.Service(0), "type=MeshTrafficPermission&name=within-billing"))
+		eachView(t, b.Page(t), n, viewsOf(mesh.Dataplane(9), mesh.Service(0), "type=MeshTrafficPermission&name=within-billing"))
 	})
 }
 
 // eachView opens views and checks each in three forms: wide and light, narrow and dark, and by
 // keyboard.
-func eachView(t *testing.T, p *chromium.Page, url string, views []shown) {
-	p.Open(url)
+func eachView(t *testing.T, p *chromium.Page, n *node, views []shown, args ...string) {
+	url := open(t, p, n, args...)
 	for _, v := range views {
 		t.Run(v.name, func(t *testing.T) {
 			p := p.With(t)
@@ -141,8 +140,9 @@ func keyboard(t *testing.T, p *chromium.Page) {
 			if (!e || e === document.body) return u.ends++ > 0; // Tab starts where the last focus was
 			if (u.seen.has(e)) return true;
 			u.seen.add(e);
-			const s = getComputedStyle(e), r = e.getBoundingClientRect();
-			const ring = s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0 || s.boxShadow !== "none";
+			const ringed = x => { const s = getComputedStyle(x);
+				return s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0 || s.boxShadow !== "none" };
+			const r = e.getBoundingClientRect(), ring = ringed(e) || ringed(e.parentElement);
 			const inside = r.width > 0 && r.bottom > 0 && r.top < innerHeight && r.right > 0 && r.left < innerWidth;
 			if (!ring || !inside) u.unseen.push(u.tell(e) + (ring ? " outside" : " without a ring"));
 			return false;

@@ -25,7 +25,7 @@ async function begin() {
     return login(err);
   }
   if (session.mode === 'static') await useExport();
-  document.title = `nearside · ${session.instance}`;
+  document.title = `nearside · ${session.node}`;
   where();
   navigation();
   if (session.mode !== 'static') {
@@ -71,7 +71,7 @@ function login(err) {
 }
 
 function where() {
-  const parts = [h('span', {class: 'instance'}, name(session.instance, 40))];
+  const parts = [h('span', {class: 'instance'}, name(session.node || session.instance, 40))];
   if (session.mode === 'files') parts.push(h('span', {class: 'tag'}, 'files, no agent'));
   if (session.mode === 'static') parts.push(h('span', {class: 'tag'}, 'export'));
   parts.push(h('span', {class: 'tag', id: 'access', title: session.write
@@ -141,7 +141,7 @@ async function show() {
     replace(root, failure(err, show));
   }
   const title = root.querySelector('h1');
-  if (title) document.title = `${title.textContent} · nearside · ${session.instance}`;
+  if (title) document.title = `${title.textContent} · nearside · ${session.node}`;
 }
 
 let down = false;

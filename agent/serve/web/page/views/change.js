@@ -24,7 +24,7 @@ export async function render(root, ctx) {
   const result = h('div', {class: 'result'}), done = h('div', {'aria-live': 'polite'}),
     buttons = h('div', {class: 'steps'});
   let checking, timer = 0, shown = null, busy = false, faulty = false;
-  const edit = editor(from.title, {value: from.text, changed, run: preview});
+  const edit = editor(from.title || 'Text of the resources', {value: from.text, changed, run: preview});
 
   function changed() {
     shown = null;
