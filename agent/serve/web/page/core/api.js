@@ -52,6 +52,9 @@ export function send(method, path, body, {headers, signal} = {}) {
   return request(method, 'api' + path, body, signal, headers);
 }
 
+/** Returns whether the page shows files without an agent. */
+export const ofFiles = session => session.mode === 'files' || session.mode === 'static' && session.files?.length > 0;
+
 /** Asks the server of the page itself: `own('GET', 'ui/session')`. */
 export const own = (method, path, body, headers) => request(method, path, body, undefined, headers);
 

@@ -5,8 +5,12 @@ import {bytes, count, duration, plural} from '../core/format.js';
 import {link} from '../core/route.js';
 import {badge, command, when} from '../core/widgets.js';
 
-/** Returns the cards of a status. Extra: `members` and `certificates`, or null. */
-export function cards(status, extra) {
+/**
+ * Returns the cards of a status. Extra: `members` and `certificates`, or null. Files without an agent
+ * have only the cards of their resources.
+ */
+export function cards(status, extra, files) {
+  if (files) return h('div', {class: 'grid'}, proxies(status, true), config(status));
   const list = [
     proxies(status), config(status), members(extra.members), disk(status), ends(extra.certificates),
     dns(status), logs(status), memory(status), refused(status),
@@ -29,12 +33,14 @@ const STATES = [
   ['unknown', 'warn'], ['elsewhere', 'off'], ['disconnected', 'off'],
 ];
 
-function proxies(s) {
+function proxies(s, files) {
   const by = s.proxies || {};
   const total = Object.values(by).reduce((a, b) => a + b, 0);
+  if (files && total) return card('Proxies', link('proxies'), null, plural(total, 'Dataplane'));
   if (!total) {
     return card('Proxies', link('proxies'), null, 'none', null,
-      h('p', {class: 'quiet'}, 'No Dataplane exists on this node, and no Envoy is connected. Add a Dataplane:'),
+      h('p', {class: 'quiet'}, files ? 'The files have no Dataplane. Add one:'
+        : 'No Dataplane exists on this node, and no Envoy is connected. Add a Dataplane:'),
       h('p', null, h('a', {href: link('change')}, 'Write a resource')));
   }
   const rows = STATES.filter(([state]) => by[state]).map(([state, kind]) => [

@@ -1,6 +1,6 @@
 // Health: the problems of the node with the next command of each, and the state of its parts.
 
-import {get, text} from '../core/api.js';
+import {get, ofFiles, text} from '../core/api.js';
 import {h, name, refresh} from '../core/dom.js';
 import {count, plural} from '../core/format.js';
 import {keep, link, resource} from '../core/route.js';
@@ -18,6 +18,7 @@ export async function render(root, ctx) {
     status: null, members: null, certificates: null, read: '', error: null, all: false,
     check: ctx.params.get('check') || '', text: ctx.params.get('q') || '',
   };
+  const offline = ofFiles(ctx.session);
   const parts = {head: h('div'), verdict: h('div'), problems: h('div'), cards: h('div'), checks: h('div')};
   const shown = new Map(); // of each part: the values that it shows
   let counted = null;
@@ -31,12 +32,12 @@ export async function render(root, ctx) {
   };
   const drawAll = () => {
     const s = state.status;
-    draw('head', [s.info, s.store.revision], () => title(s));
+    draw('head', [s.info, s.store.revision], () => title(s, ctx.session));
     draw('verdict', [s.problems, s.ready, s.unchecked, s.unexamined, state.read, state.error?.message],
-      () => verdict(state, read));
+      () => verdict(state, read, offline));
     draw('problems', [s.problems, state.check, state.text, state.all], () => problems(state, drawAll));
-    draw('cards', [s, state.members, state.certificates], () => cards(s, state));
-    draw('checks', [s.checks], () => checks(s.checks));
+    draw('cards', [s, state.members, state.certificates], () => cards(s, state, offline));
+    draw('checks', [s.checks], () => checks(s.checks.filter(c => !offline || FILE_CHECKS.includes(c.name))));
     const now = `${s.problems.length}`;
     if (counted !== null && counted !== now) say(summary(s));
     counted = now;
@@ -107,8 +108,15 @@ async function readCertificates(state, ctx, draw) {
   ctx.atEnd(() => clearInterval(timer));
 }
 
-function title(s) {
+// The checks that say something about files without an agent.
+const FILE_CHECKS = ['resource-files', 'config'];
+
+function title(s, session) {
   const i = s.info;
+  if (ofFiles(session)) {
+    return head('Health', ['Resources of ', session.files.map((f, n) => [n ? ', ' : '', h('strong', null, name(f))]),
+      ', without an agent']);
+  }
   return head('Health', [
     'Node ', h('strong', null, name(i.node)), i.zone ? [' in zone ', name(i.zone)] : null, ` · ${i.product} `,
     name(i.version), i.started ? [' · started ', when(i.started)] : null, ` · revision ${count(s.store.revision)}`,
@@ -126,7 +134,7 @@ function summary(s) {
   return [errors && plural(errors, 'error'), warnings && plural(warnings, 'warning')].filter(Boolean).join(' and ');
 }
 
-function verdict(state, read) {
+function verdict(state, read, offline) {
   const s = state.status;
   const {errors, warnings} = numbers(s);
   const kind = errors || !s.ready ? 'bad' : warnings ? 'warn' : 'good';
@@ -134,7 +142,7 @@ function verdict(state, read) {
   const unready = s.checks.find(c => !c.ok && !c.degraded) || s.problems.find(p => p.unready);
   const left = [s.unchecked && `${plural(s.unchecked, 'proxy', 'proxies')} that are not connected`,
     s.unexamined && plural(s.unexamined, 'policy', 'policies')].filter(Boolean).join(' and ');
-  const sentence = [
+  const sentence = offline ? `An agent would ${errors ? 'not ' : ''}load all of these files without an error.` : [
     s.ready ? 'The node is ready. '
       : ['The node is not ready', unready ? [': ', name(unready.reason, 300)] : null, '. '],
     failed ? `${count(s.checks.length - failed)} of ${plural(s.checks.length, 'check')} pass.`

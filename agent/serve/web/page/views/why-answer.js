@@ -15,7 +15,7 @@ const TITLES = {
 const BOX = {ok: 'good', warn: 'warn', bad: 'bad'};
 
 /** Returns the outcome: the verdict, what decides it, and how sure it is. */
-export function outcome(flow, asked, note) {
+export function outcome(flow, asked, note, files) {
   const way = deciding(flow);
   const step = decidingStep(flow);
   const decides = flow.verdict === 'allowed' ? permission(flow) : [
@@ -32,7 +32,8 @@ export function outcome(flow, asked, note) {
     flow.location ? h('p', null, 'Redirected to ', name(flow.location)) : null,
     note,
     h('p', {class: 'quiet'}, flow.accepted ? 'From the config that the Envoy has. '
-      : 'The Envoy is not connected: from the config that it would get. ', 'Asked ', when(asked), '.'));
+      : files ? 'From the config that the files give. '
+        : 'The Envoy is not connected: from the config that it would get. ', 'Asked ', when(asked), '.'));
 }
 
 // The policies of the servers that permit an allowed flow.

@@ -56,6 +56,7 @@ export function suggestion(flow, ctx, again) {
       text.length > LONGEST ? null : h('a', {href: link('change', {text})}, 'Edit it first')),
     why ? h('div', null, h('p', {class: 'quiet'}, why,
       ctx.session.mode === 'agent' ? ' Start nearside ui --write, or apply the policy on the command line:' : ''),
-    block(`nearside apply -f - <<'END'\n${text.trimEnd()}\nEND\n`, 'the command')) : null,
+    ctx.session.mode === 'agent' ? block(`nearside apply -f - <<'END'\n${text.trimEnd()}\nEND\n`, 'the command')
+      : null) : null,
     area);
 }

@@ -53,8 +53,8 @@ export function body(q) {
 
 const quote = text => /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
 
-/** Returns the command that asks the same. */
-export function commandOf(q) {
+/** Returns the command that asks the same, of an agent or of files. */
+export function commandOf(q, files = []) {
   const words = ['nearside', 'explain', q.kind === 'request' ? 'request' : 'connection'];
   const add = (flag, value) => value && words.push(flag, quote(value));
   if (q.mesh && q.mesh !== 'default') add('-m', q.mesh);
@@ -73,6 +73,7 @@ export function commandOf(q) {
   } else if (q.silent) words.push('--silent');
   add('--ip', q.ip);
   if (q.shadow) words.push('--shadow');
+  for (const f of files) add('-f', f);
   return words.join(' ');
 }
 

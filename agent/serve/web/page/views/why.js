@@ -1,6 +1,6 @@
 // Why?: which policy lets a connection or request pass or not, step by step.
 
-import {send} from '../core/api.js';
+import {ofFiles, send} from '../core/api.js';
 import {h, name, refresh, replace} from '../core/dom.js';
 import {keep, link} from '../core/route.js';
 import {badge, combobox, command, empty, failure, field, head, id, panel, say, when} from '../core/widgets.js';
@@ -59,7 +59,7 @@ export async function render(root, ctx) {
     const once = new Date().toISOString();
     refresh(answer,
       h('h2', {class: 'unseen'}, 'Answer'),
-      outcome(flow, once, resolution(q, found)),
+      outcome(flow, once, resolution(q, found), ofFiles(ctx.session)),
       hops(flow),
       suggestion(flow, ctx, async result => {
         known.forget();
@@ -68,7 +68,7 @@ export async function render(root, ctx) {
       }),
       shadow(flow),
       ways(flow),
-      elsewhere(commandOf(found.q)));
+      elsewhere(commandOf(found.q, ctx.session.files || [])));
   }
 
   function drawHistory() {
