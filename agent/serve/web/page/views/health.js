@@ -138,14 +138,15 @@ function verdict(state, read, offline) {
   const s = state.status;
   const {errors, warnings} = numbers(s);
   const kind = errors || !s.ready ? 'bad' : warnings ? 'warn' : 'good';
-  const failed = s.checks.filter(c => !c.ok).length;
+  const failed = s.checks.filter(c => !c.ok).length, degraded = s.checks.filter(c => c.ok && c.degraded).length;
   const unready = s.checks.find(c => !c.ok && !c.degraded) || s.problems.find(p => p.unready);
   const left = [s.unchecked && `${plural(s.unchecked, 'proxy', 'proxies')} that are not connected`,
     s.unexamined && plural(s.unexamined, 'policy', 'policies')].filter(Boolean).join(' and ');
   const sentence = offline ? `An agent would ${errors ? 'not ' : ''}load all of these files without an error.` : [
     s.ready ? 'The node is ready. '
       : ['The node is not ready', unready ? [': ', name(unready.reason, 300)] : null, '. '],
-    failed ? `${count(s.checks.length - failed)} of ${plural(s.checks.length, 'check')} pass.`
+    failed || degraded ? [`${count(s.checks.length - failed - degraded)} of ${plural(s.checks.length, 'check')} pass`,
+      failed ? `, ${count(failed)} failed` : '', degraded ? `, ${count(degraded)} degraded` : '', '.']
       : `All ${plural(s.checks.length, 'check')} pass.`,
     left ? ` Not examined yet: ${left}; the page asks again.` : null,
   ];
