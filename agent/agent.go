@@ -45,6 +45,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 	"github.com/nearside-mesh/nearside/agent/serve/auditlog"
+	"github.com/nearside-mesh/nearside/agent/serve/edgesapi"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/serve/logsapi"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
@@ -130,6 +131,7 @@ type Agent struct {
 	draining   *proxydrain.Drains
 	host       *probe.Prober
 	refused    *refused
+	edges      *edgesapi.Edges
 	drains     *drains.Drains
 	memory     *memory.Guard
 	logs       *logs.Manager

@@ -16,7 +16,7 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 	queries := a.newQueries(cfg)
 	a.queries.Store(queries)
 	return httpapi.Options{
-		ReadLogs: queries.Serve, Debug: a.debugText,
+		ReadLogs: queries.Serve, Edges: a.edges.Serve, Debug: a.debugText,
 		Info: api.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
 		Options: write.Options{Registry: a.registry, Store: a.store, Last: a.reconciler.Last,
@@ -36,11 +36,8 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 		Certificate: a.reconciler.Issued,
 		Holders:     a.logs.Holders, Logs: a.account, FlushLogs: a.logs.Flush, AuditFile: cfg.AuditLogPath(),
 		AuditChain: a.auditChain,
-		Counts: func() map[string]api.ProxyCounts {
-			of, _ := a.refused.read()
-			return of
-		},
-		Progress: a.rollout.Progress, Watch: a.rollout.Watch, Files: a.dir.Files, CatchUp: a.dir.CatchUp,
+		Counts:     a.proxyCounts,
+		Progress:   a.rollout.Progress, Watch: a.rollout.Watch, Files: a.dir.Files, CatchUp: a.dir.CatchUp,
 		Suspended: a.unserved,
 		Live:      a.live, Ready: a.readiness, Host: a.hostChecks, Access: who, Audit: a.audit,
 		Metrics: a.deps.Metrics, Measure: a.deps.Metrics, Level: a.deps.Level,

@@ -30,6 +30,8 @@ type refused struct {
 	proxies func() []api.ProxyStatus
 	ask     func(context.Context, *api.ProxyStatus) (api.ProxyCounts, error)
 	log     *slog.Logger
+	// observe is called with the counters after each round.
+	observe func(map[string]api.ProxyCounts)
 
 	mu    sync.Mutex // held during queries, so that concurrent readers share the answers
 	at    time.Time
@@ -57,7 +59,8 @@ func newRefused(proxies func() []api.ProxyStatus, dir string, log *slog.Logger) 
 func (r *refused) read() (map[string]api.ProxyCounts, api.ProxyCounts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.at.IsZero() || time.Since(r.at) >= refusedFor {
+	due := r.at.IsZero() || time.Since(r.at) >= refusedFor
+	if due {
 		r.refresh()
 		r.at = time.Now()
 	}
@@ -66,6 +69,9 @@ func (r *refused) read() (map[string]api.ProxyCounts, api.ProxyCounts) {
 		if by.known {
 			out[id] = by.count
 		}
+	}
+	if due && r.observe != nil {
+		r.observe(out)
 	}
 	total := r.total
 	total.TimedOut = maps.Clone(total.TimedOut)

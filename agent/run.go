@@ -239,7 +239,8 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 		Envoy: func(id string, peer access.Peer) drains.Envoy {
 			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: id, Peer: peer}
 		}})
-	a.refused = newRefused(a.rollout.Status, envoyDir(cfg), a.log)
+	a.refused, a.edges = newRefused(a.rollout.Status, envoyDir(cfg), a.log), a.newEdges()
+	a.refused.observe = a.edges.Observe
 	if err := errors.Join(a.newProbes(), a.deps.Metrics.Register(a.refused)); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}

@@ -78,3 +78,12 @@ func (m *Mesh) Permissions(dataplane *resource.Resource) *policy.Permissions {
 	}
 	return m.Policies.Permissions(m.set, dataplane)
 }
+
+// Permitting returns the policies of the mesh, prepared for questions about the permissions of many
+// dataplanes. It is nil if there are none.
+func (m *Mesh) Permitting() *policy.Index {
+	if m.Policies == nil {
+		return nil
+	}
+	return m.Policies.Permitting(m.set)
+}

@@ -113,9 +113,9 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// counters returns the used counters whose whole name matches a regular expression.
+// counters returns the used counters and gauges whose whole name matches a regular expression.
 func (e Envoy) counters(ctx context.Context, filter *regexp.Regexp) (map[string]uint64, error) {
-	body, err := e.ask(ctx, "GET", "/stats?usedonly&type=Counters&filter="+url.QueryEscape(filter.String()), wide)
+	body, err := e.ask(ctx, "GET", "/stats?usedonly&filter="+url.QueryEscape(filter.String()), wide)
 	if err != nil {
 		return nil, err
 	}
@@ -138,12 +138,20 @@ const (
 	reopenFailed = "filesystem.reopen_failed"
 	writeDone    = "filesystem.write_completed"
 	writeLine    = "filesystem.write_buffered" // one for each line of a logger
+	uptime       = "server.uptime"             // in seconds
 )
 
-// wanted matches the counters of writes, of connections and requests of listeners, of connections
-// without a matching filter chain, of clients that sent too little in time, and of connections to a
-// cluster without endpoints, which a closed passthrough uses.
-var wanted = regexp.MustCompile(`^(filesystem\.((write|reopen)_failed|write_completed|write_buffered)|listener\.(\d[\d.]*|\[[\da-f_.%]+\])_\d+\.(downstream_cx_total|http\..+\.downstream_rq_completed)|listener\..+\.(no_filter_chain_match|downstream_pre_cx_timeout)|cluster\.outbound_passthrough_ipv[46]\.upstream_cx_none_healthy)$`)
+// wanted matches the uptime, and the counters of writes, of connections, requests, and failed
+// requests of listeners, of connections without a matching filter chain, of clients that sent too
+// little in time, of connections to a cluster without endpoints, which a closed passthrough uses,
+// of failed connections and refused requests of clusters, and of connections that inbounds denied.
+var wanted = regexp.MustCompile(`^(server\.uptime|` +
+	`filesystem\.((write|reopen)_failed|write_completed|write_buffered)|` +
+	`listener\.(\d[\d.]*|\[[\da-f_.%]+\])_\d+\.(downstream_cx_total|http\..+\.downstream_rq_(completed|5xx))|` +
+	`listener\..+\.(no_filter_chain_match|downstream_pre_cx_timeout)|` +
+	`cluster\.outbound_passthrough_ipv[46]\.upstream_cx_none_healthy|` +
+	`cluster\..+\.upstream_(cx_connect_fail|rq_403)|` +
+	`inbound_.+_\d+\.rbac\.denied)$`)
 
 // passthrough is the name prefix of the listeners for connections to unknown destinations.
 const passthrough = "outbound:passthrough:"
@@ -155,17 +163,27 @@ func (e Envoy) Counts(ctx context.Context) (api.ProxyCounts, error) {
 		return api.ProxyCounts{}, err
 	}
 	out := api.ProxyCounts{WritesFailed: stats[writeFailed], ReopensFailed: stats[reopenFailed],
-		WritesDone: stats[writeDone], Logged: stats[writeLine]}
+		WritesDone: stats[writeDone], Logged: stats[writeLine], Uptime: time.Duration(stats[uptime]) * time.Second}
 	unchained, late := map[string]uint64{}, map[string]uint64{} // by the listener's name in statistics
-	traffic := map[string]api.ListenerTraffic{}
+	traffic, failed := map[string]api.ListenerTraffic{}, map[string]uint64{}
 	for name, v := range stats {
-		if at, ok := strings.CutPrefix(name, "listener."); ok {
+		if at, ok := strings.CutSuffix(name, ".rbac.denied"); ok {
+			if out.Denied == nil {
+				out.Denied = map[string]uint64{}
+			}
+			out.Denied[at[strings.LastIndexByte(at, '_')+1:]] += v
+		} else if addCluster(&out, name, v) {
+			continue
+		} else if at, ok := strings.CutPrefix(name, "listener."); ok {
 			if at, ok := strings.CutSuffix(at, ".downstream_pre_cx_timeout"); ok && v > 0 {
 				late[at] = v
 			} else if at, ok := strings.CutSuffix(at, ".downstream_cx_total"); ok {
 				x := traffic[at]
 				x.Connections += v
 				traffic[at] = x
+			} else if strings.HasSuffix(at, ".downstream_rq_5xx") {
+				at, _, _ := strings.Cut(at, ".http.")
+				failed[at] += v
 			} else if strings.HasSuffix(at, ".downstream_rq_completed") {
 				at, _, _ := strings.Cut(at, ".http.")
 				x := traffic[at]
@@ -204,6 +222,12 @@ func (e Envoy) Counts(ctx context.Context) (api.ProxyCounts, error) {
 				out.Listeners = map[string]api.ListenerTraffic{}
 			}
 			out.Listeners[name] = x
+			if out.Outbounds == nil {
+				out.Outbounds = map[string]api.OutboundCounts{}
+			}
+			if strings.HasPrefix(name, "outbound:") {
+				out.Outbounds[name] = api.OutboundCounts{Connections: x.Connections, Requests: x.Requests, Failed: failed[stat]}
+			}
 		}
 		if strings.HasPrefix(name, passthrough) {
 			out.Refused += unchained[stat]
@@ -211,6 +235,32 @@ func (e Envoy) Counts(ctx context.Context) (api.ProxyCounts, error) {
 		}
 	}
 	return out, nil
+}
+
+// addCluster adds a counter of a cluster. It returns false for other counters.
+func addCluster(out *api.ProxyCounts, name string, v uint64) bool {
+	name, ok := strings.CutPrefix(name, "cluster.")
+	if !ok {
+		return false
+	}
+	cluster, unconnected := strings.CutSuffix(name, ".upstream_cx_connect_fail")
+	if !unconnected {
+		cluster, ok = strings.CutSuffix(name, ".upstream_rq_403")
+	}
+	if !ok || v == 0 {
+		return false
+	}
+	if out.Clusters == nil {
+		out.Clusters = map[string]api.ClusterCounts{}
+	}
+	x := out.Clusters[cluster]
+	if unconnected {
+		x.Unconnected += v
+	} else {
+		x.Refused += v
+	}
+	out.Clusters[cluster] = x
+	return true
 }
 
 // splitListener splits a line NAME::ADDRESS. Both parts may contain IPv6 addresses.

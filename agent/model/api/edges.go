@@ -70,9 +70,10 @@ type Edge struct {
 	// Listed is true if a dataplane of the client names the destination: in an outbound,
 	// reachableServices, or reachableBackends.
 	Listed bool `json:"listed"`
-	// Requests counts HTTP requests, or connections if the outbound is not HTTP. Failed counts the
-	// requests with a status of 500 to 599, and connections that no instance accepted. Refused
-	// counts responses with status 403. Only the Envoys of this node count.
+	// Requests counts HTTP requests, or connections if the outbound is not HTTP. Failed counts
+	// requests with a status of 500 to 599, or failed attempts to connect to an instance. Refused
+	// counts responses with status 403, by which an HTTP service refuses a client. Only the Envoys
+	// of this node count, each since its start.
 	Requests uint64 `json:"requests"`
 	Failed   uint64 `json:"failed"`
 	Refused  uint64 `json:"refused"`
@@ -80,18 +81,30 @@ type Edge struct {
 	Counted  int    `json:"counted"` // proxies whose counters are included
 }
 
+// OutboundCounts are counters of an Envoy about one outbound since it started.
+type OutboundCounts struct {
+	Connections, Requests uint64 // accepted connections, and HTTP requests with a response
+	Failed                uint64 // of the requests, those with a status of 500 to 599
+}
+
+// ClusterCounts are counters of an Envoy about one cluster since it started.
+type ClusterCounts struct {
+	Refused     uint64 // responses with status 403
+	Unconnected uint64 // failed attempts to connect to an instance
+}
+
 // EdgePolicy is the policy that decides about an edge, and its field.
 type EdgePolicy struct {
 	Type  string `json:"type"`
 	Mesh  string `json:"mesh"`
 	Name  string `json:"name"`
-	Field string `json:"field"` // such as spec.from[0]; "" for a legacy policy
+	Field string `json:"field"` // such as spec.from[0].default
 }
 
 // EdgeRefusal counts the refused connections of a service to one destination.
 type EdgeRefusal struct {
 	Mesh        string     `json:"mesh"`
-	From        string     `json:"from"`        // name of an [EdgeService]
+	From        string     `json:"from"`        // name of an [EdgeService]; "" if unknown
 	Destination string     `json:"destination"` // service, or HOST:PORT outside the mesh; "" if unknown
 	Count       uint64     `json:"count"`
 	Last        *time.Time `json:"last"` // null if the time is unknown
@@ -104,6 +117,7 @@ type EdgeCounters struct {
 	Since *time.Time `json:"since"`
 	// Complete is false if an Envoy that is connected to this node does not report its counters.
 	Complete bool `json:"complete"`
+	Silent   int  `json:"silent"` // the number of such Envoys
 	// Why says what is missing; "" if complete.
 	Why string `json:"why,omitempty"`
 }

@@ -30,6 +30,8 @@ func QueryParameters(method, pattern string) string {
 		return "include"
 	case "GET /v1/dataplanes/{mesh}/{name}/policies":
 		return "backend"
+	case "GET /v1/edges":
+		return "mesh from to all" + paging
 	case "GET /v1/services":
 		return "mesh kind name" + paging
 	case "GET /v1/applied/{plural}":

@@ -106,6 +106,14 @@ type ProxyCounts struct {
 	Logged        uint64 // lines that file loggers have written
 	// Listeners holds the traffic of listeners by name. Listeners without traffic are absent.
 	Listeners map[string]ListenerTraffic
+	// Outbounds holds the traffic of outbounds by the name of the listener, and Clusters that of
+	// clusters. Those without traffic are absent.
+	Outbounds map[string]OutboundCounts
+	Clusters  map[string]ClusterCounts
+	// Denied counts connections by the port of the inbound, if it is not HTTP, that permissions
+	// denied.
+	Denied map[string]uint64
+	Uptime time.Duration // of the Envoy; 0 if unknown
 	// TimedOut counts connections by listener whose clients did not send enough bytes before the
 	// timeout of the listener filters. Listeners without such connections are absent.
 	TimedOut map[string]uint64

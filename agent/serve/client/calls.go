@@ -197,6 +197,35 @@ func (c *Client) ZoneConfig(ctx context.Context, plural, name string) (*api.Conf
 	return call[api.Config](ctx, c, http.MethodGet, path(plural, name, "_config"), nil, nil)
 }
 
+// Edges returns all edges between services of a mesh, or of all meshes if mesh is empty. Non-empty
+// names of services select the client and the destination. all also selects pairs that no outbound
+// connects.
+func (c *Client) Edges(ctx context.Context, mesh, from, to string, all bool) (*api.Edges, error) {
+	var out *api.Edges
+	for {
+		q := query("mesh", mesh, "from", from, "to", to, "size", "1000")
+		if all {
+			q.Set("all", "true")
+		}
+		if out != nil {
+			q.Set("offset", strconv.Itoa(len(out.Edges)))
+		}
+		page, err := call[api.Edges](ctx, c, http.MethodGet, "/v1/edges", q, nil)
+		if err != nil {
+			return nil, err
+		}
+		if out == nil {
+			out = page
+		} else {
+			out.Edges = append(out.Edges, page.Edges...)
+		}
+		if page.Next == nil || len(page.Edges) == 0 {
+			out.Next = nil
+			return out, nil
+		}
+	}
+}
+
 // Services lists the services of a mesh, or of all meshes if mesh is empty. A non-empty kind or
 // name filters the list.
 func (c *Client) Services(ctx context.Context, mesh, kind, name string) ([]api.Service, error) {

@@ -28,6 +28,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/edgesapi"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -83,6 +84,12 @@ func start(t testing.TB, change ...func(*httpapi.Options)) *testAPI {
 			Log: slog.New(slog.NewTextHandler(os.Stderr, nil))},
 		Access: httpapi.Access{Roles: rolesOf(t, access.RoleOptions{GID: -1})}, Metrics: prometheus.NewRegistry(),
 	}
+	o.Edges = edgesapi.New(edgesapi.Options{Now: time.Now, Meshes: func() map[string]*generate.Mesh {
+		if last := a.last.Load(); last != nil {
+			return last.Meshes
+		}
+		return nil
+	}}).Serve
 	for _, f := range change {
 		f(&o)
 	}

@@ -135,7 +135,7 @@ func (b *specification) typed(t reflect.Type) *schema {
 	if t.Kind() != reflect.Pointer && t.Implements(reflect.TypeFor[json.Marshaler]()) {
 		b.t.Fatalf("%v writes its JSON by itself: say here what it is", t)
 	}
-	if t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+	if t.Kind() != reflect.Pointer && t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
 		return &schema{typ: "string"}
 	}
 	switch t.Kind() {

@@ -68,6 +68,8 @@ type Options struct {
 	Debug func(item string) ([]byte, *api.Error)
 	// ReadLogs serves lines of log files: [logsapi.Logs.Serve]. Nil: none can be read.
 	ReadLogs func(w http.ResponseWriter, r *http.Request, may func(verb string, k resource.Key) bool) *api.Error
+	// Edges serves which services may call which: [edgesapi.Edges.Serve]. Nil: unknown.
+	Edges func(w http.ResponseWriter, r *http.Request, pageSize int, visible func(resource.Key) bool) *api.Error
 	// AuditFile is the path of the audit log.
 	AuditFile string
 	// AuditChain returns the agent's record of the audit log, or nil. Nil: none.

@@ -80,6 +80,7 @@ func (s *Server) table() []route {
 		{get, "/v1/dataplanes/{mesh}/{name}/policies", dataplane, s.policies},
 		{get, "/v1/dataplanes/{mesh}/{name}/backends", dataplane, config(s.backends)},
 		{get, "/v1/services", inspect.orSome(), s.services},
+		{get, "/v1/edges", dataplane.orSome(), config(s.edges)},
 		{get, "/v1/applied/{plural}", inspect.orSome(), s.appliedList},
 		{get, "/v1/history/{plural}/{name}", ofPath(access.VerbGet), s.history},
 		{get, "/v1/history/{plural}/{mesh}/{name}", ofPath(access.VerbGet), s.history},

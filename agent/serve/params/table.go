@@ -58,7 +58,7 @@ func Of(method, pattern, parameter string) Limits {
 		return Limits{Type: Integer, Min: 1, Max: maxLines, Default: "1000"}
 	case "step":
 		return Limits{Type: Integer, Min: 1, Max: maxStep}
-	case "dryRun", "meta", "shadow", "computed", "allNodes", "include_eds", "tail", "follow":
+	case "all", "dryRun", "meta", "shadow", "computed", "allNodes", "include_eds", "tail", "follow":
 		return Limits{Type: Boolean, Default: "false"}
 	case "gateway", "ingress":
 		return Limits{Type: Boolean}
@@ -87,7 +87,7 @@ func Of(method, pattern, parameter string) Limits {
 	case "where":
 		return Limits{Type: String, MaxLength: maxText, Many: logfields.MaxConditions,
 			Pattern: "^[^=!~<>]+(!=|!~|>=|<=|=|~|>|<)"}
-	case "by", "backend":
+	case "by", "backend", "from", "to":
 		return Limits{Type: String, MaxLength: maxText}
 	case "signer":
 		return Limits{Type: String, MaxLength: 64, Pattern: "^([0-9a-fA-F]{32}|unsigned)?$"}
