@@ -31,8 +31,8 @@ export function conflicts(answer, {ctx, all, set, load, pool}) {
       {title: 'Resource', value: c => key(c), cell: c => resourceLink(c)},
       {title: 'State', value: c => c.state, cell: state},
       {title: 'Written', value: c => c.written, cell: c => when(c.written)},
-      {title: 'By', value: c => c.author?.name || c.node, cell: c => h('span', null, author(c), c.author?.name ? ' on ' : '',
-        name(c.node, 40))},
+      {title: 'By', value: c => c.author?.name || c.node,
+        cell: c => h('span', null, author(c), c.author?.name ? ' on ' : '', name(c.node, 40))},
       {title: 'Found', value: c => c.seen || '', cell: c => isTime(c.seen) ? when(c.seen) : 'unknown'},
       {title: 'Restore', cell: c => restore(c, ctx, load)},
     ], answer.items, {key: c => c.id, empty: h('p', {class: 'quiet'}, all ? 'No node has a conflict.'
@@ -41,7 +41,8 @@ export function conflicts(answer, {ctx, all, set, load, pool}) {
 
 function state(c) {
   const [color, word, meaning] = STATE[c.state] || ['off', c.state, ''];
-  return h('span', null, badge(color, word), ' ', c.deleted ? 'a deletion; ' : '', h('span', {class: 'quiet'}, meaning));
+  return h('span', null, badge(color, word), ' ', c.deleted ? 'a deletion; ' : '',
+    h('span', {class: 'quiet'}, meaning));
 }
 
 function author(c) {
