@@ -31,6 +31,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/resolver"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
+	"github.com/nearside-mesh/nearside/agent/host/certfiles"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/hold"
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
@@ -48,6 +49,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/edgesapi"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/serve/logsapi"
+	"github.com/nearside-mesh/nearside/agent/serve/web"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
 	"github.com/nearside-mesh/nearside/agent/source/peers"
@@ -160,6 +162,8 @@ type Agent struct {
 	notes      []api.Check        // deviations from the config since the start
 	waiting    []*waitingListener // set before ready
 	sockets    *activated
+	page       *web.Server      // nil: ui.listen is empty
+	pageCerts  *certfiles.Files // of page; nil: no TLS
 }
 
 // Addrs holds the listening addresses of an agent. A TCP address is nil if it is not configured,
@@ -172,6 +176,7 @@ type Addrs struct {
 	APITCP  net.Addr
 	XDSTCP  net.Addr
 	Metrics net.Addr
+	UI      net.Addr
 }
 
 // CheckConfig reports faults of a config as a whole, including unknown resource kinds.

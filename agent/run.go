@@ -122,7 +122,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		httpapi.Access{Roles: a.roles, Token: secret, Verify: a.verifyClient, Proxies: cfg.XDS.Access}))
 	if err == nil {
 		a.api.Store(api)
-		err = a.openRenewer(cfg)
+		err = errors.Join(a.openRenewer(cfg), a.openPage(cfg))
 	}
 	if err != nil {
 		ls.close()
@@ -145,6 +145,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return api.Serve(ctx, ls.api...) })
 	if len(ls.metrics) > 0 {
 		g.Go(func() error { return api.ServeMetrics(ctx, metricsToken, ls.metrics...) })
+	}
+	if len(ls.ui) > 0 {
+		g.Go(func() error { return a.page.Serve(ctx, nil, ls.ui...) })
 	}
 	g.Go(func() error { return a.xds.Serve(ctx, ls.xds...) })
 	g.Go(func() error { return a.exits.Run(ctx) })
@@ -290,10 +293,10 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	return nil
 }
 
-type listeners struct{ api, xds, metrics []net.Listener }
+type listeners struct{ api, xds, metrics, ui []net.Listener }
 
 func (l listeners) close() {
-	for _, x := range slices.Concat(l.api, l.xds, l.metrics) {
+	for _, x := range slices.Concat(l.api, l.xds, l.metrics, l.ui) {
 		_ = x.Close()
 	}
 }
@@ -317,6 +320,7 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 		{&ls.api, config.Socket(cfg.API.Socket), g.api, cfg.API.TCP, "api.tcp", &a.addrs.APITCP, hold.APIPrefix},
 		{&ls.xds, config.Socket(cfg.XDS.Socket), g.xds, cfg.XDS.TCP, "xds.tcp", &a.addrs.XDSTCP, hold.InPrefix},
 		{to: &ls.metrics, tcp: cfg.Metrics.Listen, key: "metrics.listen", at: &a.addrs.Metrics, as: hold.APIPrefix},
+		{to: &ls.ui, tcp: cfg.UI.Listen, key: "ui.listen", at: &a.addrs.UI, as: hold.APIPrefix},
 	} {
 		if s.cfg.Path != "" {
 			u, err := a.listenUnix(ctx, s.as, s.cfg, s.gid)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,6 +115,10 @@ func (a *Agent) listenersCheck() []api.Check {
 			}
 		}
 		w.mu.Unlock()
+	}
+	if _, err := a.pageCerts.Current(); err != nil {
+		reasons = append(reasons, fmt.Sprintf("ui.listen: %v; correct the files", err))
+		c.Command = cmp.Or(c.Command, "nearside config show")
 	}
 	if len(reasons) == 0 {
 		return nil

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nearside-mesh/nearside/accesslog/receive"
+	"github.com/nearside-mesh/nearside/agent/host/certfiles"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/rotation"
@@ -47,7 +48,7 @@ type receiver struct {
 	mu    sync.Mutex // held only briefly
 	file  *SharedFile
 	recv  *receive.Receiver
-	certs *certificates // nil: no TLS
+	certs *certfiles.Files // nil: no TLS
 	addr  net.Addr
 	err   error // why it is not receiving
 }
@@ -177,7 +178,8 @@ func FileOptions(c *config.Config, path string, limits rotation.Limits) rotation
 // listen opens the socket.
 func (x *receiver) listen(ctx context.Context) error {
 	log := x.of.opts.Log.With("receiver", x.cfg.Name)
-	certs, err := openCertificates(x.cfg.TLS.Cert, x.cfg.TLS.Key, x.cfg.TLS.ClientCA, log)
+	certs, err := certfiles.Open(certfiles.Options{Cert: x.cfg.TLS.Cert, Key: x.cfg.TLS.Key,
+		ClientCA: x.cfg.TLS.ClientCA, Keys: "tls", Log: log})
 	if err != nil {
 		return err
 	}
@@ -191,7 +193,7 @@ func (x *receiver) listen(ctx context.Context) error {
 		return fmt.Errorf("address: %w", err)
 	}
 	recv, err := receive.New(receive.Options{
-		Listener: l, TLS: certs.server(), To: x.file, MaxConns: x.cfg.MaxConnections, Log: log,
+		Listener: l, TLS: certs.Server(), To: x.file, MaxConns: x.cfg.MaxConnections, Log: log,
 	})
 	if err != nil {
 		l.Close()
@@ -220,7 +222,7 @@ func (r *Receivers) Status() []ReceiverStatus {
 		recv, file, addr, certs, err := x.recv, x.file, x.addr, x.certs, x.err
 		x.mu.Unlock()
 		if err == nil {
-			_, err = certs.current()
+			_, err = certs.Current()
 		}
 		s := ReceiverStatus{Name: x.cfg.Name, Address: x.cfg.Address, File: x.cfg.File}
 		if addr != nil && addr.Network() == "tcp" {

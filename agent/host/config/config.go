@@ -90,6 +90,7 @@ type Config struct {
 		Listen    string `json:"listen" check:"address" doc:"TCP address that serves only GET /metrics, over plain HTTP, to clients with the token of metrics.tokenFile. Empty: off; the API also serves metrics."`
 		TokenFile string `json:"tokenFile" path:"state" doc:"File with the bearer token for metrics.listen, below paths.state when relative."`
 	} `json:"metrics"`
+	UI        UI        `json:"ui"`
 	DNS       DNS       `json:"dns"`
 	Intercept Intercept `json:"intercept"`
 	AccessLog struct {

@@ -32,6 +32,7 @@ func (c *Config) Validate() strict.Faults {
 		fault("xds.tcp", "%q is also api.tcp; use different addresses", c.XDS.TCP)
 	}
 	c.checkXDS(fault)
+	c.checkUI(fault)
 	c.checkReceivers(fault)
 	c.checkAccess(fault)
 	c.checkRanges(fault)
@@ -203,7 +204,10 @@ func (c *Config) Warnings() (out []string) {
 		add("xds.socket.mode %#o lets every user of the node connect, so only xds.access limits the configs that they get; "+
 			"use 0660 for access by the group only", m)
 	}
-	if c.API.TCP != "" && c.API.TokenFile != "" && c.API.Roles == nil {
+	if c.UI.Listen == "" && (c.UI.TLS.Cert != "" || len(c.UI.Hosts) > 0) {
+		add("ui.listen is empty, so ui.tls and ui.hosts have no effect")
+	}
+	if (c.API.TCP != "" || c.UI.Listen != "") && c.API.TokenFile != "" && c.API.Roles == nil {
 		add("anyone with the token of api.tokenFile may write all resources; use signed tokens (nearside token " +
 			"create --api) with api.roles")
 	}

@@ -36,10 +36,20 @@ type Session struct {
 // maxToken bounds the body of a login in bytes.
 const maxToken = 16 << 10
 
+// encrypted reports whether the browser uses https: to this server, or to a proxy in front of it,
+// which serves a configured name. A browser that does not would refuse the cookie.
+func (s *Server) encrypted(r *http.Request) bool {
+	if r.TLS != nil {
+		return true
+	}
+	name, _ := splitHost(r.Host)
+	return s.opts.Named != nil && s.opts.Named(strings.ToLower(name))
+}
+
 // cookieName returns the name of the cookie. Browsers send a cookie to all ports of a host, so
 // without TLS the name has the port, and servers on one host do not replace each other's cookie.
-func cookieName(r *http.Request) string {
-	if r.TLS != nil {
+func (s *Server) cookieName(r *http.Request) string {
+	if s.encrypted(r) {
 		return "__Host-nearside"
 	}
 	port := ""
@@ -52,8 +62,8 @@ func cookieName(r *http.Request) string {
 func portText(n uint16) string { return strconv.FormatUint(uint64(n), 10) }
 
 // setCookie sets the only cookie; with an empty secret it removes it.
-func setCookie(w http.ResponseWriter, r *http.Request, secret string) {
-	c := &http.Cookie{Name: cookieName(r), Value: secret, Path: "/", HttpOnly: true, Secure: r.TLS != nil,
+func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, secret string) {
+	c := &http.Cookie{Name: s.cookieName(r), Value: secret, Path: "/", HttpOnly: true, Secure: s.encrypted(r),
 		SameSite: http.SameSiteStrictMode}
 	if secret == "" {
 		c.MaxAge = -1
@@ -69,7 +79,7 @@ func owner(r *http.Request) string {
 
 // session returns the session of a request, or nil.
 func (s *Server) session(r *http.Request) *session {
-	for _, c := range r.CookiesNamed(cookieName(r)) {
+	for _, c := range r.CookiesNamed(s.cookieName(r)) {
 		if found := s.sessions.find(c.Value, owner(r)); found != nil {
 			return found
 		}
@@ -82,7 +92,7 @@ func (s *Server) session(r *http.Request) *session {
 func (s *Server) redeem(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet && s.opts.Login == LoginURL {
 		if secret, ok := s.sessions.redeem(r.URL.Query().Get("key"), owner(r)); ok {
-			setCookie(w, r, secret)
+			s.setCookie(w, r, secret)
 		}
 	}
 	w.Header().Set("Location", "./")
@@ -131,7 +141,7 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	secret := s.sessions.begin(q.Token, owner(r))
-	setCookie(w, r, secret)
+	s.setCookie(w, r, secret)
 	s.sessionDocument(w, r, s.sessions.find(secret, owner(r)))
 }
 
@@ -171,7 +181,7 @@ func (s *Server) sessionDocument(w http.ResponseWriter, r *http.Request, found *
 	switch r.Method {
 	case http.MethodDelete:
 		s.sessions.end(found)
-		setCookie(w, r, "")
+		s.setCookie(w, r, "")
 		w.WriteHeader(http.StatusNoContent)
 		return
 	case http.MethodPut:
@@ -189,7 +199,7 @@ func (s *Server) sessionDocument(w http.ResponseWriter, r *http.Request, found *
 	status, _, body, err := s.get(r.Context(), found.token, "/v1/access/whoami")
 	if err == nil && status == http.StatusUnauthorized {
 		s.sessions.end(found)
-		setCookie(w, r, "")
+		s.setCookie(w, r, "")
 		s.unknown(w, "the token is no longer valid")
 		return
 	}
