@@ -21,7 +21,7 @@ func TestPortsInUse(t *testing.T) {
 	set := []string{"metrics.tokenFile=" + dir + "/token", "api.tokenFile=" + dir + "/token",
 
 		"xds.insecure=true"}
-	for _, key := range []string{"api.tcp", "xds.tcp", "metrics.listen"} {
+	for _, key := range []string{"api.tcp", "xds.tcp", "metrics.listen", "ui.listen"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		agenttest.Do(t, err)
 		defer l.Close()

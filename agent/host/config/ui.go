@@ -8,7 +8,7 @@ import (
 // UI configures the web page.
 type UI struct {
 	Listen string   `json:"listen" check:"address" doc:"TCP address that serves the web page to users with a token for the API (nearside token create --api), each with the permissions of the token. An address that is not loopback needs ui.tls. Empty: off; nearside ui serves the page to one user."`
-	Hosts  []string `json:"hosts" check:"name" max:"16" unique:"" example:"[mesh.example.org]" doc:"Names of the page in URLs, in addition to the IP address of ui.listen and the names of its certificate: those of a proxy in front of it, which must use https."`
+	Hosts  []string `json:"hosts" check:"name" max:"16" unique:"" doc:"Names of the page in URLs, in addition to the IP address of ui.listen and the names of its certificate: those of a proxy in front of it, which must use https."`
 	TLS    struct {
 		Cert string `json:"cert" path:"state" doc:"File with the certificate chain for TLS on ui.listen, PEM, below paths.state when relative. New connections use a replaced file within a second. Empty: no TLS."`
 		Key  string `json:"key" path:"state" doc:"File with the private key of ui.tls.cert, PEM, below paths.state when relative."`
