@@ -102,19 +102,29 @@ func (f *fieldSearch) matters(name string) bool {
 	if f.tried++; f.tried > maxFieldTrials || f.Spent() {
 		return false
 	}
-	patch := jsonpatch.Patch{{Op: jsonpatch.Remove, Path: jsonpatch.FormatPointer(append(slices.Clone(f.tokens), name))}}
-	doc, err := patch.Apply(f.doc)
+	p := f.lacking(f.mesh, f.policy, f.doc, append(slices.Clone(f.tokens), name))
+	return p != nil && f.gone(p)
+}
+
+// lacking generates the config with a policy that lacks a field. doc is the document of the policy.
+// It returns nil if there is no such config.
+func (s *Search) lacking(m *generate.Mesh, policy *resource.Resource, doc any, tokens []string) *generate.Proxy {
+	patch := jsonpatch.Patch{{Op: jsonpatch.Remove, Path: jsonpatch.FormatPointer(tokens)}}
+	doc, err := patch.Apply(doc)
 	if err != nil {
-		return false
+		return nil
 	}
 	text, err := json.Marshal(doc)
 	if err != nil {
-		return false
+		return nil
 	}
-	r, err := f.Decode(text)
-	if err != nil || r.Key != f.policy.Key {
-		return false
+	r, err := s.Decode(text)
+	if err != nil || r.Key != policy.Key {
+		return nil
 	}
-	p, err := f.In(f.mesh.With(r))
-	return err == nil && f.gone(p)
+	p, err := s.In(m.With(r))
+	if err != nil {
+		return nil
+	}
+	return p
 }

@@ -108,6 +108,8 @@ func TestLists(t *testing.T) {
 	a.want(a.do("GET", "/v1/names?prefix=meshtime", ""), 200, `{"names":["meshtimeouts"]}`)
 	a.want(a.do("GET", "/v1/names?kind=nope", ""), 400, `"field":"kind"`)
 	a.want(a.do("GET", "/v1/kinds", ""), 200, `{"kind":"Mesh","plural":"meshes","global":true}`)
+	a.want(a.do("GET", "/v1/schemas/mt", ""), 200, `"title":"MeshTimeout"`)
+	a.want(a.do("GET", "/v1/schemas/nothing", ""), 404, "there is no kind")
 }
 
 // TestOverview compares the overview of a dataplane with the one in the list.

@@ -130,7 +130,7 @@ export async function log(el, part) {
   let since = '1h', end = null;
   const read = async () => {
     const answer = await raw('GET', query('/v1/logs', {mesh: part.proxy.mesh, dataplane: part.proxy.name, since,
-      limit: MOST_LINES}),
+      limit: MOST_LINES, tail: true}),
       undefined, part.ctx.signal);
     const from = new Date(Date.now() - 5000).toISOString();
     const fresh = [];

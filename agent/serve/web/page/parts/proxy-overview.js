@@ -63,9 +63,8 @@ function versions(c) {
     {title: 'Type', value: t => typeName(t.typeUrl), cell: t => typeName(t.typeUrl)},
     {title: 'Resources', class: 'number', value: t => t.resources, cell: t => count(t.resources)},
     {title: 'Sent', cell: t => version(t.sentVersion, t.sentAt)},
-    {title: 'Acknowledged', cell: t => t.ackedVersion ? [t.ackedVersion === t.sentVersion ? badge('ok', 'same')
-      : badge('warn', 'older'), ' ',
-      version(t.ackedVersion, t.ackedAt)] : '–'},
+    {title: 'Acknowledged', cell: t => t.ackedVersion ? [!t.sentVersion ? null : t.ackedVersion === t.sentVersion
+      ? [badge('ok', 'same'), ' '] : [badge('warn', 'older'), ' '], version(t.ackedVersion, t.ackedAt)] : '–'},
     {title: 'Rejections', class: 'number', value: t => t.rejections, cell: t => count(t.rejections)},
     {title: 'Held', class: 'number', value: t => t.held.length, cell: t => count(t.held.length)},
   ], c.types, {empty: h('p', {class: 'quiet'}, 'The client has requested nothing yet.')}));

@@ -1,12 +1,12 @@
 // Writes resources and files, each after a dry run, and waits until they are in force.
 
-import {own, query, send} from '../core/api.js';
+import {get, own, query, send} from '../core/api.js';
 import {h, name, replace} from '../core/dom.js';
 import {key} from '../core/format.js';
 import {link} from '../core/route.js';
 import {command, failure} from '../core/widgets.js';
 import {action} from './diff.js';
-import {kindOf, resourcePath} from './kinds.js';
+import {historyPath, kindOf, resourcePath} from './kinds.js';
 import {waitFor} from './wait.js';
 
 /** Returns why a session may not write, or "". */
@@ -74,6 +74,30 @@ async function run(el, write, signal) {
   await waitFor(waiting, answer.changes.filter(c => c.action !== 'unchanged').map(c => ({...c,
     gone: c.action === 'deleted'})), signal);
   return answer;
+}
+
+/**
+ * Takes changes back, the last one first: what was created is deleted, and what was changed or deleted gets its
+ * content from before.
+ */
+export async function undo(el, changes, signal) {
+  for (const c of changes.toReversed()) {
+    const kind = await kindOf(c.type), part = h('div');
+    el.append(part);
+    if (c.action === 'created') {
+      if (!await remove(part, c, {signal})) return false;
+      continue;
+    }
+    const before = (await get(historyPath(kind, c), signal)).items.findLast(i => i.revision < c.revision &&
+      i.resource);
+    if (!before) {
+      replace(part, h('p', {class: 'notice bad'}, 'No earlier revision of ', name(key(c)), ' is known.'));
+      return false;
+    }
+    const {type, mesh, name: resource} = c;
+    if (!await rollback(part, {type, mesh, name: resource}, before.revision, {signal})) return false;
+  }
+  return true;
 }
 
 /** Returns the description of a refused write, with what to do. */

@@ -22,7 +22,7 @@ export async function render(root, ctx) {
   const all = await kinds(), policies = new Set(all.filter(k => k.policy).map(k => k.kind));
   const from = await load(ctx);
   const result = h('div', {class: 'result'}), done = h('div', {'aria-live': 'polite'}),
-    buttons = h('div', {class: 'steps'});
+    buttons = h('div', {class: 'actions'});
   let checking, timer = 0, shown = null, busy = false, faulty = false;
   const edit = editor(from.title || 'Text of the resources', {value: from.text, changed, run: preview});
 
@@ -108,17 +108,36 @@ export async function render(root, ctx) {
       ? await write.saveFile(done, from.file, text, from.etag,
         (shown?.answer || await ask({omit: 'patch,items'})).resources, ctx.signal)
       : await write.apply(done, text, {etag: from.etag, only, signal: ctx.signal});
-    if (ok) await reread(text, documents[0]);
+    if (ok) await reread(text, documents[0], ok.changes);
     busy = false;
     draw();
   }
 
-  async function reread(text, first) {
+  async function reread(text, first, changes = []) {
     if (from.file) Object.assign(from, await write.readFile(from.file), {keys: keys(text)});
     else if (from.etag && first) from.etag = (await get(resourcePath(await kindOf(first.type), first),
       ctx.signal)).etag;
+    const list = changes.filter(c => c.action !== 'unchanged');
+    if (list.length) done.append(rollbackOf(list));
     if (first?.name) done.append(h('p', null, h('a', {href: address(first)}, 'History and earlier revisions of ',
       name(key(first)))));
+  }
+
+  function rollbackOf(changes) {
+    const button = h('button', {type: 'button', onclick: async () => {
+      button.disabled = true;
+      const area = h('div');
+      replace(done, h('p', {class: 'quiet', role: 'status'}, 'Taking the change back…'), area);
+      try {
+        if (await write.undo(area, changes, ctx.signal)) {
+          done.firstElementChild.textContent = 'The change is taken back.';
+          from.etag = undefined;
+        }
+      } catch (err) {
+        if (err.name !== 'AbortError') replace(done, failure(err));
+      }
+    }}, 'Roll back');
+    return h('p', null, button);
   }
 
   const setShadow = on => () => {

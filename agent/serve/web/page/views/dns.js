@@ -148,8 +148,9 @@ async function failures(d, ctx) {
       empty('The query log is off, so clients are not known. Log each query with this in the config of the agent:',
       h('pre', null, 'dns:\n  queryLog: {sample: 1}'), 'systemctl reload nearside'));
   }
-  const reply = await raw('GET', query('/v1/logs', {log: 'dns', since: '1h', limit: 20000}), undefined, ctx.signal);
-  const groups = new Map();
+  const reply = await raw('GET', query('/v1/logs', {log: 'dns', since: '1h', limit: 20000, tail: true}), undefined,
+    ctx.signal);
+  const groups = new Map(), views = new Map(d.views.map(v => [v.address, v.dataplanes]));
   let lines = 0, end = {};
   for (const line of (await reply.text()).split('\n').filter(Boolean)) {
     const record = JSON.parse(line);
@@ -160,7 +161,8 @@ async function failures(d, ctx) {
     const q = record.entry || parse(record.line);
     lines++;
     if (!q || q.rcode === 'NOERROR' && !q.dropped && q.source !== 'refused') continue;
-    const id = [q.dataplane || q.workload || '', q.client, q.name, q.type, q.rcode].join('\n');
+    q.address = (q.client || '').replace(/:\d+$/, '').replace(/^\[(.*)\]$/, '$1');
+    const id = [q.address, q.netns || '', q.name, q.type, q.rcode].join('\n');
     const g = groups.get(id) || {...q, id, number: 0};
     groups.set(id, Object.assign(g, {number: g.number + 1, time: q.time}));
   }
@@ -169,7 +171,7 @@ async function failures(d, ctx) {
     `${plural(lines, 'logged query', 'logged queries')}${d.queryLog.sample > 1
     ? `, one in ${d.queryLog.sample}` : ''}. `, end.more ? 'There may be more. ' : ''), table([
     {title: 'Last', value: q => q.time, cell: q => when(q.time)},
-      {title: 'Client', value: q => q.client, cell: q => client(q)},
+      {title: 'Client', value: q => q.address, cell: q => client(q, views)},
     {title: 'Name', value: q => q.name, cell: q => h('a', {href: link('dns', {ask: q.name})}, name(q.name))},
       {title: 'Type', cell: q => q.type},
     {title: 'Answer', value: q => q.rcode, cell: q => [badge(q.rcode === 'NOERROR' ? 'warn' : 'bad', q.rcode),
@@ -188,8 +190,11 @@ function parse(line) {
   }
 }
 
-function client(q) {
-  const of = q.dataplanes || (q.dataplane ? [q.dataplane] : []);
-  return [name(q.client, 60), of.length ? h('span', {class: 'quiet'}, ' ',
-    name(of.map(d => typeof d === 'string' ? d : `${d.mesh}/${d.name}`).join(', '), 100)) : null];
+// The address of a client without its port, and the dataplanes that have it.
+function client(q, views) {
+  const of = views.get(q.address);
+  return [name(q.address, 60), of ? h('span', {class: 'quiet'}, ' ', of.slice(0, 3).map((d, i) => {
+    const [mesh, ...rest] = d.split('/');
+    return [i ? ', ' : '', h('a', {href: link('proxy', {mesh, name: rest.join('/')})}, name(d, 60))];
+  }), of.length > 3 ? ` and ${of.length - 3} more` : '') : null];
 }

@@ -16,7 +16,8 @@ export async function render(root, ctx) {
   const chosen = {q: ctx.params.get('q') || '', mesh: ctx.params.get('mesh') || '', state: ctx.params.get('state') ||
     ''};
   let counts = {}, items = [];
-  const list = h('ul', {class: 'kinds'}), body = h('div'), search = h('input',
+  const list = h('ul', {class: 'kinds'}), more = h('details', {class: 'more-kinds'}), body = h('div'),
+    search = h('input',
     {type: 'search', value: chosen.q, placeholder: 'part of a name',
     oninput: change('q')}), meshes = h('select', {onchange: change('mesh')}),
       states = h('select', {onchange: change('state')});
@@ -54,9 +55,11 @@ export async function render(root, ctx) {
     const chip = (id, title, n) => h('li', null, h('a', {href: link('policies', {type: id}),
       'aria-current': id === type ? 'page' : null,
       class: n ? '' : 'quiet', dataset: {key: `kind:${id}`}}, title, h('span', {class: 'quiet'}, ` ${n}`)));
-    refresh(list, chip('', 'All policies', sum), [...policies].sort((a, b) => (counts[b.kind] ? 1
-      : 0) - (counts[a.kind] ? 1 : 0))
-      .concat(others).map(k => chip(k.kind, k.kind, counts[k.kind] || 0)));
+    const shown = [...policies, ...others].filter(k => counts[k.kind] || k.kind === type);
+    const rest = policies.filter(k => !shown.includes(k));
+    refresh(list, chip('', 'All policies', sum), shown.map(k => chip(k.kind, k.kind, counts[k.kind] || 0)));
+    replace(more, rest.length ? [h('summary', null, `Kinds without resources (${rest.length})`),
+      h('ul', {class: 'kinds'}, rest.map(k => chip(k.kind, k.kind, 0)))] : null);
     options(meshes, 'All meshes', items.map(i => i.mesh), chosen.mesh);
     options(states, 'All states', items.map(i => i.state), chosen.state);
     const wanted = chosen.q.toLowerCase();
@@ -87,7 +90,7 @@ export async function render(root, ctx) {
   root.append(head('Policies', 'What each resource does, and where it is in force.',
     h('a', {href: link('change', {kind: type})}, type ? `New ${type}` : 'New resource'),
       h('a', {href: link('history')}, 'History')),
-  h('nav', {'aria-label': 'Kinds'}, list), h('div', {class: 'panel'},
+  h('nav', {'aria-label': 'Kinds'}, list, more), h('div', {class: 'panel'},
     h('div', {class: 'row filters'}, field('Search', search),
     field('Mesh', meshes), field('State', states)), body));
   await read();

@@ -65,7 +65,7 @@ export async function render(root, ctx) {
       const yes = h('button', {type: 'button', class: 'danger', onclick: async () => {
         if (await remove(result, r, {etag: item.meta.etag, signal: ctx.signal})) await read();
       }}, `Delete ${kind.kind} ${r.name.slice(0, 60)}`);
-      replace(result, h('div', {class: 'steps'}, yes, h('button', {type: 'button', onclick: () => {
+      replace(result, h('div', {class: 'actions'}, yes, h('button', {type: 'button', onclick: () => {
         replace(result);
         document.getElementById('delete')?.focus();
       }}, 'Keep it')), diff(answer));
