@@ -185,7 +185,7 @@ func (a *Agent) suspendedReason() string {
 func (a *Agent) unserved(pattern string) *api.Error {
 	switch pattern {
 	case "/{$}", "/livez", "/readyz", "/metrics", "/v1/status", "/v1/accesslogs", "/v1/logs", "/v1/dns", "/v1/kinds",
-		"/v1/schemas/{plural}",
+		"/v1/schemas/{kind}",
 		"/v1/access/whoami", "/v1/debug/pprof", "/v1/debug/loglevel":
 		return nil
 	}

@@ -88,7 +88,7 @@ var operations = map[string]operation{
 		does: "One proxy: versions sent and acknowledged, and what it rejected.", answer: api.Proxy{}},
 	"GET /v1/dataplanes/{mesh}/{name}/policies": {id: "proxyPolicies", does: "The policies that select a proxy, " +
 		"and what of them is in force.", query: "backend", answer: explain.Policies{}},
-	"GET /v1/schemas/{plural}": {id: "schema", does: "The JSON Schema of a kind in the universal format, with the comments " +
+	"GET /v1/schemas/{kind}": {id: "schema", does: "The JSON Schema of a kind in the universal format, with the comments " +
 		"of its fields.", answer: anything{}, try: "/v1/schemas/meshtimeout"},
 	"GET /v1/dataplanes/{mesh}/{name}/sources": {id: "configSources", does: "The policies and fields behind values of the " +
 		"config of a proxy.", answer: api.ConfigSources{}},

@@ -32,7 +32,7 @@ func TestReferencePaths(t *testing.T) {
 		if !strings.Contains(path, "{mesh}") {
 			plural, name = "meshes", "default"
 		}
-		return strings.NewReplacer("{mesh}", "default", "{plural}", plural, "{name}", name).Replace(path)
+		return strings.NewReplacer("{mesh}", "default", "{plural}", plural, "{kind}", plural, "{name}", name).Replace(path)
 	}
 	for _, row := range rows {
 		methods := strings.Split(strings.ReplaceAll(row[1], `\|`, "|"), "|")

@@ -75,7 +75,7 @@ func (s *Server) table() []route {
 		{post, "/v1/conflicts/restore", reader, s.restoreConflict},
 		{get, "/v1/kinds", reader, s.kinds},
 		{get, "/v1/names", reader, s.names},
-		{get, "/v1/schemas/{plural}", reader, s.schema},
+		{get, "/v1/schemas/{kind}", reader, s.schema},
 		{get, "/v1/dataplanes", dataplane.orSome(), s.proxies},
 		{get, "/v1/dataplanes/{mesh}/{name}/status", dataplane, s.proxy},
 		{get, "/v1/dataplanes/{mesh}/{name}/policies", dataplane, s.policies},

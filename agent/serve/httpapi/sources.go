@@ -51,11 +51,11 @@ func (s *Server) sources(w http.ResponseWriter, r *http.Request) *api.Error {
 	return nil
 }
 
-// schema is GET /v1/schemas/{plural}.
+// schema is GET /v1/schemas/{kind}.
 func (s *Server) schema(w http.ResponseWriter, r *http.Request) *api.Error {
-	d, ok := s.opts.Registry.Lookup(r.PathValue("plural"))
+	d, ok := s.opts.Registry.Lookup(r.PathValue("kind"))
 	if !ok {
-		return api.NewNotFound("there is no kind %q", r.PathValue("plural"))
+		return api.NewNotFound("there is no kind %q", r.PathValue("kind"))
 	}
 	httpjson.Write(w, http.StatusOK, kinds.Schema(d))
 	return nil
