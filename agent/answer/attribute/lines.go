@@ -39,8 +39,8 @@ type LinesResult struct {
 	Incomplete bool
 }
 
-// place is a value in the config of a proxy.
-type place struct {
+// value is the position of a value in the config of a proxy.
+type value struct {
 	id   draft.ResourceID
 	path string
 }
@@ -56,7 +56,7 @@ func Lines(m *generate.Mesh, id generate.ProxyID, decode func([]byte) (*resource
 		return nil, err
 	}
 	l := lineSearch{Search: Search{ID: id, Memo: generate.NewMemo(), Decode: decode}, mesh: m, renderer: renderer,
-		sources: map[place][]Source{}}
+		sources: map[value][]Source{}}
 	l.Spent = func() bool {
 		done := spent(l.Trials)
 		l.incomplete = l.incomplete || done
@@ -90,7 +90,7 @@ type lineSearch struct {
 	mesh       *generate.Mesh
 	now        *generate.Proxy
 	renderer   *generate.Renderer
-	sources    map[place][]Source
+	sources    map[value][]Source
 	incomplete bool
 }
 
@@ -112,7 +112,7 @@ func (l *lineSearch) policy(p *resource.Resource) error {
 	if err != nil {
 		return err
 	}
-	f := lineFields{lineSearch: l, policy: p, doc: doc, best: map[place]string{}}
+	f := lineFields{lineSearch: l, policy: p, doc: doc, best: map[value]string{}}
 	if err := f.down(doc, effect, nil, ""); err != nil {
 		return err
 	}
@@ -127,14 +127,14 @@ func (l *lineSearch) policy(p *resource.Resource) error {
 }
 
 // effect returns the places where the config differs from another one.
-func (l *lineSearch) effect(other *generate.Proxy) (map[place]bool, error) {
-	out := map[place]bool{}
+func (l *lineSearch) effect(other *generate.Proxy) (map[value]bool, error) {
+	out := map[value]bool{}
 	for _, c := range generate.Difference(l.now, other) {
 		if c.From == nil {
 			continue
 		}
 		if c.To == nil {
-			out[place{c.ResourceID, ""}] = true
+			out[value{c.ResourceID, ""}] = true
 			continue
 		}
 		from, to, err := l.renderer.Both(&c)
@@ -146,7 +146,7 @@ func (l *lineSearch) effect(other *generate.Proxy) (map[place]bool, error) {
 			return nil, err
 		}
 		for _, f := range fields {
-			out[place{c.ResourceID, f.Path}] = true
+			out[value{c.ResourceID, f.Path}] = true
 		}
 	}
 	return out, nil
@@ -168,12 +168,12 @@ type lineFields struct {
 	*lineSearch
 	policy *resource.Resource
 	doc    any
-	best   map[place]string // innermost field, in document syntax
+	best   map[value]string // innermost field, in document syntax
 }
 
 // down assigns places of an effect to the children of v that alone have it, and continues within
 // these. path is that of v.
-func (f *lineFields) down(v any, effect map[place]bool, tokens []string, path string) error {
+func (f *lineFields) down(v any, effect map[value]bool, tokens []string, path string) error {
 	object, isObject := v.(map[string]any)
 	list, _ := v.([]any)
 	var names []string
@@ -185,22 +185,22 @@ func (f *lineFields) down(v any, effect map[place]bool, tokens []string, path st
 	for i := range list {
 		names = append(names, strconv.Itoa(i))
 	}
-	parts := make([]map[place]bool, len(names))
-	times := map[place]int{} // children with this place in their effect
+	lacking := make([]map[value]bool, len(names))
+	times := map[value]int{} // children with this place in their effect
 	for i, name := range names {
 		_, leaf := member(v, name)
-		part, err := f.child(effect, append(slices.Clone(tokens), name), len(names) == 1 && !leaf)
+		lost, err := f.child(effect, append(slices.Clone(tokens), name), len(names) == 1 && !leaf)
 		if err != nil {
 			return err
 		}
-		parts[i] = part
-		for at := range part {
+		lacking[i] = lost
+		for at := range lost {
 			times[at]++
 		}
 	}
 	for i, name := range names {
-		maps.DeleteFunc(parts[i], func(at place, _ bool) bool { return times[at] > 1 })
-		if len(parts[i]) == 0 {
+		maps.DeleteFunc(lacking[i], func(at value, _ bool) bool { return times[at] > 1 })
+		if len(lacking[i]) == 0 {
 			continue
 		}
 		var words strings.Builder
@@ -210,10 +210,10 @@ func (f *lineFields) down(v any, effect map[place]bool, tokens []string, path st
 			words.WriteString("[" + name + "]")
 		}
 		next, _ := member(v, name)
-		for at := range parts[i] {
+		for at := range lacking[i] {
 			f.best[at] = path + words.String()
 		}
-		if err := f.down(next, parts[i], append(slices.Clone(tokens), name), path+words.String()); err != nil {
+		if err := f.down(next, lacking[i], append(slices.Clone(tokens), name), path+words.String()); err != nil {
 			return err
 		}
 	}
@@ -239,7 +239,7 @@ func member(v any, name string) (next any, leaf bool) {
 
 // child returns the part of an effect that disappears without a field. An object or a list that is
 // an only child has all of it.
-func (f *lineFields) child(effect map[place]bool, tokens []string, only bool) (map[place]bool, error) {
+func (f *lineFields) child(effect map[value]bool, tokens []string, only bool) (map[value]bool, error) {
 	if only {
 		return maps.Clone(effect), nil
 	}
@@ -251,6 +251,6 @@ func (f *lineFields) child(effect map[place]bool, tokens []string, only bool) (m
 		return nil, nil
 	}
 	out, err := f.effect(p)
-	maps.DeleteFunc(out, func(at place, _ bool) bool { return !effect[at] })
+	maps.DeleteFunc(out, func(at value, _ bool) bool { return !effect[at] })
 	return out, err
 }

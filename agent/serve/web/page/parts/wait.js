@@ -78,7 +78,8 @@ function draw(row, change, s, note) {
   refresh(row, h('p', null, resourceLink(change), ' ', applied(s.state), ' ',
     s.proxies ? `${s.acknowledged} of ${plural(s.proxies, 'proxy', 'proxies')} acknowledged revision ${s.revision}`
       : s.state === 'applied' || s.state === 'gone' ? 'No connected proxy is affected' : '',
-    s.reason ? [s.proxies ? ': ' : ' ', name(s.reason, 400)] : null, note ? h('span', {class: 'quiet'}, ' ', note) : null),
+    s.reason ? [s.proxies ? ': ' : ' ', name(s.reason, 400)] : null, note ? h('span', {class: 'quiet'}, ' ', note)
+      : null),
   s.proxies && s.state === 'pending' ? h('progress', {max: String(s.proxies), value: s.acknowledged,
     'aria-label': `Proxies that acknowledged ${key(change)}`}) : null,
   s.warnings?.length ? h('ul', null, s.warnings.slice(0, 10).map(w => h('li', {class: 'warn'}, name(w, 400)))) : null,
