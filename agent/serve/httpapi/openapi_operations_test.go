@@ -88,10 +88,10 @@ var operations = map[string]operation{
 		does: "One proxy: versions sent and acknowledged, and what it rejected.", answer: api.Proxy{}},
 	"GET /v1/dataplanes/{mesh}/{name}/policies": {id: "proxyPolicies", does: "The policies that select a proxy, " +
 		"and what of them is in force.", query: "backend", answer: explain.Policies{}},
-	"GET /v1/schemas/{kind}": {id: "schema", does: "The JSON Schema of a kind in the universal format, with the comments " +
-		"of its fields.", answer: anything{}, try: "/v1/schemas/meshtimeout"},
-	"GET /v1/dataplanes/{mesh}/{name}/sources": {id: "configSources", does: "The policies and fields behind values of the " +
-		"config of a proxy.", answer: api.ConfigSources{}},
+	"GET /v1/schemas/{kind}": {id: "schema", does: "The JSON Schema of a kind in the universal format, with the " +
+		"comments of its fields.", answer: anything{}, try: "/v1/schemas/meshtimeout"},
+	"GET /v1/dataplanes/{mesh}/{name}/sources": {id: "configSources", does: "The policies and fields behind values " +
+		"of the config of a proxy.", answer: api.ConfigSources{}},
 	"GET /v1/dataplanes/{mesh}/{name}/backends": {id: "proxyBackends",
 		does: "Every service of the mesh as the proxy sees it.", answer: explain.Backends{}},
 	"GET /v1/services": {id: "services", does: "Every service with its addresses, names and endpoints.",
