@@ -4,7 +4,7 @@ import {ApiError, get, onReach, own, useExport} from './core/api.js';
 import * as events from './core/events.js';
 import {h, name, replace} from './core/dom.js';
 import {current, link} from './core/route.js';
-import {command, failure, live as liveRegion, startClock} from './core/widgets.js';
+import {command, failure, live as liveRegion, say, startClock} from './core/widgets.js';
 
 // The views of the navigation, and those that are reached from them.
 const VIEWS = [
@@ -25,7 +25,7 @@ async function begin() {
     return login(err);
   }
   if (session.mode === 'static') await useExport();
-  document.title = `nearside · ${session.node}`;
+  document.title = `nearside · ${session.node || session.instance}`;
   where();
   navigation();
   if (session.mode !== 'static') {
@@ -75,7 +75,7 @@ function where() {
   if (session.mode === 'files') parts.push(h('span', {class: 'tag'}, 'files, no agent'));
   if (session.mode === 'static') parts.push(h('span', {class: 'tag'}, 'export'));
   parts.push(h('span', {class: 'tag', id: 'access', title: session.write
-    ? 'Views may apply changes with your rights.' : 'To apply changes, start nearside ui --write.'},
+    ? 'Views may apply changes with your rights.' : `To apply changes, ${session.remedy || 'run nearside ui --write'}.`},
   session.write ? 'may write' : 'read-only'));
   if (session.login === 'token') {
     parts.push(h('button', {class: 'plain', onclick: async () => {
@@ -89,9 +89,15 @@ function where() {
 function navigation() {
   const {view} = current();
   const chosen = PARENT[view] || view;
-  replace(document.getElementById('nav'), h('ul', null, VIEWS.map(([id, title]) =>
-    h('li', null, h('a', {href: link(id), 'aria-current': id === chosen ? 'page' : null}, title)))));
-  const nav = document.getElementById('nav'), here = nav.querySelector('[aria-current]');
+  const nav = document.getElementById('nav');
+  if (!nav.firstChild) {
+    nav.append(h('ul', null, VIEWS.map(([id, title]) => h('li', null, h('a', {href: link(id)}, title)))));
+  }
+  for (const a of nav.querySelectorAll('a')) {
+    if (a.hash === link(chosen)) a.setAttribute('aria-current', 'page');
+    else a.removeAttribute('aria-current'); // the link stays, and with it the focus of the keyboard
+  }
+  const here = nav.querySelector('[aria-current]');
   if (here) nav.scrollLeft = here.offsetLeft - nav.clientWidth / 3; // a narrow screen shows a part
 }
 
@@ -125,6 +131,7 @@ async function show() {
     atEnd(f) { subscriptions.push(f); },
   };
   const root = h('div', {class: `view view-${view}`});
+  const inside = main.contains(document.activeElement);
   try {
     if (![...VIEWS.map(v => v[0]), ...Object.keys(PARENT)].includes(view)) {
       throw new ApiError(404, {title: 'No such view', detail: `there is no view "${view}"; choose one above`});
@@ -133,6 +140,7 @@ async function show() {
     if (end.signal.aborted) return;
     replace(main, root);
     scrollTo(0, 0);
+    if (inside) main.focus({preventScroll: true}); // the link that led here is gone
     await module.render(root, ctx);
   } catch (err) {
     if (end.signal.aborted || err.name === 'AbortError') return;
@@ -141,8 +149,13 @@ async function show() {
     replace(root, failure(err, show));
   }
   const title = root.querySelector('h1');
-  if (title) document.title = `${title.textContent} · nearside · ${session.node}`;
+  if (!title) return;
+  document.title = `${title.textContent} · nearside · ${session.node || session.instance}`;
+  if (before) say(title.textContent); // screen readers announce only new pages by themselves
+  before = view;
 }
+
+let before = ''; // the last view
 
 let down = false;
 

@@ -19,7 +19,8 @@ export async function render(root, ctx) {
     check: ctx.params.get('check') || '', text: ctx.params.get('q') || '',
   };
   const offline = ofFiles(ctx.session);
-  const parts = {head: h('div'), verdict: h('div'), problems: h('div'), cards: h('div'), checks: h('div')};
+  const parts = {head: h('div'), verdict: h('div', null, h('p', {class: 'quiet'}, 'Reading the state of the node…')),
+    problems: h('div'), cards: h('div'), checks: h('div')};
   const shown = new Map(); // of each part: the values that it shows
   let counted = null;
 
@@ -34,7 +35,7 @@ export async function render(root, ctx) {
     const s = state.status;
     draw('head', [s.info, s.store.revision], () => title(s, ctx.session));
     draw('verdict', [s.problems, s.ready, s.unchecked, s.unexamined, state.read, state.error?.message],
-      () => verdict(state, read, offline));
+      () => verdict(state, read, offline, ctx.session.mode === 'static'));
     draw('problems', [s.problems, state.check, state.text, state.all], () => problems(state, drawAll));
     draw('cards', [s, state.members, state.certificates], () => cards(s, state, offline));
     draw('checks', [s.checks], () => checks(s.checks.filter(c => !offline || FILE_CHECKS.includes(c.name))));
@@ -134,7 +135,7 @@ function summary(s) {
   return [errors && plural(errors, 'error'), warnings && plural(warnings, 'warning')].filter(Boolean).join(' and ');
 }
 
-function verdict(state, read, offline) {
+function verdict(state, read, offline, still) {
   const s = state.status;
   const {errors, warnings} = numbers(s);
   const kind = errors || !s.ready ? 'bad' : warnings ? 'warn' : 'good';
@@ -152,8 +153,8 @@ function verdict(state, read, offline) {
   ];
   return h('div', {class: `verdict ${kind}`},
     h('div', null, h('p', {class: 'answer'}, summary(s)), h('p', null, sentence),
-      h('p', {class: 'quiet'}, 'Measured ', when(state.read), '.',
-        h('button', {type: 'button', class: 'plain gap', dataset: {key: 'read'},
+      still ? h('p', {class: 'quiet'}, 'From an export, which does not change.') : h('p', {class: 'quiet'}, 'Measured ',
+        when(state.read), '.', h('button', {type: 'button', class: 'plain gap', dataset: {key: 'read'},
           onclick: () => read()}, 'Check now'))),
     state.error ? failure(state.error, read) : null);
 }
