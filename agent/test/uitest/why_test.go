@@ -30,7 +30,7 @@ func TestWhy(t *testing.T) {
 	})
 	t.Run("question", func(t *testing.T) {
 		p := b.Page(t)
-		url := serve(t, n, true)
+		url := open(t, p, n, "--write")
 		p.Open(url + "#/why")
 		p.Click("input[required]")
 		p.Type("we")
@@ -58,7 +58,7 @@ func TestWhy(t *testing.T) {
 	})
 	t.Run("history", func(t *testing.T) {
 		p := b.Page(t)
-		url := serve(t, n, false)
+		url := open(t, p, n)
 		p.Open(url + "#/why?from=web&to=backend&kind=request&path=/a%3Fkey%3Dsecret-1&headers=x-user%3A%20secret-2")
 		p.Until(`document.querySelector(".verdict .answer")?.textContent === "Allowed"`)
 		has(t, p, ".command", `--path '/a?key=secret-1' --header x-user=secret-2`)
@@ -72,9 +72,10 @@ func TestWhy(t *testing.T) {
 	})
 	t.Run("read-only", func(t *testing.T) {
 		p := b.Page(t)
-		p.Open(serve(t, n, false) + "#/why?from=redis&to=backend&kind=tcp")
+		url := open(t, p, n)
+		p.Open(url + "#/why?from=redis&to=backend&kind=tcp")
 		p.Until(`document.querySelector(".verdict .answer")?.textContent === "Not reachable"`)
-		p.Open(serve(t, n, false) + "#/why?from=backend&to=redis")
+		p.Open(url + "#/why?from=backend&to=redis")
 		p.Until(`document.querySelector(".verdict .answer")?.textContent === "Denied"`)
 		has(t, p, ".verdict", "one of the 2 dataplanes of the service backend", "Ask for another: backend-2")
 		p.Until(`document.querySelector(".suggestion .primary").disabled`)
@@ -84,10 +85,11 @@ func TestWhy(t *testing.T) {
 	})
 	t.Run("faults", func(t *testing.T) {
 		p := b.Page(t)
-		p.Open(serve(t, n, false) + "#/why?from=absent&to=redis")
+		url := open(t, p, n)
+		p.Open(url + "#/why?from=absent&to=redis")
 		p.Until(`document.querySelector('.answers [role=alert]')?.textContent.includes("no dataplane \"absent\"")`)
 		has(t, p, ".answers", "No Dataplane and no service of mesh default has the name absent")
-		p.Open(serve(t, n, false) + "#/why?from=web&to=x")
+		p.Open(url + "#/why?from=web&to=x")
 		p.Until(`document.querySelector('.answers [role=alert]')?.textContent.includes("HOST:PORT")`)
 	})
 }
@@ -97,7 +99,7 @@ func TestHealth(t *testing.T) {
 	b := chromium.Start(t)
 	n := newNode(t, fromQuickstart)
 	p := b.Page(t)
-	p.Open(serve(t, n, false) + "#/health")
+	p.Open(open(t, p, n) + "#/health")
 	p.Until(`document.querySelector(".verdict .answer")?.textContent === "1 warning"`)
 	has(t, p, ".problems", "policy-no-effect", "mesh default has no mTLS", "nearside explain policy MeshTrafficPermission")
 	has(t, p, ".grid", "disconnected", "9 resources", "nearside bootstrap --name NAME")
