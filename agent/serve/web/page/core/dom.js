@@ -47,31 +47,40 @@ export function replace(el, ...children) {
   return el;
 }
 
+const CONTROLS = 'a[href], button, input, select, textarea, summary, [tabindex]';
+
+const labelOf = e => [e.tagName, e.getAttribute('href'), e.getAttribute('aria-label') ?? e.textContent].join('\n');
+
+const keyOf = details => details.dataset.key || details.firstElementChild?.textContent;
+
 /**
- * Replaces the children of an element, and gives the focus back to the element with the same `id` or
- * `data-key`, so that a live update does not move a keyboard user. A text field keeps its selection,
- * and details with a `data-key` stay open.
+ * Replaces the children of an element so that a live update does not move a keyboard user: the focus
+ * goes to the control with the same `id` or `data-key`, or to one with the same text. A text field keeps
+ * its selection, and details with the same `data-key` or summary stay open.
  */
 export function refresh(el, ...children) {
   const active = el.contains(document.activeElement) ? document.activeElement : null;
-  const id = active && active.id, key = active && active.dataset.key;
-  const inner = active?.tagName === 'SUMMARY' ? active.parentElement.dataset.key : '';
+  const at = active ? [...el.querySelectorAll(CONTROLS)].indexOf(active) : -1;
   const selection = active && 'selectionStart' in active ? [active.selectionStart, active.selectionEnd] : null;
-  const opened = new Set([...el.querySelectorAll('details[open][data-key]')].map(d => d.dataset.key));
+  const opened = new Set([...el.querySelectorAll('details[open]')].map(keyOf));
   const scroll = el.scrollTop;
   replace(el, ...children);
   el.scrollTop = scroll;
-  for (const d of opened.size ? el.querySelectorAll('details[data-key]') : []) {
-    if (opened.has(d.dataset.key)) d.open = true;
-  }
-  if (!active) return el;
-  const next = id ? el.querySelector('#' + CSS.escape(id))
-    : key ? el.querySelector(`[data-key="${CSS.escape(key)}"]`)
-      : inner ? el.querySelector(`details[data-key="${CSS.escape(inner)}"] > summary`) : null;
+  for (const d of opened.size ? el.querySelectorAll('details') : []) if (opened.has(keyOf(d))) d.open = true;
+  if (!active || active === el || el.contains(active)) return el;
+  const {id} = active, {key} = active.dataset;
+  const next = id && el.querySelector('#' + CSS.escape(id)) ||
+    key && el.querySelector(`[data-key="${CSS.escape(key)}"]`) || alike(active, [...el.querySelectorAll(CONTROLS)], at);
   if (!next) return el;
   next.focus({preventScroll: true});
   if (selection && selection[0] !== null && next.setSelectionRange) next.setSelectionRange(...selection);
   return el;
+}
+
+// The control with the same text, best at the same place.
+function alike(old, list, at) {
+  const label = labelOf(old);
+  return list[at] && labelOf(list[at]) === label ? list[at] : list.find(e => labelOf(e) === label);
 }
 
 /** The most characters of a name that are shown at once. */
