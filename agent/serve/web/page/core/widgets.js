@@ -4,12 +4,15 @@ import {append, h, name, refresh, replace} from './dom.js';
 import {key, plural, utc, ago} from './format.js';
 import {resource} from './route.js';
 
+const PAUSE = 30; // times as long as a call takes, so that expensive views cost the agent little
+
 /**
- * Calls a function after each burst of events, at most once per `every` ms, and never twice at a
- * time. `start` gets the function that an event calls, and returns the function that ends this.
+ * Calls a function after each burst of events, at most once per `every` ms, less often if it takes
+ * long, and never twice at a time. `start` gets the function that an event calls, and returns the
+ * function that ends this.
  */
 export function live(start, f, every, signal) {
-  let timer = 0, running = false, again = false, last = 0;
+  let timer = 0, running = false, again = false, last = 0, pause = every;
   const run = async () => {
     timer = 0;
     running = true;
@@ -20,6 +23,7 @@ export function live(start, f, every, signal) {
       if (err.name !== 'AbortError') console.warn(err.message); // the banner or the next event tells
     }
     running = false;
+    pause = Math.max(every, Math.min(60000, PAUSE * (performance.now() - last)));
     if (again) {
       again = false;
       wake();
@@ -28,7 +32,7 @@ export function live(start, f, every, signal) {
   const wake = () => {
     if (signal.aborted) return;
     if (running) again = true;
-    else if (!timer) timer = setTimeout(run, Math.max(0, every - (performance.now() - last)));
+    else if (!timer) timer = setTimeout(run, Math.max(0, pause - (performance.now() - last)));
   };
   const stop = start(wake);
   return () => {

@@ -30,16 +30,26 @@ export async function render(root, ctx) {
     };
   }
 
+  // Shows the kinds as their answers come, because some take long in a large mesh.
   async function read() {
-    counts = (await get('/v1/status', ctx.signal)).store.resources;
-    const wanted = type ? all.filter(k => k.kind === type) : all.filter(k => k.policy && counts[k.kind]);
-    const answers = [];
-    for (let i = 0; i < wanted.length; i += 4) { // few requests at a time
-      answers.push(...await Promise.all(wanted.slice(i, i + 4).map(k => get(path`/v1/applied/${k.plural}`,
-        ctx.signal))));
-    }
-    items = answers.flatMap(a => a.items).filter(i => i.state !== 'gone');
-    draw();
+    const first = !items.length, found = new Map();
+    const others = get('/v1/status', ctx.signal).then(status => {
+      counts = status.store.resources;
+      if (first && found.size) draw();
+    });
+    const wanted = all.filter(k => type ? k.kind === type : k.policy && (first || counts[k.kind]));
+    const show = () => {
+      items = wanted.flatMap(k => found.get(k.kind) || []);
+      draw();
+    };
+    await each(wanted, 4, async k => {
+      const list = (await get(path`/v1/applied/${k.plural}`, ctx.signal)).items.filter(i => i.state !== 'gone');
+      found.set(k.kind, list);
+      if (first) counts[k.kind] ||= list.length;
+      if (first && list.length) show();
+    });
+    await others;
+    show();
   }
 
   function options(select, first, values, value) {
@@ -95,6 +105,14 @@ export async function render(root, ctx) {
     field('Mesh', meshes), field('State', states)), body));
   await read();
   ctx.live(['change', 'ack', 'nack', 'proxy'], read, 2000);
+}
+
+// Calls a function for each item, with at most `most` calls at a time.
+async function each(list, most, f) {
+  const left = [...list];
+  await Promise.all(Array.from({length: most}, async () => {
+    while (left.length) await f(left.shift());
+  }));
 }
 
 function remarks(i) {
