@@ -30,7 +30,7 @@ export function revisions(items, {restore, single, empty} = {}) {
     {title: 'Source', value: i => i.source, cell: origin},
     {title: 'Fields', cell: i => i.fields?.length ? i.fields.length <= 2 ? fields(i.fields)
       : lazy(plural(i.fields.length, 'field'), () => fields(i.fields, 100)) : '–'},
-    restore ? {title: '', cell: restore} : null,
+    restore ? {title: 'Restore', cell: restore} : null,
   ].filter(Boolean), items, {key: i => `${key(i)}@${i.revision}`, empty});
 }
 

@@ -27,22 +27,23 @@ function problems(p) {
     x.command ? [' ', command(x.command)] : null)), refused));
 }
 
-const EVIDENCE = {
-  alone: 'without it, the resource would be valid', changed: 'changed since the last acknowledgment',
-  shapes: 'affects the resource', host: "the cause is on Envoy's host",
-};
+const EVIDENCE = {alone: 'without it, the resource would be valid', changed: 'changed since the last acknowledgment'};
 
 function blames(list) {
   if (!list?.length) return h('p', {class: 'quiet'}, 'No policy was found behind it.');
-  return h('ul', null, list.slice(0, 8).map(b => h('li', null, source(b), ' ',
-    h('span', {class: 'quiet'}, EVIDENCE[b.evidence] || b.evidence),
-    b.paths?.length ? h('span', {class: 'quiet'}, ' at ', b.paths.map((x, i) => [i ? ', ' : '',
-      h('code', null, name(x))])) : null)));
+  const paths = b => b.paths?.length ? [' at ', b.paths.map((x, i) => [i ? ', ' : '', h('code', null, name(x))])]
+    : null;
+  return [h('p', {class: 'quiet'}, list.some(b => b.evidence === 'host')
+    ? "The cause is on Envoy's host, not in a policy. These policies shape the resource:"
+      : 'The most likely cause first:'),
+  h('ul', null, list.slice(0, 8).map(b => h('li', null, source(b), h('span', {class: 'quiet'},
+    EVIDENCE[b.evidence] ? `: ${EVIDENCE[b.evidence]}` : '', paths(b)))))];
 }
 
 function rejections(c) {
   const list = (c?.types || []).flatMap(t => [
-    ...(t.nack ? [{kind: typeName(t.typeUrl), title: 'Rejected by Envoy', what: t.nack.resources, ...t.nack}] : []),
+    ...(t.nack && !t.nack.resources?.every(n => t.held.some(x => x.name === n))
+      ? [{kind: typeName(t.typeUrl), title: 'Rejected by Envoy', what: t.nack.resources, ...t.nack}] : []),
     ...t.held.map(x => ({kind: typeName(t.typeUrl), what: [x.name], ...x,
       title: x.by === 'proxy' ? 'Rejected by Envoy' : x.by === 'check'
         ? `Withheld by the check${x.rule ? ` (rule ${x.rule})` : ''}`

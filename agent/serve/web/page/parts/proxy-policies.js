@@ -120,7 +120,7 @@ export async function services(el, part) {
       {title: 'Addresses', cell: s => name((s.addresses || []).join(', ') || '–', 120)},
       {title: 'Endpoints', class: 'number', value: s => s.endpoints?.length || 0,
         cell: s => String(s.endpoints?.length || 0)},
-      {title: '', cell: s => h('a', {href: link('why', {mesh: part.proxy.mesh, from: part.proxy.name,
+      {title: 'Explain', cell: s => h('a', {href: link('why', {mesh: part.proxy.mesh, from: part.proxy.name,
         to: s.addresses?.[0] || s.name})}, 'Why?')},
     ], rows, {caption: `${plural(rows.length, 'service')}`, key: s => s.cluster,
       empty: empty('No service fits the search.')}));

@@ -18,7 +18,7 @@ export async function render(root, ctx) {
       h('p', null, h('a', {href: link('proxies')}, 'All proxies')));
     return;
   }
-  const zone = proxy.kind !== 'Dataplane';
+  const zone = proxy.kind !== 'Dataplane', live = ctx.session.mode === 'agent';
   let current = await status(proxy, ctx.signal);
   const top = h('div'), body = {};
   const drawTop = () => refresh(top, head([zone ? proxy.kind + ' ' : '', name(proxy.name)],
@@ -36,9 +36,9 @@ export async function render(root, ctx) {
     zone ? null : {id: 'policies', title: 'Policies', render: el => policies.render(el, part)},
     zone ? null : {id: 'rules', title: 'Rules', render: el => policies.rules(el, part)},
     zone ? null : {id: 'services', title: 'Services', render: el => policies.services(el, part)},
-    {id: 'clusters', title: 'Clusters', render: el => envoy.clusters(el, part)},
-    {id: 'stats', title: 'Statistics', render: el => envoy.stats(el, part)},
-    zone ? null : {id: 'log', title: 'Log', render: el => envoy.log(el, part)},
+    !live ? null : {id: 'clusters', title: 'Clusters', render: el => envoy.clusters(el, part)},
+    !live ? null : {id: 'stats', title: 'Statistics', render: el => envoy.stats(el, part)},
+    zone || !live ? null : {id: 'log', title: 'Log', render: el => envoy.log(el, part)},
   ].filter(Boolean);
   let tab = ctx.params.get('tab') || 'state';
   root.append(top, tabs(list, tab, id => {
@@ -48,7 +48,7 @@ export async function render(root, ctx) {
     else keep({tab: id});
     tab = id;
   }, 'Parts of the proxy'));
-  if (current.state === 'disconnected' && !zone) {
+  if (current.state === 'disconnected' && !zone && live) {
     root.insertBefore(h('p', {class: 'notice'}, 'Start its Envoy on this node: ',
       command(`nearside bootstrap --mesh ${proxy.mesh} --name ${proxy.name}`)), root.children[1]);
   }
