@@ -31,7 +31,8 @@ export function parseLine(value, row) {
 function event(e, out) {
   const o = e.objectRef || {};
   const changes = e.annotations?.['nearside.io/changes'];
-  const what = [e.verb, changes || [o.resource, o.namespace, o.name].filter(Boolean).join('/')].join(' ');
+  const object = [o.resource, o.namespace, o.name].filter(Boolean).join('/');
+  const what = [e.verb, changes || object || e.requestURI].filter(Boolean).join(' ');
   return {...out, entry: e, time: e.stageTimestamp || '', status: String(e.responseStatus?.code || ''),
     text: `${e.user?.username || 'unknown'}: ${what}`};
 }

@@ -12,7 +12,7 @@ import {FILTERS, MOST_NODES, bestGrouping, build, groupings, membersOf} from './
 
 /** The most edges that are read for the whole map. Those of one service are always read. */
 const MOST_EDGES = 20000;
-const PAGE = 1000;
+const PAGE = 5000;
 const MODES = [['both', 'Graph and matrix'], ['graph', 'Graph'], ['matrix', 'Matrix'], ['list', 'List']];
 
 // The last answer, so that a change of the selection or of the address shows at once.
@@ -29,13 +29,16 @@ export async function render(root, ctx) {
     h('button', {type: 'button', onclick: () => load()}, 'Read again')), controls, status, area, about, refused);
   const scope = () => `${state.mesh}\n${state.focus}`;
 
+  let drawStatus = null;
   async function load() {
     const mine = scope(), begin = performance.now();
     try {
       const found = await read(state, ctx.signal, n => replace(status, `Read ${count(n)} edges…`));
       if (mine !== scope() || ctx.signal.aborted) return;
+      const same = last?.scope === mine && area.firstChild && equal(last, found);
       last = {...found, scope: mine, time: new Date().toISOString(), took: performance.now() - begin};
-      draw();
+      if (same) drawStatus();
+      else draw();
     } catch (err) {
       if (err.name === 'AbortError') return;
       if (last?.scope === mine) replace(status, failure(err, load));
@@ -70,7 +73,8 @@ export async function render(root, ctx) {
     const wide = model.nodes.length <= 30 && innerWidth >= 1200;
     const mode = state.mode || (innerWidth < 760 ? 'list' : wide ? 'both' : 'graph');
     drawControls(controls, {state, services, groups, chosen, mode, set});
-    replace(status, sentence(last, model, state), ' ', crumbs(state, services, grouping, href));
+    drawStatus = () => replace(status, sentence(last, model, state), ' ', crumbs(state, services, grouping, href));
+    drawStatus();
     if (!services.length) {
       refresh(area, nothing(ctx, state));
       replace(about);
@@ -88,7 +92,10 @@ export async function render(root, ctx) {
         parts.push(panel('Edges', null, edgeTable(model.links.flatMap(l => l.edges), services, options)));
       }
     }
+    const scrolled = [...area.querySelectorAll('.graph-scroll, .matrix-scroll')]
+      .map(e => [e.className, e.scrollLeft, e.scrollTop]);
     refresh(area, h('div', {class: mode === 'both' ? 'map-both' : ''}, parts));
+    for (const [part, left, top] of scrolled) area.querySelector(`.${part}`)?.scrollTo(left, top);
     refresh(about, details(model, {...options, close: () => set({node: '', from: '', to: ''})}));
     refresh(refused, panel('Refused connections of the last hour', null, refusals(last.refused, services),
       h('p', {class: 'hint'}, counters(last.counters))));
@@ -103,6 +110,10 @@ export async function render(root, ctx) {
   }, 2000);
   await load();
 }
+
+/** Reports whether two answers show the same. Answers of many edges are taken as different. */
+const equal = (a, b) => a.edges.length === b.edges.length && a.edges.length <= PAGE &&
+  ['edges', 'services', 'refused', 'counters'].every(k => JSON.stringify(a[k]) === JSON.stringify(b[k]));
 
 /** Reads the services and edges: all of a mesh up to a limit, or those of one service. */
 async function read(state, signal, progress) {

@@ -39,7 +39,7 @@ export async function render(root, ctx) {
 
   function draw() {
     const nodes = last.nodes;
-    replace(status, sentence(last));
+    replace(status, nodes.length ? sentence(last) : null);
     if (!nodes.length || nodes.length === 1 && !last.pool) {
       replace(controls);
       replace(about);
