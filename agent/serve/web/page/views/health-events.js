@@ -3,7 +3,7 @@
 import {get, query} from '../core/api.js';
 import {h, name, refresh, replace} from '../core/dom.js';
 import {link, resource} from '../core/route.js';
-import {badge, panel, when} from '../core/widgets.js';
+import {badge, panel, source, when} from '../core/widgets.js';
 
 const MOST = 30;
 
@@ -18,30 +18,24 @@ export function eventList() {
 export async function startEvents(el, ctx) {
   const list = [];
   const body = h('div');
-  const draw = () => refresh(body, list.length ? h('ol', {class: 'events'}, list.map(e => h('li', null, line(e))))
+  const draw = () => refresh(body, list.length
+    ? h('ol', {class: 'events'}, list.map(e => h('li', null, when(e.data.time), h('span', null, line(e)))))
     : h('p', {class: 'quiet'}, 'Nothing has changed yet. Changes and rejections appear here at once.'));
-  const seen = new Set(); // changes that the history and the stream have
-  const add = (event, first) => {
-    if (event.type === 'change') {
-      const key = [event.data.type, event.data.mesh, event.data.name, event.data.revision].join('/');
-      if (seen.has(key)) return;
-      seen.add(key);
-    }
-    if (first) list.unshift(event);
-    else list.push(event);
-    list.length = Math.min(list.length, MOST);
-  };
   ctx.on(TYPES, event => {
-    add(event, true);
+    list.unshift({type: event.type, data: {time: new Date().toISOString(), ...event.data}});
+    list.length = Math.min(list.length, MOST);
     draw();
   });
   try {
     const found = await get(query('/v1/history', {size: MOST}), ctx.signal);
-    for (const data of found.items) add({type: 'change', data}, false);
+    const same = a => b => ['type', 'mesh', 'name', 'revision'].every(k => a[k] === b.data[k]);
+    const changes = found.items.filter(c => !list.some(same(c))); // the stream may have begun before
+    list.push(...changes.map(data => ({type: 'change', data})));
   } catch (err) {
     if (err.name === 'AbortError') return;
   }
   list.sort((a, b) => String(b.data.time || '').localeCompare(String(a.data.time || '')));
+  list.length = Math.min(list.length, MOST);
   draw();
   replace(el, h('h2', null, 'Last events'), body,
     h('p', null, h('a', {href: link('history')}, 'All changes')));
@@ -54,19 +48,18 @@ function line({type, data}) {
   const proxy = {type: data.kind || 'Dataplane', mesh: data.mesh, name: data.name};
   switch (type) {
     case 'change':
-      return [time(data.time), badge(ACTIONS[data.action] || 'info', data.action), ' ', subject(data),
+      return [badge(ACTIONS[data.action] || 'info', data.action), ' ', subject(data),
         h('span', {class: 'quiet'}, data.author ? [' by ', name(data.author, 60)] : null,
           data.source ? [' in ', name(data.source, 60)] : null)];
     case 'proxy':
-      return [time(data.time), badge(data.state === 'connected' ? 'ok' : 'off', data.state), ' ', subject(proxy)];
+      return [badge(data.state === 'connected' ? 'ok' : 'off', data.state), ' ', subject(proxy)];
     case 'nack':
-      return [time(data.time), badge('bad', 'rejected'), ' ', subject(proxy),
-        h('span', {class: 'quiet'}, data.resource ? [' ', name(data.resource)] : null, ': ', name(data.error, 300))];
+      return [badge('bad', 'rejected'), ' ', subject(proxy),
+        h('span', {class: 'quiet'}, data.resource ? [' ', name(data.resource)] : null, ': ', name(data.error, 300)),
+        data.policies?.length ? [' by ', source(data.policies[0])] : null];
     default:
-      return [time(data.time), badge(data.state === 'new' ? data.problem?.severity === 'error' ? 'bad' : 'warn' : 'ok',
+      return [badge(data.state === 'new' ? data.problem?.severity === 'error' ? 'bad' : 'warn' : 'ok',
         data.state === 'new' ? 'problem' : 'ended'), ' ', name(data.problem?.resource || data.problem?.check, 60),
       h('span', {class: 'quiet'}, ': ', name(data.problem?.reason, 300))];
   }
 }
-
-const time = text => text ? [when(text), ' '] : null;
