@@ -75,7 +75,8 @@ function where() {
   if (session.mode === 'files') parts.push(h('span', {class: 'tag'}, 'files, no agent'));
   if (session.mode === 'static') parts.push(h('span', {class: 'tag'}, 'export'));
   parts.push(h('span', {class: 'tag', id: 'access', title: session.write
-    ? 'Views may apply changes with your rights.' : `To apply changes, ${session.remedy || 'run nearside ui --write'}.`},
+    ? 'Views may apply changes with your rights.'
+    : `To apply changes, ${session.remedy || 'run nearside ui --write'}.`},
   session.write ? 'may write' : 'read-only'));
   if (session.login === 'token') {
     parts.push(h('button', {class: 'plain', onclick: async () => {

@@ -94,7 +94,8 @@ export function block(text, label) {
 /** Returns the description of a failed request, with a button that calls `retry` if there is one. */
 export function failure(err, retry) {
   const status = err.status;
-  const list = (err.parameters || []).map(p =>
+  const told = p => err.message === `${p.field}: ${p.reason}`;
+  const list = (err.parameters || []).filter(p => !told(p)).map(p =>
     h('li', null, name([p.document, p.field].filter(Boolean).join(' '), SENTENCE), ': ', name(p.reason, SENTENCE)));
   return h('div', {class: 'notice bad', role: 'alert'},
     h('strong', null, name(err.title || 'The request failed')), ' ', name(err.message, SENTENCE),

@@ -77,6 +77,8 @@ export function commandOf(q, files = []) {
   return words.join(' ');
 }
 
+const LONGEST = 253; // characters of a name
+
 const isAddress = text => /^\[.*\]:\d+$/.test(text) || /^[^:]*:\d+$/.test(text);
 
 /** Reads what the form completes and what questions are resolved with. Answers are read once. */
@@ -106,6 +108,7 @@ export class Known {
   /** Returns the services as a dataplane sees them; none if there is no such dataplane. */
   backends(mesh, from) {
     return this.#once(`backends/${mesh}/${from}`, async () => {
+      if (from.length > LONGEST) return [];
       try {
         return (await get(path`/v1/dataplanes/${mesh}/${from}/backends`, this.signal)).items;
       } catch (err) {
@@ -133,6 +136,7 @@ export class Known {
 
   /** Returns the dataplane that a client means: itself, or the first one of the service with this name. */
   async client(mesh, from) {
+    if (from.length > LONGEST) return {name: from, of: '', others: [], total: 0};
     if ((await this.names('Dataplane', mesh)).includes(from)) return {name: from, of: '', others: [], total: 1};
     const {names, total} = await this.instances(mesh, from);
     if (!names.length) return {name: from, of: '', others: [], total: 0};
