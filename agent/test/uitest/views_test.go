@@ -43,13 +43,14 @@ func viewsOf(client, service, policy string) []shown {
 
 // TestUI opens each view with a small and a large mesh in one browser.
 func TestUI(t *testing.T) {
-	b := chromium.Start(t)
+	b := chromium.Start(t, resolverRules)
 	t.Run("quickstart", func(t *testing.T) {
 		n := newNode(t, fromQuickstart)
 		views := viewsOf("web", "backend", "type=MeshTimeout&name=backend-timeouts")
 		eachView(t, b.Page(t), n, views, "--write")
 		t.Run("hostile", func(t *testing.T) { hostile(t, b, n, views) })
 	})
+	t.Run("origins", func(t *testing.T) { origins(t, b) })
 	t.Run("restart", func(t *testing.T) { restart(t, b) })
 	t.Run("large", func(t *testing.T) {
 		o := mesh.Options{Services: 1000, Proxies: 300, MTLS: true}
@@ -98,7 +99,8 @@ func eachView(t *testing.T, p *chromium.Page, n *node, views []shown, args ...st
 
 // ignored reports whether an error of the page is that of an agent without a route.
 func ignored(fault string) bool {
-	return strings.Contains(fault, "404") && regexp.MustCompile(`/api/v1/(events|history|edges|pool|refusals)`).MatchString(fault)
+	return strings.Contains(fault, "404") &&
+		regexp.MustCompile(`/api/v1/(events|history|edges|pool|refusals)`).MatchString(fault)
 }
 
 // fits fails if a page scrolls sideways.
