@@ -56,7 +56,8 @@ func TestUI(t *testing.T) {
 		o := mesh.Options{Services: 1000, Proxies: 300, MTLS: true}
 		n := newNode(t, func(dir string) error { return mesh.Write(dir, o) })
 		n.connect(o)
-		eachView(t, b.Page(t), n, true, viewsOf(mesh.Dataplane(9), mesh.Service(0), "type=MeshTrafficPermission&name=within-billing"))
+		eachView(t, b.Page(t), n, true, viewsOf(mesh.Dataplane(9), mesh.Service(0),
+			"type=MeshTrafficPermission&name=within-billing"))
 	})
 }
 
@@ -149,7 +150,8 @@ func keyboard(t *testing.T, p *chromium.Page, large bool) {
 			u.seen.add(e);
 			const ringed = x => { const s = getComputedStyle(x);
 				return s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0 || s.boxShadow !== "none" };
-			const r = e.getBoundingClientRect(), ring = ringed(e) || ringed(e.parentElement);
+			const r = e.getBoundingClientRect(), ring = ringed(e) || ringed(e.parentElement) ||
+				e instanceof SVGElement && [...e.children].some(x => getComputedStyle(x).stroke !== "none");
 			const inside = r.width > 0 && r.bottom > 0 && r.top < innerHeight && r.right > 0 && r.left < innerWidth;
 			if (!ring || !inside) u.unseen.push(u.tell(e) + (ring ? " outside" : " without a ring"));
 			return false;
