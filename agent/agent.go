@@ -47,6 +47,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 	"github.com/nearside-mesh/nearside/agent/serve/auditlog"
 	"github.com/nearside-mesh/nearside/agent/serve/edgesapi"
+	"github.com/nearside-mesh/nearside/agent/serve/events"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/serve/logsapi"
 	"github.com/nearside-mesh/nearside/agent/serve/web"
@@ -147,6 +148,7 @@ type Agent struct {
 	watchdog   *watchdog
 	answers    answers // of the resolver
 	audit      *auditlog.Log
+	events     events.Hub // of the API
 	proxies    *access.Proxies
 	roles      *access.Roles
 	tokens     *token.Keys

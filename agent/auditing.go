@@ -77,8 +77,9 @@ func (a *Agent) authors() func(name string, signer sign.ID) api.Author {
 	}
 }
 
-// auditChanges records changes from files and Envoys.
-func (a *Agent) auditChanges(changes []store.Change) {
+// changed publishes changes as events, and records those from files and Envoys in the audit log.
+func (a *Agent) changed(changes []store.Change) {
+	a.events.Changed(changes)
 	a.audit.Changed(changes, func(kind string) string {
 		d, _ := a.registry.Lookup(kind)
 		return d.Plural

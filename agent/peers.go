@@ -143,7 +143,7 @@ func (a *Agent) openStore(cfg *config.Config) error {
 	a.newState = errors.Is(missing, fs.ErrNotExist)
 	a.store, err = store.Open(store.Options{
 		Path: filepath.Join(dir, stateFile), Log: a.log, Now: a.deps.Now, Encode: resource.Marshal,
-		Decode: a.decodeStored, Sync: a.deps.Sync, Changed: a.auditChanges, Shared: peers.Shared, Origin: origin(cfg, id),
+		Decode: a.decodeStored, Sync: a.deps.Sync, Changed: a.changed, Shared: peers.Shared, Origin: origin(cfg, id),
 		Idle:         a.idle,
 		Import:       func() ([]engine.Op, error) { return peers.Import(dir, a.log) },
 		AcceptDamage: !a.state.Had(statedir.Database), AcceptLoss: a.state.LossAccepted(),

@@ -231,6 +231,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 		Changed:  func() { a.reconciler.Trigger(); a.probes.Connected() },
 		Stored:   func(ref node.Ref) uint64 { return reconcile.Stored(a.store.Snapshot(), ref) },
 		Inbounds: a.ackedInbounds, Rejected: func() { a.nacks.Trigger() }, Decides: true, Forgot: a.memory.Freed,
+		Recorded:  a.events.Recorded,
 		DrainTime: time.Duration(cfg.XDS.DrainTime) * time.Second, HandoverTime: handoverTime,
 	})
 	a.xds = ads.NewServer(a.rollout, ads.ServerOptions{

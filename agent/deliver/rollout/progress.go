@@ -228,6 +228,7 @@ func (n *proxy) blameNACK(rank int) {
 	if nack == nil {
 		return
 	}
+	before := nack.Policies
 	nack.Policies = []api.Blame{}
 	blamed := n.notInForce(rank)
 	for i, more := 0, true; more; i++ {
@@ -245,5 +246,11 @@ func (n *proxy) blameNACK(rank int) {
 				nack.Policies = append(nack.Policies, b)
 			}
 		}
+	}
+	if len(nack.Policies) > 0 && !slices.EqualFunc(nack.Policies, before,
+		func(a, b api.Blame) bool { return a.Type == b.Type && a.Mesh == b.Mesh && a.Name == b.Name }) {
+		n.proxies.opts.Recorded(Recorded{Ref: n.ref, Policies: slices.Clone(nack.Policies), Event: api.Event{Kind: "nack",
+			TypeURL: draft.Types[rank], Version: nack.Version, Reason: nack.Reason, Time: nack.Time,
+			Resources: firstNames(nack.Resources, maxEventNames)}})
 	}
 }

@@ -36,6 +36,8 @@ type Options struct {
 	Decides bool
 	// Rejected is called when a client has rejected something. It must not block. Nil is a no-op.
 	Rejected func()
+	// Recorded gets what clients do. It must not block or call Proxies. Nil is a no-op.
+	Recorded func(Recorded)
 	// Inbounds is called when a stream of an Envoy opens listeners of inbounds, with the names of all
 	// that it has acknowledged, including everything to which they refer. It must not block or call
 	// Proxies. Nil is a no-op.
@@ -88,6 +90,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Rejected == nil {
 		o.Rejected = func() {}
+	}
+	if o.Recorded == nil {
+		o.Recorded = func(Recorded) {}
 	}
 	o.UnknownGrace = cmp.Or(o.UnknownGrace, 10*time.Second)
 	o.RemovalWait = cmp.Or(o.RemovalWait, 15*time.Second)

@@ -36,11 +36,29 @@ func (n *proxy) setClient(st *Stream) {
 	n.record(api.Event{Kind: "connected", Reason: st.client.Peer.String()}, nil)
 }
 
-// record records an event of the client.
+// Recorded is an event of a client.
+type Recorded struct {
+	api.Event // its slices must not change
+	Ref       node.Ref
+	// Policies that affect rejected resources, the most likely cause first. They are unknown when a
+	// resource is rejected, so the event comes again when they are known.
+	Policies []api.Blame
+}
+
+// record records an event of the client. The caller holds the mu of the proxy, and for an event of a
+// stream also that of Proxies.
 func (n *proxy) record(e api.Event, t *Response) {
 	n.proxies.watchers.changes.Add(1)
 	e.Time = n.proxies.opts.Now()
-	n.syncState.add(e, t)
+	e = n.syncState.add(e, t)
+	if n.counts(e) {
+		n.proxies.opts.Recorded(Recorded{Event: e, Ref: n.ref})
+	}
+}
+
+// counts reports whether an event is not about a stream, or about the only one.
+func (n *proxy) counts(e api.Event) bool {
+	return e.Kind != "connected" && e.Kind != "disconnected" || n.connected == 1
 }
 
 // state returns the state of the client for the API. The caller holds the mu of the proxy.

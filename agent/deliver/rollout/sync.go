@@ -32,8 +32,8 @@ func (s *syncState) status(rank int) *api.TypeStatus {
 }
 
 // add adds an event. The type and, unless the event has some, the resources are those of a
-// response, which may be nil.
-func (s *syncState) add(e api.Event, t *Response) {
+// response, which may be nil. It returns the event as it is stored.
+func (s *syncState) add(e api.Event, t *Response) api.Event {
 	if t != nil {
 		e.TypeURL = draft.Types[t.w.rank]
 		if e.Resources == nil {
@@ -49,10 +49,11 @@ func (s *syncState) add(e api.Event, t *Response) {
 	}
 	if len(s.events) < maxEvents {
 		s.events = append(s.events, e)
-		return
+		return e
 	}
 	s.events[s.nextEv] = e
 	s.nextEv = (s.nextEv + 1) % maxEvents
+	return e
 }
 
 // history returns a copy of the events, the oldest first.

@@ -55,7 +55,7 @@ func (t *Tracker) Status(ctx context.Context, v View) *api.Status {
 	}
 	f := &Facts{Snap: snap, Last: last, Proxies: all, Status: out, Until: time.Now().Add(v.Time)}
 	out.Problems = slices.DeleteFunc(t.Problems(ctx, f), func(x api.Problem) bool {
-		return x.Resource != "" && !v.Whole && !v.sees(keyOf(x.Resource))
+		return !v.Shows(&x)
 	})
 	out.Unchecked, out.Unexamined = f.Unchecked, f.Unexamined
 	all = slices.DeleteFunc(all, func(x api.Proxy) bool { return !v.sees(Key(&x)) })
@@ -65,6 +65,11 @@ func (t *Tracker) Status(ctx context.Context, v View) *api.Status {
 	out.RefusedConnections, out.InspectionTimeouts = Refusals(all), Timeouts(all)
 	out.Old = t.Draining(ctx, v.sees)
 	return out
+}
+
+// Shows reports whether a problem belongs to the view.
+func (v *View) Shows(p *api.Problem) bool {
+	return p.Resource == "" || v.Whole || v.sees(ProblemKey(p))
 }
 
 func (v *View) sees(k resource.Key) bool { return v.Visible == nil || v.Visible(k) }

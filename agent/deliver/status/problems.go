@@ -136,6 +136,20 @@ func CountProblems(list []api.Problem) []api.ProblemCount {
 	return out
 }
 
+// ProblemKey returns the resource of a problem, the zero key for the agent.
+func ProblemKey(p *api.Problem) resource.Key { return keyOf(p.Resource) }
+
+// NeedsWhole reports whether only a view of the whole has a problem: its text names files, damaged
+// resources, or the number of all resources.
+func NeedsWhole(p *api.Problem) bool {
+	switch p.Check {
+	case api.ClassFileFault, api.ClassFileConflict, api.ClassFileMissing, api.ClassFileExposed, api.ClassDamaged,
+		api.ClassInert:
+		return true
+	}
+	return false
+}
+
 // keyOf parses the form of [resource.Key.String].
 func keyOf(text string) resource.Key {
 	switch parts := strings.SplitN(text, "/", 3); len(parts) {

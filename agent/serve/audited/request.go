@@ -104,6 +104,8 @@ func operationOf(x Route) operation {
 		return operation{verb: audit.VerbPatch, resource: true}
 	case "/v1/rollback", "/v1/conflicts/restore":
 		return operation{verb: audit.VerbUpdate, resource: true}
+	case "/v1/events":
+		return operation{verb: audit.VerbWatch}
 	case "/v1/wait":
 		return operation{verb: audit.VerbWatch, resource: true}
 	}

@@ -73,6 +73,20 @@ func rolesOf(t testing.TB, o access.RoleOptions) *access.Roles {
 
 func start(t testing.TB, change ...func(*httpapi.Options)) *testAPI {
 	t.Helper()
+	a := newTestAPI(t, change...)
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.socket = path
+	a.serve(l, "unix", path)
+	return a
+}
+
+// newTestAPI returns a server that does not listen.
+func newTestAPI(t testing.TB, change ...func(*httpapi.Options)) *testAPI {
+	t.Helper()
 	a := &testAPI{t: t, base: "http://nearside"}
 	var err error
 	if a.store, err = store.Open(store.Options{}); err != nil {
@@ -107,13 +121,6 @@ func start(t testing.TB, change ...func(*httpapi.Options)) *testAPI {
 	if a.srv, err = httpapi.New(o); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.socket = path
-	a.serve(l, "unix", path)
 	return a
 }
 

@@ -19,6 +19,10 @@ import (
 func (b *specification) document() []byte {
 	b.of(api.Error{})
 	b.of(api.Item{})
+	for _, data := range []any{api.Hello{}, api.ChangeEvent{}, api.ProxyEvent{}, api.AckEvent{}, api.NackEvent{},
+		api.ProblemEvent{}, api.Lost{}, api.End{}} {
+		b.of(data)
+	}
 	paths := map[string]map[string]*yaml.Node{}
 	for key, op := range operations {
 		method, path, _ := strings.Cut(key, " ")

@@ -40,6 +40,10 @@ var operations = map[string]operation{
 
 	"GET /v1/status": {id: "status", does: "Health, files, proxies and problems of the agent.",
 		answer: api.Status{}},
+	"GET /v1/events": {id: "events", does: "Events as they happen, as server-sent events. The data of each is JSON: " +
+		"hello is a Hello, change a ChangeEvent, proxy a ProxyEvent, ack an AckEvent, nack a NackEvent, problem a " +
+		"ProblemEvent, lost a Lost, and end an End.", query: "types mesh", answer: eventStream,
+		try: "/v1/events?types=x", refused: true},
 	"GET /v1/accesslogs": {id: "accessLogs", does: "The streams of access logs with their counters.",
 		answer: api.AccessLogs{}},
 	"POST /v1/accesslogs/flush": {id: "flushAccessLogs", does: "Has the Envoy of a dataplane write what it holds of its " +
@@ -311,6 +315,7 @@ var parameters = map[string]string{
 	"feature": "Features that the written resource needs: patch-unsafe, log-path, or both with a comma.",
 	"kind":    "A kind, by any of its names.", "mesh": "The name of a mesh.", "name": "The name of a resource, " +
 		"or a part of it in overviews.", "dataplane": "The name of a dataplane.", "size": "Items on a page.",
+	"types":  "Events to send: change, proxy, ack, nack, problem, separated by commas; all by default.",
 	"offset": "Items before the page.", "profile": "heap, allocs, goroutine, threadcreate, block, mutex or cpu.",
 	"seconds": "How long a CPU profile takes, at most 30.", "prefix": "What the names begin with.",
 	"include": "What else the document has, separated by commas: diff, fields or reach, by the path.",

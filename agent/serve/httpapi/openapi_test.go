@@ -58,7 +58,9 @@ const (
 	metrics   = "text/plain"
 	binary    = "application/octet-stream"
 	jsonLines = "application/x-ndjson"
-	paging    = "size offset"
+
+	eventStream = "text/event-stream"
+	paging      = "size offset"
 )
 
 // talkative is an Envoy that answers.
@@ -193,7 +195,8 @@ func TestOpenAPI(t *testing.T) {
 // both directions.
 func TestOpenAPIParameters(t *testing.T) {
 	// read by index, and in a loop
-	read := map[string]bool{"verbose": true, "tag": true, "delete": true, "mesh": true, "dataplane": true, "where": true}
+	read := map[string]bool{"verbose": true, "tag": true, "delete": true, "mesh": true, "dataplane": true, "where": true,
+		"types": true}
 	files, err := filepath.Glob("../*/*.go")
 	if err != nil {
 		t.Fatal(err)

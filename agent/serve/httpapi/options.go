@@ -22,6 +22,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 	"github.com/nearside-mesh/nearside/agent/serve/audited"
+	"github.com/nearside-mesh/nearside/agent/serve/events"
 	"github.com/nearside-mesh/nearside/gossip/engine/sign"
 )
 
@@ -85,6 +86,8 @@ type Options struct {
 	// [rollout.Proxies.Progress] and [rollout.Proxies.Watch]. Nil: no clients, no changes.
 	Progress func() []rollout.Progress
 	Watch    func() (changed <-chan struct{}, stop func())
+	// Events distributes events to readers. Nil: only problems are events.
+	Events *events.Hub
 	// Files returns the state of every resource file, sorted by path. Nil: no resource directory.
 	Files func() []api.FileStatus
 	// CatchUp returns when the current content of resource files is stored, or cannot be. Nil:
@@ -134,6 +137,7 @@ type Limits struct {
 	// Connections
 	PerOwner    int
 	Waits       int           // concurrent waits of one user or address; 16
+	Events      int           // concurrent streams of events of one user or address; 7/8 of PerOwner
 	Comparisons int           // diffs and explanations of one user or address, running or queued; 8
 	Configs     int           // concurrent configs and rules of one user or address; 16
 	LookTime    time.Duration // time of a status for checks of disconnected proxies; 500 ms
@@ -168,6 +172,7 @@ func (l Limits) withDefaults() Limits {
 	orInt(&l.Connections, 256)
 	orInt(&l.PerOwner, max(1, l.Connections/4))
 	orInt(&l.Waits, 16)
+	orInt(&l.Events, max(1, l.PerOwner*7/8))
 	orInt(&l.Comparisons, 8)
 	orInt(&l.Configs, 16)
 	orInt(&l.PageSize, 100)
@@ -199,7 +204,7 @@ func (o *Options) Validate() error {
 		{"Body", o.Limits.Body}, {"Header", int64(o.Limits.Header)}, {"HeaderTime", int64(o.Limits.HeaderTime)},
 		{"ReadTime", int64(o.Limits.ReadTime)}, {"WriteTime", int64(o.Limits.WriteTime)},
 		{"IdleTime", int64(o.Limits.IdleTime)}, {"Connections", int64(o.Limits.Connections)},
-		{"PerOwner", int64(o.Limits.PerOwner)}, {"Waits", int64(o.Limits.Waits)},
+		{"PerOwner", int64(o.Limits.PerOwner)}, {"Waits", int64(o.Limits.Waits)}, {"Events", int64(o.Limits.Events)},
 		{"Comparisons", int64(o.Limits.Comparisons)}, {"Configs", int64(o.Limits.Configs)},
 		{"PageSize", int64(o.Limits.PageSize)}, {"SignEvery", int64(o.Limits.SignEvery)},
 	} {

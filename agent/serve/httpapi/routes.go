@@ -54,6 +54,7 @@ func (s *Server) table() []route {
 		{post, "/v1/access/can", connected, s.whetherCan},
 
 		{get, "/v1/status", inspect.orSome(), s.status},
+		{get, "/v1/events", reader, s.shared(&s.streams, s.limits.Events, s.watchEvents)},
 		{get, "/v1/accesslogs", inspect.orSome(), s.accessLogs},
 		{post, "/v1/accesslogs/flush", inspect.orSome(), s.shared(&s.waits, s.limits.Waits, s.flushLogs)},
 		{get, "/v1/logs", ofPath(access.VerbReadLogs).orSome(), s.logs},

@@ -18,6 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 	"github.com/nearside-mesh/nearside/agent/serve/audited"
+	"github.com/nearside-mesh/nearside/agent/serve/events"
 	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 	"github.com/nearside-mesh/nearside/agent/serve/rendered"
 	"github.com/nearside-mesh/nearside/agent/serve/sender"
@@ -46,7 +47,9 @@ type Server struct {
 	waits    sender.Shares
 	compares sender.Shares
 	configs  sender.Shares
+	streams  sender.Shares
 	audit    audited.Requests
+	events   *events.Server
 }
 
 // New validates the options and creates a server. It opens and starts nothing.
@@ -73,6 +76,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.stopping = make(chan struct{})
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
+	s.events = s.newEvents()
 	s.handler = s.audit.Handler(s.guard(s.routes()))
 	return s, nil
 }

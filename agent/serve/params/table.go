@@ -3,6 +3,7 @@ package params
 import (
 	"github.com/nearside-mesh/nearside/agent/compute/logfields"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // Limits of values.
@@ -75,6 +76,8 @@ func Of(method, pattern, parameter string) Limits {
 		return words("diff", "fields")
 	case "omit":
 		return words("items", "patch")
+	case "types":
+		return words(api.EventTypes...)
 	case "format":
 		return Limits{Type: String, Default: "universal", Enum: []string{"universal", "k8s", "kubernetes"}}
 	case "log":
