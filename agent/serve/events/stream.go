@@ -13,7 +13,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/httpjson"
 )
 
 // Options configures a [Server]. All fields but Watch are required.
@@ -66,24 +65,12 @@ type filter struct {
 	mesh  string   // "": all
 }
 
-// parse reads the filter of a request: ?types=&mesh=.
-func parse(r *http.Request) (f filter, e *api.Error) {
+// filterOf returns the filter of a request, whose parameters are valid: ?types=&mesh=.
+func filterOf(r *http.Request) (f filter) {
 	q := r.URL.Query()
-	if text, ok := q["types"]; ok {
-		for t := range strings.SplitSeq(strings.Join(text, ","), ",") {
-			if !slices.Contains(api.EventTypes, t) {
-				return f, httpjson.InvalidQuery("types", t, "use one or more of "+strings.Join(api.EventTypes, ",")+
-					", or omit it for all")
-			}
-			f.types = append(f.types, t)
-		}
-	}
-	if meshes, ok := q["mesh"]; ok {
-		if f.mesh = meshes[0]; f.mesh == "" || len(meshes) > 1 {
-			return f, httpjson.InvalidQuery("mesh", strings.Join(meshes, ","), "give one name, or omit it for all meshes")
-		}
-	}
-	return f, nil
+	f.types = slices.DeleteFunc(strings.Split(q.Get("types"), ","), func(t string) bool { return t == "" })
+	f.mesh = q.Get("mesh")
+	return f
 }
 
 func (f *filter) has(name string) bool { return len(f.types) == 0 || slices.Contains(f.types, name) }
@@ -105,18 +92,15 @@ func (x *Sender) may(e *event) bool {
 
 // Serve is GET /v1/events?types=&mesh=. It answers until the client disconnects, the sender loses
 // its permission, or the agent stops.
-func (s *Server) Serve(w http.ResponseWriter, r *http.Request, x Sender) *api.Error {
-	f, e := parse(r)
-	if e != nil {
-		return e
-	}
+func (s *Server) Serve(w http.ResponseWriter, r *http.Request, x Sender) {
+	f := filterOf(r)
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Accel-Buffering", "no") // of reverse proxies
 	if r.Method == http.MethodHead {
-		return nil
+		return
 	}
 	next := s.o.Hub.join()
 	defer s.o.Hub.leave()
@@ -130,12 +114,11 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, x Sender) *api.Er
 		case <-time.After(firstTime):
 			st.late = ready
 		case <-r.Context().Done():
-			return nil
+			return
 		case <-s.o.Stopping:
 		}
 	}
 	st.run(r.Context())
-	return nil
 }
 
 // stream is the answer to one reader.

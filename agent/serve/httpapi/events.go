@@ -35,7 +35,8 @@ func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) *api.Error 
 		x.Expires = p.Token.Expires
 	}
 	s.audit.Started(r)
-	return s.events.Serve(w, r, x)
+	s.events.Serve(w, r, x)
+	return nil
 }
 
 // lapsed returns why the sender of an earlier request has lost its token or all its permissions, or

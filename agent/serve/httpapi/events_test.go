@@ -79,14 +79,8 @@ func TestEventFilters(t *testing.T) {
 	types.want("ack", `"mesh":"default"`)
 	mesh.want("change", `"type":"Mesh","name":"two"`)
 	mesh.want("nack", `"mesh":"two"`)
-	for query, why := range map[string]string{"?types=": `"" is invalid; use one or more of change,proxy,ack,nack,problem`,
-		"?types=change,x": `"x" is invalid`, "?mesh=": "give one name", "?mesh=a&mesh=b": "give one name"} {
-		got := a.do("GET", "/v1/events"+query, "")
-		a.want(got, 400)
-		if text := strings.ReplaceAll(got.body, `\"`, `"`); !strings.Contains(text, why) {
-			t.Errorf("%s: %s", query, text)
-		}
-	}
+	a.want(a.do("GET", "/v1/events?types=change,x", ""), 400, `x\" is invalid; use one of change, proxy, ack, nack, problem`)
+	a.want(a.do("GET", "/v1/events?mesh=a&mesh=b", ""), 400, "give it once")
 	if got := a.do("HEAD", "/v1/events", ""); got.status != 200 || got.header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("HEAD: %d %v", got.status, got.header)
 	}

@@ -84,8 +84,12 @@ func (a *testAPI) checkQuery(method, path, documented string) {
 	if got.status != 400 || !strings.Contains(got.body, unknown+"foo; this path has ") {
 		a.t.Errorf("%s is answered with %d: %s", got.request, got.status, got.body)
 	}
+	refused := ""
+	if path == "/v1/events" {
+		refused = "&types=x" // a stream has no end
+	}
 	for _, p := range strings.Fields(documented) {
-		if got := a.do(method, path+"?"+p+"=", ""); strings.Contains(got.body, unknown) {
+		if got := a.do(method, path+"?"+p+"="+refused, ""); strings.Contains(got.body, unknown) {
 			a.t.Errorf("%s is answered with %d: %s", got.request, got.status, got.body)
 		}
 	}
@@ -195,8 +199,7 @@ func TestOpenAPI(t *testing.T) {
 // both directions.
 func TestOpenAPIParameters(t *testing.T) {
 	// read by index, and in a loop
-	read := map[string]bool{"verbose": true, "tag": true, "delete": true, "mesh": true, "dataplane": true, "where": true,
-		"types": true}
+	read := map[string]bool{"verbose": true, "tag": true, "delete": true, "mesh": true, "dataplane": true, "where": true}
 	files, err := filepath.Glob("../*/*.go")
 	if err != nil {
 		t.Fatal(err)

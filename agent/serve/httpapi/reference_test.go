@@ -38,7 +38,11 @@ func TestReferencePaths(t *testing.T) {
 		methods := strings.Split(strings.ReplaceAll(row[1], `\|`, "|"), "|")
 		for _, m := range []string{"GET", "PUT", "POST", "PATCH", "DELETE"} {
 			// The body is none that is taken, and so is the condition, so that nothing changes.
-			got := a.do(m, fill(row[2]), "[", `If-Match: "none"`)
+			path := fill(row[2])
+			if path == "/v1/events" {
+				path += "?types=x" // a stream has no end
+			}
+			got := a.do(m, path, "[", `If-Match: "none"`)
 			switch {
 			case slices.Contains(methods, m) && (got.status == 404 || got.status == 405):
 				t.Errorf("docs/api.md lists %s %s: %d %s", m, row[2], got.status, got.body)
