@@ -38,7 +38,7 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 		AuditChain: a.auditChain,
 		Counts:     a.proxyCounts,
 		Progress:   a.rollout.Progress, Watch: a.rollout.Watch, Files: a.dir.Files, CatchUp: a.dir.CatchUp,
-		Events:     &a.events,
+		Events:    &a.events,
 		Suspended: a.unserved,
 		Live:      a.live, Ready: a.readiness, Host: a.hostChecks, Access: who, Audit: a.audit,
 		Metrics: a.deps.Metrics, Measure: a.deps.Metrics, Level: a.deps.Level,

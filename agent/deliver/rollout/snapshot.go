@@ -45,8 +45,8 @@ type Recorded struct {
 	Policies []api.Blame
 }
 
-// record records an event of the client. The caller holds the mu of the proxy, and for an event of a
-// stream also that of Proxies.
+// record records an event of the client. The caller holds the mu of the proxy, and for an event of
+// a stream also that of Proxies.
 func (n *proxy) record(e api.Event, t *Response) {
 	n.proxies.watchers.changes.Add(1)
 	e.Time = n.proxies.opts.Now()

@@ -73,8 +73,8 @@ const (
 	ProblemEnded = "ended"
 )
 
-// ProblemEvent is the data of the event problem. A problem whose reason changes ends, and is new with
-// the other reason.
+// ProblemEvent is the data of the event problem. A problem whose reason changes ends, and is new
+// with the other reason.
 type ProblemEvent struct {
 	State   string  `json:"state"` // new or ended
 	Problem Problem `json:"problem"`

@@ -7,7 +7,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -243,27 +242,6 @@ func (c *Client) doIf(ctx context.Context, etag, method, path string, query url.
 			method, path, c.socket, err)
 	}
 	return nil
-}
-
-// request returns a request with the credentials of the client.
-func (c *Client) request(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Request,
-	error) {
-	if c.broken != nil {
-		return nil, c.broken
-	}
-	target := c.base + path // path is already escaped
-	if len(query) > 0 {
-		target += "?" + query.Encode()
-	}
-	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	req.Header.Set("User-Agent", "nearside") // for the audit log
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	return req, nil
 }
 
 // maxSocketBytes is the maximum length of a Unix socket path, without the final NUL (unix(7)).

@@ -2,12 +2,14 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -24,9 +26,9 @@ type Event struct {
 // maxEvent is the maximum size of a line of an event in bytes.
 const maxEvent = 1 << 20
 
-// Events calls each with the events of the agent as they happen: those of some types, or all, and of
-// one mesh, or all. It returns nil after [api.EventEnd], and otherwise the error of each, of ctx, or
-// of the connection.
+// Events calls each with the events of the agent as they happen: those of some types, or all, and
+// of one mesh, or all. It returns nil after [api.EventEnd], and otherwise the error of each, of
+// ctx, or of the connection.
 func (c *Client) Events(ctx context.Context, types []string, mesh string, each func(Event) error) error {
 	req, err := c.request(ctx, http.MethodGet, "/v1/events", query("types", strings.Join(types, ","), "mesh", mesh), nil)
 	if err != nil {
@@ -88,4 +90,25 @@ func readEvent(in *bufio.Scanner) (e Event, err error) {
 		return e, err
 	}
 	return e, io.ErrUnexpectedEOF
+}
+
+// request returns a request with the credentials of the client.
+func (c *Client) request(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Request,
+	error) {
+	if c.broken != nil {
+		return nil, c.broken
+	}
+	target := c.base + path // path is already escaped
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	req.Header.Set("User-Agent", "nearside") // for the audit log
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return req, nil
 }

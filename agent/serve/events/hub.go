@@ -118,8 +118,8 @@ func (h *Hub) publish(list ...*event) {
 	}
 }
 
-// since appends up to maxBatch events from a number on to a list. lost is the number of events that are not
-// stored any more. If there are none, changed is closed at the next event.
+// since appends up to maxBatch events from a number on to a list. lost is the number of events that
+// are not stored any more. If there are none, changed is closed at the next event.
 func (h *Hub) since(from uint64, list []*event) (out []*event, next uint64, lost int, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

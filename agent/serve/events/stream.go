@@ -187,8 +187,8 @@ func (st *stream) run(ctx context.Context) {
 	}
 }
 
-// collect adds the next events that the reader gets. If there are none, it returns a channel that is
-// closed at the next event.
+// collect adds the next events that the reader gets. If there are none, it returns a channel that
+// is closed at the next event.
 func (st *stream) collect() (changed <-chan struct{}) {
 	var lost int
 	st.list, st.next, lost, changed = st.s.o.Hub.since(st.next, st.list[:0])

@@ -232,7 +232,8 @@ func FuzzAPI(f *testing.F) {
 	a.reconcile()
 	f.Fuzz(func(t *testing.T, method, path, body string) {
 		u, err := url.ParseRequestURI(path)
-		if err != nil || u.Path == "/metrics" || u.Path == "/v1/events" || method == "" || strings.ContainsAny(method, " \t\r\n") {
+		if err != nil || u.Path == "/metrics" || u.Path == "/v1/events" || method == "" ||
+			strings.ContainsAny(method, " \t\r\n") {
 			t.Skip()
 		}
 		r, err := http.NewRequest(method, "http://nearside/", strings.NewReader(body))
