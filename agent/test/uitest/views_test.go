@@ -51,6 +51,7 @@ func TestUI(t *testing.T) {
 		t.Run("hostile", func(t *testing.T) { hostile(t, b, n, views) })
 	})
 	t.Run("origins", func(t *testing.T) { origins(t, b) })
+	t.Run("first-policies", func(t *testing.T) { firstPolicies(t, b) })
 	t.Run("restart", func(t *testing.T) { restart(t, b) })
 	t.Run("large", func(t *testing.T) {
 		o := mesh.Options{Services: 1000, Proxies: 300, MTLS: true}
