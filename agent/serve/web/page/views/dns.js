@@ -18,12 +18,14 @@ export async function render(root, ctx) {
     keep({q: search.value});
     draw();
   }});
+  const live = ctx.session.mode === 'agent';
   let dns, items = [];
 
   async function read() {
     dns = await get('/v1/dns', ctx.signal);
     items = dns.next ? (await pages('/v1/dns', {}, ctx.signal, 50000)).items : dns.items;
-    refresh(state, status(dns));
+    if (dns.state === 'off') items = (await pages('/v1/services', {}, ctx.signal, 50000)).items.flatMap(ofService);
+    if (live) refresh(state, status(dns));
     draw();
   }
 
@@ -53,20 +55,26 @@ export async function render(root, ctx) {
   }
 
   root.append(head('DNS', 'Names of the meshes, and who owns them.'),
-    h('div', {class: 'columns'}, state, lookup(ctx)),
-    panel('Names', null, h('div', {class: 'row filters'}, field('Search', search)), names), failed);
+    h('div', {class: 'columns'}, live ? state : null, live ? lookup(ctx) : null),
+    panel('Names', null, live ? null : h('p', {class: 'quiet'}, 'The names that the resolver of a node answers.'),
+      h('div', {class: 'row filters'}, field('Search', search)), names), failed);
   await read();
   const refused = () => failures(dns, ctx).then(el => refresh(failed, el), err => err.name === 'AbortError' ||
     replace(failed, panel('Failed queries', null, failure(err, refused))));
+  if (!live) return;
   await refused();
   ctx.live(['change'], read, 2000);
-  let timer = setTimeout(again, 5000);
+  let timer = setTimeout(again, 15000);
   async function again() {
     if (document.visibilityState === 'visible') await refused();
-    if (!ctx.signal.aborted) timer = setTimeout(again, 5000);
+    if (!ctx.signal.aborted) timer = setTimeout(again, 15000);
   }
   ctx.atEnd(() => clearTimeout(timer));
 }
+
+// The names of a service, for a resolver that is off.
+const ofService = s => s.hostnames.filter(x => x.generated).map(x => ({name: x.hostname, mesh: s.mesh, kind: s.kind,
+  service: s.name, addresses: s.vips || [], ports: s.ports || [], origin: x.origin, generator: x.generator}));
 
 const owner = n => n.kind === 'ServiceTag' ? h('span', null, 'tag ', name(n.service))
   : h('a', {href: resource({type: n.kind, mesh: n.mesh,
@@ -148,7 +156,7 @@ async function failures(d, ctx) {
       empty('The query log is off, so clients are not known. Log each query with this in the config of the agent:',
       h('pre', null, 'dns:\n  queryLog: {sample: 1}'), 'systemctl reload nearside'));
   }
-  const reply = await raw('GET', query('/v1/logs', {log: 'dns', since: '1h', limit: 20000, tail: true}), undefined,
+  const reply = await raw('GET', query('/v1/logs', {log: 'dns', since: '1h', limit: 5000, tail: true}), undefined,
     ctx.signal);
   const groups = new Map(), views = new Map(d.views.map(v => [v.address, v.dataplanes]));
   let lines = 0, end = {};

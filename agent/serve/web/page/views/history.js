@@ -20,7 +20,7 @@ export async function render(root, ctx) {
   const body = h('div');
   let items = [], total = 0, size = SIZE;
   const read = async () => {
-    const answer = await get(query('/v1/history', {...chosen, since: chosen.since, size}), ctx.signal);
+    const answer = await get(query('/v1/history', {...chosen, size}), ctx.signal);
     ({items, total} = answer);
     draw();
   };
@@ -32,7 +32,11 @@ export async function render(root, ctx) {
     size = Math.min(10000, size + 500);
     again();
   }}, `Show more (${plural(total - items.length, 'revision')} left)`)) : null);
-  const again = () => read().catch(err => err.name === 'AbortError' || replace(body, failure(err, again)));
+  const again = () => read().catch(err => {
+    if (err.name === 'AbortError') return;
+    replace(body, err.status !== 404 ? failure(err, again) : empty('This agent only has the history of single resources.',
+      h('p', null, h('a', {href: link('policies')}, 'Choose a resource'))));
+  });
   let timer = 0;
   const change = what => e => {
     chosen[what] = e.target.value.trim();
@@ -52,7 +56,7 @@ export async function render(root, ctx) {
     h('a', {href: link('change')}, 'Make a change')),
     h('div', {class: 'panel'}, h('div', {class: 'row filters'}, field('Kind', select), field('Mesh', text('mesh')),
       field('Author', text('author')), field('Source', text('source', 'api, file:…')), field('Time', since)), body));
-  await read();
+  await again();
   ctx.live(['change'], read, 500);
 }
 

@@ -12,6 +12,7 @@ export async function render(root, ctx) {
   let proxies = (await get('/v1/dataplanes', ctx.signal)).items;
   const chosen = {q: ctx.params.get('q') || '', mesh: ctx.params.get('mesh') || '', state: ctx.params.get('state') ||
     ''};
+  const live = ctx.session.mode === 'agent';
   const body = h('div'), summary = h('p', {class: 'quiet'});
   const change = what => e => {
     chosen[what] = e.target.value;
@@ -30,7 +31,7 @@ export async function render(root, ctx) {
 
   function draw() {
     const counts = new Map();
-    for (const p of proxies) counts.set(p.state, (counts.get(p.state) || 0) + 1);
+    if (live) for (const p of proxies) counts.set(p.state, (counts.get(p.state) || 0) + 1);
     const known = [...counts.keys()].sort((a, b) => rank(a) - rank(b));
     replace(summary, plural(proxies.length, 'proxy', 'proxies'), known.length ? ': ' : '',
       known.map((s, i) => [i ? ', ' : '', `${counts.get(s)} ${s}`]));
@@ -59,20 +60,20 @@ export async function render(root, ctx) {
         name(p.name, 60)),
         kindOfProxy(p) === 'Dataplane' ? null : h('span', {class: 'quiet'}, ` ${kindOfProxy(p)}`)]},
       {title: 'Mesh', value: p => p.mesh, cell: p => name(p.mesh || '–', 40)},
-      {title: 'State', value: p => rank(p.state), cell: p => state(p.state)},
-      {title: 'Client', value: client, cell: p => client(p) || '–'},
-      {title: 'Connected', value: p => p.clients[0]?.streams ? -Date.parse(p.clients[0].connectedAt) : 0,
+      live && {title: 'State', value: p => rank(p.state), cell: p => state(p.state)},
+      live && {title: 'Client', value: client, cell: p => client(p) || '–'},
+      live && {title: 'Connected', value: p => p.clients[0]?.streams ? -Date.parse(p.clients[0].connectedAt) : 0,
         cell: p => p.clients[0]?.streams ? when(p.clients[0].connectedAt) : '–'},
-      {title: 'Node', value: p => p.node || '', cell: p => p.node ? name(p.node, 40) : 'this one'},
-      {title: 'Reason', cell: p => reason(p)},
-    ], rows, {caption: rows.length === proxies.length ? ''
+      live && {title: 'Node', value: p => p.node || '', cell: p => p.node ? name(p.node, 40) : 'this one'},
+      {title: live ? 'Reason' : 'Problems', cell: p => reason(p, live)},
+    ].filter(Boolean), rows, {caption: rows.length === proxies.length ? ''
       : `${plural(rows.length, 'proxy', 'proxies')} of ${proxies.length}`,
       key: id}));
   }
 
   root.append(head('Proxies', ''), summary, h('div', {class: 'panel'},
     h('div', {class: 'row filters'}, field('Search', search),
-    field('Mesh', meshes), field('State', states)), body));
+    field('Mesh', meshes), live ? field('State', states) : null), body));
   draw();
   ctx.live(['proxy', 'ack', 'nack', 'problem', 'change'], async () => {
     proxies = (await get('/v1/dataplanes', ctx.signal)).items;
@@ -90,9 +91,9 @@ function client(p) {
   return c ? [c.userAgent || c.flavor, c.version].filter(Boolean).join(' ') : '';
 }
 
-function reason(p) {
+function reason(p, live) {
   const problems = p.problems.map(x => x.reason).filter(r => r !== p.reason);
-  const text = [p.reason, ...problems].filter(Boolean);
+  const text = [live && p.reason, ...problems].filter(Boolean);
   if (!text.length) return '–';
   return [name(text[0], 160), text.length > 1 ? h('span', {class: 'quiet'}, ` and ${text.length - 1} more`) : null];
 }
