@@ -83,6 +83,8 @@ func TestChange(t *testing.T) {
 		p.Open(open(t, p, n, "--write") + "#/change?type=Mesh&name=default")
 		p.Until(`document.querySelector("` + editor + `")?.value.startsWith("type: Mesh\n")`)
 		write(p, meshWithTLS)
+		press(p, "Show the effect")
+		p.Until(`document.querySelector(".effect")?.textContent.includes("5 of 5 proxies change")`)
 		press(p, "Save the file")
 		p.Until(`document.querySelector(".wait .badge")?.textContent === "applied"`)
 		text, err := os.ReadFile(n.path("resources/00-mesh.yaml"))

@@ -90,6 +90,7 @@ export async function render(root, ctx) {
         say('The text has faults.');
       } else {
         replace(result, failure(err, preview));
+        if (err.status === 403) shown = {text}; // who may not inspect may still write
       }
     }
     result.classList.remove('old');
@@ -106,7 +107,7 @@ export async function render(root, ctx) {
       : null;
     const ok = from.file
       ? await write.saveFile(done, from.file, text, from.etag,
-        (shown?.answer || await ask({omit: 'patch,items'})).resources, ctx.signal)
+        shown.answer?.resources || [], ctx.signal)
       : await write.apply(done, text, {etag: from.etag, only, signal: ctx.signal});
     if (ok) await reread(text, documents[0], ok.changes);
     busy = false;
@@ -149,6 +150,7 @@ export async function render(root, ctx) {
   function draw() {
     const why = write.readOnly(ctx.session), text = edit.value(), shadow = isShadow(text);
     const can = text.trim() && !busy && !faulty;
+    const reason = why || (shown ? null : 'Show the effect first.');
     const policy = keys(text).some(d => policies.has(d.type));
     replace(buttons,
       h('button', {type: 'button', class: shown ? '' : 'primary', disabled: !text.trim() || busy, onclick: preview},
@@ -157,9 +159,8 @@ export async function render(root, ctx) {
         title: shadow ? 'Remove the label kuma.io/effect: shadow'
           : 'Add the label kuma.io/effect: shadow: the policy is stored, and acts on no proxy'},
       shadow ? 'Make it act' : 'Make it a shadow policy') : null,
-      h('button', {type: 'button', class: shown && !why ? 'primary' : '', disabled: Boolean(why) || !can,
-        title: why ||
-        null, onclick: apply},
+      h('button', {type: 'button', class: shown && !why ? 'primary' : '', disabled: Boolean(reason) || !can, title: reason,
+        onclick: apply},
         from.file ? 'Save the file' : shadow ? 'Apply as shadow policy' : 'Apply'),
       write.instead(ctx.session, from.file ? '' : 'nearside apply -f FILE'));
   }

@@ -34,7 +34,7 @@ export async function render(root, ctx) {
   }}, `Show more (${plural(total - items.length, 'revision')} left)`)) : null);
   const again = () => read().catch(err => {
     if (err.name === 'AbortError') return;
-    replace(body, err.status !== 404 ? failure(err, again) : empty('This agent only has the history of single resources.',
+    replace(body, err.status !== 404 ? failure(err, again) : empty('This agent only has histories of single resources.',
       h('p', null, h('a', {href: link('policies')}, 'Choose a resource'))));
   });
   let timer = 0;
