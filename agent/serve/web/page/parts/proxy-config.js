@@ -13,8 +13,8 @@ import {tree} from './tree.js';
 export async function render(el, part) {
   const {params} = current();
   const shadow = params.get('shadow') === '1';
-  const document = await get(query(paths(part.proxy).resource + '/_config', {shadow}), part.ctx.signal);
-  const xds = document.xds || {};
+  const config = await get(query(paths(part.proxy).resource + '/_config', {shadow}), part.ctx.signal);
+  const xds = config.xds || {};
   if (!Object.keys(xds).length) {
     replace(el, empty('This proxy has no config.'));
     return;
@@ -24,9 +24,10 @@ export async function render(el, part) {
   const draw = sources => {
     view = tree('Config', configNodes(xds, sources), {chosen: id => keep({at: id}),
       expand: (_, level) => level === 1});
+    const focused = area.contains(document.activeElement);
     replace(area, view.el);
     const at = current().params.get('at');
-    if (at) view.reveal(steps(at));
+    if (at) view.reveal(steps(at), {focus: focused});
   };
   const find = () => {
     const wanted = box.value.trim();

@@ -159,8 +159,8 @@ export async function render(root, ctx) {
         title: shadow ? 'Remove the label kuma.io/effect: shadow'
           : 'Add the label kuma.io/effect: shadow: the policy is stored, and acts on no proxy'},
       shadow ? 'Make it act' : 'Make it a shadow policy') : null,
-      h('button', {type: 'button', class: shown && !why ? 'primary' : '', disabled: Boolean(reason) || !can, title: reason,
-        onclick: apply},
+      h('button', {type: 'button', class: shown && !why ? 'primary' : '', disabled: Boolean(reason) || !can,
+        title: reason, onclick: apply},
         from.file ? 'Save the file' : shadow ? 'Apply as shadow policy' : 'Apply'),
       write.instead(ctx.session, from.file ? '' : 'nearside apply -f FILE'));
   }
