@@ -4,6 +4,7 @@ import {raw} from './api.js';
 
 const subscribers = new Set();
 const delays = [500, 1000, 2000, 5000]; // ms before the next attempt
+const HIDDEN = 10000; // ms until a hidden page ends its stream
 let started = false;
 
 /**
@@ -16,7 +17,10 @@ export function subscribe(f) {
   return () => subscribers.delete(f);
 }
 
-/** Starts the stream. It connects again by itself until the page is left. */
+/**
+ * Starts the stream. It connects again by itself until the page is left. Browsers open at most six
+ * connections to a server, so a hidden page has none: many tabs do not block each other.
+ */
 export function start() {
   if (started) return;
   started = true;
@@ -26,19 +30,49 @@ export function start() {
 async function run() {
   for (let failed = 0; ; failed++) {
     let hello = false;
+    await visible();
+    const end = new AbortController();
+    const forget = whenHidden(() => end.abort());
     try {
       await read(event => {
         if (event.type === 'hello') hello = true;
         tell(event);
-      });
+      }, end.signal);
       tell({type: 'down', data: null});
     } catch (err) {
+      if (end.signal.aborted) continue;
       tell({type: 'down', data: err});
       if (err.status === 401 || err.status === 403 || err.status === 404) await until('session');
+    } finally {
+      forget();
     }
     if (hello) failed = 0;
     await new Promise(done => setTimeout(done, delays[Math.min(failed, delays.length - 1)]));
   }
+}
+
+const visible = () => new Promise(done => {
+  if (!document.hidden) return done();
+  const look = () => {
+    if (document.hidden) return;
+    document.removeEventListener('visibilitychange', look);
+    done();
+  };
+  document.addEventListener('visibilitychange', look);
+});
+
+// Calls a function when the page has been hidden for some time. Returns what ends this.
+function whenHidden(f) {
+  let timer = 0;
+  const look = () => {
+    clearTimeout(timer);
+    if (document.hidden) timer = setTimeout(f, HIDDEN);
+  };
+  document.addEventListener('visibilitychange', look);
+  return () => {
+    clearTimeout(timer);
+    document.removeEventListener('visibilitychange', look);
+  };
 }
 
 const waiting = new Map();
@@ -58,8 +92,8 @@ function tell(event) {
   }
 }
 
-async function read(each) {
-  const answer = await raw('GET', '/v1/events', undefined, undefined, {Accept: 'text/event-stream'});
+async function read(each, signal) {
+  const answer = await raw('GET', '/v1/events', undefined, signal, {Accept: 'text/event-stream'});
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   for (;;) {
