@@ -31,5 +31,5 @@ func restart(t *testing.T, b *chromium.Browser) {
 	p.Until(`document.querySelector("main").innerText.includes("newcomer")`)
 }
 
-// live is true when the page has its stream of events.
-const live = `performance.getEntriesByType("resource").some(r => r.name.includes("/api/v1/events"))`
+// live is true when the page has its stream of events, or knows that there is none.
+const live = `document.body.dataset.events`

@@ -186,11 +186,13 @@ events.subscribe(e => {
   if (e.type === 'hello') {
     const was = streamDown;
     streamDown = false;
+    document.body.dataset.events = 'connected';
     if (was) {
       reach(null);
       own('GET', 'ui/session').then(s => { session = s; where(); }, () => {});
     }
   } else if (e.type === 'down') {
+    document.body.dataset.events = 'none';
     if ([403, 404].includes(e.data?.status)) return; // no permission for events; views still answer
     streamDown = true;
     reach(e.data && e.data.status === 401 ? e.data : new ApiError(e.data?.status || 502, {}));
