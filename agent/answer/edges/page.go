@@ -20,7 +20,9 @@ type Query struct {
 	From, To string // names of services; "" selects all
 	// All also selects pairs that no outbound connects, and denied ones that no dataplane names.
 	// Setting both names has the same effect.
-	All     bool
+	All bool
+	// Listed selects only pairs that a dataplane lists or that had traffic. All takes precedence.
+	Listed  bool
 	Visible Visible
 	Traffic *Traffic // nil: none
 }
@@ -70,7 +72,7 @@ func (g *Graph) Page(q Query) *Page {
 		withTraffic[k[0]] = true
 	}
 	for i := range g.nodes {
-		if p.q.All || p.to != nil || withTraffic[i] {
+		if p.q.All || p.q.Listed || p.to != nil || withTraffic[i] {
 			p.add(i, len(p.cells(i)))
 		} else {
 			p.add(i, p.totals.calls[i])
@@ -99,7 +101,9 @@ func (p *Page) cells(from int) []cell {
 			return
 		}
 		c := g.cell(groups, to)
-		if _, ok := p.q.Traffic.sent[[2]int{from, to}]; ok || p.q.All || c.exists() {
+		_, traffic := p.q.Traffic.sent[[2]int{from, to}]
+		switch {
+		case p.q.All, traffic, c.exists() && (!p.q.Listed || c.reach&listed != 0):
 			out = append(out, c)
 		}
 	}

@@ -33,7 +33,7 @@ func QueryParameters(method, pattern string) string {
 	case "GET /v1/dataplanes/{mesh}/{name}/policies":
 		return "backend"
 	case "GET /v1/edges":
-		return "mesh from to all" + paging
+		return "mesh from to all listed" + paging
 	case "GET /v1/services":
 		return "mesh kind name" + paging
 	case "GET /v1/applied/{plural}":

@@ -75,6 +75,10 @@ func (s *Edges) Serve(w http.ResponseWriter, r *http.Request, pageSize int,
 	if e != nil {
 		return e
 	}
+	listed, e := httpjson.Bool(r, "listed")
+	if e != nil {
+		return e
+	}
 	meshes := s.o.Meshes()
 	if meshes == nil {
 		return api.NewNotReady()
@@ -100,8 +104,8 @@ func (s *Edges) Serve(w http.ResponseWriter, r *http.Request, pageSize int,
 		sees := seesIn(name, visible)
 		g := edges.NewGraph(meshes[name], s.graphs[name])
 		s.graphs[name] = g
-		p := g.Page(edges.Query{From: q.Get("from"), To: q.Get("to"), All: all, Visible: sees,
-			Traffic: g.Traffic(now.counts[name], sees)})
+		p := g.Page(edges.Query{From: q.Get("from"), To: q.Get("to"), All: all, Listed: listed,
+			Visible: sees, Traffic: g.Traffic(now.counts[name], sees)})
 		if offset == 0 {
 			services := p.Services(func(dataplane string) bool {
 				return now.connected[resource.Key{Kind: kindDataplane, Mesh: name, Name: dataplane}]

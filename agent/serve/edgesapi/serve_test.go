@@ -57,6 +57,43 @@ func TestEdges(t *testing.T) {
 	}
 }
 
+// TestListed selects the pairs that a dataplane lists, of all those that policies allow.
+func TestListed(t *testing.T) {
+	w := newWorld(t)
+	w.set("open", `{type: Mesh, name: open}
+---
+type: Dataplane
+mesh: open
+name: a
+networking:
+  address: 10.2.0.1
+  inbound: [{port: 80, tags: {kuma.io/service: a}}]
+  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001, reachableServices: [b]}
+---
+type: Dataplane
+mesh: open
+name: b
+networking:
+  address: 10.2.0.2
+  inbound: [{port: 80, tags: {kuma.io/service: b}}]
+  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}
+`)
+	for query, want := range map[string][]string{
+		"?mesh=open&listed=true":          {"open a > b allowed"},
+		"?mesh=open&listed=true&from=b":   nil,
+		"?mesh=open&listed=true&to=b":     {"open a > b allowed"},
+		"?mesh=open&listed=true&all=true": lines(w.get("?mesh=open&all=true").Edges),
+	} {
+		got := w.get(query)
+		if diff := cmp.Diff(want, lines(got.Edges)); diff != "" || got.Total != len(want) {
+			t.Errorf("%q: total %d, -want +got\n%s", query, got.Total, diff)
+		}
+	}
+	if all := w.get("?mesh=open"); all.Total < 3 {
+		t.Errorf("without a list, there are only %d edges", all.Total)
+	}
+}
+
 // TestPages checks that pages of any size add up to the whole answer.
 func TestPages(t *testing.T) {
 	w := newWorld(t)

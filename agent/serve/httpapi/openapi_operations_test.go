@@ -101,7 +101,7 @@ var operations = map[string]operation{
 	"GET /v1/services": {id: "services", does: "Every service with its addresses, names and endpoints.",
 		query: "mesh kind name " + paging, answer: api.Services{}},
 	"GET /v1/edges": {id: "edges", does: "Which services may call which others, why, and their traffic.",
-		query: "mesh from to all " + paging, answer: api.Edges{}},
+		query: "mesh from to all listed " + paging, answer: api.Edges{}},
 	"GET /v1/applied/{plural}": {id: "applied", does: "How far each resource of a kind is in force on the connected " +
 		"proxies.", query: "mesh name", answer: api.AppliedList{}},
 	"GET /v1/history/{plural}/{name}": {id: "globalHistory", does: "Revisions of a resource of a global kind, " +
@@ -337,6 +337,7 @@ var parameters = map[string]string{
 	"signer":        "The fingerprint of a key, or unsigned: records with this signer.",
 	"from":          "The name of the service that calls.",
 	"to":            "The name of the service that is called.",
+	"listed":        "true: only pairs that a dataplane lists or that had traffic.",
 	"all":           "true: also pairs that no outbound connects, and denied ones that no dataplane lists.",
 	"omit":          "patch, items or both: these stay empty in the answer.",
 	"delete":        "TYPE/MESH/NAME that would be deleted; repeatable.",

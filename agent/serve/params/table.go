@@ -59,7 +59,7 @@ func Of(method, pattern, parameter string) Limits {
 		return Limits{Type: Integer, Min: 1, Max: maxLines, Default: "1000"}
 	case "step":
 		return Limits{Type: Integer, Min: 1, Max: maxStep}
-	case "all", "dryRun", "meta", "shadow", "computed", "allNodes", "include_eds", "tail", "follow":
+	case "all", "listed", "dryRun", "meta", "shadow", "computed", "allNodes", "include_eds", "tail", "follow":
 		return Limits{Type: Boolean, Default: "false"}
 	case "gateway", "ingress":
 		return Limits{Type: Boolean}

@@ -84,7 +84,7 @@ export async function render(root, ctx) {
     const selection = state.from ? {from: state.from, to: state.to} : {node: state.node};
     const options = {selection, choose, href, services};
     const parts = [];
-    if (!model.links.length) parts.push(noEdges(state, set));
+    if (!model.links.length) parts.push(noEdges(state, set, last.unlisted));
     if (model.links.length || model.nodes.length && mode !== 'list') {
       if (mode === 'graph' || mode === 'both') parts.push(panel('Graph', null, graph(model, options)));
       if (mode === 'matrix' || mode === 'both') parts.push(panel('Matrix', null, matrix(model, options)));
@@ -117,7 +117,8 @@ const equal = (a, b) => a.edges.length === b.edges.length && a.edges.length <= P
 
 /** Reads the services and edges: all of a mesh up to a limit, or those of one service. */
 async function read(state, signal, progress) {
-  const out = {services: [], edges: [], refused: [], counters: null, total: 0, missing: 0, moreServices: 0};
+  const out = {services: [], edges: [], refused: [], counters: null, total: 0, missing: 0, unlisted: 0,
+    moreServices: 0};
   const pages = async (values, most) => {
     let next = query('/v1/edges', {size: PAGE, ...values}), first = true, total = 0, n = 0;
     while (next && n < most) {
@@ -134,7 +135,14 @@ async function read(state, signal, progress) {
     out.total += total;
     out.missing += Math.max(0, total - n);
   };
-  await pages({mesh: state.mesh}, state.focus ? 1 : MOST_EDGES);
+  await pages({mesh: state.mesh}, 1);
+  if (out.missing && !state.focus) { // the rest, or only what somebody uses
+    const all = out.total;
+    const most = all > MOST_EDGES;
+    Object.assign(out, {edges: [], total: 0, missing: 0});
+    await pages({mesh: state.mesh, listed: most}, MOST_EDGES);
+    if (most) out.unlisted = all - out.total;
+  }
   if (out.missing && state.focus) {
     const [mesh, ...rest] = state.focus.split('/'), service = rest.join('/');
     Object.assign(out, {edges: [], total: 0, missing: 0});
@@ -176,6 +184,10 @@ function sentence(data, model, state) {
   const words = [`${plural(data.services.length + data.moreServices, 'service')}, ${plural(data.total, 'edge')}`];
   if (state.q || state.inside || state.focus) words.push(`, shown: ${plural(model.matches, 'service')}`);
   const out = [h('span', null, words.join('')), ' · read ', when(data.time), '.'];
+  if (data.unlisted) {
+    out.push(' ', h('strong', null, `${count(data.total + data.unlisted)} pairs may talk.`), ' The map has those ' +
+      'that a dataplane names or that had traffic. Choose a service for all of its pairs.');
+  }
   if (data.missing) {
     out.push(' ', h('strong', {class: 'warn'}, `Not read, because too many: ${plural(data.missing, 'edge')}.`),
       ' Choose a mesh or a service: then the map has all of its edges.');
@@ -205,7 +217,12 @@ function nothing(ctx, state) {
       : 'nearside apply -f dataplane.yaml');
 }
 
-function noEdges(state, set) {
+function noEdges(state, set, unlisted) {
+  if (unlisted && !state.q && !state.show && !state.inside) {
+    return empty('Almost every service may call every other one, and no pair is named by a dataplane or had traffic. ' +
+      'Search a service, and choose its neighbors. To limit what proxies get, set reachableBackends.',
+    'nearside reachable suggest --dataplane NAME');
+  }
   if (state.q || state.show || state.inside || state.focus) {
     return empty('No edge matches the search and the filters.', h('p', null, h('button', {type: 'button', onclick: () =>
       set({q: '', show: '', inside: '', focus: '', node: '', from: '', to: ''}, Boolean(state.focus))}, 'Show all')));
