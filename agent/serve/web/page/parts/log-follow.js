@@ -42,20 +42,27 @@ export function follow(filter, {list, status, signal}) {
   };
   const connect = async () => {
     for (let failed = 0; !signal.aborted;) {
+      const hidden = new AbortController(); // a hidden page reads nothing
+      const hide = () => document.hidden && hidden.abort();
+      document.addEventListener('visibilitychange', hide);
       try {
+        await visible(signal);
         const begin = performance.now();
-        const end = await read(filter, since, take, signal);
+        const end = await read(filter, since, take, AbortSignal.any([signal, hidden.signal]));
         if (end?.more === 'changed') await pause(1000, signal);
         failed = performance.now() - begin > 5000 ? 0 : failed + 1;
         if (failed > 1) await pause(Math.min(10000, 500 * 2 ** failed), signal);
       } catch (err) {
-        if (err.name === 'AbortError' || signal.aborted) return;
-        if (![0, 429, 502, 503].includes(err.status)) {
+        if (signal.aborted) return;
+        if (hidden.signal.aborted) continue;
+        if (err.status && ![429, 502, 503].includes(err.status)) { // none: the stream has broken
           replace(status, failure(err, () => connect()));
           return;
         }
         replace(status, `${err.status === 429 ? err.message : 'No connection'}. The page tries again.`);
         await pause(Math.min(10000, 1000 * 2 ** failed++), signal);
+      } finally {
+        document.removeEventListener('visibilitychange', hide);
       }
     }
   };
@@ -67,6 +74,19 @@ export function follow(filter, {list, status, signal}) {
     else tell();
   }};
 }
+
+/** Waits until the page is visible, or until the signal. */
+const visible = signal => new Promise(done => {
+  if (!document.hidden) return done();
+  const end = new AbortController();
+  const check = () => {
+    if (document.hidden && !signal.aborted) return;
+    end.abort();
+    done();
+  };
+  document.addEventListener('visibilitychange', check, {signal: end.signal});
+  signal.addEventListener('abort', check, {signal: end.signal});
+});
 
 async function read(filter, since, take, signal) {
   const path = withWhere(query('/v1/logs', {...filter, where: null, allNodes: '', since, follow: 'true',
