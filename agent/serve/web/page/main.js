@@ -1,6 +1,6 @@
 // The page: session, navigation, and one view at a time.
 
-import {ApiError, get, onReach, own, useExport} from './core/api.js';
+import {ApiError, onReach, own, useExport} from './core/api.js';
 import * as events from './core/events.js';
 import {h, name, replace} from './core/dom.js';
 import {current, link} from './core/route.js';
@@ -193,11 +193,9 @@ events.subscribe(e => {
     }
   } else if (e.type === 'down') {
     document.body.dataset.events = 'none';
-    if ([403, 404].includes(e.data?.status)) return; // no permission for events; views still answer
-    streamDown = true;
+    streamDown = ![403, 404].includes(e.data?.status); // without permission for events, views still answer
+    if (!streamDown) return;
     reach(e.data && e.data.status === 401 ? e.data : new ApiError(e.data?.status || 502, {}));
-  } else if (e.type === 'end' && e.data?.reason === 'token') {
-    get('/v1/access/whoami').catch(() => {}); // the answer ends the session of the page
   }
 });
 
