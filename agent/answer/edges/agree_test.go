@@ -3,6 +3,7 @@ package edges_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -165,3 +166,41 @@ func ask(m *generate.Mesh, traffic *explain.Traffic, from string, x *explain.Cal
 }
 
 func at(a netip.AddrPort) string { return a.String() }
+
+// TestMatcher compares the matcher of permissions, which looks at few policies, with the one of
+// proxies.
+func TestMatcher(t *testing.T) {
+	inputs, matched := kindtest.OwnInputs(t), 0
+	for _, in := range inputs {
+		set := resource.NewSet(in.Resources)
+		for _, r := range in.Resources {
+			if r.Kind != "Mesh" {
+				continue
+			}
+			m, err := generate.NewMesh(set, r.Name, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			matcher := m.Policies.PermissionMatcher()
+			for _, d := range m.View.Dataplanes() {
+				var want []string
+				for _, p := range m.Policies.Match(d).Policies() {
+					if strings.HasSuffix(p.Kind, "TrafficPermission") {
+						want = append(want, p.Key.String())
+					}
+				}
+				var got []string
+				for _, p := range matcher.Match(d).Policies() {
+					got = append(got, p.Key.String())
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%s: %s: %q, want %q", in.Name, d.Key, got, want)
+				}
+				matched += len(want)
+			}
+		}
+	}
+	if matched < 20 {
+		t.Errorf("only %d policies matched", matched)
+	}
+}

@@ -3,7 +3,21 @@ package edges
 import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
+
+// maxKept bounds the bytes of decisions that a graph keeps. Beyond it, they are computed again for
+// each page.
+const maxKept = 8 << 20
+
+// keeps reports whether a list of decisions fits into what the graph keeps.
+func (g *Graph) keeps(n int) bool {
+	if g.kept+n > maxKept {
+		return false
+	}
+	g.kept += n
+	return true
+}
 
 // reached returns what a class of dataplanes reaches.
 func (g *Graph) reached(class int) []reachBits {
@@ -11,22 +25,37 @@ func (g *Graph) reached(class int) []reachBits {
 	if r.services != nil {
 		return r.services
 	}
-	r.services = make([]reachBits, len(g.v.Services()))
+	out := make([]reachBits, len(g.v.Services()))
+	if g.keeps(len(out)) {
+		r.services = out
+	}
 	if g.m.Policies == nil {
-		return r.services
+		return out
 	}
 	all := g.m.Policies.Reach(r.dataplane)
-	for i, s := range g.v.Services() {
+	of := func(s *mesh.Service) {
 		v := all.Of(s)
 		if v.Reachable {
-			r.services[i] |= reachable
+			out[s.Index] |= reachable
 		}
 		switch v.Cause {
 		case mesh.CauseListed, mesh.CauseLabels, mesh.CauseOutbound:
-			r.services[i] |= listed
+			out[s.Index] |= listed
 		}
 	}
-	return r.services
+	dp, ok := r.dataplane.Spec.(*resource.Dataplane)
+	if ok && dp.Networking.TransparentProxying == nil { // reaches only its outbounds
+		g.v.EachOutbound(r.dataplane, func(_ int, s *mesh.Service) {
+			if s.Index >= 0 {
+				of(s)
+			}
+		})
+		return out
+	}
+	for _, s := range g.v.Services() {
+		of(s)
+	}
+	return out
 }
 
 // decisions returns the decisions about a class of clients.
@@ -35,18 +64,33 @@ func (g *Graph) decisions(class int) []bits {
 	if c.decided != nil {
 		return c.decided
 	}
-	c.decided = make([]bits, len(g.classes))
-	var permitted *policy.Permissions
-	for i := range g.classes {
-		g.each(c, &g.classes[i], &permitted, func(d decision) {
-			if d.allowed {
-				c.decided[i] |= allowed
-			} else {
-				c.decided[i] |= denied
-			}
-		})
+	out := make([]bits, len(g.classes))
+	if g.keeps(len(out)) {
+		c.decided = out
 	}
-	return c.decided
+	var permitted *policy.Permissions
+	var byGate []bits
+	for i := range g.classes {
+		d := &g.classes[i]
+		if len(d.gates) > 0 && d.serverName == "" {
+			if byGate == nil {
+				byGate = g.gates.decide(&c.client)
+			}
+			for _, x := range d.gates {
+				out[i] |= byGate[x.id]
+			}
+			continue
+		}
+		g.each(c, d, &permitted, func(d decision) { out[i] |= bitsOf(d) })
+	}
+	return out
+}
+
+func bitsOf(d decision) bits {
+	if d.allowed {
+		return allowed
+	}
+	return denied
 }
 
 // each calls f with each decision about a client at a destination. permitted caches what is needed

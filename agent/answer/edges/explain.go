@@ -17,6 +17,7 @@ type explanation struct {
 	members   []int32
 	permitted map[int]*policy.Permissions // by class of clients
 	reach     map[int]*policy.Reach       // by class of lists
+	reached   map[int][]reachBits         // by class of lists
 }
 
 // explain sets the policy of an edge, and says why.
@@ -25,7 +26,11 @@ func (x *explanation) explain(c *cell, e *api.Edge) {
 	var deciding, other *found
 	for _, i := range x.members {
 		caller := &g.callers[i]
-		reached := g.reached(caller.reach)
+		reached := x.reached[caller.reach]
+		if reached == nil {
+			reached = g.reached(caller.reach)
+			x.reached[caller.reach] = reached
+		}
 		for _, s := range g.nodes[c.to].dests {
 			if e.Reach && reached[s]&reachable == 0 {
 				continue

@@ -117,12 +117,19 @@ func last(r *policy.Rule) policy.Origin {
 // gates finds the gates of dataplanes.
 type gates struct {
 	x       *policy.Index
+	matcher *policy.PermissionMatcher // nil until it is needed
 	plugins []*policy.Plugin
 	list    []*gate
 	byKey   map[gateKey]*gate
 	of      map[*resource.Resource][]*gate // by dataplane, one for each inbound
 	inputs  []*resource.Resource           // policies
 	catalog [32]byte
+
+	// The gates that name a tag of clients. All other gates decide about a client as about one
+	// without tags, which is in others.
+	naming  map[[2]string][]*gate
+	complex []*gate // evaluated for each client
+	others  []bits
 }
 
 // gateKey identifies the policies of an inbound.
@@ -139,7 +146,8 @@ func newGates(x *policy.Index, prev *gates) *gates {
 		of: map[*resource.Resource][]*gate{}}
 	out.inputs = permissionsOf(x, out.plugins)
 	if prev != nil && prev.catalog == out.catalog && slices.Equal(prev.inputs, out.inputs) {
-		out.list, out.byKey = prev.list, prev.byKey
+		out.list, out.byKey, out.naming = prev.list, prev.byKey, prev.naming
+		out.complex, out.others = prev.complex, prev.others
 		for _, d := range x.View.Dataplanes() {
 			if list, ok := prev.of[d]; ok {
 				out.of[d] = list
@@ -190,7 +198,10 @@ func (g *gates) match(dataplane *resource.Resource) []*gate {
 	if !ok {
 		return nil
 	}
-	m := g.x.MatchPermissions(dataplane, g.plugins)
+	if g.matcher == nil {
+		g.matcher = g.x.PermissionMatcher()
+	}
+	m := g.matcher.Match(dataplane)
 	var rules *policy.Rules
 	out := make([]*gate, len(dp.Networking.Inbound))
 	for i := range out {
@@ -238,4 +249,60 @@ func (g *gate) fill(plugins []*policy.Plugin, rules *policy.Rules, inbound int) 
 		c, ok := r.Conf.(policy.MatchConf)
 		return ok && slices.ContainsFunc(c.ClientMatches(), func(m resource.ClientMatch) bool { return m.SNI != nil })
 	})
+}
+
+// decide returns the decisions of all gates about a client.
+func (g *gates) decide(c *client) []bits {
+	if g.naming == nil {
+		g.naming = map[[2]string][]*gate{}
+	}
+	for _, x := range g.list[len(g.others):] {
+		g.others = append(g.others, bitsOf(x.decide(&client{}, "")))
+		if !x.name(func(key, value string) {
+			k := [2]string{key, value}
+			if list := g.naming[k]; len(list) == 0 || list[len(list)-1] != x {
+				g.naming[k] = append(list, x)
+			}
+		}) {
+			g.complex = append(g.complex, x)
+		}
+	}
+	out := slices.Clone(g.others)
+	for _, x := range g.complex {
+		out[x.id] = bitsOf(x.decide(c, ""))
+	}
+	for key, values := range c.tags {
+		for _, v := range values {
+			for _, x := range g.naming[[2]string{key, v}] {
+				out[x.id] = bitsOf(x.decide(c, ""))
+			}
+		}
+	}
+	return out
+}
+
+// name calls f with the tags of clients on which the decisions depend. It returns false if they
+// depend on more.
+func (g *gate) name(f func(key, value string)) bool {
+	switch {
+	case g.legacy != nil:
+		if spec, ok := g.legacy.Spec.(*resource.LegacyPolicy); ok {
+			for i := range spec.Sources {
+				for k, v := range spec.Sources[i].Match {
+					f(k, v)
+				}
+			}
+		}
+		return true
+	case g.in == nil:
+		return true
+	case len(g.in.Entries) > 0:
+		return false
+	}
+	for _, r := range g.in.Rules {
+		for _, t := range r.Subset {
+			f(t.Key, t.Value)
+		}
+	}
+	return true
 }

@@ -37,6 +37,7 @@ type Graph struct {
 	reaches []reach
 
 	counts *counts // of all edges, without traffic; nil until it is needed
+	kept   int     // bytes of decisions
 	print  [32]byte
 }
 
@@ -148,7 +149,7 @@ func printOf(m *generate.Mesh) [32]byte {
 func (g *Graph) follow(m *generate.Mesh) {
 	g.m, g.v, g.guarded, g.byAddr = m, m.View, nil, nil
 	if g.gates != nil {
-		g.gates.x = m.Policies
+		g.gates.x, g.gates.matcher = m.Policies, nil
 	}
 	for i := range g.classes {
 		c := &g.classes[i]

@@ -143,7 +143,8 @@ func (p *Page) documents(from int, cells []cell) []api.Edge {
 	g := p.g
 	n := g.nodes[from]
 	members := g.members(n, p.q.Visible)
-	x := &explanation{g: g, members: members, permitted: map[int]*policy.Permissions{}, reach: map[int]*policy.Reach{}}
+	x := &explanation{g: g, members: members, permitted: map[int]*policy.Permissions{},
+		reach: map[int]*policy.Reach{}, reached: map[int][]reachBits{}}
 	out := make([]api.Edge, 0, len(cells))
 	for i := range cells {
 		c := &cells[i]

@@ -103,7 +103,12 @@ func (x *Index) Match(dataplane *resource.Resource) *Match {
 }
 
 // match selects the policies of the kinds for which of returns true; a nil of selects all.
-func (x *Index) match(s *selector, of func(kind string) bool) *Match {
+func (x *Index) match(s *selector, of func(kind string) bool) *Match { return x.matchOf(s, of, nil) }
+
+// matchOf is like match. candidates, if not nil, returns the policies of a kind that may select the
+// dataplane, in order of increasing precedence.
+func (x *Index) matchOf(s *selector, of func(kind string) bool,
+	candidates func(kind string) []*resource.Resource) *Match {
 	m := &Match{index: x, outside: s.outside, shared: map[[32]byte]*KindRules{}}
 	fp, one := fingerprint{h: sha256.New()}, fingerprint{h: sha256.New()}
 	plugins, ruled := map[int]bool{}, map[string]bool{}
@@ -114,7 +119,11 @@ func (x *Index) match(s *selector, of func(kind string) bool) *Match {
 		}
 		var list []matched
 		one.h.Reset()
-		for p, spec := range resource.Specs[*resource.Policy](k.policies) {
+		policies := k.policies
+		if candidates != nil {
+			policies = candidates(k.kind)
+		}
+		for p, spec := range resource.Specs[*resource.Policy](policies) {
 			if sel := s.policy(p, spec); sel.Proxy {
 				list = append(list, matched{p, spec, sel})
 				one.policy(x, p, spec, &sel)
