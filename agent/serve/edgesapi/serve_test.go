@@ -48,8 +48,9 @@ func TestEdges(t *testing.T) {
 	}
 	for _, e := range w.get("").Edges {
 		want := map[string]string{
-			"a":       "mTLS is off in the mesh, so every client is allowed; networking.outbound[0] leads to it",
-			"backend": "allowed by MeshTrafficPermission/web-to-backend spec.from[0].default; networking.outbound[0] leads to it",
+			"a": "mTLS is off in the mesh, so every client is allowed; networking.outbound[0] leads to it",
+			"backend": "allowed by MeshTrafficPermission/web-to-backend spec.from[0].default; " +
+				"networking.outbound[0] leads to it",
 		}[e.To]
 		if want != "" && e.Why != want {
 			t.Errorf("%s: %q, want %q", e.To, e.Why, want)
