@@ -25,20 +25,24 @@ func (t *Tracker) refused() []api.RefusedStream {
 	return t.Parts.Refused().Streams
 }
 
-// refusals returns the refused streams. The list has only clients whose proxies are visible; a
-// client whose node id names no proxy counts as the proxy with the key "Envoy".
-func (t *Tracker) refusals(visible func(resource.Key) bool) api.Refusals {
+// Refusals returns the refused streams. The list has only clients whose proxies are visible; a
+// client whose node id names no proxy counts as the proxy with the key "Envoy". Only a view of the
+// whole has the latest refusal of all.
+func (t *Tracker) Refusals(v *View) api.Refusals {
 	var out api.Refusals
 	if t.Parts.Refused != nil {
 		out = t.Parts.Refused()
 	}
 	streams := []api.RefusedStream{}
 	for _, r := range out.Streams {
-		if visible(refusedKey(&r)) {
+		if v.Whole || v.sees(refusedKey(&r)) {
+			r.Command = refusedCommand(&r)
 			streams = append(streams, r)
 		}
 	}
-	out.Streams = streams
+	if out.Streams = streams; !v.Whole {
+		out.Peer, out.NodeID, out.Reason = "", "", ""
+	}
 	return out
 }
 
@@ -73,6 +77,15 @@ func unknownReason(id string, t node.Type) string {
 		t.Kind())
 }
 
+// refusedCommand returns the command that explains why a client is refused.
+func refusedCommand(r *api.RefusedStream) string {
+	out := "nearside check --bootstrap FILE"
+	if r.Peer.Local && !r.Peer.Foreign {
+		out += fmt.Sprintf(" --user %d", r.Peer.UID)
+	}
+	return out
+}
+
 // refusedProblems returns a problem for each refused client. A client whose node id matches no
 // resource is a problem of its proxy, whose state is unknown.
 func refusedProblems(_ context.Context, f *Facts) (out []api.Problem) {
@@ -87,12 +100,8 @@ func refusedProblems(_ context.Context, f *Facts) (out []api.Problem) {
 		if k.Kind == kindEnvoy && r.NodeID != "" {
 			reason += near.of(resource.Key{Kind: kindDataplane, Name: r.NodeID})
 		}
-		x := api.Problem{Resource: k.String(), Severity: api.SeverityError, Check: api.ClassStreamRefused, Reason: reason,
-			Command: "nearside check --bootstrap FILE"}
-		if r.Peer.Local && !r.Peer.Foreign {
-			x.Command += fmt.Sprintf(" --user %d", r.Peer.UID)
-		}
-		out = append(out, x)
+		out = append(out, api.Problem{Resource: k.String(), Severity: api.SeverityError, Check: api.ClassStreamRefused,
+			Reason: reason, Command: refusedCommand(r)})
 	}
 	return out
 }

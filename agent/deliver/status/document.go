@@ -37,7 +37,7 @@ func (t *Tracker) Status(ctx context.Context, v View) *api.Status {
 		m := p.Memory()
 		out.Memory = &m
 	}
-	out.Refused = t.refusals(func(k resource.Key) bool { return v.Whole || v.sees(k) })
+	out.Refused = t.Refusals(&v)
 	if last != nil {
 		out.Reconcile = &api.ReconcileStatus{Revision: last.Revision, At: last.At, Seconds: last.Duration.Seconds(),
 			Behind: last.Behind}

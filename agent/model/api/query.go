@@ -12,6 +12,8 @@ func QueryParameters(method, pattern string) string {
 		return "verbose"
 	case "GET /v1/access/can", "POST /v1/access/can":
 		return "verb kind mesh name feature"
+	case "GET /v1/history":
+		return "type mesh name author source since" + paging
 	case "GET /v1/events":
 		return "types mesh"
 	case "POST /v1/accesslogs/flush":

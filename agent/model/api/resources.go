@@ -106,6 +106,14 @@ type Revision struct {
 	Fields []jsonpatch.FieldChange `json:"fields,omitempty"`
 }
 
+// HistoryItem is an item of GET /v1/history, the newest first.
+type HistoryItem struct {
+	Type string `json:"type"`
+	Mesh string `json:"mesh,omitempty"`
+	Name string `json:"name"`
+	Revision
+}
+
 // XDS is a proxy's config: {type URL: {resource name: resource}}.
 type XDS map[string]map[string]json.RawMessage
 

@@ -202,6 +202,8 @@ type RefusedStream struct {
 	Since  time.Time `json:"since"`  // first attempt
 	Last   time.Time `json:"last"`
 	Count  uint64    `json:"count"` // refused streams
+	// Command explains the refusal to the operator; only in answers of the API.
+	Command string `json:"command,omitempty"`
 }
 
 // Admission is the answer to a client that asks over the xDS socket, without a stream, whether it

@@ -23,9 +23,10 @@ type fakePool struct {
 	keyring api.Keyring
 }
 
-func (p *fakePool) Members() []api.Member                                  { return p.members }
-func (p *fakePool) Conflicts() []api.Conflict                              { return nil }
-func (p *fakePool) ConflictsElsewhere(context.Context) []api.NodeConflicts { return p.others }
+func (p *fakePool) Members() []api.Member                                             { return p.members }
+func (p *fakePool) Conflicts() []api.Conflict                                         { return nil }
+func (p *fakePool) AskOthers(context.Context, []byte, time.Duration) []api.NodeAnswer { return nil }
+func (p *fakePool) ConflictsElsewhere(context.Context) []api.NodeConflicts            { return p.others }
 
 // TestConflictsOfAllNodes checks the table, and that a node without an answer is named and gives
 // another exit code than a dead one.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -70,43 +69,6 @@ func (s *Server) decodeAll(body []byte) ([]*resource.Resource, keptSecrets, *api
 		return nil, nil, api.NewInvalid("the body has no document; send resources as JSON or YAML")
 	}
 	return rs, kept, nil
-}
-
-func (s *Server) history(w http.ResponseWriter, r *http.Request) *api.Error {
-	a, e := s.address(r)
-	if e != nil {
-		return e
-	}
-	revs := s.opts.Store.History(a.key)
-	if len(revs) == 0 {
-		return write.Missing(s.opts.Store.Snapshot(), a.key)
-	}
-	out := api.History{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Items: make([]api.Revision, 0, len(revs))}
-	by := s.authors()
-	there := len(revs) == store.HistoryLimit // else the first revision is the creation
-	for i, rev := range revs {
-		item := api.Revision{Revision: rev.Revision, Time: rev.Time, Source: rev.Source.String(), Author: rev.Author,
-			SignedBy: signed(by, rev.Source, rev.Author, rev.Signer)}
-		switch {
-		case rev.Deleted:
-			item.Action = api.ActionDeleted
-		case !there:
-			item.Action = api.ActionCreated
-		case i > 0:
-			item.Action, item.Fields = api.ActionChanged, change.Fields(revs[i-1].Resource, rev.Resource)
-		}
-		there = !rev.Deleted
-		if rev.Resource != nil {
-			doc, err := resource.Shown(rev.Resource)
-			if err != nil {
-				return encodeFailed(a.key, err)
-			}
-			item.Resource = doc
-		}
-		out.Items = append(out.Items, item)
-	}
-	httpjson.Write(w, http.StatusOK, out)
-	return nil
 }
 
 // rollback is POST /v1/rollback. It writes the content of an earlier revision as a new one, which

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -17,9 +18,14 @@ type quarrel struct {
 	crowd
 	own   []api.Conflict
 	other []api.NodeConflicts
+
+	answers []api.NodeAnswer
 }
 
-func (q *quarrel) Conflicts() []api.Conflict                              { return q.own }
+func (q *quarrel) Conflicts() []api.Conflict { return q.own }
+func (q *quarrel) AskOthers(context.Context, []byte, time.Duration) []api.NodeAnswer {
+	return q.answers
+}
 func (q *quarrel) ConflictsElsewhere(context.Context) []api.NodeConflicts { return q.other }
 
 func conflict(id, mesh string) api.Conflict {

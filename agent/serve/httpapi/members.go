@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
@@ -31,6 +32,8 @@ type Pool interface {
 	Conflicts() []api.Conflict
 	// ConflictsElsewhere asks the other live nodes for their conflicts. It may take seconds.
 	ConflictsElsewhere(ctx context.Context) []api.NodeConflicts
+	// AskOthers asks the other live nodes a question, and waits for each at most for the given time.
+	AskOthers(ctx context.Context, question []byte, each time.Duration) []api.NodeAnswer
 	// Keyring returns the keys of the live nodes by fingerprint. It may take seconds.
 	Keyring(ctx context.Context) api.Keyring
 }

@@ -62,6 +62,12 @@ var operations = map[string]operation{
 	"PUT /v1/debug/loglevel": {id: "setLogLevel", does: "Changes the level of the agent's log until its config is " +
 		"read again.", body: api.LogLevel{}, answer: api.LogLevel{}, send: `{"level":"warn"}`},
 
+	"GET /v1/pool": {id: "pool", does: "The nodes of the pool with the proxies, problems, and conflicts that each " +
+		"reports. It asks all live nodes, for at most 3 s.", answer: api.PoolView{}},
+	"GET /v1/refusals": {id: "refusals", does: "The xDS streams that this node refuses: who, since when, why, and what " +
+		"to do.", answer: api.Refusals{}},
+	"GET /v1/history": {id: "allHistory", does: "Revisions of all resources, the newest first.",
+		query: "type mesh name author source since " + paging, answer: page[api.HistoryItem]{}},
 	"GET /v1/members": {id: "members", does: "The nodes of the gossip pool.", answer: api.Members{}},
 	"POST /v1/members/join": {id: "join", does: "Tries to join more members.", body: api.Join{},
 		answer: api.JoinedList{}, send: `{"addresses":["127.0.0.1:1"]}`, refused: true},
@@ -326,7 +332,10 @@ var parameters = map[string]string{
 	"computed":      "true: as it was computed, with what the check withholds.",
 	"allNodes":      "true: also dataplanes, conflicts or logs of other nodes.",
 	"log":           "access (default), audit or dns.",
-	"since":         "Older lines are left out: a duration such as 10m, or a time; 1h by default.",
+	"since":         "Older lines or revisions are left out: a duration such as 10m, or a time.",
+	"type":          "A kind, by any of its names.",
+	"author":        "Who made the change.",
+	"source":        "Where the content comes from: a kind of source such as api or file, or the whole source.",
 	"status":        "Status codes, classes and ranges, such as 5xx,404.",
 	"where":         "A condition such as duration>500ms; repeatable.",
 	"by":            "Field by whose values lines are counted.",

@@ -50,6 +50,8 @@ type Server struct {
 	streams  sender.Shares
 	audit    audited.Requests
 	events   *events.Server
+
+	poolState poolState
 }
 
 // New validates the options and creates a server. It opens and starts nothing.

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -115,10 +114,4 @@ func (s *Server) appliedList(w http.ResponseWriter, r *http.Request) *api.Error 
 		return (mesh == "" || mesh == k.Mesh) && (name == "" || name == k.Name) && visible(k)
 	}))
 	return nil
-}
-
-// Answer answers a question of another agent of the pool, or returns nil if it does not understand
-// it.
-func (s *Server) Answer(ctx context.Context, question []byte) []byte {
-	return s.tracker.Answer(ctx, question)
 }

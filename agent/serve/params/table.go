@@ -45,6 +45,8 @@ func Of(method, pattern, parameter string) Limits {
 		return words("reach")
 	case "include GET /meshes/{mesh}/dataplanes/{name}/_config":
 		return words("diff")
+	case "since GET /v1/history":
+		return Limits{Type: String, MaxLength: 64}
 	case "mesh POST /v1/accesslogs/flush", "dataplane POST /v1/accesslogs/flush":
 		return ofPath()
 	}
@@ -90,7 +92,7 @@ func Of(method, pattern, parameter string) Limits {
 	case "where":
 		return Limits{Type: String, MaxLength: maxText, Many: logfields.MaxConditions,
 			Pattern: "^[^=!~<>]+(!=|!~|>=|<=|=|~|>|<)"}
-	case "by", "backend", "from", "to":
+	case "by", "backend", "from", "to", "author", "source":
 		return Limits{Type: String, MaxLength: maxText}
 	case "signer":
 		return Limits{Type: String, MaxLength: 64, Pattern: "^([0-9a-fA-F]{32}|unsigned)?$"}
