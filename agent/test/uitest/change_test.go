@@ -159,6 +159,22 @@ func TestYAML(t *testing.T) {
 	if diff := cmp.Diff(string(wanted), string(read)); diff != "" {
 		t.Errorf("%s\n%s", diff, text)
 	}
+	for text, want := range map[string]string{
+		"type: X\nspec:\n  to:\n  - ":                                         "X spec/to/[] null",
+		"type: X\nspec:\n  to:\n  - targetRef:\n      kind: M":                "X spec/to/[]/targetRef kind",
+		"type: X\nspec:\n  to:\n    - targetRef: {}\n      de":                "X spec/to/[] null",
+		"type: X\nspec:\n  to: [{targetRef: {kind: Mesh}, default: {a: b, ht": "X spec/to/[]/default null",
+		"type: X\n---\ntype: Y\nspec:\n  x":                                   "Y spec null",
+	} {
+		var got string
+		p.Eval(`import("./parts/completion.js").then(m => {
+			const {type, path, key} = m.place(`+strconv.Quote(text)+`, `+strconv.Itoa(len(text))+`);
+			return type + " " + path.join("/") + " " + key;
+		})`, &got)
+		if got != want {
+			t.Errorf("the end of %q is at %s, want %s", text, got, want)
+		}
+	}
 	for _, c := range []struct{ before, shadow string }{
 		{"type: MeshTimeout\nname: a\nspec: {}\n", "type: MeshTimeout\nname: a\nlabels:\n  kuma.io/effect: shadow\nspec: {}\n"},
 		{"type: MeshTimeout\nname: a", "type: MeshTimeout\nname: a\nlabels:\n  kuma.io/effect: shadow\n"},

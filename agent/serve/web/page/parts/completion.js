@@ -32,8 +32,9 @@ export function place(text, caret) {
   const tokens = tokensOf(current);
   const last = tokens.at(-1);
   const flow = flowOf(current.slice(last?.value ?? tokens.content));
-  let key = last?.key && last.value !== undefined ? last.key : null;
-  let limit = last ? last.column : tokens.indent, dashes = limit;
+  const key = last?.key && last.value !== undefined ? last.key : null;
+  const column = key ? last.column : tokens.content;
+  let limit = column, dashes = column;
   const up = [];
   const take = list => {
     for (const token of list.toReversed()) {
@@ -48,12 +49,11 @@ export function place(text, caret) {
     }
   };
   take(tokens.slice(0, key ? -1 : undefined));
-  if (!key && tokens.content !== undefined && !last?.dash) limit = dashes = tokens.content;
   const siblings = new Set();
   for (const line of lines.toReversed()) {
     if (!line.trim() || /^\s*#/.test(line)) continue;
     const above = tokensOf(line);
-    for (const token of above) if (token.key && token.column === (last?.column ?? limit)) siblings.add(token.key);
+    for (const token of above) if (token.key && token.column === column && limit === column) siblings.add(token.key);
     take(above);
     if (limit === 0 && dashes === 0) break;
   }
@@ -71,7 +71,6 @@ export function place(text, caret) {
 function tokensOf(line) {
   const list = [];
   let at = line.length - line.trimStart().length;
-  list.indent = at;
   while (/^-(\s|$)/.test(line.slice(at))) {
     list.push({dash: true, column: at});
     at += 1 + (line.slice(at + 1).match(/^\s*/)[0].length);

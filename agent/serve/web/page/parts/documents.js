@@ -1,7 +1,6 @@
 // Texts with several documents of YAML: their keys, and small edits that keep everything else.
 
-/** The label of shadow policies. */
-export const SHADOW = 'kuma.io/effect';
+const SHADOW = 'kuma.io/effect';
 
 /** Returns the documents of a text, `{from, to, text}`, without empty ones. */
 export function split(text) {

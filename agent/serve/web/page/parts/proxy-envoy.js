@@ -100,8 +100,8 @@ export async function clusters(el, part) {
 
 const sum = (c, what) => c.endpoints.reduce((n, e) => n + (Number(e[what]) || 0), 0);
 
-/** Parses the text form of Envoy's clusters: lines CLUSTER::ADDRESS::FIELD::VALUE. */
-export function parseClusters(lines) {
+// Parses the text form of Envoy's clusters: lines CLUSTER::ADDRESS::FIELD::VALUE.
+function parseClusters(lines) {
   const byName = new Map();
   for (const line of lines) {
     const parts = line.split('::');

@@ -10,9 +10,6 @@ export function toYAML(value) {
   return out.join('\n') + '\n';
 }
 
-/** Returns documents as one text of YAML. */
-export const documents = list => list.map(toYAML).join('---\n');
-
 function block(value, indent, out) {
   if (Array.isArray(value)) {
     for (const item of value) {
