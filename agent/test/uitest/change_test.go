@@ -128,7 +128,8 @@ func TestSources(t *testing.T) {
 	p.Open(open(t, p, n) + "#/proxy?mesh=default&name=web&tab=config&q=connectTimeout")
 	p.Until(`document.querySelector("main").textContent.includes("the arrow at a line names them")`)
 	p.Eval(`document.querySelector(".hits button").click()`, nil)
-	p.Until(`document.activeElement.textContent.includes("MeshTimeout/default/backend-timeouts spec.to[0].default.connectionTimeout")`)
+	p.Until(`document.activeElement.textContent.includes("MeshTimeout/default/backend-timeouts")`)
+	p.Until(`document.activeElement.textContent.includes("spec.to[0].default.connectionTimeout")`)
 	p.Press("ArrowLeft")
 	p.Until(`document.activeElement.dataset.id.endsWith("/backend")`)
 	p.Press("ArrowLeft")
@@ -176,9 +177,11 @@ func TestYAML(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ before, shadow string }{
-		{"type: MeshTimeout\nname: a\nspec: {}\n", "type: MeshTimeout\nname: a\nlabels:\n  kuma.io/effect: shadow\nspec: {}\n"},
+		{"type: MeshTimeout\nname: a\nspec: {}\n",
+			"type: MeshTimeout\nname: a\nlabels:\n  kuma.io/effect: shadow\nspec: {}\n"},
 		{"type: MeshTimeout\nname: a", "type: MeshTimeout\nname: a\nlabels:\n  kuma.io/effect: shadow\n"},
-		{"type: MeshTimeout\nname: a\nlabels: {x: y}\n", "type: MeshTimeout\nname: a\nlabels: {kuma.io/effect: shadow, x: y}\n"},
+		{"type: MeshTimeout\nname: a\nlabels: {x: y}\n",
+			"type: MeshTimeout\nname: a\nlabels: {kuma.io/effect: shadow, x: y}\n"},
 		{"type: MeshTimeout\nname: a\nlabels:\n  x: y\nspec: {}\n---\ntype: Mesh\nname: m\n",
 			"type: MeshTimeout\nname: a\nlabels:\n  kuma.io/effect: shadow\n  x: y\nspec: {}\n---\ntype: Mesh\nname: m\n"},
 	} {
