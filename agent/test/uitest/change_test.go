@@ -62,8 +62,8 @@ func TestChange(t *testing.T) {
 		var text string
 		p.Eval(`document.querySelector("`+editor+`").value`, &text)
 		const want = "type: MeshTimeout\nmesh: default\nname: a\nspec:\n  to:\n" +
-			"  - targetRef: {kind: MeshService, name: backend}\n    default: {http: {requestTimeout: 7x}}"
-		if diff := cmp.Diff(want, strings.ReplaceAll(text, "\n    - ", "\n  - ")); diff != "" {
+			"    - targetRef: {kind: MeshService, name: backend}\n      default: {http: {requestTimeout: 7x}}"
+		if diff := cmp.Diff(want, text); diff != "" {
 			t.Fatal(diff)
 		}
 		write(p, strings.ReplaceAll(want, "7x", "7s"))

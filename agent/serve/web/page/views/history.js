@@ -55,7 +55,7 @@ export async function render(root, ctx) {
   root.append(head('History', 'Every change of a resource, newest first.',
     h('a', {href: link('change')}, 'Make a change')),
     h('div', {class: 'panel'}, h('div', {class: 'row filters'}, field('Kind', select), field('Mesh', text('mesh')),
-      field('Author', text('author')), field('Source', text('source', 'api, file:…')), field('Time', since)), body));
+      field('Author', text('author', 'the exact name')), field('Source', text('source', 'api, or file')), field('Time', since)), body));
   await again();
   ctx.live(['change'], read, 500);
 }
