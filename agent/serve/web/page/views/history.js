@@ -34,7 +34,8 @@ export async function render(root, ctx) {
   }}, `Show more (${plural(total - items.length, 'revision')} left)`)) : null);
   const again = () => read().catch(err => {
     if (err.name === 'AbortError') return;
-    replace(body, err.status !== 404 ? failure(err, again) : empty('This agent only has histories of single resources.',
+    replace(body, err.status !== 404 ? failure(err, again)
+      : empty('This agent only has histories of single resources.',
       h('p', null, h('a', {href: link('policies')}, 'Choose a resource'))));
   });
   let timer = 0;
@@ -55,7 +56,8 @@ export async function render(root, ctx) {
   root.append(head('History', 'Every change of a resource, newest first.',
     h('a', {href: link('change')}, 'Make a change')),
     h('div', {class: 'panel'}, h('div', {class: 'row filters'}, field('Kind', select), field('Mesh', text('mesh')),
-      field('Author', text('author', 'the exact name')), field('Source', text('source', 'api, or file')), field('Time', since)), body));
+      field('Author', text('author', 'the exact name')), field('Source', text('source', 'api, or file')),
+        field('Time', since)), body));
   await again();
   ctx.live(['change'], read, 500);
 }
