@@ -84,17 +84,18 @@ export async function render(root, ctx) {
     const selection = state.from ? {from: state.from, to: state.to} : {node: state.node};
     const options = {selection, choose, href, services};
     const parts = [];
-    if (!model.links.length) parts.push(noEdges(state, set, last.unlisted));
-    if (model.links.length || model.nodes.length && mode !== 'list') {
-      if (mode === 'graph' || mode === 'both') parts.push(panel('Graph', null, graph(model, options)));
-      if (mode === 'matrix' || mode === 'both') parts.push(panel('Matrix', null, matrix(model, options)));
-      if (mode === 'list') {
-        parts.push(panel('Edges', null, edgeTable(model.links.flatMap(l => l.edges), services, options)));
-      }
+    const some = model.links.length > 0;
+    if (model.nodes.length && (mode === 'graph' || mode === 'both')) {
+      parts.push(panel('Graph', null, graph(model, options)));
+    }
+    if (some && (mode === 'matrix' || mode === 'both')) parts.push(panel('Matrix', null, matrix(model, options)));
+    if (some && mode === 'list') {
+      parts.push(panel('Edges', null, edgeTable(model.links.flatMap(l => l.edges), services, options)));
     }
     const scrolled = [...area.querySelectorAll('.graph-scroll, .matrix-scroll')]
       .map(e => [e.className, e.scrollLeft, e.scrollTop]);
-    refresh(area, h('div', {class: mode === 'both' ? 'map-both' : ''}, parts));
+    refresh(area, some ? null : h('div', {class: 'filters'}, noEdges(state, set, last.unlisted)),
+      h('div', {class: mode === 'both' && some ? 'map-both' : ''}, parts));
     for (const [part, left, top] of scrolled) area.querySelector(`.${part}`)?.scrollTo(left, top);
     refresh(about, details(model, {...options, close: () => set({node: '', from: '', to: ''})}));
     refresh(refused, panel('Refused connections of the last hour', null, refusals(last.refused, services),

@@ -90,7 +90,7 @@ function troubles(n) {
   const out = [];
   if (n.state === 'dead') out.push(['bad', n.agentLost ? 'its agent does not answer' : 'dead']);
   if (n.state === 'refused') out.push(['bad', 'refused']);
-  if (n.error && n.state !== 'dead') out.push(['warn', 'no answer']);
+  if (n.error && n.state === 'alive') out.push(['warn', 'no report']);
   if (n.incompatible) out.push(['bad', 'incompatible version']);
   if (n.lag > LAG && n.state === 'alive') out.push(['warn', `behind for ${duration(n.lag)}`]);
   if (Math.abs(n.clock || 0) > CLOCK) {

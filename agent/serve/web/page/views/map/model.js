@@ -113,7 +113,7 @@ export function build({services, edges, grouping, search, inside, focus, show}) 
   const near = touched ? services.filter(s => touched.has(keyOf(s)) && !nodeOf.has(keyOf(s))) : [];
   if (touched) {
     if (near.length < MOST_NODES - 1) near.forEach(single);
-    else ranges(near, MOST_NODES - 10).forEach(add);
+    else grouped(near, grouping, MOST_NODES - 10).forEach(add);
   } else if (grouping || chosen) {
     const rest = services.filter(s => !nodeOf.has(keyOf(s)));
     grouped(rest, grouping, MOST_NODES - nodes.length).forEach(add);
