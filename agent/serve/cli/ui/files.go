@@ -11,9 +11,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
-// showFiles runs an agent on the files of the flags, and calls use with the socket of its API.
+// showFiles runs an agent on the files of the flags, and calls use with the socket of its API and
+// the temporary directory of its files.
 func showFiles(ctx context.Context, env *command.Env, f *command.FileFlags,
-	use func(ctx context.Context, socket string) error) error {
+	use func(ctx context.Context, socket, temp string) error) error {
 	if env.Program.RunFiles == nil {
 		return errors.New("this program has no agent; use nearside")
 	}
@@ -54,7 +55,8 @@ func showFiles(ctx context.Context, env *command.Env, f *command.FileFlags,
 		}
 		dirs = []string{dir}
 	}
-	return env.Program.RunFiles(ctx, env, command.FilesOptions{Dirs: dirs, Temp: temp}, use)
+	return env.Program.RunFiles(ctx, env, command.FilesOptions{Dirs: dirs, Temp: temp},
+		func(ctx context.Context, socket string) error { return use(ctx, socket, temp) })
 }
 
 // maxDirs is the number of directories that an agent can watch.

@@ -34,6 +34,7 @@ type flags struct {
 	port   uint16
 	write  bool
 	noOpen bool
+	export string
 	format *string
 }
 
@@ -59,11 +60,17 @@ cannot change anything without --write. To see the page of another host, forward
 ssh -L 8080:127.0.0.1:8080 HOST nearside ui --port 8080.
 
 With -f, the page shows files without an agent: reviews, and artifacts of CI. It follows folders
-that change. NEARSIDE_NODE_ZONE sets the zone.`,
+that change. NEARSIDE_NODE_ZONE sets the zone.
+
+With --export, the command writes the page and the answers that it shows as static files, for any
+web server, and ends. It replaces an earlier export, and refuses a folder with other files. With -f,
+the same files give the same export; SOURCE_DATE_EPOCH sets its time. If files have faults, the
+export shows them, and the exit code is 65.`,
 		Example: `  nearside ui
   nearside ui --write
   nearside ui --port 8080 --no-open
-  nearside ui -f resources/`,
+  nearside ui -f resources/
+  nearside ui -R -f resources/ --export review/`,
 		Args: command.Args(0, 0, "no arguments; select files with -f"),
 	}
 	f.files.Add(cmd, "show these resources, without an agent")
@@ -71,12 +78,17 @@ that change. NEARSIDE_NODE_ZONE sets the zone.`,
 	fl.Uint16Var(&f.port, "port", 0, "port on the loopback address (default: a free one)")
 	fl.BoolVar(&f.write, "write", false, "let the page change resources, and edit resource files")
 	fl.BoolVar(&f.noOpen, "no-open", false, "do not open a browser")
+	fl.StringVar(&f.export, "export", "", "write the page as static files to this folder, and end")
+	_ = cmd.MarkFlagDirname("export")
 	f.format = command.OutputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
 		if err := f.files.Online(); err != nil {
 			return err
+		}
+		if f.export != "" && (f.write || f.port != 0) {
+			return command.Usagef("--export writes files and serves nothing, so --write and --port have no effect; omit them")
 		}
 		if len(f.files.Paths) == 0 {
 			return f.ofAgent(ctx, env)
@@ -85,7 +97,12 @@ that change. NEARSIDE_NODE_ZONE sets the zone.`,
 			return command.Usagef("--write changes the resources of an agent, and -f shows files; edit the files in an " +
 				"editor, the page follows them")
 		}
-		return showFiles(ctx, env, &f.files, func(ctx context.Context, socket string) error {
+		begun := time.Now()
+		return showFiles(ctx, env, &f.files, func(ctx context.Context, socket, temp string) error {
+			if f.export != "" {
+				s := newScrubber(temp, begun, sourceDate(env, f.files.Paths))
+				return f.exportPage(ctx, env, web.Proxy(local, "", web.Socket(socket)), s.clean)
+			}
 			o := web.Options{Mode: web.ModeFiles, Files: f.files.Paths, WriteRemedy: "edit the files in an editor"}
 			return f.serve(ctx, env, o, web.Proxy(local, "", web.Socket(socket)), strings.Join(f.files.Paths, ", "))
 		})
@@ -105,6 +122,9 @@ func (f *flags) ofAgent(ctx context.Context, env *command.Env) error {
 	backend, where, remote, err := Backend(env)
 	if err != nil {
 		return err
+	}
+	if f.export != "" {
+		return f.exportPage(ctx, env, backend, nil)
 	}
 	o := web.Options{Mode: web.ModeAgent, Write: f.write, EditFiles: f.write && !remote,
 		WriteRemedy: "run nearside ui --write"}

@@ -36,13 +36,16 @@ export function path(texts, ...values) {
   return String.raw({raw: texts}, ...values.map(encodeURIComponent));
 }
 
+// Returns the file of an answer in an export. A list is exported as a whole, so its query does not matter.
+function exported(path) {
+  const key = path.replace(/^\//, ''), file = files[key] || files[key.split('?')[0]];
+  if (!file) throw new ApiError(404, {title: 'Not in this export', detail: `the export has no answer for ${path}`});
+  return file;
+}
+
 /** Reads a document of the API: `get('/v1/status')`. Its property `etag` is the header ETag, if there is one. */
 export async function get(path, signal) {
-  if (files) {
-    const file = files[path.replace(/^\//, '')];
-    if (!file) throw new ApiError(404, {title: 'Not in this export', detail: `the export has no answer for ${path}`});
-    return request('GET', 'api/' + file, undefined, signal);
-  }
+  if (files) return request('GET', 'api/' + exported(path), undefined, signal);
   return request('GET', 'api' + path, undefined, signal);
 }
 
@@ -60,7 +63,8 @@ export const own = (method, path, body, headers) => request(method, path, body, 
 
 /** Reads a text of the API, such as Envoy's stats. */
 export async function text(path, signal) {
-  const answer = await fetchChecked('GET', 'api' + path, undefined, signal, {Accept: '*/*'});
+  const at = files ? '/' + exported(path) : path;
+  const answer = await fetchChecked('GET', 'api' + at, undefined, signal, {Accept: '*/*'});
   return answer.text();
 }
 
