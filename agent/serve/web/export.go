@@ -96,7 +96,7 @@ func (x *exporter) document(name string, v any) error {
 // session adds ui/session.
 func (x *exporter) session() error {
 	var info api.Info
-	if raw, ok := x.files[x.index[""]]; ok {
+	if raw, ok := x.files["api/"+x.index[""]]; ok {
 		_ = json.Unmarshal(raw, &info) // else the node has no name
 	}
 	return x.document("ui/session", Session{Mode: ModeStatic, Login: LoginURL, Files: append([]string{}, x.o.Files...),
