@@ -10,7 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/web"
 )
 
-// The golden file says for each route of the API whether the page may use it. A new route that is
+// The golden file says for each route of the API whether the page may use it, except for those that
+// only read with GET. A new route that is
 // not a GET is refused without --write until someone has decided about it.
 func TestReadOnly(t *testing.T) {
 	list, err := os.ReadFile("../httpapi/testdata/routes.txt")
@@ -62,7 +63,9 @@ func TestReadOnly(t *testing.T) {
 				t.Errorf("%s %s%s passes without --write", method, path, trick)
 			}
 		}
-		fmt.Fprintf(&out, "%-6s %s: %s\n", method, pattern, now)
+		if method != "GET" || now != "read-only" {
+			fmt.Fprintf(&out, "%-6s %s: %s\n", method, pattern, now)
+		}
 	}
 	if routes < 80 {
 		t.Errorf("only %d routes", routes)
