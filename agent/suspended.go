@@ -183,13 +183,7 @@ func (a *Agent) suspendedReason() string {
 // unserved returns the answer to requests that a suspended agent does not serve, or nil. It serves
 // those about itself. The resources are unknown, so answers about them would be wrong.
 func (a *Agent) unserved(pattern string) *api.Error {
-	switch pattern {
-	case "/{$}", "/livez", "/readyz", "/metrics", "/v1/status", "/v1/accesslogs", "/v1/logs", "/v1/dns", "/v1/kinds",
-		"/v1/schemas/{kind}",
-		"/v1/access/whoami", "/v1/debug/pprof", "/v1/debug/loglevel":
-		return nil
-	}
-	if a.suspended == nil {
+	if a.suspended == nil || api.ServedWithoutState(pattern) {
 		return nil
 	}
 	return api.NewError(api.StatusUnavailable, api.ProblemNotReady, "The state cannot be used",

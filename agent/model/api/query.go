@@ -70,3 +70,14 @@ func QueryParameters(method, pattern string) string {
 	}
 	return "dryRun"
 }
+
+// ServedWithoutState reports whether an agent answers requests for a path although its state cannot
+// be used. The other paths are about resources, which are then unknown.
+func ServedWithoutState(pattern string) bool {
+	switch pattern {
+	case "/{$}", "/livez", "/readyz", "/metrics", "/v1/status", "/v1/accesslogs", "/v1/logs", "/v1/dns", "/v1/kinds",
+		"/v1/schemas/{kind}", "/v1/access/whoami", "/v1/debug/pprof", "/v1/debug/loglevel":
+		return true
+	}
+	return false
+}

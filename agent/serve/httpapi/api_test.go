@@ -208,7 +208,9 @@ func (a *testAPI) do(method, path, body string, headers ...string) answer {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return answer{method + " " + path, resp.StatusCode, resp.Header, string(b)}
+	got := answer{method + " " + path, resp.StatusCode, resp.Header, string(b)}
+	documented(a.t, method, path, got)
+	return got
 }
 
 // want checks the status, and that an error response is a problem document. The body must contain

@@ -16,6 +16,8 @@ type Route struct {
 	Method, Pattern string
 	Open, Connected bool
 	Verbs           []string
+	Kind            string // for the verbs; "" is that of the path, or none
+	Some            bool   // a permission for some mesh or name suffices
 	// Need is the permission in words: the verbs, the kind, and whether some meshes or names suffice.
 	Need string
 }
@@ -46,7 +48,7 @@ func (n need) words(pattern string) string {
 func (s *Server) Routes() (out []Route) {
 	for _, x := range s.table() {
 		out = append(out, Route{x.method, x.pattern, x.need.open, x.need.connected, slices.Clone(x.need.verbs),
-			x.need.words(x.pattern)})
+			x.need.kind, x.need.some, x.need.words(x.pattern)})
 	}
 	return out
 }

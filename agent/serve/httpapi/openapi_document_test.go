@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"reflect"
 	"regexp"
@@ -13,10 +14,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/serve/params"
 )
 
 // document is the whole, as OpenAPI 3.1.
-func (b *specification) document() []byte {
+func (b *specification) document(routes []httpapi.Route) []byte {
 	b.of(api.Error{})
 	b.of(api.Item{})
 	for _, data := range []any{api.Hello{}, api.ChangeEvent{}, api.ProxyEvent{}, api.AckEvent{}, api.NackEvent{},
@@ -24,13 +27,14 @@ func (b *specification) document() []byte {
 		b.of(data)
 	}
 	paths := map[string]map[string]*yaml.Node{}
-	for key, op := range operations {
-		method, path, _ := strings.Cut(key, " ")
-		path = strings.TrimSuffix(path, "{$}")
+	slices.SortFunc(routes, func(x, y httpapi.Route) int { return strings.Compare(x.Pattern+x.Method, y.Pattern+y.Method) })
+	for i := range routes {
+		x := &routes[i]
+		path := strings.TrimSuffix(x.Pattern, "{$}")
 		if paths[path] == nil {
 			paths[path] = map[string]*yaml.Node{}
 		}
-		paths[path][strings.ToLower(method)] = b.operation(path, op)
+		paths[path][strings.ToLower(x.Method)] = b.operation(x, operations[x.Method+" "+x.Pattern])
 	}
 	list := mapping()
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
@@ -46,16 +50,16 @@ func (b *specification) document() []byte {
 	}
 	root := mapping("openapi", "3.1.0",
 		"info", mapping("title", "nearside", "version", "v1", "license", mapping("name", "Apache License 2.0",
-			"identifier", "Apache-2.0"), "description", "The HTTP API of the agent, on its unix socket and, where api.tcp is "+
-			"set, over TCP. docs/api.md says what the documents mean. Fields are added, never renamed or removed."),
+			"identifier", "Apache-2.0"), "description", about),
 		"servers", sequence(mapping("url", "http://localhost",
 			"description", "over the unix socket: curl --unix-socket /run/nearside/nearside.sock http://localhost/")),
 		"security", sequence(mapping(), mapping("token", sequence())),
 		"paths", list,
 		"components", mapping("securitySchemes", mapping("token", mapping("type", "http", "scheme", "bearer", "description",
-			"Over TCP. On the unix socket the kernel says who asks.")), "schemas", schemas))
+			"Required over TCP. On the unix socket, the kernel identifies the sender.")), "parameters", sorted(b.parameters),
+			"responses", sorted(b.responses), "schemas", schemas))
 	var out bytes.Buffer
-	out.WriteString("# Made by the test TestOpenAPI of agent/inspect; make golden writes it anew.\n")
+	out.WriteString("# Written by the test TestOpenAPI of agent/serve/httpapi; make golden updates it.\n")
 	e := yaml.NewEncoder(&out)
 	e.SetIndent(2)
 	if err := e.Encode(root); err != nil {
@@ -64,36 +68,46 @@ func (b *specification) document() []byte {
 	return out.Bytes()
 }
 
-var inPath = regexp.MustCompile(`{([a-z]+)}`)
+// byKey sorts the members of a mapping.
+func byKey(n *yaml.Node) *yaml.Node {
+	nodes := map[string]*yaml.Node{}
+	for i := 0; i < len(n.Content); i += 2 {
+		nodes[n.Content[i].Value] = n.Content[i+1]
+	}
+	return sorted(nodes)
+}
 
-func (b *specification) operation(path string, op operation) *yaml.Node {
-	params := sequence()
-	for _, m := range inPath.FindAllStringSubmatch(path, -1) {
-		add(params, "", mapping("name", m[1], "in", "path", "required", true, "schema", mapping("type", "string")))
+func sorted(nodes map[string]*yaml.Node) *yaml.Node {
+	out := mapping()
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		add(out, name, nodes[name])
+	}
+	return out
+}
+
+func (b *specification) operation(x *httpapi.Route, op operation) *yaml.Node {
+	list := sequence()
+	for _, p := range params.InPath(x.Pattern) {
+		add(list, "", b.parameter(op.id, "path", p, params.OfPath(p)))
 	}
 	for _, p := range strings.Fields(op.query) {
-		typ := "string"
-		switch p {
-		case "size", "offset", "seconds":
-			typ = "integer"
-		case "shadow", "computed", "dryRun", "meta", "allNodes", "gateway", "ingress":
-			typ = "boolean"
-		}
-		of := mapping("type", typ)
-		if p == "tag" || p == "delete" {
-			of = mapping("type", "array", "items", mapping("type", "string"))
-		}
-		add(params, "", mapping("name", p, "in", "query", "description", parameters[p], "schema", of))
+		add(list, "", b.parameter(op.id, "query", p, params.Of(x.Method, x.Pattern, p)))
 	}
 	for _, p := range strings.Fields(op.headers) {
-		add(params, "", mapping("name", p, "in", "header", "description", parameters[p], "schema", mapping("type", "string")))
+		add(list, "", b.parameter(op.id, "header", p, params.Limits{Type: params.String}))
 	}
-	out := mapping("operationId", op.id, "summary", op.does)
-	if len(params.Content) > 0 {
-		add(out, "parameters", params)
+	out := mapping("operationId", op.id, "summary", op.does, "description", permissionText(x, op.id),
+		"x-permission", permissionNode(x))
+	if x.Open {
+		add(out, "security", sequence())
+	}
+	if len(list.Content) > 0 {
+		add(out, "parameters", list)
 	}
 	if op.body != nil {
-		add(out, "requestBody", mapping("required", op.id != "diff", "content", content(b.of(op.body))))
+		most := maxBody(op.id)
+		add(out, "requestBody", mapping("description", fmt.Sprintf("At most %d MiB.", most>>20), "required", op.id != "diff",
+			"content", content(b.of(op.body)), "x-maxBytes", most))
 	}
 	responses := mapping()
 	ok := mapping("description", "Done.")
@@ -107,14 +121,86 @@ func (b *specification) operation(path string, op operation) *yaml.Node {
 		if op.id == "put" || op.id == "putGlobal" {
 			add(responses, "201", mapping("description", "Created.", "content", content(s)))
 		}
+		if strings.Contains(op.headers, "If-None-Match") && x.Method == "GET" {
+			add(responses, "304", mapping("description", "Not modified: If-None-Match has the ETag of the resource."))
+		}
 		if op.id == "ready" || op.id == "live" {
-			add(responses, "503", mapping("description", "Not so; the document says why.", "content", content(s)))
+			add(responses, "503", mapping("description", "At least one check has failed; the document lists them.",
+				"content", content(s)))
 		}
 	}
-	add(responses, "default", mapping("description", "A problem (RFC 9457).",
-		"content", mapping("application/problem+json", mapping("schema", (&schema{ref: "Error"}).node()))))
-	add(out, "responses", responses)
+	b.failures(x, op, responses)
+	add(out, "responses", byKey(responses))
 	return out
+}
+
+// parameter returns a reference to a parameter, which it defines.
+func (b *specification) parameter(id, in, name string, l params.Limits) *yaml.Node {
+	value := mapping("type", l.Type)
+	if l.Type == params.Integer {
+		add(value, "minimum", l.Min)
+		add(value, "maximum", l.Max)
+	}
+	if in == "path" {
+		add(value, "minLength", 1)
+	}
+	if l.MaxLength > 0 {
+		add(value, "maxLength", l.MaxLength)
+	}
+	if l.Pattern != "" {
+		add(value, "pattern", l.Pattern)
+	}
+	if len(l.Enum) > 0 {
+		enum := sequence()
+		for _, v := range l.Enum {
+			add(enum, "", v)
+		}
+		add(value, "enum", enum)
+	}
+	if l.Default != "" {
+		var v any = l.Default
+		_ = yaml.Unmarshal([]byte(l.Default), &v) // a scalar
+		add(value, "default", v)
+	}
+	out := mapping("name", name, "in", in)
+	if in == "path" || l.Required {
+		add(out, "required", true)
+	}
+	about := parameters[name]
+	if in == "path" {
+		about = inPath[name]
+	}
+	add(out, "description", about)
+	if l.Comma {
+		add(out, "style", "form")
+		add(out, "explode", false)
+	}
+	if name == "verbose" {
+		add(out, "allowEmptyValue", true)
+	}
+	if l.IsList() {
+		value = mapping("type", "array", "items", value)
+		if l.Many > 0 {
+			add(value, "maxItems", l.Many)
+		}
+	}
+	add(out, "schema", value)
+	text, err := yaml.Marshal(out)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	key := name
+	if known, ok := b.parameterTexts[key]; ok && known != string(text) {
+		key += "." + id
+	}
+	b.parameterTexts[key], b.parameters[key] = string(text), out
+	return flow(mapping("$ref", "#/components/parameters/"+key))
+}
+
+// flow shows a node on one line.
+func flow(n *yaml.Node) *yaml.Node {
+	n.Style = yaml.FlowStyle
+	return n
 }
 
 func content(s *schema) *yaml.Node {

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -48,10 +50,14 @@ type specification struct {
 	named    map[string]reflect.Type
 	comments map[string]string // "package.Type" and "package.Type.Field"
 	partial  bool              // fields that are required may be missing
+
+	parameters, responses map[string]*yaml.Node // of components
+	parameterTexts        map[string]string
 }
 
 func newSpecification(t *testing.T) *specification {
-	return &specification{t, map[string]*schema{}, map[string]reflect.Type{}, map[string]string{}, false}
+	return &specification{t, map[string]*schema{}, map[string]reflect.Type{}, map[string]string{}, false,
+		map[string]*yaml.Node{}, map[string]*yaml.Node{}, map[string]string{}}
 }
 
 // describe takes the comments of the packages whose types are in documents; it comes before the

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(complete{m})
 }
 
 // helper is what a process of another user does: "ask" makes the requests that come as JSON on

@@ -110,3 +110,43 @@ func TestReferenceDocuments(t *testing.T) {
 		}
 	}
 }
+
+// TestReferenceProblems compares the problems that docs/api.md lists with those of operations in
+// docs/openapi.yaml.
+func TestReferenceProblems(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := []string{"405 method-not-allowed", "502 unreachable"} // of no operation, and of the page
+	shown := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `/problems/([a-z-]+)` \\| ([0-9, ]+) \\|").
+		FindAllStringSubmatch(string(text), -1) {
+		for status := range strings.SplitSeq(row[2], ", ") {
+			shown[status+" "+row[1]] = true
+		}
+	}
+	used := map[string]bool{}
+	spec().each(func(_, _ string, op *specOperation) {
+		for status, r := range op.Responses {
+			for _, typ := range r.problems() {
+				used[status+" "+strings.TrimPrefix(typ, "/problems/")] = true
+			}
+		}
+	})
+	for p := range used {
+		if !shown[p] {
+			t.Errorf("docs/api.md does not list the problem %s", p)
+		}
+	}
+	for p := range shown {
+		if !slices.Contains(none, p) && !used[p] {
+			t.Errorf("docs/api.md lists the problem %s, which no operation has", p)
+		}
+	}
+	for p := range problems {
+		if !used[p] {
+			t.Errorf("no operation has the problem %s", p)
+		}
+	}
+}

@@ -26,6 +26,9 @@ func (s *Server) sources(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e != nil {
 		return e
 	}
+	if name := r.PathValue("name"); m.View.Dataplane(name) == nil {
+		return api.NewNotFound("mesh %q has no dataplane %q", m.View.Name, name)
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), sourceTime)
 	defer cancel()
 	id := generate.ProxyID{Mesh: m.View.Name, Name: r.PathValue("name"), Flavor: node.FlavorEnvoy}

@@ -30,13 +30,13 @@ func (s *Server) trust(w http.ResponseWriter, _ *http.Request) *api.Error {
 // trustRecords is GET /v1/trust/records?signer=. It omits records that the sender may not read and
 // update. Records with secrets have no encoded form.
 func (s *Server) trustRecords(w http.ResponseWriter, r *http.Request) *api.Error {
-	if s.opts.Pool == nil {
-		return noPool()
-	}
 	signer := r.URL.Query().Get("signer")
 	if _, err := sign.ParseID(signer); err != nil && signer != "" && signer != "unsigned" {
-		return api.NewInvalid("the parameter signer is neither a fingerprint nor unsigned; nearside keys list prints " +
-			"fingerprints")
+		return httpjson.InvalidQuery("signer", signer,
+			"give a fingerprint, as nearside keys list prints it, or unsigned")
+	}
+	if s.opts.Pool == nil {
+		return noPool()
 	}
 	out := api.TrustRecords{Items: []api.TrustRecord{}}
 	for _, x := range s.opts.Pool.TrustRecords(signer) {

@@ -48,7 +48,7 @@ func (l *Limits) IsList() bool { return l.Comma || l.Many > 0 }
 // route, or nil.
 func Check(method, pattern string, r *http.Request) *api.Error {
 	for _, name := range InPath(pattern) {
-		l := ofPath()
+		l := OfPath(name)
 		if why := l.fault(r.PathValue(name)); why != "" {
 			return api.NewInvalid("path parameter "+name+": "+why, api.InvalidParameter{Field: name, Reason: why})
 		}

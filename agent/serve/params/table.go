@@ -21,8 +21,14 @@ const (
 	maxKey     = 3*MaxName + 2 // characters of TYPE/MESH/NAME
 )
 
-// ofPath returns the limits of a parameter in a path.
-func ofPath() Limits { return Limits{Type: String, MaxLength: MaxName, Required: true} }
+// OfPath returns the limits of a parameter in a path. A kind has none: an unknown one is not found.
+func OfPath(parameter string) Limits {
+	l := Limits{Type: String, MaxLength: MaxName, Required: true}
+	if parameter == "plural" {
+		l.MaxLength = 0
+	}
+	return l
+}
 
 // ofPage returns limits of the size of a page.
 func ofPage(least int) Limits {
@@ -48,7 +54,7 @@ func Of(method, pattern, parameter string) Limits {
 	case "since GET /v1/history":
 		return Limits{Type: String, MaxLength: 64}
 	case "mesh POST /v1/accesslogs/flush", "dataplane POST /v1/accesslogs/flush":
-		return ofPath()
+		return OfPath(parameter)
 	}
 	switch parameter {
 	case "size":
@@ -85,7 +91,8 @@ func Of(method, pattern, parameter string) Limits {
 	case "log":
 		return Limits{Type: String, Default: "access", Enum: []string{"access", "audit", "dns"}}
 	case "since":
-		return Limits{Type: String, MaxLength: 64, Default: "1h"}
+		return Limits{Type: String, MaxLength: 64, Default: "1h",
+			Pattern: `^([0-9]+d)?([0-9.]+(ns|us|ms|s|m|h))*$|^[0-9]{4}-[0-9]{2}-[0-9]{2}T.+$`}
 	case "status":
 		return Limits{Type: String, MaxLength: maxText, Comma: true,
 			Pattern: "^([0-9]{1,3}(-[0-9]{1,3})?|[1-9][xX][xX])$"}
