@@ -27,7 +27,6 @@ var parameters = map[string]string{
 	"signer":        "The fingerprint of a key, or unsigned: records with this signer.",
 	"from":          "The name of the service that calls.",
 	"to":            "The name of the service that is called.",
-	"all":           "true: also pairs that no outbound connects, and denied ones that no dataplane lists.",
 	"types":         "Events to send: change, proxy, ack, nack, problem, separated by commas; all by default.",
 	"listed":        "true: only pairs that a dataplane lists or that had traffic.",
 	"type":          "A kind, by any of its names.",
