@@ -239,7 +239,7 @@ func TestOpenAPILimits(t *testing.T) {
 		}
 		for _, p := range w.op.Parameters {
 			good, bad := p.Schema.values()
-			if p.Name == "kind" && p.In == "query" {
+			if (p.Name == "kind" || p.Name == "type") && p.In == "query" {
 				good, bad = []string{"MeshService"}, append(bad, "no-such-kind")
 			}
 			if w.op.OperationID == "events" {

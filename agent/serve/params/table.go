@@ -21,6 +21,9 @@ const (
 	maxKey     = 3*MaxName + 2 // characters of TYPE/MESH/NAME
 )
 
+// sincePattern matches durations and times.
+const sincePattern = `^([0-9]+d)?([0-9.]+(ns|us|ms|s|m|h))*$|^[0-9]{4}-[0-9]{2}-[0-9]{2}T.+$`
+
 // OfPath returns the limits of a parameter in a path. A kind has none: an unknown one is not found.
 func OfPath(parameter string) Limits {
 	l := Limits{Type: String, MaxLength: MaxName, Required: true}
@@ -52,7 +55,7 @@ func Of(method, pattern, parameter string) Limits {
 	case "include GET /meshes/{mesh}/dataplanes/{name}/_config":
 		return words("diff")
 	case "since GET /v1/history":
-		return Limits{Type: String, MaxLength: 64}
+		return Limits{Type: String, MaxLength: 64, Pattern: sincePattern}
 	case "mesh POST /v1/accesslogs/flush", "dataplane POST /v1/accesslogs/flush":
 		return OfPath(parameter)
 	}
@@ -91,8 +94,7 @@ func Of(method, pattern, parameter string) Limits {
 	case "log":
 		return Limits{Type: String, Default: "access", Enum: []string{"access", "audit", "dns"}}
 	case "since":
-		return Limits{Type: String, MaxLength: 64, Default: "1h",
-			Pattern: `^([0-9]+d)?([0-9.]+(ns|us|ms|s|m|h))*$|^[0-9]{4}-[0-9]{2}-[0-9]{2}T.+$`}
+		return Limits{Type: String, MaxLength: 64, Default: "1h", Pattern: sincePattern}
 	case "status":
 		return Limits{Type: String, MaxLength: maxText, Comma: true,
 			Pattern: "^([0-9]{1,3}(-[0-9]{1,3})?|[1-9][xX][xX])$"}
