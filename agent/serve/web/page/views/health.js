@@ -9,6 +9,7 @@ import {cards, certificates} from './health-cards.js';
 import {eventList, startEvents} from './health-events.js';
 
 const SHOWN = 50; // problems at first
+const CHECKS = 5000; // ms until the checks are read after a problem
 const COUNTERS = 20000; // ms between readings while nothing happens
 const SHARE = 100; // a status is read at most in this part of the time, so that the page costs the agent little
 
@@ -34,7 +35,7 @@ export async function render(root, ctx) {
   const drawAll = () => {
     const s = state.status;
     draw('head', [s.info, s.store.revision], () => title(s, ctx.session));
-    draw('verdict', [s.problems, s.ready, s.unchecked, s.unexamined, state.read, state.error?.message],
+    draw('verdict', [s.problems, s.ready, s.unchecked, s.unexamined, state.read, state.stale, state.error?.message],
       () => verdict(state, read, offline, ctx.session.mode === 'static'));
     draw('problems', [s.problems, state.check, state.text, state.all], () => problems(state, drawAll));
     draw('cards', [s, state.members, state.certificates], () => cards(s, state, offline));
@@ -49,13 +50,13 @@ export async function render(root, ctx) {
     clearTimeout(timer);
     timer = setTimeout(() => document.hidden ? later(COUNTERS) : read().catch(() => {}), ms);
   };
-  const soon = () => later(Math.min(COUNTERS, Math.max(0, begun + SHARE * took - Date.now())));
+  const soon = (most = COUNTERS) => later(Math.min(most, Math.max(0, begun + SHARE * took - Date.now())));
   ctx.atEnd(() => clearTimeout(timer));
   async function read() {
     begun = Date.now();
     try {
       const [status, members] = await Promise.all([get('/v1/status', ctx.signal), optional('/v1/members', ctx.signal)]);
-      Object.assign(state, {status, members, error: null, read: new Date().toISOString()});
+      Object.assign(state, {status, members, error: null, stale: false, read: new Date().toISOString()});
     } catch (err) {
       if (err.name === 'AbortError' || !state.status) throw err;
       state.error = err;
@@ -74,13 +75,15 @@ export async function render(root, ctx) {
   startEvents(events, ctx);
   readCertificates(state, ctx, drawAll);
   if (ctx.session.mode !== 'static') {
-    ctx.live(['change', 'proxy', 'nack', 'problem'], soon);
+    ctx.live(['change', 'proxy', 'nack'], () => soon(state.stale ? CHECKS : COUNTERS));
     ctx.on(['problem'], ({data}) => {
       const same = p => ['resource', 'severity', 'check', 'reason'].every(k => p[k] === data.problem[k]);
       const rest = state.status.problems.filter(p => !same(p));
       const list = data.state === 'new' ? [...rest, data.problem] : rest;
       state.status = {...state.status, problems: list.sort((a, b) => a.severity.localeCompare(b.severity))};
+      state.stale = true; // the checks are those of before
       drawAll();
+      soon(CHECKS);
     });
   }
 }
@@ -146,7 +149,7 @@ function verdict(state, read, offline, still) {
   const sentence = offline ? `An agent would ${errors ? 'not ' : ''}load all of these files without an error.` : [
     s.ready ? 'The node is ready. '
       : ['The node is not ready', unready ? [': ', name(unready.reason, 300)] : null, '. '],
-    failed || degraded ? [`${count(s.checks.length - failed - degraded)} of ${plural(s.checks.length, 'check')} pass`,
+    state.stale ? 'The checks are read again…' : failed || degraded ? [`${count(s.checks.length - failed - degraded)} of ${plural(s.checks.length, 'check')} pass`,
       failed ? `, ${count(failed)} failed` : '', degraded ? `, ${count(degraded)} degraded` : '', '.']
       : `All ${plural(s.checks.length, 'check')} pass.`,
     left ? ` Not examined yet: ${left}; the page asks again.` : null,
