@@ -142,16 +142,13 @@ function verdict(state, read, offline, still) {
   const s = state.status;
   const {errors, warnings} = numbers(s);
   const kind = errors || !s.ready ? 'bad' : warnings ? 'warn' : 'good';
-  const failed = s.checks.filter(c => !c.ok).length, degraded = s.checks.filter(c => c.ok && c.degraded).length;
   const unready = s.checks.find(c => !c.ok && !c.degraded) || s.problems.find(p => p.unready);
   const left = [s.unchecked && `${plural(s.unchecked, 'proxy', 'proxies')} that are not connected`,
     s.unexamined && plural(s.unexamined, 'policy', 'policies')].filter(Boolean).join(' and ');
   const sentence = offline ? `An agent would ${errors ? 'not ' : ''}load all of these files without an error.` : [
     s.ready ? 'The node is ready. '
       : ['The node is not ready', unready ? [': ', name(unready.reason, 300)] : null, '. '],
-    state.stale ? 'The checks are read again…' : failed || degraded ? [`${count(s.checks.length - failed - degraded)} of ${plural(s.checks.length, 'check')} pass`,
-      failed ? `, ${count(failed)} failed` : '', degraded ? `, ${count(degraded)} degraded` : '', '.']
-      : `All ${plural(s.checks.length, 'check')} pass.`,
+    state.stale ? 'The checks are read again…' : passed(s.checks),
     left ? ` Not examined yet: ${left}; the page asks again.` : null,
   ];
   return h('div', {class: `verdict ${kind}`},
@@ -160,6 +157,13 @@ function verdict(state, read, offline, still) {
         when(state.read), '.', h('button', {type: 'button', class: 'plain gap', dataset: {key: 'read'},
           onclick: () => read()}, 'Check now'))),
     state.error ? failure(state.error, read) : null);
+}
+
+function passed(checks) {
+  const failed = checks.filter(c => !c.ok).length, degraded = checks.filter(c => c.ok && c.degraded).length;
+  if (!failed && !degraded) return `All ${plural(checks.length, 'check')} pass.`;
+  return [`${count(checks.length - failed - degraded)} of ${plural(checks.length, 'check')} pass`,
+    failed && `${count(failed)} failed`, degraded && `${count(degraded)} degraded`].filter(Boolean).join(', ') + '.';
 }
 
 // Problems with one reason are one entry, with the list of their resources.
