@@ -63,13 +63,18 @@ export async function render(root, ctx) {
     say(document.querySelector('#details h2')?.textContent || '');
   };
 
+  let built = null; // the model, which a change of the selection does not change
   function draw() {
     const {services, edges} = last;
     const groups = groupings(services);
     const chosen = state.group || bestGrouping(services, groups);
     const grouping = groups.find(g => g.id === chosen) || null;
-    const model = build({services, edges, grouping, search: state.q, inside: state.inside, focus: state.focus,
-      show: state.show});
+    const part = JSON.stringify([chosen, state.q, state.inside, state.focus, state.show]);
+    if (built?.data !== last || built.part !== part) {
+      built = {data: last, part, model: build({services, edges, grouping, search: state.q, inside: state.inside,
+        focus: state.focus, show: state.show})};
+    }
+    const {model} = built;
     const wide = model.nodes.length <= 30 && innerWidth >= 1200;
     const mode = state.mode || (innerWidth < 760 ? 'list' : wide ? 'both' : 'graph');
     drawControls(controls, {state, services, groups, chosen, mode, set});
