@@ -155,13 +155,13 @@ func (g *Graph) index() {
 	}
 }
 
-// ServiceOfCluster returns the service of a cluster, or the name of the cluster if there is none.
+// ServiceOfCluster returns the service of a cluster, or "" if there is none.
 func (g *Graph) ServiceOfCluster(name string) string {
 	g.index()
 	if s, ok := g.byCluster[name]; ok {
 		return g.nodes[g.nodeOf[s]].name
 	}
-	return name
+	return ""
 }
 
 // ServiceOf returns the first service of a dataplane by name, or "" if the mesh has no such

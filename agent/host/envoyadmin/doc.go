@@ -172,7 +172,7 @@ func (e Envoy) Counts(ctx context.Context) (api.ProxyCounts, error) {
 				out.Denied = map[string]uint64{}
 			}
 			out.Denied[at[strings.LastIndexByte(at, '_')+1:]] += v
-		} else if addCluster(&out, name, v) {
+		} else if addCluster(&out, stats, name, v) {
 			continue
 		} else if at, ok := strings.CutPrefix(name, "listener."); ok {
 			if at, ok := strings.CutSuffix(at, ".downstream_pre_cx_timeout"); ok && v > 0 {
@@ -222,10 +222,10 @@ func (e Envoy) Counts(ctx context.Context) (api.ProxyCounts, error) {
 				out.Listeners = map[string]api.ListenerTraffic{}
 			}
 			out.Listeners[name] = x
-			if out.Outbounds == nil {
-				out.Outbounds = map[string]api.OutboundCounts{}
-			}
 			if strings.HasPrefix(name, "outbound:") {
+				if out.Outbounds == nil {
+					out.Outbounds = map[string]api.OutboundCounts{}
+				}
 				out.Outbounds[name] = api.OutboundCounts{Connections: x.Connections, Requests: x.Requests, Failed: failed[stat]}
 			}
 		}
@@ -237,8 +237,17 @@ func (e Envoy) Counts(ctx context.Context) (api.ProxyCounts, error) {
 	return out, nil
 }
 
+// partOfCluster matches the counters of a cluster that Envoy also has by the origin of requests and
+// by zone.
+var partOfCluster = regexp.MustCompile(`^(cluster\..+)\.(external|internal|canary|zone\..+)\.upstream_rq_403$`)
+
 // addCluster adds a counter of a cluster. It returns false for other counters.
-func addCluster(out *api.ProxyCounts, name string, v uint64) bool {
+func addCluster(out *api.ProxyCounts, stats map[string]uint64, name string, v uint64) bool {
+	if m := partOfCluster.FindStringSubmatch(name); m != nil {
+		if _, whole := stats[m[1]+".upstream_rq_403"]; whole {
+			return true
+		}
+	}
 	name, ok := strings.CutPrefix(name, "cluster.")
 	if !ok {
 		return false

@@ -139,9 +139,12 @@ func (r *refusals) of(g *edges.Graph, mesh string, sees edges.Visible, now time.
 			out.From, out.Reason = own, "no policy permits the destination outside the mesh; "+
 				"nearside passthrough suggest lists the destinations"
 		case byStatus:
-			out.From, out.Destination = own, g.ServiceOfCluster(k.to)
-			out.Reason = "the destination has answered with status 403: its proxy refuses clients without permission so, " +
-				"and its workload may too"
+			if out.Destination = g.ServiceOfCluster(k.to); out.Destination == "" {
+				continue // outside of the mesh, or removed
+			}
+			out.From = own
+			out.Reason = "the destination has answered with status 403, as its proxy does to clients without permission; " +
+				"its workload may send this status too"
 		case byInbound:
 			out.Destination = own
 			out.Reason = "no permission allows the clients, whom the counter does not name"
