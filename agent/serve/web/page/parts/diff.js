@@ -73,21 +73,23 @@ function causes(d) {
     if (!groups.has(id)) groups.set(id, {by, list: []});
     groups.get(id).list.push(p);
   }
-  return [...groups.values()].sort((a, b) => b.list.length - a.list.length).slice(0, 50).map(g => lazy(
-    [h('strong', null, plural(g.list.length, 'proxy', 'proxies')), g.by.length ? ' by ' : '',
-      g.by.slice(0, 5).map((p, i) =>
-      [i ? ', ' : '', name(key(p))]), g.by.length > 5 ? ` and ${g.by.length - 5} more` : ''],
-    () => proxies(g.list), groups.size === 1 && g.list.length <= 3));
+  return [...groups.values()].sort((a, b) => b.list.length - a.list.length).slice(0, 50).map(g => {
+    const changed = g.list.filter(p => p.action !== 'unchanged'), rest = g.list.filter(p => p.action === 'unchanged');
+    const title = changed.length ? [h('strong', null, plural(changed.length, 'proxy', 'proxies')),
+      rest.length ? ` and the rules of ${rest.length} more` : ''] : `the rules of ${plural(rest.length, 'proxy', 'proxies')}`;
+    return lazy([title, g.by.length ? ' by ' : '', g.by.slice(0, 5).map((p, i) => [i ? ', ' : '', name(key(p))]),
+      g.by.length > 5 ? ` and ${g.by.length - 5} more` : ''], () => proxies([...changed, ...rest], changed.length === 1),
+    groups.size === 1 && changed.length > 0 && changed.length <= 3);
+  });
 }
 
-function proxies(list, from = 0) {
-  const out = list.slice(from, from + 50).map(p => lazy(
-    [action(p.action), ' ', name(p.mesh ? `${p.mesh}/${p.name}` : p.name), ' ',
-      h('span', {class: 'quiet'}, summary(p))], () => one(p),
-    list.length === 1));
+function proxies(list, open, from = 0) {
+  const out = list.slice(from, from + 50).map((p, i) => lazy(
+    [action(p.action), ' ', name(p.mesh ? `${p.mesh}/${p.name}` : p.name), ' ', h('span', {class: 'quiet'},
+      summary(p))], () => one(p), open && from + i === 0));
   const left = list.length - from - 50;
   if (left > 0) {
-    const more = h('button', {type: 'button', onclick: () => more.replaceWith(...proxies(list, from + 50))},
+    const more = h('button', {type: 'button', onclick: () => more.replaceWith(...proxies(list, false, from + 50))},
       `Show more (${plural(left, 'proxy', 'proxies')} left)`);
     out.push(more);
   }
