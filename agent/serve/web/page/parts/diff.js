@@ -76,9 +76,11 @@ function causes(d) {
   return [...groups.values()].sort((a, b) => b.list.length - a.list.length).slice(0, 50).map(g => {
     const changed = g.list.filter(p => p.action !== 'unchanged'), rest = g.list.filter(p => p.action === 'unchanged');
     const title = changed.length ? [h('strong', null, plural(changed.length, 'proxy', 'proxies')),
-      rest.length ? ` and the rules of ${rest.length} more` : ''] : `the rules of ${plural(rest.length, 'proxy', 'proxies')}`;
+      rest.length ? ` and the rules of ${rest.length} more` : '']
+        : `the rules of ${plural(rest.length, 'proxy', 'proxies')}`;
     return lazy([title, g.by.length ? ' by ' : '', g.by.slice(0, 5).map((p, i) => [i ? ', ' : '', name(key(p))]),
-      g.by.length > 5 ? ` and ${g.by.length - 5} more` : ''], () => proxies([...changed, ...rest], changed.length === 1),
+      g.by.length > 5 ? ` and ${g.by.length - 5} more` : ''],
+        () => proxies([...changed, ...rest], changed.length === 1),
     groups.size === 1 && changed.length > 0 && changed.length <= 3);
   });
 }
