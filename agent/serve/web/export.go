@@ -299,7 +299,7 @@ func (x *exporter) write() error {
 		return err
 	}
 	defer root.Close()
-	if err := clear(root, dir); err != nil {
+	if err := removeEarlier(root, dir); err != nil {
 		return err
 	}
 	names := make([]string, 0, len(x.files))
@@ -336,8 +336,8 @@ func put(root *os.Root, name string, content []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// clear removes the files of an earlier export. It refuses a directory with other files.
-func clear(root *os.Root, dir string) error {
+// removeEarlier removes the files of an earlier export. It refuses a directory with other files.
+func removeEarlier(root *os.Root, dir string) error {
 	list, err := root.ReadFile(listFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		entries, err := os.ReadDir(dir)

@@ -100,7 +100,8 @@ func newScrubber(temp string, begun, date time.Time) *scrubber {
 }
 
 // unequal are members whose values differ in each run, with the value that replaces them.
-var unequal = map[string]any{"instance": "export", "instanceId": "export", "pid": 0, "seconds": 0, "inUse": 0, "resident": 0, "limit": 0}
+var unequal = map[string]any{"instance": "export", "instanceId": "export", "pid": 0, "seconds": 0, "inUse": 0,
+	"resident": 0, "limit": 0}
 
 // clean returns an answer without what differs. An answer that is not JSON stays as it is.
 func (s *scrubber) clean(answer []byte) []byte {
