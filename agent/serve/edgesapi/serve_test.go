@@ -289,7 +289,8 @@ func TestRefused(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	observe(time.Minute, api.ProxyCounts{Uptime: 2 * time.Hour, Refused: 1002,
-		Clusters: map[string]api.ClusterCounts{"backend": {Refused: 501}, "removed": {Refused: 1}}, Denied: map[string]uint64{"6379": 3}})
+		Clusters: map[string]api.ClusterCounts{"backend": {Refused: 501}, "removed": {Refused: 1}},
+		Denied:   map[string]uint64{"6379": 3}})
 	if diff := cmp.Diff([]string{" > redis xxx 12:01:00", "web >  xx 12:01:00", "web > backend x 12:01:00"},
 		refused()); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
