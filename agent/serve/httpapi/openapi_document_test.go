@@ -27,7 +27,9 @@ func (b *specification) document(routes []httpapi.Route) []byte {
 		b.of(data)
 	}
 	paths := map[string]map[string]*yaml.Node{}
-	slices.SortFunc(routes, func(x, y httpapi.Route) int { return strings.Compare(x.Pattern+x.Method, y.Pattern+y.Method) })
+	slices.SortFunc(routes, func(x, y httpapi.Route) int {
+		return strings.Compare(x.Pattern+x.Method, y.Pattern+y.Method)
+	})
 	for i := range routes {
 		x := &routes[i]
 		path := strings.TrimSuffix(x.Pattern, "{$}")

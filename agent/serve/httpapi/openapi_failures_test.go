@@ -86,11 +86,11 @@ const (
 	computed = "404 not-found,500 generation-failed"
 	ofMesh   = computed + ",503 generation-failed"
 	ofEnvoy  = missing + ",500 envoy"
-	written  = "404 not-found,409 owned-elsewhere,409 stale-revision,412 stale-revision,412 exists,422 not-trusted," +
+	changing = "404 not-found,409 owned-elsewhere,409 stale-revision,412 stale-revision,412 exists,422 not-trusted," +
 		"503 audit-log,503 insufficient-storage,507 insufficient-storage"
-	deletedGlobal = written + ",409 in-use"
-	deleted       = written + ",409 damaged"
-	storedGlobal  = written + ",400 invalid-resource,422 would-break,500 generation-failed"
+	deletedGlobal = changing + ",409 in-use"
+	deleted       = changing + ",409 damaged"
+	storedGlobal  = changing + ",400 invalid-resource,422 would-break,500 generation-failed"
 	stored        = storedGlobal + ",409 damaged"
 )
 
@@ -205,7 +205,8 @@ func (b *specification) failures(x *httpapi.Route, op operation, responses *yaml
 	}
 }
 
-// failure returns a reference to the response with a status and types of problems, which it defines.
+// failure returns a reference to the response with a status and types of problems, and defines
+// the response.
 func (b *specification) failure(status string, types []string) *yaml.Node {
 	var key string
 	for _, typ := range types {
@@ -261,21 +262,25 @@ func maxBody(id string) int {
 	return api.MaxBody
 }
 
+const restoring = "Also update of the resource, or create of a deleted one, with the features that its " +
+	"content needs."
+
 // rights are permissions that an operation needs besides that of its route, by the objects in the
 // request.
 var rights = map[string]string{
 	"apply": "Also create or update of each resource, with the features that its content needs.",
 	"put": "create for a new resource, update for an existing one, with the features that its content needs; a dry " +
 		"run shows its diff only with inspect.",
-	"rollback":        "Also update of the resource, or create of a deleted one, with the features that its content needs.",
-	"restoreConflict": "Also update of the resource, or create of a deleted one, with the features that its content needs.",
+	"rollback":        restoring,
+	"restoreConflict": restoring,
 	"records":         "Also create, update, or delete of each record; update of Agent for records that are no resources.",
 	"versions":        "Also get, create, update, or delete of each record.",
 	"explain":         "Also inspect of each dataplane and policy in the question, and of the servers in the answer.",
 	"wait":            "Also inspect of the resource.",
 	"diff":            "Also inspect of the compared dataplanes and of each resource in the request.",
 	"flushAccessLogs": "Also inspect of the dataplane.",
-	"logs":            "A file is read only with read-logs for every dataplane that writes to it; other logs need it for Agent.",
+	"logs": "A file is read only with read-logs for every dataplane that writes to it; other logs need it " +
+		"for Agent.",
 	"services":        "Also inspect of one of the kinds of services.",
 	"serviceInsights": "Also inspect of MeshService.",
 	"trustRecords":    "The answer has only records that the sender may get and update.",
@@ -334,7 +339,8 @@ func permissionText(x *httpapi.Route, id string) string {
 	case x.Some && of == "all kinds":
 		out = "Needs " + verbs + " of some object; the answer has only objects that the sender may " + verbs + "."
 	case x.Some:
-		out = "Needs " + verbs + " of some object of " + of + "; the answer has only objects that the sender may " + verbs + "."
+		out = "Needs " + verbs + " of some object of " + of + "; the answer has only objects that the sender may " +
+			verbs + "."
 	default:
 		out = "Needs " + verbs + " of " + of + "."
 	}

@@ -70,7 +70,7 @@ func (w *walker) expect(got answer, status int, typ string) {
 }
 
 // TestOpenAPIPermissions compares the permissions in docs/openapi.yaml with the list of routes, and
-// with the answers to senders without a token, with a wrong one, without rights, and with a browser.
+// with the answers to senders without a token, with a wrong one, without rights, and to browsers.
 func TestOpenAPIPermissions(t *testing.T) {
 	var lines []string
 	spec().each(func(method, path string, op *specOperation) {
