@@ -67,7 +67,8 @@ func TestLines(t *testing.T) {
 	}
 	breakers := 0
 	for at, by := range got {
-		if strings.HasPrefix(at, "Cluster svc-") && strings.Contains(by, "MeshCircuitBreaker/c spec.to[0].default.connectionLimits") {
+		if strings.HasPrefix(at, "Cluster svc-") &&
+			strings.Contains(by, "MeshCircuitBreaker/c spec.to[0].default.connectionLimits") {
 			breakers++
 		}
 	}

@@ -1,7 +1,7 @@
 package api
 
-// ConfigSources is GET /v1/dataplanes/{mesh}/{name}/sources: the policies behind values of a proxy's
-// config. Other values do not depend on a policy, or several policies set them equally.
+// ConfigSources is GET /v1/dataplanes/{mesh}/{name}/sources: the policies behind values of a
+// proxy's config. Other values do not depend on a policy, or several policies set them equally.
 type ConfigSources struct {
 	Mesh  string         `json:"mesh"`
 	Name  string         `json:"name"`

@@ -95,6 +95,7 @@ func TestConfigVariables(t *testing.T) {
 		// Variables of commands, not of the config.
 		"NEARSIDE_KEY": true, "NEARSIDE_SOCKET": true, "NEARSIDE_MESH": true, "NEARSIDE_SERVER": true,
 		"NEARSIDE_TOKEN_FILE": true, "NEARSIDE_CA": true,
+		"NEARSIDE_CHROMIUM": true, // of a test
 	}
 	for _, k := range config.Keys() {
 		if want := "NEARSIDE_" + strings.ToUpper(strings.ReplaceAll(k.Path, ".", "_")); k.Env != want {

@@ -103,7 +103,8 @@ func TestHealth(t *testing.T) {
 	has(t, p, ".problems", "policy-no-effect", "mesh default has no mTLS", "nearside explain policy MeshTrafficPermission")
 	has(t, p, ".grid", "disconnected", "9 resources", "nearside bootstrap --name NAME")
 
-	agenttest.Do(t, os.WriteFile(n.path("resources/redis.yaml"), []byte("type: Dataplane\nname: <b>redis\u202e</b>\n"), 0o600))
+	hostile := []byte("type: Dataplane\nname: <b>redis\u202e</b>\n")
+	agenttest.Do(t, os.WriteFile(n.path("resources/redis.yaml"), hostile, 0o600))
 	p.Until(`document.querySelector(".verdict .answer").textContent === "3 errors and 1 warning"`) // by itself
 	p.Until(`document.querySelector(".verdict").textContent.includes("10 of 11 checks pass, 1 degraded")`)
 	has(t, p, ".problems", "file-fault", "redis.yaml", "nearside validate -f "+n.path("resources/redis.yaml"))
@@ -132,13 +133,13 @@ func fromQuickstartFile(dir, name string) error {
 	return os.WriteFile(dir+"/"+name, text, 0o600)
 }
 
-// has fails unless the text of an element contains all parts.
-func has(t *testing.T, p *chromium.Page, selector string, parts ...string) {
+// has fails unless the text of an element contains all phrases.
+func has(t *testing.T, p *chromium.Page, selector string, phrases ...string) {
 	t.Helper()
 	text := p.Text(selector)
-	for _, part := range parts {
-		if !strings.Contains(text, part) {
-			t.Errorf("%s lacks %q:\n%s", selector, part, text)
+	for _, phrase := range phrases {
+		if !strings.Contains(text, phrase) {
+			t.Errorf("%s lacks %q:\n%s", selector, phrase, text)
 		}
 	}
 }
