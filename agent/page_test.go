@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -186,5 +187,63 @@ func TestPageHosts(t *testing.T) {
 	status, doc, header := p.send("POST", "/ui/session", fmt.Sprintf(`{"token": %q}`, viewer))
 	if c := header.Get("Set-Cookie"); status != 200 || !strings.Contains(c, "; Secure") {
 		t.Errorf("%d %s: %s", status, c, doc)
+	}
+}
+
+// A stream of events through the page is not buffered, and ends with its token and with its session.
+func TestPageEvents(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	viewer := newToken(t, dir, token.Claims{Subject: "view-1", Audience: token.AudienceAPI})
+	r := agenttest.Up(t, dir, agent.Deps{}, "ui.listen=127.0.0.1:0",
+		`api.roles=[{name: v, template: viewer, subjects: [{token: "view-*"}]}]`)
+	p := newPageClient(t, "http://"+r.Addrs().UI.String(), nil)
+	open := func() (next func(prefix string) string) {
+		t.Helper()
+		if status, doc := p.login(viewer); status != 200 {
+			t.Fatalf("%d %s", status, doc)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), "GET", p.base+"/api/v1/events?types=change", nil)
+		agenttest.Do(t, err)
+		req.Header.Set("X-Nearside-Page", "1")
+		req.Header.Set("Cookie", p.cookie)
+		resp, err := p.client.Do(req)
+		agenttest.Do(t, err)
+		t.Cleanup(func() { resp.Body.Close() })
+		lines := bufio.NewScanner(resp.Body)
+		next = func(prefix string) string {
+			for lines.Scan() {
+				if strings.HasPrefix(lines.Text(), prefix) {
+					return lines.Text()
+				}
+			}
+			return ""
+		}
+		if got := next("event:"); resp.StatusCode != 200 || got != "event: hello" {
+			t.Fatalf("%d %q", resp.StatusCode, got)
+		}
+		return next
+	}
+	next := open()
+	agenttest.Apply(t, r.Agent, "{type: Mesh, name: second}")
+	if got := next("data: {\"type\":\"Mesh\""); !strings.Contains(got, `"name":"second"`) {
+		t.Errorf("after a change: %q", got)
+	}
+	if status, doc, _ := p.send("DELETE", "/ui/session", ""); status != 204 {
+		t.Fatalf("log out: %d %s", status, doc)
+	}
+	if got := next("event:"); got != "" {
+		t.Errorf("after logging out: %s", got)
+	}
+	next = open()
+	keys := token.Open(filepath.Join(dir, "state", "tokens"), nil, nil)
+	found, err := keys.Verify(viewer, token.AudienceAPI)
+	agenttest.Do(t, err, keys.Revoke(found.ID, time.Now().Add(2*time.Hour)))
+	if got := next("event:"); got != "event: end" {
+		t.Errorf("after the revocation: %q", got)
+	} else if got := next("data:"); !strings.Contains(got, "revoked") {
+		t.Errorf("after the revocation: %s", got)
+	}
+	if status, _, _ := p.send("GET", "/ui/session", ""); status != 401 {
+		t.Errorf("the session of the revoked token: %d", status)
 	}
 }

@@ -46,7 +46,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, found *session
 }
 
 // Proxy returns a backend at another address: the API of an agent on a socket or a server. base is
-// its URL; token is a token of its API, or "".
+// its URL; token is a token of its API, or "". The number of its connections is bounded.
 func Proxy(base *url.URL, token string, transport http.RoundTripper) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -56,7 +56,7 @@ func Proxy(base *url.URL, token string, transport http.RoundTripper) http.Handle
 				r.Out.Header.Set("Authorization", "Bearer "+token)
 			}
 		},
-		Transport:     transport,
+		Transport:     newBounded(transport),
 		FlushInterval: -1, // streams
 		ModifyResponse: func(r *http.Response) error {
 			for name := range secured {
@@ -69,6 +69,11 @@ func Proxy(base *url.URL, token string, transport http.RoundTripper) http.Handle
 				f.fail(err)
 				return
 			}
+			var refused *api.Error
+			if errors.As(err, &refused) {
+				writeProblem(w, refused, nil)
+				return
+			}
 			writeProblem(w, unreachable(err), nil)
 		},
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
@@ -78,7 +83,7 @@ func Proxy(base *url.URL, token string, transport http.RoundTripper) http.Handle
 // Socket returns a transport to a Unix socket.
 func Socket(path string) *http.Transport {
 	var d net.Dialer
-	return &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 8, IdleConnTimeout: idleTime / 2,
+	return &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: maxShort, IdleConnTimeout: idleTime / 2,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", path) }}
 }
 
