@@ -190,7 +190,7 @@ func TestPageHosts(t *testing.T) {
 	}
 }
 
-// A stream of events through the page is not buffered, and ends with its token and with its session.
+// A stream of events through the page is not buffered. It ends with its token and its session.
 func TestPageEvents(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	viewer := newToken(t, dir, token.Claims{Subject: "view-1", Audience: token.AudienceAPI})

@@ -10,6 +10,7 @@ import {isShadow, keys, withShadow} from '../parts/documents.js';
 import {editor, faultsOf, MOST} from '../parts/editor.js';
 import {address} from '../parts/history.js';
 import {fileOf, historyPath, kindOf, kinds, resourcePath} from '../parts/kinds.js';
+import {resourceOf} from '../parts/names.js';
 import {template} from '../parts/templates.js';
 import * as write from '../parts/write.js';
 import {toYAML} from '../parts/yaml.js';
@@ -193,8 +194,8 @@ function kindPicker(all, from, ctx) {
 async function load(ctx) {
   const p = ctx.params, file = p.get('file'), text = p.get('text');
   if (file) return loadFile(file, ctx, '');
-  if (p.get('type') && p.get('name')) return loadResource(ctx,
-    {type: p.get('type'), mesh: p.get('mesh') || '', name: p.get('name')});
+  const wanted = await resourceOf(p);
+  if (wanted.type && wanted.name) return loadResource(ctx, wanted);
   const kind = await kindOf(p.get('kind'));
   return {title: '', sentence: 'Write a change, see what it does on all proxies, then apply it.', keys: [],
     pick: !text,
@@ -241,7 +242,7 @@ async function loadFile(file, ctx, of) {
 
 // The stored content of the resource of the address, to try a change of it.
 async function stored(ctx) {
-  const wanted = {type: ctx.params.get('type'), mesh: ctx.params.get('mesh') || '', name: ctx.params.get('name')};
+  const wanted = await resourceOf(ctx.params);
   const kind = await kindOf(wanted.type);
   if (!kind || !wanted.name) return {text: '', keys: [], sentence: ''};
   const {creationTime, modificationTime, ...rest} = await get(resourcePath(kind, wanted), ctx.signal);

@@ -7,14 +7,15 @@ import {keep, link, resource} from '../core/route.js';
 import {empty, failure, field, head} from '../core/widgets.js';
 import {revisions} from '../parts/history.js';
 import {fileOf, historyPath, kindOf, kinds} from '../parts/kinds.js';
+import {resourceOf} from '../parts/names.js';
 import {instead, readOnly, rollback} from '../parts/write.js';
 
 const SIZE = 100;
 
 /** Renders the view. Parameters: `type`, `mesh`, `name`, `author`, `source`, and `since`. */
 export async function render(root, ctx) {
-  const type = ctx.params.get('type'), resourceName = ctx.params.get('name');
-  if (type && resourceName) return one(root, ctx, {type, mesh: ctx.params.get('mesh') || '', name: resourceName});
+  const wanted = await resourceOf(ctx.params);
+  if (wanted.type && wanted.name) return one(root, ctx, wanted);
   const chosen = Object.fromEntries(['type', 'mesh', 'author', 'source',
     'since'].map(k => [k, ctx.params.get(k) || '']));
   const body = h('div');

@@ -7,6 +7,7 @@ import {keep, link} from '../core/route.js';
 import {combobox, command, empty, failure, field, head, say, tabs} from '../core/widgets.js';
 import {lineItem, parseAnswer} from '../parts/logline.js';
 import {follow} from '../parts/log-follow.js';
+import {dataplaneName, namesOf} from '../parts/names.js';
 import {remarks, statistics, withWhere} from '../parts/log-stats.js';
 
 const LINES = 300; // that a search shows
@@ -25,6 +26,10 @@ export async function render(root, ctx) {
   if (ctx.session.mode !== 'agent') {
     replace(root, head('Logs'), empty('Files and exports have no logs. On a node with an agent, run:', 'nearside ui'));
     return;
+  }
+  if (state.dataplane) {
+    const d = await dataplaneName(state.dataplane, state.mesh, namesOf(ctx.signal));
+    Object.assign(state, {mesh: d.mesh || 'default', dataplane: d.name});
   }
   const form = h('div'), area = h('div');
   const filter = () => ({log: state.log, mesh: state.mesh, dataplane: state.log === 'access' ? state.dataplane : '',
@@ -98,9 +103,8 @@ function controls(state, set, ctx) {
     };
     parts.push(combobox('Dataplane', {inputId: 'logs-dataplane', placeholder: 'All', suggest,
       value: state.dataplane ? `${state.mesh}/${state.dataplane}` : '', onchange: v => {
-        const [mesh, ...rest] = v.trim().split('/');
         if (!v.trim()) return set({mesh: '', dataplane: ''});
-        set({mesh: rest.length ? mesh : 'default', dataplane: rest.join('/') || mesh});
+        dataplaneName(v, '', namesOf(ctx.signal)).then(d => set({mesh: d.mesh || 'default', dataplane: d.name}));
       }}).el);
   }
   parts.push(field('Status', h('input', {id: 'logs-status', value: state.status, placeholder: '5xx,429',

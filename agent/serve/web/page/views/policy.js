@@ -9,6 +9,7 @@ import {diff, lazy} from '../parts/diff.js';
 import {details, effect, explain, overriding} from '../parts/effects.js';
 import {address, author, origin} from '../parts/history.js';
 import {fileOf, kindOf, resourcePath} from '../parts/kinds.js';
+import {resourceOf} from '../parts/names.js';
 import {applied} from '../parts/wait.js';
 import {instead, readOnly, remove} from '../parts/write.js';
 import {toYAML} from '../parts/yaml.js';
@@ -17,10 +18,10 @@ const EXAMINED = 20; // proxies at a time
 
 /** Renders the view. Parameters: `type`, `mesh`, `name`, and `dataplane` to show the effect on it. */
 export async function render(root, ctx) {
-  const kind = await kindOf(ctx.params.get('type'));
-  if (!kind) throw new Error(`there is no kind "${ctx.params.get('type') || ''}"; choose one below Policies`);
-  const r = {type: kind.kind, mesh: kind.global ? '' : ctx.params.get('mesh') || '', name: ctx.params.get('name') ||
-    ''};
+  const wanted = await resourceOf(ctx.params);
+  const kind = await kindOf(wanted.type);
+  if (!kind) throw new Error(`there is no kind "${wanted.type}"; choose one below Policies`);
+  const r = {type: kind.kind, mesh: kind.global ? '' : wanted.mesh, name: wanted.name};
   const top = h('div'), force = h('div'), content = h('div'), selected = h('div'), lost = h('div'),
     result = h('div', {'aria-live': 'polite'});
   let item;

@@ -4,6 +4,7 @@ import {h, name, refresh} from '../core/dom.js';
 import {keep, link} from '../core/route.js';
 import {command, head, tabs} from '../core/widgets.js';
 import {state, status} from '../parts/proxy-state.js';
+import {proxyOf} from '../parts/names.js';
 import * as config from '../parts/proxy-config.js';
 import * as envoy from '../parts/proxy-envoy.js';
 import * as policies from '../parts/proxy-policies.js';
@@ -11,8 +12,7 @@ import * as overview from '../parts/proxy-overview.js';
 
 /** Renders the view. Parameters: `mesh` and `name`, or `kind` and `name` of a zone proxy, and `tab`. */
 export async function render(root, ctx) {
-  const proxy = {kind: ctx.params.get('kind') || 'Dataplane', mesh: ctx.params.get('mesh') || '',
-    name: ctx.params.get('name') || ''};
+  const proxy = await proxyOf(ctx.params, ctx.signal);
   if (!proxy.name) {
     root.append(head('Proxy', 'The address names no proxy.'),
       h('p', null, h('a', {href: link('proxies')}, 'All proxies')));

@@ -1,6 +1,7 @@
 // A question of Why?: its address, its form for the API and for the command line, and the history.
 
 import {get, path, query} from '../core/api.js';
+import {dataplaneName, splitName} from '../parts/names.js';
 
 /** The parameters of a question, in the order of the address. */
 export const FIELDS = ['mesh', 'from', 'to', 'kind', 'method', 'path', 'headers', 'http', 'sni', 'alpn', 'silent', 'ip',
@@ -79,6 +80,9 @@ export function commandOf(q, files = []) {
 
 const LONGEST = 253; // characters of a name
 
+// Whether a text before a slash is a kind of service; otherwise it is a mesh.
+const isService = text => /^mesh(external|multizone)?service$/i.test(text);
+
 const isAddress = text => /^\[.*\]:\d+$/.test(text) || /^[^:]*:\d+$/.test(text);
 
 /** Reads what the form completes and what questions are resolved with. Answers are read once. */
@@ -151,7 +155,16 @@ export class Known {
       return list.find(b => b.addresses.includes(to)) || list.find(b => b.hostnames.includes(host));
     }
     return list.find(b => b.name === to) || list.find(b => b.cluster === to || b.hostnames.includes(to) ||
-      b.ref && (`${b.ref.kind}/${b.ref.name}` === to || b.ref.name === to));
+      b.ref && (`${b.ref.kind}/${b.ref.name}`.toLowerCase() === to.toLowerCase() || b.ref.name === to));
+  }
+
+  /** Returns the question with plain names: "Dataplane/prod/web" is the client "web" in the mesh "prod". */
+  async named(q) {
+    const {mesh, name: from} = await dataplaneName(q.from, q.mesh, (kind, of) => this.names(kind, of));
+    const to = isAddress(q.to) ? {mesh: '', name: q.to} : splitName(q.to, isService);
+    if (to.mesh && to.mesh !== (mesh || to.mesh)) return {...q, mesh, from}; // another mesh has no such service
+    const full = to.mesh || mesh;
+    return {...q, mesh: full === 'default' ? '' : full, from, to: to.type ? `${to.type}/${to.name}` : to.name};
   }
 
   /** Returns the question with a dataplane as its client, HOST:PORT as its destination, and a kind. */

@@ -25,11 +25,15 @@ export async function render(root, ctx) {
   drawHistory();
   let last = null; // the question of the answer that is shown
 
-  async function ask(q) {
-    q = trimmed(q);
+  async function ask(q, arrived = false) {
+    const typed = last = trimmed(q);
+    q = await known.named(typed);
+    if (last !== typed) return;
     last = q;
+    form.named(q);
     const address = link('why', q);
-    if (location.hash !== address) history.pushState(null, '', address); // goes back to the question before
+    if (arrived) history.replaceState(null, '', address);
+    else if (location.hash !== address) history.pushState(null, '', address); // goes back to the question before
     answer.setAttribute('aria-busy', 'true');
     if (!answer.firstChild) replace(answer, h('p', {class: 'quiet'}, 'Asking…'));
     await show(q, true);
@@ -86,7 +90,7 @@ export async function render(root, ctx) {
   }
 
   const q = fromParams(ctx.params);
-  if (q.from && q.to && !ctx.params.get('draft')) await ask(q);
+  if (q.from && q.to && !ctx.params.get('draft')) await ask(q, true);
   else replace(answer, start(ctx.params.get('draft')));
   // A question that takes long is asked again less often, so that the page costs the agent little.
   let timer = 0, took = 0, begun = 0;
@@ -150,8 +154,9 @@ function questionForm(ctx, known, ask) {
 
   async function destinations(text) {
     if (!from.input.value.trim()) return [];
-    const client = await known.client(mesh(), from.input.value.trim());
-    const list = await known.backends(mesh(), client.name);
+    const asked = await known.named({mesh: mesh() === 'default' ? '' : mesh(), from: from.input.value.trim(), to: ''});
+    const client = await known.client(asked.mesh || 'default', asked.from);
+    const list = await known.backends(asked.mesh || 'default', client.name);
     const wanted = text.toLowerCase();
     return list.filter(b => [b.name, ...b.hostnames, ...b.addresses].some(x => x.toLowerCase().includes(wanted)))
       .sort((a, b) => b.reachable - a.reachable).slice(0, 12).map(b => ({value: b.name, note: [b.addresses[0],
@@ -207,7 +212,12 @@ function questionForm(ctx, known, ask) {
     radios.map(([r, text]) => h('label', {for: r.id}, r, ' ', text))),
   forRequest, forTLS, forTCP, more);
   parts();
-  return {el, resolved(found) {
+  return {el, named(found) {
+    meshField.input.value = found.mesh || 'default';
+    if (found.mesh) meshField.el.hidden = false;
+    from.input.value = found.from;
+    to.input.value = found.to;
+  }, resolved(found) {
     if (kind() || !found) return;
     const chosen = radios.find(([r]) => r.value === found);
     if (!chosen) return;
