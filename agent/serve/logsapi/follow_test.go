@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,9 +77,10 @@ func TestFollow(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, nil)
 			synctest.Test(t, func(t *testing.T) {
-				permitted := true
+				var permitted atomic.Bool
+				permitted.Store(true)
 				x := w.follow(c.query+"mesh=default&dataplane=web&since=1m", func(v string, k resource.Key) bool {
-					return permitted && senders["web"](v, k)
+					return permitted.Load() && senders["web"](v, k)
 				})
 				defer x.end()
 				synctest.Wait()
@@ -88,7 +90,7 @@ func TestFollow(t *testing.T) {
 				}
 				w.append(t, "pay", `{"start_time":"2026-11-23T10:30:02Z","path":"/secret"}`)
 				if c.name == "permission" {
-					permitted = false
+					permitted.Store(false)
 				}
 				if c.name == "limit" {
 					w.append(t, "web", `{"start_time":"2026-11-23T10:30:03Z","path":"/beyond"}`)
