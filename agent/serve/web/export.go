@@ -127,7 +127,7 @@ func (x *exporter) read(path string, into any) (bool, error) {
 	if x.o.Scrub != nil {
 		body = x.o.Scrub(body)
 	}
-	sum := sha256.Sum256([]byte(key))
+	sum := sha256.Sum256(body)
 	name := hex.EncodeToString(sum[:8]) + ".json"
 	x.index[key], x.files["api/"+name] = name, body
 	x.out.Bytes += len(body)
@@ -137,13 +137,14 @@ func (x *exporter) read(path string, into any) (bool, error) {
 	return err == nil, err
 }
 
-// list reads a list under its path and its largest page, and returns its items.
-func (x *exporter) list(path string) ([]item, error) {
+// list reads the largest page of a list, which may need a query, as the answer to its path, and
+// returns its items.
+func (x *exporter) list(path, query string) ([]item, error) {
 	var doc struct {
 		Items []item  `json:"items"`
 		Next  *string `json:"next"`
 	}
-	large := path + "?size=10000"
+	large := path + "?" + query + "size=10000"
 	ok, err := x.read(large, &doc)
 	if err != nil {
 		return nil, err
@@ -180,9 +181,12 @@ type item struct {
 	Kind   string `json:"kind"`   // of the list of kinds
 	Plural string `json:"plural"` // of the list of kinds
 	Global bool   `json:"global"` // of the list of kinds
-	Mesh   string `json:"mesh"`
-	Name   string `json:"name"`
+	// Resource is the resource of a list of resources.
+	Resource struct{ Mesh, Name string } `json:"resource"`
 }
+
+// withMeta is the query of lists of resources with their sources and revisions.
+const withMeta = "meta=true&"
 
 // escaped escapes a segment as encodeURIComponent does.
 func escaped(s string) string {
@@ -192,15 +196,14 @@ func escaped(s string) string {
 
 // answers reads everything that the page shows.
 func (x *exporter) answers() error {
-	for _, path := range []string{"/", "/v1/status", "/v1/access/whoami", "/v1/access", "/v1/pool", "/v1/refusals",
-		"/v1/accesslogs", "/v1/trust", "/_resources"} {
+	for _, path := range []string{"/", "/v1/status", "/v1/pool", "/v1/accesslogs"} {
 		if _, err := x.read(path, nil); err != nil {
 			return err
 		}
 	}
 	for _, path := range []string{"/v1/dataplanes", "/v1/services", "/v1/edges", "/v1/members", "/v1/conflicts", "/v1/dns",
-		"/v1/history", "/dataplanes/_overview", "/zoneegresses/_overview", "/zoneingresses/_overview"} {
-		if _, err := x.list(path); err != nil {
+		"/v1/history"} {
+		if _, err := x.list(path, ""); err != nil {
 			return err
 		}
 	}
@@ -215,13 +218,13 @@ func (x *exporter) answers() error {
 			x.out.Faults++
 		}
 	}
-	kinds, err := x.list("/v1/kinds")
+	kinds, err := x.list("/v1/kinds", "")
 	if err != nil {
 		return err
 	}
 	var meshes []string
 	for _, k := range kinds {
-		resources, err := x.list("/" + k.Plural)
+		resources, err := x.list("/"+k.Plural, withMeta)
 		if err != nil {
 			return err
 		}
@@ -233,7 +236,7 @@ func (x *exporter) answers() error {
 		}
 		for _, r := range resources {
 			if k.Kind == "Mesh" {
-				meshes = append(meshes, r.Name)
+				meshes = append(meshes, r.Resource.Name)
 			}
 			if err := x.resource(k, r); err != nil {
 				return err
@@ -241,14 +244,11 @@ func (x *exporter) answers() error {
 		}
 	}
 	for _, mesh := range meshes {
-		if _, err := x.list("/meshes/" + escaped(mesh) + "/dataplanes/_overview"); err != nil {
-			return err
-		}
 		for _, k := range kinds {
 			if k.Global {
 				continue
 			}
-			if _, err := x.list("/meshes/" + escaped(mesh) + "/" + k.Plural); err != nil {
+			if _, err := x.list("/meshes/"+escaped(mesh)+"/"+k.Plural, withMeta); err != nil {
 				return err
 			}
 			if _, err := x.read("/v1/names?kind="+escaped(k.Kind)+"&mesh="+escaped(mesh), nil); err != nil {
@@ -260,7 +260,8 @@ func (x *exporter) answers() error {
 }
 
 // resource reads what the page shows of a resource.
-func (x *exporter) resource(k, r item) error {
+func (x *exporter) resource(k, listed item) error {
+	r := listed.Resource
 	own, short := "/"+k.Plural+"/"+escaped(r.Name), "/"+escaped(r.Name)
 	if !k.Global {
 		own, short = "/meshes/"+escaped(r.Mesh)+own, "/"+escaped(r.Mesh)+short
@@ -271,11 +272,11 @@ func (x *exporter) resource(k, r item) error {
 		for _, sub := range []string{"status", "policies", "backends", "sources"} {
 			paths = append(paths, "/v1/dataplanes"+short+"/"+sub)
 		}
-		paths = append(paths, own+"/_config", own+"/_rules", own+"/_overview", own+"/policies")
+		paths = append(paths, own+"/_config", own+"/_config?shadow=true", own+"/_rules?include=fields")
 	case "ZoneEgress", "ZoneIngress":
-		paths = append(paths, "/v1/"+k.Plural+short+"/status", own+"/_config")
+		paths = append(paths, "/v1/"+k.Plural+short+"/status", own+"/_config", own+"/_config?shadow=true")
 	default:
-		paths = append(paths, own+"/dataplanes", own+"/_hostnames")
+		paths = append(paths, own+"/dataplanes")
 	}
 	for _, path := range paths {
 		if _, err := x.read(path, nil); err != nil {

@@ -138,8 +138,10 @@ func TestExport(t *testing.T) {
 		"/v1/status": `{"files": [{"path": "/f", "faults": [{"reason": "r"}]}]}`,
 		"/v1/kinds?size=10000": `{"items": [{"kind": "Mesh", "plural": "meshes", "global": true}, ` +
 			`{"kind": "Dataplane", "plural": "dataplanes"}]}`,
-		"/meshes?size=10000":                            `{"items": [{"name": "default"}], "next": "/meshes?offset=10000"}`,
-		"/dataplanes?size=10000":                        `{"items": [{"mesh": "default", "name": "a/b <c>"}]}`,
+		"/meshes?meta=true&size=10000": `{"items": [{"resource": {"name": "default"}}], ` +
+			`"next": "/meshes?offset=10000"}`,
+		"/dataplanes?meta=true&size=10000": `{"items": [{"resource": {"mesh": "default", ` +
+			`"name": "a/b <c>"}}]}`,
 		"/v1/dataplanes/default/a%2Fb%20%3Cc%3E/status": `{}`,
 	}
 	o := web.ExportOptions{Dir: filepath.Join(t.TempDir(), "out"), Files: []string{"f"}, Version: "1",

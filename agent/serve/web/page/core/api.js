@@ -36,16 +36,45 @@ export function path(texts, ...values) {
   return String.raw({raw: texts}, ...values.map(encodeURIComponent));
 }
 
-// Returns the file of an answer in an export. A list is exported as a whole, so its query does not matter.
+// A list is exported as a whole. These parameters do not matter for it, and by those it is filtered here.
+const IGNORED = ['size', 'offset', 'meta', 'listed'];
+const FILTERS = {
+  mesh: (item, v) => !('mesh' in item) || item.mesh === v,
+  name: (item, v) => item.name === v,
+  type: (item, v) => item.type === v,
+  author: (item, v) => item.author === v,
+  source: (item, v) => item.source === v || Boolean(item.source?.startsWith(v + ':')),
+  from: (item, v) => !('from' in item) || item.from === v,
+  to: (item, v) => !('to' in item) || item.to === v,
+  since: (item, v) => Date.now() - Date.parse(item.time) <= parseFloat(v) * 3600_000,
+};
+
+// Returns the file of an answer in an export, and the filters, `[parameter, value]`, that the file does not include.
 function exported(path) {
-  const key = path.replace(/^\//, ''), file = files[key] || files[key.split('?')[0]];
-  if (!file) throw new ApiError(404, {title: 'Not in this export', detail: `the export has no answer for ${path}`});
-  return file;
+  const key = path.replace(/^\//, ''), [plain, search] = key.split('?');
+  if (files[key]) return {file: files[key], filters: []};
+  const filters = [...new URLSearchParams(search)].filter(([k]) => !IGNORED.includes(k));
+  if (files[plain] && filters.every(([k]) => FILTERS[k])) return {file: files[plain], filters};
+  throw new ApiError(404, {title: 'Not in this export', detail: `the export has no answer for ${path}`});
+}
+
+// Returns a list of an export with only the items that pass all filters.
+function filtered(answer, filters) {
+  for (const list of filters.length ? ['items', 'edges', 'services', 'refused'] : []) {
+    if (!Array.isArray(answer[list])) continue;
+    const before = answer[list].length;
+    answer[list] = answer[list].filter(item => filters.every(([k, v]) => FILTERS[k](item, v)));
+    if ((list === 'items' || list === 'edges') && 'total' in answer) answer.total -= before - answer[list].length;
+  }
+  return answer;
 }
 
 /** Reads a document of the API: `get('/v1/status')`. Its property `etag` is the header ETag, if there is one. */
 export async function get(path, signal) {
-  if (files) return request('GET', 'api/' + exported(path), undefined, signal);
+  if (files) {
+    const {file, filters} = exported(path);
+    return filtered(await request('GET', 'api/' + file, undefined, signal), filters);
+  }
   return request('GET', 'api' + path, undefined, signal);
 }
 
@@ -63,7 +92,7 @@ export const own = (method, path, body, headers) => request(method, path, body, 
 
 /** Reads a text of the API, such as Envoy's stats. */
 export async function text(path, signal) {
-  const at = files ? '/' + exported(path) : path;
+  const at = files ? '/' + exported(path).file : path;
   const answer = await fetchChecked('GET', 'api' + at, undefined, signal, {Accept: '*/*'});
   return answer.text();
 }
