@@ -113,10 +113,14 @@ async function show() {
   };
   const {view, params} = current();
   navigation();
+  const early = new Set(); // types of the events during the first reading, which may have missed them
+  const rendered = events.subscribe(e => early.add(e.type));
+  subscriptions.push(rendered);
   const ctx = {
     params, session, signal: end.signal,
     /** Calls a function with each event of some types, or of all. */
     on(types, f) {
+      if (end.signal.aborted) return;
       subscriptions.push(events.subscribe(e => (!types || types.includes(e.type)) && f(e)));
     },
     /**
@@ -124,9 +128,12 @@ async function show() {
      * one at a time.
      */
     live(types, f, every = 250) {
+      if (end.signal.aborted) return;
       const wanted = [...types, 'hello', 'lost'];
-      subscriptions.push(liveRegion(run => events.subscribe(e => wanted.includes(e.type) && run()), f, every,
-        end.signal));
+      subscriptions.push(liveRegion(run => {
+        if (wanted.some(type => early.has(type))) run();
+        return events.subscribe(e => wanted.includes(e.type) && run());
+      }, f, every, end.signal));
     },
     /** Calls a function when the view is left. */
     atEnd(f) { subscriptions.push(f); },
@@ -148,6 +155,9 @@ async function show() {
     if (!(err instanceof ApiError)) console.error(err);
     replace(main, root);
     replace(root, failure(err, show));
+  } finally {
+    rendered();
+    early.clear();
   }
   const title = root.querySelector('h1');
   if (!title) return;

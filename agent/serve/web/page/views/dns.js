@@ -63,7 +63,7 @@ export async function render(root, ctx) {
     replace(failed, panel('Failed queries', null, failure(err, refused))));
   if (!live) return;
   await refused();
-  ctx.live(['change'], read, 2000);
+  ctx.live(['change'], read, 500);
   let timer = setTimeout(again, 15000);
   async function again() {
     if (document.visibilityState === 'visible') await refused();

@@ -31,12 +31,12 @@ export async function render(root, ctx) {
 
   let drawStatus = null;
   async function load() {
-    const mine = scope(), begin = performance.now();
+    const mine = scope();
     try {
       const found = await read(state, ctx.signal, n => replace(status, `Read ${count(n)} edges…`));
       if (mine !== scope() || ctx.signal.aborted) return;
       const same = last?.scope === mine && area.firstChild && equal(last, found);
-      last = {...found, scope: mine, time: new Date().toISOString(), took: performance.now() - begin};
+      last = {...found, scope: mine, time: new Date().toISOString()};
       if (same) drawStatus();
       else draw();
     } catch (err) {
@@ -110,11 +110,8 @@ export async function render(root, ctx) {
   if (last?.scope === scope()) draw();
   else replace(area, h('p', {class: 'quiet'}, 'Reading the services and their edges…'));
 
-  ctx.live(['change', 'proxy'], async () => {
-    if (last?.took > 1000) await new Promise(done => setTimeout(done, Math.min(30000, 10 * last.took)));
-    if (!ctx.signal.aborted) await load();
-  }, 2000);
   await load();
+  ctx.live(['change', 'proxy'], load);
 }
 
 /** Reports whether two answers show the same. Answers of many edges are taken as different. */

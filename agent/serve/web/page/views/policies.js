@@ -104,7 +104,7 @@ export async function render(root, ctx) {
     h('div', {class: 'row filters'}, field('Search', search),
     field('Mesh', meshes), field('State', states)), body));
   await read();
-  ctx.live(['change', 'ack', 'nack', 'proxy'], read, 2000);
+  ctx.live(['change', 'ack', 'nack', 'proxy'], read, 500);
 }
 
 // Calls a function for each item, with at most `most` calls at a time.

@@ -78,7 +78,7 @@ export async function render(root, ctx) {
   ctx.live(['proxy', 'ack', 'nack', 'problem', 'change'], async () => {
     proxies = (await get('/v1/dataplanes', ctx.signal)).items;
     draw();
-  }, 3000);
+  });
 }
 
 const id = p => `${kindOfProxy(p)}/${p.mesh}/${p.name}`;
