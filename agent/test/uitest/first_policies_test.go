@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/agent/test/uitest/chromium"
 )
@@ -71,7 +73,15 @@ func firstPolicies(t *testing.T, b *chromium.Browser) {
 	o.why(toOther, "Closed")
 	o.shows("no filter chain fits")
 	o.view("proxy?mesh=default&name=shop")
-	o.shows("disconnected")
+	o.shows("disconnected", "MeshPassthrough: Matched")
+	var passthrough []string // what nearside inspect dataplane shop --type=status prints
+	p.Eval(`[...[...document.querySelectorAll("section, .panel")].findLast(x => x.textContent.startsWith("MeshPassthrough:"))
+		.querySelectorAll("tbody td, tbody th")].map(x => x.innerText)`, &passthrough)
+	want := []string{"tls", "api.example.com", "443", "the addresses of api.example.com, resolved by the proxy", "IPv4",
+		"meshpassthrough_tls_api.example.com_443", "MeshPassthrough/default/shop spec.default.appendMatch[0]"}
+	if diff := cmp.Diff(want, passthrough); diff != "" {
+		t.Error(diff)
+	}
 
 	// What is logged.
 	o.apply(text[theLog], "filtering by headers or gRPC status has no effect on TCP connections")

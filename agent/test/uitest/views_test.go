@@ -5,8 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -89,7 +87,7 @@ func eachView(t *testing.T, p *chromium.Page, n *node, large bool, views []shown
 			picture(t, p, v.name+"-narrow-dark")
 			p.Accessible(axe(t))
 			fits(t, p)
-			if f := slices.DeleteFunc(p.Faults(), ignored); len(f) > 0 {
+			if f := p.Faults(); len(f) > 0 {
 				t.Errorf("errors of the page: %q", f)
 			}
 			for _, r := range p.Requests() {
@@ -99,12 +97,6 @@ func eachView(t *testing.T, p *chromium.Page, n *node, large bool, views []shown
 			}
 		})
 	}
-}
-
-// ignored reports whether an error of the page is that of an agent without a route.
-func ignored(fault string) bool {
-	return strings.Contains(fault, "404") &&
-		regexp.MustCompile(`/api/v1/(events|history|edges|pool|refusals)`).MatchString(fault)
 }
 
 // fits fails if a page scrolls sideways.

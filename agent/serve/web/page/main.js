@@ -210,5 +210,7 @@ events.subscribe(e => {
 });
 
 addEventListener('hashchange', show);
+// A view that is left ends its requests. What waits for their answers has ended, too.
+addEventListener('unhandledrejection', e => e.reason?.name === 'AbortError' && e.preventDefault());
 startClock();
 begin();

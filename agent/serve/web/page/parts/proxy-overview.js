@@ -93,6 +93,8 @@ function inForce(p) {
         cell: x => name(x.value)},
       {title: 'Port', class: 'number', value: x => x.port || 0, cell: x => x.port || 'all'},
       {title: 'Reaches', cell: x => name(x.reaches, 200)},
+      {title: 'Family', cell: x => [x.ipv4 && 'IPv4', x.ipv6 && 'IPv6'].filter(Boolean).join(', ')},
+      {title: 'Cluster', cell: x => h('code', null, name(x.cluster, 200))},
       {title: 'By', cell: x => x.policies.map((y, i) => [i ? ', ' : '', source(y)])},
     ], f.permits, {empty: h('p', {class: 'quiet'}, 'It permits no single destination.')})));
 }

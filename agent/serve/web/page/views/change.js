@@ -106,11 +106,15 @@ export async function render(root, ctx) {
     const documents = keys(text);
     const only = documents.length === 1 && from.resource && key(documents[0]) === key(from.resource) ? from.resource
       : null;
-    const ok = from.file
-      ? await write.saveFile(done, from.file, text, from.etag,
-        shown.answer?.resources || [], ctx.signal)
-      : await write.apply(done, text, {etag: from.etag, only, signal: ctx.signal});
-    if (ok) await reread(text, documents[0], ok.changes);
+    try {
+      const ok = from.file
+        ? await write.saveFile(done, from.file, text, from.etag,
+          shown.answer?.resources || [], ctx.signal)
+        : await write.apply(done, text, {etag: from.etag, only, signal: ctx.signal});
+      if (ok) await reread(text, documents[0], ok.changes);
+    } catch (err) {
+      if (err.name !== 'AbortError') done.append(failure(err));
+    }
     busy = false;
     draw();
   }
