@@ -78,15 +78,17 @@ func eachView(t *testing.T, p *chromium.Page, n *node, large bool, views []shown
 			}
 			picture(t, p, v.name)
 			if !large {
-				p.Accessible(axe(t))
+				accessible(t, p)
 			}
 			keyboard(t, p, large)
 			p.Resize(375, 720)
 			p.Media("dark", true)
 			p.Quiet()
 			picture(t, p, v.name+"-narrow-dark")
-			p.Accessible(axe(t))
-			fits(t, p)
+			accessible(t, p)
+			for _, w := range p.TooWide() {
+				t.Errorf("wider than the window: %s", w)
+			}
 			if f := p.Faults(); len(f) > 0 {
 				t.Errorf("errors of the page: %q", f)
 			}
@@ -99,82 +101,46 @@ func eachView(t *testing.T, p *chromium.Page, n *node, large bool, views []shown
 	}
 }
 
-// fits fails if a page scrolls sideways.
-func fits(t *testing.T, p *chromium.Page) {
-	t.Helper()
-	var wide []string
-	p.Eval(`(() => {
-		const most = document.documentElement.clientWidth;
-		if (document.documentElement.scrollWidth <= most) return [];
-		return [...document.querySelectorAll("body *")].filter(e => e.checkVisibility() && e.getBoundingClientRect().right > most + 1)
-			.map(e => e.tagName + "." + (e.getAttribute("class") ?? "") + " " + Math.round(e.getBoundingClientRect().right)).slice(0, 8)
-			.concat("the document is " + document.documentElement.scrollWidth + " wide");
-	})()`, &wide)
-	if len(wide) > 0 {
-		t.Errorf("wider than the window: %s", strings.Join(wide, ", "))
-	}
-}
-
-// keyboard walks through a page with Tab: it must reach each control and leave it again, and each
-// focus must be visible.
+// keyboard fails if Tab misses a control, does not leave one, or shows no focus.
 func keyboard(t *testing.T, p *chromium.Page, large bool) {
 	t.Helper()
 	most := 150 // stops on one page
 	if large {
 		most = 40
 	}
-	var report struct {
-		Missed, Unseen []string
-		Stops, Want    int
+	f := p.Keyboard(most)
+	if fault := f.String(); fault != "" {
+		t.Error(fault)
 	}
-	p.Eval(`(() => {
-		document.activeElement?.blur();
-		scrollTo(0, 0);
-		window.uitest = {seen: new Set(), unseen: [], ends: 0, tell: e => e.tagName.toLowerCase() + (e.id ? "#" + e.id : "") + " " +
-			(e.getAttribute("aria-label") ?? e.textContent ?? "").trim().slice(0, 40)};
-	})()`, nil)
-	for range most {
-		p.Press("Tab")
-		var end bool
-		p.Eval(`(() => {
-			const e = document.activeElement, u = window.uitest;
-			if (!e || e === document.body) return u.ends++ > 0; // Tab starts where the last focus was
-			if (u.seen.has(e)) return true;
-			u.seen.add(e);
-			const ringed = x => { const s = getComputedStyle(x);
-				return s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0 || s.boxShadow !== "none" };
-			const r = e.getBoundingClientRect(), ring = ringed(e) || ringed(e.parentElement) ||
-				e instanceof SVGElement && [...e.children].some(x => getComputedStyle(x).stroke !== "none");
-			const inside = r.width > 0 && r.bottom > 0 && r.top < innerHeight && r.right > 0 && r.left < innerWidth;
-			if (!ring || !inside) u.unseen.push(u.tell(e) + (ring ? " outside" : " without a ring"));
-			return false;
-		})()`, &end)
-		if end {
-			break
-		}
-	}
-	p.Eval(`(() => {
-		const u = window.uitest, visible = e => e.checkVisibility({visibilityProperty: true}) && !e.closest("[inert]");
-		const all = [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex], [contenteditable]")]
-			.filter(e => e.tabIndex >= 0 && !e.disabled && visible(e) && e.type !== "hidden");
-		const groups = new Set();
-		const want = all.filter(e => { if (e.type !== "radio") return true;
-			const first = !groups.has(e.name); groups.add(e.name); return first });
-		const missed = want.length > `+fmt.Sprint(most)+` ? [] : all.filter(e => !u.seen.has(e) && e.type !== "radio").map(u.tell);
-		return {Missed: missed.slice(0, 8), Unseen: u.unseen.slice(0, 8), Stops: u.seen.size, Want: want.length};
-	})()`, &report)
-	if len(report.Missed) > 0 {
-		t.Errorf("Tab stops %d times, and never at %q", report.Stops, report.Missed)
-	}
-	if report.Stops < min(report.Want, most)/2 {
-		t.Errorf("Tab stops only %d times at %d controls", report.Stops, report.Want)
-	}
-	if len(report.Unseen) > 0 {
-		t.Errorf("the focus is not visible: %q", report.Unseen)
+	if f.Stops < min(f.Want, most)/2 {
+		t.Errorf("Tab stops only %d times at %d controls", f.Stops, f.Want)
 	}
 }
 
-// axe returns the source of axe-core, or "" with a message if it is not installed.
+// accessible fails for each serious finding of axe-core. Without axe-core, it notes that nothing is
+// checked, or fails in CI.
+func accessible(t *testing.T, p *chromium.Page) {
+	t.Helper()
+	source, err := axeSource()
+	if err != nil {
+		t.Run("axe", func(t *testing.T) { missing(t, fmt.Errorf("axe-core is not installed: %w", err)) })
+		return
+	}
+	for _, v := range p.Violations(source) {
+		t.Error(v)
+	}
+}
+
+// missing skips a test without a tool that it needs, but fails it in CI.
+func missing(t *testing.T, err error) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(err)
+	}
+	t.Skip(err)
+}
+
+// axeSource returns the source of axe-core.
 var axeSource = sync.OnceValues(func() (string, error) {
 	path, err := exec.Command("bash", "../../../.ci/install-axe").Output()
 	if err != nil {
@@ -183,15 +149,6 @@ var axeSource = sync.OnceValues(func() (string, error) {
 	text, err := os.ReadFile(strings.TrimSpace(string(path)))
 	return string(text), err
 })
-
-func axe(t *testing.T) string {
-	t.Helper()
-	text, err := axeSource()
-	if err != nil {
-		t.Logf("axe-core is not installed: %v", err)
-	}
-	return text
-}
 
 // picture writes a picture of the page if UITEST_PICTURES names a directory.
 func picture(t *testing.T, p *chromium.Page, name string) {

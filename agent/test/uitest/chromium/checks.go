@@ -1,6 +1,7 @@
 package chromium
 
 import (
+	"fmt"
 	"strings"
 	"time"
 )
@@ -35,13 +36,9 @@ func (p *Page) Quiet() {
 	}
 }
 
-// Accessible runs axe-core, whose source is given, and fails the test for each serious or critical
-// finding. Without a source it checks nothing.
-func (p *Page) Accessible(axe string) {
+// Violations runs axe-core, whose source is given, and returns its serious and critical findings.
+func (p *Page) Violations(axe string) []string {
 	p.t.Helper()
-	if axe == "" {
-		return
-	}
 	var known bool
 	p.Eval(`typeof axe === "object"`, &known)
 	if !known {
@@ -53,9 +50,11 @@ func (p *Page) Accessible(axe string) {
 		.map(v => ({Impact: v.impact, ID: v.id, Help: v.help,
 			Where: v.nodes.slice(0, 4).map(n => n.target.join(" ") + ": " + n.html.slice(0, 160) + " " +
 				(n.any[0]?.message ?? n.all[0]?.message ?? "")).join("\n    ")})))`, &found)
+	var out []string
 	for _, f := range found {
-		p.t.Errorf("axe %s %s: %s\n    %s", f.Impact, f.ID, f.Help, f.Where)
+		out = append(out, fmt.Sprintf("axe %s %s: %s\n    %s", f.Impact, f.ID, f.Help, f.Where))
 	}
+	return out
 }
 
 // streams are parts of URLs of requests that have no end.

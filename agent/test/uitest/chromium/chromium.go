@@ -73,6 +73,9 @@ func Start(t testing.TB, args ...string) *Browser {
 	t.Helper()
 	path, err := Find()
 	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
 		t.Skip(err)
 	}
 	fromBrowser, browserOut, err := os.Pipe()
