@@ -19,7 +19,8 @@ import (
 const programEnv = "NEARSIDE_TEST_UI_PROGRAM"
 
 // program is nearside.
-var program = command.Program{Version: "0.0.1", CheckConfig: agent.CheckConfig, RunAgent: runAgent}
+var program = command.Program{Version: "0.0.1", CheckConfig: agent.CheckConfig, RunAgent: runAgent,
+	RunFiles: runFiles}
 
 // TestMain runs the tests, or nearside: the binary of the tests contains all of its packages.
 func TestMain(m *testing.M) {
@@ -40,4 +41,10 @@ func runAgent(ctx context.Context, env *command.Env, cfg *config.Config, reload 
 		return err
 	}
 	return a.Run(ctx)
+}
+
+func runFiles(ctx context.Context, env *command.Env, o command.FilesOptions,
+	use func(context.Context, string) error) error {
+	return agent.RunFiles(ctx, agent.FilesOptions{Dirs: o.Dirs, Temp: o.Temp, Env: env.Vars,
+		Version: env.Build().Version}, use)
 }

@@ -51,6 +51,9 @@ func TestUI(t *testing.T) {
 	t.Run("origins", func(t *testing.T) { origins(t, b) })
 	t.Run("first-policies", func(t *testing.T) { firstPolicies(t, b) })
 	t.Run("restart", func(t *testing.T) { restart(t, b) })
+	t.Run("tokens", func(t *testing.T) { tokens(t, b) })
+	t.Run("export", func(t *testing.T) { export(t, b) })
+	t.Run("huge", func(t *testing.T) { huge(t, b) })
 	t.Run("large", func(t *testing.T) {
 		o := mesh.Options{Services: 1000, Proxies: 300, MTLS: true}
 		n := newNode(t, func(dir string) error { return mesh.Write(dir, o) })

@@ -35,13 +35,13 @@ async function begin() {
   show();
 }
 
-/** Shows the form for a token, or how to get a new address. */
-function login(err) {
+/** Shows the form for a token, or how to get a new address. With `ended`, says why the session has ended. */
+function login(err, ended) {
   leave?.();
   leave = null;
   document.body.classList.add('out');
   if (err.status !== 401) return replace(main, failure(err, begin));
-  if (err.problem.login !== 'token') {
+  if ((ended?.login || err.problem.login) !== 'token') {
     return replace(main, h('h1', null, 'This page has ended'),
       h('p', null, 'Its address was used, or its session has ended. Start it again on the node:'),
       command('nearside ui'));
@@ -60,12 +60,13 @@ function login(err) {
     }
   }},
   h('h1', null, 'Sign in'),
+  ended ? h('p', {class: 'notice warn'}, 'Your session has ended: ', name(err.message, 300)) : null,
   h('p', null, 'The page has the rights of a token of the API.'),
   h('label', {for: 'token'}, 'Token'), token, said,
   h('button', {class: 'primary'}, 'Sign in'),
   h('details', null, h('summary', null, 'Where do I get a token?'),
     h('p', null, 'On the node, with the rights of an operator:'),
-    command('nearside token create --api --name NAME --valid-for 12h')));
+    command('nearside token create --api --subject NAME --valid-for 12h')));
   replace(main, form);
   token.focus();
 }
@@ -173,10 +174,11 @@ let down = false;
 // The agent or the server of the page may end under the page: say so until they answer again.
 function reach(err) {
   if (err && err.status === 401 && session) {
+    const ended = session;
     session = null;
     replace(banner);
     down = false;
-    return login(err);
+    return login(err, ended);
   }
   if (!err && down && !streamDown) {
     down = false;
