@@ -51,17 +51,24 @@ async function run() {
   }
 }
 
+// Whether the page has been left. Browsers keep left pages for a while, with their connections.
+let left = false;
+addEventListener('pagehide', () => { left = true; });
+addEventListener('pageshow', () => { left = false; });
+
 const visible = () => new Promise(done => {
-  if (!document.hidden) return done();
+  if (!document.hidden && !left) return done();
   const look = () => {
-    if (document.hidden) return;
+    if (document.hidden || left) return;
     document.removeEventListener('visibilitychange', look);
+    removeEventListener('pageshow', look);
     done();
   };
   document.addEventListener('visibilitychange', look);
+  addEventListener('pageshow', look);
 });
 
-// Calls a function when the page has been hidden for some time. Returns what ends this.
+// Calls a function when the page is left, or has been hidden for some time. Returns what ends this.
 function whenHidden(f) {
   let timer = 0;
   const look = () => {
@@ -69,8 +76,10 @@ function whenHidden(f) {
     if (document.hidden) timer = setTimeout(f, HIDDEN);
   };
   document.addEventListener('visibilitychange', look);
+  addEventListener('pagehide', f);
   return () => {
     clearTimeout(timer);
+    removeEventListener('pagehide', f);
     document.removeEventListener('visibilitychange', look);
   };
 }
