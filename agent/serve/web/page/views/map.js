@@ -57,12 +57,15 @@ export async function render(root, ctx) {
   }
 
   const href = changes => link('map', {...state, node: '', from: '', to: '', ...changes});
-  const choose = selection => {
+  const choose = async selection => {
     set({node: '', from: '', to: '', ...selection});
+    await drawn;
     document.getElementById('details')?.scrollIntoView({block: 'nearest'});
     say(document.querySelector('#details h2')?.textContent || '');
   };
 
+  let drawn = null; // a promise of the details of the selection
+  let refusedOf = null; // the answer whose refusals are shown
   let built = null; // the model, which a change of the selection does not change
   function draw() {
     const {services, edges} = last;
@@ -82,6 +85,7 @@ export async function render(root, ctx) {
     drawStatus();
     if (!services.length) {
       refresh(area, nothing(ctx, state));
+      drawn = refusedOf = null;
       replace(about);
       replace(refused);
       return;
@@ -102,7 +106,12 @@ export async function render(root, ctx) {
     refresh(area, some ? null : h('div', {class: 'filters'}, noEdges(state, set, last.unlisted)),
       h('div', {class: mode === 'both' && some ? 'map-both' : ''}, parts));
     for (const [part, left, top] of scrolled) area.querySelector(`.${part}`)?.scrollTo(left, top);
-    refresh(about, details(model, {...options, close: () => set({node: '', from: '', to: ''})}));
+    const mine = drawn = new Promise(done => setTimeout(done)).then(() => { // another task: the graph shows first
+      if (mine !== drawn || ctx.signal.aborted) return;
+      refresh(about, details(model, {...options, close: () => set({node: '', from: '', to: ''})}));
+    });
+    if (refusedOf === last) return;
+    refusedOf = last;
     refresh(refused, panel('Refused connections of the last hour', null, refusals(last.refused, services),
       h('p', {class: 'hint'}, counters(last.counters))));
   }
