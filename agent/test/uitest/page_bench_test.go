@@ -13,8 +13,8 @@ import (
 )
 
 // BenchmarkPage measures the page of an agent with 1,000 services and 300 connected proxies: the
-// time until it shows the state of the node, until it shows a change of a file, and the processor
-// time of the agent with a page that is open.
+// time until it shows the state of the node, the longest task of a selection in the map, the time
+// until it shows a change of a file, and the processor time of the agent with a page that is open.
 func BenchmarkPage(b *testing.B) {
 	browser := chromium.Start(b)
 	o := mesh.Options{Services: 1000, Proxies: 300, MTLS: true}
@@ -44,6 +44,25 @@ func BenchmarkPage(b *testing.B) {
 			b.ReportMetric(shown, "shown-ms")
 		})
 	}
+	b.Run("select", func(b *testing.B) {
+		p := p.With(b)
+		p.Open(url + "#/map")
+		p.Until(`document.querySelector(".graph .node")`)
+		p.Quiet()
+		p.Eval(`window.longest = 0; new PerformanceObserver(l => l.getEntries().forEach(e => {
+			longest = Math.max(longest, e.duration);
+		})).observe({type: "longtask"})`, nil)
+		for i := 0; b.Loop(); i++ {
+			p.Eval(fmt.Sprintf(`(list => list[%d %% list.length].dispatchEvent(new MouseEvent("click",
+				{bubbles: true, cancelable: true})))(document.querySelectorAll(".graph .node"))`, i), nil)
+			p.Until(`document.querySelector("#details")`)
+		}
+		p.Quiet()
+		var longest float64
+		p.Eval(`longest`, &longest)
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(longest, "longest-task-ms")
+	})
 	b.Run("change", func(b *testing.B) {
 		p := p.With(b)
 		p.Open(url + "#/proxies?q=newcomer")
