@@ -66,10 +66,12 @@ export async function render(root, ctx) {
 
   let drawn = null; // a promise of the details of the selection
   let refusedOf = null; // the answer whose refusals are shown
+  let grouped = null; // the ways to group the services of an answer
   let built = null; // the model, which a change of the selection does not change
   function draw() {
     const {services, edges} = last;
-    const groups = groupings(services);
+    if (grouped?.data !== last) grouped = {data: last, list: groupings(services)};
+    const groups = grouped.list;
     const chosen = state.group || bestGrouping(services, groups);
     const grouping = groups.find(g => g.id === chosen) || null;
     const part = JSON.stringify([chosen, state.q, state.inside, state.focus, state.show]);
