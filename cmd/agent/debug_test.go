@@ -83,7 +83,7 @@ func TestDebug(t *testing.T) {
 		t.Errorf("goroutine: exit code %d, %.20q", code, out)
 	}
 	if code, _, errs := d.nearside("", "debug", "pprof", "nothing"); code == command.ExitOK ||
-		!strings.Contains(errs, "is not one of cpu, heap") {
+		!strings.Contains(errs, `"nothing" is invalid; use one of heap, allocs`) {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 	if code, _, errs := d.nearside("", "debug", "pprof", "cpu", "--seconds", "31"); code == command.ExitOK ||
