@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// exportedPaths are the paths of the API in the modules of the page, as they are written. Each of them
-// has the answers that an export needs for it. KIND, PLURAL, MESH, and NAME stand for those of each
+// exportedPaths are the paths of the API in the modules of the page, as they are written. Each
+// has the answers that an export needs for it. KIND, PLURAL, MESH, and NAME stand for those of a
 // resource that fits. Paths without an answer depend on an agent: the page says so.
 var exportedPaths = map[string][]string{
 	"/v1/status":                       {"v1/status"},
