@@ -52,10 +52,9 @@ func TestInlineKeysStayOnTheNode(t *testing.T) {
 		agenttest.PortedText("default", "web", "10.0.0.1")+
 		keyedPatches)
 	// clusters receives clusters until the cluster "open" is among them, and reports whether the key
-	// is, too.
+	// is, too. The connection stays open.
 	clusters := func(conn *grpc.ClientConn) (keyed bool) {
 		t.Helper()
-		defer conn.Close()
 		s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context())
 		agenttest.Do(t, err, s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &core.Node{Id: "default.web"},
 			TypeUrl: draft.TypeCluster}))
@@ -78,7 +77,8 @@ func TestInlineKeysStayOnTheNode(t *testing.T) {
 		agenttest.Do(t, err)
 		return conn
 	}
-	if clusters(plain()) {
+	conn := plain()
+	if clusters(conn) {
 		t.Error("the key is sent over TCP without encryption")
 	}
 	s, err := r.Api().Status(t.Context())
@@ -92,12 +92,17 @@ func TestInlineKeysStayOnTheNode(t *testing.T) {
 	if !found {
 		t.Errorf("the status has %v", s.Problems)
 	}
+	agenttest.Do(t, conn.Close())
 	agenttest.Gone(t, r, "default.web")
-	if !clusters(unix()) {
+	conn = unix()
+	if !clusters(conn) {
 		t.Error("the key is not sent over the unix socket")
 	}
+	agenttest.Do(t, conn.Close())
 	agenttest.Gone(t, r, "default.web")
-	if clusters(plain()) {
+	conn = plain()
+	if clusters(conn) {
 		t.Error("the key is sent over TCP after a connection of the unix socket")
 	}
+	agenttest.Do(t, conn.Close())
 }
