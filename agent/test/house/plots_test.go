@@ -69,8 +69,8 @@ func cellsOf(row string) []string {
 }
 
 // plot returns an SVG with a group of bars for each row of a table. Columns without figures, and
-// those from the ratio on, are left out. The scale is logarithmic if the figures differ by more than
-// 100 times.
+// those from the ratio on, are left out. The scale is logarithmic if the figures differ by more
+// than 100 times.
 func plot(about, table string) string {
 	rows := strings.Split(strings.TrimSpace(table), "\n")
 	series := cellsOf(rows[0])[1:]
@@ -115,7 +115,8 @@ func plot(about, table string) string {
 // draw writes the SVG of a plot. length returns the length of a bar.
 func draw(about string, series []string, used map[int]bool, groups []string, bars [][]bar,
 	length func(float64) float64) string {
-	var body strings.Builder
+	var body, said strings.Builder
+	names := map[string]string{} // by class
 	x := 12
 	for i, s := range series {
 		if !used[i] {
@@ -125,14 +126,16 @@ func draw(about string, series []string, used map[int]bool, groups []string, bar
 		if s == "goal" {
 			class = "goal"
 		}
-		fmt.Fprintf(&body, "  <rect class=%q x=\"%d\" y=\"14\" width=\"13\" height=\"13\"/><text x=\"%d\" y=\"25\">%s</text>\n",
-			class, x, x+19, html.EscapeString(s))
+		fmt.Fprintf(&body, "  <rect class=%q x=\"%d\" y=\"14\" width=\"13\" height=\"13\"/>\n", class, x)
+		fmt.Fprintf(&body, "  <text x=\"%d\" y=\"25\">%s</text>\n", x+19, html.EscapeString(s))
+		names[class] = s
 		x += 40 + 8*len([]rune(s))
 	}
 	y := 46
 	for i, g := range groups {
 		fmt.Fprintf(&body, "  <text x=\"12\" y=\"%d\">%s</text>\n", y+12, html.EscapeString(g))
 		for _, b := range bars[i] {
+			fmt.Fprintf(&said, "%s, %s: %s. ", g, names[b.class], b.text)
 			fmt.Fprintf(&body, "  <rect class=%q x=\"330\" y=\"%d\" width=\"%.0f\" height=\"13\" rx=\"2\"/>\n", b.class, y,
 				length(b.value))
 			fmt.Fprintf(&body, "  <text class=\"dim\" x=\"%.0f\" y=\"%d\">%s</text>\n", 336+length(b.value), y+11,
@@ -141,9 +144,10 @@ func draw(about string, series []string, used map[int]bool, groups []string, bar
 		}
 		y += 14
 	}
-	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 %d" role="img" aria-labelledby="about"
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 %d" role="img" aria-labelledby="title about"
   font-family="system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif" font-size="14">
-  <title id="about">%s</title>
+  <title id="title">%s</title>
+  <desc id="about">%s</desc>
   <style>
     text { fill: #1f2328 }
     .dim { fill: #57606a; font-size: 12px }
@@ -155,5 +159,5 @@ func draw(about string, series []string, used map[int]bool, groups []string, bar
     }
   </style>
 %s</svg>
-`, y, html.EscapeString(about), body.String())
+`, y, html.EscapeString(about), html.EscapeString(strings.TrimSpace(said.String())), body.String())
 }
