@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -63,6 +64,33 @@ func (p *planted) ask(method, path, body string) (int, []byte) {
 	header, _ := json.Marshal(resp.Header)
 	p.seen(method+" "+path, append(answer, header...))
 	return resp.StatusCode, answer
+}
+
+// stream requests an answer that does not end. The function that it returns ends the request, searches
+// the answer, and returns it.
+func (p *planted) stream(path string) func() string {
+	p.t.Helper()
+	ctx, cancel := context.WithCancel(p.t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://nearside"+path, nil)
+	agenttest.Do(p.t, err)
+	unbounded := &http.Client{Transport: p.http.Transport}
+	resp, err := unbounded.Do(req)
+	agenttest.Do(p.t, err)
+	if resp.StatusCode != http.StatusOK {
+		p.t.Errorf("GET %s: %s", path, resp.Status)
+	}
+	answer := make(chan []byte)
+	go func() {
+		text, _ := io.ReadAll(resp.Body) // it ends with the context
+		resp.Body.Close()
+		answer <- text
+	}()
+	return func() string {
+		cancel()
+		text := <-answer
+		p.seen("GET "+path, text)
+		return string(text)
+	}
 }
 
 // command runs a command.

@@ -60,6 +60,7 @@ func TestSecretsStayInside(t *testing.T) {
 				_, text := p.command("status")
 				return !strings.Contains(text, "WARN file-exposed: "+dir+"/resources")
 			})
+			events := p.stream("/v1/events")
 			p.plant()
 			p.serve("held.web")
 			p.serve("built.web")
@@ -69,6 +70,9 @@ func TestSecretsStayInside(t *testing.T) {
 			p.everyPath()
 			p.everyWrite()
 			p.everyCommand(input)
+			if text := events(); !strings.Contains(text, "event: nack\n") || !strings.Contains(text, "event: change\n") {
+				t.Errorf("the events have no rejection or no change: %s", text)
+			}
 			// Scan also after the death of a proxy, invalid input, SIGHUP, and the agent's end.
 			if code := p.end(syscall.SIGTERM); code != 0 {
 				t.Errorf("the agent ended with %d", code)
@@ -116,10 +120,13 @@ func (p *planted) everyPath() {
 		"meshexternalservices": "beyond", "meshproxypatches": "patch"}
 	asked, answered := map[string]bool{}, map[string]bool{}
 	for _, m := range documented.FindAllStringSubmatch(string(doc), -1) {
+		if m[2] == "/v1/events" {
+			continue // it does not end: see stream
+		}
 		for _, mesh := range []string{"held", "filed", "built"} {
 			for _, k := range kinds {
 				path := strings.NewReplacer("{plural}", k.Plural, "{mesh}", mesh, "{name}", names[k.Plural],
-					"?allNodes=", "?allNodes=true", "{item}", "config").Replace(m[2])
+					"?allNodes=", "?allNodes=true", "{item}", "config", "{kind}", "Mesh").Replace(m[2])
 				if strings.Contains(m[2], "/dataplanes/{name}") || strings.Contains(m[2], "/dataplanes/{mesh}") {
 					path = strings.NewReplacer("{mesh}", mesh, "{name}", "web").Replace(m[2])
 				}
