@@ -159,14 +159,7 @@ func (s *Server) serve(ctx context.Context, what string, handler http.Handler, l
 	}
 	<-ctx.Done()
 	s.stop() // answers waiting requests
-	stop, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
-	defer done()
-	if err := srv.Shutdown(stop); err != nil {
-		_ = srv.Close() // aborts the remaining requests
-	}
-	for _, l := range listeners {
-		_ = l.Close() // a listener that Serve has not reached is unknown to Shutdown
-	}
+	sender.Shut(ctx, srv, drainTime, listeners)
 	wg.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err

@@ -147,3 +147,16 @@ func (x *Shares) Take(owner string, most int) (release func()) {
 		}
 	}
 }
+
+// Shut stops a server: it lets requests in flight finish within a time, aborts the remaining ones,
+// and closes the listeners. The context may have ended.
+func Shut(ctx context.Context, srv *http.Server, within time.Duration, listeners []net.Listener) {
+	stop, done := context.WithTimeout(context.WithoutCancel(ctx), within)
+	defer done()
+	if err := srv.Shutdown(stop); err != nil {
+		_ = srv.Close() // aborts the remaining requests
+	}
+	for _, l := range listeners {
+		_ = l.Close() // a listener that Serve has not reached is unknown to Shutdown
+	}
+}

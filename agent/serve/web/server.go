@@ -157,14 +157,7 @@ func (s *Server) Serve(ctx context.Context, beside func(context.Context), listen
 		wg.Go(func() { beside(ctx) })
 	}
 	<-ctx.Done()
-	stop, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
-	defer done()
-	if err := srv.Shutdown(stop); err != nil {
-		_ = srv.Close() // aborts the remaining requests
-	}
-	for _, l := range listeners {
-		_ = l.Close() // a listener that Serve has not reached is unknown to Shutdown
-	}
+	sender.Shut(ctx, srv, drainTime, listeners)
 	wg.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
