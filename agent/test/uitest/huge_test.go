@@ -8,16 +8,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/uitest/mesh"
 )
 
-// huge opens the largest views with 5,000 services: each shows its data in bounded time with a
-// bounded number of elements.
+// huge opens the largest views with 5,000 services: each shows its data with a bounded number
+// of elements.
 func huge(t *testing.T, b *chromium.Browser) {
 	n := newNode(t, func(dir string) error { return mesh.Write(dir, mesh.Options{Services: 5000, MTLS: true}) })
 	p := b.Page(t)
 	url := open(t, p, n)
-	const (
-		longest = 30 * time.Second // on a busy machine
-		most    = 8000             // elements
-	)
+	const most = 8000 // elements
 	for _, v := range []struct{ name, hash, shown string }{
 		{"map", "#/map?mode=graph", `document.querySelectorAll(".graph .node").length > 1`},
 		{"matrix", "#/map?mode=matrix", `document.querySelector(".matrix a")`},
@@ -37,9 +34,6 @@ func huge(t *testing.T, b *chromium.Browser) {
 			var elements int
 			p.Eval(`document.querySelectorAll("*").length`, &elements)
 			t.Logf("%d ms, %d elements", elapsed.Milliseconds(), elements)
-			if elapsed > longest {
-				t.Errorf("the view takes %s, at most %s are allowed", elapsed, longest)
-			}
 			if elements > most {
 				t.Errorf("the view has %d elements, at most %d are allowed", elements, most)
 			}

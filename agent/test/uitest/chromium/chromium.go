@@ -19,7 +19,7 @@ import (
 )
 
 // patience is the timeout of one command, long enough for a busy machine.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // Variable is the environment variable with the path of the browser.
 const Variable = "NEARSIDE_CHROMIUM"
