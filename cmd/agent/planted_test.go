@@ -66,8 +66,8 @@ func (p *planted) ask(method, path, body string) (int, []byte) {
 	return resp.StatusCode, answer
 }
 
-// stream requests an answer that does not end. The function that it returns ends the request, searches
-// the answer, and returns it.
+// stream requests an answer that does not end. The function that it returns ends the request,
+// searches the answer, and returns it.
 func (p *planted) stream(path string) func() string {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(p.t.Context())
