@@ -137,11 +137,7 @@ func (l *lineSearch) effect(other *generate.Proxy) (map[value]bool, error) {
 			out[value{c.ResourceID, ""}] = true
 			continue
 		}
-		from, to, err := l.renderer.Both(&c)
-		if err != nil {
-			return nil, err
-		}
-		fields, err := jsonpatch.FieldsBetween(from, to)
+		fields, err := fieldsOf(l.renderer, &c)
 		if err != nil {
 			return nil, err
 		}

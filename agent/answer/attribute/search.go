@@ -114,11 +114,7 @@ func pathsOf(c *generate.Change, most int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	from, to, err := renderer.Both(c)
-	if err != nil {
-		return nil, err
-	}
-	fields, err := jsonpatch.FieldsBetween(from, to)
+	fields, err := fieldsOf(renderer, c)
 	if err != nil {
 		return nil, err
 	}
@@ -128,4 +124,13 @@ func pathsOf(c *generate.Change, most int) ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// fieldsOf returns the fields of a resource that a change affects.
+func fieldsOf(renderer *generate.Renderer, c *generate.Change) ([]jsonpatch.FieldChange, error) {
+	from, to, err := renderer.Both(c)
+	if err != nil {
+		return nil, err
+	}
+	return jsonpatch.FieldsBetween(from, to)
 }
