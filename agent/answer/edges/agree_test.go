@@ -29,6 +29,16 @@ func TestAgreesWithExplain(t *testing.T) {
 // agreeAll compares inputs. least is the number of decisions that must be compared.
 func agreeAll(t *testing.T, inputs []kindtest.MeshInput, least int) {
 	compared := 0
+	eachMesh(t, inputs, func(name string, m *generate.Mesh) { compared += agree(t, name, m) })
+	if compared < least {
+		t.Errorf("only %d decisions were compared", compared)
+	}
+	t.Logf("%d decisions", compared)
+}
+
+// eachMesh calls a function with each mesh of some inputs.
+func eachMesh(t *testing.T, inputs []kindtest.MeshInput, each func(name string, m *generate.Mesh)) {
+	t.Helper()
 	for _, in := range inputs {
 		set := resource.NewSet(in.Resources)
 		for _, r := range in.Resources {
@@ -39,13 +49,9 @@ func agreeAll(t *testing.T, inputs []kindtest.MeshInput, least int) {
 			if err != nil {
 				t.Fatalf("%s: %v", in.Name, err)
 			}
-			compared += agree(t, in.Name, m)
+			each(in.Name, m)
 		}
 	}
-	if compared < least {
-		t.Errorf("only %d decisions were compared", compared)
-	}
-	t.Logf("%d decisions", compared)
 }
 
 // outcome is the sum of explanations for an edge.
@@ -171,35 +177,25 @@ func at(a netip.AddrPort) string { return a.String() }
 // proxies.
 func TestMatcher(t *testing.T) {
 	inputs, matched := kindtest.OwnInputs(t), 0
-	for _, in := range inputs {
-		set := resource.NewSet(in.Resources)
-		for _, r := range in.Resources {
-			if r.Kind != "Mesh" {
-				continue
-			}
-			m, err := generate.NewMesh(set, r.Name, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			matcher := m.Policies.PermissionMatcher()
-			for _, d := range m.View.Dataplanes() {
-				var want []string
-				for _, p := range m.Policies.Match(d).Policies() {
-					if strings.HasSuffix(p.Kind, "TrafficPermission") {
-						want = append(want, p.Key.String())
-					}
+	eachMesh(t, inputs, func(name string, m *generate.Mesh) {
+		matcher := m.Policies.PermissionMatcher()
+		for _, d := range m.View.Dataplanes() {
+			var want []string
+			for _, p := range m.Policies.Match(d).Policies() {
+				if strings.HasSuffix(p.Kind, "TrafficPermission") {
+					want = append(want, p.Key.String())
 				}
-				var got []string
-				for _, p := range matcher.Match(d).Policies() {
-					got = append(got, p.Key.String())
-				}
-				if !slices.Equal(got, want) {
-					t.Errorf("%s: %s: %q, want %q", in.Name, d.Key, got, want)
-				}
-				matched += len(want)
 			}
+			var got []string
+			for _, p := range matcher.Match(d).Policies() {
+				got = append(got, p.Key.String())
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %s: %q, want %q", name, d.Key, got, want)
+			}
+			matched += len(want)
 		}
-	}
+	})
 	if matched < 20 {
 		t.Errorf("only %d policies matched", matched)
 	}
