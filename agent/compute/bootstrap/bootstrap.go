@@ -34,6 +34,22 @@ const maxBootstrapPart = 120 << 10
 // DefaultMaxConnections is the default maximum number of an Envoy's connections.
 const DefaultMaxConnections = 50_000
 
+// DefaultConcurrency is the default number of an Envoy's worker threads.
+const DefaultConcurrency = 2
+
+// Flags returns the flags of an Envoy besides those for its bootstrap. With hot restart, several
+// Envoys on one node need distinct base IDs, and each leaves a file in /dev/shm when it exits.
+// Connections of a replaced listener drain within 30 s instead of ten minutes. Envoy flushes its
+// access logs every second. A concurrency of 0 uses all CPUs of the node.
+func Flags(concurrency uint32) []string {
+	flags := []string{"--disable-hot-restart", "--drain-time-s", "30", "--drain-strategy", "immediate",
+		"--file-flush-interval-msec", "1000"}
+	if concurrency > 0 {
+		flags = append(flags, "--concurrency", strconv.FormatUint(uint64(concurrency), 10))
+	}
+	return flags
+}
+
 // Options holds the inputs of a bootstrap.
 type Options struct {
 	Type        node.Type  // zone proxies have neither mesh nor Dataplane
@@ -50,6 +66,10 @@ type Options struct {
 	// MaxConnections limits the Envoy's concurrent downstream connections, and MaxHeapBytes its heap:
 	// at 95 % Envoy releases memory, at 98 % it rejects requests. 0 means no limit.
 	MaxConnections, MaxHeapBytes uint64
+	// Readiness is where the Envoy says that it has its config.
+	Readiness Readiness
+	// Probes are paths of the workload that the Envoy serves to the kubelet.
+	Probes Probes
 	// StatsTags adds the tags of statistics that Kuma's dashboards use. They slow down the start of an
 	// Envoy.
 	StatsTags bool
@@ -94,6 +114,7 @@ func Render(o Options) ([]byte, error) {
 	if !utf8.ValidString(o.Zone) {
 		faults = append(faults, fmt.Errorf("zone %q: not UTF-8", o.Zone))
 	}
+	faults = append(faults, o.Readiness.check(), o.Probes.check())
 	if o.MaxConnections > math.MaxInt64 {
 		faults = append(faults,
 			fmt.Errorf("max connections %d: at most %d are possible", o.MaxConnections, uint64(math.MaxInt64)))
@@ -132,7 +153,10 @@ func Render(o Options) ([]byte, error) {
 	if o.AdminSocket != "" {
 		fmt.Fprintf(&b, adminClusterText, policy.AdminCluster, policy.AdminCluster, yamlString(o.AdminSocket))
 	}
+	o.Probes.writeClusters(&b)
+	o.writeListeners(&b)
 	b.WriteString(restText)
+	o.writeListenerLimits(&b)
 	o.writeOverload(&b)
 	if o.StatsTags {
 		b.WriteString(statsTagsText)

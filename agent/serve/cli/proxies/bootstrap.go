@@ -36,6 +36,7 @@ func bootstrapCommand(env *command.Env) *cobra.Command {
 		dataplane, annotations, xds, admin, write, runAs string
 		typ, tokenFile                                   string
 		heap                                             uint64
+		ready                                            bootstrap.Readiness
 		vars                                             []string
 	)
 	cmd := &cobra.Command{
@@ -104,6 +105,9 @@ startup.`,
 	fl.Uint64Var(&o.MaxConnections, "max-connections", bootstrap.DefaultMaxConnections,
 		"maximum number of downstream connections; 0: no limit")
 	fl.Uint64Var(&heap, "max-heap", 0, "heap size in MiB at which the Envoy refuses requests; 0: no limit")
+	fl.Uint16Var(&ready.Port, "readiness-port", 0,
+		"port at which GET /ready returns 200 once the Envoy has its config; 0: none")
+	fl.StringVar(&ready.Address, "readiness-address", "0.0.0.0", "IP address of --readiness-port")
 	fl.BoolVar(&o.StatsTags, "stats-tags", false, "add the statistics tags for Kuma's dashboards")
 	fl.StringVar(&write, "write", "", "write to this file instead of standard output")
 	_ = cmd.RegisterFlagCompletionFunc("name", command.CompleteNamesOf(env, "dataplanes"))
@@ -194,6 +198,12 @@ startup.`,
 			return command.Usagef("--max-heap %d is invalid; at most %d is allowed", heap, uint64(maxHeap))
 		}
 		o.MaxHeapBytes = heap << 20
+		switch {
+		case ready.Port > 0:
+			o.Readiness = ready
+		case fl.Changed("readiness-address"):
+			return command.Usagef("--readiness-address requires --readiness-port")
+		}
 		if dataplane == "" && typ == command.Dataplane && o.XDSAddress.Address == "" {
 			env.Warn(unknownDataplane(cmd.Context(), env, o.Name))
 		}
@@ -249,16 +259,12 @@ func unknownDataplane(ctx context.Context, env *command.Env, name string) []stri
 // maxHeap is the largest --max-heap, in MiB.
 const maxHeap = 1 << 24
 
-// startLine returns the command line that starts an Envoy. With hot restart, several Envoys on one
-// node need distinct base IDs, and each leaves a file in /dev/shm when it exits. Connections of a
-// replaced listener drain within 30 s instead of ten minutes. Envoy flushes its access logs every
-// second.
+// startLine returns the command line that starts an Envoy.
 func startLine(file string) string {
 	if strings.Trim(file, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+:@") != "" {
 		file = "'" + strings.ReplaceAll(file, "'", `'\''`) + "'"
 	}
-	return "envoy -c " + file +
-		" --disable-hot-restart --drain-time-s 30 --drain-strategy immediate --file-flush-interval-msec 1000 --concurrency 2"
+	return "envoy -c " + file + " " + strings.Join(bootstrap.Flags(bootstrap.DefaultConcurrency), " ")
 }
 
 // bootstrapToken reads the token for the proxy with a node ID. Only the agent verifies its
