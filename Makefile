@@ -104,12 +104,16 @@ package-test: ## test the package on Debian 12 and 13 booted with systemd (needs
 	packaging/systemd/test
 
 K8S       := packaging/kubernetes
-image: ## build the image for amd64 and arm64 in dist/image (OCI layout) without a daemon, and list its layers
-	@for a in amd64 arm64; do mkdir -p dist/rootfs/$$a && \
+image: ## build both images for amd64 and arm64 in dist (OCI layouts) without a daemon, and list their layers
+	@for a in amd64 arm64; do mkdir -p dist/rootfs/$$a dist/rootfs-kubernetes/$$a && \
 	CGO_ENABLED=0 GOARCH=$$a $(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o dist/rootfs/$$a/nearside ./cmd/agent && \
-	CGO_ENABLED=0 GOARCH=$$a $(GO) -C $(K8S)/prepare build -trimpath -ldflags '-s -w' -o $(CURDIR)/dist/rootfs/$$a/prepare . || exit 1; done
+	CGO_ENABLED=0 GOARCH=$$a $(GO) -C $(K8S)/prepare build -trimpath -ldflags '-s -w' -o $(CURDIR)/dist/rootfs/$$a/prepare . && \
+	CGO_ENABLED=0 GOARCH=$$a $(GO) -C $(K8S)/watcher build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o $(CURDIR)/dist/rootfs-kubernetes/$$a/nearside-kubernetes . || exit 1; done
 	cd $(K8S)/test && $(GO) run ./image -out $(CURDIR)/dist/image -oci-tar $(CURDIR)/dist/image.tar \
 	linux/amd64=$(CURDIR)/dist/rootfs/amd64 linux/arm64=$(CURDIR)/dist/rootfs/arm64
+	cd $(K8S)/test && $(GO) run ./image -out $(CURDIR)/dist/image-kubernetes -oci-tar $(CURDIR)/dist/image-kubernetes.tar \
+	-tag ghcr.io/nearside-mesh/nearside-kubernetes:dev -entrypoint /nearside-kubernetes -command watch -user 65531:65532 \
+	linux/amd64=$(CURDIR)/dist/rootfs-kubernetes/amd64 linux/arm64=$(CURDIR)/dist/rootfs-kubernetes/arm64
 
 kubernetes-manifests: build ## validate the manifests, and compare them with the chart and with bin/nearside
 	cd $(K8S)/test && NEARSIDE_BIN=$(CURDIR)/$(BIN) $(GO) test -count=1 ./...

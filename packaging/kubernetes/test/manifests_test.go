@@ -15,9 +15,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -76,6 +79,18 @@ func decode(t *testing.T, text []byte) map[string]any {
 			into = &appsv1.Deployment{}
 		case "v1 Service":
 			into = &corev1.Service{}
+		case "rbac.authorization.k8s.io/v1 ClusterRole":
+			into = &rbacv1.ClusterRole{}
+		case "rbac.authorization.k8s.io/v1 ClusterRoleBinding":
+			into = &rbacv1.ClusterRoleBinding{}
+		case "rbac.authorization.k8s.io/v1 Role":
+			into = &rbacv1.Role{}
+		case "rbac.authorization.k8s.io/v1 RoleBinding":
+			into = &rbacv1.RoleBinding{}
+		case "storage.k8s.io/v1 CSIDriver":
+			into = &storagev1.CSIDriver{}
+		case "admissionregistration.k8s.io/v1 MutatingWebhookConfiguration":
+			into = &admissionv1.MutatingWebhookConfiguration{}
 		case "networking.k8s.io/v1 NetworkPolicy":
 			into = &networkingv1.NetworkPolicy{}
 		case "monitoring.coreos.com/v1 PodMonitor":
@@ -127,11 +142,15 @@ func comparable(t *testing.T, objects map[string]any) map[string]any {
 }
 
 func TestChartMakesWhatTheOverlaysMake(t *testing.T) {
+	mesh := []string{"--set", "gossip.enabled=true", "--set", "mesh.enabled=true"}
 	for overlay, args := range map[string][]string{
-		"plain":        nil,
-		"interception": {"--set", "interception.enabled=true"},
-		"gossip":       {"--set", "gossip.enabled=true"},
-		"metrics":      {"--set", "metrics.enabled=true"},
+		"plain":         nil,
+		"interception":  {"--set", "interception.enabled=true"},
+		"gossip":        {"--set", "gossip.enabled=true"},
+		"metrics":       {"--set", "metrics.enabled=true"},
+		"mesh":          mesh,
+		"mesh-hostpath": append(slices.Clone(mesh), "--set", "mesh.identity=hostpath"),
+		"webhook":       append(slices.Clone(mesh), "--set", "webhook.enabled=true"),
 	} {
 		t.Run(overlay, func(t *testing.T) {
 			a := comparable(t, decode(t, kustomize(t, "../overlays/"+overlay)))
@@ -139,7 +158,8 @@ func TestChartMakesWhatTheOverlaysMake(t *testing.T) {
 			if d := cmp.Diff(a, b); d != "" {
 				t.Errorf("kustomize build (-) and helm template (+) differ:\n%s", d)
 			}
-			if want := map[string]int{"gossip": 7, "metrics": 9}[overlay]; len(a) != max(want, 6) {
+			want := map[string]int{"gossip": 7, "metrics": 9, "mesh": 14, "mesh-hostpath": 11, "webhook": 16}[overlay]
+			if len(a) != max(want, 6) {
 				t.Errorf("%d objects, want %d", len(a), max(want, 6))
 			}
 		})
@@ -315,7 +335,14 @@ func TestRights(t *testing.T) {
 			"nearside/nearside 65532", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
 		"interception": {"nearside-hold/hold 0", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/intercept " +
 			"0 NET_ADMIN", "nearside/nearside 0 CHOWN NET_ADMIN", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
+		"mesh-hostpath": {"nearside-hold/hold 0", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER",
+			"nearside/nearside 0 CHOWN DAC_OVERRIDE NET_ADMIN SYS_ADMIN SYS_PTRACE",
+			"nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/watcher 65531"},
+		"remove": {"nearside-remove/intercept 0 NET_ADMIN", "nearside-remove/remove 0 DAC_OVERRIDE FOWNER",
+			"nearside-remove/removed 0"},
 	}
+	want["mesh"] = append([]string{"nearside-csi/csi 0 privileged"}, want["mesh-hostpath"]...)
+	want["webhook"] = want["mesh"]
 	for overlay, list := range want {
 		var got []string
 		for _, o := range decode(t, kustomize(t, "../overlays/"+overlay)) {
@@ -329,6 +356,15 @@ func TestRights(t *testing.T) {
 			}
 			for _, c := range append(slices.Clone(pod.InitContainers), pod.Containers...) {
 				s := c.SecurityContext
+				for _, m := range c.VolumeMounts {
+					if m.Name == "token" && c.Name != "watcher" {
+						t.Errorf("%s: %s of %s has a token", overlay, c.Name, ds.Name)
+					}
+				}
+				if s != nil && s.Privileged != nil && *s.Privileged {
+					got = append(got, fmt.Sprintf("%s/%s %d privileged", ds.Name, c.Name, *s.RunAsUser))
+					continue
+				}
 				if s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem || s.AllowPrivilegeEscalation == nil ||
 					*s.AllowPrivilegeEscalation || s.Capabilities == nil ||
 					!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
@@ -350,5 +386,26 @@ func TestRights(t *testing.T) {
 		if d := cmp.Diff(list, got); d != "" {
 			t.Errorf("%s:\n%s", overlay, d)
 		}
+	}
+}
+
+// TestWatcherOnlyReads lists what the token of the watcher opens.
+func TestWatcherOnlyReads(t *testing.T) {
+	objects := decode(t, kustomize(t, "../overlays/mesh"))
+	var got []string
+	rules := append(slices.Clone(objects["ClusterRole/nearside-watcher"].(*rbacv1.ClusterRole).Rules),
+		objects["Role/nearside-watcher"].(*rbacv1.Role).Rules...)
+	for _, r := range rules {
+		for _, v := range r.Verbs {
+			if v != "get" && v != "list" && v != "watch" {
+				t.Errorf("the watcher may %s %v", v, r.Resources)
+			}
+		}
+		got = append(got, fmt.Sprint(r.APIGroups, r.Resources, r.ResourceNames))
+	}
+	want := []string{"[] [pods services namespaces nodes] []", "[discovery.k8s.io] [endpointslices] []",
+		"[kuma.io] [*] []", "[] [configmaps] [nearside-resources]"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
 	}
 }

@@ -36,14 +36,16 @@ func main() {
 	tag := flag.String("tag", "ghcr.io/nearside-mesh/nearside:dev", "name of the image")
 	archive := flag.String("oci-tar", "", "write the layout as this tar archive too")
 	entry := flag.String("entrypoint", "/nearside", "program that runs")
+	command := flag.String("command", "run", "its first argument unless a container has others")
 	user := flag.String("user", "65532:65532", "user and group that it runs as")
 	flag.Parse()
-	if err := build(*out, *tag, *archive, *entry, *user, flag.Args()); err != nil {
+	run := v1.Config{User: *user, Entrypoint: []string{*entry}, Cmd: []string{*command}}
+	if err := build(*out, *tag, *archive, run, flag.Args()); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func build(out, tag, archive, entry, user string, platforms []string) error {
+func build(out, tag, archive string, run v1.Config, platforms []string) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arg := range platforms {
 		name, folder, ok := strings.Cut(arg, "=")
@@ -51,7 +53,7 @@ func build(out, tag, archive, entry, user string, platforms []string) error {
 		if !ok || err != nil {
 			return fmt.Errorf("%q: write OS/ARCH=FOLDER", arg)
 		}
-		img, err := image(folder, entry, user, platform)
+		img, err := image(folder, run, platform)
 		if err != nil {
 			return fmt.Errorf("%s: %w", arg, err)
 		}
@@ -72,7 +74,7 @@ func build(out, tag, archive, entry, user string, platforms []string) error {
 	return pack(out, archive)
 }
 
-func image(folder, entry, user string, platform *v1.Platform) (v1.Image, error) {
+func image(folder string, run v1.Config, platform *v1.Platform) (v1.Image, error) {
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	files, err := os.ReadDir(folder)
 	if err != nil {
@@ -101,9 +103,9 @@ func image(folder, entry, user string, platform *v1.Platform) (v1.Image, error) 
 			return nil, err
 		}
 		total += size
-		fmt.Printf("%-12s /%-9s %9d bytes, %9d compressed  %s\n", platform, f.Name(), info.Size(), size, digest)
+		fmt.Printf("%-12s /%-20s %9d bytes, %9d compressed  %s\n", platform, f.Name(), info.Size(), size, digest)
 	}
-	fmt.Printf("%-12s image      %29d compressed\n", platform, total)
+	fmt.Printf("%-12s image                 %29d compressed\n", platform, total)
 	if total > maxImage {
 		return nil, fmt.Errorf("%d bytes, and %d are allowed", total, maxImage)
 	}
@@ -113,7 +115,7 @@ func image(folder, entry, user string, platform *v1.Platform) (v1.Image, error) 
 	}
 	cfg = cfg.DeepCopy()
 	cfg.OS, cfg.Architecture, cfg.Variant = platform.OS, platform.Architecture, platform.Variant
-	cfg.Config.User, cfg.Config.Entrypoint, cfg.Config.Cmd = user, []string{entry}, []string{"run"}
+	cfg.Config.User, cfg.Config.Entrypoint, cfg.Config.Cmd = run.User, run.Entrypoint, run.Cmd
 	return mutate.ConfigFile(img, cfg)
 }
 
