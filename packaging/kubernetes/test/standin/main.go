@@ -1,6 +1,7 @@
 // Standin replaces the application of the example on a cluster without registries. "netexec
 // --http-port=8080" responds with its host name, and continuously calls the address in TARGET.
-// /count returns the number of successful calls and the last error.
+// /count returns the number of successful calls and the last error. "chain" is a workload of the
+// test of the mesh, and "get" prints what a URL responds.
 package main
 
 import (
@@ -23,6 +24,14 @@ type counts struct {
 }
 
 func main() {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "chain":
+			os.Exit(chain(os.Args[2:]))
+		case "get":
+			os.Exit(fetch(os.Args[2:]))
+		}
+	}
 	port := "8080"
 	for _, a := range os.Args[1:] {
 		if v, ok := strings.CutPrefix(a, "--http-port="); ok {
