@@ -28,7 +28,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"watch", "write the resources of pods and Services into directories of the agent", watch.Command},
-		{"csi", "serve the CSI driver csi.nearside.io on this node", csi.Command},
+		{"csi", "serve the CSI driver csi.nearside.io on this node", serveCSI},
 	}
 }
 
@@ -57,6 +57,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	usage(stderr)
 	return 64
+}
+
+func serveCSI(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return csi.Command(ctx, version, args, stdout, stderr)
 }
 
 func usage(w io.Writer) {
