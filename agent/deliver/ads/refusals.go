@@ -195,7 +195,7 @@ func (l *refusals) list(now time.Time, hasConfig func(node.Key) bool) api.Refusa
 	for i := range out.Streams {
 		s := &out.Streams[i]
 		who := s.Peer.String()
-		if s.Peer.Local && !s.Peer.Foreign {
+		if s.Peer.IsUser() || s.Peer.Pod != nil {
 			if who = users[s.Peer.Owner()]; who == "" {
 				bare := s.Peer
 				bare.Token, bare.Names = nil, nil

@@ -270,6 +270,9 @@ func waitFor(ready <-chan struct{}, d time.Duration) bool {
 }
 
 func samePeer(a, b access.Peer) bool {
+	if (a.Pod == nil) != (b.Pod == nil) || a.Pod != nil && a.Pod.UID != b.Pod.UID {
+		return false
+	}
 	return a.Local == b.Local && a.PID == b.PID && a.UID == b.UID && a.GID == b.GID && a.Foreign == b.Foreign &&
 		(a.Local || a.Addr == b.Addr)
 }

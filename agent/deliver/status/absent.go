@@ -80,7 +80,7 @@ func unknownReason(id string, t node.Type) string {
 // refusedCommand returns the command that explains why a client is refused.
 func refusedCommand(r *api.RefusedStream) string {
 	out := "nearside check --bootstrap FILE"
-	if r.Peer.Local && !r.Peer.Foreign {
+	if r.Peer.IsUser() {
 		out += fmt.Sprintf(" --user %d", r.Peer.UID)
 	}
 	return out

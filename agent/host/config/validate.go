@@ -222,7 +222,7 @@ func (c *Config) Warnings() (out []string) {
 		if r.Matcher == (access.Matcher{User: "root"}) || r.Matcher == (access.Matcher{User: "0"}) {
 			continue
 		}
-		if slices.ContainsFunc(r.Nodes, everything) {
+		if r.Pod == "" && slices.ContainsFunc(r.Nodes, everything) {
 			add("xds.access[%d] lets peers with %s connect as any proxy; list their node ids", i, r.Matcher)
 		}
 		if r.Bring && slices.ContainsFunc(r.Services, everything) {

@@ -160,7 +160,7 @@ func (m *matcher) matches(p *Peer) bool {
 	case m.missing != "",
 		m.keys.User != "" && !p.is(m.user),
 		m.keys.Group != "" && !p.in(m.group),
-		m.uids != nil && (!p.Local || p.Foreign || p.UID < m.uids.from || p.UID > m.uids.to),
+		m.uids != nil && (!p.IsUser() || p.UID < m.uids.from || p.UID > m.uids.to),
 		m.keys.Cgroup != "" && (p.Cgroup == "" || !globPath(m.keys.Cgroup, p.Cgroup)),
 		m.keys.Token != "" && (p.Token == nil || !glob(m.keys.Token, p.Token.Subject)):
 		return false
@@ -202,7 +202,7 @@ const (
 
 // is reports whether the peer is a user, given by name or number.
 func (u *users) is(p *Peer, account string) bool {
-	if !p.Local || p.Foreign {
+	if !p.IsUser() {
 		return false
 	}
 	u.mu.Lock()

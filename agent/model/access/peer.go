@@ -38,16 +38,24 @@ type Peer struct {
 	// Names are the DNS and URI names of a verified client certificate.
 	Names []string `json:"-"`
 
+	// Pod is set for connections over the socket of a pod. The ids then identify no user.
+	Pod *Pod `json:"pod,omitempty"`
+
 	// Process is the process that connected; nil if that is not certain, or was not requested.
 	Process *Process `json:"-"`
 
 	owner string // known owner of a TCP connection over loopback
 }
 
-// String formats the peer for a message without a lookup in the user database: "uid 1000 (pid 77)".
+// String formats the peer for a message without a lookup in the user database: "uid 1000 (pid 77)"
+// or "pod shop/web-0 (pid 77)".
 func (p Peer) String() string {
 	who := "an unknown peer"
 	switch {
+	case p.Pod != nil && p.PID > 0:
+		who = fmt.Sprintf("%s (pid %d)", p.Pod, p.PID)
+	case p.Pod != nil:
+		who = p.Pod.String()
 	case p.Local && p.Foreign:
 		who = fmt.Sprintf("a user of another user namespace (pid %d)", p.PID)
 	case p.Local:
@@ -58,10 +66,13 @@ func (p Peer) String() string {
 	return who + p.proved()
 }
 
-// Account formats the peer as the author of a change: "uid=1000 (envoy)". It reads the user
-// database.
+// Account formats the peer as the author of a change: "uid=1000 (envoy)" or "pod shop/web-0". It
+// reads the user database.
 func (p Peer) Account() string {
-	if !p.Local || p.Foreign {
+	if p.Pod != nil {
+		return p.Pod.String() + p.proved()
+	}
+	if !p.IsUser() {
 		return p.String()
 	}
 	out := fmt.Sprintf("uid=%d", p.UID)
@@ -82,12 +93,13 @@ func (p Peer) proved() (out string) {
 	return out
 }
 
-// Owner returns the key under which connections are counted together: the user (for loopback TCP
-// too, if the kernel reports it), or the address without its port. A peer with a token has a
-// separate key.
+// Owner returns the key under which connections are counted together: the pod, the user (for
+// loopback TCP too, if the kernel reports it), or the address without its port.
 func (p Peer) Owner() string {
 	out := p.Addr
 	switch host, _, err := net.SplitHostPort(p.Addr); {
+	case p.Pod != nil:
+		out = p.Pod.String()
 	case p.owner != "":
 		out = p.owner
 	case p.Local && p.Foreign:
@@ -127,15 +139,15 @@ func (p Peer) MayHaveSecrets() bool {
 }
 
 // Root reports whether the peer is root on this node.
-func (p Peer) Root() bool { return p.Local && !p.Foreign && p.UID == 0 }
+func (p Peer) Root() bool { return p.IsUser() && p.UID == 0 }
 
 // is reports whether the peer has the given user id.
-func (p Peer) is(uid uint32) bool { return p.Local && !p.Foreign && p.UID == uid }
+func (p Peer) is(uid uint32) bool { return p.IsUser() && p.UID == uid }
 
 // in reports whether the peer is a member of a group.
 func (p Peer) in(gid int) bool {
 	// #nosec G115 -- compared above zero
-	return p.Local && !p.Foreign && gid >= 0 && (int64(p.GID) == int64(gid) || slices.Contains(p.Groups, uint32(gid)))
+	return p.IsUser() && gid >= 0 && (int64(p.GID) == int64(gid) || slices.Contains(p.Groups, uint32(gid)))
 }
 
 // userName returns the name of a user, or "".

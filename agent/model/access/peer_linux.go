@@ -17,10 +17,10 @@ import (
 // PeerOf asks the kernel for the other end of a connection: for a Unix socket the credentials at
 // the time of connect(2) (SO_PEERCRED, SO_PEERGROUPS), otherwise the address. With cgroup it also
 // reads the process's cgroup, unless the process may have ended and its id may be reused. It fails
-// if the kernel does not report the peer.
+// if the kernel does not report the peer. The peer of a [PodConn] is the pod.
 func PeerOf(c net.Conn, cgroup bool) (Peer, error) {
-	u, ok := c.(*net.UnixConn)
-	if !ok {
+	u, pod := unixConn(c)
+	if u == nil {
 		a := c.RemoteAddr()
 		if a == nil {
 			return Peer{}, nil
@@ -43,7 +43,7 @@ func PeerOf(c net.Conn, cgroup bool) (Peer, error) {
 			failed = err
 			return
 		}
-		p = Peer{Local: true, UID: cred.Uid, GID: cred.Gid, PID: cred.Pid, Foreign: cred.Uid == overflowID(),
+		p = Peer{Local: true, Pod: pod, UID: cred.Uid, GID: cred.Gid, PID: cred.Pid, Foreign: cred.Uid == overflowID(),
 			Groups: peerGroups(int(fd))}
 		if cgroup && p.PID > 0 {
 			p.Cgroup = peerCgroup(int(fd), int(p.PID), p.UID)

@@ -50,7 +50,7 @@ func (p *Proxies) Examine(peer *Peer, t Target) (g Grant, untested []string, err
 		label string
 		value *string
 	}{{LabelUnit, &t.Pins.Unit}, {LabelCgroup, &t.Pins.Cgroup}, {LabelPod, &t.Pins.Pod}} {
-		if *pin.value != "" && !peer.Root() {
+		if *pin.value != "" && !peer.Root() && (peer.Pod == nil || pin.label != LabelPod) {
 			untested = append(untested, fmt.Sprintf("the label %s: %s", pin.label, clip.Value(*pin.value)))
 			if *pin.value = ""; t.Pins == (Pins{}) {
 				t.Stored = false // it is pinned, although no pin is left
@@ -68,16 +68,16 @@ func (p *Proxies) Examine(peer *Peer, t Target) (g Grant, untested []string, err
 
 // unmet returns why a peer does not have all pinned properties, or "".
 func (p *Proxies) unmet(pins Pins, peer *Peer) string {
-	here := peer.Local && !peer.Foreign
-	path := peer.Cgroup
+	here := peer.Local && (!peer.Foreign || peer.Pod != nil)
+	path, pod := peer.Cgroup, peer.pod()
 	for _, pin := range [...]struct {
 		label, value, name, have string
 		ok                       bool
 	}{
-		{LabelUser, pins.User, "user", fmt.Sprintf("uid %d", peer.UID), pins.User != "" && p.users.is(peer, pins.User)},
+		{LabelUser, pins.User, "user", peer.Owner(), pins.User != "" && p.users.is(peer, pins.User)},
 		{LabelUnit, pins.Unit, "unit", unitOf(path), here && unitOf(path) == pins.Unit},
 		{LabelCgroup, pins.Cgroup, "cgroup", path, here && path != "" && globPath(pins.Cgroup, path)},
-		{LabelPod, pins.Pod, "pod", podOf(path), here && podOf(path) == pins.Pod},
+		{LabelPod, pins.Pod, "pod", pod, here && pod == pins.Pod},
 	} {
 		if pin.value == "" || pin.ok {
 			continue
@@ -89,6 +89,14 @@ func (p *Proxies) unmet(pins Pins, peer *Peer) string {
 			"or correct the label", pin.label, clip.Value(pin.value), pin.name, clip.Value(pin.have), pin.name)
 	}
 	return ""
+}
+
+// pod returns the uid of the pod to which a peer belongs, by its socket or its cgroup, or "".
+func (p *Peer) pod() string {
+	if p.Pod != nil {
+		return p.Pod.UID
+	}
+	return podOf(p.Cgroup)
 }
 
 // unitOf returns the unit of systemd's system manager to which a cgroup belongs, or "". It is the
@@ -142,7 +150,7 @@ func pinFor(peer *Peer) string {
 	if u := unitOf(peer.Cgroup); strings.HasSuffix(u, ".service") && !strings.HasPrefix(u, "user@") {
 		out += fmt.Sprintf(" (or, for this unit only, %s: %s)", LabelUnit, clip.Value(u))
 	}
-	if pod := podOf(peer.Cgroup); pod != "" {
+	if pod := peer.pod(); pod != "" {
 		out += fmt.Sprintf(" (or, for this pod only, %s: %s)", LabelPod, clip.Value(pod))
 	}
 	return out

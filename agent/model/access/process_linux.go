@@ -20,8 +20,8 @@ type Process struct {
 // that is. The kernel reports it even if it is in another PID namespace (SO_PEERPIDFD, Linux 6.5).
 // For older kernels, the process with the ID must have the peer's user.
 func ProcessOf(c net.Conn, p Peer) *Process {
-	u, ok := c.(*net.UnixConn)
-	if !ok || !p.Local {
+	u, _ := unixConn(c)
+	if u == nil || !p.Local {
 		return nil
 	}
 	raw, err := u.SyscallConn()

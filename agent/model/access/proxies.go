@@ -13,6 +13,7 @@ import (
 // ProxyRule is an item of xds.access. It lists the proxies that the peers it matches may act as.
 type ProxyRule struct {
 	Matcher
+	Pod         string   `json:"pod,omitempty" max:"512" doc:"Pods that connect over their own sockets (xds.pods), NAMESPACE/NAME; * matches any characters. Only nodes may be set beside it."`
 	Certificate string   `json:"certificate,omitempty" max:"512" doc:"DNS or URI name in the client certificate; * matches any characters."`
 	Nodes       []string `json:"nodes,omitempty" max:"256" doc:"Node ids that the peer may take, MESH.NAME; * matches any characters. Empty: none."`
 	Bring       bool     `json:"bring,omitempty" doc:"Allows the peer to send its Dataplane in the node metadata."`
@@ -117,7 +118,9 @@ func NewProxies(o ProxyOptions) (*Proxies, error) {
 	var errs []error
 	for i, r := range o.Rules {
 		m := matcher{group: -1}
-		if r.Certificate == "" || r.Matcher != (Matcher{}) {
+		if why := r.CheckPod(); why != "" {
+			errs = append(errs, fmt.Errorf("xds.access[%d]: %s", i, why))
+		} else if r.Pod == "" && (r.Certificate == "" || r.Matcher != (Matcher{})) {
 			var err error
 			if m, err = r.Matcher.resolve(); err != nil {
 				errs = append(errs, fmt.Errorf("xds.access[%d]: %w", i, err))
@@ -176,7 +179,10 @@ func (p *Proxies) Users() []uint32 {
 // need no pin. With Insecure, all TCP peers may act as proxies without pins. A proxy without a
 // stored Dataplane, which gets no config, may wait for one.
 //
-// In both cases, only root and the peers that have all of its [Pins] may use a Dataplane, and a
+// A peer on the socket of a pod may act only as the proxy of the stored Dataplane NAME.NAMESPACE of
+// this pod. Only rules with the key pod apply to it.
+//
+// In all cases, only root and the peers that have all of its [Pins] may use a Dataplane, and a
 // token grants only the proxies and services in it.
 func (p *Proxies) Decide(peer *Peer, t Target) (Grant, error) {
 	g, why := p.decide(peer, t)
@@ -203,6 +209,9 @@ func (p *Proxies) Decide(peer *Peer, t Target) (Grant, error) {
 }
 
 func (p *Proxies) decide(peer *Peer, t Target) (g Grant, why string) {
+	if peer.Pod != nil {
+		return p.byPod(peer.Pod, t)
+	}
 	if p.o.Rules == nil {
 		return p.byDefault(peer, t)
 	}
@@ -226,6 +235,9 @@ func (p *Proxies) decide(peer *Peer, t Target) (g Grant, why string) {
 }
 
 func (r *proxyRule) matchesPeer(peer *Peer) bool {
+	if r.rule.Pod != "" {
+		return false
+	}
 	if c := r.rule.Certificate; c != "" && !slices.ContainsFunc(peer.Names, func(n string) bool { return glob(c, n) }) {
 		return false
 	}
@@ -288,7 +300,7 @@ func (p *Peer) suggest() string {
 		return fmt.Sprintf("token: %q", p.Token.Subject)
 	case len(p.Names) > 0:
 		return fmt.Sprintf("certificate: %q", p.Names[0])
-	case p.Local && !p.Foreign:
+	case p.IsUser():
 		return fmt.Sprintf("uid: %d", p.UID)
 	}
 	return "token: SUBJECT"

@@ -80,9 +80,11 @@ func (x *Accounts) User(p *access.Peer) audit.User {
 		if p.Token.ID != "" {
 			u.Extra[audit.ExtraTokenID] = []string{p.Token.ID}
 		}
-		if p.Local && !p.Foreign {
+		if p.IsUser() {
 			u.Extra[audit.ExtraUID] = []string{id}
 		}
+	case p.Pod != nil:
+		u.Username, u.UID = p.Pod.String(), p.Pod.UID
 	case p.Local && p.Foreign:
 		u.Username = audit.UserForeign
 	case p.Local:

@@ -237,6 +237,9 @@ func Access(w, notes io.Writer, l *api.AccessList) {
 		if p.Certificate != "" {
 			who = strings.TrimPrefix(who+", certificate "+p.Certificate, ", ")
 		}
+		if p.Pod != "" {
+			who = "pod " + p.Pod
+		}
 		t.Row(who, strings.Join(p.Nodes, ","), fmt.Sprint(p.Bring), strings.Join(p.Services, ","), strings.Join(p.Tags, ","))
 	}
 	t.Flush()
