@@ -81,11 +81,13 @@ func TestListenerFaults(t *testing.T) {
 		o    bootstrap.Options
 		want string
 	}{
-		"no port":      {bootstrap.Options{Readiness: bootstrap.Readiness{Address: "::"}}, "readiness port"},
-		"no address":   {bootstrap.Options{Readiness: bootstrap.Readiness{Port: 1}}, `readiness address ""`},
-		"host":         {bootstrap.Options{Readiness: bootstrap.Readiness{Address: "localhost", Port: 1}}, `"localhost"`},
-		"zone":         {bootstrap.Options{Readiness: bootstrap.Readiness{Address: "fe80::1%eth0", Port: 1}}, "without a zone"},
-		"bad variable": {bootstrap.Options{Readiness: bootstrap.Readiness{Address: "$(A)$(B)", Port: 1}}, `"$(A)$(B)"`},
+		"no port":    {bootstrap.Options{Readiness: bootstrap.Readiness{Address: "::"}}, "readiness port"},
+		"no address": {bootstrap.Options{Readiness: bootstrap.Readiness{Port: 1}}, `readiness address ""`},
+		"host":       {bootstrap.Options{Readiness: bootstrap.Readiness{Address: "localhost", Port: 1}}, `"localhost"`},
+		"zone": {bootstrap.Options{Readiness: bootstrap.Readiness{Address: "fe80::1%eth0", Port: 1}},
+			"without a zone"},
+		"bad variable": {bootstrap.Options{Readiness: bootstrap.Readiness{Address: "$(A)$(B)", Port: 1}},
+			`"$(A)$(B)"`},
 		"routes alone": {bootstrap.Options{Probes: bootstrap.Probes{Routes: []bootstrap.ProbeRoute{route}}}, "probes port"},
 		"query":        {probes(func(r *bootstrap.ProbeRoute) { r.WorkloadPath = "/a?b" }), `"/a?b"`},
 		"relative":     {probes(func(r *bootstrap.ProbeRoute) { r.Path = "a" }), `"a"`},
