@@ -28,6 +28,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"watch", "write the resources of pods and Services into directories of the agent", watch.Command},
+		{"healthcheck", "ask the watcher of this node for its state", watch.Healthcheck},
 		{"csi", "serve the CSI driver csi.nearside.io on this node", serveCSI},
 	}
 }
@@ -66,8 +67,8 @@ func serveCSI(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 func usage(w io.Writer) {
 	fmt.Fprintln(w, "Usage: nearside-kubernetes COMMAND [FLAGS]")
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  %-8s %s\n", c.name, c.does)
+		fmt.Fprintf(w, "  %-12s %s\n", c.name, c.does)
 	}
-	fmt.Fprintln(w, "  version  print the version")
+	fmt.Fprintln(w, "  version      print the version")
 	fmt.Fprintln(w, "COMMAND --help lists the flags of a command.")
 }

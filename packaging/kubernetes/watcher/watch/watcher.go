@@ -1,0 +1,207 @@
+package watch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/nearside-mesh/nearside/packaging/kubernetes/watcher/watch/cluster"
+)
+
+// Options configures [Run].
+type Options struct {
+	Kubernetes *rest.Config
+	Node       string   // name of the node; "": the pods of all nodes
+	Self       string   // NAMESPACE/NAME of the watcher's pod; "": unknown
+	Config     string   // NAMESPACE/NAME of the ConfigMap of resources; "": none
+	System     []string // namespaces whose custom resources apply to the mesh; none: no custom resources are read
+	Dir        string   // parent of the directories of files
+	Socket     string   // Unix socket of the health check; "": none
+	Log        *slog.Logger
+}
+
+// Times of the loop.
+const (
+	beatInterval   = 5 * time.Second
+	verifyInterval = 10 * time.Minute
+	retryInterval  = time.Second
+	hungAfter      = 30 * time.Second
+)
+
+// Status is the content of the file status.json and the answer of the health check.
+type Status struct {
+	Node      string    `json:"node,omitempty"` // empty: all nodes
+	Ready     bool      `json:"ready"`          // the files match a complete list of pods and Services
+	API       APIStatus `json:"api"`
+	Pods      int       `json:"pods"`
+	Services  int       `json:"services"`
+	WaitingOn []string  `json:"waitingOn,omitempty"`  // kinds without a complete list
+	Fault     string    `json:"writeError,omitempty"` // why files cannot be written
+	Notes     []string  `json:"notes,omitempty"`      // what users should know about objects
+}
+
+// APIStatus tells whether the Kubernetes API answers. While it does not, all files stay.
+type APIStatus struct {
+	Reachable bool              `json:"reachable"`
+	AwaySince *time.Time        `json:"awaySince,omitempty"`
+	Errors    map[string]string `json:"errors,omitempty"` // by kind of object
+}
+
+// Run keeps the files up to date until ctx ends.
+func Run(ctx context.Context, o Options) error {
+	client, err := cluster.NewClient(o.Kubernetes)
+	if err != nil {
+		return err
+	}
+	world := cluster.New(cluster.Options{Node: o.Node, Self: o.Self, Config: o.Config, System: o.System})
+	w, err := newWriter(o.Dir, world, o.Log)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := w.close(); err != nil {
+			o.Log.Warn("cannot close the directories", "error", err)
+		}
+	}()
+	h := &health{now: time.Now}
+	h.beat()
+	stop, err := h.serve(o.Socket)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { world.Follow(ctx, client, o.Log) })
+	l := &loop{o: o, w: w, h: h}
+	l.run(ctx)
+	return nil
+}
+
+// loop is the only user of the writer.
+type loop struct {
+	o       Options
+	w       *writer
+	h       *health
+	written []byte // status.json
+}
+
+func (l *loop) run(ctx context.Context) {
+	beat, verify := time.NewTicker(beatInterval), time.NewTicker(verifyInterval)
+	defer beat.Stop()
+	defer verify.Stop()
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.w.world.Changed():
+		case <-beat.C:
+		case <-verify.C:
+			l.w.verify()
+		case <-retry.C:
+		}
+		if !l.w.apply() {
+			retry.Reset(retryInterval)
+		}
+		l.report()
+		l.h.beat()
+	}
+}
+
+// report updates the status and its file.
+func (l *loop) report() {
+	s := l.w.world.Status()
+	out := Status{Node: l.o.Node, Ready: l.w.world.Ready() && l.w.fault == "", Pods: s.Pods, Services: s.Services,
+		WaitingOn: s.Waiting, Fault: l.w.fault, Notes: l.w.allNotes(),
+		API: APIStatus{Reachable: s.Reachable, Errors: s.Errors}}
+	if !s.Reachable {
+		since := s.Since.UTC().Truncate(time.Second)
+		out.API.AwaySince = &since
+	}
+	text, err := json.MarshalIndent(out, "", "  ")
+	if err != nil || bytes.Equal(text, l.written) {
+		return
+	}
+	l.h.status.Store(&text)
+	path := filepath.Join(l.o.Dir, "status.json")
+	if err := replaceFile(path, append(text, '\n')); err != nil {
+		l.o.Log.Warn("cannot write the status", "file", path, "error", err)
+		return
+	}
+	l.written = text
+}
+
+func replaceFile(path string, text []byte) error {
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, text, 0o640); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// health answers whether the loop runs. An API server that does not answer is no reason to restart
+// the watcher.
+type health struct {
+	now    func() time.Time
+	last   atomic.Int64
+	status atomic.Pointer[[]byte]
+}
+
+func (h *health) beat() { h.last.Store(h.now().UnixNano()) }
+
+func (h *health) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	text := []byte("{}")
+	if p := h.status.Load(); p != nil {
+		text = *p
+	}
+	var s Status
+	code := http.StatusOK
+	switch err := json.Unmarshal(text, &s); {
+	case h.now().Sub(time.Unix(0, h.last.Load())) > hungAfter || err != nil:
+		code = http.StatusInternalServerError
+	case r.URL.Path == "/readyz" && !s.Ready:
+		code = http.StatusServiceUnavailable
+	case r.URL.Path != "/healthz" && r.URL.Path != "/readyz":
+		code = http.StatusNotFound
+	}
+	rw.Header().Set("Content-Type", "application/json")
+	rw.WriteHeader(code)
+	_, _ = rw.Write(append(text, '\n'))
+}
+
+// serve answers on a Unix socket until stop is called.
+func (h *health) serve(path string) (stop func(), err error) {
+	if path == "" {
+		return func() {}, nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("%w; choose another path with --health-socket", err)
+	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = server.Serve(l) })
+	return func() {
+		_ = server.Close()
+		wg.Wait()
+	}, nil
+}
