@@ -102,15 +102,18 @@ func Skip(p *Pod) (reason string, noteworthy bool) {
 	case p.Annotations[annotationGateway] == "builtin":
 		return "metadata.annotations[\"" + annotationGateway + "\"]: nearside has no builtin gateways; use the value " +
 			"enabled for a delegated gateway", true
-	case len(p.Name)+1+len(p.Namespace) > maxName:
-		return fmt.Sprintf("the name of its Dataplane would have %d characters, at most %d are allowed; give the workload "+
-			"a shorter name", len(p.Name)+1+len(p.Namespace), maxName), true
+	case len(p.Name)+len(p.Namespace) > maxPodName:
+		return fmt.Sprintf("the names of the pod and its namespace have %d characters, at most %d are allowed, so that the "+
+			"tag kuma.io/service fits; give the workload a shorter name", len(p.Name)+len(p.Namespace), maxPodName), true
 	}
 	return "", false
 }
 
-// maxName is the maximum length of the name of a resource.
-const maxName = 253
+// maxName is the maximum length of the name of a resource, and of the value of a tag.
+const (
+	maxName    = 253
+	maxPodName = maxName - len("__svc")
+)
 
 // Dataplane returns the document of a pod for which [Skip] returns "". The Services are those of the
 // pod's namespace; namespace and node may be nil. The notes tell which Services do not reach the pod.

@@ -1,0 +1,494 @@
+package watch_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nearside-mesh/nearside/packaging/kubernetes/watcher/watch"
+	"github.com/nearside-mesh/nearside/packaging/kubernetes/watcher/watch/apitest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// records collects log messages, which are the events that tests wait for.
+type records struct {
+	mu      sync.Mutex
+	lines   []string
+	changed chan struct{}
+}
+
+func (r *records) Enabled(context.Context, slog.Level) bool { return true }
+func (r *records) WithAttrs([]slog.Attr) slog.Handler       { return r }
+func (r *records) WithGroup(string) slog.Handler            { return r }
+
+func (r *records) Handle(_ context.Context, rec slog.Record) error {
+	line := rec.Message
+	rec.Attrs(func(a slog.Attr) bool {
+		line += " " + a.String()
+		return true
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, line)
+	close(r.changed)
+	r.changed = make(chan struct{})
+	return nil
+}
+
+// world is a watcher with its API server and directory.
+type world struct {
+	*apitest.Server
+	t    *testing.T
+	dir  string
+	logs *records
+	stop func()
+}
+
+const patience = 20 * time.Second
+
+func newWorld(t *testing.T) *world {
+	w := &world{Server: apitest.New(t), t: t, dir: t.TempDir(), stop: func() {}}
+	w.Put(apitest.Nodes, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node1",
+		Labels: map[string]string{"topology.kubernetes.io/zone": "z1"}}})
+	for _, ns := range []string{"shop", "nearside"} {
+		w.Put(apitest.Namespaces, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	}
+	w.Put(apitest.Services, service("web", 80))
+	w.Put(apitest.Pods, pod("watcher", "10.244.0.2", func(p *corev1.Pod) {
+		p.Namespace, p.Annotations = "nearside", nil
+	}))
+	return w
+}
+
+// start runs the watcher until stop is called, or until the test ends.
+func (w *world) start(edit ...func(*watch.Options)) {
+	w.t.Helper()
+	w.logs = &records{changed: make(chan struct{})}
+	o := watch.Options{Kubernetes: w.Config(), Node: "node1", Self: "nearside/watcher", Config: "nearside/nearside-resources",
+		System: []string{"nearside"}, Dir: w.dir, Socket: filepath.Join(w.dir, "watch.sock"), Log: slog.New(w.logs)}
+	for _, e := range edit {
+		e(&o)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- watch.Run(ctx, o) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+	})
+	w.t.Cleanup(w.stop)
+}
+
+// logged waits for a log line that contains text.
+func (w *world) logged(text string) {
+	w.t.Helper()
+	w.until("the log line "+text, func() bool {
+		return slices.ContainsFunc(w.logs.lines, func(l string) bool { return strings.Contains(l, text) })
+	})
+}
+
+// until waits for a condition that becomes true with some log line.
+func (w *world) until(what string, ok func() bool) {
+	w.t.Helper()
+	end := time.After(patience)
+	for {
+		w.logs.mu.Lock()
+		changed, met := w.logs.changed, ok()
+		w.logs.mu.Unlock()
+		if met {
+			return
+		}
+		select {
+		case <-changed:
+		case <-end:
+			w.t.Fatalf("waiting for %s; log:\n%s\nfiles: %v", what, strings.Join(w.logs.lines, "\n"), w.files())
+		}
+	}
+}
+
+// files returns the content of all files by path below the directory.
+func (w *world) files() map[string]string {
+	w.t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".yaml" || strings.HasPrefix(d.Name(), ".") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		name, _ := filepath.Rel(w.dir, path)
+		out[name] = string(text)
+		return err
+	})
+	if err != nil && !os.IsNotExist(err) {
+		w.t.Fatal(err)
+	}
+	return out
+}
+
+func (w *world) has(file, text string) {
+	w.t.Helper()
+	w.until(file+" with "+text, func() bool { return strings.Contains(w.files()[file], text) })
+}
+
+func (w *world) gone(file string) {
+	w.t.Helper()
+	w.until(file+" to be deleted", func() bool { _, ok := w.files()[file]; return !ok })
+}
+
+func pod(name, ip string, edit ...func(*corev1.Pod)) *corev1.Pod {
+	always := corev1.ContainerRestartPolicyAlways
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name),
+		Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"kuma.io/sidecar-injected": "true"}}}
+	p.Spec.NodeName = "node1"
+	p.Spec.InitContainers = []corev1.Container{{Name: "nearside-envoy", RestartPolicy: &always}}
+	p.Spec.Containers = []corev1.Container{{Name: "app", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}}}
+	p.Status.Phase, p.Status.PodIP = corev1.PodRunning, ip
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	for _, e := range edit {
+		e(p)
+	}
+	return p
+}
+
+func service(name string, port int32) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+	s.Spec.Selector = map[string]string{"app": "web"}
+	s.Spec.ClusterIP = "10.96.0.10"
+	s.Spec.ClusterIPs = []string{"10.96.0.10"}
+	s.Spec.Ports = []corev1.ServicePort{{Port: port, TargetPort: intstr.FromString("http")}}
+	return s
+}
+
+func config(data map[string]string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "nearside", Name: "nearside-resources"}, Data: data}
+}
+
+func custom(kind, namespace, name string) map[string]any {
+	return map[string]any{"apiVersion": "kuma.io/v1alpha1", "kind": kind,
+		"metadata": map[string]any{"namespace": namespace, "name": name}, "spec": map[string]any{"a": "b"}}
+}
+
+// TestLifeOfPod follows a pod from its start to its end.
+func TestLifeOfPod(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.has("services/shop.web.yaml", "10.96.0.10")
+	const file = "pods/shop.web-0.yaml"
+	w.Put(apitest.Pods, pod("web-0", "10.244.0.5", func(p *corev1.Pod) { p.Status.Conditions = nil }))
+	w.has(file, "state: NotReady")
+	w.Put(apitest.Pods, pod("web-0", "10.244.0.5"))
+	w.has(file, "state: Ready")
+	w.has(file, "topology.kubernetes.io/zone: z1")
+	w.Put(apitest.Services, service("web", 81))
+	w.has(file, "web_shop_svc_81")
+	w.Put(apitest.Namespaces, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "shop",
+		Labels: map[string]string{"kuma.io/mesh": "other"}}})
+	w.has(file, "mesh: other")
+	w.has("services/shop.web.yaml", "kuma.io/mesh: other")
+	w.Put(apitest.Nodes, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node1",
+		Labels: map[string]string{"topology.kubernetes.io/zone": "z2"}}})
+	w.has(file, "topology.kubernetes.io/zone: z2")
+	w.Delete(apitest.Services, "shop/web")
+	w.gone("services/shop.web.yaml")
+	w.has(file, "web-0_shop_svc")
+	now := metav1.NewTime(time.Unix(1_000_000, 0))
+	w.Put(apitest.Pods, pod("web-0", "10.244.0.5", func(p *corev1.Pod) { p.DeletionTimestamp = &now }))
+	w.has(file, "state: NotReady")
+	w.Delete(apitest.Pods, "shop/web-0")
+	w.gone(file)
+}
+
+// TestOtherNode checks that pods of other nodes have no files in the scope of a node, and have them
+// in the scope of the cluster.
+func TestOtherNode(t *testing.T) {
+	w := newWorld(t)
+	w.Put(apitest.Pods, pod("far", "10.244.1.5", func(p *corev1.Pod) { p.Spec.NodeName = "node2" }))
+	w.start()
+	w.has("services/shop.web.yaml", "web")
+	w.Put(apitest.Pods, pod("near", "10.244.0.5"))
+	w.has("pods/shop.near.yaml", "10.244.0.5")
+	if f := w.files(); f["pods/shop.far.yaml"] != "" {
+		t.Error(f)
+	}
+	w.stop()
+	w.start(func(o *watch.Options) { o.Node = "" })
+	w.has("pods/shop.far.yaml", "10.244.1.5")
+}
+
+// TestReusedAddress checks that the older of two pods with one address has no Dataplane.
+func TestReusedAddress(t *testing.T) {
+	w := newWorld(t)
+	at := func(s int64) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.CreationTimestamp = metav1.Unix(s, 0) }
+	}
+	w.Put(apitest.Pods, pod("old", "10.244.0.5", at(100)))
+	w.start()
+	w.has("pods/shop.old.yaml", "10.244.0.5")
+	w.Put(apitest.Pods, pod("new", "10.244.0.5", at(200)))
+	w.has("pods/shop.new.yaml", "10.244.0.5")
+	w.gone("pods/shop.old.yaml")
+	w.logged("Pod shop/old: the newer pod shop/new has its IP address 10.244.0.5")
+	w.Put(apitest.Pods, pod("new", "10.244.0.6", at(200)))
+	w.has("pods/shop.old.yaml", "10.244.0.5")
+}
+
+// TestHeadless checks the MeshServices of a headless Service.
+func TestHeadless(t *testing.T) {
+	w := newWorld(t)
+	s := service("peers", 5000)
+	s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"}
+	w.Put(apitest.Services, s)
+	w.start()
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "peers-x",
+		Labels: map[string]string{"kubernetes.io/service-name": "peers"}}}
+	w.has("services/shop.web.yaml", "web")
+	for _, name := range []string{"db-0", "db-1"} {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.244.0.7"},
+			TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: name, Namespace: "shop"}})
+		w.Put(apitest.Slices, slice)
+		w.has("services/shop.peers.yaml", "name: "+name+".shop")
+	}
+	w.Delete(apitest.Slices, "shop/peers-x")
+	w.gone("services/shop.peers.yaml")
+}
+
+// TestConfigMap checks the resources of the ConfigMap. A deleted one changes nothing, and an empty
+// one removes all.
+func TestConfigMap(t *testing.T) {
+	w := newWorld(t)
+	w.Put(apitest.ConfigMaps, config(map[string]string{"a.yaml": "type: Mesh", "b.json": "{}", "README": "no"}))
+	w.start()
+	w.has("resources/a.yaml", "type: Mesh")
+	w.has("resources/b.json.yaml", "{}")
+	w.logged(`ConfigMap nearside/nearside-resources: data["README"]`)
+	w.Put(apitest.ConfigMaps, config(map[string]string{"a.yaml": "type: Mesh # 2"}))
+	w.has("resources/a.yaml", "# 2")
+	w.gone("resources/b.json.yaml")
+	w.Delete(apitest.ConfigMaps, "nearside/nearside-resources")
+	w.Put(apitest.Pods, pod("web-0", "10.244.0.5")) // later than the deletion
+	w.has("pods/shop.web-0.yaml", "10.244.0.5")
+	w.stop()
+	w.start()
+	w.Put(apitest.Pods, pod("web-1", "10.244.0.6"))
+	w.has("pods/shop.web-1.yaml", "10.244.0.6")
+	if w.files()["resources/a.yaml"] == "" {
+		t.Error("a deleted ConfigMap has deleted the resources")
+	}
+	w.Put(apitest.ConfigMaps, config(nil))
+	w.gone("resources/a.yaml")
+}
+
+// TestCustomResources checks kinds that exist at the start, and their changes.
+func TestCustomResources(t *testing.T) {
+	w := newWorld(t)
+	w.Define("dataplanes")
+	w.Put(apitest.Kuma+"/dataplanes", custom("Dataplane", "shop", "forged"))
+	w.Put(apitest.Kuma+"/meshtimeouts", custom("MeshTimeout", "nearside", "slow"))
+	w.Put(apitest.Kuma+"/meshtimeouts", custom("MeshTimeout", "shop", "mine"))
+	w.Put(apitest.Kuma+"/meshexternalservices", custom("MeshExternalService", "shop", "db"))
+	w.start()
+	w.has("policies/meshtimeout.nearside.slow.yaml", "kuma.io/policy-role: system")
+	w.has("policies/meshtimeout.shop.mine.yaml", "kuma.io/policy-role: workload-owner")
+	w.logged(`MeshExternalService shop/db: metadata.namespace`)
+	w.Delete(apitest.Kuma+"/meshtimeouts", "shop/mine")
+	w.gone("policies/meshtimeout.shop.mine.yaml")
+	if got := slices.Sorted(maps.Keys(w.files())); len(got) != 2 { // and services/shop.web.yaml
+		t.Errorf("%v", got)
+	}
+}
+
+// TestOutage checks that nothing changes while the API server is away, also over a restart, and that
+// the watcher catches up.
+func TestOutage(t *testing.T) {
+	w := newWorld(t)
+	w.Put(apitest.Pods, pod("web-0", "10.244.0.5"))
+	w.Put(apitest.Pods, pod("web-1", "10.244.0.6"))
+	w.Put(apitest.ConfigMaps, config(map[string]string{"a.yaml": "type: Mesh"}))
+	w.Put(apitest.Kuma+"/meshtimeouts", custom("MeshTimeout", "nearside", "slow"))
+	w.start()
+	for _, f := range []string{"pods/shop.web-0.yaml", "pods/shop.web-1.yaml", "services/shop.web.yaml", "resources/a.yaml",
+		"policies/meshtimeout.nearside.slow.yaml"} {
+		w.has(f, "")
+		w.until(f, func() bool { return w.files()[f] != "" })
+	}
+	before := w.files()
+	w.Down(true)
+	w.logged("cannot read from the Kubernetes API")
+	w.Delete(apitest.Pods, "shop/web-0")
+	w.stop()
+	same(t, before, w.files())
+	w.start()
+	for _, kind := range []string{"pods", "services", "configmaps", "namespaces"} {
+		w.logged("cannot read from the Kubernetes API; all files stay as they are kind=" + kind)
+	}
+	same(t, before, w.files())
+	status, err := os.ReadFile(filepath.Join(w.dir, "status.json"))
+	if err != nil || !strings.Contains(string(status), `"reachable": false`) || !strings.Contains(string(status), "awaySince") {
+		t.Errorf("%v %s", err, status)
+	}
+	w.Down(false)
+	w.gone("pods/shop.web-0.yaml")
+	w.logged("the Kubernetes API answers again")
+	delete(before, "pods/shop.web-0.yaml")
+	same(t, before, w.files())
+}
+
+// TestExpired checks that changes are found after the watch has expired.
+func TestExpired(t *testing.T) {
+	w := newWorld(t)
+	w.Put(apitest.Pods, pod("web-0", "10.244.0.5"))
+	w.Put(apitest.Pods, pod("web-1", "10.244.0.6"))
+	w.start()
+	w.has("pods/shop.web-0.yaml", "10.244.0.5")
+	w.has("pods/shop.web-1.yaml", "10.244.0.6")
+	w.Forget(apitest.Pods, "shop/web-0")
+	w.Expire()
+	w.gone("pods/shop.web-0.yaml")
+	w.has("pods/shop.web-1.yaml", "10.244.0.6")
+}
+
+// TestImpossibleLists checks that lists that cannot be right change nothing.
+func TestImpossibleLists(t *testing.T) {
+	for path, refusal := range map[string]string{
+		apitest.Pods:       "does not contain the pod nearside/watcher of the watcher",
+		apitest.Services:   "the list of Services is empty",
+		apitest.Namespaces: "the list of Namespaces is empty",
+		apitest.Nodes:      "the list of Nodes is empty",
+	} {
+		t.Run(path[1:], func(t *testing.T) {
+			w := newWorld(t)
+			w.Put(apitest.Pods, pod("web-0", "10.244.0.5"))
+			w.start()
+			w.has("pods/shop.web-0.yaml", "10.244.0.5")
+			w.has("services/shop.web.yaml", "web")
+			before := w.files()
+			for _, key := range []string{"shop/web-0", "nearside/watcher", "shop/web", "/shop", "/nearside", "/node1"} {
+				w.Forget(path, key)
+			}
+			w.Expire()
+			w.logged(refusal)
+			same(t, before, w.files())
+			w.stop()
+			w.start() // a restart does not help either
+			w.logged(refusal)
+			same(t, before, w.files())
+		})
+	}
+}
+
+// TestFailingLists checks that a kind that cannot be read changes no files of others.
+func TestFailingLists(t *testing.T) {
+	w := newWorld(t)
+	w.Put(apitest.Pods, pod("web-0", "10.244.0.5"))
+	w.start()
+	w.has("pods/shop.web-0.yaml", "10.244.0.5")
+	w.stop()
+	before := w.files()
+	w.Delete(apitest.Services, "shop/web")
+	w.Put(apitest.ConfigMaps, config(map[string]string{"a.yaml": "type: Mesh"}))
+	w.Break(apitest.Services, 403)
+	w.start()
+	w.logged("kind=services")
+	w.has("resources/a.yaml", "type: Mesh")
+	delete(before, "resources/a.yaml")
+	after := w.files()
+	delete(after, "resources/a.yaml")
+	same(t, before, after)
+	w.Put(apitest.Services, service("web", 80))
+	w.Break(apitest.Services, 0)
+	w.logged("the Kubernetes API answers again kind=services")
+}
+
+// TestHangingList checks that the first pages of a list that never ends change nothing.
+func TestHangingList(t *testing.T) {
+	w := newWorld(t)
+	for i := range 600 {
+		w.Put(apitest.Services, service(fmt.Sprintf("s%d", i), 80))
+	}
+	w.start()
+	w.has("services/shop.s599.yaml", "s599")
+	w.until("all Services", func() bool { return len(w.files()) == 601 })
+	w.stop()
+	before := w.files()
+	w.Hang(apitest.Services, true)
+	w.Put(apitest.ConfigMaps, config(map[string]string{"a.yaml": "type: Mesh"}))
+	w.start()
+	w.has("resources/a.yaml", "type: Mesh") // so the other lists are complete
+	after := w.files()
+	delete(after, "resources/a.yaml")
+	same(t, before, after)
+	w.Delete(apitest.Services, "shop/s0")
+	w.Hang(apitest.Services, false)
+	w.gone("services/shop.s0.yaml")
+}
+
+// TestWriteError checks that a file that cannot be written is written later.
+func TestWriteError(t *testing.T) {
+	w := newWorld(t)
+	if err := os.MkdirAll(filepath.Join(w.dir, "pods", "shop.web-0.yaml"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.Put(apitest.Pods, pod("web-0", "10.244.0.5"))
+	w.start()
+	w.logged("cannot write a file")
+	w.has("services/shop.web.yaml", "web")
+	if err := os.Remove(filepath.Join(w.dir, "pods", "shop.web-0.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	w.has("pods/shop.web-0.yaml", "10.244.0.5")
+}
+
+// TestHealth checks the answers of the health check.
+func TestHealth(t *testing.T) {
+	w := newWorld(t)
+	ask := func(args ...string) (int, string) {
+		var out, errs strings.Builder
+		code := watch.Healthcheck(t.Context(), append(args, "--socket", filepath.Join(w.dir, "watch.sock")), &out, &errs)
+		return code, out.String() + errs.String()
+	}
+	if code, out := ask(); code != 69 || !strings.Contains(out, "does not answer") {
+		t.Errorf("%d %s", code, out)
+	}
+	w.Down(true)
+	w.start()
+	w.logged("cannot read from the Kubernetes API")
+	if code, out := ask(); code != 0 {
+		t.Errorf("an outage of the API server makes the watcher unhealthy: %d %s", code, out)
+	}
+	if code, out := ask("--ready"); code != 1 || !strings.Contains(out, "503") {
+		t.Errorf("%d %s", code, out)
+	}
+	w.Down(false)
+	w.has("services/shop.web.yaml", "web")
+	w.Put(apitest.Pods, pod("web-0", "10.244.0.5"))
+	w.has("pods/shop.web-0.yaml", "10.244.0.5")
+	if code, out := ask("--ready"); code != 0 || !strings.Contains(out, `"node": "node1"`) {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+func same(t *testing.T, want, got map[string]string) {
+	t.Helper()
+	if !maps.Equal(want, got) {
+		t.Errorf("files changed: %v, before %v", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+	}
+}
