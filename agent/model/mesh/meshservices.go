@@ -10,6 +10,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
+// LabelOptional marks a MeshService that is in force only while it selects an inbound, ready or not.
+// On Kubernetes, it may describe a Service without a pod in the mesh, whose cluster IP must reach
+// the pods directly.
+const LabelOptional = "nearside.io/optional"
+
 // addMeshServices adds the ports of each MeshService. Unless the mesh disables service resources,
 // it derives a MeshService from each tag service without one.
 func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
@@ -18,6 +23,9 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 	for r, spec := range resource.Specs[*resource.MeshService](list) {
 		named[r.Name] = true
 		selected := v.ofItsZone(r, f.find(&spec.Selector))
+		if len(selected) == 0 && r.Labels[LabelOptional] == "true" {
+			continue
+		}
 		tls := ""
 		if spec.Status != nil && spec.Status.TLS != nil {
 			tls = spec.Status.TLS.Status
