@@ -336,7 +336,7 @@ func TestRights(t *testing.T) {
 		"interception": {"nearside-hold/hold 0", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/intercept " +
 			"0 NET_ADMIN", "nearside/nearside 0 CHOWN NET_ADMIN", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
 		"mesh-hostpath": {"nearside-hold/hold 0", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER",
-			"nearside/nearside 0 CHOWN DAC_OVERRIDE NET_ADMIN SYS_ADMIN SYS_PTRACE",
+			"nearside/nearside 0 CHOWN NET_ADMIN SYS_ADMIN SYS_PTRACE",
 			"nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/watcher 65531"},
 		"remove": {"nearside-remove/intercept 0 NET_ADMIN", "nearside-remove/remove 0 DAC_OVERRIDE FOWNER",
 			"nearside-remove/removed 0"},
@@ -397,7 +397,7 @@ func TestWatcherOnlyReads(t *testing.T) {
 		objects["Role/nearside-watcher"].(*rbacv1.Role).Rules...)
 	for _, r := range rules {
 		for _, v := range r.Verbs {
-			if v != "get" && v != "list" && v != "watch" {
+			if v != "list" && v != "watch" {
 				t.Errorf("the watcher may %s %v", v, r.Resources)
 			}
 		}
