@@ -104,22 +104,24 @@ package-test: ## test the package on Debian 12 and 13 booted with systemd (needs
 	packaging/systemd/test
 
 K8S       := packaging/kubernetes
+ARCHS     := amd64 arm64
 image: ## build both images for amd64 and arm64 in dist (OCI layouts) without a daemon, and list their layers
-	@for a in amd64 arm64; do mkdir -p dist/rootfs/$$a dist/rootfs-kubernetes/$$a && \
+	@for a in $(ARCHS); do mkdir -p dist/rootfs/$$a dist/rootfs-kubernetes/$$a && \
 	CGO_ENABLED=0 GOARCH=$$a $(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o dist/rootfs/$$a/nearside ./cmd/agent && \
 	CGO_ENABLED=0 GOARCH=$$a $(GO) -C $(K8S)/prepare build -trimpath -ldflags '-s -w' -o $(CURDIR)/dist/rootfs/$$a/prepare . && \
 	CGO_ENABLED=0 GOARCH=$$a $(GO) -C $(K8S)/watcher build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o $(CURDIR)/dist/rootfs-kubernetes/$$a/nearside-kubernetes . || exit 1; done
 	cd $(K8S)/test && $(GO) run ./image -out $(CURDIR)/dist/image -oci-tar $(CURDIR)/dist/image.tar \
-	linux/amd64=$(CURDIR)/dist/rootfs/amd64 linux/arm64=$(CURDIR)/dist/rootfs/arm64
+	$(foreach a,$(ARCHS),linux/$(a)=$(CURDIR)/dist/rootfs/$(a))
 	cd $(K8S)/test && $(GO) run ./image -out $(CURDIR)/dist/image-kubernetes -oci-tar $(CURDIR)/dist/image-kubernetes.tar \
 	-tag ghcr.io/nearside-mesh/nearside-kubernetes:dev -entrypoint /nearside-kubernetes -command watch -user 65531:65532 \
-	linux/amd64=$(CURDIR)/dist/rootfs-kubernetes/amd64 linux/arm64=$(CURDIR)/dist/rootfs-kubernetes/arm64
+	$(foreach a,$(ARCHS),linux/$(a)=$(CURDIR)/dist/rootfs-kubernetes/$(a))
 
 kubernetes-manifests: build ## validate the manifests, and compare them with the chart and with bin/nearside
 	cd $(K8S)/test && NEARSIDE_BIN=$(CURDIR)/$(BIN) $(GO) test -count=1 ./...
 
-kubernetes-test: ## test the manifests on a real single-node Kubernetes (needs root)
+kubernetes-test: ## test the manifests and the mesh on a real single-node Kubernetes (needs root)
 	packaging/kubernetes/test/cluster
+	packaging/kubernetes/test/mesh
 
 clean: ## remove the files that builds and runs create
 	rm -rf bin dist $(DATA)

@@ -324,6 +324,42 @@ func TestManifestsFitTheBinary(t *testing.T) {
 	}
 }
 
+// TestProgramsOfTheMesh runs the commands of the watcher and the CSI driver: they know the flags, and
+// each probe fails without a running program.
+func TestProgramsOfTheMesh(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "nearside-kubernetes")
+	run(t, "go", "-C", "../watcher", "build", "-o", bin, ".")
+	objects := decode(t, kustomize(t, "../overlays/mesh"))
+	watcher := objects["DaemonSet/nearside"].(*appsv1.DaemonSet).Spec.Template.Spec.Containers[1]
+	driver := objects["DaemonSet/nearside-csi"].(*appsv1.DaemonSet).Spec.Template.Spec.Containers[0]
+	for _, c := range []corev1.Container{watcher, driver} {
+		run(t, bin, append(slices.Clone(c.Args), "--help")...)
+		for name, p := range map[string]*corev1.Probe{"startup": c.StartupProbe, "readiness": c.ReadinessProbe,
+			"liveness": c.LivenessProbe} {
+			if p == nil || p.Exec == nil || p.Exec.Command[0] != "/nearside-kubernetes" {
+				t.Fatalf("the %s probe of %s does not run /nearside-kubernetes", name, c.Name)
+			}
+			command := exec.Command(bin, p.Exec.Command[1:]...)
+			out, err := command.CombinedOutput()
+			if code := command.ProcessState.ExitCode(); err == nil || code == 64 {
+				t.Errorf("the %s probe of %s without the program: exit code %d\n%s", name, c.Name, code, out)
+			}
+		}
+		mounts := map[string]bool{}
+		for _, m := range c.VolumeMounts {
+			mounts[m.MountPath] = true
+		}
+		for _, path := range map[string][]string{
+			"watcher": {"/var/lib/nearside-kubernetes", "/var/run/secrets/kubernetes.io/serviceaccount"},
+			"csi":     {"/run/nearside", "/var/lib/kubelet/pods", "/var/lib/kubelet/plugins_registry"},
+		}[c.Name] {
+			if !mounts[path] {
+				t.Errorf("%s has no mount %s: %v", c.Name, path, mounts)
+			}
+		}
+	}
+}
+
 // TestRights lists every privilege of each container.
 func TestRights(t *testing.T) {
 	want := map[string][]string{
